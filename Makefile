@@ -1,0 +1,50 @@
+# Thin targets; BUILD.md has the plain commands behind each.
+#   make test PYTHON=python3.13 VENV=.venv313    another interpreter
+
+PYTHON ?= python3
+VENV ?= .venv
+JOBS ?= 2
+
+# The first working Python 3.12: a pyenv shim named python3.12 may well refuse.
+PYTHON312 ?= $(shell \
+  for p in python3.12 "$$(pyenv root 2>/dev/null)"/versions/3.12.*/bin/python; \
+  do "$$p" -c 'import sys; assert sys.version_info[:2] == (3, 12)' 2>/dev/null \
+    && { command -v "$$p"; break; }; done)
+
+FAST := -m pytest -n $(JOBS) --dist worksteal
+
+.PHONY: setup test test-slow demo clean
+
+setup: $(VENV)/.stamp
+
+# Installs again only when one of these two files has changed.
+$(VENV)/.stamp: pyproject.toml constraints.txt
+	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/python -m pip install -c constraints.txt -e '.[dev]'
+	touch $@
+
+test: setup
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy gradsparse
+	$(VENV)/bin/python $(FAST)
+
+# The slow tests, then the fast ones once more on Python 3.12: pip gives it a
+# newer JAX than Python 3.11.
+test-slow: setup
+	@test -n "$(PYTHON312)" || { \
+	  echo 'make test-slow: no working Python 3.12 found; I tried python3.12' ;\
+	  echo 'and those of pyenv. Install one, or name it: PYTHON312=/path/to/it' ;\
+	  exit 1; } >&2
+	$(MAKE) setup VENV=.venv312 PYTHON='$(PYTHON312)'
+	$(VENV)/bin/python -m pytest -m slow --timeout 3600
+	.venv312/bin/python $(FAST)
+
+demo: setup
+	$(VENV)/bin/python -m experiments.demo
+
+# Leaves runs/, the results, alone.
+clean:
+	rm -rf .venv .venv3* build dist *.egg-info
+	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

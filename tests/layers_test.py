@@ -1,0 +1,290 @@
+"""Holds the arrows of the library: a module imports only from lower layers.
+
+The rules are read off the source with `ast`, so an import inside a function or
+under `TYPE_CHECKING` counts too, and nothing has to be importable.
+"""
+
+import ast
+from collections.abc import Iterator
+import pathlib
+import re
+import sys
+import tomllib
+
+import pytest
+
+# Lowest first. A name is a file or a folder directly in gradsparse/; those on
+# one line may import each other. A new module needs a place here.
+LAYERS = (
+  ('interfaces', 'delivery', 'traffic', 'schedules', 'state'),
+  ('wire',),
+  ('collectives',),
+  ('selection',),
+  ('codecs',),
+  ('compressors', 'memories', 'exchanges'),
+  ('layout', 'guards'),
+  ('planning',),
+  ('compressed_mean', 'inspection'),
+  (
+    'recipes',
+    'local_gradient',
+    'clipping',
+    'moments',
+    'switching',
+    'qsvrg',
+  ),
+  ('workers', 'accounting', 'cost_model'),
+  ('__init__',),
+)
+
+# The only module that calls these of jax.lax: it alone knows the runner.
+COLLECTIVES_MODULE = 'collectives'
+COLLECTIVES = frozenset(
+  {
+    'all_gather',
+    'all_to_all',
+    'axis_index',
+    'axis_size',
+    'pbroadcast',
+    'pcast',
+    'pmax',
+    'pmean',
+    'pmin',
+    'ppermute',
+    'pshuffle',
+    'psum',
+    'psum_scatter',
+    'pswapaxes',
+    'pvary',
+    'ragged_all_to_all',
+  }
+)
+
+MAX_LINES = 400
+MEASURED = ('gradsparse', 'experiments')
+
+REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
+LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
+
+
+def sources(root: pathlib.Path, package: str) -> list[pathlib.Path]:
+  """Python files of a package, none where the package does not exist."""
+  return sorted((root / package).rglob('*.py'))
+
+
+def component(root: pathlib.Path, path: pathlib.Path) -> str:
+  """The name in the table that a file of the library belongs to."""
+  return path.relative_to(root / 'gradsparse').parts[0].removesuffix('.py')
+
+
+def imports(
+  root: pathlib.Path, path: pathlib.Path
+) -> Iterator[tuple[str, int]]:
+  """Yields the absolute dotted name of all that a file imports, with its line.
+
+  `from a.b import c` gives `a.b.c`, whether `c` is a module or a name in one.
+  """
+  package = path.relative_to(root).parent.parts
+  for node in ast.walk(ast.parse(path.read_text())):
+    if isinstance(node, ast.Import):
+      for alias in node.names:
+        yield alias.name, node.lineno
+    elif isinstance(node, ast.ImportFrom):
+      # One dot is the file's own package, each further dot the one above.
+      base = package[: len(package) + 1 - node.level] if node.level else ()
+      module = '.'.join([*base, *filter(None, [node.module])])
+      for alias in node.names:
+        yield f'{module}.{alias.name}', node.lineno
+
+
+def imported_component(root: pathlib.Path, name: str) -> str | None:
+  """The name in the table that an import points to; None: not the library."""
+  package, _, rest = name.partition('.')
+  if package != 'gradsparse':
+    return None
+  module = rest.partition('.')[0]
+  if module in LEVEL:
+    return module
+  folder = root / package / module
+  if module and (folder.exists() or folder.with_suffix('.py').exists()):
+    return None  # not in the table: `missing_from_table` says so
+  # `gradsparse` itself, or a name that it exports.
+  return '__init__'
+
+
+def lax_names(tree: ast.AST) -> Iterator[tuple[str, int]]:
+  """Yields each name of jax.lax that the source mentions, with its line."""
+  # What each local name stands for, as far as it leads to jax.lax.
+  meaning = {}
+  for node in ast.walk(tree):
+    if isinstance(node, ast.Import):
+      for alias in node.names:
+        if alias.asname:
+          meaning[alias.asname] = alias.name
+        else:
+          top = alias.name.split('.')[0]
+          meaning[top] = top
+    elif isinstance(node, ast.ImportFrom) and node.module:
+      for alias in node.names:
+        meaning[alias.asname or alias.name] = f'{node.module}.{alias.name}'
+        if node.module == 'jax.lax':
+          yield alias.name, node.lineno
+
+  def dotted(node: ast.AST) -> str | None:
+    if isinstance(node, ast.Name):
+      return meaning.get(node.id)
+    if isinstance(node, ast.Attribute) and (base := dotted(node.value)):
+      return f'{base}.{node.attr}'
+    return None
+
+  for node in ast.walk(tree):
+    if isinstance(node, ast.Attribute) and dotted(node.value) == 'jax.lax':
+      yield node.attr, node.lineno
+
+
+def missing_from_table(root: pathlib.Path) -> list[str]:
+  found = {component(root, p) for p in sources(root, 'gradsparse')}
+  return sorted(found - LEVEL.keys())
+
+
+def upward_imports(root: pathlib.Path) -> list[str]:
+  wrong = []
+  for path in sources(root, 'gradsparse'):
+    own = component(root, path)
+    for name, line in imports(root, path):
+      other = imported_component(root, name)
+      if other and LEVEL[other] > LEVEL.get(own, len(LAYERS)):
+        wrong.append(f'{path.relative_to(root)}:{line}: {own} imports {name}')
+  return wrong
+
+
+def foreign_imports(root: pathlib.Path, allowed: set[str]) -> list[str]:
+  wrong = []
+  for path in sources(root, 'gradsparse'):
+    for name, line in imports(root, path):
+      top = name.split('.')[0]
+      if top not in allowed | {'gradsparse'} | sys.stdlib_module_names:
+        wrong.append(f'{path.relative_to(root)}:{line}: imports {name}')
+  return wrong
+
+
+def stray_collectives(root: pathlib.Path) -> list[str]:
+  return [
+    f'{path.relative_to(root)}:{line}: jax.lax.{name}'
+    for path in sources(root, 'gradsparse')
+    if component(root, path) != COLLECTIVES_MODULE
+    for name, line in lax_names(ast.parse(path.read_text()))
+    if name in COLLECTIVES
+  ]
+
+
+def long_files(root: pathlib.Path) -> list[str]:
+  lengths = {
+    path: len(path.read_text().splitlines())
+    for package in MEASURED
+    for path in sources(root, package)
+  }
+  return [
+    f'{path.relative_to(root)}: {length} lines'
+    for path, length in lengths.items()
+    if length > MAX_LINES
+  ]
+
+
+def hard_dependencies() -> set[str]:
+  project = tomllib.loads((REPOSITORY / 'pyproject.toml').read_text())[
+    'project'
+  ]
+  return {re.match(r'[\w-]+', d)[0] for d in project['dependencies']}
+
+
+def test_every_module_has_a_layer():
+  assert not missing_from_table(REPOSITORY)
+
+
+def test_arrows_point_down():
+  assert not upward_imports(REPOSITORY)
+
+
+def test_only_hard_dependencies():
+  """No Flax, no config objects, and nothing of experiments/ either."""
+  assert hard_dependencies() == {'jax', 'numpy', 'optax'}
+  assert not foreign_imports(REPOSITORY, hard_dependencies())
+
+
+def test_one_file_calls_collectives():
+  assert not stray_collectives(REPOSITORY)
+
+
+def test_files_are_short():
+  assert not long_files(REPOSITORY)
+
+
+# The checks themselves: each must see what it is there for.
+
+
+def _library(root: pathlib.Path, path: str, source: str) -> pathlib.Path:
+  file = root / 'gradsparse' / path
+  file.parent.mkdir(parents=True, exist_ok=True)
+  file.write_text(source)
+  return root
+
+
+@pytest.mark.parametrize(
+  'path, source, wrong',
+  [
+    ('wire/elias_fano.py', 'from gradsparse import selection', True),
+    ('wire/elias_fano.py', 'from gradsparse.selection import top_k', True),
+    ('wire/elias_fano.py', 'import gradsparse.selection', True),
+    ('wire/elias_fano.py', 'from .. import selection', True),
+    ('wire/elias_fano.py', 'from ..selection import top_k', True),
+    ('wire/elias_fano.py', 'from . import fixed_width', False),
+    ('wire/elias_fano.py', 'from gradsparse.wire import fixed_width', False),
+    ('selection.py', 'from gradsparse.wire import fixed_width', False),
+    ('selection.py', 'from .wire import fixed_width', False),
+    ('selection.py', 'def f():\n  from .recipes import dgc', True),
+    ('recipes.py', 'import gradsparse as gs', True),
+    ('recipes.py', 'from gradsparse import dgc', True),
+    ('memories.py', 'from gradsparse import interfaces', False),
+    ('__init__.py', 'from gradsparse.recipes import dgc', False),
+  ],
+)
+def test_sees_upward_imports(tmp_path, path, source, wrong):
+  assert bool(upward_imports(_library(tmp_path, path, source))) == wrong
+
+
+@pytest.mark.parametrize(
+  'source, wrong',
+  [
+    ('import jax\njax.lax.psum(1, "w")', True),
+    ('import jax.lax\njax.lax.pcast(1, "w")', True),
+    ('import jax.lax as l\nl.ppermute(1, "w")', True),
+    ('from jax import lax\nlax.all_gather(1, "w")', True),
+    ('from jax.lax import axis_index', True),
+    ('import jax\njax.lax.top_k(1, 2)', False),
+    ('import jax\ncomm = object()\ncomm.psum(1)', False),
+  ],
+)
+def test_sees_collectives(tmp_path, source, wrong):
+  root = _library(tmp_path, 'selection.py', source)
+  assert bool(stray_collectives(root)) == wrong
+  (root / 'gradsparse/selection.py').rename(root / 'gradsparse/collectives.py')
+  assert not stray_collectives(root)
+
+
+@pytest.mark.parametrize('name', ['flax.linen', 'experiments.train', 'absl'])
+def test_sees_foreign_imports(tmp_path, name):
+  root = _library(tmp_path, 'recipes.py', f'import jax, math\nimport {name}')
+  assert len(foreign_imports(root, {'jax'})) == 1
+
+
+def test_sees_new_modules_and_long_files(tmp_path):
+  root = _library(tmp_path, 'utils/alias.py', 'x = 1\n' * (MAX_LINES + 1))
+  assert missing_from_table(root) == ['utils']
+  assert len(long_files(root)) == 1
+
+
+def test_an_empty_tree_passes(tmp_path):
+  assert not missing_from_table(tmp_path)
+  assert not upward_imports(tmp_path)
+  assert not long_files(tmp_path)
