@@ -1,0 +1,53 @@
+"""Gradient clipping on each worker, before the gradient is accumulated."""
+
+from __future__ import annotations
+
+import math
+
+from gradsparse.collectives import AxisName
+from gradsparse.collectives import Comm
+import jax
+import jax.numpy as jnp
+import optax
+
+
+def clip_local_norm(
+  threshold: float, *, axis_name: AxisName | None
+) -> optax.GradientTransformation:
+  """Rescales the local gradient when its norm exceeds threshold * sqrt(P).
+
+  The norm is over the whole tree. `threshold` is the one that a single
+  worker (or clipping after the exchange) would use: the gradient of the mean
+  loss over 1/P of the batch has a norm about sqrt(P) times that of the whole
+  batch, if workers' gradients are independent.
+
+  Differs from the paper in letters only: its local gradient carries the
+  factor 1/P, so it clips at threshold / sqrt(P).
+
+  Args:
+    threshold: in units of the gradient, > 0.
+    axis_name: mapped axis of the workers; None is one worker.
+
+  Raises:
+    ValueError: threshold is not positive.
+
+  References:
+    Lin et al., arXiv 1712.01887, section 3.2 and appendix C.
+  """
+  if not isinstance(threshold, jax.Array) and not threshold > 0:
+    raise ValueError(f'threshold must be positive, got {threshold}')
+
+  def update(updates, state, params=None):
+    del params
+    limit = threshold * math.sqrt(Comm(axis_name).size)
+    norm = optax.tree.norm(
+      jax.tree.map(lambda g: g.astype(jnp.float32), updates)
+    )
+    # A non-finite norm must stay visible to the scheme that follows.
+    factor = jnp.where(norm > limit, limit / norm, 1.0)
+    return (
+      jax.tree.map(lambda g: (g * factor).astype(g.dtype), updates),
+      state,
+    )
+
+  return optax.GradientTransformation(lambda _: optax.EmptyState(), update)

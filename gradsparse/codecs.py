@@ -1,0 +1,313 @@
+"""How a sparse vector becomes 32-bit words: an index code and a value code.
+
+Rounding and packing are apart: `quantise` rounds the entries to what the
+format can say (what it cannot say becomes an empty slot and stays in the
+sender's memory), and `pack` / `unpack` are exact inverses on its result. So
+"what I delivered" is known without decoding one's own message.
+
+  indices        bits each                     empty slots
+  'elias_fano'   about 2 + log2(N / k)         yes
+  'run_length'   16 (DGC; escapes take slots)  yes
+  'word28'       28, and 4 for the value       yes
+
+  values         bits each
+  'float32'      32
+  'bfloat16'     16
+  'exponent4'    4, and 8 a leaf (sign and power of two)
+  'sign2'        1, and 64 a leaf (one magnitude for each sign)
+  ('constant')   1 (sign of a magnitude known to all), see `constant`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from gradsparse.delivery import Space
+from gradsparse.delivery import Sparse
+from gradsparse.interfaces import Codec
+from gradsparse.wire import elias_fano
+from gradsparse.wire import exponent
+from gradsparse.wire import fixed_width
+from gradsparse.wire import run_length
+from gradsparse.wire import word28
+import jax
+import jax.numpy as jnp
+
+INDICES = ('elias_fano', 'run_length', 'word28')
+VALUES = ('float32', 'bfloat16', 'exponent4')
+
+_BFLOAT16_MAX = float(jnp.finfo(jnp.bfloat16).max)
+
+
+class _Values(NamedTuple):
+  """A value code: rounding, and packing of already rounded values."""
+
+  round: Callable[[Sparse], Sparse]
+  pack: Callable[[Sparse], jax.Array]
+  unpack: Callable[[jax.Array, jax.Array, Space], jax.Array]
+  words: Callable[[int, Space], int]
+  exact: bool = False
+
+
+def _bits(x: jax.Array) -> jax.Array:
+  return jax.lax.bitcast_convert_type(x, jnp.uint32)
+
+
+def _floats(words: jax.Array) -> jax.Array:
+  return jax.lax.bitcast_convert_type(words, jnp.float32)
+
+
+def _float32() -> _Values:
+  return _Values(
+    round=lambda s: s,
+    pack=lambda s: _bits(s.values),
+    unpack=lambda words, indices, space: _floats(words),
+    words=lambda count, space: count,
+    exact=True,
+  )
+
+
+def _bfloat16() -> _Values:
+  """Rounded to nearest even; the upper half of a float32."""
+
+  def rounded(s):
+    # Not through astype(bfloat16) and back: XLA may elide the pair.
+    clipped = jnp.clip(s.values, -_BFLOAT16_MAX, _BFLOAT16_MAX)
+    values = jax.lax.reduce_precision(clipped, exponent_bits=8, mantissa_bits=7)
+    return Sparse(values, s.indices, s.space)
+
+  def pack(s):
+    return fixed_width.pack(_bits(s.values) >> 16, 16)
+
+  def unpack(words, indices, space):
+    del space
+    return _floats(fixed_width.unpack(words, indices.shape[0], 16) << 16)
+
+  return _Values(
+    rounded, pack, unpack, lambda count, space: fixed_width.words(count, 16)
+  )
+
+
+def _tops(space: Space) -> int:
+  return fixed_width.words(len(space.shapes), 8)
+
+
+def _exponent4() -> _Values:
+  """Sign and 3-bit distance from the leaf's largest power of two."""
+
+  def rounded(s):
+    values, kept, _ = exponent.round_values(
+      s.values, s.valid, s.space.leaf_of(s.indices), len(s.space.shapes)
+    )
+    return Sparse(values, s.indices, s.space).keep(kept)
+
+  def pack(s):
+    tops, codes = _exponent_codes(s)
+    return jnp.concatenate(
+      [
+        fixed_width.pack(tops.astype(jnp.uint32), 8),
+        fixed_width.pack(codes, 4),
+      ]
+    )
+
+  def unpack(words, indices, space):
+    head = _tops(space)
+    tops = fixed_width.unpack(words[:head], len(space.shapes), 8)
+    codes = fixed_width.unpack(words[head:], indices.shape[0], 4)
+    return exponent.decode(
+      codes, space.leaf_of(indices), tops.astype(jnp.int32)
+    )
+
+  return _Values(
+    rounded,
+    pack,
+    unpack,
+    lambda count, space: _tops(space) + fixed_width.words(count, 4),
+  )
+
+
+def _exponent_codes(s: Sparse) -> tuple[jax.Array, jax.Array]:
+  """(biased top exponent of each leaf int32[L], 4-bit codes uint32[k])."""
+  segments = s.space.leaf_of(s.indices)
+  _, _, tops = exponent.round_values(
+    s.values, s.valid, segments, len(s.space.shapes)
+  )
+  return tops, exponent.encode(s.values, segments, tops)
+
+
+def _signs(s: Sparse) -> jax.Array:
+  return fixed_width.pack((s.values < 0).astype(jnp.uint32), 1)
+
+
+def _sign2() -> _Values:
+  """One bit each; a magnitude a leaf and sign (all entries of it share it)."""
+
+  def pack(s):
+    leaves = len(s.space.shapes)
+    segments = jnp.where(s.valid, s.space.leaf_of(s.indices), leaves)
+
+    def top(x):
+      return jax.ops.segment_max(
+        x, segments, leaves + 1, indices_are_sorted=True
+      )[:leaves]
+
+    sizes = jnp.stack([top(s.values), top(-s.values)])
+    sizes = jnp.where(jnp.isfinite(sizes), jnp.maximum(sizes, 0.0), 0.0)
+    return jnp.concatenate([_bits(sizes.reshape(-1)), _signs(s)])
+
+  def unpack(words, indices, space):
+    leaves = len(space.shapes)
+    sizes = _floats(words[: 2 * leaves]).reshape(2, leaves)
+    negative = fixed_width.unpack(words[2 * leaves :], indices.shape[0], 1)
+    segments = space.leaf_of(indices)
+    return jnp.where(negative == 1, -sizes[1][segments], sizes[0][segments])
+
+  return _Values(
+    round=lambda s: s,
+    pack=pack,
+    unpack=unpack,
+    words=lambda count, space: (
+      2 * len(space.shapes) + fixed_width.words(count, 1)
+    ),
+    exact=True,
+  )
+
+
+def _constant(magnitude: float) -> _Values:
+  """One bit each: the sign of a magnitude that everybody knows."""
+
+  def unpack(words, indices, space):
+    del space
+    negative = fixed_width.unpack(words, indices.shape[0], 1)
+    return jnp.where(negative == 1, -magnitude, magnitude).astype(jnp.float32)
+
+  return _Values(
+    round=lambda s: s,
+    pack=_signs,
+    unpack=unpack,
+    words=lambda count, space: fixed_width.words(count, 1),
+    exact=True,
+  )
+
+
+_VALUES: dict[str, Callable[[], _Values]] = {
+  'float32': _float32,
+  'bfloat16': _bfloat16,
+  'exponent4': _exponent4,
+  'sign2': _sign2,
+}
+
+
+def codec(indices: str = 'elias_fano', values: str = 'float32') -> Codec:
+  """A codec by the names of its two halves.
+
+  Args:
+    indices: 'elias_fano', 'run_length' (float32 values only) or 'word28'
+      (exponent4 values only).
+    values: 'float32', 'bfloat16', 'exponent4' or 'sign2'.
+
+  Raises:
+    ValueError: an unknown name, or two halves that do not go together.
+  """
+  if indices not in INDICES:
+    raise ValueError(f'indices must be one of {INDICES}, got {indices!r}')
+  if values not in _VALUES:
+    raise ValueError(f'values must be one of {VALUES}, got {values!r}')
+  if indices == 'run_length':
+    if values != 'float32':
+      raise ValueError(
+        "indices='run_length' marks its escapes by the value 0.0, so it "
+        f"needs values='float32', got {values!r}"
+      )
+    return _run_length()
+  if indices == 'word28':
+    if values != 'exponent4':
+      raise ValueError(
+        "indices='word28' has 4 bits for a value, so it needs "
+        f"values='exponent4', got {values!r}"
+      )
+    return _word28()
+  return _elias_fano(_VALUES[values]())
+
+
+def constant(magnitude: float) -> Codec:
+  """Elias-Fano indices and signs, of one magnitude known to all workers."""
+  return _elias_fano(_constant(magnitude))
+
+
+def _elias_fano(values: _Values) -> Codec:
+  def quantise(s):
+    return values.round(s).sort()
+
+  def index_words(count, space):
+    return elias_fano.words(count, space.size)
+
+  def pack(s):
+    return jnp.concatenate(
+      [elias_fano.encode(s.indices, s.space.size), values.pack(s)]
+    )
+
+  def unpack(words, count, space):
+    head = index_words(count, space)
+    indices = elias_fano.decode(words[:head], count, space.size)
+    decoded = values.unpack(words[head:], indices, space)
+    decoded = jnp.where(indices < space.size, decoded, 0.0)
+    return Sparse(decoded, indices, space)
+
+  def words(count, space):
+    return index_words(count, space) + values.words(count, space)
+
+  return Codec(quantise, pack, unpack, words, values.exact)
+
+
+def _run_length() -> Codec:
+  """DGC's Encode(): 32-bit values and 16-bit runs of zeros (section 3.1)."""
+
+  def quantise(s):
+    s = s.sort()
+    return s.keep(run_length.fits(s.indices, s.space.size)).sort()
+
+  def pack(s):
+    values, runs = run_length.encode(s.values, s.indices, s.space.size)
+    return jnp.concatenate([_bits(values), runs])
+
+  def unpack(words, count, space):
+    values, indices = run_length.decode(
+      _floats(words[:count]), words[count:], space.size
+    )
+    return Sparse(values, indices, space)
+
+  def words(count, space):
+    del space
+    return count + run_length.words(count)
+
+  return Codec(quantise, pack, unpack, words, exact=False)
+
+
+def _word28() -> Codec:
+  """The variance paper's words: 28 bits of index, 4 of value (section 4.2)."""
+  values = _exponent4()
+
+  def quantise(s):
+    word28.check_size(s.space.size)
+    return values.round(s).sort()
+
+  def pack(s):
+    tops, codes = _exponent_codes(s)
+    head = fixed_width.pack(tops.astype(jnp.uint32), 8)
+    return jnp.concatenate([head, word28.pack(s.indices, codes)])
+
+  def unpack(words, count, space):
+    del count
+    head = _tops(space)
+    indices, codes = word28.unpack(words[head:])
+    tops = fixed_width.unpack(words[:head], len(space.shapes), 8)
+    decoded = exponent.decode(
+      codes, space.leaf_of(indices), tops.astype(jnp.int32)
+    )
+    return Sparse(jnp.where(indices < space.size, decoded, 0.0), indices, space)
+
+  return Codec(
+    quantise, pack, unpack, lambda count, space: _tops(space) + count, False
+  )

@@ -1,0 +1,278 @@
+"""The only file that talks to other workers, and that knows the runner.
+
+The same scheme runs in four surroundings, which disagree about collectives:
+
+  single      `axis_name=None`: one worker, nothing is sent
+  simulated   `jax.vmap(axis_name=...)`: P workers on one device
+  manual      `jax.pmap` or `jax.shard_map(check_vma=False)`
+  checked     `jax.shard_map` with `check_vma=True`: each value is typed
+              varying (differs between workers) or not
+
+and a fifth, `recorded`, in which `plan()` counts bytes and nothing runs.
+`Comm` hides the difference; nothing else in the library calls `jax.lax`
+collectives or casts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from gradsparse import traffic
+import jax
+from jax.extend import core as jex_core
+from jax.interpreters import batching
+from jax.interpreters import mlir
+import jax.numpy as jnp
+import numpy as np
+
+# Arrays below this many elements are joined before they are summed, so that
+# a tree with many biases pays one latency; larger ones are not worth a copy.
+_FUSE_BELOW = 1 << 16
+
+AxisName = str | tuple[str, ...]
+
+# --- a cast that JAX has no public name for -------------------------------
+# The result of `ppermute` is typed varying even where the algorithm leaves
+# the same bits on every worker (a butterfly does). `unvary` is the identity
+# with the type of a value that is equal everywhere. It asserts, unchecked.
+_unvary_p = jex_core.Primitive('gradsparse_unvary')
+_unvary_p.def_impl(lambda x: x)
+_unvary_p.def_abstract_eval(lambda x: jax.core.ShapedArray(x.shape, x.dtype))
+mlir.register_lowering(_unvary_p, lambda _, x: [x])
+batching.primitive_batchers[_unvary_p] = lambda args, dims: (
+  _unvary_p.bind(*args),
+  dims[0],
+)
+
+
+def _nbytes(x: Any) -> int:
+  return int(np.prod(x.shape, dtype=np.int64)) * jnp.dtype(x.dtype).itemsize
+
+
+class Comm:
+  """The workers of one mesh axis, as one of them sees the others.
+
+  Made afresh in each traced update. Trees in, trees out; all results are
+  equal on every worker unless the method says otherwise.
+
+  Args:
+    axis_name: name of the mapped axis, or None for a single worker.
+
+  Raises:
+    NameError: `axis_name` is not an axis of the surrounding program.
+  """
+
+  def __init__(self, axis_name: AxisName | None):
+    self.axis_name = axis_name
+    self.recorder = traffic.active()
+    if axis_name is None:
+      self.mode, self.size = 'single', 1
+      return
+    if self.recorder is not None:
+      self.mode, self.size = 'recorded', self.recorder.size(axis_name)
+      return
+    self.size = jax.lax.axis_size(axis_name)
+    names = axis_name if isinstance(axis_name, tuple) else (axis_name,)
+    manual = jax.sharding.get_abstract_mesh().manual_axes
+    if not all(name in manual for name in names):
+      self.mode = 'simulated'
+    elif self.varies(jax.lax.axis_index(axis_name)):
+      self.mode = 'checked'
+    else:
+      self.mode = 'manual'
+
+  # --- types -------------------------------------------------------------
+
+  def varies(self, x: jax.Array) -> bool:
+    """Whether the type of x says that it differs between workers."""
+    # `pcast` to varying is refused exactly for what is varying already; this
+    # is the public way to ask (jax.typeof spells it differently by version).
+    try:
+      jax.lax.pcast(x, self.axis_name, to='varying')
+    except ValueError:
+      return True
+    return False
+
+  def local(self, tree: Any) -> Any:
+    """The same values, typed as this worker's own."""
+    if self.mode != 'checked':
+      return tree
+
+    def cast(x):
+      if self.varies(x):
+        return x
+      return jax.lax.pcast(x, self.axis_name, to='varying')
+
+    return jax.tree.map(cast, tree)
+
+  def replicated(self, tree: Any) -> Any:
+    """Types values as equal on all workers. The caller vouches for it."""
+    if self.mode != 'checked':
+      return tree
+    return jax.tree.map(
+      lambda x: _unvary_p.bind(x) if self.varies(x) else x, tree
+    )
+
+  def check_local(self, tree: Any) -> None:
+    """Refuses gradients that JAX has summed over the workers already.
+
+    Under `shard_map(check_vma=True)` the gradient with respect to replicated
+    parameters is summed by JAX itself, silently and uncompressed.
+
+    Raises:
+      ValueError: names the first such leaf and the cure.
+    """
+    if self.mode != 'checked':
+      return
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+      if not self.varies(leaf):
+        raise ValueError(
+          f'the gradient of {jax.tree_util.keystr(path) or "the parameter"} '
+          f'was already summed over axis {self.axis_name!r} before it '
+          'reached gradsparse: shard_map does that for gradients with '
+          'respect to replicated parameters, so nothing would be '
+          'compressed. Differentiate with respect to '
+          f'gs.workers.local(params, {self.axis_name!r}) instead.'
+        )
+
+  # --- who am I ----------------------------------------------------------
+
+  def index(self) -> jax.Array:
+    """This worker's rank, int32 (differs between workers)."""
+    if self.mode in ('single', 'recorded'):
+      return jnp.int32(0)
+    return jax.lax.axis_index(self.axis_name)
+
+  # --- reductions --------------------------------------------------------
+
+  def sum(self, tree: Any) -> Any:
+    """Sum over workers: one fused all-reduce for small leaves."""
+    leaves, treedef = jax.tree.flatten(tree)
+    if self.mode == 'single' or not leaves:
+      return tree
+    small = [
+      i
+      for i, x in enumerate(leaves)
+      if x.size < _FUSE_BELOW and x.dtype == jnp.float32
+    ]
+    large = [i for i in range(len(leaves)) if i not in set(small)]
+    operands = [leaves[i] for i in large]
+    if small:
+      operands.append(jnp.concatenate([leaves[i].ravel() for i in small]))
+    operands = [x for x in operands if x.size]
+    summed = iter(self._reduce(jax.lax.psum, operands))
+    out = list(leaves)
+    for i in large:
+      out[i] = next(summed) if leaves[i].size else leaves[i]
+    if any(leaves[i].size for i in small):
+      joined, start = next(summed), 0
+      for i in small:
+        stop = start + leaves[i].size
+        out[i] = joined[start:stop].reshape(leaves[i].shape)
+        start = stop
+    return jax.tree.unflatten(treedef, out)
+
+  def mean(self, tree: Any) -> Any:
+    """Mean over workers, by `sum`."""
+    return jax.tree.map(lambda x: x / self.size, self.sum(tree))
+
+  def max(self, tree: Any) -> Any:
+    """Maximum over workers."""
+    leaves, treedef = jax.tree.flatten(tree)
+    if self.mode == 'single' or not leaves:
+      return tree
+    if len({x.dtype for x in leaves}) == 1:
+      joined = jnp.concatenate([x.ravel() for x in leaves])
+      (joined,) = self._reduce(jax.lax.pmax, [joined])
+      stops = np.cumsum([x.size for x in leaves])[:-1]
+      parts = jnp.split(joined, stops)
+      out = [p.reshape(x.shape) for p, x in zip(parts, leaves, strict=True)]
+    else:
+      out = self._reduce(jax.lax.pmax, leaves)
+    return jax.tree.unflatten(treedef, out)
+
+  def _reduce(self, op, operands: list[jax.Array]) -> list[jax.Array]:
+    for x in operands:
+      self._record('all_reduce', _nbytes(x))
+    if self.mode == 'recorded' or not operands:
+      return operands
+    return list(op(tuple(self.local(operands)), self.axis_name))
+
+  # --- messages ----------------------------------------------------------
+
+  def gather(self, x: jax.Array) -> jax.Array:
+    """All workers' x, shape (P, *x.shape), in rank order."""
+    if self.mode == 'single':
+      return x[None]
+    self._record('all_gather', _nbytes(x))
+    if self.mode == 'recorded':
+      return jnp.broadcast_to(x, (self.size, *x.shape))
+    if self.mode == 'checked':
+      return jax.lax.all_gather(self.local(x), self.axis_name, to='invarying')
+    return jax.lax.all_gather(x, self.axis_name)
+
+  def permute(self, tree: Any, perm: Sequence[tuple[int, int]]) -> Any:
+    """Sends x along (source, destination) pairs; zeros where none arrives.
+
+    The result differs between workers.
+    """
+    if self.mode == 'single':
+      return tree
+    for x in jax.tree.leaves(tree):
+      self._record('permute', _nbytes(x), perm)
+    if self.mode == 'recorded':
+      return tree
+    if self.mode != 'simulated':
+      return jax.tree.map(
+        lambda x: jax.lax.ppermute(self.local(x), self.axis_name, perm),
+        tree,
+      )
+    # vmap accepts whole permutations only: complete it, then blank out what
+    # nobody was meant to receive.
+    whole = list(perm)
+    sources, targets = {s for s, _ in perm}, {d for _, d in perm}
+    idle = [w for w in range(self.size) if w not in sources]
+    spare = [w for w in range(self.size) if w not in targets]
+    whole += zip(idle, spare, strict=True)
+    meant = np.isin(np.arange(self.size), sorted(targets))
+    received = jnp.asarray(meant)[self.index()]
+
+    def send(x):
+      x = jax.lax.ppermute(x, self.axis_name, whole)
+      return jnp.where(received, x, jnp.zeros_like(x))
+
+    return jax.tree.map(send, tree)
+
+  def all_to_all(self, x: jax.Array) -> jax.Array:
+    """Row d of x goes to worker d; returns the rows sent to this worker.
+
+    Args:
+      x: shape (P, ...).
+
+    Returns:
+      The same shape; row s came from worker s. Differs between workers.
+    """
+    if self.mode == 'single':
+      return x
+    self._record('all_to_all', _nbytes(x))
+    if self.mode == 'recorded':
+      return x
+    return jax.lax.all_to_all(self.local(x), self.axis_name, 0, 0)
+
+  # --- control flow ------------------------------------------------------
+
+  def uniform(self, x: jax.Array) -> jax.Array:
+    """A scalar that is equal everywhere, in a form that `switch` keeps one.
+
+    Under `vmap` a batched predicate turns `lax.switch` into a select that
+    runs every branch; the first worker's copy is not batched.
+    """
+    if self.mode == 'simulated':
+      return jax.lax.all_gather(x, self.axis_name)[0]
+    return self.replicated(x)
+
+  def _record(self, kind: str, nbytes: int, perm=None) -> None:
+    if self.mode == 'recorded':
+      assert self.recorder is not None
+      self.recorder.add(self.axis_name, kind, nbytes, perm)

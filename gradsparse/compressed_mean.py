@@ -1,0 +1,329 @@
+"""Joins a memory, a compressor and an exchange to one optax transformation.
+
+Data flow of one update, on each worker:
+
+  check that gradients are local -> accumulate (float32) -> agree -> choose a
+  rung -> { encode -> exchange -> release } -> cast, count
+
+It is one transformation and not three in a chain because of the feedback
+edge: what was delivered flows back from the exchange into the memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+import math
+from typing import Any, NamedTuple
+
+from gradsparse import guards
+from gradsparse import layout as layouts
+from gradsparse import planning
+from gradsparse.collectives import AxisName
+from gradsparse.collectives import Comm
+from gradsparse.delivery import Full
+from gradsparse.delivery import Sparse
+from gradsparse.interfaces import Compressor
+from gradsparse.interfaces import Context
+from gradsparse.interfaces import Encoded
+from gradsparse.interfaces import Exchange
+from gradsparse.interfaces import Memory
+from gradsparse.state import CompressedMeanState
+from gradsparse.state import Stats
+import jax
+import jax.numpy as jnp
+import optax
+
+
+class Scheme(NamedTuple):
+  """What `compressed_mean` was made of."""
+
+  memory: Memory
+  compressor: Compressor
+  exchange: Exchange
+  axis_name: AxisName | None
+  min_size: int | None
+  dense_paths: layouts.DensePaths
+
+
+class CompressedMean(optax.GradientTransformationExtraArgs):
+  """An optax transformation that can also say what it delivered.
+
+  Attributes:
+    init: params -> CompressedMeanState.
+    update: (grads, state, params, **extra) -> (updates, state).
+    step: like update, but returns (updates, state, delivered), `delivered` a
+      float32 tree like params: what of this worker's is in the mean.
+    scheme: the three sockets and the axis, for tables.
+  """
+
+  step: Callable[..., tuple[Any, CompressedMeanState, Any]]
+  scheme: Scheme
+
+  def __new__(cls, init, update, step, scheme):
+    self = super().__new__(cls, init, update)
+    self.step = step
+    self.scheme = scheme
+    return self
+
+
+def compressed_mean(
+  memory: Memory,
+  compressor: Compressor,
+  exchange: Exchange,
+  *,
+  axis_name: AxisName | None,
+  min_size: int | None = None,
+  dense_paths: layouts.DensePaths = None,
+  seed: int = 0,
+) -> CompressedMean:
+  """Local gradients in, the mean over workers out, compressed in between.
+
+  Args:
+    memory: what is kept of what was not delivered.
+    compressor: what goes on the wire.
+    exchange: how the messages become a mean.
+    axis_name: mapped axis of the workers (vmap, pmap or shard_map); None is
+      one worker without communication.
+    min_size: leaves with fewer elements stay dense; None is the scheme's own
+      rule, 0 compresses every leaf it accepts.
+    dense_paths: leaves whose path matches this regular expression (or for
+      which this function of the path is True) stay dense.
+    seed: of the random draws; fold it with the run's seed. Equal on all
+      workers.
+
+  Returns:
+    A transformation. The update it returns has the sign of the gradient and
+    the dtype of the gradients, and is bit-identical on all workers. If any
+    worker's gradient is not finite, the whole update is NaN on all workers,
+    nothing is delivered, and memories stay finite.
+
+  Raises:
+    ValueError: the exchange cannot carry this compressor; from init: no leaf
+      qualifies, or leaves are masked out; from update: the gradients were
+      summed already, or an enclosing transformation would deadlock.
+  """
+  reason = exchange.refuses(compressor)
+  if reason:
+    raise ValueError(
+      f'{compressor.name} cannot go through {exchange.name}: {reason}'
+    )
+  layouts.check_rule(min_size, dense_paths)
+  scheme = Scheme(
+    memory, compressor, exchange, axis_name, min_size, dense_paths
+  )
+
+  def layout_of(tree):
+    return layouts.make_layout(tree, compressor, min_size, dense_paths)
+
+  def init(params):
+    guards.refuse_masked(params)
+    layout = layout_of(params)
+    layouts.check_something_to_do(layout, compressor)
+    return CompressedMeanState(
+      steps=jnp.zeros([], jnp.int32),
+      memory=memory.init(params),
+      compressor=compressor.init(layout.compressed_shapes),
+      stats=Stats(
+        payload_bytes=jnp.zeros([], jnp.float32),
+        sent_elements=jnp.zeros([], jnp.int32),
+        overflow_elements=jnp.zeros([], jnp.int32),
+        rejected_steps=jnp.zeros([], jnp.int32),
+      ),
+    )
+
+  def run(grads, state, extra, tell):
+    guards.refuse_conditional()
+    comm = Comm(axis_name)
+    comm.check_local(grads)
+    layout = layout_of(grads)
+    healthy = _all_finite(grads)
+    # A worker whose gradient is not finite contributes nothing of it; that
+    # the step is rejected, the others learn from its message.
+    local = jax.tree.map(
+      lambda g: jnp.where(healthy, g.astype(jnp.float32), 0.0), grads
+    )
+    whole = layout.whole()
+    signals, kept = memory.accumulate(local, state.memory, extra, whole)
+    flat = layout.treedef.flatten_up_to(signals)
+    picked = layout.pick(flat, layout.compressed)
+    dense = [s.value for s in layout.pick(flat, layout.dense)]
+
+    key = jax.random.fold_in(jax.random.key(seed), state.steps)
+    rungs = compressor.rungs(layout.compressed_shapes)
+    ctx = Context(
+      shapes=layout.compressed_shapes,
+      workers=comm.size,
+      step=state.steps,
+      key=jax.random.fold_in(key, 1 + comm.index()),
+      shared_key=jax.random.fold_in(key, 0),
+      state=state.compressor,
+      rung=rungs[-1],
+    )
+    shared = _agree(compressor, picked, ctx, comm)
+
+    before = _Before(layout, picked, dense, kept, shared, healthy)
+
+    def at_rung(rung):
+      return _finish(scheme, comm, before, ctx._replace(rung=rung), tell)
+
+    if comm.recorder is not None:
+      out = planning.count_rungs(at_rung, rungs, compressor, comm.recorder)
+    elif len(rungs) == 1 or compressor.choose is None:
+      out = at_rung(rungs[-1])
+    else:
+      number = compressor.choose(picked, shared, ctx)
+      if not compressor.agreed:
+        number = comm.max(number)
+      out = jax.lax.switch(
+        comm.uniform(number), [lambda r=r: at_rung(r) for r in rungs]
+      )
+    rejected = state.stats.rejected_steps + jnp.where(out.accepted, 0, 1)
+    updates = jax.tree.map(
+      lambda u, g: jnp.where(out.accepted, u, jnp.nan).astype(g.dtype),
+      out.updates,
+      grads,
+    )
+    new_state = CompressedMeanState(
+      steps=state.steps + 1,
+      memory=out.memory,
+      compressor=out.compressor,
+      stats=out.stats._replace(rejected_steps=comm.local(rejected)),
+    )
+    return updates, new_state, out.delivered
+
+  def update(updates, state, params=None, **extra):
+    del params
+    updates, state, _ = run(updates, state, extra, tell=False)
+    return updates, state
+
+  def step(updates, state, params=None, **extra):
+    del params
+    return run(updates, state, extra, tell=True)
+
+  return CompressedMean(init, update, step, scheme)
+
+
+def _all_finite(tree: Any) -> jax.Array:
+  """bool scalar. x * 0 is NaN for what is not finite; one pass, no mask."""
+  leaves = [x for x in jax.tree.leaves(tree) if x.size]
+  if not leaves:
+    return jnp.bool_(True)
+  sums = [jnp.sum(x.astype(jnp.float32) * 0.0) for x in leaves]
+  return jnp.isfinite(sum(sums[1:], sums[0]))
+
+
+def _agree(compressor, signals, ctx, comm):
+  if compressor.agreement is None:
+    return None
+  proposed = compressor.agreement.propose(signals, ctx)
+  reduce = {'max': comm.max, 'mean': comm.mean}[compressor.agreement.reduce]
+  return compressor.agreement.settle(reduce(proposed), ctx)
+
+
+class _Before(NamedTuple):
+  """What is known before the size of the message is."""
+
+  layout: layouts.Layout
+  signals: list[Any]
+  dense: list[jax.Array]
+  kept: Any
+  shared: Any
+  healthy: jax.Array
+
+
+class _After(NamedTuple):
+  """What one rung makes of it; all rungs return the same shapes."""
+
+  updates: Any
+  delivered: Any
+  memory: Any
+  compressor: Any
+  stats: Stats
+  accepted: jax.Array
+
+
+def _finish(
+  scheme: Scheme, comm: Comm, before: _Before, ctx: Context, tell: bool
+) -> _After:
+  """Encode, exchange and release at one size of the message."""
+  compressor, layout = scheme.compressor, before.layout
+  # A worker that is not healthy sends too: the others wait for its message,
+  # which tells them to take nothing from anybody.
+  payload = compressor.encode(before.signals, before.shared, ctx)
+  if isinstance(payload, Sparse) and compressor.codec is not None:
+    payload = compressor.codec.quantise(payload)
+  back = scheme.exchange.run(
+    Encoded(
+      payload,
+      compressor,
+      before.shared,
+      ctx,
+      before.dense,
+      before.healthy,
+    ),
+    comm,
+  )
+  if comm.recorder is not None:
+    comm.recorder.message = planning.message_rows(
+      scheme.compressor, layout, payload, back
+    )
+  means: list[Any] = [None] * len(layout.shapes)
+  arrived: list[Any] = [None] * len(layout.shapes)
+  for i, mean, d in zip(
+    layout.compressed, back.mean, back.delivered, strict=True
+  ):
+    means[i], arrived[i] = mean, d
+  for i, mean, own in zip(layout.dense, back.dense, before.dense, strict=True):
+    means[i] = jnp.where(back.healthy, mean, 0.0)
+    arrived[i] = Full(jnp.where(back.healthy, own, 0.0), whole=True)
+  updates, memory = scheme.memory.release(
+    before.kept,
+    jax.tree.unflatten(layout.treedef, means),
+    jax.tree.unflatten(layout.treedef, arrived),
+  )
+  # The momentum of dense leaves is kept in this worker's memory, and so typed
+  # as its own, but it is made of means alone.
+  flat = layout.treedef.flatten_up_to(updates)
+  for i in layout.dense:
+    flat[i] = comm.replicated(flat[i])
+  learnt = compressor.learn(ctx.state, back.total, before.shared, ctx)
+  sent = _sent_elements(payload, layout, back.healthy)
+  stats = Stats(
+    payload_bytes=jnp.float32(
+      back.message_bytes + sum(4 * x.size for x in before.dense)
+    ),
+    sent_elements=sent,
+    overflow_elements=_overflow(compressor, before, ctx, sent, back.healthy),
+    rejected_steps=jnp.int32(0),
+  )
+  delivered = None
+  if tell:
+    pairs = zip(arrived, layout.shapes, strict=True)
+    delivered = jax.tree.unflatten(
+      layout.treedef, [comm.local(d.dense(shape)) for d, shape in pairs]
+    )
+  return _After(
+    updates=jax.tree.unflatten(layout.treedef, flat),
+    delivered=delivered,
+    memory=comm.local(memory),
+    compressor=jax.tree.map(
+      lambda new, old: jnp.where(back.healthy, new, old), learnt, ctx.state
+    ),
+    stats=comm.local(stats),
+    accepted=back.healthy,
+  )
+
+
+def _sent_elements(payload, layout, healthy):
+  if isinstance(payload, Sparse):
+    sent = jnp.sum(payload.valid)
+  else:
+    sent = sum(math.prod(s) for s in layout.compressed_shapes)
+  return jnp.where(healthy, sent, 0).astype(jnp.int32)
+
+
+def _overflow(compressor, before, ctx, sent, healthy):
+  if compressor.wanted is None:
+    return jnp.int32(0)
+  wanted = compressor.wanted(before.signals, before.shared, ctx)
+  return jnp.where(healthy, jnp.maximum(wanted - sent, 0), 0).astype(jnp.int32)

@@ -1,0 +1,61 @@
+"""What the exchanges share: words, health, and the dense leaves."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from gradsparse.collectives import Comm
+from gradsparse.delivery import Delivered
+from gradsparse.delivery import Full
+from gradsparse.delivery import Sparse
+from gradsparse.interfaces import Encoded
+import jax
+import jax.numpy as jnp
+
+
+def to_words(tree: Any) -> jax.Array:
+  """A tree of uint32, int32 and float32 arrays as one uint32 vector."""
+  parts = [
+    jax.lax.bitcast_convert_type(x, jnp.uint32).reshape(-1)
+    for x in jax.tree.leaves(tree)
+  ]
+  return jnp.concatenate(parts) if parts else jnp.zeros(0, jnp.uint32)
+
+
+def from_words(words: jax.Array, like: Any) -> Any:
+  """Inverse of `to_words`; `like` gives shapes and dtypes."""
+  leaves, treedef = jax.tree.flatten(like)
+  out, start = [], 0
+  for leaf in leaves:
+    stop = start + math.prod(leaf.shape)
+    part = jax.lax.bitcast_convert_type(words[start:stop], leaf.dtype)
+    out.append(part.reshape(leaf.shape))
+    start = stop
+  return jax.tree.unflatten(treedef, out)
+
+
+def reduce_dense(leaves: list[jax.Array], comm: Comm) -> list[jax.Array]:
+  """Means of the leaves that stay dense."""
+  return comm.mean(leaves) if leaves else []
+
+
+def count_unhealthy(healthy: jax.Array) -> jax.Array:
+  return 1.0 - healthy.astype(jnp.float32)
+
+
+def only_if(healthy: jax.Array, payload: Sparse) -> Sparse:
+  """The entries, or none at all: nothing is delivered in a rejected step."""
+  return payload.keep(jnp.broadcast_to(healthy, payload.indices.shape))
+
+
+def own_delivery(encoded: Encoded, healthy: jax.Array) -> list[Delivered]:
+  """What of this worker's message arrived, if all of it did."""
+  if isinstance(encoded.payload, Sparse):
+    return list(only_if(healthy, encoded.payload).windows())
+  decoded = encoded.compressor.decode(
+    encoded.payload, encoded.shared, encoded.ctx, 1
+  )
+  if isinstance(decoded, Sparse):
+    return list(only_if(healthy, decoded).windows())
+  return [Full(jnp.where(healthy, x, 0.0)) for x in decoded]

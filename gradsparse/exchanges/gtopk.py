@@ -1,0 +1,280 @@
+"""gTop-k: pairs of workers merge their k entries and keep the k largest.
+
+The merge  a T b = the k largest magnitudes of the sparse sum a + b  is
+commutative and deterministic: ties keep the lower index. Three topologies:
+
+  'butterfly'  at round j exchange with rank XOR 2^j: every worker ends with
+               the tree's result after log2 P rounds, and takes part in every
+               merge that holds its own contribution, so it knows what each
+               dropped. P need not be a power of two: with m = 2^floor(log2 P),
+               rank r >= m folds into r - m first and gets the result last.
+  'tree'       as printed (algorithm 3): merges towards rank 0, then a
+               broadcast; twice the butterfly's cost.
+  'allgather'  algorithm 2: the exact top k of the sum of all messages. Not
+               the same answer as the tree's.
+
+What a worker gets back, `put_back`: 'exact' is what some merge on the path of
+its own contribution dropped. 'paper' (algorithm 4, line 10) is what the final
+mask lacks: an index dropped at an inner merge but present in the final mask
+through another subtree is neither applied nor put back, and is lost.
+
+References:
+  Shi et al., arXiv 1901.04359, algorithms 2 to 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from gradsparse.collectives import Comm
+from gradsparse.delivery import Space
+from gradsparse.delivery import Sparse
+from gradsparse.exchanges import common
+from gradsparse.interfaces import Codec
+from gradsparse.interfaces import Encoded
+from gradsparse.interfaces import Exchange
+from gradsparse.interfaces import Exchanged
+from gradsparse.wire import fixed_width
+import jax
+import jax.numpy as jnp
+
+TOPOLOGIES = ('butterfly', 'tree', 'allgather')
+PUT_BACK = ('exact', 'paper')
+
+
+class _Wire(NamedTuple):
+  """What a hop needs to know."""
+
+  codec: Codec
+  space: Space
+  slots: int
+  comm: Comm
+
+
+class _Held(NamedTuple):
+  """A partial result: entries, and whether all its contributors are healthy."""
+
+  entries: Sparse
+  healthy: jax.Array
+
+  def words(self, codec: Codec) -> jax.Array:
+    head = self.healthy.astype(jnp.uint32)[None]
+    return jnp.concatenate([head, codec.pack(self.entries)])
+
+
+def gtopk(topology: str = 'butterfly', put_back: str = 'exact') -> Exchange:
+  """Exchange of sparse messages that keeps k coordinates in all.
+
+  Raises:
+    ValueError: an unknown topology or put_back.
+  """
+  if topology not in TOPOLOGIES:
+    raise ValueError(f'topology must be one of {TOPOLOGIES}, got {topology!r}')
+  if put_back not in PUT_BACK:
+    raise ValueError(f'put_back must be one of {PUT_BACK}, got {put_back!r}')
+  reduce = {
+    'butterfly': _butterfly,
+    'tree': _tree,
+    'allgather': _all_gather,
+  }[topology]
+
+  def run(encoded: Encoded, comm: Comm) -> Exchanged:
+    own, codec = encoded.payload, encoded.compressor.codec
+    assert isinstance(own, Sparse) and codec is not None
+    count = own.indices.shape[0]
+    limits = tuple(min(count, n) for n in own.space.sizes)
+    own = Sparse(own.values, own.indices, Space(own.space.shapes, limits))
+    wire = _Wire(codec, own.space, count, comm)
+    # A worker may send fewer than its slots hold (a schedule inside the
+    # program): merges keep to the wanted k, which is equal everywhere.
+    limit = jnp.sum(own.valid) if encoded.compressor.choose else None
+    if limit is not None:
+      limit = comm.uniform(limit)
+    mine = _Held(own, encoded.healthy)
+    final, alive = reduce(mine, wire, limit, put_back)
+    if put_back == 'paper':
+      alive = _member(own.indices, final.entries.indices)
+    healthy = comm.replicated(final.healthy)
+    mean = [x / comm.size for x in comm.replicated(final.entries).dense()]
+    arrived = common.only_if(healthy, own.keep(alive).sort())
+    return Exchanged(
+      mean=mean,
+      delivered=list(arrived.windows()),
+      dense=common.reduce_dense(encoded.dense, comm),
+      healthy=healthy,
+      message_bytes=mine.words(codec).nbytes,
+      transport=f'gTop-k {topology}',
+    )
+
+  def refuses(compressor):
+    if compressor.codec is None or not compressor.joined:
+      return 'it merges sparse vectors that were selected globally'
+    if not compressor.codec.exact:
+      return 'its hops carry partial sums, which must not be rounded'
+    return None
+
+  return Exchange(f'gTop-k {topology}', run, refuses)
+
+
+# --- the merge -------------------------------------------------------------
+
+
+def merge(a: Sparse, b: Sparse, slots: int, limit=None) -> Sparse:
+  """a T b: the largest `slots` magnitudes of a + b (`limit`, if fewer)."""
+  indices = jnp.concatenate([a.indices, b.indices])
+  values = jnp.concatenate([a.values, b.values])
+  indices, values = jax.lax.sort((indices, values), num_keys=1)
+  return _largest(indices, values, 2, a.space, slots, limit)
+
+
+def _largest(indices, values, copies, space, slots, limit) -> Sparse:
+  """Adds up entries of equal index (at most `copies`), keeps the largest.
+
+  Sorted by index going in, so that ties keep the lower one; added in a fixed
+  order, so that all workers get the same bits.
+  """
+  total = values
+  for shift in range(1, copies):
+    same = indices[shift:] == indices[:-shift]
+    extra = jnp.where(same, values[shift:], 0.0)
+    total = total.at[:-shift].add(extra)
+  first = jnp.concatenate([jnp.ones(1, bool), indices[1:] != indices[:-1]]) & (
+    indices < space.size
+  )
+  magnitude = jnp.where(first, jnp.abs(total), -1.0)
+  _, order = jax.lax.top_k(magnitude, min(slots, magnitude.shape[0]))
+  kept = first[order]
+  if limit is not None:
+    kept &= jnp.arange(order.shape[0]) < limit
+  return Sparse(total[order], indices[order], space).keep(kept).sort()
+
+
+def _member(indices: jax.Array, among: jax.Array) -> jax.Array:
+  """bool: which indices occur in the sorted `among`."""
+  at = jnp.searchsorted(among, indices)
+  return among.at[at].get(mode='fill', fill_value=-1) == indices
+
+
+def _survives(indices: jax.Array, merged: Sparse, mask: jax.Array):
+  """Which indices occur in `merged` at a place where mask is True."""
+  at = jnp.searchsorted(merged.indices, indices)
+  same = merged.indices.at[at].get(mode='fill', fill_value=-1) == indices
+  return same & mask.at[at].get(mode='fill', fill_value=False)
+
+
+def _select(where: jax.Array, a, b):
+  return jax.tree.map(lambda x, y: jnp.where(where, x, y), a, b)
+
+
+def _read(words: jax.Array, wire: _Wire) -> _Held:
+  entries = wire.codec.unpack(words[1:], wire.slots, wire.space)
+  return _Held(entries, words[0] == 1)
+
+
+def _receive(held: _Held, perm, wire: _Wire) -> _Held:
+  return _read(wire.comm.permute(held.words(wire.codec), perm), wire)
+
+
+def _merge_held(a: _Held, b: _Held, wire: _Wire, limit) -> _Held:
+  return _Held(
+    merge(a.entries, b.entries, wire.slots, limit), a.healthy & b.healthy
+  )
+
+
+# --- topologies: (mine, wire, limit, put_back) -> (final, alive) -----------
+
+_Reduced = tuple[_Held, jax.Array]
+Topology = Callable[[_Held, _Wire, 'jax.Array | None', str], _Reduced]
+
+
+def _butterfly(mine: _Held, wire: _Wire, limit, put_back: str) -> _Reduced:
+  del put_back  # every worker knows its own survivors anyway
+  comm = wire.comm
+  workers, rank = comm.size, comm.index()
+  core = 1 << (workers.bit_length() - 1)
+  extra = workers - core
+  held, alive = mine, mine.entries.valid
+  # Of the worker that folds into this one, if any.
+  folded, folded_alive = mine.entries.indices, alive
+
+  if extra:
+    guest = _receive(held, [(core + r, r) for r in range(extra)], wire)
+    hosts = rank < extra
+    held = _select(hosts, _merge_held(held, guest, wire, limit), held)
+    alive &= ~hosts | _member(mine.entries.indices, held.entries.indices)
+    folded = guest.entries.indices
+    folded_alive = _member(folded, held.entries.indices)
+  for j in range(core.bit_length() - 1):
+    perm = [(r, r ^ (1 << j)) for r in range(core)]
+    partner = _receive(held, perm, wire)
+    held = _select(rank < core, _merge_held(held, partner, wire, limit), held)
+    alive &= _member(mine.entries.indices, held.entries.indices)
+    if extra:
+      folded_alive &= _member(folded, held.entries.indices)
+  if extra:
+    perm = [(r, core + r) for r in range(extra)]
+    result, told = _hand_down(held, folded_alive, perm, wire)
+    held = _select(rank < core, held, result)
+    alive = jnp.where(rank < core, alive, told & mine.entries.valid)
+  return held, alive
+
+
+def _hand_down(held: _Held, mask: jax.Array, perm, wire: _Wire) -> _Reduced:
+  """Sends a result, and which of the receiver's k entries are in it."""
+  bits = fixed_width.pack(mask.astype(jnp.uint32), 1)
+  message = jnp.concatenate([held.words(wire.codec), bits])
+  got = wire.comm.permute(message, perm)
+  cut = got.shape[0] - bits.shape[0]
+  told = fixed_width.unpack(got[cut:], wire.slots, 1) == 1
+  return _read(got[:cut], wire), told
+
+
+def _tree(mine: _Held, wire: _Wire, limit, put_back: str) -> _Reduced:
+  comm = wire.comm
+  workers, rank = comm.size, comm.index()
+  rounds = (workers - 1).bit_length()
+  held, history = mine, []
+  for j in range(rounds):
+    half, pair = 1 << j, 2 << j
+    perm = [(r, r - half) for r in range(half, workers, pair)]
+    guest = _receive(held, perm, wire)
+    hosts = (rank % pair == 0) & (rank + half < workers)
+    both = _select(hosts, _merge_held(held, guest, wire, limit), held)
+    history.append((held.entries, guest.entries, both.entries, hosts))
+    held = both
+  # Rank 0 has the result: hand it down the same tree. For exact put-back
+  # each parent adds which of its child's entries survived to the end.
+  mask = held.entries.valid
+  for j in reversed(range(rounds)):
+    half, pair = 1 << j, 2 << j
+    before, child, merged, hosts = history[j]
+    perm = [(r - half, r) for r in range(half, workers, pair)]
+    receives = rank % pair == half
+    if put_back == 'paper':
+      got = _receive(held, perm, wire)
+    else:
+      told = _survives(child.indices, merged, mask)
+      got, below = _hand_down(held, told, perm, wire)
+      kept = _survives(before.indices, merged, mask)
+      mask = jnp.where(hosts, kept, jnp.where(receives, below, mask))
+    held = _select(receives, got, held)
+  return held, mask & mine.entries.valid
+
+
+def _all_gather(mine: _Held, wire: _Wire, limit, put_back: str) -> _Reduced:
+  del put_back  # the same: there are no inner merges
+  messages = wire.comm.gather(mine.words(wire.codec))
+  everyone = jax.vmap(lambda words: _read(words, wire))(messages)
+  indices, values = jax.lax.sort(
+    (
+      everyone.entries.indices.reshape(-1),
+      everyone.entries.values.reshape(-1),
+    ),
+    num_keys=1,
+  )
+  entries = _largest(
+    indices, values, wire.comm.size, wire.space, wire.slots, limit
+  )
+  final = _Held(entries, jnp.all(everyone.healthy))
+  return final, _member(mine.entries.indices, entries.indices)

@@ -1,0 +1,83 @@
+"""Reads a scheme's state, wherever it sits inside an optimizer's state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gradsparse.state import CompressedMeanState
+import jax
+import jax.numpy as jnp
+
+
+def _is_scheme(x: Any) -> bool:
+  return isinstance(x, CompressedMeanState)
+
+
+def find(state: Any) -> CompressedMeanState:
+  """The one scheme's state in any optax state.
+
+  Raises:
+    ValueError: there is none, or more than one.
+  """
+  leaves = jax.tree.leaves(state, is_leaf=_is_scheme)
+  found = [x for x in leaves if _is_scheme(x)]
+  if len(found) != 1:
+    raise ValueError(
+      'expected the state of exactly one gradsparse scheme, found '
+      f'{len(found)} in {type(state).__name__}; pass the part of the state '
+      'that belongs to the scheme you mean'
+    )
+  return found[0]
+
+
+def pending(state: Any) -> Any:
+  """What this worker still owes: gradient taken in and not delivered.
+
+  Args:
+    state: a scheme's state, or any optax state that holds exactly one.
+
+  Returns:
+    float32 tree like params (with a leading worker axis where the state has
+    one): the residual, or DGC's velocity; zeros for schemes without memory.
+
+  Raises:
+    ValueError: the state does not hold exactly one scheme.
+  """
+  return find(state).memory.pending()
+
+
+def metrics(state: Any) -> dict[str, jax.Array]:
+  """Measurements of the last update, with units in their names.
+
+  Args:
+    state: a scheme's state, or any optax state that holds exactly one. With
+      leading worker axes, sizes and norms are averaged over workers;
+      overflow and rejections are the largest.
+
+  Returns:
+    Scalars: `payload_bytes` (one worker's message, dense leaves included),
+    `sent_elements`, `overflow_elements`, `rejected_steps`, `residual_norm`
+    (2-norm of `pending`).
+
+  Raises:
+    ValueError: the state does not hold exactly one scheme.
+  """
+  scheme = find(state)
+  stats = scheme.stats
+  stacked = stats.payload_bytes.ndim > 0
+
+  def squares(x):
+    axes = tuple(range(1 if stacked else 0, x.ndim))
+    return jnp.sum(jnp.square(x), axis=axes)
+
+  # Without memory there is nothing owed (and nothing that is stacked).
+  kept = scheme.memory if jax.tree.leaves(scheme.memory) else None
+  owed = [squares(x) for x in jax.tree.leaves(kept and kept.pending())]
+  norm = jnp.sqrt(sum(owed)) if owed else jnp.float32(0)
+  return {
+    'payload_bytes': jnp.mean(stats.payload_bytes),
+    'sent_elements': jnp.mean(stats.sent_elements.astype(jnp.float32)),
+    'overflow_elements': jnp.max(stats.overflow_elements),
+    'rejected_steps': jnp.max(stats.rejected_steps),
+    'residual_norm': jnp.mean(norm),
+  }

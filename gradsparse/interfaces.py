@@ -1,0 +1,228 @@
+"""The three sockets of a scheme: memory, compressor, exchange.
+
+GRACE's vocabulary (Xu et al., ICDCS 2021), which the field knows. A scheme is
+one choice in each; `compressed_mean` joins them. All are NamedTuples of pure
+functions, so a scheme is data and a new one needs no class.
+
+  accumulate -> [agreement] -> encode -> exchange -> release
+    memory       compressor    compressor  exchange    memory
+
+A compressor sees all leaves of its group at once, as a list: whether it works
+leaf by leaf or globally is its own business, and every scheme sends one
+message. Compressors never talk to other workers; what must be agreed before
+encoding (a shared scale, a low-rank basis) goes through their `Agreement`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from gradsparse.delivery import Delivered
+from gradsparse.delivery import Sparse
+import jax
+
+Shape = tuple[int, ...]
+
+
+class Signal(NamedTuple):
+  """What a compressor may look at, for one leaf (float32, leaf-shaped).
+
+  Attributes:
+    value: what is to be delivered (memory and gradient together).
+    gradient: this step's gradient alone (AdaComp looks at it).
+    moment: the accumulated second moment, or None (variance criterion).
+  """
+
+  value: jax.Array
+  gradient: jax.Array
+  moment: jax.Array | None = None
+
+
+class Context(NamedTuple):
+  """What surrounds one encoding.
+
+  Attributes:
+    shapes: shapes of the leaves in the group.
+    workers: P.
+    step: int32 scalar, updates done so far.
+    key: PRNG key, different for each worker and step.
+    shared_key: PRNG key, different for each step, the same on all workers.
+    state: the compressor's own state.
+    rung: the size in force, an element of `Compressor.rungs(shapes)`.
+  """
+
+  shapes: tuple[Shape, ...]
+  workers: int
+  step: jax.Array
+  key: jax.Array
+  shared_key: jax.Array
+  state: Any
+  rung: Any
+
+
+class Memory(NamedTuple):
+  """What a worker keeps between steps.
+
+  Its state is a NamedTuple of params-shaped float32 trees with a method
+  `pending()` that returns what the worker still owes.
+
+  Attributes:
+    init: params -> state.
+    accumulate: (grads, state, extra, whole) -> (tree of Signal, state).
+      `whole` is a tree of bools: leaves that stay dense. `extra` are the
+      keyword arguments of the update.
+    release: (state, means, delivered) -> (updates, state): learns what was
+      delivered. It sees the mean and returns the update.
+    lossless: whether what is not delivered is kept (law 1 applies).
+    floats: float32 numbers it keeps for each parameter.
+  """
+
+  init: Callable[[Any], Any]
+  accumulate: Callable[[Any, Any, dict[str, Any], Any], tuple[Any, Any]]
+  release: Callable[[Any, Any, Any], tuple[Any, Any]]
+  lossless: bool = True
+  floats: int = 0
+
+
+class Agreement(NamedTuple):
+  """What all workers settle before they encode; it does not travel again.
+
+  Attributes:
+    reduce: 'max' or 'mean' over workers.
+    propose: (signals, ctx) -> tree of arrays.
+    settle: (reduced tree, ctx) -> what encode and decode get as `shared`.
+  """
+
+  reduce: str
+  propose: Callable[[list[Signal], Context], Any]
+  settle: Callable[[Any, Context], Any] = lambda reduced, ctx: reduced
+
+
+class Codec(NamedTuple):
+  """A lossless form of `Sparse` on the wire, after one lossy rounding.
+
+  Attributes:
+    quantise: Sparse -> Sparse, rounded to what the format can say; entries
+      that it cannot say become empty slots. Its result is sorted.
+    pack: quantised Sparse -> uint32[words(...)].
+    unpack: (words, count, space) -> the same Sparse.
+    words: (count, space) -> int, size of a message in 32-bit words.
+    exact: whether quantise changes nothing.
+  """
+
+  quantise: Callable[[Sparse], Sparse]
+  pack: Callable[[Sparse], jax.Array]
+  unpack: Callable[..., Sparse]
+  words: Callable[..., int]
+  exact: bool
+
+
+class Compressor(NamedTuple):
+  """Which coordinates and which values go on the wire.
+
+  Attributes:
+    name: for tables and messages.
+    encode: (signals, shared, ctx) -> payload: a `Sparse` (then `codec` says
+      how it travels) or a tree of uint32 and float32 arrays. Static shapes.
+    decode: (payload, shared, ctx, summands) -> Sparse or list of float32
+      leaves: what `summands` workers' payloads, added up, stand for.
+    codec: how a `Sparse` payload travels.
+    linear: payloads of several workers may be added elementwise.
+    agreement: what is settled first, or None.
+    rungs: shapes -> sizes that a message can have, smallest first. Anything
+      hashable; encode gets the one in force as `ctx.rung`.
+    choose: (signals, shared, ctx) -> int32, the number of the smallest rung
+      that this worker needs; None where there is one rung.
+    at_step: step -> number of the rung in force, as a Python int, or None
+      where it depends on data. Serves plan(), outside of a trace.
+    agreed: whether `choose` gives the same on every worker by itself (a
+      schedule does, data do not).
+    wanted: (signals, shared, ctx) -> int32, elements that it would like to
+      send; what exceeds the rung is counted as overflow. None: not counted.
+    accepts: shape -> whether a leaf of that shape can be compressed at all.
+    min_size: leaves with fewer elements stay dense, unless overridden.
+    dense_1d: whether 1-D leaves (and scalars) stay dense, unless overridden.
+    joined: whether leaves are selected together (one row in a plan).
+    init: shapes -> own state, the same on all workers.
+    learn: (state, summed payload, shared, ctx) -> own state.
+    unbiased: whether the decoded value's expectation is the signal.
+  """
+
+  name: str
+  encode: Callable[[list[Signal], Any, Context], Any]
+  decode: Callable[..., Any] = lambda payload, shared, ctx, summands: payload
+  codec: Codec | None = None
+  linear: bool = False
+  agreement: Agreement | None = None
+  rungs: Callable[[Sequence[Shape]], tuple[Any, ...]] = lambda shapes: (0,)
+  choose: Callable[[list[Signal], Any, Context], jax.Array] | None = None
+  at_step: Callable[[int | None], int | None] = lambda step: None
+  agreed: bool = True
+  wanted: Callable[[list[Signal], Any, Context], jax.Array] | None = None
+  accepts: Callable[[Shape], bool] = lambda shape: True
+  min_size: int = 0
+  dense_1d: bool = False
+  joined: bool = False
+  init: Callable[[Sequence[Shape]], Any] = lambda shapes: ()
+  learn: Callable[[Any, Any, Any, Context], Any] = (
+    lambda state, payload, shared, ctx: state
+  )
+  unbiased: bool = False
+
+
+class Encoded(NamedTuple):
+  """One worker's message before it is sent.
+
+  Attributes:
+    payload: what `Compressor.encode` returned (a Sparse is quantised).
+    compressor: its compressor.
+    shared: what was agreed.
+    ctx: its context.
+    dense: leaves that stay dense and ride along, float32.
+    healthy: bool scalar: every number in this worker's gradient is finite.
+  """
+
+  payload: Any
+  compressor: Compressor
+  shared: Any
+  ctx: Context
+  dense: list[jax.Array]
+  healthy: jax.Array
+
+
+class Exchanged(NamedTuple):
+  """What comes back. Sum over workers of `delivered` is P times `mean`.
+
+  Attributes:
+    mean: float32 leaves of the group, bit-identical on all workers.
+    delivered: leaf by leaf, what of this worker's is in the mean.
+    dense: means of the leaves that stayed dense.
+    healthy: bool scalar, the same everywhere: all workers were healthy.
+      Otherwise nothing was delivered.
+    message_bytes: size of one worker's message.
+    transport: how it went, for tables.
+    total: summed payload (linear exchanges), else None.
+  """
+
+  mean: list[jax.Array]
+  delivered: list[Delivered]
+  dense: list[jax.Array]
+  healthy: jax.Array
+  message_bytes: int
+  transport: str
+  total: Any = None
+
+
+class Exchange(NamedTuple):
+  """How the messages of P workers become one mean.
+
+  Attributes:
+    name: for tables and messages.
+    run: (encoded, comm) -> Exchanged.
+    refuses: compressor -> why it cannot be exchanged this way, or None.
+  """
+
+  name: str
+  run: Callable[[Encoded, Any], Exchanged]
+  refuses: Callable[[Compressor], str | None] = lambda compressor: None

@@ -1,0 +1,135 @@
+"""Which leaves of a tree are compressed, decided from shapes alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+import dataclasses
+import math
+import re
+from typing import Any
+
+from gradsparse.interfaces import Compressor
+from gradsparse.interfaces import Shape
+import jax
+import jax.numpy as jnp
+
+DensePaths = str | Callable[[str], bool] | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+  """A static division of the leaves of a tree.
+
+  Attributes:
+    treedef: structure of the tree.
+    names: path of each leaf, such as "['dense']['kernel']".
+    shapes: shape of each leaf.
+    compressed: numbers of the leaves in the message.
+    dense: numbers of the leaves that are all-reduced as they are.
+  """
+
+  treedef: Any
+  names: tuple[str, ...]
+  shapes: tuple[Shape, ...]
+  compressed: tuple[int, ...]
+  dense: tuple[int, ...]
+
+  @property
+  def compressed_shapes(self) -> tuple[Shape, ...]:
+    return tuple(self.shapes[i] for i in self.compressed)
+
+  def whole(self) -> Any:
+    """Tree of bools: the leaf stays dense."""
+    kept = set(self.compressed)
+    return jax.tree.unflatten(
+      self.treedef, [i not in kept for i in range(len(self.shapes))]
+    )
+
+  def pick(self, leaves: Sequence[Any], numbers: Sequence[int]) -> list[Any]:
+    return [leaves[i] for i in numbers]
+
+
+def check_rule(min_size: Any, dense_paths: Any) -> None:
+  """Raises ValueError or TypeError for a rule that cannot be meant."""
+  if min_size is not None:
+    if isinstance(min_size, jax.core.Tracer) or not isinstance(min_size, int):
+      raise TypeError(
+        'min_size must be a whole number known before tracing, got '
+        f'{min_size!r} (inside optax.inject_hyperparams name it in '
+        'static_args)'
+      )
+    if min_size < 0:
+      raise ValueError(f'min_size must be at least 0, got {min_size}')
+  if isinstance(dense_paths, str):
+    try:
+      re.compile(dense_paths)
+    except re.error as e:
+      raise ValueError(
+        f'dense_paths must be a regular expression, got {dense_paths!r}: {e}'
+      ) from e
+  elif dense_paths is not None and not callable(dense_paths):
+    raise TypeError(
+      'dense_paths must be a regular expression or a function of the path, '
+      f'got {dense_paths!r}'
+    )
+
+
+def make_layout(
+  tree: Any,
+  compressor: Compressor,
+  min_size: int | None,
+  dense_paths: DensePaths,
+) -> Layout:
+  """Divides the leaves by the scheme's own rule, or the user's.
+
+  Args:
+    tree: parameters or gradients.
+    compressor: which leaves it accepts, and its own rule.
+    min_size: leaves with fewer elements stay dense; None is the scheme's
+      rule; 0 compresses every leaf that the compressor accepts.
+    dense_paths: leaves whose path matches (re.search) or for which the
+      function returns True stay dense, whatever their size.
+  """
+  pairs, treedef = jax.tree_util.tree_flatten_with_path(tree)
+  names = tuple(jax.tree_util.keystr(path) for path, _ in pairs)
+  shapes = tuple(tuple(jnp.shape(leaf)) for _, leaf in pairs)
+
+  def is_dense(name, shape):
+    if math.prod(shape) == 0 or not compressor.accepts(shape):
+      return True
+    if isinstance(dense_paths, str) and re.search(dense_paths, name):
+      return True
+    if callable(dense_paths) and dense_paths(name):
+      return True
+    if min_size is not None:
+      return math.prod(shape) < min_size
+    if compressor.dense_1d and len(shape) < 2:
+      return True
+    return math.prod(shape) < compressor.min_size
+
+  stays = [is_dense(n, s) for n, s in zip(names, shapes, strict=True)]
+  return Layout(
+    treedef,
+    names,
+    shapes,
+    compressed=tuple(i for i, d in enumerate(stays) if not d),
+    dense=tuple(i for i, d in enumerate(stays) if d),
+  )
+
+
+def check_something_to_do(layout: Layout, compressor: Compressor) -> None:
+  """Law 7: asked to compress and no leaf qualifies is an error."""
+  if layout.compressed or not any(map(math.prod, layout.shapes)):
+    return
+  rule = []
+  if compressor.dense_1d:
+    rule.append('leaves of fewer than two dimensions stay dense')
+  if compressor.min_size:
+    rule.append(f'leaves under {compressor.min_size} elements stay dense')
+  raise ValueError(
+    f'{compressor.name} has nothing to compress: none of the '
+    f'{len(layout.shapes)} leaves qualifies'
+    + (f' ({"; ".join(rule)})' if rule else '')
+    + '. min_size=0 compresses every leaf that the scheme accepts; use '
+    'gs.dense for a model this small.'
+  )

@@ -1,0 +1,65 @@
+"""What `plan()` learns while an update is traced: rows, and rungs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+import itertools
+import math
+from typing import Any
+
+from gradsparse import traffic
+from gradsparse.delivery import Sparse
+from gradsparse.interfaces import Compressor
+from gradsparse.interfaces import Exchanged
+from gradsparse.layout import Layout
+
+
+def message_rows(
+  compressor: Compressor, layout: Layout, payload: Any, back: Exchanged
+) -> list[traffic.Row]:
+  """The lines of a plan for the leaves of this scheme."""
+  numbers = layout.compressed
+  rows: dict[int, traffic.Row] = {}
+  sizes = [math.prod(layout.shapes[i]) for i in numbers]
+  transport = f'{compressor.name}, {back.transport}'
+  if compressor.joined and numbers:
+    names = [layout.names[i] for i in numbers]
+    name = names[0] if len(names) == 1 else f'{len(names)} leaves, joined'
+    total = sum(sizes)
+    rows[numbers[0]] = traffic.Row(
+      name, total, 4 * total, back.message_bytes, transport
+    )
+  elif numbers:
+    # One message for all leaves: each is charged its share of the entries.
+    is_sparse = isinstance(payload, Sparse)
+    weights = payload.space.limits if is_sparse else sizes
+    ends = [
+      back.message_bytes * c // sum(weights)
+      for c in itertools.accumulate(weights)
+    ]
+    begins = [0, *ends[:-1]]
+    for i, n, begin, end in zip(numbers, sizes, begins, ends, strict=True):
+      rows[i] = traffic.Row(layout.names[i], n, 4 * n, end - begin, transport)
+  for i in layout.dense:
+    n = math.prod(layout.shapes[i])
+    rows[i] = traffic.Row(layout.names[i], n, 4 * n, 4 * n, 'dense')
+  return [rows[i] for i in sorted(rows)]
+
+
+def count_rungs(
+  at_rung: Callable[[Any], Any],
+  rungs: Sequence[Any],
+  compressor: Compressor,
+  recorder: traffic.Recorder,
+) -> Any:
+  """Counts each rung by itself; the one in force at the step enters the sum.
+
+  Where the rung depends on data, that is the largest.
+  """
+  chosen = compressor.at_step(recorder.step)
+  chosen = len(rungs) - 1 if chosen is None else chosen
+  outs = []
+  for number, rung in enumerate(rungs):
+    with recorder.branch(number == chosen, alone=len(rungs) == 1):
+      outs.append(at_rung(rung))
+  return outs[chosen]

@@ -1,0 +1,289 @@
+"""The schemes by name: each one line in an `optax.chain`.
+
+Every recipe returns a transformation whose update is the mean over workers
+with the sign of the gradient; descent, and (but for DGC) momentum, are the
+business of the optimizer that follows it. Arguments common to all:
+
+  axis_name: mapped axis of the workers (no default: forgetting it would train
+    without averaging); None is one worker, without communication.
+  min_size: leaves with fewer elements stay dense; None is the scheme's own
+    rule; 0 compresses every leaf that the scheme accepts.
+  dense_paths: leaves whose path matches this regular expression stay dense.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gradsparse import codecs
+from gradsparse import compressors
+from gradsparse import exchanges
+from gradsparse import memories
+from gradsparse.collectives import AxisName
+from gradsparse.compressed_mean import CompressedMean
+from gradsparse.compressed_mean import compressed_mean
+from gradsparse.compressors.top_k import Density
+from gradsparse.layout import DensePaths
+import jax
+
+
+def _check_momentum(momentum) -> None:
+  if isinstance(momentum, jax.Array):
+    return
+  if not 0 <= momentum < 1:
+    raise ValueError(f'momentum must be in [0, 1), got {momentum}')
+
+
+def dense(
+  *, wire_dtype: str = 'float32', axis_name: AxisName | None
+) -> CompressedMean:
+  """The exact mean, by one all-reduce: the baseline.
+
+  Args:
+    wire_dtype: 'float32', or 'bfloat16': each worker's gradient and the mean
+      are rounded to 16 bits, and half the bytes move.
+    axis_name: see the module.
+
+  Raises:
+    ValueError: an unknown wire_dtype.
+  """
+  if wire_dtype == 'float32':
+    exchange = exchanges.all_reduce()
+  elif wire_dtype == 'bfloat16':
+    exchange = exchanges.reduce_scatter(exchanges.bfloat16_words())
+  else:
+    raise ValueError(
+      f"wire_dtype must be 'float32' or 'bfloat16', got {wire_dtype!r}"
+    )
+  return compressed_mean(
+    memories.no_memory(),
+    compressors.identity(),
+    exchange,
+    axis_name=axis_name,
+  )
+
+
+def gradient_dropping(
+  density: Density,
+  *,
+  scope: str = 'global',
+  values: str = 'float32',
+  indices: str = 'elias_fano',
+  axis_name: AxisName | None,
+  min_size: int | None = None,
+  dense_paths: DensePaths = None,
+) -> CompressedMean:
+  """Sends the largest entries of gradient plus residual.
+
+    e <- e + g;  send top-k(e);  e <- e - sent
+
+  Args:
+    density: fraction sent, in (0, 1]; a float, a schedule or traced.
+    scope: 'global' is one threshold for the whole gradient (the paper's),
+      'leaf' one for each.
+    values: 'float32', 'bfloat16' or 'exponent4' (4 bits; the rounding error
+      stays in the residual).
+    indices: 'elias_fano', or 'run_length' (DGC's 16-bit runs).
+    axis_name: see the module.
+    min_size: see the module.
+    dense_paths: see the module.
+
+  Raises:
+    ValueError: an argument out of range.
+
+  References:
+    Aji & Heafield, arXiv 1704.05021.
+  """
+  compressor = compressors.top_k(
+    density,
+    codecs.codec(indices, values),
+    scope=scope,
+    name='gradient_dropping',
+    dense_1d=scope == 'leaf',
+  )
+  return compressed_mean(
+    memories.residual(),
+    compressor,
+    exchanges.all_gather(),
+    axis_name=axis_name,
+    min_size=min_size,
+    dense_paths=dense_paths,
+  )
+
+
+def dgc(
+  density: Density,
+  *,
+  momentum: float = 0.9,
+  nesterov: bool = False,
+  factor_masking: bool = True,
+  sample_rate: float | None = None,
+  scope: str = 'leaf',
+  values: str = 'float32',
+  indices: str = 'elias_fano',
+  axis_name: AxisName | None,
+  min_size: int | None = None,
+  dense_paths: DensePaths = None,
+  seed: int = 0,
+) -> CompressedMean:
+  """Deep Gradient Compression: momentum correction and factor masking.
+
+    u <- m u + g;  v <- v + u;  send top-k(v);  v, u <- 0 where sent
+
+  **Plain SGD follows** (`optax.sgd(lr)` without momentum): the momentum is in
+  here. With Adam after it, which neither paper defines, use `momentum=0.0`:
+  residual accumulation, and Adam's own moments after the exchange.
+
+  Args:
+    density: fraction sent of each leaf, in (0, 1]; a float, a schedule (see
+      `schedules.dgc_warmup`) or traced.
+    momentum: m, in [0, 1).
+    nesterov: u <- m (u + g); v <- v + u + g.
+    factor_masking: clear u where something was sent.
+    sample_rate: fraction sampled for the threshold (the paper: 0.001 to
+      0.01); None selects exactly.
+    scope: 'leaf' (the paper's) or 'global'.
+    values: 'float32', 'bfloat16' or 'exponent4'.
+    indices: 'elias_fano', or 'run_length' (the paper's 16-bit runs).
+    axis_name: see the module.
+    min_size: see the module. By default leaves
+      of fewer than two dimensions stay dense and keep their momentum.
+    dense_paths: see the module.
+    seed: of the sample.
+
+  Raises:
+    ValueError: an argument out of range.
+
+  References:
+    Lin et al., arXiv 1712.01887, eq. 7, eq. 10, sections 3.3 and 5.
+  """
+  _check_momentum(momentum)
+  compressor = compressors.top_k(
+    density,
+    codecs.codec(indices, values),
+    scope=scope,
+    sample_rate=sample_rate,
+    name='dgc',
+    dense_1d=scope == 'leaf',
+  )
+  return compressed_mean(
+    memories.momentum_correction(momentum, nesterov, factor_masking),
+    compressor,
+    exchanges.all_gather(),
+    axis_name=axis_name,
+    min_size=min_size,
+    dense_paths=dense_paths,
+    seed=seed,
+  )
+
+
+def gtopk(
+  density: Density,
+  *,
+  put_back: str = 'exact',
+  topology: str = 'butterfly',
+  scope: str = 'global',
+  values: str = 'float32',
+  indices: str = 'elias_fano',
+  axis_name: AxisName | None,
+  min_size: int | None = None,
+  dense_paths: DensePaths = None,
+) -> CompressedMean:
+  """Global top-k: at most k coordinates of the whole sum survive.
+
+  Pairs of workers merge their k entries and keep the k largest, in log2 P
+  rounds. Momentum comes after it (`optax.sgd(lr, momentum=0.9)`).
+
+  Args:
+    density: fraction sent, in (0, 1]; a float, a schedule (see
+      `schedules.gtopk_warmup`) or traced.
+    put_back: 'exact' returns to each worker what no merge on its path kept;
+      'paper' what the final mask lacks (gradient dropped at an inner merge
+      but present in the mask through another subtree is lost).
+    topology: 'butterfly', any number of workers.
+    scope: 'global' only: a merge has one k.
+    values: 'float32' only: hops carry sums, whose rounding error would
+      belong to nobody.
+    indices: 'elias_fano'.
+    axis_name: see the module.
+    min_size: see the module.
+    dense_paths: see the module.
+
+  Raises:
+    ValueError: an argument out of range, or a combination without meaning.
+
+  References:
+    Shi et al., arXiv 1901.04359, algorithms 3 and 4.
+  """
+  if scope != 'global':
+    raise ValueError(f"gtopk's scope must be 'global', got {scope!r}")
+  if values != 'float32':
+    raise ValueError(
+      "gtopk's values must be 'float32': its hops carry partial sums, whose "
+      f'rounding error would belong to no worker; got {values!r}'
+    )
+  if indices != 'elias_fano':
+    raise ValueError(f"gtopk's indices must be 'elias_fano', got {indices!r}")
+  compressor = compressors.top_k(
+    density, codecs.codec(indices, values), scope='global', name='gtopk'
+  )
+  return compressed_mean(
+    memories.residual(),
+    compressor,
+    exchanges.gtopk(topology, put_back),
+    axis_name=axis_name,
+    min_size=min_size,
+    dense_paths=dense_paths,
+  )
+
+
+def qsgd(
+  levels: int,
+  *,
+  bucket_size: int = 512,
+  norm: str = 'max',
+  code: str = 'fixed',
+  axis_name: AxisName | None,
+  min_size: int | None = None,
+  dense_paths: DensePaths = None,
+  seed: int = 0,
+) -> CompressedMean:
+  """Stochastic rounding to s levels of each bucket's norm; unbiased.
+
+  Args:
+    levels: s, in 1..255; b bits with the sign are s = 2^(b-1) - 1.
+    bucket_size: consecutive elements of a leaf that share a norm.
+    norm: 'max' or 'l2'.
+    code: 'fixed' width.
+    axis_name: see the module.
+    min_size: see the module. By default leaves
+      under 10,000 elements stay dense.
+    dense_paths: see the module.
+    seed: of the rounding.
+
+  Raises:
+    ValueError: an argument out of range.
+
+  References:
+    Alistarh et al., arXiv 1610.02132, sections 3.1, 4 and 5.
+  """
+  if code != 'fixed':
+    raise ValueError(f"code must be 'fixed', got {code!r}")
+  return compressed_mean(
+    memories.no_memory(),
+    compressors.qsgd(levels, bucket_size=bucket_size, norm=norm),
+    exchanges.all_gather(),
+    axis_name=axis_name,
+    min_size=min_size,
+    dense_paths=dense_paths,
+    seed=seed,
+  )
+
+
+RECIPES: dict[str, Callable[..., CompressedMean]] = {
+  'dense': dense,
+  'gradient_dropping': gradient_dropping,
+  'dgc': dgc,
+  'gtopk': gtopk,
+  'qsgd': qsgd,
+}

@@ -1,0 +1,41 @@
+"""The state of a scheme: a plain pytree of fixed shapes and dtypes."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+
+
+class Stats(NamedTuple):
+  """What one worker's last update did (its own share, not the mean).
+
+  Attributes:
+    payload_bytes: float32, size of its message, dense leaves included.
+    sent_elements: int32, coordinates delivered from compressed leaves.
+    overflow_elements: int32, wanted but not sent for want of room; they stay
+      in the memory.
+    rejected_steps: int32, updates so far that were rejected because some
+      worker's gradient was not finite.
+  """
+
+  payload_bytes: jax.Array
+  sent_elements: jax.Array
+  overflow_elements: jax.Array
+  rejected_steps: jax.Array
+
+
+class CompressedMeanState(NamedTuple):
+  """State of `compressed_mean`.
+
+  Attributes:
+    steps: int32, updates done; the same on all workers.
+    memory: the memory's state; this worker's own.
+    compressor: the compressor's state; the same on all workers.
+    stats: measurements of the last update; this worker's own.
+  """
+
+  steps: jax.Array
+  memory: Any
+  compressor: Any
+  stats: Stats

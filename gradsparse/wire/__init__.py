@@ -1,0 +1,27 @@
+"""Wire formats: payloads to `uint32` words and back.
+
+Pure functions on arrays. Each can be jitted and vmapped, its shapes are
+static, and its size is known before tracing from a plain Python function. The
+folder imports nothing from the rest of gradsparse.
+
+Size of `count` entries out of `size` (n) elements; words are 32 bits, and
+index == size marks an empty slot:
+
+| module | holds | size |
+|---|---|---|
+| `fixed_width` | codes of `width` bits | `ceil(count width / 32)` words |
+| `bitmap` | which of n elements are set | `ceil(n / 32)` words |
+| `elias_fano` | sorted indices | 2 + log2(n / count) bits an index |
+| `run_length` | sorted indices, 16-bit gaps | `ceil(count / 2)` words |
+| `exponent` | values as sign and power of two | 4 bits a value, 8 a tensor |
+| `word28` | a 28-bit index and a 4-bit code | 1 word an entry |
+| `elias` | integers >= 1, variable length | see its table |
+| `streams` | variable-length codes back to back | capacity + 16 bits a block |
+| `qsgd_codes` | QSGD's signed levels, dense or sparse | as `streams` |
+
+Two bit orders are in use, each where it makes decoding short. Codes of fixed
+width are little-endian: code i begins at bit `i width`, bit b of the message
+is bit `b mod 32` of word `b // 32`. Streams of variable length are
+big-endian: the first bit sent is the top bit of the first word, so that a
+number on the wire reads as a number.
+"""

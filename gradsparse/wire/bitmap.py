@@ -1,0 +1,110 @@
+"""Bitmaps: one bit an element, and the positions of those that are set.
+
+`positions(pack(mask), k)` is `jnp.nonzero(mask, size=k)` at the cost of about
+one pass over the mask (25.6 million elements on two CPU cores: 5 ms against
+186): the set bits are counted word by word, the word of each wanted bit is
+found by binary search in the running count, and the bit inside the word by
+five more steps.
+"""
+
+from __future__ import annotations
+
+from gradsparse.wire import fixed_width
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+def words(size: int) -> int:
+  """Words of a bitmap over `size` elements: `ceil(size / 32)`.
+
+  Args:
+    size: number of elements, >= 0.
+
+  Returns:
+    The number of 32-bit words.
+
+  Raises:
+    ValueError: for a negative size.
+  """
+  return fixed_width.words(size, 1)
+
+
+def pack(mask: jax.Array) -> jax.Array:
+  """Packs a mask, element i into bit `i mod 32` of word `i // 32`.
+
+  Args:
+    mask: bool[size].
+
+  Returns:
+    uint32[words(size)].
+  """
+  return fixed_width.pack(mask, 1)
+
+
+def unpack(words: jax.Array, size: int) -> jax.Array:
+  """The mask that `pack` packed.
+
+  Args:
+    words: uint32[words(size)].
+    size: number of elements.
+
+  Returns:
+    bool[size].
+
+  Raises:
+    ValueError: for the wrong number of words.
+  """
+  return fixed_width.unpack(words, size, 1) != 0
+
+
+def count(words: jax.Array) -> jax.Array:
+  """How many bits are set.
+
+  Args:
+    words: uint32[m].
+
+  Returns:
+    int32[].
+  """
+  bits = jax.lax.population_count(words).astype(jnp.int32)
+  return jnp.sum(bits, dtype=jnp.int32)
+
+
+def positions(words: jax.Array, count: int) -> jax.Array:
+  """Positions of the first `count` set bits, ascending.
+
+  Args:
+    words: uint32[m], m < 2**26.
+    count: how many positions to return.
+
+  Returns:
+    int32[count]; `32 m` where there are fewer set bits.
+
+  Raises:
+    ValueError: for a bitmap whose positions int32 cannot count.
+  """
+  (length,) = words.shape
+  if length >= 2**26:
+    raise ValueError(f'a bitmap must have fewer than 2**26 words, got {length}')
+  if not length:
+    return jnp.zeros(count, jnp.int32)
+  bits = jax.lax.population_count(words).astype(jnp.int32)
+  seen = jnp.cumsum(bits, dtype=jnp.int32)
+  rank = jnp.arange(count, dtype=jnp.int32)
+  word = jnp.searchsorted(seen, rank, side='right').astype(jnp.int32)
+  before = jnp.where(word > 0, seen[jnp.maximum(word - 1, 0)], 0)
+  bit = _select(words[jnp.minimum(word, length - 1)], rank - before)
+  return jnp.where(word < length, 32 * word + bit, 32 * length)
+
+
+def _select(word: jax.Array, rank: jax.Array) -> jax.Array:
+  """Position in the word of its set bit number `rank` (from 0), int32."""
+  position = jnp.zeros_like(rank)
+  for half in (16, 8, 4, 2, 1):
+    low = (word >> position.astype(jnp.uint32)) & np.uint32(2**half - 1)
+    below = jax.lax.population_count(low).astype(jnp.int32)
+    above = rank >= below
+    rank = jnp.where(above, rank - below, rank)
+    position = jnp.where(above, position + half, position)
+  return position

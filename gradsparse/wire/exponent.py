@@ -1,0 +1,122 @@
+"""Four-bit values: a sign and how many powers of two below the largest.
+
+With M the largest magnitude of a segment (a tensor) and e_M = floor(log2 M):
+
+    |r| > 2**e_M  ->  2**e_M
+    otherwise     ->  the nearer of 2**floor(log2 |r|), 2**ceil(log2 |r|)
+    d = e_M - log2(rounded);  d > 7 is not sent
+
+and the code is the sign bit and d in three bits. Rounding is bit arithmetic on
+the float: add one to the top bit of the mantissa, so that 1.5 2**e and more
+carry into the exponent, drop the mantissa, take the minimum with 2**e_M. e_M
+travels once a segment, as the 8-bit biased exponent `top`.
+
+References:
+  Tsuzuku, Imachi, Akiba, Variance-based Gradient Compression, arXiv
+  1802.06058, sections 4.2 and 4.4, appendix B.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+# Bits of one code, and of the exponent `top` of a segment.
+WIDTH = 4
+TOP_WIDTH = 8
+
+_SIGN = np.uint32(0x80000000)
+_MANTISSA_BITS = 23
+_TOP_MANTISSA_BIT = np.uint32(1 << (_MANTISSA_BITS - 1))
+_MAX_DISTANCE = 7
+
+
+def round_values(
+  values: jax.Array,
+  valid: jax.Array,
+  segments: jax.Array,
+  num_segments: int,
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+  """Rounds values to signed powers of two that the code can express.
+
+  The code has no zero: what is too small beside its segment's largest value
+  is not kept, and neither are zeros and denormal numbers. An infinity or NaN
+  comes out as an infinity, so that it is seen on the other side.
+
+  Args:
+    values: float32[k].
+    valid: bool[k], which entries take part.
+    segments: int32[k], the segment of each entry; may be out of range where
+      not valid.
+    num_segments: number of segments.
+
+  Returns:
+    rounded: float32[k], 0 where not kept.
+    kept: bool[k], False where not valid or not expressible.
+    top: int32[num_segments], the biased exponent e_M + 127 of each segment; 0
+      for one without values.
+  """
+  bits = jax.lax.bitcast_convert_type(values, jnp.uint32)
+  magnitude = bits & ~_SIGN
+  # Biased exponents, as integers: 0 is a zero or a denormal number.
+  floor = (magnitude >> _MANTISSA_BITS).astype(jnp.int32)
+  valid = valid & (floor > 0)
+  top = (
+    jnp.zeros(num_segments, jnp.int32)
+    .at[segments]
+    .max(jnp.where(valid, floor, 0), mode='drop')
+  )
+  nearest = (magnitude + _TOP_MANTISSA_BIT) >> _MANTISSA_BITS
+  limit = _top_of(top, segments)
+  exponent = jnp.minimum(nearest.astype(jnp.int32), limit)
+  kept = valid & (limit - exponent <= _MAX_DISTANCE)
+  rounded = _power(bits & _SIGN, exponent)
+  return jnp.where(kept, rounded, 0.0), kept, top
+
+
+def encode(
+  rounded: jax.Array, segments: jax.Array, top: jax.Array
+) -> jax.Array:
+  """Codes of rounded values: the sign in bit 3, the distance d below it.
+
+  Args:
+    rounded: float32[k], from `round_values`.
+    segments: int32[k], the segment of each entry.
+    top: int32[num_segments], from `round_values`.
+
+  Returns:
+    uint32[k] in [0, 15]; what was not kept gets some code of distance 7 and
+    must be marked as empty by its index.
+  """
+  bits = jax.lax.bitcast_convert_type(rounded, jnp.uint32)
+  exponent = ((bits & ~_SIGN) >> _MANTISSA_BITS).astype(jnp.int32)
+  distance = jnp.clip(_top_of(top, segments) - exponent, 0, _MAX_DISTANCE)
+  return ((bits >> 31) << 3) | distance.astype(jnp.uint32)
+
+
+def decode(codes: jax.Array, segments: jax.Array, top: jax.Array) -> jax.Array:
+  """The rounded values that `encode` encoded.
+
+  Args:
+    codes: uint32[k] in [0, 15].
+    segments: int32[k], the segment of each entry; out of range gives 0.
+    top: int32[num_segments], biased exponents.
+
+  Returns:
+    float32[k], `±2**(top - 127 - d)`; 0 in segments without values.
+  """
+  distance = (codes & np.uint32(_MAX_DISTANCE)).astype(jnp.int32)
+  exponent = _top_of(top, segments) - distance
+  value = _power((codes >> 3) << 31, exponent)
+  return jnp.where(exponent > 0, value, 0.0)
+
+
+def _top_of(top: jax.Array, segments: jax.Array) -> jax.Array:
+  return top.at[segments].get(mode='fill', fill_value=0)
+
+
+def _power(sign: jax.Array, exponent: jax.Array) -> jax.Array:
+  """The float32 of a sign bit and a biased exponent in [1, 255]."""
+  magnitude = exponent.astype(jnp.uint32) << _MANTISSA_BITS
+  return jax.lax.bitcast_convert_type(sign | magnitude, jnp.float32)

@@ -1,0 +1,150 @@
+"""Fixed-width bit packing: codes of 1 to 32 bits, back to back in words.
+
+Little-endian: code i occupies bits `[i width, (i + 1) width)` of the message,
+and bit b of the message is bit `b mod 32` of word `b // 32`. 32 codes fill
+exactly `width` words, so a group of 32 codes is packed by tables that depend
+on the width only: no scatter, no loop at run time, and a program whose size
+does not depend on the width.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+def words(count: int, width: int) -> int:
+  """Words that `count` codes take: `ceil(count width / 32)`.
+
+  Args:
+    count: number of codes, >= 0.
+    width: bits a code, in [1, 32].
+
+  Returns:
+    The number of 32-bit words.
+
+  Raises:
+    ValueError: for a count or a width out of range.
+
+  >>> words(25_557, 9)
+  7188
+  """
+  _check(count, width)
+  return _ceil_div(count * width, 32)
+
+
+def pack(codes: jax.Array, width: int) -> jax.Array:
+  """Packs codes into words.
+
+  Args:
+    codes: uint32[count] (other integers and bool are cast); only the low
+      `width` bits of each are kept.
+    width: bits a code, in [1, 32].
+
+  Returns:
+    uint32[words(count, width)]; the bits after the last code are zero.
+
+  Raises:
+    ValueError: for a width out of range.
+  """
+  (count,) = codes.shape
+  _check(count, width)
+  codes = codes.astype(jnp.uint32)
+  if width == 32:
+    return codes
+  codes = codes & _mask(width)
+  if 32 % width == 0:
+    per_word = 32 // width
+    shifts = np.arange(per_word, dtype=np.uint32) * np.uint32(width)
+    rows = _rows(codes, per_word)
+    # The bits are disjoint, so the sum is the bitwise or.
+    return jnp.sum(rows << shifts, axis=-1, dtype=jnp.uint32)
+  source, left, right, keep = _pack_tables(width)
+  pieces = _rows(codes, 32)[:, source]  # [groups, width, codes of a word]
+  pieces = ((pieces << left) >> right) & keep
+  packed = jnp.sum(pieces, axis=-1, dtype=jnp.uint32).reshape(-1)
+  return packed[: _ceil_div(count * width, 32)]
+
+
+def unpack(words: jax.Array, count: int, width: int) -> jax.Array:
+  """The codes that `pack` packed.
+
+  Args:
+    words: uint32[words(count, width)].
+    count: number of codes.
+    width: bits a code, in [1, 32].
+
+  Returns:
+    uint32[count].
+
+  Raises:
+    ValueError: for a count or a width out of range, or the wrong number of
+      words.
+  """
+  _check(count, width)
+  size = _ceil_div(count * width, 32)
+  if words.shape != (size,):
+    raise ValueError(
+      f'{count} codes of {width} bits take {size} words, got an array of '
+      f'shape {words.shape}'
+    )
+  if width == 32:
+    return words
+  if 32 % width == 0:
+    shifts = np.arange(32 // width, dtype=np.uint32) * np.uint32(width)
+    codes = (words[:, None] >> shifts) & _mask(width)
+    return codes.reshape(-1)[:count]
+  first_bit = np.arange(32) * width
+  low = first_bit // 32
+  # A code that ends in its first word reads that word twice; the mask drops
+  # what the second read adds.
+  high = np.minimum(low + 1, width - 1)
+  shift = (first_bit % 32).astype(np.uint32)
+  rows = _rows(words, width)
+  # Two shifts of at most 31 bits: a shift by 32 is not defined.
+  codes = (rows[:, low] >> shift) | ((rows[:, high] << 1) << (31 - shift))
+  return (codes & _mask(width)).reshape(-1)[:count]
+
+
+def _check(count: int, width: int) -> None:
+  if not 1 <= width <= 32:
+    raise ValueError(f'width must be in [1, 32], got {width}')
+  if count < 0:
+    raise ValueError(f'count must be >= 0, got {count}')
+
+
+def _ceil_div(a: int, b: int) -> int:
+  return -(-a // b)
+
+
+def _mask(width: int) -> np.uint32:
+  return np.uint32(2**width - 1)
+
+
+def _rows(x: jax.Array, length: int) -> jax.Array:
+  """x as rows of `length`, the last one filled up with zeros."""
+  missing = -x.shape[0] % length
+  if missing:  # padding copies: not where the size fits, as most do
+    x = jnp.pad(x, (0, missing))
+  return x.reshape(-1, length)
+
+
+def _pack_tables(width: int) -> tuple[np.ndarray, ...]:
+  """Which codes of a group of 32 reach into word j, and where in it.
+
+  Returns:
+    Four arrays [width, m], m the most codes that touch one word: the code's
+    number, its shift to the left, its shift to the right, and a mask that is
+    zero where word j has fewer than m codes.
+  """
+  word = np.arange(width)
+  first = 32 * word // width
+  last = (32 * word + 31) // width
+  code = first[:, None] + np.arange(np.max(last - first) + 1)
+  shift = code * width - 32 * word[:, None]
+  present = code <= last[:, None]
+  left = np.where(present, np.maximum(shift, 0), 0).astype(np.uint32)
+  right = np.where(present, np.maximum(-shift, 0), 0).astype(np.uint32)
+  keep = np.where(present, 2**32 - 1, 0).astype(np.uint32)
+  return np.minimum(code, 31), left, right, keep

@@ -1,0 +1,148 @@
+"""Run lengths: each value with the number of zeros before it, in 16 bits.
+
+DGC's Encode(): a message of `count` slots is `count` values and `count` runs.
+A slot (value, run) stands for `run` zeros and then the value, so the element
+of slot j has index `sum_{i <= j} (run_i + 1) - 1`. A gap of 2**16 zeros or
+more needs escapes: slots of run 65535 with the value zero, 65,536 zeros each.
+
+The number of slots is fixed, so that a message is exactly 48 bits a slot with
+float32 values; escapes take slots, and elements for which none is left are
+not sent (`fits` tells which). At density 0.001 a gap of 2**16 is 65 times the
+mean gap: escapes are rare except where a large leaf has few elements.
+
+References:
+  Lin et al., Deep Gradient Compression, arXiv 1712.01887, section 3.1
+  (encode() of algorithm 1).
+"""
+
+from __future__ import annotations
+
+from gradsparse.wire import fixed_width
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+_WIDTH = 16
+_ESCAPE = np.uint32(2**_WIDTH - 1)
+
+
+def words(count: int) -> int:
+  """Words that the runs of `count` slots take, two runs a word.
+
+  The values are not among them: `count` more words for float32.
+
+  Args:
+    count: number of slots, >= 0.
+
+  Returns:
+    The number of 32-bit words.
+
+  Raises:
+    ValueError: for a negative count.
+  """
+  return fixed_width.words(count, _WIDTH)
+
+
+def fits(indices: jax.Array, size: int) -> jax.Array:
+  """Which elements find a slot when the escapes before them take theirs.
+
+  Args:
+    indices: int32[count], strictly increasing, then `size` for empty slots.
+    size: number of elements that the indices point into, in [0, 2**31).
+
+  Returns:
+    bool[count]; the elements that fit are those of lowest index. False for
+    empty slots.
+
+  Raises:
+    ValueError: for a size out of range.
+  """
+  return _slots(indices, size)[2]
+
+
+def encode(
+  values: jax.Array, indices: jax.Array, size: int
+) -> tuple[jax.Array, jax.Array]:
+  """Encodes a sorted sparse vector into as many slots as it has entries.
+
+  Elements that do not fit are left out; slots that stay unused hold zeros.
+
+  Args:
+    values: float32[count] or another floating type. An element whose value is
+      exactly 0.0 takes a slot but decodes as empty.
+    indices: int32[count], strictly increasing, then `size` for empty slots.
+    size: number of elements that the indices point into, in [0, 2**31).
+
+  Returns:
+    (values [count] of the given type, runs uint32[words(count)]).
+
+  Raises:
+    ValueError: for a size out of range.
+  """
+  (count,) = indices.shape
+  slot, run, fit = _slots(indices, size)
+  slot = jnp.where(fit, slot, count)  # out of bounds: dropped
+  used = jnp.max(jnp.where(fit, slot + 1, 0), initial=0)
+  # Before the last element that fits, a slot without an element is an escape.
+  escapes = jnp.where(jnp.arange(count) < used, _ESCAPE, np.uint32(0))
+  runs = escapes.at[slot].set((run & _ESCAPE).astype(jnp.uint32), mode='drop')
+  sent = jnp.zeros_like(values).at[slot].set(values, mode='drop')
+  return sent, fixed_width.pack(runs, _WIDTH)
+
+
+def decode(
+  values: jax.Array, runs: jax.Array, size: int
+) -> tuple[jax.Array, jax.Array]:
+  """The sparse vector that `encode` encoded.
+
+  Args:
+    values: float32[count], or the type that was encoded.
+    runs: uint32[words(count)].
+    size: number of elements that the indices point into, in [0, 2**31).
+
+  Returns:
+    (values [count], indices int32[count]), sorted by index; escapes and unused
+    slots come last as empty ones, index == size and value 0.
+
+  Raises:
+    ValueError: for a size out of range, or the wrong number of words.
+  """
+  _check(size)
+  (count,) = values.shape
+  steps = fixed_width.unpack(runs, count, _WIDTH) + np.uint32(1)
+  # Unused slots step past the end by at most `count`: uint32 holds it.
+  indices = jnp.cumsum(steps, dtype=jnp.uint32) - np.uint32(1)
+  present = (values != 0) & (indices < np.uint32(size))
+  rank = jnp.cumsum(present, dtype=jnp.int32) - 1
+  slot = jnp.where(present, rank, count)
+  empty = jnp.full(count, size, jnp.int32)
+  return (
+    jnp.zeros_like(values).at[slot].set(values, mode='drop'),
+    empty.at[slot].set(indices.astype(jnp.int32), mode='drop'),
+  )
+
+
+def _check(size: int) -> None:
+  if not 0 <= size < 2**31:
+    raise ValueError(f'size must be in [0, 2**31), got {size}')
+
+
+def _slots(
+  indices: jax.Array, size: int
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+  """Slot of each element, zeros before it since the last one, and if it fits.
+
+  Args:
+    indices: int32[count], strictly increasing, then `size` for empty slots.
+    size: number of elements that the indices point into.
+
+  Returns:
+    (slots int32[count], runs int32[count], fits bool[count]).
+  """
+  _check(size)
+  (count,) = indices.shape
+  previous = jnp.concatenate([jnp.full(1, -1, jnp.int32), indices])[:-1]
+  run = indices - previous - 1
+  escapes = jnp.cumsum(run >> _WIDTH, dtype=jnp.int32)
+  slot = jnp.arange(count, dtype=jnp.int32) + escapes
+  return slot, run, (indices < size) & (slot < count)

@@ -1,0 +1,59 @@
+"""One 32-bit word an element: a 28-bit index and a 4-bit code.
+
+    word = index 16 + code
+
+With the index in the high bits, words sort as their indices do.
+
+References:
+  Tsuzuku, Imachi, Akiba, Variance-based Gradient Compression, arXiv
+  1802.06058, section 4.2.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+INDEX_WIDTH = 28
+CODE_WIDTH = 4
+
+
+def check_size(size: int) -> None:
+  """Checks that indices in [0, size] fit; size itself marks an empty slot.
+
+  Args:
+    size: number of elements that the indices point into.
+
+  Raises:
+    ValueError: for a size that is negative or not below 2**28.
+  """
+  if not 0 <= size < 2**INDEX_WIDTH:
+    raise ValueError(f'size must be in [0, 2**{INDEX_WIDTH}), got {size}')
+
+
+def pack(indices: jax.Array, codes: jax.Array) -> jax.Array:
+  """Joins indices and codes.
+
+  Args:
+    indices: int32[...] in [0, 2**28).
+    codes: uint32[...] in [0, 16); only the low four bits are kept.
+
+  Returns:
+    uint32[...], of the arguments' shape.
+  """
+  high = indices.astype(jnp.uint32) << CODE_WIDTH
+  return high | (codes.astype(jnp.uint32) & np.uint32(2**CODE_WIDTH - 1))
+
+
+def unpack(words: jax.Array) -> tuple[jax.Array, jax.Array]:
+  """The indices and codes that `pack` joined.
+
+  Args:
+    words: uint32[...].
+
+  Returns:
+    (indices int32[...], codes uint32[...]), of the argument's shape.
+  """
+  codes = words & np.uint32(2**CODE_WIDTH - 1)
+  return (words >> CODE_WIDTH).astype(jnp.int32), codes

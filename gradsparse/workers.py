@@ -1,0 +1,285 @@
+"""The same training step under three runners, and which state is whose.
+
+A step is written once, for one worker, with a named axis:
+
+  def step(params, opt_state, batch):
+    own = gs.workers.local(params, 'workers')
+    loss, grads = jax.value_and_grad(loss_fn)(own, batch)
+    updates, opt_state = tx.update(grads, opt_state, params)
+    return optax.apply_updates(params, updates), opt_state, loss[None]
+
+  opt_state = gs.workers.init(tx, params, num_workers)
+  specs = gs.workers.specs(tx, params, num_workers)
+  run = gs.workers.parallel(
+      step, runner='shard_map', num_workers=num_workers,
+      in_specs=(P(), specs, P('workers')),
+      out_specs=(P(), specs, P('workers')))
+
+Worker-local state (memories) has a leading worker axis outside of the step
+and none inside; shared state has none anywhere. Which is which is read off
+the types: a state leaf that comes out of the update differing between workers
+is local.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from gradsparse.collectives import AxisName
+from gradsparse.collectives import Comm
+import jax
+import jax.numpy as jnp
+from jax.sharding import AbstractMesh
+from jax.sharding import AxisType
+from jax.sharding import Mesh
+from jax.sharding import PartitionSpec as P
+import numpy as np
+import optax
+
+RUNNERS = ('simulate', 'pmap', 'shard_map')
+AXIS = 'workers'
+
+
+def local(tree: Any, axis_name: AxisName = AXIS) -> Any:
+  """Replicated values, typed as this worker's own.
+
+  Differentiate with respect to the result: under `shard_map` the gradient
+  with respect to replicated parameters would be summed over the workers by
+  JAX, uncompressed, before a scheme sees it. A no-op under other runners.
+  """
+  return Comm(axis_name).local(tree)
+
+
+def mean(tree: Any, axis_name: AxisName = AXIS) -> Any:
+  """Mean over workers of a tree of arrays (metrics, batch statistics)."""
+  return Comm(axis_name).mean(tree)
+
+
+def _is_spec(x: Any) -> bool:
+  return isinstance(x, P)
+
+
+def specs(
+  tx: optax.GradientTransformation,
+  params: Any,
+  num_workers: int,
+  axis_name: str = AXIS,
+) -> Any:
+  """Which leaves of the optimizer state are worker-local.
+
+  Args:
+    tx: any optax transformation with schemes inside.
+    params: arrays or ShapeDtypeStructs, without worker axis.
+    num_workers: P.
+    axis_name: the axis that the schemes were given.
+
+  Returns:
+    A tree like `tx.init(params)` of PartitionSpecs: P(axis_name) for what
+    differs between workers, P() for what does not.
+
+  Raises:
+    ValueError: some parameters would be updated differently on each worker,
+      because no scheme averages them; names the first.
+  """
+  shapes = _shapes(params)
+  state = jax.eval_shape(tx.init, shapes)
+  flat, treedef = jax.tree.flatten(state)
+  update = optax.with_extra_args_support(tx).update
+  varies = [False] * len(flat)
+  for _ in range(len(flat) + 1):
+    seen: dict[str, Any] = {}
+    _trace_update(
+      update, shapes, treedef, flat, varies, axis_name, num_workers, seen
+    )
+    new = [a or b for a, b in zip(varies, seen['state'], strict=True)]
+    if new == varies:
+      break
+    varies = new
+  if seen['updates']:
+    raise ValueError(
+      f'the update of {seen["updates"][0]} differs between workers: no '
+      f'gradsparse scheme averages it over axis {axis_name!r}, so workers '
+      'would drift apart. Give every parameter a scheme, gs.dense for '
+      'instance (with optax.partition, not optax.masked).'
+    )
+  return jax.tree.unflatten(
+    treedef, [P(axis_name) if v else P() for v in varies]
+  )
+
+
+def _shapes(tree):
+  return jax.tree.map(
+    lambda x: jax.ShapeDtypeStruct(jnp.shape(x), jnp.result_type(x)), tree
+  )
+
+
+def _trace_update(
+  update, params, treedef, flat, varies, axis_name, num_workers, seen
+):
+  """One abstract update; reads which results differ between workers."""
+  mesh = AbstractMesh((num_workers,), (axis_name,), axis_types=(AxisType.Auto,))
+
+  def once(params, *leaves):
+    comm = Comm(axis_name)
+    state = jax.tree.unflatten(
+      treedef,
+      [comm.local(x) if v else x for x, v in zip(leaves, varies, strict=True)],
+    )
+    grads = comm.local(params)
+    updates, new = update(grads, state, params, second_moment=grads)
+    seen['state'] = [comm.varies(x) for x in jax.tree.leaves(new)]
+    seen['updates'] = [
+      jax.tree_util.keystr(path) or 'the parameters'
+      for path, x in jax.tree_util.tree_leaves_with_path(updates)
+      if comm.varies(x)
+    ]
+    return 0
+
+  mapped = jax.shard_map(
+    once, mesh=mesh, in_specs=(P(),) * (1 + len(flat)), out_specs=P()
+  )
+  jax.eval_shape(mapped, params, *flat)
+
+
+def init(
+  tx: optax.GradientTransformation,
+  params: Any,
+  num_workers: int,
+  axis_name: str = AXIS,
+) -> Any:
+  """`tx.init(params)` with a leading worker axis on worker-local leaves.
+
+  Args:
+    tx: any optax transformation with schemes inside.
+    params: parameters of one worker; the same on all.
+    num_workers: P.
+    axis_name: the axis that the schemes were given.
+
+  Raises:
+    ValueError: as `specs`; or num_workers is not positive.
+  """
+  if num_workers < 1:
+    raise ValueError(f'num_workers must be at least 1, got {num_workers}')
+  state = tx.init(params)
+
+  def stack(x, spec):
+    if spec == P():
+      return x
+    x = jnp.asarray(x)
+    return jnp.broadcast_to(x, (num_workers, *x.shape)).copy()
+
+  return jax.tree.map(stack, state, specs(tx, params, num_workers, axis_name))
+
+
+def parallel(
+  step: Callable[..., Any],
+  *,
+  runner: str,
+  num_workers: int,
+  in_specs: Any,
+  out_specs: Any,
+  axis_name: str = AXIS,
+  donate_argnums: Sequence[int] = (),
+  devices: Sequence[jax.Device] | None = None,
+) -> Callable[..., Any]:
+  """Compiles a per-worker step for all workers.
+
+  Args:
+    step: per-worker function; see the module.
+    runner: 'simulate' (vmap: P workers on one device), 'pmap' or 'shard_map'
+      (a device each, `check_vma=True`).
+    num_workers: P.
+    in_specs: a PartitionSpec prefix tree for each argument: P(axis_name) has
+      a leading worker axis outside and none inside; P() is the same for all.
+    out_specs: likewise for the result.
+    axis_name: of the mapped axis.
+    donate_argnums: arguments whose buffers may be reused.
+    devices: at least num_workers; the first ones of the process if None.
+
+  Raises:
+    ValueError: unknown runner, or too few devices.
+  """
+  if runner not in RUNNERS:
+    raise ValueError(f'runner must be one of {RUNNERS}, got {runner!r}')
+  donate = tuple(donate_argnums)
+  if runner == 'simulate':
+    mapped = _simulated(step, num_workers, in_specs, out_specs, axis_name)
+    return jax.jit(mapped, donate_argnums=donate)
+  devices = list(jax.devices() if devices is None else devices)
+  if len(devices) < num_workers:
+    raise ValueError(
+      f'runner {runner!r} needs a device for each of {num_workers} workers, '
+      f'found {len(devices)}; use runner="simulate", or for CPUs '
+      f'jax.config.update("jax_num_cpu_devices", {num_workers}) before '
+      'anything else'
+    )
+  devices = devices[:num_workers]
+  if runner == 'pmap':
+    return _pmapped(step, devices, in_specs, out_specs, axis_name, donate)
+  mesh = Mesh(np.asarray(devices), (axis_name,), axis_types=(AxisType.Auto,))
+  inside = _squeezed(step, in_specs, out_specs, axis_name)
+  mapped = jax.shard_map(
+    inside, mesh=mesh, in_specs=in_specs, out_specs=out_specs
+  )
+  return jax.jit(mapped, donate_argnums=donate)
+
+
+def _is_local(spec: P) -> bool:
+  return spec != P()
+
+
+def _over(fn, specs_tree, tree):
+  """fn(spec, leaf) for a prefix tree of specs."""
+  return jax.tree.map(
+    lambda spec, sub: jax.tree.map(lambda x: fn(spec, x), sub),
+    specs_tree,
+    tree,
+    is_leaf=_is_spec,
+  )
+
+
+def _axes(specs_tree):
+  return jax.tree.map(
+    lambda spec: 0 if _is_local(spec) else None, specs_tree, is_leaf=_is_spec
+  )
+
+
+def _simulated(step, num_workers, in_specs, out_specs, axis_name):
+  mapped = jax.vmap(
+    step,
+    in_axes=_axes(tuple(in_specs)),
+    out_axes=0,
+    axis_name=axis_name,
+    axis_size=num_workers,
+  )
+
+  def run(*args):
+    out = mapped(*args)
+    return _over(lambda s, x: x if _is_local(s) else x[0], out_specs, out)
+
+  return run
+
+
+def _pmapped(step, devices, in_specs, out_specs, axis_name, donate):
+  return jax.pmap(
+    step,
+    axis_name=axis_name,
+    in_axes=_axes(tuple(in_specs)),
+    out_axes=_axes(out_specs),
+    devices=devices,
+    donate_argnums=donate,
+  )
+
+
+def _squeezed(step, in_specs, out_specs, axis_name):
+  """Blocks of one worker lose their worker axis on the way in."""
+
+  def inside(*args):
+    args = _over(
+      lambda s, x: x[0] if _is_local(s) else x, tuple(in_specs), args
+    )
+    out = step(*args)
+    return _over(lambda s, x: x[None] if _is_local(s) else x, out_specs, out)
+
+  return inside
