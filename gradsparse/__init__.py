@@ -23,11 +23,21 @@ from gradsparse.compressed_mean import CompressedMean
 from gradsparse.compressed_mean import compressed_mean
 from gradsparse.inspection import metrics
 from gradsparse.inspection import pending
+from gradsparse.recipes import ada_comp
 from gradsparse.recipes import dense
 from gradsparse.recipes import dgc
+from gradsparse.recipes import dryden
 from gradsparse.recipes import gradient_dropping
 from gradsparse.recipes import gtopk
+from gradsparse.recipes import one_bit_sgd
+from gradsparse.recipes import power_sgd
 from gradsparse.recipes import qsgd
+from gradsparse.recipes import random_k
+from gradsparse.recipes import sign_majority
+from gradsparse.recipes import strom
+from gradsparse.recipes import terngrad
+from gradsparse.recipes import variance_based
+from gradsparse.recipes import variance_strom
 from gradsparse.state import CompressedMeanState
 
 __version__ = '0.1.0'
@@ -37,6 +47,7 @@ __all__ = (
   'CompressedMean',
   'CompressedMeanState',
   'Plan',
+  'ada_comp',
   'audit',
   'clip_local_norm',
   'codecs',
@@ -44,16 +55,25 @@ __all__ = (
   'compressors',
   'dense',
   'dgc',
+  'dryden',
   'exchanges',
   'gradient_dropping',
   'gtopk',
   'memories',
   'metrics',
+  'one_bit_sgd',
   'pending',
   'plan',
+  'power_sgd',
   'qsgd',
+  'random_k',
   'recipes',
   'schedules',
+  'sign_majority',
+  'strom',
+  'terngrad',
+  'variance_based',
+  'variance_strom',
   'wire',
   'workers',
 )

@@ -14,6 +14,8 @@ sender's memory), and `pack` / `unpack` are exact inverses on its result. So
   'float32'      32
   'bfloat16'     16
   'exponent4'    4, and 8 a leaf (sign and power of two)
+  'qsgd4'        4, and 32 a leaf (QSGD's rounding to 7 levels, unbiased)
+  'ternary'      1, and 32 a leaf (TernGrad's rounding, unbiased)
   'sign2'        1, and 64 a leaf (one magnitude for each sign)
   ('constant')   1 (sign of a magnitude known to all), see `constant`
 """
@@ -35,7 +37,7 @@ import jax
 import jax.numpy as jnp
 
 INDICES = ('elias_fano', 'run_length', 'word28')
-VALUES = ('float32', 'bfloat16', 'exponent4')
+VALUES = ('float32', 'bfloat16', 'exponent4', 'qsgd4', 'ternary')
 
 _BFLOAT16_MAX = float(jnp.finfo(jnp.bfloat16).max)
 
@@ -43,7 +45,7 @@ _BFLOAT16_MAX = float(jnp.finfo(jnp.bfloat16).max)
 class _Values(NamedTuple):
   """A value code: rounding, and packing of already rounded values."""
 
-  round: Callable[[Sparse], Sparse]
+  round: Callable[[Sparse, jax.Array], Sparse]
   pack: Callable[[Sparse], jax.Array]
   unpack: Callable[[jax.Array, jax.Array, Space], jax.Array]
   words: Callable[[int, Space], int]
@@ -60,7 +62,7 @@ def _floats(words: jax.Array) -> jax.Array:
 
 def _float32() -> _Values:
   return _Values(
-    round=lambda s: s,
+    round=lambda s, key: s,
     pack=lambda s: _bits(s.values),
     unpack=lambda words, indices, space: _floats(words),
     words=lambda count, space: count,
@@ -71,7 +73,8 @@ def _float32() -> _Values:
 def _bfloat16() -> _Values:
   """Rounded to nearest even; the upper half of a float32."""
 
-  def rounded(s):
+  def rounded(s, key):
+    del key
     # Not through astype(bfloat16) and back: XLA may elide the pair.
     clipped = jnp.clip(s.values, -_BFLOAT16_MAX, _BFLOAT16_MAX)
     values = jax.lax.reduce_precision(clipped, exponent_bits=8, mantissa_bits=7)
@@ -96,7 +99,8 @@ def _tops(space: Space) -> int:
 def _exponent4() -> _Values:
   """Sign and 3-bit distance from the leaf's largest power of two."""
 
-  def rounded(s):
+  def rounded(s, key):
+    del key
     values, kept, _ = exponent.round_values(
       s.values, s.valid, s.space.leaf_of(s.indices), len(s.space.shapes)
     )
@@ -136,6 +140,56 @@ def _exponent_codes(s: Sparse) -> tuple[jax.Array, jax.Array]:
   return tops, exponent.encode(s.values, segments, tops)
 
 
+def _per_leaf_max(s: Sparse, x: jax.Array) -> jax.Array:
+  """float32[L]: the largest x of each leaf's entries, at least 0."""
+  leaves = len(s.space.shapes)
+  segments = jnp.where(s.valid, s.space.leaf_of(s.indices), leaves)
+  top = jax.ops.segment_max(x, segments, leaves + 1)[:leaves]
+  return jnp.where(jnp.isfinite(top), jnp.maximum(top, 0.0), 0.0)
+
+
+def _stochastic(levels: int) -> _Values:
+  """QSGD's rounding of the entries to levels of their leaf's largest.
+
+  Unbiased; an entry that falls to level 0 is not sent. One level is TernGrad's
+  code: the sign, with probability |r| / max.
+  """
+  width = 1 + (levels - 1).bit_length()  # a sign and a level of 1..s
+
+  def rounded(s, key):
+    tops = _per_leaf_max(s, jnp.abs(s.values))[s.space.leaf_of(s.indices)]
+    scaled = jnp.abs(s.values) / jnp.where(tops > 0, tops, 1.0) * levels
+    low = jnp.floor(scaled)
+    up = jax.random.uniform(key, scaled.shape) < scaled - low
+    level = jnp.minimum(low + up, levels)
+    values = jnp.sign(s.values) * ((level / levels) * tops)
+    return Sparse(values, s.indices, s.space).keep(s.valid & (level > 0))
+
+  # The largest entry of a leaf is exactly at the top level, so the values
+  # alone tell what their levels were levels of.
+  def pack(s):
+    tops = _per_leaf_max(s, jnp.abs(s.values))
+    unit = tops[s.space.leaf_of(s.indices)]
+    level = jnp.abs(s.values) / jnp.where(unit > 0, unit, 1.0) * levels
+    level = jnp.maximum(jnp.round(level).astype(jnp.uint32), 1) - 1
+    negative = (s.values < 0).astype(jnp.uint32)
+    codes = level | (negative << (width - 1))
+    return jnp.concatenate([_bits(tops), fixed_width.pack(codes, width)])
+
+  def unpack(words, indices, space):
+    leaves = len(space.shapes)
+    tops = _floats(words[:leaves])[space.leaf_of(indices)]
+    codes = fixed_width.unpack(words[leaves:], indices.shape[0], width)
+    level = (codes & ((1 << (width - 1)) - 1)) + 1
+    size = (level.astype(jnp.float32) / levels) * tops
+    return jnp.where(codes >> (width - 1) == 1, -size, size)
+
+  def words(count, space):
+    return len(space.shapes) + fixed_width.words(count, width)
+
+  return _Values(rounded, pack, unpack, words)
+
+
 def _signs(s: Sparse) -> jax.Array:
   return fixed_width.pack((s.values < 0).astype(jnp.uint32), 1)
 
@@ -144,27 +198,18 @@ def _sign2() -> _Values:
   """One bit each; a magnitude a leaf and sign (all entries of it share it)."""
 
   def pack(s):
-    leaves = len(s.space.shapes)
-    segments = jnp.where(s.valid, s.space.leaf_of(s.indices), leaves)
-
-    def top(x):
-      return jax.ops.segment_max(
-        x, segments, leaves + 1, indices_are_sorted=True
-      )[:leaves]
-
-    sizes = jnp.stack([top(s.values), top(-s.values)])
-    sizes = jnp.where(jnp.isfinite(sizes), jnp.maximum(sizes, 0.0), 0.0)
-    return jnp.concatenate([_bits(sizes.reshape(-1)), _signs(s)])
+    tops = [_per_leaf_max(s, s.values), _per_leaf_max(s, -s.values)]
+    return jnp.concatenate([_bits(jnp.concatenate(tops)), _signs(s)])
 
   def unpack(words, indices, space):
     leaves = len(space.shapes)
-    sizes = _floats(words[: 2 * leaves]).reshape(2, leaves)
+    tops = _floats(words[: 2 * leaves]).reshape(2, leaves)
     negative = fixed_width.unpack(words[2 * leaves :], indices.shape[0], 1)
-    segments = space.leaf_of(indices)
-    return jnp.where(negative == 1, -sizes[1][segments], sizes[0][segments])
+    leaf = space.leaf_of(indices)
+    return jnp.where(negative == 1, -tops[1][leaf], tops[0][leaf])
 
   return _Values(
-    round=lambda s: s,
+    round=lambda s, key: s,
     pack=pack,
     unpack=unpack,
     words=lambda count, space: (
@@ -183,7 +228,7 @@ def _constant(magnitude: float) -> _Values:
     return jnp.where(negative == 1, -magnitude, magnitude).astype(jnp.float32)
 
   return _Values(
-    round=lambda s: s,
+    round=lambda s, key: s,
     pack=_signs,
     unpack=unpack,
     words=lambda count, space: fixed_width.words(count, 1),
@@ -195,6 +240,8 @@ _VALUES: dict[str, Callable[[], _Values]] = {
   'float32': _float32,
   'bfloat16': _bfloat16,
   'exponent4': _exponent4,
+  'qsgd4': lambda: _stochastic(7),
+  'ternary': lambda: _stochastic(1),
   'sign2': _sign2,
 }
 
@@ -205,7 +252,8 @@ def codec(indices: str = 'elias_fano', values: str = 'float32') -> Codec:
   Args:
     indices: 'elias_fano', 'run_length' (float32 values only) or 'word28'
       (exponent4 values only).
-    values: 'float32', 'bfloat16', 'exponent4' or 'sign2'.
+    values: 'float32', 'bfloat16', 'exponent4', 'qsgd4', 'ternary' or 'sign2'
+      (for schemes whose values are signs already).
 
   Raises:
     ValueError: an unknown name, or two halves that do not go together.
@@ -237,8 +285,8 @@ def constant(magnitude: float) -> Codec:
 
 
 def _elias_fano(values: _Values) -> Codec:
-  def quantise(s):
-    return values.round(s).sort()
+  def quantise(s, key):
+    return values.round(s, key).sort()
 
   def index_words(count, space):
     return elias_fano.words(count, space.size)
@@ -264,7 +312,8 @@ def _elias_fano(values: _Values) -> Codec:
 def _run_length() -> Codec:
   """DGC's Encode(): 32-bit values and 16-bit runs of zeros (section 3.1)."""
 
-  def quantise(s):
+  def quantise(s, key):
+    del key
     s = s.sort()
     return s.keep(run_length.fits(s.indices, s.space.size)).sort()
 
@@ -282,16 +331,16 @@ def _run_length() -> Codec:
     del space
     return count + run_length.words(count)
 
-  return Codec(quantise, pack, unpack, words, exact=False)
+  return Codec(quantise, pack, unpack, words, exact=False, bounded=True)
 
 
 def _word28() -> Codec:
   """The variance paper's words: 28 bits of index, 4 of value (section 4.2)."""
   values = _exponent4()
 
-  def quantise(s):
+  def quantise(s, key):
     word28.check_size(s.space.size)
-    return values.round(s).sort()
+    return values.round(s, key).sort()
 
   def pack(s):
     tops, codes = _exponent_codes(s)

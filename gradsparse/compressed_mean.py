@@ -12,7 +12,6 @@ edge: what was delivered flows back from the exchange into the memory.
 from __future__ import annotations
 
 from collections.abc import Callable
-import math
 from typing import Any, NamedTuple
 
 from gradsparse import guards
@@ -136,12 +135,17 @@ def compressed_mean(
     comm = Comm(axis_name)
     comm.check_local(grads)
     layout = layout_of(grads)
-    healthy = _all_finite(grads)
+    moments = extra.get('second_moment')
+    healthy = _all_finite((grads, moments))
     # A worker whose gradient is not finite contributes nothing of it; that
     # the step is rejected, the others learn from its message.
     local = jax.tree.map(
       lambda g: jnp.where(healthy, g.astype(jnp.float32), 0.0), grads
     )
+    if moments is not None:
+      extra['second_moment'] = jax.tree.map(
+        lambda m: jnp.where(healthy, m, 0.0), moments
+      )
     whole = layout.whole()
     signals, kept = memory.accumulate(local, state.memory, extra, whole)
     flat = layout.treedef.flatten_up_to(signals)
@@ -250,8 +254,12 @@ def _finish(
   # A worker that is not healthy sends too: the others wait for its message,
   # which tells them to take nothing from anybody.
   payload = compressor.encode(before.signals, before.shared, ctx)
+  crowded_out = jnp.int32(0)
   if isinstance(payload, Sparse) and compressor.codec is not None:
-    payload = compressor.codec.quantise(payload)
+    selected = payload
+    payload = compressor.codec.quantise(selected, ctx.key)
+    if compressor.codec.bounded:
+      crowded_out = jnp.sum(selected.valid) - jnp.sum(payload.valid)
   back = scheme.exchange.run(
     Encoded(
       payload,
@@ -287,13 +295,15 @@ def _finish(
   for i in layout.dense:
     flat[i] = comm.replicated(flat[i])
   learnt = compressor.learn(ctx.state, back.total, before.shared, ctx)
-  sent = _sent_elements(payload, layout, back.healthy)
+  overflow = crowded_out.astype(jnp.int32)
+  if compressor.overflow is not None:
+    overflow += compressor.overflow(before.signals, before.shared, ctx)
   stats = Stats(
     payload_bytes=jnp.float32(
       back.message_bytes + sum(4 * x.size for x in before.dense)
     ),
-    sent_elements=sent,
-    overflow_elements=_overflow(compressor, before, ctx, sent, back.healthy),
+    sent_elements=jnp.where(back.healthy, _sent_elements(back.delivered), 0),
+    overflow_elements=jnp.where(back.healthy, overflow, 0),
     rejected_steps=jnp.int32(0),
   )
   delivered = None
@@ -314,16 +324,9 @@ def _finish(
   )
 
 
-def _sent_elements(payload, layout, healthy):
-  if isinstance(payload, Sparse):
-    sent = jnp.sum(payload.valid)
-  else:
-    sent = sum(math.prod(s) for s in layout.compressed_shapes)
-  return jnp.where(healthy, sent, 0).astype(jnp.int32)
-
-
-def _overflow(compressor, before, ctx, sent, healthy):
-  if compressor.wanted is None:
-    return jnp.int32(0)
-  wanted = compressor.wanted(before.signals, before.shared, ctx)
-  return jnp.where(healthy, jnp.maximum(wanted - sent, 0), 0).astype(jnp.int32)
+def _sent_elements(delivered) -> jax.Array:
+  """Coordinates of the compressed leaves that something was delivered of."""
+  counts = [
+    d.values.size if isinstance(d, Full) else d.count() for d in delivered
+  ]
+  return jnp.asarray(sum(counts), jnp.int32)

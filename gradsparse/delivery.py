@@ -113,6 +113,7 @@ class Sparse:
         Window(
           jnp.where(inside, cut(self.values), 0.0),
           jnp.where(inside, indices, size),
+          size,
         )
       )
     return out
@@ -133,11 +134,17 @@ class Window:
   Attributes:
     values: float32[w].
     indices: int32[w] into the flattened leaf, distinct; leaf size = empty.
+    size: elements of the leaf.
   """
 
   values: jax.Array
   indices: jax.Array
+  size: int = dataclasses.field(metadata={'static': True})
   whole = False
+
+  def count(self) -> jax.Array:
+    """How many entries there are, int32 scalar."""
+    return jnp.sum(self.indices < self.size, dtype=jnp.int32)
 
   def add_to(self, flat: jax.Array) -> jax.Array:
     """Adds the entries to a flat leaf."""

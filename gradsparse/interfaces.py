@@ -65,7 +65,8 @@ class Memory(NamedTuple):
   """What a worker keeps between steps.
 
   Its state is a NamedTuple of params-shaped float32 trees with a method
-  `pending()` that returns what the worker still owes.
+  `pending()` that returns what the worker still owes, and one
+  `with_pending(tree)` that returns the state owing something else.
 
   Attributes:
     init: params -> state.
@@ -103,19 +104,21 @@ class Codec(NamedTuple):
   """A lossless form of `Sparse` on the wire, after one lossy rounding.
 
   Attributes:
-    quantise: Sparse -> Sparse, rounded to what the format can say; entries
-      that it cannot say become empty slots. Its result is sorted.
+    quantise: (Sparse, PRNG key) -> Sparse, rounded to what the format can
+      say; entries that it cannot say become empty slots. Sorted.
     pack: quantised Sparse -> uint32[words(...)].
     unpack: (words, count, space) -> the same Sparse.
     words: (count, space) -> int, size of a message in 32-bit words.
     exact: whether quantise changes nothing.
+    bounded: whether entries can fail to find a slot (counted as overflow).
   """
 
-  quantise: Callable[[Sparse], Sparse]
+  quantise: Callable[[Sparse, jax.Array], Sparse]
   pack: Callable[[Sparse], jax.Array]
   unpack: Callable[..., Sparse]
   words: Callable[..., int]
   exact: bool
+  bounded: bool = False
 
 
 class Compressor(NamedTuple):
@@ -138,8 +141,8 @@ class Compressor(NamedTuple):
       where it depends on data. Serves plan(), outside of a trace.
     agreed: whether `choose` gives the same on every worker by itself (a
       schedule does, data do not).
-    wanted: (signals, shared, ctx) -> int32, elements that it would like to
-      send; what exceeds the rung is counted as overflow. None: not counted.
+    overflow: (signals, shared, ctx) -> int32, elements that did not find
+      room in the rung; they stay in the memory. None: cannot happen.
     accepts: shape -> whether a leaf of that shape can be compressed at all.
     min_size: leaves with fewer elements stay dense, unless overridden.
     dense_1d: whether 1-D leaves (and scalars) stay dense, unless overridden.
@@ -159,7 +162,7 @@ class Compressor(NamedTuple):
   choose: Callable[[list[Signal], Any, Context], jax.Array] | None = None
   at_step: Callable[[int | None], int | None] = lambda step: None
   agreed: bool = True
-  wanted: Callable[[list[Signal], Any, Context], jax.Array] | None = None
+  overflow: Callable[[list[Signal], Any, Context], jax.Array] | None = None
   accepts: Callable[[Shape], bool] = lambda shape: True
   min_size: int = 0
   dense_1d: bool = False

@@ -158,3 +158,42 @@ def sampled_top_k(
     )
 
   return jax.lax.cond(jnp.sum(above) <= room, hierarchical, lambda: top_k(x, k))
+
+
+def rows(x: jax.Array, length: int) -> jax.Array:
+  """A leaf as rows of consecutive elements, zero-padded: (rows, length)."""
+  flat = x.reshape(-1)
+  missing = -flat.shape[0] % length
+  if missing:
+    flat = jnp.pad(flat, (0, missing))
+  return flat.reshape(-1, length)
+
+
+def where(mask: jax.Array, slots: int, first: jax.Array | int = 0) -> jax.Array:
+  """Indices where mask is True, at most `slots` of them.
+
+  Args:
+    mask: bool[n].
+    slots: how many indices to return.
+    first: where more are True than fit, the number of the True entry to
+      begin with, counted in a circle.
+
+  Returns:
+    int32[slots]; index n marks an empty slot. Not sorted if it wrapped.
+  """
+  size, block = mask.shape[0], 64
+  blocks = rows(mask, block)
+  ends = jnp.cumsum(jnp.sum(blocks, axis=1, dtype=jnp.int32))
+  total = ends[-1]
+  number = jnp.arange(slots, dtype=jnp.int32)
+  crowded = total > slots
+  begin = jnp.where(crowded, first % jnp.maximum(total, 1), 0)
+  rank = (begin + number) % jnp.maximum(total, 1)
+  # The block that holds the rank-th True, then its place within the block.
+  home = jnp.searchsorted(ends, rank, side='right').astype(jnp.int32)
+  home = jnp.minimum(home, blocks.shape[0] - 1)
+  inside = jnp.cumsum(blocks[home].astype(jnp.int32), axis=1)
+  before = ends[home] - inside[:, -1]
+  lane = jnp.argmax(inside == (rank - before + 1)[:, None], axis=1)
+  index = home * block + lane.astype(jnp.int32)
+  return jnp.where(number < total, index, size).astype(jnp.int32)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from gradsparse import selection
 from gradsparse.interfaces import Compressor
 from gradsparse.wire import fixed_width
 import jax
@@ -20,15 +21,6 @@ def check(levels: int, bucket_size: int, norm: str) -> None:
     raise ValueError(f'bucket_size must be at least 1, got {bucket_size!r}')
   if norm not in NORMS:
     raise ValueError(f'norm must be one of {NORMS}, got {norm!r}')
-
-
-def buckets(x: jax.Array, bucket_size: int) -> jax.Array:
-  """A leaf as rows of consecutive elements, zero-padded: (rows, d)."""
-  flat = x.reshape(-1)
-  missing = -flat.shape[0] % bucket_size
-  if missing:
-    flat = jnp.pad(flat, (0, missing))
-  return flat.reshape(-1, bucket_size)
 
 
 def scales(rows: jax.Array, norm: str) -> jax.Array:
@@ -82,7 +74,7 @@ def qsgd(
     del shared
     norms, codes = [], []
     for number, signal in enumerate(signals):
-      rows = buckets(signal.value, bucket_size)
+      rows = selection.rows(signal.value, bucket_size)
       scale = scales(rows, norm)
       key = jax.random.fold_in(ctx.key, number)
       level = quantise(rows, scale, levels, key).reshape(-1)
@@ -102,7 +94,7 @@ def qsgd(
     for shape, size in zip(ctx.shapes, sizes, strict=True):
       rows = -(-size // bucket_size)
       norms = payload['norms'][first : first + rows] / levels
-      leaf = buckets(
+      leaf = selection.rows(
         level[start : start + size].astype(jnp.float32), bucket_size
       )
       leaf = (leaf * norms[:, None]).reshape(-1)[:size]

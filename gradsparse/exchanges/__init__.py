@@ -3,6 +3,7 @@
 from gradsparse.exchanges.all_gather import all_gather
 from gradsparse.exchanges.all_reduce import all_reduce
 from gradsparse.exchanges.gtopk import gtopk
+from gradsparse.exchanges.majority import majority
 from gradsparse.exchanges.reduce_scatter import bfloat16_words
 from gradsparse.exchanges.reduce_scatter import reduce_scatter
 
@@ -11,5 +12,6 @@ __all__ = (
   'all_reduce',
   'bfloat16_words',
   'gtopk',
+  'majority',
   'reduce_scatter',
 )

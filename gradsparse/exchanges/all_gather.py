@@ -31,17 +31,12 @@ def all_gather() -> Exchange:
   return Exchange('all-gather', run)
 
 
-def _gather(words: jax.Array, healthy: jax.Array, comm: Comm):
-  """((P, words) messages, whether all are healthy, size of one)."""
-  message = jnp.concatenate([healthy.astype(jnp.uint32)[None], words])
-  gathered = comm.gather(message)
-  return gathered[:, 1:], jnp.all(gathered[:, 0] == 1), message.nbytes
-
-
 def _gather_sparse(encoded: Encoded, own: Sparse, comm: Comm) -> Exchanged:
   codec, space = encoded.compressor.codec, own.space
   assert codec is not None
-  messages, healthy, nbytes = _gather(codec.pack(own), encoded.healthy, comm)
+  messages, healthy, nbytes = common.gather(
+    codec.pack(own), encoded.healthy, comm
+  )
   count = own.indices.shape[0]
   unpacked = jax.vmap(lambda w: codec.unpack(w, count, space))(messages)
 
@@ -88,7 +83,7 @@ def _as_dense(encoded: Encoded, own: Sparse, comm: Comm) -> Exchanged:
 def _gather_words(encoded: Encoded, comm: Comm) -> Exchanged:
   compressor, ctx = encoded.compressor, encoded.ctx
   words = common.to_words(encoded.payload)
-  messages, healthy, nbytes = _gather(words, encoded.healthy, comm)
+  messages, healthy, nbytes = common.gather(words, encoded.healthy, comm)
 
   # One worker at a time: P decoded copies of the model need not fit.
   def add(total, message):

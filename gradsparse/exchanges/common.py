@@ -10,6 +10,7 @@ from gradsparse.delivery import Delivered
 from gradsparse.delivery import Full
 from gradsparse.delivery import Sparse
 from gradsparse.interfaces import Encoded
+from gradsparse.wire import fixed_width
 import jax
 import jax.numpy as jnp
 
@@ -33,6 +34,23 @@ def from_words(words: jax.Array, like: Any) -> Any:
     out.append(part.reshape(leaf.shape))
     start = stop
   return jax.tree.unflatten(treedef, out)
+
+
+def pack_bits(bits: jax.Array) -> jax.Array:
+  """bool[n] as words, one bit each."""
+  return fixed_width.pack(bits.astype(jnp.uint32), 1)
+
+
+def gather(
+  words: jax.Array, healthy: jax.Array, comm: Comm
+) -> tuple[jax.Array, jax.Array, int]:
+  """All workers' messages, whether all are healthy, size of one in bytes.
+
+  One word in front of the message says whether its sender is.
+  """
+  message = jnp.concatenate([healthy.astype(jnp.uint32)[None], words])
+  gathered = comm.gather(message)
+  return gathered[:, 1:], jnp.all(gathered[:, 0] == 1), message.nbytes
 
 
 def reduce_dense(leaves: list[jax.Array], comm: Comm) -> list[jax.Array]:

@@ -173,9 +173,9 @@ def decode_dense(
     value, length = elias.read(window, kind)
     level = value.astype(jnp.int32) - 1
     signed = level != 0
-    negative = _bit(window, length)
+    negative = _bit(window, length)  # of a zero: a bit of the next code
     positions = positions + (length + signed).astype(jnp.uint32)
-    return jnp.where(signed & negative, -level, level), positions
+    return jnp.where(negative, -level, level), positions
 
   return streams.parse(payload.words, payload.offsets, n, reader, block)
 

@@ -85,7 +85,8 @@ def encode(
   used = jnp.max(jnp.where(fit, slot + 1, 0), initial=0)
   # Before the last element that fits, a slot without an element is an escape.
   escapes = jnp.where(jnp.arange(count) < used, _ESCAPE, np.uint32(0))
-  runs = escapes.at[slot].set((run & _ESCAPE).astype(jnp.uint32), mode='drop')
+  # Packing keeps the low 16 bits of a run: what its escapes leave of it.
+  runs = escapes.at[slot].set(run.astype(jnp.uint32), mode='drop')
   sent = jnp.zeros_like(values).at[slot].set(values, mode='drop')
   return sent, fixed_width.pack(runs, _WIDTH)
 

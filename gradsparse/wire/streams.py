@@ -59,7 +59,7 @@ def encode(
 
   Args:
     bits: uint32[count] or uint32[count, pieces], each a number of `length`
-      digits, the first-sent digit on top. The pieces of a symbol follow one
+      digits (below `2**length`), the first-sent digit on top. The pieces of a symbol follow one
       another.
     lengths: int32 of the shape of `bits`, in [0, max_length]; 0 writes
       nothing.
@@ -231,7 +231,7 @@ def _write(
   bits: jax.Array, lengths: jax.Array, starts: jax.Array, capacity_words: int
 ) -> jax.Array:
   """Adds each code into the word where it starts and the one after that."""
-  top = jnp.where(lengths > 0, bits << ((32 - lengths) & 31), np.uint32(0))
+  top = bits << ((32 - lengths) & 31)  # a length of 0 has no bits to shift
   shift = starts & 31
   word = starts >> 5
   words = jnp.zeros(capacity_words, jnp.uint32)

@@ -1,19 +1,6 @@
-"""The schemes by name: each one line in an `optax.chain`.
-
-Every recipe returns a transformation whose update is the mean over workers
-with the sign of the gradient; descent, and (but for DGC) momentum, are the
-business of the optimizer that follows it. Arguments common to all:
-
-  axis_name: mapped axis of the workers (no default: forgetting it would train
-    without averaging); None is one worker, without communication.
-  min_size: leaves with fewer elements stay dense; None is the scheme's own
-    rule; 0 compresses every leaf that the scheme accepts.
-  dense_paths: leaves whose path matches this regular expression stay dense.
-"""
+"""Recipes that send few coordinates: top-k and random ones."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 from gradsparse import codecs
 from gradsparse import compressors
@@ -32,35 +19,6 @@ def _check_momentum(momentum) -> None:
     return
   if not 0 <= momentum < 1:
     raise ValueError(f'momentum must be in [0, 1), got {momentum}')
-
-
-def dense(
-  *, wire_dtype: str = 'float32', axis_name: AxisName | None
-) -> CompressedMean:
-  """The exact mean, by one all-reduce: the baseline.
-
-  Args:
-    wire_dtype: 'float32', or 'bfloat16': each worker's gradient and the mean
-      are rounded to 16 bits, and half the bytes move.
-    axis_name: see the module.
-
-  Raises:
-    ValueError: an unknown wire_dtype.
-  """
-  if wire_dtype == 'float32':
-    exchange = exchanges.all_reduce()
-  elif wire_dtype == 'bfloat16':
-    exchange = exchanges.reduce_scatter(exchanges.bfloat16_words())
-  else:
-    raise ValueError(
-      f"wire_dtype must be 'float32' or 'bfloat16', got {wire_dtype!r}"
-    )
-  return compressed_mean(
-    memories.no_memory(),
-    compressors.identity(),
-    exchange,
-    axis_name=axis_name,
-  )
 
 
 def gradient_dropping(
@@ -200,7 +158,9 @@ def gtopk(
     put_back: 'exact' returns to each worker what no merge on its path kept;
       'paper' what the final mask lacks (gradient dropped at an inner merge
       but present in the mask through another subtree is lost).
-    topology: 'butterfly', any number of workers.
+    topology: 'butterfly' (recursive doubling), 'tree' (as printed, then a
+      broadcast; twice the cost) or 'allgather' (algorithm 2: the exact top k
+      of the sum); any number of workers.
     scope: 'global' only: a merge has one k.
     values: 'float32' only: hops carry sums, whose rounding error would
       belong to nobody.
@@ -237,53 +197,67 @@ def gtopk(
   )
 
 
-def qsgd(
-  levels: int,
+def dryden(
+  density: float,
   *,
-  bucket_size: int = 512,
-  norm: str = 'max',
-  code: str = 'fixed',
+  axis_name: AxisName | None,
+  min_size: int | None = None,
+  dense_paths: DensePaths = None,
+) -> CompressedMean:
+  """The largest entries of each sign, each side sent as its mean.
+
+  Args:
+    density: fraction of a leaf's elements, for each sign, in (0, 1].
+    axis_name: see the module.
+    min_size: see the module.
+    dense_paths: see the module.
+
+  Raises:
+    ValueError: density out of range.
+
+  References:
+    Dryden et al., MLHPC 2016.
+  """
+  return compressed_mean(
+    memories.residual(),
+    compressors.dryden(density, codecs.codec('elias_fano', 'sign2')),
+    exchanges.all_gather(),
+    axis_name=axis_name,
+    min_size=min_size,
+    dense_paths=dense_paths,
+  )
+
+
+def random_k(
+  density: float,
+  *,
+  memory: bool = False,
   axis_name: AxisName | None,
   min_size: int | None = None,
   dense_paths: DensePaths = None,
   seed: int = 0,
 ) -> CompressedMean:
-  """Stochastic rounding to s levels of each bucket's norm; unbiased.
+  """Random coordinates, the same on all workers: only values travel.
 
   Args:
-    levels: s, in 1..255; b bits with the sign are s = 2^(b-1) - 1.
-    bucket_size: consecutive elements of a leaf that share a norm.
-    norm: 'max' or 'l2'.
-    code: 'fixed' width.
+    density: fraction of each leaf, in (0, 1].
+    memory: False scales by n / k, which is unbiased; True keeps a residual
+      and does not scale.
     axis_name: see the module.
-    min_size: see the module. By default leaves
-      under 10,000 elements stay dense.
+    min_size: see the module.
     dense_paths: see the module.
-    seed: of the rounding.
+    seed: of the draw; the same on all workers.
 
   Raises:
-    ValueError: an argument out of range.
-
-  References:
-    Alistarh et al., arXiv 1610.02132, sections 3.1, 4 and 5.
+    ValueError: density out of range.
+    TypeError: density is not a number.
   """
-  if code != 'fixed':
-    raise ValueError(f"code must be 'fixed', got {code!r}")
   return compressed_mean(
-    memories.no_memory(),
-    compressors.qsgd(levels, bucket_size=bucket_size, norm=norm),
-    exchanges.all_gather(),
+    memories.residual() if memory else memories.no_memory(),
+    compressors.random_k(density, scaled=not memory),
+    exchanges.all_reduce(),
     axis_name=axis_name,
     min_size=min_size,
     dense_paths=dense_paths,
     seed=seed,
   )
-
-
-RECIPES: dict[str, Callable[..., CompressedMean]] = {
-  'dense': dense,
-  'gradient_dropping': gradient_dropping,
-  'dgc': dgc,
-  'gtopk': gtopk,
-  'qsgd': qsgd,
-}

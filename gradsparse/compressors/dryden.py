@@ -1,0 +1,54 @@
+"""Dryden: the largest of each sign, each side sent as its mean."""
+
+from __future__ import annotations
+
+import math
+
+from gradsparse import selection
+from gradsparse.delivery import Space
+from gradsparse.delivery import Sparse
+from gradsparse.interfaces import Codec
+from gradsparse.interfaces import Compressor
+import jax.numpy as jnp
+
+
+def dryden(density: float, codec: Codec) -> Compressor:
+  """The k largest positive and k largest negative entries of each leaf.
+
+  k = ceil(density n) for each sign, or as many as there are. Each side is
+  reconstructed by its mean, so a sign and an index travel for each entry.
+
+  Args:
+    density: fraction of a leaf's elements, for each sign, in (0, 1].
+    codec: how they travel; its values must be signs with two magnitudes.
+
+  Raises:
+    ValueError: density out of range.
+
+  References:
+    Dryden et al., MLHPC 2016, section III.
+  """
+  selection.check_density(density)
+
+  def encode(signals, shared, ctx):
+    del shared
+    total = sum(math.prod(shape) for shape in ctx.shapes)
+    values, indices, limits, offset = [], [], [], 0
+    for signal in signals:
+      x = signal.value.reshape(-1)
+      k = selection.count(density, x.shape[0])
+      for sign in (1.0, -1.0):
+        side, where = selection.top_k(jnp.maximum(sign * x, 0.0), k)
+        held = side > 0
+        mean = jnp.sum(side) / jnp.maximum(jnp.sum(held), 1)
+        values.append(jnp.where(held, sign * mean, 0.0))
+        indices.append(jnp.where(held, where + offset, total))
+      limits.append(min(2 * k, x.shape[0]))
+      offset += x.shape[0]
+    return Sparse(
+      jnp.concatenate(values),
+      jnp.concatenate(indices),
+      Space(ctx.shapes, tuple(limits)),
+    )
+
+  return Compressor('dryden', encode, codec=codec)

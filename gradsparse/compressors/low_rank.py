@@ -1,0 +1,84 @@
+"""PowerSGD: one step of power iteration, warm-started."""
+
+from __future__ import annotations
+
+import math
+
+from gradsparse.interfaces import Agreement
+from gradsparse.interfaces import Compressor
+import jax
+import jax.numpy as jnp
+
+
+def _matrix(shape) -> tuple[int, int]:
+  """A leaf as a matrix: its last index (output units) are the columns."""
+  return math.prod(shape[:-1]), shape[-1]
+
+
+def power_sgd(rank: int, seed: int = 0) -> Compressor:
+  """Rank-r approximation P Q^T of each matrix, of the mean over workers.
+
+    P <- orthogonalise(mean_w(M_w Q));  Q <- mean_w(M_w^T P);  send P Q^T
+
+  Q is kept for the next step (warm start). Both means are all-reduces of
+  small factors. Each leaf has a Q of its own, also where shapes coincide.
+
+  Args:
+    rank: r, at least 1; a leaf's own smaller dimension where that is less.
+    seed: of the first Q.
+
+  Raises:
+    ValueError: rank is not a positive whole number.
+
+  References:
+    Vogels et al., arXiv 1905.13727, algorithm 1.
+  """
+  if not isinstance(rank, int) or rank < 1:
+    raise ValueError(f'rank must be a whole number >= 1, got {rank!r}')
+
+  def matrices(signals):
+    return [s.value.reshape(_matrix(s.value.shape)) for s in signals]
+
+  def init(shapes):
+    key = jax.random.key(seed)
+    factors = []
+    for number, shape in enumerate(shapes):
+      rows, columns = _matrix(shape)
+      own = jax.random.fold_in(key, number)
+      size = (columns, min(rank, rows, columns))
+      factors.append(jax.random.normal(own, size))
+    return tuple(factors)
+
+  def propose(signals, ctx):
+    pairs = zip(matrices(signals), ctx.state, strict=True)
+    return [m @ q for m, q in pairs]
+
+  def settle(reduced, ctx):
+    del ctx
+    return [jnp.linalg.qr(p)[0] for p in reduced]
+
+  def encode(signals, shared, ctx):
+    del ctx
+    return [m.T @ p for m, p in zip(matrices(signals), shared, strict=True)]
+
+  def decode(payload, shared, ctx, summands):
+    del summands
+    return [
+      (p @ q.T).reshape(shape)
+      for p, q, shape in zip(shared, payload, ctx.shapes, strict=True)
+    ]
+
+  def learn(state, payload, shared, ctx):
+    del state, shared
+    return tuple(q / ctx.workers for q in payload)
+
+  return Compressor(
+    'power_sgd',
+    encode,
+    decode,
+    linear=True,
+    agreement=Agreement('mean', propose, settle),
+    accepts=lambda shape: len(shape) >= 2,
+    init=init,
+    learn=learn,
+  )

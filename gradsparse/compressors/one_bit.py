@@ -1,0 +1,59 @@
+"""1-bit SGD: one bit an element, two means a column."""
+
+from __future__ import annotations
+
+import math
+
+from gradsparse.interfaces import Compressor
+from gradsparse.wire import fixed_width
+import jax.numpy as jnp
+
+
+def _columns(shape) -> tuple[int, int]:
+  """(rows, columns): a column fixes the last index; a vector is one."""
+  columns = shape[-1] if len(shape) > 1 else 1
+  return math.prod(shape) // columns, columns
+
+
+def one_bit() -> Compressor:
+  """The sign of each element, decoded as the mean of its half of the column.
+
+  A column fixes the last index (an output unit of a Flax kernel). The
+  threshold is 0, and 0 counts as positive.
+
+  References:
+    Seide et al., Interspeech 2014.
+  """
+
+  def encode(signals, shared, ctx):
+    del shared, ctx
+    bits, means = [], []
+    for signal in signals:
+      x = signal.value.reshape(_columns(signal.value.shape))
+      positive = x >= 0
+      for half in (positive, ~positive):
+        held = jnp.sum(half, axis=0)
+        total = jnp.sum(jnp.where(half, x, 0.0), axis=0)
+        means.append(total / jnp.maximum(held, 1))
+      bits.append(positive.reshape(-1))
+    signs = jnp.concatenate(bits).astype(jnp.uint32)
+    return {
+      'means': jnp.concatenate(means),
+      'signs': fixed_width.pack(signs, 1),
+    }
+
+  def decode(payload, shared, ctx, summands):
+    del shared, summands
+    sizes = [math.prod(shape) for shape in ctx.shapes]
+    signs = fixed_width.unpack(payload['signs'], sum(sizes), 1)
+    out, start, first = [], 0, 0
+    for shape, size in zip(ctx.shapes, sizes, strict=True):
+      rows, columns = _columns(shape)
+      above = payload['means'][first : first + columns]
+      below = payload['means'][first + columns : first + 2 * columns]
+      positive = signs[start : start + size].reshape(rows, columns) == 1
+      out.append(jnp.where(positive, above, below).reshape(shape))
+      start, first = start + size, first + 2 * columns
+    return out
+
+  return Compressor('one_bit_sgd', encode, decode)

@@ -1,0 +1,32 @@
+"""Memories: what a worker keeps of what it did not deliver.
+
+Each is a `Memory` (see interfaces.py). States are NamedTuples of float32
+trees shaped like the parameters; `pending()` is what the worker still owes,
+`with_pending(tree)` the same state owing something else. Law 1 (nothing
+lost), elementwise on each worker:
+
+  pending_old + inflow = delivered + pending_new
+
+where the inflow is the gradient (residual, variance) or the velocity
+(momentum correction).
+"""
+
+from gradsparse.memories.basic import NoMemoryState
+from gradsparse.memories.basic import ResidualState
+from gradsparse.memories.basic import no_memory
+from gradsparse.memories.basic import residual
+from gradsparse.memories.momentum import MomentumCorrectionState
+from gradsparse.memories.momentum import momentum_correction
+from gradsparse.memories.variance import VarianceState
+from gradsparse.memories.variance import variance
+
+__all__ = (
+  'MomentumCorrectionState',
+  'NoMemoryState',
+  'ResidualState',
+  'VarianceState',
+  'momentum_correction',
+  'no_memory',
+  'residual',
+  'variance',
+)

@@ -1,0 +1,101 @@
+"""DGC's momentum correction."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from gradsparse.interfaces import Memory
+from gradsparse.interfaces import Signal
+from gradsparse.memories.basic import zeros
+import jax
+import jax.numpy as jnp
+
+
+class MomentumCorrectionState(NamedTuple):
+  """State of `momentum_correction`.
+
+  Attributes:
+    momentum: float32 tree like params: DGC's u.
+    velocity: float32 tree like params: DGC's v, accumulated and not
+      delivered yet.
+  """
+
+  momentum: Any
+  velocity: Any
+
+  def pending(self) -> Any:
+    return self.velocity
+
+  def with_pending(self, pending: Any) -> MomentumCorrectionState:
+    return self._replace(velocity=pending)
+
+
+def momentum_correction(
+  momentum: Any = 0.9, nesterov: bool = False, factor_masking: bool = True
+) -> Memory:
+  """DGC's memory: accumulates the velocity instead of the gradient.
+
+    heavy ball (eq. 7):  u <- m u + g;    v <- v + u
+    Nesterov (eq. 10):   u <- m (u + g);  v <- v + u + g
+
+  What was delivered leaves v and, with factor masking (section 3.3), clears
+  u there. Plain SGD follows the exchange: a second momentum would be double.
+  Leaves that stay dense keep momentum SGD on the mean gradient, unmasked.
+
+  Args:
+    momentum: m, in [0, 1).
+    nesterov: use eq. 10.
+    factor_masking: clear u where something was delivered.
+
+  References:
+    Lin et al., arXiv 1712.01887, eq. 7, eq. 10, section 3.3.
+  """
+
+  def init(params):
+    return MomentumCorrectionState(zeros(params), zeros(params))
+
+  def moved(u, g):
+    return momentum * (u + g) if nesterov else momentum * u + g
+
+  def accumulate(grads, state, extra, whole):
+    del extra
+    u = jax.tree.map(
+      lambda u, g, w: u if w else moved(u, g), state.momentum, grads, whole
+    )
+
+    def accumulated(v, u, g, w):
+      if w:
+        return v
+      return v + u + g if nesterov else v + u
+
+    v = jax.tree.map(accumulated, state.velocity, u, grads, whole)
+    signals = jax.tree.map(
+      lambda v, g, w: Signal(g if w else v, g), v, grads, whole
+    )
+    return signals, MomentumCorrectionState(u, v)
+
+  def release(state, means, delivered):
+    v = jax.tree.map(
+      lambda v, d: v if d.whole else d.update(lambda x, sent: x - sent, v),
+      state.velocity,
+      delivered,
+    )
+
+    def new_momentum(u, mean, d):
+      if d.whole:
+        return moved(u, mean)
+      if not factor_masking:
+        return u
+      return d.update(lambda x, sent: jnp.zeros_like(x), u)
+
+    u = jax.tree.map(new_momentum, state.momentum, means, delivered)
+
+    def update(mean, u, d):
+      if not d.whole:
+        return mean
+      return u + mean if nesterov else u
+
+    updates = jax.tree.map(update, means, u, delivered)
+    return updates, MomentumCorrectionState(u, v)
+
+  return Memory(init, accumulate, release, lossless=True, floats=2)

@@ -1,0 +1,128 @@
+"""The variance criterion's memory: gradient and its second moment."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from gradsparse.interfaces import Memory
+from gradsparse.interfaces import Signal
+from gradsparse.memories.basic import zeros
+import jax
+import jax.numpy as jnp
+
+ROUNDING = ('keep', 'paper')
+
+# An exponent-coded entry is not sent when it rounds to less than 2^-7 of the
+# largest: when it is below 1.5 * 2^-8 of it (the boundary of the rounding).
+_UNSENDABLE = 1.5 / 256
+
+
+class VarianceState(NamedTuple):
+  """State of `variance`.
+
+  Attributes:
+    residual: float32 tree like params: r, gradient not delivered yet.
+    variance: float32 tree like params: v, sum of squared contributions of
+      single examples to r.
+  """
+
+  residual: Any
+  variance: Any
+
+  def pending(self) -> Any:
+    return self.residual
+
+  def with_pending(self, pending: Any) -> VarianceState:
+    return self._replace(residual=pending)
+
+
+def variance(
+  decay: float = 0.999, alpha: float | None = None, rounding: str = 'keep'
+) -> Memory:
+  """r <- r + g;  v <- v + sum_z (g_z / |B|)^2;  what was sent leaves both.
+
+  What was delivered, d, leaves r; v is corrected by a^2 -> (a - b)^2, that is
+  v <- max(v - 2 d r + d^2, 0), and then decays: v <- decay v.
+
+  Args:
+    decay: of the variance of what was not sent, in (0, 1]; the paper's zeta.
+    alpha: of the criterion; needed for rounding='paper' only.
+    rounding: 'keep' leaves in r what a rounded value did not deliver; 'paper'
+      sets r = v = 0 wherever the criterion held, also where rounding lost
+      something or the entry was too small to be sent.
+
+  References:
+    Tsuzuku et al., arXiv 1802.06058, algorithm 1 and section 4.5.
+  """
+
+  def init(params):
+    return VarianceState(zeros(params), zeros(params))
+
+  def accumulate(grads, state, extra, whole):
+    moments = extra.get('second_moment')
+    if moments is None:
+      raise ValueError(
+        'this scheme needs the second moment of the per-example gradients: '
+        'tx.update(grads, state, params, second_moment=...), a tree like the '
+        'gradients; gs.value_and_grad_moments computes it'
+      )
+    given: Any = jax.tree.structure(moments)
+    wanted: Any = jax.tree.structure(grads)
+    if given != wanted:
+      raise ValueError(
+        f'second_moment must be a tree like the gradients, {wanted}, got '
+        f'{given}'
+      )
+    r = jax.tree.map(
+      lambda r, g, w: r if w else r + g, state.residual, grads, whole
+    )
+    v = jax.tree.map(
+      lambda v, m, w: v if w else v + m.astype(jnp.float32),
+      state.variance,
+      moments,
+      whole,
+    )
+    signals = jax.tree.map(
+      lambda r, g, v, w: Signal(g if w else r, g, v), r, grads, v, whole
+    )
+    return signals, VarianceState(r, v)
+
+  def release(state, means, delivered):
+    def sent_from_v(v, d, r):
+      left = r - d
+      return jnp.where(left == 0, 0.0, jnp.maximum(v - 2 * d * r + d * d, 0))
+
+    def new_variance(v, r, d):
+      return v if d.whole else decay * d.update(sent_from_v, v, r)
+
+    def new_residual(r, d):
+      return r if d.whole else d.update(lambda x, sent: x - sent, r)
+
+    if rounding == 'paper':
+
+      def gone(r, v, d):
+        # Selected, whether sent or too small for the code.
+        largest = jnp.max(jnp.abs(d.values), initial=0.0)
+        small = (r * r > alpha * v) & (jnp.abs(r) < _UNSENDABLE * largest)
+        sent = d.update(lambda x, _: jnp.ones_like(x), jnp.zeros_like(r))
+        return small | (sent > 0)
+
+      lost = jax.tree.map(
+        lambda r, v, d: jnp.zeros_like(r, bool) if d.whole else gone(r, v, d),
+        state.residual,
+        state.variance,
+        delivered,
+      )
+      r = jax.tree.map(lambda r, g: jnp.where(g, 0.0, r), state.residual, lost)
+      v = jax.tree.map(
+        lambda v, g, d: v if d.whole else jnp.where(g, 0.0, decay * v),
+        state.variance,
+        lost,
+        delivered,
+      )
+      return means, VarianceState(r, v)
+    v = jax.tree.map(new_variance, state.variance, state.residual, delivered)
+    r = jax.tree.map(new_residual, state.residual, delivered)
+    return means, VarianceState(r, v)
+
+  return Memory(init, accumulate, release, rounding == 'keep', floats=2)

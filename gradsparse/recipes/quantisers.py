@@ -1,0 +1,215 @@
+"""Recipes that send every coordinate in few bits, or as small factors."""
+
+from __future__ import annotations
+
+from gradsparse import compressors
+from gradsparse import exchanges
+from gradsparse import memories
+from gradsparse.collectives import AxisName
+from gradsparse.compressed_mean import CompressedMean
+from gradsparse.compressed_mean import compressed_mean
+from gradsparse.layout import DensePaths
+
+
+def dense(
+  *, wire_dtype: str = 'float32', axis_name: AxisName | None
+) -> CompressedMean:
+  """The exact mean, by one all-reduce: the baseline.
+
+  Args:
+    wire_dtype: 'float32', or 'bfloat16': each worker's gradient and the mean
+      are rounded to 16 bits, and half the bytes move.
+    axis_name: see the module.
+
+  Raises:
+    ValueError: an unknown wire_dtype.
+  """
+  if wire_dtype == 'float32':
+    exchange = exchanges.all_reduce()
+  elif wire_dtype == 'bfloat16':
+    exchange = exchanges.reduce_scatter(exchanges.bfloat16_words())
+  else:
+    raise ValueError(
+      f"wire_dtype must be 'float32' or 'bfloat16', got {wire_dtype!r}"
+    )
+  return compressed_mean(
+    memories.no_memory(),
+    compressors.identity(),
+    exchange,
+    axis_name=axis_name,
+  )
+
+
+def qsgd(
+  levels: int,
+  *,
+  bucket_size: int = 512,
+  norm: str = 'max',
+  code: str = 'fixed',
+  axis_name: AxisName | None,
+  min_size: int | None = None,
+  dense_paths: DensePaths = None,
+  seed: int = 0,
+) -> CompressedMean:
+  """Stochastic rounding to s levels of each bucket's norm; unbiased.
+
+  Args:
+    levels: s, in 1..255; b bits with the sign are s = 2^(b-1) - 1.
+    bucket_size: consecutive elements of a leaf that share a norm.
+    norm: 'max' or 'l2'.
+    code: 'fixed' width.
+    axis_name: see the module.
+    min_size: see the module. By default leaves
+      under 10,000 elements stay dense.
+    dense_paths: see the module.
+    seed: of the rounding.
+
+  Raises:
+    ValueError: an argument out of range.
+
+  References:
+    Alistarh et al., arXiv 1610.02132, sections 3.1, 4 and 5.
+  """
+  if code != 'fixed':
+    raise ValueError(f"code must be 'fixed', got {code!r}")
+  return compressed_mean(
+    memories.no_memory(),
+    compressors.qsgd(levels, bucket_size=bucket_size, norm=norm),
+    exchanges.all_gather(),
+    axis_name=axis_name,
+    min_size=min_size,
+    dense_paths=dense_paths,
+    seed=seed,
+  )
+
+
+def terngrad(
+  *,
+  clip: float = 2.5,
+  axis_name: AxisName | None,
+  min_size: int | None = None,
+  dense_paths: DensePaths = None,
+  seed: int = 0,
+) -> CompressedMean:
+  """Ternary gradients with one scale for all workers, summed as integers.
+
+  Args:
+    clip: in standard deviations of a leaf; infinity does not clip. Unbiased
+      about the clipped gradient.
+    axis_name: see the module.
+    min_size: see the module. By default leaves under 10,000 elements stay
+      dense.
+    dense_paths: see the module; the paper keeps the last layer dense.
+    seed: of the rounding.
+
+  Raises:
+    ValueError: an argument out of range.
+
+  References:
+    Wen et al., arXiv 1705.07878.
+  """
+  return compressed_mean(
+    memories.no_memory(),
+    compressors.terngrad(clip),
+    exchanges.all_reduce(),
+    axis_name=axis_name,
+    min_size=min_size,
+    dense_paths=dense_paths,
+    seed=seed,
+  )
+
+
+def one_bit_sgd(
+  *,
+  axis_name: AxisName | None,
+  min_size: int | None = None,
+  dense_paths: DensePaths = None,
+) -> CompressedMean:
+  """One bit an element, two means a column, error feedback.
+
+  Args:
+    axis_name: see the module.
+    min_size: see the module.
+    dense_paths: see the module.
+
+  References:
+    Seide et al., Interspeech 2014.
+  """
+  return compressed_mean(
+    memories.residual(),
+    compressors.one_bit(),
+    exchanges.all_gather(),
+    axis_name=axis_name,
+    min_size=min_size,
+    dense_paths=dense_paths,
+  )
+
+
+def sign_majority(
+  *,
+  scale: float = 1.0,
+  memory: bool = False,
+  axis_name: AxisName | None,
+  min_size: int | None = None,
+  dense_paths: DensePaths = None,
+) -> CompressedMean:
+  """signSGD with majority vote: the sign that most workers have.
+
+  Not a mean: the update is +scale or -scale everywhere (ties and zeros count
+  as positive), so the learning rate sets the step.
+
+  Args:
+    scale: magnitude of the update, > 0.
+    memory: keep what the vote did not deliver (error feedback).
+    axis_name: see the module.
+    min_size: see the module.
+    dense_paths: see the module.
+
+  Raises:
+    ValueError: scale is not positive.
+
+  References:
+    Bernstein et al., arXiv 1802.04434, algorithm 1.
+  """
+  return compressed_mean(
+    memories.residual() if memory else memories.no_memory(),
+    compressors.sign(scale),
+    exchanges.majority(),
+    axis_name=axis_name,
+    min_size=min_size,
+    dense_paths=dense_paths,
+  )
+
+
+def power_sgd(
+  rank: int,
+  *,
+  axis_name: AxisName | None,
+  min_size: int | None = None,
+  dense_paths: DensePaths = None,
+  seed: int = 0,
+) -> CompressedMean:
+  """Low-rank approximation of each matrix, warm-started, error feedback.
+
+  Args:
+    rank: of the approximation, at least 1.
+    axis_name: see the module.
+    min_size: see the module. Leaves of fewer than two dimensions always stay
+      dense.
+    dense_paths: see the module.
+    seed: of the first factor.
+
+  Raises:
+    ValueError: rank is not a positive whole number.
+
+  References:
+    Vogels et al., arXiv 1905.13727, algorithms 1 and 2.
+  """
+  return compressed_mean(
+    memories.residual(),
+    compressors.power_sgd(rank, seed),
+    exchanges.all_reduce(),
+    axis_name=axis_name,
+    min_size=min_size,
+    dense_paths=dense_paths,
+  )

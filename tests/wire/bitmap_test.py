@@ -1,0 +1,52 @@
+"""Bitmaps against numpy's nonzero."""
+
+from __future__ import annotations
+
+from gradsparse.wire import bitmap
+from hypothesis import given
+from hypothesis import settings
+from hypothesis import strategies as st
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+_pack = jax.jit(bitmap.pack)
+_positions = jax.jit(bitmap.positions, static_argnums=1)
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+  st.sampled_from([1, 31, 32, 33, 200]),
+  st.sampled_from([0, 1, 17, 250]),
+  st.sampled_from([0.0, 0.02, 0.5, 1.0]),
+  st.integers(0, 2**32 - 1),
+)
+def test_positions_are_those_of_nonzero(size, count, density, seed):
+  mask = np.random.default_rng(seed).random(size) < density
+  words = _pack(jnp.asarray(mask))
+  fill = 32 * bitmap.words(size)
+  expected = np.full(count, fill)
+  found = np.nonzero(mask)[0][:count]
+  expected[: len(found)] = found
+  np.testing.assert_array_equal(_positions(words, count), expected)
+  assert int(bitmap.count(words)) == mask.sum()
+  np.testing.assert_array_equal(bitmap.unpack(words, size), mask)
+
+
+def test_every_bit_of_a_word_is_found():
+  words = jnp.array([0xFFFFFFFF, 0, 0x80000001], jnp.uint32)
+  expected = [*range(32), 64, 95, 96, 96]
+  assert _positions(words, 36).tolist() == expected
+
+
+def test_an_empty_bitmap_has_no_positions():
+  assert bitmap.words(0) == 0
+  assert _positions(jnp.zeros(0, jnp.uint32), 3).tolist() == [0, 0, 0]
+  assert int(bitmap.count(jnp.zeros(0, jnp.uint32))) == 0
+
+
+def test_a_bitmap_that_int32_cannot_count_is_an_error():
+  words = jax.ShapeDtypeStruct((2**26,), jnp.uint32)
+  with pytest.raises(ValueError, match='fewer than 2\\*\\*26 words'):
+    jax.eval_shape(lambda w: bitmap.positions(w, 1), words)

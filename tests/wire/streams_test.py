@@ -1,0 +1,156 @@
+"""Streams against one long bit string."""
+
+from __future__ import annotations
+
+import functools
+
+from gradsparse.wire import elias
+from gradsparse.wire import fixed_width
+from gradsparse.wire import streams
+from hypothesis import given
+from hypothesis import settings
+from hypothesis import strategies as st
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from tests.wire import bit_strings
+
+_encode = jax.jit(
+  streams.encode, static_argnums=(2, 3), static_argnames='max_length'
+)
+_decode = jax.jit(streams.decode, static_argnums=(2, 3, 4))
+_code = jax.jit(elias.code, static_argnums=1)
+
+
+def _random_codes(rng, shape, max_length):
+  lengths = rng.integers(0, max_length + 1, shape)
+  bits = rng.integers(0, 2**32, shape, np.uint64) % 2 ** lengths.astype(
+    np.uint64
+  )
+  return bits.astype(np.uint32), lengths.astype(np.int32)
+
+
+def _string(bits, lengths):
+  pairs = zip(bits.ravel().tolist(), lengths.ravel().tolist(), strict=True)
+  return ''.join(format(b, 'b').zfill(n) for b, n in pairs if n)
+
+
+# Shape, block, max_length: few, because each is a compilation.
+_CASES = [
+  ((1,), 8, 32),
+  ((77,), 8, 32),
+  ((77,), 8, 8),
+  ((77,), 20, 5),
+  ((64,), 1, 12),
+  ((50, 3), 20, 8),
+  ((50, 3), 20, 32),
+]
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.sampled_from(_CASES), st.integers(0, 2**32 - 1))
+def test_words_offsets_and_total(case, seed):
+  shape, block, max_length = case
+  rng = np.random.default_rng(seed)
+  bits, lengths = _random_codes(rng, shape, max_length)
+  expected = _string(bits, lengths)
+  capacity = int(np.prod(shape)) * max_length // 32 + 1
+  words, offsets, total = _encode(
+    jnp.asarray(bits),
+    jnp.asarray(lengths),
+    capacity,
+    block,
+    max_length=max_length,
+  )
+  assert words.dtype == offsets.dtype == jnp.uint32
+  assert int(total) == len(expected)
+  assert words.tolist() == bit_strings.to_words(expected, capacity)
+  per_symbol = lengths.reshape(shape[0], -1).sum(axis=1)
+  blocks = -(-shape[0] // block)
+  per_block = np.pad(per_symbol, (0, blocks * block - shape[0]))
+  got = fixed_width.unpack(offsets, blocks, 16)
+  np.testing.assert_array_equal(got, per_block.reshape(blocks, -1).sum(axis=1))
+  assert offsets.shape == (streams.offset_words(shape[0], block),)
+
+
+@pytest.mark.parametrize('capacity', [0, 1, 3, 20])
+@pytest.mark.parametrize('max_length', [8, 32])
+def test_nothing_is_written_past_the_capacity(capacity, max_length):
+  bits, lengths = _random_codes(np.random.default_rng(3), (100,), max_length)
+  expected = _string(bits, lengths)
+  words, _, total = _encode(
+    jnp.asarray(bits),
+    jnp.asarray(lengths),
+    capacity,
+    16,
+    max_length=max_length,
+  )
+  assert int(total) == len(expected)
+  kept = bit_strings.to_words(expected, 1 + len(expected) // 32)[:capacity]
+  kept += [0] * (capacity - len(kept))
+  assert words.tolist() == kept
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+  st.sampled_from(elias.KINDS),
+  st.sampled_from([(1, 256), (100, 7)]),
+  st.integers(0, 2**32 - 1),
+)
+def test_decode_inverts_encode(kind, shape, seed):
+  count, block = shape
+  rng = np.random.default_rng(seed)
+  # Powers of two are as likely as one another: all lengths occur.
+  limit = elias.max_value(kind)
+  values = np.exp2(rng.uniform(0, np.log2(limit), count)).astype(np.uint32)
+  values[0] = limit
+  bits, lengths = _code(jnp.asarray(values), kind)
+  words, offsets, total = _encode(bits, lengths, count, block)
+  assert int(total) <= 32 * count
+  got = _decode(words, offsets, count, kind, block)
+  np.testing.assert_array_equal(got, values)
+
+
+def test_no_symbols():
+  none = jnp.zeros(0, jnp.uint32)
+  words, offsets, total = streams.encode(none, none, 2, 8)
+  assert words.tolist() == [0, 0] and offsets.shape == (0,) and int(total) == 0
+  assert streams.decode(words, offsets, 0, 'omega', 8).shape == (0,)
+
+
+def test_block_offsets_take_little():
+  n = 10**6
+  assert 32 * streams.offset_words(n) / n <= 0.07
+
+
+def test_window_reads_across_words():
+  words = jnp.array([0x12345678, 0x9ABCDEF0], jnp.uint32)
+  positions = jnp.array([0, 4, 16, 28, 32], jnp.uint32)
+  got = [hex(x) for x in streams.window(words, positions).tolist()]
+  assert got == [
+    '0x12345678',
+    '0x23456789',
+    '0x56789abc',
+    '0x89abcdef',
+    '0x9abcdef0',
+  ]
+
+
+def test_errors():
+  ones = jnp.ones(10, jnp.uint32)
+  encode = functools.partial(streams.encode, ones, ones)
+  with pytest.raises(ValueError, match='block must be >= 1, got 0'):
+    encode(5, 0)
+  with pytest.raises(ValueError, match='got 2048 symbols of 1 pieces of 32'):
+    encode(5, 2048)
+  encode(5, 2048, max_length=31)
+  with pytest.raises(ValueError, match='capacity_words must be >= 0, got -1'):
+    encode(-1)
+  with pytest.raises(ValueError, match=r'max_length must be in \[1, 32\]'):
+    encode(5, max_length=33)
+  many = jax.ShapeDtypeStruct((2**27,), jnp.uint32)
+  with pytest.raises(ValueError, match='a stream must be below 2'):
+    jax.eval_shape(lambda b, n: streams.encode(b, n, 5), many, many)
+  with pytest.raises(ValueError, match='take 1 words'):
+    streams.decode(ones, ones, 10, 'omega')
