@@ -23,6 +23,14 @@ from gradsparse.compressed_mean import CompressedMean
 from gradsparse.compressed_mean import compressed_mean
 from gradsparse.inspection import metrics
 from gradsparse.inspection import pending
+from gradsparse.local_gradient import LocalGradientState
+from gradsparse.local_gradient import local_gradient
+from gradsparse.local_gradient import periodic_average
+from gradsparse.moments import batch_value_and_grad_moments
+from gradsparse.moments import dense_with_moment
+from gradsparse.moments import moments_from_microbatches
+from gradsparse.moments import value_and_grad_moments
+from gradsparse.qsvrg import qsvrg
 from gradsparse.recipes import ada_comp
 from gradsparse.recipes import dense
 from gradsparse.recipes import dgc
@@ -39,6 +47,7 @@ from gradsparse.recipes import terngrad
 from gradsparse.recipes import variance_based
 from gradsparse.recipes import variance_strom
 from gradsparse.state import CompressedMeanState
+from gradsparse.switching import switch
 
 __version__ = '0.1.0'
 
@@ -46,32 +55,41 @@ __all__ = (
   'Audit',
   'CompressedMean',
   'CompressedMeanState',
+  'LocalGradientState',
   'Plan',
   'ada_comp',
   'audit',
+  'batch_value_and_grad_moments',
   'clip_local_norm',
   'codecs',
   'compressed_mean',
   'compressors',
   'dense',
+  'dense_with_moment',
   'dgc',
   'dryden',
   'exchanges',
   'gradient_dropping',
   'gtopk',
+  'local_gradient',
   'memories',
   'metrics',
+  'moments_from_microbatches',
   'one_bit_sgd',
   'pending',
+  'periodic_average',
   'plan',
   'power_sgd',
   'qsgd',
+  'qsvrg',
   'random_k',
   'recipes',
   'schedules',
   'sign_majority',
   'strom',
+  'switch',
   'terngrad',
+  'value_and_grad_moments',
   'variance_based',
   'variance_strom',
   'wire',

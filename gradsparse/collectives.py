@@ -94,6 +94,10 @@ class Comm:
       return True
     return False
 
+  def may_differ(self, x: jax.Array) -> bool:
+    """False where the type says that x is equal on all workers."""
+    return self.mode != 'checked' or self.varies(x)
+
   def local(self, tree: Any) -> Any:
     """The same values, typed as this worker's own."""
     if self.mode != 'checked':

@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 
 
-def _is_scheme(x: Any) -> bool:
+def is_scheme(x: Any) -> bool:
+  """Whether x is a scheme's own state (for is_leaf)."""
   return isinstance(x, CompressedMeanState)
 
 
@@ -19,8 +20,8 @@ def find(state: Any) -> CompressedMeanState:
   Raises:
     ValueError: there is none, or more than one.
   """
-  leaves = jax.tree.leaves(state, is_leaf=_is_scheme)
-  found = [x for x in leaves if _is_scheme(x)]
+  leaves = jax.tree.leaves(state, is_leaf=is_scheme)
+  found = [x for x in leaves if is_scheme(x)]
   if len(found) != 1:
     raise ValueError(
       'expected the state of exactly one gradsparse scheme, found '
@@ -28,6 +29,11 @@ def find(state: Any) -> CompressedMeanState:
       'that belongs to the scheme you mean'
     )
   return found[0]
+
+
+def is_stacked(scheme: CompressedMeanState) -> bool:
+  """Whether a scheme's state has leading worker axes."""
+  return jnp.ndim(scheme.stats.payload_bytes) > 0
 
 
 def pending(state: Any) -> Any:
@@ -64,7 +70,7 @@ def metrics(state: Any) -> dict[str, jax.Array]:
   """
   scheme = find(state)
   stats = scheme.stats
-  stacked = stats.payload_bytes.ndim > 0
+  stacked = is_stacked(scheme)
 
   def squares(x):
     axes = tuple(range(1 if stacked else 0, x.ndim))

@@ -28,6 +28,7 @@ from typing import Any
 
 from gradsparse.collectives import AxisName
 from gradsparse.collectives import Comm
+from gradsparse.local_gradient import is_local
 import jax
 import jax.numpy as jnp
 from jax.sharding import AbstractMesh
@@ -39,6 +40,24 @@ import optax
 
 RUNNERS = ('simulate', 'pmap', 'shard_map')
 AXIS = 'workers'
+
+
+def params_spec(
+  tx: optax.GradientTransformation, params: Any, axis_name: str = AXIS
+) -> P:
+  """P(axis_name) where a transformation makes parameters differ by worker.
+
+  That is what `gs.local_gradient` does; otherwise P().
+  """
+  state = jax.eval_shape(tx.init, _shapes(params))
+  return P(axis_name) if is_local(state) else P()
+
+
+def stack(tree: Any, num_workers: int) -> Any:
+  """A copy for each worker, along a leading axis."""
+  return jax.tree.map(
+    lambda x: jnp.broadcast_to(x, (num_workers, *jnp.shape(x))).copy(), tree
+  )
 
 
 def local(tree: Any, axis_name: AxisName = AXIS) -> Any:
@@ -87,16 +106,27 @@ def specs(
   flat, treedef = jax.tree.flatten(state)
   update = optax.with_extra_args_support(tx).update
   varies = [False] * len(flat)
+  differ = is_local(state)
   for _ in range(len(flat) + 1):
     seen: dict[str, Any] = {}
-    _trace_update(
-      update, shapes, treedef, flat, varies, axis_name, num_workers, seen
+    mesh = AbstractMesh(
+      (num_workers,), (axis_name,), axis_types=(AxisType.Auto,)
+    )
+    jax.eval_shape(
+      jax.shard_map(
+        _observed(update, treedef, varies, differ, axis_name, seen),
+        mesh=mesh,
+        in_specs=(P(),) * (1 + len(flat)),
+        out_specs=P(),
+      ),
+      shapes,
+      *flat,
     )
     new = [a or b for a, b in zip(varies, seen['state'], strict=True)]
     if new == varies:
       break
     varies = new
-  if seen['updates']:
+  if seen['updates'] and not differ:
     raise ValueError(
       f'the update of {seen["updates"][0]} differs between workers: no '
       f'gradsparse scheme averages it over axis {axis_name!r}, so workers '
@@ -114,11 +144,8 @@ def _shapes(tree):
   )
 
 
-def _trace_update(
-  update, params, treedef, flat, varies, axis_name, num_workers, seen
-):
-  """One abstract update; reads which results differ between workers."""
-  mesh = AbstractMesh((num_workers,), (axis_name,), axis_types=(AxisType.Auto,))
+def _observed(update, treedef, varies, differ, axis_name, seen):
+  """One update, which notes what of its results differs between workers."""
 
   def once(params, *leaves):
     comm = Comm(axis_name)
@@ -127,7 +154,9 @@ def _trace_update(
       [comm.local(x) if v else x for x, v in zip(leaves, varies, strict=True)],
     )
     grads = comm.local(params)
-    updates, new = update(grads, state, params, second_moment=grads)
+    updates, new = update(
+      grads, state, grads if differ else params, second_moment=grads
+    )
     seen['state'] = [comm.varies(x) for x in jax.tree.leaves(new)]
     seen['updates'] = [
       jax.tree_util.keystr(path) or 'the parameters'
@@ -136,10 +165,7 @@ def _trace_update(
     ]
     return 0
 
-  mapped = jax.shard_map(
-    once, mesh=mesh, in_specs=(P(),) * (1 + len(flat)), out_specs=P()
-  )
-  jax.eval_shape(mapped, params, *flat)
+  return once
 
 
 def init(

@@ -22,7 +22,6 @@ from gradsparse.wire import elias
 from gradsparse.wire import fixed_width
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 BLOCK = 256
 _OFFSET_WIDTH = 16
@@ -59,8 +58,8 @@ def encode(
 
   Args:
     bits: uint32[count] or uint32[count, pieces], each a number of `length`
-      digits (below `2**length`), the first-sent digit on top. The pieces of a symbol follow one
-      another.
+      digits (below `2**length`), the first-sent digit on top. The pieces of a
+      symbol follow one another.
     lengths: int32 of the shape of `bits`, in [0, max_length]; 0 writes
       nothing.
     capacity_words: words to write to. What does not fit is not written.

@@ -1,0 +1,86 @@
+"""Changes the scheme in mid-training without losing what is pending."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gradsparse.inspection import find
+from gradsparse.inspection import is_scheme
+from gradsparse.inspection import is_stacked
+import jax
+import jax.numpy as jnp
+import optax
+
+
+def switch(
+  tx_old: optax.GradientTransformation,
+  tx_new: optax.GradientTransformation,
+  state: Any,
+) -> Any:
+  """The state with which `tx_new` goes on where `tx_old` stopped.
+
+  What was pending stays pending, and so does the momentum of a momentum
+  correction, if both have one. State around the scheme (an optimizer's
+  moments) is kept where the two transformations agree on it. A change of
+  density alone needs no switch: states do not depend on it.
+
+  Args:
+    tx_old: the transformation that `state` belongs to; a scheme or a chain.
+    tx_new: the one to go on with.
+    state: state of tx_old, with or without worker axes.
+
+  Returns:
+    State of tx_new, with worker axes where `state` has them.
+
+  Raises:
+    ValueError: something may be pending and tx_new has no memory for it (go
+      through a scheme with a residual at density 1 for one step); or either
+      does not hold exactly one scheme.
+  """
+  old = find(state)
+  stacked = is_stacked(old)
+  pending = old.memory.pending()
+  owes = bool(jax.tree.leaves(old.memory))
+  workers = old.stats.payload_bytes.shape[0] if stacked else 0
+  params = jax.tree.map(
+    lambda x: jnp.zeros(x.shape[1:] if stacked and owes else x.shape, x.dtype),
+    pending,
+  )
+  expected: Any = jax.tree.structure(jax.eval_shape(tx_old.init, params))
+  if expected != jax.tree.structure(state):
+    raise ValueError('state does not belong to tx_old: their trees differ')
+  fresh_state = tx_new.init(params)
+  fresh = find(fresh_state)
+
+  memory = fresh.memory
+  if jax.tree.leaves(memory):
+    if stacked:
+      memory = jax.tree.map(
+        lambda x: jnp.zeros((workers, *x.shape), x.dtype), memory
+      )
+    if owes:
+      memory = memory.with_pending(pending)
+      if hasattr(memory, 'momentum') and hasattr(old.memory, 'momentum'):
+        memory = memory._replace(momentum=old.memory.momentum)
+  elif owes:
+    raise ValueError(
+      'the new scheme has no memory, and what is pending would be lost: run '
+      'one step with gs.gradient_dropping(1.0, ...), which delivers all of '
+      'it, and start the new scheme from its own init'
+    )
+  scheme = fresh._replace(steps=old.steps, memory=memory, stats=old.stats)
+  return _graft(fresh_state, state, scheme)
+
+
+def _graft(fresh: Any, old: Any, scheme: Any) -> Any:
+  """`fresh` with the scheme replaced, and what surrounds it taken from old."""
+  new_nodes, treedef = jax.tree.flatten(fresh, is_leaf=is_scheme)
+  old_nodes, old_treedef = jax.tree.flatten(old, is_leaf=is_scheme)
+  same: Any = treedef
+  if same == old_treedef:
+    return jax.tree.unflatten(
+      treedef, [scheme if is_scheme(x) else x for x in old_nodes]
+    )
+  return jax.tree.unflatten(
+    treedef, [scheme if is_scheme(x) else x for x in new_nodes]
+  )
