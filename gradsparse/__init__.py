@@ -40,6 +40,7 @@ from gradsparse.recipes import gtopk
 from gradsparse.recipes import one_bit_sgd
 from gradsparse.recipes import power_sgd
 from gradsparse.recipes import qsgd
+from gradsparse.recipes import qsgd_descent
 from gradsparse.recipes import random_k
 from gradsparse.recipes import sign_majority
 from gradsparse.recipes import strom
@@ -81,6 +82,7 @@ __all__ = (
   'plan',
   'power_sgd',
   'qsgd',
+  'qsgd_descent',
   'qsvrg',
   'random_k',
   'recipes',

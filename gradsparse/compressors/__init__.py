@@ -5,6 +5,7 @@ from gradsparse.compressors.dryden import dryden
 from gradsparse.compressors.identity import identity
 from gradsparse.compressors.low_rank import power_sgd
 from gradsparse.compressors.one_bit import one_bit
+from gradsparse.compressors.qsgd import gradient_descent
 from gradsparse.compressors.qsgd import qsgd
 from gradsparse.compressors.random_k import random_k
 from gradsparse.compressors.rule import by_rule
@@ -15,6 +16,7 @@ from gradsparse.compressors.top_k import top_k
 __all__ = (
   'by_rule',
   'dryden',
+  'gradient_descent',
   'identity',
   'one_bit',
   'power_sgd',

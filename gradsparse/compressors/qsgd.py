@@ -5,8 +5,12 @@ from __future__ import annotations
 import math
 
 from gradsparse import selection
+from gradsparse.compressors import level_codes
+from gradsparse.delivery import Space
+from gradsparse.delivery import Sparse
+from gradsparse.interfaces import Codec
 from gradsparse.interfaces import Compressor
-from gradsparse.wire import fixed_width
+from gradsparse.interfaces import Shape
 import jax
 import jax.numpy as jnp
 
@@ -49,63 +53,134 @@ def quantise(
   return jnp.where(rows < 0, -level, level)
 
 
+def _field(shape: Shape) -> int:
+  """Elements of a receptive field: the taps of a convolution kernel."""
+  return math.prod(shape[:-2]) if len(shape) >= 3 else 1
+
+
+def bucket_length(shape: Shape, bucket_size: int) -> int:
+  """Elements a bucket of this leaf holds: whole receptive fields only."""
+  field = _field(shape)
+  return max(field, bucket_size // field * field)
+
+
+def _flat(x: jax.Array) -> jax.Array:
+  """A leaf with the taps of each receptive field side by side."""
+  field = _field(x.shape)
+  return x.reshape(field, -1).T.reshape(-1) if field > 1 else x.reshape(-1)
+
+
+def _unflat(flat: jax.Array, shape: Shape) -> jax.Array:
+  field = _field(shape)
+  return flat.reshape(-1, field).T.reshape(shape)
+
+
 def qsgd(
   levels: int,
   *,
   bucket_size: int = 512,
   norm: str = 'max',
+  code: str = 'fixed',
+  elias: str = 'omega',
   min_size: int = 10_000,
 ) -> Compressor:
-  """Fixed-width QSGD: ceil(log2(2 s + 1)) bits an element, 32 a bucket.
+  """Levels of each bucket's norm, and 32 bits a bucket for the norm.
 
   Args:
     levels: s, in 1..255; b bits with the sign are s = 2^(b-1) - 1.
-    bucket_size: d, consecutive elements of a leaf that share a norm.
+    bucket_size: d, elements of a leaf that share a norm. Buckets hold whole
+      receptive fields (the taps of a convolution kernel, whose leaves are
+      (..., in, out)): d is rounded down to a multiple of those.
     norm: 'max' (as in the paper's experiments) or 'l2' (as in its theory).
+    code: one of `level_codes.CODES`.
+    elias: 'omega' (the paper's), 'gamma', 'delta' or 'unary'.
     min_size: leaves with fewer elements stay dense (section 5).
 
   Raises:
     ValueError: an argument out of range.
   """
   check(levels, bucket_size, norm)
-  width = math.ceil(math.log2(2 * levels + 1))
+  stream = level_codes.level_code(code, levels, bucket_size, elias)
+
+  def total(shapes):
+    return sum(math.prod(shape) for shape in shapes)
+
+  def quantised(signals, ctx):
+    norms, signed = [], []
+    for number, signal in enumerate(signals):
+      x = signal.value
+      rows = selection.rows(_flat(x), bucket_length(x.shape, bucket_size))
+      scale = scales(rows, norm)
+      key = jax.random.fold_in(ctx.key, number)
+      level = quantise(rows, scale, levels, key)
+      norms.append(scale)
+      signed.append(level.reshape(-1)[: x.size])
+    return jnp.concatenate(norms), jnp.concatenate(signed)
+
+  def choose(signals, shared, ctx):
+    del shared
+    assert stream.words is not None
+    _, signed = quantised(signals, ctx)
+    sizes = jnp.asarray(stream.rungs(total(ctx.shapes))[:-1])
+    return jnp.sum(sizes < stream.words(signed)).astype(jnp.int32)
 
   def encode(signals, shared, ctx):
     del shared
-    norms, codes = [], []
-    for number, signal in enumerate(signals):
-      rows = selection.rows(signal.value, bucket_size)
-      scale = scales(rows, norm)
-      key = jax.random.fold_in(ctx.key, number)
-      level = quantise(rows, scale, levels, key).reshape(-1)
-      norms.append(scale)
-      codes.append((level[: signal.value.size] + levels).astype(jnp.uint32))
-    return {
-      'codes': fixed_width.pack(jnp.concatenate(codes), width),
-      'norms': jnp.concatenate(norms),
-    }
+    norms, signed = quantised(signals, ctx)
+    return {'levels': stream.encode(signed, ctx.rung), 'norms': norms}
 
   def decode(payload, shared, ctx, summands):
     del shared, summands
-    sizes = [math.prod(shape) for shape in ctx.shapes]
-    codes = fixed_width.unpack(payload['codes'], sum(sizes), width)
-    level = codes.astype(jnp.int32) - levels
+    signed = stream.decode(payload['levels'], total(ctx.shapes), ctx.rung)
     out, start, first = [], 0, 0
-    for shape, size in zip(ctx.shapes, sizes, strict=True):
-      rows = -(-size // bucket_size)
-      norms = payload['norms'][first : first + rows] / levels
+    for shape in ctx.shapes:
+      size, length = math.prod(shape), bucket_length(shape, bucket_size)
       leaf = selection.rows(
-        level[start : start + size].astype(jnp.float32), bucket_size
+        signed[start : start + size].astype(jnp.float32), length
       )
-      leaf = (leaf * norms[:, None]).reshape(-1)[:size]
-      out.append(leaf.reshape(shape))
-      start, first = start + size, first + rows
+      norms = payload['norms'][first : first + leaf.shape[0]] / levels
+      flat = (leaf * norms[:, None]).reshape(-1)[:size]
+      out.append(_unflat(flat, shape))
+      start, first = start + size, first + leaf.shape[0]
     return out
 
   return Compressor(
     name='qsgd',
     encode=encode,
     decode=decode,
+    rungs=lambda shapes: stream.rungs(total(shapes)),
+    choose=choose if stream.words else None,
+    agreed=False,
     min_size=min_size,
     unbiased=True,
   )
+
+
+def gradient_descent(codec: Codec) -> Compressor:
+  """QSGD for full gradients: ||v|| sign(v_i) on the fewest coordinates.
+
+  The set is the smallest with sum |v_i| >= ||v||_2; it has at most
+  ceil(sqrt(n)) elements. Deterministic, over all leaves together.
+
+  Args:
+    codec: how they travel.
+
+  References:
+    Alistarh et al., arXiv 1610.02132, end of section 3.3.
+  """
+
+  def encode(signals, shared, ctx):
+    del shared
+    joined = jnp.concatenate([s.value.reshape(-1) for s in signals])
+    size = joined.shape[0]
+    slots = min(size, math.isqrt(size - 1) + 1)
+    values, indices = selection.top_k(joined, slots)
+    norm = jnp.sqrt(jnp.sum(joined * joined))
+    # Those before the sum reaches the norm, and the one that reaches it.
+    before = jnp.cumsum(jnp.abs(values)) - jnp.abs(values)
+    chosen = (before < norm) & (values != 0)
+    limits = tuple(min(slots, math.prod(s)) for s in ctx.shapes)
+    space = Space(ctx.shapes, limits)
+    return Sparse(jnp.sign(values) * norm, indices, space).keep(chosen)
+
+  return Compressor('qsgd_descent', encode, codec=codec, joined=True)

@@ -21,6 +21,7 @@ from gradsparse.recipes.quantisers import dense
 from gradsparse.recipes.quantisers import one_bit_sgd
 from gradsparse.recipes.quantisers import power_sgd
 from gradsparse.recipes.quantisers import qsgd
+from gradsparse.recipes.quantisers import qsgd_descent
 from gradsparse.recipes.quantisers import sign_majority
 from gradsparse.recipes.quantisers import terngrad
 from gradsparse.recipes.sparsifiers import dgc
@@ -42,6 +43,7 @@ RECIPES: dict[str, Callable[..., CompressedMean]] = {
   'variance_based': variance_based,
   'variance_strom': variance_strom,
   'qsgd': qsgd,
+  'qsgd_descent': qsgd_descent,
   'terngrad': terngrad,
   'one_bit_sgd': one_bit_sgd,
   'sign_majority': sign_majority,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gradsparse import codecs
 from gradsparse import compressors
 from gradsparse import exchanges
 from gradsparse import memories
@@ -46,6 +47,7 @@ def qsgd(
   bucket_size: int = 512,
   norm: str = 'max',
   code: str = 'fixed',
+  elias: str = 'omega',
   axis_name: AxisName | None,
   min_size: int | None = None,
   dense_paths: DensePaths = None,
@@ -55,9 +57,15 @@ def qsgd(
 
   Args:
     levels: s, in 1..255; b bits with the sign are s = 2^(b-1) - 1.
-    bucket_size: consecutive elements of a leaf that share a norm.
+    bucket_size: consecutive elements of a leaf that share a norm; rounded
+      down to whole receptive fields of a convolution kernel.
     norm: 'max' or 'l2'.
-    code: 'fixed' width.
+    code: 'fixed' width; 'elias_dense' (a level for each element),
+      'elias_sparse' (gaps between nonzeros), or 'elias', which takes the
+      sparse one where levels^2 < bucket_size. Streams have the length that
+      the data need, on a ladder that ends with the fixed width.
+    elias: of the streams, 'omega' (the paper's), 'gamma', 'delta' or 'unary'
+      (the shortest for Gaussian gradients).
     axis_name: see the module.
     min_size: see the module. By default leaves
       under 10,000 elements stay dense.
@@ -70,16 +78,44 @@ def qsgd(
   References:
     Alistarh et al., arXiv 1610.02132, sections 3.1, 4 and 5.
   """
-  if code != 'fixed':
-    raise ValueError(f"code must be 'fixed', got {code!r}")
   return compressed_mean(
     memories.no_memory(),
-    compressors.qsgd(levels, bucket_size=bucket_size, norm=norm),
+    compressors.qsgd(
+      levels, bucket_size=bucket_size, norm=norm, code=code, elias=elias
+    ),
     exchanges.all_gather(),
     axis_name=axis_name,
     min_size=min_size,
     dense_paths=dense_paths,
     seed=seed,
+  )
+
+
+def qsgd_descent(
+  *,
+  axis_name: AxisName | None,
+  min_size: int | None = None,
+  dense_paths: DensePaths = None,
+) -> CompressedMean:
+  """QSGD for gradient descent: at most ceil(sqrt(n)) signs, one magnitude.
+
+  For full (not stochastic) gradients: deterministic, no memory.
+
+  Args:
+    axis_name: see the module.
+    min_size: see the module.
+    dense_paths: see the module.
+
+  References:
+    Alistarh et al., arXiv 1610.02132, end of section 3.3.
+  """
+  return compressed_mean(
+    memories.no_memory(),
+    compressors.gradient_descent(codecs.codec('elias_fano', 'sign2')),
+    exchanges.all_gather(),
+    axis_name=axis_name,
+    min_size=min_size,
+    dense_paths=dense_paths,
   )
 
 
