@@ -18,6 +18,8 @@ from gradsparse.accounting import Audit
 from gradsparse.accounting import Plan
 from gradsparse.accounting import audit
 from gradsparse.accounting import plan
+from gradsparse.auditing import Audit
+from gradsparse.auditing import audit
 from gradsparse.clipping import clip_local_norm
 from gradsparse.compressed_mean import CompressedMean
 from gradsparse.compressed_mean import compressed_mean

@@ -273,7 +273,7 @@ def _finish(
   )
   if comm.recorder is not None:
     comm.recorder.message = planning.message_rows(
-      scheme.compressor, layout, payload, back
+      compressor, scheme.axis_name, layout, payload, back
     )
   means: list[Any] = [None] * len(layout.shapes)
   arrived: list[Any] = [None] * len(layout.shapes)

@@ -15,7 +15,11 @@ from gradsparse.layout import Layout
 
 
 def message_rows(
-  compressor: Compressor, layout: Layout, payload: Any, back: Exchanged
+  compressor: Compressor,
+  axis: Any,
+  layout: Layout,
+  payload: Any,
+  back: Exchanged,
 ) -> list[traffic.Row]:
   """The lines of a plan for the leaves of this scheme."""
   numbers = layout.compressed
@@ -27,7 +31,7 @@ def message_rows(
     name = names[0] if len(names) == 1 else f'{len(names)} leaves, joined'
     total = sum(sizes)
     rows[numbers[0]] = traffic.Row(
-      name, total, 4 * total, back.message_bytes, transport
+      name, total, 4 * total, back.message_bytes, transport, axis
     )
   elif numbers:
     # One message for all leaves: each is charged its share of the entries.
@@ -42,7 +46,7 @@ def message_rows(
       rows[i] = traffic.Row(layout.names[i], n, 4 * n, end - begin, transport)
   for i in layout.dense:
     n = math.prod(layout.shapes[i])
-    rows[i] = traffic.Row(layout.names[i], n, 4 * n, 4 * n, 'dense')
+    rows[i] = traffic.Row(layout.names[i], n, 4 * n, 4 * n, 'dense', axis)
   return [rows[i] for i in sorted(rows)]
 
 

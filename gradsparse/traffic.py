@@ -66,7 +66,8 @@ class Row:
     elements: how many numbers it has.
     dense_bytes: their size as float32.
     payload_bytes: what one worker's message holds of it.
-    transport: how it travels, e.g. 'sparse all-gather' or 'dense'.
+    transport: how it travels, e.g. 'dgc, all-gather' or 'dense'.
+    axis: name of the mesh axis that it crosses.
   """
 
   name: str
@@ -74,6 +75,7 @@ class Row:
   dense_bytes: int
   payload_bytes: int
   transport: str
+  axis: Any = None
 
 
 @dataclasses.dataclass

@@ -33,7 +33,7 @@ LAYERS = (
     'switching',
     'qsvrg',
   ),
-  ('workers', 'accounting', 'cost_model'),
+  ('workers', 'accounting', 'auditing', 'cost_model'),
   ('__init__',),
 )
 

@@ -173,7 +173,8 @@ def decode_dense(
     value, length = elias.read(window, kind)
     level = value.astype(jnp.int32) - 1
     signed = level != 0
-    negative = _bit(window, length)  # of a zero: a bit of the next code
+    # Of a zero this is a bit of the next code, and changes nothing.
+    negative = (window << (length & 31).astype(jnp.uint32)) >> 31 == 1
     positions = positions + (length + signed).astype(jnp.uint32)
     return jnp.where(negative, -level, level), positions
 
@@ -355,8 +356,3 @@ def _wide(n: int, kind: str) -> bool:
       f'gaps must be at most {limit} in {kind}, got {n} elements'
     )
   return n > elias.max_value(kind)
-
-
-def _bit(window: jax.Array, position: jax.Array) -> jax.Array:
-  """Whether the bit at a position in [0, 31] of a window is set."""
-  return (window << (position & 31).astype(jnp.uint32)) >> 31 == 1

@@ -111,16 +111,30 @@ def test_sparse_round_trip_and_stream(case, density, seed):
   np.testing.assert_array_equal(got, levels)
 
 
-@pytest.mark.parametrize('n, kind', [(70_000, 'gamma'), (2**21 + 9, 'omega')])
-def test_gaps_of_more_than_32_bits(n, kind):
+@pytest.mark.parametrize(
+  'n, gap, kind',
+  [(200_000, 174_763, 'gamma'), (2**21 + 9, 2**21 + 3, 'omega')],
+)
+def test_gaps_of_more_than_32_bits(n, gap, kind):
   levels = np.zeros(n, np.int32)
-  levels[[3, n - 2, n - 1]] = 5, -7, 1
+  levels[[3, 3 + gap, n - 1]] = 5, -7, 1
   payload = _encode_sparse(jnp.asarray(levels), 8, max_level=7, kind=kind)
   expected = bit_strings.sparse(levels.tolist(), kind)
-  assert len(bit_strings.CODES[kind](n - 5)) > 32
+  assert len(bit_strings.CODES[kind](gap)) > 32
   assert int(payload.total_bits) == len(expected)
   assert payload.words.tolist() == bit_strings.to_words(expected, 8)
   np.testing.assert_array_equal(_decode_sparse(payload, n, kind=kind), levels)
+
+
+@pytest.mark.parametrize('max_level, kind', [(1, 'omega'), (7, 'gamma')])
+def test_worst_case_capacities(max_level, kind):
+  levels = jnp.full(96, -max_level, jnp.int32)
+  bits = int(_dense_bits(levels, kind))
+  assert bits == 96 * (len(bit_strings.CODES[kind](max_level + 1)) + 1)
+  assert qsgd_codes.dense_words(96, max_level, kind) == -(-bits // 32)
+  # Three bits a nonzero at least.
+  assert qsgd_codes.nonzero_limit(100, 1) == 10
+  assert qsgd_codes.nonzero_limit(100, 50) == 100
 
 
 def test_dense_omega_takes_2_94_bits_on_gaussians():
@@ -163,8 +177,12 @@ def test_too_small_a_capacity_is_reported_and_harmless():
   assert int(sparse.total_bits) > 160
   assert _decode_sparse(sparse, 300, block=64).shape == (300,)
   # Nothing at all to write to.
-  assert _encode_dense(levels, 0, max_level=7).words.shape == (0,)
-  assert _encode_sparse(levels, 0, max_level=7).words.shape == (0,)
+  dense = _encode_dense(levels, 0, max_level=7)
+  assert dense.words.shape == (0,)
+  assert _decode_dense(dense, 300).shape == (300,)
+  sparse = _encode_sparse(levels, 0, max_level=7)
+  assert sparse.words.shape == (0,)
+  assert _decode_sparse(sparse, 300).shape == (300,)
 
 
 @pytest.mark.parametrize('nonzeros', [9, 10, 11])
