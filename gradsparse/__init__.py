@@ -14,9 +14,7 @@ from gradsparse import recipes
 from gradsparse import schedules
 from gradsparse import wire
 from gradsparse import workers
-from gradsparse.accounting import Audit
 from gradsparse.accounting import Plan
-from gradsparse.accounting import audit
 from gradsparse.accounting import plan
 from gradsparse.auditing import Audit
 from gradsparse.auditing import audit

@@ -128,10 +128,10 @@ def sampled_top_k(
     return top_k(x, k)
   where = jax.random.randint(key, (drawn,), 0, size)
   expected = max(1, round(k * drawn / size))
-  # min() of a barriered top_k: see the trap in `top_k`.
-  tops, _ = jax.lax.optimization_barrier(
-    jax.lax.top_k(jnp.abs(x[where]), expected)
-  )
+  # A barrier: see the trap in `top_k`. Around the values alone: one around
+  # the pair crashes the compiler of jax 0.10.2 under shard_map.
+  tops, _ = jax.lax.top_k(jnp.abs(x[where]), expected)
+  tops = jax.lax.optimization_barrier(tops)
   threshold = jnp.min(tops)
   full = size // block * block
   blocks = x[:full].reshape(-1, block)
