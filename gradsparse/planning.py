@@ -43,7 +43,9 @@ def message_rows(
     ]
     begins = [0, *ends[:-1]]
     for i, n, begin, end in zip(numbers, sizes, begins, ends, strict=True):
-      rows[i] = traffic.Row(layout.names[i], n, 4 * n, end - begin, transport)
+      rows[i] = traffic.Row(
+        layout.names[i], n, 4 * n, end - begin, transport, axis
+      )
   for i in layout.dense:
     n = math.prod(layout.shapes[i])
     rows[i] = traffic.Row(layout.names[i], n, 4 * n, 4 * n, 'dense', axis)

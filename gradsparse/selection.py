@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from gradsparse.wire import bitmap
 import jax
 import jax.numpy as jnp
 
@@ -126,11 +127,11 @@ def sampled_top_k(
   drawn = max(1, math.ceil(sample_rate * size))
   if block is None or drawn >= size:
     return top_k(x, k)
-  where = jax.random.randint(key, (drawn,), 0, size)
+  drawn_at = jax.random.randint(key, (drawn,), 0, size)
   expected = max(1, round(k * drawn / size))
   # A barrier: see the trap in `top_k`. Around the values alone: one around
   # the pair crashes the compiler of jax 0.10.2 under shard_map.
-  tops, _ = jax.lax.top_k(jnp.abs(x[where]), expected)
+  tops, _ = jax.lax.top_k(jnp.abs(x[drawn_at]), expected)
   tops = jax.lax.optimization_barrier(tops)
   threshold = jnp.min(tops)
   full = size // block * block
@@ -141,7 +142,7 @@ def sampled_top_k(
   room = min(2 * k, full // block)
 
   def hierarchical():
-    (winners,) = jnp.nonzero(above, size=room, fill_value=full // block)
+    winners = where(above, room)
     candidates = blocks.at[winners].get(mode='fill', fill_value=0)
     lanes = jnp.arange(block, dtype=jnp.int32)
     indices = (winners[:, None] * block + lanes).reshape(-1)
@@ -181,19 +182,5 @@ def where(mask: jax.Array, slots: int, first: jax.Array | int = 0) -> jax.Array:
   Returns:
     int32[slots]; index n marks an empty slot. Not sorted if it wrapped.
   """
-  size, block = mask.shape[0], 64
-  blocks = rows(mask, block)
-  ends = jnp.cumsum(jnp.sum(blocks, axis=1, dtype=jnp.int32))
-  total = ends[-1]
-  number = jnp.arange(slots, dtype=jnp.int32)
-  crowded = total > slots
-  begin = jnp.where(crowded, first % jnp.maximum(total, 1), 0)
-  rank = (begin + number) % jnp.maximum(total, 1)
-  # The block that holds the rank-th True, then its place within the block.
-  home = jnp.searchsorted(ends, rank, side='right').astype(jnp.int32)
-  home = jnp.minimum(home, blocks.shape[0] - 1)
-  inside = jnp.cumsum(blocks[home].astype(jnp.int32), axis=1)
-  before = ends[home] - inside[:, -1]
-  lane = jnp.argmax(inside == (rank - before + 1)[:, None], axis=1)
-  index = home * block + lane.astype(jnp.int32)
-  return jnp.where(number < total, index, size).astype(jnp.int32)
+  indices = bitmap.positions(bitmap.pack(mask), slots, first)
+  return jnp.minimum(indices, mask.shape[0])

@@ -71,15 +71,20 @@ def count(words: jax.Array) -> jax.Array:
   return jnp.sum(bits, dtype=jnp.int32)
 
 
-def positions(words: jax.Array, count: int) -> jax.Array:
-  """Positions of the first `count` set bits, ascending.
+def positions(
+  words: jax.Array, count: int, first: jax.Array | int = 0
+) -> jax.Array:
+  """Positions of `count` set bits, ascending from the first.
 
   Args:
     words: uint32[m], m < 2**26.
     count: how many positions to return.
+    first: where more bits are set than that, the number of the one to begin
+      with, counted in a circle.
 
   Returns:
-    int32[count]; `32 m` where there are fewer set bits.
+    int32[count]; `32 m` where there are fewer set bits. Ascending, but for
+    the place where the circle closes.
 
   Raises:
     ValueError: for a bitmap whose positions int32 cannot count.
@@ -92,6 +97,9 @@ def positions(words: jax.Array, count: int) -> jax.Array:
   bits = jax.lax.population_count(words).astype(jnp.int32)
   seen = jnp.cumsum(bits, dtype=jnp.int32)
   rank = jnp.arange(count, dtype=jnp.int32)
+  total = seen[-1]
+  turned = (rank + first % jnp.maximum(total, 1)) % jnp.maximum(total, 1)
+  rank = jnp.where(total > count, turned, rank)
   word = jnp.searchsorted(seen, rank, side='right').astype(jnp.int32)
   before = jnp.where(word > 0, seen[jnp.maximum(word - 1, 0)], 0)
   bit = _select(words[jnp.minimum(word, length - 1)], rank - before)
