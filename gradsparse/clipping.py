@@ -29,7 +29,8 @@ def clip_local_norm(
     axis_name: mapped axis of the workers; None is one worker.
 
   Raises:
-    ValueError: threshold is not positive.
+    ValueError: threshold is not positive; from update: leaves are shards
+      over another mesh axis.
 
   References:
     Lin et al., arXiv 1712.01887, section 3.2 and appendix C.
@@ -39,7 +40,9 @@ def clip_local_norm(
 
   def update(updates, state, params=None):
     del params
-    limit = threshold * math.sqrt(Comm(axis_name).size)
+    comm = Comm(axis_name)
+    comm.check_unsharded(updates, 'clip_local_norm')
+    limit = threshold * math.sqrt(comm.size)
     norm = optax.tree.norm(
       jax.tree.map(lambda g: g.astype(jnp.float32), updates)
     )

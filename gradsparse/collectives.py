@@ -50,6 +50,16 @@ def _nbytes(x: Any) -> int:
   return int(np.prod(x.shape, dtype=np.int64)) * jnp.dtype(x.dtype).itemsize
 
 
+def _varies(x: jax.Array, axis_name: Any) -> bool:
+  # `pcast` to varying is refused exactly for what is varying already; this is
+  # the public way to ask (jax.typeof spells it differently by version).
+  try:
+    jax.lax.pcast(x, axis_name, to='varying')
+  except ValueError:
+    return True
+  return False
+
+
 class Comm:
   """The workers of one mesh axis, as one of them sees the others.
 
@@ -86,13 +96,7 @@ class Comm:
 
   def varies(self, x: jax.Array) -> bool:
     """Whether the type of x says that it differs between workers."""
-    # `pcast` to varying is refused exactly for what is varying already; this
-    # is the public way to ask (jax.typeof spells it differently by version).
-    try:
-      jax.lax.pcast(x, self.axis_name, to='varying')
-    except ValueError:
-      return True
-    return False
+    return _varies(x, self.axis_name)
 
   def may_differ(self, x: jax.Array) -> bool:
     """False where the type says that x is equal on all workers."""
@@ -138,6 +142,52 @@ class Comm:
           'respect to replicated parameters, so nothing would be '
           'compressed. Differentiate with respect to '
           f'gs.workers.local(params, {self.axis_name!r}) instead.'
+        )
+
+  def typed_like(self, tree: Any, like: jax.Array) -> Any:
+    """Values that differ over other mesh axes (shards) wherever `like` does.
+
+    A loop must carry the type that it ends with.
+    """
+    if self.mode != 'checked':
+      return tree
+    axes = tuple(a for a in self._other_axes() if _varies(like, a))
+    if not axes:
+      return tree
+    return jax.tree.map(lambda x: jax.lax.pcast(x, axes, to='varying'), tree)
+
+  def _other_axes(self) -> list[str]:
+    own = self.axis_name
+    names = own if isinstance(own, tuple) else (own,)
+    manual = jax.sharding.get_abstract_mesh().manual_axes
+    return [axis for axis in manual if axis not in names]
+
+  def check_unsharded(self, tree: Any, what: str) -> None:
+    """Refuses leaves that are shards over another mesh axis.
+
+    Args:
+      tree: gradients.
+      what: needs the whole tree, for the message.
+
+    Raises:
+      ValueError: names the first such leaf and its axes. Only where types
+        tell (`check_vma=True`).
+    """
+    if self.mode != 'checked':
+      return
+    own = (
+      self.axis_name if isinstance(self.axis_name, tuple) else (self.axis_name,)
+    )
+    manual = jax.sharding.get_abstract_mesh().manual_axes
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+      others = [a for a in manual if a not in own and _varies(leaf, a)]
+      if others:
+        raise ValueError(
+          f'{what} needs whole gradients, but '
+          f'{jax.tree_util.keystr(path) or "the gradient"} differs over mesh '
+          f'axis {others[0]!r} too, as a shard does: each shard would decide '
+          'for itself. Use a scheme that works leaf by leaf (scope="leaf"), '
+          'or reduce over that axis first.'
         )
 
   # --- who am I ----------------------------------------------------------

@@ -134,6 +134,8 @@ def compressed_mean(
     guards.refuse_conditional()
     comm = Comm(axis_name)
     comm.check_local(grads)
+    if compressor.joined:
+      comm.check_unsharded(grads, f'{compressor.name} (joined leaves)')
     layout = layout_of(grads)
     moments = extra.get('second_moment')
     healthy = _all_finite((grads, moments))

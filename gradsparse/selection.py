@@ -22,6 +22,9 @@ import jax.numpy as jnp
 # Candidate block lengths. One that divides the leaf is preferred: slicing a
 # tail off a big array copies it, which costs more than the selection.
 _BLOCKS = (64, 48, 32, 96, 80, 56, 40, 100, 50, 36, 25)
+# A sample must hold about this many of the k largest: a quantile estimated
+# from one or two would be off by its own size.
+_LEAST_EXPECTED = 16
 # Two stages pay when the winning blocks hold at most this share of the leaf.
 _WORTHWHILE = 0.25
 
@@ -113,7 +116,8 @@ def sampled_top_k(
   Args:
     x: float32[n].
     k: most entries to return.
-    sample_rate: fraction of elements sampled, in (0, 1].
+    sample_rate: fraction of elements sampled, in (0, 1]; more are where that
+      would hold fewer than 16 of the k largest.
     key: PRNG key.
 
   Returns:
@@ -124,7 +128,7 @@ def sampled_top_k(
   """
   size = x.shape[0]
   block = _block_length(size, k)
-  drawn = max(1, math.ceil(sample_rate * size))
+  drawn = math.ceil(max(sample_rate * size, _LEAST_EXPECTED * size / k))
   if block is None or drawn >= size:
     return top_k(x, k)
   drawn_at = jax.random.randint(key, (drawn,), 0, size)

@@ -46,7 +46,9 @@ def _gather_sparse(encoded: Encoded, own: Sparse, comm: Comm) -> Exchanged:
     windows = one.windows()
     return [w.add_to(x) for w, x in zip(windows, leaves, strict=True)], None
 
-  start = [jnp.zeros(size, jnp.float32) for size in space.sizes]
+  start = comm.typed_like(
+    [jnp.zeros(size, jnp.float32) for size in space.sizes], messages
+  )
   total, _ = jax.lax.scan(add, start, unpacked)
   return Exchanged(
     mean=[
@@ -93,7 +95,9 @@ def _gather_words(encoded: Encoded, comm: Comm) -> Exchanged:
       decoded = decoded.dense()
     return [a + b for a, b in zip(total, decoded, strict=True)], None
 
-  start = [jnp.zeros(shape, jnp.float32) for shape in ctx.shapes]
+  start = comm.typed_like(
+    [jnp.zeros(shape, jnp.float32) for shape in ctx.shapes], messages
+  )
   total, _ = jax.lax.scan(add, start, messages)
   return Exchanged(
     mean=[x / comm.size for x in total],

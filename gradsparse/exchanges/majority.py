@@ -32,7 +32,9 @@ def majority() -> Exchange:
       decoded = compressor.decode(words, encoded.shared, ctx, 1)
       return [v + (x > 0) for v, x in zip(votes, decoded, strict=True)], None
 
-    start = [jnp.zeros(shape, jnp.int32) for shape in ctx.shapes]
+    start = comm.typed_like(
+      [jnp.zeros(shape, jnp.int32) for shape in ctx.shapes], messages
+    )
     votes, _ = jax.lax.scan(count, start, messages)
     # The same words as a worker's own, for the same decoder.
     ayes = jnp.concatenate([(2 * v >= comm.size).reshape(-1) for v in votes])
