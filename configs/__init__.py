@@ -1,0 +1,1 @@
+"""One file an experiment; `default` has every field with its meaning."""

@@ -1,0 +1,73 @@
+r"""Every scheme on digits, four workers, for `python -m experiments.compare`.
+
+One setting a scheme, chosen on a split of the training set
+(`data.test_split='validation'`); the network and the rest of the setting are
+those of configs/digits.py. No paper has this experiment.
+
+Command for one of them:
+  python -m experiments.main --config=configs/compare.py:strom \
+    --workdir=runs/compare/strom
+
+Measured: experiments/results/compare.json, by `python -m experiments.compare`.
+"""
+
+from configs import digits
+from experiments import errors
+import ml_collections
+
+# Arguments of the factory, and fields that differ from configs/digits.py. The
+# scheme is the part of the name before the colon.
+SCHEMES = {
+  'dense': {},
+  'dense:bfloat16': {'wire_dtype': 'bfloat16'},
+  'gradient_dropping': {'density': 0.01, 'min_size': 0},
+  'gradient_dropping:exponent4': {
+    'density': 0.01,
+    'values': 'exponent4',
+    'min_size': 0,
+  },
+  'gradient_dropping:local': {
+    'density': 0.01,
+    'min_size': 0,
+    'local_gradient': 'partial',
+    'average_every': 100,
+  },
+  'dgc': {'density': 0.001, 'min_size': 0, 'warmup_steps': 88},
+  'gtopk': {'density': 0.01, 'min_size': 0},
+  'strom': {'threshold': 0.01, 'min_size': 0},
+  'variance_based': {'alpha': 1.5, 'min_size': 0},
+  'variance_strom': {'alpha': 2.0, 'threshold': 0.01, 'min_size': 0},
+  'qsgd': {'levels': 7, 'min_size': 0},
+  'qsgd:elias': {
+    'levels': 7,
+    'norm': 'l2',
+    'code': 'elias',
+    'bucket_size': 64,
+    'min_size': 0,
+  },
+  'terngrad': {'min_size': 0},
+  'one_bit_sgd': {'min_size': 0},
+  'sign_majority': {'min_size': 0, 'learning_rate': 0.0005},
+  'dryden': {'density': 0.005, 'min_size': 0},
+  'ada_comp': {'min_size': 0},
+  'random_k': {'density': 0.1, 'memory': True, 'min_size': 0},
+  'power_sgd': {'rank': 2},
+}
+
+
+def get_config(setting: str = 'dense') -> ml_collections.ConfigDict:
+  """Returns one of `SCHEMES`."""
+  if setting not in SCHEMES:
+    raise errors.ConfigError(
+      f'this config has no setting {setting!r}; it has {", ".join(SCHEMES)}'
+    )
+  config = digits.get_config('dense')
+  fields = dict(SCHEMES[setting])
+  config.train.learning_rate = fields.pop(
+    'learning_rate', config.train.learning_rate
+  )
+  config.compression.name = setting.partition(':')[0]
+  config.compression.update(fields)
+  config.train.eval_every = 0
+  config.train.checkpoint_every = 0
+  return config

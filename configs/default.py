@@ -1,0 +1,100 @@
+r"""Every field of an experiment, with its default: digits without compression.
+
+Command:
+  python -m experiments.main --config=configs/default.py --workdir=runs/default
+
+Any field on the command line, and any argument of the scheme's factory
+(`gs.dgc`, `gs.qsgd`, ...) as `compression.ARG`:
+  python -m experiments.main --config=configs/default.py --workdir=runs/dgc \
+    --config.compression.name=dgc --config.compression.density=0.001 \
+    --config.compression.warmup_steps=88
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from experiments import errors
+import ml_collections
+
+
+def get_config() -> ml_collections.ConfigDict:
+  """Returns the default configuration."""
+  config = ml_collections.ConfigDict()
+
+  config.train = train = ml_collections.ConfigDict()
+  train.steps = 660
+  train.batch_size = 16  # examples of one worker in a step
+  train.learning_rate = 0.05  # at the first step
+  train.seed = 0  # of parameters, data order and augmentation
+  train.log_every = 10  # steps
+  train.eval_every = 110  # steps; 0: only after the last
+  train.checkpoint_every = 110  # steps; 0: never
+  train.tensorboard = False  # event files beside metrics.jsonl
+
+  config.data = data = ml_collections.ConfigDict()
+  data.name = 'digits'  # or cifar10, mnist, fashion_mnist
+  # Root of all data sets or the set's own folder. Empty: what the environment
+  # variable GRADSPARSE_DATA says.
+  data.dir = ''
+  # 'file': the set's own test split. 'validation': a fifth of the training
+  # set, to choose settings on. CIFAR-10: also a training file's stem.
+  data.test_split = 'file'
+  data.augment = False  # random shifts and flips
+
+  config.model = model = ml_collections.ConfigDict()
+  model.name = 'convnet'  # or mlp, resnet20, resnet110
+
+  config.optimizer = optimizer = ml_collections.ConfigDict()
+  optimizer.name = 'sgd'  # or adam
+  # A scheme with a momentum of its own (dgc) takes this one inside, and plain
+  # SGD follows; for the others it comes after the exchange.
+  optimizer.momentum = 0.9
+  optimizer.nesterov = False
+  optimizer.weight_decay = 0.0  # on the local gradient, before compression
+  optimizer.schedule = 'constant'  # or cosine (to 0), steps (at 1/2 and 3/4)
+
+  config.compression = compression = ml_collections.ConfigDict()
+  compression.name = 'dense'  # a factory of gradsparse.recipes
+  # Steps of rising sparsity, in the stages of gTop-k's paper or of DGC's (all
+  # others); 0: off.
+  compression.warmup_steps = 0
+  compression.clip_norm = 0.0  # of the local gradient; 0: off
+  # Add what was not sent to this worker's update: sum, partial or error; ''
+  # is off. Parameters then differ between workers, and are averaged now and
+  # then; evaluation and params.npz use the mean over workers.
+  compression.local_gradient = ''
+  compression.average_every = 500  # steps
+  # Examples whose gradients are held at a time, where the scheme needs second
+  # moments (variance_based, variance_strom); 0: the whole batch.
+  compression.microbatch = 0
+
+  config.parallel = parallel = ml_collections.ConfigDict()
+  parallel.runner = 'simulate'  # or pmap, shard_map: a device a worker
+  parallel.num_workers = 4
+
+  return config
+
+
+def with_scheme(
+  config: ml_collections.ConfigDict,
+  schemes: Mapping[str, Mapping[str, Any]],
+  scheme: str,
+) -> ml_collections.ConfigDict:
+  """Returns `config` with one of the schemes that an experiment compares.
+
+  Args:
+    config: is changed.
+    schemes: arguments of the factory, by its name.
+    scheme: what the command line has after the colon, as in
+      `--config=configs/digits.py:dgc`.
+
+  Raises:
+    ConfigError: the experiment has no such scheme.
+  """
+  if scheme not in schemes:
+    raise errors.ConfigError(
+      f'this config has no setting {scheme!r}; it has {", ".join(schemes)}'
+    )
+  config.compression.name = scheme
+  config.compression.update(schemes[scheme])
+  return config

@@ -1,0 +1,228 @@
+"""From names in a configuration to gradient transformations.
+
+The optimizer chain of every experiment, in the order of the update:
+
+  weight decay -> local clipping -> compressed exchange -> optimizer
+
+Weight decay belongs on the local gradient, before a memory sees it: the
+gradient of an L2 penalty is a gradient like any other (but not for the
+variance-based schemes, whose moments it would spoil: there it comes after the
+exchange, as their paper says). The optimizer comes
+after the exchange; for a scheme with a momentum of its own (DGC) it is plain
+SGD, because a second momentum would count twice.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+import difflib
+import inspect
+from typing import Any, NamedTuple
+
+from experiments import errors
+import gradsparse as gs
+import optax
+
+OPTIMIZERS = ('adam', 'sgd')
+SCHEDULES = ('constant', 'cosine', 'steps')
+# Fields of `config.compression` that are not arguments of the factory.
+OWN_FIELDS = (
+  'name',
+  'warmup_steps',
+  'clip_norm',
+  'local_gradient',
+  'average_every',
+  'microbatch',
+)
+# Schemes whose update takes second moments of per-example gradients.
+NEED_MOMENTS = ('variance_based', 'variance_strom')
+
+
+class Stage(NamedTuple):
+  """Steps during which the density, and so the program, stays the same."""
+
+  first_step: int  # counted from 0
+  density: float | None  # None: the scheme has no density
+
+
+def check_arguments(scheme: str, arguments: Mapping[str, Any]) -> None:
+  """Raises unless the scheme exists and accepts the arguments.
+
+  Args:
+    scheme: name of a recipe.
+    arguments: its keywords, without `axis_name`.
+
+  Raises:
+    ConfigError: names the valid schemes, or shows the factory's signature.
+  """
+  known = gs.recipes.RECIPES
+  if scheme not in known:
+    raise errors.ConfigError(
+      f'unknown compression.name {scheme!r}{did_you_mean(scheme, known)}; '
+      f'valid names: {", ".join(sorted(known))}'
+    )
+  valid = signature(scheme)
+  shown = f'{scheme}{valid}'
+  for name in arguments:
+    if name not in valid.parameters:
+      raise errors.ConfigError(
+        f'compression.{name} is not an argument of {scheme}'
+        f'{did_you_mean(name, [*valid.parameters, *OWN_FIELDS])}; '
+        f'its signature is {shown}'
+      )
+  try:
+    known[scheme](**arguments, axis_name=None)
+  except (TypeError, ValueError) as error:
+    raise errors.ConfigError(
+      f'compression of {scheme}: {error}; its signature is {shown}'
+    ) from error
+
+
+def signature(scheme: str) -> inspect.Signature:
+  """Returns what the command line may set: all but the axis name."""
+  whole = inspect.signature(gs.recipes.RECIPES[scheme])
+  return whole.replace(
+    parameters=[
+      parameter.replace(annotation=inspect.Parameter.empty)
+      for parameter in whole.parameters.values()
+      if parameter.name != 'axis_name'
+    ],
+    return_annotation=inspect.Signature.empty,
+  )
+
+
+def did_you_mean(name: str, known: Sequence[str] | Mapping[str, Any]) -> str:
+  """Returns a hint such as `' (did you mean "dgc"?)'`, or nothing."""
+  close = difflib.get_close_matches(name, list(known), n=1)
+  return f' (did you mean "{close[0]}"?)' if close else ''
+
+
+def warmup_stages(
+  scheme: str, arguments: Mapping[str, Any], warmup_steps: int
+) -> tuple[Stage, ...]:
+  """Returns the stages of a run, the first of which starts at step 0.
+
+  Args:
+    scheme: name of a recipe.
+    arguments: its keywords.
+    warmup_steps: steps before the final density is reached; 0 for none.
+
+  Raises:
+    ConfigError: a warm-up is asked of a scheme without a density.
+  """
+  density = arguments.get('density')
+  if not warmup_steps:
+    return (Stage(0, density),)
+  if warmup_steps < 0:
+    raise errors.ConfigError(
+      f'compression.warmup_steps must be 0 (off) or more, got {warmup_steps}'
+    )
+  if density is None:
+    raise errors.ConfigError(
+      f'compression.warmup_steps needs a scheme with a density; {scheme} has '
+      'none'
+    )
+  schedules = {'gtopk': gs.schedules.gtopk_warmup}  # its paper has its own
+  warmup = schedules.get(scheme, gs.schedules.dgc_warmup)
+  schedule = warmup(density, warmup_steps)
+  return tuple(Stage(int(first), float(d)) for first, d in schedule.stages)
+
+
+def stage_at(stages: Sequence[Stage], step: int) -> Stage:
+  """Returns the stage that `step` belongs to."""
+  return [stage for stage in stages if stage.first_step <= step][-1]
+
+
+def learning_rate_schedule(
+  name: str, learning_rate: float, steps: int
+) -> Callable[[Any], Any]:
+  """Returns the learning rate as a function of the step.
+
+  Args:
+    name: `'constant'`; `'cosine'`, which decays to 0; `'steps'`, which
+      divides by ten after a half and after three quarters of the run.
+    learning_rate: at the start.
+    steps: length of the run.
+
+  Raises:
+    ConfigError: an unknown name.
+  """
+  if name == 'constant':
+    return optax.constant_schedule(learning_rate)
+  if name == 'cosine':
+    return optax.cosine_decay_schedule(learning_rate, max(steps, 1))
+  if name == 'steps':
+    drops = {steps // 2: 0.1, steps * 3 // 4: 0.1}
+    return optax.piecewise_constant_schedule(learning_rate, drops)
+  raise errors.ConfigError(
+    f'optimizer.schedule must be one of {", ".join(SCHEDULES)}, got {name!r}'
+  )
+
+
+def make_transformation(
+  scheme: str,
+  arguments: Mapping[str, Any],
+  *,
+  axis_name: str,
+  optimizer: str,
+  learning_rate: Callable[[Any], Any],
+  momentum: float,
+  nesterov: bool = False,
+  weight_decay: float = 0.0,
+  clip_norm: float = 0.0,
+  local_gradient: str = '',
+) -> optax.GradientTransformation:
+  """Returns the chain from local gradients to updates.
+
+  A scheme that takes a `momentum` (DGC) gets the optimizer's, and plain SGD
+  follows, unless its arguments name one. With Adam such a scheme keeps no
+  momentum: residual accumulation, then Adam after the exchange. No paper
+  defines that combination; this is ours.
+
+  Args:
+    scheme: name of a recipe.
+    arguments: its keywords, without `axis_name`.
+    axis_name: of the workers.
+    optimizer: `'sgd'` or `'adam'`.
+    learning_rate: schedule, a function of the step.
+    momentum: factor of the heavy ball; Adam's first decay is its own 0.9.
+    nesterov: whether the momentum is Nesterov's.
+    weight_decay: factor of the L2 penalty's gradient, on each worker.
+    clip_norm: threshold of `gs.clip_local_norm`; 0 for none.
+    local_gradient: mode of `gs.local_gradient` around the scheme, or ''.
+
+  Raises:
+    ConfigError: an unknown optimizer or mode.
+  """
+  if optimizer not in OPTIMIZERS:
+    raise errors.ConfigError(
+      f'optimizer.name must be one of {", ".join(OPTIMIZERS)}, '
+      f'got {optimizer!r}'
+    )
+  factory = gs.recipes.RECIPES[scheme]
+  arguments = dict(arguments)
+  if 'momentum' in signature(scheme).parameters:
+    inside = momentum if optimizer == 'sgd' else 0.0
+    arguments.setdefault('momentum', inside)
+    arguments.setdefault('nesterov', nesterov and bool(inside))
+    momentum, nesterov = 0.0, False
+  chain = []
+  decay_first = scheme not in NEED_MOMENTS
+  if weight_decay and decay_first:
+    chain.append(optax.add_decayed_weights(weight_decay))
+  if clip_norm:
+    chain.append(gs.clip_local_norm(clip_norm, axis_name=axis_name))
+  exchange = factory(**arguments, axis_name=axis_name)
+  if local_gradient:
+    try:
+      exchange = gs.local_gradient(exchange, local_gradient)
+    except ValueError as error:
+      raise errors.ConfigError(
+        f'compression.local_gradient: {error}'
+      ) from error
+  chain.append(exchange)
+  if weight_decay and not decay_first:
+    chain.append(optax.add_decayed_weights(weight_decay))
+  if optimizer == 'adam':
+    chain.append(optax.adam(learning_rate))
+  else:
+    chain.append(optax.sgd(learning_rate, momentum or None, nesterov=nesterov))
+  return optax.chain(*chain)

@@ -1,0 +1,64 @@
+"""Data sets by name, each in its published format, all held in memory."""
+
+from experiments import errors
+from experiments.data import batches
+from experiments.data import dataset
+from experiments.data.batches import Sampler
+from experiments.data.dataset import Dataset
+from experiments.data.dataset import Split
+from experiments.data.dataset import normalise
+
+__all__ = [
+  'NAMES',
+  'Dataset',
+  'Sampler',
+  'Split',
+  'batches',
+  'load',
+  'normalise',
+]
+
+NAMES = ('cifar10', 'digits', 'fashion_mnist', 'mnist')
+_VALIDATION_FRACTION = 0.2
+
+
+def load(name: str, directory: str = '', test_split: str = 'file') -> Dataset:
+  """Returns a data set.
+
+  Args:
+    name: one of `NAMES`.
+    directory: root of all data sets or the set's own folder; unused by digits.
+    test_split: `'file'` is the set's own test split; `'validation'` never
+      looks at it and holds out a fifth of the training set instead, for
+      choosing settings; CIFAR-10 also takes the stem of a training file.
+
+  Raises:
+    ConfigError: an unknown name or split.
+    DataFileError: a file is missing or damaged.
+  """
+  if name not in NAMES:
+    raise errors.ConfigError(
+      f'data.name must be one of {", ".join(NAMES)}, got {name!r}'
+    )
+  if test_split == 'validation':
+    # CIFAR-10 without its test file can still be split for validation.
+    own = 'data_batch_5' if name == 'cifar10' else 'file'
+    whole = load(name, directory, own)
+    train, held_out = dataset.hold_out(whole.train, _VALIDATION_FRACTION)
+    return whole._replace(train=train, test=held_out)
+  if name == 'cifar10':
+    from experiments.data import cifar10
+
+    return cifar10.load(directory, test_split)
+  if test_split != 'file':
+    raise errors.ConfigError(
+      f'data.test_split must be file or validation for {name}, '
+      f'got {test_split!r}'
+    )
+  if name == 'digits':
+    from experiments.data import digits  # scikit-learn takes a second
+
+    return digits.load()
+  from experiments.data import idx
+
+  return idx.load(name, directory)

@@ -1,0 +1,67 @@
+"""Finding the folder of a data set, and saying what is missing from it."""
+
+from collections.abc import Sequence
+import os
+import pathlib
+
+from experiments import errors
+
+ROOT_VARIABLE = 'GRADSPARSE_DATA'
+
+
+def find(
+  directory: str, names: Sequence[str], marker: str, *, source: str
+) -> pathlib.Path:
+  """Returns the folder that holds a data set.
+
+  Args:
+    directory: `config.data.dir`, the root of all sets or the set's own folder;
+      empty means the environment variable GRADSPARSE_DATA.
+    names: what the set's folder is called below a root, the first that exists
+      is taken.
+    marker: glob pattern of a file that every copy of the set has.
+    source: where users get the set, for the message.
+
+  Raises:
+    DataFileError: nothing there; names what was looked for and where.
+  """
+  root_text = directory or os.environ.get(ROOT_VARIABLE, '')
+  if not root_text:
+    raise errors.DataFileError(
+      f'no folder given for the data set {names[0]!r}: pass '
+      f'--config.data.dir=DIR or set {ROOT_VARIABLE} to the root of your data '
+      f'sets. Get it from {source}'
+    )
+  root = pathlib.Path(root_text).expanduser()
+  candidates = [root / name for name in names] + [root]
+  for folder in candidates:
+    if any(folder.glob(marker)):
+      return folder
+  # An own folder in which just the marker is missing: let the loader name it.
+  for folder in candidates[:-1]:
+    if folder.is_dir():
+      return folder
+  if root.name in {pathlib.PurePath(name).name for name in names}:
+    return root
+  looked = ', '.join(str(folder) for folder in candidates)
+  raise errors.DataFileError(
+    f'no data set {names[0]!r}: expected files {marker} in one of {looked}. '
+    f'Get it from {source} and pass --config.data.dir=DIR'
+  )
+
+
+def missing(path: pathlib.Path, expected: str, source: str) -> Exception:
+  """Returns the error for a file that is not there."""
+  return errors.DataFileError(
+    f'{path} is missing; expected {expected}. Get it from {source}'
+  )
+
+
+def damaged(
+  path: pathlib.Path, found: str, expected: str, source: str
+) -> Exception:
+  """Returns the error for a file whose content cannot be right."""
+  return errors.DataFileError(
+    f'{path} is damaged: {found}; expected {expected}. '
+    f'Get a fresh copy from {source}'
+  )

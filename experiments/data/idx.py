@@ -1,0 +1,116 @@
+"""MNIST and Fashion-MNIST in the idx layout, plain or gzip.
+
+An idx file starts with two zero bytes, a type code (8: unsigned bytes), the
+number of dimensions, and each dimension as a big-endian 32-bit integer.
+"""
+
+import gzip
+import pathlib
+import struct
+import zlib
+
+from experiments.data import dataset
+from experiments.data import folders
+import numpy as np
+
+_UNSIGNED_BYTES = 8
+_SOURCES = {
+  'mnist': (
+    'https://storage.googleapis.com/cvdf-datasets/mnist/ '
+    '(train-images-idx3-ubyte.gz and three more)'
+  ),
+  'fashion_mnist': (
+    'https://github.com/zalandoresearch/fashion-mnist (data/fashion)'
+  ),
+}
+_FOLDERS = {
+  'mnist': ('mnist', 'MNIST/raw', 'MNIST'),
+  'fashion_mnist': (
+    'fashion-mnist',
+    'fashion_mnist',
+    'FashionMNIST/raw',
+    'FashionMNIST',
+  ),
+}
+EXAMPLES = {'train': 60_000, 't10k': 10_000}
+# Mean and standard deviation of the training pixels, in units of 0 to 255.
+_MOMENTS = {'mnist': (33.318, 78.567), 'fashion_mnist': (72.940, 90.021)}
+
+
+def load(name: str, directory: str) -> dataset.Dataset:
+  """Returns `'mnist'` or `'fashion_mnist'`, 60,000 and 10,000 images.
+
+  Args:
+    name: which of the two; their files are named alike.
+    directory: root of all data sets, or the folder with the four files.
+
+  Raises:
+    DataFileError: a file is missing or damaged.
+  """
+  source = _SOURCES[name]
+  folder = folders.find(
+    directory, _FOLDERS[name], '*-idx?-ubyte*', source=source
+  )
+  mean, std = _MOMENTS[name]
+  return dataset.Dataset(
+    _read_split(folder, 'train', source),
+    _read_split(folder, 't10k', source),
+    classes=10,
+    mean=(mean,),
+    std=(std,),
+  )
+
+
+def _read_split(folder: pathlib.Path, stem: str, source: str) -> dataset.Split:
+  count = EXAMPLES[stem]
+  images = read(folder / f'{stem}-images-idx3-ubyte', (count, 28, 28), source)
+  label_path = folder / f'{stem}-labels-idx1-ubyte'
+  labels = read(label_path, (count,), source)
+  if labels.max() > 9:
+    raise folders.damaged(
+      label_path, f'label {labels.max()}', 'labels 0 to 9', source
+    )
+  return dataset.Split(images[..., None], labels.astype(np.int32))
+
+
+def read(path: pathlib.Path, shape: tuple[int, ...], source: str) -> np.ndarray:
+  """Returns the array in `path`, or in `path` with `.gz` appended.
+
+  Args:
+    path: the file's name without `.gz`.
+    shape: what the file must hold.
+    source: where users get it, for the messages.
+
+  Raises:
+    DataFileError: neither file exists, or what is there is not that array.
+  """
+  packed = path.with_name(path.name + '.gz')
+  header_bytes = 4 + 4 * len(shape)
+  expected = (
+    f'an idx file of magic {_magic(len(shape)):#010x} and shape {shape}, '
+    f'{header_bytes + int(np.prod(shape)):,} bytes unpacked'
+  )
+  if path.exists():
+    data = path.read_bytes()
+  elif packed.exists():
+    path = packed
+    try:
+      data = gzip.decompress(packed.read_bytes())
+    except (OSError, EOFError, zlib.error) as error:
+      raise folders.damaged(packed, f'{error}', expected, source) from error
+  else:
+    raise folders.missing(path, f'{expected}, or the same as .gz', source)
+  if len(data) < header_bytes:
+    raise folders.damaged(path, f'{len(data)} bytes', expected, source)
+  magic, *found = struct.unpack(f'>{1 + len(shape)}I', data[:header_bytes])
+  if magic != _magic(len(shape)):
+    raise folders.damaged(path, f'magic {magic:#010x}', expected, source)
+  if tuple(found) != shape:
+    raise folders.damaged(path, f'shape {tuple(found)}', expected, source)
+  if len(data) - header_bytes != int(np.prod(shape)):
+    raise folders.damaged(path, f'{len(data):,} bytes', expected, source)
+  return np.frombuffer(data, np.uint8, offset=header_bytes).reshape(shape)
+
+
+def _magic(dimensions: int) -> int:
+  return _UNSIGNED_BYTES << 8 | dimensions

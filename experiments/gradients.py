@@ -1,0 +1,121 @@
+"""Loss and gradients of one worker's batch, with second moments if asked."""
+
+from typing import Any, NamedTuple
+
+from flax import linen as nn
+import gradsparse as gs
+import jax
+import jax.numpy as jnp
+import optax
+
+_EXAMPLES = 'examples'
+
+
+class Gradients(NamedTuple):
+  """What one worker's batch gives.
+
+  Attributes:
+    loss: mean over the batch.
+    accuracy: of the batch.
+    statistics: new running averages of batch normalisation, or empty.
+    grads: of the mean loss.
+    second_moment: sum over examples of (their gradient / batch size)^2, or
+      None.
+  """
+
+  loss: jax.Array
+  accuracy: jax.Array
+  statistics: Any
+  grads: Any
+  second_moment: Any = None
+
+
+def plain(
+  model: nn.Module,
+  params: Any,
+  statistics: Any,
+  images: jax.Array,
+  labels: jax.Array,
+) -> Gradients:
+  """The gradient of the batch.
+
+  Args:
+    model: called as `model.apply(variables, images, train=bool)`.
+    params: what to differentiate with respect to.
+    statistics: of batch normalisation.
+    images: float32[B, height, width, channels].
+    labels: int[B].
+  """
+
+  def loss_fn(params):
+    loss, accuracy, changed = _apply(model, params, statistics, images, labels)
+    return loss, (accuracy, changed)
+
+  (loss, (accuracy, changed)), grads = jax.value_and_grad(
+    loss_fn, has_aux=True
+  )(params)
+  return Gradients(loss, accuracy, changed, grads)
+
+
+def with_moments(
+  model: nn.Module,
+  params: Any,
+  statistics: Any,
+  images: jax.Array,
+  labels: jax.Array,
+  microbatch: int | None = None,
+) -> Gradients:
+  """The same, with exact second moments of the per-example gradients.
+
+  Args:
+    model: see `plain`.
+    params: see `plain`.
+    statistics: see `plain`. Where there are any, examples share the batch's
+      statistics, and the model must have a `batch_axis`.
+    images: see `plain`.
+    labels: see `plain`.
+    microbatch: examples whose gradients are held at a time.
+  """
+  if jax.tree.leaves(statistics):
+    model = model.clone(batch_axis=_EXAMPLES)
+
+    def batch_loss(copies, batch):
+      losses, accuracies, changed = jax.vmap(
+        lambda p, image, label: _apply(
+          model, p, statistics, image[None], label[None]
+        ),
+        axis_name=_EXAMPLES,
+      )(copies, *batch)
+      # Every example has computed the same statistics.
+      changed = jax.tree.map(lambda x: x[0], changed)
+      return losses.mean(), (accuracies.mean(), changed)
+
+    (loss, (accuracy, changed)), grads, moment = (
+      gs.batch_value_and_grad_moments(
+        batch_loss, microbatch=microbatch, has_aux=True
+      )(params, (images, labels))
+    )
+    return Gradients(loss, accuracy, changed, grads, moment)
+
+  def example_loss(params, example):
+    image, label = example
+    loss, accuracy, _ = _apply(model, params, {}, image[None], label[None])
+    return loss, accuracy
+
+  (loss, accuracies), grads, moment = gs.value_and_grad_moments(
+    example_loss, microbatch=microbatch, has_aux=True
+  )(params, (images, labels))
+  return Gradients(loss, accuracies.mean(), {}, grads, moment)
+
+
+def _apply(model, params, statistics, images, labels):
+  """(mean loss, accuracy, new statistics)."""
+  logits, changed = model.apply(
+    {'params': params, 'batch_stats': statistics},
+    images,
+    train=True,
+    mutable=['batch_stats'],
+  )
+  loss = optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
+  accuracy = jnp.mean(logits.argmax(-1) == labels)
+  return loss, accuracy, changed.get('batch_stats', {})

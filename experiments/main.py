@@ -1,0 +1,111 @@
+r"""Runs one experiment from the command line.
+
+  python -m experiments.main --config=configs/default.py --workdir=runs/first \
+    --config.compression.name=dgc --config.compression.density=0.001
+
+Every field of the configuration can be set as `--config.SECTION.FIELD=VALUE`,
+and every argument of the scheme as `--config.compression.ARG=VALUE`. The same
+command again resumes an interrupted run. The exit code is 0 only when the run
+reached its last step.
+"""
+
+from collections.abc import Mapping, Sequence
+import shlex
+import sys
+
+from absl import app
+from absl import flags
+from absl import logging
+from experiments import errors
+from ml_collections import config_flags
+
+# Fields that a config file lacks are let through here, because the arguments
+# of a scheme are known only when its name is; `settings.check` refuses the
+# rest, with a better message.
+_CONFIG = config_flags.DEFINE_config_file(
+  'config',
+  None,
+  'Configuration file, such as configs/default.py.',
+  lock_config=False,
+  accept_new_attributes=True,
+)
+_WORKDIR = flags.DEFINE_string(
+  'workdir', None, 'Folder for records and checkpoints.'
+)
+_EXIT_USAGE = 2
+
+
+def parse_flags(argv: Sequence[str]) -> list[str]:
+  """Parses the command line; mistakes end the program with one message."""
+  try:
+    remaining = app.parse_flags_with_usage(list(argv))
+    for flag in (_CONFIG, _WORKDIR):
+      if not flag.value:
+        raise errors.ConfigError(
+          f'--{flag.name} is missing; usage:\n{__doc__.partition("Every")[0]}'
+        )
+    _CONFIG.value.to_dict()  # a file that is not there raises now
+    if len(remaining) > 1:
+      raise errors.ConfigError(
+        f'unexpected argument {remaining[1]!r}; fields are set as '
+        '--config.SECTION.FIELD=VALUE'
+      )
+    return remaining
+  except (KeyError, AttributeError, OSError, errors.UserError) as error:
+    # KeyError: a section that no config has. OSError: no such config file.
+    text = error.args[0] if isinstance(error, KeyError) else error
+    print(f'error: {text}', file=sys.stderr)
+    sys.exit(_EXIT_USAGE)
+
+
+def main(argv: Sequence[str]) -> None:
+  """Checks the configuration, trains, says where the result is."""
+  del argv
+  # Imported late: a mistake in the flags is told before JAX is loaded.
+  from configs import default
+  from experiments import settings
+  from experiments import train
+
+  if not flags.FLAGS['verbosity'].present:
+    logging.set_verbosity(logging.WARNING)  # Orbax tells a lot
+  try:
+    settings.check(_CONFIG.value.to_dict(), default.get_config().to_dict())
+    summary = train.train_and_evaluate(
+      _CONFIG.value,
+      _WORKDIR.value,
+      progress=_Printer(),
+      command=shlex.join(['python', '-m', 'experiments.main', *sys.argv[1:]]),
+    )
+  except errors.UserError as error:
+    print(f'error: {error}', file=sys.stderr)
+    usage = isinstance(error, errors.ConfigError)
+    sys.exit(_EXIT_USAGE if usage else 1)
+  print(
+    f'{summary["scheme"]}: {summary["steps"]} steps in '
+    f'{summary["seconds"]:.1f} s, test accuracy '
+    f'{summary["final"]["test_accuracy"]:.2%}, '
+    f'{summary["comm"]["payload_bytes_per_step"]:,} bytes a worker and step '
+    f'({summary["comm"]["ratio"]:.1f}x smaller); see {_WORKDIR.value}'
+  )
+
+
+class _Printer:
+  """Prints each line of metrics once."""
+
+  def __init__(self):
+    self._printed = 0
+
+  def __call__(self, step: int, steps: int, line: Mapping[str, float]) -> None:
+    del step  # the line lags one behind
+    if line and line['step'] > self._printed:
+      self._printed = line['step']
+      test = line.get('test/accuracy')
+      print(
+        f'step {self._printed}/{steps}  loss {line["train/loss"]:.4f}'
+        + (f'  test accuracy {test:.2%}' if test is not None else ''),
+        flush=True,
+      )
+
+
+if __name__ == '__main__':
+  app.run(main, flags_parser=parse_flags)

@@ -1,0 +1,26 @@
+"""A small multilayer perceptron."""
+
+from collections.abc import Sequence
+
+from flax import linen as nn
+import jax
+
+
+class MLP(nn.Module):
+  """Dense layers with ReLU between them.
+
+  Attributes:
+    classes: number of outputs.
+    widths: units of each hidden layer.
+  """
+
+  classes: int
+  widths: Sequence[int] = (128, 64)
+
+  @nn.compact
+  def __call__(self, images: jax.Array, *, train: bool) -> jax.Array:
+    del train  # the same in training and in testing
+    x = images.reshape(images.shape[0], -1)
+    for width in self.widths:
+      x = nn.relu(nn.Dense(width)(x))
+    return nn.Dense(self.classes)(x)

@@ -1,0 +1,212 @@
+"""Makes one HTML page of finished or running experiments.
+
+  python -m experiments.report DIR...
+
+Each DIR is a working directory, or a folder of them. The page has its picture
+inside and needs no other file.
+"""
+
+import argparse
+import base64
+from collections.abc import Mapping, Sequence
+import html
+import os
+import pathlib
+import sys
+from typing import Any, NamedTuple
+
+from experiments import errors
+from experiments import fields
+from experiments import plots
+from experiments import records
+
+
+class Run(NamedTuple):
+  """What a working directory holds."""
+
+  name: str
+  config: Mapping[str, Any]
+  metrics: list[dict[str, Any]]
+  summary: Mapping[str, Any] | None  # None: not at its last step yet
+
+
+# Heading, and how a cell is made from the summary of a run.
+_COLUMNS = (
+  ('test accuracy (%)', lambda s: f'{s["final"]["test_accuracy"]:.2%}'[:-1]),
+  ('steps', lambda s: f'{s["steps"]:,}'),
+  (
+    'payload of a worker (bytes/step)',
+    lambda s: f'{s["comm"]["payload_bytes_per_step"]:,}',
+  ),
+  (
+    'sent by a worker (bytes/step)',
+    lambda s: f'{s["comm"]["sent_bytes_per_step"]:,}',
+  ),
+  ('compression ratio', lambda s: f'{s["comm"]["ratio"]:,.1f}×'),
+  ('over the whole run', lambda s: f'{s["comm"]["run_average_ratio"]:,.1f}×'),
+  ('time (s)', lambda s: f'{s["seconds"]:,.1f}'),
+)
+
+_PAGE = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<title>{title}</title>
+<style>
+body {{ font: 15px/1.5 system-ui, sans-serif; color: #222; margin: 2rem auto;
+  max-width: 72rem; padding: 0 1rem; }}
+h1 {{ font-size: 1.4rem; }}
+table {{ border-collapse: collapse; width: 100%; margin: 1rem 0 2rem;
+  font-variant-numeric: tabular-nums; }}
+th, td {{ padding: .35rem .7rem; text-align: right;
+  border-bottom: 1px solid #ddd; }}
+th {{ font-weight: 600; vertical-align: bottom; }}
+th:first-child, td:first-child {{ text-align: left; }}
+img {{ width: 100%; }}
+pre {{ background: #f6f6f6; padding: .8rem; overflow-x: auto; }}
+.note {{ color: #666; font-size: .9rem; }}
+</style>
+</head>
+<body>
+<h1>{title}</h1>
+<table>
+<thead><tr><th>run</th>{head}</tr></thead>
+<tbody>
+{rows}
+</tbody>
+</table>
+<img alt="test accuracy by step and by bytes sent, training loss, norm of the
+ residual" src="data:image/png;base64,{picture}">
+<p class="note">The compression ratio is the size of the uncompressed gradient
+by one worker's message, at the end of the run; &ldquo;over the whole
+run&rdquo; counts the warm-up too. What a worker sends depends on the exchange:
+an all-gather passes each message on to every other worker.</p>
+{details}
+<p class="note">{environment}</p>
+</body>
+</html>
+"""
+
+
+def find_runs(directories: Sequence[str | os.PathLike]) -> list[Run]:
+  """Returns the runs in the directories and in their subfolders.
+
+  Raises:
+    UserError: a directory holds no run.
+  """
+  found = {}
+  for directory in map(pathlib.Path, directories):
+    folders = [directory, *sorted(directory.glob('*/'))]
+    runs = [f for f in folders if (f / records.CONFIG).exists()]
+    if not runs:
+      raise errors.UserError(
+        f'no run in {directory}: neither it nor a folder in it has a '
+        f'{records.CONFIG}'
+      )
+    found.update({folder.resolve(): folder for folder in runs})
+  names = [folder.name for folder in found]
+  return [
+    Run(
+      name=folder.name if names.count(folder.name) == 1 else str(given),
+      config=records.read_json(folder / records.CONFIG),
+      metrics=records.read_metrics(folder / records.METRICS),
+      summary=records.read_json(folder / records.SUMMARY),
+    )
+    for folder, given in found.items()
+  ]
+
+
+def picture(runs: Sequence[Run]) -> bytes:
+  """Returns the plots of the runs as a PNG."""
+  return plots.draw({run.name: run.metrics for run in runs})
+
+
+def page(runs: Sequence[Run], title: str, png: bytes) -> str:
+  """Returns the report as HTML that needs no other file."""
+  head = ''.join(f'<th>{html.escape(name)}</th>' for name, _ in _COLUMNS)
+  environments = {
+    ', '.join(f'{k} {v}' for k, v in run.summary['environment'].items())
+    for run in runs
+    if run.summary
+  }
+  return _PAGE.format(
+    title=html.escape(title),
+    head=head,
+    rows='\n'.join(_row(run) for run in runs),
+    picture=base64.b64encode(png).decode(),
+    details='\n'.join(_details(run) for run in runs),
+    environment=html.escape('; '.join(sorted(environments))),
+  )
+
+
+def write(
+  directories: Sequence[str | os.PathLike],
+  output: pathlib.Path,
+  *,
+  title: str = 'Training with compressed gradients',
+  figure: pathlib.Path | None = None,
+) -> None:
+  """Writes the report, and its picture alone if `figure` is given."""
+  runs = find_runs(directories)
+  png = picture(runs)
+  with records.replacing(output) as file:
+    file.write(page(runs, title, png).encode())
+  if figure is not None:
+    with records.replacing(figure) as file:
+      file.write(png)
+
+
+def _row(run: Run) -> str:
+  if run.summary is None:
+    last = run.metrics[-1]['step'] if run.metrics else 0
+    cells = f'<td colspan="{len(_COLUMNS)}">not finished, at step {last}</td>'
+  else:
+    cells = ''.join(
+      f'<td>{html.escape(cell(run.summary))}</td>' for _, cell in _COLUMNS
+    )
+  return f'<tr><td>{html.escape(run.name)}</td>{cells}</tr>'
+
+
+def _details(run: Run) -> str:
+  lines = '\n'.join(
+    f'{name} = {value!r}' for name, value in fields.flatten(run.config).items()
+  )
+  return (
+    f'<details><summary>configuration of {html.escape(run.name)}</summary>'
+    f'<pre>{html.escape(lines)}</pre></details>'
+  )
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+  """Parses the command line and writes the report."""
+  parser = argparse.ArgumentParser(
+    prog='python -m experiments.report', description=__doc__
+  )
+  parser.add_argument('directories', nargs='+', metavar='DIR')
+  parser.add_argument(
+    '--output', help='file to write (report.html in what the DIRs share)'
+  )
+  parser.add_argument('--figure', help='also write the picture to this PNG')
+  parser.add_argument('--title', default='Training with compressed gradients')
+  options = parser.parse_args(argv)
+  if options.output:
+    output = pathlib.Path(options.output)
+  else:
+    shared = os.path.commonpath(
+      [os.path.abspath(d) for d in options.directories]
+    )
+    output = pathlib.Path(shared, 'report.html')
+  try:
+    write(
+      options.directories,
+      output,
+      title=options.title,
+      figure=pathlib.Path(options.figure) if options.figure else None,
+    )
+  except errors.UserError as error:
+    sys.exit(f'error: {error}')
+  print(output)
+
+
+if __name__ == '__main__':
+  main()

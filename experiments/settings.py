@@ -1,0 +1,135 @@
+"""Checks of a configuration: unknown fields, wrong kinds, impossible values.
+
+`configs/default.py` has every field with its default; this file says which
+values make sense, before anything is loaded or trained.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from experiments import compression
+from experiments import data
+from experiments import errors
+from experiments import fields
+from experiments import models
+
+RUNNERS = ('simulate', 'pmap', 'shard_map')
+# May differ when a run is resumed: they do not touch what is trained.
+FREE_ON_RESUME = (
+  'train.log_every',
+  'train.eval_every',
+  'train.checkpoint_every',
+  'train.tensorboard',
+  'data.dir',
+)
+
+
+def compression_arguments(section: Mapping[str, Any]) -> dict[str, Any]:
+  """Returns the factory's keywords; a field that is None is left out."""
+  return {
+    name: value
+    for name, value in section.items()
+    if name not in compression.OWN_FIELDS and value is not None
+  }
+
+
+def check_resumable(
+  before: Mapping[str, Any] | None, now: Mapping[str, Any]
+) -> None:
+  """Raises unless a working directory's run may go on with these fields.
+
+  Args:
+    before: what the directory was used with, None for a new one.
+    now: what is asked.
+
+  Raises:
+    ResumeError: names the fields that differ.
+  """
+  if before is None:
+    return
+  old, new = fields.flatten(before), fields.flatten(now)
+  free = set(FREE_ON_RESUME)
+  if old.get('optimizer.schedule') == new['optimizer.schedule'] == 'constant':
+    free.add('train.steps')  # otherwise it bends the learning rate
+  changed = [
+    f'{field}: was {old.get(field)!r}, now {new.get(field)!r}'
+    for field in sorted({*old, *new} - free)
+    if old.get(field) != new.get(field)
+  ]
+  if changed:
+    raise errors.ResumeError(
+      'the working directory belongs to a run with other fields '
+      f'({"; ".join(changed)}); take another --workdir, or the same fields '
+      'to resume'
+    )
+
+
+def check(config: Mapping[str, Any], known: Mapping[str, Any]) -> None:
+  """Raises unless every field is known and every value makes sense.
+
+  Args:
+    config: nested fields, as `ConfigDict.to_dict()` gives them.
+    known: nested fields of the default configuration; `compression` takes
+      any argument of its factory beside them.
+
+  Raises:
+    ConfigError: says which field, what is wrong and what is valid.
+  """
+  _check_names(config, known)
+  flat = fields.flatten(config)
+  section = config['compression']
+  arguments = compression_arguments(section)
+  compression.check_arguments(section['name'], arguments)
+  compression.warmup_stages(section['name'], arguments, section['warmup_steps'])
+  _check_choice(flat, 'data.name', data.NAMES)
+  _check_choice(flat, 'model.name', models.NAMES)
+  _check_choice(flat, 'optimizer.name', compression.OPTIMIZERS)
+  _check_choice(flat, 'optimizer.schedule', compression.SCHEDULES)
+  _check_choice(flat, 'parallel.runner', RUNNERS)
+  for field in ('train.steps', 'train.batch_size', 'train.log_every'):
+    _check_least(flat, field, 1)
+  for field in (
+    'train.eval_every',
+    'train.checkpoint_every',
+    'train.seed',
+    'compression.clip_norm',
+    'optimizer.momentum',
+    'optimizer.weight_decay',
+  ):
+    _check_least(flat, field, 0)
+  _check_least(flat, 'parallel.num_workers', 1)
+  if not flat['train.learning_rate'] > 0:
+    raise errors.ConfigError(
+      f'train.learning_rate must be above 0, got {flat["train.learning_rate"]}'
+    )
+
+
+def _check_names(config: Mapping[str, Any], known: Mapping[str, Any]) -> None:
+  """Raises for a field outside `compression` that the defaults lack."""
+  known_fields = fields.flatten(known)
+  for field in fields.flatten(config):
+    if field in known_fields or field.startswith('compression.'):
+      continue
+    hint = compression.did_you_mean(field, known_fields)
+    raise errors.ConfigError(
+      f'unknown field {field!r}{hint}; fields: '
+      f'{", ".join(sorted(known_fields))}, and the arguments of the scheme as '
+      'compression.ARG'
+    )
+
+
+def _check_choice(
+  flat: Mapping[str, Any], field: str, valid: tuple[str, ...]
+) -> None:
+  if flat[field] not in valid:
+    hint = compression.did_you_mean(str(flat[field]), valid)
+    raise errors.ConfigError(
+      f'{field} must be one of {", ".join(valid)}, got {flat[field]!r}{hint}'
+    )
+
+
+def _check_least(flat: Mapping[str, Any], field: str, least: float) -> None:
+  if flat[field] < least:
+    raise errors.ConfigError(
+      f'{field} must be {least} or more, got {flat[field]}'
+    )

@@ -1,0 +1,241 @@
+"""One step of data-parallel training, written once for every runner.
+
+Inside the step a worker sees its own batch, its own memory and the shared
+parameters. What differs between workers is marked so in `specs`, and nowhere
+else.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from experiments import data
+from experiments import errors
+from experiments import gradients
+from flax import linen as nn
+import gradsparse as gs
+import jax
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec
+import numpy as np
+import optax
+
+AXIS = 'workers'
+
+
+class TrainState(NamedTuple):
+  """Everything that a step changes, and all that a checkpoint must hold.
+
+  No PRNG key is in here: what is drawn (data order, augmentation, QSGD's
+  rounding) is a pure function of the seed, the step and the worker.
+  """
+
+  step: jax.Array  # int32[], steps done
+  params: Any  # shared, unless the chain has a gs.local_gradient
+  statistics: Any  # batch normalisation's running averages, shared
+  opt_state: Any  # worker-local leaves have a leading axis of workers
+
+
+def init_state(
+  model: nn.Module,
+  tx: optax.GradientTransformation,
+  *,
+  image_shape: Sequence[int],
+  num_workers: int,
+  seed: int,
+) -> TrainState:
+  """Returns the state before the first step.
+
+  Args:
+    model: called as `model.apply(variables, images, train=bool)`.
+    tx: the whole optimizer chain; its state must not depend on the density.
+    image_shape: height, width, channels.
+    num_workers: number of workers.
+    seed: of the initial parameters.
+  """
+  images = jnp.zeros((1, *image_shape), jnp.float32)
+  variables = jax.jit(model.init, static_argnames='train')(
+    jax.random.key(seed), images, train=False
+  )
+  params = variables['params']
+  differ = gs.workers.params_spec(tx, params) != PartitionSpec()
+  return TrainState(
+    step=jnp.zeros((), jnp.int32),
+    params=gs.workers.stack(params, num_workers) if differ else params,
+    statistics=variables.get('batch_stats', {}),
+    opt_state=gs.workers.init(tx, params, num_workers),
+  )
+
+
+def specs(
+  tx: optax.GradientTransformation, params: Any, num_workers: int
+) -> TrainState:
+  """Returns which parts of the state belong to one worker."""
+  return TrainState(
+    step=PartitionSpec(),
+    params=gs.workers.params_spec(tx, params),
+    statistics=PartitionSpec(),
+    opt_state=gs.workers.specs(tx, params, num_workers, axis_name=AXIS),
+  )
+
+
+def make_train_step(
+  model: nn.Module,
+  tx: optax.GradientTransformation,
+  params: Any,
+  *,
+  runner: str,
+  num_workers: int,
+  mean: Sequence[float],
+  std: Sequence[float],
+  moments: bool = False,
+  microbatch: int | None = None,
+  average_every: int = 500,
+) -> Callable[[TrainState, data.Split], tuple[TrainState, dict[str, Any]]]:
+  """Returns the compiled `(state, batch) -> (state, metrics)`.
+
+  Metrics are means over the workers, as scalars on the device: `train/loss`,
+  `train/accuracy` and what the scheme measures as `comm/...`.
+
+  Batch normalisation sees a worker's own batch, as on a real cluster; its
+  running averages are averaged over the workers each step, so that the model
+  is the same everywhere. That mean is a dense all-reduce beside the gradient
+  exchange (2 floats a channel; `gs.plan` counts gradients only).
+
+  Args:
+    model: see `init_state`.
+    tx: the whole optimizer chain.
+    params: only their shapes are used.
+    runner: `'simulate'`, `'pmap'` or `'shard_map'`.
+    num_workers: number of workers.
+    mean: of a channel of the images, in units of the stored bytes.
+    std: likewise.
+    moments: give the scheme second moments of per-example gradients.
+    microbatch: examples whose gradients are held at a time for that.
+    average_every: steps between two averages of the parameters, where they
+      differ between workers.
+  """
+  differ = gs.workers.params_spec(tx, params) != PartitionSpec()
+
+  def step(
+    state: TrainState, batch: data.Split
+  ) -> tuple[TrainState, dict[str, Any]]:
+    images = data.normalise(batch.images, mean, std)
+
+    # Without the cast shard_map would sum the gradients over the workers
+    # before the scheme sees them.
+    own = gs.workers.local(state.params, AXIS)
+    if moments:
+      got = gradients.with_moments(
+        model, own, state.statistics, images, batch.labels, microbatch
+      )
+      extra = {'second_moment': got.second_moment}
+    else:
+      got = gradients.plain(model, own, state.statistics, images, batch.labels)
+      extra = {}
+    updates, opt_state = tx.update(got.grads, state.opt_state, own, **extra)
+    new_params = optax.apply_updates(own if differ else state.params, updates)
+    measured = {
+      f'comm/{name}': value for name, value in gs.metrics(opt_state).items()
+    }
+    metrics = {
+      'train/loss': got.loss,
+      'train/accuracy': got.accuracy,
+      **measured,
+    }
+    if differ:
+      new_params, opt_state = gs.periodic_average(
+        new_params,
+        opt_state,
+        state.step + 1,
+        every=average_every,
+        axis_name=AXIS,
+      )
+    new_state = TrainState(
+      step=state.step + 1,
+      params=new_params,
+      statistics=gs.workers.mean(got.statistics, AXIS),
+      opt_state=opt_state,
+    )
+    return new_state, gs.workers.mean(metrics, AXIS)
+
+  state_specs = specs(tx, params, num_workers)
+  return gs.workers.parallel(
+    step,
+    runner=runner,
+    num_workers=num_workers,
+    in_specs=(state_specs, PartitionSpec(AXIS)),
+    out_specs=(state_specs, PartitionSpec()),
+    axis_name=AXIS,
+    donate_argnums=(0,),
+  )
+
+
+def check_finite(state: TrainState, step: int) -> None:
+  """Raises if the parameters after `step` are not all numbers.
+
+  A loss says so only one step later.
+
+  Raises:
+    DivergedError: names the first parameter.
+  """
+  flat = jax.tree_util.tree_leaves_with_path(jax.device_get(state.params))
+  for path, leaf in flat:
+    if not np.isfinite(leaf).all():
+      name = jax.tree_util.keystr(path, simple=True, separator='/')
+      raise errors.DivergedError(
+        f'parameter {name} is not finite after step {step}; {errors.CALMER}'
+      )
+
+
+def average_params(state: TrainState, differ: bool) -> Any:
+  """The parameters; their mean over workers where they differ."""
+  if not differ:
+    return state.params
+  return jax.tree.map(lambda p: p.mean(axis=0), state.params)
+
+
+def make_evaluate(
+  model: nn.Module,
+  test: data.Split,
+  *,
+  mean: Sequence[float],
+  std: Sequence[float],
+  batch_size: int = 500,
+  differ: bool = False,
+) -> Callable[[TrainState], dict[str, float]]:
+  """Returns `state -> {'test/loss', 'test/accuracy'}` over the whole set.
+
+  Args:
+    model: see `init_state`.
+    test: the examples.
+    mean: see `make_train_step`.
+    std: see `make_train_step`.
+    batch_size: examples in one call; the last batch may be smaller.
+    differ: parameters differ between workers; their mean is evaluated.
+  """
+
+  @jax.jit
+  def sums(params, statistics, images, labels):
+    logits = model.apply(
+      {'params': params, 'batch_stats': statistics},
+      data.normalise(images, mean, std),
+      train=False,
+    )
+    losses = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
+    return losses.sum(), jnp.sum(logits.argmax(-1) == labels)
+
+  def evaluate(state: TrainState) -> dict[str, float]:
+    # One device is enough, and all devices hold the same parameters.
+    params, statistics = jax.device_get(
+      (average_params(state, differ), state.statistics)
+    )
+    loss, correct = 0.0, 0
+    for first in range(0, len(test.labels), batch_size):
+      images, labels = test.take(slice(first, first + batch_size))
+      batch_loss, batch_correct = sums(params, statistics, images, labels)
+      loss += float(batch_loss)
+      correct += int(batch_correct)
+    count = len(test.labels)
+    return {'test/loss': loss / count, 'test/accuracy': correct / count}
+
+  return evaluate

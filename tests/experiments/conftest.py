@@ -1,0 +1,73 @@
+"""Shared pieces of the tests of `experiments`, which needs its extra."""
+
+import gzip
+import struct
+
+import numpy as np
+import pytest
+
+for _module in ('flax', 'ml_collections', 'orbax.checkpoint', 'sklearn'):
+  pytest.importorskip(_module, reason='needs the `experiments` extra')
+
+
+@pytest.fixture
+def tiny_config():
+  """Returns a function that makes a run of seconds: a perceptron on digits."""
+  from configs import default
+
+  def make(scheme='dense', *, runner='simulate', steps=6, **arguments):
+    config = default.get_config()
+    config.train.steps = steps
+    config.train.log_every = 2
+    config.train.eval_every = 0
+    config.train.checkpoint_every = 0
+    config.model.name = 'mlp'
+    config.parallel.runner = runner
+    config.parallel.num_workers = 2
+    config.compression.name = scheme
+    config.compression.update(arguments)
+    return config
+
+  return make
+
+
+@pytest.fixture
+def cifar_folder(tmp_path, monkeypatch):
+  """Writes CIFAR-10's six files, with 40 records instead of 10,000 each."""
+  from experiments.data import cifar10
+
+  monkeypatch.setattr(cifar10, 'RECORDS', 40)
+  folder = tmp_path / 'cifar-10-batches-bin'
+  folder.mkdir()
+  rng = np.random.default_rng(0)
+  for number, stem in enumerate((*cifar10.TRAIN_STEMS, cifar10.TEST_STEM)):
+    records = rng.integers(0, 256, (40, cifar10.RECORD_BYTES), np.uint8)
+    records[:, 0] = (number + np.arange(40)) % 10
+    records.tofile(folder / f'{stem}.bin')
+  return folder
+
+
+@pytest.fixture
+def idx_folder(tmp_path, monkeypatch):
+  """Writes Fashion-MNIST's four files, small; the test files gzipped."""
+  from experiments.data import idx
+
+  sizes = {'train': 300, 't10k': 20}
+  monkeypatch.setattr(idx, 'EXAMPLES', sizes)
+  folder = tmp_path / 'fashion-mnist'
+  folder.mkdir()
+  rng = np.random.default_rng(0)
+  for stem, count in sizes.items():
+    images = rng.integers(0, 256, (count, 28, 28), np.uint8)
+    labels = rng.integers(0, 10, count, np.uint8)
+    for kind, array in (('images-idx3', images), ('labels-idx1', labels)):
+      header = struct.pack(
+        f'>{1 + array.ndim}I', 0x0800 | array.ndim, *array.shape
+      )
+      data = header + array.tobytes()
+      path = folder / f'{stem}-{kind}-ubyte'
+      if stem == 't10k':
+        path.with_name(path.name + '.gz').write_bytes(gzip.compress(data))
+      else:
+        path.write_bytes(data)
+  return folder
