@@ -156,13 +156,19 @@ def _stochastic(levels: int) -> _Values:
   """
   width = 1 + (levels - 1).bit_length()  # a sign and a level of 1..s
 
+  def size(level, tops):
+    # One product of a looked-up number: the compiler has nothing to reorder,
+    # so the receiver gets the bits that the sender takes off its memory.
+    shares = jnp.asarray([i / levels for i in range(levels + 1)], jnp.float32)
+    return shares[level] * tops
+
   def rounded(s, key):
     tops = _per_leaf_max(s, jnp.abs(s.values))[s.space.leaf_of(s.indices)]
     scaled = jnp.abs(s.values) / jnp.where(tops > 0, tops, 1.0) * levels
     low = jnp.floor(scaled)
     up = jax.random.uniform(key, scaled.shape) < scaled - low
-    level = jnp.minimum(low + up, levels)
-    values = jnp.sign(s.values) * ((level / levels) * tops)
+    level = jnp.minimum(low + up, levels).astype(jnp.int32)
+    values = jnp.sign(s.values) * size(level, tops)
     return Sparse(values, s.indices, s.space).keep(s.valid & (level > 0))
 
   # The largest entry of a leaf is exactly at the top level, so the values
@@ -181,8 +187,8 @@ def _stochastic(levels: int) -> _Values:
     tops = _floats(words[:leaves])[space.leaf_of(indices)]
     codes = fixed_width.unpack(words[leaves:], indices.shape[0], width)
     level = (codes & ((1 << (width - 1)) - 1)) + 1
-    size = (level.astype(jnp.float32) / levels) * tops
-    return jnp.where(codes >> (width - 1) == 1, -size, size)
+    magnitude = size(level, tops)
+    return jnp.where(codes >> (width - 1) == 1, -magnitude, magnitude)
 
   def words(count, space):
     return len(space.shapes) + fixed_width.words(count, width)

@@ -124,10 +124,11 @@ def value_and_grad_moments(
 
 
 def batch_value_and_grad_moments(
-  loss_fn: Callable[[Any, Any], jax.Array],
+  loss_fn: Callable[[Any, Any], Any],
   *,
   microbatch: int | None = None,
-) -> Callable[[Any, Any], tuple[jax.Array, Any, Any]]:
+  has_aux: bool = False,
+) -> Callable[[Any, Any], tuple[Any, Any, Any]]:
   """The same for losses whose examples share statistics (batch norm).
 
   Every example sees the shared batch statistics, and its contribution is the
@@ -137,14 +138,15 @@ def batch_value_and_grad_moments(
   batch, once a chunk.
 
   Args:
-    loss_fn: (params_per_example, batch) -> mean loss of the batch, where each
-      parameter has a leading axis of examples. With Flax: jax.vmap of the
-      model over both, with BatchNorm(axis_name=...) of that vmap.
+    loss_fn: (params_per_example, batch) -> mean loss of the batch (and aux),
+      where each parameter has a leading axis of examples. With Flax: jax.vmap
+      of the model over both, with BatchNorm(axis_name=...) of that vmap.
     microbatch: examples differentiated at a time; must divide the batch.
+    has_aux: loss_fn returns (loss, aux).
 
   Returns:
     (params, batch) -> (value, grads, second_moment), params without example
-    axis.
+    axis; with has_aux the value is (loss, aux).
 
   Raises:
     ValueError: microbatch does not divide the batch.
@@ -166,18 +168,20 @@ def batch_value_and_grad_moments(
       return loss_fn(whole, batch)
 
     own = jax.tree.map(lambda c: c[:chunk], copies)
+    differentiated = jax.value_and_grad(loss_of, has_aux=has_aux)
 
     def add(carry, begin):
-      _, grads, squares = carry
-      value, g = jax.value_and_grad(loss_of)(own, begin)
+      grads, squares = carry
+      value, g = differentiated(own, begin)
       g = jax.tree.map(lambda x: x.astype(jnp.float32), g)
       grads = jax.tree.map(lambda a, x: a + jnp.sum(x, 0), grads, g)
       squares = jax.tree.map(lambda a, x: a + jnp.sum(x * x, 0), squares, g)
-      return (value, grads, squares), None
+      return (grads, squares), value
 
-    start, _ = add((0.0, _zeros(params), _zeros(params)), 0)
+    # The first chunk apart: the carry then has the type of what is added.
+    start, value = add((_zeros(params), _zeros(params)), 0)
     begins = jnp.arange(chunk, size, chunk)
-    (value, grads, squares), _ = jax.lax.scan(add, start, begins)
+    (grads, squares), _ = jax.lax.scan(add, start, begins)
     grads = jax.tree.map(lambda g, p: g.astype(p.dtype), grads, params)
     return value, grads, squares
 
