@@ -264,7 +264,7 @@ def _draw_panel(axes, panel: figures.Panel) -> None:
     if one.base is not None:
       axes.bar(one.x, one.y, 0.38, one.base, **style)
       continue
-    size = 14 if one.mark == '*' else 6
+    size = 11 if one.mark == '*' else 6
     marks = {'marker': one.mark, 'markersize': size, 'markeredgecolor': 'white'}
     line = {'linestyle': 'none', 'zorder': 3, **marks}
     line = line if one.mark else {'linestyle': one.line, 'linewidth': 1.7}

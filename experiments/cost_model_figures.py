@@ -235,7 +235,7 @@ def gtopk_10() -> Figure:
         series.append(Series(label, [32], y, colour, '*', listed=False))
     ticks = {p: str(p) for p in counts}
     y_label = 'scaling efficiency (%)'
-    panels.append(Panel(name, 'workers', y_label, series, 'xy', ticks))
+    panels.append(Panel(name, 'workers', y_label, series, 'x', ticks))
   return Figure(
     'gtopk_fig10',
     panels,

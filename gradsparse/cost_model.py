@@ -220,7 +220,7 @@ def speedup(workers: int, compute_s: float, exchange_s: float) -> float:
   _check_workers(workers)
   _check(exchange_s=exchange_s)
   _check(zero=False, compute_s=compute_s)
-  return workers * compute_s / (compute_s + exchange_s)
+  return workers * (compute_s / (compute_s + exchange_s))
 
 
 def pipelined_speedup(
