@@ -90,6 +90,8 @@ _TRUE_FALSE = re.compile(
 _CALLS = re.compile(r'(?:to_apply|calls|body|condition)=%?([\w.\-]+)')
 _GROUPS = re.compile(r'replica_groups=\{\{([\d,]*)\}')
 _IOTA_GROUPS = re.compile(r'replica_groups=\[(\d+),(\d+)\]')
+# jax 0.12: replica_groups=mesh['node'=2,'device'=4] {'device'}
+_MESH_GROUPS = re.compile(r'replica_groups=mesh\[([^\]]*)\]\s*\{([^}]*)\}')
 _PAIRS = re.compile(r'source_target_pairs=\{(.*?)\}\}')
 
 
@@ -124,12 +126,17 @@ def _parse(line: str, computation: str) -> Collective | None:
     sent = traffic.sent_bytes(kind, nbytes, workers, perm)
     return Collective(kind, nbytes, workers, computation, tuple(sent))
   groups, iota = _GROUPS.search(line), _IOTA_GROUPS.search(line)
-  if iota:
+  mesh = _MESH_GROUPS.search(line)
+  if mesh:
+    sizes_of = dict(re.findall(r"'([^']+)'=(\d+)", mesh.group(1)))
+    names = re.findall(r"'([^']+)'", mesh.group(2))
+    workers = math.prod(int(sizes_of[name]) for name in names)
+  elif iota:
     workers = int(iota.group(2))
   elif groups:
     workers = len(groups.group(1).split(','))
   else:
-    workers = 1
+    raise ValueError(f'cannot read the groups of this collective: {line}')
   if kind == 'all_gather':
     nbytes //= workers  # the text shows the result: P operands
   elif kind == 'reduce_scatter':

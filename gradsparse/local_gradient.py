@@ -96,8 +96,11 @@ def local_gradient(
     owed = new.memory.pending()
     out = jax.tree.map(combined, mean, updates, sent, owed)
     if mode == 'error':
-      cleared = jax.tree.map(jnp.zeros_like, owed)
-      new = new._replace(memory=new.memory.with_pending(cleared))
+      # In a rejected step the update is NaN, and nothing was taken.
+      earlier = state.inner.stats.rejected_steps
+      taken = new.stats.rejected_steps == earlier
+      left = jax.tree.map(lambda e: jnp.where(taken, 0.0, e), owed)
+      new = new._replace(memory=new.memory.with_pending(left))
     return comm.local(out), LocalGradientState(new)
 
   return optax.GradientTransformationExtraArgs(init, update)

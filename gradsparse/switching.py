@@ -19,10 +19,11 @@ def switch(
 ) -> Any:
   """The state with which `tx_new` goes on where `tx_old` stopped.
 
-  What was pending stays pending, and so does the momentum of a momentum
-  correction, if both have one. State around the scheme (an optimizer's
-  moments) is kept where the two transformations agree on it. A change of
-  density alone needs no switch: states do not depend on it.
+  What was pending stays pending, and so does what belongs to it where both
+  have it: the momentum of a momentum correction, the variance of a criterion.
+  State around the scheme (an optimizer's moments) is kept where the two
+  transformations agree on it. A change of density alone needs no switch:
+  states do not depend on it.
 
   Args:
     tx_old: the transformation that `state` belongs to; a scheme or a chain.
@@ -60,8 +61,9 @@ def switch(
       )
     if owes:
       memory = memory.with_pending(pending)
-      if hasattr(memory, 'momentum') and hasattr(old.memory, 'momentum'):
-        memory = memory._replace(momentum=old.memory.momentum)
+      for name in ('momentum', 'variance'):
+        if hasattr(memory, name) and hasattr(old.memory, name):
+          memory = memory._replace(**{name: getattr(old.memory, name)})
   elif owes:
     raise ValueError(
       'the new scheme has no memory, and what is pending would be lost: run '

@@ -82,7 +82,9 @@ def elias_stream(levels: int, sparse: bool, kind: str) -> LevelCode:
 
   def rungs(n):
     (most,) = plain.rungs(n)
-    sizes = {max(1, math.ceil(f * most)) for f in _LADDER}
+    # The dense code takes a bit even for a zero.
+    least = 1 if sparse else math.ceil(n / 32)
+    sizes = {max(least, math.ceil(f * most)) for f in _LADDER}
     useful = sorted(w for w in sizes if w + beside(n, w) < most)
     return (*useful, most)
 

@@ -1,0 +1,69 @@
+"""DGC beside its NumPy oracle: heavy ball and Nesterov, masking on and off."""
+
+from __future__ import annotations
+
+import gradsparse as gs
+import numpy as np
+import pytest
+from tests import replay
+from tests.oracles import checks
+from tests.oracles import dgc
+
+# Dense by DGC's own rule: fewer than two dimensions.
+DENSE = tuple(i for i, s in enumerate(replay.SHAPES) if len(s) < 2)
+
+
+def compare(num_workers, *, min_size=None, dense=DENSE, scope='leaf', **kwargs):
+  tx = gs.dgc(
+    0.1, axis_name=replay.AXIS, min_size=min_size, scope=scope, **kwargs
+  )
+  oracle = dgc.DeepGradientCompression(0.1, dense=dense, scope=scope, **kwargs)
+  for step in replay.replay(tx, replay.drawn_steps(num_workers)):
+    mean = oracle.step(step.grads)
+    momentum = replay.unstack(step.state.memory.momentum)
+    for leaf, expected in enumerate(mean):
+      checks.close(step.mean[leaf], expected)
+      for w in range(num_workers):
+        checks.close(momentum[w][leaf], oracle.u[w][leaf])
+        if leaf not in dense:
+          checks.close(step.delivered[w][leaf], oracle.delivered[w][leaf])
+          checks.close(step.pending[w][leaf], oracle.pending[w][leaf])
+
+
+@pytest.mark.parametrize('factor_masking', [True, False])
+@pytest.mark.parametrize('nesterov', [False, True])
+def test_three_workers_do_what_the_oracle_does(nesterov, factor_masking):
+  compare(3, nesterov=nesterov, factor_masking=factor_masking)
+
+
+def test_every_leaf_compressed():
+  compare(2, min_size=0, dense=())
+
+
+def test_global_scope():
+  compare(4, scope='global', dense=())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('num_workers', [1, 5, 6, 7, 8])
+def test_any_number_of_workers(num_workers):
+  compare(num_workers)
+
+
+@pytest.mark.parametrize('momentum', [0.0, 0.5])
+def test_at_density_one_masking_makes_heavy_ball_plain_sgd(momentum):
+  """Masking clears u each step; what is delivered is the gradient."""
+  tx = gs.dgc(1.0, momentum=momentum, axis_name=replay.AXIS, min_size=0)
+  for step in replay.replay(tx, replay.drawn_steps(2, count=3)):
+    for leaf, mean in enumerate(step.mean):
+      expected = np.mean([g[leaf] for g in step.grads], axis=0)
+      checks.close(mean, expected)
+
+
+def test_at_density_one_without_masking_it_is_momentum_sgd():
+  tx = gs.dgc(1.0, factor_masking=False, axis_name=replay.AXIS, min_size=0)
+  u = [np.zeros(s, np.float32) for s in replay.SHAPES]
+  for step in replay.replay(tx, replay.drawn_steps(2, count=3)):
+    for leaf, mean in enumerate(step.mean):
+      u[leaf] = 0.9 * u[leaf] + np.mean([g[leaf] for g in step.grads], axis=0)
+      checks.close(mean, u[leaf])

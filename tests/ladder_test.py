@@ -1,0 +1,174 @@
+"""Messages whose size depends on data: the rung, its bytes, and overflow."""
+
+import gradsparse as gs
+import jax
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+import numpy as np
+import pytest
+from tests import replay
+
+TAU = 0.5
+# Slots of 1,000 elements; with four workers, 250 and more travel densely.
+N = 1000
+FRACTIONS = (0.02, 0.08, 0.2, 0.5)
+SLOTS = (20, 80, 200, 500)
+
+
+def large(count, rng):
+  """N numbers, `count` of them above the threshold, anywhere."""
+  x = rng.uniform(-TAU, TAU, N)
+  where = rng.permutation(N)[:count]
+  x[where] = rng.choice([-1, 1], count) * rng.uniform(1.1, 9, count) * TAU
+  return x.astype(np.float32)
+
+
+@pytest.fixture(scope='module')
+def on_a_mesh():
+  """A compiled Strom step on four devices: (tx, run, its audit)."""
+  tx = gs.strom(TAU, ladder=FRACTIONS, axis_name=replay.AXIS)
+  params = np.zeros(N, np.float32)
+  specs = gs.workers.specs(tx, params, 4)
+  mesh = jax.make_mesh(
+    (4,),
+    (replay.AXIS,),
+    axis_types=(jax.sharding.AxisType.Auto,),
+    devices=jax.devices()[:4],
+  )
+
+  def put(tree, specs):
+    return jax.tree.map(
+      lambda x, s: jax.device_put(x, NamedSharding(mesh, s)), tree, specs
+    )
+
+  state = put(gs.workers.init(tx, params, 4), specs)
+  fn = gs.workers.parallel(
+    lambda state, g: tx.step(g, state),
+    runner='shard_map',
+    num_workers=4,
+    in_specs=(specs, replay.OWN),
+    out_specs=(P(), specs, replay.OWN),
+  )
+  given = put(np.zeros((4, N), np.float32), replay.OWN)
+  compiled = fn.lower(state, given).compile(replay.QUICKLY)
+
+  def run(grads):
+    return compiled(state, put(grads, replay.OWN))
+
+  return tx, run, gs.audit(compiled)
+
+
+@pytest.mark.parametrize(
+  'need', [0, 1, 20, 21, 80, 81, 200, 201, 499, 500, 501, 1000]
+)
+def test_the_rung_is_the_smallest_that_holds_the_neediest(on_a_mesh, need):
+  tx, run, _ = on_a_mesh
+  rungs = gs.plan(tx, np.zeros(N, np.float32), 4).rungs
+  rng = np.random.default_rng(need)
+  # One worker, not the first, needs more than all others.
+  needs = [need // 3, need // 2, need, 0]
+  grads = np.stack([large(count, rng) for count in needs])
+  _, state, delivered = run(grads)
+  fits = [n for n, slots in enumerate(SLOTS) if slots >= need]
+  payload, _ = rungs[fits[0] if fits else -1]
+  np.testing.assert_array_equal(state.stats.payload_bytes, payload)
+  # What did not fit is counted, by the worker that had it, and still owed.
+  overflow = [max(0, count - SLOTS[-1]) for count in needs]
+  np.testing.assert_array_equal(state.stats.overflow_elements, overflow)
+  assert gs.metrics(state)['overflow_elements'] == max(overflow)
+  sent = np.count_nonzero(delivered, axis=1)
+  np.testing.assert_array_equal(sent, np.minimum(needs, SLOTS[-1]))
+  np.testing.assert_array_equal(state.stats.sent_elements, sent)
+  owed = np.asarray(gs.pending(state)) + np.asarray(delivered)
+  np.testing.assert_allclose(owed, grads, rtol=1e-6, atol=1e-6)
+
+
+def test_audit_and_plan_list_the_bytes_of_every_rung(on_a_mesh):
+  tx, _, audit = on_a_mesh
+  plan = gs.plan(tx, np.zeros(N, np.float32), 4)
+  (branches,) = audit.branches
+  assert branches == tuple(sent for _, sent in plan.rungs)
+  assert len(set(branches)) == len(SLOTS)
+  assert list(branches) == sorted(branches)
+  # To three others: a word of health, a sign and Elias-Fano's 2 + log2(N / k)
+  # bits an element, in whole words. The last is a dense all-reduce, with the
+  # count of unhealthy workers.
+  for slots, sent in zip(SLOTS[:-1], branches[:-1], strict=True):
+    bits = slots * (1 + 2 + np.ceil(np.log2(N / slots)))
+    assert 3 * (4 + bits / 8 - slots / 8) <= sent <= 3 * (4 + bits / 8 + 12)
+  assert branches[-1] == 2 * 3 / 4 * 4 * (N + 1)
+  assert plan.sent_bytes == audit.sent_bytes
+  # The agreement on the rung: one int32, by a ring all-reduce.
+  assert audit.fixed_bytes == 2 * 3 / 4 * 4
+
+
+def test_one_rung_needs_no_agreement():
+  tx = gs.strom(TAU, ladder=(0.02,), axis_name=replay.AXIS)
+  plan = gs.plan(tx, np.zeros(N, np.float32), 4)
+  assert not plan.rungs
+  assert plan.sent_bytes == 3 * plan.payload_bytes
+
+
+# --- overflow ---------------------------------------------------------------
+
+LEAVES = ((20,), (4, 5), (20,))
+STARVED = {
+  'strom': lambda **k: gs.strom(TAU, **k),
+  'variance': lambda **k: gs.variance_based(1.0, decay=1.0, **k),
+  'variance_strom': lambda **k: gs.variance_strom(1.0, threshold=TAU, **k),
+  'ada_comp': lambda **k: gs.ada_comp(bin_size=2, **k),
+}
+
+
+def flat(trees):
+  """float32[w, all elements]."""
+  return np.stack([np.concatenate([x.ravel() for x in t]) for t in trees])
+
+
+@pytest.mark.parametrize('name', STARVED)
+def test_overflow_is_counted_and_stays_in_the_memory(name):
+  """Six slots for dozens of elements that want to go: nothing is lost."""
+  tx = STARVED[name](ladder=(0.1,), axis_name=replay.AXIS)
+  drawn = replay.drawn_steps(3, count=3, shapes=LEAVES)
+  tiny = [
+    (grads, [[0.01 * g**2 for g in tree] for tree in grads])
+    for grads, _ in drawn
+  ]
+  total = np.zeros((3, 60))
+  for t, step in enumerate(replay.replay(tx, tiny)):
+    total += flat(step.grads) - flat(step.delivered)
+    np.testing.assert_allclose(flat(step.pending), total, atol=1e-5)
+    sent = np.count_nonzero(flat(step.delivered), axis=1)
+    assert np.all((1 <= sent) & (sent <= 6))
+    assert step.metrics['overflow_elements'] > 0
+    if name == 'strom' and t == 0:
+      wanted = np.sum(np.abs(flat(step.grads)) > TAU, axis=1)
+      assert step.metrics['overflow_elements'] == max(wanted) - 6
+
+
+def test_no_leaf_starves_in_a_ladder_that_is_too_small():
+  """All 60 want to go and 6 fit: after 10 steps each has gone once."""
+  tx = gs.strom(TAU, ladder=(0.1,), axis_name=replay.AXIS)
+  one = [[np.ones(s, np.float32) for s in LEAVES]] * 2
+  steps = list(replay.replay(tx, [(one, one)] * 20))
+  count = np.zeros(60)
+  for t, step in enumerate(steps):
+    leaves = [np.ravel(x) for x in step.delivered[1]]
+    count += np.concatenate(leaves) != 0
+    assert step.metrics['overflow_elements'] == 54
+    if t == 9:
+      np.testing.assert_array_equal(count, 1)
+  np.testing.assert_array_equal(count, 2)
+  assert steps[0].metrics['sent_elements'] == 6
+
+
+def test_where_elements_come_and_go_every_leaf_is_served():
+  """A circle that began at the same place each step would serve the first."""
+  tx = gs.strom(TAU, ladder=(0.1,), axis_name=replay.AXIS)
+  drawn = replay.drawn_steps(2, count=30, shapes=LEAVES)
+  served = np.zeros((2, 3))
+  for step in replay.replay(tx, drawn):
+    for w, tree in enumerate(step.delivered):
+      served[w] += [np.count_nonzero(x) for x in tree]
+  # 180 places; a fair share is 60 each.
+  assert np.all(served > 30)

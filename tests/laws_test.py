@@ -1,0 +1,462 @@
+"""The seven laws, over every recipe, numbers of workers and runners.
+
+The fast suite takes a subset that spans them: every setting simulated with
+three workers and on a mesh of four, and some with more; `-m slow` takes the
+whole product.
+"""
+
+import functools
+
+import gradsparse as gs
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from tests import replay
+from tests import runs
+from tests import schemes
+from tests.runs import Case
+
+NAMES = tuple(schemes.BY_NAME)
+# Beside those: one worker, two, seven, and pmap; and a simulation of four to
+# compare with the mesh.
+SOME = ('dense', 'dgc_nesterov', 'gtopk', 'variance', 'qsgd', 'power_sgd')
+FAST = tuple(
+  sorted(
+    {
+      *(Case(name, 3, 'simulate') for name in NAMES),
+      *(Case(name, 4, 'shard_map') for name in NAMES),
+      *(Case(name, 1, 'simulate') for name in SOME),
+      *(Case(name, 4, 'simulate') for name in SOME),
+      *(Case(name, 4, 'pmap') for name in SOME[:3]),
+      *(Case(name, 2, 'shard_map') for name in ('dense_b16', 'dgc', 'one_bit')),
+      *(Case(name, 3, 'shard_map') for name in ('gtopk', 'gtopk_tree')),
+      *(Case(name, 7, 'simulate') for name in ('gtopk_tree', 'terngrad')),
+    },
+    key=lambda case: (NAMES.index(case.setting), *case),
+  )
+)
+PRODUCT = tuple(
+  Case(name, num_workers, runner)
+  for name in NAMES
+  for num_workers in range(1, 9)
+  for runner in gs.workers.RUNNERS
+)
+
+# (condition, check) for the product.
+LAWS = []
+
+
+def law(condition=lambda case, facts: True):
+  """Runs a check over the fast cases it applies to, and over the product."""
+
+  def applies(case):
+    return bool(condition(case, schemes.BY_NAME[case.setting].facts))
+
+  def decorate(check):
+    LAWS.append((applies, check))
+    chosen = [case for case in FAST if applies(case)]
+    return pytest.mark.parametrize('case', chosen, ids=str)(check)
+
+  return decorate
+
+
+def leaves(tree):
+  """(name, array) of every leaf that is there."""
+  return [(k, x) for k, x in tree.items() if x is not None]
+
+
+def bits(x):
+  return np.asarray(x).tobytes()
+
+
+def close(actual, expected, *, scale=1.0, relative=0.0):
+  """To float32 rounding of sums of a few numbers of this scale."""
+  np.testing.assert_allclose(
+    actual, expected, atol=4e-6 * max(1.0, scale), rtol=4e-6 + relative
+  )
+
+
+def quickly(fn, *args):
+  return jax.jit(fn).lower(*args).compile(replay.QUICKLY)(*args)
+
+
+# --- law 1: nothing lost ----------------------------------------------------
+
+
+def inflow(step, facts, name):
+  """What the memory takes in, by its definition."""
+  g = step.grads[name]
+  g = np.where(step.healthy.reshape(-1, *(1,) * (g.ndim - 1)), g, 0)
+  if facts.inflow == 'gradient':
+    return g
+  u, m = step.before.memory.momentum[name], np.float32(facts.momentum)
+  return m * (u + g) + g if facts.inflow == 'nesterov' else m * u + g
+
+
+@law(lambda case, facts: facts.inflow and not facts.exempt)
+def test_law1_pending_and_inflow_are_delivered_or_pending(case):
+  run = runs.run(case)
+  facts = run.setting.facts
+  for step in run.steps:
+    old, new = gs.pending(step.before), gs.pending(step.after)
+    for name, delivered in leaves(step.delivered):
+      if name not in facts.dense:
+        flowed = inflow(step, facts, name)
+        close(old[name] + flowed, delivered + new[name], scale=5)
+
+
+@law(lambda case, facts: facts.dense)
+def test_law1_dense_leaves_deliver_their_gradient_and_owe_nothing(case):
+  run = runs.run(case)
+  for step in run.steps:
+    for name in run.setting.facts.dense:
+      arrives = float(step.healthy.all())
+      np.testing.assert_array_equal(
+        step.delivered[name], np.where(arrives, step.grads[name], 0)
+      )
+      assert not np.any(gs.pending(step.after)[name])
+
+
+def dense_update(facts, momentum, name, mean):
+  """Dense leaves of a momentum correction keep momentum SGD on the mean."""
+  m = np.float32(facts.momentum)
+  if facts.inflow == 'heavy_ball':
+    momentum[name] = m * momentum.get(name, 0) + mean
+    return momentum[name]
+  if facts.inflow == 'nesterov':
+    momentum[name] = m * (momentum.get(name, 0) + mean)
+    return momentum[name] + mean
+  return mean
+
+
+@law(lambda case, facts: not facts.exempt)
+def test_law1_the_update_is_the_mean_of_what_was_delivered(case):
+  run = runs.run(case)
+  facts, momentum = run.setting.facts, {}
+  for step in run.steps:
+    for name, delivered in leaves(step.delivered):
+      mean = np.mean(delivered, axis=0, dtype=np.float64)
+      if name in facts.dense:
+        mean = dense_update(facts, momentum, name, mean)
+      if step.healthy.all():
+        # The sum over workers may cancel, so its parts set the scale.
+        scale = np.max(np.abs(delivered), initial=0)
+        update = step.updates[name][0]
+        close(update, mean, scale=scale, relative=facts.mean_rounding)
+
+
+@law(lambda case, facts: facts.inflow)
+def test_law1_some_is_delivered_and_some_is_kept(case):
+  """Otherwise the equations hold for a scheme that does nothing, too."""
+  run = runs.run(case)
+  last = run.steps[-1]
+  assert any(np.any(x) for _, x in leaves(last.delivered))
+  assert any(np.any(x) for _, x in leaves(gs.pending(last.after)))
+
+
+@law()
+def test_a_poisoned_step_is_rejected_by_all_and_forgotten(case):
+  run = runs.run(case)
+  step, next_step = run.steps[runs.POISONED], run.steps[runs.POISONED + 1]
+  for _, update in leaves(step.updates):
+    assert np.all(np.isnan(update))
+  for _, delivered in leaves(step.delivered):
+    assert not np.any(delivered)
+  for x in jax.tree.leaves(step.after):
+    assert np.all(np.isfinite(x))
+  # What all have learnt together is as if the step had not been.
+  jax.tree.map(
+    np.testing.assert_array_equal,
+    step.before.compressor,
+    step.after.compressor,
+  )
+  for _, update in leaves(next_step.updates):
+    assert np.all(np.isfinite(update))
+  assert np.all(step.before.stats.rejected_steps == 0)
+  assert np.all(step.after.stats.rejected_steps == 1)
+  assert np.all(next_step.after.stats.rejected_steps == 1)
+
+
+# --- law 2: unbiased where promised -----------------------------------------
+
+DRAWS = 4000
+
+
+@pytest.mark.parametrize(
+  'setting',
+  [s for s in schemes.SETTINGS if s.facts.unbiased],
+  ids=lambda s: s.name,
+)
+def test_law2_the_mean_over_draws_is_the_gradient(setting):
+  """Within 5.5 standard errors of the mean, each of 132 elements or fewer.
+
+  A right scheme fails one of them with probability 132 * 4e-8 = 5e-6, and not
+  now and then: draws are seeded. The gradients are uniform, which TernGrad's
+  clipping leaves alone.
+  """
+  tx = setting.make(None)
+  rng = np.random.default_rng(3)
+  grads = jax.tree.map(
+    lambda p: np.asarray(rng.uniform(-1, 1, p.shape), np.float32),
+    setting.params,
+  )
+  state = tx.init(setting.params)
+
+  def drawn(steps):
+    one = lambda t: tx.update(grads, state._replace(steps=t))[0]
+    return jax.vmap(one)(steps)
+
+  draws = quickly(drawn, jnp.arange(DRAWS, dtype=jnp.int32))
+  for name, x in leaves(draws):
+    x = np.asarray(x, np.float64)
+    error = np.std(x, axis=0) / np.sqrt(DRAWS)
+    limit = 5.5 * error + 1e-6
+    assert np.all(np.abs(np.mean(x, axis=0) - grads[name]) <= limit), name
+
+
+@pytest.mark.parametrize(
+  'setting',
+  [s for s in schemes.SETTINGS if s.facts.unbiased and s.recipe != gs.dense],
+  ids=lambda s: s.name,
+)
+def test_law2_draws_differ_between_steps_seeds_and_workers(setting):
+  params = setting.params
+  same = jax.tree.map(
+    lambda g: np.broadcast_to(g, (2, *g.shape[1:])),
+    runs.gradients(params, 1, seed=0),
+  )
+
+  def delivered(steps, seed):
+    tx = setting.make(seed=seed)
+
+    def one(steps, grads):
+      state = tx.init(params)._replace(steps=steps)
+      return tx.step(grads, state)[2]['kernel']
+
+    workers = jax.vmap(one, in_axes=(None, 0), axis_name=schemes.AXIS)
+    return np.asarray(quickly(workers, jnp.int32(steps), same))
+
+  first = delivered(0, seed=0)
+  assert not np.array_equal(first, delivered(1, seed=0))
+  assert not np.array_equal(first, delivered(0, seed=1))
+  # Random-k's coordinates are drawn by all together; roundings are not.
+  together = setting.recipe is gs.random_k
+  assert np.array_equal(first[0], first[1]) == together
+
+
+# --- law 3: the limit is exact ----------------------------------------------
+
+
+@pytest.mark.parametrize('num_workers', [3])
+@pytest.mark.parametrize(
+  'setting, optimizer', schemes.LIMITS, ids=lambda x: getattr(x, 'name', '')
+)
+def test_law3_with_nothing_left_out_the_mean_is_exact(
+  setting, optimizer, num_workers
+):
+  tx, params = setting.make(), setting.params
+  grads = [runs.gradients(params, num_workers, seed=t) for t in range(3)]
+  means = [jax.tree.map(lambda g: g.mean(axis=0), g) for g in grads]
+  step = jax.vmap(
+    lambda g, state: tx.update(g, state, second_moment=g),
+    axis_name=schemes.AXIS,
+  )
+  state = gs.workers.stack(tx.init(params), num_workers)
+  step = jax.jit(step).lower(grads[0], state).compile(replay.QUICKLY)
+  for g, expected in zip(grads, optimizer(means), strict=True):
+    updates, state = step(g, state)
+    for name, update in leaves(updates):
+      close(update[0], expected[name], scale=5)
+
+
+# --- law 4: all workers agree -----------------------------------------------
+
+
+@law(lambda case, facts: case.num_workers > 1)
+def test_law4_updates_are_bit_identical_on_every_worker(case):
+  for step in runs.run(case).steps:
+    for name, update in leaves(step.updates):
+      first = bits(update[0])
+      for worker, own in enumerate(update):
+        assert bits(own) == first, f'{name} on worker {worker}'
+
+
+@law(lambda case, facts: case.runner == 'shard_map')
+def test_law4_every_device_holds_those_bits(case):
+  for step in runs.run(case).steps:
+    named = leaves(step.updates)
+    for (name, update), copies in zip(named, step.copies, strict=True):
+      assert len(copies) == case.num_workers
+      assert all(bits(copy) == bits(update[0]) for copy in copies), name
+
+
+@law(
+  lambda case, facts: case.runner != 'simulate'
+  and case._replace(runner='simulate') in (*FAST, *PRODUCT * (case not in FAST))
+)
+def test_law4_runners_agree(case):
+  """To rounding: who adds up, and in which order, is the runner's business."""
+  run = runs.run(case)
+  other = runs.run(case._replace(runner='simulate'))
+  for step, expected in zip(run.steps, other.steps, strict=True):
+    for name, update in leaves(step.updates):
+      close(update, expected.updates[name], scale=5)
+    pairs = gs.pending(step.after), gs.pending(expected.after)
+    jax.tree.map(functools.partial(close, scale=5), *pairs)
+
+
+# --- law 5: honest bytes ----------------------------------------------------
+
+
+@functools.cache
+def plan_of(name, num_workers, step=None):
+  setting = schemes.BY_NAME[name]
+  return gs.plan(setting.make(), setting.params, num_workers, step=step)
+
+
+@law(lambda case, facts: case.runner == 'shard_map')
+def test_law5_the_plan_is_what_the_compiled_program_sends(case):
+  audit, plan = runs.run(case).audit, plan_of(case.setting, case.num_workers)
+  branches = [b for sizes in audit.branches for b in sizes]
+  assert branches == [sent for _, sent in plan.rungs]
+  possible = {audit.fixed_bytes + branch for branch in branches or [0]}
+  assert plan.sent_bytes in possible
+  assert audit.sent_bytes == max(possible)
+
+
+@law()
+def test_law5_the_state_reports_the_planned_payload(case):
+  run = runs.run(case)
+  scheduled = schemes.STAGES in run.setting.args
+  for t, step in enumerate(run.steps):
+    plan = plan_of(case.setting, case.num_workers, t if scheduled else None)
+    reported = int(gs.metrics(step.after)['payload_bytes'])
+    if plan.rungs and not scheduled:
+      assert reported in [payload for payload, _ in plan.rungs]
+    else:
+      assert reported == plan.payload_bytes
+    assert plan.dense_bytes == sum(
+      4 * x.size for x in jax.tree.leaves(run.setting.params)
+    )
+
+
+# --- law 6: the state is a plain pytree -------------------------------------
+
+
+@law()
+def test_law6_the_state_keeps_its_structure_shapes_and_dtypes(case):
+  run = runs.run(case)
+  form = lambda state: jax.tree.map(lambda x: (x.shape, x.dtype), state)
+  first = form(run.steps[0].before)
+  assert all(form(step.after) == first for step in run.steps)
+
+
+@law(lambda case, facts: case.runner != 'pmap')
+def test_law6_what_comes_out_is_typed_as_what_goes_in(case):
+  """Weak types too: else the second step would be traced again."""
+  into, out = runs.run(case).avals
+  typed = lambda x: (x.shape, x.dtype, x.weak_type)
+  assert len(into) == len(out) > 0
+  assert list(map(typed, into)) == list(map(typed, out))
+
+
+@law()
+def test_law6_a_run_resumes_bit_exactly(case):
+  run = runs.run(case)
+  last = run.steps[-1]
+  resumed, expected = run.resumed, (last.after, last.updates)
+  jax.tree.map(lambda a, b: np.testing.assert_equal(bits(a), bits(b)),
+               resumed, expected)
+
+
+@pytest.mark.parametrize('runner', gs.workers.RUNNERS)
+def test_law6_a_step_is_traced_once(runner):
+  setting, num_workers = schemes.BY_NAME['random_k'], 2
+  tx, params = setting.make(), setting.params
+  specs = gs.workers.specs(tx, params, num_workers)
+  in_specs = (specs, runs.OWN)
+  traces = []
+
+  def step(state, grads):
+    traces.append(runner)
+    updates, state = tx.update(grads, state)
+    return state, updates
+
+  fn = gs.workers.parallel(
+    step,
+    runner=runner,
+    num_workers=num_workers,
+    in_specs=in_specs,
+    out_specs=(specs, runs.OWN),
+  )
+  state = gs.workers.init(tx, params, num_workers)
+  seen = []
+  for t in range(4):
+    args = state, runs.gradients(params, num_workers, seed=t)
+    if runner == 'shard_map':
+      args = runs.place(num_workers, args, in_specs)
+    state, _ = fn(*args)
+    seen.append(len(traces))
+  # What pmap returns lies on its mesh, what it was given first did not.
+  assert seen == ([1, 2, 2, 2] if runner == 'pmap' else [1, 1, 1, 1])
+
+
+# --- law 7: a silent no-op is an error --------------------------------------
+
+TINY = {'kernel': jnp.zeros((3, 2)), 'bias': jnp.zeros(3)}
+
+
+@pytest.mark.parametrize(
+  'setting',
+  [s for s in schemes.SETTINGS if s.recipe is not gs.dense],
+  ids=lambda s: s.name,
+)
+def test_law7_nothing_to_compress_is_an_error_that_names_min_size(setting):
+  for rule in (dict(min_size=7), dict(dense_paths='')):
+    with pytest.raises(ValueError, match='min_size'):
+      setting.make(**rule).init(TINY)
+  setting.make(min_size=6).init(TINY)
+
+
+def test_law7_dense_and_an_empty_tree_are_no_errors():
+  gs.dense(axis_name=None).init(TINY)
+  gs.dgc(0.1, axis_name=None).init({})
+  gs.dgc(0.1, axis_name=None).init({'empty': jnp.zeros((0, 3))})
+
+
+# --- the list, and the product ----------------------------------------------
+
+
+def test_every_public_recipe_is_in_the_list():
+  listed = {setting.recipe.__name__ for setting in schemes.SETTINGS}
+  assert listed == set(gs.recipes.RECIPES)
+  assert len(schemes.BY_NAME) == len(schemes.SETTINGS)
+
+
+@pytest.mark.parametrize('setting', schemes.SETTINGS, ids=lambda s: s.name)
+def test_schemes_say_of_themselves_what_the_list_says(setting):
+  scheme, facts = setting.make(None).scheme, setting.facts
+  assert bool(scheme.memory.floats) == bool(facts.inflow)
+  if not facts.exempt:
+    assert scheme.memory.lossless == bool(facts.inflow)
+  if not facts.mean_rounding:
+    assert scheme.compressor.unbiased == facts.unbiased
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('name', NAMES)
+def test_all_laws_hold_for_all_workers_and_runners(name):
+  broken = []
+  for case in PRODUCT:
+    if case.setting != name:
+      continue
+    for applies, check in LAWS:
+      if applies(case):
+        try:
+          check(case)
+        except AssertionError as e:
+          broken.append(f'{check.__name__} {case}: {str(e)[:300]}')
+  runs.run.cache_clear()
+  jax.clear_caches()
+  assert not broken, '\n'.join(broken)

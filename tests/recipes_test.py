@@ -1,0 +1,428 @@
+"""Every scheme beside its NumPy oracle: mean, delivered and pending.
+
+The oracles are written from the papers and import nothing of ours. (DGC,
+gradient dropping, gTop-k and fixed-width QSGD have files of their own.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+import functools
+from typing import Any, NamedTuple
+
+import gradsparse as gs
+import jax
+import numpy as np
+import pytest
+from tests import replay
+from tests.oracles import ada_comp
+from tests.oracles import checks
+from tests.oracles import dryden
+from tests.oracles import leaves
+from tests.oracles import one_bit
+from tests.oracles import power_sgd
+from tests.oracles import qsgd
+from tests.oracles import random_k
+from tests.oracles import sign_majority
+from tests.oracles import strom
+from tests.oracles import terngrad
+from tests.oracles import variance
+
+SEED = 5
+# The first rung stays below 1/P of the elements for five workers, so that
+# messages are gathered; the last holds everything and travels densely.
+LADDER = (0.15, 1.0)
+
+
+class QSGDDescent(leaves.Oracle):
+  """The oracle's function over all compressed leaves, joined."""
+
+  def step(self, gradients):
+    gradients = self._begin(gradients)
+    for w, tree in enumerate(gradients):
+      numbers = self._compressed_leaves(tree)
+      joined = np.concatenate([tree[i].ravel() for i in numbers])
+      _, sent = qsgd.gradient_descent(joined)
+      for i in numbers:
+        own, sent = np.split(sent, [tree[i].size])
+        self.delivered[w][i] += own.reshape(tree[i].shape)
+    return self._mean()
+
+
+def plainly(oracle, step, numbers, t):
+  del numbers, t
+  return oracle.step(step.grads)
+
+
+def with_moments(oracle, step, numbers, t):
+  del numbers, t
+  return oracle.step(step.grads, step.moments)
+
+
+def with_same_draw(oracle, step, numbers, t):
+  """Takes the coordinates from what the library delivered."""
+  del t
+  indices = [np.zeros(0, int)] * len(step.grads[0])
+  for i in numbers:
+    indices[i] = np.flatnonzero(step.delivered[0][i])
+  return oracle.step(step.grads, indices)
+
+
+def with_same_uniforms(oracle, step, numbers, t):
+  """Draws what the library documents: seed, step, 1 + worker, leaf."""
+  uniforms = []
+  for w, tree in enumerate(step.grads):
+    key = jax.random.fold_in(jax.random.key(SEED), t)
+    key = jax.random.fold_in(key, 1 + w)
+    own = [np.zeros_like(g) for g in tree]
+    for number, i in enumerate(numbers):
+      leaf_key = jax.random.fold_in(key, number)
+      own[i] = np.asarray(jax.random.uniform(leaf_key, tree[i].shape))
+    uniforms.append(own)
+  return oracle.step(step.grads, uniforms)
+
+
+class Case(NamedTuple):
+  """A scheme and its oracle, of the same arguments.
+
+  Attributes:
+    scheme: keywords -> the scheme.
+    oracle: dense leaves -> the oracle.
+    follow: (oracle, step, numbers of compressed leaves, t) -> its mean.
+    all_leaves: the min_size that compresses as much as the oracle can.
+  """
+
+  scheme: Callable[..., gs.CompressedMean]
+  oracle: Callable[..., Any]
+  follow: Callable[..., list[np.ndarray]] = plainly
+  all_leaves: int = 0
+
+
+def variance_case(alpha, **kwargs):
+  def scheme(**more):
+    return gs.variance_based(alpha, ladder=LADDER, **kwargs, **more)
+
+  def oracle(dense):
+    return variance.VarianceBased(alpha, dense=dense, **kwargs)
+
+  return Case(scheme, oracle, with_moments)
+
+
+CASES = {
+  'strom': Case(
+    lambda **k: gs.strom(1.5, ladder=LADDER, **k),
+    lambda dense: strom.Strom(1.5, dense=dense),
+  ),
+  'variance': variance_case(8.0),
+  'variance_paper': variance_case(8.0, rounding='paper'),
+  'variance_float32': variance_case(2.0, values='float32', decay=0.9),
+  'variance_often': variance_case(1.0, decay=0.5),
+  'variance_strom': Case(
+    lambda **k: gs.variance_strom(
+      2.0, threshold=0.5, decay=0.9, ladder=LADDER, **k
+    ),
+    lambda dense: variance.VarianceStrom(
+      2.0, threshold=0.5, decay=0.9, dense=dense
+    ),
+    with_moments,
+  ),
+  'ada_comp': Case(
+    lambda **k: gs.ada_comp(bin_size=16, ladder=LADDER, **k),
+    lambda dense: ada_comp.AdaComp(bin_size=16, dense=dense),
+  ),
+  'ada_comp_default_bins': Case(
+    lambda **k: gs.ada_comp(ladder=LADDER, **k),
+    lambda dense: ada_comp.AdaComp(dense=dense),
+  ),
+  'one_bit': Case(gs.one_bit_sgd, lambda dense: one_bit.OneBit(dense=dense)),
+  'sign': Case(
+    lambda **k: gs.sign_majority(scale=0.25, **k),
+    lambda dense: sign_majority.SignMajority(scale=0.25, dense=dense),
+  ),
+  'sign_memory': Case(
+    lambda **k: gs.sign_majority(scale=0.5, memory=True, **k),
+    lambda dense: sign_majority.SignMajority(
+      scale=0.5, memory=True, dense=dense
+    ),
+  ),
+  'dryden': Case(
+    lambda **k: gs.dryden(0.05, **k),
+    lambda dense: dryden.Dryden(0.05, dense=dense),
+  ),
+  # 0.7 of a leaf wants more of one sign than there are.
+  'dryden_thick': Case(
+    lambda **k: gs.dryden(0.7, **k),
+    lambda dense: dryden.Dryden(0.7, dense=dense),
+  ),
+  'random_k': Case(
+    lambda **k: gs.random_k(0.1, seed=SEED, **k),
+    lambda dense: random_k.RandomK(dense=dense),
+    with_same_draw,
+  ),
+  'random_k_memory': Case(
+    lambda **k: gs.random_k(0.1, memory=True, seed=SEED, **k),
+    lambda dense: random_k.RandomK(memory=True, dense=dense),
+    with_same_draw,
+  ),
+  # A scalar has no deviation to clip at: ours sends it, the oracle's rule
+  # (the published code's) never does. It stays dense here.
+  'terngrad': Case(
+    lambda **k: gs.terngrad(clip=1.5, seed=SEED, **k),
+    lambda dense: terngrad.TernGrad(clip=1.5, dense=dense),
+    with_same_uniforms,
+    all_leaves=2,
+  ),
+  'qsgd_descent': Case(gs.qsgd_descent, lambda dense: QSGDDescent(dense=dense)),
+}
+
+
+def check(step, mean, oracle, close=checks.close):
+  for leaf, expected in enumerate(mean):
+    close(step.mean[leaf], expected)
+  for w in range(len(step.grads)):
+    for leaf in range(len(mean)):
+      close(step.delivered[w][leaf], oracle.delivered[w][leaf])
+      close(step.pending[w][leaf], oracle.pending[w][leaf])
+  if hasattr(oracle, 'v'):
+    accumulated = replay.unstack(step.state.memory.variance)
+    for own, expected in zip(accumulated, oracle.v, strict=True):
+      for leaf in range(len(mean)):
+        checks.close(own[leaf], expected[leaf])
+
+
+# Other arguments of the same code: one number of workers is enough.
+VARIANTS = ('variance_often', 'ada_comp_default_bins', 'dryden_thick')
+
+
+def run_of(name, num_workers):
+  fast = num_workers == 3 or (num_workers == 5 and name not in VARIANTS)
+  return pytest.param(name, num_workers, marks=() if fast else pytest.mark.slow)
+
+
+@pytest.mark.parametrize(
+  'name, num_workers',
+  [run_of(name, p) for name in CASES for p in (3, 5, 1, 2, 4, 8)],
+)
+def test_a_scheme_does_what_its_oracle_does(name, num_workers):
+  """Three workers compress every leaf; of five, some leaves stay dense."""
+  case = CASES[name]
+  min_size = 12 if num_workers == 5 else case.all_leaves
+  sizes = [np.prod(s, dtype=int) for s in replay.SHAPES]
+  dense = tuple(i for i, n in enumerate(sizes) if n < min_size)
+  numbers = [i for i in range(len(sizes)) if i not in dense]
+  tx = case.scheme(axis_name=replay.AXIS, min_size=min_size)
+  oracle = case.oracle(dense)
+  owed = sent = 0
+  steps = replay.replay(tx, replay.drawn_steps(num_workers))
+  for t, step in enumerate(steps):
+    mean = case.follow(oracle, step, numbers, t)
+    check(step, mean, oracle)
+    sent += sum(np.count_nonzero(step.delivered[0][i]) for i in numbers)
+    owed += sum(np.count_nonzero(step.pending[0][i]) for i in numbers)
+    assert step.metrics['overflow_elements'] == 0
+  assert sent
+  assert bool(owed) == bool(tx.scheme.memory.floats)
+
+
+# Two matrices of one shape, between others; at rank 1 each has its own factor.
+MATRICES = ((4, 6), (3,), (5, 4, 2), (4, 6), (2, 3))
+
+
+@pytest.mark.parametrize('num_workers', [3, 5])
+@pytest.mark.parametrize('rank', [1, 3])
+def test_power_sgd_does_what_its_oracle_does(rank, num_workers):
+  tx = gs.power_sgd(rank, axis_name=replay.AXIS, seed=SEED)
+  drawn = replay.drawn_steps(num_workers, shapes=MATRICES)
+  first = list(tx.init(drawn[0][0][0]).compressor)
+  assert not np.array_equal(first[0], first[2])
+  oracle = power_sgd.PowerSGD(rank, [first[0], None, *first[1:]])
+  # Orthogonalising float32 columns that are nearly parallel loses digits.
+  close = functools.partial(np.testing.assert_allclose, rtol=2e-4, atol=2e-4)
+  for step in replay.replay(tx, drawn):
+    check(step, oracle.step(step.grads), oracle, close)
+    for leaf in (0, 2, 3, 4):
+      rank_of_mean = np.linalg.matrix_rank(
+        power_sgd.matrix(step.mean[leaf]), tol=1e-4
+      )
+      assert rank_of_mean <= rank
+    np.testing.assert_array_equal(step.pending[0][1], 0)
+
+
+# --- worked examples: what the drawn gradients do not reach -----------------
+
+
+def one_step(tx, *workers, moments=None):
+  """The one step of workers that have one leaf each."""
+  grads = [[np.float32(g)] for g in workers]
+  if moments is None:
+    moments = grads
+  else:
+    moments = [[np.float32(m)] for m in moments]
+  (step,) = replay.replay(tx, [(grads, moments)])
+  return step
+
+
+def test_sign_majority_ties_and_zeros_are_positive():
+  step = one_step(
+    gs.sign_majority(axis_name=replay.AXIS, memory=True),
+    [2.0, -2.0, -2.0, 0.0, -1.0],
+    [-3.0, -3.0, 0.0, 0.0, 3.0],
+  )
+  np.testing.assert_array_equal(step.mean[0], [1, -1, 1, 1, 1])
+  np.testing.assert_array_equal(step.pending[0][0], [1, -1, -3, -1, -2])
+  np.testing.assert_array_equal(step.pending[1][0], [-4, -2, -1, -1, 2])
+
+
+@pytest.mark.parametrize('alpha', [0.25, 4.0])
+def test_variance_based_forgets_what_it_sent_exactly(alpha):
+  """The paper's r <- 0, v <- 0, for alpha under 1 too; the rest decays."""
+  tx = gs.variance_based(
+    alpha, values='float32', decay=0.5, ladder=(1.0,), axis_name=replay.AXIS
+  )
+  r = [1.0, -2.0, 0.5, 0.0]
+  step = one_step(tx, r, r, moments=[[0.2, 0.9, 9.0, 0.0]] * 2)
+  np.testing.assert_array_equal(step.delivered[0][0], [1, -2, 0, 0])
+  np.testing.assert_array_equal(step.pending[0][0], [0, 0, 0.5, 0])
+  np.testing.assert_array_equal(
+    step.state.memory.variance[0][0], [0, 0, 4.5, 0]
+  )
+
+
+@pytest.mark.parametrize(
+  'rounding, owed, variance',
+  [
+    # 2^-5: d would be 10, an empty slot. 1/4: exact. -6.25 -> -8. 22.25 ->
+    # 16. -35.75 is clipped to 2^5.
+    (
+      'keep',
+      [0.04, 0.06, 1.75, 6.25, -3.75],
+      [0.0, 0.0036, 3.0625, 39.0625, 14.0625],
+    ),
+    ('paper', [0, 0, 0, 0, 0], [0, 0, 0, 0, 0]),
+  ],
+)
+def test_variance_based_sends_the_papers_example(rounding, owed, variance):
+  """Appendix B. v is zero, so that it becomes the square of the rounding."""
+  tx = gs.variance_based(
+    1.0, rounding=rounding, decay=1.0, ladder=(1.0,), axis_name=replay.AXIS
+  )
+  r = [0.04, 0.31, -6.25, 22.25, -35.75]
+  squares = np.square(r) * 0.999
+  step = one_step(tx, r, r, moments=[squares, squares])
+  sent = [0.0, 0.25, -8.0, 16.0, -32.0]
+  np.testing.assert_array_equal(step.delivered[0][0], sent)
+  np.testing.assert_allclose(step.pending[0][0], owed, rtol=1e-5)
+  if rounding == 'paper':
+    np.testing.assert_array_equal(step.state.memory.variance[0][0], 0)
+  else:
+    kept = squares - 2 * np.multiply(r, sent) + np.square(sent)
+    np.testing.assert_allclose(
+      step.state.memory.variance[0][0], np.maximum(kept, 0), rtol=1e-4
+    )
+
+
+def test_one_bit_sgd_of_a_column_of_one_sign():
+  step = one_step(
+    gs.one_bit_sgd(axis_name=replay.AXIS),
+    [[1.0, -1.0], [3.0, -4.0], [0.0, -1.0]],
+    [[0.0, 0.0], [0.0, 0.0], [0.0, 0.0]],
+  )
+  expected = np.tile(np.float32([4 / 3, -2]), (3, 1))
+  np.testing.assert_allclose(step.delivered[0][0], expected, rtol=1e-6)
+  np.testing.assert_allclose(step.mean[0], expected / 2, rtol=1e-6)
+
+
+def test_terngrad_of_equal_numbers_sends_them():
+  """They have no deviation to clip at; the published rule sends nothing."""
+  tx = gs.terngrad(axis_name=replay.AXIS, min_size=0)
+  step = one_step(tx, [0.5, 0.5, 0.5], [-0.25, -0.25, -0.25])
+  np.testing.assert_array_equal(step.delivered[0][0], 0.5)
+  assert set(np.unique(step.delivered[1][0])) <= {-0.5, 0.0}
+
+
+def test_terngrad_without_clipping_is_the_oracle_without():
+  tx = gs.terngrad(clip=np.inf, axis_name=replay.AXIS, min_size=2, seed=SEED)
+  drawn = replay.drawn_steps(3, count=1)
+  oracle = terngrad.TernGrad(clip=None, dense=(2,))
+  for t, step in enumerate(replay.replay(tx, drawn)):
+    check(step, with_same_uniforms(oracle, step, [0, 1, 3], t), oracle)
+
+
+# --- errors -----------------------------------------------------------------
+
+OUT_OF_RANGE = {
+  'threshold must be positive': lambda: gs.strom(0.0, axis_name=None),
+  'ladder must be ascending': lambda: gs.strom(
+    1.0, ladder=(0.5, 0.25), axis_name=None
+  ),
+  'ladder must be': lambda: gs.strom(1.0, ladder=(), axis_name=None),
+  'alpha must be positive': lambda: gs.variance_based(-1.0, axis_name=None),
+  r'decay must be in \(0, 1\]': lambda: gs.variance_based(
+    1.0, decay=1.5, axis_name=None
+  ),
+  'rounding must be one of': lambda: gs.variance_based(
+    1.0, rounding='none', axis_name=None
+  ),
+  "rounding='paper' describes the four-bit code": lambda: gs.variance_based(
+    1.0, rounding='paper', values='float32', axis_name=None
+  ),
+  'values must be one of': lambda: gs.variance_based(
+    1.0, values='int8', axis_name=None
+  ),
+  "needs values='exponent4'": lambda: gs.variance_based(
+    1.0, values='float32', indices='word28', axis_name=None
+  ),
+  'alpha must be': lambda: gs.variance_strom(
+    0.0, threshold=1.0, axis_name=None
+  ),
+  'threshold must be': lambda: gs.variance_strom(
+    1.0, threshold=-1.0, axis_name=None
+  ),
+  'bin_size must be at least 1': lambda: gs.ada_comp(
+    bin_size=0, axis_name=None
+  ),
+  'clip must be positive': lambda: gs.terngrad(clip=0.0, axis_name=None),
+  'scale must be positive': lambda: gs.sign_majority(scale=0.0, axis_name=None),
+  r'density must be in \(0, 1\]': lambda: gs.dryden(0.0, axis_name=None),
+  'density must be in': lambda: gs.random_k(1.5, axis_name=None),
+  'rank must be a whole number': lambda: gs.power_sgd(0, axis_name=None),
+  'levels must be in 1..255': lambda: gs.qsgd(256, axis_name=None),
+  'bucket_size must be at least 1': lambda: gs.qsgd(
+    1, bucket_size=0, axis_name=None
+  ),
+  'norm must be one of': lambda: gs.qsgd(1, norm='l1', axis_name=None),
+  'code must be one of': lambda: gs.qsgd(1, code='huffman', axis_name=None),
+  'cannot express the gaps': lambda: gs.qsgd(
+    1, code='elias_sparse', elias='unary', axis_name=None
+  ),
+  'needs more than 32 bits': lambda: gs.qsgd(
+    255, code='elias', elias='unary', axis_name=None
+  ),
+}
+
+
+@pytest.mark.parametrize('message', OUT_OF_RANGE)
+def test_an_argument_out_of_range_is_an_error(message):
+  with pytest.raises(ValueError, match=message):
+    OUT_OF_RANGE[message]()
+
+
+@pytest.mark.parametrize(
+  'make',
+  [
+    lambda: gs.variance_based(1.0, axis_name=None),
+    lambda: gs.variance_strom(1.0, threshold=1.0, axis_name=None),
+  ],
+)
+def test_a_missing_or_foreign_second_moment_is_an_error(make):
+  tx, grads = make(), {'w': np.ones(3, np.float32)}
+  state = tx.init(grads)
+  with pytest.raises(ValueError, match='second_moment=.*gradsparse|gs.value'):
+    tx.update(grads, state)
+  with pytest.raises(ValueError, match='tree like the gradients'):
+    tx.update(grads, state, second_moment={'v': grads['w']})
+
+
+def test_random_k_refuses_a_density_that_changes():
+  with pytest.raises(TypeError, match='must be a number'):
+    gs.random_k(lambda step: 0.5, axis_name=None)

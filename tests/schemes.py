@@ -1,0 +1,206 @@
+"""Every public recipe, in every setting that the contract checks run over.
+
+A setting is one line: a name, what is true of it, and how to make it. A new
+recipe needs a line here (a test counts), and gets all laws by that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import gradsparse as gs
+import jax
+import jax.numpy as jnp
+
+AXIS = gs.workers.AXIS
+
+# 132 numbers: a matrix, a vector, a scalar; what is None has no gradient.
+SMALL = {'kernel': (12, 10), 'bias': (11,), 'scale': (), 'nothing': None}
+# Streams of bits have a size for each word that they can need: few words.
+TINY = {'kernel': (4, 5), 'bias': (4,), 'scale': (), 'nothing': None}
+# Large enough that thresholds are sampled and selections take two stages.
+LARGE = {'kernel': (64, 80), 'bias': (11,), 'scale': (), 'nothing': None}
+
+
+class Facts(NamedTuple):
+  """What the laws may ask of a setting.
+
+  Attributes:
+    inflow: what its memory takes in: 'gradient', 'heavy_ball', 'nesterov', or
+      None without a memory.
+    exempt: why law 1 does not apply, by definition ('' if it does).
+    momentum: m of momentum correction.
+    unbiased: the expectation of what is delivered is the gradient.
+    mean_rounding: relative error of the returned mean, by design.
+    dense: leaves that stay dense.
+    shapes: of the parameters.
+  """
+
+  inflow: str | None = None
+  exempt: str = ''
+  momentum: float = 0.9
+  unbiased: bool = False
+  mean_rounding: float = 0.0
+  dense: tuple[str, ...] = ()
+  shapes: dict[str, tuple[int, ...] | None] = SMALL
+
+  def but(self, **changes) -> Facts:
+    return self._replace(**changes)
+
+
+class Setting(NamedTuple):
+  """One line of the list: a recipe with its arguments."""
+
+  name: str
+  facts: Facts
+  recipe: Callable[..., gs.CompressedMean]
+  args: tuple[Any, ...]
+  kwargs: dict[str, Any]
+
+  def make(self, axis_name: str | None = AXIS, **overrides):
+    kwargs = self.kwargs | overrides
+    return self.recipe(*self.args, axis_name=axis_name, **kwargs)
+
+  @property
+  def params(self):
+    return zeros(self.facts.shapes)
+
+
+def zeros(shapes):
+  """A tree of parameters."""
+  return {
+    name: None if shape is None else jnp.zeros(shape)
+    for name, shape in shapes.items()
+  }
+
+
+def _s(name, facts, recipe, *args, **kwargs):
+  return Setting(name, facts, recipe, args, kwargs)
+
+
+MEMORYLESS = Facts()
+UNBIASED = Facts(unbiased=True)
+RESIDUAL = Facts(inflow='gradient')
+HEAVY_BALL = Facts(inflow='heavy_ball')
+NESTEROV = Facts(inflow='nesterov')
+PAPER = RESIDUAL.but(exempt='as printed, it loses gradient')
+# Where leaves of fewer than two dimensions stay dense.
+NOT_1D = dict(dense=('bias', 'scale'))
+
+# k P < n for up to 8 workers, so that messages stay sparse; and k P > n.
+K, THICK = 0.05, 0.4
+STAGES = gs.schedules.DensitySchedule(((0, 0.2), (2, 0.05)))
+RUNGS = (0.05, 0.3)
+ONE_RUNG = dict(ladder=(0.3,))
+
+_dropping, _variance = gs.gradient_dropping, gs.variance_based
+
+SETTINGS = (
+  _s('dense', UNBIASED, gs.dense),
+  _s('dense_b16', Facts(mean_rounding=2**-8), gs.dense, wire_dtype='bfloat16'),
+  #
+  _s('dropping', RESIDUAL, _dropping, K),
+  _s('dropping_leaf', RESIDUAL.but(**NOT_1D), _dropping, K, scope='leaf'),
+  _s('dropping_bfloat16', RESIDUAL, _dropping, K, values='bfloat16'),
+  _s('dropping_exponent4', RESIDUAL, _dropping, K, values='exponent4'),
+  _s('dropping_thick', RESIDUAL, _dropping, THICK),
+  _s('dropping_schedule', RESIDUAL, _dropping, STAGES),
+  #
+  _s('dgc', HEAVY_BALL.but(**NOT_1D), gs.dgc, K),
+  _s('dgc_nesterov', NESTEROV.but(**NOT_1D), gs.dgc, K, nesterov=True),
+  _s('dgc_unmasked', HEAVY_BALL, gs.dgc, K, factor_masking=False, min_size=0),
+  _s('dgc_exponent4', HEAVY_BALL, gs.dgc, K, values='exponent4', min_size=0),
+  _s('dgc_runs', HEAVY_BALL, gs.dgc, K, indices='run_length', min_size=0),
+  _s('dgc_half', NESTEROV.but(momentum=0.5), gs.dgc, K, momentum=0.5,
+     nesterov=True, scope='global'),
+  _s('dgc_sampled', HEAVY_BALL.but(shapes=LARGE), gs.dgc, 0.005,
+     sample_rate=0.1, min_size=0),
+  _s('dgc_schedule', NESTEROV, gs.dgc, STAGES, nesterov=True, min_size=0),
+  #
+  _s('gtopk', RESIDUAL, gs.gtopk, K),
+  _s('gtopk_tree', RESIDUAL, gs.gtopk, K, topology='tree'),
+  _s('gtopk_allgather', RESIDUAL, gs.gtopk, K, topology='allgather'),
+  _s('gtopk_paper', PAPER, gs.gtopk, K, topology='tree', put_back='paper'),
+  _s('gtopk_schedule', RESIDUAL, gs.gtopk, STAGES),
+  #
+  _s('strom', RESIDUAL, gs.strom, 2.0, ladder=RUNGS),
+  _s('variance', RESIDUAL, _variance, 2.0, ladder=RUNGS),
+  _s('variance_f32', RESIDUAL.but(**NOT_1D), _variance, 2.0, values='float32',
+     min_size=50, **ONE_RUNG),
+  _s('variance_paper', PAPER, _variance, 2.0, rounding='paper', **ONE_RUNG),
+  _s('variance_qsgd4', RESIDUAL, _variance, 2.0, values='qsgd4', **ONE_RUNG),
+  _s('variance_strom', RESIDUAL, gs.variance_strom, 1.0, threshold=1.0,
+     **ONE_RUNG),
+  _s('ada_comp', RESIDUAL, gs.ada_comp, bin_size=16, **ONE_RUNG),
+  #
+  _s('qsgd', UNBIASED, gs.qsgd, 7, bucket_size=16, min_size=0),
+  _s('qsgd_l2', UNBIASED.but(**NOT_1D), gs.qsgd, 3, norm='l2', min_size=50),
+  _s('qsgd_elias', UNBIASED.but(shapes=TINY), gs.qsgd, 3, code='elias_sparse',
+     min_size=0),
+  _s('qsgd_descent', MEMORYLESS, gs.qsgd_descent),
+  _s('terngrad', UNBIASED, gs.terngrad, min_size=0),
+  _s('one_bit', RESIDUAL, gs.one_bit_sgd),
+  _s('sign_majority', MEMORYLESS, gs.sign_majority),
+  _s('sign_memory', RESIDUAL, gs.sign_majority, scale=0.5, memory=True),
+  _s('dryden', RESIDUAL, gs.dryden, K / 2),
+  _s('random_k', UNBIASED, gs.random_k, THICK),
+  _s('random_k_memory', RESIDUAL, gs.random_k, K, memory=True),
+  _s('power_sgd', RESIDUAL.but(**NOT_1D), gs.power_sgd, 2),
+)
+
+BY_NAME = {setting.name: setting for setting in SETTINGS}
+
+
+# --- the limits of law 3: what the updates become when nothing is left out --
+
+
+def plain(means):
+  """Plain SGD's updates, from the exact means."""
+  return means
+
+
+def heavy_ball(means, momentum=0.9):
+  """Momentum SGD's: u <- m u + g."""
+  u, out = jax.tree.map(jnp.zeros_like, means[0]), []
+  for mean in means:
+    u = jax.tree.map(lambda u, g: momentum * u + g, u, mean)
+    out.append(u)
+  return out
+
+
+def nesterov(means, momentum=0.9):
+  """Nesterov's as DGC writes it: u <- m (u + g), and u + g."""
+  u, out = jax.tree.map(jnp.zeros_like, means[0]), []
+  for mean in means:
+    u = jax.tree.map(lambda u, g: momentum * (u + g), u, mean)
+    out.append(jax.tree.map(jnp.add, u, mean))
+  return out
+
+
+def boosted(means, momentum=0.9):
+  """Eq. 10 adds m g before masking wipes u: plain SGD on (1 + m) g."""
+  return [jax.tree.map(lambda g: (1 + momentum) * g, m) for m in means]
+
+
+# (setting, what its updates are equal to). Gradients of the laws are normal,
+# so no two are equal and the variance criterion holds everywhere.
+LIMITS = (
+  (_s('dense', UNBIASED, gs.dense), plain),
+  (_s('dropping', RESIDUAL, _dropping, 1.0), plain),
+  (_s('dropping_leaf', RESIDUAL, _dropping, 1, scope='leaf', min_size=0), plain),
+  (_s('dgc', HEAVY_BALL, gs.dgc, 1.0, min_size=0), plain),
+  (_s('dgc_nesterov', NESTEROV, gs.dgc, 1.0, nesterov=True, min_size=0),
+   boosted),
+  (_s('dgc_unmasked', HEAVY_BALL, gs.dgc, 1.0, factor_masking=False,
+      min_size=0), heavy_ball),
+  (_s('dgc_nesterov_unmasked', NESTEROV, gs.dgc, 1.0, nesterov=True,
+      factor_masking=False, min_size=0), nesterov),
+  (_s('gtopk', RESIDUAL, gs.gtopk, 1.0), plain),
+  (_s('gtopk_tree', RESIDUAL, gs.gtopk, 1.0, topology='tree'), plain),
+  (_s('random_k', UNBIASED, gs.random_k, 1.0), plain),
+  (_s('random_k_memory', RESIDUAL, gs.random_k, 1.0, memory=True), plain),
+  (_s('power_sgd', RESIDUAL, gs.power_sgd, 10), plain),
+  (_s('variance', RESIDUAL, _variance, 1e-30, values='float32', ladder=(1.0,)),
+   plain),
+)

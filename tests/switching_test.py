@@ -1,0 +1,222 @@
+"""Another scheme in mid-training: what is pending stays pending."""
+
+import gradsparse as gs
+import jax
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
+import numpy as np
+import optax
+import pytest
+from tests import replay
+
+WORKERS = 3
+PARAMS = {'kernel': jnp.ones((6, 5)), 'bias': jnp.ones(4)}
+
+
+def scheme(name, axis_name, density=0.1):
+  return {
+    'dropping': lambda: gs.gradient_dropping(density, axis_name=axis_name),
+    'dgc': lambda: gs.dgc(density, min_size=0, axis_name=axis_name),
+    'nesterov': lambda: gs.dgc(
+      density, min_size=0, nesterov=True, axis_name=axis_name
+    ),
+    'gtopk': lambda: gs.gtopk(density, axis_name=axis_name),
+    'one_bit': lambda: gs.one_bit_sgd(axis_name=axis_name),
+    'power_sgd': lambda: gs.power_sgd(1, axis_name=axis_name, min_size=0),
+    'variance': lambda: gs.variance_based(
+      4.0, ladder=(1.0,), axis_name=axis_name
+    ),
+    'variance_strom': lambda: gs.variance_strom(
+      1.0, threshold=0.1, ladder=(1.0,), axis_name=axis_name
+    ),
+    'qsgd': lambda: gs.qsgd(7, min_size=0, axis_name=axis_name),
+    'sign': lambda: gs.sign_majority(axis_name=axis_name),
+  }[name]()
+
+
+class Stacked:
+  """Three simulated workers, whose states have worker axes."""
+
+  axis_name = replay.AXIS
+
+  @staticmethod
+  def init(tx):
+    return gs.workers.init(tx, PARAMS, WORKERS)
+
+  @staticmethod
+  def update(tx, state, seed):
+    specs = gs.workers.specs(tx, PARAMS, WORKERS)
+    grads = gradients((WORKERS,), seed)
+    fn = gs.workers.parallel(
+      lambda g, s, p: tx.update(g, s, p, second_moment=g),
+      runner='simulate',
+      num_workers=WORKERS,
+      in_specs=(replay.OWN, specs, P()),
+      out_specs=(P(), specs),
+    )
+    compiled = fn.lower(grads, state, PARAMS).compile(replay.QUICKLY)
+    return grads, *compiled(grads, state, PARAMS)
+
+
+class Alone:
+  """One worker, no communication."""
+
+  axis_name = None
+
+  @staticmethod
+  def init(tx):
+    return tx.init(PARAMS)
+
+  @staticmethod
+  def update(tx, state, seed):
+    grads = gradients((), seed)
+    fn = jax.jit(lambda g, s, p: tx.update(g, s, p, second_moment=g))
+    compiled = fn.lower(grads, state, PARAMS).compile(replay.QUICKLY)
+    return grads, *compiled(grads, state, PARAMS)
+
+
+SURROUNDINGS = pytest.mark.parametrize('where', [Stacked, Alone])
+
+
+def gradients(axes, seed):
+  """Positive, so that they serve as their own second moments too."""
+  rng = np.random.default_rng(seed)
+  return jax.tree.map(
+    lambda p: np.float32(rng.uniform(0.1, 1, (*axes, *p.shape))), PARAMS
+  )
+
+
+def same(a, b):
+  jax.tree.map(np.testing.assert_array_equal, a, b)
+
+
+def form(tree):
+  return jax.tree.map(lambda x: (jnp.shape(x), jnp.result_type(x)), tree)
+
+
+def nonzero(tree):
+  return any(np.any(x) for x in jax.tree.leaves(tree))
+
+
+@SURROUNDINGS
+def test_a_chain_of_schemes_keeps_what_is_pending(where):
+  names = ('dropping', 'dgc', 'gtopk', 'one_bit', 'power_sgd', 'dropping')
+  tx = scheme(names[0], where.axis_name)
+  _, _, state = where.update(tx, where.init(tx), seed=0)
+  for number, name in enumerate(names[1:], start=1):
+    old, new = tx, scheme(name, where.axis_name)
+    pending, metrics = gs.pending(state), gs.metrics(state)
+    assert nonzero(pending)
+    state = gs.switch(old, new, state)
+    same(gs.pending(state), pending)
+    same(gs.metrics(state), metrics)
+    assert int(state.steps) == number
+    assert form(state) == form(where.init(new))
+    # The new scheme runs from there, and nothing gets lost.
+    grads, updates, state = where.update(new, state, seed=number)
+    if name in ('dropping', 'gtopk') and where is Alone:
+      left = jax.tree.map(lambda e, g, u: e + g - u, pending, grads, updates)
+      jax.tree.map(
+        lambda x, y: np.testing.assert_allclose(x, y, atol=1e-6),
+        gs.pending(state),
+        left,
+      )
+    tx = new
+
+
+@SURROUNDINGS
+@pytest.mark.parametrize(
+  'old, new, field',
+  [
+    ('dgc', 'nesterov', 'momentum'),
+    ('variance', 'variance_strom', 'variance'),
+  ],
+)
+def test_what_belongs_to_the_pending_comes_with_it(where, old, new, field):
+  tx_old, tx_new = (scheme(n, where.axis_name) for n in (old, new))
+  _, _, state = where.update(tx_old, where.init(tx_old), seed=0)
+  after = gs.switch(tx_old, tx_new, state)
+  kept = getattr(state.memory, field)
+  assert nonzero(kept)
+  same(getattr(after.memory, field), kept)
+  # And starts at zero where the old scheme has none.
+  plain = scheme('dropping', where.axis_name)
+  _, _, state = where.update(plain, where.init(plain), seed=0)
+  after = gs.switch(plain, tx_new, state)
+  assert not nonzero(getattr(after.memory, field))
+
+
+@SURROUNDINGS
+@pytest.mark.parametrize('name', ['qsgd', 'sign'])
+def test_to_a_scheme_without_memory_is_an_error_and_from_one_is_not(
+  where, name
+):
+  owing, free = (scheme(n, where.axis_name) for n in ('dropping', name))
+  with pytest.raises(ValueError, match='what is pending would be lost'):
+    gs.switch(owing, free, where.init(owing))
+  _, _, state = where.update(free, where.init(free), seed=0)
+  after = gs.switch(free, owing, state)
+  assert form(after) == form(where.init(owing))
+  assert not nonzero(gs.pending(after))
+  assert int(after.steps) == 1
+  other = scheme('sign' if name == 'qsgd' else 'qsgd', where.axis_name)
+  assert form(gs.switch(free, other, state)) == form(where.init(other))
+
+
+@SURROUNDINGS
+def test_a_chain_keeps_the_optimizers_moments(where):
+  def chain(name):
+    return optax.chain(
+      gs.clip_local_norm(1.0, axis_name=where.axis_name),
+      scheme(name, where.axis_name),
+      optax.adam(0.1),
+    )
+
+  old, new = chain('dropping'), chain('gtopk')
+  _, _, state = where.update(old, where.init(old), seed=0)
+  after = gs.switch(old, new, state)
+  assert nonzero(optax.tree.get(state, 'mu'))
+  same(after[2], state[2])
+  same(gs.pending(after), gs.pending(state))
+  where.update(new, after, seed=1)
+  # Another optimizer starts from its own state; what is pending stays.
+  sgd = optax.chain(scheme('gtopk', where.axis_name), optax.sgd(0.1, 0.9))
+  after = gs.switch(old, sgd, state)
+  assert not nonzero(optax.tree.get(after, 'trace'))
+  same(gs.pending(after), gs.pending(state))
+
+
+def test_local_gradients_and_their_scheme():
+  """The state is found inside of local_gradient, too."""
+  inner = scheme('dropping', None)
+  local = gs.local_gradient(inner)
+  _, _, state = Alone.update(local, Alone.init(local), seed=0)
+  after = gs.switch(local, gs.local_gradient(scheme('gtopk', None)), state)
+  same(gs.pending(after), gs.pending(state))
+  assert isinstance(after, gs.LocalGradientState)
+
+
+def test_a_change_of_density_needs_no_switch():
+  tx = scheme('dropping', None)
+  _, _, state = Alone.update(tx, Alone.init(tx), seed=0)
+  tx = scheme('dropping', None, density=1.0)
+  grads, updates, after = Alone.update(tx, state, seed=1)
+  expected = jax.tree.map(jnp.add, gs.pending(state), grads)
+  jax.tree.map(np.testing.assert_allclose, updates, expected)
+  assert not nonzero(gs.pending(after))
+
+
+def test_a_state_of_something_else_is_an_error():
+  dropping, dgc = scheme('dropping', None), scheme('dgc', None)
+  chain = optax.chain(dropping, optax.adam(0.1))
+  with pytest.raises(ValueError, match='does not belong to tx_old'):
+    gs.switch(dropping, dgc, chain.init(PARAMS))
+  with pytest.raises(ValueError, match='does not belong to tx_old'):
+    gs.switch(dgc, dropping, dropping.init(PARAMS))
+  with pytest.raises(ValueError, match='exactly one.*found 0'):
+    gs.switch(dropping, dgc, optax.adam(0.1).init(PARAMS))
+  two = optax.partition(
+    {'kernel': dropping, 'bias': dgc}, {'kernel': 'kernel', 'bias': 'bias'}
+  )
+  with pytest.raises(ValueError, match='exactly one.*found 2'):
+    gs.switch(two, two, two.init(PARAMS))
