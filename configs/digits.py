@@ -10,9 +10,16 @@ Density of gradient dropping: Aji & Heafield 2017 (99 % dropped); DGC's
 density and warm-up: Lin et al. 2018, section 4.1; gTop-k's here is ten times
 the paper's 0.001, which costs more than a point in so short a run.
 
-Test accuracy (360 images, one is 0.28 points), means over seeds 0, 1, 2 by
+Ours, test accuracy in % for seeds 0, 1, 2 (360 images, one is 0.28 points) and
+the mean difference to dense, in points:
+
+  dense               98.33  99.17  98.06
+  gradient_dropping   97.50  99.17  98.33   -0.19
+  dgc                 99.17  98.61  99.17   +0.46
+  gtopk               98.06  98.06  98.61   -0.28
+  qsgd                98.89  98.61  98.89   +0.28
+
   python -m experiments.claims --output=experiments/results/digits.json
-are in that file, beside the machine that it ran on.
 """
 
 from configs import default

@@ -29,6 +29,7 @@ from typing import Any
 from gradsparse.collectives import AxisName
 from gradsparse.collectives import Comm
 from gradsparse.local_gradient import is_local
+from gradsparse.state import CompressedMeanState
 import jax
 import jax.numpy as jnp
 from jax.sharding import AbstractMesh
@@ -105,7 +106,7 @@ def specs(
   state = jax.eval_shape(tx.init, shapes)
   flat, treedef = jax.tree.flatten(state)
   update = optax.with_extra_args_support(tx).update
-  varies = [False] * len(flat)
+  varies = jax.tree.leaves(_surely_local(state))
   differ = is_local(state)
   for _ in range(len(flat) + 1):
     seen: dict[str, Any] = {}
@@ -136,6 +137,27 @@ def specs(
   return jax.tree.unflatten(
     treedef, [P(axis_name) if v else P() for v in varies]
   )
+
+
+def _surely_local(state):
+  """Tree of bools: what differs between workers before any trace says so.
+
+  Branches of a `cond` (optax.MultiSteps) must agree on it from the start.
+  """
+  fill = lambda tree, value: jax.tree.map(lambda _: value, tree)
+  known = (CompressedMeanState, optax.MultiStepsState)
+
+  def mark(x):
+    if isinstance(x, CompressedMeanState):
+      local = dict(memory=fill(x.memory, True), stats=fill(x.stats, True))
+      return fill(x, False)._replace(**local)
+    if isinstance(x, optax.MultiStepsState):
+      local = dict(acc_grads=fill(x.acc_grads, True))
+      inner = _surely_local(x.inner_opt_state)
+      return fill(x, False)._replace(inner_opt_state=inner, **local)
+    return False
+
+  return jax.tree.map(mark, state, is_leaf=lambda x: isinstance(x, known))
 
 
 def _shapes(tree):

@@ -17,8 +17,8 @@ AXIS = gs.workers.AXIS
 
 # 132 numbers: a matrix, a vector, a scalar; what is None has no gradient.
 SMALL = {'kernel': (12, 10), 'bias': (11,), 'scale': (), 'nothing': None}
-# Streams of bits have a size for each word that they can need: few words.
-TINY = {'kernel': (4, 5), 'bias': (4,), 'scale': (), 'nothing': None}
+# A matrix whose streams of levels have few sizes, and use the middle ones.
+SHORT = {'kernel': (8, 11), 'bias': (11,), 'scale': (), 'nothing': None}
 # Large enough that thresholds are sampled and selections take two stages.
 LARGE = {'kernel': (64, 80), 'bias': (11,), 'scale': (), 'nothing': None}
 
@@ -130,14 +130,18 @@ SETTINGS = (
      min_size=50, **ONE_RUNG),
   _s('variance_paper', PAPER, _variance, 2.0, rounding='paper', **ONE_RUNG),
   _s('variance_qsgd4', RESIDUAL, _variance, 2.0, values='qsgd4', **ONE_RUNG),
+  _s('variance_ternary', RESIDUAL, _variance, 2.0, values='ternary',
+     **ONE_RUNG),
   _s('variance_strom', RESIDUAL, gs.variance_strom, 1.0, threshold=1.0,
      **ONE_RUNG),
   _s('ada_comp', RESIDUAL, gs.ada_comp, bin_size=16, **ONE_RUNG),
   #
   _s('qsgd', UNBIASED, gs.qsgd, 7, bucket_size=16, min_size=0),
   _s('qsgd_l2', UNBIASED.but(**NOT_1D), gs.qsgd, 3, norm='l2', min_size=50),
-  _s('qsgd_elias', UNBIASED.but(shapes=TINY), gs.qsgd, 3, code='elias_sparse',
-     min_size=0),
+  _s('qsgd_elias', UNBIASED.but(shapes=SHORT, **NOT_1D), gs.qsgd, 1,
+     norm='l2', code='elias_sparse', elias='gamma', min_size=50),
+  _s('qsgd_elias_dense', UNBIASED.but(shapes=SHORT, **NOT_1D), gs.qsgd, 1,
+     norm='l2', code='elias_dense', min_size=50),
   _s('qsgd_descent', MEMORYLESS, gs.qsgd_descent),
   _s('terngrad', UNBIASED, gs.terngrad, min_size=0),
   _s('one_bit', RESIDUAL, gs.one_bit_sgd),

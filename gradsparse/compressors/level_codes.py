@@ -84,8 +84,8 @@ def elias_stream(levels: int, sparse: bool, kind: str) -> LevelCode:
     (most,) = plain.rungs(n)
     # The dense code takes a bit even for a zero.
     least = 1 if sparse else math.ceil(n / 32)
-    sizes = {max(least, math.ceil(f * most)) for f in _LADDER}
-    useful = sorted(w for w in sizes if w + beside(n, w) < most)
+    sizes = sorted({max(1, math.ceil(f * most)) for f in _LADDER})
+    useful = [w for w in sizes if w >= least and w + beside(n, w) < most]
     return (*useful, most)
 
   def words(signed):

@@ -68,14 +68,8 @@ def test_main_trains_on_devices_that_it_makes_itself(tmp_path):
   summary = json.loads((tmp_path / 'summary.json').read_text())
   assert summary['num_workers'] == 3
   config = json.loads((tmp_path / 'config.json').read_text())
-  assert config['compression'] == {
-    'name': 'dgc',
-    'density': 0.01,
-    'min_size': 0,
-    'nesterov': True,
-    'warmup_steps': 0,
-    'clip_norm': 0.0,
-  }
+  asked = {'name': 'dgc', 'density': 0.01, 'min_size': 0, 'nesterov': True}
+  assert asked.items() <= config['compression'].items()
 
 
 @pytest.mark.parametrize(
