@@ -1,0 +1,1 @@
+"""Measurements of speed, on hosts that `experiments.cluster` provides."""

@@ -1,0 +1,228 @@
+r"""Times one step of every scheme on a slow network, and counts its bytes.
+
+  python -m experiments.benchmarks.exchange --json=exchange.json \
+    --floats=10000000 --workers=2,4 --rate=1gbit
+
+A step is select + pack + exchange + unpack + parameter update, of a network
+with the shapes of ResNet-50. The workers are the hosts of `experiments.cluster`
+(root and iproute2 are needed; `--loopback` needs neither, and then nothing is
+shaped and no byte counted). Schemes take turns in every round; a figure is the
+median over the rounds.
+
+The file is a list of rows, one for each scheme, size, number of workers and
+rate:
+
+  scheme, floats, workers, rate, density
+  step_ms           median time of a step, of the slowest worker
+  step_ms_spread    distance between the quartiles of the rounds
+  compute_ms        the same step with its collectives left out, all workers at
+                    the same time: they share the cores of this machine
+  collectives_ms    the same collectives with nothing around them
+  exchange_ms       step_ms - compute_ms
+  wire_bytes        sent by a host in a step, by the counters of its interface,
+                    the largest over hosts, idle traffic subtracted
+  plan_bytes        what `gs.plan` says
+  bytes_ok          wire <= 1.05 (plan + 66 ceil(plan / 1448)) + 4096
+  serial_ms         what must be sent one after another, at the nominal rate
+  speedup           step_ms of dense / step_ms
+  break_even_mbit   bandwidth in Mbit/s below which the scheme beats dense,
+                    from compute_ms and the serial bytes; null: at any
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+import itertools
+import json
+import pathlib
+import sys
+import tempfile
+from typing import Any
+
+from experiments import cluster
+from experiments import errors
+from experiments.benchmarks import rows
+from experiments.benchmarks import subjects
+
+WORKER = 'experiments.benchmarks.exchange_worker'
+
+_GRID = {
+  'floats': (1_000_000, 10_000_000, 25_600_000),
+  'workers': (2, 4, 8),
+  'rate': ('1gbit', '100mbit'),
+}
+_EXIT_FAILED, _EXIT_USAGE, _EXIT_NOT_PERMITTED = 1, 2, 3
+
+
+class FailedError(errors.UserError):
+  """A worker failed."""
+
+
+def measure(
+  floats: int,
+  workers: int,
+  rate: str,
+  options: argparse.Namespace,
+  folder: pathlib.Path,
+) -> list[dict[str, Any]]:
+  """Runs the workers once.
+
+  Args:
+    floats: about how many parameters.
+    workers: number of hosts.
+    rate: of the links.
+    options: of the command line.
+    folder: for the workers' result and compiled programs.
+
+  Raises:
+    FailedError: a worker failed.
+    NotPermittedError: no namespaces here.
+  """
+  # The programs depend on size and number only: another rate finds them here.
+  shared = folder / f'{floats}-{workers}'
+  shared.mkdir(exist_ok=True)
+  path = shared / 'result.json'
+  path.unlink(missing_ok=True)
+  command = [
+    sys.executable,
+    '-m',
+    WORKER,
+    f'--json={path}',
+    f'--floats={floats}',
+    f'--density={options.density}',
+    f'--schemes={",".join(options.schemes)}',
+    f'--repeats={options.repeats}',
+    f'--steps={options.steps}',
+  ]
+  result = cluster.run(
+    command,
+    num_hosts=workers,
+    shape=cluster.Shape() if options.loopback else cluster.Shape(rate),
+    loopback=options.loopback,
+    timeout=options.timeout,
+    output=sys.stderr,
+  )
+  if result.outcome.timed_out or any(result.outcome.statuses):
+    raise FailedError(str(result.outcome))
+  return rows.make_rows(
+    json.loads(path.read_text()),
+    'loopback' if options.loopback else rate,
+    options.density,
+  )
+
+
+def _listed(kind):
+  def parse(text: str) -> list[Any]:
+    return [kind(part) for part in text.split(',')]
+
+  parse.__name__ = f'list of {kind.__name__}'
+  return parse
+
+
+def _whole(text: str) -> int:
+  """10000000, 10_000_000 or 1e7."""
+  number = float(text)
+  if number != int(number) or number < 1:
+    raise ValueError(text)
+  return int(number)
+
+
+def _parser() -> argparse.ArgumentParser:
+  parser = argparse.ArgumentParser(
+    prog='python -m experiments.benchmarks.exchange',
+    description=__doc__,
+    formatter_class=argparse.RawDescriptionHelpFormatter,
+  )
+  parser.add_argument('--json', type=pathlib.Path, required=True)
+  parser.add_argument(
+    '--floats',
+    type=_listed(_whole),
+    default=[10_000_000],
+    help='one or more, with commas; default: 10000000',
+  )
+  parser.add_argument(
+    '--workers', type=_listed(_whole), default=[4], help='likewise; default: 4'
+  )
+  parser.add_argument(
+    '--rate', type=_listed(str), default=['1gbit'], help='likewise; 1gbit'
+  )
+  parser.add_argument(
+    '--grid',
+    action='store_true',
+    help='1, 10 and 25.6 million floats, 2, 4 and 8 workers, 1gbit and '
+    '100mbit; takes hours on two cores',
+  )
+  parser.add_argument(
+    '--schemes',
+    type=_listed(str),
+    default=list(subjects.SCHEMES),
+    help='default: all, ' + ','.join(subjects.SCHEMES),
+  )
+  parser.add_argument('--density', type=float, default=subjects.DENSITY)
+  parser.add_argument(
+    '--repeats', type=_whole, default=7, help='rounds; default: 7'
+  )
+  parser.add_argument(
+    '--steps', type=_whole, default=3, help='of a scheme in a round; default: 3'
+  )
+  parser.add_argument('--loopback', action='store_true', help='see above')
+  parser.add_argument(
+    '--timeout', type=float, default=3600.0, help='seconds for one table'
+  )
+  return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+  """Measures, prints tables and writes the file; returns the exit status."""
+  parser = _parser()
+  options = parser.parse_args(argv)
+  unknown = set(options.schemes) - set(subjects.SCHEMES)
+  if unknown:
+    parser.error(
+      f'unknown scheme {sorted(unknown)[0]!r}; there are '
+      + ', '.join(subjects.SCHEMES)
+    )
+  grid = _GRID if options.grid else vars(options)
+  rates = ['loopback'] if options.loopback else grid['rate']
+  done: list[dict[str, Any]] = []
+  try:
+    with (
+      cluster.stopping_on_signals(),
+      tempfile.TemporaryDirectory(prefix='gradsparse-') as folder,
+    ):
+      for name in cluster.remove_leftovers():
+        _say(f'removed {name}, left over from an earlier run')
+      for floats, workers, rate in itertools.product(
+        grid['floats'], grid['workers'], rates
+      ):
+        new = measure(floats, workers, rate, options, pathlib.Path(folder))
+        print(rows.table(new), flush=True)
+        done += new
+        # After each table: a run that is stopped leaves what it has.
+        options.json.parent.mkdir(parents=True, exist_ok=True)
+        options.json.write_text(json.dumps(done, indent=2) + '\n')
+  except cluster.NotPermittedError as error:
+    _say(
+      f'error: {error}\nThe benchmark needs root on Linux. --loopback runs the '
+      'same workers on 127.0.0.1, without shaping and without counting bytes.'
+    )
+    return _EXIT_NOT_PERMITTED
+  except FailedError as error:
+    _say(f'error: {error}')
+    return _EXIT_FAILED
+  except errors.UserError as error:
+    _say(f'error: {error}')
+    return _EXIT_USAGE
+  except cluster.StoppedError as stopped:
+    _say(f'stopped by {stopped}; everything is cleaned up')
+    return 128 + stopped.number
+  return 0
+
+
+def _say(text: str) -> None:
+  print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == '__main__':
+  sys.exit(main())

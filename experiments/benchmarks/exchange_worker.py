@@ -1,0 +1,327 @@
+"""One worker of the exchange benchmark: `experiments.benchmarks.exchange`.
+
+Started on every host by `experiments.cluster`; process 0 writes what was
+measured. Schemes take turns in every round, so that whatever else the machine
+does meets all of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping, Sequence
+import dataclasses
+import json
+import pathlib
+import time
+from typing import Any
+
+from experiments import multihost
+from experiments.benchmarks import collectives
+from experiments.benchmarks import sharing
+from experiments.benchmarks import subjects
+from experiments.cluster import traffic
+import gradsparse as gs
+import jax
+from jax.experimental import multihost_utils
+import jax.numpy as jnp
+from jax.sharding import AxisType
+from jax.sharding import Mesh
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+import numpy as np
+import optax
+
+LOCAL = P(subjects.AXIS)
+MODES = ('step', 'compute', 'collectives')
+_GRADIENTS = 2  # different ones, in turn
+_IDLE_SECONDS = 3.0
+_BARRIERS = 5  # measured, to be subtracted
+# A step that takes longer is not repeated within a round.
+_LONG_STEP_SECONDS = 1.0
+
+
+@dataclasses.dataclass
+class Subject:
+  """One scheme, compiled and with its state.
+
+  Attributes:
+    name: of the scheme.
+    run: mode -> does one step and waits for its end.
+    plan_bytes: what a worker sends in a step, the largest over workers.
+    serial_bytes: what must be sent one after another.
+    compile_seconds: for all three programs.
+  """
+
+  name: str
+  run: dict[str, Callable[[], None]]
+  plan_bytes: int
+  serial_bytes: float
+  compile_seconds: float
+
+
+class Bench:
+  """What all schemes share: parameters, gradients, and the mesh.
+
+  Args:
+    shapes: of the parameters, by name.
+    programs: compiles for all processes.
+  """
+
+  def __init__(
+    self,
+    shapes: Mapping[str, tuple[int, ...]],
+    programs: sharing.Programs,
+  ):
+    self._programs = programs
+    devices = jax.devices()
+    self.workers = len(devices)
+    self.mesh = Mesh(
+      np.asarray(devices), (subjects.AXIS,), axis_types=(AxisType.Auto,)
+    )
+    self.shapes = {
+      name: jax.ShapeDtypeStruct(shape, jnp.float32)
+      for name, shape in shapes.items()
+    }
+
+    def draw(number):
+      key = jax.random.fold_in(
+        jax.random.key(number), jax.lax.axis_index(subjects.AXIS)
+      )
+      keys = jax.random.split(key, len(self.shapes))
+      return {
+        name: jax.random.normal(k, (1, *shape.shape))
+        for k, (name, shape) in zip(keys, self.shapes.items(), strict=True)
+      }
+
+    drawn = jax.jit(self._mapped(draw, P(), LOCAL))
+    self.gradients = [drawn(jnp.int32(i)) for i in range(_GRADIENTS)]
+    self.params = self._make(_zeros(self.shapes), P())
+    self._turn = 0
+    token = self._make(lambda: jnp.zeros(self.workers), LOCAL)
+    meet = jax.jit(
+      self._mapped(lambda x: jax.lax.psum(x, subjects.AXIS), LOCAL, P())
+    )
+    self.barrier = lambda: jax.block_until_ready(meet(token))
+
+  def _mapped(self, function, in_specs, out_specs):
+    # Without types: the steps without collectives promise replicated results
+    # that they do not have.
+    return jax.shard_map(
+      function,
+      mesh=self.mesh,
+      in_specs=in_specs,
+      out_specs=out_specs,
+      check_vma=False,
+    )
+
+  def _make(self, function: Callable[[], Any], specs: Any) -> Any:
+    """Arrays of the mesh; each process makes its own part only."""
+    shardings = jax.tree.map(
+      lambda spec: NamedSharding(self.mesh, spec), specs, is_leaf=_is_spec
+    )
+    return jax.jit(function, out_shardings=shardings)()
+
+  def next_gradient(self) -> Any:
+    self._turn += 1
+    return self.gradients[self._turn % _GRADIENTS]
+
+  def subject(self, name: str, density: float) -> Subject:
+    """Compiles the three programs of a scheme and makes its state."""
+    start = time.monotonic()
+    tx = subjects.SCHEMES[name](density)
+    specs = gs.workers.specs(tx, self.shapes, self.workers, subjects.AXIS)
+
+    def step(params, state, grads):
+      updates, state = tx.update(grads, state, params)
+      return optax.apply_updates(params, updates), state
+
+    def init():
+      return gs.workers.init(
+        tx, _zeros(self.shapes)(), self.workers, subjects.AXIS
+      )
+
+    state = self._make(init, specs)
+    whole = gs.workers.parallel(
+      step,
+      runner='shard_map',
+      num_workers=self.workers,
+      in_specs=(P(), specs, LOCAL),
+      out_specs=(P(), specs),
+      axis_name=subjects.AXIS,
+      donate_argnums=(0, 1),
+      devices=jax.devices(),
+    )
+
+    def lonely(params, state, grads):
+      inside = jax.tree.map(_without_axis, state, specs)
+      mine = jax.tree.map(lambda g: g[0], grads)
+      params, inside = step(params, inside, mine)
+      return params, jax.tree.map(_with_axis, inside, specs)
+
+    compute = jax.jit(
+      self._mapped(lonely, (P(), specs, LOCAL), (P(), specs)),
+      donate_argnums=(0, 1),
+    )
+    arguments = (self.params, state, self.gradients[0])
+    whole = self._programs.compile(whole, *arguments)
+    with collectives.left_out(self.workers) as calls:
+      compute = self._programs.compile(compute, *arguments)
+    calls = self._programs.share(lambda: calls)  # process 0 has traced
+    held = [state]
+
+    def runner(program):
+      def run():
+        self.params, new = program(
+          self.params, held.pop(), self.next_gradient()
+        )
+        held.append(new)
+        jax.block_until_ready((self.params, new))
+
+      return run
+
+    run = {
+      'step': runner(whole),
+      'compute': runner(compute),
+      'collectives': self._alone(calls),
+    }
+    for mode in MODES:  # touches all memory
+      self.barrier()
+      run[mode]()
+    return Subject(
+      name,
+      run,
+      plan_bytes=gs.plan(tx, self.shapes, self.workers).sent_bytes,
+      serial_bytes=sum(call.serial_bytes(self.workers) for call in calls),
+      compile_seconds=time.monotonic() - start,
+    )
+
+  def _alone(self, calls: list[collectives.Call]) -> Callable[[], None]:
+    function, lengths = collectives.alone(calls, subjects.AXIS)
+    operands = self._make(
+      lambda: [jnp.zeros((self.workers, n)) for n in lengths], LOCAL
+    )
+    program = jax.jit(
+      self._mapped(lambda xs: function([x[0] for x in xs])[None], LOCAL, LOCAL)
+    )
+    program = self._programs.compile(program, operands)
+    return lambda: jax.block_until_ready(program(operands))
+
+
+def _zeros(shapes: Any) -> Callable[[], Any]:
+  return lambda: jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
+
+
+def _is_spec(x: Any) -> bool:
+  return isinstance(x, P)
+
+
+def _without_axis(x: jax.Array, spec: P) -> jax.Array:
+  return x[0] if spec != P() else x
+
+
+def _with_axis(x: jax.Array, spec: P) -> jax.Array:
+  return x[None] if spec != P() else x
+
+
+def _region(
+  bench: Bench, run: Callable[[], None], steps: int
+) -> tuple[float, float, int]:
+  """Does some steps, between barriers.
+
+  Returns:
+    (seconds for the steps, seconds for all, bytes sent by this host in all).
+  """
+  bench.barrier()
+  before, start = _sent_bytes(), time.perf_counter()
+  for _ in range(steps):
+    run()
+  end = time.perf_counter()
+  bench.barrier()  # what is queued on this host has left it then
+  after, done = _sent_bytes(), time.perf_counter()
+  return end - start, done - start, after - before
+
+
+def _sent_bytes() -> int:
+  """By this host since it is there; 0 where nobody counts."""
+  count = traffic.count_here()
+  return 0 if count is None else count.tx_bytes
+
+
+def measure(options: argparse.Namespace) -> dict[str, Any]:
+  """Measures all schemes; every process returns the same."""
+  programs = sharing.Programs(options.json.parent)
+  bench = Bench(subjects.shapes(options.floats), programs)
+  names = options.schemes.split(',')
+  contenders = [bench.subject(name, options.density) for name in names]
+
+  # What is sent without a step: heartbeats in a while, and a barrier.
+  bench.barrier()
+  before = _sent_bytes()
+  time.sleep(_IDLE_SECONDS)
+  quiet = (_sent_bytes() - before) / _IDLE_SECONDS
+  barriers = [_region(bench, lambda: None, 0)[2] for _ in range(_BARRIERS)]
+
+  times: dict[tuple[str, str], list[float]] = {
+    (name, mode): [] for name in names for mode in MODES
+  }
+  sent: dict[str, list[float]] = {n: [] for n in names}
+  for number in range(options.repeats):
+    shift = number % len(contenders)
+    for subject in contenders[shift:] + contenders[:shift]:
+      for mode in MODES:
+        steps = 1 if _is_long(times[subject.name, mode]) else options.steps
+        seconds, whole, nbytes = _region(bench, subject.run[mode], steps)
+        # All processes must agree on how many steps come next.
+        seconds = float(
+          np.max(multihost_utils.process_allgather(np.float32(seconds)))
+        )
+        times[subject.name, mode].append(seconds / steps)
+        if mode == 'step':
+          extra = np.median(barriers) + quiet * whole
+          sent[subject.name].append((nbytes - extra) / steps)
+
+  everyones = multihost_utils.process_allgather(
+    np.asarray([sent[n] for n in names], np.float64)
+  )  # (workers, schemes, repeats)
+  counted = traffic.count_here() is not None
+  return {
+    'floats': subjects.size(subjects.shapes(options.floats)),
+    'workers': bench.workers,
+    'idle_bytes_per_second': quiet if counted else None,
+    'schemes': [
+      {
+        'scheme': subject.name,
+        'plan_bytes': subject.plan_bytes,
+        'serial_bytes': round(subject.serial_bytes),
+        'compile_seconds': subject.compile_seconds,
+        'sent_bytes': (everyones[:, number].tolist() if counted else None),
+        'seconds': {mode: times[subject.name, mode] for mode in MODES},
+      }
+      for number, subject in enumerate(contenders)
+    ],
+  }
+
+
+def _is_long(times: Sequence[float]) -> bool:
+  return bool(times) and times[-1] > _LONG_STEP_SECONDS
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+  """Joins the other workers, measures, and writes the result once."""
+  parser = argparse.ArgumentParser(description=__doc__)
+  parser.add_argument('--json', type=pathlib.Path, required=True)
+  parser.add_argument('--floats', type=int, required=True)
+  parser.add_argument('--density', type=float, required=True)
+  parser.add_argument('--schemes', required=True)
+  parser.add_argument('--repeats', type=int, required=True)
+  parser.add_argument('--steps', type=int, required=True)
+  options = parser.parse_args(argv)
+  jax.config.update('jax_platforms', 'cpu')
+  with multihost.session(collective_timeout=600) as (rank, _):
+    result = measure(options)
+    if rank == 0:
+      options.json.write_text(json.dumps(result))
+
+
+if __name__ == '__main__':
+  main()

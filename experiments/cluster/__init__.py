@@ -1,0 +1,132 @@
+"""A cluster on one Linux machine: hosts, a slow network, one process each.
+
+  python -m experiments.cluster --hosts=4 --rate=1gbit -- COMMAND...
+
+runs COMMAND once on each of four hosts, which are network namespaces whose
+links carry 1 Gbit/s, and prints how many bytes each of them sent. It needs
+root and iproute2; `--loopback` needs neither, and neither shapes nor counts.
+The processes find each other by the variables in
+`experiments/cluster/environment.py` (`experiments.multihost` reads them).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+import dataclasses
+import socket
+import time
+from typing import IO
+
+from experiments import errors
+from experiments.cluster import environment
+from experiments.cluster import network
+from experiments.cluster import processes
+from experiments.cluster import traffic
+from experiments.cluster.network import NotPermittedError
+from experiments.cluster.network import Shape
+from experiments.cluster.network import remove_leftovers
+from experiments.cluster.processes import Outcome
+from experiments.cluster.processes import StoppedError
+from experiments.cluster.processes import stopping_on_signals
+from experiments.cluster.traffic import Traffic
+
+_PORT = 47700  # free on every host: nothing else runs in a new namespace
+_IDLE_SECONDS = 1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+  """What a run on the cluster gave.
+
+  Attributes:
+    outcome: how the processes ended.
+    traffic: bytes by host; None on loopback.
+  """
+
+  outcome: Outcome
+  traffic: Traffic | None
+
+
+def run(
+  command: Sequence[str],
+  *,
+  num_hosts: int,
+  shape: Shape | None = None,
+  loopback: bool = False,
+  grace: float = 10.0,
+  timeout: float | None = None,
+  output: IO[str] | None = None,
+) -> Result:
+  """Runs a command on every host of a cluster that lives as long as it does.
+
+  Args:
+    command: the same on every host.
+    num_hosts: how many.
+    shape: of the links; 1 Gbit/s without delay if None.
+    loopback: all processes on 127.0.0.1: no namespaces, no shaping, no
+      counting.
+    grace: seconds that processes get to end by themselves after one failed.
+    timeout: seconds the processes may take; None: as long as they like.
+    output: where their output goes; standard output if None.
+
+  Raises:
+    ConfigError: an argument out of range.
+    NotPermittedError: namespaces are not to be had.
+    StoppedError: a signal, inside `stopping_on_signals`.
+  """
+  if loopback:
+    if num_hosts < 1:
+      raise errors.ConfigError(
+        f'the number of hosts must be at least 1, got {num_hosts}'
+      )
+    hosts = [network.Host(i, '127.0.0.1', None) for i in range(num_hosts)]
+    variables = _variables(hosts, _free_port(), None)
+    outcome = processes.run(
+      hosts, command, variables, grace=grace, timeout=timeout, output=output
+    )
+    return Result(outcome, None)
+  with network.Network(num_hosts, shape or Shape()) as net:
+    variables = _variables(net.hosts, _PORT, network.INTERFACE)
+    quiet = traffic.count(net.hosts)
+    time.sleep(_IDLE_SECONDS)
+    before, start = traffic.count(net.hosts), time.monotonic()
+    outcome = processes.run(
+      net.hosts, command, variables, grace=grace, timeout=timeout, output=output
+    )
+    after, end = traffic.count(net.hosts), time.monotonic()
+  return Result(
+    outcome,
+    Traffic(
+      hosts=tuple(b - a for a, b in zip(before, after, strict=True)),
+      idle=tuple(b - a for a, b in zip(quiet, before, strict=True)),
+      seconds=end - start,
+      idle_seconds=_IDLE_SECONDS,
+    ),
+  )
+
+
+def _variables(hosts, port, interface) -> list[dict[str, str]]:
+  coordinator = f'{hosts[0].address}:{port}'
+  return [
+    environment.describe(coordinator, len(hosts), host.number, interface)
+    for host in hosts
+  ]
+
+
+def _free_port() -> int:
+  with socket.socket() as probe:
+    probe.bind(('127.0.0.1', 0))
+    return probe.getsockname()[1]
+
+
+__all__ = (
+  'NotPermittedError',
+  'Outcome',
+  'Result',
+  'Shape',
+  'StoppedError',
+  'Traffic',
+  'remove_leftovers',
+  'run',
+  'stopping_on_signals',
+)

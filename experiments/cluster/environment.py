@@ -1,0 +1,31 @@
+"""What a process of a cluster finds in its environment.
+
+`experiments.cluster` sets these for every process that it starts, and
+`experiments.multihost` reads them. Any other launcher may set the first three
+as well.
+
+  GRADSPARSE_COORDINATOR    address:port of process 0, `10.77.0.1:47700`
+  GRADSPARSE_NUM_PROCESSES  how many processes there are
+  GRADSPARSE_PROCESS_ID     which of them this is, from 0
+  GRADSPARSE_INTERFACE      network interface of this host, `eth0`; not set
+                            where the hosts share one (loopback)
+"""
+
+COORDINATOR = 'GRADSPARSE_COORDINATOR'
+NUM_PROCESSES = 'GRADSPARSE_NUM_PROCESSES'
+PROCESS_ID = 'GRADSPARSE_PROCESS_ID'
+INTERFACE = 'GRADSPARSE_INTERFACE'
+
+
+def describe(
+  coordinator: str, num_processes: int, process_id: int, interface: str | None
+) -> dict[str, str]:
+  """Returns the variables for one process."""
+  variables = {
+    COORDINATOR: coordinator,
+    NUM_PROCESSES: str(num_processes),
+    PROCESS_ID: str(process_id),
+  }
+  if interface is not None:
+    variables[INTERFACE] = interface
+  return variables

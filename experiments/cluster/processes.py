@@ -1,0 +1,212 @@
+"""One process a host: started together, heard together, ended together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+import contextlib
+import ctypes
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from typing import IO
+
+from experiments.cluster import network
+
+# How long a process may take to end after SIGTERM before it is killed. JAX's
+# preemption service swallows SIGTERM, so this is not for unruly ones only.
+_TERMINATE_SECONDS = 3.0
+_POLL_SECONDS = 0.05
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_SET_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of <sys/prctl.h>
+
+
+class StoppedError(Exception):
+  """A signal told this program to stop."""
+
+  def __init__(self, number: int):
+    super().__init__(signal.Signals(number).name)
+    self.number = number
+
+
+@contextlib.contextmanager
+def stopping_on_signals():
+  """Raises StoppedError on Ctrl-C, SIGTERM and SIGHUP, once.
+
+  Further ones are ignored to the end of the block, so that they cannot
+  interrupt the clean-up; that is bounded in time.
+  """
+
+  def stop(number, frame):
+    del frame
+    for each in _SIGNALS:
+      signal.signal(each, signal.SIG_IGN)
+    raise StoppedError(number)
+
+  before = {each: signal.signal(each, stop) for each in _SIGNALS}
+  try:
+    yield
+  finally:
+    for each, handler in before.items():
+      signal.signal(each, handler)
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+  """How the processes ended.
+
+  Attributes:
+    statuses: of each host: the exit status, or minus the signal's number.
+    first_failed: number of the host whose process failed first, None if all
+      ended well.
+    timed_out: the time limit ended the run.
+  """
+
+  statuses: tuple[int, ...]
+  first_failed: int | None = None
+  timed_out: bool = False
+
+  def __str__(self) -> str:
+    if self.timed_out:
+      return 'time limit reached'
+    if self.first_failed is None:
+      return 'all processes ended well'
+    status = self.statuses[self.first_failed]
+    how = f'ended with status {status}'
+    if status < 0:
+      how = f'was killed by {signal.Signals(-status).name}'
+    return f'the process of host{self.first_failed} failed: it {how}'
+
+
+class _Process:
+  """One child and the thread that passes on what it prints."""
+
+  def __init__(
+    self,
+    host: network.Host,
+    command: Sequence[str],
+    variables: Mapping[str, str],
+    write: Callable[[str], None],
+  ):
+    self.host = host
+    self._child = subprocess.Popen(
+      host.command(list(command)),
+      env={**os.environ, 'PYTHONUNBUFFERED': '1', **variables},
+      stdin=subprocess.DEVNULL,
+      stdout=subprocess.PIPE,
+      stderr=subprocess.STDOUT,
+      # A session of its own: Ctrl-C reaches us alone, and a signal to the
+      # group reaches what the child has started.
+      start_new_session=True,
+      preexec_fn=_die_with_parent,
+    )
+    self._write = write
+    assert self._child.stdout is not None
+    self._thread = threading.Thread(
+      target=self._pass_on, args=(self._child.stdout,), daemon=True
+    )
+
+  def listen(self) -> None:
+    self._thread.start()
+
+  def _pass_on(self, stream: IO[bytes]) -> None:
+    for line in stream:
+      text = line.decode(errors='replace').rstrip('\r\n')
+      self._write(f'{self.host.name} | {text}')
+
+  def poll(self) -> int | None:
+    return self._child.poll()
+
+  def signal(self, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+      os.killpg(self._child.pid, number)
+
+  def finish(self) -> int:
+    """Reaps an ended child and all that it printed; returns its status."""
+    status = self._child.wait()
+    if self._thread.ident is not None:  # a grandchild may hold the pipe open
+      self._thread.join(timeout=2)
+    return status
+
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def _die_with_parent() -> None:
+  """In the child: be killed when this program is, even by SIGKILL."""
+  _LIBC.prctl(_SET_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
+
+
+def run(
+  hosts: Sequence[network.Host],
+  command: Sequence[str],
+  variables: Sequence[Mapping[str, str]],
+  *,
+  grace: float,
+  timeout: float | None = None,
+  output: IO[str] | None = None,
+) -> Outcome:
+  """Runs a command on every host until all processes have ended.
+
+  Args:
+    hosts: where.
+    command: the same on every host.
+    variables: of the environment, of each host.
+    grace: seconds that the others get to end by themselves after one has
+      failed; then they are told to, and killed 3 seconds later.
+    timeout: seconds after which all are ended in the same way; None: never.
+    output: where the lines go that the processes print, each with the name
+      of its host in front; standard output if None.
+
+  Raises:
+    StoppedError: a signal arrived (see `stopping_on_signals`); the processes
+      have been ended.
+  """
+  output = sys.stdout if output is None else output
+  lock = threading.Lock()
+
+  def write(line: str) -> None:
+    with lock:
+      print(line, file=output, flush=True)
+
+  processes: list[_Process] = []
+  deadline = None if timeout is None else time.monotonic() + timeout
+  timed_out, first_failed = False, None
+  try:
+    for host, own in zip(hosts, variables, strict=True):
+      processes.append(_Process(host, command, own, write))
+    for process in processes:  # no thread yet when the last one is forked
+      process.listen()
+    while any(process.poll() is None for process in processes):
+      failed = [i for i, p in enumerate(processes) if p.poll()]
+      if failed and first_failed is None:
+        first_failed = failed[0]
+        ending = time.monotonic() + grace
+        deadline = ending if deadline is None else min(deadline, ending)
+      if deadline is not None and time.monotonic() > deadline:
+        timed_out = first_failed is None
+        break
+      time.sleep(_POLL_SECONDS)
+  finally:
+    statuses = _end(processes)
+  if first_failed is None and not timed_out:
+    first_failed = next((i for i, s in enumerate(statuses) if s), None)
+  return Outcome(statuses, first_failed, timed_out)
+
+
+def _end(processes: Sequence[_Process]) -> tuple[int, ...]:
+  """Ends what still runs, and reaps all."""
+  for process in processes:
+    if process.poll() is None:
+      process.signal(signal.SIGTERM)
+  deadline = time.monotonic() + _TERMINATE_SECONDS
+  while time.monotonic() < deadline:
+    if all(process.poll() is not None for process in processes):
+      break
+    time.sleep(_POLL_SECONDS)
+  for process in processes:
+    process.signal(signal.SIGKILL)  # and what is left of its group
+  return tuple(process.finish() for process in processes)
