@@ -144,8 +144,10 @@ def _surely_local(state):
 
   Branches of a `cond` (optax.MultiSteps) must agree on it from the start.
   """
-  fill = lambda tree, value: jax.tree.map(lambda _: value, tree)
   known = (CompressedMeanState, optax.MultiStepsState)
+
+  def fill(tree, value):
+    return jax.tree.map(lambda _: value, tree)
 
   def mark(x):
     if isinstance(x, CompressedMeanState):

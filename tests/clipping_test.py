@@ -1,4 +1,4 @@
-"""Clipping on each worker: the oracle's, its scale with P, and what it lets by."""
+"""Clipping on each worker: the oracle's, its scale with P, what it lets by."""
 
 import gradsparse as gs
 import jax

@@ -5,10 +5,10 @@ import functools
 from gradsparse import traffic
 from gradsparse.collectives import Comm
 import jax
+import jax.numpy as jnp
 from jax.sharding import AxisType
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -90,9 +90,9 @@ def outcome(mode):
 def test_every_runner_is_recognised(mode):
   _, own = outcome(mode)
   expected = ('simulated', 'manual', 'checked', 'manual')[MODES.index(mode)]
-  assert {('simulated', 'manual', 'checked')[m] for m in own['mode'].tolist()} == {
-    expected
-  }
+  assert {
+    ('simulated', 'manual', 'checked')[m] for m in own['mode'].tolist()
+  } == {expected}
   assert own['index'].tolist() == [0, 1, 2]
 
 

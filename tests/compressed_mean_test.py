@@ -3,9 +3,9 @@
 import chex
 import gradsparse as gs
 import jax
+import jax.numpy as jnp
 from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
-import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
@@ -160,7 +160,9 @@ def test_apply_if_finite_after_it_skips_a_step_on_all_workers_together():
 
 
 def test_masked_is_refused():
-  tx = optax.masked(gs.dgc(0.1, axis_name=AXIS), {'kernel': True, 'bias': False})
+  tx = optax.masked(
+    gs.dgc(0.1, axis_name=AXIS), {'kernel': True, 'bias': False}
+  )
   with pytest.raises(ValueError, match='optax.partition'):
     tx.init(PARAMS)
 
@@ -229,7 +231,9 @@ def test_scalars_empty_leaves_and_nones_keep_their_places(name):
   state, step = simulated(tx, params=params)
   updates, state = step(gradients(params=params), state)
   assert jax.tree.structure(updates) == jax.tree.structure(params)
-  for update, param in zip(*map(jax.tree.leaves, (updates, params)), strict=True):
+  for update, param in zip(
+    *map(jax.tree.leaves, (updates, params)), strict=True
+  ):
     assert update.shape == (2, *param.shape)
   assert any(np.any(update) for update in jax.tree.leaves(updates))
   alone = SCHEMES[name](None)
@@ -476,9 +480,7 @@ def test_two_levels_average_in_a_node_and_compress_between_nodes():
       out_specs=(P(), specs),
     )
   )
-  flat = optax.chain(
-    gs.dgc(0.1, min_size=0, axis_name=AXIS), optax.sgd(1.0)
-  )
+  flat = optax.chain(gs.dgc(0.1, min_size=0, axis_name=AXIS), optax.sgd(1.0))
   flat_state, flat_step = simulated(flat)
   for t in range(2):
     grads = gradients(4, seed=t)

@@ -292,8 +292,11 @@ def test_law4_every_device_holds_those_bits(case):
 
 
 @law(
-  lambda case, facts: case.runner != 'simulate'
-  and case._replace(runner='simulate') in (*FAST, *PRODUCT * (case not in FAST))
+  lambda case, facts: (
+    case.runner != 'simulate'
+    and case._replace(runner='simulate')
+    in (*FAST, *PRODUCT * (case not in FAST))
+  )
 )
 def test_law4_runners_agree(case):
   """To rounding: who adds up, and in which order, is the runner's business."""
@@ -366,8 +369,9 @@ def test_law6_a_run_resumes_bit_exactly(case):
   run = runs.run(case)
   last = run.steps[-1]
   resumed, expected = run.resumed, (last.after, last.updates)
-  jax.tree.map(lambda a, b: np.testing.assert_equal(bits(a), bits(b)),
-               resumed, expected)
+  jax.tree.map(
+    lambda a, b: np.testing.assert_equal(bits(a), bits(b)), resumed, expected
+  )
 
 
 @pytest.mark.parametrize('runner', gs.workers.RUNNERS)

@@ -5,8 +5,8 @@ import functools
 import chex
 import gradsparse as gs
 import jax
-from jax.sharding import PartitionSpec as P
 import jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
 import numpy as np
 import optax
 import pytest
