@@ -34,9 +34,14 @@ SCHEMES = {
   },
   'dgc': {'density': 0.001, 'min_size': 0, 'warmup_steps': 88},
   'gtopk': {'density': 0.01, 'min_size': 0},
-  'strom': {'threshold': 0.01, 'min_size': 0},
+  'strom': {'threshold': 0.05, 'min_size': 0, 'learning_rate': 0.05},
   'variance_based': {'alpha': 1.5, 'min_size': 0},
-  'variance_strom': {'alpha': 2.0, 'threshold': 0.01, 'min_size': 0},
+  'variance_strom': {
+    'alpha': 2.0,
+    'threshold': 0.05,
+    'min_size': 0,
+    'learning_rate': 0.05,
+  },
   'qsgd': {'levels': 7, 'min_size': 0},
   'qsgd:elias': {
     'levels': 7,

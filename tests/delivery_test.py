@@ -37,7 +37,8 @@ def test_leaves_are_numbered_through():
 def dense_of(indices):
   """What the entries stand for, leaf by leaf, by NumPy."""
   flat = np.zeros(TOTAL, np.float32)
-  flat[list(indices)] = np.asarray(sorted(indices), np.float32) + 1.5
+  indices = sorted(indices)
+  flat[indices] = np.asarray(indices, np.float32) + 1.5
   parts = np.split(flat, [6, 7, 11])
   return [x.reshape(shape) for x, shape in zip(parts, SHAPES, strict=True)]
 
@@ -79,8 +80,9 @@ def test_emptied_slots_sort_to_the_end():
 
 
 def test_update_touches_only_what_was_delivered():
-  window = Window(jnp.array([1.0, 2.0, 0.0]), jnp.array([4, 1, 6]))
+  window = Window(jnp.array([1.0, 2.0, 0.0]), jnp.array([4, 1, 6]), size=6)
   assert not window.whole
+  assert window.count() == 2
   x, u = jnp.arange(6.0).reshape(2, 3), jnp.full((2, 3), 10.0)
   left = window.update(lambda x, d: x - d, x)
   np.testing.assert_array_equal(left, [[0, -1, 2], [3, 3, 5]])

@@ -130,17 +130,24 @@ def data():
 
 
 @pytest.mark.parametrize(
-  'levels, code, elias, first, rung_of_small',
+  'levels, code, elias, first, rungs',
   [
-    (7, 'elias_dense', 'omega', 3 / 8, 1),
-    (1, 'elias_sparse', 'omega', 1 / 4, 1),
-    pytest.param(3, 'elias', 'gamma', 3 / 8, 1, marks=pytest.mark.slow),
-    pytest.param(3, 'elias_dense', 'unary', 3 / 8, 1, marks=pytest.mark.slow),
-    pytest.param(127, 'elias', 'delta', 3 / 8, 2, marks=pytest.mark.slow),
+    # 1/4 of 4 bits: exactly the bit an element that zeros take.
+    (7, 'elias_dense', 'omega', 1 / 4, [0, 1, 2, 1]),
+    (1, 'elias_sparse', 'omega', 1 / 4, [0, 0, 2, 1]),
+    pytest.param(
+      3, 'elias', 'gamma', 3 / 8, [0, 0, 2, 1], marks=pytest.mark.slow
+    ),
+    pytest.param(
+      3, 'elias_dense', 'unary', 3 / 8, [0, 0, 2, 1], marks=pytest.mark.slow
+    ),
+    pytest.param(
+      127, 'elias', 'delta', 3 / 8, [0, 0, 2, 2], marks=pytest.mark.slow
+    ),
   ],
 )
 def test_streams_and_fixed_width_give_the_same_updates(
-  levels, code, elias, first, rung_of_small, monkeypatch
+  levels, code, elias, first, rungs, monkeypatch
 ):
   """To the bit: only the wire differs, and the draws are of the same seed."""
   # Compiling is what costs here: three rungs instead of nine.
@@ -166,7 +173,7 @@ def test_streams_and_fixed_width_give_the_same_updates(
     assert coded.metrics['overflow_elements'] == 0
   # Where the numbers of a bucket are equal all are at the highest level, and
   # that is what fixed width is for.
-  assert used[:4] == [0, 0, 2, rung_of_small]
+  assert used[:4] == rungs
 
 
 def test_the_ladder_begins_where_the_code_can():

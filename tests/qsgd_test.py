@@ -116,7 +116,7 @@ def test_buckets_of_a_kernel_hold_whole_receptive_fields():
   q = compiled(1, 'max', (3, 3, 2, 4), 20)(
     kernel.reshape(3, 3, 2, 4), np.int32(0)
   )
-  q = np.asarray(q).reshape(3, 3, 8)
+  q = np.array(q).reshape(3, 3, 8)
   np.testing.assert_allclose(q[1, 2, ::2], np.arange(1, 5), rtol=1e-6)
   q[1, 2, ::2] = 0
   assert not np.any(q)

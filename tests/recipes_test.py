@@ -280,11 +280,13 @@ def test_variance_based_forgets_what_it_sent_exactly(alpha):
     alpha, values='float32', decay=0.5, ladder=(1.0,), axis_name=replay.AXIS
   )
   r = [1.0, -2.0, 0.5, 0.0]
-  step = one_step(tx, r, r, moments=[[0.2, 0.9, 9.0, 0.0]] * 2)
+  # For the small alpha, v is larger than r^2 where r is sent.
+  v = np.float32([0.8, 0.9 * 4, 1.5 * 0.25, 0.0]) / np.float32(alpha)
+  step = one_step(tx, r, r, moments=[v, v])
   np.testing.assert_array_equal(step.delivered[0][0], [1, -2, 0, 0])
   np.testing.assert_array_equal(step.pending[0][0], [0, 0, 0.5, 0])
   np.testing.assert_array_equal(
-    step.state.memory.variance[0][0], [0, 0, 4.5, 0]
+    step.state.memory.variance[0][0], [0, 0, v[2] / 2, 0]
   )
 
 

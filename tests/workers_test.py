@@ -140,7 +140,7 @@ def test_stack_copies():
 
 @pytest.mark.parametrize('runner', gs.workers.RUNNERS)
 def test_donated_arguments_are_given_up(runner):
-  tx = gs.gradient_dropping(0.2, axis_name=AXIS)
+  tx = gs.random_k(0.2, memory=True, axis_name=AXIS)
   fn = training(tx, runner, donate_argnums=(1,))
   state = gs.workers.init(tx, PARAMS, NUM_WORKERS)
   (batch,) = batches(1)
