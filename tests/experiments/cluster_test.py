@@ -89,7 +89,8 @@ def test_counts_what_crosses(namespaces, tmp_path):
   assert 'host0 | got 1000000' in lines
   receiver, sender, idle = result.traffic.hosts
   assert 1_000_000 < sender.tx_bytes < 1_060_000
-  assert receiver.rx_bytes == sender.tx_bytes
+  # An address lookup of the third host may pass by.
+  assert 0 <= receiver.rx_bytes - sender.tx_bytes < 1000
   assert receiver.tx_bytes < 60_000  # acknowledgements
   assert idle.tx_bytes < 1_000
   assert 'host1' in str(result.traffic)
