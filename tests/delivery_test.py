@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 SHAPES = ((2, 3), (), (4,), (1, 1, 5))
 SIZES = (6, 1, 4, 5)
@@ -68,6 +69,15 @@ def test_windows_are_no_wider_than_their_limits():
     windows, dense_of([0, 5, 6, 8, 14, 15]), SHAPES, strict=True
   ):
     np.testing.assert_array_equal(w.dense(shape), expected)
+
+
+@pytest.mark.parametrize('indices', [[0, 1, 8], [3], [6, 15], [5, 6, 7]])
+def test_windows_of_a_short_message_skip_what_is_not_theirs(indices):
+  """Their slices are moved back to the end of the message."""
+  for window, expected in zip(
+    sparse_of(indices).windows(), dense_of(indices), strict=True
+  ):
+    np.testing.assert_array_equal(window.dense(expected.shape), expected)
 
 
 def test_emptied_slots_sort_to_the_end():

@@ -14,14 +14,14 @@ from tests import replay
 from tests.oracles import sparse
 
 # (n, k): one stage below 4096; two above, of one block length or another, with
-# a tail that is no block (4099 is prime) and without, and with k too large.
+# a tail that is no block (4159 is prime) and without, and with k too large.
 SIZES = (
   (1, 1),
   (7, 3),
   (300, 1),
   (300, 300),
   (4096, 10),
-  (4099, 12),
+  (4159, 12),
   (4200, 17),
   (6400, 25),
   (6000, 3000),
@@ -59,10 +59,12 @@ def test_a_traced_k_differs_by_one_at_most(density, size):
 
 
 def numbers(size, seed):
-  """Few distinct magnitudes in half of the cases, so that there are ties."""
+  """In half of the cases few large ones, of few magnitudes: ties."""
   rng = np.random.default_rng([size, seed])
   if seed % 2:
-    return rng.integers(-4, 5, size).astype(np.float32)
+    sign = rng.choice([-1, 1], size)
+    large = rng.integers(1, 5, size) * (rng.random(size) < min(1, 20 / size))
+    return (sign * large).astype(np.float32)
   return rng.normal(size=size).astype(np.float32)
 
 
@@ -88,17 +90,24 @@ def test_top_k_of_equal_numbers_is_the_first_k(size, k):
 
 
 def test_ties_across_blocks_keep_the_lower_index():
-  """The winning block of a tie must not depend on its other elements."""
+  """A larger element beside the later of the two must not help it."""
   x = np.zeros(6400, np.float32)
-  x[[70, 6399, 640, 5000, 71]] = [3, -3, 3, 3, 3]
+  x[[70, 640, 642, 5000]] = [3, -3, 5, 3]
   _, indices = compiled(selection.top_k, 6400, 3)(x)
-  np.testing.assert_array_equal(indices, [70, 71, 640])
+  np.testing.assert_array_equal(indices, [642, 70, 640])
+
+
+def test_the_tail_takes_part():
+  x = np.ones(4159, np.float32)
+  x[[4158, 4096, 7]] = [-5, 4, 3]
+  _, indices = compiled(selection.top_k, 4159, 4)(x)
+  np.testing.assert_array_equal(indices, [4158, 4096, 7, 0])
 
 
 def test_two_stages_and_one_are_told_apart_by_worth():
   """The cases above do reach the two-stage code."""
   two = {size for size, k in SIZES if selection._block_length(size, k)}
-  assert two == {4096, 4099, 4200, 6400}
+  assert two == {4096, 4159, 4200, 6400}
 
 
 def test_an_unranked_top_of_all_is_all():
@@ -156,11 +165,12 @@ def test_a_sampled_threshold_is_near_the_exact_one():
 
 
 def test_a_threshold_that_is_far_too_low_falls_back_to_the_exact_selection():
-  """Nine tenths are equal: any threshold that a sample gives lets them pass."""
+  """The sample's 20th is 1, like nearly all; the largest come last."""
   x = np.ones(N, np.float32)
-  x[::10] = 0
+  x[-50:] = 2
   _, indices = sampled(x, np.int32(0))
-  np.testing.assert_array_equal(indices, ranked(x)[:K])
+  expected = [*range(N - 50, N), *range(K - 50)]
+  np.testing.assert_array_equal(indices, expected)
 
 
 def test_a_sample_of_everything_is_the_exact_selection():
