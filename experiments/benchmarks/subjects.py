@@ -73,13 +73,13 @@ def shapes(floats: int) -> dict[str, tuple[int, int]]:
   Below 400,000 parameters a few equal matrices, for a quick look.
 
   Args:
-    floats: wanted number of parameters, at least 20,000.
+    floats: wanted number of parameters, at least 32,000.
 
   Raises:
     ValueError: fewer are wanted.
   """
-  if floats < 20_000:
-    raise ValueError(f'floats must be at least 20,000, got {floats:,}')
+  if floats < 32_000:
+    raise ValueError(f'floats must be at least 32,000, got {floats:,}')
   if floats < 400_000:
     rows = round(floats / _FEW / 64)
     return {f'kernel_{i}': (rows, 64) for i in range(_FEW)}

@@ -1,0 +1,168 @@
+"""The exchange benchmark: its arithmetic, and small runs of all of it."""
+
+import json
+
+from experiments import cluster
+from experiments.benchmarks import collectives
+from experiments.benchmarks import exchange
+from experiments.benchmarks import rows
+from experiments.benchmarks import subjects
+from experiments.cluster import network
+import gradsparse as gs
+import jax
+import jax.numpy as jnp
+import pytest
+
+KEYS = {
+  'scheme',
+  'floats',
+  'workers',
+  'rate',
+  'step_ms',
+  'step_ms_spread',
+  'wire_bytes',
+  'plan_bytes',
+}
+
+
+@pytest.mark.parametrize(
+  'wanted, kernels',
+  [(32_000, 2), (399_999, 2), (10**6, 53), (10**7, 53), (25_600_000, 53)],
+)
+def test_shapes_add_up(wanted, kernels):
+  shapes = subjects.shapes(wanted)
+  assert abs(subjects.size(shapes) - wanted) < 0.01 * wanted
+  assert sum(name.startswith('kernel') for name in shapes) == kernels
+  assert shapes == subjects.shapes(wanted)
+  sizes = [a * b for a, b in shapes.values()]
+  assert sum(n % 64 == 0 for n in sizes) >= len(sizes) - 1
+
+
+def test_the_largest_is_resnet_50():
+  shapes = subjects.shapes(25_600_000)
+  assert shapes['kernel_00'] == (147, 64)
+  assert shapes['kernel_52'] == (512, 2048)
+  assert shapes['classifier'][0] == 2048
+
+
+def test_refuses_too_few_floats():
+  with pytest.raises(ValueError, match='at least 32,000'):
+    subjects.shapes(10_000)
+
+
+@pytest.mark.parametrize('workers', [1, 2, 3, 4])
+@pytest.mark.parametrize('name', subjects.SCHEMES)
+def test_what_is_left_out_is_what_is_planned(name, workers):
+  shapes = {
+    k: jax.ShapeDtypeStruct(s, jnp.float32)
+    for k, s in subjects.shapes(40_000).items()
+  }
+  tx = subjects.SCHEMES[name](subjects.DENSITY)
+  with collectives.left_out(workers) as calls:
+    jax.eval_shape(lambda p: tx.update(p, tx.init(p), p), shapes)
+  planned = gs.plan(tx, shapes, workers).sent_bytes
+  serial = sum(call.serial_bytes(workers) for call in calls)
+  if name.startswith('gtopk'):  # nobody sends in every round of a tree
+    assert serial >= planned
+  else:
+    assert planned <= serial + 1 <= planned + 2 + 8 * workers
+
+
+def test_break_even():
+  dense = {'compute_ms': 10.0, 'serial_bytes': 12_500_000}
+  lean = {'compute_ms': 110.0, 'serial_bytes': 0}
+  # 100 ms more work, 12.5 MB less to send: equal at 125 MB/s.
+  assert rows.break_even_mbit(lean, dense) == pytest.approx(1000)
+  assert rows.break_even_mbit({**lean, 'compute_ms': 9.0}, dense) is None
+  assert rows.break_even_mbit(dict(lean, serial_bytes=2e7), dense) == 0
+
+
+def test_bytes_limit_is_the_contracts():
+  assert rows.bytes_limit(0) == 4096
+  assert rows.bytes_limit(1448) == 1.05 * (1448 + 66) + 4096
+  assert rows.bytes_limit(1449) == 1.05 * (1449 + 2 * 66) + 4096
+
+
+def _measured(scheme, seconds, sent):
+  return {
+    'scheme': scheme,
+    'plan_bytes': 1000,
+    'serial_bytes': 1000,
+    'sent_bytes': sent,
+    'seconds': {
+      'step': seconds,
+      'compute': [s / 2 for s in seconds],
+      'collectives': [s / 4 for s in seconds],
+    },
+  }
+
+
+def test_rows_are_medians_over_rounds_and_the_largest_host():
+  measured = {
+    'floats': 50,
+    'workers': 2,
+    'schemes': [
+      _measured('dense', [0.1, 0.4, 0.2], [[10, 30, 20], [1, 9000, 2]]),
+      _measured('dgc', [0.1, 0.1, 0.1], [[6000, 7000, 6500], [1, 2, 3]]),
+    ],
+  }
+  dense, dgc = rows.make_rows(measured, '1mbit', 0.001)
+  assert dense.keys() >= KEYS
+  assert dense['step_ms'] == pytest.approx(200)
+  assert dense['step_ms_spread'] == pytest.approx(150)  # of 100, 200, 400
+  assert dense['exchange_ms'] == pytest.approx(100)
+  assert dense['wire_bytes'] == 20 and dense['bytes_ok']
+  assert dense['serial_ms'] == pytest.approx(8)
+  assert dense['speedup'] == 1 and dense['break_even_mbit'] is None
+  assert dgc['wire_bytes'] == 6500 and not dgc['bytes_ok']
+  assert dgc['speedup'] == pytest.approx(2)
+  text = rows.table([dense, dgc])
+  assert '50 floats, 2 workers, 1mbit' in text and 'dgc' in text
+
+
+def _run(tmp_path, *arguments):
+  path = tmp_path / 'rows.json'
+  status = exchange.main(
+    [f'--json={path}', '--floats=32000', '--repeats=2', *arguments]
+  )
+  assert status == 0
+  return json.loads(path.read_text())
+
+
+def test_on_loopback(tmp_path):
+  found = _run(
+    tmp_path, '--loopback', '--workers=2', '--schemes=dense,gtopk_butterfly'
+  )
+  assert [row['scheme'] for row in found] == ['dense', 'gtopk_butterfly']
+  for row in found:
+    assert row.keys() >= KEYS
+    assert row['rate'] == 'loopback' and row['wire_bytes'] is None
+    assert row['step_ms'] > 0 and row['compute_ms'] > 0
+    assert row['floats'] == 32_000 and row['workers'] == 2
+
+
+def test_bytes_on_the_wire_are_the_planned_ones(tmp_path):
+  try:
+    with network.Network(1, cluster.Shape()):
+      pass
+  except cluster.NotPermittedError as error:
+    pytest.skip(str(error))
+  schemes = 'dense,dgc,gtopk_tree,gtopk_butterfly,qsgd4,one_bit'
+  found = _run(tmp_path, '--workers=3', '--rate=1gbit', f'--schemes={schemes}')
+  assert [row['scheme'] for row in found] == schemes.split(',')
+  for row in found:
+    assert row['bytes_ok'], row
+    assert row['wire_bytes'] > 0.95 * row['plan_bytes'], row
+
+
+def test_command_line_mistakes(tmp_path, capfd, monkeypatch):
+  path = f'--json={tmp_path / "rows.json"}'
+  with pytest.raises(SystemExit) as stop:
+    exchange.main([path, '--schemes=dense,best'])
+  assert stop.value.code == 2
+  assert "unknown scheme 'best'" in capfd.readouterr().err
+  assert exchange.main([path, '--rate=fast']) == 2
+  assert 'the rate must be' in capfd.readouterr().err
+  monkeypatch.setenv('PATH', str(tmp_path))
+  assert exchange.main([path]) == 3
+  assert '--loopback' in capfd.readouterr().err
