@@ -12,6 +12,7 @@ PYTHON312 ?= $(shell \
     && { command -v "$$p"; break; }; done)
 
 FAST := -m pytest -n $(JOBS) --dist worksteal
+SLOW := $(FAST) -m slow --timeout 3600
 
 .PHONY: setup test test-slow demo clean
 
@@ -37,7 +38,7 @@ test-slow: setup
 	  echo 'and those of pyenv. Install one, or name it: PYTHON312=/path/to/it' ;\
 	  exit 1; } >&2
 	$(MAKE) setup VENV=.venv312 PYTHON='$(PYTHON312)'
-	$(VENV)/bin/python -m pytest -m slow --timeout 3600
+	$(VENV)/bin/python $(SLOW)
 	.venv312/bin/python $(FAST)
 
 demo: setup

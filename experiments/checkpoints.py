@@ -1,7 +1,8 @@
 """Checkpoints of a run: the state of all workers, and the place in the data.
 
 Orbax writes a checkpoint into a folder with a temporary name and renames it
-when everything is on disk. A crash in between leaves the one before.
+when everything is on disk. A crash in between leaves the one before. Of several
+processes each writes what its devices hold, into the one folder they share.
 """
 
 from collections.abc import Mapping
@@ -65,14 +66,16 @@ class Checkpoints:
 
     Args:
       step: what `latest_step` gave.
-      like: a state of the same structure, shapes and dtypes.
+      like: a state of the same structure, shapes, dtypes and place.
       position: where the data should stand.
 
     Raises:
       ResumeError: the checkpoint belongs to another run.
     """
-    # On the host, so that the first step puts it where its runner wants it.
-    target = jax.device_get(like)
+    target = jax.tree.map(
+      lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding),
+      like,
+    )
     try:
       found = self._manager.restore(
         step,

@@ -7,9 +7,17 @@ Every field of the configuration can be set as `--config.SECTION.FIELD=VALUE`,
 and every argument of the scheme as `--config.compression.ARG=VALUE`. The same
 command again resumes an interrupted run. The exit code is 0 only when the run
 reached its last step.
+
+With `--multihost` the same command, started once a process, makes one run of
+all processes: `--config.parallel.runner=shard_map`, a worker for every device,
+and a working directory that all see. The processes find each other through
+--coordinator, --num_processes and --process_id, through `experiments.cluster`,
+or as `jax.distributed.initialize()` does (TPU pods, SLURM, Open MPI,
+Kubernetes).
 """
 
 from collections.abc import Mapping, Sequence
+import contextlib
 import shlex
 import sys
 
@@ -32,6 +40,18 @@ _CONFIG = config_flags.DEFINE_config_file(
 _WORKDIR = flags.DEFINE_string(
   'workdir', None, 'Folder for records and checkpoints.'
 )
+_MULTIHOST = flags.DEFINE_bool(
+  'multihost', False, 'Join the other processes that run this command.'
+)
+_COORDINATOR = flags.DEFINE_string(
+  'coordinator', None, 'address:port on which process 0 listens.'
+)
+_NUM_PROCESSES = flags.DEFINE_integer(
+  'num_processes', None, 'How many processes there are.'
+)
+_PROCESS_ID = flags.DEFINE_integer(
+  'process_id', None, 'Which of them this is, from 0.'
+)
 _EXIT_USAGE = 2
 
 
@@ -44,6 +64,9 @@ def parse_flags(argv: Sequence[str]) -> list[str]:
         raise errors.ConfigError(
           f'--{flag.name} is missing; usage:\n{__doc__.partition("Every")[0]}'
         )
+    for flag in (_COORDINATOR, _NUM_PROCESSES, _PROCESS_ID):
+      if flag.value is not None and not _MULTIHOST.value:
+        raise errors.ConfigError(f'--{flag.name} goes with --multihost')
     _CONFIG.value.to_dict()  # a file that is not there raises now
     if len(remaining) > 1:
       raise errors.ConfigError(
@@ -64,22 +87,49 @@ def main(argv: Sequence[str]) -> None:
   # Imported late: a mistake in the flags is told before JAX is loaded.
   from configs import default
   from experiments import settings
-  from experiments import train
 
   if not flags.FLAGS['verbosity'].present:
     logging.set_verbosity(logging.WARNING)  # Orbax tells a lot
   try:
     settings.check(_CONFIG.value.to_dict(), default.get_config().to_dict())
-    summary = train.train_and_evaluate(
-      _CONFIG.value,
-      _WORKDIR.value,
-      progress=_Printer(),
-      command=shlex.join(['python', '-m', 'experiments.main', *sys.argv[1:]]),
-    )
+    with _joined() as process:
+      _train(process)
   except errors.UserError as error:
     print(f'error: {error}', file=sys.stderr)
     usage = isinstance(error, errors.ConfigError)
     sys.exit(_EXIT_USAGE if usage else 1)
+
+
+@contextlib.contextmanager
+def _joined():
+  """Yields the number of this process, 0 where it is alone."""
+  if not _MULTIHOST.value:
+    yield 0
+    return
+  from experiments import multihost
+  from experiments import placement
+
+  place = multihost.find_place(
+    _COORDINATOR.value, _NUM_PROCESSES.value, _PROCESS_ID.value
+  )
+  if place is not None:
+    # Where JAX finds the place by itself, a process on CPUs is one worker.
+    placement.pose_as(_CONFIG.value.parallel.num_workers // place.num_processes)
+  with multihost.session(place) as (process, _):
+    yield process
+
+
+def _train(process: int) -> None:
+  from experiments import train
+
+  summary = train.train_and_evaluate(
+    _CONFIG.value,
+    _WORKDIR.value,
+    progress=_Printer(),
+    command=shlex.join(['python', '-m', 'experiments.main', *sys.argv[1:]]),
+  )
+  if process:
+    return
   print(
     f'{summary["scheme"]}: {summary["steps"]} steps in '
     f'{summary["seconds"]:.1f} s, test accuracy '

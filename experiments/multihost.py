@@ -206,9 +206,11 @@ def _leave(error: BaseException) -> NoReturn:
     status = 130
   elif isinstance(error, errors.UserError):
     _say(f'error: {error}')
+    status = 2 if isinstance(error, errors.ConfigError) else 1
   else:
     traceback.print_exception(error)
-    if isinstance(error, jax.errors.JaxRuntimeError) and 'Gloo' in str(error):
+    # A ValueError where it surfaces while a result is read.
+    if any(name in str(error) for name in ('Gloo', 'NCCL')):
       _say(
         f'error: {who} lost another process in the middle of an exchange; '
         'that one failed first, see its log'

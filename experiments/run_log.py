@@ -20,7 +20,7 @@ class RunLog:
 
   def __init__(
     self,
-    path: pathlib.Path,
+    path: pathlib.Path | None,
     *,
     every: int,
     last_step: int,
@@ -32,7 +32,7 @@ class RunLog:
     """Opens the log.
 
     Args:
-      path: of the metrics file.
+      path: of the metrics file; None: this process writes none.
       every: steps between two lines; a step with a test result and the last
         one get a line too.
       last_step: of the run.
@@ -41,9 +41,10 @@ class RunLog:
       describe: `(step, metrics)` to further values; called for each step.
       tensorboard: whether to write TensorBoard's event files too.
     """
-    self._file = records.MetricsFile(path, resume_step=resume_step)
-    self._board = None
-    if tensorboard:
+    self._file, self._board = None, None
+    if path is not None:
+      self._file = records.MetricsFile(path, resume_step=resume_step)
+    if path is not None and tensorboard:
       import tensorboardX  # only for those who ask
 
       self._board = tensorboardX.SummaryWriter(
@@ -94,13 +95,15 @@ class RunLog:
         **added,
         'time/seconds': round(self.seconds(), 3),
       }
-      self._file.write(self.latest)
+      if self._file is not None:
+        self._file.write(self.latest)
       if self._board is not None:
         for name, value in self.latest.items():
           self._board.add_scalar(name, value, step)
 
   def close(self) -> None:
     """Closes the files; what waits is dropped."""
-    self._file.close()
+    if self._file is not None:
+      self._file.close()
     if self._board is not None:
       self._board.close()

@@ -14,6 +14,7 @@ from experiments import devices
 from experiments import errors
 from experiments import fields
 from experiments import models
+from experiments import placement as placing
 from experiments import records
 from experiments import run_log
 from experiments import settings
@@ -53,7 +54,8 @@ def train_and_evaluate(
   workdir = pathlib.Path(workdir)
   steps = config.train.steps
   num_workers = config.parallel.num_workers
-  devices.provide(config.parallel.runner, num_workers)
+  placement = placing.provide(config.parallel.runner, num_workers)
+  chief = placement.process == 0  # writes what is written once
   asked = fields.without_none(config.to_dict())
   settings.check_resumable(records.read_json(workdir / records.CONFIG), asked)
 
@@ -65,6 +67,7 @@ def train_and_evaluate(
     batch_size=config.train.batch_size,
     seed=config.train.seed,
     augment=config.data.augment,
+    workers=placement.workers,
   )
 
   # The model, and one transformation for each stage of the warm-up.
@@ -87,19 +90,22 @@ def train_and_evaluate(
       model,
       transformations[-1],
       image_shape=dataset.train.images.shape[1:],
-      num_workers=num_workers,
+      placement=placement,
       seed=config.train.seed,
     )
   except ValueError as error:  # such as: no leaf is large enough
     raise errors.ConfigError(f'{config.compression.name}: {error}') from error
   differ = bool(config.compression.local_gradient)
-  shapes = jax.eval_shape(lambda: training_step.average_params(state, differ))
+  average = training_step.make_average_params(differ, placement)
+  shapes = jax.eval_shape(average, state.params)
   plans = [gs.plan(tx, shapes, num_workers) for tx in transformations]
   traffic = communication.Communication(stages, plans)
 
-  workdir.mkdir(parents=True, exist_ok=True)
-  records.write_json(workdir / records.CONFIG, asked)
-  (workdir / records.PLAN).write_text(f'{plans[-1]}\n')
+  if chief:
+    workdir.mkdir(parents=True, exist_ok=True)
+    records.write_json(workdir / records.CONFIG, asked)
+    (workdir / records.PLAN).write_text(f'{plans[-1]}\n')
+  placement.check_same(asked, workdir, records.CONFIG)
   saver = checkpoints.Checkpoints(
     workdir / 'checkpoints', config.train.checkpoint_every
   )
@@ -113,7 +119,7 @@ def train_and_evaluate(
     seconds_before = progress_made['seconds']
     traffic.restore(progress_made['traffic'])
     logging.warning('resuming after step %d of %d', done, steps)
-  if done < steps:  # a shorter run's result is not this one's
+  if done < steps and chief:  # a shorter run's result is not this one's
     (workdir / records.SUMMARY).unlink(missing_ok=True)
 
   # The loop.
@@ -122,10 +128,11 @@ def train_and_evaluate(
     dataset.test,
     mean=dataset.mean,
     std=dataset.std,
-    differ=differ,
+    placement=placement,
+    average=average,
   )
   log = run_log.RunLog(
-    workdir / records.METRICS,
+    workdir / records.METRICS if chief else None,
     every=config.train.log_every,
     last_step=steps,
     resume_step=done,
@@ -147,8 +154,7 @@ def train_and_evaluate(
           model,
           transformations[stages.index(stage)],
           shapes,
-          runner=config.parallel.runner,
-          num_workers=num_workers,
+          placement=placement,
           mean=dataset.mean,
           std=dataset.std,
           moments=config.compression.name in compression.NEED_MOMENTS,
@@ -156,8 +162,9 @@ def train_and_evaluate(
           average_every=config.compression.average_every,
         )
         first_call = True
+      batch = placement.batch(sampler.batch(step - 1))
       called = time.perf_counter()
-      state, metrics = train_step(state, sampler.batch(step - 1))
+      state, metrics = train_step(state, batch)
       if first_call:  # tracing and compiling happen before the call returns
         compiling += time.perf_counter() - called
         first_call = False
@@ -175,10 +182,10 @@ def train_and_evaluate(
           sampler.position(step),
           {'seconds': log.seconds(), 'traffic': traffic.to_dict()},
         )
-      if progress is not None and step < steps:
+      if progress is not None and chief and step < steps:
         progress(step, steps, log.latest)
     log.flush()
-    if progress is not None:
+    if progress is not None and chief:
       progress(steps, steps, log.latest)
   finally:
     log.close()
@@ -187,9 +194,7 @@ def train_and_evaluate(
   # The result.
   training_step.check_finite(state, steps)
   tested = tested or evaluate(state)
-  records.write_params(
-    workdir / records.PARAMS, training_step.average_params(state, differ)
-  )
+  params = average(state.params)
   summary = {
     'scheme': config.compression.name,
     'steps': steps,
@@ -205,7 +210,9 @@ def train_and_evaluate(
     'command': command,
     'environment': devices.describe(),
   }
-  records.write_json(workdir / records.SUMMARY, summary)
+  if chief:
+    records.write_params(workdir / records.PARAMS, params)
+    records.write_json(workdir / records.SUMMARY, summary)
   return summary
 
 

@@ -11,15 +11,17 @@ from typing import Any, NamedTuple
 from experiments import data
 from experiments import errors
 from experiments import gradients
+from experiments import placement as placing
 from flax import linen as nn
 import gradsparse as gs
 import jax
 import jax.numpy as jnp
+from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec
 import numpy as np
 import optax
 
-AXIS = 'workers'
+AXIS = placing.AXIS
 
 
 class TrainState(NamedTuple):
@@ -40,30 +42,39 @@ def init_state(
   tx: optax.GradientTransformation,
   *,
   image_shape: Sequence[int],
-  num_workers: int,
+  placement: placing.Placement,
   seed: int,
 ) -> TrainState:
   """Returns the state before the first step.
+
+  Each device makes its own part, so nothing of it travels.
 
   Args:
     model: called as `model.apply(variables, images, train=bool)`.
     tx: the whole optimizer chain; its state must not depend on the density.
     image_shape: height, width, channels.
-    num_workers: number of workers.
+    placement: of the workers.
     seed: of the initial parameters.
   """
-  images = jnp.zeros((1, *image_shape), jnp.float32)
-  variables = jax.jit(model.init, static_argnames='train')(
-    jax.random.key(seed), images, train=False
-  )
-  params = variables['params']
-  differ = gs.workers.params_spec(tx, params) != PartitionSpec()
-  return TrainState(
-    step=jnp.zeros((), jnp.int32),
-    params=gs.workers.stack(params, num_workers) if differ else params,
-    statistics=variables.get('batch_stats', {}),
-    opt_state=gs.workers.init(tx, params, num_workers),
-  )
+  num_workers = placement.num_workers
+
+  def variables(seed):
+    images = jnp.zeros((1, *image_shape), jnp.float32)
+    return model.init(jax.random.key(seed), images, train=False)
+
+  def create(seed):
+    made = variables(seed)
+    params = made['params']
+    differ = gs.workers.params_spec(tx, params) != PartitionSpec()
+    return TrainState(
+      step=jnp.zeros((), jnp.int32),
+      params=gs.workers.stack(params, num_workers) if differ else params,
+      statistics=made.get('batch_stats', {}),
+      opt_state=gs.workers.init(tx, params, num_workers),
+    )
+
+  shapes = jax.eval_shape(variables, seed)['params']
+  return placement.make(create, specs(tx, shapes, num_workers), seed)
 
 
 def specs(
@@ -83,8 +94,7 @@ def make_train_step(
   tx: optax.GradientTransformation,
   params: Any,
   *,
-  runner: str,
-  num_workers: int,
+  placement: placing.Placement,
   mean: Sequence[float],
   std: Sequence[float],
   moments: bool = False,
@@ -105,8 +115,7 @@ def make_train_step(
     model: see `init_state`.
     tx: the whole optimizer chain.
     params: only their shapes are used.
-    runner: `'simulate'`, `'pmap'` or `'shard_map'`.
-    num_workers: number of workers.
+    placement: of the workers, with their runner.
     mean: of a channel of the images, in units of the stored bytes.
     std: likewise.
     moments: give the scheme second moments of per-example gradients.
@@ -158,15 +167,16 @@ def make_train_step(
     )
     return new_state, gs.workers.mean(metrics, AXIS)
 
-  state_specs = specs(tx, params, num_workers)
+  state_specs = specs(tx, params, placement.num_workers)
   return gs.workers.parallel(
     step,
-    runner=runner,
-    num_workers=num_workers,
+    runner=placement.runner,
+    num_workers=placement.num_workers,
     in_specs=(state_specs, PartitionSpec(AXIS)),
     out_specs=(state_specs, PartitionSpec()),
     axis_name=AXIS,
     donate_argnums=(0,),
+    devices=placement.devices,
   )
 
 
@@ -178,20 +188,37 @@ def check_finite(state: TrainState, step: int) -> None:
   Raises:
     DivergedError: names the first parameter.
   """
-  flat = jax.tree_util.tree_leaves_with_path(jax.device_get(state.params))
-  for path, leaf in flat:
-    if not np.isfinite(leaf).all():
+  for path, leaf in jax.tree_util.tree_leaves_with_path(state.params):
+    # Replicated parameters are looked at once, those that differ all.
+    held = leaf.addressable_shards[: 1 if leaf.is_fully_replicated else None]
+    if not all(np.isfinite(shard.data).all() for shard in held):
       name = jax.tree_util.keystr(path, simple=True, separator='/')
       raise errors.DivergedError(
         f'parameter {name} is not finite after step {step}; {errors.CALMER}'
       )
 
 
-def average_params(state: TrainState, differ: bool) -> Any:
-  """The parameters; their mean over workers where they differ."""
+def make_average_params(
+  differ: bool, placement: placing.Placement
+) -> Callable[[Any], Any]:
+  """Returns what makes one set of parameters of a state's.
+
+  Args:
+    differ: whether they differ between workers; then it is their mean, which
+      all processes must ask for.
+    placement: of the workers.
+  """
   if not differ:
-    return state.params
-  return jax.tree.map(lambda p: p.mean(axis=0), state.params)
+    return lambda params: params
+
+  @jax.jit
+  def mean(params):
+    return jax.tree.map(lambda p: p.mean(axis=0), params)
+
+  if placement.mesh is None:
+    return mean
+  everywhere = NamedSharding(placement.mesh, PartitionSpec())
+  return jax.jit(mean, out_shardings=everywhere)
 
 
 def make_evaluate(
@@ -200,18 +227,22 @@ def make_evaluate(
   *,
   mean: Sequence[float],
   std: Sequence[float],
+  placement: placing.Placement,
+  average: Callable[[Any], Any],
   batch_size: int = 500,
-  differ: bool = False,
 ) -> Callable[[TrainState], dict[str, float]]:
   """Returns `state -> {'test/loss', 'test/accuracy'}` over the whole set.
+
+  The processes share the work; all must call it.
 
   Args:
     model: see `init_state`.
     test: the examples.
     mean: see `make_train_step`.
     std: see `make_train_step`.
+    placement: of the workers.
+    average: from `make_average_params`; what it returns is evaluated.
     batch_size: examples in one call; the last batch may be smaller.
-    differ: parameters differ between workers; their mean is evaluated.
   """
 
   @jax.jit
@@ -227,15 +258,19 @@ def make_evaluate(
   def evaluate(state: TrainState) -> dict[str, float]:
     # One device is enough, and all devices hold the same parameters.
     params, statistics = jax.device_get(
-      (average_params(state, differ), state.statistics)
+      (average(state.params), state.statistics)
     )
     loss, correct = 0.0, 0
-    for first in range(0, len(test.labels), batch_size):
+    count = len(test.labels)
+    own = range(
+      placement.process * batch_size, count, placement.processes * batch_size
+    )
+    for first in own:
       images, labels = test.take(slice(first, first + batch_size))
       batch_loss, batch_correct = sums(params, statistics, images, labels)
       loss += float(batch_loss)
       correct += int(batch_correct)
-    count = len(test.labels)
+    loss, correct = placement.total(np.asarray([loss, correct])).tolist()
     return {'test/loss': loss / count, 'test/accuracy': correct / count}
 
   return evaluate

@@ -4,6 +4,7 @@ There is no iterator to save. The position in the data *is* the step, so a run
 that resumes at a step reads what the uninterrupted run would have read.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from experiments import errors
@@ -35,6 +36,7 @@ class Sampler:
     batch_size: int,
     seed: int,
     augment: bool = False,
+    workers: Sequence[int] | None = None,
   ):
     """Plans the batches.
 
@@ -45,6 +47,7 @@ class Sampler:
       seed: decides every permutation and every augmentation.
       augment: whether to shift images by up to an eighth of their width and
         to flip them left to right.
+      workers: whose batches `batch` returns; all if None.
 
     Raises:
       ConfigError: the training set does not fill one step.
@@ -54,6 +57,7 @@ class Sampler:
     self._batch = batch_size
     self._seed = seed
     self._augment = augment
+    self._own = np.arange(num_workers) if workers is None else list(workers)
     self._cached: tuple[int, np.ndarray] | None = None
     self.steps_per_epoch = len(train.labels) // (num_workers * batch_size)
     if not self.steps_per_epoch:
@@ -72,19 +76,21 @@ class Sampler:
     """Returns the examples of `step` (counted from 0).
 
     Returns:
-      Images `[num_workers, batch_size, height, width, channels]` and labels
-      `[num_workers, batch_size]`.
+      Images `[workers, batch_size, height, width, channels]` and labels
+      `[workers, batch_size]`, of the workers that the sampler is for.
     """
     at = self.position(step)
     size = self._workers * self._batch
-    rows = self._permutation(at.epoch)[at.examples_into_epoch :][:size]
+    own = np.arange(size).reshape(self._workers, self._batch)[self._own]
+    shape, own = own.shape, own.reshape(-1)
+    rows = self._permutation(at.epoch)[at.examples_into_epoch + own]
     images, labels = self._train.take(rows)
     if self._augment:
       # The tag keeps these draws apart from the permutations'.
+      rng = np.random.default_rng([self._seed, step, 1])
       images = _shift_and_flip(
-        images, np.random.default_rng([self._seed, step, 1])
+        images, *_shifts(size, images.shape[1], rng, own)
       )
-    shape = (self._workers, self._batch)
     return dataset.Split(
       images.reshape(*shape, *images.shape[1:]), labels.reshape(shape)
     )
@@ -96,14 +102,23 @@ class Sampler:
     return self._cached[1]
 
 
-def _shift_and_flip(images: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-  """Pads by an eighth with zeros, crops at random, flips every other one."""
+def _shifts(
+  count: int, height: int, rng: np.random.Generator, own: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+  """Draws for a whole step; returns (top, left, flipped) of `own` images."""
+  top, left = rng.integers(0, 2 * (height // 8) + 1, size=(2, count, 1, 1))
+  flipped = rng.integers(0, 2, size=(count, 1, 1), dtype=bool)
+  return top[own], left[own], flipped[own]
+
+
+def _shift_and_flip(
+  images: np.ndarray, top: np.ndarray, left: np.ndarray, flipped: np.ndarray
+) -> np.ndarray:
+  """Pads by an eighth with zeros, crops and flips as drawn."""
   count, height, width, _ = images.shape
   pad = height // 8
   padded = np.pad(images, ((0, 0), (pad, pad), (pad, pad), (0, 0)))
-  top, left = rng.integers(0, 2 * pad + 1, size=(2, count, 1, 1))
   rows = top + np.arange(height)[:, None]
   columns = np.arange(width)[None, :]
-  flipped = rng.integers(0, 2, size=(count, 1, 1), dtype=bool)
   columns = left + np.where(flipped, columns[:, ::-1], columns)
   return padded[np.arange(count)[:, None, None], rows, columns]
