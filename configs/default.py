@@ -29,6 +29,9 @@ def get_config() -> ml_collections.ConfigDict:
   train.log_every = 10  # steps
   train.eval_every = 110  # steps; 0: only after the last
   train.checkpoint_every = 110  # steps; 0: never
+  # Steps between two that are profiled: time of gradients, compression,
+  # exchange and update in metrics.jsonl and the report; 0: never.
+  train.time_breakdown_every = 0
   train.tensorboard = False  # event files beside metrics.jsonl
 
   config.data = data = ml_collections.ConfigDict()

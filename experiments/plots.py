@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 import io
 from typing import Any
 
+from experiments import time_breakdown
 from matplotlib import figure
 from matplotlib import ticker
 from matplotlib.backends import backend_agg
@@ -29,12 +30,25 @@ Metrics = Sequence[Mapping[str, Any]]
 def draw(runs: Mapping[str, Metrics]) -> bytes:
   """Returns a PNG with four panels, one line a run in each.
 
+  A fifth, with a bar a run, where steps were profiled.
+
   Args:
     runs: the lines of each run's metrics file, by the name for the legend.
   """
-  canvas = figure.Figure(figsize=(11.5, 8), layout='constrained', dpi=120)
-  panels = canvas.subplots(2, 2)
-  (by_step, by_bytes), (losses, residuals) = panels
+  bars = {name: _mean_times(metrics) for name, metrics in runs.items()}
+  bars = {name: times for name, times in bars.items() if times}
+  extra = 0.9 + 0.4 * len(bars) if bars else 0.0
+  canvas = figure.Figure(
+    figsize=(11.5, 8 + extra), layout='constrained', dpi=120
+  )
+  grid = canvas.add_gridspec(
+    3 if bars else 2, 2, height_ratios=[4, 4] + ([extra] if bars else [])
+  )
+  by_step, by_bytes, losses, residuals = (
+    canvas.add_subplot(grid[i, j]) for i in range(2) for j in range(2)
+  )
+  if bars:
+    _draw_times(canvas.add_subplot(grid[2, :]), bars)
   for index, (name, metrics) in enumerate(runs.items()):
     style = {
       'color': _COLOURS[index % len(_COLOURS)],
@@ -98,6 +112,30 @@ def draw(runs: Mapping[str, Metrics]) -> bytes:
   picture = io.BytesIO()
   backend_agg.FigureCanvasAgg(canvas).print_png(picture)
   return picture.getvalue()
+
+
+def _mean_times(metrics: Metrics) -> list[float]:
+  """Returns mean milliseconds by phase over the profiled steps, if any."""
+  lines = [line for line in metrics if time_breakdown.STEP in line]
+  return [
+    sum(line[name] for line in lines) / len(lines)
+    for name in (time_breakdown.NAMES if lines else ())
+  ]
+
+
+def _draw_times(panel, bars: Mapping[str, Sequence[float]]) -> None:
+  names = list(bars)[::-1]  # the first on top
+  left = [0.0] * len(names)
+  labels = [*time_breakdown.PHASES, 'other']
+  colours = (*_COLOURS[1:5], '#bbbbbb')
+  for number, (label, colour) in enumerate(zip(labels, colours, strict=True)):
+    widths = [bars[name][number] for name in names]
+    panel.barh(names, widths, left=left, label=label, color=colour, height=0.7)
+    left = [a + b for a, b in zip(left, widths, strict=True)]
+  _label(
+    panel, 'Time of a step', 'milliseconds, mean over the profiled steps', ''
+  )
+  panel.legend(ncols=5, frameon=False, loc='lower right', bbox_to_anchor=(1, 1))
 
 
 def _columns(

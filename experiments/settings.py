@@ -20,6 +20,7 @@ FREE_ON_RESUME = (
   'train.eval_every',
   'train.checkpoint_every',
   'train.tensorboard',
+  'train.time_breakdown_every',
   'data.dir',
 )
 
@@ -92,6 +93,7 @@ def check(config: Mapping[str, Any], known: Mapping[str, Any]) -> None:
     'train.eval_every',
     'train.checkpoint_every',
     'train.seed',
+    'train.time_breakdown_every',
     'compression.clip_norm',
     'optimizer.momentum',
     'optimizer.weight_decay',

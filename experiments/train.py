@@ -18,6 +18,7 @@ from experiments import placement as placing
 from experiments import records
 from experiments import run_log
 from experiments import settings
+from experiments import time_breakdown
 from experiments import training_step
 import gradsparse as gs
 import jax
@@ -164,11 +165,18 @@ def train_and_evaluate(
         first_call = True
       batch = placement.batch(sampler.batch(step - 1))
       called = time.perf_counter()
-      state, metrics = train_step(state, batch)
+      if first_call and config.train.time_breakdown_every:
+        train_step = time_breakdown.Profiled(train_step, (state, batch))
+      where_time_goes: dict[str, float] = {}
+      if _due(step, config.train.time_breakdown_every):
+        (state, metrics), where_time_goes = train_step.timed(state, batch)
+      else:
+        state, metrics = train_step(state, batch)
       if first_call:  # tracing and compiling happen before the call returns
         compiling += time.perf_counter() - called
         first_call = False
       log.put(step, metrics)
+      log.add(where_time_goes)
       if _due(step, config.train.eval_every) or step == steps:
         tested = evaluate(state)
         log.add(tested)

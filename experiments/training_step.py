@@ -12,6 +12,7 @@ from experiments import data
 from experiments import errors
 from experiments import gradients
 from experiments import placement as placing
+from experiments import time_breakdown
 from flax import linen as nn
 import gradsparse as gs
 import jax
@@ -128,19 +129,26 @@ def make_train_step(
   def step(
     state: TrainState, batch: data.Split
   ) -> tuple[TrainState, dict[str, Any]]:
-    images = data.normalise(batch.images, mean, std)
+    with time_breakdown.scope('compute'):
+      images = data.normalise(batch.images, mean, std)
+      got, own = gradients_of(state, images, batch.labels)
+    with time_breakdown.scope('update'):
+      return update(state, got, own)
 
+  def gradients_of(state, images, labels):
     # Without the cast shard_map would sum the gradients over the workers
     # before the scheme sees them.
     own = gs.workers.local(state.params, AXIS)
     if moments:
       got = gradients.with_moments(
-        model, own, state.statistics, images, batch.labels, microbatch
+        model, own, state.statistics, images, labels, microbatch
       )
-      extra = {'second_moment': got.second_moment}
     else:
-      got = gradients.plain(model, own, state.statistics, images, batch.labels)
-      extra = {}
+      got = gradients.plain(model, own, state.statistics, images, labels)
+    return got, own
+
+  def update(state, got, own):
+    extra = {'second_moment': got.second_moment} if moments else {}
     updates, opt_state = tx.update(got.grads, state.opt_state, own, **extra)
     new_params = optax.apply_updates(own if differ else state.params, updates)
     measured = {

@@ -16,6 +16,7 @@ collectives or casts.
 from __future__ import annotations
 
 from collections.abc import Sequence
+import functools
 from typing import Any
 
 from gradsparse import traffic
@@ -31,6 +32,9 @@ import numpy as np
 _FUSE_BELOW = 1 << 16
 
 AxisName = str | tuple[str, ...]
+
+# By this name a profile of the compiled program tells their time apart.
+_exchange = functools.partial(jax.named_scope, 'gradsparse.exchange')
 
 # --- a cast that JAX has no public name for -------------------------------
 # The result of `ppermute` is typed varying even where the algorithm leaves
@@ -246,6 +250,7 @@ class Comm:
       out = self._reduce(jax.lax.pmax, leaves)
     return jax.tree.unflatten(treedef, out)
 
+  @_exchange()
   def _reduce(self, op, operands: list[jax.Array]) -> list[jax.Array]:
     for x in operands:
       self._record('all_reduce', _nbytes(x))
@@ -255,6 +260,7 @@ class Comm:
 
   # --- messages ----------------------------------------------------------
 
+  @_exchange()
   def gather(self, x: jax.Array) -> jax.Array:
     """All workers' x, shape (P, *x.shape), in rank order."""
     if self.mode == 'single':
@@ -266,6 +272,7 @@ class Comm:
       return jax.lax.all_gather(self.local(x), self.axis_name, to='invarying')
     return jax.lax.all_gather(x, self.axis_name)
 
+  @_exchange()
   def permute(self, tree: Any, perm: Sequence[tuple[int, int]]) -> Any:
     """Sends x along (source, destination) pairs; zeros where none arrives.
 
@@ -298,6 +305,7 @@ class Comm:
 
     return jax.tree.map(send, tree)
 
+  @_exchange()
   def all_to_all(self, x: jax.Array) -> jax.Array:
     """Row d of x goes to worker d; returns the rows sent to this worker.
 
@@ -316,6 +324,7 @@ class Comm:
 
   # --- control flow ------------------------------------------------------
 
+  @_exchange()
   def uniform(self, x: jax.Array) -> jax.Array:
     """A scalar that is equal everywhere, in a form that `switch` keeps one.
 

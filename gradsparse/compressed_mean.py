@@ -203,12 +203,14 @@ def compressed_mean(
 
   def update(updates, state, params=None, **extra):
     del params
-    updates, state, _ = run(updates, state, extra, tell=False)
+    with jax.named_scope('gradsparse.compress'):
+      updates, state, _ = run(updates, state, extra, tell=False)
     return updates, state
 
   def step(updates, state, params=None, **extra):
     del params
-    return run(updates, state, extra, tell=True)
+    with jax.named_scope('gradsparse.compress'):
+      return run(updates, state, extra, tell=True)
 
   return CompressedMean(init, update, step, scheme)
 

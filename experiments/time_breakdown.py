@@ -1,0 +1,155 @@
+"""Where the time of a training step goes: a profile, told by phase.
+
+  compute    forward and backward pass
+  compress   selecting, quantising, packing, unpacking, the memory
+  exchange   collectives, with the waiting for other workers in them
+  update     the optimizer's rules, and the new parameters
+
+JAX's profiler says when each operation of the compiled program ran; the name
+that the program keeps of where it came from (`jax.named_scope`) says what for.
+So the program that is timed is the one that trains. An operation that was fused
+from several phases counts for that of its result. Compare gTop-k (arXiv
+1901.04359), figure 11.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+import pathlib
+import re
+import tempfile
+import time
+from typing import Any, NamedTuple
+
+import jax
+
+PHASES = ('compute', 'compress', 'exchange', 'update')
+# Steps profiled are told apart in `metrics.jsonl` by having these.
+NAMES = (*(f'time/{phase}_ms' for phase in PHASES), 'time/other_ms')
+STEP = 'time/step_ms'
+
+_MODULE = re.compile(r'^HloModule (\S+?),', re.MULTILINE)
+_OPERATION = re.compile(
+  r'^\s*(?:ROOT )?%?(\S+) = .*?\s([a-z][a-z\-]*)\(', re.MULTILINE
+)
+_OPERAND = re.compile(r'%([\w.\-]+)')
+_ORIGIN = re.compile(r'op_name="([^"]*)"')
+# The library's scopes and those of `scope`; inner ones come last.
+_SCOPE = re.compile(rf'(?:gradsparse|train)\.({"|".join(PHASES)})\b')
+_CONTAINERS = ('while', 'conditional', 'call', 'async-start', 'async-done')
+
+
+def scope(phase: str):
+  """A context whose operations belong to a phase, unless one inside does."""
+  if phase not in PHASES:
+    raise ValueError(f'phase must be one of {PHASES}, got {phase!r}')
+  return jax.named_scope(f'train.{phase}')
+
+
+class Event(NamedTuple):
+  """One operation, as it ran."""
+
+  device: int
+  name: str
+  nanoseconds: float
+
+
+def phases(hlo: str) -> dict[str, str | None]:
+  """The phase of each operation of a compiled program, by its name.
+
+  Args:
+    hlo: `compiled.as_text()`.
+
+  Returns:
+    None where an operation belongs to none. One that the compiler has added
+    without a name belongs with the first of its operands that has a phase.
+    What only runs other operations (loops, branches) is left out: those have
+    their own entries.
+  """
+  found: dict[str, str | None] = {}
+  for line in hlo.splitlines():
+    operation = _OPERATION.match(line)
+    if operation is None or operation[2] in _CONTAINERS:
+      continue
+    origin = _ORIGIN.search(line)
+    scopes = _SCOPE.findall(origin[1]) if origin else []
+    if scopes:
+      found[operation[1]] = scopes[-1]
+    else:  # operands come first in the text
+      operands = _OPERAND.findall(line[operation.end() :])
+      known = [found[name] for name in operands if found.get(name)]
+      found[operation[1]] = known[0] if known else None
+  return found
+
+
+def summed(
+  events: Iterable[Event], phase_of: Mapping[str, str | None]
+) -> dict[str, float]:
+  """Milliseconds by phase, the mean over devices; without what has no phase."""
+  totals, devices = dict.fromkeys(PHASES, 0.0), set()
+  for event in events:
+    devices.add(event.device)
+    phase = phase_of.get(event.name)
+    if phase is not None:
+      totals[phase] += event.nanoseconds / 1e6
+  return {phase: t / max(1, len(devices)) for phase, t in totals.items()}
+
+
+class Profiled:
+  """A compiled training step that can tell where its time goes.
+
+  Args:
+    step: the compiled function that `jax.jit` makes of the step.
+    arguments: of it, or arrays like them.
+  """
+
+  def __init__(self, step: Any, arguments: Sequence[Any]):
+    self._run = step.lower(*arguments).compile()
+    text = self._run.as_text()
+    module = _MODULE.search(text)
+    assert module is not None, text[:200]
+    self._module, self._phase_of = module[1], phases(text)
+
+  def __call__(self, *arguments: Any) -> Any:
+    return self._run(*arguments)
+
+  def timed(self, *arguments: Any) -> tuple[Any, dict[str, float]]:
+    """Runs one step under the profiler, and waits for it.
+
+    Returns:
+      (what the step returns, milliseconds by `NAMES`, and `STEP` for all: the
+      time on the clock). `time/other_ms` is what the phases leave of that.
+    """
+    jax.block_until_ready(arguments)
+    options = jax.profiler.ProfileOptions()
+    options.python_tracer_level = 0
+    with tempfile.TemporaryDirectory() as folder:
+      jax.profiler.start_trace(folder, profiler_options=options)
+      try:
+        start = time.perf_counter()
+        result = jax.block_until_ready(self._run(*arguments))
+        whole = 1e3 * (time.perf_counter() - start)
+      finally:
+        jax.profiler.stop_trace()
+      events = list(_events(pathlib.Path(folder), self._module))
+    parts = summed(events, self._phase_of)
+    named = {f'time/{phase}_ms': value for phase, value in parts.items()}
+    # Operations of one device may overlap; then nothing is left.
+    rest = max(0.0, whole - sum(parts.values()))
+    return result, {**named, 'time/other_ms': rest, STEP: whole}
+
+
+def _events(folder: pathlib.Path, module: str) -> Iterable[Event]:
+  """The operations of one program in a profile, from all devices."""
+  for path in folder.rglob('*.xplane.pb'):
+    data = jax.profiler.ProfileData.from_file(str(path))
+    for plane in data.planes:
+      number = re.search(r'^/device:\w+:(\d+)', plane.name)
+      for line in plane.lines:
+        for event in line.events:
+          stats = dict(event.stats)
+          if stats.get('hlo_module') != module or 'hlo_op' not in stats:
+            continue
+          # Processors say it in the event, accelerators in the plane.
+          device = stats.get('device_ordinal', number and int(number[1]))
+          yield Event(device or 0, stats['hlo_op'], event.duration_ns)
