@@ -1,15 +1,15 @@
 """Draws the papers' figures of time from their cost models.
 
-  python -m experiments.cost_model --out=DIR [--measured=FILE.json]
+  python -m experiments.cost_model --out=DIR [--measured=FILE.json,...]
 
 Writes a picture for each figure and `cost_model.json` with every number, and
 prints what the papers print beside what their models say.
 
-FILE.json, a list of rows as experiments.benchmarks.exchange writes them
+Each FILE.json, a list of rows as experiments.benchmarks.exchange writes them
 (`scheme`, `floats`, `workers`, `rate`, `step_ms`, perhaps `plan_bytes`), adds
-measured points. Rows of two more schemes give the network's alpha and beta:
-'ping_pong', a message of that many floats, one way, or else 'all_reduce', a
-bare dense all-reduce.
+measured points. Rows of two more schemes, which experiments.benchmarks.network
+writes, give the network's alpha and beta: 'ping_pong', a message of that many
+floats, one way, or else 'all_reduce', a bare dense all-reduce.
 """
 
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ from matplotlib import ticker
 from matplotlib.backends import backend_agg
 
 _OUT = flags.DEFINE_string('out', None, 'folder for pictures and numbers')
-_MEASURED = flags.DEFINE_string('measured', None, 'JSON list of measured rows')
+_MEASURED = flags.DEFINE_list('measured', [], 'JSON lists of measured rows')
 
 NUMBERS = 'cost_model.json'
 _NEEDED = ('scheme', 'floats', 'workers', 'rate', 'step_ms')
@@ -329,8 +329,9 @@ def main(argv: Sequence[str]) -> None:
   if len(argv) > 1:
     raise app.UsageError(f'unexpected arguments: {argv[1:]}')
   try:
-    path = _MEASURED.value
-    rows = read_rows(pathlib.Path(path)) if path else []
+    rows = [
+      row for path in _MEASURED.value for row in read_rows(pathlib.Path(path))
+    ]
     paths = write(pathlib.Path(_OUT.value), rows)
   except (errors.UserError, ValueError) as error:
     print(f'error: {error}', file=sys.stderr)

@@ -43,7 +43,8 @@ def break_even_mbit(
   return 8 * fewer / (slower * 1e-3) / 1e6
 
 
-def _quartile_distance(values: Sequence[float]) -> float:
+def quartile_distance(values: Sequence[float]) -> float:
+  """The distance between the first quartile and the third."""
   if len(values) < 2:
     return 0.0
   low, _, high = statistics.quantiles(values, n=4, method='inclusive')
@@ -85,7 +86,7 @@ def make_rows(
         'rate': rate,
         'density': density,
         'step_ms': middle['step'],
-        'step_ms_spread': _quartile_distance(ms['step']),
+        'step_ms_spread': quartile_distance(ms['step']),
         'compute_ms': middle['compute'],
         'collectives_ms': middle['collectives'],
         'exchange_ms': middle['step'] - middle['compute'],

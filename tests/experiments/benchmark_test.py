@@ -3,8 +3,10 @@
 import json
 
 from experiments import cluster
+from experiments import cost_model
 from experiments.benchmarks import collectives
 from experiments.benchmarks import exchange
+from experiments.benchmarks import network as network_benchmark
 from experiments.benchmarks import rows
 from experiments.benchmarks import subjects
 from experiments.cluster import network
@@ -153,6 +155,25 @@ def test_bytes_on_the_wire_are_the_planned_ones(tmp_path):
   for row in found:
     assert row['bytes_ok'], row
     assert row['wire_bytes'] > 0.95 * row['plan_bytes'], row
+
+
+def test_the_network_alone(tmp_path):
+  try:
+    with network.Network(1, cluster.Shape()):
+      pass
+  except cluster.NotPermittedError as error:
+    pytest.skip(str(error))
+  path = tmp_path / 'network.json'
+  arguments = [f'--json={path}', '--workers=2', '--rate=1gbit', '--repeats=2']
+  assert network_benchmark.main(arguments) == 0
+  found = cost_model.read_rows(path)
+  assert {row['scheme'] for row in found} == {'ping_pong', 'all_reduce'}
+  assert all(row['rate'] == '1gbit' and row['step_ms'] > 0 for row in found)
+  # 10 MB take 80 ms at 1 Gbit/s, and a burst of 256 kB passes at once.
+  largest = [row for row in found if row['floats'] == 2_500_000]
+  assert all(row['step_ms'] > 70 for row in largest)
+  fitted = cost_model.fits(found)['1gbit']
+  assert 1 / fitted.beta_s_per_byte < 140e6
 
 
 def test_command_line_mistakes(tmp_path, capfd, monkeypatch):
