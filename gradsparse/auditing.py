@@ -160,7 +160,8 @@ def audit(compiled: Any) -> Audit:
   calls: dict[str, list[str]] = {}
   switches: dict[str, list[list[str]]] = {}
   name = entry = ''
-  for line in text.splitlines():
+  # Comments, as in (f32[2], /*index=5*/f32[2]), have an equals sign.
+  for line in re.sub(r'/\*.*?\*/', '', text).splitlines():
     header = _COMPUTATION.match(line)
     if header:
       name = header.group(1)

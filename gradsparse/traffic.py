@@ -85,7 +85,8 @@ class Recorder:
   Attributes:
     workers: P, assumed for every axis, or a mapping from axis name to P.
     step: optimizer step at which schedules are read; None is the last.
-    sent: by axis, the bytes each worker sends, by rank.
+    sent: by axis, the bytes each worker sends, by rank; outside of branches.
+    branched: bytes sent in the chosen branches, by the worker that sends most.
     rows: what was planned, a leaf or a joined group each.
     message: rows of the message that is being traced.
     rungs: (payload, sent) bytes of every size that a ladder could take.
@@ -94,6 +95,7 @@ class Recorder:
   workers: int | Mapping[str, int]
   step: int | None = None
   sent: dict[Any, list[float]] = dataclasses.field(default_factory=dict)
+  branched: int = 0
   rows: list[Row] = dataclasses.field(default_factory=list)
   message: list[Row] = dataclasses.field(default_factory=list)
   rungs: list[tuple[int, int]] = dataclasses.field(default_factory=list)
@@ -113,21 +115,26 @@ class Recorder:
   @property
   def most_sent(self) -> int:
     """Bytes sent by the worker that sends most."""
-    return math.ceil(sum(max(sent) for sent in self.sent.values()))
+    return _most(self.sent) + self.branched
 
   @contextlib.contextmanager
   def branch(self, chosen: bool, alone: bool) -> Iterator[None]:
     """Counts one branch of a switch; only a chosen one enters the sums."""
-    before = {axis: list(sent) for axis, sent in self.sent.items()}
-    earlier = self.most_sent
+    if not alone:
+      before, self.sent = self.sent, {}
     yield
     if not alone:
       payload = sum(row.payload_bytes for row in self.message)
-      self.rungs.append((payload, self.most_sent - earlier))
+      self.rungs.append((payload, _most(self.sent)))
+      if chosen:
+        self.branched += _most(self.sent)
+      self.sent = before
     if chosen:
       self.rows.extend(self.message)
-    else:
-      self.sent = before
+
+
+def _most(sent: Mapping[Any, Sequence[float]]) -> int:
+  return math.ceil(sum(max(by_rank) for by_rank in sent.values()))
 
 
 _ACTIVE: contextvars.ContextVar[Recorder | None] = contextvars.ContextVar(
