@@ -141,17 +141,18 @@ def compressed_mean(
     layout = layout_of(grads)
     moments = extra.get('second_moment')
     healthy = _all_finite((grads, moments))
-    # A worker whose gradient is not finite contributes nothing of it; that
-    # the step is rejected, the others learn from its message.
-    local = jax.tree.map(
-      lambda g: jnp.where(healthy, g.astype(jnp.float32), 0.0), grads
-    )
-    if moments is not None:
-      extra['second_moment'] = jax.tree.map(
-        lambda m: jnp.where(healthy, m, 0.0), moments
-      )
+    wide = jax.tree.map(lambda g: g.astype(jnp.float32), grads)
     whole = layout.whole()
-    signals, kept = memory.accumulate(local, state.memory, extra, whole)
+    # A worker whose gradient is not finite leaves its memory alone, and
+    # contributes nothing; that the step is rejected, the others learn from
+    # its message.
+    kept = _in_place_if(
+      healthy,
+      lambda kept: memory.accumulate(wide, kept, extra, whole),
+      state.memory,
+    )
+    local = jax.tree.map(lambda g: jnp.where(healthy, g, 0.0), wide)
+    signals = memory.signals(local, kept, whole)
     flat = layout.treedef.flatten_up_to(signals)
     picked = layout.pick(flat, layout.compressed)
     dense = [s.value for s in layout.pick(flat, layout.dense)]
@@ -222,6 +223,26 @@ def _all_finite(tree: Any) -> jax.Array:
     return jnp.bool_(True)
   sums = [jnp.sum(x.astype(jnp.float32) * 0.0) for x in leaves]
   return jnp.isfinite(sum(sums[1:], sums[0]))
+
+
+def _in_place_if(
+  wanted: jax.Array, fn: Callable[[Any], Any], state: Any
+) -> Any:
+  """fn(state) where `wanted`, else the state, in the state's own memory.
+
+  A loop of one turn or none. Its result has one place: a donated state is
+  overwritten, and what reads the new state reads it. As a plain expression XLA
+  would compute it once more for every reader (selection, update, ...), and on
+  CPUs keep a copy of the old state for that.
+  """
+  if not jax.tree.leaves(state):
+    return state
+  _, state = jax.lax.while_loop(
+    lambda carry: carry[0],
+    lambda carry: (jnp.logical_and(carry[0], False), fn(carry[1])),
+    (wanted, state),
+  )
+  return state
 
 
 def _agree(compressor, signals, ctx, comm):

@@ -44,6 +44,13 @@ class Space:
   def size(self) -> int:
     return sum(self.sizes)
 
+  def split(self, joined: jax.Array) -> list[jax.Array]:
+    """A vector over the joined space as the leaves it consists of."""
+    return [
+      joined[start : start + math.prod(shape)].reshape(shape)
+      for start, shape in zip(self.offsets[:-1], self.shapes, strict=True)
+    ]
+
   def leaf_of(self, indices: jax.Array) -> jax.Array:
     """Number of the leaf that holds each index, int32; empties get the last."""
     if len(self.shapes) == 1:

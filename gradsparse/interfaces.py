@@ -70,9 +70,11 @@ class Memory(NamedTuple):
 
   Attributes:
     init: params -> state.
-    accumulate: (grads, state, extra, whole) -> (tree of Signal, state).
-      `whole` is a tree of bools: leaves that stay dense. `extra` are the
-      keyword arguments of the update.
+    accumulate: (grads, state, extra, whole) -> state. `whole` is a tree of
+      bools: leaves that stay dense. `extra` are the keyword arguments of the
+      update.
+    signals: (grads, state, whole) -> tree of Signal, of the state after
+      `accumulate`; computes nothing.
     release: (state, means, delivered) -> (updates, state): learns what was
       delivered. It sees the mean and returns the update.
     lossless: whether what is not delivered is kept (law 1 applies).
@@ -80,7 +82,8 @@ class Memory(NamedTuple):
   """
 
   init: Callable[[Any], Any]
-  accumulate: Callable[[Any, Any, dict[str, Any], Any], tuple[Any, Any]]
+  accumulate: Callable[[Any, Any, dict[str, Any], Any], Any]
+  signals: Callable[[Any, Any, Any], Any]
   release: Callable[[Any, Any, Any], tuple[Any, Any]]
   lossless: bool = True
   floats: int = 0

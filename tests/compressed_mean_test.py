@@ -145,8 +145,8 @@ def test_apply_if_finite_after_it_skips_a_step_on_all_workers_together():
   # The healthy worker keeps its gradient, the other what it had before.
   u, v = before[0].memory.momentum, before[0].memory.velocity
   for name in PARAMS:
-    expected = v[name] + 0.9 * u[name]
-    expected[0] += poisoned[name][0]
+    expected = v[name].copy()
+    expected[0] += 0.9 * u[name][0] + poisoned[name][0]
     np.testing.assert_allclose(
       gs.pending(state)[name], expected, rtol=1e-5, atol=1e-6
     )

@@ -87,11 +87,12 @@ def quickly(fn, *args):
 def inflow(step, facts, name):
   """What the memory takes in, by its definition."""
   g = step.grads[name]
-  g = np.where(step.healthy.reshape(-1, *(1,) * (g.ndim - 1)), g, 0)
-  if facts.inflow == 'gradient':
-    return g
-  u, m = step.before.memory.momentum[name], np.float32(facts.momentum)
-  return m * (u + g) + g if facts.inflow == 'nesterov' else m * u + g
+  healthy = step.healthy.reshape(-1, *(1,) * (g.ndim - 1))
+  flows = g
+  if facts.inflow != 'gradient':
+    u, m = step.before.memory.momentum[name], np.float32(facts.momentum)
+    flows = m * (u + g) + g if facts.inflow == 'nesterov' else m * u + g
+  return np.where(healthy, flows, 0)  # of NaN nothing is made
 
 
 @law(lambda case, facts: facts.inflow and not facts.exempt)

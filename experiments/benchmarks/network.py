@@ -39,8 +39,8 @@ from jax.sharding import PartitionSpec as P
 import numpy as np
 
 _AXIS = 'workers'
-# Floats. Some hundred kilobytes would pass in one burst of the shaper, at a rate
-# that no longer message meets.
+# Floats. Some hundred kilobytes would pass in one burst of the shaper, at a
+# rate that no longer message meets.
 _SIZES = (250, 1_000, 1_000_000, 2_500_000)
 _THERE, _BACK = ((0, 1),), ((1, 0),)
 

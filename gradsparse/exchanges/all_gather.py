@@ -42,19 +42,13 @@ def _gather_sparse(encoded: Encoded, own: Sparse, comm: Comm) -> Exchanged:
 
   # One worker at a time, in rank order: a scatter-add with duplicates need
   # not be deterministic on GPUs, and all workers must agree to the bit.
-  def add(leaves, one: Sparse):
-    windows = one.windows()
-    return [w.add_to(x) for w, x in zip(windows, leaves, strict=True)], None
+  def add(total, one: Sparse):
+    return total.at[one.indices].add(one.values, mode='drop'), None
 
-  start = comm.typed_like(
-    [jnp.zeros(size, jnp.float32) for size in space.sizes], messages
-  )
+  start = comm.typed_like(jnp.zeros(space.size, jnp.float32), messages)
   total, _ = jax.lax.scan(add, start, unpacked)
   return Exchanged(
-    mean=[
-      x.reshape(shape) / comm.size
-      for x, shape in zip(total, space.shapes, strict=True)
-    ],
+    mean=[x / comm.size for x in space.split(total)],
     delivered=list(common.only_if(healthy, own).windows()),
     dense=common.reduce_dense(encoded.dense, comm),
     healthy=healthy,

@@ -58,14 +58,18 @@ def no_memory() -> Memory:
     )
 
   def accumulate(grads, state, extra, whole):
-    del extra, whole
-    return jax.tree.map(lambda g: Signal(g, g), grads), state
+    del grads, extra, whole
+    return state
+
+  def signals(grads, state, whole):
+    del state, whole
+    return jax.tree.map(lambda g: Signal(g, g), grads)
 
   def release(state, means, delivered):
     del delivered
     return means, state
 
-  return Memory(init, accumulate, release, lossless=False)
+  return Memory(init, accumulate, signals, release, lossless=False)
 
 
 class ResidualState(NamedTuple):
@@ -101,14 +105,15 @@ def residual(decay: float = 1.0) -> Memory:
   def accumulate(grads, state, extra, whole):
     del extra
     # A leaf that stays dense delivers all it has: its residual stays zero.
-    value = jax.tree.map(
-      lambda e, g, w: g if w else decay * e + g, state.residual, grads, whole
-    )
-    signals = jax.tree.map(Signal, value, grads)
     kept = jax.tree.map(
-      lambda e, v, w: e if w else v, state.residual, value, whole
+      lambda e, g, w: e if w else decay * e + g, state.residual, grads, whole
     )
-    return signals, ResidualState(kept)
+    return ResidualState(kept)
+
+  def signals(grads, state, whole):
+    return jax.tree.map(
+      lambda e, g, w: Signal(g if w else e, g), state.residual, grads, whole
+    )
 
   def release(state, means, delivered):
     kept = jax.tree.map(
@@ -118,4 +123,6 @@ def residual(decay: float = 1.0) -> Memory:
     )
     return means, ResidualState(kept)
 
-  return Memory(init, accumulate, release, lossless=decay == 1.0, floats=1)
+  return Memory(
+    init, accumulate, signals, release, lossless=decay == 1.0, floats=1
+  )

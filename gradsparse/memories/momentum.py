@@ -69,10 +69,12 @@ def momentum_correction(
       return v + u + g if nesterov else v + u
 
     v = jax.tree.map(accumulated, state.velocity, u, grads, whole)
-    signals = jax.tree.map(
-      lambda v, g, w: Signal(g if w else v, g), v, grads, whole
+    return MomentumCorrectionState(u, v)
+
+  def signals(grads, state, whole):
+    return jax.tree.map(
+      lambda v, g, w: Signal(g if w else v, g), state.velocity, grads, whole
     )
-    return signals, MomentumCorrectionState(u, v)
 
   def release(state, means, delivered):
     v = jax.tree.map(
@@ -98,4 +100,4 @@ def momentum_correction(
     updates = jax.tree.map(update, means, u, delivered)
     return updates, MomentumCorrectionState(u, v)
 
-  return Memory(init, accumulate, release, lossless=True, floats=2)
+  return Memory(init, accumulate, signals, release, lossless=True, floats=2)

@@ -82,10 +82,16 @@ def variance(
       moments,
       whole,
     )
-    signals = jax.tree.map(
-      lambda r, g, v, w: Signal(g if w else r, g, v), r, grads, v, whole
+    return VarianceState(r, v)
+
+  def signals(grads, state, whole):
+    return jax.tree.map(
+      lambda r, g, v, w: Signal(g if w else r, g, v),
+      state.residual,
+      grads,
+      state.variance,
+      whole,
     )
-    return signals, VarianceState(r, v)
 
   def release(state, means, delivered):
     def sent_from_v(v, d, r):
@@ -125,4 +131,6 @@ def variance(
     r = jax.tree.map(new_residual, state.residual, delivered)
     return means, VarianceState(r, v)
 
-  return Memory(init, accumulate, release, rounding == 'keep', floats=2)
+  return Memory(
+    init, accumulate, signals, release, rounding == 'keep', floats=2
+  )
