@@ -216,6 +216,9 @@ SCHEMES = {
   'dgc': lambda a: gs.dgc(0.1, min_size=0, axis_name=a),
   'gtopk': lambda a: gs.gtopk(0.1, axis_name=a),
   'qsgd': lambda a: gs.qsgd(127, min_size=0, axis_name=a),
+  'qsgd_scatter': lambda a: gs.qsgd(
+    127, min_size=0, exchange='reduce_scatter', axis_name=a
+  ),
 }
 
 
@@ -627,6 +630,32 @@ BAD = [
   ),
   (lambda: gs.qsgd(7, norm='l1', axis_name=None), ('norm', 'max', 'l1')),
   (lambda: gs.qsgd(7, code='huffman', axis_name=None), ('code', 'huffman')),
+  (
+    lambda: gs.qsgd(7, exchange='ring', axis_name=None),
+    ('exchange', 'reduce_scatter', 'ring'),
+  ),
+  (
+    lambda: gs.qsgd(7, code='elias', exchange='reduce_scatter', axis_name=None),
+    ('code', 'fixed', 'reduce_scatter', 'elias'),
+  ),
+  (
+    lambda: gs.one_bit_sgd(exchange='tree', axis_name=None),
+    ('exchange', 'all_gather', 'tree'),
+  ),
+  (
+    lambda: gs.one_bit_sgd(
+      exchange='reduce_scatter', bucket_size=0, axis_name=None
+    ),
+    ('bucket_size', 'at least 1', '0'),
+  ),
+  (
+    lambda: gs.one_bit_sgd(bucket_size=64, axis_name=None),
+    ('bucket_size', 'all_gather', '64'),
+  ),
+  (
+    lambda: gs.sign_majority(exchange='vote', axis_name=None),
+    ('exchange', 'reduce_scatter', 'vote'),
+  ),
   (
     lambda: gs.dense(wire_dtype='float16', axis_name=None),
     ('wire_dtype', 'bfloat16', 'float16'),
