@@ -511,21 +511,25 @@ def on_shards(tx):
   stacked = state._replace(
     memory=gs.workers.stack(state.memory, 2),
     stats=gs.workers.stack(state.stats, 4),
+    exchange=gs.workers.stack(state.exchange, 2),
   )
   specs = state._replace(
     steps=P(),
     memory=jax.tree.map(lambda _: own, state.memory),
     stats=jax.tree.map(lambda _: P((AXIS, 'model')), state.stats),
+    exchange=jax.tree.map(lambda _: own, state.exchange),
   )
 
   def step(state, grads):
-    first = lambda tree: jax.tree.map(lambda x: x[0], tree)
-    state = state._replace(memory=first(state.memory), stats=first(state.stats))
-    updates, state = tx.update(first(grads), state)
-    stack = lambda tree: jax.tree.map(lambda x: x[None], tree)
-    return updates, state._replace(
-      memory=stack(state.memory), stats=stack(state.stats)
-    )
+    def of_own(state, fn):
+      names = ('memory', 'stats', 'exchange')
+      return state._replace(
+        **{name: jax.tree.map(fn, getattr(state, name)) for name in names}
+      )
+
+    grads = jax.tree.map(lambda x: x[0], grads)
+    updates, state = tx.update(grads, of_own(state, lambda x: x[0]))
+    return updates, of_own(state, lambda x: x[None])
 
   return stacked, jax.shard_map(
     step,
@@ -540,6 +544,7 @@ def on_shards(tx):
   [
     lambda: gs.dgc(0.1, axis_name=AXIS),
     lambda: gs.gradient_dropping(0.1, scope='leaf', axis_name=AXIS),
+    lambda: gs.one_bit_sgd(exchange='reduce_scatter', axis_name=AXIS),
   ],
 )
 def test_a_scheme_by_leaf_works_on_shards_over_another_axis(make):
