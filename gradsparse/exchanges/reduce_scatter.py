@@ -43,9 +43,8 @@ def reduce_scatter(code: RowCode) -> Exchange:
   message. A code whose loss cannot be fed back keeps no e.
 
   References:
-    Tang et al., "DoubleSqueeze", arXiv 1905.05957, algorithm 1; Tang et al.,
-    "1-bit Adam", arXiv 2102.02888, section 5; Seide et al., Interspeech 2014,
-    section 3.4 (the exchange in parts).
+    Tang et al., "DoubleSqueeze", arXiv 1905.05957; Tang et al., "1-bit Adam",
+    arXiv 2102.02888; Seide et al., Interspeech 2014 (the exchange in parts).
 
   Args:
     code: of the parts, both ways.

@@ -214,8 +214,8 @@ def one_bit_sgd(
     ValueError: an argument out of range, or a bucket_size with 'all_gather'.
 
   References:
-    Seide et al., Interspeech 2014 (both residuals: section 3.4); Tang et al.,
-    arXiv 1905.05957 (DoubleSqueeze).
+    Seide et al., Interspeech 2014; Tang et al., arXiv 1905.05957
+    (DoubleSqueeze: the second residual).
   """
   compressor, how = compressors.one_bit(), exchanges.all_gather()
   if _by_parts(exchange):

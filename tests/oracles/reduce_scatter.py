@@ -10,8 +10,8 @@ last rounding lost, and rounds the P-th of that for everybody:
 A worker is credited with what it rounded to, and the owner of a part with
 P C - S on it beside. It owes r, what its memory has, and e. float32.
 
-References: Tang et al., arXiv 1905.05957, algorithm 1 (there e is a P-th of
-ours); Seide et al., Interspeech 2014, section 3.4.
+References: Tang et al., arXiv 1905.05957 (there e is a P-th of ours); Seide et
+al., Interspeech 2014.
 """
 
 import numpy as np
