@@ -82,6 +82,8 @@ _COMPUTATION = re.compile(r'^\s*(?:ENTRY\s+)?%?([\w.\-]+)\s*\(.*->.*\{\s*$')
 _COLLECTIVE = re.compile(
   r'=\s*(\(?[^=]*?)\s(' + '|'.join(_OPS) + r')(?:-start)?\('
 )
+# Long tuples are printed with the numbers of their elements: /*index=5*/.
+_COMMENT = re.compile(r'/\*.*?\*/')
 _ARRAY = re.compile(r'\b(pred|[suf]\d+|bf16|f8\w*)\[([\d,]*)\]')
 _BRANCHES = re.compile(r'branch_computations=\{([^}]*)\}')
 _TRUE_FALSE = re.compile(
@@ -106,6 +108,7 @@ def _array_bytes(text: str) -> list[int]:
 
 
 def _parse(line: str, computation: str) -> Collective | None:
+  line = _COMMENT.sub('', line)
   match = _COLLECTIVE.search(line)
   if not match or '-done(' in line:
     return None

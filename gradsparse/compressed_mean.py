@@ -128,6 +128,7 @@ def compressed_mean(
         overflow_elements=jnp.zeros([], jnp.int32),
         rejected_steps=jnp.zeros([], jnp.int32),
       ),
+      exchange=layout.spread(exchange.init(layout.compressed_shapes)),
     )
 
   def run(grads, state, extra, tell):
@@ -170,7 +171,8 @@ def compressed_mean(
     )
     shared = _agree(compressor, picked, ctx, comm)
 
-    before = _Before(layout, picked, dense, kept, shared, healthy)
+    owed = layout.collect(state.exchange)
+    before = _Before(layout, picked, dense, kept, shared, healthy, owed)
 
     def at_rung(rung):
       return _finish(scheme, comm, before, ctx._replace(rung=rung), tell)
@@ -199,6 +201,7 @@ def compressed_mean(
       memory=out.memory,
       compressor=out.compressor,
       stats=out.stats._replace(rejected_steps=comm.local(rejected)),
+      exchange=out.exchange,
     )
     return updates, new_state, out.delivered
 
@@ -262,6 +265,7 @@ class _Before(NamedTuple):
   kept: Any
   shared: Any
   healthy: jax.Array
+  owed: Any
 
 
 class _After(NamedTuple):
@@ -272,6 +276,7 @@ class _After(NamedTuple):
   memory: Any
   compressor: Any
   stats: Stats
+  exchange: Any
   accepted: jax.Array
 
 
@@ -297,6 +302,7 @@ def _finish(
       ctx,
       before.dense,
       before.healthy,
+      before.owed,
     ),
     comm,
   )
@@ -304,19 +310,15 @@ def _finish(
     comm.recorder.message = planning.message_rows(
       compressor, scheme.axis_name, layout, payload, back
     )
-  means: list[Any] = [None] * len(layout.shapes)
-  arrived: list[Any] = [None] * len(layout.shapes)
-  for i, mean, d in zip(
-    layout.compressed, back.mean, back.delivered, strict=True
-  ):
-    means[i], arrived[i] = mean, d
-  for i, mean, own in zip(layout.dense, back.dense, before.dense, strict=True):
-    means[i] = jnp.where(back.healthy, mean, 0.0)
-    arrived[i] = Full(jnp.where(back.healthy, own, 0.0), whole=True)
+  dense = [jnp.where(back.healthy, x, 0.0) for x in back.dense]
+  whole = [
+    Full(jnp.where(back.healthy, x, 0.0), whole=True) for x in before.dense
+  ]
+  released = back.delivered if back.released is None else back.released
   updates, memory = scheme.memory.release(
     before.kept,
-    jax.tree.unflatten(layout.treedef, means),
-    jax.tree.unflatten(layout.treedef, arrived),
+    layout.join(back.mean, dense),
+    layout.join(released, whole),
   )
   # The momentum of dense leaves is kept in this worker's memory, and so typed
   # as its own, but it is made of means alone.
@@ -337,6 +339,7 @@ def _finish(
   )
   delivered = None
   if tell:
+    arrived = layout.treedef.flatten_up_to(layout.join(back.delivered, whole))
     pairs = zip(arrived, layout.shapes, strict=True)
     delivered = jax.tree.unflatten(
       layout.treedef, [comm.local(d.dense(shape)) for d, shape in pairs]
@@ -349,6 +352,7 @@ def _finish(
       lambda new, old: jnp.where(back.healthy, new, old), learnt, ctx.state
     ),
     stats=comm.local(stats),
+    exchange=comm.local(layout.spread(back.owed)),
     accepted=back.healthy,
   )
 

@@ -45,11 +45,12 @@ def pending(state: Any) -> Any:
   Returns:
     float32 tree like params (with a leading worker axis where the state has
     one): the residual, or DGC's velocity; zeros for schemes without memory.
+    An exchange that rounds once more adds what that lost.
 
   Raises:
     ValueError: the state does not hold exactly one scheme.
   """
-  return find(state).memory.pending()
+  return find(state).pending()
 
 
 def metrics(state: Any) -> dict[str, jax.Array]:
@@ -77,8 +78,8 @@ def metrics(state: Any) -> dict[str, jax.Array]:
     return jnp.sum(jnp.square(x), axis=axes)
 
   # Without memory there is nothing owed (and nothing that is stacked).
-  kept = scheme.memory if jax.tree.leaves(scheme.memory) else None
-  owed = [squares(x) for x in jax.tree.leaves(kept and kept.pending())]
+  pending = scheme.pending() if scheme.owes() else None
+  owed = [squares(x) for x in jax.tree.leaves(pending)]
   norm = jnp.sqrt(sum(owed)) if owed else jnp.float32(0)
   return {
     'payload_bytes': jnp.mean(stats.payload_bytes),

@@ -153,6 +153,8 @@ class Compressor(NamedTuple):
     init: shapes -> own state, the same on all workers.
     learn: (state, summed payload, shared, ctx) -> own state.
     unbiased: whether the decoded value's expectation is the signal.
+    raw: whether the payload is the leaves as they are, float32, and coding
+      them is left to the exchange.
   """
 
   name: str
@@ -175,6 +177,7 @@ class Compressor(NamedTuple):
     lambda state, payload, shared, ctx: state
   )
   unbiased: bool = False
+  raw: bool = False
 
 
 class Encoded(NamedTuple):
@@ -187,6 +190,7 @@ class Encoded(NamedTuple):
     ctx: its context.
     dense: leaves that stay dense and ride along, float32.
     healthy: bool scalar: every number in this worker's gradient is finite.
+    owed: the exchange's own state, see `Exchange.init`.
   """
 
   payload: Any
@@ -195,6 +199,7 @@ class Encoded(NamedTuple):
   ctx: Context
   dense: list[jax.Array]
   healthy: jax.Array
+  owed: Sequence[jax.Array] = ()
 
 
 class Exchanged(NamedTuple):
@@ -209,6 +214,11 @@ class Exchanged(NamedTuple):
     message_bytes: size of one worker's message.
     transport: how it went, for tables.
     total: summed payload (linear exchanges), else None.
+    released: leaf by leaf, what the memory may let go of, where that is not
+      `delivered`: an exchange that rounds once more credits the rounding to
+      the worker that made it, whose memory knows nothing of it. None: the
+      same as `delivered`.
+    owed: the exchange's new state; as it was where a worker was not healthy.
   """
 
   mean: list[jax.Array]
@@ -218,6 +228,8 @@ class Exchanged(NamedTuple):
   message_bytes: int
   transport: str
   total: Any = None
+  released: list[Delivered] | None = None
+  owed: Sequence[jax.Array] = ()
 
 
 class Exchange(NamedTuple):
@@ -227,8 +239,12 @@ class Exchange(NamedTuple):
     name: for tables and messages.
     run: (encoded, comm) -> Exchanged.
     refuses: compressor -> why it cannot be exchanged this way, or None.
+    init: shapes -> what this worker owes because of roundings of the
+      exchange's own: a float32 array for each leaf, in the units of a
+      memory's `pending`; () where there are none.
   """
 
   name: str
   run: Callable[[Encoded, Any], Exchanged]
   refuses: Callable[[Compressor], str | None] = lambda compressor: None
+  init: Callable[[Sequence[Shape]], Sequence[jax.Array]] = lambda shapes: ()

@@ -48,6 +48,27 @@ class Layout:
   def pick(self, leaves: Sequence[Any], numbers: Sequence[int]) -> list[Any]:
     return [leaves[i] for i in numbers]
 
+  def join(self, compressed: Sequence[Any], dense: Sequence[Any]) -> Any:
+    """The tree with these nodes in the places of its leaves."""
+    nodes: list[Any] = [None] * len(self.shapes)
+    for i, x in zip(self.compressed, compressed, strict=True):
+      nodes[i] = x
+    for i, x in zip(self.dense, dense, strict=True):
+      nodes[i] = x
+    return jax.tree.unflatten(self.treedef, nodes)
+
+  def spread(self, compressed: Sequence[jax.Array]) -> Any:
+    """The tree with zeros for dense leaves; () if there are no arrays."""
+    if not compressed:
+      return ()
+    zeros = [jnp.zeros(self.shapes[i], jnp.float32) for i in self.dense]
+    return self.join(compressed, zeros)
+
+  def collect(self, tree: Any) -> Sequence[jax.Array]:
+    """Inverse of `spread`."""
+    leaves = jax.tree.leaves(tree)
+    return self.pick(leaves, self.compressed) if leaves else ()
+
 
 def check_rule(min_size: Any, dense_paths: Any) -> None:
   """Raises ValueError or TypeError for a rule that cannot be meant."""

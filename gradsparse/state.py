@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 
 
 class Stats(NamedTuple):
@@ -33,9 +34,23 @@ class CompressedMeanState(NamedTuple):
     memory: the memory's state; this worker's own.
     compressor: the compressor's state; the same on all workers.
     stats: measurements of the last update; this worker's own.
+    exchange: what this worker owes because of the exchange's own roundings,
+      a float32 tree like params, or () without any; this worker's own.
   """
 
   steps: jax.Array
   memory: Any
   compressor: Any
   stats: Stats
+  exchange: Any = ()
+
+  def owes(self) -> bool:
+    """Whether anything can be pending at all."""
+    return bool(jax.tree.leaves((self.memory, self.exchange)))
+
+  def pending(self) -> Any:
+    """What this worker owes: its memory's part and the exchange's."""
+    kept = self.memory.pending()
+    if not jax.tree.leaves(self.exchange):
+      return kept
+    return jax.tree.map(jnp.add, kept, self.exchange)

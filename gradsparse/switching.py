@@ -21,6 +21,7 @@ def switch(
 
   What was pending stays pending, and so does what belongs to it where both
   have it: the momentum of a momentum correction, the variance of a criterion.
+  What the exchange owed (`exchange='reduce_scatter'`) goes to the memory too.
   State around the scheme (an optimizer's moments) is kept where the two
   transformations agree on it. A change of density alone needs no switch:
   states do not depend on it.
@@ -40,8 +41,8 @@ def switch(
   """
   old = find(state)
   stacked = is_stacked(old)
-  pending = old.memory.pending()
-  owes = bool(jax.tree.leaves(old.memory))
+  pending = old.pending()
+  owes = old.owes()
   workers = old.stats.payload_bytes.shape[0] if stacked else 0
   params = jax.tree.map(
     lambda x: jnp.zeros(x.shape[1:] if stacked and owes else x.shape, x.dtype),
@@ -53,12 +54,12 @@ def switch(
   fresh_state = tx_new.init(params)
   fresh = find(fresh_state)
 
-  memory = fresh.memory
+  memory, exchange = fresh.memory, fresh.exchange
+  if stacked:
+    memory, exchange = jax.tree.map(
+      lambda x: jnp.zeros((workers, *x.shape), x.dtype), (memory, exchange)
+    )
   if jax.tree.leaves(memory):
-    if stacked:
-      memory = jax.tree.map(
-        lambda x: jnp.zeros((workers, *x.shape), x.dtype), memory
-      )
     if owes:
       memory = memory.with_pending(pending)
       for name in ('momentum', 'variance'):
@@ -70,7 +71,9 @@ def switch(
       'one step with gs.gradient_dropping(1.0, ...), which delivers all of '
       'it, and start the new scheme from its own init'
     )
-  scheme = fresh._replace(steps=old.steps, memory=memory, stats=old.stats)
+  scheme = fresh._replace(
+    steps=old.steps, memory=memory, stats=old.stats, exchange=exchange
+  )
   return _graft(fresh_state, state, scheme)
 
 

@@ -151,7 +151,11 @@ def _surely_local(state):
 
   def mark(x):
     if isinstance(x, CompressedMeanState):
-      local = dict(memory=fill(x.memory, True), stats=fill(x.stats, True))
+      local = dict(
+        memory=fill(x.memory, True),
+        stats=fill(x.stats, True),
+        exchange=fill(x.exchange, True),
+      )
       return fill(x, False)._replace(**local)
     if isinstance(x, optax.MultiStepsState):
       local = dict(acc_grads=fill(x.acc_grads, True))

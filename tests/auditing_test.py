@@ -74,6 +74,12 @@ def test_kinds_and_types_are_counted_by_their_formulas():
   assert list(audit.collectives[-1].sent) == [7, 0, 7]
 
 
+def test_a_tuple_with_numbered_elements_counts_whole():
+  parts = ', '.join(f'{"/*index=5*/" * (i == 5)}u32[1,3]' for i in range(7))
+  text = program(f'({parts}) all-to-all(%p), {GROUPS["listed"]}')
+  assert [c.nbytes for c in gs.audit(text).collectives] == [7 * 12]
+
+
 def test_asynchronous_pairs_count_once():
   groups = GROUPS['listed']
   audit = gs.audit(

@@ -216,6 +216,9 @@ SCHEMES = {
   'dgc': lambda a: gs.dgc(0.1, min_size=0, axis_name=a),
   'gtopk': lambda a: gs.gtopk(0.1, axis_name=a),
   'qsgd': lambda a: gs.qsgd(127, min_size=0, axis_name=a),
+  'qsgd_scatter': lambda a: gs.qsgd(
+    127, min_size=0, exchange='reduce_scatter', axis_name=a
+  ),
 }
 
 
@@ -508,21 +511,25 @@ def on_shards(tx):
   stacked = state._replace(
     memory=gs.workers.stack(state.memory, 2),
     stats=gs.workers.stack(state.stats, 4),
+    exchange=gs.workers.stack(state.exchange, 2),
   )
   specs = state._replace(
     steps=P(),
     memory=jax.tree.map(lambda _: own, state.memory),
     stats=jax.tree.map(lambda _: P((AXIS, 'model')), state.stats),
+    exchange=jax.tree.map(lambda _: own, state.exchange),
   )
 
   def step(state, grads):
-    first = lambda tree: jax.tree.map(lambda x: x[0], tree)
-    state = state._replace(memory=first(state.memory), stats=first(state.stats))
-    updates, state = tx.update(first(grads), state)
-    stack = lambda tree: jax.tree.map(lambda x: x[None], tree)
-    return updates, state._replace(
-      memory=stack(state.memory), stats=stack(state.stats)
-    )
+    def of_own(state, fn):
+      names = ('memory', 'stats', 'exchange')
+      return state._replace(
+        **{name: jax.tree.map(fn, getattr(state, name)) for name in names}
+      )
+
+    grads = jax.tree.map(lambda x: x[0], grads)
+    updates, state = tx.update(grads, of_own(state, lambda x: x[0]))
+    return updates, of_own(state, lambda x: x[None])
 
   return stacked, jax.shard_map(
     step,
@@ -537,6 +544,7 @@ def on_shards(tx):
   [
     lambda: gs.dgc(0.1, axis_name=AXIS),
     lambda: gs.gradient_dropping(0.1, scope='leaf', axis_name=AXIS),
+    lambda: gs.one_bit_sgd(exchange='reduce_scatter', axis_name=AXIS),
   ],
 )
 def test_a_scheme_by_leaf_works_on_shards_over_another_axis(make):
@@ -627,6 +635,32 @@ BAD = [
   ),
   (lambda: gs.qsgd(7, norm='l1', axis_name=None), ('norm', 'max', 'l1')),
   (lambda: gs.qsgd(7, code='huffman', axis_name=None), ('code', 'huffman')),
+  (
+    lambda: gs.qsgd(7, exchange='ring', axis_name=None),
+    ('exchange', 'reduce_scatter', 'ring'),
+  ),
+  (
+    lambda: gs.qsgd(7, code='elias', exchange='reduce_scatter', axis_name=None),
+    ('code', 'fixed', 'reduce_scatter', 'elias'),
+  ),
+  (
+    lambda: gs.one_bit_sgd(exchange='tree', axis_name=None),
+    ('exchange', 'all_gather', 'tree'),
+  ),
+  (
+    lambda: gs.one_bit_sgd(
+      exchange='reduce_scatter', bucket_size=0, axis_name=None
+    ),
+    ('bucket_size', 'at least 1', '0'),
+  ),
+  (
+    lambda: gs.one_bit_sgd(bucket_size=64, axis_name=None),
+    ('bucket_size', 'all_gather', '64'),
+  ),
+  (
+    lambda: gs.sign_majority(exchange='vote', axis_name=None),
+    ('exchange', 'reduce_scatter', 'vote'),
+  ),
   (
     lambda: gs.dense(wire_dtype='float16', axis_name=None),
     ('wire_dtype', 'bfloat16', 'float16'),

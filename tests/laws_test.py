@@ -166,12 +166,11 @@ def test_a_poisoned_step_is_rejected_by_all_and_forgotten(case):
     assert not np.any(delivered)
   for x in jax.tree.leaves(step.after):
     assert np.all(np.isfinite(x))
-  # What all have learnt together is as if the step had not been.
-  jax.tree.map(
-    np.testing.assert_array_equal,
-    step.before.compressor,
-    step.after.compressor,
-  )
+  # What all have learnt together, and what the exchange has lost, are as if
+  # the step had not been.
+  for kept in ('compressor', 'exchange'):
+    before, after = (getattr(s, kept) for s in (step.before, step.after))
+    jax.tree.map(np.testing.assert_array_equal, before, after)
   for _, update in leaves(next_step.updates):
     assert np.all(np.isfinite(update))
   assert np.all(step.before.stats.rejected_steps == 0)

@@ -103,7 +103,7 @@ def replay(tx: gs.CompressedMean, steps: list[tuple[Trees, Trees]]):
   for grads, moments in steps:
     mean, state, delivered = fn(state, stack(grads), stack(moments))
     pending = gs.pending(state)
-    if not jax.tree.leaves(state.memory):
+    if not state.owes():
       # Without memory there is no worker axis: everybody owes nothing.
       pending = gs.workers.stack(pending, num_workers)
     yield Step(

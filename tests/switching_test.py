@@ -22,6 +22,9 @@ def scheme(name, axis_name):
     ),
     'gtopk': lambda: gs.gtopk(0.1, axis_name=axis_name),
     'one_bit': lambda: gs.one_bit_sgd(axis_name=axis_name),
+    'one_bit_scatter': lambda: gs.one_bit_sgd(
+      exchange='reduce_scatter', bucket_size=4, axis_name=axis_name
+    ),
     'power_sgd': lambda: gs.power_sgd(1, axis_name=axis_name, min_size=0),
     'variance': lambda: gs.variance_based(
       4.0, ladder=(1.0,), axis_name=axis_name
@@ -30,6 +33,13 @@ def scheme(name, axis_name):
       1.0, threshold=0.1, ladder=(1.0,), axis_name=axis_name
     ),
     'qsgd': lambda: gs.qsgd(7, min_size=0, axis_name=axis_name),
+    'qsgd_scatter': lambda: gs.qsgd(
+      7,
+      bucket_size=8,
+      exchange='reduce_scatter',
+      min_size=0,
+      axis_name=axis_name,
+    ),
     'sign': lambda: gs.sign_majority(axis_name=axis_name),
   }[name]()
 
@@ -100,7 +110,16 @@ def nonzero(tree):
 
 @SURROUNDINGS
 def test_a_chain_of_schemes_keeps_what_is_pending(where):
-  names = ('dropping', 'dgc', 'gtopk', 'one_bit', 'power_sgd', 'dropping')
+  names = (
+    'qsgd_scatter',
+    'dropping',
+    'dgc',
+    'gtopk',
+    'one_bit',
+    'one_bit_scatter',
+    'power_sgd',
+    'dropping',
+  )
   tx = scheme(names[0], where.axis_name)
   _, _, state = where.update(tx, where.init(tx), seed=0)
   for number, name in enumerate(names[1:], start=1):
@@ -161,6 +180,26 @@ def test_to_a_scheme_without_memory_is_an_error_and_from_one_is_not(
   assert int(after.steps) == 1
   other = scheme('sign' if name == 'qsgd' else 'qsgd', where.axis_name)
   assert form(gs.switch(free, other, state)) == form(where.init(other))
+
+
+@SURROUNDINGS
+def test_what_an_exchange_owes_needs_a_memory_to_go_to(where):
+  names = 'qsgd_scatter', 'qsgd', 'one_bit_scatter', 'dropping'
+  owing, free, both, memory = (scheme(n, where.axis_name) for n in names)
+  _, _, state = where.update(owing, where.init(owing), seed=0)
+  assert nonzero(state.exchange)
+  for target in (free, owing):
+    with pytest.raises(ValueError, match='what is pending would be lost'):
+      gs.switch(owing, target, state)
+  # All of it goes to the memory; the new exchange has rounded nothing yet.
+  after = gs.switch(owing, both, state)
+  same(after.memory.pending(), state.exchange)
+  assert form(after) == form(where.init(both)) and not nonzero(after.exchange)
+  _, _, state = where.update(both, after, seed=1)
+  same(gs.switch(both, memory, state).memory.pending(), gs.pending(state))
+  # And to an exchange that rounds, from a scheme that owes nothing.
+  fresh = gs.switch(free, owing, where.init(free))
+  assert form(fresh) == form(where.init(owing)) and not nonzero(fresh)
 
 
 @SURROUNDINGS

@@ -6,6 +6,7 @@ import math
 
 from gradsparse.interfaces import Compressor
 from gradsparse.wire import fixed_width
+import jax
 import jax.numpy as jnp
 
 
@@ -13,6 +14,29 @@ def _columns(shape) -> tuple[int, int]:
   """(rows, columns): a column fixes the last index; a vector is one."""
   columns = shape[-1] if len(shape) > 1 else 1
   return math.prod(shape) // columns, columns
+
+
+def halves(
+  x: jax.Array, axis: int, valid: jax.Array | bool = True
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+  """What stands for the numbers along an axis: a sign each, and two means.
+
+  Args:
+    x: float32 array.
+    axis: the numbers along it share their means.
+    valid: bool array like x, what the means are taken over; or True.
+
+  Returns:
+    (bool array like x: x >= 0; float32, the mean of those that are, without
+    the axis; float32, the mean of those that are not). The mean of none is 0.
+  """
+  positive = x >= 0
+  means = []
+  for half in (positive & valid, ~positive & valid):
+    held = jnp.sum(half, axis=axis)
+    total = jnp.sum(jnp.where(half, x, 0.0), axis=axis)
+    means.append(total / jnp.maximum(held, 1))
+  return positive, means[0], means[1]
 
 
 def one_bit() -> Compressor:
@@ -30,11 +54,8 @@ def one_bit() -> Compressor:
     bits, means = [], []
     for signal in signals:
       x = signal.value.reshape(_columns(signal.value.shape))
-      positive = x >= 0
-      for half in (positive, ~positive):
-        held = jnp.sum(half, axis=0)
-        total = jnp.sum(jnp.where(half, x, 0.0), axis=0)
-        means.append(total / jnp.maximum(held, 1))
+      positive, above, below = halves(x, axis=0)
+      means += [above, below]
       bits.append(positive.reshape(-1))
     signs = jnp.concatenate(bits).astype(jnp.uint32)
     return {

@@ -53,6 +53,28 @@ def gather(
   return gathered[:, 1:], jnp.all(gathered[:, 0] == 1), message.nbytes
 
 
+def scatter(
+  rows: jax.Array, healthy: jax.Array, comm: Comm
+) -> tuple[jax.Array, jax.Array, int]:
+  """Row d of a message to worker d; health travels as in `gather`.
+
+  Args:
+    rows: uint32[P, words].
+    healthy: bool scalar.
+    comm: the workers.
+
+  Returns:
+    (uint32[P, words]: row s came from worker s; whether all workers are
+    healthy, the same everywhere; size of a message in bytes).
+  """
+  health = jnp.full((comm.size, 1), healthy, jnp.uint32)
+  message = jnp.concatenate([health, rows], axis=1)
+  received = comm.all_to_all(message)
+  # Every worker hears of everybody, so all come to the same result.
+  healthy = comm.replicated(jnp.all(received[:, 0] == 1))
+  return received[:, 1:], healthy, message.nbytes
+
+
 def reduce_dense(leaves: list[jax.Array], comm: Comm) -> list[jax.Array]:
   """Means of the leaves that stay dense."""
   return comm.mean(leaves) if leaves else []

@@ -1,81 +1,76 @@
 """Reduce-scatter and all-gather of packed words: an all-reduce in two halves.
 
-XLA widens 16-bit collectives on some backends, so a smaller data type would
+XLA widens small data types in collectives on some backends, so those would
 save bytes on paper only. Here each half moves packed uint32 words:
 
   all_to_all: worker d gets everybody's d-th part, decodes and averages it
   all_gather: the averaged parts, encoded again
 
-2 (P - 1) / P words of the whole leave each worker, as in a ring all-reduce.
+2 (P - 1) / P times the packed vector leave each worker, as in a ring
+all-reduce; an all-gather of messages sends (P - 1) times.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 import math
-from typing import NamedTuple
 
 from gradsparse.collectives import Comm
 from gradsparse.delivery import Full
 from gradsparse.exchanges import common
+from gradsparse.exchanges.row_codes import RowCode
 from gradsparse.interfaces import Encoded
 from gradsparse.interfaces import Exchange
 from gradsparse.interfaces import Exchanged
-from gradsparse.wire import fixed_width
+from gradsparse.interfaces import Shape
 import jax
 import jax.numpy as jnp
 
 
-class RowCode(NamedTuple):
-  """A code of float32 rows.
+def reduce_scatter(code: RowCode) -> Exchange:
+  """Mean of all leaves, joined, through a lossy code of rows.
 
-  Attributes:
-    name: for tables.
-    encode: float32[rows, n] -> uint32[rows, words].
-    decode: (uint32[rows, words], n) -> float32[rows, n].
+  The joined vector (N elements, leaves in order) is cut into P parts of whole
+  buckets, padded at the end. The owner of a part, worker d, has the sum S of
+  what its part decodes to in all messages. It rounds once more, and what that
+  loses, e, stays with it for the next step (DoubleSqueeze):
+
+    sent back   C = decode(encode((S + e) / P))
+    kept        e <- S + e - P C
+
+  Worker d is credited with P C - S beside what its own message decodes to, so
+  that the credits add up to P times the mean; a memory only hears of its own
+  message. A code whose loss cannot be fed back keeps no e.
+
+  References:
+    Tang et al., "DoubleSqueeze", arXiv 1905.05957; Tang et al., "1-bit Adam",
+    arXiv 2102.02888; Seide et al., Interspeech 2014 (the exchange in parts).
+
+  Args:
+    code: of the parts, both ways.
   """
 
-  name: str
-  encode: Callable[[jax.Array], jax.Array]
-  decode: Callable[[jax.Array, int], jax.Array]
-
-
-def bfloat16_words() -> RowCode:
-  """The upper half of each float32, rounded to nearest even; two a word."""
-
-  def encode(rows):
-    bits = jax.lax.bitcast_convert_type(
-      rows.astype(jnp.bfloat16), jnp.uint16
-    ).astype(jnp.uint32)
-    return jax.vmap(lambda row: fixed_width.pack(row, 16))(bits)
-
-  def decode(words, n):
-    bits = jax.vmap(lambda row: fixed_width.unpack(row, n, 16))(words)
-    return jax.lax.bitcast_convert_type(bits << 16, jnp.float32)
-
-  return RowCode('bfloat16', encode, decode)
-
-
-def reduce_scatter(code: RowCode) -> Exchange:
-  """Mean of all leaves through a lossy row code (no memory: it is rounded)."""
+  def init(shapes: Sequence[Shape]) -> Sequence[jax.Array]:
+    if not code.feedback:
+      return ()
+    return [jnp.zeros(shape, jnp.float32) for shape in shapes]
 
   def run(encoded: Encoded, comm: Comm) -> Exchanged:
-    leaves = list(encoded.payload)
+    leaves, workers = list(encoded.payload), comm.size
     size = sum(x.size for x in leaves)
-    part = -(-size // comm.size)
-    joined = jnp.concatenate([x.reshape(-1) for x in leaves])
-    joined = jnp.pad(joined, (0, part * comm.size - size))
-    rows = code.encode(joined.reshape(comm.size, part))
-    health = jnp.full((comm.size, 1), encoded.healthy, jnp.uint32)
-    received = comm.all_to_all(jnp.concatenate([health, rows], axis=1))
-    healthy = jnp.all(received[:, 0] == 1)
-    mine = jnp.mean(code.decode(received[:, 1:], part), axis=0)
-    parts = comm.gather(code.encode(mine[None])[0])
-    mean = code.decode(parts, part).reshape(-1)[:size]
-    own = code.decode(rows, part).reshape(-1)[:size]
-    healthy = comm.replicated(healthy)
+    part = -(-size // (workers * code.unit)) * code.unit
+    counts = jnp.clip(size - part * jnp.arange(workers), 0, part)
+    index = comm.index()
+    # The two roundings must not share their dice.
+    first, second = (jax.random.fold_in(encoded.ctx.key, i) for i in (0, 1))
 
-    def split(flat):
+    def parted(leaves):
+      joined = jnp.concatenate([x.reshape(-1) for x in leaves])
+      padded = jnp.pad(joined, (0, part * workers - size))
+      return padded.reshape(workers, part)
+
+    def split(rows):
+      flat = rows.reshape(-1)
       out, start = [], 0
       for x in leaves:
         stop = start + math.prod(x.shape)
@@ -83,18 +78,40 @@ def reduce_scatter(code: RowCode) -> Exchange:
         start = stop
       return out
 
+    rows = code.encode(parted(leaves), counts, first)
+    received, healthy, nbytes = common.scatter(rows, encoded.healthy, comm)
+    total = jnp.sum(code.decode(received, part), axis=0)
+    wanted = total
+    if encoded.owed:
+      earlier = parted(encoded.owed)
+      wanted = total + earlier[index]
+    packed = code.encode((wanted / workers)[None], counts[index][None], second)
+    mean = code.decode(comm.gather(packed[0]), part)
+    given = workers * mean[index]
+    owed: Sequence[jax.Array] = ()
+    if encoded.owed:
+      kept = jnp.where(healthy, wanted - given, earlier[index])
+      owed = split(earlier.at[index].set(kept))
+    own = code.decode(rows, part)
+    credit = own.at[index].add(given - total)
+
+    def if_healthy(rows):
+      return [Full(jnp.where(healthy, x, 0.0)) for x in split(rows)]
+
     return Exchanged(
       mean=split(mean),
-      delivered=[Full(jnp.where(healthy, x, 0.0)) for x in split(own)],
+      delivered=if_healthy(credit),
       dense=common.reduce_dense(encoded.dense, comm),
       healthy=healthy,
-      message_bytes=rows.nbytes + health.nbytes,
+      message_bytes=nbytes,
       transport=f'{code.name} reduce-scatter',
+      released=if_healthy(own),
+      owed=owed,
     )
 
   def refuses(compressor):
-    if compressor.name != 'dense':
-      return 'it takes leaves as they are'
+    if not compressor.raw:
+      return 'it takes leaves as they are (compressors.identity)'
     return None
 
-  return Exchange(f'{code.name} reduce-scatter', run, refuses)
+  return Exchange(f'{code.name} reduce-scatter', run, refuses, init)

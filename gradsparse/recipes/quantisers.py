@@ -11,6 +11,19 @@ from gradsparse.compressed_mean import CompressedMean
 from gradsparse.compressed_mean import compressed_mean
 from gradsparse.layout import DensePaths
 
+EXCHANGES = ('all_gather', 'reduce_scatter')
+
+
+def _by_parts(exchange: str) -> bool:
+  """Whether it is the reduce-scatter.
+
+  Raises:
+    ValueError: an unknown exchange.
+  """
+  if exchange not in EXCHANGES:
+    raise ValueError(f'exchange must be one of {EXCHANGES}, got {exchange!r}')
+  return exchange == 'reduce_scatter'
+
 
 def dense(
   *, wire_dtype: str = 'float32', axis_name: AxisName | None
@@ -48,6 +61,7 @@ def qsgd(
   norm: str = 'max',
   code: str = 'fixed',
   elias: str = 'omega',
+  exchange: str = 'all_gather',
   axis_name: AxisName | None,
   min_size: int | None = None,
   dense_paths: DensePaths = None,
@@ -66,6 +80,13 @@ def qsgd(
       the data need, on a ladder that ends with the fixed width.
     elias: of the streams, 'omega' (the paper's), 'gamma', 'delta' or 'unary'
       (the shortest for Gaussian gradients).
+    exchange: 'all_gather', or 'reduce_scatter', with which a worker sends
+      about 2 (P - 1) / P times the packed vector instead of (P - 1) times:
+      each averages one part and rounds the mean once more, by fresh draws.
+      There buckets are runs of all compressed leaves, joined, whatever their
+      receptive fields, and `code` is 'fixed'. What the second rounding loses
+      goes into the next step (see `pending`) where that cannot pile up: with
+      norm 'max' and levels >= 2, or 'l2' and levels > sqrt(bucket_size).
     axis_name: see the module.
     min_size: see the module. By default leaves
       under 10,000 elements stay dense.
@@ -76,14 +97,27 @@ def qsgd(
     ValueError: an argument out of range.
 
   References:
-    Alistarh et al., arXiv 1610.02132, sections 3.1, 4 and 5.
+    Alistarh et al., arXiv 1610.02132, sections 3.1, 4 and 5; the second
+    rounding: Tang et al., arXiv 1905.05957 (DoubleSqueeze).
   """
+  compressor = compressors.qsgd(
+    levels, bucket_size=bucket_size, norm=norm, code=code, elias=elias
+  )
+  how = exchanges.all_gather()
+  if _by_parts(exchange):
+    if code != 'fixed':
+      raise ValueError(
+        "code must be 'fixed' with exchange='reduce_scatter' (a part's size "
+        f'cannot depend on the data), got {code!r}'
+      )
+    compressor = compressors.identity(compressor)
+    how = exchanges.reduce_scatter(
+      exchanges.qsgd_words(levels, bucket_size=bucket_size, norm=norm)
+    )
   return compressed_mean(
     memories.no_memory(),
-    compressors.qsgd(
-      levels, bucket_size=bucket_size, norm=norm, code=code, elias=elias
-    ),
-    exchanges.all_gather(),
+    compressor,
+    how,
     axis_name=axis_name,
     min_size=min_size,
     dense_paths=dense_paths,
@@ -157,6 +191,8 @@ def terngrad(
 
 def one_bit_sgd(
   *,
+  exchange: str = 'all_gather',
+  bucket_size: int | None = None,
   axis_name: AxisName | None,
   min_size: int | None = None,
   dense_paths: DensePaths = None,
@@ -164,17 +200,37 @@ def one_bit_sgd(
   """One bit an element, two means a column, error feedback.
 
   Args:
+    exchange: 'all_gather', or 'reduce_scatter', with which a worker sends
+      about 2 (P - 1) / P times the packed vector instead of (P - 1) times:
+      each averages one part, adds what its last rounding lost, and rounds the
+      mean to one bit an element once more. `pending` has both residuals.
+    bucket_size: with 'reduce_scatter' only: as many consecutive elements of
+      all compressed leaves, joined, stand for a column. None is 512.
     axis_name: see the module.
     min_size: see the module.
     dense_paths: see the module.
 
+  Raises:
+    ValueError: an argument out of range, or a bucket_size with 'all_gather'.
+
   References:
-    Seide et al., Interspeech 2014.
+    Seide et al., Interspeech 2014; Tang et al., arXiv 1905.05957
+    (DoubleSqueeze: the second residual).
   """
+  compressor, how = compressors.one_bit(), exchanges.all_gather()
+  if _by_parts(exchange):
+    compressor = compressors.identity(compressor)
+    size = 512 if bucket_size is None else bucket_size
+    how = exchanges.reduce_scatter(exchanges.one_bit_words(size))
+  elif bucket_size is not None:
+    raise ValueError(
+      "bucket_size must be None with exchange='all_gather', where means are "
+      f'those of columns, got {bucket_size!r}'
+    )
   return compressed_mean(
     memories.residual(),
-    compressors.one_bit(),
-    exchanges.all_gather(),
+    compressor,
+    how,
     axis_name=axis_name,
     min_size=min_size,
     dense_paths=dense_paths,
@@ -185,6 +241,7 @@ def sign_majority(
   *,
   scale: float = 1.0,
   memory: bool = False,
+  exchange: str = 'all_gather',
   axis_name: AxisName | None,
   min_size: int | None = None,
   dense_paths: DensePaths = None,
@@ -197,12 +254,15 @@ def sign_majority(
   Args:
     scale: magnitude of the update, > 0.
     memory: keep what the vote did not deliver (error feedback).
+    exchange: 'all_gather', or 'reduce_scatter', with which each worker counts
+      the votes of one part and a worker sends about 2 (P - 1) / P times the
+      signs instead of (P - 1) times. The result is the same to the bit.
     axis_name: see the module.
     min_size: see the module.
     dense_paths: see the module.
 
   Raises:
-    ValueError: scale is not positive.
+    ValueError: scale is not positive, or an unknown exchange.
 
   References:
     Bernstein et al., arXiv 1802.04434, algorithm 1.
@@ -210,7 +270,7 @@ def sign_majority(
   return compressed_mean(
     memories.residual() if memory else memories.no_memory(),
     compressors.sign(scale),
-    exchanges.majority(),
+    exchanges.majority(scatter=_by_parts(exchange)),
     axis_name=axis_name,
     min_size=min_size,
     dense_paths=dense_paths,

@@ -17,6 +17,7 @@ from tests.oracles import one_bit
 from tests.oracles import power_sgd
 from tests.oracles import qsgd
 from tests.oracles import random_k
+from tests.oracles import reduce_scatter
 from tests.oracles import sign_majority
 from tests.oracles import sparse
 from tests.oracles import strom
@@ -54,6 +55,7 @@ WITH_MEMORY = {
     2.0, threshold=0.5, dense=d
   ),
   'one_bit': lambda d: one_bit.OneBit(dense=d),
+  'one_bit_scatter': lambda d: reduce_scatter.OneBit(bucket_size=4, dense=d),
   'sign_memory': lambda d: sign_majority.SignMajority(memory=True, dense=d),
   'dryden': lambda d: dryden.Dryden(0.1, dense=d),
   'ada_comp': lambda d: ada_comp.AdaComp(bin_size=4, dense=d),
@@ -236,6 +238,21 @@ def test_one_bit_columns():
   checks.close(mean[0], [-2, -2, 3, 3])
   checks.close(mean[1], [[2, -2], [2, 0], [-2, -2]])
   checks.close(oracle.r[0][0], [1, -1, -1, 1])
+
+
+def test_one_bit_rounds_the_mean_again_and_keeps_the_loss():
+  oracle = reduce_scatter.OneBit(bucket_size=2)
+  workers = [[np.float32([1, 3, 5])], [np.float32([1, -2, -1])]]
+  # Parts are (0, 1) and (2,). Worker 0 rounds 1, 3 to 2, 2; the sum is 3, 0.
+  mean = oracle.step(workers)
+  checks.close(mean[0], [0.75, 0.75, 2])
+  checks.close(oracle.e, [[1.5, -1.5, 0], [0, 0, 0]])
+  checks.close(oracle.pending[0][0], [-1 + 1.5, 1 - 1.5, 0])
+  checks.close(oracle.delivered[0][0], [0.5, 3.5, 5])
+  checks.close(oracle.delivered[1][0], [1, -2, -1])
+  # 1 + 1.5 and 1 - 1.5: the residuals come out.
+  mean = oracle.step([[np.zeros(3, np.float32)]] * 2)
+  checks.close(mean[0], [0.25, -0.25, 0])
 
 
 def test_terngrad():
