@@ -163,8 +163,7 @@ def audit(compiled: Any) -> Audit:
   calls: dict[str, list[str]] = {}
   switches: dict[str, list[list[str]]] = {}
   name = entry = ''
-  # Comments, as in (f32[2], /*index=5*/f32[2]), have an equals sign.
-  for line in re.sub(r'/\*.*?\*/', '', text).splitlines():
+  for line in text.splitlines():
     header = _COMPUTATION.match(line)
     if header:
       name = header.group(1)

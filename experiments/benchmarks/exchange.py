@@ -7,7 +7,7 @@ A step is select + pack + exchange + unpack + parameter update, of a network
 with the shapes of ResNet-50. The workers are the hosts of `experiments.cluster`
 (root and iproute2 are needed; `--loopback` needs neither, and then nothing is
 shaped and no byte counted). Schemes take turns in every round; a figure is the
-median over the rounds.
+median over the rounds. All run with GLIBC_TUNABLES=glibc.malloc.hugetlb=1.
 
 The file is a list of rows, one for each scheme, size, number of workers and
 rate:
@@ -46,6 +46,9 @@ from experiments.benchmarks import rows
 from experiments.benchmarks import subjects
 
 WORKER = 'experiments.benchmarks.exchange_worker'
+# Large pages: else a fresh array of 40 MB costs 10,000 page faults, in every
+# scheme and in dense.
+MALLOC = 'glibc.malloc.hugetlb=1'
 
 _GRID = {
   'floats': (1_000_000, 10_000_000, 25_600_000),
@@ -95,6 +98,7 @@ def measure(
     f'--repeats={options.repeats}',
     f'--steps={options.steps}',
   ]
+  command = ['env', f'GLIBC_TUNABLES={MALLOC}', *command]
   result = cluster.run(
     command,
     num_hosts=workers,
