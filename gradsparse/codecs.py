@@ -50,6 +50,7 @@ class _Values(NamedTuple):
   unpack: Callable[[jax.Array, jax.Array, Space], jax.Array]
   words: Callable[[int, Space], int]
   exact: bool = False
+  sendable: Callable[[jax.Array, jax.Array], jax.Array] | None = None
 
 
 def _bits(x: jax.Array) -> jax.Array:
@@ -128,6 +129,7 @@ def _exponent4() -> _Values:
     pack,
     unpack,
     lambda count, space: _tops(space) + fixed_width.words(count, 4),
+    sendable=exponent.sendable,
   )
 
 
@@ -312,7 +314,9 @@ def _elias_fano(values: _Values) -> Codec:
   def words(count, space):
     return index_words(count, space) + values.words(count, space)
 
-  return Codec(quantise, pack, unpack, words, values.exact)
+  return Codec(
+    quantise, pack, unpack, words, values.exact, sendable=values.sendable
+  )
 
 
 def _run_length() -> Codec:
@@ -364,5 +368,10 @@ def _word28() -> Codec:
     return Sparse(jnp.where(indices < space.size, decoded, 0.0), indices, space)
 
   return Codec(
-    quantise, pack, unpack, lambda count, space: _tops(space) + count, False
+    quantise,
+    pack,
+    unpack,
+    lambda count, space: _tops(space) + count,
+    exact=False,
+    sendable=values.sendable,
   )

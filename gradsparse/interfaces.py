@@ -114,6 +114,8 @@ class Codec(NamedTuple):
     words: (count, space) -> int, size of a message in 32-bit words.
     exact: whether quantise changes nothing.
     bounded: whether entries can fail to find a slot (counted as overflow).
+    sendable: (values of one leaf, which are wanted) -> which of those
+      `quantise` keeps, where that is known before; they alone need room.
   """
 
   quantise: Callable[[Sparse, jax.Array], Sparse]
@@ -122,6 +124,7 @@ class Codec(NamedTuple):
   words: Callable[..., int]
   exact: bool
   bounded: bool = False
+  sendable: Callable[[jax.Array, jax.Array], jax.Array] | None = None
 
 
 class Compressor(NamedTuple):

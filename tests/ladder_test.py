@@ -172,3 +172,29 @@ def test_where_elements_come_and_go_every_leaf_is_served():
       served[w] += [np.count_nonzero(x) for x in tree]
   # 180 places; a fair share is 60 each.
   assert np.all(served > 30)
+
+
+@pytest.mark.parametrize('values, slots', [('exponent4', 20), ('float32', 500)])
+def test_what_the_value_code_cannot_say_takes_no_slot(values, slots):
+  """400 elements pass the criterion, all but 4 far below the largest."""
+  tx = gs.variance_based(
+    1.0, values=values, ladder=FRACTIONS, min_size=0, axis_name=None
+  )
+  grads = np.full(N, 1e-6, np.float32)
+  grads[:4] = 1.0
+  moment = np.where(np.arange(N) < 400, grads**2 / 2, grads**2 * 2)
+  state = tx.init(grads)
+  _, state, delivered = tx.step(
+    grads, state, second_moment=moment.astype(np.float32)
+  )
+  assert int(np.count_nonzero(delivered)) == (4 if slots == 20 else 400)
+  sizes = dict(zip(SLOTS, tx_payloads(tx), strict=True))
+  assert int(gs.metrics(state)['payload_bytes']) == sizes[slots]
+  # What was too small is still owed.
+  np.testing.assert_allclose(gs.pending(state)[10], grads[10] - delivered[10])
+
+
+def tx_payloads(tx):
+  return [
+    payload for payload, _ in gs.plan(tx, np.zeros(N, np.float32), 1).rungs
+  ]

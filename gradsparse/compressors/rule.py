@@ -64,8 +64,15 @@ def by_rule(
     slots = {min(total, max(1, math.ceil(f * total))) for f in fractions}
     return tuple(sorted(slots))
 
+  def picks(signal):
+    values, where = rule(signal)
+    # What is too small to be said beside the largest needs no slot.
+    if codec.sendable is not None:
+      where = codec.sendable(values, where)
+    return values, where
+
   def satisfied(signals):
-    return sum(jnp.sum(rule(s)[1], dtype=jnp.int32) for s in signals)
+    return sum(jnp.sum(picks(s)[1], dtype=jnp.int32) for s in signals)
 
   def choose(signals, shared, ctx):
     del shared
@@ -79,7 +86,7 @@ def by_rule(
 
   def encode(signals, shared, ctx):
     del shared
-    picked = [rule(s) for s in signals]
+    picked = [picks(s) for s in signals]
     values = jnp.concatenate([v.reshape(-1) for v, _ in picked])
     where = jnp.concatenate([w.reshape(-1) for _, w in picked])
     # Where not all fit, begin at another place each step: otherwise the last

@@ -67,12 +67,28 @@ def round_values(
     .at[segments]
     .max(jnp.where(valid, floor, 0), mode='drop')
   )
-  nearest = (magnitude + _TOP_MANTISSA_BIT) >> _MANTISSA_BITS
   limit = _top_of(top, segments)
-  exponent = jnp.minimum(nearest.astype(jnp.int32), limit)
+  exponent = _nearest(magnitude, limit)
   kept = valid & (limit - exponent <= _MAX_DISTANCE)
   rounded = _power(bits & _SIGN, exponent)
   return jnp.where(kept, rounded, 0.0), kept, top
+
+
+def sendable(values: jax.Array, wanted: jax.Array) -> jax.Array:
+  """Which of the wanted values of one segment the code can express.
+
+  Args:
+    values: float32, of any shape.
+    wanted: bool of that shape.
+
+  Returns:
+    bool of that shape: what `round_values` would keep of the wanted ones.
+  """
+  magnitude = jax.lax.bitcast_convert_type(values, jnp.uint32) & ~_SIGN
+  floor = (magnitude >> _MANTISSA_BITS).astype(jnp.int32)
+  wanted = wanted & (floor > 0)
+  top = jnp.max(jnp.where(wanted, floor, 0), initial=0)
+  return wanted & (top - _nearest(magnitude, top) <= _MAX_DISTANCE)
 
 
 def encode(
@@ -110,6 +126,12 @@ def decode(codes: jax.Array, segments: jax.Array, top: jax.Array) -> jax.Array:
   exponent = _top_of(top, segments) - distance
   value = _power((codes >> 3) << 31, exponent)
   return jnp.where(exponent > 0, value, 0.0)
+
+
+def _nearest(magnitude: jax.Array, limit: jax.Array) -> jax.Array:
+  """Biased exponent of the nearest power of two, no larger than `limit`."""
+  nearest = (magnitude + _TOP_MANTISSA_BIT) >> _MANTISSA_BITS
+  return jnp.minimum(nearest.astype(jnp.int32), limit)
 
 
 def _top_of(top: jax.Array, segments: jax.Array) -> jax.Array:
