@@ -44,6 +44,12 @@ SCHEMES = {
   },
   'qsgd': {'levels': 7, 'min_size': 0},
   'qsgd:scatter': {'levels': 7, 'exchange': 'reduce_scatter', 'min_size': 0},
+  'qsgd:elias': {
+    'levels': 1,
+    'bucket_size': 128,
+    'code': 'elias_sparse',
+    'min_size': 0,
+  },
   'terngrad': {'min_size': 0},
   'one_bit_sgd': {'min_size': 0},
   'one_bit_sgd:scatter': {'exchange': 'reduce_scatter', 'min_size': 0},
