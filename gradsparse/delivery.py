@@ -125,12 +125,14 @@ class Sparse:
       )
     return out
 
+  def add_to(self, joined: jax.Array) -> jax.Array:
+    """Adds the entries to a vector over the joined space."""
+    return joined.at[self.indices].add(self.values, mode='drop')
+
   def dense(self) -> list[jax.Array]:
     """The leaves it stands for, float32, zero where nothing was sent."""
-    return [
-      window.add_to(jnp.zeros(math.prod(shape), jnp.float32)).reshape(shape)
-      for window, shape in zip(self.windows(), self.space.shapes, strict=True)
-    ]
+    joined = jnp.zeros(self.space.size, jnp.float32)
+    return self.space.split(self.add_to(joined))
 
 
 @jax.tree_util.register_dataclass

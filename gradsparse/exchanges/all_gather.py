@@ -43,7 +43,7 @@ def _gather_sparse(encoded: Encoded, own: Sparse, comm: Comm) -> Exchanged:
   # One worker at a time, in rank order: a scatter-add with duplicates need
   # not be deterministic on GPUs, and all workers must agree to the bit.
   def add(total, one: Sparse):
-    return total.at[one.indices].add(one.values, mode='drop'), None
+    return one.add_to(total), None
 
   start = comm.typed_like(jnp.zeros(space.size, jnp.float32), messages)
   total, _ = jax.lax.scan(add, start, unpacked)
