@@ -52,7 +52,13 @@ SCHEMES = {
   },
   'terngrad': {'min_size': 0},
   'one_bit_sgd': {'min_size': 0},
-  'one_bit_sgd:scatter': {'exchange': 'reduce_scatter', 'min_size': 0},
+  # Two roundings in a row: at 0.1, or with a mean for 512 elements, too much.
+  'one_bit_sgd:scatter': {
+    'exchange': 'reduce_scatter',
+    'bucket_size': 64,
+    'min_size': 0,
+    'learning_rate': 0.05,
+  },
   'sign_majority': {'min_size': 0, 'learning_rate': 0.0005},
   'dryden': {'density': 0.005, 'min_size': 0},
   'ada_comp': {'min_size': 0},
