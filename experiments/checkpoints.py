@@ -12,6 +12,7 @@ from typing import Any
 from experiments import errors
 from experiments.data import batches
 import jax
+from jax.sharding import NamedSharding
 import orbax.checkpoint as ocp
 
 _KEEP = 2  # the last, and the one before in case a disk was full
@@ -72,10 +73,7 @@ class Checkpoints:
     Raises:
       ResumeError: the checkpoint belongs to another run.
     """
-    target = jax.tree.map(
-      lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding),
-      like,
-    )
+    target = jax.tree.map(_target, like)
     try:
       found = self._manager.restore(
         step,
@@ -100,3 +98,13 @@ class Checkpoints:
     """Waits until what was started is written."""
     if self._manager:
       self._manager.close()
+
+
+def _target(x: jax.Array) -> Any:
+  """Where to restore an array: on its mesh, or on the host without one.
+
+  From the host the first step puts it where its runner wants it.
+  """
+  if isinstance(x.sharding, NamedSharding):
+    return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding)
+  return jax.device_get(x)

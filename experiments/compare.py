@@ -2,10 +2,10 @@
 
   python -m experiments.compare
 
-The settings are in `configs/compare.py`. Takes about ten minutes on two idle cores
-and writes each run's records below `runs/compare`; `--output` keeps the table
-as JSON. The claim that every scheme is within two points of dense is for the
-mean over seeds (`--seeds 0 1 2`), since one test image is 0.28 points.
+The settings are in `configs/compare.py`. Takes about ten minutes on two idle
+cores and writes each run's records below `runs/compare`; `--output` keeps the
+table as JSON. One test image is 0.28 points: the mean over seeds
+(`--seeds 0 1 2`) says more than one.
 """
 
 import argparse
