@@ -5,7 +5,7 @@
 Writes a picture for each figure and `cost_model.json` with every number, and
 prints what the papers print beside what their models say.
 
-Each FILE.json, a list of rows as experiments.benchmarks.exchange writes them
+Each FILE.json, rows as experiments.benchmarks.exchange writes them
 (`scheme`, `floats`, `workers`, `rate`, `step_ms`, perhaps `plan_bytes`), adds
 measured points. Rows of two more schemes, which experiments.benchmarks.network
 writes, give the network's alpha and beta: 'ping_pong', a message of that many
@@ -53,6 +53,8 @@ def read_rows(path: pathlib.Path) -> list[dict[str, Any]]:
     rows = json.loads(path.read_text())
   except (OSError, ValueError) as error:
     raise errors.UserError(f'--measured: cannot read {path}: {error}') from None
+  if isinstance(rows, dict):  # as in experiments/results, with its history
+    rows = rows.get('rows')
   if not isinstance(rows, list) or not all(isinstance(r, dict) for r in rows):
     raise errors.UserError(f'--measured: {path} does not hold a list of rows')
   for number, row in enumerate(rows):

@@ -384,11 +384,14 @@ def test_command_draws_with_measured_points(tmp_path):
           'plan_bytes': 153_600_000 if scheme == 'dense' else None,
         }
       )
-  (tmp_path / 'rows.json').write_text(json.dumps(rows))
+  # A bare list, as benchmarks write it, and one with its history.
+  pings, steps = tmp_path / 'pings.json', tmp_path / 'rows.json'
+  pings.write_text(json.dumps(rows[:3]))
+  steps.write_text(json.dumps({'environment': {}, 'rows': rows[3:]}))
   out = tmp_path / 'out'
   command = [sys.executable, '-m', 'experiments.cost_model', f'--out={out}']
   done = subprocess.run(
-    [*command, f'--measured={tmp_path / "rows.json"}'],
+    [*command, f'--measured={pings},{steps}'],
     cwd=_ROOT,
     capture_output=True,
     text=True,
