@@ -12,6 +12,7 @@ from typing import Any
 from experiments import errors
 from experiments.data import batches
 import jax
+import jax.numpy as jnp
 from jax.sharding import NamedSharding
 import orbax.checkpoint as ocp
 
@@ -92,7 +93,8 @@ class Checkpoints:
         f'{found.progress["position"]} in the data, this run would be at '
         f'{position._asdict()}: number of workers, batch size or data changed'
       )
-    return found.state, found.progress
+    # Arrays that are not bound to a device yet, where there is no mesh.
+    return jax.tree.map(jnp.asarray, found.state), found.progress
 
   def close(self) -> None:
     """Waits until what was started is written."""
@@ -103,7 +105,7 @@ class Checkpoints:
 def _target(x: jax.Array) -> Any:
   """Where to restore an array: on its mesh, or on the host without one.
 
-  From the host the first step puts it where its runner wants it.
+  A device would bind it: `pmap` refuses what lies on one of its devices.
   """
   if isinstance(x.sharding, NamedSharding):
     return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding)
