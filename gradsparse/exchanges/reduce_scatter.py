@@ -13,10 +13,10 @@ all-reduce; an all-gather of messages sends (P - 1) times.
 from __future__ import annotations
 
 from collections.abc import Sequence
-import math
 
 from gradsparse.collectives import Comm
 from gradsparse.delivery import Full
+from gradsparse.delivery import Space
 from gradsparse.exchanges import common
 from gradsparse.exchanges.row_codes import RowCode
 from gradsparse.interfaces import Encoded
@@ -57,7 +57,9 @@ def reduce_scatter(code: RowCode) -> Exchange:
 
   def run(encoded: Encoded, comm: Comm) -> Exchanged:
     leaves, workers = list(encoded.payload), comm.size
-    size = sum(x.size for x in leaves)
+    shapes = tuple(x.shape for x in leaves)
+    space = Space(shapes, tuple(x.size for x in leaves))
+    size = space.size
     part = -(-size // (workers * code.unit)) * code.unit
     counts = jnp.clip(size - part * jnp.arange(workers), 0, part)
     index = comm.index()
@@ -70,13 +72,7 @@ def reduce_scatter(code: RowCode) -> Exchange:
       return padded.reshape(workers, part)
 
     def split(rows):
-      flat = rows.reshape(-1)
-      out, start = [], 0
-      for x in leaves:
-        stop = start + math.prod(x.shape)
-        out.append(flat[start:stop].reshape(x.shape))
-        start = stop
-      return out
+      return space.split(rows.reshape(-1))
 
     rows = code.encode(parted(leaves), counts, first)
     received, healthy, nbytes = common.scatter(rows, encoded.healthy, comm)

@@ -2,14 +2,12 @@
 
 import json
 
-from experiments import cluster
 from experiments import cost_model
 from experiments.benchmarks import collectives
 from experiments.benchmarks import exchange
 from experiments.benchmarks import network as network_benchmark
 from experiments.benchmarks import rows
 from experiments.benchmarks import subjects
-from experiments.cluster import network
 import gradsparse as gs
 import jax
 import jax.numpy as jnp
@@ -141,16 +139,6 @@ def test_on_loopback(tmp_path):
     assert row['rate'] == 'loopback' and row['wire_bytes'] is None
     assert row['step_ms'] > 0 and row['compute_ms'] > 0
     assert row['floats'] == 32_000 and row['workers'] == 2
-
-
-@pytest.fixture
-def namespaces():
-  """Skips where there are none to be had."""
-  try:
-    with network.Network(1, cluster.Shape()):
-      pass
-  except cluster.NotPermittedError as error:
-    pytest.skip(str(error))
 
 
 @pytest.mark.usefixtures('namespaces')

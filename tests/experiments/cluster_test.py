@@ -21,16 +21,6 @@ import pytest
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 
 
-@pytest.fixture(scope='module')
-def namespaces():
-  """Skips where this machine has no network namespaces for us."""
-  try:
-    with network.Network(1, cluster.Shape()):
-      pass
-  except cluster.NotPermittedError as error:
-    pytest.skip(str(error))
-
-
 def _names(pid: int) -> list[str]:
   """What there is of the clusters of a process."""
   return [

@@ -71,3 +71,16 @@ def idx_folder(tmp_path, monkeypatch):
       else:
         path.write_bytes(data)
   return folder
+
+
+@pytest.fixture(scope='module')
+def namespaces():
+  """Skips where this machine has no network namespaces for us."""
+  from experiments import cluster
+  from experiments.cluster import network
+
+  try:
+    with network.Network(1, cluster.Shape()):
+      pass
+  except cluster.NotPermittedError as error:
+    pytest.skip(str(error))
