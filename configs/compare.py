@@ -50,6 +50,9 @@ SCHEMES = {
     'code': 'elias_sparse',
     'min_size': 0,
   },
+  # For full gradients, biased and without a memory: what is dropped is lost.
+  # The small leaves stay dense.
+  'qsgd_descent': {'min_size': 10_000, 'learning_rate': 0.05},
   'terngrad': {'min_size': 0},
   'one_bit_sgd': {'min_size': 0},
   # Two roundings in a row: at 0.1, or with a mean for 512 elements, too much.

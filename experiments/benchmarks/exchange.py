@@ -41,8 +41,8 @@ import tempfile
 from typing import Any
 
 from experiments import cluster
-from experiments import errors
 from experiments.benchmarks import rows
+from experiments.benchmarks import running
 from experiments.benchmarks import subjects
 
 WORKER = 'experiments.benchmarks.exchange_worker'
@@ -55,11 +55,6 @@ _GRID = {
   'workers': (2, 4, 8),
   'rate': ('1gbit', '100mbit'),
 }
-_EXIT_FAILED, _EXIT_USAGE, _EXIT_NOT_PERMITTED = 1, 2, 3
-
-
-class FailedError(errors.UserError):
-  """A worker failed."""
 
 
 def measure(
@@ -99,37 +94,18 @@ def measure(
     f'--steps={options.steps}',
   ]
   command = ['env', f'GLIBC_TUNABLES={MALLOC}', *command]
-  result = cluster.run(
+  running.on_hosts(
     command,
     num_hosts=workers,
     shape=cluster.Shape() if options.loopback else cluster.Shape(rate),
     loopback=options.loopback,
     timeout=options.timeout,
-    output=sys.stderr,
   )
-  if result.outcome.timed_out or any(result.outcome.statuses):
-    raise FailedError(str(result.outcome))
   return rows.make_rows(
     json.loads(path.read_text()),
     'loopback' if options.loopback else rate,
     options.density,
   )
-
-
-def _listed(kind):
-  def parse(text: str) -> list[Any]:
-    return [kind(part) for part in text.split(',')]
-
-  parse.__name__ = f'list of {kind.__name__}'
-  return parse
-
-
-def _whole(text: str) -> int:
-  """10000000, 10_000_000 or 1e7."""
-  number = float(text)
-  if number != int(number) or number < 1:
-    raise ValueError(text)
-  return int(number)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -141,15 +117,21 @@ def _parser() -> argparse.ArgumentParser:
   parser.add_argument('--json', type=pathlib.Path, required=True)
   parser.add_argument(
     '--floats',
-    type=_listed(_whole),
+    type=running.listed(running.whole),
     default=[10_000_000],
     help='one or more, with commas; default: 10000000',
   )
   parser.add_argument(
-    '--workers', type=_listed(_whole), default=[4], help='likewise; default: 4'
+    '--workers',
+    type=running.listed(running.whole),
+    default=[4],
+    help='likewise; default: 4',
   )
   parser.add_argument(
-    '--rate', type=_listed(str), default=['1gbit'], help='likewise; 1gbit'
+    '--rate',
+    type=running.listed(str),
+    default=['1gbit'],
+    help='likewise; 1gbit',
   )
   parser.add_argument(
     '--grid',
@@ -159,16 +141,19 @@ def _parser() -> argparse.ArgumentParser:
   )
   parser.add_argument(
     '--schemes',
-    type=_listed(str),
+    type=running.listed(str),
     default=list(subjects.SCHEMES),
     help='default: all, ' + ','.join(subjects.SCHEMES),
   )
   parser.add_argument('--density', type=float, default=subjects.DENSITY)
   parser.add_argument(
-    '--repeats', type=_whole, default=7, help='rounds; default: 7'
+    '--repeats', type=running.whole, default=7, help='rounds; default: 7'
   )
   parser.add_argument(
-    '--steps', type=_whole, default=3, help='of a scheme in a round; default: 3'
+    '--steps',
+    type=running.whole,
+    default=3,
+    help='of a scheme in a round; default: 3',
   )
   parser.add_argument('--loopback', action='store_true', help='see above')
   parser.add_argument(
@@ -187,45 +172,25 @@ def main(argv: Sequence[str] | None = None) -> int:
       f'unknown scheme {sorted(unknown)[0]!r}; there are '
       + ', '.join(subjects.SCHEMES)
     )
+  return running.exit_status(
+    lambda: _measure_all(options),
+    ' --loopback runs the same workers on 127.0.0.1, without shaping and '
+    'without counting bytes.',
+  )
+
+
+def _measure_all(options: argparse.Namespace) -> None:
   grid = _GRID if options.grid else vars(options)
   rates = ['loopback'] if options.loopback else grid['rate']
   done: list[dict[str, Any]] = []
-  try:
-    with (
-      cluster.stopping_on_signals(),
-      tempfile.TemporaryDirectory(prefix='gradsparse-') as folder,
+  with tempfile.TemporaryDirectory(prefix='gradsparse-') as folder:
+    for floats, workers, rate in itertools.product(
+      grid['floats'], grid['workers'], rates
     ):
-      for name in cluster.remove_leftovers():
-        _say(f'removed {name}, left over from an earlier run')
-      for floats, workers, rate in itertools.product(
-        grid['floats'], grid['workers'], rates
-      ):
-        new = measure(floats, workers, rate, options, pathlib.Path(folder))
-        print(rows.table(new), flush=True)
-        done += new
-        # After each table: a run that is stopped leaves what it has.
-        options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.write_text(json.dumps(done, indent=2) + '\n')
-  except cluster.NotPermittedError as error:
-    _say(
-      f'error: {error}\nThe benchmark needs root on Linux. --loopback runs the '
-      'same workers on 127.0.0.1, without shaping and without counting bytes.'
-    )
-    return _EXIT_NOT_PERMITTED
-  except FailedError as error:
-    _say(f'error: {error}')
-    return _EXIT_FAILED
-  except errors.UserError as error:
-    _say(f'error: {error}')
-    return _EXIT_USAGE
-  except cluster.StoppedError as stopped:
-    _say(f'stopped by {stopped}; everything is cleaned up')
-    return 128 + stopped.number
-  return 0
-
-
-def _say(text: str) -> None:
-  print(text, file=sys.stderr, flush=True)
+      new = measure(floats, workers, rate, options, pathlib.Path(folder))
+      print(rows.table(new), flush=True)
+      done += new
+      running.save(done, options.json)
 
 
 if __name__ == '__main__':

@@ -27,9 +27,9 @@ import time
 from typing import Any
 
 from experiments import cluster
-from experiments import errors
 from experiments import multihost
 from experiments.benchmarks import rows
+from experiments.benchmarks import running
 import jax
 from jax.experimental import multihost_utils
 from jax.sharding import AxisType
@@ -97,11 +97,12 @@ def run(workers: int, rate: str, repeats: int) -> list[dict[str, Any]]:
   """Measures on a cluster of its own.
 
   Raises:
-    UserError: a worker failed, or there are no namespaces here.
+    FailedError: a worker failed.
+    NotPermittedError: no namespaces here.
   """
   with tempfile.TemporaryDirectory() as folder:
     path = pathlib.Path(folder, 'rows.json')
-    result = cluster.run(
+    running.on_hosts(
       [
         sys.executable,
         '-m',
@@ -112,10 +113,7 @@ def run(workers: int, rate: str, repeats: int) -> list[dict[str, Any]]:
       ],
       num_hosts=workers,
       shape=cluster.Shape(rate),
-      output=sys.stderr,
     )
-    if any(result.outcome.statuses):
-      raise errors.UserError(str(result.outcome))
     return [{**row, 'rate': rate} for row in json.loads(path.read_text())]
 
 
@@ -127,8 +125,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     formatter_class=argparse.RawDescriptionHelpFormatter,
   )
   parser.add_argument('--json', type=pathlib.Path, required=True)
-  parser.add_argument('--workers', default='2,4,8', help='with commas')
-  parser.add_argument('--rate', default='1gbit', help='with commas')
+  parser.add_argument(
+    '--workers',
+    type=running.listed(running.whole),
+    default=[2, 4, 8],
+    help='one or more, with commas; default: 2,4,8',
+  )
+  parser.add_argument(
+    '--rate',
+    type=running.listed(str),
+    default=['1gbit'],
+    help='likewise; default: 1gbit',
+  )
   parser.add_argument('--repeats', type=int, default=7)
   parser.add_argument('--inside', action='store_true', help=argparse.SUPPRESS)
   options = parser.parse_args(argv)
@@ -139,21 +147,14 @@ def main(argv: Sequence[str] | None = None) -> int:
       if rank == 0:
         options.json.write_text(json.dumps(found))
     return 0
+  return running.exit_status(lambda: _measure_all(options))
+
+
+def _measure_all(options: argparse.Namespace) -> None:
   found = []
-  try:
-    with cluster.stopping_on_signals():
-      cluster.remove_leftovers()
-      for rate in options.rate.split(','):
-        for workers in map(int, options.workers.split(',')):
-          found += run(workers, rate, options.repeats)
-          options.json.parent.mkdir(parents=True, exist_ok=True)
-          options.json.write_text(json.dumps(found, indent=2) + '\n')
-  except (errors.UserError, cluster.NotPermittedError) as error:
-    print(f'error: {error}', file=sys.stderr)
-    return 1
-  except cluster.StoppedError as stopped:
-    return 128 + stopped.number
-  return 0
+  for rate, workers in itertools.product(options.rate, options.workers):
+    found += run(workers, rate, options.repeats)
+    running.save(found, options.json)
 
 
 if __name__ == '__main__':

@@ -43,8 +43,14 @@ SCHEMES: dict[str, Callable[[float], optax.GradientTransformation]] = {
     optax.sgd(_LEARNING_RATE),
   ),
   'qsgd4': lambda density: _followed_by_momentum(gs.qsgd(7, axis_name=AXIS)),
+  'qsgd4_scatter': lambda density: _followed_by_momentum(
+    gs.qsgd(7, exchange='reduce_scatter', axis_name=AXIS)
+  ),
   'one_bit': lambda density: _followed_by_momentum(
     gs.one_bit_sgd(axis_name=AXIS)
+  ),
+  'one_bit_scatter': lambda density: _followed_by_momentum(
+    gs.one_bit_sgd(exchange='reduce_scatter', axis_name=AXIS)
   ),
 }
 

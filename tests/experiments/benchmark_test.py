@@ -8,6 +8,7 @@ from experiments.benchmarks import exchange
 from experiments.benchmarks import network as network_benchmark
 from experiments.benchmarks import rows
 from experiments.benchmarks import subjects
+from experiments.benchmarks import training
 import gradsparse as gs
 import jax
 import jax.numpy as jnp
@@ -164,6 +165,44 @@ def test_the_network_alone(tmp_path):
   assert all(row['step_ms'] > 70 for row in largest)
   fitted = cost_model.fits(found)['1gbit']
   assert 1 / fitted.beta_s_per_byte < 140e6
+
+
+def _line(step, seconds, **more):
+  return {'step': step, 'time/seconds': seconds, **more}
+
+
+def test_a_training_run_is_timed_between_its_lines():
+  summary = {
+    'scheme': 'dgc',
+    'steps': 60,
+    'num_workers': 2,
+    'parameters': 7,
+    'seconds': 9.0,
+    'compile_seconds': 1.0,
+    'final': {'test_accuracy': 0.5},
+    'comm': {'sent_bytes_total': 600},
+  }
+  phases = dict.fromkeys(('compute', 'compress', 'exchange', 'update'), 1.0)
+  profile = {f'time/{k}_ms': v for k, v in phases.items()}
+  profile |= {'time/other_ms': 0.0, 'time/step_ms': 4.0}
+  lines = [_line(10, 5.0), _line(20, 5.5), _line(30, 6.0), _line(40, 6.2)]
+  lines += [_line(50, 8.0, **profile), _line(60, 8.4)]
+  row = training.make_row(summary, lines, '1gbit', 1200)
+  # Steps 31 to 40 took 20 ms each, 51 to 60 took 40; 41 to 50 have a profile.
+  assert row['step_ms'] == pytest.approx(30)
+  assert row['step_ms_spread'] == pytest.approx(10)
+  assert row['plan_bytes'] == 10 and row['wire_bytes'] == 20
+  assert row['breakdown_ms'] == {**phases, 'other': 0}
+
+
+def test_training_on_loopback(tmp_path):
+  path = tmp_path / 'rows.json'
+  arguments = [f'--json={path}', '--loopback', '--workers=2', '--steps=20']
+  assert training.main([*arguments, '--schemes=dense']) == 0
+  (row,) = json.loads(path.read_text())
+  assert row['scheme'] == 'dense' and row['rate'] == 'loopback'
+  assert row['wire_bytes'] is None and row['plan_bytes'] > 1e6
+  assert row['step_ms'] > 0 and row['breakdown_ms']['exchange'] > 0
 
 
 def test_command_line_mistakes(tmp_path, capfd, monkeypatch):
