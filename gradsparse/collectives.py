@@ -64,6 +64,40 @@ def _varies(x: jax.Array, axis_name: Any) -> bool:
   return False
 
 
+def _is_gloo() -> bool:
+  """Whether workers are CPU processes, which Gloo connects."""
+  return jax.process_count() > 1 and jax.default_backend() == 'cpu'
+
+
+def _pairs(perm: Sequence[tuple[int, int]], workers: int) -> list[list[int]]:
+  """[lower, higher] of each pair, if all workers swap in pairs; else none."""
+  to = dict(perm)
+  if len(to) < workers or any(to[to[w]] != w or to[w] == w for w in to):
+    return []
+  return [[w, to[w]] for w in range(workers) if w < to[w]]
+
+
+def send(
+  x: jax.Array, axis_name: Any, perm: Sequence[tuple[int, int]]
+) -> jax.Array:
+  """`ppermute`, or what does the same faster. Not for `vmap`.
+
+  Gloo's `ppermute` posts the data before the request for the partner's. Where
+  two partners swap, the later one's request waits behind its own data, so that
+  one direction follows the other. Its all-gather goes by halves: the swap takes
+  the time of one and a half messages instead of two.
+  """
+  workers = jax.lax.axis_size(axis_name)
+  one_axis = isinstance(axis_name, str)
+  pairs = _pairs(perm, workers) if one_axis and _is_gloo() else []
+  if not pairs:
+    return jax.lax.ppermute(x, axis_name, perm)
+  both = jax.lax.all_gather(x, axis_name, axis_index_groups=pairs)
+  higher = np.isin(np.arange(workers), [pair[1] for pair in pairs])
+  own = jnp.asarray(higher)[jax.lax.axis_index(axis_name)]
+  return jnp.where(own, both[0], both[1])
+
+
 class Comm:
   """The workers of one mesh axis, as one of them sees the others.
 
@@ -286,8 +320,7 @@ class Comm:
       return tree
     if self.mode != 'simulated':
       return jax.tree.map(
-        lambda x: jax.lax.ppermute(self.local(x), self.axis_name, perm),
-        tree,
+        lambda x: send(self.local(x), self.axis_name, perm), tree
       )
     # vmap accepts whole permutations only: complete it, then blank out what
     # nobody was meant to receive.
@@ -299,11 +332,11 @@ class Comm:
     meant = np.isin(np.arange(self.size), sorted(targets))
     received = jnp.asarray(meant)[self.index()]
 
-    def send(x):
+    def masked(x):
       x = jax.lax.ppermute(x, self.axis_name, whole)
       return jnp.where(received, x, jnp.zeros_like(x))
 
-    return jax.tree.map(send, tree)
+    return jax.tree.map(masked, tree)
 
   @_exchange()
   def all_to_all(self, x: jax.Array) -> jax.Array:

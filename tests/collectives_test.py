@@ -2,6 +2,8 @@
 
 import functools
 
+import gradsparse as gs
+from gradsparse import collectives
 from gradsparse import traffic
 from gradsparse.collectives import Comm
 import jax
@@ -128,6 +130,50 @@ def test_messages(mode):
   np.testing.assert_array_equal(own['swapped']['b'], [1, 0, 0])
   rows = 10 * np.arange(3) + np.arange(3)[:, None]
   np.testing.assert_array_equal(own['transposed'], rows)
+
+
+SWAPS = [(0, 2), (1, 3), (2, 0), (3, 1)]
+
+
+@pytest.mark.parametrize(
+  'perm, gathered',
+  [
+    (SWAPS, True),
+    ([(0, 1), (1, 2), (2, 3), (3, 0)], False),  # nobody swaps
+    ([(0, 1), (1, 0), (2, 2), (3, 3)], False),  # not all do
+    ([(0, 1), (1, 0)], False),
+    ([(3, 0)], False),
+  ],
+)
+@pytest.mark.parametrize('checked', [True, False])
+def test_processes_on_cpus_swap_by_gathering_pairs(
+  monkeypatch, perm, gathered, checked
+):
+  mesh = Mesh(
+    np.asarray(jax.devices()[:4]), (AXIS,), axis_types=(AxisType.Auto,)
+  )
+
+  def run(on_gloo):
+    monkeypatch.setattr(collectives, '_is_gloo', lambda: on_gloo)
+    program = jax.jit(
+      jax.shard_map(
+        lambda x: Comm(AXIS).permute(x, perm),
+        mesh=mesh,
+        in_specs=P(AXIS),
+        out_specs=P(AXIS),
+        check_vma=checked,
+      )
+    )
+    words = jnp.arange(12, dtype=jnp.uint32)
+    compiled = program.lower(words).compile()
+    return compiled(words), gs.audit(compiled)
+
+  (expected, plain), (found, audited) = run(False), run(True)
+  np.testing.assert_array_equal(found, expected)
+  assert {c.kind for c in plain.collectives} == {'permute'}
+  kind = 'all_gather' if gathered else 'permute'
+  assert {c.kind for c in audited.collectives} == {kind}
+  assert audited.sent_bytes == plain.sent_bytes == 12
 
 
 def test_one_worker_talks_to_nobody():

@@ -16,6 +16,7 @@ import contextlib
 import dataclasses
 from typing import Any
 
+from gradsparse import collectives as library
 from gradsparse import traffic
 import jax
 import jax.numpy as jnp
@@ -101,7 +102,7 @@ def _perform(call: Call, x: jax.Array, axis_name: str) -> jax.Array:
   if call.kind == 'all_gather':
     return jax.lax.all_gather(x, axis_name)
   if call.kind == 'permute':
-    return jax.lax.ppermute(x, axis_name, call.perm)
+    return library.send(x, axis_name, call.perm)
   if call.kind == 'all_to_all':
     rows = x[: x.shape[0] // size * size].reshape(size, -1)
     return jax.lax.all_to_all(rows, axis_name, 0, 0)

@@ -47,6 +47,7 @@ class Subject:
   Attributes:
     name: of the scheme.
     run: mode -> does one step and waits for its end.
+    is_long: mode -> whether a step takes so long that one a round must do.
     plan_bytes: what a worker sends in a step, the largest over workers.
     serial_bytes: what must be sent one after another.
     compile_seconds: for all three programs.
@@ -54,6 +55,7 @@ class Subject:
 
   name: str
   run: dict[str, Callable[[], None]]
+  is_long: dict[str, bool]
   plan_bytes: int
   serial_bytes: float
   compile_seconds: float
@@ -184,12 +186,14 @@ class Bench:
       'compute': runner(compute),
       'collectives': self._alone(calls),
     }
+    first = {}
     for mode in MODES:  # touches all memory
       self.barrier()
-      run[mode]()
+      first[mode] = _slowest(_timed(run[mode]))
     return Subject(
       name,
       run,
+      {mode: first[mode] > _LONG_STEP_SECONDS for mode in MODES},
       plan_bytes=gs.plan(tx, self.shapes, self.workers).sent_bytes,
       serial_bytes=sum(call.serial_bytes(self.workers) for call in calls),
       compile_seconds=time.monotonic() - start,
@@ -269,13 +273,9 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     shift = number % len(contenders)
     for subject in contenders[shift:] + contenders[:shift]:
       for mode in MODES:
-        steps = 1 if _is_long(times[subject.name, mode]) else options.steps
+        steps = 1 if subject.is_long[mode] else options.steps
         seconds, whole, nbytes = _region(bench, subject.run[mode], steps)
-        # All processes must agree on how many steps come next.
-        seconds = float(
-          np.max(multihost_utils.process_allgather(np.float32(seconds)))
-        )
-        times[subject.name, mode].append(seconds / steps)
+        times[subject.name, mode].append(_slowest(seconds) / steps)
         if mode == 'step':
           extra = np.median(barriers) + quiet * whole
           sent[subject.name].append((nbytes - extra) / steps)
@@ -302,8 +302,16 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
   }
 
 
-def _is_long(times: Sequence[float]) -> bool:
-  return bool(times) and times[-1] > _LONG_STEP_SECONDS
+def _timed(run: Callable[[], None]) -> float:
+  start = time.perf_counter()
+  run()
+  return time.perf_counter() - start
+
+
+def _slowest(seconds: float) -> float:
+  """Over all processes: the same in each, so that they can act on it."""
+  everyones = multihost_utils.process_allgather(np.float32(seconds))
+  return float(np.max(everyones))
 
 
 def main(argv: Sequence[str] | None = None) -> None:
