@@ -16,7 +16,6 @@ from collections.abc import Sequence
 import io
 import json
 import pathlib
-import re
 import sys
 import textwrap
 from typing import Any
@@ -26,6 +25,7 @@ from absl import flags
 from experiments import cost_model_figures as figures
 from experiments import errors
 from experiments import records
+from experiments.cluster import network as links
 from gradsparse import cost_model
 from gradsparse.cost_model import Network
 from matplotlib import figure
@@ -37,7 +37,6 @@ _MEASURED = flags.DEFINE_list('measured', [], 'JSON lists of measured rows')
 
 NUMBERS = 'cost_model.json'
 _NEEDED = ('scheme', 'floats', 'workers', 'rate', 'step_ms')
-_UNITS = {'kbit': 1e3, 'mbit': 1e6, 'gbit': 1e9}
 
 
 # --- what was measured -----------------------------------------------------
@@ -68,8 +67,10 @@ def read_rows(path: pathlib.Path) -> list[dict[str, Any]]:
 
 def bits_per_second(rate: str) -> float | None:
   """What tc's notation says ('1gbit', '100mbit'); None for anything else."""
-  found = re.fullmatch(r'([\d.]+)([kmg]bit)', str(rate))
-  return float(found[1]) * _UNITS[found[2]] if found else None
+  try:
+    return links.bits_per_second(str(rate))
+  except errors.ConfigError:
+    return None
 
 
 def fits(rows: figures.Rows) -> dict[str, Network]:

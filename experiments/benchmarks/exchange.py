@@ -8,6 +8,8 @@ with the shapes of ResNet-50. The workers are the hosts of `experiments.cluster`
 (root and iproute2 are needed; `--loopback` needs neither, and then nothing is
 shaped and no byte counted). Schemes take turns in every round; a figure is the
 median over the rounds. All run with GLIBC_TUNABLES=glibc.malloc.hugetlb=1.
+A worker needs about 150 bytes a parameter where all schemes are measured
+together, and half of that for `--schemes=dense,dgc`.
 
 The file is a list of rows, one for each scheme, size, number of workers and
 rate:

@@ -27,6 +27,15 @@ import jax
 import jax.numpy as jnp
 
 
+# Brackets with a traced index are a gather or a scatter: slow on CPUs.
+def _row(rows: jax.Array, index: jax.Array) -> jax.Array:
+  return jax.lax.dynamic_index_in_dim(rows, index, keepdims=False)
+
+
+def _with_row(rows: jax.Array, index: jax.Array, row: jax.Array) -> jax.Array:
+  return jax.lax.dynamic_update_index_in_dim(rows, row, index, 0)
+
+
 def reduce_scatter(code: RowCode) -> Exchange:
   """Mean of all leaves, joined, through a lossy code of rows.
 
@@ -80,16 +89,16 @@ def reduce_scatter(code: RowCode) -> Exchange:
     wanted = total
     if encoded.owed:
       earlier = parted(encoded.owed)
-      wanted = total + earlier[index]
+      wanted = total + _row(earlier, index)
     packed = code.encode((wanted / workers)[None], counts[index][None], second)
     mean = code.decode(comm.gather(packed[0]), part)
-    given = workers * mean[index]
+    given = workers * _row(mean, index)
     owed: Sequence[jax.Array] = ()
     if encoded.owed:
-      kept = jnp.where(healthy, wanted - given, earlier[index])
-      owed = split(earlier.at[index].set(kept))
+      kept = jnp.where(healthy, wanted - given, _row(earlier, index))
+      owed = split(_with_row(earlier, index, kept))
     own = code.decode(rows, part)
-    credit = own.at[index].add(given - total)
+    credit = _with_row(own, index, _row(own, index) + (given - total))
 
     def if_healthy(rows):
       return [Full(jnp.where(healthy, x, 0.0)) for x in split(rows)]

@@ -128,13 +128,22 @@ def test_two_processes_without_a_death(tmp_path, alone):
   _assert_same_run(tmp_path / 'run', alone)
 
 
+# Parameters that differ between processes; messages swapped between them,
+# which processes on CPUs do otherwise than devices of one.
+_OTHERS = {
+  'sum': ('gradient_dropping', '--config.compression.local_gradient=sum'),
+  'partial': (
+    'gradient_dropping',
+    '--config.compression.local_gradient=partial',
+  ),
+  'butterfly': ('gtopk', '--config.optimizer.momentum=0.5'),
+}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize('mode', ['sum', 'partial'])
-def test_parameters_that_differ_between_processes(tmp_path, mode):
-  flags = (
-    f'--config.compression.local_gradient={mode}',
-    '--config.compression.name=gradient_dropping',
-  )
+@pytest.mark.parametrize('scheme, flag', _OTHERS.values(), ids=_OTHERS)
+def test_other_schemes_between_processes(tmp_path, scheme, flag):
+  flags = (f'--config.compression.name={scheme}', flag)
   one, two = tmp_path / 'one', tmp_path / 'two'
   subprocess.run(_command(tmp_path, one, *flags), check=True, timeout=200)
   outcome, text = _run(tmp_path, two, *flags)
