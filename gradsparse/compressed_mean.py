@@ -180,7 +180,9 @@ def compressed_mean(
     if comm.recorder is not None:
       if len(rungs) > 1 and compressor.choose and not compressor.agreed:
         comm.max(jnp.int32(0))  # workers agree on the rung, as below
-      out = planning.count_rungs(at_rung, rungs, compressor, comm.recorder)
+      out = planning.count_rungs(
+        at_rung, rungs, compressor, axis_name, comm.recorder
+      )
     elif len(rungs) == 1 or compressor.choose is None:
       out = at_rung(rungs[-1])
     else:

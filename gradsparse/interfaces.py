@@ -143,8 +143,9 @@ class Compressor(NamedTuple):
       hashable; encode gets the one in force as `ctx.rung`.
     choose: (signals, shared, ctx) -> int32, the number of the smallest rung
       that this worker needs; None where there is one rung.
-    at_step: step -> number of the rung in force, as a Python int, or None
-      where it depends on data. Serves plan(), outside of a trace.
+    at_step: int32 step -> int32, the number of the rung in force, where the
+      step alone decides; rungs are densities then. None: data decide, or
+      there is one rung. Serves plan().
     agreed: whether `choose` gives the same on every worker by itself (a
       schedule does, data do not).
     overflow: (signals, shared, ctx) -> int32, elements that did not find
@@ -168,7 +169,7 @@ class Compressor(NamedTuple):
   agreement: Agreement | None = None
   rungs: Callable[[Sequence[Shape]], tuple[Any, ...]] = lambda shapes: (0,)
   choose: Callable[[list[Signal], Any, Context], jax.Array] | None = None
-  at_step: Callable[[int | None], int | None] = lambda step: None
+  at_step: Callable[[jax.Array], jax.Array] | None = None
   agreed: bool = True
   overflow: Callable[[list[Signal], Any, Context], jax.Array] | None = None
   accepts: Callable[[Shape], bool] = lambda shape: True

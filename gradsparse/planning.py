@@ -7,6 +7,7 @@ import itertools
 import math
 from typing import Any
 
+from gradsparse import schedules
 from gradsparse import traffic
 from gradsparse.delivery import Sparse
 from gradsparse.interfaces import Compressor
@@ -56,16 +57,32 @@ def count_rungs(
   at_rung: Callable[[Any], Any],
   rungs: Sequence[Any],
   compressor: Compressor,
+  axis: Any,
   recorder: traffic.Recorder,
 ) -> Any:
   """Counts each rung by itself; the one in force at the step enters the sum.
 
   Where the rung depends on data, that is the largest.
   """
-  chosen = compressor.at_step(recorder.step)
-  chosen = len(rungs) - 1 if chosen is None else chosen
+  chosen, alone = len(rungs) - 1, len(rungs) == 1
+  if compressor.at_step is not None:
+    step = schedules.LAST_STEP if recorder.step is None else recorder.step
+    (chosen,) = schedules.look_up(compressor.at_step, [step])
   outs = []
   for number, rung in enumerate(rungs):
-    with recorder.branch(number == chosen, alone=len(rungs) == 1):
+    with recorder.branch(number == chosen, alone=alone):
       outs.append(at_rung(rung))
+  if compressor.at_step is not None and not alone:
+    sizes = recorder.rungs[-len(rungs) :]
+    recorder.schedules.append(
+      traffic.Schedule(
+        axis,
+        tuple(
+          traffic.Rung(density, *size)
+          for density, size in zip(rungs, sizes, strict=True)
+        ),
+        schedules.changes(compressor.at_step),
+        chosen,
+      )
+    )
   return outs[chosen]

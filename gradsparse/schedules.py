@@ -7,20 +7,33 @@ depends on density: no switch in the steady state, and what a long run wants.
 
   for first_step, density in schedule.stages:
     tx = gs.dgc(density, axis_name='workers')   # same opt_state goes on
+
+A recipe takes any other function of the step too, and a traced density. Which
+sizes of message its program then holds, `ladder_of` says.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 import dataclasses
+import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 # Sparsity 75, 93.75, 98.4375, 99.6 % (Lin et al., section 4.1).
 DGC_DENSITIES = (0.25, 0.0625, 0.015625, 0.004)
 # Shi et al., section IV (0.0725 as printed).
 GTOPK_DENSITIES = (0.25, 0.0725, 0.015, 0.004)
+
+# Steps are counted in int32: what a schedule says here, it ends with.
+LAST_STEP = 2**31 - 1
+
+# For a density of which nothing is known before the program runs.
+TRACED_LADDER = (0.001, 0.004, 0.015625, 0.0625, 0.25, 1.0)
+_LARGEST_FACTOR = 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,6 +77,12 @@ def staged_warmup(
 ) -> DensitySchedule:
   """Equal stages of `densities` within the warm-up, then the final density.
 
+  Stages whose density is not above the final one are not used. The n that
+  remain share all of the warm-up: stage i begins at step
+  floor(i * warmup_steps / n), so that their lengths differ by one step at
+  most. With fewer steps than stages, there is one stage for each step, and
+  the last of `densities` is among them.
+
   Args:
     densities: density of each stage, fractions.
     final_density: density after the warm-up, in (0, 1].
@@ -74,14 +93,12 @@ def staged_warmup(
   """
   if warmup_steps < 0:
     raise ValueError(f'warmup_steps must be at least 0, got {warmup_steps}')
-  stages = []
-  for i, density in enumerate(densities):
-    first = i * warmup_steps // len(densities)
-    last = (i + 1) * warmup_steps // len(densities)
-    if last > first and density > final_density:
-      stages.append((first, float(density)))
-  begin = warmup_steps if stages else 0
-  return DensitySchedule((*stages, (begin, float(final_density))))
+  used = [float(density) for density in densities if density > final_density]
+  firsts = [i * warmup_steps // len(used) for i in range(len(used))]
+  # A stage without a step begins where the next one does, which replaces it.
+  stages = dict(zip(firsts, used, strict=True))
+  stages[warmup_steps if used else 0] = float(final_density)
+  return DensitySchedule(tuple(stages.items()))
 
 
 def dgc_warmup(
@@ -90,6 +107,7 @@ def dgc_warmup(
   """DGC's: 0.25, 0.0625, 0.015625, 0.004, then the final density.
 
   The stages share the warm-up: 4 of 164 epochs for CIFAR-10, 1 of 40 for PTB.
+  Those that are not above the final density are not used (`staged_warmup`).
 
   References:
     Lin et al., arXiv 1712.01887, sections 3.3 and 4.1.
@@ -101,6 +119,9 @@ def gtopk_warmup(
   final_density: float = 0.001, warmup_steps: int = 0
 ) -> DensitySchedule:
   """gTop-k's: 0.25, 0.0725, 0.015, 0.004 in the first four epochs.
+
+  Those that are not above the final density are not used, and the others
+  share the four epochs (`staged_warmup`): PTB at 0.005 has three.
 
   References:
     Shi et al., arXiv 1901.04359, section IV.
@@ -133,6 +154,107 @@ class LinearDropRatio:
         f'warmup_steps must be at least 1, got {self.warmup_steps}'
       )
 
+  @property
+  def ladder(self) -> tuple[float, ...]:
+    """From the density after the warm-up to 1, where it begins."""
+    return ladder_up(1 - self.drop_ratio)
+
   def __call__(self, step: jax.Array | int) -> jax.Array:
     """Density 1 - R_t at a step, float32 scalar."""
-    return 1 - self.drop_ratio * jnp.minimum(1.0, step / self.warmup_steps)
+    # Not 1 - R: in float32 that could exceed the ladder's own 1 - R.
+    to_go = 1 - jnp.minimum(1.0, step / self.warmup_steps)
+    return (1 - self.drop_ratio) + self.drop_ratio * to_go
+
+
+def ladder_up(density: float) -> tuple[float, ...]:
+  """From a density to 1 by equal factors of at most 4, smallest first."""
+  factors = math.ceil(math.log(1 / density, _LARGEST_FACTOR) - 1e-9)
+  return (*(density ** (1 - i / factors) for i in range(factors)), 1.0)
+
+
+def ladder_of(density: Callable[[Any], Any] | jax.Array) -> tuple[float, ...]:
+  """Densities for which a program that reads the density holds a message.
+
+  A step takes the smallest that is not below its density, or else the largest.
+  The coordinates sent are those of the density itself; room that is left over
+  travels empty.
+
+  Args:
+    density: a function of the step, or a traced scalar. A function may have
+      an attribute `ladder` that lists them. Otherwise they lead from its last
+      density (its value at `LAST_STEP`) to 1, by factors of at most 4, so
+      that after a warm-up messages have the size of a fixed density. Where the
+      last density is traced (`optax.inject_hyperparams`), they are
+      `TRACED_LADDER`: give the recipe the schedule itself to do better.
+
+  Returns:
+    Densities, smallest first.
+
+  Raises:
+    ValueError: its own ladder, or the last density, is not within (0, 1].
+  """
+  if hasattr(density, 'ladder'):
+    ladder = tuple(sorted(set(density.ladder)))
+    if not ladder or not 0 < ladder[0] <= ladder[-1] <= 1:
+      raise ValueError(
+        f'the ladder of a schedule must be within (0, 1], got {ladder}'
+      )
+    return ladder
+  if not callable(density):
+    return TRACED_LADDER
+  try:
+    with jax.ensure_compile_time_eval():
+      last = density(jnp.int32(LAST_STEP))
+      last = last if isinstance(last, float) else _decimal(float(last))
+  except jax.errors.ConcretizationTypeError:  # a function of what is traced
+    return TRACED_LADDER
+  if not 0 < last <= 1:
+    raise ValueError(
+      f'the density of a schedule must be in (0, 1], got {last} at step '
+      f'{LAST_STEP}, its last'
+    )
+  return ladder_up(last)
+
+
+def _decimal(x: float) -> float:
+  """The shortest decimal that is x in float32: 0.1, and not 0.100000001."""
+  return float(str(np.float32(x)))
+
+
+def look_up(
+  number_at: Callable[[jax.Array], jax.Array], steps: Sequence[int]
+) -> list[int]:
+  """An integer function of the step, outside of a program."""
+  with jax.ensure_compile_time_eval():
+    numbers = jax.vmap(number_at)(jnp.asarray(steps, jnp.int32))
+    return np.asarray(numbers).tolist()
+
+
+def changes(
+  number_at: Callable[[jax.Array], jax.Array],
+) -> tuple[tuple[int, int], ...]:
+  """Where an integer function of the step changes.
+
+  Every one of the first 65,536 steps is looked at. After them, changes are
+  found by halving the way from one power of two to the next: all of a function
+  that only falls or only rises on that way, but nothing of one that has come
+  back at its end.
+
+  Returns:
+    (first step, number) pairs, from step 0.
+  """
+  later = (1 << j for j in range(16, 31))
+  steps = [*range(1 << 16), *later, LAST_STEP]
+  numbers = look_up(number_at, steps)
+  found = [(0, numbers[0])]
+  for i in range(1, len(steps)):
+    low = steps[i - 1]
+    while found[-1][1] != numbers[i]:
+      now, high = found[-1][1], steps[i]
+      while high - low > 1:
+        middle = (low + high) // 2
+        same = look_up(number_at, [middle]) == [now]
+        low, high = (middle, high) if same else (low, middle)
+      found.append((high, *look_up(number_at, [high])))
+      low = high
+  return tuple(found)

@@ -1,7 +1,8 @@
-"""What a collective puts on the network, and a recorder that adds it up.
+"""What a collective puts on the network, and tallies that add it up.
 
-One place for the formulas, because `plan()` (what we promise) and `audit()`
-(what the compiled program does) must count by the same rules:
+One place for the formulas, because `plan()` (what we promise), `metrics()`
+(what a step says that it sent) and `audit()` (what the compiled program does)
+must count by the same rules:
 
   all-reduce      ring: 2 (P - 1) / P times the array
   all-gather      (P - 1) times a worker's message
@@ -17,7 +18,7 @@ import contextlib
 import contextvars
 import dataclasses
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 KINDS = (
   'all_reduce',
@@ -78,27 +79,53 @@ class Row:
   axis: Any = None
 
 
+class Rung(NamedTuple):
+  """One size of a message that follows a schedule of density.
+
+  Attributes:
+    density: that it has room for.
+    payload_bytes: size of one worker's message.
+    sent_bytes: by the worker that sends most.
+  """
+
+  density: float
+  payload_bytes: int
+  sent_bytes: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Schedule:
+  """How the size of one scheme's message changes from step to step.
+
+  Attributes:
+    axis: name of the mesh axis that it crosses.
+    rungs: the sizes that the message can have.
+    stages: (first step, number of the rung) pairs, from step 0.
+    planned: number of the rung that the plan counts.
+  """
+
+  axis: Any
+  rungs: tuple[Rung, ...]
+  stages: tuple[tuple[int, int], ...]
+  planned: int
+
+  def at(self, step: int) -> Rung:
+    """The rung in force."""
+    number = [n for first, n in self.stages if first <= step][-1]
+    return self.rungs[number]
+
+
 @dataclasses.dataclass
-class Recorder:
-  """Adds up the traffic of one traced update (see `recording`).
+class Tally:
+  """Adds up the traffic of what is being traced.
 
   Attributes:
     workers: P, assumed for every axis, or a mapping from axis name to P.
-    step: optimizer step at which schedules are read; None is the last.
-    sent: by axis, the bytes each worker sends, by rank; outside of branches.
-    branched: bytes sent in the chosen branches, by the worker that sends most.
-    rows: what was planned, a leaf or a joined group each.
-    message: rows of the message that is being traced.
-    rungs: (payload, sent) bytes of every size that a ladder could take.
+    sent: by axis, the bytes each worker sends, by rank.
   """
 
   workers: int | Mapping[str, int]
-  step: int | None = None
   sent: dict[Any, list[float]] = dataclasses.field(default_factory=dict)
-  branched: int = 0
-  rows: list[Row] = dataclasses.field(default_factory=list)
-  message: list[Row] = dataclasses.field(default_factory=list)
-  rungs: list[tuple[int, int]] = dataclasses.field(default_factory=list)
 
   def size(self, axis_name: Any) -> int:
     """P of an axis (of the product, where it is several)."""
@@ -115,20 +142,70 @@ class Recorder:
   @property
   def most_sent(self) -> int:
     """Bytes sent by the worker that sends most."""
-    return _most(self.sent) + self.branched
+    return _most(self.sent)
+
+  @contextlib.contextmanager
+  def apart(self) -> Iterator[None]:
+    """Within it, a count that begins at zero and leaves nothing behind."""
+    before, self.sent = self.sent, {}
+    try:
+      yield
+    finally:
+      self.sent = before
+
+
+@dataclasses.dataclass
+class Recorder(Tally):
+  """What `plan()` learns from one traced update (see `recording`).
+
+  `sent` is what is sent outside of branches.
+
+  Attributes:
+    step: optimizer step at which schedules are read; None is the last.
+    branched: by axis, the bytes sent in the chosen branches, by the worker
+      that sends most.
+    rows: what was planned, a leaf or a joined group each.
+    message: rows of the message that is being traced.
+    rungs: (payload, sent) bytes of every size that a ladder could take.
+    schedules: of the schemes whose size of message the step decides.
+  """
+
+  step: int | None = None
+  branched: dict[Any, int] = dataclasses.field(default_factory=dict)
+  rows: list[Row] = dataclasses.field(default_factory=list)
+  message: list[Row] = dataclasses.field(default_factory=list)
+  rungs: list[tuple[int, int]] = dataclasses.field(default_factory=list)
+  schedules: list[Schedule] = dataclasses.field(default_factory=list)
+
+  @property
+  def most_sent(self) -> int:
+    """Bytes sent by the worker that sends most, chosen branches included."""
+    return _most(self.sent) + sum(self.branched.values())
+
+  @property
+  def most_sent_by_axis(self) -> dict[Any, int]:
+    """The same for each axis by itself."""
+    return {
+      axis: _most({axis: self.sent.get(axis, [0.0])})
+      + self.branched.get(axis, 0)
+      for axis in (self.sent | self.branched)
+    }
 
   @contextlib.contextmanager
   def branch(self, chosen: bool, alone: bool) -> Iterator[None]:
     """Counts one branch of a switch; only a chosen one enters the sums."""
-    if not alone:
-      before, self.sent = self.sent, {}
-    yield
-    if not alone:
+    if alone:
+      yield
+    else:
+      with self.apart():
+        yield
+        inside = self.sent
       payload = sum(row.payload_bytes for row in self.message)
-      self.rungs.append((payload, _most(self.sent)))
+      self.rungs.append((payload, _most(inside)))
       if chosen:
-        self.branched += _most(self.sent)
-      self.sent = before
+        for axis, by_rank in inside.items():
+          before = self.branched.get(axis, 0)
+          self.branched[axis] = before + _most({axis: by_rank})
     if chosen:
       self.rows.extend(self.message)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import gradsparse as gs
 import jax
 import jax.numpy as jnp
@@ -62,6 +64,102 @@ def test_a_schedule_is_read_at_the_step_asked_for():
   assert len(last.rungs) == 5
 
 
+SCHEDULES = {
+  'staged': (gs.schedules.dgc_warmup(0.01, 6), 0.01),
+  'linear': (gs.schedules.LinearDropRatio(0.99, 6), 0.01),
+  'drop_ratio_that_rounds_up': (
+    gs.schedules.LinearDropRatio(0.997, 6),
+    1 - 0.997,
+  ),
+  'optax': (optax.linear_schedule(1.0, 0.3, 6), 0.3),
+  'rising': (lambda step: jnp.minimum(0.1 + 0.1 * step, 0.5), 0.5),
+}
+
+
+@pytest.mark.parametrize('schedule, final', SCHEDULES.values(), ids=SCHEDULES)
+def test_after_its_warmup_a_schedule_sends_what_a_fixed_density_does(
+  schedule, final
+):
+  plan = gs.plan(gs.gradient_dropping(schedule, axis_name='w'), PARAMS, 3)
+  fixed = gs.plan(gs.gradient_dropping(final, axis_name='w'), PARAMS, 3)
+  assert plan.payload_bytes == fixed.payload_bytes
+  assert plan.sent_bytes == fixed.sent_bytes
+  assert plan.stages[-1][2:] == (
+    fixed.payload_bytes,
+    fixed.sent_bytes,
+    fixed.ratio,
+  )
+
+
+@pytest.mark.parametrize('name', ['staged', 'linear'])
+def test_stages_and_the_average_of_a_run_are_those_of_its_steps(name):
+  schedule, _ = SCHEDULES[name]
+  tx = gs.dgc(schedule, axis_name='workers')
+  steps = [gs.plan(tx, PARAMS, 3, step=t) for t in range(9)]
+  plan = steps[2]
+  firsts = [0]
+  for t, (before, after) in enumerate(itertools.pairwise(steps), 1):
+    firsts += [t] if after.sent_bytes != before.sent_bytes else []
+  assert [stage.first_step for stage in plan.stages] == firsts
+  for stage in plan.stages:
+    at = steps[stage.first_step]
+    assert stage.density >= schedule(stage.first_step) * (1 - 1e-6)
+    assert stage[2:] == (at.payload_bytes, at.sent_bytes, at.ratio)
+  for count in (1, 2, 5, 9):
+    run = plan.over_run(count)
+    payload = sum(at.payload_bytes for at in steps[:count]) / count
+    sent = sum(at.sent_bytes for at in steps[:count]) / count
+    assert run == (payload, sent, plan.dense_bytes / payload)
+
+
+def test_without_a_schedule_every_step_is_alike():
+  plan = gs.plan(gs.dgc(0.01, axis_name='workers'), PARAMS, 3)
+  assert plan.stages == ()
+  assert plan.over_run(7) == (plan.payload_bytes, plan.sent_bytes, plan.ratio)
+  # A schedule without warm-up is none; sizes that data decide are no stages.
+  no_warmup = gs.schedules.dgc_warmup(0.01, 0)
+  assert gs.plan(gs.dgc(no_warmup, axis_name='workers'), PARAMS, 3) == plan
+  plan = gs.plan(gs.strom(1.0, axis_name='workers'), PARAMS, 3)
+  assert plan.rungs and not plan.stages
+  assert plan.over_run(7).sent_bytes == plan.sent_bytes
+
+
+def test_two_schedules_are_added_up():
+  schedules = {
+    'w': gs.schedules.DensitySchedule(((0, 0.2), (4, 0.1))),
+    'b': gs.schedules.DensitySchedule(((0, 0.2), (2, 0.1), (4, 0.05))),
+  }
+  tx = optax.partition(
+    {
+      label: gs.gradient_dropping(schedule, axis_name='workers')
+      for label, schedule in schedules.items()
+    },
+    {'w': 'w', 'b': 'b'},
+  )
+  plan = gs.plan(tx, PARAMS, 2)
+  at = [(stage.first_step, stage.density) for stage in plan.stages]
+  assert at == [(0, 0.2), (2, None), (4, None)]
+  steps = [gs.plan(tx, PARAMS, 2, step=t) for t in range(6)]
+  for stage in plan.stages:
+    assert stage.sent_bytes == steps[stage.first_step].sent_bytes
+  mean = sum(at.payload_bytes for at in steps) / 6
+  assert plan.over_run(6).payload_bytes == mean
+
+
+def test_a_schedule_on_the_upper_of_two_levels():
+  upper = gs.dgc(gs.schedules.dgc_warmup(0.01, 6), axis_name='node')
+  tx = optax.chain(gs.dense(axis_name='device'), upper)
+  plan = gs.plan(tx, PARAMS, {'device': 4, 'node': 2})
+  alone = gs.plan(upper, PARAMS, 2)
+  assert plan.over('node').sent_bytes == alone.sent_bytes
+  assert plan.over('node').stages == alone.stages
+  assert plan.over('device').stages == ()
+  below = plan.over('device').sent_bytes
+  assert [s.sent_bytes - below for s in plan.stages] == [
+    s.sent_bytes for s in alone.stages
+  ]
+
+
 def test_two_levels_are_told_apart():
   tx = optax.chain(
     gs.dense(axis_name='device'), gs.dgc(0.01, axis_name='node'), optax.sgd(1)
@@ -83,6 +181,20 @@ def test_the_table_has_a_row_a_leaf_and_a_total():
   ]  # fmt: skip
 
 
+def test_below_the_table_is_a_line_a_stage():
+  schedule = gs.schedules.DensitySchedule(((0, 0.25), (1500, 0.01)))
+  plan = gs.plan(gs.dgc(schedule, axis_name='w'), PARAMS, 2)
+  head, first, last = str(plan).splitlines()[4:]
+  assert head.split() == [
+    'steps', 'density', 'payload', 'B', 'sent', 'B', 'ratio',
+  ]  # fmt: skip
+  assert first.split()[:4] == ['0', 'to', '1,499', '0.25']
+  assert last.split() == [
+    '1,500', 'on', '0.01', f'{plan.payload_bytes:,}', f'{plan.sent_bytes:,}',
+    f'{plan.ratio:.1f}',
+  ]  # fmt: skip
+
+
 def test_a_second_plan_counts_again():
   tx = gs.qsgd(7, axis_name='workers', min_size=0)
   assert gs.plan(tx, PARAMS, 4) == gs.plan(tx, PARAMS, 4)
@@ -94,6 +206,10 @@ def test_a_second_plan_counts_again():
   [
     (lambda: gs.plan(gs.dense(axis_name='w'), PARAMS, 0), 'num_workers'),
     (lambda: gs.plan(optax.sgd(0.1), PARAMS, 2), 'no gradsparse scheme'),
+    (
+      lambda: gs.plan(gs.dense(axis_name='w'), PARAMS, 2).over_run(0),
+      'steps must be at least 1, got 0',
+    ),
   ],
 )
 def test_what_cannot_be_planned_is_an_error(call, message):

@@ -5,22 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, cast
 
+from gradsparse import schedules
 from gradsparse import selection
 from gradsparse.delivery import Space
 from gradsparse.delivery import Sparse
 from gradsparse.interfaces import Codec
 from gradsparse.interfaces import Compressor
-from gradsparse.schedules import DensitySchedule
 import jax
 import jax.numpy as jnp
 
 Density = float | jax.Array | Callable[[Any], jax.Array]
 
 SCOPES = ('leaf', 'global')
-
-# Sizes of message for a density that is known at run time only, unless the
-# schedule lists its own.
-_LADDER = (0.001, 0.004, 0.015625, 0.0625, 0.25, 1.0)
 
 
 def top_k(
@@ -37,7 +33,7 @@ def top_k(
   Args:
     density: fraction of the elements, in (0, 1]; a float, a schedule of the
       step, or a traced scalar. Unless it is a float, the program holds one
-      message size for each rung of a ladder (see `DensitySchedule`).
+      message size for each rung of a ladder (`schedules.ladder_of`).
     codec: how the selection travels.
     scope: 'leaf' selects k_i of each leaf, 'global' k of all together.
     sample_rate: None selects exactly; otherwise the fraction of elements from
@@ -53,35 +49,26 @@ def top_k(
     raise ValueError(f'scope must be one of {SCOPES}, got {scope!r}')
   if sample_rate is not None and not 0 < sample_rate <= 1:
     raise ValueError(f'sample_rate must be in (0, 1], got {sample_rate}')
-  ladder: tuple[float, ...]
   static = not callable(density) and not isinstance(density, jax.Array)
+  ladder: tuple[float, ...]
   if static:
     ladder = (cast(float, density),)
-  elif isinstance(density, DensitySchedule):
-    ladder = density.ladder
   else:
-    ladder = _LADDER
+    ladder = schedules.ladder_of(cast(Any, density))
 
   def current(step: jax.Array) -> jax.Array:
     return jnp.asarray(density(step) if callable(density) else density)
 
-  def choose(signals, shared, ctx):
-    del signals, shared
+  def at_step(step: jax.Array) -> jax.Array:
     # A density of 0.25 that arrives as float32 must find the rung 0.25.
     reach = jnp.asarray(ladder, jnp.float32) * (1 + 1e-6)
-    return jnp.minimum(
-      jnp.sum(reach < current(ctx.step)), len(ladder) - 1
-    ).astype(jnp.int32)
+    return jnp.minimum(jnp.sum(reach < current(step)), len(ladder) - 1).astype(
+      jnp.int32
+    )
 
-  def at_step(step: int | None) -> int | None:
-    if static:
-      return 0
-    if not callable(density):
-      return None
-    with jax.ensure_compile_time_eval():
-      now = float(density(2**31 - 1 if step is None else step))
-    fits = [r for r, d in enumerate(ladder) if d * (1 + 1e-6) >= now]
-    return fits[0] if fits else len(ladder) - 1
+  def choose(signals, shared, ctx):
+    del signals, shared
+    return at_step(ctx.step)
 
   def select(x, ctx, number):
     slots = selection.count(ctx.rung, x.shape[0])
@@ -131,7 +118,7 @@ def top_k(
     codec=codec,
     rungs=lambda shapes: ladder,
     choose=None if static else choose,
-    at_step=at_step,
+    at_step=at_step if callable(density) else None,
     dense_1d=dense_1d,
     joined=scope == 'global',
   )
