@@ -104,6 +104,8 @@ class Comm:
   Made afresh in each traced update. Trees in, trees out; all results are
   equal on every worker unless the method says otherwise.
 
+  What the workers send through it, `tally` counts while it is traced.
+
   Args:
     axis_name: name of the mapped axis, or None for a single worker.
 
@@ -114,6 +116,7 @@ class Comm:
   def __init__(self, axis_name: AxisName | None):
     self.axis_name = axis_name
     self.recorder = traffic.active()
+    self.tally = self.recorder or traffic.Tally(1)
     if axis_name is None:
       self.mode, self.size = 'single', 1
       return
@@ -121,6 +124,7 @@ class Comm:
       self.mode, self.size = 'recorded', self.recorder.size(axis_name)
       return
     self.size = jax.lax.axis_size(axis_name)
+    self.tally = traffic.Tally(self.size)
     names = axis_name if isinstance(axis_name, tuple) else (axis_name,)
     manual = jax.sharding.get_abstract_mesh().manual_axes
     if not all(name in manual for name in names):
@@ -369,6 +373,4 @@ class Comm:
     return self.replicated(x)
 
   def _record(self, kind: str, nbytes: int, perm=None) -> None:
-    if self.mode == 'recorded':
-      assert self.recorder is not None
-      self.recorder.add(self.axis_name, kind, nbytes, perm)
+    self.tally.add(self.axis_name, kind, nbytes, perm)

@@ -124,6 +124,7 @@ def compressed_mean(
       compressor=compressor.init(layout.compressed_shapes),
       stats=Stats(
         payload_bytes=jnp.zeros([], jnp.float32),
+        sent_bytes=jnp.zeros([], jnp.float32),
         sent_elements=jnp.zeros([], jnp.int32),
         overflow_elements=jnp.zeros([], jnp.int32),
         rejected_steps=jnp.zeros([], jnp.int32),
@@ -177,6 +178,12 @@ def compressed_mean(
     def at_rung(rung):
       return _finish(scheme, comm, before, ctx._replace(rung=rung), tell)
 
+    def branch(rung):
+      with comm.tally.apart():
+        out = at_rung(rung)
+        sent = comm.local(jnp.float32(comm.tally.most_sent))
+      return out._replace(stats=out.stats._replace(sent_bytes=sent))
+
     if comm.recorder is not None:
       if len(rungs) > 1 and compressor.choose and not compressor.agreed:
         comm.max(jnp.int32(0))  # workers agree on the rung, as below
@@ -190,7 +197,7 @@ def compressed_mean(
       if not compressor.agreed:
         number = comm.max(number)
       out = jax.lax.switch(
-        comm.uniform(number), [lambda r=r: at_rung(r) for r in rungs]
+        comm.uniform(number), [lambda r=r: branch(r) for r in rungs]
       )
     rejected = state.stats.rejected_steps + jnp.where(out.accepted, 0, 1)
     updates = jax.tree.map(
@@ -202,7 +209,10 @@ def compressed_mean(
       steps=state.steps + 1,
       memory=out.memory,
       compressor=out.compressor,
-      stats=out.stats._replace(rejected_steps=comm.local(rejected)),
+      stats=out.stats._replace(
+        sent_bytes=out.stats.sent_bytes + comm.tally.most_sent,
+        rejected_steps=comm.local(rejected),
+      ),
       exchange=out.exchange,
     )
     return updates, new_state, out.delivered
@@ -335,6 +345,7 @@ def _finish(
     payload_bytes=jnp.float32(
       back.message_bytes + sum(4 * x.size for x in before.dense)
     ),
+    sent_bytes=jnp.float32(0),  # the caller knows
     sent_elements=jnp.where(back.healthy, _sent_elements(back.delivered), 0),
     overflow_elements=jnp.where(back.healthy, overflow, 0),
     rejected_steps=jnp.int32(0),

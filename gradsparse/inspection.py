@@ -63,8 +63,10 @@ def metrics(state: Any) -> dict[str, jax.Array]:
 
   Returns:
     Scalars: `payload_bytes` (one worker's message, dense leaves included),
-    `sent_elements`, `overflow_elements`, `rejected_steps`, `residual_norm`
-    (2-norm of `pending`).
+    `sent_bytes` (what a worker put on the network, the largest over workers:
+    as `plan` says for the size of message that the step had; a rejected step
+    sends as much as any other), `sent_elements`, `overflow_elements`,
+    `rejected_steps`, `residual_norm` (2-norm of `pending`).
 
   Raises:
     ValueError: the state does not hold exactly one scheme.
@@ -83,6 +85,7 @@ def metrics(state: Any) -> dict[str, jax.Array]:
   norm = jnp.sqrt(sum(owed)) if owed else jnp.float32(0)
   return {
     'payload_bytes': jnp.mean(stats.payload_bytes),
+    'sent_bytes': jnp.max(stats.sent_bytes),
     'sent_elements': jnp.mean(stats.sent_elements.astype(jnp.float32)),
     'overflow_elements': jnp.max(stats.overflow_elements),
     'rejected_steps': jnp.max(stats.rejected_steps),

@@ -13,6 +13,8 @@ class Stats(NamedTuple):
 
   Attributes:
     payload_bytes: float32, size of its message, dense leaves included.
+    sent_bytes: float32, what the scheme put on the network, by the worker
+      that sent most; the same on all.
     sent_elements: int32, coordinates delivered from compressed leaves.
     overflow_elements: int32, wanted but not sent for want of room; they stay
       in the memory.
@@ -21,6 +23,7 @@ class Stats(NamedTuple):
   """
 
   payload_bytes: jax.Array
+  sent_bytes: jax.Array
   sent_elements: jax.Array
   overflow_elements: jax.Array
   rejected_steps: jax.Array

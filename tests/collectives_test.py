@@ -236,3 +236,20 @@ def test_the_recorder_counts_and_performs_nothing(call, expected):
   assert recorder.sent.get(AXIS) == expected
   assert recorder.most_sent == max(expected or [0])
   assert traffic.active() is None
+
+
+@pytest.mark.parametrize('call, expected', SENT.values(), ids=SENT)
+def test_what_is_performed_is_counted_in_the_same_way(call, expected):
+  seen = []
+
+  def step(x):
+    comm = Comm(AXIS)
+    comm.gather(x)
+    with comm.tally.apart():
+      call(comm)
+      seen.append(comm.tally.sent.get(AXIS))
+    seen.append(comm.tally.most_sent)
+    return x
+
+  jax.eval_shape(jax.vmap(step, axis_name=AXIS), jnp.ones(WORKERS))
+  assert seen == [expected, 2 * 4]

@@ -405,13 +405,16 @@ def test_pending_and_metrics_find_the_scheme_inside_a_chain():
   norm = np.mean(np.linalg.norm(flat, axis=1))
   assert set(metrics) == {
     'payload_bytes',
+    'sent_bytes',
     'sent_elements',
     'overflow_elements',
     'rejected_steps',
     'residual_norm',
   }
   assert metrics['sent_elements'] == 14
-  assert metrics['payload_bytes'] == gs.plan(tx, PARAMS, 2).payload_bytes
+  plan = gs.plan(tx, PARAMS, 2)
+  assert metrics['payload_bytes'] == plan.payload_bytes
+  assert metrics['sent_bytes'] == plan.sent_bytes
   assert metrics['residual_norm'] == pytest.approx(norm, rel=1e-5)
   one = jax.tree.map(lambda x: x[0], state)
   chex.assert_trees_all_equal_shapes_and_dtypes(gs.pending(one), PARAMS)

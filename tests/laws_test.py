@@ -353,6 +353,23 @@ def test_law5_the_state_reports_the_planned_payload(case):
     )
 
 
+@law()
+def test_law5_the_state_reports_what_was_sent(case):
+  """Rejected steps too: what they sent was sent."""
+  run = runs.run(case)
+  scheduled = schemes.STAGES in run.setting.args
+  for t, step in enumerate(run.steps):
+    plan = plan_of(case.setting, case.num_workers, t if scheduled else None)
+    reported = int(gs.metrics(step.after)['sent_bytes'])
+    if plan.rungs and not scheduled:
+      fixed = plan.sent_bytes - plan.rungs[-1][1]
+      payloads = [payload for payload, _ in plan.rungs]
+      number = payloads.index(int(gs.metrics(step.after)['payload_bytes']))
+      assert reported == fixed + plan.rungs[number][1]
+    else:
+      assert reported == plan.sent_bytes
+
+
 # --- law 6: the state is a plain pytree -------------------------------------
 
 
