@@ -165,10 +165,11 @@ class Comm:
     )
 
   def check_local(self, tree: Any) -> None:
-    """Refuses gradients that JAX has summed over the workers already.
+    """Refuses gradients that are the same on all workers already.
 
     Under `shard_map(check_vma=True)` the gradient with respect to replicated
-    parameters is summed by JAX itself, silently and uncompressed.
+    parameters is summed by JAX itself, silently and uncompressed. Or a
+    `lax.pmean` was left in.
 
     Raises:
       ValueError: names the first such leaf and the cure.
@@ -180,10 +181,11 @@ class Comm:
         raise ValueError(
           f'the gradient of {jax.tree_util.keystr(path) or "the parameter"} '
           f'was already summed over axis {self.axis_name!r} before it '
-          'reached gradsparse: shard_map does that for gradients with '
-          'respect to replicated parameters, so nothing would be '
-          'compressed. Differentiate with respect to '
-          f'gs.workers.local(params, {self.axis_name!r}) instead.'
+          'reached gradsparse, so nothing would be compressed: shard_map does '
+          'that for gradients with respect to replicated parameters, and '
+          'lax.pmean does. Differentiate with respect to '
+          f'gs.workers.local(params, {self.axis_name!r}), and take no mean '
+          'before the scheme, which takes it.'
         )
 
   def typed_like(self, tree: Any, like: jax.Array) -> Any:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from gradsparse import guards
 from gradsparse import layout as layouts
 from gradsparse import planning
+from gradsparse import worker_axis
 from gradsparse.collectives import AxisName
 from gradsparse.collectives import Comm
 from gradsparse.delivery import Full
@@ -134,6 +135,7 @@ def compressed_mean(
 
   def run(grads, state, extra, tell):
     guards.refuse_conditional()
+    worker_axis.refuse_stacked(state, jax.eval_shape(init, grads))
     comm = Comm(axis_name)
     if guards.only_shapes_wanted():
       return comm.replicated(grads), state, grads

@@ -225,8 +225,11 @@ def active() -> Recorder | None:
 
 
 @contextlib.contextmanager
-def recording(recorder: Recorder) -> Iterator[Recorder]:
-  """Within it, collectives are counted in `recorder` instead of performed."""
+def recording(recorder: Recorder | None) -> Iterator[Recorder | None]:
+  """Within it, collectives are counted in `recorder` instead of performed.
+
+  With None they are performed, whatever is recorded around.
+  """
   token = _ACTIVE.set(recorder)
   try:
     yield recorder

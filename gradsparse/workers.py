@@ -26,17 +26,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from gradsparse import runners
+from gradsparse import worker_axis
 from gradsparse.collectives import AxisName
 from gradsparse.collectives import Comm
 from gradsparse.local_gradient import is_local
 from gradsparse.state import CompressedMeanState
 import jax
 import jax.numpy as jnp
-from jax.sharding import AbstractMesh
-from jax.sharding import AxisType
-from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
-import numpy as np
 import optax
 
 RUNNERS = ('simulate', 'pmap', 'shard_map')
@@ -50,7 +48,7 @@ def params_spec(
 
   That is what `gs.local_gradient` does; otherwise P().
   """
-  state = jax.eval_shape(tx.init, _shapes(params))
+  state = jax.eval_shape(tx.init, params)
   return P(axis_name) if is_local(state) else P()
 
 
@@ -76,10 +74,6 @@ def mean(tree: Any, axis_name: AxisName = AXIS) -> Any:
   return Comm(axis_name).mean(tree)
 
 
-def _is_spec(x: Any) -> bool:
-  return isinstance(x, P)
-
-
 def specs(
   tx: optax.GradientTransformation,
   params: Any,
@@ -102,26 +96,21 @@ def specs(
     ValueError: some parameters would be updated differently on each worker,
       because no scheme averages them; names the first.
   """
-  shapes = _shapes(params)
-  state = jax.eval_shape(tx.init, shapes)
+  state = jax.eval_shape(tx.init, params)
   flat, treedef = jax.tree.flatten(state)
   update = optax.with_extra_args_support(tx).update
   varies = jax.tree.leaves(_surely_local(state))
   differ = is_local(state)
   for _ in range(len(flat) + 1):
     seen: dict[str, Any] = {}
-    mesh = AbstractMesh(
-      (num_workers,), (axis_name,), axis_types=(AxisType.Auto,)
-    )
-    jax.eval_shape(
-      jax.shard_map(
-        _observed(update, treedef, varies, differ, axis_name, seen),
-        mesh=mesh,
-        in_specs=(P(),) * (1 + len(flat)),
-        out_specs=P(),
-      ),
-      shapes,
+    worker_axis.trace(
+      _observed(update, treedef, varies, differ, axis_name, seen),
+      params,
       *flat,
+      num_workers=num_workers,
+      axis_name=axis_name,
+      in_specs=(P(),) * (1 + len(flat)),
+      out_specs=P(),
     )
     new = [a or b for a, b in zip(varies, seen['state'], strict=True)]
     if new == varies:
@@ -164,12 +153,6 @@ def _surely_local(state):
     return False
 
   return jax.tree.map(mark, state, is_leaf=lambda x: isinstance(x, known))
-
-
-def _shapes(tree):
-  return jax.tree.map(
-    lambda x: jax.ShapeDtypeStruct(jnp.shape(x), jnp.result_type(x)), tree
-  )
 
 
 def _observed(update, treedef, varies, differ, axis_name, seen):
@@ -236,13 +219,14 @@ def parallel(
   axis_name: str = AXIS,
   donate_argnums: Sequence[int] = (),
   devices: Sequence[jax.Device] | None = None,
-) -> Callable[..., Any]:
+  check_vma: bool = True,
+) -> jax.stages.Wrapped:
   """Compiles a per-worker step for all workers.
 
   Args:
     step: per-worker function; see the module.
     runner: 'simulate' (vmap: P workers on one device), 'pmap' or 'shard_map'
-      (a device each, `check_vma=True`).
+      (a device each).
     num_workers: P.
     in_specs: a PartitionSpec prefix tree for each argument: P(axis_name) has
       a leading worker axis outside and none inside; P() is the same for all.
@@ -250,16 +234,27 @@ def parallel(
     axis_name: of the mapped axis.
     donate_argnums: arguments whose buffers may be reused.
     devices: at least num_workers; the first ones of the process if None.
+    check_vma: whether the types of `jax.shard_map` are checked, under every
+      runner. False takes also a step that they are too strict for; what comes
+      back under P() is then one worker's, even if others have another.
+
+  Returns:
+    A function like those that `jax.jit` returns ('pmap' has no `trace`). When
+    it is traced, once for arguments of the same shapes, it raises ValueError
+    if an argument's leading axis is not of num_workers, an output under P()
+    differs between workers, or gradients were averaged already.
 
   Raises:
     ValueError: unknown runner, or too few devices.
   """
   if runner not in RUNNERS:
     raise ValueError(f'runner must be one of {RUNNERS}, got {runner!r}')
+  once = worker_axis.WorkerStep(
+    step, num_workers, axis_name, tuple(in_specs), out_specs, check_vma
+  )
   donate = tuple(donate_argnums)
   if runner == 'simulate':
-    mapped = _simulated(step, num_workers, in_specs, out_specs, axis_name)
-    return jax.jit(mapped, donate_argnums=donate)
+    return runners.simulated(once, donate)
   devices = list(jax.devices() if devices is None else devices)
   if len(devices) < num_workers:
     raise ValueError(
@@ -270,70 +265,5 @@ def parallel(
     )
   devices = devices[:num_workers]
   if runner == 'pmap':
-    return _pmapped(step, devices, in_specs, out_specs, axis_name, donate)
-  mesh = Mesh(np.asarray(devices), (axis_name,), axis_types=(AxisType.Auto,))
-  inside = _squeezed(step, in_specs, out_specs, axis_name)
-  mapped = jax.shard_map(
-    inside, mesh=mesh, in_specs=in_specs, out_specs=out_specs
-  )
-  return jax.jit(mapped, donate_argnums=donate)
-
-
-def _is_local(spec: P) -> bool:
-  return spec != P()
-
-
-def _over(fn, specs_tree, tree):
-  """fn(spec, leaf) for a prefix tree of specs."""
-  return jax.tree.map(
-    lambda spec, sub: jax.tree.map(lambda x: fn(spec, x), sub),
-    specs_tree,
-    tree,
-    is_leaf=_is_spec,
-  )
-
-
-def _axes(specs_tree):
-  return jax.tree.map(
-    lambda spec: 0 if _is_local(spec) else None, specs_tree, is_leaf=_is_spec
-  )
-
-
-def _simulated(step, num_workers, in_specs, out_specs, axis_name):
-  mapped = jax.vmap(
-    step,
-    in_axes=_axes(tuple(in_specs)),
-    out_axes=0,
-    axis_name=axis_name,
-    axis_size=num_workers,
-  )
-
-  def run(*args):
-    out = mapped(*args)
-    return _over(lambda s, x: x if _is_local(s) else x[0], out_specs, out)
-
-  return run
-
-
-def _pmapped(step, devices, in_specs, out_specs, axis_name, donate):
-  return jax.pmap(
-    step,
-    axis_name=axis_name,
-    in_axes=_axes(tuple(in_specs)),
-    out_axes=_axes(out_specs),
-    devices=devices,
-    donate_argnums=donate,
-  )
-
-
-def _squeezed(step, in_specs, out_specs, axis_name):
-  """Blocks of one worker lose their worker axis on the way in."""
-
-  def inside(*args):
-    args = _over(
-      lambda s, x: x[0] if _is_local(s) else x, tuple(in_specs), args
-    )
-    out = step(*args)
-    return _over(lambda s, x: x[None] if _is_local(s) else x, out_specs, out)
-
-  return inside
+    return runners.Pmapped(once, devices, donate)
+  return runners.sharded(once, devices, donate)

@@ -67,6 +67,7 @@ def trace(tx, runner, *, local):
   return fn.lower(PARAMS, state, jnp.ones((2, 3, 12)))
 
 
+@pytest.mark.parametrize('runner', gs.workers.RUNNERS)
 @pytest.mark.parametrize(
   'tx',
   [
@@ -74,9 +75,9 @@ def trace(tx, runner, *, local):
     optax.chain(optax.clip(1.0), gs.dgc(0.1, axis_name=AXIS), optax.sgd(0.1)),
   ],
 )
-def test_gradients_that_jax_has_summed_already_are_refused(tx):
+def test_gradients_that_jax_has_summed_already_are_refused(tx, runner):
   with pytest.raises(ValueError) as e:
-    trace(tx, 'shard_map', local=False)
+    trace(tx, runner, local=False)
   for said in ("['bias']", 'already summed', "'workers'", 'gs.workers.local'):
     assert said in str(e.value)
 
@@ -84,8 +85,6 @@ def test_gradients_that_jax_has_summed_already_are_refused(tx):
 @pytest.mark.parametrize('runner', gs.workers.RUNNERS)
 def test_local_gradients_are_taken_under_every_runner(runner):
   trace(gs.dense(axis_name=AXIS), runner, local=True)
-  if runner != 'shard_map':
-    trace(gs.dense(axis_name=AXIS), runner, local=False)
 
 
 def test_an_axis_that_does_not_exist_is_a_name_error():

@@ -22,7 +22,7 @@ LAYERS = (
   ('selection',),
   ('codecs',),
   ('compressors', 'memories', 'exchanges'),
-  ('layout', 'guards'),
+  ('layout', 'guards', 'worker_axis'),
   ('planning',),
   ('compressed_mean', 'inspection'),
   (
@@ -32,6 +32,7 @@ LAYERS = (
     'moments',
     'switching',
     'qsvrg',
+    'runners',
   ),
   ('workers', 'accounting', 'auditing', 'cost_model'),
   ('__init__',),
