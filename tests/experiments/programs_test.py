@@ -66,6 +66,9 @@ def test_main_trains_on_devices_that_it_makes_itself(tmp_path):
   assert done.returncode == 0, done.stderr
   assert 'dgc: 3 steps' in done.stdout
   summary = json.loads((tmp_path / 'summary.json').read_text())
+  comm = summary['comm']
+  assert f'({comm["ratio"]:.1f}x smaller than dense)' in done.stdout
+  assert f'({comm["run_average_ratio"]:.1f}x)' in done.stdout
   assert summary['num_workers'] == 3
   config = json.loads((tmp_path / 'config.json').read_text())
   asked = {'name': 'dgc', 'density': 0.01, 'min_size': 0, 'nesterov': True}
@@ -157,6 +160,14 @@ def test_demo_in_short(tmp_path, capsys):
   assert ratios['dgc'] > 500 and ratios['qsgd'] > 6
   assert ratios['gradient_dropping'] == ratios['gtopk']
   printed = capsys.readouterr().out
+  dgc = next(s['comm'] for s in summaries if s['scheme'] == 'dgc')
+  for name, form in (
+    ('payload_bytes_per_step', '{:,.0f}'),
+    ('sent_bytes_per_step', '{:,.0f}'),
+    ('ratio', '{:,.1f}x'),
+  ):
+    for number in (dgc[name], dgc[f'run_average_{name}']):
+      assert form.format(number) in printed
   for text in ('step 1/1', 'compression', '7.9x', 'report.html'):
     assert text in printed
   page = (tmp_path / 'report.html').read_text()
