@@ -55,12 +55,17 @@ def get_config() -> ml_collections.ConfigDict:
   optimizer.nesterov = False
   optimizer.weight_decay = 0.0  # on the local gradient, before compression
   optimizer.schedule = 'constant'  # or cosine (to 0), steps (at 1/2 and 3/4)
+  # Times the schedule's learning rate during compression.warmup_steps: DGC and
+  # gTop-k take a smaller one there. In (0, 1]; 1: the same.
+  optimizer.warmup_factor = 1.0
 
   config.compression = compression = ml_collections.ConfigDict()
   compression.name = 'dense'  # a factory of gradsparse.recipes
-  # Steps of rising sparsity, in the stages of gTop-k's paper or of DGC's (all
-  # others); 0: off.
-  compression.warmup_steps = 0
+  compression.warmup_steps = 0  # of rising sparsity; 0: off
+  # How it rises. 'dgc' and 'gtopk': in the stages of these papers, a program
+  # each. 'linear_drop_ratio': evenly from 0, step by step (Aji et al. on local
+  # gradients), in one program. 'paper': gtopk's own, DGC's for all others.
+  compression.warmup = 'paper'
   compression.clip_norm = 0.0  # of the local gradient; 0: off
   # Add what was not sent to this worker's update: sum, partial or error; ''
   # is off. Parameters then differ between workers, and are averaged now and
@@ -87,8 +92,9 @@ def with_scheme(
 
   Args:
     config: is changed.
-    schemes: arguments of the factory, by its name.
-    scheme: what the command line has after the colon, as in
+    schemes: arguments of the factory, by its name; ':' and more may follow
+      the name, where one factory has several settings.
+    scheme: what the command line has after the first colon, as in
       `--config=configs/digits.py:dgc`.
 
   Raises:
@@ -98,6 +104,6 @@ def with_scheme(
     raise errors.ConfigError(
       f'this config has no setting {scheme!r}; it has {", ".join(schemes)}'
     )
-  config.compression.name = scheme
+  config.compression.name = scheme.partition(':')[0]
   config.compression.update(schemes[scheme])
   return config

@@ -1,7 +1,7 @@
 """The bytes of a run, step by step."""
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from experiments import compression
 
@@ -17,12 +17,12 @@ class Communication:
   """Counts the bytes of each step and of the run so far.
 
   Most schemes send the same number of bytes each step, which their plan tells.
-  Where the size depends on the data, the plan lists the sizes there are, and
-  what the step measured says which one it was.
+  Where the size depends on the data or on the step, the plan lists the sizes
+  there are, and what the step measured says which one it was.
   """
 
   def __init__(self, stages: Sequence[compression.Stage], plans: Sequence):
-    """Takes one `gs.plan` a stage."""
+    """Takes the `gs.plan` of each stage's first step."""
     self._stages = stages
     self._dense = int(plans[-1].dense_bytes)
     self._sizes = [_sizes(plan) for plan in plans]
@@ -61,14 +61,16 @@ class Communication:
       'comm/sent_bytes_total': self._counted['sent'],
       'comm/ratio': self._dense / size.payload,
     }
-    if stage.density is not None:
-      values['comm/density'] = stage.density
+    density = stage.density_at(step - 1)
+    if density is not None:
+      values['comm/density'] = density
     return values
 
   def summary(self) -> dict[str, float]:
-    """Returns the numbers of the run; those of a step are the last stage's.
+    """Returns the bytes of a step in the last stage and over the whole run.
 
-    For sizes that depend on the data they are means over its steps.
+    Those of the last stage are means over its steps where the size depends on
+    the data. `run_average_...` are means over all steps, warm-up included.
     """
     counted = self._counted
     payload, sent = max(self._sizes[-1])
@@ -80,6 +82,10 @@ class Communication:
       'payload_bytes_per_step': payload,
       'sent_bytes_per_step': sent,
       'ratio': self._dense / payload,
+      'run_average_payload_bytes_per_step': (
+        counted['payload'] / counted['steps']
+      ),
+      'run_average_sent_bytes_per_step': counted['sent'] / counted['steps'],
       'run_average_ratio': (
         self._dense * counted['steps'] / counted['payload']
       ),
@@ -95,12 +101,41 @@ class Communication:
     self._counted = dict(counted)
 
 
+def plan_text(stages: Sequence[compression.Stage], plans: Sequence) -> str:
+  """Returns the tables of `Communication`'s plans, under their first steps."""
+  if len(plans) == 1:
+    return str(plans[0])
+  return '\n\n'.join(
+    f'from step {stage.first_step}, density '
+    f'{stage.density_at(stage.first_step):g}:\n{plan}'
+    for stage, plan in zip(stages, plans, strict=True)
+  )
+
+
+def last_and_average(
+  comm: Mapping[str, Any], name: str, form: str = '{:,.0f}'
+) -> str:
+  """Returns a number of the last stage and below it the whole run's.
+
+  Args:
+    comm: from `Communication.summary`.
+    name: of a number that it has with `run_average_` before it, too.
+    form: for one of them.
+
+  Returns:
+    One line where they are the same.
+  """
+  shown = form.format(comm[name])
+  whole = form.format(comm[f'run_average_{name}'])
+  return shown if shown == whole else f'{shown}\n{whole}'
+
+
 def _sizes(plan) -> list[Size]:
   """Returns the sizes that a step can have; most plans have one."""
   whole = Size(int(plan.payload_bytes), int(plan.sent_bytes))
   if not plan.rungs:
     return [whole]
-  # The plan is that of the largest message.
+  # The plan is that of the largest message: densities only fall in a stage.
   largest = Size(*max(plan.rungs))
   return [
     Size(

@@ -17,6 +17,7 @@ from typing import Any
 
 from absl import logging
 from configs import compare as settings
+from experiments import communication
 from experiments import devices
 from experiments import train
 import jax
@@ -60,15 +61,11 @@ def run_setting(
     shutil.rmtree(folder, ignore_errors=True)
     summaries.append(train.train_and_evaluate(config, folder))
     jax.clear_caches()
-  comm = summaries[-1]['comm']
   return {
     'setting': name,
     'arguments': settings.SCHEMES[name],
     'test_accuracy': [s['final']['test_accuracy'] for s in summaries],
-    'payload_bytes_per_step': comm['payload_bytes_per_step'],
-    'sent_bytes_per_step': comm['sent_bytes_per_step'],
-    'ratio': comm['ratio'],
-    'run_average_ratio': comm['run_average_ratio'],
+    **summaries[-1]['comm'],
     'seconds': float(np.mean([s['seconds'] for s in summaries])),
   }
 
@@ -82,13 +79,16 @@ def points_behind(row: dict[str, Any], dense: dict[str, Any]) -> float:
 def results_table(rows: Sequence[dict[str, Any]]) -> table.Table:
   """Returns the table, a row a setting; the first row is dense."""
   shown = table.Table(
-    box=box.SIMPLE_HEAD, title='digits, 4 simulated workers; means over seeds'
+    box=box.SIMPLE_HEAD,
+    title='digits, 4 simulated workers; means over seeds',
+    caption='second line: the average over the whole run, warm-up included',
   )
   shown.add_column('setting', no_wrap=True)
   for heading in (
     'test\naccuracy',
     'points\nbehind dense',
     'message\n(bytes)',
+    'sent a step\n(bytes)',
     'compression\nratio',
     'seconds',
   ):
@@ -99,8 +99,9 @@ def results_table(rows: Sequence[dict[str, Any]]) -> table.Table:
       row['setting'],
       f'{np.mean(row["test_accuracy"]):.1%}',
       f'{behind:+.2f}' + ('' if behind <= _POINTS else ' (!)'),
-      f'{row["payload_bytes_per_step"]:,.0f}',
-      f'{row["ratio"]:,.1f}x',
+      communication.last_and_average(row, 'payload_bytes_per_step'),
+      communication.last_and_average(row, 'sent_bytes_per_step'),
+      communication.last_and_average(row, 'ratio', '{:,.1f}x'),
       f'{row["seconds"]:.1f}',
     )
   return shown

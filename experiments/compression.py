@@ -15,17 +15,22 @@ SGD, because a second momentum would count twice.
 from collections.abc import Callable, Mapping, Sequence
 import difflib
 import inspect
+import typing
 from typing import Any, NamedTuple
 
 from experiments import errors
 import gradsparse as gs
+import jax.numpy as jnp
 import optax
 
 OPTIMIZERS = ('adam', 'sgd')
 SCHEDULES = ('constant', 'cosine', 'steps')
+# 'paper': that of the scheme's own paper, DGC's where it has none.
+WARMUPS = ('paper', 'dgc', 'gtopk', 'linear_drop_ratio')
 # Fields of `config.compression` that are not arguments of the factory.
 OWN_FIELDS = (
   'name',
+  'warmup',
   'warmup_steps',
   'clip_norm',
   'local_gradient',
@@ -37,10 +42,22 @@ NEED_MOMENTS = ('variance_based', 'variance_strom')
 
 
 class Stage(NamedTuple):
-  """Steps during which the density, and so the program, stays the same."""
+  """Steps during which the program stays the same.
 
-  first_step: int  # counted from 0
-  density: float | None  # None: the scheme has no density
+  Attributes:
+    first_step: counted from 0.
+    density: a number; a schedule, where it changes inside the program; None
+      where the scheme has none.
+  """
+
+  first_step: int
+  density: float | Callable[[int], Any] | None
+
+  def density_at(self, step: int) -> float | None:
+    """Returns the density at a step of this stage, counted from 0."""
+    if callable(self.density):
+      return float(self.density(step))
+    return self.density
 
 
 def check_arguments(scheme: str, arguments: Mapping[str, Any]) -> None:
@@ -96,18 +113,30 @@ def did_you_mean(name: str, known: Sequence[str] | Mapping[str, Any]) -> str:
 
 
 def warmup_stages(
-  scheme: str, arguments: Mapping[str, Any], warmup_steps: int
+  scheme: str,
+  arguments: Mapping[str, Any],
+  warmup_steps: int,
+  warmup: str = 'paper',
 ) -> tuple[Stage, ...]:
   """Returns the stages of a run, the first of which starts at step 0.
+
+  A density that changes at every step is one stage, whose program follows the
+  schedule; the final density has a program of its own after it.
 
   Args:
     scheme: name of a recipe.
     arguments: its keywords.
     warmup_steps: steps before the final density is reached; 0 for none.
+    warmup: one of `WARMUPS`.
 
   Raises:
-    ConfigError: a warm-up is asked of a scheme without a density.
+    ConfigError: an unknown warm-up, or one that the scheme cannot follow.
   """
+  if warmup not in WARMUPS:
+    raise errors.ConfigError(
+      f'compression.warmup must be one of {", ".join(WARMUPS)}, '
+      f'got {warmup!r}{did_you_mean(warmup, WARMUPS)}'
+    )
   density = arguments.get('density')
   if not warmup_steps:
     return (Stage(0, density),)
@@ -120,9 +149,22 @@ def warmup_stages(
       f'compression.warmup_steps needs a scheme with a density; {scheme} has '
       'none'
     )
-  schedules = {'gtopk': gs.schedules.gtopk_warmup}  # its paper has its own
-  warmup = schedules.get(scheme, gs.schedules.dgc_warmup)
-  schedule = warmup(density, warmup_steps)
+  if warmup == 'linear_drop_ratio':
+    factory = gs.recipes.RECIPES[scheme]
+    if typing.get_type_hints(factory)['density'] is float:
+      raise errors.ConfigError(
+        'compression.warmup=linear_drop_ratio needs a scheme whose density '
+        f'may be a schedule; that of {scheme} is one number'
+      )
+    falling = gs.schedules.LinearDropRatio(1 - density, warmup_steps)
+    return (Stage(0, falling), Stage(warmup_steps, density))
+  if warmup == 'paper':
+    warmup = 'gtopk' if scheme == 'gtopk' else 'dgc'
+  staged = {
+    'dgc': gs.schedules.dgc_warmup,
+    'gtopk': gs.schedules.gtopk_warmup,
+  }
+  schedule = staged[warmup](density, warmup_steps)
   return tuple(Stage(int(first), float(d)) for first, d in schedule.stages)
 
 
@@ -132,7 +174,12 @@ def stage_at(stages: Sequence[Stage], step: int) -> Stage:
 
 
 def learning_rate_schedule(
-  name: str, learning_rate: float, steps: int
+  name: str,
+  learning_rate: float,
+  steps: int,
+  *,
+  warmup_steps: int = 0,
+  warmup_factor: float = 1.0,
 ) -> Callable[[Any], Any]:
   """Returns the learning rate as a function of the step.
 
@@ -141,19 +188,27 @@ def learning_rate_schedule(
       divides by ten after a half and after three quarters of the run.
     learning_rate: at the start.
     steps: length of the run.
+    warmup_steps: steps of the density's warm-up.
+    warmup_factor: what the schedule is multiplied by during these.
 
   Raises:
     ConfigError: an unknown name.
   """
   if name == 'constant':
-    return optax.constant_schedule(learning_rate)
-  if name == 'cosine':
-    return optax.cosine_decay_schedule(learning_rate, max(steps, 1))
-  if name == 'steps':
+    schedule = optax.constant_schedule(learning_rate)
+  elif name == 'cosine':
+    schedule = optax.cosine_decay_schedule(learning_rate, max(steps, 1))
+  elif name == 'steps':
     drops = {steps // 2: 0.1, steps * 3 // 4: 0.1}
-    return optax.piecewise_constant_schedule(learning_rate, drops)
-  raise errors.ConfigError(
-    f'optimizer.schedule must be one of {", ".join(SCHEDULES)}, got {name!r}'
+    schedule = optax.piecewise_constant_schedule(learning_rate, drops)
+  else:
+    raise errors.ConfigError(
+      f'optimizer.schedule must be one of {", ".join(SCHEDULES)}, got {name!r}'
+    )
+  if warmup_factor == 1:
+    return schedule
+  return lambda step: (
+    jnp.where(step < warmup_steps, warmup_factor, 1.0) * schedule(step)
   )
 
 

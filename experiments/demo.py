@@ -15,6 +15,7 @@ from typing import Any
 
 from absl import logging
 from configs import digits
+from experiments import communication
 from experiments import records
 from experiments import report
 from experiments import train
@@ -81,6 +82,7 @@ def results_table(summaries: Sequence[Mapping[str, Any]]) -> table.Table:
     pad_edge=False,
     padding=(0, 1, 0, 0),
     title='digits, 4 simulated workers; bytes are those of one worker',
+    caption='second line: the average over the whole run, warm-up included',
   )
   shown.add_column('scheme', no_wrap=True)
   for heading in (
@@ -96,9 +98,9 @@ def results_table(summaries: Sequence[Mapping[str, Any]]) -> table.Table:
     shown.add_row(
       summary['scheme'],
       f'{summary["final"]["test_accuracy"]:.1%}',
-      f'{comm["payload_bytes_per_step"]:,}',
-      f'{comm["sent_bytes_per_step"]:,}',
-      f'{comm["ratio"]:,.1f}x',
+      communication.last_and_average(comm, 'payload_bytes_per_step'),
+      communication.last_and_average(comm, 'sent_bytes_per_step'),
+      communication.last_and_average(comm, 'ratio', '{:,.1f}x'),
       f'{summary["seconds"]:.1f}',
     )
   return shown

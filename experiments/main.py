@@ -130,12 +130,18 @@ def _train(process: int) -> None:
   )
   if process:
     return
+  comm = summary['comm']
   print(
     f'{summary["scheme"]}: {summary["steps"]} steps in '
     f'{summary["seconds"]:.1f} s, test accuracy '
-    f'{summary["final"]["test_accuracy"]:.2%}, '
-    f'{summary["comm"]["payload_bytes_per_step"]:,} bytes a worker and step '
-    f'({summary["comm"]["ratio"]:.1f}x smaller); see {_WORKDIR.value}'
+    f"{summary['final']['test_accuracy']:.2%}; a worker's message has "
+    f'{comm["payload_bytes_per_step"]:,.0f} bytes at the end '
+    f'({comm["ratio"]:,.1f}x smaller than dense), '
+    f'{comm["run_average_payload_bytes_per_step"]:,.0f} on average over the '
+    f'run ({comm["run_average_ratio"]:,.1f}x); it sent '
+    f'{comm["sent_bytes_per_step"]:,.0f} and '
+    f'{comm["run_average_sent_bytes_per_step"]:,.0f} bytes a step; '
+    f'see {_WORKDIR.value}'
   )
 
 

@@ -3,7 +3,7 @@
   config.json     what was asked for
   metrics.jsonl   one line a logged step, steps always rising
   summary.json    the result, only when the last step was reached
-  plan.txt        bytes of each leaf, in a step of the last stage
+  plan.txt        bytes of each leaf, in a step of each stage
   params.npz      the final parameters by flat names
 
 Whole files are written beside their place and moved there, so a reader finds

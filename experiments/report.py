@@ -8,7 +8,7 @@ inside and needs no other file.
 
 import argparse
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 import html
 import os
 import pathlib
@@ -30,20 +30,31 @@ class Run(NamedTuple):
   summary: Mapping[str, Any] | None  # None: not at its last step yet
 
 
+_WHOLE = 'over the whole run'
+
+
+def _comm(
+  name: str, form: str = '{:,.0f}'
+) -> Callable[[Mapping[str, Any]], str]:
+  """Returns what makes a cell of a number of the summary's `comm`."""
+
+  def cell(summary: Mapping[str, Any]) -> str:
+    value = summary['comm'].get(name)  # not in the records of older runs
+    return '–' if value is None else form.format(value)
+
+  return cell
+
+
 # Heading, and how a cell is made from the summary of a run.
 _COLUMNS = (
   ('test accuracy (%)', lambda s: f'{s["final"]["test_accuracy"]:.2%}'[:-1]),
   ('steps', lambda s: f'{s["steps"]:,}'),
-  (
-    'payload of a worker (bytes/step)',
-    lambda s: f'{s["comm"]["payload_bytes_per_step"]:,}',
-  ),
-  (
-    'sent by a worker (bytes/step)',
-    lambda s: f'{s["comm"]["sent_bytes_per_step"]:,}',
-  ),
-  ('compression ratio', lambda s: f'{s["comm"]["ratio"]:,.1f}×'),
-  ('over the whole run', lambda s: f'{s["comm"]["run_average_ratio"]:,.1f}×'),
+  ('payload of a worker (bytes/step)', _comm('payload_bytes_per_step')),
+  (_WHOLE, _comm('run_average_payload_bytes_per_step')),
+  ('sent by a worker (bytes/step)', _comm('sent_bytes_per_step')),
+  (_WHOLE, _comm('run_average_sent_bytes_per_step')),
+  ('compression ratio', _comm('ratio', '{:,.1f}×')),
+  (_WHOLE, _comm('run_average_ratio', '{:,.1f}×')),
   ('time (s)', lambda s: f'{s["seconds"]:,.1f}'),
 )
 
@@ -78,9 +89,10 @@ pre {{ background: #f6f6f6; padding: .8rem; overflow-x: auto; }}
 <img alt="test accuracy by step and by bytes sent, training loss, norm of the
  residual" src="data:image/png;base64,{picture}">
 <p class="note">The compression ratio is the size of the uncompressed gradient
-by one worker's message, at the end of the run; &ldquo;over the whole
-run&rdquo; counts the warm-up too. What a worker sends depends on the exchange:
-an all-gather passes each message on to every other worker.</p>
+by one worker's message. Bytes and ratio are those at the end of the run, beside
+each its average over the whole run, warm-up included. What a worker sends
+depends on the exchange: an all-gather passes each message on to every other
+worker.</p>
 {details}
 <p class="note">{environment}</p>
 </body>

@@ -21,10 +21,12 @@ class Setting(NamedTuple):
   Attributes:
     paper: where it comes from.
     arguments: of the factory.
+    about: what an unbiased scheme's expectation is, if not the gradient.
   """
 
   paper: str
   arguments: Mapping[str, Any]
+  about: str = ''
 
 
 SETTINGS: Mapping[str, Setting] = {
@@ -39,7 +41,7 @@ SETTINGS: Mapping[str, Setting] = {
   ),
   'qsgd': Setting('Alistarh et al. 2017', {'levels': 7}),
   'qsgd_descent': Setting('Alistarh et al. 2017, section 3.3', {}),
-  'terngrad': Setting('Wen et al. 2017', {}),
+  'terngrad': Setting('Wen et al. 2017', {}, 'the clipped gradient'),
   'one_bit_sgd': Setting('Seide et al. 2014', {}),
   'sign_majority': Setting('Bernstein et al. 2018', {}),
   'dryden': Setting('Dryden et al. 2016', {'density': 0.001}),
@@ -55,7 +57,7 @@ def rows() -> list[tuple[str, ...]]:
   params = {'kernel': jax.ShapeDtypeStruct(shape, jnp.float32)}
   out = []
   for name, factory in gs.recipes.RECIPES.items():
-    paper, arguments = SETTINGS[name]
+    paper, arguments, about = SETTINGS[name]
     tx = factory(**arguments, axis_name='workers')
     plan = gs.plan(tx, params, WORKERS)
     shown = ', '.join(
@@ -66,12 +68,13 @@ def rows() -> list[tuple[str, ...]]:
     bits = [8 * payload / ELEMENTS for payload in payloads]
     size = f'{bits[0]:.3g}' + (f' to {bits[-1]:.3g}' if bits[1:] else '')
     scheme = tx.scheme
+    expectation = 'unbiased' if scheme.compressor.unbiased else 'biased'
     out.append(
       (
         f'`{name}({shown})`',
         paper,
         size,
-        'unbiased' if scheme.compressor.unbiased else 'biased',
+        expectation + (f' about {about}' if about else ''),
         f'{4 * scheme.memory.floats}',
         scheme.exchange.name,
       )

@@ -81,7 +81,9 @@ def check(config: Mapping[str, Any], known: Mapping[str, Any]) -> None:
   section = config['compression']
   arguments = compression_arguments(section)
   compression.check_arguments(section['name'], arguments)
-  compression.warmup_stages(section['name'], arguments, section['warmup_steps'])
+  compression.warmup_stages(
+    section['name'], arguments, section['warmup_steps'], section['warmup']
+  )
   _check_choice(flat, 'data.name', data.NAMES)
   _check_choice(flat, 'model.name', models.NAMES)
   _check_choice(flat, 'optimizer.name', compression.OPTIMIZERS)
@@ -100,6 +102,16 @@ def check(config: Mapping[str, Any], known: Mapping[str, Any]) -> None:
   ):
     _check_least(flat, field, 0)
   _check_least(flat, 'parallel.num_workers', 1)
+  factor = flat['optimizer.warmup_factor']
+  if not 0 < factor <= 1:
+    raise errors.ConfigError(
+      f'optimizer.warmup_factor must be in (0, 1], got {factor}'
+    )
+  if factor != 1 and not section['warmup_steps']:
+    raise errors.ConfigError(
+      f'optimizer.warmup_factor={factor} has no effect: '
+      'compression.warmup_steps is 0'
+    )
   if not flat['train.learning_rate'] > 0:
     raise errors.ConfigError(
       f'train.learning_rate must be above 0, got {flat["train.learning_rate"]}'

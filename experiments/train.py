@@ -74,12 +74,17 @@ def train_and_evaluate(
   # The model, and one transformation for each stage of the warm-up.
   model = models.create(config.model.name, dataset.classes)
   learning_rate = compression.learning_rate_schedule(
-    config.optimizer.schedule, config.train.learning_rate, steps
+    config.optimizer.schedule,
+    config.train.learning_rate,
+    steps,
+    warmup_steps=config.compression.warmup_steps,
+    warmup_factor=config.optimizer.warmup_factor,
   )
   stages = compression.warmup_stages(
     config.compression.name,
     settings.compression_arguments(config.compression),
     config.compression.warmup_steps,
+    config.compression.warmup,
   )
   transformations = [
     _transformation(config, stage.density, learning_rate) for stage in stages
@@ -99,13 +104,17 @@ def train_and_evaluate(
   differ = bool(config.compression.local_gradient)
   average = training_step.make_average_params(differ, placement)
   shapes = jax.eval_shape(average, state.params)
-  plans = [gs.plan(tx, shapes, num_workers) for tx in transformations]
+  plans = [
+    gs.plan(tx, shapes, num_workers, step=stage.first_step)
+    for tx, stage in zip(transformations, stages, strict=True)
+  ]
   traffic = communication.Communication(stages, plans)
 
   if chief:
     workdir.mkdir(parents=True, exist_ok=True)
     records.write_json(workdir / records.CONFIG, asked)
-    (workdir / records.PLAN).write_text(f'{plans[-1]}\n')
+    planned = communication.plan_text(stages, plans)
+    (workdir / records.PLAN).write_text(f'{planned}\n')
   placement.check_same(asked, workdir, records.CONFIG)
   saver = checkpoints.Checkpoints(
     workdir / 'checkpoints', config.train.checkpoint_every
@@ -226,7 +235,7 @@ def train_and_evaluate(
 
 def _transformation(
   config: ml_collections.ConfigDict,
-  density: float | None,
+  density: float | Callable[[int], Any] | None,
   learning_rate: optax.Schedule,
 ) -> optax.GradientTransformation:
   """Returns the optimizer chain of one stage."""

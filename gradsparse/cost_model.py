@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -240,27 +241,44 @@ def pipelined_speedup(
   return 2 * (workers - 1) / workers / gathered
 
 
-def break_even_bandwidth(
+@dataclasses.dataclass(frozen=True)
+class BreakEven:
+  """At which bandwidths a step of a scheme is shorter than a dense one.
+
+  Attributes:
+    wins: 'below' or 'above' a bandwidth, 'always' or 'never'.
+    bits_per_second: that bandwidth, at which both take equally long; None
+      where there is none.
+  """
+
+  wins: Literal['below', 'above', 'always', 'never']
+  bits_per_second: float | None = None
+
+
+def break_even(
   dense_bytes_sent: float, scheme_bytes_sent: float, overhead_s: float
-) -> float:
-  """Bits a second below which a scheme beats dense.
+) -> BreakEven:
+  """At which bandwidths B a scheme beats dense: overhead < 8 saved / B.
+
+  A scheme that saves bytes and costs time wins on slow networks, below a
+  bandwidth; one that sends more and saves time wins above it.
 
   Args:
     dense_bytes_sent: bytes that a worker sends in a dense step.
     scheme_bytes_sent: bytes that it sends in a step of the scheme.
     overhead_s: by how much the scheme's step is longer apart from those
-      bytes, seconds; zero or negative if it is not.
-
-  Returns:
-    Infinity if the scheme wins at any bandwidth, 0 if at none.
+      bytes, seconds; negative if it is shorter.
   """
   _check(dense_bytes_sent=dense_bytes_sent, scheme_bytes_sent=scheme_bytes_sent)
   if not math.isfinite(overhead_s):
     raise ValueError(f'overhead_s must be finite, got {overhead_s}')
   saved = dense_bytes_sent - scheme_bytes_sent
-  if saved <= 0:
-    return 0.0
-  return 8 * saved / overhead_s if overhead_s > 0 else math.inf
+  if saved >= 0 >= overhead_s:
+    # Two equal steps: neither wins.
+    return BreakEven('always' if saved or overhead_s else 'never')
+  if saved <= 0 <= overhead_s:
+    return BreakEven('never')
+  return BreakEven('below' if saved > 0 else 'above', 8 * saved / overhead_s)
 
 
 # --- fits ------------------------------------------------------------------

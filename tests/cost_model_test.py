@@ -267,17 +267,39 @@ def test_speedup_is_between_nothing_and_ideal(workers, compute, exchange):
   assert 0 < cost_model.speedup(workers, compute, exchange) <= workers
 
 
-def test_break_even_is_where_both_take_equally_long():
-  dense, scheme, overhead = 60e6, 1e5, 0.05
-  rate = cost_model.break_even_bandwidth(dense, scheme, overhead)
-  network = Network.from_rate(rate)
-  assert network.seconds(dense) == pytest.approx(
-    network.seconds(scheme) + overhead
-  )
-  assert cost_model.break_even_bandwidth(dense, scheme, 0) == math.inf
-  assert cost_model.break_even_bandwidth(dense, scheme, -0.1) == math.inf
-  assert cost_model.break_even_bandwidth(dense, dense, 0.1) == 0
-  assert cost_model.break_even_bandwidth(dense, 2 * dense, -0.1) == 0
+@pytest.mark.parametrize(
+  'scheme_bytes, overhead, wins',
+  [
+    (1e5, 0.05, 'below'),  # fewer bytes, more time
+    (1e5, 0.0, 'always'),
+    (1e5, -0.05, 'always'),
+    (60e6, -0.05, 'always'),  # as many bytes
+    (60e6, 0.0, 'never'),
+    (60e6, 0.05, 'never'),
+    (90e6, 0.05, 'never'),  # more bytes
+    (90e6, 0.0, 'never'),
+    (90e6, -0.05, 'above'),  # and less time
+  ],
+)
+def test_break_even_is_where_both_take_equally_long(
+  scheme_bytes, overhead, wins
+):
+  dense_bytes = 60e6
+  found = cost_model.break_even(dense_bytes, scheme_bytes, overhead)
+  assert found.wins == wins
+  assert (found.bits_per_second is None) == (wins in ('always', 'never'))
+
+  def gain(bits_per_second):
+    """By how many seconds the scheme's step is shorter."""
+    network = Network.from_rate(bits_per_second)
+    dense = network.seconds(dense_bytes)
+    return dense - network.seconds(scheme_bytes) - overhead
+
+  limit = found.bits_per_second or 1e9
+  if found.bits_per_second:
+    assert gain(limit) == pytest.approx(0, abs=1e-12)
+  assert (gain(limit / 2) > 0) == (wins in ('below', 'always'))
+  assert (gain(limit * 2) > 0) == (wins in ('above', 'always'))
 
 
 # --- fits ------------------------------------------------------------------
@@ -337,8 +359,8 @@ def test_fit_has_no_negative_latency():
     (lambda: cost_model.speedup(2, 0.0, 1.0), 'compute_s'),
     (lambda: cost_model.pipelined_speedup(10, 1), 'workers'),
     (lambda: cost_model.pipelined_speedup(0, 2), 'ratio'),
-    (lambda: cost_model.break_even_bandwidth(-1, 0, 1), 'dense_bytes_sent'),
-    (lambda: cost_model.break_even_bandwidth(1, 0, math.nan), 'overhead_s'),
+    (lambda: cost_model.break_even(-1, 0, 1), 'dense_bytes_sent'),
+    (lambda: cost_model.break_even(1, 0, math.nan), 'overhead_s'),
     (lambda: cost_model.fit([1, 2], [1.0]), 'one length'),
     (lambda: cost_model.fit([1, 1], [1.0, 1.1]), 'two sizes'),
     (lambda: cost_model.fit([], []), 'two sizes'),

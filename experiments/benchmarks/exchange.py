@@ -27,8 +27,11 @@ rate:
   bytes_ok          wire <= 1.05 (plan + 66 ceil(plan / 1448)) + 4096
   serial_ms         what must be sent one after another, at the nominal rate
   speedup           step_ms of dense / step_ms
-  break_even_mbit   bandwidth in Mbit/s below which the scheme beats dense,
-                    from compute_ms and the serial bytes; null: at any
+  break_even        bandwidths at which the scheme's step is shorter than the
+                    dense one, from compute_ms and the serial bytes of both:
+                    {"wins": "below" or "above", "mbit": Mbit/s}, or "always"
+                    or "never" with null; null for dense itself, and where
+                    dense was not measured
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ import statistics
 from typing import Any
 
 from experiments.cluster import network
+from gradsparse import cost_model
 
 _HEADER = 66  # bytes of Ethernet, IP and TCP with time stamps
 _SEGMENT = 1448  # bytes of payload in a full packet
@@ -19,28 +20,25 @@ def bytes_limit(plan_bytes: int) -> float:
   return 1.05 * (plan_bytes + headers) + 4096
 
 
-def break_even_mbit(
-  scheme: Mapping[str, float], dense: Mapping[str, float]
-) -> float | None:
-  """The bandwidth below which a scheme's step is shorter than a dense one's.
-
-  compute + 8 bytes / B, of both, are equal at
-  B = 8 (dense bytes - bytes) / (compute - dense compute).
+def break_even(
+  row: Mapping[str, float], dense: Mapping[str, float]
+) -> dict[str, Any]:
+  """At which bandwidths a scheme's step is shorter than a dense one.
 
   Args:
-    scheme: has compute_ms and serial_bytes.
+    row: has compute_ms and serial_bytes.
     dense: likewise.
 
   Returns:
-    Mbit/s; 0 if it beats dense at no bandwidth, None if at any.
+    The field `break_even` of a row (see `experiments.benchmarks.exchange`).
   """
-  fewer = dense['serial_bytes'] - scheme['serial_bytes']
-  slower = scheme['compute_ms'] - dense['compute_ms']
-  if fewer <= 0:
-    return 0.0 if slower >= 0 else None
-  if slower <= 0:
-    return None
-  return 8 * fewer / (slower * 1e-3) / 1e6
+  found = cost_model.break_even(
+    dense['serial_bytes'],
+    row['serial_bytes'],
+    1e-3 * (row['compute_ms'] - dense['compute_ms']),
+  )
+  bits = found.bits_per_second
+  return {'wins': found.wins, 'mbit': None if bits is None else bits / 1e6}
 
 
 def quartile_distance(values: Sequence[float]) -> float:
@@ -100,28 +98,28 @@ def make_rows(
     )
   dense = next((row for row in rows if row['scheme'] == 'dense'), None)
   for row in rows:
-    row['speedup'] = row['break_even_mbit'] = None
+    row['speedup'] = row['break_even'] = None
     if dense is not None:
       row['speedup'] = dense['step_ms'] / row['step_ms']
       if row is not dense:
-        row['break_even_mbit'] = break_even_mbit(row, dense)
+        row['break_even'] = break_even(row, dense)
   return rows
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
   """The rows of one size, number of workers and rate, for reading."""
   columns = {
-    'scheme': '{}',
-    'step_ms': '{:.1f}',
-    'step_ms_spread': '{:.1f}',
-    'compute_ms': '{:.1f}',
-    'exchange_ms': '{:.1f}',
-    'collectives_ms': '{:.1f}',
-    'serial_ms': '{:.1f}',
-    'wire_bytes': '{:,}',
-    'plan_bytes': '{:,}',
-    'speedup': '{:.2f}',
-    'break_even_mbit': '{:,.0f}',
+    'scheme': str,
+    'step_ms': '{:.1f}'.format,
+    'step_ms_spread': '{:.1f}'.format,
+    'compute_ms': '{:.1f}'.format,
+    'exchange_ms': '{:.1f}'.format,
+    'collectives_ms': '{:.1f}'.format,
+    'serial_ms': '{:.1f}'.format,
+    'wire_bytes': '{:,}'.format,
+    'plan_bytes': '{:,}'.format,
+    'speedup': '{:.2f}'.format,
+    'break_even': _break_even_text,
   }
   lines = [
     tuple(name.removesuffix('_ms').replace('_', ' ') for name in columns)
@@ -129,8 +127,8 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
   for row in rows:
     lines.append(
       tuple(
-        '-' if row[name] is None else form.format(row[name])
-        for name, form in columns.items()
+        '-' if row[name] is None else text(row[name])
+        for name, text in columns.items()
       )
     )
   widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
@@ -149,3 +147,10 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
       for line in lines
     ]
   )
+
+
+def _break_even_text(found: Mapping[str, Any]) -> str:
+  """Such as 'below 1,000'; 'always' and 'never' have no bandwidth."""
+  if found['mbit'] is None:
+    return found['wins']
+  return f'{found["wins"]} {found["mbit"]:,.0f}'

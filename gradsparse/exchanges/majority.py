@@ -26,7 +26,7 @@ def majority(scatter: bool = False) -> Exchange:
       exchange more. The result is the same to the bit.
 
   References:
-    Bernstein et al., arXiv 1802.04434, algorithm 1.
+    Bernstein et al., arXiv 1802.04434, algorithm 3.
   """
 
   def run(encoded: Encoded, comm: Comm) -> Exchanged:

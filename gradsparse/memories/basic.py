@@ -50,7 +50,11 @@ class NoMemoryState(NamedTuple):
 
 
 def no_memory() -> Memory:
-  """Keeps nothing: what is not delivered is gone (unbiased quantisers)."""
+  """Keeps nothing: what is not delivered is gone.
+
+  For unbiased schemes, which lose nothing in expectation, and for those whose
+  papers have no memory: the majority vote and QSGD's descent.
+  """
 
   def init(params):
     return NoMemoryState(

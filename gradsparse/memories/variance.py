@@ -45,7 +45,7 @@ def variance(
   v <- max(v - 2 d r + d^2, 0), and then decays: v <- decay v.
 
   Args:
-    decay: of the variance of what was not sent, in (0, 1]; the paper's zeta.
+    decay: of v, the sum of squares, in (0, 1]; the paper's zeta.
     alpha: of the criterion; needed for rounding='paper' only.
     rounding: 'keep' leaves in r what a rounded value did not deliver; 'paper'
       sets r = v = 0 wherever the criterion held, also where rounding lost

@@ -133,7 +133,8 @@ def qsgd_descent(
 ) -> CompressedMean:
   """QSGD for gradient descent: at most ceil(sqrt(n)) signs, one magnitude.
 
-  For full (not stochastic) gradients: deterministic, no memory.
+  For full (not stochastic) gradients: deterministic. There is no memory: what
+  is not sent is lost.
 
   Args:
     axis_name: see the module.
@@ -165,7 +166,7 @@ def terngrad(
 
   Args:
     clip: in standard deviations of a leaf; infinity does not clip. Unbiased
-      about the clipped gradient.
+      about the clipped gradient; what is clipped off is lost.
     axis_name: see the module.
     min_size: see the module. By default leaves under 10,000 elements stay
       dense.
@@ -253,7 +254,8 @@ def sign_majority(
 
   Args:
     scale: magnitude of the update, > 0.
-    memory: keep what the vote did not deliver (error feedback).
+    memory: keep what the vote did not deliver (error feedback); False loses
+      it.
     exchange: 'all_gather', or 'reduce_scatter', with which each worker counts
       the votes of one part and a worker sends about 2 (P - 1) / P times the
       signs instead of (P - 1) times. The result is the same to the bit.
@@ -265,7 +267,7 @@ def sign_majority(
     ValueError: scale is not positive, or an unknown exchange.
 
   References:
-    Bernstein et al., arXiv 1802.04434, algorithm 1.
+    Bernstein et al., arXiv 1802.04434, algorithm 3.
   """
   return compressed_mean(
     memories.residual() if memory else memories.no_memory(),

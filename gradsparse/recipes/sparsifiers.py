@@ -43,7 +43,8 @@ def gradient_dropping(
       stays in the residual).
     indices: 'elias_fano', or 'run_length' (DGC's 16-bit runs).
     axis_name: see the module.
-    min_size: see the module.
+    min_size: see the module. By default, with scope 'leaf', leaves of fewer
+      than two dimensions stay dense; with 'global' all are compressed.
     dense_paths: see the module.
 
   Raises:
@@ -104,8 +105,9 @@ def dgc(
     values: 'float32', 'bfloat16' or 'exponent4'.
     indices: 'elias_fano', or 'run_length' (the paper's 16-bit runs).
     axis_name: see the module.
-    min_size: see the module. By default leaves
-      of fewer than two dimensions stay dense and keep their momentum.
+    min_size: see the module. By default, with scope 'leaf', leaves of fewer
+      than two dimensions stay dense and keep their momentum; with 'global'
+      all are compressed.
     dense_paths: see the module.
     seed: of the sample.
 

@@ -89,7 +89,7 @@ def variance_based(
 ) -> CompressedMean:
   """Sends what is unambiguous: r^2 > alpha v.
 
-  v is the summed variance of what single examples contributed to r. The
+  v is the sum of the squares of what single examples contributed to r. The
   update takes it as `second_moment`, a tree like the gradients (see
   `gs.value_and_grad_moments`). What is not sent counts as zero for the
   optimizer that follows; weight decay belongs after the exchange.

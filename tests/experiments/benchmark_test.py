@@ -1,6 +1,7 @@
 """The exchange benchmark: its arithmetic, and small runs of all of it."""
 
 import json
+import pathlib
 
 from experiments import cost_model
 from experiments.benchmarks import collectives
@@ -13,6 +14,8 @@ import gradsparse as gs
 import jax
 import jax.numpy as jnp
 import pytest
+
+_ROOT = pathlib.Path(__file__).parents[2]
 
 KEYS = {
   'scheme',
@@ -73,9 +76,43 @@ def test_break_even():
   dense = {'compute_ms': 10.0, 'serial_bytes': 12_500_000}
   lean = {'compute_ms': 110.0, 'serial_bytes': 0}
   # 100 ms more work, 12.5 MB less to send: equal at 125 MB/s.
-  assert rows.break_even_mbit(lean, dense) == pytest.approx(1000)
-  assert rows.break_even_mbit({**lean, 'compute_ms': 9.0}, dense) is None
-  assert rows.break_even_mbit(dict(lean, serial_bytes=2e7), dense) == 0
+  assert rows.break_even(lean, dense) == {
+    'wins': 'below',
+    'mbit': pytest.approx(1000),
+  }
+  # 5 ms less work, 6.25 MB more to send.
+  quick = {'compute_ms': 5.0, 'serial_bytes': 18_750_000}
+  assert rows.break_even(quick, dense) == {
+    'wins': 'above',
+    'mbit': pytest.approx(10_000),
+  }
+  for changes, wins in (
+    ({**lean, 'compute_ms': 9.0}, 'always'),
+    ({**lean, 'serial_bytes': 2e7}, 'never'),
+  ):
+    assert rows.break_even(changes, dense) == {'wins': wins, 'mbit': None}
+
+
+def test_recorded_rows_say_when_a_scheme_wins():
+  recorded = cost_model.read_rows(
+    _ROOT / 'experiments' / 'results' / 'exchange.json'
+  )
+  dense = {
+    (row['floats'], row['workers'], row['rate']): row
+    for row in recorded
+    if row['scheme'] == 'dense'
+  }
+  for row in recorded:
+    if row['scheme'] == 'dense':
+      assert row['break_even'] is None
+      continue
+    now = rows.break_even(
+      row, dense[row['floats'], row['workers'], row['rate']]
+    )
+    found = row['break_even']
+    assert found['wins'] == now['wins']
+    # Some were measured again, beside a dense run that is not in the file.
+    assert found['mbit'] == pytest.approx(now['mbit'], rel=0.15)
 
 
 def test_bytes_limit_is_the_contracts():
@@ -114,11 +151,16 @@ def test_rows_are_medians_over_rounds_and_the_largest_host():
   assert dense['exchange_ms'] == pytest.approx(100)
   assert dense['wire_bytes'] == 20 and dense['bytes_ok']
   assert dense['serial_ms'] == pytest.approx(8)
-  assert dense['speedup'] == 1 and dense['break_even_mbit'] is None
+  assert dense['speedup'] == 1 and dense['break_even'] is None
   assert dgc['wire_bytes'] == 6500 and not dgc['bytes_ok']
   assert dgc['speedup'] == pytest.approx(2)
   text = rows.table([dense, dgc])
   assert '50 floats, 2 workers, 1mbit' in text and 'dgc' in text
+  # As many bytes, half the computation.
+  assert dgc['break_even'] == {'wins': 'always', 'mbit': None}
+  assert 'always' in text
+  dgc['break_even'] = {'wins': 'below', 'mbit': 2741.5}
+  assert 'below 2,742' in rows.table([dense, dgc])
 
 
 def _run(tmp_path, *arguments):

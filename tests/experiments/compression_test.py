@@ -79,6 +79,47 @@ def test_learning_rates():
   assert found == pytest.approx([0.1, 0.01, 0.001])
 
 
+def test_a_smaller_learning_rate_while_the_density_falls():
+  kwargs = {'warmup_steps': 20, 'warmup_factor': 0.25}
+  for name in compression.SCHEDULES:
+    plain = compression.learning_rate_schedule(name, 0.1, 64)
+    warmed = compression.learning_rate_schedule(name, 0.1, 64, **kwargs)
+    for step, factor in ((0, 0.25), (19, 0.25), (20, 1.0), (63, 1.0)):
+      assert float(warmed(step)) == pytest.approx(factor * float(plain(step)))
+
+
+def test_the_optimizer_follows_it():
+  schedule = compression.learning_rate_schedule(
+    'constant', 0.5, 4, warmup_steps=2, warmup_factor=0.1
+  )
+  tx = _chain('dense', {}, learning_rate=schedule, momentum=0.0)
+  params = {'w': jnp.zeros((2, 2))}
+  state = tx.init(params)
+  for expected in (0.05, 0.05, 0.5, 0.5):
+    updates, state = tx.update({'w': jnp.ones((2, 2))}, state, params)
+    np.testing.assert_allclose(updates['w'], -expected, rtol=1e-6)
+
+
+def test_every_paper_has_its_warmup_and_any_can_be_had():
+  def densities(scheme, warmup):
+    stages = compression.warmup_stages(scheme, {'density': 0.001}, 8, warmup)
+    return [stage.density for stage in stages]
+
+  assert densities('dgc', 'paper')[1] == 0.0625
+  assert densities('gtopk', 'paper')[1] == 0.0725
+  assert densities('dgc', 'gtopk') == densities('gtopk', 'paper')
+  assert densities('gtopk', 'dgc') == densities('dgc', 'paper')
+
+
+def test_the_linear_drop_ratio_is_one_program_until_the_final_density():
+  falling, final = compression.warmup_stages(
+    'gradient_dropping', {'density': 0.01}, 10, 'linear_drop_ratio'
+  )
+  found = [falling.density_at(step) for step in (0, 5, 9)]
+  assert found == pytest.approx([1.0, 0.505, 0.109])
+  assert final == (10, 0.01) and final.density_at(10) == 0.01
+
+
 class _Plan:
   dense_bytes = 1000
 
@@ -111,7 +152,13 @@ def test_bytes_of_a_run_with_stages():
       assert traffic.summary()['sent_bytes_total'] == 3300
   summary = traffic.summary()
   assert summary['ratio'] == 100
+  assert summary['run_average_payload_bytes_per_step'] == 136
+  assert summary['run_average_sent_bytes_per_step'] == 3 * 136
   assert summary['run_average_ratio'] == pytest.approx(10_000 / 1360)
+  both = communication.last_and_average(summary, 'ratio', '{:.1f}x')
+  assert both == '100.0x\n7.4x'
+  same = dict.fromkeys(summary, 5.0)
+  assert communication.last_and_average(same, 'sent_bytes_per_step') == '5'
 
 
 def test_bytes_that_depend_on_the_data_are_those_that_were_sent():

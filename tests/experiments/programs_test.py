@@ -1,5 +1,6 @@
 """The programs as a user starts them."""
 
+import io
 import json
 import os
 import pathlib
@@ -10,9 +11,11 @@ import time
 
 from configs import digits
 from experiments import claims
+from experiments import compare
 from experiments import demo
 import numpy as np
 import pytest
+from rich import console
 
 _ROOT = pathlib.Path(__file__).parents[2]
 
@@ -66,6 +69,9 @@ def test_main_trains_on_devices_that_it_makes_itself(tmp_path):
   assert done.returncode == 0, done.stderr
   assert 'dgc: 3 steps' in done.stdout
   summary = json.loads((tmp_path / 'summary.json').read_text())
+  comm = summary['comm']
+  assert f'({comm["ratio"]:.1f}x smaller than dense)' in done.stdout
+  assert f'({comm["run_average_ratio"]:.1f}x)' in done.stdout
   assert summary['num_workers'] == 3
   config = json.loads((tmp_path / 'config.json').read_text())
   asked = {'name': 'dgc', 'density': 0.01, 'min_size': 0, 'nesterov': True}
@@ -163,6 +169,39 @@ def test_demo_in_short(tmp_path, capsys):
   assert all(scheme in page for scheme in digits.SCHEMES)
   assert (tmp_path / 'qsgd' / 'summary.json').exists()
   assert '99' not in (former / 'metrics.jsonl').read_text().split(',')[0]
+
+
+def test_tables_show_the_average_of_the_run_below_the_last_stage():
+  comm = {
+    'payload_bytes_per_step': 1600,
+    'sent_bytes_per_step': 4800,
+    'ratio': 709.465,
+    'run_average_payload_bytes_per_step': 42972.5,
+    'run_average_sent_bytes_per_step': 72160.6,
+    'run_average_ratio': 26.4156,
+  }
+  summary = {
+    'scheme': 'gradient_dropping',
+    'final': {'test_accuracy': 0.99},
+    'seconds': 1234.5,
+    'comm': comm,
+  }
+  row = {
+    'setting': 'gradient_dropping:exponent4',
+    'test_accuracy': [0.99],
+    'seconds': 1234.5,
+    **comm,
+  }
+  for shown, width in (
+    (demo.results_table([summary]), 80),
+    (compare.results_table([row]), 100),
+  ):
+    screen = console.Console(width=width, record=True, file=io.StringIO())
+    screen.print(shown)
+    lines = [line.split() for line in screen.export_text().splitlines()]
+    first = next(i for i, line in enumerate(lines) if '1,600' in line)
+    assert lines[first][-4:] == ['1,600', '4,800', '709.5x', '1234.5']
+    assert lines[first + 1] == ['42,972', '72,161', '26.4x']
 
 
 def test_claim_is_the_paired_mean():

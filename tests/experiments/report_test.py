@@ -31,6 +31,8 @@ def _write_run(folder, scheme, finished=True):
       'payload_bytes_per_step': 5,
       'sent_bytes_per_step': 15,
       'ratio': 800.0,
+      'run_average_payload_bytes_per_step': 160.5,
+      'run_average_sent_bytes_per_step': 481.5,
       'run_average_ratio': 25.0,
     }
     records.write_json(
@@ -55,6 +57,8 @@ def test_report_has_table_picture_and_nothing_outside(tmp_path, capsys):
   page = (tmp_path / 'report.html').read_text()
   for text in ('98.76', '800.0×', '25.0×', '1.2.3', 'train.steps = 20'):
     assert text in page
+  for last, average in (('5', '160'), ('15', '482'), ('800.0×', '25.0×')):
+    assert f'<td>{last}</td><td>{average}</td>' in page
   assert 'not finished, at step 20' in page and 'a&lt;b' in page
   assert 'http' not in page
   (picture,) = re.findall(r'base64,([^"]+)"', page)

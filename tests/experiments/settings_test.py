@@ -46,6 +46,25 @@ def test_the_default_is_fine():
     ({'compression__warmup_step': 3}, ['did you mean "warmup_steps"']),
     ({'compression__warmup_steps': 3}, ['dense has none']),
     ({'compression__warmup_steps': -3}, ['0 (off) or more']),
+    (
+      {'compression__warmup': 'linear'},
+      ['compression.warmup must be one of paper, dgc, gtopk, linear_drop_rati'],
+    ),
+    (
+      {
+        'compression__name': 'dryden',
+        'compression__density': 0.01,
+        'compression__warmup': 'linear_drop_ratio',
+        'compression__warmup_steps': 3,
+      },
+      ['whose density may be a schedule', 'dryden is one number'],
+    ),
+    ({'optimizer__warmup_factor': 0.0}, ['must be in (0, 1], got 0.0']),
+    ({'optimizer__warmup_factor': 1.5}, ['must be in (0, 1], got 1.5']),
+    (
+      {'optimizer__warmup_factor': 0.1},
+      ['has no effect', 'compression.warmup_steps is 0'],
+    ),
     ({'parallel__runner': 'shardmap'}, ['did you mean "shard_map"']),
     ({'parallel__num_workers': 0}, ['parallel.num_workers must be 1 or more']),
     ({'train__steps': 0}, ['train.steps must be 1 or more']),

@@ -11,6 +11,7 @@ from experiments import records
 from experiments import run_log
 from experiments import settings
 from experiments import train
+import gradsparse as gs
 import jax
 import numpy as np
 import pytest
@@ -82,10 +83,8 @@ def test_fashion_mnist_config(tmp_path, idx_folder):
   'scheme',
   [
     'dense',
-    pytest.param('gradient_dropping', marks=pytest.mark.slow),
     pytest.param('dgc', marks=pytest.mark.slow),
     pytest.param('gtopk', marks=pytest.mark.slow),
-    pytest.param('qsgd', marks=pytest.mark.slow),
   ],
 )
 def test_cifar10_config(scheme, tmp_path, cifar_folder):
@@ -170,6 +169,42 @@ def test_warmup_changes_the_bytes_from_stage_to_stage(tiny_config, tmp_path):
   totals = np.diff([0] + [line['comm/sent_bytes_total'] for line in lines])
   assert totals.tolist() == [line['comm/sent_bytes'] for line in lines]
   assert summary['comm']['run_average_ratio'] < summary['comm']['ratio']
+
+
+def test_a_density_that_falls_each_step(tiny_config, tmp_path):
+  config = tiny_config('gradient_dropping', density=0.01, steps=6)
+  config.compression.update(warmup='linear_drop_ratio', warmup_steps=4)
+  config.optimizer.warmup_factor = 0.5
+  config.train.log_every = 1
+  settings.check(config.to_dict(), default.get_config().to_dict())
+  summary = train.train_and_evaluate(config, tmp_path)
+  lines = _lines(tmp_path)
+  densities = [line['comm/density'] for line in lines]
+  assert densities == pytest.approx([1, 0.7525, 0.505, 0.2575, 0.01, 0.01])
+  rates = [line['train/learning_rate'] for line in lines]
+  assert rates == pytest.approx([0.025] * 4 + [0.05] * 2)
+  # A step sends what one of that density would, or the next larger message.
+  shapes = {
+    name: jax.ShapeDtypeStruct(array.shape, array.dtype)
+    for name, array in _params(tmp_path).items()
+  }
+  for line in lines:
+    density = min(1.0, line['comm/density'])
+    scheme = gs.gradient_dropping(density, axis_name='workers')
+    plan = gs.plan(scheme, shapes, num_workers=2)
+    assert line['comm/payload_bytes'] >= plan.payload_bytes
+    if line['step'] in (1, 5, 6):
+      assert line['comm/payload_bytes'] == plan.payload_bytes
+      assert line['comm/sent_bytes'] == plan.sent_bytes
+  comm = summary['comm']
+  payloads = [line['comm/payload_bytes'] for line in lines]
+  assert comm['payload_bytes_per_step'] == payloads[-1]
+  assert comm['run_average_payload_bytes_per_step'] == np.mean(payloads)
+  sent = [line['comm/sent_bytes'] for line in lines]
+  assert comm['sent_bytes_total'] == sum(sent)
+  planned = (tmp_path / 'plan.txt').read_text()
+  assert 'from step 0, density 1:' in planned
+  assert 'from step 4, density 0.01:' in planned
 
 
 def test_a_loss_that_is_no_number_stops_the_run(tiny_config, tmp_path):
