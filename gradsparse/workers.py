@@ -26,6 +26,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from gradsparse import arguments
 from gradsparse.collectives import AxisName
 from gradsparse.collectives import Comm
 from gradsparse.local_gradient import is_local
@@ -99,9 +100,13 @@ def specs(
     differs between workers, P() for what does not.
 
   Raises:
+    TypeError: an argument of the wrong kind.
     ValueError: some parameters would be updated differently on each worker,
-      because no scheme averages them; names the first.
+      because no scheme averages them; names the first. Or num_workers is not
+      positive.
   """
+  num_workers = arguments.num_workers(num_workers)
+  arguments.axis_name(axis_name, optional=False)
   shapes = _shapes(params)
   state = jax.eval_shape(tx.init, shapes)
   flat, treedef = jax.tree.flatten(state)
@@ -211,10 +216,10 @@ def init(
     axis_name: the axis that the schemes were given.
 
   Raises:
-    ValueError: as `specs`; or num_workers is not positive.
+    TypeError: as `specs`.
+    ValueError: as `specs`.
   """
-  if num_workers < 1:
-    raise ValueError(f'num_workers must be at least 1, got {num_workers}')
+  num_workers = arguments.num_workers(num_workers)
   state = tx.init(params)
 
   def stack(x, spec):
@@ -252,10 +257,14 @@ def parallel(
     devices: at least num_workers; the first ones of the process if None.
 
   Raises:
-    ValueError: unknown runner, or too few devices.
+    TypeError: an argument of the wrong kind.
+    ValueError: unknown runner, num_workers is not positive, or too few
+      devices.
   """
-  if runner not in RUNNERS:
-    raise ValueError(f'runner must be one of {RUNNERS}, got {runner!r}')
+  arguments.function('step', step)
+  arguments.one_of('runner', runner, RUNNERS)
+  num_workers = arguments.num_workers(num_workers)
+  arguments.axis_name(axis_name, optional=False)
   donate = tuple(donate_argnums)
   if runner == 'simulate':
     mapped = _simulated(step, num_workers, in_specs, out_specs, axis_name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, cast
 
+from gradsparse import arguments
 from gradsparse import selection
 from gradsparse.delivery import Space
 from gradsparse.delivery import Sparse
@@ -46,13 +47,18 @@ def top_k(
     dense_1d: whether leaves of fewer than two dimensions stay dense.
 
   Raises:
-    ValueError: density, scope or sample_rate out of range.
+    TypeError: an argument of the wrong kind; from init: a schedule that
+      returns no number.
+    ValueError: density, scope or sample_rate out of range; from init: the
+      schedule's density at step 0 is. Where a later one is, or a traced
+      density, all workers reject the step.
   """
-  selection.check_density(density)
-  if scope not in SCOPES:
-    raise ValueError(f'scope must be one of {SCOPES}, got {scope!r}')
-  if sample_rate is not None and not 0 < sample_rate <= 1:
-    raise ValueError(f'sample_rate must be in (0, 1], got {sample_rate}')
+  density = arguments.density(density)
+  arguments.one_of('scope', scope, SCOPES)
+  if sample_rate is not None:
+    sample_rate = arguments.number(
+      'sample_rate', sample_rate, arguments.FRACTION
+    )
   ladder: tuple[float, ...]
   static = not callable(density) and not isinstance(density, jax.Array)
   if static:
@@ -73,13 +79,30 @@ def top_k(
       jnp.sum(reach < current(ctx.step)), len(ladder) - 1
     ).astype(jnp.int32)
 
+  def usable(step: jax.Array) -> jax.Array:
+    now = current(step)
+    return (now > 0) & (now <= 1)
+
+  def scheduled(step: int) -> Any:
+    """The schedule's density at a step, outside of a program."""
+    assert callable(density)
+    with jax.ensure_compile_time_eval():
+      now = density(jnp.int32(step))
+    name = f'density (of the schedule, at step {step})'
+    return arguments.number(name, now, arguments.FRACTION, traced=True)
+
+  def init(shapes):
+    del shapes
+    if callable(density):
+      scheduled(0)
+    return ()
+
   def at_step(step: int | None) -> int | None:
     if static:
       return 0
     if not callable(density):
       return None
-    with jax.ensure_compile_time_eval():
-      now = float(density(2**31 - 1 if step is None else step))
+    now = float(scheduled(2**31 - 1 if step is None else step))
     fits = [r for r, d in enumerate(ladder) if d * (1 + 1e-6) >= now]
     return fits[0] if fits else len(ladder) - 1
 
@@ -134,4 +157,6 @@ def top_k(
     at_step=at_step,
     dense_1d=dense_1d,
     joined=scope == 'global',
+    init=init,
+    usable=None if static else usable,
   )
