@@ -166,9 +166,8 @@ def compressed_mean(
     moments = extra.get('second_moment') if memory.moments else None
     if memory.moments:
       inputs.check_second_moment(moments, grads)
-    healthy = _all_finite((grads, moments)) & inputs.not_negative(moments)
-    if compressor.usable is not None:
-      healthy &= compressor.usable(state.steps)
+    healthy = _all_finite((grads, moments))
+    healthy &= _in_range(moments, compressor, state.steps)
     wide = jax.tree.map(lambda g: g.astype(jnp.float32), grads)
     whole = layout.whole()
     # A worker whose gradient is not finite leaves its memory alone, and
@@ -253,6 +252,12 @@ def _all_finite(tree: Any) -> jax.Array:
     return jnp.bool_(True)
   sums = [jnp.sum(x.astype(jnp.float32) * 0.0) for x in leaves]
   return jnp.isfinite(sum(sums[1:], sums[0]))
+
+
+def _in_range(moments: Any, compressor: Compressor, step: Any) -> jax.Array:
+  """bool scalar: what is known at run time only is what it must be."""
+  fits = inputs.not_negative(moments)
+  return fits & compressor.usable(step) if compressor.usable else fits
 
 
 def _in_place_if(
