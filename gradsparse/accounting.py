@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 import dataclasses
 from typing import Any, NamedTuple
 
+from gradsparse import arguments
 from gradsparse import traffic
 import jax
 import jax.numpy as jnp
@@ -257,18 +258,25 @@ def plan(
   Args:
     tx: a scheme, or any optax transformation with schemes inside.
     params: arrays or ShapeDtypeStructs.
-    num_workers: P, or a mapping from axis name to P for several axes.
+    num_workers: P, at most 65,536; or a mapping from axis name to P for
+      several axes.
     step: at which density schedules are read; None is their last density.
       Where a message's size depends on data, the largest is planned and
       `rungs` lists all.
 
   Raises:
-    ValueError: num_workers is not positive, or no scheme is inside.
+    TypeError: num_workers or step is not a whole number.
+    ValueError: num_workers or step is out of range, a schedule's density at
+      that step is, or no scheme is inside.
   """
-  sizes = num_workers if isinstance(num_workers, Mapping) else {'': num_workers}
-  for size in sizes.values():
-    if size < 1:
-      raise ValueError(f'num_workers must be at least 1, got {num_workers}')
+  if isinstance(num_workers, Mapping):
+    num_workers = {
+      axis: arguments.num_workers(size) for axis, size in num_workers.items()
+    }
+  else:
+    num_workers = arguments.num_workers(num_workers)
+  if step is not None:
+    step = arguments.whole_number('step', step, 0)
   shapes = jax.tree.map(
     lambda p: jax.ShapeDtypeStruct(jnp.shape(p), jnp.result_type(p)), params
   )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+from gradsparse import arguments
+from gradsparse import inputs
 from gradsparse.collectives import AxisName
 from gradsparse.collectives import Comm
 import jax
@@ -29,17 +31,22 @@ def clip_local_norm(
     axis_name: mapped axis of the workers; None is one worker.
 
   Raises:
-    ValueError: threshold is not positive; from update: leaves are shards
-      over another mesh axis.
+    TypeError: an argument of the wrong kind; from update: a leaf that is not
+      of floating-point numbers.
+    ValueError: threshold is not positive and finite; from update: leaves are
+      shards over another mesh axis.
 
   References:
     Lin et al., arXiv 1712.01887, section 3.2 and appendix C.
   """
-  if not isinstance(threshold, jax.Array) and not threshold > 0:
-    raise ValueError(f'threshold must be positive, got {threshold}')
+  threshold = arguments.number(
+    'threshold', threshold, arguments.POSITIVE, traced=True
+  )
+  axis_name = arguments.axis_name(axis_name)
 
   def update(updates, state, params=None):
     del params
+    inputs.check_floating(updates, 'gradients')
     comm = Comm(axis_name)
     comm.check_unsharded(updates, 'clip_local_norm')
     limit = threshold * math.sqrt(comm.size)

@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from gradsparse import arguments
 from gradsparse.delivery import Space
 from gradsparse.delivery import Sparse
 from gradsparse.interfaces import Codec
@@ -264,12 +265,11 @@ def codec(indices: str = 'elias_fano', values: str = 'float32') -> Codec:
       (for schemes whose values are signs already).
 
   Raises:
+    TypeError: a name that is not text.
     ValueError: an unknown name, or two halves that do not go together.
   """
-  if indices not in INDICES:
-    raise ValueError(f'indices must be one of {INDICES}, got {indices!r}')
-  if values not in _VALUES:
-    raise ValueError(f'values must be one of {VALUES}, got {values!r}')
+  arguments.one_of('indices', indices, INDICES)
+  arguments.one_of('values', values, tuple(_VALUES))
   if indices == 'run_length':
     if values != 'float32':
       raise ValueError(
@@ -288,7 +288,15 @@ def codec(indices: str = 'elias_fano', values: str = 'float32') -> Codec:
 
 
 def constant(magnitude: float) -> Codec:
-  """Elias-Fano indices and signs, of one magnitude known to all workers."""
+  """Elias-Fano indices and signs, of one magnitude known to all workers.
+
+  Raises:
+    TypeError: magnitude is not a number.
+    ValueError: magnitude is not positive and finite.
+  """
+  magnitude = arguments.number(
+    'magnitude', magnitude, arguments.POSITIVE, traced=True
+  )
   return _elias_fano(_constant(magnitude))
 
 

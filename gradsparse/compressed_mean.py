@@ -14,7 +14,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from gradsparse import arguments
 from gradsparse import guards
+from gradsparse import inputs
 from gradsparse import layout as layouts
 from gradsparse import planning
 from gradsparse import worker_axis
@@ -94,31 +96,47 @@ def compressed_mean(
   Returns:
     A transformation. The update it returns has the sign of the gradient and
     the dtype of the gradients, and is bit-identical on all workers. If any
-    worker's gradient is not finite, the whole update is NaN on all workers,
-    nothing is delivered, and memories stay finite.
+    worker's gradient is not finite, or its second moment is negative, or a
+    schedule's density is out of (0, 1], the whole update is NaN on all
+    workers, nothing is delivered, and memories stay finite.
 
   Raises:
-    ValueError: the exchange cannot carry this compressor; from init: no leaf
-      qualifies, or leaves are masked out; from update: the gradients were
-      summed already, or an enclosing transformation would deadlock.
+    TypeError: an argument of the wrong kind; from init and update: a leaf
+      that is not of floating-point numbers.
+    ValueError: an argument out of range, or the exchange cannot carry this
+      compressor; from init: no leaf qualifies, or leaves are masked out; from
+      update: the gradients were summed already, or are no tree like the
+      parameters, or the state is another scheme's, or an enclosing
+      transformation would deadlock.
   """
+  arguments.instance('memory', memory, Memory)
+  arguments.instance('compressor', compressor, Compressor)
+  arguments.instance('exchange', exchange, Exchange)
+  axis_name = arguments.axis_name(axis_name)
+  min_size = arguments.min_size(min_size)
+  dense_paths = arguments.dense_paths(dense_paths)
+  seed = arguments.seed(seed)
   reason = exchange.refuses(compressor)
   if reason:
     raise ValueError(
       f'{compressor.name} cannot go through {exchange.name}: {reason}'
     )
-  layouts.check_rule(min_size, dense_paths)
   scheme = Scheme(
     memory, compressor, exchange, axis_name, min_size, dense_paths
   )
+  warner = guards.Warner()
 
   def layout_of(tree):
     return layouts.make_layout(tree, compressor, min_size, dense_paths)
 
   def init(params):
     guards.refuse_masked(params)
+    inputs.check_floating(params, 'parameters')
     layout = layout_of(params)
     layouts.check_something_to_do(layout, compressor)
+    return fresh(params, layout)
+
+  def fresh(params, layout):
     return CompressedMeanState(
       steps=jnp.zeros([], jnp.int32),
       memory=memory.init(params),
@@ -135,7 +153,9 @@ def compressed_mean(
 
   def run(grads, state, extra, tell):
     guards.refuse_conditional()
-    worker_axis.refuse_stacked(state, jax.eval_shape(init, grads))
+    warner.multi_steps()
+    warner.second_momentum(memory.momentum, grads)
+    inputs.check_floating(grads, 'gradients')
     comm = Comm(axis_name)
     if guards.only_shapes_wanted():
       return comm.replicated(grads), state, grads
@@ -143,8 +163,14 @@ def compressed_mean(
     if compressor.joined:
       comm.check_unsharded(grads, f'{compressor.name} (joined leaves)')
     layout = layout_of(grads)
-    moments = extra.get('second_moment')
+    expected = jax.eval_shape(lambda: fresh(grads, layout))
+    worker_axis.refuse_stacked(state, expected)
+    inputs.check_state(state, expected, grads, compressor.name)
+    moments = extra.get('second_moment') if memory.moments else None
+    if memory.moments:
+      inputs.check_second_moment(moments, grads)
     healthy = _all_finite((grads, moments))
+    healthy &= _in_range(moments, compressor, state.steps)
     wide = jax.tree.map(lambda g: g.astype(jnp.float32), grads)
     whole = layout.whole()
     # A worker whose gradient is not finite leaves its memory alone, and
@@ -240,6 +266,12 @@ def _all_finite(tree: Any) -> jax.Array:
     return jnp.bool_(True)
   sums = [jnp.sum(x.astype(jnp.float32) * 0.0) for x in leaves]
   return jnp.isfinite(sum(sums[1:], sums[0]))
+
+
+def _in_range(moments: Any, compressor: Compressor, step: Any) -> jax.Array:
+  """bool scalar: what is known at run time only is what it must be."""
+  fits = inputs.not_negative(moments)
+  return fits & compressor.usable(step) if compressor.usable else fits
 
 
 def _in_place_if(

@@ -1,7 +1,9 @@
-"""Refuses compositions that would hang or silently skip the averaging.
+"""Compositions that hang, skip the averaging, or do something twice.
 
-Both mistakes are made by wrapping, outside of our sight: what we can see is
+Such mistakes are made by wrapping, outside of our sight: what we can see is
 who called us. So these checks read the Python stack, once, while tracing.
+What would go wrong is refused; what is right but wasted or doubled is warned
+of.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from collections.abc import Iterator
 import sys
 import types
 from typing import Any
+import warnings
 
 import jax
 import optax
@@ -43,14 +46,22 @@ def only_shapes_wanted() -> bool:
   )
 
 
-def _skips_by_gradient() -> bool:
-  """Whether an optax.MultiSteps around us was given a rule when to skip."""
+def _multi_steps() -> optax.MultiSteps | None:
+  """The optax.MultiSteps around us, if there is one."""
   for frame in _optax_frames():
     around = frame.f_locals.get('self')
     if isinstance(around, optax.MultiSteps):
-      rule = around._should_skip_update_fn
-      return not rule.__qualname__.startswith('MultiSteps.')
-  return False
+      return around
+  return None
+
+
+def _skips_by_gradient() -> bool:
+  """Whether an optax.MultiSteps around us was given a rule when to skip."""
+  around = _multi_steps()
+  if around is None:
+    return False
+  rule = around._should_skip_update_fn
+  return not rule.__qualname__.startswith('MultiSteps.')
 
 
 def refuse_conditional() -> None:
@@ -92,3 +103,76 @@ def refuse_masked(tree: Any) -> None:
       'without anybody to average them: workers would drift apart. Use '
       "optax.partition({'a': gs.dgc(...), 'b': gs.dense(...)}, labels)."
     )
+
+
+# Fields in which optax keeps the running mean of updates: momentum, and the
+# first moment of Adam and its kin.
+_MOMENTA = {'trace', 'mu'}
+
+
+def _following_states() -> Iterator[Any]:
+  """States of what follows us in the chains that we are called from."""
+  for frame in _optax_frames():
+    chain, _, function = frame.f_code.co_qualname.partition('.<locals>.')
+    if chain in ('chain', 'named_chain') and function == 'update_fn':
+      states, done = frame.f_locals['state'], len(frame.f_locals['new_state'])
+      links = states.values() if isinstance(states, dict) else states
+      yield list(links)[done + 1 :]
+
+
+def _second_momentum(grads: Any) -> str | None:
+  """The state, after us, that accumulates what we return for these leaves."""
+
+  def accumulates(x):
+    return bool(_MOMENTA.intersection(getattr(x, '_fields', ())))
+
+  def paths(tree):
+    return {path for path, _ in jax.tree_util.tree_leaves_with_path(tree)}
+
+  own = paths(grads)
+  for state in jax.tree.leaves(list(_following_states()), is_leaf=accumulates):
+    if accumulates(state):
+      fields = _MOMENTA.intersection(state._fields)
+      if any(own & paths(getattr(state, field)) for field in fields):
+        return type(state).__name__
+  return None
+
+
+class Warner:
+  """Warns of what surrounds one transformation, of each thing once."""
+
+  def __init__(self) -> None:
+    self._said: set[str] = set()
+
+  def _warn(self, text: str) -> None:
+    if text not in self._said:
+      self._said.add(text)
+      warnings.warn(text, UserWarning, stacklevel=3)
+
+  def multi_steps(self) -> None:
+    """Our update is traced inside optax.MultiSteps."""
+    if _multi_steps() is not None:
+      self._warn(
+        'optax.MultiSteps around a gradsparse scheme runs an exchange on every '
+        'mini-step and drops all but the last: updates are right, but nothing '
+        'is saved. gs.accumulate is meant to replace it there; until then, '
+        'accumulate gradients before tx.update instead.'
+      )
+
+  def second_momentum(self, momentum: Any, grads: Any) -> None:
+    """Our memory has a momentum, and so has the optimizer after us.
+
+    Args:
+      momentum: of our memory; nothing is said where it is traced.
+      grads: tree of the leaves that we average.
+    """
+    if isinstance(momentum, jax.core.Tracer) or not momentum:
+      return
+    second = _second_momentum(grads)
+    if second:
+      self._warn(
+        f'momentum correction (momentum={momentum}) is followed by a second '
+        f'momentum ({second}): the gradient is accumulated twice. Use '
+        'optax.sgd(lr) without momentum after gs.dgc, or '
+        'gs.dgc(momentum=0.0) before Adam or another momentum.'
+      )

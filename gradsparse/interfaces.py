@@ -79,6 +79,9 @@ class Memory(NamedTuple):
       delivered. It sees the mean and returns the update.
     lossless: whether what is not delivered is kept (law 1 applies).
     floats: float32 numbers it keeps for each parameter.
+    moments: whether the update takes a `second_moment`, in `extra`.
+    momentum: factor of the momentum that is in the updates already, so that
+      none should follow; 0 without one.
   """
 
   init: Callable[[Any], Any]
@@ -87,6 +90,8 @@ class Memory(NamedTuple):
   release: Callable[[Any, Any, Any], tuple[Any, Any]]
   lossless: bool = True
   floats: int = 0
+  moments: bool = False
+  momentum: Any = 0.0
 
 
 class Agreement(NamedTuple):
@@ -159,6 +164,9 @@ class Compressor(NamedTuple):
     unbiased: whether the decoded value's expectation is the signal.
     raw: whether the payload is the leaves as they are, float32, and coding
       them is left to the exchange.
+    usable: step -> bool scalar, whether it can be used in this step (the
+      density of a schedule is in range); otherwise all workers reject it.
+      None: always.
   """
 
   name: str
@@ -182,6 +190,7 @@ class Compressor(NamedTuple):
   )
   unbiased: bool = False
   raw: bool = False
+  usable: Callable[[jax.Array], jax.Array] | None = None
 
 
 class Encoded(NamedTuple):

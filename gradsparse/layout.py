@@ -70,31 +70,6 @@ class Layout:
     return self.pick(leaves, self.compressed) if leaves else ()
 
 
-def check_rule(min_size: Any, dense_paths: Any) -> None:
-  """Raises ValueError or TypeError for a rule that cannot be meant."""
-  if min_size is not None:
-    if isinstance(min_size, jax.core.Tracer) or not isinstance(min_size, int):
-      raise TypeError(
-        'min_size must be a whole number known before tracing, got '
-        f'{min_size!r} (inside optax.inject_hyperparams name it in '
-        'static_args)'
-      )
-    if min_size < 0:
-      raise ValueError(f'min_size must be at least 0, got {min_size}')
-  if isinstance(dense_paths, str):
-    try:
-      re.compile(dense_paths)
-    except re.error as e:
-      raise ValueError(
-        f'dense_paths must be a regular expression, got {dense_paths!r}: {e}'
-      ) from e
-  elif dense_paths is not None and not callable(dense_paths):
-    raise TypeError(
-      'dense_paths must be a regular expression or a function of the path, '
-      f'got {dense_paths!r}'
-    )
-
-
 def make_layout(
   tree: Any,
   compressor: Compressor,

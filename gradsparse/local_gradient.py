@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from gradsparse import arguments
 from gradsparse.collectives import AxisName
 from gradsparse.collectives import Comm
 from gradsparse.compressed_mean import CompressedMean
@@ -53,15 +54,15 @@ def local_gradient(
     mode: 'sum', 'partial' or 'error'.
 
   Raises:
-    TypeError: inner is not a scheme.
-    ValueError: unknown mode, or 'error' with a scheme that keeps nothing.
+    TypeError: inner is not a scheme, or mode not text.
+    ValueError: unknown mode, or 'error' with a scheme that keeps nothing;
+      from update: a state that is not this one's.
 
   References:
     Aji, Heafield & Bogoychev, "Combining global sparse gradients with local
     gradients", section 3.
   """
-  if mode not in MODES:
-    raise ValueError(f'mode must be one of {MODES}, got {mode!r}')
+  arguments.one_of('mode', mode, MODES)
   if not isinstance(inner, CompressedMean):
     raise TypeError(
       'local_gradient needs a gradsparse scheme such as '
@@ -79,6 +80,11 @@ def local_gradient(
     return LocalGradientState(inner.init(params))
 
   def update(updates, state, params=None, **extra):
+    if not isinstance(state, LocalGradientState):
+      raise ValueError(
+        'local_gradient needs the state that its own init returned, a '
+        f'LocalGradientState, got {type(state).__name__}'
+      )
     comm = Comm(inner.scheme.axis_name)
     mean, new, sent = inner.step(updates, state.inner, params, **extra)
     share = 1.0 / comm.size
@@ -141,14 +147,14 @@ def periodic_average(
     (params, opt_state).
 
   Raises:
+    TypeError: every is not a whole number, or axis_name not text.
     ValueError: every is not positive.
 
   References:
     Aji, Heafield & Bogoychev, section 5 (every 500 steps).
   """
-  if every < 1:
-    raise ValueError(f'every must be at least 1, got {every}')
-  comm = Comm(axis_name)
+  every = arguments.whole_number('every', every, 1)
+  comm = Comm(arguments.axis_name(axis_name))
   leaves, treedef = jax.tree.flatten((params, opt_state), is_leaf=is_scheme)
 
   def differs(x):

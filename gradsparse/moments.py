@@ -26,6 +26,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from gradsparse import arguments
 import jax
 import jax.numpy as jnp
 
@@ -42,11 +43,17 @@ def _batch_size(batch: Any) -> int:
 
 def _chunk(microbatch: int | None, size: int) -> int:
   chunk = size if microbatch is None else microbatch
-  if chunk < 1 or size % chunk:
+  if size % chunk:
     raise ValueError(
       f'microbatch must divide the batch of {size} examples, got {microbatch}'
     )
   return chunk
+
+
+def _checked(microbatch: Any) -> int | None:
+  if microbatch is None:
+    return None
+  return arguments.whole_number('microbatch', microbatch, 1)
 
 
 def _split(batch: Any, chunk: int) -> Any:
@@ -77,7 +84,9 @@ def value_and_grad_moments(
     sum_z (g_z / B)^2 in float32. Batch arrays have the examples first.
 
   Raises:
-    ValueError: microbatch does not divide the batch.
+    TypeError: an argument of the wrong kind.
+    ValueError: microbatch is not positive; when called, it does not divide
+      the batch.
 
   Example:
     >>> import jax.numpy as jnp
@@ -88,6 +97,9 @@ def value_and_grad_moments(
     >>> print(value, grad, moment)
     4.0 2.0 2.5
   """
+  arguments.function('loss_fn', loss_fn)
+  microbatch = _checked(microbatch)
+  has_aux = arguments.flag('has_aux', has_aux)
   grad_fn = jax.value_and_grad(loss_fn, has_aux=has_aux)
 
   def run(params, batch):
@@ -149,8 +161,13 @@ def batch_value_and_grad_moments(
     axis; with has_aux the value is (loss, aux).
 
   Raises:
-    ValueError: microbatch does not divide the batch.
+    TypeError: an argument of the wrong kind.
+    ValueError: microbatch is not positive; when called, it does not divide
+      the batch.
   """
+  arguments.function('loss_fn', loss_fn)
+  microbatch = _checked(microbatch)
+  has_aux = arguments.flag('has_aux', has_aux)
 
   def run(params, batch):
     size = _batch_size(batch)
@@ -206,12 +223,13 @@ def moments_from_microbatches(
     much as M gradients of B / M examples.
 
   Raises:
+    TypeError: an argument of the wrong kind.
     ValueError: num_microbatches under 2, or it does not divide the batch.
   """
-  if num_microbatches < 2:
-    raise ValueError(
-      f'num_microbatches must be at least 2, got {num_microbatches}'
-    )
+  arguments.function('loss_fn', loss_fn)
+  num_microbatches = arguments.whole_number(
+    'num_microbatches', num_microbatches, 2
+  )
 
   def run(params, batch):
     size = _batch_size(batch)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import math
 from typing import Any, NamedTuple
 
+from gradsparse import arguments
 from gradsparse.collectives import AxisName
 from gradsparse.collectives import Comm
 from gradsparse.compressors.qsgd import quantise
@@ -82,17 +83,21 @@ def qsvrg(
     first, of equal size on all workers.
 
   Raises:
+    TypeError: an argument of the wrong kind.
     ValueError: an argument out of range.
 
   References:
     Alistarh et al., arXiv 1610.02132, section 3.3 and theorem 3.6.
   """
-  if not learning_rate > 0:
-    raise ValueError(f'learning_rate must be positive, got {learning_rate}')
-  if inner_steps < 1:
-    raise ValueError(f'inner_steps must be at least 1, got {inner_steps}')
-  if levels is not None and levels < 1:
-    raise ValueError(f'levels must be at least 1, got {levels}')
+  arguments.function('loss_fn', loss_fn)
+  learning_rate = arguments.number(
+    'learning_rate', learning_rate, arguments.POSITIVE
+  )
+  inner_steps = arguments.whole_number('inner_steps', inner_steps, 1)
+  if levels is not None:
+    levels = arguments.whole_number('levels', levels, 1)
+  axis_name = arguments.axis_name(axis_name)
+  seed = arguments.seed(seed)
 
   def levels_of(size):
     return levels or math.ceil(math.sqrt(size))

@@ -19,6 +19,7 @@ import dataclasses
 import math
 from typing import Any
 
+from gradsparse import arguments
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -42,19 +43,35 @@ class DensitySchedule:
 
   Attributes:
     stages: (first step, density) pairs, ascending by step, from step 0.
+
+  Raises:
+    TypeError: stages are not pairs of a whole number and a number.
+    ValueError: they do not begin at step 0 and ascend, or a density is out of
+      (0, 1].
   """
 
   stages: tuple[tuple[int, float], ...]
 
   def __post_init__(self):
-    steps = [step for step, _ in self.stages]
+    try:
+      pairs = [(step, density) for step, density in self.stages]
+    except (TypeError, ValueError) as e:
+      raise TypeError(
+        f'stages must be (first step, density) pairs, got {self.stages!r}'
+      ) from e
+    stages = tuple(
+      (
+        arguments.whole_number('the first step of a stage', step, 0),
+        arguments.number('the density of a stage', density, arguments.FRACTION),
+      )
+      for step, density in pairs
+    )
+    steps = [step for step, _ in stages]
     if not steps or steps[0] != 0 or sorted(set(steps)) != steps:
       raise ValueError(
         f'stages must begin at step 0 and ascend, got first steps {steps}'
       )
-    for _, density in self.stages:
-      if not 0 < density <= 1:
-        raise ValueError(f'density must be in (0, 1], got {density}')
+    object.__setattr__(self, 'stages', stages)  # plain numbers; frozen
 
   @property
   def ladder(self) -> tuple[float, ...]:
@@ -89,15 +106,22 @@ def staged_warmup(
     warmup_steps: steps that the stages share; 0 is no warm-up.
 
   Raises:
+    TypeError: an argument of the wrong kind.
     ValueError: a negative number of steps, or a density out of range.
   """
-  if warmup_steps < 0:
-    raise ValueError(f'warmup_steps must be at least 0, got {warmup_steps}')
-  used = [float(density) for density in densities if density > final_density]
+  warmup_steps = arguments.whole_number('warmup_steps', warmup_steps, 0)
+  final_density = arguments.number(
+    'final_density', final_density, arguments.FRACTION
+  )
+  densities = [
+    arguments.number('each of densities', density, arguments.FRACTION)
+    for density in densities
+  ]
+  used = [density for density in densities if density > final_density]
   firsts = [i * warmup_steps // len(used) for i in range(len(used))]
   # A stage without a step begins where the next one does, which replaces it.
   stages = dict(zip(firsts, used, strict=True))
-  stages[warmup_steps if used else 0] = float(final_density)
+  stages[warmup_steps if used else 0] = final_density
   return DensitySchedule(tuple(stages.items()))
 
 
@@ -139,6 +163,10 @@ class LinearDropRatio:
     drop_ratio: R, the fraction dropped after the warm-up, in [0, 1).
     warmup_steps: T.
 
+  Raises:
+    TypeError: an argument of the wrong kind.
+    ValueError: an argument out of range.
+
   References:
     Aji et al., section 5.1.
   """
@@ -147,12 +175,8 @@ class LinearDropRatio:
   warmup_steps: int = 1000
 
   def __post_init__(self):
-    if not 0 <= self.drop_ratio < 1:
-      raise ValueError(f'drop_ratio must be in [0, 1), got {self.drop_ratio}')
-    if self.warmup_steps < 1:
-      raise ValueError(
-        f'warmup_steps must be at least 1, got {self.warmup_steps}'
-      )
+    arguments.number('drop_ratio', self.drop_ratio, arguments.LESS_THAN_ONE)
+    arguments.whole_number('warmup_steps', self.warmup_steps, 1)
 
   @property
   def ladder(self) -> tuple[float, ...]:

@@ -13,7 +13,6 @@ winning blocks are put back in order before the second ranking.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from gradsparse.wire import bitmap
 import jax
@@ -41,16 +40,6 @@ def traced_count(density: jax.Array, size: int) -> jax.Array:
   """
   k = jnp.ceil(density * size - 1e-6).astype(jnp.int32)
   return jnp.minimum(size, jnp.maximum(1, k))
-
-
-def check_density(density: Any, name: str = 'density') -> None:
-  """Raises ValueError unless a concrete density is in (0, 1]."""
-  if callable(density) or isinstance(density, jax.Array):
-    return  # a schedule, or traced: known at run time only
-  if isinstance(density, bool) or not isinstance(density, (int, float)):
-    raise TypeError(f'{name} must be a number or a schedule, got {density!r}')
-  if not 0 < density <= 1:
-    raise ValueError(f'{name} must be in (0, 1], got {density}')
 
 
 def _block_length(size: int, k: int) -> int | None:

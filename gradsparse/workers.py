@@ -26,6 +26,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from gradsparse import arguments
 from gradsparse import runners
 from gradsparse import worker_axis
 from gradsparse.collectives import AxisName
@@ -93,9 +94,13 @@ def specs(
     differs between workers, P() for what does not.
 
   Raises:
+    TypeError: an argument of the wrong kind.
     ValueError: some parameters would be updated differently on each worker,
-      because no scheme averages them; names the first.
+      because no scheme averages them; names the first. Or num_workers is not
+      positive.
   """
+  num_workers = arguments.num_workers(num_workers)
+  arguments.axis_name(axis_name, optional=False)
   state = jax.eval_shape(tx.init, params)
   flat, treedef = jax.tree.flatten(state)
   update = optax.with_extra_args_support(tx).update
@@ -194,10 +199,10 @@ def init(
     axis_name: the axis that the schemes were given.
 
   Raises:
-    ValueError: as `specs`; or num_workers is not positive.
+    TypeError: as `specs`.
+    ValueError: as `specs`.
   """
-  if num_workers < 1:
-    raise ValueError(f'num_workers must be at least 1, got {num_workers}')
+  num_workers = arguments.num_workers(num_workers)
   state = tx.init(params)
 
   def stack(x, spec):
@@ -245,10 +250,14 @@ def parallel(
     differs between workers, or gradients were averaged already.
 
   Raises:
-    ValueError: unknown runner, or too few devices.
+    TypeError: an argument of the wrong kind.
+    ValueError: unknown runner, num_workers is not positive, or too few
+      devices.
   """
-  if runner not in RUNNERS:
-    raise ValueError(f'runner must be one of {RUNNERS}, got {runner!r}')
+  arguments.function('step', step)
+  arguments.one_of('runner', runner, RUNNERS)
+  num_workers = arguments.num_workers(num_workers)
+  arguments.axis_name(axis_name, optional=False)
   once = worker_axis.WorkerStep(
     step, num_workers, axis_name, tuple(in_specs), out_specs, check_vma
   )

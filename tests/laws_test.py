@@ -265,7 +265,9 @@ def test_law3_with_nothing_left_out_the_mean_is_exact(
   grads = [runs.gradients(params, num_workers, seed=t) for t in range(3)]
   means = [jax.tree.map(lambda g: g.mean(axis=0), g) for g in grads]
   step = jax.vmap(
-    lambda g, state: tx.update(g, state, second_moment=g),
+    lambda g, state: tx.update(
+      g, state, second_moment=jax.tree.map(jnp.square, g)
+    ),
     axis_name=schemes.AXIS,
   )
   state = gs.workers.stack(tx.init(params), num_workers)

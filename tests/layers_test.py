@@ -16,7 +16,8 @@ import pytest
 # Lowest first. A name is a file or a folder directly in gradsparse/; those on
 # one line may import each other. A new module needs a place here.
 LAYERS = (
-  ('interfaces', 'delivery', 'traffic', 'schedules', 'state'),
+  ('arguments',),
+  ('interfaces', 'delivery', 'traffic', 'schedules', 'state', 'inputs'),
   ('wire',),
   ('collectives',),
   ('selection',),

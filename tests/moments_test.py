@@ -141,9 +141,11 @@ def test_memory_is_bounded_by_the_chunk():
   ],
 )
 def test_a_chunk_that_does_not_divide_the_batch_is_an_error(make):
-  for microbatch in (3, 0, 16):
+  for microbatch in (3, 16):
     with pytest.raises(ValueError, match='microbatch must divide'):
       make(microbatch)(PARAMS, BATCH)
+  with pytest.raises(ValueError, match='microbatch must be at least 1'):
+    make(0)
 
 
 @pytest.mark.parametrize(

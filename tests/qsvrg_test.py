@@ -263,7 +263,7 @@ def test_an_epoch_moves_the_bytes_it_says():
 @pytest.mark.parametrize(
   'wrong, message',
   [
-    ({'learning_rate': 0.0}, 'learning_rate must be positive'),
+    ({'learning_rate': 0.0}, 'learning_rate must be a finite number > 0'),
     ({'inner_steps': 0}, 'inner_steps must be at least 1'),
     ({'levels': 0}, 'levels must be at least 1'),
   ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from gradsparse import arguments
 from gradsparse import selection
 from gradsparse.delivery import Space
 from gradsparse.delivery import Sparse
@@ -23,12 +24,13 @@ def dryden(density: float, codec: Codec) -> Compressor:
     codec: how they travel; its values must be signs with two magnitudes.
 
   Raises:
+    TypeError: density is not a number.
     ValueError: density out of range.
 
   References:
     Dryden et al., MLHPC 2016, section III.
   """
-  selection.check_density(density)
+  density = arguments.number('density', density, arguments.FRACTION)
 
   def encode(signals, shared, ctx):
     del shared

@@ -11,6 +11,7 @@ from collections.abc import Callable
 import math
 from typing import Any, NamedTuple
 
+from gradsparse import arguments
 from gradsparse.wire import elias
 from gradsparse.wire import fixed_width
 from gradsparse.wire import qsgd_codes
@@ -63,9 +64,8 @@ def elias_stream(levels: int, sparse: bool, kind: str) -> LevelCode:
   """Elias codes: the dense code, or the sparse code with gaps.
 
   Raises:
-    ValueError: unknown kind, or one that cannot say what is asked of it.
+    ValueError: a kind that cannot say what is asked of it.
   """
-  elias.check_kind(kind)
   if sparse and kind == 'unary':
     raise ValueError("elias='unary' cannot express the gaps of a sparse code")
   if elias.max_length(levels + 1, kind) + 1 > 32:
@@ -120,10 +120,11 @@ def level_code(
     kind: 'omega' (the paper's), 'gamma', 'delta' or 'unary'.
 
   Raises:
+    TypeError: a name that is not text.
     ValueError: an unknown name.
   """
-  if code not in CODES:
-    raise ValueError(f'code must be one of {CODES}, got {code!r}')
+  arguments.one_of('code', code, CODES)
+  arguments.one_of('elias', kind, elias.KINDS)
   if code == 'fixed':
     return fixed(levels)
   sparse = code == 'elias_sparse' or (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from gradsparse import arguments
 from gradsparse.interfaces import Agreement
 from gradsparse.interfaces import Compressor
 import jax
@@ -28,13 +29,14 @@ def power_sgd(rank: int, seed: int = 0) -> Compressor:
     seed: of the first Q.
 
   Raises:
-    ValueError: rank is not a positive whole number.
+    TypeError: rank or seed is not a whole number.
+    ValueError: an argument out of range.
 
   References:
     Vogels et al., arXiv 1905.13727, algorithm 1.
   """
-  if not isinstance(rank, int) or rank < 1:
-    raise ValueError(f'rank must be a whole number >= 1, got {rank!r}')
+  rank = arguments.whole_number('rank', rank, 1)
+  seed = arguments.seed(seed)
 
   def matrices(signals):
     return [s.value.reshape(_matrix(s.value.shape)) for s in signals]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
+from gradsparse import arguments
 from gradsparse import selection
 from gradsparse.compressors import level_codes
 from gradsparse.delivery import Space
@@ -17,14 +19,18 @@ import jax.numpy as jnp
 NORMS = ('max', 'l2')
 
 
-def check(levels: int, bucket_size: int, norm: str) -> None:
-  """Raises ValueError for arguments out of range."""
-  if not isinstance(levels, int) or not 1 <= levels <= 255:
-    raise ValueError(f'levels must be in 1..255, got {levels!r}')
-  if not isinstance(bucket_size, int) or bucket_size < 1:
-    raise ValueError(f'bucket_size must be at least 1, got {bucket_size!r}')
-  if norm not in NORMS:
-    raise ValueError(f'norm must be one of {NORMS}, got {norm!r}')
+def checked(levels: Any, bucket_size: Any, norm: Any) -> tuple[int, int, str]:
+  """The arguments of the quantiser.
+
+  Raises:
+    TypeError: an argument of the wrong kind.
+    ValueError: an argument out of range.
+  """
+  return (
+    arguments.whole_number('levels', levels, 1, 255),
+    arguments.whole_number('bucket_size', bucket_size, 1),
+    arguments.one_of('norm', norm, NORMS),
+  )
 
 
 def scales(rows: jax.Array, norm: str) -> jax.Array:
@@ -97,9 +103,10 @@ def qsgd(
     min_size: leaves with fewer elements stay dense (section 5).
 
   Raises:
+    TypeError: an argument of the wrong kind.
     ValueError: an argument out of range.
   """
-  check(levels, bucket_size, norm)
+  levels, bucket_size, norm = checked(levels, bucket_size, norm)
   stream = level_codes.level_code(code, levels, bucket_size, elias)
 
   def total(shapes):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from gradsparse import arguments
 from gradsparse import selection
 from gradsparse.delivery import Space
 from gradsparse.delivery import Sparse
@@ -23,13 +24,10 @@ def random_k(density: float, *, scaled: bool) -> Compressor:
     scaled: multiply by n / k, which makes it unbiased (without a memory).
 
   Raises:
+    TypeError: density is not a number.
     ValueError: density out of range.
   """
-  if callable(density) or isinstance(density, jax.Array):
-    raise TypeError(
-      f'the density of random_k must be a number, got {density!r}'
-    )
-  selection.check_density(density)
+  density = arguments.number('density', density, arguments.FRACTION)
 
   def drawn(ctx):
     """Sorted indices in the joined space, int32[k], and the space."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 import math
 
+from gradsparse import arguments
 from gradsparse import selection
 from gradsparse.delivery import Space
 from gradsparse.delivery import Sparse
@@ -25,18 +26,6 @@ LADDER = (1 / 1024, 1 / 256, 1 / 64, 1 / 16, 1 / 4)
 
 # (signal of a leaf) -> (values to send, where), both leaf-shaped.
 Rule = Callable[[Signal], tuple[jax.Array, jax.Array]]
-
-
-def check_ladder(ladder: Sequence[float]) -> tuple[float, ...]:
-  """Raises ValueError unless fractions in (0, 1] ascend."""
-  fractions = tuple(float(f) for f in ladder)
-  ascending = all(a < b for a, b in zip(fractions, fractions[1:], strict=False))
-  in_range = all(0 < f <= 1 for f in fractions)
-  if not fractions or not ascending or not in_range:
-    raise ValueError(
-      f'ladder must be ascending fractions in (0, 1], got {tuple(ladder)}'
-    )
-  return fractions
 
 
 def by_rule(
@@ -55,9 +44,10 @@ def by_rule(
     ladder: fractions of the elements that a message can hold, ascending.
 
   Raises:
+    TypeError: ladder is not a sequence of numbers.
     ValueError: a ladder that does not ascend within (0, 1].
   """
-  fractions = check_ladder(ladder)
+  fractions = arguments.ladder(ladder)
 
   def rungs(shapes):
     total = sum(math.prod(shape) for shape in shapes)
@@ -113,6 +103,9 @@ def by_rule(
 
 def strom(threshold: float) -> Rule:
   """sign(r) tau where |r| > tau (Strom 2015)."""
+  threshold = arguments.number(
+    'threshold', threshold, arguments.POSITIVE, traced=True
+  )
 
   def rule(signal):
     r = signal.value
@@ -123,6 +116,7 @@ def strom(threshold: float) -> Rule:
 
 def variance(alpha: float) -> Rule:
   """r where r^2 > alpha v (Tsuzuku et al., eq. 3)."""
+  alpha = arguments.number('alpha', alpha, arguments.POSITIVE, traced=True)
 
   def rule(signal):
     r = signal.value
@@ -133,10 +127,11 @@ def variance(alpha: float) -> Rule:
 
 def variance_strom(alpha: float, threshold: float) -> Rule:
   """sign(r) tau where |r| > tau and r^2 > alpha v (section 4.5)."""
+  by_size, by_variance = strom(threshold), variance(alpha)
 
   def rule(signal):
-    values, large = strom(threshold)(signal)
-    _, unambiguous = variance(alpha)(signal)
+    values, large = by_size(signal)
+    _, unambiguous = by_variance(signal)
     return values, large & unambiguous
 
   return rule
@@ -155,6 +150,8 @@ def ada_comp(bin_size: int | None = None) -> Rule:
   References:
     Chen et al., AAAI 2018, arXiv 1712.02679, algorithm 2.
   """
+  if bin_size is not None:
+    bin_size = arguments.whole_number('bin_size', bin_size, 1)
 
   def rule(signal):
     g = signal.value

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from gradsparse import arguments
 from gradsparse.interfaces import Compressor
 from gradsparse.wire import fixed_width
 import jax.numpy as jnp
@@ -16,13 +17,13 @@ def sign(scale: float = 1.0) -> Compressor:
     scale: magnitude that a sign stands for, > 0, in units of the gradient.
 
   Raises:
-    ValueError: scale is not positive.
+    TypeError: scale is not a number.
+    ValueError: scale is not positive and finite.
 
   References:
     Bernstein et al., arXiv 1802.04434 (signSGD with majority vote).
   """
-  if not scale > 0:
-    raise ValueError(f'scale must be positive, got {scale}')
+  scale = arguments.number('scale', scale, arguments.POSITIVE)
 
   def encode(signals, shared, ctx):
     del shared, ctx

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from gradsparse import arguments
 from gradsparse.interfaces import Agreement
 from gradsparse.interfaces import Compressor
 import jax
@@ -43,13 +44,13 @@ def terngrad(clip: float = 2.5, min_size: int = 10_000) -> Compressor:
     min_size: leaves with fewer elements stay dense.
 
   Raises:
+    TypeError: clip is not a number.
     ValueError: clip is not positive.
 
   References:
     Wen et al., arXiv 1705.07878, eq. 2, section 3.3 and 4.
   """
-  if not clip > 0:
-    raise ValueError(f'clip must be positive, got {clip}')
+  clip = arguments.number('clip', clip, arguments.POSITIVE_OR_INFINITE)
 
   def clipped(signal):
     g = signal.value

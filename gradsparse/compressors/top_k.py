@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, cast
 
+from gradsparse import arguments
 from gradsparse import schedules
 from gradsparse import selection
 from gradsparse.delivery import Space
@@ -42,13 +43,18 @@ def top_k(
     dense_1d: whether leaves of fewer than two dimensions stay dense.
 
   Raises:
-    ValueError: density, scope or sample_rate out of range.
+    TypeError: an argument of the wrong kind; from init: a schedule that
+      returns no number.
+    ValueError: density, scope or sample_rate out of range; from init: the
+      schedule's density at step 0 is. Where a later one is, or a traced
+      density, all workers reject the step.
   """
-  selection.check_density(density)
-  if scope not in SCOPES:
-    raise ValueError(f'scope must be one of {SCOPES}, got {scope!r}')
-  if sample_rate is not None and not 0 < sample_rate <= 1:
-    raise ValueError(f'sample_rate must be in (0, 1], got {sample_rate}')
+  density = arguments.density(density)
+  arguments.one_of('scope', scope, SCOPES)
+  if sample_rate is not None:
+    sample_rate = arguments.number(
+      'sample_rate', sample_rate, arguments.FRACTION
+    )
   static = not callable(density) and not isinstance(density, jax.Array)
   ladder: tuple[float, ...]
   if static:
@@ -69,6 +75,24 @@ def top_k(
   def choose(signals, shared, ctx):
     del signals, shared
     return at_step(ctx.step)
+
+  def usable(step: jax.Array) -> jax.Array:
+    now = current(step)
+    return (now > 0) & (now <= 1)
+
+  def scheduled(step: int) -> Any:
+    """The schedule's density at a step, outside of a program."""
+    assert callable(density)
+    with jax.ensure_compile_time_eval():
+      now = density(jnp.int32(step))
+    name = f'density (of the schedule, at step {step})'
+    return arguments.number(name, now, arguments.FRACTION, traced=True)
+
+  def init(shapes):
+    del shapes
+    if callable(density):
+      scheduled(0)
+    return ()
 
   def select(x, ctx, number):
     slots = selection.count(ctx.rung, x.shape[0])
@@ -121,4 +145,6 @@ def top_k(
     at_step=at_step if callable(density) else None,
     dense_1d=dense_1d,
     joined=scope == 'global',
+    init=init,
+    usable=None if static else usable,
   )

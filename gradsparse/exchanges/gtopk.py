@@ -27,6 +27,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from gradsparse import arguments
 from gradsparse.collectives import Comm
 from gradsparse.delivery import Space
 from gradsparse.delivery import Sparse
@@ -67,12 +68,11 @@ def gtopk(topology: str = 'butterfly', put_back: str = 'exact') -> Exchange:
   """Exchange of sparse messages that keeps k coordinates in all.
 
   Raises:
+    TypeError: topology or put_back is not text.
     ValueError: an unknown topology or put_back.
   """
-  if topology not in TOPOLOGIES:
-    raise ValueError(f'topology must be one of {TOPOLOGIES}, got {topology!r}')
-  if put_back not in PUT_BACK:
-    raise ValueError(f'put_back must be one of {PUT_BACK}, got {put_back!r}')
+  arguments.one_of('topology', topology, TOPOLOGIES)
+  arguments.one_of('put_back', put_back, PUT_BACK)
   reduce = {
     'butterfly': _butterfly,
     'tree': _tree,

@@ -6,9 +6,10 @@ from collections.abc import Callable
 import math
 from typing import NamedTuple
 
+from gradsparse import arguments
 from gradsparse.compressors import level_codes
 from gradsparse.compressors.one_bit import halves
-from gradsparse.compressors.qsgd import check
+from gradsparse.compressors.qsgd import checked
 from gradsparse.compressors.qsgd import quantise
 from gradsparse.compressors.qsgd import scales
 from gradsparse.wire import fixed_width
@@ -82,12 +83,13 @@ def qsgd_words(
     norm: 'max' or 'l2'.
 
   Raises:
+    TypeError: an argument of the wrong kind.
     ValueError: an argument out of range.
 
   References:
     Alistarh et al., arXiv 1610.02132, section 3.1.
   """
-  check(levels, bucket_size, norm)
+  levels, bucket_size, norm = checked(levels, bucket_size, norm)
   code = level_codes.fixed(levels)
 
   def encode(rows, counts, key):
@@ -124,13 +126,13 @@ def one_bit_words(bucket_size: int = 512) -> RowCode:
     bucket_size: d, consecutive elements of a row that share their means.
 
   Raises:
+    TypeError: bucket_size is not a whole number.
     ValueError: bucket_size is not positive.
 
   References:
     Seide et al., Interspeech 2014; there a bucket is a matrix column.
   """
-  if not isinstance(bucket_size, int) or bucket_size < 1:
-    raise ValueError(f'bucket_size must be at least 1, got {bucket_size!r}')
+  bucket_size = arguments.whole_number('bucket_size', bucket_size, 1)
 
   def encode(rows, counts, key):
     del key

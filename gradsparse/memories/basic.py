@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, NamedTuple
 
+from gradsparse import arguments
 from gradsparse.interfaces import Memory
 from gradsparse.interfaces import Signal
 import jax
@@ -99,9 +100,14 @@ def residual(decay: float = 1.0) -> Memory:
     decay: factor on the residual of the last step, in [0, 1]. 1 loses
       nothing.
 
+  Raises:
+    TypeError: decay is not a number.
+    ValueError: decay out of range.
+
   References:
     Seide et al. 2014 (1-bit SGD); Aji & Heafield 2017 (gradient dropping).
   """
+  decay = arguments.number('decay', decay, arguments.FRACTION_OR_ZERO)
 
   def init(params):
     return ResidualState(zeros(params))

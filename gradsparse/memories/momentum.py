@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from gradsparse import arguments
 from gradsparse.interfaces import Memory
 from gradsparse.interfaces import Signal
 from gradsparse.memories.basic import zeros
@@ -47,9 +48,18 @@ def momentum_correction(
     nesterov: use eq. 10.
     factor_masking: clear u where something was delivered.
 
+  Raises:
+    TypeError: an argument of the wrong kind.
+    ValueError: momentum out of range.
+
   References:
     Lin et al., arXiv 1712.01887, eq. 7, eq. 10, section 3.3.
   """
+  momentum = arguments.number(
+    'momentum', momentum, arguments.LESS_THAN_ONE, traced=True
+  )
+  nesterov = arguments.flag('nesterov', nesterov)
+  factor_masking = arguments.flag('factor_masking', factor_masking)
 
   def init(params):
     return MomentumCorrectionState(zeros(params), zeros(params))
@@ -100,4 +110,4 @@ def momentum_correction(
     updates = jax.tree.map(update, means, u, delivered)
     return updates, MomentumCorrectionState(u, v)
 
-  return Memory(init, accumulate, signals, release, lossless=True, floats=2)
+  return Memory(init, accumulate, signals, release, floats=2, momentum=momentum)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from gradsparse import arguments
 from gradsparse.interfaces import Memory
 from gradsparse.interfaces import Signal
 from gradsparse.memories.basic import zeros
@@ -51,35 +52,27 @@ def variance(
       sets r = v = 0 wherever the criterion held, also where rounding lost
       something or the entry was too small to be sent.
 
+  Raises:
+    TypeError: an argument of the wrong kind.
+    ValueError: an argument out of range.
+
   References:
     Tsuzuku et al., arXiv 1802.06058, algorithm 1 and section 4.5.
   """
+  decay = arguments.number('decay', decay, arguments.FRACTION, traced=True)
+  arguments.one_of('rounding', rounding, ROUNDING)
 
   def init(params):
     return VarianceState(zeros(params), zeros(params))
 
   def accumulate(grads, state, extra, whole):
-    moments = extra.get('second_moment')
-    if moments is None:
-      raise ValueError(
-        'this scheme needs the second moment of the per-example gradients: '
-        'tx.update(grads, state, params, second_moment=...), a tree like the '
-        'gradients; gs.value_and_grad_moments computes it'
-      )
-    given: Any = jax.tree.structure(moments)
-    wanted: Any = jax.tree.structure(grads)
-    if given != wanted:
-      raise ValueError(
-        f'second_moment must be a tree like the gradients, {wanted}, got '
-        f'{given}'
-      )
     r = jax.tree.map(
       lambda r, g, w: r if w else r + g, state.residual, grads, whole
     )
     v = jax.tree.map(
       lambda v, m, w: v if w else v + m.astype(jnp.float32),
       state.variance,
-      moments,
+      extra['second_moment'],
       whole,
     )
     return VarianceState(r, v)
@@ -132,5 +125,11 @@ def variance(
     return means, VarianceState(r, v)
 
   return Memory(
-    init, accumulate, signals, release, rounding == 'keep', floats=2
+    init,
+    accumulate,
+    signals,
+    release,
+    lossless=rounding == 'keep',
+    floats=2,
+    moments=True,
   )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gradsparse import arguments
 from gradsparse import codecs
 from gradsparse import compressors
 from gradsparse import exchanges
@@ -12,17 +13,12 @@ from gradsparse.compressed_mean import compressed_mean
 from gradsparse.layout import DensePaths
 
 EXCHANGES = ('all_gather', 'reduce_scatter')
+WIRE_DTYPES = ('float32', 'bfloat16')
 
 
 def _by_parts(exchange: str) -> bool:
-  """Whether it is the reduce-scatter.
-
-  Raises:
-    ValueError: an unknown exchange.
-  """
-  if exchange not in EXCHANGES:
-    raise ValueError(f'exchange must be one of {EXCHANGES}, got {exchange!r}')
-  return exchange == 'reduce_scatter'
+  """Whether it is the reduce-scatter."""
+  return arguments.one_of('exchange', exchange, EXCHANGES) == 'reduce_scatter'
 
 
 def dense(
@@ -36,16 +32,13 @@ def dense(
     axis_name: see the module.
 
   Raises:
-    ValueError: an unknown wire_dtype.
+    TypeError: an argument of the wrong kind.
+    ValueError: an argument out of range.
   """
-  if wire_dtype == 'float32':
+  if arguments.one_of('wire_dtype', wire_dtype, WIRE_DTYPES) == 'float32':
     exchange = exchanges.all_reduce()
-  elif wire_dtype == 'bfloat16':
-    exchange = exchanges.reduce_scatter(exchanges.bfloat16_words())
   else:
-    raise ValueError(
-      f"wire_dtype must be 'float32' or 'bfloat16', got {wire_dtype!r}"
-    )
+    exchange = exchanges.reduce_scatter(exchanges.bfloat16_words())
   return compressed_mean(
     memories.no_memory(),
     compressors.identity(),
@@ -94,6 +87,7 @@ def qsgd(
     seed: of the rounding.
 
   Raises:
+    TypeError: an argument of the wrong kind.
     ValueError: an argument out of range.
 
   References:
@@ -174,6 +168,7 @@ def terngrad(
     seed: of the rounding.
 
   Raises:
+    TypeError: an argument of the wrong kind.
     ValueError: an argument out of range.
 
   References:
@@ -212,6 +207,7 @@ def one_bit_sgd(
     dense_paths: see the module.
 
   Raises:
+    TypeError: an argument of the wrong kind.
     ValueError: an argument out of range, or a bucket_size with 'all_gather'.
 
   References:
@@ -264,11 +260,13 @@ def sign_majority(
     dense_paths: see the module.
 
   Raises:
-    ValueError: scale is not positive, or an unknown exchange.
+    TypeError: an argument of the wrong kind.
+    ValueError: an argument out of range.
 
   References:
     Bernstein et al., arXiv 1802.04434, algorithm 3.
   """
+  memory = arguments.flag('memory', memory)
   return compressed_mean(
     memories.residual() if memory else memories.no_memory(),
     compressors.sign(scale),
@@ -298,7 +296,8 @@ def power_sgd(
     seed: of the first factor.
 
   Raises:
-    ValueError: rank is not a positive whole number.
+    TypeError: an argument of the wrong kind.
+    ValueError: an argument out of range.
 
   References:
     Vogels et al., arXiv 1905.13727, algorithms 1 and 2.

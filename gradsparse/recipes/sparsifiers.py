@@ -1,7 +1,13 @@
-"""Recipes that send few coordinates: top-k and random ones."""
+"""Recipes that send few coordinates: top-k and random ones.
+
+A density may be a schedule, a function of the step, or traced. `init` checks
+what a schedule returns at step 0. Where a later or a traced density is not in
+(0, 1], all workers reject the step, as they do a gradient that is not finite.
+"""
 
 from __future__ import annotations
 
+from gradsparse import arguments
 from gradsparse import codecs
 from gradsparse import compressors
 from gradsparse import exchanges
@@ -11,14 +17,6 @@ from gradsparse.compressed_mean import CompressedMean
 from gradsparse.compressed_mean import compressed_mean
 from gradsparse.compressors.top_k import Density
 from gradsparse.layout import DensePaths
-import jax
-
-
-def _check_momentum(momentum) -> None:
-  if isinstance(momentum, jax.Array):
-    return
-  if not 0 <= momentum < 1:
-    raise ValueError(f'momentum must be in [0, 1), got {momentum}')
 
 
 def gradient_dropping(
@@ -48,11 +46,13 @@ def gradient_dropping(
     dense_paths: see the module.
 
   Raises:
+    TypeError: an argument of the wrong kind.
     ValueError: an argument out of range.
 
   References:
     Aji & Heafield, arXiv 1704.05021.
   """
+  arguments.one_of('values', values, codecs.VALUES)
   compressor = compressors.top_k(
     density,
     codecs.codec(indices, values),
@@ -91,7 +91,8 @@ def dgc(
 
   **Plain SGD follows** (`optax.sgd(lr)` without momentum): the momentum is in
   here. With Adam after it, which neither paper defines, use `momentum=0.0`:
-  residual accumulation, and Adam's own moments after the exchange.
+  residual accumulation, and Adam's own moments after the exchange. A second
+  momentum in the same chain is warned of.
 
   Args:
     density: fraction sent of each leaf, in (0, 1]; a float, a schedule (see
@@ -112,12 +113,13 @@ def dgc(
     seed: of the sample.
 
   Raises:
+    TypeError: an argument of the wrong kind.
     ValueError: an argument out of range.
 
   References:
     Lin et al., arXiv 1712.01887, eq. 7, eq. 10, sections 3.3 and 5.
   """
-  _check_momentum(momentum)
+  arguments.one_of('values', values, codecs.VALUES)
   compressor = compressors.top_k(
     density,
     codecs.codec(indices, values),
@@ -172,20 +174,20 @@ def gtopk(
     dense_paths: see the module.
 
   Raises:
+    TypeError: an argument of the wrong kind.
     ValueError: an argument out of range, or a combination without meaning.
 
   References:
     Shi et al., arXiv 1901.04359, algorithms 3 and 4.
   """
-  if scope != 'global':
-    raise ValueError(f"gtopk's scope must be 'global', got {scope!r}")
+  arguments.one_of('scope', scope, ('global',))
+  arguments.one_of('values', values, codecs.VALUES)
+  arguments.one_of('indices', indices, ('elias_fano',))
   if values != 'float32':
     raise ValueError(
       "gtopk's values must be 'float32': its hops carry partial sums, whose "
       f'rounding error would belong to no worker; got {values!r}'
     )
-  if indices != 'elias_fano':
-    raise ValueError(f"gtopk's indices must be 'elias_fano', got {indices!r}")
   compressor = compressors.top_k(
     density, codecs.codec(indices, values), scope='global', name='gtopk'
   )
@@ -215,7 +217,8 @@ def dryden(
     dense_paths: see the module.
 
   Raises:
-    ValueError: density out of range.
+    TypeError: an argument of the wrong kind.
+    ValueError: an argument out of range.
 
   References:
     Dryden et al., MLHPC 2016.
@@ -251,9 +254,10 @@ def random_k(
     seed: of the draw; the same on all workers.
 
   Raises:
-    ValueError: density out of range.
-    TypeError: density is not a number.
+    TypeError: an argument of the wrong kind.
+    ValueError: an argument out of range.
   """
+  memory = arguments.flag('memory', memory)
   return compressed_mean(
     memories.residual() if memory else memories.no_memory(),
     compressors.random_k(density, scaled=not memory),

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gradsparse import arguments
 from gradsparse import codecs
 from gradsparse import compressors
 from gradsparse import exchanges
@@ -21,18 +22,6 @@ from gradsparse.compressed_mean import CompressedMean
 from gradsparse.compressed_mean import compressed_mean
 from gradsparse.compressors import rule
 from gradsparse.layout import DensePaths
-from gradsparse.memories.variance import ROUNDING
-import jax
-
-
-def _check_positive(name: str, value: float) -> None:
-  if not isinstance(value, jax.Array) and not value > 0:
-    raise ValueError(f'{name} must be positive, got {value}')
-
-
-def _check_decay(decay: float) -> None:
-  if not isinstance(decay, jax.Array) and not 0 < decay <= 1:
-    raise ValueError(f'decay must be in (0, 1], got {decay}')
 
 
 def strom(
@@ -53,12 +42,12 @@ def strom(
     dense_paths: leaves that stay dense.
 
   Raises:
+    TypeError: an argument of the wrong kind.
     ValueError: an argument out of range.
 
   References:
     Strom, Interspeech 2015.
   """
-  _check_positive('threshold', threshold)
   return compressed_mean(
     memories.residual(),
     compressors.by_rule(
@@ -110,16 +99,14 @@ def variance_based(
     seed: of random rounding.
 
   Raises:
+    TypeError: an argument of the wrong kind.
     ValueError: an argument out of range; from update: `second_moment` is
       missing.
 
   References:
     Tsuzuku et al., arXiv 1802.06058, algorithm 1 and section 4.2.
   """
-  _check_positive('alpha', alpha)
-  _check_decay(decay)
-  if rounding not in ROUNDING:
-    raise ValueError(f'rounding must be one of {ROUNDING}, got {rounding!r}')
+  arguments.one_of('values', values, codecs.VALUES)
   if rounding == 'paper' and values != 'exponent4':
     raise ValueError(
       "rounding='paper' describes the four-bit code: it needs "
@@ -165,15 +152,13 @@ def variance_strom(
     dense_paths: leaves that stay dense.
 
   Raises:
+    TypeError: an argument of the wrong kind.
     ValueError: an argument out of range; from update: `second_moment` is
       missing.
 
   References:
     Tsuzuku et al., arXiv 1802.06058, section 4.5.
   """
-  _check_positive('alpha', alpha)
-  _check_positive('threshold', threshold)
-  _check_decay(decay)
   return compressed_mean(
     memories.variance(decay),
     compressors.by_rule(
@@ -208,13 +193,12 @@ def ada_comp(
     dense_paths: leaves that stay dense.
 
   Raises:
+    TypeError: an argument of the wrong kind.
     ValueError: an argument out of range.
 
   References:
     Chen et al., AAAI 2018, arXiv 1712.02679, algorithm 2.
   """
-  if bin_size is not None and bin_size < 1:
-    raise ValueError(f'bin_size must be at least 1, got {bin_size}')
   return compressed_mean(
     memories.residual(),
     compressors.by_rule(

@@ -1,0 +1,280 @@
+"""Checks of arguments, before anything is traced: one function a kind.
+
+Each returns the argument as plain Python (NumPy scalars and arrays without
+axes are numbers too; bools are none), or raises an error that names the
+argument, its rule and the value:
+
+  TypeError   not of the kind at all: text where a number belongs
+  ValueError  of the kind, and out of range
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+import math
+import re
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+# A simulated collective lists every worker; a plan for more would take the
+# machine's memory before it said anything.
+MOST_WORKERS = 65_536
+
+
+class Range(NamedTuple):
+  """Which numbers an argument may be; no range holds nan.
+
+  Attributes:
+    words: the rule, after "must be".
+    holds: number -> bool.
+  """
+
+  words: str
+  holds: Callable[[float], bool]
+
+
+POSITIVE = Range('a finite number > 0', lambda x: 0 < x < math.inf)
+POSITIVE_OR_INFINITE = Range('a number > 0', lambda x: x > 0)
+# The part of a whole that is sent, kept, ...
+FRACTION = Range('in (0, 1]', lambda x: 0 < x <= 1)
+# What may be left out: all of it as well as nothing, or less than all.
+FRACTION_OR_ZERO = Range('in [0, 1]', lambda x: 0 <= x <= 1)
+LESS_THAN_ONE = Range('in [0, 1)', lambda x: 0 <= x < 1)
+
+
+def _plain(name: str, kind: str, value: Any) -> Any:
+  """A scalar of NumPy or JAX as a Python number, anything else as it is.
+
+  Raises:
+    TypeError: the value is traced.
+  """
+  if isinstance(value, jax.core.Tracer):
+    raise TypeError(
+      f'{name} must be {kind} known before tracing, got {value!r} (inside '
+      'optax.inject_hyperparams name it in static_args)'
+    )
+  if getattr(value, 'shape', None) != ():
+    return value
+  array = np.asarray(value)
+  if jnp.issubdtype(array.dtype, jnp.floating):
+    # float32's 0.1 as 0.1: its exact value would make a k one larger.
+    return float(str(array))
+  return array.item()
+
+
+def number(
+  name: str, value: Any, within: Range, *, traced: bool = False
+) -> Any:
+  """A number in a range.
+
+  Args:
+    name: of the argument.
+    value: what was given.
+    within: the range.
+    traced: whether it may be known at run time only. What is traced is not
+      checked, and a JAX array stays one.
+
+  Raises:
+    TypeError: not a number.
+    ValueError: out of range.
+  """
+  if traced and isinstance(value, jax.core.Tracer):
+    return value
+  plain = _plain(name, 'a number', value)
+  if isinstance(plain, bool) or not isinstance(plain, (int, float)):
+    raise TypeError(f'{name} must be a number, got {value!r}')
+  if not within.holds(plain):
+    raise ValueError(f'{name} must be {within.words}, got {plain}')
+  return value if traced and isinstance(value, jax.Array) else plain
+
+
+def whole_number(
+  name: str,
+  value: Any,
+  least: int,
+  most: int | None = None,
+  *,
+  traced: bool = False,
+) -> Any:
+  """A whole number from `least` on, up to `most` unless that is None.
+
+  Raises:
+    TypeError: not a whole number (7.0 is none either).
+    ValueError: out of range.
+  """
+  if traced and isinstance(value, jax.core.Tracer):
+    return value
+  plain = _plain(name, 'a whole number', value)
+  if isinstance(plain, bool) or not isinstance(plain, int):
+    raise TypeError(f'{name} must be a whole number, got {value!r}')
+  if plain < least or (most is not None and plain > most):
+    rule = f'at least {least}' if most is None else f'in {least}..{most}'
+    raise ValueError(f'{name} must be {rule}, got {plain}')
+  return plain
+
+
+def flag(name: str, value: Any) -> bool:
+  """True or False.
+
+  Raises:
+    TypeError: anything else.
+  """
+  plain = _plain(name, 'True or False', value)
+  if not isinstance(plain, bool):
+    raise TypeError(f'{name} must be True or False, got {value!r}')
+  return plain
+
+
+def one_of(name: str, value: Any, options: Sequence[str]) -> str:
+  """One of several words.
+
+  Raises:
+    TypeError: not text.
+    ValueError: another word.
+  """
+  rule = f'one of {tuple(options)}' if len(options) > 1 else repr(options[0])
+  message = f'{name} must be {rule}, got {value!r}'
+  if not isinstance(value, str):
+    raise TypeError(message)
+  if value not in options:
+    raise ValueError(message)
+  return value
+
+
+def instance(name: str, value: Any, kind: type) -> Any:
+  """An object of a class.
+
+  Raises:
+    TypeError: it is of another one.
+  """
+  if not isinstance(value, kind):
+    raise TypeError(
+      f'{name} must be a {kind.__name__}, got {type(value).__name__}'
+    )
+  return value
+
+
+def function(name: str, value: Any) -> Any:
+  """Something to call.
+
+  Raises:
+    TypeError: it cannot be called.
+  """
+  if not callable(value):
+    raise TypeError(f'{name} must be a function, got {value!r}')
+  return value
+
+
+# --- arguments that several factories have ---------------------------------
+
+
+def density(value: Any) -> Any:
+  """A fraction, or a schedule (a function of the step), or a traced number.
+
+  Raises:
+    TypeError: neither a number nor a schedule.
+    ValueError: a number out of (0, 1].
+  """
+  if callable(value):
+    return value
+  try:
+    return number('density', value, FRACTION, traced=True)
+  except TypeError as e:
+    raise TypeError(
+      f'density must be a number or a schedule, got {value!r}'
+    ) from e
+
+
+def ladder(value: Any) -> tuple[float, ...]:
+  """Fractions that ascend.
+
+  Raises:
+    TypeError: not a sequence of numbers.
+    ValueError: none, not ascending, or out of (0, 1].
+  """
+  listed = isinstance(value, (tuple, list, np.ndarray))
+  if not listed or getattr(value, 'ndim', 1) != 1:
+    raise TypeError(f'ladder must be a sequence of fractions, got {value!r}')
+  rungs = tuple(number('each rung of ladder', x, FRACTION) for x in value)
+  ascending = all(a < b for a, b in zip(rungs, rungs[1:], strict=False))
+  if not rungs or not ascending:
+    raise ValueError(
+      f'ladder must be ascending fractions in (0, 1], got {rungs}'
+    )
+  return rungs
+
+
+def axis_name(value: Any, *, optional: bool = True) -> Any:
+  """The name of a mapped axis, several of them, or None.
+
+  Raises:
+    TypeError: anything else.
+    ValueError: a tuple without a name.
+  """
+  names = value if isinstance(value, tuple) else (value,)
+  if value is None and optional:
+    return value
+  if not all(isinstance(name, str) for name in names):
+    raise TypeError(
+      'axis_name must be a string or a tuple of strings'
+      + (', or None for one worker' if optional else '')
+      + f', got {value!r}'
+    )
+  if not names:
+    raise ValueError('axis_name must name an axis, got ()')
+  return value
+
+
+def num_workers(value: Any) -> int:
+  """How many workers there are.
+
+  Raises:
+    TypeError: not a whole number.
+    ValueError: none, or more than MOST_WORKERS.
+  """
+  return whole_number('num_workers', value, 1, MOST_WORKERS)
+
+
+def seed(value: Any) -> Any:
+  """Of random draws: 32 bits, for `jax.random.key` would cut the rest off.
+
+  Raises:
+    TypeError: not a whole number.
+    ValueError: negative, or larger.
+  """
+  return whole_number('seed', value, 0, 2**32 - 1, traced=True)
+
+
+def min_size(value: Any) -> int | None:
+  """Elements, or None.
+
+  Raises:
+    TypeError: not a whole number.
+    ValueError: negative.
+  """
+  return None if value is None else whole_number('min_size', value, 0)
+
+
+def dense_paths(value: Any) -> Any:
+  """A regular expression, a function of the path, or None.
+
+  Raises:
+    TypeError: anything else.
+    ValueError: text that is no regular expression.
+  """
+  if isinstance(value, str):
+    try:
+      re.compile(value)
+    except re.error as e:
+      raise ValueError(
+        f'dense_paths must be a regular expression, got {value!r}: {e}'
+      ) from e
+  elif value is not None and not callable(value):
+    raise TypeError(
+      'dense_paths must be a regular expression or a function of the path, '
+      f'got {value!r}'
+    )
+  return value

@@ -1,0 +1,447 @@
+"""Arguments of every factory: what is refused, in which words, and numbers.
+
+No program is compiled here: all of it is checked before anything is traced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+import inspect
+import math
+
+import gradsparse as gs
+from gradsparse import arguments
+import jax
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
+import numpy as np
+import optax
+import pytest
+
+NAN, INF = math.nan, math.inf
+PARAMS = {'kernel': jnp.zeros((40, 25)), 'bias': jnp.zeros(11)}
+
+# What each recipe needs.
+NEEDED = {
+  'density': 0.1,
+  'threshold': 1.0,
+  'alpha': 1.0,
+  'levels': 7,
+  'rank': 2,
+}
+
+
+def made(recipe: str, **kwargs):
+  """A recipe with the arguments that it needs, and with these."""
+  make = gs.recipes.RECIPES[recipe]
+  names = inspect.signature(make).parameters
+  needed = {name: x for name, x in NEEDED.items() if name in names}
+  return make(**{**needed, 'axis_name': None, **kwargs})
+
+
+# --- one table of wrong arguments -------------------------------------------
+
+# recipe, argument, wrong values of the right kind, the words of the rule.
+OUT_OF_RANGE = (
+  ('gradient_dropping', 'density', (0.0, 1.5, -0.1, NAN, INF, 2), '(0, 1]'),
+  ('dgc', 'density', (0.0, 1.5, NAN, np.float32(7)), '(0, 1]'),
+  ('gtopk', 'density', (0, -1, NAN), '(0, 1]'),
+  ('dryden', 'density', (0, 1.5, NAN), '(0, 1]'),
+  ('random_k', 'density', (0, 2, NAN), '(0, 1]'),
+  ('dgc', 'momentum', (1.0, -0.1, NAN, INF), '[0, 1)'),
+  ('dgc', 'sample_rate', (0.0, 2, NAN), '(0, 1]'),
+  ('strom', 'threshold', (0.0, -1, INF, NAN), 'a finite number > 0'),
+  ('variance_strom', 'threshold', (0, -1, INF, NAN), 'a finite number > 0'),
+  ('variance_based', 'alpha', (0, -1, INF, NAN), 'a finite number > 0'),
+  ('variance_strom', 'alpha', (0, INF, NAN), 'a finite number > 0'),
+  ('variance_based', 'decay', (0, 1.5, NAN), '(0, 1]'),
+  ('variance_strom', 'decay', (0, 1.5, NAN), '(0, 1]'),
+  ('strom', 'ladder', ((), (0.5, 0.1), (0.1, 0.1)), 'ascending fractions'),
+  ('strom', 'ladder', ((0.1, 2), (NAN,), (0.0, 1.0)), '(0, 1]'),
+  ('ada_comp', 'bin_size', (0, -5), 'at least 1'),
+  ('terngrad', 'clip', (0, -1.0, NAN), 'a number > 0'),
+  ('sign_majority', 'scale', (0, -1.0, INF, NAN), 'a finite number > 0'),
+  ('power_sgd', 'rank', (0, -1), 'at least 1'),
+  ('qsgd', 'levels', (0, 256, -7), 'in 1..255'),
+  ('qsgd', 'bucket_size', (0, -1), 'at least 1'),
+  ('qsgd', 'norm', ('l1', ''), "('max', 'l2')"),
+  ('qsgd', 'code', ('huffman',), "'elias_dense'"),
+  ('qsgd', 'elias', ('rice',), "'omega'"),
+  ('qsgd', 'exchange', ('ring',), "('all_gather', 'reduce_scatter')"),
+  ('one_bit_sgd', 'exchange', ('tree',), "('all_gather', 'reduce_scatter')"),
+  ('sign_majority', 'exchange', ('vote',), "('all_gather', 'reduce_scatter')"),
+  ('dense', 'wire_dtype', ('float16',), "('float32', 'bfloat16')"),
+  ('dgc', 'scope', ('all',), "('leaf', 'global')"),
+  ('gtopk', 'scope', ('leaf',), "'global'"),
+  ('dgc', 'values', ('float16', 'sign2'), "'exponent4'"),
+  ('gradient_dropping', 'values', ('sign2',), "'exponent4'"),
+  ('variance_based', 'values', ('int8', 'sign2'), "'exponent4'"),
+  ('gtopk', 'values', ('exponent4', 'int8'), "'float32'"),
+  ('dgc', 'indices', ('bitmap',), "'elias_fano'"),
+  ('gtopk', 'indices', ('run_length',), "'elias_fano'"),
+  ('gtopk', 'topology', ('ring',), "'butterfly'"),
+  ('gtopk', 'put_back', ('none',), "('exact', 'paper')"),
+  ('variance_based', 'rounding', ('up',), "('keep', 'paper')"),
+  ('dgc', 'min_size', (-1,), 'at least 0'),
+  ('dgc', 'dense_paths', ('(', '*'), 'regular expression'),
+  ('dgc', 'seed', (-1, 2**32), 'in 0..4294967295'),
+  ('power_sgd', 'seed', (-1, 2**32), 'in 0..4294967295'),
+  ('dgc', 'axis_name', ((),), 'must name an axis'),
+)
+
+
+@pytest.mark.parametrize(
+  'recipe, name, value, rule',
+  [
+    pytest.param(recipe, name, value, rule, id=f'{recipe}-{name}-{value}')
+    for recipe, name, values, rule in OUT_OF_RANGE
+    for value in values
+  ],
+)
+def test_a_value_out_of_range_is_named_with_its_rule(recipe, name, value, rule):
+  with pytest.raises(ValueError) as e:
+    made(recipe, **{name: value})
+  text = str(e.value)
+  assert name in text and rule in text and 'got ' in text
+  if not isinstance(value, tuple):
+    assert str(value) in text
+
+
+NUMBERS = {
+  'density',
+  'momentum',
+  'sample_rate',
+  'threshold',
+  'alpha',
+  'decay',
+  'clip',
+  'scale',
+}
+WHOLE_NUMBERS = {
+  'levels',
+  'bucket_size',
+  'rank',
+  'bin_size',
+  'min_size',
+  'seed',
+}
+WORDS = {
+  'scope',
+  'values',
+  'indices',
+  'topology',
+  'put_back',
+  'norm',
+  'code',
+  'elias',
+  'exchange',
+  'wire_dtype',
+  'rounding',
+}
+FLAGS = {'nesterov', 'factor_masking', 'memory'}
+OTHERS = {'axis_name', 'dense_paths', 'ladder'}
+
+
+def wrong_kinds(name):
+  """Values that are not even of the kind of an argument."""
+  if name in NUMBERS:
+    return (True, '0.1', object(), 1j, np.ones(2, np.float32), np.bool_(True))
+  if name in WHOLE_NUMBERS:
+    return (1.5, 7.0, True, '7', object(), np.float32(7), np.ones(2, int))
+  if name in WORDS:
+    return (3, object(), True, ('fixed',))
+  if name in FLAGS:
+    return (1, 0.0, 'yes', None, object())
+  if name == 'ladder':
+    return (0.5, '0.5', None, object(), ('a', 'b'))
+  return (3, 0.5, object(), ['w'])  # axis_name, dense_paths
+
+
+@pytest.mark.parametrize(
+  'recipe, name',
+  [
+    (recipe, name)
+    for recipe, make in gs.recipes.RECIPES.items()
+    for name in inspect.signature(make).parameters
+  ],
+)
+def test_another_kind_is_a_type_error_that_names_the_argument(recipe, name):
+  """Every argument of every recipe; a new one needs a place in a set above."""
+  assert name in NUMBERS | WHOLE_NUMBERS | WORDS | FLAGS | OTHERS
+  more = {'exchange': 'reduce_scatter'} if name == 'bucket_size' else {}
+  for value in wrong_kinds(name):
+    with pytest.raises(TypeError, match=name):
+      made(recipe, **{**more, name: value})
+
+
+W = gs.workers.AXIS
+DENSE = gs.dense(axis_name=W)
+
+
+def step_of(**kwargs):
+  return gs.workers.parallel(
+    kwargs.pop('step', lambda x: x),
+    **{
+      'runner': 'simulate',
+      'num_workers': 2,
+      'in_specs': (P(),),
+      'out_specs': P(),
+      **kwargs,
+    },
+  )
+
+
+def average(**kwargs):
+  return gs.periodic_average({}, {}, 0, **{'axis_name': None, **kwargs})
+
+
+def qsvrg(**kwargs):
+  defaults = dict(learning_rate=0.1, inner_steps=2, axis_name=None)
+  loss_fn = kwargs.pop('loss_fn', lambda p, x: 0.0)
+  return gs.qsvrg(loss_fn, **{**defaults, **kwargs})
+
+
+def joined(**kwargs):
+  sockets = dict(
+    memory=gs.memories.residual(),
+    compressor=gs.compressors.identity(),
+    exchange=gs.exchanges.all_reduce(),
+  )
+  sockets |= {k: kwargs.pop(k) for k in list(kwargs) if k in sockets}
+  return gs.compressed_mean(**sockets, **{'axis_name': None, **kwargs})
+
+
+def loss(params, example):
+  return 0.0
+
+
+STAGES = gs.schedules.DensitySchedule
+
+# (call, error, words that its message must have)
+ELSEWHERE: tuple[tuple[Callable[[], object], type[Exception], str], ...] = (
+  (
+    lambda: gs.clip_local_norm(0.0, axis_name=None),
+    ValueError,
+    'threshold > 0',
+  ),
+  (
+    lambda: gs.clip_local_norm(INF, axis_name=None),
+    ValueError,
+    'threshold inf',
+  ),
+  (
+    lambda: gs.clip_local_norm(NAN, axis_name=None),
+    ValueError,
+    'threshold nan',
+  ),
+  (lambda: gs.clip_local_norm('1', axis_name=None), TypeError, "threshold '1'"),
+  (lambda: gs.clip_local_norm(1.0, axis_name=3), TypeError, 'axis_name 3'),
+  (
+    lambda: gs.local_gradient(DENSE, 'some'),
+    ValueError,
+    "mode 'partial' 'some'",
+  ),
+  (lambda: gs.local_gradient(DENSE, 1), TypeError, 'mode 1'),
+  (lambda: average(every=0), ValueError, 'every at least 1 0'),
+  (lambda: average(every=2.5), TypeError, 'every whole 2.5'),
+  (lambda: average(every='5'), TypeError, "every whole '5'"),
+  (lambda: average(axis_name=5), TypeError, 'axis_name 5'),
+  (lambda: qsvrg(learning_rate=0.0), ValueError, 'learning_rate > 0 0.0'),
+  (lambda: qsvrg(learning_rate=INF), ValueError, 'learning_rate finite inf'),
+  (lambda: qsvrg(learning_rate='1'), TypeError, 'learning_rate number'),
+  (lambda: qsvrg(inner_steps=0), ValueError, 'inner_steps at least 1'),
+  (lambda: qsvrg(inner_steps=1.5), TypeError, 'inner_steps whole 1.5'),
+  (lambda: qsvrg(levels=0), ValueError, 'levels at least 1'),
+  (lambda: qsvrg(levels=True), TypeError, 'levels whole True'),
+  (lambda: qsvrg(seed=-1), ValueError, 'seed -1'),
+  (lambda: qsvrg(axis_name=1), TypeError, 'axis_name 1'),
+  (lambda: qsvrg(loss_fn=3), TypeError, 'loss_fn function 3'),
+  (lambda: STAGES(3), TypeError, 'stages pairs 3'),
+  (lambda: STAGES((0.1,)), TypeError, 'stages pairs (0.1,)'),
+  (lambda: STAGES((('0', 0.1),)), TypeError, "step '0'"),
+  (lambda: STAGES(((0, '0.1'),)), TypeError, "density '0.1'"),
+  (lambda: STAGES(((0, NAN),)), ValueError, 'density (0, 1] nan'),
+  (lambda: gs.schedules.dgc_warmup(NAN, 4), ValueError, 'final_density nan'),
+  (lambda: gs.schedules.dgc_warmup(0.1, 4.5), TypeError, 'warmup_steps 4.5'),
+  (
+    lambda: gs.schedules.staged_warmup((0.5, NAN), 0.1, 4),
+    ValueError,
+    'densities (0, 1] nan',
+  ),
+  (lambda: gs.schedules.LinearDropRatio(NAN), ValueError, 'drop_ratio nan'),
+  (lambda: gs.schedules.LinearDropRatio('1'), TypeError, "drop_ratio '1'"),
+  (
+    lambda: gs.schedules.LinearDropRatio(0.9, 1.5),
+    TypeError,
+    'warmup_steps 1.5',
+  ),
+  (lambda: gs.value_and_grad_moments(3), TypeError, 'loss_fn function 3'),
+  (
+    lambda: gs.value_and_grad_moments(loss, microbatch=0),
+    ValueError,
+    'microbatch at least 1 0',
+  ),
+  (
+    lambda: gs.value_and_grad_moments(loss, microbatch=1.5),
+    TypeError,
+    'microbatch whole 1.5',
+  ),
+  (
+    lambda: gs.value_and_grad_moments(loss, has_aux='no'),
+    TypeError,
+    "has_aux 'no'",
+  ),
+  (
+    lambda: gs.batch_value_and_grad_moments(loss, microbatch='2'),
+    TypeError,
+    "microbatch '2'",
+  ),
+  (
+    lambda: gs.moments_from_microbatches(loss, 2.0),
+    TypeError,
+    'num_microbatches 2.0',
+  ),
+  (lambda: gs.plan(DENSE, PARAMS, '4'), TypeError, "num_workers whole '4'"),
+  (lambda: gs.plan(DENSE, PARAMS, {W: '4'}), TypeError, "num_workers '4'"),
+  (lambda: gs.plan(DENSE, PARAMS, 2.0), TypeError, 'num_workers 2.0'),
+  (lambda: gs.plan(DENSE, PARAMS, 0), ValueError, 'num_workers 1..65536 0'),
+  (lambda: gs.plan(DENSE, PARAMS, 10**9), ValueError, 'num_workers 1000000000'),
+  (
+    lambda: gs.plan(DENSE, PARAMS, 2, step=-1),
+    ValueError,
+    'step at least 0 -1',
+  ),
+  (lambda: gs.plan(DENSE, PARAMS, 2, step='1'), TypeError, "step whole '1'"),
+  (lambda: gs.workers.init(DENSE, PARAMS, '2'), TypeError, "num_workers '2'"),
+  (lambda: gs.workers.init(DENSE, PARAMS, 0), ValueError, 'num_workers 0'),
+  (lambda: gs.workers.specs(DENSE, PARAMS, '2'), TypeError, "num_workers '2'"),
+  (lambda: gs.workers.specs(DENSE, PARAMS, -1), ValueError, 'num_workers -1'),
+  (
+    lambda: gs.workers.specs(DENSE, PARAMS, 2, axis_name=7),
+    TypeError,
+    'axis_name 7',
+  ),
+  (lambda: step_of(num_workers='2'), TypeError, "num_workers '2'"),
+  (lambda: step_of(num_workers=0), ValueError, 'num_workers 0'),
+  (lambda: step_of(runner='vmap'), ValueError, "runner 'simulate' 'vmap'"),
+  (lambda: step_of(runner=3), TypeError, "runner 'simulate' 3"),
+  (lambda: step_of(axis_name=None), TypeError, 'axis_name None'),
+  (lambda: step_of(step=3), TypeError, 'step function 3'),
+  (lambda: joined(memory=gs.memories.residual), TypeError, 'memory Memory'),
+  (lambda: joined(compressor='top_k'), TypeError, 'compressor Compressor str'),
+  (lambda: joined(exchange=None), TypeError, 'exchange Exchange NoneType'),
+  (lambda: joined(seed='0'), TypeError, "seed '0'"),
+  (lambda: gs.memories.residual(decay=1.5), ValueError, 'decay [0, 1] 1.5'),
+  (lambda: gs.memories.residual(decay='1'), TypeError, "decay '1'"),
+  (lambda: gs.codecs.codec('elias_fano', 3), TypeError, 'values 3'),
+)
+
+
+@pytest.mark.parametrize('call, error, said', ELSEWHERE)
+def test_wrong_arguments_elsewhere_are_named(call, error, said):
+  with pytest.raises(error) as e:
+    call()
+  for word in said.split():
+    assert word in str(e.value)
+
+
+def test_combinations_without_a_meaning_are_refused():
+  for recipe, kwargs, said in (
+    ('dgc', dict(indices='run_length', values='bfloat16'), 'run_length'),
+    ('qsgd', dict(code='elias', exchange='reduce_scatter'), "'fixed'"),
+    ('one_bit_sgd', dict(bucket_size=64), 'bucket_size.*all_gather.*64'),
+    (
+      'one_bit_sgd',
+      dict(bucket_size=0, exchange='reduce_scatter'),
+      'bucket_size must be at least 1, got 0',
+    ),
+  ):
+    with pytest.raises(ValueError, match=said):
+      made(recipe, **kwargs)
+
+
+# --- what is a number -------------------------------------------------------
+
+AS_NUMPY = (np.float32, np.float64, np.float16, lambda x: np.array(x))
+AS_WHOLE = (np.int64, np.int32, np.uint8, lambda x: np.array(x))
+
+
+@pytest.mark.parametrize(
+  'recipe, name',
+  [
+    (recipe, name)
+    for recipe, make in gs.recipes.RECIPES.items()
+    for name in inspect.signature(make).parameters
+    if name in NUMBERS | WHOLE_NUMBERS
+  ],
+)
+def test_numpy_scalars_are_numbers(recipe, name):
+  more = {'exchange': 'reduce_scatter'} if name == 'bucket_size' else {}
+  kinds, value = (AS_NUMPY, 0.5) if name in NUMBERS else (AS_WHOLE, 5)
+  for kind in kinds:
+    made(recipe, **{**more, name: kind(value)})
+
+
+@pytest.mark.parametrize(
+  'recipe, numpy, python',
+  [
+    # Exactly, float32's 0.1 is a little more, and k would be 101 of 1000.
+    ('dgc', {'density': np.float32(0.1)}, {'density': 0.1}),
+    ('dgc', {'min_size': np.int64(5)}, {'min_size': 5}),
+    (
+      'qsgd',
+      {'levels': np.int64(3), 'min_size': 0},
+      {'levels': 3, 'min_size': 0},
+    ),
+    ('power_sgd', {'rank': np.int32(3)}, {'rank': 3}),
+    ('ada_comp', {'bin_size': np.array(9)}, {'bin_size': 9}),
+  ],
+)
+def test_a_numpy_scalar_means_what_it_shows(recipe, numpy, python):
+  plans = [gs.plan(made(recipe, **k), PARAMS, 2) for k in (numpy, python)]
+  assert plans[0] == plans[1]
+
+
+def test_numpy_scalars_outside_of_recipes():
+  gs.clip_local_norm(np.float32(1), axis_name=None)
+  qsvrg(learning_rate=np.float32(0.1), inner_steps=np.int64(2))
+  schedule = gs.schedules.DensitySchedule(((np.int64(0), np.float32(0.1)),))
+  assert schedule.stages == ((0, 0.1),)
+  assert type(schedule.stages[0][1]) is float
+  assert gs.plan(DENSE, PARAMS, np.int64(2)) == gs.plan(DENSE, PARAMS, 2)
+
+
+def test_what_is_known_at_run_time_only_is_taken_where_it_can_be():
+  """And refused by name where it shapes the program."""
+
+  def traced(make):
+    return jax.eval_shape(lambda x: make(x).init(PARAMS), jnp.float32(0.5))
+
+  traced(lambda x: gs.dgc(x, momentum=x, axis_name=None))
+  traced(lambda x: gs.strom(x, axis_name=None))
+  traced(lambda x: gs.variance_strom(x, threshold=x, decay=x, axis_name=None))
+  traced(lambda x: gs.clip_local_norm(x, axis_name=None))
+  for make, name in (
+    (lambda x: gs.random_k(x, axis_name=None), 'density'),
+    (lambda x: gs.dgc(0.1, sample_rate=x, axis_name=None), 'sample_rate'),
+    (lambda x: gs.terngrad(clip=x, axis_name=None), 'clip'),
+    (lambda x: gs.dgc(0.1, nesterov=x, axis_name=None), 'nesterov'),
+    (lambda x: gs.power_sgd(x, axis_name=None), 'rank'),
+  ):
+    with pytest.raises(TypeError, match=f'{name} must be .*static_args'):
+      traced(make)
+
+
+def test_a_jax_scalar_is_checked_and_stays_one():
+  given = jnp.float32(0.5)
+  kept = arguments.number('x', given, arguments.FRACTION, traced=True)
+  assert kept is given
+  with pytest.raises(ValueError, match=r'density must be in \(0, 1\], got 1.5'):
+    gs.dgc(jnp.float32(1.5), axis_name=None)
+  with pytest.raises(TypeError, match='density must be a number'):
+    gs.dgc(jnp.ones(2), axis_name=None)
+
+
+def test_an_optax_schedule_is_one_of_ours():
+  tx = gs.dgc(optax.linear_schedule(0.5, 0.1, 10), axis_name=None)
+  tx.init(PARAMS)
