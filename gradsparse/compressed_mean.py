@@ -156,16 +156,16 @@ def compressed_mean(
     warner.multi_steps()
     warner.second_momentum(memory.momentum, grads)
     inputs.check_floating(grads, 'gradients')
+    layout = layout_of(grads)
+    expected = jax.eval_shape(lambda: fresh(grads, layout))
+    worker_axis.refuse_stacked(state, expected)
+    inputs.check_state(state, expected, grads, compressor.name)
     comm = Comm(axis_name)
     if guards.only_shapes_wanted():
       return comm.replicated(grads), state, grads
     comm.check_local(grads)
     if compressor.joined:
       comm.check_unsharded(grads, f'{compressor.name} (joined leaves)')
-    layout = layout_of(grads)
-    expected = jax.eval_shape(lambda: fresh(grads, layout))
-    worker_axis.refuse_stacked(state, expected)
-    inputs.check_state(state, expected, grads, compressor.name)
     moments = extra.get('second_moment') if memory.moments else None
     if memory.moments:
       inputs.check_second_moment(moments, grads)
