@@ -62,10 +62,19 @@ def count_rungs(
 
   Where the rung depends on data, that is the largest.
   """
+  if len(rungs) == 1:
+    out = at_rung(rungs[0])
+    recorder.rows.extend(recorder.message)
+    return out
   chosen = compressor.at_step(recorder.step)
   chosen = len(rungs) - 1 if chosen is None else chosen
   outs = []
   for number, rung in enumerate(rungs):
-    with recorder.branch(number == chosen, alone=len(rungs) == 1):
+    with recorder.branch(
+      number == chosen,
+      lambda: sum(row.payload_bytes for row in recorder.message),
+    ):
       outs.append(at_rung(rung))
+    if number == chosen:
+      recorder.rows.extend(recorder.message)
   return outs[chosen]

@@ -12,7 +12,7 @@ One place for the formulas, because `plan()` (what we promise) and `audit()`
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 import contextlib
 import contextvars
 import dataclasses
@@ -118,19 +118,20 @@ class Recorder:
     return _most(self.sent) + self.branched
 
   @contextlib.contextmanager
-  def branch(self, chosen: bool, alone: bool) -> Iterator[None]:
-    """Counts one branch of a switch; only a chosen one enters the sums."""
-    if not alone:
-      before, self.sent = self.sent, {}
+  def branch(self, chosen: bool, payload: Callable[[], int]) -> Iterator[None]:
+    """Counts one branch of a switch; only a chosen one enters the sums.
+
+    Args:
+      chosen: whether this is the branch to count on.
+      payload: asked at the end for the bytes of the message and of the leaves
+        that stay dense.
+    """
+    before, self.sent = self.sent, {}
     yield
-    if not alone:
-      payload = sum(row.payload_bytes for row in self.message)
-      self.rungs.append((payload, _most(self.sent)))
-      if chosen:
-        self.branched += _most(self.sent)
-      self.sent = before
+    sent, self.sent = _most(self.sent), before
+    self.rungs.append((payload(), sent))
     if chosen:
-      self.rows.extend(self.message)
+      self.branched += sent
 
 
 def _most(sent: Mapping[Any, Sequence[float]]) -> int:
