@@ -15,7 +15,7 @@ collectives or casts.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 import functools
 from typing import Any
 
@@ -373,6 +373,36 @@ class Comm:
     if self.mode == 'simulated':
       return jax.lax.all_gather(x, self.axis_name)[0]
     return self.replicated(x)
+
+  def switch(
+    self,
+    number: jax.Array,
+    branches: Sequence[Callable[..., Any]],
+    *operands: Any,
+  ) -> Any:
+    """`lax.switch` over branches that talk to the workers; all take the same.
+
+    What is sent in the branch that is taken enters the tally.
+
+    Args:
+      number: int32 scalar, equal on all workers.
+      branches: functions of the operands, with results of the same types.
+      *operands: of the branches.
+    """
+
+    def counted(branch):
+      def run(*operands):
+        with self.tally.apart():
+          out = branch(*operands)
+          return out, self.local(jnp.float32(self.tally.most_sent))
+
+      return run
+
+    out, sent = jax.lax.switch(
+      self.uniform(number), [counted(b) for b in branches], *operands
+    )
+    self.tally.switched += sent
+    return out
 
   def _record(self, kind: str, nbytes: int, perm=None) -> None:
     self.tally.add(self.axis_name, kind, nbytes, perm)

@@ -206,12 +206,6 @@ def compressed_mean(
     def at_rung(rung):
       return _finish(scheme, comm, before, ctx._replace(rung=rung), tell)
 
-    def branch(rung):
-      with comm.tally.apart():
-        out = at_rung(rung)
-        sent = comm.local(jnp.float32(comm.tally.most_sent))
-      return out._replace(stats=out.stats._replace(sent_bytes=sent))
-
     if comm.recorder is not None:
       if len(rungs) > 1 and compressor.choose and not compressor.agreed:
         comm.max(jnp.int32(0))  # workers agree on the rung, as below
@@ -224,9 +218,7 @@ def compressed_mean(
       number = compressor.choose(picked, shared, ctx)
       if not compressor.agreed:
         number = comm.max(number)
-      out = jax.lax.switch(
-        comm.uniform(number), [lambda r=r: branch(r) for r in rungs]
-      )
+      out = comm.switch(number, [lambda r=r: at_rung(r) for r in rungs])
     rejected = state.stats.rejected_steps + jnp.where(out.accepted, 0, 1)
     updates = jax.tree.map(
       lambda u, g: jnp.where(out.accepted, u, jnp.nan).astype(g.dtype),
@@ -238,7 +230,7 @@ def compressed_mean(
       memory=out.memory,
       compressor=out.compressor,
       stats=out.stats._replace(
-        sent_bytes=out.stats.sent_bytes + comm.tally.most_sent,
+        sent_bytes=comm.local(jnp.float32(comm.tally.most_sent)),
         rejected_steps=comm.local(rejected),
       ),
       exchange=out.exchange,

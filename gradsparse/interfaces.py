@@ -132,13 +132,34 @@ class Codec(NamedTuple):
   sendable: Callable[[jax.Array, jax.Array], jax.Array] | None = None
 
 
+class Stream(NamedTuple):
+  """A payload whose length depends on the data.
+
+  It is encoded once, into words that hold the longest message there can be.
+  The exchange cuts them to the smallest of `sizes` that holds what every
+  worker uses; what was cut off arrives as zeros.
+
+  Attributes:
+    head: tree of uint32 and float32 arrays, which travel whole.
+    words: uint32[sizes[-1]].
+    used: int32[], how many of this worker's words must travel.
+    sizes: numbers of words that may travel, smallest first; static.
+  """
+
+  head: Any
+  words: jax.Array
+  used: jax.Array
+  sizes: tuple[int, ...]
+
+
 class Compressor(NamedTuple):
   """Which coordinates and which values go on the wire.
 
   Attributes:
     name: for tables and messages.
     encode: (signals, shared, ctx) -> payload: a `Sparse` (then `codec` says
-      how it travels) or a tree of uint32 and float32 arrays. Static shapes.
+      how it travels), a `Stream`, or a tree of uint32 and float32 arrays.
+      Static shapes.
     decode: (payload, shared, ctx, summands) -> Sparse or list of float32
       leaves: what `summands` workers' payloads, added up, stand for.
     codec: how a `Sparse` payload travels.
@@ -224,7 +245,8 @@ class Exchanged(NamedTuple):
     dense: means of the leaves that stayed dense.
     healthy: bool scalar, the same everywhere: all workers were healthy.
       Otherwise nothing was delivered.
-    message_bytes: size of one worker's message.
+    message_bytes: size of one worker's message; traced where it depends on
+      the data, and the largest while a plan is made.
     transport: how it went, for tables.
     total: summed payload (linear exchanges), else None.
     released: leaf by leaf, what the memory may let go of, where that is not
@@ -238,7 +260,7 @@ class Exchanged(NamedTuple):
   delivered: list[Delivered]
   dense: list[jax.Array]
   healthy: jax.Array
-  message_bytes: int
+  message_bytes: int | jax.Array
   transport: str
   total: Any = None
   released: list[Delivered] | None = None

@@ -64,15 +64,24 @@ def count_rungs(
 
   Where the rung depends on data, that is the largest.
   """
-  chosen, alone = len(rungs) - 1, len(rungs) == 1
+  if len(rungs) == 1:
+    out = at_rung(rungs[0])
+    recorder.rows.extend(recorder.message)
+    return out
+  chosen = len(rungs) - 1
   if compressor.at_step is not None:
     step = schedules.LAST_STEP if recorder.step is None else recorder.step
     (chosen,) = schedules.look_up(compressor.at_step, [step])
   outs = []
   for number, rung in enumerate(rungs):
-    with recorder.branch(number == chosen, alone=alone):
+    with recorder.branch(
+      number == chosen,
+      lambda: sum(row.payload_bytes for row in recorder.message),
+    ):
       outs.append(at_rung(rung))
-  if compressor.at_step is not None and not alone:
+    if number == chosen:
+      recorder.rows.extend(recorder.message)
+  if compressor.at_step is not None:
     sizes = recorder.rungs[-len(rungs) :]
     recorder.schedules.append(
       traffic.Schedule(

@@ -13,7 +13,7 @@ must count by the same rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 import contextlib
 import contextvars
 import dataclasses
@@ -122,10 +122,12 @@ class Tally:
   Attributes:
     workers: P, assumed for every axis, or a mapping from axis name to P.
     sent: by axis, the bytes each worker sends, by rank.
+    switched: bytes sent in branches, which are known at run time only.
   """
 
   workers: int | Mapping[str, int]
   sent: dict[Any, list[float]] = dataclasses.field(default_factory=dict)
+  switched: Any = 0
 
   def size(self, axis_name: Any) -> int:
     """P of an axis (of the product, where it is several)."""
@@ -140,18 +142,19 @@ class Tally:
     self.sent[axis_name] = [a + b for a, b in zip(old, new, strict=True)]
 
   @property
-  def most_sent(self) -> int:
+  def most_sent(self) -> Any:
     """Bytes sent by the worker that sends most."""
-    return _most(self.sent)
+    return _most(self.sent) + self.switched
 
   @contextlib.contextmanager
   def apart(self) -> Iterator[None]:
     """Within it, a count that begins at zero and leaves nothing behind."""
-    before, self.sent = self.sent, {}
+    before = self.sent, self.switched
+    self.sent, self.switched = {}, 0
     try:
       yield
     finally:
-      self.sent = before
+      self.sent, self.switched = before
 
 
 @dataclasses.dataclass
@@ -192,22 +195,22 @@ class Recorder(Tally):
     }
 
   @contextlib.contextmanager
-  def branch(self, chosen: bool, alone: bool) -> Iterator[None]:
-    """Counts one branch of a switch; only a chosen one enters the sums."""
-    if alone:
+  def branch(self, chosen: bool, payload: Callable[[], int]) -> Iterator[None]:
+    """Counts one branch of a switch; only a chosen one enters the sums.
+
+    Args:
+      chosen: whether this is the branch to count on.
+      payload: asked at the end for the bytes of the message and of the leaves
+        that stay dense.
+    """
+    with self.apart():
       yield
-    else:
-      with self.apart():
-        yield
-        inside = self.sent
-      payload = sum(row.payload_bytes for row in self.message)
-      self.rungs.append((payload, _most(inside)))
-      if chosen:
-        for axis, by_rank in inside.items():
-          before = self.branched.get(axis, 0)
-          self.branched[axis] = before + _most({axis: by_rank})
+      inside = self.sent
+    self.rungs.append((payload(), _most(inside)))
     if chosen:
-      self.rows.extend(self.message)
+      for axis, by_rank in inside.items():
+        before = self.branched.get(axis, 0)
+        self.branched[axis] = before + _most({axis: by_rank})
 
 
 def _most(sent: Mapping[Any, Sequence[float]]) -> int:

@@ -1,110 +1,125 @@
 """How QSGD's integer levels travel: fixed width, or Elias streams.
 
-A stream's length depends on the data, so its message takes one size of a
-ladder. The last rung is always the fixed-width code, which holds anything:
-QSGD has no memory, so nothing may overflow.
+A stream's length depends on the data, so its message is cut to one size of a
+ladder. The largest is that of the fixed-width code, in which a worker whose
+stream would be longer sends its levels: nothing may overflow, for QSGD has no
+memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from gradsparse import arguments
 from gradsparse.wire import elias
 from gradsparse.wire import fixed_width
 from gradsparse.wire import qsgd_codes
-from gradsparse.wire import streams
 import jax
 import jax.numpy as jnp
 
 CODES = ('fixed', 'elias', 'elias_dense', 'elias_sparse')
 
-# Words of a stream as fractions of the fixed-width code's.
-_LADDER = (1 / 16, 1 / 8, 1 / 4, 3 / 8, 1 / 2, 5 / 8, 3 / 4, 7 / 8)
+# Steps an octave of the ladder, and octaves: 2 % over those in which a dense
+# code lies, whatever the number of levels, and 12 % over those below.
+_STEPS = ((32, 3), (6, 7))
 
 
 class LevelCode(NamedTuple):
   """A code of int32 levels in [-s, s].
 
   Attributes:
-    rungs: n -> sizes in words; the last is the fixed-width code's.
-    words: levels -> int32, words that the stream needs (block lengths apart),
-      or None for a code of one size.
-    encode: (levels, words) -> payload.
-    decode: (payload, n, words) -> int32[n].
+    sizes: n -> numbers of words that a message may have, smallest first; the
+      last one holds any levels.
+    encode: int32[n] -> (uint32[sizes(n)[-1]], int32[] how many of these words
+      must travel).
+    decode: (uint32[sizes(n)[-1]], n) -> int32[n]; reads no word that needed
+      not travel.
   """
 
-  rungs: Callable[[int], tuple[int, ...]]
-  words: Callable[[jax.Array], jax.Array] | None
-  encode: Callable[[jax.Array, int], Any]
-  decode: Callable[[Any, int, int], jax.Array]
+  sizes: Callable[[int], tuple[int, ...]]
+  encode: Callable[[jax.Array], tuple[jax.Array, jax.Array]]
+  decode: Callable[[jax.Array, int], jax.Array]
+
+
+def _width(levels: int) -> int:
+  """ceil(log2(2 s + 1))"""
+  return (2 * levels).bit_length()
+
+
+def pack(signed: jax.Array, levels: int) -> jax.Array:
+  """Levels of fixed width, ceil(log2(2 s + 1)) bits each."""
+  codes = (signed + levels).astype(jnp.uint32)
+  return fixed_width.pack(codes, _width(levels))
+
+
+def unpack(words: jax.Array, n: int, levels: int) -> jax.Array:
+  """The levels that `pack` packed."""
+  raw = fixed_width.unpack(words, n, _width(levels))
+  return raw.astype(jnp.int32) - levels
 
 
 def fixed(levels: int) -> LevelCode:
-  """ceil(log2(2 s + 1)) bits each."""
-  width = math.ceil(math.log2(2 * levels + 1))
+  """Levels of fixed width: one size."""
 
-  def encode(signed, words):
-    del words
-    return fixed_width.pack((signed + levels).astype(jnp.uint32), width)
+  def sizes(n):
+    return (fixed_width.words(n, _width(levels)),)
 
-  def decode(payload, n, words):
-    del words
-    raw = fixed_width.unpack(payload, n, width)
-    return raw.astype(jnp.int32) - levels
+  def encode(signed):
+    words = pack(signed, levels)
+    return words, jnp.int32(words.shape[0])
 
-  return LevelCode(
-    lambda n: (fixed_width.words(n, width),), None, encode, decode
-  )
+  return LevelCode(sizes, encode, lambda words, n: unpack(words, n, levels))
 
 
 def elias_stream(levels: int, sparse: bool, kind: str) -> LevelCode:
   """Elias codes: the dense code, or the sparse code with gaps.
 
+  One word says whether the levels follow as a stream or in fixed width.
+
   Raises:
-    ValueError: a kind that cannot say what is asked of it.
+    ValueError: more levels than its codes have bits for.
   """
-  if sparse and kind == 'unary':
-    raise ValueError("elias='unary' cannot express the gaps of a sparse code")
-  if elias.max_length(levels + 1, kind) + 1 > 32:
-    raise ValueError(
-      f'elias={kind!r} needs more than 32 bits for {levels} levels'
-    )
-  plain = fixed(levels)
-  bits = qsgd_codes.sparse_bits if sparse else qsgd_codes.dense_bits
+  qsgd_codes.longest_code(levels, 0 if sparse else 1, kind)
+  settings = {'max_level': levels, 'kind': kind}
 
-  def beside(n: int, words: int) -> int:
-    """Words of the block lengths (and of the count) beside a stream."""
-    symbols = qsgd_codes.nonzero_limit(n, words) if sparse else n
-    return streams.offset_words(symbols) + (1 if sparse else 0)
+  def sizes(n):
+    # Without a nonzero the sparse code takes the word that says so.
+    least = 1 if sparse else qsgd_codes.dense_least(n, levels, kind)
+    most = fixed_width.words(n, _width(levels))
+    return ladder(1 + min(least, most), 1 + most)
 
-  def rungs(n):
-    (most,) = plain.rungs(n)
-    # The dense code takes a bit even for a zero.
-    least = 1 if sparse else math.ceil(n / 32)
-    sizes = sorted({max(1, math.ceil(f * most)) for f in _LADDER})
-    useful = [w for w in sizes if w >= least and w + beside(n, w) < most]
-    return (*useful, most)
-
-  def words(signed):
-    return (bits(signed, kind) + jnp.uint32(31)) // 32
-
-  def encode(signed, size):
-    if size == rungs(signed.shape[0])[-1]:
-      return plain.encode(signed, size)
+  def encode(signed):
+    plain = pack(signed, levels)
     make = qsgd_codes.encode_sparse if sparse else qsgd_codes.encode_dense
-    payload = make(signed, size, max_level=levels, kind=kind)
-    return payload._replace(total_bits=jnp.zeros(0, jnp.uint32))
+    stream, used = make(signed, plain.shape[0], **settings)
+    fits = used <= plain.shape[0]
+    words = jnp.where(fits, stream, plain)
+    flag = fits.astype(jnp.uint32)[None]
+    used = jnp.where(fits, used, plain.shape[0])
+    return jnp.concatenate([flag, words]), 1 + used
 
-  def decode(payload, n, size):
-    if size == rungs(n)[-1]:
-      return plain.decode(payload, n, size)
+  def decode(words, n):
     read = qsgd_codes.decode_sparse if sparse else qsgd_codes.decode_dense
-    return read(payload, n, kind=kind)
+    return jax.lax.cond(
+      words[0] == 1,
+      lambda words: read(words, n, **settings),
+      lambda words: unpack(words, n, levels),
+      words[1:],
+    )
 
-  return LevelCode(rungs, words, encode, decode)
+  return LevelCode(sizes, encode, decode)
+
+
+def ladder(least: int, most: int) -> tuple[int, ...]:
+  """Sizes from `most` down, by the factors of `_STEPS`, to `least` at best."""
+  sizes, size = {most}, float(most)
+  for steps, octaves in _STEPS:
+    for _ in range(steps * octaves):
+      size /= 2 ** (1 / steps)
+      sizes.add(max(least, math.ceil(size)))
+  return tuple(sorted(sizes))
 
 
 def level_code(
@@ -121,7 +136,7 @@ def level_code(
 
   Raises:
     TypeError: a name that is not text.
-    ValueError: an unknown name.
+    ValueError: an unknown name, or more levels than a code has bits for.
   """
   arguments.one_of('code', code, CODES)
   arguments.one_of('elias', kind, elias.KINDS)

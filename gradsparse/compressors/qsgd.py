@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 from gradsparse import arguments
 from gradsparse import selection
@@ -13,10 +13,16 @@ from gradsparse.delivery import Sparse
 from gradsparse.interfaces import Codec
 from gradsparse.interfaces import Compressor
 from gradsparse.interfaces import Shape
+from gradsparse.interfaces import Stream
 import jax
 import jax.numpy as jnp
 
 NORMS = ('max', 'l2')
+# With it every code of a level and its sign fits in 32 bits, and float32 holds
+# |v| / norm * s to 1/256 of a level, which is how well the chance of rounding
+# up is kept (2^-24 of the norm, as in any float32). s = sqrt(n) stays below it
+# for every n that an int32 can count.
+MAX_LEVELS = 2**16 - 2
 
 
 def checked(levels: Any, bucket_size: Any, norm: Any) -> tuple[int, int, str]:
@@ -27,7 +33,7 @@ def checked(levels: Any, bucket_size: Any, norm: Any) -> tuple[int, int, str]:
     ValueError: an argument out of range.
   """
   return (
-    arguments.whole_number('levels', levels, 1, 255),
+    arguments.whole_number('levels', levels, 1, MAX_LEVELS),
     arguments.whole_number('bucket_size', bucket_size, 1),
     arguments.one_of('norm', norm, NORMS),
   )
@@ -59,26 +65,65 @@ def quantise(
   return jnp.where(rows < 0, -level, level)
 
 
-def _field(shape: Shape) -> int:
-  """Elements of a receptive field: the taps of a convolution kernel."""
-  return math.prod(shape[:-2]) if len(shape) >= 3 else 1
+class Buckets(NamedTuple):
+  """How a leaf is cut into buckets of at most `bucket_size` elements.
+
+  A leaf (..., in, out) of three and more dimensions is a kernel: the leading
+  ones are the taps of a receptive field, one for each input and output. A
+  bucket holds as many whole fields as fit. A field that is larger than a
+  bucket is split, into parts as equal as can be. Matrices and vectors have
+  fields of one element, in the order in which they lie.
+
+  Attributes:
+    shape: of the leaf.
+    taps: elements of a field.
+    runs: stretches of the leaf, fields side by side, that are cut on their
+      own: the whole leaf, or each field.
+    length: elements of a bucket; the last one of a run may be shorter.
+  """
+
+  shape: Shape
+  taps: int
+  runs: int
+  length: int
+
+  @property
+  def size(self) -> int:
+    return math.prod(self.shape)
+
+  @property
+  def count(self) -> int:
+    return self.runs * -(-(self.size // self.runs) // self.length)
+
+  def ordered(self, leaf: jax.Array) -> jax.Array:
+    """A leaf as a vector, the taps of each field side by side."""
+    return leaf.reshape(self.taps, -1).T.reshape(-1)
+
+  def leaf(self, ordered: jax.Array) -> jax.Array:
+    """The inverse of `ordered`."""
+    return ordered.reshape(-1, self.taps).T.reshape(self.shape)
+
+  def rows(self, ordered: jax.Array) -> jax.Array:
+    """Such a vector as (count, length), zeros where a bucket is shorter."""
+    runs = ordered.reshape(self.runs, -1)
+    missing = -runs.shape[1] % self.length
+    if missing:
+      runs = jnp.pad(runs, ((0, 0), (0, missing)))
+    return runs.reshape(-1, self.length)
+
+  def flat(self, rows: jax.Array) -> jax.Array:
+    """The inverse of `rows`."""
+    runs = rows.reshape(self.runs, -1)[:, : self.size // self.runs]
+    return runs.reshape(-1)
 
 
-def bucket_length(shape: Shape, bucket_size: int) -> int:
-  """Elements a bucket of this leaf holds: whole receptive fields only."""
-  field = _field(shape)
-  return max(field, bucket_size // field * field)
-
-
-def _flat(x: jax.Array) -> jax.Array:
-  """A leaf with the taps of each receptive field side by side."""
-  field = _field(x.shape)
-  return x.reshape(field, -1).T.reshape(-1) if field > 1 else x.reshape(-1)
-
-
-def _unflat(flat: jax.Array, shape: Shape) -> jax.Array:
-  field = _field(shape)
-  return flat.reshape(-1, field).T.reshape(shape)
+def buckets(shape: Shape, bucket_size: int) -> Buckets:
+  """How a leaf of this shape is cut."""
+  taps = max(math.prod(shape[:-2]), 1)
+  if taps <= bucket_size:
+    return Buckets(shape, taps, 1, bucket_size // taps * taps)
+  parts = -(-taps // bucket_size)
+  return Buckets(shape, taps, math.prod(shape[-2:]), -(-taps // parts))
 
 
 def qsgd(
@@ -93,10 +138,9 @@ def qsgd(
   """Levels of each bucket's norm, and 32 bits a bucket for the norm.
 
   Args:
-    levels: s, in 1..255; b bits with the sign are s = 2^(b-1) - 1.
-    bucket_size: d, elements of a leaf that share a norm. Buckets hold whole
-      receptive fields (the taps of a convolution kernel, whose leaves are
-      (..., in, out)): d is rounded down to a multiple of those.
+    levels: s, in 1..65534; b bits with the sign are s = 2^(b-1) - 1.
+    bucket_size: d, the most elements of a leaf that share a norm (see
+      `Buckets`).
     norm: 'max' (as in the paper's experiments) or 'l2' (as in its theory).
     code: one of `level_codes.CODES`.
     elias: 'omega' (the paper's), 'gamma', 'delta' or 'unary'.
@@ -109,55 +153,41 @@ def qsgd(
   levels, bucket_size, norm = checked(levels, bucket_size, norm)
   stream = level_codes.level_code(code, levels, bucket_size, elias)
 
-  def total(shapes):
-    return sum(math.prod(shape) for shape in shapes)
+  def cut(shapes):
+    return [buckets(shape, bucket_size) for shape in shapes]
 
-  def quantised(signals, ctx):
+  def sizes(shapes):
+    return stream.sizes(sum(math.prod(shape) for shape in shapes))
+
+  def encode(signals, shared, ctx):
+    del shared
     norms, signed = [], []
-    for number, signal in enumerate(signals):
-      x = signal.value
-      rows = selection.rows(_flat(x), bucket_length(x.shape, bucket_size))
+    for number, how in enumerate(cut(ctx.shapes)):
+      rows = how.rows(how.ordered(signals[number].value))
       scale = scales(rows, norm)
       key = jax.random.fold_in(ctx.key, number)
       level = quantise(rows, scale, levels, key)
       norms.append(scale)
-      signed.append(level.reshape(-1)[: x.size])
-    return jnp.concatenate(norms), jnp.concatenate(signed)
-
-  def choose(signals, shared, ctx):
-    del shared
-    assert stream.words is not None
-    _, signed = quantised(signals, ctx)
-    sizes = jnp.asarray(stream.rungs(total(ctx.shapes))[:-1])
-    return jnp.sum(sizes < stream.words(signed)).astype(jnp.int32)
-
-  def encode(signals, shared, ctx):
-    del shared
-    norms, signed = quantised(signals, ctx)
-    return {'levels': stream.encode(signed, ctx.rung), 'norms': norms}
+      signed.append(how.flat(level))
+    words, used = stream.encode(jnp.concatenate(signed))
+    return Stream(jnp.concatenate(norms), words, used, sizes(ctx.shapes))
 
   def decode(payload, shared, ctx, summands):
     del shared, summands
-    signed = stream.decode(payload['levels'], total(ctx.shapes), ctx.rung)
+    hows = cut(ctx.shapes)
+    signed = stream.decode(payload.words, sum(how.size for how in hows))
     out, start, first = [], 0, 0
-    for shape in ctx.shapes:
-      size, length = math.prod(shape), bucket_length(shape, bucket_size)
-      leaf = selection.rows(
-        signed[start : start + size].astype(jnp.float32), length
-      )
-      norms = payload['norms'][first : first + leaf.shape[0]] / levels
-      flat = (leaf * norms[:, None]).reshape(-1)[:size]
-      out.append(_unflat(flat, shape))
-      start, first = start + size, first + leaf.shape[0]
+    for how in hows:
+      rows = how.rows(signed[start : start + how.size].astype(jnp.float32))
+      norms = payload.head[first : first + how.count] / levels
+      out.append(how.leaf(how.flat(rows * norms[:, None])))
+      start, first = start + how.size, first + how.count
     return out
 
   return Compressor(
     name='qsgd',
     encode=encode,
     decode=decode,
-    rungs=lambda shapes: stream.rungs(total(shapes)),
-    choose=choose if stream.words else None,
-    agreed=False,
     min_size=min_size,
     unbiased=True,
   )

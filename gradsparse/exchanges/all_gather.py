@@ -8,6 +8,7 @@ from gradsparse.exchanges import common
 from gradsparse.interfaces import Encoded
 from gradsparse.interfaces import Exchange
 from gradsparse.interfaces import Exchanged
+from gradsparse.interfaces import Stream
 import jax
 import jax.numpy as jnp
 
@@ -77,13 +78,27 @@ def _as_dense(encoded: Encoded, own: Sparse, comm: Comm) -> Exchanged:
 
 
 def _gather_words(encoded: Encoded, comm: Comm) -> Exchanged:
-  compressor, ctx = encoded.compressor, encoded.ctx
-  words = common.to_words(encoded.payload)
-  messages, healthy, nbytes = common.gather(words, encoded.healthy, comm)
+  compressor, ctx, own = encoded.compressor, encoded.ctx, encoded.payload
+  nbytes: int | jax.Array
+  if isinstance(own, Stream):
+    dense_bytes = sum(x.nbytes for x in encoded.dense)
+    messages, healthy, nbytes = common.gather_stream(
+      own, encoded.healthy, dense_bytes, comm
+    )
+  else:
+    messages, healthy, nbytes = common.gather(
+      common.to_words(own), encoded.healthy, comm
+    )
+
+  def payload_of(message):
+    if not isinstance(own, Stream):
+      return common.from_words(message, own)
+    head, words = common.from_words(message, (own.head, own.words))
+    return own._replace(head=head, words=words)
 
   # One worker at a time: P decoded copies of the model need not fit.
   def add(total, message):
-    payload = common.from_words(message, encoded.payload)
+    payload = payload_of(message)
     decoded = compressor.decode(payload, encoded.shared, ctx, 1)
     if isinstance(decoded, Sparse):
       decoded = decoded.dense()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 import math
 from typing import Any
 
@@ -10,6 +11,7 @@ from gradsparse.delivery import Delivered
 from gradsparse.delivery import Full
 from gradsparse.delivery import Sparse
 from gradsparse.interfaces import Encoded
+from gradsparse.interfaces import Stream
 from gradsparse.wire import fixed_width
 import jax
 import jax.numpy as jnp
@@ -48,9 +50,93 @@ def gather(
 
   One word in front of the message says whether its sender is.
   """
-  message = jnp.concatenate([healthy.astype(jnp.uint32)[None], words])
+  message = _with_health(words, healthy)
   gathered = comm.gather(message)
-  return gathered[:, 1:], jnp.all(gathered[:, 0] == 1), message.nbytes
+  return (*_without_health(gathered), message.nbytes)
+
+
+def gather_stream(
+  stream: Stream, healthy: jax.Array, dense_bytes: int, comm: Comm
+) -> tuple[jax.Array, jax.Array, int | jax.Array]:
+  """`gather` of messages that are cut to what the longest one needs.
+
+  Args:
+    stream: this worker's payload.
+    healthy: bool scalar.
+    dense_bytes: of the leaves that stay dense, for the plan.
+    comm: the workers.
+
+  Returns:
+    As `gather`; messages are the head and all words, of which those that did
+    not travel are zero.
+  """
+  head = _with_health(to_words(stream.head), healthy)
+  messages, nbytes = gather_cut(
+    jnp.concatenate([head, stream.words]),
+    head.shape[0] + stream.used,
+    [head.shape[0] + size for size in stream.sizes],
+    comm,
+    beside=dense_bytes,
+  )
+  return (*_without_health(messages), nbytes)
+
+
+def gather_cut(
+  words: jax.Array,
+  used: jax.Array,
+  sizes: Sequence[int],
+  comm: Comm,
+  *,
+  beside: int = 0,
+) -> tuple[jax.Array, int | jax.Array]:
+  """All workers' first words, as many as the neediest uses.
+
+  One all-reduce agrees on the size. Only the all-gather itself is inside the
+  switch over sizes, so that many sizes are cheap.
+
+  Args:
+    words: uint32[sizes[-1]], this worker's.
+    used: int32[], how many of them must travel.
+    sizes: how many may travel, smallest first.
+    comm: the workers.
+    beside: bytes of this worker's payload that travel in another way; a plan
+      counts them in.
+
+  Returns:
+    (uint32[P, sizes[-1]], zero after the size in force; that size in bytes: a
+    float32 scalar, the same everywhere, or an int where there is one size or a
+    plan is made).
+  """
+  largest = sizes[-1]
+
+  def at(size):
+    def send(words):
+      gathered = comm.gather(words[:size])
+      return jnp.pad(gathered, ((0, 0), (0, largest - size)))
+
+    return send
+
+  if len(sizes) == 1:
+    return comm.gather(words), 4 * largest
+  most = comm.max(used)
+  if comm.recorder is not None:
+    for size in sizes:
+      payload = 4 * size + beside
+      with comm.recorder.branch(size == largest, lambda p=payload: p):
+        out = at(size)(words)
+    return out, 4 * largest
+  number = jnp.sum(jnp.asarray(sizes[:-1]) < most).astype(jnp.int32)
+  gathered = comm.switch(number, [at(size) for size in sizes], words)
+  return gathered, 4.0 * jnp.asarray(sizes, jnp.float32)[number]
+
+
+def _with_health(words: jax.Array, healthy: jax.Array) -> jax.Array:
+  return jnp.concatenate([healthy.astype(jnp.uint32)[None], words])
+
+
+def _without_health(messages: jax.Array) -> tuple[jax.Array, jax.Array]:
+  """The messages, and whether all senders were healthy."""
+  return messages[:, 1:], jnp.all(messages[:, 0] == 1)
 
 
 def scatter(

@@ -78,7 +78,7 @@ def qsgd_words(
   factor sqrt(sqrt(d) / s), roughly), and the rounding is unbiased without.
 
   Args:
-    levels: s, in 1..255.
+    levels: s, in 1..65534.
     bucket_size: d, consecutive elements of a row that share a norm.
     norm: 'max' or 'l2'.
 
@@ -90,7 +90,6 @@ def qsgd_words(
     Alistarh et al., arXiv 1610.02132, section 3.1.
   """
   levels, bucket_size, norm = checked(levels, bucket_size, norm)
-  code = level_codes.fixed(levels)
 
   def encode(rows, counts, key):
     del counts  # padding is zeros, which change no norm
@@ -98,7 +97,7 @@ def qsgd_words(
     buckets = rows.reshape(-1, bucket_size)
     norms = scales(buckets, norm)
     signed = quantise(buckets, norms, levels, key).reshape(count, n)
-    packed = jax.vmap(lambda row: code.encode(row, 0))(signed)
+    packed = jax.vmap(lambda row: level_codes.pack(row, levels))(signed)
     return jnp.concatenate(
       [_to_words(norms).reshape(count, -1), packed], axis=1
     )
@@ -106,7 +105,9 @@ def qsgd_words(
   def decode(words, n):
     held = n // bucket_size
     norms = _from_words(words[:, :held]) / levels
-    signed = jax.vmap(lambda row: code.decode(row, n, 0))(words[:, held:])
+    signed = jax.vmap(lambda row: level_codes.unpack(row, n, levels))(
+      words[:, held:]
+    )
     buckets = signed.astype(jnp.float32).reshape(-1, held, bucket_size)
     return (buckets * norms[:, :, None]).reshape(-1, n)
 

@@ -9,6 +9,8 @@ five more steps.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from gradsparse.wire import fixed_width
 import jax
 import jax.numpy as jnp
@@ -89,21 +91,43 @@ def positions(
   Raises:
     ValueError: for a bitmap whose positions int32 cannot count.
   """
+  find, total = finder(words)
+  rank = jnp.arange(count, dtype=jnp.int32)
+  turned = (rank + first % jnp.maximum(total, 1)) % jnp.maximum(total, 1)
+  return find(jnp.where(total > count, turned, rank))
+
+
+def finder(
+  words: jax.Array,
+) -> tuple[Callable[[jax.Array], jax.Array], jax.Array]:
+  """Counts the set bits once, to find them by their numbers.
+
+  Args:
+    words: uint32[m], m < 2**26.
+
+  Returns:
+    A function from numbers int32[...] >= 0 to the positions, int32, of the set
+    bits with these numbers, `32 m` where there are no more; and how many bits
+    are set, int32[].
+
+  Raises:
+    ValueError: for a bitmap whose positions int32 cannot count.
+  """
   (length,) = words.shape
   if length >= 2**26:
     raise ValueError(f'a bitmap must have fewer than 2**26 words, got {length}')
   if not length:
-    return jnp.zeros(count, jnp.int32)
+    return jnp.zeros_like, jnp.int32(0)
   bits = jax.lax.population_count(words).astype(jnp.int32)
   seen = jnp.cumsum(bits, dtype=jnp.int32)
-  rank = jnp.arange(count, dtype=jnp.int32)
-  total = seen[-1]
-  turned = (rank + first % jnp.maximum(total, 1)) % jnp.maximum(total, 1)
-  rank = jnp.where(total > count, turned, rank)
-  word = jnp.searchsorted(seen, rank, side='right').astype(jnp.int32)
-  before = jnp.where(word > 0, seen[jnp.maximum(word - 1, 0)], 0)
-  bit = _select(words[jnp.minimum(word, length - 1)], rank - before)
-  return jnp.where(word < length, 32 * word + bit, 32 * length)
+
+  def find(rank: jax.Array) -> jax.Array:
+    word = jnp.searchsorted(seen, rank, side='right').astype(jnp.int32)
+    before = jnp.where(word > 0, seen[jnp.maximum(word - 1, 0)], 0)
+    bit = _select(words[jnp.minimum(word, length - 1)], rank - before)
+    return jnp.where(word < length, 32 * word + bit, 32 * length)
+
+  return find, seen[-1]
 
 
 def _select(word: jax.Array, rank: jax.Array) -> jax.Array:

@@ -4,13 +4,15 @@ With b(v) the binary digits of v and L = floor(log2 v) + 1 their number:
 
 | kind | code of v | 1 | 2 | 5 |
 |---|---|---|---|---|
-| `unary` | v - 1 zeros, a one | 1 | 01 | 00001 |
+| `unary` | v - 1 zeros, a one; from 8 on 7 zeros, omega(v - 7) | 1 | 01 | 00001 |
 | `gamma` | L - 1 zeros, b(v) | 1 | 010 | 00101 |
 | `delta` | gamma(L), b(v) without its leading one | 1 | 0100 | 01101 |
 | `omega` | b(..), b(L - 1), b(v), a zero | 0 | 100 | 101010 |
 
 `omega` is QSGD's Elias(.), the recursive code: v is preceded by b(L - 1), that
 by b of its own length less one, and so on down to 1, and a zero ends it.
+`unary` is the shortest where small values prevail. It escapes to omega so that
+a large value takes a few bits more than omega, and not as many as its size.
 
 **Bit order.** A code is a number: read as binary digits, `length` of them, the
 first digit sent is the most significant one. So `code(5, 'gamma')` is
@@ -33,12 +35,14 @@ import numpy as np
 
 KINDS = ('omega', 'gamma', 'delta', 'unary')
 
+# Zeros that begin a unary code's escape.
+_ESCAPE = 7
 # The largest value whose code has at most 32 bits.
 _MAX_VALUE = {
   'omega': 2**21 - 1,
   'gamma': 2**16 - 1,
   'delta': 2**24 - 1,
-  'unary': 32,
+  'unary': 2**16 - 1 + _ESCAPE,
 }
 _MAX_PARTS_VALUE = 2**31 - 1
 
@@ -51,16 +55,14 @@ def max_value(kind: str, *, parts: bool = False) -> int:
     parts: whether codes are sent as two parts.
 
   Returns:
-    2**21 - 1 for omega, 2**16 - 1 for gamma, 2**24 - 1 for delta, 32 for
-    unary; with parts 2**31 - 1 for all but unary.
+    2**21 - 1 for omega, 2**16 - 1 for gamma, 2**24 - 1 for delta, 2**16 + 6
+    for unary; with parts 2**31 - 1.
 
   Raises:
     ValueError: for an unknown kind.
   """
   check_kind(kind)
-  if parts and kind != 'unary':
-    return _MAX_PARTS_VALUE
-  return _MAX_VALUE[kind]
+  return _MAX_PARTS_VALUE if parts else _MAX_VALUE[kind]
 
 
 def max_length(value: int, kind: str) -> int:
@@ -84,7 +86,9 @@ def max_length(value: int, kind: str) -> int:
     raise ValueError(f'value must be >= 1, got {value}')
   digits = value.bit_length()
   if kind == 'unary':
-    return value
+    if value <= _ESCAPE:
+      return value
+    return _ESCAPE + max_length(value - _ESCAPE, 'omega')
   if kind == 'gamma':
     return 2 * digits - 1
   if kind == 'delta':
@@ -146,8 +150,8 @@ def parts(
   """Codes of integers in two parts, the head to be sent before the tail.
 
   Args:
-    values: uint32[...] or int32[...] in [0, 2**31), for unary in [0, 32]; 0
-      has no code and gets length 0.
+    values: uint32[...] or int32[...] in [0, 2**31); 0 has no code and gets
+      length 0.
     kind: one of KINDS.
 
   Returns:
@@ -163,7 +167,16 @@ def parts(
   zero = jnp.zeros_like(value)
   none = jnp.zeros_like(digits)
   if kind == 'unary':
-    return zero, none, jnp.minimum(value, 1), value.astype(jnp.int32)
+    escaped = value > _ESCAPE
+    head, head_length, tail, tail_length = parts(
+      jnp.where(escaped, value - _ESCAPE, 0), 'omega'
+    )
+    return (
+      head,
+      jnp.where(escaped, head_length + _ESCAPE, 0),
+      jnp.where(escaped, tail, jnp.minimum(value, 1)),
+      jnp.where(escaped, tail_length, value.astype(jnp.int32)),
+    )
   if kind == 'gamma':
     return zero, jnp.maximum(digits - 1, 0), value, digits
   if kind == 'delta':
@@ -214,8 +227,13 @@ def read(
     following = jnp.zeros_like(window)
   zeros = jax.lax.clz(window).astype(jnp.int32)
   if kind == 'unary':
-    zeros = jnp.minimum(zeros, 31)
-    return (zeros + 1).astype(jnp.uint32), zeros + 1
+    rest = _from(window, following, jnp.full_like(zeros, _ESCAPE))
+    value, length = read(rest, 'omega', following << _ESCAPE)
+    escaped = zeros >= _ESCAPE
+    return (
+      jnp.where(escaped, value + _ESCAPE, (zeros + 1).astype(jnp.uint32)),
+      jnp.where(escaped, length + _ESCAPE, zeros + 1),
+    )
   if kind == 'gamma':
     zeros = jnp.minimum(zeros, 31)
     rest = _from(window, following, zeros)

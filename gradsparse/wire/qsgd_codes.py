@@ -9,16 +9,16 @@ Sparse, for few: for each nonzero element
     Elias(gap), sign, Elias(|level|),
 
 where the gap is the distance to the nonzero before it (for the first one its
-index + 1). The norm and, for the sparse code, the number of nonzeros travel
-beside the stream.
+index + 1). The number of nonzeros is the first word of a sparse stream.
 
-The length depends on the data. A caller computes `dense_bits` or
-`sparse_bits`, agrees on a capacity with the other workers, and encodes into
-that; nothing is ever written past it, and `total_bits` says whether it was
-enough.
+A stream begins with the lengths of its blocks (see `streams`) and is complete
+in its first words. How many those are depends on the data, and is returned
+beside it.
 
-Gaussian vectors with the 2-norm and s = sqrt(n) levels measure 2.94 bits an
-element in the dense omega code, block offsets (0.0625) apart.
+On Gaussian vectors with the 2-norm and s = sqrt(n) levels the dense code takes
+2.94 bits an element in omega, above the 2.8 that corollary 3.3 derives from
+idealised lengths of its codes, and 2.43 in unary, below it. The lengths of the
+blocks add 0.05.
 
 References:
   Alistarh et al., QSGD, arXiv 1610.02132, section 3.1, theorem 3.2 (sparse)
@@ -27,84 +27,21 @@ References:
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from gradsparse.wire import bitmap
 from gradsparse.wire import elias
 from gradsparse.wire import streams
 import jax
 import jax.numpy as jnp
-import numpy as np
 
+# A block of nonzeros: shorter than of elements, since there are fewer.
+SPARSE_BLOCK = 128
 # Gap, sign and level take at least one bit each.
 _MIN_NONZERO_BITS = 3
-_TOO_LONG = np.uint32(2**32 - 1)
-
-
-class DensePayload(NamedTuple):
-  """The dense code of n levels.
-
-  Attributes:
-    words: uint32[capacity_words], the stream.
-    offsets: uint32[streams.offset_words(n, block)], the blocks' lengths.
-    total_bits: uint32[], what the stream needs; not needed to decode.
-  """
-
-  words: jax.Array
-  offsets: jax.Array
-  total_bits: jax.Array
-
-
-class SparsePayload(NamedTuple):
-  """The sparse code of n levels.
-
-  Attributes:
-    words: uint32[capacity_words], the stream.
-    offsets: uint32[streams.offset_words(max_nonzeros, block)], the blocks'
-      lengths.
-    total_bits: uint32[], what the stream needs, 2**32 - 1 where there are more
-      than `max_nonzeros` nonzeros; not needed to decode.
-    nonzeros: uint32[], how many there are.
-  """
-
-  words: jax.Array
-  offsets: jax.Array
-  total_bits: jax.Array
-  nonzeros: jax.Array
-
-
-def dense_words(n: int, max_level: int, kind: str = 'omega') -> int:
-  """Capacity that the dense code of any n levels fits in.
-
-  Args:
-    n: number of elements.
-    max_level: the largest |level|, >= 1.
-    kind: one of elias.KINDS.
-
-  Returns:
-    The number of 32-bit words, block offsets apart.
-
-  Raises:
-    ValueError: for an unknown kind.
-  """
-  return -(-n * (elias.max_length(max_level + 1, kind) + 1) // 32)
-
-
-def dense_bits(levels: jax.Array, kind: str = 'omega') -> jax.Array:
-  """Bits of the dense code, block offsets apart.
-
-  Args:
-    levels: int32[n].
-    kind: one of elias.KINDS.
-
-  Returns:
-    uint32[].
-
-  Raises:
-    ValueError: for an unknown kind.
-  """
-  lengths = elias.length(jnp.abs(levels) + 1, kind) + (levels != 0)
-  return jnp.sum(lengths.astype(jnp.uint32), dtype=jnp.uint32)
+# Nonzeros are written and read in passes of this part of what fits into the
+# capacity, as many as there are nonzeros for; in no fewer blocks than keep a
+# processor's vectors busy.
+_PASSES = 16
+_MIN_BLOCKS = 64
 
 
 def encode_dense(
@@ -114,47 +51,49 @@ def encode_dense(
   max_level: int,
   kind: str = 'omega',
   block: int = streams.BLOCK,
-) -> DensePayload:
+) -> tuple[jax.Array, jax.Array]:
   """Encodes levels in the dense code.
 
   Args:
     levels: int32[n] in [-max_level, max_level].
-    capacity_words: words of the stream; it is complete if and only if
-      `total_bits <= 32 capacity_words`.
+    capacity_words: words to write to.
     max_level: the largest |level|, >= 1.
     kind: one of elias.KINDS.
     block: symbols a block.
 
   Returns:
-    The payload.
+    words: uint32[capacity_words], the stream, and zeros.
+    used: int32[], words that the stream needs; it is complete if and only if
+      they are at most `capacity_words`.
 
   Raises:
     ValueError: for levels whose code has more than 32 bits, for an unknown
       kind, or for sizes out of range.
   """
-  longest = _signed_length(max_level, 1, kind)
+  longest = longest_code(max_level, 1, kind)
   bits, lengths = elias.code(jnp.abs(levels) + 1, kind)
   signed = levels != 0
   negative = (levels < 0).astype(jnp.uint32)
   bits = jnp.where(signed, (bits << 1) | negative, bits)
-  words, offsets, total_bits = streams.encode(
+  return streams.encode(
     bits, lengths + signed, capacity_words, block, max_length=longest
   )
-  return DensePayload(words, offsets, total_bits)
 
 
 def decode_dense(
-  payload: DensePayload,
+  words: jax.Array,
   n: int,
   *,
+  max_level: int,
   kind: str = 'omega',
   block: int = streams.BLOCK,
 ) -> jax.Array:
   """The levels that `encode_dense` encoded.
 
   Args:
-    payload: from `encode_dense`; only `words` and `offsets` are read.
+    words: the stream; what comes after it is not read.
     n: number of elements.
+    max_level: as encoded.
     kind: as encoded.
     block: as encoded.
 
@@ -162,9 +101,9 @@ def decode_dense(
     int32[n]; arbitrary from where the capacity was not enough.
 
   Raises:
-    ValueError: for an unknown kind, or the wrong number of offsets.
+    ValueError: for an unknown kind, or for sizes out of range.
   """
-  elias.check_kind(kind)
+  longest = longest_code(max_level, 1, kind)
 
   def reader(
     words: jax.Array, positions: jax.Array
@@ -178,30 +117,13 @@ def decode_dense(
     positions = positions + (length + signed).astype(jnp.uint32)
     return jnp.where(negative, -level, level), positions
 
-  return streams.parse(payload.words, payload.offsets, n, reader, block)
+  return streams.decode(words, n, reader, block, max_length=longest)
 
 
-def sparse_bits(levels: jax.Array, kind: str = 'omega') -> jax.Array:
-  """Bits of the sparse code, block offsets apart.
-
-  Args:
-    levels: int32[n].
-    kind: one of elias.KINDS.
-
-  Returns:
-    uint32[].
-
-  Raises:
-    ValueError: for an unknown kind.
-  """
-  (n,) = levels.shape
-  index = jnp.arange(n, dtype=jnp.int32)
-  last = jax.lax.cummax(jnp.where(levels != 0, index, -1))
-  before = jnp.concatenate([jnp.full(1, -1, jnp.int32), last])[:-1]
-  lengths = elias.length(index - before, kind) + 1
-  lengths = lengths + elias.length(jnp.abs(levels), kind)
-  lengths = jnp.where(levels != 0, lengths, 0)
-  return jnp.sum(lengths.astype(jnp.uint32), dtype=jnp.uint32)
+def dense_least(n: int, max_level: int, kind: str = 'omega') -> int:
+  """Words of the shortest dense stream: every element takes a bit."""
+  longest = longest_code(max_level, 1, kind)
+  return streams.length_words(n, longest) + -(-n // 32)
 
 
 def nonzero_limit(n: int, capacity_words: int) -> int:
@@ -224,85 +146,123 @@ def encode_sparse(
   *,
   max_level: int,
   kind: str = 'omega',
-  block: int = streams.BLOCK,
-  max_nonzeros: int | None = None,
-) -> SparsePayload:
-  """Encodes levels in the sparse code.
+  block: int = SPARSE_BLOCK,
+) -> tuple[jax.Array, jax.Array]:
+  """Encodes levels in the sparse code, in time that grows with the nonzeros.
 
   Args:
     levels: int32[n] in [-max_level, max_level].
-    capacity_words: words of the stream; it is complete if and only if
-      `total_bits <= 32 capacity_words`.
+    capacity_words: words to write to.
     max_level: the largest |level|, >= 1.
-    kind: one of elias.KINDS; unary only for n <= 32.
+    kind: one of elias.KINDS.
     block: nonzeros a block.
-    max_nonzeros: the most nonzeros that are sent, which sets the number of
-      blocks; None for `nonzero_limit(n, capacity_words)`.
 
   Returns:
-    The payload.
+    words: uint32[capacity_words], the stream, and zeros; arbitrary where it
+      is not complete.
+    used: int32[], words that the stream needs; it is complete if and only if
+      they are at most `capacity_words`.
 
   Raises:
     ValueError: for levels whose code with the sign has more than 32 bits, for
-      gaps that the kind cannot express, for an unknown kind, or for sizes out
-      of range.
+      an unknown kind, or for sizes out of range.
   """
   (n,) = levels.shape
-  _signed_length(max_level, 0, kind)
-  limit = _limit(n, capacity_words, max_nonzeros)
-  wide = _wide(n, kind)
-  present = bitmap.pack(levels != 0)
-  count = bitmap.count(present)
-  index = bitmap.positions(present, limit)
-  level = levels.at[index].get(mode='fill', fill_value=0)
-  valid = jnp.arange(limit) < count
-  before = jnp.concatenate([jnp.full(1, -1, jnp.int32), index])[:-1]
-  gap = jnp.where(valid, index - before, 0)
-  bits, length = elias.code(jnp.abs(level), kind)
-  negative = (level < 0).astype(jnp.uint32)
-  bits = bits | (negative << (length & 31).astype(jnp.uint32))
-  pieces = [(bits, length + valid)]
-  if wide:
+  streams.check_capacity(capacity_words)
+  if not n:
+    return jnp.zeros(capacity_words, jnp.uint32), jnp.int32(1)
+  level_bits = longest_code(max_level, 0, kind)
+  limit = nonzero_limit(n, capacity_words)
+  symbol_bits = _nonzero_bits(n, max_level, kind)
+  streams.check_total(limit, symbol_bits)
+  wide = n > elias.max_value(kind)
+  gap_bits = 32 if wide else elias.max_length(n, kind)
+  rows, passes = _passes(limit, block)
+  width = streams.length_width(symbol_bits, block)
+  find, count = bitmap.finder(bitmap.pack(levels != 0))
+  used_blocks = _ceil_div(count, block)
+  front = 1 + streams.words_told(used_blocks, width)
+
+  def codes(first):
+    """Codes of the nonzeros first, first + 1, ..: a pass of them."""
+    rank = first + jnp.arange(-1, rows * block)
+    index = jnp.where(rank < 0, -1, find(rank))
+    valid = rank[1:] < count
+    level = levels.at[index[1:]].get(mode='fill', fill_value=0)
+    gap = jnp.where(valid, index[1:] - index[:-1], 0)
+    bits, length = elias.code(jnp.abs(level), kind)
+    negative = (level < 0).astype(jnp.uint32)
+    last = bits | (negative << (length & 31).astype(jnp.uint32)), length + valid
+    if not wide:
+      return [elias.code(gap, kind), last]
     head, head_length, tail, tail_length = elias.parts(gap, kind)
-    pieces = [(head, head_length), (tail, tail_length), *pieces]
-  else:
-    pieces = [elias.code(gap, kind), *pieces]
-  words, offsets, total_bits = streams.encode(
-    jnp.stack([b for b, _ in pieces], axis=1),
-    jnp.stack([x for _, x in pieces], axis=1),
-    capacity_words,
-    block,
+    return [(head, head_length), (tail, tail_length), last]
+
+  def write(number, carry):
+    words, block_bits, position = carry
+    pieces = codes(number * rows * block)
+    words, new = streams.append(
+      words,
+      position,
+      jnp.stack([bits for bits, _ in pieces], axis=1),
+      jnp.stack([lengths for _, lengths in pieces], axis=1),
+      block,
+      max_length=max(gap_bits, level_bits),
+    )
+    at = (number * rows,)
+    block_bits = jax.lax.dynamic_update_slice(block_bits, new, at)
+    return words, block_bits, position + jnp.sum(new, dtype=jnp.uint32)
+
+  # Typed like the data, as a loop's values must be when it begins.
+  start = (
+    jnp.zeros_like(levels, jnp.uint32, shape=(capacity_words,)),
+    jnp.zeros_like(levels, jnp.uint32, shape=(passes * rows,)),
+    32 * front.astype(jnp.uint32),
   )
-  total_bits = jnp.where(count > limit, _TOO_LONG, total_bits)
-  return SparsePayload(words, offsets, total_bits, count.astype(jnp.uint32))
+  needed = _ceil_div(jnp.minimum(count, limit), rows * block)
+  words, block_bits, end = jax.lax.fori_loop(0, needed, write, start)
+  words = streams.with_lengths(words, block_bits, 1, used_blocks, width)
+  if capacity_words:
+    words = words.at[0].set(count.astype(jnp.uint32))
+  fits = count <= limit
+  return words, jnp.where(fits, streams.words_of(end), capacity_words + 1)
 
 
 def decode_sparse(
-  payload: SparsePayload,
+  words: jax.Array,
   n: int,
   *,
+  max_level: int,
   kind: str = 'omega',
-  block: int = streams.BLOCK,
-  max_nonzeros: int | None = None,
+  block: int = SPARSE_BLOCK,
 ) -> jax.Array:
   """The levels that `encode_sparse` encoded.
 
   Args:
-    payload: from `encode_sparse`; `total_bits` is not read.
+    words: all words of the capacity; what comes after the stream is not read.
     n: number of elements.
+    max_level: as encoded.
     kind: as encoded.
     block: as encoded.
-    max_nonzeros: as encoded.
 
   Returns:
     int32[n]; arbitrary where the capacity was not enough.
 
   Raises:
-    ValueError: for an unknown kind, gaps that it cannot express, or the wrong
-      number of offsets.
+    ValueError: for an unknown kind, or for sizes out of range.
   """
-  limit = _limit(n, payload.words.shape[0], max_nonzeros)
-  wide = _wide(n, kind)
+  (capacity_words,) = words.shape
+  limit = nonzero_limit(n, capacity_words)
+  levels = jnp.zeros_like(words, jnp.int32, shape=(n,))
+  if not limit:
+    return levels
+  wide = n > elias.max_value(kind)
+  rows, passes = _passes(limit, block)
+  width = streams.length_width(_nonzero_bits(n, max_level, kind), block)
+  count = jnp.minimum(words[0], jnp.uint32(limit)).astype(jnp.int32)
+  starts = streams.starts_of(
+    words, 1, passes * rows, _ceil_div(count, block), width
+  )
 
   def reader(
     words: jax.Array, positions: jax.Array
@@ -318,17 +278,32 @@ def decode_sparse(
     positions = positions + (length + 1).astype(jnp.uint32)
     return (gap.astype(jnp.int32), level), positions
 
-  gap, level = streams.parse(
-    payload.words, payload.offsets, limit, reader, block
-  )
-  valid = jnp.arange(limit) < payload.nonzeros.astype(jnp.int32)
-  index = jnp.cumsum(jnp.where(valid, gap, 0), dtype=jnp.int32) - 1
-  index = jnp.where(valid & (index >= 0), index, n)  # out of bounds: dropped
-  return jnp.zeros(n, jnp.int32).at[index].set(level, mode='drop')
+  def read(number, carry):
+    levels, last = carry
+    begin = jax.lax.dynamic_slice(starts, (number * rows,), (rows,))
+    gap, level = streams.parse(words, begin, block, reader)
+    valid = number * rows * block + jnp.arange(rows * block) < count
+    index = last + jnp.cumsum(jnp.where(valid, gap, 0), dtype=jnp.int32)
+    last = index[-1]
+    index = jnp.where(valid & (index >= 0), index, n)  # out of bounds: dropped
+    return levels.at[index].set(level, mode='drop'), last
+
+  needed = _ceil_div(count, rows * block)
+  start = (levels, jnp.full_like(count, -1))
+  return jax.lax.fori_loop(0, needed, read, start)[0]
 
 
-def _signed_length(max_level: int, offset: int, kind: str) -> int:
-  """Bits of the longest Elias(|level| + offset) and a sign; at most 32."""
+def longest_code(max_level: int, offset: int, kind: str) -> int:
+  """Bits of the longest code of |level| + offset, with its sign; at most 32.
+
+  Args:
+    max_level: the largest |level|, >= 1.
+    offset: 1 in the dense code, 0 in the sparse one.
+    kind: one of elias.KINDS.
+
+  Raises:
+    ValueError: for an unknown kind, or for levels out of range.
+  """
   if max_level < 1:
     raise ValueError(f'max_level must be >= 1, got {max_level}')
   longest = elias.max_length(max_level + offset, kind) + 1
@@ -340,19 +315,17 @@ def _signed_length(max_level: int, offset: int, kind: str) -> int:
   return longest
 
 
-def _limit(n: int, capacity_words: int, max_nonzeros: int | None) -> int:
-  if max_nonzeros is None:
-    return nonzero_limit(n, capacity_words)
-  if max_nonzeros < 0:
-    raise ValueError(f'max_nonzeros must be >= 0, got {max_nonzeros}')
-  return min(n, max_nonzeros)
+def _nonzero_bits(n: int, max_level: int, kind: str) -> int:
+  """The most bits that gap, sign and level take."""
+  return elias.max_length(n, kind) + longest_code(max_level, 0, kind)
 
 
-def _wide(n: int, kind: str) -> bool:
-  """Whether gaps up to n need two parts."""
-  limit = elias.max_value(kind, parts=True)
-  if n > limit:
-    raise ValueError(
-      f'gaps must be at most {limit} in {kind}, got {n} elements'
-    )
-  return n > elias.max_value(kind)
+def _passes(limit: int, block: int) -> tuple[int, int]:
+  """Blocks a pass, and passes at most."""
+  total = max(streams.blocks(limit, block), 1)
+  rows = min(total, max(_MIN_BLOCKS, -(-total // _PASSES)))
+  return rows, -(-total // rows)
+
+
+def _ceil_div(count: jax.Array, size: int) -> jax.Array:
+  return (count + size - 1) // size

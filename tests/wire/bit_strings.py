@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 
-def unary(value: int) -> str:
-  return '0' * (value - 1) + '1'
-
-
 def gamma(value: int) -> str:
   digits = format(value, 'b')
   return '0' * (len(digits) - 1) + digits
@@ -24,6 +20,10 @@ def omega(value: int) -> str:
     bits = digits + bits
     value = len(digits) - 1
   return bits
+
+
+def unary(value: int) -> str:
+  return '0' * (value - 1) + '1' if value < 8 else '0' * 7 + omega(value - 7)
 
 
 CODES = {'unary': unary, 'gamma': gamma, 'delta': delta, 'omega': omega}

@@ -15,21 +15,31 @@ import numpy as np
 import pytest
 from tests.wire import bit_strings
 
-_STATIC = ('max_level', 'kind', 'block', 'max_nonzeros')
+_STATIC = ('max_level', 'kind', 'block')
 _encode_dense = jax.jit(
-  qsgd_codes.encode_dense, static_argnums=1, static_argnames=_STATIC[:3]
+  qsgd_codes.encode_dense, static_argnums=1, static_argnames=_STATIC
 )
 _decode_dense = jax.jit(
-  qsgd_codes.decode_dense, static_argnums=1, static_argnames=_STATIC[1:3]
+  qsgd_codes.decode_dense, static_argnums=1, static_argnames=_STATIC
 )
 _encode_sparse = jax.jit(
   qsgd_codes.encode_sparse, static_argnums=1, static_argnames=_STATIC
 )
 _decode_sparse = jax.jit(
-  qsgd_codes.decode_sparse, static_argnums=1, static_argnames=_STATIC[1:]
+  qsgd_codes.decode_sparse, static_argnums=1, static_argnames=_STATIC
 )
-_dense_bits = jax.jit(qsgd_codes.dense_bits, static_argnums=1)
-_sparse_bits = jax.jit(qsgd_codes.sparse_bits, static_argnums=1)
+
+
+def _front(blocks, width):
+  """Words that tell the lengths of all blocks but the last."""
+  return -(-max(blocks - 1, 0) * width // 32)
+
+
+def _code_words(words, front, string):
+  """The words after the lengths are the codes, and then zeros."""
+  return words[front:].tolist() == bit_strings.to_words(
+    string, words.size - front
+  )
 
 
 def _levels(seed, n, max_level, density):
@@ -75,15 +85,15 @@ _SPARSE = [
 def test_dense_round_trip_and_stream(case, density, seed):
   n, block, max_level, kind = case
   levels = _levels(seed, n, max_level, density)
-  capacity = qsgd_codes.dense_words(n, max_level, kind)
-  payload = _encode_dense(
-    jnp.asarray(levels), capacity, max_level=max_level, kind=kind, block=block
-  )
+  arguments = dict(max_level=max_level, kind=kind, block=block)
+  capacity = 2 * n  # never too little here
+  words, used = _encode_dense(jnp.asarray(levels), capacity, **arguments)
   expected = bit_strings.dense(levels.tolist(), kind)
-  assert int(payload.total_bits) == len(expected) <= 32 * capacity
-  assert int(_dense_bits(jnp.asarray(levels), kind)) == len(expected)
-  assert payload.words.tolist() == bit_strings.to_words(expected, capacity)
-  got = _decode_dense(payload, n, kind=kind, block=block)
+  longest = 1 + len(bit_strings.CODES[kind](max_level + 1))
+  front = _front(-(-n // block), (longest * block).bit_length())
+  assert int(used) == front + -(-len(expected) // 32)
+  assert _code_words(words, front, expected)
+  got = _decode_dense(words, n, **arguments)
   assert got.dtype == jnp.int32
   np.testing.assert_array_equal(got, levels)
 
@@ -97,17 +107,35 @@ def test_dense_round_trip_and_stream(case, density, seed):
 def test_sparse_round_trip_and_stream(case, density, seed):
   n, block, max_level, kind = case
   levels = _levels(seed, n, max_level, density)
-  capacity = 2 * n  # never too little here
-  payload = _encode_sparse(
-    jnp.asarray(levels), capacity, max_level=max_level, kind=kind, block=block
-  )
+  arguments = dict(max_level=max_level, kind=kind, block=block)
+  capacity = 2 * n + 1  # never too little here
+  words, used = _encode_sparse(jnp.asarray(levels), capacity, **arguments)
   expected = bit_strings.sparse(levels.tolist(), kind)
-  assert int(payload.total_bits) == len(expected)
-  assert int(_sparse_bits(jnp.asarray(levels), kind)) == len(expected)
-  assert int(payload.nonzeros) == np.count_nonzero(levels)
-  assert payload.words.tolist() == bit_strings.to_words(expected, capacity)
-  got = _decode_sparse(payload, n, kind=kind, block=block)
+  nonzeros = np.count_nonzero(levels)
+  code = bit_strings.CODES[kind]
+  longest = max(len(code(k)) for k in range(1, n + 1))
+  longest += 1 + max(len(code(k)) for k in range(1, max_level + 1))
+  front = 1 + _front(-(-nonzeros // block), (longest * block).bit_length())
+  assert int(used) == front + -(-len(expected) // 32)
+  assert int(words[0]) == nonzeros
+  assert _code_words(words, front, expected)
+  got = _decode_sparse(words, n, **arguments)
   assert got.dtype == jnp.int32
+  np.testing.assert_array_equal(got, levels)
+
+
+def test_many_nonzeros_are_written_and_read_in_passes():
+  """Of 8,192 nonzeros; here three passes, the last one not full."""
+  levels = _levels(1, 40_000, 3, 0.6)
+  assert 2 * 8192 < np.count_nonzero(levels) < 3 * 8192
+  words, used = _encode_sparse(jnp.asarray(levels), 12_000, max_level=3)
+  string = bit_strings.sparse(levels.tolist(), 'omega')
+  codes = -(-len(string) // 32)
+  assert 0.97 * int(used) < codes < int(used) < 12_000
+  assert words[int(used) - codes : int(used)].tolist() == (
+    bit_strings.to_words(string, codes)
+  )
+  got = _decode_sparse(words, 40_000, max_level=3)
   np.testing.assert_array_equal(got, levels)
 
 
@@ -118,44 +146,48 @@ def test_sparse_round_trip_and_stream(case, density, seed):
 def test_gaps_of_more_than_32_bits(n, gap, kind):
   levels = np.zeros(n, np.int32)
   levels[[3, 3 + gap, n - 1]] = 5, -7, 1
-  payload = _encode_sparse(jnp.asarray(levels), 8, max_level=7, kind=kind)
+  words, used = _encode_sparse(jnp.asarray(levels), 9, max_level=7, kind=kind)
   expected = bit_strings.sparse(levels.tolist(), kind)
   assert len(bit_strings.CODES[kind](gap)) > 32
-  assert int(payload.total_bits) == len(expected)
-  assert payload.words.tolist() == bit_strings.to_words(expected, 8)
-  np.testing.assert_array_equal(_decode_sparse(payload, n, kind=kind), levels)
+  assert int(used) == 1 + -(-len(expected) // 32)
+  assert _code_words(words, 1, expected)
+  got = _decode_sparse(words, n, max_level=7, kind=kind)
+  np.testing.assert_array_equal(got, levels)
 
 
-@pytest.mark.parametrize('max_level, kind', [(1, 'omega'), (7, 'gamma')])
-def test_worst_case_capacities(max_level, kind):
-  levels = jnp.full(96, -max_level, jnp.int32)
-  bits = int(_dense_bits(levels, kind))
-  assert bits == 96 * (len(bit_strings.CODES[kind](max_level + 1)) + 1)
-  assert qsgd_codes.dense_words(96, max_level, kind) == -(-bits // 32)
+def test_the_most_nonzeros():
   # Three bits a nonzero at least.
   assert qsgd_codes.nonzero_limit(100, 1) == 10
   assert qsgd_codes.nonzero_limit(100, 50) == 100
 
 
-def test_dense_omega_takes_2_94_bits_on_gaussians():
+@pytest.mark.parametrize('kind, bits', [('omega', 2.94), ('unary', 2.43)])
+def test_bits_of_the_dense_code_on_gaussians(kind, bits):
+  """In omega above the paper's 2.8, in unary below; lengths add 0.05."""
   n = 100_000
   s = math.isqrt(n)
   levels = _quantised_gaussian(n, s)
-  bits = int(_dense_bits(jnp.asarray(levels), 'omega'))
-  assert bits / n == pytest.approx(2.94, abs=0.02)
-  assert 32 * streams.offset_words(n) / n <= 0.07
-  capacity = -(-bits // 32)
-  payload = _encode_dense(jnp.asarray(levels), capacity, max_level=s)
-  assert int(payload.total_bits) == bits
-  np.testing.assert_array_equal(_decode_dense(payload, n), levels)
+  words, used = _encode_dense(
+    jnp.asarray(levels), n // 8, max_level=s, kind=kind
+  )
+  front = streams.length_words(n, 1 + len(bit_strings.CODES[kind](s + 1)))
+  assert 32 * front / n <= 0.051
+  assert 32 * (int(used) - front) / n == pytest.approx(bits, abs=0.02)
+  got = _decode_dense(words, n, max_level=s, kind=kind)
+  np.testing.assert_array_equal(got, levels)
 
 
-def test_dense_code_on_constant_magnitudes_and_in_unary():
-  """4.00 bits where all levels are 1, and 2.43 in unary on Gaussians."""
-  assert int(_dense_bits(jnp.ones(100, jnp.int32), 'omega')) == 400
-  n = 100_000
-  levels = jnp.asarray(_quantised_gaussian(n, math.isqrt(n)))
-  assert int(_dense_bits(levels, 'unary')) / n == pytest.approx(2.43, abs=0.02)
+def test_dense_code_on_constant_magnitudes():
+  """4.00 bits where all levels are 1."""
+  ones = jnp.ones(64, jnp.int32)
+  _, used = _encode_dense(ones, 9, max_level=1)
+  assert int(used) == 64 * 4 // 32
+
+
+def test_dense_least_is_what_zeros_take():
+  for n in (1, 300, 1000):
+    _, used = _encode_dense(jnp.zeros(n, jnp.int32), n, max_level=9)
+    assert int(used) == qsgd_codes.dense_least(n, 9)
 
 
 @pytest.mark.parametrize('s', [1, 4, 16])
@@ -163,76 +195,65 @@ def test_sparse_code_is_below_the_bound_of_theorem_3_2(s):
   n = 10_000
   nonzeros = s * (s + math.sqrt(n))
   bound = (3 + 1.5 * math.log2(2 * (s * s + n) / nonzeros)) * nonzeros
-  bits = int(_sparse_bits(jnp.asarray(_quantised_gaussian(n, s)), 'omega'))
-  assert bits <= 0.9 * bound
+  levels = jnp.asarray(_quantised_gaussian(n, s))
+  _, used = _encode_sparse(levels, n, max_level=s)
+  assert 32 * int(used) <= 0.92 * bound
 
 
 def test_too_small_a_capacity_is_reported_and_harmless():
   levels = jnp.asarray(_levels(0, 300, 7, 1.0))
-  dense = _encode_dense(levels, 5, max_level=7, block=64)
-  assert int(dense.total_bits) == int(_dense_bits(levels, 'omega')) > 160
-  assert dense.words.shape == (5,)
-  assert _decode_dense(dense, 300, block=64).shape == (300,)
-  sparse = _encode_sparse(levels, 5, max_level=7, block=64)
-  assert int(sparse.total_bits) > 160
-  assert _decode_sparse(sparse, 300, block=64).shape == (300,)
-  # Nothing at all to write to.
-  dense = _encode_dense(levels, 0, max_level=7)
-  assert dense.words.shape == (0,)
-  assert _decode_dense(dense, 300).shape == (300,)
-  sparse = _encode_sparse(levels, 0, max_level=7)
-  assert sparse.words.shape == (0,)
-  assert _decode_sparse(sparse, 300).shape == (300,)
+  for capacity in (5, 1, 0):
+    words, used = _encode_dense(levels, capacity, max_level=7, block=64)
+    assert words.shape == (capacity,) and int(used) > capacity
+    got = _decode_dense(words, 300, max_level=7, block=64)
+    assert got.shape == (300,)
+    words, used = _encode_sparse(levels, capacity, max_level=7, block=64)
+    assert words.shape == (capacity,) and int(used) > capacity
+    got = _decode_sparse(words, 300, max_level=7, block=64)
+    assert got.shape == (300,)
 
 
-@pytest.mark.parametrize('nonzeros', [9, 10, 11])
-def test_max_nonzeros_flags_what_is_more(nonzeros):
-  levels = np.zeros(300, np.int32)
-  levels[: 2 * nonzeros : 2] = 3
-  payload = _encode_sparse(
-    jnp.asarray(levels), 50, max_level=3, max_nonzeros=10
-  )
-  assert int(payload.nonzeros) == nonzeros
-  complete = int(payload.total_bits) <= 32 * 50
-  assert complete == (nonzeros <= 10)
-  got = _decode_sparse(payload, 300, max_nonzeros=10)
-  if complete:
-    np.testing.assert_array_equal(got, levels)
-
-
-@pytest.mark.parametrize('capacity', range(4))
+@pytest.mark.parametrize('capacity', range(5))
 def test_complete_always_means_complete(capacity):
   """At the fewest bits a nonzero, where the limit on nonzeros is tightest."""
   for nonzeros in (0, 10, 11, 21, 22, 32, 33, 60):
     levels = np.zeros(100, np.int32)
     levels[:nonzeros] = -1
-    payload = _encode_sparse(jnp.asarray(levels), capacity, max_level=1)
-    complete = int(payload.total_bits) <= 32 * capacity
-    assert complete == (3 * nonzeros <= 32 * capacity)
+    words, used = _encode_sparse(jnp.asarray(levels), capacity, max_level=1)
+    complete = int(used) <= capacity
+    assert complete == (1 + -(-3 * nonzeros // 32) <= capacity)
     if complete:
-      np.testing.assert_array_equal(_decode_sparse(payload, 100), levels)
+      got = _decode_sparse(words, 100, max_level=1)
+      np.testing.assert_array_equal(got, levels)
+
+
+def test_any_words_decode_to_something():
+  noise = np.random.default_rng(0).integers(0, 2**32, 50, np.uint32)
+  for first in (0, 3, 2**32 - 1):
+    noise[0] = first
+    words = jnp.asarray(noise)
+    assert _decode_sparse(words, 300, max_level=7).shape == (300,)
+    assert _decode_dense(words, 300, max_level=7).shape == (300,)
 
 
 def test_no_elements():
   none = jnp.zeros(0, jnp.int32)
-  dense = _encode_dense(none, 0, max_level=1)
-  sparse = _encode_sparse(none, 0, max_level=1)
-  assert _decode_dense(dense, 0).shape == (0,)
-  assert _decode_sparse(sparse, 0).shape == (0,)
-  assert int(_dense_bits(none, 'omega')) == 0
-  assert int(_sparse_bits(none, 'omega')) == 0
-  assert qsgd_codes.dense_words(0, 1) == 0
+  for encode, decode, least in (
+    (_encode_dense, _decode_dense, 0),
+    (_encode_sparse, _decode_sparse, 1),
+  ):
+    words, used = encode(none, 1, max_level=1)
+    assert int(used) == least
+    assert decode(words, 0, max_level=1).shape == (0,)
 
 
 def test_errors():
   levels = jnp.zeros(40, jnp.int32)
   with pytest.raises(ValueError, match='max_level must be >= 1, got 0'):
     qsgd_codes.encode_dense(levels, 5, max_level=0)
-  with pytest.raises(ValueError, match='at most 31 bits, got 31 with 32 bits'):
-    qsgd_codes.encode_dense(levels, 5, max_level=31, kind='unary')
+  with pytest.raises(ValueError, match='got 65535 with 33 bits in gamma'):
+    qsgd_codes.encode_dense(levels, 5, max_level=65_535, kind='gamma')
   with pytest.raises(ValueError, match='kind must be one of'):
     qsgd_codes.encode_dense(levels, 5, max_level=1, kind='rice')
-  with pytest.raises(ValueError, match='gaps must be at most 32 in unary'):
-    qsgd_codes.encode_sparse(levels, 5, max_level=1, kind='unary')
-  with pytest.raises(ValueError, match='max_nonzeros must be >= 0, got -1'):
-    qsgd_codes.encode_sparse(levels, 5, max_level=1, max_nonzeros=-1)
+  with pytest.raises(ValueError, match='capacity_words must be >= 0, got -1'):
+    qsgd_codes.encode_sparse(levels, -1, max_level=1)

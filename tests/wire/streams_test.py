@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 
 from gradsparse.wire import elias
-from gradsparse.wire import fixed_width
 from gradsparse.wire import streams
 from hypothesis import given
 from hypothesis import settings
@@ -19,8 +18,30 @@ from tests.wire import bit_strings
 _encode = jax.jit(
   streams.encode, static_argnums=(2, 3), static_argnames='max_length'
 )
-_decode = jax.jit(streams.decode, static_argnums=(2, 3, 4))
 _code = jax.jit(elias.code, static_argnums=1)
+
+
+@functools.partial(jax.jit, static_argnums=(1, 2, 3))
+def _decode(words, count, kind, block):
+  def reader(words, positions):
+    values, lengths = elias.read(streams.window(words, positions), kind)
+    return values, positions + lengths.astype(jnp.uint32)
+
+  return streams.decode(words, count, reader, block)
+
+
+def _stream(bits, lengths, block, max_length):
+  """The words of a stream: all lengths but the last block's, then the codes."""
+  padded = np.pad(lengths, (0, -lengths.size % block)).reshape(-1, block)
+  told = padded.sum(axis=1)[:-1]
+  width = (block * max_length).bit_length()
+  # Fixed-width codes are little-endian: from the last to the first.
+  front = ''.join(format(x, 'b').zfill(width) for x in told[::-1])
+  count = -(-len(front) // 32)
+  front = front.zfill(32 * count)
+  words = [int(front[32 * i : 32 * i + 32], 2) for i in range(count)][::-1]
+  codes = _string(bits, lengths)
+  return words + bit_strings.to_words(codes, -(-len(codes) // 32))
 
 
 def _random_codes(rng, shape, max_length):
@@ -36,42 +57,37 @@ def _string(bits, lengths):
   return ''.join(format(b, 'b').zfill(n) for b, n in pairs if n)
 
 
-# Shape, block, max_length: few, because each is a compilation.
+# Count, block, max_length: few, because each is a compilation.
 _CASES = [
-  ((1,), 8, 32),
-  ((77,), 8, 32),
-  ((77,), 8, 8),
-  ((77,), 24, 5),
-  ((64,), 1, 12),
-  ((50, 3), 20, 8),
-  ((50, 3), 20, 32),
+  (1, 8, 32),
+  (77, 8, 32),
+  (77, 8, 8),
+  (77, 24, 5),
+  (64, 1, 12),
+  (64, 64, 12),
 ]
 
 
 @settings(max_examples=25, deadline=None)
 @given(st.sampled_from(_CASES), st.integers(0, 2**32 - 1))
-def test_words_offsets_and_total(case, seed):
-  shape, block, max_length = case
+def test_words_are_the_block_lengths_and_the_codes(case, seed):
+  count, block, max_length = case
   rng = np.random.default_rng(seed)
-  bits, lengths = _random_codes(rng, shape, max_length)
-  expected = _string(bits, lengths)
-  capacity = int(np.prod(shape)) * max_length // 32 + 1
-  words, offsets, total = _encode(
+  bits, lengths = _random_codes(rng, count, max_length)
+  expected = _stream(bits, lengths, block, max_length)
+  capacity = 2 + 2 * count * max_length // 32 + count
+  words, used = _encode(
     jnp.asarray(bits),
     jnp.asarray(lengths),
     capacity,
     block,
     max_length=max_length,
   )
-  assert words.dtype == offsets.dtype == jnp.uint32
-  assert int(total) == len(expected)
-  assert words.tolist() == bit_strings.to_words(expected, capacity)
-  per_symbol = lengths.reshape(shape[0], -1).sum(axis=1)
-  blocks = -(-shape[0] // block)
-  per_block = np.pad(per_symbol, (0, blocks * block - shape[0]))
-  got = fixed_width.unpack(offsets, blocks, 16)
-  np.testing.assert_array_equal(got, per_block.reshape(blocks, -1).sum(axis=1))
-  assert offsets.shape == (streams.offset_words(shape[0], block),)
+  assert words.dtype == jnp.uint32
+  assert int(used) == len(expected)
+  assert words.tolist() == expected + [0] * (capacity - len(expected))
+  front = streams.length_words(count, max_length, block)
+  assert front == len(expected) - -(-len(_string(bits, lengths)) // 32)
 
 
 @pytest.mark.parametrize('max_length', [5, 8, 16, 17])
@@ -79,16 +95,15 @@ def test_the_longest_codes_side_by_side(max_length):
   bits = np.full(72, 2**max_length - 1, np.uint32)
   bits[::3] = 1
   lengths = np.full(72, max_length, np.int32)
-  capacity = 72 * max_length // 32 + 1
-  words, _, total = _encode(
+  expected = _stream(bits, lengths, 24, max_length)
+  words, used = _encode(
     jnp.asarray(bits),
     jnp.asarray(lengths),
-    capacity,
+    len(expected),
     24,
     max_length=max_length,
   )
-  assert int(total) == 72 * max_length
-  expected = bit_strings.to_words(_string(bits, lengths), capacity)
+  assert int(used) == len(expected)
   assert words.tolist() == expected
 
 
@@ -96,16 +111,16 @@ def test_the_longest_codes_side_by_side(max_length):
 @pytest.mark.parametrize('max_length', [8, 32])
 def test_nothing_is_written_past_the_capacity(capacity, max_length):
   bits, lengths = _random_codes(np.random.default_rng(3), (100,), max_length)
-  expected = _string(bits, lengths)
-  words, _, total = _encode(
+  expected = _stream(bits, lengths, 16, max_length)
+  words, used = _encode(
     jnp.asarray(bits),
     jnp.asarray(lengths),
     capacity,
     16,
     max_length=max_length,
   )
-  assert int(total) == len(expected)
-  kept = bit_strings.to_words(expected, 1 + len(expected) // 32)[:capacity]
+  assert int(used) == len(expected)
+  kept = expected[:capacity]
   kept += [0] * (capacity - len(kept))
   assert words.tolist() == kept
 
@@ -124,22 +139,23 @@ def test_decode_inverts_encode(kind, shape, seed):
   values = np.exp2(rng.uniform(0, np.log2(limit), count)).astype(np.uint32)
   values[0] = limit
   bits, lengths = _code(jnp.asarray(values), kind)
-  words, offsets, total = _encode(bits, lengths, count, block)
-  assert int(total) <= 32 * count
-  got = _decode(words, offsets, count, kind, block)
+  words, used = _encode(bits, lengths, 2 * count, block)
+  assert int(used) <= 2 * count
+  got = _decode(words, count, kind, block)
   np.testing.assert_array_equal(got, values)
 
 
 def test_no_symbols():
   none = jnp.zeros(0, jnp.uint32)
-  words, offsets, total = streams.encode(none, none, 2, 8)
-  assert words.tolist() == [0, 0] and offsets.shape == (0,) and int(total) == 0
-  assert streams.decode(words, offsets, 0, 'omega', 8).shape == (0,)
+  words, used = streams.encode(none, none, 2, 8)
+  assert words.tolist() == [0, 0] and int(used) == 0
+  assert _decode(words, 0, 'omega', 8).shape == (0,)
 
 
-def test_block_offsets_take_little():
+def test_block_lengths_take_little():
   n = 10**6
-  assert 32 * streams.offset_words(n) / n <= 0.07
+  assert 32 * streams.length_words(n, 31) / n <= 0.051
+  assert streams.length_words(streams.BLOCK, 31) == 0  # one block ends last
 
 
 def test_window_reads_across_words():
@@ -160,9 +176,8 @@ def test_errors():
   encode = functools.partial(streams.encode, ones, ones)
   with pytest.raises(ValueError, match='block must be >= 1, got 0'):
     encode(5, 0)
-  with pytest.raises(ValueError, match='got 2048 symbols of 1 pieces of 32'):
-    encode(5, 2048)
-  encode(5, 2048, max_length=31)
+  with pytest.raises(ValueError, match=r'width must be in \[1, 32\], got 33'):
+    encode(5, 2**27)
   with pytest.raises(ValueError, match='capacity_words must be >= 0, got -1'):
     encode(-1)
   with pytest.raises(ValueError, match=r'max_length must be in \[1, 32\]'):
@@ -170,5 +185,3 @@ def test_errors():
   many = jax.ShapeDtypeStruct((2**27,), jnp.uint32)
   with pytest.raises(ValueError, match='a stream must be below 2'):
     jax.eval_shape(lambda b, n: streams.encode(b, n, 5), many, many)
-  with pytest.raises(ValueError, match='take 1 words'):
-    streams.decode(ones, ones, 10, 'omega')
