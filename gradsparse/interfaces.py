@@ -134,9 +134,6 @@ class Compressor(NamedTuple):
     name: for tables and messages.
     encode: (prepared, shared, ctx) -> payload: a `Sparse` (then `codec` says
       how it travels) or a tree of uint32 and float32 arrays. Static shapes.
-    prepare: (signals, shared, ctx) -> what `encode`, `choose` and `overflow`
-      get: the work that is the same at every rung, done once before one is
-      chosen (`ctx.rung` is not known yet). By default the signals.
     decode: (payload, shared, ctx, summands) -> Sparse or list of float32
       leaves: what `summands` workers' payloads, added up, stand for.
     codec: how a `Sparse` payload travels.
@@ -152,6 +149,9 @@ class Compressor(NamedTuple):
       schedule does, data do not).
     overflow: (prepared, shared, ctx) -> int32, elements that did not find
       room in the rung; they stay in the memory. None: cannot happen.
+    prepare: (signals, shared, ctx) -> `prepared`, which `encode`, `choose`
+      and `overflow` get: the work that is the same at every rung, done once
+      before one is chosen. The signals themselves where there is none.
     accepts: shape -> whether a leaf of that shape can be compressed at all.
     min_size: leaves with fewer elements stay dense, unless overridden.
     dense_1d: whether 1-D leaves (and scalars) stay dense, unless overridden.
@@ -165,9 +165,6 @@ class Compressor(NamedTuple):
 
   name: str
   encode: Callable[[Any, Any, Context], Any]
-  prepare: Callable[[list[Signal], Any, Context], Any] = (
-    lambda signals, shared, ctx: signals
-  )
   decode: Callable[..., Any] = lambda payload, shared, ctx, summands: payload
   codec: Codec | None = None
   linear: bool = False
@@ -177,6 +174,9 @@ class Compressor(NamedTuple):
   at_step: Callable[[int | None], int | None] = lambda step: None
   agreed: bool = True
   overflow: Callable[[Any, Any, Context], jax.Array] | None = None
+  prepare: Callable[[list[Signal], Any, Context], Any] = (
+    lambda signals, shared, ctx: signals
+  )
   accepts: Callable[[Shape], bool] = lambda shape: True
   min_size: int = 0
   dense_1d: bool = False

@@ -34,17 +34,17 @@ Rule = Callable[[Signal], tuple[jax.Array, jax.Array]]
 
 
 class _Picked(NamedTuple):
-  """What the rule picked out of all leaves, joined; it needs a size yet.
+  """What the rule picked out of all leaves, joined.
 
   Attributes:
     values: float32[n], what is sent of an element if it is.
     wanted: uint32 bitmap over n, which elements are to be sent.
-    count: int32, how many those are.
+    need: int32, how many those are.
   """
 
   values: jax.Array
   wanted: jax.Array
-  count: jax.Array
+  need: jax.Array
 
 
 def check_ladder(ladder: Sequence[float]) -> tuple[float, ...]:
@@ -101,12 +101,12 @@ def by_rule(
   def choose(picked, shared, ctx):
     del shared
     sizes = jnp.asarray(rungs(ctx.shapes))
-    need = jnp.sum(sizes < picked.count)
-    return jnp.minimum(need, sizes.shape[0] - 1).astype(jnp.int32)
+    number = jnp.sum(sizes < picked.need)
+    return jnp.minimum(number, sizes.shape[0] - 1).astype(jnp.int32)
 
   def overflow(picked, shared, ctx):
     del shared
-    return jnp.maximum(picked.count - ctx.rung, 0)
+    return jnp.maximum(picked.need - ctx.rung, 0)
 
   def encode(picked, shared, ctx):
     del shared
@@ -125,12 +125,12 @@ def by_rule(
   return Compressor(
     name=name,
     encode=encode,
-    prepare=prepare,
     codec=codec,
     rungs=rungs,
     choose=choose,
     agreed=False,
     overflow=overflow,
+    prepare=prepare,
     joined=True,
   )
 

@@ -87,10 +87,9 @@ def top_k(
   def select(x, ctx, number):
     size = x.shape[0]
     most = selection.count(ctx.rung, size)
-    k = most
+    k: int | jax.Array = most
     if not static:
-      k = selection.traced_count(current(ctx.step), size)
-      k = jnp.minimum(k, most)
+      k = jnp.minimum(selection.traced_count(current(ctx.step), size), most)
     if sample_rate is not None:
       key = jax.random.fold_in(ctx.key, number)
       return selection.sampled_top_k(x, k, sample_rate, key, most=most)
