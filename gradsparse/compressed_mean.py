@@ -199,9 +199,10 @@ def compressed_mean(
       rung=rungs[-1],
     )
     shared = _agree(compressor, picked, ctx, comm)
+    prepared = compressor.prepare(picked, shared, ctx)
 
     owed = layout.collect(state.exchange)
-    before = _Before(layout, picked, dense, kept, shared, healthy, owed)
+    before = _Before(layout, prepared, dense, kept, shared, healthy, owed)
 
     def at_rung(rung):
       return _finish(scheme, comm, before, ctx._replace(rung=rung), tell)
@@ -215,7 +216,7 @@ def compressed_mean(
     elif len(rungs) == 1 or compressor.choose is None:
       out = at_rung(rungs[-1])
     else:
-      number = compressor.choose(picked, shared, ctx)
+      number = compressor.choose(prepared, shared, ctx)
       if not compressor.agreed:
         number = comm.max(number)
       out = comm.switch(number, [lambda r=r: at_rung(r) for r in rungs])
@@ -298,7 +299,7 @@ class _Before(NamedTuple):
   """What is known before the size of the message is."""
 
   layout: layouts.Layout
-  signals: list[Any]
+  prepared: Any
   dense: list[jax.Array]
   kept: Any
   shared: Any
@@ -325,7 +326,7 @@ def _finish(
   compressor, layout = scheme.compressor, before.layout
   # A worker that is not healthy sends too: the others wait for its message,
   # which tells them to take nothing from anybody.
-  payload = compressor.encode(before.signals, before.shared, ctx)
+  payload = compressor.encode(before.prepared, before.shared, ctx)
   crowded_out = jnp.int32(0)
   if isinstance(payload, Sparse) and compressor.codec is not None:
     selected = payload
@@ -366,7 +367,7 @@ def _finish(
   learnt = compressor.learn(ctx.state, back.total, before.shared, ctx)
   overflow = crowded_out.astype(jnp.int32)
   if compressor.overflow is not None:
-    overflow += compressor.overflow(before.signals, before.shared, ctx)
+    overflow += compressor.overflow(before.prepared, before.shared, ctx)
   stats = Stats(
     payload_bytes=jnp.float32(
       back.message_bytes + sum(4 * x.size for x in before.dense)

@@ -157,7 +157,7 @@ class Compressor(NamedTuple):
 
   Attributes:
     name: for tables and messages.
-    encode: (signals, shared, ctx) -> payload: a `Sparse` (then `codec` says
+    encode: (prepared, shared, ctx) -> payload: a `Sparse` (then `codec` says
       how it travels), a `Stream`, or a tree of uint32 and float32 arrays.
       Static shapes.
     decode: (payload, shared, ctx, summands) -> Sparse or list of float32
@@ -167,15 +167,18 @@ class Compressor(NamedTuple):
     agreement: what is settled first, or None.
     rungs: shapes -> sizes that a message can have, smallest first. Anything
       hashable; encode gets the one in force as `ctx.rung`.
-    choose: (signals, shared, ctx) -> int32, the number of the smallest rung
+    choose: (prepared, shared, ctx) -> int32, the number of the smallest rung
       that this worker needs; None where there is one rung.
     at_step: int32 step -> int32, the number of the rung in force, where the
       step alone decides; rungs are densities then. None: data decide, or
       there is one rung. Serves plan().
     agreed: whether `choose` gives the same on every worker by itself (a
       schedule does, data do not).
-    overflow: (signals, shared, ctx) -> int32, elements that did not find
+    overflow: (prepared, shared, ctx) -> int32, elements that did not find
       room in the rung; they stay in the memory. None: cannot happen.
+    prepare: (signals, shared, ctx) -> `prepared`, which `encode`, `choose`
+      and `overflow` get: the work that is the same at every rung, done once
+      before one is chosen. The signals themselves where there is none.
     accepts: shape -> whether a leaf of that shape can be compressed at all.
     min_size: leaves with fewer elements stay dense, unless overridden.
     dense_1d: whether 1-D leaves (and scalars) stay dense, unless overridden.
@@ -191,16 +194,19 @@ class Compressor(NamedTuple):
   """
 
   name: str
-  encode: Callable[[list[Signal], Any, Context], Any]
+  encode: Callable[[Any, Any, Context], Any]
   decode: Callable[..., Any] = lambda payload, shared, ctx, summands: payload
   codec: Codec | None = None
   linear: bool = False
   agreement: Agreement | None = None
   rungs: Callable[[Sequence[Shape]], tuple[Any, ...]] = lambda shapes: (0,)
-  choose: Callable[[list[Signal], Any, Context], jax.Array] | None = None
+  choose: Callable[[Any, Any, Context], jax.Array] | None = None
   at_step: Callable[[jax.Array], jax.Array] | None = None
   agreed: bool = True
-  overflow: Callable[[list[Signal], Any, Context], jax.Array] | None = None
+  overflow: Callable[[Any, Any, Context], jax.Array] | None = None
+  prepare: Callable[[list[Signal], Any, Context], Any] = (
+    lambda signals, shared, ctx: signals
+  )
   accepts: Callable[[Shape], bool] = lambda shape: True
   min_size: int = 0
   dense_1d: bool = False

@@ -21,9 +21,6 @@ import jax.numpy as jnp
 # Candidate block lengths. One that divides the leaf is preferred: slicing a
 # tail off a big array copies it, which costs more than the selection.
 _BLOCKS = (64, 48, 32, 96, 80, 56, 40, 100, 50, 36, 25)
-# A sample must hold about this many of the k largest: a quantile estimated
-# from one or two would be off by its own size.
-_LEAST_EXPECTED = 16
 # Two stages pay when the winning blocks hold at most this share of the leaf.
 _WORTHWHILE = 0.25
 
@@ -72,20 +69,39 @@ def top_k(
   block = _block_length(size, k)
   if block is None:
     return _ranked(x, jnp.arange(size, dtype=jnp.int32), k)
-  full = size // block * block
-  blocks = x[:full].reshape(-1, block)
+  blocks = _Blocks(x, block)
   # Only the order of top_k is used: reading single entries of its values
   # makes XLA:CPU fall back to sorting everything.
-  _, winners = jax.lax.top_k(jnp.max(jnp.abs(blocks), axis=1), k)
-  winners = jnp.sort(winners)
-  candidates = blocks[winners].reshape(-1)
-  lanes = jnp.arange(block, dtype=jnp.int32)
-  indices = (winners[:, None] * block + lanes).reshape(-1)
-  if full < size:
-    candidates = jnp.concatenate([candidates, x[full:]])
-    tail = jnp.arange(full, size, dtype=jnp.int32)
-    indices = jnp.concatenate([indices, tail])
-  return _ranked(candidates, indices, k)
+  _, winners = jax.lax.top_k(blocks.tops(), k)
+  return _ranked(*blocks.take(jnp.sort(winners)), k)
+
+
+class _Blocks:
+  """A vector in blocks of one length, and a tail that is no block."""
+
+  def __init__(self, x: jax.Array, length: int):
+    self._x = x
+    self._full = x.shape[0] // length * length
+    self._rows = x[: self._full].reshape(-1, length)
+
+  def tops(self) -> jax.Array:
+    """The largest magnitude of each block."""
+    return jnp.max(jnp.abs(self._rows), axis=1)
+
+  def take(self, numbers: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The elements of some blocks and of the tail, and their indices.
+
+    A block that does not exist holds zeros, whose indices mean nothing.
+    """
+    size, length = self._x.shape[0], self._rows.shape[1]
+    values = self._rows.at[numbers].get(mode='fill', fill_value=0).reshape(-1)
+    lanes = jnp.arange(length, dtype=jnp.int32)
+    indices = (numbers[:, None] * length + lanes).reshape(-1)
+    if self._full < size:
+      values = jnp.concatenate([values, self._x[self._full :]])
+      tail = jnp.arange(self._full, size, dtype=jnp.int32)
+      indices = jnp.concatenate([indices, tail])
+    return values, indices
 
 
 def _ranked(x, indices, k):
@@ -93,65 +109,83 @@ def _ranked(x, indices, k):
   return x[order], indices[order].astype(jnp.int32)
 
 
-def sampled_top_k(
-  x: jax.Array, k: int, sample_rate: float, key: jax.Array
-) -> tuple[jax.Array, jax.Array]:
-  """At most k entries above a threshold estimated from a sample.
+def capacity(k: Any, size: int) -> Any:
+  """ceil(1.3 k), at most n: what may be sent where k are expected.
 
-  DGC section 5: the threshold is the quantile of a random sample; where more
-  than k elements exceed it, the top k among those are taken (hierarchical
-  selection). Where fewer do, fewer are sent.
+  1.3 is where DGC's authors select again. Exact for ints and for int32.
+  """
+  most = k + (3 * k + 9) // 10
+  return min(size, most) if isinstance(k, int) else jnp.minimum(size, most)
+
+
+def sampled_top_k(
+  x: jax.Array,
+  k: int | jax.Array,
+  sample_rate: float,
+  key: jax.Array,
+  *,
+  most: int | None = None,
+) -> tuple[jax.Array, jax.Array]:
+  """About k entries: all that reach a threshold estimated from a sample.
+
+  DGC section 5. Exactly d = ceil(sample_rate n) elements are drawn, with
+  replacement (the leaf itself where d = n). The max(1, round(k d / n))-th
+  largest magnitude among them is the threshold, and what reaches it is sent,
+  about k entries; at k = n everything is. Where more than ceil(1.3 k) reach it,
+  exactly the k largest of those are sent. That cut takes from above only: the
+  mean is k if the sample holds a hundred of the k largest, 0.96 k if twenty,
+  0.91 k if ten. The message has ceil(1.3 k) slots, and those that stay empty
+  travel too: in the paper a message is as long as what it holds.
 
   Args:
     x: float32[n].
-    k: most entries to return.
-    sample_rate: fraction of elements sampled, in (0, 1]; more are where that
-      would hold fewer than 16 of the k largest.
+    k: how many are expected; may be traced.
+    sample_rate: fraction of the elements that is drawn, in (0, 1].
     key: PRNG key.
+    most: the largest k that a traced one can be; None is k.
 
   Returns:
-    (values float32[k], indices int32[k]); index n marks an empty slot.
+    (values float32[c], indices int32[c]), c = capacity(most, n), the largest
+    first; index n marks an empty slot.
 
   References:
     Lin et al., arXiv 1712.01887, section 5.
   """
   size = x.shape[0]
-  block = _block_length(size, k)
-  drawn = math.ceil(max(sample_rate * size, _LEAST_EXPECTED * size / k))
-  if block is None or drawn >= size:
-    return top_k(x, k)
-  drawn_at = jax.random.randint(key, (drawn,), 0, size)
-  expected = max(1, round(k * drawn / size))
+  if most is None:
+    assert isinstance(k, int)
+    most = k
+  drawn = math.ceil(sample_rate * size)
+  sample = x
+  if drawn < size:
+    sample = x[jax.random.randint(key, (drawn,), 0, size)]
   # A barrier: see the trap in `top_k`. Around the values alone: one around
   # the pair crashes the compiler of jax 0.10.2 under shard_map.
-  tops, _ = jax.lax.top_k(jnp.abs(x[drawn_at]), expected)
+  tops, _ = jax.lax.top_k(jnp.abs(sample), max(1, round(most * drawn / size)))
   tops = jax.lax.optimization_barrier(tops)
-  threshold = jnp.min(tops)
-  full = size // block * block
-  blocks = x[:full].reshape(-1, block)
-  above = jnp.max(jnp.abs(blocks), axis=1) >= threshold
-  # Room for twice as many blocks as elements are wanted; a threshold that is
-  # too low by more than that falls back to the exact selection.
-  room = min(2 * k, full // block)
+  rank = jnp.round(k * (drawn / size)).astype(jnp.int32)
+  threshold = tops[jnp.clip(rank, 1, tops.shape[0]) - 1]
+  threshold = jnp.where(k < size, threshold, 0.0)
+  slots = capacity(most, size)
+  blocks = _Blocks(x, _block_length(size, most) or 1)
+  reached = blocks.tops() >= threshold
+  # Room for the blocks of twice as many elements as are wanted. If there are
+  # more, the threshold is far too low, and the k largest are among all.
+  room = min(2 * most, reached.shape[0])
+  reaching = jnp.sum(reached, dtype=jnp.int32)
 
-  def hierarchical():
-    winners = where(above, room)
-    candidates = blocks.at[winners].get(mode='fill', fill_value=0)
-    lanes = jnp.arange(block, dtype=jnp.int32)
-    indices = (winners[:, None] * block + lanes).reshape(-1)
-    candidates = candidates.reshape(-1)
-    if full < size:
-      candidates = jnp.concatenate([candidates, x[full:]])
-      tail = jnp.arange(full, size, dtype=jnp.int32)
-      indices = jnp.concatenate([indices, tail])
-    values, indices = _ranked(candidates, indices, k)
-    enough = (jnp.abs(values) >= threshold) & (indices < size)
-    return (
-      jnp.where(enough, values, 0.0),
-      jnp.where(enough, indices, size).astype(jnp.int32),
-    )
+  def among_reached():
+    candidates, indices = blocks.take(where(reached, room))
+    count = jnp.sum(jnp.abs(candidates) >= threshold, dtype=jnp.int32)
+    return *_ranked(candidates, indices, slots), count
 
-  return jax.lax.cond(jnp.sum(above) <= room, hierarchical, lambda: top_k(x, k))
+  values, indices, count = jax.lax.cond(
+    reaching <= room, among_reached, lambda: (*top_k(x, slots), reaching)
+  )
+  held = capacity(k, size)
+  # In order of magnitude: those that reach the threshold come first.
+  sent = jnp.arange(slots) < jnp.where(count > held, k, count)
+  return jnp.where(sent, values, 0.0), jnp.where(sent, indices, size)
 
 
 def rows(x: jax.Array, length: int) -> jax.Array:

@@ -160,6 +160,14 @@ def test_a_schedule_on_the_upper_of_two_levels():
   ]
 
 
+def test_a_sampled_threshold_is_planned_with_its_slots():
+  """13 slots for 10 elements expected, empty or not: as many as for 13."""
+  shape = jax.ShapeDtypeStruct((100, 100), jnp.float32)
+  sampled = gs.dgc(0.001, sample_rate=0.01, axis_name='workers')
+  exact = gs.dgc(0.0013, axis_name='workers')
+  assert gs.plan(sampled, shape, 4) == gs.plan(exact, shape, 4)
+
+
 def test_two_levels_are_told_apart():
   tx = optax.chain(
     gs.dense(axis_name='device'), gs.dgc(0.01, axis_name='node'), optax.sgd(1)

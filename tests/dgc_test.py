@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gradsparse as gs
+import jax
 import numpy as np
 import pytest
 from tests import replay
@@ -67,3 +68,24 @@ def test_at_density_one_without_masking_it_is_momentum_sgd():
     for leaf, mean in enumerate(step.mean):
       u[leaf] = 0.9 * u[leaf] + np.mean([g[leaf] for g in step.grads], axis=0)
       checks.close(mean, u[leaf])
+
+
+def test_a_schedule_samples_its_threshold_for_the_density_of_the_step():
+  """Between two rungs: the sample is all, so exactly k are sent."""
+  tx = gs.dgc(
+    lambda step: 0.5 / (1 + step),
+    momentum=0.0,
+    sample_rate=1.0,
+    axis_name=None,
+    min_size=0,
+  )
+  grads = np.random.default_rng(0).normal(size=200).astype(np.float32)
+  state, owed = tx.init(grads), np.zeros(200, np.float32)
+  step = jax.jit(tx.step).lower(grads, state).compile(replay.QUICKLY)
+  for k in (100, 50, 34, 25):
+    owed += grads
+    expected = np.argsort(-np.abs(owed), kind='stable')[:k]
+    mean, state, _ = step(grads, state)
+    assert set(np.flatnonzero(mean)) == set(expected)
+    owed -= mean
+    checks.close(gs.pending(state), owed)

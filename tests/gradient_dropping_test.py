@@ -32,10 +32,10 @@ def test_it_does_what_its_oracle_does(scope, num_workers):
         checks.close(step.pending[w][leaf], oracle.pending[w][leaf])
 
 
-def test_density_times_workers_of_one_changes_the_transport_only():
-  """Four workers at 0.25 use a dense all-reduce; the selection stays."""
-  tx = gs.gradient_dropping(0.25, axis_name=replay.AXIS)
-  oracle = gradient_dropping.GradientDropping(0.25)
+def test_a_thick_message_changes_the_transport_only():
+  """Four workers at 0.5 use a dense all-reduce; the selection stays."""
+  tx = gs.gradient_dropping(0.5, axis_name=replay.AXIS)
+  oracle = gradient_dropping.GradientDropping(0.5)
   for step in replay.replay(tx, replay.drawn_steps(4, count=2)):
     for leaf, expected in enumerate(oracle.step(step.grads)):
       checks.close(step.mean[leaf], expected)

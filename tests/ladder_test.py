@@ -1,15 +1,24 @@
 """Messages whose size depends on data: the rung, its bytes, and overflow."""
 
 import gradsparse as gs
+from gradsparse import codecs
+from gradsparse import compressors
+from gradsparse import exchanges
+from gradsparse import memories
+from gradsparse.compressed_mean import compressed_mean
+from gradsparse.compressors import rule
 import jax
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 import numpy as np
 import pytest
 from tests import replay
+from tests.oracles import ada_comp
+from tests.oracles import checks
+from tests.oracles import strom
+from tests.oracles import variance
 
 TAU = 0.5
-# Slots of 1,000 elements; with four workers, 250 and more travel densely.
 N = 1000
 FRACTIONS = (0.02, 0.08, 0.2, 0.5)
 SLOTS = (20, 80, 200, 500)
@@ -21,6 +30,11 @@ def large(count, rng):
   where = rng.permutation(N)[:count]
   x[where] = rng.choice([-1, 1], count) * rng.uniform(1.1, 9, count) * TAU
   return x.astype(np.float32)
+
+
+def flat(trees):
+  """float32[w, all elements]."""
+  return np.stack([np.concatenate([x.ravel() for x in t]) for t in trees])
 
 
 @pytest.fixture(scope='module')
@@ -91,12 +105,10 @@ def test_audit_and_plan_list_the_bytes_of_every_rung(on_a_mesh):
   assert len(set(branches)) == len(SLOTS)
   assert list(branches) == sorted(branches)
   # To three others: a word of health, a sign and Elias-Fano's 2 + log2(N / k)
-  # bits an element, in whole words. The last is a dense all-reduce, with the
-  # count of unhealthy workers.
-  for slots, sent in zip(SLOTS[:-1], branches[:-1], strict=True):
+  # bits an element, in whole words.
+  for slots, sent in zip(SLOTS, branches, strict=True):
     bits = slots * (1 + 2 + np.ceil(np.log2(N / slots)))
     assert 3 * (4 + bits / 8 - slots / 8) <= sent <= 3 * (4 + bits / 8 + 12)
-  assert branches[-1] == 2 * 3 / 4 * 4 * (N + 1)
   assert plan.sent_bytes == audit.sent_bytes
   # The agreement on the rung: one int32, by a ring all-reduce.
   assert audit.fixed_bytes == 2 * 3 / 4 * 4
@@ -109,6 +121,110 @@ def test_one_rung_needs_no_agreement():
   assert plan.sent_bytes == 3 * plan.payload_bytes
 
 
+def test_the_rule_is_read_once_however_many_rungs_there_are():
+  calls = []
+
+  def positive(signal):
+    calls.append(signal)
+    return signal.value, signal.value > 0
+
+  tx = compressed_mean(
+    memories.residual(),
+    compressors.by_rule(
+      positive, codecs.codec(), name='positive', ladder=FRACTIONS
+    ),
+    exchanges.all_gather(),
+    axis_name=None,
+  )
+  params = [np.zeros(8, np.float32), np.zeros((3, 4), np.float32)]
+  jax.make_jaxpr(tx.update)(params, tx.init(params))
+  assert len(calls) == len(params)
+
+
+# --- the default ladder -----------------------------------------------------
+
+# Rules that more than a quarter of the elements satisfy.
+PLENTY = {
+  'strom': (lambda **k: gs.strom(0.05, **k), lambda: strom.Strom(0.05)),
+  'variance': (
+    lambda **k: gs.variance_based(0.6, **k),
+    lambda: variance.VarianceBased(0.6),
+  ),
+  'variance_strom': (
+    lambda **k: gs.variance_strom(0.6, threshold=0.05, **k),
+    lambda: variance.VarianceStrom(0.6, threshold=0.05),
+  ),
+  'ada_comp': (
+    lambda **k: gs.ada_comp(bin_size=2, **k),
+    lambda: ada_comp.AdaComp(bin_size=2),
+  ),
+}
+
+
+@pytest.mark.parametrize('name', PLENTY)
+def test_by_default_all_that_a_rule_wants_is_sent(name):
+  """As the papers have it, to the last element, step after step."""
+  scheme, oracle = PLENTY[name]
+  tx, oracle = scheme(axis_name=replay.AXIS, min_size=0), oracle()
+  for step in replay.replay(tx, replay.drawn_steps(3, count=2)):
+    moments = [step.moments] if name.startswith('variance') else []
+    mean = oracle.step(step.grads, *moments)
+    assert np.count_nonzero(flat(oracle.delivered)) > 0.3 * 3 * 252
+    np.testing.assert_array_equal(
+      flat(step.delivered) != 0, flat(oracle.delivered) != 0
+    )
+    for own, expected in (
+      ([step.mean], [mean]),
+      (step.delivered, oracle.delivered),
+      (step.pending, oracle.pending),
+    ):
+      checks.close(flat(own), flat(expected))
+    assert step.metrics['overflow_elements'] == 0
+
+
+def test_eight_workers_with_everything_above_the_threshold_send_it():
+  """1,024 of 4,096 went, and the rest waited."""
+  tx = gs.strom(0.1, axis_name=replay.AXIS)
+  drawn = replay.drawn_steps(8, count=1, shapes=((4096,),))
+  (step,) = replay.replay(tx, drawn)
+  wanted = np.abs(flat(step.grads)) > 0.1
+  assert np.all(wanted.sum(axis=1) > 3000)
+  np.testing.assert_array_equal(flat(step.delivered) != 0, wanted)
+  assert step.metrics['overflow_elements'] == 0
+
+
+BIG = jax.ShapeDtypeStruct((2**20,), np.float32)
+
+
+@pytest.mark.parametrize(
+  'make, ratio',
+  [
+    # The largest ratios of the paper, tables 1 and 2.
+    (lambda **k: gs.variance_based(2.0, **k), 5_174),
+    (lambda **k: gs.variance_strom(2.0, threshold=0.1, **k), 28_954),
+  ],
+)
+def test_the_default_ladder_begins_below_the_published_ratios(make, ratio):
+  smallest, *_ = gs.plan(make(axis_name=replay.AXIS), BIG, 4).rungs
+  assert BIG.size * 4 / smallest[0] > ratio
+  assert rule.LADDER[0] <= 1 / 32768
+
+
+@pytest.mark.parametrize('workers', [2, 4, 16, 32])
+def test_the_top_rung_goes_the_cheaper_way(workers):
+  """It holds all: 3 bits each with constant values, 32 with words of 28."""
+  for bits, tx in (
+    (3, gs.strom(0.1, axis_name=replay.AXIS)),
+    (32, gs.variance_based(2.0, axis_name=replay.AXIS)),
+  ):
+    payload, sent = gs.plan(tx, BIG, workers).rungs[-1]
+    gathered, reduced = BIG.size * bits // 8, BIG.size * 4
+    rings = 2 * (workers - 1) / workers * reduced
+    cheaper = gathered if (workers - 1) * gathered < rings else reduced
+    assert payload == pytest.approx(cheaper, rel=1e-4)
+    assert sent == pytest.approx(min((workers - 1) * gathered, rings), rel=1e-4)
+
+
 # --- overflow ---------------------------------------------------------------
 
 LEAVES = ((20,), (4, 5), (20,))
@@ -118,11 +234,6 @@ STARVED = {
   'variance_strom': lambda **k: gs.variance_strom(1.0, threshold=TAU, **k),
   'ada_comp': lambda **k: gs.ada_comp(bin_size=2, **k),
 }
-
-
-def flat(trees):
-  """float32[w, all elements]."""
-  return np.stack([np.concatenate([x.ravel() for x in t]) for t in trees])
 
 
 @pytest.mark.parametrize('name', STARVED)

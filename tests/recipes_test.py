@@ -29,8 +29,8 @@ from tests.oracles import terngrad
 from tests.oracles import variance
 
 SEED = 5
-# The first rung stays below 1/P of the elements for five workers, so that
-# messages are gathered; the last holds everything and travels densely.
+# The last holds everything: of five workers, densely where a value takes four
+# bits and more, gathered where it takes one.
 LADDER = (0.15, 1.0)
 
 

@@ -88,8 +88,8 @@ PAPER = RESIDUAL.but(exempt='as printed, it loses gradient')
 # Where leaves of fewer than two dimensions stay dense.
 NOT_1D = dict(dense=('bias', 'scale'))
 
-# k P < n for up to 8 workers, so that messages stay sparse; and k P > n.
-K, THICK = 0.05, 0.4
+# Messages that stay sparse for up to 8 workers, and that go densely from 3 on.
+K, THICK = 0.05, 0.7
 STAGES = gs.schedules.DensitySchedule(((0, 0.2), (2, 0.05)))
 RUNGS = (0.05, 0.3)
 ONE_RUNG = dict(ladder=(0.3,))

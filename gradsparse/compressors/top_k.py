@@ -38,7 +38,8 @@ def top_k(
     codec: how the selection travels.
     scope: 'leaf' selects k_i of each leaf, 'global' k of all together.
     sample_rate: None selects exactly; otherwise the fraction of elements from
-      which DGC's threshold is estimated, in (0, 1].
+      which DGC's threshold is estimated, in (0, 1]; about k are sent then, at
+      most ceil(1.3 k) (see `selection.sampled_top_k`).
     name: of the scheme, for tables.
     dense_1d: whether leaves of fewer than two dimensions stay dense.
 
@@ -95,20 +96,19 @@ def top_k(
     return ()
 
   def select(x, ctx, number):
-    slots = selection.count(ctx.rung, x.shape[0])
-    if sample_rate is None:
-      values, indices = selection.top_k(x, slots, ranked=not static)
-    else:
+    size = x.shape[0]
+    most = selection.count(ctx.rung, size)
+    k: int | jax.Array = most
+    if not static:
+      k = jnp.minimum(selection.traced_count(current(ctx.step), size), most)
+    if sample_rate is not None:
       key = jax.random.fold_in(ctx.key, number)
-      values, indices = selection.sampled_top_k(x, slots, sample_rate, key)
+      return selection.sampled_top_k(x, k, sample_rate, key, most=most)
+    values, indices = selection.top_k(x, most, ranked=not static)
     if static:
       return values, indices
-    k = selection.traced_count(current(ctx.step), x.shape[0])
-    wanted = jnp.arange(slots) < k  # the largest come first
-    return (
-      jnp.where(wanted, values, 0.0),
-      jnp.where(wanted, indices, x.shape[0]),
-    )
+    wanted = jnp.arange(most) < k  # the largest come first
+    return jnp.where(wanted, values, 0.0), jnp.where(wanted, indices, size)
 
   def encode(signals, shared, ctx):
     del shared

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gradsparse import traffic
 from gradsparse.collectives import Comm
 from gradsparse.delivery import Sparse
 from gradsparse.exchanges import common
@@ -16,20 +17,40 @@ import jax.numpy as jnp
 def all_gather() -> Exchange:
   """Each worker's message goes to all others; one word of it is its health.
 
-  A sparse message of k out of N elements with k P >= N would move more bytes
-  than a dense ring: its values travel in the dense all-reduce instead, and
-  are reported as dense. Selection, masking and memory do not change.
+  Where the values of a sparse message would cost fewer bytes in a dense
+  all-reduce of the whole space, they travel in that, and are reported as
+  dense. Selection, masking and memory do not change; rounded values stay
+  rounded.
   """
 
   def run(encoded: Encoded, comm: Comm) -> Exchanged:
     payload = encoded.payload
     if isinstance(payload, Sparse):
-      if payload.indices.shape[0] * comm.size >= payload.space.size:
+      if _cheaper_dense(encoded, payload, comm.size):
         return _as_dense(encoded, payload, comm)
       return _gather_sparse(encoded, payload, comm)
     return _gather_words(encoded, comm)
 
   return Exchange('all-gather', run)
+
+
+def _cheaper_dense(encoded: Encoded, own: Sparse, workers: int) -> bool:
+  """Whether a dense all-reduce sends fewer bytes than the messages."""
+  codec = encoded.compressor.codec
+  assert codec is not None
+  words = codec.words(own.indices.shape[0], own.space)
+  # One worker sends nothing either way. It reports what each of two would, so
+  # that its payload never exceeds the dense gradient.
+  workers = max(workers, 2)
+  as_messages, *_ = traffic.sent_bytes(
+    'all_gather', common.message_bytes(words), workers
+  )
+  as_dense, *_ = traffic.sent_bytes('all_reduce', _dense_bytes(own), workers)
+  return as_dense < as_messages
+
+
+def _dense_bytes(own: Sparse) -> int:
+  return 4 * own.space.size
 
 
 def _gather_sparse(encoded: Encoded, own: Sparse, comm: Comm) -> Exchanged:
@@ -39,15 +60,15 @@ def _gather_sparse(encoded: Encoded, own: Sparse, comm: Comm) -> Exchanged:
     codec.pack(own), encoded.healthy, comm
   )
   count = own.indices.shape[0]
-  unpacked = jax.vmap(lambda w: codec.unpack(w, count, space))(messages)
 
-  # One worker at a time, in rank order: a scatter-add with duplicates need
-  # not be deterministic on GPUs, and all workers must agree to the bit.
-  def add(total, one: Sparse):
-    return one.add_to(total), None
+  # One worker at a time, in rank order. Added, because a scatter-add with
+  # duplicates need not be deterministic on GPUs, and all workers must agree to
+  # the bit. Decoded, because P decoded messages of every element need not fit.
+  def add(total, message):
+    return codec.unpack(message, count, space).add_to(total), None
 
   start = comm.typed_like(jnp.zeros(space.size, jnp.float32), messages)
-  total, _ = jax.lax.scan(add, start, unpacked)
+  total, _ = jax.lax.scan(add, start, messages)
   return Exchanged(
     mean=[x / comm.size for x in space.split(total)],
     delivered=list(common.only_if(healthy, own).windows()),
@@ -72,7 +93,7 @@ def _as_dense(encoded: Encoded, own: Sparse, comm: Comm) -> Exchanged:
     delivered=list(common.only_if(healthy, own).windows()),
     dense=[x / comm.size for x in dense],
     healthy=healthy,
-    message_bytes=4 * own.space.size,
+    message_bytes=_dense_bytes(own),
     transport='dense all-reduce',
   )
 

@@ -43,6 +43,11 @@ def pack_bits(bits: jax.Array) -> jax.Array:
   return fixed_width.pack(bits.astype(jnp.uint32), 1)
 
 
+def message_bytes(words: int) -> int:
+  """Size of a message of so many words, the word of health included."""
+  return 4 * (1 + words)
+
+
 def gather(
   words: jax.Array, healthy: jax.Array, comm: Comm
 ) -> tuple[jax.Array, jax.Array, int]:

@@ -100,8 +100,11 @@ def dgc(
     momentum: m, in [0, 1).
     nesterov: u <- m (u + g); v <- v + u + g.
     factor_masking: clear u where something was sent.
-    sample_rate: fraction sampled for the threshold (the paper: 0.001 to
-      0.01); None selects exactly.
+    sample_rate: None sends exactly the k = density n largest. Otherwise the
+      threshold is estimated: of each leaf ceil(sample_rate n) elements are
+      drawn (the paper: 0.001 to 0.01), and all that reach the quantile of the
+      sample are sent, about k. Where more than ceil(1.3 k) reach it, exactly
+      the k largest are. A message has ceil(1.3 k) slots, empty or not.
     scope: 'leaf' (the paper's) or 'global'.
     values: 'float32', 'bfloat16' or 'exponent4'.
     indices: 'elias_fano', or 'run_length' (the paper's 16-bit runs).

@@ -4,8 +4,10 @@ How much satisfies the rule depends on the data, so the message takes the
 smallest size of a ladder that holds what every worker wants to send. Argument
 common to all:
 
-  ladder: fractions of the elements that a message can hold, ascending; what
-    exceeds the last stays in the memory (`overflow_elements`).
+  ladder: fractions of the elements that a message can hold, ascending. The
+    default reaches from 1/32768 to 1.0, which holds everything. If yours ends
+    below 1.0, what exceeds its last stays in the memory and is counted
+    (`overflow_elements`). Each rung is compiled.
 """
 
 from __future__ import annotations
