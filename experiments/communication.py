@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from experiments import compression
+import gradsparse as gs
+import optax
 
 
 class Size(NamedTuple):
@@ -22,7 +24,7 @@ class Communication:
   """
 
   def __init__(self, stages: Sequence[compression.Stage], plans: Sequence):
-    """Takes the `gs.plan` of each stage's first step."""
+    """Takes the stages and their plans, from `plan_stages`."""
     self._stages = stages
     self._dense = int(plans[-1].dense_bytes)
     self._sizes = [_sizes(plan) for plan in plans]
@@ -101,8 +103,28 @@ class Communication:
     self._counted = dict(counted)
 
 
+def plan_stages(
+  stages: Sequence[compression.Stage],
+  transformations: Sequence[optax.GradientTransformation],
+  params: Any,
+  num_workers: int,
+) -> list[gs.Plan]:
+  """Returns the plan of each stage's first step, which sends most.
+
+  Args:
+    stages: of the run.
+    transformations: one a stage.
+    params: only their shapes are used.
+    num_workers: P.
+  """
+  return [
+    gs.plan(tx, params, num_workers, step=stage.first_step)
+    for tx, stage in zip(transformations, stages, strict=True)
+  ]
+
+
 def plan_text(stages: Sequence[compression.Stage], plans: Sequence) -> str:
-  """Returns the tables of `Communication`'s plans, under their first steps."""
+  """Returns the plans' tables, each under the first step of its stage."""
   if len(plans) == 1:
     return str(plans[0])
   return '\n\n'.join(

@@ -20,7 +20,6 @@ from experiments import run_log
 from experiments import settings
 from experiments import time_breakdown
 from experiments import training_step
-import gradsparse as gs
 import jax
 import ml_collections
 import optax
@@ -104,10 +103,9 @@ def train_and_evaluate(
   differ = bool(config.compression.local_gradient)
   average = training_step.make_average_params(differ, placement)
   shapes = jax.eval_shape(average, state.params)
-  plans = [
-    gs.plan(tx, shapes, num_workers, step=stage.first_step)
-    for tx, stage in zip(transformations, stages, strict=True)
-  ]
+  plans = communication.plan_stages(
+    stages, transformations, shapes, num_workers
+  )
   traffic = communication.Communication(stages, plans)
 
   if chief:

@@ -2,6 +2,7 @@
 
 from experiments import communication
 from experiments import compression
+import gradsparse as gs
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -159,6 +160,35 @@ def test_bytes_of_a_run_with_stages():
   assert both == '100.0x\n7.4x'
   same = dict.fromkeys(summary, 5.0)
   assert communication.last_and_average(same, 'sent_bytes_per_step') == '5'
+
+
+def test_bytes_of_a_density_that_falls_each_step():
+  arguments = {'density': 0.01, 'min_size': 0}
+  stages = compression.warmup_stages(
+    'gradient_dropping', arguments, 4, 'linear_drop_ratio'
+  )
+
+  def chain(density):
+    changed = {**arguments, 'density': density}
+    return _chain('gradient_dropping', changed, axis_name='workers')
+
+  falling, final = chains = [chain(stage.density) for stage in stages]
+  params = {'w': jnp.zeros((50, 40)), 'b': jnp.zeros(40)}
+  plans = communication.plan_stages(stages, chains, params, 4)
+  traffic = communication.Communication(stages, plans)
+  for step, tx in enumerate([falling] * 4 + [final] * 2):
+    sent = gs.plan(tx, params, 4, step=step)
+    assert sent.sent_bytes > 0
+    line = traffic.count(step + 1, sent.payload_bytes)
+    assert line['comm/payload_bytes'] == sent.payload_bytes
+    assert line['comm/sent_bytes'] == sent.sent_bytes
+    assert line['comm/density'] == pytest.approx(max(1 - 0.99 * step / 4, 0.01))
+  # The run ends at the density that was asked for, not at a message above it.
+  summary = traffic.summary()
+  static = gs.plan(chain(0.01), params, 4)
+  assert summary['payload_bytes_per_step'] == static.payload_bytes
+  assert summary['sent_bytes_per_step'] == static.sent_bytes
+  assert summary['run_average_ratio'] < summary['ratio']
 
 
 def test_bytes_that_depend_on_the_data_are_those_that_were_sent():
