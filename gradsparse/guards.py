@@ -105,19 +105,20 @@ def refuse_masked(tree: Any) -> None:
     )
 
 
-# Fields in which optax keeps the running mean of updates: momentum, and the
-# first moment of Adam and its kin.
+# Fields in which optax accumulates updates: momentum, and the first moment of
+# Adam and its kin.
 _MOMENTA = {'trace', 'mu'}
 
 
 def _following_states() -> Iterator[Any]:
   """States of what follows us in the chains that we are called from."""
   for frame in _optax_frames():
-    chain, _, function = frame.f_code.co_qualname.partition('.<locals>.')
-    if chain in ('chain', 'named_chain') and function == 'update_fn':
-      states, done = frame.f_locals['state'], len(frame.f_locals['new_state'])
-      links = states.values() if isinstance(states, dict) else states
-      yield list(links)[done + 1 :]
+    name, own = frame.f_code.co_qualname, frame.f_locals
+    if name == 'chain.<locals>.update_fn':
+      yield list(own.get('state', ()))[len(own.get('new_state', ())) + 1 :]
+    elif name == 'named_chain.<locals>.update_fn':
+      done = {*own.get('new_state', ()), own.get('name')}
+      yield [x for link, x in own.get('state', {}).items() if link not in done]
 
 
 def _second_momentum(grads: Any) -> str | None:
