@@ -17,7 +17,7 @@ class Stats(NamedTuple):
     overflow_elements: int32, wanted but not sent for want of room; they stay
       in the memory.
     rejected_steps: int32, updates so far that were rejected because some
-      worker's gradient was not finite.
+      worker's gradient, or what was made of it, was not finite.
   """
 
   payload_bytes: jax.Array

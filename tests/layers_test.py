@@ -22,7 +22,7 @@ LAYERS = (
   ('selection',),
   ('codecs',),
   ('compressors', 'memories', 'exchanges'),
-  ('layout', 'guards'),
+  ('layout', 'guards', 'health'),
   ('planning',),
   ('compressed_mean', 'inspection'),
   (
