@@ -3,7 +3,7 @@
 Data flow of one update, on each worker:
 
   check that gradients are local -> accumulate (float32) -> agree -> choose a
-  rung -> { encode -> exchange -> release } -> cast, count
+  rung -> { encode -> exchange -> update, cast -> accept? -> release } -> count
 
 It is one transformation and not three in a chain because of the feedback
 edge: what was delivered flows back from the exchange into the memory.
@@ -16,12 +16,14 @@ from typing import Any, NamedTuple
 
 from gradsparse import arguments
 from gradsparse import guards
+from gradsparse import health
 from gradsparse import inputs
 from gradsparse import layout as layouts
 from gradsparse import planning
 from gradsparse import worker_axis
 from gradsparse.collectives import AxisName
 from gradsparse.collectives import Comm
+from gradsparse.delivery import Delivered
 from gradsparse.delivery import Full
 from gradsparse.delivery import Sparse
 from gradsparse.interfaces import Compressor
@@ -96,9 +98,10 @@ def compressed_mean(
   Returns:
     A transformation. The update it returns has the sign of the gradient and
     the dtype of the gradients, and is bit-identical on all workers. If any
-    worker's gradient is not finite, or its second moment is negative, or a
-    schedule's density is out of (0, 1], the whole update is NaN on all
-    workers, nothing is delivered, and memories stay finite.
+    worker's gradient, or what is made of it, is not finite, or its second
+    moment is negative, or a schedule's density is out of (0, 1], the step is
+    rejected: the whole update is NaN on all workers, nothing is delivered,
+    and all state stays finite (`health` has the details).
 
   Raises:
     TypeError: an argument of the wrong kind; from init and update: a leaf
@@ -169,21 +172,29 @@ def compressed_mean(
     moments = extra.get('second_moment') if memory.moments else None
     if memory.moments:
       inputs.check_second_moment(moments, grads)
-    healthy = _all_finite((grads, moments))
-    healthy &= _in_range(moments, compressor, state.steps)
     wide = jax.tree.map(lambda g: g.astype(jnp.float32), grads)
     whole = layout.whole()
-    # A worker whose gradient is not finite leaves its memory alone, and
-    # contributes nothing; that the step is rejected, the others learn from
-    # its message.
-    kept = _in_place_if(
-      healthy,
-      lambda kept: memory.accumulate(wide, kept, extra, whole),
+
+    def accumulate(kept):
+      return memory.accumulate(wide, kept, extra, whole)
+
+    def signals_of(grads, kept):
+      return layout.treedef.flatten_up_to(memory.signals(grads, kept, whole))
+
+    new = accumulate(state.memory)
+    healthy = health.can_keep(
+      new,
       state.memory,
+      [s.value for s in signals_of(wide, new)],
+      health.largest_kept(comm.size, compressor.gain(layout.compressed_shapes)),
     )
+    healthy &= _in_range(moments, compressor, state.steps)
+    # A worker that cannot keep what comes of its gradient leaves its memory
+    # alone, and contributes nothing; that the step is rejected, the others
+    # learn from its message.
+    kept = _in_place_if(healthy, accumulate, state.memory)
     local = jax.tree.map(lambda g: jnp.where(healthy, g, 0.0), wide)
-    signals = memory.signals(local, kept, whole)
-    flat = layout.treedef.flatten_up_to(signals)
+    flat = signals_of(local, kept)
     picked = layout.pick(flat, layout.compressed)
     dense = [s.value for s in layout.pick(flat, layout.dense)]
 
@@ -202,7 +213,10 @@ def compressed_mean(
     prepared = compressor.prepare(picked, shared, ctx)
 
     owed = layout.collect(state.exchange)
-    before = _Before(layout, prepared, dense, kept, shared, healthy, owed)
+    dtypes = [g.dtype for g in jax.tree.leaves(grads)]
+    before = _Before(
+      layout, prepared, dense, kept, shared, healthy, owed, dtypes
+    )
 
     def at_rung(rung):
       return _finish(scheme, comm, before, ctx._replace(rung=rung), tell)
@@ -221,11 +235,6 @@ def compressed_mean(
         number = comm.max(number)
       out = comm.switch(number, [lambda r=r: at_rung(r) for r in rungs])
     rejected = state.stats.rejected_steps + jnp.where(out.accepted, 0, 1)
-    updates = jax.tree.map(
-      lambda u, g: jnp.where(out.accepted, u, jnp.nan).astype(g.dtype),
-      out.updates,
-      grads,
-    )
     new_state = CompressedMeanState(
       steps=state.steps + 1,
       memory=out.memory,
@@ -236,7 +245,7 @@ def compressed_mean(
       ),
       exchange=out.exchange,
     )
-    return updates, new_state, out.delivered
+    return out.updates, new_state, out.delivered
 
   def update(updates, state, params=None, **extra):
     del params
@@ -250,15 +259,6 @@ def compressed_mean(
       return run(updates, state, extra, tell=True)
 
   return CompressedMean(init, update, step, scheme)
-
-
-def _all_finite(tree: Any) -> jax.Array:
-  """bool scalar. x * 0 is NaN for what is not finite; one pass, no mask."""
-  leaves = [x for x in jax.tree.leaves(tree) if x.size]
-  if not leaves:
-    return jnp.bool_(True)
-  sums = [jnp.sum(x.astype(jnp.float32) * 0.0) for x in leaves]
-  return jnp.isfinite(sum(sums[1:], sums[0]))
 
 
 def _in_range(moments: Any, compressor: Compressor, step: Any) -> jax.Array:
@@ -305,6 +305,7 @@ class _Before(NamedTuple):
   shared: Any
   healthy: jax.Array
   owed: Any
+  dtypes: list[Any]
 
 
 class _After(NamedTuple):
@@ -333,6 +334,10 @@ def _finish(
     payload = compressor.codec.quantise(selected, ctx.key)
     if compressor.codec.bounded:
       crowded_out = jnp.sum(selected.valid) - jnp.sum(payload.valid)
+  healthy = before.healthy
+  sparse = isinstance(payload, Sparse)
+  if sparse:
+    healthy &= health.can_send(payload.values, comm.size)
   back = scheme.exchange.run(
     Encoded(
       payload,
@@ -340,7 +345,7 @@ def _finish(
       before.shared,
       ctx,
       before.dense,
-      before.healthy,
+      healthy,
       before.owed,
     ),
     comm,
@@ -349,21 +354,41 @@ def _finish(
     comm.recorder.message = planning.message_rows(
       compressor, scheme.axis_name, layout, payload, back
     )
-  dense = [jnp.where(back.healthy, x, 0.0) for x in back.dense]
-  whole = [
-    Full(jnp.where(back.healthy, x, 0.0), whole=True) for x in before.dense
-  ]
-  released = back.delivered if back.released is None else back.released
-  updates, memory = scheme.memory.release(
-    before.kept,
-    layout.join(back.mean, dense),
-    layout.join(released, whole),
-  )
+  means = layout.join(back.mean, back.dense)
+  updates = scheme.memory.update(before.kept, means, layout.whole())
   # The momentum of dense leaves is kept in this worker's memory, and so typed
   # as its own, but it is made of means alone.
   flat = layout.treedef.flatten_up_to(updates)
   for i in layout.dense:
     flat[i] = comm.replicated(flat[i])
+  flat = [u.astype(dtype) for u, dtype in zip(flat, before.dtypes, strict=True)]
+  # Updates are equal on all workers, and so is what they show. Sums of sparse
+  # messages are finite, because those could be sent.
+  unsure = [
+    u
+    for i, u in enumerate(flat)
+    if i in layout.dense
+    or not sparse
+    or jnp.finfo(u.dtype).max < health.LARGEST
+  ]
+  accepted = back.healthy & health.all_finite(unsure)
+
+  def only_accepted(delivered):
+    whole = [Full(x, whole=True) for x in before.dense]
+    return jax.tree.map(
+      lambda d: d.only_if(accepted),
+      layout.join(delivered, whole),
+      is_leaf=lambda x: isinstance(x, Delivered),
+    )
+
+  def moved(new, old):
+    return jax.tree.map(lambda n, o: jnp.where(accepted, n, o), new, old)
+
+  delivered = only_accepted(back.delivered)
+  released = delivered
+  if back.released is not None:
+    released = only_accepted(back.released)
+  memory = scheme.memory.release(before.kept, means, released, accepted)
   learnt = compressor.learn(ctx.state, back.total, before.shared, ctx)
   overflow = crowded_out.astype(jnp.int32)
   if compressor.overflow is not None:
@@ -373,27 +398,27 @@ def _finish(
       back.message_bytes + sum(4 * x.size for x in before.dense)
     ),
     sent_bytes=jnp.float32(0),  # the caller knows
-    sent_elements=jnp.where(back.healthy, _sent_elements(back.delivered), 0),
-    overflow_elements=jnp.where(back.healthy, overflow, 0),
+    sent_elements=jnp.where(accepted, _sent_elements(back.delivered), 0),
+    overflow_elements=jnp.where(accepted, overflow, 0),
     rejected_steps=jnp.int32(0),
   )
-  delivered = None
+  told = None
   if tell:
-    arrived = layout.treedef.flatten_up_to(layout.join(back.delivered, whole))
+    arrived = layout.treedef.flatten_up_to(delivered)
     pairs = zip(arrived, layout.shapes, strict=True)
-    delivered = jax.tree.unflatten(
+    told = jax.tree.unflatten(
       layout.treedef, [comm.local(d.dense(shape)) for d, shape in pairs]
     )
   return _After(
-    updates=jax.tree.unflatten(layout.treedef, flat),
-    delivered=delivered,
-    memory=comm.local(memory),
-    compressor=jax.tree.map(
-      lambda new, old: jnp.where(back.healthy, new, old), learnt, ctx.state
+    updates=jax.tree.unflatten(
+      layout.treedef, [jnp.where(accepted, u, jnp.nan) for u in flat]
     ),
+    delivered=told,
+    memory=comm.local(memory),
+    compressor=moved(learnt, ctx.state),
     stats=comm.local(stats),
-    exchange=comm.local(layout.spread(back.owed)),
-    accepted=back.healthy,
+    exchange=comm.local(layout.spread(moved(back.owed, before.owed))),
+    accepted=accepted,
   )
 
 

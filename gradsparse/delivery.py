@@ -151,6 +151,14 @@ class Window:
   size: int = dataclasses.field(metadata={'static': True})
   whole = False
 
+  def only_if(self, arrived: jax.Array) -> Window:
+    """The entries, or none at all."""
+    return Window(
+      jnp.where(arrived, self.values, 0.0),
+      jnp.where(arrived, self.indices, self.size),
+      self.size,
+    )
+
   def count(self) -> jax.Array:
     """How many entries there are, int32 scalar."""
     return jnp.sum(self.indices < self.size, dtype=jnp.int32)
@@ -190,6 +198,10 @@ class Full:
 
   values: jax.Array
   whole: bool = dataclasses.field(default=False, metadata={'static': True})
+
+  def only_if(self, arrived: jax.Array) -> Full:
+    """The values, or zeros."""
+    return Full(jnp.where(arrived, self.values, 0.0), self.whole)
 
   def update(
     self, fn: Callable[..., jax.Array], x: jax.Array, *others: jax.Array

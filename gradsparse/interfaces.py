@@ -4,7 +4,7 @@ GRACE's vocabulary (Xu et al., ICDCS 2021), which the field knows. A scheme is
 one choice in each; `compressed_mean` joins them. All are NamedTuples of pure
 functions, so a scheme is data and a new one needs no class.
 
-  accumulate -> [agreement] -> encode -> exchange -> release
+  accumulate -> [agreement] -> encode -> exchange -> update, release
     memory       compressor    compressor  exchange    memory
 
 A compressor sees all leaves of its group at once, as a list: whether it works
@@ -75,8 +75,12 @@ class Memory(NamedTuple):
       update.
     signals: (grads, state, whole) -> tree of Signal, of the state after
       `accumulate`; computes nothing.
-    release: (state, means, delivered) -> (updates, state): learns what was
-      delivered. It sees the mean and returns the update.
+    update: (state, means, whole) -> updates: what goes to the optimizer.
+      Made of what is equal on all workers: the means, and what of the state
+      was made of means alone.
+    release: (state, means, delivered, accepted) -> state: learns what was
+      delivered. In a step that was not accepted nothing was, and nothing
+      decays or moves.
     lossless: whether what is not delivered is kept (law 1 applies).
     floats: float32 numbers it keeps for each parameter.
     moments: whether the update takes a `second_moment`, in `extra`.
@@ -87,7 +91,8 @@ class Memory(NamedTuple):
   init: Callable[[Any], Any]
   accumulate: Callable[[Any, Any, dict[str, Any], Any], Any]
   signals: Callable[[Any, Any, Any], Any]
-  release: Callable[[Any, Any, Any], tuple[Any, Any]]
+  update: Callable[[Any, Any, Any], Any]
+  release: Callable[[Any, Any, Any, jax.Array], Any]
   lossless: bool = True
   floats: int = 0
   moments: bool = False
@@ -186,6 +191,10 @@ class Compressor(NamedTuple):
     init: shapes -> own state, the same on all workers.
     learn: (state, summed payload, shared, ctx) -> own state.
     unbiased: whether the decoded value's expectation is the signal.
+    gain: shapes -> the largest factor by which a magnitude that it encodes or
+      decodes may exceed the largest that it was given. A worker keeps nothing
+      that could overflow on that way. Without a memory 1 is good enough: an
+      overflow costs one step.
     raw: whether the payload is the leaves as they are, float32, and coding
       them is left to the exchange.
     usable: step -> bool scalar, whether it can be used in this step (the
@@ -216,6 +225,7 @@ class Compressor(NamedTuple):
     lambda state, payload, shared, ctx: state
   )
   unbiased: bool = False
+  gain: Callable[[Sequence[Shape]], float] = lambda shapes: 1.0
   raw: bool = False
   usable: Callable[[jax.Array], jax.Array] | None = None
 
@@ -229,7 +239,7 @@ class Encoded(NamedTuple):
     shared: what was agreed.
     ctx: its context.
     dense: leaves that stay dense and ride along, float32.
-    healthy: bool scalar: every number in this worker's gradient is finite.
+    healthy: bool scalar: this worker can keep what comes of its gradient.
     owed: the exchange's own state, see `Exchange.init`.
   """
 
@@ -247,10 +257,11 @@ class Exchanged(NamedTuple):
 
   Attributes:
     mean: float32 leaves of the group, bit-identical on all workers.
-    delivered: leaf by leaf, what of this worker's is in the mean.
+    delivered: leaf by leaf, what of this worker's is in the mean, if the
+      step is accepted.
     dense: means of the leaves that stayed dense.
     healthy: bool scalar, the same everywhere: all workers were healthy.
-      Otherwise nothing was delivered.
+      Otherwise the step is rejected, and the rest of this is not used.
     message_bytes: size of one worker's message; traced where it depends on
       the data, and the largest while a plan is made.
     transport: how it went, for tables.
@@ -259,7 +270,7 @@ class Exchanged(NamedTuple):
       `delivered`: an exchange that rounds once more credits the rounding to
       the worker that made it, whose memory knows nothing of it. None: the
       same as `delivered`.
-    owed: the exchange's new state; as it was where a worker was not healthy.
+    owed: the exchange's new state, if the step is accepted.
   """
 
   mean: list[jax.Array]

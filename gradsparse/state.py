@@ -19,8 +19,8 @@ class Stats(NamedTuple):
     overflow_elements: int32, wanted but not sent for want of room; they stay
       in the memory.
     rejected_steps: int32, updates so far that were rejected because some
-      worker's gradient was not finite (or a schedule's density out of range,
-      or a second moment negative).
+      worker's gradient, or what was made of it, was not finite (or a
+      schedule's density out of range, or a second moment negative).
   """
 
   payload_bytes: jax.Array

@@ -23,7 +23,7 @@ LAYERS = (
   ('selection',),
   ('codecs',),
   ('compressors', 'memories', 'exchanges'),
-  ('layout', 'guards', 'worker_axis'),
+  ('layout', 'guards', 'health', 'worker_axis'),
   ('planning',),
   ('compressed_mean', 'inspection'),
   (

@@ -42,7 +42,8 @@ def dryden(density: float, codec: Codec) -> Compressor:
       for sign in (1.0, -1.0):
         side, where = selection.top_k(jnp.maximum(sign * x, 0.0), k)
         held = side > 0
-        mean = jnp.sum(side) / jnp.maximum(jnp.sum(held), 1)
+        # Divided first: a sum could overflow.
+        mean = jnp.sum(side / jnp.maximum(jnp.sum(held), 1))
         values.append(jnp.where(held, sign * mean, 0.0))
         indices.append(jnp.where(held, where + offset, total))
       limits.append(min(2 * k, x.shape[0]))

@@ -16,13 +16,26 @@ def _matrix(shape) -> tuple[int, int]:
   return math.prod(shape[:-1]), shape[-1]
 
 
+def _unit_columns(x: jax.Array) -> jax.Array:
+  """Columns scaled so that their magnitudes add up to 1; zeros stay."""
+
+  def divided(x, by):
+    return x / jnp.where(by > 0, by, 1.0)
+
+  # By the largest first: the sum of large numbers could overflow.
+  x = divided(x, jnp.max(jnp.abs(x), axis=0))
+  return divided(x, jnp.sum(jnp.abs(x), axis=0))
+
+
 def power_sgd(rank: int, seed: int = 0) -> Compressor:
   """Rank-r approximation P Q^T of each matrix, of the mean over workers.
 
     P <- orthogonalise(mean_w(M_w Q));  Q <- mean_w(M_w^T P);  send P Q^T
 
-  Q is kept for the next step (warm start). Both means are all-reduces of
-  small factors. Each leaf has a Q of its own, also where shapes coincide.
+  Q is kept for the next step (warm start), scaled by columns: P does not
+  depend on their lengths, and neither product can overflow then. Both means
+  are all-reduces of small factors. Each leaf has a Q of its own, also where
+  shapes coincide.
 
   Args:
     rank: r, at least 1; a leaf's own smaller dimension where that is less.
@@ -48,7 +61,7 @@ def power_sgd(rank: int, seed: int = 0) -> Compressor:
       rows, columns = _matrix(shape)
       own = jax.random.fold_in(key, number)
       size = (columns, min(rank, rows, columns))
-      factors.append(jax.random.normal(own, size))
+      factors.append(_unit_columns(jax.random.normal(own, size)))
     return tuple(factors)
 
   def propose(signals, ctx):
@@ -57,7 +70,7 @@ def power_sgd(rank: int, seed: int = 0) -> Compressor:
 
   def settle(reduced, ctx):
     del ctx
-    return [jnp.linalg.qr(p)[0] for p in reduced]
+    return [jnp.linalg.qr(_unit_columns(p))[0] for p in reduced]
 
   def encode(signals, shared, ctx):
     del ctx
@@ -71,8 +84,12 @@ def power_sgd(rank: int, seed: int = 0) -> Compressor:
     ]
 
   def learn(state, payload, shared, ctx):
-    del state, shared
-    return tuple(q / ctx.workers for q in payload)
+    del state, shared, ctx
+    return tuple(_unit_columns(q) for q in payload)
+
+  def gain(shapes):
+    # A column of M, projected, can have all its length in one number.
+    return math.sqrt(max((_matrix(shape)[0] for shape in shapes), default=1))
 
   return Compressor(
     'power_sgd',
@@ -83,4 +100,5 @@ def power_sgd(rank: int, seed: int = 0) -> Compressor:
     accepts=lambda shape: len(shape) >= 2,
     init=init,
     learn=learn,
+    gain=gain,
   )

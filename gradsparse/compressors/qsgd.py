@@ -41,9 +41,12 @@ def checked(levels: Any, bucket_size: Any, norm: Any) -> tuple[int, int, str]:
 
 def scales(rows: jax.Array, norm: str) -> jax.Array:
   """float32[rows]: the largest magnitude or the 2-norm of each bucket."""
+  tops = jnp.max(jnp.abs(rows), axis=1)
   if norm == 'max':
-    return jnp.max(jnp.abs(rows), axis=1)
-  return jnp.sqrt(jnp.sum(rows * rows, axis=1))
+    return tops
+  # Of the bucket over its largest number, whose squares cannot overflow.
+  shares = rows / jnp.where(tops > 0, tops, 1.0)[:, None]
+  return tops * jnp.sqrt(jnp.sum(shares * shares, axis=1))
 
 
 def quantise(
@@ -212,9 +215,9 @@ def gradient_descent(codec: Codec) -> Compressor:
     size = joined.shape[0]
     slots = min(size, math.isqrt(size - 1) + 1)
     values, indices = selection.top_k(joined, slots)
-    norm = jnp.sqrt(jnp.sum(joined * joined))
+    norm = scales(joined[None], 'l2')
     # Those before the sum reaches the norm, and the one that reaches it.
-    before = jnp.cumsum(jnp.abs(values)) - jnp.abs(values)
+    before = jnp.pad(jnp.cumsum(jnp.abs(values))[:-1], (1, 0))
     chosen = (before < norm) & (values != 0)
     limits = tuple(min(slots, math.prod(s)) for s in ctx.shapes)
     space = Space(ctx.shapes, limits)

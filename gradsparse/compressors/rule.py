@@ -189,6 +189,6 @@ def ada_comp(bin_size: int | None = None) -> Rule:
     ahead = selection.rows(g + signal.gradient, length)
     where = (jnp.abs(ahead) >= tops[:, None]) & (rows != 0)
     flat = where.reshape(-1)[: g.size]
-    return jnp.sign(g) * jnp.mean(tops), flat.reshape(g.shape)
+    return jnp.sign(g) * jnp.sum(tops / tops.shape[0]), flat.reshape(g.shape)
 
   return rule

@@ -71,7 +71,7 @@ def _gather_sparse(encoded: Encoded, own: Sparse, comm: Comm) -> Exchanged:
   total, _ = jax.lax.scan(add, start, messages)
   return Exchanged(
     mean=[x / comm.size for x in space.split(total)],
-    delivered=list(common.only_if(healthy, own).windows()),
+    delivered=list(own.windows()),
     dense=common.reduce_dense(encoded.dense, comm),
     healthy=healthy,
     message_bytes=nbytes,
@@ -90,7 +90,7 @@ def _as_dense(encoded: Encoded, own: Sparse, comm: Comm) -> Exchanged:
   healthy = unhealthy == 0
   return Exchanged(
     mean=[x / comm.size for x in leaves],
-    delivered=list(common.only_if(healthy, own).windows()),
+    delivered=list(own.windows()),
     dense=[x / comm.size for x in dense],
     healthy=healthy,
     message_bytes=_dense_bytes(own),
@@ -131,7 +131,7 @@ def _gather_words(encoded: Encoded, comm: Comm) -> Exchanged:
   total, _ = jax.lax.scan(add, start, messages)
   return Exchanged(
     mean=[x / comm.size for x in total],
-    delivered=common.own_delivery(encoded, healthy),
+    delivered=common.own_delivery(encoded),
     dense=common.reduce_dense(encoded.dense, comm),
     healthy=healthy,
     message_bytes=nbytes,

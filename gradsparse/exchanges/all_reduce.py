@@ -30,7 +30,7 @@ def all_reduce() -> Exchange:
       decoded = decoded.dense()
     return Exchanged(
       mean=[x / comm.size for x in decoded],
-      delivered=common.own_delivery(encoded, healthy),
+      delivered=common.own_delivery(encoded),
       dense=[x / comm.size for x in dense],
       healthy=healthy,
       message_bytes=nbytes,

@@ -175,18 +175,11 @@ def count_unhealthy(healthy: jax.Array) -> jax.Array:
   return 1.0 - healthy.astype(jnp.float32)
 
 
-def only_if(healthy: jax.Array, payload: Sparse) -> Sparse:
-  """The entries, or none at all: nothing is delivered in a rejected step."""
-  return payload.keep(jnp.broadcast_to(healthy, payload.indices.shape))
-
-
-def own_delivery(encoded: Encoded, healthy: jax.Array) -> list[Delivered]:
-  """What of this worker's message arrived, if all of it did."""
-  if isinstance(encoded.payload, Sparse):
-    return list(only_if(healthy, encoded.payload).windows())
-  decoded = encoded.compressor.decode(
-    encoded.payload, encoded.shared, encoded.ctx, 1
-  )
+def own_delivery(encoded: Encoded) -> list[Delivered]:
+  """What this worker's message stands for, which arrives as a whole."""
+  decoded = encoded.payload
+  if not isinstance(decoded, Sparse):
+    decoded = encoded.compressor.decode(decoded, encoded.shared, encoded.ctx, 1)
   if isinstance(decoded, Sparse):
-    return list(only_if(healthy, decoded).windows())
-  return [Full(jnp.where(healthy, x, 0.0)) for x in decoded]
+    return list(decoded.windows())
+  return [Full(x) for x in decoded]

@@ -97,10 +97,9 @@ def gtopk(topology: str = 'butterfly', put_back: str = 'exact') -> Exchange:
       alive = _member(own.indices, final.entries.indices)
     healthy = comm.replicated(final.healthy)
     mean = [x / comm.size for x in comm.replicated(final.entries).dense()]
-    arrived = common.only_if(healthy, own.keep(alive).sort())
     return Exchanged(
       mean=mean,
-      delivered=list(arrived.windows()),
+      delivered=list(own.keep(alive).sort().windows()),
       dense=common.reduce_dense(encoded.dense, comm),
       healthy=healthy,
       message_bytes=mine.words(codec).nbytes,

@@ -37,7 +37,7 @@ def majority(scatter: bool = False) -> Exchange:
     decided = compressor.decode(ayes, encoded.shared, ctx, 1)
     return Exchanged(
       mean=decided,
-      delivered=[Full(jnp.where(healthy, x, 0.0)) for x in decided],
+      delivered=[Full(x) for x in decided],
       dense=common.reduce_dense(encoded.dense, comm),
       healthy=healthy,
       message_bytes=nbytes,

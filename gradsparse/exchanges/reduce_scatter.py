@@ -26,6 +26,10 @@ from gradsparse.interfaces import Shape
 import jax
 import jax.numpy as jnp
 
+# What is owed saturates here: beside sums that workers may send (a quarter of
+# the range of float32) it cannot make every later mean overflow.
+_MOST_OWED = float(jnp.finfo(jnp.float32).max) / 8
+
 
 # Brackets with a traced index are a gather or a scatter: slow on CPUs.
 def _row(rows: jax.Array, index: jax.Array) -> jax.Array:
@@ -89,28 +93,27 @@ def reduce_scatter(code: RowCode) -> Exchange:
     wanted = total
     if encoded.owed:
       earlier = parted(encoded.owed)
-      wanted = total + _row(earlier, index)
+      wanted = total + jnp.clip(_row(earlier, index), -_MOST_OWED, _MOST_OWED)
     packed = code.encode((wanted / workers)[None], counts[index][None], second)
     mean = code.decode(comm.gather(packed[0]), part)
     given = workers * _row(mean, index)
     owed: Sequence[jax.Array] = ()
     if encoded.owed:
-      kept = jnp.where(healthy, wanted - given, _row(earlier, index))
-      owed = split(_with_row(earlier, index, kept))
+      owed = split(_with_row(earlier, index, wanted - given))
     own = code.decode(rows, part)
     credit = _with_row(own, index, _row(own, index) + (given - total))
 
-    def if_healthy(rows):
-      return [Full(jnp.where(healthy, x, 0.0)) for x in split(rows)]
+    def delivery(rows):
+      return [Full(x) for x in split(rows)]
 
     return Exchanged(
       mean=split(mean),
-      delivered=if_healthy(credit),
+      delivered=delivery(credit),
       dense=common.reduce_dense(encoded.dense, comm),
       healthy=healthy,
       message_bytes=nbytes,
       transport=f'{code.name} reduce-scatter',
-      released=if_healthy(own),
+      released=delivery(own),
       owed=owed,
     )
 

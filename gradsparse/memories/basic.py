@@ -50,6 +50,12 @@ class NoMemoryState(NamedTuple):
     )
 
 
+def plain_means(state: Any, means: Any, whole: Any) -> Any:
+  """The update of a memory without momentum."""
+  del state, whole
+  return means
+
+
 def no_memory() -> Memory:
   """Keeps nothing: what is not delivered is gone.
 
@@ -70,11 +76,11 @@ def no_memory() -> Memory:
     del state, whole
     return jax.tree.map(lambda g: Signal(g, g), grads)
 
-  def release(state, means, delivered):
-    del delivered
-    return means, state
+  def release(state, means, delivered, accepted):
+    del means, delivered, accepted
+    return state
 
-  return Memory(init, accumulate, signals, release, lossless=False)
+  return Memory(init, accumulate, signals, plain_means, release, lossless=False)
 
 
 class ResidualState(NamedTuple):
@@ -125,14 +131,21 @@ def residual(decay: float = 1.0) -> Memory:
       lambda e, g, w: Signal(g if w else e, g), state.residual, grads, whole
     )
 
-  def release(state, means, delivered):
+  def release(state, means, delivered, accepted):
+    del means, accepted
     kept = jax.tree.map(
       lambda e, d: e if d.whole else d.update(lambda x, sent: x - sent, e),
       state.residual,
       delivered,
     )
-    return means, ResidualState(kept)
+    return ResidualState(kept)
 
   return Memory(
-    init, accumulate, signals, release, lossless=decay == 1.0, floats=1
+    init,
+    accumulate,
+    signals,
+    plain_means,
+    release,
+    lossless=decay == 1.0,
+    floats=1,
   )

@@ -86,7 +86,16 @@ def momentum_correction(
       lambda v, g, w: Signal(g if w else v, g), state.velocity, grads, whole
     )
 
-  def release(state, means, delivered):
+  def update(state, means, whole):
+    def one(u, mean, w):
+      if not w:
+        return mean
+      u = moved(u, mean)
+      return u + mean if nesterov else u
+
+    return jax.tree.map(one, state.momentum, means, whole)
+
+  def release(state, means, delivered, accepted):
     v = jax.tree.map(
       lambda v, d: v if d.whole else d.update(lambda x, sent: x - sent, v),
       state.velocity,
@@ -95,19 +104,14 @@ def momentum_correction(
 
     def new_momentum(u, mean, d):
       if d.whole:
-        return moved(u, mean)
+        return jnp.where(accepted, moved(u, mean), u)
       if not factor_masking:
         return u
       return d.update(lambda x, sent: jnp.zeros_like(x), u)
 
     u = jax.tree.map(new_momentum, state.momentum, means, delivered)
+    return MomentumCorrectionState(u, v)
 
-    def update(mean, u, d):
-      if not d.whole:
-        return mean
-      return u + mean if nesterov else u
-
-    updates = jax.tree.map(update, means, u, delivered)
-    return updates, MomentumCorrectionState(u, v)
-
-  return Memory(init, accumulate, signals, release, floats=2, momentum=momentum)
+  return Memory(
+    init, accumulate, signals, update, release, floats=2, momentum=momentum
+  )

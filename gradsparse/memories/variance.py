@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from gradsparse import arguments
 from gradsparse.interfaces import Memory
 from gradsparse.interfaces import Signal
+from gradsparse.memories.basic import plain_means
 from gradsparse.memories.basic import zeros
 import jax
 import jax.numpy as jnp
@@ -16,6 +17,8 @@ ROUNDING = ('keep', 'paper')
 # An exponent-coded entry is not sent when it rounds to less than 2^-7 of the
 # largest: when it is below 1.5 * 2^-8 of it (the boundary of the rounding).
 _UNSENDABLE = 1.5 / 256
+
+_LARGEST = float(jnp.finfo(jnp.float32).max)
 
 
 class VarianceState(NamedTuple):
@@ -86,13 +89,17 @@ def variance(
       whole,
     )
 
-  def release(state, means, delivered):
+  def release(state, means, delivered, accepted):
+    del means
+    factor = jnp.where(accepted, decay, 1.0)
+
     def sent_from_v(v, d, r):
-      left = r - d
-      return jnp.where(left == 0, 0.0, jnp.maximum(v - 2 * d * r + d * d, 0))
+      # (r - d)^2 - r^2. Squares of what r can hold may overflow.
+      corrected = jnp.clip(v + d * (d - 2 * r), 0.0, _LARGEST)
+      return jnp.where(r - d == 0, 0.0, corrected)
 
     def new_variance(v, r, d):
-      return v if d.whole else decay * d.update(sent_from_v, v, r)
+      return v if d.whole else factor * d.update(sent_from_v, v, r)
 
     def new_residual(r, d):
       return r if d.whole else d.update(lambda x, sent: x - sent, r)
@@ -114,20 +121,21 @@ def variance(
       )
       r = jax.tree.map(lambda r, g: jnp.where(g, 0.0, r), state.residual, lost)
       v = jax.tree.map(
-        lambda v, g, d: v if d.whole else jnp.where(g, 0.0, decay * v),
+        lambda v, g, d: v if d.whole else jnp.where(g, 0.0, factor * v),
         state.variance,
         lost,
         delivered,
       )
-      return means, VarianceState(r, v)
+      return VarianceState(r, v)
     v = jax.tree.map(new_variance, state.variance, state.residual, delivered)
     r = jax.tree.map(new_residual, state.residual, delivered)
-    return means, VarianceState(r, v)
+    return VarianceState(r, v)
 
   return Memory(
     init,
     accumulate,
     signals,
+    plain_means,
     release,
     lossless=rounding == 'keep',
     floats=2,

@@ -1,0 +1,93 @@
+"""Whether a step may count, judged by what is made of the gradients.
+
+A worker takes a step's gradients in only if it can keep what comes of them:
+no number of its memory may be so large that the sum over the workers leaves
+float32. Finite gradients are not enough for that. The entries of a sparse
+message are judged in the same way, before they are sent. What else comes back
+is judged as the update that it becomes, which is equal on all workers.
+
+A step that fails on one worker is rejected on all. It leaves no trace but in
+the memories of those that could take it in, so that the next step with
+ordinary gradients goes well.
+
+All comparisons are such that NaN fails. A maximum would not do: on CPUs it
+passes over NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+import functools
+import operator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+# Of bfloat16, which is a little smaller than that of float32: an update may
+# be of either type.
+LARGEST = float(jnp.finfo(jnp.bfloat16).max)
+
+# Beside the sum over workers there are an exchange's own residual, and a
+# momentum that moves: together they stay within this many times the sum.
+_ROOM = 4
+
+
+def largest_kept(workers: int, gain: float) -> float:
+  """The largest magnitude that a worker may take in.
+
+  Args:
+    workers: P.
+    gain: of the compressor, see `Compressor.gain`.
+  """
+  return LARGEST / (_ROOM * workers * gain)
+
+
+def can_keep(
+  new: Any, old: Any, values: Iterable[jax.Array], largest: float
+) -> jax.Array:
+  """Whether a worker can take in what a step brings, bool scalar.
+
+  A number of the memory may also be larger, if the step did not enlarge it:
+  whatever a memory holds, ordinary gradients can be taken in. One pass over
+  what accumulating reads.
+
+  Args:
+    new: the memory's state after accumulating, a tuple of trees like params.
+    old: its state before.
+    values: what is to be delivered, leaf by leaf: parts of `new`, or
+      gradients where the memory takes none in.
+    largest: see `largest_kept`.
+  """
+  held = [
+    [
+      jnp.abs(x) <= jnp.maximum(jnp.abs(before), largest)
+      for x, before in leaf
+      if x is not before
+    ]
+    for leaf in zip(*map(_pairs, new, old), strict=True)
+  ]
+  in_memory = {id(x) for x in jax.tree.leaves(new)}
+  passing = [[jnp.abs(x) <= largest] for x in values if id(x) not in in_memory]
+  # All that is kept of one leaf is read in one loop.
+  return _all(
+    functools.reduce(operator.and_, fits) for fits in held + passing if fits
+  )
+
+
+def can_send(values: jax.Array, workers: int) -> jax.Array:
+  """Whether a sum over workers of such numbers is finite, bool scalar."""
+  return jnp.all(jnp.abs(values) <= LARGEST / workers)
+
+
+def all_finite(leaves: Iterable[jax.Array]) -> jax.Array:
+  """Whether there is neither an infinity nor NaN, bool scalar."""
+  return _all(jnp.isfinite(x) for x in leaves)
+
+
+def _all(masks: Iterable[jax.Array]) -> jax.Array:
+  return functools.reduce(operator.and_, map(jnp.all, masks), jnp.bool_(True))
+
+
+def _pairs(new: Any, old: Any) -> list[tuple[jax.Array, jax.Array]]:
+  return list(zip(jax.tree.leaves(new), jax.tree.leaves(old), strict=True))

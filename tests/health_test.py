@@ -1,0 +1,276 @@
+"""Finite gradients that are too large: kept, or rejected by all together."""
+
+import functools
+
+import gradsparse as gs
+import jax
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
+import numpy as np
+import pytest
+from tests import replay
+from tests import runs
+
+AXIS = gs.workers.AXIS
+OWN = P(AXIS)
+WORKERS = 2
+# Sums of a few hundred numbers of 2^122 leave float32, and squares of 2^64.
+PARAMS = {'bias': jnp.zeros(300), 'kernel': jnp.zeros((12, 40))}
+LARGE = (2.0**63, 2.0**100, 2.0**122)
+TOO_LARGE = 2e38
+
+_ALL = dict(min_size=0, axis_name=AXIS)
+_PARTS = dict(exchange='reduce_scatter', **_ALL)
+
+# Those whose updates are n times as large for gradients n times as large.
+HOMOGENEOUS = {
+  'dense': lambda: gs.dense(axis_name=AXIS),
+  'dense_bfloat16': lambda: gs.dense(wire_dtype='bfloat16', axis_name=AXIS),
+  'gradient_dropping': lambda: gs.gradient_dropping(0.05, **_ALL),
+  'dropping_exponent4': lambda: gs.gradient_dropping(
+    0.05, values='exponent4', **_ALL
+  ),
+  'dgc': lambda: gs.dgc(0.05, axis_name=AXIS),  # the bias stays dense
+  'dgc_nesterov': lambda: gs.dgc(0.05, nesterov=True, axis_name=AXIS),
+  'gtopk': lambda: gs.gtopk(0.05, **_ALL),
+  'ada_comp': lambda: gs.ada_comp(bin_size=2, ladder=(0.2,), **_ALL),
+  'qsgd': lambda: gs.qsgd(7, **_ALL),
+  'qsgd_l2': lambda: gs.qsgd(3, norm='l2', **_ALL),
+  'qsgd_parts': lambda: gs.qsgd(63, norm='l2', **_PARTS),
+  'qsgd_descent': lambda: gs.qsgd_descent(**_ALL),
+  'terngrad': lambda: gs.terngrad(clip=1.0, **_ALL),
+  'one_bit': lambda: gs.one_bit_sgd(**_ALL),
+  'one_bit_parts': lambda: gs.one_bit_sgd(**_PARTS),
+  'dryden': lambda: gs.dryden(0.3, **_ALL),
+  'random_k': lambda: gs.random_k(0.4, memory=True, **_ALL),
+  'power_sgd': lambda: gs.power_sgd(2, axis_name=AXIS),
+}
+SCHEMES = HOMOGENEOUS | {
+  'strom': lambda: gs.strom(0.5, ladder=(0.4,), **_ALL),
+  'variance_based': lambda: gs.variance_based(2.0, ladder=(0.4,), **_ALL),
+  'sign_majority': lambda: gs.sign_majority(memory=True, **_ALL),
+}
+
+
+@functools.cache
+def program(name):
+  """(state, compiled (grads, state, moments) -> (updates, state, delivered)).
+
+  Of simulated workers, all with leading worker axes.
+  """
+  tx = SCHEMES[name]()
+  state = gs.workers.stack(tx.init(PARAMS), WORKERS)
+  step = jax.vmap(
+    lambda g, state, m: tx.step(g, state, second_moment=m), axis_name=AXIS
+  )
+  grads = gradients(0)
+  lowered = jax.jit(step).lower(grads, state, grads)
+  return state, lowered.compile(replay.QUICKLY)
+
+
+def gradients(seed, scale=1.0, num_workers=WORKERS):
+  """Uniform in +-scale."""
+  rng = np.random.default_rng(seed)
+  return jax.tree.map(
+    lambda p: np.asarray(
+      scale * rng.uniform(-1, 1, (num_workers, *p.shape)), np.float32
+    ),
+    PARAMS,
+  )
+
+
+def moments(seed):
+  return jax.tree.map(lambda g: g**2, gradients(100 + seed))
+
+
+def times(tree, factor):
+  return jax.tree.map(lambda x: np.asarray(x) * np.float32(factor), tree)
+
+
+def only_last(bad, good):
+  """The last worker's part of `bad`, the others' of `good`."""
+  return jax.tree.map(lambda b, g: np.concatenate([g[:-1], b[-1:]]), bad, good)
+
+
+def rejected(state):
+  return np.asarray(state.stats.rejected_steps)
+
+
+def check_finite(tree):
+  for path, x in jax.tree_util.tree_leaves_with_path(tree):
+    assert np.all(np.isfinite(x)), jax.tree_util.keystr(path)
+
+
+def assert_same(actual, expected):
+  jax.tree.map(np.testing.assert_array_equal, actual, expected)
+
+
+@pytest.mark.parametrize('scale', LARGE)
+@pytest.mark.parametrize('name', HOMOGENEOUS)
+def test_large_gradients_give_as_much_larger_updates(name, scale):
+  """Powers of two change no digit, so this holds to the bit."""
+  state, step = program(name)
+  large_state = state
+  for t in range(2):
+    grads, m = gradients(t), moments(t)
+    updates, state, delivered = step(grads, state, m)
+    large, large_state, more = step(times(grads, scale), large_state, m)
+    check_finite((large, large_state, more))
+    assert_same(
+      (large, more, gs.pending(large_state)),
+      times((updates, delivered, gs.pending(state)), scale),
+    )
+  assert np.all(rejected(large_state) == 0)
+
+
+@pytest.mark.parametrize('name', SCHEMES)
+def test_a_step_of_too_large_gradients_is_as_one_of_nan(name):
+  state, step = program(name)
+  nan_state = state
+  ordinary = lambda t: step(gradients(t), state, moments(t))
+  _, state, _ = ordinary(0)
+  nan_state = state
+  for t, some in ((1, False), (2, True), (3, False)):
+    good = gradients(t)
+    bad, nan = times(good, TOO_LARGE), times(good, np.nan)
+    if some:
+      bad, nan = only_last(bad, good), only_last(nan, good)
+    updates, state, delivered = step(bad, state, moments(t))
+    _, nan_state, _ = step(nan, nan_state, moments(t))
+    assert all(np.all(np.isnan(u)) for u in jax.tree.leaves(updates))
+    assert not any(np.any(d) for d in jax.tree.leaves(delivered))
+    check_finite(state)
+    assert_same(state, nan_state)
+    assert np.all(rejected(state) == t)
+  updates, state, _ = ordinary(4)
+  check_finite((updates, state))
+  assert any(np.any(u) for u in jax.tree.leaves(updates))
+  assert np.all(rejected(state) == 3)
+
+
+@pytest.mark.parametrize('name', ['dgc', 'dgc_nesterov'])
+def test_a_rejected_step_leaves_the_momentum_of_dense_leaves_alone(name):
+  state, step = program(name)
+  _, before, _ = step(gradients(0), state, moments(0))
+  good = gradients(1)
+  _, after, _ = step(only_last(times(good, np.nan), good), before, moments(1))
+  assert np.any(before.memory.momentum['bias'])  # there is what could decay
+  assert_same(after.memory.momentum['bias'], before.memory.momentum['bias'])
+
+
+def test_a_rejected_step_lets_no_variance_decay():
+  state, step = program('variance_based')
+  _, before, _ = step(gradients(0), state, moments(0))
+  good, m = gradients(1), moments(1)
+  _, after, _ = step(only_last(times(good, np.nan), good), before, m)
+  for leaf, v in before.memory.variance.items():
+    # The healthy worker has taken in its own.
+    assert_same(after.memory.variance[leaf][0], v[0] + m[leaf][0])
+    assert_same(after.memory.variance[leaf][-1], v[-1])
+
+
+def test_a_variance_beside_a_large_residual_stays_a_number():
+  """Its correction has squares of what is delivered."""
+  state, step = program('variance_based')
+  for t, scale in enumerate((2.0**100, 1.0, 1.0)):
+    updates, state, _ = step(gradients(t, scale), state, moments(t))
+    check_finite((updates, state))
+  assert np.all(rejected(state) == 0)
+
+
+@pytest.mark.parametrize('name', ['gradient_dropping', 'power_sgd'])
+def test_ordinary_gradients_are_taken_in_whatever_the_memory_holds(name):
+  """It may hold more than it would take in: release can enlarge a number."""
+  state, step = program(name)
+  held = gradients(7, scale=1e38)
+  if name == 'power_sgd':
+    held['bias'] *= 0  # stays dense, and owes nothing
+  memory = state.memory.with_pending(jax.tree.map(jnp.asarray, held))
+  updates, state, _ = step(
+    gradients(0), state._replace(memory=memory), moments(0)
+  )
+  check_finite((updates, state))
+  assert np.all(rejected(state) == 0)
+
+
+def test_a_matrix_whose_factors_would_overflow_is_not_taken_in():
+  """Else its factors would overflow in every later step too."""
+  tx = gs.power_sgd(1, axis_name=None)
+  params = {'kernel': jnp.zeros((300, 4))}
+  update = jax.jit(tx.update)
+  # M^T P is sqrt(300) times as large.
+  large = {'kernel': jnp.full((300, 4), 8e37)}
+  updates, state = update(large, tx.init(params))
+  assert np.all(np.isnan(updates['kernel']))
+  updates, state = update({'kernel': jnp.ones((300, 4))}, state)
+  np.testing.assert_allclose(updates['kernel'], 1.0, rtol=1e-5)
+  assert rejected(state) == 1
+
+
+def test_what_an_exchange_owes_leaves_room_for_a_sum():
+  state, step = program('one_bit_parts')
+  memory = state.memory.with_pending(
+    jax.tree.map(jnp.asarray, gradients(7, scale=4e37))
+  )
+  owed = jax.tree.map(jnp.asarray, gradients(8, scale=3.3e38))
+  state = state._replace(memory=memory, exchange=owed)
+  updates, state, _ = step(gradients(0), state, moments(0))
+  check_finite((updates, state))
+  assert np.all(rejected(state) == 0)
+
+
+@pytest.mark.parametrize('runner', gs.workers.RUNNERS)
+def test_all_workers_reject_together_under_every_runner(runner):
+  """Once for what one cannot keep, once for a momentum of dense leaves."""
+  tx = gs.dgc(0.05, momentum=0.99, axis_name=AXIS)
+  specs = gs.workers.specs(tx, PARAMS, WORKERS)
+  fn = gs.workers.parallel(
+    lambda state, g: tx.update(g, state),
+    runner=runner,
+    num_workers=WORKERS,
+    in_specs=(specs, OWN),
+    out_specs=(OWN, specs),
+  )
+  state = gs.workers.init(tx, PARAMS, WORKERS)
+
+  def take(state, grads, expected):
+    updates, state = fn(state, grads)
+    for u in jax.tree.leaves(updates):
+      assert np.all(np.isnan(u)) == (expected == 'rejected')
+      np.testing.assert_array_equal(u[0], u[-1])
+    check_finite(state)
+    return runs.to_numpy(state)
+
+  ordinary = gradients(0)
+  state = take(state, ordinary, 'accepted')
+  large = times(ordinary, TOO_LARGE)
+  after = take(state, only_last(large, ordinary), 'rejected')
+  assert_same(after.memory.momentum['bias'], state.memory.momentum['bias'])
+  # Each worker can keep this, but not the sum over steps.
+  momentum = after.memory.momentum | {
+    'bias': np.full_like(after.memory.momentum['bias'], 3.3e38)
+  }
+  state = after._replace(memory=after.memory._replace(momentum=momentum))
+  steady = gradients(1) | {'bias': np.full_like(ordinary['bias'], 4e37)}
+  after = take(state, steady, 'rejected')
+  assert_same(after.memory.momentum['bias'], momentum['bias'])
+  after = take(after, ordinary, 'accepted')
+  assert np.all(rejected(after) == 2)
+  np.testing.assert_allclose(
+    after.memory.momentum['bias'], 0.99 * np.float32(3.3e38), rtol=1e-6
+  )
+
+
+def test_an_update_that_its_own_type_cannot_hold_is_rejected():
+  tx = gs.dgc(0.5, axis_name=None)  # a scalar stays dense
+  params = {'kernel': jnp.zeros((2, 2)), 'scale': jnp.zeros(())}
+  grads = jax.tree.map(lambda p: jnp.full(p.shape, 4e4, jnp.float16), params)
+  grads['kernel'] = jnp.ones((2, 2), jnp.float16)
+  update = jax.jit(tx.update)
+  updates, state = update(grads, tx.init(params))
+  assert np.isfinite(updates['scale'])
+  before = state.memory.momentum['scale']
+  updates, state = update(grads, state)
+  assert np.isnan(updates['scale'])
+  assert rejected(state) == 1
+  assert state.memory.momentum['scale'] == before
