@@ -627,8 +627,8 @@ BAD = [
     lambda: gs.gtopk(0.1, values='exponent4', axis_name=None),
     ('values', 'float32', 'exponent4'),
   ),
-  (lambda: gs.qsgd(0, axis_name=None), ('levels', '1..255', '0')),
-  (lambda: gs.qsgd(256, axis_name=None), ('levels', '1..255', '256')),
+  (lambda: gs.qsgd(0, axis_name=None), ('levels', '1..65534', '0')),
+  (lambda: gs.qsgd(65_535, axis_name=None), ('levels', '1..65534', '65535')),
   (
     lambda: gs.qsgd(7, bucket_size=0, axis_name=None),
     ('bucket_size', 'at least 1', '0'),
