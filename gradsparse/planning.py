@@ -23,7 +23,8 @@ def message_rows(
   back: Exchanged,
 ) -> list[traffic.Row]:
   """The lines of a plan for the leaves of this scheme."""
-  numbers = layout.compressed
+  numbers, nbytes = layout.compressed, back.message_bytes
+  assert isinstance(nbytes, int)  # no data, no size that depends on them
   rows: dict[int, traffic.Row] = {}
   sizes = [math.prod(layout.shapes[i]) for i in numbers]
   transport = f'{compressor.name}, {back.transport}'
@@ -32,16 +33,13 @@ def message_rows(
     name = names[0] if len(names) == 1 else f'{len(names)} leaves, joined'
     total = sum(sizes)
     rows[numbers[0]] = traffic.Row(
-      name, total, 4 * total, back.message_bytes, transport, axis
+      name, total, 4 * total, nbytes, transport, axis
     )
   elif numbers:
     # One message for all leaves: each is charged its share of the entries.
     is_sparse = isinstance(payload, Sparse)
     weights = payload.space.limits if is_sparse else sizes
-    ends = [
-      back.message_bytes * c // sum(weights)
-      for c in itertools.accumulate(weights)
-    ]
+    ends = [nbytes * c // sum(weights) for c in itertools.accumulate(weights)]
     begins = [0, *ends[:-1]]
     for i, n, begin, end in zip(numbers, sizes, begins, ends, strict=True):
       rows[i] = traffic.Row(

@@ -1,5 +1,7 @@
 """QSGD's levels on the wire: Elias streams carry what fixed width carries."""
 
+import math
+
 import gradsparse as gs
 from gradsparse.compressors import level_codes
 import jax
@@ -7,16 +9,19 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from tests import replay
+from tests.oracles import qsgd as oracle
+from tests.wire import bit_strings
 
 # (levels, code, elias): every kind, both codes, and the two automatic ones.
 STREAMS = [
   (7, 'elias_dense', 'omega'),
   (7, 'elias_dense', 'gamma'),
   (255, 'elias_dense', 'delta'),
-  (3, 'elias_dense', 'unary'),
+  (65_534, 'elias_dense', 'unary'),
   (1, 'elias_sparse', 'omega'),
   (3, 'elias_sparse', 'gamma'),
   (127, 'elias_sparse', 'delta'),
+  (15, 'elias_sparse', 'unary'),
 ]
 N = 600
 
@@ -42,36 +47,32 @@ KINDS = ('zeros', 'one nonzero', 'few', 'gaussian', 'worst')
 
 
 @pytest.mark.parametrize('levels, code, elias', STREAMS)
-def test_a_stream_is_exact_at_the_smallest_rung_that_holds_it(
+def test_the_first_words_of_a_message_are_all_that_is_needed(
   levels, code, elias
 ):
   stream = level_codes.level_code(code, levels, 512, elias)
-  fixed = level_codes.level_code('fixed', levels, 512, elias)
-  rungs = stream.rungs(N)
-  assert list(rungs) == sorted(set(rungs))
-  assert rungs[-1:] == fixed.rungs(N)
-  words = jax.jit(stream.words)
-  used = set()
+  sizes = stream.sizes(N)
+  width = math.ceil(math.log2(2 * levels + 1))
+  # One word beside the fixed width says which of the two it is.
+  assert sizes[-1] == 1 + -(-N * width // 32)
+
+  @jax.jit
+  def through(signed):
+    words, used = stream.encode(signed)
+    travelled = jnp.where(jnp.arange(sizes[-1]) < used, words, 0)
+    return stream.decode(travelled, N), used, words.shape
+
+  shortest = sizes[-1]
   for kind in KINDS:
     signed = levels_drawn(kind, levels)
-    need = int(words(signed))
-    number = min(sum(r < need for r in rungs[:-1]), len(rungs) - 1)
-    used.add(number)
-
-    def through(x, rung=rungs[number]):
-      payload = stream.encode(x, rung)
-      size = sum(leaf.size for leaf in jax.tree.leaves(payload))
-      return stream.decode(payload, N, rung), size
-
-    compiled = jax.jit(through).lower(signed).compile(replay.QUICKLY)
-    back, size = compiled(signed)
+    back, used, shape = through(signed)
     np.testing.assert_array_equal(back, signed)
-    # Block lengths included, no rung costs more than the fixed width.
-    assert size <= rungs[-1]
-  assert 0 in used
-  if elias != 'unary':
-    assert len(rungs) - 1 in used
-  assert len(used) >= 2
+    assert shape == (sizes[-1],) and used <= sizes[-1]
+    shortest = min(shortest, int(used))
+    if kind == 'worst' and elias != 'unary':
+      assert used == sizes[-1]
+  # A sparse stream of nothing: which code it is, and how many nonzeros.
+  assert shortest == (2 if code == 'elias_sparse' else sizes[0])
 
 
 @pytest.mark.parametrize(
@@ -87,15 +88,31 @@ def test_elias_takes_the_sparse_code_where_most_levels_are_zero(
   levels, bucket_size, same_as
 ):
   """Where levels^2 < bucket_size: the codes' streams differ in length."""
-  signed = levels_drawn('few', levels)
-  lengths = {
+  signed = jnp.asarray(levels_drawn('few', levels))
+  used = {
     code: int(
-      level_codes.level_code(code, levels, bucket_size, 'omega').words(signed)
+      level_codes.level_code(code, levels, bucket_size, 'omega').encode(signed)[
+        1
+      ]
     )
     for code in ('elias', 'elias_sparse', 'elias_dense')
   }
-  assert lengths['elias_sparse'] != lengths['elias_dense']
-  assert lengths['elias'] == lengths[same_as]
+  assert used['elias_sparse'] != used['elias_dense']
+  assert used['elias'] == used[same_as]
+
+
+@pytest.mark.parametrize('least, most', [(1, 187_501), (2, 20), (5, 5)])
+def test_a_ladder_wastes_little(least, most):
+  """2 % over three octaves, and 12 % over seven more."""
+  sizes = level_codes.ladder(least, most)
+  assert sizes[-1] == most and least <= sizes[0]
+  assert sizes[0] <= max(least, math.ceil(most / 1024))
+  assert list(sizes) == sorted(set(sizes))
+  assert len(sizes) <= 140
+  for small, large in zip(sizes[:-1], sizes[1:], strict=True):
+    step = 1.023 if small >= most / 8 else 1.123
+    # Of whole words; whoever needs one more than `small` gets `large`.
+    assert large <= step * (small + 1)
 
 
 # --- the whole scheme -------------------------------------------------------
@@ -130,34 +147,23 @@ def data():
 
 
 @pytest.mark.parametrize(
-  'levels, code, elias, first, rungs',
+  'levels, code, elias',
   [
-    # 1/4 of 4 bits: exactly the bit an element that zeros take.
-    (7, 'elias_dense', 'omega', 1 / 4, [0, 1, 2, 1]),
-    (1, 'elias_sparse', 'omega', 1 / 4, [0, 0, 2, 1]),
-    pytest.param(
-      3, 'elias', 'gamma', 3 / 8, [0, 0, 2, 1], marks=pytest.mark.slow
-    ),
-    pytest.param(
-      3, 'elias_dense', 'unary', 3 / 8, [0, 0, 2, 1], marks=pytest.mark.slow
-    ),
-    pytest.param(
-      127, 'elias', 'delta', 3 / 8, [0, 0, 2, 2], marks=pytest.mark.slow
-    ),
+    (7, 'elias_dense', 'omega'),
+    (1, 'elias_sparse', 'omega'),
+    pytest.param(3, 'elias', 'gamma', marks=pytest.mark.slow),
+    pytest.param(65_534, 'elias_dense', 'unary', marks=pytest.mark.slow),
+    pytest.param(127, 'elias', 'delta', marks=pytest.mark.slow),
   ],
 )
-def test_streams_and_fixed_width_give_the_same_updates(
-  levels, code, elias, first, rungs, monkeypatch
-):
+def test_streams_and_fixed_width_give_the_same_updates(levels, code, elias):
   """To the bit: only the wire differs, and the draws are of the same seed."""
-  # Compiling is what costs here: three rungs instead of nine.
-  monkeypatch.setattr(level_codes, '_LADDER', (first, 3 / 4))
   fixed, stream = schemes(levels, code, elias)
   params = [jnp.zeros(s) for s in SHAPES]
   payloads = [payload for payload, _ in gs.plan(stream, params, 3).rungs]
-  assert len(payloads) == 3 and payloads == sorted(set(payloads))
+  assert payloads == sorted(set(payloads))
   widest = gs.plan(fixed, params, 3).payload_bytes
-  assert payloads[-1] == widest
+  assert payloads[-1] == 4 + widest
   used = []
   pairs = zip(
     replay.replay(fixed, data()), replay.replay(stream, data()), strict=True
@@ -171,16 +177,118 @@ def test_streams_and_fixed_width_give_the_same_updates(
     assert plain.metrics['payload_bytes'] == widest
     used.append(payloads.index(coded.metrics['payload_bytes']))
     assert coded.metrics['overflow_elements'] == 0
-  # Where the numbers of a bucket are equal all are at the highest level, and
-  # that is what fixed width is for.
-  assert used[:4] == rungs
+  zeros, few, equal, *_ = used
+  assert zeros <= few < equal
+  if elias != 'unary':
+    # Where the numbers of a bucket are equal all are at the highest level, and
+    # that is what fixed width is for.
+    assert equal == len(payloads) - 1
 
 
-def test_the_ladder_begins_where_the_code_can():
-  """Nine sizes down to a sixteenth; but dense codes take a bit an element."""
-  n = 100_000
-  for code, least in (('elias_dense', 1), ('elias_sparse', 4 / 16)):
-    rungs = level_codes.level_code(code, 7, 512, 'omega').rungs(n)
-    assert abs(rungs[0] - n * least / 32) <= 1
-    assert rungs[-1] == n * 4 / 32
-    assert len(rungs) == {'elias_dense': 7, 'elias_sparse': 9}[code]
+# --- bits on the wire -------------------------------------------------------
+
+
+def message_bits(tx, all_grads):
+  """(Bits of a worker's message, what each delivered) of each step."""
+  params = [np.zeros_like(all_grads[0][0][0])]
+  planned = [payload for payload, _ in gs.plan(tx, params, 2).rungs]
+  out = []
+  for step in replay.replay(tx, [(grads, grads) for grads in all_grads]):
+    assert step.metrics['payload_bytes'] in planned
+    out.append((8 * step.metrics['payload_bytes'], step.delivered))
+  return out
+
+
+def signed_levels(v, delivered, levels):
+  scale = np.linalg.norm(v.astype(np.float64))
+  exact = delivered.astype(np.float64) * levels / scale
+  signed = np.round(exact).astype(int)
+  np.testing.assert_allclose(signed, exact, atol=0.01)
+  return signed
+
+
+def gaussians(n, seed=0):
+  rng = np.random.default_rng([n, seed])
+  return [[rng.normal(size=n).astype(np.float32)] for _ in range(2)]
+
+
+def whole_vector(n, levels, code, elias='omega'):
+  return gs.qsgd(
+    levels,
+    bucket_size=n,
+    norm='l2',
+    code=code,
+    elias=elias,
+    min_size=0,
+    axis_name=replay.AXIS,
+  )
+
+
+# Words beside the stream that say how long it is, and whether its sender is
+# healthy; block lengths come on top.
+BESIDE = 32 * 2
+
+
+@pytest.mark.parametrize(
+  'n, levels',
+  [
+    (1000, 1),
+    (1000, 4),
+    (10_000, 1),
+    (100_000, 1),
+    pytest.param(10_000, 16, marks=pytest.mark.slow),
+    pytest.param(100_000, 16, marks=pytest.mark.slow),
+    pytest.param(1_000_000, 1, marks=pytest.mark.slow),
+  ],
+)
+def test_the_sparse_code_travels_within_the_bound_of_theorem_3_2(n, levels):
+  """In expectation: the mean of some steps, of the longer of two messages."""
+  steps = message_bits(
+    whole_vector(n, levels, 'elias_sparse'),
+    [gaussians(n, seed) for seed in range(8)],
+  )
+  most = max(np.count_nonzero(q[0]) for _, both in steps for q in both)
+  # A word for the number of nonzeros, and at most 14 bits a block of 128.
+  lengths = 32 * (1 + -(-(most // 128) * 14 // 32))
+  bound = oracle.expected_bits_bound(n, levels)
+  mean = np.mean([bits for bits, _ in steps])
+  assert mean <= 1.03 * bound + lengths + BESIDE
+
+
+@pytest.mark.parametrize('elias, expected', [('omega', 2.94), ('unary', 2.43)])
+@pytest.mark.parametrize(
+  'n', [1000, 10_000, pytest.param(100_000, marks=pytest.mark.slow)]
+)
+def test_the_dense_code_travels_within_3_percent_of_its_stream(
+  n, elias, expected
+):
+  """With s = sqrt(n). Unary is within corollary 3.3's 2.8 n + 32 too."""
+  grads, levels = gaussians(n), math.ceil(math.sqrt(n))
+  tx = whole_vector(n, levels, 'elias_dense', elias)
+  ((bits, delivered),) = message_bits(tx, [grads])
+  code = bit_strings.CODES[elias]
+  lengths = np.array([len(code(k + 1)) + (k > 0) for k in range(levels + 1)])
+  streams = [
+    np.sum(lengths[np.abs(signed_levels(v[0], q[0], levels))])
+    for v, q in zip(grads, delivered, strict=True)
+  ]
+  assert max(streams) / n == pytest.approx(expected, rel=0.03)
+  # At most 13 bits a block of 256.
+  words = 32 * -(-(n // 256) * 13 // 32)
+  assert max(streams) <= bits - 32 <= 1.03 * max(streams) + words + BESIDE
+  if elias == 'unary':
+    assert bits <= 1.03 * (2.8 * n + 32) + words + BESIDE
+
+
+def test_as_many_levels_as_theory_asks_for():
+  """s = sqrt(n) above n = 65,025: neighbours of the exact level, unbiased."""
+  n, levels = 1000, 65_534
+  grads = gaussians(n)
+  tx = whole_vector(n, levels, 'elias_dense', 'unary')
+  ((_, delivered),) = message_bits(tx, [grads])
+  for v, q in zip(grads, delivered, strict=True):
+    step = np.linalg.norm(v[0]) / levels
+    assert np.max(np.abs(v[0] - q[0])) < 1.01 * step
+    # The error of a rounding that is unbiased, and not of one to nearest.
+    assert abs(np.mean(v[0] - q[0])) < 4 * step / math.sqrt(n)
+    assert np.max(np.abs(v[0] - q[0])) > 0.8 * step

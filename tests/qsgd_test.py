@@ -5,6 +5,7 @@ level_codes_test.py.
 """
 
 import functools
+import math
 
 import gradsparse as gs
 import jax
@@ -120,3 +121,55 @@ def test_buckets_of_a_kernel_hold_whole_receptive_fields():
   np.testing.assert_allclose(q[1, 2, ::2], np.arange(1, 5), rtol=1e-6)
   q[1, 2, ::2] = 0
   assert not np.any(q)
+
+
+@pytest.mark.parametrize(
+  'shape, bucket_size, count',
+  [
+    ((40,), 16, 3),
+    ((6, 7), 16, 3),
+    ((3, 3, 2, 4), 20, 4),
+    # A field of 25 is larger: two parts of 13 and 12 each.
+    ((5, 5, 2, 3), 16, 12),
+    # One-dimensional convolutions, and heads: their taps are the first axis.
+    ((3, 4, 5), 16, 4),
+    ((50, 2, 1), 16, 8),
+    ((4, 6, 2), 16, 3),
+  ],
+)
+def test_buckets_are_those_of_the_definition(shape, bucket_size, count):
+  """One large element: in its bucket all others round to zero, else none."""
+  expected = qsgd.buckets(shape, bucket_size)
+  assert len(expected) == count
+  assert max(map(len, expected)) <= bucket_size
+  run = compiled(1, 'max', shape, bucket_size)
+  size = math.prod(shape)
+  for bucket in expected:
+    g = np.full(size, 1e-9, np.float32)
+    g[bucket[-1]] = 1
+    kept = np.ravel(run(g.reshape(shape), np.int32(0))) != 0
+    lost = sorted(set(range(size)) - set(np.flatnonzero(kept)))
+    assert lost == sorted(set(bucket) - {bucket[-1]})
+
+
+@pytest.mark.parametrize(
+  'shape, bucket_size, most',
+  [
+    # 121 taps: two buckets a field.
+    ((11, 11, 3, 96), 64, 2 * 3 * 96),
+    ((12, 64, 768), 512, 1.02 * 12 * 64 * 768 / 512),
+    ((50_000, 4, 2), 512, 1.01 * 50_000 * 8 / 512),
+    ((3, 3, 256, 256), 512, 1.02 * 9 * 256 * 256 / 512),
+    ((1, 1, 64, 256), 128, 64 * 256 / 128),
+    ((1000, 1000), 512, 1954),
+  ],
+)
+def test_a_leaf_has_few_buckets_and_none_larger_than_asked(
+  shape, bucket_size, most
+):
+  """The message is a word of health, the norms, and 2 bits an element."""
+  size = math.prod(shape)
+  tx = gs.qsgd(1, bucket_size=bucket_size, min_size=0, axis_name=None)
+  plan = gs.plan(tx, jax.ShapeDtypeStruct(shape, jnp.float32), 1)
+  count = plan.payload_bytes / 4 - 1 - math.ceil(2 * size / 32)
+  assert size / bucket_size <= count <= most

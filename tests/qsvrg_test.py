@@ -80,7 +80,7 @@ def compiled(optimizer, num_workers, runner='simulate'):
   )
 
 
-def make(levels=None, inner_steps=10, learning_rate=0.2, seed=0):
+def make(levels=None, inner_steps=10, learning_rate=0.2, seed=0, **given):
   return gs.qsvrg(
     loss_of_one,
     learning_rate=learning_rate,
@@ -88,6 +88,7 @@ def make(levels=None, inner_steps=10, learning_rate=0.2, seed=0):
     levels=levels,
     axis_name='workers',
     seed=seed,
+    **given,
   )
 
 
@@ -121,7 +122,7 @@ def replayed(rows, y, epoch, *, seed, inner_steps, learning_rate, quantise):
 @pytest.mark.parametrize('num_workers', [1, 3])
 def test_an_epoch_with_fine_levels_is_svrgs(num_workers):
   rows = problem(num_workers)
-  optimizer = make(levels=2**20, inner_steps=5, seed=3)
+  optimizer = make(levels=2**20, inner_steps=5, seed=3, code='fixed')
   fn = compiled(optimizer, num_workers)
   y = np.linspace(-1, 1, SIZE)
   state = optimizer.init(parameters(y))
@@ -242,10 +243,11 @@ def plain_qsgd(rows, best):
   return np.mean(errors)
 
 
-def test_an_epoch_moves_the_bytes_it_says():
+@pytest.mark.parametrize('code', ['elias', 'fixed'])
+def test_an_epoch_moves_the_bytes_it_says(code):
   """Under shard_map, on real devices; the state is the same on all."""
   rows = problem()
-  optimizer = make(inner_steps=6)
+  optimizer = make(inner_steps=6, code=code)
   params = parameters(np.zeros(SIZE))
   fn = compiled(optimizer, WORKERS, 'shard_map')
   state = fn(optimizer.init(params), rows)
@@ -253,11 +255,57 @@ def test_an_epoch_moves_the_bytes_it_says():
   np.testing.assert_allclose(
     vector(state.params), vector(expected.params), atol=1e-6
   )
+  most = optimizer.bytes_per_epoch(params)
   audit = gs.audit(fn.lower(optimizer.init(params), rows).compile())
-  bytes_of = {c.kind: c.nbytes for c in audit.collectives}
-  # 12 numbers in 4 bits (9 codes) are two words, and the norm is a third.
-  assert bytes_of == {'all_reduce': 4 * SIZE, 'all_gather': 12}
-  assert optimizer.bytes_per_epoch(params) == 4 * SIZE + 6 * 12
+  bytes_of = [(c.kind, c.nbytes) for c in audit.collectives]
+  full = ('all_reduce', 4 * SIZE)
+  if code == 'fixed':
+    # 12 numbers in 4 bits (9 codes) are two words, and the norm is a third.
+    assert sorted(bytes_of) == [('all_gather', 12), full]
+    assert int(state.sent_bytes) == most == 4 * SIZE + 6 * 12
+  else:
+    # Beside them a word that says which code follows, and the agreement.
+    assert sorted(bytes_of) == [('all_reduce', 4), full]
+    assert audit.branches == ((3 * 12, 3 * 16),)
+    assert most == 4 * SIZE + 6 * 16
+    assert 4 * SIZE + 6 * 12 <= int(state.sent_bytes) <= most
+  assert int(expected.sent_bytes) == int(state.sent_bytes)
+
+
+@pytest.mark.parametrize(
+  'n',
+  [
+    100,
+    1000,
+    10_000,
+    pytest.param(100_000, marks=pytest.mark.slow),
+    pytest.param(1_000_000, marks=pytest.mark.slow),
+  ],
+)
+def test_a_message_has_the_bits_of_theorem_3_6(n):
+  """2.8 n + 32, and what says how long it is, on Gaussian vectors.
+
+  At the start all gradients are -example: what is quantised is Gaussian.
+  """
+  rows = np.random.default_rng(n).normal(size=(2, 1, n)).astype(np.float32)
+
+  def epochs(code):
+    return gs.qsvrg(
+      lambda w, row: -row @ w,
+      learning_rate=1e-9,
+      inner_steps=1,
+      code=code,
+      axis_name='workers',
+    )
+
+  optimizer = epochs('elias')
+  state = compiled(optimizer, 2)(optimizer.init(jnp.zeros(n)), rows)
+  bits = 8 * (int(state.sent_bytes) - 4 * n)
+  blocks = -(-n // 256)
+  lengths = 32 * (1 + -(-(blocks - 1) * 13 // 32))
+  assert bits <= 1.03 * (2.8 * n + 32) + lengths
+  fixed = 8 * (epochs('fixed').bytes_per_epoch(jnp.zeros(n)) - 4 * n)
+  assert bits < 0.7 * fixed
 
 
 @pytest.mark.parametrize(
@@ -266,6 +314,9 @@ def test_an_epoch_moves_the_bytes_it_says():
     ({'learning_rate': 0.0}, 'learning_rate must be a finite number > 0'),
     ({'inner_steps': 0}, 'inner_steps must be at least 1'),
     ({'levels': 0}, 'levels must be at least 1'),
+    ({'code': 'huffman'}, 'code must be one of'),
+    ({'levels': 65_535}, "at most 65534 with code='elias', got 65535"),
+    ({'levels': 2**25, 'code': 'fixed'}, 'at most 16777216'),
   ],
 )
 def test_an_argument_out_of_range_is_an_error(wrong, message):

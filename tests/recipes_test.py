@@ -370,12 +370,6 @@ OUT_OF_RANGE = {
   'threshold must be': lambda: gs.variance_strom(
     1.0, threshold=-1.0, axis_name=None
   ),
-  'cannot express the gaps': lambda: gs.qsgd(
-    1, code='elias_sparse', elias='unary', axis_name=None
-  ),
-  'needs more than 32 bits': lambda: gs.qsgd(
-    255, code='elias', elias='unary', axis_name=None
-  ),
 }
 
 

@@ -44,7 +44,7 @@ class LevelCode(NamedTuple):
 
 
 def _width(levels: int) -> int:
-  """ceil(log2(2 s + 1))"""
+  """Bits of the levels -s to s."""
   return (2 * levels).bit_length()
 
 
@@ -82,7 +82,8 @@ def elias_stream(levels: int, sparse: bool, kind: str) -> LevelCode:
     ValueError: more levels than its codes have bits for.
   """
   qsgd_codes.longest_code(levels, 0 if sparse else 1, kind)
-  settings = {'max_level': levels, 'kind': kind}
+  make = qsgd_codes.encode_sparse if sparse else qsgd_codes.encode_dense
+  read = qsgd_codes.decode_sparse if sparse else qsgd_codes.decode_dense
 
   def sizes(n):
     # Without a nonzero the sparse code takes the word that says so.
@@ -92,8 +93,7 @@ def elias_stream(levels: int, sparse: bool, kind: str) -> LevelCode:
 
   def encode(signed):
     plain = pack(signed, levels)
-    make = qsgd_codes.encode_sparse if sparse else qsgd_codes.encode_dense
-    stream, used = make(signed, plain.shape[0], **settings)
+    stream, used = make(signed, plain.shape[0], max_level=levels, kind=kind)
     fits = used <= plain.shape[0]
     words = jnp.where(fits, stream, plain)
     flag = fits.astype(jnp.uint32)[None]
@@ -101,10 +101,9 @@ def elias_stream(levels: int, sparse: bool, kind: str) -> LevelCode:
     return jnp.concatenate([flag, words]), 1 + used
 
   def decode(words, n):
-    read = qsgd_codes.decode_sparse if sparse else qsgd_codes.decode_dense
     return jax.lax.cond(
       words[0] == 1,
-      lambda words: read(words, n, **settings),
+      lambda words: read(words, n, max_level=levels, kind=kind),
       lambda words: unpack(words, n, levels),
       words[1:],
     )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 from gradsparse import arguments
 from gradsparse import selection
@@ -68,14 +69,16 @@ def quantise(
   return jnp.where(rows < 0, -level, level)
 
 
-class Buckets(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Buckets:
   """How a leaf is cut into buckets of at most `bucket_size` elements.
 
   A leaf (..., in, out) of three and more dimensions is a kernel: the leading
   ones are the taps of a receptive field, one for each input and output. A
-  bucket holds as many whole fields as fit. A field that is larger than a
-  bucket is split, into parts as equal as can be. Matrices and vectors have
-  fields of one element, in the order in which they lie.
+  bucket holds as many whole fields as fit, in the order of (in, out). A field
+  that is larger than a bucket is split into the fewest parts that fit, equally
+  long but for the last, which may be shorter. Matrices and vectors have fields
+  of one element.
 
   Attributes:
     shape: of the leaf.
@@ -96,6 +99,7 @@ class Buckets(NamedTuple):
 
   @property
   def count(self) -> int:
+    """How many buckets it has."""
     return self.runs * -(-(self.size // self.runs) // self.length)
 
   def ordered(self, leaf: jax.Array) -> jax.Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+import functools
 import math
 from typing import Any
 
@@ -126,8 +127,8 @@ def gather_cut(
   most = comm.max(used)
   if comm.recorder is not None:
     for size in sizes:
-      payload = 4 * size + beside
-      with comm.recorder.branch(size == largest, lambda p=payload: p):
+      payload = functools.partial(int, 4 * size + beside)
+      with comm.recorder.branch(size == largest, payload):
         out = at(size)(words)
     return out, 4 * largest
   number = jnp.sum(jnp.asarray(sizes[:-1]) < most).astype(jnp.int32)

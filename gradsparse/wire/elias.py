@@ -4,7 +4,7 @@ With b(v) the binary digits of v and L = floor(log2 v) + 1 their number:
 
 | kind | code of v | 1 | 2 | 5 |
 |---|---|---|---|---|
-| `unary` | v - 1 zeros, a one; from 8 on 7 zeros, omega(v - 7) | 1 | 01 | 00001 |
+| `unary` | v - 1 zeros, a one; above 7: 7 zeros, omega(v-7) | 1 | 01 | 00001 |
 | `gamma` | L - 1 zeros, b(v) | 1 | 010 | 00101 |
 | `delta` | gamma(L), b(v) without its leading one | 1 | 0100 | 01101 |
 | `omega` | b(..), b(L - 1), b(v), a zero | 0 | 100 | 101010 |

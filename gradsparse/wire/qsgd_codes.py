@@ -126,20 +126,6 @@ def dense_least(n: int, max_level: int, kind: str = 'omega') -> int:
   return streams.length_words(n, longest) + -(-n // 32)
 
 
-def nonzero_limit(n: int, capacity_words: int) -> int:
-  """The most nonzeros that the sparse code can hold in a capacity.
-
-  Args:
-    n: number of elements.
-    capacity_words: words of the stream.
-
-  Returns:
-    `min(n, floor(32 capacity_words / 3))`: gap, sign and level take three bits
-    at least.
-  """
-  return min(n, 32 * capacity_words // _MIN_NONZERO_BITS)
-
-
 def encode_sparse(
   levels: jax.Array,
   capacity_words: int,
@@ -172,7 +158,7 @@ def encode_sparse(
   if not n:
     return jnp.zeros(capacity_words, jnp.uint32), jnp.int32(1)
   level_bits = longest_code(max_level, 0, kind)
-  limit = nonzero_limit(n, capacity_words)
+  limit = _nonzero_limit(n, capacity_words)
   symbol_bits = _nonzero_bits(n, max_level, kind)
   streams.check_total(limit, symbol_bits)
   wide = n > elias.max_value(kind)
@@ -252,7 +238,7 @@ def decode_sparse(
     ValueError: for an unknown kind, or for sizes out of range.
   """
   (capacity_words,) = words.shape
-  limit = nonzero_limit(n, capacity_words)
+  limit = _nonzero_limit(n, capacity_words)
   levels = jnp.zeros_like(words, jnp.int32, shape=(n,))
   if not limit:
     return levels
@@ -313,6 +299,11 @@ def longest_code(max_level: int, offset: int, kind: str) -> int:
       f'{longest - 1} bits in {kind}'
     )
   return longest
+
+
+def _nonzero_limit(n: int, capacity_words: int) -> int:
+  """The most nonzeros that the sparse code can hold in a capacity."""
+  return min(n, 32 * capacity_words // _MIN_NONZERO_BITS)
 
 
 def _nonzero_bits(n: int, max_level: int, kind: str) -> int:

@@ -22,6 +22,44 @@ def bucket_ranges(n, bucket_size):
   return [(a, min(a + bucket_size, n)) for a in range(0, n, bucket_size)]
 
 
+def buckets(shape, bucket_size):
+  """The buckets of a leaf, as lists of indices in C order.
+
+  A leaf (taps.., in, out) of three and more dimensions has a receptive field
+  for each (in, out): the elements of all taps. A bucket holds as many whole
+  fields as fit. A field with more elements than that is split into the fewest
+  parts that fit, equally long but for the last. Other leaves have fields of
+  one element.
+
+  >>> buckets((2, 1, 3), 5)
+  [[0, 3, 1, 4], [2, 5]]
+  >>> buckets((5, 1, 1), 3)
+  [[0, 1, 2], [3, 4]]
+  """
+  places = np.arange(np.prod(shape, dtype=int)).reshape(shape)
+  if len(shape) < 3:
+    fields = [[i] for i in places.ravel().tolist()]
+  else:
+    fields = [
+      places[..., i, o].ravel().tolist()
+      for i in range(shape[-2])
+      for o in range(shape[-1])
+    ]
+  out, room = [], 0
+  for field in fields:
+    if len(field) > bucket_size:
+      parts = math.ceil(len(field) / bucket_size)
+      ranges = bucket_ranges(len(field), math.ceil(len(field) / parts))
+      out += [field[start:stop] for start, stop in ranges]
+      continue
+    if room < len(field):
+      out.append([])
+      room = bucket_size
+    out[-1] += field
+    room -= len(field)
+  return out
+
+
 def bucket_scale(bucket, norm):
   """The bucket's 2-norm ('l2', the theory) or its max ('max', §4)."""
   if norm == 'max':

@@ -155,12 +155,6 @@ def test_gaps_of_more_than_32_bits(n, gap, kind):
   np.testing.assert_array_equal(got, levels)
 
 
-def test_the_most_nonzeros():
-  # Three bits a nonzero at least.
-  assert qsgd_codes.nonzero_limit(100, 1) == 10
-  assert qsgd_codes.nonzero_limit(100, 50) == 100
-
-
 @pytest.mark.parametrize('kind, bits', [('omega', 2.94), ('unary', 2.43)])
 def test_bits_of_the_dense_code_on_gaussians(kind, bits):
   """In omega above the paper's 2.8, in unary below; lengths add 0.05."""
