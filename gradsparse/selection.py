@@ -13,6 +13,7 @@ winning blocks are put back in order before the second ranking.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from gradsparse.wire import bitmap
 import jax

@@ -62,7 +62,7 @@ OUT_OF_RANGE = (
   ('terngrad', 'clip', (0, -1.0, NAN), 'a number > 0'),
   ('sign_majority', 'scale', (0, -1.0, INF, NAN), 'a finite number > 0'),
   ('power_sgd', 'rank', (0, -1), 'at least 1'),
-  ('qsgd', 'levels', (0, 256, -7), 'in 1..255'),
+  ('qsgd', 'levels', (0, 65_535, -7), 'in 1..65534'),
   ('qsgd', 'bucket_size', (0, -1), 'at least 1'),
   ('qsgd', 'norm', ('l1', ''), "('max', 'l2')"),
   ('qsgd', 'code', ('huffman',), "'elias_dense'"),

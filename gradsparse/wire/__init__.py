@@ -16,7 +16,7 @@ index == size marks an empty slot:
 | `exponent` | values as sign and power of two | 4 bits a value, 8 a tensor |
 | `word28` | a 28-bit index and a 4-bit code | 1 word an entry |
 | `elias` | integers >= 1, variable length | see its table |
-| `streams` | variable-length codes back to back | block lengths, and the codes |
+| `streams` | codes back to back | block lengths, and the codes |
 | `qsgd_codes` | QSGD's signed levels, dense or sparse | as `streams` |
 
 Two bit orders are in use, each where it makes decoding short. Codes of fixed

@@ -60,6 +60,19 @@ def unpack(words: jax.Array, size: int) -> jax.Array:
   return fixed_width.unpack(words, size, 1) != 0
 
 
+def count(words: jax.Array) -> jax.Array:
+  """How many bits are set.
+
+  Args:
+    words: uint32[m].
+
+  Returns:
+    int32[].
+  """
+  bits = jax.lax.population_count(words).astype(jnp.int32)
+  return jnp.sum(bits, dtype=jnp.int32)
+
+
 def positions(
   words: jax.Array, count: int, first: jax.Array | int = 0
 ) -> jax.Array:
