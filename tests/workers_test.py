@@ -296,6 +296,14 @@ def test_types_too_strict_for_a_loop_can_be_left_unchecked(
       np.testing.assert_array_equal(fn(batch), 2 * batch)
 
 
+def test_a_mistake_of_another_kind_comes_without_a_warning():
+  fn = program(lambda x: x @ jnp.ones(5), 'simulate', (OWN,), OWN)
+  with warnings.catch_warnings():
+    warnings.simplefilter('error')
+    with pytest.raises(TypeError, match='dot_general'):
+      fn(jnp.ones((NUM_WORKERS, 4)))
+
+
 @pytest.mark.parametrize('runner', ['simulate', 'pmap'])
 def test_types_are_checked_once_for_arguments_of_the_same_shapes(runner):
   checked = []
