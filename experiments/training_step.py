@@ -176,6 +176,8 @@ def make_train_step(
     return new_state, gs.workers.mean(metrics, AXIS)
 
   state_specs = specs(tx, params, placement.num_workers)
+  # JAX has no types for batch normalisation over a `vmap` of examples.
+  typed = not (moments and hasattr(model, 'batch_axis'))
   return gs.workers.parallel(
     step,
     runner=placement.runner,
@@ -185,6 +187,7 @@ def make_train_step(
     axis_name=AXIS,
     donate_argnums=(0,),
     devices=placement.devices,
+    check_vma=typed,
   )
 
 

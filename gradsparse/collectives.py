@@ -98,6 +98,10 @@ def send(
   return jnp.where(own, both[0], both[1])
 
 
+class ReplicationError(ValueError):
+  """What must be the same on all workers differs, or the other way round."""
+
+
 class Comm:
   """The workers of one mesh axis, as one of them sees the others.
 
@@ -172,13 +176,13 @@ class Comm:
     `lax.pmean` was left in.
 
     Raises:
-      ValueError: names the first such leaf and the cure.
+      ReplicationError: names the first such leaf and the cure.
     """
     if self.mode != 'checked':
       return
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
       if not self.varies(leaf):
-        raise ValueError(
+        raise ReplicationError(
           f'the gradient of {jax.tree_util.keystr(path) or "the parameter"} '
           f'was already summed over axis {self.axis_name!r} before it '
           'reached gradsparse, so nothing would be compressed: shard_map does '

@@ -240,8 +240,9 @@ def parallel(
     donate_argnums: arguments whose buffers may be reused.
     devices: at least num_workers; the first ones of the process if None.
     check_vma: whether the types of `jax.shard_map` are checked, under every
-      runner. False takes also a step that they are too strict for; what comes
-      back under P() is then one worker's, even if others have another.
+      runner. Where they are too strict for a step, 'shard_map' raises what
+      JAX raises, the others warn. False checks none; what comes back under
+      P() is then one worker's, even if others have another.
 
   Returns:
     A function like those that `jax.jit` returns ('pmap' has no `trace`). When
