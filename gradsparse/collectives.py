@@ -20,10 +20,8 @@ import functools
 from typing import Any
 
 from gradsparse import traffic
+from gradsparse.unvary import unvary
 import jax
-from jax.extend import core as jex_core
-from jax.interpreters import batching
-from jax.interpreters import mlir
 import jax.numpy as jnp
 import numpy as np
 
@@ -35,19 +33,6 @@ AxisName = str | tuple[str, ...]
 
 # By this name a profile of the compiled program tells their time apart.
 _exchange = functools.partial(jax.named_scope, 'gradsparse.exchange')
-
-# --- a cast that JAX has no public name for -------------------------------
-# The result of `ppermute` is typed varying even where the algorithm leaves
-# the same bits on every worker (a butterfly does). `unvary` is the identity
-# with the type of a value that is equal everywhere. It asserts, unchecked.
-_unvary_p = jex_core.Primitive('gradsparse_unvary')
-_unvary_p.def_impl(lambda x: x)
-_unvary_p.def_abstract_eval(lambda x: jax.core.ShapedArray(x.shape, x.dtype))
-mlir.register_lowering(_unvary_p, lambda _, x: [x])
-batching.primitive_batchers[_unvary_p] = lambda args, dims: (
-  _unvary_p.bind(*args),
-  dims[0],
-)
 
 
 def _nbytes(x: Any) -> int:
@@ -164,9 +149,7 @@ class Comm:
     """Types values as equal on all workers. The caller vouches for it."""
     if self.mode != 'checked':
       return tree
-    return jax.tree.map(
-      lambda x: _unvary_p.bind(x) if self.varies(x) else x, tree
-    )
+    return jax.tree.map(lambda x: unvary(x) if self.varies(x) else x, tree)
 
   def check_local(self, tree: Any) -> None:
     """Refuses gradients that are the same on all workers already.

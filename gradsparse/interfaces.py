@@ -175,8 +175,9 @@ class Compressor(NamedTuple):
     choose: (prepared, shared, ctx) -> int32, the number of the smallest rung
       that this worker needs; None where there is one rung.
     at_step: int32 step -> int32, the number of the rung in force, where the
-      step alone decides; rungs are densities then. None: data decide, or
-      there is one rung. Serves plan().
+      step alone decides; rungs are densities then. Raises ValueError where
+      the step is concrete and cannot be used. None: data decide, or there is
+      one rung. Serves plan().
     agreed: whether `choose` gives the same on every worker by itself (a
       schedule does, data do not).
     overflow: (prepared, shared, ctx) -> int32, elements that did not find

@@ -208,14 +208,15 @@ def ladder_of(density: Callable[[Any], Any] | jax.Array) -> tuple[float, ...]:
       an attribute `ladder` that lists them. Otherwise they lead from its last
       density (its value at `LAST_STEP`) to 1, by factors of at most 4, so
       that after a warm-up messages have the size of a fixed density. Where the
-      last density is traced (`optax.inject_hyperparams`), they are
-      `TRACED_LADDER`: give the recipe the schedule itself to do better.
+      last density is traced (`optax.inject_hyperparams`; give the recipe the
+      schedule itself to do better), or is none that can be used (a schedule
+      that fades after the run), they are `TRACED_LADDER`.
 
   Returns:
     Densities, smallest first.
 
   Raises:
-    ValueError: its own ladder, or the last density, is not within (0, 1].
+    ValueError: its own ladder is not within (0, 1].
   """
   if hasattr(density, 'ladder'):
     ladder = tuple(sorted(set(density.ladder)))
@@ -232,12 +233,7 @@ def ladder_of(density: Callable[[Any], Any] | jax.Array) -> tuple[float, ...]:
       last = last if isinstance(last, float) else _decimal(float(last))
   except jax.errors.ConcretizationTypeError:  # a function of what is traced
     return TRACED_LADDER
-  if not 0 < last <= 1:
-    raise ValueError(
-      f'the density of a schedule must be in (0, 1], got {last} at step '
-      f'{LAST_STEP}, its last'
-    )
-  return ladder_up(last)
+  return ladder_up(last) if 0 < last <= 1 else TRACED_LADDER
 
 
 def _decimal(x: float) -> float:

@@ -17,7 +17,15 @@ import pytest
 # one line may import each other. A new module needs a place here.
 LAYERS = (
   ('arguments',),
-  ('interfaces', 'delivery', 'traffic', 'schedules', 'state', 'inputs'),
+  (
+    'interfaces',
+    'delivery',
+    'traffic',
+    'unvary',
+    'schedules',
+    'state',
+    'inputs',
+  ),
   ('wire',),
   ('collectives',),
   ('selection',),
@@ -25,6 +33,7 @@ LAYERS = (
   ('compressors', 'memories', 'exchanges'),
   ('layout', 'guards', 'health', 'worker_axis'),
   ('planning',),
+  ('round_trip',),
   ('compressed_mean', 'inspection'),
   (
     'recipes',

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+import functools
 from typing import Any, cast
 
 from gradsparse import arguments
@@ -57,25 +58,27 @@ def top_k(
       'sample_rate', sample_rate, arguments.FRACTION
     )
   static = not callable(density) and not isinstance(density, jax.Array)
-  ladder: tuple[float, ...]
-  if static:
-    ladder = (cast(float, density),)
-  else:
-    ladder = schedules.ladder_of(cast(Any, density))
+
+  # Asked for late: a schedule may be called only once JAX may start, which
+  # jax.distributed.initialize wants to come before.
+  @functools.cache
+  def ladder() -> tuple[float, ...]:
+    if static:
+      return (cast(float, density),)
+    return schedules.ladder_of(cast(Any, density))
 
   def current(step: jax.Array) -> jax.Array:
     return jnp.asarray(density(step) if callable(density) else density)
 
-  def at_step(step: jax.Array) -> jax.Array:
+  def rung_at(step: jax.Array) -> jax.Array:
     # A density of 0.25 that arrives as float32 must find the rung 0.25.
-    reach = jnp.asarray(ladder, jnp.float32) * (1 + 1e-6)
-    return jnp.minimum(jnp.sum(reach < current(step)), len(ladder) - 1).astype(
-      jnp.int32
-    )
+    reach = jnp.asarray(ladder(), jnp.float32) * (1 + 1e-6)
+    number = jnp.sum(reach < current(step))
+    return jnp.minimum(number, len(ladder()) - 1).astype(jnp.int32)
 
   def choose(signals, shared, ctx):
     del signals, shared
-    return at_step(ctx.step)
+    return rung_at(ctx.step)
 
   def usable(step: jax.Array) -> jax.Array:
     now = current(step)
@@ -88,6 +91,11 @@ def top_k(
       now = density(jnp.int32(step))
     name = f'density (of the schedule, at step {step})'
     return arguments.number(name, now, arguments.FRACTION, traced=True)
+
+  def at_step(step: jax.Array) -> jax.Array:
+    if not isinstance(step, jax.core.Tracer):
+      scheduled(int(step))
+    return rung_at(step)
 
   def init(shapes):
     del shapes
@@ -140,7 +148,7 @@ def top_k(
     name=name,
     encode=encode,
     codec=codec,
-    rungs=lambda shapes: ladder,
+    rungs=lambda shapes: ladder(),
     choose=None if static else choose,
     at_step=at_step if callable(density) else None,
     dense_1d=dense_1d,
