@@ -111,7 +111,7 @@ def finish(
     for i, u in enumerate(flat)
     if i in layout.dense
     or not sparse
-    or jnp.finfo(u.dtype).max < health.LARGEST
+    or float(jnp.finfo(u.dtype).max) < health.LARGEST
   ]
   accepted = back.healthy & health.all_finite(unsure)
 

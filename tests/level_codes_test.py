@@ -6,6 +6,7 @@ import gradsparse as gs
 from gradsparse.compressors import level_codes
 import jax
 import jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
 import numpy as np
 import pytest
 from tests import replay
@@ -292,3 +293,46 @@ def test_as_many_levels_as_theory_asks_for():
     # The error of a rounding that is unbiased, and not of one to nearest.
     assert abs(np.mean(v[0] - q[0])) < 4 * step / math.sqrt(n)
     assert np.max(np.abs(v[0] - q[0])) > 0.8 * step
+
+
+def test_plan_and_audit_list_every_size_of_a_message():
+  """On devices, and beside a leaf that stays dense."""
+  tx = gs.qsgd(
+    7,
+    bucket_size=64,
+    code='elias_dense',
+    dense_paths='bias',
+    min_size=0,
+    axis_name=replay.AXIS,
+  )
+  params = {'kernel': np.zeros((20, 25), np.float32), 'bias': np.zeros(3)}
+  plan = gs.plan(tx, params, 2)
+  # Health, a norm for each of 8 buckets, which code it is, 500 levels.
+  beside = 4 * (1 + 8)
+  fixed = 4 * (1 + 500 * 4 // 32 + 1)
+  payload, sent = zip(*plan.rungs, strict=True)
+  assert payload[-1] == plan.payload_bytes == beside + fixed + 12
+  assert [p - 12 for p in payload] == list(sent)
+  specs = gs.workers.specs(tx, params, 2)
+  state = gs.workers.init(tx, params, 2)
+  fn = gs.workers.parallel(
+    lambda state, g: tx.update(g, state),
+    runner='shard_map',
+    num_workers=2,
+    in_specs=(specs, replay.OWN),
+    out_specs=(P(), specs),
+  )
+  grads = jax.tree.map(lambda p: np.ones((2, *p.shape), np.float32), params)
+  grads['kernel'][1, 4:] = 0
+  compiled = fn.lower(state, grads).compile(replay.QUICKLY)
+  audit = gs.audit(compiled)
+  assert audit.branches == (sent,)
+  assert audit.sent_bytes == plan.sent_bytes
+  mean, state = compiled(state, grads)
+  np.testing.assert_allclose(mean['kernel'][:4], 1, rtol=1e-6)
+  np.testing.assert_allclose(mean['kernel'][4:], 0.5, rtol=1e-6)
+  # The first worker's levels are all the largest: no stream is as short.
+  assert gs.metrics(state)['payload_bytes'] == plan.payload_bytes
+  grads['kernel'][0] = 0
+  _, state = compiled(state, grads)
+  assert gs.metrics(state)['payload_bytes'] in payload[:-1]
