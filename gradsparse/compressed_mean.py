@@ -180,7 +180,7 @@ def compressed_mean(
     # A worker that cannot keep what comes of its gradient leaves its memory
     # alone, and contributes nothing; that the step is rejected, the others
     # learn from its message.
-    kept = _in_place_if(healthy, accumulate, state.memory)
+    kept = health.in_place_if(healthy, accumulate, state.memory)
     local = jax.tree.map(lambda g: jnp.where(healthy, g, 0.0), wide)
     flat = signals_of(local, kept)
     picked = layout.pick(flat, layout.compressed)
@@ -253,26 +253,6 @@ def _in_range(moments: Any, compressor: Compressor, step: Any) -> jax.Array:
   """bool scalar: what is known at run time only is what it must be."""
   fits = inputs.not_negative(moments)
   return fits & compressor.usable(step) if compressor.usable else fits
-
-
-def _in_place_if(
-  wanted: jax.Array, fn: Callable[[Any], Any], state: Any
-) -> Any:
-  """fn(state) where `wanted`, else the state, in the state's own memory.
-
-  A loop of one turn or none. Its result has one place: a donated state is
-  overwritten, and what reads the new state reads it. As a plain expression XLA
-  would compute it once more for every reader (selection, update, ...), and on
-  CPUs keep a copy of the old state for that.
-  """
-  if not jax.tree.leaves(state):
-    return state
-  _, state = jax.lax.while_loop(
-    lambda carry: carry[0],
-    lambda carry: (jnp.logical_and(carry[0], False), fn(carry[1])),
-    (wanted, state),
-  )
-  return state
 
 
 def _agree(compressor, signals, ctx, comm):

@@ -16,7 +16,7 @@ passes over NaN.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 import functools
 import operator
 from typing import Any
@@ -75,6 +75,24 @@ def can_keep(
   )
 
 
+def in_place_if(wanted: jax.Array, fn: Callable[[Any], Any], state: Any) -> Any:
+  """fn(state) where `wanted`, else the state, in the state's own memory.
+
+  A loop of one turn or none. Its result has one place: a donated state is
+  overwritten, and what reads the new state reads it. As a plain expression XLA
+  would compute it once more for every reader (selection, update, ...), and on
+  CPUs keep a copy of the old state for that.
+  """
+  if not jax.tree.leaves(state):
+    return state
+  _, state = jax.lax.while_loop(
+    lambda carry: carry[0],
+    lambda carry: (jnp.logical_and(carry[0], False), fn(carry[1])),
+    (wanted, state),
+  )
+  return state
+
+
 def can_send(values: jax.Array, workers: int) -> jax.Array:
   """Whether a sum over workers of such numbers is finite, bool scalar."""
   return jnp.all(jnp.abs(values) <= LARGEST / workers)
@@ -83,6 +101,11 @@ def can_send(values: jax.Array, workers: int) -> jax.Array:
 def all_finite(leaves: Iterable[jax.Array]) -> jax.Array:
   """Whether there is neither an infinity nor NaN, bool scalar."""
   return _all(jnp.isfinite(x) for x in leaves)
+
+
+def is_narrow(dtype: Any) -> bool:
+  """Whether numbers of the type are bounded more tightly than `LARGEST`."""
+  return float(jnp.finfo(dtype).max) < LARGEST
 
 
 def _all(masks: Iterable[jax.Array]) -> jax.Array:

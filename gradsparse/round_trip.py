@@ -109,9 +109,7 @@ def finish(
   unsure = [
     u
     for i, u in enumerate(flat)
-    if i in layout.dense
-    or not sparse
-    or float(jnp.finfo(u.dtype).max) < health.LARGEST
+    if not sparse or i in layout.dense or health.is_narrow(u.dtype)
   ]
   accepted = back.healthy & health.all_finite(unsure)
 

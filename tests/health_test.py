@@ -193,6 +193,15 @@ def test_ordinary_gradients_are_taken_in_whatever_the_memory_holds(name):
   assert np.all(rejected(state) == 0)
 
 
+def test_a_message_that_would_overflow_is_not_sent():
+  """Each number could be kept, but not their norm."""
+  state, step = program('qsgd_descent')
+  updates, state, delivered = step(gradients(0, 4e37), state, moments(0))
+  assert all(np.all(np.isnan(u)) for u in jax.tree.leaves(updates))
+  assert not any(np.any(d) for d in jax.tree.leaves(delivered))
+  assert np.all(rejected(state) == 1)
+
+
 def test_a_matrix_whose_factors_would_overflow_is_not_taken_in():
   """Else its factors would overflow in every later step too."""
   tx = gs.power_sgd(1, axis_name=None)
