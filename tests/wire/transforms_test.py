@@ -57,17 +57,13 @@ def _word28(levels):
 
 
 def _dense(levels):
-  payload = qsgd_codes.encode_dense(levels, 200, max_level=7, block=32)
-  return qsgd_codes.decode_dense(payload, N, block=32)
+  words, used = qsgd_codes.encode_dense(levels, 200, max_level=7, block=32)
+  return qsgd_codes.decode_dense(words, N, max_level=7, block=32), used
 
 
 def _sparse(levels):
-  payload = qsgd_codes.encode_sparse(levels, 300, max_level=7, block=32)
-  return qsgd_codes.decode_sparse(payload, N, block=32)
-
-
-def _bits(levels):
-  return qsgd_codes.dense_bits(levels), qsgd_codes.sparse_bits(levels)
+  words, used = qsgd_codes.encode_sparse(levels, 300, max_level=7, block=32)
+  return qsgd_codes.decode_sparse(words, N, max_level=7, block=32), used
 
 
 FORMATS = [
@@ -79,7 +75,6 @@ FORMATS = [
   _word28,
   _dense,
   _sparse,
-  _bits,
 ]
 
 
