@@ -151,7 +151,7 @@ def message_bits(sent: Sequence[int], size: int) -> float:
   return 8 * (float(np.mean(sent)) - 4 * size) / _INNER_STEPS
 
 
-def promised(data: Any) -> float:
+def theorem_bits(data: Any) -> float:
   """2.8 n + 32, theorem 3.6's bits a message."""
   return 2.8 * data[0].shape[-1] + 32
 
@@ -192,7 +192,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     print(f'{number:5d}  {a:9.2e}  {b:9.2e}')
   print(f'QSVRG: factor {rate(qsvrg):.3f} an epoch')
   bits = message_bits(sent, data[0].shape[-1])
-  print(f'a message: {bits:.1f} bits, theorem 3.6 counts {promised(data):.1f}')
+  print(
+    f'a message: {bits:.1f} bits, theorem 3.6 counts {theorem_bits(data):.1f}'
+  )
   if options.plot:
     plot(results, options.plot)
   if options.output:
@@ -203,7 +205,7 @@ def main(argv: Sequence[str] | None = None) -> None:
       'qsvrg_factor_per_epoch': rate(qsvrg),
       'qsvrg_sent_bytes_per_epoch': sent,
       'qsvrg_bits_per_message': bits,
-      'theorem_bits_per_message': promised(data),
+      'theorem_bits_per_message': theorem_bits(data),
     }
     options.output.write_text(json.dumps(record, indent=2) + '\n')
 

@@ -81,9 +81,9 @@ def qsvrg(
   32 bits a message are derived from idealised lengths of the recursive Elias
   code, whose real ones are 2.94 n on Gaussian vectors with s = sqrt(n). Here
   levels travel in unary with an escape to that code: 2.43 n there, 0.05 n for
-  the lengths of blocks, up to 2 % more because all workers send messages of
-  one size of a ladder, and two words. A worker whose stream would be longer
-  than levels of fixed width sends those.
+  the lengths of blocks, and up to 2 % more because all workers send messages
+  of one size of a ladder. A worker whose stream would be longer than levels of
+  fixed width sends those; one more word says which of the two it is.
 
   Args:
     loss_fn: (params, example) -> loss of one example, regulariser included.
@@ -112,19 +112,13 @@ def qsvrg(
     'learning_rate', learning_rate, arguments.POSITIVE
   )
   inner_steps = arguments.whole_number('inner_steps', inner_steps, 1)
-  if levels is not None:
-    levels = arguments.whole_number('levels', levels, 1)
-  axis_name = arguments.axis_name(axis_name)
-  seed = arguments.seed(seed)
-
-  if code not in CODES:
-    raise ValueError(f'code must be one of {CODES}, got {code!r}')
+  arguments.one_of('code', code, CODES)
   # Above, the stream has no code, or float32 does not tell levels apart.
   most = MAX_LEVELS if code == 'elias' else 2**24
-  if levels is not None and levels > most:
-    raise ValueError(
-      f'levels must be at most {most} with code={code!r}, got {levels}'
-    )
+  if levels is not None:
+    levels = arguments.whole_number('levels', levels, 1, most)
+  axis_name = arguments.axis_name(axis_name)
+  seed = arguments.seed(seed)
 
   def code_of(size):
     """The levels of a vector of this size, and how they travel."""
