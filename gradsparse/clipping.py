@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from gradsparse import arguments
+from gradsparse import health
 from gradsparse import inputs
 from gradsparse.collectives import AxisName
 from gradsparse.collectives import Comm
@@ -50,13 +51,15 @@ def clip_local_norm(
     comm = Comm(axis_name)
     comm.check_unsharded(updates, 'clip_local_norm')
     limit = threshold * math.sqrt(comm.size)
-    norm = optax.tree.norm(
-      jax.tree.map(lambda g: g.astype(jnp.float32), updates)
-    )
-    # A non-finite norm must stay visible to the scheme that follows.
-    factor = jnp.where(norm > limit, limit / norm, 1.0)
+    top, norm = health.norm(jax.tree.leaves(updates))
+    # What is not finite has no norm, and must stay visible to the scheme that
+    # follows. In units of the largest, for the norm may be beyond float32.
+    over = norm * top > limit
     return (
-      jax.tree.map(lambda g: (g * factor).astype(g.dtype), updates),
+      jax.tree.map(
+        lambda g: jnp.where(over, g / top * (limit / norm), g).astype(g.dtype),
+        updates,
+      ),
       state,
     )
 

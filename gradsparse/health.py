@@ -103,6 +103,23 @@ def all_finite(leaves: Iterable[jax.Array]) -> jax.Array:
   return _all(jnp.isfinite(x) for x in leaves)
 
 
+def norm(leaves: Iterable[jax.Array]) -> tuple[jax.Array, jax.Array]:
+  """The 2-norm of all leaves together, as a product that may overflow.
+
+  The norm over the largest magnitude does not: squares of large numbers would.
+
+  Returns:
+    (float32, the largest magnitude; float32, the norm in units of that): 0 and
+    0 where there is nothing, and NaN where anything is not finite.
+  """
+  flat = [x.astype(jnp.float32).reshape(-1) for x in leaves]
+  tops = [jnp.max(jnp.abs(x), initial=0.0) for x in flat]
+  top = functools.reduce(jnp.maximum, tops, jnp.float32(0))
+  unit = jnp.where(top > 0, top, 1.0)
+  squares = [jnp.sum(jnp.square(x / unit)) for x in flat]
+  return top, jnp.sqrt(sum(squares, jnp.float32(0)))
+
+
 def is_narrow(dtype: Any) -> bool:
   """Whether numbers of the type are bounded more tightly than `LARGEST`."""
   return float(jnp.finfo(dtype).max) < LARGEST

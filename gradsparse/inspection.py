@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from gradsparse import health
 from gradsparse.state import CompressedMeanState
 import jax
 import jax.numpy as jnp
@@ -74,20 +75,15 @@ def metrics(state: Any) -> dict[str, jax.Array]:
   scheme = find(state)
   stats = scheme.stats
   stacked = is_stacked(scheme)
-
-  def squares(x):
-    axes = tuple(range(1 if stacked else 0, x.ndim))
-    return jnp.sum(jnp.square(x), axis=axes)
-
   # Without memory there is nothing owed (and nothing that is stacked).
-  pending = scheme.pending() if scheme.owes() else None
-  owed = [squares(x) for x in jax.tree.leaves(pending)]
-  norm = jnp.sqrt(sum(owed)) if owed else jnp.float32(0)
+  pending = jax.tree.leaves(scheme.pending()) if scheme.owes() else []
+  norm = jax.vmap(health.norm) if stacked and pending else health.norm
+  largest, units = norm(pending)
   return {
     'payload_bytes': jnp.mean(stats.payload_bytes),
     'sent_bytes': jnp.max(stats.sent_bytes),
     'sent_elements': jnp.mean(stats.sent_elements.astype(jnp.float32)),
     'overflow_elements': jnp.max(stats.overflow_elements),
     'rejected_steps': jnp.max(stats.rejected_steps),
-    'residual_norm': jnp.mean(norm),
+    'residual_norm': jnp.mean(largest * units),
   }

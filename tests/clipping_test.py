@@ -106,3 +106,12 @@ def test_shards_over_another_axis_are_refused():
 def test_a_threshold_that_is_not_positive_is_an_error(threshold):
   with pytest.raises(ValueError, match=f'threshold must be .*{threshold}'):
     gs.clip_local_norm(threshold, axis_name=None)
+
+
+@pytest.mark.parametrize('scale', [1e19, 1e38, 3e38])
+def test_large_gradients_are_clipped_and_do_not_vanish(scale):
+  """Their squares leave float32, and the last ones' norm does too."""
+  grads = [[np.full(shape, scale, np.float32) for shape in SHAPES]]
+  (own,) = clipped(grads, 3.0)
+  norm = np.sqrt(sum(np.sum(np.square(x, dtype=np.float64)) for x in own))
+  assert norm == pytest.approx(3.0, rel=1e-5)

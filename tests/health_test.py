@@ -283,3 +283,11 @@ def test_an_update_that_its_own_type_cannot_hold_is_rejected():
   assert np.isnan(updates['scale'])
   assert rejected(state) == 1
   assert state.memory.momentum['scale'] == before
+
+
+def test_the_norm_of_a_large_residual_is_a_number():
+  tx = gs.gradient_dropping(0.1, axis_name=None)
+  grads = {'w': jnp.full(100, 1e25)}
+  _, state = tx.update(grads, tx.init(grads))
+  norm = float(gs.metrics(state)['residual_norm'])
+  assert norm == pytest.approx(1e25 * np.sqrt(90), rel=1e-5)
