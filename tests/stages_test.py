@@ -6,11 +6,13 @@ from jax.sharding import AxisType
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 import numpy as np
+import pytest
 from tests import replay
 
 N, WORKERS, WARMUP = 1000, 3, 4
 
 
+@pytest.mark.slow
 def test_a_linear_warmup_ends_with_the_bytes_of_a_fixed_density():
   """Through the butterfly, in which one of three workers sends more."""
   schedule = gs.schedules.LinearDropRatio(0.99, WARMUP)
