@@ -79,7 +79,7 @@ def test_the_first_words_of_a_message_are_all_that_is_needed(
 @pytest.mark.parametrize(
   'levels, bucket_size, same_as',
   [
-    (1, 512, 'elias_sparse'),
+    pytest.param(1, 512, 'elias_sparse', marks=pytest.mark.slow),
     (22, 512, 'elias_sparse'),
     (23, 512, 'elias_dense'),
     (7, 49, 'elias_dense'),

@@ -79,14 +79,8 @@ def test_fashion_mnist_config(tmp_path, idx_folder):
   assert _one_step(config, tmp_path / 'run')['steps'] == 1
 
 
-@pytest.mark.parametrize(
-  'scheme',
-  [
-    'dense',
-    pytest.param('dgc', marks=pytest.mark.slow),
-    pytest.param('gtopk', marks=pytest.mark.slow),
-  ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize('scheme', ['dense', 'dgc', 'gtopk'])
 def test_cifar10_config(scheme, tmp_path, cifar_folder):
   config = cifar10_resnet20.get_config(scheme)
   config.data.dir = str(cifar_folder)
