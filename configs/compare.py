@@ -13,26 +13,23 @@ Measured: experiments/results/compare.json, by `python -m experiments.compare`.
 
 from configs import digits
 from experiments import errors
+import gradsparse as gs
 import ml_collections
 
-# Arguments of the factory, and fields that differ from configs/digits.py. The
+# What a setting has beside the example of `gs.recipes.RECIPES` or instead:
+# arguments of the factory, and fields that differ from configs/digits.py. The
 # scheme is the part of the name before the colon.
-SCHEMES = {
+_CHANGES = {
   'dense': {},
   'dense:bfloat16': {'wire_dtype': 'bfloat16'},
-  'gradient_dropping': {'density': 0.01, 'min_size': 0},
-  'gradient_dropping:exponent4': {
-    'density': 0.01,
-    'values': 'exponent4',
-    'min_size': 0,
-  },
+  'gradient_dropping': {'min_size': 0},
+  'gradient_dropping:exponent4': {'values': 'exponent4', 'min_size': 0},
   'gradient_dropping:local': {
-    'density': 0.01,
     'min_size': 0,
     'local_gradient': 'partial',
     'average_every': 100,
   },
-  'dgc': {'density': 0.001, 'min_size': 0, 'warmup_steps': 88},
+  'dgc': {'min_size': 0, 'warmup_steps': 88},
   'gtopk': {'density': 0.01, 'min_size': 0},
   'strom': {'threshold': 0.05, 'min_size': 0, 'learning_rate': 0.05},
   'variance_based': {'alpha': 6.0, 'min_size': 0, 'learning_rate': 0.05},
@@ -42,8 +39,8 @@ SCHEMES = {
     'min_size': 0,
     'learning_rate': 0.02,
   },
-  'qsgd': {'levels': 7, 'min_size': 0},
-  'qsgd:scatter': {'levels': 7, 'exchange': 'reduce_scatter', 'min_size': 0},
+  'qsgd': {'min_size': 0},
+  'qsgd:scatter': {'exchange': 'reduce_scatter', 'min_size': 0},
   'qsgd:elias': {
     'levels': 1,
     'bucket_size': 128,
@@ -71,7 +68,12 @@ SCHEMES = {
     'min_size': 0,
     'learning_rate': 0.02,
   },
-  'power_sgd': {'rank': 2},
+  'power_sgd': {},
+}
+
+SCHEMES = {
+  name: {**gs.recipes.RECIPES[name.partition(':')[0]].example, **changes}
+  for name, changes in _CHANGES.items()
 }
 
 

@@ -86,7 +86,7 @@ def check_arguments(scheme: str, arguments: Mapping[str, Any]) -> None:
         f'its signature is {shown}'
       )
   try:
-    known[scheme](**arguments, axis_name=None)
+    known[scheme].factory(**arguments, axis_name=None)
   except (TypeError, ValueError) as error:
     raise errors.ConfigError(
       f'compression of {scheme}: {error}; its signature is {shown}'
@@ -95,7 +95,7 @@ def check_arguments(scheme: str, arguments: Mapping[str, Any]) -> None:
 
 def signature(scheme: str) -> inspect.Signature:
   """Returns what the command line may set: all but the axis name."""
-  whole = inspect.signature(gs.recipes.RECIPES[scheme])
+  whole = inspect.signature(gs.recipes.RECIPES[scheme].factory)
   return whole.replace(
     parameters=[
       parameter.replace(annotation=inspect.Parameter.empty)
@@ -150,7 +150,7 @@ def warmup_stages(
       'none'
     )
   if warmup == 'linear_drop_ratio':
-    factory = gs.recipes.RECIPES[scheme]
+    factory = gs.recipes.RECIPES[scheme].factory
     if typing.get_type_hints(factory)['density'] is float:
       raise errors.ConfigError(
         'compression.warmup=linear_drop_ratio needs a scheme whose density '
@@ -252,7 +252,7 @@ def make_transformation(
       f'optimizer.name must be one of {", ".join(OPTIMIZERS)}, '
       f'got {optimizer!r}'
     )
-  factory = gs.recipes.RECIPES[scheme]
+  factory = gs.recipes.RECIPES[scheme].factory
   arguments = dict(arguments)
   if 'momentum' in signature(scheme).parameters:
     inside = momentum if optimizer == 'sgd' else 0.0

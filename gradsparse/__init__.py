@@ -6,7 +6,7 @@ the wire and gradients that never get lost:
   optax.chain(gs.dgc(0.001, axis_name='workers'), optax.sgd(0.1))
 """
 
-from gradsparse import codecs
+from gradsparse import codes
 from gradsparse import compressors
 from gradsparse import exchanges
 from gradsparse import memories
@@ -14,27 +14,20 @@ from gradsparse import recipes
 from gradsparse import schedules
 from gradsparse import wire
 from gradsparse import workers
-from gradsparse.accounting import Plan
-from gradsparse.accounting import plan
-from gradsparse.auditing import Audit
-from gradsparse.auditing import audit
-from gradsparse.clipping import clip_local_norm
-from gradsparse.compressed_mean import CompressedMean
-from gradsparse.compressed_mean import compressed_mean
-from gradsparse.inspection import metrics
-from gradsparse.inspection import pending
-from gradsparse.local_gradient import LocalGradientState
-from gradsparse.local_gradient import local_gradient
-from gradsparse.local_gradient import periodic_average
-from gradsparse.moments import batch_value_and_grad_moments
-from gradsparse.moments import dense_with_moment
-from gradsparse.moments import moments_from_microbatches
-from gradsparse.moments import value_and_grad_moments
-from gradsparse.qsvrg import qsvrg
+from gradsparse.around.clipping import clip_local_norm
+from gradsparse.around.local_gradient import LocalGradientState
+from gradsparse.around.local_gradient import local_gradient
+from gradsparse.around.local_gradient import periodic_average
+from gradsparse.around.moments import batch_value_and_grad_moments
+from gradsparse.around.moments import dense_with_moment
+from gradsparse.around.moments import moments_from_microbatches
+from gradsparse.around.moments import value_and_grad_moments
+from gradsparse.around.qsvrg import qsvrg
 from gradsparse.recipes import ada_comp
 from gradsparse.recipes import dense
 from gradsparse.recipes import dgc
 from gradsparse.recipes import dryden
+from gradsparse.recipes import ef21
 from gradsparse.recipes import gradient_dropping
 from gradsparse.recipes import gtopk
 from gradsparse.recipes import one_bit_sgd
@@ -47,8 +40,16 @@ from gradsparse.recipes import strom
 from gradsparse.recipes import terngrad
 from gradsparse.recipes import variance_based
 from gradsparse.recipes import variance_strom
-from gradsparse.state import CompressedMeanState
-from gradsparse.switching import switch
+from gradsparse.state.inspection import metrics
+from gradsparse.state.inspection import pending
+from gradsparse.state.scheme import CompressedMeanState
+from gradsparse.state.switching import switch
+from gradsparse.traffic.audit import Audit
+from gradsparse.traffic.audit import audit
+from gradsparse.traffic.plan import Plan
+from gradsparse.traffic.plan import plan
+from gradsparse.transform.compressed_mean import CompressedMean
+from gradsparse.transform.compressed_mean import compressed_mean
 
 __version__ = '0.1.0'
 
@@ -62,13 +63,14 @@ __all__ = (
   'audit',
   'batch_value_and_grad_moments',
   'clip_local_norm',
-  'codecs',
+  'codes',
   'compressed_mean',
   'compressors',
   'dense',
   'dense_with_moment',
   'dgc',
   'dryden',
+  'ef21',
   'exchanges',
   'gradient_dropping',
   'gtopk',

@@ -1,11 +1,11 @@
 """Checks of arguments, before anything is traced: one function a kind.
 
-Each returns the argument as plain Python (NumPy scalars and arrays without
-axes are numbers too; bools are none), or raises an error that names the
+Each returns the argument as plain Python. NumPy scalars and arrays without axes
+count as numbers, bools do not. A wrong argument raises an error that names the
 argument, its rule and the value:
 
-  TypeError   not of the kind at all: text where a number belongs
-  ValueError  of the kind, and out of range
+  TypeError   it is of another kind: text where a number belongs
+  ValueError  it is of the right kind, and out of range
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MOST_WORKERS = 65_536
 
 
 class Range(NamedTuple):
-  """Which numbers an argument may be; no range holds nan.
+  """Which numbers an argument may be; nan is in no range.
 
   Attributes:
     words: the rule, after "must be".
@@ -102,7 +102,7 @@ def whole_number(
   """A whole number from `least` on, up to `most` unless that is None.
 
   Raises:
-    TypeError: not a whole number (7.0 is none either).
+    TypeError: not a whole number (7.0 is not one).
     ValueError: out of range.
   """
   if traced and isinstance(value, jax.core.Tracer):

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 import functools
 from typing import Any
 
-from gradsparse import traffic
+from gradsparse.traffic import counting
 from gradsparse.unvary import unvary
 import jax
 import jax.numpy as jnp
@@ -104,8 +104,8 @@ class Comm:
 
   def __init__(self, axis_name: AxisName | None):
     self.axis_name = axis_name
-    self.recorder = traffic.active()
-    self.tally = self.recorder or traffic.Tally(1)
+    self.recorder = counting.active()
+    self.tally = self.recorder or counting.Tally(1)
     if axis_name is None:
       self.mode, self.size = 'single', 1
       return
@@ -113,7 +113,7 @@ class Comm:
       self.mode, self.size = 'recorded', self.recorder.size(axis_name)
       return
     self.size = jax.lax.axis_size(axis_name)
-    self.tally = traffic.Tally(self.size)
+    self.tally = counting.Tally(self.size)
     names = axis_name if isinstance(axis_name, tuple) else (axis_name,)
     manual = jax.sharding.get_abstract_mesh().manual_axes
     if not all(name in manual for name in names):

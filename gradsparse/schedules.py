@@ -8,8 +8,8 @@ depends on density: no switch in the steady state, and what a long run wants.
   for first_step, density in schedule.stages:
     tx = gs.dgc(density, axis_name='workers')   # same opt_state goes on
 
-A recipe takes any other function of the step too, and a traced density. Which
-sizes of message its program then holds, `ladder_of` says.
+A recipe also takes any other function of the step, or a traced density.
+`ladder_of` lists the message sizes that its program then holds.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ DGC_DENSITIES = (0.25, 0.0625, 0.015625, 0.004)
 # Shi et al., section IV (0.0725 as printed).
 GTOPK_DENSITIES = (0.25, 0.0725, 0.015, 0.004)
 
-# Steps are counted in int32: what a schedule says here, it ends with.
+# Steps are counted in int32: a schedule ends with what it says at this one.
 LAST_STEP = 2**31 - 1
 
 # For a density of which nothing is known before the program runs.

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 import inspect
 import math
+import types
+import typing
 
 import gradsparse as gs
 from gradsparse import arguments
@@ -21,22 +23,10 @@ import pytest
 NAN, INF = math.nan, math.inf
 PARAMS = {'kernel': jnp.zeros((40, 25)), 'bias': jnp.zeros(11)}
 
-# What each recipe needs.
-NEEDED = {
-  'density': 0.1,
-  'threshold': 1.0,
-  'alpha': 1.0,
-  'levels': 7,
-  'rank': 2,
-}
-
 
 def made(recipe: str, **kwargs):
-  """A recipe with the arguments that it needs, and with these."""
-  make = gs.recipes.RECIPES[recipe]
-  names = inspect.signature(make).parameters
-  needed = {name: x for name, x in NEEDED.items() if name in names}
-  return make(**{**needed, 'axis_name': None, **kwargs})
+  """The example of a recipe with these arguments, on one worker."""
+  return gs.recipes.RECIPES[recipe].make(**{'axis_name': None, **kwargs})
 
 
 # --- one table of wrong arguments -------------------------------------------
@@ -71,7 +61,7 @@ OUT_OF_RANGE = (
   ('one_bit_sgd', 'exchange', ('tree',), "('all_gather', 'reduce_scatter')"),
   ('sign_majority', 'exchange', ('vote',), "('all_gather', 'reduce_scatter')"),
   ('dense', 'wire_dtype', ('float16',), "('float32', 'bfloat16')"),
-  ('dgc', 'scope', ('all',), "('leaf', 'global')"),
+  ('dgc', 'scope', ('all',), "('leaf', 'global', 'chunk')"),
   ('gtopk', 'scope', ('leaf',), "'global'"),
   ('dgc', 'values', ('float16', 'sign2'), "'exponent4'"),
   ('gradient_dropping', 'values', ('sign2',), "'exponent4'"),
@@ -107,69 +97,48 @@ def test_a_value_out_of_range_is_named_with_its_rule(recipe, name, value, rule):
     assert str(value) in text
 
 
-NUMBERS = {
-  'density',
-  'momentum',
-  'sample_rate',
-  'threshold',
-  'alpha',
-  'decay',
-  'clip',
-  'scale',
-}
-WHOLE_NUMBERS = {
-  'levels',
-  'bucket_size',
-  'rank',
-  'bin_size',
-  'min_size',
-  'seed',
-}
-WORDS = {
-  'scope',
-  'values',
-  'indices',
-  'topology',
-  'put_back',
-  'norm',
-  'code',
-  'elias',
-  'exchange',
-  'wire_dtype',
-  'rounding',
-}
-FLAGS = {'nesterov', 'factor_masking', 'memory'}
-OTHERS = {'axis_name', 'dense_paths', 'ladder'}
+def kind_of(recipe, name):
+  """'number', 'whole number', 'word', 'flag', or the name of another kind."""
+  factory = gs.recipes.RECIPES[recipe].factory
+  annotation = typing.get_type_hints(factory)[name]
+  union = typing.get_origin(annotation) in (typing.Union, types.UnionType)
+  for kind in typing.get_args(annotation) if union else (annotation,):
+    if typing.get_origin(kind) is typing.Literal:
+      return 'word'
+    if kind in KINDS:
+      return KINDS[kind]
+  return name
 
 
-def wrong_kinds(name):
-  """Values that are not even of the kind of an argument."""
-  if name in NUMBERS:
+KINDS = {float: 'number', int: 'whole number', bool: 'flag'}
+ARGUMENTS = [
+  (recipe, name)
+  for recipe, line in gs.recipes.RECIPES.items()
+  for name in inspect.signature(line.factory).parameters
+]
+
+
+def wrong_kinds(kind):
+  """Values that are not even of this kind."""
+  if kind == 'number':
     return (True, '0.1', object(), 1j, np.ones(2, np.float32), np.bool_(True))
-  if name in WHOLE_NUMBERS:
+  if kind == 'whole number':
     return (1.5, 7.0, True, '7', object(), np.float32(7), np.ones(2, int))
-  if name in WORDS:
+  if kind == 'word':
     return (3, object(), True, ('fixed',))
-  if name in FLAGS:
+  if kind == 'flag':
     return (1, 0.0, 'yes', None, object())
-  if name == 'ladder':
+  if kind == 'ladder':
     return (0.5, '0.5', None, object(), ('a', 'b'))
-  return (3, 0.5, object(), ['w'])  # axis_name, dense_paths
+  assert kind in ('axis_name', 'dense_paths')
+  return (3, 0.5, object(), ['w'])
 
 
-@pytest.mark.parametrize(
-  'recipe, name',
-  [
-    (recipe, name)
-    for recipe, make in gs.recipes.RECIPES.items()
-    for name in inspect.signature(make).parameters
-  ],
-)
+@pytest.mark.parametrize('recipe, name', ARGUMENTS)
 def test_another_kind_is_a_type_error_that_names_the_argument(recipe, name):
-  """Every argument of every recipe; a new one needs a place in a set above."""
-  assert name in NUMBERS | WHOLE_NUMBERS | WORDS | FLAGS | OTHERS
+  """Every argument of every recipe, by its type."""
   more = {'exchange': 'reduce_scatter'} if name == 'bucket_size' else {}
-  for value in wrong_kinds(name):
+  for value in wrong_kinds(kind_of(recipe, name)):
     with pytest.raises(TypeError, match=name):
       made(recipe, **{**more, name: value})
 
@@ -204,7 +173,7 @@ def qsvrg(**kwargs):
 def joined(**kwargs):
   sockets = dict(
     memory=gs.memories.residual(),
-    compressor=gs.compressors.identity(),
+    compressor=gs.compressors.everything('dense', gs.codes.plain.of_leaves()),
     exchange=gs.exchanges.all_reduce(),
   )
   sockets |= {k: kwargs.pop(k) for k in list(kwargs) if k in sockets}
@@ -333,7 +302,7 @@ ELSEWHERE: tuple[tuple[Callable[[], object], type[Exception], str], ...] = (
   (lambda: joined(seed='0'), TypeError, "seed '0'"),
   (lambda: gs.memories.residual(decay=1.5), ValueError, 'decay [0, 1] 1.5'),
   (lambda: gs.memories.residual(decay='1'), TypeError, "decay '1'"),
-  (lambda: gs.codecs.codec('elias_fano', 3), TypeError, 'values 3'),
+  (lambda: gs.codes.sparse('elias_fano', 3), TypeError, 'values 3'),
 )
 
 
@@ -368,16 +337,12 @@ AS_WHOLE = (np.int64, np.int32, np.uint8, lambda x: np.array(x))
 
 @pytest.mark.parametrize(
   'recipe, name',
-  [
-    (recipe, name)
-    for recipe, make in gs.recipes.RECIPES.items()
-    for name in inspect.signature(make).parameters
-    if name in NUMBERS | WHOLE_NUMBERS
-  ],
+  [pair for pair in ARGUMENTS if kind_of(*pair) in ('number', 'whole number')],
 )
 def test_numpy_scalars_are_numbers(recipe, name):
   more = {'exchange': 'reduce_scatter'} if name == 'bucket_size' else {}
-  kinds, value = (AS_NUMPY, 0.5) if name in NUMBERS else (AS_WHOLE, 5)
+  is_number = kind_of(recipe, name) == 'number'
+  kinds, value = (AS_NUMPY, 0.5) if is_number else (AS_WHOLE, 5)
   for kind in kinds:
     made(recipe, **{**more, name: kind(value)})
 

@@ -4,8 +4,8 @@ import functools
 
 import gradsparse as gs
 from gradsparse import collectives
-from gradsparse import traffic
 from gradsparse.collectives import Comm
+from gradsparse.traffic import counting
 import jax
 import jax.numpy as jnp
 from jax.sharding import AxisType
@@ -228,14 +228,14 @@ SENT = {
 
 @pytest.mark.parametrize('call, expected', SENT.values(), ids=SENT)
 def test_the_recorder_counts_and_performs_nothing(call, expected):
-  recorder = traffic.Recorder(WORKERS)
-  with traffic.recording(recorder):
+  recorder = counting.Recorder(WORKERS)
+  with counting.recording(recorder):
     comm = Comm(AXIS)
     assert (comm.mode, comm.size) == ('recorded', WORKERS)
     jax.eval_shape(lambda: call(comm))
   assert recorder.sent.get(AXIS) == expected
   assert recorder.most_sent == max(expected or [0])
-  assert traffic.active() is None
+  assert counting.active() is None
 
 
 @pytest.mark.parametrize('call, expected', SENT.values(), ids=SENT)

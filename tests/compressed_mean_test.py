@@ -622,7 +622,7 @@ def test_what_needs_the_whole_tree_refuses_shards(make):
 
 
 def test_an_exchange_refuses_a_compressor_that_it_cannot_carry():
-  top_k = gs.compressors.top_k(0.1, gs.codecs.codec())
+  top_k = gs.compressors.top_k(0.1, gs.codes.sparse())
   for exchange in (gs.exchanges.all_reduce(), gs.exchanges.gtopk()):
     with pytest.raises(ValueError, match='top_k cannot go through'):
       gs.compressed_mean(

@@ -8,8 +8,8 @@ import subprocess
 import sys
 
 from gradsparse import cost_model
-from gradsparse import traffic
 from gradsparse.cost_model import Network
+from gradsparse.traffic import counting
 import hypothesis
 from hypothesis import strategies as st
 import numpy as np
@@ -195,7 +195,7 @@ def test_bytes_are_those_of_the_plan(workers):
     ('pair', [('all_to_all', size), ('all_gather', size // workers)]),
   ):
     sent = sum(
-      traffic.sent_bytes(kind, nbytes, workers)[0]
+      counting.sent_bytes(kind, nbytes, workers)[0]
       for kind, nbytes in collectives
     )
     assert EXCHANGES[name](_BYTES_ONLY, size, workers) == pytest.approx(sent)

@@ -1,12 +1,12 @@
 """Messages whose size depends on data: the rung, its bytes, and overflow."""
 
 import gradsparse as gs
-from gradsparse import codecs
+from gradsparse import codes
 from gradsparse import compressors
 from gradsparse import exchanges
 from gradsparse import memories
-from gradsparse.compressed_mean import compressed_mean
 from gradsparse.compressors import rule
+from gradsparse.transform.compressed_mean import compressed_mean
 import jax
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
@@ -131,7 +131,7 @@ def test_the_rule_is_read_once_however_many_rungs_there_are():
   tx = compressed_mean(
     memories.residual(),
     compressors.by_rule(
-      positive, codecs.codec(), name='positive', ladder=FRACTIONS
+      positive, codes.sparse(), name='positive', ladder=FRACTIONS
     ),
     exchanges.all_gather(),
     axis_name=None,

@@ -89,7 +89,12 @@ def inflow(step, facts, name):
   g = step.grads[name]
   healthy = step.healthy.reshape(-1, *(1,) * (g.ndim - 1))
   flows = g
-  if facts.inflow != 'gradient':
+  if facts.inflow == 'correction':
+    # Not added up: what was pending goes, and the correction takes its place.
+    flows = (
+      g - step.before.memory.estimate[name] - gs.pending(step.before)[name]
+    )
+  elif facts.inflow != 'gradient':
     u, m = step.before.memory.momentum[name], np.float32(facts.momentum)
     flows = m * (u + g) + g if facts.inflow == 'nesterov' else m * u + g
   return np.where(healthy, flows, 0)  # of NaN nothing is made
@@ -142,6 +147,8 @@ def test_law1_the_update_is_the_mean_of_what_was_delivered(case):
       mean = np.mean(delivered, axis=0, dtype=np.float64)
       if name in facts.dense:
         mean = dense_update(facts, momentum, name, mean)
+      elif facts.inflow == 'correction':
+        mean = step.before.memory.mean[name] + mean
       # The sum over workers may cancel, so its parts set the scale.
       scale = np.max(np.abs(delivered), initial=0)
       update = step.updates[name][0]
@@ -470,8 +477,8 @@ def test_law7_dense_and_an_empty_tree_are_no_errors():
 
 
 def test_every_public_recipe_is_in_the_list():
-  listed = {setting.recipe.__name__ for setting in schemes.SETTINGS}
-  assert listed == set(gs.recipes.RECIPES)
+  listed = {setting.recipe for setting in schemes.SETTINGS}
+  assert listed == {recipe.factory for recipe in gs.recipes.RECIPES.values()}
   assert len(schemes.BY_NAME) == len(schemes.SETTINGS)
 
 

@@ -3,7 +3,7 @@
 import math
 
 import gradsparse as gs
-from gradsparse.compressors import level_codes
+from gradsparse.codes import level_codes
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P

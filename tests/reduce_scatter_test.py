@@ -68,15 +68,16 @@ def test_one_bit_of_a_few_buckets_owes_at_both_ends(workers):
 
 
 def uniforms(workers, size, bucket, t):
-  """What the library documents: seed, step, 1 + worker, then 0 and 1."""
+  """Seed, step, 1 + worker; for the second rounding 1 more; then 0."""
   part = reduce_scatter.part_length(size, workers, bucket)
   first, second = [], []
   for w in range(workers):
     key = jax.random.fold_in(jax.random.key(SEED), t)
     key = jax.random.fold_in(key, 1 + w)
-    for out, number, n in ((first, 0, workers * part), (second, 1, part)):
+    again = jax.random.fold_in(key, 1)
+    for out, own, n in ((first, key, workers * part), (second, again, part)):
       drawn = jax.random.uniform(
-        jax.random.fold_in(key, number), (n // bucket, bucket)
+        jax.random.fold_in(own, 0), (n // bucket, bucket)
       )
       out.append(np.asarray(drawn).ravel())
   return [x[:size] for x in first], second
@@ -238,12 +239,14 @@ def test_what_the_exchange_owes_is_local_inside_of_multi_steps_too(runner):
   assert np.any(pending[0]) and not np.any(pending[1])
 
 
-def test_a_compressor_with_a_code_of_its_own_is_refused():
-  exchange = gs.exchanges.reduce_scatter(gs.exchanges.one_bit_words())
-  with pytest.raises(ValueError, match='one_bit_sgd cannot go through 1-bit'):
+def test_a_code_that_is_not_of_parts_is_refused():
+  compressor = gs.compressors.everything(
+    'one_bit_sgd', gs.codes.one_bit.of_leaves()
+  )
+  with pytest.raises(ValueError, match='one_bit_sgd cannot go through reduce'):
     gs.compressed_mean(
       gs.memories.residual(),
-      gs.compressors.one_bit(),
-      exchange,
+      compressor,
+      gs.exchanges.reduce_scatter(),
       axis_name=None,
     )

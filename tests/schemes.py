@@ -1,12 +1,14 @@
 """Every public recipe, in every setting that the contract checks run over.
 
 A setting is one line: a name, what is true of it, and how to make it. A new
-recipe needs a line here (a test counts), and gets all laws by that.
+recipe needs a line here (a test counts), and gets all laws by that. Tests that
+want one setting of each take `example`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+import inspect
 from typing import Any, NamedTuple
 
 import gradsparse as gs
@@ -27,8 +29,9 @@ class Facts(NamedTuple):
   """What the laws may ask of a setting.
 
   Attributes:
-    inflow: what its memory takes in: 'gradient', 'heavy_ball', 'nesterov', or
-      None without a memory.
+    inflow: what its memory takes in: 'gradient', 'heavy_ball', 'nesterov',
+      'correction' (of an estimate of the gradient, which the update adds up),
+      or None without a memory.
     exempt: why law 1 does not apply, by definition ('' if it does).
     momentum: m of momentum correction.
     unbiased: the expectation of what is delivered is the gradient.
@@ -67,6 +70,14 @@ class Setting(NamedTuple):
     return zeros(self.facts.shapes)
 
 
+def example(name: str, *, axis_name: str | None, **wanted: Any):
+  """The example of `gs.recipes.RECIPES`, with what it takes of `wanted`."""
+  recipe = gs.recipes.RECIPES[name]
+  taken = inspect.signature(recipe.factory).parameters
+  changes = {k: v for k, v in wanted.items() if k in taken}
+  return recipe.make(axis_name=axis_name, **changes)
+
+
 def zeros(shapes):
   """A tree of parameters."""
   return {
@@ -84,6 +95,7 @@ UNBIASED = Facts(unbiased=True)
 RESIDUAL = Facts(inflow='gradient')
 HEAVY_BALL = Facts(inflow='heavy_ball')
 NESTEROV = Facts(inflow='nesterov')
+CORRECTION = Facts(inflow='correction')
 PAPER = RESIDUAL.but(exempt='as printed, it loses gradient')
 # Where leaves of fewer than two dimensions stay dense.
 NOT_1D = dict(dense=('bias', 'scale'))
@@ -106,6 +118,14 @@ SETTINGS = (
   _s('dropping_exponent4', RESIDUAL, _dropping, K, values='exponent4'),
   _s('dropping_thick', RESIDUAL, _dropping, THICK),
   _s('dropping_schedule', RESIDUAL, _dropping, STAGES),
+  _s(
+    'dropping_chunk',
+    RESIDUAL.but(**NOT_1D),
+    _dropping,
+    K,
+    scope='chunk',
+    chunk_size=16,
+  ),
   #
   _s('dgc', HEAVY_BALL.but(**NOT_1D), gs.dgc, K),
   _s('dgc_nesterov', NESTEROV.but(**NOT_1D), gs.dgc, K, nesterov=True),
@@ -130,6 +150,18 @@ SETTINGS = (
     min_size=0,
   ),
   _s('dgc_schedule', NESTEROV, gs.dgc, STAGES, nesterov=True, min_size=0),
+  _s(
+    'dgc_chunk',
+    HEAVY_BALL,
+    gs.dgc,
+    STAGES,
+    scope='chunk',
+    chunk_size=50,
+    min_size=0,
+  ),
+  #
+  _s('ef21', CORRECTION.but(**NOT_1D), gs.ef21, K),
+  _s('ef21_exponent4', CORRECTION, gs.ef21, K, values='exponent4', min_size=0),
   #
   _s('gtopk', RESIDUAL, gs.gtopk, K),
   _s('gtopk_tree', RESIDUAL, gs.gtopk, K, topology='tree'),
@@ -262,6 +294,19 @@ LIMITS = (
     _s('dropping_leaf', RESIDUAL, _dropping, 1, scope='leaf', min_size=0),
     plain,
   ),
+  (
+    _s(
+      'dropping_chunk',
+      RESIDUAL,
+      _dropping,
+      1.0,
+      scope='chunk',
+      chunk_size=7,
+      min_size=0,
+    ),
+    plain,
+  ),
+  (_s('ef21', CORRECTION, gs.ef21, 1.0, min_size=0), plain),
   (_s('dgc', HEAVY_BALL, gs.dgc, 1.0, min_size=0), plain),
   (
     _s('dgc_nesterov', NESTEROV, gs.dgc, 1.0, nesterov=True, min_size=0),

@@ -9,9 +9,10 @@ with probability under 4e-5, and then always: draws are seeded.
 from __future__ import annotations
 
 import gradsparse as gs
-from gradsparse import codecs
-from gradsparse.delivery import Space
-from gradsparse.delivery import Sparse
+from gradsparse import codes
+from gradsparse.sockets import Context
+from gradsparse.sockets import Space
+from gradsparse.sockets import Sparse
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -170,15 +171,16 @@ def test_a_random_value_code_is_unbiased_given_the_selection(values, levels):
   entries = Sparse(
     jnp.asarray(selected, jnp.float32), jnp.asarray(indices, jnp.int32), space
   )
-  codec = codecs.codec('elias_fano', values)
+  code = codes.sparse('elias_fano', values)
 
   # The entries are an argument: arithmetic on constants folds differently.
   @jax.jit
   def drawn(entries, keys):
     def one(key):
-      sent = codec.quantise(entries, key)
-      back = codec.unpack(codec.pack(sent), 18, space)
-      return jnp.concatenate(sent.dense()), jnp.concatenate(back.dense())
+      ctx = Context(space.shapes, 1, jnp.int32(0), key, key)
+      sent = code.round(entries, ctx)
+      back = code.unpack(code.pack(sent, ctx), sent, ctx)
+      return jnp.concatenate(sent.leaves()), jnp.concatenate(back.leaves())
 
     return jax.vmap(one)(keys)
 

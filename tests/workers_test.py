@@ -5,8 +5,9 @@ import warnings
 
 import chex
 import gradsparse as gs
-from gradsparse import traffic
 from gradsparse.collectives import Comm
+from gradsparse.traffic.counting import Recorder
+from gradsparse.traffic.counting import recording
 import jax
 import jax.numpy as jnp
 from jax.sharding import AxisType
@@ -328,8 +329,8 @@ def test_the_check_is_no_traffic_and_needs_no_mesh_of_its_own():
     state = gs.workers.init(tx, PARAMS, NUM_WORKERS)
     for check_vma in (False, True):
       fn = training(tx, 'simulate', check_vma=check_vma)
-      recorder = traffic.Recorder(NUM_WORKERS)
-      with traffic.recording(recorder):
+      recorder = Recorder(NUM_WORKERS)
+      with recording(recorder):
         jax.eval_shape(fn, PARAMS, state, batch)
       sent[check_vma] = recorder.most_sent
   assert sent[True] == sent[False] > 0

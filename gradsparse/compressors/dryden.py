@@ -6,14 +6,14 @@ import math
 
 from gradsparse import arguments
 from gradsparse import selection
-from gradsparse.delivery import Space
-from gradsparse.delivery import Sparse
-from gradsparse.interfaces import Codec
-from gradsparse.interfaces import Compressor
+from gradsparse.sockets import Code
+from gradsparse.sockets import Compressor
+from gradsparse.sockets import Space
+from gradsparse.sockets import Sparse
 import jax.numpy as jnp
 
 
-def dryden(density: float, codec: Codec) -> Compressor:
+def dryden(density: float, code: Code) -> Compressor:
   """The k largest positive and k largest negative entries of each leaf.
 
   k = ceil(density n) for each sign, or as many as there are. Each side is
@@ -21,7 +21,7 @@ def dryden(density: float, codec: Codec) -> Compressor:
 
   Args:
     density: fraction of a leaf's elements, for each sign, in (0, 1].
-    codec: how they travel; its values must be signs with two magnitudes.
+    code: how they travel; its values must be signs with two magnitudes.
 
   Raises:
     TypeError: density is not a number.
@@ -32,8 +32,7 @@ def dryden(density: float, codec: Codec) -> Compressor:
   """
   density = arguments.number('density', density, arguments.FRACTION)
 
-  def encode(signals, shared, ctx):
-    del shared
+  def select(signals, ctx):
     total = sum(math.prod(shape) for shape in ctx.shapes)
     values, indices, limits, offset = [], [], [], 0
     for signal in signals:
@@ -48,10 +47,10 @@ def dryden(density: float, codec: Codec) -> Compressor:
         indices.append(jnp.where(held, where + offset, total))
       limits.append(min(2 * k, x.shape[0]))
       offset += x.shape[0]
-    return Sparse(
+    return Sparse.of(
       jnp.concatenate(values),
       jnp.concatenate(indices),
       Space(ctx.shapes, tuple(limits)),
     )
 
-  return Compressor('dryden', encode, codec=codec)
+  return Compressor('dryden', select, code)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import math
-
 from gradsparse import arguments
-from gradsparse.interfaces import Agreement
-from gradsparse.interfaces import Compressor
+from gradsparse import codes
+from gradsparse.codes.low_rank import matrices
+from gradsparse.codes.low_rank import matrix_shape
+from gradsparse.compressors.everything import everything
+from gradsparse.sockets import Agreement
+from gradsparse.sockets import Compressor
+from gradsparse.sockets import LeafRule
+from gradsparse.sockets import Learning
 import jax
 import jax.numpy as jnp
-
-
-def _matrix(shape) -> tuple[int, int]:
-  """A leaf as a matrix: its last index (output units) are the columns."""
-  return math.prod(shape[:-1]), shape[-1]
 
 
 def _unit_columns(x: jax.Array) -> jax.Array:
@@ -51,54 +50,34 @@ def power_sgd(rank: int, seed: int = 0) -> Compressor:
   rank = arguments.whole_number('rank', rank, 1)
   seed = arguments.seed(seed)
 
-  def matrices(signals):
-    return [s.value.reshape(_matrix(s.value.shape)) for s in signals]
-
   def init(shapes):
     key = jax.random.key(seed)
     factors = []
     for number, shape in enumerate(shapes):
-      rows, columns = _matrix(shape)
+      rows, columns = matrix_shape(shape)
       own = jax.random.fold_in(key, number)
       size = (columns, min(rank, rows, columns))
       factors.append(_unit_columns(jax.random.normal(own, size)))
     return tuple(factors)
 
+  def learn(total, ctx):
+    del ctx
+    return tuple(_unit_columns(q) for q in total)
+
   def propose(signals, ctx):
-    pairs = zip(matrices(signals), ctx.state, strict=True)
+    pairs = zip(matrices([s.value for s in signals]), ctx.state, strict=True)
     return [m @ q for m, q in pairs]
 
   def settle(reduced, ctx):
     del ctx
     return [jnp.linalg.qr(_unit_columns(p))[0] for p in reduced]
 
-  def encode(signals, shared, ctx):
-    del ctx
-    return [m.T @ p for m, p in zip(matrices(signals), shared, strict=True)]
-
-  def decode(payload, shared, ctx, summands):
-    del summands
-    return [
-      (p @ q.T).reshape(shape)
-      for p, q, shape in zip(shared, payload, ctx.shapes, strict=True)
-    ]
-
-  def learn(state, payload, shared, ctx):
-    del state, shared, ctx
-    return tuple(_unit_columns(q) for q in payload)
-
-  def gain(shapes):
-    # A column of M, projected, can have all its length in one number.
-    return math.sqrt(max((_matrix(shape)[0] for shape in shapes), default=1))
-
-  return Compressor(
+  plain = everything(
     'power_sgd',
-    encode,
-    decode,
-    linear=True,
+    codes.low_rank(),
+    leaves=LeafRule(accepts=lambda shape: len(shape) >= 2),
+  )
+  return plain._replace(
     agreement=Agreement('mean', propose, settle),
-    accepts=lambda shape: len(shape) >= 2,
-    init=init,
-    learn=learn,
-    gain=gain,
+    learning=Learning(init, learn),
   )

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 
 from gradsparse import arguments
+from gradsparse import codes
 from gradsparse import selection
-from gradsparse.delivery import Space
-from gradsparse.delivery import Sparse
-from gradsparse.interfaces import Compressor
+from gradsparse.sockets import Compressor
+from gradsparse.sockets import Space
+from gradsparse.sockets import Sparse
 import jax
 import jax.numpy as jnp
 
@@ -29,37 +30,31 @@ def random_k(density: float, *, scaled: bool) -> Compressor:
   """
   density = arguments.number('density', density, arguments.FRACTION)
 
-  def drawn(ctx):
-    """Sorted indices in the joined space, int32[k], and the space."""
-    places, limits, offset = [], [], 0
-    for number, shape in enumerate(ctx.shapes):
+  def select(signals, ctx):
+    values, indices, limits, offset = [], [], [], 0
+    for number, (signal, shape) in enumerate(
+      zip(signals, ctx.shapes, strict=True)
+    ):
       size = math.prod(shape)
       key = jax.random.fold_in(ctx.shared_key, number)
       # The k largest of n random numbers are a uniform draw.
-      _, where = selection.top_k(
+      _, drawn = selection.top_k(
         jax.random.uniform(key, (size,)), selection.count(density, size)
       )
-      places.append(jnp.sort(where) + offset)
-      limits.append(where.shape[0])
+      drawn = jnp.sort(drawn)
+      k = drawn.shape[0]
+      factor = size / k if scaled else 1.0
+      values.append(signal.value.reshape(-1)[drawn] * factor)
+      indices.append(drawn + offset)
+      limits.append(k)
       offset += size
-    return jnp.concatenate(places), Space(ctx.shapes, tuple(limits))
+    # In order: leaf by leaf, and sorted in each.
+    return Sparse(
+      jnp.concatenate(values),
+      jnp.concatenate(indices),
+      Space(ctx.shapes, tuple(limits)),
+    )
 
-  def encode(signals, shared, ctx):
-    del shared
-    indices, space = drawn(ctx)
-    values, start = [], 0
-    for signal, offset, k in zip(
-      signals, space.offsets[:-1], space.limits, strict=True
-    ):
-      x = signal.value.reshape(-1)
-      factor = x.shape[0] / k if scaled else 1.0
-      values.append(x[indices[start : start + k] - offset] * factor)
-      start += k
-    return jnp.concatenate(values)
-
-  def decode(values, shared, ctx, summands):
-    del shared, summands
-    indices, space = drawn(ctx)
-    return Sparse(values, indices, space)
-
-  return Compressor('random_k', encode, decode, linear=True, unbiased=scaled)
+  return Compressor(
+    'random_k', select, codes.plain.of_known_places(), unbiased=scaled
+  )

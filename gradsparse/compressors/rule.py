@@ -15,11 +15,13 @@ from typing import NamedTuple
 
 from gradsparse import arguments
 from gradsparse import selection
-from gradsparse.delivery import Space
-from gradsparse.delivery import Sparse
-from gradsparse.interfaces import Codec
-from gradsparse.interfaces import Compressor
-from gradsparse.interfaces import Signal
+from gradsparse.sockets import Code
+from gradsparse.sockets import Compressor
+from gradsparse.sockets import Ladder
+from gradsparse.sockets import Leaves
+from gradsparse.sockets import Signal
+from gradsparse.sockets import Space
+from gradsparse.sockets import Sparse
 from gradsparse.wire import bitmap
 import jax
 import jax.numpy as jnp
@@ -50,7 +52,7 @@ class _Picked(NamedTuple):
 
 def by_rule(
   rule: Rule,
-  codec: Codec,
+  code: Code,
   *,
   name: str,
   ladder: Sequence[float] = LADDER,
@@ -59,7 +61,7 @@ def by_rule(
 
   Args:
     rule: which elements of a leaf, and as which values.
-    codec: how they travel.
+    code: how they travel.
     name: of the scheme, for tables.
     ladder: fractions of the elements that a message can hold, ascending. If
       the last is below 1.0, what it does not hold stays in the memory.
@@ -75,58 +77,48 @@ def by_rule(
     slots = {min(total, max(1, math.ceil(f * total))) for f in fractions}
     return tuple(sorted(slots))
 
-  def prepare(signals, shared, ctx):
-    del shared, ctx
+  def look(signals, ctx):
+    del ctx
     values, wanted = zip(*map(picks, signals), strict=True)
-    bits = bitmap.pack(_joined(wanted))
-    return _Picked(_joined(values), bits, bitmap.count(bits))
+    bits = bitmap.pack(Leaves(list(wanted)).joined())
+    return _Picked(Leaves(list(values)).joined(), bits, bitmap.count(bits))
 
   def picks(signal):
     values, where = rule(signal)
     # What is too small to be said beside the largest needs no slot.
-    if codec.sendable is not None:
-      where = codec.sendable(values, where)
+    if code.sendable is not None:
+      where = code.sendable(values, where)
     return values, where
 
-  def choose(picked, shared, ctx):
-    del shared
+  def choose(ctx):
     sizes = jnp.asarray(rungs(ctx.shapes))
-    number = jnp.sum(sizes < picked.need)
+    number = jnp.sum(sizes < ctx.seen.need)
     return jnp.minimum(number, sizes.shape[0] - 1).astype(jnp.int32)
 
-  def overflow(picked, shared, ctx):
-    del shared
-    return jnp.maximum(picked.need - ctx.rung, 0)
+  def overflow(ctx):
+    return jnp.maximum(ctx.seen.need - ctx.rung, 0)
 
-  def encode(picked, shared, ctx):
-    del shared
+  def select(signals, ctx):
+    del signals
+    picked = ctx.seen
     # Where not all fit, begin at another place each step: otherwise the last
     # leaves would starve.
     indices = bitmap.positions(
       picked.wanted, ctx.rung, first=ctx.step * ctx.rung
     )
-    limits = tuple(min(ctx.rung, math.prod(s)) for s in ctx.shapes)
-    return Sparse(
+    return Sparse.of(
       picked.values.at[indices].get(mode='fill', fill_value=0),
       jnp.minimum(indices, picked.values.shape[0]),
-      Space(ctx.shapes, limits),
+      Space.at_most(ctx.rung, ctx.shapes),
     )
 
   return Compressor(
-    name=name,
-    encode=encode,
-    codec=codec,
-    rungs=rungs,
-    choose=choose,
-    agreed=False,
-    overflow=overflow,
-    prepare=prepare,
+    name,
+    select,
+    code,
+    ladder=Ladder(rungs, choose, look, overflow),
     joined=True,
   )
-
-
-def _joined(leaves: Sequence[jax.Array]) -> jax.Array:
-  return jnp.concatenate([x.reshape(-1) for x in leaves])
 
 
 def strom(threshold: float) -> Rule:

@@ -2,33 +2,13 @@
 
 from __future__ import annotations
 
-import math
-
 from gradsparse import arguments
-from gradsparse.interfaces import Agreement
-from gradsparse.interfaces import Compressor
-import jax
+from gradsparse import codes
+from gradsparse.sockets import Agreement
+from gradsparse.sockets import Compressor
+from gradsparse.sockets import LeafRule
+from gradsparse.sockets import Leaves
 import jax.numpy as jnp
-
-
-def field_width(workers: int) -> int:
-  """Bits that hold a sum of P codes in {0, 1, 2}."""
-  return max(2, (2 * workers).bit_length())
-
-
-def _pack(codes: jax.Array, width: int) -> jax.Array:
-  """Fields that never cross a word, so that words may be added up."""
-  lanes = 32 // width
-  codes = jnp.pad(codes, (0, -codes.shape[0] % lanes)).reshape(-1, lanes)
-  shifts = jnp.arange(lanes, dtype=jnp.uint32) * width
-  return jnp.sum(codes << shifts, axis=1, dtype=jnp.uint32)
-
-
-def _unpack(words: jax.Array, count: int, width: int) -> jax.Array:
-  lanes = 32 // width
-  shifts = jnp.arange(lanes, dtype=jnp.uint32) * width
-  fields = (words[:, None] >> shifts) & ((1 << width) - 1)
-  return fields.reshape(-1)[:count]
 
 
 def terngrad(clip: float = 2.5, min_size: int = 10_000) -> Compressor:
@@ -65,34 +45,15 @@ def terngrad(clip: float = 2.5, min_size: int = 10_000) -> Compressor:
     del ctx
     return jnp.stack([jnp.max(jnp.abs(clipped(s))) for s in signals])
 
-  def encode(signals, shared, ctx):
-    codes = []
-    for number, signal in enumerate(signals):
-      g, scale = clipped(signal), shared[number]
-      key = jax.random.fold_in(ctx.key, number)
-      chance = jnp.abs(g) / jnp.where(scale > 0, scale, 1.0)
-      kept = jax.random.uniform(key, g.shape) < chance
-      ternary = jnp.where(kept, jnp.sign(g), 0.0).astype(jnp.int32)
-      codes.append((ternary + 1).astype(jnp.uint32).reshape(-1))
-    return _pack(jnp.concatenate(codes), field_width(ctx.workers))
-
-  def decode(words, shared, ctx, summands):
-    sizes = [math.prod(shape) for shape in ctx.shapes]
-    fields = _unpack(words, sum(sizes), field_width(ctx.workers))
-    total = fields.astype(jnp.int32) - summands
-    out, start = [], 0
-    for number, (shape, size) in enumerate(zip(ctx.shapes, sizes, strict=True)):
-      leaf = total[start : start + size].astype(jnp.float32)
-      out.append((leaf * shared[number]).reshape(shape))
-      start += size
-    return out
+  def select(signals, ctx):
+    del ctx
+    return Leaves([clipped(s) for s in signals])
 
   return Compressor(
     'terngrad',
-    encode,
-    decode,
-    linear=True,
+    select,
+    codes.ternary(),
+    leaves=LeafRule(min_size=min_size),
     agreement=Agreement('max', propose),
-    min_size=min_size,
     unbiased=True,
   )

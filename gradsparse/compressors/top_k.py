@@ -9,106 +9,82 @@ from typing import Any, cast
 from gradsparse import arguments
 from gradsparse import schedules
 from gradsparse import selection
-from gradsparse.delivery import Space
-from gradsparse.delivery import Sparse
-from gradsparse.interfaces import Codec
-from gradsparse.interfaces import Compressor
+from gradsparse.sockets import Code
+from gradsparse.sockets import Compressor
+from gradsparse.sockets import Ladder
+from gradsparse.sockets import LeafRule
+from gradsparse.sockets import Leaves
+from gradsparse.sockets import Space
+from gradsparse.sockets import Sparse
 import jax
 import jax.numpy as jnp
 
 Density = float | jax.Array | Callable[[Any], jax.Array]
 
-SCOPES = ('leaf', 'global')
+SCOPES = ('leaf', 'global', 'chunk')
 
 
 def top_k(
   density: Density,
-  codec: Codec,
+  code: Code,
   *,
   scope: str = 'leaf',
+  chunk_size: int = 4096,
   sample_rate: float | None = None,
   name: str = 'top_k',
-  dense_1d: bool = False,
 ) -> Compressor:
   """The k = ceil(density n) entries of largest magnitude.
+
+  By default leaves of fewer than two dimensions stay dense, unless all leaves
+  are selected together.
 
   Args:
     density: fraction of the elements, in (0, 1]; a float, a schedule of the
       step, or a traced scalar. Unless it is a float, the program holds one
       message size for each rung of a ladder (`schedules.ladder_of`).
-    codec: how the selection travels.
-    scope: 'leaf' selects k_i of each leaf, 'global' k of all together.
+    code: how the selection travels.
+    scope: what n counts: 'leaf' selects k of each leaf, 'global' k of all
+      together, 'chunk' k of each run of `chunk_size` elements of a leaf.
+    chunk_size: with scope 'chunk'; the last run of a leaf may be shorter.
     sample_rate: None selects exactly; otherwise the fraction of elements from
       which DGC's threshold is estimated, in (0, 1]; about k are sent then, at
-      most ceil(1.3 k) (see `selection.sampled_top_k`).
+      most ceil(1.3 k) (see `selection.sampled_top_k`). Not of chunks.
     name: of the scheme, for tables.
-    dense_1d: whether leaves of fewer than two dimensions stay dense.
 
   Raises:
     TypeError: an argument of the wrong kind; from init: a schedule that
       returns no number.
-    ValueError: density, scope or sample_rate out of range; from init: the
-      schedule's density at step 0 is. Where a later one is, or a traced
-      density, all workers reject the step.
+    ValueError: an argument out of range; from init: the schedule's density at
+      step 0 is. Where a later one is, or a traced density, all workers reject
+      the step.
   """
   density = arguments.density(density)
   arguments.one_of('scope', scope, SCOPES)
+  # Where it means nothing it may be traced: optax.inject_hyperparams does that
+  # to every number that it is not told of.
+  if scope == 'chunk' or not isinstance(chunk_size, jax.Array):
+    chunk_size = arguments.whole_number('chunk_size', chunk_size, 1)
   if sample_rate is not None:
     sample_rate = arguments.number(
       'sample_rate', sample_rate, arguments.FRACTION
     )
+    if scope == 'chunk':
+      raise ValueError(
+        "sample_rate must be None with scope='chunk', whose chunks are small "
+        f'enough to be selected exactly, got {sample_rate}'
+      )
   static = not callable(density) and not isinstance(density, jax.Array)
 
-  # Asked for late: a schedule may be called only once JAX may start, which
-  # jax.distributed.initialize wants to come before.
-  @functools.cache
-  def ladder() -> tuple[float, ...]:
-    if static:
-      return (cast(float, density),)
-    return schedules.ladder_of(cast(Any, density))
-
-  def current(step: jax.Array) -> jax.Array:
-    return jnp.asarray(density(step) if callable(density) else density)
-
-  def rung_at(step: jax.Array) -> jax.Array:
-    # A density of 0.25 that arrives as float32 must find the rung 0.25.
-    reach = jnp.asarray(ladder(), jnp.float32) * (1 + 1e-6)
-    number = jnp.sum(reach < current(step))
-    return jnp.minimum(number, len(ladder()) - 1).astype(jnp.int32)
-
-  def choose(signals, shared, ctx):
-    del signals, shared
-    return rung_at(ctx.step)
-
-  def usable(step: jax.Array) -> jax.Array:
-    now = current(step)
-    return (now > 0) & (now <= 1)
-
-  def scheduled(step: int) -> Any:
-    """The schedule's density at a step, outside of a program."""
-    assert callable(density)
-    with jax.ensure_compile_time_eval():
-      now = density(jnp.int32(step))
-    name = f'density (of the schedule, at step {step})'
-    return arguments.number(name, now, arguments.FRACTION, traced=True)
-
-  def at_step(step: jax.Array) -> jax.Array:
-    if not isinstance(step, jax.core.Tracer):
-      scheduled(int(step))
-    return rung_at(step)
-
-  def init(shapes):
-    del shapes
-    if callable(density):
-      scheduled(0)
-    return ()
-
-  def select(x, ctx, number):
+  def of_vector(x, ctx, number):
+    """(values, indices) of one leaf, or of all joined."""
     size = x.shape[0]
-    most = selection.count(ctx.rung, size)
-    k: int | jax.Array = most
-    if not static:
-      k = jnp.minimum(selection.traced_count(current(ctx.step), size), most)
+    k: int | jax.Array
+    if static:
+      most = k = selection.count(cast(float, density), size)
+    else:
+      most = selection.count(ctx.rung, size)
+      k = selection.traced_count(_current(density, ctx.step), size)
+      k = jnp.minimum(k, most)
     if sample_rate is not None:
       key = jax.random.fold_in(ctx.key, number)
       return selection.sampled_top_k(x, k, sample_rate, key, most=most)
@@ -118,41 +94,80 @@ def top_k(
     wanted = jnp.arange(most) < k  # the largest come first
     return jnp.where(wanted, values, 0.0), jnp.where(wanted, indices, size)
 
-  def encode(signals, shared, ctx):
-    del shared
+  def of_chunks(x, ctx, number):
+    del number
+    if static:
+      return selection.chunked_top_k(x, cast(float, density), chunk_size)
+    now = _current(density, ctx.step)
+    return selection.chunked_top_k(x, ctx.rung, chunk_size, now=now)
+
+  def select(signals, ctx):
     leaves = [s.value.reshape(-1) for s in signals]
-    total = sum(x.shape[0] for x in leaves)
     if scope == 'global':
-      joined = leaves[0] if len(leaves) == 1 else jnp.concatenate(leaves)
-      values, indices = select(joined, ctx, 0)
-      count = indices.shape[0]
-      limits = tuple(min(count, x.shape[0]) for x in leaves)
-      return Sparse(values, indices, Space(ctx.shapes, limits))
-    parts: list[jax.Array] = []
-    places: list[jax.Array] = []
-    widths: list[int] = []
-    offset = 0
+      values, indices = of_vector(Leaves(leaves).joined(), ctx, 0)
+      space = Space.at_most(indices.shape[0], ctx.shapes)
+      return Sparse.of(values, indices, space)
+    one = of_chunks if scope == 'chunk' else of_vector
+    total = sum(x.shape[0] for x in leaves)
+    parts, places, offset = [], [], 0
     for number, x in enumerate(leaves):
-      v, i = select(x, ctx, number)
-      parts.append(v)
-      places.append(jnp.where(i < x.shape[0], i + offset, total))
-      widths.append(v.shape[0])
+      values, indices = one(x, ctx, number)
+      parts.append(values)
+      places.append(jnp.where(indices < x.shape[0], indices + offset, total))
       offset += x.shape[0]
-    return Sparse(
+    limits = tuple(x.shape[0] for x in parts)
+    return Sparse.of(
       jnp.concatenate(parts),
       jnp.concatenate(places),
-      Space(ctx.shapes, tuple(widths)),
+      Space(ctx.shapes, limits),
     )
 
   return Compressor(
-    name=name,
-    encode=encode,
-    codec=codec,
-    rungs=lambda shapes: ladder(),
-    choose=None if static else choose,
-    at_step=at_step if callable(density) else None,
-    dense_1d=dense_1d,
+    name,
+    select,
+    code,
+    leaves=LeafRule(dense_1d=scope != 'global'),
+    ladder=None if static else _ladder(density),
     joined=scope == 'global',
-    init=init,
-    usable=None if static else usable,
+  )
+
+
+def _current(density: Any, step: Any) -> jax.Array:
+  """The density in force."""
+  return jnp.asarray(density(step) if callable(density) else density)
+
+
+def _ladder(density: Any) -> Ladder:
+  """The sizes of messages whose density is a schedule, or traced."""
+
+  # Asked for late: a schedule may be called only once JAX may start, which
+  # jax.distributed.initialize wants to come before.
+  @functools.cache
+  def rungs() -> tuple[float, ...]:
+    return schedules.ladder_of(density)
+
+  def rung_at(step: jax.Array) -> jax.Array:
+    # A density of 0.25 that arrives as float32 must find the rung 0.25.
+    reach = jnp.asarray(rungs(), jnp.float32) * (1 + 1e-6)
+    number = jnp.sum(reach < _current(density, step))
+    return jnp.minimum(number, len(rungs()) - 1).astype(jnp.int32)
+
+  def usable(step: jax.Array) -> jax.Array:
+    now = _current(density, step)
+    return (now > 0) & (now <= 1)
+
+  def at_step(step: jax.Array) -> jax.Array:
+    if not isinstance(step, jax.core.Tracer):
+      with jax.ensure_compile_time_eval():
+        now = density(jnp.int32(step))
+      name = f'density (of the schedule, at step {int(step)})'
+      arguments.number(name, now, arguments.FRACTION, traced=True)
+    return rung_at(step)
+
+  return Ladder(
+    rungs=lambda shapes: rungs(),
+    choose=lambda ctx: rung_at(ctx.step),
+    agreed=True,
+    at_step=at_step if callable(density) else None,
+    usable=usable,
   )

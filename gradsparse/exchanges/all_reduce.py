@@ -1,46 +1,42 @@
-"""All-reduce of payloads that may be added up: dense, TernGrad, PowerSGD."""
+"""All-reduce of words that may be added up: dense, TernGrad, PowerSGD."""
 
 from __future__ import annotations
 
 from gradsparse.collectives import Comm
-from gradsparse.delivery import Sparse
 from gradsparse.exchanges import common
-from gradsparse.interfaces import Encoded
-from gradsparse.interfaces import Exchange
-from gradsparse.interfaces import Exchanged
+from gradsparse.sockets import Exchange
+from gradsparse.sockets import Exchanged
+from gradsparse.sockets import Message
 import jax
 
 
 def all_reduce() -> Exchange:
-  """Sums linear payloads; the dense leaves ride in the same reduction."""
+  """Adds up words; the dense leaves ride in the same reduction."""
 
-  def run(encoded: Encoded, comm: Comm) -> Exchanged:
-    compressor, ctx = encoded.compressor, encoded.ctx
-    nbytes = sum(x.nbytes for x in jax.tree.leaves(encoded.payload))
-    total, dense, unhealthy = comm.sum(
+  def run(message: Message, comm: Comm) -> Exchanged:
+    code, ctx = message.code, message.ctx
+    words, dense, unhealthy = comm.sum(
       (
-        encoded.payload,
-        encoded.dense,
-        common.count_unhealthy(encoded.healthy),
+        message.words,
+        message.dense,
+        common.count_unhealthy(message.healthy),
       )
     )
-    healthy = unhealthy == 0
-    decoded = compressor.decode(total, encoded.shared, ctx, comm.size)
-    if isinstance(decoded, Sparse):
-      decoded = decoded.dense()
+    total = code.unpack(words, message.rounded, ctx)
+    stands_for = code.decode(total, ctx, comm.size)
     return Exchanged(
-      mean=[x / comm.size for x in decoded],
-      delivered=common.own_delivery(encoded),
+      mean=[x / comm.size for x in stands_for.leaves()],
+      delivered=message.own.deliveries(),
       dense=[x / comm.size for x in dense],
-      healthy=healthy,
-      message_bytes=nbytes,
+      healthy=unhealthy == 0,
+      message_bytes=sum(x.nbytes for x in jax.tree.leaves(message.words)),
       transport='all-reduce',
       total=total,
     )
 
   def refuses(compressor):
-    if not compressor.linear:
-      return f'payloads of {compressor.name} cannot be added up'
+    if not compressor.code.adds:
+      return f'words of {compressor.name} cannot be added up'
     return None
 
   return Exchange('all-reduce', run, refuses)

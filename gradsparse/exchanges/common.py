@@ -8,40 +8,39 @@ import math
 from typing import Any
 
 from gradsparse.collectives import Comm
-from gradsparse.delivery import Delivered
-from gradsparse.delivery import Full
-from gradsparse.delivery import Sparse
-from gradsparse.interfaces import Encoded
-from gradsparse.interfaces import Stream
-from gradsparse.wire import fixed_width
+from gradsparse.sockets import Stream
 import jax
 import jax.numpy as jnp
 
 
-def to_words(tree: Any) -> jax.Array:
-  """A tree of uint32, int32 and float32 arrays as one uint32 vector."""
+def _travelling(words: Any) -> Any:
+  """The arrays of a message: of a stream, its head and its words."""
+  return words[:2] if isinstance(words, Stream) else words
+
+
+def to_words(words: Any) -> jax.Array:
+  """A message of uint32, int32 and float32 arrays as one uint32 vector."""
   parts = [
     jax.lax.bitcast_convert_type(x, jnp.uint32).reshape(-1)
-    for x in jax.tree.leaves(tree)
+    for x in jax.tree.leaves(_travelling(words))
   ]
   return jnp.concatenate(parts) if parts else jnp.zeros(0, jnp.uint32)
 
 
-def from_words(words: jax.Array, like: Any) -> Any:
-  """Inverse of `to_words`; `like` gives shapes and dtypes."""
-  leaves, treedef = jax.tree.flatten(like)
+def from_words(vector: jax.Array, like: Any) -> Any:
+  """Inverse of `to_words`; `like` gives structure, shapes and dtypes."""
+  leaves, treedef = jax.tree.flatten(_travelling(like))
   out, start = [], 0
   for leaf in leaves:
     stop = start + math.prod(leaf.shape)
-    part = jax.lax.bitcast_convert_type(words[start:stop], leaf.dtype)
+    part = jax.lax.bitcast_convert_type(vector[start:stop], leaf.dtype)
     out.append(part.reshape(leaf.shape))
     start = stop
-  return jax.tree.unflatten(treedef, out)
-
-
-def pack_bits(bits: jax.Array) -> jax.Array:
-  """bool[n] as words, one bit each."""
-  return fixed_width.pack(bits.astype(jnp.uint32), 1)
+  arrays = jax.tree.unflatten(treedef, out)
+  if not isinstance(like, Stream):
+    return arrays
+  head, words = arrays
+  return like._replace(head=head, words=words)
 
 
 def message_bytes(words: int) -> int:
@@ -50,41 +49,38 @@ def message_bytes(words: int) -> int:
 
 
 def gather(
-  words: jax.Array, healthy: jax.Array, comm: Comm
-) -> tuple[jax.Array, jax.Array, int]:
+  words: Any, healthy: jax.Array, dense_bytes: int, comm: Comm
+) -> tuple[jax.Array, jax.Array, int | jax.Array]:
   """All workers' messages, whether all are healthy, size of one in bytes.
 
-  One word in front of the message says whether its sender is.
-  """
-  message = _with_health(words, healthy)
-  gathered = comm.gather(message)
-  return (*_without_health(gathered), message.nbytes)
-
-
-def gather_stream(
-  stream: Stream, healthy: jax.Array, dense_bytes: int, comm: Comm
-) -> tuple[jax.Array, jax.Array, int | jax.Array]:
-  """`gather` of messages that are cut to what the longest one needs.
+  One word in front of the message says whether its sender is. A stream is cut
+  to what the longest one needs.
 
   Args:
-    stream: this worker's payload.
+    words: this worker's, see `Code.pack`.
     healthy: bool scalar.
     dense_bytes: of the leaves that stay dense, for the plan.
     comm: the workers.
 
   Returns:
-    As `gather`; messages are the head and all words, of which those that did
-    not travel are zero.
+    (uint32[P, n], for `from_words`; words that did not travel are zero; bool
+    scalar; int, or float32 where it depends on the data).
   """
-  head = _with_health(to_words(stream.head), healthy)
-  messages, nbytes = gather_cut(
-    jnp.concatenate([head, stream.words]),
-    head.shape[0] + stream.used,
-    [head.shape[0] + size for size in stream.sizes],
-    comm,
-    beside=dense_bytes,
-  )
-  return (*_without_health(messages), nbytes)
+  vector = to_words(words)
+  message = jnp.concatenate([healthy.astype(jnp.uint32)[None], vector])
+  nbytes: int | jax.Array = message.nbytes
+  if isinstance(words, Stream):
+    head = message.shape[0] - words.words.shape[0]
+    messages, nbytes = gather_cut(
+      message,
+      head + words.used,
+      [head + size for size in words.sizes],
+      comm,
+      beside=dense_bytes,
+    )
+  else:
+    messages = comm.gather(message)
+  return messages[:, 1:], jnp.all(messages[:, 0] == 1), nbytes
 
 
 def gather_cut(
@@ -136,15 +132,6 @@ def gather_cut(
   return gathered, 4.0 * jnp.asarray(sizes, jnp.float32)[number]
 
 
-def _with_health(words: jax.Array, healthy: jax.Array) -> jax.Array:
-  return jnp.concatenate([healthy.astype(jnp.uint32)[None], words])
-
-
-def _without_health(messages: jax.Array) -> tuple[jax.Array, jax.Array]:
-  """The messages, and whether all senders were healthy."""
-  return messages[:, 1:], jnp.all(messages[:, 0] == 1)
-
-
 def scatter(
   rows: jax.Array, healthy: jax.Array, comm: Comm
 ) -> tuple[jax.Array, jax.Array, int]:
@@ -173,14 +160,5 @@ def reduce_dense(leaves: list[jax.Array], comm: Comm) -> list[jax.Array]:
 
 
 def count_unhealthy(healthy: jax.Array) -> jax.Array:
+  """float32: added up, it says whether all are healthy."""
   return 1.0 - healthy.astype(jnp.float32)
-
-
-def own_delivery(encoded: Encoded) -> list[Delivered]:
-  """What this worker's message stands for, which arrives as a whole."""
-  decoded = encoded.payload
-  if not isinstance(decoded, Sparse):
-    decoded = encoded.compressor.decode(decoded, encoded.shared, encoded.ctx, 1)
-  if isinstance(decoded, Sparse):
-    return list(decoded.windows())
-  return [Full(x) for x in decoded]

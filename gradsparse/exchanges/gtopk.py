@@ -29,13 +29,13 @@ from typing import NamedTuple
 
 from gradsparse import arguments
 from gradsparse.collectives import Comm
-from gradsparse.delivery import Space
-from gradsparse.delivery import Sparse
 from gradsparse.exchanges import common
-from gradsparse.interfaces import Codec
-from gradsparse.interfaces import Encoded
-from gradsparse.interfaces import Exchange
-from gradsparse.interfaces import Exchanged
+from gradsparse.sockets import Code
+from gradsparse.sockets import Context
+from gradsparse.sockets import Exchange
+from gradsparse.sockets import Exchanged
+from gradsparse.sockets import Message
+from gradsparse.sockets import Sparse
 from gradsparse.wire import fixed_width
 import jax
 import jax.numpy as jnp
@@ -44,24 +44,34 @@ TOPOLOGIES = ('butterfly', 'tree', 'allgather')
 PUT_BACK = ('exact', 'paper')
 
 
-class _Wire(NamedTuple):
-  """What a hop needs to know."""
-
-  codec: Codec
-  space: Space
-  slots: int
-  comm: Comm
-
-
 class _Held(NamedTuple):
   """A partial result: entries, and whether all its contributors are healthy."""
 
   entries: Sparse
   healthy: jax.Array
 
-  def words(self, codec: Codec) -> jax.Array:
-    head = self.healthy.astype(jnp.uint32)[None]
-    return jnp.concatenate([head, codec.pack(self.entries)])
+
+class _Wire(NamedTuple):
+  """What a hop needs to know."""
+
+  code: Code
+  ctx: Context
+  like: Sparse
+  comm: Comm
+
+  @property
+  def slots(self) -> int:
+    return self.like.slots
+
+  def words(self, held: _Held) -> jax.Array:
+    """A partial result as it travels."""
+    head = held.healthy.astype(jnp.uint32)[None]
+    return jnp.concatenate([head, self.code.pack(held.entries, self.ctx)])
+
+  def read(self, words: jax.Array) -> _Held:
+    """Inverse of `words`."""
+    entries = self.code.unpack(words[1:], self.like, self.ctx)
+    return _Held(entries, words[0] == 1)
 
 
 def gtopk(topology: str = 'butterfly', put_back: str = 'exact') -> Exchange:
@@ -79,37 +89,33 @@ def gtopk(topology: str = 'butterfly', put_back: str = 'exact') -> Exchange:
     'allgather': _all_gather,
   }[topology]
 
-  def run(encoded: Encoded, comm: Comm) -> Exchanged:
-    own, codec = encoded.payload, encoded.compressor.codec
-    assert isinstance(own, Sparse) and codec is not None
-    count = own.indices.shape[0]
-    limits = tuple(min(count, n) for n in own.space.sizes)
-    own = Sparse(own.values, own.indices, Space(own.space.shapes, limits))
-    wire = _Wire(codec, own.space, count, comm)
+  def run(message: Message, comm: Comm) -> Exchanged:
+    own = message.rounded
+    wire = _Wire(message.code, message.ctx, own, comm)
     # A worker may send fewer than its slots hold (a schedule inside the
     # program): merges keep to the wanted k, which is equal everywhere.
-    limit = jnp.sum(own.valid) if encoded.compressor.choose else None
-    if limit is not None:
-      limit = comm.uniform(limit)
-    mine = _Held(own, encoded.healthy)
+    limit = None
+    if message.ctx.rung is not None:
+      limit = comm.uniform(jnp.sum(own.valid))
+    mine = _Held(own, message.healthy)
     final, alive = reduce(mine, wire, limit, put_back)
     if put_back == 'paper':
       alive = _member(own.indices, final.entries.indices)
     healthy = comm.replicated(final.healthy)
-    mean = [x / comm.size for x in comm.replicated(final.entries).dense()]
+    mean = [x / comm.size for x in comm.replicated(final.entries).leaves()]
     return Exchanged(
       mean=mean,
-      delivered=list(own.keep(alive).sort().windows()),
-      dense=common.reduce_dense(encoded.dense, comm),
+      delivered=own.keep(alive).deliveries(),
+      dense=common.reduce_dense(message.dense, comm),
       healthy=healthy,
-      message_bytes=mine.words(codec).nbytes,
+      message_bytes=wire.words(mine).nbytes,
       transport=f'gTop-k {topology}',
     )
 
   def refuses(compressor):
-    if compressor.codec is None or not compressor.joined:
+    if not compressor.joined:
       return 'it merges sparse vectors that were selected globally'
-    if not compressor.codec.exact:
+    if not compressor.code.exact:
       return 'its hops carry partial sums, which must not be rounded'
     return None
 
@@ -146,7 +152,11 @@ def _largest(indices, values, copies, space, slots, limit) -> Sparse:
   kept = first[order]
   if limit is not None:
     kept &= jnp.arange(order.shape[0]) < limit
-  return Sparse(total[order], indices[order], space).keep(kept).sort()
+  return Sparse.of(
+    jnp.where(kept, total[order], 0.0),
+    jnp.where(kept, indices[order], space.size),
+    space,
+  )
 
 
 def _member(indices: jax.Array, among: jax.Array) -> jax.Array:
@@ -166,13 +176,8 @@ def _select(where: jax.Array, a, b):
   return jax.tree.map(lambda x, y: jnp.where(where, x, y), a, b)
 
 
-def _read(words: jax.Array, wire: _Wire) -> _Held:
-  entries = wire.codec.unpack(words[1:], wire.slots, wire.space)
-  return _Held(entries, words[0] == 1)
-
-
 def _receive(held: _Held, perm, wire: _Wire) -> _Held:
-  return _read(wire.comm.permute(held.words(wire.codec), perm), wire)
+  return wire.read(wire.comm.permute(wire.words(held), perm))
 
 
 def _merge_held(a: _Held, b: _Held, wire: _Wire, limit) -> _Held:
@@ -222,11 +227,11 @@ def _butterfly(mine: _Held, wire: _Wire, limit, put_back: str) -> _Reduced:
 def _hand_down(held: _Held, mask: jax.Array, perm, wire: _Wire) -> _Reduced:
   """Sends a result, and which of the receiver's k entries are in it."""
   bits = fixed_width.pack(mask.astype(jnp.uint32), 1)
-  message = jnp.concatenate([held.words(wire.codec), bits])
+  message = jnp.concatenate([wire.words(held), bits])
   got = wire.comm.permute(message, perm)
   cut = got.shape[0] - bits.shape[0]
   told = fixed_width.unpack(got[cut:], wire.slots, 1) == 1
-  return _read(got[:cut], wire), told
+  return wire.read(got[:cut]), told
 
 
 def _tree(mine: _Held, wire: _Wire, limit, put_back: str) -> _Reduced:
@@ -263,8 +268,8 @@ def _tree(mine: _Held, wire: _Wire, limit, put_back: str) -> _Reduced:
 
 def _all_gather(mine: _Held, wire: _Wire, limit, put_back: str) -> _Reduced:
   del put_back  # the same: there are no inner merges
-  messages = wire.comm.gather(mine.words(wire.codec))
-  everyone = jax.vmap(lambda words: _read(words, wire))(messages)
+  messages = wire.comm.gather(wire.words(mine))
+  everyone = jax.vmap(wire.read)(messages)
   indices, values = jax.lax.sort(
     (
       everyone.entries.indices.reshape(-1),
@@ -273,7 +278,7 @@ def _all_gather(mine: _Held, wire: _Wire, limit, put_back: str) -> _Reduced:
     num_keys=1,
   )
   entries = _largest(
-    indices, values, wire.comm.size, wire.space, wire.slots, limit
+    indices, values, wire.comm.size, wire.like.space, wire.slots, limit
   )
   final = _Held(entries, jnp.all(everyone.healthy))
   return final, _member(mine.entries.indices, entries.indices)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from gradsparse.collectives import Comm
-from gradsparse.delivery import Full
 from gradsparse.exchanges import common
-from gradsparse.interfaces import Encoded
-from gradsparse.interfaces import Exchange
-from gradsparse.interfaces import Exchanged
+from gradsparse.sockets import Exchange
+from gradsparse.sockets import Exchanged
+from gradsparse.sockets import Message
+from gradsparse.wire import bitmap
 from gradsparse.wire import fixed_width
 import jax
 import jax.numpy as jnp
@@ -29,23 +29,24 @@ def majority(scatter: bool = False) -> Exchange:
     Bernstein et al., arXiv 1802.04434, algorithm 3.
   """
 
-  def run(encoded: Encoded, comm: Comm) -> Exchanged:
-    compressor, ctx = encoded.compressor, encoded.ctx
+  def run(message: Message, comm: Comm) -> Exchanged:
     count = _by_parts if scatter else _by_all
-    ayes, healthy, nbytes = count(encoded, comm)
-    # The same words as a worker's own, for the same decoder.
-    decided = compressor.decode(ayes, encoded.shared, ctx, 1)
+    ayes, healthy, nbytes = count(message, comm)
+    # The same words as a worker's own, so the same code reads them.
+    decided = message.code.decode(
+      message.code.unpack(ayes, message.rounded, message.ctx), message.ctx, 1
+    )
     return Exchanged(
-      mean=decided,
-      delivered=[Full(x) for x in decided],
-      dense=common.reduce_dense(encoded.dense, comm),
+      mean=decided.leaves(),
+      delivered=decided.deliveries(),
+      dense=common.reduce_dense(message.dense, comm),
       healthy=healthy,
       message_bytes=nbytes,
       transport=name,
     )
 
   def refuses(compressor):
-    if compressor.name != 'sign_majority':
+    if not compressor.code.votes:
       return 'only signs can be put to the vote'
     return None
 
@@ -53,37 +54,35 @@ def majority(scatter: bool = False) -> Exchange:
   return Exchange(name, run, refuses)
 
 
-def _by_all(encoded: Encoded, comm: Comm) -> tuple[jax.Array, jax.Array, int]:
+# The bits after the last sign are put to the vote too; nobody reads them.
+
+
+def _by_all(
+  message: Message, comm: Comm
+) -> tuple[jax.Array, jax.Array, int | jax.Array]:
   """Everybody counts all votes: (majority's words, healthy, bytes sent)."""
-  compressor, ctx = encoded.compressor, encoded.ctx
   messages, healthy, nbytes = common.gather(
-    encoded.payload, encoded.healthy, comm
+    message.words, message.healthy, 0, comm
   )
+  bits = 32 * message.words.size
 
   def count(votes, words):
-    decoded = compressor.decode(words, encoded.shared, ctx, 1)
-    return [v + (x > 0) for v, x in zip(votes, decoded, strict=True)], None
+    return votes + fixed_width.unpack(words, bits, 1).astype(jnp.int32), None
 
-  start = comm.typed_like(
-    [jnp.zeros(shape, jnp.int32) for shape in ctx.shapes], messages
-  )
+  start = comm.typed_like(jnp.zeros(bits, jnp.int32), messages)
   votes, _ = jax.lax.scan(count, start, messages)
-  ayes = jnp.concatenate([(2 * v >= comm.size).reshape(-1) for v in votes])
-  return common.pack_bits(ayes), healthy, nbytes
+  return bitmap.pack(2 * votes >= comm.size), healthy, nbytes
 
 
-def _by_parts(encoded: Encoded, comm: Comm) -> tuple[jax.Array, jax.Array, int]:
-  """Each counts whole words of its own; results as those of `_by_all`.
-
-  The bits after the last sign are put to the vote too; nobody reads them.
-  """
-  words = encoded.payload
+def _by_parts(message: Message, comm: Comm) -> tuple[jax.Array, jax.Array, int]:
+  """Each counts whole words of its own; results as those of `_by_all`."""
+  words = message.words
   part = -(-words.size // comm.size)
   rows = jnp.pad(words, (0, part * comm.size - words.size))
   received, healthy, nbytes = common.scatter(
-    rows.reshape(comm.size, part), encoded.healthy, comm
+    rows.reshape(comm.size, part), message.healthy, comm
   )
   bits = jax.vmap(lambda row: fixed_width.unpack(row, 32 * part, 1))(received)
   ayes = 2 * jnp.sum(bits, axis=0, dtype=jnp.int32) >= comm.size
-  decided = comm.gather(common.pack_bits(ayes))
+  decided = comm.gather(bitmap.pack(ayes))
   return decided.reshape(-1)[: words.size], healthy, nbytes

@@ -1,6 +1,6 @@
 """Memories: what a worker keeps of what it did not deliver.
 
-Each is a `Memory` (see interfaces.py). States are NamedTuples of float32
+Each is a `sockets.Memory`. States are NamedTuples of float32
 trees shaped like the parameters; `pending()` is what the worker still owes,
 `with_pending(tree)` the same state owing something else. Law 1 (nothing
 lost), elementwise on each worker:
@@ -15,16 +15,20 @@ from gradsparse.memories.basic import NoMemoryState
 from gradsparse.memories.basic import ResidualState
 from gradsparse.memories.basic import no_memory
 from gradsparse.memories.basic import residual
+from gradsparse.memories.estimate import EstimateState
+from gradsparse.memories.estimate import estimate
 from gradsparse.memories.momentum import MomentumCorrectionState
 from gradsparse.memories.momentum import momentum_correction
 from gradsparse.memories.variance import VarianceState
 from gradsparse.memories.variance import variance
 
 __all__ = (
+  'EstimateState',
   'MomentumCorrectionState',
   'NoMemoryState',
   'ResidualState',
   'VarianceState',
+  'estimate',
   'momentum_correction',
   'no_memory',
   'residual',

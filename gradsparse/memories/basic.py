@@ -6,19 +6,24 @@ import dataclasses
 from typing import Any, NamedTuple
 
 from gradsparse import arguments
-from gradsparse.interfaces import Memory
-from gradsparse.interfaces import Signal
+from gradsparse.sockets import Memory
+from gradsparse.sockets import Signal
 import jax
 import jax.numpy as jnp
-
-
-def is_signal(x: Any) -> bool:
-  return isinstance(x, Signal)
 
 
 def zeros(params: Any) -> Any:
   """float32 zeros in the shape of params."""
   return jax.tree.map(lambda p: jnp.zeros(jnp.shape(p), jnp.float32), params)
+
+
+def less(tree: Any, delivered: Any) -> Any:
+  """A tree less what was delivered; leaves that stay dense owe nothing."""
+  return jax.tree.map(
+    lambda x, d: x if d.whole else d.update(lambda x, sent: x - sent, x),
+    tree,
+    delivered,
+  )
 
 
 @jax.tree_util.register_dataclass
@@ -37,7 +42,7 @@ class NoMemoryState(NamedTuple):
   """State of `no_memory`.
 
   Attributes:
-    shapes: tree of StaticShape: pending() needs to know what it is zero of.
+    shapes: tree of StaticShape, of the zeros that pending() returns.
   """
 
   shapes: Any
@@ -48,12 +53,6 @@ class NoMemoryState(NamedTuple):
       self.shapes,
       is_leaf=is_static_shape,
     )
-
-
-def plain_means(state: Any, means: Any, whole: Any) -> Any:
-  """The update of a memory without momentum."""
-  del state, whole
-  return means
 
 
 def no_memory() -> Memory:
@@ -76,11 +75,7 @@ def no_memory() -> Memory:
     del state, whole
     return jax.tree.map(lambda g: Signal(g, g), grads)
 
-  def release(state, means, delivered, accepted):
-    del means, delivered, accepted
-    return state
-
-  return Memory(init, accumulate, signals, plain_means, release, lossless=False)
+  return Memory(init, accumulate, signals, lossless=False)
 
 
 class ResidualState(NamedTuple):
@@ -131,21 +126,14 @@ def residual(decay: float = 1.0) -> Memory:
       lambda e, g, w: Signal(g if w else e, g), state.residual, grads, whole
     )
 
-  def release(state, means, delivered, accepted):
-    del means, accepted
-    kept = jax.tree.map(
-      lambda e, d: e if d.whole else d.update(lambda x, sent: x - sent, e),
-      state.residual,
-      delivered,
-    )
-    return ResidualState(kept)
+  def sent(state, delivered):
+    return ResidualState(less(state.residual, delivered))
 
   return Memory(
     init,
     accumulate,
     signals,
-    plain_means,
-    release,
+    sent=sent,
     lossless=decay == 1.0,
     floats=1,
   )

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from gradsparse import arguments
-from gradsparse.interfaces import Memory
-from gradsparse.interfaces import Signal
+from gradsparse.memories.basic import less
 from gradsparse.memories.basic import zeros
+from gradsparse.sockets import Memory
+from gradsparse.sockets import Signal
 import jax
 import jax.numpy as jnp
 
@@ -95,23 +96,31 @@ def momentum_correction(
 
     return jax.tree.map(one, state.momentum, means, whole)
 
-  def release(state, means, delivered, accepted):
-    v = jax.tree.map(
-      lambda v, d: v if d.whole else d.update(lambda x, sent: x - sent, v),
-      state.velocity,
-      delivered,
+  def masked(u, d):
+    return u if d.whole else d.update(lambda x, sent: jnp.zeros_like(x), u)
+
+  def sent(state, delivered):
+    u = state.momentum
+    if factor_masking:
+      u = jax.tree.map(masked, u, delivered)
+    return MomentumCorrectionState(u, less(state.velocity, delivered))
+
+  def arrived(state, means, whole, accepted):
+    u = jax.tree.map(
+      lambda u, mean, w: jnp.where(accepted, moved(u, mean), u) if w else u,
+      state.momentum,
+      means,
+      whole,
     )
-
-    def new_momentum(u, mean, d):
-      if d.whole:
-        return jnp.where(accepted, moved(u, mean), u)
-      if not factor_masking:
-        return u
-      return d.update(lambda x, sent: jnp.zeros_like(x), u)
-
-    u = jax.tree.map(new_momentum, state.momentum, means, delivered)
-    return MomentumCorrectionState(u, v)
+    return state._replace(momentum=u)
 
   return Memory(
-    init, accumulate, signals, update, release, floats=2, momentum=momentum
+    init,
+    accumulate,
+    signals,
+    update,
+    sent,
+    arrived,
+    floats=2,
+    momentum=momentum,
   )

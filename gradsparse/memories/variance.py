@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from gradsparse import arguments
-from gradsparse.interfaces import Memory
-from gradsparse.interfaces import Signal
-from gradsparse.memories.basic import plain_means
+from gradsparse.memories.basic import less
 from gradsparse.memories.basic import zeros
+from gradsparse.sockets import Memory
+from gradsparse.sockets import Signal
 import jax
 import jax.numpy as jnp
 
@@ -89,54 +89,49 @@ def variance(
       whole,
     )
 
-  def release(state, means, delivered, accepted):
+  def sent_from_v(v, d, r):
+    # (r - d)^2 - r^2. Squares of what r can hold may overflow.
+    corrected = jnp.clip(v + d * (d - 2 * r), 0.0, _LARGEST)
+    return jnp.where(r - d == 0, 0.0, corrected)
+
+  def sent(state, delivered):
+    v = jax.tree.map(
+      lambda v, r, d: v if d.whole else d.update(sent_from_v, v, r),
+      state.variance,
+      state.residual,
+      delivered,
+    )
+    return VarianceState(less(state.residual, delivered), v)
+
+  def gone(r, v, d):
+    """Selected, whether sent or too small for the code."""
+    if d.whole:
+      return jnp.zeros_like(r, bool)
+    largest = jnp.max(jnp.abs(d.values), initial=0.0)
+    small = (r * r > alpha * v) & (jnp.abs(r) < _UNSENDABLE * largest)
+    sent = d.update(lambda x, _: jnp.ones_like(x), jnp.zeros_like(r))
+    return small | (sent > 0)
+
+  def sent_as_printed(state, delivered):
+    lost = jax.tree.map(gone, state.residual, state.variance, delivered)
+    r, v = (
+      jax.tree.map(lambda x, g: jnp.where(g, 0.0, x), tree, lost)
+      for tree in state
+    )
+    return VarianceState(r, v)
+
+  def arrived(state, means, whole, accepted):
     del means
     factor = jnp.where(accepted, decay, 1.0)
-
-    def sent_from_v(v, d, r):
-      # (r - d)^2 - r^2. Squares of what r can hold may overflow.
-      corrected = jnp.clip(v + d * (d - 2 * r), 0.0, _LARGEST)
-      return jnp.where(r - d == 0, 0.0, corrected)
-
-    def new_variance(v, r, d):
-      return v if d.whole else factor * d.update(sent_from_v, v, r)
-
-    def new_residual(r, d):
-      return r if d.whole else d.update(lambda x, sent: x - sent, r)
-
-    if rounding == 'paper':
-
-      def gone(r, v, d):
-        # Selected, whether sent or too small for the code.
-        largest = jnp.max(jnp.abs(d.values), initial=0.0)
-        small = (r * r > alpha * v) & (jnp.abs(r) < _UNSENDABLE * largest)
-        sent = d.update(lambda x, _: jnp.ones_like(x), jnp.zeros_like(r))
-        return small | (sent > 0)
-
-      lost = jax.tree.map(
-        lambda r, v, d: jnp.zeros_like(r, bool) if d.whole else gone(r, v, d),
-        state.residual,
-        state.variance,
-        delivered,
-      )
-      r = jax.tree.map(lambda r, g: jnp.where(g, 0.0, r), state.residual, lost)
-      v = jax.tree.map(
-        lambda v, g, d: v if d.whole else jnp.where(g, 0.0, factor * v),
-        state.variance,
-        lost,
-        delivered,
-      )
-      return VarianceState(r, v)
-    v = jax.tree.map(new_variance, state.variance, state.residual, delivered)
-    r = jax.tree.map(new_residual, state.residual, delivered)
-    return VarianceState(r, v)
+    v = jax.tree.map(lambda v, w: v if w else factor * v, state.variance, whole)
+    return state._replace(variance=v)
 
   return Memory(
     init,
     accumulate,
     signals,
-    plain_means,
-    release,
+    sent=sent if rounding == 'keep' else sent_as_printed,
+    arrived=arrived,
     lossless=rounding == 'keep',
     floats=2,
     moments=True,

@@ -2,24 +2,24 @@
 
 Every recipe returns a transformation whose update is the mean over workers
 with the sign of the gradient; descent, and (but for DGC) momentum, are the
-business of the optimizer that follows it. Arguments common to all:
+business of the optimizer that follows it.
 
-  axis_name: mapped axis of the workers (no default: forgetting it would train
-    without averaging); None is one worker, without communication.
-  min_size: leaves with fewer elements stay dense; None is the scheme's own
-    rule; 0 compresses every leaf that the scheme accepts.
-  dense_paths: leaves whose path matches this regular expression, or for which
-    this function of the path returns True, stay dense.
+`RECIPES` is the one table of them. A new recipe is a function in one of the
+modules here, a line in the table, and its name in `gradsparse/__init__.py`;
+`tests/schemes.py` says what the laws may ask of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
-from gradsparse.compressed_mean import CompressedMean
-from gradsparse.recipes.quantisers import dense
+from gradsparse.collectives import AxisName
+from gradsparse.recipes.baselines import dense
+from gradsparse.recipes.baselines import random_k
+from gradsparse.recipes.ef21 import ef21
+from gradsparse.recipes.low_rank import power_sgd
 from gradsparse.recipes.quantisers import one_bit_sgd
-from gradsparse.recipes.quantisers import power_sgd
 from gradsparse.recipes.quantisers import qsgd
 from gradsparse.recipes.quantisers import qsgd_descent
 from gradsparse.recipes.quantisers import sign_majority
@@ -28,29 +28,64 @@ from gradsparse.recipes.sparsifiers import dgc
 from gradsparse.recipes.sparsifiers import dryden
 from gradsparse.recipes.sparsifiers import gradient_dropping
 from gradsparse.recipes.sparsifiers import gtopk
-from gradsparse.recipes.sparsifiers import random_k
 from gradsparse.recipes.thresholds import ada_comp
 from gradsparse.recipes.thresholds import strom
 from gradsparse.recipes.thresholds import variance_based
 from gradsparse.recipes.thresholds import variance_strom
+from gradsparse.transform.compressed_mean import CompressedMean
 
-RECIPES: dict[str, Callable[..., CompressedMean]] = {
-  'dense': dense,
-  'gradient_dropping': gradient_dropping,
-  'dgc': dgc,
-  'gtopk': gtopk,
-  'strom': strom,
-  'variance_based': variance_based,
-  'variance_strom': variance_strom,
-  'qsgd': qsgd,
-  'qsgd_descent': qsgd_descent,
-  'terngrad': terngrad,
-  'one_bit_sgd': one_bit_sgd,
-  'sign_majority': sign_majority,
-  'dryden': dryden,
-  'ada_comp': ada_comp,
-  'random_k': random_k,
-  'power_sgd': power_sgd,
-}
 
-__all__ = ('RECIPES', *RECIPES)
+class Recipe(NamedTuple):
+  """A line of the table.
+
+  Attributes:
+    factory: the recipe.
+    paper: where the scheme comes from.
+    example: the arguments that a user might begin with; all others have
+      their defaults.
+    about: what the expectation of an unbiased scheme is; '' is the gradient.
+  """
+
+  factory: Callable[..., CompressedMean]
+  paper: str
+  example: Mapping[str, Any] = {}
+  about: str = ''
+
+  @property
+  def name(self) -> str:
+    return self.factory.__name__
+
+  def make(
+    self, *, axis_name: AxisName | None, **arguments: Any
+  ) -> CompressedMean:
+    """The scheme of the example, with these arguments beside or instead."""
+    return self.factory(**{**self.example, **arguments}, axis_name=axis_name)
+
+
+_TABLE = (
+  Recipe(dense, 'the baseline'),
+  Recipe(gradient_dropping, 'Aji & Heafield 2017', {'density': 0.01}),
+  Recipe(dgc, 'Lin et al. 2018', {'density': 0.001}),
+  Recipe(gtopk, 'Shi et al. 2019', {'density': 0.001}),
+  Recipe(ef21, 'Richtarik et al. 2021', {'density': 0.01}),
+  Recipe(strom, 'Strom 2015', {'threshold': 0.01}),
+  Recipe(variance_based, 'Tsuzuku et al. 2018', {'alpha': 1.5}),
+  Recipe(
+    variance_strom,
+    'Tsuzuku et al. 2018, section 4.5',
+    {'alpha': 2.0, 'threshold': 0.01},
+  ),
+  Recipe(qsgd, 'Alistarh et al. 2017', {'levels': 7}),
+  Recipe(qsgd_descent, 'Alistarh et al. 2017, section 3.3'),
+  Recipe(terngrad, 'Wen et al. 2017', about='the clipped gradient'),
+  Recipe(one_bit_sgd, 'Seide et al. 2014'),
+  Recipe(sign_majority, 'Bernstein et al. 2018'),
+  Recipe(dryden, 'Dryden et al. 2016', {'density': 0.001}),
+  Recipe(ada_comp, 'Chen et al. 2018'),
+  Recipe(random_k, 'baseline', {'density': 0.01}),
+  Recipe(power_sgd, 'Vogels et al. 2019', {'rank': 2}),
+)
+
+RECIPES: dict[str, Recipe] = {recipe.name: recipe for recipe in _TABLE}
+
+__all__ = ('RECIPES', 'Recipe', *RECIPES)

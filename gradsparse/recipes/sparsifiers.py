@@ -1,30 +1,30 @@
-"""Recipes that send few coordinates: top-k and random ones.
-
-A density may be a schedule, a function of the step, or traced. `init` checks
-what a schedule returns at step 0. Where a later or a traced density is not in
-(0, 1], all workers reject the step, as they do a gradient that is not finite.
-"""
+"""Recipes that send few coordinates: the largest ones."""
 
 from __future__ import annotations
 
+from typing import Literal
+
 from gradsparse import arguments
-from gradsparse import codecs
+from gradsparse import codes
 from gradsparse import compressors
 from gradsparse import exchanges
 from gradsparse import memories
+from gradsparse.codes.sparse import VALUES
 from gradsparse.collectives import AxisName
-from gradsparse.compressed_mean import CompressedMean
-from gradsparse.compressed_mean import compressed_mean
 from gradsparse.compressors.top_k import Density
-from gradsparse.layout import DensePaths
+from gradsparse.recipes import words
+from gradsparse.transform.compressed_mean import CompressedMean
+from gradsparse.transform.compressed_mean import compressed_mean
+from gradsparse.transform.layout import DensePaths
 
 
 def gradient_dropping(
   density: Density,
   *,
-  scope: str = 'global',
-  values: str = 'float32',
-  indices: str = 'elias_fano',
+  scope: words.Scope = 'global',
+  chunk_size: int = 4096,
+  values: words.Values = 'float32',
+  indices: words.Indices = 'elias_fano',
   axis_name: AxisName | None,
   min_size: int | None = None,
   dense_paths: DensePaths = None,
@@ -33,17 +33,47 @@ def gradient_dropping(
 
     e <- e + g;  send top-k(e);  e <- e - sent
 
+  >>> import gradsparse as gs, jax.numpy as jnp
+  >>> grads = {'w': jnp.array([3.0, -1.0, 0.5, -4.0])}
+  >>> tx = gs.gradient_dropping(0.25, axis_name=None)
+  >>> updates, state = tx.update(grads, tx.init(grads))
+  >>> print(updates['w'], gs.pending(state)['w'])
+  [ 0.  0.  0. -4.] [ 3.  -1.   0.5  0. ]
+
   Args:
-    density: fraction sent, in (0, 1]; a float, a schedule or traced.
-    scope: 'global' is one threshold for the whole gradient (the paper's),
-      'leaf' one for each.
-    values: 'float32', 'bfloat16' or 'exponent4' (4 bits; the rounding error
-      stays in the residual).
-    indices: 'elias_fano', or 'run_length' (DGC's 16-bit runs).
-    axis_name: see the module.
-    min_size: see the module. By default, with scope 'leaf', leaves of fewer
-      than two dimensions stay dense; with 'global' all are compressed.
-    dense_paths: see the module.
+    density: fraction of the elements that a worker sends, in (0, 1]: a number,
+      or a schedule, a function of the step (such as `gs.schedules.dgc_warmup`),
+      or a traced scalar. `init` checks what a schedule returns at step 0. Where
+      a later or a traced density is not in (0, 1], all workers reject the step.
+    scope: what the largest are the largest of. 'global' is the whole gradient
+      (the paper's), 'leaf' each leaf by itself, 'chunk' each run of
+      `chunk_size` consecutive elements of a leaf.
+    chunk_size: elements of a chunk, at least 1, with scope 'chunk'; the last
+      one of a leaf may be shorter.
+    values: how a value travels. 'float32'; 'bfloat16', 16 bits; 'exponent4', 4
+      bits, a sign and a power of two; 'qsgd4', 4 bits, and 'ternary', 1 bit,
+      which round at random without bias. What rounding loses stays in the
+      memory and is sent later.
+    indices: how a coordinate travels. 'elias_fano', about 2 + log2(1 / density)
+      bits; 'run_length', 16 bits (DGC's; needs values='float32'); 'word28', 28
+      bits (needs values='exponent4').
+    axis_name: mapped axis of the workers (of vmap, pmap or shard_map), or a
+      tuple of axes, whose devices all count as workers. None is one worker,
+      without communication. It has no default, so that nobody trains without
+      averaging by mistake.
+    min_size: leaves with fewer elements stay dense: they are averaged exactly,
+      by an all-reduce. None is the scheme's own rule: with scope 'leaf' or
+      'chunk', leaves of fewer than two dimensions stay dense; with 'global', no
+      leaf does. 0 compresses every leaf.
+    dense_paths: which leaves stay dense, whatever their size: a regular
+      expression that is searched for in a leaf's path (such as
+      "['dense']['bias']"), or a function that is given the path and returns
+      True for them. None is none of them.
+
+  Returns:
+    An optax transformation. Its update takes this worker's gradients and gives,
+    on all workers alike and with the gradient's sign, the mean over workers of
+    what they sent, and zero where none sent anything.
 
   Raises:
     TypeError: an argument of the wrong kind.
@@ -52,13 +82,13 @@ def gradient_dropping(
   References:
     Aji & Heafield, arXiv 1704.05021.
   """
-  arguments.one_of('values', values, codecs.VALUES)
+  arguments.one_of('values', values, VALUES)
   compressor = compressors.top_k(
     density,
-    codecs.codec(indices, values),
+    codes.sparse(indices, values),
     scope=scope,
+    chunk_size=chunk_size,
     name='gradient_dropping',
-    dense_1d=scope == 'leaf',
   )
   return compressed_mean(
     memories.residual(),
@@ -77,9 +107,10 @@ def dgc(
   nesterov: bool = False,
   factor_masking: bool = True,
   sample_rate: float | None = None,
-  scope: str = 'leaf',
-  values: str = 'float32',
-  indices: str = 'elias_fano',
+  scope: words.Scope = 'leaf',
+  chunk_size: int = 4096,
+  values: words.Values = 'float32',
+  indices: words.Indices = 'elias_fano',
   axis_name: AxisName | None,
   min_size: int | None = None,
   dense_paths: DensePaths = None,
@@ -94,26 +125,64 @@ def dgc(
   residual accumulation, and Adam's own moments after the exchange. A second
   momentum in the same chain is warned of.
 
+  >>> import gradsparse as gs, jax.numpy as jnp
+  >>> grads = {'w': jnp.array([3.0, -1.0, 0.5, -4.0])}
+  >>> tx = gs.dgc(0.25, min_size=0, axis_name=None)
+  >>> updates, state = tx.update(grads, tx.init(grads))
+  >>> print(updates['w'], gs.pending(state)['w'])
+  [ 0.  0.  0. -4.] [ 3.  -1.   0.5  0. ]
+  >>> updates, state = tx.update(grads, state)
+  >>> print(updates['w'])  # 3.0, and then 0.9 * 3.0 + 3.0
+  [8.7 0.  0.  0. ]
+
   Args:
-    density: fraction sent of each leaf, in (0, 1]; a float, a schedule (see
-      `schedules.dgc_warmup`) or traced.
+    density: fraction of the elements that a worker sends, in (0, 1]: a number,
+      or a schedule, a function of the step (such as `gs.schedules.dgc_warmup`),
+      or a traced scalar. `init` checks what a schedule returns at step 0. Where
+      a later or a traced density is not in (0, 1], all workers reject the step.
     momentum: m, in [0, 1).
-    nesterov: u <- m (u + g); v <- v + u + g.
-    factor_masking: clear u where something was sent.
-    sample_rate: None sends exactly the k = density n largest. Otherwise the
-      threshold is estimated: of each leaf ceil(sample_rate n) elements are
-      drawn (the paper: 0.001 to 0.01), and all that reach the quantile of the
-      sample are sent, about k. Where more than ceil(1.3 k) reach it, exactly
-      the k largest are. A message has ceil(1.3 k) slots, empty or not.
-    scope: 'leaf' (the paper's) or 'global'.
-    values: 'float32', 'bfloat16' or 'exponent4'.
-    indices: 'elias_fano', or 'run_length' (the paper's 16-bit runs).
-    axis_name: see the module.
-    min_size: see the module. By default, with scope 'leaf', leaves of fewer
-      than two dimensions stay dense and keep their momentum; with 'global'
-      all are compressed.
-    dense_paths: see the module.
-    seed: of the sample.
+    nesterov: True is Nesterov's momentum: u <- m (u + g); v <- v + u + g.
+    factor_masking: True clears u where something was sent; False keeps it.
+    sample_rate: None sends exactly the k largest, k = ceil(density n).
+      Otherwise the threshold is estimated: of the n elements of each leaf (with
+      scope 'global', of all) ceil(sample_rate n) are drawn, in (0, 1] (the
+      paper: 0.001 to 0.01), and all that reach the quantile of the sample are
+      sent, about k. Where more than ceil(1.3 k) reach it, exactly the k largest
+      are. A message has ceil(1.3 k) slots, empty or not. None with scope
+      'chunk'.
+    scope: what the largest are the largest of. 'leaf' is each leaf by itself
+      (the paper's), 'global' the whole gradient, 'chunk' each run of
+      `chunk_size` consecutive elements of a leaf.
+    chunk_size: elements of a chunk, at least 1, with scope 'chunk'; the last
+      one of a leaf may be shorter.
+    values: how a value travels. 'float32'; 'bfloat16', 16 bits; 'exponent4', 4
+      bits, a sign and a power of two; 'qsgd4', 4 bits, and 'ternary', 1 bit,
+      which round at random without bias. What rounding loses stays in the
+      memory and is sent later.
+    indices: how a coordinate travels. 'elias_fano', about 2 + log2(1 / density)
+      bits; 'run_length', 16 bits (the paper's; needs values='float32');
+      'word28', 28 bits (needs values='exponent4').
+    axis_name: mapped axis of the workers (of vmap, pmap or shard_map), or a
+      tuple of axes, whose devices all count as workers. None is one worker,
+      without communication. It has no default, so that nobody trains without
+      averaging by mistake.
+    min_size: leaves with fewer elements stay dense: they are averaged exactly,
+      by an all-reduce. None is the scheme's own rule: with scope 'leaf' or
+      'chunk', leaves of fewer than two dimensions stay dense and keep their
+      momentum; with 'global', no leaf does. 0 compresses every leaf.
+    dense_paths: which leaves stay dense, whatever their size: a regular
+      expression that is searched for in a leaf's path (such as
+      "['dense']['bias']"), or a function that is given the path and returns
+      True for them. None is none of them.
+    seed: a whole number in 0..2^32 - 1 that decides the samples, which are
+      drawn anew in each step and on each worker for itself. All workers must be
+      given the same.
+
+  Returns:
+    An optax transformation. Its update takes this worker's gradients and gives,
+    on all workers alike and with the gradient's sign, the mean over workers of
+    the velocity that they sent, and zero where none sent anything. Leaves that
+    stay dense get momentum SGD's velocity of the mean gradient.
 
   Raises:
     TypeError: an argument of the wrong kind.
@@ -122,14 +191,14 @@ def dgc(
   References:
     Lin et al., arXiv 1712.01887, eq. 7, eq. 10, sections 3.3 and 5.
   """
-  arguments.one_of('values', values, codecs.VALUES)
+  arguments.one_of('values', values, VALUES)
   compressor = compressors.top_k(
     density,
-    codecs.codec(indices, values),
+    codes.sparse(indices, values),
     scope=scope,
+    chunk_size=chunk_size,
     sample_rate=sample_rate,
     name='dgc',
-    dense_1d=scope == 'leaf',
   )
   return compressed_mean(
     memories.momentum_correction(momentum, nesterov, factor_masking),
@@ -145,11 +214,11 @@ def dgc(
 def gtopk(
   density: Density,
   *,
-  put_back: str = 'exact',
-  topology: str = 'butterfly',
-  scope: str = 'global',
-  values: str = 'float32',
-  indices: str = 'elias_fano',
+  put_back: Literal['exact', 'paper'] = 'exact',
+  topology: Literal['butterfly', 'tree', 'allgather'] = 'butterfly',
+  scope: Literal['global'] = 'global',
+  values: Literal['float32'] = 'float32',
+  indices: Literal['elias_fano'] = 'elias_fano',
   axis_name: AxisName | None,
   min_size: int | None = None,
   dense_paths: DensePaths = None,
@@ -159,22 +228,48 @@ def gtopk(
   Pairs of workers merge their k entries and keep the k largest, in log2 P
   rounds. Momentum comes after it (`optax.sgd(lr, momentum=0.9)`).
 
+  >>> import gradsparse as gs, jax.numpy as jnp
+  >>> tx = gs.gtopk(0.01, axis_name='workers')
+  >>> params = {'w': jnp.zeros((1000, 100))}
+  >>> print(gs.plan(tx, params, num_workers=8))
+  leaf   elements  dense B  payload B  ratio  transport
+  ['w']   100,000  400,000      5,080   78.7  gtopk, gTop-k butterfly
+  total   100,000  400,000      5,080   78.7  sent by a worker: 15,240 B
+
   Args:
-    density: fraction sent, in (0, 1]; a float, a schedule (see
-      `schedules.gtopk_warmup`) or traced.
-    put_back: 'exact' returns to each worker what no merge on its path kept;
-      'paper' what the final mask lacks (gradient dropped at an inner merge
-      but present in the mask through another subtree is lost).
+    density: fraction of the elements that a worker sends, in (0, 1]: a number,
+      or a schedule, a function of the step (such as
+      `gs.schedules.gtopk_warmup`), or a traced scalar. `init` checks what a
+      schedule returns at step 0. Where a later or a traced density is not in
+      (0, 1], all workers reject the step.
+    put_back: what a worker keeps for later. 'exact': what no merge on its path
+      kept. 'paper': what the final mask lacks; gradient that an inner merge
+      dropped, but whose coordinate came into the mask through another subtree,
+      is lost.
     topology: 'butterfly' (recursive doubling), 'tree' (as printed, then a
-      broadcast; twice the cost) or 'allgather' (algorithm 2: the exact top k
-      of the sum); any number of workers.
+      broadcast; twice the cost) or 'allgather' (algorithm 2: the exact top k of
+      the sum); each for any number of workers.
     scope: 'global' only: a merge has one k.
-    values: 'float32' only: hops carry sums, whose rounding error would
-      belong to nobody.
-    indices: 'elias_fano'.
-    axis_name: see the module.
-    min_size: see the module.
-    dense_paths: see the module.
+    values: 'float32' only: hops carry sums, whose rounding error would belong
+      to no worker.
+    indices: 'elias_fano' only: about 2 + log2(1 / density) bits each.
+    axis_name: mapped axis of the workers (of vmap, pmap or shard_map), or a
+      tuple of axes, whose devices all count as workers. None is one worker,
+      without communication. It has no default, so that nobody trains without
+      averaging by mistake.
+    min_size: leaves with fewer elements stay dense: they are averaged exactly,
+      by an all-reduce. None is the scheme's own rule: no leaf stays dense. 0
+      compresses every leaf.
+    dense_paths: which leaves stay dense, whatever their size: a regular
+      expression that is searched for in a leaf's path (such as
+      "['dense']['bias']"), or a function that is given the path and returns
+      True for them. None is none of them.
+
+  Returns:
+    An optax transformation. Its update takes this worker's gradients and gives,
+    on all workers alike and with the gradient's sign, the sum over workers at
+    the k coordinates that survived, divided by their number, and zero
+    elsewhere.
 
   Raises:
     TypeError: an argument of the wrong kind.
@@ -184,7 +279,7 @@ def gtopk(
     Shi et al., arXiv 1901.04359, algorithms 3 and 4.
   """
   arguments.one_of('scope', scope, ('global',))
-  arguments.one_of('values', values, codecs.VALUES)
+  arguments.one_of('values', values, VALUES)
   arguments.one_of('indices', indices, ('elias_fano',))
   if values != 'float32':
     raise ValueError(
@@ -192,7 +287,7 @@ def gtopk(
       f'rounding error would belong to no worker; got {values!r}'
     )
   compressor = compressors.top_k(
-    density, codecs.codec(indices, values), scope='global', name='gtopk'
+    density, codes.sparse(indices, values), scope='global', name='gtopk'
   )
   return compressed_mean(
     memories.residual(),
@@ -213,11 +308,31 @@ def dryden(
 ) -> CompressedMean:
   """The largest entries of each sign, each side sent as its mean.
 
+  >>> import gradsparse as gs, jax.numpy as jnp
+  >>> grads = {'w': jnp.array([3.0, 1.0, 0.5, -1.0, -4.0, 0.0])}
+  >>> tx = gs.dryden(0.3, axis_name=None)
+  >>> updates, state = tx.update(grads, tx.init(grads))
+  >>> print(updates['w'], gs.pending(state)['w'])
+  [ 2.   2.   0.  -2.5 -2.5  0. ] [ 1.  -1.   0.5  1.5 -1.5  0. ]
+
   Args:
-    density: fraction of a leaf's elements, for each sign, in (0, 1].
-    axis_name: see the module.
-    min_size: see the module.
-    dense_paths: see the module.
+    density: fraction of a leaf's elements that is sent of each sign, in (0, 1].
+    axis_name: mapped axis of the workers (of vmap, pmap or shard_map), or a
+      tuple of axes, whose devices all count as workers. None is one worker,
+      without communication. It has no default, so that nobody trains without
+      averaging by mistake.
+    min_size: leaves with fewer elements stay dense: they are averaged exactly,
+      by an all-reduce. None is the scheme's own rule: no leaf stays dense. 0
+      compresses every leaf.
+    dense_paths: which leaves stay dense, whatever their size: a regular
+      expression that is searched for in a leaf's path (such as
+      "['dense']['bias']"), or a function that is given the path and returns
+      True for them. None is none of them.
+
+  Returns:
+    An optax transformation. Its update takes this worker's gradients and gives,
+    on all workers alike and with the gradient's sign, the mean over workers of
+    what they sent of gradient plus residual, and zero where none sent anything.
 
   Raises:
     TypeError: an argument of the wrong kind.
@@ -228,45 +343,9 @@ def dryden(
   """
   return compressed_mean(
     memories.residual(),
-    compressors.dryden(density, codecs.codec('elias_fano', 'sign2')),
+    compressors.dryden(density, codes.sparse('elias_fano', 'sign2')),
     exchanges.all_gather(),
     axis_name=axis_name,
     min_size=min_size,
     dense_paths=dense_paths,
-  )
-
-
-def random_k(
-  density: float,
-  *,
-  memory: bool = False,
-  axis_name: AxisName | None,
-  min_size: int | None = None,
-  dense_paths: DensePaths = None,
-  seed: int = 0,
-) -> CompressedMean:
-  """Random coordinates, the same on all workers: only values travel.
-
-  Args:
-    density: fraction of each leaf, in (0, 1].
-    memory: False scales by n / k, which is unbiased; True keeps a residual
-      and does not scale.
-    axis_name: see the module.
-    min_size: see the module.
-    dense_paths: see the module.
-    seed: of the draw; the same on all workers.
-
-  Raises:
-    TypeError: an argument of the wrong kind.
-    ValueError: an argument out of range.
-  """
-  memory = arguments.flag('memory', memory)
-  return compressed_mean(
-    memories.residual() if memory else memories.no_memory(),
-    compressors.random_k(density, scaled=not memory),
-    exchanges.all_reduce(),
-    axis_name=axis_name,
-    min_size=min_size,
-    dense_paths=dense_paths,
-    seed=seed,
   )

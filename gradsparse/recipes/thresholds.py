@@ -1,29 +1,26 @@
 """Recipes that send what satisfies a rule: messages of variable length.
 
 How much satisfies the rule depends on the data, so the message takes the
-smallest size of a ladder that holds what every worker wants to send. Argument
-common to all:
-
-  ladder: fractions of the elements that a message can hold, ascending. The
-    default reaches from 1/32768 to 1.0, which holds everything. If yours ends
-    below 1.0, what exceeds its last stays in the memory and is counted
-    (`overflow_elements`). Each rung is compiled.
+smallest size of a ladder that holds what every worker wants to send.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 from gradsparse import arguments
-from gradsparse import codecs
+from gradsparse import codes
 from gradsparse import compressors
 from gradsparse import exchanges
 from gradsparse import memories
+from gradsparse.codes.sparse import VALUES
 from gradsparse.collectives import AxisName
-from gradsparse.compressed_mean import CompressedMean
-from gradsparse.compressed_mean import compressed_mean
 from gradsparse.compressors import rule
-from gradsparse.layout import DensePaths
+from gradsparse.recipes import words
+from gradsparse.transform.compressed_mean import CompressedMean
+from gradsparse.transform.compressed_mean import compressed_mean
+from gradsparse.transform.layout import DensePaths
 
 
 def strom(
@@ -36,12 +33,38 @@ def strom(
 ) -> CompressedMean:
   """Sends sign(r) tau where the residual exceeds a fixed threshold tau.
 
+  >>> import gradsparse as gs, jax.numpy as jnp
+  >>> grads = {'w': jnp.array([3.0, -1.0, 0.5, -4.0])}
+  >>> tx = gs.strom(2.0, axis_name=None)
+  >>> updates, state = tx.update(grads, tx.init(grads))
+  >>> print(updates['w'], gs.pending(state)['w'])
+  [ 2.  0.  0. -2.] [ 1.  -1.   0.5 -2. ]
+
   Args:
     threshold: tau, in units of the gradient, > 0.
-    ladder: see the module.
-    axis_name: mapped axis of the workers, or None.
-    min_size: leaves with fewer elements stay dense.
-    dense_paths: leaves that stay dense.
+    ladder: sizes that a message can have, as fractions of the elements of all
+      compressed leaves, ascending, each in (0, 1]. All workers take the
+      smallest that holds what every one of them wants to send. The default
+      leads from 1/32768 by factors of eight to 1.0, which holds everything. If
+      yours ends below 1.0, what does not fit waits in the memory, and
+      `gs.metrics` counts it as `overflow_elements`. For each size there is a
+      piece of the program to compile.
+    axis_name: mapped axis of the workers (of vmap, pmap or shard_map), or a
+      tuple of axes, whose devices all count as workers. None is one worker,
+      without communication. It has no default, so that nobody trains without
+      averaging by mistake.
+    min_size: leaves with fewer elements stay dense: they are averaged exactly,
+      by an all-reduce. None is the scheme's own rule: no leaf stays dense. 0
+      compresses every leaf.
+    dense_paths: which leaves stay dense, whatever their size: a regular
+      expression that is searched for in a leaf's path (such as
+      "['dense']['bias']"), or a function that is given the path and returns
+      True for them. None is none of them.
+
+  Returns:
+    An optax transformation. Its update takes this worker's gradients and gives,
+    on all workers alike and with the gradient's sign, the mean over workers of
+    what they sent: tau, -tau or zero.
 
   Raises:
     TypeError: an argument of the wrong kind.
@@ -54,7 +77,7 @@ def strom(
     memories.residual(),
     compressors.by_rule(
       rule.strom(threshold),
-      codecs.constant(threshold),
+      codes.signs_of(threshold),
       name='strom',
       ladder=ladder,
     ),
@@ -69,9 +92,9 @@ def variance_based(
   alpha: float,
   *,
   decay: float = 0.999,
-  values: str = 'exponent4',
-  indices: str | None = None,
-  rounding: str = 'keep',
+  values: words.Values = 'exponent4',
+  indices: words.Indices | None = None,
+  rounding: Literal['keep', 'paper'] = 'keep',
   ladder: Sequence[float] = rule.LADDER,
   axis_name: AxisName | None,
   min_size: int | None = None,
@@ -85,30 +108,66 @@ def variance_based(
   `gs.value_and_grad_moments`). What is not sent counts as zero for the
   optimizer that follows; weight decay belongs after the exchange.
 
+  >>> import gradsparse as gs, jax.numpy as jnp
+  >>> grads = {'w': jnp.array([3.0, -1.0, 0.5, -4.0])}
+  >>> moment = {'w': jnp.array([0.1, 1.0, 1.0, 1.0])}
+  >>> tx = gs.variance_based(1.0, axis_name=None)
+  >>> state = tx.init(grads)
+  >>> updates, state = tx.update(grads, state, second_moment=moment)
+  >>> print(updates['w'], gs.pending(state)['w'])
+  [ 4.  0.  0. -4.] [-1.  -1.   0.5  0. ]
+
   Args:
     alpha: of eq. 3, > 0; the paper uses 1, 1.5 and 2.
-    decay: of v where nothing was sent, in (0, 1]; the paper's zeta.
-    values: 'exponent4' (as printed), 'float32', 'bfloat16', or the unbiased
-      roundings 'qsgd4' and 'ternary' (sections 4.2 and 4.5).
-    indices: 'word28' (as printed: 28-bit indices and the 4-bit code in one
-      word; the default for exponent4) or 'elias_fano' (smaller).
-    rounding: 'keep' leaves what rounding did not deliver in r; 'paper' drops
-      it.
-    ladder: see the module.
-    axis_name: mapped axis of the workers, or None.
-    min_size: leaves with fewer elements stay dense.
-    dense_paths: leaves that stay dense.
-    seed: of random rounding.
+    decay: factor on v in each step where nothing was sent, in (0, 1]; the
+      paper's zeta.
+    values: how a value travels. 'float32'; 'bfloat16', 16 bits; 'exponent4', 4
+      bits, a sign and a power of two (as printed); 'qsgd4', 4 bits, and
+      'ternary', 1 bit, which round at random without bias (sections 4.2 and
+      4.5). What rounding loses stays in the memory and is sent later (but see
+      `rounding`).
+    indices: how a coordinate travels. 'word28', 28 bits, which with the value's
+      4 make a word (as printed; needs values='exponent4'); 'elias_fano', fewer
+      bits; 'run_length', 16 bits (needs values='float32'). None is 'word28' for
+      'exponent4' and 'elias_fano' for all others.
+    rounding: 'keep' leaves in r what rounding did not deliver; 'paper' drops it
+      (needs values='exponent4').
+    ladder: sizes that a message can have, as fractions of the elements of all
+      compressed leaves, ascending, each in (0, 1]. All workers take the
+      smallest that holds what every one of them wants to send. The default
+      leads from 1/32768 by factors of eight to 1.0, which holds everything. If
+      yours ends below 1.0, what does not fit waits in the memory, and
+      `gs.metrics` counts it as `overflow_elements`. For each size there is a
+      piece of the program to compile.
+    axis_name: mapped axis of the workers (of vmap, pmap or shard_map), or a
+      tuple of axes, whose devices all count as workers. None is one worker,
+      without communication. It has no default, so that nobody trains without
+      averaging by mistake.
+    min_size: leaves with fewer elements stay dense: they are averaged exactly,
+      by an all-reduce. None is the scheme's own rule: no leaf stays dense. 0
+      compresses every leaf.
+    dense_paths: which leaves stay dense, whatever their size: a regular
+      expression that is searched for in a leaf's path (such as
+      "['dense']['bias']"), or a function that is given the path and returns
+      True for them. None is none of them.
+    seed: a whole number in 0..2^32 - 1 that decides the roundings of 'qsgd4'
+      and 'ternary', which are drawn anew in each step and on each worker for
+      itself. All workers must be given the same.
+
+  Returns:
+    An optax transformation. Its update takes this worker's gradients and gives,
+    on all workers alike and with the gradient's sign, the mean over workers of
+    the r that they sent, and zero where none sent anything.
 
   Raises:
     TypeError: an argument of the wrong kind.
-    ValueError: an argument out of range; from update: `second_moment` is
-      missing.
+    ValueError: an argument out of range, or a combination without meaning; from
+      update: `second_moment` is missing.
 
   References:
     Tsuzuku et al., arXiv 1802.06058, algorithm 1 and section 4.2.
   """
-  arguments.one_of('values', values, codecs.VALUES)
+  arguments.one_of('values', values, VALUES)
   if rounding == 'paper' and values != 'exponent4':
     raise ValueError(
       "rounding='paper' describes the four-bit code: it needs "
@@ -120,7 +179,7 @@ def variance_based(
     memories.variance(decay, alpha, rounding),
     compressors.by_rule(
       rule.variance(alpha),
-      codecs.codec(indices, values),
+      codes.sparse(indices, values),
       name='variance_based',
       ladder=ladder,
     ),
@@ -144,14 +203,45 @@ def variance_strom(
 ) -> CompressedMean:
   """The hybrid: sign(r) tau where |r| > tau and r^2 > alpha v.
 
+  As for `variance_based`, v is the sum of the squares of what single examples
+  contributed to r, and the update takes it as `second_moment`.
+
+  >>> import gradsparse as gs, jax.numpy as jnp
+  >>> grads = {'w': jnp.array([3.0, -1.0, 0.5, -4.0])}
+  >>> moment = {'w': jnp.array([9.5, 1.0, 1.0, 1.0])}
+  >>> tx = gs.variance_strom(1.0, threshold=2.0, axis_name=None)
+  >>> state = tx.init(grads)
+  >>> updates, state = tx.update(grads, state, second_moment=moment)
+  >>> print(updates['w'], gs.pending(state)['w'])
+  [ 0.  0.  0. -2.] [ 3.  -1.   0.5 -2. ]
+
   Args:
     alpha: of the variance criterion, > 0.
     threshold: tau, in units of the gradient, > 0.
-    decay: of v, in (0, 1].
-    ladder: see the module.
-    axis_name: mapped axis of the workers, or None.
-    min_size: leaves with fewer elements stay dense.
-    dense_paths: leaves that stay dense.
+    decay: factor on v in each step where nothing was sent, in (0, 1].
+    ladder: sizes that a message can have, as fractions of the elements of all
+      compressed leaves, ascending, each in (0, 1]. All workers take the
+      smallest that holds what every one of them wants to send. The default
+      leads from 1/32768 by factors of eight to 1.0, which holds everything. If
+      yours ends below 1.0, what does not fit waits in the memory, and
+      `gs.metrics` counts it as `overflow_elements`. For each size there is a
+      piece of the program to compile.
+    axis_name: mapped axis of the workers (of vmap, pmap or shard_map), or a
+      tuple of axes, whose devices all count as workers. None is one worker,
+      without communication. It has no default, so that nobody trains without
+      averaging by mistake.
+    min_size: leaves with fewer elements stay dense: they are averaged exactly,
+      by an all-reduce. None is the scheme's own rule: no leaf stays dense. 0
+      compresses every leaf.
+    dense_paths: which leaves stay dense, whatever their size: a regular
+      expression that is searched for in a leaf's path (such as
+      "['dense']['bias']"), or a function that is given the path and returns
+      True for them. None is none of them.
+
+  Returns:
+    An optax transformation. Its update takes this worker's gradients and gives,
+    on all workers alike and with the gradient's sign, the mean over workers of
+    what they sent: tau, -tau or zero.
 
   Raises:
     TypeError: an argument of the wrong kind.
@@ -165,7 +255,7 @@ def variance_strom(
     memories.variance(decay),
     compressors.by_rule(
       rule.variance_strom(alpha, threshold),
-      codecs.constant(threshold),
+      codes.signs_of(threshold),
       name='variance_strom',
       ladder=ladder,
     ),
@@ -186,13 +276,41 @@ def ada_comp(
 ) -> CompressedMean:
   """Sends, in each bin, what this step's gradient lifts to the bin's maximum.
 
+  What is sent is a sign times the mean over the leaf's bins of their maxima.
+
+  >>> import gradsparse as gs, jax.numpy as jnp
+  >>> grads = {'w': jnp.array([3.0, -1.0, 0.5, -4.0])}
+  >>> tx = gs.ada_comp(bin_size=2, axis_name=None)
+  >>> updates, state = tx.update(grads, tx.init(grads))
+  >>> print(updates['w'], gs.pending(state)['w'])
+  [ 3.5  0.   0.  -3.5] [-0.5 -1.   0.5 -0.5]
+
   Args:
-    bin_size: elements a bin; None is 50 for leaves of three or more
+    bin_size: elements a bin, at least 1; None is 50 for leaves of three or more
       dimensions (convolutions) and 500 otherwise.
-    ladder: see the module.
-    axis_name: mapped axis of the workers, or None.
-    min_size: leaves with fewer elements stay dense.
-    dense_paths: leaves that stay dense.
+    ladder: sizes that a message can have, as fractions of the elements of all
+      compressed leaves, ascending, each in (0, 1]. All workers take the
+      smallest that holds what every one of them wants to send. The default
+      leads from 1/32768 by factors of eight to 1.0, which holds everything. If
+      yours ends below 1.0, what does not fit waits in the memory, and
+      `gs.metrics` counts it as `overflow_elements`. For each size there is a
+      piece of the program to compile.
+    axis_name: mapped axis of the workers (of vmap, pmap or shard_map), or a
+      tuple of axes, whose devices all count as workers. None is one worker,
+      without communication. It has no default, so that nobody trains without
+      averaging by mistake.
+    min_size: leaves with fewer elements stay dense: they are averaged exactly,
+      by an all-reduce. None is the scheme's own rule: no leaf stays dense. 0
+      compresses every leaf.
+    dense_paths: which leaves stay dense, whatever their size: a regular
+      expression that is searched for in a leaf's path (such as
+      "['dense']['bias']"), or a function that is given the path and returns
+      True for them. None is none of them.
+
+  Returns:
+    An optax transformation. Its update takes this worker's gradients and gives,
+    on all workers alike and with the gradient's sign, the mean over workers of
+    what they sent of gradient plus residual, and zero where none sent anything.
 
   Raises:
     TypeError: an argument of the wrong kind.
@@ -205,7 +323,7 @@ def ada_comp(
     memories.residual(),
     compressors.by_rule(
       rule.ada_comp(bin_size),
-      codecs.codec('elias_fano', 'sign2'),
+      codes.sparse('elias_fano', 'sign2'),
       name='ada_comp',
       ladder=ladder,
     ),

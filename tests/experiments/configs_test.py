@@ -12,6 +12,7 @@ from configs import fashion_mnist
 from experiments import compression
 from experiments import errors
 from experiments import settings
+import gradsparse as gs
 from ml_collections import config_flags
 import pytest
 
@@ -29,6 +30,14 @@ def test_every_setting_is_valid(module, name):
   config = module.get_config(name)
   settings.check(config.to_dict(), default.get_config().to_dict())
   assert config.compression.name == name.partition(':')[0]
+
+
+def test_every_scheme_is_compared_and_says_only_what_is_its_own():
+  compared = {name.partition(':')[0] for name in compare.SCHEMES}
+  assert compared == set(gs.recipes.RECIPES)
+  for name, changes in compare._CHANGES.items():
+    example = gs.recipes.RECIPES[name.partition(':')[0]].example
+    assert not example.items() & changes.items(), name
 
 
 def test_gtopk_trains_as_its_table_v_says():

@@ -3,7 +3,6 @@
 import pathlib
 
 from experiments import scheme_table
-import gradsparse as gs
 import pytest
 
 _README = pathlib.Path(__file__).parents[2] / 'README.md'
@@ -25,7 +24,3 @@ def test_the_demos_ratios_are_there_at_the_end_and_over_the_whole_run():
     message, mean_message, _, _, ratio, mean_ratio = map(float, cells)
     for size, shown in ((message, ratio), (mean_message, mean_ratio)):
       assert shown == pytest.approx(4 * 283_786 / size, rel=0.01)
-
-
-def test_every_recipe_has_a_setting():
-  assert set(scheme_table.SETTINGS) == set(gs.recipes.RECIPES)

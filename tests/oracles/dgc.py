@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 from tests.oracles import leaves
-from tests.oracles import sparse
+from tests.oracles import selection
 
 
 class DeepGradientCompression(leaves.Oracle):
@@ -42,6 +42,7 @@ class DeepGradientCompression(leaves.Oracle):
     nesterov=False,
     factor_masking=True,
     scope='leaf',
+    chunk_size=4096,
     dense=(),
   ):
     super().__init__(dense=dense)
@@ -50,6 +51,7 @@ class DeepGradientCompression(leaves.Oracle):
     self.nesterov = nesterov
     self.factor_masking = factor_masking
     self.scope = scope
+    self.chunk_size = chunk_size
     self.u = None
     self.inflow = None
 
@@ -70,15 +72,17 @@ class DeepGradientCompression(leaves.Oracle):
       for leaf in self._compressed_leaves(tree):
         self._accumulate(w, leaf, tree[leaf])
         self.v[w][leaf] += self.inflow[w][leaf]
-      for group in sparse.groups(len(tree), self.scope, self.dense):
-        place = sparse.places(tree, group)
-        k = sparse.count(self.density, len(place))
-        for i in sparse.top_k(sparse.join(self.v[w], group), k):
-          leaf, offset = place[i]
-          self.delivered[w][leaf].flat[offset] = self.v[w][leaf].flat[offset]
-          self.v[w][leaf].flat[offset] = 0
-          if self.factor_masking:
-            self.u[w][leaf].flat[offset] = 0
+      for leaf, offset in selection.largest(
+        self.v[w],
+        self.density,
+        scope=self.scope,
+        chunk_size=self.chunk_size,
+        dense=self.dense,
+      ):
+        self.delivered[w][leaf].flat[offset] = self.v[w][leaf].flat[offset]
+        self.v[w][leaf].flat[offset] = 0
+        if self.factor_masking:
+          self.u[w][leaf].flat[offset] = 0
     return self._mean()
 
   def _accumulate(self, w, leaf, g):

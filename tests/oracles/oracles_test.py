@@ -39,6 +39,9 @@ WITH_MEMORY = {
   'dropping_leaf': lambda d: gradient_dropping.GradientDropping(
     0.1, scope='leaf', dense=d
   ),
+  'dropping_chunk': lambda d: gradient_dropping.GradientDropping(
+    0.3, scope='chunk', chunk_size=4, dense=d
+  ),
   'gtopk_butterfly': lambda d: gtopk.GTopK(0.1, dense=d),
   'gtopk_tree': lambda d: gtopk.GTopK(0.1, topology='tree', dense=d),
   'gtopk_fold': lambda d: gtopk.GTopK(
@@ -138,10 +141,16 @@ def test_without_memory_owes_nothing(name, num_workers):
 @pytest.mark.parametrize('num_workers', WORKERS)
 @pytest.mark.parametrize('nesterov', [False, True])
 @pytest.mark.parametrize('factor_masking', [False, True])
-def test_dgc_loses_no_inflow(nesterov, factor_masking, num_workers):
+@pytest.mark.parametrize('scope', ['leaf', 'chunk'])
+def test_dgc_loses_no_inflow(scope, nesterov, factor_masking, num_workers):
   rng = np.random.default_rng(0)
   oracle = dgc.DeepGradientCompression(
-    0.1, nesterov=nesterov, factor_masking=factor_masking, dense=(1, 2)
+    0.1,
+    nesterov=nesterov,
+    factor_masking=factor_masking,
+    scope=scope,
+    chunk_size=4,
+    dense=(1, 2),
   )
   old = leaves.zeros(checks.draw(rng, num_workers))
   for _ in range(4):

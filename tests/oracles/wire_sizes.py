@@ -15,11 +15,13 @@ features). The totals in PUBLISHED follow from the architectures:
   summed, so each next layer sees 1200; batch normalisation before layers 2 to 7
   and before the classifier; 29 characters without a bias.
 
-References: arXiv 1712.01887, tables 3 and 4; arXiv 1705.07878 (TernGrad's row).
+References: arXiv 1712.01887, tables 3 and 4; arXiv 1705.07878 (TernGrad's row);
+Elias, J. ACM 21(2), 1974 (sorted indices).
 """
 
 import math
 
+from tests.oracles import chunks
 from tests.oracles import sparse
 
 MIB = 2**20
@@ -212,3 +214,31 @@ def qsgd_bytes(n, bits, bucket_size):
 def variance_bytes(sent, tensors):
   """A 32-bit word an element that is sent, and e_M (a byte) once a tensor."""
   return 4 * sent + tensors
+
+
+def elias_fano_bits(count, n):
+  """Sorted indices below n: l low bits each, and the high parts in unary.
+
+  >>> [elias_fano_bits(4 * k, 4096 * k) / (4 * k) for k in (1, 100)]
+  [12.0, 12.0]
+  """
+  return min(
+    count * low + count + (n >> low) for low in range(n.bit_length() + 1)
+  )
+
+
+def chunk_index_bits(chunk_size):
+  """Bits of a place in a chunk; which chunk it is, follows from its rank.
+
+  >>> [chunk_index_bits(m) for m in (1, 2, 4095, 4096, 4097)]
+  [0, 1, 12, 12, 13]
+  """
+  return (chunk_size - 1).bit_length()
+
+
+def chunk_count(shapes, density, chunk_size):
+  """Elements that chunk-wise selection sends of these leaves."""
+  return sum(
+    sum(chunks.counts(math.prod(shape), density, chunk_size))
+    for shape in shapes.values()
+  )

@@ -1,0 +1,1 @@
+"""What surrounds a scheme in training: transformations, moments, QSVRG."""

@@ -1,0 +1,297 @@
+"""Second moments of per-example gradients, for the variance criterion.
+
+With the gradient of example z written g_z and B examples in the batch, the
+variance-based schemes want, elementwise,
+
+  mean gradient    sum_z g_z / B
+  second moment    sum_z (g_z / B)^2      (not the mean of squares: B times it)
+
+Four ways, by cost:
+
+  value_and_grad_moments      exact; vmap of the gradient inside a scan over
+                              chunks, so memory is bounded by the chunk
+  batch_value_and_grad_moments  exact where examples share batch statistics:
+                              differentiates one copy of the parameters an
+                              example
+  moments_from_microbatches   unbiased estimate from the means of M parts
+  dense_with_moment           exact for a dense layer at the price of one more
+                              matrix product, no per-example tensors
+
+References:
+  Tsuzuku et al., arXiv 1802.06058, algorithm 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from gradsparse import arguments
+import jax
+import jax.numpy as jnp
+
+
+def _batch_size(batch: Any) -> int:
+  shapes = [jnp.shape(x) for x in jax.tree.leaves(batch)]
+  if not shapes or () in shapes or len({shape[0] for shape in shapes}) != 1:
+    raise ValueError(
+      'all arrays of a batch must have the examples as leading axis, got '
+      f'shapes {shapes}'
+    )
+  return shapes[0][0]
+
+
+def _chunk(microbatch: int | None, size: int) -> int:
+  chunk = size if microbatch is None else microbatch
+  if size % chunk:
+    raise ValueError(
+      f'microbatch must divide the batch of {size} examples, got {microbatch}'
+    )
+  return chunk
+
+
+def _checked(microbatch: Any) -> int | None:
+  if microbatch is None:
+    return None
+  return arguments.whole_number('microbatch', microbatch, 1)
+
+
+def _split(batch: Any, chunk: int) -> Any:
+  return jax.tree.map(lambda x: x.reshape(-1, chunk, *x.shape[1:]), batch)
+
+
+def _zeros(params: Any) -> Any:
+  return jax.tree.map(lambda p: jnp.zeros_like(p, jnp.float32), params)
+
+
+def value_and_grad_moments(
+  loss_fn: Callable[..., Any],
+  *,
+  microbatch: int | None = None,
+  has_aux: bool = False,
+) -> Callable[[Any, Any], tuple[Any, Any, Any]]:
+  """Like `jax.value_and_grad`, with the second moment beside the gradient.
+
+  Args:
+    loss_fn: (params, example) -> loss of one example (and aux).
+    microbatch: examples whose gradients are held at a time; must divide the
+      batch. None is the whole batch.
+    has_aux: loss_fn returns (loss, aux); aux of all examples is stacked.
+
+  Returns:
+    (params, batch) -> (value, grads, second_moment): mean loss (with has_aux:
+    (mean loss, aux)), mean gradient in the parameters' dtype, and
+    sum_z (g_z / B)^2 in float32. Batch arrays have the examples first.
+
+  Raises:
+    TypeError: an argument of the wrong kind.
+    ValueError: microbatch is not positive; when called, it does not divide
+      the batch.
+
+  Example:
+    >>> import jax.numpy as jnp
+    >>> def loss(w, x):
+    ...   return w * x
+    >>> value, grad, moment = value_and_grad_moments(loss)(
+    ...   jnp.float32(2.0), jnp.array([1.0, 3.0]))
+    >>> print(value, grad, moment)
+    4.0 2.0 2.5
+  """
+  arguments.function('loss_fn', loss_fn)
+  microbatch = _checked(microbatch)
+  has_aux = arguments.flag('has_aux', has_aux)
+  grad_fn = jax.value_and_grad(loss_fn, has_aux=has_aux)
+
+  def run(params, batch):
+    size = _batch_size(batch)
+    chunk = _chunk(microbatch, size)
+
+    def add(carry, part):
+      loss, grads, squares = carry
+      out, g = jax.vmap(grad_fn, in_axes=(None, 0))(params, part)
+      value, aux = out if has_aux else (out, None)
+      g = jax.tree.map(lambda x: x.astype(jnp.float32) / size, g)
+      sums = jax.tree.map(lambda a, x: a + jnp.sum(x, 0), grads, g)
+      squares = jax.tree.map(lambda a, x: a + jnp.sum(x * x, 0), squares, g)
+      return (loss + jnp.sum(value) / size, sums, squares), aux
+
+    # The first chunk is added outside of the scan, which needs a carry of one
+    # type: inside of shard_map sums differ between workers, and a zero that is
+    # written here does not.
+    parts = _split(batch, chunk)
+    first = jax.tree.map(lambda x: x[0], parts)
+    rest = jax.tree.map(lambda x: x[1:], parts)
+    start, head = add((0.0, _zeros(params), _zeros(params)), first)
+    (loss, grads, squares), tail = jax.lax.scan(add, start, rest)
+    grads = jax.tree.map(lambda g, p: g.astype(p.dtype), grads, params)
+    if not has_aux:
+      return loss, grads, squares
+    aux = jax.tree.map(
+      lambda h, t: jnp.concatenate([h[None], t]).reshape(-1, *h.shape[1:]),
+      head,
+      tail,
+    )
+    return (loss, aux), grads, squares
+
+  return run
+
+
+def batch_value_and_grad_moments(
+  loss_fn: Callable[[Any, Any], Any],
+  *,
+  microbatch: int | None = None,
+  has_aux: bool = False,
+) -> Callable[[Any, Any], tuple[Any, Any, Any]]:
+  """The same for losses whose examples share statistics (batch norm).
+
+  Every example sees the shared batch statistics, and its contribution is the
+  derivative of the batch's mean loss with respect to its own copy of the
+  parameters; contributions sum to the batch gradient. Only the per-example
+  gradients are bounded by the chunk: the forward pass is that of the whole
+  batch, once a chunk.
+
+  Args:
+    loss_fn: (params_per_example, batch) -> mean loss of the batch (and aux),
+      where each parameter has a leading axis of examples. With Flax: jax.vmap
+      of the model over both, with BatchNorm(axis_name=...) of that vmap.
+    microbatch: examples differentiated at a time; must divide the batch.
+    has_aux: loss_fn returns (loss, aux).
+
+  Returns:
+    (params, batch) -> (value, grads, second_moment), params without example
+    axis; with has_aux the value is (loss, aux).
+
+  Raises:
+    TypeError: an argument of the wrong kind.
+    ValueError: microbatch is not positive; when called, it does not divide
+      the batch.
+  """
+  arguments.function('loss_fn', loss_fn)
+  microbatch = _checked(microbatch)
+  has_aux = arguments.flag('has_aux', has_aux)
+
+  def run(params, batch):
+    size = _batch_size(batch)
+    chunk = _chunk(microbatch, size)
+    copies = jax.tree.map(
+      lambda p: jnp.broadcast_to(p, (size, *p.shape)), params
+    )
+
+    def loss_of(own, begin):
+      whole = jax.tree.map(
+        lambda c, o: jax.lax.dynamic_update_slice_in_dim(c, o, begin, 0),
+        copies,
+        own,
+      )
+      return loss_fn(whole, batch)
+
+    own = jax.tree.map(lambda c: c[:chunk], copies)
+    differentiated = jax.value_and_grad(loss_of, has_aux=has_aux)
+
+    def add(carry, begin):
+      grads, squares = carry
+      value, g = differentiated(own, begin)
+      g = jax.tree.map(lambda x: x.astype(jnp.float32), g)
+      grads = jax.tree.map(lambda a, x: a + jnp.sum(x, 0), grads, g)
+      squares = jax.tree.map(lambda a, x: a + jnp.sum(x * x, 0), squares, g)
+      return (grads, squares), value
+
+    # The first chunk apart: the carry then has the type of what is added.
+    start, value = add((_zeros(params), _zeros(params)), 0)
+    begins = jnp.arange(chunk, size, chunk)
+    (grads, squares), _ = jax.lax.scan(add, start, begins)
+    grads = jax.tree.map(lambda g, p: g.astype(p.dtype), grads, params)
+    return value, grads, squares
+
+  return run
+
+
+def moments_from_microbatches(
+  loss_fn: Callable[[Any, Any], jax.Array], num_microbatches: int
+) -> Callable[[Any, Any], tuple[jax.Array, Any, Any]]:
+  """Estimates the second moment from the gradients of M parts of the batch.
+
+  With r the batch mean and s^2 = (B / M) / (M - 1) sum_j (g_j - r)^2 the
+  unbiased variance of a single example's gradient, the estimate
+  (r^2 + s^2 (B - 1) / B) / B is unbiased. The plain sum_j (g_j / M)^2 is not.
+
+  Args:
+    loss_fn: (params, batch) -> mean loss.
+    num_microbatches: M, at least 2; must divide the batch.
+
+  Returns:
+    (params, batch) -> (value, grads, second_moment estimate). Costs about as
+    much as M gradients of B / M examples.
+
+  Raises:
+    TypeError: an argument of the wrong kind.
+    ValueError: num_microbatches under 2, or it does not divide the batch.
+  """
+  arguments.function('loss_fn', loss_fn)
+  num_microbatches = arguments.whole_number(
+    'num_microbatches', num_microbatches, 2
+  )
+
+  def run(params, batch):
+    size = _batch_size(batch)
+    if size % num_microbatches:
+      raise ValueError(
+        f'num_microbatches must divide the batch of {size} examples, got '
+        f'{num_microbatches}'
+      )
+    each = size // num_microbatches
+    values, grads = jax.lax.map(
+      lambda part: jax.value_and_grad(loss_fn)(params, part),
+      _split(batch, each),
+    )
+    mean = jax.tree.map(lambda g: jnp.mean(g.astype(jnp.float32), 0), grads)
+
+    def moment(g, r):
+      spread = jnp.sum(jnp.square(g.astype(jnp.float32) - r), 0)
+      variance = each / (num_microbatches - 1) * spread
+      return (r * r + variance * (size - 1) / size) / size
+
+    moments = jax.tree.map(moment, grads, mean)
+    mean = jax.tree.map(lambda g, p: g.astype(p.dtype), mean, params)
+    return jnp.mean(values), mean, moments
+
+  return run
+
+
+@jax.custom_vjp
+def dense_with_moment(
+  x: jax.Array, kernel: jax.Array, tap: jax.Array
+) -> jax.Array:
+  """x @ kernel, whose gradient with respect to `tap` is a second moment.
+
+  The gradient of a dense layer is A^T D, with inputs A and output cotangents
+  D, one row an example; its squares need no per-example tensors:
+  sum_z (a_z d_z^T)^2 = (A * A)^T (D * D). Differentiate the batch's mean loss
+  with respect to kernel and tap: the latter is sum_z (g_z / B)^2.
+
+  Exact only where each example is one row of x (no time axis).
+
+  Args:
+    x: (B, m), one example a row.
+    kernel: (m, n).
+    tap: zeros like kernel; its value does not matter.
+
+  Returns:
+    (B, n).
+  """
+  del tap
+  return x @ kernel
+
+
+def _dense_forward(x, kernel, tap):
+  del tap
+  return x @ kernel, (x, kernel)
+
+
+def _dense_backward(saved, cotangent):
+  x, kernel = saved
+  moment = (x * x).T @ (cotangent * cotangent)
+  return cotangent @ kernel.T, x.T @ cotangent, moment
+
+
+dense_with_moment.defvjp(_dense_forward, _dense_backward)

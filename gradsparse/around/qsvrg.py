@@ -1,0 +1,190 @@
+"""QSVRG: quantised stochastic variance-reduced gradients for finite sums."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+import math
+from typing import Any, NamedTuple
+
+from gradsparse import arguments
+from gradsparse.codes import level_codes
+from gradsparse.codes.rounding import MAX_LEVELS
+from gradsparse.codes.rounding import quantise
+from gradsparse.codes.rounding import scales
+from gradsparse.collectives import AxisName
+from gradsparse.collectives import Comm
+from gradsparse.exchanges import common
+import jax
+from jax.flatten_util import ravel_pytree
+import jax.numpy as jnp
+
+CODES = ('elias', 'fixed')
+
+
+class QSVRG(NamedTuple):
+  """A finite-sum optimizer.
+
+  Attributes:
+    init: params -> state.
+    epoch: (state, data) -> state; run it under the workers' axis.
+    bytes_per_epoch: (params) -> bytes that a worker's messages hold in an
+      epoch, at most: streams are as long as the data need, and the state's
+      `sent_bytes` says how long they were.
+  """
+
+  init: Callable[[Any], QSVRGState]
+  epoch: Callable[[QSVRGState, Any], QSVRGState]
+  bytes_per_epoch: Callable[[Any], int]
+
+
+class QSVRGState(NamedTuple):
+  """State of `qsvrg`; the same on all workers.
+
+  Attributes:
+    params: y, the centre of the next epoch: the mean of the last one's
+      iterates.
+    epochs: int32, epochs done.
+    sent_bytes: float32, bytes that a worker's messages held in the last epoch,
+      its full gradient included. To add them up over many epochs, use Python's
+      numbers.
+  """
+
+  params: Any
+  epochs: jax.Array
+  sent_bytes: jax.Array
+
+
+def qsvrg(
+  loss_fn: Callable[[Any, Any], jax.Array],
+  *,
+  learning_rate: float,
+  inner_steps: int,
+  levels: int | None = None,
+  code: str = 'elias',
+  axis_name: AxisName | None,
+  seed: int = 0,
+) -> QSVRG:
+  """Minimises the mean of loss_fn over all examples of all workers.
+
+  An epoch around y: all workers exchange their full gradients, unquantised,
+  and get grad f(y). Then T times, each worker draws one of its examples j and
+  sends a quantised, variance-reduced gradient, and all take the mean:
+
+    u = Q_s(grad f_j(x) - grad f_j(y) + grad f(y));  x <- x - lr mean_w(u)
+
+  and y becomes the mean of the epoch's iterates x_1 .. x_T (x_1 = y). For
+  strongly convex f (l2-regularised), the error shrinks by a constant factor
+  an epoch; plain QSGD stalls at a noise floor.
+
+  Differs from the paper: gradients are means over examples where it has sums
+  over m functions, and the draw j is from the worker's own shard. Its 2.8 n +
+  32 bits a message are derived from idealised lengths of the recursive Elias
+  code, whose real ones are 2.94 n on Gaussian vectors with s = sqrt(n). Here
+  levels travel in unary with an escape to that code: 2.43 n there, 0.05 n for
+  the lengths of blocks, and up to 2 % more because all workers send messages
+  of one size of a ladder. A worker whose stream would be longer than levels of
+  fixed width sends those; one more word says which of the two it is.
+
+  Args:
+    loss_fn: (params, example) -> loss of one example, regulariser included.
+    learning_rate: > 0.
+    inner_steps: T, at least 1.
+    levels: s of Q_s with the 2-norm over the whole vector; None is
+      ceil(sqrt(n)), the paper's.
+    code: 'elias', streams as long as the data need; 'fixed', always
+      ceil(log2(2 s + 1)) bits an element.
+    axis_name: mapped axis of the workers, or None.
+    seed: of draws and rounding.
+
+  Returns:
+    init and epoch. `epoch` takes this worker's shard: arrays with examples
+    first, of equal size on all workers.
+
+  Raises:
+    TypeError: an argument of the wrong kind.
+    ValueError: an argument out of range.
+
+  References:
+    Alistarh et al., arXiv 1610.02132, section 3.3 and theorem 3.6.
+  """
+  arguments.function('loss_fn', loss_fn)
+  learning_rate = arguments.number(
+    'learning_rate', learning_rate, arguments.POSITIVE
+  )
+  inner_steps = arguments.whole_number('inner_steps', inner_steps, 1)
+  arguments.one_of('code', code, CODES)
+  # Above, the stream has no code, or float32 does not tell levels apart.
+  most = MAX_LEVELS if code == 'elias' else 2**24
+  if levels is not None:
+    levels = arguments.whole_number('levels', levels, 1, most)
+  axis_name = arguments.axis_name(axis_name)
+  seed = arguments.seed(seed)
+
+  def code_of(size):
+    """The levels of a vector of this size, and how they travel."""
+    s = levels or math.ceil(math.sqrt(size))
+    if code == 'fixed':
+      return s, level_codes.fixed(s)
+    return s, level_codes.elias_stream(s, sparse=False, kind='unary')
+
+  def quantised_mean(flat, key, comm):
+    """Mean over workers of Q_s, and the bytes of a worker's message."""
+    size = flat.shape[0]
+    s, stream = code_of(size)
+    norm = scales(flat[None], 'l2')
+    words, used = stream.encode(quantise(flat[None], norm, s, key)[0])
+    messages, nbytes = common.gather_cut(
+      jnp.concatenate([common.to_words(norm), words]),
+      1 + used,
+      [1 + n for n in stream.sizes(size)],
+      comm,
+    )
+
+    def decode(message):
+      scale = common.from_words(message[:1], norm) / s
+      return stream.decode(message[1:], size) * scale
+
+    return jnp.mean(jax.vmap(decode)(messages), axis=0), jnp.float32(nbytes)
+
+  def init(params):
+    return QSVRGState(params, jnp.int32(0), jnp.float32(0))
+
+  def epoch(state, data):
+    comm = Comm(axis_name)
+    flat, unravel = ravel_pytree(state.params)
+    centre = comm.local(flat)
+    size = jax.tree.leaves(data)[0].shape[0]
+
+    def gradient(point, example):
+      grads = jax.grad(loss_fn)(unravel(point), example)
+      return ravel_pytree(grads)[0]
+
+    full = jnp.mean(jax.vmap(gradient, in_axes=(None, 0))(centre, data), axis=0)
+    full = comm.mean(full)
+    key = jax.random.fold_in(jax.random.key(seed), state.epochs)
+    key = jax.random.fold_in(key, comm.index())
+
+    def inner(carry, number):
+      x, total = carry
+      draw, rounding = jax.random.split(jax.random.fold_in(key, number))
+      j = jax.random.randint(draw, (), 0, size)
+      example = jax.tree.map(lambda a: a[j], data)
+      own = comm.local(x)
+      u = gradient(own, example) - gradient(centre, example) + full
+      step, nbytes = quantised_mean(u, rounding, comm)
+      return (x - learning_rate * step, total + x), nbytes
+
+    start = (flat, jnp.zeros_like(flat))
+    (_, total), sent = jax.lax.scan(inner, start, jnp.arange(inner_steps))
+    return QSVRGState(
+      unravel(total / inner_steps),
+      state.epochs + 1,
+      4.0 * flat.shape[0] + jnp.sum(sent),
+    )
+
+  def bytes_per_epoch(params):
+    size = sum(x.size for x in jax.tree.leaves(params))
+    _, stream = code_of(size)
+    return 4 * size + inner_steps * 4 * (1 + stream.sizes(size)[-1])
+
+  return QSVRG(init, epoch, bytes_per_epoch)

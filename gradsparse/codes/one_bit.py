@@ -1,0 +1,161 @@
+"""1-bit SGD's code: one bit an element, two means a column."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from gradsparse import arguments
+from gradsparse.sockets import Code
+from gradsparse.sockets import Leaves
+from gradsparse.sockets import Parts
+from gradsparse.wire import bitmap
+from gradsparse.wire import floats
+import jax
+import jax.numpy as jnp
+
+
+class Halves(NamedTuple):
+  """What stands for some columns of numbers.
+
+  Attributes:
+    positive: bool, for each number, whether it is >= 0.
+    means: float32: of those that are, and of those that are not.
+  """
+
+  positive: jax.Array
+  means: jax.Array
+
+
+def _columns(shape) -> tuple[int, int]:
+  """(rows, columns): a column fixes the last index; a vector is one."""
+  columns = shape[-1] if len(shape) > 1 else 1
+  return math.prod(shape) // columns, columns
+
+
+def halves(
+  x: jax.Array, axis: int, valid: jax.Array | bool = True
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+  """What stands for the numbers along an axis: a sign each, and two means.
+
+  Args:
+    x: float32 array.
+    axis: the numbers along it share their means.
+    valid: bool array like x, what the means are taken over; or True.
+
+  Returns:
+    (bool array like x: x >= 0; float32, the mean of those that are, without
+    the axis; float32, the mean of those that are not). The mean of none is 0.
+  """
+  positive = x >= 0
+  # A power of two changes no digit, and no sum overflows.
+  small = 0.5 ** x.shape[axis].bit_length()
+  means = []
+  for half in (positive & valid, ~positive & valid):
+    held = jnp.sum(half, axis=axis)
+    total = jnp.sum(jnp.where(half, x * small, 0.0), axis=axis)
+    means.append(total / jnp.maximum(held, 1) / small)
+  return positive, means[0], means[1]
+
+
+def of_leaves() -> Code:
+  """The sign of each element, decoded as the mean of its half of the column.
+
+  A column fixes the last index (an output unit of a Flax kernel). The
+  threshold is 0, and 0 counts as positive.
+
+  References:
+    Seide et al., Interspeech 2014.
+  """
+
+  def round(selected, ctx):
+    del ctx
+    bits, means = [], []
+    for leaf in selected.arrays:
+      positive, above, below = halves(leaf.reshape(_columns(leaf.shape)), 0)
+      means.append(jnp.concatenate([above, below]))
+      bits.append(positive.reshape(-1))
+    return Halves(jnp.concatenate(bits), jnp.concatenate(means))
+
+  def pack(rounded, ctx):
+    del ctx
+    return {'means': rounded.means, 'signs': bitmap.pack(rounded.positive)}
+
+  def unpack(words, like, ctx):
+    del ctx
+    positive = bitmap.unpack(words['signs'], like.positive.shape[0])
+    return Halves(positive, words['means'])
+
+  def decode(rounded, ctx, summands):
+    del summands
+    out, start, first = [], 0, 0
+    for shape in ctx.shapes:
+      rows, width = _columns(shape)
+      stop, last = start + rows * width, first + 2 * width
+      positive = rounded.positive[start:stop].reshape(rows, width)
+      above, below = rounded.means[first:last].reshape(2, width)
+      out.append(jnp.where(positive, above, below).reshape(shape))
+      start, first = stop, last
+    return Leaves(out)
+
+  return Code(pack, unpack, round, decode, name='1-bit')
+
+
+def of_parts(bucket_size: int = 512) -> Code:
+  """Of parts: as many consecutive elements stand for a column.
+
+  A part of n elements takes 2 n / d words of means (of the elements >= 0,
+  then of the others) and ceil(n / 32) words of signs. Means are over what is
+  no padding. What is lost is orthogonal to what is kept, and so smaller.
+
+  Args:
+    bucket_size: d, consecutive elements that share their means.
+
+  Raises:
+    TypeError: bucket_size is not a whole number.
+    ValueError: bucket_size is not positive.
+
+  References:
+    Seide et al., Interspeech 2014; there a bucket is a matrix column.
+  """
+  bucket_size = arguments.whole_number('bucket_size', bucket_size, 1)
+
+  def shaped(rows):
+    return rows.reshape(rows.shape[0], -1, bucket_size)
+
+  def round(parts, ctx):
+    del ctx
+    positive, above, below = halves(
+      shaped(parts.rows), 2, valid=shaped(parts.valid)
+    )
+    means = jnp.concatenate([above, below], axis=1)
+    return Halves(positive.reshape(parts.rows.shape), means)
+
+  def pack(rounded, ctx):
+    del ctx
+    signs = jax.vmap(bitmap.pack)(rounded.positive)
+    means = floats.pack(rounded.means)
+    return jnp.concatenate([means, signs], axis=1)
+
+  def unpack(words, like, ctx):
+    del ctx
+    length, held = like.positive.shape[1], like.means.shape[1]
+    means = floats.unpack(words[:, :held])
+    positive = jax.vmap(lambda row: bitmap.unpack(row, length))(words[:, held:])
+    return Halves(positive, means)
+
+  def decode(rounded, ctx, summands):
+    del summands
+    above, below = jnp.split(rounded.means[:, :, None], 2, axis=1)
+    rows = jnp.where(shaped(rounded.positive), above, below)
+    return Parts.of(rows.reshape(rounded.positive.shape), ctx.shapes)
+
+  return Code(
+    pack,
+    unpack,
+    round,
+    decode,
+    name='1-bit',
+    unit=bucket_size,
+    contracts=True,
+  )

@@ -1,0 +1,57 @@
+"""Numbers as they are: of everything, or of coordinates that all know."""
+
+from __future__ import annotations
+
+from gradsparse.sockets import Code
+from gradsparse.sockets import Leaves
+from gradsparse.sockets import Parts
+from gradsparse.sockets import Sparse
+from gradsparse.wire import floats
+import jax
+import jax.numpy as jnp
+
+
+def of_leaves() -> Code:
+  """`Leaves`, 32 bits an element; sums of words are sums of leaves."""
+  return Code(
+    pack=lambda rounded, ctx: rounded.arrays,
+    unpack=lambda words, like, ctx: Leaves(words),
+    name='float32',
+    adds=True,
+    exact=True,
+  )
+
+
+def of_known_places() -> Code:
+  """`Sparse` whose indices are the same on all workers: values alone travel."""
+  return Code(
+    pack=lambda rounded, ctx: rounded.values,
+    unpack=lambda words, like, ctx: Sparse(words, like.indices, like.space),
+    name='float32',
+    adds=True,
+    exact=True,
+  )
+
+
+def bfloat16_of_parts() -> Code:
+  """`Parts`, rounded to nearest even: 16 bits an element, two a word."""
+
+  def round(parts, ctx):
+    del ctx
+    # Not through astype(bfloat16) and back: XLA may elide the pair.
+    rows = jax.lax.reduce_precision(
+      parts.rows, exponent_bits=8, mantissa_bits=7
+    )
+    return Parts(rows, parts.first, parts.space)
+
+  def pack(rounded, ctx):
+    del ctx
+    return jax.vmap(floats.pack_bfloat16)(rounded.rows)
+
+  def unpack(words, like, ctx):
+    del ctx
+    length = like.rows.shape[1]
+    rows = jax.vmap(lambda row: floats.unpack_bfloat16(row, length))(words)
+    return Parts(rows, jnp.int32(0), like.space)
+
+  return Code(pack, unpack, round, name='bfloat16', unit=1)

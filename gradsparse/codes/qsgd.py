@@ -1,0 +1,161 @@
+"""QSGD's code: a norm for each bucket, and a few levels of it."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from gradsparse.codes import level_codes
+from gradsparse.codes.buckets import buckets
+from gradsparse.codes.rounding import checked
+from gradsparse.codes.rounding import quantise
+from gradsparse.codes.rounding import scales
+from gradsparse.sockets import Code
+from gradsparse.sockets import Leaves
+from gradsparse.sockets import Parts
+from gradsparse.sockets import Stream
+from gradsparse.wire import floats
+import jax
+import jax.numpy as jnp
+
+
+class Levels(NamedTuple):
+  """Rounded numbers.
+
+  Attributes:
+    norms: float32, of each bucket.
+    signed: int32 in [-s, s], how many s-th parts of the norm.
+  """
+
+  norms: jax.Array
+  signed: jax.Array
+
+
+def of_leaves(
+  levels: int,
+  *,
+  bucket_size: int = 512,
+  norm: str = 'max',
+  code: str = 'fixed',
+  elias: str = 'omega',
+) -> Code:
+  """Levels of each bucket's norm, and 32 bits a bucket for the norm.
+
+  Args:
+    levels: s, in 1..65534; b bits with the sign are s = 2^(b-1) - 1.
+    bucket_size: d, the most elements of a leaf that share a norm (see
+      `Buckets`).
+    norm: 'max' (as in the paper's experiments) or 'l2' (as in its theory).
+    code: one of `level_codes.CODES`.
+    elias: 'omega' (the paper's), 'gamma', 'delta' or 'unary'.
+
+  Raises:
+    TypeError: an argument of the wrong kind.
+    ValueError: an argument out of range.
+
+  References:
+    Alistarh et al., arXiv 1610.02132, sections 3.1 and 4.
+  """
+  levels, bucket_size, norm = checked(levels, bucket_size, norm)
+  stream = level_codes.level_code(code, levels, bucket_size, elias)
+
+  def cut(ctx):
+    return [buckets(shape, bucket_size) for shape in ctx.shapes]
+
+  def round(selected, ctx):
+    norms, signed = [], []
+    for number, how in enumerate(cut(ctx)):
+      rows = how.rows(how.ordered(selected.arrays[number]))
+      scale = scales(rows, norm)
+      key = jax.random.fold_in(ctx.key, number)
+      norms.append(scale)
+      signed.append(how.flat(quantise(rows, scale, levels, key)))
+    return Levels(jnp.concatenate(norms), jnp.concatenate(signed))
+
+  def pack(rounded, ctx):
+    del ctx
+    words, used = stream.encode(rounded.signed)
+    sizes = stream.sizes(rounded.signed.shape[0])
+    return Stream(rounded.norms, words, used, sizes)
+
+  def unpack(words, like, ctx):
+    del ctx
+    return Levels(words.head, stream.decode(words.words, like.signed.shape[0]))
+
+  def decode(rounded, ctx, summands):
+    del summands
+    out, start, first = [], 0, 0
+    for how in cut(ctx):
+      stop, last = start + how.size, first + how.count
+      rows = how.rows(rounded.signed[start:stop].astype(jnp.float32))
+      norms = rounded.norms[first:last] / levels
+      out.append(how.leaf(how.flat(rows * norms[:, None])))
+      start, first = stop, last
+    return Leaves(out)
+
+  return Code(pack, unpack, round, decode, name='qsgd')
+
+
+def of_parts(levels: int, *, bucket_size: int = 512, norm: str = 'max') -> Code:
+  """The same of `Parts`: levels of fixed width, buckets of consecutive ones.
+
+  A part of n elements takes n / d words of norms and ceil(n b / 32) words of
+  levels, b = ceil(log2(2 s + 1)).
+
+  An element loses less than norm / s. With 'max' and at least two levels that
+  is less than the bucket had, and so with 'l2' and s > sqrt(d); the loss may
+  then be fed back. Otherwise it could grow from step to step (for 'l2' by the
+  factor sqrt(sqrt(d) / s), roughly), and the rounding is unbiased without.
+
+  Args:
+    levels: s, in 1..65534.
+    bucket_size: d, consecutive elements that share a norm.
+    norm: 'max' or 'l2'.
+
+  Raises:
+    TypeError: an argument of the wrong kind.
+    ValueError: an argument out of range.
+
+  References:
+    Alistarh et al., arXiv 1610.02132, section 3.1.
+  """
+  levels, bucket_size, norm = checked(levels, bucket_size, norm)
+
+  def round(parts, ctx):
+    # Padding is zeros, which change no norm.
+    rows = parts.rows.reshape(-1, bucket_size)
+    norms = scales(rows, norm)
+    signed = quantise(rows, norms, levels, jax.random.fold_in(ctx.key, 0))
+    count, n = parts.rows.shape
+    return Levels(norms.reshape(count, -1), signed.reshape(count, n))
+
+  def pack(rounded, ctx):
+    del ctx
+    packed = jax.vmap(lambda row: level_codes.pack(row, levels))(rounded.signed)
+    return jnp.concatenate([floats.pack(rounded.norms), packed], axis=1)
+
+  def unpack(words, like, ctx):
+    del ctx
+    held, n = like.norms.shape[1], like.signed.shape[1]
+    signed = jax.vmap(lambda row: level_codes.unpack(row, n, levels))(
+      words[:, held:]
+    )
+    return Levels(floats.unpack(words[:, :held]), signed)
+
+  def decode(rounded, ctx, summands):
+    del summands
+    count, held = rounded.norms.shape
+    rows = rounded.signed.astype(jnp.float32).reshape(count, held, bucket_size)
+    rows = rows * (rounded.norms / levels)[:, :, None]
+    return Parts.of(rows.reshape(count, -1), ctx.shapes)
+
+  shrinks = levels >= 2 if norm == 'max' else levels > math.sqrt(bucket_size)
+  return Code(
+    pack,
+    unpack,
+    round,
+    decode,
+    name='qsgd',
+    unit=bucket_size,
+    contracts=shrinks,
+  )

@@ -1,0 +1,45 @@
+"""QSGD's selection for full gradients: the fewest that hold the norm."""
+
+from __future__ import annotations
+
+import math
+
+from gradsparse import selection
+from gradsparse.codes.rounding import scales
+from gradsparse.sockets import Code
+from gradsparse.sockets import Compressor
+from gradsparse.sockets import Leaves
+from gradsparse.sockets import Space
+from gradsparse.sockets import Sparse
+import jax.numpy as jnp
+
+
+def gradient_descent(code: Code) -> Compressor:
+  """QSGD for full gradients: ||v|| sign(v_i) on the fewest coordinates.
+
+  The set is the smallest with sum |v_i| >= ||v||_2; it has at most
+  ceil(sqrt(n)) elements. Deterministic, over all leaves together.
+
+  Args:
+    code: how they travel.
+
+  References:
+    Alistarh et al., arXiv 1610.02132, end of section 3.3.
+  """
+
+  def select(signals, ctx):
+    joined = Leaves([s.value for s in signals]).joined()
+    size = joined.shape[0]
+    slots = min(size, math.isqrt(size - 1) + 1)
+    values, indices = selection.top_k(joined, slots)
+    norm = scales(joined[None], 'l2')
+    # Those before the sum reaches the norm, and the one that reaches it.
+    before = jnp.pad(jnp.cumsum(jnp.abs(values))[:-1], (1, 0))
+    chosen = (before < norm) & (values != 0)
+    return Sparse.of(
+      jnp.where(chosen, jnp.sign(values) * norm, 0.0),
+      jnp.where(chosen, indices, size),
+      Space.at_most(slots, ctx.shapes),
+    )
+
+  return Compressor('qsgd_descent', select, code, joined=True)

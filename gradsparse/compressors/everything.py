@@ -1,0 +1,34 @@
+"""Selects every element: what a quantiser leaves to its code."""
+
+from __future__ import annotations
+
+from gradsparse.sockets import Code
+from gradsparse.sockets import Compressor
+from gradsparse.sockets import LeafRule
+from gradsparse.sockets import Leaves
+
+ALL_LEAVES = LeafRule()
+
+
+def everything(
+  name: str,
+  code: Code,
+  *,
+  leaves: LeafRule = ALL_LEAVES,
+  unbiased: bool = False,
+) -> Compressor:
+  """All elements of the leaves, in few bits each.
+
+  Args:
+    name: of the scheme, for tables.
+    code: how they travel.
+    leaves: which leaves it takes.
+    unbiased: whether the expectation of what the code makes of a leaf is the
+      leaf.
+  """
+
+  def select(signals, ctx):
+    del ctx
+    return Leaves([s.value for s in signals])
+
+  return Compressor(name, select, code, leaves=leaves, unbiased=unbiased)

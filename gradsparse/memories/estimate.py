@@ -1,0 +1,89 @@
+"""EF21's memory: an estimate of each worker's gradient, and their mean."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from gradsparse.memories.basic import less
+from gradsparse.memories.basic import zeros
+from gradsparse.sockets import Memory
+from gradsparse.sockets import Signal
+from gradsparse.sockets import ownership
+import jax
+import jax.numpy as jnp
+
+
+@ownership.shared('mean')
+class EstimateState(NamedTuple):
+  """State of `estimate`.
+
+  Attributes:
+    residual: float32 tree like params: this step's gradient less the
+      estimate, after what was sent; this worker's own.
+    estimate: float32 tree like params: g_w, what all others believe this
+      worker's gradient to be; this worker's own.
+    mean: float32 tree like params: G, the mean of all workers' estimates; the
+      same on all workers.
+  """
+
+  residual: Any
+  estimate: Any
+  mean: Any
+
+  def pending(self) -> Any:
+    return self.residual
+
+
+def estimate() -> Memory:
+  """Sends corrections of an estimate instead of the gradient.
+
+    r = C(g - g_w);  g_w <- g_w + r;  G <- G + mean_w(r);  the update is G
+
+  All estimates begin at zero. Unlike a residual, what was not sent is not
+  added up: the next gradient is compared with the estimate afresh. Leaves
+  that stay dense keep nothing.
+
+  References:
+    Richtarik, Sokolov & Fatkhullin, "EF21", arXiv 2106.05203, algorithm 2.
+  """
+
+  def init(params):
+    return EstimateState(zeros(params), zeros(params), zeros(params))
+
+  def accumulate(grads, state, extra, whole):
+    del extra
+    residual = jax.tree.map(
+      lambda g, e, w: e if w else g - e, grads, state.estimate, whole
+    )
+    return state._replace(residual=residual)
+
+  def signals(grads, state, whole):
+    return jax.tree.map(
+      lambda r, g, w: Signal(g if w else r, g), state.residual, grads, whole
+    )
+
+  def sent(state, delivered):
+    believed = jax.tree.map(
+      lambda x, d: x if d.whole else d.update(lambda x, r: x + r, x),
+      state.estimate,
+      delivered,
+    )
+    return state._replace(
+      residual=less(state.residual, delivered), estimate=believed
+    )
+
+  def update(state, means, whole):
+    return jax.tree.map(
+      lambda mean, r, w: r if w else mean + r, state.mean, means, whole
+    )
+
+  def arrived(state, means, whole, accepted):
+    mean = jax.tree.map(
+      lambda old, r, w: old if w else jnp.where(accepted, old + r, old),
+      state.mean,
+      means,
+      whole,
+    )
+    return state._replace(mean=mean)
+
+  return Memory(init, accumulate, signals, update, sent, arrived, floats=3)

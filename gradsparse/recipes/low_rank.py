@@ -1,0 +1,71 @@
+"""Recipes that send each matrix as the product of small factors."""
+
+from __future__ import annotations
+
+from gradsparse import compressors
+from gradsparse import exchanges
+from gradsparse import memories
+from gradsparse.collectives import AxisName
+from gradsparse.transform.compressed_mean import CompressedMean
+from gradsparse.transform.compressed_mean import compressed_mean
+from gradsparse.transform.layout import DensePaths
+
+
+def power_sgd(
+  rank: int,
+  *,
+  axis_name: AxisName | None,
+  min_size: int | None = None,
+  dense_paths: DensePaths = None,
+  seed: int = 0,
+) -> CompressedMean:
+  """Low-rank approximation of each matrix, warm-started, error feedback.
+
+  A leaf is a matrix whose columns are its last index. What the approximation
+  lacks stays in the residual and is added to the next gradient.
+
+  >>> import gradsparse as gs, jax.numpy as jnp
+  >>> params = {'w': jnp.zeros((1000, 100))}
+  >>> for tx in gs.dense(axis_name='w'), gs.power_sgd(2, axis_name='w'):
+  ...   print(gs.plan(tx, params, num_workers=4).sent_bytes)
+  600006
+  13206
+
+  Args:
+    rank: of the approximation, a whole number, at least 1. A leaf whose smaller
+      side is less than that takes the smaller side.
+    axis_name: mapped axis of the workers (of vmap, pmap or shard_map), or a
+      tuple of axes, whose devices all count as workers. None is one worker,
+      without communication. It has no default, so that nobody trains without
+      averaging by mistake.
+    min_size: leaves with fewer elements stay dense: they are averaged exactly,
+      by an all-reduce. None is the scheme's own rule: all leaves of two and
+      more dimensions are compressed. 0 says the same; leaves of fewer
+      dimensions always stay dense.
+    dense_paths: which leaves stay dense, whatever their size: a regular
+      expression that is searched for in a leaf's path (such as
+      "['dense']['bias']"), or a function that is given the path and returns
+      True for them. None is none of them.
+    seed: a whole number in 0..2^32 - 1 that decides the first factors, which
+      `init` draws. All workers must be given the same.
+
+  Returns:
+    An optax transformation. Its update takes this worker's gradients and gives,
+    on all workers alike and with the gradient's sign, an approximation of rank
+    `rank` of the mean over workers of gradient plus residual.
+
+  Raises:
+    TypeError: an argument of the wrong kind.
+    ValueError: an argument out of range.
+
+  References:
+    Vogels et al., arXiv 1905.13727, algorithms 1 and 2.
+  """
+  return compressed_mean(
+    memories.residual(),
+    compressors.power_sgd(rank, seed),
+    exchanges.all_reduce(),
+    axis_name=axis_name,
+    min_size=min_size,
+    dense_paths=dense_paths,
+  )

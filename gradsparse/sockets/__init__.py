@@ -1,0 +1,69 @@
+"""The sockets of a scheme: memory, compressor (with its code), exchange.
+
+GRACE's vocabulary (Xu et al., ICDCS 2021), which the field knows. A scheme is
+one choice in each; `compressed_mean` joins them. All are NamedTuples of pure
+functions, so a scheme is data and a new one needs no class. A message has one
+path, whatever the scheme:
+
+  accumulate   memory      takes the gradient in
+  select       compressor  what is sent: Sparse or Leaves
+  round        code        what the format can say of it; once a step
+  pack         code        words
+  run          exchange    words of all workers; for each of them
+    unpack     code          what it rounded
+    decode     code          what that stands for, which is added up
+  update       memory      what the optimizer gets of the mean
+  sent         memory      lets go of what was sent
+  arrived      memory      moves what the mean moves
+
+A compressor sees all leaves of its group at once: whether it works leaf by
+leaf or globally is its own business, and every scheme sends one message.
+Compressors never talk to other workers; what must be agreed before selecting
+(a shared scale, a low-rank basis) goes through their `Agreement`.
+"""
+
+from gradsparse.sockets.compressor import Agreement
+from gradsparse.sockets.compressor import Code
+from gradsparse.sockets.compressor import Compressor
+from gradsparse.sockets.compressor import Ladder
+from gradsparse.sockets.compressor import LeafRule
+from gradsparse.sockets.compressor import Learning
+from gradsparse.sockets.compressor import Stream
+from gradsparse.sockets.context import Context
+from gradsparse.sockets.context import Signal
+from gradsparse.sockets.exchange import Exchange
+from gradsparse.sockets.exchange import Exchanged
+from gradsparse.sockets.exchange import Message
+from gradsparse.sockets.memory import Memory
+from gradsparse.sockets.values import Delivered
+from gradsparse.sockets.values import Full
+from gradsparse.sockets.values import Leaves
+from gradsparse.sockets.values import Parts
+from gradsparse.sockets.values import Shape
+from gradsparse.sockets.values import Space
+from gradsparse.sockets.values import Sparse
+from gradsparse.sockets.values import Window
+
+__all__ = (
+  'Agreement',
+  'Code',
+  'Compressor',
+  'Context',
+  'Delivered',
+  'Exchange',
+  'Exchanged',
+  'Full',
+  'Ladder',
+  'LeafRule',
+  'Learning',
+  'Leaves',
+  'Memory',
+  'Message',
+  'Parts',
+  'Shape',
+  'Signal',
+  'Space',
+  'Sparse',
+  'Stream',
+  'Window',
+)

@@ -1,0 +1,184 @@
+"""The second socket: what is sent, and how it is coded.
+
+A newcomer fills three fields of a `Compressor` (name, select, code); the
+optional parts below are for what few schemes need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from gradsparse.sockets.context import Context
+from gradsparse.sockets.context import Signal
+from gradsparse.sockets.values import Shape
+import jax
+
+
+class Stream(NamedTuple):
+  """Words whose number depends on the data.
+
+  The exchange cuts them to the smallest of `sizes` that holds what every
+  worker uses; what was cut off arrives as zeros.
+
+  Attributes:
+    head: tree of uint32 and float32 arrays, which travel whole.
+    words: uint32[sizes[-1]].
+    used: int32[], how many of this worker's words must travel.
+    sizes: numbers of words that may travel, smallest first; static.
+  """
+
+  head: Any
+  words: jax.Array
+  used: jax.Array
+  sizes: tuple[int, ...]
+
+
+class Code(NamedTuple):
+  """How what was selected travels, and what it stands for.
+
+  `unpack` is the exact inverse of `pack` on what `round` returns, so what a
+  worker delivered is known without unpacking its own message.
+
+  Attributes:
+    pack: (rounded, ctx) -> words: a tree of uint32 and float32 arrays of
+      static shapes, or a `Stream`.
+    unpack: (words, like, ctx) -> rounded. `like` is this worker's own: all
+      workers' have its shapes.
+    round: (selected, ctx) -> rounded: the one lossy step.
+    decode: (rounded, ctx, summands) -> Sparse, Leaves or Parts: what the sum
+      of `summands` workers' roundings stands for.
+    name: for tables.
+    adds: words of several workers may be added up, and unpacked as one.
+    exact: `round` changes nothing.
+    crowds: entries can fail to find a slot in `round` (counted as overflow).
+    sendable: (values of a leaf, bool mask) -> mask: which of the wanted
+      values `round` keeps, where that is known before.
+    votes: the words are a bit an element, 1 for what is not negative.
+    unit: parts of a reduce-scatter are multiples of it; None: no parts.
+    contracts: what `round` loses is smaller, in some norm, than what it was
+      given, so that it may be fed back without piling up.
+    gain: shapes -> the largest factor by which a magnitude that it makes may
+      exceed the largest that it was given. A worker keeps nothing that could
+      overflow on that way. Without a memory 1 is good enough: an overflow
+      costs one step.
+  """
+
+  pack: Callable[[Any, Context], Any]
+  unpack: Callable[[Any, Any, Context], Any]
+  round: Callable[[Any, Context], Any] = lambda selected, ctx: selected
+  decode: Callable[[Any, Context, int], Any] = lambda rounded, ctx, summands: (
+    rounded
+  )
+  name: str = ''
+  adds: bool = False
+  exact: bool = False
+  crowds: bool = False
+  sendable: Callable[[jax.Array, jax.Array], jax.Array] | None = None
+  votes: bool = False
+  unit: int | None = None
+  contracts: bool = False
+  gain: Callable[[Sequence[Shape]], float] = lambda shapes: 1.0
+
+
+class LeafRule(NamedTuple):
+  """Which leaves are compressed; the others are all-reduced as they are.
+
+  Attributes:
+    accepts: shape -> whether a leaf of that shape can be compressed at all.
+    min_size: leaves with fewer elements stay dense, unless overridden.
+    dense_1d: whether 1-D leaves (and scalars) stay dense, unless overridden.
+  """
+
+  accepts: Callable[[Shape], bool] = lambda shape: True
+  min_size: int = 0
+  dense_1d: bool = False
+
+
+class Agreement(NamedTuple):
+  """What all workers settle before they select; it does not travel again.
+
+  Attributes:
+    reduce: 'max' or 'mean' over workers.
+    propose: (signals, ctx) -> tree of arrays.
+    settle: (reduced tree, ctx) -> `Context.agreed`.
+  """
+
+  reduce: str
+  propose: Callable[[list[Signal], Context], Any]
+  settle: Callable[[Any, Context], Any] = lambda reduced, ctx: reduced
+
+
+class Ladder(NamedTuple):
+  """The sizes that a message can have, where it has more than one.
+
+  Attributes:
+    rungs: shapes -> sizes, smallest first; anything hashable, densities where
+      there is `at_step`. `select` gets the one in force as `ctx.rung`.
+    choose: ctx -> int32, the number of the smallest rung that this worker
+      needs.
+    look: (signals, ctx) -> `Context.seen`: what choosing and selecting both
+      need, computed once.
+    overflow: ctx -> int32, elements that find no room in the rung; they stay
+      in the memory. None: cannot happen.
+    agreed: whether `choose` gives the same on every worker by itself (a
+      schedule does, data do not).
+    at_step: int32 step -> int32, the number of the rung in force, where the
+      step alone decides. Raises ValueError where the step is concrete and
+      cannot be used; `init` asks for step 0. None: data decide, or a traced
+      density. Serves plan().
+    usable: step -> bool scalar, whether it can be used in this step (the
+      density of a schedule is in range); otherwise all workers reject it.
+      None: always.
+  """
+
+  rungs: Callable[[Sequence[Shape]], tuple[Any, ...]]
+  choose: Callable[[Context], jax.Array]
+  look: Callable[[list[Signal], Context], Any] = lambda signals, ctx: None
+  overflow: Callable[[Context], jax.Array] | None = None
+  agreed: bool = False
+  at_step: Callable[[jax.Array], jax.Array] | None = None
+  usable: Callable[[jax.Array], jax.Array] | None = None
+
+
+class Learning(NamedTuple):
+  """State of a compressor's own, such as PowerSGD's warm start.
+
+  It is the same on all workers, but for the fields that a NamedTuple state is
+  decorated to have `ownership.local`.
+
+  Attributes:
+    init: shapes -> state.
+    learn: (sum of all workers' roundings, ctx) -> state. Of exchanges that
+      add words up.
+  """
+
+  init: Callable[[Sequence[Shape]], Any]
+  learn: Callable[[Any, Context], Any]
+
+
+class Compressor(NamedTuple):
+  """What goes on the wire: the first three fields are all that most need.
+
+  Attributes:
+    name: for tables and messages.
+    select: (signals, ctx) -> Sparse or Leaves, or what only its own code
+      understands. Static shapes.
+    code: how that travels.
+    leaves: which leaves it takes.
+    ladder: the sizes of its message, where there are several.
+    agreement: what is settled first.
+    learning: its own state.
+    joined: whether leaves are selected together (one row in a plan).
+    unbiased: whether the decoded value's expectation is the signal.
+  """
+
+  name: str
+  select: Callable[[list[Signal], Context], Any]
+  code: Code
+  leaves: LeafRule = LeafRule()
+  ladder: Ladder | None = None
+  agreement: Agreement | None = None
+  learning: Learning | None = None
+  joined: bool = False
+  unbiased: bool = False

@@ -1,0 +1,94 @@
+"""The third socket: how the messages of all workers become one mean."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from gradsparse.sockets.compressor import Code
+from gradsparse.sockets.compressor import Compressor
+from gradsparse.sockets.context import Context
+from gradsparse.sockets.values import Delivered
+from gradsparse.sockets.values import Shape
+import jax
+
+
+class Message(NamedTuple):
+  """What one worker hands to the exchange.
+
+  Attributes:
+    words: what `Code.pack` returned.
+    rounded: what it was packed from.
+    own: what that stands for, decoded.
+    code: how to read the others'.
+    ctx: the context.
+    dense: leaves that stay dense and ride along, float32.
+    healthy: bool scalar: this worker can keep what comes of its gradient.
+    owed: the exchange's own state, see `Exchange.init`.
+  """
+
+  words: Any
+  rounded: Any
+  own: Any
+  code: Code
+  ctx: Context
+  dense: list[jax.Array]
+  healthy: jax.Array
+  owed: Sequence[jax.Array] = ()
+
+
+class Exchanged(NamedTuple):
+  """What comes back. Sum over workers of `delivered` is P times `mean`.
+
+  Attributes:
+    mean: float32 leaves of the group, bit-identical on all workers.
+    delivered: leaf by leaf, what of this worker's is in the mean, if the
+      step is accepted.
+    dense: means of the leaves that stayed dense.
+    healthy: bool scalar, the same everywhere: all workers were healthy.
+      Otherwise the step is rejected, and the rest of this is not used.
+    message_bytes: size of one worker's message; traced where it depends on
+      the data, and the largest while a plan is made.
+    transport: how it went, for tables.
+    total: the sum of all roundings, where words were added up, else None.
+    released: leaf by leaf, what the memory may let go of, where that is not
+      `delivered`: an exchange that rounds once more credits the rounding to
+      the worker that made it, whose memory knows nothing of it. None: the
+      same as `delivered`.
+    owed: the exchange's new state, if the step is accepted.
+  """
+
+  mean: list[jax.Array]
+  delivered: list[Delivered]
+  dense: list[jax.Array]
+  healthy: jax.Array
+  message_bytes: int | jax.Array
+  transport: str
+  total: Any = None
+  released: list[Delivered] | None = None
+  owed: Sequence[jax.Array] = ()
+
+
+class Exchange(NamedTuple):
+  """How the messages of P workers become one mean.
+
+  Attributes:
+    name: for tables and messages.
+    run: (message, comm) -> Exchanged.
+    refuses: compressor -> why it cannot be exchanged this way, or None.
+    arrange: (selected, code, workers) -> what is rounded and packed, where
+      that is not what was selected (parts).
+    init: (shapes, code) -> what this worker owes because of roundings of the
+      exchange's own: a float32 array for each leaf, in the units of a
+      memory's `pending`; () where there are none.
+  """
+
+  name: str
+  run: Callable[[Message, Any], Exchanged]
+  refuses: Callable[[Compressor], str | None] = lambda compressor: None
+  arrange: Callable[[Any, Code, int], Any] = lambda selected, code, workers: (
+    selected
+  )
+  init: Callable[[Sequence[Shape], Code], Sequence[jax.Array]] = (
+    lambda shapes, code: ()
+  )

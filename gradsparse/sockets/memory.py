@@ -1,0 +1,68 @@
+"""The first socket: what a worker keeps between steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+
+
+def _forget(state: Any, delivered: Any) -> Any:
+  del delivered
+  return state
+
+
+def _stay(state: Any, means: Any, whole: Any, accepted: jax.Array) -> Any:
+  del means, whole, accepted
+  return state
+
+
+def plain_means(state: Any, means: Any, whole: Any) -> Any:
+  """The update of a memory that passes the means on."""
+  del state, whole
+  return means
+
+
+class Memory(NamedTuple):
+  """What a worker keeps between steps.
+
+  Its state is a NamedTuple of params-shaped float32 trees with a method
+  `pending()`, which returns what the worker still owes. If that is a sum of
+  gradients, a second method `with_pending(tree)` returns the state owing
+  something else. All of the state is this worker's own, but for the fields
+  that its class is decorated to be `ownership.shared`.
+
+  Attributes:
+    init: params -> state.
+    accumulate: (grads, state, extra, whole) -> state. `whole` is a tree of
+      bools: leaves that stay dense. `extra` are the keyword arguments of the
+      update. Leaves shared fields alone.
+    signals: (grads, state, whole) -> tree of Signal, of the state after
+      `accumulate`; computes nothing.
+    update: (state, means, whole) -> updates: what goes to the optimizer.
+      Made of what is equal on all workers: the means, and what of the state
+      was made of means alone.
+    sent: (state, delivered) -> state: lets go of what was sent, a tree of
+      Window or Full. It needs nothing that has arrived: an exchange that is
+      one step late can call it at once.
+    arrived: (state, means, whole, accepted) -> state: moves what means move
+      (a momentum of dense leaves, the decay of a variance). In a step that was
+      not accepted nothing moves.
+    lossless: whether what is not delivered is kept (law 1 applies).
+    floats: float32 numbers it keeps for each parameter.
+    moments: whether the update takes a `second_moment`, in `extra`.
+    momentum: factor of the momentum that is in the updates already, so that
+      none should follow; 0 without one.
+  """
+
+  init: Callable[[Any], Any]
+  accumulate: Callable[[Any, Any, dict[str, Any], Any], Any]
+  signals: Callable[[Any, Any, Any], Any]
+  update: Callable[[Any, Any, Any], Any] = plain_means
+  sent: Callable[[Any, Any], Any] = _forget
+  arrived: Callable[[Any, Any, Any, jax.Array], Any] = _stay
+  lossless: bool = True
+  floats: int = 0
+  moments: bool = False
+  momentum: Any = 0.0

@@ -1,0 +1,80 @@
+"""Which part of a state is a worker's own, and which is equal on all.
+
+A state says so itself: the class of a NamedTuple names fields that are equal
+on all workers, all others being the worker's, or the other way round. What it
+does not say is as the state that holds it says.
+
+  @shared('mean')
+  class EstimateState(NamedTuple):
+    ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import jax
+
+_Class = TypeVar('_Class', bound=type)
+# Class attribute with the names of the fields that are a worker's own.
+_LOCAL = 'local_fields'
+
+
+def shared(*names: str) -> Callable[[_Class], _Class]:
+  """Of a NamedTuple class: these fields are equal on all workers."""
+
+  def decorate(cls: _Class) -> _Class:
+    fields: tuple[str, ...] = vars(cls)['_fields']
+    return local(*(name for name in fields if name not in names))(cls)
+
+  return decorate
+
+
+def local(*names: str) -> Callable[[_Class], _Class]:
+  """Of a NamedTuple class: these fields are each worker's own."""
+
+  def decorate(cls: _Class) -> _Class:
+    setattr(cls, _LOCAL, names)
+    return cls
+
+  return decorate
+
+
+def local_fields(state: Any) -> tuple[str, ...]:
+  """Names of the fields that are a worker's own: all, unless it says."""
+  return getattr(state, _LOCAL, state._fields)
+
+
+def shared_fields(state: Any) -> tuple[str, ...]:
+  """Names of the other fields, which are equal on all workers."""
+  own = local_fields(state)
+  return tuple(name for name in state._fields if name not in own)
+
+
+def is_local(state: Any, default: bool = False) -> Any:
+  """Which leaves are a worker's own.
+
+  Args:
+    state: any tree, with states inside that say so.
+    default: what leaves are that nobody says anything of.
+
+  Returns:
+    A tree like `state` of bools.
+  """
+
+  def says(node):
+    return hasattr(node, _LOCAL)
+
+  def mark(node):
+    if not says(node):
+      return default
+    own = local_fields(node)
+    return type(node)(
+      *(
+        is_local(getattr(node, name), default=name in own)
+        for name in node._fields
+      )
+    )
+
+  return jax.tree.map(mark, state, is_leaf=says)

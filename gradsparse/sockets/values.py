@@ -1,0 +1,346 @@
+"""What travels, and what of it arrived.
+
+The leaves that a scheme compresses are numbered through in `jax.tree.leaves`
+order, as if they were joined to one vector of N elements. What a scheme sends
+of them is a `Sparse` (some elements), `Leaves` (all of them) or `Parts` (all of
+them, cut for a reduce-scatter). All three answer the same questions, so that
+an exchange need not ask which of them it has:
+
+  zeros()        what messages are added up in
+  add_to(total)  total with these values added
+  split(total)   the leaves that such a total stands for
+  leaves()       the leaves that it stands for itself
+  deliveries()   a `Window` or `Full` for each leaf, for the memory
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+import dataclasses
+import math
+
+import jax
+import jax.numpy as jnp
+
+Shape = tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Space:
+  """The joined index space of some leaves: shapes only, known to the tracer.
+
+  Attributes:
+    shapes: the leaves' shapes.
+    limits: for each leaf, the most entries of a message that can fall in it.
+  """
+
+  shapes: tuple[Shape, ...]
+  limits: tuple[int, ...]
+
+  @staticmethod
+  def whole(shapes: Sequence[Shape]) -> Space:
+    """Of messages that can hold every element."""
+    return Space(tuple(shapes), tuple(map(math.prod, shapes)))
+
+  @staticmethod
+  def at_most(slots: int, shapes: Sequence[Shape]) -> Space:
+    """Of messages with so many slots, all of which can fall in one leaf."""
+    limits = tuple(min(slots, math.prod(shape)) for shape in shapes)
+    return Space(tuple(shapes), limits)
+
+  @property
+  def sizes(self) -> tuple[int, ...]:
+    return tuple(math.prod(shape) for shape in self.shapes)
+
+  @property
+  def offsets(self) -> tuple[int, ...]:
+    """Where each leaf begins in the joined space, and N at the end."""
+    out = [0]
+    for size in self.sizes:
+      out.append(out[-1] + size)
+    return tuple(out)
+
+  @property
+  def size(self) -> int:
+    return sum(self.sizes)
+
+  def split(self, joined: jax.Array) -> list[jax.Array]:
+    """A vector over the joined space as the leaves it consists of."""
+    return [
+      joined[start : start + math.prod(shape)].reshape(shape)
+      for start, shape in zip(self.offsets[:-1], self.shapes, strict=True)
+    ]
+
+  def leaf_of(self, indices: jax.Array) -> jax.Array:
+    """Number of the leaf that holds each index, int32; empties get the last."""
+    if len(self.shapes) == 1:
+      return jnp.zeros_like(indices)
+    bounds = jnp.asarray(self.offsets[1:-1], jnp.int32)
+    return jnp.searchsorted(bounds, indices, side='right').astype(jnp.int32)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Sparse:
+  """k entries of the joined vector, sorted by index, empty slots last.
+
+  Attributes:
+    values: float32[k].
+    indices: int32[k], ascending; an index of `space.size` marks an empty
+      slot (whose value is zero). -1 would wrap around in a scatter.
+    space: the leaves that the indices count through.
+  """
+
+  values: jax.Array
+  indices: jax.Array
+  space: Space = dataclasses.field(metadata={'static': True})
+
+  @property
+  def slots(self) -> int:
+    """k, how many entries there is room for; static."""
+    return self.indices.shape[0]
+
+  @property
+  def valid(self) -> jax.Array:
+    """bool[k]: the slots that are not empty."""
+    return self.indices < self.space.size
+
+  @staticmethod
+  def of(values: jax.Array, indices: jax.Array, space: Space) -> Sparse:
+    """From entries in any order; an index of `space.size` is an empty slot."""
+    indices, values = jax.lax.sort((indices, values), num_keys=1)
+    return Sparse(values, indices, space)
+
+  def keep(self, mask: jax.Array) -> Sparse:
+    """The entries where mask (bool[k]) is True, and empty slots after them."""
+    mask &= self.valid
+    slots = mask.shape[0]
+    to = jnp.where(mask, jnp.cumsum(mask) - 1, slots)
+    return Sparse(
+      jnp.zeros_like(self.values).at[to].set(self.values, mode='drop'),
+      jnp.full_like(self.indices, self.space.size)
+      .at[to]
+      .set(self.indices, mode='drop'),
+      self.space,
+    )
+
+  def deliveries(self) -> list[Delivered]:
+    """The entries leaf by leaf, each with indices into its own leaf."""
+    space, count = self.space, self.slots
+    offsets = jnp.asarray(space.offsets[:-1], jnp.int32)
+    starts = jnp.searchsorted(self.indices, offsets).astype(jnp.int32)
+    out: list[Delivered] = []
+    for leaf, size in enumerate(space.sizes):
+      width = min(space.limits[leaf], size, count)
+
+      # The slice is clamped at the end of the message, so it can begin with
+      # entries of earlier leaves; those and later ones count as empty.
+      def cut(x, s=starts[leaf], w=width):
+        return jax.lax.dynamic_slice_in_dim(x, s, w)
+
+      indices = cut(self.indices) - space.offsets[leaf]
+      inside = (indices >= 0) & (indices < size)
+      out.append(
+        Window(
+          jnp.where(inside, cut(self.values), 0.0),
+          jnp.where(inside, indices, size),
+          size,
+        )
+      )
+    return out
+
+  def zeros(self) -> jax.Array:
+    """float32[N], zero."""
+    return jnp.zeros(self.space.size, jnp.float32)
+
+  def add_to(self, total: jax.Array) -> jax.Array:
+    """Adds the entries to a vector over the joined space."""
+    return total.at[self.indices].add(self.values, mode='drop')
+
+  def split(self, total: jax.Array) -> list[jax.Array]:
+    """The leaves that a vector over the joined space consists of."""
+    return self.space.split(total)
+
+  def leaves(self) -> list[jax.Array]:
+    """The leaves that it stands for, zero where nothing was sent."""
+    return self.split(self.add_to(self.zeros()))
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Leaves:
+  """Every element of some leaves.
+
+  Attributes:
+    arrays: float32 arrays of the leaves' shapes.
+  """
+
+  arrays: list[jax.Array]
+
+  def zeros(self) -> list[jax.Array]:
+    """float32 zeros like the leaves."""
+    return [jnp.zeros(x.shape, jnp.float32) for x in self.arrays]
+
+  def add_to(self, total: list[jax.Array]) -> list[jax.Array]:
+    """Adds leaf by leaf."""
+    return [a + b for a, b in zip(total, self.arrays, strict=True)]
+
+  def split(self, total: list[jax.Array]) -> list[jax.Array]:
+    """The same: a total of leaves is the leaves."""
+    return total
+
+  def leaves(self) -> list[jax.Array]:
+    """The arrays."""
+    return self.arrays
+
+  def deliveries(self) -> list[Delivered]:
+    """Each leaf whole."""
+    return [Full(x) for x in self.arrays]
+
+  def joined(self) -> jax.Array:
+    """float32[N], the leaves one after the other."""
+    flat = [x.reshape(-1) for x in self.arrays]
+    return flat[0] if len(flat) == 1 else jnp.concatenate(flat)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Parts:
+  """Every element of some leaves, joined and cut into rows of equal length.
+
+  Attributes:
+    rows: float32[rows, n]; what is beyond the last element is padding.
+    first: int32, number of the first row.
+    space: the leaves.
+  """
+
+  rows: jax.Array
+  first: jax.Array
+  space: Space = dataclasses.field(metadata={'static': True})
+
+  @staticmethod
+  def of(rows: jax.Array, shapes: Sequence[Shape]) -> Parts:
+    """All rows of leaves of these shapes."""
+    return Parts(rows, jnp.int32(0), Space.whole(shapes))
+
+  @staticmethod
+  def cut(leaves: Leaves, number: int, unit: int) -> Parts:
+    """`number` rows, each a multiple of `unit` long."""
+    joined = leaves.joined()
+    size = joined.shape[0]
+    length = -(-size // (number * unit)) * unit
+    padded = jnp.pad(joined, (0, number * length - size))
+    shapes = [x.shape for x in leaves.arrays]
+    return Parts.of(padded.reshape(number, length), shapes)
+
+  @property
+  def valid(self) -> jax.Array:
+    """bool, like rows: what is no padding."""
+    number, length = self.rows.shape
+    begin = length * (self.first + jnp.arange(number))
+    return begin[:, None] + jnp.arange(length) < self.space.size
+
+  def zeros(self) -> jax.Array:
+    """float32 zeros like the rows."""
+    return jnp.zeros(self.rows.shape, jnp.float32)
+
+  def add_to(self, total: jax.Array) -> jax.Array:
+    """Adds row by row."""
+    return total + self.rows
+
+  def split(self, total: jax.Array) -> list[jax.Array]:
+    """The leaves that rows like these were cut from."""
+    return self.space.split(total.reshape(-1))
+
+  def leaves(self) -> list[jax.Array]:
+    """The leaves that were cut."""
+    return self.split(self.rows)
+
+  def deliveries(self) -> list[Delivered]:
+    """Each leaf whole."""
+    return [Full(x) for x in self.leaves()]
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Window:
+  """The entries of one leaf: a delivery of some coordinates.
+
+  Attributes:
+    values: float32[w].
+    indices: int32[w] into the flattened leaf, distinct; leaf size = empty.
+    size: elements of the leaf.
+  """
+
+  values: jax.Array
+  indices: jax.Array
+  size: int = dataclasses.field(metadata={'static': True})
+  whole = False
+
+  def only_if(self, arrived: jax.Array) -> Window:
+    """The entries, or none at all."""
+    return Window(
+      jnp.where(arrived, self.values, 0.0),
+      jnp.where(arrived, self.indices, self.size),
+      self.size,
+    )
+
+  def count(self) -> jax.Array:
+    """How many entries there are, int32 scalar."""
+    return jnp.sum(self.indices < self.size, dtype=jnp.int32)
+
+  def add_to(self, flat: jax.Array) -> jax.Array:
+    """Adds the entries to a flat leaf."""
+    return flat.at[self.indices].add(self.values, mode='drop')
+
+  def update(
+    self, fn: Callable[..., jax.Array], x: jax.Array, *others: jax.Array
+  ) -> jax.Array:
+    """x_i <- fn(x_i, delivered_i, *others_i) where something was delivered."""
+
+    def at(a):
+      return a.reshape(-1).at[self.indices].get(mode='fill', fill_value=0)
+
+    new = fn(at(x), self.values, *map(at, others))
+    flat = x.reshape(-1).at[self.indices].set(new, mode='drop')
+    return flat.reshape(x.shape)
+
+  def dense(self, shape: Sequence[int]) -> jax.Array:
+    """float32 array of `shape`, zero where nothing was delivered."""
+    flat = jnp.zeros(math.prod(shape), jnp.float32)
+    return self.add_to(flat).reshape(shape)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Full:
+  """A delivery of every coordinate of a leaf.
+
+  Attributes:
+    values: float32, leaf-shaped: what of this worker's is in the mean.
+    whole: the leaf was not compressed at all (it stays dense), so what
+      belongs to compression, such as factor masking, does not apply.
+  """
+
+  values: jax.Array
+  whole: bool = dataclasses.field(default=False, metadata={'static': True})
+
+  def only_if(self, arrived: jax.Array) -> Full:
+    """The values, or zeros."""
+    return Full(jnp.where(arrived, self.values, 0.0), self.whole)
+
+  def count(self) -> int:
+    """How many coordinates there are."""
+    return self.values.size
+
+  def update(
+    self, fn: Callable[..., jax.Array], x: jax.Array, *others: jax.Array
+  ) -> jax.Array:
+    """fn(x, delivered, *others), everywhere."""
+    return fn(x, self.values, *others)
+
+  def dense(self, shape: Sequence[int]) -> jax.Array:
+    return self.values.reshape(tuple(shape))
+
+
+Delivered = Window | Full

@@ -1,0 +1,89 @@
+"""Reads a scheme's state, wherever it sits inside an optimizer's state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gradsparse import health
+from gradsparse.state.scheme import CompressedMeanState
+import jax
+import jax.numpy as jnp
+
+
+def is_scheme(x: Any) -> bool:
+  """Whether x is a scheme's own state (for is_leaf)."""
+  return isinstance(x, CompressedMeanState)
+
+
+def find(state: Any) -> CompressedMeanState:
+  """The one scheme's state in any optax state.
+
+  Raises:
+    ValueError: there is none, or more than one.
+  """
+  leaves = jax.tree.leaves(state, is_leaf=is_scheme)
+  found = [x for x in leaves if is_scheme(x)]
+  if len(found) != 1:
+    raise ValueError(
+      'expected the state of exactly one gradsparse scheme, found '
+      f'{len(found)} in {type(state).__name__}; pass the part of the state '
+      'that belongs to the scheme you mean'
+    )
+  return found[0]
+
+
+def is_stacked(scheme: CompressedMeanState) -> bool:
+  """Whether a scheme's state has leading worker axes."""
+  return jnp.ndim(scheme.stats.payload_bytes) > 0
+
+
+def pending(state: Any) -> Any:
+  """What this worker still owes: gradient taken in and not delivered.
+
+  Args:
+    state: a scheme's state, or any optax state that holds exactly one.
+
+  Returns:
+    float32 tree like params (with a leading worker axis where the state has
+    one): the residual, or DGC's velocity; zeros for schemes without memory.
+    An exchange that rounds once more adds what that lost.
+
+  Raises:
+    ValueError: the state does not hold exactly one scheme.
+  """
+  return find(state).pending()
+
+
+def metrics(state: Any) -> dict[str, jax.Array]:
+  """Measurements of the last update, with units in their names.
+
+  Args:
+    state: a scheme's state, or any optax state that holds exactly one. With
+      leading worker axes, sizes and norms are averaged over workers;
+      overflow and rejections are the largest.
+
+  Returns:
+    Scalars: `payload_bytes` (one worker's message, dense leaves included),
+    `sent_bytes` (what a worker put on the network, the largest over workers:
+    as `plan` says for the size of message that the step had; a rejected step
+    sends as much as any other), `sent_elements`, `overflow_elements`,
+    `rejected_steps`, `residual_norm` (2-norm of `pending`).
+
+  Raises:
+    ValueError: the state does not hold exactly one scheme.
+  """
+  scheme = find(state)
+  stats = scheme.stats
+  stacked = is_stacked(scheme)
+  # Without memory there is nothing owed (and nothing that is stacked).
+  pending = jax.tree.leaves(scheme.pending()) if scheme.owes() else []
+  norm = jax.vmap(health.norm) if stacked and pending else health.norm
+  largest, units = norm(pending)
+  return {
+    'payload_bytes': jnp.mean(stats.payload_bytes),
+    'sent_bytes': jnp.max(stats.sent_bytes),
+    'sent_elements': jnp.mean(stats.sent_elements.astype(jnp.float32)),
+    'overflow_elements': jnp.max(stats.overflow_elements),
+    'rejected_steps': jnp.max(stats.rejected_steps),
+    'residual_norm': jnp.mean(largest * units),
+  }

@@ -1,0 +1,63 @@
+"""The state of a scheme: a plain pytree of fixed shapes and dtypes."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from gradsparse.sockets import ownership
+import jax
+import jax.numpy as jnp
+
+
+class Stats(NamedTuple):
+  """What one worker's last update did (its own share, not the mean).
+
+  Attributes:
+    payload_bytes: float32, size of its message, dense leaves included.
+    sent_bytes: float32, what the scheme put on the network, by the worker
+      that sent most; the same on all.
+    sent_elements: int32, coordinates delivered from compressed leaves.
+    overflow_elements: int32, wanted but not sent for want of room; they stay
+      in the memory.
+    rejected_steps: int32, updates so far that were rejected because some
+      worker's gradient, or what was made of it, was not finite (or a
+      schedule's density out of range, or a second moment negative).
+  """
+
+  payload_bytes: jax.Array
+  sent_bytes: jax.Array
+  sent_elements: jax.Array
+  overflow_elements: jax.Array
+  rejected_steps: jax.Array
+
+
+@ownership.local('memory', 'stats', 'exchange')
+class CompressedMeanState(NamedTuple):
+  """State of `compressed_mean`.
+
+  Attributes:
+    steps: int32, updates done; the same on all workers.
+    memory: the memory's state; this worker's own, but for its shared fields.
+    compressor: the compressor's state; the same on all workers, but for its
+      local fields.
+    stats: measurements of the last update; this worker's own.
+    exchange: what this worker owes because of the exchange's own roundings,
+      a float32 tree like params, or () without any; this worker's own.
+  """
+
+  steps: jax.Array
+  memory: Any
+  compressor: Any
+  stats: Stats
+  exchange: Any = ()
+
+  def owes(self) -> bool:
+    """Whether anything can be pending at all."""
+    return bool(jax.tree.leaves((self.memory, self.exchange)))
+
+  def pending(self) -> Any:
+    """What this worker owes: its memory's part and the exchange's."""
+    kept = self.memory.pending()
+    if not jax.tree.leaves(self.exchange):
+      return kept
+    return jax.tree.map(jnp.add, kept, self.exchange)

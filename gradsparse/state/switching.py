@@ -1,0 +1,92 @@
+"""Changes the scheme during training and keeps what is pending."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gradsparse.sockets.ownership import is_local
+from gradsparse.state.inspection import find
+from gradsparse.state.inspection import is_scheme
+from gradsparse.state.inspection import is_stacked
+import jax
+import jax.numpy as jnp
+import optax
+
+
+def switch(
+  tx_old: optax.GradientTransformation,
+  tx_new: optax.GradientTransformation,
+  state: Any,
+) -> Any:
+  """The state with which `tx_new` goes on where `tx_old` stopped.
+
+  What was pending stays pending, and so does what belongs to it where both
+  have it: the momentum of a momentum correction, the variance of a criterion.
+  What the exchange owed (`exchange='reduce_scatter'`) goes to the memory too.
+  State around the scheme (an optimizer's moments) is kept where the two
+  transformations agree on it. A change of density alone needs no switch:
+  states do not depend on it.
+
+  Args:
+    tx_old: the transformation that `state` belongs to; a scheme or a chain.
+    tx_new: the one to go on with.
+    state: state of tx_old, with or without worker axes.
+
+  Returns:
+    State of tx_new, with worker axes where `state` has them.
+
+  Raises:
+    ValueError: something may be pending and tx_new has no memory for it (go
+      through a scheme with a residual at density 1 for one step); or either
+      does not hold exactly one scheme.
+  """
+  old = find(state)
+  stacked = is_stacked(old)
+  pending = old.pending()
+  owes = old.owes()
+  workers = old.stats.payload_bytes.shape[0] if stacked else 0
+  params = jax.tree.map(
+    lambda x: jnp.zeros(x.shape[1:] if stacked and owes else x.shape, x.dtype),
+    pending,
+  )
+  expected: Any = jax.tree.structure(jax.eval_shape(tx_old.init, params))
+  if expected != jax.tree.structure(state):
+    raise ValueError('state does not belong to tx_old: their trees differ')
+  fresh_state = tx_new.init(params)
+  fresh = find(fresh_state)
+
+  if stacked:
+    fresh = jax.tree.map(
+      lambda x, local: jnp.zeros((workers, *x.shape), x.dtype) if local else x,
+      fresh,
+      is_local(fresh),
+    )
+  memory = fresh.memory
+  if owes and hasattr(memory, 'with_pending'):
+    both = set(memory._fields) & set(old.memory._fields)
+    kept = {name: getattr(old.memory, name) for name in both}
+    memory = memory._replace(**kept).with_pending(pending)
+  elif owes:
+    if type(memory) is not type(old.memory) or jax.tree.leaves(old.exchange):
+      raise ValueError(
+        'the new scheme keeps no sum of gradients, and what is pending would '
+        'be lost: run one step with gs.gradient_dropping(1.0, ...), which '
+        'delivers all of it, and start the new scheme from its own init'
+      )
+    memory = old.memory
+  scheme = fresh._replace(steps=old.steps, memory=memory, stats=old.stats)
+  return _graft(fresh_state, state, scheme)
+
+
+def _graft(fresh: Any, old: Any, scheme: Any) -> Any:
+  """`fresh` with the scheme replaced, and what surrounds it taken from old."""
+  new_nodes, treedef = jax.tree.flatten(fresh, is_leaf=is_scheme)
+  old_nodes, old_treedef = jax.tree.flatten(old, is_leaf=is_scheme)
+  same: Any = treedef
+  if same == old_treedef:
+    return jax.tree.unflatten(
+      treedef, [scheme if is_scheme(x) else x for x in old_nodes]
+    )
+  return jax.tree.unflatten(
+    treedef, [scheme if is_scheme(x) else x for x in new_nodes]
+  )

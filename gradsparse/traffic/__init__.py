@@ -1,0 +1,1 @@
+"""Bytes: what collectives send, what is planned, what a program does."""

@@ -1,0 +1,306 @@
+"""What a scheme promises to send: `plan()`.
+
+The update is traced with every collective counted and none performed. What a
+compiled program really moves, auditing.py reads; both count by the rules of
+counting.py, and a test holds them together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+import dataclasses
+from typing import Any, NamedTuple
+
+from gradsparse import arguments
+from gradsparse.traffic import counting
+import jax
+import jax.numpy as jnp
+import optax
+
+
+class Stage(NamedTuple):
+  """Steps whose updates are of one size.
+
+  Attributes:
+    first_step: counted from 0; it lasts until the next stage begins.
+    density: the one that the message has room for; None where several schemes
+      have different ones.
+    payload_bytes: as in `Plan`.
+    sent_bytes: as in `Plan`.
+    ratio: as in `Plan`.
+  """
+
+  first_step: int
+  density: float | None
+  payload_bytes: int
+  sent_bytes: int
+  ratio: float
+
+
+class RunAverage(NamedTuple):
+  """What an update of a run sends, on average.
+
+  Attributes:
+    payload_bytes: mean over the steps.
+    sent_bytes: mean over the steps.
+    ratio: dense_bytes / payload_bytes.
+  """
+
+  payload_bytes: float
+  sent_bytes: float
+  ratio: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+  """What one update sends. `str()` gives a table, and a line for each stage.
+
+  Attributes:
+    rows: a line for each leaf, or joined group of leaves.
+    sent_bytes: what a worker puts on the network, the largest over workers.
+    num_workers: P.
+    rungs: (payload, sent) bytes of each size a message can have, where it
+      depends on data or on a schedule; empty otherwise.
+    sent_by_axis: sent_bytes by the axis that they cross.
+    schedules: how density schedules change the messages; see `stages`.
+  """
+
+  rows: tuple[counting.Row, ...]
+  sent_bytes: int
+  num_workers: int | Mapping[str, int]
+  rungs: tuple[tuple[int, int], ...] = ()
+  sent_by_axis: Mapping[Any, int] = dataclasses.field(default_factory=dict)
+  schedules: tuple[counting.Schedule, ...] = ()
+
+  def over(self, axis_name: Any) -> Plan:
+    """The part that crosses one axis, where there are two levels.
+
+    Raises:
+      ValueError: nothing crosses that axis.
+    """
+    rows = tuple(row for row in self.rows if row.axis == axis_name)
+    if not rows:
+      axes = sorted({str(row.axis) for row in self.rows})
+      raise ValueError(
+        f'nothing is exchanged over axis {axis_name!r}, only over {axes}'
+      )
+    sent = self.sent_by_axis.get(axis_name, 0)
+    return dataclasses.replace(
+      self,
+      rows=rows,
+      sent_bytes=sent,
+      sent_by_axis={axis_name: sent},
+      schedules=tuple(s for s in self.schedules if s.axis == axis_name),
+    )
+
+  @property
+  def dense_bytes(self) -> int:
+    """Size of the gradient as float32, whatever the number of levels."""
+    axes = {row.axis for row in self.rows}
+    return max(
+      (
+        sum(row.dense_bytes for row in self.rows if row.axis == axis)
+        for axis in axes
+      ),
+      default=0,
+    )
+
+  @property
+  def payload_bytes(self) -> int:
+    """One worker's message, and 4 bytes an element of the dense leaves."""
+    return sum(row.payload_bytes for row in self.rows)
+
+  @property
+  def ratio(self) -> float:
+    """dense_bytes / payload_bytes."""
+    return self._ratio(self.payload_bytes)
+
+  def _ratio(self, payload: float) -> float:
+    return self.dense_bytes / payload if payload else 1.0
+
+  @property
+  def stages(self) -> tuple[Stage, ...]:
+    """Sizes of an update over a run, where schedules change them.
+
+    In order, from step 0; the same whatever step was planned. Empty where no
+    density schedule decides. Of a schedule that changes from step to step, a
+    stage is as long as its messages keep their size. All changes within the
+    first 65,536 steps are there; for later ones see `schedules.changes`.
+    """
+    planned = [s.rungs[s.planned] for s in self.schedules]
+    stages = []
+    firsts = {first for s in self.schedules for first, _ in s.stages}
+    for first in sorted(firsts):
+      now = [s.at(first) for s in self.schedules]
+      payload, sent = self.payload_bytes, self.sent_bytes
+      for old, new in zip(planned, now, strict=True):
+        payload += new.payload_bytes - old.payload_bytes
+        sent += new.sent_bytes - old.sent_bytes
+      densities = {rung.density for rung in now}
+      density = densities.pop() if len(densities) == 1 else None
+      stages.append(Stage(first, density, payload, sent, self._ratio(payload)))
+    return tuple(stages)
+
+  def over_run(self, steps: int) -> RunAverage:
+    """What an update sends on average over the first steps of a run.
+
+    Warm-up included: the ratio of a run, where `ratio` is that of its last
+    stage. Messages whose size depends on data are counted at their largest.
+
+    Args:
+      steps: length of the run.
+
+    Raises:
+      ValueError: steps is not positive.
+    """
+    if steps < 1:
+      raise ValueError(f'steps must be at least 1, got {steps}')
+    constant = Stage(0, None, self.payload_bytes, self.sent_bytes, self.ratio)
+    stages = self.stages or (constant,)
+    ends = [*(stage.first_step for stage in stages[1:]), steps]
+    payload = sent = 0
+    for stage, end in zip(stages, ends, strict=True):
+      lasts = max(0, min(end, steps) - stage.first_step)
+      payload += lasts * stage.payload_bytes
+      sent += lasts * stage.sent_bytes
+    mean = payload / steps
+    return RunAverage(mean, sent / steps, self._ratio(mean))
+
+  def __str__(self) -> str:
+    head = ('leaf', 'elements', 'dense B', 'payload B', 'ratio', 'transport')
+    lines = [
+      (
+        row.name,
+        f'{row.elements:,}',
+        f'{row.dense_bytes:,}',
+        f'{row.payload_bytes:,}',
+        f'{row.dense_bytes / row.payload_bytes:.1f}'
+        if row.payload_bytes
+        else '-',
+        row.transport,
+      )
+      for row in self.rows
+    ]
+    lines.append(
+      (
+        'total',
+        f'{sum(row.elements for row in self.rows):,}',
+        f'{self.dense_bytes:,}',
+        f'{self.payload_bytes:,}',
+        f'{self.ratio:.1f}',
+        f'sent by a worker: {self.sent_bytes:,} B',
+      )
+    )
+    text = _table([head, *lines], left=(0, 5))
+    return f'{text}\n{self._stage_table()}' if self.stages else text
+
+  def _stage_table(self) -> str:
+    stages = self.stages
+    lasts = [f'to {stage.first_step - 1:,}' for stage in stages[1:]]
+    lines = [
+      (
+        f'{stage.first_step:,} {last}',
+        '-' if stage.density is None else f'{stage.density:g}',
+        f'{stage.payload_bytes:,}',
+        f'{stage.sent_bytes:,}',
+        f'{stage.ratio:.1f}',
+      )
+      for stage, last in zip(stages, [*lasts, 'on'], strict=True)
+    ]
+    head = ('steps', 'density', 'payload B', 'sent B', 'ratio')
+    return _table([head, *lines], left=(0,))
+
+
+def _table(lines: Sequence[Sequence[str]], left: Sequence[int]) -> str:
+  """Columns of equal width, flush right but for those named."""
+  widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+
+  def text(line):
+    cells = [
+      cell.ljust(w) if c in left else cell.rjust(w)
+      for c, (cell, w) in enumerate(zip(line, widths, strict=True))
+    ]
+    return '  '.join(cells).rstrip()
+
+  return '\n'.join(map(text, lines))
+
+
+def plan(
+  tx: optax.GradientTransformation,
+  params: Any,
+  num_workers: int | Mapping[str, int],
+  step: int | None = None,
+) -> Plan:
+  """What an update of `tx` will send, from shapes alone.
+
+  With a density schedule, the table is that of one step, the lines below it
+  are those of all stages, and `over_run` is the average of a run:
+
+  >>> import gradsparse as gs
+  >>> schedule = gs.schedules.dgc_warmup(0.001, warmup_steps=400)
+  >>> tx = gs.dgc(schedule, axis_name='workers')
+  >>> shapes = {'w': jnp.zeros((1000, 100)), 'b': jnp.zeros(100)}
+  >>> plan = gs.plan(tx, shapes, num_workers=2)
+  >>> print(plan)
+  leaf   elements  dense B  payload B  ratio  transport
+  ['b']       100      400        400    1.0  dense
+  ['w']   100,000  400,000        560  714.3  dgc, all-gather
+  total   100,100  400,400        960  417.1  sent by a worker: 960 B
+  steps        density  payload B   sent B  ratio
+  0 to 99         0.25    112,908  112,908    3.5
+  100 to 199    0.0625     30,092   30,092   13.3
+  200 to 299  0.015625      8,224    8,224   48.7
+  300 to 399     0.004      2,504    2,504  159.9
+  400 on         0.001        960      960  417.1
+  >>> print(f'{plan.ratio:.0f}, but {plan.over_run(4000).ratio:.0f} in all')
+  417, but 85 in all
+
+  Args:
+    tx: a scheme, or any optax transformation with schemes inside.
+    params: arrays or ShapeDtypeStructs.
+    num_workers: P, at most 65,536; or a mapping from axis name to P for
+      several axes.
+    step: at which density schedules are read; None is their last density.
+      Where a message's size depends on data, the largest is planned and
+      `rungs` lists all.
+
+  Raises:
+    TypeError: num_workers or step is not a whole number.
+    ValueError: num_workers or step is out of range, a schedule's density at
+      that step is, or no scheme is inside.
+  """
+  if isinstance(num_workers, Mapping):
+    num_workers = {
+      axis: arguments.num_workers(size) for axis, size in num_workers.items()
+    }
+  else:
+    num_workers = arguments.num_workers(num_workers)
+  if step is not None:
+    step = arguments.whole_number('step', step, 0)
+  shapes = jax.tree.map(
+    lambda p: jax.ShapeDtypeStruct(jnp.shape(p), jnp.result_type(p)), params
+  )
+  recorder = counting.Recorder(num_workers, step=step)
+  update = optax.with_extra_args_support(tx).update
+
+  # A new function each time: eval_shape caches by identity, and a cached
+  # trace would record nothing.
+  def once(params):
+    state = tx.init(params)
+    return update(params, state, params, second_moment=params)
+
+  with counting.recording(recorder):
+    jax.eval_shape(once, shapes)
+  if not recorder.rows and jax.tree.leaves(params):
+    raise ValueError(
+      'found no gradsparse scheme in this transformation: nothing would be '
+      'averaged over workers'
+    )
+  return Plan(
+    tuple(recorder.rows),
+    recorder.most_sent,
+    num_workers,
+    tuple(recorder.rungs),
+    recorder.most_sent_by_axis,
+    tuple(recorder.schedules),
+  )

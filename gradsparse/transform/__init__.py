@@ -1,0 +1,1 @@
+"""Joins the three sockets to one optax transformation."""

@@ -1,0 +1,194 @@
+"""Checks of what `init` and `update` are handed: trees, and the state.
+
+All of it is known from shapes and dtypes, so it is checked while tracing, and
+an error names the first leaf that is wrong. The values of a second moment are
+checked where they are known.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gradsparse.state.scheme import CompressedMeanState
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+def _name(path: Any) -> str:
+  return jax.tree_util.keystr(path) or 'the only leaf'
+
+
+def _by_path(tree: Any) -> dict[str, Any]:
+  return {
+    _name(path): leaf
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
+  }
+
+
+def check_floating(tree: Any, what: str) -> None:
+  """Refuses leaves that are no real floating-point numbers.
+
+  Args:
+    tree: parameters, gradients or second moments.
+    what: the tree, for the message.
+
+  Raises:
+    TypeError: names the first such leaf and its dtype.
+  """
+  for name, leaf in _by_path(tree).items():
+    try:
+      dtype = jnp.result_type(leaf)
+    except TypeError as e:
+      raise TypeError(
+        f'{what}: {name} must be an array of floating-point numbers, got '
+        f'{type(leaf).__name__}'
+      ) from e
+    if not jnp.issubdtype(dtype, jnp.floating):
+      cure = (
+        'give its real and its imaginary part as two leaves'
+        if jnp.issubdtype(dtype, jnp.complexfloating)
+        else 'what has no gradient does not belong in the tree (give it '
+        'optax.set_to_zero() by optax.partition)'
+      )
+      raise TypeError(
+        f'{what}: {name} must be floating-point numbers, got {dtype}; {cure}'
+      )
+
+
+def _first_difference(tree: Any, like: Any) -> str | None:
+  """How a tree of arrays differs from another one in names or in shapes."""
+  own, other = _by_path(tree), _by_path(like)
+  for name in other:
+    if name not in own:
+      return f'{name} is missing'
+  for name, leaf in own.items():
+    if name not in other:
+      return f'{name} is one too many'
+    shape, wanted = jnp.shape(leaf), jnp.shape(other[name])
+    if shape != wanted:
+      return f'{name} has shape {shape} and not {wanted}'
+  given: Any = jax.tree.structure(tree)
+  wanted_tree: Any = jax.tree.structure(like)
+  if given != wanted_tree:
+    return f'it is {given} and not {wanted_tree}'
+  return None
+
+
+def check_like(tree: Any, like: Any, what: str, of_what: str) -> None:
+  """Refuses a tree that differs from another one in names or in shapes.
+
+  Args:
+    tree: what was given.
+    like: what it must be like.
+    what: the first one, for the message.
+    of_what: the second one.
+
+  Raises:
+    ValueError: names the first difference.
+  """
+  difference = _first_difference(tree, like)
+  if difference:
+    raise ValueError(f'{what} must be a tree like {of_what}: {difference}')
+
+
+def check_second_moment(moments: Any, grads: Any) -> None:
+  """Refuses what cannot be a second moment of these gradients.
+
+  Raises:
+    TypeError: it is not of floating-point numbers.
+    ValueError: there is none; or it is of another tree or shape; or negative,
+      where that is known.
+  """
+  if moments is None:
+    raise ValueError(
+      'this scheme needs the second moment of the per-example gradients: '
+      'tx.update(grads, state, params, second_moment=...), a tree like the '
+      'gradients; gs.value_and_grad_moments computes it'
+    )
+  check_like(moments, grads, 'second_moment', 'the gradients')
+  check_floating(moments, 'second_moment')
+  for name, leaf in _by_path(moments).items():
+    if isinstance(leaf, jax.core.Tracer):
+      continue  # the step is rejected, see `not_negative`
+    least = np.min(np.asarray(leaf, np.float32), initial=0.0)
+    if least < 0:
+      raise ValueError(
+        f'second_moment must be at least 0, a sum of squares, got {least} in '
+        f'{name}'
+      )
+
+
+def not_negative(tree: Any) -> jax.Array:
+  """bool scalar: no number in the tree is below zero."""
+  ok = jnp.bool_(True)
+  for x in jax.tree.leaves(tree):
+    ok &= jnp.min(x, initial=0.0) >= 0
+  return ok
+
+
+def check_state(state: Any, expected: Any, grads: Any, scheme: str) -> None:
+  """Refuses a state that this scheme's `init` cannot have returned.
+
+  Args:
+    state: what `update` was given.
+    expected: what `init` would return for parameters like the gradients.
+    grads: gradients.
+    scheme: its name, for the message.
+
+  Raises:
+    ValueError: another kind of state, or another scheme's; or the gradients
+      are no tree like the parameters that the state was made for.
+  """
+  if not isinstance(state, CompressedMeanState):
+    raise ValueError(
+      f'{scheme} needs the state that its own init returned, a '
+      f'CompressedMeanState, got {type(state).__name__}'
+    )
+  kind, wanted = type(state.memory).__name__, type(expected.memory).__name__
+  if type(state.memory) is not type(expected.memory):
+    raise _foreign(scheme, f'memory is {kind} and not {wanted}')
+  owed = jax.eval_shape(lambda: state.memory.pending())
+  check_like(grads, owed, 'gradients', 'the parameters given to init')
+  for part in ('memory', 'compressor', 'exchange'):
+    difference = _first_difference(
+      getattr(state, part), getattr(expected, part)
+    )
+    if difference:
+      raise _foreign(scheme, f'{part}: {difference}')
+
+
+def _foreign(scheme: str, difference: str) -> ValueError:
+  return ValueError(
+    f"{scheme} was given another scheme's state: its {difference}. A state "
+    'belongs to the transformation that made it; gs.switch(tx_old, tx_new, '
+    'state) carries over what is pending'
+  )
+
+
+def refuse_stacked(state: Any, expected: Any) -> None:
+  """Refuses state that still has its worker axis.
+
+  It would be broadcast against gradients, which have none.
+
+  Args:
+    state: of a scheme, as given to its update.
+    expected: the same state with the shapes that it has inside of a step.
+
+  Raises:
+    ValueError: names the first such leaf, its shape and the shape wanted.
+  """
+  treedef: Any = jax.tree.structure(expected)
+  if jax.tree.structure(state) != treedef:
+    return  # not this scheme's state at all
+  leaves = jax.tree_util.tree_leaves_with_path(state)
+  for (path, x), like in zip(leaves, jax.tree.leaves(expected), strict=True):
+    shape = np.shape(x)
+    if shape[1:] == like.shape and len(shape) == len(like.shape) + 1:
+      raise ValueError(
+        f'state{jax.tree_util.keystr(path)} has shape {shape} in update, and '
+        f'{like.shape} was wanted: the worker axis that gs.workers.init gives '
+        'to state is still there. Run the step by gs.workers.parallel; in a '
+        'vmap or shard_map of your own take the axis away first (in_axes=0, '
+        'or x[0] of a block), outside of them start from tx.init(params).'
+      )

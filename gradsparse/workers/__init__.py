@@ -1,0 +1,44 @@
+"""The same training step under three runners, and which state is whose.
+
+A step is written once, for one worker, with a named axis:
+
+  def step(params, opt_state, batch):
+    own = gs.workers.local(params, 'workers')
+    loss, grads = jax.value_and_grad(loss_fn)(own, batch)
+    updates, opt_state = tx.update(grads, opt_state, params)
+    return optax.apply_updates(params, updates), opt_state, loss[None]
+
+  opt_state = gs.workers.init(tx, params, num_workers)
+  specs = gs.workers.specs(tx, params, num_workers)
+  run = gs.workers.parallel(
+      step, runner='shard_map', num_workers=num_workers,
+      in_specs=(P(), specs, P('workers')),
+      out_specs=(P(), specs, P('workers')))
+
+Worker-local state (memories) has a leading worker axis outside of the step
+and none inside; shared state has none anywhere. Which is which a scheme's
+state says itself (`state.ownership`); of what is around it, types tell: a leaf
+that comes out of the update differing between workers is local.
+"""
+
+from gradsparse.workers.program import AXIS
+from gradsparse.workers.program import RUNNERS
+from gradsparse.workers.program import init
+from gradsparse.workers.program import local
+from gradsparse.workers.program import mean
+from gradsparse.workers.program import parallel
+from gradsparse.workers.program import params_spec
+from gradsparse.workers.program import specs
+from gradsparse.workers.program import stack
+
+__all__ = (
+  'AXIS',
+  'RUNNERS',
+  'init',
+  'local',
+  'mean',
+  'parallel',
+  'params_spec',
+  'specs',
+  'stack',
+)

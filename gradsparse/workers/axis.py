@@ -1,0 +1,192 @@
+"""The worker axis that arrays have outside of a step, and who must have it.
+
+A step is written for one worker. Outside of it what differs between workers
+has a leading axis of workers, P(axis_name), and what is the same for all has
+none, P(). JAX lets mistakes in this pass: a block of several rows of which
+the first is taken, an output of which the first worker's is returned, a
+memory that is broadcast. They are refused here, while a program is traced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+import dataclasses
+from typing import Any
+import warnings
+
+from gradsparse.collectives import Comm
+from gradsparse.collectives import ReplicationError
+from gradsparse.traffic import counting
+import jax
+import jax.numpy as jnp
+from jax.sharding import AbstractMesh
+from jax.sharding import AxisType
+from jax.sharding import PartitionSpec as P
+import numpy as np
+
+_UNCHECKED = (
+  "the types of this step could not be checked as runner 'shard_map' checks "
+  "them ({}). If an output under P() differs between workers, the first one's "
+  'is returned and nothing is said. A loop whose carry comes to differ must '
+  'start from gs.workers.local(carry, axis_name); JAX knows no types for a '
+  'collective over an axis of vmap. check_vma=False says that you know.'
+)
+
+
+def is_spec(x: Any) -> bool:
+  """Whether x is a PartitionSpec (for is_leaf)."""
+  return isinstance(x, P)
+
+
+def has_axis(spec: P) -> bool:
+  """Whether arrays of this spec have a worker axis."""
+  return spec != P()
+
+
+def over(fn: Callable[[P, Any], Any], specs: Any, tree: Any) -> Any:
+  """`fn(spec, leaf)` of each leaf, for a prefix tree of specs."""
+  specs = jax.tree.broadcast(specs, tree, is_leaf=is_spec)
+  return jax.tree.map(fn, specs, tree, is_leaf=is_spec)
+
+
+def _with_paths(specs: Any, tree: Any) -> Iterator[tuple[Any, P, Any]]:
+  """(path, spec, leaf) of each leaf, for a prefix tree of specs."""
+  specs = jax.tree.broadcast(specs, tree, is_leaf=is_spec)
+  leaves = jax.tree_util.tree_leaves_with_path(tree)
+  by_leaf = jax.tree.leaves(specs, is_leaf=is_spec)
+  for (path, leaf), spec in zip(leaves, by_leaf, strict=True):
+    yield path, spec, leaf
+
+
+def shapes(tree: Any) -> Any:
+  """ShapeDtypeStructs, free of devices, meshes and traces."""
+  return jax.tree.map(
+    lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, weak_type=x.weak_type),
+    jax.eval_shape(lambda x: x, tree),
+  )
+
+
+def trace(
+  fn: Callable[..., Any],
+  *args: Any,
+  num_workers: int,
+  axis_name: str,
+  in_specs: Any,
+  out_specs: Any,
+) -> None:
+  """Traces fn as `shard_map(check_vma=True)` does. Needs no devices.
+
+  Args:
+    fn: of one worker's blocks.
+    *args: only their shapes and dtypes are used.
+    num_workers: P.
+    axis_name: of the workers.
+    in_specs: of the arguments.
+    out_specs: of the result.
+  """
+  mesh = AbstractMesh((num_workers,), (axis_name,), axis_types=(AxisType.Auto,))
+  mapped = jax.shard_map(fn, mesh=mesh, in_specs=in_specs, out_specs=out_specs)
+  # A mesh or a recorder of the surrounding program has no part in it.
+  no_mesh = jax.sharding.use_abstract_mesh(AbstractMesh((), ()))
+  with no_mesh, counting.recording(None):
+    jax.eval_shape(mapped, *shapes(args))
+
+
+@dataclasses.dataclass(frozen=True)
+class WorkerStep:
+  """A step of one worker, and which of its arrays have a worker axis outside.
+
+  Attributes:
+    function: the step.
+    num_workers: P, of all hosts.
+    axis_name: of the workers.
+    in_specs: a PartitionSpec prefix tree for each argument.
+    out_specs: likewise for the result.
+    check_vma: whether types are checked.
+  """
+
+  function: Callable[..., Any]
+  num_workers: int
+  axis_name: str
+  in_specs: tuple[Any, ...]
+  out_specs: Any
+  check_vma: bool = True
+
+  def check_sizes(self, *args: Any) -> None:
+    """Refuses arguments whose worker axis is missing or of another size.
+
+    Args:
+      *args: with worker axes; global arrays.
+
+    Raises:
+      ValueError: names the first such leaf, its shape and the shape wanted.
+    """
+    want = self.num_workers
+    for path, spec, x in _with_paths(self.in_specs, args):
+      shape = np.shape(x)
+      if has_axis(spec) and shape[:1] != (want,):
+        raise ValueError(
+          f'args{jax.tree_util.keystr(path)} has shape {shape}, and its spec '
+          f'{spec} wants a leading axis of {want} workers: ({want}, ...). '
+          'Give each worker its part of a global batch by '
+          f'x.reshape({want}, -1, *x.shape[1:]); gs.workers.init makes state '
+          'that has the axis, gs.workers.stack a copy for each worker.'
+        )
+
+  def on_blocks(self, *args: Any) -> Any:
+    """The step as `shard_map` calls it.
+
+    A worker's block has a worker axis of size one. It is taken away before
+    the step and put back after it.
+
+    Raises:
+      ReplicationError: an output differs between workers though its spec is
+        P(); names the first. Only where types tell (`check_vma=True`).
+    """
+    out = self.function(
+      *over(lambda spec, x: x[0] if has_axis(spec) else x, self.in_specs, args)
+    )
+    comm = Comm(self.axis_name)
+    for path, spec, x in _with_paths(self.out_specs, out):
+      if comm.mode == 'checked' and not has_axis(spec) and comm.varies(x):
+        raise ReplicationError(
+          f'output{jax.tree_util.keystr(path)} differs between workers, and '
+          'its spec P() says that it is the same on all: one worker would '
+          'speak for the others. Average it with gs.workers.mean, let a '
+          'gradsparse scheme average the gradients that it is made of, or '
+          f'give it P({self.axis_name!r}) to get that of each worker.'
+        )
+    return over(
+      lambda spec, x: jnp.expand_dims(x, 0) if has_axis(spec) else x,
+      self.out_specs,
+      out,
+    )
+
+  def check_types(self, *args: Any) -> None:
+    """Refuses under any runner what types refuse under `shard_map`.
+
+    Where the types are too strict to judge a step, it warns and lets the step
+    through.
+
+    Args:
+      *args: with worker axes; only their shapes and dtypes are used.
+
+    Raises:
+      ReplicationError: see `on_blocks`; or gradients were averaged already.
+    """
+    if not self.check_vma:
+      return
+    try:
+      trace(
+        self.on_blocks,
+        *args,
+        num_workers=self.num_workers,
+        axis_name=self.axis_name,
+        in_specs=self.in_specs,
+        out_specs=self.out_specs,
+      )
+    except ReplicationError:
+      raise
+    except Exception as e:  # JAX has many for it, an AssertionError too
+      reason = f'{type(e).__name__}: {e}'.splitlines()[0]
+      warnings.warn(_UNCHECKED.format(reason), stacklevel=2)

@@ -1,0 +1,157 @@
+"""Sparse vectors over joined leaves, and what is done where they arrived."""
+
+from gradsparse.sockets import Full
+from gradsparse.sockets import Leaves
+from gradsparse.sockets import Parts
+from gradsparse.sockets import Space
+from gradsparse.sockets import Sparse
+from gradsparse.sockets import Window
+from hypothesis import given
+from hypothesis import strategies as st
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+SHAPES = ((2, 3), (), (4,), (1, 1, 5))
+SIZES = (6, 1, 4, 5)
+TOTAL = 16
+
+
+def sparse_of(indices, limits=SIZES, slots=None):
+  indices = np.asarray(sorted(indices), np.int32)
+  padded = np.full(slots or len(indices), TOTAL, np.int32)
+  padded[: len(indices)] = indices
+  values = np.where(padded < TOTAL, padded + 1.5, 0).astype(np.float32)
+  return Sparse(jnp.asarray(values), jnp.asarray(padded), Space(SHAPES, limits))
+
+
+def test_leaves_are_numbered_through():
+  space = Space(SHAPES, SIZES)
+  assert space.sizes == SIZES
+  assert space.offsets == (0, 6, 7, 11, 16)
+  assert space.size == TOTAL
+  indices = jnp.array([0, 5, 6, 7, 10, 11, 15, 16])
+  np.testing.assert_array_equal(
+    space.leaf_of(indices), [0, 0, 1, 2, 2, 3, 3, 3]
+  )
+
+
+def dense_of(indices):
+  """What the entries stand for, leaf by leaf, by NumPy."""
+  flat = np.zeros(TOTAL, np.float32)
+  indices = sorted(indices)
+  flat[indices] = np.asarray(indices, np.float32) + 1.5
+  parts = np.split(flat, [6, 7, 11])
+  return [x.reshape(shape) for x, shape in zip(parts, SHAPES, strict=True)]
+
+
+@jax.jit
+def both(sparse):
+  windows = sparse.deliveries()
+  parts = [w.dense(s) for w, s in zip(windows, SHAPES, strict=True)]
+  return sparse.leaves(), parts
+
+
+@given(st.sets(st.integers(0, TOTAL - 1)))
+def test_windows_hold_the_entries_of_their_leaf(indices):
+  sparse = sparse_of(indices, slots=TOTAL)
+  whole, parts = both(sparse)
+  for a, b, expected in zip(whole, parts, dense_of(indices), strict=True):
+    np.testing.assert_array_equal(a, expected)
+    np.testing.assert_array_equal(b, expected)
+
+
+def test_windows_are_no_wider_than_their_limits():
+  """Two entries a leaf at most; the slice of the last one is clamped."""
+  sparse = sparse_of([0, 5, 6, 8, 14, 15], limits=(2, 1, 2, 2))
+  windows = sparse.deliveries()
+  assert [w.indices.shape for w in windows] == [(2,), (1,), (2,), (2,)]
+  for w, expected, shape in zip(
+    windows, dense_of([0, 5, 6, 8, 14, 15]), SHAPES, strict=True
+  ):
+    np.testing.assert_array_equal(w.dense(shape), expected)
+
+
+@pytest.mark.parametrize('indices', [[0, 1, 8], [3], [6, 15], [5, 6, 7]])
+def test_windows_of_a_short_message_skip_what_is_not_theirs(indices):
+  """Their slices are moved back to the end of the message."""
+  for window, expected in zip(
+    sparse_of(indices).deliveries(), dense_of(indices), strict=True
+  ):
+    np.testing.assert_array_equal(window.dense(expected.shape), expected)
+
+
+def test_sparse_vectors_are_sorted_whatever_is_done_to_them():
+  """Ascending, empty slots last and zero: `of` and `keep` both promise it."""
+  values = jnp.array([10.5, 0.0, 2.5, 16.5, 7.5])
+  indices = jnp.array([9, TOTAL, 1, 15, 6])
+  sparse = Sparse.of(values, indices, Space(SHAPES, SIZES))
+  assert sparse.indices.tolist() == [1, 6, 9, 15, TOTAL]
+  assert sparse.values.tolist() == [2.5, 7.5, 10.5, 16.5, 0]
+  kept = sparse.keep(jnp.array([True, False, True, False, True]))
+  assert kept.indices.tolist() == [1, 9, TOTAL, TOTAL, TOTAL]
+  assert kept.values.tolist() == [2.5, 10.5, 0, 0, 0]
+  assert kept.valid.tolist() == [True, True, False, False, False]
+
+
+@given(st.sets(st.integers(0, TOTAL - 1)), st.integers(0, 2**TOTAL - 1))
+def test_keep_drops_what_it_is_told_to(indices, bits):
+  mask = np.array([bits >> i & 1 for i in range(TOTAL)], bool)
+  kept = keep(sparse_of(indices, slots=TOTAL), mask)
+  wanted = [i for i, m in zip(sorted(indices), mask, strict=False) if m]
+  expected = sparse_of(wanted, slots=TOTAL)
+  np.testing.assert_array_equal(kept.indices, expected.indices)
+  np.testing.assert_array_equal(kept.values, expected.values)
+
+
+@jax.jit
+def keep(sparse, mask):
+  return sparse.keep(mask)
+
+
+def test_every_value_adds_up_and_splits_alike():
+  """`Sparse`, `Leaves` and `Parts` answer the same questions."""
+  sparse = sparse_of([0, 5, 6, 9, 15])
+  leaves = Leaves(dense_of([0, 5, 6, 9, 15]))
+  parts = Parts.cut(Leaves([jnp.asarray(x) for x in leaves.arrays]), 3, 2)
+  assert parts.rows.shape == (3, 6)  # the fewest pairs for 16 elements
+  assert parts.valid.sum() == TOTAL and not parts.valid[2, 4:].any()
+  for value in (sparse, leaves, parts):
+    total = value.add_to(value.add_to(value.zeros()))
+    shapes = [x.shape for x in value.leaves()]
+    dense = [
+      d.dense(shape)
+      for d, shape in zip(value.deliveries(), shapes, strict=True)
+    ]
+    for twice, once, delivered, expected in zip(
+      value.split(total), value.leaves(), dense, leaves.arrays, strict=True
+    ):
+      np.testing.assert_array_equal(twice, 2 * expected)
+      np.testing.assert_array_equal(once, expected)
+      np.testing.assert_array_equal(delivered, expected)
+
+
+def test_update_touches_only_what_was_delivered():
+  window = Window(jnp.array([1.0, 2.0, 0.0]), jnp.array([4, 1, 6]), size=6)
+  assert not window.whole
+  assert window.count() == 2
+  x, u = jnp.arange(6.0).reshape(2, 3), jnp.full((2, 3), 10.0)
+  left = window.update(lambda x, d: x - d, x)
+  np.testing.assert_array_equal(left, [[0, -1, 2], [3, 3, 5]])
+  cleared = window.update(lambda u, d: jnp.zeros_like(u), u)
+  np.testing.assert_array_equal(cleared, [[10, 0, 10], [10, 0, 10]])
+  three = window.update(lambda x, d, u: x + d + u, x, u)
+  np.testing.assert_array_equal(three, [[0, 13, 2], [3, 15, 5]])
+  added = window.add_to(jnp.ones(6))
+  np.testing.assert_array_equal(added, [1, 3, 1, 1, 2, 1])
+
+
+def test_a_full_delivery_touches_everything():
+  full = Full(jnp.arange(6.0).reshape(2, 3))
+  x = jnp.ones((2, 3))
+  left = full.update(lambda x, d: x - d, x)
+  np.testing.assert_array_equal(left, [[1, 0, -1], [-2, -3, -4]])
+  np.testing.assert_array_equal(full.dense((6,)), np.arange(6.0))
+  assert not full.whole
+  assert Full(x, whole=True).whole
