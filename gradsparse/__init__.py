@@ -6,13 +6,10 @@ the wire and gradients that never get lost:
   optax.chain(gs.dgc(0.001, axis_name='workers'), optax.sgd(0.1))
 """
 
-from gradsparse import codes
-from gradsparse import compressors
-from gradsparse import exchanges
-from gradsparse import memories
+from gradsparse import extend
 from gradsparse import recipes
 from gradsparse import schedules
-from gradsparse import wire
+from gradsparse import testing
 from gradsparse import workers
 from gradsparse.around.clipping import clip_local_norm
 from gradsparse.around.local_gradient import LocalGradientState
@@ -63,19 +60,16 @@ __all__ = (
   'audit',
   'batch_value_and_grad_moments',
   'clip_local_norm',
-  'codes',
   'compressed_mean',
-  'compressors',
   'dense',
   'dense_with_moment',
   'dgc',
   'dryden',
   'ef21',
-  'exchanges',
+  'extend',
   'gradient_dropping',
   'gtopk',
   'local_gradient',
-  'memories',
   'metrics',
   'moments_from_microbatches',
   'one_bit_sgd',
@@ -93,9 +87,9 @@ __all__ = (
   'strom',
   'switch',
   'terngrad',
+  'testing',
   'value_and_grad_moments',
   'variance_based',
   'variance_strom',
-  'wire',
   'workers',
 )

@@ -13,6 +13,7 @@ import typing
 
 import gradsparse as gs
 from gradsparse import arguments
+from gradsparse import extend
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
@@ -172,9 +173,11 @@ def qsvrg(**kwargs):
 
 def joined(**kwargs):
   sockets = dict(
-    memory=gs.memories.residual(),
-    compressor=gs.compressors.everything('dense', gs.codes.plain.of_leaves()),
-    exchange=gs.exchanges.all_reduce(),
+    memory=extend.memories.residual(),
+    compressor=extend.compressors.everything(
+      'dense', extend.codes.plain.of_leaves()
+    ),
+    exchange=extend.exchanges.all_reduce(),
   )
   sockets |= {k: kwargs.pop(k) for k in list(kwargs) if k in sockets}
   return gs.compressed_mean(**sockets, **{'axis_name': None, **kwargs})
@@ -296,13 +299,21 @@ ELSEWHERE: tuple[tuple[Callable[[], object], type[Exception], str], ...] = (
   (lambda: step_of(runner=3), TypeError, "runner 'simulate' 3"),
   (lambda: step_of(axis_name=None), TypeError, 'axis_name None'),
   (lambda: step_of(step=3), TypeError, 'step function 3'),
-  (lambda: joined(memory=gs.memories.residual), TypeError, 'memory Memory'),
+  (
+    lambda: joined(memory=extend.memories.residual),
+    TypeError,
+    'memory Memory',
+  ),
   (lambda: joined(compressor='top_k'), TypeError, 'compressor Compressor str'),
   (lambda: joined(exchange=None), TypeError, 'exchange Exchange NoneType'),
   (lambda: joined(seed='0'), TypeError, "seed '0'"),
-  (lambda: gs.memories.residual(decay=1.5), ValueError, 'decay [0, 1] 1.5'),
-  (lambda: gs.memories.residual(decay='1'), TypeError, "decay '1'"),
-  (lambda: gs.codes.sparse('elias_fano', 3), TypeError, 'values 3'),
+  (
+    lambda: extend.memories.residual(decay=1.5),
+    ValueError,
+    'decay [0, 1] 1.5',
+  ),
+  (lambda: extend.memories.residual(decay='1'), TypeError, "decay '1'"),
+  (lambda: extend.codes.sparse('elias_fano', 3), TypeError, 'values 3'),
 )
 
 

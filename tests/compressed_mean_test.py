@@ -2,6 +2,7 @@
 
 import chex
 import gradsparse as gs
+from gradsparse import extend
 import jax
 import jax.numpy as jnp
 from jax.sharding import AxisType
@@ -622,9 +623,12 @@ def test_what_needs_the_whole_tree_refuses_shards(make):
 
 
 def test_an_exchange_refuses_a_compressor_that_it_cannot_carry():
-  top_k = gs.compressors.top_k(0.1, gs.codes.sparse())
-  for exchange in (gs.exchanges.all_reduce(), gs.exchanges.gtopk()):
+  top_k = extend.compressors.top_k(0.1, extend.codes.sparse())
+  for exchange in (
+    extend.exchanges.all_reduce(),
+    extend.exchanges.gtopk(),
+  ):
     with pytest.raises(ValueError, match='top_k cannot go through'):
       gs.compressed_mean(
-        gs.memories.residual(), top_k, exchange, axis_name=None
+        extend.memories.residual(), top_k, exchange, axis_name=None
       )

@@ -29,7 +29,7 @@ LAYERS = (
   ('recipes',),
   ('around',),
   ('workers',),
-  ('cost_model',),
+  ('extend', 'testing', 'cost_model'),
   ('__init__',),
 )
 

@@ -240,13 +240,13 @@ def test_what_the_exchange_owes_is_local_inside_of_multi_steps_too(runner):
 
 
 def test_a_code_that_is_not_of_parts_is_refused():
-  compressor = gs.compressors.everything(
-    'one_bit_sgd', gs.codes.one_bit.of_leaves()
+  compressor = gs.extend.compressors.everything(
+    'one_bit_sgd', gs.extend.codes.one_bit.of_leaves()
   )
   with pytest.raises(ValueError, match='one_bit_sgd cannot go through reduce'):
     gs.compressed_mean(
-      gs.memories.residual(),
+      gs.extend.memories.residual(),
       compressor,
-      gs.exchanges.reduce_scatter(),
+      gs.extend.exchanges.reduce_scatter(),
       axis_name=None,
     )

@@ -1,0 +1,157 @@
+"""Runs a scheme over the cases, and asks the laws."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from gradsparse import workers
+from gradsparse.testing import laws
+from gradsparse.testing.cases import TREES
+from gradsparse.testing.cases import Case
+from gradsparse.testing.cases import cases
+from gradsparse.testing.cases import gradients
+from gradsparse.testing.cases import moments
+from gradsparse.testing.cases import parameters
+from gradsparse.testing.cases import poisoned
+from gradsparse.traffic.audit import audit
+from gradsparse.traffic.plan import plan
+from gradsparse.transform.compressed_mean import CompressedMean
+import jax
+from jax.sharding import PartitionSpec as P
+import numpy as np
+
+_OWN = P(workers.AXIS)
+# Programs that run for microseconds: half the time to compile.
+_QUICKLY: Any = {'xla_backend_optimization_level': 0}
+
+
+def check_scheme(
+  make: Callable[[str | None], CompressedMean],
+  *,
+  num_workers: Sequence[int] = (1, 2, 3, 4),
+  runners: Sequence[str] | None = None,
+  trees: Mapping[str, Any] | None = None,
+  exempt: Sequence[int] = (),
+  steps: int = 4,
+  seed: int = 0,
+) -> list[Case]:
+  """Runs a scheme over awkward trees and checks the laws that apply to it.
+
+  1 nothing is lost, and the update is made of the mean of what was delivered;
+  2 an unbiased scheme is unbiased; 4 all workers agree to the bit; 5 `plan`,
+  `metrics` and, on devices, the compiled program agree about bytes; 6 the
+  state is a plain pytree that survives a copy bit for bit; 7 a tree of which
+  nothing is compressed is refused. And: a NaN on one worker rejects the step
+  on all, and leaves no trace. (Law 3, the exact limit, is the scheme's own.)
+
+  Args:
+    make: axis_name -> the scheme; None is one worker.
+    num_workers: how many workers; each is a program to compile.
+    runners: of `gs.workers.RUNNERS`, for every number of workers. None is
+      'simulate' for all, and the others for the largest number that the
+      machine has devices for.
+    trees: name -> tree of shapes, or of (shape, dtype); None is `TREES`.
+      Trees of which the scheme compresses no leaf are left out.
+    exempt: numbers of laws that do not apply, by definition.
+    steps: of each run, at least 3; in the last but one a worker has a NaN.
+    seed: of the gradients.
+
+  Returns:
+    The cases that were checked.
+
+  Raises:
+    AssertionError: names the law, the case and the numbers.
+    ValueError: the scheme compresses none of the trees, or fewer than 3 steps.
+  """
+  if steps < 3:
+    raise ValueError(f'steps must be at least 3, got {steps}')
+  checked = []
+  for name, shapes in (TREES if trees is None else trees).items():
+    params = parameters(shapes)
+    tx = make(workers.AXIS)
+    if not _compresses(tx, params, name):
+      continue
+    for case in cases(name, num_workers, runners):
+      _check_case(tx, params, case, exempt, steps, seed)
+      checked.append(case)
+    if 2 not in exempt and tx.scheme.compressor.unbiased:
+      laws.check_unbiased(make(None), params, Case(name, 1, 'simulate'), seed)
+  if not checked:
+    raise ValueError('the scheme compresses none of the trees: nothing checked')
+  return checked
+
+
+def _compresses(tx: CompressedMean, params: Any, name: str) -> bool:
+  """Law 7, and whether there is anything to check."""
+  compressed = bool(tx.layout(params).compressed)
+  try:
+    tx.init(params)
+  except ValueError:
+    if compressed:
+      raise
+    return False
+  if not compressed:
+    raise AssertionError(
+      f'law 7 ({name}): init accepts a tree of which no leaf is compressed'
+    )
+  return True
+
+
+def _check_case(
+  tx: CompressedMean,
+  params: Any,
+  case: Case,
+  exempt: Sequence[int],
+  steps: int,
+  seed: int,
+) -> None:
+  count = case.num_workers
+  specs = workers.specs(tx, params, count)
+
+  def one(state, grads, moments):
+    updates, state, delivered = tx.step(grads, state, second_moment=moments)
+    return updates, state, delivered
+
+  fn = workers.parallel(
+    one,
+    runner=case.runner,
+    num_workers=count,
+    in_specs=(specs, _OWN, _OWN),
+    out_specs=(_OWN, specs, _OWN),
+  )
+  rng = np.random.default_rng(seed)
+  state = _to_numpy(workers.init(tx, params, count))
+  program: Any = None
+  history = []
+  for number in range(steps):
+    grads = gradients(params, count, rng)
+    second = moments(grads, rng)
+    healthy = np.ones(count, bool)
+    if number == steps - 2:
+      grads, healthy[-1] = poisoned(grads), False
+    if program is None:
+      program = fn.lower(state, grads, second).compile(_QUICKLY)
+    before = _to_numpy(state)
+    updates, state, delivered = program(state, grads, second)
+    last = (grads, second)
+    after, updates, delivered = _to_numpy((state, updates, delivered))
+    history.append(
+      laws.Step(grads, second, before, after, updates, delivered, healthy)
+    )
+  planned = plan(tx, params, count)
+  for step in history:
+    laws.check_types(step, case)
+    laws.check_agreement(step, case)
+    if 1 not in exempt:
+      laws.check_conservation(tx, specs, step, case)
+    laws.check_rejection(step, case)
+    laws.check_reported(planned, step, case)
+  again = _to_numpy(program(history[-1].before, *last))
+  laws.check_resumed(again, history[-1], case)
+  if case.runner == 'shard_map':
+    laws.check_program(audit(program), planned, case)
+
+
+def _to_numpy(tree: Any) -> Any:
+  return jax.tree.map(np.asarray, tree)

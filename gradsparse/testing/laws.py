@@ -1,0 +1,230 @@
+"""The laws, each as a check of what one step of all workers did."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, NoReturn
+
+from gradsparse.state import metrics
+from gradsparse.testing.cases import Case
+from gradsparse.traffic.audit import Audit
+from gradsparse.traffic.plan import Plan
+from gradsparse.transform.compressed_mean import CompressedMean
+import jax
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
+import numpy as np
+
+# Law 2 compares means over this many draws.
+_DRAWS = 2000
+
+
+class Step(NamedTuple):
+  """One step of all workers, as NumPy arrays with worker axes.
+
+  Attributes:
+    grads: what went in.
+    moments: the second moments that went with it.
+    before: state before it.
+    after: state after it.
+    updates: each worker's own copy of what came back.
+    delivered: what of each worker's is in the mean.
+    healthy: bool[P], whose gradient was finite.
+  """
+
+  grads: Any
+  moments: Any
+  before: Any
+  after: Any
+  updates: Any
+  delivered: Any
+  healthy: np.ndarray
+
+
+def _fail(law: int, case: Case, what: str) -> NoReturn:
+  raise AssertionError(f'law {law} ({case}): {what}')
+
+
+def _paths(tree: Any) -> list[tuple[str, np.ndarray]]:
+  return [
+    (jax.tree_util.keystr(path) or 'the only leaf', np.asarray(x))
+    for path, x in jax.tree_util.tree_leaves_with_path(tree)
+  ]
+
+
+def _worst(off: np.ndarray) -> tuple[int, ...]:
+  """Where a number is largest, NaN first."""
+  flat = np.argmax(np.where(np.isnan(off), np.inf, off))
+  return tuple(int(i) for i in np.unravel_index(flat, off.shape))
+
+
+def _compare(law, case, what, actual, expected, relative=4e-6) -> None:
+  """Equal to the rounding of float32 sums of numbers of this size."""
+  pairs = zip(_paths(actual), _paths(expected), strict=True)
+  for (path, a), (_, b) in pairs:
+    a, b = a.astype(np.float64), b.astype(np.float64)
+    off = np.abs(a - b)
+    if not np.all(off <= relative * max(1.0, np.max(np.abs(b), initial=0.0))):
+      at = _worst(off)
+      _fail(law, case, f'{what} of {path} at {at} is {a[at]}, not {b[at]}')
+
+
+def _same_bits(law, case, what, actual, expected) -> None:
+  pairs = zip(_paths(actual), _paths(expected), strict=True)
+  for (path, a), (_, b) in pairs:
+    if a.tobytes() != b.tobytes():
+      _fail(law, case, f'{what}, {path}, is {a.ravel()} and not {b.ravel()}')
+
+
+def check_types(step: Step, case: Case) -> None:
+  """Law 6: what comes out of a step can go into the next one."""
+  if jax.tree.structure(step.before) != jax.tree.structure(step.after):
+    _fail(6, case, 'the tree of the state changes in a step')
+  pairs = zip(_paths(step.before), _paths(step.after), strict=True)
+  for (path, a), (_, b) in pairs:
+    if (a.shape, a.dtype) != (b.shape, b.dtype):
+      _fail(
+        6,
+        case,
+        f'state {path} changes from {a.dtype}{a.shape} to {b.dtype}{b.shape}',
+      )
+
+
+def check_agreement(step: Step, case: Case) -> None:
+  """Law 4: the update is the same on all workers, to the bit."""
+  for worker in range(1, case.num_workers):
+    own, first = (
+      jax.tree.map(lambda x, w=w: x[w], step.updates) for w in (worker, 0)
+    )
+    _same_bits(4, case, f'the update of worker {worker}', own, first)
+
+
+def _of_worker(tree: Any, specs: Any, worker: int) -> Any:
+  return jax.tree.map(
+    lambda spec, x: x[worker] if spec != P() else x,
+    specs,
+    tree,
+    is_leaf=lambda x: isinstance(x, P),
+  )
+
+
+def check_conservation(
+  tx: CompressedMean, specs: Any, step: Step, case: Case
+) -> None:
+  """Law 1: what was taken in is delivered or pending, and nothing else is.
+
+  By the memory's own functions, so that it holds for any memory.
+  """
+  memory = tx.scheme.memory
+  layout = tx.layout(jax.tree.map(lambda g: g[0], step.grads))
+  whole = layout.whole()
+  mean = jax.tree.map(
+    lambda d: np.mean(d, axis=0, dtype=np.float64).astype(np.float32),
+    step.delivered,
+  )
+  for worker in range(case.num_workers):
+    grads, moments, delivered, updates = (
+      jax.tree.map(lambda x, w=worker: x[w], tree)
+      for tree in (step.grads, step.moments, step.delivered, step.updates)
+    )
+    before = _of_worker(step.before, specs, worker)
+    after = _of_worker(step.after, specs, worker)
+    kept = before.memory
+    if step.healthy[worker]:
+      wide = jax.tree.map(lambda g: jnp.asarray(g, jnp.float32), grads)
+      extra = {'second_moment': moments}
+      kept = memory.accumulate(wide, kept, extra, whole)
+    if memory.lossless and memory.floats:
+      owed = before._replace(memory=kept).pending()
+      total = jax.tree.map(
+        lambda d, p, w: p if w else d + p, delivered, after.pending(), whole
+      )
+      _compare(1, case, 'what was delivered and is pending', total, owed)
+    if step.healthy.all():
+      made = memory.update(kept, mean, whole)
+      coarse = max(jnp.finfo(g.dtype).eps for g in jax.tree.leaves(grads))
+      _compare(1, case, 'the update', updates, made, 4e-6 + float(coarse))
+
+
+def check_rejection(step: Step, case: Case) -> None:
+  """A NaN on one worker rejects the step on all, and leaves no trace."""
+  if step.healthy.all():
+    return
+  for path, x in _paths(step.updates):
+    if not np.all(np.isnan(x.astype(np.float32))):
+      _fail(4, case, f'a worker has a NaN, and the update of {path} is {x}')
+  for path, x in _paths(step.after):
+    if not np.all(np.isfinite(x)):
+      _fail(6, case, f'a NaN gradient leaves {x} in the state, {path}')
+  for path, x in _paths(step.delivered):
+    if np.any(x):
+      _fail(1, case, f'{path}: {x} was delivered in a rejected step')
+
+
+def check_resumed(again: Any, step: Step, case: Case) -> None:
+  """Law 6: a step from a copy of the state does the same, to the bit."""
+  updates, state, _ = again
+  _same_bits(6, case, 'the update, resumed', updates, step.updates)
+  _same_bits(6, case, 'the state, resumed', state, step.after)
+
+
+def check_reported(planned: Plan, step: Step, case: Case) -> None:
+  """Law 5: the state reports bytes that the plan knows of."""
+  possible = [rung.payload_bytes for s in planned.schedules for rung in s.rungs]
+  possible += [payload for payload, _ in planned.rungs]
+  possible = possible or [planned.payload_bytes]
+  measured = int(metrics(step.after)['payload_bytes'])
+  if measured not in possible:
+    _fail(5, case, f'a message has {measured} bytes, the plan says {possible}')
+
+
+def check_program(found: Audit, planned: Plan, case: Case) -> None:
+  """Law 5: the compiled program sends what is planned."""
+  sent = planned.sent_bytes
+  if planned.rungs:
+    # Of a schedule the last density is planned, of a program all are seen.
+    by_step = [s.rungs[s.planned].sent_bytes for s in planned.schedules]
+    sizes = [size for _, size in planned.rungs]
+    sent += max(sizes) - (by_step[0] if by_step else sizes[-1])
+  if found.sent_bytes != sent:
+    _fail(
+      5,
+      case,
+      f'the program sends {found.sent_bytes} bytes, the plan says {sent}:\n'
+      f'{found}\n{planned}',
+    )
+
+
+def check_unbiased(
+  tx: CompressedMean, params: Any, case: Case, seed: int
+) -> None:
+  """Law 2: the mean over draws is the gradient, within 5.5 standard errors.
+
+  By chance that fails once in 26 million. The gradient is uniform: nothing in
+  it is large enough to be clipped.
+  """
+  rng = np.random.default_rng(seed)
+  grads = jax.tree.map(
+    lambda p: jnp.asarray(rng.uniform(-1, 1, p.shape), p.dtype), params
+  )
+  moments = jax.tree.map(lambda g: jnp.square(g.astype(jnp.float32)), grads)
+  state = tx.init(params)
+
+  def draw(number):
+    _, _, delivered = tx.step(
+      grads, state._replace(steps=number), second_moment=moments
+    )
+    return delivered
+
+  draws = jax.jit(jax.vmap(draw))(jnp.arange(_DRAWS))
+  for (path, x), (_, g) in zip(_paths(draws), _paths(grads), strict=True):
+    mean = np.mean(x, axis=0, dtype=np.float64)
+    error = np.std(x, axis=0, dtype=np.float64) / np.sqrt(_DRAWS)
+    off = np.asarray(np.abs(mean - g.astype(np.float64)) - 5.5 * error)
+    if off.size and not np.all(off <= 1e-5):
+      at = _worst(off)
+      _fail(
+        2,
+        case,
+        f'{path} at {at} is {mean[at]} in the mean over {_DRAWS} draws '
+        f'(standard error {error[at]}), the gradient is {g[at]}',
+      )
