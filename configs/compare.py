@@ -12,7 +12,7 @@ Measured: experiments/results/compare.json, by `python -m experiments.compare`.
 """
 
 from configs import digits
-from experiments import errors
+from experiments.program import errors
 import gradsparse as gs
 import ml_collections
 

@@ -13,7 +13,7 @@ Any field on the command line, and any argument of the scheme's factory
 from collections.abc import Mapping
 from typing import Any
 
-from experiments import errors
+from experiments.program import errors
 import ml_collections
 
 

@@ -19,7 +19,7 @@ the mean difference to dense, in points:
   gtopk               98.06  98.06  98.61   -0.28
   qsgd                98.89  98.61  98.89   +0.28
 
-  python -m experiments.claims --output=experiments/results/digits.json
+  python -m experiments.claims --json=experiments/results/digits.json
 """
 
 from configs import default

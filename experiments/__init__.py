@@ -1,6 +1,29 @@
 """Training programs on top of `gradsparse`: data, models, loop, reports.
 
 Nothing in the library imports this package. It needs the `experiments` extra
-(`pip install 'gradsparse[experiments]'`): Flax, Orbax, ml_collections,
+(`pip install 'gradsparse[experiments]'`): absl, Flax, Orbax, ml_collections,
 scikit-learn, matplotlib and rich.
+
+A file directly in this folder is a program, `python -m experiments.NAME`: it
+takes flags and calls a room. Where a room has the name of its program
+(`cluster`, `cost_model`, `report`) that file is the room's `__main__.py`; the
+benchmarks are programs in a room of their own. Nothing imports a program.
+
+The rooms, lowest first; each imports only from those above it in this list
+(`tests/layers_test.py` holds that):
+
+  program      what all programs share: flags, messages, tables, files
+  cluster      hosts on one machine, with a slow network between them
+  data         data sets, and which examples a step sees
+  models       networks by name
+  config       fields of a configuration, and the optimizer that they ask for
+  hosts        processes of a run, and the devices of its workers
+  run          files, bytes, times and checkpoints of a run
+  training     gradients, the step, the loop
+  report       pages and records of finished runs
+  cost_model   how long an exchange takes, by the papers' models
+  studies      comparisons of schemes, and other questions
+  benchmarks   measurements of speed
+
+`results` has what was measured, with the commands.
 """

@@ -16,15 +16,12 @@ or as `jax.distributed.initialize()` does (TPU pods, SLURM, Open MPI,
 Kubernetes).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 import contextlib
-import shlex
-import sys
 
-from absl import app
 from absl import flags
-from absl import logging
-from experiments import errors
+from experiments.program import command_line
+from experiments.program import errors
 from ml_collections import config_flags
 
 # Fields that a config file lacks are let through here, because the arguments
@@ -37,9 +34,7 @@ _CONFIG = config_flags.DEFINE_config_file(
   lock_config=False,
   accept_new_attributes=True,
 )
-_WORKDIR = flags.DEFINE_string(
-  'workdir', None, 'Folder for records and checkpoints.'
-)
+_WORKDIR = command_line.define_workdir(None)
 _MULTIHOST = flags.DEFINE_bool(
   'multihost', False, 'Join the other processes that run this command.'
 )
@@ -52,52 +47,25 @@ _NUM_PROCESSES = flags.DEFINE_integer(
 _PROCESS_ID = flags.DEFINE_integer(
   'process_id', None, 'Which of them this is, from 0.'
 )
-_EXIT_USAGE = 2
 
 
-def parse_flags(argv: Sequence[str]) -> list[str]:
-  """Parses the command line; mistakes end the program with one message."""
-  try:
-    remaining = app.parse_flags_with_usage(list(argv))
-    for flag in (_CONFIG, _WORKDIR):
-      if not flag.value:
-        raise errors.ConfigError(
-          f'--{flag.name} is missing; usage:\n{__doc__.partition("Every")[0]}'
-        )
-    for flag in (_COORDINATOR, _NUM_PROCESSES, _PROCESS_ID):
-      if flag.value is not None and not _MULTIHOST.value:
-        raise errors.ConfigError(f'--{flag.name} goes with --multihost')
-    _CONFIG.value.to_dict()  # a file that is not there raises now
-    if len(remaining) > 1:
-      raise errors.ConfigError(
-        f'unexpected argument {remaining[1]!r}; fields are set as '
-        '--config.SECTION.FIELD=VALUE'
-      )
-    return remaining
-  except (KeyError, AttributeError, OSError, errors.UserError) as error:
-    # KeyError: a section that no config has. OSError: no such config file.
-    text = error.args[0] if isinstance(error, KeyError) else error
-    print(f'error: {text}', file=sys.stderr)
-    sys.exit(_EXIT_USAGE)
+def check() -> None:
+  """Raises where the flags make no sense together."""
+  for flag in (_COORDINATOR, _NUM_PROCESSES, _PROCESS_ID):
+    if flag.value is not None and not _MULTIHOST.value:
+      raise errors.ConfigError(f'--{flag.name} goes with --multihost')
+  _CONFIG.value.to_dict()  # a file that is not there raises now
 
 
-def main(argv: Sequence[str]) -> None:
+def main() -> None:
   """Checks the configuration, trains, says where the result is."""
-  del argv
   # Imported late: a mistake in the flags is told before JAX is loaded.
   from configs import default
-  from experiments import settings
+  from experiments.config import settings
 
-  if not flags.FLAGS['verbosity'].present:
-    logging.set_verbosity(logging.WARNING)  # Orbax tells a lot
-  try:
-    settings.check(_CONFIG.value.to_dict(), default.get_config().to_dict())
-    with _joined() as process:
-      _train(process)
-  except errors.UserError as error:
-    print(f'error: {error}', file=sys.stderr)
-    usage = isinstance(error, errors.ConfigError)
-    sys.exit(_EXIT_USAGE if usage else 1)
+  settings.check(_CONFIG.value.to_dict(), default.get_config().to_dict())
+  with _joined() as process:
+    _train(process)
 
 
 @contextlib.contextmanager
@@ -106,8 +74,8 @@ def _joined():
   if not _MULTIHOST.value:
     yield 0
     return
-  from experiments import multihost
-  from experiments import placement
+  from experiments.hosts import multihost
+  from experiments.hosts import placement
 
   place = multihost.find_place(
     _COORDINATOR.value, _NUM_PROCESSES.value, _PROCESS_ID.value
@@ -120,13 +88,13 @@ def _joined():
 
 
 def _train(process: int) -> None:
-  from experiments import train
+  from experiments.training import train
 
   summary = train.train_and_evaluate(
     _CONFIG.value,
     _WORKDIR.value,
     progress=_Printer(),
-    command=shlex.join(['python', '-m', 'experiments.main', *sys.argv[1:]]),
+    command=command_line.typed(),
   )
   if process:
     return
@@ -164,4 +132,5 @@ class _Printer:
 
 
 if __name__ == '__main__':
-  app.run(main, flags_parser=parse_flags)
+  command_line.require('config', 'workdir')
+  command_line.run(main, check=check)

@@ -3,58 +3,14 @@
 python -m experiments.scheme_table
 """
 
-import gradsparse as gs
-import jax
-import jax.numpy as jnp
-
-# A model of one large matrix: sizes are those of large leaves.
-ELEMENTS = 1_000_000
-WORKERS = 4
+from experiments.program import command_line
+from experiments.studies import scheme_table
 
 
-def rows() -> list[tuple[str, ...]]:
-  """A row for each scheme of `gs.recipes.RECIPES`."""
-  shape = (1000, ELEMENTS // 1000)
-  params = {'kernel': jax.ShapeDtypeStruct(shape, jnp.float32)}
-  out = []
-  for name, recipe in gs.recipes.RECIPES.items():
-    tx = recipe.make(axis_name='workers')
-    plan = gs.plan(tx, params, WORKERS)
-    shown = ', '.join(
-      f'{v:g}' if k in ('density', 'alpha', 'levels', 'rank') else f'{k}={v:g}'
-      for k, v in recipe.example.items()
-    )
-    payloads = [payload for payload, _ in plan.rungs] or [plan.payload_bytes]
-    bits = [8 * payload / ELEMENTS for payload in payloads]
-    size = f'{bits[0]:.3g}' + (f' to {bits[-1]:.3g}' if bits[1:] else '')
-    scheme = tx.scheme
-    expectation = 'unbiased' if scheme.compressor.unbiased else 'biased'
-    out.append(
-      (
-        f'`{name}({shown})`',
-        recipe.paper,
-        size,
-        expectation + (f' about {recipe.about}' if recipe.about else ''),
-        f'{4 * scheme.memory.floats}',
-        scheme.exchange.name,
-      )
-    )
-  return out
-
-
-def markdown() -> str:
-  """The table as the README has it."""
-  head = (
-    'scheme',
-    'paper',
-    'bits an element',
-    'expectation',
-    'memory, bytes a parameter',
-    'exchange',
-  )
-  lines = [head, tuple('---' for _ in head), *rows()]
-  return '\n'.join(f'| {" | ".join(line)} |' for line in lines)
+def main() -> None:
+  """Prints the table as the README has it."""
+  print(scheme_table.markdown())
 
 
 if __name__ == '__main__':
-  print(markdown())
+  command_line.run(main)

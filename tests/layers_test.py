@@ -1,4 +1,4 @@
-"""Holds the arrows of the library: a module imports only from lower layers.
+"""Holds the arrows: a module imports only from lower layers.
 
 The rules are read off the source with `ast`, so an import inside a function or
 under `TYPE_CHECKING` counts too, and nothing has to be importable.
@@ -29,7 +29,26 @@ LAYERS = (
   ('recipes',),
   ('around',),
   ('workers',),
-  ('extend', 'testing', 'cost_model'),
+  ('extend', 'testing'),
+  ('__init__',),
+)
+
+# The rooms of experiments/, likewise; its docstring says what is in them.
+# Files directly in there are programs.
+ROOMS = (
+  ('program',),
+  ('cluster',),
+  ('data',),
+  ('models',),
+  ('config',),
+  ('hosts',),
+  ('run',),
+  ('training',),
+  ('report',),
+  ('cost_model',),
+  ('studies',),
+  ('benchmarks',),
+  ('claims', 'compare', 'demo', 'main', 'qsvrg', 'record', 'scheme_table'),
   ('__init__',),
 )
 
@@ -57,10 +76,15 @@ COLLECTIVES = frozenset(
 )
 
 MAX_LINES = 400
-MEASURED = ('gradsparse', 'experiments')
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
-LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
+LEVELS = {
+  package: {name: level for level, names in enumerate(table) for name in names}
+  for package, table in (
+    ('gradsparse', LAYERS),
+    ('experiments', ROOMS),
+  )
+}
 
 
 def sources(root: pathlib.Path, package: str) -> list[pathlib.Path]:
@@ -69,8 +93,8 @@ def sources(root: pathlib.Path, package: str) -> list[pathlib.Path]:
 
 
 def component(root: pathlib.Path, path: pathlib.Path) -> str:
-  """The name in the table that a file of the library belongs to."""
-  return path.relative_to(root / 'gradsparse').parts[0].removesuffix('.py')
+  """The name in its package's table that a file belongs to."""
+  return path.relative_to(root).parts[1].removesuffix('.py')
 
 
 def imports(
@@ -93,18 +117,20 @@ def imports(
         yield f'{module}.{alias.name}', node.lineno
 
 
-def imported_component(root: pathlib.Path, name: str) -> str | None:
-  """The name in the table that an import points to; None: not the library."""
-  package, _, rest = name.partition('.')
-  if package != 'gradsparse':
+def imported_component(
+  root: pathlib.Path, package: str, name: str
+) -> str | None:
+  """The name in a package's table that an import points to; None: elsewhere."""
+  top, _, rest = name.partition('.')
+  if top != package:
     return None
   module = rest.partition('.')[0]
-  if module in LEVEL:
+  if module in LEVELS[package]:
     return module
   folder = root / package / module
   if module and (folder.exists() or folder.with_suffix('.py').exists()):
     return None  # not in the table: `missing_from_table` says so
-  # `gradsparse` itself, or a name that it exports.
+  # The package itself, or a name that it exports.
   return '__init__'
 
 
@@ -139,19 +165,39 @@ def lax_names(tree: ast.AST) -> Iterator[tuple[str, int]]:
 
 
 def missing_from_table(root: pathlib.Path) -> list[str]:
-  found = {component(root, p) for p in sources(root, 'gradsparse')}
-  return sorted(found - LEVEL.keys())
+  return sorted(
+    name
+    for package, level in LEVELS.items()
+    for name in {component(root, p) for p in sources(root, package)} - {*level}
+  )
 
 
 def upward_imports(root: pathlib.Path) -> list[str]:
   wrong = []
-  for path in sources(root, 'gradsparse'):
-    own = component(root, path)
-    for name, line in imports(root, path):
-      other = imported_component(root, name)
-      if other and LEVEL[other] > LEVEL.get(own, len(LAYERS)):
-        wrong.append(f'{path.relative_to(root)}:{line}: {own} imports {name}')
+  for package, level in LEVELS.items():
+    for path in sources(root, package):
+      own = component(root, path)
+      for name, line in imports(root, path):
+        other = imported_component(root, package, name)
+        if other and level[other] > level.get(own, len(level)):
+          wrong.append(f'{path.relative_to(root)}:{line}: {own} imports {name}')
   return wrong
+
+
+def imported_programs(root: pathlib.Path) -> list[str]:
+  """Imports of what is run: a program defines flags, which must be its own."""
+  files = sources(root, 'experiments')
+  programs = {
+    '.'.join(path.relative_to(root).with_suffix('').parts)
+    for path in files
+    if "if __name__ == '__main__'" in path.read_text()
+  }
+  return [
+    f'{path.relative_to(root)}:{line}: imports {name}'
+    for path in (*files, *sources(root, 'configs'))
+    for name, line in imports(root, path)
+    if name in programs or name.rpartition('.')[0] in programs
+  ]
 
 
 def foreign_imports(root: pathlib.Path, allowed: set[str]) -> list[str]:
@@ -177,7 +223,7 @@ def stray_collectives(root: pathlib.Path) -> list[str]:
 def long_files(root: pathlib.Path) -> list[str]:
   lengths = {
     path: len(path.read_text().splitlines())
-    for package in MEASURED
+    for package in LEVELS
     for path in sources(root, package)
   }
   return [
@@ -202,6 +248,10 @@ def test_arrows_point_down():
   assert not upward_imports(REPOSITORY)
 
 
+def test_nothing_imports_a_program():
+  assert not imported_programs(REPOSITORY)
+
+
 def test_only_hard_dependencies():
   """No Flax, no config objects, and nothing of experiments/ either."""
   assert hard_dependencies() == {'jax', 'numpy', 'optax'}
@@ -219,8 +269,10 @@ def test_files_are_short():
 # The checks themselves: each must see what it is there for.
 
 
-def _library(root: pathlib.Path, path: str, source: str) -> pathlib.Path:
-  file = root / 'gradsparse' / path
+def _library(
+  root: pathlib.Path, path: str, source: str, package: str = 'gradsparse'
+) -> pathlib.Path:
+  file = root / package / path
   file.parent.mkdir(parents=True, exist_ok=True)
   file.write_text(source)
   return root
@@ -247,6 +299,36 @@ def _library(root: pathlib.Path, path: str, source: str) -> pathlib.Path:
 )
 def test_sees_upward_imports(tmp_path, path, source, wrong):
   assert bool(upward_imports(_library(tmp_path, path, source))) == wrong
+
+
+@pytest.mark.parametrize(
+  'path, source, wrong',
+  [
+    ('run/records.py', 'from experiments.training import train', True),
+    ('run/records.py', 'from experiments.program import files', False),
+    ('cluster/traffic.py', 'from experiments.run import records', True),
+    ('studies/demo.py', 'def f():\n  from experiments import main', True),
+    ('main.py', 'from experiments.training import train', False),
+  ],
+)
+def test_sees_upward_imports_of_rooms(tmp_path, path, source, wrong):
+  root = _library(tmp_path, path, source, 'experiments')
+  assert bool(upward_imports(root)) == wrong
+
+
+@pytest.mark.parametrize(
+  'source, wrong',
+  [
+    ('from experiments.benchmarks import exchange', True),
+    ('from experiments.benchmarks.exchange import main', True),
+    ('from experiments.benchmarks import rows', False),
+  ],
+)
+def test_sees_imports_of_programs(tmp_path, source, wrong):
+  code = "if __name__ == '__main__':\n  pass\n"
+  _library(tmp_path, 'benchmarks/exchange.py', code, 'experiments')
+  root = _library(tmp_path, 'benchmarks/network.py', source, 'experiments')
+  assert bool(imported_programs(root)) == wrong
 
 
 @pytest.mark.parametrize(

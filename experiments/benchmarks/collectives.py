@@ -17,7 +17,7 @@ import dataclasses
 from typing import Any
 
 from gradsparse import collectives as library
-from gradsparse import traffic
+from gradsparse.traffic import counting
 import jax
 import jax.numpy as jnp
 
@@ -27,7 +27,7 @@ class Call:
   """One collective of a step.
 
   Attributes:
-    kind: one of `traffic.KINDS`.
+    kind: one of `counting.KINDS`.
     nbytes: size of one worker's operand.
     perm: (source, destination) pairs of a permute.
   """
@@ -38,11 +38,11 @@ class Call:
 
   def serial_bytes(self, workers: int) -> float:
     """Bytes that must leave some worker before the next call can begin."""
-    return max(traffic.sent_bytes(self.kind, self.nbytes, workers, self.perm))
+    return max(counting.sent_bytes(self.kind, self.nbytes, workers, self.perm))
 
 
 @dataclasses.dataclass
-class Tape(traffic.Recorder):
+class Tape(counting.Recorder):
   """A recorder that also keeps the order of what it records."""
 
   calls: list[Call] = dataclasses.field(default_factory=list)
@@ -64,7 +64,7 @@ def left_out(workers: int) -> Iterator[list[Call]]:
     The collectives that were left out; filled while a step is traced.
   """
   tape = Tape(workers)
-  with traffic.recording(tape):
+  with counting.recording(tape):
     yield tape.calls
 
 

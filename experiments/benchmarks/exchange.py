@@ -36,37 +36,55 @@ rate:
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Sequence
 import itertools
-import json
 import pathlib
 import sys
 import tempfile
 from typing import Any
 
+from absl import flags
 from experiments import cluster
+from experiments.benchmarks import on_hosts
 from experiments.benchmarks import rows
-from experiments.benchmarks import running
 from experiments.benchmarks import subjects
+from experiments.program import command_line
+from experiments.program import files
+from experiments.program import tables
 
-WORKER = 'experiments.benchmarks.exchange_worker'
+_JSON = command_line.define_json()
+_FLOATS = command_line.define_list(
+  'floats', (10_000_000,), command_line.whole, 'numbers of parameters'
+)
+_WORKERS = on_hosts.define_workers(4)
+_RATE = on_hosts.define_rate()
+_GRID = flags.DEFINE_bool(
+  'grid',
+  False,
+  '1, 10 and 25.6 million floats, 2, 4 and 8 workers, 1gbit and 100mbit; takes '
+  'hours on two cores',
+)
+_SCHEMES = command_line.define_schemes(subjects.SCHEMES)
+_DENSITY = flags.DEFINE_float(
+  'density', subjects.DENSITY, 'of the sparse schemes'
+)
+_REPEATS = command_line.define_repeats()
+_STEPS = command_line.define_steps(3, 'of a scheme in a round')
+_LOOPBACK = on_hosts.define_loopback()
+_TIMEOUT = on_hosts.define_timeout()
+
+_WORKER = 'experiments.benchmarks.exchange_worker'
 # Large pages: else a fresh array of 40 MB costs 10,000 page faults, in every
 # scheme and in dense.
-MALLOC = 'glibc.malloc.hugetlb=1'
-
-_GRID = {
-  'floats': (1_000_000, 10_000_000, 25_600_000),
-  'workers': (2, 4, 8),
-  'rate': ('1gbit', '100mbit'),
-}
+_MALLOC = 'glibc.malloc.hugetlb=1'
+_GRID_FLOATS = (1_000_000, 10_000_000, 25_600_000)
+_GRID_WORKERS = (2, 4, 8)
+_GRID_RATES = ('1gbit', '100mbit')
 
 
 def measure(
   floats: int,
   workers: int,
   rate: str,
-  options: argparse.Namespace,
   folder: pathlib.Path,
 ) -> list[dict[str, Any]]:
   """Runs the workers once.
@@ -74,8 +92,7 @@ def measure(
   Args:
     floats: about how many parameters.
     workers: number of hosts.
-    rate: of the links.
-    options: of the command line.
+    rate: of the links, or 'loopback'.
     folder: for the workers' result and compiled programs.
 
   Raises:
@@ -90,113 +107,39 @@ def measure(
   command = [
     sys.executable,
     '-m',
-    WORKER,
+    _WORKER,
     f'--json={path}',
     f'--floats={floats}',
-    f'--density={options.density}',
-    f'--schemes={",".join(options.schemes)}',
-    f'--repeats={options.repeats}',
-    f'--steps={options.steps}',
+    f'--density={_DENSITY.value}',
+    f'--schemes={",".join(_SCHEMES.value)}',
+    f'--repeats={_REPEATS.value}',
+    f'--steps={_STEPS.value}',
   ]
-  command = ['env', f'GLIBC_TUNABLES={MALLOC}', *command]
-  running.on_hosts(
-    command,
-    num_hosts=workers,
-    shape=cluster.Shape() if options.loopback else cluster.Shape(rate),
-    loopback=options.loopback,
-    timeout=options.timeout,
-  )
-  return rows.make_rows(
-    json.loads(path.read_text()),
-    'loopback' if options.loopback else rate,
-    options.density,
-  )
+  command = ['env', f'GLIBC_TUNABLES={_MALLOC}', *command]
+  on_hosts.run(command, workers, rate, timeout=_TIMEOUT.value)
+  return rows.make_rows(files.read_json(path), rate, _DENSITY.value)
 
 
-def _parser() -> argparse.ArgumentParser:
-  parser = argparse.ArgumentParser(
-    prog='python -m experiments.benchmarks.exchange',
-    description=__doc__,
-    formatter_class=argparse.RawDescriptionHelpFormatter,
-  )
-  parser.add_argument('--json', type=pathlib.Path, required=True)
-  parser.add_argument(
-    '--floats',
-    type=running.listed(running.whole),
-    default=[10_000_000],
-    help='one or more, with commas; default: 10000000',
-  )
-  parser.add_argument(
-    '--workers',
-    type=running.listed(running.whole),
-    default=[4],
-    help='likewise; default: 4',
-  )
-  parser.add_argument(
-    '--rate',
-    type=running.listed(str),
-    default=['1gbit'],
-    help='likewise; 1gbit',
-  )
-  parser.add_argument(
-    '--grid',
-    action='store_true',
-    help='1, 10 and 25.6 million floats, 2, 4 and 8 workers, 1gbit and '
-    '100mbit; takes hours on two cores',
-  )
-  parser.add_argument(
-    '--schemes',
-    type=running.listed(str),
-    default=list(subjects.SCHEMES),
-    help='default: all, ' + ','.join(subjects.SCHEMES),
-  )
-  parser.add_argument('--density', type=float, default=subjects.DENSITY)
-  parser.add_argument(
-    '--repeats', type=running.whole, default=7, help='rounds; default: 7'
-  )
-  parser.add_argument(
-    '--steps',
-    type=running.whole,
-    default=3,
-    help='of a scheme in a round; default: 3',
-  )
-  parser.add_argument('--loopback', action='store_true', help='see above')
-  parser.add_argument(
-    '--timeout', type=float, default=3600.0, help='seconds for one table'
-  )
-  return parser
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-  """Measures, prints tables and writes the file; returns the exit status."""
-  parser = _parser()
-  options = parser.parse_args(argv)
-  unknown = set(options.schemes) - set(subjects.SCHEMES)
-  if unknown:
-    parser.error(
-      f'unknown scheme {sorted(unknown)[0]!r}; there are '
-      + ', '.join(subjects.SCHEMES)
-    )
-  return running.exit_status(
-    lambda: _measure_all(options),
-    ' --loopback runs the same workers on 127.0.0.1, without shaping and '
-    'without counting bytes.',
-  )
-
-
-def _measure_all(options: argparse.Namespace) -> None:
-  grid = _GRID if options.grid else vars(options)
-  rates = ['loopback'] if options.loopback else grid['rate']
+def main() -> None:
+  """Measures, prints tables and writes the file."""
+  floats, workers, rates = _FLOATS.value, _WORKERS.value, _RATE.value
+  if _GRID.value:
+    floats, workers, rates = _GRID_FLOATS, _GRID_WORKERS, _GRID_RATES
+  if _LOOPBACK.value:
+    rates = (on_hosts.LOOPBACK,)
   done: list[dict[str, Any]] = []
-  with tempfile.TemporaryDirectory(prefix='gradsparse-') as folder:
-    for floats, workers, rate in itertools.product(
-      grid['floats'], grid['workers'], rates
-    ):
-      new = measure(floats, workers, rate, options, pathlib.Path(folder))
-      print(rows.table(new), flush=True)
+  with (
+    cluster.guarded(loopback=True),
+    tempfile.TemporaryDirectory(prefix='gradsparse-') as folder,
+  ):
+    for size, number, rate in itertools.product(floats, workers, rates):
+      new = measure(size, number, rate, pathlib.Path(folder))
+      tables.show(rows.table(new))
       done += new
-      running.save(done, options.json)
+      # After each: a benchmark that is stopped leaves what it has.
+      files.write_json(_JSON.value, done)
 
 
 if __name__ == '__main__':
-  sys.exit(main())
+  command_line.require('json')
+  command_line.run(main)

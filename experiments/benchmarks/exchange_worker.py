@@ -7,19 +7,19 @@ does meets all of them.
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 import dataclasses
-import json
-import pathlib
 import time
 from typing import Any
 
-from experiments import multihost
+from absl import flags
 from experiments.benchmarks import collectives
 from experiments.benchmarks import sharing
 from experiments.benchmarks import subjects
 from experiments.cluster import traffic
+from experiments.hosts import multihost
+from experiments.program import command_line
+from experiments.program import files
 import gradsparse as gs
 import jax
 from jax.experimental import multihost_utils
@@ -30,6 +30,13 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 import numpy as np
 import optax
+
+_JSON = command_line.define_json()
+_FLOATS = flags.DEFINE_integer('floats', None, 'number of parameters')
+_DENSITY = flags.DEFINE_float('density', None, 'of the sparse schemes')
+_SCHEMES = command_line.define_schemes(subjects.SCHEMES)
+_REPEATS = command_line.define_repeats()
+_STEPS = command_line.define_steps(None, 'of a scheme in a round')
 
 LOCAL = P(subjects.AXIS)
 MODES = ('step', 'compute', 'collectives')
@@ -251,12 +258,12 @@ def _sent_bytes() -> int:
   return 0 if count is None else count.tx_bytes
 
 
-def measure(options: argparse.Namespace) -> dict[str, Any]:
+def measure() -> dict[str, Any]:
   """Measures all schemes; every process returns the same."""
-  programs = sharing.Programs(options.json.parent)
-  bench = Bench(subjects.shapes(options.floats), programs)
-  names = options.schemes.split(',')
-  contenders = [bench.subject(name, options.density) for name in names]
+  programs = sharing.Programs(_JSON.value.parent)
+  bench = Bench(subjects.shapes(_FLOATS.value), programs)
+  names = _SCHEMES.value
+  contenders = [bench.subject(name, _DENSITY.value) for name in names]
 
   # What is sent without a step: heartbeats in a while, and a barrier.
   bench.barrier()
@@ -269,14 +276,14 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     (name, mode): [] for name in names for mode in MODES
   }
   sent: dict[str, list[float]] = {n: [] for n in names}
-  for number in range(options.repeats):
+  for number in range(_REPEATS.value):
     shift = number % len(contenders)
     for subject in contenders[shift:] + contenders[:shift]:
       # A long exchange leaves TCP in a state that the next one suffers from.
       if not subject.is_long['step']:
         subject.run['step']()
       for mode in MODES:
-        steps = 1 if subject.is_long[mode] else options.steps
+        steps = 1 if subject.is_long[mode] else _STEPS.value
         seconds, whole, nbytes = _region(bench, subject.run[mode], steps)
         times[subject.name, mode].append(_slowest(seconds) / steps)
         if mode == 'step':
@@ -288,7 +295,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
   )  # (workers, schemes, repeats)
   counted = traffic.count_here() is not None
   return {
-    'floats': subjects.size(subjects.shapes(options.floats)),
+    'floats': subjects.size(subjects.shapes(_FLOATS.value)),
     'workers': bench.workers,
     'idle_bytes_per_second': quiet if counted else None,
     'schemes': [
@@ -317,22 +324,14 @@ def _slowest(seconds: float) -> float:
   return float(np.max(everyones))
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+def main() -> None:
   """Joins the other workers, measures, and writes the result once."""
-  parser = argparse.ArgumentParser(description=__doc__)
-  parser.add_argument('--json', type=pathlib.Path, required=True)
-  parser.add_argument('--floats', type=int, required=True)
-  parser.add_argument('--density', type=float, required=True)
-  parser.add_argument('--schemes', required=True)
-  parser.add_argument('--repeats', type=int, required=True)
-  parser.add_argument('--steps', type=int, required=True)
-  options = parser.parse_args(argv)
   jax.config.update('jax_platforms', 'cpu')
   with multihost.session(collective_timeout=600) as (rank, _):
-    result = measure(options)
+    result = measure()
     if rank == 0:
-      options.json.write_text(json.dumps(result))
+      files.write_json(_JSON.value, result)
 
 
 if __name__ == '__main__':
-  main()
+  command_line.run(main)

@@ -7,20 +7,23 @@ is the median over the rounds. For a perceptron (a dense layer's per-example
 gradients are as large as the layer) and for a small residual network.
 """
 
-import argparse
-from collections.abc import Callable, Sequence
-import json
-import pathlib
+from collections.abc import Callable
 import time
 from typing import Any
 
-from experiments import devices
-from experiments import gradients
 from experiments import models
+from experiments.program import command_line
+from experiments.program import files
+from experiments.program import tables
+from experiments.run import machine
+from experiments.training import gradients
 import gradsparse as gs
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+_JSON = command_line.define_json()
+_REPEATS = command_line.define_repeats()
 
 _BATCH = 16
 _CHUNK = 8
@@ -135,34 +138,34 @@ def measure(ways: dict[str, Way], rounds: int) -> dict[str, dict[str, float]]:
   }
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+def main() -> None:
   """Measures and prints."""
-  parser = argparse.ArgumentParser(
-    prog='python -m experiments.benchmarks.moments', description=__doc__
-  )
-  parser.add_argument('--json', type=pathlib.Path)
-  parser.add_argument('--rounds', type=int, default=7)
-  options = parser.parse_args(argv)
   results = {
-    'perceptron 784-1024-10': measure(perceptron(), options.rounds),
-    'resnet20, 32 x 32 images': measure(resnet(), options.rounds),
+    'perceptron 784-1024-10': measure(perceptron(), _REPEATS.value),
+    'resnet20, 32 x 32 images': measure(resnet(), _REPEATS.value),
   }
   for model, ways in results.items():
-    print(f'{model}, batch of {_BATCH}')
-    for name, way in ways.items():
-      print(
-        f'  {name:<24}{way["milliseconds"]:>10.1f} ms'
-        f'{way["times_plain"]:>8.1f} x'
+    tables.show(
+      tables.make(
+        ('way', 'ms', 'times plain'),
+        [
+          (name, f'{way["milliseconds"]:.1f}', f'{way["times_plain"]:.1f}')
+          for name, way in ways.items()
+        ],
+        title=f'{model}, batch of {_BATCH}',
       )
-  if options.json:
-    record = {
-      'command': 'python -m experiments.benchmarks.moments',
-      'environment': devices.describe(),
-      'batch': _BATCH,
-      'results': results,
-    }
-    options.json.write_text(json.dumps(record, indent=2) + '\n')
+    )
+  if _JSON.value:
+    files.write_json(
+      _JSON.value,
+      {
+        'command': command_line.typed(),
+        'environment': machine.describe(),
+        'batch': _BATCH,
+        'results': results,
+      },
+    )
 
 
 if __name__ == '__main__':
-  main()
+  command_line.run(main)

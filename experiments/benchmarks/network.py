@@ -15,21 +15,21 @@ on the hosts of `experiments.cluster`. Writes a list of rows for
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Sequence
 import functools
 import itertools
-import json
 import pathlib
 import sys
 import tempfile
 import time
 from typing import Any
 
+from absl import flags
 from experiments import cluster
-from experiments import multihost
+from experiments.benchmarks import on_hosts
 from experiments.benchmarks import rows
-from experiments.benchmarks import running
+from experiments.hosts import multihost
+from experiments.program import command_line
+from experiments.program import files
 import jax
 from jax.experimental import multihost_utils
 from jax.sharding import AxisType
@@ -37,6 +37,14 @@ from jax.sharding import Mesh
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 import numpy as np
+
+_JSON = command_line.define_json()
+_WORKERS = on_hosts.define_workers(2, 4, 8)
+_RATE = on_hosts.define_rate()
+_REPEATS = command_line.define_repeats()
+_INSIDE = flags.DEFINE_bool(
+  'inside', False, 'measure here: for the processes that this program starts'
+)
 
 _AXIS = 'workers'
 # Floats. Some hundred kilobytes would pass in one burst of the shaper, at a
@@ -93,7 +101,7 @@ def measure(repeats: int) -> list[dict[str, Any]]:
   return found
 
 
-def run(workers: int, rate: str, repeats: int) -> list[dict[str, Any]]:
+def run(workers: int, rate: str) -> list[dict[str, Any]]:
   """Measures on a cluster of its own.
 
   Raises:
@@ -102,60 +110,34 @@ def run(workers: int, rate: str, repeats: int) -> list[dict[str, Any]]:
   """
   with tempfile.TemporaryDirectory() as folder:
     path = pathlib.Path(folder, 'rows.json')
-    running.on_hosts(
-      [
-        sys.executable,
-        '-m',
-        'experiments.benchmarks.network',
-        f'--json={path}',
-        f'--repeats={repeats}',
-        '--inside',
-      ],
-      num_hosts=workers,
-      shape=cluster.Shape(rate),
-    )
-    return [{**row, 'rate': rate} for row in json.loads(path.read_text())]
+    command = [
+      sys.executable,
+      '-m',
+      'experiments.benchmarks.network',
+      f'--json={path}',
+      f'--repeats={_REPEATS.value}',
+      '--inside',
+    ]
+    on_hosts.run(command, workers, rate)
+    return [{**row, 'rate': rate} for row in files.read_json(path)]
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-  """Parses the command line and measures; returns the exit status."""
-  parser = argparse.ArgumentParser(
-    prog='python -m experiments.benchmarks.network',
-    description=__doc__,
-    formatter_class=argparse.RawDescriptionHelpFormatter,
-  )
-  parser.add_argument('--json', type=pathlib.Path, required=True)
-  parser.add_argument(
-    '--workers',
-    type=running.listed(running.whole),
-    default=[2, 4, 8],
-    help='one or more, with commas; default: 2,4,8',
-  )
-  parser.add_argument(
-    '--rate',
-    type=running.listed(str),
-    default=['1gbit'],
-    help='likewise; default: 1gbit',
-  )
-  parser.add_argument('--repeats', type=int, default=7)
-  parser.add_argument('--inside', action='store_true', help=argparse.SUPPRESS)
-  options = parser.parse_args(argv)
-  if options.inside:
+def main() -> None:
+  """Measures on every kind of cluster; with --inside, is one of its hosts."""
+  if _INSIDE.value:
     jax.config.update('jax_platforms', 'cpu')
     with multihost.session() as (rank, _):
-      found = measure(options.repeats)
+      found = measure(_REPEATS.value)
       if rank == 0:
-        options.json.write_text(json.dumps(found))
-    return 0
-  return running.exit_status(lambda: _measure_all(options))
-
-
-def _measure_all(options: argparse.Namespace) -> None:
+        files.write_json(_JSON.value, found)
+    return
   found = []
-  for rate, workers in itertools.product(options.rate, options.workers):
-    found += run(workers, rate, options.repeats)
-    running.save(found, options.json)
+  with cluster.guarded(loopback=False):
+    for rate, workers in itertools.product(_RATE.value, _WORKERS.value):
+      found += run(workers, rate)
+      files.write_json(_JSON.value, found)
 
 
 if __name__ == '__main__':
-  sys.exit(main())
+  command_line.require('json')
+  command_line.run(main)

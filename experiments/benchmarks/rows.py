@@ -1,14 +1,17 @@
-"""From what the workers measured to the rows of the exchange benchmark."""
+"""From what was measured to the rows that the benchmarks write."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+import itertools
 import math
 import statistics
 from typing import Any
 
 from experiments.cluster import network
-from gradsparse import cost_model
+from experiments.cost_model import costs
+from experiments.program import tables
+from experiments.run import time_breakdown
 
 _HEADER = 66  # bytes of Ethernet, IP and TCP with time stamps
 _SEGMENT = 1448  # bytes of payload in a full packet
@@ -32,7 +35,7 @@ def break_even(
   Returns:
     The field `break_even` of a row (see `experiments.benchmarks.exchange`).
   """
-  found = cost_model.break_even(
+  found = costs.break_even(
     dense['serial_bytes'],
     row['serial_bytes'],
     1e-3 * (row['compute_ms'] - dense['compute_ms']),
@@ -106,7 +109,52 @@ def make_rows(
   return rows
 
 
-def table(rows: Sequence[Mapping[str, Any]]) -> str:
+def training_row(
+  summary: Mapping[str, Any],
+  metrics: Sequence[Mapping[str, Any]],
+  rate: str,
+  sent_bytes: int | None,
+) -> dict[str, Any]:
+  """Turns a training run that has ended into a row.
+
+  Args:
+    summary: of the run.
+    metrics: its lines.
+    rate: as given; 'loopback' where nothing was shaped.
+    sent_bytes: by the host that sent most, None if nobody counted.
+  """
+  steps = summary['steps']
+  # A profiled step takes longer than another, and so do the steps around it.
+  times = [
+    1e3 * (b['time/seconds'] - a['time/seconds']) / (b['step'] - a['step'])
+    for a, b in itertools.pairwise(metrics)
+    if a['step'] >= steps / 2 and time_breakdown.STEP not in b
+  ]
+  profiled = [line for line in metrics if time_breakdown.STEP in line]
+  return {
+    'scheme': summary['scheme'],
+    'workers': summary['num_workers'],
+    'rate': rate,
+    'steps': steps,
+    'parameters': summary['parameters'],
+    'seconds': summary['seconds'],
+    'compile_seconds': summary['compile_seconds'],
+    'step_ms': statistics.median(times),
+    'step_ms_spread': quartile_distance(times),
+    'test_accuracy': summary['final']['test_accuracy'],
+    'plan_bytes': round(summary['comm']['sent_bytes_total'] / steps),
+    'wire_bytes': None if sent_bytes is None else round(sent_bytes / steps),
+    'breakdown_ms': {
+      name.removeprefix('time/').removesuffix('_ms'): statistics.median(
+        line[name] for line in profiled
+      )
+      for name in time_breakdown.NAMES
+      if profiled
+    },
+  }
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> tables.Table:
   """The rows of one size, number of workers and rate, for reading."""
   columns = {
     'scheme': str,
@@ -121,31 +169,18 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
     'speedup': '{:.2f}'.format,
     'break_even': _break_even_text,
   }
-  lines = [
-    tuple(name.removesuffix('_ms').replace('_', ' ') for name in columns)
-  ]
-  for row in rows:
-    lines.append(
-      tuple(
+  first = rows[0]
+  return tables.make(
+    [name.removesuffix('_ms').replace('_', ' ') for name in columns],
+    [
+      [
         '-' if row[name] is None else text(row[name])
         for name, text in columns.items()
-      )
-    )
-  widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-  first = rows[0]
-  head = (
-    f'{first["floats"]:,} floats, {first["workers"]} workers, '
-    f'{first["rate"]}; times in ms, break even in Mbit/s'
-  )
-  return '\n'.join(
-    [head]
-    + [
-      f'{line[0]:<{widths[0]}}  '
-      + '  '.join(
-        f'{x:>{w}}' for x, w in zip(line[1:], widths[1:], strict=True)
-      )
-      for line in lines
-    ]
+      ]
+      for row in rows
+    ],
+    title=f'{first["floats"]:,} floats, {first["workers"]} workers, '
+    f'{first["rate"]}; times in ms, break even in Mbit/s',
   )
 
 

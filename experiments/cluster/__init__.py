@@ -6,7 +6,8 @@ runs COMMAND once on each of four hosts, which are network namespaces whose
 links carry 1 Gbit/s, and prints how many bytes each of them sent. It needs
 root and iproute2; `--loopback` needs neither, and neither shapes nor counts.
 The processes find each other by the variables in
-`experiments/cluster/environment.py` (`experiments.multihost` reads them).
+`experiments/cluster/environment.py` (`experiments.hosts.multihost` reads
+them).
 """
 
 from __future__ import annotations
@@ -17,18 +18,18 @@ import socket
 import time
 from typing import IO
 
-from experiments import errors
 from experiments.cluster import environment
 from experiments.cluster import network
 from experiments.cluster import processes
 from experiments.cluster import traffic
+from experiments.cluster.guard import guarded
 from experiments.cluster.network import NotPermittedError
 from experiments.cluster.network import Shape
 from experiments.cluster.network import remove_leftovers
 from experiments.cluster.processes import Outcome
 from experiments.cluster.processes import StoppedError
-from experiments.cluster.processes import stopping_on_signals
 from experiments.cluster.traffic import Traffic
+from experiments.program import errors
 
 _PORT = 47700  # free on every host: nothing else runs in a new namespace
 _IDLE_SECONDS = 1.0
@@ -72,7 +73,7 @@ def run(
   Raises:
     ConfigError: an argument out of range.
     NotPermittedError: namespaces are not to be had.
-    StoppedError: a signal, inside `stopping_on_signals`.
+    StoppedError: a signal, inside `guarded`.
   """
   if loopback:
     if num_hosts < 1:
@@ -126,7 +127,7 @@ __all__ = (
   'Shape',
   'StoppedError',
   'Traffic',
+  'guarded',
   'remove_leftovers',
   'run',
-  'stopping_on_signals',
 )

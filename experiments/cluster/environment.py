@@ -1,8 +1,8 @@
 """What a process of a cluster finds in its environment.
 
 `experiments.cluster` sets these for every process that it starts, and
-`experiments.multihost` reads them. Any other launcher may set the first three
-as well.
+`experiments.hosts.multihost` reads them. Any other launcher may set the first
+three as well.
 
   GRADSPARSE_COORDINATOR    address:port of process 0, `10.77.0.1:47700`
   GRADSPARSE_NUM_PROCESSES  how many processes there are

@@ -31,7 +31,7 @@ import signal
 import socket
 import subprocess
 
-from experiments import errors
+from experiments.program import errors
 
 PREFIX = 'gradsparse'
 INTERFACE = 'eth0'
@@ -52,6 +52,8 @@ _LEAST_BURST = 16 * 1024
 
 class NotPermittedError(errors.UserError):
   """This machine or user cannot have network namespaces."""
+
+  exit_status = 3
 
 
 def bits_per_second(rate: str) -> float:

@@ -16,6 +16,7 @@ import pathlib
 
 from experiments.cluster import environment
 from experiments.cluster import network
+from experiments.program import tables
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,34 +122,15 @@ class Traffic:
     ]
 
   def __str__(self) -> str:
-    head = (
-      'host',
-      'sent B',
-      'received B',
-      'sent pkt',
-      'received pkt',
-      'idle B',
+    counts = ('tx_bytes', 'rx_bytes', 'tx_packets', 'rx_packets')
+    table = tables.make(
+      ('host', 'sent B', 'received B', 'sent pkt', 'received pkt', 'idle B'),
+      [
+        (
+          str(row['host']),
+          *(f'{row[name]:,}' for name in (*counts, 'idle_tx_bytes')),
+        )
+        for row in self.rows()
+      ],
     )
-    table = [head] + [
-      (
-        str(row['host']),
-        *(
-          f'{row[name]:,}'
-          for name in (
-            'tx_bytes',
-            'rx_bytes',
-            'tx_packets',
-            'rx_packets',
-            'idle_tx_bytes',
-          )
-        ),
-      )
-      for row in self.rows()
-    ]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    lines = [
-      f'{row[0]:<{widths[0]}}  '
-      + '  '.join(f'{x:>{w}}' for x, w in zip(row[1:], widths[1:], strict=True))
-      for row in table
-    ]
-    return '\n'.join([*lines, f'in {self.seconds:.1f} s'])
+    return f'{tables.text(table)}\nin {self.seconds:.1f} s'

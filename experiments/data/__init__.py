@@ -1,12 +1,12 @@
 """Data sets by name, each in its published format, all held in memory."""
 
-from experiments import errors
 from experiments.data import batches
 from experiments.data import dataset
 from experiments.data.batches import Sampler
 from experiments.data.dataset import Dataset
 from experiments.data.dataset import Split
 from experiments.data.dataset import normalise
+from experiments.program import errors
 
 __all__ = [
   'NAMES',

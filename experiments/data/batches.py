@@ -7,8 +7,8 @@ that resumes at a step reads what the uninterrupted run would have read.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from experiments import errors
 from experiments.data import dataset
+from experiments.program import errors
 import numpy as np
 
 

@@ -6,9 +6,9 @@ A file holds records of 3,073 bytes: a label, then 1,024 red, 1,024 green and
 
 import pathlib
 
-from experiments import errors
 from experiments.data import dataset
 from experiments.data import folders
+from experiments.program import errors
 import numpy as np
 
 SOURCE = (

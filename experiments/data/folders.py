@@ -4,7 +4,7 @@ from collections.abc import Sequence
 import os
 import pathlib
 
-from experiments import errors
+from experiments.program import errors
 
 ROOT_VARIABLE = 'GRADSPARSE_DATA'
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 
-from experiments import errors
 from experiments.models.convnet import ConvNet
 from experiments.models.mlp import MLP
 from experiments.models.resnet import CifarResNet
+from experiments.program import errors
 from flax import linen as nn
 
 __all__ = ['NAMES', 'CifarResNet', 'ConvNet', 'MLP', 'create']

@@ -77,7 +77,8 @@ def _same_bits(law, case, what, actual, expected) -> None:
 
 def check_types(step: Step, case: Case) -> None:
   """Law 6: what comes out of a step can go into the next one."""
-  if jax.tree.structure(step.before) != jax.tree.structure(step.after):
+  before: Any = jax.tree.structure(step.before)
+  if before != jax.tree.structure(step.after):
     _fail(6, case, 'the tree of the state changes in a step')
   pairs = zip(_paths(step.before), _paths(step.after), strict=True)
   for (path, a), (_, b) in pairs:
@@ -217,7 +218,7 @@ def check_unbiased(
 
   draws = jax.jit(jax.vmap(draw))(jnp.arange(_DRAWS))
   for (path, x), (_, g) in zip(_paths(draws), _paths(grads), strict=True):
-    mean = np.mean(x, axis=0, dtype=np.float64)
+    mean = np.asarray(np.mean(x, axis=0, dtype=np.float64))
     error = np.std(x, axis=0, dtype=np.float64) / np.sqrt(_DRAWS)
     off = np.asarray(np.abs(mean - g.astype(np.float64)) - 5.5 * error)
     if off.size and not np.all(off <= 1e-5):

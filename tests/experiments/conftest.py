@@ -1,13 +1,41 @@
 """Shared pieces of the tests of `experiments`, which needs its extra."""
 
 import gzip
+import os
+import pathlib
 import struct
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 
 for _module in ('flax', 'ml_collections', 'orbax.checkpoint', 'sklearn'):
   pytest.importorskip(_module, reason='needs the `experiments` extra')
+
+REPOSITORY = pathlib.Path(__file__).parents[2]
+
+
+@pytest.fixture(scope='session')
+def program():
+  """Returns a function that runs `python -m experiments.NAME ARGUMENTS`."""
+
+  def run(name, *arguments, timeout=200, **variables):
+    # Without the devices that the tests themselves asked for.
+    environment = {**os.environ, 'JAX_PLATFORMS': 'cpu', **variables}
+    environment.pop('XLA_FLAGS', None)
+    environment.pop('JAX_NUM_CPU_DEVICES', None)
+    return subprocess.run(
+      [sys.executable, '-m', f'experiments.{name}', *map(str, arguments)],
+      cwd=REPOSITORY,
+      env=environment,
+      capture_output=True,
+      text=True,
+      timeout=timeout,
+      check=False,
+    )
+
+  return run
 
 
 @pytest.fixture

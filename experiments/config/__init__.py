@@ -1,0 +1,1 @@
+"""From the fields of a configuration to checked values and an optimizer."""

@@ -1,0 +1,168 @@
+"""The optimizer that a configuration asks for.
+
+The optimizer chain of every experiment, in the order of the update:
+
+  weight decay -> local clipping -> compressed exchange -> optimizer
+
+Weight decay belongs on the local gradient, before a memory sees it: the
+gradient of an L2 penalty is a gradient like any other (but not for the
+variance-based schemes, whose moments it would spoil: there it comes after the
+exchange, as their paper says). The optimizer comes after the exchange; for a
+scheme with a momentum of its own (DGC) it is plain SGD, because a second
+momentum would count twice.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from experiments.config import schemes
+from experiments.program import errors
+import gradsparse as gs
+import jax.numpy as jnp
+import ml_collections
+import optax
+
+OPTIMIZERS = ('adam', 'sgd')
+SCHEDULES = ('constant', 'cosine', 'steps')
+
+
+def learning_rate_schedule(
+  name: str,
+  learning_rate: float,
+  steps: int,
+  *,
+  warmup_steps: int = 0,
+  warmup_factor: float = 1.0,
+) -> Callable[[Any], Any]:
+  """Returns the learning rate as a function of the step.
+
+  Args:
+    name: `'constant'`; `'cosine'`, which decays to 0; `'steps'`, which
+      divides by ten after a half and after three quarters of the run.
+    learning_rate: at the start.
+    steps: length of the run.
+    warmup_steps: steps of the density's warm-up.
+    warmup_factor: what the schedule is multiplied by during these.
+
+  Raises:
+    ConfigError: an unknown name.
+  """
+  if name == 'constant':
+    schedule = optax.constant_schedule(learning_rate)
+  elif name == 'cosine':
+    schedule = optax.cosine_decay_schedule(learning_rate, max(steps, 1))
+  elif name == 'steps':
+    drops = {steps // 2: 0.1, steps * 3 // 4: 0.1}
+    schedule = optax.piecewise_constant_schedule(learning_rate, drops)
+  else:
+    raise errors.ConfigError(
+      f'optimizer.schedule must be one of {", ".join(SCHEDULES)}, got {name!r}'
+    )
+  if warmup_factor == 1:
+    return schedule
+  return lambda step: (
+    jnp.where(step < warmup_steps, warmup_factor, 1.0) * schedule(step)
+  )
+
+
+def make_transformation(
+  scheme: str,
+  arguments: Mapping[str, Any],
+  *,
+  axis_name: str,
+  optimizer: str,
+  learning_rate: Callable[[Any], Any],
+  momentum: float,
+  nesterov: bool = False,
+  weight_decay: float = 0.0,
+  clip_norm: float = 0.0,
+  local_gradient: str = '',
+) -> optax.GradientTransformation:
+  """Returns the chain from local gradients to updates.
+
+  A scheme that takes a `momentum` (DGC) gets the optimizer's, and plain SGD
+  follows, unless its arguments name one. With Adam such a scheme keeps no
+  momentum: residual accumulation, then Adam after the exchange. No paper
+  defines that combination; this is ours.
+
+  Args:
+    scheme: name of a recipe.
+    arguments: its keywords, without `axis_name`.
+    axis_name: of the workers.
+    optimizer: `'sgd'` or `'adam'`.
+    learning_rate: schedule, a function of the step.
+    momentum: factor of the heavy ball; Adam's first decay is its own 0.9.
+    nesterov: whether the momentum is Nesterov's.
+    weight_decay: factor of the L2 penalty's gradient, on each worker.
+    clip_norm: threshold of `gs.clip_local_norm`; 0 for none.
+    local_gradient: mode of `gs.local_gradient` around the scheme, or ''.
+
+  Raises:
+    ConfigError: an unknown optimizer or mode.
+  """
+  if optimizer not in OPTIMIZERS:
+    raise errors.ConfigError(
+      f'optimizer.name must be one of {", ".join(OPTIMIZERS)}, '
+      f'got {optimizer!r}'
+    )
+  factory = gs.recipes.RECIPES[scheme].factory
+  arguments = dict(arguments)
+  if 'momentum' in schemes.signature(scheme).parameters:
+    inside = momentum if optimizer == 'sgd' else 0.0
+    arguments.setdefault('momentum', inside)
+    arguments.setdefault('nesterov', nesterov and bool(inside))
+    momentum, nesterov = 0.0, False
+  chain = []
+  decay_first = scheme not in schemes.NEED_MOMENTS
+  if weight_decay and decay_first:
+    chain.append(optax.add_decayed_weights(weight_decay))
+  if clip_norm:
+    chain.append(gs.clip_local_norm(clip_norm, axis_name=axis_name))
+  exchange = factory(**arguments, axis_name=axis_name)
+  if local_gradient:
+    try:
+      exchange = gs.local_gradient(exchange, local_gradient)
+    except ValueError as error:
+      raise errors.ConfigError(
+        f'compression.local_gradient: {error}'
+      ) from error
+  chain.append(exchange)
+  if weight_decay and not decay_first:
+    chain.append(optax.add_decayed_weights(weight_decay))
+  if optimizer == 'adam':
+    chain.append(optax.adam(learning_rate))
+  else:
+    chain.append(optax.sgd(learning_rate, momentum or None, nesterov=nesterov))
+  return optax.chain(*chain)
+
+
+def from_config(
+  config: ml_collections.ConfigDict,
+  learning_rate: Callable[[Any], Any],
+  density: float | Callable[[int], Any] | None,
+  *,
+  axis_name: str,
+) -> optax.GradientTransformation:
+  """Returns the chain of one stage of a run.
+
+  Args:
+    config: see `configs/default.py`.
+    learning_rate: schedule, a function of the step.
+    density: of the stage; None where the scheme has none.
+    axis_name: of the workers.
+  """
+  arguments = schemes.arguments_of(config.compression)
+  if density is not None:
+    arguments['density'] = density
+  return make_transformation(
+    config.compression.name,
+    arguments,
+    axis_name=axis_name,
+    optimizer=config.optimizer.name,
+    learning_rate=learning_rate,
+    momentum=config.optimizer.momentum,
+    nesterov=config.optimizer.nesterov,
+    weight_decay=config.optimizer.weight_decay,
+    clip_norm=config.compression.clip_norm,
+    local_gradient=config.compression.local_gradient,
+  )

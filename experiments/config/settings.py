@@ -1,0 +1,142 @@
+"""Checks of a configuration: unknown fields, wrong kinds, impossible values.
+
+`configs/default.py` has every field with its default; this file says which
+values make sense, before anything is loaded or trained.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from experiments import data
+from experiments import models
+from experiments.config import fields
+from experiments.config import optimizer
+from experiments.config import schemes
+from experiments.config import warmup
+from experiments.program import errors
+
+RUNNERS = ('simulate', 'pmap', 'shard_map')
+# May differ when a run is resumed: they do not touch what is trained.
+FREE_ON_RESUME = (
+  'train.log_every',
+  'train.eval_every',
+  'train.checkpoint_every',
+  'train.tensorboard',
+  'train.time_breakdown_every',
+  'data.dir',
+)
+
+
+def check_resumable(
+  before: Mapping[str, Any] | None, now: Mapping[str, Any]
+) -> None:
+  """Raises unless a working directory's run may go on with these fields.
+
+  Args:
+    before: what the directory was used with, None for a new one.
+    now: what is asked.
+
+  Raises:
+    ResumeError: names the fields that differ.
+  """
+  if before is None:
+    return
+  old, new = fields.flatten(before), fields.flatten(now)
+  free = set(FREE_ON_RESUME)
+  if old.get('optimizer.schedule') == new['optimizer.schedule'] == 'constant':
+    free.add('train.steps')  # otherwise it bends the learning rate
+  changed = [
+    f'{field}: was {old.get(field)!r}, now {new.get(field)!r}'
+    for field in sorted({*old, *new} - free)
+    if old.get(field) != new.get(field)
+  ]
+  if changed:
+    raise errors.ResumeError(
+      'the working directory belongs to a run with other fields '
+      f'({"; ".join(changed)}); take another --workdir, or the same fields '
+      'to resume'
+    )
+
+
+def check(config: Mapping[str, Any], known: Mapping[str, Any]) -> None:
+  """Raises unless every field is known and every value makes sense.
+
+  Args:
+    config: nested fields, as `ConfigDict.to_dict()` gives them.
+    known: nested fields of the default configuration; `compression` takes
+      any argument of its factory beside them.
+
+  Raises:
+    ConfigError: says which field, what is wrong and what is valid.
+  """
+  _check_names(config, known)
+  flat = fields.flatten(config)
+  section = config['compression']
+  arguments = schemes.arguments_of(section)
+  schemes.check_arguments(section['name'], arguments)
+  warmup.stages_of(
+    section['name'], arguments, section['warmup_steps'], section['warmup']
+  )
+  _check_choice(flat, 'data.name', data.NAMES)
+  _check_choice(flat, 'model.name', models.NAMES)
+  _check_choice(flat, 'optimizer.name', optimizer.OPTIMIZERS)
+  _check_choice(flat, 'optimizer.schedule', optimizer.SCHEDULES)
+  _check_choice(flat, 'parallel.runner', RUNNERS)
+  for field in ('train.steps', 'train.batch_size', 'train.log_every'):
+    _check_least(flat, field, 1)
+  for field in (
+    'train.eval_every',
+    'train.checkpoint_every',
+    'train.seed',
+    'train.time_breakdown_every',
+    'compression.clip_norm',
+    'optimizer.momentum',
+    'optimizer.weight_decay',
+  ):
+    _check_least(flat, field, 0)
+  _check_least(flat, 'parallel.num_workers', 1)
+  factor = flat['optimizer.warmup_factor']
+  if not 0 < factor <= 1:
+    raise errors.ConfigError(
+      f'optimizer.warmup_factor must be in (0, 1], got {factor}'
+    )
+  if factor != 1 and not section['warmup_steps']:
+    raise errors.ConfigError(
+      f'optimizer.warmup_factor={factor} has no effect: '
+      'compression.warmup_steps is 0'
+    )
+  if not flat['train.learning_rate'] > 0:
+    raise errors.ConfigError(
+      f'train.learning_rate must be above 0, got {flat["train.learning_rate"]}'
+    )
+
+
+def _check_names(config: Mapping[str, Any], known: Mapping[str, Any]) -> None:
+  """Raises for a field outside `compression` that the defaults lack."""
+  known_fields = fields.flatten(known)
+  for field in fields.flatten(config):
+    if field in known_fields or field.startswith('compression.'):
+      continue
+    hint = errors.did_you_mean(field, known_fields)
+    raise errors.ConfigError(
+      f'unknown field {field!r}{hint}; fields: '
+      f'{", ".join(sorted(known_fields))}, and the arguments of the scheme as '
+      'compression.ARG'
+    )
+
+
+def _check_choice(
+  flat: Mapping[str, Any], field: str, valid: tuple[str, ...]
+) -> None:
+  if flat[field] not in valid:
+    hint = errors.did_you_mean(str(flat[field]), valid)
+    raise errors.ConfigError(
+      f'{field} must be one of {", ".join(valid)}, got {flat[field]!r}{hint}'
+    )
+
+
+def _check_least(flat: Mapping[str, Any], field: str, least: float) -> None:
+  if flat[field] < least:
+    raise errors.ConfigError(
+      f'{field} must be {least} or more, got {flat[field]}'
+    )

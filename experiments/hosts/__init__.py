@@ -1,0 +1,1 @@
+"""Which processes make a run, and which device each worker has."""

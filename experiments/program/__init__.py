@@ -1,0 +1,1 @@
+"""What every program here has: flags, messages, tables and files."""

@@ -1,0 +1,238 @@
+"""Flags of the programs, by absl, and how a program begins and ends.
+
+A program defines its flags, absl's or those below, and calls `run`. A flag
+that several programs have is spelt alike in all of them; a list has commas,
+`--seeds=0,1,2`.
+
+  --help           what the program does, and its flags
+  exit status 2    a mistake in the flags; 1: anything else that went wrong and
+                   that the user can mend. One line says what.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+import pathlib
+import shlex
+import sys
+from typing import Any
+
+from absl import app
+from absl import flags
+from absl import logging
+from experiments.program import errors
+
+# What is defined here belongs to the program that asks for it, in its --help.
+flags.disclaim_key_flags()
+
+_HELP = ('--help', '-h')
+
+
+def run(
+  main: Callable[..., int | None],
+  *,
+  arguments: str = '',
+  check: Callable[[], Any] = lambda: None,
+) -> None:
+  """Runs a program, and ends the process with its exit status.
+
+  Args:
+    main: called without arguments, or with the list of those that are no
+      flags; returns the exit status, None for 0.
+    arguments: what these are, such as 'DIR...': at least one is needed;
+      without a name none is taken.
+    check: called when the flags are parsed; raises where they make no sense.
+  """
+
+  def parse(argv: Sequence[str]) -> list[str]:
+    own = argv[1 : argv.index('--')] if '--' in argv else argv[1:]
+    if any(word in _HELP for word in own):
+      app.usage(shorthelp=True, writeto_stdout=True, exitcode=0)
+    try:
+      given = flags.FLAGS(argv)[1:]
+      check()
+      if given and not arguments:
+        raise errors.ConfigError(
+          f'unexpected argument {given[0]!r}; a flag is --NAME=VALUE, and a '
+          'list of values has commas, no spaces'
+        )
+      if arguments and not given:
+        raise errors.ConfigError(f'{arguments} is missing')
+      return given
+    except (
+      flags.Error,
+      errors.UserError,
+      # Of a configuration's flags: a section or a file that is not there.
+      AttributeError,
+      KeyError,
+      OSError,
+    ) as error:
+      text = error.args[0] if isinstance(error, KeyError) else error
+      say(f'error: {text}\n--help tells the flags')
+      sys.exit(errors.ConfigError.exit_status)
+
+  def told(given: list[str]) -> int | None:
+    if not flags.FLAGS['verbosity'].present:
+      logging.set_verbosity(logging.WARNING)  # Orbax tells a lot
+    try:
+      return main(given) if arguments else main()
+    except errors.UserError as error:
+      say(f'error: {error}')
+      return error.exit_status
+
+  app.run(told, flags_parser=parse)
+
+
+def typed() -> str:
+  """Returns the command that started this program, for its records."""
+  spec = sys.modules['__main__'].__spec__
+  name = sys.argv[0] if spec is None else spec.name.removesuffix('.__main__')
+  return shlex.join(['python', '-m', name, *sys.argv[1:]])
+
+
+def say(text: str) -> None:
+  """Tells the user something that is not the program's result."""
+  print(text, file=sys.stderr, flush=True)
+
+
+# --- flags -----------------------------------------------------------------
+
+
+class _Parser(flags.ArgumentParser):
+  """Parses text by a function that raises ValueError; for `flags.DEFINE`."""
+
+  def __init__(self, kind: Callable[[str], Any]):
+    super().__init__()
+    self._kind = kind
+
+  def parse(self, argument: Any) -> Any:
+    return self._kind(argument) if isinstance(argument, str) else argument
+
+
+def define_path(
+  name: str, default: str | None, text: str
+) -> flags.FlagHolder[Any]:
+  """Defines a flag for a file or a folder, a `pathlib.Path`."""
+  return flags.DEFINE(_Parser(_path), name, default, text)
+
+
+def define_list(
+  name: str, default: Sequence[Any], item: Callable[[str], Any], text: str
+) -> flags.FlagHolder[Any]:
+  """Defines a flag for values with commas between them.
+
+  Args:
+    name: of the flag.
+    default: if it is not given.
+    item: parses one of them; raises ValueError.
+    text: of `--help`.
+  """
+  return flags.DEFINE(
+    _Parser(lambda words: [item(word) for word in words.split(',')]),
+    name,
+    list(default),
+    text,
+    serializer=flags.CsvListSerializer(','),
+  )
+
+
+def define_json(*, former: str = '') -> flags.FlagHolder[Any]:
+  """Defines `--json`, the file for what a program has measured.
+
+  Args:
+    former: what this program called it when some of the records in
+      `experiments/results` were made; still understood.
+  """
+  defined = define_path('json', None, 'JSON file to write')
+  if former:
+    flags.DEFINE_alias(former, 'json')
+  return defined
+
+
+def define_workdir(
+  default: str | None, text: str = 'folder for records and checkpoints'
+) -> flags.FlagHolder[Any]:
+  """Defines `--workdir`, the folder that a program writes to."""
+  return define_path('workdir', default, text)
+
+
+def define_schemes(known: Collection[str]) -> flags.FlagHolder[list[str]]:
+  """Defines `--schemes`, names of those to measure; all by default."""
+  text = 'which of: ' + ', '.join(known)
+  return define_list('schemes', tuple(known), one_of(known, 'scheme'), text)
+
+
+def define_seeds(*default: int) -> flags.FlagHolder[list[int]]:
+  """Defines `--seeds`, a run for each."""
+  return define_list('seeds', default, int, 'of parameters and data order')
+
+
+def define_steps(
+  default: int | None, text: str
+) -> flags.FlagHolder[int | None]:
+  """Defines `--steps`, how many a scheme takes."""
+  return flags.DEFINE_integer('steps', default, text, lower_bound=1)
+
+
+def define_repeats() -> flags.FlagHolder[int | None]:
+  """Defines `--repeats`, how often a benchmark measures everything."""
+  return flags.DEFINE_integer('repeats', 7, 'rounds', lower_bound=1)
+
+
+def define_test_split(*, former: str = '') -> flags.FlagHolder[str]:
+  """Defines `--test_split`; for `former`, see `define_json`."""
+  defined = flags.DEFINE_enum(
+    'test_split',
+    'file',
+    ('file', 'validation'),
+    "the set's own test images, or a part of its training images",
+  )
+  if former:
+    flags.DEFINE_alias(former, 'test_split')
+  return defined
+
+
+def require(*names: str) -> None:
+  """Makes flags compulsory."""
+  for name in names:
+    flags.register_validator(name, bool, message=f'--{name} is missing')
+
+
+def one_of(valid: Collection[str], what: str) -> Callable[[str], str]:
+  """Returns a parser of one of some names.
+
+  Args:
+    valid: the names.
+    what: they are, such as 'scheme'.
+  """
+
+  def parse(name: str) -> str:
+    if name not in valid:
+      raise ValueError(
+        f'unknown {what} {name!r}{errors.did_you_mean(name, valid)}; there are '
+        + ', '.join(valid)
+      )
+    return name
+
+  return parse
+
+
+def whole(text: str) -> int:
+  """Parses a positive whole number: 10000000, 10_000_000 or 1e7.
+
+  Raises:
+    ValueError: it is none.
+  """
+  try:
+    number = float(text)
+    if number != int(number) or number < 1:
+      raise ValueError
+  except (ValueError, OverflowError):
+    raise ValueError(
+      f'must be a whole number of at least 1, got {text!r}'
+    ) from None
+  return int(number)
+
+
+def _path(text: str) -> pathlib.Path:
+  if not text:
+    raise ValueError('must name a file or a folder')
+  return pathlib.Path(text)

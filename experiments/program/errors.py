@@ -1,0 +1,41 @@
+"""Mistakes a user can mend: shown as one message, without a traceback."""
+
+from collections.abc import Iterable
+import difflib
+
+
+class UserError(Exception):
+  """Something outside the program is wrong; the message says what to do."""
+
+  exit_status = 1  # of the program that it ends
+
+
+class ConfigError(UserError):
+  """A field of the configuration is unknown, missing or out of range."""
+
+  exit_status = 2
+
+
+class DataFileError(UserError):
+  """A file of a data set is missing or damaged."""
+
+
+class DivergedError(UserError):
+  """The training loss or a parameter stopped being a number."""
+
+
+# What to do about it.
+CALMER = (
+  'no checkpoint holds this. Try a smaller train.learning_rate, a longer '
+  'compression.warmup_steps or a compression.clip_norm'
+)
+
+
+class ResumeError(UserError):
+  """A working directory holds a run that cannot be continued as asked."""
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+  """Returns a hint such as `' (did you mean "dgc"?)'`, or nothing."""
+  close = difflib.get_close_matches(name, list(known), n=1)
+  return f' (did you mean "{close[0]}"?)' if close else ''

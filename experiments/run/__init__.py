@@ -1,0 +1,1 @@
+"""What a run leaves behind: its files, its bytes, its time, its checkpoints."""

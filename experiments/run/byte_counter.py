@@ -1,0 +1,168 @@
+"""The bytes of a run, step by step."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from experiments.config import warmup
+import gradsparse as gs
+import optax
+
+
+class Size(NamedTuple):
+  """What a step moves, dense leaves included."""
+
+  payload: int  # bytes of one worker's message
+  sent: int  # bytes that a worker puts on the network
+
+
+class ByteCounter:
+  """Counts the bytes of each step and of the run so far.
+
+  Most schemes send the same number of bytes each step, which their plan tells.
+  Where the size depends on the data or on the step, the plan lists the sizes
+  there are, and what the step measured says which one it was.
+  """
+
+  def __init__(self, stages: Sequence[warmup.Stage], plans: Sequence):
+    """Takes the stages and their plans, from `plan_stages`."""
+    self._stages = stages
+    self._dense = int(plans[-1].dense_bytes)
+    self._sizes = [_sizes(plan) for plan in plans]
+    self._counted = {
+      'steps': 0,
+      'payload': 0,
+      'sent': 0,
+      'last_stage_steps': 0,
+      'last_stage_payload': 0,
+      'last_stage_sent': 0,
+    }
+
+  def count(self, step: int, payload_bytes: float) -> dict[str, float]:
+    """Counts a step; to be called for each, in order.
+
+    Args:
+      step: counted from 1.
+      payload_bytes: what the step measured, a float32.
+
+    Returns:
+      What to log about it.
+    """
+    stage = warmup.stage_at(self._stages, step - 1)
+    number = self._stages.index(stage)
+    size = min(
+      self._sizes[number], key=lambda s: abs(s.payload - payload_bytes)
+    )
+    last = number == len(self._stages) - 1
+    for prefix in ('', 'last_stage_') if last else ('',):
+      self._counted[prefix + 'steps'] += 1
+      self._counted[prefix + 'payload'] += size.payload
+      self._counted[prefix + 'sent'] += size.sent
+    values = {
+      'comm/payload_bytes': size.payload,
+      'comm/sent_bytes': size.sent,
+      'comm/sent_bytes_total': self._counted['sent'],
+      'comm/ratio': self._dense / size.payload,
+    }
+    density = stage.density_at(step - 1)
+    if density is not None:
+      values['comm/density'] = density
+    return values
+
+  def summary(self) -> dict[str, float]:
+    """Returns the bytes of a step in the last stage and over the whole run.
+
+    Those of the last stage are means over its steps where the size depends on
+    the data. `run_average_...` are means over all steps, warm-up included.
+    """
+    counted = self._counted
+    payload, sent = max(self._sizes[-1])
+    if counted['last_stage_steps'] and len(self._sizes[-1]) > 1:
+      payload = counted['last_stage_payload'] / counted['last_stage_steps']
+      sent = counted['last_stage_sent'] / counted['last_stage_steps']
+    return {
+      'dense_bytes_per_step': self._dense,
+      'payload_bytes_per_step': payload,
+      'sent_bytes_per_step': sent,
+      'ratio': self._dense / payload,
+      'run_average_payload_bytes_per_step': (
+        counted['payload'] / counted['steps']
+      ),
+      'run_average_sent_bytes_per_step': counted['sent'] / counted['steps'],
+      'run_average_ratio': (
+        self._dense * counted['steps'] / counted['payload']
+      ),
+      'sent_bytes_total': counted['sent'],
+    }
+
+  def to_dict(self) -> dict[str, int]:
+    """Returns the counts, for a checkpoint."""
+    return dict(self._counted)
+
+  def restore(self, counted: Mapping[str, int]) -> None:
+    """Goes on from the counts of a checkpoint."""
+    self._counted = dict(counted)
+
+
+def plan_stages(
+  stages: Sequence[warmup.Stage],
+  transformations: Sequence[optax.GradientTransformation],
+  params: Any,
+  num_workers: int,
+) -> list[gs.Plan]:
+  """Returns the plan of each stage's first step, which sends most.
+
+  Args:
+    stages: of the run.
+    transformations: one a stage.
+    params: only their shapes are used.
+    num_workers: P.
+  """
+  return [
+    gs.plan(tx, params, num_workers, step=stage.first_step)
+    for tx, stage in zip(transformations, stages, strict=True)
+  ]
+
+
+def plan_text(stages: Sequence[warmup.Stage], plans: Sequence) -> str:
+  """Returns the plans' tables, each under the first step of its stage."""
+  if len(plans) == 1:
+    return str(plans[0])
+  return '\n\n'.join(
+    f'from step {stage.first_step}, density '
+    f'{stage.density_at(stage.first_step):g}:\n{plan}'
+    for stage, plan in zip(stages, plans, strict=True)
+  )
+
+
+def last_and_average(
+  comm: Mapping[str, Any], name: str, form: str = '{:,.0f}'
+) -> str:
+  """Returns a number of the last stage and below it the whole run's.
+
+  Args:
+    comm: from `ByteCounter.summary`.
+    name: of a number that it has with `run_average_` before it, too.
+    form: for one of them.
+
+  Returns:
+    One line where they are the same.
+  """
+  shown = form.format(comm[name])
+  whole = form.format(comm[f'run_average_{name}'])
+  return shown if shown == whole else f'{shown}\n{whole}'
+
+
+def _sizes(plan) -> list[Size]:
+  """Returns the sizes that a step can have; most plans have one."""
+  whole = Size(int(plan.payload_bytes), int(plan.sent_bytes))
+  if not plan.rungs:
+    return [whole]
+  # The plan is that of the largest message: densities only fall in a stage.
+  largest = Size(*max(plan.rungs))
+  return [
+    Size(
+      whole.payload - largest.payload + payload,
+      whole.sent - largest.sent + sent,
+    )
+    for payload, sent in plan.rungs
+  ]

@@ -1,0 +1,91 @@
+"""The files of a working directory that people and programs read.
+
+  config.json     what was asked for
+  metrics.jsonl   one line a logged step, steps always rising
+  summary.json    the result, only when the last step was reached
+  plan.txt        bytes of each leaf, in a step of each stage
+  params.npz      the final parameters by flat names
+
+All but metrics.jsonl are written whole, see `experiments.program.files`.
+"""
+
+from collections.abc import Mapping
+import json
+import math
+import pathlib
+from typing import Any
+
+from experiments.program import files
+import jax
+import numpy as np
+
+CONFIG = 'config.json'
+METRICS = 'metrics.jsonl'
+SUMMARY = 'summary.json'
+PARAMS = 'params.npz'
+PLAN = 'plan.txt'
+
+
+def write_params(path: pathlib.Path, params: Any) -> None:
+  """Writes parameters as a NumPy archive, names such as `Dense_0/kernel`."""
+  flat = jax.tree_util.tree_flatten_with_path(jax.device_get(params))[0]
+  arrays = {
+    jax.tree_util.keystr(at, simple=True, separator='/'): leaf
+    for at, leaf in flat
+  }
+  with files.replacing(path) as file:
+    np.savez(file, **arrays)
+
+
+def read_metrics(path: pathlib.Path) -> list[dict[str, Any]]:
+  """Returns the lines of a metrics file; a torn last line is left out."""
+  if not path.exists():
+    return []
+  lines = []
+  for text in path.read_text().splitlines():
+    try:
+      lines.append(json.loads(text))
+    except json.JSONDecodeError:
+      break  # a crash while writing: only the end can be torn
+  return lines
+
+
+class MetricsFile:
+  """Appends lines whose steps rise, also over restarts."""
+
+  def __init__(self, path: pathlib.Path, *, resume_step: int = 0):
+    """Opens the file and takes back what the run will do again.
+
+    Args:
+      path: of the file.
+      resume_step: steps already done; lines after it were written by an
+        attempt that was lost, and go.
+    """
+    kept = [line for line in read_metrics(path) if line['step'] <= resume_step]
+    with files.replacing(path) as file:
+      for line in kept:
+        file.write(json.dumps(line).encode() + b'\n')
+    self._last = kept[-1]['step'] if kept else 0
+    self._file = path.open('a')
+
+  def write(self, line: Mapping[str, float]) -> None:
+    """Appends a line; one whose step would repeat or go back is refused."""
+    if line['step'] <= self._last:
+      raise ValueError(f'step {line["step"]} after step {self._last}')
+    plain = {name: _plain(value) for name, value in line.items()}
+    self._file.write(json.dumps(plain, allow_nan=False) + '\n')
+    self._file.flush()
+    self._last = line['step']
+
+  def close(self) -> None:
+    self._file.close()
+
+
+def _plain(value: float) -> float | int | None:
+  """Returns a number that JSON can hold and that shows short."""
+  if isinstance(value, int):
+    return value
+  if not math.isfinite(value):
+    return None  # JSON has no NaN
+  # Counts arrive as float32 means over workers; show whole ones as such.
+  return int(value) if value.is_integer() else float(f'{value:.7g}')

@@ -1,0 +1,108 @@
+"""The demo: a small network trained five ways, with a report."""
+
+from collections.abc import Mapping, Sequence
+import pathlib
+from typing import Any
+
+from configs import digits
+from experiments.program import tables
+from experiments.report import page
+from experiments.studies import scheme_runs
+from rich import console
+from rich import progress
+
+
+class Display(scheme_runs.Watch):
+  """A live bar on a terminal, a line now and then elsewhere."""
+
+  def __init__(self, screen: console.Console):
+    """Prepares to write on `screen`."""
+    self._screen = screen
+    self._live = screen.is_terminal
+    self._bar = progress.Progress(
+      progress.TextColumn('{task.description:<18}'),
+      progress.BarColumn(),
+      progress.MofNCompleteColumn(),
+      progress.TimeElapsedColumn(),
+      progress.TextColumn('{task.fields[note]}'),
+      console=screen,
+      disable=not self._live,
+    )
+    self._task: Any = None
+    self._scheme = ''
+    self._shown = 0
+
+  def __enter__(self) -> 'Display':
+    self._bar.start()
+    return self
+
+  def __exit__(self, *exception) -> None:
+    self._bar.stop()
+
+  def start(self, run: scheme_runs.Run) -> None:
+    """Begins the bar of a run."""
+    self._scheme, self._shown = run.scheme, 0
+    self._task = self._bar.add_task(
+      run.scheme, total=run.config.train.steps, note='compiling'
+    )
+
+  def update(self, step: int, steps: int, line: Mapping[str, float]) -> None:
+    """Shows where the run is."""
+    self._bar.update(self._task, completed=step)
+    accuracy = line.get('test/accuracy')
+    if accuracy is None or line['step'] == self._shown:
+      return
+    self._shown = line['step']
+    note = f'loss {line["train/loss"]:.4f}, test accuracy {accuracy:.1%}'
+    self._bar.update(self._task, note=note)
+    if not self._live:
+      self._screen.print(
+        f'{self._scheme:<18} step {self._shown}/{steps}  {note}', soft_wrap=True
+      )
+
+  def end(self, run: scheme_runs.Run, summary: Mapping[str, Any]) -> None:
+    """Leaves the bar as it is."""
+
+
+def results_table(summaries: Sequence[Mapping[str, Any]]) -> tables.Table:
+  """Returns the final table, one row a scheme."""
+  return scheme_runs.results_table(
+    'digits, 4 simulated workers; bytes are those of one worker',
+    ('scheme', 'test\naccuracy'),
+    [
+      scheme_runs.Row(
+        (summary['scheme'], f'{summary["final"]["test_accuracy"]:.1%}'),
+        summary['comm'],
+        summary['seconds'],
+      )
+      for summary in summaries
+    ],
+  )
+
+
+def run(
+  workdir: pathlib.Path, schemes: Sequence[str], steps: int | None = None
+) -> list[dict[str, Any]]:
+  """Trains each scheme afresh below `workdir` and writes the report.
+
+  Args:
+    workdir: gets one folder a scheme; a former demo's are replaced.
+    schemes: of `configs.digits`.
+    steps: fewer than the setting's, for a quick look.
+
+  Returns:
+    The summaries.
+  """
+  screen = console.Console()
+  runs = scheme_runs.list_runs(digits.get_config, schemes, workdir, steps=steps)
+  with Display(screen) as display:
+    found = scheme_runs.train_each(runs, afresh=True, watch=display)
+  summaries = [summary for one in found.values() for summary in one]
+  page.write(
+    [run.folder for run in runs],
+    workdir / 'report.html',
+    title='Five ways to exchange gradients: digits, 4 workers',
+  )
+  tables.show(results_table(summaries))
+  screen.print(f'Report: {workdir / "report.html"}', soft_wrap=True)
+  return summaries

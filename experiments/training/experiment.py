@@ -1,0 +1,141 @@
+"""Builds what a configuration describes: data, model, optimizer, state."""
+
+from collections.abc import Callable
+import dataclasses
+from typing import Any
+
+from experiments import data
+from experiments import models
+from experiments.config import optimizer
+from experiments.config import schemes
+from experiments.config import warmup
+from experiments.hosts import placement as placing
+from experiments.program import errors
+from experiments.training import training_step
+from flax import linen as nn
+import jax
+import ml_collections
+import optax
+
+
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+  """A run that can begin.
+
+  Attributes:
+    config: see `configs/default.py`.
+    placement: of the workers.
+    dataset: training and test examples.
+    sampler: which of them a step sees.
+    model: the network.
+    learning_rate: a function of the step.
+    stages: of the warm-up; one where there is none.
+    transformations: the optimizer chain of each stage.
+    average: one set of parameters of a state's.
+    shapes: of these parameters.
+  """
+
+  config: ml_collections.ConfigDict
+  placement: placing.Placement
+  dataset: data.Dataset
+  sampler: data.Sampler
+  model: nn.Module
+  learning_rate: Callable[[Any], Any]
+  stages: tuple[warmup.Stage, ...]
+  transformations: tuple[optax.GradientTransformation, ...]
+  average: Callable[[Any], Any]
+  shapes: Any
+
+  def make_train_step(self, stage: warmup.Stage):
+    """Returns the step of a stage, see `training_step.make_train_step`."""
+    section = self.config.compression
+    return training_step.make_train_step(
+      self.model,
+      self.transformations[self.stages.index(stage)],
+      self.shapes,
+      placement=self.placement,
+      mean=self.dataset.mean,
+      std=self.dataset.std,
+      moments=section.name in schemes.NEED_MOMENTS,
+      microbatch=section.microbatch or None,
+      average_every=section.average_every,
+    )
+
+  def make_evaluate(
+    self,
+  ) -> Callable[[training_step.TrainState], dict[str, float]]:
+    """Returns the test of a state, see `training_step.make_evaluate`."""
+    return training_step.make_evaluate(
+      self.model,
+      self.dataset.test,
+      mean=self.dataset.mean,
+      std=self.dataset.std,
+      placement=self.placement,
+      average=self.average,
+    )
+
+
+def build_experiment(
+  config: ml_collections.ConfigDict, placement: placing.Placement
+) -> tuple[Experiment, training_step.TrainState]:
+  """Returns the experiment, and its state before the first step.
+
+  Raises:
+    UserError: the data are not there, or the scheme has nothing to compress.
+  """
+  dataset = data.load(config.data.name, config.data.dir, config.data.test_split)
+  sampler = data.Sampler(
+    dataset.train,
+    num_workers=placement.num_workers,
+    batch_size=config.train.batch_size,
+    seed=config.train.seed,
+    augment=config.data.augment,
+    workers=placement.workers,
+  )
+  model = models.create(config.model.name, dataset.classes)
+  learning_rate = optimizer.learning_rate_schedule(
+    config.optimizer.schedule,
+    config.train.learning_rate,
+    config.train.steps,
+    warmup_steps=config.compression.warmup_steps,
+    warmup_factor=config.optimizer.warmup_factor,
+  )
+  stages = warmup.stages_of(
+    config.compression.name,
+    schemes.arguments_of(config.compression),
+    config.compression.warmup_steps,
+    config.compression.warmup,
+  )
+  transformations = tuple(
+    optimizer.from_config(
+      config, learning_rate, stage.density, axis_name=training_step.AXIS
+    )
+    for stage in stages
+  )
+  # The state does not depend on the density: every stage carries on with it.
+  try:
+    state = training_step.init_state(
+      model,
+      transformations[-1],
+      image_shape=dataset.train.images.shape[1:],
+      placement=placement,
+      seed=config.train.seed,
+    )
+  except ValueError as error:  # such as: no leaf is large enough
+    raise errors.ConfigError(f'{config.compression.name}: {error}') from error
+  average = training_step.make_average_params(
+    bool(config.compression.local_gradient), placement
+  )
+  experiment = Experiment(
+    config,
+    placement,
+    dataset,
+    sampler,
+    model,
+    learning_rate,
+    stages,
+    transformations,
+    average,
+    shapes=jax.eval_shape(average, state.params),
+  )
+  return experiment, state

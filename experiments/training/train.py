@@ -1,0 +1,272 @@
+"""Trains a model with compressed gradients and writes down what happened."""
+
+from collections.abc import Callable, Mapping
+import pathlib
+import time
+from typing import Any
+
+from absl import logging
+from experiments.config import fields
+from experiments.config import settings
+from experiments.config import warmup
+from experiments.hosts import placement as placing
+from experiments.program import errors
+from experiments.program import files
+from experiments.run import byte_counter
+from experiments.run import checkpoints
+from experiments.run import machine
+from experiments.run import records
+from experiments.run import run_log
+from experiments.run import time_breakdown
+from experiments.training import training_step
+from experiments.training.experiment import Experiment
+from experiments.training.experiment import build_experiment
+import jax
+import ml_collections
+
+# Called after each step with the step, the number of steps, and the last line
+# of metrics.jsonl.
+Progress = Callable[[int, int, Mapping[str, float]], None]
+
+
+def train_and_evaluate(
+  config: ml_collections.ConfigDict,
+  workdir: str | pathlib.Path,
+  *,
+  progress: Progress | None = None,
+  command: str = '',
+) -> dict[str, Any]:
+  """Runs an experiment to its last step, resuming what `workdir` holds.
+
+  Args:
+    config: see `configs/default.py`.
+    workdir: where the records and checkpoints go.
+    progress: watches the run.
+    command: what the user typed, for the record.
+
+  Returns:
+    The content of `summary.json`.
+
+  Raises:
+    UserError: a field, a file or a former run is in the way, or the loss is
+      not a number.
+  """
+  workdir = pathlib.Path(workdir)
+  placement = placing.provide(
+    config.parallel.runner, config.parallel.num_workers
+  )
+  asked = fields.without_none(config.to_dict())
+  settings.check_resumable(files.read_json(workdir / records.CONFIG), asked)
+
+  experiment, state = build_experiment(config, placement)
+  plans = byte_counter.plan_stages(
+    experiment.stages,
+    experiment.transformations,
+    experiment.shapes,
+    placement.num_workers,
+  )
+  counter = byte_counter.ByteCounter(experiment.stages, plans)
+  if placement.is_chief:
+    files.write_json(workdir / records.CONFIG, asked)
+    planned = byte_counter.plan_text(experiment.stages, plans)
+    files.write_bytes(workdir / records.PLAN, f'{planned}\n'.encode())
+  placement.check_same(asked, workdir, records.CONFIG)
+
+  saver = checkpoints.Checkpoints(
+    workdir / 'checkpoints', config.train.checkpoint_every
+  )
+  state, done, seconds_before = _resume(experiment, state, saver, counter)
+  if done < config.train.steps and placement.is_chief:
+    # A shorter run's result is not this one's.
+    (workdir / records.SUMMARY).unlink(missing_ok=True)
+  log = _open_log(experiment, counter, workdir, done, seconds_before)
+  loop = _Loop(experiment, counter, saver, log, progress)
+  try:
+    state = loop.run(state, done)
+  finally:
+    log.close()
+    saver.close()
+
+  training_step.check_finite(state, config.train.steps)
+  tested = loop.tested or loop.evaluate(state)
+  params = experiment.average(state.params)
+  summary = {
+    **_result(experiment, counter, tested),
+    'seconds': round(log.seconds(), 3),
+    'compile_seconds': round(loop.compile_seconds, 3),
+    'command': command,
+    'environment': machine.describe(),
+  }
+  if placement.is_chief:
+    records.write_params(workdir / records.PARAMS, params)
+    files.write_json(workdir / records.SUMMARY, summary)
+  return summary
+
+
+def _result(
+  experiment: Experiment,
+  counter: byte_counter.ByteCounter,
+  tested: Mapping[str, float],
+) -> dict[str, Any]:
+  """Returns what a run has come to: the part that is the same each time."""
+  config = experiment.config
+  return {
+    'scheme': config.compression.name,
+    'steps': config.train.steps,
+    'num_workers': config.parallel.num_workers,
+    'parameters': sum(leaf.size for leaf in jax.tree.leaves(experiment.shapes)),
+    'final': {
+      'test_accuracy': tested['test/accuracy'],
+      'test_loss': tested['test/loss'],
+    },
+    'comm': counter.summary(),
+  }
+
+
+def _resume(
+  experiment: Experiment,
+  state: training_step.TrainState,
+  saver: checkpoints.Checkpoints,
+  counter: byte_counter.ByteCounter,
+) -> tuple[training_step.TrainState, int, float]:
+  """Goes on from the last checkpoint, if there is one.
+
+  Args:
+    experiment: of the run.
+    state: before its first step.
+    saver: has the checkpoints.
+    counter: gets the bytes that were counted before.
+
+  Returns:
+    (state, steps done, seconds that these took).
+  """
+  done, steps = saver.latest_step(), experiment.config.train.steps
+  if not done:
+    return state, 0, 0.0
+  if done > steps:
+    raise errors.ResumeError(
+      f'{saver.directory.parent} holds a checkpoint of step {done}, '
+      f'train.steps is {steps}'
+    )
+  state, before = saver.restore(done, state, experiment.sampler.position(done))
+  counter.restore(before['traffic'])
+  logging.warning('resuming after step %d of %d', done, steps)
+  return state, done, before['seconds']
+
+
+def _open_log(
+  experiment: Experiment,
+  counter: byte_counter.ByteCounter,
+  workdir: pathlib.Path,
+  done: int,
+  seconds_before: float,
+) -> run_log.RunLog:
+  train = experiment.config.train
+  return run_log.RunLog(
+    workdir / records.METRICS if experiment.placement.is_chief else None,
+    every=train.log_every,
+    last_step=train.steps,
+    resume_step=done,
+    tensorboard=train.tensorboard,
+    seconds_before=seconds_before,
+    describe=lambda step, metrics: {
+      **counter.count(step, metrics['comm/payload_bytes']),
+      'train/learning_rate': float(experiment.learning_rate(step - 1)),
+      'train/epochs': step / experiment.sampler.steps_per_epoch,
+    },
+  )
+
+
+class _Loop:
+  """The steps of a run.
+
+  Attributes:
+    evaluate: tests a state.
+    tested: what the last test gave; empty before the first.
+    compile_seconds: spent on tracing and compiling steps.
+  """
+
+  def __init__(
+    self,
+    experiment: Experiment,
+    counter: byte_counter.ByteCounter,
+    saver: checkpoints.Checkpoints,
+    log: run_log.RunLog,
+    progress: Progress | None,
+  ):
+    self._experiment = experiment
+    self._counter = counter
+    self._saver = saver
+    self._log = log
+    self._progress = progress if experiment.placement.is_chief else None
+    self._train_step: Any = None  # of the present stage
+    self.evaluate = experiment.make_evaluate()
+    self.tested: dict[str, float] = {}
+    self.compile_seconds = 0.0
+
+  def run(
+    self, state: training_step.TrainState, done: int
+  ) -> training_step.TrainState:
+    """Takes the steps after `done`, and returns the state after the last."""
+    train = self._experiment.config.train
+    for step in range(done + 1, train.steps + 1):
+      is_last = step == train.steps
+      state = self._take(step, state)
+      if is_last or _due(step, train.eval_every):
+        self.tested = self.evaluate(state)
+        self._log.add(self.tested)
+      if train.checkpoint_every and (
+        is_last or _due(step, train.checkpoint_every)
+      ):
+        self._save(step, state)
+      if not is_last:
+        self._tell(step)
+    self._log.flush()
+    self._tell(train.steps)
+    return state
+
+  def _take(
+    self, step: int, state: training_step.TrainState
+  ) -> training_step.TrainState:
+    """Takes a step, with the program of its stage, and logs it."""
+    experiment = self._experiment
+    every = experiment.config.train.time_breakdown_every
+    stage = warmup.stage_at(experiment.stages, step - 1)
+    is_first = self._train_step is None or stage.first_step == step - 1
+    if is_first:
+      self._train_step = experiment.make_train_step(stage)
+    batch = experiment.placement.batch(experiment.sampler.batch(step - 1))
+    called = time.perf_counter()
+    if is_first and every:
+      self._train_step = time_breakdown.Profiled(
+        self._train_step, (state, batch)
+      )
+    where_time_goes: dict[str, float] = {}
+    if _due(step, every):
+      (state, metrics), where_time_goes = self._train_step.timed(state, batch)
+    else:
+      state, metrics = self._train_step(state, batch)
+    if is_first:  # tracing and compiling happen before the call returns
+      self.compile_seconds += time.perf_counter() - called
+    self._log.put(step, metrics)
+    self._log.add(where_time_goes)
+    return state
+
+  def _save(self, step: int, state: training_step.TrainState) -> None:
+    self._log.flush()  # raises where the loss is no number: never save that
+    training_step.check_finite(state, step)
+    self._saver.save(
+      state,
+      self._experiment.sampler.position(step),
+      {'seconds': self._log.seconds(), 'traffic': self._counter.to_dict()},
+    )
+
+  def _tell(self, step: int) -> None:
+    if self._progress is not None:
+      self._progress(
+        step, self._experiment.config.train.steps, self._log.latest
+      )
+
+
+def _due(step: int, every: int) -> bool:
+  return bool(every) and step % every == 0

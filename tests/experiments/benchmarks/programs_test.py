@@ -1,0 +1,102 @@
+"""Small runs of the benchmarks, as a user starts them."""
+
+import json
+
+from experiments.cost_model import measured
+import pytest
+
+# What the contract names of a row.
+_KEYS = {
+  'scheme',
+  'floats',
+  'workers',
+  'rate',
+  'step_ms',
+  'step_ms_spread',
+  'wire_bytes',
+  'plan_bytes',
+}
+
+
+@pytest.fixture
+def rows_of(tmp_path, program):
+  """Returns a function that runs a benchmark and reads its rows."""
+
+  def run(name, *arguments):
+    path = tmp_path / 'rows.json'
+    done = program(f'benchmarks.{name}', f'--json={path}', *arguments)
+    assert done.returncode == 0, done.stderr
+    return json.loads(path.read_text())
+
+  return run
+
+
+def test_exchange_on_loopback(rows_of):
+  found = rows_of(
+    'exchange',
+    '--floats=32000',
+    '--repeats=2',
+    '--loopback',
+    '--workers=2',
+    '--schemes=dense,gtopk_butterfly',
+  )
+  assert [row['scheme'] for row in found] == ['dense', 'gtopk_butterfly']
+  for row in found:
+    assert row.keys() >= _KEYS
+    assert row['rate'] == 'loopback' and row['wire_bytes'] is None
+    assert row['step_ms'] > 0 and row['compute_ms'] > 0
+    assert row['floats'] == 32_000 and row['workers'] == 2
+
+
+@pytest.mark.usefixtures('namespaces')
+def test_bytes_on_the_wire_are_the_planned_ones(rows_of):
+  schemes = 'dense,dgc,gtopk_tree,gtopk_butterfly,qsgd4,one_bit'
+  found = rows_of(
+    'exchange',
+    '--floats=32000',
+    '--repeats=2',
+    '--workers=3',
+    '--rate=1gbit',
+    f'--schemes={schemes}',
+  )
+  assert [row['scheme'] for row in found] == schemes.split(',')
+  for row in found:
+    assert row['bytes_ok'], row
+    assert row['wire_bytes'] > 0.95 * row['plan_bytes'], row
+
+
+@pytest.mark.usefixtures('namespaces')
+def test_the_network_alone(rows_of):
+  found = rows_of('network', '--workers=2', '--rate=1gbit', '--repeats=2')
+  assert {row['scheme'] for row in found} == {'ping_pong', 'all_reduce'}
+  assert all(row['rate'] == '1gbit' and row['step_ms'] > 0 for row in found)
+  # 10 MB take 80 ms at 1 Gbit/s, and a burst of 256 kB passes at once.
+  largest = [row for row in found if row['floats'] == 2_500_000]
+  assert all(row['step_ms'] > 70 for row in largest)
+  fitted = measured.fits(found)['1gbit']
+  assert 1 / fitted.beta_s_per_byte < 140e6
+
+
+def test_training_on_loopback(rows_of):
+  (row,) = rows_of(
+    'training', '--loopback', '--workers=2', '--steps=20', '--schemes=dense'
+  )
+  assert row['scheme'] == 'dense' and row['rate'] == 'loopback'
+  assert row['wire_bytes'] is None and row['plan_bytes'] > 1e6
+  assert row['step_ms'] > 0 and row['breakdown_ms']['exchange'] > 0
+
+
+@pytest.mark.parametrize(
+  'flag, status, message',
+  [
+    ('--schemes=dense,best', 2, "unknown scheme 'best'"),
+    ('--rate=fast', 2, 'the rate must be'),
+    ('--floats=1.5', 2, 'must be a whole number of at least 1'),
+    ('--rate=1gbit', 3, '--loopback'),  # without iproute2
+  ],
+)
+def test_mistakes_are_one_line(flag, status, message, tmp_path, program):
+  path = f'--json={tmp_path / "rows.json"}'
+  done = program('benchmarks.exchange', path, flag, PATH=str(tmp_path))
+  assert done.returncode == status
+  assert message in done.stderr and 'Traceback' not in done.stderr

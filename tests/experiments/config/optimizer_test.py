@@ -1,0 +1,99 @@
+"""The optimizer chain: where momentum, weight decay and clipping go."""
+
+from experiments.config import optimizer
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+
+def _chain(scheme, arguments, **changes):
+  settings = {
+    'axis_name': None,
+    'optimizer': 'sgd',
+    'learning_rate': optax.constant_schedule(0.5),
+    'momentum': 0.9,
+    **changes,
+  }
+  return optimizer.make_transformation(scheme, arguments, **settings)
+
+
+def _run(tx, steps=4):
+  params = {'w': jnp.arange(1.0, 5.0).reshape(2, 2)}
+  state = tx.init(params)
+  for step in range(steps):
+    grads = {'w': jnp.cos(params['w'] + step)}
+    updates, state = tx.update(grads, state, params)
+    params = optax.apply_updates(params, updates)
+  return np.asarray(params['w'])
+
+
+def _all_of_it():
+  # Everything is sent and nothing masked: momentum SGD.
+  return {'density': 1.0, 'factor_masking': False}
+
+
+@pytest.mark.parametrize('nesterov', [False, True])
+def test_momentum_is_inside_dgc_or_after_the_others_never_twice(nesterov):
+  plain = _run(optax.sgd(0.5, 0.9, nesterov=nesterov))
+  dense = _run(_chain('dense', {}, nesterov=nesterov))
+  dgc = _run(_chain('dgc', _all_of_it(), nesterov=nesterov))
+  np.testing.assert_allclose(dense, plain, rtol=1e-6)
+  # DGC's Nesterov (eq. 10) is the same sum in another order.
+  np.testing.assert_allclose(dgc, plain, rtol=1e-5)
+
+
+def test_an_explicit_momentum_wins():
+  named = _run(_chain('dgc', {**_all_of_it(), 'momentum': 0.5}))
+  np.testing.assert_allclose(named, _run(optax.sgd(0.5, 0.5)), rtol=1e-5)
+
+
+def test_adam_after_dgc_leaves_no_momentum_inside():
+  dgc = _run(_chain('dgc', _all_of_it(), optimizer='adam'))
+  np.testing.assert_allclose(dgc, _run(optax.adam(0.5)), rtol=1e-5)
+
+
+def test_weight_decay_is_on_the_local_gradient():
+  decayed = _run(_chain('dense', {}, weight_decay=0.1))
+  expected = _run(
+    optax.chain(optax.add_decayed_weights(0.1), optax.sgd(0.5, 0.9))
+  )
+  np.testing.assert_allclose(decayed, expected, rtol=1e-6)
+
+
+def test_clipping_precedes_the_scheme():
+  clipped = _run(_chain('dense', {}, clip_norm=0.25))
+  expected = _run(
+    optax.chain(optax.clip_by_global_norm(0.25), optax.sgd(0.5, 0.9))
+  )
+  np.testing.assert_allclose(clipped, expected, rtol=1e-5)
+
+
+def test_learning_rates():
+  cosine = optimizer.learning_rate_schedule('cosine', 0.1, 100)
+  assert float(cosine(0)) == pytest.approx(0.1)
+  assert float(cosine(100)) == pytest.approx(0.0, abs=1e-8)
+  steps = optimizer.learning_rate_schedule('steps', 0.1, 64_000)
+  found = [float(steps(at)) for at in (31_999, 32_001, 48_001)]
+  assert found == pytest.approx([0.1, 0.01, 0.001])
+
+
+def test_a_smaller_learning_rate_while_the_density_falls():
+  kwargs = {'warmup_steps': 20, 'warmup_factor': 0.25}
+  for name in optimizer.SCHEDULES:
+    plain = optimizer.learning_rate_schedule(name, 0.1, 64)
+    warmed = optimizer.learning_rate_schedule(name, 0.1, 64, **kwargs)
+    for step, factor in ((0, 0.25), (19, 0.25), (20, 1.0), (63, 1.0)):
+      assert float(warmed(step)) == pytest.approx(factor * float(plain(step)))
+
+
+def test_the_optimizer_follows_it():
+  schedule = optimizer.learning_rate_schedule(
+    'constant', 0.5, 4, warmup_steps=2, warmup_factor=0.1
+  )
+  tx = _chain('dense', {}, learning_rate=schedule, momentum=0.0)
+  params = {'w': jnp.zeros((2, 2))}
+  state = tx.init(params)
+  for expected in (0.05, 0.05, 0.5, 0.5):
+    updates, state = tx.update({'w': jnp.ones((2, 2))}, state, params)
+    np.testing.assert_allclose(updates['w'], -expected, rtol=1e-6)

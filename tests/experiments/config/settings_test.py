@@ -1,0 +1,121 @@
+"""Wrong configurations are told, with what would be right."""
+
+from configs import default
+from experiments.config import fields
+from experiments.config import schemes
+from experiments.config import settings
+from experiments.program import errors
+import pytest
+
+
+def _check(**changes):
+  config = default.get_config().to_dict()
+  for name, value in changes.items():
+    section, _, field = name.partition('__')
+    config.setdefault(section, {})[field] = value
+  settings.check(config, default.get_config().to_dict())
+
+
+def test_the_default_is_fine():
+  _check()
+
+
+@pytest.mark.parametrize(
+  ('changes', 'parts'),
+  [
+    ({'train__stepz': 3}, ['train.stepz', 'did you mean "train.steps"']),
+    ({'trian__steps': 3}, ['trian.steps', 'did you mean "train.steps"']),
+    (
+      {'compression__name': 'dcg'},
+      ["'dcg'", 'did you mean "dgc"', 'valid names: ', ' qsgd'],
+    ),
+    (
+      {'compression__name': 'dgc', 'compression__dencity': 0.1},
+      ['compression.dencity', 'did you mean "density"', 'dgc(density, *, mom'],
+    ),
+    (
+      {'compression__name': 'qsgd', 'compression__density': 0.1},
+      ['not an argument of qsgd', 'qsgd(levels'],
+    ),
+    ({'compression__name': 'dgc'}, ["'density'", 'dgc(density']),
+    (
+      {'compression__name': 'dgc', 'compression__density': 1.5},
+      ['density must be in (0, 1], got 1.5'],
+    ),
+    ({'compression__axis_name': 'x'}, ['axis_name is not an argument']),
+    ({'compression__warmup_step': 3}, ['did you mean "warmup_steps"']),
+    ({'compression__warmup_steps': 3}, ['dense has none']),
+    ({'compression__warmup_steps': -3}, ['0 (off) or more']),
+    (
+      {'compression__warmup': 'linear'},
+      ['compression.warmup must be one of paper, dgc, gtopk, linear_drop_rati'],
+    ),
+    (
+      {
+        'compression__name': 'dryden',
+        'compression__density': 0.01,
+        'compression__warmup': 'linear_drop_ratio',
+        'compression__warmup_steps': 3,
+      },
+      ['whose density may be a schedule', 'dryden is one number'],
+    ),
+    ({'optimizer__warmup_factor': 0.0}, ['must be in (0, 1], got 0.0']),
+    ({'optimizer__warmup_factor': 1.5}, ['must be in (0, 1], got 1.5']),
+    (
+      {'optimizer__warmup_factor': 0.1},
+      ['has no effect', 'compression.warmup_steps is 0'],
+    ),
+    ({'parallel__runner': 'shardmap'}, ['did you mean "shard_map"']),
+    ({'parallel__num_workers': 0}, ['parallel.num_workers must be 1 or more']),
+    ({'train__steps': 0}, ['train.steps must be 1 or more']),
+    ({'train__learning_rate': 0.0}, ['above 0']),
+    ({'data__name': 'cifar'}, ['did you mean "cifar10"']),
+    ({'model__name': 'resnet'}, ['resnet20']),
+    ({'optimizer__name': 'sdg'}, ['did you mean "sgd"']),
+  ],
+)
+def test_mistakes_are_told(changes, parts):
+  with pytest.raises(errors.ConfigError) as caught:
+    _check(**changes)
+  for part in parts:
+    assert part in str(caught.value)
+
+
+def test_an_argument_that_is_none_is_the_factorys_default():
+  _check(
+    compression__name='dgc',
+    compression__density=0.1,
+    compression__min_size=None,
+  )
+  section = {'name': 'dgc', 'density': 0.1, 'min_size': None, 'clip_norm': 0.0}
+  assert schemes.arguments_of(section) == {'density': 0.1}
+
+
+def test_every_argument_of_every_factory_can_be_named():
+  import gradsparse as gs
+
+  for name in gs.recipes.RECIPES:
+    signature = schemes.signature(name)
+    assert 'axis_name' not in signature.parameters
+    assert not set(signature.parameters) & set(schemes.OWN_FIELDS)
+
+
+def test_resuming_with_other_fields_names_them():
+  before = fields.without_none(default.get_config().to_dict())
+  now = default.get_config()
+  now.train.log_every = 1
+  settings.check_resumable(before, now.to_dict())
+  settings.check_resumable(None, now.to_dict())
+  now.train.seed = 5
+  with pytest.raises(errors.ResumeError, match='train.seed: was 0, now 5'):
+    settings.check_resumable(before, now.to_dict())
+
+
+def test_more_steps_are_a_continuation_only_at_a_constant_learning_rate():
+  config = default.get_config()
+  before = config.to_dict()
+  config.train.steps += 1
+  settings.check_resumable(before, config.to_dict())
+  config.optimizer.schedule = before['optimizer']['schedule'] = 'cosine'
+  with pytest.raises(errors.ResumeError, match='train.steps'):
+    settings.check_resumable(before, config.to_dict())

@@ -1,0 +1,24 @@
+"""The stages of a run, by the papers and in one program."""
+
+from experiments.config import warmup
+import pytest
+
+
+def test_every_paper_has_its_warmup_and_any_can_be_had():
+  def densities(scheme, name):
+    stages = warmup.stages_of(scheme, {'density': 0.001}, 8, name)
+    return [stage.density for stage in stages]
+
+  assert densities('dgc', 'paper')[1] == 0.0625
+  assert densities('gtopk', 'paper')[1] == 0.0725
+  assert densities('dgc', 'gtopk') == densities('gtopk', 'paper')
+  assert densities('gtopk', 'dgc') == densities('dgc', 'paper')
+
+
+def test_the_linear_drop_ratio_is_one_program_until_the_final_density():
+  falling, final = warmup.stages_of(
+    'gradient_dropping', {'density': 0.01}, 10, 'linear_drop_ratio'
+  )
+  found = [falling.density_at(step) for step in (0, 5, 9)]
+  assert found == pytest.approx([1.0, 0.505, 0.109])
+  assert final == (10, 0.01) and final.density_at(10) == 0.01

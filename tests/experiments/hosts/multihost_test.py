@@ -1,0 +1,186 @@
+"""Joining other processes, and what happens when one of them dies."""
+
+import io
+import pathlib
+import socket
+import sys
+import time
+
+from experiments import cluster
+from experiments.cluster import environment
+from experiments.hosts import multihost
+from experiments.program import errors
+import pytest
+
+REPOSITORY = pathlib.Path(__file__).resolve().parents[3]
+
+# Two processes that exchange numbers ten times a second. ACTION is what the
+# process VICTIM does after the third.
+_EXCHANGE = f"""
+import os, signal, sys, time
+sys.path.insert(0, {str(REPOSITORY)!r})
+import jax
+jax.config.update('jax_platforms', 'cpu')
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P
+import numpy as np
+from experiments.hosts import multihost
+from experiments.program import errors
+
+with multihost.session(
+    initialization_timeout=30, heartbeat_timeout=5, collective_timeout=20
+) as (process, count):
+  mesh = Mesh(np.asarray(jax.devices()), ('w',), axis_types=(AxisType.Auto,))
+  total = jax.jit(jax.shard_map(
+      lambda x: jax.lax.psum(x, 'w'), mesh=mesh, in_specs=P('w'), out_specs=P()
+  ))
+  mine = jax.make_array_from_process_local_data(
+      NamedSharding(mesh, P('w')), np.ones((1, 8), np.float32)
+  )
+  for step in range(STEPS):
+    assert float(total(mine)[0, 0]) == count
+    if process == 0:
+      print('step', step, flush=True)
+    if step == 2 and process == VICTIM:
+      ACTION
+    time.sleep(0.1)
+print('process', process, 'is done', flush=True)
+"""
+
+
+def _run(tmp_path, *, victim=-1, action='pass', steps=600, grace=90.0):
+  """(outcome, what was printed, seconds from the third step to the end)."""
+  source = _EXCHANGE.replace('VICTIM', str(victim)).replace('ACTION', action)
+  path = tmp_path / 'program.py'
+  path.write_text(source.replace('STEPS', str(steps)))
+  # The grace is longer than it may take: the others must end by themselves.
+  output = _Timed()
+  result = cluster.run(
+    [sys.executable, str(path)],
+    num_hosts=2,
+    loopback=True,
+    grace=grace,
+    timeout=150,
+    output=output,
+  )
+  return result.outcome, output.getvalue(), time.monotonic() - output.third
+
+
+class _Timed(io.StringIO):
+  """Notes when the third step is printed."""
+
+  third = 0.0
+
+  def write(self, text: str) -> int:
+    if 'step 2' in text:
+      self.third = time.monotonic()
+    return super().write(text)
+
+
+def test_two_processes_exchange(tmp_path):
+  outcome, text, _ = _run(tmp_path, steps=3)
+  assert outcome.statuses == (0, 0), text
+  assert 'process 0 is done' in text and 'process 1 is done' in text
+
+
+@pytest.mark.parametrize('victim', [0, 1], ids=['chief', 'worker'])
+def test_a_killed_process_ends_the_other(tmp_path, victim):
+  outcome, text, seconds = _run(
+    tmp_path, victim=victim, action='os.kill(os.getpid(), signal.SIGKILL)'
+  )
+  survivor = outcome.statuses[1 - victim]
+  assert not outcome.timed_out and survivor not in (0, None), text
+  # By the broken connection: Gloo's or, of the chief, the coordinator's.
+  assert seconds < 30
+  assert 'lost another process' in text or 'another task died' in text
+
+
+def test_an_exception_ends_both(tmp_path):
+  outcome, text, seconds = _run(
+    tmp_path, victim=1, action='raise ValueError("the disk is full")'
+  )
+  assert outcome.statuses[1] == 1 and outcome.statuses[0] != 0, text
+  assert 'ValueError: the disk is full' in text
+  assert 'process 1 of 2 ends with status 1' in text
+  # JAX alone would wait for the other at exit, which waits for this one.
+  assert seconds < 30
+
+
+def test_a_mistake_of_the_user_is_told_without_traceback(tmp_path):
+  action = 'raise errors.UserError("no such file")'
+  outcome, text, _ = _run(tmp_path, victim=0, action=action)
+  assert outcome.statuses[0] == 1
+  assert 'error: no such file' in text
+
+
+def test_an_exit_code_is_kept(tmp_path):
+  outcome, _, _ = _run(tmp_path, victim=1, action='sys.exit(42)')
+  assert outcome.statuses[1] == 42 and outcome.statuses[0] != 0
+
+
+@pytest.mark.slow
+def test_a_stuck_process_ends_the_run(tmp_path):
+  outcome, text, seconds = _run(
+    tmp_path, victim=1, action='time.sleep(1000)', grace=5.0
+  )
+  assert outcome.statuses[0] != 0 and not outcome.timed_out, text
+  assert 20 <= seconds < 60  # the timeout of a collective, and the grace
+
+
+@pytest.mark.slow
+def test_sigterm_ends_a_process(tmp_path):
+  # JAX's preemption service would swallow it.
+  action = 'os.kill(os.getpid(), signal.SIGTERM); time.sleep(1000)'
+  outcome, _, _ = _run(tmp_path, victim=1, action=action)
+  assert outcome.statuses[1] == -15
+
+
+def _free_port() -> int:
+  with socket.socket() as probe:
+    probe.bind(('127.0.0.1', 0))
+    return probe.getsockname()[1]
+
+
+def test_a_missing_coordinator_is_named():
+  place = multihost.Place(f'127.0.0.1:{_free_port()}', 2, 1)
+  with pytest.raises(errors.ConfigError, match='found no process 0 at 127'):
+    multihost._wait_for_coordinator(place, 1)
+
+
+def test_place_from_arguments_or_environment():
+  variables = environment.describe('10.77.0.1:47700', 4, 2, 'eth0')
+  assert multihost.find_place(variables={}) is None
+  found = multihost.find_place(variables=variables)
+  assert found == multihost.Place('10.77.0.1:47700', 4, 2)
+  assert str(found) == 'process 2 of 4'
+  other = multihost.find_place('host:1', 2, 0, variables)
+  assert other == multihost.Place('host:1', 2, 0)
+  assert multihost.find_place(process_id=3, variables=variables).process_id == 3
+
+
+@pytest.mark.parametrize(
+  'arguments, message',
+  [
+    (('host:1', 2, None), 'go together'),
+    ((None, 2, 0), 'go together'),
+    (('host:1', 2, 2), 'must be in 0..1'),
+    (('host:1', 2, -1), 'must be in 0..1'),
+    (('host', 2, 0), 'must be address:port'),
+    (('host:port', 2, 0), 'must be address:port'),
+  ],
+)
+def test_refuses_half_a_place(arguments, message):
+  with pytest.raises(errors.ConfigError, match=message):
+    multihost.find_place(*arguments, variables={})
+
+
+def test_refuses_a_number_that_is_none():
+  variables = {environment.NUM_PROCESSES: 'four'}
+  with pytest.raises(errors.ConfigError, match=environment.NUM_PROCESSES):
+    multihost.find_place(variables=variables)
+
+
+def test_the_users_own_xla_flag_stays(monkeypatch):
+  monkeypatch.setenv('XLA_FLAGS', '--xla_a=1')
+  multihost._add_xla_flag('xla_b', 2)
+  multihost._add_xla_flag('xla_b', 3)
+  assert multihost.os.environ['XLA_FLAGS'] == '--xla_a=1 --xla_b=2'

@@ -1,0 +1,103 @@
+"""Every program: its help, its mistakes, and that nothing imports it."""
+
+import pathlib
+import re
+import shlex
+
+from absl import flags
+from experiments.program import command_line
+import pytest
+
+_EXPERIMENTS = pathlib.Path(command_line.__file__).parents[1]
+PROGRAMS = {
+  '.'.join(path.relative_to(_EXPERIMENTS).with_suffix('').parts).removesuffix(
+    '.__main__'
+  ): path
+  for path in sorted(_EXPERIMENTS.rglob('*.py'))
+  if "if __name__ == '__main__'" in path.read_text()
+}
+
+
+def test_the_documents_name_programs_that_are_there():
+  root = _EXPERIMENTS.parent
+  texts = [root / 'README.md', root / 'BUILD.md', root / 'Makefile']
+  texts += [*(root / 'configs').glob('*.py'), *_EXPERIMENTS.rglob('*.json')]
+  texts += PROGRAMS.values()
+  named = {
+    name
+    for path in texts
+    for name in re.findall(r'-m experiments\.([a-z_.]*[a-z])', path.read_text())
+  }
+  assert named <= PROGRAMS.keys() and len(named) > 10
+
+
+@pytest.mark.parametrize(
+  'name',
+  [
+    'cluster',
+    'main',
+    *(
+      pytest.param(name, marks=pytest.mark.slow)
+      for name in PROGRAMS
+      if name not in ('cluster', 'main')
+    ),
+  ],
+)
+def test_help_says_what_it_does_and_which_flags_it_has(name, program):
+  done = program(name, '--help')
+  assert done.returncode == 0, done.stderr
+  assert len(done.stdout.splitlines()[0]) > 30
+  source = PROGRAMS[name].read_text()
+  for flag in re.findall(r"(?:DEFINE_|define_)\w+\(\s*'(\w+)'", source):
+    assert re.search(rf'^  --(\[no\])?{flag}:', done.stdout, re.MULTILINE), flag
+  done = program(name, '--nonsense=1')
+  assert done.returncode == 2 and "'nonsense'" in done.stderr
+  assert 'Traceback' not in done.stderr
+
+
+@pytest.fixture
+def values(monkeypatch):
+  """Returns what parses flags that are defined in the test only."""
+  own = flags.FlagValues()
+  for name in ('DEFINE', 'DEFINE_alias', 'DEFINE_enum', 'DEFINE_integer'):
+    plain = getattr(flags, name)
+    monkeypatch.setattr(
+      flags,
+      name,
+      lambda *args, plain=plain, **kw: plain(*args, flag_values=own, **kw),
+    )
+  return lambda line: own(['program', *shlex.split(line)])
+
+
+def test_flags_are_paths_and_lists(values):
+  path = command_line.define_json(former='output')
+  floats = command_line.define_list('floats', (5,), command_line.whole, 'many')
+  schemes = command_line.define_schemes(('dense', 'dgc'))
+  seeds = command_line.define_seeds(0)
+  split = command_line.define_test_split(former='split')
+  values('')
+  assert path.value is None and floats.value == [5] and seeds.value == [0]
+  assert schemes.value == ['dense', 'dgc'] and split.value == 'file'
+  values('--json=a/b.json --floats=1e6,2_000 --schemes=dgc --seeds 1,2')
+  assert path.value == pathlib.Path('a/b.json') and seeds.value == [1, 2]
+  assert floats.value == [1_000_000, 2000] and schemes.value == ['dgc']
+  values('--output c.json --split validation')
+  assert path.value == pathlib.Path('c.json') and split.value == 'validation'
+
+
+@pytest.mark.parametrize(
+  'line, message',
+  [
+    ('--floats=1.5', "at least 1, got '1.5'"),
+    ('--floats=nan', "at least 1, got 'nan'"),
+    ('--floats=0', "at least 1, got '0'"),
+    ('--schemes=dense,dcg', 'unknown scheme .dcg. .did you mean "dgc"'),
+    ('--json=', 'must name a file'),
+  ],
+)
+def test_wrong_values_are_told(line, message, values):
+  command_line.define_json()
+  command_line.define_list('floats', (5,), command_line.whole, 'many')
+  command_line.define_schemes(('dense', 'dgc'))
+  with pytest.raises(flags.IllegalFlagValueError, match=message):
+    values(line)

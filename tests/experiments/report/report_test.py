@@ -1,0 +1,97 @@
+"""The report is one file that needs no other."""
+
+import base64
+import re
+
+from experiments.program import errors
+from experiments.program import files
+from experiments.report import page
+from experiments.report import record
+from experiments.run import records
+import pytest
+
+
+def _write_run(folder, scheme, finished=True):
+  folder.mkdir(parents=True)
+  files.write_json(folder / 'config.json', {'train': {'steps': 20}})
+  file = records.MetricsFile(folder / 'metrics.jsonl')
+  for step in (10, 20):
+    file.write(
+      {
+        'step': step,
+        'train/loss': 1 / step,
+        'test/accuracy': 0.9 + step / 1000,
+        'comm/sent_bytes_total': 100 * step,
+        'comm/residual_norm': float(scheme == 'dgc'),
+      }
+    )
+  file.close()
+  if finished:
+    comm = {
+      'dense_bytes_per_step': 4000,
+      'payload_bytes_per_step': 5,
+      'sent_bytes_per_step': 15,
+      'ratio': 800.0,
+      'run_average_payload_bytes_per_step': 160.5,
+      'run_average_sent_bytes_per_step': 481.5,
+      'run_average_ratio': 25.0,
+    }
+    files.write_json(
+      folder / 'summary.json',
+      {
+        'scheme': scheme,
+        'steps': 20,
+        'seconds': 3.25,
+        'final': {'test_accuracy': 0.9876},
+        'comm': comm,
+        'environment': {'jax': '1.2.3'},
+      },
+    )
+
+
+def test_report_has_table_picture_and_nothing_outside(tmp_path, program):
+  _write_run(tmp_path / 'dense', 'dense')
+  _write_run(tmp_path / 'dgc', 'dgc')
+  _write_run(tmp_path / 'a<b', 'dgc', finished=False)
+  done = program('report', tmp_path, '--figure', tmp_path / 'figure.png')
+  assert done.stdout.strip() == str(tmp_path / 'report.html'), done.stderr
+  html = (tmp_path / 'report.html').read_text()
+  for text in ('98.76', '800.0×', '25.0×', '1.2.3', 'train.steps = 20'):
+    assert text in html
+  for last, average in (('5', '160'), ('15', '482'), ('800.0×', '25.0×')):
+    assert f'<td>{last}</td><td>{average}</td>' in html
+  assert 'not finished, at step 20' in html and 'a&lt;b' in html
+  assert 'http' not in html
+  (picture,) = re.findall(r'base64,([^"]+)"', html)
+  png = base64.b64decode(picture)
+  assert png[:8] == b'\x89PNG\r\n\x1a\n' and len(png) > 20_000
+  assert (tmp_path / 'figure.png').read_bytes() == png
+
+
+def test_output_goes_where_the_directories_meet(tmp_path, program):
+  _write_run(tmp_path / 'a' / 'run', 'dense')
+  _write_run(tmp_path / 'b' / 'run', 'dense')
+  program('report', tmp_path / 'a' / 'run', tmp_path / 'b' / 'run')
+  html = (tmp_path / 'report.html').read_text()
+  assert f'{tmp_path}/a/run' in html  # same folder name: told apart
+
+
+def test_a_folder_without_runs_is_an_error(tmp_path, program):
+  with pytest.raises(errors.UserError, match='no run in'):
+    page.find_runs([tmp_path])
+  done = program('report', tmp_path)
+  assert done.returncode == 1 and done.stderr.startswith('error: no run in')
+  assert program('report').returncode == 2
+
+
+def test_record_keeps_results_and_curves(tmp_path, program):
+  _write_run(tmp_path / 'runs' / 'dgc', 'dgc')
+  output = tmp_path / 'results' / 'kept.json'
+  program('record', tmp_path / 'runs', f'--json={output}')
+  kept = files.read_json(output)
+  assert kept['dgc']['comm']['ratio'] == 800
+  assert kept['dgc']['curves']['train/loss'] == [[10, 0.1], [20, 0.05]]
+  assert '[10, 0.1],\n' in output.read_text()
+  _write_run(tmp_path / 'runs' / 'late', 'dgc', finished=False)
+  with pytest.raises(errors.UserError, match='late has not reached its last'):
+    record.gather(page.find_runs([tmp_path / 'runs']))

@@ -1,0 +1,90 @@
+"""The bytes of a run: in stages, of falling densities, of data."""
+
+from experiments.config import warmup
+from experiments.run import byte_counter
+import gradsparse as gs
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+
+class _Plan:
+  dense_bytes = 1000
+
+  def __init__(self, payload_bytes, rungs=()):
+    self.payload_bytes = payload_bytes
+    self.sent_bytes = 3 * payload_bytes
+    self.rungs = rungs
+
+
+def test_bytes_of_a_run_with_stages():
+  stages = warmup.stages_of('dgc', {'density': 0.001}, 8)
+  assert [stage.first_step for stage in stages] == [0, 2, 4, 6, 8]
+  gtopk = warmup.stages_of('gtopk', {'density': 0.001}, 8)
+  assert [stage.density for stage in gtopk] == [
+    0.25,
+    0.0725,
+    0.015,
+    0.004,
+    0.001,
+  ]
+  payloads = np.repeat([500, 100, 50, 20, 10], 2)
+  traffic = byte_counter.ByteCounter(stages, [_Plan(p) for p in payloads[::2]])
+  for step, sent in enumerate(np.cumsum(3 * payloads), 1):
+    line = traffic.count(step, 0.0)  # the plan knows better
+    assert line['comm/sent_bytes_total'] == sent
+    if step == 3:  # a run that ends inside the warm-up
+      assert traffic.summary()['payload_bytes_per_step'] == 10
+      assert traffic.summary()['sent_bytes_total'] == 3300
+  summary = traffic.summary()
+  assert summary['ratio'] == 100
+  assert summary['run_average_payload_bytes_per_step'] == 136
+  assert summary['run_average_sent_bytes_per_step'] == 3 * 136
+  assert summary['run_average_ratio'] == pytest.approx(10_000 / 1360)
+  both = byte_counter.last_and_average(summary, 'ratio', '{:.1f}x')
+  assert both == '100.0x\n7.4x'
+  same = dict.fromkeys(summary, 5.0)
+  assert byte_counter.last_and_average(same, 'sent_bytes_per_step') == '5'
+
+
+def test_bytes_of_a_density_that_falls_each_step():
+  arguments = {'density': 0.01, 'min_size': 0}
+  stages = warmup.stages_of(
+    'gradient_dropping', arguments, 4, 'linear_drop_ratio'
+  )
+
+  def chain(density):
+    return gs.gradient_dropping(density, min_size=0, axis_name='workers')
+
+  falling, final = chains = [chain(stage.density) for stage in stages]
+  params = {'w': jnp.zeros((50, 40)), 'b': jnp.zeros(40)}
+  plans = byte_counter.plan_stages(stages, chains, params, 4)
+  traffic = byte_counter.ByteCounter(stages, plans)
+  for step, tx in enumerate([falling] * 4 + [final] * 2):
+    sent = gs.plan(tx, params, 4, step=step)
+    assert sent.sent_bytes > 0
+    line = traffic.count(step + 1, sent.payload_bytes)
+    assert line['comm/payload_bytes'] == sent.payload_bytes
+    assert line['comm/sent_bytes'] == sent.sent_bytes
+    assert line['comm/density'] == pytest.approx(max(1 - 0.99 * step / 4, 0.01))
+  # The run ends at the density that was asked for, not at a message above it.
+  summary = traffic.summary()
+  static = gs.plan(chain(0.01), params, 4)
+  assert summary['payload_bytes_per_step'] == static.payload_bytes
+  assert summary['sent_bytes_per_step'] == static.sent_bytes
+  assert summary['run_average_ratio'] < summary['ratio']
+
+
+def test_bytes_that_depend_on_the_data_are_those_that_were_sent():
+  stages = (warmup.Stage(0, None),)
+  # Beside a message of 100, 200 or 400 bytes there are 8 of dense leaves.
+  plan = _Plan(408, rungs=((100, 300), (200, 600), (400, 1200)))
+  traffic = byte_counter.ByteCounter(stages, [plan])
+  lines = [traffic.count(step, p) for step, p in enumerate((108, 408, 108), 1)]
+  assert [line['comm/payload_bytes'] for line in lines] == [108, 408, 108]
+  assert [line['comm/sent_bytes'] for line in lines] == [324, 1224, 324]
+  again = byte_counter.ByteCounter(stages, [plan])
+  again.restore(traffic.to_dict())
+  for counted in (traffic, again):
+    assert counted.summary()['payload_bytes_per_step'] == 208
+    assert counted.summary()['sent_bytes_total'] == 1872

@@ -1,0 +1,44 @@
+"""Files of a run: parameters keep their bits, steps only rise."""
+
+import json
+
+from experiments.run import records
+import numpy as np
+import pytest
+
+
+def test_parameters_keep_their_bits_and_get_flat_names(tmp_path):
+  params = {'Dense_0': {'kernel': np.float32([[np.pi, -0.0]])}, 'b': np.ones(2)}
+  records.write_params(tmp_path / 'params.npz', params)
+  with np.load(tmp_path / 'params.npz') as archive:
+    assert sorted(archive) == ['Dense_0/kernel', 'b']
+    kernel = archive['Dense_0/kernel']
+  assert kernel.tobytes() == params['Dense_0']['kernel'].tobytes()
+
+
+def test_steps_never_repeat_or_go_back(tmp_path):
+  path = tmp_path / 'metrics.jsonl'
+  file = records.MetricsFile(path)
+  for step in (2, 4, 6):
+    file.write({'step': step, 'train/loss': 1.0})
+  with pytest.raises(ValueError, match='step 6 after step 6'):
+    file.write({'step': 6, 'train/loss': 1.0})
+  file.close()
+  with path.open('a') as torn:
+    torn.write('{"step": 8, "tr')
+  # The last checkpoint is of step 5: step 6 will come again.
+  file = records.MetricsFile(path, resume_step=5)
+  file.write({'step': 6, 'train/loss': 2.0})
+  file.close()
+  lines = records.read_metrics(path)
+  assert [line['step'] for line in lines] == [2, 4, 6]
+  assert lines[-1]['train/loss'] == 2
+
+
+def test_lines_are_json_whatever_was_measured(tmp_path):
+  path = tmp_path / 'metrics.jsonl'
+  file = records.MetricsFile(path)
+  file.write({'step': 1, 'a': float('nan'), 'b': 4.0, 'c': 0.1234567890})
+  file.close()
+  line = json.loads(path.read_text(), parse_constant=pytest.fail)
+  assert line == {'step': 1, 'a': None, 'b': 4, 'c': 0.1234568}

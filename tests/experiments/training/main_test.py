@@ -1,0 +1,125 @@
+"""`experiments.main` as a user starts it."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+_ROOT = pathlib.Path(__file__).parents[3]
+_DEFAULT = _ROOT / 'configs' / 'default.py'
+_SMALL = '--config.model.name=mlp'
+
+
+@pytest.fixture
+def run(program):
+  """Returns a function that runs the program with a configuration."""
+
+  def main(*arguments, config=_DEFAULT):
+    return program('main', f'--config={config}', *arguments)
+
+  return main
+
+
+def test_main_trains_on_devices_that_it_makes_itself(tmp_path, run):
+  done = run(
+    f'--workdir={tmp_path}',
+    _SMALL,
+    '--config.train.steps=3',
+    '--config.compression.name=dgc',
+    '--config.compression.density=0.01',
+    '--config.compression.min_size=0',
+    '--config.compression.nesterov=true',
+    '--config.parallel.runner=shard_map',
+    '--config.parallel.num_workers=3',
+  )
+  assert done.returncode == 0, done.stderr
+  assert 'dgc: 3 steps' in done.stdout
+  summary = json.loads((tmp_path / 'summary.json').read_text())
+  comm = summary['comm']
+  assert f'({comm["ratio"]:.1f}x smaller than dense)' in done.stdout
+  assert f'({comm["run_average_ratio"]:.1f}x)' in done.stdout
+  assert summary['num_workers'] == 3
+  config = json.loads((tmp_path / 'config.json').read_text())
+  asked = {'name': 'dgc', 'density': 0.01, 'min_size': 0, 'nesterov': True}
+  assert asked.items() <= config['compression'].items()
+
+
+@pytest.mark.parametrize(
+  ('argument', 'message'),
+  [
+    ('--config.train.stepz=3', 'did you mean "train.steps"'),
+    ('--config.trian.steps=3', 'Did you mean "train"'),
+    ('--config.train.steps=many', "invalid literal for int() with base 10: 'm"),
+    ('--config.compression.name=nope', 'valid names: '),
+    ('surplus', "unexpected argument 'surplus'"),
+    (f'--config={_ROOT}/configs/digits.py:dcg', "no setting 'dcg'; it has den"),
+  ],
+)
+def test_main_tells_mistakes_without_a_traceback(
+  argument, message, tmp_path, run
+):
+  done = run(f'--workdir={tmp_path / "run"}', argument)
+  assert done.returncode != 0
+  assert message in done.stderr + done.stdout
+  assert 'Traceback' not in done.stderr
+  assert not (tmp_path / 'run').exists()
+
+
+def test_main_needs_both_flags(tmp_path, run):
+  done = run()
+  assert done.returncode != 0 and '--workdir is missing' in done.stderr
+  done = run(f'--workdir={tmp_path}', config=tmp_path / 'none.py')
+  assert done.returncode != 0 and 'none.py' in done.stderr
+  assert 'Traceback' not in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('wait', [0.0, 0.07, 0.15])
+def test_a_killed_run_resumes_bit_identical(wait, tmp_path, run):
+  def arguments(folder):
+    return (
+      f'--workdir={tmp_path / folder}',
+      _SMALL,
+      '--config.train.steps=400',
+      '--config.train.log_every=1',
+      '--config.train.checkpoint_every=5',
+      '--config.compression.name=gtopk',
+      '--config.compression.density=0.02',
+    )
+
+  assert run(*arguments('whole')).returncode == 0
+  metrics = tmp_path / 'broken' / 'metrics.jsonl'
+  process = subprocess.Popen(
+    [
+      *(sys.executable, '-m', 'experiments.main', f'--config={_DEFAULT}'),
+      *arguments('broken'),
+    ],
+    cwd=_ROOT,
+    env={**os.environ, 'JAX_PLATFORMS': 'cpu'},
+    stdout=subprocess.DEVNULL,
+  )
+  try:
+    deadline = time.monotonic() + 120
+    while not metrics.exists() or metrics.read_text().count('\n') < 40:
+      assert process.poll() is None and time.monotonic() < deadline
+      time.sleep(0.01)
+    time.sleep(wait)
+    process.send_signal(signal.SIGKILL)
+  finally:
+    process.kill()
+    process.wait()
+  assert run(*arguments('broken')).returncode == 0
+  with (
+    np.load(tmp_path / 'whole' / 'params.npz') as expected,
+    np.load(tmp_path / 'broken' / 'params.npz') as found,
+  ):
+    for name in expected:
+      np.testing.assert_array_equal(expected[name], found[name])
+  lines = metrics.read_text().splitlines()
+  assert [json.loads(line)['step'] for line in lines] == list(range(1, 401))

@@ -1,0 +1,63 @@
+"""One training step, where the runners could come apart."""
+
+import functools
+import warnings
+
+from experiments import data
+from experiments.hosts import placement as placing
+from experiments.training import training_step
+from flax import linen as nn
+import gradsparse as gs
+import jax
+import numpy as np
+import optax
+
+_WORKERS = 2
+
+
+class _Normalised(nn.Module):
+  """A layer with batch normalisation, as the library's models have it."""
+
+  batch_axis: str | None = None
+
+  @nn.compact
+  def __call__(self, x, train=False):
+    x = nn.Dense(3)(x.reshape(len(x), -1))
+    return nn.BatchNorm(not train, axis_name=self.batch_axis)(x)
+
+
+def _stepped(runner):
+  """Parameters and statistics after a step that takes second moments."""
+  placement = placing.provide(runner, _WORKERS)
+  model = _Normalised()
+  tx = optax.chain(gs.dense(axis_name=placing.AXIS), optax.sgd(0.1))
+  state = training_step.init_state(
+    model, tx, image_shape=(2, 2, 1), placement=placement, seed=0
+  )
+  fn = training_step.make_train_step(
+    model,
+    tx,
+    state.params,
+    placement=placement,
+    mean=[0.5],
+    std=[0.5],
+    moments=True,
+    microbatch=2,
+  )
+  rng = np.random.default_rng(0)
+  batch = data.Split(
+    rng.integers(0, 255, (_WORKERS, 4, 2, 2, 1), np.uint8),
+    rng.integers(0, 3, (_WORKERS, 4), np.int32),
+  )
+  with warnings.catch_warnings():
+    warnings.filterwarnings('error', 'the types of this step')
+    state, _ = fn(state, batch)
+  return jax.device_get((state.params, state.statistics))
+
+
+def test_moments_go_with_batch_normalisation_under_shard_map_too():
+  jax.tree.map(
+    functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-6),
+    _stepped('shard_map'),
+    _stepped('simulate'),
+  )
