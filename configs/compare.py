@@ -30,6 +30,7 @@ _CHANGES = {
     'average_every': 100,
   },
   'dgc': {'min_size': 0, 'warmup_steps': 88},
+  'ef21': {'min_size': 0},
   'gtopk': {'density': 0.01, 'min_size': 0},
   'strom': {'threshold': 0.05, 'min_size': 0, 'learning_rate': 0.05},
   'variance_based': {'alpha': 6.0, 'min_size': 0, 'learning_rate': 0.05},

@@ -136,12 +136,11 @@ def _check_case(
     updates, state, delivered = program(state, grads, second)
     last = (grads, second)
     after, updates, delivered = _to_numpy((state, updates, delivered))
-    history.append(
-      laws.Step(grads, second, before, after, updates, delivered, healthy)
-    )
+    step = laws.Step(grads, second, before, after, updates, delivered, healthy)
+    laws.check_types(step, case)
+    history.append(step)
   planned = plan(tx, params, count)
   for step in history:
-    laws.check_types(step, case)
     laws.check_agreement(step, case)
     if 1 not in exempt:
       laws.check_conservation(tx, specs, step, case)
