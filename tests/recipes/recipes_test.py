@@ -1,7 +1,7 @@
 """Every scheme beside its NumPy oracle: mean, delivered and pending.
 
 The oracles are written from the papers and import nothing of ours. (DGC,
-gradient dropping, gTop-k and fixed-width QSGD have files of their own.)
+gradient dropping, gTop-k, EF21 and fixed-width QSGD have files of their own.)
 """
 
 from __future__ import annotations
@@ -224,6 +224,14 @@ def test_a_scheme_does_what_its_oracle_does(name, num_workers):
   assert bool(owed) == bool(tx.scheme.memory.floats)
 
 
+def test_terngrad_without_clipping_is_the_oracle_without():
+  tx = gs.terngrad(clip=np.inf, axis_name=replay.AXIS, min_size=2, seed=SEED)
+  drawn = replay.drawn_steps(3, count=1)
+  oracle = terngrad.TernGrad(clip=None, dense=(2,))
+  for t, step in enumerate(replay.replay(tx, drawn)):
+    check(step, with_same_uniforms(oracle, step, [0, 1, 3], t), oracle)
+
+
 # Two matrices of one shape, between others; at rank 1 each has its own factor.
 MATRICES = ((4, 6), (3,), (5, 4, 2), (4, 6), (2, 3))
 
@@ -246,155 +254,3 @@ def test_power_sgd_does_what_its_oracle_does(rank, num_workers):
       )
       assert rank_of_mean <= rank
     np.testing.assert_array_equal(step.pending[0][1], 0)
-
-
-# --- worked examples: what the drawn gradients do not reach -----------------
-
-
-def one_step(tx, *workers, moments=None):
-  """The one step of workers that have one leaf each."""
-  grads = [[np.float32(g)] for g in workers]
-  if moments is None:
-    moments = grads
-  else:
-    moments = [[np.float32(m)] for m in moments]
-  (step,) = replay.replay(tx, [(grads, moments)])
-  return step
-
-
-def test_sign_majority_ties_and_zeros_are_positive():
-  step = one_step(
-    gs.sign_majority(axis_name=replay.AXIS, memory=True),
-    [2.0, -2.0, -2.0, 0.0, -1.0],
-    [-3.0, -3.0, 0.0, 0.0, 3.0],
-  )
-  np.testing.assert_array_equal(step.mean[0], [1, -1, 1, 1, 1])
-  np.testing.assert_array_equal(step.pending[0][0], [1, -1, -3, -1, -2])
-  np.testing.assert_array_equal(step.pending[1][0], [-4, -2, -1, -1, 2])
-
-
-@pytest.mark.parametrize('alpha', [0.25, 4.0])
-def test_variance_based_forgets_what_it_sent_exactly(alpha):
-  """The paper's r <- 0, v <- 0, for alpha under 1 too; the rest decays."""
-  tx = gs.variance_based(
-    alpha, values='float32', decay=0.5, ladder=(1.0,), axis_name=replay.AXIS
-  )
-  r = [1.0, -2.0, 0.5, 0.0]
-  # For the small alpha, v is larger than r^2 where r is sent.
-  v = np.float32([0.8, 0.9 * 4, 1.5 * 0.25, 0.0]) / np.float32(alpha)
-  step = one_step(tx, r, r, moments=[v, v])
-  np.testing.assert_array_equal(step.delivered[0][0], [1, -2, 0, 0])
-  np.testing.assert_array_equal(step.pending[0][0], [0, 0, 0.5, 0])
-  np.testing.assert_array_equal(
-    step.state.memory.variance[0][0], [0, 0, v[2] / 2, 0]
-  )
-
-
-@pytest.mark.parametrize(
-  'rounding, owed, variance',
-  [
-    # 2^-5: d would be 10, an empty slot. 1/4: exact. -6.25 -> -8. 22.25 ->
-    # 16. -35.75 is clipped to 2^5.
-    (
-      'keep',
-      [0.04, 0.06, 1.75, 6.25, -3.75],
-      [0.0, 0.0036, 3.0625, 39.0625, 14.0625],
-    ),
-    ('paper', [0, 0, 0, 0, 0], [0, 0, 0, 0, 0]),
-  ],
-)
-def test_variance_based_sends_the_papers_example(rounding, owed, variance):
-  """Appendix B. v is zero, so that it becomes the square of the rounding."""
-  tx = gs.variance_based(
-    1.0, rounding=rounding, decay=1.0, ladder=(1.0,), axis_name=replay.AXIS
-  )
-  r = [0.04, 0.31, -6.25, 22.25, -35.75]
-  squares = np.square(r) * 0.999
-  step = one_step(tx, r, r, moments=[squares, squares])
-  sent = [0.0, 0.25, -8.0, 16.0, -32.0]
-  np.testing.assert_array_equal(step.delivered[0][0], sent)
-  np.testing.assert_allclose(step.pending[0][0], owed, rtol=1e-5)
-  if rounding == 'paper':
-    np.testing.assert_array_equal(step.state.memory.variance[0][0], 0)
-  else:
-    kept = squares - 2 * np.multiply(r, sent) + np.square(sent)
-    np.testing.assert_allclose(
-      step.state.memory.variance[0][0], np.maximum(kept, 0), rtol=1e-4
-    )
-
-
-def test_one_bit_sgd_of_a_column_of_one_sign():
-  step = one_step(
-    gs.one_bit_sgd(axis_name=replay.AXIS),
-    [[1.0, -1.0], [3.0, -4.0], [0.0, -1.0]],
-    [[0.0, 0.0], [0.0, 0.0], [0.0, 0.0]],
-  )
-  expected = np.tile(np.float32([4 / 3, -2]), (3, 1))
-  np.testing.assert_allclose(step.delivered[0][0], expected, rtol=1e-6)
-  np.testing.assert_allclose(step.mean[0], expected / 2, rtol=1e-6)
-
-
-def test_terngrad_of_equal_numbers_sends_them():
-  """They have no deviation to clip at; the published rule sends nothing."""
-  tx = gs.terngrad(axis_name=replay.AXIS, min_size=0)
-  step = one_step(tx, [0.5, 0.5, 0.5], [-0.25, -0.25, -0.25])
-  np.testing.assert_array_equal(step.delivered[0][0], 0.5)
-  assert set(np.unique(step.delivered[1][0])) <= {-0.5, 0.0}
-
-
-def test_terngrad_without_clipping_is_the_oracle_without():
-  tx = gs.terngrad(clip=np.inf, axis_name=replay.AXIS, min_size=2, seed=SEED)
-  drawn = replay.drawn_steps(3, count=1)
-  oracle = terngrad.TernGrad(clip=None, dense=(2,))
-  for t, step in enumerate(replay.replay(tx, drawn)):
-    check(step, with_same_uniforms(oracle, step, [0, 1, 3], t), oracle)
-
-
-# --- errors -----------------------------------------------------------------
-
-# What compressed_mean_test.py does not name: combinations, mostly.
-OUT_OF_RANGE = {
-  'ladder must be': lambda: gs.strom(1.0, ladder=(), axis_name=None),
-  "rounding='paper' describes the four-bit code": lambda: gs.variance_based(
-    1.0, rounding='paper', values='float32', axis_name=None
-  ),
-  'values must be one of': lambda: gs.variance_based(
-    1.0, values='int8', axis_name=None
-  ),
-  "needs values='exponent4'": lambda: gs.variance_based(
-    1.0, values='float32', indices='word28', axis_name=None
-  ),
-  'alpha must be': lambda: gs.variance_strom(
-    0.0, threshold=1.0, axis_name=None
-  ),
-  'threshold must be': lambda: gs.variance_strom(
-    1.0, threshold=-1.0, axis_name=None
-  ),
-}
-
-
-@pytest.mark.parametrize('message', OUT_OF_RANGE)
-def test_what_does_not_go_together_is_an_error(message):
-  with pytest.raises(ValueError, match=message):
-    OUT_OF_RANGE[message]()
-
-
-@pytest.mark.parametrize(
-  'make',
-  [
-    lambda: gs.variance_based(1.0, axis_name=None),
-    lambda: gs.variance_strom(1.0, threshold=1.0, axis_name=None),
-  ],
-)
-def test_a_missing_or_foreign_second_moment_is_an_error(make):
-  tx, grads = make(), {'w': np.ones(3, np.float32)}
-  state = tx.init(grads)
-  with pytest.raises(ValueError, match='second_moment=.*gradsparse|gs.value'):
-    tx.update(grads, state)
-  with pytest.raises(ValueError, match='tree like the gradients'):
-    tx.update(grads, state, second_moment={'v': grads['w']})
-
-
-def test_random_k_refuses_a_density_that_changes():
-  with pytest.raises(TypeError, match='must be a number'):
-    gs.random_k(lambda step: 0.5, axis_name=None)

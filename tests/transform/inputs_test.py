@@ -1,4 +1,4 @@
-"""Wrong leaves, trees and states in init and update, and wrong chains.
+"""What init and update are handed: wrong leaves, trees, moments and states.
 
 Nearly all of it is found while tracing: two tests compile a program.
 """
@@ -124,6 +124,22 @@ def test_another_container_is_named_too():
 
 
 # --- second moments ---------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+  'make',
+  [
+    lambda: gs.variance_based(1.0, axis_name=None),
+    lambda: gs.variance_strom(1.0, threshold=1.0, axis_name=None),
+  ],
+)
+def test_a_missing_or_foreign_second_moment_is_an_error(make):
+  tx, grads = make(), {'w': np.ones(3, np.float32)}
+  state = tx.init(grads)
+  with pytest.raises(ValueError, match='second_moment=.*gradsparse|gs.value'):
+    tx.update(grads, state)
+  with pytest.raises(ValueError, match='tree like the gradients'):
+    tx.update(grads, state, second_moment={'v': grads['w']})
 
 
 @pytest.mark.parametrize(
@@ -269,90 +285,3 @@ def test_what_is_no_state_of_a_scheme_is_refused(wrong):
   local = gs.local_gradient(SCHEMES['gradient_dropping']())
   with pytest.raises(ValueError, match='local_gradient needs the state'):
     local.update(PARAMS, wrong)
-
-
-# --- a second momentum ------------------------------------------------------
-
-
-def dgc(**kwargs):
-  return gs.dgc(0.5, axis_name=AXIS, **kwargs)
-
-
-def labels(kernel, bias):
-  return {'kernel': kernel, 'bias': bias}
-
-
-MOMENTUM = optax.sgd(0.1, momentum=0.9)
-
-TWICE = {
-  'sgd': lambda: optax.chain(dgc(), MOMENTUM),
-  'adam': lambda: optax.chain(dgc(), optax.adam(0.1)),
-  'lion': lambda: optax.chain(dgc(momentum=0.5), optax.lion(0.1)),
-  'behind_others': lambda: optax.chain(
-    dgc(), optax.add_decayed_weights(0.1), optax.chain(MOMENTUM)
-  ),
-  'wrapped': lambda: optax.chain(dgc(), optax.apply_if_finite(MOMENTUM, 3)),
-  'named': lambda: optax.named_chain(('dgc', dgc()), ('sgd', MOMENTUM)),
-  'of_a_part': lambda: optax.chain(
-    optax.partition(
-      {'a': dgc(), 'b': gs.dense(axis_name=AXIS)}, labels('a', 'b')
-    ),
-    MOMENTUM,
-  ),
-  'inside': lambda: optax.chain(optax.chain(dgc(), optax.identity()), MOMENTUM),
-}
-ONCE = {
-  'sgd': lambda: optax.chain(dgc(), optax.sgd(0.1)),
-  'no_momentum': lambda: optax.chain(dgc(momentum=0.0), optax.adam(0.1)),
-  'residual': lambda: optax.chain(
-    gs.gradient_dropping(0.5, axis_name=AXIS), MOMENTUM
-  ),
-  'before': lambda: optax.chain(optax.trace(0.9), dgc(), optax.sgd(0.1)),
-  'labels': lambda: optax.partition(
-    {
-      'a': optax.chain(dgc(), optax.sgd(0.1)),
-      'b': optax.chain(gs.dense(axis_name=AXIS), MOMENTUM),
-    },
-    labels('a', 'b'),
-  ),
-  'labels_apart': lambda: optax.chain(
-    optax.partition(
-      {'a': dgc(), 'b': gs.dense(axis_name=AXIS)}, labels('a', 'b')
-    ),
-    optax.partition({'a': optax.sgd(0.1), 'b': MOMENTUM}, labels('a', 'b')),
-  ),
-  'two_levels': lambda: optax.chain(
-    gs.dense(axis_name=AXIS), gs.dgc(0.5, axis_name=None), optax.sgd(0.1)
-  ),
-}
-
-
-def said_of(call):
-  with warnings.catch_warnings(record=True) as caught:
-    warnings.simplefilter('always')
-    call()
-  return [str(w.message) for w in caught if w.category is UserWarning]
-
-
-@pytest.mark.parametrize('name', TWICE)
-def test_a_second_momentum_is_warned_of_once(name):
-  tx = TWICE[name]()
-  (text,) = said_of(lambda: gs.plan(tx, PARAMS, 2))
-  for said in ('second momentum', 'optax.sgd(lr)', 'gs.dgc(momentum=0.0)'):
-    assert said in text
-  assert not said_of(lambda: gs.workers.init(tx, PARAMS, 2))
-
-
-def test_a_chain_alone_is_warned_of_when_its_update_is_traced():
-  tx = optax.chain(gs.dgc(0.5, axis_name=None), optax.adam(0.1))
-  state = tx.init(PARAMS)
-  (text,) = said_of(lambda: jax.jit(tx.update).lower(PARAMS, state))
-  assert 'ScaleByAdamState' in text
-  for tx in (TWICE['sgd'](), TWICE['adam']()):
-    assert len(said_of(lambda tx=tx: gs.workers.init(tx, PARAMS, 2))) == 1
-
-
-@pytest.mark.parametrize('name', ONCE)
-def test_one_momentum_is_not_warned_of(name):
-  tx = ONCE[name]()
-  assert not said_of(lambda: gs.plan(tx, PARAMS, 2))

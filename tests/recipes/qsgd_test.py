@@ -1,7 +1,7 @@
 """QSGD's rounding: neighbouring levels, the oracle's draws, buckets.
 
 Unbiasedness and variance are in statistics_test.py, streams in
-level_codes_test.py.
+codes/level_codes_test.py.
 """
 
 import functools

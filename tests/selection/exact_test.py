@@ -1,0 +1,139 @@
+"""Which entries are the k largest: counts, ties, two stages."""
+
+import functools
+import math
+
+from gradsparse import selection
+from gradsparse.selection.exact import block_length
+from hypothesis import given
+from hypothesis import strategies as st
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from tests import replay
+from tests.oracles import sparse
+from tests.selection.vectors import numbers
+from tests.selection.vectors import ranked
+
+# (n, k): one stage below 4096; two above, of one block length or another, with
+# a tail that is no block (4159 is prime) and without, and with k too large.
+SIZES = (
+  (1, 1),
+  (7, 3),
+  (300, 1),
+  (300, 300),
+  (4096, 10),
+  (4159, 12),
+  (4200, 17),
+  (6400, 25),
+  (6000, 3000),
+)
+
+
+@functools.cache
+def compiled(fn, size, *static):
+  """fn(x, *static) for float32[size], not optimised."""
+  x = jax.ShapeDtypeStruct((size,), jnp.float32)
+  return jax.jit(lambda x: fn(x, *static)).lower(x).compile(replay.QUICKLY)
+
+
+@given(st.floats(1e-6, 1), st.integers(1, 10**8))
+def test_k_is_density_times_n_rounded_up(density, size):
+  k = selection.count(density, size)
+  assert k == sparse.count(density, size)
+  assert 1 <= k <= size
+  assert k - 1 < density * size + 1e-6
+
+
+def test_k_of_round_products_is_exact_and_of_nothing_is_nothing():
+  assert selection.count(0.1, 10) == 1
+  assert selection.count(0.7, 10) == 7  # 0.7 * 10 is above 7
+  assert selection.count(1.0, 132) == 132
+  assert selection.count(0.001, 25_557_032) == 25_558
+  assert selection.count(0.5, 0) == 0
+
+
+@given(st.floats(2**-20, 1, width=32), st.integers(1, 10**6))
+def test_a_traced_k_differs_by_one_at_most(density, size):
+  k = int(selection.traced_count(jnp.float32(density), size))
+  assert 1 <= k <= size
+  assert abs(k - selection.count(density, size)) <= 1
+
+
+@given(st.sampled_from(SIZES), st.integers(0, 2**32 - 1))
+def test_top_k_is_a_stable_sort(size_and_k, seed):
+  size, k = size_and_k
+  x = numbers(size, seed)
+  values, indices = compiled(selection.top_k, size, k)(x)
+  np.testing.assert_array_equal(indices, ranked(x)[:k])
+  np.testing.assert_array_equal(values, x[ranked(x)[:k]])
+
+
+@pytest.mark.parametrize('size, k', SIZES)
+def test_top_k_of_equal_numbers_is_the_first_k(size, k):
+  for x in (np.zeros(size, np.float32), np.full(size, -2.5, np.float32)):
+    _, indices = compiled(selection.top_k, size, k)(x)
+    np.testing.assert_array_equal(indices, np.arange(k))
+
+
+def test_ties_across_blocks_keep_the_lower_index():
+  """A larger element beside the later of the two must not help it."""
+  x = np.zeros(6400, np.float32)
+  x[[70, 640, 642, 5000]] = [3, -3, 5, 3]
+  _, indices = compiled(selection.top_k, 6400, 3)(x)
+  np.testing.assert_array_equal(indices, [642, 70, 640])
+
+
+def test_the_tail_takes_part():
+  x = np.ones(4159, np.float32)
+  x[[4158, 4096, 7]] = [-5, 4, 3]
+  _, indices = compiled(selection.top_k, 4159, 4)(x)
+  np.testing.assert_array_equal(indices, [4158, 4096, 7, 0])
+
+
+def test_two_stages_and_one_are_told_apart_by_worth():
+  """The cases above do reach the two-stage code."""
+  two = {size for size, k in SIZES if block_length(size, k)}
+  assert two == {4096, 4159, 4200, 6400}
+
+
+def test_an_unranked_top_of_all_is_all():
+  x = jnp.asarray(numbers(300, 0))
+  values, indices = selection.top_k(x, 300, ranked=False)
+  np.testing.assert_array_equal(values, x)
+  np.testing.assert_array_equal(indices, np.arange(300))
+
+
+# --- helpers of the rules ---------------------------------------------------
+
+
+@given(
+  st.lists(st.booleans(), min_size=0, max_size=70),
+  st.integers(0, 12),
+  st.integers(0, 200),
+)
+def test_where_lists_the_true_entries_in_a_circle(mask, slots, first):
+  mask = np.asarray(mask, bool)
+  padded = np.zeros(70, bool)
+  padded[: len(mask)] = mask
+  true = np.flatnonzero(padded)
+  indices = np.asarray(_where(slots)(padded, np.int32(first)))
+  start = first % len(true) if len(true) > slots else 0
+  expected = np.roll(true, -start)[:slots]
+  np.testing.assert_array_equal(indices[: len(expected)], expected)
+  np.testing.assert_array_equal(indices[len(expected) :], 70)
+
+
+@functools.cache
+def _where(slots):
+  return jax.jit(lambda mask, first: selection.where(mask, slots, first))
+
+
+@given(st.integers(1, 40), st.integers(1, 12))
+def test_rows_are_consecutive_and_padded_with_zeros(size, length):
+  x = np.arange(1, size + 1, dtype=np.float32)
+  rows = np.asarray(selection.rows(jnp.asarray(x), length))
+  assert rows.shape == (math.ceil(size / length), length)
+  np.testing.assert_array_equal(rows.ravel()[:size], x)
+  assert not np.any(rows.ravel()[size:])
