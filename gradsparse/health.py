@@ -38,7 +38,7 @@ def largest_kept(workers: int, gain: float) -> float:
 
   Args:
     workers: P.
-    gain: of the compressor, see `Compressor.gain`.
+    gain: of the code, see `Code.gain`.
   """
   return LARGEST / (_ROOM * workers * gain)
 

@@ -24,8 +24,8 @@ class Buckets:
   Attributes:
     shape: of the leaf.
     taps: elements of a field.
-    runs: stretches of the leaf, fields side by side, that are cut on their
-      own: the whole leaf, or each field.
+    runs: how many stretches of the leaf are cut by themselves: one, which is
+      the whole leaf with its fields side by side, or one for each field.
     length: elements of a bucket; the last one of a run may be shorter.
   """
 

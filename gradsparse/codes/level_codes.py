@@ -1,9 +1,9 @@
 """How QSGD's integer levels travel: fixed width, or Elias streams.
 
 A stream's length depends on the data, so its message is cut to one size of a
-ladder. The largest is that of the fixed-width code, in which a worker whose
-stream would be longer sends its levels: nothing may overflow, for QSGD has no
-memory.
+ladder. The largest is that of the fixed-width code: a worker whose stream would
+be longer sends its levels in that code. So all levels always fit; QSGD has no
+memory that could keep the rest.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ import jax.numpy as jnp
 
 CODES = ('fixed', 'elias', 'elias_dense', 'elias_sparse')
 
-# Steps an octave of the ladder, and octaves: 2 % over those in which a dense
-# code lies, whatever the number of levels, and 12 % over those below.
+# (Steps to an octave, octaves) of the ladder, from the top: steps of 2 % where
+# dense codes lie, whatever the number of levels, and of 12 % below.
 _STEPS = ((32, 3), (6, 7))
 
 
@@ -34,8 +34,8 @@ class LevelCode(NamedTuple):
       last one holds any levels.
     encode: int32[n] -> (uint32[sizes(n)[-1]], int32[] how many of these words
       must travel).
-    decode: (uint32[sizes(n)[-1]], n) -> int32[n]; reads no word that needed
-      not travel.
+    decode: (uint32[sizes(n)[-1]], n) -> int32[n]; reads only the words that
+      had to travel.
   """
 
   sizes: Callable[[int], tuple[int, ...]]
@@ -86,7 +86,7 @@ def elias_stream(levels: int, sparse: bool, kind: str) -> LevelCode:
   read = qsgd_codes.decode_sparse if sparse else qsgd_codes.decode_dense
 
   def sizes(n):
-    # Without a nonzero the sparse code takes the word that says so.
+    # If all levels are zero the sparse code is one word, which says so.
     least = 1 if sparse else qsgd_codes.dense_least(n, levels, kind)
     most = fixed_width.words(n, _width(levels))
     return ladder(1 + min(least, most), 1 + most)
@@ -112,7 +112,7 @@ def elias_stream(levels: int, sparse: bool, kind: str) -> LevelCode:
 
 
 def ladder(least: int, most: int) -> tuple[int, ...]:
-  """Sizes from `most` down, by the factors of `_STEPS`, to `least` at best."""
+  """Sizes from `most` down in the steps of `_STEPS`, none below `least`."""
   sizes, size = {most}, float(most)
   for steps, octaves in _STEPS:
     for _ in range(steps * octaves):

@@ -16,11 +16,11 @@ import jax.numpy as jnp
 
 
 class Halves(NamedTuple):
-  """What stands for some columns of numbers.
+  """Rounded columns of numbers: a sign for each number, two means a column.
 
   Attributes:
-    positive: bool, for each number, whether it is >= 0.
-    means: float32: of those that are, and of those that are not.
+    positive: bool, whether a number is >= 0.
+    means: float32, of the numbers that are, and of those that are not.
   """
 
   positive: jax.Array
@@ -36,19 +36,19 @@ def _columns(shape) -> tuple[int, int]:
 def halves(
   x: jax.Array, axis: int, valid: jax.Array | bool = True
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-  """What stands for the numbers along an axis: a sign each, and two means.
+  """Rounds the numbers along an axis: a sign for each, and two means.
 
   Args:
     x: float32 array.
     axis: the numbers along it share their means.
-    valid: bool array like x, what the means are taken over; or True.
+    valid: bool array like x, the numbers that enter the means; True is all.
 
   Returns:
     (bool array like x: x >= 0; float32, the mean of those that are, without
     the axis; float32, the mean of those that are not). The mean of none is 0.
   """
   positive = x >= 0
-  # A power of two changes no digit, and no sum overflows.
+  # Scaled by a power of two, no sum overflows and no digit changes.
   small = 0.5 ** x.shape[axis].bit_length()
   means = []
   for half in (positive & valid, ~positive & valid):
@@ -102,11 +102,12 @@ def of_leaves() -> Code:
 
 
 def of_parts(bucket_size: int = 512) -> Code:
-  """Of parts: as many consecutive elements stand for a column.
+  """The same of `Parts`: d consecutive elements take the place of a column.
 
   A part of n elements takes 2 n / d words of means (of the elements >= 0,
-  then of the others) and ceil(n / 32) words of signs. Means are over what is
-  no padding. What is lost is orthogonal to what is kept, and so smaller.
+  then of the others) and ceil(n / 32) words of signs. Padding does not enter
+  the means. What is lost is orthogonal to what is kept, so it is smaller than
+  the part was.
 
   Args:
     bucket_size: d, consecutive elements that share their means.

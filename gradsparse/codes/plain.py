@@ -1,4 +1,4 @@
-"""Numbers as they are: of everything, or of coordinates that all know."""
+"""Numbers as they are: all, or those at coordinates that all workers know."""
 
 from __future__ import annotations
 

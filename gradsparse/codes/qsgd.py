@@ -97,15 +97,16 @@ def of_leaves(
 
 
 def of_parts(levels: int, *, bucket_size: int = 512, norm: str = 'max') -> Code:
-  """The same of `Parts`: levels of fixed width, buckets of consecutive ones.
+  """The same of `Parts`: fixed width, and buckets of consecutive elements.
 
   A part of n elements takes n / d words of norms and ceil(n b / 32) words of
   levels, b = ceil(log2(2 s + 1)).
 
-  An element loses less than norm / s. With 'max' and at least two levels that
-  is less than the bucket had, and so with 'l2' and s > sqrt(d); the loss may
-  then be fed back. Otherwise it could grow from step to step (for 'l2' by the
-  factor sqrt(sqrt(d) / s), roughly), and the rounding is unbiased without.
+  An element loses less than norm / s. With 'max' and at least two levels, or
+  with 'l2' and s > sqrt(d), a bucket loses less than it had, and the loss may
+  be fed back. Otherwise a loss that is fed back could grow from step to step
+  (with 'l2' roughly by the factor sqrt(sqrt(d) / s)), so it is not; the
+  rounding is unbiased without it.
 
   Args:
     levels: s, in 1..65534.

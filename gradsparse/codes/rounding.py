@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 
 NORMS = ('max', 'l2')
-# With it every code of a level and its sign fits in 32 bits, and float32 holds
-# |v| / norm * s to 1/256 of a level, which is how well the chance of rounding
-# up is kept (2^-24 of the norm, as in any float32). s = sqrt(n) stays below it
+# Up to this many, every code of a level and its sign fits in 32 bits, and
+# float32 holds |v| / norm * s to 1/256 of a level (2^-24 of the norm, as in any
+# float32), so the chance of rounding up is as exact. s = sqrt(n) stays below
 # for every n that an int32 can count.
 MAX_LEVELS = 2**16 - 2
 
@@ -35,7 +35,7 @@ def scales(rows: jax.Array, norm: str) -> jax.Array:
   tops = jnp.max(jnp.abs(rows), axis=1)
   if norm == 'max':
     return tops
-  # Of the bucket over its largest number, whose squares cannot overflow.
+  # Divided by the largest number first: then no square overflows.
   shares = rows / jnp.where(tops > 0, tops, 1.0)[:, None]
   return tops * jnp.sqrt(jnp.sum(shares * shares, axis=1))
 

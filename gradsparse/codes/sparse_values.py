@@ -9,9 +9,9 @@
   'sign2'        1, and 64 a leaf (one magnitude for each sign)
   `constant`     1 (sign of a magnitude known to all)
 
-`round` is lossy and comes first: what a format cannot say becomes an empty
-slot, and stays in the sender's memory. `pack` and `unpack` are exact inverses
-on what is rounded.
+`round` comes first and is the lossy one: an entry that a format cannot say
+becomes an empty slot, and stays in the sender's memory. On what was rounded,
+`unpack` is the exact inverse of `pack`.
 """
 
 from __future__ import annotations
@@ -37,10 +37,11 @@ class ValueCode(NamedTuple):
   Attributes:
     round: (Sparse, PRNG key) -> Sparse.
     pack: rounded Sparse -> uint32 words.
-    unpack: (words, indices, space) -> float32 values; anything in empty slots.
+    unpack: (words, indices, space) -> float32 values; in empty slots they may
+      be anything.
     exact: whether `round` changes nothing.
     sendable: (values of one leaf, which are wanted) -> which of those `round`
-      keeps, where that is known before; they alone need room.
+      will keep; only they need room. None: that cannot be told beforehand.
   """
 
   round: Callable[[Sparse, jax.Array], Sparse]
@@ -155,8 +156,8 @@ def stochastic(levels: int) -> ValueCode:
     values = jnp.sign(s.values) * size(level, tops)
     return Sparse(values, s.indices, s.space).keep(s.valid & (level > 0))
 
-  # The largest entry of a leaf is exactly at the top level, so the values
-  # alone tell what their levels were levels of.
+  # The largest entry of a leaf is exactly at the top level, so `pack` can read
+  # the scale off the rounded values.
   def pack(s):
     tops = _per_leaf_max(s, jnp.abs(s.values))
     unit = tops[s.space.leaf_of(s.indices)]
@@ -182,7 +183,7 @@ def _signs(s: Sparse) -> jax.Array:
 
 
 def sign2() -> ValueCode:
-  """One bit each; a magnitude a leaf and sign (all entries of it share it)."""
+  """One bit each, and two magnitudes a leaf: one for each sign."""
 
   def pack(s):
     tops = [_per_leaf_max(s, s.values), _per_leaf_max(s, -s.values)]

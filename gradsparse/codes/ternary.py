@@ -1,4 +1,4 @@
-"""TernGrad's code: -1, 0 or 1 of one scale for all workers, to be added up."""
+"""TernGrad's code: -1, 0 or 1 times a scale of all workers, to be summed."""
 
 from __future__ import annotations
 

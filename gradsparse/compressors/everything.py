@@ -1,4 +1,4 @@
-"""Selects every element: what a quantiser leaves to its code."""
+"""Selects every element: the code of a quantiser does the rest."""
 
 from __future__ import annotations
 
@@ -17,14 +17,13 @@ def everything(
   leaves: LeafRule = ALL_LEAVES,
   unbiased: bool = False,
 ) -> Compressor:
-  """All elements of the leaves, in few bits each.
+  """All elements of the leaves; the code decides in how many bits.
 
   Args:
     name: of the scheme, for tables.
     code: how they travel.
     leaves: which leaves it takes.
-    unbiased: whether the expectation of what the code makes of a leaf is the
-      leaf.
+    unbiased: whether the expectation of a decoded leaf is the leaf.
   """
 
   def select(signals, ctx):

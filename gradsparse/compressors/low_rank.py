@@ -21,7 +21,7 @@ def _unit_columns(x: jax.Array) -> jax.Array:
   def divided(x, by):
     return x / jnp.where(by > 0, by, 1.0)
 
-  # By the largest first: the sum of large numbers could overflow.
+  # Divided by the largest first: the sum of large numbers could overflow.
   x = divided(x, jnp.max(jnp.abs(x), axis=0))
   return divided(x, jnp.sum(jnp.abs(x), axis=0))
 
@@ -33,8 +33,8 @@ def power_sgd(rank: int, seed: int = 0) -> Compressor:
 
   Q is kept for the next step (warm start), scaled by columns: P does not
   depend on their lengths, and neither product can overflow then. Both means
-  are all-reduces of small factors. Each leaf has a Q of its own, also where
-  shapes coincide.
+  are all-reduces of small factors. Each leaf has its own Q, even if another
+  leaf has the same shape.
 
   Args:
     rank: r, at least 1; a leaf's own smaller dimension where that is less.

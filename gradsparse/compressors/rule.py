@@ -1,8 +1,8 @@
 """Sends what a rule picks out: Strom, the variance criterion, AdaComp.
 
-How many elements satisfy a rule depends on the data. The message has a static
-size all the same: one rung of a ladder that all workers choose together, the
-smallest that holds what the neediest of them wants to send. The default ladder
+How many elements satisfy a rule depends on the data, but the size of a message
+must be static. So there is a ladder of sizes. In each step all workers choose
+the smallest rung that is large enough for every one of them. The default ladder
 ends in all elements. In a shorter one, what exceeds the largest rung stays in
 the memory and is counted.
 """
@@ -85,7 +85,7 @@ def by_rule(
 
   def picks(signal):
     values, where = rule(signal)
-    # What is too small to be said beside the largest needs no slot.
+    # What the code cannot say beside the largest value needs no slot.
     if code.sendable is not None:
       where = code.sendable(values, where)
     return values, where
@@ -101,8 +101,8 @@ def by_rule(
   def select(signals, ctx):
     del signals
     picked = ctx.seen
-    # Where not all fit, begin at another place each step: otherwise the last
-    # leaves would starve.
+    # If not all fit, each step begins at another place: otherwise the last
+    # leaves would never be sent.
     indices = bitmap.positions(
       picked.wanted, ctx.rung, first=ctx.step * ctx.rung
     )

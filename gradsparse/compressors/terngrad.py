@@ -34,8 +34,8 @@ def terngrad(clip: float = 2.5, min_size: int = 10_000) -> Compressor:
 
   def clipped(signal):
     g = signal.value
-    # A leaf of equal numbers has no deviation to clip at; it would vanish.
-    # Of the leaf over its largest number, whose squares cannot overflow.
+    # The leaf is divided by its largest number first: then no square overflows.
+    # A leaf of equal numbers has a deviation of zero, and is not clipped at it.
     top = jnp.max(jnp.abs(g))
     limit = clip * top * jnp.std(g / jnp.where(top > 0, top, 1.0))
     limit = jnp.where(limit > 0, limit, jnp.inf)

@@ -60,8 +60,8 @@ def top_k(
   """
   density = arguments.density(density)
   arguments.one_of('scope', scope, SCOPES)
-  # Where it means nothing it may be traced: optax.inject_hyperparams does that
-  # to every number that it is not told of.
+  # With another scope it has no effect and may be traced, as it is by
+  # optax.inject_hyperparams, which traces every number unless told otherwise.
   if scope == 'chunk' or not isinstance(chunk_size, jax.Array):
     chunk_size = arguments.whole_number('chunk_size', chunk_size, 1)
   if sample_rate is not None:
@@ -140,8 +140,8 @@ def _current(density: Any, step: Any) -> jax.Array:
 def _ladder(density: Any) -> Ladder:
   """The sizes of messages whose density is a schedule, or traced."""
 
-  # Asked for late: a schedule may be called only once JAX may start, which
-  # jax.distributed.initialize wants to come before.
+  # Called late: a call of the schedule starts JAX, and a program of many
+  # processes must call jax.distributed.initialize before that.
   @functools.cache
   def rungs() -> tuple[float, ...]:
     return schedules.ladder_of(density)

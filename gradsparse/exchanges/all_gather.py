@@ -13,12 +13,11 @@ import jax
 
 
 def all_gather() -> Exchange:
-  """Each worker's message goes to all others; one word of it is its health.
+  """Each worker's message goes to all others, with a word for its health.
 
-  Where the values of a sparse message would cost fewer bytes in a dense
-  all-reduce of the whole space, they travel in that, and are reported as
-  dense. Selection, masking and memory do not change; rounded values stay
-  rounded.
+  A sparse message travels in a dense all-reduce of the whole space, and is
+  reported as dense, if that sends fewer bytes. Selection, masking and memory
+  do not change; rounded values stay rounded.
   """
 
   def run(message: Message, comm: Comm) -> Exchanged:
@@ -30,9 +29,9 @@ def all_gather() -> Exchange:
       message.words, message.healthy, _bytes_of(message.dense), comm
     )
 
-    # One worker at a time, in rank order. Added, because a scatter-add with
-    # duplicates need not be deterministic on GPUs, and all workers must agree
-    # to the bit. Decoded, because P decoded copies of the model need not fit.
+    # One worker at a time, in rank order. A single scatter-add would have
+    # duplicates, which GPUs add in any order, and all workers must agree to the
+    # bit. And P decoded copies of the model might not fit in memory.
     def add(total, vector):
       words = common.from_words(vector, message.words)
       rounded = code.unpack(words, message.rounded, ctx)

@@ -11,7 +11,7 @@ import jax
 
 
 def all_reduce() -> Exchange:
-  """Adds up words; the dense leaves ride in the same reduction."""
+  """Adds up words, and the leaves that stay dense in the same reduction."""
 
   def run(message: Message, comm: Comm) -> Exchanged:
     code, ctx = message.code, message.ctx

@@ -53,8 +53,8 @@ def gather(
 ) -> tuple[jax.Array, jax.Array, int | jax.Array]:
   """All workers' messages, whether all are healthy, size of one in bytes.
 
-  One word in front of the message says whether its sender is. A stream is cut
-  to what the longest one needs.
+  One word in front of a message says whether its sender is healthy. Streams
+  are cut to what the longest one needs.
 
   Args:
     words: this worker's, see `Code.pack`.
@@ -91,7 +91,7 @@ def gather_cut(
   *,
   beside: int = 0,
 ) -> tuple[jax.Array, int | jax.Array]:
-  """All workers' first words, as many as the neediest uses.
+  """All workers' first words, as many as the worker that needs most uses.
 
   One all-reduce agrees on the size. Only the all-gather itself is inside the
   switch over sizes, so that many sizes are cheap.
@@ -102,7 +102,7 @@ def gather_cut(
     sizes: how many may travel, smallest first.
     comm: the workers.
     beside: bytes of this worker's payload that travel in another way; a plan
-      counts them in.
+      adds them.
 
   Returns:
     (uint32[P, sizes[-1]], zero after the size in force; that size in bytes: a
@@ -135,7 +135,7 @@ def gather_cut(
 def scatter(
   rows: jax.Array, healthy: jax.Array, comm: Comm
 ) -> tuple[jax.Array, jax.Array, int]:
-  """Row d of a message to worker d; health travels as in `gather`.
+  """Sends row d to worker d, and with each row the word of `gather`.
 
   Args:
     rows: uint32[P, words].
@@ -160,5 +160,5 @@ def reduce_dense(leaves: list[jax.Array], comm: Comm) -> list[jax.Array]:
 
 
 def count_unhealthy(healthy: jax.Array) -> jax.Array:
-  """float32: added up, it says whether all are healthy."""
+  """float32, 0 if healthy: the sum over workers is 0 if all are."""
   return 1.0 - healthy.astype(jnp.float32)

@@ -3,9 +3,9 @@
 The merge  a T b = the k largest magnitudes of the sparse sum a + b  is
 commutative and deterministic: ties keep the lower index. Three topologies:
 
-  'butterfly'  at round j exchange with rank XOR 2^j: every worker ends with
-               the tree's result after log2 P rounds, and takes part in every
-               merge that holds its own contribution, so it knows what each
+  'butterfly'  in round j a worker exchanges with rank XOR 2^j. After log2 P
+               rounds every worker has the tree's result. It took part in every
+               merge that held its own contribution, so it knows what each
                dropped. P need not be a power of two: with m = 2^floor(log2 P),
                rank r >= m folds into r - m first and gets the result last.
   'tree'       as printed (algorithm 3): merges towards rank 0, then a

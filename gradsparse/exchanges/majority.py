@@ -54,7 +54,7 @@ def majority(scatter: bool = False) -> Exchange:
   return Exchange(name, run, refuses)
 
 
-# The bits after the last sign are put to the vote too; nobody reads them.
+# The bits after the last sign are counted too; nobody reads the result.
 
 
 def _by_all(

@@ -24,8 +24,8 @@ from gradsparse.sockets import Parts
 import jax
 import jax.numpy as jnp
 
-# What is owed saturates here: beside sums that workers may send (a quarter of
-# the range of float32) it cannot make every later mean overflow.
+# What is owed is cut off here. Beside the largest sum that workers may send (a
+# quarter of the range of float32) it cannot make every later mean overflow.
 _MOST_OWED = float(jnp.finfo(jnp.float32).max) / 8
 
 
@@ -49,9 +49,9 @@ def reduce_scatter() -> Exchange:
     sent back   C = round((S + e) / P)
     kept        e <- S + e - P C
 
-  Worker d is credited with P C - S beside what its own message decodes to, so
-  that the credits add up to P times the mean; a memory only hears of its own
-  message. A code whose loss cannot be fed back keeps no e.
+  Worker d is credited with what its own message decodes to, and with P C - S
+  besides, so that the credits add up to P times the mean. Its memory lets go of
+  its own message only. No e is kept if the code's loss cannot be fed back.
 
   References:
     Tang et al., "DoubleSqueeze", arXiv 1905.05957; Tang et al., "1-bit Adam",

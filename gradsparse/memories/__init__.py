@@ -1,14 +1,15 @@
 """Memories: what a worker keeps of what it did not deliver.
 
-Each is a `sockets.Memory`. States are NamedTuples of float32
-trees shaped like the parameters; `pending()` is what the worker still owes,
-`with_pending(tree)` the same state owing something else. Law 1 (nothing
-lost), elementwise on each worker:
+Each is a `sockets.Memory`. States are NamedTuples of float32 trees shaped like
+the parameters; `pending()` is what the worker still owes. A state whose pending
+is a sum of gradients also has `with_pending(tree)`, the same state owing
+something else. Law 1 (nothing lost), elementwise on each worker:
 
   pending_old + inflow = delivered + pending_new
 
-where the inflow is the gradient (residual, variance) or the velocity
-(momentum correction).
+where the inflow is the gradient (residual, variance) or the velocity (momentum
+correction). An estimate adds nothing up: there, delivered + pending_new is the
+gradient less the estimate before the step, whatever was pending.
 """
 
 from gradsparse.memories.basic import NoMemoryState

@@ -18,7 +18,7 @@ def zeros(params: Any) -> Any:
 
 
 def less(tree: Any, delivered: Any) -> Any:
-  """A tree less what was delivered; leaves that stay dense owe nothing."""
+  """A tree less what was delivered. Leaves that stay dense are left alone."""
   return jax.tree.map(
     lambda x, d: x if d.whole else d.update(lambda x, sent: x - sent, x),
     tree,

@@ -20,8 +20,8 @@ class EstimateState(NamedTuple):
   Attributes:
     residual: float32 tree like params: this step's gradient less the
       estimate, after what was sent; this worker's own.
-    estimate: float32 tree like params: g_w, what all others believe this
-      worker's gradient to be; this worker's own.
+    estimate: float32 tree like params: g_w, the sum of all corrections that
+      this worker has sent; this worker's own.
     mean: float32 tree like params: G, the mean of all workers' estimates; the
       same on all workers.
   """

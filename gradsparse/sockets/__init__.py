@@ -6,13 +6,13 @@ functions, so a scheme is data and a new one needs no class. A message has one
 path, whatever the scheme:
 
   accumulate   memory      takes the gradient in
-  select       compressor  what is sent: Sparse or Leaves
-  round        code        what the format can say of it; once a step
-  pack         code        words
-  run          exchange    words of all workers; for each of them
-    unpack     code          what it rounded
-    decode     code          what that stands for, which is added up
-  update       memory      what the optimizer gets of the mean
+  select       compressor  chooses what is sent: Sparse or Leaves
+  round        code        rounds that to what the format can say
+  pack         code        makes words of it
+  run          exchange    brings the words of all workers together
+    unpack     code          reads back what a worker rounded
+    decode     code          gives what that stands for, to be added up
+  update       memory      makes the optimizer's update of the mean
   sent         memory      lets go of what was sent
   arrived      memory      moves what the mean moves
 

@@ -1,7 +1,7 @@
 """The second socket: what is sent, and how it is coded.
 
-A newcomer fills three fields of a `Compressor` (name, select, code); the
-optional parts below are for what few schemes need.
+A newcomer fills three fields of a `Compressor` (name, select, code). The other
+parts are optional; few schemes need them.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import jax
 class Stream(NamedTuple):
   """Words whose number depends on the data.
 
-  The exchange cuts them to the smallest of `sizes` that holds what every
-  worker uses; what was cut off arrives as zeros.
+  The exchange cuts them to the smallest of `sizes` that is enough for every
+  worker. What was cut off arrives as zeros.
 
   Attributes:
     head: tree of uint32 and float32 arrays, which travel whole.
@@ -45,7 +45,7 @@ class Code(NamedTuple):
       static shapes, or a `Stream`.
     unpack: (words, like, ctx) -> rounded. `like` is this worker's own: all
       workers' have its shapes.
-    round: (selected, ctx) -> rounded: the one lossy step.
+    round: (selected, ctx) -> rounded: the only lossy function.
     decode: (rounded, ctx, summands) -> Sparse, Leaves or Parts: what the sum
       of `summands` workers' roundings stands for.
     name: for tables.
@@ -53,15 +53,16 @@ class Code(NamedTuple):
     exact: `round` changes nothing.
     crowds: entries can fail to find a slot in `round` (counted as overflow).
     sendable: (values of a leaf, bool mask) -> mask: which of the wanted
-      values `round` keeps, where that is known before.
-    votes: the words are a bit an element, 1 for what is not negative.
-    unit: parts of a reduce-scatter are multiples of it; None: no parts.
+      values `round` will keep. None: that cannot be told beforehand.
+    votes: the words hold one bit for each element, 1 if it is not negative.
+    unit: a reduce-scatter makes the length of its parts a multiple of this.
+      None: the code does not work on parts.
     contracts: what `round` loses is smaller, in some norm, than what it was
-      given, so that it may be fed back without piling up.
-    gain: shapes -> the largest factor by which a magnitude that it makes may
-      exceed the largest that it was given. A worker keeps nothing that could
-      overflow on that way. Without a memory 1 is good enough: an overflow
-      costs one step.
+      given. So it may be added to the next input, and does not pile up.
+    gain: shapes -> by how much the largest number that the code computes may
+      exceed the largest that it was given, as a factor. A worker takes in no
+      gradient that could overflow there. For a scheme without memory 1 is good
+      enough: an overflow costs one step.
   """
 
   pack: Callable[[Any, Context], Any]
@@ -113,23 +114,22 @@ class Ladder(NamedTuple):
   """The sizes that a message can have, where it has more than one.
 
   Attributes:
-    rungs: shapes -> sizes, smallest first; anything hashable, densities where
-      there is `at_step`. `select` gets the one in force as `ctx.rung`.
+    rungs: shapes -> sizes, smallest first. A size is anything hashable; with
+      `at_step` it is a density. `select` gets the one in force as `ctx.rung`.
     choose: ctx -> int32, the number of the smallest rung that this worker
       needs.
-    look: (signals, ctx) -> `Context.seen`: what choosing and selecting both
+    look: (signals, ctx) -> `Context.seen`: what both `choose` and `select`
       need, computed once.
-    overflow: ctx -> int32, elements that find no room in the rung; they stay
-      in the memory. None: cannot happen.
+    overflow: ctx -> int32, how many elements find no room in the rung and stay
+      in the memory. None: there is always room.
     agreed: whether `choose` gives the same on every worker by itself (a
       schedule does, data do not).
-    at_step: int32 step -> int32, the number of the rung in force, where the
-      step alone decides. Raises ValueError where the step is concrete and
-      cannot be used; `init` asks for step 0. None: data decide, or a traced
-      density. Serves plan().
-    usable: step -> bool scalar, whether it can be used in this step (the
-      density of a schedule is in range); otherwise all workers reject it.
-      None: always.
+    at_step: int32 step -> int32, the number of the rung in force, if the step
+      alone decides. `plan` calls it, and `init` for step 0; it raises
+      ValueError if the step is concrete and its density out of range. None:
+      data decide, or a traced density.
+    usable: step -> bool scalar, whether the density at this step is in range;
+      if not, all workers reject the step. None: it always is.
   """
 
   rungs: Callable[[Sequence[Shape]], tuple[Any, ...]]
@@ -144,13 +144,13 @@ class Ladder(NamedTuple):
 class Learning(NamedTuple):
   """State of a compressor's own, such as PowerSGD's warm start.
 
-  It is the same on all workers, but for the fields that a NamedTuple state is
-  decorated to have `ownership.local`.
+  It is the same on all workers, except for the fields that the class of a
+  NamedTuple state names by `ownership.local`.
 
   Attributes:
     init: shapes -> state.
-    learn: (sum of all workers' roundings, ctx) -> state. Of exchanges that
-      add words up.
+    learn: (sum of all workers' roundings, ctx) -> state. Only an exchange
+      that adds words up knows that sum.
   """
 
   init: Callable[[Sequence[Shape]], Any]
@@ -158,16 +158,16 @@ class Learning(NamedTuple):
 
 
 class Compressor(NamedTuple):
-  """What goes on the wire: the first three fields are all that most need.
+  """What goes on the wire: most schemes need the first three fields only.
 
   Attributes:
     name: for tables and messages.
-    select: (signals, ctx) -> Sparse or Leaves, or what only its own code
-      understands. Static shapes.
+    select: (signals, ctx) -> Sparse or Leaves, or anything else that its own
+      code understands. Shapes are static.
     code: how that travels.
     leaves: which leaves it takes.
-    ladder: the sizes of its message, where there are several.
-    agreement: what is settled first.
+    ladder: the sizes of its message, if there are several.
+    agreement: what workers settle before they select.
     learning: its own state.
     joined: whether leaves are selected together (one row in a plan).
     unbiased: whether the decoded value's expectation is the signal.

@@ -38,7 +38,7 @@ class Message(NamedTuple):
 
 
 class Exchanged(NamedTuple):
-  """What comes back. Sum over workers of `delivered` is P times `mean`.
+  """What comes back. Over all workers, `delivered` adds up to P times `mean`.
 
   Attributes:
     mean: float32 leaves of the group, bit-identical on all workers.
@@ -51,10 +51,10 @@ class Exchanged(NamedTuple):
       the data, and the largest while a plan is made.
     transport: how it went, for tables.
     total: the sum of all roundings, where words were added up, else None.
-    released: leaf by leaf, what the memory may let go of, where that is not
-      `delivered`: an exchange that rounds once more credits the rounding to
-      the worker that made it, whose memory knows nothing of it. None: the
-      same as `delivered`.
+    released: leaf by leaf, what the memory lets go of, if that is not
+      `delivered`. An exchange that rounds the mean once more counts the change
+      as delivered by the worker that rounded, but that worker's memory held
+      only its own message. None: the same as `delivered`.
     owed: the exchange's new state, if the step is accepted.
   """
 
@@ -76,11 +76,11 @@ class Exchange(NamedTuple):
     name: for tables and messages.
     run: (message, comm) -> Exchanged.
     refuses: compressor -> why it cannot be exchanged this way, or None.
-    arrange: (selected, code, workers) -> what is rounded and packed, where
-      that is not what was selected (parts).
-    init: (shapes, code) -> what this worker owes because of roundings of the
-      exchange's own: a float32 array for each leaf, in the units of a
-      memory's `pending`; () where there are none.
+    arrange: (selected, code, workers) -> what is rounded and packed, if that
+      is not what was selected (a reduce-scatter cuts it into parts).
+    init: (shapes, code) -> the exchange's own state: what this worker owes
+      because the exchange rounded, a float32 array for each leaf, in the units
+      of a memory's `pending`; () if it owes nothing.
   """
 
   name: str

@@ -30,30 +30,30 @@ class Memory(NamedTuple):
   Its state is a NamedTuple of params-shaped float32 trees with a method
   `pending()`, which returns what the worker still owes. If that is a sum of
   gradients, a second method `with_pending(tree)` returns the state owing
-  something else. All of the state is this worker's own, but for the fields
-  that its class is decorated to be `ownership.shared`.
+  something else. All of the state is this worker's own, except for the
+  fields that its class names by `ownership.shared`.
 
   Attributes:
     init: params -> state.
     accumulate: (grads, state, extra, whole) -> state. `whole` is a tree of
       bools: leaves that stay dense. `extra` are the keyword arguments of the
-      update. Leaves shared fields alone.
-    signals: (grads, state, whole) -> tree of Signal, of the state after
-      `accumulate`; computes nothing.
-    update: (state, means, whole) -> updates: what goes to the optimizer.
-      Made of what is equal on all workers: the means, and what of the state
-      was made of means alone.
+      update. It must not change shared fields.
+    signals: (grads, state, whole) -> tree of Signal. Called with the state
+      after `accumulate`; computes nothing.
+    update: (state, means, whole) -> updates: what goes to the optimizer. It
+      may read only what is equal on all workers: the means, and the parts of
+      the state that were made of means alone.
     sent: (state, delivered) -> state: lets go of what was sent, a tree of
-      Window or Full. It needs nothing that has arrived: an exchange that is
-      one step late can call it at once.
-    arrived: (state, means, whole, accepted) -> state: moves what means move
-      (a momentum of dense leaves, the decay of a variance). In a step that was
-      not accepted nothing moves.
+      Window or Full. It reads nothing that arrives: an exchange that is one
+      step late can call it at once.
+    arrived: (state, means, whole, accepted) -> state: moves what waits for
+      the means (a momentum of dense leaves, the decay of a variance). In a
+      rejected step it moves nothing.
     lossless: whether what is not delivered is kept (law 1 applies).
     floats: float32 numbers it keeps for each parameter.
     moments: whether the update takes a `second_moment`, in `extra`.
-    momentum: factor of the momentum that is in the updates already, so that
-      none should follow; 0 without one.
+    momentum: factor of the momentum that the updates already have, so that
+      no other should follow; 0 without one.
   """
 
   init: Callable[[Any], Any]

@@ -1,8 +1,8 @@
 """Which part of a state is a worker's own, and which is equal on all.
 
-A state says so itself: the class of a NamedTuple names fields that are equal
-on all workers, all others being the worker's, or the other way round. What it
-does not say is as the state that holds it says.
+The class of a NamedTuple state says so. `shared` names the fields that are
+equal on all workers, and the others are the worker's own; `local` names the
+worker's own. If a class says nothing, the state that holds it decides.
 
   @shared('mean')
   class EstimateState(NamedTuple):
@@ -42,7 +42,7 @@ def local(*names: str) -> Callable[[_Class], _Class]:
 
 
 def local_fields(state: Any) -> tuple[str, ...]:
-  """Names of the fields that are a worker's own: all, unless it says."""
+  """Names of the fields that are a worker's own: all if its class is silent."""
   return getattr(state, _LOCAL, state._fields)
 
 
@@ -56,8 +56,8 @@ def is_local(state: Any, default: bool = False) -> Any:
   """Which leaves are a worker's own.
 
   Args:
-    state: any tree, with states inside that say so.
-    default: what leaves are that nobody says anything of.
+    state: any tree, with states inside whose classes say so.
+    default: the answer for leaves of which no class says anything.
 
   Returns:
     A tree like `state` of bools.

@@ -1,10 +1,10 @@
 """What travels, and what of it arrived.
 
-The leaves that a scheme compresses are numbered through in `jax.tree.leaves`
-order, as if they were joined to one vector of N elements. What a scheme sends
-of them is a `Sparse` (some elements), `Leaves` (all of them) or `Parts` (all of
-them, cut for a reduce-scatter). All three answer the same questions, so that
-an exchange need not ask which of them it has:
+An index counts through all leaves that a scheme compresses, in the order of
+`jax.tree.leaves`, as if they were joined to one vector of N elements. A scheme
+sends a `Sparse` (some elements), `Leaves` (all of them) or `Parts` (all of
+them, cut for a reduce-scatter). All three have the same methods, so that an
+exchange need not ask which of them it has:
 
   zeros()        what messages are added up in
   add_to(total)  total with these values added
@@ -27,7 +27,7 @@ Shape = tuple[int, ...]
 
 @dataclasses.dataclass(frozen=True)
 class Space:
-  """The joined index space of some leaves: shapes only, known to the tracer.
+  """The joined index space of some leaves: shapes only, so it is static.
 
   Attributes:
     shapes: the leaves' shapes.
@@ -39,12 +39,12 @@ class Space:
 
   @staticmethod
   def whole(shapes: Sequence[Shape]) -> Space:
-    """Of messages that can hold every element."""
+    """The space of messages that can hold every element."""
     return Space(tuple(shapes), tuple(map(math.prod, shapes)))
 
   @staticmethod
   def at_most(slots: int, shapes: Sequence[Shape]) -> Space:
-    """Of messages with so many slots, all of which can fall in one leaf."""
+    """The space of messages whose slots can all fall in one leaf."""
     limits = tuple(min(slots, math.prod(shape)) for shape in shapes)
     return Space(tuple(shapes), limits)
 
@@ -72,7 +72,7 @@ class Space:
     ]
 
   def leaf_of(self, indices: jax.Array) -> jax.Array:
-    """Number of the leaf that holds each index, int32; empties get the last."""
+    """int32, the leaf that holds each index; empty slots get the last one."""
     if len(self.shapes) == 1:
       return jnp.zeros_like(indices)
     bounds = jnp.asarray(self.offsets[1:-1], jnp.int32)
@@ -235,7 +235,7 @@ class Parts:
 
   @property
   def valid(self) -> jax.Array:
-    """bool, like rows: what is no padding."""
+    """bool, like rows: False in the padding."""
     number, length = self.rows.shape
     begin = length * (self.first + jnp.arange(number))
     return begin[:, None] + jnp.arange(length) < self.space.size
@@ -318,8 +318,8 @@ class Full:
 
   Attributes:
     values: float32, leaf-shaped: what of this worker's is in the mean.
-    whole: the leaf was not compressed at all (it stays dense), so what
-      belongs to compression, such as factor masking, does not apply.
+    whole: the leaf stays dense. It was not compressed, so nothing that
+      belongs to compression applies to it, such as factor masking.
   """
 
   values: jax.Array

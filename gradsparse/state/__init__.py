@@ -1,4 +1,4 @@
-"""The state of a scheme: what it is, whose, how to read and to change it."""
+"""The state of a scheme: what it holds, how to read it, how to switch."""
 
 from gradsparse.state.inspection import find
 from gradsparse.state.inspection import is_scheme

@@ -46,7 +46,7 @@ def pending(state: Any) -> Any:
   Returns:
     float32 tree like params (with a leading worker axis where the state has
     one): the residual, or DGC's velocity; zeros for schemes without memory.
-    An exchange that rounds once more adds what that lost.
+    If the exchange rounds once more, what that lost is added.
 
   Raises:
     ValueError: the state does not hold exactly one scheme.

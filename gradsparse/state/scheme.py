@@ -17,8 +17,8 @@ class Stats(NamedTuple):
     sent_bytes: float32, what the scheme put on the network, by the worker
       that sent most; the same on all.
     sent_elements: int32, coordinates delivered from compressed leaves.
-    overflow_elements: int32, wanted but not sent for want of room; they stay
-      in the memory.
+    overflow_elements: int32, elements that the compressor wanted to send and
+      that found no room; they stay in the memory.
     rejected_steps: int32, updates so far that were rejected because some
       worker's gradient, or what was made of it, was not finite (or a
       schedule's density out of range, or a second moment negative).
@@ -37,12 +37,12 @@ class CompressedMeanState(NamedTuple):
 
   Attributes:
     steps: int32, updates done; the same on all workers.
-    memory: the memory's state; this worker's own, but for its shared fields.
-    compressor: the compressor's state; the same on all workers, but for its
+    memory: the memory's state; this worker's own, except for shared fields.
+    compressor: the compressor's state; the same on all workers, except for
       local fields.
     stats: measurements of the last update; this worker's own.
-    exchange: what this worker owes because of the exchange's own roundings,
-      a float32 tree like params, or () without any; this worker's own.
+    exchange: what this worker owes because the exchange rounded, a float32
+      tree like params, or () if it owes nothing; this worker's own.
   """
 
   steps: jax.Array

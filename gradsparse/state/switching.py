@@ -20,9 +20,9 @@ def switch(
 ) -> Any:
   """The state with which `tx_new` goes on where `tx_old` stopped.
 
-  What was pending stays pending, and so does what belongs to it where both
-  have it: the momentum of a momentum correction, the variance of a criterion.
-  What the exchange owed (`exchange='reduce_scatter'`) goes to the memory too.
+  What was pending stays pending. The momentum of a momentum correction and the
+  variance of a criterion go on if both schemes have them. What the exchange
+  owed (`exchange='reduce_scatter'`) goes to the memory.
   State around the scheme (an optimizer's moments) is kept where the two
   transformations agree on it. A change of density alone needs no switch:
   states do not depend on it.

@@ -200,8 +200,8 @@ class Recorder(Tally):
 
     Args:
       chosen: whether this is the branch to count on.
-      payload: asked at the end for the bytes of the message and of the leaves
-        that stay dense.
+      payload: called at the end; returns the bytes of the message and of the
+        leaves that stay dense.
     """
     with self.apart():
       yield
@@ -231,7 +231,7 @@ def active() -> Recorder | None:
 def recording(recorder: Recorder | None) -> Iterator[Recorder | None]:
   """Inside of it, `recorder` counts the collectives and none is performed.
 
-  With None they are performed, even inside of another recording.
+  If it is None they are performed, even inside of another recording.
   """
   token = _ACTIVE.set(recorder)
   try:

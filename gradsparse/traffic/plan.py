@@ -1,8 +1,8 @@
 """What a scheme promises to send: `plan()`.
 
-The update is traced with every collective counted and none performed. What a
-compiled program really moves, auditing.py reads; both count by the rules of
-counting.py, and a test holds them together.
+`plan` traces an update, counts every collective and performs none. audit.py
+reads what a compiled program really moves. Both count by the rules of
+counting.py, and a test compares them.
 """
 
 from __future__ import annotations
@@ -122,9 +122,9 @@ class Plan:
   def stages(self) -> tuple[Stage, ...]:
     """Sizes of an update over a run, where schedules change them.
 
-    In order, from step 0; the same whatever step was planned. Empty where no
-    density schedule decides. Of a schedule that changes from step to step, a
-    stage is as long as its messages keep their size. All changes within the
+    In order, from step 0; the same whatever step was planned. Empty if no
+    density schedule decides. A stage lasts as long as messages keep their
+    size, even if the density changes at every step. All changes within the
     first 65,536 steps are there; for later ones see `schedules.changes`.
     """
     planned = [s.rungs[s.planned] for s in self.schedules]
@@ -144,8 +144,9 @@ class Plan:
   def over_run(self, steps: int) -> RunAverage:
     """What an update sends on average over the first steps of a run.
 
-    Warm-up included: the ratio of a run, where `ratio` is that of its last
-    stage. Messages whose size depends on data are counted at their largest.
+    The warm-up is included: its ratio is that of the run, while `Plan.ratio`
+    is that of the last stage. Messages whose size depends on data are counted
+    at their largest.
 
     Args:
       steps: length of the run.

@@ -76,7 +76,7 @@ def compressed_mean(
   """Local gradients in, the mean over workers out, compressed in between.
 
   Args:
-    memory: what is kept of what was not delivered.
+    memory: what a worker keeps between steps.
     compressor: what goes on the wire.
     exchange: how the messages become a mean.
     axis_name: mapped axis of the workers (vmap, pmap or shard_map); None is
@@ -195,8 +195,8 @@ def compressed_mean(
     )
     healthy &= _in_range(moments, compressor, state.steps)
     # A worker that cannot keep what comes of its gradient leaves its memory
-    # alone, and contributes nothing; that the step is rejected, the others
-    # learn from its message.
+    # alone and goes on with a gradient of zeros. Its message tells the others
+    # to reject the step.
     kept = _in_own_place(healthy, accumulate, state.memory)
     local = jax.tree.map(lambda g: jnp.where(healthy, g, 0.0), wide)
     flat = signals_of(local, kept)
@@ -247,7 +247,7 @@ def compressed_mean(
 def _in_own_place(
   wanted: jax.Array, accumulate: Callable[[Any], Any], memory: Any
 ) -> Any:
-  """The memory after accumulating, where `wanted`; only its own fields move."""
+  """The memory, after accumulating if `wanted`; shared fields stay."""
 
   def own(memory):
     return {name: getattr(memory, name) for name in local_fields(memory)}
@@ -292,7 +292,7 @@ def _at_one_size(
 
 
 def _in_range(moments: Any, compressor: Compressor, step: Any) -> jax.Array:
-  """bool scalar: what is known at run time only is what it must be."""
+  """bool scalar: the values that only the run time knows are in range."""
   fits = inputs.not_negative(moments)
   ladder = compressor.ladder
   if ladder is not None and ladder.usable is not None:

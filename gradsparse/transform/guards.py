@@ -1,9 +1,9 @@
 """Compositions that hang, skip the averaging, or do something twice.
 
-Such mistakes are made by wrapping, outside of our sight: what we can see is
-who called us. So these checks read the Python stack, once, while tracing.
-What would go wrong is refused; what is right but wasted or doubled is warned
-of.
+Such mistakes are made in the code around a scheme. A scheme does not see that
+code, but it sees who called it: these checks read the Python stack, once,
+while tracing. They refuse what would go wrong, and warn of what is right but
+wasteful or done twice.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def _second_momentum(grads: Any) -> str | None:
 
 
 class Warner:
-  """Warns of what surrounds one transformation, of each thing once."""
+  """Warns of what surrounds one transformation; says each thing once."""
 
   def __init__(self) -> None:
     self._said: set[str] = set()

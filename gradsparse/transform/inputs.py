@@ -1,8 +1,8 @@
-"""Checks of what `init` and `update` are handed: trees, and the state.
+"""Checks of the trees and the state that `init` and `update` are given.
 
-All of it is known from shapes and dtypes, so it is checked while tracing, and
-an error names the first leaf that is wrong. The values of a second moment are
-checked where they are known.
+Shapes and dtypes are enough for most, so they are checked while tracing; an
+error names the first leaf that is wrong. The values of a second moment are
+checked when they are known.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ def check_like(tree: Any, like: Any, what: str, of_what: str) -> None:
   Args:
     tree: what was given.
     like: what it must be like.
-    what: the first one, for the message.
-    of_what: the second one.
+    what: name of `tree`, for the message.
+    of_what: name of `like`.
 
   Raises:
     ValueError: names the first difference.

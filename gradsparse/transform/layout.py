@@ -118,7 +118,7 @@ def check_something_to_do(layout: Layout, rule: LeafRule, name: str) -> None:
 
   Args:
     layout: the division.
-    rule: what it was made by.
+    rule: the scheme's rule, by which it was made.
     name: of the scheme, for the message.
 
   Raises:

@@ -68,9 +68,9 @@ def count_rungs(
   axis: Any,
   recorder: counting.Recorder,
 ) -> Any:
-  """Counts each rung by itself; the one in force at the step enters the sum.
+  """Counts each rung by itself, and adds the one in force to the plan.
 
-  Where the rung depends on data, that is the largest.
+  If data decide which that is, the plan has the largest.
   """
   chosen = len(rungs) - 1
   if ladder.at_step is not None:

@@ -1,7 +1,7 @@
-"""The way of one message: select, round, pack, exchange; and back.
+"""The path of one message: select, round, pack, exchange, and back.
 
-What comes before it (accumulating, agreeing, choosing a size) is the same at
-every size of the message, and is done once, in compressed_mean.py.
+What comes before (accumulating, agreeing, choosing a size) is the same for
+every size of the message. compressed_mean.py does it, once.
 """
 
 from __future__ import annotations
@@ -64,11 +64,12 @@ class Before(NamedTuple):
 
 
 class After(NamedTuple):
-  """What one rung makes of it; all rungs return the same shapes.
+  """What comes of a message; the same shapes at every rung.
 
   Attributes:
     updates: the tree for the optimizer, NaN if the step was rejected.
-    delivered: float32 tree of what of this worker's is in it, or None.
+    delivered: float32 tree, this worker's part of the mean; None if nobody
+      asked.
     memory: new state.
     compressor: new state.
     stats: of the step.
@@ -88,14 +89,14 @@ class After(NamedTuple):
 def finish(
   scheme: Scheme, comm: Comm, before: Before, ctx: Context, tell: bool
 ) -> After:
-  """Sends one message, and settles what came of it.
+  """Sends one message, and brings update and state up to date.
 
   Args:
     scheme: the sockets.
     comm: the workers.
-    before: what was accumulated.
-    ctx: of the message; its size is in there.
-    tell: whether to say what was delivered.
+    before: what does not depend on the size of the message.
+    ctx: of the message, with its size.
+    tell: whether to return what was delivered.
   """
   layout = before.layout
   message, crowded_out = _message(scheme, comm, before, ctx)
@@ -175,7 +176,7 @@ def _message(
   rounded = code.round(arranged, ctx)
   own = code.decode(rounded, ctx, 1)
   healthy, crowded_out = before.healthy, jnp.int32(0)
-  if isinstance(own, Sparse):  # few numbers, which are looked at beforehand
+  if isinstance(own, Sparse):  # few numbers: looked at before they are sent
     healthy &= health.can_send(own.values, comm.size)
   if code.crowds:
     crowded_out = jnp.sum(selected.valid, dtype=jnp.int32)
@@ -210,9 +211,9 @@ def _updates(
   for i in layout.dense:
     flat[i] = comm.replicated(flat[i])
   flat = [u.astype(dtype) for u, dtype in zip(flat, before.dtypes, strict=True)]
-  # Updates are equal on all workers, and so is what they show. Sums of sparse
-  # messages are finite, because those could be sent; what a memory that all
-  # share adds to them need not be.
+  # Updates are equal on all workers, so all judge them alike. Sums of sparse
+  # messages are finite, because every worker could send its own. What the
+  # shared fields of a memory add to them need not be.
   sums = isinstance(message.own, Sparse) and not shared_fields(before.kept)
   unsure = [
     u

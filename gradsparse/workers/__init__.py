@@ -16,9 +16,9 @@ A step is written once, for one worker, with a named axis:
       out_specs=(P(), specs, P('workers')))
 
 Worker-local state (memories) has a leading worker axis outside of the step
-and none inside; shared state has none anywhere. Which is which a scheme's
-state says itself (`state.ownership`); of what is around it, types tell: a leaf
-that comes out of the update differing between workers is local.
+and none inside; shared state has none anywhere. The classes of a scheme's state
+say which is which (`sockets.ownership`). For the state around a scheme, types
+tell: a leaf that comes out of the update differing between workers is local.
 """
 
 from gradsparse.workers.program import AXIS

@@ -1,0 +1,79 @@
+"""What docs/architecture.md and the README name exists; no room is missing."""
+
+import functools
+import importlib
+import pathlib
+import re
+
+from gradsparse import sockets
+import pytest
+from tests.layers_test import LAYERS
+
+REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
+LIBRARY = REPOSITORY / 'gradsparse'
+TEXT = (REPOSITORY / 'docs' / 'architecture.md').read_text()
+README = (REPOSITORY / 'README.md').read_text()
+
+ROOMS = re.findall(r'^\| (\d+) \| `(\w+)` \|', TEXT, flags=re.MULTILINE)
+NAMES = sorted(
+  {
+    *re.findall(r'`([A-Z]\w+|\w+(?:\.\w+)+)`', TEXT),
+    *re.findall(r'\bgs(?:\.\w+)+', README),
+  }
+)
+FILES = sorted(set(re.findall(r'`([\w/]+/(?:\w+\.py)?)`', TEXT)))
+
+
+def find(name):
+  """What a name of the page stands for.
+
+  It begins with `gs`, a room, a class of the sockets, or `Comm`.
+
+  Raises:
+    AttributeError: nothing.
+  """
+  first, *rest = name.split('.')
+  if first == 'gs':
+    top = importlib.import_module('gradsparse')
+  elif first == 'Comm':
+    top = importlib.import_module('gradsparse.collectives').Comm
+  elif first in sockets.__all__:
+    top = getattr(sockets, first)
+  else:
+    top = importlib.import_module('gradsparse')
+    rest = [first, *rest]
+  return functools.reduce(getattr, rest, top)
+
+
+def test_the_rooms_are_the_folders_and_modules_of_the_library():
+  found = {path.stem for path in LIBRARY.glob('*.py')}
+  found |= {path.parent.name for path in LIBRARY.glob('*/__init__.py')}
+  assert sorted(room for _, room in ROOMS) == sorted(found - {'__init__'})
+
+
+def test_the_rooms_stand_in_the_order_of_imports():
+  layers = [names for names in LAYERS if names != ('__init__',)]
+  assert [(int(level), room) for level, room in ROOMS] == [
+    (level, room) for level, names in enumerate(layers, 1) for room in names
+  ]
+
+
+def test_there_are_names_and_files_to_look_for():
+  assert 'gs.plan' in NAMES and 'Memory.sent' in NAMES
+  assert 'sockets/ownership.py' in FILES
+
+
+@pytest.mark.parametrize('name', NAMES)
+def test_a_name_exists(name):
+  find(name)
+
+
+@pytest.mark.parametrize('name', ['gs.nothing', 'Memory.release', 'wire.no'])
+def test_a_name_that_does_not_exist_is_not_found(name):
+  with pytest.raises(AttributeError):
+    find(name)
+
+
+@pytest.mark.parametrize('name', FILES)
+def test_a_file_exists(name):
+  assert (LIBRARY / name).exists() or (REPOSITORY / name).exists()
