@@ -180,7 +180,7 @@ def test_a_variance_beside_a_large_residual_stays_a_number():
 
 @pytest.mark.parametrize('name', ['gradient_dropping', 'power_sgd'])
 def test_ordinary_gradients_are_taken_in_whatever_the_memory_holds(name):
-  """It may hold more than it would take in: release can enlarge a number."""
+  """It may hold more than it would take in: `sent` can enlarge a number."""
   state, step = program(name)
   held = gradients(7, scale=1e38)
   if name == 'power_sgd':

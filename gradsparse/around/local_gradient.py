@@ -70,9 +70,9 @@ def local_gradient(
       f'{type(inner).__name__}. Chain other transformations around it: '
       'optax.chain(gs.local_gradient(gs.gradient_dropping(...)), optax.adam())'
     )
-  if mode == 'error' and inner.scheme.memory.floats == 0:
+  if mode == 'error' and not inner.scheme.memory.sums:
     raise ValueError(
-      "mode='error' takes back the residual, and "
+      "mode='error' takes back the residual, a sum of gradients, and "
       f'{inner.scheme.compressor.name} keeps none'
     )
 

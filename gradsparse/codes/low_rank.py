@@ -53,6 +53,7 @@ def low_rank() -> Code:
     round=round,
     decode=decode,
     name='low rank',
+    takes=Leaves,
     adds=True,
     gain=gain,
   )

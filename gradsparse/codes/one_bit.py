@@ -98,7 +98,7 @@ def of_leaves() -> Code:
       start, first = stop, last
     return Leaves(out)
 
-  return Code(pack, unpack, round, decode, name='1-bit')
+  return Code(pack, unpack, round, decode, name='1-bit', takes=Leaves)
 
 
 def of_parts(bucket_size: int = 512) -> Code:
@@ -157,6 +157,7 @@ def of_parts(bucket_size: int = 512) -> Code:
     round,
     decode,
     name='1-bit',
+    takes=Leaves,
     unit=bucket_size,
     contracts=True,
   )

@@ -17,6 +17,7 @@ def of_leaves() -> Code:
     pack=lambda rounded, ctx: rounded.arrays,
     unpack=lambda words, like, ctx: Leaves(words),
     name='float32',
+    takes=Leaves,
     adds=True,
     exact=True,
   )
@@ -28,6 +29,7 @@ def of_known_places() -> Code:
     pack=lambda rounded, ctx: rounded.values,
     unpack=lambda words, like, ctx: Sparse(words, like.indices, like.space),
     name='float32',
+    takes=Sparse,
     adds=True,
     exact=True,
   )
@@ -54,4 +56,4 @@ def bfloat16_of_parts() -> Code:
     rows = jax.vmap(lambda row: floats.unpack_bfloat16(row, length))(words)
     return Parts(rows, jnp.int32(0), like.space)
 
-  return Code(pack, unpack, round, name='bfloat16', unit=1)
+  return Code(pack, unpack, round, name='bfloat16', takes=Leaves, unit=1)

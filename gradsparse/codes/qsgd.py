@@ -93,7 +93,7 @@ def of_leaves(
       start, first = stop, last
     return Leaves(out)
 
-  return Code(pack, unpack, round, decode, name='qsgd')
+  return Code(pack, unpack, round, decode, name='qsgd', takes=Leaves)
 
 
 def of_parts(levels: int, *, bucket_size: int = 512, norm: str = 'max') -> Code:
@@ -157,6 +157,7 @@ def of_parts(levels: int, *, bucket_size: int = 512, norm: str = 'max') -> Code:
     round,
     decode,
     name='qsgd',
+    takes=Leaves,
     unit=bucket_size,
     contracts=shrinks,
   )

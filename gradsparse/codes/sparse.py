@@ -90,6 +90,7 @@ def _elias_fano(values: ValueCode) -> Code:
     pack,
     unpack,
     round=lambda s, ctx: values.round(s, ctx.key),
+    takes=Sparse,
     exact=values.exact,
     sendable=values.sendable,
   )
@@ -115,7 +116,7 @@ def _run_length() -> Code:
     )
     return Sparse(values, indices, space)
 
-  return Code(pack, unpack, round=round, crowds=True)
+  return Code(pack, unpack, round, takes=Sparse, crowds=True)
 
 
 def _word28() -> Code:
@@ -143,4 +144,4 @@ def _word28() -> Code:
     )
     return Sparse(jnp.where(indices < space.size, decoded, 0.0), indices, space)
 
-  return Code(pack, unpack, round=round, sendable=values.sendable)
+  return Code(pack, unpack, round, takes=Sparse, sendable=values.sendable)

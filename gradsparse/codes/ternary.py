@@ -62,4 +62,6 @@ def ternary() -> Code:
     leaves = space.split(total.astype(jnp.float32))
     return Leaves([x * ctx.agreed[i] for i, x in enumerate(leaves)])
 
-  return Code(pack, unpack, round, decode, name='ternary', adds=True)
+  return Code(
+    pack, unpack, round, decode, name='ternary', takes=Leaves, adds=True
+  )

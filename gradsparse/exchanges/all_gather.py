@@ -48,7 +48,12 @@ def all_gather() -> Exchange:
       transport='all-gather',
     )
 
-  return Exchange('all-gather', run)
+  def refuses(compressor):
+    if compressor.code.unit is not None:
+      return 'its code is of the parts of a reduce-scatter'
+    return None
+
+  return Exchange('all-gather', run, refuses)
 
 
 def _bytes_of(leaves: list[jax.Array]) -> int:

@@ -39,4 +39,4 @@ def all_reduce() -> Exchange:
       return f'words of {compressor.name} cannot be added up'
     return None
 
-  return Exchange('all-reduce', run, refuses)
+  return Exchange('all-reduce', run, refuses, adds=True)

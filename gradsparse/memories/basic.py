@@ -136,4 +136,5 @@ def residual(decay: float = 1.0) -> Memory:
     sent=sent,
     lossless=decay == 1.0,
     floats=1,
+    sums=True,
   )

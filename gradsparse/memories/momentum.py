@@ -122,5 +122,6 @@ def momentum_correction(
     sent,
     arrived,
     floats=2,
+    sums=True,
     momentum=momentum,
   )

@@ -134,5 +134,6 @@ def variance(
     arrived=arrived,
     lossless=rounding == 'keep',
     floats=2,
+    sums=True,
     moments=True,
   )

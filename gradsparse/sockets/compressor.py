@@ -49,6 +49,7 @@ class Code(NamedTuple):
     decode: (rounded, ctx, summands) -> Sparse, Leaves or Parts: what the sum
       of `summands` workers' roundings stands for.
     name: for tables.
+    takes: the type of what `select` returns, if it cannot be any.
     adds: words of several workers may be added up, and unpacked as one.
     exact: `round` changes nothing.
     crowds: entries can fail to find a slot in `round` (counted as overflow).
@@ -72,6 +73,7 @@ class Code(NamedTuple):
     rounded
   )
   name: str = ''
+  takes: type[Any] = object
   adds: bool = False
   exact: bool = False
   crowds: bool = False

@@ -81,6 +81,7 @@ class Exchange(NamedTuple):
     init: (shapes, code) -> the exchange's own state: what this worker owes
       because the exchange rounded, a float32 array for each leaf, in the units
       of a memory's `pending`; () if it owes nothing.
+    adds: it adds words up, so that a compressor can learn from the sum.
   """
 
   name: str
@@ -92,3 +93,4 @@ class Exchange(NamedTuple):
   init: Callable[[Sequence[Shape], Code], Sequence[jax.Array]] = (
     lambda shapes, code: ()
   )
+  adds: bool = False

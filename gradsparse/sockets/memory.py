@@ -51,6 +51,8 @@ class Memory(NamedTuple):
       rejected step it moves nothing.
     lossless: whether what is not delivered is kept (law 1 applies).
     floats: float32 numbers it keeps for each parameter.
+    sums: whether what is pending is a sum of gradients, so that its state has
+      `with_pending`.
     moments: whether the update takes a `second_moment`, in `extra`.
     momentum: factor of the momentum that the updates already have, so that
       no other should follow; 0 without one.
@@ -64,5 +66,6 @@ class Memory(NamedTuple):
   arrived: Callable[[Any, Any, Any, jax.Array], Any] = _stay
   lossless: bool = True
   floats: int = 0
+  sums: bool = False
   moments: bool = False
   momentum: Any = 0.0

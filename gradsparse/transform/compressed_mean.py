@@ -113,6 +113,8 @@ def compressed_mean(
   dense_paths = arguments.dense_paths(dense_paths)
   seed = arguments.seed(seed)
   reason = exchange.refuses(compressor)
+  if compressor.learning and not exchange.adds:
+    reason = 'it learns from sums, and nothing is added up'
   if reason:
     raise ValueError(
       f'{compressor.name} cannot go through {exchange.name}: {reason}'

@@ -21,8 +21,7 @@ from gradsparse.sockets import Memory
 from gradsparse.sockets import Message
 from gradsparse.sockets import Signal
 from gradsparse.sockets import Sparse
-from gradsparse.sockets.ownership import local_fields
-from gradsparse.sockets.ownership import shared_fields
+from gradsparse.sockets import ownership
 from gradsparse.state.scheme import Stats
 from gradsparse.transform import layout as layouts
 from gradsparse.transform import planning
@@ -127,7 +126,6 @@ def finish(
     released = only_accepted(back.released)
   memory = scheme.memory.sent(before.kept, released)
   memory = scheme.memory.arrived(memory, means, layout.whole(), accepted)
-  own = {name: getattr(memory, name) for name in local_fields(memory)}
   learnt = ctx.state
   if scheme.compressor.learning is not None:
     learnt = moved(scheme.compressor.learning.learn(back.total, ctx), ctx.state)
@@ -158,11 +156,26 @@ def finish(
       layout.treedef, [jnp.where(accepted, u, jnp.nan) for u in flat]
     ),
     delivered=told,
-    memory=memory._replace(**comm.local(own)),
-    compressor=learnt,
+    memory=_typed(memory, comm, local=True),
+    compressor=_typed(learnt, comm, local=False),
     stats=comm.local(stats),
     exchange=comm.local(layout.spread(moved(back.owed, before.owed))),
     accepted=accepted,
+  )
+
+
+def _typed(state: Any, comm: Comm, local: bool) -> Any:
+  """A state, what is a worker's own in it typed so.
+
+  Args:
+    state: of a memory or a compressor.
+    comm: the workers.
+    local: what it is, unless it says otherwise.
+  """
+  return jax.tree.map(
+    lambda x, own: comm.local(x) if own else x,
+    state,
+    ownership.is_local(state, default=local),
   )
 
 
@@ -172,6 +185,11 @@ def _message(
   """This worker's message, and how many entries found no slot in it."""
   code = scheme.compressor.code
   selected = scheme.compressor.select(before.signals, ctx)
+  if not isinstance(selected, code.takes):
+    raise TypeError(
+      f'{scheme.compressor.name} selects {type(selected).__name__}, and its '
+      f'code takes {code.takes.__name__}'
+    )
   arranged = scheme.exchange.arrange(selected, code, comm.size)
   rounded = code.round(arranged, ctx)
   own = code.decode(rounded, ctx, 1)
@@ -214,7 +232,8 @@ def _updates(
   # Updates are equal on all workers, so all judge them alike. Sums of sparse
   # messages are finite, because every worker could send its own. What the
   # shared fields of a memory add to them need not be.
-  sums = isinstance(message.own, Sparse) and not shared_fields(before.kept)
+  adds = bool(ownership.shared_fields(before.kept))
+  sums = isinstance(message.own, Sparse) and not adds
   unsure = [
     u
     for i, u in enumerate(flat)

@@ -176,8 +176,30 @@ def test_update_and_step_do_the_same():
 # --- sockets that do not fit ------------------------------------------------
 
 
+def joined(compressor, exchange):
+  return gs.compressed_mean(
+    memories.no_memory(), compressor, exchange, axis_name=None
+  )
+
+
 def test_an_exchange_refuses_a_compressor_that_it_cannot_carry():
   top_k = compressors.top_k(0.1, codes.sparse())
   for exchange in (exchanges.all_reduce(), exchanges.gtopk()):
     with pytest.raises(ValueError, match='top_k cannot go through'):
-      gs.compressed_mean(memories.residual(), top_k, exchange, axis_name=None)
+      joined(top_k, exchange)
+  parts = compressors.everything('mine', codes.plain.bfloat16_of_parts())
+  with pytest.raises(ValueError, match='mine cannot go .*reduce-scatter'):
+    joined(parts, exchanges.all_gather())
+
+
+def test_what_is_learnt_needs_a_sum_to_learn_from():
+  with pytest.raises(ValueError, match='power_sgd cannot .*nothing is added'):
+    joined(compressors.power_sgd(2), exchanges.all_gather())
+
+
+def test_a_code_says_what_it_takes():
+  tx = joined(
+    compressors.everything('mine', codes.sparse()), exchanges.all_gather()
+  )
+  with pytest.raises(TypeError, match='mine selects Leaves.*takes Sparse'):
+    jax.eval_shape(tx.update, PARAMS, tx.init(PARAMS))
