@@ -60,7 +60,8 @@ def by_rule(
   """Sends the elements of all leaves that satisfy a rule.
 
   Args:
-    rule: which elements of a leaf, and as which values.
+    rule: Signal -> (values, mask), both leaf-shaped: which elements of a leaf
+      are sent, and as which values.
     code: how they travel.
     name: of the scheme, for tables.
     ladder: fractions of the elements that a message can hold, ascending. If

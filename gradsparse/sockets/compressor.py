@@ -56,8 +56,11 @@ class Code(NamedTuple):
     sendable: (values of a leaf, bool mask) -> mask: which of the wanted
       values `round` will keep. None: that cannot be told beforehand.
     votes: the words hold one bit for each element, 1 if it is not negative.
-    unit: a reduce-scatter makes the length of its parts a multiple of this.
-      None: the code does not work on parts.
+    unit: the code is of the parts of a reduce-scatter, whose length is a
+      multiple of this; None: it is not. `select` returns Leaves all the same.
+      `round` gets `Parts`, first with a row for each worker, then with one;
+      `pack` returns uint32[rows, words]; the rows that `unpack` gets can be
+      other workers' copies of one part.
     contracts: what `round` loses is smaller, in some norm, than what it was
       given. So it may be added to the next input, and does not pile up.
     gain: shapes -> by how much the largest number that the code computes may
@@ -147,7 +150,7 @@ class Learning(NamedTuple):
   """State of a compressor's own, such as PowerSGD's warm start.
 
   It is the same on all workers, except for the fields that the class of a
-  NamedTuple state names by `ownership.local`.
+  NamedTuple state names by `local` (`gs.extend.local`).
 
   Attributes:
     init: shapes -> state.

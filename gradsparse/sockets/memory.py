@@ -30,22 +30,24 @@ class Memory(NamedTuple):
   Its state is a NamedTuple of params-shaped float32 trees with a method
   `pending()`, which returns what the worker still owes. If that is a sum of
   gradients, a second method `with_pending(tree)` returns the state owing
-  something else. All of the state is this worker's own, except for the
-  fields that its class names by `ownership.shared`.
+  something else. Leaves that stay dense deliver all of their gradient: what is
+  pending of them must not change. All of the state is this worker's own,
+  except for the fields that its class names by `shared` (`gs.extend.shared`).
 
   Attributes:
     init: params -> state.
     accumulate: (grads, state, extra, whole) -> state. `whole` is a tree of
-      bools: leaves that stay dense. `extra` are the keyword arguments of the
-      update. It must not change shared fields.
+      bools: leaves that stay dense, whose signal is the gradient itself.
+      `extra` are the keyword arguments of the update. It must not change
+      shared fields.
     signals: (grads, state, whole) -> tree of Signal. Called with the state
       after `accumulate`; computes nothing.
     update: (state, means, whole) -> updates: what goes to the optimizer. It
       may read only what is equal on all workers: the means, and the parts of
       the state that were made of means alone.
     sent: (state, delivered) -> state: lets go of what was sent, a tree of
-      Window or Full. It reads nothing that arrives: an exchange that is one
-      step late can call it at once.
+      Window or Full (those of dense leaves are `whole`). It reads nothing that
+      arrives: an exchange that is one step late can call it at once.
     arrived: (state, means, whole, accepted) -> state: moves what waits for
       the means (a momentum of dense leaves, the decay of a variance). In a
       rejected step it moves nothing.

@@ -10,6 +10,7 @@ from gradsparse.state.inspection import is_scheme
 from gradsparse.state.inspection import is_stacked
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 
@@ -36,7 +37,7 @@ def switch(
     State of tx_new, with worker axes where `state` has them.
 
   Raises:
-    ValueError: something may be pending and tx_new has no memory for it (go
+    ValueError: something is pending and tx_new has no memory for it (go
       through a scheme with a residual at density 1 for one step); or either
       does not hold exactly one scheme.
   """
@@ -66,16 +67,23 @@ def switch(
     both = set(memory._fields) & set(old.memory._fields)
     kept = {name: getattr(old.memory, name) for name in both}
     memory = memory._replace(**kept).with_pending(pending)
-  elif owes:
-    if type(memory) is not type(old.memory) or jax.tree.leaves(old.exchange):
-      raise ValueError(
-        'the new scheme keeps no sum of gradients, and what is pending would '
-        'be lost: run one step with gs.gradient_dropping(1.0, ...), which '
-        'delivers all of it, and start the new scheme from its own init'
-      )
+  elif type(memory) is type(old.memory) and not jax.tree.leaves(old.exchange):
     memory = old.memory
+  elif owes and not _all_zero(pending):
+    raise ValueError(
+      'the new scheme keeps no sum of gradients, and what is pending would be '
+      'lost: run one step with gs.gradient_dropping(1.0, ...), which delivers '
+      'all of it, and switch from that'
+    )
   scheme = fresh._replace(steps=old.steps, memory=memory, stats=old.stats)
   return _graft(fresh_state, state, scheme)
+
+
+def _all_zero(tree: Any) -> bool:
+  """Whether all numbers are known, and known to be zero."""
+  leaves = jax.tree.leaves(tree)
+  traced = any(isinstance(x, jax.core.Tracer) for x in leaves)
+  return not traced and not any(np.any(x) for x in leaves)
 
 
 def _graft(fresh: Any, old: Any, scheme: Any) -> Any:

@@ -17,7 +17,11 @@ TREES: Mapping[str, Any] = {
     'conv': [(3, 1, 2, 5), None],
     'rest': ((0, 4), (33,)),
   },
-  'bfloat16 beside float32': {'half': ((9, 7), jnp.bfloat16), 'w': (8, 5)},
+  'a scalar first, bfloat16 beside float32': {
+    'a': (),
+    'half': ((9, 7), jnp.bfloat16),
+    'w': (8, 5),
+  },
 }
 
 
@@ -80,12 +84,15 @@ def parameters(shapes: Any) -> Any:
 def gradients(params: Any, num_workers: int, rng: np.random.Generator) -> Any:
   """Numbers of many magnitudes, some of them equal, some zero.
 
-  NumPy arrays of the parameters' dtypes, with a leading worker axis.
+  Each worker's are larger than those of the one before: what decides by itself
+  decides otherwise than the others. NumPy arrays of the parameters' dtypes,
+  with a leading worker axis.
   """
 
   def leaf(p):
     shape = (num_workers, *p.shape)
     x = rng.normal(size=shape) * 2.0 ** rng.integers(-3, 3, shape)
+    x *= 2.0 ** np.arange(num_workers).reshape(-1, *(1,) * len(p.shape))
     x = np.where(rng.random(shape) < 0.1, 0.0, x)
     x = np.where(rng.random(shape) < 0.1, 0.5, x)
     return np.asarray(jnp.asarray(x, p.dtype))
@@ -108,6 +115,6 @@ def poisoned(grads: Any) -> Any:
   leaves, treedef = jax.tree.flatten(grads)
   number = next(i for i, x in enumerate(leaves) if x[0].size)
   leaf = leaves[number].copy()
-  leaf[-1].flat[0] = np.nan
+  leaf.reshape(leaf.shape[0], -1)[-1, 0] = np.nan  # a view, of scalars too
   leaves[number] = leaf
   return jax.tree.unflatten(treedef, leaves)

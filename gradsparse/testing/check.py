@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from gradsparse import arguments
 from gradsparse import workers
 from gradsparse.testing import laws
 from gradsparse.testing.cases import TREES
@@ -70,8 +71,10 @@ def check_scheme(
   for name, shapes in (TREES if trees is None else trees).items():
     params = parameters(shapes)
     tx = make(workers.AXIS)
+    arguments.instance('what make(axis_name) returns', tx, CompressedMean)
     if not _compresses(tx, params, name):
       continue
+    laws.check_code(tx, params, Case(name, 1, 'simulate'), seed)
     for case in cases(name, num_workers, runners):
       _check_case(tx, params, case, exempt, steps, seed)
       checked.append(case)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, NoReturn
 
+from gradsparse.sockets import Sparse
+from gradsparse.sockets import ownership
 from gradsparse.state import metrics
 from gradsparse.testing.cases import Case
+from gradsparse.testing.cases import gradients
 from gradsparse.traffic.audit import Audit
 from gradsparse.traffic.plan import Plan
 from gradsparse.transform.compressed_mean import CompressedMean
+from gradsparse.transform.compressed_mean import compressed_mean
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
@@ -134,16 +138,42 @@ def check_conservation(
       wide = jax.tree.map(lambda g: jnp.asarray(g, jnp.float32), grads)
       extra = {'second_moment': moments}
       kept = memory.accumulate(wide, kept, extra, whole)
-    if memory.lossless and memory.floats:
+      if memory.sums:
+        _check_sum(memory, before.memory, kept, wide, extra, whole, case)
+    if memory.lossless and jax.tree.leaves(kept):
       owed = before._replace(memory=kept).pending()
-      total = jax.tree.map(
-        lambda d, p, w: p if w else d + p, delivered, after.pending(), whole
+      left = jax.tree.map(
+        lambda o, d, w: o if w else o - d, owed, delivered, whole
       )
-      _compare(1, case, 'what was delivered and is pending', total, owed)
+      _compare(
+        1,
+        case,
+        'what is pending (of leaves that stay dense: as it was)',
+        after.pending(),
+        left,
+      )
     if step.healthy.all():
       made = memory.update(kept, mean, whole)
       coarse = max(jnp.finfo(g.dtype).eps for g in jax.tree.leaves(grads))
       _compare(1, case, 'the update', updates, made, 4e-6 + float(coarse))
+
+
+def _check_sum(memory, before, kept, grads, extra, whole, case) -> None:
+  """Law 1: a memory that sums keeps what it had, and the whole gradient."""
+  old = before.pending()
+  if not hasattr(before, 'with_pending'):
+    _fail(1, case, 'the memory says that it `sums`, without `with_pending`')
+  nothing = before.with_pending(jax.tree.map(jnp.zeros_like, old))
+  without = memory.accumulate(grads, nothing, extra, whole).pending()
+  carried = jax.tree.map(jnp.subtract, kept.pending(), without)
+  _compare(1, case, 'what stays pending when a gradient comes', carried, old)
+  fresh = memory.init(jax.tree.map(jnp.zeros_like, grads))
+  taken = memory.accumulate(grads, fresh, extra, whole).pending()
+  pairs = zip(_paths(taken), _paths(grads), jax.tree.leaves(whole), strict=True)
+  for (path, t), (_, g), w in pairs:
+    # A momentum may take in more.
+    if not w and not np.all(t * np.sign(g) >= np.abs(g) * (1 - 1e-6)):
+      _fail(1, case, f'of the gradient {g} of {path} the memory takes in {t}')
 
 
 def check_rejection(step: Step, case: Case) -> None:
@@ -159,6 +189,17 @@ def check_rejection(step: Step, case: Case) -> None:
   for path, x in _paths(step.delivered):
     if np.any(x):
       _fail(1, case, f'{path}: {x} was delivered in a rejected step')
+  for name, own in (('memory', True), ('compressor', False)):
+    before, after = (
+      jax.tree.map(
+        lambda x, local: None if local else x,
+        getattr(state, name),
+        ownership.is_local(getattr(state, name), default=own),
+      )
+      for state in (step.before, step.after)
+    )
+    what = f'after a rejected step the shared part of state.{name}'
+    _same_bits(6, case, what, after, before)
 
 
 def check_resumed(again: Any, step: Step, case: Case) -> None:
@@ -193,6 +234,54 @@ def check_program(found: Audit, planned: Plan, case: Case) -> None:
       f'the program sends {found.sent_bytes} bytes, the plan says {sent}:\n'
       f'{found}\n{planned}',
     )
+
+
+def check_code(tx: CompressedMean, params: Any, case: Case, seed: int) -> None:
+  """A message says what it is meant to: law 1, before it is sent at all.
+
+  One worker, outside of any trace: the exchange sees the numbers.
+  """
+  memory, compressor, exchange, *_ = tx.scheme
+  if compressor.ladder is not None:
+    ladder = compressor.ladder
+    largest = ladder._replace(rungs=lambda shapes: ladder.rungs(shapes)[-1:])
+    compressor = compressor._replace(ladder=largest)
+
+  def run(message, comm):
+    again = message.code.unpack(message.words, message.rounded, message.ctx)
+    _same_bits(1, case, 'what `unpack` makes of it', again, message.rounded)
+    if isinstance(message.own, Sparse):
+      _check_sparse(message.own, case)
+    return exchange.run(message, comm)
+
+  checked = compressed_mean(
+    memory,
+    compressor,
+    exchange._replace(run=run),
+    axis_name=None,
+    min_size=tx.scheme.min_size,
+    dense_paths=tx.scheme.dense_paths,
+  )
+  rng = np.random.default_rng(seed)
+  grads = jax.tree.map(lambda g: g[0], gradients(params, 1, rng))
+  second = jax.tree.map(lambda g: np.square(g, dtype=np.float32) / 2, grads)
+  checked.update(grads, checked.init(params), second_moment=second)
+
+
+def _check_sparse(own: Sparse, case: Case) -> None:
+  """Sorted, empty slots last and zero, no leaf beyond its limit."""
+  indices, values = np.asarray(own.indices), np.asarray(own.values)
+  held = indices[indices < own.space.size]
+  if np.any(np.diff(indices) < 0) or np.any(np.diff(held) == 0):
+    _fail(1, case, f'a Sparse has indices that do not ascend: {indices}')
+  if np.any(values[indices >= own.space.size]):
+    _fail(1, case, f'empty slots of a Sparse hold {values}')
+  ends = np.searchsorted(held, own.space.offsets)
+  for leaf, (n, most) in enumerate(
+    zip(np.diff(ends), own.space.limits, strict=True)
+  ):
+    if n > most:
+      _fail(1, case, f'leaf {leaf} has {n} entries, its limit is {most}')
 
 
 def check_unbiased(

@@ -60,7 +60,8 @@ class Plan:
     sent_bytes: what a worker puts on the network, the largest over workers.
     num_workers: P.
     rungs: (payload, sent) bytes of each size a message can have, where it
-      depends on data or on a schedule; empty otherwise.
+      depends on data or on a schedule; empty otherwise. What is sent whatever
+      the size (dense leaves, agreements) is not in there.
     sent_by_axis: sent_bytes by the axis that they cross.
     schedules: how density schedules change the messages; see `stages`.
   """

@@ -105,7 +105,9 @@ def specs(
       f'the update of {seen["updates"][0]} differs between workers: no '
       f'gradsparse scheme averages it over axis {axis_name!r}, so workers '
       'would drift apart. Give every parameter a scheme, gs.dense for '
-      'instance (with optax.partition, not optax.masked).'
+      'instance (with optax.partition, not optax.masked). If a scheme of '
+      'your own does: its Memory.update may only read means, and fields that '
+      'its state has as gs.extend.shared.'
     )
   return jax.tree.unflatten(
     treedef, [P(axis_name) if v else P() for v in varies]

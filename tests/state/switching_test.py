@@ -171,8 +171,12 @@ def test_to_a_scheme_without_memory_is_an_error_and_from_one_is_not(
   where, name
 ):
   owing, free = (scheme(n, where.axis_name) for n in ('dropping', name))
+  # Of a memory that is empty nothing is lost.
+  empty = gs.switch(owing, free, where.init(owing))
+  assert form(empty) == form(where.init(free))
+  _, _, state = where.update(owing, where.init(owing), seed=0)
   with pytest.raises(ValueError, match='what is pending would be lost'):
-    gs.switch(owing, free, where.init(owing))
+    gs.switch(owing, free, state)
   _, _, state = where.update(free, where.init(free), seed=0)
   after = gs.switch(free, owing, state)
   assert form(after) == form(where.init(owing))

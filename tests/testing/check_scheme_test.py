@@ -4,6 +4,7 @@ import gradsparse as gs
 from gradsparse import extend
 import jax
 import jax.numpy as jnp
+import optax
 import pytest
 from tests import schemes
 
@@ -92,6 +93,57 @@ def narrowing():
   return make(memory._replace(arrived=arrived))
 
 
+def accumulating(fn):
+  """A memory that takes gradients in by `fn`."""
+  memory = extend.memories.residual()
+
+  def accumulate(grads, state, extra, whole):
+    return state._replace(residual=jax.tree.map(fn, state.residual, grads))
+
+  return make(memory._replace(accumulate=accumulate))
+
+
+def halving():
+  return accumulating(lambda e, g: e + g / 2)
+
+
+def starting_anew():
+  return accumulating(lambda e, g: g)
+
+
+def heedless():
+  """What all share moves in a rejected step too."""
+  memory = extend.memories.estimate()
+
+  def arrived(state, means, whole, accepted):
+    return state._replace(mean=jax.tree.map(lambda x: x + 1, state.mean))
+
+  return make(memory._replace(arrived=arrived))
+
+
+def garbled():
+  """Does not read what it writes."""
+  code = extend.codes.sparse()
+
+  def unpack(words, like, ctx):
+    s = code.unpack(words, like, ctx)
+    return extend.Sparse(s.values[::-1], s.indices, s.space)
+
+  return make(None, top_k(code=code._replace(unpack=unpack)))
+
+
+def unsorted():
+  """A Sparse whose entries are in no order."""
+  right = top_k()
+
+  def select(signals, ctx):
+    s = right.select(signals, ctx)
+    return extend.Sparse(s.values[::-1], s.indices[::-1], s.space)
+
+  code = extend.codes.plain.of_known_places()
+  return make(None, top_k(select=select, code=code))
+
+
 def partial():
   """Says that it is unbiased, and sends the largest only."""
   return make(extend.memories.no_memory(), top_k(unbiased=True))
@@ -110,7 +162,12 @@ def trusting():
 @pytest.mark.parametrize(
   'broken, law, said',
   [
-    (forgetful, 1, 'delivered and is pending'),
+    (forgetful, 1, 'what is pending'),
+    (halving, 1, 'takes in'),
+    (starting_anew, 1, 'stays pending when a gradient comes'),
+    (garbled, 1, 'what `unpack` makes of it'),
+    (unsorted, 1, 'do not ascend'),
+    (heedless, 6, 'the shared part of state.memory'),
     (halved, 1, "the update of ['b']"),
     (own_opinion, 4, 'the update of worker 1'),
     (boasting, 5, 'the plan says'),
@@ -128,6 +185,16 @@ def test_a_broken_law_is_named_with_case_and_numbers(broken, law, said):
 
 def test_a_law_that_does_not_apply_is_left_out():
   gs.testing.check_scheme(forgetful(), exempt=(1,), **ONE)
+
+
+def test_a_leaf_that_is_a_scalar_may_come_first():
+  trees = {'scalar first': {'a': (), 'w': (9, 7)}}
+  gs.testing.check_scheme(make(), **{**ONE, 'trees': trees})
+
+
+def test_what_is_no_scheme_is_refused():
+  with pytest.raises(TypeError, match='must be a CompressedMean'):
+    gs.testing.check_scheme(lambda axis_name: optax.sgd(0.1))
 
 
 def test_nothing_to_check_is_an_error():
