@@ -55,8 +55,9 @@ def local_gradient(
 
   Raises:
     TypeError: inner is not a scheme, or mode not text.
-    ValueError: unknown mode, or 'error' with a scheme that keeps nothing;
-      from update: a state that is not this one's.
+    ValueError: unknown mode, a scheme that sends no parts of the gradient
+      (EF21), or 'error' with one that keeps nothing; from update: a state that
+      is not this one's.
 
   References:
     Aji, Heafield & Bogoychev, "Combining global sparse gradients with local
@@ -70,9 +71,15 @@ def local_gradient(
       f'{type(inner).__name__}. Chain other transformations around it: '
       'optax.chain(gs.local_gradient(gs.gradient_dropping(...)), optax.adam())'
     )
-  if mode == 'error' and not inner.scheme.memory.sums:
+  memory = inner.scheme.memory
+  if memory.floats and not memory.sums:
     raise ValueError(
-      "mode='error' takes back the residual, a sum of gradients, and "
+      f'local_gradient needs a scheme that sends parts of the gradient, and '
+      f'{inner.scheme.compressor.name} sends corrections of an estimate'
+    )
+  if mode == 'error' and not memory.sums:
+    raise ValueError(
+      "mode='error' takes back the residual, and "
       f'{inner.scheme.compressor.name} keeps none'
     )
 

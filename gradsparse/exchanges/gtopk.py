@@ -24,7 +24,6 @@ References:
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 from gradsparse import arguments
@@ -113,8 +112,10 @@ def gtopk(topology: str = 'butterfly', put_back: str = 'exact') -> Exchange:
     )
 
   def refuses(compressor):
-    if not compressor.joined:
+    if not compressor.joined or compressor.code.takes is not Sparse:
       return 'it merges sparse vectors that were selected globally'
+    if compressor.ladder is not None and not compressor.ladder.agreed:
+      return 'a merge keeps k entries, and its k depends on the data'
     if not compressor.code.exact:
       return 'its hops carry partial sums, which must not be rounded'
     return None
@@ -189,7 +190,6 @@ def _merge_held(a: _Held, b: _Held, wire: _Wire, limit) -> _Held:
 # --- topologies: (mine, wire, limit, put_back) -> (final, alive) -----------
 
 _Reduced = tuple[_Held, jax.Array]
-Topology = Callable[[_Held, _Wire, 'jax.Array | None', str], _Reduced]
 
 
 def _butterfly(mine: _Held, wire: _Wire, limit, put_back: str) -> _Reduced:

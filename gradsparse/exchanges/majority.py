@@ -66,12 +66,15 @@ def _by_all(
   )
   bits = 32 * message.words.size
 
-  def count(votes, words):
-    return votes + fixed_width.unpack(words, bits, 1).astype(jnp.int32), None
+  # As small as the count allows: there is one for each element.
+  counter = jnp.uint8 if comm.size < 256 else jnp.uint32
 
-  start = comm.typed_like(jnp.zeros(bits, jnp.int32), messages)
+  def count(votes, words):
+    return votes + fixed_width.unpack(words, bits, 1).astype(counter), None
+
+  start = comm.typed_like(jnp.zeros(bits, counter), messages)
   votes, _ = jax.lax.scan(count, start, messages)
-  return bitmap.pack(2 * votes >= comm.size), healthy, nbytes
+  return bitmap.pack(votes >= -(-comm.size // 2)), healthy, nbytes
 
 
 def _by_parts(message: Message, comm: Comm) -> tuple[jax.Array, jax.Array, int]:

@@ -39,7 +39,9 @@ def ef21(
   The update is G, the mean of all workers' estimates, which are zero at first.
   What was not sent is not added up: the next gradient is compared with the
   estimate afresh. So the update lags behind the gradient, and a smaller
-  learning rate than without compression may be needed at first.
+  learning rate than without compression may be needed at first. G keeps the
+  rounding of all corrections, about 1e-7 of the largest that was ever sent:
+  clip gradients that may become millions of times as large as usual.
 
   >>> import gradsparse as gs, jax.numpy as jnp
   >>> grads = {'w': jnp.array([3.0, -1.0, 0.5, -4.0])}

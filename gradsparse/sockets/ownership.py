@@ -22,23 +22,42 @@ _LOCAL = 'local_fields'
 
 
 def shared(*names: str) -> Callable[[_Class], _Class]:
-  """Of a NamedTuple class: these fields are equal on all workers."""
+  """Of a NamedTuple class: these fields are equal on all workers.
+
+  Raises:
+    ValueError: the class has no such field.
+  """
 
   def decorate(cls: _Class) -> _Class:
-    fields: tuple[str, ...] = vars(cls)['_fields']
+    fields = _fields(cls, names)
     return local(*(name for name in fields if name not in names))(cls)
 
   return decorate
 
 
 def local(*names: str) -> Callable[[_Class], _Class]:
-  """Of a NamedTuple class: these fields are each worker's own."""
+  """Of a NamedTuple class: these fields are each worker's own.
+
+  Raises:
+    ValueError: the class has no such field.
+  """
 
   def decorate(cls: _Class) -> _Class:
+    _fields(cls, names)
     setattr(cls, _LOCAL, names)
     return cls
 
   return decorate
+
+
+def _fields(cls: Any, names: tuple[str, ...]) -> tuple[str, ...]:
+  """The fields of a NamedTuple class, which the names must be among."""
+  for name in names:
+    if name not in cls._fields:
+      raise ValueError(
+        f'{cls.__name__} has no field {name!r}, only {", ".join(cls._fields)}'
+      )
+  return cls._fields
 
 
 def local_fields(state: Any) -> tuple[str, ...]:

@@ -58,17 +58,19 @@ def switch(
 
   if stacked:
     fresh = jax.tree.map(
-      lambda x, local: jnp.zeros((workers, *x.shape), x.dtype) if local else x,
+      lambda x, local: jnp.broadcast_to(x, (workers, *x.shape)) if local else x,
       fresh,
       is_local(fresh),
     )
   memory = fresh.memory
-  if owes and hasattr(memory, 'with_pending'):
+  if jax.tree.leaves(old.memory) and not hasattr(old.memory, 'with_pending'):
+    owes = False  # what is pending is no sum of gradients, and no debt
+  if type(memory) is type(old.memory) and not jax.tree.leaves(old.exchange):
+    memory = old.memory
+  elif owes and hasattr(memory, 'with_pending'):
     both = set(memory._fields) & set(old.memory._fields)
     kept = {name: getattr(old.memory, name) for name in both}
     memory = memory._replace(**kept).with_pending(pending)
-  elif type(memory) is type(old.memory) and not jax.tree.leaves(old.exchange):
-    memory = old.memory
   elif owes and not _all_zero(pending):
     raise ValueError(
       'the new scheme keeps no sum of gradients, and what is pending would be '

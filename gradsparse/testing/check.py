@@ -125,6 +125,7 @@ def _check_case(
   )
   rng = np.random.default_rng(seed)
   state = _to_numpy(workers.init(tx, params, count))
+  laws.check_ownership(specs, state, case)
   program: Any = None
   history = []
   for number in range(steps):
@@ -147,6 +148,7 @@ def _check_case(
     laws.check_agreement(step, case)
     if 1 not in exempt:
       laws.check_conservation(tx, specs, step, case)
+      laws.check_flow(tx, specs, step, case)
     laws.check_rejection(step, case)
     laws.check_reported(planned, step, case)
   again = _to_numpy(program(history[-1].before, *last))

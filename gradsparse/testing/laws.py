@@ -79,6 +79,19 @@ def _same_bits(law, case, what, actual, expected) -> None:
       _fail(law, case, f'{what}, {path}, is {a.ravel()} and not {b.ravel()}')
 
 
+def check_ownership(specs: Any, state: Any, case: Case) -> None:
+  """Law 6: what a state calls shared is equal on all workers by its type."""
+  says = jax.tree.leaves(ownership.is_local(state))
+  found = jax.tree_util.tree_leaves_with_path(
+    specs, is_leaf=lambda x: isinstance(x, P)
+  )
+  for own, (path, spec) in zip(says, found, strict=True):
+    if own != (spec != P()):
+      name = jax.tree_util.keystr(path)
+      what = "a worker's own" if own else 'shared'
+      _fail(6, case, f'state{name} is said to be {what}, its type says not')
+
+
 def check_types(step: Step, case: Case) -> None:
   """Law 6: what comes out of a step can go into the next one."""
   before: Any = jax.tree.structure(step.before)
@@ -174,6 +187,42 @@ def _check_sum(memory, before, kept, grads, extra, whole, case) -> None:
     # A momentum may take in more.
     if not w and not np.all(t * np.sign(g) >= np.abs(g) * (1 - 1e-6)):
       _fail(1, case, f'of the gradient {g} of {path} the memory takes in {t}')
+
+
+def check_flow(tx: CompressedMean, specs: Any, step: Step, case: Case) -> None:
+  """Law 1 for all workers together, and by nobody's functions.
+
+  Of a memory that sums gradients, without momentum: what is pending on average
+  and the update are what was pending and the mean gradient.
+  """
+  memory = tx.scheme.memory
+  if not (memory.sums and memory.lossless and step.healthy.all()):
+    return
+  if memory.momentum:
+    return
+  whole = tx.layout(jax.tree.map(lambda g: g[0], step.grads)).whole()
+
+  def mean_pending(state):
+    owed = [
+      _of_worker(state, specs, w).pending() for w in range(case.num_workers)
+    ]
+    return jax.tree.map(lambda *x: np.mean(x, axis=0), *owed)
+
+  def one(old, new, grads, w):
+    mean = np.mean(grads, axis=0, dtype=np.float64)
+    return mean if w else old + mean - new
+
+  expected = jax.tree.map(
+    one,
+    mean_pending(step.before),
+    mean_pending(step.after),
+    step.grads,
+    whole,
+  )
+  coarse = max(jnp.finfo(g.dtype).eps for g in jax.tree.leaves(step.grads))
+  first = jax.tree.map(lambda u: u[0], step.updates)
+  what = 'beside what is pending, the update'
+  _compare(1, case, what, first, expected, 1e-5 + float(coarse))
 
 
 def check_rejection(step: Step, case: Case) -> None:
@@ -287,10 +336,12 @@ def _check_sparse(own: Sparse, case: Case) -> None:
 def check_unbiased(
   tx: CompressedMean, params: Any, case: Case, seed: int
 ) -> None:
-  """Law 2: the mean over draws is the gradient, within 5.5 standard errors.
+  """Law 2: the mean over draws is the gradient.
 
-  By chance that fails once in 26 million. The gradient is uniform: nothing in
-  it is large enough to be clipped.
+  Within 5.5 standard errors, which by chance fails once in 26 million, and
+  what 20 draws more or less of the largest would make: of a rare draw the
+  standard error is not known. The gradient is uniform: nothing in it is large
+  enough to be clipped.
   """
   rng = np.random.default_rng(seed)
   grads = jax.tree.map(
@@ -309,7 +360,9 @@ def check_unbiased(
   for (path, x), (_, g) in zip(_paths(draws), _paths(grads), strict=True):
     mean = np.asarray(np.mean(x, axis=0, dtype=np.float64))
     error = np.std(x, axis=0, dtype=np.float64) / np.sqrt(_DRAWS)
-    off = np.asarray(np.abs(mean - g.astype(np.float64)) - 5.5 * error)
+    # Rare draws may all be missing, and then say nothing of their error.
+    rare = 20 * np.max(np.abs(x), initial=0.0) / _DRAWS
+    off = np.asarray(np.abs(mean - g.astype(np.float64)) - 5.5 * error - rare)
     if off.size and not np.all(off <= 1e-5):
       at = _worst(off)
       _fail(

@@ -23,8 +23,6 @@ import jax.numpy as jnp
 import numpy as np
 
 # Bits of one code, and of the exponent `top` of a segment.
-WIDTH = 4
-TOP_WIDTH = 8
 
 _SIGN = np.uint32(0x80000000)
 _MANTISSA_BITS = 23

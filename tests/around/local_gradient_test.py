@@ -116,8 +116,9 @@ def test_what_cannot_be_wrapped_is_an_error():
     gs.local_gradient(optax.sgd(0.1))
   with pytest.raises(ValueError, match='mode must be one of'):
     gs.local_gradient(dropping(), 'mean')
-  with pytest.raises(ValueError, match='ef21 keeps none'):
-    gs.local_gradient(gs.ef21(0.1, axis_name=AXIS), mode='error')
+  for mode in ('sum', 'partial', 'error'):
+    with pytest.raises(ValueError, match='ef21 sends corrections'):
+      gs.local_gradient(gs.ef21(0.1, axis_name=AXIS), mode)
   with pytest.raises(ValueError, match='qsgd keeps none'):
     gs.local_gradient(gs.qsgd(7, axis_name=AXIS, min_size=0), 'error')
   gs.local_gradient(gs.qsgd(7, axis_name=AXIS, min_size=0), 'partial')

@@ -144,6 +144,16 @@ def unsorted():
   return make(None, top_k(select=select, code=code))
 
 
+def silent():
+  """Makes nothing of the mean."""
+  memory = extend.memories.residual()
+
+  def update(state, means, whole):
+    return jax.tree.map(jnp.zeros_like, means)
+
+  return make(memory._replace(update=update))
+
+
 def partial():
   """Says that it is unbiased, and sends the largest only."""
   return make(extend.memories.no_memory(), top_k(unbiased=True))
@@ -163,6 +173,7 @@ def trusting():
   'broken, law, said',
   [
     (forgetful, 1, 'what is pending'),
+    (silent, 1, 'beside what is pending, the update'),
     (halving, 1, 'takes in'),
     (starting_anew, 1, 'stays pending when a gradient comes'),
     (garbled, 1, 'what `unpack` makes of it'),
