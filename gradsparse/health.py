@@ -126,7 +126,19 @@ def is_narrow(dtype: Any) -> bool:
 
 
 def _all(masks: Iterable[jax.Array]) -> jax.Array:
-  return functools.reduce(operator.and_, map(jnp.all, masks), jnp.bool_(True))
+  """Whether all are True everywhere.
+
+  The answer comes out of a loop of one turn or none. Otherwise XLA on CPUs
+  would write the conjunction of all leaves out in every kernel that reads it:
+  a program that grows with the square of the number of leaves.
+  """
+  answer = functools.reduce(operator.and_, map(jnp.all, masks), jnp.bool_(True))
+  _, answer = jax.lax.while_loop(
+    lambda carry: carry[0],
+    lambda carry: (jnp.logical_and(carry[0], False), carry[0]),
+    (answer, jnp.logical_and(answer, False)),
+  )
+  return answer
 
 
 def _pairs(new: Any, old: Any) -> list[tuple[jax.Array, jax.Array]]:

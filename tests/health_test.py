@@ -291,3 +291,15 @@ def test_the_norm_of_a_large_residual_is_a_number():
   _, state = tx.update(grads, tx.init(grads))
   norm = float(gs.metrics(state)['residual_norm'])
   assert norm == pytest.approx(1e25 * np.sqrt(90), rel=1e-5)
+
+
+def test_a_program_grows_with_the_leaves_and_not_with_their_square():
+  """The verdict on all leaves is not written out in each leaf's kernel."""
+
+  def size(leaves):
+    params = {f'{n:02}': jnp.zeros((3, n + 1)) for n in range(leaves)}
+    tx = gs.dense(axis_name=None)
+    fn = jax.jit(tx.update).lower(params, tx.init(params))
+    return len(fn.compile().as_text())
+
+  assert size(40) < 6 * size(10)
