@@ -38,7 +38,10 @@ Way = tuple[Callable[..., Any], tuple[Any, ...]]
 def perceptron() -> dict[str, Way]:
   """Ways for one hidden layer of 1024 units on 784 inputs."""
   rng = np.random.default_rng(0)
-  draw = lambda *s: jnp.asarray(rng.normal(size=s) * 0.05, jnp.float32)  # noqa: E731
+
+  def draw(*shape):
+    return jnp.asarray(rng.normal(size=shape) * 0.05, jnp.float32)
+
   params = {'a': draw(784, _WIDTH), 'b': draw(_WIDTH, _CLASSES)}
   taps = jax.tree.map(jnp.zeros_like, params)
   x, y = draw(_BATCH, 784), jnp.arange(_BATCH) % _CLASSES

@@ -34,7 +34,10 @@ def load() -> tuple[np.ndarray, np.ndarray]:
   x = x / np.linalg.norm(x, axis=1).mean()
   y = np.where(digits < 5, 1.0, -1.0)
   order = np.random.default_rng(0).permutation(len(x) // _WORKERS * _WORKERS)
-  split = lambda a: a[order].reshape(_WORKERS, -1, *a.shape[1:])  # noqa: E731
+
+  def split(a):
+    return a[order].reshape(_WORKERS, -1, *a.shape[1:])
+
   return split(x).astype(np.float32), split(y).astype(np.float32)
 
 

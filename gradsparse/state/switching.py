@@ -23,7 +23,9 @@ def switch(
 
   What was pending stays pending. The momentum of a momentum correction and the
   variance of a criterion go on if both schemes have them. What the exchange
-  owed (`exchange='reduce_scatter'`) goes to the memory.
+  owed (`exchange='reduce_scatter'`) goes to the memory. What is pending of an
+  estimate (EF21) is no sum of gradients and no debt: only another EF21 takes
+  it over, with the estimates.
   State around the scheme (an optimizer's moments) is kept where the two
   transformations agree on it. A change of density alone needs no switch:
   states do not depend on it.

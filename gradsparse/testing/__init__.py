@@ -1,10 +1,16 @@
 """Checks the laws on a scheme of one's own; needs no test framework.
 
-def make(axis_name):
-return gs.compressed_mean(my_memory, my_compressor, my_exchange,
-axis_name=axis_name)
-
-gs.testing.check_scheme(make)
+>>> import gradsparse as gs
+>>> def make(axis_name):
+...   return gs.dense(axis_name=axis_name)
+>>> for case in gs.testing.check_scheme(
+...   make,
+...   num_workers=(2,),
+...   runners=('simulate',),
+...   trees={'one': {'w': (9, 7), 'b': (5,)}},
+... ):
+...   print(case)
+2 workers, simulate, one
 """
 
 from gradsparse.testing.cases import TREES

@@ -63,6 +63,7 @@ def check_scheme(
 
   Raises:
     AssertionError: names the law, the case and the numbers.
+    TypeError: `make` returns no scheme, but a chain around one for instance.
     ValueError: the scheme compresses none of the trees, or fewer than 3 steps.
   """
   if steps < 3:

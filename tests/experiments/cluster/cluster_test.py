@@ -15,19 +15,9 @@ from experiments.cluster import network
 from experiments.cluster import traffic
 from experiments.program import errors
 import pytest
+from tests.experiments.cluster import leftovers
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[3]
-
-
-def _names(pid: int) -> list[str]:
-  """What there is of the clusters of a process."""
-  return [
-    path.name
-    for folder in ('/run/netns', '/etc/netns')
-    if os.path.isdir(folder)
-    for path in pathlib.Path(folder).iterdir()
-    if path.name.startswith(f'{network.PREFIX}-{pid}-')
-  ]
 
 
 def _python(tmp_path: pathlib.Path, source: str) -> list[str]:
@@ -82,7 +72,7 @@ def test_counts_what_crosses(namespaces, tmp_path):
   assert receiver.tx_bytes < 60_000  # acknowledgements
   assert idle.tx_bytes < 1_000
   assert 'host1' in str(result.traffic)
-  assert not _names(os.getpid())
+  assert not leftovers.names(os.getpid())
 
 
 def test_links_are_slow(namespaces, tmp_path):
@@ -186,7 +176,7 @@ def test_an_error_in_between_cleans_up(namespaces):
   with pytest.raises(ZeroDivisionError):
     with network.Network(2, cluster.Shape()):
       raise ZeroDivisionError
-  assert not _names(os.getpid())
+  assert not leftovers.names(os.getpid())
 
 
 def test_a_half_made_network_is_removed(namespaces, monkeypatch):
@@ -201,7 +191,7 @@ def test_a_half_made_network_is_removed(namespaces, monkeypatch):
   with pytest.raises(cluster.NotPermittedError):
     with network.Network(2, cluster.Shape()):
       pass
-  assert not _names(os.getpid())
+  assert not leftovers.names(os.getpid())
 
 
 @pytest.mark.parametrize(

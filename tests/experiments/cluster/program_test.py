@@ -11,19 +11,9 @@ import time
 from experiments import cluster
 from experiments.cluster import network
 import pytest
+from tests.experiments.cluster import leftovers
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[3]
-
-
-def _names(pid: int) -> list[str]:
-  """What there is of the clusters of a process."""
-  return [
-    path.name
-    for folder in ('/run/netns', '/etc/netns')
-    if os.path.isdir(folder)
-    for path in pathlib.Path(folder).iterdir()
-    if path.name.startswith(f'{network.PREFIX}-{pid}-')
-  ]
 
 
 def _start(*arguments: str) -> subprocess.Popen:
@@ -53,12 +43,12 @@ def _alive(marker: str) -> bool:
 def test_a_signal_cleans_up(namespaces, number):
   marker = f'echo ready; sleep 61.{os.getpid() + int(number)}'
   program = _start('--hosts=2', '--', 'sh', '-c', marker)
-  assert _names(program.pid)
+  assert leftovers.names(program.pid)
   program.send_signal(number)
   _, text = program.communicate(timeout=30)
   assert program.returncode == 128 + number
   assert 'cleaned up' in text
-  assert not _names(program.pid)
+  assert not leftovers.names(program.pid)
   assert not _alive(marker)
 
 
@@ -67,12 +57,12 @@ def test_the_next_start_removes_what_a_killed_one_left(namespaces):
   program = _start('--hosts=2', '--', 'sh', '-c', marker)
   program.kill()
   program.communicate()
-  assert _names(program.pid)
+  assert leftovers.names(program.pid)
   with network.Network(1, cluster.Shape()) as living:
     removed = cluster.remove_leftovers()
     assert os.path.exists(f'/run/netns/{living.hosts[0].namespace}')
   assert [name for name in removed if f'-{program.pid}-' in name]
-  assert not _names(program.pid)
+  assert not leftovers.names(program.pid)
   deadline = time.monotonic() + 5
   while _alive(marker) and time.monotonic() < deadline:
     time.sleep(0.1)
