@@ -20,6 +20,7 @@ from gradsparse.around.moments import dense_with_moment
 from gradsparse.around.moments import moments_from_microbatches
 from gradsparse.around.moments import value_and_grad_moments
 from gradsparse.around.qsvrg import qsvrg
+from gradsparse.around.sharded import sharded
 from gradsparse.recipes import ada_comp
 from gradsparse.recipes import dense
 from gradsparse.recipes import dgc
@@ -83,6 +84,7 @@ __all__ = (
   'random_k',
   'recipes',
   'schedules',
+  'sharded',
   'sign_majority',
   'strom',
   'switch',

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from gradsparse.sockets import Code
+from gradsparse.sockets import Context
+from gradsparse.sockets import Cut
 from gradsparse.sockets import Leaves
 from gradsparse.sockets import Shape
 import jax
@@ -20,6 +23,33 @@ def matrices(leaves: list[jax.Array]) -> list[jax.Array]:
   return [x.reshape(matrix_shape(x.shape)) for x in leaves]
 
 
+def matrix_cut(
+  cut: Cut, shape: Shape
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+  """The mesh axes over which a matrix's rows and columns are divided."""
+  padded = (*cut, *[()] * (len(shape) - len(cut)))
+  return tuple(a for axes in padded[:-1] for a in axes), padded[-1]
+
+
+def divided(ctx: Context) -> list[tuple[Any, Any]]:
+  """The devices that have the other rows, and the other columns, of each leaf.
+
+  Returns:
+    A pair of `collectives.Shards` for each leaf; None where there are none.
+  """
+  out = []
+  cuts = ctx.cuts or ((),) * len(ctx.shapes)
+  for cut, shape in zip(cuts, ctx.shapes, strict=True):
+    rows, columns = matrix_cut(cut, shape)
+    out.append(
+      (
+        ctx.shards.over(rows) if rows else None,
+        ctx.shards.over(columns) if columns else None,
+      )
+    )
+  return out
+
+
 def low_rank() -> Code:
   """M^T P of each matrix M, where the workers agreed on P; stands for P Q^T.
 
@@ -32,7 +62,11 @@ def low_rank() -> Code:
 
   def round(selected, ctx):
     pairs = zip(matrices(selected.arrays), ctx.agreed, strict=True)
-    return [m.T @ p for m, p in pairs]
+    factors = [m.T @ p for m, p in pairs]
+    return [
+      q if rows is None else rows.sum(q)
+      for q, (rows, _) in zip(factors, divided(ctx), strict=True)
+    ]
 
   def decode(factors, ctx, summands):
     del summands

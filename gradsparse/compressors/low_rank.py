@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from gradsparse import arguments
 from gradsparse import codes
+from gradsparse.codes.low_rank import divided
 from gradsparse.codes.low_rank import matrices
+from gradsparse.codes.low_rank import matrix_cut
 from gradsparse.codes.low_rank import matrix_shape
 from gradsparse.compressors.everything import everything
 from gradsparse.sockets import Agreement
@@ -13,17 +17,39 @@ from gradsparse.sockets import LeafRule
 from gradsparse.sockets import Learning
 import jax
 import jax.numpy as jnp
+from jax.sharding import PartitionSpec
 
 
-def _unit_columns(x: jax.Array) -> jax.Array:
-  """Columns scaled so that their magnitudes add up to 1; zeros stay."""
+def _unit_columns(x: jax.Array, rows: Any = None) -> jax.Array:
+  """Columns scaled so that their magnitudes add up to 1; zeros stay.
+
+  Args:
+    x: float32[rows, r], this device's rows.
+    rows: the devices that have the others (`collectives.Shards`), or None.
+  """
 
   def divided(x, by):
     return x / jnp.where(by > 0, by, 1.0)
 
   # Divided by the largest first: the sum of large numbers could overflow.
-  x = divided(x, jnp.max(jnp.abs(x), axis=0))
-  return divided(x, jnp.sum(jnp.abs(x), axis=0))
+  top = jnp.max(jnp.abs(x), axis=0)
+  x = divided(x, top if rows is None else rows.max(top))
+  total = jnp.sum(jnp.abs(x), axis=0)
+  return divided(x, total if rows is None else rows.sum(total))
+
+
+def _orthonormal(p: jax.Array, rows: Any) -> jax.Array:
+  """Orthonormal columns that span those of p.
+
+  Args:
+    p: float32[rows, r], this device's rows.
+    rows: the devices that have the others (`collectives.Shards`), or None.
+  """
+  if rows is None:
+    return jnp.linalg.qr(_unit_columns(p))[0]
+  # The factor is small: every device gets all of it, and keeps its own rows.
+  whole = jnp.linalg.qr(_unit_columns(rows.gather(p)))[0]
+  return rows.part(whole, p.shape[0])
 
 
 def power_sgd(rank: int, seed: int = 0) -> Compressor:
@@ -60,17 +86,29 @@ def power_sgd(rank: int, seed: int = 0) -> Compressor:
       factors.append(_unit_columns(jax.random.normal(own, size)))
     return tuple(factors)
 
+  def shard(cut, shape):
+    _, columns = matrix_cut(cut, shape)
+    return PartitionSpec(columns or None)
+
   def learn(total, ctx):
-    del ctx
-    return tuple(_unit_columns(q) for q in total)
+    return tuple(
+      _unit_columns(q, columns)
+      for q, (_, columns) in zip(total, divided(ctx), strict=True)
+    )
 
   def propose(signals, ctx):
     pairs = zip(matrices([s.value for s in signals]), ctx.state, strict=True)
-    return [m @ q for m, q in pairs]
+    products = [m @ q for m, q in pairs]
+    return [
+      p if columns is None else columns.sum(p)
+      for p, (_, columns) in zip(products, divided(ctx), strict=True)
+    ]
 
   def settle(reduced, ctx):
-    del ctx
-    return [jnp.linalg.qr(_unit_columns(p))[0] for p in reduced]
+    return [
+      _orthonormal(p, rows)
+      for p, (rows, _) in zip(reduced, divided(ctx), strict=True)
+    ]
 
   plain = everything(
     'power_sgd',
@@ -79,5 +117,5 @@ def power_sgd(rank: int, seed: int = 0) -> Compressor:
   )
   return plain._replace(
     agreement=Agreement('mean', propose, settle),
-    learning=Learning(init, learn),
+    learning=Learning(init, learn, shard),
   )

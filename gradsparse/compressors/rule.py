@@ -118,7 +118,6 @@ def by_rule(
     select,
     code,
     ladder=Ladder(rungs, choose, look, overflow),
-    joined=True,
   )
 
 

@@ -120,7 +120,7 @@ def gather_cut(
 
   if len(sizes) == 1:
     return comm.gather(words), 4 * largest
-  most = comm.max(used)
+  most = comm.agree(used)
   if comm.recorder is not None:
     for size in sizes:
       payload = functools.partial(int, 4 * size + beside)

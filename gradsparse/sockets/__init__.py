@@ -30,6 +30,7 @@ from gradsparse.sockets.compressor import LeafRule
 from gradsparse.sockets.compressor import Learning
 from gradsparse.sockets.compressor import Stream
 from gradsparse.sockets.context import Context
+from gradsparse.sockets.context import Cut
 from gradsparse.sockets.context import Signal
 from gradsparse.sockets.exchange import Exchange
 from gradsparse.sockets.exchange import Exchanged
@@ -49,6 +50,7 @@ __all__ = (
   'Code',
   'Compressor',
   'Context',
+  'Cut',
   'Delivered',
   'Exchange',
   'Exchanged',

@@ -10,9 +10,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from gradsparse.sockets.context import Context
+from gradsparse.sockets.context import Cut
 from gradsparse.sockets.context import Signal
 from gradsparse.sockets.values import Shape
 import jax
+from jax.sharding import PartitionSpec
 
 
 class Stream(NamedTuple):
@@ -153,13 +155,16 @@ class Learning(NamedTuple):
   NamedTuple state names by `local` (`gs.extend.local`).
 
   Attributes:
-    init: shapes -> state.
+    init: shapes -> state: a tuple, with a tree for each leaf.
     learn: (sum of all workers' roundings, ctx) -> state. Only an exchange
       that adds words up knows that sum.
+    shard: (cut, shape) -> PartitionSpec of the state of a leaf that is divided
+      so between the devices of a worker. None: they all have the same.
   """
 
   init: Callable[[Sequence[Shape]], Any]
   learn: Callable[[Any, Context], Any]
+  shard: Callable[[Cut, Shape], PartitionSpec] | None = None
 
 
 class Compressor(NamedTuple):
@@ -174,7 +179,8 @@ class Compressor(NamedTuple):
     ladder: the sizes of its message, if there are several.
     agreement: what workers settle before they select.
     learning: its own state.
-    joined: whether leaves are selected together (one row in a plan).
+    joined: whether what is selected of a leaf depends on the other leaves, so
+      that all must be on one device and in one message.
     unbiased: whether the decoded value's expectation is the signal.
   """
 

@@ -7,6 +7,10 @@ from typing import Any, NamedTuple
 from gradsparse.sockets.values import Shape
 import jax
 
+# How a leaf is divided between the devices of one worker: for each of its
+# dimensions, from the first on, the mesh axes. () if it is whole.
+Cut = tuple[tuple[str, ...], ...]
+
 
 class Signal(NamedTuple):
   """What a compressor may look at, for one leaf (float32, leaf-shaped).
@@ -35,6 +39,10 @@ class Context(NamedTuple):
     agreed: what was settled (`Agreement`), or None.
     seen: what the ladder saw (`Ladder.look`), or None.
     rung: the size in force, an element of `Ladder.rungs(shapes)`, or None.
+    cuts: how each leaf is divided between the devices of this worker, of which
+      this is one; () if all are whole. `shapes` are those of its own parts.
+    shards: the devices of this worker (`collectives.Shards`), if there are
+      several.
   """
 
   shapes: tuple[Shape, ...]
@@ -46,3 +54,5 @@ class Context(NamedTuple):
   agreed: Any = None
   seen: Any = None
   rung: Any = None
+  cuts: tuple[Cut, ...] = ()
+  shards: Any = None

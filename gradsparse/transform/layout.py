@@ -1,19 +1,47 @@
-"""Which leaves of a tree are compressed, decided from shapes alone."""
+"""Which leaves of a tree are compressed, and which travel together.
+
+Decided from shapes alone, and from what is known of how leaves are divided
+between the devices of one worker.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 import dataclasses
 import math
 import re
 from typing import Any
 
+from gradsparse.sockets import Cut
 from gradsparse.sockets import LeafRule
 from gradsparse.sockets import Shape
 import jax
 import jax.numpy as jnp
 
 DensePaths = str | Callable[[str], bool] | None
+
+# A message counts its elements by int32, in units that the wire formats may
+# need up to twice: a group of leaves is closed before it has more. A leaf that
+# is larger makes a group of its own.
+GROUP_ELEMENTS = 2**30
+# No message can count more: the last index says that a slot is empty, and
+# bitmaps come in whole words.
+MOST_ELEMENTS = 2**31 - 32
+
+
+@dataclasses.dataclass(frozen=True)
+class Group:
+  """Leaves that travel together.
+
+  Attributes:
+    compressed: numbers of the leaves in the message.
+    dense: numbers of the leaves that are all-reduced beside it, as they are.
+    axes: the mesh axes that all of them are divided over, on each worker.
+  """
+
+  compressed: tuple[int, ...]
+  dense: tuple[int, ...]
+  axes: tuple[str, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,20 +51,116 @@ class Layout:
   Attributes:
     treedef: structure of the tree.
     names: path of each leaf, such as "['dense']['kernel']".
-    shapes: shape of each leaf.
-    compressed: numbers of the leaves in the message.
+    shapes: shape of each leaf; on one device, see `on_device`.
+    cuts: how each leaf is divided between the devices of a worker.
+    compressed: numbers of the leaves in messages.
     dense: numbers of the leaves that are all-reduced as they are.
+    elements: of all leaves, whole.
+    joined: whether the compressed leaves are selected together.
   """
 
   treedef: Any
   names: tuple[str, ...]
   shapes: tuple[Shape, ...]
+  cuts: tuple[Cut, ...]
   compressed: tuple[int, ...]
   dense: tuple[int, ...]
+  elements: int
+  joined: bool = False
 
   @property
   def compressed_shapes(self) -> tuple[Shape, ...]:
-    return tuple(self.shapes[i] for i in self.compressed)
+    return self.shapes_of(self.compressed)
+
+  def shapes_of(self, numbers: Sequence[int]) -> tuple[Shape, ...]:
+    return tuple(self.shapes[i] for i in numbers)
+
+  @property
+  def count_type(self) -> Any:
+    """int32, or float32 where that cannot count the elements of a worker."""
+    return jnp.int32 if self.elements < 2**31 else jnp.float32
+
+  def axes(self, number: int) -> tuple[str, ...]:
+    """The mesh axes that a leaf is divided over."""
+    return tuple(
+      sorted({name for names in self.cuts[number] for name in names})
+    )
+
+  def on_device(self, sizes: Mapping[str, int]) -> Layout:
+    """The same of the part of each leaf that one device has.
+
+    Args:
+      sizes: of the mesh axes.
+
+    Raises:
+      ValueError: an axis does not divide its dimension, or is not in the mesh.
+    """
+    return dataclasses.replace(
+      self,
+      shapes=tuple(
+        _divided(name, shape, cut, sizes)
+        for name, shape, cut in zip(
+          self.names, self.shapes, self.cuts, strict=True
+        )
+      ),
+    )
+
+  def whole_leaves(self) -> Layout:
+    """The same of leaves that are not divided."""
+    return dataclasses.replace(self, cuts=((),) * len(self.shapes))
+
+  def groups(self) -> tuple[Group, ...]:
+    """What travels together: leaves that are divided over the same axes.
+
+    In a group are fewer elements than int32 can count. At least one group, and
+    in the order of their first leaves.
+
+    Raises:
+      ValueError: a leaf, or all leaves that are selected together, have too
+        many elements for one message.
+    """
+    self.check_sizes()
+    order: dict[tuple[str, ...], list[list[int]]] = {}
+    room: dict[tuple[str, ...], int] = {}
+    for i in self.compressed:
+      size, axes = math.prod(self.shapes[i]), self.axes(i)
+      if axes not in order or (size > room[axes] and not self.joined):
+        order.setdefault(axes, []).append([])
+        room[axes] = GROUP_ELEMENTS
+      order[axes][-1].append(i)
+      room[axes] -= size
+    dense: dict[tuple[str, ...], list[int]] = {}
+    for i in self.dense:
+      dense.setdefault(self.axes(i), []).append(i)
+    out = [
+      Group(tuple(numbers), tuple(dense.pop(axes, ())), axes)
+      for axes, messages in order.items()
+      for numbers in messages
+    ]
+    out += [Group((), tuple(numbers), axes) for axes, numbers in dense.items()]
+    return tuple(out) or (Group((), (), ()),)
+
+  def check_sizes(self) -> None:
+    """Refuses what no message can hold; see `groups`.
+
+    A leaf that is divided is looked at on its device only.
+    """
+    limit = f'more than the {MOST_ELEMENTS:,} that one message can count'
+    for i in self.compressed:
+      size = math.prod(self.shapes[i])
+      if size > MOST_ELEMENTS:
+        raise ValueError(
+          f'leaf {self.names[i]} has {size:,} elements, {limit}: divide it '
+          'into several leaves, shard it (gs.sharded), or let it stay dense by '
+          'dense_paths=...'
+        )
+    total = sum(map(math.prod, self.compressed_shapes))
+    if self.joined and total > MOST_ELEMENTS:
+      raise ValueError(
+        f'the compressed leaves have {total:,} elements together, {limit}, and '
+        "this scheme selects from all of them at once: scope='leaf' or "
+        "scope='chunk' selects from each leaf and has no such limit"
+      )
 
   def whole(self) -> Any:
     """Tree of bools: the leaf stays dense."""
@@ -45,29 +169,47 @@ class Layout:
       self.treedef, [i not in kept for i in range(len(self.shapes))]
     )
 
-  def pick(self, leaves: Sequence[Any], numbers: Sequence[int]) -> list[Any]:
-    return [leaves[i] for i in numbers]
-
-  def join(self, compressed: Sequence[Any], dense: Sequence[Any]) -> Any:
-    """The tree with these nodes in the places of its leaves."""
-    nodes: list[Any] = [None] * len(self.shapes)
-    for i, x in zip(self.compressed, compressed, strict=True):
-      nodes[i] = x
-    for i, x in zip(self.dense, dense, strict=True):
-      nodes[i] = x
-    return jax.tree.unflatten(self.treedef, nodes)
+  def tree(self, nodes: Mapping[int, Any]) -> Any:
+    """The tree with these nodes in the places of its leaves, by number."""
+    return jax.tree.unflatten(
+      self.treedef, [nodes[i] for i in range(len(self.shapes))]
+    )
 
   def spread(self, compressed: Sequence[jax.Array]) -> Any:
     """The tree with zeros for dense leaves; () if there are no arrays."""
     if not compressed:
       return ()
-    zeros = [jnp.zeros(self.shapes[i], jnp.float32) for i in self.dense]
-    return self.join(compressed, zeros)
+    zeros = {i: jnp.zeros(self.shapes[i], jnp.float32) for i in self.dense}
+    return self.tree(
+      dict(zip(self.compressed, compressed, strict=True)) | zeros
+    )
 
-  def collect(self, tree: Any) -> Sequence[jax.Array]:
-    """Inverse of `spread`."""
+  def collect(self, tree: Any) -> dict[int, jax.Array]:
+    """The leaves that `spread` was given, by number."""
     leaves = jax.tree.leaves(tree)
-    return self.pick(leaves, self.compressed) if leaves else ()
+    return {i: leaves[i] for i in self.compressed} if leaves else {}
+
+
+def _divided(
+  name: str, shape: Shape, cut: Cut, sizes: Mapping[str, int]
+) -> Shape:
+  """The shape of one device's part of a leaf."""
+  out = list(shape)
+  for dimension, axes in enumerate(cut):
+    for axis in axes:
+      if axis not in sizes:
+        raise ValueError(
+          f'param_specs divides {name} over mesh axis {axis!r}, and the mesh '
+          f'has {", ".join(sizes) or "no other axes"}'
+        )
+      if out[dimension] % sizes[axis]:
+        raise ValueError(
+          f'{name} has {shape[dimension]} elements in dimension {dimension}, '
+          f'which mesh axes {axes} of sizes {[sizes[a] for a in axes]} do not '
+          'divide evenly'
+        )
+      out[dimension] //= sizes[axis]
+  return tuple(out)
 
 
 def make_layout(
@@ -75,16 +217,22 @@ def make_layout(
   rule: LeafRule,
   min_size: int | None,
   dense_paths: DensePaths,
+  *,
+  cuts: Sequence[Cut] | None = None,
+  joined: bool = False,
 ) -> Layout:
   """Divides the leaves by the scheme's own rule, or the user's.
 
   Args:
-    tree: parameters or gradients.
+    tree: parameters or gradients, whole.
     rule: of the scheme: which leaves it accepts, and which it compresses.
     min_size: leaves with fewer elements stay dense; None is the scheme's
       rule; 0 compresses every leaf that the compressor accepts.
     dense_paths: leaves whose path matches (re.search) or for which the
       function returns True stay dense, whatever their size.
+    cuts: how each leaf is divided between the devices of a worker; None: all
+      are whole.
+    joined: whether the compressed leaves are selected together.
   """
   pairs, treedef = jax.tree_util.tree_flatten_with_path(tree)
   names = tuple(jax.tree_util.keystr(path) for path, _ in pairs)
@@ -108,8 +256,11 @@ def make_layout(
     treedef,
     names,
     shapes,
+    cuts=((),) * len(shapes) if cuts is None else tuple(cuts),
     compressed=tuple(i for i, d in enumerate(stays) if not d),
     dense=tuple(i for i, d in enumerate(stays) if d),
+    elements=sum(map(math.prod, shapes)),
+    joined=joined,
   )
 
 

@@ -8,61 +8,70 @@ import math
 from typing import Any
 
 from gradsparse import schedules
-from gradsparse.sockets import Compressor
 from gradsparse.sockets import Exchanged
 from gradsparse.sockets import Ladder
 from gradsparse.sockets import Sparse
 from gradsparse.traffic import counting
+from gradsparse.transform.layout import Group
 from gradsparse.transform.layout import Layout
 import jax
 import jax.numpy as jnp
 
 
 def message_rows(
-  compressor: Compressor,
+  name: str,
   axis: Any,
   layout: Layout,
+  group: Group,
   own: Any,
   back: Exchanged,
 ) -> list[counting.Row]:
-  """The lines of a plan for the leaves of this scheme.
+  """The lines of a plan for the leaves that travel together.
 
   Args:
-    compressor: of the scheme.
+    name: of the scheme.
     axis: name of the mesh axis that the message crosses.
     layout: of the leaves.
-    own: what this worker's message stands for.
+    group: those that travel together.
+    own: what this worker's message stands for; None if there is none.
     back: what came of it.
   """
-  numbers, nbytes = layout.compressed, back.message_bytes
+  numbers, nbytes = group.compressed, back.message_bytes
   assert isinstance(nbytes, int)  # no data, no size that depends on them
   rows: dict[int, counting.Row] = {}
   sizes = [math.prod(layout.shapes[i]) for i in numbers]
-  transport = f'{compressor.name}, {back.transport}'
-  if compressor.joined and numbers:
-    names = [layout.names[i] for i in numbers]
-    name = names[0] if len(names) == 1 else f'{len(names)} leaves, joined'
+  transport = f'{name}, {back.transport}'
+  # One message for all leaves: each is charged its share of the entries, if
+  # it has a share of its own.
+  weights, shared = sizes, layout.joined
+  if isinstance(own, Sparse):
+    weights = list(own.space.limits)
+    shared |= sum(weights) > own.slots
+  if shared and len(numbers) > 1:
     total = sum(sizes)
     rows[numbers[0]] = counting.Row(
-      name, total, 4 * total, nbytes, transport, axis
+      f'{len(numbers)} leaves, joined',
+      total,
+      4 * total,
+      nbytes,
+      transport,
+      axis,
     )
   elif numbers:
-    # One message for all leaves: each is charged its share of the entries.
-    weights = own.space.limits if isinstance(own, Sparse) else sizes
     ends = [nbytes * c // sum(weights) for c in itertools.accumulate(weights)]
     begins = [0, *ends[:-1]]
     for i, n, begin, end in zip(numbers, sizes, begins, ends, strict=True):
       rows[i] = counting.Row(
         layout.names[i], n, 4 * n, end - begin, transport, axis
       )
-  for i in layout.dense:
+  for i in group.dense:
     n = math.prod(layout.shapes[i])
     rows[i] = counting.Row(layout.names[i], n, 4 * n, 4 * n, 'dense', axis)
   return [rows[i] for i in sorted(rows)]
 
 
 def count_rungs(
-  at_rung: Callable[[Any], Any],
+  at_rung: Callable[[int], Any],
   rungs: Sequence[Any],
   ladder: Ladder,
   axis: Any,
@@ -78,12 +87,12 @@ def count_rungs(
     with jax.ensure_compile_time_eval():
       chosen = int(ladder.at_step(jnp.int32(step)))
   outs = []
-  for number, rung in enumerate(rungs):
+  for number in range(len(rungs)):
     with recorder.branch(
       number == chosen,
       lambda: sum(row.payload_bytes for row in recorder.message),
     ):
-      outs.append(at_rung(rung))
+      outs.append(at_rung(number))
     if number == chosen:
       recorder.rows.extend(recorder.message)
   if ladder.at_step is not None:

@@ -1,16 +1,19 @@
-"""The path of one message: select, round, pack, exchange, and back.
+"""The path of the messages: select, round, pack, exchange, and back.
 
 What comes before (accumulating, agreeing, choosing a size) is the same for
-every size of the message. compressed_mean.py does it, once.
+every size of the messages. one_step.py does it, once.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+import math
 from typing import Any, NamedTuple
 
 from gradsparse import health
 from gradsparse.collectives import AxisName
 from gradsparse.collectives import Comm
+from gradsparse.exchanges import common
 from gradsparse.sockets import Compressor
 from gradsparse.sockets import Context
 from gradsparse.sockets import Delivered
@@ -23,6 +26,7 @@ from gradsparse.sockets import Signal
 from gradsparse.sockets import Sparse
 from gradsparse.sockets import ownership
 from gradsparse.state.scheme import Stats
+from gradsparse.traffic import counting
 from gradsparse.transform import layout as layouts
 from gradsparse.transform import planning
 import jax
@@ -38,32 +42,46 @@ class Scheme(NamedTuple):
   axis_name: AxisName | None
   min_size: int | None
   dense_paths: layouts.DensePaths
+  seed: int
+  param_specs: Any
+
+
+class Part(NamedTuple):
+  """A group of leaves that travel together.
+
+  Attributes:
+    group: which leaves.
+    ctx: of their message.
+    comm: the workers, and the devices of each over which they are divided.
+  """
+
+  group: layouts.Group
+  ctx: Context
+  comm: Comm
 
 
 class Before(NamedTuple):
-  """What is known before the size of the message is.
+  """What is known before the size of the messages is.
 
   Attributes:
     layout: of the leaves.
-    signals: of the leaves that are compressed.
-    dense: the leaves that stay dense, float32.
+    signals: of each leaf.
     kept: the memory's state, after accumulating.
     healthy: bool scalar: this worker can keep what comes of its gradient.
-    owed: the exchange's state, leaf by leaf.
+    owed: the exchange's state by the numbers of leaves; empty if it has none.
     dtypes: of the gradients.
   """
 
   layout: layouts.Layout
   signals: list[Signal]
-  dense: list[jax.Array]
   kept: Any
   healthy: jax.Array
-  owed: Any
+  owed: dict[int, jax.Array]
   dtypes: list[Any]
 
 
 class After(NamedTuple):
-  """What comes of a message; the same shapes at every rung.
+  """What comes of the messages; the same shapes at every rung.
 
   Attributes:
     updates: the tree for the optimizer, NaN if the step was rejected.
@@ -85,62 +103,78 @@ class After(NamedTuple):
   accepted: jax.Array
 
 
+class _Back(NamedTuple):
+  """What came back of one part, by the numbers of its leaves.
+
+  Attributes:
+    part: of which it is.
+    exchanged: what the exchange returned.
+    means: of its leaves.
+    delivered: of its leaves; dense ones too.
+    released: likewise.
+    overflow: int32, how many elements found no room.
+    sparse: whether the message was a `Sparse`.
+    rows: of a plan, while one is made.
+  """
+
+  part: Part
+  exchanged: Exchanged
+  means: dict[int, jax.Array]
+  delivered: dict[int, Delivered]
+  released: dict[int, Delivered]
+  overflow: jax.Array
+  sparse: bool
+  rows: list[counting.Row]
+
+
 def finish(
-  scheme: Scheme, comm: Comm, before: Before, ctx: Context, tell: bool
+  scheme: Scheme,
+  comm: Comm,
+  before: Before,
+  parts: Sequence[Part],
+  tell: bool,
 ) -> After:
-  """Sends one message, and brings update and state up to date.
+  """Sends the messages, and brings update and state up to date.
 
   Args:
     scheme: the sockets.
     comm: the workers.
-    before: what does not depend on the size of the message.
-    ctx: of the message, with its size.
+    before: what does not depend on the size of the messages.
+    parts: what travels together, with the size of each message.
     tell: whether to return what was delivered.
   """
   layout = before.layout
-  message, crowded_out = _message(scheme, comm, before, ctx)
   # A worker that is not healthy sends too: the others wait for its message,
   # which tells them to take nothing from anybody.
-  back = scheme.exchange.run(message, comm)
+  backs = [_exchange(scheme, before, part) for part in parts]
   if comm.recorder is not None:
-    comm.recorder.message = planning.message_rows(
-      scheme.compressor, scheme.axis_name, layout, message.own, back
-    )
-  means = layout.join(back.mean, back.dense)
-  flat, accepted = _updates(scheme, comm, before, message, back, means)
+    comm.recorder.message = [row for back in backs for row in back.rows]
+  means = layout.tree(_merged(back.means for back in backs))
+  flat = _updates(scheme, comm, before, means)
+  accepted, sent, overflow = _verdict(before, backs, flat)
 
   def only_accepted(delivered):
-    whole = [Full(x, whole=True) for x in before.dense]
     return jax.tree.map(
       lambda d: d.only_if(accepted),
-      layout.join(delivered, whole),
+      layout.tree(_merged(delivered)),
       is_leaf=lambda x: isinstance(x, Delivered),
     )
 
   def moved(new, old):
     return jax.tree.map(lambda n, o: jnp.where(accepted, n, o), new, old)
 
-  delivered = only_accepted(back.delivered)
+  delivered = only_accepted(back.delivered for back in backs)
   released = delivered
-  if back.released is not None:
-    released = only_accepted(back.released)
+  if any(back.exchanged.released is not None for back in backs):
+    released = only_accepted(back.released for back in backs)
   memory = scheme.memory.sent(before.kept, released)
   memory = scheme.memory.arrived(memory, means, layout.whole(), accepted)
-  learnt = ctx.state
-  if scheme.compressor.learning is not None:
-    learnt = moved(scheme.compressor.learning.learn(back.total, ctx), ctx.state)
-  ladder = scheme.compressor.ladder
-  overflow = crowded_out
-  if ladder is not None and ladder.overflow is not None:
-    overflow += ladder.overflow(ctx)
   stats = Stats(
-    payload_bytes=jnp.float32(
-      back.message_bytes + sum(4 * x.size for x in before.dense)
+    payload_bytes=sum(
+      (_payload(layout, back) for back in backs), jnp.float32(0)
     ),
     sent_bytes=jnp.float32(0),  # the caller knows
-    sent_elements=jnp.where(
-      accepted, jnp.int32(sum(d.count() for d in back.delivered)), 0
-    ),
+    sent_elements=jnp.where(accepted, sent, 0),
     overflow_elements=jnp.where(accepted, overflow, 0),
     rejected_steps=jnp.int32(0),
   )
@@ -157,11 +191,15 @@ def finish(
     ),
     delivered=told,
     memory=_typed(memory, comm, local=True),
-    compressor=_typed(learnt, comm, local=False),
+    compressor=_typed(_learnt(scheme, backs, moved), comm, local=False),
     stats=comm.local(stats),
-    exchange=comm.local(layout.spread(moved(back.owed, before.owed))),
+    exchange=comm.local(_owed(before, backs, moved)),
     accepted=accepted,
   )
+
+
+def _merged(dicts) -> dict[int, Any]:
+  return {i: x for one in dicts for i, x in one.items()}
 
 
 def _typed(state: Any, comm: Comm, local: bool) -> Any:
@@ -179,48 +217,86 @@ def _typed(state: Any, comm: Comm, local: bool) -> Any:
   )
 
 
+def _exchange(scheme: Scheme, before: Before, part: Part) -> _Back:
+  """Sends the message of one part."""
+  layout, group, comm = before.layout, part.group, part.comm
+  dense = [before.signals[i].value for i in group.dense]
+  overflow, own = jnp.int32(0), None
+  if group.compressed or not group.dense:
+    message, overflow = _message(scheme, before, part, dense)
+    own = message.own
+    back = scheme.exchange.run(message, comm)
+  else:
+    means = common.reduce_dense(dense, comm)
+    # The word for this worker's health travels with the other parts.
+    back = Exchanged([], [], means, jnp.bool_(True), 0, 'dense')
+  rows = []
+  if comm.recorder is not None:
+    rows = planning.message_rows(
+      scheme.compressor.name, scheme.axis_name, layout, group, own, back
+    )
+  whole = {
+    i: Full(x, whole=True) for i, x in zip(group.dense, dense, strict=True)
+  }
+
+  def by_leaf(delivered):
+    return dict(zip(group.compressed, delivered, strict=True)) | whole
+
+  released = back.delivered if back.released is None else back.released
+  by_number = dict(zip(group.compressed, back.mean, strict=True))
+  return _Back(
+    part,
+    back,
+    by_number | dict(zip(group.dense, back.dense, strict=True)),
+    by_leaf(back.delivered),
+    by_leaf(released),
+    overflow,
+    isinstance(own, Sparse),
+    rows,
+  )
+
+
 def _message(
-  scheme: Scheme, comm: Comm, before: Before, ctx: Context
+  scheme: Scheme, before: Before, part: Part, dense: list[jax.Array]
 ) -> tuple[Message, jax.Array]:
   """This worker's message, and how many entries found no slot in it."""
-  code = scheme.compressor.code
-  selected = scheme.compressor.select(before.signals, ctx)
+  code, ctx = scheme.compressor.code, part.ctx
+  signals = [before.signals[i] for i in part.group.compressed]
+  selected = scheme.compressor.select(signals, ctx)
   if not isinstance(selected, code.takes):
     raise TypeError(
       f'{scheme.compressor.name} selects {type(selected).__name__}, and its '
       f'code takes {code.takes.__name__}'
     )
-  arranged = scheme.exchange.arrange(selected, code, comm.size)
+  arranged = scheme.exchange.arrange(selected, code, part.comm.size)
   rounded = code.round(arranged, ctx)
   own = code.decode(rounded, ctx, 1)
-  healthy, crowded_out = before.healthy, jnp.int32(0)
+  healthy, overflow = before.healthy, jnp.int32(0)
   if isinstance(own, Sparse):  # few numbers: looked at before they are sent
-    healthy &= health.can_send(own.values, comm.size)
+    healthy &= health.can_send(own.values, part.comm.size)
   if code.crowds:
-    crowded_out = jnp.sum(selected.valid, dtype=jnp.int32)
-    crowded_out -= jnp.sum(rounded.valid, dtype=jnp.int32)
+    overflow = jnp.sum(selected.valid, dtype=jnp.int32)
+    overflow -= jnp.sum(rounded.valid, dtype=jnp.int32)
+  ladder = scheme.compressor.ladder
+  if ladder is not None and ladder.overflow is not None:
+    overflow += ladder.overflow(ctx)
   message = Message(
     code.pack(rounded, ctx),
     rounded,
     own,
     code,
     ctx,
-    before.dense,
+    dense,
     healthy,
-    before.owed,
+    [before.owed[i] for i in part.group.compressed] if before.owed else (),
   )
-  return message, crowded_out
+  return message, overflow
 
 
 def _updates(
-  scheme: Scheme,
-  comm: Comm,
-  before: Before,
-  message: Message,
-  back: Exchanged,
-  means: Any,
-) -> tuple[list[jax.Array], jax.Array]:
-  """The update's leaves, and whether all workers accept the step."""
+  scheme: Scheme, comm: Comm, before: Before, means: Any
+) -> list[jax.Array]:
+  """The leaves of the update."""
   layout = before.layout
   updates = scheme.memory.update(before.kept, means, layout.whole())
   # The momentum of dense leaves is kept in this worker's memory, and so typed
@@ -228,15 +304,80 @@ def _updates(
   flat = layout.treedef.flatten_up_to(updates)
   for i in layout.dense:
     flat[i] = comm.replicated(flat[i])
-  flat = [u.astype(dtype) for u, dtype in zip(flat, before.dtypes, strict=True)]
-  # Updates are equal on all workers, so all judge them alike. Sums of sparse
-  # messages are finite, because every worker could send its own. What the
-  # shared fields of a memory add to them need not be.
+  return [u.astype(dtype) for u, dtype in zip(flat, before.dtypes, strict=True)]
+
+
+def _verdict(
+  before: Before, backs: Sequence[_Back], updates: list[jax.Array]
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+  """Whether all accept the step, and what this worker sent in all.
+
+  Returns:
+    (bool scalar, the same everywhere; how many elements were sent; how many
+    found no room): of all devices of this worker, float32 where int32 could
+    not count them.
+  """
+  layout = before.layout
   adds = bool(ownership.shared_fields(before.kept))
-  sums = isinstance(message.own, Sparse) and not adds
-  unsure = [
-    u
-    for i, u in enumerate(flat)
-    if not sums or i in layout.dense or health.is_narrow(u.dtype)
-  ]
-  return flat, back.healthy & health.all_finite(unsure)
+
+  def unsure(back):
+    # Sums of sparse messages are finite, because every worker could send its
+    # own. What the shared fields of a memory add to them need not be.
+    for i in back.part.group.compressed:
+      if adds or not back.sparse or health.is_narrow(updates[i].dtype):
+        yield updates[i]
+    for i in back.part.group.dense:
+      yield updates[i]
+
+  totals = [jnp.int32(0), *jnp.zeros(2, layout.count_type)]
+  for back in backs:
+    # Updates are equal on all workers, so all judge them alike.
+    fine = back.exchanged.healthy & health.all_finite(unsure(back))
+    elements = sum(d.count() for d in back.exchanged.delivered)
+    shards = back.part.comm.shards
+    own = (
+      jnp.where(fine, 0, 1),
+      jnp.asarray(elements, layout.count_type),
+      back.overflow.astype(layout.count_type),
+    )
+    totals = [t + shards.sum(x) for t, x in zip(totals, own, strict=True)]
+  failed, sent, overflow = totals
+  return failed == 0, sent, overflow
+
+
+def _payload(layout: layouts.Layout, back: _Back) -> jax.Array:
+  """float32, bytes: the message of this device, dense leaves included."""
+  dense = sum(4 * math.prod(layout.shapes[i]) for i in back.part.group.dense)
+  return jnp.float32(back.exchanged.message_bytes + dense)
+
+
+def _learnt(scheme: Scheme, backs: Sequence[_Back], moved) -> Any:
+  """The compressor's new state, of all leaves."""
+  learning = scheme.compressor.learning
+  if learning is None:
+    return ()
+
+  def of(back):
+    part = back.part
+    new = learning.learn(back.exchanged.total, part.ctx)
+    return moved(new, part.ctx.state)
+
+  learners = [back for back in backs if back.part.group.compressed]
+  if len(learners) == 1:
+    return of(learners[0])
+  by_leaf: dict[int, Any] = {}
+  for back in learners:
+    by_leaf |= zip(back.part.group.compressed, of(back), strict=True)
+  return tuple(by_leaf[i] for i in sorted(by_leaf))
+
+
+def _owed(before: Before, backs: Sequence[_Back], moved) -> Any:
+  """The exchange's new state, of all leaves."""
+  if not before.owed:
+    return ()
+  by_leaf: dict[int, jax.Array] = {}
+  for back in backs:
+    numbers, new = back.part.group.compressed, back.exchanged.owed
+    old = [before.owed[i] for i in numbers]
+    by_leaf |= zip(numbers, moved(list(new), old), strict=True)
+  return before.layout.spread([by_leaf[i] for i in before.layout.compressed])

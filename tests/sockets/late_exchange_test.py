@@ -42,6 +42,11 @@ def one_worker(tx, grads):
   layout, state = tx.layout(zeros), memory.init(zeros)
   whole, comm = layout.whole(), extend.Comm(AXIS)
   late, out = None, []
+
+  def joined(compressed, dense):
+    both = zip((*layout.compressed, *layout.dense), (*compressed, *dense))
+    return layout.tree(dict(both))
+
   for step in range(STEPS):
     now = jax.tree.map(lambda g, t=step: g[t], grads)
     extra = {'second_moment': jax.tree.map(jnp.square, now)}
@@ -51,8 +56,8 @@ def one_worker(tx, grads):
     ctx = extend.Context(
       layout.compressed_shapes, comm.size, jnp.int32(step), key, key
     )
-    signals = layout.pick(flat, layout.compressed)
-    dense = [s.value for s in layout.pick(flat, layout.dense)]
+    signals = [flat[i] for i in layout.compressed]
+    dense = [flat[i].value for i in layout.dense]
     if compressor.ladder:
       ctx = ctx._replace(seen=compressor.ladder.look(signals, ctx))
       ctx = ctx._replace(rung=compressor.ladder.rungs(ctx.shapes)[-1])
@@ -67,18 +72,16 @@ def one_worker(tx, grads):
       dense,
       jnp.bool_(True),
     )
-    sent = layout.join(
-      own.deliveries(), [extend.Full(x, whole=True) for x in dense]
-    )
+    sent = joined(own.deliveries(), [extend.Full(x, whole=True) for x in dense])
     state = memory.sent(kept, sent)  # at once
     updates = zeros
     if late is not None:
       back = exchange.run(late, comm)  # the message of the step before
-      means = layout.join(back.mean, back.dense)
+      means = joined(back.mean, back.dense)
       updates = memory.update(state, means, whole)
       state = memory.arrived(state, means, whole, jnp.bool_(True))
     late = message
-    told = layout.join(
+    told = joined(
       [d.dense(s) for d, s in zip(own.deliveries(), ctx.shapes, strict=True)],
       dense,
     )

@@ -1,26 +1,19 @@
-"""The only file that talks to other workers, and that knows the runner.
-
-The same scheme runs in four surroundings, which disagree about collectives:
-
-  single      `axis_name=None`: one worker, nothing is sent
-  simulated   `jax.vmap(axis_name=...)`: P workers on one device
-  manual      `jax.pmap` or `jax.shard_map(check_vma=False)`
-  checked     `jax.shard_map` with `check_vma=True`: each value is typed
-              varying (differs between workers) or not
-
-and a fifth, `recorded`, in which `plan()` counts bytes and nothing runs.
-`Comm` hides the difference; nothing else in the library calls `jax.lax`
-collectives or casts.
-"""
+"""The workers of one mesh axis, as one of them sees the others."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+import copy
 import functools
 from typing import Any
 
+from gradsparse.collectives import types
+from gradsparse.collectives.permute import send
+from gradsparse.collectives.shards import NO_SHARDS
+from gradsparse.collectives.shards import Shards
+from gradsparse.collectives.surroundings import refuse_spmd
+from gradsparse.collectives.surroundings import surroundings
 from gradsparse.traffic import counting
-from gradsparse.unvary import unvary
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -39,50 +32,6 @@ def _nbytes(x: Any) -> int:
   return int(np.prod(x.shape, dtype=np.int64)) * jnp.dtype(x.dtype).itemsize
 
 
-def _varies(x: jax.Array, axis_name: Any) -> bool:
-  # `pcast` to varying is refused exactly for what is varying already; this is
-  # the public way to ask (jax.typeof spells it differently by version).
-  try:
-    jax.lax.pcast(x, axis_name, to='varying')
-  except ValueError:
-    return True
-  return False
-
-
-def _is_gloo() -> bool:
-  """Whether workers are CPU processes, which Gloo connects."""
-  return jax.process_count() > 1 and jax.default_backend() == 'cpu'
-
-
-def _pairs(perm: Sequence[tuple[int, int]], workers: int) -> list[list[int]]:
-  """[lower, higher] of each pair, if all workers swap in pairs; else none."""
-  to = dict(perm)
-  if len(to) < workers or any(to[to[w]] != w or to[w] == w for w in to):
-    return []
-  return [[w, to[w]] for w in range(workers) if w < to[w]]
-
-
-def send(
-  x: jax.Array, axis_name: Any, perm: Sequence[tuple[int, int]]
-) -> jax.Array:
-  """`ppermute`, or what does the same faster. Not for `vmap`.
-
-  Gloo's `ppermute` posts the data before the request for the partner's. Where
-  two partners swap, the later one's request waits behind its own data, so that
-  one direction follows the other. Its all-gather goes by halves: the swap takes
-  the time of one and a half messages instead of two.
-  """
-  workers = jax.lax.axis_size(axis_name)
-  one_axis = isinstance(axis_name, str)
-  pairs = _pairs(perm, workers) if one_axis and _is_gloo() else []
-  if not pairs:
-    return jax.lax.ppermute(x, axis_name, perm)
-  both = jax.lax.all_gather(x, axis_name, axis_index_groups=pairs)
-  higher = np.isin(np.arange(workers), [pair[1] for pair in pairs])
-  own = jnp.asarray(higher)[jax.lax.axis_index(axis_name)]
-  return jnp.where(own, both[0], both[1])
-
-
 class ReplicationError(ValueError):
   """What must be the same on all workers differs, or the other way round."""
 
@@ -97,13 +46,15 @@ class Comm:
 
   Args:
     axis_name: name of the mapped axis, or None for a single worker.
+    shards: the devices that hold this worker's leaves in parts.
 
   Raises:
     NameError: `axis_name` is not an axis of the surrounding program.
   """
 
-  def __init__(self, axis_name: AxisName | None):
+  def __init__(self, axis_name: AxisName | None, shards: Shards = NO_SHARDS):
     self.axis_name = axis_name
+    self.shards = shards
     self.recorder = counting.active()
     self.tally = self.recorder or counting.Tally(1)
     if axis_name is None:
@@ -114,20 +65,32 @@ class Comm:
       return
     self.size = jax.lax.axis_size(axis_name)
     self.tally = counting.Tally(self.size)
-    names = axis_name if isinstance(axis_name, tuple) else (axis_name,)
     manual = jax.sharding.get_abstract_mesh().manual_axes
-    if not all(name in manual for name in names):
+    if not all(name in manual for name in self._names):
       self.mode = 'simulated'
     elif self.varies(jax.lax.axis_index(axis_name)):
       self.mode = 'checked'
     else:
       self.mode = 'manual'
 
+  @property
+  def _names(self) -> tuple[str, ...]:
+    own = self.axis_name
+    if own is None:
+      return ()
+    return own if isinstance(own, tuple) else (own,)
+
+  def within(self, axes: Sequence[str]) -> Comm:
+    """The same workers, of whose devices those along `axes` hold shards."""
+    comm = copy.copy(self)
+    comm.shards = Shards(axes, checked=self.mode == 'checked')
+    return comm
+
   # --- types -------------------------------------------------------------
 
   def varies(self, x: jax.Array) -> bool:
     """Whether the type of x says that it differs between workers."""
-    return _varies(x, self.axis_name)
+    return types.varies(x, self.axis_name)
 
   def may_differ(self, x: jax.Array) -> bool:
     """False where the type says that x is equal on all workers."""
@@ -149,7 +112,7 @@ class Comm:
     """Types values as equal on all workers. The caller vouches for it."""
     if self.mode != 'checked':
       return tree
-    return jax.tree.map(lambda x: unvary(x) if self.varies(x) else x, tree)
+    return jax.tree.map(lambda x: types.unvary(x, self._names), tree)
 
   def check_local(self, tree: Any) -> None:
     """Refuses gradients that are the same on all workers already.
@@ -182,16 +145,33 @@ class Comm:
     """
     if self.mode != 'checked':
       return tree
-    axes = tuple(a for a in self._other_axes() if _varies(like, a))
-    if not axes:
-      return tree
-    return jax.tree.map(lambda x: jax.lax.pcast(x, axes, to='varying'), tree)
+    axes = [a for a in self._other_axes() if types.varies(like, a)]
+    return jax.tree.map(lambda x: types.vary(x, axes), tree)
 
-  def _other_axes(self) -> list[str]:
-    own = self.axis_name
-    names = own if isinstance(own, tuple) else (own,)
-    manual = jax.sharding.get_abstract_mesh().manual_axes
-    return [axis for axis in manual if axis not in names]
+  def _other_axes(self) -> tuple[str, ...]:
+    return surroundings(self.axis_name).manual
+
+  def check_not_spmd(self, what: str) -> None:
+    """Refuses `jax.vmap(spmd_axis_name=...)`, which gathers dense leaves.
+
+    XLA does not divide a selection between devices along a mapped axis.
+
+    Args:
+      what: the scheme, for the message.
+
+    Raises:
+      ValueError: this worker is mapped so.
+    """
+    if self.mode == 'simulated':
+      refuse_spmd(
+        self.index(),
+        self._names,
+        f'{what} cannot run under jax.vmap(spmd_axis_name=...): XLA would '
+        'gather the whole gradients of all workers before it selects from '
+        "them. Use jax.shard_map over the workers' axis (with "
+        'gs.sharded(tx, param_specs) if parameters are sharded over others); '
+        'see gs.workers.parallel.',
+      )
 
   def check_unsharded(self, tree: Any, what: str) -> None:
     """Refuses leaves that are shards over another mesh axis.
@@ -206,12 +186,8 @@ class Comm:
     """
     if self.mode != 'checked':
       return
-    own = (
-      self.axis_name if isinstance(self.axis_name, tuple) else (self.axis_name,)
-    )
-    manual = jax.sharding.get_abstract_mesh().manual_axes
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
-      others = [a for a in manual if a not in own and _varies(leaf, a)]
+      others = [a for a in self._other_axes() if types.varies(leaf, a)]
       if others:
         raise ValueError(
           f'{what} needs whole gradients, but '
@@ -276,6 +252,10 @@ class Comm:
     else:
       out = self._reduce(jax.lax.pmax, leaves)
     return jax.tree.unflatten(treedef, out)
+
+  def agree(self, x: jax.Array) -> jax.Array:
+    """Maximum over workers and over the devices of each: equal on all."""
+    return self.shards.max(self.max(x))
 
   @_exchange()
   def _reduce(self, op, operands: list[jax.Array]) -> list[jax.Array]:

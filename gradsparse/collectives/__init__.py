@@ -1,0 +1,33 @@
+"""The only room that talks to other devices, and that knows the runner.
+
+The same scheme runs in four surroundings, which disagree about collectives:
+
+  single      `axis_name=None`: one worker, nothing is sent
+  simulated   `jax.vmap(axis_name=...)`: P workers on one device
+  manual      `jax.pmap` or `jax.shard_map(check_vma=False)`
+  checked     `jax.shard_map` with `check_vma=True`: each value is typed
+              varying (differs between devices of an axis) or not
+
+and a fifth, `recorded`, in which `plan()` counts bytes and nothing runs.
+`Comm` (the workers) and `Shards` (the devices that hold one worker's leaves in
+parts) hide the difference; nothing else in the library calls `jax.lax`
+collectives or casts.
+"""
+
+from gradsparse.collectives.comm import AxisName
+from gradsparse.collectives.comm import Comm
+from gradsparse.collectives.comm import ReplicationError
+from gradsparse.collectives.shards import NO_SHARDS
+from gradsparse.collectives.shards import Shards
+from gradsparse.collectives.surroundings import Surroundings
+from gradsparse.collectives.surroundings import surroundings
+
+__all__ = (
+  'NO_SHARDS',
+  'AxisName',
+  'Comm',
+  'ReplicationError',
+  'Shards',
+  'Surroundings',
+  'surroundings',
+)

@@ -1,0 +1,44 @@
+"""`ppermute`, by the faster way where there is one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+def _is_gloo() -> bool:
+  """Whether workers are CPU processes, which Gloo connects."""
+  return jax.process_count() > 1 and jax.default_backend() == 'cpu'
+
+
+def _pairs(perm: Sequence[tuple[int, int]], workers: int) -> list[list[int]]:
+  """[lower, higher] of each pair, if all workers swap in pairs; else none."""
+  to = dict(perm)
+  if len(to) < workers or any(to[to[w]] != w or to[w] == w for w in to):
+    return []
+  return [[w, to[w]] for w in range(workers) if w < to[w]]
+
+
+def send(
+  x: jax.Array, axis_name: Any, perm: Sequence[tuple[int, int]]
+) -> jax.Array:
+  """`ppermute`, or what does the same faster. Not for `vmap`.
+
+  Gloo's `ppermute` posts the data before the request for the partner's. Where
+  two partners swap, the later one's request waits behind its own data, so that
+  one direction follows the other. Its all-gather goes by halves: the swap takes
+  the time of one and a half messages instead of two.
+  """
+  workers = jax.lax.axis_size(axis_name)
+  one_axis = isinstance(axis_name, str)
+  pairs = _pairs(perm, workers) if one_axis and _is_gloo() else []
+  if not pairs:
+    return jax.lax.ppermute(x, axis_name, perm)
+  both = jax.lax.all_gather(x, axis_name, axis_index_groups=pairs)
+  higher = np.isin(np.arange(workers), [pair[1] for pair in pairs])
+  own = jnp.asarray(higher)[jax.lax.axis_index(axis_name)]
+  return jnp.where(own, both[0], both[1])

@@ -1,0 +1,74 @@
+"""The program around a scheme: who else divides arrays between devices."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+from jax.extend import core as jex_core
+from jax.interpreters import batching
+from jax.interpreters import mlir
+
+
+class Surroundings(NamedTuple):
+  """The axes of the mesh around a scheme, its own left out.
+
+  Attributes:
+    automatic: name and size of each axis over which JAX divides arrays by
+      itself.
+    manual: names of the axes of surrounding `shard_map`s.
+  """
+
+  automatic: dict[str, int]
+  manual: tuple[str, ...]
+
+
+def surroundings(axis_name: Any) -> Surroundings:
+  """The mesh around.
+
+  Args:
+    axis_name: of the scheme, a tuple of several, or None.
+  """
+  mesh = jax.sharding.get_abstract_mesh()
+  own = axis_name if isinstance(axis_name, tuple) else (axis_name,)
+  others = [name for name in mesh.axis_names if name not in own]
+  automatic = {
+    name: mesh.shape[name] for name in others if name not in mesh.manual_axes
+  }
+  manual = tuple(name for name in others if name in mesh.manual_axes)
+  return Surroundings(automatic, manual)
+
+
+# The identity. Only its rule for vmap hears of `spmd_axis_name`.
+_not_spmd_p = jex_core.Primitive('gradsparse_not_spmd')
+_not_spmd_p.def_impl(lambda x, **params: x)
+_not_spmd_p.def_abstract_eval(
+  lambda x, **params: jax.core.ShapedArray(x.shape, x.dtype)
+)
+mlir.register_lowering(_not_spmd_p, lambda _, x, **params: [x])
+
+
+def _mapped(axis_data, args, dims, *, names, message):
+  if axis_data.name in names and axis_data.spmd_name is not None:
+    raise ValueError(message)
+  x = _not_spmd_p.bind(*args, names=names, message=message)
+  return x, dims[0]
+
+
+batching.fancy_primitive_batchers[_not_spmd_p] = _mapped
+
+
+def refuse_spmd(
+  x: jax.Array, names: tuple[str, ...], message: str
+) -> jax.Array:
+  """x, unless it is mapped by `jax.vmap(spmd_axis_name=...)`.
+
+  Args:
+    x: differs along the axis.
+    names: of the axis.
+    message: of the error.
+
+  Raises:
+    ValueError: the axis is spread over devices by `spmd_axis_name`.
+  """
+  return _not_spmd_p.bind(x, names=names, message=message)

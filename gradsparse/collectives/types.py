@@ -1,0 +1,65 @@
+"""Types of values under `shard_map(check_vma=True)`: what varies, and casts.
+
+A value is typed varying over a mesh axis if it may differ between the devices
+along it. Elsewhere values have no such types; nothing here must be called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import jax
+from jax.extend import core as jex_core
+from jax.interpreters import batching
+from jax.interpreters import mlir
+import jax.numpy as jnp
+
+# The identity, typed as equal on all devices. JAX has no public name for it.
+_unvary_p = jex_core.Primitive('gradsparse_unvary')
+_unvary_p.def_impl(lambda x: x)
+_unvary_p.def_abstract_eval(lambda x: jax.core.ShapedArray(x.shape, x.dtype))
+mlir.register_lowering(_unvary_p, lambda _, x: [x])
+batching.primitive_batchers[_unvary_p] = lambda args, dims: (
+  _unvary_p.bind(*args),
+  dims[0],
+)
+
+
+def varies(x: jax.Array, axis_name: Any) -> bool:
+  """Whether x is typed varying over an axis."""
+  if not isinstance(x, jax.core.Tracer):
+    return False  # a constant
+  # `pcast` to varying is refused exactly for what is varying already; this is
+  # the public way to ask (jax.typeof spells it differently by version).
+  try:
+    jax.lax.pcast(x, axis_name, to='varying')
+  except ValueError:
+    return True
+  return False
+
+
+def vary(x: jax.Array, axes: Iterable[str]) -> jax.Array:
+  """The same value, typed varying over these axes too."""
+  missing = tuple(axis for axis in axes if not varies(x, axis))
+  if not missing:
+    return x
+  if not isinstance(x, jax.core.Tracer):
+    # JAX casts no constant in a shard_map inside of another one.
+    return jnp.asarray(x) + (jax.lax.axis_index(missing) * 0).astype(x.dtype)
+  return jax.lax.pcast(x, missing, to='varying')
+
+
+def unvary(x: jax.Array, axes: Iterable[str]) -> jax.Array:
+  """The same value, typed as equal along these axes. It asserts, unchecked.
+
+  The result of `ppermute` is typed varying even where the algorithm leaves the
+  same bits everywhere (a butterfly does).
+  """
+  axes = tuple(axes)
+  manual = jax.sharding.get_abstract_mesh().manual_axes
+  held = [axis for axis in manual if varies(x, axis)]
+  if not set(axes) & set(held):
+    return x
+  others = [axis for axis in held if axis not in axes]
+  return vary(_unvary_p.bind(x), others)

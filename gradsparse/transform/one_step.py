@@ -1,0 +1,246 @@
+"""One update, on the leaves as one device has them.
+
+What is the same for every size of the messages is done here, once: accumulate,
+judge, agree, choose the size. round_trip.py does the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from gradsparse import health
+from gradsparse.collectives import Comm
+from gradsparse.sockets import Compressor
+from gradsparse.sockets import Context
+from gradsparse.sockets import Signal
+from gradsparse.sockets.ownership import local_fields
+from gradsparse.state.scheme import CompressedMeanState
+from gradsparse.transform import inputs
+from gradsparse.transform import planning
+from gradsparse.transform.layout import Group
+from gradsparse.transform.layout import Layout
+from gradsparse.transform.round_trip import After
+from gradsparse.transform.round_trip import Before
+from gradsparse.transform.round_trip import Part
+from gradsparse.transform.round_trip import Scheme
+from gradsparse.transform.round_trip import finish
+import jax
+import jax.numpy as jnp
+
+
+class Stepped(NamedTuple):
+  """What an update returns.
+
+  Attributes:
+    updates: tree for the optimizer.
+    state: new state.
+    delivered: float32 tree, or None if nobody asked.
+  """
+
+  updates: Any
+  state: CompressedMeanState
+  delivered: Any
+
+
+def one_step(
+  scheme: Scheme,
+  comm: Comm,
+  layout: Layout,
+  grads: Any,
+  state: CompressedMeanState,
+  extra: dict[str, Any],
+  *,
+  tell: bool,
+) -> Stepped:
+  """Local gradients in, the mean over workers out.
+
+  Args:
+    scheme: the sockets.
+    comm: the workers; its shards are the other devices of this worker.
+    layout: of the leaves, as this device has them.
+    grads: likewise.
+    state: likewise.
+    extra: keyword arguments of the update.
+    tell: whether to return what was delivered.
+  """
+  memory, compressor = scheme.memory, scheme.compressor
+  groups = layout.groups()
+  wide = jax.tree.map(lambda g: g.astype(jnp.float32), grads)
+  whole = layout.whole()
+
+  def accumulate(kept):
+    return memory.accumulate(wide, kept, extra, whole)
+
+  def signals_of(grads, kept):
+    return layout.treedef.flatten_up_to(memory.signals(grads, kept, whole))
+
+  new = accumulate(state.memory)
+  healthy = health.can_keep(
+    new,
+    state.memory,
+    [s.value for s in signals_of(wide, new)],
+    health.largest_kept(
+      comm.size, compressor.code.gain(layout.compressed_shapes)
+    ),
+  )
+  moments = extra.get('second_moment') if memory.moments else None
+  healthy &= _in_range(moments, compressor, state.steps)
+  healthy = comm.shards.all(healthy)
+  # A worker that cannot keep what comes of its gradient leaves its memory
+  # alone and goes on with a gradient of zeros. Its message tells the others
+  # to reject the step.
+  kept = _in_own_place(healthy, accumulate, state.memory)
+  local = jax.tree.map(lambda g: jnp.where(healthy, g, 0.0), wide)
+  signals = signals_of(local, kept)
+  parts = _parts(scheme, comm, layout, groups, signals, state)
+  before = Before(
+    layout,
+    signals,
+    kept,
+    healthy,
+    layout.collect(state.exchange),
+    [g.dtype for g in jax.tree.leaves(grads)],
+  )
+  out = _at_one_size(scheme, comm, before, parts, tell)
+  rejected = state.stats.rejected_steps + jnp.where(out.accepted, 0, 1)
+  new_state = CompressedMeanState(
+    steps=state.steps + 1,
+    memory=out.memory,
+    compressor=out.compressor,
+    stats=out.stats._replace(
+      sent_bytes=comm.local(jnp.float32(comm.tally.most_sent)),
+      rejected_steps=comm.local(rejected),
+    ),
+    exchange=out.exchange,
+  )
+  return Stepped(out.updates, new_state, out.delivered)
+
+
+def _parts(
+  scheme: Scheme,
+  comm: Comm,
+  layout: Layout,
+  groups: Sequence[Group],
+  signals: Sequence[Signal],
+  state: CompressedMeanState,
+) -> list[Part]:
+  """What travels together, and what the workers agree on about it."""
+  key = jax.random.fold_in(jax.random.key(scheme.seed), state.steps)
+  learners = [group for group in groups if group.compressed]
+  parts = []
+  for number, group in enumerate(groups):
+    # All shards of a worker draw for themselves, and so do all groups.
+    own = jax.random.fold_in(key, number) if number else key
+    shards = comm.shards.over(group.axes)
+    if shards.axes:
+      own = jax.random.fold_in(own, shards.index())
+    ctx = Context(
+      shapes=layout.shapes_of(group.compressed),
+      workers=comm.size,
+      step=state.steps,
+      key=jax.random.fold_in(own, 1 + comm.index()),
+      shared_key=jax.random.fold_in(own, 0),
+      state=state.compressor,
+      cuts=tuple(layout.cuts[i] for i in group.compressed),
+      shards=shards,
+    )
+    if state.compressor and len(learners) > 1:
+      places = [layout.compressed.index(i) for i in group.compressed]
+      ctx = ctx._replace(state=tuple(state.compressor[i] for i in places))
+    if group.compressed or len(groups) == 1:
+      picked = [signals[i] for i in group.compressed]
+      agreed = _agree(scheme.compressor, picked, ctx, comm)
+      ctx = ctx._replace(agreed=agreed)
+    parts.append(Part(group, ctx, comm.within(group.axes)))
+  return parts
+
+
+def _in_own_place(
+  wanted: jax.Array, accumulate: Callable[[Any], Any], memory: Any
+) -> Any:
+  """The memory, after accumulating if `wanted`; shared fields stay."""
+
+  def own(memory):
+    return {name: getattr(memory, name) for name in local_fields(memory)}
+
+  return memory._replace(
+    **health.in_place_if(
+      wanted,
+      lambda fields: own(accumulate(memory._replace(**fields))),
+      own(memory),
+    )
+  )
+
+
+def _at_one_size(
+  scheme: Scheme,
+  comm: Comm,
+  before: Before,
+  parts: Sequence[Part],
+  tell: bool,
+) -> After:
+  """Chooses the size of the messages, and sends them."""
+  ladder = scheme.compressor.ladder
+  if ladder is None:
+    return _recorded(comm, finish(scheme, comm, before, parts, tell))
+  # All groups take the rung of the same number, or their last one.
+  seen, rungs = [], []
+  for part in parts:
+    signals = [before.signals[i] for i in part.group.compressed]
+    rungs.append(ladder.rungs(part.ctx.shapes) if signals else (None,))
+    if signals:
+      part = part._replace(
+        ctx=part.ctx._replace(seen=ladder.look(signals, part.ctx))
+      )
+    seen.append(part)
+  longest = max(rungs, key=len)
+
+  def at_rung(number):
+    sized = [
+      part._replace(ctx=part.ctx._replace(rung=own[min(number, len(own) - 1)]))
+      for part, own in zip(seen, rungs, strict=True)
+    ]
+    return finish(scheme, comm, before, sized, tell)
+
+  if len(longest) == 1:
+    return _recorded(comm, at_rung(0))
+  if comm.recorder is not None:
+    if not ladder.agreed:
+      comm.agree(jnp.int32(0))  # workers agree on the rung, as below
+    return planning.count_rungs(
+      at_rung, longest, ladder, scheme.axis_name, comm.recorder
+    )
+  wanted = [ladder.choose(part.ctx) for part in seen if part.group.compressed]
+  number = wanted[0]
+  for other in wanted[1:]:
+    number = jnp.maximum(number, other)
+  if not ladder.agreed:
+    number = comm.agree(number)
+  return comm.switch(
+    number, [lambda n=n: at_rung(n) for n in range(len(longest))]
+  )
+
+
+def _recorded(comm: Comm, out: After) -> After:
+  """Adds the rows of the messages that were just sent to the plan, if any."""
+  if comm.recorder is not None:
+    comm.recorder.rows.extend(comm.recorder.message)
+  return out
+
+
+def _in_range(moments: Any, compressor: Compressor, step: Any) -> jax.Array:
+  """bool scalar: the values that only the run time knows are in range."""
+  fits = inputs.not_negative(moments)
+  ladder = compressor.ladder
+  if ladder is not None and ladder.usable is not None:
+    fits &= ladder.usable(step)
+  return fits
+
+
+def _agree(compressor, signals, ctx, comm):
+  if compressor.agreement is None:
+    return None
+  proposed = compressor.agreement.propose(signals, ctx)
+  reduce = {'max': comm.max, 'mean': comm.mean}[compressor.agreement.reduce]
+  return compressor.agreement.settle(reduce(proposed), ctx)

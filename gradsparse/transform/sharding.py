@@ -1,0 +1,303 @@
+"""Parameters that are sharded over other axes of the mesh.
+
+Within a worker (a replica), each device has a shard of the leaves. It sends the
+message of its own shards to the devices that have the same shards in the other
+workers, so nothing is gathered inside a worker. What all devices of a worker
+must agree on (whether a step counts, the size of messages) is a few numbers.
+
+Leaves that are divided over the same mesh axes travel together, and no others:
+what is whole on all devices of a worker must come out the same on all of them.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from gradsparse.collectives import Comm
+from gradsparse.collectives import surroundings
+from gradsparse.sockets import Cut
+from gradsparse.state.scheme import CompressedMeanState
+from gradsparse.transform.layout import Layout
+from gradsparse.transform.one_step import Stepped
+from gradsparse.transform.one_step import one_step
+from gradsparse.transform.round_trip import Scheme
+import jax
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
+
+
+def is_spec(x: Any) -> bool:
+  """Whether x is a PartitionSpec (for is_leaf)."""
+  return isinstance(x, P)
+
+
+def cuts(param_specs: Any, tree: Any) -> tuple[Cut, ...] | None:
+  """How each leaf of a tree is divided, None if nothing was said.
+
+  Args:
+    param_specs: tree, or prefix tree, of PartitionSpecs; or None.
+    tree: parameters.
+
+  Raises:
+    TypeError: something in param_specs is no PartitionSpec.
+    ValueError: it is no prefix of the tree, or names more dimensions than a
+      leaf has.
+  """
+  if param_specs is None:
+    return None
+  specs = jax.tree.leaves(_broadcast(param_specs, tree), is_leaf=is_spec)
+  pairs = jax.tree_util.tree_leaves_with_path(tree)
+  out = []
+  for (path, leaf), spec in zip(pairs, specs, strict=True):
+    cut = cut_of(spec)
+    if len(cut) > jnp.ndim(leaf):
+      raise ValueError(
+        f'param_specs has {spec} for {jax.tree_util.keystr(path)}, which has '
+        f'{jnp.ndim(leaf)} dimensions'
+      )
+    out.append(cut)
+  return tuple(out)
+
+
+def cut_of(spec: P) -> Cut:
+  """How an array of this spec is divided."""
+  cut = tuple(
+    () if axes is None else (axes,) if isinstance(axes, str) else tuple(axes)
+    for axes in spec
+  )
+  return cut if any(cut) else ()
+
+
+def _spec_of(cut: Cut) -> P:
+  return P(*(axes or None for axes in cut))
+
+
+def _broadcast(param_specs: Any, tree: Any) -> Any:
+  """A tree of specs, one for each leaf."""
+  _checked(param_specs)
+  try:
+    return jax.tree.broadcast(param_specs, tree, is_leaf=is_spec)
+  except ValueError as e:
+    raise ValueError(
+      f'param_specs must be a prefix of the tree of parameters: {e}'
+    ) from e
+
+
+def _checked(param_specs: Any) -> list[P]:
+  """The specs in a tree of them, which holds nothing else."""
+  specs = jax.tree.leaves(
+    param_specs, is_leaf=lambda x: x is None or is_spec(x)
+  )
+  for spec in specs:
+    if not is_spec(spec):
+      raise TypeError(
+        'param_specs must be a tree of PartitionSpecs, got '
+        f'{type(spec).__name__}'
+      )
+  return specs
+
+
+def check(scheme: Scheme) -> None:
+  """Refuses what cannot work on shards.
+
+  Raises:
+    TypeError: see `cuts`.
+    ValueError: the scheme selects from all leaves together, or shards them
+      over its own axis.
+  """
+  if scheme.compressor.joined:
+    raise ValueError(
+      f'{scheme.compressor.name} selects from all leaves together, and no '
+      "device has them all: with sharded parameters use scope='leaf' (of each "
+      "shard) or scope='chunk'"
+    )
+  axis = scheme.axis_name
+  own = axis if isinstance(axis, tuple) else (axis,)
+  specs = _checked(scheme.param_specs)
+  names = {a for spec in specs for axes in cut_of(spec) for a in axes}
+  both = sorted(names.intersection(own))
+  if both:
+    raise ValueError(
+      f'param_specs shards parameters over {both[0]!r}, which is the axis of '
+      'the workers: they average their gradients, so each has all parameters'
+    )
+
+
+def shard_specs(scheme: Scheme, layout: Layout, tree: Any) -> Any:
+  """How a scheme's state, or any tree, is divided between a worker's devices.
+
+  What is shaped like the parameters is divided like them.
+
+  Args:
+    scheme: with param_specs.
+    layout: of the parameters, whole.
+    tree: a state without worker axes, or anything else.
+
+  Returns:
+    Tree of PartitionSpecs over the axes of param_specs.
+  """
+  by_leaf = [_spec_of(cut) for cut in layout.cuts]
+  like = jax.tree.unflatten(layout.treedef, by_leaf)
+
+  def is_like(node):
+    shapes = [jnp.shape(x) for x in jax.tree.leaves(node)]
+    return (
+      jax.tree.structure(node) == layout.treedef
+      and tuple(shapes) == layout.shapes
+    )
+
+  def learnt(state):
+    learning = scheme.compressor.learning
+    rule = learning.shard if learning else None
+    if rule is None:
+      return jax.tree.map(lambda _: P(), state)
+    return tuple(
+      jax.tree.map(lambda _, i=i: rule(layout.cuts[i], layout.shapes[i]), x)
+      for i, x in zip(layout.compressed, state, strict=True)
+    )
+
+  def is_node(node):
+    return isinstance(node, CompressedMeanState) or is_like(node)
+
+  def specs(node):
+    if isinstance(node, CompressedMeanState):
+      inner = jax.tree.map(
+        lambda x: like if is_like(x) else P(),
+        node._replace(compressor=()),
+        is_leaf=is_like,
+      )
+      return inner._replace(
+        compressor=learnt(node.compressor) if node.compressor else ()
+      )
+    return like if is_like(node) else P()
+
+  return jax.tree.map(specs, tree, is_leaf=is_node)
+
+
+def on_devices(
+  scheme: Scheme,
+  comm: Comm,
+  layout: Layout,
+  grads: Any,
+  state: CompressedMeanState,
+  extra: dict[str, Any],
+  *,
+  tell: bool,
+) -> Stepped:
+  """`one_step` where each device has its own part of the leaves.
+
+  Args:
+    scheme: the sockets.
+    comm: the workers.
+    layout: of the leaves, whole.
+    grads: whole; JAX divides them.
+    state: likewise.
+    extra: keyword arguments of the update.
+    tell: whether to return what was delivered.
+
+  Raises:
+    ValueError: the program around divides arrays in another way than the
+      scheme was told.
+  """
+  name, sharded = scheme.compressor.name, scheme.param_specs is not None
+
+  def step(layout, comm, grads, state, extra):
+    return one_step(scheme, comm, layout, grads, state, extra, tell=tell)
+
+  if comm.recorder is not None:
+    if not sharded:
+      return step(layout, comm, grads, state, extra)
+    return _planned(step, scheme, comm, layout, grads, state, extra)
+  if comm.mode == 'simulated' and (sharded or not _adds_leaves(scheme)):
+    comm.check_not_spmd(name)
+  around = surroundings(scheme.axis_name)
+  axes, undivided = tuple(around.automatic), layout.whole_leaves()
+  if not axes or comm.mode in ('single', 'simulated'):
+    if sharded and around.manual:
+      raise ValueError(
+        'gs.sharded divides the work between the devices of a worker by '
+        f'itself, but mesh axis {around.manual[0]!r} is manual around it: only '
+        "the scheme's own axis may be, as in jax.shard_map(step, "
+        f'axis_names={{{scheme.axis_name!r}}}, ...)'
+      )
+    if comm.mode != 'single' or not sharded:
+      if not sharded and scheme.compressor.joined:
+        comm.check_unsharded(grads, f'{name} (joined leaves)')
+      return step(undivided, comm, grads, state, extra)
+  if not sharded and max(around.automatic.values()) > 1:
+    if comm.mode == 'single' or _adds_leaves(scheme):
+      return step(layout, comm, grads, state, extra)
+    raise ValueError(
+      f'{name} runs where JAX divides arrays over mesh axes {axes} by itself: '
+      'it would gather whole leaves over them. Say how parameters are sharded '
+      'there: gs.sharded(tx, param_specs), with P() for what is whole'
+    )
+  if not axes:
+    return step(undivided, comm, grads, state, extra)
+  return _divided(step, scheme, comm, layout, grads, state, extra, tell)
+
+
+def _adds_leaves(scheme: Scheme) -> bool:
+  """Whether it only adds up leaves as they are, which JAX divides well."""
+  code = scheme.compressor.code
+  return scheme.exchange.adds and code.exact and not scheme.memory.floats
+
+
+def _divided(step, scheme, comm, layout, grads, state, extra, tell):
+  """The step, by `shard_map` over the axes that were automatic."""
+  sizes = surroundings(scheme.axis_name).automatic
+  axes, local = tuple(sizes), layout.on_device(sizes)
+  specs = shard_specs(scheme, layout, (grads, state))
+  moments = {}
+  if scheme.memory.moments:
+    moments = {'second_moment': extra['second_moment']}
+
+  def on_one(grads, state, moments):
+    own = comm.within(axes)
+    out = step(local, own, grads, state, extra | moments)
+    return out._replace(state=_typed(out.state, specs[1], own))
+
+  like = specs[0]
+  return jax.shard_map(
+    on_one,
+    in_specs=(*specs, {name: like for name in moments}),
+    out_specs=Stepped(like, specs[1], like if tell else P()),
+    axis_names=frozenset(axes),
+    check_vma=comm.mode == 'checked',
+  )(grads, state, moments)
+
+
+def _typed(state: Any, specs: Any, comm: Comm) -> Any:
+  """The compressor's state, typed as its specs say.
+
+  What it learns is the same on all devices that have the same part of it.
+  """
+
+  def typed(x, spec):
+    held = {a for axes in cut_of(spec) for a in axes}
+    return comm.shards.without(held).typed(x)
+
+  return state._replace(
+    compressor=jax.tree.map(typed, state.compressor, specs.compressor)
+  )
+
+
+def _planned(step, scheme, comm, layout, grads, state, extra):
+  """The step of one device, for a plan: shapes only."""
+  names = sorted({a for i in range(len(layout.cuts)) for a in layout.axes(i)})
+  sizes = {axis: comm.recorder.size(axis) for axis in names}
+  local = layout.on_device(sizes)
+  specs = shard_specs(scheme, layout, (grads, state))
+
+  def part(x, spec):
+    shape = list(x.shape)
+    for dimension, axes in enumerate(cut_of(spec)):
+      shape[dimension] //= math.prod(sizes[a] for a in axes)
+    return jnp.zeros(shape, x.dtype)
+
+  own_grads, own_state = jax.tree.map(part, (grads, state), specs)
+  if scheme.memory.moments:
+    extra = extra | {'second_moment': own_grads}
+  step(local, comm.within(names), own_grads, own_state, extra)
+  return Stepped(grads, state, grads)
