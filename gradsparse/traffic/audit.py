@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 import dataclasses
 import math
 import re
 from typing import Any
 
 from gradsparse.traffic import counting
+from gradsparse.traffic import groups
+from jax.sharding import AbstractMesh
+from jax.sharding import Mesh
+import numpy as np
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,9 +22,15 @@ class Collective:
   Attributes:
     kind: one of counting.KINDS.
     nbytes: size of one worker's operand.
-    workers: how many take part.
+    workers: how many exchange with each other, a group's members; of a permute,
+      how many devices there are up to the last that takes part.
     computation: name of the HLO computation that holds it.
-    sent: bytes sent, by position in the group.
+    sent: bytes sent by each device, by its number in the program, up to the
+      last that takes part.
+    axes: names of the mesh axes that it crosses, in the order of the mesh:
+      those along which the members of a group differ, or source and target of
+      a permute. None where `audit` got no mesh; () where each device is alone
+      in its group, and nothing is sent. An axis of one device is not crossed.
   """
 
   kind: str
@@ -27,20 +38,31 @@ class Collective:
   workers: int
   computation: str
   sent: tuple[float, ...]
+  axes: tuple[str, ...] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
 class Audit:
-  """The collectives of a compiled program.
+  """The collectives of a compiled program, or of one branch of it.
 
   Attributes:
     collectives: those outside of any branch.
-    branches: sent bytes of each branch of each conditional that holds
-      collectives (the rungs of a ladder).
+    conditionals: the branches of each conditional that holds collectives (the
+      rungs of a ladder).
+    axis_names: of the mesh that `audit` got; None where it got none.
   """
 
   collectives: tuple[Collective, ...]
-  branches: tuple[tuple[int, ...], ...]
+  conditionals: tuple[tuple[Audit, ...], ...] = ()
+  axis_names: tuple[str, ...] | None = None
+
+  @property
+  def branches(self) -> tuple[tuple[int, ...], ...]:
+    """Sent bytes of each branch of each conditional that holds collectives."""
+    return tuple(
+      tuple(branch.sent_bytes for branch in branches)
+      for branches in self.conditionals
+    )
 
   @property
   def fixed_bytes(self) -> int:
@@ -52,23 +74,68 @@ class Audit:
     """The same, with the largest branch of each conditional."""
     return self.fixed_bytes + sum(max(b) for b in self.branches)
 
+  @property
+  def sent_by_axis(self) -> dict[Any, int]:
+    """Bytes across each mesh axis, sent by the device that sends most there.
+
+    An axis goes by its name. What crosses several axes at once stands under the
+    tuple of their names, in the order of the mesh; what crosses none, because
+    each device is alone in its group, under (), with 0 bytes. Compares with
+    `Plan.sent_by_axis`.
+
+    Of each conditional the branch whose total is largest is included, as in
+    `sent_bytes`, by the axes that this branch crosses: another one may send
+    more across one of them. Each axis is rounded up to whole bytes, so their
+    sum can be a little more than `sent_bytes`.
+
+    Raises:
+      ValueError: `audit` got no mesh.
+    """
+    if self.axis_names is None:
+      raise ValueError(
+        'mesh must be given to audit() to tell the bytes by axis, got None'
+      )
+    by_axis: dict[Any, list[Collective]] = {}
+    for c in self.collectives:
+      axes = c.axes or ()
+      by_axis.setdefault(axes[0] if len(axes) == 1 else axes, []).append(c)
+    sent = {axis: _most_sent(over) for axis, over in by_axis.items()}
+    for branches in self.conditionals:
+      largest = max(branches, key=lambda branch: branch.sent_bytes)
+      for axis, nbytes in largest.sent_by_axis.items():
+        sent[axis] = sent.get(axis, 0) + nbytes
+    return sent
+
   def __str__(self) -> str:
     lines = [
       f'{c.kind:<15}{c.nbytes:>14,} B of {c.workers} workers'
+      + (f' over {_joined(c.axes)}' if c.axes else '')
       for c in self.collectives
     ]
     for sizes in self.branches:
       lines.append('one of          ' + ', '.join(f'{s:,} B' for s in sizes))
     lines.append(f'sent by a worker: {self.sent_bytes:,} B')
+    if self.axis_names is not None:
+      lines += [
+        f'  over {_joined(axis)}: {sent:,} B'
+        for axis, sent in self.sent_by_axis.items()
+        if axis != ()
+      ]
     return '\n'.join(lines)
 
 
-def _most_sent(collectives) -> int:
-  by_size: dict[int, list[float]] = {}
+def _joined(axes: Any) -> str:
+  names = axes if isinstance(axes, tuple) else (axes,)
+  return ' and '.join(map(str, names))
+
+
+def _most_sent(collectives: Iterable[Collective]) -> int:
+  """Bytes of the device that sends most in all of them."""
+  collectives = tuple(collectives)
+  sent = np.zeros(max((len(c.sent) for c in collectives), default=0))
   for c in collectives:
-    old = by_size.get(len(c.sent), [0.0] * len(c.sent))
-    by_size[len(c.sent)] = [a + b for a, b in zip(old, c.sent, strict=True)]
-  return math.ceil(sum(max(sent) for sent in by_size.values()))
+    sent[: len(c.sent)] += c.sent
+  return math.ceil(sent.max(initial=0.0))
 
 
 _OPS = {
@@ -90,11 +157,7 @@ _TRUE_FALSE = re.compile(
   r'true_computation=%?([\w.\-]+).*?false_computation=%?([\w.\-]+)'
 )
 _CALLS = re.compile(r'(?:to_apply|calls|body|condition)=%?([\w.\-]+)')
-_GROUPS = re.compile(r'replica_groups=\{\{([\d,]*)\}')
-_IOTA_GROUPS = re.compile(r'replica_groups=\[(\d+),(\d+)\]')
-# jax 0.12: replica_groups=mesh['node'=2,'device'=4] {'device'}
-_MESH_GROUPS = re.compile(r'replica_groups=mesh\[([^\]]*)\]\s*\{([^}]*)\}')
-_PAIRS = re.compile(r'source_target_pairs=\{(.*?)\}\}')
+_HEADER = re.compile(r'\b(?:replica_count|num_partitions)=(\d+)')
 
 
 def _array_bytes(text: str) -> list[int]:
@@ -107,7 +170,13 @@ def _array_bytes(text: str) -> list[int]:
   return out
 
 
-def _parse(line: str, computation: str) -> Collective | None:
+def _parse(
+  line: str,
+  computation: str,
+  devices: int,
+  mesh: Mesh | AbstractMesh | None,
+) -> Collective | None:
+  """The collective that a line performs, if it does."""
   line = _COMMENT.sub('', line)
   match = _COLLECTIVE.search(line)
   if not match or '-done(' in line:
@@ -118,47 +187,57 @@ def _parse(line: str, computation: str) -> Collective | None:
     sizes = sizes[len(sizes) // 2 :]  # (operands, results)
   nbytes = sum(sizes)
   if kind == 'permute':
-    pairs = _PAIRS.search(line)
-    perm = [
-      (int(a), int(b))
-      for a, b in re.findall(
-        r'\{(\d+),(\d+)\}', pairs.group(0) if pairs else ''
-      )
-    ]
-    workers = 1 + max((max(p) for p in perm), default=0)
-    sent = counting.sent_bytes(kind, nbytes, workers, perm)
-    return Collective(kind, nbytes, workers, computation, tuple(sent))
-  groups, iota = _GROUPS.search(line), _IOTA_GROUPS.search(line)
-  mesh = _MESH_GROUPS.search(line)
-  if mesh:
-    sizes_of = dict(re.findall(r"'([^']+)'=(\d+)", mesh.group(1)))
-    names = re.findall(r"'([^']+)'", mesh.group(2))
-    workers = math.prod(int(sizes_of[name]) for name in names)
-  elif iota:
-    workers = int(iota.group(2))
-  elif groups:
-    workers = len(groups.group(1).split(','))
+    pairs = groups.source_target_pairs(line)
+    workers = 1 + max(map(max, pairs), default=0)
+    sent = counting.sent_bytes(kind, nbytes, workers, pairs)
+    members: Sequence[Sequence[int]] = pairs
   else:
-    raise ValueError(f'cannot read the groups of this collective: {line}')
-  if kind == 'all_gather':
-    nbytes //= workers  # the text shows the result: P operands
-  elif kind == 'reduce_scatter':
-    nbytes *= workers
-  sent = counting.sent_bytes(kind, nbytes, workers)
-  return Collective(kind, nbytes, workers, computation, tuple(sent))
+    members = groups.replica_groups(line, devices)
+    workers = max(map(len, members))
+    if kind == 'all_gather':
+      nbytes //= workers  # the text shows the result: P operands
+    elif kind == 'reduce_scatter':
+      nbytes *= workers
+    sent = [0.0] * (1 + max(map(max, members)))
+    for group in members:
+      own = counting.sent_bytes(kind, nbytes, len(group))
+      for device, own_bytes in zip(group, own, strict=True):
+        sent[device] = own_bytes
+  axes = None if mesh is None else groups.crossed_axes(members, mesh)
+  return Collective(kind, nbytes, workers, computation, tuple(sent), axes)
 
 
-def audit(compiled: Any) -> Audit:
+def audit(compiled: Any, mesh: Mesh | AbstractMesh | None = None) -> Audit:
   """Reads what a compiled program's collectives move.
+
+  A collective in the body of a loop (`lax.scan`, `lax.while_loop`) counts once,
+  however often the body runs.
 
   Args:
     compiled: the result of `jax.jit(f).lower(...).compile()`, or its text.
+    mesh: that the program was compiled for. With it, each collective is
+      assigned to the axes that it crosses; see `Audit.sent_by_axis`.
 
   Returns:
-    The collectives by the formulas of counting.py. Under `jax.vmap` (simulated
-    workers) there are none.
+    The collectives by the formulas of counting.py, in bytes. Under `jax.vmap`
+    (simulated workers) there are none.
+
+  Raises:
+    TypeError: mesh is neither a Mesh nor an AbstractMesh.
+    ValueError: mesh has not as many devices as the program, or the text spells
+      a collective's groups in a way that is not known.
   """
+  if not isinstance(mesh, Mesh | AbstractMesh | None):
+    raise TypeError(
+      f'mesh must be a jax.sharding.Mesh or AbstractMesh, got {mesh!r}'
+    )
   text = compiled if isinstance(compiled, str) else compiled.as_text()
+  devices = math.prod(map(int, _HEADER.findall(text.partition('\n')[0])))
+  if mesh is not None and mesh.size != devices:
+    raise ValueError(
+      f'mesh must have the {devices} devices that the program runs on, got '
+      f'{mesh.size}'
+    )
   own: dict[str, list[Collective]] = {}
   calls: dict[str, list[str]] = {}
   switches: dict[str, list[list[str]]] = {}
@@ -170,7 +249,7 @@ def audit(compiled: Any) -> Audit:
       entry = name if line.lstrip().startswith('ENTRY') else entry
       own[name], calls[name], switches[name] = [], [], []
       continue
-    found = _parse(line, name)
+    found = _parse(line, name, devices, mesh)
     if found:
       own[name].append(found)
       continue
@@ -182,21 +261,19 @@ def audit(compiled: Any) -> Audit:
     elif name:
       calls[name].extend(_CALLS.findall(line))
 
-  def collect(name):
-    """(collectives, branch sizes) of a computation and what it calls."""
-    flat, sizes = list(own.get(name, [])), []
-    for callee in calls.get(name, []):
-      more, inner = collect(callee)
-      flat += more
-      sizes += inner
-    for branches in switches.get(name, []):
-      totals = []
-      for branch in branches:
-        inside, nested = collect(branch)
-        totals.append(_most_sent(inside) + sum(max(n) for n in nested))
-      if any(totals):
-        sizes.append(tuple(totals))
-    return flat, sizes
+  axis_names = None if mesh is None else tuple(mesh.axis_names)
 
-  flat, sizes = collect(entry)
-  return Audit(tuple(flat), tuple(sizes))
+  def collect(name):
+    """What a computation moves by itself and by what it calls."""
+    flat, conditionals = list(own.get(name, [])), []
+    for callee in calls.get(name, []):
+      inner = collect(callee)
+      flat += inner.collectives
+      conditionals += inner.conditionals
+    for switch in switches.get(name, []):
+      branches = tuple(map(collect, switch))
+      if any(branch.sent_bytes for branch in branches):
+        conditionals.append(branches)
+    return Audit(tuple(flat), tuple(conditionals), axis_names)
+
+  return collect(entry)
