@@ -44,8 +44,8 @@ def one_worker(tx, grads):
   late, out = None, []
 
   def joined(compressed, dense):
-    both = zip((*layout.compressed, *layout.dense), (*compressed, *dense))
-    return layout.tree(dict(both))
+    numbers = (*layout.compressed, *layout.dense)
+    return layout.tree(dict(zip(numbers, (*compressed, *dense), strict=True)))
 
   for step in range(STEPS):
     now = jax.tree.map(lambda g, t=step: g[t], grads)
