@@ -10,8 +10,9 @@ Command (data as for configs/cifar10_resnet20.py):
   dgc                Lin et al., table 2        4 x 32            164     0.001
   qsgd               Alistarh et al., table 1   8 x 16 (ours)     164     4 bits
 
-With other `parallel.num_workers` or `train.batch_size` the epochs stay, and the
-steps follow: table 2 also has 8, 16 and 32 workers of 32 images.
+With other `parallel.num_workers`, `parallel.inner_workers` or
+`train.batch_size` the epochs stay, and the steps follow: table 2 also has 8, 16
+and 32 workers of 32 images.
 
 Lin et al. 2018 (arXiv 1712.01887): table 2, top-1 for 128 images a step on four
 workers: dense 93.75 %, gradient dropping 92.75 % (sparsity 99.9 %, without a

@@ -11,8 +11,8 @@ version, below DIR):
   gtopk        Shi et al., table V, IV-B    4 x 128               140  0.001
   dgc          ours (below)                 4 x 32                164  0.001
 
-With other `parallel.num_workers` or `train.batch_size` the epochs stay, and the
-steps follow.
+With other `parallel.num_workers`, `parallel.inner_workers` or
+`train.batch_size` the epochs stay, and the steps follow.
 
 He et al. 2016 (arXiv 1512.03385; recalled): 128 images a step, 64,000 steps,
 learning rate 0.1, a tenth after 32,000 and after 48,000, weight decay 1e-4,
@@ -111,9 +111,11 @@ def configure(
   config.parallel.num_workers = setting.workers
   config.train.batch_size = setting.batch
   # Computed when they are read, so that flags may change workers and batch.
-  batch = config.parallel.get_oneway_ref(
-    'num_workers'
-  ) * config.train.get_oneway_ref('batch_size')
+  batch = (
+    config.parallel.get_oneway_ref('num_workers')
+    * config.parallel.get_oneway_ref('inner_workers')
+    * config.train.get_oneway_ref('batch_size')
+  )
   config.train.steps = round(setting.epochs * TRAIN_IMAGES) // batch
   if setting.warmup_epochs:
     warmup_images = round(setting.warmup_epochs * TRAIN_IMAGES)

@@ -23,7 +23,7 @@ def get_config() -> ml_collections.ConfigDict:
 
   config.train = train = ml_collections.ConfigDict()
   train.steps = 660
-  train.batch_size = 16  # examples of one worker in a step
+  train.batch_size = 16  # examples of one (inner) worker in a step
   train.learning_rate = 0.05  # at the first step
   train.seed = 0  # of parameters, data order and augmentation
   train.log_every = 10  # steps
@@ -79,6 +79,13 @@ def get_config() -> ml_collections.ConfigDict:
   config.parallel = parallel = ml_collections.ConfigDict()
   parallel.runner = 'simulate'  # or pmap, shard_map: a device a worker
   parallel.num_workers = 4
+  # Two levels: with N > 1 a worker is a node of N inner workers (under
+  # shard_map a device each; not for pmap). Each has a batch of its own, the
+  # mean of their gradients is dense, and the scheme works between the nodes.
+  # What it sends there (comm/sent_bytes) every inner worker sends to its peers
+  # of the other nodes, so N times as much leaves a node; comm/inner_sent_bytes
+  # is what an inner worker sends inside its node.
+  parallel.inner_workers = 1
 
   return config
 

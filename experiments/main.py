@@ -9,11 +9,11 @@ command again resumes an interrupted run. The exit code is 0 only when the run
 reached its last step.
 
 With `--multihost` the same command, started once a process, makes one run of
-all processes: `--config.parallel.runner=shard_map`, a worker for every device,
-and a working directory that all see. The processes find each other through
---coordinator, --num_processes and --process_id, through `experiments.cluster`,
-or as `jax.distributed.initialize()` does (TPU pods, SLURM, Open MPI,
-Kubernetes).
+all processes: `--config.parallel.runner=shard_map`, a worker (or one of its
+`parallel.inner_workers`) for every device, and a working directory that all
+see. The processes find each other through --coordinator, --num_processes and
+--process_id, through `experiments.cluster`, or as
+`jax.distributed.initialize()` does (TPU pods, SLURM, Open MPI, Kubernetes).
 """
 
 from collections.abc import Mapping
@@ -82,7 +82,9 @@ def _joined():
   )
   if place is not None:
     # Where JAX finds the place by itself, a process on CPUs is one worker.
-    placement.pose_as(_CONFIG.value.parallel.num_workers // place.num_processes)
+    parallel = _CONFIG.value.parallel
+    workers = parallel.num_workers * parallel.inner_workers
+    placement.pose_as(workers // place.num_processes)
   with multihost.session(place) as (process, _):
     yield process
 

@@ -95,6 +95,14 @@ def check(config: Mapping[str, Any], known: Mapping[str, Any]) -> None:
   ):
     _check_least(flat, field, 0)
   _check_least(flat, 'parallel.num_workers', 1)
+  _check_least(flat, 'parallel.inner_workers', 1)
+  inner = flat['parallel.inner_workers']
+  if inner > 1 and flat['parallel.runner'] == 'pmap':
+    raise errors.ConfigError(
+      f'parallel.inner_workers={inner} needs two axes, and parallel.runner '
+      'pmap has one; take shard_map (a device for each inner worker) or '
+      'simulate'
+    )
   factor = flat['optimizer.warmup_factor']
   if not 0 < factor <= 1:
     raise errors.ConfigError(

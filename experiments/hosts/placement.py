@@ -2,11 +2,13 @@
 
 Under `shard_map` a worker is a device of one mesh, whose devices may belong to
 several processes (`experiments.hosts.multihost`). Each process then holds, and
-reads data for, its own workers only.
+reads data for, its own workers only. Where a worker is a node of several inner
+workers, each of these is such a device, and the mesh has a second axis.
 """
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Callable
 import dataclasses
 import json
@@ -25,6 +27,7 @@ from jax.sharding import PartitionSpec
 import numpy as np
 
 AXIS = gs.workers.AXIS
+INNER_AXIS = 'devices'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,10 +37,12 @@ class Placement:
   Attributes:
     runner: `'simulate'`, `'pmap'` or `'shard_map'`.
     num_workers: of all processes.
-    mesh: a device a worker, under `shard_map`; else None.
-    workers: numbers of this process' workers, rising.
+    mesh: a device an inner worker, under `shard_map`; else None.
+    workers: numbers of this process' inner workers, rising; they are counted
+      node after node.
     process: number of this process.
     processes: how many there are.
+    inner_workers: of each worker; 1: a worker is its only one.
   """
 
   runner: str
@@ -46,6 +51,17 @@ class Placement:
   workers: tuple[int, ...]
   process: int = 0
   processes: int = 1
+  inner_workers: int = 1
+
+  @property
+  def axes(self) -> dict[str, int]:
+    """How many workers there are along each axis; one or two of them."""
+    return _axes(self.num_workers, self.inner_workers)
+
+  @property
+  def inner_axis(self) -> str | None:
+    """The axis inside a worker, None where there is none."""
+    return INNER_AXIS if INNER_AXIS in self.axes else None
 
   @property
   def is_chief(self) -> bool:
@@ -54,7 +70,7 @@ class Placement:
 
   @property
   def devices(self) -> list[jax.Device] | None:
-    """One for each worker, None for JAX's own order."""
+    """One for each inner worker, None for JAX's own order."""
     return None if self.mesh is None else list(self.mesh.devices.flat)
 
   def make(self, function: Callable[..., Any], specs: Any, *args: Any) -> Any:
@@ -75,17 +91,20 @@ class Placement:
     return jax.jit(function, out_shardings=shardings)(*args)
 
   def batch(self, rows: Any) -> Any:
-    """Puts this process' rows (a leading axis of its workers) on its devices.
+    """Puts this process' rows (one an inner worker) on its devices.
 
     Returns:
-      Arrays with a leading axis of all workers.
+      Arrays whose leading axes are `axes`, of all processes.
     """
+    sizes = tuple(self.axes.values())
+    own = _block(len(self.workers), self.inner_workers)[: len(sizes)]
+    rows = jax.tree.map(lambda x: x.reshape(*own, *x.shape[1:]), rows)
     if self.mesh is None:
       return rows
-    sharding = NamedSharding(self.mesh, PartitionSpec(AXIS))
+    sharding = NamedSharding(self.mesh, PartitionSpec(*self.axes))
     return jax.tree.map(
       lambda x: jax.make_array_from_process_local_data(
-        sharding, x, (self.num_workers, *x.shape[1:])
+        sharding, x, (*sizes, *x.shape[len(sizes) :])
       ),
       rows,
     )
@@ -123,40 +142,44 @@ class Placement:
       )
 
 
-def provide(runner: str, num_workers: int) -> Placement:
-  """Makes sure that a runner finds a device for each worker.
+def provide(runner: str, num_workers: int, inner_workers: int = 1) -> Placement:
+  """Makes sure that a runner finds a device for each inner worker.
 
   The host's processor can pose as any number of devices, as long as nothing
   has used JAX yet in this process; accelerators must be there. Where processes
   have joined (`experiments.hosts.multihost`), every device of every process is
-  a worker.
+  an inner worker.
 
   Args:
-    runner: `'simulate'` needs one device, the others one a worker.
+    runner: `'simulate'` needs one device, the others one an inner worker.
     num_workers: number of workers.
+    inner_workers: of each worker.
 
   Raises:
     ConfigError: there are too few devices; or several processes, and the
-      runner is not `'shard_map'` or the number of devices is another one.
+      runner is not `'shard_map'`, the number of devices is another one, or
+      nodes and processes overlap.
   """
-  everyone = tuple(range(num_workers))
+  needed = num_workers * inner_workers
+  everyone = tuple(range(needed))
   if jax.distributed.is_initialized() and jax.process_count() > 1:
-    return _over_processes(runner, num_workers)
-  if runner == 'simulate':
-    return Placement(runner, num_workers, None, everyone)
-  pose_as(num_workers)
-  found = jax.device_count()
-  if found < num_workers:
-    raise errors.ConfigError(
-      f'parallel.runner {runner} with {num_workers} workers needs '
-      f'{num_workers} devices, {jax.default_backend()} has {found}. Take '
-      '--config.parallel.runner=simulate, fewer --config.parallel.num_workers, '
-      'or JAX_PLATFORMS=cpu'
-    )
+    return _over_processes(runner, num_workers, inner_workers)
   mesh = None
+  if runner != 'simulate':
+    pose_as(needed)
+    found = jax.device_count()
+    if found < needed:
+      raise errors.ConfigError(
+        f'parallel.runner {runner} with {_words(num_workers, inner_workers)} '
+        f'needs {needed} devices, {jax.default_backend()} has {found}. Take '
+        '--config.parallel.runner=simulate, fewer '
+        '--config.parallel.num_workers or inner_workers, or JAX_PLATFORMS=cpu'
+      )
   if runner == 'shard_map':
-    mesh = _mesh(jax.devices()[:num_workers])
-  return Placement(runner, num_workers, mesh, everyone)
+    mesh = _mesh(jax.devices()[:needed], num_workers, inner_workers)
+  return Placement(
+    runner, num_workers, mesh, everyone, inner_workers=inner_workers
+  )
 
 
 def pose_as(num_devices: int) -> None:
@@ -170,27 +193,63 @@ def pose_as(num_devices: int) -> None:
     pass  # JAX is in use already: what there is must do
 
 
-def _over_processes(runner: str, num_workers: int) -> Placement:
+def _over_processes(
+  runner: str, num_workers: int, inner_workers: int
+) -> Placement:
   if runner != 'shard_map':
     raise errors.ConfigError(
       f'several processes need parallel.runner shard_map, got {runner}'
     )
   devices = sorted(jax.devices(), key=lambda d: (d.process_index, d.id))
-  if len(devices) != num_workers:
+  if len(devices) != num_workers * inner_workers:
+    asked = f'parallel.num_workers {num_workers}'
+    if inner_workers > 1:
+      asked += f' of parallel.inner_workers {inner_workers}'
     raise errors.ConfigError(
       f'{jax.process_count()} processes with {len(devices)} devices in all '
-      f'make {len(devices)} workers, got parallel.num_workers {num_workers}'
+      f'make {len(devices)} workers, got {asked}'
     )
+  held = collections.Counter(d.process_index for d in devices)
+  for process, count in held.items():
+    if inner_workers > 1 and count % inner_workers and inner_workers % count:
+      raise errors.ConfigError(
+        f'process {process} has {count} devices, and a worker has '
+        f'parallel.inner_workers {inner_workers}: a process must have whole '
+        'workers, or a worker whole processes'
+      )
   process = jax.process_index()
   return Placement(
     runner,
     num_workers,
-    _mesh(devices),
+    _mesh(devices, num_workers, inner_workers),
     tuple(i for i, d in enumerate(devices) if d.process_index == process),
     process,
     jax.process_count(),
+    inner_workers,
   )
 
 
-def _mesh(devices) -> Mesh:
-  return Mesh(np.asarray(devices), (AXIS,), axis_types=(AxisType.Auto,))
+def _axes(num_workers: int, inner_workers: int) -> dict[str, int]:
+  axes = {AXIS: num_workers}
+  return axes | {INNER_AXIS: inner_workers} if inner_workers > 1 else axes
+
+
+def _block(count: int, inner_workers: int) -> tuple[int, int]:
+  """(workers, inner workers of each) that so many devices of a process are."""
+  inside = min(count, inner_workers)
+  return count // inside, inside
+
+
+def _words(num_workers: int, inner_workers: int) -> str:
+  if inner_workers == 1:
+    return f'{num_workers} workers'
+  return f'{num_workers} workers of {inner_workers} inner workers each'
+
+
+def _mesh(devices, num_workers: int, inner_workers: int) -> Mesh:
+  axes = _axes(num_workers, inner_workers)
+  return Mesh(
+    np.asarray(devices).reshape(tuple(axes.values())),
+    tuple(axes),
+    axis_types=(AxisType.Auto,) * len(axes),
+  )

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from experiments.config import warmup
+from experiments.hosts import placement
 import gradsparse as gs
 import optax
 
@@ -23,9 +24,21 @@ class ByteCounter:
   there are, and what the step measured says which one it was.
   """
 
-  def __init__(self, stages: Sequence[warmup.Stage], plans: Sequence):
-    """Takes the stages and their plans, from `plan_stages`."""
+  def __init__(
+    self,
+    stages: Sequence[warmup.Stage],
+    plans: Sequence,
+    inner_sent_bytes: int = 0,
+  ):
+    """Counts from zero.
+
+    Args:
+      stages: of the run.
+      plans: theirs, from `plan_stages`.
+      inner_sent_bytes: what an inner worker sends inside its node in a step.
+    """
     self._stages = stages
+    self._inner_sent = inner_sent_bytes
     self._dense = int(plans[-1].dense_bytes)
     self._sizes = [_sizes(plan) for plan in plans]
     self._counted = {
@@ -61,6 +74,7 @@ class ByteCounter:
       'comm/payload_bytes': size.payload,
       'comm/sent_bytes': size.sent,
       'comm/sent_bytes_total': self._counted['sent'],
+      'comm/inner_sent_bytes': self._inner_sent,
       'comm/ratio': self._dense / size.payload,
     }
     density = stage.density_at(step - 1)
@@ -73,6 +87,8 @@ class ByteCounter:
 
     Those of the last stage are means over its steps where the size depends on
     the data. `run_average_...` are means over all steps, warm-up included.
+    Only `inner_sent_bytes_per_step` is sent inside a node, by an inner worker;
+    all else is between workers, by each of a worker's inner workers.
     """
     counted = self._counted
     payload, sent = max(self._sizes[-1])
@@ -92,6 +108,7 @@ class ByteCounter:
         self._dense * counted['steps'] / counted['payload']
       ),
       'sent_bytes_total': counted['sent'],
+      'inner_sent_bytes_per_step': self._inner_sent,
     }
 
   def to_dict(self) -> dict[str, int]:
@@ -123,15 +140,45 @@ def plan_stages(
   ]
 
 
-def plan_text(stages: Sequence[warmup.Stage], plans: Sequence) -> str:
-  """Returns the plans' tables, each under the first step of its stage."""
-  if len(plans) == 1:
-    return str(plans[0])
-  return '\n\n'.join(
-    f'from step {stage.first_step}, density '
-    f'{stage.density_at(stage.first_step):g}:\n{plan}'
-    for stage, plan in zip(stages, plans, strict=True)
+def plan_inside(params: Any, inner_workers: int, *, moments: bool) -> gs.Plan:
+  """Returns the plan of the dense mean over the inner workers of a worker.
+
+  Args:
+    params: only their shapes are used.
+    inner_workers: of each worker; one sends nothing.
+    moments: whether second moments are averaged beside the gradients.
+  """
+  averaged = {'gradient': params}
+  if moments:
+    averaged['second moment'] = params
+  return gs.plan(
+    gs.dense(axis_name=placement.INNER_AXIS), averaged, inner_workers
   )
+
+
+def plan_text(
+  stages: Sequence[warmup.Stage], plans: Sequence, inner_plan: gs.Plan
+) -> str:
+  """Returns the plans' tables, each under the first step of its stage.
+
+  Args:
+    stages: of the run.
+    plans: theirs, from `plan_stages`.
+    inner_plan: from `plan_inside`; shown where anything is sent there.
+  """
+  tables = [str(plans[0])]
+  if len(plans) > 1:
+    tables = [
+      f'from step {stage.first_step}, density '
+      f'{stage.density_at(stage.first_step):g}:\n{plan}'
+      for stage, plan in zip(stages, plans, strict=True)
+    ]
+  if inner_plan.sent_bytes:
+    tables.append(
+      f'in each step, over the {inner_plan.num_workers} inner workers of a '
+      f'worker:\n{inner_plan}'
+    )
+  return '\n\n'.join(tables)
 
 
 def last_and_average(

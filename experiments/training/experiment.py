@@ -86,7 +86,7 @@ def build_experiment(
   dataset = data.load(config.data.name, config.data.dir, config.data.test_split)
   sampler = data.Sampler(
     dataset.train,
-    num_workers=placement.num_workers,
+    num_workers=placement.num_workers * placement.inner_workers,
     batch_size=config.train.batch_size,
     seed=config.train.seed,
     augment=config.data.augment,

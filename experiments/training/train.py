@@ -7,6 +7,7 @@ from typing import Any
 
 from absl import logging
 from experiments.config import fields
+from experiments.config import schemes
 from experiments.config import settings
 from experiments.config import warmup
 from experiments.hosts import placement as placing
@@ -53,7 +54,9 @@ def train_and_evaluate(
   """
   workdir = pathlib.Path(workdir)
   placement = placing.provide(
-    config.parallel.runner, config.parallel.num_workers
+    config.parallel.runner,
+    config.parallel.num_workers,
+    config.parallel.inner_workers,
   )
   asked = fields.without_none(config.to_dict())
   settings.check_resumable(files.read_json(workdir / records.CONFIG), asked)
@@ -65,10 +68,17 @@ def train_and_evaluate(
     experiment.shapes,
     placement.num_workers,
   )
-  counter = byte_counter.ByteCounter(experiment.stages, plans)
+  inner_plan = byte_counter.plan_inside(
+    experiment.shapes,
+    placement.inner_workers,
+    moments=config.compression.name in schemes.NEED_MOMENTS,
+  )
+  counter = byte_counter.ByteCounter(
+    experiment.stages, plans, inner_plan.sent_bytes
+  )
   if placement.is_chief:
     files.write_json(workdir / records.CONFIG, asked)
-    planned = byte_counter.plan_text(experiment.stages, plans)
+    planned = byte_counter.plan_text(experiment.stages, plans, inner_plan)
     files.write_bytes(workdir / records.PLAN, f'{planned}\n'.encode())
   placement.check_same(asked, workdir, records.CONFIG)
 
@@ -114,6 +124,7 @@ def _result(
     'scheme': config.compression.name,
     'steps': config.train.steps,
     'num_workers': config.parallel.num_workers,
+    'inner_workers': config.parallel.inner_workers,
     'parameters': sum(leaf.size for leaf in jax.tree.leaves(experiment.shapes)),
     'final': {
       'test_accuracy': tested['test/accuracy'],

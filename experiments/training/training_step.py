@@ -3,6 +3,10 @@
 Inside the step a worker sees its own batch, its own memory and the shared
 parameters. What differs between workers is marked so in `specs`, and nowhere
 else.
+
+A worker may be a node of several inner workers. Each of these has a batch of
+its own; the mean over them is the worker's gradient, and from there on they all
+do the same, each with its peers in the other nodes.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,6 +27,7 @@ import numpy as np
 import optax
 
 AXIS = placing.AXIS
+INNER_AXIS = placing.INNER_AXIS
 
 
 class TrainState(NamedTuple):
@@ -110,7 +115,8 @@ def make_train_step(
   Batch normalisation sees a worker's own batch, as on a real cluster; its
   running averages are averaged over the workers each step, so that the model
   is the same everywhere. That mean is a dense all-reduce beside the gradient
-  exchange (2 floats a channel; `gs.plan` counts gradients only).
+  exchange (2 floats a channel; `gs.plan` counts gradients only). So it is with
+  an inner worker's batch where a worker has several.
 
   Args:
     model: see `init_state`.
@@ -125,6 +131,7 @@ def make_train_step(
       differ between workers.
   """
   differ = gs.workers.params_spec(tx, params) != PartitionSpec()
+  inner_axis = placement.inner_axis
 
   def step(
     state: TrainState, batch: data.Split
@@ -132,6 +139,8 @@ def make_train_step(
     with time_breakdown.scope('compute'):
       images = data.normalise(batch.images, mean, std)
       got, own = gradients_of(state, images, batch.labels)
+    with time_breakdown.scope('exchange'):
+      got = over_inner_workers(got)
     with time_breakdown.scope('update'):
       return update(state, got, own)
 
@@ -139,13 +148,26 @@ def make_train_step(
     # Without the cast shard_map would sum the gradients over the workers
     # before the scheme sees them.
     own = gs.workers.local(state.params, AXIS)
+    inner = gs.workers.local(own, inner_axis)
     if moments:
       got = gradients.with_moments(
-        model, own, state.statistics, images, labels, microbatch
+        model, inner, state.statistics, images, labels, microbatch
       )
     else:
-      got = gradients.plain(model, own, state.statistics, images, labels)
+      got = gradients.plain(model, inner, state.statistics, images, labels)
     return got, own
+
+  def over_inner_workers(got):
+    """What the worker's whole batch gives, on all of its inner workers."""
+    got = gs.workers.mean(got, inner_axis)
+    if not moments:
+      return got
+    # Sums of (gradient / batch size)^2, and the worker's batch is larger.
+    return got._replace(
+      second_moment=jax.tree.map(
+        lambda m: m / placement.inner_workers, got.second_moment
+      )
+    )
 
   def update(state, got, own):
     extra = {'second_moment': got.second_moment} if moments else {}
@@ -181,10 +203,9 @@ def make_train_step(
   return gs.workers.parallel(
     step,
     runner=placement.runner,
-    num_workers=placement.num_workers,
-    in_specs=(state_specs, PartitionSpec(AXIS)),
+    num_workers=placement.axes,
+    in_specs=(state_specs, PartitionSpec(*placement.axes)),
     out_specs=(state_specs, PartitionSpec()),
-    axis_name=AXIS,
     donate_argnums=(0,),
     devices=placement.devices,
     check_vma=typed,

@@ -1,15 +1,17 @@
-"""The worker axis that arrays have outside of a step, and who must have it.
+"""The worker axes that arrays have outside of a step, and who must have them.
 
 A step is written for one worker. Outside of it what differs between workers
 has a leading axis of workers, P(axis_name), and what is the same for all has
-none, P(). JAX lets mistakes in this pass: a block of several rows of which
-the first is taken, an output of which the first worker's is returned, a
-memory that is broadcast. They are refused here, while a program is traced.
+none, P(). Where workers are several devices each there is a second axis; what
+differs between those, too, has both, P(axis_name, second). JAX lets mistakes
+in this pass: a block of several rows of which the first is taken, an output of
+which the first worker's is returned, a memory that is broadcast. They are
+refused here, while a program is traced.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 import dataclasses
 from typing import Any
 import warnings
@@ -38,15 +40,15 @@ def is_spec(x: Any) -> bool:
   return isinstance(x, P)
 
 
-def has_axis(spec: P) -> bool:
-  """Whether arrays of this spec have a worker axis."""
-  return spec != P()
-
-
 def over(fn: Callable[[P, Any], Any], specs: Any, tree: Any) -> Any:
   """`fn(spec, leaf)` of each leaf, for a prefix tree of specs."""
   specs = jax.tree.broadcast(specs, tree, is_leaf=is_spec)
   return jax.tree.map(fn, specs, tree, is_leaf=is_spec)
+
+
+def _text(spec: P) -> str:
+  """As users write it."""
+  return f'P{tuple(spec)}'.replace(',)', ')')
 
 
 def _with_paths(specs: Any, tree: Any) -> Iterator[tuple[Any, P, Any]]:
@@ -69,8 +71,7 @@ def shapes(tree: Any) -> Any:
 def trace(
   fn: Callable[..., Any],
   *args: Any,
-  num_workers: int,
-  axis_name: str,
+  axes: Mapping[str, int],
   in_specs: Any,
   out_specs: Any,
 ) -> None:
@@ -79,12 +80,13 @@ def trace(
   Args:
     fn: of one worker's blocks.
     *args: only their shapes and dtypes are used.
-    num_workers: P.
-    axis_name: of the workers.
+    axes: how many workers there are along each axis, by its name.
     in_specs: of the arguments.
     out_specs: of the result.
   """
-  mesh = AbstractMesh((num_workers,), (axis_name,), axis_types=(AxisType.Auto,))
+  mesh = AbstractMesh(
+    tuple(axes.values()), tuple(axes), axis_types=(AxisType.Auto,) * len(axes)
+  )
   mapped = jax.shard_map(fn, mesh=mesh, in_specs=in_specs, out_specs=out_specs)
   # A mesh or a recorder of the surrounding program has no part in it.
   no_mesh = jax.sharding.use_abstract_mesh(AbstractMesh((), ()))
@@ -94,26 +96,40 @@ def trace(
 
 @dataclasses.dataclass(frozen=True)
 class WorkerStep:
-  """A step of one worker, and which of its arrays have a worker axis outside.
+  """A step of one worker, and which of its arrays have worker axes outside.
 
   Attributes:
     function: the step.
-    num_workers: P, of all hosts.
-    axis_name: of the workers.
+    axes: how many workers of all hosts there are along each axis, by its name;
+      the outermost first.
     in_specs: a PartitionSpec prefix tree for each argument.
     out_specs: likewise for the result.
     check_vma: whether types are checked.
   """
 
   function: Callable[..., Any]
-  num_workers: int
-  axis_name: str
+  axes: Mapping[str, int]
   in_specs: tuple[Any, ...]
   out_specs: Any
   check_vma: bool = True
 
+  def check_specs(self) -> None:
+    """Refuses specs that name no axis of the workers, or in another order.
+
+    Raises:
+      ValueError: names the first such spec.
+    """
+    for spec in jax.tree.leaves(
+      (self.in_specs, self.out_specs), is_leaf=is_spec
+    ):
+      if tuple(spec) != tuple(axis for axis in self.axes if axis in spec):
+        raise ValueError(
+          f'a spec must name axes of {tuple(self.axes)}, each by itself and in '
+          f'this order, got {spec}'
+        )
+
   def check_sizes(self, *args: Any) -> None:
-    """Refuses arguments whose worker axis is missing or of another size.
+    """Refuses arguments whose worker axes are missing or of another size.
 
     Args:
       *args: with worker axes; global arrays.
@@ -121,22 +137,22 @@ class WorkerStep:
     Raises:
       ValueError: names the first such leaf, its shape and the shape wanted.
     """
-    want = self.num_workers
     for path, spec, x in _with_paths(self.in_specs, args):
-      shape = np.shape(x)
-      if has_axis(spec) and shape[:1] != (want,):
+      shape, want = np.shape(x), tuple(self.axes[axis] for axis in spec)
+      if shape[: len(want)] != want:
+        sizes = ', '.join(map(str, want))
         raise ValueError(
           f'args{jax.tree_util.keystr(path)} has shape {shape}, and its spec '
-          f'{spec} wants a leading axis of {want} workers: ({want}, ...). '
+          f'{spec} wants leading axes of workers: ({sizes}, ...). '
           'Give each worker its part of a global batch by '
-          f'x.reshape({want}, -1, *x.shape[1:]); gs.workers.init makes state '
+          f'x.reshape({sizes}, -1, *x.shape[1:]); gs.workers.init makes state '
           'that has the axis, gs.workers.stack a copy for each worker.'
         )
 
   def on_blocks(self, *args: Any) -> Any:
     """The step as `shard_map` calls it.
 
-    A worker's block has a worker axis of size one. It is taken away before
+    A worker's block has worker axes of size one. They are taken away before
     the step and put back after it.
 
     Raises:
@@ -144,22 +160,24 @@ class WorkerStep:
         P(); names the first. Only where types tell (`check_vma=True`).
     """
     out = self.function(
-      *over(lambda spec, x: x[0] if has_axis(spec) else x, self.in_specs, args)
+      *over(lambda spec, x: x[(0,) * len(spec)], self.in_specs, args)
     )
-    comm = Comm(self.axis_name)
+    comms = [Comm(axis) for axis in self.axes]
     for path, spec, x in _with_paths(self.out_specs, out):
-      if comm.mode == 'checked' and not has_axis(spec) and comm.varies(x):
+      for comm in comms:
+        axis = comm.axis_name
+        if comm.mode != 'checked' or axis in spec or not comm.varies(x):
+          continue
+        own = P(*(a for a in self.axes if a in spec or a == axis))
         raise ReplicationError(
           f'output{jax.tree_util.keystr(path)} differs between workers, and '
-          'its spec P() says that it is the same on all: one worker would '
-          'speak for the others. Average it with gs.workers.mean, let a '
-          'gradsparse scheme average the gradients that it is made of, or '
-          f'give it P({self.axis_name!r}) to get that of each worker.'
+          f'its spec {_text(spec)} says that it is the same on all of axis '
+          f'{axis!r}: one worker would speak for the others. Average it with '
+          'gs.workers.mean, let a gradsparse scheme average the gradients that '
+          f'it is made of, or give it {_text(own)} to get that of each worker.'
         )
     return over(
-      lambda spec, x: jnp.expand_dims(x, 0) if has_axis(spec) else x,
-      self.out_specs,
-      out,
+      lambda spec, x: jnp.expand_dims(x, range(len(spec))), self.out_specs, out
     )
 
   def check_types(self, *args: Any) -> None:
@@ -180,8 +198,7 @@ class WorkerStep:
       trace(
         self.on_blocks,
         *args,
-        num_workers=self.num_workers,
-        axis_name=self.axis_name,
+        axes=self.axes,
         in_specs=self.in_specs,
         out_specs=self.out_specs,
       )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+import math
 from typing import Any
 
 from gradsparse import arguments
@@ -91,8 +92,7 @@ def specs(
       _observed(update, treedef, varies, differ, axis_name, seen),
       params,
       *flat,
-      num_workers=num_workers,
-      axis_name=axis_name,
+      axes={axis_name: num_workers},
       in_specs=(P(),) * (1 + len(flat)),
       out_specs=P(),
     )
@@ -193,7 +193,7 @@ def parallel(
   step: Callable[..., Any],
   *,
   runner: str,
-  num_workers: int,
+  num_workers: int | Mapping[str, int],
   in_specs: Any,
   out_specs: Any,
   axis_name: str = AXIS,
@@ -208,13 +208,18 @@ def parallel(
       worker axis; the collectives inside of it use `axis_name`.
     runner: 'simulate' (vmap: P workers on one device), 'pmap' or 'shard_map'
       (a device each).
-    num_workers: P.
+    num_workers: P; or a mapping from axis name to P for several axes, such as
+      {'workers': 4, 'devices': 4} for workers of four devices each, the
+      outermost first. Not for 'pmap', which has one axis.
     in_specs: a PartitionSpec prefix tree for each argument: P(axis_name) has
       a leading worker axis outside and none inside; P() is the same for all.
+      With several axes P('workers', 'devices') has two, and P('workers') is
+      the same on the devices of a worker.
     out_specs: likewise for the result.
-    axis_name: of the mapped axis.
+    axis_name: of the mapped axis, where num_workers does not name several.
     donate_argnums: arguments whose buffers may be reused.
-    devices: at least num_workers; the first ones of the process if None.
+    devices: at least as many as workers along all axes; the first ones of the
+      process if None. The last axis takes neighbours.
     check_vma: whether the types of `jax.shard_map` are checked, under every
       runner. Where they are too strict for a step, 'shard_map' raises what
       JAX raises, the others warn. False checks none; what comes back under
@@ -228,28 +233,36 @@ def parallel(
 
   Raises:
     TypeError: an argument of the wrong kind.
-    ValueError: unknown runner, num_workers is not positive, or too few
-      devices.
+    ValueError: unknown runner, num_workers is not positive, a spec names
+      another axis, too few devices, or several axes for 'pmap'.
   """
   arguments.function('step', step)
   arguments.one_of('runner', runner, RUNNERS)
-  num_workers = arguments.num_workers(num_workers)
-  arguments.axis_name(axis_name, optional=False)
-  once = axis.WorkerStep(
-    step, num_workers, axis_name, tuple(in_specs), out_specs, check_vma
-  )
+  if not isinstance(num_workers, Mapping):
+    num_workers = {axis_name: num_workers}
+  arguments.axis_name(tuple(num_workers), optional=False)
+  axes = {name: arguments.num_workers(n) for name, n in num_workers.items()}
+  if runner == 'pmap' and len(axes) > 1:
+    raise ValueError(
+      f"runner 'pmap' has one axis, got num_workers={axes}; use "
+      'runner="shard_map", or runner="simulate"'
+    )
+  once = axis.WorkerStep(step, axes, tuple(in_specs), out_specs, check_vma)
+  once.check_specs()
   donate = tuple(donate_argnums)
   if runner == 'simulate':
     return runners.simulated(once, donate)
   devices = list(jax.devices() if devices is None else devices)
-  if len(devices) < num_workers:
+  needed = math.prod(axes.values())
+  if len(devices) < needed:
+    sizes = ' x '.join(map(str, axes.values()))
     raise ValueError(
-      f'runner {runner!r} needs a device for each of {num_workers} workers, '
+      f'runner {runner!r} needs a device for each of {sizes} workers, '
       f'found {len(devices)}; use runner="simulate", or for CPUs '
-      f'jax.config.update("jax_num_cpu_devices", {num_workers}) before '
+      f'jax.config.update("jax_num_cpu_devices", {needed}) before '
       'anything else'
     )
-  devices = devices[:num_workers]
+  devices = devices[:needed]
   if runner == 'pmap':
     return runners.Pmapped(once, devices, donate)
   return runners.sharded(once, devices, donate)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from gradsparse.workers.axis import WorkerStep
-from gradsparse.workers.axis import has_axis
 from gradsparse.workers.axis import is_spec
 from gradsparse.workers.axis import over
 import jax
@@ -15,34 +14,37 @@ from jax.sharding import Mesh
 import numpy as np
 
 
-def _axes(specs_tree):
+def _axes(specs_tree, axis_name):
+  """0 where a spec names the axis: those before it are mapped already."""
   return jax.tree.map(
-    lambda spec: 0 if has_axis(spec) else None,
+    lambda spec: 0 if axis_name in spec else None,
     specs_tree,
     is_leaf=is_spec,
   )
 
 
 def simulated(step: WorkerStep, donate: Sequence[int]) -> jax.stages.Wrapped:
-  """P workers on one device, by `jax.vmap`."""
-  mapped = jax.vmap(
-    step.function,
-    in_axes=_axes(step.in_specs),
-    out_axes=0,
-    axis_name=step.axis_name,
-    axis_size=step.num_workers,
-  )
+  """All workers on one device, by a `jax.vmap` an axis."""
+  mapped = step.function
+  for axis_name, size in reversed(tuple(step.axes.items())):
+    mapped = jax.vmap(
+      mapped,
+      in_axes=_axes(step.in_specs, axis_name),
+      out_axes=0,
+      axis_name=axis_name,
+      axis_size=size,
+    )
+
+  def wanted(spec, x):
+    """The first worker's, along the axes where all have the same."""
+    return x[tuple(slice(None) if a in spec else 0 for a in step.axes)]
 
   def run(*args):
     step.check_sizes(*args)
     out = mapped(*args)
     # Afterwards: what is wrong without any types says so in its own words.
     step.check_types(*args)
-    return over(
-      lambda spec, x: x if has_axis(spec) else x[0],
-      step.out_specs,
-      out,
-    )
+    return over(wanted, step.out_specs, out)
 
   return jax.jit(run, donate_argnums=donate)
 
@@ -52,7 +54,9 @@ def sharded(
 ) -> jax.stages.Wrapped:
   """A device each, by `jax.shard_map`, whose own trace checks the types."""
   mesh = Mesh(
-    np.asarray(devices), (step.axis_name,), axis_types=(AxisType.Auto,)
+    np.asarray(devices).reshape(tuple(step.axes.values())),
+    tuple(step.axes),
+    axis_types=(AxisType.Auto,) * len(step.axes),
   )
   mapped = jax.shard_map(
     step.on_blocks,
@@ -70,7 +74,7 @@ def sharded(
 
 
 class Pmapped(jax.stages.Wrapped):
-  """A device each, by `jax.pmap`.
+  """A device each, by `jax.pmap`, along one axis.
 
   What `jax.jit` makes checks while it is traced, once for arguments of the
   same shapes. `jax.pmap` splits the arguments before it traces, for whatever
@@ -85,11 +89,12 @@ class Pmapped(jax.stages.Wrapped):
   ):
     self._step = step
     self._checked: set[Any] = set()
+    (axis_name,) = step.axes
     self._mapped = jax.pmap(
       step.function,
-      axis_name=step.axis_name,
-      in_axes=_axes(step.in_specs),
-      out_axes=_axes(step.out_specs),
+      axis_name=axis_name,
+      in_axes=_axes(step.in_specs, axis_name),
+      out_axes=_axes(step.out_specs, axis_name),
       devices=devices,
       donate_argnums=tuple(donate),
     )

@@ -67,6 +67,14 @@ def test_the_default_is_fine():
     ),
     ({'parallel__runner': 'shardmap'}, ['did you mean "shard_map"']),
     ({'parallel__num_workers': 0}, ['parallel.num_workers must be 1 or more']),
+    (
+      {'parallel__inner_workers': 0},
+      ['inner_workers must be 1 or more, got 0'],
+    ),
+    (
+      {'parallel__inner_workers': 3, 'parallel__runner': 'pmap'},
+      ['parallel.inner_workers=3', 'pmap has one', 'shard_map', 'simulate'],
+    ),
     ({'train__steps': 0}, ['train.steps must be 1 or more']),
     ({'train__learning_rate': 0.0}, ['above 0']),
     ({'data__name': 'cifar'}, ['did you mean "cifar10"']),

@@ -179,6 +179,14 @@ def test_an_epoch_repeats_nothing_and_the_next_is_another():
   assert sampler.position(19) == (19, 2, 36)
 
 
+def test_inner_workers_share_what_would_be_their_workers_batch():
+  whole = _sampler(num_workers=2, batch_size=12).batch(3)
+  shared = _sampler(num_workers=2 * 3, batch_size=4).batch(3)
+  np.testing.assert_array_equal(shared.labels.reshape(2, 12), whole.labels)
+  one = _sampler(num_workers=2 * 3, batch_size=4, workers=[4]).batch(3)
+  np.testing.assert_array_equal(one.labels, shared.labels[[4]])
+
+
 def test_too_small_a_training_set_is_a_clear_error():
   with pytest.raises(errors.ConfigError, match='has 100'):
     _sampler(num_workers=30)

@@ -136,6 +136,7 @@ _OTHERS = {
     'gradient_dropping',
     '--config.compression.local_gradient=partial',
   ),
+  'two levels': ('dgc', '--config.parallel.inner_workers=2'),
   'butterfly': ('gtopk', '--config.optimizer.momentum=0.5'),
 }
 

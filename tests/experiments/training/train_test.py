@@ -91,22 +91,25 @@ def test_cifar10_config(scheme, tmp_path, cifar_folder):
 
 
 @pytest.mark.parametrize(
-  ('scheme', 'runner'),
+  ('scheme', 'runner', 'inner_workers'),
   [
-    ('dgc', 'shard_map'),
+    ('dgc', 'shard_map', 2),
+    pytest.param('qsgd', 'simulate', 2, marks=pytest.mark.slow),
     *(
-      pytest.param(scheme, runner, marks=pytest.mark.slow)
+      pytest.param(scheme, runner, 1, marks=pytest.mark.slow)
       for scheme in _SCHEMES
       for runner in _RUNNERS
-      if (scheme, runner) != ('dgc', 'shard_map')
     ),
   ],
 )
-def test_resumed_run_ends_bit_identical(scheme, runner, tiny_config, tmp_path):
+def test_resumed_run_ends_bit_identical(
+  scheme, runner, inner_workers, tiny_config, tmp_path
+):
   def config():
     made = tiny_config(scheme, runner=runner, steps=8, **_SCHEMES[scheme])
     made.train.checkpoint_every = 3
     made.train.learning_rate = 0.2
+    made.parallel.inner_workers = inner_workers
     made.optimizer.schedule = 'cosine'
     return made
 
@@ -137,6 +140,25 @@ def test_resumed_run_ends_bit_identical(scheme, runner, tiny_config, tmp_path):
     assert [line[name] for line in _lines(broken)] == [
       line[name] for line in _lines(whole)
     ]
+
+
+def test_another_number_of_inner_workers_is_no_resumption(
+  tiny_config, tmp_path
+):
+  config = tiny_config(steps=1)
+  config.parallel.inner_workers = 2
+  summary = train.train_and_evaluate(config, tmp_path)
+  assert summary['num_workers'] == summary['inner_workers'] == 2
+  # A dense mean is a ring of two on both levels; inside, one flag goes with it.
+  comm = summary['comm']
+  assert (
+    0 <= comm['inner_sent_bytes_per_step'] - comm['sent_bytes_per_step'] < 8
+  )
+  assert _lines(tmp_path)[-1]['comm/inner_sent_bytes'] > 0
+  assert '2 inner workers' in (tmp_path / 'plan.txt').read_text()
+  config.parallel.inner_workers = 4
+  with pytest.raises(errors.ResumeError, match='inner_workers: was 2, now 4'):
+    train.train_and_evaluate(config, tmp_path)
 
 
 def test_a_finished_run_returns_its_result_again(tiny_config, tmp_path):
@@ -229,6 +251,11 @@ def test_too_few_devices_say_what_to_do(tiny_config, tmp_path):
   config.parallel.num_workers = 1000
   jax.devices()  # in use: no more can be had
   with pytest.raises(errors.ConfigError, match='runner=simulate'):
+    train.train_and_evaluate(config, tmp_path)
+  config.parallel.inner_workers = 3
+  with pytest.raises(
+    errors.ConfigError, match='1000 workers of 3 inner .* needs 3000 devices'
+  ):
     train.train_and_evaluate(config, tmp_path)
 
 
