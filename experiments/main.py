@@ -101,6 +101,8 @@ def _train(process: int) -> None:
   if process:
     return
   comm = summary['comm']
+  inner = comm['inner_sent_bytes_per_step']
+  inside = f', and {inner:,} inside its node' if inner else ''
   print(
     f'{summary["scheme"]}: {summary["steps"]} steps in '
     f'{summary["seconds"]:.1f} s, test accuracy '
@@ -110,7 +112,7 @@ def _train(process: int) -> None:
     f'{comm["run_average_payload_bytes_per_step"]:,.0f} on average over the '
     f'run ({comm["run_average_ratio"]:,.1f}x); it sent '
     f'{comm["sent_bytes_per_step"]:,.0f} and '
-    f'{comm["run_average_sent_bytes_per_step"]:,.0f} bytes a step; '
+    f'{comm["run_average_sent_bytes_per_step"]:,.0f} bytes a step{inside}; '
     f'see {_WORKDIR.value}'
   )
 
