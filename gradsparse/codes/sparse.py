@@ -144,4 +144,11 @@ def _word28() -> Code:
     )
     return Sparse(jnp.where(indices < space.size, decoded, 0.0), indices, space)
 
-  return Code(pack, unpack, round, takes=Sparse, sendable=values.sendable)
+  return Code(
+    pack,
+    unpack,
+    round,
+    takes=Sparse,
+    sendable=values.sendable,
+    most_elements=2**word28.INDEX_WIDTH - 1,
+  )

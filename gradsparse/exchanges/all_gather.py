@@ -41,7 +41,7 @@ def all_gather() -> Exchange:
     total, _ = jax.lax.scan(add, start, messages)
     return Exchanged(
       mean=[x / comm.size for x in own.split(total)],
-      delivered=own.deliveries(),
+      delivered=own,
       dense=common.reduce_dense(message.dense, comm),
       healthy=healthy,
       message_bytes=nbytes,
@@ -85,7 +85,7 @@ def _as_dense(message: Message, comm: Comm) -> Exchanged:
   )
   return Exchanged(
     mean=[x / comm.size for x in leaves],
-    delivered=message.own.deliveries(),
+    delivered=message.own,
     dense=[x / comm.size for x in dense],
     healthy=unhealthy == 0,
     message_bytes=4 * message.own.space.size,

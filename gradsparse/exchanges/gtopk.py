@@ -104,7 +104,7 @@ def gtopk(topology: str = 'butterfly', put_back: str = 'exact') -> Exchange:
     mean = [x / comm.size for x in comm.replicated(final.entries).leaves()]
     return Exchanged(
       mean=mean,
-      delivered=own.keep(alive).deliveries(),
+      delivered=own.keep(alive),
       dense=common.reduce_dense(message.dense, comm),
       healthy=healthy,
       message_bytes=wire.words(mine).nbytes,

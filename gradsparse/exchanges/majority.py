@@ -38,7 +38,7 @@ def majority(scatter: bool = False) -> Exchange:
     )
     return Exchanged(
       mean=decided.leaves(),
-      delivered=decided.deliveries(),
+      delivered=decided,
       dense=common.reduce_dense(message.dense, comm),
       healthy=healthy,
       message_bytes=nbytes,

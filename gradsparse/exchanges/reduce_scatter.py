@@ -96,12 +96,12 @@ def reduce_scatter() -> Exchange:
     credit = Parts.of(_with_row(own.rows, index, credited), ctx.shapes)
     return Exchanged(
       mean=mean.leaves(),
-      delivered=credit.deliveries(),
+      delivered=credit,
       dense=common.reduce_dense(message.dense, comm),
       healthy=healthy,
       message_bytes=nbytes,
       transport=f'{code.name} reduce-scatter',
-      released=own.deliveries(),
+      released=own,
       owed=owed,
     )
 

@@ -40,6 +40,7 @@ from gradsparse.sockets.values import Delivered
 from gradsparse.sockets.values import Full
 from gradsparse.sockets.values import Leaves
 from gradsparse.sockets.values import Parts
+from gradsparse.sockets.values import Sent
 from gradsparse.sockets.values import Shape
 from gradsparse.sockets.values import Space
 from gradsparse.sockets.values import Sparse
@@ -62,6 +63,7 @@ __all__ = (
   'Memory',
   'Message',
   'Parts',
+  'Sent',
   'Shape',
   'Signal',
   'Space',

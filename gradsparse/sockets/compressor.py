@@ -69,6 +69,8 @@ class Code(NamedTuple):
       exceed the largest that it was given, as a factor. A worker takes in no
       gradient that could overflow there. For a scheme without memory 1 is good
       enough: an overflow costs one step.
+    most_elements: the most that a message can count, if its format is
+      narrower than int32. Leaves then travel in several messages.
   """
 
   pack: Callable[[Any, Context], Any]
@@ -87,6 +89,7 @@ class Code(NamedTuple):
   unit: int | None = None
   contracts: bool = False
   gain: Callable[[Sequence[Shape]], float] = lambda shapes: 1.0
+  most_elements: int | None = None
 
 
 class LeafRule(NamedTuple):

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from gradsparse.sockets.compressor import Code
 from gradsparse.sockets.compressor import Compressor
 from gradsparse.sockets.context import Context
-from gradsparse.sockets.values import Delivered
+from gradsparse.sockets.values import Sent
 from gradsparse.sockets.values import Shape
 import jax
 
@@ -42,8 +42,7 @@ class Exchanged(NamedTuple):
 
   Attributes:
     mean: float32 leaves of the group, bit-identical on all workers.
-    delivered: leaf by leaf, what of this worker's is in the mean, if the
-      step is accepted.
+    delivered: what of this worker's is in the mean, if the step is accepted.
     dense: means of the leaves that stayed dense.
     healthy: bool scalar, the same everywhere: all workers were healthy.
       Otherwise the step is rejected, and the rest of this is not used.
@@ -51,7 +50,7 @@ class Exchanged(NamedTuple):
       the data, and the largest while a plan is made.
     transport: how it went, for tables.
     total: the sum of all roundings, where words were added up, else None.
-    released: leaf by leaf, what the memory lets go of, if that is not
+    released: what the memory lets go of, if that is not
       `delivered`. An exchange that rounds the mean once more counts the change
       as delivered by the worker that rounded, but that worker's memory held
       only its own message. None: the same as `delivered`.
@@ -59,13 +58,13 @@ class Exchanged(NamedTuple):
   """
 
   mean: list[jax.Array]
-  delivered: list[Delivered]
+  delivered: Sent
   dense: list[jax.Array]
   healthy: jax.Array
   message_bytes: int | jax.Array
   transport: str
   total: Any = None
-  released: list[Delivered] | None = None
+  released: Sent | None = None
   owed: Sequence[jax.Array] = ()
 
 

@@ -10,6 +10,8 @@ exchange need not ask which of them it has:
   add_to(total)  total with these values added
   split(total)   the leaves that such a total stands for
   leaves()       the leaves that it stands for itself
+  count()        how many coordinates it names
+  only_if(sent)  itself, or nothing
   deliveries()   a `Window` or `Full` for each leaf, for the memory
 """
 
@@ -124,6 +126,18 @@ class Sparse:
       self.space,
     )
 
+  def count(self) -> jax.Array:
+    """How many entries there are, int32 scalar."""
+    return jnp.sum(self.valid, dtype=jnp.int32)
+
+  def only_if(self, arrived: jax.Array) -> Sparse:
+    """The entries, or none at all."""
+    return Sparse(
+      jnp.where(arrived, self.values, 0.0),
+      jnp.where(arrived, self.indices, self.space.size),
+      self.space,
+    )
+
   def deliveries(self) -> list[Delivered]:
     """The entries leaf by leaf, each with indices into its own leaf."""
     space, count = self.space, self.slots
@@ -193,6 +207,14 @@ class Leaves:
     """The arrays."""
     return self.arrays
 
+  def count(self) -> int:
+    """How many elements there are."""
+    return sum(x.size for x in self.arrays)
+
+  def only_if(self, arrived: jax.Array) -> Leaves:
+    """The leaves, or zeros."""
+    return Leaves([jnp.where(arrived, x, 0.0) for x in self.arrays])
+
   def deliveries(self) -> list[Delivered]:
     """Each leaf whole."""
     return [Full(x) for x in self.arrays]
@@ -256,6 +278,15 @@ class Parts:
     """The leaves that were cut."""
     return self.split(self.rows)
 
+  def count(self) -> int:
+    """How many elements there are, without padding."""
+    return self.space.size
+
+  def only_if(self, arrived: jax.Array) -> Parts:
+    """The rows, or zeros."""
+    rows = jnp.where(arrived, self.rows, 0.0)
+    return Parts(rows, self.first, self.space)
+
   def deliveries(self) -> list[Delivered]:
     """Each leaf whole."""
     return [Full(x) for x in self.leaves()]
@@ -276,18 +307,6 @@ class Window:
   indices: jax.Array
   size: int = dataclasses.field(metadata={'static': True})
   whole = False
-
-  def only_if(self, arrived: jax.Array) -> Window:
-    """The entries, or none at all."""
-    return Window(
-      jnp.where(arrived, self.values, 0.0),
-      jnp.where(arrived, self.indices, self.size),
-      self.size,
-    )
-
-  def count(self) -> jax.Array:
-    """How many entries there are, int32 scalar."""
-    return jnp.sum(self.indices < self.size, dtype=jnp.int32)
 
   def add_to(self, flat: jax.Array) -> jax.Array:
     """Adds the entries to a flat leaf."""
@@ -325,14 +344,6 @@ class Full:
   values: jax.Array
   whole: bool = dataclasses.field(default=False, metadata={'static': True})
 
-  def only_if(self, arrived: jax.Array) -> Full:
-    """The values, or zeros."""
-    return Full(jnp.where(arrived, self.values, 0.0), self.whole)
-
-  def count(self) -> int:
-    """How many coordinates there are."""
-    return self.values.size
-
   def update(
     self, fn: Callable[..., jax.Array], x: jax.Array, *others: jax.Array
   ) -> jax.Array:
@@ -344,3 +355,4 @@ class Full:
 
 
 Delivered = Window | Full
+Sent = Sparse | Leaves | Parts

@@ -139,6 +139,7 @@ def compressed_mean(
       dense_paths,
       cuts=sharding.cuts(param_specs, tree),
       joined=compressor.joined,
+      most_elements=compressor.code.most_elements,
     )
 
   def init(params):

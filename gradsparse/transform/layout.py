@@ -57,6 +57,7 @@ class Layout:
     dense: numbers of the leaves that are all-reduced as they are.
     elements: of all leaves, whole.
     joined: whether the compressed leaves are selected together.
+    most_elements: the most that a message can count.
   """
 
   treedef: Any
@@ -67,6 +68,7 @@ class Layout:
   dense: tuple[int, ...]
   elements: int
   joined: bool = False
+  most_elements: int = MOST_ELEMENTS
 
   @property
   def compressed_shapes(self) -> tuple[Shape, ...]:
@@ -126,7 +128,7 @@ class Layout:
       size, axes = math.prod(self.shapes[i]), self.axes(i)
       if axes not in order or (size > room[axes] and not self.joined):
         order.setdefault(axes, []).append([])
-        room[axes] = GROUP_ELEMENTS
+        room[axes] = min(GROUP_ELEMENTS, self.most_elements)
       order[axes][-1].append(i)
       room[axes] -= size
     dense: dict[tuple[str, ...], list[int]] = {}
@@ -145,21 +147,23 @@ class Layout:
 
     A leaf that is divided is looked at on its device only.
     """
-    limit = f'more than the {MOST_ELEMENTS:,} that one message can count'
+    most = self.most_elements
+    limit = f'more than the {most:,} that one message can count'
     for i in self.compressed:
       size = math.prod(self.shapes[i])
-      if size > MOST_ELEMENTS:
+      if size > most:
         raise ValueError(
           f'leaf {self.names[i]} has {size:,} elements, {limit}: divide it '
           'into several leaves, shard it (gs.sharded), or let it stay dense by '
           'dense_paths=...'
         )
     total = sum(map(math.prod, self.compressed_shapes))
-    if self.joined and total > MOST_ELEMENTS:
+    if self.joined and total > most:
       raise ValueError(
         f'the compressed leaves have {total:,} elements together, {limit}, and '
-        "this scheme selects from all of them at once: scope='leaf' or "
-        "scope='chunk' selects from each leaf and has no such limit"
+        'this scheme selects from all of them at once. A scheme that selects '
+        "from each leaf has no such limit: scope='leaf' or scope='chunk' of "
+        'gs.dgc and gs.gradient_dropping'
       )
 
   def whole(self) -> Any:
@@ -220,6 +224,7 @@ def make_layout(
   *,
   cuts: Sequence[Cut] | None = None,
   joined: bool = False,
+  most_elements: int | None = None,
 ) -> Layout:
   """Divides the leaves by the scheme's own rule, or the user's.
 
@@ -233,6 +238,7 @@ def make_layout(
     cuts: how each leaf is divided between the devices of a worker; None: all
       are whole.
     joined: whether the compressed leaves are selected together.
+    most_elements: the most that a message can count; None is what int32 can.
   """
   pairs, treedef = jax.tree_util.tree_flatten_with_path(tree)
   names = tuple(jax.tree_util.keystr(path) for path, _ in pairs)
@@ -261,6 +267,7 @@ def make_layout(
     dense=tuple(i for i, d in enumerate(stays) if d),
     elements=sum(map(math.prod, shapes)),
     joined=joined,
+    most_elements=min(MOST_ELEMENTS, most_elements or MOST_ELEMENTS),
   )
 
 

@@ -20,6 +20,7 @@ from gradsparse.sockets import Delivered
 from gradsparse.sockets import Exchange
 from gradsparse.sockets import Exchanged
 from gradsparse.sockets import Full
+from gradsparse.sockets import Leaves
 from gradsparse.sockets import Memory
 from gradsparse.sockets import Message
 from gradsparse.sockets import Signal
@@ -110,8 +111,7 @@ class _Back(NamedTuple):
     part: of which it is.
     exchanged: what the exchange returned.
     means: of its leaves.
-    delivered: of its leaves; dense ones too.
-    released: likewise.
+    dense: its leaves that stay dense.
     overflow: int32, how many elements found no room.
     sparse: whether the message was a `Sparse`.
     rows: of a plan, while one is made.
@@ -120,8 +120,7 @@ class _Back(NamedTuple):
   part: Part
   exchanged: Exchanged
   means: dict[int, jax.Array]
-  delivered: dict[int, Delivered]
-  released: dict[int, Delivered]
+  dense: dict[int, jax.Array]
   overflow: jax.Array
   sparse: bool
   rows: list[counting.Row]
@@ -153,22 +152,16 @@ def finish(
   flat = _updates(scheme, comm, before, means)
   accepted, sent, overflow = _verdict(before, backs, flat)
 
-  def only_accepted(delivered):
-    return jax.tree.map(
-      lambda d: d.only_if(accepted),
-      layout.tree(_merged(delivered)),
-      is_leaf=lambda x: isinstance(x, Delivered),
-    )
-
   def moved(new, old):
     return jax.tree.map(lambda n, o: jnp.where(accepted, n, o), new, old)
 
-  delivered = only_accepted(back.delivered for back in backs)
-  released = delivered
-  if any(back.exchanged.released is not None for back in backs):
-    released = only_accepted(back.released for back in backs)
-  memory = scheme.memory.sent(before.kept, released)
-  memory = scheme.memory.arrived(memory, means, layout.whole(), accepted)
+  memory, told = before.kept, None
+  if comm.recorder is None:  # a plan counts what is sent
+    delivered, released = _deliveries(layout, backs, accepted)
+    memory = scheme.memory.sent(memory, released)
+    memory = scheme.memory.arrived(memory, means, layout.whole(), accepted)
+    if tell:
+      told = comm.local(_dense(layout, delivered))
   stats = Stats(
     payload_bytes=sum(
       (_payload(layout, back) for back in backs), jnp.float32(0)
@@ -178,13 +171,6 @@ def finish(
     overflow_elements=jnp.where(accepted, overflow, 0),
     rejected_steps=jnp.int32(0),
   )
-  told = None
-  if tell:
-    arrived = layout.treedef.flatten_up_to(delivered)
-    pairs = zip(arrived, layout.shapes, strict=True)
-    told = jax.tree.unflatten(
-      layout.treedef, [comm.local(d.dense(shape)) for d, shape in pairs]
-    )
   return After(
     updates=jax.tree.unflatten(
       layout.treedef, [jnp.where(accepted, u, jnp.nan) for u in flat]
@@ -195,6 +181,38 @@ def finish(
     stats=comm.local(stats),
     exchange=comm.local(_owed(before, backs, moved)),
     accepted=accepted,
+  )
+
+
+def _deliveries(
+  layout: layouts.Layout, backs: Sequence[_Back], accepted: jax.Array
+) -> tuple[Any, Any]:
+  """Trees of what was delivered and of what the memory lets go of."""
+
+  def tree(sent):
+    by_leaf: dict[int, Delivered] = {}
+    for back, own in zip(backs, sent, strict=True):
+      there = own.only_if(accepted).deliveries()
+      by_leaf |= zip(back.part.group.compressed, there, strict=True)
+      for i, x in back.dense.items():
+        by_leaf[i] = Full(jnp.where(accepted, x, 0.0), whole=True)
+    return layout.tree(by_leaf)
+
+  exchanged = [back.exchanged for back in backs]
+  delivered = tree([e.delivered for e in exchanged])
+  if all(e.released is None for e in exchanged):
+    return delivered, delivered
+  return delivered, tree([e.released or e.delivered for e in exchanged])
+
+
+def _dense(layout: layouts.Layout, delivered: Any) -> Any:
+  """What was delivered as a float32 tree like params."""
+  arrived = layout.treedef.flatten_up_to(delivered)
+  return layout.tree(
+    {
+      i: d.dense(shape)
+      for i, (d, shape) in enumerate(zip(arrived, layout.shapes, strict=True))
+    }
   )
 
 
@@ -229,27 +247,18 @@ def _exchange(scheme: Scheme, before: Before, part: Part) -> _Back:
   else:
     means = common.reduce_dense(dense, comm)
     # The word for this worker's health travels with the other parts.
-    back = Exchanged([], [], means, jnp.bool_(True), 0, 'dense')
+    back = Exchanged([], Leaves([]), means, jnp.bool_(True), 0, 'dense')
   rows = []
   if comm.recorder is not None:
     rows = planning.message_rows(
       scheme.compressor.name, scheme.axis_name, layout, group, own, back
     )
-  whole = {
-    i: Full(x, whole=True) for i, x in zip(group.dense, dense, strict=True)
-  }
-
-  def by_leaf(delivered):
-    return dict(zip(group.compressed, delivered, strict=True)) | whole
-
-  released = back.delivered if back.released is None else back.released
   by_number = dict(zip(group.compressed, back.mean, strict=True))
   return _Back(
     part,
     back,
     by_number | dict(zip(group.dense, back.dense, strict=True)),
-    by_leaf(back.delivered),
-    by_leaf(released),
+    dict(zip(group.dense, dense, strict=True)),
     overflow,
     isinstance(own, Sparse),
     rows,
@@ -333,7 +342,7 @@ def _verdict(
   for back in backs:
     # Updates are equal on all workers, so all judge them alike.
     fine = back.exchanged.healthy & health.all_finite(unsure(back))
-    elements = sum(d.count() for d in back.exchanged.delivered)
+    elements = back.exchanged.delivered.count()
     shards = back.part.comm.shards
     own = (
       jnp.where(fine, 0, 1),

@@ -206,8 +206,6 @@ def on_devices(
     return one_step(scheme, comm, layout, grads, state, extra, tell=tell)
 
   if comm.recorder is not None:
-    if not sharded:
-      return step(layout, comm, grads, state, extra)
     return _planned(step, scheme, comm, layout, grads, state, extra)
   if comm.mode == 'simulated' and (sharded or not _adds_leaves(scheme)):
     comm.check_not_spmd(name)

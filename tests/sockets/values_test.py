@@ -1,5 +1,6 @@
 """Sparse vectors over joined leaves, and what is done where they arrived."""
 
+import chex
 from gradsparse.sockets import Full
 from gradsparse.sockets import Leaves
 from gradsparse.sockets import Parts
@@ -118,6 +119,11 @@ def test_every_value_adds_up_and_splits_alike():
   assert parts.rows.shape == (3, 6)  # the fewest pairs for 16 elements
   assert parts.valid.sum() == TOTAL and not parts.valid[2, 4:].any()
   for value in (sparse, leaves, parts):
+    assert value.count() == (5 if value is sparse else TOTAL)
+    for kept in (value.only_if(jnp.bool_(True)), value):
+      chex.assert_trees_all_equal(kept.leaves(), value.leaves())
+    nothing = value.only_if(jnp.bool_(False))
+    assert not any(np.any(x) for x in nothing.leaves())
     total = value.add_to(value.add_to(value.zeros()))
     shapes = [x.shape for x in value.leaves()]
     dense = [
@@ -135,7 +141,6 @@ def test_every_value_adds_up_and_splits_alike():
 def test_update_touches_only_what_was_delivered():
   window = Window(jnp.array([1.0, 2.0, 0.0]), jnp.array([4, 1, 6]), size=6)
   assert not window.whole
-  assert window.count() == 2
   x, u = jnp.arange(6.0).reshape(2, 3), jnp.full((2, 3), 10.0)
   left = window.update(lambda x, d: x - d, x)
   np.testing.assert_array_equal(left, [[0, -1, 2], [3, 3, 5]])
