@@ -22,7 +22,7 @@ def get_config() -> ml_collections.ConfigDict:
   config = ml_collections.ConfigDict()
 
   config.train = train = ml_collections.ConfigDict()
-  train.steps = 660
+  train.steps = 660  # batches that a worker takes
   train.batch_size = 16  # examples of one (inner) worker in a step
   train.learning_rate = 0.05  # at the first step
   train.seed = 0  # of parameters, data order and augmentation
@@ -54,6 +54,11 @@ def get_config() -> ml_collections.ConfigDict:
   optimizer.momentum = 0.9
   optimizer.nesterov = False
   optimizer.weight_decay = 0.0  # on the local gradient, before compression
+  # Steps whose gradients are averaged before weight decay, clipping, exchange
+  # and optimizer see them, once for all: gTop-k's paper takes 16 for ResNet-50.
+  # The steps between send nothing. Must divide train.steps; all other steps
+  # here, of schedules and warm-up too, stay batches. 1: off.
+  optimizer.accumulate = 1
   optimizer.schedule = 'constant'  # or cosine (to 0), steps (at 1/2 and 3/4)
   # Times the schedule's learning rate during compression.warmup_steps: DGC and
   # gTop-k take a smaller one there. In (0, 1]; 1: the same.

@@ -11,6 +11,8 @@ from gradsparse import recipes
 from gradsparse import schedules
 from gradsparse import testing
 from gradsparse import workers
+from gradsparse.around.accumulate import AccumulateState
+from gradsparse.around.accumulate import accumulate
 from gradsparse.around.clipping import clip_local_norm
 from gradsparse.around.local_gradient import LocalGradientState
 from gradsparse.around.local_gradient import local_gradient
@@ -52,11 +54,13 @@ from gradsparse.transform.compressed_mean import compressed_mean
 __version__ = '0.1.0'
 
 __all__ = (
+  'AccumulateState',
   'Audit',
   'CompressedMean',
   'CompressedMeanState',
   'LocalGradientState',
   'Plan',
+  'accumulate',
   'ada_comp',
   'audit',
   'batch_value_and_grad_moments',

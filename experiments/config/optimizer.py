@@ -9,7 +9,8 @@ gradient of an L2 penalty is a gradient like any other (but not for the
 variance-based schemes, whose moments it would spoil: there it comes after the
 exchange, as their paper says). The optimizer comes after the exchange; for a
 scheme with a momentum of its own (DGC) it is plain SGD, because a second
-momentum would count twice.
+momentum would count twice. With `optimizer.accumulate` all of it happens once
+in several steps, with the mean of their gradients.
 """
 
 from collections.abc import Callable, Mapping
@@ -77,6 +78,7 @@ def make_transformation(
   weight_decay: float = 0.0,
   clip_norm: float = 0.0,
   local_gradient: str = '',
+  accumulate: int = 1,
 ) -> optax.GradientTransformation:
   """Returns the chain from local gradients to updates.
 
@@ -96,6 +98,8 @@ def make_transformation(
     weight_decay: factor of the L2 penalty's gradient, on each worker.
     clip_norm: threshold of `gs.clip_local_norm`; 0 for none.
     local_gradient: mode of `gs.local_gradient` around the scheme, or ''.
+    accumulate: steps whose gradients are averaged before the chain sees them.
+      Schedules are functions of the step all the same.
 
   Raises:
     ConfigError: an unknown optimizer or mode.
@@ -107,6 +111,9 @@ def make_transformation(
     )
   factory = gs.recipes.RECIPES[scheme].factory
   arguments = dict(arguments)
+  if callable(arguments.get('density')):
+    arguments['density'] = _at_exchange(arguments['density'], accumulate)
+  learning_rate = _at_exchange(learning_rate, accumulate)
   if 'momentum' in schemes.signature(scheme).parameters:
     inside = momentum if optimizer == 'sgd' else 0.0
     arguments.setdefault('momentum', inside)
@@ -133,7 +140,17 @@ def make_transformation(
     chain.append(optax.adam(learning_rate))
   else:
     chain.append(optax.sgd(learning_rate, momentum or None, nesterov=nesterov))
-  return optax.chain(*chain)
+  return gs.accumulate(optax.chain(*chain), every=accumulate)
+
+
+def _at_exchange(
+  schedule: Callable[[Any], Any], accumulate: int
+) -> Callable[[Any], Any]:
+  """Returns a function of the step as one of the exchanges done before it."""
+  if accumulate == 1:
+    return schedule
+  # As a float: the last exchange that int32 can count is asked for, too.
+  return lambda exchanges: schedule(exchanges * float(accumulate))
 
 
 def from_config(
@@ -165,4 +182,5 @@ def from_config(
     weight_decay=config.optimizer.weight_decay,
     clip_norm=config.compression.clip_norm,
     local_gradient=config.compression.local_gradient,
+    accumulate=config.optimizer.accumulate,
   )

@@ -103,6 +103,14 @@ def check(config: Mapping[str, Any], known: Mapping[str, Any]) -> None:
       'pmap has one; take shard_map (a device for each inner worker) or '
       'simulate'
     )
+  _check_least(flat, 'optimizer.accumulate', 1)
+  steps, accumulate = flat['train.steps'], flat['optimizer.accumulate']
+  if steps % accumulate:
+    raise errors.ConfigError(
+      f'train.steps must be a multiple of optimizer.accumulate={accumulate}, '
+      f'got {steps}: the gradients of the last {steps % accumulate} steps '
+      'would reach nobody'
+    )
   factor = flat['optimizer.warmup_factor']
   if not 0 < factor <= 1:
     raise errors.ConfigError(

@@ -21,7 +21,8 @@ class ByteCounter:
 
   Most schemes send the same number of bytes each step, which their plan tells.
   Where the size depends on the data or on the step, the plan lists the sizes
-  there are, and what the step measured says which one it was.
+  there are, and what the step measured says which one it was. The same goes
+  for steps that only accumulate gradients, which send nothing.
   """
 
   def __init__(
@@ -40,6 +41,7 @@ class ByteCounter:
     self._stages = stages
     self._inner_sent = inner_sent_bytes
     self._dense = int(plans[-1].dense_bytes)
+    self._every = plans[-1].every
     self._sizes = [_sizes(plan) for plan in plans]
     self._counted = {
       'steps': 0,
@@ -58,7 +60,7 @@ class ByteCounter:
       payload_bytes: what the step measured, a float32.
 
     Returns:
-      What to log about it.
+      What to log about it; a step that sends nothing has no ratio.
     """
     stage = warmup.stage_at(self._stages, step - 1)
     number = self._stages.index(stage)
@@ -75,9 +77,11 @@ class ByteCounter:
       'comm/sent_bytes': size.sent,
       'comm/sent_bytes_total': self._counted['sent'],
       'comm/inner_sent_bytes': self._inner_sent,
-      'comm/ratio': self._dense / size.payload,
     }
-    density = stage.density_at(step - 1)
+    if size.payload:
+      values['comm/ratio'] = self._dense / size.payload
+    # That of the exchange which the step is for, whose first step says it.
+    density = stage.density_at((step - 1) // self._every * self._every)
     if density is not None:
       values['comm/density'] = density
     return values
@@ -86,13 +90,16 @@ class ByteCounter:
     """Returns the bytes of a step in the last stage and over the whole run.
 
     Those of the last stage are means over its steps where the size depends on
-    the data. `run_average_...` are means over all steps, warm-up included.
-    Only `inner_sent_bytes_per_step` is sent inside a node, by an inner worker;
-    all else is between workers, by each of a worker's inner workers.
+    the data, or some steps send nothing. `run_average_...` are means over all
+    steps, warm-up included. Only `inner_sent_bytes_per_step` is sent inside a
+    node, by an inner worker; all else is between workers, by each of a worker's
+    inner workers.
     """
     counted = self._counted
     payload, sent = max(self._sizes[-1])
-    if counted['last_stage_steps'] and len(self._sizes[-1]) > 1:
+    if not counted['last_stage_steps'] and self._every > 1:
+      payload, sent = payload / self._every, sent / self._every
+    elif counted['last_stage_steps'] and len(self._sizes[-1]) > 1:
       payload = counted['last_stage_payload'] / counted['last_stage_steps']
       sent = counted['last_stage_sent'] / counted['last_stage_steps']
     return {
@@ -201,9 +208,10 @@ def last_and_average(
 
 def _sizes(plan) -> list[Size]:
   """Returns the sizes that a step can have; most plans have one."""
+  idle = [Size(0, 0)] if plan.every > 1 else []
   whole = Size(int(plan.payload_bytes), int(plan.sent_bytes))
   if not plan.rungs:
-    return [whole]
+    return [whole, *idle]
   # The plan is that of the largest message: densities only fall in a stage.
   largest = Size(*max(plan.rungs))
   return [
@@ -212,4 +220,4 @@ def _sizes(plan) -> list[Size]:
       whole.sent - largest.sent + sent,
     )
     for payload, sent in plan.rungs
-  ]
+  ] + idle

@@ -173,6 +173,14 @@ def _open_log(
   seconds_before: float,
 ) -> run_log.RunLog:
   train = experiment.config.train
+  accumulate = experiment.config.optimizer.accumulate
+
+  def learning_rate(step):
+    # Of the exchange that the step is for, whose first step says it.
+    return float(
+      experiment.learning_rate((step - 1) // accumulate * accumulate)
+    )
+
   return run_log.RunLog(
     workdir / records.METRICS if experiment.placement.is_chief else None,
     every=train.log_every,
@@ -182,7 +190,7 @@ def _open_log(
     seconds_before=seconds_before,
     describe=lambda step, metrics: {
       **counter.count(step, metrics['comm/payload_bytes']),
-      'train/learning_rate': float(experiment.learning_rate(step - 1)),
+      'train/learning_rate': learning_rate(step),
       'train/epochs': step / experiment.sampler.steps_per_epoch,
     },
   )

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from gradsparse import arguments
 from gradsparse.collectives import AxisName
 from gradsparse.collectives import Comm
+from gradsparse.sockets import ownership
 from gradsparse.state.inspection import is_scheme
 from gradsparse.transform.compressed_mean import CompressedMean
 import jax
@@ -140,8 +141,8 @@ def periodic_average(
 
   Call it after `optax.apply_updates`, inside of the mapped step. The
   optimizer's floating-point state that differs between workers (Adam's
-  moments) is averaged too; a scheme's memory never is: what a worker owes
-  stays its own.
+  moments) is averaged too; a scheme's memory never is, nor the gradients that
+  `gs.accumulate` holds: what a worker owes stays its own.
 
   Args:
     params: this worker's parameters.
@@ -162,7 +163,10 @@ def periodic_average(
   """
   every = arguments.whole_number('every', every, 1)
   comm = Comm(arguments.axis_name(axis_name))
-  leaves, treedef = jax.tree.flatten((params, opt_state), is_leaf=is_scheme)
+  both = params, opt_state
+  leaves, treedef = jax.tree.flatten(both, is_leaf=is_scheme)
+  # What the class of a state calls a worker's own is what the worker owes.
+  owed = jax.tree.leaves(ownership.is_local(both), is_leaf=is_scheme)
 
   def differs(x):
     floating = not is_scheme(x) and jnp.issubdtype(
@@ -170,7 +174,7 @@ def periodic_average(
     )
     return floating and comm.may_differ(x)
 
-  chosen = [i for i, x in enumerate(leaves) if differs(x)]
+  chosen = [i for i, x in enumerate(leaves) if differs(x) and not owed[i]]
   own = [leaves[i] for i in chosen]
 
   def averaged(own):

@@ -67,7 +67,8 @@ def metrics(state: Any) -> dict[str, jax.Array]:
     `sent_bytes` (what a worker put on the network, the largest over workers:
     as `plan` says for the size of message that the step had; a rejected step
     sends as much as any other), `sent_elements`, `overflow_elements`,
-    `rejected_steps`, `residual_norm` (2-norm of `pending`).
+    `rejected_steps`, `residual_norm` (2-norm of `pending`). Bytes and elements
+    are 0 after a call of `gs.accumulate` that exchanged nothing.
 
   Raises:
     ValueError: the state does not hold exactly one scheme.

@@ -30,6 +30,11 @@ class Stats(NamedTuple):
   overflow_elements: jax.Array
   rejected_steps: jax.Array
 
+  def idle(self) -> Stats:
+    """Those of a call in which nothing was sent."""
+    none = Stats(*(jnp.zeros_like(x) for x in self))
+    return none._replace(rejected_steps=self.rejected_steps)
+
 
 @ownership.local('memory', 'stats', 'exchange')
 class CompressedMeanState(NamedTuple):
@@ -50,6 +55,10 @@ class CompressedMeanState(NamedTuple):
   compressor: Any
   stats: Stats
   exchange: Any = ()
+
+  def idle(self) -> CompressedMeanState:
+    """The same, after a call in which nothing was sent."""
+    return self._replace(stats=self.stats.idle())
 
   def owes(self) -> bool:
     """Whether anything can be pending at all."""

@@ -56,14 +56,13 @@ def switch(
   if expected != jax.tree.structure(state):
     raise ValueError('state does not belong to tx_old: their trees differ')
   fresh_state = tx_new.init(params)
-  fresh = find(fresh_state)
-
   if stacked:
-    fresh = jax.tree.map(
+    fresh_state = jax.tree.map(
       lambda x, local: jnp.broadcast_to(x, (workers, *x.shape)) if local else x,
-      fresh,
-      is_local(fresh),
+      fresh_state,
+      is_local(fresh_state),
     )
+  fresh = find(fresh_state)
   memory = fresh.memory
   if jax.tree.leaves(old.memory) and not hasattr(old.memory, 'with_pending'):
     owes = False  # what is pending is no sum of gradients, and no debt

@@ -69,6 +69,8 @@ class Row:
     payload_bytes: what one worker's message holds of it.
     transport: how it travels, e.g. 'dgc, all-gather' or 'dense'.
     axis: name of the mesh axis that it crosses.
+    every: updates of which one sends it, and the others nothing
+      (`gs.accumulate`).
   """
 
   name: str
@@ -77,6 +79,7 @@ class Row:
   payload_bytes: int
   transport: str
   axis: Any = None
+  every: int = 1
 
 
 class Rung(NamedTuple):
@@ -238,3 +241,15 @@ def recording(recorder: Recorder | None) -> Iterator[Recorder | None]:
     yield recorder
   finally:
     _ACTIVE.reset(token)
+
+
+@contextlib.contextmanager
+def one_of(every: int) -> Iterator[None]:
+  """Inside of it, the rows of a plan are sent in one of `every` updates."""
+  recorder = active()
+  rows = [] if recorder is None else recorder.rows
+  begin = len(rows)
+  yield
+  rows[begin:] = [
+    dataclasses.replace(row, every=every * row.every) for row in rows[begin:]
+  ]

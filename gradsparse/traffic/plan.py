@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 import dataclasses
+import math
 from typing import Any, NamedTuple
 
 from gradsparse import arguments
@@ -55,6 +56,9 @@ class RunAverage(NamedTuple):
 class Plan:
   """What one update sends. `str()` gives a table, and a line for each stage.
 
+  With `gs.accumulate`, one of `every` updates sends this and the others send
+  nothing. Steps of schedules and stages are those that send.
+
   Attributes:
     rows: a line for each leaf, or joined group of leaves.
     sent_bytes: what a worker puts on the network, the largest over workers.
@@ -95,6 +99,11 @@ class Plan:
     )
 
   @property
+  def every(self) -> int:
+    """Updates of which one sends what is planned, and the others nothing."""
+    return max((row.every for row in self.rows), default=1)
+
+  @property
   def dense_bytes(self) -> int:
     """Size of the gradient as float32, whatever the number of levels."""
     axes = {row.axis for row in self.rows}
@@ -117,7 +126,9 @@ class Plan:
     return self._ratio(self.payload_bytes)
 
   def _ratio(self, payload: float) -> float:
-    return self.dense_bytes / payload if payload else 1.0
+    if not payload:
+      return math.inf if self.dense_bytes else 1.0
+    return self.dense_bytes / payload
 
   @property
   def stages(self) -> tuple[Stage, ...]:
@@ -147,10 +158,10 @@ class Plan:
 
     The warm-up is included: its ratio is that of the run, while `Plan.ratio`
     is that of the last stage. Messages whose size depends on data are counted
-    at their largest.
+    at their largest. Updates that send nothing count too.
 
     Args:
-      steps: length of the run.
+      steps: length of the run, in updates.
 
     Raises:
       ValueError: steps is not positive.
@@ -159,10 +170,11 @@ class Plan:
       raise ValueError(f'steps must be at least 1, got {steps}')
     constant = Stage(0, None, self.payload_bytes, self.sent_bytes, self.ratio)
     stages = self.stages or (constant,)
-    ends = [*(stage.first_step for stage in stages[1:]), steps]
+    exchanges = steps // self.every
+    ends = [*(stage.first_step for stage in stages[1:]), exchanges]
     payload = sent = 0
     for stage, end in zip(stages, ends, strict=True):
-      lasts = max(0, min(end, steps) - stage.first_step)
+      lasts = max(0, min(end, exchanges) - stage.first_step)
       payload += lasts * stage.payload_bytes
       sent += lasts * stage.sent_bytes
     mean = payload / steps
@@ -193,8 +205,12 @@ class Plan:
         f'sent by a worker: {self.sent_bytes:,} B',
       )
     )
-    text = _table([head, *lines], left=(0, 5))
-    return f'{text}\n{self._stage_table()}' if self.stages else text
+    parts = [_table([head, *lines], left=(0, 5))]
+    if self.every > 1:
+      parts.append(f'in one of {self.every} updates; nothing in the others')
+    if self.stages:
+      parts.append(self._stage_table())
+    return '\n'.join(parts)
 
   def _stage_table(self) -> str:
     stages = self.stages
@@ -209,7 +225,8 @@ class Plan:
       )
       for stage, last in zip(stages, [*lasts, 'on'], strict=True)
     ]
-    head = ('steps', 'density', 'payload B', 'sent B', 'ratio')
+    steps = 'steps' if self.every == 1 else 'exchanges'
+    head = (steps, 'density', 'payload B', 'sent B', 'ratio')
     return _table([head, *lines], left=(0,))
 
 
@@ -263,13 +280,15 @@ def plan(
     num_workers: P, at most 65,536; or a mapping from axis name to P for
       several axes.
     step: at which density schedules are read; None is their last density.
+      With `gs.accumulate`, steps are exchanges.
       Where a message's size depends on data, the largest is planned and
       `rungs` lists all.
 
   Raises:
     TypeError: num_workers or step is not a whole number.
     ValueError: num_workers or step is out of range, a schedule's density at
-      that step is, or no scheme is inside.
+      that step is, no scheme is inside, or some schemes are inside of
+      `gs.accumulate` and others not.
   """
   if isinstance(num_workers, Mapping):
     num_workers = {
@@ -297,6 +316,13 @@ def plan(
     raise ValueError(
       'found no gradsparse scheme in this transformation: nothing would be '
       'averaged over workers'
+    )
+  seldom = sorted({row.every for row in recorder.rows})
+  if len(seldom) > 1:
+    raise ValueError(
+      'no update is like the others: some schemes exchange once in '
+      f'{seldom[-1]} updates, others once in {seldom[0]}. Put one '
+      'gs.accumulate around the whole chain, or plan them apart'
     )
   return Plan(
     tuple(recorder.rows),

@@ -23,6 +23,7 @@ from gradsparse.sockets import Exchange
 from gradsparse.sockets import Memory
 from gradsparse.state.scheme import CompressedMeanState
 from gradsparse.state.scheme import Stats
+from gradsparse.transform import demands
 from gradsparse.transform import guards
 from gradsparse.transform import inputs
 from gradsparse.transform import layout as layouts
@@ -152,6 +153,7 @@ def compressed_mean(
     if compressor.ladder is not None and compressor.ladder.at_step is not None:
       with jax.ensure_compile_time_eval():
         compressor.ladder.at_step(jnp.int32(0))
+    demands.tell(second_moment=memory.moments)
     return fresh(params, layout)
 
   def fresh(params, layout):

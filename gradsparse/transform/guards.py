@@ -156,8 +156,8 @@ class Warner:
       self._warn(
         'optax.MultiSteps around a gradsparse scheme runs an exchange on every '
         'mini-step and drops all but the last: updates are right, but nothing '
-        'is saved. gs.accumulate is meant to replace it there; until then, '
-        'accumulate gradients before tx.update instead.'
+        'is saved. gs.accumulate(tx, every=k) gives the same updates and '
+        'exchanges on every k-th mini-step only.'
       )
 
   def second_momentum(self, momentum: Any, grads: Any) -> None:

@@ -50,7 +50,11 @@ def test_multi_steps_is_warned_of_once():
     for _ in range(2):
       gs.plan(tx, PARAMS, 2)
   (text,) = [str(w.message) for w in caught]
-  for said in ('optax.MultiSteps', 'every mini-step', 'gs.accumulate'):
+  for said in (
+    'optax.MultiSteps',
+    'every mini-step',
+    'gs.accumulate(tx, every=k) gives the same updates',
+  ):
     assert said in text
 
 

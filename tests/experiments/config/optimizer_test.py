@@ -1,6 +1,7 @@
 """The optimizer chain: where momentum, weight decay and clipping go."""
 
 from experiments.config import optimizer
+import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -67,6 +68,28 @@ def test_clipping_precedes_the_scheme():
     optax.chain(optax.clip_by_global_norm(0.25), optax.sgd(0.5, 0.9))
   )
   np.testing.assert_allclose(clipped, expected, rtol=1e-5)
+
+
+def test_accumulated_steps_are_as_far_in_the_schedules():
+  schedule = lambda step: jnp.where(step < 4, 0.1, 0.5)
+  density = lambda step: jnp.where(step < 4, 1.0, 0.25)
+  tx = _chain(
+    'gradient_dropping',
+    {'density': density},
+    learning_rate=schedule,
+    momentum=0.0,
+    accumulate=2,
+  )
+  params = {'w': jnp.zeros((2, 2))}
+  state = tx.init(params)
+  update = jax.jit(tx.update)
+  for step in range(6):
+    grads = {'w': jnp.arange(1.0, 5.0).reshape(2, 2) + 2 * (step % 2)}
+    updates, state = update(grads, state)
+    # Steps 0 and 1, and 2 and 3, send all of it; 4 and 5 a quarter.
+    wanted = {1: [0.2, 0.3, 0.4, 0.5], 3: [0.2, 0.3, 0.4, 0.5]}
+    wanted = wanted.get(step, [0, 0, 0, 2.5 if step == 5 else 0])
+    np.testing.assert_allclose(updates['w'].ravel(), -np.float32(wanted))
 
 
 def test_learning_rates():

@@ -76,6 +76,11 @@ def test_the_default_is_fine():
       ['parallel.inner_workers=3', 'pmap has one', 'shard_map', 'simulate'],
     ),
     ({'train__steps': 0}, ['train.steps must be 1 or more']),
+    ({'optimizer__accumulate': 0}, ['optimizer.accumulate must be 1 or more']),
+    (
+      {'optimizer__accumulate': 4, 'train__steps': 10},
+      ['multiple of optimizer.accumulate=4, got 10', 'last 2 steps'],
+    ),
     ({'train__learning_rate': 0.0}, ['above 0']),
     ({'data__name': 'cifar'}, ['did you mean "cifar10"']),
     ({'model__name': 'resnet'}, ['resnet20']),

@@ -11,10 +11,11 @@ import pytest
 class _Plan:
   dense_bytes = 1000
 
-  def __init__(self, payload_bytes, rungs=()):
+  def __init__(self, payload_bytes, rungs=(), every=1):
     self.payload_bytes = payload_bytes
     self.sent_bytes = 3 * payload_bytes
     self.rungs = rungs
+    self.every = every
 
 
 def test_bytes_of_a_run_with_stages():
@@ -88,3 +89,23 @@ def test_bytes_that_depend_on_the_data_are_those_that_were_sent():
   for counted in (traffic, again):
     assert counted.summary()['payload_bytes_per_step'] == 208
     assert counted.summary()['sent_bytes_total'] == 1872
+
+
+def test_steps_that_only_accumulate_send_nothing():
+  stages = (warmup.Stage(0, 0.5), warmup.Stage(4, 0.1))
+  plans = [_Plan(500, every=2), _Plan(100, every=2)]
+  traffic = byte_counter.ByteCounter(stages, plans)
+  # A run that ends inside the warm-up: the last stage is as it is planned.
+  assert traffic.count(1, 0.0)['comm/sent_bytes'] == 0
+  assert traffic.count(2, 500.0)['comm/ratio'] == 2
+  assert traffic.summary()['ratio'] == 1000 / 50
+  for step, payload in enumerate((0, 500, 0, 100), 3):
+    line = traffic.count(step, payload)
+    assert line['comm/payload_bytes'] == payload
+    assert ('comm/ratio' in line) == bool(payload)
+  summary = traffic.summary()
+  assert summary['payload_bytes_per_step'] == 50
+  assert summary['sent_bytes_per_step'] == 150
+  assert summary['ratio'] == 1000 / 50
+  assert summary['sent_bytes_total'] == 3 * 1100
+  assert summary['run_average_ratio'] == pytest.approx(6000 / 1100)

@@ -193,6 +193,26 @@ def test_warmup_changes_the_bytes_from_stage_to_stage(tiny_config, tmp_path):
   assert summary['comm']['run_average_ratio'] < summary['comm']['ratio']
 
 
+def test_accumulated_steps_send_once(tiny_config, tmp_path):
+  config = tiny_config('dgc', density=0.01, min_size=0, steps=6)
+  config.optimizer.accumulate = 3
+  config.optimizer.schedule = 'cosine'
+  config.train.log_every = 1
+  settings.check(config.to_dict(), default.get_config().to_dict())
+  summary = train.train_and_evaluate(config, tmp_path)
+  lines, comm = _lines(tmp_path), summary['comm']
+  sent = [line['comm/sent_bytes'] for line in lines]
+  assert np.flatnonzero(sent).tolist() == [2, 5]
+  assert comm['sent_bytes_total'] == sum(sent)
+  assert comm['sent_bytes_per_step'] == sent[2] / 3
+  payload = lines[2]['comm/payload_bytes']
+  assert comm['ratio'] == comm['dense_bytes_per_step'] / (payload / 3)
+  assert comm['run_average_ratio'] == pytest.approx(comm['ratio'])
+  rates = [line['train/learning_rate'] for line in lines]
+  assert rates == pytest.approx([0.05] * 3 + [0.025] * 3)
+  assert 'in one of 3 updates' in (tmp_path / 'plan.txt').read_text()
+
+
 @pytest.mark.slow
 def test_a_density_that_falls_each_step(tiny_config, tmp_path):
   config = tiny_config('gradient_dropping', density=0.01, steps=6)

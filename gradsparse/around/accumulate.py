@@ -1,0 +1,159 @@
+"""Several mini-steps' gradients, exchanged once."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from gradsparse import arguments
+from gradsparse.sockets import ownership
+from gradsparse.state.inspection import is_scheme
+from gradsparse.traffic import counting
+from gradsparse.transform import conditional
+from gradsparse.transform import demands
+from gradsparse.transform import inputs
+import jax
+import jax.numpy as jnp
+import optax
+
+
+@ownership.local('mean', 'second_moment')
+class AccumulateState(NamedTuple):
+  """State of `accumulate`.
+
+  Attributes:
+    mini_step: int32, calls since the last exchange, 0 to every - 1; the same
+      on all workers.
+    mean: float32 tree like params: the sum of these calls' gradients, each
+      divided by `every`; this worker's own.
+    second_moment: float32 tree like params: what `mean` has for a second
+      moment so far; () if no scheme inside asks for it. This worker's own.
+    inner: state of the transformation inside.
+  """
+
+  mini_step: jax.Array
+  mean: Any
+  second_moment: Any
+  inner: Any
+
+
+def accumulate(
+  tx: optax.GradientTransformation, *, every: int
+) -> optax.GradientTransformationExtraArgs:
+  """Exchanges and steps once in `every` calls, with their mean gradient.
+
+  It belongs around the whole chain. Each call adds its gradient to a float32
+  sum of this worker's own. The last of `every` calls puts the mean through
+  `tx`; the others send nothing and return updates of zero. All is one
+  program, with the exchange in a branch that all workers take together.
+
+  >>> import gradsparse as gs
+  >>> tx = gs.accumulate(
+  ...   optax.chain(gs.dgc(0.01, axis_name='workers'), optax.sgd(0.1)), every=4
+  ... )
+  >>> plan = gs.plan(tx, {'w': jnp.zeros((300, 100))}, num_workers=2)
+  >>> print(plan)
+  leaf   elements  dense B  payload B  ratio  transport
+  ['w']    30,000  120,000      1,528   78.5  dgc, all-gather
+  total    30,000  120,000      1,528   78.5  sent by a worker: 1,528 B
+  in one of 4 updates; nothing in the others
+  >>> print(f'{plan.over_run(1000).ratio:.0f}')
+  314
+
+  What `tx` counts are exchanges: a learning rate schedule or a density
+  schedule inside goes on by one in `every` calls. What follows in a chain
+  outside sees the zeros (a momentum would decay), and what goes before it
+  works on each mini-step's gradient.
+
+  A gradient that is not finite spoils its round on all workers: the scheme
+  rejects the step (see `gs.compressed_mean`), and the next round begins from
+  zero. `gs.pending` does not have the gradients of an unfinished round, and
+  `gs.switch` carries them over only if the trees around both schemes agree.
+
+  In a `vmap` of your own do not map `mini_step` (`gs.workers` does not):
+  otherwise every call runs all of `tx`, and drops the result of most.
+
+  Args:
+    tx: schemes and optimizer. Its update may take keyword arguments.
+      `second_moment` is accumulated for the schemes that ask for it: with
+      sums sum_z (g_z / B)^2 of `every` = K batches, that of the K B examples
+      is their sum over K^2. Others are those of the last call.
+    every: K, calls of `update` for one exchange, at least 1. With 1 the
+      result is `tx`.
+
+  Raises:
+    TypeError: tx is no optax transformation, or every no whole number.
+    ValueError: every is not positive; from update: gradients are no tree like
+      the parameters, or the state is not this one's.
+  """
+  arguments.instance('tx', tx, optax.GradientTransformation)
+  every = arguments.whole_number('every', every, 1)
+  tx = optax.with_extra_args_support(tx)
+  if every == 1:
+    return tx
+
+  def empty(tree):
+    return jax.tree.map(lambda x: jnp.zeros(jnp.shape(x), jnp.float32), tree)
+
+  def init(params):
+    with demands.heard() as wanted:
+      inner = tx.init(params)
+    moments = empty(params) if wanted.second_moment else ()
+    return AccumulateState(jnp.int32(0), empty(params), moments, inner)
+
+  def add(total, tree, parts):
+    return jax.tree.map(
+      lambda t, x: t + x.astype(jnp.float32) / parts, total, tree
+    )
+
+  def update(updates, state, params=None, **extra):
+    _check(updates, state)
+    dtypes = jax.tree.map(lambda g: g.dtype, updates)
+    # Divided before they are added: a mean that is finite has finite parts.
+    mean = add(state.mean, updates, every)
+    moments = state.second_moment
+    if jax.tree.leaves(moments):
+      given = extra.get('second_moment')
+      inputs.check_second_moment(given, updates)
+      # The scheme rejects what is negative, and another's must not hide it.
+      given = jax.tree.map(lambda m: jnp.where(m < 0, jnp.nan, m), given)
+      moments = add(moments, given, every**2)
+      extra['second_moment'] = moments
+
+    def last():
+      whole = jax.tree.map(lambda m, dtype: m.astype(dtype), mean, dtypes)
+      out, inner = tx.update(whole, state.inner, params, **extra)
+      return out, (empty(mean), empty(moments), inner)
+
+    def not_yet(shapes):
+      out = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes[0])
+      inner = jax.tree.map(
+        lambda x: x.idle() if is_scheme(x) else x,
+        state.inner,
+        is_leaf=is_scheme,
+      )
+      return out, (mean, moments, inner)
+
+    with counting.one_of(every):
+      due = state.mini_step == every - 1
+      out, kept = conditional.if_due(due, last, not_yet)
+    return out, AccumulateState((state.mini_step + 1) % every, *kept)
+
+  return optax.GradientTransformationExtraArgs(init, update)
+
+
+def _check(grads, state):
+  """Refuses a state, or gradients, that cannot be added up."""
+  if not isinstance(state, AccumulateState):
+    raise ValueError(
+      'accumulate needs the state that its own init returned, an '
+      f'AccumulateState, got {type(state).__name__}'
+    )
+  inputs.check_floating(grads, 'gradients')
+  inputs.refuse_stacked(
+    state._replace(second_moment=(), inner=()),
+    AccumulateState(jnp.int32(0), grads, (), ()),
+  )
+  inputs.check_like(
+    grads, state.mean, 'gradients', 'the parameters given to init'
+  )
+  conditional.check_local_like(grads, state.mean)

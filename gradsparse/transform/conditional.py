@@ -1,0 +1,94 @@
+"""A part of an update that all workers run together, or none of them.
+
+What workers send to each other may stand in a branch of a program if all take
+the same branch. `if_due` is such a branch, for code that does not know over
+which axes the schemes inside of it talk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from gradsparse.collectives import Comm
+from gradsparse.traffic import counting
+import jax
+
+
+def _checked_axes() -> list[Comm]:
+  """The axes around us whose types say what differs between workers."""
+  manual = jax.sharding.get_abstract_mesh().manual_axes
+  comms = [Comm(axis) for axis in manual]
+  return [comm for comm in comms if comm.mode == 'checked']
+
+
+def if_due(
+  due: jax.Array, fn: Callable[[], Any], otherwise: Callable[[Any], Any]
+) -> Any:
+  """`fn()` where it is due; nothing of it runs, nor is sent, where it is not.
+
+  By type a result differs between workers if that of either branch does.
+  While a plan is made, `fn` is what counts.
+
+  Args:
+    due: bool scalar, equal on all workers. `jax.vmap` over it makes both
+      branches run, and chooses between their results.
+    fn: may talk to the workers.
+    otherwise: takes the shapes and dtypes of what `fn` returns, and returns
+      such a tree. It talks to nobody.
+  """
+  if counting.active() is not None:
+    return fn()
+  axes = _checked_axes()
+
+  def differs_over(tree):
+    return [
+      {comm.axis_name for comm in axes if comm.varies(x)}
+      for x in jax.tree.leaves(tree)
+    ]
+
+  seen: list[Any] = []
+
+  def noted():
+    out = fn()
+    seen.extend(differs_over(out))
+    return out
+
+  shapes = jax.eval_shape(noted)
+  kinds = [
+    a | b for a, b in zip(seen, differs_over(otherwise(shapes)), strict=True)
+  ]
+
+  def typed(tree):
+    leaves, treedef = jax.tree.flatten(tree)
+    for comm in axes:
+      leaves = [
+        comm.local(x) if comm.axis_name in kind else x
+        for x, kind in zip(leaves, kinds, strict=True)
+      ]
+    return jax.tree.unflatten(treedef, leaves)
+
+  for comm in axes:
+    due = comm.replicated(due)
+  return jax.lax.cond(
+    due, lambda: typed(fn()), lambda: typed(otherwise(shapes))
+  )
+
+
+def check_local_like(tree: Any, like: Any) -> None:
+  """Refuses gradients that were averaged before they are accumulated.
+
+  Args:
+    tree: gradients.
+    like: what they are added to; by type it differs over the axes over which
+      they must.
+
+  Raises:
+    ReplicationError: see `Comm.check_local`.
+  """
+  for comm in _checked_axes():
+    comm.check_local(
+      jax.tree.map(
+        lambda g, x, comm=comm: g if comm.varies(x) else None, tree, like
+      )
+    )

@@ -1,0 +1,46 @@
+"""What schemes ask of whoever calls their `update`, told by their `init`.
+
+An optax transformation is a pair of functions; one cannot see what is inside.
+But its `init` calls the `init` of all that is inside, and a scheme's tells
+those who listen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+import contextlib
+import contextvars
+import dataclasses
+
+
+@dataclasses.dataclass
+class Demands:
+  """What some scheme inside needs.
+
+  Attributes:
+    second_moment: the update's keyword of this name.
+  """
+
+  second_moment: bool = False
+
+
+_LISTENING: contextvars.ContextVar[tuple[Demands, ...]] = (
+  contextvars.ContextVar('gradsparse_demands', default=())
+)
+
+
+@contextlib.contextmanager
+def heard() -> Iterator[Demands]:
+  """Inside of it, every scheme whose `init` runs adds what it needs."""
+  demands = Demands()
+  token = _LISTENING.set((*_LISTENING.get(), demands))
+  try:
+    yield demands
+  finally:
+    _LISTENING.reset(token)
+
+
+def tell(*, second_moment: bool) -> None:
+  """A scheme's `init` says what its `update` needs."""
+  for demands in _LISTENING.get():
+    demands.second_moment |= second_moment
