@@ -54,7 +54,8 @@ def if_due(
     seen.extend(differs_over(out))
     return out
 
-  shapes = jax.eval_shape(noted)
+  once = jax.jit(noted)  # traced here, and not again in the branch
+  shapes = jax.eval_shape(once)
   kinds = [
     a | b for a, b in zip(seen, differs_over(otherwise(shapes)), strict=True)
   ]
@@ -71,7 +72,7 @@ def if_due(
   for comm in axes:
     due = comm.replicated(due)
   return jax.lax.cond(
-    due, lambda: typed(fn()), lambda: typed(otherwise(shapes))
+    due, lambda: typed(once()), lambda: typed(otherwise(shapes))
   )
 
 
