@@ -21,6 +21,7 @@ say which is which (`sockets.ownership`). For the state around a scheme, types
 tell: a leaf that comes out of the update differing between workers is local.
 """
 
+from gradsparse.workers.placing import shardings
 from gradsparse.workers.program import AXIS
 from gradsparse.workers.program import RUNNERS
 from gradsparse.workers.program import init
@@ -39,6 +40,7 @@ __all__ = (
   'mean',
   'parallel',
   'params_spec',
+  'shardings',
   'specs',
   'stack',
 )

@@ -1,0 +1,76 @@
+"""Where the state of an optimizer lies on a mesh."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gradsparse import arguments
+from gradsparse.workers.program import AXIS
+from gradsparse.workers.program import specs
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+import optax
+
+
+def shardings(
+  tx: optax.GradientTransformation,
+  params: Any,
+  mesh: Mesh,
+  axis_name: str = AXIS,
+) -> Any:
+  """Where each leaf of the state belongs that `gs.workers.init` makes.
+
+  Worker-local leaves are divided over the worker axis. What is shaped like the
+  parameters is, beside that, sharded like them: as `params` lie on the mesh.
+
+    state = jax.device_put(gs.workers.init(tx, params, 2, 'replica'),
+                           gs.workers.shardings(tx, params, mesh, 'replica'))
+
+  Args:
+    tx: any optax transformation with schemes inside.
+    params: arrays, or ShapeDtypeStructs with their sharding; without worker
+      axis. Those without a NamedSharding count as whole on every device.
+    mesh: of the program.
+    axis_name: the axis that the schemes were given.
+
+  Returns:
+    Tree of NamedShardings.
+
+  Raises:
+    TypeError: an argument of the wrong kind.
+    ValueError: the mesh has no such axis; or as `gs.workers.specs`.
+  """
+  arguments.instance('mesh', mesh, Mesh)
+  arguments.axis_name(axis_name, optional=False)
+  if axis_name not in mesh.shape:
+    raise ValueError(
+      f'axis_name must be an axis of the mesh, {mesh.axis_names}, got '
+      f'{axis_name!r}'
+    )
+
+  def spec_of(x):
+    sharding = getattr(x, 'sharding', None)
+    return sharding.spec if isinstance(sharding, NamedSharding) else P()
+
+  like = jax.tree.map(spec_of, params)
+  structure: Any = jax.tree.structure(params)
+  shapes = [jnp.shape(x) for x in jax.tree.leaves(params)]
+
+  def is_like(node):
+    return jax.tree.structure(node) == structure and shapes == [
+      jnp.shape(x) for x in jax.tree.leaves(node)
+    ]
+
+  state = jax.eval_shape(tx.init, params)
+  inside = jax.tree.map(
+    lambda node: like if is_like(node) else P(), state, is_leaf=is_like
+  )
+
+  def place(own, inner):
+    return NamedSharding(mesh, inner if own == P() else P(axis_name, *inner))
+
+  by_worker = specs(tx, params, mesh.shape[axis_name], axis_name)
+  return jax.tree.map(place, by_worker, inside)
