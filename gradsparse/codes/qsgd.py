@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 import math
 from typing import NamedTuple
 
+from gradsparse import leafwise
 from gradsparse.codes import level_codes
 from gradsparse.codes.buckets import buckets
 from gradsparse.codes.rounding import checked
@@ -29,6 +31,10 @@ class Levels(NamedTuple):
 
   norms: jax.Array
   signed: jax.Array
+
+
+def _flat(parts: Iterable[jax.Array]) -> jax.Array:
+  return jnp.concatenate([x.reshape(-1) for x in parts])
 
 
 def of_leaves(
@@ -59,18 +65,17 @@ def of_leaves(
   levels, bucket_size, norm = checked(levels, bucket_size, norm)
   stream = level_codes.level_code(code, levels, bucket_size, elias)
 
-  def cut(ctx):
-    return [buckets(shape, bucket_size) for shape in ctx.shapes]
-
   def round(selected, ctx):
-    norms, signed = [], []
-    for number, how in enumerate(cut(ctx)):
-      rows = how.rows(how.ordered(selected.arrays[number]))
+    def one(leaf, number):
+      how = buckets(leaf.shape, bucket_size)
+      rows = how.rows(how.ordered(leaf))
       scale = scales(rows, norm)
       key = jax.random.fold_in(ctx.key, number)
-      norms.append(scale)
-      signed.append(how.flat(quantise(rows, scale, levels, key)))
-    return Levels(jnp.concatenate(norms), jnp.concatenate(signed))
+      return scale, how.flat(quantise(rows, scale, levels, key))
+
+    parts = leafwise.by_shape(one, selected.arrays)
+    norms, signed = zip(*(out for _, out in parts), strict=True)
+    return Levels(_flat(norms), _flat(signed))
 
   def pack(rounded, ctx):
     del ctx
@@ -84,14 +89,15 @@ def of_leaves(
 
   def decode(rounded, ctx, summands):
     del summands
-    out, start, first = [], 0, 0
-    for how in cut(ctx):
+    out, start, first = {}, 0, 0
+    for number in (i for same in leafwise.classes(ctx.shapes) for i in same):
+      how = buckets(ctx.shapes[number], bucket_size)
       stop, last = start + how.size, first + how.count
       rows = how.rows(rounded.signed[start:stop].astype(jnp.float32))
       norms = rounded.norms[first:last] / levels
-      out.append(how.leaf(how.flat(rows * norms[:, None])))
+      out[number] = how.leaf(how.flat(rows * norms[:, None]))
       start, first = stop, last
-    return Leaves(out)
+    return Leaves([out[number] for number in range(len(out))])
 
   return Code(pack, unpack, round, decode, name='qsgd', takes=Leaves)
 

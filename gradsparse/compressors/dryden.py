@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
 from gradsparse import arguments
+from gradsparse import leafwise
 from gradsparse import selection
 from gradsparse.sockets import Code
 from gradsparse.sockets import Compressor
-from gradsparse.sockets import Space
 from gradsparse.sockets import Sparse
 import jax.numpy as jnp
 
@@ -33,24 +31,23 @@ def dryden(density: float, code: Code) -> Compressor:
   density = arguments.number('density', density, arguments.FRACTION)
 
   def select(signals, ctx):
-    total = sum(math.prod(shape) for shape in ctx.shapes)
-    values, indices, limits, offset = [], [], [], 0
-    for signal in signals:
-      x = signal.value.reshape(-1)
+    def largest(x, sign):
       k = selection.count(density, x.shape[0])
-      for sign in (1.0, -1.0):
-        side, where = selection.top_k(jnp.maximum(sign * x, 0.0), k)
-        held = side > 0
-        # Divided first: a sum could overflow.
-        mean = jnp.sum(side / jnp.maximum(jnp.sum(held), 1))
-        values.append(jnp.where(held, sign * mean, 0.0))
-        indices.append(jnp.where(held, where + offset, total))
-      limits.append(min(2 * k, x.shape[0]))
-      offset += x.shape[0]
-    return Sparse.of(
-      jnp.concatenate(values),
-      jnp.concatenate(indices),
-      Space(ctx.shapes, tuple(limits)),
-    )
+      side, where = selection.top_k(jnp.maximum(sign * x, 0.0), k)
+      held = side > 0
+      # Divided first: a sum could overflow.
+      mean = jnp.sum(side / jnp.maximum(jnp.sum(held), 1))
+      return (
+        jnp.where(held, sign * mean, 0.0),
+        jnp.where(held, where, x.shape[0]),
+      )
+
+    def both(x, number):
+      del number
+      sides = zip(largest(x, 1.0), largest(x, -1.0), strict=True)
+      return tuple(map(jnp.concatenate, sides))
+
+    leaves = [s.value.reshape(-1) for s in signals]
+    return Sparse.of_leaves(leafwise.by_shape(both, leaves), ctx.shapes)
 
   return Compressor('dryden', select, code)

@@ -7,6 +7,7 @@ import functools
 from typing import Any, cast
 
 from gradsparse import arguments
+from gradsparse import leafwise
 from gradsparse import schedules
 from gradsparse import selection
 from gradsparse.sockets import Code
@@ -108,19 +109,8 @@ def top_k(
       space = Space.at_most(indices.shape[0], ctx.shapes)
       return Sparse.of(values, indices, space)
     one = of_chunks if scope == 'chunk' else of_vector
-    total = sum(x.shape[0] for x in leaves)
-    parts, places, offset = [], [], 0
-    for number, x in enumerate(leaves):
-      values, indices = one(x, ctx, number)
-      parts.append(values)
-      places.append(jnp.where(indices < x.shape[0], indices + offset, total))
-      offset += x.shape[0]
-    limits = tuple(x.shape[0] for x in parts)
-    return Sparse.of(
-      jnp.concatenate(parts),
-      jnp.concatenate(places),
-      Space(ctx.shapes, limits),
-    )
+    parts = leafwise.by_shape(lambda x, number: one(x, ctx, number), leaves)
+    return Sparse.of_leaves(parts, ctx.shapes)
 
   return Compressor(
     name,

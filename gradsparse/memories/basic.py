@@ -20,7 +20,7 @@ def zeros(params: Any) -> Any:
 def less(tree: Any, delivered: Any) -> Any:
   """A tree less what was delivered. Leaves that stay dense are left alone."""
   return jax.tree.map(
-    lambda x, d: x if d.whole else d.update(lambda x, sent: x - sent, x),
+    lambda x, d: x if d.whole else d.plus(x, -1.0),
     tree,
     delivered,
   )

@@ -73,7 +73,7 @@ def estimate() -> Memory:
 
   def sent(state, delivered):
     believed = jax.tree.map(
-      lambda x, d: x if d.whole else d.update(lambda x, r: x + r, x),
+      lambda x, d: x if d.whole else d.plus(x),
       state.estimate,
       delivered,
     )

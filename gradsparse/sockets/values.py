@@ -17,7 +17,7 @@ exchange need not ask which of them it has:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 import dataclasses
 import math
 
@@ -112,6 +112,36 @@ class Sparse:
     """From entries in any order; an index of `space.size` is an empty slot."""
     indices, values = jax.lax.sort((indices, values), num_keys=1)
     return Sparse(values, indices, space)
+
+  @staticmethod
+  def of_leaves(
+    parts: Iterable[tuple[Sequence[int], tuple[jax.Array, jax.Array]]],
+    shapes: Sequence[Shape],
+  ) -> Sparse:
+    """From entries of each leaf by itself.
+
+    Args:
+      parts: (numbers of some leaves, (values, indices)), each array with a row
+        for each of those leaves. Indices are into the flattened leaf; its size
+        marks an empty slot.
+      shapes: of all leaves.
+    """
+    whole = Space.whole(shapes)
+    limits = [0] * len(shapes)
+    values, indices = [], []
+    for numbers, (found, places) in parts:
+      size, slots = whole.sizes[numbers[0]], found.shape[1]
+      begin = jnp.asarray([whole.offsets[i] for i in numbers], jnp.int32)
+      values.append(found.reshape(-1))
+      indices.append(
+        jnp.where(places < size, places + begin[:, None], whole.size).reshape(
+          -1
+        )
+      )
+      for i in numbers:
+        limits[i] = min(slots, size)
+    space = Space(tuple(shapes), tuple(limits))
+    return Sparse.of(jnp.concatenate(values), jnp.concatenate(indices), space)
 
   def keep(self, mask: jax.Array) -> Sparse:
     """The entries where mask (bool[k]) is True, and empty slots after them."""
@@ -312,6 +342,11 @@ class Window:
     """Adds the entries to a flat leaf."""
     return flat.at[self.indices].add(self.values, mode='drop')
 
+  def plus(self, x: jax.Array, factor: float = 1.0) -> jax.Array:
+    """x and `factor` times what was delivered."""
+    flat = x.reshape(-1).at[self.indices].add(factor * self.values, mode='drop')
+    return flat.reshape(x.shape)
+
   def update(
     self, fn: Callable[..., jax.Array], x: jax.Array, *others: jax.Array
   ) -> jax.Array:
@@ -343,6 +378,10 @@ class Full:
 
   values: jax.Array
   whole: bool = dataclasses.field(default=False, metadata={'static': True})
+
+  def plus(self, x: jax.Array, factor: float = 1.0) -> jax.Array:
+    """x and `factor` times what was delivered."""
+    return x + factor * self.values
 
   def update(
     self, fn: Callable[..., jax.Array], x: jax.Array, *others: jax.Array

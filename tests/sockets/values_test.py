@@ -148,6 +148,7 @@ def test_update_touches_only_what_was_delivered():
   np.testing.assert_array_equal(cleared, [[10, 0, 10], [10, 0, 10]])
   three = window.update(lambda x, d, u: x + d + u, x, u)
   np.testing.assert_array_equal(three, [[0, 13, 2], [3, 15, 5]])
+  np.testing.assert_array_equal(window.plus(x, -1.0), left)
   added = window.add_to(jnp.ones(6))
   np.testing.assert_array_equal(added, [1, 3, 1, 1, 2, 1])
 

@@ -1,0 +1,69 @@
+"""One computation for all leaves of one shape.
+
+A model of many layers has many leaves and few shapes. What is written out for
+each leaf makes a program, and the time to compile it, grow with the number of
+leaves; a loop over the leaves of one shape does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+# From so many leaves of one shape on there is a loop. It copies each leaf,
+# which takes about as long as reading it once more.
+MANY = 8
+
+
+def classes(shapes: Sequence[Any]) -> list[list[int]]:
+  """Numbers of the leaves that are computed together, in the order of that.
+
+  Args:
+    shapes: of the leaves; or anything else in which they must agree.
+  """
+  same: dict[Any, list[int]] = {}
+  for number, shape in enumerate(shapes):
+    same.setdefault(shape, []).append(number)
+  out = []
+  for number, shape in enumerate(shapes):
+    if len(same[shape]) < MANY:
+      out.append([number])
+    elif number == same[shape][0]:
+      out.append(same[shape])
+  return out
+
+
+def by_shape(
+  fn: Callable[[jax.Array, Any], Any], leaves: Sequence[jax.Array]
+) -> Iterator[tuple[list[int], Any]]:
+  """Yields what fn gives for each leaf, of many with one shape together.
+
+  Args:
+    fn: (leaf, its number, int or int32 scalar) -> tree of arrays, whose shapes
+      depend on the leaf's shape alone.
+    leaves: arrays of one dtype.
+
+  Yields:
+    (numbers of some leaves; the results, with a leading axis of so many), in
+    the order of `classes`.
+  """
+  for numbers in classes([x.shape for x in leaves]):
+    if len(numbers) == 1:
+      out = fn(leaves[numbers[0]], numbers[0])
+      yield numbers, jax.tree.map(lambda x: x[None], out)
+    else:
+      yield numbers, _looped(fn, numbers, [leaves[i] for i in numbers])
+
+
+def _looped(fn, numbers: list[int], leaves: list[jax.Array]) -> Any:
+  def one(turn):
+    place, number = turn
+    # Not a stack of all leaves: that would need their memory once more.
+    leaf = jax.lax.switch(place, [lambda x=x: x for x in leaves])
+    return fn(leaf, number)
+
+  places = jnp.arange(len(leaves), dtype=jnp.int32)
+  return jax.lax.map(one, (places, jnp.asarray(numbers, jnp.int32)))
