@@ -205,6 +205,11 @@ class Comm:
       return jnp.int32(0)
     return jax.lax.axis_index(self.axis_name)
 
+  @property
+  def _undivided(self) -> bool:
+    """Whether arrays are whole on a device: JAX would gather parts to join."""
+    return max(surroundings(self.axis_name).automatic.values(), default=1) == 1
+
   # --- reductions --------------------------------------------------------
 
   def sum(self, tree: Any) -> Any:
@@ -212,10 +217,11 @@ class Comm:
     leaves, treedef = jax.tree.flatten(tree)
     if self.mode == 'single' or not leaves:
       return tree
+    joinable = self._undivided
     small = [
       i
       for i, x in enumerate(leaves)
-      if x.size < _FUSE_BELOW and x.dtype == jnp.float32
+      if x.size < _FUSE_BELOW and x.dtype == jnp.float32 and joinable
     ]
     large = [i for i in range(len(leaves)) if i not in set(small)]
     operands = [leaves[i] for i in large]

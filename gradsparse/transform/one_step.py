@@ -28,6 +28,9 @@ from gradsparse.transform.round_trip import finish
 import jax
 import jax.numpy as jnp
 
+# Leads to random keys of which no worker's number can lead to one.
+_APART = 2**31 - 1
+
 
 class Stepped(NamedTuple):
   """What an update returns.
@@ -130,11 +133,12 @@ def _parts(
   learners = [group for group in groups if group.compressed]
   parts = []
   for number, group in enumerate(groups):
-    # All shards of a worker draw for themselves, and so do all groups.
-    own = jax.random.fold_in(key, number) if number else key
     shards = comm.shards.over(group.axes)
-    if shards.axes:
-      own = jax.random.fold_in(own, shards.index())
+    own = key
+    if number or shards.axes:
+      # All groups draw for themselves, and so do all shards of a worker.
+      for part in (_APART, number, shards.index()):
+        own = jax.random.fold_in(own, part)
     ctx = Context(
       shapes=layout.shapes_of(group.compressed),
       workers=comm.size,

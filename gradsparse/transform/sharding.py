@@ -11,12 +11,14 @@ what is whole on all devices of a worker must come out the same on all of them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 import math
 from typing import Any
 
 from gradsparse.collectives import Comm
 from gradsparse.collectives import surroundings
 from gradsparse.sockets import Cut
+from gradsparse.sockets import Leaves
 from gradsparse.state.scheme import CompressedMeanState
 from gradsparse.transform.layout import Layout
 from gradsparse.transform.one_step import Stepped
@@ -112,8 +114,7 @@ def check(scheme: Scheme) -> None:
       "device has them all: with sharded parameters use scope='leaf' (of each "
       "shard) or scope='chunk'"
     )
-  axis = scheme.axis_name
-  own = axis if isinstance(axis, tuple) else (axis,)
+  own = _own_axes(scheme)
   specs = _checked(scheme.param_specs)
   names = {a for spec in specs for axes in cut_of(spec) for a in axes}
   both = sorted(names.intersection(own))
@@ -211,14 +212,15 @@ def on_devices(
     comm.check_not_spmd(name)
   around = surroundings(scheme.axis_name)
   axes, undivided = tuple(around.automatic), layout.whole_leaves()
-  if not axes or comm.mode in ('single', 'simulated'):
-    if sharded and around.manual:
+  for axis in _named(layout):
+    if axis in around.manual:
       raise ValueError(
         'gs.sharded divides the work between the devices of a worker by '
-        f'itself, but mesh axis {around.manual[0]!r} is manual around it: only '
-        "the scheme's own axis may be, as in jax.shard_map(step, "
-        f'axis_names={{{scheme.axis_name!r}}}, ...)'
+        f'itself, but mesh axis {axis!r} of param_specs is manual around it: '
+        'only axes of workers may be, as in jax.shard_map(step, axis_names='
+        f'{set(_own_axes(scheme))}, ...)'
       )
+  if not axes or comm.mode in ('single', 'simulated'):
     if comm.mode != 'single' or not sharded:
       if not sharded and scheme.compressor.joined:
         comm.check_unsharded(grads, f'{name} (joined leaves)')
@@ -239,20 +241,22 @@ def on_devices(
 def _adds_leaves(scheme: Scheme) -> bool:
   """Whether it only adds up leaves as they are, which JAX divides well."""
   code = scheme.compressor.code
-  return scheme.exchange.adds and code.exact and not scheme.memory.floats
+  whole = code.takes is Leaves and code.exact
+  return whole and scheme.exchange.adds and not scheme.memory.floats
 
 
 def _divided(step, scheme, comm, layout, grads, state, extra, tell):
   """The step, by `shard_map` over the axes that were automatic."""
   sizes = surroundings(scheme.axis_name).automatic
-  axes, local = tuple(sizes), layout.on_device(sizes)
+  axes, local, named = tuple(sizes), layout.on_device(sizes), _named(layout)
   specs = shard_specs(scheme, layout, (grads, state))
   moments = {}
   if scheme.memory.moments:
     moments = {'second_moment': extra['second_moment']}
 
   def on_one(grads, state, moments):
-    own = comm.within(axes)
+    # Over the other axes all devices do the same.
+    own = comm.within([a for a in axes if a in named])
     out = step(local, own, grads, state, extra | moments)
     return out._replace(state=_typed(out.state, specs[1], own))
 
@@ -283,8 +287,7 @@ def _typed(state: Any, specs: Any, comm: Comm) -> Any:
 
 def _planned(step, scheme, comm, layout, grads, state, extra):
   """The step of one device, for a plan: shapes only."""
-  names = sorted({a for i in range(len(layout.cuts)) for a in layout.axes(i)})
-  sizes = {axis: comm.recorder.size(axis) for axis in names}
+  sizes = _planned_sizes(comm.recorder.workers, layout)
   local = layout.on_device(sizes)
   specs = shard_specs(scheme, layout, (grads, state))
 
@@ -297,5 +300,28 @@ def _planned(step, scheme, comm, layout, grads, state, extra):
   own_grads, own_state = jax.tree.map(part, (grads, state), specs)
   if scheme.memory.moments:
     extra = extra | {'second_moment': own_grads}
-  step(local, comm.within(names), own_grads, own_state, extra)
+  step(local, comm.within(tuple(sizes)), own_grads, own_state, extra)
   return Stepped(grads, state, grads)
+
+
+def _planned_sizes(workers: Any, layout: Layout) -> dict[str, int]:
+  """Sizes of the axes over which leaves are divided, as `plan` was told."""
+  told = workers if isinstance(workers, Mapping) else {}
+  for axis in _named(layout):
+    if axis not in told:
+      raise ValueError(
+        'num_workers must give the size of each mesh axis, those of '
+        f"param_specs too, as in {{'replica': 2, 'fsdp': 4}}; got {workers!r}, "
+        f'without {axis!r}'
+      )
+  return {axis: told[axis] for axis in _named(layout)}
+
+
+def _named(layout: Layout) -> list[str]:
+  """The mesh axes over which some leaf is divided."""
+  return sorted({a for i in range(len(layout.cuts)) for a in layout.axes(i)})
+
+
+def _own_axes(scheme: Scheme) -> tuple[Any, ...]:
+  axis = scheme.axis_name
+  return axis if isinstance(axis, tuple) else (axis,)
