@@ -111,6 +111,12 @@ class Program:
     )
     self.state = gs.workers.init(tx, params, self.replicas, REPLICA)
     self.state_specs = gs.workers.specs(tx, params, self.replicas, REPLICA)
+    if AxisType.Explicit in mesh.axis_types:  # types say where arrays lie
+      self.state = jax.tree.map(
+        lambda x, s: jax.device_put(x, NamedSharding(mesh, s)),
+        self.state,
+        self.state_specs,
+      )
     grads = self.place(draw(params, self.replicas, seed=0, dtype=dtype))
     self.lowered = jax.jit(
       self.mapped(check_vma), donate_argnums=(0,) if donate else ()

@@ -58,7 +58,7 @@ class Shards:
     if not self.axes:
       return x
     if self._recorder is not None:
-      self._record('all_reduce', x)
+      self._record(self._recorder, 'all_reduce', x)
       return x
     return op(self._local(x), self.axes)
 
@@ -67,7 +67,7 @@ class Shards:
     if not self.axes:
       return x
     if self._recorder is not None:
-      self._record('all_gather', x)
+      self._record(self._recorder, 'all_gather', x)
       return jnp.tile(x, (self._recorder.size(self.axes), *[1] * (x.ndim - 1)))
     return jax.lax.all_gather(self._local(x), self.axes, tiled=True)
 
@@ -84,10 +84,12 @@ class Shards:
       return x
     return types.unvary(x, self.axes)
 
-  def _record(self, kind: str, x: jax.Array) -> None:
+  def _record(
+    self, recorder: counting.Recorder, kind: str, x: jax.Array
+  ) -> None:
     # One axis goes by its name, as in `Audit.sent_by_axis`.
     axes = self.axes[0] if len(self.axes) == 1 else self.axes
-    self._recorder.add(axes, kind, x.nbytes)
+    recorder.add(axes, kind, x.nbytes)
 
   def _local(self, x: jax.Array) -> jax.Array:
     return types.vary(x, self.axes) if self._checked else x
