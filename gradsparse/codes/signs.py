@@ -27,7 +27,8 @@ def signs(scale: float) -> Code:
 
   def round(selected, ctx):
     del ctx
-    return selected.joined() >= 0
+    # Compared before they are joined: bits are fewer bytes to copy.
+    return Leaves([x >= 0 for x in selected.arrays]).joined()
 
   def pack(positive, ctx):
     del ctx
