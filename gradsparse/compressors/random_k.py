@@ -9,6 +9,7 @@ from gradsparse import selection
 from gradsparse.sockets import Compressor
 from gradsparse.sockets import Sparse
 import jax
+import jax.numpy as jnp
 
 
 def random_k(density: float, *, scaled: bool) -> Compressor:
@@ -38,7 +39,13 @@ def random_k(density: float, *, scaled: bool) -> Compressor:
       return x[drawn] * (size / drawn.shape[0] if scaled else 1.0), drawn
 
     leaves = [s.value.reshape(-1) for s in signals]
-    return Sparse.of_leaves(leafwise.by_shape(draw, leaves), ctx.shapes)
+    parts = list(leafwise.by_shape(draw, leaves))
+    found = Sparse.of_leaves(parts, ctx.shapes)
+    # Sorted by themselves the coordinates are, by type too, the same everywhere.
+    places = Sparse.of_leaves(
+      [(i, (jnp.zeros(at.shape), at)) for i, (_, at) in parts], ctx.shapes
+    )
+    return Sparse(found.values, places.indices, found.space)
 
   return Compressor(
     'random_k', select, codes.plain.of_known_places(), unbiased=scaled
