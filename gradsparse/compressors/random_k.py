@@ -41,7 +41,7 @@ def random_k(density: float, *, scaled: bool) -> Compressor:
     leaves = [s.value.reshape(-1) for s in signals]
     parts = list(leafwise.by_shape(draw, leaves))
     found = Sparse.of_leaves(parts, ctx.shapes)
-    # Sorted by themselves the coordinates are, by type too, the same everywhere.
+    # Sorted by themselves, the coordinates are the same on all by type too.
     places = Sparse.of_leaves(
       [(i, (jnp.zeros(at.shape), at)) for i, (_, at) in parts], ctx.shapes
     )

@@ -55,7 +55,7 @@ class Layout:
     cuts: how each leaf is divided between the devices of a worker.
     compressed: numbers of the leaves in messages.
     dense: numbers of the leaves that are all-reduced as they are.
-    elements: of all leaves, whole.
+    undivided: shapes of the leaves as if they were whole.
     joined: whether the compressed leaves are selected together.
     most_elements: the most that a message can count.
   """
@@ -66,7 +66,7 @@ class Layout:
   cuts: tuple[Cut, ...]
   compressed: tuple[int, ...]
   dense: tuple[int, ...]
-  elements: int
+  undivided: tuple[Shape, ...]
   joined: bool = False
   most_elements: int = MOST_ELEMENTS
 
@@ -80,7 +80,8 @@ class Layout:
   @property
   def count_type(self) -> Any:
     """int32, or float32 where that cannot count the elements of a worker."""
-    return jnp.int32 if self.elements < 2**31 else jnp.float32
+    total = sum(map(math.prod, self.undivided))
+    return jnp.int32 if total < 2**31 else jnp.float32
 
   def axes(self, number: int) -> tuple[str, ...]:
     """The mesh axes that a leaf is divided over."""
@@ -265,7 +266,7 @@ def make_layout(
     cuts=((),) * len(shapes) if cuts is None else tuple(cuts),
     compressed=tuple(i for i, d in enumerate(stays) if not d),
     dense=tuple(i for i, d in enumerate(stays) if d),
-    elements=sum(map(math.prod, shapes)),
+    undivided=shapes,
     joined=joined,
     most_elements=min(MOST_ELEMENTS, most_elements or MOST_ELEMENTS),
   )

@@ -84,7 +84,8 @@ def one_step(
     state.memory,
     [s.value for s in signals_of(wide, new)],
     health.largest_kept(
-      comm.size, compressor.code.gain(layout.compressed_shapes)
+      comm.size,
+      compressor.code.gain([layout.undivided[i] for i in layout.compressed]),
     ),
   )
   moments = extra.get('second_moment') if memory.moments else None

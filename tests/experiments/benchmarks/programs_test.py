@@ -48,6 +48,7 @@ def test_exchange_on_loopback(rows_of):
     assert row['floats'] == 32_000 and row['workers'] == 2
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures('namespaces')
 def test_bytes_on_the_wire_are_the_planned_ones(rows_of):
   schemes = 'dense,dgc,gtopk_tree,gtopk_butterfly,qsgd4,one_bit'
@@ -77,6 +78,7 @@ def test_the_network_alone(rows_of):
   assert 1 / fitted.beta_s_per_byte < 140e6
 
 
+@pytest.mark.slow
 def test_training_on_loopback(rows_of):
   (row,) = rows_of(
     'training', '--loopback', '--workers=2', '--steps=20', '--schemes=dense'

@@ -59,9 +59,8 @@ def test_a_scope_must_be_a_phase():
     time_breakdown.scope('lunch')
 
 
-@pytest.mark.parametrize(
-  'runner', ['shard_map', pytest.param('pmap', marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize('runner', ['shard_map', 'pmap'])
 def test_profiled_steps_train_the_same(runner, tiny_config, tmp_path):
   for folder, every in (('plain', 0), ('timed', 3)):
     config = tiny_config('dgc', runner=runner, density=0.01, min_size=0)

@@ -2,8 +2,10 @@
 
 from configs import digits
 from experiments.studies import demo
+import pytest
 
 
+@pytest.mark.slow
 def test_demo_in_short(tmp_path, capsys):
   former = tmp_path / 'dense'
   former.mkdir()

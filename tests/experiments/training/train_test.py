@@ -174,6 +174,7 @@ def test_a_finished_run_returns_its_result_again(tiny_config, tmp_path):
     train.train_and_evaluate(config, tmp_path)
 
 
+@pytest.mark.slow
 def test_warmup_changes_the_bytes_from_stage_to_stage(tiny_config, tmp_path):
   config = tiny_config('dgc', density=0.001, min_size=0, steps=4)
   config.compression.warmup_steps = 2
