@@ -38,7 +38,9 @@ def sharded(tx: CompressedMean, param_specs: Any) -> CompressedMean:
   State that is shaped like parameters is sharded like them:
   `gs.workers.shardings` says how to place it. Sizes in `gs.plan`
   (`num_workers={'replica': 2, 'fsdp': 4}`) and in `gs.metrics` are those of one
-  device, and counts of elements those of the replica.
+  device, and counts of elements those of the replica. `sent_bytes` of the
+  metrics are those across the scheme's axis: `sent_by_axis['replica']` of the
+  plan, whose own `sent_bytes` have the few bytes inside a replica too.
 
   On a mesh without other axes, and in a simulation by `vmap`, leaves are whole
   and nothing is divided.
