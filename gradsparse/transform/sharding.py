@@ -211,7 +211,7 @@ def on_devices(
   if comm.mode == 'simulated' and (sharded or not _adds_leaves(scheme)):
     comm.check_not_spmd(name)
   around = surroundings(scheme.axis_name)
-  axes, undivided = tuple(around.automatic), layout.whole_leaves()
+  axes = tuple(around.automatic)
   for axis in _named(layout):
     if axis in around.manual:
       raise ValueError(
@@ -220,21 +220,19 @@ def on_devices(
         'only axes of workers may be, as in jax.shard_map(step, axis_names='
         f'{set(_own_axes(scheme))}, ...)'
       )
-  if not axes or comm.mode in ('single', 'simulated'):
-    if comm.mode != 'single' or not sharded:
-      if not sharded and scheme.compressor.joined:
-        comm.check_unsharded(grads, f'{name} (joined leaves)')
-      return step(undivided, comm, grads, state, extra)
+  alone = comm.mode == 'single' and not sharded
+  if not axes or comm.mode == 'simulated' or alone:
+    if not sharded and scheme.compressor.joined:
+      comm.check_unsharded(grads, f'{name} (joined leaves)')
+    return step(layout.whole_leaves(), comm, grads, state, extra)
   if not sharded and max(around.automatic.values()) > 1:
-    if comm.mode == 'single' or _adds_leaves(scheme):
+    if _adds_leaves(scheme):
       return step(layout, comm, grads, state, extra)
     raise ValueError(
       f'{name} runs where JAX divides arrays over mesh axes {axes} by itself: '
       'it would gather whole leaves over them. Say how parameters are sharded '
       'there: gs.sharded(tx, param_specs), with P() for what is whole'
     )
-  if not axes:
-    return step(undivided, comm, grads, state, extra)
   return _divided(step, scheme, comm, layout, grads, state, extra, tell)
 
 
