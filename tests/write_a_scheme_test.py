@@ -1,40 +1,23 @@
 """docs/write_a_scheme.md runs as it stands, and shows what it prints."""
 
-import contextlib
-import io
-import pathlib
-import re
-
 import pytest
-
-PAGE = pathlib.Path(__file__).parents[1] / 'docs/write_a_scheme.md'
-BLOCKS = re.findall(r'```(python|text)\n(.*?)```', PAGE.read_text(), re.DOTALL)
+from tests import pages
 
 
 @pytest.fixture(scope='module')
-def run():
-  """(names that the page defines, what it printed)."""
-  names, printed = {}, io.StringIO()
-  with contextlib.redirect_stdout(printed):
-    for number, (kind, block) in enumerate(BLOCKS):
-      if kind == 'python':
-        exec(compile(block, f'{PAGE.name}, block {number}', 'exec'), names)
-  return names, printed.getvalue()
+def page():
+  return pages.run('write_a_scheme.md')
 
 
-def test_the_page_prints_what_it_says(run):
-  _, printed = run
-  (said,) = [block for kind, block in BLOCKS if kind == 'text']
-  assert printed == said
+def test_the_page_prints_what_it_says(page):
+  assert page.printed == page.said
 
 
-def test_the_scheme_is_short(run):
+def test_the_scheme_is_short(page):
   """Under 40 lines of code, imports apart."""
-  names, _ = run
   parts = ('select', 'round_values', 'pack', 'unpack', 'two_bit_chunks')
-  assert set(parts) < set(names)
-  code = [block for kind, block in BLOCKS if kind == 'python']
-  text = '\n'.join(block for block in code if 'def ' in block)
+  assert set(parts) < set(page.names)
+  text = '\n'.join(block for block in page.code if 'def ' in block)
   lines = [
     line
     for line in text.splitlines()
