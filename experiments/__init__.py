@@ -6,8 +6,9 @@ scikit-learn, matplotlib and rich.
 
 A file directly in this folder is a program, `python -m experiments.NAME`: it
 takes flags and calls a room. Where a room has the name of its program
-(`cluster`, `cost_model`, `report`) that file is the room's `__main__.py`; the
-benchmarks are programs in a room of their own. Nothing imports a program.
+(`cluster`, `cost_model`, `report`) that file is the room's `__main__.py`, as it
+is of a study that is a folder (`studies/large_models`); the benchmarks are
+programs in a room of their own. Nothing imports a program.
 
 The rooms, lowest first; each imports only from those above it in this list
 (`tests/layers_test.py` holds that):

@@ -65,3 +65,9 @@ def text(table: Table) -> str:
   show(table, file)
   lines = [line.rstrip() for line in file.getvalue().splitlines()]
   return '\n'.join(lines).strip('\n')
+
+
+def markdown(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+  """Returns a table as our documents have it."""
+  lines = [columns, ['---' for _ in columns], *rows]
+  return '\n'.join(f'| {" | ".join(line)} |' for line in lines)

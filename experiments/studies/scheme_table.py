@@ -1,5 +1,6 @@
 """The README's table of schemes, from the code."""
 
+from experiments.program import tables
 import gradsparse as gs
 import jax
 import jax.numpy as jnp
@@ -49,5 +50,4 @@ def markdown() -> str:
     'memory, bytes a parameter',
     'exchange',
   )
-  lines = [head, tuple('---' for _ in head), *rows()]
-  return '\n'.join(f'| {" | ".join(line)} |' for line in lines)
+  return tables.markdown(head, rows())

@@ -21,6 +21,7 @@ PROGRAMS = {
 def test_the_documents_name_programs_that_are_there():
   root = _EXPERIMENTS.parent
   texts = [root / 'README.md', root / 'BUILD.md', root / 'Makefile']
+  texts += (root / 'docs').glob('*.md')
   texts += [*(root / 'configs').glob('*.py'), *_EXPERIMENTS.rglob('*.json')]
   texts += PROGRAMS.values()
   named = {

@@ -1,0 +1,138 @@
+"""Lowers and compiles training steps of models that this machine cannot hold.
+
+  python -m experiments.studies.large_models \
+    --json=experiments/results/large_models.json
+
+One step of a transformer on CPU devices, as replicas of several devices each
+with a scheme between replicas, is compiled and not run: bytes by mesh axis,
+memory a device, modelled exchange times. Beside it the plans of a larger one,
+and seconds to compile the updates of trees of few and of many leaves.
+
+--parts=steps, plans or leaves does some of it; what the JSON file has of the
+other parts stays. The tables are printed as docs/large_models.md has them.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from absl import flags
+from experiments.hosts import placement
+from experiments.program import command_line
+from experiments.program import files
+from experiments.run import machine
+from experiments.studies.large_models import model
+from experiments.studies.large_models import page
+from experiments.studies.large_models import plans
+from experiments.studies.large_models import steps
+import jax
+
+
+def _size(name: str, default: int, text: str) -> flags.FlagHolder[int]:
+  return flags.DEFINE_integer(name, default, text, lower_bound=1)
+
+
+_JSON = command_line.define_json()
+_PARTS = command_line.define_list(
+  'parts',
+  tuple(page.TABLES),
+  command_line.one_of(page.TABLES, 'part'),
+  'which of: ' + ', '.join(page.TABLES),
+)
+_SCHEMES = command_line.define_schemes(steps.SCHEMES)
+_LAYERS = _size('layers', 24, 'of the model whose step is compiled')
+_WIDTH = _size('width', 2048, 'of that model')
+_HEADS = _size('heads', 16, 'of that model')
+_VOCABULARY = _size('vocabulary', 50_257, 'of both models')
+_CONTEXT = _size('context', 1024, 'tokens that both models see')
+_SEQUENCES = _size('sequences', 1, 'of tokens that a device has in a step')
+_REPLICAS = _size('replicas', 2, 'copies of the model')
+_SHARDS = _size('shards', 4, 'devices of a replica')
+_GBITS = command_line.define_list(
+  'gbits', (1.0, 10.0, 100.0), float, 'rates between replicas, Gbit/s'
+)
+_DEVICES_A_LINK = flags.DEFINE_integer(
+  'devices_a_link',
+  None,
+  'devices that reach other replicas through one link; all of a replica if '
+  'not given, 1 if each has its own',
+  lower_bound=1,
+)
+_PLAN_LAYERS = _size('plan_layers', 32, 'of the model that is planned')
+_PLAN_WIDTH = _size('plan_width', 4096, 'of that model')
+_PLAN_WORKERS = _size('plan_workers', 8, 'that exchange it')
+_LEAVES = command_line.define_list(
+  'leaves', (10, 100, 1000), command_line.whole, 'of trees of one size'
+)
+_ELEMENTS = _size('elements', 16_000_000, 'of each of these trees')
+
+
+def _transformer(layers: int, width: int, heads: int, shards: int):
+  return model.Transformer(
+    layers, width, heads, _VOCABULARY.value, _CONTEXT.value, shards
+  )
+
+
+def _steps() -> dict[str, Any]:
+  transformer = _transformer(
+    _LAYERS.value, _WIDTH.value, _HEADS.value, _SHARDS.value
+  )
+  mesh = steps.make_mesh(_REPLICAS.value, _SHARDS.value)
+  rows = []
+  for name in _SCHEMES.value:
+    rows.append(steps.compiled(name, transformer, mesh, _SEQUENCES.value))
+    jax.clear_caches()
+    told = {k: v for k, v in rows[-1].items() if k != 'collectives'}
+    command_line.say(str(told))
+  return {
+    'parameters': transformer.parameters,
+    'mesh': dict(mesh.shape),
+    'devices_a_link': _DEVICES_A_LINK.value or _SHARDS.value,
+    'gbits': _GBITS.value,
+    'rows': rows,
+  }
+
+
+def _plans() -> dict[str, Any]:
+  transformer = _transformer(_PLAN_LAYERS.value, _PLAN_WIDTH.value, 1, 1)
+  return {
+    'parameters': transformer.parameters,
+    'workers': _PLAN_WORKERS.value,
+    'rows': plans.planned(transformer, _PLAN_WORKERS.value),
+  }
+
+
+def _leaves() -> dict[str, Any]:
+  rows = []
+  for name in plans.TREES:
+    for number in _LEAVES.value:
+      rows.append(plans.compile_tree(name, number, _ELEMENTS.value))
+      jax.clear_caches()
+      command_line.say(str(rows[-1]))
+  return {'elements': _ELEMENTS.value, 'rows': rows}
+
+
+_MEASURE: dict[str, Callable[[], dict[str, Any]]] = {
+  'steps': _steps,
+  'plans': _plans,
+  'leaves': _leaves,
+}
+
+
+def main() -> None:
+  """Compiles, writes the record, prints the tables."""
+  placement.pose_as(max(2, _REPLICAS.value * _SHARDS.value))
+  record = (_JSON.value and files.read_json(_JSON.value)) or {}
+  for part in _PARTS.value:
+    record[part] = {
+      'command': command_line.typed(),
+      'environment': machine.describe(),
+      **_MEASURE[part](),
+    }
+    if _JSON.value:
+      files.write_json(_JSON.value, record)
+    for table in page.TABLES[part]:
+      print(table(record[part]), end='\n\n')
+
+
+if __name__ == '__main__':
+  command_line.run(main)

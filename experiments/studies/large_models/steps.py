@@ -1,0 +1,189 @@
+"""A training step on a mesh, compiled and never run.
+
+Nothing of the model's size is made: the step is compiled for shapes, and the
+compiled program says what it would send and how much memory it would take.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable
+import math
+import time
+from typing import Any
+
+from experiments.program import errors
+from experiments.studies.large_models import model
+import gradsparse as gs
+import jax
+import jax.numpy as jnp
+from jax.sharding import AxisType
+from jax.sharding import Mesh
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+import optax
+
+REPLICAS = 'replica'  # the axis between replicas
+_RATE = 0.1
+
+# Each with the optimizer after it: all have one momentum, DGC its own.
+SCHEMES: dict[str, Callable[[], gs.CompressedMean]] = {
+  'dense': lambda: gs.dense(axis_name=REPLICAS),
+  'dgc': lambda: gs.dgc(0.001, axis_name=REPLICAS),
+  'dgc_chunk': lambda: gs.dgc(0.001, scope='chunk', axis_name=REPLICAS),
+  'qsgd': lambda: gs.qsgd(7, axis_name=REPLICAS),
+  'power_sgd': lambda: gs.power_sgd(2, axis_name=REPLICAS),
+}
+
+# The default order is for speed on many cores, and keeps everything longer.
+_OPTIONS = {'xla_cpu_scheduler_type': 'CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED'}
+
+
+def make_mesh(replicas: int, shards: int) -> Mesh:
+  """A mesh of all replicas' devices.
+
+  Raises:
+    ConfigError: there are not as many.
+  """
+  if jax.device_count() < replicas * shards:
+    raise errors.ConfigError(
+      f'--replicas={replicas} of --shards={shards} need {replicas * shards} '
+      f'devices, {jax.default_backend()} has {jax.device_count()}; '
+      'JAX_PLATFORMS=cpu poses as any number'
+    )
+  return jax.make_mesh(
+    (replicas, shards),
+    (REPLICAS, model.SHARDS),
+    axis_types=(AxisType.Auto, AxisType.Auto),
+    devices=jax.devices()[: replicas * shards],
+  )
+
+
+def _optimizer(name: str, specs: Any) -> optax.GradientTransformation:
+  momentum = None if name.startswith('dgc') else 0.9
+  return optax.chain(
+    gs.sharded(SCHEMES[name](), specs), optax.sgd(_RATE, momentum=momentum)
+  )
+
+
+def _lowered(name, transformer, mesh, sequences):
+  """The step of a scheme as a program, and its plan."""
+  specs = transformer.specs()
+  params = jax.tree.map(
+    lambda x, spec: jax.ShapeDtypeStruct(
+      x.shape, x.dtype, sharding=NamedSharding(mesh, spec)
+    ),
+    transformer.shapes(),
+    specs,
+  )
+  replicas = mesh.shape[REPLICAS]
+  tx = _optimizer(name, specs)
+  own = gs.workers.specs(tx, params, replicas, REPLICAS)
+
+  def stacked(x, spec, sharding):
+    shape = x.shape if spec == P() else (replicas, *x.shape)
+    return jax.ShapeDtypeStruct(shape, x.dtype, sharding=sharding)
+
+  state = jax.tree.map(
+    stacked,
+    jax.eval_shape(tx.init, params),
+    own,
+    gs.workers.shardings(tx, params, mesh, REPLICAS),
+  )
+  tokens = jax.ShapeDtypeStruct(
+    (sequences * mesh.size, transformer.context + 1),
+    jnp.int32,
+    sharding=NamedSharding(mesh, P((REPLICAS, model.SHARDS))),
+  )
+  value_and_grad = transformer.value_and_grad()
+
+  def step(params, state, tokens):
+    state = jax.tree.map(lambda s, x: x if s == P() else x[0], own, state)
+    loss, grads = value_and_grad(gs.workers.local(params, REPLICAS), tokens)
+    updates, state = tx.update(grads, state, params)
+    params = optax.apply_updates(params, updates)
+    state = jax.tree.map(lambda s, x: x if s == P() else x[None], own, state)
+    return params, state, gs.workers.mean(loss, REPLICAS)
+
+  mapped = jax.shard_map(
+    step,
+    mesh=mesh,
+    axis_names={REPLICAS},
+    in_specs=(P(), own, P(REPLICAS)),
+    out_specs=(P(), own, P()),
+  )
+  lowered = jax.jit(mapped, donate_argnums=(0, 1)).lower(params, state, tokens)
+  return lowered, gs.plan(tx, params, dict(mesh.shape))
+
+
+def over(sent_by_axis: Any, axis: str) -> int:
+  """Bytes that cross an axis, alone or with others."""
+  return sum(
+    sent
+    for axes, sent in sent_by_axis.items()
+    if axis in (axes if isinstance(axes, tuple) else (axes,))
+  )
+
+
+def collectives(audit: gs.Audit) -> list[dict[str, Any]]:
+  """The collectives of a step, largest first, those that are alike together.
+
+  Of each conditional those of the branch that sends most.
+  """
+  found: collections.Counter[Any] = collections.Counter()
+
+  def count(part):
+    found.update((c.nbytes, c.kind, c.axes) for c in part.collectives)
+    for branches in part.conditionals:
+      count(max(branches, key=lambda branch: branch.sent_bytes))
+
+  count(audit)
+  return [
+    {'kind': kind, 'bytes': nbytes, 'axes': ' '.join(axes), 'times': times}
+    for (nbytes, kind, axes), times in sorted(found.items(), reverse=True)
+  ]
+
+
+def compiled(
+  name: str, transformer: model.Transformer, mesh: Mesh, sequences: int
+) -> dict[str, Any]:
+  """What the compiled step of a scheme would send, and the memory it takes.
+
+  Args:
+    name: of `SCHEMES`.
+    transformer: the model.
+    mesh: from `make_mesh`.
+    sequences: of tokens, that a device has in a step.
+
+  Returns:
+    Bytes are those of one device; memory is its peak, parameters and state
+    included.
+  """
+  begin = time.perf_counter()
+  lowered, plan = _lowered(name, transformer, mesh, sequences)
+  middle = time.perf_counter()
+  options = _OPTIONS if jax.default_backend() == 'cpu' else {}
+  program = lowered.compile(compiler_options=options)
+  end = time.perf_counter()
+  memory = program.memory_analysis()
+  audit = gs.audit(program, mesh)
+  kept = memory.argument_size_in_bytes
+  return {
+    'scheme': name,
+    'sent_bytes': over(audit.sent_by_axis, REPLICAS),
+    'plan_bytes': over(plan.sent_by_axis, REPLICAS),
+    'inside_bytes': audit.sent_by_axis.get(model.SHARDS, 0),
+    'argument_bytes': kept,
+    'peak_bytes': kept
+    + memory.temp_size_in_bytes
+    + memory.output_size_in_bytes
+    - memory.alias_size_in_bytes,
+    'trace_seconds': round(middle - begin, 1),
+    'compile_seconds': round(end - middle, 1),
+    'collectives': collectives(audit),
+  }
+
+
+def loss_bytes(replicas: int) -> int:
+  """What the mean of the loss adds to a plan: an all-reduce of 4 bytes."""
+  return math.ceil(8 * (replicas - 1) / replicas)
