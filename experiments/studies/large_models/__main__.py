@@ -1,4 +1,4 @@
-"""Lowers and compiles training steps of models that this machine cannot hold.
+r"""Lowers and compiles training steps of models that this machine cannot hold.
 
   python -m experiments.studies.large_models \
     --json=experiments/results/large_models.json

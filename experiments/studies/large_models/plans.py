@@ -23,7 +23,7 @@ TREES = {
   ),
   'dgc': lambda: gs.dgc(0.001, axis_name=gs.workers.AXIS),
   'dgc_chunk': lambda: gs.dgc(0.001, scope='chunk', axis_name=gs.workers.AXIS),
-  'qsgd': lambda: gs.qsgd(7, axis_name=gs.workers.AXIS),
+  'qsgd': lambda: gs.qsgd(7, min_size=0, axis_name=gs.workers.AXIS),
   'power_sgd': lambda: gs.power_sgd(2, axis_name=gs.workers.AXIS),
 }
 
