@@ -16,7 +16,7 @@ import contextlib
 import dataclasses
 from typing import Any
 
-from gradsparse import collectives as library
+from gradsparse.collectives.permute import send
 from gradsparse.traffic import counting
 import jax
 import jax.numpy as jnp
@@ -43,8 +43,12 @@ class Call:
 
 @dataclasses.dataclass
 class Tape(counting.Recorder):
-  """A recorder that also keeps the order of what it records."""
+  """A recorder that also keeps the order of what it records.
 
+  The step that it records is run: all but the collectives is computed.
+  """
+
+  computes: bool = True
   calls: list[Call] = dataclasses.field(default_factory=list)
 
   def add(self, axis_name: Any, kind: str, nbytes: int, perm=None) -> None:
@@ -102,7 +106,7 @@ def _perform(call: Call, x: jax.Array, axis_name: str) -> jax.Array:
   if call.kind == 'all_gather':
     return jax.lax.all_gather(x, axis_name)
   if call.kind == 'permute':
-    return library.send(x, axis_name, call.perm)
+    return send(x, axis_name, call.perm)
   if call.kind == 'all_to_all':
     rows = x[: x.shape[0] // size * size].reshape(size, -1)
     return jax.lax.all_to_all(rows, axis_name, 0, 0)

@@ -174,6 +174,8 @@ class Recorder(Tally):
     message: rows of the message that is being traced.
     rungs: (payload, sent) bytes of every size that a ladder could take.
     schedules: of the schemes whose size of message the step decides.
+    computes: whether what is traced will run, without its collectives. A plan
+      does not: what sends nothing can be left out.
   """
 
   step: int | None = None
@@ -182,6 +184,7 @@ class Recorder(Tally):
   message: list[Row] = dataclasses.field(default_factory=list)
   rungs: list[tuple[int, int]] = dataclasses.field(default_factory=list)
   schedules: list[Schedule] = dataclasses.field(default_factory=list)
+  computes: bool = False
 
   @property
   def most_sent(self) -> int:

@@ -156,7 +156,7 @@ def finish(
     return jax.tree.map(lambda n, o: jnp.where(accepted, n, o), new, old)
 
   memory, told = before.kept, None
-  if comm.recorder is None:  # a plan counts what is sent
+  if comm.recorder is None or comm.recorder.computes:
     delivered, released = _deliveries(layout, backs, accepted)
     memory = scheme.memory.sent(memory, released)
     memory = scheme.memory.arrived(memory, means, layout.whole(), accepted)

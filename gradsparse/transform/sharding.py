@@ -206,8 +206,10 @@ def on_devices(
   def step(layout, comm, grads, state, extra):
     return one_step(scheme, comm, layout, grads, state, extra, tell=tell)
 
-  if comm.recorder is not None:
+  if comm.recorder is not None and not comm.recorder.computes:
     return _planned(step, scheme, comm, layout, grads, state, extra)
+  if comm.recorder is not None:
+    return step(layout.whole_leaves(), comm, grads, state, extra)
   if comm.mode == 'simulated' and (sharded or not _adds_leaves(scheme)):
     comm.check_not_spmd(name)
   around = surroundings(scheme.axis_name)

@@ -38,7 +38,7 @@ SPACES = st.lists(
 )
 
 
-@settings(max_examples=6)
+@settings(max_examples=4)
 @given(st.integers(1, 8), st.integers(1, 45), SPACES, st.integers(0, 99))
 def test_one_bit_does_what_its_oracle_does(workers, bucket, shapes, seed):
   tx = gs.one_bit_sgd(bucket_size=bucket, **SCATTER)

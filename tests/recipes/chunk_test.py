@@ -91,7 +91,7 @@ SHAPES = st.lists(
 
 
 # A program an example: small as they are, they are not shrunk.
-@settings(max_examples=6, phases=(Phase.generate,))
+@settings(max_examples=4, phases=(Phase.generate,))
 @given(
   st.integers(1, 8),
   st.integers(1, 70),

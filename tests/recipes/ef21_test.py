@@ -98,7 +98,7 @@ def test_a_thick_message_changes_the_transport_only():
 
 
 # A program an example: small as they are, they are not shrunk.
-@settings(max_examples=6, phases=(Phase.generate,))
+@settings(max_examples=4, phases=(Phase.generate,))
 @given(
   st.integers(1, 8),
   st.sampled_from(['leaf', 'global', 'chunk']),

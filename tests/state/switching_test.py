@@ -108,6 +108,7 @@ def nonzero(tree):
   return any(np.any(x) for x in jax.tree.leaves(tree))
 
 
+@pytest.mark.slow
 @SURROUNDINGS
 def test_a_chain_of_schemes_keeps_what_is_pending(where):
   names = (

@@ -115,7 +115,7 @@ def test_several_messages_do_what_one_does(name, monkeypatch):
   'name',
   [
     pytest.param(
-      name, marks=() if name in ('qsgd', 'ada_comp') else pytest.mark.slow
+      name, marks=() if name == 'sign_majority' else pytest.mark.slow
     )
     for name in gs.recipes.RECIPES
     if name not in ('gtopk', 'qsgd_descent')

@@ -41,6 +41,8 @@ SMALL = dict(
 # Messages of two sizes. They cost another branch to compile: one scheme stands
 # for all that have them, outside of the slow tests.
 SIZES = (0.3, 1.0)
+# They take long to compile.
+LONG = ('dryden', 'ada_comp', 'variance_based', 'variance_strom')
 # They select from all leaves together.
 JOINED = ('gtopk', 'qsgd_descent')
 CASES = tuple(name for name in gs.recipes.RECIPES if name not in JOINED)
@@ -49,6 +51,15 @@ DRAWN = ('qsgd', 'terngrad', 'random_k')
 # They approximate whole leaves.
 WHOLE = ('power_sgd',)
 SHARD_BY_SHARD = tuple(c for c in CASES if c not in DRAWN + WHOLE)
+
+
+def marked(cases):
+  """The recipes; those that take long to compile are slow tests."""
+  return [
+    pytest.param(c, marks=pytest.mark.slow if c in LONG else ()) for c in cases
+  ]
+
+
 STEPS = 2
 
 
@@ -175,12 +186,12 @@ def test_global_scope_refuses(factory):
     gs.sharded(factory(0.1, scope='global', axis_name=REPLICA), SPECS)
 
 
-@pytest.mark.parametrize('case', SHARD_BY_SHARD)
+@pytest.mark.parametrize('case', marked(SHARD_BY_SHARD))
 def test_a_scheme_does_with_a_shard_what_it_does_with_a_leaf(case):
   check_shards(make(case), ran(case))
 
 
-@pytest.mark.parametrize('case', CASES)
+@pytest.mark.parametrize('case', marked(CASES))
 def test_all_copies_have_the_same_bits(case):
   run = ran(case)
   for updates, state in zip(run.updates, run.states[1:], strict=True):
@@ -190,7 +201,7 @@ def test_all_copies_have_the_same_bits(case):
     check_copies(state)
 
 
-@pytest.mark.parametrize('case', CASES)
+@pytest.mark.parametrize('case', marked(CASES))
 def test_the_update_is_the_mean_of_what_was_delivered(case):
   if case in ('dgc', 'ef21'):
     pytest.skip('their update is not this mean: momentum, estimates')
@@ -200,7 +211,7 @@ def test_the_update_is_the_mean_of_what_was_delivered(case):
     chex.assert_trees_all_close(updates, mean, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize('case', CASES)
+@pytest.mark.parametrize('case', marked(CASES))
 def test_nothing_is_lost(case):
   run = ran(case)
   if not run.states[0].owes() or case in ('dgc', 'ef21'):
@@ -275,7 +286,7 @@ def no_trailing_none(spec):
   return spec
 
 
-@pytest.mark.parametrize('case', CASES)
+@pytest.mark.parametrize('case', marked(CASES))
 def test_state_is_that_of_the_plain_scheme_sharded_like_the_parameters(case):
   run = ran(case)
   state = run.states[-1]
@@ -291,7 +302,7 @@ def test_state_is_that_of_the_plain_scheme_sharded_like_the_parameters(case):
     assert no_trailing_none(x.sharding.spec) in ((), (REPLICA,))
 
 
-@pytest.mark.parametrize('case', CASES)
+@pytest.mark.parametrize('case', marked(CASES))
 def test_state_can_be_read(case):
   run = ran(case)
   state, params = run.states[-1], run.program.params
@@ -338,14 +349,14 @@ def collectives(found):
       yield from collectives(branch)
 
 
-@pytest.mark.parametrize('case', CASES)
+@pytest.mark.parametrize('case', marked(CASES))
 def test_a_plan_is_what_the_program_moves(case):
   # TernGrad's words of health, one of each group, are equal, and XLA sends one
   # of the three.
   check_bytes(ran(case), merged=8 if case == 'terngrad' else 0)
 
 
-@pytest.mark.parametrize('case', [c for c in CASES if c != 'power_sgd'])
+@pytest.mark.parametrize('case', marked(c for c in CASES if c != 'power_sgd'))
 def test_inside_of_a_replica_travel_scalars_only(case):
   run = ran(case)
   found = gs.audit(run.program.compiled, run.program.mesh)
@@ -388,7 +399,7 @@ def check_rejected(run, grads, moments=None):
   check_copies((updates, state))
 
 
-@pytest.mark.parametrize('case', CASES)
+@pytest.mark.parametrize('case', marked(CASES))
 @pytest.mark.parametrize('leaf', ['both', 'whole'])
 def test_one_shard_that_is_not_finite_rejects_the_step_everywhere(case, leaf):
   run = ran(case)
@@ -397,7 +408,7 @@ def test_one_shard_that_is_not_finite_rejects_the_step_everywhere(case, leaf):
   check_rejected(run, grads)
 
 
-@pytest.mark.parametrize('case', ['variance_based', 'variance_strom'])
+@pytest.mark.parametrize('case', marked(['variance_based', 'variance_strom']))
 def test_a_negative_second_moment_in_one_shard_rejects_the_step(case):
   run = ran(case)
   moments = jax.tree.map(jnp.square, run.grads[0])
@@ -434,8 +445,8 @@ def check_chunks(factory):
 @pytest.mark.parametrize(
   'factory',
   [
-    gs.dgc,
-    pytest.param(gs.gradient_dropping, marks=pytest.mark.slow),
+    pytest.param(gs.dgc, marks=pytest.mark.slow),
+    gs.gradient_dropping,
     pytest.param(gs.ef21, marks=pytest.mark.slow),
   ],
 )

@@ -49,3 +49,18 @@ def test_what_is_left_out_is_what_is_planned(name, workers):
     assert serial >= planned
   else:
     assert planned <= serial + 1 <= planned + 2 + 8 * workers
+
+
+def test_all_but_the_collectives_is_computed():
+  tx = subjects.SCHEMES['dgc'](subjects.DENSITY)
+  grads = {'kernel_00': jnp.arange(1.0, 40_001).reshape(200, 200)}
+
+  def step(grads):
+    updates, state = tx.update(grads, tx.init(grads))
+    return updates, gs.pending(state)
+
+  with collectives.left_out(2):
+    updates, pending = jax.jit(step)(grads)
+  sent = int(jnp.sum(updates['kernel_00'] != 0))
+  assert 0 < sent < 100
+  assert int(jnp.sum(pending['kernel_00'] != 0)) == 40_000 - sent

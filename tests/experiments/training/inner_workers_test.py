@@ -90,7 +90,10 @@ _alike = functools.partial(
 )
 
 
-@pytest.mark.parametrize('scheme', ['dense', 'dgc', 'variance_based'])
+@pytest.mark.parametrize(
+  'scheme',
+  ['dense', 'dgc', pytest.param('variance_based', marks=pytest.mark.slow)],
+)
 def test_inner_workers_make_one_batch_of_their_workers(scheme):
   """Also the second moments, which do not scale as a mean does."""
   found = _trained(scheme, 'simulate', _INNER)

@@ -105,7 +105,8 @@ def _assert_same_run(workdir, alone):
       assert expected[name] == found[name]
 
 
-@pytest.mark.parametrize('victim', [pytest.param(0, marks=pytest.mark.slow), 1])
+@pytest.mark.slow
+@pytest.mark.parametrize('victim', [0, 1])
 def test_two_processes_are_one_run_also_after_a_death(tmp_path, victim, alone):
   workdir = tmp_path / 'run'
   outcome, text = _run(tmp_path, workdir, victim=victim, step=6)

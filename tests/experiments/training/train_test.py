@@ -93,7 +93,7 @@ def test_cifar10_config(scheme, tmp_path, cifar_folder):
 @pytest.mark.parametrize(
   ('scheme', 'runner', 'inner_workers'),
   [
-    ('dgc', 'shard_map', 2),
+    pytest.param('dgc', 'shard_map', 2, marks=pytest.mark.slow),
     pytest.param('qsgd', 'simulate', 2, marks=pytest.mark.slow),
     *(
       pytest.param(scheme, runner, 1, marks=pytest.mark.slow)
