@@ -234,7 +234,7 @@ BESIDE = 32 * 2
   'n, levels',
   [
     (1000, 1),
-    (10_000, 1),
+    pytest.param(10_000, 1, marks=pytest.mark.slow),
     pytest.param(1000, 4, marks=pytest.mark.slow),
     pytest.param(100_000, 1, marks=pytest.mark.slow),
     pytest.param(10_000, 16, marks=pytest.mark.slow),
@@ -286,6 +286,7 @@ def test_the_dense_code_travels_within_3_percent_of_its_stream(
     assert bits <= 1.03 * (2.8 * n + 32) + words + BESIDE
 
 
+@pytest.mark.slow
 def test_as_many_levels_as_theory_asks_for():
   """s = sqrt(n) above n = 65,025: neighbours of the exact level, unbiased."""
   n, levels = 1000, 65_534

@@ -188,6 +188,7 @@ def test_by_default_all_that_a_rule_wants_is_sent(name):
     assert step.metrics['overflow_elements'] == 0
 
 
+@pytest.mark.slow
 def test_eight_workers_with_everything_above_the_threshold_send_it():
   """1,024 of 4,096 went, and the rest waited."""
   tx = gs.strom(0.1, axis_name=replay.AXIS)

@@ -98,6 +98,7 @@ def test_a_thick_message_changes_the_transport_only():
 
 
 # A program an example: small as they are, they are not shrunk.
+@pytest.mark.slow
 @settings(max_examples=4, phases=(Phase.generate,))
 @given(
   st.integers(1, 8),

@@ -198,6 +198,7 @@ def test_a_law_that_does_not_apply_is_left_out():
   gs.testing.check_scheme(forgetful(), exempt=(1,), **ONE)
 
 
+@pytest.mark.slow
 def test_a_leaf_that_is_a_scalar_may_come_first():
   trees = {'scalar first': {'a': (), 'w': (9, 7)}}
   gs.testing.check_scheme(make(), **{**ONE, 'trees': trees})

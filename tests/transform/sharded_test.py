@@ -38,11 +38,11 @@ SMALL = dict(
   ladder=(1.0,),
   bin_size=8,
 )
-# Messages of two sizes. They cost another branch to compile: one scheme stands
-# for all that have them, outside of the slow tests.
+# Messages of two sizes cost another branch to compile: one scheme stands for all
+# that have them.
 SIZES = (0.3, 1.0)
-# They take long to compile.
-LONG = ('dryden', 'ada_comp', 'variance_based', 'variance_strom')
+# Outside of the slow tests these stand for all, one of each kind of message.
+SHORT = ('dense', 'gradient_dropping', 'dgc', 'qsgd', 'power_sgd')
 # They select from all leaves together.
 JOINED = ('gtopk', 'qsgd_descent')
 CASES = tuple(name for name in gs.recipes.RECIPES if name not in JOINED)
@@ -54,9 +54,9 @@ SHARD_BY_SHARD = tuple(c for c in CASES if c not in DRAWN + WHOLE)
 
 
 def marked(cases):
-  """The recipes; those that take long to compile are slow tests."""
+  """The recipes; most are slow tests."""
   return [
-    pytest.param(c, marks=pytest.mark.slow if c in LONG else ()) for c in cases
+    pytest.param(c, marks=() if c in SHORT else pytest.mark.slow) for c in cases
   ]
 
 

@@ -66,6 +66,7 @@ def test_bytes_on_the_wire_are_the_planned_ones(rows_of):
     assert row['wire_bytes'] > 0.95 * row['plan_bytes'], row
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures('namespaces')
 def test_the_network_alone(rows_of):
   found = rows_of('network', '--workers=2', '--rate=1gbit', '--repeats=2')

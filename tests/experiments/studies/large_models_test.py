@@ -49,6 +49,7 @@ def rows():
   }
 
 
+@pytest.mark.slow
 def test_a_compiled_step_sends_what_is_planned(rows):
   for row in rows.values():
     assert row['sent_bytes'] == row['plan_bytes'] + steps.loss_bytes(2)
@@ -60,6 +61,7 @@ def test_a_compiled_step_sends_what_is_planned(rows):
   assert rows['dgc_chunk']['sent_bytes'] < rows['dense']['sent_bytes'] / 10
 
 
+@pytest.mark.slow
 def test_the_scheme_leaves_fsdp_as_it_is(rows):
   """It gathers nothing; its devices agree on a few numbers."""
   more = rows['dgc_chunk']['inside_bytes'] - rows['dense']['inside_bytes']
@@ -70,6 +72,7 @@ def test_the_scheme_leaves_fsdp_as_it_is(rows):
     assert kinds == {'all_gather', 'reduce_scatter', 'all_reduce'}
 
 
+@pytest.mark.slow
 def test_memory_is_that_of_a_device(rows):
   shard = 4 * _TINY.parameters / 4
   # Parameters and a momentum; DGC has what is pending beside it.
