@@ -38,8 +38,8 @@ SMALL = dict(
   ladder=(1.0,),
   bin_size=8,
 )
-# Messages of two sizes cost another branch to compile: one scheme stands for all
-# that have them.
+# Messages of two sizes cost another branch to compile: one scheme stands for
+# all that have them.
 SIZES = (0.3, 1.0)
 # Outside of the slow tests these stand for all, one of each kind of message.
 SHORT = ('dense', 'gradient_dropping', 'dgc', 'qsgd', 'power_sgd')
