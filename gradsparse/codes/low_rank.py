@@ -35,19 +35,13 @@ def divided(ctx: Context) -> list[tuple[Any, Any]]:
   """The devices that have the other rows, and the other columns, of each leaf.
 
   Returns:
-    A pair of `collectives.Shards` for each leaf; None where there are none.
+    A pair of `collectives.Shards` for each leaf.
   """
-  out = []
-  cuts = ctx.cuts or ((),) * len(ctx.shapes)
-  for cut, shape in zip(cuts, ctx.shapes, strict=True):
-    rows, columns = matrix_cut(cut, shape)
-    out.append(
-      (
-        ctx.shards.over(rows) if rows else None,
-        ctx.shards.over(columns) if columns else None,
-      )
-    )
-  return out
+  cuts = zip(ctx.cuts, ctx.shapes, strict=True)
+  both = (matrix_cut(cut, shape) for cut, shape in cuts)
+  return [
+    (ctx.shards.over(rows), ctx.shards.over(columns)) for rows, columns in both
+  ]
 
 
 def low_rank() -> Code:
@@ -62,10 +56,9 @@ def low_rank() -> Code:
 
   def round(selected, ctx):
     pairs = zip(matrices(selected.arrays), ctx.agreed, strict=True)
-    factors = [m.T @ p for m, p in pairs]
     return [
-      q if rows is None else rows.sum(q)
-      for q, (rows, _) in zip(factors, divided(ctx), strict=True)
+      rows.sum(m.T @ p)
+      for (m, p), (rows, _) in zip(pairs, divided(ctx), strict=True)
     ]
 
   def decode(factors, ctx, summands):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from gradsparse import arguments
 from gradsparse import codes
 from gradsparse.codes.low_rank import divided
 from gradsparse.codes.low_rank import matrices
 from gradsparse.codes.low_rank import matrix_cut
 from gradsparse.codes.low_rank import matrix_shape
+from gradsparse.collectives import NO_SHARDS
+from gradsparse.collectives import Shards
 from gradsparse.compressors.everything import everything
 from gradsparse.sockets import Agreement
 from gradsparse.sockets import Compressor
@@ -20,33 +20,29 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
 
-def _unit_columns(x: jax.Array, rows: Any = None) -> jax.Array:
+def _unit_columns(x: jax.Array, rows: Shards = NO_SHARDS) -> jax.Array:
   """Columns scaled so that their magnitudes add up to 1; zeros stay.
 
   Args:
     x: float32[rows, r], this device's rows.
-    rows: the devices that have the others (`collectives.Shards`), or None.
+    rows: the devices that have the others.
   """
 
   def divided(x, by):
     return x / jnp.where(by > 0, by, 1.0)
 
   # Divided by the largest first: the sum of large numbers could overflow.
-  top = jnp.max(jnp.abs(x), axis=0)
-  x = divided(x, top if rows is None else rows.max(top))
-  total = jnp.sum(jnp.abs(x), axis=0)
-  return divided(x, total if rows is None else rows.sum(total))
+  x = divided(x, rows.max(jnp.max(jnp.abs(x), axis=0)))
+  return divided(x, rows.sum(jnp.sum(jnp.abs(x), axis=0)))
 
 
-def _orthonormal(p: jax.Array, rows: Any) -> jax.Array:
+def _orthonormal(p: jax.Array, rows: Shards) -> jax.Array:
   """Orthonormal columns that span those of p.
 
   Args:
     p: float32[rows, r], this device's rows.
-    rows: the devices that have the others (`collectives.Shards`), or None.
+    rows: the devices that have the others.
   """
-  if rows is None:
-    return jnp.linalg.qr(_unit_columns(p))[0]
   # The factor is small: every device gets all of it, and keeps its own rows.
   whole = jnp.linalg.qr(_unit_columns(rows.gather(p)))[0]
   return rows.part(whole, p.shape[0])
@@ -98,10 +94,9 @@ def power_sgd(rank: int, seed: int = 0) -> Compressor:
 
   def propose(signals, ctx):
     pairs = zip(matrices([s.value for s in signals]), ctx.state, strict=True)
-    products = [m @ q for m, q in pairs]
     return [
-      p if columns is None else columns.sum(p)
-      for p, (_, columns) in zip(products, divided(ctx), strict=True)
+      columns.sum(m @ q)
+      for (m, q), (_, columns) in zip(pairs, divided(ctx), strict=True)
     ]
 
   def settle(reduced, ctx):

@@ -11,7 +11,7 @@ what is whole on all devices of a worker must come out the same on all of them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 import math
 from typing import Any
 
@@ -19,6 +19,7 @@ from gradsparse.collectives import Comm
 from gradsparse.collectives import surroundings
 from gradsparse.sockets import Cut
 from gradsparse.sockets import Leaves
+from gradsparse.sockets import Shape
 from gradsparse.state.scheme import CompressedMeanState
 from gradsparse.transform.layout import Layout
 from gradsparse.transform.one_step import Stepped
@@ -125,6 +126,21 @@ def check(scheme: Scheme) -> None:
     )
 
 
+def shaped_like(treedef: Any, shapes: Sequence[Shape]) -> Callable[[Any], bool]:
+  """Whether a tree is shaped like the parameters (for is_leaf).
+
+  Args:
+    treedef: of the parameters.
+    shapes: of their leaves.
+  """
+
+  def is_like(tree: Any) -> bool:
+    found = tuple(jnp.shape(x) for x in jax.tree.leaves(tree))
+    return jax.tree.structure(tree) == treedef and found == tuple(shapes)
+
+  return is_like
+
+
 def shard_specs(scheme: Scheme, layout: Layout, tree: Any) -> Any:
   """How a scheme's state, or any tree, is divided between a worker's devices.
 
@@ -140,13 +156,7 @@ def shard_specs(scheme: Scheme, layout: Layout, tree: Any) -> Any:
   """
   by_leaf = [_spec_of(cut) for cut in layout.cuts]
   like = jax.tree.unflatten(layout.treedef, by_leaf)
-
-  def is_like(node):
-    shapes = [jnp.shape(x) for x in jax.tree.leaves(node)]
-    return (
-      jax.tree.structure(node) == layout.treedef
-      and tuple(shapes) == layout.shapes
-    )
+  is_like = shaped_like(layout.treedef, layout.shapes)
 
   def learnt(state):
     learning = scheme.compressor.learning

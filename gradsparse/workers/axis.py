@@ -19,6 +19,7 @@ import warnings
 from gradsparse.collectives import Comm
 from gradsparse.collectives import ReplicationError
 from gradsparse.traffic import counting
+from gradsparse.transform.sharding import is_spec
 import jax
 import jax.numpy as jnp
 from jax.sharding import AbstractMesh
@@ -33,11 +34,6 @@ _UNCHECKED = (
   'start from gs.workers.local(carry, axis_name); JAX knows no types for a '
   'collective over an axis of vmap. check_vma=False says that you know.'
 )
-
-
-def is_spec(x: Any) -> bool:
-  """Whether x is a PartitionSpec (for is_leaf)."""
-  return isinstance(x, P)
 
 
 def over(fn: Callable[[P, Any], Any], specs: Any, tree: Any) -> Any:

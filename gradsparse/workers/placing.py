@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gradsparse import arguments
+from gradsparse.transform.sharding import shaped_like
 from gradsparse.workers.program import AXIS
 from gradsparse.workers.program import specs
 import jax
@@ -56,14 +57,9 @@ def shardings(
     return sharding.spec if isinstance(sharding, NamedSharding) else P()
 
   like = jax.tree.map(spec_of, params)
-  structure: Any = jax.tree.structure(params)
-  shapes = [jnp.shape(x) for x in jax.tree.leaves(params)]
-
-  def is_like(node):
-    return jax.tree.structure(node) == structure and shapes == [
-      jnp.shape(x) for x in jax.tree.leaves(node)
-    ]
-
+  is_like = shaped_like(
+    jax.tree.structure(params), [jnp.shape(x) for x in jax.tree.leaves(params)]
+  )
   state = jax.eval_shape(tx.init, params)
   inside = jax.tree.map(
     lambda node: like if is_like(node) else P(), state, is_leaf=is_like

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from gradsparse.transform.sharding import is_spec
 from gradsparse.workers.axis import WorkerStep
-from gradsparse.workers.axis import is_spec
 from gradsparse.workers.axis import over
 import jax
 from jax.sharding import AxisType
