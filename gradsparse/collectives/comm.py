@@ -19,8 +19,10 @@ import jax.numpy as jnp
 import numpy as np
 
 # Arrays below this many elements are joined before they are summed, so that
-# a tree with many biases pays one latency; larger ones are not worth a copy.
+# a tree with many biases pays few latencies; larger ones are not worth a copy.
+# XLA takes long to compile one array made of very many.
 _FUSE_BELOW = 1 << 16
+_FUSE_AT_MOST = 64
 
 AxisName = str | tuple[str, ...]
 
@@ -30,6 +32,25 @@ _exchange = functools.partial(jax.named_scope, 'gradsparse.exchange')
 
 def _nbytes(x: Any) -> int:
   return int(np.prod(x.shape, dtype=np.int64)) * jnp.dtype(x.dtype).itemsize
+
+
+def _batches(leaves: Sequence[jax.Array], join: bool) -> list[list[int]]:
+  """Numbers of the leaves that are summed as one array; none is empty."""
+  alone, small = [], []
+  for i, x in enumerate(leaves):
+    if join and x.size < _FUSE_BELOW and x.dtype == jnp.float32:
+      small += [i] if x.size else []
+    elif x.size:
+      alone.append([i])
+  batches: list[list[int]] = []
+  room = 0
+  for i in small:
+    if leaves[i].size > room or len(batches[-1]) == _FUSE_AT_MOST:
+      batches.append([])
+      room = _FUSE_BELOW
+    batches[-1].append(i)
+    room -= leaves[i].size
+  return alone + batches
 
 
 class ReplicationError(ValueError):
@@ -213,30 +234,25 @@ class Comm:
   # --- reductions --------------------------------------------------------
 
   def sum(self, tree: Any) -> Any:
-    """Sum over workers: one fused all-reduce for small leaves."""
+    """Sum over workers; small leaves travel together."""
     leaves, treedef = jax.tree.flatten(tree)
     if self.mode == 'single' or not leaves:
       return tree
-    joinable = self._undivided
-    small = [
-      i
-      for i, x in enumerate(leaves)
-      if x.size < _FUSE_BELOW and x.dtype == jnp.float32 and joinable
+    batches = _batches(leaves, join=self._undivided)
+    operands = [
+      jnp.concatenate([leaves[i].ravel() for i in batch])
+      if len(batch) > 1
+      else leaves[batch[0]]
+      for batch in batches
     ]
-    large = [i for i in range(len(leaves)) if i not in set(small)]
-    operands = [leaves[i] for i in large]
-    if small:
-      operands.append(jnp.concatenate([leaves[i].ravel() for i in small]))
-    operands = [x for x in operands if x.size]
-    summed = iter(self._reduce(jax.lax.psum, operands))
     out = list(leaves)
-    for i in large:
-      out[i] = next(summed) if leaves[i].size else leaves[i]
-    if any(leaves[i].size for i in small):
-      joined, start = next(summed), 0
-      for i in small:
+    for batch, summed in zip(
+      batches, self._reduce(jax.lax.psum, operands), strict=True
+    ):
+      start, flat = 0, summed.ravel()
+      for i in batch:
         stop = start + leaves[i].size
-        out[i] = joined[start:stop].reshape(leaves[i].shape)
+        out[i] = flat[start:stop].reshape(leaves[i].shape)
         start = stop
     return jax.tree.unflatten(treedef, out)
 

@@ -253,3 +253,22 @@ def test_what_is_performed_is_counted_in_the_same_way(call, expected):
 
   jax.eval_shape(jax.vmap(step, axis_name=AXIS), jnp.ones(WORKERS))
   assert seen == [expected, 2 * 4]
+
+
+def test_small_leaves_travel_together_and_not_too_many_at_once():
+  sizes = [3] * 100 + [0] + [1 << 16] + [60_000, 6_000] + [1] * 20
+
+  def run(w):
+    leaves = [jnp.arange(n, dtype=jnp.float32) + w for n in sizes]
+    return Comm(AXIS).sum(leaves)
+
+  lanes = jnp.arange(float(WORKERS))
+  for n, x in zip(sizes, jax.vmap(run, axis_name=AXIS)(lanes), strict=True):
+    expected = WORKERS * np.arange(n) + lanes.sum()
+    np.testing.assert_array_equal(x, np.broadcast_to(expected, x.shape))
+
+  traced = jax.make_jaxpr(run, axis_env=[(AXIS, WORKERS)])(jnp.float32(0))
+  sums = [e for e in traced.eqns if e.primitive.name.startswith('psum')]
+  # One that is large; 64 small ones, 36 and the 60,000; the rest.
+  large = [1 << 16, 64 * 3, 36 * 3 + 60_000, 6_000 + 20]
+  assert [x.aval.size for e in sums for x in e.invars] == large
