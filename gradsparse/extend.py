@@ -38,6 +38,7 @@ from gradsparse.sockets import Parts
 from gradsparse.sockets import Signal
 from gradsparse.sockets import Space
 from gradsparse.sockets import Sparse
+from gradsparse.sockets import Spread
 from gradsparse.sockets import Stream
 from gradsparse.sockets import Window
 from gradsparse.sockets.ownership import local
@@ -64,6 +65,7 @@ __all__ = (
   'Space',
   'Sparse',
   'Stream',
+  'Spread',
   'Window',
   'codes',
   'compressors',

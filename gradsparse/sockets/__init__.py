@@ -32,19 +32,20 @@ from gradsparse.sockets.compressor import Stream
 from gradsparse.sockets.context import Context
 from gradsparse.sockets.context import Cut
 from gradsparse.sockets.context import Signal
+from gradsparse.sockets.deliveries import Delivered
+from gradsparse.sockets.deliveries import Full
+from gradsparse.sockets.deliveries import Spread
+from gradsparse.sockets.deliveries import Window
 from gradsparse.sockets.exchange import Exchange
 from gradsparse.sockets.exchange import Exchanged
 from gradsparse.sockets.exchange import Message
 from gradsparse.sockets.memory import Memory
-from gradsparse.sockets.values import Delivered
-from gradsparse.sockets.values import Full
 from gradsparse.sockets.values import Leaves
 from gradsparse.sockets.values import Parts
 from gradsparse.sockets.values import Sent
 from gradsparse.sockets.values import Shape
 from gradsparse.sockets.values import Space
 from gradsparse.sockets.values import Sparse
-from gradsparse.sockets.values import Window
 
 __all__ = (
   'Agreement',
@@ -68,6 +69,7 @@ __all__ = (
   'Signal',
   'Space',
   'Sparse',
+  'Spread',
   'Stream',
   'Window',
 )

@@ -12,15 +12,18 @@ exchange need not ask which of them it has:
   leaves()       the leaves that it stands for itself
   count()        how many coordinates it names
   only_if(sent)  itself, or nothing
-  deliveries()   a `Window` or `Full` for each leaf, for the memory
+  deliveries()   what arrived of each leaf, for the memory
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 import dataclasses
 import math
 
+from gradsparse.sockets import deliveries
+from gradsparse.sockets.deliveries import Delivered
+from gradsparse.sockets.deliveries import Full
 import jax
 import jax.numpy as jnp
 
@@ -169,29 +172,10 @@ class Sparse:
     )
 
   def deliveries(self) -> list[Delivered]:
-    """The entries leaf by leaf, each with indices into its own leaf."""
-    space, count = self.space, self.slots
-    offsets = jnp.asarray(space.offsets[:-1], jnp.int32)
-    starts = jnp.searchsorted(self.indices, offsets).astype(jnp.int32)
-    out: list[Delivered] = []
-    for leaf, size in enumerate(space.sizes):
-      width = min(space.limits[leaf], size, count)
-
-      # The slice is clamped at the end of the message, so it can begin with
-      # entries of earlier leaves; those and later ones count as empty.
-      def cut(x, s=starts[leaf], w=width):
-        return jax.lax.dynamic_slice_in_dim(x, s, w)
-
-      indices = cut(self.indices) - space.offsets[leaf]
-      inside = (indices >= 0) & (indices < size)
-      out.append(
-        Window(
-          jnp.where(inside, cut(self.values), 0.0),
-          jnp.where(inside, indices, size),
-          size,
-        )
-      )
-    return out
+    """The entries leaf by leaf: small leaves spread out, windows of others."""
+    return deliveries.of_entries(
+      self.values, self.indices, self.space.shapes, self.space.limits
+    )
 
   def zeros(self) -> jax.Array:
     """float32[N], zero."""
@@ -322,76 +306,4 @@ class Parts:
     return [Full(x) for x in self.leaves()]
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class Window:
-  """The entries of one leaf: a delivery of some coordinates.
-
-  Attributes:
-    values: float32[w].
-    indices: int32[w] into the flattened leaf, distinct; leaf size = empty.
-    size: elements of the leaf.
-  """
-
-  values: jax.Array
-  indices: jax.Array
-  size: int = dataclasses.field(metadata={'static': True})
-  whole = False
-
-  def add_to(self, flat: jax.Array) -> jax.Array:
-    """Adds the entries to a flat leaf."""
-    return flat.at[self.indices].add(self.values, mode='drop')
-
-  def plus(self, x: jax.Array, factor: float = 1.0) -> jax.Array:
-    """x and `factor` times what was delivered."""
-    flat = x.reshape(-1).at[self.indices].add(factor * self.values, mode='drop')
-    return flat.reshape(x.shape)
-
-  def update(
-    self, fn: Callable[..., jax.Array], x: jax.Array, *others: jax.Array
-  ) -> jax.Array:
-    """x_i <- fn(x_i, delivered_i, *others_i) where something was delivered."""
-
-    def at(a):
-      return a.reshape(-1).at[self.indices].get(mode='fill', fill_value=0)
-
-    new = fn(at(x), self.values, *map(at, others))
-    flat = x.reshape(-1).at[self.indices].set(new, mode='drop')
-    return flat.reshape(x.shape)
-
-  def dense(self, shape: Sequence[int]) -> jax.Array:
-    """float32 array of `shape`, zero where nothing was delivered."""
-    flat = jnp.zeros(math.prod(shape), jnp.float32)
-    return self.add_to(flat).reshape(shape)
-
-
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class Full:
-  """A delivery of every coordinate of a leaf.
-
-  Attributes:
-    values: float32, leaf-shaped: what of this worker's is in the mean.
-    whole: the leaf stays dense. It was not compressed, so nothing that
-      belongs to compression applies to it, such as factor masking.
-  """
-
-  values: jax.Array
-  whole: bool = dataclasses.field(default=False, metadata={'static': True})
-
-  def plus(self, x: jax.Array, factor: float = 1.0) -> jax.Array:
-    """x and `factor` times what was delivered."""
-    return x + factor * self.values
-
-  def update(
-    self, fn: Callable[..., jax.Array], x: jax.Array, *others: jax.Array
-  ) -> jax.Array:
-    """fn(x, delivered, *others), everywhere."""
-    return fn(x, self.values, *others)
-
-  def dense(self, shape: Sequence[int]) -> jax.Array:
-    return self.values.reshape(tuple(shape))
-
-
-Delivered = Window | Full
 Sent = Sparse | Leaves | Parts

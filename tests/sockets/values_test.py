@@ -1,18 +1,15 @@
-"""Sparse vectors over joined leaves, and what is done where they arrived."""
+"""Sparse vectors over joined leaves, and the other values that travel."""
 
 import chex
-from gradsparse.sockets import Full
 from gradsparse.sockets import Leaves
 from gradsparse.sockets import Parts
 from gradsparse.sockets import Space
 from gradsparse.sockets import Sparse
-from gradsparse.sockets import Window
 from hypothesis import given
 from hypothesis import strategies as st
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 SHAPES = ((2, 3), (), (4,), (1, 1, 5))
 SIZES = (6, 1, 4, 5)
@@ -48,39 +45,15 @@ def dense_of(indices):
 
 
 @jax.jit
-def both(sparse):
-  windows = sparse.deliveries()
-  parts = [w.dense(s) for w, s in zip(windows, SHAPES, strict=True)]
-  return sparse.leaves(), parts
+def leaves_of(sparse):
+  return sparse.leaves()
 
 
 @given(st.sets(st.integers(0, TOTAL - 1)))
-def test_windows_hold_the_entries_of_their_leaf(indices):
-  sparse = sparse_of(indices, slots=TOTAL)
-  whole, parts = both(sparse)
-  for a, b, expected in zip(whole, parts, dense_of(indices), strict=True):
-    np.testing.assert_array_equal(a, expected)
-    np.testing.assert_array_equal(b, expected)
-
-
-def test_windows_are_no_wider_than_their_limits():
-  """Two entries a leaf at most; the slice of the last one is clamped."""
-  sparse = sparse_of([0, 5, 6, 8, 14, 15], limits=(2, 1, 2, 2))
-  windows = sparse.deliveries()
-  assert [w.indices.shape for w in windows] == [(2,), (1,), (2,), (2,)]
-  for w, expected, shape in zip(
-    windows, dense_of([0, 5, 6, 8, 14, 15]), SHAPES, strict=True
-  ):
-    np.testing.assert_array_equal(w.dense(shape), expected)
-
-
-@pytest.mark.parametrize('indices', [[0, 1, 8], [3], [6, 15], [5, 6, 7]])
-def test_windows_of_a_short_message_skip_what_is_not_theirs(indices):
-  """Their slices are moved back to the end of the message."""
-  for window, expected in zip(
-    sparse_of(indices).deliveries(), dense_of(indices), strict=True
-  ):
-    np.testing.assert_array_equal(window.dense(expected.shape), expected)
+def test_entries_stand_for_leaves(indices):
+  whole = leaves_of(sparse_of(indices, slots=TOTAL))
+  for found, expected in zip(whole, dense_of(indices), strict=True):
+    np.testing.assert_array_equal(found, expected)
 
 
 def test_sparse_vectors_are_sorted_whatever_is_done_to_them():
@@ -136,28 +109,3 @@ def test_every_value_adds_up_and_splits_alike():
       np.testing.assert_array_equal(twice, 2 * expected)
       np.testing.assert_array_equal(once, expected)
       np.testing.assert_array_equal(delivered, expected)
-
-
-def test_update_touches_only_what_was_delivered():
-  window = Window(jnp.array([1.0, 2.0, 0.0]), jnp.array([4, 1, 6]), size=6)
-  assert not window.whole
-  x, u = jnp.arange(6.0).reshape(2, 3), jnp.full((2, 3), 10.0)
-  left = window.update(lambda x, d: x - d, x)
-  np.testing.assert_array_equal(left, [[0, -1, 2], [3, 3, 5]])
-  cleared = window.update(lambda u, d: jnp.zeros_like(u), u)
-  np.testing.assert_array_equal(cleared, [[10, 0, 10], [10, 0, 10]])
-  three = window.update(lambda x, d, u: x + d + u, x, u)
-  np.testing.assert_array_equal(three, [[0, 13, 2], [3, 15, 5]])
-  np.testing.assert_array_equal(window.plus(x, -1.0), left)
-  added = window.add_to(jnp.ones(6))
-  np.testing.assert_array_equal(added, [1, 3, 1, 1, 2, 1])
-
-
-def test_a_full_delivery_touches_everything():
-  full = Full(jnp.arange(6.0).reshape(2, 3))
-  x = jnp.ones((2, 3))
-  left = full.update(lambda x, d: x - d, x)
-  np.testing.assert_array_equal(left, [[1, 0, -1], [-2, -3, -4]])
-  np.testing.assert_array_equal(full.dense((6,)), np.arange(6.0))
-  assert not full.whole
-  assert Full(x, whole=True).whole

@@ -1,0 +1,201 @@
+"""What arrived of each leaf.
+
+A memory lets go of it leaf by leaf, and need not ask which of three forms it
+has: all of a leaf (`Full`), a few coordinates (`Window`), or a few coordinates
+written as a whole leaf (`Spread`). All have the same methods:
+
+  plus(x, factor)         x and `factor` times what was delivered
+  update(fn, x, *others)  fn(x, delivered, *others) where something was
+  dense(shape)            a leaf, zero where nothing was delivered
+  whole                   whether the leaf stays dense and was not compressed
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+import dataclasses
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+# Leaves below this many elements are written out together. A scatter into each
+# of them would take as long to run and much longer to compile: a model has
+# hundreds of biases and scales.
+_SMALL = 1 << 14
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Window:
+  """The entries of one leaf: a delivery of some coordinates.
+
+  Attributes:
+    values: float32[w].
+    indices: int32[w] into the flattened leaf, distinct; leaf size = empty.
+    size: elements of the leaf.
+  """
+
+  values: jax.Array
+  indices: jax.Array
+  size: int = dataclasses.field(metadata={'static': True})
+  whole = False
+
+  def add_to(self, flat: jax.Array) -> jax.Array:
+    """Adds the entries to a flat leaf."""
+    return flat.at[self.indices].add(self.values, mode='drop')
+
+  def plus(self, x: jax.Array, factor: float = 1.0) -> jax.Array:
+    """x and `factor` times what was delivered."""
+    flat = x.reshape(-1).at[self.indices].add(factor * self.values, mode='drop')
+    return flat.reshape(x.shape)
+
+  def update(
+    self, fn: Callable[..., jax.Array], x: jax.Array, *others: jax.Array
+  ) -> jax.Array:
+    """x_i <- fn(x_i, delivered_i, *others_i) where something was delivered."""
+
+    def at(a):
+      return a.reshape(-1).at[self.indices].get(mode='fill', fill_value=0)
+
+    new = fn(at(x), self.values, *map(at, others))
+    flat = x.reshape(-1).at[self.indices].set(new, mode='drop')
+    return flat.reshape(x.shape)
+
+  def dense(self, shape: Sequence[int]) -> jax.Array:
+    """float32 array of `shape`, zero where nothing was delivered."""
+    flat = jnp.zeros(math.prod(shape), jnp.float32)
+    return self.add_to(flat).reshape(shape)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Full:
+  """A delivery of every coordinate of a leaf.
+
+  Attributes:
+    values: float32, leaf-shaped: what of this worker's is in the mean.
+    whole: the leaf stays dense. It was not compressed, so nothing that
+      belongs to compression applies to it, such as factor masking.
+  """
+
+  values: jax.Array
+  whole: bool = dataclasses.field(default=False, metadata={'static': True})
+
+  def plus(self, x: jax.Array, factor: float = 1.0) -> jax.Array:
+    """x and `factor` times what was delivered."""
+    return x + factor * self.values
+
+  def update(
+    self, fn: Callable[..., jax.Array], x: jax.Array, *others: jax.Array
+  ) -> jax.Array:
+    """fn(x, delivered, *others), everywhere."""
+    return fn(x, self.values, *others)
+
+  def dense(self, shape: Sequence[int]) -> jax.Array:
+    return self.values.reshape(tuple(shape))
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Spread:
+  """A delivery of some coordinates, written as a whole leaf.
+
+  Attributes:
+    values: float32, leaf-shaped; zero where nothing was delivered.
+    there: bool, leaf-shaped: where something was.
+  """
+
+  values: jax.Array
+  there: jax.Array
+  whole = False
+
+  def plus(self, x: jax.Array, factor: float = 1.0) -> jax.Array:
+    """x and `factor` times what was delivered."""
+    return jnp.where(self.there, x + factor * self.values, x)
+
+  def update(
+    self, fn: Callable[..., jax.Array], x: jax.Array, *others: jax.Array
+  ) -> jax.Array:
+    """x_i <- fn(x_i, delivered_i, *others_i) where something was delivered."""
+    return jnp.where(self.there, fn(x, self.values, *others), x)
+
+  def dense(self, shape: Sequence[int]) -> jax.Array:
+    """float32 array of `shape`, zero where nothing was delivered."""
+    return self.values.reshape(tuple(shape))
+
+
+Delivered = Window | Full | Spread
+
+
+def of_entries(
+  values: jax.Array,
+  indices: jax.Array,
+  shapes: Sequence[tuple[int, ...]],
+  limits: Sequence[int],
+) -> list[Delivered]:
+  """Entries of the joined vector, leaf by leaf.
+
+  Args:
+    values: float32[k].
+    indices: int32[k], ascending; the number of all elements is an empty slot.
+    shapes: of the leaves.
+    limits: for each leaf, the most entries that can fall in it.
+  """
+  sizes = [math.prod(shape) for shape in shapes]
+  small = [i for i, size in enumerate(sizes) if size < _SMALL]
+  if len(small) < 2:
+    small = []
+  offsets = np.cumsum([0, *sizes])
+  out: dict[int, Delivered] = {**_spread(values, indices, shapes, small)}
+  large = [i for i in range(len(sizes)) if i not in out]
+  starts = jnp.searchsorted(
+    indices, jnp.asarray(offsets[large], jnp.int32)
+  ).astype(jnp.int32)
+  for place, i in enumerate(large):
+    width = min(limits[i], sizes[i], indices.shape[0])
+    out[i] = _window(
+      values, indices, starts[place], width, int(offsets[i]), sizes[i]
+    )
+  return [out[i] for i in range(len(sizes))]
+
+
+def _window(values, indices, start, width, offset, size) -> Window:
+  # The slice is clamped at the end of the message, so it can begin with
+  # entries of earlier leaves; those and later ones count as empty.
+  own = jax.lax.dynamic_slice_in_dim(indices, start, width) - offset
+  inside = (own >= 0) & (own < size)
+  found = jax.lax.dynamic_slice_in_dim(values, start, width)
+  return Window(
+    jnp.where(inside, found, 0.0), jnp.where(inside, own, size), size
+  )
+
+
+def _spread(values, indices, shapes, small) -> dict[int, Spread]:
+  """The leaves with these numbers, from one scatter into all of them."""
+  if not small:
+    return {}
+  sizes = [math.prod(shape) for shape in shapes]
+  ends = np.cumsum(sizes)
+  # Where each leaf begins, in the joined space less where among the small.
+  begins = np.cumsum([0, *(sizes[i] for i in small)])
+  room = int(begins[-1])
+  shift = np.zeros(len(sizes), np.int64)
+  is_small = np.zeros(len(sizes) + 1, bool)
+  for begin, i in zip(begins, small, strict=False):
+    shift[i] = ends[i] - sizes[i] - begin
+    is_small[i] = True
+  leaf = jnp.searchsorted(jnp.asarray(ends, jnp.int32), indices, side='right')
+  to = jnp.where(
+    jnp.asarray(is_small)[leaf],
+    indices - jnp.asarray(shift, jnp.int32)[leaf],
+    room,
+  )
+  flat = jnp.zeros(room, jnp.float32).at[to].set(values, mode='drop')
+  there = jnp.zeros(room, bool).at[to].set(True, mode='drop')
+  out = {}
+  for begin, i in zip(begins, small, strict=False):
+    own = slice(int(begin), int(begin) + sizes[i])
+    out[i] = Spread(flat[own].reshape(shapes[i]), there[own].reshape(shapes[i]))
+  return out

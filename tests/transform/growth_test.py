@@ -1,0 +1,54 @@
+"""The program does not grow with the number of leaves, but elementwise."""
+
+import collections
+import re
+
+import gradsparse as gs
+import jax
+import jax.numpy as jnp
+import pytest
+from tests.schemes import AXIS
+from tests.schemes import example
+
+# What takes long to compile, and what is done once for many leaves.
+HEAVY = frozenset(
+  'dynamic_slice dynamic_update_slice reduce_window scatter sort while'.split()
+)
+ELEMENTS = 16 * 48 * 8
+
+
+def heavy(name, leaves):
+  """How many operations of each heavy kind an update of so many leaves has."""
+  tx = example(name, axis_name=AXIS, min_size=0)
+  params = [jax.ShapeDtypeStruct((ELEMENTS // leaves // 8, 8), jnp.float32)]
+  params *= leaves
+
+  def update(grads, state):
+    return tx.update(grads, state, second_moment=grads)
+
+  def of_workers(tree):
+    return jax.tree.map(
+      lambda x: jax.ShapeDtypeStruct((2, *x.shape), x.dtype), tree
+    )
+
+  text = (
+    jax.jit(jax.vmap(update, axis_name=AXIS))
+    .lower(of_workers(params), of_workers(jax.eval_shape(tx.init, params)))
+    .as_text()
+  )
+  found = collections.Counter(re.findall(r'stablehlo\.(\w+)', text))
+  return {kind: found[kind] for kind in HEAVY}
+
+
+@pytest.mark.parametrize(
+  'name',
+  [
+    pytest.param(
+      name, marks=() if name in ('dgc', 'qsgd') else pytest.mark.slow
+    )
+    for name in gs.recipes.RECIPES
+  ],
+)
+def test_what_is_heavy_does_not_grow_with_the_number_of_leaves(name):
+  few, many = heavy(name, 16), heavy(name, 48)
+  assert all(many[kind] <= few[kind] for kind in HEAVY), (few, many)
