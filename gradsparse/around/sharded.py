@@ -45,10 +45,6 @@ def sharded(tx: CompressedMean, param_specs: Any) -> CompressedMean:
   On a mesh without other axes, and in a simulation by `vmap`, leaves are whole
   and nothing is divided.
 
-  A number that is traced outside of the update (a density that
-  `optax.inject_hyperparams` traces) cannot be used inside yet: JAX raises. A
-  schedule of the step can.
-
   Args:
     tx: a scheme itself, not a chain around it.
     param_specs: a tree, or a prefix of one, of PartitionSpecs over the other

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from gradsparse import arguments
+from gradsparse import traced
 from gradsparse.sockets import Space
 from gradsparse.sockets import Sparse
 from gradsparse.wire import exponent
@@ -218,7 +219,8 @@ def constant(magnitude: float) -> ValueCode:
   def unpack(words, indices, space):
     del space
     negative = fixed_width.unpack(words, indices.shape[0], 1)
-    return jnp.where(negative == 1, -magnitude, magnitude).astype(jnp.float32)
+    size = traced.here(magnitude)
+    return jnp.where(negative == 1, -size, size).astype(jnp.float32)
 
   return ValueCode(
     round=lambda s, key: s,

@@ -9,21 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from gradsparse.traced import same_p
 import jax
-from jax.extend import core as jex_core
-from jax.interpreters import batching
-from jax.interpreters import mlir
 import jax.numpy as jnp
-
-# The identity, typed as equal on all devices. JAX has no public name for it.
-_unvary_p = jex_core.Primitive('gradsparse_unvary')
-_unvary_p.def_impl(lambda x: x)
-_unvary_p.def_abstract_eval(lambda x: jax.core.ShapedArray(x.shape, x.dtype))
-mlir.register_lowering(_unvary_p, lambda _, x: [x])
-batching.primitive_batchers[_unvary_p] = lambda args, dims: (
-  _unvary_p.bind(*args),
-  dims[0],
-)
 
 
 def varies(x: jax.Array, axis_name: Any) -> bool:
@@ -62,4 +50,4 @@ def unvary(x: jax.Array, axes: Iterable[str]) -> jax.Array:
   if not set(axes) & set(held):
     return x
   others = [axis for axis in held if axis not in axes]
-  return vary(_unvary_p.bind(x), others)
+  return vary(same_p.bind(x), others)

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from gradsparse import arguments
 from gradsparse import selection
+from gradsparse import traced
 from gradsparse.sockets import Code
 from gradsparse.sockets import Compressor
 from gradsparse.sockets import Ladder
@@ -128,8 +129,8 @@ def strom(threshold: float) -> Rule:
   )
 
   def rule(signal):
-    r = signal.value
-    return jnp.where(r < 0, -threshold, threshold), jnp.abs(r) > threshold
+    r, now = signal.value, traced.here(threshold)
+    return jnp.where(r < 0, -now, now), jnp.abs(r) > now
 
   return rule
 
@@ -140,7 +141,7 @@ def variance(alpha: float) -> Rule:
 
   def rule(signal):
     r = signal.value
-    return r, r * r > alpha * signal.moment
+    return r, r * r > traced.here(alpha) * signal.moment
 
   return rule
 

@@ -10,6 +10,7 @@ from gradsparse import arguments
 from gradsparse import leafwise
 from gradsparse import schedules
 from gradsparse import selection
+from gradsparse import traced
 from gradsparse.sockets import Code
 from gradsparse.sockets import Compressor
 from gradsparse.sockets import Ladder
@@ -124,7 +125,9 @@ def top_k(
 
 def _current(density: Any, step: Any) -> jax.Array:
   """The density in force."""
-  return jnp.asarray(density(step) if callable(density) else density)
+  return jnp.asarray(
+    density(step) if callable(density) else traced.here(density)
+  )
 
 
 def _ladder(density: Any) -> Ladder:

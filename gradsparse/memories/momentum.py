@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from gradsparse import arguments
+from gradsparse import traced
 from gradsparse.memories.basic import less
 from gradsparse.memories.basic import zeros
 from gradsparse.sockets import Memory
@@ -66,7 +67,8 @@ def momentum_correction(
     return MomentumCorrectionState(zeros(params), zeros(params))
 
   def moved(u, g):
-    return momentum * (u + g) if nesterov else momentum * u + g
+    m = traced.here(momentum)
+    return m * (u + g) if nesterov else m * u + g
 
   def accumulate(grads, state, extra, whole):
     del extra

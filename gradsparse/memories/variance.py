@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from gradsparse import arguments
+from gradsparse import traced
 from gradsparse.memories.basic import less
 from gradsparse.memories.basic import zeros
 from gradsparse.sockets import Memory
@@ -122,7 +123,7 @@ def variance(
 
   def arrived(state, means, whole, accepted):
     del means
-    factor = jnp.where(accepted, decay, 1.0)
+    factor = jnp.where(accepted, traced.here(decay), 1.0)
     v = jax.tree.map(lambda v, w: v if w else factor * v, state.variance, whole)
     return state._replace(variance=v)
 

@@ -231,17 +231,24 @@ def test_in_a_chain_with_clipping_on_both_sides_and_a_warmup():
   check_beside(make, rtol=1e-6)
 
 
-@pytest.mark.xfail(
-  raises=ValueError,
-  strict=True,
-  reason='JAX takes no traced number of the program around into a shard_map',
-)
-def test_with_a_density_that_is_traced():
+@pytest.mark.parametrize('check_vma', [True, False])
+def test_with_numbers_that_are_traced(check_vma):
   def make(wrap):
-    factory = lambda density: wrap(gs.dgc(density, **CHUNKS))
-    return optax.inject_hyperparams(factory)(0.2)
+    factory = lambda density, momentum: wrap(
+      gs.dgc(density, momentum=momentum, **CHUNKS)
+    )
+    return optax.inject_hyperparams(factory)(0.2, 0.9)
 
-  check_beside(make, rtol=1e-6)
+  check_beside(make, rtol=1e-6, check_vma=check_vma)
+
+
+@pytest.mark.slow
+def test_with_a_threshold_that_is_traced():
+  def make(wrap):
+    factory = lambda threshold: wrap(gs.strom(threshold, axis_name=REPLICA))
+    return optax.inject_hyperparams(factory)(0.5)
+
+  check_beside(make, rtol=1e-6, check_vma=False)
 
 
 def test_in_a_local_gradient():

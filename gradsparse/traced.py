@@ -1,0 +1,37 @@
+"""Numbers of a scheme that the program around has traced.
+
+A density by `optax.inject_hyperparams` is known at run time only. JAX does not
+let it into a shard_map that was opened since, unless it is handed in.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+from jax.extend import core as jex_core
+from jax.interpreters import batching
+from jax.interpreters import mlir
+
+# The identity, typed as equal on all devices. JAX has no public name for it.
+same_p = jex_core.Primitive('gradsparse_same')
+same_p.def_impl(lambda x: x)
+same_p.def_abstract_eval(lambda x: jax.core.ShapedArray(x.shape, x.dtype))
+mlir.register_lowering(same_p, lambda _, x: [x])
+batching.primitive_batchers[same_p] = lambda args, dims: (
+  same_p.bind(*args),
+  dims[0],
+)
+
+
+def here(x: Any) -> Any:
+  """A number of a scheme, usable in any shard_map.
+
+  Args:
+    x: a number, or a traced one that is equal on all devices.
+  """
+  if not isinstance(x, jax.core.Tracer):
+    return x
+  if not jax.sharding.get_abstract_mesh().manual_axes:
+    return x
+  return same_p.bind(x)
