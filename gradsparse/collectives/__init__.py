@@ -21,6 +21,7 @@ from gradsparse.collectives.shards import NO_SHARDS
 from gradsparse.collectives.shards import Shards
 from gradsparse.collectives.surroundings import Surroundings
 from gradsparse.collectives.surroundings import surroundings
+from gradsparse.collectives.verified import VerifiedComm
 
 __all__ = (
   'NO_SHARDS',
@@ -29,5 +30,6 @@ __all__ = (
   'ReplicationError',
   'Shards',
   'Surroundings',
+  'VerifiedComm',
   'surroundings',
 )

@@ -8,6 +8,7 @@ import functools
 from typing import Any
 
 from gradsparse.collectives import types
+from gradsparse.collectives.batches import batches_of
 from gradsparse.collectives.permute import send
 from gradsparse.collectives.shards import NO_SHARDS
 from gradsparse.collectives.shards import Shards
@@ -18,12 +19,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-# Arrays below this many elements are joined before they are summed, so that
-# a tree with many biases pays few latencies; larger ones are not worth a copy.
-# XLA takes long to compile one array made of very many.
-_FUSE_BELOW = 1 << 16
-_FUSE_AT_MOST = 64
-
 AxisName = str | tuple[str, ...]
 
 # By this name a profile of the compiled program tells their time apart.
@@ -32,25 +27,6 @@ _exchange = functools.partial(jax.named_scope, 'gradsparse.exchange')
 
 def _nbytes(x: Any) -> int:
   return int(np.prod(x.shape, dtype=np.int64)) * jnp.dtype(x.dtype).itemsize
-
-
-def _batches(leaves: Sequence[jax.Array], join: bool) -> list[list[int]]:
-  """Numbers of the leaves that are summed as one array; none is empty."""
-  alone, small = [], []
-  for i, x in enumerate(leaves):
-    if join and x.size < _FUSE_BELOW and x.dtype == jnp.float32:
-      small += [i] if x.size else []
-    elif x.size:
-      alone.append([i])
-  batches: list[list[int]] = []
-  room = 0
-  for i in small:
-    if leaves[i].size > room or len(batches[-1]) == _FUSE_AT_MOST:
-      batches.append([])
-      room = _FUSE_BELOW
-    batches[-1].append(i)
-    room -= leaves[i].size
-  return alone + batches
 
 
 class ReplicationError(ValueError):
@@ -238,7 +214,7 @@ class Comm:
     leaves, treedef = jax.tree.flatten(tree)
     if self.mode == 'single' or not leaves:
       return tree
-    batches = _batches(leaves, join=self._undivided)
+    batches = batches_of(leaves, join=self._undivided)
     operands = [
       jnp.concatenate([leaves[i].ravel() for i in batch])
       if len(batch) > 1
@@ -274,6 +250,10 @@ class Comm:
     else:
       out = self._reduce(jax.lax.pmax, leaves)
     return jax.tree.unflatten(treedef, out)
+
+  def intact(self) -> Any:
+    """Whether what was sent arrived as it was; see `VerifiedComm`."""
+    return True
 
   def agree(self, x: jax.Array) -> jax.Array:
     """Maximum over workers and over the devices of each: equal on all."""

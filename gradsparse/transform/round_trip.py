@@ -45,6 +45,7 @@ class Scheme(NamedTuple):
   dense_paths: layouts.DensePaths
   seed: int
   param_specs: Any
+  verify: bool
 
 
 class Part(NamedTuple):
@@ -150,7 +151,7 @@ def finish(
     comm.recorder.message = [row for back in backs for row in back.rows]
   means = layout.tree(_merged(back.means for back in backs))
   flat = _updates(scheme, comm, before, means)
-  accepted, sent, overflow = _verdict(before, backs, flat)
+  accepted, sent, overflow = _verdict(comm, before, backs, flat)
 
   def moved(new, old):
     return jax.tree.map(lambda n, o: jnp.where(accepted, n, o), new, old)
@@ -317,7 +318,7 @@ def _updates(
 
 
 def _verdict(
-  before: Before, backs: Sequence[_Back], updates: list[jax.Array]
+  comm: Comm, before: Before, backs: Sequence[_Back], updates: list[jax.Array]
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
   """Whether all accept the step, and what this worker sent in all.
 
@@ -351,7 +352,7 @@ def _verdict(
     )
     totals = [t + shards.sum(x) for t, x in zip(totals, own, strict=True)]
   failed, sent, overflow = totals
-  return failed == 0, sent, overflow
+  return (failed == 0) & comm.intact(), sent, overflow
 
 
 def _payload(layout: layouts.Layout, back: _Back) -> jax.Array:

@@ -1,0 +1,54 @@
+"""One number that tells whether the bits of an array have changed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+# 2^32 over the golden ratio: neighbouring places come to lie far apart.
+_PLACE = np.uint32(0x9E3779B9)
+
+
+def words(x: Any) -> jax.Array:
+  """The bits of an array, uint32; no two arrays of a dtype have the same."""
+  x = jnp.asarray(x)
+  if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
+    x = jax.random.key_data(x)
+  if jnp.iscomplexobj(x):
+    x = jnp.stack([x.real, x.imag])
+  if x.dtype == bool:
+    return x.astype(jnp.uint32)
+  number = jnp.finfo if jnp.issubdtype(x.dtype, jnp.floating) else jnp.iinfo
+  bits = min(32, number(x.dtype).bits)  # 64 become two words
+  return jax.lax.bitcast_convert_type(x, f'uint{bits}').astype(jnp.uint32)
+
+
+def of(x: Any) -> jax.Array:
+  """Sum modulo 2^32 of the words of an array, each mixed with its place.
+
+  One changed word of 32 bits always changes it, and more of them escape with
+  probability 2^-32. Nothing is rounded.
+  """
+  bits = words(x)
+  # Place by place along each dimension: where JAX divides the array between
+  # devices, nothing is gathered to flatten it.
+  place, stride = jnp.uint32(0), 1
+  for dimension in reversed(range(bits.ndim)):
+    along = jax.lax.broadcasted_iota(jnp.uint32, bits.shape, dimension)
+    place += along * np.uint32(stride % 2**32)
+    stride *= bits.shape[dimension]
+  return jnp.sum(_mixed(bits + place * _PLACE), dtype=jnp.uint32)
+
+
+def _mixed(x: jax.Array) -> jax.Array:
+  """A permutation of the 32-bit words that leaves no pattern in them.
+
+  References:
+    Appleby, MurmurHash3 (2011), the finaliser of 32 bits.
+  """
+  x = (x ^ (x >> 16)) * np.uint32(0x85EBCA6B)
+  x = (x ^ (x >> 13)) * np.uint32(0xC2B2AE35)
+  return x ^ (x >> 16)
