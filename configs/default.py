@@ -91,6 +91,9 @@ def get_config() -> ml_collections.ConfigDict:
   # of the other nodes, so N times as much leaves a node; comm/inner_sent_bytes
   # is what an inner worker sends inside its node.
   parallel.inner_workers = 1
+  # Resume with another number of workers, or another runner, than the working
+  # directory's run had. What is pending goes to the new workers.
+  parallel.resize = False
 
   return config
 

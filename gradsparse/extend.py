@@ -42,6 +42,7 @@ from gradsparse.sockets import Spread
 from gradsparse.sockets import Stream
 from gradsparse.sockets import Window
 from gradsparse.sockets.ownership import local
+from gradsparse.sockets.ownership import resized
 from gradsparse.sockets.ownership import shared
 
 __all__ = (
@@ -72,6 +73,7 @@ __all__ = (
   'exchanges',
   'local',
   'memories',
+  'resized',
   'selection',
   'shared',
   'wire',

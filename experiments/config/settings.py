@@ -24,6 +24,13 @@ FREE_ON_RESUME = (
   'train.tensorboard',
   'train.time_breakdown_every',
   'data.dir',
+  'parallel.resize',
+)
+# These too, where parallel.resize is set.
+FREE_ON_RESIZE = (
+  'parallel.runner',
+  'parallel.num_workers',
+  'parallel.inner_workers',
 )
 
 
@@ -45,16 +52,25 @@ def check_resumable(
   free = set(FREE_ON_RESUME)
   if old.get('optimizer.schedule') == new['optimizer.schedule'] == 'constant':
     free.add('train.steps')  # otherwise it bends the learning rate
+  if new.get('parallel.resize'):
+    free.update(FREE_ON_RESIZE)
   changed = [
-    f'{field}: was {old.get(field)!r}, now {new.get(field)!r}'
+    field
     for field in sorted({*old, *new} - free)
     if old.get(field) != new.get(field)
   ]
   if changed:
+    said = '; '.join(
+      f'{field}: was {old.get(field)!r}, now {new.get(field)!r}'
+      for field in changed
+    )
+    way_out = 'take another --workdir, or the same fields to resume'
+    resizable = ', '.join(f for f in FREE_ON_RESIZE if f in changed)
+    if resizable:
+      way_out += f'; --config.parallel.resize=True lets {resizable} change'
     raise errors.ResumeError(
-      'the working directory belongs to a run with other fields '
-      f'({"; ".join(changed)}); take another --workdir, or the same fields '
-      'to resume'
+      f'the working directory belongs to a run with other fields ({said}); '
+      f'{way_out}'
     )
 
 

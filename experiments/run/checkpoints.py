@@ -66,6 +66,11 @@ class Checkpoints:
       ),
     )
 
+  def records(self, step: int) -> dict[str, Any]:
+    """Returns what was saved beside the state after `step` steps."""
+    args = ocp.args.Composite(progress=ocp.args.JsonRestore())
+    return self._manager.restore(step, args=args).progress
+
   def restore(
     self, step: int, like: Any, position: batches.Position
   ) -> tuple[Any, dict[str, Any]]:

@@ -19,6 +19,7 @@ from experiments.run import machine
 from experiments.run import records
 from experiments.run import run_log
 from experiments.run import time_breakdown
+from experiments.training import resizing
 from experiments.training import training_step
 from experiments.training.experiment import Experiment
 from experiments.training.experiment import build_experiment
@@ -159,7 +160,7 @@ def _resume(
       f'{saver.directory.parent} holds a checkpoint of step {done}, '
       f'train.steps is {steps}'
     )
-  state, before = saver.restore(done, state, experiment.sampler.position(done))
+  state, before = resizing.restore(experiment, state, saver, done)
   counter.restore(before['traffic'])
   logging.warning('resuming after step %d of %d', done, steps)
   return state, done, before['seconds']
@@ -277,7 +278,11 @@ class _Loop:
     self._saver.save(
       state,
       self._experiment.sampler.position(step),
-      {'seconds': self._log.seconds(), 'traffic': self._counter.to_dict()},
+      {
+        'seconds': self._log.seconds(),
+        'traffic': self._counter.to_dict(),
+        resizing.NUM_WORKERS: self._experiment.placement.num_workers,
+      },
     )
 
   def _tell(self, step: int) -> None:

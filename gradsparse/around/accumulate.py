@@ -17,6 +17,7 @@ import optax
 
 
 @ownership.local('mean', 'second_moment')
+@ownership.resized(second_moment='squares')
 class AccumulateState(NamedTuple):
   """State of `accumulate`.
 

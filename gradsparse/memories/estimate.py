@@ -21,7 +21,8 @@ class EstimateState(NamedTuple):
     residual: float32 tree like params: this step's gradient less the
       estimate, after what was sent; this worker's own.
     estimate: float32 tree like params: g_w, the sum of all corrections that
-      this worker has sent; this worker's own.
+      this worker has sent; this worker's own. Other numbers of workers get
+      shares of these, of which G is still the mean.
     mean: float32 tree like params: G, the mean of all workers' estimates; the
       same on all workers.
   """

@@ -17,6 +17,10 @@ import jax.numpy as jnp
 class MomentumCorrectionState(NamedTuple):
   """State of `momentum_correction`.
 
+  Both steps of the memory are linear, and what workers owe is a mean over
+  them: another number of workers gets shares of both alike, and goes on with
+  the mean velocity and the mean momentum that there were.
+
   Attributes:
     momentum: float32 tree like params: DGC's u.
     velocity: float32 tree like params: DGC's v, accumulated and not

@@ -10,6 +10,7 @@ from gradsparse.memories.basic import less
 from gradsparse.memories.basic import zeros
 from gradsparse.sockets import Memory
 from gradsparse.sockets import Signal
+from gradsparse.sockets import ownership
 import jax
 import jax.numpy as jnp
 
@@ -22,13 +23,16 @@ _UNSENDABLE = 1.5 / 256
 _LARGEST = float(jnp.finfo(jnp.float32).max)
 
 
+@ownership.resized(variance='squares')
 class VarianceState(NamedTuple):
   """State of `variance`.
 
   Attributes:
     residual: float32 tree like params: r, gradient not delivered yet.
     variance: float32 tree like params: v, sum of squared contributions of
-      single examples to r.
+      single examples to r. A new worker that takes shares w of several r has
+      contributions of w g_z / |B|, so it takes w^2 of their v: what one
+      worker with all of their examples would have.
   """
 
   residual: Any

@@ -33,6 +33,9 @@ class Memory(NamedTuple):
   something else. Leaves that stay dense deliver all of their gradient: what is
   pending of them must not change. All of the state is this worker's own,
   except for the fields that its class names by `shared` (`gs.extend.shared`).
+  To another number of workers it goes as sums of gradients do, so that their
+  mean stays, except for the fields of which its class says how by `resized`
+  (`gs.extend.resized`).
 
   Attributes:
     init: params -> state.

@@ -37,6 +37,7 @@ class Stats(NamedTuple):
 
 
 @ownership.local('memory', 'stats', 'exchange')
+@ownership.resized(stats='copy')
 class CompressedMeanState(NamedTuple):
   """State of `compressed_mean`.
 
@@ -70,3 +71,15 @@ class CompressedMeanState(NamedTuple):
     if not jax.tree.leaves(self.exchange):
       return kept
     return jax.tree.map(jnp.add, kept, self.exchange)
+
+  def settled(self) -> CompressedMeanState:
+    """The same, with what the exchange owes handed to the memory.
+
+    For a memory that keeps a sum of gradients (`with_pending`).
+    """
+    memory = self.memory.with_pending(self.pending())
+    return self._replace(memory=memory).forgiven()
+
+  def forgiven(self) -> CompressedMeanState:
+    """The same, with nothing that the exchange owes."""
+    return self._replace(exchange=jax.tree.map(jnp.zeros_like, self.exchange))

@@ -31,6 +31,7 @@ from gradsparse.workers.program import parallel
 from gradsparse.workers.program import params_spec
 from gradsparse.workers.program import specs
 from gradsparse.workers.program import stack
+from gradsparse.workers.resizing import resize
 
 __all__ = (
   'AXIS',
@@ -40,6 +41,7 @@ __all__ = (
   'mean',
   'parallel',
   'params_spec',
+  'resize',
   'shardings',
   'specs',
   'stack',
