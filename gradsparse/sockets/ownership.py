@@ -120,7 +120,6 @@ def is_local(state: Any, default: bool = False) -> Any:
   Returns:
     A tree like `state` of bools.
   """
-
   return _by_field(
     state, _LOCAL, lambda node, name, _: name in local_fields(node), default
   )

@@ -112,8 +112,9 @@ def resize(
   own = _own(tx, _shapes_of_params(schemes), state, old)
   if num_workers == old:
     return state
+  lost: list[str] = []
   state = jax.tree.map(
-    lambda x: _without_exchange(x).idle() if is_scheme(x) else x,
+    lambda x: _without_exchange(x, lost).idle() if is_scheme(x) else x,
     state,
     is_leaf=is_scheme,
   )
@@ -124,7 +125,7 @@ def resize(
       return x
     x = jnp.asarray(x)
     if rule != 'copy' and not jnp.issubdtype(x.dtype, jnp.inexact):
-      _warn(
+      lost.append(
         f'{jax.tree_util.keystr(path)} of the state ({x.dtype}) differs between'
         ' workers and cannot be shared out: new workers have copies of what'
         ' old ones had'
@@ -132,9 +133,12 @@ def resize(
       rule = 'copy'
     return _HANDED[rule](x, table)
 
-  return jax.tree_util.tree_map_with_path(
+  state = jax.tree_util.tree_map_with_path(
     handed, state, own, ownership.resize_rules(state)
   )
+  for message in lost:
+    warnings.warn(message, UserWarning, stacklevel=2)
+  return state
 
 
 def _num_workers(schemes: Sequence[CompressedMeanState]) -> int:
@@ -192,11 +196,12 @@ def _overlaid(a: Any, b: Any) -> Any:
     return b
   if _is_masked(b):
     return a
-  inside, treedef = jax.tree.flatten(a, is_leaf=lambda x: x is not a)
+  children, treedef = jax.tree.flatten(a, is_leaf=lambda x: x is not a)
   if jax.tree_util.treedef_is_leaf(treedef):
     return a
+  others = jax.tree.leaves(b, is_leaf=lambda x: x is not b)
   return jax.tree.unflatten(
-    treedef, map(_overlaid, inside, treedef.flatten_up_to(b))
+    treedef, [_overlaid(*pair) for pair in zip(children, others, strict=True)]
   )
 
 
@@ -224,26 +229,28 @@ def _own(tx: Any, params: Any, state: Any, workers: int) -> Any:
   return jax.tree_util.tree_map_with_path(is_own, state, one)
 
 
-def _without_exchange(scheme: CompressedMeanState) -> CompressedMeanState:
+def _without_exchange(
+  scheme: CompressedMeanState, lost: list[str]
+) -> CompressedMeanState:
   """The state with nothing left at the exchange.
 
   Each worker owes there for its own part of the vector, and other numbers of
   workers cut it into other parts.
+
+  Args:
+    scheme: its state.
+    lost: gets a message, where there is no memory for what was left there.
   """
   if not jax.tree.leaves(scheme.exchange):
     return scheme
   if hasattr(scheme.memory, 'with_pending'):
     return scheme.settled()
-  _warn(
+  lost.append(
     'what the exchange lost by rounding the last mean, and would have added to '
     'the next, is not carried over: workers owe it for their own parts of the '
     'vector, and this scheme has no memory to put it into'
   )
   return scheme.forgiven()
-
-
-def _warn(message: str) -> None:
-  warnings.warn(message, UserWarning, stacklevel=4)
 
 
 def _shared_out(x: jax.Array, table: Shares) -> jax.Array:
@@ -263,10 +270,10 @@ def _shared_out(x: jax.Array, table: Shares) -> jax.Array:
 
 def _squares(x: jax.Array, table: Shares) -> jax.Array:
   """sum_i w_ji^2 x_i."""
-  return sum(
-    _column(weight**2, x) * x[source]
-    for source, weight in zip(table.sources.T, table.weights.T, strict=True)
-  )
+  out = jnp.zeros((len(table.sources), *x.shape[1:]), x.dtype)
+  for source, weight in zip(table.sources.T, table.weights.T, strict=True):
+    out = out + _column(weight**2, x) * x[source]
+  return out
 
 
 def _copied(x: jax.Array, table: Shares) -> jax.Array:

@@ -60,6 +60,35 @@ def test_a_field_that_does_not_exist_is_refused():
       decorator('c')(Plain)
 
 
+@extend.resized(b='squares')
+class Squared(NamedTuple):
+  a: Any
+  b: Any
+
+
+def test_states_say_how_they_go_to_other_workers():
+  """A rule is for all that a field holds, unless a class there says more."""
+  inner = Squared(1, Plain(2, 3))
+  rules = Squared('share', Plain('squares', 'squares'))
+  assert ownership.resize_rules(inner) == rules
+  assert ownership.resize_rules([4, inner]) == ['share', rules]
+  assert ownership.resize_rules(Squared(1, Squared(2, 3))) == Squared(
+    'share', Squared('squares', 'squares')
+  )
+  state = gs.variance_based(1.0, axis_name=None).init(PARAMS)
+  said = ownership.resize_rules(state)
+  assert said.memory.residual == {'w': 'share'}
+  assert said.memory.variance == {'w': 'squares'}
+  assert set(said.stats) == {'copy'}
+
+
+def test_a_rule_that_does_not_exist_is_refused():
+  with pytest.raises(ValueError, match="Plain has no field 'c', only a, b"):
+    extend.resized(c='copy')(Plain)
+  with pytest.raises(ValueError, match="'copy'.*, got 'mean'"):
+    extend.resized(a='mean')
+
+
 def test_specs_and_init_read_it():
   tx = optax.chain(gs.ef21(0.1, axis_name=AXIS), optax.sgd(0.1, momentum=0.9))
   specs = gs.workers.specs(tx, PARAMS, 2)

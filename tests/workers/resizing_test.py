@@ -7,7 +7,6 @@ import warnings
 import gradsparse as gs
 from gradsparse import extend
 from gradsparse.sockets import ownership
-from gradsparse.state.inspection import is_scheme
 from gradsparse.workers import resizing
 import hypothesis
 from hypothesis import strategies as st
@@ -26,7 +25,7 @@ PARAMS = {'bias': jnp.zeros(5), 'kernel': jnp.zeros((6, 4))}
 WORKERS = st.integers(1, 8)
 
 
-# --- the oracle: workers as steps of a function, sampled anew ---------------
+# --- the oracle: workers as steps of a function, sampled anew ---
 
 
 def cells(old, new):
@@ -61,7 +60,7 @@ def mean(tree):
   return jax.tree.map(lambda x: np.mean(np.float64(x), axis=0), tree)
 
 
-# --- states -------------------------------------------------------------------
+# --- states ---
 
 
 def stacked(tx, num_workers, params=PARAMS, seed=0):
@@ -195,7 +194,7 @@ def test_what_an_exchange_owes_goes_to_the_memory():
   each(close, after.memory.residual, wanted)
 
 
-# --- training on ----------------------------------------------------------------
+# --- training on ---
 
 
 def trained(tx, state, num_workers, seeds, params=PARAMS):
@@ -276,7 +275,7 @@ def test_ef21_returns_the_mean_of_the_new_estimates():
   each(close, done[-1][1], mean(state.memory.estimate))
 
 
-# --- what is around a scheme ------------------------------------------------------
+# --- what is around a scheme ---
 
 
 DROPPING = gs.gradient_dropping(0.1, axis_name=AXIS)
@@ -410,7 +409,7 @@ def test_whole_numbers_of_which_nothing_is_known_are_copied_and_said():
     assert not said or '.memory.number' in str(said[0].message)
 
 
-# --- what is wrong -----------------------------------------------------------------
+# --- what is wrong ---
 
 
 @pytest.mark.parametrize(

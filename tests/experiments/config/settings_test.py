@@ -124,6 +124,25 @@ def test_resuming_with_other_fields_names_them():
     settings.check_resumable(before, now.to_dict())
 
 
+def test_other_workers_are_a_continuation_only_if_it_is_asked_for():
+  config = default.get_config()
+  before = config.to_dict()
+  config.parallel.num_workers = 6
+  config.parallel.runner = 'shard_map'
+  with pytest.raises(
+    errors.ResumeError,
+    match='--config.parallel.resize=True lets parallel.runner, '
+    'parallel.num_workers change',
+  ):
+    settings.check_resumable(before, config.to_dict())
+  config.parallel.resize = True
+  settings.check_resumable(before, config.to_dict())
+  config.train.batch_size = 3
+  with pytest.raises(errors.ResumeError, match='batch_size') as refused:
+    settings.check_resumable(before, config.to_dict())
+  assert 'parallel.resize' not in str(refused.value)
+
+
 def test_more_steps_are_a_continuation_only_at_a_constant_learning_rate():
   config = default.get_config()
   before = config.to_dict()
