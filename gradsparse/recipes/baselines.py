@@ -21,6 +21,7 @@ def dense(
   *,
   wire_dtype: Literal['float32', 'bfloat16'] = 'float32',
   axis_name: AxisName | None,
+  verify: bool = False,
 ) -> CompressedMean:
   """The exact mean, by one all-reduce: the baseline.
 
@@ -39,6 +40,8 @@ def dense(
       tuple of axes, whose devices all count as workers. None is one worker,
       without communication. It has no default, so that nobody trains without
       averaging by mistake.
+    verify: workers compare the sums that they have got, and all reject a step
+      in which these differ. False by default.
 
   Returns:
     An optax transformation. Its update takes this worker's gradients and gives,
@@ -62,6 +65,7 @@ def dense(
     compressors.everything('dense', code, unbiased=wire_dtype == 'float32'),
     exchange,
     axis_name=axis_name,
+    verify=verify,
   )
 
 
@@ -73,6 +77,7 @@ def random_k(
   min_size: int | None = None,
   dense_paths: DensePaths = None,
   seed: int = 0,
+  verify: bool = False,
 ) -> CompressedMean:
   """Random coordinates, the same on all workers: only values travel.
 
@@ -102,6 +107,8 @@ def random_k(
       True for them. None is none of them.
     seed: a whole number in 0..2^32 - 1 that decides the coordinates, which are
       drawn anew in each step. All workers must be given the same.
+    verify: workers compare the sums that they have got, and all reject a step
+      in which these differ. False by default.
 
   Returns:
     An optax transformation. Its update takes this worker's gradients and gives,
@@ -125,4 +132,5 @@ def random_k(
     min_size=min_size,
     dense_paths=dense_paths,
     seed=seed,
+    verify=verify,
   )

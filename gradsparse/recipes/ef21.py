@@ -31,6 +31,7 @@ def ef21(
   axis_name: AxisName | None,
   min_size: int | None = None,
   dense_paths: DensePaths = None,
+  verify: bool = False,
 ) -> CompressedMean:
   """Keeps an estimate of each worker's gradient, and sends its corrections.
 
@@ -80,6 +81,8 @@ def ef21(
       expression that is searched for in a leaf's path (such as
       "['dense']['bias']"), or a function that is given the path and returns
       True for them. None is none of them.
+    verify: messages carry a checksum (4 bytes each), and all workers reject a
+      step of which one arrived damaged. False by default.
 
   Returns:
     An optax transformation. Its update takes this worker's gradients and gives,
@@ -109,4 +112,5 @@ def ef21(
     axis_name=axis_name,
     min_size=min_size,
     dense_paths=dense_paths,
+    verify=verify,
   )

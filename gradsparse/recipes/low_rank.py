@@ -18,6 +18,7 @@ def power_sgd(
   min_size: int | None = None,
   dense_paths: DensePaths = None,
   seed: int = 0,
+  verify: bool = False,
 ) -> CompressedMean:
   """Low-rank approximation of each matrix, warm-started, error feedback.
 
@@ -48,6 +49,8 @@ def power_sgd(
       True for them. None is none of them.
     seed: a whole number in 0..2^32 - 1 that decides the first factors, which
       `init` draws. All workers must be given the same.
+    verify: workers compare the sums that they have got, and all reject a step
+      in which these differ. False by default.
 
   Returns:
     An optax transformation. Its update takes this worker's gradients and gives,
@@ -68,4 +71,5 @@ def power_sgd(
     axis_name=axis_name,
     min_size=min_size,
     dense_paths=dense_paths,
+    verify=verify,
   )

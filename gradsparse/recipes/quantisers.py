@@ -36,6 +36,7 @@ def qsgd(
   min_size: int | None = None,
   dense_paths: DensePaths = None,
   seed: int = 0,
+  verify: bool = False,
 ) -> CompressedMean:
   """Stochastic rounding to s levels of each bucket's norm; unbiased.
 
@@ -88,6 +89,8 @@ def qsgd(
     seed: a whole number in 0..2^32 - 1 that decides the roundings, which are
       drawn anew in each step and on each worker for itself. All workers must be
       given the same.
+    verify: messages carry a checksum (4 bytes each), and all workers reject a
+      step of which one arrived damaged. False by default.
 
   Returns:
     An optax transformation. Its update takes this worker's gradients and gives,
@@ -125,6 +128,7 @@ def qsgd(
     min_size=min_size,
     dense_paths=dense_paths,
     seed=seed,
+    verify=verify,
   )
 
 
@@ -133,6 +137,7 @@ def qsgd_descent(
   axis_name: AxisName | None,
   min_size: int | None = None,
   dense_paths: DensePaths = None,
+  verify: bool = False,
 ) -> CompressedMean:
   """QSGD for gradient descent: at most ceil(sqrt(n)) signs, one magnitude.
 
@@ -159,6 +164,8 @@ def qsgd_descent(
       expression that is searched for in a leaf's path (such as
       "['dense']['bias']"), or a function that is given the path and returns
       True for them. None is none of them.
+    verify: messages carry a checksum (4 bytes each), and all workers reject a
+      step of which one arrived damaged. False by default.
 
   Returns:
     An optax transformation. Its update takes this worker's gradients and gives,
@@ -179,6 +186,7 @@ def qsgd_descent(
     axis_name=axis_name,
     min_size=min_size,
     dense_paths=dense_paths,
+    verify=verify,
   )
 
 
@@ -189,6 +197,7 @@ def terngrad(
   min_size: int | None = None,
   dense_paths: DensePaths = None,
   seed: int = 0,
+  verify: bool = False,
 ) -> CompressedMean:
   """Ternary gradients with one scale for all workers, summed as integers.
 
@@ -218,6 +227,8 @@ def terngrad(
     seed: a whole number in 0..2^32 - 1 that decides the roundings, which are
       drawn anew in each step and on each worker for itself. All workers must be
       given the same.
+    verify: workers compare the sums that they have got, and all reject a step
+      in which these differ. False by default.
 
   Returns:
     An optax transformation. Its update takes this worker's gradients and gives,
@@ -240,6 +251,7 @@ def terngrad(
     min_size=min_size,
     dense_paths=dense_paths,
     seed=seed,
+    verify=verify,
   )
 
 
@@ -250,6 +262,7 @@ def one_bit_sgd(
   axis_name: AxisName | None,
   min_size: int | None = None,
   dense_paths: DensePaths = None,
+  verify: bool = False,
 ) -> CompressedMean:
   """One bit an element, two means a column, error feedback.
 
@@ -282,6 +295,8 @@ def one_bit_sgd(
       expression that is searched for in a leaf's path (such as
       "['dense']['bias']"), or a function that is given the path and returns
       True for them. None is none of them.
+    verify: messages carry a checksum (4 bytes each), and all workers reject a
+      step of which one arrived damaged. False by default.
 
   Returns:
     An optax transformation. Its update takes this worker's gradients and gives,
@@ -313,6 +328,7 @@ def one_bit_sgd(
     axis_name=axis_name,
     min_size=min_size,
     dense_paths=dense_paths,
+    verify=verify,
   )
 
 
@@ -324,6 +340,7 @@ def sign_majority(
   axis_name: AxisName | None,
   min_size: int | None = None,
   dense_paths: DensePaths = None,
+  verify: bool = False,
 ) -> CompressedMean:
   """signSGD with majority vote: the sign that most workers have.
 
@@ -355,6 +372,8 @@ def sign_majority(
       expression that is searched for in a leaf's path (such as
       "['dense']['bias']"), or a function that is given the path and returns
       True for them. None is none of them.
+    verify: messages carry a checksum (4 bytes each), and all workers reject a
+      step of which one arrived damaged. False by default.
 
   Returns:
     An optax transformation. Its update takes this worker's gradients and gives,
@@ -376,4 +395,5 @@ def sign_majority(
     axis_name=axis_name,
     min_size=min_size,
     dense_paths=dense_paths,
+    verify=verify,
   )

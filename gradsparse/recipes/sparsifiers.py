@@ -28,6 +28,7 @@ def gradient_dropping(
   axis_name: AxisName | None,
   min_size: int | None = None,
   dense_paths: DensePaths = None,
+  verify: bool = False,
 ) -> CompressedMean:
   """Sends the largest entries of gradient plus residual.
 
@@ -69,6 +70,8 @@ def gradient_dropping(
       expression that is searched for in a leaf's path (such as
       "['dense']['bias']"), or a function that is given the path and returns
       True for them. None is none of them.
+    verify: messages carry a checksum (4 bytes each), and all workers reject a
+      step of which one arrived damaged. False by default.
 
   Returns:
     An optax transformation. Its update takes this worker's gradients and gives,
@@ -97,6 +100,7 @@ def gradient_dropping(
     axis_name=axis_name,
     min_size=min_size,
     dense_paths=dense_paths,
+    verify=verify,
   )
 
 
@@ -115,6 +119,7 @@ def dgc(
   min_size: int | None = None,
   dense_paths: DensePaths = None,
   seed: int = 0,
+  verify: bool = False,
 ) -> CompressedMean:
   """Deep Gradient Compression: momentum correction and factor masking.
 
@@ -177,6 +182,8 @@ def dgc(
     seed: a whole number in 0..2^32 - 1 that decides the samples, which are
       drawn anew in each step and on each worker for itself. All workers must be
       given the same.
+    verify: messages carry a checksum (4 bytes each), and all workers reject a
+      step of which one arrived damaged. False by default.
 
   Returns:
     An optax transformation. Its update takes this worker's gradients and gives,
@@ -208,6 +215,7 @@ def dgc(
     min_size=min_size,
     dense_paths=dense_paths,
     seed=seed,
+    verify=verify,
   )
 
 
@@ -222,6 +230,7 @@ def gtopk(
   axis_name: AxisName | None,
   min_size: int | None = None,
   dense_paths: DensePaths = None,
+  verify: bool = False,
 ) -> CompressedMean:
   """Global top-k: at most k coordinates of the whole sum survive.
 
@@ -264,6 +273,8 @@ def gtopk(
       expression that is searched for in a leaf's path (such as
       "['dense']['bias']"), or a function that is given the path and returns
       True for them. None is none of them.
+    verify: messages carry a checksum (4 bytes each), and all workers reject a
+      step of which one arrived damaged. False by default.
 
   Returns:
     An optax transformation. Its update takes this worker's gradients and gives,
@@ -296,6 +307,7 @@ def gtopk(
     axis_name=axis_name,
     min_size=min_size,
     dense_paths=dense_paths,
+    verify=verify,
   )
 
 
@@ -305,6 +317,7 @@ def dryden(
   axis_name: AxisName | None,
   min_size: int | None = None,
   dense_paths: DensePaths = None,
+  verify: bool = False,
 ) -> CompressedMean:
   """The largest entries of each sign, each side sent as its mean.
 
@@ -328,6 +341,8 @@ def dryden(
       expression that is searched for in a leaf's path (such as
       "['dense']['bias']"), or a function that is given the path and returns
       True for them. None is none of them.
+    verify: messages carry a checksum (4 bytes each), and all workers reject a
+      step of which one arrived damaged. False by default.
 
   Returns:
     An optax transformation. Its update takes this worker's gradients and gives,
@@ -348,4 +363,5 @@ def dryden(
     axis_name=axis_name,
     min_size=min_size,
     dense_paths=dense_paths,
+    verify=verify,
   )

@@ -30,6 +30,7 @@ def strom(
   axis_name: AxisName | None,
   min_size: int | None = None,
   dense_paths: DensePaths = None,
+  verify: bool = False,
 ) -> CompressedMean:
   """Sends sign(r) tau where the residual exceeds a fixed threshold tau.
 
@@ -60,6 +61,8 @@ def strom(
       expression that is searched for in a leaf's path (such as
       "['dense']['bias']"), or a function that is given the path and returns
       True for them. None is none of them.
+    verify: messages carry a checksum (4 bytes each), and all workers reject a
+      step of which one arrived damaged. False by default.
 
   Returns:
     An optax transformation. Its update takes this worker's gradients and gives,
@@ -85,6 +88,7 @@ def strom(
     axis_name=axis_name,
     min_size=min_size,
     dense_paths=dense_paths,
+    verify=verify,
   )
 
 
@@ -100,6 +104,7 @@ def variance_based(
   min_size: int | None = None,
   dense_paths: DensePaths = None,
   seed: int = 0,
+  verify: bool = False,
 ) -> CompressedMean:
   """Sends what is unambiguous: r^2 > alpha v.
 
@@ -153,6 +158,8 @@ def variance_based(
     seed: a whole number in 0..2^32 - 1 that decides the roundings of 'qsgd4'
       and 'ternary', which are drawn anew in each step and on each worker for
       itself. All workers must be given the same.
+    verify: messages carry a checksum (4 bytes each), and all workers reject a
+      step of which one arrived damaged. False by default.
 
   Returns:
     An optax transformation. Its update takes this worker's gradients and gives,
@@ -188,6 +195,7 @@ def variance_based(
     min_size=min_size,
     dense_paths=dense_paths,
     seed=seed,
+    verify=verify,
   )
 
 
@@ -200,6 +208,7 @@ def variance_strom(
   axis_name: AxisName | None,
   min_size: int | None = None,
   dense_paths: DensePaths = None,
+  verify: bool = False,
 ) -> CompressedMean:
   """The hybrid: sign(r) tau where |r| > tau and r^2 > alpha v.
 
@@ -237,6 +246,8 @@ def variance_strom(
       expression that is searched for in a leaf's path (such as
       "['dense']['bias']"), or a function that is given the path and returns
       True for them. None is none of them.
+    verify: messages carry a checksum (4 bytes each), and all workers reject a
+      step of which one arrived damaged. False by default.
 
   Returns:
     An optax transformation. Its update takes this worker's gradients and gives,
@@ -263,6 +274,7 @@ def variance_strom(
     axis_name=axis_name,
     min_size=min_size,
     dense_paths=dense_paths,
+    verify=verify,
   )
 
 
@@ -273,6 +285,7 @@ def ada_comp(
   axis_name: AxisName | None,
   min_size: int | None = None,
   dense_paths: DensePaths = None,
+  verify: bool = False,
 ) -> CompressedMean:
   """Sends, in each bin, what this step's gradient lifts to the bin's maximum.
 
@@ -306,6 +319,8 @@ def ada_comp(
       expression that is searched for in a leaf's path (such as
       "['dense']['bias']"), or a function that is given the path and returns
       True for them. None is none of them.
+    verify: messages carry a checksum (4 bytes each), and all workers reject a
+      step of which one arrived damaged. False by default.
 
   Returns:
     An optax transformation. Its update takes this worker's gradients and gives,
@@ -331,4 +346,5 @@ def ada_comp(
     axis_name=axis_name,
     min_size=min_size,
     dense_paths=dense_paths,
+    verify=verify,
   )

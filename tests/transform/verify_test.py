@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from tests import simulation
+from tests.schemes import example
 
 AXIS = gs.workers.AXIS
 WORKERS = 3
@@ -20,19 +21,28 @@ _ALL = dict(min_size=0, axis_name=AXIS)
 
 # A scheme, and what carries its messages: Comm's method.
 SCHEMES = {
-  'all_gather': (lambda: gs.dgc(0.1, **_ALL), 'gather'),
-  'rungs': (lambda: gs.strom(1.5, ladder=(0.1, 0.5), **_ALL), 'gather'),
-  'streams': (lambda: gs.qsgd(3, code='elias', **_ALL), 'gather'),
-  'dense_transport': (lambda: gs.gradient_dropping(0.9, **_ALL), 'sum'),
-  'dense_leaves': (lambda: gs.dgc(0.1, axis_name=AXIS), 'sum'),
-  'dense': (lambda: gs.dense(axis_name=AXIS), 'sum'),
-  'power_sgd': (lambda: gs.power_sgd(1, axis_name=AXIS), 'sum'),
-  'butterfly': (lambda: gs.gtopk(0.1, **_ALL), 'permute'),
-  'tree': (lambda: gs.gtopk(0.1, topology='tree', **_ALL), 'permute'),
-  'allgather': (lambda: gs.gtopk(0.1, topology='allgather', **_ALL), 'gather'),
-  'vote': (lambda: gs.sign_majority(**_ALL), 'gather'),
+  'all_gather': (lambda **v: gs.dgc(0.1, **_ALL, **v), 'gather'),
+  'rungs': (
+    lambda **v: gs.strom(1.5, ladder=(0.1, 0.5), **_ALL, **v),
+    'gather',
+  ),
+  'streams': (lambda **v: gs.qsgd(3, code='elias', **_ALL, **v), 'gather'),
+  'dense_transport': (
+    lambda **v: gs.gradient_dropping(0.9, **_ALL, **v),
+    'sum',
+  ),
+  'dense_leaves': (lambda **v: gs.dgc(0.1, axis_name=AXIS, **v), 'sum'),
+  'dense': (lambda **v: gs.dense(axis_name=AXIS, **v), 'sum'),
+  'power_sgd': (lambda **v: gs.power_sgd(1, axis_name=AXIS, **v), 'sum'),
+  'butterfly': (lambda **v: gs.gtopk(0.1, **_ALL, **v), 'permute'),
+  'tree': (lambda **v: gs.gtopk(0.1, topology='tree', **_ALL, **v), 'permute'),
+  'allgather': (
+    lambda **v: gs.gtopk(0.1, topology='allgather', **_ALL, **v),
+    'gather',
+  ),
+  'vote': (lambda **v: gs.sign_majority(**_ALL, **v), 'gather'),
   'parts': (
-    lambda: gs.one_bit_sgd(exchange='reduce_scatter', **_ALL),
+    lambda **v: gs.one_bit_sgd(exchange='reduce_scatter', **_ALL, **v),
     'all_to_all',
   ),
 }
@@ -43,15 +53,10 @@ NAMES = [
 ]
 
 
-def verified(tx, verify=True):
-  """The same scheme, which looks at its messages."""
-  return gs.compressed_mean(**tx.scheme._replace(verify=verify)._asdict())
-
-
 @functools.cache
 def outcome(name, verify):
   """(updates, state) after two steps."""
-  tx = verified(SCHEMES[name][0](), verify)
+  tx = SCHEMES[name][0](verify=verify)
   state, step = simulation.simulated(tx, WORKERS)
   for seed in range(2):
     updates, state = step(simulation.gradients(WORKERS, seed), state)
@@ -102,7 +107,7 @@ def test_all_reject_a_step_of_which_one_worker_got_something_else(
 ):
   make, method = SCHEMES[name]
   monkeypatch.setattr(Comm, method, damage(method, worker=1))
-  state, step = simulation.simulated(verified(make()), WORKERS)
+  state, step = simulation.simulated(make(verify=True), WORKERS)
   updates, after = step(simulation.gradients(WORKERS), state)
   assert all(np.all(np.isnan(x)) for x in jax.tree.leaves(updates))
   np.testing.assert_array_equal(after.stats.rejected_steps, 1)
@@ -120,7 +125,7 @@ def test_without_a_checksum_it_goes_unseen(monkeypatch):
 
 @pytest.mark.parametrize('check_vma', [True, False])
 def test_the_plan_has_its_bytes(check_vma):
-  tx = verified(gs.dgc(0.1, axis_name=AXIS))
+  tx = gs.dgc(0.1, axis_name=AXIS, verify=True)
   specs = gs.workers.specs(tx, simulation.PARAMS, WORKERS)
   own = jax.sharding.PartitionSpec(AXIS)
   step = gs.workers.parallel(
@@ -146,7 +151,13 @@ def test_the_plan_has_its_bytes(check_vma):
 
 def test_verify_is_true_or_false():
   with pytest.raises(TypeError, match='verify must be True or False, got 1'):
-    verified(gs.dense(axis_name=AXIS), verify=1)
+    gs.dense(axis_name=AXIS, verify=1)
+
+
+@pytest.mark.parametrize('name', gs.recipes.RECIPES)
+def test_every_recipe_can(name):
+  tx = example(name, axis_name=AXIS, verify=True)
+  assert tx.scheme.verify
 
 
 @given(
