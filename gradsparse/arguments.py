@@ -157,6 +157,24 @@ def instance(name: str, value: Any, kind: type) -> Any:
   return value
 
 
+def arrays(name: str, tree: Any) -> None:
+  """A tree that holds nothing but arrays, their shapes, or numbers.
+
+  Raises:
+    TypeError: names the first leaf that is none of these.
+  """
+  for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+    is_array = hasattr(leaf, 'shape') and hasattr(leaf, 'dtype')
+    if not is_array and not isinstance(leaf, (bool, int, float, complex)):
+      raise TypeError(
+        f'{name}: {jax.tree_util.keystr(path) or "the only leaf"} must be an '
+        f'array of floating-point numbers, got {type(leaf).__name__}. Divide '
+        'a model that holds other things first, and give its arrays only: '
+        'params, rest = eqx.partition(model, eqx.is_inexact_array), or '
+        'graph, params, rest = nnx.split(model, nnx.Param, ...)'
+      )
+
+
 def function(name: str, value: Any) -> Any:
   """Something to call.
 

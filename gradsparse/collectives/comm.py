@@ -7,6 +7,7 @@ import copy
 import functools
 from typing import Any
 
+from gradsparse.collectives import simulated
 from gradsparse.collectives import types
 from gradsparse.collectives.batches import batches_of
 from gradsparse.collectives.permute import send
@@ -89,6 +90,10 @@ class Comm:
     """Whether the type of x says that it differs between workers."""
     return types.varies(x, self.axis_name)
 
+  def _equal_over(self, x: jax.Array) -> tuple[str, ...]:
+    """Those of our axes that its type says x is equal over."""
+    return tuple(a for a in self._names if not types.varies(x, a))
+
   def may_differ(self, x: jax.Array) -> bool:
     """False where the type says that x is equal on all workers."""
     return self.mode != 'checked' or self.varies(x)
@@ -99,9 +104,8 @@ class Comm:
       return tree
 
     def cast(x):
-      if self.varies(x):
-        return x
-      return jax.lax.pcast(x, self.axis_name, to='varying')
+      missing = self._equal_over(x)
+      return jax.lax.pcast(x, missing, to='varying') if missing else x
 
     return jax.tree.map(cast, tree)
 
@@ -124,10 +128,10 @@ class Comm:
     if self.mode != 'checked':
       return
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
-      if not self.varies(leaf):
+      if missing := self._equal_over(leaf):
         raise ReplicationError(
           f'the gradient of {jax.tree_util.keystr(path) or "the parameter"} '
-          f'was already summed over axis {self.axis_name!r} before it '
+          f'was already summed over axis {missing[0]!r} before it '
           'reached gradsparse, so nothing would be compressed: shard_map does '
           'that for gradients with respect to replicated parameters, and '
           'lax.pmean does. Differentiate with respect to '
@@ -279,6 +283,8 @@ class Comm:
       return jnp.broadcast_to(x, (self.size, *x.shape))
     if self.mode == 'checked':
       return jax.lax.all_gather(self.local(x), self.axis_name, to='invarying')
+    if self.mode == 'simulated':
+      return simulated.gather(x, self._names)
     return jax.lax.all_gather(x, self.axis_name)
 
   @_exchange()
@@ -293,25 +299,11 @@ class Comm:
       self._record('permute', _nbytes(x), perm)
     if self.mode == 'recorded':
       return tree
-    if self.mode != 'simulated':
-      return jax.tree.map(
-        lambda x: send(self.local(x), self.axis_name, perm), tree
-      )
-    # vmap accepts whole permutations only: complete it, then blank out what
-    # nobody was meant to receive.
-    whole = list(perm)
-    sources, targets = {s for s, _ in perm}, {d for _, d in perm}
-    idle = [w for w in range(self.size) if w not in sources]
-    spare = [w for w in range(self.size) if w not in targets]
-    whole += zip(idle, spare, strict=True)
-    meant = np.isin(np.arange(self.size), sorted(targets))
-    received = jnp.asarray(meant)[self.index()]
-
-    def masked(x):
-      x = jax.lax.ppermute(x, self.axis_name, whole)
-      return jnp.where(received, x, jnp.zeros_like(x))
-
-    return jax.tree.map(masked, tree)
+    if self.mode == 'simulated':
+      return jax.tree.map(lambda x: simulated.send(x, self._names, perm), tree)
+    return jax.tree.map(
+      lambda x: send(self.local(x), self.axis_name, perm), tree
+    )
 
   @_exchange()
   def all_to_all(self, x: jax.Array) -> jax.Array:
@@ -328,6 +320,8 @@ class Comm:
     self._record('all_to_all', _nbytes(x))
     if self.mode == 'recorded':
       return x
+    if self.mode == 'simulated':
+      return simulated.all_to_all(x, self._names)
     return jax.lax.all_to_all(self.local(x), self.axis_name, 0, 0)
 
   # --- control flow ------------------------------------------------------
@@ -340,7 +334,7 @@ class Comm:
     runs every branch; the first worker's copy is not batched.
     """
     if self.mode == 'simulated':
-      return jax.lax.all_gather(x, self.axis_name)[0]
+      return simulated.gather(x, self._names)[0]
     return self.replicated(x)
 
   def switch(

@@ -285,7 +285,8 @@ def plan(
       `rungs` lists all.
 
   Raises:
-    TypeError: num_workers or step is not a whole number.
+    TypeError: num_workers or step is not a whole number, or params holds
+      something else than arrays.
     ValueError: num_workers or step is out of range, a schedule's density at
       that step is, no scheme is inside, or some schemes are inside of
       `gs.accumulate` and others not.
@@ -298,6 +299,7 @@ def plan(
     num_workers = arguments.num_workers(num_workers)
   if step is not None:
     step = arguments.whole_number('step', step, 0)
+  arguments.arrays('params', params)
   shapes = jax.tree.map(
     lambda p: jax.ShapeDtypeStruct(jnp.shape(p), jnp.result_type(p)), params
   )

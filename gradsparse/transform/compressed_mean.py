@@ -31,6 +31,7 @@ from gradsparse.transform import layout as layouts
 from gradsparse.transform import one_step
 from gradsparse.transform import sharding
 from gradsparse.transform.round_trip import Scheme
+from gradsparse.transform.round_trip import typed
 import jax
 import jax.numpy as jnp
 import optax
@@ -198,6 +199,8 @@ def compressed_mean(
     if guards.only_shapes_wanted():
       return one_step.Stepped(comm.replicated(grads), state, grads)
     comm.check_local(grads)
+    # Typed as what comes out of it, so that it can be the carry of a loop.
+    state = typed(state, comm, local=False)
     if memory.moments:
       inputs.check_second_moment(extra.get('second_moment'), grads)
     return sharding.on_devices(

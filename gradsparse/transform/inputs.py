@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from gradsparse import arguments
 from gradsparse.state.scheme import CompressedMeanState
 import jax
 import jax.numpy as jnp
@@ -36,14 +37,9 @@ def check_floating(tree: Any, what: str) -> None:
   Raises:
     TypeError: names the first such leaf and its dtype.
   """
+  arguments.arrays(what, tree)
   for name, leaf in _by_path(tree).items():
-    try:
-      dtype = jnp.result_type(leaf)
-    except TypeError as e:
-      raise TypeError(
-        f'{what}: {name} must be an array of floating-point numbers, got '
-        f'{type(leaf).__name__}'
-      ) from e
+    dtype = jnp.result_type(leaf)
     if not jnp.issubdtype(dtype, jnp.floating):
       cure = (
         'give its real and its imaginary part as two leaves'

@@ -177,8 +177,8 @@ def finish(
       layout.treedef, [jnp.where(accepted, u, jnp.nan) for u in flat]
     ),
     delivered=told,
-    memory=_typed(memory, comm, local=True),
-    compressor=_typed(_learnt(scheme, backs, moved), comm, local=False),
+    memory=typed(memory, comm, local=True),
+    compressor=typed(_learnt(scheme, backs, moved), comm, local=False),
     stats=comm.local(stats),
     exchange=comm.local(_owed(before, backs, moved)),
     accepted=accepted,
@@ -221,11 +221,11 @@ def _merged(dicts) -> dict[int, Any]:
   return {i: x for one in dicts for i, x in one.items()}
 
 
-def _typed(state: Any, comm: Comm, local: bool) -> Any:
+def typed(state: Any, comm: Comm, local: bool) -> Any:
   """A state, what is a worker's own in it typed so.
 
   Args:
-    state: of a memory or a compressor.
+    state: of a scheme, a memory or a compressor.
     comm: the workers.
     local: what it is, unless it says otherwise.
   """

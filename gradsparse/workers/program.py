@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 import math
 from typing import Any
 
@@ -11,6 +11,7 @@ from gradsparse.around.local_gradient import is_local
 from gradsparse.collectives import AxisName
 from gradsparse.collectives import Comm
 from gradsparse.sockets import ownership
+from gradsparse.state.inspection import is_scheme
 from gradsparse.workers import axis
 from gradsparse.workers import runners
 import jax
@@ -20,6 +21,8 @@ import optax
 
 RUNNERS = ('simulate', 'pmap', 'shard_map')
 AXIS = 'workers'
+
+_Axes = frozenset[str]  # over which something differs
 
 
 def params_spec(
@@ -55,104 +58,217 @@ def mean(tree: Any, axis_name: AxisName = AXIS) -> Any:
   return Comm(axis_name).mean(tree)
 
 
+def axes_of(
+  num_workers: int | Mapping[str, int], axis_name: AxisName = AXIS
+) -> dict[str, int]:
+  """How many workers there are along each axis, by its name, outermost first.
+
+  Args:
+    num_workers: of the one axis, or a mapping that names all.
+    axis_name: of the one axis.
+
+  Raises:
+    TypeError: an argument of the wrong kind.
+    ValueError: an argument out of range, or one number for several axes.
+  """
+  if not isinstance(num_workers, Mapping):
+    names = axis_name if isinstance(axis_name, tuple) else (axis_name,)
+    if len(names) > 1:
+      raise ValueError(
+        'num_workers must be a mapping for several axes, such as '
+        f'{dict.fromkeys(names, 2)}, got {num_workers!r}'
+      )
+    num_workers = dict.fromkeys(names, num_workers)
+  arguments.axis_name(tuple(num_workers), optional=False)
+  return {name: arguments.num_workers(n) for name, n in num_workers.items()}
+
+
 def specs(
   tx: optax.GradientTransformation,
   params: Any,
-  num_workers: int,
-  axis_name: str = AXIS,
+  num_workers: int | Mapping[str, int],
+  axis_name: AxisName = AXIS,
 ) -> Any:
   """Which leaves of the optimizer state are worker-local.
+
+  With schemes over several axes, each leaf has the axes along which it differs.
+  Below, the memory of DGC is the same on all devices of a node:
+
+    tx = optax.chain(gs.dense(axis_name='device'),
+                     gs.dgc(0.001, axis_name='node'), optax.sgd(0.1))
+    specs = gs.workers.specs(tx, params, {'node': 4, 'device': 8})
 
   Args:
     tx: any optax transformation with schemes inside.
     params: arrays or ShapeDtypeStructs, without worker axis.
-    num_workers: P.
-    axis_name: the axis that the schemes were given.
+    num_workers: P; or a mapping from axis name to P for several axes, the
+      outermost first, as in `parallel`. All axes that the schemes were given
+      must be there, one by one also where a scheme has a tuple of them.
+    axis_name: the axis that the schemes were given, where num_workers does not
+      name several.
 
   Returns:
     A tree like `tx.init(params)` of PartitionSpecs: P(axis_name) for what
-    differs between workers, P() for what does not.
+    differs between workers, P() for what does not; with several axes
+    P('node'), say, or P('node', 'device'), which has two leading axes.
 
   Raises:
     TypeError: an argument of the wrong kind.
     ValueError: some parameters would be updated differently on each worker,
       because no scheme averages them; names the first. Or num_workers is not
-      positive.
+      positive; or optax.MultiSteps with several axes.
+    NameError: a scheme was given an axis that is not among these.
   """
-  num_workers = arguments.num_workers(num_workers)
-  arguments.axis_name(axis_name, optional=False)
+  axes = axes_of(num_workers, axis_name)
+  arguments.arrays('params', params)
   state = jax.eval_shape(tx.init, params)
-  flat, treedef = jax.tree.flatten(state)
-  update = optax.with_extra_args_support(tx).update
-  varies = jax.tree.leaves(_surely_local(state))
-  differ = is_local(state)
-  for _ in range(len(flat) + 1):
-    seen: dict[str, Any] = {}
-    axis.trace(
-      _observed(update, treedef, varies, differ, axis_name, seen),
-      params,
-      *flat,
-      axes={axis_name: num_workers},
-      in_specs=(P(),) * (1 + len(flat)),
-      out_specs=P(),
-    )
-    new = [a or b for a, b in zip(varies, seen['state'], strict=True)]
-    if new == varies:
-      break
-    varies = new
-  if seen['updates'] and not differ:
+  treedef = jax.tree.structure(state)
+  try:
+    varies, updates = _settled(tx, params, state, axes, _at_first(state, axes))
+  except TypeError:
+    if len(axes) == 1:
+      raise
+    # A gradient that nobody averages over one of the axes meets a memory that
+    # does not differ over it: JAX refuses that, in words of its own.
+    everywhere = [
+      _Axes(axes if own else ())
+      for own in jax.tree.leaves(ownership.is_local(state))
+    ]
+    varies, updates = _settled(tx, params, state, axes, everywhere)
+  if updates and not is_local(state):
+    name, over = updates[0]
     raise ValueError(
-      f'the update of {seen["updates"][0]} differs between workers: no '
-      f'gradsparse scheme averages it over axis {axis_name!r}, so workers '
+      f'the update of {name} differs between workers: no '
+      f'gradsparse scheme averages it over axis {over!r}, so workers '
       'would drift apart. Give every parameter a scheme, gs.dense for '
       'instance (with optax.partition, not optax.masked). If a scheme of '
       'your own does: its Memory.update may only read means, and fields that '
       'its state has as gs.extend.shared.'
     )
   return jax.tree.unflatten(
-    treedef, [P(axis_name) if v else P() for v in varies]
+    treedef, [P(*(name for name in axes if name in own)) for own in varies]
   )
 
 
-def _surely_local(state):
-  """Tree of bools: what differs between workers before any trace says so.
+def _settled(
+  tx: optax.GradientTransformation,
+  params: Any,
+  state: Any,
+  axes: Mapping[str, int],
+  varies: list[_Axes],
+) -> tuple[list[_Axes], list[tuple[str, str]]]:
+  """Traces updates until no leaf comes to differ over one more axis.
+
+  Args:
+    tx: as in `specs`.
+    params: likewise.
+    state: of tx.
+    axes: how many workers there are along each.
+    varies: the axes over which each leaf of the state differs at first.
+
+  Returns:
+    The axes over which each leaf differs in the end; and the name of each
+    parameter whose update differs between workers, with an axis.
+  """
+  flat, treedef = jax.tree.flatten(state)
+  update = optax.with_extra_args_support(tx).update
+  differ = is_local(state)
+  while True:
+    seen: dict[str, Any] = {}
+    axis.trace(
+      _observed(update, treedef, varies, differ, tuple(axes), seen),
+      params,
+      *flat,
+      axes=axes,
+      in_specs=(P(),) * (1 + len(flat)),
+      out_specs=P(),
+    )
+    new = [a | b for a, b in zip(varies, seen['state'], strict=True)]
+    new = jax.tree.leaves(_alike(jax.tree.unflatten(treedef, new)))
+    if new == varies:
+      return varies, seen['updates']
+    varies = new
+
+
+def _at_first(state: Any, names: Collection[str]) -> list[_Axes]:
+  """The axes over which each leaf differs before any trace says so.
 
   Branches of a `cond` (optax.MultiSteps) must agree on it from the start.
+
+  Raises:
+    ValueError: optax.MultiSteps, and there are several axes, so that the class
+      of a state cannot say over which of them it differs.
   """
 
   def is_multi_steps(x):
     return isinstance(x, optax.MultiStepsState)
 
-  def mark(x, says):
-    if not is_multi_steps(x):
-      return says
-    return says._replace(
-      acc_grads=ownership.is_local(x.acc_grads, default=True),
-      inner_opt_state=_surely_local(x.inner_opt_state),
+  nodes = jax.tree.leaves(state, is_leaf=is_multi_steps)
+  if len(names) > 1 and any(map(is_multi_steps, nodes)):
+    raise ValueError(
+      f'optax.MultiSteps around schemes over several axes, {tuple(names)}, is '
+      'not supported; gs.accumulate(tx, every=k) is, and exchanges once'
     )
 
-  says = ownership.is_local(state)
-  return jax.tree.map(mark, state, says, is_leaf=is_multi_steps)
+  def surely_local(state):
+    def mark(x, says):
+      if not is_multi_steps(x):
+        return says
+      return says._replace(
+        acc_grads=ownership.is_local(x.acc_grads, default=True),
+        inner_opt_state=surely_local(x.inner_opt_state),
+      )
+
+    says = ownership.is_local(state)
+    return jax.tree.map(mark, state, says, is_leaf=is_multi_steps)
+
+  own = _Axes(names if len(names) == 1 else ())
+  return [own if x else _Axes() for x in jax.tree.leaves(surely_local(state))]
 
 
-def _observed(update, treedef, varies, differ, axis_name, seen):
+def _alike(varies: Any) -> Any:
+  """Gives all that is a worker's own in one scheme the same axes.
+
+  By its types a count that is a constant differs over fewer than a memory.
+  """
+
+  def alike(scheme):
+    if not is_scheme(scheme):
+      return scheme
+    own = ownership.is_local(scheme)
+    pairs = zip(jax.tree.leaves(scheme), jax.tree.leaves(own), strict=True)
+    union = _Axes().union(*(axes for axes, is_own in pairs if is_own))
+    return jax.tree.map(lambda a, o: union if o else a, scheme, own)
+
+  return jax.tree.map(alike, varies, is_leaf=is_scheme)
+
+
+def _observed(update, treedef, varies, differ, names, seen):
   """One update, which notes what of its results differs between workers."""
 
   def once(params, *leaves):
-    comm = Comm(axis_name)
+    comms = {name: Comm(name) for name in names}
+
+    def differs_over(x):
+      return _Axes(name for name, comm in comms.items() if comm.varies(x))
+
+    def local(x, own):
+      for name in own:
+        x = comms[name].local(x)
+      return x
+
     state = jax.tree.unflatten(
-      treedef,
-      [comm.local(x) if v else x for x, v in zip(leaves, varies, strict=True)],
+      treedef, [local(x, own) for x, own in zip(leaves, varies, strict=True)]
     )
-    grads = comm.local(params)
+    grads = jax.tree.map(lambda x: local(x, names), params)
     updates, new = update(
       grads, state, grads if differ else params, second_moment=grads
     )
-    seen['state'] = [comm.varies(x) for x in jax.tree.leaves(new)]
+    seen['state'] = [differs_over(x) for x in jax.tree.leaves(new)]
     seen['updates'] = [
-      jax.tree_util.keystr(path) or 'the parameters'
+      (jax.tree_util.keystr(path) or 'the parameters', sorted(over)[0])
       for path, x in jax.tree_util.tree_leaves_with_path(updates)
-      if comm.varies(x)
+      if (over := differs_over(x))
     ]
     return 0
 
@@ -162,31 +278,34 @@ def _observed(update, treedef, varies, differ, axis_name, seen):
 def init(
   tx: optax.GradientTransformation,
   params: Any,
-  num_workers: int,
-  axis_name: str = AXIS,
+  num_workers: int | Mapping[str, int],
+  axis_name: AxisName = AXIS,
 ) -> Any:
-  """`tx.init(params)` with a leading worker axis on worker-local leaves.
+  """`tx.init(params)` with leading worker axes on worker-local leaves.
 
   Args:
     tx: any optax transformation with schemes inside.
     params: parameters of one worker; the same on all.
-    num_workers: P.
-    axis_name: the axis that the schemes were given.
+    num_workers: P; or a mapping from axis name to P for several axes. A leaf
+      has, of these, the axes over which it differs: see `specs`.
+    axis_name: the axis that the schemes were given, where num_workers does not
+      name several.
 
   Raises:
     TypeError: as `specs`.
     ValueError: as `specs`.
   """
-  num_workers = arguments.num_workers(num_workers)
-  state = tx.init(params)
+  axes = axes_of(num_workers, axis_name)
+  by_worker = specs(tx, params, axes)
 
-  def stack(x, spec):
+  def stacked(x, spec):
     if spec == P():
       return x
     x = jnp.asarray(x)
-    return jnp.broadcast_to(x, (num_workers, *x.shape)).copy()
+    sizes = tuple(axes[name] for name in spec)
+    return jnp.broadcast_to(x, (*sizes, *x.shape)).copy()
 
-  return jax.tree.map(stack, state, specs(tx, params, num_workers, axis_name))
+  return jax.tree.map(stacked, tx.init(params), by_worker)
 
 
 def parallel(
@@ -238,10 +357,7 @@ def parallel(
   """
   arguments.function('step', step)
   arguments.one_of('runner', runner, RUNNERS)
-  if not isinstance(num_workers, Mapping):
-    num_workers = {axis_name: num_workers}
-  arguments.axis_name(tuple(num_workers), optional=False)
-  axes = {name: arguments.num_workers(n) for name, n in num_workers.items()}
+  axes = axes_of(num_workers, axis_name)
   if runner == 'pmap' and len(axes) > 1:
     raise ValueError(
       f"runner 'pmap' has one axis, got num_workers={axes}; use "

@@ -272,3 +272,29 @@ def test_small_leaves_travel_together_and_not_too_many_at_once():
   # One that is large; 64 small ones, 36 and the 60,000; the rest.
   large = [1 << 16, 64 * 3, 36 * 3 + 60_000, 6_000 + 20]
   assert [x.aval.size for e in sums for x in e.invars] == large
+
+
+def test_simulated_workers_of_two_axes_send_as_those_of_one():
+  """`jax.vmap` has some collectives over one axis only."""
+  rows = np.arange(6 * 6 * 2, dtype=np.float32).reshape(6, 6, 2)
+  around = [(w, (w + 1) % 6) for w in range(6)]
+
+  def within(axes):
+    def sends(x):
+      comm = Comm(axes)
+      return (
+        comm.gather(x),
+        comm.permute(x, around),
+        comm.permute(x, [(5, 0), (2, 3)]),
+        comm.all_to_all(x),
+        comm.uniform(x[0, 0]),
+        comm.index(),
+      )
+
+    return sends
+
+  expected = jax.vmap(within(AXIS), axis_name=AXIS)(rows)
+  inner = jax.vmap(within(('node', 'device')), axis_name='device')
+  got = jax.vmap(inner, axis_name='node')(rows.reshape(2, 3, 6, 2))
+  got = jax.tree.map(lambda x: x.reshape(6, *x.shape[2:]), got)
+  jax.tree.map(np.testing.assert_array_equal, got, expected)
