@@ -15,6 +15,9 @@ A step is written once, for one worker, with a named axis:
       in_specs=(P(), specs, P('workers')),
       out_specs=(P(), specs, P('workers')))
 
+`gs.workers.wrap` puts such a step into a `jax.shard_map` on a mesh of one's
+own.
+
 Worker-local state (memories) has a leading worker axis outside of the step
 and none inside; shared state has none anywhere. The classes of a scheme's state
 say which is which (`sockets.ownership`). For the state around a scheme, types
@@ -32,6 +35,7 @@ from gradsparse.workers.program import params_spec
 from gradsparse.workers.program import specs
 from gradsparse.workers.program import stack
 from gradsparse.workers.resizing import resize
+from gradsparse.workers.wrapping import wrap
 
 __all__ = (
   'AXIS',
@@ -45,4 +49,5 @@ __all__ = (
   'shardings',
   'specs',
   'stack',
+  'wrap',
 )

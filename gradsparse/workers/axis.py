@@ -11,7 +11,7 @@ refused here, while a program is traced.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 import dataclasses
 from typing import Any
 import warnings
@@ -19,6 +19,7 @@ import warnings
 from gradsparse.collectives import Comm
 from gradsparse.collectives import ReplicationError
 from gradsparse.traffic import counting
+from gradsparse.transform.sharding import cut_of
 from gradsparse.transform.sharding import is_spec
 import jax
 import jax.numpy as jnp
@@ -47,7 +48,7 @@ def _text(spec: P) -> str:
   return f'P{tuple(spec)}'.replace(',)', ')')
 
 
-def _with_paths(specs: Any, tree: Any) -> Iterator[tuple[Any, P, Any]]:
+def with_paths(specs: Any, tree: Any) -> Iterator[tuple[Any, P, Any]]:
   """(path, spec, leaf) of each leaf, for a prefix tree of specs."""
   specs = jax.tree.broadcast(specs, tree, is_leaf=is_spec)
   leaves = jax.tree_util.tree_leaves_with_path(tree)
@@ -88,6 +89,33 @@ def trace(
   no_mesh = jax.sharding.use_abstract_mesh(AbstractMesh((), ()))
   with no_mesh, counting.recording(None):
     jax.eval_shape(mapped, *shapes(args))
+
+
+def refuse_differing(specs: Any, out: Any, axes: Iterable[str]) -> None:
+  """Refuses results of a step that differ though their spec says otherwise.
+
+  Args:
+    specs: a prefix tree.
+    out: of the step of one worker, inside of it.
+    axes: names of the axes of the workers.
+
+  Raises:
+    ReplicationError: names the first such leaf. Only where types tell.
+  """
+  comms = {name: Comm(name) for name in axes}
+  for path, spec, x in with_paths(specs, out):
+    named = {name for names in cut_of(spec) for name in names}
+    for name, comm in comms.items():
+      if comm.mode != 'checked' or name in named or not comm.varies(x):
+        continue
+      own = P(*(a for a in comms if a in named or a == name))
+      raise ReplicationError(
+        f'output{jax.tree_util.keystr(path)} differs between workers, and '
+        f'its spec {_text(spec)} says that it is the same on all of axis '
+        f'{name!r}: one worker would speak for the others. Average it with '
+        'gs.workers.mean, let a gradsparse scheme average the gradients that '
+        f'it is made of, or give it {_text(own)} to get that of each worker.'
+      )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,7 +161,7 @@ class WorkerStep:
     Raises:
       ValueError: names the first such leaf, its shape and the shape wanted.
     """
-    for path, spec, x in _with_paths(self.in_specs, args):
+    for path, spec, x in with_paths(self.in_specs, args):
       shape, want = np.shape(x), tuple(self.axes[axis] for axis in spec)
       if shape[: len(want)] != want:
         sizes = ', '.join(map(str, want))
@@ -158,20 +186,7 @@ class WorkerStep:
     out = self.function(
       *over(lambda spec, x: x[(0,) * len(spec)], self.in_specs, args)
     )
-    comms = [Comm(axis) for axis in self.axes]
-    for path, spec, x in _with_paths(self.out_specs, out):
-      for comm in comms:
-        axis = comm.axis_name
-        if comm.mode != 'checked' or axis in spec or not comm.varies(x):
-          continue
-        own = P(*(a for a in self.axes if a in spec or a == axis))
-        raise ReplicationError(
-          f'output{jax.tree_util.keystr(path)} differs between workers, and '
-          f'its spec {_text(spec)} says that it is the same on all of axis '
-          f'{axis!r}: one worker would speak for the others. Average it with '
-          'gs.workers.mean, let a gradsparse scheme average the gradients that '
-          f'it is made of, or give it {_text(own)} to get that of each worker.'
-        )
+    refuse_differing(self.out_specs, out, self.axes)
     return over(
       lambda spec, x: jnp.expand_dims(x, range(len(spec))), self.out_specs, out
     )

@@ -1,0 +1,222 @@
+"""A step of one worker inside of a program that is not ours: `wrap`.
+
+There a spec means what it means to `jax.shard_map`: a batch under P('data') is
+cut along its first dimension, and a worker has a block of it. Only state, which
+`gs.workers.init` gives a row for each worker, loses that axis before the step
+and gets it back after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+import functools
+import math
+from typing import Any
+
+from gradsparse import arguments
+from gradsparse.collectives import AxisName
+from gradsparse.sockets import ownership
+from gradsparse.state.inspection import is_scheme
+from gradsparse.transform.sharding import cut_of
+from gradsparse.transform.sharding import is_spec
+from gradsparse.workers import axis
+from gradsparse.workers.placing import axes_on
+from gradsparse.workers.program import AXIS
+import jax
+import jax.numpy as jnp
+from jax.sharding import AbstractMesh
+from jax.sharding import Mesh
+
+
+def wrap(
+  step: Callable[..., Any],
+  *,
+  mesh: Mesh | AbstractMesh,
+  axis_name: AxisName = AXIS,
+  in_specs: Sequence[Any],
+  out_specs: Any,
+  check_vma: bool = True,
+) -> Callable[..., Any]:
+  """`jax.shard_map` of a per-worker step, on a mesh of one's own.
+
+  An argument, or a result, that holds a scheme's state counts as state. What
+  the specs say differs between workers has leading worker axes outside of the
+  step, as `gs.workers.init` makes it, and none inside. All other arguments and
+  results are cut and joined as `jax.shard_map` does it.
+
+    state = gs.workers.init(tx, params, mesh.shape['data'], 'data')
+    specs = gs.workers.specs(tx, params, mesh.shape['data'], 'data')
+    train = jax.jit(
+        gs.workers.wrap(step, mesh=mesh, axis_name='data',
+                        in_specs=(P(), specs, P('data')),
+                        out_specs=(P(), specs, P())),
+        donate_argnums=(0, 1))
+    params, state, loss = train(params, state, batch)
+
+  Args:
+    step: what one worker does, with its block of the batch. Its collectives
+      use `axis_name`.
+    mesh: of the program. Its other axes stay automatic: there JAX divides the
+      work by itself, from where arrays lie (see `gs.sharded`).
+    axis_name: of the workers; a tuple for several axes, the outermost first.
+    in_specs: a PartitionSpec prefix tree for each argument, over axes of the
+      workers only. For state: `gs.workers.specs`.
+    out_specs: likewise for the result. Each element of a tuple counts by
+      itself.
+    check_vma: whether JAX's types are checked, as in `jax.shard_map`. Without
+      them nothing notices that a result under P() differs between workers,
+      unless it is a scheme's own state.
+
+  Returns:
+    A function of the global arrays, to be given to `jax.jit` (which can donate
+    arguments).
+
+  Raises:
+    TypeError: an argument of the wrong kind.
+    ValueError: the mesh has no such axis, or a spec names another one; when
+      called: a batch cannot be divided between the workers, state is of another
+      number of workers, or what differs between workers is under P().
+  """
+  arguments.function('step', step)
+  check_vma = arguments.flag('check_vma', check_vma)
+  axes = axes_on(mesh, axis_name)
+  if is_spec(in_specs) or not isinstance(in_specs, Sequence):
+    raise TypeError(
+      'in_specs must be a tuple with the specs of each argument, got '
+      f'{in_specs!r}'
+    )
+  in_specs = tuple(in_specs)
+  for spec in jax.tree.leaves((in_specs, out_specs), is_leaf=is_spec):
+    if not _names(spec) <= axes.keys():
+      raise ValueError(
+        f'a spec must name axes of the workers, {tuple(axes)}, got {spec}; '
+        'over the other axes of the mesh arrays are divided as they lie '
+        '(jax.device_put)'
+      )
+
+  def run(*args):
+    if len(args) != len(in_specs):
+      raise TypeError(
+        f'in_specs has {len(in_specs)} entries, and the step was given '
+        f'{len(args)} arguments'
+      )
+    is_state = [_has_scheme(arg) for arg in args]
+    for number, (spec, arg) in enumerate(zip(in_specs, args, strict=True)):
+      check = _check_state if is_state[number] else _check_divisible
+      check(f'args[{number}]', spec, arg, axes)
+    states = {
+      jax.tree.structure(arg)
+      for arg, own in zip(args, is_state, strict=True)
+      if own
+    }
+
+    def on_blocks(*blocks):
+      out = step(
+        *(
+          axis.over(lambda spec, x: x[(0,) * len(spec)], spec, block)
+          if own
+          else block
+          for spec, block, own in zip(in_specs, blocks, is_state, strict=True)
+        )
+      )
+      axis.refuse_differing(out_specs, out, axes)
+      return _with_axes(out_specs, out, states)
+
+    return jax.shard_map(
+      on_blocks,
+      mesh=mesh,
+      axis_names=set(axes),
+      in_specs=in_specs,
+      out_specs=out_specs,
+      check_vma=check_vma,
+    )(*args)
+
+  return functools.wraps(step)(run)
+
+
+def _names(spec: Any) -> set[str]:
+  """The axes that a spec names."""
+  return {name for names in cut_of(spec) for name in names}
+
+
+def _has_scheme(tree: Any) -> bool:
+  return any(map(is_scheme, jax.tree.leaves(tree, is_leaf=is_scheme)))
+
+
+def _refuse_shared(name: str, specs: Any, state: Any) -> None:
+  """Refuses a worker's own state under P(), which only types would notice."""
+  own = jax.tree.leaves(ownership.is_local(state))
+  for (path, spec, _), is_own in zip(
+    axis.with_paths(specs, state), own, strict=True
+  ):
+    if is_own and not _names(spec):
+      raise ValueError(
+        f'{name}{jax.tree_util.keystr(path)} is state of a scheme that each '
+        f'worker has for itself, and its spec {spec} says that it is the same '
+        'on all. Give it gs.workers.specs(tx, params, num_workers, axis_name), '
+        'and begin with gs.workers.init of the same arguments'
+      )
+
+
+def _check_state(
+  name: str, specs: Any, state: Any, axes: Mapping[str, int]
+) -> None:
+  """Refuses state without the worker axes that its specs name."""
+  _refuse_shared(name, specs, state)
+  for path, spec, x in axis.with_paths(specs, state):
+    where, shape = f'{name}{jax.tree_util.keystr(path)}', jnp.shape(x)
+    if tuple(spec) != tuple(a for a in axes if a in spec):
+      raise ValueError(
+        f'{where} stands beside the state of a scheme, where a spec must name '
+        f'axes of {tuple(axes)}, each by itself and in this order, got {spec}'
+      )
+    want = tuple(axes[a] for a in spec)
+    if shape[: len(want)] != want:
+      sizes = ', '.join(map(str, want))
+      raise ValueError(
+        f'{where} has shape {shape}, and its spec {spec} wants leading axes of '
+        f'workers: ({sizes}, ...). gs.workers.init makes state for the workers '
+        'that a mesh has; what is no state belongs in an argument of its own'
+      )
+
+
+def _check_divisible(
+  name: str, specs: Any, tree: Any, axes: Mapping[str, int]
+) -> None:
+  """Refuses arrays of which not every worker gets an equal part."""
+  for path, spec, x in axis.with_paths(specs, tree):
+    shape = jnp.shape(x)
+    wanted = [math.prod(axes[a] for a in names) for names in cut_of(spec)]
+    if len(wanted) > len(shape) or any(
+      size % parts for size, parts in zip(shape, wanted, strict=False)
+    ):
+      raise ValueError(
+        f'{name}{jax.tree_util.keystr(path)} has shape {shape}, and its spec '
+        f'{spec} divides it into {" x ".join(map(str, wanted))} equal parts, '
+        'one for each worker: the size must be a multiple of that'
+      )
+
+
+def _with_axes(specs: Any, out: Any, states: set[Any]) -> Any:
+  """The result of a step, with worker axes of size one where it is state.
+
+  Args:
+    specs: a prefix tree.
+    out: the result.
+    states: structures of the arguments that were state.
+  """
+  specs = jax.tree.broadcast(specs, out, is_leaf=is_spec)
+  several = type(out) in (tuple, list)
+  if several and jax.tree.structure(out) not in states:
+    pairs = zip(specs, out, strict=True)
+    return type(out)(_expanded(spec, x) for spec, x in pairs)
+  return _expanded(specs, out)
+
+
+def _expanded(specs: Any, out: Any) -> Any:
+  if not _has_scheme(out):
+    return out
+  _refuse_shared('output', specs, out)
+  return axis.over(
+    lambda spec, x: jnp.expand_dims(x, range(len(spec))), specs, out
+  )
