@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from gradsparse import health
@@ -15,15 +16,30 @@ def is_scheme(x: Any) -> bool:
   return isinstance(x, CompressedMeanState)
 
 
+def find_all(state: Any) -> list[CompressedMeanState]:
+  """The states of all schemes in any optax state, in the order of its leaves.
+
+  Raises:
+    ValueError: there is none.
+  """
+  leaves = jax.tree.leaves(state, is_leaf=is_scheme)
+  found = [x for x in leaves if is_scheme(x)]
+  if not found:
+    raise ValueError(
+      'expected the state of a gradsparse scheme, or an optax state with one '
+      f'inside, found 0 schemes in {type(state).__name__}'
+    )
+  return found
+
+
 def find(state: Any) -> CompressedMeanState:
   """The one scheme's state in any optax state.
 
   Raises:
     ValueError: there is none, or more than one.
   """
-  leaves = jax.tree.leaves(state, is_leaf=is_scheme)
-  found = [x for x in leaves if is_scheme(x)]
-  if len(found) != 1:
+  found = find_all(state)
+  if len(found) > 1:
     raise ValueError(
       'expected the state of exactly one gradsparse scheme, found '
       f'{len(found)} in {type(state).__name__}; pass the part of the state '
@@ -57,28 +73,51 @@ def pending(state: Any) -> Any:
 def metrics(state: Any) -> dict[str, jax.Array]:
   """Measurements of the last update, with units in their names.
 
+  Of several schemes (two levels, or `optax.partition`) they are those of all
+  together: bytes and elements are added up, as in `gs.plan`. For one of them
+  pass its part of the state: `gs.metrics(state[0])` of a chain,
+  `gs.metrics(state.inner_states['kernels'])` of a partition.
+
   Args:
-    state: a scheme's state, or any optax state that holds exactly one. With
-      leading worker axes, sizes and norms are averaged over workers;
-      overflow and rejections are the largest.
+    state: a scheme's state, or any optax state that holds some. With leading
+      worker axes, sizes and norms are averaged over workers; overflow and
+      rejections are the largest.
 
   Returns:
     Scalars: `payload_bytes` (one worker's message, dense leaves included),
     `sent_bytes` (what a worker put on the network, the largest over workers:
     as `plan` says for the size of message that the step had; a rejected step
     sends as much as any other), `sent_elements`, `overflow_elements`,
-    `rejected_steps`, `residual_norm` (2-norm of `pending`). Bytes and elements
-    are 0 after a call of `gs.accumulate` that exchanged nothing.
+    `rejected_steps` (of several schemes, the most that one rejected),
+    `residual_norm` (2-norm of `pending`; of several schemes, of all that they
+    owe). Bytes and elements are 0 after a call of `gs.accumulate` that
+    exchanged nothing.
 
   Raises:
-    ValueError: the state does not hold exactly one scheme.
+    ValueError: the state holds no scheme.
   """
-  scheme = find(state)
+  each = [_metrics(scheme) for scheme in find_all(state)]
+
+  def together(name: str) -> jax.Array:
+    values = [one[name] for one in each]
+    if name == 'rejected_steps':
+      return functools.reduce(jnp.maximum, values)
+    if name == 'residual_norm':
+      return functools.reduce(jnp.hypot, values)
+    return functools.reduce(jnp.add, values)
+
+  return {name: together(name) for name in each[0]}
+
+
+def _metrics(scheme: CompressedMeanState) -> dict[str, jax.Array]:
+  """Those of one scheme."""
   stats = scheme.stats
-  stacked = is_stacked(scheme)
   # Without memory there is nothing owed (and nothing that is stacked).
   pending = jax.tree.leaves(scheme.pending()) if scheme.owes() else []
-  norm = jax.vmap(health.norm) if stacked and pending else health.norm
+  norm = health.norm
+  if pending:
+    for _ in range(jnp.ndim(stats.payload_bytes)):
+      norm = jax.vmap(norm)
   largest, units = norm(pending)
   return {
     'payload_bytes': jnp.mean(stats.payload_bytes),

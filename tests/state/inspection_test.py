@@ -3,6 +3,7 @@
 import chex
 import gradsparse as gs
 import jax
+from jax.sharding import PartitionSpec as P
 import numpy as np
 import optax
 import pytest
@@ -61,11 +62,69 @@ def test_a_scheme_without_memory_owes_zeros():
   assert gs.metrics(state)['residual_norm'] == 0
 
 
-@pytest.mark.parametrize('read', [gs.pending, gs.metrics])
-def test_more_or_less_than_one_scheme_cannot_be_read(read):
+def test_more_or_less_than_one_scheme_owes_no_tree():
   two = optax.chain(gs.dense(axis_name=None), gs.dgc(0.1, axis_name=None))
   with pytest.raises(ValueError, match='found 2'):
-    read(two.init(PARAMS))
-  with pytest.raises(ValueError, match='found 0'):
-    read(optax.adam(0.1).init(PARAMS))
-  read(two.init(PARAMS)[1])
+    gs.pending(two.init(PARAMS))
+  gs.pending(two.init(PARAMS)[1])
+  for read in (gs.pending, gs.metrics):
+    with pytest.raises(ValueError, match='found 0'):
+      read(optax.adam(0.1).init(PARAMS))
+
+
+def test_metrics_of_a_partition_are_those_of_its_parts_together():
+  labels = {
+    name: 'large' if p.ndim > 1 else 'small' for name, p in PARAMS.items()
+  }
+  tx = optax.partition(
+    {
+      'large': gs.gradient_dropping(0.1, axis_name=AXIS),
+      'small': gs.random_k(0.5, memory=True, axis_name=AXIS),
+    },
+    labels,
+  )
+  state, step = simulated(tx)
+  _, state = step(gradients(), state)
+  whole = gs.metrics(state)
+  parts = [gs.metrics(part) for part in state.inner_states.values()]
+  plan = gs.plan(tx, PARAMS, 2)
+  assert whole['sent_bytes'] == plan.sent_bytes
+  assert whole['payload_bytes'] == plan.payload_bytes
+  for name in ('sent_bytes', 'payload_bytes', 'sent_elements'):
+    assert all(part[name] > 0 for part in parts)
+    assert whole[name] == sum(part[name] for part in parts)
+  norms = [float(part['residual_norm']) for part in parts]
+  assert min(norms) > 0
+  assert whole['residual_norm'] == pytest.approx(np.hypot(*norms))
+
+
+def test_metrics_of_two_levels_are_summed_as_in_the_plan():
+  """Each part may have worker axes of its own."""
+  axes = {'node': 2, 'device': 3}
+  tx = optax.chain(
+    gs.dense(axis_name='device'),
+    gs.random_k(0.5, memory=True, axis_name='node'),
+  )
+  specs = gs.workers.specs(tx, PARAMS, axes)
+  run = gs.workers.parallel(
+    tx.update,
+    runner='simulate',
+    num_workers=axes,
+    in_specs=(P('node', 'device'), specs),
+    out_specs=(P(), specs),
+  )
+  grads = jax.tree.map(lambda g: g.reshape(2, 3, *g.shape[1:]), gradients(6))
+  broken = jax.tree.map(lambda g: g.at[1, 2].set(np.nan), grads)
+  _, state = run(broken, gs.workers.init(tx, PARAMS, axes))
+  _, state = run(grads, state)
+  plan, metrics = gs.plan(tx, PARAMS, axes), gs.metrics(state)
+  assert metrics['sent_bytes'] == plan.sent_bytes
+  assert metrics['payload_bytes'] == plan.payload_bytes
+  assert metrics['rejected_steps'] == 1
+  for part, axis in zip(state, ('device', 'node'), strict=True):
+    assert gs.metrics(part)['sent_bytes'] == plan.over(axis).sent_bytes
+  owed = np.concatenate(
+    [x.reshape(2, -1) for x in jax.tree.leaves(gs.pending(state[1]))], axis=1
+  )
+  norm = np.mean(np.linalg.norm(owed, axis=1))
+  assert metrics['residual_norm'] == pytest.approx(norm, rel=1e-5)
