@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 import dataclasses
 import math
 import re
 from typing import Any
 
+from gradsparse import arguments
 from gradsparse.traffic import counting
 from gradsparse.traffic import groups
+import jax
 from jax.sharding import AbstractMesh
 from jax.sharding import Mesh
 import numpy as np
@@ -29,7 +31,7 @@ class Collective:
       last that takes part.
     axes: names of the mesh axes that it crosses, in the order of the mesh:
       those along which the members of a group differ, or source and target of
-      a permute. None where `audit` got no mesh; () where each device is alone
+      a permute. None where `audit` has no mesh; () where each device is alone
       in its group, and nothing is sent. An axis of one device is not crossed.
   """
 
@@ -49,7 +51,7 @@ class Audit:
     collectives: those outside of any branch.
     conditionals: the branches of each conditional that holds collectives (the
       rungs of a ladder).
-    axis_names: of the mesh that `audit` got; None where it got none.
+    axis_names: of the mesh that `audit` got or found; None without one.
   """
 
   collectives: tuple[Collective, ...]
@@ -89,7 +91,7 @@ class Audit:
     sum can be a little more than `sent_bytes`.
 
     Raises:
-      ValueError: `audit` got no mesh.
+      ValueError: `audit` got no mesh, and found none.
     """
     if self.axis_names is None:
       raise ValueError(
@@ -207,31 +209,89 @@ def _parse(
   return Collective(kind, nbytes, workers, computation, tuple(sent), axes)
 
 
-def audit(compiled: Any, mesh: Mesh | AbstractMesh | None = None) -> Audit:
-  """Reads what a compiled program's collectives move.
+def _program(fn: Any, args: Sequence[Any]) -> tuple[Any, Any]:
+  """A function, compiled for its arguments, and the mesh that it names."""
+  lowers = fn if hasattr(fn, 'lower') else jax.jit(fn)
+  meshes = [
+    x.sharding.mesh
+    for x in jax.tree.leaves(args)
+    if isinstance(getattr(x, 'sharding', None), jax.sharding.NamedSharding)
+  ]
+  try:
+    traced = lowers.trace(*args)
+  except AttributeError:  # jax.pmap has no stage before lowering
+    lowered = lowers.lower(*args)
+  else:
+    meshes = [*_meshes(traced.jaxpr), *meshes]
+    lowered = traced.lower()
+  return lowered.compile(), meshes[0] if meshes else None
+
+
+def _meshes(jaxpr: Any) -> Iterator[Any]:
+  """Those of the `shard_map`s in a program, outermost first."""
+  for eqn in jaxpr.eqns:
+    if eqn.primitive.name == 'shard_map':
+      yield eqn.params['mesh']
+    for x in jax.tree.leaves(list(eqn.params.values())):
+      inner = getattr(x, 'jaxpr', x)
+      if hasattr(inner, 'eqns'):
+        yield from _meshes(inner)
+
+
+def audit(
+  program: Any, *args: Any, mesh: Mesh | AbstractMesh | None = None
+) -> Audit:
+  """Reads what a program's collectives move.
 
   A collective in the body of a loop (`lax.scan`, `lax.while_loop`) counts once,
   however often the body runs.
 
+    print(gs.audit(train_step, params, state, batch))
+
   Args:
-    compiled: the result of `jax.jit(f).lower(...).compile()`, or its text.
+    program: a function, under `jax.jit` or not, to be compiled here; or the
+      result of `jax.jit(f).lower(...).compile()`, or its text.
+    *args: of the function, arrays or ShapeDtypeStructs (with a sharding where
+      it matters how they lie). They are not changed, nor is anything run. With
+      a compiled program nothing, or the mesh.
     mesh: that the program was compiled for. With it, each collective is
-      assigned to the axes that it crosses; see `Audit.sent_by_axis`.
+      assigned to the axes that it crosses; see `Audit.sent_by_axis`. None takes
+      that of a function's first `shard_map`, or of its first argument that lies
+      on one.
 
   Returns:
     The collectives by the formulas of counting.py, in bytes. Under `jax.vmap`
     (simulated workers) there are none.
 
   Raises:
-    TypeError: mesh is neither a Mesh nor an AbstractMesh.
+    TypeError: program is neither a function nor compiled, mesh is neither a
+      Mesh nor an AbstractMesh, or arguments are given to what is compiled.
     ValueError: mesh has not as many devices as the program, or the text spells
       a collective's groups in a way that is not known.
   """
+  stages = jax.stages.Compiled, jax.stages.Lowered
+  compiled = isinstance(program, (str, *stages))
+  if compiled and len(args) == 1 and mesh is None:
+    (mesh,), args = args, ()
   if not isinstance(mesh, Mesh | AbstractMesh | None):
     raise TypeError(
       f'mesh must be a jax.sharding.Mesh or AbstractMesh, got {mesh!r}'
     )
-  text = compiled if isinstance(compiled, str) else compiled.as_text()
+  if compiled and args:
+    raise TypeError(
+      f'a compiled program takes no arguments here, got {len(args)}'
+    )
+  if isinstance(program, jax.stages.Lowered):
+    program = program.compile()
+  elif not compiled:
+    arguments.function('program', program)
+    program, found = _program(program, args)
+    mesh = mesh or found
+  return _read(program if isinstance(program, str) else program.as_text(), mesh)
+
+
+def _read(text: str, mesh: Mesh | AbstractMesh | None) -> Audit:
+  """The collectives in the text of a compiled program."""
   devices = math.prod(map(int, _HEADER.findall(text.partition('\n')[0])))
   if mesh is not None and mesh.size != devices:
     raise ValueError(
