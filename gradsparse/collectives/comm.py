@@ -111,6 +111,9 @@ class Comm:
 
   def replicated(self, tree: Any) -> Any:
     """Types values as equal on all workers. The caller vouches for it."""
+    if self.mode == 'simulated':
+      # One worker's copy is not mapped: out_axes=None takes it.
+      return jax.tree.map(lambda x: simulated.gather(x, self._names)[0], tree)
     if self.mode != 'checked':
       return tree
     return jax.tree.map(lambda x: types.unvary(x, self._names), tree)
@@ -333,8 +336,6 @@ class Comm:
     Under `vmap` a batched predicate turns `lax.switch` into a select that
     runs every branch; the first worker's copy is not batched.
     """
-    if self.mode == 'simulated':
-      return simulated.gather(x, self._names)[0]
     return self.replicated(x)
 
   def switch(
