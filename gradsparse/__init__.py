@@ -99,3 +99,8 @@ __all__ = (
   'variance_strom',
   'workers',
 )
+
+
+def __dir__() -> list[str]:
+  """The public names; the modules behind them are not."""
+  return sorted(__all__)

@@ -11,6 +11,8 @@ from gradsparse.traffic import counting
 from gradsparse.transform import conditional
 from gradsparse.transform import demands
 from gradsparse.transform import inputs
+from gradsparse.transform.described import Described
+from gradsparse.transform.described import call
 import jax
 import jax.numpy as jnp
 import optax
@@ -88,6 +90,7 @@ def accumulate(
   """
   arguments.instance('tx', tx, optax.GradientTransformation)
   every = arguments.whole_number('every', every, 1)
+  text = call('accumulate', {'tx': tx, 'every': every})
   tx = optax.with_extra_args_support(tx)
   if every == 1:
     return tx
@@ -139,7 +142,7 @@ def accumulate(
       out, kept = conditional.if_due(due, last, not_yet)
     return out, AccumulateState((state.mini_step + 1) % every, *kept)
 
-  return optax.GradientTransformationExtraArgs(init, update)
+  return Described(init, update, text)
 
 
 def _check(grads, state):

@@ -9,6 +9,8 @@ from gradsparse import health
 from gradsparse.collectives import AxisName
 from gradsparse.collectives import Comm
 from gradsparse.transform import inputs
+from gradsparse.transform.described import Described
+from gradsparse.transform.described import call
 import jax
 import jax.numpy as jnp
 import optax
@@ -45,8 +47,8 @@ def clip_local_norm(
   )
   axis_name = arguments.axis_name(axis_name)
 
-  def update(updates, state, params=None):
-    del params
+  def update(updates, state, params=None, **extra):
+    del params, extra
     inputs.check_floating(updates, 'gradients')
     comm = Comm(axis_name)
     comm.check_unsharded(updates, 'clip_local_norm')
@@ -63,4 +65,7 @@ def clip_local_norm(
       state,
     )
 
-  return optax.GradientTransformation(lambda _: optax.EmptyState(), update)
+  text = call(
+    'clip_local_norm', {'threshold': threshold, 'axis_name': axis_name}
+  )
+  return Described(lambda _: optax.EmptyState(), update, text)

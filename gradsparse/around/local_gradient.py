@@ -6,7 +6,7 @@ Parameters then differ between workers, and are averaged now and then by
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from gradsparse import arguments
 from gradsparse.collectives import AxisName
@@ -14,11 +14,14 @@ from gradsparse.collectives import Comm
 from gradsparse.sockets import ownership
 from gradsparse.state.inspection import is_scheme
 from gradsparse.transform.compressed_mean import CompressedMean
+from gradsparse.transform.described import Described
+from gradsparse.transform.described import call
 import jax
 import jax.numpy as jnp
 import optax
 
-MODES = ('sum', 'partial', 'error')
+Mode = Literal['sum', 'partial', 'error']
+MODES = get_args(Mode)
 
 
 class LocalGradientState(NamedTuple):
@@ -32,7 +35,7 @@ class LocalGradientState(NamedTuple):
 
 
 def local_gradient(
-  inner: CompressedMean, mode: str = 'sum'
+  inner: CompressedMean, mode: Mode = 'sum'
 ) -> optax.GradientTransformationExtraArgs:
   """Adds this worker's own gradient to the mean of what all have sent.
 
@@ -117,7 +120,8 @@ def local_gradient(
       new = new._replace(memory=new.memory.with_pending(left))
     return comm.local(out), LocalGradientState(new)
 
-  return optax.GradientTransformationExtraArgs(init, update)
+  text = call('local_gradient', {'inner': inner, 'mode': mode})
+  return Described(init, update, text)
 
 
 def is_local(state: Any) -> bool:

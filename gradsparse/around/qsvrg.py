@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 import math
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from gradsparse import arguments
 from gradsparse.codes import level_codes
@@ -60,7 +60,7 @@ def qsvrg(
   learning_rate: float,
   inner_steps: int,
   levels: int | None = None,
-  code: str = 'elias',
+  code: Literal['elias', 'fixed'] = 'elias',
   axis_name: AxisName | None,
   seed: int = 0,
 ) -> QSVRG:

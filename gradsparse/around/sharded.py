@@ -6,6 +6,7 @@ from typing import Any
 
 from gradsparse.transform.compressed_mean import CompressedMean
 from gradsparse.transform.compressed_mean import compressed_mean
+from gradsparse.transform.described import call
 
 
 def sharded(tx: CompressedMean, param_specs: Any) -> CompressedMean:
@@ -62,6 +63,8 @@ def sharded(tx: CompressedMean, param_specs: Any) -> CompressedMean:
       f'{type(tx).__name__}: put it inside of a chain, '
       'optax.chain(gs.sharded(gs.dgc(...), specs), optax.sgd(lr))'
     )
-  return compressed_mean(
+  made = compressed_mean(
     **tx.scheme._replace(param_specs=param_specs)._asdict()
   )
+  made.text = call('sharded', {'tx': tx, 'param_specs': param_specs})
+  return made

@@ -30,14 +30,16 @@ class Case(NamedTuple):
 
   tree: str
   num_workers: int
-  runner: str
+  runner: workers.Runner
 
   def __str__(self) -> str:
     return f'{self.num_workers} workers, {self.runner}, {self.tree}'
 
 
 def cases(
-  tree: str, num_workers: Sequence[int], runners: Sequence[str] | None
+  tree: str,
+  num_workers: Sequence[int],
+  runners: Sequence[workers.Runner] | None,
 ) -> Iterator[Case]:
   """Every number simulated, and the largest that fits on devices.
 

@@ -31,7 +31,7 @@ def check_scheme(
   make: Callable[[str | None], CompressedMean],
   *,
   num_workers: Sequence[int] = (1, 2, 3, 4),
-  runners: Sequence[str] | None = None,
+  runners: Sequence[workers.Runner] | None = None,
   trees: Mapping[str, Any] | None = None,
   exempt: Sequence[int] = (),
   steps: int = 4,

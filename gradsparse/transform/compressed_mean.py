@@ -30,14 +30,15 @@ from gradsparse.transform import inputs
 from gradsparse.transform import layout as layouts
 from gradsparse.transform import one_step
 from gradsparse.transform import sharding
+from gradsparse.transform.described import Described
+from gradsparse.transform.described import call
 from gradsparse.transform.round_trip import Scheme
 from gradsparse.transform.round_trip import typed
 import jax
 import jax.numpy as jnp
-import optax
 
 
-class CompressedMean(optax.GradientTransformationExtraArgs):
+class CompressedMean(Described):
   """An optax transformation that can also say what it delivered.
 
   Attributes:
@@ -54,7 +55,15 @@ class CompressedMean(optax.GradientTransformationExtraArgs):
   layout: Callable[[Any], layouts.Layout]
 
   def __new__(cls, init, update, step, scheme, layout):
-    self = super().__new__(cls, init, update)
+    text = call(
+      'compressed_mean',
+      {
+        'compressor': scheme.compressor.name,
+        'exchange': scheme.exchange.name,
+        'axis_name': scheme.axis_name,
+      },
+    )
+    self = super().__new__(cls, init, update, text)
     self.step = step
     self.scheme = scheme
     self.layout = layout

@@ -27,6 +27,7 @@ tell: a leaf that comes out of the update differing between workers is local.
 from gradsparse.workers.placing import shardings
 from gradsparse.workers.program import AXIS
 from gradsparse.workers.program import RUNNERS
+from gradsparse.workers.program import Runner
 from gradsparse.workers.program import init
 from gradsparse.workers.program import local
 from gradsparse.workers.program import mean
@@ -40,6 +41,7 @@ from gradsparse.workers.wrapping import wrap
 __all__ = (
   'AXIS',
   'RUNNERS',
+  'Runner',
   'init',
   'local',
   'mean',
@@ -51,3 +53,8 @@ __all__ = (
   'stack',
   'wrap',
 )
+
+
+def __dir__() -> list[str]:
+  """The public names; the modules behind them are not."""
+  return sorted(__all__)

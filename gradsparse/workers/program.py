@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 import math
-from typing import Any
+from typing import Any, Literal, get_args
 
 from gradsparse import arguments
 from gradsparse.around.local_gradient import is_local
@@ -19,7 +19,8 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 import optax
 
-RUNNERS = ('simulate', 'pmap', 'shard_map')
+Runner = Literal['simulate', 'pmap', 'shard_map']
+RUNNERS: tuple[Runner, ...] = get_args(Runner)
 AXIS = 'workers'
 
 _Axes = frozenset[str]  # over which something differs
@@ -311,7 +312,7 @@ def init(
 def parallel(
   step: Callable[..., Any],
   *,
-  runner: str,
+  runner: Runner,
   num_workers: int | Mapping[str, int],
   in_specs: Any,
   out_specs: Any,
