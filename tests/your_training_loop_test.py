@@ -1,0 +1,26 @@
+"""docs/your_training_loop.md runs as it stands, before and after."""
+
+import pytest
+from tests import pages
+
+pytest.importorskip('orbax.checkpoint', reason='needs the `experiments` extra')
+
+
+@pytest.fixture(scope='module')
+def page():
+  return pages.run('your_training_loop.md')
+
+
+def test_the_page_prints_what_it_says(page):
+  loops = [line for line in page.printed.splitlines() if 'the loss' in line]
+  # Each loop twice: as it was, and as it becomes.
+  assert loops == [
+    f'with {name} the loss fell below 0.2: True'
+    for name in ('pmap', 'pmap', 'shard_map', 'shard_map')
+  ]
+  others = [line for line in page.printed.splitlines() if line not in loops]
+  assert others == page.said.splitlines()
+
+
+def test_both_loops_are_differences(page):
+  assert page.differences == 2
