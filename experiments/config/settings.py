@@ -35,41 +35,44 @@ FREE_ON_RESIZE = (
 
 
 def check_resumable(
-  before: Mapping[str, Any] | None, now: Mapping[str, Any]
+  before: Mapping[str, Any], now: Mapping[str, Any], known: Mapping[str, Any]
 ) -> None:
-  """Raises unless a working directory's run may go on with these fields.
+  """Raises unless a run may go on with these fields.
 
   Args:
-    before: what the directory was used with, None for a new one.
+    before: what it was started with.
     now: what is asked.
+    known: nested fields of the default configuration: the value of a field
+      that did not exist yet.
 
   Raises:
     ResumeError: names the fields that differ.
   """
-  if before is None:
-    return
-  old, new = fields.flatten(before), fields.flatten(now)
+  default = fields.flatten(known)
+  old, new = (default | fields.flatten(each) for each in (before, now))
+  schedule = new['optimizer.schedule']
   free = set(FREE_ON_RESUME)
-  if old.get('optimizer.schedule') == new['optimizer.schedule'] == 'constant':
-    free.add('train.steps')  # otherwise it bends the learning rate
-  if new.get('parallel.resize'):
+  if new['parallel.resize']:
     free.update(FREE_ON_RESIZE)
-  changed = [
-    field
+  changed = {
+    field: f'was {old.get(field)!r}, now {new.get(field)!r}'
     for field in sorted({*old, *new} - free)
     if old.get(field) != new.get(field)
-  ]
-  if changed:
-    said = '; '.join(
-      f'{field}: was {old.get(field)!r}, now {new.get(field)!r}'
-      for field in changed
+  }
+  if schedule == 'constant':  # of both, or that is a change too
+    changed.pop('train.steps', None)
+  elif 'train.steps' in changed:
+    changed['train.steps'] += (
+      f', on which the learning rates of optimizer.schedule {schedule} depend'
     )
+  if changed:
+    listed = '; '.join(f'{field}: {how}' for field, how in changed.items())
     way_out = 'take another --workdir, or the same fields to resume'
-    resizable = ', '.join(f for f in FREE_ON_RESIZE if f in changed)
+    resizable = ', '.join(field for field in FREE_ON_RESIZE if field in changed)
     if resizable:
       way_out += f'; --config.parallel.resize=True lets {resizable} change'
     raise errors.ResumeError(
-      f'the working directory belongs to a run with other fields ({said}); '
+      f'the working directory belongs to a run with other fields ({listed}); '
       f'{way_out}'
     )
 

@@ -164,7 +164,8 @@ def session(
 
   An exception that leaves the block is printed and **ends the process**, with
   status 1 or that of a `SystemExit`: an orderly exit would first wait for
-  processes that may be waiting for this one.
+  processes that may be waiting for this one. Where all processes have agreed to
+  stop (`StoppedError`) it is orderly.
 
   Args:
     place: which process of how many; if None, that of the environment, or
@@ -179,7 +180,7 @@ def session(
   try:
     yield jax.process_index(), jax.process_count()
   except BaseException as error:
-    if not isinstance(error, SystemExit) or error.code:
+    if not _is_orderly(error):
       _leave(error)
     jax.distributed.shutdown()
     raise
@@ -192,6 +193,13 @@ def _arguments(place: Place) -> dict[str, Any]:
     'num_processes': place.num_processes,
     'process_id': place.process_id,
   }
+
+
+def _is_orderly(error: BaseException) -> bool:
+  """Whether all processes leave now, none of them waiting for another."""
+  if isinstance(error, SystemExit):
+    return not error.code
+  return isinstance(error, errors.StoppedError)
 
 
 def _leave(error: BaseException) -> NoReturn:

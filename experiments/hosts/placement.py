@@ -11,6 +11,7 @@ from __future__ import annotations
 import collections
 from collections.abc import Callable
 import dataclasses
+import functools
 import json
 import pathlib
 from typing import Any
@@ -20,6 +21,7 @@ from experiments.program import errors
 import gradsparse as gs
 import jax
 from jax.experimental import multihost_utils
+import jax.numpy as jnp
 from jax.sharding import AxisType
 from jax.sharding import Mesh
 from jax.sharding import NamedSharding
@@ -28,6 +30,8 @@ import numpy as np
 
 AXIS = gs.workers.AXIS
 INNER_AXIS = 'devices'
+
+_TEXT_BYTES = 2048  # of a message to all processes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,6 +118,54 @@ class Placement:
     if self.processes == 1:
       return values
     return np.sum(multihost_utils.process_allgather(values), axis=0)
+
+  def least(self, number: int) -> int:
+    """Returns the smallest of what the processes say; all must call."""
+    if self.processes == 1:
+      return number
+    said = multihost_utils.process_allgather(np.int64(number))
+    return int(np.min(said))
+
+  def largest(self, number: int) -> Any:
+    """Starts to find the largest of what the processes say; all must call.
+
+    Returns:
+      It becomes a number by `int`, which waits for the devices.
+    """
+    if self.mesh is None or self.processes == 1:
+      return number
+    sharding = NamedSharding(self.mesh, PartitionSpec(tuple(self.axes)))
+    own = np.full(len(self.workers), number, np.int32)
+    said = jax.make_array_from_process_local_data(
+      sharding, own, (self.num_workers * self.inner_workers,)
+    )
+    return _largest(NamedSharding(self.mesh, PartitionSpec()))(said)
+
+  def on_chief(self, act: Callable[[], None]) -> None:
+    """Does something in process 0 while the others wait; all must call.
+
+    Args:
+      act: raises UserError where it fails.
+
+    Raises:
+      UserError: in all processes, where process 0 fails.
+    """
+    failed: errors.UserError | None = None
+    if self.is_chief:
+      try:
+        act()
+      except errors.UserError as error:
+        failed = error
+    if self.processes > 1:
+      text = str(failed or '').encode()[:_TEXT_BYTES]
+      told = multihost_utils.broadcast_one_to_all(
+        np.frombuffer(text.ljust(_TEXT_BYTES, b'\0'), np.uint8)
+      )
+      heard = np.asarray(told, np.uint8).tobytes().rstrip(b'\0')
+      if heard and not failed:
+        failed = errors.UserError(heard.decode(errors='replace'))
+    if failed:
+      raise failed
 
   def check_same(self, asked: Any, folder: pathlib.Path, file: str) -> None:
     """Raises unless all processes want the same, and share a folder.
@@ -227,6 +279,11 @@ def _over_processes(
     jax.process_count(),
     inner_workers,
   )
+
+
+@functools.cache
+def _largest(sharding: NamedSharding) -> Callable[[jax.Array], jax.Array]:
+  return jax.jit(jnp.max, out_shardings=sharding)
 
 
 def _axes(num_workers: int, inner_workers: int) -> dict[str, int]:

@@ -7,11 +7,13 @@ that several programs have is spelt alike in all of them; a list has commas,
   --help           what the program does, and its flags
   exit status 2    a mistake in the flags; 1: anything else that went wrong and
                    that the user can mend. One line says what.
+  exit status 130  Ctrl-C (SIGINT); 143: SIGTERM.
 """
 
 from collections.abc import Callable, Collection, Sequence
 import pathlib
 import shlex
+import signal
 import sys
 from typing import Any
 
@@ -74,9 +76,15 @@ def run(
       logging.set_verbosity(logging.WARNING)  # Orbax tells a lot
     try:
       return main(given) if arguments else main()
+    except errors.StoppedError as stopped:
+      say(str(stopped))
+      return stopped.exit_status
     except errors.UserError as error:
       say(f'error: {error}')
       return error.exit_status
+    except KeyboardInterrupt:
+      say('stopped by SIGINT')
+      return 128 + signal.SIGINT
 
   app.run(told, flags_parser=parse)
 

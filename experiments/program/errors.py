@@ -16,6 +16,10 @@ class ConfigError(UserError):
   exit_status = 2
 
 
+class FileError(UserError):
+  """A file or a folder cannot be made, read or written."""
+
+
 class DataFileError(UserError):
   """A file of a data set is missing or damaged."""
 
@@ -33,6 +37,14 @@ CALMER = (
 
 class ResumeError(UserError):
   """A working directory holds a run that cannot be continued as asked."""
+
+
+class StoppedError(UserError):
+  """A signal ended a run between two steps; all of its processes agree."""
+
+  def __init__(self, message: str, number: int):
+    super().__init__(message)
+    self.exit_status = 128 + number  # as a shell tells it
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -12,22 +12,58 @@ import pathlib
 import re
 from typing import Any, BinaryIO
 
+from experiments.program import errors
+
 _PAIR = re.compile(r'\[\s+([-\d.e]+),\s+([-\d.e]+)\s+\]')
 
 
 @contextlib.contextmanager
-def replacing(path: pathlib.Path) -> Iterator[BinaryIO]:
-  """Opens a file that takes the place of `path` when all is written."""
-  path.parent.mkdir(parents=True, exist_ok=True)
-  scratch = path.with_name(f'.{path.name}.{os.getpid()}.tmp')
+def explained(doing: str, path: pathlib.Path) -> Iterator[None]:
+  """Tells in one line what could not be done with a file in a `with` block.
+
+  Args:
+    doing: what is tried, such as 'write'.
+    path: of the file or folder.
+
+  Raises:
+    FileError: instead of the OSError of the block.
+  """
   try:
-    with scratch.open('wb') as file:
-      yield file
-      file.flush()
-      os.fsync(file.fileno())
-    scratch.replace(path)
-  finally:
-    scratch.unlink(missing_ok=True)
+    yield
+  except OSError as error:
+    raise errors.FileError(
+      f'cannot {doing} {path}: {error.strerror or error}'
+    ) from error
+
+
+def make_folder(path: pathlib.Path) -> None:
+  """Makes a folder and those above it, if they are not there.
+
+  Raises:
+    FileError: it cannot be made.
+  """
+  with explained('make the folder', path):
+    path.mkdir(parents=True, exist_ok=True)
+
+
+@contextlib.contextmanager
+def replacing(path: pathlib.Path) -> Iterator[BinaryIO]:
+  """Opens a file that takes the place of `path` when all is written.
+
+  Raises:
+    FileError: it cannot be written; `path` is what it was.
+  """
+  make_folder(path.parent)
+  scratch = path.with_name(f'.{path.name}.{os.getpid()}.tmp')
+  with explained('write', path):
+    try:
+      with scratch.open('wb') as file:
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
+      scratch.replace(path)
+    finally:
+      scratch.unlink(missing_ok=True)
 
 
 def write_json(path: pathlib.Path, value: Any) -> None:
@@ -40,8 +76,19 @@ def write_json(path: pathlib.Path, value: Any) -> None:
 
 
 def read_json(path: pathlib.Path) -> Any:
-  """Returns the content of a JSON file, or None where there is none."""
-  return json.loads(path.read_text()) if path.exists() else None
+  """Returns the content of a JSON file, or None where there is none.
+
+  Raises:
+    FileError: it cannot be read, or is no JSON.
+  """
+  if not path.exists():
+    return None
+  with explained('read', path):
+    content = path.read_bytes()
+  try:
+    return json.loads(content)
+  except ValueError as error:
+    raise errors.FileError(f'{path} is damaged: it is no JSON') from error
 
 
 def write_bytes(path: pathlib.Path, content: bytes) -> None:

@@ -22,5 +22,10 @@ def describe() -> dict[str, Any]:
     'machine': platform.machine(),
     'system': platform.system(),
     'python': platform.python_version(),
-    **{name: importlib.metadata.version(name) for name in _PACKAGES},
+    **versions(),
   }
+
+
+def versions() -> dict[str, str]:
+  """Returns those of the packages that decide what a run computes."""
+  return {name: importlib.metadata.version(name) for name in _PACKAGES}

@@ -10,6 +10,7 @@ All but metrics.jsonl are written whole, see `experiments.program.files`.
 """
 
 from collections.abc import Mapping
+import contextlib
 import json
 import math
 import pathlib
@@ -38,15 +39,22 @@ def write_params(path: pathlib.Path, params: Any) -> None:
 
 
 def read_metrics(path: pathlib.Path) -> list[dict[str, Any]]:
-  """Returns the lines of a metrics file; a torn last line is left out."""
+  """Returns the lines of a metrics file whose steps rise.
+
+  A line that a crash has torn, or a disk damaged, is left out.
+  """
   if not path.exists():
     return []
-  lines = []
-  for text in path.read_text().splitlines():
+  with files.explained('read', path):
+    content = path.read_bytes()
+  lines: list[dict[str, Any]] = []
+  for text in content.splitlines():
     try:
-      lines.append(json.loads(text))
-    except json.JSONDecodeError:
-      break  # a crash while writing: only the end can be torn
+      line = json.loads(text)
+      if line['step'] > (lines[-1]['step'] if lines else 0):
+        lines.append(line)
+    except (ValueError, TypeError, KeyError):
+      continue
   return lines
 
 
@@ -66,19 +74,24 @@ class MetricsFile:
       for line in kept:
         file.write(json.dumps(line).encode() + b'\n')
     self._last = kept[-1]['step'] if kept else 0
-    self._file = path.open('a')
+    self._path = path
+    with files.explained('write', path):
+      self._file = path.open('a')
 
   def write(self, line: Mapping[str, float]) -> None:
     """Appends a line; one whose step would repeat or go back is refused."""
     if line['step'] <= self._last:
       raise ValueError(f'step {line["step"]} after step {self._last}')
     plain = {name: _plain(value) for name, value in line.items()}
-    self._file.write(json.dumps(plain, allow_nan=False) + '\n')
-    self._file.flush()
+    with files.explained('write', self._path):
+      self._file.write(json.dumps(plain, allow_nan=False) + '\n')
+      self._file.flush()
     self._last = line['step']
 
   def close(self) -> None:
-    self._file.close()
+    # What could not be written has been told; it must not be told twice.
+    with contextlib.suppress(OSError):
+      self._file.close()
 
 
 def _plain(value: float) -> float | int | None:

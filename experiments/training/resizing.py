@@ -4,12 +4,10 @@ The batches, the byte counts and the metrics of a run go on by its step. What
 workers owe is handed over by `gs.workers.resize`.
 """
 
-from typing import Any
 import warnings
 
 from absl import logging
 from experiments.data import batches
-from experiments.program import errors
 from experiments.run import checkpoints
 from experiments.training import training_step
 from experiments.training.experiment import Experiment
@@ -18,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
-# Of a checkpoint's records.
+# Of what is saved with a checkpoint.
 NUM_WORKERS = 'num_workers'
 
 
@@ -26,41 +24,32 @@ def restore(
   experiment: Experiment,
   state: training_step.TrainState,
   saver: checkpoints.Checkpoints,
-  step: int,
-) -> tuple[training_step.TrainState, dict[str, Any]]:
-  """Returns the state after `step` steps, and the records saved with it.
+  found: checkpoints.Checkpoint,
+) -> training_step.TrainState:
+  """Returns the state of a checkpoint, for the workers that there are now.
 
   Args:
     experiment: of the run.
     state: before its first step.
     saver: has the checkpoints.
-    step: of one of them.
+    found: one of them, that fits the run.
 
   Raises:
-    ResumeError: the checkpoint is of another number of workers, and
-      `parallel.resize` is not set; or it belongs to another run.
+    ResumeError: the arrays are those of another run.
   """
-  position = experiment.sampler.position(step)
-  records = saver.records(step)
   now = experiment.placement.num_workers
-  before = records.get(NUM_WORKERS, now)
-  if not experiment.config.parallel.resize:
-    if before != now:
-      raise errors.ResumeError(
-        f'the checkpoint of step {step} is of {before} workers, this run has '
-        f'{now}; --config.parallel.resize=True goes on with {now}'
-      )
-    return saver.restore(step, state, position)
-  saved = batches.Position(**records['position'])
+  before = found.about[NUM_WORKERS]
   if before == now:
-    state, records = saver.restore(step, state, saved)
+    state = saver.restore(found, state)
   else:
     specs = training_step.specs(
       experiment.transformations[-1], experiment.shapes, now
     )
-    old, records = saver.restore(step, _of(before, state, specs), saved)
+    old = saver.restore(found, _of(before, state, specs))
     state = _handed_over(experiment, old, specs)
     _tell(before, now)
+  position = experiment.sampler.position(found.step)
+  saved = batches.Position(**found.about['position'])
   if saved != position:
     logging.warning(
       'the data go on at epoch %d, example %d (it was epoch %d, example %d)',
@@ -69,7 +58,7 @@ def restore(
       saved.epoch,
       saved.examples_into_epoch,
     )
-  return state, records
+  return state
 
 
 def _of(

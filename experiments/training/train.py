@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Mapping
 import pathlib
+import signal
 import time
 from typing import Any
 
 from absl import logging
 from experiments.config import fields
 from experiments.config import schemes
-from experiments.config import settings
 from experiments.config import warmup
 from experiments.hosts import placement as placing
 from experiments.program import errors
@@ -18,8 +18,11 @@ from experiments.run import checkpoints
 from experiments.run import machine
 from experiments.run import records
 from experiments.run import run_log
+from experiments.run import signals
 from experiments.run import time_breakdown
+from experiments.run import workdir as workdirs
 from experiments.training import resizing
+from experiments.training import resuming
 from experiments.training import training_step
 from experiments.training.experiment import Experiment
 from experiments.training.experiment import build_experiment
@@ -52,6 +55,7 @@ def train_and_evaluate(
   Raises:
     UserError: a field, a file or a former run is in the way, or the loss is
       not a number.
+    StoppedError: SIGTERM or Ctrl-C; what was done is saved.
   """
   workdir = pathlib.Path(workdir)
   placement = placing.provide(
@@ -59,9 +63,24 @@ def train_and_evaluate(
     config.parallel.num_workers,
     config.parallel.inner_workers,
   )
-  asked = fields.without_none(config.to_dict())
-  settings.check_resumable(files.read_json(workdir / records.CONFIG), asked)
+  lock = workdirs.Lock(workdir)
+  placement.on_chief(lock.take)
+  try:
+    return _train(config, workdir, placement, progress, command)
+  finally:
+    lock.release()
 
+
+def _train(
+  config: ml_collections.ConfigDict,
+  workdir: pathlib.Path,
+  placement: placing.Placement,
+  progress: Progress | None,
+  command: str,
+) -> dict[str, Any]:
+  """Runs an experiment in a working directory that is locked."""
+  asked = fields.without_none(config.to_dict())
+  placement.check_same(asked, workdir, workdirs.LOCK)
   experiment, state = build_experiment(config, placement)
   plans = byte_counter.plan_stages(
     experiment.stages,
@@ -77,25 +96,40 @@ def train_and_evaluate(
   counter = byte_counter.ByteCounter(
     experiment.stages, plans, inner_plan.sent_bytes
   )
-  if placement.is_chief:
+  saver = checkpoints.Checkpoints(
+    workdir / 'checkpoints', config.train.checkpoint_every, placement
+  )
+  found = resuming.find(saver, experiment, asked, workdir)
+  done = found.step if found else 0
+
+  def begin() -> None:
+    saver.prepare(done)
     files.write_json(workdir / records.CONFIG, asked)
     planned = byte_counter.plan_text(experiment.stages, plans, inner_plan)
     files.write_bytes(workdir / records.PLAN, f'{planned}\n'.encode())
-  placement.check_same(asked, workdir, records.CONFIG)
+    if done < config.train.steps:
+      # A shorter run's result is not this one's.
+      (workdir / records.SUMMARY).unlink(missing_ok=True)
 
-  saver = checkpoints.Checkpoints(
-    workdir / 'checkpoints', config.train.checkpoint_every
-  )
-  state, done, seconds_before = _resume(experiment, state, saver, counter)
-  if done < config.train.steps and placement.is_chief:
-    # A shorter run's result is not this one's.
-    (workdir / records.SUMMARY).unlink(missing_ok=True)
+  placement.on_chief(begin)
+  seconds_before = 0.0
+  if found:
+    logging.warning('resuming after step %d of %d', done, config.train.steps)
+    state = resizing.restore(experiment, state, saver, found)
+    counter.restore(found.about['traffic'])
+    seconds_before = found.about['seconds']
   log = _open_log(experiment, counter, workdir, done, seconds_before)
-  loop = _Loop(experiment, counter, saver, log, progress)
-  try:
-    state = loop.run(state, done)
-  finally:
-    log.close()
+  with signals.Listener() as listener:
+    loop = _Loop(experiment, counter, saver, log, progress, listener, asked)
+    try:
+      state = loop.run(state, done)
+    except BaseException:
+      if placement.processes > 1:
+        raise  # a process that has failed waits for no other
+      saver.close()
+      raise
+    finally:
+      log.close()
     saver.close()
 
   training_step.check_finite(state, config.train.steps)
@@ -133,37 +167,6 @@ def _result(
     },
     'comm': counter.summary(),
   }
-
-
-def _resume(
-  experiment: Experiment,
-  state: training_step.TrainState,
-  saver: checkpoints.Checkpoints,
-  counter: byte_counter.ByteCounter,
-) -> tuple[training_step.TrainState, int, float]:
-  """Goes on from the last checkpoint, if there is one.
-
-  Args:
-    experiment: of the run.
-    state: before its first step.
-    saver: has the checkpoints.
-    counter: gets the bytes that were counted before.
-
-  Returns:
-    (state, steps done, seconds that these took).
-  """
-  done, steps = saver.latest_step(), experiment.config.train.steps
-  if not done:
-    return state, 0, 0.0
-  if done > steps:
-    raise errors.ResumeError(
-      f'{saver.directory.parent} holds a checkpoint of step {done}, '
-      f'train.steps is {steps}'
-    )
-  state, before = resizing.restore(experiment, state, saver, done)
-  counter.restore(before['traffic'])
-  logging.warning('resuming after step %d of %d', done, steps)
-  return state, done, before['seconds']
 
 
 def _open_log(
@@ -213,12 +216,17 @@ class _Loop:
     saver: checkpoints.Checkpoints,
     log: run_log.RunLog,
     progress: Progress | None,
+    listener: signals.Listener,
+    asked: Mapping[str, Any],
   ):
     self._experiment = experiment
     self._counter = counter
     self._saver = saver
     self._log = log
     self._progress = progress if experiment.placement.is_chief else None
+    self._listener = listener
+    self._asked = asked  # goes into the checkpoints
+    self._heard: Any = 0  # signal number, of all processes, a step ago
     self._train_step: Any = None  # of the present stage
     self.evaluate = experiment.make_evaluate()
     self.tested: dict[str, float] = {}
@@ -227,7 +235,11 @@ class _Loop:
   def run(
     self, state: training_step.TrainState, done: int
   ) -> training_step.TrainState:
-    """Takes the steps after `done`, and returns the state after the last."""
+    """Takes the steps after `done`, and returns the state after the last.
+
+    Raises:
+      StoppedError: a signal ended it before; the state is saved.
+    """
     train = self._experiment.config.train
     for step in range(done + 1, train.steps + 1):
       is_last = step == train.steps
@@ -235,10 +247,14 @@ class _Loop:
       if is_last or _due(step, train.eval_every):
         self.tested = self.evaluate(state)
         self._log.add(self.tested)
+      stopping = 0 if is_last else self._asked_to_stop()
       if train.checkpoint_every and (
-        is_last or _due(step, train.checkpoint_every)
+        is_last or stopping or _due(step, train.checkpoint_every)
       ):
         self._save(step, state)
+      self._saver.check()
+      if stopping:
+        raise self._stopped(step, stopping)
       if not is_last:
         self._tell(step)
     self._log.flush()
@@ -276,13 +292,45 @@ class _Loop:
     self._log.flush()  # raises where the loss is no number: never save that
     training_step.check_finite(state, step)
     self._saver.save(
+      step,
       state,
-      self._experiment.sampler.position(step),
       {
+        'config': self._asked,
+        'position': self._experiment.sampler.position(step)._asdict(),
         'seconds': self._log.seconds(),
         'traffic': self._counter.to_dict(),
         resizing.NUM_WORKERS: self._experiment.placement.num_workers,
       },
+    )
+
+  def _asked_to_stop(self) -> int:
+    """Number of the signal on which all processes stop after this step, or 0.
+
+    One process decides at once. Several say at the end of a step what they
+    have heard, and read at the end of the next what was said: the answer is
+    there by then, and the same for all.
+    """
+    placement = self._experiment.placement
+    said = placement.largest(self._listener.asked)
+    if placement.processes == 1:
+      return said
+    before, self._heard = self._heard, said
+    return int(before)
+
+  def _stopped(self, step: int, number: int) -> errors.StoppedError:
+    """Waits until the checkpoint of a step is written, and says where."""
+    self._log.flush()
+    self._saver.wait()
+    train = self._experiment.config.train
+    saved = 'nothing is saved, because train.checkpoint_every is 0'
+    if train.checkpoint_every:
+      saved = (
+        f'saved in {self._saver.directory / str(step)}, and the same command '
+        'goes on from there'
+      )
+    name = signal.Signals(number).name
+    return errors.StoppedError(
+      f'stopped by {name} after step {step} of {train.steps}: {saved}', number
     )
 
   def _tell(self, step: int) -> None:

@@ -38,25 +38,26 @@ def program():
   return run
 
 
-@pytest.fixture
-def tiny_config():
-  """Returns a function that makes a run of seconds: a perceptron on digits."""
+def _tiny_config(scheme='dense', *, runner='simulate', steps=6, **arguments):
   from configs import default
 
-  def make(scheme='dense', *, runner='simulate', steps=6, **arguments):
-    config = default.get_config()
-    config.train.steps = steps
-    config.train.log_every = 2
-    config.train.eval_every = 0
-    config.train.checkpoint_every = 0
-    config.model.name = 'mlp'
-    config.parallel.runner = runner
-    config.parallel.num_workers = 2
-    config.compression.name = scheme
-    config.compression.update(arguments)
-    return config
+  config = default.get_config()
+  config.train.steps = steps
+  config.train.log_every = 2
+  config.train.eval_every = 0
+  config.train.checkpoint_every = 0
+  config.model.name = 'mlp'
+  config.parallel.runner = runner
+  config.parallel.num_workers = 2
+  config.compression.name = scheme
+  config.compression.update(arguments)
+  return config
 
-  return make
+
+@pytest.fixture(scope='session')
+def tiny_config():
+  """Returns a function that makes a run of seconds: a perceptron on digits."""
+  return _tiny_config
 
 
 @pytest.fixture

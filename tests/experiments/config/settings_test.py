@@ -114,19 +114,29 @@ def test_every_argument_of_every_factory_can_be_named():
 
 
 def test_resuming_with_other_fields_names_them():
-  before = fields.without_none(default.get_config().to_dict())
+  known = default.get_config().to_dict()
+  before = fields.without_none(known)
   now = default.get_config()
   now.train.log_every = 1
-  settings.check_resumable(before, now.to_dict())
-  settings.check_resumable(None, now.to_dict())
+  settings.check_resumable(before, now.to_dict(), known)
   now.train.seed = 5
   with pytest.raises(errors.ResumeError, match='train.seed: was 0, now 5'):
-    settings.check_resumable(before, now.to_dict())
+    settings.check_resumable(before, now.to_dict(), known)
+
+
+def test_a_field_that_did_not_exist_yet_had_its_default():
+  known = default.get_config().to_dict()
+  before, now = default.get_config().to_dict(), default.get_config().to_dict()
+  del before['parallel']['inner_workers'], before['optimizer']['accumulate']
+  settings.check_resumable(before, now, known)
+  now['parallel']['inner_workers'] = 2
+  with pytest.raises(errors.ResumeError, match='inner_workers: was 1, now 2'):
+    settings.check_resumable(before, now, known)
 
 
 def test_other_workers_are_a_continuation_only_if_it_is_asked_for():
   config = default.get_config()
-  before = config.to_dict()
+  known = before = config.to_dict()
   config.parallel.num_workers = 6
   config.parallel.runner = 'shard_map'
   with pytest.raises(
@@ -134,20 +144,23 @@ def test_other_workers_are_a_continuation_only_if_it_is_asked_for():
     match='--config.parallel.resize=True lets parallel.runner, '
     'parallel.num_workers change',
   ):
-    settings.check_resumable(before, config.to_dict())
+    settings.check_resumable(before, config.to_dict(), known)
   config.parallel.resize = True
-  settings.check_resumable(before, config.to_dict())
+  settings.check_resumable(before, config.to_dict(), known)
   config.train.batch_size = 3
   with pytest.raises(errors.ResumeError, match='batch_size') as refused:
-    settings.check_resumable(before, config.to_dict())
+    settings.check_resumable(before, config.to_dict(), known)
   assert 'parallel.resize' not in str(refused.value)
 
 
 def test_more_steps_are_a_continuation_only_at_a_constant_learning_rate():
   config = default.get_config()
-  before = config.to_dict()
+  known = config.to_dict()
   config.train.steps += 1
-  settings.check_resumable(before, config.to_dict())
-  config.optimizer.schedule = before['optimizer']['schedule'] = 'cosine'
-  with pytest.raises(errors.ResumeError, match='train.steps'):
-    settings.check_resumable(before, config.to_dict())
+  settings.check_resumable(known, config.to_dict(), known)
+  before = default.get_config()
+  config.optimizer.schedule = before.optimizer.schedule = 'cosine'
+  with pytest.raises(
+    errors.ResumeError, match='train.steps: was 660, now 661, on which the lear'
+  ):
+    settings.check_resumable(before.to_dict(), config.to_dict(), known)

@@ -1,0 +1,86 @@
+"""Going on from a checkpoint: which one, and whether it fits the run."""
+
+from collections.abc import Mapping
+import pathlib
+from typing import Any
+
+from configs import default
+from experiments.config import settings
+from experiments.program import errors
+from experiments.program import files
+from experiments.run import checkpoints
+from experiments.run import records
+from experiments.training import resizing
+from experiments.training.experiment import Experiment
+
+
+def find(
+  saver: checkpoints.Checkpoints,
+  experiment: Experiment,
+  asked: Mapping[str, Any],
+  workdir: pathlib.Path,
+) -> checkpoints.Checkpoint | None:
+  """Returns the checkpoint from which a run goes on, None to begin.
+
+  A working directory without a checkpoint is free, whatever was tried there,
+  unless it has the result of a finished run.
+
+  Args:
+    saver: knows the checkpoints.
+    experiment: of the run.
+    asked: its configuration, nested fields that are set.
+    workdir: its working directory.
+
+  Raises:
+    ResumeError: all checkpoints are damaged, or the directory belongs to
+      another run.
+  """
+  found = saver.find()
+  if found is not None:
+    check_fits(found, experiment, asked)
+  elif (workdir / records.SUMMARY).exists():
+    before = files.read_json(workdir / records.CONFIG)
+    settings.check_resumable(before or asked, asked, _known())
+  return found
+
+
+def check_fits(
+  found: checkpoints.Checkpoint,
+  experiment: Experiment,
+  asked: Mapping[str, Any],
+) -> None:
+  """Raises unless a run may go on from a checkpoint.
+
+  All that decides it is here: the configuration, and the place in the data.
+
+  Raises:
+    ResumeError: says what differs.
+  """
+  settings.check_resumable(found.about['config'], asked, _known())
+  steps = experiment.config.train.steps
+  if found.step > steps:
+    raise errors.ResumeError(
+      f'{found.folder.parent.parent} holds a checkpoint of step {found.step}, '
+      f'train.steps is {steps}'
+    )
+  if experiment.config.parallel.resize:
+    return
+  before, now = (
+    found.about[resizing.NUM_WORKERS],
+    experiment.placement.num_workers,
+  )
+  if before != now:
+    raise errors.ResumeError(
+      f'{found.folder} is of {before} workers, this run has {now}; '
+      f'--config.parallel.resize=True goes on with {now}'
+    )
+  position = experiment.sampler.position(found.step)._asdict()
+  if found.about['position'] != position:
+    raise errors.ResumeError(
+      f'{found.folder} was taken at {found.about["position"]} in the data, '
+      f'this run would be at {position}: the data have changed'
+    )
+
+
+def _known() -> dict[str, Any]:
+  return default.get_config().to_dict()

@@ -1,0 +1,77 @@
+"""One signal is heard, the second ends the process wherever it is."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+from experiments.run import signals
+import pytest
+
+_STUCK = """
+import ctypes, os, signal, time
+from experiments.run import signals
+with signals.Listener():
+  print('ready', flush=True)
+  # Calls that do not come back to Python, as a wait for a network.
+  while True:
+    ctypes.CDLL(None).sleep(1000)
+"""
+
+
+def _wait_until(condition):
+  deadline = time.monotonic() + 10
+  while not condition():
+    assert time.monotonic() < deadline
+    time.sleep(0.01)
+
+
+@pytest.mark.parametrize('number', signals.HEARD)
+def test_a_signal_is_heard_and_handlers_come_back(number, capfd):
+  before = [signal.getsignal(each) for each in signals.HEARD]
+  with signals.Listener() as listener:
+    assert listener.asked == 0
+    os.kill(os.getpid(), number)
+    _wait_until(lambda: listener.asked)
+    assert listener.asked == number
+    _wait_until(lambda: 'stops after this step' in capfd.readouterr().err)
+  assert [signal.getsignal(each) for each in signals.HEARD] == before
+  assert threading.active_count() == 1 or not any(
+    '_hear' in thread.name for thread in threading.enumerate()
+  )
+
+
+@pytest.mark.parametrize('number', signals.HEARD)
+def test_a_second_one_ends_a_process_that_is_stuck(number):
+  process = subprocess.Popen(
+    [sys.executable, '-c', _STUCK],
+    stdout=subprocess.PIPE,
+    stderr=subprocess.PIPE,
+    text=True,
+  )
+  try:
+    assert process.stdout.readline() == 'ready\n'
+    process.send_signal(number)
+    assert 'a second one ends at once' in process.stderr.readline()
+    process.send_signal(number)
+    assert process.wait(timeout=20) == 128 + number
+    assert 'Traceback' not in process.stderr.read()
+  finally:
+    process.kill()
+    process.communicate()
+
+
+def test_outside_the_main_thread_nothing_is_changed():
+  before = signal.getsignal(signal.SIGTERM)
+  inside = []
+
+  def work():
+    with signals.Listener() as listener:
+      inside.append((signal.getsignal(signal.SIGTERM), listener.asked))
+
+  thread = threading.Thread(target=work)
+  thread.start()
+  thread.join()
+  assert inside == [(before, 0)]
