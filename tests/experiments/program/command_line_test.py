@@ -3,6 +3,8 @@
 import pathlib
 import re
 import shlex
+import subprocess
+import sys
 
 from absl import flags
 from experiments.program import command_line
@@ -54,6 +56,29 @@ def test_help_says_what_it_does_and_which_flags_it_has(name, program):
   done = program(name, '--nonsense=1')
   assert done.returncode == 2 and "'nonsense'" in done.stderr
   assert 'Traceback' not in done.stderr
+
+
+@pytest.mark.parametrize(
+  ('error', 'status', 'line'),
+  [
+    ("errors.StoppedError('saved in x', 15)", 143, 'saved in x'),
+    ('KeyboardInterrupt', 130, 'stopped by SIGINT'),
+    ("errors.FileError('cannot write x')", 1, 'error: cannot write x'),
+  ],
+)
+def test_what_ends_a_program_is_one_line(error, status, line):
+  source = (
+    'from experiments.program import command_line, errors\n'
+    f'def main():\n  raise {error}\n'
+    'command_line.run(main)'
+  )
+  done = subprocess.run(
+    [sys.executable, '-c', source],
+    cwd=_EXPERIMENTS.parent,
+    capture_output=True,
+    text=True,
+  )
+  assert (done.returncode, done.stderr) == (status, f'{line}\n')
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """Files are whole or not there, and all JSON looks alike."""
 
+from experiments.program import errors
 from experiments.program import files
 import pytest
 
@@ -23,3 +24,16 @@ def test_json_is_indented_and_points_have_a_line_each(tmp_path):
   )
   with pytest.raises(ValueError, match='not JSON compliant'):
     files.write_json(path, float('nan'))
+
+
+def test_what_cannot_be_done_with_a_file_is_one_line(tmp_path):
+  path = tmp_path / 'file'
+  path.write_bytes(b'\xff{')
+  with pytest.raises(errors.FileError, match='file is damaged: it is no JSON'):
+    files.read_json(path)
+  with pytest.raises(errors.FileError, match='cannot make the folder .*file'):
+    files.write_json(path / 'below' / 'x.json', {})
+  (tmp_path / 'folder').mkdir()
+  with pytest.raises(errors.FileError, match='cannot write .*directory'):
+    files.write_json(tmp_path / 'folder', {})
+  assert sorted(p.name for p in tmp_path.iterdir()) == ['file', 'folder']

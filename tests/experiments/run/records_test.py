@@ -2,6 +2,7 @@
 
 import json
 
+from experiments.program import errors
 from experiments.run import records
 import numpy as np
 import pytest
@@ -42,3 +43,24 @@ def test_lines_are_json_whatever_was_measured(tmp_path):
   file.close()
   line = json.loads(path.read_text(), parse_constant=pytest.fail)
   assert line == {'step': 1, 'a': None, 'b': 4, 'c': 0.1234568}
+
+
+def test_damaged_lines_are_left_out_and_steps_rise(tmp_path):
+  path = tmp_path / 'metrics.jsonl'
+  path.write_bytes(
+    b'{"step": 1}\n\xff\xfe\n[3]\n{"loss": 1}\n{"step": "2"}\n{"step": 2}\n'
+    b'{"step": 2}\n{"step": 1}\n{"step": 3'
+  )
+  assert records.read_metrics(path) == [{'step': 1}, {'step': 2}]
+
+
+def test_a_line_that_cannot_be_written_is_told(tmp_path):
+  path = tmp_path / 'metrics.jsonl'
+  file = records.MetricsFile(path)
+  file._file.close()
+  file._file = open('/dev/full', 'a')  # noqa: SIM115
+  with pytest.raises(
+    errors.FileError, match='cannot write .*metrics.jsonl: No'
+  ):
+    file.write({'step': 1})
+  file.close()

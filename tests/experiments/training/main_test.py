@@ -79,6 +79,51 @@ def test_main_needs_both_flags(tmp_path, run):
   assert 'Traceback' not in done.stderr
 
 
+@pytest.mark.parametrize(
+  'below', ['', pytest.param('checkpoints', marks=pytest.mark.slow)]
+)
+def test_a_file_in_the_way_of_the_workdir_is_one_line(below, tmp_path, run):
+  workdir = tmp_path / 'run'
+  if below:
+    workdir.mkdir()
+  (workdir / below).touch()
+  done = run(f'--workdir={workdir}', _SMALL)
+  assert done.returncode == 1
+  (line,) = done.stderr.splitlines()
+  assert line == f'error: cannot make the folder {workdir / below}: File exists'
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_saves_and_sets_the_exit_status(number, tmp_path):
+  process = subprocess.Popen(
+    [
+      *(sys.executable, '-m', 'experiments.main', f'--config={_DEFAULT}'),
+      *(f'--workdir={tmp_path}', _SMALL, '--config.train.steps=100000'),
+    ],
+    cwd=_ROOT,
+    env={**os.environ, 'JAX_PLATFORMS': 'cpu'},
+    stdout=subprocess.PIPE,
+    stderr=subprocess.PIPE,
+    text=True,
+  )
+  try:
+    assert process.stdout.readline().startswith('step 10/')
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=100)
+  finally:
+    process.kill()
+    process.wait()
+  assert process.returncode == 128 + number
+  heard, saved = errors.splitlines()
+  assert heard.startswith(f'{signal.Signals(number).name}: stops after this')
+  assert saved.startswith(
+    f'stopped by {signal.Signals(number).name} after step'
+  )
+  folder = saved.split('saved in ')[1].split(',')[0]
+  assert (pathlib.Path(folder) / 'manifest.json').exists()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize('wait', [0.0, 0.07, 0.15])
 def test_a_killed_run_resumes_bit_identical(wait, tmp_path, run):

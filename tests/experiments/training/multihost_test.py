@@ -13,7 +13,7 @@ import pytest
 REPOSITORY = pathlib.Path(__file__).resolve().parents[3]
 STEPS = 8
 
-# experiments.main, in which process VICTIM is killed before its step STEP.
+# experiments.main, in which process VICTIM gets SIGNAL before its step STEP.
 _PROGRAM = f"""
 import os, runpy, signal, sys, time
 sys.path.insert(0, {str(REPOSITORY)!r})
@@ -27,7 +27,7 @@ def batch(self, rows):
   calls.append(1)
   if (self.process, len(calls)) == (VICTIM, STEP):
     time.sleep(2)  # until the checkpoint is written
-    os.kill(os.getpid(), signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGNAL)
   return plain(self, rows)
 
 placement.Placement.batch = batch
@@ -50,10 +50,10 @@ _FLAGS = (
 )
 
 
-def _command(folder, workdir, *flags, victim=-1, step=0):
+def _command(folder, workdir, *flags, victim=-1, step=0, signal='SIGKILL'):
   path = folder / f'program{victim}.py'
   source = _PROGRAM.replace('VICTIM', str(victim)).replace('STEP', str(step))
-  path.write_text(source)
+  path.write_text(source.replace('SIGNAL', signal))
   return [sys.executable, str(path), f'--workdir={workdir}', *_FLAGS, *flags]
 
 
@@ -120,6 +120,32 @@ def test_two_processes_are_one_run_also_after_a_death(tmp_path, victim, alone):
   _assert_same_run(workdir, alone)
   summary = json.loads((workdir / 'summary.json').read_text())
   assert summary['environment']['processes'] == 2
+
+
+@pytest.mark.slow
+def test_a_signal_to_one_process_stops_all_after_the_same_step(tmp_path, alone):
+  workdir = tmp_path / 'run'
+  outcome, text = _run(tmp_path, workdir, victim=1, step=6, signal='SIGTERM')
+  assert outcome.statuses == (143, 143), text
+  saved = workdir / 'checkpoints' / '7'
+  assert text.count(f'stopped by SIGTERM after step 7 of {STEPS}: saved') == 2
+  assert 'Traceback' not in text
+  # What one of them cannot use none of them does.
+  data = next(path for path in saved.rglob('d/*') if path.is_file())
+  data.write_bytes(data.read_bytes()[:-1])
+  outcome, text = _run(tmp_path, workdir)
+  assert outcome.statuses == (0, 0), text
+  assert f'resuming after step 6 of {STEPS}' in text
+  assert text.count('is now called 7.damaged') == 1 and data.name in text
+  _assert_same_run(workdir, alone)
+
+
+@pytest.mark.slow
+def test_a_workdir_that_cannot_be_made_is_told_by_all(tmp_path):
+  (tmp_path / 'file').touch()
+  outcome, text = _run(tmp_path, tmp_path / 'file' / 'run')
+  assert set(outcome.statuses) <= {1, -6} and 1 in outcome.statuses
+  assert 'error: cannot make the folder' in text and 'Traceback' not in text
 
 
 @pytest.mark.slow
