@@ -20,6 +20,7 @@ import time
 from typing import Any
 
 from absl import flags
+from experiments import cluster
 from experiments.program import command_line
 from experiments.program import files
 from experiments.program import tables
@@ -45,7 +46,10 @@ _JSON = command_line.define_json()
 def main() -> int:
   """Kills and compares; returns the exit status."""
   started = time.monotonic()
-  with tempfile.TemporaryDirectory() as temporary:
+  with (
+    cluster.guarded(loopback=True),
+    tempfile.TemporaryDirectory() as temporary,
+  ):
     folder = _WORKDIR.value or pathlib.Path(temporary)
     rows = [
       _try(scheme, kills, folder / scheme)

@@ -17,6 +17,7 @@ import time
 from typing import IO, Any
 
 from experiments.cluster import environment
+from experiments.program import errors
 from experiments.run import checkpoints
 from experiments.run import manifest
 from experiments.run import records
@@ -151,11 +152,14 @@ class Attempt:
     """Waits for the end of all.
 
     Raises:
-      RuntimeError: one of them failed; with what it said.
+      UserError: one of them failed, or does not end; with what it said.
     """
-    statuses = [child.wait(_LIMIT_SECONDS) for child in self._children]
+    try:
+      statuses = [child.wait(_LIMIT_SECONDS) for child in self._children]
+    except subprocess.TimeoutExpired as error:
+      raise errors.UserError(f'does not end:\n{self.said()}') from error
     if any(statuses):
-      raise RuntimeError(f'ended with {statuses}:\n{self.said()}')
+      raise errors.UserError(f'ended with {statuses}:\n{self.said()}')
 
   def said(self) -> str:
     """Returns what the processes printed."""
@@ -253,7 +257,7 @@ def _kill_once(
       if not attempt.is_alive():
         return None
       if time.monotonic() > deadline:
-        raise RuntimeError(f'no progress:\n{attempt.said()}')
+        raise errors.UserError(f'no progress:\n{attempt.said()}')
       time.sleep(_POLL_SECONDS)
   time.sleep(wait)
   if not attempt.is_alive():
