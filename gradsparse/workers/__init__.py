@@ -24,6 +24,9 @@ say which is which (`sockets.ownership`). For the state around a scheme, types
 tell: a leaf that comes out of the update differing between workers is local.
 """
 
+from gradsparse.workers.agreement import DisagreementError
+from gradsparse.workers.agreement import check_agreement
+from gradsparse.workers.agreement import fingerprint
 from gradsparse.workers.placing import shardings
 from gradsparse.workers.program import AXIS
 from gradsparse.workers.program import RUNNERS
@@ -40,8 +43,11 @@ from gradsparse.workers.wrapping import wrap
 
 __all__ = (
   'AXIS',
+  'DisagreementError',
   'RUNNERS',
   'Runner',
+  'check_agreement',
+  'fingerprint',
   'init',
   'local',
   'mean',
