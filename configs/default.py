@@ -29,6 +29,10 @@ def get_config() -> ml_collections.ConfigDict:
   train.log_every = 10  # steps
   train.eval_every = 110  # steps; 0: only after the last
   train.checkpoint_every = 110  # steps; 0: never
+  # Steps in a row that the scheme may reject, since what is made of some
+  # worker's gradient is not finite. A rejected step changes no parameter; after
+  # so many of them the run stops, and names step, leaf and worker.
+  train.max_rejected_steps = 20
   # Steps between two that are profiled: time of gradients, compression,
   # exchange and update in metrics.jsonl and the report; 0: never.
   train.time_breakdown_every = 0
@@ -84,6 +88,11 @@ def get_config() -> ml_collections.ConfigDict:
   config.parallel = parallel = ml_collections.ConfigDict()
   parallel.runner = 'simulate'  # or pmap, shard_map: a device a worker
   parallel.num_workers = 4
+  # Steps between two checks that all that workers share is the same on all, bit
+  # for bit; each checkpoint and the last step are checked too. Each sends 4
+  # bytes a leaf to every other worker, beside what comm/ counts. Under simulate
+  # and pmap there is one copy of it, and nothing to check. 0: never.
+  parallel.check_agreement_every = 100
   # Two levels: with N > 1 a worker is a node of N inner workers (under
   # shard_map a device each; not for pmap). Each has a batch of its own, the
   # mean of their gradients is dense, and the scheme works between the nodes.

@@ -74,6 +74,7 @@ def measure(
     'train.log_every': every,
     'train.eval_every': 0,
     'train.checkpoint_every': 0,
+    'parallel.check_agreement_every': 0,
     # On steps that are logged anyway.
     'train.time_breakdown_every': every * max(1, _LINES // _PROFILED),
   }

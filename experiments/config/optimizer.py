@@ -9,13 +9,15 @@ gradient of an L2 penalty is a gradient like any other (but not for the
 variance-based schemes, whose moments it would spoil: there it comes after the
 exchange, as their paper says). The optimizer comes after the exchange; for a
 scheme with a momentum of its own (DGC) it is plain SGD, because a second
-momentum would count twice. With `optimizer.accumulate` all of it happens once
-in several steps, with the mean of their gradients.
+momentum would count twice. It hears nothing of a step that was rejected. With
+`optimizer.accumulate` all of it happens once in several steps, with the mean of
+their gradients.
 """
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from experiments.config import rejection
 from experiments.config import schemes
 from experiments.program import errors
 import gradsparse as gs
@@ -137,9 +139,10 @@ def make_transformation(
   if weight_decay and not decay_first:
     chain.append(optax.add_decayed_weights(weight_decay))
   if optimizer == 'adam':
-    chain.append(optax.adam(learning_rate))
+    after = optax.adam(learning_rate)
   else:
-    chain.append(optax.sgd(learning_rate, momentum or None, nesterov=nesterov))
+    after = optax.sgd(learning_rate, momentum or None, nesterov=nesterov)
+  chain.append(rejection.skip_rejected(after))
   return gs.accumulate(optax.chain(*chain), every=accumulate)
 
 

@@ -22,8 +22,10 @@ FREE_ON_RESUME = (
   'train.eval_every',
   'train.checkpoint_every',
   'train.tensorboard',
+  'train.max_rejected_steps',
   'train.time_breakdown_every',
   'data.dir',
+  'parallel.check_agreement_every',
   'parallel.resize',
 )
 # These too, where parallel.resize is set.
@@ -101,13 +103,19 @@ def check(config: Mapping[str, Any], known: Mapping[str, Any]) -> None:
   _check_choice(flat, 'optimizer.name', optimizer.OPTIMIZERS)
   _check_choice(flat, 'optimizer.schedule', optimizer.SCHEDULES)
   _check_choice(flat, 'parallel.runner', RUNNERS)
-  for field in ('train.steps', 'train.batch_size', 'train.log_every'):
+  for field in (
+    'train.steps',
+    'train.batch_size',
+    'train.log_every',
+    'train.max_rejected_steps',
+  ):
     _check_least(flat, field, 1)
   for field in (
     'train.eval_every',
     'train.checkpoint_every',
     'train.seed',
     'train.time_breakdown_every',
+    'parallel.check_agreement_every',
     'compression.clip_norm',
     'optimizer.momentum',
     'optimizer.weight_decay',

@@ -25,7 +25,11 @@ class DataFileError(UserError):
 
 
 class DivergedError(UserError):
-  """The training loss or a parameter stopped being a number."""
+  """A parameter or the loss is no number, or no step is taken any more."""
+
+
+class DisagreementError(UserError):
+  """Workers hold different copies of what must be equal on all of them."""
 
 
 # What to do about it.

@@ -56,10 +56,21 @@ class RunLog:
     self._started = time.perf_counter() - seconds_before
     self._waiting: tuple[int, Any, dict[str, float]] | None = None
     self.latest: dict[str, float] = {}  # the last line
+    self.step = resume_step  # the last that was read
+    self.rejected_in_a_row = 0  # up to it
+    self._loss = 0.0
 
   def seconds(self) -> float:
     """Returns the time spent on the run, former attempts included."""
     return time.perf_counter() - self._started
+
+  @property
+  def may_save(self) -> bool:
+    """Whether the last step that was read is worth a checkpoint.
+
+    A run whose steps are rejected, or whose loss is no number, may not recover.
+    """
+    return not self.rejected_in_a_row and math.isfinite(self._loss)
 
   def put(self, step: int, metrics: Any) -> None:
     """Takes the metrics of `step` and writes the step before."""
@@ -73,20 +84,29 @@ class RunLog:
   def flush(self) -> None:
     """Writes what is left; waits for the device.
 
+    A step whose loss is not a number gets no line. Its gradient is none either
+    then, so the scheme rejects it.
+
     Raises:
-      DivergedError: the loss is not a number.
+      DivergedError: the loss of the last step is not a number.
     """
     if self._waiting is None:
       return
     step, on_device, added = self._waiting
     self._waiting = None
     metrics = {k: v.item() for k, v in jax.device_get(on_device).items()}
-    loss = metrics['train/loss']
-    if not math.isfinite(loss):
-      raise errors.DivergedError(
-        f'train/loss is {loss} at step {step}; {errors.CALMER}'
-      )
     described = self._describe(step, metrics)
+    self.step, self._loss = step, metrics['train/loss']
+    # What a scheme measures comes as a mean over workers, a float.
+    self.rejected_in_a_row = round(
+      metrics.get('comm/rejected_steps_in_a_row', 0)
+    )
+    if not math.isfinite(self._loss):
+      if step < self._last_step:
+        return
+      raise errors.DivergedError(
+        f'train/loss is {self._loss} at step {step}; {errors.CALMER}'
+      )
     if added or step % self._every == 0 or step == self._last_step:
       self.latest = {
         'step': step,

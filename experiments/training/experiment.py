@@ -46,6 +46,13 @@ class Experiment:
   average: Callable[[Any], Any]
   shapes: Any
 
+  @property
+  def specs(self) -> training_step.TrainState:
+    """Which parts of the state belong to one worker."""
+    return training_step.specs(
+      self.transformations[-1], self.shapes, self.placement.num_workers
+    )
+
   def make_train_step(self, stage: warmup.Stage):
     """Returns the step of a stage, see `training_step.make_train_step`."""
     section = self.config.compression

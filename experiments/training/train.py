@@ -21,6 +21,8 @@ from experiments.run import run_log
 from experiments.run import signals
 from experiments.run import time_breakdown
 from experiments.run import workdir as workdirs
+from experiments.training import agreement
+from experiments.training import rejections
 from experiments.training import resizing
 from experiments.training import resuming
 from experiments.training import training_step
@@ -53,8 +55,8 @@ def train_and_evaluate(
     The content of `summary.json`.
 
   Raises:
-    UserError: a field, a file or a former run is in the way, or the loss is
-      not a number.
+    UserError: a field, a file or a former run is in the way, the loss is not
+      a number, steps are rejected, or workers have drifted apart.
     StoppedError: SIGTERM or Ctrl-C; what was done is saved.
   """
   workdir = pathlib.Path(workdir)
@@ -227,7 +229,11 @@ class _Loop:
     self._listener = listener
     self._asked = asked  # goes into the checkpoints
     self._heard: Any = 0  # signal number, of all processes, a step ago
+    self._saved = 0  # steps done in the last checkpoint of this run
     self._train_step: Any = None  # of the present stage
+    self._agreement = agreement.Agreement(
+      experiment.specs, experiment.placement
+    )
     self.evaluate = experiment.make_evaluate()
     self.tested: dict[str, float] = {}
     self.compile_seconds = 0.0
@@ -244,6 +250,10 @@ class _Loop:
     for step in range(done + 1, train.steps + 1):
       is_last = step == train.steps
       state = self._take(step, state)
+      self._check_rejections(state)
+      agree_every = self._experiment.config.parallel.check_agreement_every
+      if _due(step, agree_every) or (is_last and agree_every):
+        self._agreement.check(step, state)
       if is_last or _due(step, train.eval_every):
         self.tested = self.evaluate(state)
         self._log.add(self.tested)
@@ -258,8 +268,17 @@ class _Loop:
       if not is_last:
         self._tell(step)
     self._log.flush()
+    self._check_rejections(state)
     self._tell(train.steps)
     return state
+
+  def _check_rejections(self, state: training_step.TrainState) -> None:
+    """Raises if the last steps that the log knows were all rejected."""
+    in_a_row = self._log.rejected_in_a_row
+    if in_a_row >= self._experiment.config.train.max_rejected_steps:
+      raise rejections.too_many(
+        self._experiment, state, self._log.step, in_a_row
+      )
 
   def _take(
     self, step: int, state: training_step.TrainState
@@ -289,8 +308,16 @@ class _Loop:
     return state
 
   def _save(self, step: int, state: training_step.TrainState) -> None:
-    self._log.flush()  # raises where the loss is no number: never save that
+    self._log.flush()
+    if not self._log.may_save:
+      logging.warning(
+        'no checkpoint of step %d: it was rejected, or its loss is no number',
+        step,
+      )
+      return
     training_step.check_finite(state, step)
+    if self._experiment.config.parallel.check_agreement_every:
+      self._agreement.check(step, state)
     self._saver.save(
       step,
       state,
@@ -302,6 +329,7 @@ class _Loop:
         resizing.NUM_WORKERS: self._experiment.placement.num_workers,
       },
     )
+    self._saved = step
 
   def _asked_to_stop(self) -> int:
     """Number of the signal on which all processes stop after this step, or 0.
@@ -322,11 +350,13 @@ class _Loop:
     self._log.flush()
     self._saver.wait()
     train = self._experiment.config.train
-    saved = 'nothing is saved, because train.checkpoint_every is 0'
-    if train.checkpoint_every:
+    saved = 'nothing is saved'
+    if not train.checkpoint_every:
+      saved += ', because train.checkpoint_every is 0'
+    elif self._saved:
       saved = (
-        f'saved in {self._saver.directory / str(step)}, and the same command '
-        'goes on from there'
+        f'saved in {self._saver.directory / str(self._saved)}, and the same '
+        'command goes on from there'
       )
     name = signal.Signals(number).name
     return errors.StoppedError(

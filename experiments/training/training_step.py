@@ -180,6 +180,9 @@ def make_train_step(
       'train/loss': got.loss,
       'train/accuracy': got.accuracy,
       **measured,
+      'comm/rejected_steps_in_a_row': optax.tree.get(
+        opt_state, 'rejected_in_a_row'
+      ),
     }
     if differ:
       new_params, opt_state = gs.periodic_average(
@@ -192,7 +195,12 @@ def make_train_step(
     new_state = TrainState(
       step=state.step + 1,
       params=new_params,
-      statistics=gs.workers.mean(got.statistics, AXIS),
+      statistics=jax.tree.map(
+        # A batch that is no number leaves no trace.
+        lambda new, old: jnp.where(jnp.all(jnp.isfinite(new)), new, old),
+        gs.workers.mean(got.statistics, AXIS),
+        state.statistics,
+      ),
       opt_state=opt_state,
     )
     return new_state, gs.workers.mean(metrics, AXIS)

@@ -49,6 +49,7 @@ def _tiny_config(scheme='dense', *, runner='simulate', steps=6, **arguments):
   config.model.name = 'mlp'
   config.parallel.runner = runner
   config.parallel.num_workers = 2
+  config.parallel.check_agreement_every = 2
   config.compression.name = scheme
   config.compression.update(arguments)
   return config

@@ -120,3 +120,22 @@ def test_the_optimizer_follows_it():
   for expected in (0.05, 0.05, 0.5, 0.5):
     updates, state = tx.update({'w': jnp.ones((2, 2))}, state, params)
     np.testing.assert_allclose(updates['w'], -expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize('name', optimizer.OPTIMIZERS)
+def test_the_optimizer_hears_nothing_of_a_rejected_step(name):
+  tx = _chain('gradient_dropping', {'density': 0.5}, optimizer=name)
+  params = {'w': jnp.arange(1.0, 5.0)}
+  grads = {'w': jnp.arange(4.0)}
+  spoiled = {'w': grads['w'].at[1].set(jnp.nan)}
+  update = jax.jit(tx.update)
+  _, before = update(grads, tx.init(params), params)
+  state = before
+  for count in (1, 2):
+    updates, state = update(spoiled, state, params)
+    np.testing.assert_array_equal(updates['w'], 0)
+    assert optax.tree.get(state, 'rejected_in_a_row') == count
+  jax.tree.map(np.testing.assert_array_equal, state[-1].inner, before[-1].inner)
+  updates, state = update(grads, state, params)
+  assert np.any(updates['w']) and np.all(np.isfinite(updates['w']))
+  assert optax.tree.get(state, 'rejected_in_a_row') == 0

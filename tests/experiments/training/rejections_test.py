@@ -1,0 +1,93 @@
+"""Rejected steps change nothing; too many of them stop the run by name."""
+
+import json
+
+from experiments.data import batches
+from experiments.program import errors
+from experiments.training import gradients
+from experiments.training import train
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+_WORKER = 1
+
+
+@pytest.fixture
+def spoiled(monkeypatch):
+  """Returns a function that spoils a worker's gradients in some steps."""
+
+  def start(steps, loss=None):
+    take, plain = batches.Sampler.batch, gradients.plain
+
+    def batch(self, position):
+      rows = take(self, position)
+      images = np.array(rows.images)
+      if position + 1 in steps:
+        images[_WORKER] = 255  # by which the gradient knows
+      return rows._replace(images=images)
+
+    def spoil(model, params, statistics, images, labels):
+      got = plain(model, params, statistics, images, labels)
+      bad = jnp.all(images == images.ravel()[0])
+      kernel = got.grads['Dense_1']['kernel']
+      got.grads['Dense_1']['kernel'] = jnp.where(
+        bad, kernel.at[2, 3].set(jnp.nan), kernel
+      )
+      if loss is not None:
+        got = got._replace(loss=jnp.where(bad, loss, got.loss))
+      return got
+
+    monkeypatch.setattr(batches.Sampler, 'batch', batch)
+    monkeypatch.setattr(gradients, 'plain', spoil)
+
+  return start
+
+
+def _lines(workdir):
+  text = (workdir / 'metrics.jsonl').read_text()
+  return [json.loads(line) for line in text.splitlines()]
+
+
+def test_a_few_rejected_steps_change_nothing(tiny_config, spoiled, tmp_path):
+  config = tiny_config('gradient_dropping', density=0.01)
+  config.train.log_every = 1
+  config.train.checkpoint_every = 1
+  config.train.max_rejected_steps = 3
+  spoiled({2, 3, 5}, loss=np.inf)
+  train.train_and_evaluate(config, tmp_path)
+  lines = _lines(tmp_path)
+  # Without a loss there is no line.
+  assert [line['step'] for line in lines] == [1, 4, 6]
+  assert [line['comm/rejected_steps'] for line in lines] == [0, 2, 3]
+  assert not any(line['comm/rejected_steps_in_a_row'] for line in lines)
+  found = [int(p.name) for p in (tmp_path / 'checkpoints').glob('[0-9]')]
+  assert sorted(found) == [4, 6]
+  with np.load(tmp_path / 'params.npz') as archive:
+    assert all(np.isfinite(array).all() for array in archive.values())
+
+
+@pytest.mark.parametrize(
+  ('runner', 'inner_workers', 'who'),
+  [
+    ('simulate', 1, 'worker 1'),
+    # Rows of a batch are of inner workers: the second is of the first worker.
+    pytest.param('shard_map', 2, 'worker 0, device 1', marks=pytest.mark.slow),
+  ],
+)
+def test_too_many_in_a_row_name_step_leaf_and_worker(
+  runner, inner_workers, who, tiny_config, spoiled, tmp_path
+):
+  config = tiny_config('dense', runner=runner, steps=9)
+  config.parallel.inner_workers = inner_workers
+  config.train.checkpoint_every = 1
+  config.train.max_rejected_steps = 3
+  spoiled(range(3, 10))
+  with pytest.raises(
+    errors.DivergedError,
+    match=rf'^3 steps in a row .* is step 5: .* Dense_1/kernel on {who} is not',
+  ) as caught:
+    train.train_and_evaluate(config, tmp_path)
+  assert caught.value.exit_status and '\n' not in str(caught.value)
+  found = [int(p.name) for p in (tmp_path / 'checkpoints').glob('[0-9]')]
+  assert max(found) == 2
