@@ -42,7 +42,7 @@ _COORDINATOR = flags.DEFINE_string(
   'coordinator', None, 'address:port on which process 0 listens.'
 )
 _NUM_PROCESSES = flags.DEFINE_integer(
-  'num_processes', None, 'How many processes there are.'
+  'num_processes', None, 'How many processes there are.', lower_bound=1
 )
 _PROCESS_ID = flags.DEFINE_integer(
   'process_id', None, 'Which of them this is, from 0.'
@@ -54,7 +54,12 @@ def check() -> None:
   for flag in (_COORDINATOR, _NUM_PROCESSES, _PROCESS_ID):
     if flag.value is not None and not _MULTIHOST.value:
       raise errors.ConfigError(f'--{flag.name} goes with --multihost')
-  _CONFIG.value.to_dict()  # a file that is not there raises now
+  # A file that is not there raises now.
+  if not hasattr(_CONFIG.value, 'to_dict'):
+    raise errors.ConfigError(
+      'get_config() of the file that --config names must return a ConfigDict, '
+      f'got {type(_CONFIG.value).__name__}'
+    )
 
 
 def main() -> None:

@@ -10,7 +10,8 @@ argument, its rule and the value:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+import difflib
 import math
 import re
 from typing import Any, NamedTuple
@@ -22,6 +23,8 @@ import numpy as np
 # A simulated collective lists every worker; a plan for more would take the
 # machine's memory before it said anything.
 MOST_WORKERS = 65_536
+# Steps are counted in int32.
+LAST_STEP = 2**31 - 1
 
 
 class Range(NamedTuple):
@@ -157,24 +160,6 @@ def instance(name: str, value: Any, kind: type) -> Any:
   return value
 
 
-def arrays(name: str, tree: Any) -> None:
-  """A tree that holds nothing but arrays, their shapes, or numbers.
-
-  Raises:
-    TypeError: names the first leaf that is none of these.
-  """
-  for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
-    is_array = hasattr(leaf, 'shape') and hasattr(leaf, 'dtype')
-    if not is_array and not isinstance(leaf, (bool, int, float, complex)):
-      raise TypeError(
-        f'{name}: {jax.tree_util.keystr(path) or "the only leaf"} must be an '
-        f'array of floating-point numbers, got {type(leaf).__name__}. Divide '
-        'a model that holds other things first, and give its arrays only: '
-        'params, rest = eqx.partition(model, eqx.is_inexact_array), or '
-        'graph, params, rest = nnx.split(model, nnx.Param, ...)'
-      )
-
-
 def function(name: str, value: Any) -> Any:
   """Something to call.
 
@@ -184,6 +169,69 @@ def function(name: str, value: Any) -> Any:
   if not callable(value):
     raise TypeError(f'{name} must be a function, got {value!r}')
   return value
+
+
+def sequence(name: str, value: Any) -> tuple[Any, ...]:
+  """Several values: a tuple, a list or an array with one axis.
+
+  Raises:
+    TypeError: anything else.
+  """
+  listed = isinstance(value, (tuple, list, np.ndarray))
+  if not listed or getattr(value, 'ndim', 1) != 1:
+    raise TypeError(f'{name} must be a sequence, got {value!r}')
+  return tuple(value)
+
+
+def arrays(name: str, tree: Any) -> None:
+  """Refuses a tree with leaves that are neither arrays nor numbers.
+
+  Args:
+    name: of the tree.
+    tree: arrays, or what has their shape and dtype. None is an empty tree.
+
+  Raises:
+    TypeError: names the first other leaf.
+  """
+  for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+    try:
+      if not isinstance(leaf, (str, type)):  # 'f4' and float name a dtype
+        jnp.result_type(leaf)
+        continue
+    except TypeError:
+      pass
+    raise TypeError(
+      f'{name}: {leaf_name(path)} must be an array or a number, got {leaf!r}. '
+      'Divide a model that holds other things first, and give its arrays only: '
+      'params, rest = eqx.partition(model, eqx.is_inexact_array), or '
+      'graph, params, rest = nnx.split(model, nnx.Param, ...)'
+    )
+
+
+def leaf_name(path: Any) -> str:
+  """What messages call a leaf."""
+  return jax.tree_util.keystr(path) or 'the only leaf'
+
+
+def transformation(name: str, value: Any) -> Any:
+  """An optax transformation, or what has its `init` and `update`.
+
+  Raises:
+    TypeError: anything else, such as a factory that was not called.
+  """
+  parts = (getattr(value, 'init', None), getattr(value, 'update', None))
+  if not all(map(callable, parts)):
+    raise TypeError(
+      f'{name} must be an optax transformation such as gs.dgc(...), with init '
+      f'and update, got {type(value).__name__}'
+    )
+  return value
+
+
+def did_you_mean(name: Any, known: Iterable[str]) -> str:
+  """A hint such as ` (did you mean 'workers'?)`, or nothing."""
+  close = difflib.get_close_matches(str(name), list(map(str, known)), n=1)
+  return f' (did you mean {close[0]!r}?)' if close else ''
 
 
 # --- arguments that several factories have ---------------------------------
@@ -213,10 +261,10 @@ def ladder(value: Any) -> tuple[float, ...]:
     TypeError: not a sequence of numbers.
     ValueError: none, not ascending, or out of (0, 1].
   """
-  listed = isinstance(value, (tuple, list, np.ndarray))
-  if not listed or getattr(value, 'ndim', 1) != 1:
-    raise TypeError(f'ladder must be a sequence of fractions, got {value!r}')
-  rungs = tuple(number('each rung of ladder', x, FRACTION) for x in value)
+  rungs = tuple(
+    number('each rung of ladder', x, FRACTION)
+    for x in sequence('ladder', value)
+  )
   ascending = all(a < b for a, b in zip(rungs, rungs[1:], strict=False))
   if not rungs or not ascending:
     raise ValueError(
@@ -230,7 +278,7 @@ def axis_name(value: Any, *, optional: bool = True) -> Any:
 
   Raises:
     TypeError: anything else.
-    ValueError: a tuple without a name.
+    ValueError: a tuple without a name, an empty name, or one given twice.
   """
   names = value if isinstance(value, tuple) else (value,)
   if value is None and optional:
@@ -241,8 +289,10 @@ def axis_name(value: Any, *, optional: bool = True) -> Any:
       + (', or None for one worker' if optional else '')
       + f', got {value!r}'
     )
-  if not names:
-    raise ValueError('axis_name must name an axis, got ()')
+  if not names or '' in names:
+    raise ValueError(f'axis_name must name an axis, got {value!r}')
+  if len(set(names)) < len(names):
+    raise ValueError(f'axis_name must name each axis once, got {value!r}')
   return value
 
 
@@ -256,14 +306,18 @@ def num_workers(value: Any) -> int:
   return whole_number('num_workers', value, 1, MOST_WORKERS)
 
 
-def seed(value: Any) -> Any:
+def seed(value: Any, name: str = 'seed') -> Any:
   """Of random draws: 32 bits, for `jax.random.key` would cut the rest off.
+
+  Args:
+    value: what was given.
+    name: of the argument.
 
   Raises:
     TypeError: not a whole number.
     ValueError: negative, or larger.
   """
-  return whole_number('seed', value, 0, 2**32 - 1, traced=True)
+  return whole_number(name, value, 0, 2**32 - 1, traced=True)
 
 
 def min_size(value: Any) -> int | None:

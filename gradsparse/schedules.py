@@ -29,8 +29,8 @@ DGC_DENSITIES = (0.25, 0.0625, 0.015625, 0.004)
 # Shi et al., section IV (0.0725 as printed).
 GTOPK_DENSITIES = (0.25, 0.0725, 0.015, 0.004)
 
-# Steps are counted in int32: a schedule ends with what it says at this one.
-LAST_STEP = 2**31 - 1
+# A schedule ends with what it says at this one.
+LAST_STEP = arguments.LAST_STEP
 
 # For a density of which nothing is known before the program runs.
 TRACED_LADDER = (0.001, 0.004, 0.015625, 0.0625, 0.25, 1.0)
@@ -85,7 +85,13 @@ class DensitySchedule:
     return densities[jnp.sum(first <= step) - 1]
 
   def at(self, step: int) -> float:
-    """Density at a step, outside of a program."""
+    """Density at a step, outside of a program.
+
+    Raises:
+      TypeError: the step is no whole number.
+      ValueError: it is negative.
+    """
+    step = arguments.whole_number('step', step, 0)
     return [d for s, d in self.stages if s <= step][-1]
 
 
@@ -115,7 +121,7 @@ def staged_warmup(
   )
   densities = [
     arguments.number('each of densities', density, arguments.FRACTION)
-    for density in densities
+    for density in arguments.sequence('densities', densities)
   ]
   used = [density for density in densities if density > final_density]
   firsts = [i * warmup_steps // len(used) for i in range(len(used))]
@@ -175,8 +181,12 @@ class LinearDropRatio:
   warmup_steps: int = 1000
 
   def __post_init__(self):
-    arguments.number('drop_ratio', self.drop_ratio, arguments.LESS_THAN_ONE)
-    arguments.whole_number('warmup_steps', self.warmup_steps, 1)
+    ratio = arguments.number(
+      'drop_ratio', self.drop_ratio, arguments.LESS_THAN_ONE
+    )
+    steps = arguments.whole_number('warmup_steps', self.warmup_steps, 1)
+    object.__setattr__(self, 'drop_ratio', ratio)  # plain numbers; frozen
+    object.__setattr__(self, 'warmup_steps', steps)
 
   @property
   def ladder(self) -> tuple[float, ...]:
@@ -191,7 +201,13 @@ class LinearDropRatio:
 
 
 def ladder_up(density: float) -> tuple[float, ...]:
-  """From a density to 1 by equal factors of at most 4, smallest first."""
+  """From a density to 1 by equal factors of at most 4, smallest first.
+
+  Raises:
+    TypeError: the density is no number.
+    ValueError: it is out of (0, 1].
+  """
+  density = arguments.number('density', density, arguments.FRACTION)
   factors = math.ceil(math.log(1 / density, _LARGEST_FACTOR) - 1e-9)
   return (*(density ** (1 - i / factors) for i in range(factors)), 1.0)
 
@@ -216,15 +232,16 @@ def ladder_of(density: Callable[[Any], Any] | jax.Array) -> tuple[float, ...]:
     Densities, smallest first.
 
   Raises:
-    ValueError: its own ladder is not within (0, 1].
+    TypeError: its own ladder is no sequence of numbers.
+    ValueError: that ladder is empty, or not within (0, 1].
   """
   if hasattr(density, 'ladder'):
-    ladder = tuple(sorted(set(density.ladder)))
-    if not ladder or not 0 < ladder[0] <= ladder[-1] <= 1:
-      raise ValueError(
-        f'the ladder of a schedule must be within (0, 1], got {ladder}'
-      )
-    return ladder
+    name = 'the ladder of a schedule'
+    ladder = arguments.sequence(name, density.ladder)
+    if not ladder:
+      raise ValueError(f'{name} must have a density, got ()')
+    rungs = {arguments.number(name, x, arguments.FRACTION) for x in ladder}
+    return tuple(sorted(rungs))
   if not callable(density):
     return TRACED_LADDER
   try:
@@ -245,6 +262,7 @@ def look_up(
   number_at: Callable[[jax.Array], jax.Array], steps: Sequence[int]
 ) -> list[int]:
   """An integer function of the step, outside of a program."""
+  arguments.function('number_at', number_at)
   with jax.ensure_compile_time_eval():
     numbers = jax.vmap(number_at)(jnp.asarray(steps, jnp.int32))
     return np.asarray(numbers).tolist()

@@ -4,7 +4,8 @@
 values make sense, before anything is loaded or trained.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+import math
 from typing import Any
 
 from experiments import data
@@ -14,8 +15,71 @@ from experiments.config import optimizer
 from experiments.config import schemes
 from experiments.config import warmup
 from experiments.program import errors
+import gradsparse as gs
+from gradsparse import arguments
+from gradsparse.around import local_gradient
 
-RUNNERS = ('simulate', 'pmap', 'shard_map')
+# --- what each field may be: functions of its name and its value -----------
+
+
+def _whole(
+  least: int, most: int = arguments.LAST_STEP
+) -> Callable[[str, Any], Any]:
+  return lambda field, value: arguments.whole_number(field, value, least, most)
+
+
+def _number(within: arguments.Range) -> Callable[[str, Any], Any]:
+  return lambda field, value: arguments.number(field, value, within)
+
+
+def _text(field: str, value: Any) -> None:
+  if not isinstance(value, str):
+    raise TypeError(f'{field} must be text, got {value!r}')
+
+
+_workers = _whole(1, arguments.MOST_WORKERS)
+_not_negative = _number(
+  arguments.Range('a finite number >= 0', lambda x: 0 <= x < math.inf)
+)
+
+_RULES: Mapping[str, Callable[[str, Any], Any]] = {
+  'train.steps': _whole(1),
+  'train.batch_size': _whole(1),
+  'train.learning_rate': _number(arguments.POSITIVE),
+  'train.seed': lambda _, value: arguments.seed(value, 'train.seed'),
+  'train.log_every': _whole(1),
+  'train.max_rejected_steps': _whole(1),
+  'train.eval_every': _whole(0),
+  'train.checkpoint_every': _whole(0),
+  'train.time_breakdown_every': _whole(0),
+  'train.tensorboard': arguments.flag,
+  'data.dir': _text,
+  'data.test_split': _text,
+  'data.augment': arguments.flag,
+  'optimizer.momentum': _number(arguments.LESS_THAN_ONE),
+  'optimizer.nesterov': arguments.flag,
+  'optimizer.weight_decay': _not_negative,
+  'optimizer.accumulate': _whole(1),
+  'optimizer.warmup_factor': _number(arguments.FRACTION),
+  'compression.warmup_steps': _whole(0),
+  'compression.clip_norm': _not_negative,
+  'compression.average_every': _whole(1),
+  'compression.microbatch': _whole(0),
+  'parallel.check_agreement_every': _whole(0),
+  'parallel.resize': arguments.flag,
+  'parallel.num_workers': _workers,
+  'parallel.inner_workers': _workers,
+}
+_CHOICES: Mapping[str, tuple[str, ...]] = {
+  'data.name': data.NAMES,
+  'model.name': models.NAMES,
+  'optimizer.name': optimizer.OPTIMIZERS,
+  'optimizer.schedule': optimizer.SCHEDULES,
+  'compression.name': tuple(sorted(gs.recipes.RECIPES)),
+  'compression.local_gradient': ('', *local_gradient.MODES),
+  'parallel.runner': gs.workers.RUNNERS,
+}
+
 # May differ when a run is resumed: they do not touch what is trained.
 FREE_ON_RESUME = (
   'train.log_every',
@@ -92,45 +156,52 @@ def check(config: Mapping[str, Any], known: Mapping[str, Any]) -> None:
   """
   _check_names(config, known)
   flat = fields.flatten(config)
-  section = config['compression']
-  arguments = schemes.arguments_of(section)
-  schemes.check_arguments(section['name'], arguments)
+  for field, rule in _RULES.items():
+    _check(rule, field, flat[field])
+  for field, valid in _CHOICES.items():
+    _check_choice(flat, field, valid)
+  _check_scheme(config['compression'], flat['train.batch_size'])
+  _check_workers(flat)
+  _check_steps(flat)
+
+
+def _check_scheme(section: Mapping[str, Any], batch_size: int) -> None:
+  """Raises unless the scheme takes its arguments."""
+  given = schemes.arguments_of(section)
+  schemes.check_arguments(section['name'], given)
   warmup.stages_of(
-    section['name'], arguments, section['warmup_steps'], section['warmup']
+    section['name'], given, section['warmup_steps'], section['warmup']
   )
-  _check_choice(flat, 'data.name', data.NAMES)
-  _check_choice(flat, 'model.name', models.NAMES)
-  _check_choice(flat, 'optimizer.name', optimizer.OPTIMIZERS)
-  _check_choice(flat, 'optimizer.schedule', optimizer.SCHEDULES)
-  _check_choice(flat, 'parallel.runner', RUNNERS)
-  for field in (
-    'train.steps',
-    'train.batch_size',
-    'train.log_every',
-    'train.max_rejected_steps',
+  microbatch = section['microbatch']
+  if (
+    section['name'] in schemes.NEED_MOMENTS
+    and microbatch
+    and batch_size % microbatch
   ):
-    _check_least(flat, field, 1)
-  for field in (
-    'train.eval_every',
-    'train.checkpoint_every',
-    'train.seed',
-    'train.time_breakdown_every',
-    'parallel.check_agreement_every',
-    'compression.clip_norm',
-    'optimizer.momentum',
-    'optimizer.weight_decay',
-  ):
-    _check_least(flat, field, 0)
-  _check_least(flat, 'parallel.num_workers', 1)
-  _check_least(flat, 'parallel.inner_workers', 1)
-  inner = flat['parallel.inner_workers']
+    raise errors.ConfigError(
+      f'compression.microbatch must divide train.batch_size={batch_size}, got '
+      f'{microbatch}'
+    )
+
+
+def _check_workers(flat: Mapping[str, Any]) -> None:
+  """Raises unless a runner can have so many workers."""
+  workers, inner = flat['parallel.num_workers'], flat['parallel.inner_workers']
+  _check(
+    _workers,
+    'parallel.num_workers times parallel.inner_workers',
+    workers * inner,
+  )
   if inner > 1 and flat['parallel.runner'] == 'pmap':
     raise errors.ConfigError(
       f'parallel.inner_workers={inner} needs two axes, and parallel.runner '
       'pmap has one; take shard_map (a device for each inner worker) or '
       'simulate'
     )
-  _check_least(flat, 'optimizer.accumulate', 1)
+
+
+def _check_steps(flat: Mapping[str, Any]) -> None:
+  """Raises unless all steps count, and the warm-up has some."""
   steps, accumulate = flat['train.steps'], flat['optimizer.accumulate']
   if steps % accumulate:
     raise errors.ConfigError(
@@ -139,25 +210,17 @@ def check(config: Mapping[str, Any], known: Mapping[str, Any]) -> None:
       'would reach nobody'
     )
   factor = flat['optimizer.warmup_factor']
-  if not 0 < factor <= 1:
-    raise errors.ConfigError(
-      f'optimizer.warmup_factor must be in (0, 1], got {factor}'
-    )
-  if factor != 1 and not section['warmup_steps']:
+  if factor != 1 and not flat['compression.warmup_steps']:
     raise errors.ConfigError(
       f'optimizer.warmup_factor={factor} has no effect: '
       'compression.warmup_steps is 0'
     )
-  if not flat['train.learning_rate'] > 0:
-    raise errors.ConfigError(
-      f'train.learning_rate must be above 0, got {flat["train.learning_rate"]}'
-    )
 
 
 def _check_names(config: Mapping[str, Any], known: Mapping[str, Any]) -> None:
-  """Raises for a field outside `compression` that the defaults lack."""
-  known_fields = fields.flatten(known)
-  for field in fields.flatten(config):
+  """Raises for a field that is missing, or that only a scheme may have."""
+  known_fields, given = fields.flatten(known), fields.flatten(config)
+  for field in given:
     if field in known_fields or field.startswith('compression.'):
       continue
     hint = errors.did_you_mean(field, known_fields)
@@ -166,6 +229,12 @@ def _check_names(config: Mapping[str, Any], known: Mapping[str, Any]) -> None:
       f'{", ".join(sorted(known_fields))}, and the arguments of the scheme as '
       'compression.ARG'
     )
+  missing = [field for field in known_fields if field not in given]
+  if missing:
+    raise errors.ConfigError(
+      f'the configuration must have all fields of configs/default.py; missing: '
+      f'{", ".join(missing)}'
+    )
 
 
 def _check_choice(
@@ -173,13 +242,14 @@ def _check_choice(
 ) -> None:
   if flat[field] not in valid:
     hint = errors.did_you_mean(str(flat[field]), valid)
+    names = ', '.join(name or "''" for name in valid)
     raise errors.ConfigError(
-      f'{field} must be one of {", ".join(valid)}, got {flat[field]!r}{hint}'
+      f'{field} must be one of {names}, got {flat[field]!r}{hint}'
     )
 
 
-def _check_least(flat: Mapping[str, Any], field: str, least: float) -> None:
-  if flat[field] < least:
-    raise errors.ConfigError(
-      f'{field} must be {least} or more, got {flat[field]}'
-    )
+def _check(rule: Callable[[str, Any], Any], field: str, value: Any) -> None:
+  try:
+    rule(field, value)
+  except (TypeError, ValueError) as error:
+    raise errors.ConfigError(f'{error}') from error

@@ -58,10 +58,6 @@ def stages_of(
   density = arguments.get('density')
   if not warmup_steps:
     return (Stage(0, density),)
-  if warmup_steps < 0:
-    raise errors.ConfigError(
-      f'compression.warmup_steps must be 0 (off) or more, got {warmup_steps}'
-    )
   if density is None:
     raise errors.ConfigError(
       f'compression.warmup_steps needs a scheme with a density; {scheme} has '

@@ -71,9 +71,7 @@ def load(directory: str, test_split: str = 'file') -> dataset.Dataset:
 def _read(path: pathlib.Path) -> dataset.Split:
   """Returns the records of one file."""
   expected = f'{RECORDS:,} records of {RECORD_BYTES:,} bytes'
-  if not path.exists():
-    raise folders.missing(path, expected, SOURCE)
-  data = np.fromfile(path, np.uint8)
+  data = np.frombuffer(folders.read(path, expected, SOURCE), np.uint8)
   if data.size != RECORDS * RECORD_BYTES:
     raise folders.damaged(path, f'{data.size:,} bytes', expected, SOURCE)
   records = data.reshape(RECORDS, RECORD_BYTES)

@@ -32,7 +32,14 @@ def find(
       f'--config.data.dir=DIR or set {ROOT_VARIABLE} to the root of your data '
       f'sets. Get it from {source}'
     )
-  root = pathlib.Path(root_text).expanduser()
+  try:
+    root = pathlib.Path(root_text).expanduser()
+  except RuntimeError as error:  # a home that nobody has
+    raise errors.DataFileError(
+      f'data.dir must be a folder, got {root_text!r}: {error}'
+    ) from error
+  if '\0' in root_text or root.is_file():
+    raise errors.DataFileError(f'data.dir must be a folder, got {root_text!r}')
   candidates = [root / name for name in names] + [root]
   for folder in candidates:
     if any(folder.glob(marker)):
@@ -48,6 +55,25 @@ def find(
     f'no data set {names[0]!r}: expected files {marker} in one of {looked}. '
     f'Get it from {source} and pass --config.data.dir=DIR'
   )
+
+
+def read(path: pathlib.Path, expected: str, source: str) -> bytes:
+  """Returns the content of a file.
+
+  Args:
+    path: of the file.
+    expected: what it should hold, for the message.
+    source: where users get it.
+
+  Raises:
+    DataFileError: it is not there, or cannot be read.
+  """
+  if not path.exists():
+    raise missing(path, expected, source)
+  try:
+    return path.read_bytes()
+  except OSError as error:  # a folder of that name, or no permission
+    raise damaged(path, f'{error.strerror}', expected, source) from error
 
 
 def missing(path: pathlib.Path, expected: str, source: str) -> Exception:

@@ -90,16 +90,15 @@ def read(path: pathlib.Path, shape: tuple[int, ...], source: str) -> np.ndarray:
     f'an idx file of magic {_magic(len(shape)):#010x} and shape {shape}, '
     f'{header_bytes + int(np.prod(shape)):,} bytes unpacked'
   )
-  if path.exists():
-    data = path.read_bytes()
-  elif packed.exists():
+  if path.exists() or not packed.exists():
+    data = folders.read(path, f'{expected}, or the same as .gz', source)
+  else:
     path = packed
+    data = folders.read(packed, expected, source)
     try:
-      data = gzip.decompress(packed.read_bytes())
+      data = gzip.decompress(data)
     except (OSError, EOFError, zlib.error) as error:
       raise folders.damaged(packed, f'{error}', expected, source) from error
-  else:
-    raise folders.missing(path, f'{expected}, or the same as .gz', source)
   if len(data) < header_bytes:
     raise folders.damaged(path, f'{len(data)} bytes', expected, source)
   magic, *found = struct.unpack(f'>{1 + len(shape)}I', data[:header_bytes])

@@ -12,6 +12,7 @@ that several programs have is spelt alike in all of them; a list has commas,
 
 from collections.abc import Callable, Collection, Sequence
 import pathlib
+import re
 import shlex
 import signal
 import sys
@@ -62,13 +63,15 @@ def run(
     except (
       flags.Error,
       errors.UserError,
-      # Of a configuration's flags: a section or a file that is not there.
+      # Of a configuration's flags: a section or a file that is not there, or a
+      # file that is not Python.
       AttributeError,
       KeyError,
       OSError,
+      SyntaxError,
     ) as error:
       text = error.args[0] if isinstance(error, KeyError) else error
-      say(f'error: {text}\n--help tells the flags')
+      say(f'error: {_plain(str(text))}\n--help tells the flags')
       sys.exit(errors.ConfigError.exit_status)
 
   def told(given: list[str]) -> int | None:
@@ -87,6 +90,29 @@ def run(
       return 128 + signal.SIGINT
 
   app.run(told, flags_parser=parse)
+
+
+# What parsers say of text that is no number, and what we say.
+_RULES = (
+  (
+    r'invalid literal for int\(\) with base 10: ',
+    'must be a whole number, got ',
+  ),
+  (r'could not convert string to float: ', 'must be a number, got '),
+  (
+    r"\('Non-boolean argument to boolean flag', (.*)\)",
+    r'must be true or false, got \1',
+  ),
+  # A configuration file that raises: its last line says what.
+  (r'Error whilst parsing config file:(?s:.*)\n(.+)\s*\Z', r'\1'),
+)
+
+
+def _plain(text: str) -> str:
+  """Returns a message of absl's with the rule in plain words."""
+  for theirs, ours in _RULES:
+    text = re.sub(theirs, ours, text)
+  return text
 
 
 def typed() -> str:
@@ -159,7 +185,7 @@ def define_workdir(
   default: str | None, text: str = 'folder for records and checkpoints'
 ) -> flags.FlagHolder[Any]:
   """Defines `--workdir`, the folder that a program writes to."""
-  return define_path('workdir', default, text)
+  return flags.DEFINE(_Parser(_folder), 'workdir', default, text)
 
 
 def define_schemes(known: Collection[str]) -> flags.FlagHolder[list[str]]:
@@ -170,7 +196,7 @@ def define_schemes(known: Collection[str]) -> flags.FlagHolder[list[str]]:
 
 def define_seeds(*default: int) -> flags.FlagHolder[list[int]]:
   """Defines `--seeds`, a run for each."""
-  return define_list('seeds', default, int, 'of parameters and data order')
+  return define_list('seeds', default, _seed, 'of parameters and data order')
 
 
 def define_steps(
@@ -201,7 +227,9 @@ def define_test_split(*, former: str = '') -> flags.FlagHolder[str]:
 def require(*names: str) -> None:
   """Makes flags compulsory."""
   for name in names:
-    flags.register_validator(name, bool, message=f'--{name} is missing')
+    flags.register_validator(
+      name, lambda value: value is not None, message=f'--{name} is missing'
+    )
 
 
 def one_of(valid: Collection[str], what: str) -> Callable[[str], str]:
@@ -240,7 +268,22 @@ def whole(text: str) -> int:
   return int(number)
 
 
+def _seed(text: str) -> int:
+  number = int(text)
+  if not 0 <= number < 2**32:
+    raise ValueError(f'must be in 0..{2**32 - 1}, got {text}')
+  return number
+
+
 def _path(text: str) -> pathlib.Path:
-  if not text:
-    raise ValueError('must name a file or a folder')
+  if not text or '\0' in text:
+    raise ValueError(f'must name a file or a folder, got {text!r}')
   return pathlib.Path(text)
+
+
+def _folder(text: str) -> pathlib.Path:
+  path = _path(text)
+  for place in (path, *path.parents):
+    if place.exists() and not place.is_dir():
+      raise ValueError(f'must be a folder, got {text!r}: {place} is a file')
+  return path

@@ -51,7 +51,7 @@ class StoppedError(UserError):
     self.exit_status = 128 + number  # as a shell tells it
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
+def did_you_mean(name: object, known: Iterable[str]) -> str:
   """Returns a hint such as `' (did you mean "dgc"?)'`, or nothing."""
-  close = difflib.get_close_matches(name, list(known), n=1)
+  close = difflib.get_close_matches(str(name), list(known), n=1)
   return f' (did you mean "{close[0]}"?)' if close else ''

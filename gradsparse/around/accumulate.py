@@ -85,10 +85,11 @@ def accumulate(
 
   Raises:
     TypeError: tx is no optax transformation, or every no whole number.
+      From init and update: a leaf that is not of floating-point numbers.
     ValueError: every is not positive; from update: gradients are no tree like
       the parameters, or the state is not this one's.
   """
-  arguments.instance('tx', tx, optax.GradientTransformation)
+  arguments.transformation('tx', tx)
   every = arguments.whole_number('every', every, 1)
   text = call('accumulate', {'tx': tx, 'every': every})
   tx = optax.with_extra_args_support(tx)
@@ -99,6 +100,7 @@ def accumulate(
     return jax.tree.map(lambda x: jnp.zeros(jnp.shape(x), jnp.float32), tree)
 
   def init(params):
+    inputs.check_floating(params, 'parameters')
     with demands.heard() as wanted:
       inner = tx.init(params)
     moments = empty(params) if wanted.second_moment else ()

@@ -159,13 +159,17 @@ def periodic_average(
     (params, opt_state).
 
   Raises:
-    TypeError: every is not a whole number, or axis_name not text.
-    ValueError: every is not positive.
+    TypeError: every or step is not a whole number, axis_name not text, or a
+      leaf no array.
+    ValueError: every is not positive, or step negative.
 
   References:
     Aji, Heafield & Bogoychev, section 5 (every 500 steps).
   """
   every = arguments.whole_number('every', every, 1)
+  step = arguments.whole_number('step', step, 0, traced=True)
+  arguments.arrays('params', params)
+  arguments.arrays('opt_state', opt_state)
   comm = Comm(arguments.axis_name(axis_name))
   both = params, opt_state
   leaves, treedef = jax.tree.flatten(both, is_leaf=is_scheme)

@@ -27,18 +27,10 @@ from collections.abc import Callable
 from typing import Any
 
 from gradsparse import arguments
+from gradsparse.around import losses
+from gradsparse.transform import inputs
 import jax
 import jax.numpy as jnp
-
-
-def _batch_size(batch: Any) -> int:
-  shapes = [jnp.shape(x) for x in jax.tree.leaves(batch)]
-  if not shapes or () in shapes or len({shape[0] for shape in shapes}) != 1:
-    raise ValueError(
-      'all arrays of a batch must have the examples as leading axis, got '
-      f'shapes {shapes}'
-    )
-  return shapes[0][0]
 
 
 def _chunk(microbatch: int | None, size: int) -> int:
@@ -84,9 +76,10 @@ def value_and_grad_moments(
     sum_z (g_z / B)^2 in float32. Batch arrays have the examples first.
 
   Raises:
-    TypeError: an argument of the wrong kind.
+    TypeError: an argument of the wrong kind; when called, a parameter that is
+      not of floating-point numbers, or a loss that is no scalar.
     ValueError: microbatch is not positive; when called, it does not divide
-      the batch.
+      the batch, or that has no examples.
 
   Example:
     >>> import jax.numpy as jnp
@@ -97,13 +90,14 @@ def value_and_grad_moments(
     >>> print(value, grad, moment)
     4.0 2.0 2.5
   """
-  arguments.function('loss_fn', loss_fn)
   microbatch = _checked(microbatch)
   has_aux = arguments.flag('has_aux', has_aux)
+  loss_fn = losses.checked(loss_fn, has_aux=has_aux)
   grad_fn = jax.value_and_grad(loss_fn, has_aux=has_aux)
 
   def run(params, batch):
-    size = _batch_size(batch)
+    inputs.check_floating(params, 'params')
+    size = losses.examples('batch', batch)
     chunk = _chunk(microbatch, size)
 
     def add(carry, part):
@@ -162,16 +156,18 @@ def batch_value_and_grad_moments(
     axis; with has_aux the value is (loss, aux).
 
   Raises:
-    TypeError: an argument of the wrong kind.
+    TypeError: an argument of the wrong kind; when called, a parameter that is
+      not of floating-point numbers, or a loss that is no scalar.
     ValueError: microbatch is not positive; when called, it does not divide
-      the batch.
+      the batch, or that has no examples.
   """
-  arguments.function('loss_fn', loss_fn)
   microbatch = _checked(microbatch)
   has_aux = arguments.flag('has_aux', has_aux)
+  loss_fn = losses.checked(loss_fn, has_aux=has_aux)
 
   def run(params, batch):
-    size = _batch_size(batch)
+    inputs.check_floating(params, 'params')
+    size = losses.examples('batch', batch)
     chunk = _chunk(microbatch, size)
     copies = jax.tree.map(
       lambda p: jnp.broadcast_to(p, (size, *p.shape)), params
@@ -224,16 +220,19 @@ def moments_from_microbatches(
     much as M gradients of B / M examples.
 
   Raises:
-    TypeError: an argument of the wrong kind.
-    ValueError: num_microbatches under 2, or it does not divide the batch.
+    TypeError: an argument of the wrong kind; when called, a parameter that is
+      not of floating-point numbers, or a loss that is no scalar.
+    ValueError: num_microbatches under 2; when called, it does not divide the
+      batch, or that has no examples.
   """
-  arguments.function('loss_fn', loss_fn)
+  loss_fn = losses.checked(loss_fn)
   num_microbatches = arguments.whole_number(
     'num_microbatches', num_microbatches, 2
   )
 
   def run(params, batch):
-    size = _batch_size(batch)
+    inputs.check_floating(params, 'params')
+    size = losses.examples('batch', batch)
     if size % num_microbatches:
       raise ValueError(
         f'num_microbatches must divide the batch of {size} examples, got '
@@ -258,7 +257,6 @@ def moments_from_microbatches(
   return run
 
 
-@jax.custom_vjp
 def dense_with_moment(
   x: jax.Array, kernel: jax.Array, tap: jax.Array
 ) -> jax.Array:
@@ -278,7 +276,26 @@ def dense_with_moment(
 
   Returns:
     (B, n).
+
+  Raises:
+    TypeError: an argument is not of floating-point numbers.
+    ValueError: x or kernel is no matrix, they do not fit, or tap is not like
+      kernel.
   """
+  for name, value in (('x', x), ('kernel', kernel), ('tap', tap)):
+    inputs.check_floating(value, name)
+    if jnp.ndim(value) != 2:
+      raise ValueError(f'{name} must be a matrix, got shape {jnp.shape(value)}')
+  if x.shape[1] != kernel.shape[0] or tap.shape != kernel.shape:
+    raise ValueError(
+      'kernel must have a row for each column of x, and tap its shape, got '
+      f'{kernel.shape} and {tap.shape} for x of {x.shape}'
+    )
+  return _dense_with_moment(x, kernel, tap)
+
+
+@jax.custom_vjp
+def _dense_with_moment(x, kernel, tap):
   del tap
   return x @ kernel
 
@@ -294,4 +311,4 @@ def _dense_backward(saved, cotangent):
   return cotangent @ kernel.T, x.T @ cotangent, moment
 
 
-dense_with_moment.defvjp(_dense_forward, _dense_backward)
+_dense_with_moment.defvjp(_dense_forward, _dense_backward)

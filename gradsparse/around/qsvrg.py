@@ -7,6 +7,7 @@ import math
 from typing import Any, Literal, NamedTuple
 
 from gradsparse import arguments
+from gradsparse.around import losses
 from gradsparse.codes import level_codes
 from gradsparse.codes.rounding import MAX_LEVELS
 from gradsparse.codes.rounding import quantise
@@ -14,6 +15,7 @@ from gradsparse.codes.rounding import scales
 from gradsparse.collectives import AxisName
 from gradsparse.collectives import Comm
 from gradsparse.exchanges import common
+from gradsparse.transform import inputs
 import jax
 from jax.flatten_util import ravel_pytree
 import jax.numpy as jnp
@@ -101,13 +103,14 @@ def qsvrg(
     first, of equal size on all workers.
 
   Raises:
-    TypeError: an argument of the wrong kind.
-    ValueError: an argument out of range.
+    TypeError: an argument of the wrong kind, also of init and epoch.
+    ValueError: an argument out of range; from epoch: a shard without examples;
+      from init: parameters without elements.
 
   References:
     Alistarh et al., arXiv 1610.02132, section 3.3 and theorem 3.6.
   """
-  arguments.function('loss_fn', loss_fn)
+  loss_fn = losses.checked(loss_fn)
   learning_rate = arguments.number(
     'learning_rate', learning_rate, arguments.POSITIVE
   )
@@ -119,6 +122,13 @@ def qsvrg(
     levels = arguments.whole_number('levels', levels, 1, most)
   axis_name = arguments.axis_name(axis_name)
   seed = arguments.seed(seed)
+
+  def size_of(params):
+    inputs.check_floating(params, 'params')
+    size = sum(jnp.size(x) for x in jax.tree.leaves(params))
+    if not size:
+      raise ValueError('params must have at least 1 element, got none')
+    return size
 
   def code_of(size):
     """The levels of a vector of this size, and how they travel."""
@@ -147,13 +157,15 @@ def qsvrg(
     return jnp.mean(jax.vmap(decode)(messages), axis=0), jnp.float32(nbytes)
 
   def init(params):
+    size_of(params)
     return QSVRGState(params, jnp.int32(0), jnp.float32(0))
 
   def epoch(state, data):
+    arguments.instance('state', state, QSVRGState)
+    size = losses.examples('data', data)
     comm = Comm(axis_name)
     flat, unravel = ravel_pytree(state.params)
     centre = comm.local(flat)
-    size = jax.tree.leaves(data)[0].shape[0]
 
     def gradient(point, example):
       grads = jax.grad(loss_fn)(unravel(point), example)
@@ -183,7 +195,7 @@ def qsvrg(
     )
 
   def bytes_per_epoch(params):
-    size = sum(x.size for x in jax.tree.leaves(params))
+    size = size_of(params)
     _, stream = code_of(size)
     return 4 * size + inner_steps * 4 * (1 + stream.sizes(size)[-1])
 

@@ -63,6 +63,11 @@ def sharded(tx: CompressedMean, param_specs: Any) -> CompressedMean:
       f'{type(tx).__name__}: put it inside of a chain, '
       'optax.chain(gs.sharded(gs.dgc(...), specs), optax.sgd(lr))'
     )
+  if param_specs is None:
+    raise TypeError(
+      'param_specs must be a tree of PartitionSpecs, got None; P() is a leaf '
+      'that is whole'
+    )
   made = compressed_mean(
     **tx.scheme._replace(param_specs=param_specs)._asdict()
   )

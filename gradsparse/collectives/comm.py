@@ -13,6 +13,7 @@ from gradsparse.collectives.batches import batches_of
 from gradsparse.collectives.permute import send
 from gradsparse.collectives.shards import NO_SHARDS
 from gradsparse.collectives.shards import Shards
+from gradsparse.collectives.surroundings import check_mapped
 from gradsparse.collectives.surroundings import refuse_spmd
 from gradsparse.collectives.surroundings import surroundings
 from gradsparse.traffic import counting
@@ -61,6 +62,7 @@ class Comm:
     if self.recorder is not None:
       self.mode, self.size = 'recorded', self.recorder.size(axis_name)
       return
+    check_mapped(self._names)
     self.size = jax.lax.axis_size(axis_name)
     self.tally = counting.Tally(self.size)
     manual = jax.sharding.get_abstract_mesh().manual_axes

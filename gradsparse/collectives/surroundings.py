@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from gradsparse import arguments
 import jax
 from jax.extend import core as jex_core
 from jax.interpreters import batching
@@ -37,6 +38,22 @@ def surroundings(axis_name: Any) -> Surroundings:
   }
   manual = tuple(name for name in others if name in mesh.manual_axes)
   return Surroundings(automatic, manual)
+
+
+def check_mapped(names: tuple[str, ...]) -> None:
+  """Refuses names of axes that the program around is not mapped over.
+
+  Raises:
+    NameError: names the first, those that there are, and perhaps what it is a
+      misspelling of.
+  """
+  there = tuple(map(str, jex_core.unsafe_get_axis_names_DO_NOT_USE()))
+  for name in names:
+    if name not in there:
+      raise NameError(
+        'axis_name must be an axis that the program around is mapped over, '
+        f'{there}, got {name!r}{arguments.did_you_mean(name, there)}'
+      )
 
 
 # The identity. Only its rule for vmap hears of `spmd_axis_name`.

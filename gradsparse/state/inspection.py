@@ -32,8 +32,12 @@ def find_all(state: Any) -> list[CompressedMeanState]:
   return found
 
 
-def find(state: Any) -> CompressedMeanState:
+def find(state: Any, name: str = 'state') -> CompressedMeanState:
   """The one scheme's state in any optax state.
+
+  Args:
+    state: of any transformation.
+    name: of it, for the message.
 
   Raises:
     ValueError: there is none, or more than one.
@@ -41,9 +45,9 @@ def find(state: Any) -> CompressedMeanState:
   found = find_all(state)
   if len(found) > 1:
     raise ValueError(
-      'expected the state of exactly one gradsparse scheme, found '
-      f'{len(found)} in {type(state).__name__}; pass the part of the state '
-      'that belongs to the scheme you mean'
+      f'{name} must be the state of exactly one gradsparse scheme, found '
+      f'{len(found)} in {type(state).__name__}; pass the part that belongs to '
+      'the scheme you mean'
     )
   return found[0]
 

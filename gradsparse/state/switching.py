@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from gradsparse import arguments
 from gradsparse.sockets.ownership import is_local
 from gradsparse.state.inspection import find
 from gradsparse.state.inspection import is_scheme
@@ -39,10 +40,13 @@ def switch(
     State of tx_new, with worker axes where `state` has them.
 
   Raises:
+    TypeError: tx_old or tx_new is no optax transformation.
     ValueError: something is pending and tx_new has no memory for it (go
       through a scheme with a residual at density 1 for one step); or either
       does not hold exactly one scheme.
   """
+  arguments.transformation('tx_old', tx_old)
+  arguments.transformation('tx_new', tx_new)
   old = find(state)
   stacked = is_stacked(old)
   pending = old.pending()
@@ -62,7 +66,7 @@ def switch(
       fresh_state,
       is_local(fresh_state),
     )
-  fresh = find(fresh_state)
+  fresh = find(fresh_state, 'the state of tx_new')
   memory = fresh.memory
   if jax.tree.leaves(old.memory) and not hasattr(old.memory, 'with_pending'):
     owes = False  # what is pending is no sum of gradients, and no debt

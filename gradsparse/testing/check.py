@@ -66,8 +66,8 @@ def check_scheme(
     TypeError: `make` returns no scheme, but a chain around one for instance.
     ValueError: the scheme compresses none of the trees, or fewer than 3 steps.
   """
-  if steps < 3:
-    raise ValueError(f'steps must be at least 3, got {steps}')
+  arguments.function('make', make)
+  steps = arguments.whole_number('steps', steps, 3)
   checked = []
   for name, shapes in (TREES if trees is None else trees).items():
     params = parameters(shapes)

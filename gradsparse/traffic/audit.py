@@ -266,8 +266,9 @@ def audit(
   Raises:
     TypeError: program is neither a function nor compiled, mesh is neither a
       Mesh nor an AbstractMesh, or arguments are given to what is compiled.
-    ValueError: mesh has not as many devices as the program, or the text spells
-      a collective's groups in a way that is not known.
+    ValueError: the text is not that of a compiled program, mesh has not as
+      many devices as the program, or a collective's groups are spelt in a way
+      that is not known.
   """
   stages = jax.stages.Compiled, jax.stages.Lowered
   compiled = isinstance(program, (str, *stages))
@@ -292,6 +293,11 @@ def audit(
 
 def _read(text: str, mesh: Mesh | AbstractMesh | None) -> Audit:
   """The collectives in the text of a compiled program."""
+  if not text.startswith('HloModule'):
+    raise ValueError(
+      'program must be the text of a compiled program, which begins with '
+      f'HloModule, got {text[:40]!r}'
+    )
   devices = math.prod(map(int, _HEADER.findall(text.partition('\n')[0])))
   if mesh is not None and mesh.size != devices:
     raise ValueError(

@@ -20,6 +20,8 @@ import dataclasses
 import math
 from typing import Any, NamedTuple
 
+from gradsparse import arguments
+
 KINDS = (
   'all_reduce',
   'all_gather',
@@ -133,11 +135,21 @@ class Tally:
   switched: Any = 0
 
   def size(self, axis_name: Any) -> int:
-    """P of an axis (of the product, where it is several)."""
+    """P of an axis (of the product, where it is several).
+
+    Raises:
+      ValueError: the axis has no size, or is of too many workers.
+    """
     if isinstance(self.workers, int):
       return self.workers
     names = axis_name if isinstance(axis_name, tuple) else (axis_name,)
-    return math.prod(self.workers[name] for name in names)
+    for name in names:
+      if name not in self.workers:
+        raise ValueError(
+          f'num_workers must give the size of axis {name!r}, got '
+          f'{dict(self.workers)}{arguments.did_you_mean(name, self.workers)}'
+        )
+    return arguments.num_workers(math.prod(self.workers[n] for n in names))
 
   def add(self, axis_name: Any, kind: str, nbytes: int, perm=None) -> None:
     new = sent_bytes(kind, nbytes, self.size(axis_name), perm)

@@ -164,10 +164,10 @@ class Plan:
       steps: length of the run, in updates.
 
     Raises:
-      ValueError: steps is not positive.
+      TypeError: steps is not a whole number.
+      ValueError: it is not positive.
     """
-    if steps < 1:
-      raise ValueError(f'steps must be at least 1, got {steps}')
+    steps = arguments.whole_number('steps', steps, 1)
     constant = Stage(0, None, self.payload_bytes, self.sent_bytes, self.ratio)
     stages = self.stages or (constant,)
     exchanges = steps // self.every
@@ -285,12 +285,14 @@ def plan(
       `rungs` lists all.
 
   Raises:
-    TypeError: num_workers or step is not a whole number, or params holds
-      something else than arrays.
+    TypeError: num_workers or step is not a whole number, tx no optax
+      transformation, or a leaf of params no array.
     ValueError: num_workers or step is out of range, a schedule's density at
       that step is, no scheme is inside, or some schemes are inside of
       `gs.accumulate` and others not.
   """
+  arguments.transformation('tx', tx)
+  arguments.arrays('params', params)
   if isinstance(num_workers, Mapping):
     num_workers = {
       axis: arguments.num_workers(size) for axis, size in num_workers.items()
@@ -298,7 +300,7 @@ def plan(
   else:
     num_workers = arguments.num_workers(num_workers)
   if step is not None:
-    step = arguments.whole_number('step', step, 0)
+    step = arguments.whole_number('step', step, 0, arguments.LAST_STEP)
   arguments.arrays('params', params)
   shapes = jax.tree.map(
     lambda p: jax.ShapeDtypeStruct(jnp.shape(p), jnp.result_type(p)), params

@@ -207,6 +207,9 @@ def compressed_mean(
     comm = VerifiedComm(axis_name) if verify else Comm(axis_name)
     if guards.only_shapes_wanted():
       return one_step.Stepped(comm.replicated(grads), state, grads)
+    if not layout.shapes:  # of optax.partition, a label that no leaf has
+      idle = state.idle()._replace(steps=state.steps + 1)
+      return one_step.Stepped(grads, idle, grads)
     comm.check_local(grads)
     # Typed as what comes out of it, so that it can be the carry of a loop.
     state = typed(state, comm, local=False)

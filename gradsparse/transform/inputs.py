@@ -16,13 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 
 
-def _name(path: Any) -> str:
-  return jax.tree_util.keystr(path) or 'the only leaf'
-
-
 def _by_path(tree: Any) -> dict[str, Any]:
   return {
-    _name(path): leaf
+    arguments.leaf_name(path): leaf
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
   }
 
@@ -52,8 +48,16 @@ def check_floating(tree: Any, what: str) -> None:
       )
 
 
-def _first_difference(tree: Any, like: Any) -> str | None:
-  """How a tree of arrays differs from another one in names or in shapes."""
+def _first_difference(
+  tree: Any, like: Any, *, types: bool = False
+) -> str | None:
+  """How a tree of arrays differs from another one.
+
+  Args:
+    tree: of arrays.
+    like: the other one.
+    types: whether dtypes count, beside names and shapes.
+  """
   own, other = _by_path(tree), _by_path(like)
   for name in other:
     if name not in own:
@@ -64,6 +68,8 @@ def _first_difference(tree: Any, like: Any) -> str | None:
     shape, wanted = jnp.shape(leaf), jnp.shape(other[name])
     if shape != wanted:
       return f'{name} has shape {shape} and not {wanted}'
+    if types and jnp.result_type(leaf) != other[name].dtype:
+      return f'{name} is {jnp.result_type(leaf)} and not {other[name].dtype}'
   given: Any = jax.tree.structure(tree)
   wanted_tree: Any = jax.tree.structure(like)
   if given != wanted_tree:
@@ -133,6 +139,7 @@ def check_state(state: Any, expected: Any, grads: Any, scheme: str) -> None:
     scheme: its name, for the message.
 
   Raises:
+    TypeError: a leaf of the state is no array.
     ValueError: another kind of state, or another scheme's; or the gradients
       are no tree like the parameters that the state was made for.
   """
@@ -141,14 +148,15 @@ def check_state(state: Any, expected: Any, grads: Any, scheme: str) -> None:
       f'{scheme} needs the state that its own init returned, a '
       f'CompressedMeanState, got {type(state).__name__}'
     )
+  arguments.arrays('state', state)
   kind, wanted = type(state.memory).__name__, type(expected.memory).__name__
   if type(state.memory) is not type(expected.memory):
     raise _foreign(scheme, f'memory is {kind} and not {wanted}')
   owed = jax.eval_shape(lambda: state.memory.pending())
   check_like(grads, owed, 'gradients', 'the parameters given to init')
-  for part in ('memory', 'compressor', 'exchange'):
+  for part in state._fields:
     difference = _first_difference(
-      getattr(state, part), getattr(expected, part)
+      getattr(state, part), getattr(expected, part), types=True
     )
     if difference:
       raise _foreign(scheme, f'{part}: {difference}')

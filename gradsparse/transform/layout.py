@@ -12,6 +12,7 @@ import math
 import re
 from typing import Any
 
+from gradsparse import arguments
 from gradsparse.sockets import Cut
 from gradsparse.sockets import LeafRule
 from gradsparse.sockets import Shape
@@ -206,6 +207,7 @@ def _divided(
         raise ValueError(
           f'param_specs divides {name} over mesh axis {axis!r}, and the mesh '
           f'has {", ".join(sizes) or "no other axes"}'
+          f'{arguments.did_you_mean(axis, sizes)}'
         )
       if out[dimension] % sizes[axis]:
         raise ValueError(

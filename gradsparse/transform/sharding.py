@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 import math
 from typing import Any
 
+from gradsparse import arguments
 from gradsparse.collectives import Comm
 from gradsparse.collectives import surroundings
 from gradsparse.sockets import Cut
@@ -56,8 +57,8 @@ def cuts(param_specs: Any, tree: Any) -> tuple[Cut, ...] | None:
     cut = cut_of(spec)
     if len(cut) > jnp.ndim(leaf):
       raise ValueError(
-        f'param_specs has {spec} for {jax.tree_util.keystr(path)}, which has '
-        f'{jnp.ndim(leaf)} dimensions'
+        f'param_specs must name at most the {jnp.ndim(leaf)} dimensions of '
+        f'{arguments.leaf_name(path)}, got {spec}'
       )
     out.append(cut)
   return tuple(out)
@@ -88,7 +89,12 @@ def _broadcast(param_specs: Any, tree: Any) -> Any:
 
 
 def _checked(param_specs: Any) -> list[P]:
-  """The specs in a tree of them, which holds nothing else."""
+  """The specs in a tree of them, which holds nothing else.
+
+  Raises:
+    TypeError: something else is there, or an axis is no name.
+    ValueError: a spec names an axis twice.
+  """
   specs = jax.tree.leaves(
     param_specs, is_leaf=lambda x: x is None or is_spec(x)
   )
@@ -98,7 +104,21 @@ def _checked(param_specs: Any) -> list[P]:
         'param_specs must be a tree of PartitionSpecs, got '
         f'{type(spec).__name__}'
       )
+    if not all(x is None or _are_names(x) for x in spec):
+      raise TypeError(
+        f'param_specs must divide dimensions over named mesh axes, got {spec}'
+      )
+    names = [axis for axes in cut_of(spec) for axis in axes]
+    if len(set(names)) < len(names):
+      raise ValueError(
+        f'param_specs must name a mesh axis once in a spec, got {spec}'
+      )
   return specs
+
+
+def _are_names(axes: Any) -> bool:
+  names = axes if isinstance(axes, tuple) else (axes,)
+  return all(isinstance(name, str) for name in names)
 
 
 def check(scheme: Scheme) -> None:
@@ -322,7 +342,7 @@ def _planned_sizes(workers: Any, layout: Layout) -> dict[str, int]:
       raise ValueError(
         'num_workers must give the size of each mesh axis, those of '
         f"param_specs too, as in {{'replica': 2, 'fsdp': 4}}; got {workers!r}, "
-        f'without {axis!r}'
+        f'without {axis!r}{arguments.did_you_mean(axis, told)}'
       )
   return {axis: told[axis] for axis in _named(layout)}
 

@@ -16,6 +16,7 @@ import dataclasses
 from typing import Any
 import warnings
 
+from gradsparse import arguments
 from gradsparse.collectives import Comm
 from gradsparse.collectives import ReplicationError
 from gradsparse.traffic import counting
@@ -39,8 +40,24 @@ _UNCHECKED = (
 
 def over(fn: Callable[[P, Any], Any], specs: Any, tree: Any) -> Any:
   """`fn(spec, leaf)` of each leaf, for a prefix tree of specs."""
-  specs = jax.tree.broadcast(specs, tree, is_leaf=is_spec)
+  specs = _broadcast(specs, tree)
   return jax.tree.map(fn, specs, tree, is_leaf=is_spec)
+
+
+def _broadcast(specs: Any, tree: Any) -> Any:
+  """A tree of specs, one for each leaf.
+
+  Raises:
+    ValueError: the specs are no prefix of the tree.
+  """
+  try:
+    return jax.tree.broadcast(specs, tree, is_leaf=is_spec)
+  except ValueError as e:
+    given: Any = jax.tree.structure(tree)
+    raise ValueError(
+      'in_specs must be a prefix of the arguments, and out_specs of the '
+      f'result, got {specs} for {given}'
+    ) from e
 
 
 def _text(spec: P) -> str:
@@ -50,7 +67,7 @@ def _text(spec: P) -> str:
 
 def with_paths(specs: Any, tree: Any) -> Iterator[tuple[Any, P, Any]]:
   """(path, spec, leaf) of each leaf, for a prefix tree of specs."""
-  specs = jax.tree.broadcast(specs, tree, is_leaf=is_spec)
+  specs = _broadcast(specs, tree)
   leaves = jax.tree_util.tree_leaves_with_path(tree)
   by_leaf = jax.tree.leaves(specs, is_leaf=is_spec)
   for (path, leaf), spec in zip(leaves, by_leaf, strict=True):
@@ -141,11 +158,17 @@ class WorkerStep:
     """Refuses specs that name no axis of the workers, or in another order.
 
     Raises:
+      TypeError: something is no spec.
       ValueError: names the first such spec.
     """
     for spec in jax.tree.leaves(
       (self.in_specs, self.out_specs), is_leaf=is_spec
     ):
+      if not is_spec(spec):
+        raise TypeError(
+          'in_specs and out_specs must be trees of PartitionSpecs, got '
+          f'{spec!r}'
+        )
       if tuple(spec) != tuple(axis for axis in self.axes if axis in spec):
         raise ValueError(
           f'a spec must name axes of {tuple(self.axes)}, each by itself and in '
@@ -159,8 +182,16 @@ class WorkerStep:
       *args: with worker axes; global arrays.
 
     Raises:
-      ValueError: names the first such leaf, its shape and the shape wanted.
+      TypeError: a leaf is no array.
+      ValueError: names the first such leaf, its shape and the shape wanted; or
+        there are more or fewer arguments than specs.
     """
+    if len(args) != len(self.in_specs):
+      raise ValueError(
+        f'in_specs must have a spec for each argument, got {len(self.in_specs)}'
+        f' for {len(args)} arguments'
+      )
+    arguments.arrays('args', args)
     for path, spec, x in with_paths(self.in_specs, args):
       shape, want = np.shape(x), tuple(self.axes[axis] for axis in spec)
       if shape[: len(want)] != want:

@@ -33,7 +33,7 @@ def axes_on(mesh: Mesh | AbstractMesh, axis_name: AxisName) -> dict[str, int]:
     if name not in mesh.shape:
       raise ValueError(
         f'axis_name must be an axis of the mesh, {mesh.axis_names}, got '
-        f'{name!r}'
+        f'{name!r}{arguments.did_you_mean(name, mesh.axis_names)}'
       )
   return {name: mesh.shape[name] for name in names}
 
@@ -67,6 +67,8 @@ def shardings(
     TypeError: an argument of the wrong kind.
     ValueError: the mesh has no such axis; or as `gs.workers.specs`.
   """
+  arguments.transformation('tx', tx)
+  arguments.arrays('params', params)
   axes = axes_on(mesh, axis_name)
 
   def spec_of(x):

@@ -33,12 +33,21 @@ def params_spec(
 
   That is what `gs.local_gradient` does; otherwise P().
   """
+  arguments.transformation('tx', tx)
+  arguments.arrays('params', params)
   state = jax.eval_shape(tx.init, params)
   return P(axis_name) if is_local(state) else P()
 
 
 def stack(tree: Any, num_workers: int) -> Any:
-  """A copy for each worker, along a leading axis."""
+  """A copy for each worker, along a leading axis.
+
+  Raises:
+    TypeError: num_workers is not a whole number, or a leaf no array.
+    ValueError: num_workers is out of range.
+  """
+  arguments.arrays('tree', tree)
+  num_workers = arguments.num_workers(num_workers)
   return jax.tree.map(
     lambda x: jnp.broadcast_to(x, (num_workers, *jnp.shape(x))).copy(), tree
   )
@@ -51,12 +60,13 @@ def local(tree: Any, axis_name: AxisName = AXIS) -> Any:
   with respect to replicated parameters would be summed over the workers by
   JAX, uncompressed, before a scheme sees it. A no-op under other runners.
   """
-  return Comm(axis_name).local(tree)
+  return Comm(arguments.axis_name(axis_name)).local(tree)
 
 
 def mean(tree: Any, axis_name: AxisName = AXIS) -> Any:
   """Mean over workers of a tree of arrays (metrics, batch statistics)."""
-  return Comm(axis_name).mean(tree)
+  arguments.arrays('tree', tree)
+  return Comm(arguments.axis_name(axis_name)).mean(tree)
 
 
 def axes_of(
@@ -121,6 +131,7 @@ def specs(
     NameError: a scheme was given an axis that is not among these.
   """
   axes = axes_of(num_workers, axis_name)
+  arguments.transformation('tx', tx)
   arguments.arrays('params', params)
   state = jax.eval_shape(tx.init, params)
   treedef = jax.tree.structure(state)
@@ -364,12 +375,23 @@ def parallel(
       f"runner 'pmap' has one axis, got num_workers={axes}; use "
       'runner="shard_map", or runner="simulate"'
     )
-  once = axis.WorkerStep(step, axes, tuple(in_specs), out_specs, check_vma)
+  arguments.num_workers(math.prod(axes.values()))
+  in_specs = arguments.sequence('in_specs', in_specs)
+  arguments.flag('check_vma', check_vma)
+  once = axis.WorkerStep(step, axes, in_specs, out_specs, check_vma)
   once.check_specs()
-  donate = tuple(donate_argnums)
+  donate = tuple(
+    arguments.whole_number('each of donate_argnums', i, 0, len(in_specs) - 1)
+    for i in arguments.sequence('donate_argnums', donate_argnums)
+  )
   if runner == 'simulate':
     return runners.simulated(once, donate)
-  devices = list(jax.devices() if devices is None else devices)
+  devices = jax.devices() if devices is None else devices
+  devices = list(arguments.sequence('devices', devices))
+  for device in devices:
+    arguments.instance('each of devices', device, jax.Device)
+  if len(set(devices)) < len(devices):
+    raise ValueError(f'devices must be different ones, got {devices}')
   needed = math.prod(axes.values())
   if len(devices) < needed:
     sizes = ' x '.join(map(str, axes.values()))

@@ -50,33 +50,13 @@ def test_main_trains_on_devices_that_it_makes_itself(tmp_path, run):
   assert asked.items() <= config['compression'].items()
 
 
-@pytest.mark.parametrize(
-  ('argument', 'message'),
-  [
-    ('--config.train.stepz=3', 'did you mean "train.steps"'),
-    ('--config.trian.steps=3', 'Did you mean "train"'),
-    ('--config.train.steps=many', "invalid literal for int() with base 10: 'm"),
-    ('--config.compression.name=nope', 'valid names: '),
-    ('surplus', "unexpected argument 'surplus'"),
-    (f'--config={_ROOT}/configs/digits.py:dcg', "no setting 'dcg'; it has den"),
-  ],
-)
-def test_main_tells_mistakes_without_a_traceback(
-  argument, message, tmp_path, run
-):
-  done = run(f'--workdir={tmp_path / "run"}', argument)
-  assert done.returncode != 0
-  assert message in done.stderr + done.stdout
+def test_main_tells_a_mistake_without_a_traceback(tmp_path, run):
+  """One of those in tests/bad_input, as a process of its own."""
+  done = run(f'--workdir={tmp_path / "run"}', '--config.train.stepz=3')
+  assert done.returncode == 2
+  assert 'did you mean "train.steps"' in done.stderr
   assert 'Traceback' not in done.stderr
   assert not (tmp_path / 'run').exists()
-
-
-def test_main_needs_both_flags(tmp_path, run):
-  done = run()
-  assert done.returncode != 0 and '--workdir is missing' in done.stderr
-  done = run(f'--workdir={tmp_path}', config=tmp_path / 'none.py')
-  assert done.returncode != 0 and 'none.py' in done.stderr
-  assert 'Traceback' not in done.stderr
 
 
 @pytest.mark.parametrize(

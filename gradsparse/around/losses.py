@@ -1,0 +1,79 @@
+"""Checks of losses and batches, for what differentiates losses itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+import functools
+from typing import Any
+
+from gradsparse import arguments
+import jax
+import jax.numpy as jnp
+
+
+def checked(
+  loss_fn: Callable[..., Any], *, has_aux: bool = False
+) -> Callable[..., Any]:
+  """The same function, which refuses a result that has no gradient.
+
+  Args:
+    loss_fn: returns a scalar; with has_aux, (scalar, anything).
+    has_aux: see there.
+
+  Raises:
+    TypeError: loss_fn is no function; when called, it returns something else.
+  """
+  arguments.function('loss_fn', loss_fn)
+
+  @functools.wraps(loss_fn)
+  def call(*args):
+    out = loss_fn(*args)
+    if has_aux and not (isinstance(out, tuple) and len(out) == 2):
+      raise TypeError(
+        f'loss_fn must return (loss, aux) with has_aux=True, got {out!r}'
+      )
+    loss = out[0] if has_aux else out
+    if not _is_scalar(loss):
+      raise TypeError(
+        f'loss_fn must return a scalar of floating-point numbers, got {loss!r}'
+      )
+    return out
+
+  return call
+
+
+def _is_scalar(loss: Any) -> bool:
+  """Whether it is one floating-point number."""
+  try:
+    arguments.arrays('loss', [loss])
+  except TypeError:
+    return False
+  if not jax.tree_util.all_leaves([loss]):
+    return False  # a tree, None for instance
+  floating = jnp.issubdtype(jnp.result_type(loss), jnp.floating)
+  return floating and jnp.shape(loss) == ()
+
+
+def examples(name: str, batch: Any) -> int:
+  """How many examples a batch has: the leading axis of all its arrays.
+
+  Args:
+    name: of the batch.
+    batch: tree of arrays.
+
+  Raises:
+    TypeError: a leaf is no array.
+    ValueError: there is no example, or arrays have different numbers of them.
+  """
+  arguments.arrays(name, batch)
+  shapes = [jnp.shape(x) for x in jax.tree.leaves(batch)]
+  if not shapes or () in shapes or len({shape[0] for shape in shapes}) != 1:
+    raise ValueError(
+      f'all arrays of {name} must have the examples as leading axis, got '
+      f'shapes {shapes}'
+    )
+  if not shapes[0][0]:
+    raise ValueError(
+      f'{name} must have at least 1 example, got shapes {shapes}'
+    )
+  return shapes[0][0]

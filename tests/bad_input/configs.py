@@ -1,0 +1,176 @@
+"""Wrong configurations: names of fields, kinds, values, combinations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from configs import cifar10_resnet20
+from configs import compare
+from configs import default
+from configs import digits
+from experiments.config import fields
+from experiments.config import settings
+from experiments.program import errors
+import numpy as np
+from tests.bad_input.cases import INF
+from tests.bad_input.cases import NAN
+from tests.bad_input.cases import NOT_A_FLAG
+from tests.bad_input.cases import NOT_A_NUMBER
+from tests.bad_input.cases import NOT_WHOLE
+from tests.bad_input.cases import Case
+from tests.bad_input.cases import label
+
+DGC = {'compression.name': 'dgc', 'compression.density': 0.01}
+VARIANCE = {'compression.name': 'variance_based', 'compression.alpha': 1.0}
+WARM = DGC | {'compression.warmup_steps': 4}
+
+
+def check(changes: dict[str, Any]) -> None:
+  """Checks the default configuration with these fields changed."""
+  config = default.get_config().to_dict()
+  for name, value in changes.items():
+    section, _, field = name.partition('.')
+    if field:
+      config.setdefault(section, {})[field] = value
+    else:
+      config[section] = value
+  settings.check(config, default.get_config().to_dict())
+
+
+def _wrong(field: str) -> tuple[tuple[Any, ...], str]:
+  """Values that a field cannot have, and what its message says it must be."""
+  given = fields.flatten(default.get_config().to_dict())[field]
+  if isinstance(given, bool):
+    return (*NOT_A_FLAG, object()), 'True or False'
+  if isinstance(given, int):
+    return (*NOT_WHOLE, None, INF, -1, 10**30), '(a whole number|in .*)'
+  if isinstance(given, float):
+    return (*NOT_A_NUMBER, None, NAN, INF, -1), '(a number|a finite .*|in .*)'
+  kind = 'text' if field in ('data.dir', 'data.test_split') else 'one of .*'
+  return (3, 1.5, None, True, object(), ['dgc']), kind
+
+
+def kinds() -> Iterator[Case]:
+  """Every field, with values of other kinds and far out of range."""
+  for field in fields.flatten(default.get_config().to_dict()):
+    more = WARM if field.startswith(('compression.warmup', 'optimizer')) else {}
+    wrong, rule = _wrong(field)
+    for value in wrong:
+      yield Case(
+        f'{field}={label(value)}',
+        lambda f=field, v=value, more=more: check(more | {f: v}),
+        errors.ConfigError,
+        f'{field} must be {rule}, got .',
+      )
+
+
+# Fields, and what the message says.
+MISTAKES = (
+  ({'train.stepz': 3}, r'train\.stepz.*did you mean "train\.steps"'),
+  ({'trian.steps': 3}, r'trian\.steps.*did you mean "train\.steps"'),
+  ({'train': 3}, "unknown field 'train'"),
+  ({'nothing': 3}, "unknown field 'nothing'.*fields: compression"),
+  ({'train': {}}, 'missing: train.batch_size, train.checkpoint'),
+  ({'compression.name': 'dcg'}, 'compression.name must .* qsgd.*"dgc"'),
+  ({'compression.name': ''}, "compression.name must be one of .*got ''"),
+  ({'data.name': 'cifar'}, 'data.name must be one of .*mean "cifar10"'),
+  ({'model.name': 'resnet'}, "model.name must .* resnet20.*got 'resnet'"),
+  ({'optimizer.name': 'sdg'}, 'optimizer.name must be .*"sgd"'),
+  ({'optimizer.schedule': 'cos'}, 'schedule must be one of .*"cosine"'),
+  ({'parallel.runner': 'shardmap'}, 'runner must .*"shard_map"'),
+  ({'compression.local_gradient': 'all'}, "be one of '', sum, partial, error"),
+  ({'compression.warmup': 'linear'}, 'warmup must be one of paper, dgc, gtopk'),
+  # The scheme's arguments.
+  (DGC | {'compression.dencity': 0.1}, r'\.dencity.*"density".*dgc\('),
+  (
+    {'compression.name': 'qsgd', 'compression.density': 0.1},
+    r'density is not an argument of qsgd.*qsgd\(levels',
+  ),
+  ({'compression.name': 'dgc'}, r"'density'.*dgc\(density"),
+  (DGC | {'compression.density': 1.5}, r'density must be in \(0, 1\], got 1.5'),
+  (DGC | {'compression.density': NAN}, r'density must be in \(0, 1\], got nan'),
+  (DGC | {'compression.density': 'many'}, "density must be a .*got 'many'"),
+  (DGC | {'compression.density': [0.1]}, r'density must be .*got \[0.1\]'),
+  (DGC | {'compression.seed': -1}, 'seed must be in 0..4294967295, got -1'),
+  (DGC | {'compression.min_size': 1.5}, 'min_size must be a whole .*got 1.5'),
+  (DGC | {'compression.nesterov': 3}, 'nesterov must be True or False, got 3'),
+  (DGC | {'compression.scope': 'all'}, "scope must be one of .*got 'all'"),
+  (DGC | {'compression.dense_paths': '('}, 'dense_paths must be a regular'),
+  ({'compression.axis_name': 'x'}, 'axis_name is not an argument of dense'),
+  ({'compression.warmup_step': 3}, 'did you mean "warmup_steps"'),
+  # What does not go together.
+  ({'compression.warmup_steps': 3}, 'warmup_steps needs .*; dense has none'),
+  (
+    {
+      'compression.name': 'dryden',
+      'compression.density': 0.01,
+      'compression.warmup': 'linear_drop_ratio',
+      'compression.warmup_steps': 3,
+    },
+    'whose density may be a schedule; that of dryden is one number',
+  ),
+  (WARM | {'optimizer.warmup_factor': 0.0}, r'must be in \(0, 1\], got 0.0'),
+  (WARM | {'optimizer.warmup_factor': 1.5}, r'must be in \(0, 1\], got 1.5'),
+  (
+    {'optimizer.warmup_factor': 0.1},
+    'optimizer.warmup_factor=0.1 has no effect: compression.warmup_steps is 0',
+  ),
+  ({'optimizer.momentum': 1.0}, r'momentum must be in \[0, 1\), got 1.0'),
+  ({'train.learning_rate': 0.0}, 'learning_rate must be a finite number > 0'),
+  ({'train.steps': 0}, r'train.steps must be in 1\.\..*got 0'),
+  ({'train.batch_size': 0}, r'batch_size must be in 1\.\..*got 0'),
+  ({'train.seed': 2**32}, 'train.seed must be in 0.*, got 4294967296'),
+  ({'parallel.num_workers': 10**9}, 'must be in 1..65536, got 1000000000'),
+  (
+    {'parallel.num_workers': 65_536, 'parallel.inner_workers': 65_536},
+    'num_workers times .*inner_workers must be in 1..65536, got 4294967296',
+  ),
+  (
+    {'parallel.inner_workers': 3, 'parallel.runner': 'pmap'},
+    'parallel.inner_workers=3.*pmap has one; take shard_map .* or simulate',
+  ),
+  (
+    {'optimizer.accumulate': 4, 'train.steps': 10},
+    'multiple of optimizer.accumulate=4, got 10: .* last 2 steps',
+  ),
+  (
+    VARIANCE | {'compression.microbatch': 3},
+    'compression.microbatch must divide train.batch_size=16, got 3',
+  ),
+  (VARIANCE | {'compression.microbatch': 100}, 'batch_size=16, got 100'),
+  (VARIANCE | {'compression.alpha': INF}, 'alpha must be a finite .*got inf'),
+)
+
+
+def mistakes() -> Iterator[Case]:
+  for changes, says in MISTAKES:
+    yield Case(
+      label(changes), lambda c=changes: check(c), errors.ConfigError, says
+    )
+  for module, name, says in (
+    (digits, 'dcg', "no setting 'dcg'; it has dense, gradient_dropping, dgc"),
+    (compare, 'nope', "no setting 'nope'; it has dense, dense:bfloat16"),
+    (cifar10_resnet20, 'gtop', "no setting 'gtop'; it has dense, dense:gtopk"),
+  ):
+    yield Case(
+      f'{module.__name__}:{name}',
+      lambda m=module, n=name: m.get_config(n),
+      errors.ConfigError,
+      says,
+    )
+
+
+def numpy_fields() -> dict[str, Any]:
+  """NumPy scalars where numbers are: a configuration that is right."""
+  return {
+    'compression.name': 'dgc',
+    'compression.density': np.float32(0.5),
+    'train.steps': np.int64(8),
+    'train.learning_rate': np.array(0.1),
+    'train.tensorboard': np.False_,
+    'parallel.num_workers': np.int32(2),
+  }
+
+
+CASES = (*kinds(), *mistakes())

@@ -1,0 +1,107 @@
+"""Data sets that are not there, or not what they should be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+import gzip
+import pathlib
+from typing import Any, NamedTuple
+
+from experiments import data
+from experiments.program import errors
+
+CIFAR, IDX = 'cifar10', 'fashion_mnist'
+TRAIN = 'train-images-idx3-ubyte'
+LABELS = 't10k-labels-idx1-ubyte.gz'
+BATCH = 'data_batch_3.bin'
+
+Change = Callable[[bytes], bytes]
+
+
+class Damage(NamedTuple):
+  """A data set with one file that is wrong.
+
+  Attributes:
+    dataset: its name; the fixtures write it whole.
+    file: which of its files.
+    change: what it holds instead; None: it is missing, 'folder': a folder of
+      its name.
+    says: regular expression of the message.
+  """
+
+  dataset: str
+  file: str
+  change: Change | str | None
+  says: str
+
+  def load(self, folder: pathlib.Path) -> Any:
+    """Does the damage in `folder`, and loads what is left."""
+    path = folder / self.file
+    content = path.read_bytes()
+    path.unlink()
+    if self.change == 'folder':
+      path.mkdir()
+    elif callable(self.change):
+      path.write_bytes(self.change(content))
+    return data.load(self.dataset, str(folder))
+
+
+def _put(at: int, new: bytes) -> Change:
+  return lambda content: content[:at] + new + content[at + len(new) :]
+
+
+def _cut(size: int) -> Change:
+  return lambda content: content[:size]
+
+
+# 40 records of CIFAR-10; 300 and 20 images of Fashion-MNIST.
+DAMAGES = (
+  Damage(CIFAR, BATCH, _cut(-5), '122,915 bytes; expected 40 records of 3,073'),
+  Damage(CIFAR, BATCH, _cut(0), 'is damaged: 0 bytes; expected 40 records'),
+  Damage(CIFAR, BATCH, _cut(3073), 'is damaged: 3,073 bytes; expected 40'),
+  Damage(CIFAR, BATCH, lambda c: c * 2, '245,840 bytes; expected 40 records'),
+  Damage(CIFAR, BATCH, _put(3073 * 7, b'\x0b'), 'label 11 in record 7; .*9'),
+  Damage(CIFAR, BATCH, 'folder', 'data_batch_3.bin is damaged: Is a directory'),
+  Damage(CIFAR, BATCH, None, 'data_batch_3.bin is missing; expected 40'),
+  Damage(CIFAR, 'data_batch_1.bin', None, 'data_batch_1.bin is missing'),
+  Damage(
+    CIFAR, 'test_batch.bin', None,
+    'test_batch.bin is missing.*cs.toronto.edu.*data.test_split=data_batch_5',
+  ),
+  Damage(CIFAR, 'test_batch.bin', _cut(1), 'batch.bin is damaged: 1 bytes'),
+  Damage(IDX, TRAIN, _put(0, b'\0\0\x0c'), 'magic 0x00000c03; .*0x00000803'),
+  Damage(IDX, TRAIN, _put(0, b'text'), 'magic 0x74657874; .*0x00000803'),
+  Damage(IDX, TRAIN, _cut(-1), '235,215 bytes; .*zalandoresearch'),
+  Damage(IDX, TRAIN, lambda c: c + b'1', '235,217 bytes; expected'),
+  Damage(IDX, TRAIN, _put(7, b'\xff'), r'shape \(511, 28, 28\); exp.*300'),
+  Damage(IDX, TRAIN, _put(4, b'\xff' * 4), r'shape \(4278190380|4294967295'),
+  Damage(IDX, TRAIN, _cut(9), '9 bytes; expected an idx file'),
+  Damage(IDX, TRAIN, _cut(0), '0 bytes; expected an idx file'),
+  Damage(IDX, TRAIN, 'folder', 'ubyte is damaged: Is a directory; expected'),
+  Damage(IDX, TRAIN, None, 'is missing; expected .*or the same as .gz'),
+  Damage(IDX, LABELS, _cut(-9), 't10k-labels.*is damaged: .*; expected'),
+  Damage(IDX, LABELS, _cut(0), 't10k-labels.*is damaged: 0 bytes; expected'),
+  Damage(IDX, LABELS, lambda c: b'no gzip', 'is damaged: Not a gzipped file'),
+  Damage(IDX, LABELS, 'folder', 'gz is damaged: Is a directory; expected'),
+  Damage(
+    IDX, LABELS,
+    lambda c: gzip.compress(gzip.decompress(c)[:-1] + b'\x0a'),
+    'label 10; expected labels 0 to 9',
+  ),
+)  # fmt: skip
+
+# (name, folder below an empty one, test_split, error, words)
+REQUESTS = (
+  ('imagenet', '', 'file', errors.ConfigError, 'cifar10, digits, .*imagenet'),
+  (3, '', 'file', errors.ConfigError, 'data.name must be one of .*got 3'),
+  (CIFAR, '', 'data_batch_6', errors.ConfigError, 'data_batch_1, .*batch_6'),
+  (CIFAR, '', '', errors.ConfigError, "test_split must be one of .*got ''"),
+  ('digits', '', 'data_batch_5', errors.ConfigError, 'file or validation'),
+  ('mnist', '', 'test', errors.ConfigError, "file or validation .*got 'test'"),
+  (CIFAR, '.', 'file', errors.DataFileError, 'no data set .*data.dir=DIR'),
+  ('mnist', '.', 'file', errors.DataFileError, "no data set 'mnist': expected"),
+  ('mnist', 'none', 'file', errors.DataFileError, 'no data set .*in one of'),
+  ('mnist', 'file', 'file', errors.DataFileError, 'be a folder, got .*file'),
+  ('mnist', 'nul\0', 'file', errors.DataFileError, 'must be a folder, got'),
+  ('mnist', '~no-one', 'file', errors.DataFileError, "folder, got '~no-one'"),
+)
