@@ -17,6 +17,7 @@ from typing import Any
 import warnings
 
 from gradsparse import arguments
+from gradsparse.collectives import AxisName
 from gradsparse.collectives import Comm
 from gradsparse.collectives import ReplicationError
 from gradsparse.traffic import counting
@@ -36,6 +37,31 @@ _UNCHECKED = (
   'start from gs.workers.local(carry, axis_name); JAX knows no types for a '
   'collective over an axis of vmap. check_vma=False says that you know.'
 )
+
+
+def axes_of(
+  num_workers: int | Mapping[str, int], axis_name: AxisName
+) -> dict[str, int]:
+  """How many workers there are along each axis, by its name, outermost first.
+
+  Args:
+    num_workers: of the one axis, or a mapping that names all.
+    axis_name: of the one axis.
+
+  Raises:
+    TypeError: an argument of the wrong kind.
+    ValueError: an argument out of range, or one number for several axes.
+  """
+  if not isinstance(num_workers, Mapping):
+    names = axis_name if isinstance(axis_name, tuple) else (axis_name,)
+    if len(names) > 1:
+      raise ValueError(
+        'num_workers must be a mapping for several axes, such as '
+        f'{dict.fromkeys(names, 2)}, got {num_workers!r}'
+      )
+    num_workers = dict.fromkeys(names, num_workers)
+  arguments.axis_name(tuple(num_workers), optional=False)
+  return {name: arguments.num_workers(n) for name, n in num_workers.items()}
 
 
 def over(fn: Callable[[P, Any], Any], specs: Any, tree: Any) -> Any:

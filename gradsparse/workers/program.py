@@ -69,31 +69,6 @@ def mean(tree: Any, axis_name: AxisName = AXIS) -> Any:
   return Comm(arguments.axis_name(axis_name)).mean(tree)
 
 
-def axes_of(
-  num_workers: int | Mapping[str, int], axis_name: AxisName = AXIS
-) -> dict[str, int]:
-  """How many workers there are along each axis, by its name, outermost first.
-
-  Args:
-    num_workers: of the one axis, or a mapping that names all.
-    axis_name: of the one axis.
-
-  Raises:
-    TypeError: an argument of the wrong kind.
-    ValueError: an argument out of range, or one number for several axes.
-  """
-  if not isinstance(num_workers, Mapping):
-    names = axis_name if isinstance(axis_name, tuple) else (axis_name,)
-    if len(names) > 1:
-      raise ValueError(
-        'num_workers must be a mapping for several axes, such as '
-        f'{dict.fromkeys(names, 2)}, got {num_workers!r}'
-      )
-    num_workers = dict.fromkeys(names, num_workers)
-  arguments.axis_name(tuple(num_workers), optional=False)
-  return {name: arguments.num_workers(n) for name, n in num_workers.items()}
-
-
 def specs(
   tx: optax.GradientTransformation,
   params: Any,
@@ -130,7 +105,7 @@ def specs(
       positive; or optax.MultiSteps with several axes.
     NameError: a scheme was given an axis that is not among these.
   """
-  axes = axes_of(num_workers, axis_name)
+  axes = axis.axes_of(num_workers, axis_name)
   arguments.transformation('tx', tx)
   arguments.arrays('params', params)
   state = jax.eval_shape(tx.init, params)
@@ -307,7 +282,7 @@ def init(
     TypeError: as `specs`.
     ValueError: as `specs`.
   """
-  axes = axes_of(num_workers, axis_name)
+  axes = axis.axes_of(num_workers, axis_name)
   by_worker = specs(tx, params, axes)
 
   def stacked(x, spec):
@@ -369,7 +344,7 @@ def parallel(
   """
   arguments.function('step', step)
   arguments.one_of('runner', runner, RUNNERS)
-  axes = axes_of(num_workers, axis_name)
+  axes = axis.axes_of(num_workers, axis_name)
   if runner == 'pmap' and len(axes) > 1:
     raise ValueError(
       f"runner 'pmap' has one axis, got num_workers={axes}; use "
