@@ -167,16 +167,14 @@ class Placement:
     if failed:
       raise failed
 
-  def check_same(self, asked: Any, folder: pathlib.Path, file: str) -> None:
-    """Raises unless all processes want the same, and share a folder.
+  def check_same(self, asked: Any) -> None:
+    """Raises unless all processes want the same.
 
     Args:
       asked: what this process was asked to do, as JSON.
-      folder: where all write.
-      file: in it, written by process 0 before.
 
     Raises:
-      ConfigError: they do not.
+      ConfigError: another one was asked something else.
     """
     if self.processes == 1:
       return
@@ -186,11 +184,21 @@ class Placement:
       raise errors.ConfigError(
         'the processes were started with different flags; all need the same'
       )
-    seen = multihost_utils.process_allgather(np.int32((folder / file).exists()))
+
+  def check_shared(self, path: pathlib.Path) -> None:
+    """Raises unless all processes see a file that process 0 has written.
+
+    Raises:
+      ConfigError: one does not.
+    """
+    if self.processes == 1:
+      return
+    seen = multihost_utils.process_allgather(np.int32(path.exists()))
     if not np.all(seen):
       raise errors.ConfigError(
         f'process {int(np.argmin(seen))} does not see what process 0 wrote to '
-        f'{folder}: --workdir must lie on a file system that all hosts share'
+        f'{path.parent}: --workdir must lie on a file system that all hosts '
+        'share'
       )
 
 

@@ -65,25 +65,29 @@ def train_and_evaluate(
     config.parallel.num_workers,
     config.parallel.inner_workers,
   )
+  asked = fields.without_none(config.to_dict())
+  placement.check_same(asked)
+  # Before there is a folder: a mistake in a field leaves none.
+  experiment, state = build_experiment(config, placement)
   lock = workdirs.Lock(workdir)
   placement.on_chief(lock.take)
   try:
-    return _train(config, workdir, placement, progress, command)
+    placement.check_shared(workdir / workdirs.LOCK)
+    return _train(experiment, state, asked, workdir, progress, command)
   finally:
     lock.release()
 
 
 def _train(
-  config: ml_collections.ConfigDict,
+  experiment: Experiment,
+  state: training_step.TrainState,
+  asked: dict[str, Any],
   workdir: pathlib.Path,
-  placement: placing.Placement,
   progress: Progress | None,
   command: str,
 ) -> dict[str, Any]:
   """Runs an experiment in a working directory that is locked."""
-  asked = fields.without_none(config.to_dict())
-  placement.check_same(asked, workdir, workdirs.LOCK)
-  experiment, state = build_experiment(config, placement)
+  config, placement = experiment.config, experiment.placement
   plans = byte_counter.plan_stages(
     experiment.stages,
     experiment.transformations,

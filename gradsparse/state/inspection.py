@@ -16,17 +16,21 @@ def is_scheme(x: Any) -> bool:
   return isinstance(x, CompressedMeanState)
 
 
+def _schemes(state: Any) -> list[CompressedMeanState]:
+  leaves = jax.tree.leaves(state, is_leaf=is_scheme)
+  return [x for x in leaves if is_scheme(x)]
+
+
 def find_all(state: Any) -> list[CompressedMeanState]:
   """The states of all schemes in any optax state, in the order of its leaves.
 
   Raises:
     ValueError: there is none.
   """
-  leaves = jax.tree.leaves(state, is_leaf=is_scheme)
-  found = [x for x in leaves if is_scheme(x)]
+  found = _schemes(state)
   if not found:
     raise ValueError(
-      'expected the state of a gradsparse scheme, or an optax state with one '
+      'state must be that of a gradsparse scheme, or an optax state with one '
       f'inside, found 0 schemes in {type(state).__name__}'
     )
   return found
@@ -42,8 +46,8 @@ def find(state: Any, name: str = 'state') -> CompressedMeanState:
   Raises:
     ValueError: there is none, or more than one.
   """
-  found = find_all(state)
-  if len(found) > 1:
+  found = _schemes(state)
+  if len(found) != 1:
     raise ValueError(
       f'{name} must be the state of exactly one gradsparse scheme, found '
       f'{len(found)} in {type(state).__name__}; pass the part that belongs to '
