@@ -16,9 +16,6 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
-# Of what is saved with a checkpoint.
-NUM_WORKERS = 'num_workers'
-
 
 def restore(
   experiment: Experiment,
@@ -38,7 +35,7 @@ def restore(
     ResumeError: the arrays are those of another run.
   """
   now = experiment.placement.num_workers
-  before = found.about[NUM_WORKERS]
+  before = found.about['config']['parallel']['num_workers']
   if before == now:
     state = saver.restore(found, state)
   else:

@@ -10,7 +10,6 @@ from experiments.program import errors
 from experiments.program import files
 from experiments.run import checkpoints
 from experiments.run import records
-from experiments.training import resizing
 from experiments.training.experiment import Experiment
 
 
@@ -64,16 +63,7 @@ def check_fits(
       f'train.steps is {steps}'
     )
   if experiment.config.parallel.resize:
-    return
-  before, now = (
-    found.about[resizing.NUM_WORKERS],
-    experiment.placement.num_workers,
-  )
-  if before != now:
-    raise errors.ResumeError(
-      f'{found.folder} is of {before} workers, this run has {now}; '
-      f'--config.parallel.resize=True goes on with {now}'
-    )
+    return  # `resizing` tells where the data go on
   position = experiment.sampler.position(found.step)._asdict()
   if found.about['position'] != position:
     raise errors.ResumeError(

@@ -330,7 +330,6 @@ class _Loop:
         'position': self._experiment.sampler.position(step)._asdict(),
         'seconds': self._log.seconds(),
         'traffic': self._counter.to_dict(),
-        resizing.NUM_WORKERS: self._experiment.placement.num_workers,
       },
     )
     self._saved = step

@@ -68,21 +68,22 @@ def saved(config, folder):
   """A checkpoint of a run that never was."""
   made, state = built(config)
   state = numbered(state)
-  saver = checkpoints.Checkpoints(folder, 1)
-  saver.save(
-    state,
-    made.sampler.position(STEP),
-    {resizing.NUM_WORKERS: config.parallel.num_workers},
-  )
+  saver = checkpoints.Checkpoints(folder, 1, made.placement)
+  saver.prepare(0)
+  about = {
+    'config': config.to_dict(),
+    'position': made.sampler.position(STEP)._asdict(),
+  }
+  saver.save(STEP, state, about)
   saver.close()
   return jax.device_get(state)
 
 
 def restored(config, folder):
   made, state = built(config)
-  saver = checkpoints.Checkpoints(folder, 1)
+  saver = checkpoints.Checkpoints(folder, 1, made.placement)
   try:
-    return resizing.restore(made, state, saver, STEP)[0], state
+    return resizing.restore(made, state, saver, saver.find()), state
   finally:
     saver.close()
 
@@ -168,10 +169,8 @@ def test_a_run_goes_on_with_other_workers(config_of, tmp_path, caplog):
 
   with pytest.raises(Killed):
     train.train_and_evaluate(config(2, 6), tmp_path, progress=kill)
-  # The fields are those of the last run, the checkpoint is not.
-  with pytest.raises(
-    errors.ResumeError, match='step 3 is of 4 workers.*parallel.resize=True'
-  ):
+  # The fields that count are those of the checkpoint, not of the last try.
+  with pytest.raises(errors.ResumeError, match='num_workers: was 4, now 2'):
     train.train_and_evaluate(config(2, 6, resize=False), tmp_path)
   with caplog.at_level(logging.WARNING):
     summary = train.train_and_evaluate(config(2, 6), tmp_path)
