@@ -288,7 +288,8 @@ def audit(
     arguments.function('program', program)
     program, found = _program(program, args)
     mesh = mesh or found
-  return _read(program if isinstance(program, str) else program.as_text(), mesh)
+  text = program if isinstance(program, str) else program.as_text() or ''
+  return _read(text, mesh)
 
 
 def _read(text: str, mesh: Mesh | AbstractMesh | None) -> Audit:
