@@ -361,12 +361,7 @@ def parallel(
   )
   if runner == 'simulate':
     return runners.simulated(once, donate)
-  devices = jax.devices() if devices is None else devices
-  devices = list(arguments.sequence('devices', devices))
-  for device in devices:
-    arguments.instance('each of devices', device, jax.Device)
-  if len(set(devices)) < len(devices):
-    raise ValueError(f'devices must be different ones, got {devices}')
+  devices = jax.devices() if devices is None else _different(devices)
   needed = math.prod(axes.values())
   if len(devices) < needed:
     sizes = ' x '.join(map(str, axes.values()))
@@ -380,3 +375,13 @@ def parallel(
   if runner == 'pmap':
     return runners.Pmapped(once, devices, donate)
   return runners.sharded(once, devices, donate)
+
+
+def _different(devices: Any) -> list[jax.Device]:
+  """The devices, none of which is there twice."""
+  found = list(arguments.sequence('devices', devices))
+  for device in found:
+    arguments.instance('each of devices', device, jax.Device)
+  if len(set(found)) < len(found):
+    raise ValueError(f'devices must be different ones, got {found}')
+  return found
