@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 import dataclasses
+import inspect
 import math
 import re
 from typing import Any
 
-from gradsparse import arguments
 from gradsparse.traffic import counting
 from gradsparse.traffic import groups
 import jax
@@ -285,11 +285,24 @@ def audit(
   if isinstance(program, jax.stages.Lowered):
     program = program.compile()
   elif not compiled:
-    arguments.function('program', program)
+    _check_call(program, args)
     program, found = _program(program, args)
     mesh = mesh or found
   text = program if isinstance(program, str) else program.as_text() or ''
   return _read(text, mesh)
+
+
+def _check_call(program: Any, args: Sequence[Any]) -> None:
+  """Refuses what cannot be called with these arguments."""
+  if not callable(program):
+    raise TypeError(
+      'program must be a function, or a compiled program or its text, got '
+      f'{type(program).__name__}'
+    )
+  try:
+    inspect.signature(program).bind(*args)
+  except TypeError as e:
+    raise TypeError(f'program cannot be called with args: {e}') from e
 
 
 def _read(text: str, mesh: Mesh | AbstractMesh | None) -> Audit:

@@ -53,6 +53,7 @@ def axes_of(
     ValueError: an argument out of range, or one number for several axes.
   """
   if not isinstance(num_workers, Mapping):
+    arguments.axis_name(axis_name, optional=False)
     names = axis_name if isinstance(axis_name, tuple) else (axis_name,)
     if len(names) > 1:
       raise ValueError(
