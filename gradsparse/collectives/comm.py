@@ -113,12 +113,18 @@ class Comm:
 
   def replicated(self, tree: Any) -> Any:
     """Types values as equal on all workers. The caller vouches for it."""
-    if self.mode == 'simulated':
-      # One worker's copy is not mapped: out_axes=None takes it.
-      return jax.tree.map(lambda x: simulated.gather(x, self._names)[0], tree)
     if self.mode != 'checked':
       return tree
     return jax.tree.map(lambda x: types.unvary(x, self._names), tree)
+
+  def unmapped(self, tree: Any) -> Any:
+    """What is equal on all workers, so that `vmap(out_axes=None)` takes it.
+
+    In a simulation that is the first worker's copy.
+    """
+    if self.mode != 'simulated':
+      return tree
+    return jax.tree.map(lambda x: simulated.gather(x, self._names)[0], tree)
 
   def check_local(self, tree: Any) -> None:
     """Refuses gradients that are the same on all workers already.
@@ -338,7 +344,7 @@ class Comm:
     Under `vmap` a batched predicate turns `lax.switch` into a select that
     runs every branch; the first worker's copy is not batched.
     """
-    return self.replicated(x)
+    return self.unmapped(self.replicated(x))
 
   def switch(
     self,

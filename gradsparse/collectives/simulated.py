@@ -17,7 +17,7 @@ def gather(x: jax.Array, names: Sequence[str]) -> jax.Array:
   shape = jnp.shape(x)
   for name in reversed(names):
     x = jax.lax.all_gather(x, name)
-  return x.reshape(-1, *shape)
+  return x.reshape(jax.lax.axis_size(tuple(names)), *shape)
 
 
 def send(

@@ -104,7 +104,7 @@ class VerifiedComm(Comm):
     wrong = jax.vmap(checksum.of)(words) != told
     self._add(jnp.sum(wrong & wanted, dtype=jnp.uint32), 0)
     flat = jax.lax.bitcast_convert_type(words, like.dtype)
-    return flat.reshape(-1, *like.shape)
+    return flat.reshape(rows.shape[0], *like.shape)
 
 
 def _sealed(x: jax.Array) -> jax.Array:

@@ -22,6 +22,7 @@ from gradsparse.collectives import VerifiedComm
 from gradsparse.sockets import Compressor
 from gradsparse.sockets import Exchange
 from gradsparse.sockets import Memory
+from gradsparse.sockets import ownership
 from gradsparse.state.scheme import CompressedMeanState
 from gradsparse.state.scheme import Stats
 from gradsparse.transform import demands
@@ -223,7 +224,13 @@ def compressed_mean(
     del params
     with jax.named_scope('gradsparse.compress'):
       out = run(updates, state, extra, tell=False)
-    return out.updates, out.state
+      # `step` does not hide in a simulation what differs between workers.
+      comm = Comm(axis_name)
+      return comm.unmapped(out.updates), jax.tree.map(
+        lambda x, own: x if own else comm.unmapped(x),
+        out.state,
+        ownership.is_local(out.state),
+      )
 
   def step(updates, state, params=None, **extra):
     del params
