@@ -9,6 +9,7 @@ from jax.sharding import PartitionSpec as P
 import numpy as np
 import optax
 import pytest
+from tests import marks
 from tests import replay
 from tests.oracles import checks
 from tests.oracles import gradient_dropping
@@ -183,7 +184,7 @@ def equal(tree):
   return all(np.all(x == x[:1]) for x in jax.tree.leaves(tree))
 
 
-@pytest.mark.parametrize('runner', gs.workers.RUNNERS)
+@pytest.mark.parametrize('runner', marks.few(gs.workers.RUNNERS, 'shard_map'))
 def test_parameters_differ_until_they_are_averaged(runner):
   for number, (params, _, before, _) in enumerate(trained(runner), start=1):
     assert not equal(before)

@@ -12,6 +12,7 @@ from jax.sharding import PartitionSpec as P
 import numpy as np
 import optax
 import pytest
+from tests import marks
 from tests import replay
 from tests.oracles import checks
 from tests.oracles import reduce_scatter
@@ -48,7 +49,7 @@ def test_one_bit_does_what_its_oracle_does(workers, bucket, shapes, seed):
     check(step, oracle.step(step.grads), oracle)
 
 
-@pytest.mark.parametrize('workers', range(1, 9))
+@pytest.mark.parametrize('workers', marks.few(range(1, 9), 3))
 def test_one_bit_of_a_few_buckets_owes_at_both_ends(workers):
   # 240 elements: the last bucket is a short one.
   tx = gs.one_bit_sgd(bucket_size=14, min_size=12, **SCATTER)
@@ -85,15 +86,19 @@ def uniforms(workers, size, bucket, t):
 
 @pytest.mark.parametrize(
   'workers, levels, bucket, norm',
-  [
-    (1, 7, 16, 'max'),
+  marks.few(
+    [
+      (1, 7, 16, 'max'),
+      (3, 7, 16, 'max'),
+      (8, 2, 24, 'max'),
+      (5, 5, 16, 'l2'),
+      # What these lose could pile up, and is not kept.
+      (3, 4, 16, 'l2'),
+      (2, 1, 16, 'max'),
+    ],
     (3, 7, 16, 'max'),
-    (8, 2, 24, 'max'),
-    (5, 5, 16, 'l2'),
-    # What these lose could pile up, and is not kept.
     (3, 4, 16, 'l2'),
-    (2, 1, 16, 'max'),
-  ],
+  ),
 )
 def test_qsgd_does_what_its_oracle_does(workers, levels, bucket, norm):
   tx = gs.qsgd(
@@ -184,7 +189,7 @@ def test_the_signs_sizes():
 # --- the vote ---------------------------------------------------------------
 
 
-@pytest.mark.parametrize('workers', range(1, 9))
+@pytest.mark.parametrize('workers', marks.few(range(1, 9), 1, 3))
 def test_the_vote_by_parts_is_the_vote_of_all(workers):
   """To the bit; whole numbers, so that there are ties and zeros."""
   rng = np.random.default_rng(workers)
@@ -214,7 +219,7 @@ def test_the_vote_by_parts_is_the_vote_of_all(workers):
 # --- what is around it ------------------------------------------------------
 
 
-@pytest.mark.parametrize('runner', gs.workers.RUNNERS)
+@pytest.mark.parametrize('runner', marks.few(gs.workers.RUNNERS, 'shard_map'))
 def test_what_the_exchange_owes_is_local_inside_of_multi_steps_too(runner):
   tx = optax.MultiSteps(
     optax.chain(gs.qsgd(7, min_size=0, **SCATTER), optax.sgd(1.0)), 2

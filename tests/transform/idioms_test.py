@@ -11,6 +11,7 @@ from jax.sharding import PartitionSpec as P
 import numpy as np
 import optax
 import pytest
+from tests import marks
 
 AXIS = gs.workers.AXIS
 WORKERS = 2
@@ -18,7 +19,9 @@ WORKERS = 2
 PARAMS = {'kernel': jnp.ones((100, 100)), 'bias': jnp.zeros(4)}
 
 
-@pytest.mark.parametrize('name', gs.recipes.RECIPES)
+@pytest.mark.parametrize(
+  'name', marks.few(gs.recipes.RECIPES, 'dense', 'dgc', 'ef21', 'power_sgd')
+)
 def test_what_all_share_leaves_a_vmap_by_out_axes_none(name):
   tx = gs.recipes.RECIPES[name].make(axis_name=AXIS)
   state = gs.workers.init(tx, PARAMS, WORKERS)

@@ -131,6 +131,7 @@ def test_the_laws_hold_for_several_messages(name, few):
   )
 
 
+@pytest.mark.slow
 def test_what_a_reduce_scatter_owes_is_of_each_message(few):
   def make(axis_name):
     return gs.one_bit_sgd(exchange='reduce_scatter', axis_name=axis_name)

@@ -9,6 +9,7 @@ from jax.sharding import PartitionSpec as P
 import numpy as np
 import optax
 import pytest
+from tests import marks
 from tests import replay
 from tests.replicas import MESHES
 from tests.replicas import REPLICA
@@ -231,7 +232,7 @@ def test_in_a_chain_with_clipping_on_both_sides_and_a_warmup():
   check_beside(make, rtol=1e-6)
 
 
-@pytest.mark.parametrize('check_vma', [True, False])
+@pytest.mark.parametrize('check_vma', marks.few([True, False], False))
 def test_with_numbers_that_are_traced(check_vma):
   def make(wrap):
     factory = lambda density, momentum: wrap(

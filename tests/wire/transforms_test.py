@@ -15,6 +15,7 @@ from jax.sharding import AxisType
 from jax.sharding import PartitionSpec
 import numpy as np
 import pytest
+from tests import marks
 
 N = 500
 K = 40
@@ -78,7 +79,11 @@ FORMATS = [
 ]
 
 
-@pytest.mark.parametrize('fn', FORMATS, ids=lambda fn: fn.__name__[1:])
+@pytest.mark.parametrize(
+  'fn',
+  marks.few(FORMATS, _elias_fano, _dense),
+  ids=lambda fn: fn.__name__[1:],
+)
 def test_the_same_result_under_every_transformation(fn):
   rng = np.random.default_rng(0)
   levels = rng.integers(-7, 8, (3, N)) * (rng.random((3, N)) < 0.2)

@@ -12,6 +12,7 @@ import jax
 import numpy as np
 import optax
 import pytest
+from tests import marks
 
 _WORKERS, _INNER, _STEPS = 2, 2, 2
 _BATCH = 8  # examples of a worker
@@ -92,7 +93,7 @@ _alike = functools.partial(
 
 @pytest.mark.parametrize(
   'scheme',
-  ['dense', 'dgc', pytest.param('variance_based', marks=pytest.mark.slow)],
+  marks.few(['dense', 'dgc', 'variance_based'], 'dgc'),
 )
 def test_inner_workers_make_one_batch_of_their_workers(scheme):
   """Also the second moments, which do not scale as a mean does."""
@@ -104,7 +105,9 @@ def test_inner_workers_make_one_batch_of_their_workers(scheme):
 
 @pytest.mark.parametrize(
   'scheme, normalised',
-  [('dgc', False), ('local_gradient', True), ('qsgd', False)],
+  marks.few(
+    [('dgc', False), ('local_gradient', True), ('qsgd', False)], ('dgc', False)
+  ),
 )
 def test_a_device_each_trains_as_simulated(scheme, normalised):
   found = _trained(scheme, 'shard_map', _INNER, normalised)

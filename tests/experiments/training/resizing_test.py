@@ -149,6 +149,7 @@ def test_what_cannot_be_carried_over_is_said(config_of, tmp_path, caplog):
   assert 'the data go on at epoch 0, example 96 (it was' in caplog.text
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_with_other_workers(config_of, tmp_path, caplog):
   def config(num_workers, steps, **fields):
     return config_of('dgc', num_workers, steps=steps, **DGC, **fields)

@@ -88,10 +88,8 @@ def test_a_damaged_last_checkpoint_changes_nothing_but_its_name(
   assert f'resuming after step 6 of {STEPS}' in caplog.messages
 
 
-@pytest.mark.parametrize(
-  'number',
-  [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_saves_says_where_and_the_run_goes_on(
   number, make_config, whole, tmp_path
 ):
@@ -113,6 +111,7 @@ def test_a_signal_saves_says_where_and_the_run_goes_on(
   _assert_same_end(tmp_path, whole)
 
 
+@pytest.mark.slow
 def test_a_finished_run_can_be_made_longer(make_config, whole, tmp_path):
   refused = []
 
