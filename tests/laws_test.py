@@ -1,8 +1,8 @@
 """The seven laws, over every recipe, numbers of workers and runners.
 
 The fast suite takes a subset that spans them: every setting simulated with
-three workers, every recipe and exchange on a mesh of four, and some with more; `-m slow` takes the
-product of all settings, one to eight workers, and runners.
+three workers, every recipe and exchange on a mesh of four, and some with more;
+`-m slow` takes the product of settings, one to eight workers, and runners.
 """
 
 import functools
