@@ -53,10 +53,9 @@ def can_keep(
   what accumulating reads.
 
   Args:
-    new: the memory's state after accumulating, a tuple of trees like params.
-    old: its state before.
-    values: what is to be delivered, leaf by leaf: parts of `new`, or
-      gradients where the memory takes none in.
+    new: what the memory holds after accumulating (`Memory.held`).
+    old: what it held before.
+    values: what is to be delivered of the gradients that no memory takes in.
     largest: see `largest_kept`.
   """
   held = [
@@ -67,8 +66,7 @@ def can_keep(
     ]
     for leaf in zip(*map(_pairs, new, old), strict=True)
   ]
-  in_memory = {id(x) for x in jax.tree.leaves(new)}
-  passing = [[jnp.abs(x) <= largest] for x in values if id(x) not in in_memory]
+  passing = [[jnp.abs(x) <= largest] for x in values]
   # All that is kept of one leaf is read in one loop.
   return _all(
     functools.reduce(operator.and_, fits) for fits in held + passing if fits

@@ -3,6 +3,7 @@
 import functools
 
 import gradsparse as gs
+from gradsparse import health
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
@@ -33,6 +34,7 @@ HOMOGENEOUS = {
   ),
   'dgc': lambda: gs.dgc(0.05, axis_name=AXIS),  # the bias stays dense
   'dgc_nesterov': lambda: gs.dgc(0.05, nesterov=True, axis_name=AXIS),
+  'ef21': lambda: gs.ef21(0.05, **_ALL),
   'gtopk': lambda: gs.gtopk(0.05, **_ALL),
   'ada_comp': lambda: gs.ada_comp(bin_size=2, ladder=(0.2,), **_ALL),
   'qsgd': lambda: gs.qsgd(7, **_ALL),
@@ -192,6 +194,38 @@ def test_ordinary_gradients_are_taken_in_whatever_the_memory_holds(name):
   )
   check_finite((updates, state))
   assert np.all(rejected(state) == 0)
+
+
+def check_goes_on(step, state):
+  """Ordinary steps are accepted."""
+  before = rejected(state)
+  for t in range(1, 4):
+    updates, state, _ = step(gradients(t), state, moments(t))
+    check_finite((updates, state))
+  assert_same(rejected(state), before)
+
+
+@pytest.mark.parametrize('name', ['dgc', 'dgc_nesterov'])
+def test_a_momentum_never_stops_ordinary_gradients(name):
+  """It moves on without them, and enlarges what is pending."""
+  state, step = program(name)
+  most = health.largest_kept(WORKERS, 1.0)
+  for share in (0.09, 0.4, 0.6):
+    _, state, _ = step(times(gradients(0), share * most), state, moments(0))
+  assert np.any(np.abs(gs.pending(state)['kernel']) > 0.05 * most)
+  check_goes_on(step, state)
+
+
+def test_an_estimate_never_stops_ordinary_gradients():
+  """It comes off them; corrections that can be kept add up."""
+  state, step = program('ef21')
+  most = health.largest_kept(WORKERS, 1.0)
+  for share in (0.8, 1.6, 2.4):
+    grads = jax.tree.map(np.zeros_like, gradients(0))
+    grads['kernel'][:, 0, 0] = share * most
+    _, state, _ = step(grads, state, moments(0))
+  assert np.all(state.memory.estimate['kernel'][:, 0, 0] > 0.7 * most)
+  check_goes_on(step, state)
 
 
 def test_a_message_that_would_overflow_is_not_sent():

@@ -96,4 +96,17 @@ def estimate() -> Memory:
     )
     return state._replace(mean=mean)
 
-  return Memory(init, accumulate, signals, update, sent, arrived, floats=3)
+  def held(state, whole):
+    # The gradient itself: of the next one the whole estimate is taken off.
+    return (
+      jax.tree.map(
+        lambda r, e, w: r if w else r + e,
+        state.residual,
+        state.estimate,
+        whole,
+      ),
+    )
+
+  return Memory(
+    init, accumulate, signals, update, sent, arrived, held, floats=3
+  )

@@ -120,6 +120,17 @@ def momentum_correction(
     )
     return state._replace(momentum=u)
 
+  def held(state, whole):
+    # Beside v there is what u adds to it in all later steps: m u, m^2 u, ...
+    m = traced.here(momentum)
+    ahead = jax.tree.map(
+      lambda u, v, w: v if w else jnp.abs(v) + m / (1 - m) * jnp.abs(u),
+      state.momentum,
+      state.velocity,
+      whole,
+    )
+    return state.momentum, ahead
+
   return Memory(
     init,
     accumulate,
@@ -127,6 +138,7 @@ def momentum_correction(
     update,
     sent,
     arrived,
+    held,
     floats=2,
     sums=True,
     momentum=momentum,

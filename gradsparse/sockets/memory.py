@@ -18,6 +18,11 @@ def _stay(state: Any, means: Any, whole: Any, accepted: jax.Array) -> Any:
   return state
 
 
+def _everything(state: Any, whole: Any) -> Any:
+  del whole
+  return state
+
+
 def plain_means(state: Any, means: Any, whole: Any) -> Any:
   """The update of a memory that passes the means on."""
   del state, whole
@@ -55,6 +60,11 @@ class Memory(NamedTuple):
     arrived: (state, means, whole, accepted) -> state: moves what waits for
       the means (a momentum of dense leaves, the decay of a variance). In a
       rejected step it moves nothing.
+    held: (state, whole) -> tuple of trees like params: the numbers by whose
+      size is judged, after `accumulate`, whether a worker can keep what a
+      step brings. No step whose gradient is zero may enlarge them: a worker
+      that cannot keep it leaves its memory alone, and could not keep that of
+      the next step either.
     lossless: whether what is not delivered is kept (law 1 applies).
     floats: float32 numbers it keeps for each parameter.
     sums: whether what is pending is a sum of gradients, so that its state has
@@ -70,6 +80,7 @@ class Memory(NamedTuple):
   update: Callable[[Any, Any, Any], Any] = plain_means
   sent: Callable[[Any, Any], Any] = _forget
   arrived: Callable[[Any, Any, Any, jax.Array], Any] = _stay
+  held: Callable[[Any, Any], Any] = _everything
   lossless: bool = True
   floats: int = 0
   sums: bool = False

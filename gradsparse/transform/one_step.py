@@ -79,10 +79,12 @@ def one_step(
     return layout.treedef.flatten_up_to(memory.signals(grads, kept, whole))
 
   new = accumulate(state.memory)
+  in_memory = {id(x) for x in jax.tree.leaves(new)}
+  values = [s.value for s in signals_of(wide, new)]
   healthy = health.can_keep(
-    new,
-    state.memory,
-    [s.value for s in signals_of(wide, new)],
+    memory.held(new, whole),
+    memory.held(state.memory, whole),
+    [x for x in values if id(x) not in in_memory],
     health.largest_kept(
       comm.size,
       compressor.code.gain([layout.undivided[i] for i in layout.compressed]),
