@@ -138,6 +138,8 @@ def _word28() -> Code:
     space = like.space
     head = sparse_values.top_words(space)
     indices, codes = word28.unpack(words[head:])
+    # Words that nobody sent may say more; no index is beyond an empty slot's.
+    indices = jnp.minimum(indices, space.size)
     tops = fixed_width.unpack(words[:head], len(space.shapes), 8)
     decoded = exponent.decode(
       codes, space.leaf_of(indices), tops.astype(jnp.int32)

@@ -101,6 +101,17 @@ def test_unpack_returns_what_was_rounded(names, seed):
   assert set(kept[kept < TOTAL]) <= set(indices[indices < TOTAL])
 
 
+@given(st.sampled_from(ANY), st.integers(0, 2**32 - 1))
+def test_words_that_nobody_sent_name_no_element_that_is_not_there(names, seed):
+  code, like = codes.sparse(*names), Sparse.of(*selection(0), SPACE)
+  rng = np.random.default_rng(seed)
+  noise = rng.integers(0, 2**32, size_of(*names), np.uint32)
+  got = code.unpack(jnp.asarray(noise), like, context())
+  indices = np.asarray(got.indices)
+  assert np.all((0 <= indices) & (indices <= TOTAL))
+  assert not np.any(np.asarray(got.values)[indices == TOTAL])
+
+
 @given(st.sampled_from(ANY), st.integers(0, 2**31 - 1))
 def test_exact_codes_lose_nothing(names, seed):
   values, indices = selection(seed)
