@@ -303,6 +303,7 @@ def damaging(name, verify):
     num_workers=WORKERS,
     in_specs=(specs, programs.OWN, programs.OWN, P(), P()),
     out_specs=(programs.OWN, specs),
+    check_vma=False,  # what is gathered differs, for once
   )
   state = programs.numbers(gs.workers.init(tx, programs.PARAMS, WORKERS))
   grads = programs.normal(WORKERS, 0)

@@ -46,7 +46,7 @@ def takes_density(setting):
   return first == 'density' and isinstance(setting.args[0], float)
 
 
-@programs.budget(30)
+@programs.budget(16)
 @given(
   st.sampled_from(schemes.SETTINGS),
   TREES,
@@ -70,7 +70,7 @@ def test_the_laws_hold_whatever_is_drawn(
 
 
 # One that selects, one that quantises, one of a message for many leaves.
-@programs.budget(2)
+@programs.budget(1)
 @given(
   st.sampled_from(('dropping', 'dgc_nesterov', 'qsgd_scatter', 'ada_comp')),
   st.integers(200, 1000),
