@@ -89,7 +89,7 @@ def accumulate(
     ValueError: every is not positive; from update: gradients are no tree like
       the parameters, or the state is not this one's.
   """
-  arguments.transformation('tx', tx)
+  arguments.instance('tx', tx, optax.GradientTransformation)
   every = arguments.whole_number('every', every, 1)
   text = call('accumulate', {'tx': tx, 'every': every})
   tx = optax.with_extra_args_support(tx)

@@ -416,16 +416,6 @@ def test_gradients_that_were_averaged_already_are_refused():
     jax.eval_shape(fn, gs.workers.stack(PARAMS, 2), state)
 
 
-def test_wrong_arguments():
-  for tx in (optax.sgd, None):
-    with pytest.raises(TypeError, match='tx must be an optax transformation'):
-      gs.accumulate(tx, every=2)
-  with pytest.raises(TypeError, match='every must be a whole number, got 2.5'):
-    gs.accumulate(optax.sgd(0.1), every=2.5)
-  with pytest.raises(ValueError, match='every must be at least 1, got 0'):
-    gs.accumulate(optax.sgd(0.1), every=0)
-
-
 def test_wrong_states_and_gradients():
   tx = gs.accumulate(dropping(None), every=2)
   state = tx.init(PARAMS)

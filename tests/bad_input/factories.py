@@ -307,8 +307,15 @@ def around() -> Iterator[Case]:
     (0, 1),
     'at least 2',
   )
+  for tx in (*NO_TRANSFORMATIONS, optax.MultiSteps(optax.sgd(0.1), 2)):
+    kind = type(tx).__name__
+    yield Case(
+      f'accumulate-tx-{kind}',
+      lambda tx=tx: gs.accumulate(tx, every=2),
+      TypeError,
+      f'tx must be a GradientTransformation, got {kind}',
+    )
   for where, call, name in (
-    ('accumulate', lambda v: gs.accumulate(v, every=2), 'tx'),
     ('switch', lambda v: gs.switch(v, DENSE, ()), 'tx_old'),
     ('switch', lambda v: gs.switch(DENSE, v, ()), 'tx_new'),
   ):
