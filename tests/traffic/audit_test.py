@@ -373,7 +373,7 @@ def test_a_program_of_parallel_is_compiled_for_its_arguments(runner):
 
 
 def test_what_is_no_program_is_refused():
-  with pytest.raises(TypeError, match='program must be a function, got 3'):
+  with pytest.raises(TypeError, match='program must be a function.*, got int'):
     gs.audit(3, jnp.ones(2))
   text = program(REDUCE.format('[2,4]<=[8]'), header=ON_8)
   with pytest.raises(TypeError, match='takes no arguments here, got 2'):
