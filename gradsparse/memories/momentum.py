@@ -13,6 +13,10 @@ from gradsparse.sockets import Signal
 import jax
 import jax.numpy as jnp
 
+# So many times the largest number that a worker takes in, v may become by
+# itself: three of the four that `health.largest_kept` leaves room for.
+_ROOM = 3
+
 
 class MomentumCorrectionState(NamedTuple):
   """State of `momentum_correction`.
@@ -123,13 +127,12 @@ def momentum_correction(
   def held(state, whole):
     # Beside v there is what u adds to it in all later steps: m u, m^2 u, ...
     m = traced.here(momentum)
-    ahead = jax.tree.map(
-      lambda u, v, w: v if w else jnp.abs(v) + m / (1 - m) * jnp.abs(u),
-      state.momentum,
-      state.velocity,
-      whole,
-    )
-    return state.momentum, ahead
+
+    def ahead(u, v, w):
+      return v if w else (jnp.abs(v) + m / (1 - m) * jnp.abs(u)) / _ROOM
+
+    v = jax.tree.map(ahead, state.momentum, state.velocity, whole)
+    return state.momentum, v
 
   return Memory(
     init,
