@@ -68,7 +68,7 @@ STEPS = st.lists(
 def extremes(program, palette, spoiled, seed):
   """Numbers of these magnitudes and of both signs; one may be spoiled."""
   rng = np.random.default_rng(seed)
-  shapes = [x.shape for x in jax.tree.leaves(programs.PARAMS)]
+  shapes = program.tx.layout(programs.PARAMS).compressed_shapes
   gain = program.tx.scheme.compressor.code.gain(shapes)
   most = health.largest_kept(program.num_workers, gain)
   sizes = [

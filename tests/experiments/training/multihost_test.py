@@ -141,11 +141,11 @@ def test_a_signal_to_one_process_stops_all_after_the_same_step(tmp_path, alone):
 
 
 @pytest.mark.slow
-def test_a_workdir_that_cannot_be_made_is_told_by_all(tmp_path):
-  (tmp_path / 'file').touch()
-  outcome, text = _run(tmp_path, tmp_path / 'file' / 'run')
+def test_a_workdir_that_cannot_be_locked_is_told_by_all(tmp_path):
+  (tmp_path / 'run' / 'run.lock').mkdir(parents=True)
+  outcome, text = _run(tmp_path, tmp_path / 'run')
   assert set(outcome.statuses) <= {1, -6} and 1 in outcome.statuses
-  assert 'error: cannot make the folder' in text and 'Traceback' not in text
+  assert 'error: cannot write' in text and 'Traceback' not in text
 
 
 @pytest.mark.slow
