@@ -6,6 +6,7 @@ from typing import Any
 
 from experiments.program import errors
 import gradsparse as gs
+from gradsparse.arguments import did_you_mean
 
 # Fields of `config.compression` that are not arguments of the factory.
 OWN_FIELDS = (
@@ -46,7 +47,7 @@ def check_arguments(scheme: str, arguments: Mapping[str, Any]) -> None:
     if name not in valid.parameters:
       raise errors.ConfigError(
         f'compression.{name} is not an argument of {scheme}'
-        f'{errors.did_you_mean(name, [*valid.parameters, *OWN_FIELDS])}; '
+        f'{did_you_mean(name, [*valid.parameters, *OWN_FIELDS])}; '
         f'its signature is {shown}'
       )
   try:

@@ -223,7 +223,7 @@ def _check_names(config: Mapping[str, Any], known: Mapping[str, Any]) -> None:
   for field in given:
     if field in known_fields or field.startswith('compression.'):
       continue
-    hint = errors.did_you_mean(field, known_fields)
+    hint = arguments.did_you_mean(field, known_fields)
     raise errors.ConfigError(
       f'unknown field {field!r}{hint}; fields: '
       f'{", ".join(sorted(known_fields))}, and the arguments of the scheme as '
@@ -241,7 +241,7 @@ def _check_choice(
   flat: Mapping[str, Any], field: str, valid: tuple[str, ...]
 ) -> None:
   if flat[field] not in valid:
-    hint = errors.did_you_mean(str(flat[field]), valid)
+    hint = arguments.did_you_mean(str(flat[field]), valid)
     names = ', '.join(name or "''" for name in valid)
     raise errors.ConfigError(
       f'{field} must be one of {names}, got {flat[field]!r}{hint}'

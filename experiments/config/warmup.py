@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from experiments.program import errors
 import gradsparse as gs
+from gradsparse.arguments import did_you_mean
 
 # 'paper': that of the scheme's own paper, DGC's where it has none.
 WARMUPS = ('paper', 'dgc', 'gtopk', 'linear_drop_ratio')
@@ -53,7 +54,7 @@ def stages_of(
   if warmup not in WARMUPS:
     raise errors.ConfigError(
       f'compression.warmup must be one of {", ".join(WARMUPS)}, '
-      f'got {warmup!r}{errors.did_you_mean(warmup, WARMUPS)}'
+      f'got {warmup!r}{did_you_mean(warmup, WARMUPS)}'
     )
   density = arguments.get('density')
   if not warmup_steps:

@@ -22,6 +22,7 @@ from absl import app
 from absl import flags
 from absl import logging
 from experiments.program import errors
+from gradsparse.arguments import did_you_mean
 
 # What is defined here belongs to the program that asks for it, in its --help.
 flags.disclaim_key_flags()
@@ -243,7 +244,7 @@ def one_of(valid: Collection[str], what: str) -> Callable[[str], str]:
   def parse(name: str) -> str:
     if name not in valid:
       raise ValueError(
-        f'unknown {what} {name!r}{errors.did_you_mean(name, valid)}; there are '
+        f'unknown {what} {name!r}{did_you_mean(name, valid)}; there are '
         + ', '.join(valid)
       )
     return name

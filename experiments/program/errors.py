@@ -1,8 +1,5 @@
 """Mistakes a user can mend: shown as one message, without a traceback."""
 
-from collections.abc import Iterable
-import difflib
-
 
 class UserError(Exception):
   """Something outside the program is wrong; the message says what to do."""
@@ -49,9 +46,3 @@ class StoppedError(UserError):
   def __init__(self, message: str, number: int):
     super().__init__(message)
     self.exit_status = 128 + number  # as a shell tells it
-
-
-def did_you_mean(name: object, known: Iterable[str]) -> str:
-  """Returns a hint such as `' (did you mean "dgc"?)'`, or nothing."""
-  close = difflib.get_close_matches(str(name), list(known), n=1)
-  return f' (did you mean "{close[0]}"?)' if close else ''

@@ -47,13 +47,16 @@ def check_mapped(names: tuple[str, ...]) -> None:
     NameError: names the first, those that there are, and perhaps what it is a
       misspelling of.
   """
-  there = tuple(map(str, jex_core.unsafe_get_axis_names_DO_NOT_USE()))
   for name in names:
-    if name not in there:
+    try:
+      jax.lax.axis_size(name)
+    except NameError as e:
+      # JAX tells all of them nowhere else; only the message needs them.
+      there = tuple(map(str, jex_core.unsafe_get_axis_names_DO_NOT_USE()))
       raise NameError(
         'axis_name must be an axis that the program around is mapped over, '
         f'{there}, got {name!r}{arguments.did_you_mean(name, there)}'
-      )
+      ) from e
 
 
 # The identity. Only its rule for vmap hears of `spmd_axis_name`.

@@ -6,8 +6,7 @@ business of the optimizer that follows it.
 
 `RECIPES` is the one table of them. A new recipe is a function in one of the
 modules here, a line below and one in the table, and its name in
-`gradsparse/__init__.py`;
-`tests/schemes.py` says what the laws may ask of it.
+`gradsparse/__init__.py`; `tests/schemes.py` says what the laws may ask of it.
 """
 
 from __future__ import annotations

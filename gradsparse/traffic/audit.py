@@ -264,8 +264,9 @@ def audit(
     (simulated workers) there are none.
 
   Raises:
-    TypeError: program is neither a function nor compiled, mesh is neither a
-      Mesh nor an AbstractMesh, or arguments are given to what is compiled.
+    TypeError: program is neither a function nor compiled, a function cannot be
+      called with args, mesh is neither a Mesh nor an AbstractMesh, or arguments
+      are given to what is compiled.
     ValueError: the text is not that of a compiled program, mesh has not as
       many devices as the program, or a collective's groups are spelt in a way
       that is not known.
@@ -300,7 +301,11 @@ def _check_call(program: Any, args: Sequence[Any]) -> None:
       f'{type(program).__name__}'
     )
   try:
-    inspect.signature(program).bind(*args)
+    signature = inspect.signature(program)
+  except ValueError:  # some that are not written in Python tell none
+    return
+  try:
+    signature.bind(*args)
   except TypeError as e:
     raise TypeError(f'program cannot be called with args: {e}') from e
 

@@ -301,7 +301,6 @@ def plan(
     num_workers = arguments.num_workers(num_workers)
   if step is not None:
     step = arguments.whole_number('step', step, 0, arguments.LAST_STEP)
-  arguments.arrays('params', params)
   shapes = jax.tree.map(
     lambda p: jax.ShapeDtypeStruct(jnp.shape(p), jnp.result_type(p)), params
   )

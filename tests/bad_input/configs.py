@@ -67,8 +67,8 @@ def kinds() -> Iterator[Case]:
 
 # Fields, and what the message says.
 MISTAKES = (
-  ({'train.stepz': 3}, r'train\.stepz.*did you mean "train\.steps"'),
-  ({'trian.steps': 3}, r'trian\.steps.*did you mean "train\.steps"'),
+  ({'train.stepz': 3}, r"train\.stepz.*did you mean 'train\.steps'"),
+  ({'trian.steps': 3}, r"trian\.steps.*did you mean 'train\.steps'"),
   ({'train': 3}, "unknown field 'train'"),
   ({'nothing': 3}, "unknown field 'nothing'.*fields: compression"),
   ({'train': {}}, 'missing: train.batch_size, train.checkpoint'),
@@ -98,7 +98,7 @@ MISTAKES = (
   (DGC | {'compression.scope': 'all'}, "scope must be one of .*got 'all'"),
   (DGC | {'compression.dense_paths': '('}, 'dense_paths must be a regular'),
   ({'compression.axis_name': 'x'}, 'axis_name is not an argument of dense'),
-  ({'compression.warmup_step': 3}, 'did you mean "warmup_steps"'),
+  ({'compression.warmup_step': 3}, "did you mean 'warmup_steps'"),
   # What does not go together.
   ({'compression.warmup_steps': 3}, 'warmup_steps needs .*; dense has none'),
   (

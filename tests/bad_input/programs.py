@@ -91,7 +91,7 @@ LINES = (
   main('train.tensorboard=maybe', "must be true or false, got 'maybe'"),
   main('train.log_every=0', r'log_every must be in 1\.\..*got 0'),
   main('train.eval_every=-1', r'eval_every must be in 0\.\..*got -1'),
-  main('train.stepz=3', r'train.stepz.*did you mean "train.steps"'),
+  main('train.stepz=3', r"train.stepz.*did you mean 'train.steps'"),
   main('trian.steps=3', 'Did you mean "train" instead of "trian"'),
   main('train=3', "'3' as a ConfigDict"),
   main('nothing=3', "unknown field 'nothing'"),
@@ -154,7 +154,7 @@ LINES = (
   #
   Line('demo', '--steps=0', 'steps=0: 0 is not a positive integer'),
   Line('demo', '--steps=many', "steps=many: must be a whole .*'many'"),
-  Line('demo', '--schemes=dcg', 'unknown scheme .dcg. .did you mean "dgc"'),
+  Line('demo', '--schemes=dcg', "unknown scheme .dcg. .did you mean 'dgc'"),
   Line('demo', '--schemes=', "unknown scheme ''; there are dense"),
   Line('demo', 'dense dgc', "unexpected argument 'dense'; .*has commas"),
   Line('claims', '', '--json is missing'),

@@ -315,10 +315,10 @@ def axes() -> Iterator[Case]:
   """Axes that are not there, with the one that was perhaps meant."""
   meant = r"axis_name must be an axis .*\('workers',\), got 'worker' \(did you "
   for name in gs.recipes.RECIPES:
-    tx, state = scheme(name, 'worker'), scheme(name).init(ONES_1D(name))
+    tx, state = scheme(name, 'worker'), scheme(name).init(flat_ones(name))
     yield Case(
       f'{name}-axis-misspelt',
-      mapped(lambda x, tx=tx, s=state, n=name: tx.update(ONES_1D(n), s)[0]),
+      mapped(lambda x, tx=tx, s=state, n=name: tx.update(flat_ones(n), s)[0]),
       NameError,
       meant + "mean 'workers'",
     )
@@ -374,7 +374,7 @@ def axes() -> Iterator[Case]:
   )
 
 
-def ONES_1D(name: str) -> Any:
+def flat_ones(name: str) -> Any:
   """Parameters for any scheme; PowerSGD takes matrices."""
   return jnp.ones((4, 3)) if name == 'power_sgd' else ONES
 

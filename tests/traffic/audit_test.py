@@ -378,3 +378,7 @@ def test_what_is_no_program_is_refused():
   text = program(REDUCE.format('[2,4]<=[8]'), header=ON_8)
   with pytest.raises(TypeError, match='takes no arguments here, got 2'):
     gs.audit(text, 1, 2)
+
+
+def test_a_function_that_tells_no_signature_is_compiled_too():
+  assert gs.audit(dict, {'a': jnp.ones(2)}).sent_bytes == 0

@@ -79,7 +79,7 @@ def test_an_axis_that_does_not_exist_is_a_name_error():
 
 def test_no_axis_is_one_worker_and_forgetting_it_is_a_type_error():
   with pytest.raises(TypeError, match='axis_name'):
-    gs.dgc(0.1)  # type: ignore[call-arg]
+    gs.dgc(0.1)
   grads = mean_of(gradients())
   tx = gs.dense(axis_name=None)
   updates, _ = tx.update(grads, tx.init(PARAMS))

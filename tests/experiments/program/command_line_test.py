@@ -117,7 +117,7 @@ def test_flags_are_paths_and_lists(values):
     ('--floats=1.5', "at least 1, got '1.5'"),
     ('--floats=nan', "at least 1, got 'nan'"),
     ('--floats=0', "at least 1, got '0'"),
-    ('--schemes=dense,dcg', 'unknown scheme .dcg. .did you mean "dgc"'),
+    ('--schemes=dense,dcg', "unknown scheme .dcg. .did you mean 'dgc'"),
     ('--json=', 'must name a file'),
   ],
 )

@@ -58,7 +58,7 @@ def test_a_line_that_cannot_be_written_is_told(tmp_path):
   path = tmp_path / 'metrics.jsonl'
   file = records.MetricsFile(path)
   file._file.close()
-  file._file = open('/dev/full', 'a')  # noqa: SIM115
+  file._file = open('/dev/full', 'a')
   with pytest.raises(
     errors.FileError, match='cannot write .*metrics.jsonl: No'
   ):

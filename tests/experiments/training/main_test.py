@@ -54,7 +54,7 @@ def test_main_tells_a_mistake_without_a_traceback(tmp_path, run):
   """One of those in tests/bad_input, as a process of its own."""
   done = run(f'--workdir={tmp_path / "run"}', '--config.train.stepz=3')
   assert done.returncode == 2
-  assert 'did you mean "train.steps"' in done.stderr
+  assert "did you mean 'train.steps'" in done.stderr
   assert 'Traceback' not in done.stderr
   assert not (tmp_path / 'run').exists()
 
