@@ -30,7 +30,6 @@ import contextlib
 import dataclasses
 import math
 import os
-import socket
 import sys
 import traceback
 from typing import Any, NoReturn
@@ -218,7 +217,7 @@ def _watch(
     place.address,
     timeout=host_timeout,
     meeting=initialization_timeout,
-    service=0 if place.process_id else _free_port(),
+    service=0 if place.process_id else environment.free_port(),
   )
 
 
@@ -323,12 +322,6 @@ def _number(
     raise errors.ConfigError(
       f'{name} must be a whole number, got {variables[name]!r}'
     ) from error
-
-
-def _free_port() -> int:
-  with socket.socket() as probe:
-    probe.bind(('', 0))
-    return probe.getsockname()[1]
 
 
 def _add_xla_flag(name: str, value: int) -> None:

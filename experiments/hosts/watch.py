@@ -107,7 +107,8 @@ class Watch:
     self._missing = set(range(1, processes)) if process == 0 else set()
     self._deadline = time.monotonic() + meeting
     self._meeting = meeting
-    self._closing = False
+    self._closing = False  # the thread has no more to do
+    self._left = threading.Event()  # the main thread wants to leave
     self._ear, self._mouth = socket.socketpair()
     self._selector.register(self._ear, selectors.EVENT_READ)
     self._server: socket.socket | None = None
@@ -244,8 +245,8 @@ class Watch:
       return
     self._closing = True
     self._tell({'kind': 'over', 'text': text, 'status': status, 'own': own})
-    if own:
-      time.sleep(_FAREWELL_SECONDS)
+    if own and self._left.wait(_FAREWELL_SECONDS):
+      return  # the main thread has said the same of this process
     self._say_farewell()
     self._end(text, status)
 
@@ -297,6 +298,7 @@ class Watch:
 
   def _stop(self) -> None:
     self._closing = True
+    self._left.set()
     self._mouth.send(b'.')
     # It may just have found that somebody is lost, and end the process.
     self._thread.join(3 * _FAREWELL_SECONDS)

@@ -10,7 +10,6 @@ import pathlib
 import random
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -127,7 +126,7 @@ class Attempt:
       hosts: one for each process; if none, all are on this one.
     """
     hosts = hosts or [network.LOOPBACK] * setting.processes
-    coordinator = f'{hosts[0].address}:{_free_port()}'
+    coordinator = f'{hosts[0].address}:{environment.free_port()}'
     self._logs = [
       workdir.with_suffix(f'.{number}.log') for number in range(len(hosts))
     ]
@@ -343,9 +342,3 @@ def _state(workdir: pathlib.Path) -> list[bytes]:
   )
   state = orbax.restore(last / 'state', restore_args=as_numpy)
   return [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(state)]
-
-
-def _free_port() -> int:
-  with socket.socket() as probe:
-    probe.bind(('127.0.0.1', 0))
-    return probe.getsockname()[1]

@@ -15,6 +15,7 @@ import dataclasses
 import pathlib
 import tempfile
 import time
+from typing import Any
 
 from absl import flags
 from experiments import cluster
@@ -65,7 +66,18 @@ def main() -> int:
     (f'--host_timeout={_HOST_TIMEOUT.value}',),
   )
   bound = _HOST_TIMEOUT.value + _SLACK_SECONDS
-  rows = []
+  rows: list[dict[str, Any]] = []
+  record = {
+    'command': command_line.typed(),
+    'environment': machine.describe(),
+    'scheme': _SCHEME.value,
+    'hosts': faults.HOSTS,
+    'steps': _STEPS.value,
+    'checkpoint_every': _EVERY.value,
+    'host_timeout': _HOST_TIMEOUT.value,
+    'bound_seconds': bound,
+    'rows': rows,
+  }
   with (
     cluster.guarded(loopback=False),
     tempfile.TemporaryDirectory() as temporary,
@@ -77,25 +89,14 @@ def main() -> int:
       row = trial.run(
         name, setting, folder / name, folder / 'whole', _AFTER.value, bound
       )
-      print(dataclasses.asdict(row), flush=True)
       rows.append(dataclasses.asdict(row))
-  record = {
-    'command': command_line.typed(),
-    'environment': machine.describe(),
-    'scheme': _SCHEME.value,
-    'hosts': faults.HOSTS,
-    'steps': _STEPS.value,
-    'checkpoint_every': _EVERY.value,
-    'host_timeout': _HOST_TIMEOUT.value,
-    'bound_seconds': bound,
-    'seconds': round(time.monotonic() - started),
-    'rows': rows,
-  }
+      print(f'{name}: {row.happened}, {row.seconds} s', flush=True)
+      record['seconds'] = round(time.monotonic() - started)
+      if _JSON.value is not None:  # each row takes minutes
+        files.write_json(_JSON.value, record)
   kept = sum(row['as_promised'] for row in rows)
   print(page.table(record))
   print(f'{kept} of {len(rows)} faults: nothing lost, and told in one line')
-  if _JSON.value is not None:
-    files.write_json(_JSON.value, record)
   return 0 if kept == len(rows) else 1
 
 

@@ -102,6 +102,19 @@ def _assert_one_line_names(text, victim, survivor):
   assert 'Traceback' not in text and 'stack trace' not in text, text
 
 
+@pytest.mark.slow
+def test_a_process_that_hangs_ends_the_other(tmp_path):
+  outcome, text, seconds = _run(
+    tmp_path,
+    victim=1,
+    action='os.kill(os.getpid(), signal.SIGSTOP)',
+    grace=1.0,
+  )
+  assert outcome.statuses[0] == watch.EXIT_LOST, text
+  _assert_one_line_names(text, victim=1, survivor=0)
+  assert 5 <= seconds < 30  # host_timeout, and the end of the one that hangs
+
+
 def test_an_exception_ends_both(tmp_path):
   outcome, text, seconds = _run(
     tmp_path, victim=1, action='raise ValueError("the disk is full")'

@@ -6,6 +6,7 @@ import queue
 import socket
 import threading
 
+from experiments.cluster import environment
 from experiments.hosts import relay
 from experiments.hosts import watch
 from experiments.program import errors
@@ -26,9 +27,7 @@ class _Ends(queue.Queue):
 
 @pytest.fixture
 def port():
-  with socket.socket() as probe:
-    probe.bind(('', 0))
-    return probe.getsockname()[1]
+  return environment.free_port()
 
 
 @pytest.fixture
@@ -113,6 +112,16 @@ def test_a_failure_of_its_own_is_told_with_its_status(started):
   member.leave('no such file', 2)
   said = ('process 1 of 3 ended with status 2: no such file', 2)
   assert chief.the() == other.the() == said
+
+
+def test_who_fails_too_says_so_by_itself(started):
+  chief, chief_ends = started(0, 2)
+  member, _ = started(1, 2)
+  thread = threading.Thread(target=member.leave, args=('no such field', 2))
+  thread.start()
+  chief.leave('no such field', 2)  # before it would be ended
+  thread.join()
+  assert chief_ends.empty()
 
 
 def test_an_orderly_end_is_no_loss(started):

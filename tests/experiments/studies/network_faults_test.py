@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import pathlib
 
 from experiments.cluster import network
 from experiments.studies.network_faults import faults
@@ -10,6 +11,8 @@ from experiments.studies.network_faults import page
 from experiments.studies.network_faults import trial
 import pytest
 
+_ROOT = pathlib.Path(__file__).parents[3]
+_RECORD = _ROOT / 'experiments/results/network_faults.json'
 _SAID = 'error: lost process 2 of 3 (far, 10.77.0.3): its connection broke; x'
 _ROW = trial.Row(
   fault='killed',
@@ -79,6 +82,14 @@ def test_the_table_says_each_line_once():
     'nothing |'
   )
   assert slow == '| a host slow by ten | all ended | 3.0 | - | - | nothing |'
+
+
+@pytest.mark.skipif(not _RECORD.exists(), reason='nothing is recorded yet')
+def test_the_page_has_the_recorded_table():
+  record = json.loads(_RECORD.read_text())
+  assert page.table(record) in (_ROOT / 'docs/faults.md').read_text()
+  assert [row['fault'] for row in record['rows']] == list(faults.FAULTS)
+  assert all(row['as_promised'] for row in record['rows'])
 
 
 def test_every_fault_that_must_end_the_run_says_whom_it_loses():
