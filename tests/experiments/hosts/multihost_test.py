@@ -107,7 +107,8 @@ def test_a_process_that_hangs_ends_the_other(tmp_path):
   outcome, text, seconds = _run(
     tmp_path,
     victim=1,
-    action='os.kill(os.getpid(), signal.SIGSTOP)',
+    # When the other has come out of the third step, and waits in the fourth.
+    action='time.sleep(1); os.kill(os.getpid(), signal.SIGSTOP)',
     grace=1.0,
   )
   assert outcome.statuses[0] == watch.EXIT_LOST, text
