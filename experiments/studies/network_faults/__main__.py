@@ -43,7 +43,7 @@ _EVERY = flags.DEFINE_integer(
   'checkpoint_every', 10, 'steps between two checkpoints', lower_bound=1
 )
 _HOST_TIMEOUT = flags.DEFINE_float(
-  'host_timeout', 10.0, 'of the runs, see experiments.main', lower_bound=1
+  'host_timeout', 20.0, 'of the runs, see experiments.main', lower_bound=1
 )
 _WORKDIR = command_line.define_workdir(
   None, 'folder for the runs; one that goes afterwards if not given'
