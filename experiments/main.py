@@ -47,11 +47,18 @@ _NUM_PROCESSES = flags.DEFINE_integer(
 _PROCESS_ID = flags.DEFINE_integer(
   'process_id', None, 'Which of them this is, from 0.'
 )
+_HOST_TIMEOUT = flags.DEFINE_float(
+  'host_timeout',
+  None,
+  'Seconds of silence after which a process counts as lost, and all end; 60 if '
+  'not given.',
+  lower_bound=1,
+)
 
 
 def check() -> None:
   """Raises where the flags make no sense together."""
-  for flag in (_COORDINATOR, _NUM_PROCESSES, _PROCESS_ID):
+  for flag in (_COORDINATOR, _NUM_PROCESSES, _PROCESS_ID, _HOST_TIMEOUT):
     if flag.value is not None and not _MULTIHOST.value:
       raise errors.ConfigError(f'--{flag.name} goes with --multihost')
   # A file that is not there raises now.
@@ -90,7 +97,10 @@ def _joined():
     parallel = _CONFIG.value.parallel
     workers = parallel.num_workers * parallel.inner_workers
     placement.pose_as(workers // place.num_processes)
-  with multihost.session(place) as (process, _):
+  timeouts = {}
+  if _HOST_TIMEOUT.value is not None:
+    timeouts['host_timeout'] = _HOST_TIMEOUT.value
+  with multihost.session(place, **timeouts) as (process, _):
     yield process
 
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 import dataclasses
-import socket
 import time
 from typing import IO
 
@@ -81,7 +80,7 @@ def run(
         f'the number of hosts must be at least 1, got {num_hosts}'
       )
     hosts = [network.Host(i, '127.0.0.1', None) for i in range(num_hosts)]
-    variables = _variables(hosts, _free_port(), None)
+    variables = _variables(hosts, environment.free_port(), None)
     outcome = processes.run(
       hosts, command, variables, grace=grace, timeout=timeout, output=output
     )
@@ -112,12 +111,6 @@ def _variables(hosts, port, interface) -> list[dict[str, str]]:
     environment.describe(coordinator, len(hosts), host.number, interface)
     for host in hosts
   ]
-
-
-def _free_port() -> int:
-  with socket.socket() as probe:
-    probe.bind(('127.0.0.1', 0))
-    return probe.getsockname()[1]
 
 
 __all__ = (

@@ -11,6 +11,8 @@ three as well.
                             where the hosts share one (loopback)
 """
 
+import socket
+
 COORDINATOR = 'GRADSPARSE_COORDINATOR'
 NUM_PROCESSES = 'GRADSPARSE_NUM_PROCESSES'
 PROCESS_ID = 'GRADSPARSE_PROCESS_ID'
@@ -29,3 +31,10 @@ def describe(
   if interface is not None:
     variables[INTERFACE] = interface
   return variables
+
+
+def free_port() -> int:
+  """Returns a port of this host for a coordinator; nobody has it now."""
+  with socket.socket() as probe:
+    probe.bind(('', 0))
+    return probe.getsockname()[1]

@@ -140,6 +140,9 @@ class Host:
     return ['ip', 'netns', 'exec', self.namespace, *command]
 
 
+LOOPBACK = Host(0, '127.0.0.1', None)
+
+
 class Network(contextlib.AbstractContextManager):
   """Hosts for the time of a `with` block.
 
@@ -159,7 +162,7 @@ class Network(contextlib.AbstractContextManager):
       )
     self._shape = shape
     owner = f'{PREFIX}-{os.getpid()}-{_started(os.getpid())}-{next(_numbers)}'
-    self._switch = f'{owner}-switch'
+    self.switch = f'{owner}-switch'
     self.hosts = [
       Host(i, f'10.77.0.{i + 1}', f'{owner}-host{i}') for i in range(num_hosts)
     ]
@@ -191,24 +194,24 @@ class Network(contextlib.AbstractContextManager):
 
   def remove(self) -> None:
     """Removes whatever there is of it; may be called again."""
-    for name in (*(str(host.namespace) for host in self.hosts), self._switch):
+    for name in (*(str(host.namespace) for host in self.hosts), self.switch):
       _remove(name)
 
   def _create(self) -> None:
-    run(f'ip netns add {self._switch}')
-    run(f'ip -n {self._switch} link add br0 type bridge')
-    run(f'ip -n {self._switch} link set br0 addrgenmode none up')
+    run(f'ip netns add {self.switch}')
+    run(f'ip -n {self.switch} link add br0 type bridge')
+    run(f'ip -n {self.switch} link set br0 addrgenmode none up')
     for host in self.hosts:
-      port = f'port{host.number}'
+      port = port_of(host)
       run(f'ip netns add {host.namespace}')
       self._write_hosts(host)
       run(
         f'ip link add {INTERFACE} netns {host.namespace} type veth '
-        f'peer name {port} netns {self._switch}'
+        f'peer name {port} netns {self.switch}'
       )
       for namespace, device in (
         (str(host.namespace), INTERFACE),
-        (self._switch, port),
+        (self.switch, port),
       ):
         # No IPv6 address: its neighbour discovery would be idle traffic.
         run(f'ip -n {namespace} link set {device} addrgenmode none')
@@ -216,10 +219,14 @@ class Network(contextlib.AbstractContextManager):
           namespace, device, host=device == INTERFACE
         ):
           run(command)
-      run(f'ip -n {self._switch} link set {port} master br0 up')
-      run(f'ip -n {host.namespace} addr add {host.address}/24 dev {INTERFACE}')
       run(f'ip -n {host.namespace} link set lo up')
-      run(f'ip -n {host.namespace} link set {INTERFACE} up')
+      self.plug(host)
+
+  def plug(self, host: Host) -> None:
+    """Takes both ends of a host's link into use."""
+    run(f'ip -n {self.switch} link set {port_of(host)} master br0 up')
+    run(f'ip -n {host.namespace} addr add {host.address}/24 dev {INTERFACE}')
+    run(f'ip -n {host.namespace} link set {INTERFACE} up')
 
   def _write_hosts(self, host: Host) -> None:
     folder = _CONFIGURATION / str(host.namespace)
@@ -229,14 +236,27 @@ class Network(contextlib.AbstractContextManager):
     (folder / 'hosts').write_text('\n'.join(lines) + '\n')
 
 
-def run(command: str) -> str:
+def port_of(host: Host) -> str:
+  """Returns the name of the switch's end of a host's link."""
+  return f'port{host.number}'
+
+
+def run(command: str, *words: str) -> str:
   """Runs a command of iproute2 and returns what it prints.
+
+  Args:
+    command: its words, with blanks between them.
+    *words: those after them; may have blanks in them.
 
   Raises:
     subprocess.CalledProcessError: it failed.
   """
   return subprocess.run(
-    command.split(), check=True, capture_output=True, text=True, timeout=60
+    [*command.split(), *words],
+    check=True,
+    capture_output=True,
+    text=True,
+    timeout=60,
   ).stdout
 
 

@@ -11,12 +11,16 @@ What the processes are is taken from the first of these that says it:
   3. what `jax.distributed.initialize()` finds by itself: Cloud TPU pods,
      SLURM, Open MPI, Kubernetes.
 
-A process that dies takes the others with it, in bounded time: a broken
-connection ends a collective at once, missing heartbeats end a process that
-waits elsewhere, and one that is alive but never comes to a collective ends it
-after `collective_timeout`. JAX alone would wait: five minutes for a process
-that failed, half an hour for one that is stuck, and without end for one that
-was told to stop by SIGTERM, which its preemption service swallows.
+A process that dies takes the others with it, in bounded time: a thread of each
+(`experiments.hosts.watch`) notices that one is gone, or silent for
+`host_timeout`, and ends its own process with one line that names it. A process
+that is alive but never comes to a collective ends it after
+`collective_timeout`. JAX alone would wait: five minutes for a process that
+failed, half an hour for one that is stuck, and without end for one that was
+told to stop by SIGTERM, which its preemption service swallows.
+
+Where JAX finds the processes by itself (3.) there is no such thread: what JAX
+notices ends the run, in JAX's words.
 """
 
 from __future__ import annotations
@@ -24,18 +28,25 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 import contextlib
 import dataclasses
+import math
 import os
-import socket
 import sys
-import time
 import traceback
 from typing import Any, NoReturn
 
 from experiments.cluster import environment
+from experiments.hosts import relay
+from experiments.hosts import watch as watching
 from experiments.program import command_line
 from experiments.program import errors
 import jax
 from jax.experimental import multihost_utils
+
+_MEETING_SECONDS = 60
+_HOST_SECONDS = 60.0
+
+# One of these is in the message where a collective, or a barrier, failed.
+_EXCHANGES = ('Gloo', 'NCCL', 'coordination service', 'CoordinationService')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,6 +62,12 @@ class Place:
   coordinator: str
   num_processes: int
   process_id: int
+
+  @property
+  def address(self) -> tuple[str, int]:
+    """Address and port of the coordinator."""
+    address, _, port = self.coordinator.rpartition(':')
+    return address.strip('[]'), int(port)
 
   def __str__(self) -> str:
     return f'process {self.process_id} of {self.num_processes}'
@@ -101,46 +118,27 @@ def find_place(
   return Place(coordinator, num_processes, process_id)
 
 
-def initialize(
+def _initialize(
   place: Place | None,
+  watch: watching.Watch | None,
   *,
-  initialization_timeout: int = 60,
-  heartbeat_timeout: int = 20,
+  initialization_timeout: int = _MEETING_SECONDS,
+  host_timeout: float = _HOST_SECONDS,
   collective_timeout: int = 300,
   shutdown_timeout: int = 60,
 ) -> None:
-  """Joins the other processes; before anything else uses a device.
-
-  Args:
-    place: from `find_place`; None: what JAX finds.
-    initialization_timeout: seconds to wait for the others to come.
-    heartbeat_timeout: seconds after which a silent process counts as dead.
-    collective_timeout: seconds to wait in a collective (on CPUs) for a
-      process that is alive: must exceed what one process does alone, such as
-      compiling more slowly, or testing and saving on process 0.
-    shutdown_timeout: seconds that a process that is done waits for others.
-
-  Raises:
-    ConfigError: there is no cluster to be found, or process 0 is not there.
-    RuntimeError: JAX has been used already.
-  """
+  """Joins the other processes; see `session`."""
   # Its signal handler swallows SIGTERM: nobody could stop a stuck process.
   jax.config.update('jax_enable_preemption_service', False)
   jax.config.update('jax_cpu_collectives_implementation', 'gloo')
   _add_xla_flag('xla_cpu_collective_timeout_seconds', collective_timeout)
-  if place is not None and place.num_processes > 1:
-    if place.process_id:
-      _wait_for_coordinator(place, initialization_timeout)
-    else:
-      command_line.say(
-        f'{place} waits at {place.coordinator} for the others, '
-        f'{initialization_timeout} s at most'
-      )
+  # The watch names the process that is lost, so it must be the first to notice.
+  patience = 1 if watch is None else 2
   try:
     jax.distributed.initialize(
-      **({} if place is None else _arguments(place)),
-      initialization_timeout=initialization_timeout,
-      heartbeat_timeout_seconds=heartbeat_timeout,
+      **_arguments(place, watch, initialization_timeout),
+      initialization_timeout=patience * initialization_timeout,
+      heartbeat_timeout_seconds=math.ceil(patience * host_timeout) + 10,
       shutdown_timeout_seconds=shutdown_timeout,
     )
   except ValueError as error:
@@ -158,38 +156,96 @@ def initialize(
 
 @contextlib.contextmanager
 def session(
-  place: Place | None = None, **timeouts: int
+  place: Place | None = None, **timeouts: float
 ) -> Iterator[tuple[int, int]]:
   """Joins the other processes for the time of a `with` block.
 
-  An exception that leaves the block is printed and **ends the process**, with
-  status 1 or that of a `SystemExit`: an orderly exit would first wait for
-  processes that may be waiting for this one. Where all processes have agreed to
-  stop (`StoppedError`) it is orderly.
+  Before anything else uses a device. An exception that leaves the block is
+  printed and **ends the process**, with status 1 or that of a `SystemExit`: an
+  orderly exit would first wait for processes that may be waiting for this one.
+  Where all processes have agreed to stop (`StoppedError`) it is orderly. Where
+  another process is lost, the process ends with status `watch.EXIT_LOST`.
 
   Args:
     place: which process of how many; if None, that of the environment, or
       what JAX finds.
-    **timeouts: see `initialize`.
+    **timeouts: in seconds. `initialization_timeout`, 60: to wait for the others
+      to come. `host_timeout`, 60: after which a silent process counts as lost.
+      `collective_timeout`, 300: to wait in a collective (on CPUs) for a process
+      that is alive; must exceed what one process does alone, such as compiling
+      more slowly, or testing and saving on process 0. `shutdown_timeout`, 60:
+      that a process that is done waits for others.
 
   Yields:
     (process id, number of processes).
+
+  Raises:
+    ConfigError: there is no cluster to be found, or process 0 is not there.
+    RuntimeError: JAX has been used already.
   """
   place = find_place() if place is None else place
-  initialize(place, **timeouts)
+  watch = _watch(place, **timeouts)
   try:
+    _initialize(place, watch, **timeouts)
     yield jax.process_index(), jax.process_count()
   except BaseException as error:
     if not _is_orderly(error):
-      _leave(error)
-    jax.distributed.shutdown()
+      _leave(error, place, watch)
+    _part(watch)
     raise
+  _part(watch)
+
+
+def _watch(
+  place: Place | None,
+  *,
+  initialization_timeout: float = _MEETING_SECONDS,
+  host_timeout: float = _HOST_SECONDS,
+  **_: float,
+) -> watching.Watch | None:
+  """Starts to watch the others, where it is known who they are."""
+  if place is None or place.num_processes == 1:
+    return None
+  if place.process_id == 0:
+    command_line.say(
+      f'{place} waits at {place.coordinator} for the others, '
+      f'{initialization_timeout} s at most'
+    )
+  return watching.Watch(
+    place.process_id,
+    place.num_processes,
+    place.address,
+    timeout=host_timeout,
+    meeting=initialization_timeout,
+    service=0 if place.process_id else environment.free_port(),
+  )
+
+
+def _part(watch: watching.Watch | None) -> None:
+  """Leaves when all do."""
   jax.distributed.shutdown()
+  if watch is not None:
+    watch.close()
 
 
-def _arguments(place: Place) -> dict[str, Any]:
+def _arguments(
+  place: Place | None, watch: watching.Watch | None, seconds: float
+) -> dict[str, Any]:
+  """What JAX is told of its place: where its coordinator is, above all.
+
+  With a watch, this is the one that listens where the place says, and JAX's
+  coordinator has a port beside it.
+  """
+  if place is None:
+    return {}
+  coordinator = place.coordinator
+  if watch is not None:
+    port = watch.service
+    if place.process_id:
+      port = relay.start(place.address[0], port, seconds)
+    coordinator = f'127.0.0.1:{port}'
   return {
-    'coordinator_address': place.coordinator,
+    'coordinator_address': coordinator,
     'num_processes': place.num_processes,
     'process_id': place.process_id,
   }
@@ -202,32 +258,57 @@ def _is_orderly(error: BaseException) -> bool:
   return isinstance(error, errors.StoppedError)
 
 
-def _leave(error: BaseException) -> NoReturn:
-  """Says why and ends the process, without waiting for anybody."""
-  who = f'process {jax.process_index()} of {jax.process_count()}'
-  status = 1
+def _leave(
+  error: BaseException, place: Place | None, watch: watching.Watch | None
+) -> NoReturn:
+  """Says why and ends the process, and the others."""
+  is_follow_up = _is_of_another(error)
+  if is_follow_up and watch is not None:
+    watch.wait()  # says who it was, and ends this process
+  who = str(place or _found_place())
+  status, reason = 1, f'{type(error).__name__}: {error}'
   if isinstance(error, SystemExit):
+    reason = 'exit'
     if isinstance(error.code, int):
       status = error.code
     else:
-      command_line.say(str(error.code))
+      reason = str(error.code)
+      command_line.say(reason)
   elif isinstance(error, KeyboardInterrupt):
-    status = 130
+    status, reason = 130, 'Ctrl-C'
   elif isinstance(error, errors.UserError):
+    status, reason = error.exit_status, str(error)
     command_line.say(f'error: {error}')
-    status = error.exit_status
   else:
     traceback.print_exception(error)
-    # A ValueError where it surfaces while a result is read.
-    if any(name in str(error) for name in ('Gloo', 'NCCL')):
+    if is_follow_up:
       command_line.say(
         f'error: {who} lost another process in the middle of an exchange; '
         'that one failed first, see its log'
       )
   command_line.say(f'{who} ends with status {status}, and so does the run')
+  if watch is not None:
+    watch.leave(reason.partition('\n')[0], status)
   sys.stdout.flush()
   sys.stderr.flush()
   os._exit(status)
+
+
+def _is_of_another(error: BaseException | None) -> bool:
+  """Whether what failed is an exchange, because another process is gone.
+
+  A ValueError where it surfaces while a result is read, and an error of a file
+  where a checkpoint is written by all.
+  """
+  while error is not None:
+    if any(name in str(error) for name in _EXCHANGES):
+      return True
+    error = error.__cause__
+  return False
+
+
+def _found_place() -> str:
+  return f'process {jax.process_index()} of {jax.process_count()}'
 
 
 def _number(
@@ -241,26 +322,6 @@ def _number(
     raise errors.ConfigError(
       f'{name} must be a whole number, got {variables[name]!r}'
     ) from error
-
-
-def _wait_for_coordinator(place: Place, seconds: int) -> None:
-  """Returns when process 0 listens.
-
-  JAX would wait too, but ends in a stack trace of C++ that names no address.
-  """
-  address, _, port = place.coordinator.rpartition(':')
-  deadline = time.monotonic() + seconds
-  while True:
-    try:
-      socket.create_connection((address.strip('[]'), int(port)), 1).close()
-      return
-    except OSError as error:
-      if time.monotonic() > deadline:
-        raise errors.ConfigError(
-          f'{place} found no process 0 at {place.coordinator} within '
-          f'{seconds} s ({error})'
-        ) from error
-      time.sleep(0.1)
 
 
 def _add_xla_flag(name: str, value: int) -> None:

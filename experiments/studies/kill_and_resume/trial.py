@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 import contextlib
 import dataclasses
 import os
@@ -10,13 +10,13 @@ import pathlib
 import random
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
 from typing import IO, Any
 
 from experiments.cluster import environment
+from experiments.cluster import network
 from experiments.program import errors
 from experiments.run import checkpoints
 from experiments.run import manifest
@@ -72,12 +72,14 @@ class Setting:
     processes: of a run, a worker each.
     steps: of a run.
     every: steps between two checkpoints.
+    flags: further ones of the program.
   """
 
   scheme: str
   processes: int
   steps: int
   every: int
+  flags: tuple[str, ...] = ()
 
   def command(self, workdir: pathlib.Path) -> list[str]:
     """Returns the command of one process."""
@@ -98,53 +100,56 @@ class Setting:
       f'--config={_REPOSITORY / "configs" / "default.py"}',
       f'--workdir={workdir.absolute()}',
       *(['--multihost'] if self.processes > 1 else []),
+      *self.flags,
       *(f'--config.{name}={value}' for name, value in fields.items()),
     ]
 
 
 class Attempt:
-  """The processes of one attempt to reach the last step of a run."""
+  """The processes of one attempt to reach the last step of a run.
 
-  def __init__(self, setting: Setting, workdir: pathlib.Path):
-    self._workdir = workdir
-    self._log = workdir.with_suffix('.log')
-    self._children: list[subprocess.Popen] = []
-    coordinator = f'127.0.0.1:{_free_port()}'
-    with self._log.open('w') as log:
-      for number in range(setting.processes):
-        place = environment.describe(
-          coordinator, setting.processes, number, None
-        )
-        self._children.append(self._start(setting, place, log))
+  Attributes:
+    children: the processes, by number.
+  """
 
-  def _start(
-    self, setting: Setting, place: Mapping[str, str], log: IO[str]
-  ) -> subprocess.Popen:
-    variables = {**os.environ, 'JAX_PLATFORMS': 'cpu', **place}
-    variables.pop('XLA_FLAGS', None)  # devices of this process
-    return subprocess.Popen(
-      setting.command(self._workdir),
-      cwd=_REPOSITORY,
-      env=variables,
-      stdin=subprocess.DEVNULL,
-      stdout=log,
-      stderr=subprocess.STDOUT,
-      start_new_session=True,
-    )
+  def __init__(
+    self,
+    setting: Setting,
+    workdir: pathlib.Path,
+    hosts: Sequence[network.Host] = (),
+  ):
+    """Starts them.
+
+    Args:
+      setting: of the run.
+      workdir: of the run.
+      hosts: one for each process; if none, all are on this one.
+    """
+    hosts = hosts or [network.LOOPBACK] * setting.processes
+    coordinator = f'{hosts[0].address}:{environment.free_port()}'
+    self._logs = [
+      workdir.with_suffix(f'.{number}.log') for number in range(len(hosts))
+    ]
+    self.children: list[subprocess.Popen] = []
+    for number, host in enumerate(hosts):
+      place = environment.describe(coordinator, len(hosts), number, None)
+      with self._logs[number].open('w') as log:
+        command = host.command(setting.command(workdir))
+        self.children.append(_start(command, place, log))
 
   def is_alive(self) -> bool:
     """Whether no process has ended yet."""
-    return all(child.poll() is None for child in self._children)
+    return all(child.poll() is None for child in self.children)
 
   def kill(self, victim: int) -> None:
     """Kills one process, and the others a moment later."""
-    self._children[victim].send_signal(signal.SIGKILL)
+    self.children[victim].send_signal(signal.SIGKILL)
     time.sleep(_REST_SECONDS)
     self.end()
 
   def end(self) -> None:
     """Kills what is left."""
-    for child in self._children:
+    for child in self.children:
       child.kill()
       child.wait()
 
@@ -155,15 +160,16 @@ class Attempt:
       UserError: one of them failed, or does not end; with what it said.
     """
     try:
-      statuses = [child.wait(_LIMIT_SECONDS) for child in self._children]
+      statuses = [child.wait(_LIMIT_SECONDS) for child in self.children]
     except subprocess.TimeoutExpired as error:
       raise errors.UserError(f'does not end:\n{self.said()}') from error
     if any(statuses):
       raise errors.UserError(f'ended with {statuses}:\n{self.said()}')
 
-  def said(self) -> str:
-    """Returns what the processes printed."""
-    return self._log.read_text(errors='replace')
+  def said(self, process: int | None = None) -> str:
+    """Returns what the processes printed, or one of them."""
+    logs = self._logs if process is None else [self._logs[process]]
+    return ''.join(log.read_text(errors='replace') for log in logs)
 
   def resumed(self) -> int:
     """The step from which it went on, 0 where it began or never came so far."""
@@ -171,10 +177,29 @@ class Attempt:
     return int(found[1]) if found else 0
 
 
-def undisturbed(setting: Setting, workdir: pathlib.Path) -> None:
+@contextlib.contextmanager
+def attempt(
+  setting: Setting,
+  workdir: pathlib.Path,
+  hosts: Sequence[network.Host] = (),
+) -> Iterator[Attempt]:
+  """An attempt for the time of a `with` block; see `Attempt`."""
+  workdir.parent.mkdir(parents=True, exist_ok=True)
+  tried = Attempt(setting, workdir, hosts)
+  try:
+    yield tried
+  finally:
+    tried.end()
+
+
+def undisturbed(
+  setting: Setting,
+  workdir: pathlib.Path,
+  hosts: Sequence[network.Host] = (),
+) -> None:
   """Makes the run that all others must end like."""
-  with _attempt(setting, workdir) as attempt:
-    attempt.finish()
+  with attempt(setting, workdir, hosts) as tried:
+    tried.finish()
 
 
 def disturbed(
@@ -193,14 +218,14 @@ def disturbed(
   """
   done: list[Kill] = []
   for count in range(kills + 1):
-    with _attempt(setting, workdir) as attempt:
+    with attempt(setting, workdir) as tried:
       killed = None
       if count < kills:
-        killed = _kill_once(attempt, setting, workdir, rng)
+        killed = _kill_once(tried, setting, workdir, rng)
       if killed is None:  # all kills are done, or it was faster
-        attempt.finish()
+        tried.finish()
       if done:
-        done[-1] = dataclasses.replace(done[-1], resumed=attempt.resumed())
+        done[-1] = dataclasses.replace(done[-1], resumed=tried.resumed())
       if killed is None:
         return done
       done.append(killed)
@@ -224,18 +249,24 @@ def differences(found: pathlib.Path, expected: pathlib.Path) -> list[str]:
   return wrong
 
 
-@contextlib.contextmanager
-def _attempt(setting: Setting, workdir: pathlib.Path) -> Iterator[Attempt]:
-  workdir.parent.mkdir(parents=True, exist_ok=True)
-  attempt = Attempt(setting, workdir)
-  try:
-    yield attempt
-  finally:
-    attempt.end()
+def _start(
+  command: list[str], place: Mapping[str, str], log: IO[str]
+) -> subprocess.Popen:
+  variables = {**os.environ, 'JAX_PLATFORMS': 'cpu', **place}
+  variables.pop('XLA_FLAGS', None)  # devices of this process
+  return subprocess.Popen(
+    command,
+    cwd=_REPOSITORY,
+    env=variables,
+    stdin=subprocess.DEVNULL,
+    stdout=log,
+    stderr=subprocess.STDOUT,
+    start_new_session=True,
+  )
 
 
 def _kill_once(
-  attempt: Attempt,
+  tried: Attempt,
   setting: Setting,
   workdir: pathlib.Path,
   rng: random.Random,
@@ -249,30 +280,32 @@ def _kill_once(
   victim = rng.randrange(setting.processes)
   wait = rng.uniform(0, _START_SECONDS if kind == 'start' else 0.03)
   if kind != 'start':
-    target = _last_step(workdir) + rng.randint(1, 3 * setting.every)
+    target = last_step(workdir) + rng.randint(1, 3 * setting.every)
     deadline = time.monotonic() + _LIMIT_SECONDS
-    while _last_step(workdir) < target or (
-      kind == 'write' and not _is_writing(workdir)
+    while last_step(workdir) < target or (
+      kind == 'write' and not is_writing(workdir)
     ):
-      if not attempt.is_alive():
+      if not tried.is_alive():
         return None
       if time.monotonic() > deadline:
-        raise errors.UserError(f'no progress:\n{attempt.said()}')
+        raise errors.UserError(f'no progress:\n{tried.said()}')
       time.sleep(_POLL_SECONDS)
   time.sleep(wait)
-  if not attempt.is_alive():
+  if not tried.is_alive():
     return None
-  writing = _is_writing(workdir)
-  attempt.kill(victim)
-  return Kill(kind, victim, _last_step(workdir), writing, 0)
+  writing = is_writing(workdir)
+  tried.kill(victim)
+  return Kill(kind, victim, last_step(workdir), writing, 0)
 
 
-def _last_step(workdir: pathlib.Path) -> int:
+def last_step(workdir: pathlib.Path) -> int:
+  """Returns the last one in the metrics of a run, 0 for none."""
   lines = records.read_metrics(workdir / records.METRICS)
   return lines[-1]['step'] if lines else 0
 
 
-def _is_writing(workdir: pathlib.Path) -> bool:
+def is_writing(workdir: pathlib.Path) -> bool:
+  """Whether a checkpoint is being written."""
   try:
     return any((workdir / 'checkpoints' / checkpoints.UNSEALED).iterdir())
   except OSError:
@@ -309,9 +342,3 @@ def _state(workdir: pathlib.Path) -> list[bytes]:
   )
   state = orbax.restore(last / 'state', restore_args=as_numpy)
   return [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(state)]
-
-
-def _free_port() -> int:
-  with socket.socket() as probe:
-    probe.bind(('127.0.0.1', 0))
-    return probe.getsockname()[1]

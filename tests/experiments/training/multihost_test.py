@@ -198,12 +198,13 @@ def test_refuses_what_cannot_be(tmp_path, flag, message):
   assert 'Traceback' not in text
 
 
-def test_coordinator_flags_go_with_multihost(tmp_path):
+@pytest.mark.parametrize('flag', ['process_id', 'host_timeout'])
+def test_flags_of_processes_go_with_multihost(tmp_path, flag):
   done = subprocess.run(
-    _command(tmp_path, tmp_path / 'run', '--process_id=1'),
+    _command(tmp_path, tmp_path / 'run', f'--{flag}=1'),
     capture_output=True,
     text=True,
     timeout=100,
   )
   assert done.returncode == 2
-  assert '--process_id goes with --multihost' in done.stderr
+  assert f'--{flag} goes with --multihost' in done.stderr
