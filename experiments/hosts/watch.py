@@ -158,6 +158,9 @@ class Watch:
   def _run(self) -> None:
     beat = 0.0
     while not self._closing:
+      # Whoever was silent until here: if this thread itself gets no time from
+      # now on, what comes meanwhile is read in the next round.
+      now = time.monotonic()
       for key, _ in self._selector.select(self._interval):
         if key.fileobj is self._server:
           self._accept()
@@ -166,7 +169,7 @@ class Watch:
       if time.monotonic() >= beat:
         self._tell({'kind': 'beat'})
         beat = time.monotonic() + self._interval
-      self._look_for_silence()
+      self._look_for_silence(now)
 
   def _accept(self) -> None:
     assert self._server is not None
@@ -210,8 +213,7 @@ class Watch:
     elif kind == 'bye':
       self._drop(peer)
 
-  def _look_for_silence(self) -> None:
-    now = time.monotonic()
+  def _look_for_silence(self, now: float) -> None:
     for peer in list(self._peers):
       if now - peer.heard <= self._timeout:
         continue

@@ -5,6 +5,7 @@ import json
 import queue
 import socket
 import threading
+import time
 
 from experiments.cluster import environment
 from experiments.hosts import relay
@@ -79,6 +80,24 @@ def test_silence_is_noticed_and_not_of_those_who_beat(started, port):
       text, _ = ends.the()
       assert 'lost process 2 of 3' in text and 'nothing came' in text
       assert 'for 1 s' in text
+
+
+def test_a_watch_that_gets_no_time_itself_calls_nobody_silent(started):
+  chief, ends = started(0, 2, timeout=0.5)
+  started(1, 2, timeout=2.4)  # beats every 0.4 s
+  select, slept = chief._selector.select, threading.Event()
+
+  def late(seconds):
+    if slept.is_set():
+      return select(seconds)
+    time.sleep(1)  # after nothing was found, in which the other beats
+    slept.set()
+    return []
+
+  chief._selector.select = late
+  assert slept.wait(_SECONDS)
+  with pytest.raises(queue.Empty):
+    ends.get(timeout=1)
 
 
 def test_process_0_is_noticed_too(started, port):
