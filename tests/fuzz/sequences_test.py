@@ -1,4 +1,7 @@
-"""What goes in comes out or is pending, while schemes follow one another."""
+"""What goes in comes out or is pending, while schemes follow one another.
+
+Numbers of workers follow one another, too.
+"""
 
 from __future__ import annotations
 
@@ -75,15 +78,30 @@ def compiled(name, density, num_workers, every) -> Program:
   return Program(name, tx, dense, num_workers, step.compile(replay.QUICKLY))
 
 
+class Segment(NamedTuple):
+  """Some exchanges of one scheme between as many workers.
+
+  Attributes:
+    setting: name.
+    density: or None where it stays that of the setting.
+    num_workers: P.
+    spoiled: for each exchange the worker whose gradient is, or None.
+  """
+
+  setting: str
+  density: float | None
+  num_workers: int
+  spoiled: list[int | None]
+
+
 @st.composite
 def segments(draw):
-  """(setting, density, whose gradient is spoiled in each exchange)."""
   name = draw(st.sampled_from(SETTINGS))
   density = draw(st.sampled_from(DENSITIES.get(name, (None,))))
   spoiled = draw(
     st.lists(st.sampled_from((None, None, None, 0, 1)), min_size=1, max_size=4)
   )
-  return name, density, spoiled
+  return Segment(name, density, draw(st.sampled_from((2, 3))), spoiled)
 
 
 class Ledger:
@@ -151,37 +169,32 @@ def exchange(program, state, every, spoiled, seed, ledger):
 
 
 def handed_over(old, new, state):
-  """The state with which another scheme goes on.
-
-  A change of the number of workers belongs here, too: what is compared are
-  parts of the update, sums over the workers that there are by their number.
-  """
-  if old.name == new.name:
-    return state
-  after = gs.switch(old.tx, new.tx, state)
-  chex.assert_trees_all_equal(gs.pending(after), gs.pending(state))
-  return after
+  """The state with which another scheme goes on, or other workers, or both."""
+  if old.name != new.name:
+    before = gs.pending(state)
+    state = gs.switch(old.tx, new.tx, state)
+    chex.assert_trees_all_equal(gs.pending(state), before)
+  return gs.workers.resize(new.tx, state, new.num_workers)
 
 
 @programs.budget(40)
 @given(
   st.lists(segments(), min_size=2, max_size=4),
-  st.sampled_from((2, 3)),
   st.sampled_from((1, 3)),
   st.integers(0, 2**32 - 1),
 )
-def test_what_went_in_is_pending_or_came_out(
-  sequence, num_workers, every, seed
-):
+def test_what_went_in_is_pending_or_came_out(sequence, every, seed):
   ledger, state, old = Ledger(), None, None
-  for name, density, spoiled in sequence:
-    new = compiled(name, density, num_workers, every)
+  for segment in sequence:
+    number = segment.num_workers
+    new = compiled(segment.setting, segment.density, number, every)
     if old is None:
-      state = gs.workers.init(new.tx, programs.PARAMS, num_workers)
+      state = gs.workers.init(new.tx, programs.PARAMS, number)
     else:
       state = handed_over(old, new, state)
-    for who in spoiled:
+      ledger.check(state, number)
+    for who in segment.spoiled:
       seed = (seed + 1) % 2**32
       state = exchange(new, state, every, who, seed, ledger)
-      ledger.check(state, num_workers)
+      ledger.check(state, number)
     old = new
