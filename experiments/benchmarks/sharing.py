@@ -4,6 +4,10 @@ All hosts of a rehearsal share a few cores and a file system: one that compiles
 for all is P times faster than P that compile the same. (JAX's own
 `jax_share_binary_between_hosts` waits for ever on CPUs of version 0.10: each
 process looks for another key.)
+
+A compiled program is a pickle, of JAX's making, and who loads a pickle does
+what it says. So the folder has to be one that only the benchmark's own
+processes can write to, such as `tempfile` makes.
 """
 
 from __future__ import annotations
@@ -56,4 +60,6 @@ class Programs:
       value = make()
       path.write_bytes(pickle.dumps(value))
     multihost_utils.sync_global_devices(path.name)
-    return pickle.loads(path.read_bytes()) if value is None else value
+    if value is None:
+      value = pickle.loads(path.read_bytes())  # noqa: S301 - written above
+    return value
