@@ -15,7 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 import dataclasses
+import logging as python_logging
+import os
 import pathlib
+import re
 import shutil
 import threading
 from typing import Any
@@ -193,12 +196,20 @@ class Checkpoints:
       raise self._not_written(failed) from failed
 
   def close(self) -> None:
-    """Waits, and frees what is needed for saving."""
+    """Waits, and frees what is needed for saving.
+
+    Raises:
+      FileError: a checkpoint that was started could not be written.
+    """
     try:
       self.wait()
     finally:
-      if self._orbax is not None:
-        self._orbax.close()
+      orbax, self._orbax = self._orbax, None
+      if orbax is not None:
+        try:
+          orbax.close()
+        except Exception as error:  # of its own threads, once more
+          raise self._not_written(error) from error
 
   def _finish(self, folder: pathlib.Path, about: Mapping[str, Any]) -> None:
     """Seals a checkpoint when it is written; in a thread."""
@@ -276,6 +287,7 @@ class Checkpoints:
 
   def _checkpointer(self) -> ocp.AsyncCheckpointer:
     if self._orbax is None:
+      logging.get_absl_logger().addFilter(_is_not_told_by_us)
       self._orbax = ocp.AsyncCheckpointer(
         ocp.StandardCheckpointHandler(),
         # A folder that cannot be made is told at once; a thread would not
@@ -289,16 +301,32 @@ class Checkpoints:
     if self._placement.is_chief:
       shutil.rmtree(self.directory / UNSEALED, ignore_errors=True)
     kept = ', '.join(map(str, self.steps()[:KEEP])) or 'there is none'
-    lines = str(getattr(error, 'strerror', None) or error).splitlines()
     return errors.FileError(
-      f'cannot write a checkpoint to {self.directory}: '
-      f'{lines[0] if lines else type(error).__name__}; those before are whole: '
-      f'{kept}'
+      f'cannot write a checkpoint to {self.directory}: {_reason_in(error)}; '
+      f'those before are whole: {kept}'
     )
 
 
 def _is_number(name: str) -> bool:
   return name.isascii() and name.isdecimal() and str(int(name)) == name
+
+
+def _reason_in(error: Exception) -> str:
+  """What the system has said: Orbax' C++ libraries put it into long text."""
+  text = str(getattr(error, 'strerror', None) or error)
+  if code := re.search(r"os_error_code='(\d+)'", text):
+    return os.strerror(int(code[1]))
+  lines = text.splitlines()
+  return lines[0] if lines else type(error).__name__
+
+
+def _is_not_told_by_us(record: python_logging.LogRecord) -> bool:
+  """False for errors that Orbax logs, with a stack trace: it raises them too.
+
+  A filter of absl's logger.
+  """
+  of_orbax = f'{os.sep}orbax{os.sep}' in record.pathname
+  return not (of_orbax and record.levelno >= python_logging.ERROR)
 
 
 def _target(x: jax.Array) -> Any:

@@ -129,10 +129,14 @@ def _train(
     loop = _Loop(experiment, counter, saver, log, progress, listener, asked)
     try:
       state = loop.run(state, done)
-    except BaseException:
+    except BaseException as error:
       if placement.processes > 1:
         raise  # a process that has failed waits for no other
-      saver.close()
+      try:
+        saver.close()
+      except errors.FileError as also:
+        if not isinstance(error, errors.FileError):
+          logging.error('%s', also)
       raise
     finally:
       log.close()

@@ -114,3 +114,27 @@ def namespaces():
       pass
   except cluster.NotPermittedError as error:
     pytest.skip(str(error))
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+  """Returns a function that mounts a file system with little room."""
+  mounted = []
+
+  def mount(options):
+    place = tmp_path / 'disk'
+    place.mkdir()
+    done = subprocess.run(
+      ['mount', '-t', 'tmpfs', '-o', options, 'tmpfs', str(place)],
+      capture_output=True,
+    )
+    if done.returncode:
+      pytest.skip('needs root to mount a tmpfs')
+    mounted.append(place)
+    return place
+
+  try:
+    yield mount
+  finally:
+    for place in mounted:
+      subprocess.run(['umount', '-l', str(place)], check=True)

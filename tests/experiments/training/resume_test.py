@@ -112,6 +112,32 @@ def test_a_signal_saves_says_where_and_the_run_goes_on(
 
 
 @pytest.mark.slow
+def test_a_run_on_a_disk_that_fills_up_goes_on_when_there_is_room(
+  make_config, whole, small_disk, caplog
+):
+  disk = small_disk('size=32m')
+  filler, run = disk / 'filler', disk / 'run'
+
+  def fill(step, steps, line):
+    del steps, line
+    if step == 4:
+      while not (run / 'checkpoints' / '3').exists():
+        time.sleep(0.01)
+      with pytest.raises(OSError, match='No space'):
+        filler.write_bytes(bytes(32 << 20))
+
+  with pytest.raises(errors.FileError, match='cannot write.*No space') as told:
+    train.train_and_evaluate(make_config(), run, progress=fill)
+  assert '\n' not in str(told.value)
+  assert not [x for x in caplog.records if x.levelname == 'ERROR']  # of Orbax
+  assert _steps(run) == ['3'] and manifest.verify(run / 'checkpoints' / '3')
+  filler.unlink()
+  train.train_and_evaluate(make_config(), run)
+  _assert_same_end(run, whole)
+  assert _lines(run) == _lines(whole)
+
+
+@pytest.mark.slow
 def test_a_finished_run_can_be_made_longer(make_config, whole, tmp_path):
   refused = []
 
