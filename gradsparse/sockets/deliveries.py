@@ -21,8 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 # Leaves below this many elements are written out together. A scatter into each
-# of them would take as long to run and much longer to compile: a model has
-# hundreds of biases and scales.
+# of them would take long to compile: a model has hundreds of biases and scales.
 _SMALL = 1 << 14
 
 
