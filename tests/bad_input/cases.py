@@ -20,6 +20,10 @@ NOT_A_FLAG = (1, 0.0, 'yes', None)
 NOT_AN_AXIS = (3, 0.5, ['w'], ('w', 3))
 NOT_A_FUNCTION = (3, 'f', None)
 
+POSITIVE = 'a finite number > 0'
+NOT_POSITIVE = (0, 0.0, -1, INF, NAN)
+SEEDS = (-1, 2**32, 10**30)
+
 
 class Case(NamedTuple):
   """A wrong use.

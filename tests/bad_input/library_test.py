@@ -1,19 +1,41 @@
 """Wrong uses of the library: each is refused in words, before it is run.
 
-One table: `factories` has arguments, `use` what is done with what they made.
-Each error has its own type, names argument, rule and value, and is raised by
-us. Nothing is compiled here.
+One table, with a file for each topic. Each error has its own type, names
+argument, rule and value, and is raised by us. Nothing is compiled here.
 """
 
 import time
 import tracemalloc
 
 import pytest
+from tests.bad_input import around
+from tests.bad_input import axes
 from tests.bad_input import cases
-from tests.bad_input import factories
-from tests.bad_input import use
+from tests.bad_input import losses
+from tests.bad_input import recipes
+from tests.bad_input import schedules
+from tests.bad_input import sockets
+from tests.bad_input import states
+from tests.bad_input import traffic
+from tests.bad_input import trees
+from tests.bad_input import workers
 
-CASES = (*factories.CASES, *use.CASES)
+CASES = tuple(
+  case
+  for topic in (
+    around,
+    axes,
+    losses,
+    recipes,
+    schedules,
+    sockets,
+    states,
+    traffic,
+    trees,
+    workers,
+  )
+  for case in topic.CASES
+)
 
 
 @pytest.mark.parametrize('case', cases.params(CASES))

@@ -11,9 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from tests.bad_input.factories import ARGUMENTS
-from tests.bad_input.factories import kind_of
-from tests.bad_input.factories import made
+from tests.bad_input.recipes import ARGUMENTS
+from tests.bad_input.recipes import kind_of
+from tests.bad_input.recipes import made
 
 PARAMS = {'kernel': jnp.zeros((40, 25)), 'bias': jnp.zeros(11)}
 

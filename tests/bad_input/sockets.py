@@ -1,0 +1,72 @@
+"""Arguments of those who join a scheme of their own, and check it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import gradsparse as gs
+from gradsparse import extend
+from tests.bad_input.cases import NAN
+from tests.bad_input.cases import SEEDS
+from tests.bad_input.cases import Case
+from tests.bad_input.cases import number
+from tests.bad_input.cases import values
+from tests.bad_input.cases import whole
+from tests.bad_input.subjects import DENSE
+
+
+def joined(**kwargs):
+  sockets = dict(
+    memory=extend.memories.residual(),
+    compressor=extend.compressors.everything(
+      'dense', extend.codes.plain.of_leaves()
+    ),
+    exchange=extend.exchanges.all_reduce(),
+  )
+  return gs.compressed_mean(**{**sockets, 'axis_name': None, **kwargs})
+
+
+def sockets() -> Iterator[Case]:
+  """Sockets, their arguments, and the check of what was joined."""
+  for name, wrong, kind in (
+    ('memory', extend.memories.residual, 'function'),
+    ('memory', extend.exchanges.all_reduce(), 'Exchange'),
+    ('compressor', 'top_k', 'str'),
+    ('exchange', None, 'NoneType'),
+  ):
+    yield Case(
+      f'compressed_mean-{name}-{kind}',
+      lambda n=name, w=wrong: joined(**{n: w}),
+      TypeError,
+      f'{name} must be an? {name.title()}, got {kind}',
+    )
+  yield from whole(
+    'compressed_mean', lambda v: joined(seed=v), 'seed', SEEDS, 'in 0..'
+  )
+  yield from number(
+    'residual',
+    lambda v: extend.memories.residual(decay=v),
+    'decay',
+    (1.5, -0.1, NAN),
+    '[0, 1]',
+  )
+  yield Case(
+    'sparse-values',
+    lambda: extend.codes.sparse('elias_fano', 3),
+    TypeError,
+    'values must be .*got 3',
+  )
+  yield from values(
+    'check_scheme', gs.testing.check_scheme, 'make', (3,), 'a function',
+    TypeError,
+  )  # fmt: skip
+  yield from whole(
+    'check_scheme',
+    lambda v: gs.testing.check_scheme(lambda axis: DENSE, steps=v),
+    'steps',
+    (0, 2),
+    'at least 3',
+  )
+
+
+CASES = (*sockets(),)
