@@ -28,7 +28,7 @@ test: setup
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy gradsparse
-	$(VENV)/bin/python $(FAST)
+	JAX_DISABLE_MOST_OPTIMIZATIONS=1 $(VENV)/bin/python $(FAST) --cov
 
 # The slow tests, then the fast ones once more on Python 3.12: pip gives it a
 # newer JAX than Python 3.11.
