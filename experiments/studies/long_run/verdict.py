@@ -59,37 +59,47 @@ def _slope(points: Sequence[run.Point], values: Sequence[float]) -> float:
   return float(np.polyfit([p.step for p in points], values, 1)[0])
 
 
+_HEAD = (
+  'scheme',
+  'steps',
+  'memory\n(MB)',
+  'growth\n(kB)',
+  'live\narrays',
+  'compiled\nlater',
+  'residual norm\nlargest',
+  'at the end',
+  'slope\n(a step)',
+  'loss',
+  'seconds',
+)
+
+
 def results_table(rows: Sequence[Mapping[str, Any]]) -> tables.Table:
   """Returns the table, a row a scheme."""
   return tables.make(
-    (
-      'scheme',
-      'steps',
-      'memory\n(MB)',
-      'growth\n(kB)',
-      'live\narrays',
-      'compiled\nlater',
-      'residual norm\nlargest',
-      'at the end',
-      'slope\n(a step)',
-      'loss',
-      'seconds',
-    ),
-    [
-      (
-        row['scheme'],
-        f'{row["steps"]:,}',
-        f'{row["rss_bytes"] / 1e6:.0f}',
-        f'{row["rss_growth_bytes"] / 1e3:.0f}',
-        f'{row["live_arrays"]}',
-        f'{row["compilations"]}',
-        f'{row["largest_residual_norm"]:.3g}',
-        f'{row["residual_norm"]:.3g}',
-        f'{row["residual_norm_slope_per_step"]:+.1e}',
-        f'{row["loss"]:.3f}',
-        f'{row["seconds"]:.0f}',
-      )
-      for row in rows
-    ],
+    _HEAD,
+    [_cells(row) for row in rows],
     caption='growth and slope: over the second half of the run',
+  )
+
+
+def page_table(rows: Sequence[Mapping[str, Any]]) -> str:
+  """Returns the same in Markdown, for docs/faults.md."""
+  head = [name.replace('\n', ' ') for name in _HEAD]
+  return tables.markdown(head, [_cells(row) for row in rows])
+
+
+def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+  return (
+    row['scheme'],
+    f'{row["steps"]:,}',
+    f'{row["rss_bytes"] / 1e6:.0f}',
+    f'{row["rss_growth_bytes"] / 1e3:.0f}',
+    f'{row["live_arrays"]}',
+    f'{row["compilations"]}',
+    f'{row["largest_residual_norm"]:.3g}',
+    f'{row["residual_norm"]:.3g}',
+    f'{row["residual_norm_slope_per_step"]:+.1e}',
+    f'{row["loss"]:.3f}',
+    f'{row["seconds"]:.0f}',
   )

@@ -1,6 +1,7 @@
 """A long run, short; and what a verdict finds in the points of a bad one."""
 
 import json
+import pathlib
 
 from experiments.hosts import placement
 from experiments.studies.long_run import run
@@ -62,6 +63,15 @@ def test_compilations_are_counted():
     before = compiled.count
   jax.jit(lambda x: x * 3 + 2)(jnp.ones(7)).block_until_ready()
   assert compiled.count == before  # nobody listens any more
+
+
+def test_the_page_has_the_recorded_table():
+  root = pathlib.Path(__file__).parents[3]
+  record = json.loads((root / 'experiments/results/long_run.json').read_text())
+  table = verdict.page_table(record['rows'])
+  assert table in (root / 'docs/faults.md').read_text()
+  assert all(row['steps'] == 100_000 for row in record['rows'])
+  assert not any(row['compilations'] for row in record['rows'])
 
 
 @pytest.mark.slow
