@@ -29,10 +29,25 @@ ON_DEVICES = tuple(
     for key in (setting.recipe, setting.make(None).scheme.exchange.name)
   }.values()
 )
+# Other settings of them, one for each code, scope, schedule and kind of memory.
+OTHERS = (
+  'dropping_exponent4',
+  'dropping_thick',
+  'dgc_nesterov',
+  'dgc_sampled',
+  'dgc_schedule',
+  'dgc_chunk',
+  'gtopk_paper',
+  'variance_qsgd4',
+  'qsgd_elias_dense',
+  'qsgd_scatter',
+  'one_bit_scatter',
+  'sign_memory',
+)
 FAST = tuple(
   sorted(
     {
-      *(Case(name, 3, 'simulate') for name in NAMES),
+      *(Case(name, 3, 'simulate') for name in (*ON_DEVICES, *OTHERS)),
       *(Case(name, 4, 'shard_map') for name in ON_DEVICES),
       *(Case(name, 1, 'simulate') for name in SOME),
       *(Case(name, 4, 'simulate') for name in SOME),

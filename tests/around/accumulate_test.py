@@ -81,7 +81,7 @@ def all_zero(tree):
   'runner, num_workers, every',
   [
     ('simulate', 3, 4),
-    ('pmap', 1, 3),
+    pytest.param('pmap', 1, 3, marks=pytest.mark.slow),
     ('shard_map', 2, 2),
   ],
 )

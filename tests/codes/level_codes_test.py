@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 import numpy as np
 import pytest
+from tests import marks
 from tests import replay
 from tests.oracles import qsgd as oracle
 from tests.wire import bit_strings
@@ -151,7 +152,7 @@ def data():
   'levels, code, elias',
   [
     (7, 'elias_dense', 'omega'),
-    (1, 'elias_sparse', 'omega'),
+    pytest.param(1, 'elias_sparse', 'omega', marks=pytest.mark.slow),
     pytest.param(3, 'elias', 'gamma', marks=pytest.mark.slow),
     pytest.param(65_534, 'elias_dense', 'unary', marks=pytest.mark.slow),
     pytest.param(127, 'elias', 'delta', marks=pytest.mark.slow),
@@ -256,7 +257,10 @@ def test_the_sparse_code_travels_within_the_bound_of_theorem_3_2(n, levels):
   assert mean <= 1.03 * bound + lengths + BESIDE
 
 
-@pytest.mark.parametrize('elias, expected', [('omega', 2.94), ('unary', 2.43)])
+@pytest.mark.parametrize(
+  'elias, expected',
+  marks.few([('omega', 2.94), ('unary', 2.43)], ('omega', 2.94)),
+)
 @pytest.mark.parametrize(
   'n',
   [

@@ -145,7 +145,10 @@ def test_a_full_delivery_touches_everything():
   'make',
   [
     lambda: gs.dgc(0.2, axis_name='workers', min_size=0),
-    lambda: gs.variance_based(1.0, axis_name='workers', min_size=0),
+    pytest.param(
+      lambda: gs.variance_based(1.0, axis_name='workers', min_size=0),
+      marks=pytest.mark.slow,
+    ),
   ],
   ids=['dgc', 'variance_based'],
 )

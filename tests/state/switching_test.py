@@ -7,6 +7,7 @@ from jax.sharding import PartitionSpec as P
 import numpy as np
 import optax
 import pytest
+from tests import marks
 from tests import replay
 
 WORKERS = 3
@@ -85,7 +86,9 @@ class Alone:
     return grads, *compiled(grads, state, PARAMS)
 
 
-SURROUNDINGS = pytest.mark.parametrize('where', [Stacked, Alone])
+SURROUNDINGS = pytest.mark.parametrize(
+  'where', marks.few([Stacked, Alone], Stacked)
+)
 
 
 def gradients(axes, seed):

@@ -113,12 +113,12 @@ def by_hand(links):
 
 
 def chains():
-  """Every third recipe before one optimizer; slow: all before all."""
+  """Every sixth recipe before one optimizer; slow: all before all."""
   for number, recipe in enumerate(gs.recipes.RECIPES):
     for turn in range(len(OPTIMIZERS)):
       optimizer = list(OPTIMIZERS)[(number + turn) % len(OPTIMIZERS)]
       place = PLACES[(number + turn) % len(PLACES)]
-      marks = pytest.mark.slow if turn or number % 3 else ()
+      marks = pytest.mark.slow if turn or number % 6 else ()
       yield pytest.param(recipe, optimizer, place, marks=marks)
 
 

@@ -12,6 +12,7 @@ from jax.sharding import PartitionSpec as P
 import numpy as np
 import optax
 import pytest
+from tests import marks
 from tests.replay import AXIS
 from tests.replay import OWN
 from tests.simulation import PARAMS
@@ -100,7 +101,7 @@ SCHEMES = {
 }
 
 
-@pytest.mark.parametrize('name', SCHEMES)
+@pytest.mark.parametrize('name', marks.few(SCHEMES, 'dense', 'dgc', 'qsgd'))
 def test_scalars_empty_leaves_and_nones_keep_their_places(name):
   params = {
     'scalar': jnp.zeros(()),

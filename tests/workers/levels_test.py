@@ -89,7 +89,7 @@ def drawn(seed):
   'make, axes, runners',
   [
     (two_levels, 'node', ('simulate', 'shard_map')),
-    (flat, 'both', ('shard_map',)),
+    pytest.param(flat, 'both', ('shard_map',), marks=pytest.mark.slow),
   ],
 )
 def test_it_trains_as_its_workers_would_on_one_axis(make, axes, runners):

@@ -228,9 +228,13 @@ def total(trees):
 @pytest.mark.parametrize(
   'make',
   [
-    lambda: gs.gradient_dropping(0.1, axis_name=AXIS),
+    pytest.param(
+      lambda: gs.gradient_dropping(0.1, axis_name=AXIS), marks=pytest.mark.slow
+    ),
     lambda: gs.one_bit_sgd(exchange='reduce_scatter', axis_name=AXIS),
-    lambda: gs.power_sgd(1, axis_name=AXIS),
+    pytest.param(
+      lambda: gs.power_sgd(1, axis_name=AXIS), marks=pytest.mark.slow
+    ),
     lambda: gs.accumulate(gs.gtopk(0.1, axis_name=AXIS), every=2),
   ],
   ids=['dropping', 'one_bit_scatter', 'power_sgd', 'accumulate'],

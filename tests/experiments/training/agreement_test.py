@@ -53,7 +53,11 @@ def damaging(monkeypatch):
 @pytest.mark.parametrize(
   ('words', 'named'),
   [
-    (['.params', 'Dense_0', 'kernel'], r"\.params\['Dense_0'\]\['kernel'\]"),
+    pytest.param(
+      ['.params', 'Dense_0', 'kernel'],
+      r"\.params\['Dense_0'\]\['kernel'\]",
+      marks=pytest.mark.slow,
+    ),
     (['.compressor', '[0]'], r'\.opt_state\[0\]\.compressor.* '),
   ],
 )
