@@ -17,6 +17,7 @@ PROGRAMS = {
   ): path
   for path in sorted(_EXPERIMENTS.rglob('*.py'))
   if "if __name__ == '__main__'" in path.read_text()
+  and path.name != 'wire.py'  # for `experiments.cluster.faults`, not for users
 }
 
 
