@@ -94,11 +94,11 @@ def plans_table(record: Mapping[str, Any]) -> str:
 
 
 def leaves_table(record: Mapping[str, Any]) -> str:
-  """A row a scheme, a column a number of leaves: seconds."""
+  """A row a scheme, a column a number of leaves: CPU seconds."""
   numbers = list(dict.fromkeys(row['leaves'] for row in record['rows']))
   by_scheme: dict[str, dict[int, str]] = {}
   for row in record['rows']:
-    seconds = row['trace_seconds'] + row['compile_seconds']
+    seconds = row['trace_cpu_seconds'] + row['compile_cpu_seconds']
     by_scheme.setdefault(row['scheme'], {})[row['leaves']] = f'{seconds:.1f}'
   return tables.markdown(
     ('scheme', *(f'{number:,} leaves' for number in numbers)),
