@@ -210,8 +210,8 @@ def trained(tx, state, num_workers, seeds, params=PARAMS):
   program, done = None, []
   for seed in seeds:
     rng = np.random.default_rng(seed)
-    draw = lambda p: np.float32(
-      np.abs(rng.normal(size=(num_workers, *p.shape)))  # noqa: B023
+    draw = lambda p, rng=rng: np.float32(
+      np.abs(rng.normal(size=(num_workers, *p.shape)))
     )
     grads = jax.tree.map(draw, params)
     if program is None:

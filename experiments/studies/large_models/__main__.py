@@ -6,7 +6,7 @@ r"""Lowers and compiles training steps of models that this machine cannot hold.
 One step of a transformer on CPU devices, as replicas of several devices each
 with a scheme between replicas, is compiled and not run: bytes by mesh axis,
 memory a device, modelled exchange times. Beside it the plans of a larger one,
-and seconds to compile the updates of trees of few and of many leaves.
+and CPU seconds to compile the updates of trees of few and many leaves.
 
 --parts=steps, plans or leaves does some of it; what the JSON file has of the
 other parts stays. The tables are printed as docs/large_models.md has them.
