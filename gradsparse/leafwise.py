@@ -42,7 +42,7 @@ def by_shape(
   """Yields what fn gives for each leaf, of many with one shape together.
 
   Args:
-    fn: (leaf, its number, int or int32 scalar) -> tree of arrays, whose shapes
+    fn: (leaf, its number, int32 scalar) -> tree of arrays, whose shapes
       depend on the leaf's shape alone.
     leaves: arrays of one dtype.
 
@@ -51,19 +51,31 @@ def by_shape(
     the order of `classes`.
   """
   for numbers in classes([x.shape for x in leaves]):
-    if len(numbers) == 1:
-      out = fn(leaves[numbers[0]], numbers[0])
-      yield numbers, jax.tree.map(lambda x: x[None], out)
-    else:
-      yield numbers, _looped(fn, numbers, [leaves[i] for i in numbers])
+    same = [leaves[i] for i in numbers]
+    yield numbers, stacked(fn, same, jnp.asarray(numbers, jnp.int32))
 
 
-def _looped(fn, numbers: list[int], leaves: list[jax.Array]) -> Any:
+def stacked(
+  fn: Callable[..., Any], leaves: Sequence[jax.Array], *beside: jax.Array
+) -> Any:
+  """What fn gives for each of some leaves of one shape.
+
+  Args:
+    fn: (leaf, one row of each array in beside) -> tree of arrays.
+    leaves: one, or many: several are looped over.
+    beside: arrays with one row for each leaf.
+
+  Returns:
+    The results, with a leading axis of so many.
+  """
+  if len(leaves) == 1:
+    out = fn(leaves[0], *(rows[0] for rows in beside))
+    return jax.tree.map(lambda x: x[None], out)
+
   def one(turn):
-    place, number = turn
+    place, *rows = turn
     # Not a stack of all leaves: that would need their memory once more.
-    leaf = jax.lax.switch(place, [lambda x=x: x for x in leaves])
-    return fn(leaf, number)
+    return fn(jax.lax.switch(place, [lambda x=x: x for x in leaves]), *rows)
 
   places = jnp.arange(len(leaves), dtype=jnp.int32)
-  return jax.lax.map(one, (places, jnp.asarray(numbers, jnp.int32)))
+  return jax.lax.map(one, (places, *beside))

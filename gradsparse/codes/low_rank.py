@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+import functools
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
+from gradsparse import leafwise
 from gradsparse.sockets import Code
 from gradsparse.sockets import Context
 from gradsparse.sockets import Cut
 from gradsparse.sockets import Leaves
 from gradsparse.sockets import Shape
 import jax
+import jax.numpy as jnp
+
+# Up to this rank a product is elementwise: no slower, and part of what follows
+# it rather than one more array.
+_FEW = 4
 
 
 def matrix_shape(shape: Shape) -> tuple[int, int]:
   """A leaf as a matrix: its last index (output units) are the columns."""
   return math.prod(shape[:-1]), shape[-1]
-
-
-def matrices(leaves: list[jax.Array]) -> list[jax.Array]:
-  """Leaves as matrices."""
-  return [x.reshape(matrix_shape(x.shape)) for x in leaves]
 
 
 def matrix_cut(
@@ -31,44 +34,99 @@ def matrix_cut(
   return tuple(a for axes in padded[:-1] for a in axes), padded[-1]
 
 
-def divided(ctx: Context) -> list[tuple[Any, Any]]:
-  """The devices that have the other rows, and the other columns, of each leaf.
+class Matrices(NamedTuple):
+  """Leaves of one shape, divided in one way: multiplied together.
 
-  Returns:
-    A pair of `collectives.Shards` for each leaf.
+  Attributes:
+    numbers: of the leaves.
+    rows: the devices that have the other rows of each (`collectives.Shards`).
+    columns: those that have the other columns.
   """
-  cuts = zip(ctx.cuts, ctx.shapes, strict=True)
-  both = (matrix_cut(cut, shape) for cut, shape in cuts)
+
+  numbers: list[int]
+  rows: Any
+  columns: Any
+
+  def each(
+    self,
+    fn: Callable[[jax.Array, jax.Array], jax.Array],
+    leaves: Sequence[jax.Array],
+    factors: jax.Array,
+  ) -> jax.Array:
+    """fn(matrix, its factor) for each of them; a stack of the results.
+
+    Args:
+      fn: of a matrix and of one element of factors.
+      leaves: all leaves of the context.
+      factors: one for each of these matrices.
+    """
+    same = [leaves[i] for i in self.numbers]
+    return leafwise.stacked(
+      lambda x, factor: fn(x.reshape(matrix_shape(x.shape)), factor),
+      same,
+      factors,
+    )
+
+
+def together(ctx: Context) -> list[Matrices]:
+  """The leaves of a message by shape and cut."""
+  cuts = [
+    matrix_cut(cut, shape)
+    for cut, shape in zip(ctx.cuts, ctx.shapes, strict=True)
+  ]
+  out = []
+  for numbers in leafwise.classes(list(zip(ctx.shapes, cuts, strict=True))):
+    rows, columns = cuts[numbers[0]]
+    out.append(
+      Matrices(numbers, ctx.shards.over(rows), ctx.shards.over(columns))
+    )
+  return out
+
+
+def _products(p: jax.Array, q: jax.Array) -> Sequence[jax.Array]:
+  """P Q^T of each of some matrices.
+
+  Args:
+    p: float32[n, rows, r].
+    q: float32[n, columns, r].
+  """
+  rank = p.shape[-1]
+  if rank > _FEW:
+    return jax.lax.map(lambda pair: pair[0] @ pair[1].T, (p, q))
   return [
-    (ctx.shards.over(rows), ctx.shards.over(columns)) for rows, columns in both
+    functools.reduce(
+      jnp.add, (p[i, :, k, None] * q[i, None, :, k] for k in range(rank))
+    )
+    for i in range(p.shape[0])
   ]
 
 
 def low_rank() -> Code:
   """M^T P of each matrix M, where the workers agreed on P; stands for P Q^T.
 
-  `Context.agreed` is a list of orthonormal P, (rows, r) each. Factors Q of
-  several workers may be added up: P is the same.
+  A factor is float32[n, rows or columns, r], of n leaves of one shape.
+  `Context.agreed` is a list of such P, orthonormal. Factors Q of several
+  workers may be added up: P is the same.
 
   References:
     Vogels et al., arXiv 1905.13727, algorithm 1.
   """
 
   def round(selected, ctx):
-    pairs = zip(matrices(selected.arrays), ctx.agreed, strict=True)
+    pairs = zip(together(ctx), ctx.agreed, strict=True)
     return [
-      rows.sum(m.T @ p)
-      for (m, p), (rows, _) in zip(pairs, divided(ctx), strict=True)
+      same.rows.sum(same.each(lambda m, p: m.T @ p, selected.arrays, p))
+      for same, p in pairs
     ]
 
   def decode(factors, ctx, summands):
     del summands
-    return Leaves(
-      [
-        (p @ q.T).reshape(shape)
-        for p, q, shape in zip(ctx.agreed, factors, ctx.shapes, strict=True)
-      ]
-    )
+    arrays: dict[int, jax.Array] = {}
+    pairs = zip(ctx.agreed, factors, strict=True)
+    for same, (p, q) in zip(together(ctx), pairs, strict=True):
+      for number, product in zip(same.numbers, _products(p, q), strict=True):
+        arrays[number] = product.reshape(ctx.shapes[number])
+    return Leaves([arrays[number] for number in range(len(arrays))])
 
   def gain(shapes):
     # A column of M, projected, can have all its length in one number.

@@ -62,21 +62,21 @@ class Shards:
       return x
     return op(self._local(x), self.axes)
 
-  def gather(self, x: jax.Array) -> jax.Array:
-    """Their arrays one after the other along the first axis."""
+  def gather(self, x: jax.Array, axis: int = 0) -> jax.Array:
+    """Their arrays one after the other along an array axis."""
     if not self.axes:
       return x
     if self._recorder is not None:
       self._record(self._recorder, 'all_gather', x)
-      return jnp.tile(x, (self._recorder.size(self.axes), *[1] * (x.ndim - 1)))
-    return jax.lax.all_gather(self._local(x), self.axes, tiled=True)
+      return jnp.concatenate([x] * self._recorder.size(self.axes), axis)
+    return jax.lax.all_gather(self._local(x), self.axes, axis=axis, tiled=True)
 
-  def part(self, x: jax.Array, length: int) -> jax.Array:
-    """This device's rows of what `gather` returned."""
+  def part(self, x: jax.Array, length: int, axis: int = 0) -> jax.Array:
+    """This device's part, of that length, of what `gather` returned."""
     if not self.axes:
       return x
     begin = self.index() * length
-    return jax.lax.dynamic_slice_in_dim(x, begin, length)
+    return jax.lax.dynamic_slice_in_dim(x, begin, length, axis)
 
   def typed(self, x: jax.Array) -> jax.Array:
     """Types a value as equal on all of them. The caller vouches for it."""

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from gradsparse import arguments
 from gradsparse import codes
-from gradsparse.codes.low_rank import divided
-from gradsparse.codes.low_rank import matrices
 from gradsparse.codes.low_rank import matrix_cut
 from gradsparse.codes.low_rank import matrix_shape
+from gradsparse.codes.low_rank import together
 from gradsparse.collectives import NO_SHARDS
 from gradsparse.collectives import Shards
 from gradsparse.compressors.everything import everything
@@ -24,7 +23,7 @@ def _unit_columns(x: jax.Array, rows: Shards = NO_SHARDS) -> jax.Array:
   """Columns scaled so that their magnitudes add up to 1; zeros stay.
 
   Args:
-    x: float32[rows, r], this device's rows.
+    x: float32[..., rows, r], this device's rows.
     rows: the devices that have the others.
   """
 
@@ -32,20 +31,20 @@ def _unit_columns(x: jax.Array, rows: Shards = NO_SHARDS) -> jax.Array:
     return x / jnp.where(by > 0, by, 1.0)
 
   # Divided by the largest first: the sum of large numbers could overflow.
-  x = divided(x, rows.max(jnp.max(jnp.abs(x), axis=0)))
-  return divided(x, rows.sum(jnp.sum(jnp.abs(x), axis=0)))
+  x = divided(x, rows.max(jnp.max(jnp.abs(x), axis=-2, keepdims=True)))
+  return divided(x, rows.sum(jnp.sum(jnp.abs(x), axis=-2, keepdims=True)))
 
 
 def _orthonormal(p: jax.Array, rows: Shards) -> jax.Array:
   """Orthonormal columns that span those of p.
 
   Args:
-    p: float32[rows, r], this device's rows.
+    p: float32[leaves, rows, r], this device's rows.
     rows: the devices that have the others.
   """
   # The factor is small: every device gets all of it, and keeps its own rows.
-  whole = jnp.linalg.qr(_unit_columns(rows.gather(p)))[0]
-  return rows.part(whole, p.shape[0])
+  whole = jnp.linalg.qr(_unit_columns(rows.gather(p, axis=1)))[0]
+  return rows.part(whole, p.shape[1], axis=1)
 
 
 def power_sgd(rank: int, seed: int = 0) -> Compressor:
@@ -87,23 +86,23 @@ def power_sgd(rank: int, seed: int = 0) -> Compressor:
     return PartitionSpec(columns or None)
 
   def learn(total, ctx):
-    return tuple(
-      _unit_columns(q, columns)
-      for q, (_, columns) in zip(total, divided(ctx), strict=True)
-    )
+    factors: dict[int, jax.Array] = {}
+    for same, q in zip(together(ctx), total, strict=True):
+      factors |= zip(same.numbers, _unit_columns(q, same.columns), strict=True)
+    return tuple(factors[i] for i in range(len(factors)))
 
   def propose(signals, ctx):
-    pairs = zip(matrices([s.value for s in signals]), ctx.state, strict=True)
-    return [
-      columns.sum(m @ q)
-      for (m, q), (_, columns) in zip(pairs, divided(ctx), strict=True)
-    ]
+    leaves = [s.value for s in signals]
+    products = []
+    for same in together(ctx):
+      q = jnp.stack([ctx.state[i] for i in same.numbers])
+      p = same.each(lambda m, q: m @ q, leaves, q)
+      products.append(same.columns.sum(p))
+    return products
 
   def settle(reduced, ctx):
-    return [
-      _orthonormal(p, rows)
-      for p, (rows, _) in zip(reduced, divided(ctx), strict=True)
-    ]
+    pairs = zip(together(ctx), reduced, strict=True)
+    return [_orthonormal(p, same.rows) for same, p in pairs]
 
   plain = everything(
     'power_sgd',

@@ -12,7 +12,8 @@ from tests.schemes import example
 
 # What takes long to compile, and what is done once for many leaves.
 HEAVY = frozenset(
-  'dynamic_slice dynamic_update_slice reduce_window scatter sort while'.split()
+  'custom_call dot_general dynamic_slice dynamic_update_slice reduce_window '
+  'scatter sort while'.split()
 )
 ELEMENTS = 16 * 48 * 8
 
