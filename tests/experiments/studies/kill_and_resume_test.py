@@ -1,6 +1,7 @@
 """Killed runs are resumed bit for bit, and a difference would be seen."""
 
 import json
+import pathlib
 
 from experiments.hosts import placement as placing
 from experiments.run import checkpoints
@@ -33,6 +34,20 @@ def test_any_difference_but_of_time_is_seen(tmp_path):
   assert trial.differences(other, whole) == ['the last checkpoint']
   other = _write(tmp_path / 'both', param=tiny, loss=0.25)
   assert trial.differences(other, whole) == ['params.npz', 'metrics.jsonl']
+
+
+def test_the_page_says_what_is_recorded():
+  root = pathlib.Path(__file__).parents[3]
+  record = json.loads(
+    (root / 'experiments/results/kill_and_resume.json').read_text()
+  )
+  kills = [kill for row in record['schemes'] for kill in row['kills']]
+  writing = sum(kill['writing'] for kill in kills)
+  page = ' '.join((root / 'docs/checkpoints.md').read_text().split())
+  assert (
+    f'{record["bit_exact_resumes"]} of the {len(kills)} kills on record left '
+    f'no trace; {writing} of them came while a checkpoint was written.'
+  ) in page
 
 
 @pytest.mark.slow
