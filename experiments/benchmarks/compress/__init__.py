@@ -1,0 +1,1 @@
+"""What compression costs in arithmetic, beside a momentum SGD step."""

@@ -1,0 +1,176 @@
+r"""What compression costs in arithmetic, as multiples of momentum SGD.
+
+  python -m experiments.benchmarks.compress --json=FILE
+
+One worker and no network: a step takes a gradient to new parameters, its state
+donated, through everything that a scheme does but the exchange itself. After a
+scheme comes plain SGD. Each scheme runs in turns with momentum SGD; ratios are
+medians over the rounds. Then each of its stages by itself.
+"""
+
+import statistics
+from typing import Any
+
+from absl import flags
+from experiments.benchmarks import rows as measured
+from experiments.benchmarks.compress import contenders
+from experiments.benchmarks.compress import programs
+from experiments.benchmarks.compress import stages
+from experiments.benchmarks.compress import trees
+from experiments.program import command_line
+from experiments.program import errors
+from experiments.program import files
+from experiments.program import tables
+from experiments.run import machine
+import jax
+import jax.numpy as jnp
+
+_JSON = command_line.define_json()
+_REPEATS = command_line.define_repeats()
+_SCHEMES = command_line.define_schemes(contenders.SCHEMES)
+_FLOATS = flags.DEFINE_integer(
+  'floats', 25_600_000, 'parameters, at most', lower_bound=100_000
+)
+_SHAPES = command_line.define_list(
+  'shapes',
+  tuple(trees.TREES),
+  command_line.one_of(trees.TREES, 'tree'),
+  'which of: ' + ', '.join(trees.TREES),
+)
+_STAGES = flags.DEFINE_bool('stages', True, 'measure each stage, too')
+
+_MIB = 1 << 20
+
+
+def _references(bench: programs.Bench) -> dict[str, programs.Program]:
+  """What a step is measured in: one read pass, one selection by the library."""
+  grads = bench.gradient()
+  joined = jnp.concatenate([g.reshape(-1) for g in grads.values()])
+  count = max(1, round(contenders.DENSITY * joined.size))
+
+  def program(function):
+    made, seconds = programs.compiled_for(jax.jit(function), joined)
+    return programs.Program(
+      lambda: jax.block_until_ready(made(joined)),
+      seconds,
+      programs.peak_bytes(made),
+    )
+
+  return {
+    'read': program(jnp.max),
+    'lax.top_k': program(lambda x: jax.lax.top_k(jnp.abs(x), count)[1]),
+  }
+
+
+def _row(
+  tree: str,
+  floats: int,
+  name: str,
+  made: programs.Program,
+  ms: list[float],
+  sgd: list[float],
+) -> dict[str, Any]:
+  return {
+    'scheme': name,
+    'shapes': tree,
+    'floats': floats,
+    'step_ms': statistics.median(ms),
+    'step_ms_spread': measured.quartile_distance(ms),
+    'sgd_ratio': programs.ratio(ms, sgd),
+    'compile_s': made.compile_seconds,
+    'peak_bytes': made.peak_bytes,
+  }
+
+
+def measure(tree: str, names: list[str], keep: Any) -> None:
+  """Measures schemes on one tree; `keep` gets each row when it is there."""
+  shapes = trees.make(tree, _FLOATS.value)
+  floats, bench = trees.size(shapes), programs.Bench(shapes)
+  reference = contenders.REFERENCE
+  sgd = bench.step(contenders.momentum_sgd())
+  beside = {reference: sgd, **_references(bench)}
+  ms = programs.milliseconds(beside, _REPEATS.value)
+  for name, made in beside.items():
+    keep(_row(tree, floats, name, made, ms[name], ms[reference]))
+  del beside
+  for name in names:
+    scheme = contenders.SCHEMES[name]()
+    made = bench.step(contenders.followed(scheme))
+    pair = {reference: sgd, name: made}
+    ms = programs.milliseconds(pair, _REPEATS.value)
+    row = _row(tree, floats, name, made, ms[name], ms[reference])
+    del pair, made
+    if _STAGES.value:
+      parts = stages.of(scheme, bench)
+      ms = programs.milliseconds({reference: sgd, **parts}, _REPEATS.value)
+      row['stages_ms'] = {part: statistics.median(ms[part]) for part in parts}
+      del parts
+    keep(row)
+    jax.clear_caches()
+
+
+def table(rows: list[dict[str, Any]]) -> tables.Table:
+  """The rows of one tree, for reading."""
+
+  def stage(row, name):
+    found = row.get('stages_ms', {}).get(name)
+    return '-' if found is None else f'{found:.1f}'
+
+  return tables.make(
+    (
+      'scheme',
+      'step\n(ms)',
+      'spread',
+      'x SGD',
+      'compile\n(s)',
+      'peak\n(MiB)',
+      *stages.NAMES,
+    ),
+    [
+      (
+        row['scheme'],
+        f'{row["step_ms"]:.1f}',
+        f'{row["step_ms_spread"]:.1f}',
+        f'{row["sgd_ratio"]:.2f}',
+        f'{row["compile_s"]:.1f}',
+        '-'
+        if row['peak_bytes'] is None
+        else f'{row["peak_bytes"] / _MIB:,.0f}',
+        *(stage(row, name) for name in stages.NAMES),
+      )
+      for row in rows
+    ],
+    title=f'{rows[0]["shapes"]}: {rows[0]["floats"]:,} floats; stages in ms',
+  )
+
+
+def main() -> None:
+  """Measures and prints."""
+  if not _SHAPES.value:
+    raise errors.ConfigError('--shapes must name a tree')
+  rows: list[dict[str, Any]] = []
+
+  def keep(row):
+    rows.append(row)
+    command_line.say(
+      f'{row["shapes"]} {row["scheme"]}: {row["step_ms"]:.1f} ms, '
+      f'{row["sgd_ratio"]:.2f} x SGD, {row["compile_s"]:.1f} s to compile'
+    )
+    if _JSON.value:
+      files.write_json(
+        _JSON.value,
+        {
+          'command': command_line.typed(),
+          'environment': machine.describe(),
+          'repeats': _REPEATS.value,
+          'rows': rows,
+        },
+      )
+
+  for tree in _SHAPES.value:
+    measure(tree, _SCHEMES.value, keep)
+    tables.show(table([row for row in rows if row['shapes'] == tree]))
+
+
+if __name__ == '__main__':
+  command_line.run(main)

@@ -1,0 +1,135 @@
+"""Compiled steps, and how long they take beside each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+import dataclasses
+import statistics
+import time
+from typing import Any
+
+from experiments.benchmarks.compress import trees
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+_GRADIENTS = 2  # different ones, in turns
+_SCALE = 0.01
+
+
+@dataclasses.dataclass
+class Program:
+  """Something to run again and again.
+
+  Attributes:
+    run: once; returns when it has ended, and what came of it.
+    compile_seconds: tracing and lowering included.
+    peak_bytes: of device memory that it holds while it runs: arguments,
+      results and what lies between; None where XLA does not tell.
+  """
+
+  run: Callable[[], Any]
+  compile_seconds: float
+  peak_bytes: int | None
+
+
+class Bench:
+  """Parameters, gradients and second moments that all schemes share.
+
+  Args:
+    shapes: of the leaves.
+  """
+
+  def __init__(self, shapes: trees.Shapes):
+    rng = np.random.default_rng(0)
+
+    def draw(shape):
+      return jnp.asarray(rng.normal(size=shape) * _SCALE, jnp.float32)
+
+    self.shapes = {
+      name: jax.ShapeDtypeStruct(shape, jnp.float32)
+      for name, shape in shapes.items()
+    }
+    self.gradients = [
+      {name: draw(shape) for name, shape in shapes.items()}
+      for _ in range(_GRADIENTS)
+    ]
+    # Of 32 examples whose gradients agree a little.
+    self.moments = jax.tree.map(lambda g: jnp.square(g) / 8, self.gradients[0])
+    self._turn = 0
+
+  def gradient(self) -> Any:
+    """The next one."""
+    self._turn += 1
+    return self.gradients[self._turn % _GRADIENTS]
+
+  def params(self) -> Any:
+    """Zeros."""
+    return jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), self.shapes)
+
+  def step(self, tx: optax.GradientTransformation) -> Program:
+    """A step from gradients to new parameters, its state donated."""
+    tx = optax.with_extra_args_support(tx)
+
+    def step(params, state, grads, moments):
+      updates, state = tx.update(grads, state, params, second_moment=moments)
+      return optax.apply_updates(params, updates), state
+
+    params = self.params()
+    held = [(params, jax.jit(tx.init)(params))]
+    compiled, seconds = compiled_for(
+      jax.jit(step, donate_argnums=(0, 1)),
+      *held[0],
+      self.gradient(),
+      self.moments,
+    )
+
+    def run():
+      held.append(compiled(*held.pop(), self.gradient(), self.moments))
+      jax.block_until_ready(held[0])
+
+    run()  # touches all memory
+    return Program(run, seconds, peak_bytes(compiled))
+
+
+def compiled_for(jitted: Any, *arguments: Any) -> tuple[Any, float]:
+  """The program for some arguments, and the seconds until it was there."""
+  begin = time.perf_counter()
+  compiled = jitted.lower(*arguments).compile()
+  return compiled, time.perf_counter() - begin
+
+
+def peak_bytes(compiled: Any) -> int | None:
+  """What a program holds at most, its arguments and results included."""
+  found = compiled.memory_analysis()
+  if found is None:
+    return None
+  return int(
+    found.argument_size_in_bytes
+    + found.output_size_in_bytes
+    + found.temp_size_in_bytes
+    - found.alias_size_in_bytes
+  )
+
+
+def milliseconds(
+  programs: Mapping[str, Program], rounds: int
+) -> dict[str, list[float]]:
+  """Of each program in each round; a round runs all of them, in turns."""
+  found: dict[str, list[float]] = {name: [] for name in programs}
+  names = list(programs)
+  for number in range(rounds):
+    shift = number % len(names)
+    for name in names[shift:] + names[:shift]:
+      begin = time.perf_counter()
+      programs[name].run()
+      found[name].append(1e3 * (time.perf_counter() - begin))
+  return found
+
+
+def ratio(values: Sequence[float], reference: Sequence[float]) -> float:
+  """The median over rounds of how many times as long it takes."""
+  return statistics.median(
+    value / base for value, base in zip(values, reference, strict=True)
+  )

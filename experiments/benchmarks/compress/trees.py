@@ -1,0 +1,106 @@
+"""Trees of parameters to measure on: one matrix, ResNet-50, a transformer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+import math
+
+Shapes = dict[str, tuple[int, ...]]
+
+# ResNet-50: (blocks, factor of the base width) of its four stages. A block's
+# output has four times the width of its inside.
+_STAGES = ((3, 1), (4, 2), (6, 4), (3, 8))
+_EXPANSION = 4
+_CLASSES = 1000
+_LAYERS = 12
+_STEP = 8  # of widths
+_LEAST = 100_000
+
+
+def one(floats: int) -> Shapes:
+  """A matrix of 1024 columns."""
+  return {'weights': (max(1, floats // 1024), 1024)}
+
+
+def resnet50(floats: int) -> Shapes:
+  """The widest ResNet-50 that fits: 161 leaves, width 64 is the real one."""
+  return _widest(_resnet, floats)
+
+
+def transformer(floats: int) -> Shapes:
+  """The widest of 12 layers that fits; as many tokens as 32 times its width."""
+  return _widest(_transformer, floats)
+
+
+TREES: dict[str, Callable[[int], Shapes]] = {
+  'one': one,
+  'resnet50': resnet50,
+  'transformer': transformer,
+}
+
+
+def make(name: str, floats: int) -> Shapes:
+  """Shapes of leaves by name.
+
+  Args:
+    name: a key of TREES.
+    floats: how many parameters there may be, at least 100,000.
+
+  Raises:
+    ValueError: there may be fewer.
+  """
+  if floats < _LEAST:
+    raise ValueError(f'floats must be at least {_LEAST:,}, got {floats:,}')
+  return TREES[name](floats)
+
+
+def size(shapes: Shapes) -> int:
+  """How many parameters there are."""
+  return sum(math.prod(shape) for shape in shapes.values())
+
+
+def _widest(make_one: Callable[[int], Shapes], floats: int) -> Shapes:
+  width = _STEP
+  while size(make_one(width + _STEP)) <= floats:
+    width += _STEP
+  return make_one(width)
+
+
+def _resnet(width: int) -> Shapes:
+  shapes: Shapes = {}
+
+  def convolution(name, taps, inputs, outputs):
+    shapes[f'{name}/kernel'] = (taps, taps, inputs, outputs)
+    shapes[f'{name}/scale'] = shapes[f'{name}/bias'] = (outputs,)
+
+  convolution('stem', 7, 3, width)
+  inputs = width
+  for stage, (blocks, factor) in enumerate(_STAGES):
+    inside = width * factor
+    outside = inside * _EXPANSION
+    for block in range(blocks):
+      name = f'stage{stage}/block{block}'
+      convolution(f'{name}/reduce', 1, inputs, inside)
+      convolution(f'{name}/conv', 3, inside, inside)
+      convolution(f'{name}/expand', 1, inside, outside)
+      if block == 0:
+        convolution(f'{name}/shortcut', 1, inputs, outside)
+      inputs = outside
+  # As many classes for a width of 64 as ImageNet has.
+  classes = max(1, _CLASSES * width // 64)
+  return shapes | {'head/kernel': (inputs, classes), 'head/bias': (classes,)}
+
+
+def _transformer(width: int) -> Shapes:
+  shapes: Shapes = {'embedding': (32 * width, width), 'norm/scale': (width,)}
+  for number in range(_LAYERS):
+    layer = {
+      'attention/norm': (width,),
+      'attention/qkv': (width, 3 * width),
+      'attention/out': (width, width),
+      'mlp/norm': (width,),
+      'mlp/in': (width, 4 * width),
+      'mlp/out': (4 * width, width),
+    }
+    shapes |= {f'layer{number:02}/{k}': v for k, v in layer.items()}
+  return shapes
