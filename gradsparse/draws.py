@@ -1,0 +1,79 @@
+"""Uniform draws, one for each element of a gradient, for stochastic rounding.
+
+`jax.random` draws by Threefry: twenty rounds of mixing for two words. They take
+longer than all else that a quantiser does. Rounding needs draws that are uniform
+and independent between elements, steps and workers; it needs no cryptographic
+strength. Here a draw is a hash of the element's number and of a key, which comes
+of `jax.random` as ever.
+
+The hash is the finaliser `lowbias32`: of a word in which one bit changes, every
+bit of the result changes with a probability near one half. It is applied twice,
+with one half of the key before each.
+
+References:
+  Ellis, "Prospecting for Hash Functions" (2018), for the constants.
+  Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011), for
+    drawing by counter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+import math
+
+import jax
+import jax.numpy as jnp
+
+# 2^32 over the golden ratio: neighbouring numbers get unlike words.
+_WEYL = 0x9E3779B9
+_MANTISSA = 24  # bits of a float32
+
+
+def bits(key: jax.Array, shape: Sequence[int]) -> jax.Array:
+  """Random words.
+
+  Args:
+    key: PRNG key, of any implementation.
+    shape: of the result, less than 2^32 elements.
+
+  Returns:
+    uint32[shape]; the same key gives the same words, and the first elements of
+    a longer vector are those of a shorter one.
+  """
+  first, second = _halves(key)
+  count = math.prod(shape)
+  numbers = jax.lax.iota(jnp.uint32, count).reshape(tuple(shape))
+  return _mixed(_mixed(numbers * jnp.uint32(_WEYL) + first) ^ second)
+
+
+def uniform(key: jax.Array, shape: Sequence[int]) -> jax.Array:
+  """Numbers in [0, 1), multiples of 2^-24.
+
+  Args:
+    key: PRNG key, of any implementation.
+    shape: of the result.
+
+  Returns:
+    float32[shape].
+  """
+  words = bits(key, shape) >> (32 - _MANTISSA)
+  return words.astype(jnp.float32) * jnp.float32(2.0**-_MANTISSA)
+
+
+def _halves(key: jax.Array) -> tuple[jax.Array, jax.Array]:
+  """Two words that every word of the key has part in."""
+  words = jax.random.key_data(key)
+  halves = []
+  for start in (jnp.uint32(1), jnp.uint32(_WEYL)):
+    mixed = start
+    for number in range(words.shape[-1]):
+      mixed = _mixed(mixed ^ words[number]) + jnp.uint32(_WEYL)
+    halves.append(mixed)
+  return halves[0], halves[1]
+
+
+def _mixed(x: jax.Array) -> jax.Array:
+  """lowbias32."""
+  x = (x ^ (x >> 16)) * jnp.uint32(0x7FEB352D)
+  x = (x ^ (x >> 15)) * jnp.uint32(0x846CA68B)
+  return x ^ (x >> 16)
