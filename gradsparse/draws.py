@@ -1,10 +1,10 @@
 """Uniform draws, one for each element of a gradient, for stochastic rounding.
 
 `jax.random` draws by Threefry: twenty rounds of mixing for two words. They take
-longer than all else that a quantiser does. Rounding needs draws that are uniform
-and independent between elements, steps and workers; it needs no cryptographic
-strength. Here a draw is a hash of the element's number and of a key, which comes
-of `jax.random` as ever.
+longer than all else that a quantiser does. Rounding needs draws that are
+uniform and independent between elements, steps and workers; it needs no
+cryptographic strength. Here a draw is a hash of the element's number and of a
+key, which comes of `jax.random` as ever.
 
 The hash is the finaliser `lowbias32`: of a word in which one bit changes, every
 bit of the result changes with a probability near one half. It is applied twice,

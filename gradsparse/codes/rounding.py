@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gradsparse import arguments
+from gradsparse import draws
 import jax
 import jax.numpy as jnp
 
@@ -54,6 +55,6 @@ def quantise(
   safe = jnp.where(norms > 0, norms, 1.0)[:, None]
   scaled = jnp.minimum(jnp.abs(rows) / safe * levels, levels)
   low = jnp.floor(scaled)
-  up = jax.random.uniform(key, rows.shape) < scaled - low
+  up = draws.uniform(key, rows.shape) < scaled - low
   level = low.astype(jnp.int32) + up
   return jnp.where(rows < 0, -level, level)

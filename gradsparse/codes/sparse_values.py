@@ -20,6 +20,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from gradsparse import arguments
+from gradsparse import draws
 from gradsparse import traced
 from gradsparse.sockets import Space
 from gradsparse.sockets import Sparse
@@ -152,7 +153,7 @@ def stochastic(levels: int) -> ValueCode:
     tops = _per_leaf_max(s, jnp.abs(s.values))[s.space.leaf_of(s.indices)]
     scaled = jnp.abs(s.values) / jnp.where(tops > 0, tops, 1.0) * levels
     low = jnp.floor(scaled)
-    up = jax.random.uniform(key, scaled.shape) < scaled - low
+    up = draws.uniform(key, scaled.shape) < scaled - low
     level = jnp.minimum(low + up, levels).astype(jnp.int32)
     values = jnp.sign(s.values) * size(level, tops)
     return Sparse(values, s.indices, s.space).keep(s.valid & (level > 0))

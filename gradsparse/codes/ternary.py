@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gradsparse import draws
 from gradsparse.sockets import Code
 from gradsparse.sockets import Leaves
 from gradsparse.sockets import Space
@@ -45,7 +46,7 @@ def ternary() -> Code:
       scale = ctx.agreed[number]
       key = jax.random.fold_in(ctx.key, number)
       chance = jnp.abs(g) / jnp.where(scale > 0, scale, 1.0)
-      kept = jax.random.uniform(key, g.shape) < chance
+      kept = draws.uniform(key, g.shape) < chance
       ternary = jnp.where(kept, jnp.sign(g), 0.0).astype(jnp.int32)
       codes.append((ternary + 1).astype(jnp.uint32).reshape(-1))
     return jnp.concatenate(codes)

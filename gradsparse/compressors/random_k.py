@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gradsparse import arguments
 from gradsparse import codes
+from gradsparse import draws
 from gradsparse import leafwise
 from gradsparse import selection
 from gradsparse.sockets import Compressor
@@ -34,7 +35,7 @@ def random_k(density: float, *, scaled: bool) -> Compressor:
       key = jax.random.fold_in(ctx.shared_key, number)
       # The k largest of n random numbers are a uniform draw.
       _, drawn = selection.top_k(
-        jax.random.uniform(key, (size,)), selection.count(density, size)
+        draws.uniform(key, (size,)), selection.count(density, size)
       )
       return x[drawn] * (size / drawn.shape[0] if scaled else 1.0), drawn
 

@@ -3,6 +3,7 @@
 import math
 
 import gradsparse as gs
+from gradsparse import draws
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
@@ -156,7 +157,7 @@ def test_an_epoch_quantises_as_the_oracle_does():
 
     def quantise(u, t, w, epoch=epoch):
       _, rounding = keys(seed, epoch, w, t)
-      uniforms = np.ravel(jax.random.uniform(rounding, (1, SIZE)))
+      uniforms = np.ravel(draws.uniform(rounding, (1, SIZE)))
       order = np.roll(np.arange(SIZE), 1)  # 'last' comes first in a ravel
       out = np.zeros(SIZE)
       out[order] = qsgd_oracle.quantise(u[order], levels, SIZE, 'l2', uniforms)

@@ -3,6 +3,7 @@
 import math
 
 import gradsparse as gs
+from gradsparse import draws
 from hypothesis import given
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -77,9 +78,7 @@ def uniforms(workers, size, bucket, t):
     key = jax.random.fold_in(key, 1 + w)
     again = jax.random.fold_in(key, 1)
     for out, own, n in ((first, key, workers * part), (second, again, part)):
-      drawn = jax.random.uniform(
-        jax.random.fold_in(own, 0), (n // bucket, bucket)
-      )
+      drawn = draws.uniform(jax.random.fold_in(own, 0), (n // bucket, bucket))
       out.append(np.asarray(drawn).ravel())
   return [x[:size] for x in first], second
 

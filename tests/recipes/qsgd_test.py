@@ -8,6 +8,7 @@ import functools
 import math
 
 import gradsparse as gs
+from gradsparse import draws
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -76,7 +77,7 @@ def test_the_same_draws_give_what_the_oracle_gives(levels, norm):
     v = vector(step)
     key = jax.random.fold_in(jax.random.key(SEED), step)
     key = jax.random.fold_in(jax.random.fold_in(key, 1), 0)
-    uniforms = jax.random.uniform(key, (-(-SIZE // BUCKET), BUCKET))
+    uniforms = draws.uniform(key, (-(-SIZE // BUCKET), BUCKET))
     uniforms = np.asarray(uniforms).ravel()[:SIZE]
     expected = qsgd.quantise(v, levels, BUCKET, norm, uniforms)
     q = compiled(levels, norm)(v, np.int32(step))

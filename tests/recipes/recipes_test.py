@@ -11,6 +11,7 @@ import functools
 from typing import Any, NamedTuple
 
 import gradsparse as gs
+from gradsparse import draws
 import jax
 import numpy as np
 import pytest
@@ -78,7 +79,7 @@ def with_same_uniforms(oracle, step, numbers, t):
     own = [np.zeros_like(g) for g in tree]
     for number, i in enumerate(numbers):
       leaf_key = jax.random.fold_in(key, number)
-      own[i] = np.asarray(jax.random.uniform(leaf_key, tree[i].shape))
+      own[i] = np.asarray(draws.uniform(leaf_key, tree[i].shape))
     uniforms.append(own)
   return oracle.step(step.grads, uniforms)
 
