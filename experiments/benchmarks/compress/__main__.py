@@ -29,7 +29,7 @@ _JSON = command_line.define_json()
 _REPEATS = command_line.define_repeats()
 _SCHEMES = command_line.define_schemes(contenders.SCHEMES)
 _FLOATS = flags.DEFINE_integer(
-  'floats', 25_600_000, 'parameters, at most', lower_bound=100_000
+  'floats', 25_600_000, 'parameters, at most', lower_bound=500_000
 )
 _SHAPES = command_line.define_list(
   'shapes',

@@ -38,7 +38,9 @@ SCHEMES: dict[str, Callable[[], Any]] = {
   'dgc_chunk': lambda: gs.dgc(DENSITY, scope='chunk', axis_name=None),
   'dgc_sampled': lambda: gs.dgc(DENSITY, sample_rate=0.01, axis_name=None),
   'dgc_exponent4': lambda: gs.dgc(DENSITY, values='exponent4', axis_name=None),
-  'dgc_schedule': lambda: gs.dgc(gs.dgc_warmup(DENSITY, 1000), axis_name=None),
+  'dgc_schedule': lambda: gs.dgc(
+    gs.schedules.dgc_warmup(DENSITY, 1000), axis_name=None
+  ),
   'gtopk': lambda: gs.gtopk(DENSITY, axis_name=None),
   'ef21': lambda: gs.ef21(DENSITY, axis_name=None),
   'strom': lambda: gs.strom(0.5, axis_name=None),

@@ -14,7 +14,7 @@ _EXPANSION = 4
 _CLASSES = 1000
 _LAYERS = 12
 _STEP = 8  # of widths
-_LEAST = 100_000
+_LEAST = 500_000
 
 
 def one(floats: int) -> Shapes:
@@ -44,7 +44,7 @@ def make(name: str, floats: int) -> Shapes:
 
   Args:
     name: a key of TREES.
-    floats: how many parameters there may be, at least 100,000.
+    floats: how many parameters there may be, at least 500,000.
 
   Raises:
     ValueError: there may be fewer.

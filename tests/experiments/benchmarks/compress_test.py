@@ -1,0 +1,85 @@
+"""The benchmark of compression alone: its trees, its rows, its stages."""
+
+import math
+
+from experiments.benchmarks.compress import __main__ as benchmark
+from experiments.benchmarks.compress import contenders
+from experiments.benchmarks.compress import programs
+from experiments.benchmarks.compress import stages
+from experiments.benchmarks.compress import trees
+import gradsparse as gs
+import numpy as np
+import pytest
+
+_FLOATS = 500_000
+
+
+def test_resnet50_is_the_real_one():
+  shapes = trees.make('resnet50', 25_600_000)
+  assert len(shapes) == 161 and trees.size(shapes) == 25_557_032
+
+
+@pytest.mark.parametrize('name', trees.TREES)
+def test_trees_are_as_large_as_asked_for_and_no_larger(name):
+  for floats in (3_000_000, 25_600_000):
+    assert floats / 2 < trees.size(trees.make(name, floats)) <= floats
+
+
+@pytest.mark.parametrize('name', trees.TREES)
+def test_the_smallest_trees_are_none_too_large(name):
+  assert 0 < trees.size(trees.make(name, _FLOATS)) <= _FLOATS
+
+
+def test_too_small_a_tree_is_refused():
+  with pytest.raises(ValueError, match='floats must be at least 500,000'):
+    trees.make('one', 499_999)
+
+
+def test_every_recipe_is_a_contender():
+  calls = [repr(make()) for make in contenders.SCHEMES.values()]
+  for name in gs.recipes.RECIPES:
+    assert any(call.startswith(f'gs.{name}(') for call in calls), name
+
+
+def test_a_ratio_is_taken_round_by_round():
+  # A machine that was twice as slow in one round was so for both.
+  assert programs.ratio([2.0, 4.0, 3.0], [1.0, 2.0, 1.0]) == 2.0
+
+
+@pytest.mark.slow
+def test_a_step_and_its_stages():
+  bench = programs.Bench({'w': (320, 320), 'b': (320,)})
+  scheme = contenders.SCHEMES['dropping_leaf']()
+  step = bench.step(contenders.followed(scheme))
+  parts = stages.of(scheme, bench)
+  assert tuple(parts) == stages.NAMES
+  found = programs.milliseconds({'step': step, **parts}, 2)
+  assert all(len(ms) == 2 and min(ms) > 0 for ms in found.values())
+  assert step.compile_seconds > 0
+  assert step.peak_bytes is None or step.peak_bytes > 4 * 4 * 320 * 320
+  # What the stages send is what the scheme sends.
+  mean = parts['unpack'].run()[0]
+  k = math.ceil(contenders.DENSITY * 320 * 320)
+  assert np.count_nonzero(np.asarray(mean)) == k
+
+
+def test_what_is_added_up_inside_of_a_step_has_no_stages():
+  bench = programs.Bench({'w': (320, 320)})
+  assert stages.of(contenders.SCHEMES['power_sgd'](), bench) == {}
+
+
+def test_rows_have_what_the_contract_names():
+  bench = programs.Bench({'w': (320, 320)})
+  sgd = bench.step(contenders.momentum_sgd())
+  row = benchmark._row('one', 102_400, 'sgd', sgd, [2.0], [1.0])
+  assert row['sgd_ratio'] == 2.0
+  assert row.keys() == {
+    'scheme',
+    'shapes',
+    'floats',
+    'step_ms',
+    'step_ms_spread',
+    'sgd_ratio',
+    'compile_s',
+    'peak_bytes',
+  }
