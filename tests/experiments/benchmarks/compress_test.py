@@ -1,8 +1,8 @@
 """The benchmark of compression alone: its trees, its rows, its stages."""
 
+import json
 import math
 
-from experiments.benchmarks.compress import __main__ as benchmark
 from experiments.benchmarks.compress import contenders
 from experiments.benchmarks.compress import programs
 from experiments.benchmarks.compress import stages
@@ -12,6 +12,17 @@ import numpy as np
 import pytest
 
 _FLOATS = 500_000
+# What is promised of a row.
+_KEYS = {
+  'scheme',
+  'shapes',
+  'floats',
+  'step_ms',
+  'step_ms_spread',
+  'sgd_ratio',
+  'compile_s',
+  'peak_bytes',
+}
 
 
 def test_resnet50_is_the_real_one():
@@ -68,18 +79,21 @@ def test_what_is_added_up_inside_of_a_step_has_no_stages():
   assert stages.of(contenders.SCHEMES['power_sgd'](), bench) == {}
 
 
-def test_rows_have_what_the_contract_names():
-  bench = programs.Bench({'w': (320, 320)})
-  sgd = bench.step(contenders.momentum_sgd())
-  row = benchmark._row('one', 102_400, 'sgd', sgd, [2.0], [1.0])
-  assert row['sgd_ratio'] == 2.0
-  assert row.keys() == {
-    'scheme',
-    'shapes',
-    'floats',
-    'step_ms',
-    'step_ms_spread',
-    'sgd_ratio',
-    'compile_s',
-    'peak_bytes',
-  }
+@pytest.mark.slow
+def test_rows_have_what_the_contract_names(tmp_path, program):
+  path = tmp_path / 'rows.json'
+  done = program(
+    'benchmarks.compress',
+    *('--floats=500000', '--shapes=one', '--schemes=dropping_leaf'),
+    *('--repeats=2', f'--json={path}'),
+  )
+  assert done.returncode == 0, done.stderr
+  rows = json.loads(path.read_text())['rows']
+  assert [row['scheme'] for row in rows[::3]] == [
+    'momentum_sgd',
+    'dropping_leaf',
+  ]
+  for row in rows:
+    assert row.keys() >= _KEYS
+    assert row['step_ms'] > 0 and row['sgd_ratio'] > 0
+  assert tuple(rows[-1]['stages_ms']) == stages.NAMES
