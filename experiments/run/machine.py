@@ -29,3 +29,19 @@ def describe() -> dict[str, Any]:
 def versions() -> dict[str, str]:
   """Returns those of the packages that decide what a run computes."""
   return {name: importlib.metadata.version(name) for name in _PACKAGES}
+
+
+def peak_bytes(compiled: Any) -> int | None:
+  """What a device holds at most while a compiled program runs.
+
+  Arguments and results are included. None where XLA does not tell.
+  """
+  found = compiled.memory_analysis()
+  if found is None:
+    return None
+  return int(
+    found.argument_size_in_bytes
+    + found.output_size_in_bytes
+    + found.temp_size_in_bytes
+    - found.alias_size_in_bytes
+  )

@@ -53,7 +53,7 @@ def _references(bench: programs.Bench) -> dict[str, programs.Program]:
     return programs.Program(
       lambda: jax.block_until_ready(made(joined)),
       seconds,
-      programs.peak_bytes(made),
+      machine.peak_bytes(made),
     )
 
   return {

@@ -9,6 +9,7 @@ import time
 from typing import Any
 
 from experiments.benchmarks.compress import trees
+from experiments.run import machine
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -90,7 +91,7 @@ class Bench:
       jax.block_until_ready(held[0])
 
     run()  # touches all memory
-    return Program(run, seconds, peak_bytes(compiled))
+    return Program(run, seconds, machine.peak_bytes(compiled))
 
 
 def compiled_for(jitted: Any, *arguments: Any) -> tuple[Any, float]:
@@ -98,19 +99,6 @@ def compiled_for(jitted: Any, *arguments: Any) -> tuple[Any, float]:
   begin = time.perf_counter()
   compiled = jitted.lower(*arguments).compile()
   return compiled, time.perf_counter() - begin
-
-
-def peak_bytes(compiled: Any) -> int | None:
-  """What a program holds at most, its arguments and results included."""
-  found = compiled.memory_analysis()
-  if found is None:
-    return None
-  return int(
-    found.argument_size_in_bytes
-    + found.output_size_in_bytes
-    + found.temp_size_in_bytes
-    - found.alias_size_in_bytes
-  )
 
 
 def milliseconds(

@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import Any
 
 from experiments.benchmarks.compress import programs
+from experiments.run import machine
 from gradsparse import extend
 import jax
 import jax.numpy as jnp
@@ -116,7 +117,7 @@ def of(tx: Any, bench: programs.Bench) -> dict[str, programs.Program]:
       jax.block_until_ready(new)
       return new
 
-    return programs.Program(run, seconds, programs.peak_bytes(made))
+    return programs.Program(run, seconds, machine.peak_bytes(made))
 
   made = {
     'accumulate': program(accumulate, (kept, grads, bench.moments), 1),

@@ -13,6 +13,7 @@ import time
 from typing import Any
 
 from experiments.program import errors
+from experiments.run import machine
 from experiments.studies.large_models import model
 import gradsparse as gs
 import jax
@@ -165,19 +166,14 @@ def compiled(
   options = _OPTIONS if jax.default_backend() == 'cpu' else {}
   program = lowered.compile(compiler_options=options)
   end = time.perf_counter()
-  memory = program.memory_analysis()
   audit = gs.audit(program, mesh)
-  kept = memory.argument_size_in_bytes
   return {
     'scheme': name,
     'sent_bytes': over(audit.sent_by_axis, REPLICAS),
     'plan_bytes': over(plan.sent_by_axis, REPLICAS),
     'inside_bytes': audit.sent_by_axis.get(model.SHARDS, 0),
-    'argument_bytes': kept,
-    'peak_bytes': kept
-    + memory.temp_size_in_bytes
-    + memory.output_size_in_bytes
-    - memory.alias_size_in_bytes,
+    'argument_bytes': program.memory_analysis().argument_size_in_bytes,
+    'peak_bytes': machine.peak_bytes(program),
     'trace_seconds': round(middle - begin, 1),
     'compile_seconds': round(end - middle, 1),
     'collectives': collectives(audit),
