@@ -21,6 +21,7 @@ import functools
 import operator
 from typing import Any
 
+from gradsparse import folding
 import jax
 import jax.numpy as jnp
 
@@ -130,7 +131,9 @@ def _all(masks: Iterable[jax.Array]) -> jax.Array:
   would write the conjunction of all leaves out in every kernel that reads it:
   a program that grows with the square of the number of leaves.
   """
-  answer = functools.reduce(operator.and_, map(jnp.all, masks), jnp.bool_(True))
+  answer = functools.reduce(
+    operator.and_, map(folding.all_true, masks), jnp.bool_(True)
+  )
   _, answer = jax.lax.while_loop(
     lambda carry: carry[0],
     lambda carry: (jnp.logical_and(carry[0], False), carry[0]),
