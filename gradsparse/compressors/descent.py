@@ -31,7 +31,7 @@ def gradient_descent(code: Code) -> Compressor:
     joined = Leaves([s.value for s in signals]).joined()
     size = joined.shape[0]
     slots = min(size, math.isqrt(size - 1) + 1)
-    values, indices = selection.top_k(joined, slots)
+    values, indices = selection.top_k(joined, slots, ranked=True)
     norm = scales(joined[None], 'l2')
     # Those before the sum reaches the norm, and the one that reaches it.
     before = jnp.pad(jnp.cumsum(jnp.abs(values))[:-1], (1, 0))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from gradsparse import arguments
-from gradsparse import leafwise
 from gradsparse import selection
 from gradsparse.sockets import Code
 from gradsparse.sockets import Compressor
+from gradsparse.sockets import Space
 from gradsparse.sockets import Sparse
+import jax
 import jax.numpy as jnp
+import numpy as np
 
 
 def dryden(density: float, code: Code) -> Compressor:
@@ -31,23 +33,31 @@ def dryden(density: float, code: Code) -> Compressor:
   density = arguments.number('density', density, arguments.FRACTION)
 
   def select(signals, ctx):
-    def largest(x, sign):
-      k = selection.count(density, x.shape[0])
-      side, where = selection.top_k(jnp.maximum(sign * x, 0.0), k)
-      held = side > 0
-      # Divided first: a sum could overflow.
-      mean = jnp.sum(side / jnp.maximum(jnp.sum(held), 1))
-      return (
-        jnp.where(held, sign * mean, 0.0),
-        jnp.where(held, where, x.shape[0]),
+    leaves = [s.value.reshape(-1) for s in signals]
+    counts = [selection.count(density, x.shape[0]) for x in leaves]
+    space = Space(ctx.shapes, tuple(2 * k for k in counts))
+    leaf = np.repeat(np.arange(len(counts)), counts)
+
+    def largest(sign):
+      side, where = selection.top_k_of_each(
+        [jnp.maximum(sign * x, 0.0) for x in leaves], counts
       )
 
-    def both(x, number):
-      del number
-      sides = zip(largest(x, 1.0), largest(x, -1.0), strict=True)
-      return tuple(map(jnp.concatenate, sides))
+      def total(x):
+        return jax.ops.segment_sum(
+          x, leaf, len(counts), indices_are_sorted=True
+        )[leaf]
 
-    leaves = [s.value.reshape(-1) for s in signals]
-    return Sparse.of_leaves(leafwise.by_shape(both, leaves), ctx.shapes)
+      held = side > 0
+      # Divided first: a sum could overflow.
+      mean = total(side / jnp.maximum(total(held.astype(jnp.float32)), 1))
+      return (
+        jnp.where(held, sign * mean, 0.0),
+        jnp.where(held, where, space.size),
+      )
+
+    sides = zip(largest(1.0), largest(-1.0), strict=True)
+    values, indices = map(jnp.concatenate, sides)
+    return Sparse.of(values, indices, space)
 
   return Compressor('dryden', select, code)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from gradsparse import arguments
 from gradsparse import codes
 from gradsparse import draws
-from gradsparse import leafwise
 from gradsparse import selection
 from gradsparse.sockets import Compressor
+from gradsparse.sockets import Space
 from gradsparse.sockets import Sparse
 import jax
 import jax.numpy as jnp
@@ -30,23 +30,21 @@ def random_k(density: float, *, scaled: bool) -> Compressor:
   density = arguments.number('density', density, arguments.FRACTION)
 
   def select(signals, ctx):
-    def draw(x, number):
-      size = x.shape[0]
-      key = jax.random.fold_in(ctx.shared_key, number)
-      # The k largest of n random numbers are a uniform draw.
-      _, drawn = selection.top_k(
-        draws.uniform(key, (size,)), selection.count(density, size)
-      )
-      return x[drawn] * (size / drawn.shape[0] if scaled else 1.0), drawn
-
     leaves = [s.value.reshape(-1) for s in signals]
-    parts = list(leafwise.by_shape(draw, leaves))
-    found = Sparse.of_leaves(parts, ctx.shapes)
-    # Sorted by themselves, the coordinates are the same on all by type too.
-    places = Sparse.of_leaves(
-      [(i, (jnp.zeros(at.shape), at)) for i, (_, at) in parts], ctx.shapes
-    )
-    return Sparse(found.values, places.indices, found.space)
+    counts = [selection.count(density, x.shape[0]) for x in leaves]
+    space = Space(ctx.shapes, tuple(counts))
+    # The k largest of n random numbers are a uniform draw.
+    numbers = [
+      draws.uniform(jax.random.fold_in(ctx.shared_key, i), x.shape)
+      for i, x in enumerate(leaves)
+    ]
+    _, drawn = selection.top_k_of_each(numbers, counts)
+    values, first = [], 0
+    for x, k, offset in zip(leaves, counts, space.offsets, strict=False):
+      factor = x.shape[0] / max(k, 1) if scaled else 1.0
+      values.append(x[drawn[first : first + k] - offset] * factor)
+      first += k
+    return Sparse(jnp.concatenate(values), drawn, space)
 
   return Compressor(
     'random_k', select, codes.plain.of_known_places(), unbiased=scaled

@@ -77,24 +77,33 @@ def top_k(
       )
   static = not callable(density) and not isinstance(density, jax.Array)
 
-  def of_vector(x, ctx, number):
-    """(values, indices) of one leaf, or of all joined."""
-    size = x.shape[0]
-    k: int | jax.Array
+  def counts(size, ctx):
+    """How many slots a vector has, and how many of them are filled."""
     if static:
-      most = k = selection.count(cast(float, density), size)
+      most = selection.count(cast(float, density), size)
+      return most, most
+    most = selection.count(ctx.rung, size)
+    now = selection.traced_count(_current(density, ctx.step), size)
+    return most, jnp.minimum(now, most)
+
+  def exact(vectors, ctx):
+    """The largest of each vector: a leaf, or all leaves joined."""
+    most, now = zip(*(counts(x.shape[0], ctx) for x in vectors), strict=True)
+    if scope == 'global':
+      space = Space.at_most(most[0], ctx.shapes)
     else:
-      most = selection.count(ctx.rung, size)
-      k = selection.traced_count(_current(density, ctx.step), size)
-      k = jnp.minimum(k, most)
-    if sample_rate is not None:
-      key = jax.random.fold_in(ctx.key, number)
-      return selection.sampled_top_k(x, k, sample_rate, key, most=most)
-    values, indices = selection.top_k(x, most, ranked=not static)
+      space = Space(ctx.shapes, most)
     if static:
-      return values, indices
-    wanted = jnp.arange(most) < k  # the largest come first
-    return jnp.where(wanted, values, 0.0), jnp.where(wanted, indices, size)
+      return Sparse(*selection.top_k_of_each(vectors, most), space)
+    found = selection.top_k_of_each(vectors, most, jnp.stack(now))
+    return Sparse.of(*found, space)
+
+  def sampled(x, ctx, number):
+    """(values, indices) of one leaf, or of all joined."""
+    most, now = counts(x.shape[0], ctx)
+    key = jax.random.fold_in(ctx.key, number)
+    assert sample_rate is not None
+    return selection.sampled_top_k(x, now, sample_rate, key, most=most)
 
   def of_chunks(x, ctx, number):
     del number
@@ -105,11 +114,14 @@ def top_k(
 
   def select(signals, ctx):
     leaves = [s.value.reshape(-1) for s in signals]
+    joined = [Leaves(leaves).joined()] if scope == 'global' else leaves
+    if scope != 'chunk' and sample_rate is None:
+      return exact(joined, ctx)
     if scope == 'global':
-      values, indices = of_vector(Leaves(leaves).joined(), ctx, 0)
+      values, indices = sampled(joined[0], ctx, 0)
       space = Space.at_most(indices.shape[0], ctx.shapes)
       return Sparse.of(values, indices, space)
-    one = of_chunks if scope == 'chunk' else of_vector
+    one = of_chunks if scope == 'chunk' else sampled
     parts = leafwise.by_shape(lambda x, number: one(x, ctx, number), leaves)
     return Sparse.of_leaves(parts, ctx.shapes)
 

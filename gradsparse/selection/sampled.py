@@ -5,11 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from gradsparse.selection.exact import Blocks
-from gradsparse.selection.exact import block_length
-from gradsparse.selection.exact import ranked_top_k
-from gradsparse.selection.exact import top_k
+from gradsparse.selection import thresholds
 from gradsparse.selection.exact import where
+from gradsparse.wire import bitmap
 import jax
 import jax.numpy as jnp
 
@@ -50,8 +48,8 @@ def sampled_top_k(
     most: the largest k that a traced one can be; None is k.
 
   Returns:
-    (values float32[c], indices int32[c]), c = capacity(most, n), the largest
-    first; index n marks an empty slot.
+    (values float32[c], indices int32[c]), c = capacity(most, n), by index;
+    index n marks an empty slot.
 
   References:
     Lin et al., arXiv 1712.01887, section 5.
@@ -64,30 +62,41 @@ def sampled_top_k(
   sample = x
   if drawn < size:
     sample = x[jax.random.randint(key, (drawn,), 0, size)]
-  # A barrier: see the trap in `top_k`. Around the values alone: one around
-  # the pair crashes the compiler of jax 0.10.2 under shard_map.
+  # A barrier: where single values of a top_k are read, XLA on CPUs sorts all.
+  # Around the values alone: one around the pair crashes the compiler of jax
+  # 0.10.2 under shard_map.
   tops, _ = jax.lax.top_k(jnp.abs(sample), max(1, round(most * drawn / size)))
   tops = jax.lax.optimization_barrier(tops)
   rank = jnp.round(k * (drawn / size)).astype(jnp.int32)
   threshold = tops[jnp.clip(rank, 1, tops.shape[0]) - 1]
   threshold = jnp.where(k < size, threshold, 0.0)
-  slots = capacity(most, size)
-  blocks = Blocks(x, block_length(size, most) or 1)
-  reached = blocks.tops() >= threshold
-  # Room for the blocks of twice as many elements as are wanted. If there are
+  slots, held = capacity(most, size), capacity(k, size)
+  rows = thresholds.in_rows(thresholds.magnitudes(x))
+  bar = thresholds.magnitudes(threshold)
+  reached = thresholds.row_tops(rows) >= bar
+  # Room for the rows of twice as many elements as are wanted. If there are
   # more, the threshold is far too low, and the k largest are among all.
   room = min(2 * most, reached.shape[0])
-  reaching = jnp.sum(reached, dtype=jnp.int32)
 
   def among_reached():
-    candidates, indices = blocks.take(where(reached, room))
-    count = jnp.sum(jnp.abs(candidates) >= threshold, dtype=jnp.int32)
-    return *ranked_top_k(candidates, indices, slots), count
+    numbers = where(reached, room)
+    found = rows.at[numbers].get(mode='fill', fill_value=0)
+    return largest(found, numbers)
 
-  values, indices, count = jax.lax.cond(
-    reaching <= room, among_reached, lambda: (*top_k(x, slots), reaching)
-  )
-  held = capacity(k, size)
-  # In order of magnitude: those that reach the threshold come first.
-  sent = jnp.arange(slots) < jnp.where(count > held, k, count)
-  return jnp.where(sent, values, 0.0), jnp.where(sent, indices, size)
+  def among_all():
+    return largest(rows, jnp.arange(rows.shape[0], dtype=jnp.int32))
+
+  def largest(rows, numbers):
+    """Where in x the entries are that are sent."""
+    reach = bitmap.count(bitmap.pack((rows >= bar).reshape(-1)))
+    wanted = jnp.where(reach > held, k, reach).astype(jnp.int32)
+    marks = thresholds.largest(rows, [rows.shape[0]], wanted[None])
+    lanes = jnp.arange(thresholds.LANES, dtype=jnp.int32)
+    places = numbers[:, None] * thresholds.LANES + lanes
+    found = bitmap.positions(bitmap.pack(marks.reshape(-1)), slots)
+    return places.reshape(-1).at[found].get(mode='fill', fill_value=size)
+
+  enough = jnp.sum(reached, dtype=jnp.int32) <= room
+  indices = jax.lax.cond(enough, among_reached, among_all)
+  indices = jnp.minimum(indices, size)  # zeros after the end are no elements
+  return x.at[indices].get(mode='fill', fill_value=0), indices

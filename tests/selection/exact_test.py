@@ -3,8 +3,8 @@
 import functools
 import math
 
+from gradsparse import leafwise
 from gradsparse import selection
-from gradsparse.selection.exact import block_length
 from hypothesis import given
 from hypothesis import strategies as st
 import jax
@@ -38,6 +38,10 @@ def compiled(fn, size, *static):
   return jax.jit(lambda x: fn(x, *static)).lower(x).compile(replay.QUICKLY)
 
 
+def top_k(x, k, ranked):
+  return selection.top_k(x, k, ranked=ranked)
+
+
 @given(st.floats(1e-6, 1), st.integers(1, 10**8))
 def test_k_is_density_times_n_rounded_up(density, size):
   k = selection.count(density, size)
@@ -65,15 +69,17 @@ def test_a_traced_k_differs_by_one_at_most(density, size):
 def test_top_k_is_a_stable_sort(size_and_k, seed):
   size, k = size_and_k
   x = numbers(size, seed)
-  values, indices = compiled(selection.top_k, size, k)(x)
-  np.testing.assert_array_equal(indices, ranked(x)[:k])
-  np.testing.assert_array_equal(values, x[ranked(x)[:k]])
+  for order in (False, True):
+    expected = ranked(x)[:k] if order else np.sort(ranked(x)[:k])
+    values, indices = compiled(top_k, size, k, order)(x)
+    np.testing.assert_array_equal(indices, expected)
+    np.testing.assert_array_equal(values, x[expected])
 
 
 @pytest.mark.parametrize('size, k', SIZES)
 def test_top_k_of_equal_numbers_is_the_first_k(size, k):
   for x in (np.zeros(size, np.float32), np.full(size, -2.5, np.float32)):
-    _, indices = compiled(selection.top_k, size, k)(x)
+    _, indices = compiled(top_k, size, k, True)(x)
     np.testing.assert_array_equal(indices, np.arange(k))
 
 
@@ -81,28 +87,56 @@ def test_ties_across_blocks_keep_the_lower_index():
   """A larger element beside the later of the two must not help it."""
   x = np.zeros(6400, np.float32)
   x[[70, 640, 642, 5000]] = [3, -3, 5, 3]
-  _, indices = compiled(selection.top_k, 6400, 3)(x)
+  _, indices = compiled(top_k, 6400, 3, True)(x)
   np.testing.assert_array_equal(indices, [642, 70, 640])
 
 
 def test_the_tail_takes_part():
   x = np.ones(4159, np.float32)
   x[[4158, 4096, 7]] = [-5, 4, 3]
-  _, indices = compiled(selection.top_k, 4159, 4)(x)
+  _, indices = compiled(top_k, 4159, 4, True)(x)
   np.testing.assert_array_equal(indices, [4158, 4096, 7, 0])
 
 
-def test_two_stages_and_one_are_told_apart_by_worth():
-  """The cases above do reach the two-stage code."""
-  two = {size for size, k in SIZES if block_length(size, k)}
-  assert two == {4096, 4159, 4200, 6400}
+# (n, k) of leaves side by side: one and two stages, tails, nothing, all.
+TREES = (
+  ((4096, 10), (0, 0), (1, 1), (4159, 12), (33, 33)),
+  ((100, 7), (4096, 3000), (100, 7)),
+  # As many of one size as are looped over, another in between.
+  ((4200, 20), *[(320, 2)] * leafwise.MANY, (4200, 17)),
+)
 
 
-def test_an_unranked_top_of_all_is_all():
-  x = jnp.asarray(numbers(300, 0))
-  values, indices = selection.top_k(x, 300, ranked=False)
-  np.testing.assert_array_equal(values, x)
-  np.testing.assert_array_equal(indices, np.arange(300))
+@given(st.sampled_from(TREES), st.integers(0, 2**32 - 1))
+def test_the_top_k_of_leaves_side_by_side_are_those_of_each(leaves, seed):
+  xs = [numbers(size, seed + i) for i, (size, _) in enumerate(leaves)]
+  counts = [k for _, k in leaves]
+  now = [k // (1 + (seed + i) % 3) for i, k in enumerate(counts)]
+  joined, offsets = np.concatenate(xs), np.cumsum([0, *map(len, xs)])
+
+  def largest(counts):
+    both = zip(xs, counts, offsets, strict=False)
+    return np.concatenate([np.sort(ranked(x)[:k]) + at for x, k, at in both])
+
+  values, indices = side_by_side(leaves)(xs)
+  np.testing.assert_array_equal(indices, largest(counts))
+  np.testing.assert_array_equal(values, joined[largest(counts)])
+  values, indices = side_by_side(leaves)(xs, np.asarray(now, np.int32))
+  assert indices.shape == (sum(counts),)
+  there = indices < len(joined)
+  np.testing.assert_array_equal(indices[there], largest(now))
+  np.testing.assert_array_equal(values[there], joined[largest(now)])
+  np.testing.assert_array_equal(indices[~there], len(joined))
+  assert not np.any(values[~there])
+
+
+@functools.cache
+def side_by_side(leaves):
+  counts = [k for _, k in leaves]
+  return jax.jit(
+    lambda xs, now=None: selection.top_k_of_each(xs, counts, now),
+    compiler_options=replay.QUICKLY,
+  )
 
 
 # --- helpers of the rules ---------------------------------------------------

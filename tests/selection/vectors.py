@@ -8,7 +8,9 @@ def numbers(size, seed):
   rng = np.random.default_rng([size, seed])
   if seed % 2:
     sign = rng.choice([-1, 1], size)
-    large = rng.integers(1, 5, size) * (rng.random(size) < min(1, 20 / size))
+    large = rng.integers(1, 5, size) * (
+      rng.random(size) < min(1, 20 / max(size, 1))
+    )
     return (sign * large).astype(np.float32)
   return rng.normal(size=size).astype(np.float32)
 
