@@ -7,7 +7,6 @@ is cut between devices at the end of a chunk gives what the whole leaf gives.
 
 from __future__ import annotations
 
-from gradsparse.selection import thresholds
 from gradsparse.selection.exact import count
 from gradsparse.selection.exact import traced_count
 import jax
@@ -15,7 +14,7 @@ import jax.numpy as jnp
 
 # Blocks in which a chunk is looked through first, where the winning blocks
 # hold at most a quarter of it.
-_BLOCK = thresholds.LANES
+_BLOCK = 32
 
 
 def _rows_top_k(rows: jax.Array, k: int) -> jax.Array:
@@ -23,10 +22,9 @@ def _rows_top_k(rows: jax.Array, k: int) -> jax.Array:
   count, length = rows.shape
   if length % _BLOCK or 4 * k * _BLOCK > length:
     return jax.lax.top_k(jnp.abs(rows), k)[1]
-  blocks = thresholds.magnitudes(rows).reshape(count, -1, _BLOCK)
+  blocks = jnp.abs(rows).reshape(count, -1, _BLOCK)
   # In order, so that ties keep the lower index here and below.
-  tops = thresholds.row_tops(blocks)
-  winners = jnp.sort(jax.lax.top_k(tops, k)[1], axis=1)
+  winners = jnp.sort(jax.lax.top_k(jnp.max(blocks, axis=2), k)[1], axis=1)
   candidates = jnp.take_along_axis(blocks, winners[:, :, None], axis=1)
   places = winners[:, :, None] * _BLOCK + jnp.arange(_BLOCK, dtype=jnp.int32)
   _, order = jax.lax.top_k(candidates.reshape(count, -1), k)

@@ -2,21 +2,23 @@
 
 Nothing is sorted: a threshold for each segment is found bit by bit, by counting
 what reaches it, for all segments at once. A segment is a run of rows of
-`LANES` numbers. On CPUs XLA reduces integers in rows as short as these at the
-speed of memory; rows of floating-point numbers, or longer ones, take ten times
-as long.
+`LANES` numbers (see folding.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
+from gradsparse.folding import LANES
+from gradsparse.folding import in_rows
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-LANES = 32
+__all__ = ('LANES', 'in_rows', 'largest', 'magnitudes', 'row_tops')
+
 _BITS = 31  # of a magnitude
+_CONSTANT = 1 << 14
 
 
 def magnitudes(x: jax.Array) -> jax.Array:
@@ -26,14 +28,6 @@ def magnitudes(x: jax.Array) -> jax.Array:
     x: float32.
   """
   return jax.lax.bitcast_convert_type(jnp.abs(x), jnp.int32)
-
-
-def in_rows(x: jax.Array) -> jax.Array:
-  """A vector as rows of `LANES` numbers, filled up with zeros."""
-  missing = -x.shape[0] % LANES
-  if missing:
-    x = jnp.pad(x, (0, missing))
-  return x.reshape(-1, LANES)
 
 
 def row_tops(rows: jax.Array) -> jax.Array:
@@ -59,50 +53,38 @@ def largest(
   segments = _Segments(numbers.shape[0], lengths)
   # Typed like the numbers, which may differ between devices.
   zero = counts * 0 + (numbers[0, 0] & 0)
-
-  def narrow(
-    bits: int, reached: Callable[[jax.Array], jax.Array], start: jax.Array
-  ) -> tuple[jax.Array, jax.Array]:
-    """The largest threshold that `counts` reach, and how many do.
-
-    Ends as soon as no segment has too many.
-    """
-
-    def going(carry):
-      bit, _, found = carry
-      return (bit >= 0) & jnp.any(found != counts)
-
-    def step(carry):
-      bit, low, found = carry
-      tried = low | (jnp.int32(1) << bit)
-      there = segments.total(reached(segments.spread(tried)))
-      fits = there >= counts
-      return (
-        bit - 1,
-        jnp.where(fits, tried, low),
-        jnp.where(fits, there, found),
-      )
-
-    _, low, found = jax.lax.while_loop(
-      going, step, (bits - 1 + zero[0], zero, start)
-    )
-    return low, found
-
-  low, found = narrow(
-    _BITS, lambda low: numbers >= low, zero + segments.sizes()
-  )
-  # Where equal numbers are too many, the last of them are left out: the same
-  # again with places, counted from the end.
   behind = segments.behind()
-  bar = segments.spread(low)
-  least, _ = narrow(
-    segments.place_bits,
-    lambda least: (numbers > bar) | ((numbers == bar) & (behind >= least)),
-    found,
-  )
-  return (numbers > bar) | (
-    (numbers == bar) & (behind >= segments.spread(least))
-  )
+  # First the bits of the threshold. Where too many numbers are equal to it, the
+  # last of them are left out: then the bits of a place, counted from the end.
+  bits = _BITS + segments.place_bits
+
+  def reached(low, least):
+    bar = segments.spread(low)
+    last = behind >= segments.spread(least)
+    return (numbers > bar) | ((numbers == bar) & last)
+
+  def going(carry):
+    bit, _, _, found = carry
+    return (bit >= 0) & jnp.any(found != counts)
+
+  def step(carry):
+    bit, low, least, found = carry
+    place = bit < segments.place_bits
+    one = jnp.int32(1) << jnp.where(place, bit, bit - segments.place_bits)
+    higher = jnp.where(place, low, low | one)
+    later = jnp.where(place, least | one, least)
+    there = segments.total(reached(higher, later))
+    fits = there >= counts
+    return (
+      bit - 1,
+      jnp.where(fits, higher, low),
+      jnp.where(fits, later, least),
+      jnp.where(fits, there, found),
+    )
+
+  start = (bits - 1 + zero[0], zero, zero, zero + segments.sizes())
+  _, low, least, _ = jax.lax.while_loop(going, step, start)
+  return reached(low, least)
 
 
 class _Segments:
@@ -113,10 +95,13 @@ class _Segments:
     self._number = len(lengths)
     self._sizes = np.asarray(lengths, np.int32) * LANES
     self._ends = jnp.asarray(np.cumsum(self._sizes), jnp.int32)
-    # The segment of each row.
-    first = jnp.arange(rows, dtype=jnp.int32) * LANES
-    of_row = jnp.searchsorted(self._ends, first, side='right')
-    self._of_row = of_row.astype(jnp.int32)
+    # The segment of each row; too long for a constant where there are many.
+    numbers = np.arange(self._number, dtype=np.int32)
+    self._of_row = (
+      jnp.asarray(np.repeat(numbers, lengths))
+      if rows <= _CONSTANT
+      else jnp.repeat(numbers, np.asarray(lengths), total_repeat_length=rows)
+    )
     self.place_bits = int(self._sizes.max()).bit_length()
 
   def sizes(self) -> np.ndarray:
@@ -130,12 +115,16 @@ class _Segments:
   def total(self, mask: jax.Array) -> jax.Array:
     """int32[segments], how many are True."""
     # In two parts, for one segment as well: as one sum of all it would be slow.
-    return jax.ops.segment_sum(
-      jnp.sum(mask, axis=1, dtype=jnp.int32),
+    # Not of int32, as the numbers of segments are: where those are all zero,
+    # XLA on CPUs (jax 0.10.2) takes them and the zeros to which is added for
+    # one array, and overwrites it while it reads.
+    sums = jax.ops.segment_sum(
+      jnp.sum(mask, axis=1, dtype=jnp.uint32),
       self._of_row,
       self._number,
       indices_are_sorted=True,
     )
+    return sums.astype(jnp.int32)
 
   def behind(self) -> jax.Array:
     """int32[rows, LANES], how many numbers of the segment come after each."""

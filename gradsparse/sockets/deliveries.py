@@ -128,6 +128,72 @@ class Spread:
 Delivered = Window | Full | Spread
 
 
+class Room:
+  """Leaves, of which the small ones lie side by side in one vector.
+
+  Args:
+    shapes: of the leaves.
+    joined: whether all count as small.
+  """
+
+  def __init__(self, shapes: Sequence[tuple[int, ...]], joined: bool = False):
+    self.shapes = shapes
+    self.sizes = [math.prod(shape) for shape in shapes]
+    self.small = [
+      i for i, size in enumerate(self.sizes) if joined or size < _SMALL
+    ]
+    if len(self.small) < 2 and not joined:
+      self.small = []
+    self.large = [i for i in range(len(shapes)) if i not in set(self.small)]
+    self._begins = np.cumsum([0, *(self.sizes[i] for i in self.small)])
+    self.size = int(self._begins[-1])
+
+  def places(self, indices: jax.Array) -> jax.Array:
+    """Where in the vector of small leaves each index of the joined space is.
+
+    Args:
+      indices: int32; those of other leaves and of empty slots get `size`.
+    """
+    if not self.large:
+      return indices
+    ends = np.cumsum(self.sizes)
+    # Where each leaf begins, in the joined space less where among the small.
+    shift = np.zeros(len(self.sizes), np.int64)
+    is_small = np.zeros(len(self.sizes) + 1, bool)
+    for begin, i in zip(self._begins, self.small, strict=False):
+      shift[i] = ends[i] - self.sizes[i] - begin
+      is_small[i] = True
+    leaf = jnp.searchsorted(jnp.asarray(ends, jnp.int32), indices, side='right')
+    return jnp.where(
+      jnp.asarray(is_small)[leaf],
+      indices - jnp.asarray(shift, jnp.int32)[leaf],
+      self.size,
+    )
+
+  def leaves(self, flat: jax.Array) -> dict[int, jax.Array]:
+    """The small leaves, by their numbers, of a vector of all of them."""
+    return {
+      i: flat[begin : begin + self.sizes[i]].reshape(self.shapes[i])
+      for begin, i in zip(self._begins.tolist(), self.small, strict=False)
+    }
+
+  def windows(
+    self, values: jax.Array, indices: jax.Array, limits: Sequence[int]
+  ) -> dict[int, Window]:
+    """The entries of each large leaf, by its number; see `of_entries`."""
+    offsets = np.cumsum([0, *self.sizes])
+    starts = jnp.searchsorted(
+      indices, jnp.asarray(offsets[self.large], jnp.int32)
+    ).astype(jnp.int32)
+    out = {}
+    for place, i in enumerate(self.large):
+      width = min(limits[i], self.sizes[i], indices.shape[0])
+      out[i] = _window(
+        values, indices, starts[place], width, int(offsets[i]), self.sizes[i]
+      )
+    return out
+
+
 def of_entries(
   values: jax.Array,
   indices: jax.Array,
@@ -142,22 +208,16 @@ def of_entries(
     shapes: of the leaves.
     limits: for each leaf, the most entries that can fall in it.
   """
-  sizes = [math.prod(shape) for shape in shapes]
-  small = [i for i, size in enumerate(sizes) if size < _SMALL]
-  if len(small) < 2:
-    small = []
-  offsets = np.cumsum([0, *sizes])
-  out: dict[int, Delivered] = {**_spread(values, indices, shapes, small)}
-  large = [i for i in range(len(sizes)) if i not in out]
-  starts = jnp.searchsorted(
-    indices, jnp.asarray(offsets[large], jnp.int32)
-  ).astype(jnp.int32)
-  for place, i in enumerate(large):
-    width = min(limits[i], sizes[i], indices.shape[0])
-    out[i] = _window(
-      values, indices, starts[place], width, int(offsets[i]), sizes[i]
-    )
-  return [out[i] for i in range(len(sizes))]
+  room = Room(shapes)
+  out: dict[int, Delivered] = {}
+  if room.small:
+    to = room.places(indices)
+    flat = jnp.zeros(room.size, jnp.float32).at[to].set(values, mode='drop')
+    there = jnp.zeros(room.size, bool).at[to].set(True, mode='drop')
+    both = room.leaves(flat), room.leaves(there)
+    out |= {i: Spread(both[0][i], both[1][i]) for i in room.small}
+  out |= room.windows(values, indices, limits)
+  return [out[i] for i in range(len(shapes))]
 
 
 def _window(values, indices, start, width, offset, size) -> Window:
@@ -169,32 +229,3 @@ def _window(values, indices, start, width, offset, size) -> Window:
   return Window(
     jnp.where(inside, found, 0.0), jnp.where(inside, own, size), size
   )
-
-
-def _spread(values, indices, shapes, small) -> dict[int, Spread]:
-  """The leaves with these numbers, from one scatter into all of them."""
-  if not small:
-    return {}
-  sizes = [math.prod(shape) for shape in shapes]
-  ends = np.cumsum(sizes)
-  # Where each leaf begins, in the joined space less where among the small.
-  begins = np.cumsum([0, *(sizes[i] for i in small)])
-  room = int(begins[-1])
-  shift = np.zeros(len(sizes), np.int64)
-  is_small = np.zeros(len(sizes) + 1, bool)
-  for begin, i in zip(begins, small, strict=False):
-    shift[i] = ends[i] - sizes[i] - begin
-    is_small[i] = True
-  leaf = jnp.searchsorted(jnp.asarray(ends, jnp.int32), indices, side='right')
-  to = jnp.where(
-    jnp.asarray(is_small)[leaf],
-    indices - jnp.asarray(shift, jnp.int32)[leaf],
-    room,
-  )
-  flat = jnp.zeros(room, jnp.float32).at[to].set(values, mode='drop')
-  there = jnp.zeros(room, bool).at[to].set(True, mode='drop')
-  out = {}
-  for begin, i in zip(begins, small, strict=False):
-    own = slice(int(begin), int(begin) + sizes[i])
-    out[i] = Spread(flat[own].reshape(shapes[i]), there[own].reshape(shapes[i]))
-  return out

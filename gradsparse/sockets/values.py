@@ -24,6 +24,7 @@ import math
 from gradsparse.sockets import deliveries
 from gradsparse.sockets.deliveries import Delivered
 from gradsparse.sockets.deliveries import Full
+from gradsparse.sockets.deliveries import Room
 import jax
 import jax.numpy as jnp
 
@@ -177,17 +178,35 @@ class Sparse:
       self.values, self.indices, self.space.shapes, self.space.limits
     )
 
-  def zeros(self) -> jax.Array:
-    """float32[N], zero."""
-    return jnp.zeros(self.space.size, jnp.float32)
+  def zeros(self) -> list[jax.Array]:
+    """float32 zeros: a vector of all small leaves, and each large leaf flat."""
+    room = self._room()
+    sizes = [room.size, *(room.sizes[i] for i in room.large)]
+    return [jnp.zeros(size, jnp.float32) for size in sizes]
 
-  def add_to(self, total: jax.Array) -> jax.Array:
-    """Adds the entries to a vector over the joined space."""
-    return total.at[self.indices].add(self.values, mode='drop')
+  def add_to(self, total: list[jax.Array]) -> list[jax.Array]:
+    """Adds the entries to such vectors."""
+    room = self._room()
+    small, *large = total
+    if room.small:
+      small = small.at[room.places(self.indices)].add(self.values, mode='drop')
+    windows = room.windows(self.values, self.indices, self.space.limits)
+    flat = zip(room.large, large, strict=True)
+    return [small, *(windows[i].add_to(x) for i, x in flat)]
 
-  def split(self, total: jax.Array) -> list[jax.Array]:
-    """The leaves that a vector over the joined space consists of."""
-    return self.space.split(total)
+  def split(self, total: list[jax.Array]) -> list[jax.Array]:
+    """The leaves that such vectors are."""
+    room = self._room()
+    leaves = room.leaves(total[0])
+    for i, x in zip(room.large, total[1:], strict=True):
+      leaves[i] = x.reshape(self.space.shapes[i])
+    return [leaves[i] for i in range(len(leaves))]
+
+  def _room(self) -> Room:
+    # Every large leaf is looked through for as many entries as can fall in it:
+    # where that is too often in all, one vector of all leaves is quicker.
+    most = sum(self.space.limits)
+    return Room(self.space.shapes, joined=most > 2 * self.slots)
 
   def leaves(self) -> list[jax.Array]:
     """The leaves that it stands for, zero where nothing was sent."""

@@ -1,0 +1,63 @@
+"""The largest numbers of segments: exactly so many, the first of equal ones."""
+
+import functools
+
+from gradsparse.selection import thresholds
+from gradsparse.selection.thresholds import LANES
+from hypothesis import given
+from hypothesis import strategies as st
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from tests import replay
+
+LENGTHS = ((1,), (4,), (2, 1, 3))
+
+
+@functools.cache
+def _largest(lengths, batch=None):
+  fn = lambda numbers, counts: thresholds.largest(numbers, lengths, counts)
+  if batch:
+    fn = jax.vmap(fn, in_axes=(0, None))
+  return jax.jit(fn, compiler_options=replay.QUICKLY)
+
+
+def _expected(numbers, lengths, counts):
+  marks, first = np.zeros(numbers.shape, bool), 0
+  for length, count in zip(lengths, counts, strict=True):
+    own = numbers[first : first + length].reshape(-1).astype(np.int64)
+    there = np.zeros(own.size, bool)
+    there[np.argsort(-own, kind='stable')[:count]] = True
+    marks[first : first + length] = there.reshape(length, LANES)
+    first += length
+  return marks
+
+
+@given(
+  st.sampled_from(LENGTHS),
+  st.sampled_from((1, 3, 1000, 2**31 - 1)),
+  st.integers(0, 2**32 - 1),
+)
+def test_exactly_so_many_are_marked(lengths, top, seed):
+  rng = np.random.default_rng(seed)
+  numbers = rng.integers(0, top, (sum(lengths), LANES)).astype(np.int32)
+  counts = np.int32([rng.integers(0, n * LANES + 1) for n in lengths])
+  np.testing.assert_array_equal(
+    _largest(lengths)(numbers, counts), _expected(numbers, lengths, counts)
+  )
+
+
+@pytest.mark.parametrize('workers', [2, 4])
+def test_side_by_side_for_several_workers(workers):
+  """Four workers of four rows: see the trap in the code."""
+  numbers = np.random.default_rng(0).integers(0, 50, (workers, 4, LANES))
+  marks = _largest((4,), workers)(numbers.astype(np.int32), np.int32([6]))
+  for own, found in zip(numbers, marks, strict=True):
+    np.testing.assert_array_equal(found, _expected(own, (4,), [6]))
+
+
+def test_magnitudes_order_as_numbers_do():
+  x = jnp.float32([0, -0.0, 1e-45, -1, 1.5, -3e38, jnp.inf, jnp.nan])
+  bits = np.asarray(thresholds.magnitudes(x))
+  assert bits[0] == bits[1] and np.all(np.diff(bits[1:]) > 0)
