@@ -18,7 +18,7 @@ import numpy as np
 __all__ = ('LANES', 'in_rows', 'largest', 'magnitudes', 'row_tops')
 
 _BITS = 31  # of a magnitude
-_CONSTANT = 1 << 14
+_CONSTANT = 1 << 20  # numbers, at most, in a table inside of a program
 
 
 def magnitudes(x: jax.Array) -> jax.Array:
@@ -95,13 +95,13 @@ class _Segments:
     self._number = len(lengths)
     self._sizes = np.asarray(lengths, np.int32) * LANES
     self._ends = jnp.asarray(np.cumsum(self._sizes), jnp.int32)
-    # The segment of each row; too long for a constant where there are many.
-    numbers = np.arange(self._number, dtype=np.int32)
-    self._of_row = (
-      jnp.asarray(np.repeat(numbers, lengths))
-      if rows <= _CONSTANT
-      else jnp.repeat(numbers, np.asarray(lengths), total_repeat_length=rows)
-    )
+    # The segment of each row.
+    if rows <= _CONSTANT:
+      of_row = np.repeat(np.arange(self._number), lengths)
+    else:
+      first = jnp.arange(rows, dtype=jnp.int32) * LANES
+      of_row = jnp.searchsorted(self._ends, first, side='right')
+    self._of_row = jnp.asarray(of_row, jnp.int32)
     self.place_bits = int(self._sizes.max()).bit_length()
 
   def sizes(self) -> np.ndarray:
