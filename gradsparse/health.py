@@ -22,6 +22,7 @@ import operator
 from typing import Any
 
 from gradsparse import folding
+from gradsparse import opaque
 import jax
 import jax.numpy as jnp
 
@@ -59,18 +60,25 @@ def can_keep(
     values: what is to be delivered of the gradients that no memory takes in.
     largest: see `largest_kept`.
   """
+
+  def fits(*pairs):
+    """Of what is kept of one leaf and what was: all is read in one loop."""
+    return functools.reduce(
+      operator.and_,
+      (
+        jnp.abs(x) <= jnp.maximum(jnp.abs(before), largest)
+        for x, before in zip(pairs[::2], pairs[1::2], strict=True)
+      ),
+    )
+
   held = [
-    [
-      jnp.abs(x) <= jnp.maximum(jnp.abs(before), largest)
-      for x, before in leaf
-      if x is not before
-    ]
+    tuple(x for pair in leaf if pair[0] is not pair[1] for x in pair)
     for leaf in zip(*map(_pairs, new, old), strict=True)
   ]
-  passing = [[jnp.abs(x) <= largest] for x in values]
-  # All that is kept of one leaf is read in one loop.
-  return _all(
-    functools.reduce(operator.and_, fits) for fits in held + passing if fits
+  passing = [(x,) for x in values]
+  return opaque.computed_once(
+    _all(fits, held) & _all(lambda x: jnp.abs(x) <= largest, passing),
+    len(held) + len(passing),
   )
 
 
@@ -99,7 +107,8 @@ def can_send(values: jax.Array, workers: int) -> jax.Array:
 
 def all_finite(leaves: Iterable[jax.Array]) -> jax.Array:
   """Whether there is neither an infinity nor NaN, bool scalar."""
-  return _all(jnp.isfinite(x) for x in leaves)
+  arrays = [(x,) for x in leaves]
+  return opaque.computed_once(_all(jnp.isfinite, arrays), len(arrays))
 
 
 def norm(leaves: Iterable[jax.Array]) -> tuple[jax.Array, jax.Array]:
@@ -124,22 +133,20 @@ def is_narrow(dtype: Any) -> bool:
   return float(jnp.finfo(dtype).max) < LARGEST
 
 
-def _all(masks: Iterable[jax.Array]) -> jax.Array:
-  """Whether all are True everywhere.
-
-  The answer comes out of a loop of one turn or none. Otherwise XLA on CPUs
-  would write the conjunction of all leaves out in every kernel that reads it:
-  a program that grows with the square of the number of leaves.
-  """
-  answer = functools.reduce(
-    operator.and_, map(folding.all_true, masks), jnp.bool_(True)
+def _all(
+  test: Callable[..., jax.Array], leaves: Iterable[tuple[jax.Array, ...]]
+) -> jax.Array:
+  """Whether a test holds for all leaves, whatever arrays each has."""
+  alike: dict[Any, list[tuple[jax.Array, ...]]] = {}
+  for arrays in leaves:
+    if arrays:
+      kinds = tuple(x.dtype for x in arrays)
+      alike.setdefault(kinds, []).append(arrays)
+  return functools.reduce(
+    operator.and_,
+    (folding.all_true(test, own) for own in alike.values()),
+    jnp.bool_(True),
   )
-  _, answer = jax.lax.while_loop(
-    lambda carry: carry[0],
-    lambda carry: (jnp.logical_and(carry[0], False), carry[0]),
-    (answer, jnp.logical_and(answer, False)),
-  )
-  return answer
 
 
 def _pairs(new: Any, old: Any) -> list[tuple[jax.Array, jax.Array]]:

@@ -4,17 +4,26 @@ from gradsparse import folding
 import jax
 import numpy as np
 import pytest
+from tests import replay
 
 
 @pytest.mark.parametrize('shape', [(), (0,), (7,), (300, 401), (1 << 18,)])
 def test_one_exception_anywhere_is_seen(shape):
-  all_true = jax.jit(folding.all_true)
-  mask = np.ones(shape, bool)
-  assert all_true(mask)
-  size = mask.size
+  same = jax.jit(
+    lambda *leaves: folding.all_true(lambda x, y: x == y, leaves),
+    compiler_options=replay.QUICKLY,
+  )
+  x = np.arange(np.prod(shape, dtype=int), dtype=np.float32).reshape(shape)
+  others = [(np.ones(size), np.ones(size)) for size in (3, 40_000)]
+  assert same((x, x), *others)
+  size = x.size
   for place in {0, 1, size // 3, size // 2, size - 2, size - 1} & {
     *range(size)
   }:
-    spoiled = mask.copy().reshape(-1)
-    spoiled[place] = False
-    assert not all_true(spoiled.reshape(shape)), place
+    spoiled = x.copy().reshape(-1)
+    spoiled[place] = np.nan
+    assert not same(others[0], (spoiled.reshape(shape), x), others[1]), place
+
+
+def test_of_nothing_all_holds():
+  assert folding.all_true(np.isfinite, [])

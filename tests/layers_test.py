@@ -16,7 +16,16 @@ import pytest
 # Lowest first. A name is a file or a folder directly in gradsparse/; those on
 # one line may import each other. A new module needs a place here.
 LAYERS = (
-  ('arguments', 'checksum', 'draws', 'folding', 'health', 'leafwise', 'traced'),
+  (
+    'arguments',
+    'checksum',
+    'draws',
+    'folding',
+    'health',
+    'leafwise',
+    'opaque',
+    'traced',
+  ),
   ('schedules',),
   ('sockets',),
   ('wire',),

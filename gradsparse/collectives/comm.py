@@ -7,6 +7,7 @@ import copy
 import functools
 from typing import Any
 
+from gradsparse import opaque
 from gradsparse.collectives import simulated
 from gradsparse.collectives import types
 from gradsparse.collectives.batches import batches_of
@@ -240,11 +241,9 @@ class Comm:
     for batch, summed in zip(
       batches, self._reduce(jax.lax.psum, operands), strict=True
     ):
-      start, flat = 0, summed.ravel()
-      for i in batch:
-        stop = start + leaves[i].size
-        out[i] = flat[start:stop].reshape(leaves[i].shape)
-        start = stop
+      shapes = [leaves[i].shape for i in batch]
+      for i, x in zip(batch, opaque.cut(summed.ravel(), shapes), strict=True):
+        out[i] = x
     return jax.tree.unflatten(treedef, out)
 
   def mean(self, tree: Any) -> Any:
@@ -259,9 +258,7 @@ class Comm:
     if len({x.dtype for x in leaves}) == 1:
       joined = jnp.concatenate([x.ravel() for x in leaves])
       (joined,) = self._reduce(jax.lax.pmax, [joined])
-      stops = np.cumsum([x.size for x in leaves])[:-1]
-      parts = jnp.split(joined, stops)
-      out = [p.reshape(x.shape) for p, x in zip(parts, leaves, strict=True)]
+      out = opaque.cut(joined, [x.shape for x in leaves])
     else:
       out = self._reduce(jax.lax.pmax, leaves)
     return jax.tree.unflatten(treedef, out)

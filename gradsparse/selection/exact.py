@@ -16,9 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 import math
-from typing import NamedTuple
 
-from gradsparse import leafwise
+from gradsparse import opaque
 from gradsparse.selection import thresholds
 from gradsparse.selection.thresholds import LANES
 from gradsparse.wire import bitmap
@@ -29,6 +28,8 @@ import numpy as np
 # Two stages pay when the rows that are looked through hold at most this share
 # of the leaf.
 _WORTHWHILE = 0.5
+# Fewer numbers are sorted.
+_SMALL = 1 << 14
 
 
 def count(density: float, size: int) -> int:
@@ -81,115 +82,116 @@ def top_k_of_each(
   Returns:
     (values float32[m], indices int32[m]), m the sum of counts. Indices count
     through all vectors as if they were joined, and ascend; with `now`, those of
-    empty slots (the number of all elements, of value 0) lie between.
+    empty slots (the number of all elements, of value 0) lie anywhere.
   """
+  if sum(x.shape[0] for x in leaves) < _SMALL:
+    return _by_sorting(leaves, counts, now)
   sizes = [x.shape[0] for x in leaves]
   offsets = np.cumsum([0, *sizes])
-  parts = [
-    _Part([leaves[i] for i in numbers], numbers, sizes[i], counts[i])
-    for numbers in leafwise.classes(list(zip(sizes, counts, strict=True)))
-    for i in numbers[:1]
-    if counts[i]
-  ]
-  if not parts:
+  some = [i for i in range(len(leaves)) if counts[i]]
+  if not some:
     return jnp.zeros(0, jnp.float32), jnp.zeros(0, jnp.int32)
-  rows, bases = [], []
-  blocks = _winning_rows([part for part in parts if part.two_stages])
-  for part in parts:
-    begin = jnp.asarray(offsets[part.numbers], jnp.int32)[:, None]
-    if part.two_stages:
-      own = next(blocks)
-      rows.append(leafwise.stacked(_take, part.leaves, own))
-    else:
-      own = jnp.arange(part.rows, dtype=jnp.int32)[None]
-      rows.append(leafwise.stacked(thresholds.in_rows, part.leaves))
-    bases.append((begin + own * LANES).reshape(-1))
+  narrow = [i for i in some if counts[i] * LANES <= _WORTHWHILE * sizes[i]]
+  wide = [i for i in some if i not in set(narrow)]
+  rows, first_of_row = _winning_rows(
+    [leaves[i] for i in narrow], [counts[i] for i in narrow], offsets[narrow]
+  )
+  for i in wide:
+    rows.append(thresholds.in_rows(leaves[i]))
+    number = jnp.arange(rows[-1].shape[0], dtype=jnp.int32)
+    first_of_row.append(int(offsets[i]) + number * LANES)
   candidates = _joined(rows)
-  # As the parts have them: how many rows a leaf has, and how many are wanted.
-  order = [i for part in parts for i in part.numbers]
-  lengths = [part.candidates for part in parts for _ in part.numbers]
+  order = np.asarray([*narrow, *wide])
   most = np.asarray([counts[i] for i in order], np.int32)
-  wanted = jnp.asarray(most) if now is None else now[np.asarray(order)]
-  marks = thresholds.largest(thresholds.magnitudes(candidates), lengths, wanted)
+  wanted = jnp.asarray(most) if now is None else now[order]
+  marks = thresholds.largest(
+    thresholds.magnitudes(candidates), [x.shape[0] for x in rows], wanted
+  )
   # Slots in the order of the leaves.
   first = np.cumsum(most) - most
-  slots = np.concatenate(
-    [first[n] + np.arange(most[n]) for n in np.argsort(order)]
-  )
+  slots = None
+  if np.any(np.diff(order) < 0):
+    slots = np.concatenate(
+      [first[n] + np.arange(most[n]) for n in np.argsort(order)]
+    )
+  bits, filled = bitmap.pack(marks.reshape(-1)), None
   if now is None:
-    places = bitmap.positions(bitmap.pack(marks.reshape(-1)), len(slots))
-    places = places if np.all(np.diff(slots) == 1) else places[slots]
-    filled = None
+    places = bitmap.positions(bits, int(most.sum()))
   else:
-    leaf = np.repeat(np.arange(len(most)), most)
-    rank = np.arange(len(slots)) - first[leaf]
-    begin = jnp.cumsum(wanted) - wanted
-    find, _ = bitmap.finder(bitmap.pack(marks.reshape(-1)))
-    places = find((begin[leaf] + rank)[slots])
-    filled = (rank < wanted[leaf])[slots]
+    leaf = thresholds.segment_of(most)
+    rank = (
+      jnp.arange(int(most.sum()), dtype=jnp.int32) - jnp.asarray(first)[leaf]
+    )
+    find, _ = bitmap.finder(bits)
+    filled = rank < wanted[leaf]
+    places = find((jnp.cumsum(wanted) - wanted)[leaf] + rank)
     places = jnp.where(filled, places, 0)
+  if slots is not None:
+    places = places[slots]
+    filled = filled if filled is None else filled[slots]
+  places = opaque.computed_once(places, len(leaves))
   values = candidates.reshape(-1)[places]
-  base = bases[0] if len(bases) == 1 else jnp.concatenate(bases)
-  indices = base[places // LANES] + places % LANES
+  indices = _joined(first_of_row)[places // LANES] + places % LANES
   if filled is not None:
     values = jnp.where(filled, values, 0.0)
     indices = jnp.where(filled, indices, int(offsets[-1]))
   return values, indices
 
 
-class _Part(NamedTuple):
-  """Leaves of one size, of which the same number of entries is wanted.
+def _by_sorting(
+  leaves: Sequence[jax.Array],
+  counts: Sequence[int],
+  now: jax.Array | None,
+) -> tuple[jax.Array, jax.Array]:
+  """As `top_k_of_each`, for so few numbers that only compiling takes time."""
+  joined = _joined(leaves) if leaves else jnp.zeros(0, jnp.float32)
+  size, begin = joined.shape[0], 0
+  indices = [jnp.zeros(0, jnp.int32)]
+  for number, (x, k) in enumerate(zip(leaves, counts, strict=True)):
+    own = begin + jax.lax.top_k(jnp.abs(x), k)[1]
+    if now is not None:
+      own = jnp.where(jnp.arange(k) < now[number], own, size)
+    indices.append(own)
+    begin += x.shape[0]
+  places = jnp.sort(jnp.concatenate(indices))
+  return joined.at[places].get(mode='fill', fill_value=0), places
 
-  Attributes:
-    leaves: float32[size] each.
-    numbers: of these among all.
-    size: of each.
-    wanted: k, positive.
+
+def _winning_rows(
+  leaves: Sequence[jax.Array], counts: Sequence[int], offsets: np.ndarray
+) -> tuple[list[jax.Array], list[jax.Array]]:
+  """The k rows with the largest maxima of each leaf, in order.
+
+  Args:
+    leaves: vectors.
+    counts: k of each.
+    offsets: where each begins, if all leaves are joined.
+
+  Returns:
+    (float32[k, LANES] for each leaf; int32, where their rows begin if all
+    leaves are joined, of all leaves in one array).
   """
-
-  leaves: list[jax.Array]
-  numbers: list[int]
-  size: int
-  wanted: int
-
-  @property
-  def rows(self) -> int:
-    return -(-self.size // LANES)
-
-  @property
-  def two_stages(self) -> bool:
-    return self.wanted * LANES <= _WORTHWHILE * self.size
-
-  @property
-  def candidates(self) -> int:
-    """How many rows of a leaf are looked through for the entries."""
-    return self.wanted if self.two_stages else self.rows
-
-
-def _winning_rows(parts: Sequence[_Part]):
-  """Yields for each part int32[leaves, k]: the rows with the largest maxima."""
-  if not parts:
-    return
-
-  def tops(x):
-    rows = thresholds.in_rows(thresholds.magnitudes(x))
-    return thresholds.in_rows(thresholds.row_tops(rows))
-
-  found = [leafwise.stacked(tops, part.leaves) for part in parts]
-  lengths = [x.shape[1] for x in found for _ in range(x.shape[0])]
-  counts = [part.wanted for part in parts for _ in part.numbers]
+  if not leaves:
+    return [], []
+  tops = [
+    thresholds.in_rows(
+      thresholds.row_tops(thresholds.in_rows(thresholds.magnitudes(x)))
+    )
+    for x in leaves
+  ]
+  lengths = [x.shape[0] for x in tops]
   marks = thresholds.largest(
-    _joined(found), lengths, jnp.asarray(counts, jnp.int32)
+    _joined(tops), lengths, jnp.asarray(counts, jnp.int32)
   )
   places = bitmap.positions(bitmap.pack(marks.reshape(-1)), sum(counts))
-  first = begin = 0
-  for part, x in zip(parts, found, strict=True):
-    leaves, length = x.shape[:2]
-    stop = first + leaves * part.wanted
-    own = places[first:stop].reshape(leaves, part.wanted)
-    starts = begin + np.arange(leaves, dtype=np.int32) * length * LANES
-    yield own - starts[:, None]
-    first, begin = stop, begin + leaves * length * LANES
+  begins = LANES * (np.cumsum(lengths) - lengths)
+  leaf = thresholds.segment_of(counts)
+  numbers = opaque.computed_once(
+    places - jnp.asarray(begins, jnp.int32)[leaf], len(leaves)
+  )
+  first = jnp.asarray(offsets, jnp.int32)[leaf] + numbers * LANES
+  own = opaque.cut(numbers, [(count,) for count in counts])
+  return [_take(x, n) for x, n in zip(leaves, own, strict=True)], [first]
 
 
 def _take(x: jax.Array, rows: jax.Array) -> jax.Array:
@@ -201,10 +203,8 @@ def _take(x: jax.Array, rows: jax.Array) -> jax.Array:
   return x.at[places].get(mode='fill', fill_value=0)
 
 
-def _joined(rows: Sequence[jax.Array]) -> jax.Array:
-  """[leaves, n, LANES] of several parts as [m, LANES]."""
-  flat = [x.reshape(-1, LANES) for x in rows]
-  return flat[0] if len(flat) == 1 else jnp.concatenate(flat)
+def _joined(arrays: Sequence[jax.Array]) -> jax.Array:
+  return arrays[0] if len(arrays) == 1 else jnp.concatenate(arrays)
 
 
 def rows(x: jax.Array, length: int) -> jax.Array:

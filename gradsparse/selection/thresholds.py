@@ -15,7 +15,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-__all__ = ('LANES', 'in_rows', 'largest', 'magnitudes', 'row_tops')
+__all__ = (
+  'LANES',
+  'in_rows',
+  'largest',
+  'magnitudes',
+  'row_tops',
+  'segment_of',
+)
 
 _BITS = 31  # of a magnitude
 _CONSTANT = 1 << 20  # numbers, at most, in a table inside of a program
@@ -87,6 +94,16 @@ def largest(
   return reached(low, least)
 
 
+def segment_of(lengths: Sequence[int]) -> jax.Array:
+  """int32: of places in segments of these lengths, in which one each is."""
+  total = int(sum(lengths))
+  if total <= _CONSTANT:
+    return jnp.asarray(np.repeat(np.arange(len(lengths)), lengths), jnp.int32)
+  ends = jnp.asarray(np.cumsum(lengths), jnp.int32)
+  places = jnp.arange(total, dtype=jnp.int32)
+  return jnp.searchsorted(ends, places, side='right').astype(jnp.int32)
+
+
 class _Segments:
   """Runs of rows, one after the other."""
 
@@ -95,13 +112,7 @@ class _Segments:
     self._number = len(lengths)
     self._sizes = np.asarray(lengths, np.int32) * LANES
     self._ends = jnp.asarray(np.cumsum(self._sizes), jnp.int32)
-    # The segment of each row.
-    if rows <= _CONSTANT:
-      of_row = np.repeat(np.arange(self._number), lengths)
-    else:
-      first = jnp.arange(rows, dtype=jnp.int32) * LANES
-      of_row = jnp.searchsorted(self._ends, first, side='right')
-    self._of_row = jnp.asarray(of_row, jnp.int32)
+    self._of_row = segment_of(lengths)
     self.place_bits = int(self._sizes.max()).bit_length()
 
   def sizes(self) -> np.ndarray:

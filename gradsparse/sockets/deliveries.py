@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 import dataclasses
 import math
 
+from gradsparse import opaque
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -172,25 +173,27 @@ class Room:
 
   def leaves(self, flat: jax.Array) -> dict[int, jax.Array]:
     """The small leaves, by their numbers, of a vector of all of them."""
-    return {
-      i: flat[begin : begin + self.sizes[i]].reshape(self.shapes[i])
-      for begin, i in zip(self._begins.tolist(), self.small, strict=False)
-    }
+    cut = opaque.cut(flat, [self.shapes[i] for i in self.small])
+    return dict(zip(self.small, cut, strict=True))
 
   def windows(
     self, values: jax.Array, indices: jax.Array, limits: Sequence[int]
   ) -> dict[int, Window]:
     """The entries of each large leaf, by its number; see `of_entries`."""
-    offsets = np.cumsum([0, *self.sizes])
-    starts = jnp.searchsorted(
-      indices, jnp.asarray(offsets[self.large], jnp.int32)
-    ).astype(jnp.int32)
+    if not self.large or not indices.size:
+      return {i: Window(values, indices, self.sizes[i]) for i in self.large}
+    offsets = np.cumsum([0, *self.sizes])[self.large]
+    offsets = jnp.asarray(offsets, jnp.int32)
+    starts = jnp.searchsorted(indices, offsets).astype(jnp.int32)
+    message = opaque.computed_once(
+      (values, indices, starts, offsets), len(self.large)
+    )
+    # Windows of leaves of one shape differ in this number alone.
+    places = opaque.numbers(range(len(self.large)), indices)
     out = {}
-    for place, i in enumerate(self.large):
+    for place, i in zip(places, self.large, strict=True):
       width = min(limits[i], self.sizes[i], indices.shape[0])
-      out[i] = _window(
-        values, indices, starts[place], width, int(offsets[i]), self.sizes[i]
-      )
+      out[i] = _window(*message, place, width, self.sizes[i])
     return out
 
 
@@ -220,9 +223,19 @@ def of_entries(
   return [out[i] for i in range(len(shapes))]
 
 
-def _window(values, indices, start, width, offset, size) -> Window:
+def _window(
+  values: jax.Array,
+  indices: jax.Array,
+  starts: jax.Array,
+  offsets: jax.Array,
+  place: jax.Array,
+  width: int,
+  size: int,
+) -> Window:
+  """The entries of the large leaf of this number."""
   # The slice is clamped at the end of the message, so it can begin with
   # entries of earlier leaves; those and later ones count as empty.
+  start, offset = starts[place], offsets[place]
   own = jax.lax.dynamic_slice_in_dim(indices, start, width) - offset
   inside = (own >= 0) & (own < size)
   found = jax.lax.dynamic_slice_in_dim(values, start, width)

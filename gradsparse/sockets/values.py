@@ -21,6 +21,7 @@ from collections.abc import Iterable, Sequence
 import dataclasses
 import math
 
+from gradsparse import opaque
 from gradsparse.sockets import deliveries
 from gradsparse.sockets.deliveries import Delivered
 from gradsparse.sockets.deliveries import Full
@@ -72,10 +73,7 @@ class Space:
 
   def split(self, joined: jax.Array) -> list[jax.Array]:
     """A vector over the joined space as the leaves it consists of."""
-    return [
-      joined[start : start + math.prod(shape)].reshape(shape)
-      for start, shape in zip(self.offsets[:-1], self.shapes, strict=True)
-    ]
+    return opaque.cut(joined, self.shapes)
 
   def leaf_of(self, indices: jax.Array) -> jax.Array:
     """int32, the leaf that holds each index; empty slots get the last one."""

@@ -2,9 +2,10 @@
 
 import functools
 import math
+from unittest import mock
 
-from gradsparse import leafwise
 from gradsparse import selection
+from gradsparse.selection import exact
 from hypothesis import given
 from hypothesis import strategies as st
 import jax
@@ -31,15 +32,18 @@ SIZES = (
 )
 
 
+# How many numbers are too few for thresholds: these are small, so by default
+# they would all be sorted.
+LIMITS = (0, 1 << 14)
+
+
 @functools.cache
-def compiled(fn, size, *static):
-  """fn(x, *static) for float32[size], not optimised."""
+def top_k(size, k, ranked=True, limit=0):
+  """x float32[size] -> its top k, not optimised."""
   x = jax.ShapeDtypeStruct((size,), jnp.float32)
-  return jax.jit(lambda x: fn(x, *static)).lower(x).compile(replay.QUICKLY)
-
-
-def top_k(x, k, ranked):
-  return selection.top_k(x, k, ranked=ranked)
+  with mock.patch.object(exact, '_SMALL', limit):
+    fn = jax.jit(lambda x: selection.top_k(x, k, ranked=ranked)).lower(x)
+  return fn.compile(replay.QUICKLY)
 
 
 @given(st.floats(1e-6, 1), st.integers(1, 10**8))
@@ -65,13 +69,15 @@ def test_a_traced_k_differs_by_one_at_most(density, size):
   assert abs(k - selection.count(density, size)) <= 1
 
 
-@given(st.sampled_from(SIZES), st.integers(0, 2**32 - 1))
-def test_top_k_is_a_stable_sort(size_and_k, seed):
+@given(
+  st.sampled_from(SIZES), st.integers(0, 2**32 - 1), st.sampled_from(LIMITS)
+)
+def test_top_k_is_a_stable_sort(size_and_k, seed, limit):
   size, k = size_and_k
   x = numbers(size, seed)
   for order in (False, True):
     expected = ranked(x)[:k] if order else np.sort(ranked(x)[:k])
-    values, indices = compiled(top_k, size, k, order)(x)
+    values, indices = top_k(size, k, order, limit)(x)
     np.testing.assert_array_equal(indices, expected)
     np.testing.assert_array_equal(values, x[expected])
 
@@ -79,7 +85,7 @@ def test_top_k_is_a_stable_sort(size_and_k, seed):
 @pytest.mark.parametrize('size, k', SIZES)
 def test_top_k_of_equal_numbers_is_the_first_k(size, k):
   for x in (np.zeros(size, np.float32), np.full(size, -2.5, np.float32)):
-    _, indices = compiled(top_k, size, k, True)(x)
+    _, indices = top_k(size, k)(x)
     np.testing.assert_array_equal(indices, np.arange(k))
 
 
@@ -87,14 +93,14 @@ def test_ties_across_blocks_keep_the_lower_index():
   """A larger element beside the later of the two must not help it."""
   x = np.zeros(6400, np.float32)
   x[[70, 640, 642, 5000]] = [3, -3, 5, 3]
-  _, indices = compiled(top_k, 6400, 3, True)(x)
+  _, indices = top_k(6400, 3)(x)
   np.testing.assert_array_equal(indices, [642, 70, 640])
 
 
 def test_the_tail_takes_part():
   x = np.ones(4159, np.float32)
   x[[4158, 4096, 7]] = [-5, 4, 3]
-  _, indices = compiled(top_k, 4159, 4, True)(x)
+  _, indices = top_k(4159, 4)(x)
   np.testing.assert_array_equal(indices, [4158, 4096, 7, 0])
 
 
@@ -102,13 +108,17 @@ def test_the_tail_takes_part():
 TREES = (
   ((4096, 10), (0, 0), (1, 1), (4159, 12), (33, 33)),
   ((100, 7), (4096, 3000), (100, 7)),
-  # As many of one size as are looped over, another in between.
-  ((4200, 20), *[(320, 2)] * leafwise.MANY, (4200, 17)),
+  # Many of one size, others in between.
+  ((4200, 20), *[(320, 2)] * 8, (4200, 17)),
 )
 
 
-@given(st.sampled_from(TREES), st.integers(0, 2**32 - 1))
-def test_the_top_k_of_leaves_side_by_side_are_those_of_each(leaves, seed):
+@given(
+  st.sampled_from(TREES), st.integers(0, 2**32 - 1), st.sampled_from(LIMITS)
+)
+def test_the_top_k_of_leaves_side_by_side_are_those_of_each(
+  leaves, seed, limit
+):
   xs = [numbers(size, seed + i) for i, (size, _) in enumerate(leaves)]
   counts = [k for _, k in leaves]
   now = [k // (1 + (seed + i) % 3) for i, k in enumerate(counts)]
@@ -118,10 +128,10 @@ def test_the_top_k_of_leaves_side_by_side_are_those_of_each(leaves, seed):
     both = zip(xs, counts, offsets, strict=False)
     return np.concatenate([np.sort(ranked(x)[:k]) + at for x, k, at in both])
 
-  values, indices = side_by_side(leaves)(xs)
+  values, indices = side_by_side(leaves, limit)(xs)
   np.testing.assert_array_equal(indices, largest(counts))
   np.testing.assert_array_equal(values, joined[largest(counts)])
-  values, indices = side_by_side(leaves)(xs, np.asarray(now, np.int32))
+  values, indices = side_by_side(leaves, limit)(xs, np.asarray(now, np.int32))
   assert indices.shape == (sum(counts),)
   there = indices < len(joined)
   np.testing.assert_array_equal(indices[there], largest(now))
@@ -131,12 +141,14 @@ def test_the_top_k_of_leaves_side_by_side_are_those_of_each(leaves, seed):
 
 
 @functools.cache
-def side_by_side(leaves):
+def side_by_side(leaves, limit):
   counts = [k for _, k in leaves]
-  return jax.jit(
-    lambda xs, now=None: selection.top_k_of_each(xs, counts, now),
-    compiler_options=replay.QUICKLY,
-  )
+
+  def fn(xs, now=None):
+    with mock.patch.object(exact, '_SMALL', limit):
+      return selection.top_k_of_each(xs, counts, now)
+
+  return jax.jit(fn, compiler_options=replay.QUICKLY)
 
 
 # --- helpers of the rules ---------------------------------------------------

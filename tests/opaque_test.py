@@ -1,0 +1,95 @@
+"""What XLA must not see through is what it was, and keeps programs small."""
+
+import re
+
+from gradsparse import opaque
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+SHAPES = [(3,), (0,), (2, 5), (), (7,), (1, 4), (2,)]
+
+
+def distinct_loops(text: str) -> int:
+  """How many different fusions a compiled program has, names aside."""
+  bodies = re.findall(r'^%\S*comput\S* \([^\n]*\{\n(.*?)^\}', text, re.M | re.S)
+  seen = set()
+  for body in bodies:
+    names: dict[str, str] = {}
+    body = re.sub(r', metadata=\{[^}]*\}', '', body)
+    seen.add(
+      re.sub(
+        r'%[\w.\-]+',
+        lambda m: names.setdefault(m.group(), f'%{len(names)}'),  # noqa: B023
+        body,
+      )
+    )
+  return len(seen)
+
+
+@pytest.mark.parametrize('first', [-1.0, 1.0, np.nan])
+@pytest.mark.parametrize('count', [1, 2, 7])
+def test_pieces_are_the_pieces(count, first):
+  """With few and many, whether the loop takes its turn or not."""
+  shapes = SHAPES[:count]
+  sizes = [int(np.prod(shape)) for shape in shapes]
+  x = np.arange(sum(sizes), dtype=np.float32)
+  x[0] = first
+  cut = jax.jit(lambda x: opaque.cut(x, shapes))(x)
+  ends = np.cumsum(sizes)[:-1]
+  for got, flat, shape in zip(cut, np.split(x, ends), shapes, strict=True):
+    np.testing.assert_array_equal(got, flat.reshape(shape))
+
+
+def test_pieces_of_nothing():
+  assert [x.shape for x in opaque.cut(jnp.zeros(0), [(0,), (0, 3)] * 3)] == [
+    (0,),
+    (0, 3),
+  ] * 3
+
+
+@pytest.mark.parametrize('first', [-1, 0, 1])
+def test_what_is_computed_once_is_the_same(first):
+  tree = {'a': np.asarray([first, 5], np.int32), 'b': np.asarray([True, False])}
+  out = jax.jit(lambda tree: opaque.computed_once(tree, 9))(tree)
+  jax.tree.map(np.testing.assert_array_equal, out, tree)
+  assert opaque.computed_once({}, 9) == {}
+
+
+def test_equal_loops_over_leaves_are_compiled_once():
+  """Pieces of one size are read by loops that differ in nothing."""
+
+  def loops(cut):
+    program = jax.jit(
+      lambda x, leaves: [
+        leaf + y for leaf, y in zip(leaves, cut(x), strict=True)
+      ]
+    )
+    leaves = [jnp.zeros(1000)] * 20
+    text = program.lower(jnp.zeros(20_000), leaves).compile().as_text()
+    return distinct_loops(text)
+
+  static = lambda x: [x[i : i + 1000] for i in range(0, 20_000, 1000)]
+  few = loops(lambda x: opaque.cut(x, [(1000,)] * 20))
+  assert few < 10
+  assert loops(static) >= 20
+
+
+def test_a_long_computation_is_not_written_out_for_each_reader():
+  def program(hide):
+    def fn(x, at):
+      y = x
+      for _ in range(12):
+        y = jnp.sin(y) * 1.5
+      y = hide(y)
+      return [
+        jax.lax.dynamic_slice_in_dim(y, at[i], 5 + i) * 2 for i in range(9)
+      ]
+
+    lowered = jax.jit(fn).lower(jnp.zeros(500), jnp.zeros(9, jnp.int32))
+    return lowered.compile().as_text().count(' sine(')
+
+  # Once for all of it, and once for the number that decides about the turn.
+  assert program(lambda y: opaque.computed_once(y, 9)) <= 2 * 12
+  assert program(lambda y: y) > 6 * 12
