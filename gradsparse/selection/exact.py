@@ -118,7 +118,7 @@ def top_k_of_each(
   if now is None:
     places = bitmap.positions(bits, int(most.sum()))
   else:
-    leaf = thresholds.segment_of(most)
+    leaf = thresholds.segment_of([counts[i] for i in order])
     rank = (
       jnp.arange(int(most.sum()), dtype=jnp.int32) - jnp.asarray(first)[leaf]
     )

@@ -182,8 +182,7 @@ class Room:
     """The entries of each large leaf, by its number; see `of_entries`."""
     if not self.large or not indices.size:
       return {i: Window(values, indices, self.sizes[i]) for i in self.large}
-    offsets = np.cumsum([0, *self.sizes])[self.large]
-    offsets = jnp.asarray(offsets, jnp.int32)
+    offsets = jnp.asarray(np.cumsum([0, *self.sizes])[self.large], jnp.int32)
     starts = jnp.searchsorted(indices, offsets).astype(jnp.int32)
     message = opaque.computed_once(
       (values, indices, starts, offsets), len(self.large)
