@@ -29,31 +29,50 @@ def all_true(
 ) -> jax.Array:
   """Whether an elementwise test holds everywhere, bool scalar.
 
-  Small leaves are joined before they are tested, and what is counted of large
-  ones is judged together: otherwise XLA would compile several loops for each.
-
   Args:
     test: arrays of one shape -> bool, of that shape.
     leaves: of each leaf the arrays that are its arguments, equally many.
   """
+  wrong = _counts(lambda *arrays: ~test(*arrays), leaves)
+  return jnp.max(jnp.max(in_rows(wrong), axis=1), initial=0) == 0
+
+
+def count(masks: Iterable[jax.Array]) -> jax.Array:
+  """How many are True of masks of fewer than 2**31 elements, int32 scalar."""
+  rows = in_rows(_counts(lambda mask: mask, [(mask,) for mask in masks]))
+  return jnp.sum(jnp.sum(rows, axis=1, dtype=jnp.int32), dtype=jnp.int32)
+
+
+def top(x: jax.Array) -> jax.Array:
+  """The largest number, or 0 if that is negative or not finite; a scalar.
+
+  Args:
+    x: float32 or int32, of any shape.
+  """
+  above = jnp.maximum(x.reshape(-1), 0)
+  # The bits of numbers that are not negative order as the numbers do.
+  bits = jax.lax.bitcast_convert_type(above, jnp.int32)
+  while bits.shape[0] > LANES:
+    bits = jnp.max(in_rows(bits), axis=1)
+  largest = jax.lax.bitcast_convert_type(jnp.max(bits, initial=0), x.dtype)
+  return jnp.where(jnp.isfinite(largest), largest, 0)
+
+
+def _counts(test, leaves) -> jax.Array:
+  """int32[rows], how often a test holds in the rows of all leaves.
+
+  Small leaves are joined before they are tested, and what comes of large ones
+  afterwards: otherwise XLA would compile several loops for each.
+  """
   flat = [[x.reshape(-1) for x in arrays] for arrays in leaves]
-  counts = []
   small = [arrays for arrays in flat if arrays[0].shape[0] < _SMALL]
+  large = [arrays for arrays in flat if arrays[0].shape[0] >= _SMALL]
   if small:
-    counts.append(
-      _failures(test, [_joined(x) for x in zip(*small, strict=True)])
-    )
-  for arrays in flat:
-    if arrays[0].shape[0] >= _SMALL:
-      counts.append(_failures(test, arrays))
-  if not counts:
-    return jnp.bool_(True)
-  return jnp.max(jnp.max(in_rows(_joined(counts)), axis=1), initial=0) == 0
-
-
-def _failures(test, arrays) -> jax.Array:
-  """int32[rows], how often the test fails in each row of some vectors."""
-  return jnp.sum(in_rows(~test(*arrays)), axis=1, dtype=jnp.int32)
+    large.append([_joined(x) for x in zip(*small, strict=True)])
+  counts = [
+    jnp.sum(in_rows(test(*arrays)), axis=1, dtype=jnp.int32) for arrays in large
+  ]
+  return _joined(counts) if counts else jnp.zeros(0, jnp.int32)
 
 
 def _joined(vectors: Sequence[jax.Array]) -> jax.Array:

@@ -5,19 +5,21 @@
   'run_length'   16 (DGC; escapes take slots)  yes
   'word28'       28, and 4 for the value       yes
 
-The value codes are in sparse_values.py.
+The value codes are in sparse_values.py. A message of very many elements
+(`Marked`) has a bitmap instead of indices.
 """
 
 from __future__ import annotations
 
 from gradsparse import arguments
+from gradsparse.codes import entries
+from gradsparse.codes import marked
 from gradsparse.codes import sparse_values
 from gradsparse.codes.sparse_values import ValueCode
 from gradsparse.sockets import Code
+from gradsparse.sockets import Marked
 from gradsparse.sockets import Sparse
 from gradsparse.wire import elias_fano
-from gradsparse.wire import exponent
-from gradsparse.wire import fixed_width
 from gradsparse.wire import floats
 from gradsparse.wire import run_length
 from gradsparse.wire import word28
@@ -70,11 +72,32 @@ def signs_of(magnitude: float) -> Code:
   return _elias_fano(sparse_values.constant(magnitude))
 
 
+def _either(code: Code, values: ValueCode) -> Code:
+  """A code of `Sparse`, and of `Marked` with the same value code."""
+
+  def pack(rounded, ctx):
+    if isinstance(rounded, Marked):
+      return marked.pack(values, rounded)
+    return code.pack(rounded, ctx)
+
+  def unpack(words, like, ctx):
+    if isinstance(like, Marked):
+      return marked.unpack(values, words, like)
+    return code.unpack(words, like, ctx)
+
+  def round(selected, ctx):
+    if isinstance(selected, Marked):
+      return marked.round(values, selected, ctx.key)
+    return code.round(selected, ctx)
+
+  return code._replace(pack=pack, unpack=unpack, round=round, takes_marked=True)
+
+
 def _elias_fano(values: ValueCode) -> Code:
   def pack(s, ctx):
     del ctx
     return jnp.concatenate(
-      [elias_fano.encode(s.indices, s.space.size), values.pack(s)]
+      [elias_fano.encode(s.indices, s.space.size), entries.pack(values, s)]
     )
 
   def unpack(words, like, ctx):
@@ -82,18 +105,19 @@ def _elias_fano(values: ValueCode) -> Code:
     count, space = like.slots, like.space
     head = elias_fano.words(count, space.size)
     indices = elias_fano.decode(words[:head], count, space.size)
-    decoded = values.unpack(words[head:], indices, space)
+    decoded = entries.unpack(values, words[head:], indices, space)
     decoded = jnp.where(indices < space.size, decoded, 0.0)
     return Sparse(decoded, indices, space)
 
-  return Code(
+  code = Code(
     pack,
     unpack,
-    round=lambda s, ctx: values.round(s, ctx.key),
+    round=lambda s, ctx: entries.round(values, s, ctx.key),
     takes=Sparse,
-    exact=values.exact,
+    exact=values.round is None,
     sendable=values.sendable,
   )
+  return _either(code, values)
 
 
 def _run_length() -> Code:
@@ -116,7 +140,8 @@ def _run_length() -> Code:
     )
     return Sparse(values, indices, space)
 
-  return Code(pack, unpack, round, takes=Sparse, crowds=True)
+  code = Code(pack, unpack, round, takes=Sparse, crowds=True)
+  return _either(code, sparse_values.float32())
 
 
 def _word28() -> Code:
@@ -125,28 +150,27 @@ def _word28() -> Code:
 
   def round(s, ctx):
     word28.check_size(s.space.size)
-    return values.round(s, ctx.key)
+    return entries.round(values, s, ctx.key)
 
   def pack(s, ctx):
     del ctx
-    tops, codes = sparse_values.exponent_codes(s)
-    head = fixed_width.pack(tops.astype(jnp.uint32), 8)
+    tops = entries.scales_of(values, s)
+    codes = entries.codes_of(values, s, tops)
+    head = entries.pack_scales(values, tops)
     return jnp.concatenate([head, word28.pack(s.indices, codes)])
 
   def unpack(words, like, ctx):
     del ctx
     space = like.space
-    head = sparse_values.top_words(space)
-    indices, codes = word28.unpack(words[head:])
+    tops, rest = entries.unpack_scales(values, words, len(space.shapes))
+    indices, codes = word28.unpack(rest)
     # Words that nobody sent may say more; no index is beyond an empty slot's.
     indices = jnp.minimum(indices, space.size)
-    tops = fixed_width.unpack(words[:head], len(space.shapes), 8)
-    decoded = exponent.decode(
-      codes, space.leaf_of(indices), tops.astype(jnp.int32)
-    )
+    leaf = space.leaf_of(indices)
+    decoded = values.decode(codes, [top[leaf] for top in tops])
     return Sparse(jnp.where(indices < space.size, decoded, 0.0), indices, space)
 
-  return Code(
+  code = Code(
     pack,
     unpack,
     round,
@@ -154,3 +178,4 @@ def _word28() -> Code:
     sendable=values.sendable,
     most_elements=2**word28.INDEX_WIDTH - 1,
   )
+  return _either(code, values)

@@ -1,4 +1,4 @@
-"""Value codes of sparse messages: how the values of the entries travel.
+"""Value codes: how the values of the entries of a message travel.
 
   name           bits each
   'float32'      32
@@ -9,9 +9,10 @@
   'sign2'        1, and 64 a leaf (one magnitude for each sign)
   `constant`     1 (sign of a magnitude known to all)
 
-`round` comes first and is the lossy one: an entry that a format cannot say
-becomes an empty slot, and stays in the sender's memory. On what was rounded,
-`unpack` is the exact inverse of `pack`.
+`round` comes first and is the lossy one: an entry that a format cannot say is
+not sent, and stays in the sender's memory. On what was rounded, `decode` is the
+exact inverse of `encode`. Both are elementwise: sparse.py does them for the
+entries of a `Sparse`, marked.py for whole leaves.
 """
 
 from __future__ import annotations
@@ -22,10 +23,7 @@ from typing import NamedTuple
 from gradsparse import arguments
 from gradsparse import draws
 from gradsparse import traced
-from gradsparse.sockets import Space
-from gradsparse.sockets import Sparse
 from gradsparse.wire import exponent
-from gradsparse.wire import fixed_width
 from gradsparse.wire import floats
 import jax
 import jax.numpy as jnp
@@ -33,106 +31,89 @@ import jax.numpy as jnp
 _BFLOAT16_MAX = float(jnp.finfo(jnp.bfloat16).max)
 
 
+def _no_scales(values: jax.Array) -> tuple[jax.Array, ...]:
+  del values
+  return ()
+
+
 class ValueCode(NamedTuple):
-  """Rounds values, and packs what is rounded.
+  """Rounds values, and makes numbers of a few bits of what is rounded.
+
+  What has the shape of the values below can be a scalar as well, where all
+  values are of one leaf.
 
   Attributes:
-    round: (Sparse, PRNG key) -> Sparse.
-    pack: rounded Sparse -> uint32 words.
-    unpack: (words, indices, space) -> float32 values; in empty slots they may
-      be anything.
-    exact: whether `round` changes nothing.
+    width: bits of a value.
+    encode: (rounded values, scales) -> uint32 below 2**width.
+    decode: (codes, scales) -> float32 values.
+    scales: values -> arrays like the values. The largest number of each in a
+      leaf, and at least zero, is what `encode` and `decode` get as a scale.
+    scale_width: bits in which a scale travels: 32 (float32), or 8 (int32).
+    round: (values, scales, PRNG key) -> (values, which of them can be sent, or
+      None if all can). None: the code is exact.
     sendable: (values of one leaf, which are wanted) -> which of those `round`
       will keep; only they need room. None: that cannot be told beforehand.
   """
 
-  round: Callable[[Sparse, jax.Array], Sparse]
-  pack: Callable[[Sparse], jax.Array]
-  unpack: Callable[[jax.Array, jax.Array, Space], jax.Array]
-  exact: bool = False
+  width: int
+  encode: Callable[[jax.Array, list[jax.Array]], jax.Array]
+  decode: Callable[[jax.Array, list[jax.Array]], jax.Array]
+  scales: Callable[[jax.Array], tuple[jax.Array, ...]] = _no_scales
+  scale_width: int = 32
+  round: (
+    Callable[
+      [jax.Array, list[jax.Array], jax.Array],
+      tuple[jax.Array, jax.Array | None],
+    ]
+    | None
+  ) = None
   sendable: Callable[[jax.Array, jax.Array], jax.Array] | None = None
 
 
 def float32() -> ValueCode:
   """As they are."""
   return ValueCode(
-    round=lambda s, key: s,
-    pack=lambda s: floats.pack(s.values),
-    unpack=lambda words, indices, space: floats.unpack(words),
-    exact=True,
+    32,
+    encode=lambda values, scales: floats.pack(values),
+    decode=lambda codes, scales: floats.unpack(codes),
   )
 
 
 def bfloat16() -> ValueCode:
   """Rounded to nearest even; the upper half of a float32."""
 
-  def rounded(s, key):
-    del key
+  def rounded(values, scales, key):
+    del scales, key
     # Not through astype(bfloat16) and back: XLA may elide the pair.
-    clipped = jnp.clip(s.values, -_BFLOAT16_MAX, _BFLOAT16_MAX)
-    values = jax.lax.reduce_precision(clipped, exponent_bits=8, mantissa_bits=7)
-    return Sparse(values, s.indices, s.space)
+    clipped = jnp.clip(values, -_BFLOAT16_MAX, _BFLOAT16_MAX)
+    return jax.lax.reduce_precision(
+      clipped, exponent_bits=8, mantissa_bits=7
+    ), None
 
-  def pack(s):
-    return floats.pack_bfloat16(s.values)
-
-  def unpack(words, indices, space):
-    del space
-    return floats.unpack_bfloat16(words, indices.shape[0])
-
-  return ValueCode(rounded, pack, unpack)
-
-
-def top_words(space: Space) -> int:
-  """Words that the leaves' largest exponents take."""
-  return fixed_width.words(len(space.shapes), 8)
+  return ValueCode(
+    16,
+    encode=lambda values, scales: floats.pack(values) >> 16,
+    decode=lambda codes, scales: floats.unpack(codes << 16),
+    round=rounded,
+  )
 
 
 def exponent4() -> ValueCode:
   """Sign and 3-bit distance from the leaf's largest power of two."""
 
-  def rounded(s, key):
+  def rounded(values, scales, key):
     del key
-    values, kept, _ = exponent.round_values(
-      s.values, s.valid, s.space.leaf_of(s.indices), len(s.space.shapes)
-    )
-    return Sparse(values, s.indices, s.space).keep(kept)
+    return exponent.round_below(values, scales[0])
 
-  def pack(s):
-    tops, codes = exponent_codes(s)
-    return jnp.concatenate(
-      [
-        fixed_width.pack(tops.astype(jnp.uint32), 8),
-        fixed_width.pack(codes, 4),
-      ]
-    )
-
-  def unpack(words, indices, space):
-    head = top_words(space)
-    tops = fixed_width.unpack(words[:head], len(space.shapes), 8)
-    codes = fixed_width.unpack(words[head:], indices.shape[0], 4)
-    return exponent.decode(
-      codes, space.leaf_of(indices), tops.astype(jnp.int32)
-    )
-
-  return ValueCode(rounded, pack, unpack, sendable=exponent.sendable)
-
-
-def exponent_codes(s: Sparse) -> tuple[jax.Array, jax.Array]:
-  """(biased top exponent of each leaf int32[L], 4-bit codes uint32[k])."""
-  segments = s.space.leaf_of(s.indices)
-  _, _, tops = exponent.round_values(
-    s.values, s.valid, segments, len(s.space.shapes)
+  return ValueCode(
+    4,
+    encode=lambda values, scales: exponent.encode(values, scales[0]),
+    decode=lambda codes, scales: exponent.decode(codes, scales[0]),
+    scales=lambda values: (exponent.floors(values),),
+    scale_width=8,
+    round=rounded,
+    sendable=exponent.sendable,
   )
-  return tops, exponent.encode(s.values, segments, tops)
-
-
-def _per_leaf_max(s: Sparse, x: jax.Array) -> jax.Array:
-  """float32[L]: the largest x of each leaf's entries, at least 0."""
-  leaves = len(s.space.shapes)
-  segments = jnp.where(s.valid, s.space.leaf_of(s.indices), leaves)
-  top = jax.ops.segment_max(x, segments, leaves + 1)[:leaves]
-  return jnp.where(jnp.isfinite(top), jnp.maximum(top, 0.0), 0.0)
 
 
 def stochastic(levels: int) -> ValueCode:
@@ -143,66 +124,56 @@ def stochastic(levels: int) -> ValueCode:
   """
   width = 1 + (levels - 1).bit_length()  # a sign and a level of 1..s
 
-  def size(level, tops):
+  def size(level, top):
     # One product of a looked-up number: the compiler has nothing to reorder,
     # so the receiver gets the bits that the sender takes off its memory.
     shares = jnp.asarray([i / levels for i in range(levels + 1)], jnp.float32)
-    return shares[level] * tops
+    return shares[level] * top
 
-  def rounded(s, key):
-    tops = _per_leaf_max(s, jnp.abs(s.values))[s.space.leaf_of(s.indices)]
-    scaled = jnp.abs(s.values) / jnp.where(tops > 0, tops, 1.0) * levels
-    low = jnp.floor(scaled)
-    up = draws.uniform(key, scaled.shape) < scaled - low
+  def scaled(values, top):
+    return jnp.abs(values) / jnp.where(top > 0, top, 1.0) * levels
+
+  def rounded(values, scales, key):
+    (top,) = scales
+    exact = scaled(values, top)
+    low = jnp.floor(exact)
+    up = draws.uniform(key, exact.shape) < exact - low
     level = jnp.minimum(low + up, levels).astype(jnp.int32)
-    values = jnp.sign(s.values) * size(level, tops)
-    return Sparse(values, s.indices, s.space).keep(s.valid & (level > 0))
+    return jnp.sign(values) * size(level, top), level > 0
 
-  # The largest entry of a leaf is exactly at the top level, so `pack` can read
-  # the scale off the rounded values.
-  def pack(s):
-    tops = _per_leaf_max(s, jnp.abs(s.values))
-    unit = tops[s.space.leaf_of(s.indices)]
-    level = jnp.abs(s.values) / jnp.where(unit > 0, unit, 1.0) * levels
-    level = jnp.maximum(jnp.round(level).astype(jnp.uint32), 1) - 1
-    negative = (s.values < 0).astype(jnp.uint32)
-    codes = level | (negative << (width - 1))
-    return jnp.concatenate([floats.pack(tops), fixed_width.pack(codes, width)])
+  # The largest entry of a leaf is exactly at the top level, so its scale can
+  # be read off the rounded values.
+  def encode(values, scales):
+    level = jnp.round(scaled(values, scales[0])).astype(jnp.uint32)
+    negative = (values < 0).astype(jnp.uint32)
+    return (jnp.maximum(level, 1) - 1) | (negative << (width - 1))
 
-  def unpack(words, indices, space):
-    leaves = len(space.shapes)
-    tops = floats.unpack(words[:leaves])[space.leaf_of(indices)]
-    codes = fixed_width.unpack(words[leaves:], indices.shape[0], width)
+  def decode(codes, scales):
     level = (codes & ((1 << (width - 1)) - 1)) + 1
-    magnitude = size(level, tops)
+    magnitude = size(level, scales[0])
     return jnp.where(codes >> (width - 1) == 1, -magnitude, magnitude)
 
-  return ValueCode(rounded, pack, unpack)
+  return ValueCode(
+    width,
+    encode,
+    decode,
+    scales=lambda values: (jnp.abs(values),),
+    round=rounded,
+  )
 
 
-def _signs(s: Sparse) -> jax.Array:
-  return fixed_width.pack((s.values < 0).astype(jnp.uint32), 1)
+def _negative(values: jax.Array, scales: list[jax.Array]) -> jax.Array:
+  del scales
+  return (values < 0).astype(jnp.uint32)
 
 
 def sign2() -> ValueCode:
   """One bit each, and two magnitudes a leaf: one for each sign."""
-
-  def pack(s):
-    tops = [_per_leaf_max(s, s.values), _per_leaf_max(s, -s.values)]
-    return jnp.concatenate([floats.pack(jnp.concatenate(tops)), _signs(s)])
-
-  def unpack(words, indices, space):
-    leaves = len(space.shapes)
-    tops = floats.unpack(words[: 2 * leaves]).reshape(2, leaves)
-    negative = fixed_width.unpack(words[2 * leaves :], indices.shape[0], 1)
-    leaf = space.leaf_of(indices)
-    return jnp.where(negative == 1, -tops[1][leaf], tops[0][leaf])
-
   return ValueCode(
-    round=lambda s, key: s,
-    pack=pack,
-    unpack=unpack,
-    exact=True,
+    1,
+    encode=_negative,
+    decode=lambda codes, scales: jnp.where(codes == 1, -scales[1], scales[0]),
+    scales=lambda values: (values, -values),
   )
 
 
@@ -217,18 +188,12 @@ def constant(magnitude: float) -> ValueCode:
     'magnitude', magnitude, arguments.POSITIVE, traced=True
   )
 
-  def unpack(words, indices, space):
-    del space
-    negative = fixed_width.unpack(words, indices.shape[0], 1)
+  def decode(codes, scales):
+    del scales
     size = traced.here(magnitude)
-    return jnp.where(negative == 1, -size, size).astype(jnp.float32)
+    return jnp.where(codes == 1, -size, size).astype(jnp.float32)
 
-  return ValueCode(
-    round=lambda s, key: s,
-    pack=_signs,
-    unpack=unpack,
-    exact=True,
-  )
+  return ValueCode(1, encode=_negative, decode=decode)
 
 
 BY_NAME: dict[str, Callable[[], ValueCode]] = {

@@ -20,6 +20,7 @@ from gradsparse.sockets import Code
 from gradsparse.sockets import Compressor
 from gradsparse.sockets import Ladder
 from gradsparse.sockets import Leaves
+from gradsparse.sockets import Marked
 from gradsparse.sockets import Signal
 from gradsparse.sockets import Space
 from gradsparse.sockets import Sparse
@@ -38,15 +39,13 @@ Rule = Callable[[Signal], tuple[jax.Array, jax.Array]]
 
 
 class _Picked(NamedTuple):
-  """What the rule picked out of all leaves, joined.
+  """What the rule picked out of all leaves.
 
   Attributes:
-    values: float32[n], what is sent of an element if it is.
-    wanted: uint32 bitmap over n, which elements are to be sent.
+    wanted: uint32 bitmap over all elements, which are to be sent.
     need: int32, how many those are.
   """
 
-  values: jax.Array
   wanted: jax.Array
   need: jax.Array
 
@@ -81,9 +80,9 @@ def by_rule(
 
   def look(signals, ctx):
     del ctx
-    values, wanted = zip(*map(picks, signals), strict=True)
-    bits = bitmap.pack(Leaves(list(wanted)).joined())
-    return _Picked(Leaves(list(values)).joined(), bits, bitmap.count(bits))
+    wanted = [where for _, where in map(picks, signals)]
+    bits = bitmap.pack(Leaves(wanted).joined())
+    return _Picked(bits, bitmap.count(bits))
 
   def picks(signal):
     values, where = rule(signal)
@@ -101,17 +100,21 @@ def by_rule(
     return jnp.maximum(ctx.seen.need - ctx.rung, 0)
 
   def select(signals, ctx):
-    del signals
-    picked = ctx.seen
+    # Not kept from `look`: whole leaves would have to be written down.
+    values, wanted = zip(*map(picks, signals), strict=True)
+    space = Space.at_most(ctx.rung, ctx.shapes)
+    if code.takes_marked and ctx.rung == space.size:
+      return Marked.of(values, wanted)
     # If not all fit, each step begins at another place: otherwise the last
     # leaves would never be sent.
     indices = bitmap.positions(
-      picked.wanted, ctx.rung, first=ctx.step * ctx.rung
+      ctx.seen.wanted, ctx.rung, first=ctx.step * ctx.rung
     )
+    joined = Leaves(list(values)).joined()
     return Sparse.of(
-      picked.values.at[indices].get(mode='fill', fill_value=0),
-      jnp.minimum(indices, picked.values.shape[0]),
-      Space.at_most(ctx.rung, ctx.shapes),
+      joined.at[indices].get(mode='fill', fill_value=0),
+      jnp.minimum(indices, space.size),
+      space,
     )
 
   return Compressor(

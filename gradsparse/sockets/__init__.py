@@ -6,7 +6,7 @@ functions, so a scheme is data and a new one needs no class. A message has one
 path, whatever the scheme:
 
   accumulate   memory      takes the gradient in
-  select       compressor  chooses what is sent: Sparse or Leaves
+  select       compressor  chooses what is sent: Sparse, Marked or Leaves
   round        code        rounds that to what the format can say
   pack         code        makes words of it
   run          exchange    brings the words of all workers together
@@ -41,6 +41,7 @@ from gradsparse.sockets.exchange import Exchanged
 from gradsparse.sockets.exchange import Message
 from gradsparse.sockets.memory import Memory
 from gradsparse.sockets.values import Leaves
+from gradsparse.sockets.values import Marked
 from gradsparse.sockets.values import Parts
 from gradsparse.sockets.values import Sent
 from gradsparse.sockets.values import Shape
@@ -61,6 +62,7 @@ __all__ = (
   'LeafRule',
   'Learning',
   'Leaves',
+  'Marked',
   'Memory',
   'Message',
   'Parts',

@@ -52,6 +52,8 @@ class Code(NamedTuple):
       of `summands` workers' roundings stands for.
     name: for tables.
     takes: the type of what `select` returns, if it cannot be any.
+    takes_marked: it takes `Marked` as well as `Sparse`, where so many elements
+      are sent that naming them one by one would take long.
     adds: words of several workers may be added up, and unpacked as one.
     exact: `round` changes nothing.
     crowds: entries can fail to find a slot in `round` (counted as overflow).
@@ -81,6 +83,7 @@ class Code(NamedTuple):
   )
   name: str = ''
   takes: type[Any] = object
+  takes_marked: bool = False
   adds: bool = False
   exact: bool = False
   crowds: bool = False

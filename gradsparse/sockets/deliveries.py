@@ -176,6 +176,14 @@ class Room:
     cut = opaque.cut(flat, [self.shapes[i] for i in self.small])
     return dict(zip(self.small, cut, strict=True))
 
+  def spread(self, values: jax.Array, indices: jax.Array) -> list[Spread]:
+    """The entries of the small leaves, in their order; see `of_entries`."""
+    to = self.places(indices)
+    flat = jnp.zeros(self.size, jnp.float32).at[to].set(values, mode='drop')
+    there = jnp.zeros(self.size, bool).at[to].set(True, mode='drop')
+    both = self.leaves(flat), self.leaves(there)
+    return [Spread(both[0][i], both[1][i]) for i in self.small]
+
   def windows(
     self, values: jax.Array, indices: jax.Array, limits: Sequence[int]
   ) -> dict[int, Window]:
@@ -213,11 +221,7 @@ def of_entries(
   room = Room(shapes)
   out: dict[int, Delivered] = {}
   if room.small:
-    to = room.places(indices)
-    flat = jnp.zeros(room.size, jnp.float32).at[to].set(values, mode='drop')
-    there = jnp.zeros(room.size, bool).at[to].set(True, mode='drop')
-    both = room.leaves(flat), room.leaves(there)
-    out |= {i: Spread(both[0][i], both[1][i]) for i in room.small}
+    out |= zip(room.small, room.spread(values, indices), strict=True)
   out |= room.windows(values, indices, limits)
   return [out[i] for i in range(len(shapes))]
 

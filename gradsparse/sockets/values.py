@@ -2,9 +2,9 @@
 
 An index counts through all leaves that a scheme compresses, in the order of
 `jax.tree.leaves`, as if they were joined to one vector of N elements. A scheme
-sends a `Sparse` (some elements), `Leaves` (all of them) or `Parts` (all of
-them, cut for a reduce-scatter). All three have the same methods, so that an
-exchange need not ask which of them it has:
+sends a `Sparse` (some elements), `Marked` (many), `Leaves` (all of them) or
+`Parts` (all of them, cut for a reduce-scatter). All have the same methods, so
+that an exchange need not ask which of them it has:
 
   zeros()        what messages are added up in
   add_to(total)  total with these values added
@@ -21,11 +21,13 @@ from collections.abc import Iterable, Sequence
 import dataclasses
 import math
 
+from gradsparse import folding
 from gradsparse import opaque
 from gradsparse.sockets import deliveries
 from gradsparse.sockets.deliveries import Delivered
 from gradsparse.sockets.deliveries import Full
 from gradsparse.sockets.deliveries import Room
+from gradsparse.sockets.deliveries import Spread
 import jax
 import jax.numpy as jnp
 
@@ -176,6 +178,12 @@ class Sparse:
       self.values, self.indices, self.space.shapes, self.space.limits
     )
 
+  def marked(self) -> Marked:
+    """The same as whole leaves, whatever its number of slots."""
+    room = Room(self.space.shapes, joined=True)
+    spread = room.spread(self.values, self.indices)
+    return Marked([x.values for x in spread], [x.there for x in spread])
+
   def zeros(self) -> list[jax.Array]:
     """float32 zeros: a vector of all small leaves, and each large leaf flat."""
     room = self._room()
@@ -209,6 +217,62 @@ class Sparse:
   def leaves(self) -> list[jax.Array]:
     """The leaves that it stands for, zero where nothing was sent."""
     return self.split(self.add_to(self.zeros()))
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Marked:
+  """Many elements of some leaves: all leaves, and which elements count.
+
+  Attributes:
+    values: float32 arrays of the leaves' shapes, zero where not marked.
+    marks: bool arrays of the same shapes.
+  """
+
+  values: list[jax.Array]
+  marks: list[jax.Array]
+
+  @staticmethod
+  def of(values: Iterable[jax.Array], marks: Sequence[jax.Array]) -> Marked:
+    """The values that are marked."""
+    both = zip(values, marks, strict=True)
+    return Marked([jnp.where(m, x, 0.0) for x, m in both], list(marks))
+
+  @property
+  def space(self) -> Space:
+    return Space.whole([x.shape for x in self.values])
+
+  def zeros(self) -> list[jax.Array]:
+    """float32 zeros like the leaves."""
+    return [jnp.zeros(x.shape, jnp.float32) for x in self.values]
+
+  def add_to(self, total: list[jax.Array]) -> list[jax.Array]:
+    """Adds leaf by leaf."""
+    return [a + b for a, b in zip(total, self.values, strict=True)]
+
+  def split(self, total: list[jax.Array]) -> list[jax.Array]:
+    """The same: a total of leaves is the leaves."""
+    return total
+
+  def leaves(self) -> list[jax.Array]:
+    """The values."""
+    return self.values
+
+  def count(self) -> jax.Array:
+    """How many elements are marked, int32 scalar."""
+    return folding.count(self.marks)
+
+  def only_if(self, arrived: jax.Array) -> Marked:
+    """What is marked, or nothing."""
+    return Marked(
+      [jnp.where(arrived, x, 0.0) for x in self.values],
+      [arrived & m for m in self.marks],
+    )
+
+  def deliveries(self) -> list[Delivered]:
+    """Each leaf spread out."""
+    both = zip(self.values, self.marks, strict=True)
+    return [Spread(x, m) for x, m in both]
 
 
 @jax.tree_util.register_dataclass
@@ -323,4 +387,4 @@ class Parts:
     return [Full(x) for x in self.leaves()]
 
 
-Sent = Sparse | Leaves | Parts
+Sent = Sparse | Marked | Leaves | Parts

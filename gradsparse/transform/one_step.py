@@ -13,6 +13,7 @@ from gradsparse import health
 from gradsparse.collectives import Comm
 from gradsparse.sockets import Compressor
 from gradsparse.sockets import Context
+from gradsparse.sockets import Ladder
 from gradsparse.sockets import Signal
 from gradsparse.sockets.ownership import local_fields
 from gradsparse.state.scheme import CompressedMeanState
@@ -21,10 +22,13 @@ from gradsparse.transform import planning
 from gradsparse.transform.layout import Group
 from gradsparse.transform.layout import Layout
 from gradsparse.transform.round_trip import After
+from gradsparse.transform.round_trip import Back
 from gradsparse.transform.round_trip import Before
 from gradsparse.transform.round_trip import Part
 from gradsparse.transform.round_trip import Scheme
 from gradsparse.transform.round_trip import finish
+from gradsparse.transform.round_trip import of_any_size
+from gradsparse.transform.round_trip import send
 import jax
 import jax.numpy as jnp
 
@@ -190,7 +194,8 @@ def _at_one_size(
   """Chooses the size of the messages, and sends them."""
   ladder = scheme.compressor.ladder
   if ladder is None:
-    return _recorded(comm, finish(scheme, comm, before, parts, tell))
+    backs = _recorded(comm, send(scheme, comm, before, parts))
+    return finish(scheme, comm, before, backs, tell)
   # All groups take the rung of the same number, or their last one.
   seen, rungs = [], []
   for part in parts:
@@ -208,32 +213,46 @@ def _at_one_size(
       part._replace(ctx=part.ctx._replace(rung=own[min(number, len(own) - 1)]))
       for part, own in zip(seen, rungs, strict=True)
     ]
-    return finish(scheme, comm, before, sized, tell)
+    return send(scheme, comm, before, sized)
 
   if len(longest) == 1:
-    return _recorded(comm, at_rung(0))
-  if comm.recorder is not None:
+    backs = _recorded(comm, at_rung(0))
+  elif comm.recorder is not None:
     if not ladder.agreed:
       comm.agree(jnp.int32(0))  # workers agree on the rung, as below
-    return planning.count_rungs(
+    backs = planning.count_rungs(
       at_rung, longest, ladder, scheme.axis_name, comm.recorder
     )
-  wanted = [ladder.choose(part.ctx) for part in seen if part.group.compressed]
+  else:
+    # Only what depends on the size of the messages is written out for each.
+    number = _agreed_rung(ladder, seen, comm)
+    out = comm.switch(
+      number,
+      [lambda n=n: of_any_size(comm, at_rung(n)) for n in range(len(longest))],
+    )
+    backs = [
+      Back(part, exchanged, overflow, [])
+      for part, (exchanged, overflow) in zip(seen, out, strict=True)
+    ]
+  return finish(scheme, comm, before, backs, tell)
+
+
+def _agreed_rung(
+  ladder: Ladder, parts: Sequence[Part], comm: Comm
+) -> jax.Array:
+  """int32, the number of the smallest rung that is enough for all messages."""
+  wanted = [ladder.choose(part.ctx) for part in parts if part.group.compressed]
   number = wanted[0]
   for other in wanted[1:]:
     number = jnp.maximum(number, other)
-  if not ladder.agreed:
-    number = comm.agree(number)
-  return comm.switch(
-    number, [lambda n=n: at_rung(n) for n in range(len(longest))]
-  )
+  return number if ladder.agreed else comm.agree(number)
 
 
-def _recorded(comm: Comm, out: After) -> After:
+def _recorded(comm: Comm, backs: list[Back]) -> list[Back]:
   """Adds the rows of the messages that were just sent to the plan, if any."""
   if comm.recorder is not None:
     comm.recorder.rows.extend(comm.recorder.message)
-  return out
+  return backs
 
 
 def _in_range(moments: Any, compressor: Compressor, step: Any) -> jax.Array:

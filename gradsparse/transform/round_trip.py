@@ -21,6 +21,7 @@ from gradsparse.sockets import Exchange
 from gradsparse.sockets import Exchanged
 from gradsparse.sockets import Full
 from gradsparse.sockets import Leaves
+from gradsparse.sockets import Marked
 from gradsparse.sockets import Memory
 from gradsparse.sockets import Message
 from gradsparse.sockets import Signal
@@ -105,51 +106,85 @@ class After(NamedTuple):
   accepted: jax.Array
 
 
-class _Back(NamedTuple):
-  """What came back of one part, by the numbers of its leaves.
+class Back(NamedTuple):
+  """What came back of one part.
 
   Attributes:
     part: of which it is.
     exchanged: what the exchange returned.
-    means: of its leaves.
-    dense: its leaves that stay dense.
     overflow: int32, how many elements found no room.
-    sparse: whether the message was a `Sparse`.
     rows: of a plan, while one is made.
   """
 
   part: Part
   exchanged: Exchanged
-  means: dict[int, jax.Array]
-  dense: dict[int, jax.Array]
   overflow: jax.Array
-  sparse: bool
   rows: list[counting.Row]
 
 
-def finish(
-  scheme: Scheme,
-  comm: Comm,
-  before: Before,
-  parts: Sequence[Part],
-  tell: bool,
-) -> After:
-  """Sends the messages, and brings update and state up to date.
+def send(
+  scheme: Scheme, comm: Comm, before: Before, parts: Sequence[Part]
+) -> list[Back]:
+  """Sends the messages.
 
   Args:
     scheme: the sockets.
     comm: the workers.
     before: what does not depend on the size of the messages.
     parts: what travels together, with the size of each message.
-    tell: whether to return what was delivered.
   """
-  layout = before.layout
   # A worker that is not healthy sends too: the others wait for its message,
   # which tells them to take nothing from anybody.
   backs = [_exchange(scheme, before, part) for part in parts]
   if comm.recorder is not None:
     comm.recorder.message = [row for back in backs for row in back.rows]
-  means = layout.tree(_merged(back.means for back in backs))
+  return backs
+
+
+def of_any_size(
+  comm: Comm, backs: Sequence[Back]
+) -> list[tuple[Exchanged, jax.Array]]:
+  """What came back, in arrays whose shapes the size of a message leaves alone.
+
+  With what each part's overflow is. The rest of a `Back` is not of arrays.
+  """
+
+  def whole(sent):
+    return sent.marked() if isinstance(sent, Sparse) else sent
+
+  return [
+    (
+      back.exchanged._replace(
+        delivered=comm.local(whole(back.exchanged.delivered)),
+        released=comm.local(whole(back.exchanged.released)),
+        owed=comm.local(back.exchanged.owed),
+        message_bytes=jnp.float32(back.exchanged.message_bytes),
+        transport=(),
+      ),
+      comm.local(back.overflow),
+    )
+    for back in backs
+  ]
+
+
+def finish(
+  scheme: Scheme,
+  comm: Comm,
+  before: Before,
+  backs: Sequence[Back],
+  tell: bool,
+) -> After:
+  """Brings update and state up to date with what came back.
+
+  Args:
+    scheme: the sockets.
+    comm: the workers.
+    before: what does not depend on the size of the messages.
+    backs: what came of them.
+    tell: whether to return what was delivered.
+  """
+  layout = before.layout
+  means = layout.tree(_merged(_means(back) for back in backs))
   flat = _updates(scheme, comm, before, means)
   accepted, sent, overflow = _verdict(comm, before, backs, flat)
 
@@ -158,7 +193,7 @@ def finish(
 
   memory, told = before.kept, None
   if comm.recorder is None or comm.recorder.computes:
-    delivered, released = _deliveries(layout, backs, accepted)
+    delivered, released = _deliveries(before, backs, accepted)
     memory = scheme.memory.sent(memory, released)
     memory = scheme.memory.arrived(memory, means, layout.whole(), accepted)
     if tell:
@@ -185,17 +220,26 @@ def finish(
   )
 
 
+def _means(back: Back) -> dict[int, jax.Array]:
+  """The means of the leaves of a part, by their numbers."""
+  group, exchanged = back.part.group, back.exchanged
+  by_number = dict(zip(group.compressed, exchanged.mean, strict=True))
+  return by_number | dict(zip(group.dense, exchanged.dense, strict=True))
+
+
 def _deliveries(
-  layout: layouts.Layout, backs: Sequence[_Back], accepted: jax.Array
+  before: Before, backs: Sequence[Back], accepted: jax.Array
 ) -> tuple[Any, Any]:
   """Trees of what was delivered and of what the memory lets go of."""
+  layout = before.layout
 
   def tree(sent):
     by_leaf: dict[int, Delivered] = {}
     for back, own in zip(backs, sent, strict=True):
       there = own.only_if(accepted).deliveries()
       by_leaf |= zip(back.part.group.compressed, there, strict=True)
-      for i, x in back.dense.items():
+      for i in back.part.group.dense:
+        x = before.signals[i].value
         by_leaf[i] = Full(jnp.where(accepted, x, 0.0), whole=True)
     return layout.tree(by_leaf)
 
@@ -236,7 +280,7 @@ def typed(state: Any, comm: Comm, local: bool) -> Any:
   )
 
 
-def _exchange(scheme: Scheme, before: Before, part: Part) -> _Back:
+def _exchange(scheme: Scheme, before: Before, part: Part) -> Back:
   """Sends the message of one part."""
   layout, group, comm = before.layout, part.group, part.comm
   dense = [before.signals[i].value for i in group.dense]
@@ -254,16 +298,7 @@ def _exchange(scheme: Scheme, before: Before, part: Part) -> _Back:
     rows = planning.message_rows(
       scheme.compressor.name, scheme.axis_name, layout, group, own, back
     )
-  by_number = dict(zip(group.compressed, back.mean, strict=True))
-  return _Back(
-    part,
-    back,
-    by_number | dict(zip(group.dense, back.dense, strict=True)),
-    dict(zip(group.dense, dense, strict=True)),
-    overflow,
-    isinstance(own, Sparse),
-    rows,
-  )
+  return Back(part, back, overflow, rows)
 
 
 def _message(
@@ -273,7 +308,8 @@ def _message(
   code, ctx = scheme.compressor.code, part.ctx
   signals = [before.signals[i] for i in part.group.compressed]
   selected = scheme.compressor.select(signals, ctx)
-  if not isinstance(selected, code.takes):
+  takes = (code.takes, Marked) if code.takes_marked else code.takes
+  if not isinstance(selected, takes):
     raise TypeError(
       f'{scheme.compressor.name} selects {type(selected).__name__}, and its '
       f'code takes {code.takes.__name__}'
@@ -318,7 +354,7 @@ def _updates(
 
 
 def _verdict(
-  comm: Comm, before: Before, backs: Sequence[_Back], updates: list[jax.Array]
+  comm: Comm, before: Before, backs: Sequence[Back], updates: list[jax.Array]
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
   """Whether all accept the step, and what this worker sent in all.
 
@@ -334,7 +370,8 @@ def _verdict(
     # Sums of sparse messages are finite, because every worker could send its
     # own. What the shared fields of a memory add to them need not be.
     for i in back.part.group.compressed:
-      if adds or not back.sparse or health.is_narrow(updates[i].dtype):
+      sparse = isinstance(back.exchanged.delivered, Sparse)
+      if adds or not sparse or health.is_narrow(updates[i].dtype):
         yield updates[i]
     for i in back.part.group.dense:
       yield updates[i]
@@ -355,13 +392,13 @@ def _verdict(
   return (failed == 0) & comm.intact(), sent, overflow
 
 
-def _payload(layout: layouts.Layout, back: _Back) -> jax.Array:
+def _payload(layout: layouts.Layout, back: Back) -> jax.Array:
   """float32, bytes: the message of this device, dense leaves included."""
   dense = sum(4 * math.prod(layout.shapes[i]) for i in back.part.group.dense)
   return jnp.float32(back.exchanged.message_bytes + dense)
 
 
-def _learnt(scheme: Scheme, backs: Sequence[_Back], moved) -> Any:
+def _learnt(scheme: Scheme, backs: Sequence[Back], moved) -> Any:
   """The compressor's new state, of all leaves."""
   learning = scheme.compressor.learning
   if learning is None:
@@ -381,7 +418,7 @@ def _learnt(scheme: Scheme, backs: Sequence[_Back], moved) -> Any:
   return tuple(by_leaf[i] for i in sorted(by_leaf))
 
 
-def _owed(before: Before, backs: Sequence[_Back], moved) -> Any:
+def _owed(before: Before, backs: Sequence[Back], moved) -> Any:
   """The exchange's new state, of all leaves."""
   if not before.owed:
     return ()

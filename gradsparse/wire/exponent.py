@@ -30,6 +30,35 @@ _TOP_MANTISSA_BIT = np.uint32(1 << (_MANTISSA_BITS - 1))
 _MAX_DISTANCE = 7
 
 
+def floors(values: jax.Array) -> jax.Array:
+  """Biased exponents floor(log2 |r|) + 127, int32; 0 of what cannot be sent.
+
+  Args:
+    values: float32.
+  """
+  # Of the bits as an integer: a zero or a denormal number gives 0.
+  return (_magnitude(values) >> _MANTISSA_BITS).astype(jnp.int32)
+
+
+def round_below(
+  values: jax.Array, limit: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+  """Rounds values to signed powers of two that the code can express.
+
+  Args:
+    values: float32.
+    limit: int32, like values or a scalar: the largest of `floors` in the
+      segment.
+
+  Returns:
+    (float32, 0 where not kept; bool, False where not expressible).
+  """
+  bits = jax.lax.bitcast_convert_type(values, jnp.uint32)
+  exponent = _nearest(_magnitude(values), limit)
+  kept = (floors(values) > 0) & (limit - exponent <= _MAX_DISTANCE)
+  return jnp.where(kept, _power(bits & _SIGN, exponent), 0.0), kept
+
+
 def round_values(
   values: jax.Array,
   valid: jax.Array,
@@ -55,20 +84,13 @@ def round_values(
     top: int32[num_segments], the biased exponent e_M + 127 of each segment; 0
       for one without values.
   """
-  bits = jax.lax.bitcast_convert_type(values, jnp.uint32)
-  magnitude = bits & ~_SIGN
-  # Biased exponents, as integers: 0 is a zero or a denormal number.
-  floor = (magnitude >> _MANTISSA_BITS).astype(jnp.int32)
-  valid = valid & (floor > 0)
   top = (
     jnp.zeros(num_segments, jnp.int32)
     .at[segments]
-    .max(jnp.where(valid, floor, 0), mode='drop')
+    .max(jnp.where(valid, floors(values), 0), mode='drop')
   )
-  limit = _top_of(top, segments)
-  exponent = _nearest(magnitude, limit)
-  kept = valid & (limit - exponent <= _MAX_DISTANCE)
-  rounded = _power(bits & _SIGN, exponent)
+  rounded, kept = round_below(values, top_of(top, segments))
+  kept &= valid
   return jnp.where(kept, rounded, 0.0), kept, top
 
 
@@ -82,58 +104,56 @@ def sendable(values: jax.Array, wanted: jax.Array) -> jax.Array:
   Returns:
     bool of that shape: what `round_values` would keep of the wanted ones.
   """
-  magnitude = jax.lax.bitcast_convert_type(values, jnp.uint32) & ~_SIGN
-  floor = (magnitude >> _MANTISSA_BITS).astype(jnp.int32)
-  wanted = wanted & (floor > 0)
-  top = jnp.max(jnp.where(wanted, floor, 0), initial=0)
-  return wanted & (top - _nearest(magnitude, top) <= _MAX_DISTANCE)
+  wanted = wanted & (floors(values) > 0)
+  top = jnp.max(jnp.where(wanted, floors(values), 0), initial=0)
+  return wanted & round_below(values, top)[1]
 
 
-def encode(
-  rounded: jax.Array, segments: jax.Array, top: jax.Array
-) -> jax.Array:
+def encode(rounded: jax.Array, limit: jax.Array) -> jax.Array:
   """Codes of rounded values: the sign in bit 3, the distance d below it.
 
   Args:
-    rounded: float32[k], from `round_values`.
-    segments: int32[k], the segment of each entry.
-    top: int32[num_segments], from `round_values`.
+    rounded: float32, from `round_below`.
+    limit: that of `round_below`.
 
   Returns:
-    uint32[k] in [0, 15]; what was not kept gets some code of distance 7 and
-    must be marked as empty by its index.
+    uint32 in [0, 15]; what was not kept gets some code of distance 7 and must
+    be marked as empty in another way.
   """
-  bits = jax.lax.bitcast_convert_type(rounded, jnp.uint32)
-  exponent = ((bits & ~_SIGN) >> _MANTISSA_BITS).astype(jnp.int32)
-  distance = jnp.clip(_top_of(top, segments) - exponent, 0, _MAX_DISTANCE)
-  return ((bits >> 31) << 3) | distance.astype(jnp.uint32)
+  distance = jnp.clip(limit - floors(rounded), 0, _MAX_DISTANCE)
+  sign = jax.lax.bitcast_convert_type(rounded, jnp.uint32) >> 31
+  return (sign << 3) | distance.astype(jnp.uint32)
 
 
-def decode(codes: jax.Array, segments: jax.Array, top: jax.Array) -> jax.Array:
+def decode(codes: jax.Array, limit: jax.Array) -> jax.Array:
   """The rounded values that `encode` encoded.
 
   Args:
-    codes: uint32[k] in [0, 15].
-    segments: int32[k], the segment of each entry; out of range gives 0.
-    top: int32[num_segments], biased exponents.
+    codes: uint32 in [0, 15].
+    limit: that of `round_below`; 0 in segments without values.
 
   Returns:
-    float32[k], `±2**(top - 127 - d)`; 0 in segments without values.
+    float32, `±2**(limit - 127 - d)`; 0 in segments without values.
   """
   distance = (codes & np.uint32(_MAX_DISTANCE)).astype(jnp.int32)
-  exponent = _top_of(top, segments) - distance
+  exponent = limit - distance
   value = _power((codes >> 3) << 31, exponent)
   return jnp.where(exponent > 0, value, 0.0)
+
+
+def top_of(top: jax.Array, segments: jax.Array) -> jax.Array:
+  """`limit` of each entry, of its segment's; 0 where that is out of range."""
+  return top.at[segments].get(mode='fill', fill_value=0)
+
+
+def _magnitude(values: jax.Array) -> jax.Array:
+  return jax.lax.bitcast_convert_type(values, jnp.uint32) & ~_SIGN
 
 
 def _nearest(magnitude: jax.Array, limit: jax.Array) -> jax.Array:
   """Biased exponent of the nearest power of two, no larger than `limit`."""
   nearest = (magnitude + _TOP_MANTISSA_BIT) >> _MANTISSA_BITS
   return jnp.minimum(nearest.astype(jnp.int32), limit)
-
-
-def _top_of(top: jax.Array, segments: jax.Array) -> jax.Array:
-  return top.at[segments].get(mode='fill', fill_value=0)
 
 
 def _power(sign: jax.Array, exponent: jax.Array) -> jax.Array:
