@@ -5,6 +5,7 @@ from __future__ import annotations
 from gradsparse import arguments
 from gradsparse import codes
 from gradsparse import draws
+from gradsparse import opaque
 from gradsparse import selection
 from gradsparse.sockets import Compressor
 from gradsparse.sockets import Space
@@ -39,11 +40,12 @@ def random_k(density: float, *, scaled: bool) -> Compressor:
       for i, x in enumerate(leaves)
     ]
     _, drawn = selection.top_k_of_each(numbers, counts)
-    values, first = [], 0
-    for x, k, offset in zip(leaves, counts, space.offsets, strict=False):
-      factor = x.shape[0] / max(k, 1) if scaled else 1.0
-      values.append(x[drawn[first : first + k] - offset] * factor)
-      first += k
+    places = opaque.cut(drawn, [(k,) for k in counts])
+    begins = opaque.numbers(space.offsets[:-1], drawn)
+    values = [
+      x[own - begin] * (x.shape[0] / max(k, 1) if scaled else 1.0)
+      for x, k, own, begin in zip(leaves, counts, places, begins, strict=True)
+    ]
     return Sparse(jnp.concatenate(values), drawn, space)
 
   return Compressor(

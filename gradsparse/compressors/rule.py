@@ -42,10 +42,12 @@ class _Picked(NamedTuple):
   """What the rule picked out of all leaves.
 
   Attributes:
+    values: float32, of all elements: what is sent of one if it is.
     wanted: uint32 bitmap over all elements, which are to be sent.
     need: int32, how many those are.
   """
 
+  values: jax.Array
   wanted: jax.Array
   need: jax.Array
 
@@ -80,9 +82,9 @@ def by_rule(
 
   def look(signals, ctx):
     del ctx
-    wanted = [where for _, where in map(picks, signals)]
+    values, wanted = map(list, zip(*map(picks, signals), strict=True))
     bits = bitmap.pack(Leaves(wanted).joined())
-    return _Picked(bits, bitmap.count(bits))
+    return _Picked(Leaves(values).joined(), bits, bitmap.count(bits))
 
   def picks(signal):
     values, where = rule(signal)
@@ -100,19 +102,17 @@ def by_rule(
     return jnp.maximum(ctx.seen.need - ctx.rung, 0)
 
   def select(signals, ctx):
-    # Not kept from `look`: whole leaves would have to be written down.
-    values, wanted = zip(*map(picks, signals), strict=True)
-    space = Space.at_most(ctx.rung, ctx.shapes)
+    picked, space = ctx.seen, Space.at_most(ctx.rung, ctx.shapes)
     if code.takes_marked and ctx.rung == space.size:
-      return Marked.of(values, wanted)
+      # Again: to cut what was joined would take longer.
+      return Marked.of(*zip(*map(picks, signals), strict=True))
     # If not all fit, each step begins at another place: otherwise the last
     # leaves would never be sent.
     indices = bitmap.positions(
-      ctx.seen.wanted, ctx.rung, first=ctx.step * ctx.rung
+      picked.wanted, ctx.rung, first=ctx.step * ctx.rung
     )
-    joined = Leaves(list(values)).joined()
     return Sparse.of(
-      joined.at[indices].get(mode='fill', fill_value=0),
+      picked.values.at[indices].get(mode='fill', fill_value=0),
       jnp.minimum(indices, space.size),
       space,
     )

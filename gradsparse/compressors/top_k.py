@@ -92,7 +92,7 @@ def top_k(
     if scope == 'global':
       space = Space.at_most(most[0], ctx.shapes)
     else:
-      space = Space(ctx.shapes, most)
+      space = Space(ctx.shapes, most, joined=not static)
     if static:
       return Sparse(*selection.top_k_of_each(vectors, most), space)
     found = selection.top_k_of_each(vectors, most, jnp.stack(now))
@@ -123,7 +123,7 @@ def top_k(
       return Sparse.of(values, indices, space)
     one = of_chunks if scope == 'chunk' else sampled
     parts = leafwise.by_shape(lambda x, number: one(x, ctx, number), leaves)
-    return Sparse.of_leaves(parts, ctx.shapes)
+    return Sparse.of_leaves(parts, ctx.shapes, joined=not static)
 
   return Compressor(
     name,

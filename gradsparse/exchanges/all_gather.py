@@ -6,6 +6,7 @@ from gradsparse.collectives import Comm
 from gradsparse.exchanges import common
 from gradsparse.sockets import Exchange
 from gradsparse.sockets import Exchanged
+from gradsparse.sockets import Marked
 from gradsparse.sockets import Message
 from gradsparse.sockets import Sparse
 from gradsparse.traffic import counting
@@ -22,7 +23,7 @@ def all_gather() -> Exchange:
 
   def run(message: Message, comm: Comm) -> Exchanged:
     own = message.own
-    if isinstance(own, Sparse) and _cheaper_dense(message, comm.size):
+    if isinstance(own, Sparse | Marked) and _cheaper_dense(message, comm.size):
       return _as_dense(message, comm)
     code, ctx = message.code, message.ctx
     messages, healthy, nbytes = common.gather(
@@ -40,7 +41,7 @@ def all_gather() -> Exchange:
     start = comm.typed_like(own.zeros(), messages)
     total, _ = jax.lax.scan(add, start, messages)
     return Exchanged(
-      mean=[x / comm.size for x in own.split(total)],
+      mean=common.mean_of(own, total, comm.size),
       delivered=own,
       dense=common.reduce_dense(message.dense, comm),
       healthy=healthy,
@@ -76,18 +77,19 @@ def _cheaper_dense(message: Message, workers: int) -> bool:
 
 
 def _as_dense(message: Message, comm: Comm) -> Exchanged:
-  leaves, dense, unhealthy = comm.sum(
+  own = message.own
+  total, dense, unhealthy = comm.sum(
     (
-      message.own.leaves(),
+      own.add_to(own.zeros()),
       message.dense,
       common.count_unhealthy(message.healthy),
     )
   )
   return Exchanged(
-    mean=[x / comm.size for x in leaves],
-    delivered=message.own,
+    mean=common.mean_of(own, total, comm.size),
+    delivered=own,
     dense=[x / comm.size for x in dense],
     healthy=unhealthy == 0,
-    message_bytes=4 * message.own.space.size,
+    message_bytes=4 * own.space.size,
     transport='dense all-reduce',
   )

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 import functools
-import math
 from typing import Any
 
+from gradsparse import opaque
 from gradsparse.collectives import Comm
+from gradsparse.sockets import Sent
+from gradsparse.sockets import Sparse
 from gradsparse.sockets import Stream
 import jax
 import jax.numpy as jnp
@@ -30,12 +32,11 @@ def to_words(words: Any) -> jax.Array:
 def from_words(vector: jax.Array, like: Any) -> Any:
   """Inverse of `to_words`; `like` gives structure, shapes and dtypes."""
   leaves, treedef = jax.tree.flatten(_travelling(like))
-  out, start = [], 0
-  for leaf in leaves:
-    stop = start + math.prod(leaf.shape)
-    part = jax.lax.bitcast_convert_type(vector[start:stop], leaf.dtype)
-    out.append(part.reshape(leaf.shape))
-    start = stop
+  parts = opaque.cut(vector, [leaf.shape for leaf in leaves])
+  out = [
+    jax.lax.bitcast_convert_type(part, leaf.dtype)
+    for part, leaf in zip(parts, leaves, strict=True)
+  ]
   arrays = jax.tree.unflatten(treedef, out)
   if not isinstance(like, Stream):
     return arrays
@@ -152,6 +153,19 @@ def scatter(
   # Every worker hears of everybody, so all come to the same result.
   healthy = comm.replicated(jnp.all(received[:, 0] == 1))
   return received[:, 1:], healthy, message.nbytes
+
+
+def mean_of(own: Sent, total: Any, workers: int) -> Any:
+  """What an exchange returns as the mean.
+
+  Args:
+    own: a message.
+    total: what messages like it were added up to.
+    workers: P.
+  """
+  if isinstance(own, Sparse) and own.space.joined:
+    return total[0] / workers
+  return [x / workers for x in own.split(total)]
 
 
 def reduce_dense(leaves: list[jax.Array], comm: Comm) -> list[jax.Array]:

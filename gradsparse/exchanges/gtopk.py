@@ -101,9 +101,9 @@ def gtopk(topology: str = 'butterfly', put_back: str = 'exact') -> Exchange:
     if put_back == 'paper':
       alive = _member(own.indices, final.entries.indices)
     healthy = comm.replicated(final.healthy)
-    mean = [x / comm.size for x in comm.replicated(final.entries).leaves()]
+    kept = comm.replicated(final.entries)
     return Exchanged(
-      mean=mean,
+      mean=common.mean_of(kept, kept.add_to(kept.zeros()), comm.size),
       delivered=own.keep(alive),
       dense=common.reduce_dense(message.dense, comm),
       healthy=healthy,

@@ -41,14 +41,15 @@ class Exchanged(NamedTuple):
   """What comes back. Over all workers, `delivered` adds up to P times `mean`.
 
   Attributes:
-    mean: float32 leaves of the group, bit-identical on all workers.
+    mean: float32 leaves of the group, bit-identical on all workers; or all of
+      them as one vector.
     delivered: what of this worker's is in the mean, if the step is accepted.
     dense: means of the leaves that stayed dense.
     healthy: bool scalar, the same everywhere: all workers were healthy.
       Otherwise the step is rejected, and the rest of this is not used.
     message_bytes: size of one worker's message; traced where it depends on
       the data, and the largest while a plan is made.
-    transport: how it went, for tables.
+    transport: how it went, for tables; None where the run time chose it.
     total: the sum of all roundings, where words were added up, else None.
     released: what the memory lets go of, if that is not
       `delivered`. An exchange that rounds the mean once more counts the change
@@ -57,12 +58,12 @@ class Exchanged(NamedTuple):
     owed: the exchange's new state, if the step is accepted.
   """
 
-  mean: list[jax.Array]
+  mean: list[jax.Array] | jax.Array
   delivered: Sent
   dense: list[jax.Array]
   healthy: jax.Array
   message_bytes: int | jax.Array
-  transport: str
+  transport: str | None
   total: Any = None
   released: Sent | None = None
   owed: Sequence[jax.Array] = ()

@@ -41,10 +41,13 @@ class Space:
   Attributes:
     shapes: the leaves' shapes.
     limits: for each leaf, the most entries of a message that can fall in it.
+    joined: messages are added up in one vector of all leaves. Otherwise each
+      leaf is looked through for as many entries as can fall in it.
   """
 
   shapes: tuple[Shape, ...]
   limits: tuple[int, ...]
+  joined: bool = False
 
   @staticmethod
   def whole(shapes: Sequence[Shape]) -> Space:
@@ -55,7 +58,7 @@ class Space:
   def at_most(slots: int, shapes: Sequence[Shape]) -> Space:
     """The space of messages whose slots can all fall in one leaf."""
     limits = tuple(min(slots, math.prod(shape)) for shape in shapes)
-    return Space(tuple(shapes), limits)
+    return Space(tuple(shapes), limits, joined=sum(limits) > 2 * slots)
 
   @property
   def sizes(self) -> tuple[int, ...]:
@@ -121,6 +124,7 @@ class Sparse:
   def of_leaves(
     parts: Iterable[tuple[Sequence[int], tuple[jax.Array, jax.Array]]],
     shapes: Sequence[Shape],
+    joined: bool = False,
   ) -> Sparse:
     """From entries of each leaf by itself.
 
@@ -129,6 +133,7 @@ class Sparse:
         for each of those leaves. Indices are into the flattened leaf; its size
         marks an empty slot.
       shapes: of all leaves.
+      joined: see `Space`.
     """
     whole = Space.whole(shapes)
     limits = [0] * len(shapes)
@@ -144,7 +149,7 @@ class Sparse:
       )
       for i in numbers:
         limits[i] = min(slots, size)
-    space = Space(tuple(shapes), tuple(limits))
+    space = Space(tuple(shapes), tuple(limits), joined)
     return Sparse.of(jnp.concatenate(values), jnp.concatenate(indices), space)
 
   def keep(self, mask: jax.Array) -> Sparse:
@@ -178,11 +183,11 @@ class Sparse:
       self.values, self.indices, self.space.shapes, self.space.limits
     )
 
-  def marked(self) -> Marked:
-    """The same as whole leaves, whatever its number of slots."""
-    room = Room(self.space.shapes, joined=True)
-    spread = room.spread(self.values, self.indices)
-    return Marked([x.values for x in spread], [x.there for x in spread])
+  def joined(self) -> Marked:
+    """The same as one vector of all leaves, whatever its number of slots."""
+    room = Room([(self.space.size,)], joined=True)
+    (spread,) = room.spread(self.values, self.indices)
+    return Marked([spread.values], [spread.there])
 
   def zeros(self) -> list[jax.Array]:
     """float32 zeros: a vector of all small leaves, and each large leaf flat."""
@@ -209,10 +214,7 @@ class Sparse:
     return [leaves[i] for i in range(len(leaves))]
 
   def _room(self) -> Room:
-    # Every large leaf is looked through for as many entries as can fall in it:
-    # where that is too often in all, one vector of all leaves is quicker.
-    most = sum(self.space.limits)
-    return Room(self.space.shapes, joined=most > 2 * self.slots)
+    return Room(self.space.shapes, joined=self.space.joined)
 
   def leaves(self) -> list[jax.Array]:
     """The leaves that it stands for, zero where nothing was sent."""
@@ -268,6 +270,16 @@ class Marked:
       [jnp.where(arrived, x, 0.0) for x in self.values],
       [arrived & m for m in self.marks],
     )
+
+  def joined(self) -> Marked:
+    """All leaves as one vector."""
+    both = Leaves(self.values).joined(), Leaves(self.marks).joined()
+    return Marked([both[0]], [both[1]])
+
+  def cut(self, shapes: Sequence[Shape]) -> Marked:
+    """The leaves of these shapes that were joined."""
+    (values,), (marks,) = self.values, self.marks
+    return Marked(opaque.cut(values, shapes), opaque.cut(marks, shapes))
 
   def deliveries(self) -> list[Delivered]:
     """Each leaf spread out."""

@@ -27,6 +27,7 @@ from gradsparse.transform.round_trip import Before
 from gradsparse.transform.round_trip import Part
 from gradsparse.transform.round_trip import Scheme
 from gradsparse.transform.round_trip import finish
+from gradsparse.transform.round_trip import leaf_by_leaf
 from gradsparse.transform.round_trip import of_any_size
 from gradsparse.transform.round_trip import send
 import jax
@@ -231,8 +232,7 @@ def _at_one_size(
       [lambda n=n: of_any_size(comm, at_rung(n)) for n in range(len(longest))],
     )
     backs = [
-      Back(part, exchanged, overflow, [])
-      for part, (exchanged, overflow) in zip(seen, out, strict=True)
+      leaf_by_leaf(part, *own) for part, own in zip(seen, out, strict=True)
     ]
   return finish(scheme, comm, before, backs, tell)
 

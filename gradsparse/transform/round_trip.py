@@ -25,6 +25,7 @@ from gradsparse.sockets import Marked
 from gradsparse.sockets import Memory
 from gradsparse.sockets import Message
 from gradsparse.sockets import Signal
+from gradsparse.sockets import Space
 from gradsparse.sockets import Sparse
 from gradsparse.sockets import ownership
 from gradsparse.state.scheme import Stats
@@ -150,21 +151,38 @@ def of_any_size(
   """
 
   def whole(sent):
-    return sent.marked() if isinstance(sent, Sparse) else sent
+    return sent if sent is None else comm.local(sent.joined())
+
+  def joined(mean):
+    return Leaves(mean).joined() if isinstance(mean, list) else mean
 
   return [
     (
       back.exchanged._replace(
-        delivered=comm.local(whole(back.exchanged.delivered)),
-        released=comm.local(whole(back.exchanged.released)),
+        mean=joined(back.exchanged.mean),
+        delivered=whole(back.exchanged.delivered),
+        released=whole(back.exchanged.released),
         owed=comm.local(back.exchanged.owed),
         message_bytes=jnp.float32(back.exchanged.message_bytes),
-        transport=(),
+        transport=None,
       ),
       comm.local(back.overflow),
     )
     for back in backs
   ]
+
+
+def leaf_by_leaf(part: Part, exchanged: Exchanged, overflow: jax.Array) -> Back:
+  """What `of_any_size` joined, in leaves again."""
+  shapes = part.ctx.shapes
+
+  def cut(sent):
+    return sent if sent is None else sent.cut(shapes)
+
+  exchanged = exchanged._replace(
+    delivered=cut(exchanged.delivered), released=cut(exchanged.released)
+  )
+  return Back(part, exchanged, overflow, [])
 
 
 def finish(
@@ -223,7 +241,10 @@ def finish(
 def _means(back: Back) -> dict[int, jax.Array]:
   """The means of the leaves of a part, by their numbers."""
   group, exchanged = back.part.group, back.exchanged
-  by_number = dict(zip(group.compressed, exchanged.mean, strict=True))
+  mean = exchanged.mean
+  if isinstance(mean, jax.Array):
+    mean = Space.whole(back.part.ctx.shapes).split(mean)
+  by_number = dict(zip(group.compressed, mean, strict=True))
   return by_number | dict(zip(group.dense, exchanged.dense, strict=True))
 
 
@@ -321,8 +342,7 @@ def _message(
   if isinstance(own, Sparse):  # few numbers: looked at before they are sent
     healthy &= health.can_send(own.values, part.comm.size)
   if code.crowds:
-    overflow = jnp.sum(selected.valid, dtype=jnp.int32)
-    overflow -= jnp.sum(rounded.valid, dtype=jnp.int32)
+    overflow = jnp.int32(selected.count() - rounded.count())
   ladder = scheme.compressor.ladder
   if ladder is not None and ladder.overflow is not None:
     overflow += ladder.overflow(ctx)
