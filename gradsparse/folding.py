@@ -52,8 +52,9 @@ def top(x: jax.Array) -> jax.Array:
   above = jnp.maximum(x.reshape(-1), 0)
   # The bits of numbers that are not negative order as the numbers do.
   bits = jax.lax.bitcast_convert_type(above, jnp.int32)
-  while bits.shape[0] > LANES:
-    bits = jnp.max(in_rows(bits), axis=1)
+  for _ in range(2):
+    if bits.shape[0] > LANES**2:
+      bits = jnp.max(in_rows(bits), axis=1)
   largest = jax.lax.bitcast_convert_type(jnp.max(bits, initial=0), x.dtype)
   return jnp.where(jnp.isfinite(largest), largest, 0)
 

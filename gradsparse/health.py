@@ -77,7 +77,7 @@ def can_keep(
   ]
   passing = [(x,) for x in values]
   return opaque.computed_once(
-    _all(fits, held) & _all(lambda x: jnp.abs(x) <= largest, passing),
+    holds(fits, held) & holds(lambda x: jnp.abs(x) <= largest, passing),
     len(held) + len(passing),
   )
 
@@ -108,7 +108,7 @@ def can_send(values: jax.Array, workers: int) -> jax.Array:
 def all_finite(leaves: Iterable[jax.Array]) -> jax.Array:
   """Whether there is neither an infinity nor NaN, bool scalar."""
   arrays = [(x,) for x in leaves]
-  return opaque.computed_once(_all(jnp.isfinite, arrays), len(arrays))
+  return opaque.computed_once(holds(jnp.isfinite, arrays), len(arrays))
 
 
 def norm(leaves: Iterable[jax.Array]) -> tuple[jax.Array, jax.Array]:
@@ -133,7 +133,7 @@ def is_narrow(dtype: Any) -> bool:
   return float(jnp.finfo(dtype).max) < LARGEST
 
 
-def _all(
+def holds(
   test: Callable[..., jax.Array], leaves: Iterable[tuple[jax.Array, ...]]
 ) -> jax.Array:
   """Whether a test holds for all leaves, whatever arrays each has."""

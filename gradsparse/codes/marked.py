@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from gradsparse import folding
+from gradsparse import opaque
 from gradsparse.codes import entries
 from gradsparse.codes.sparse_values import ValueCode
 from gradsparse.sockets import Marked
@@ -38,10 +39,10 @@ def round(code: ValueCode, m: Marked, key: jax.Array) -> Marked:
   if code.round is None:
     return m
   values, marks = [], []
-  tops = _scales_of(code, m)
-  for number, (x, mark) in enumerate(zip(m.values, m.marks, strict=True)):
-    scales = [top[number] for top in tops]
-    new, kept = code.round(x, scales, jax.random.fold_in(key, number))
+  scales = _of_each(_scales_of(code, m), m)
+  keys = opaque.numbers(range(len(m.values)), jax.random.key_data(key))
+  for x, mark, own, number in zip(m.values, m.marks, scales, keys, strict=True):
+    new, kept = code.round(x, own, jax.random.fold_in(key, number))
     values.append(new)
     marks.append(mark if kept is None else mark & kept)
   return Marked.of(values, marks)
@@ -50,10 +51,8 @@ def round(code: ValueCode, m: Marked, key: jax.Array) -> Marked:
 def pack(code: ValueCode, m: Marked) -> Words:
   """What was rounded, as words."""
   tops = _scales_of(code, m)
-  codes = [
-    code.encode(x.reshape(-1), [top[number] for top in tops])
-    for number, x in enumerate(m.values)
-  ]
+  both = zip(m.values, _of_each(tops, m), strict=True)
+  codes = [code.encode(x.reshape(-1), own) for x, own in both]
   return Words(
     entries.pack_scales(code, tops),
     [bitmap.pack(mark.reshape(-1)) for mark in m.marks],
@@ -65,14 +64,21 @@ def unpack(code: ValueCode, words: Words, like: Marked) -> Marked:
   """What was packed, of leaves like these."""
   tops, _ = entries.unpack_scales(code, words.scales, len(like.values))
   values, marks = [], []
-  for number, x in enumerate(like.values):
-    codes = fixed_width.unpack(words.codes[number], x.size, code.width)
-    values.append(
-      code.decode(codes, [top[number] for top in tops]).reshape(x.shape)
-    )
-    mark = bitmap.unpack(words.marks[number], x.size)
-    marks.append(mark.reshape(x.shape))
+  for x, own, packed, bits in zip(
+    like.values, _of_each(tops, like), words.codes, words.marks, strict=True
+  ):
+    codes = fixed_width.unpack(packed, x.size, code.width)
+    values.append(code.decode(codes, own).reshape(x.shape))
+    marks.append(bitmap.unpack(bits, x.size).reshape(x.shape))
   return Marked.of(values, marks)
+
+
+def _of_each(tops: list[jax.Array], m: Marked) -> list[list[jax.Array]]:
+  """The scales of each leaf, scalars."""
+  if not tops:
+    return [[] for _ in m.values]
+  cut = [opaque.cut(top, [()] * len(m.values)) for top in tops]
+  return [list(own) for own in zip(*cut, strict=True)]
 
 
 def _scales_of(code: ValueCode, m: Marked) -> list[jax.Array]:

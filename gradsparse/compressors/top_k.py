@@ -83,20 +83,26 @@ def top_k(
       most = selection.count(cast(float, density), size)
       return most, most
     most = selection.count(ctx.rung, size)
+    return most, filled(size, most, ctx)
+
+  def filled(size, most, ctx):
+    """How many of the most slots are, of one vector or of many."""
     now = selection.traced_count(_current(density, ctx.step), size)
-    return most, jnp.minimum(now, most)
+    return jnp.minimum(now, most)
 
   def exact(vectors, ctx):
     """The largest of each vector: a leaf, or all leaves joined."""
-    most, now = zip(*(counts(x.shape[0], ctx) for x in vectors), strict=True)
+    sizes = [x.shape[0] for x in vectors]
+    largest = cast(float, density) if static else ctx.rung
+    most = tuple(selection.count(largest, n) for n in sizes)
     if scope == 'global':
       space = Space.at_most(most[0], ctx.shapes)
     else:
       space = Space(ctx.shapes, most, joined=not static)
     if static:
       return Sparse(*selection.top_k_of_each(vectors, most), space)
-    found = selection.top_k_of_each(vectors, most, jnp.stack(now))
-    return Sparse.of(*found, space)
+    now = filled(jnp.asarray(sizes), jnp.asarray(most), ctx)
+    return Sparse.of(*selection.top_k_of_each(vectors, most, now), space)
 
   def sampled(x, ctx, number):
     """(values, indices) of one leaf, or of all joined."""

@@ -37,7 +37,7 @@ def count(density: float, size: int) -> int:
   return min(size, max(1, math.ceil(density * size - 1e-6)))
 
 
-def traced_count(density: jax.Array, size: int) -> jax.Array:
+def traced_count(density: jax.Array, size: int | jax.Array) -> jax.Array:
   """`count` for a density that is known at run time only, int32.
 
   float32 arithmetic: may differ from `count` by one.
@@ -96,10 +96,15 @@ def top_k_of_each(
   rows, first_of_row = _winning_rows(
     [leaves[i] for i in narrow], [counts[i] for i in narrow], offsets[narrow]
   )
-  for i in wide:
-    rows.append(thresholds.in_rows(leaves[i]))
-    number = jnp.arange(rows[-1].shape[0], dtype=jnp.int32)
-    first_of_row.append(int(offsets[i]) + number * LANES)
+  if wide:
+    own = [thresholds.in_rows(leaves[i]) for i in wide]
+    lengths = [x.shape[0] for x in own]
+    # Of each row the number, less that of its leaf's first.
+    number = jnp.arange(sum(lengths), dtype=jnp.int32)
+    begin = offsets[wide] - LANES * (np.cumsum(lengths) - lengths)
+    leaf = thresholds.segment_of(lengths)
+    first_of_row.append(jnp.asarray(begin, jnp.int32)[leaf] + number * LANES)
+    rows += own
   candidates = _joined(rows)
   order = np.asarray([*narrow, *wide])
   most = np.asarray([counts[i] for i in order], np.int32)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from gradsparse import arguments
+from gradsparse import health
 from gradsparse.state.scheme import CompressedMeanState
 import jax
 import jax.numpy as jnp
@@ -123,10 +124,7 @@ def check_second_moment(moments: Any, grads: Any) -> None:
 
 def not_negative(tree: Any) -> jax.Array:
   """bool scalar: no number in the tree is below zero."""
-  ok = jnp.bool_(True)
-  for x in jax.tree.leaves(tree):
-    ok &= jnp.min(x, initial=0.0) >= 0
-  return ok
+  return health.holds(lambda x: x >= 0, [(x,) for x in jax.tree.leaves(tree)])
 
 
 def check_state(state: Any, expected: Any, grads: Any, scheme: str) -> None:

@@ -18,6 +18,7 @@ References:
 
 from __future__ import annotations
 
+from gradsparse import folding
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -105,7 +106,7 @@ def sendable(values: jax.Array, wanted: jax.Array) -> jax.Array:
     bool of that shape: what `round_values` would keep of the wanted ones.
   """
   wanted = wanted & (floors(values) > 0)
-  top = jnp.max(jnp.where(wanted, floors(values), 0), initial=0)
+  top = folding.top(jnp.where(wanted, floors(values), 0))
   return wanted & round_below(values, top)[1]
 
 
