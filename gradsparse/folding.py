@@ -59,12 +59,26 @@ def top(x: jax.Array) -> jax.Array:
   return jnp.where(jnp.isfinite(largest), largest, 0)
 
 
+def joinable() -> bool:
+  """Whether arrays are whole on a device here: JAX would gather parts to join.
+
+  They are not where the mesh around has axes over which JAX divides arrays by
+  itself.
+  """
+  mesh = jax.sharding.get_abstract_mesh()
+  others = set(mesh.axis_names) - set(mesh.manual_axes)
+  return all(mesh.shape[name] == 1 for name in others)
+
+
 def _counts(test, leaves) -> jax.Array:
   """int32[rows], how often a test holds in the rows of all leaves.
 
   Small leaves are joined before they are tested, and what comes of large ones
   afterwards: otherwise XLA would compile several loops for each.
   """
+  if not joinable():
+    counts = [jnp.sum(test(*x), dtype=jnp.int32).reshape(1) for x in leaves]
+    return _joined(counts) if counts else jnp.zeros(0, jnp.int32)
   flat = [[x.reshape(-1) for x in arrays] for arrays in leaves]
   small = [arrays for arrays in flat if arrays[0].shape[0] < _SMALL]
   large = [arrays for arrays in flat if arrays[0].shape[0] >= _SMALL]

@@ -7,6 +7,7 @@ import copy
 import functools
 from typing import Any
 
+from gradsparse import folding
 from gradsparse import opaque
 from gradsparse.collectives import simulated
 from gradsparse.collectives import types
@@ -218,11 +219,6 @@ class Comm:
       return jnp.int32(0)
     return jax.lax.axis_index(self.axis_name)
 
-  @property
-  def _undivided(self) -> bool:
-    """Whether arrays are whole on a device: JAX would gather parts to join."""
-    return max(surroundings(self.axis_name).automatic.values(), default=1) == 1
-
   # --- reductions --------------------------------------------------------
 
   def sum(self, tree: Any) -> Any:
@@ -230,7 +226,7 @@ class Comm:
     leaves, treedef = jax.tree.flatten(tree)
     if self.mode == 'single' or not leaves:
       return tree
-    batches = batches_of(leaves, join=self._undivided)
+    batches = batches_of(leaves, join=folding.joinable())
     operands = [
       jnp.concatenate([leaves[i].ravel() for i in batch])
       if len(batch) > 1

@@ -40,12 +40,12 @@ from gradsparse.sockets.exchange import Exchange
 from gradsparse.sockets.exchange import Exchanged
 from gradsparse.sockets.exchange import Message
 from gradsparse.sockets.memory import Memory
+from gradsparse.sockets.space import Shape
+from gradsparse.sockets.space import Space
 from gradsparse.sockets.values import Leaves
 from gradsparse.sockets.values import Marked
 from gradsparse.sockets.values import Parts
 from gradsparse.sockets.values import Sent
-from gradsparse.sockets.values import Shape
-from gradsparse.sockets.values import Space
 from gradsparse.sockets.values import Sparse
 
 __all__ = (

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from gradsparse.sockets.context import Context
 from gradsparse.sockets.context import Cut
 from gradsparse.sockets.context import Signal
-from gradsparse.sockets.values import Shape
+from gradsparse.sockets.space import Shape
 import jax
 from jax.sharding import PartitionSpec
 

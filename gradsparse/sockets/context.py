@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from gradsparse.sockets.values import Shape
+from gradsparse.sockets.space import Shape
 import jax
 
 # How a leaf is divided between the devices of one worker: for each of its

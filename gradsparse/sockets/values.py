@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 import dataclasses
-import math
 
 from gradsparse import folding
 from gradsparse import opaque
@@ -28,64 +27,10 @@ from gradsparse.sockets.deliveries import Delivered
 from gradsparse.sockets.deliveries import Full
 from gradsparse.sockets.deliveries import Room
 from gradsparse.sockets.deliveries import Spread
+from gradsparse.sockets.space import Shape
+from gradsparse.sockets.space import Space
 import jax
 import jax.numpy as jnp
-
-Shape = tuple[int, ...]
-
-
-@dataclasses.dataclass(frozen=True)
-class Space:
-  """The joined index space of some leaves: shapes only, so it is static.
-
-  Attributes:
-    shapes: the leaves' shapes.
-    limits: for each leaf, the most entries of a message that can fall in it.
-    joined: messages are added up in one vector of all leaves. Otherwise each
-      leaf is looked through for as many entries as can fall in it.
-  """
-
-  shapes: tuple[Shape, ...]
-  limits: tuple[int, ...]
-  joined: bool = False
-
-  @staticmethod
-  def whole(shapes: Sequence[Shape]) -> Space:
-    """The space of messages that can hold every element."""
-    return Space(tuple(shapes), tuple(map(math.prod, shapes)))
-
-  @staticmethod
-  def at_most(slots: int, shapes: Sequence[Shape]) -> Space:
-    """The space of messages whose slots can all fall in one leaf."""
-    limits = tuple(min(slots, math.prod(shape)) for shape in shapes)
-    return Space(tuple(shapes), limits, joined=sum(limits) > 2 * slots)
-
-  @property
-  def sizes(self) -> tuple[int, ...]:
-    return tuple(math.prod(shape) for shape in self.shapes)
-
-  @property
-  def offsets(self) -> tuple[int, ...]:
-    """Where each leaf begins in the joined space, and N at the end."""
-    out = [0]
-    for size in self.sizes:
-      out.append(out[-1] + size)
-    return tuple(out)
-
-  @property
-  def size(self) -> int:
-    return sum(self.sizes)
-
-  def split(self, joined: jax.Array) -> list[jax.Array]:
-    """A vector over the joined space as the leaves it consists of."""
-    return opaque.cut(joined, self.shapes)
-
-  def leaf_of(self, indices: jax.Array) -> jax.Array:
-    """int32, the leaf that holds each index; empty slots get the last one."""
-    if len(self.shapes) == 1:
-      return jnp.zeros_like(indices)
-    bounds = jnp.asarray(self.offsets[1:-1], jnp.int32)
-    return jnp.searchsorted(bounds, indices, side='right').astype(jnp.int32)
 
 
 @jax.tree_util.register_dataclass

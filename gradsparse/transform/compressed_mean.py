@@ -33,8 +33,8 @@ from gradsparse.transform import one_step
 from gradsparse.transform import sharding
 from gradsparse.transform.described import Described
 from gradsparse.transform.described import call
+from gradsparse.transform.finishing import typed
 from gradsparse.transform.round_trip import Scheme
-from gradsparse.transform.round_trip import typed
 import jax
 import jax.numpy as jnp
 

@@ -1,7 +1,7 @@
 """One update, on the leaves as one device has them.
 
 What is the same for every size of the messages is done here, once: accumulate,
-judge, agree, choose the size. round_trip.py does the rest.
+judge, agree, choose the size. round_trip.py sends; finishing.py does the rest.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from gradsparse.sockets.ownership import local_fields
 from gradsparse.state.scheme import CompressedMeanState
 from gradsparse.transform import inputs
 from gradsparse.transform import planning
+from gradsparse.transform.finishing import After
+from gradsparse.transform.finishing import finish
 from gradsparse.transform.layout import Group
 from gradsparse.transform.layout import Layout
-from gradsparse.transform.round_trip import After
 from gradsparse.transform.round_trip import Back
 from gradsparse.transform.round_trip import Before
 from gradsparse.transform.round_trip import Part
 from gradsparse.transform.round_trip import Scheme
-from gradsparse.transform.round_trip import finish
 from gradsparse.transform.round_trip import leaf_by_leaf
 from gradsparse.transform.round_trip import of_any_size
 from gradsparse.transform.round_trip import send

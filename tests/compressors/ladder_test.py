@@ -219,10 +219,11 @@ def test_the_default_ladder_begins_below_the_published_ratios(make, ratio):
 
 @pytest.mark.parametrize('workers', [2, 4, 16, 32])
 def test_the_top_rung_goes_the_cheaper_way(workers):
-  """It holds all: 3 bits each with constant values, 32 with words of 28."""
+  """It holds all, as a bitmap and a code of every element: 1 bit, 4, or 32."""
   for bits, tx in (
-    (3, gs.strom(0.1, axis_name=replay.AXIS)),
-    (32, gs.variance_based(2.0, axis_name=replay.AXIS)),
+    (2, gs.strom(0.1, axis_name=replay.AXIS)),
+    (5, gs.variance_based(2.0, axis_name=replay.AXIS)),
+    (33, gs.variance_based(2.0, values='float32', axis_name=replay.AXIS)),
   ):
     payload, sent = gs.plan(tx, BIG, workers).rungs[-1]
     gathered, reduced = BIG.size * bits // 8, BIG.size * 4

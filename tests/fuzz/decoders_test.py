@@ -107,7 +107,8 @@ def check_exponent(words):
   codes = fixed_width.unpack(words[:8], 64, 4)
   tops = fixed_width.unpack(words[8:10], 8, 8).astype(jnp.int32)
   segments = jnp.arange(64, dtype=jnp.int32) % 10  # two are out of range
-  values = np.asarray(exponent.decode(codes, segments, tops))
+  limit = exponent.top_of(tops, segments)
+  values = np.asarray(exponent.decode(codes, limit))
   assert not np.any(np.isnan(values))
   mantissas, _ = np.frexp(values[np.isfinite(values)])
   assert set(np.abs(mantissas)) <= {0.0, 0.5}  # powers of two

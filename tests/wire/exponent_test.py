@@ -13,9 +13,18 @@ import jax.numpy as jnp
 import numpy as np
 
 _round = jax.jit(exponent.round_values, static_argnums=3)
-_encode = jax.jit(exponent.encode)
 _sendable = jax.jit(exponent.sendable)
-_decode = jax.jit(exponent.decode)
+
+
+@jax.jit
+def _encode(rounded, segments, top):
+  return exponent.encode(rounded, exponent.top_of(top, segments))
+
+
+@jax.jit
+def _decode(codes, segments, top):
+  return exponent.decode(codes, exponent.top_of(top, segments))
+
 
 _SMALLEST = 2.0**-126  # of the normal float32
 

@@ -48,8 +48,8 @@ def _exponent(levels):
   segments = jnp.arange(N, dtype=jnp.int32) % 3
   values = levels.astype(jnp.float32) / 3
   rounded, kept, top = exponent.round_values(values, levels != 0, segments, 3)
-  codes = exponent.encode(rounded, segments, top)
-  return exponent.decode(codes, segments, top), kept
+  limit = exponent.top_of(top, segments)
+  return exponent.decode(exponent.encode(rounded, limit), limit), kept
 
 
 def _word28(levels):
