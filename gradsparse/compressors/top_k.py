@@ -98,7 +98,7 @@ def top_k(
     if scope == 'global':
       space = Space.at_most(most[0], ctx.shapes)
     else:
-      space = Space(ctx.shapes, most, joined=not static)
+      space = Space(ctx.shapes, most)
     if static:
       return Sparse(*selection.top_k_of_each(vectors, most), space)
     now = filled(jnp.asarray(sizes), jnp.asarray(most), ctx)
@@ -129,7 +129,7 @@ def top_k(
       return Sparse.of(values, indices, space)
     one = of_chunks if scope == 'chunk' else sampled
     parts = leafwise.by_shape(lambda x, number: one(x, ctx, number), leaves)
-    return Sparse.of_leaves(parts, ctx.shapes, joined=not static)
+    return Sparse.of_leaves(parts, ctx.shapes)
 
   return Compressor(
     name,

@@ -163,8 +163,8 @@ def mean_of(own: Sent, total: Any, workers: int) -> Any:
     total: what messages like it were added up to.
     workers: P.
   """
-  if isinstance(own, Sparse) and own.space.joined:
-    return total[0] / workers
+  if isinstance(own, Sparse):
+    return total / workers
   return [x / workers for x in own.split(total)]
 
 

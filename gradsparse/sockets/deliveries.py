@@ -129,81 +129,6 @@ class Spread:
 Delivered = Window | Full | Spread
 
 
-class Room:
-  """Leaves, of which the small ones lie side by side in one vector.
-
-  Args:
-    shapes: of the leaves.
-    joined: whether all count as small.
-  """
-
-  def __init__(self, shapes: Sequence[tuple[int, ...]], joined: bool = False):
-    self.shapes = shapes
-    self.sizes = [math.prod(shape) for shape in shapes]
-    self.small = [
-      i for i, size in enumerate(self.sizes) if joined or size < _SMALL
-    ]
-    if len(self.small) < 2 and not joined:
-      self.small = []
-    self.large = [i for i in range(len(shapes)) if i not in set(self.small)]
-    self._begins = np.cumsum([0, *(self.sizes[i] for i in self.small)])
-    self.size = int(self._begins[-1])
-
-  def places(self, indices: jax.Array) -> jax.Array:
-    """Where in the vector of small leaves each index of the joined space is.
-
-    Args:
-      indices: int32; those of other leaves and of empty slots get `size`.
-    """
-    if not self.large:
-      return indices
-    ends = np.cumsum(self.sizes)
-    # Where each leaf begins, in the joined space less where among the small.
-    shift = np.zeros(len(self.sizes), np.int64)
-    is_small = np.zeros(len(self.sizes) + 1, bool)
-    for begin, i in zip(self._begins, self.small, strict=False):
-      shift[i] = ends[i] - self.sizes[i] - begin
-      is_small[i] = True
-    leaf = jnp.searchsorted(jnp.asarray(ends, jnp.int32), indices, side='right')
-    return jnp.where(
-      jnp.asarray(is_small)[leaf],
-      indices - jnp.asarray(shift, jnp.int32)[leaf],
-      self.size,
-    )
-
-  def leaves(self, flat: jax.Array) -> dict[int, jax.Array]:
-    """The small leaves, by their numbers, of a vector of all of them."""
-    cut = opaque.cut(flat, [self.shapes[i] for i in self.small])
-    return dict(zip(self.small, cut, strict=True))
-
-  def spread(self, values: jax.Array, indices: jax.Array) -> list[Spread]:
-    """The entries of the small leaves, in their order; see `of_entries`."""
-    to = self.places(indices)
-    flat = jnp.zeros(self.size, jnp.float32).at[to].set(values, mode='drop')
-    there = jnp.zeros(self.size, bool).at[to].set(True, mode='drop')
-    both = self.leaves(flat), self.leaves(there)
-    return [Spread(both[0][i], both[1][i]) for i in self.small]
-
-  def windows(
-    self, values: jax.Array, indices: jax.Array, limits: Sequence[int]
-  ) -> dict[int, Window]:
-    """The entries of each large leaf, by its number; see `of_entries`."""
-    if not self.large or not indices.size:
-      return {i: Window(values, indices, self.sizes[i]) for i in self.large}
-    offsets = jnp.asarray(np.cumsum([0, *self.sizes])[self.large], jnp.int32)
-    starts = jnp.searchsorted(indices, offsets).astype(jnp.int32)
-    message = opaque.computed_once(
-      (values, indices, starts, offsets), len(self.large)
-    )
-    # Windows of leaves of one shape differ in this number alone.
-    places = opaque.numbers(range(len(self.large)), indices)
-    out = {}
-    for place, i in zip(places, self.large, strict=True):
-      width = min(limits[i], self.sizes[i], indices.shape[0])
-      out[i] = _window(*message, place, width, self.sizes[i])
-    return out
-
-
 def of_entries(
   values: jax.Array,
   indices: jax.Array,
@@ -218,12 +143,57 @@ def of_entries(
     shapes: of the leaves.
     limits: for each leaf, the most entries that can fall in it.
   """
-  room = Room(shapes)
-  out: dict[int, Delivered] = {}
-  if room.small:
-    out |= zip(room.small, room.spread(values, indices), strict=True)
-  out |= room.windows(values, indices, limits)
-  return [out[i] for i in range(len(shapes))]
+  sizes = [math.prod(shape) for shape in shapes]
+  small = [i for i, size in enumerate(sizes) if size < _SMALL]
+  if len(small) < 2:
+    small = []
+  out: dict[int, Delivered] = {**_spread(values, indices, shapes, small)}
+  large = [i for i in range(len(sizes)) if i not in out]
+  out |= _windows(values, indices, sizes, limits, large)
+  return [out[i] for i in range(len(sizes))]
+
+
+def _spread(values, indices, shapes, small) -> dict[int, Spread]:
+  """The leaves with these numbers, from one scatter into all of them."""
+  if not small:
+    return {}
+  sizes = [math.prod(shape) for shape in shapes]
+  ends = np.cumsum(sizes)
+  # Where each leaf begins, in the joined space less where among the small.
+  begins = np.cumsum([0, *(sizes[i] for i in small)])
+  room = int(begins[-1])
+  shift = np.zeros(len(sizes), np.int64)
+  is_small = np.zeros(len(sizes) + 1, bool)
+  for begin, i in zip(begins, small, strict=False):
+    shift[i] = ends[i] - sizes[i] - begin
+    is_small[i] = True
+  leaf = jnp.searchsorted(jnp.asarray(ends, jnp.int32), indices, side='right')
+  to = jnp.where(
+    jnp.asarray(is_small)[leaf],
+    indices - jnp.asarray(shift, jnp.int32)[leaf],
+    room,
+  )
+  flat = jnp.zeros(room, jnp.float32).at[to].set(values, mode='drop')
+  there = jnp.zeros(room, bool).at[to].set(True, mode='drop')
+  own = [shapes[i] for i in small]
+  both = zip(opaque.cut(flat, own), opaque.cut(there, own), strict=True)
+  return {i: Spread(x, m) for i, (x, m) in zip(small, both, strict=True)}
+
+
+def _windows(values, indices, sizes, limits, large) -> dict[int, Window]:
+  """The entries of the leaves with these numbers, of each by itself."""
+  if not large or not indices.size:
+    return {i: Window(values, indices, sizes[i]) for i in large}
+  offsets = jnp.asarray(np.cumsum([0, *sizes])[large], jnp.int32)
+  starts = jnp.searchsorted(indices, offsets).astype(jnp.int32)
+  message = opaque.computed_once((values, indices, starts, offsets), len(large))
+  # Windows of leaves of one shape differ in this number alone.
+  places = opaque.numbers(range(len(large)), indices)
+  out = {}
+  for place, i in zip(places, large, strict=True):
+    width = min(limits[i], sizes[i], indices.shape[0])
+    out[i] = _window(*message, place, width, sizes[i])
+  return out
 
 
 def _window(
@@ -235,7 +205,7 @@ def _window(
   width: int,
   size: int,
 ) -> Window:
-  """The entries of the large leaf of this number."""
+  """The entries of the leaf of this number among the large ones."""
   # The slice is clamped at the end of the message, so it can begin with
   # entries of earlier leaves; those and later ones count as empty.
   start, offset = starts[place], offsets[place]

@@ -20,13 +20,10 @@ class Space:
   Attributes:
     shapes: the leaves' shapes.
     limits: for each leaf, the most entries of a message that can fall in it.
-    joined: messages are added up in one vector of all leaves. Otherwise each
-      leaf is looked through for as many entries as can fall in it.
   """
 
   shapes: tuple[Shape, ...]
   limits: tuple[int, ...]
-  joined: bool = False
 
   @staticmethod
   def whole(shapes: Sequence[Shape]) -> Space:
@@ -37,7 +34,7 @@ class Space:
   def at_most(slots: int, shapes: Sequence[Shape]) -> Space:
     """The space of messages whose slots can all fall in one leaf."""
     limits = tuple(min(slots, math.prod(shape)) for shape in shapes)
-    return Space(tuple(shapes), limits, joined=sum(limits) > 2 * slots)
+    return Space(tuple(shapes), limits)
 
   @property
   def sizes(self) -> tuple[int, ...]:

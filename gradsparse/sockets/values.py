@@ -25,7 +25,6 @@ from gradsparse import opaque
 from gradsparse.sockets import deliveries
 from gradsparse.sockets.deliveries import Delivered
 from gradsparse.sockets.deliveries import Full
-from gradsparse.sockets.deliveries import Room
 from gradsparse.sockets.deliveries import Spread
 from gradsparse.sockets.space import Shape
 from gradsparse.sockets.space import Space
@@ -69,7 +68,6 @@ class Sparse:
   def of_leaves(
     parts: Iterable[tuple[Sequence[int], tuple[jax.Array, jax.Array]]],
     shapes: Sequence[Shape],
-    joined: bool = False,
   ) -> Sparse:
     """From entries of each leaf by itself.
 
@@ -78,7 +76,6 @@ class Sparse:
         for each of those leaves. Indices are into the flattened leaf; its size
         marks an empty slot.
       shapes: of all leaves.
-      joined: see `Space`.
     """
     whole = Space.whole(shapes)
     limits = [0] * len(shapes)
@@ -94,7 +91,7 @@ class Sparse:
       )
       for i in numbers:
         limits[i] = min(slots, size)
-    space = Space(tuple(shapes), tuple(limits), joined)
+    space = Space(tuple(shapes), tuple(limits))
     return Sparse.of(jnp.concatenate(values), jnp.concatenate(indices), space)
 
   def keep(self, mask: jax.Array) -> Sparse:
@@ -130,36 +127,21 @@ class Sparse:
 
   def joined(self) -> Marked:
     """The same as one vector of all leaves, whatever its number of slots."""
-    room = Room([(self.space.size,)], joined=True)
-    (spread,) = room.spread(self.values, self.indices)
-    return Marked([spread.values], [spread.there])
+    there = jnp.zeros(self.space.size, bool)
+    there = there.at[self.indices].set(True, mode='drop')
+    return Marked([self.add_to(self.zeros())], [there])
 
-  def zeros(self) -> list[jax.Array]:
-    """float32 zeros: a vector of all small leaves, and each large leaf flat."""
-    room = self._room()
-    sizes = [room.size, *(room.sizes[i] for i in room.large)]
-    return [jnp.zeros(size, jnp.float32) for size in sizes]
+  def zeros(self) -> jax.Array:
+    """float32 zeros, a vector of all leaves."""
+    return jnp.zeros(self.space.size, jnp.float32)
 
-  def add_to(self, total: list[jax.Array]) -> list[jax.Array]:
-    """Adds the entries to such vectors."""
-    room = self._room()
-    small, *large = total
-    if room.small:
-      small = small.at[room.places(self.indices)].add(self.values, mode='drop')
-    windows = room.windows(self.values, self.indices, self.space.limits)
-    flat = zip(room.large, large, strict=True)
-    return [small, *(windows[i].add_to(x) for i, x in flat)]
+  def add_to(self, total: jax.Array) -> jax.Array:
+    """Adds the entries to such a vector."""
+    return total.at[self.indices].add(self.values, mode='drop')
 
-  def split(self, total: list[jax.Array]) -> list[jax.Array]:
-    """The leaves that such vectors are."""
-    room = self._room()
-    leaves = room.leaves(total[0])
-    for i, x in zip(room.large, total[1:], strict=True):
-      leaves[i] = x.reshape(self.space.shapes[i])
-    return [leaves[i] for i in range(len(leaves))]
-
-  def _room(self) -> Room:
-    return Room(self.space.shapes, joined=self.space.joined)
+  def split(self, total: jax.Array) -> list[jax.Array]:
+    """The leaves of such a vector."""
+    return self.space.split(total)
 
   def leaves(self) -> list[jax.Array]:
     """The leaves that it stands for, zero where nothing was sent."""
