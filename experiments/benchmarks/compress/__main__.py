@@ -6,6 +6,9 @@ One worker and no network: a step takes a gradient to new parameters, its state
 donated, through everything that a scheme does but the exchange itself. After a
 scheme comes plain SGD. Each scheme runs in turns with momentum SGD; ratios are
 medians over the rounds. Then each of its stages by itself.
+
+`--recorded=FILE` measures nothing: it prints the tables of docs/performance.md
+from such a record, and with `--plot=FILE` draws its picture.
 """
 
 import statistics
@@ -14,6 +17,7 @@ from typing import Any
 from absl import flags
 from experiments.benchmarks import rows as measured
 from experiments.benchmarks.compress import contenders
+from experiments.benchmarks.compress import page
 from experiments.benchmarks.compress import programs
 from experiments.benchmarks.compress import stages
 from experiments.benchmarks.compress import trees
@@ -38,6 +42,13 @@ _SHAPES = command_line.define_list(
   'which of: ' + ', '.join(trees.TREES),
 )
 _STAGES = flags.DEFINE_bool('stages', True, 'measure each stage, too')
+
+_RECORDED = command_line.define_path(
+  'recorded', None, 'a record to show; nothing is measured'
+)
+_PLOT = command_line.define_path(
+  'plot', None, 'PNG to draw, of what was measured or recorded'
+)
 
 _MIB = 1 << 20
 
@@ -145,7 +156,20 @@ def table(rows: list[dict[str, Any]]) -> tables.Table:
 
 
 def main() -> None:
-  """Measures and prints."""
+  """Measures and prints, or prints what was recorded."""
+  if _RECORDED.value:
+    rows = files.read_json(_RECORDED.value)['rows']
+    print(page.steps_table(rows))
+    staged = [row for row in rows if row.get('stages_ms')]
+    for tree in dict.fromkeys(row['shapes'] for row in staged):
+      print(f'\n{tree}\n\n{page.stages_table(rows, tree)}')
+  else:
+    rows = _measured()
+  if _PLOT.value:
+    files.write_bytes(_PLOT.value, page.draw(rows))
+
+
+def _measured() -> list[dict[str, Any]]:
   if not _SHAPES.value:
     raise errors.ConfigError('--shapes must name a tree')
   rows: list[dict[str, Any]] = []
@@ -170,6 +194,7 @@ def main() -> None:
   for tree in _SHAPES.value:
     measure(tree, _SCHEMES.value, keep)
     tables.show(table([row for row in rows if row['shapes'] == tree]))
+  return rows
 
 
 if __name__ == '__main__':

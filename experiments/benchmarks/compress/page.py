@@ -1,0 +1,100 @@
+"""The tables and the picture of docs/performance.md, from what was recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+import io
+from typing import Any
+
+from experiments.benchmarks.compress import contenders
+from experiments.benchmarks.compress import stages
+from experiments.program import tables
+from matplotlib import figure
+from matplotlib.backends import backend_agg
+
+Row = Mapping[str, Any]
+
+_COLOURS = {'resnet50': '#1f77b4', 'one': '#9ecae1', 'transformer': '#e6883c'}
+_BESIDE = ('read', 'lax.top_k')  # references, not schemes
+
+
+def steps_table(rows: Sequence[Row]) -> str:
+  """A row a scheme: milliseconds, multiples of SGD, compile time, by tree."""
+  trees = list(dict.fromkeys(row['shapes'] for row in rows))
+  by_scheme = _by_scheme(rows)
+  head = ['scheme']
+  for tree in trees:
+    head += [f'{tree}, ms', 'x SGD', 'compile s']
+  lines = []
+  for scheme, own in by_scheme.items():
+    line = [scheme]
+    for tree in trees:
+      if tree in own:
+        row = own[tree]
+        line.append(f'{row["step_ms"]:.0f}')
+        line.append(f'{row["sgd_ratio"]:.1f}')
+        line.append(f'{row["compile_s"]:.1f}')
+      else:
+        line += ['-'] * 3
+    lines.append(tuple(line))
+  return tables.markdown(tuple(head), lines)
+
+
+def stages_table(rows: Sequence[Row], tree: str) -> str:
+  """Milliseconds of each stage by itself, on one tree."""
+  lines = []
+  for row in rows:
+    if row['shapes'] == tree and row.get('stages_ms'):
+      found = row['stages_ms']
+      cells = (
+        '-' if name not in found else f'{found[name]:.1f}'
+        for name in stages.NAMES
+      )
+      lines.append((row['scheme'], *cells))
+  return tables.markdown(('scheme', *stages.NAMES), lines)
+
+
+def draw(rows: Sequence[Row]) -> bytes:
+  """A PNG: a step of each scheme as a multiple of momentum SGD, by tree."""
+  by_scheme = {
+    scheme: own
+    for scheme, own in _by_scheme(rows).items()
+    if scheme not in (*_BESIDE, contenders.REFERENCE)
+  }
+  trees = [
+    tree for tree in _COLOURS if any(tree in x for x in by_scheme.values())
+  ]
+  canvas = figure.Figure(
+    (8, 0.8 + 0.36 * len(by_scheme)), layout='constrained', dpi=110
+  )
+  axes = canvas.subplots()
+  height = 0.8 / len(trees)
+  for number, tree in enumerate(trees):
+    there = [
+      (place, own[tree]['sgd_ratio'])
+      for place, own in enumerate(by_scheme.values())
+      if tree in own
+    ]
+    places = [
+      place + (number - (len(trees) - 1) / 2) * height for place, _ in there
+    ]
+    ratios = [ratio for _, ratio in there]
+    axes.barh(places, ratios, height, color=_COLOURS[tree], label=tree)
+  axes.axvline(1, color='#444444', linewidth=1)
+  axes.set_yticks(range(len(by_scheme)), list(by_scheme))
+  axes.invert_yaxis()
+  axes.set_xlabel('a step, as a multiple of momentum SGD (the line at 1)')
+  axes.grid(axis='x', color='#dddddd', linewidth=0.6)
+  axes.set_axisbelow(True)
+  axes.spines[['top', 'right']].set_visible(False)
+  axes.legend(frameon=False, loc='lower right')
+  out = io.BytesIO()
+  backend_agg.FigureCanvasAgg(canvas).print_png(out)
+  return out.getvalue()
+
+
+def _by_scheme(rows: Sequence[Row]) -> dict[str, dict[str, Row]]:
+  out: dict[str, dict[str, Row]] = {}
+  for row in rows:
+    out.setdefault(row['scheme'], {})[row['shapes']] = row
+  return out
