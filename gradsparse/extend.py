@@ -32,6 +32,7 @@ from gradsparse.sockets import Ladder
 from gradsparse.sockets import LeafRule
 from gradsparse.sockets import Learning
 from gradsparse.sockets import Leaves
+from gradsparse.sockets import Marked
 from gradsparse.sockets import Memory
 from gradsparse.sockets import Message
 from gradsparse.sockets import Parts
@@ -59,6 +60,7 @@ __all__ = (
   'LeafRule',
   'Learning',
   'Leaves',
+  'Marked',
   'Memory',
   'Message',
   'Parts',
