@@ -8,11 +8,10 @@ variance-based schemes want, elementwise,
 
 Four ways, by cost:
 
-  value_and_grad_moments      exact; vmap of the gradient inside a scan over
-                              chunks, so memory is bounded by the chunk
-  batch_value_and_grad_moments  exact where examples share batch statistics:
-                              differentiates one copy of the parameters an
-                              example
+  value_and_grad_moments      exact, in one backward pass (`per_example`); in
+                              chunks of the batch if memory is scarce
+  batch_value_and_grad_moments  exact, for any loss of the batch: differentiates
+                              one copy of the parameters an example, slowly
   moments_from_microbatches   unbiased estimate from the means of M parts
   dense_with_moment           exact for a dense layer at the price of one more
                               matrix product, no per-example tensors
@@ -28,6 +27,8 @@ from typing import Any
 
 from gradsparse import arguments
 from gradsparse.around import losses
+from gradsparse.around import per_example
+from gradsparse.around import uses
 from gradsparse.transform import inputs
 import jax
 import jax.numpy as jnp
@@ -61,14 +62,25 @@ def value_and_grad_moments(
   *,
   microbatch: int | None = None,
   has_aux: bool = False,
+  axis_name: str | None = None,
 ) -> Callable[[Any, Any], tuple[Any, Any, Any]]:
   """Like `jax.value_and_grad`, with the second moment beside the gradient.
 
+  The squares come out of the one backward pass of the batch where a parameter
+  has one place in the loss, in a dense layer, a convolution or an embedding,
+  also in a recurrent network (`jax.lax.scan`). Other parameters are copied for
+  each example. That is exact too, and cheap for biases and scales; of a larger
+  one a warning says that it is slow.
+
   Args:
     loss_fn: (params, example) -> loss of one example (and aux).
-    microbatch: examples whose gradients are held at a time; must divide the
-      batch. None is the whole batch.
+    microbatch: examples differentiated at a time; must divide the batch. None
+      is the whole batch.
     has_aux: loss_fn returns (loss, aux); aux of all examples is stacked.
+    axis_name: of an axis of examples, over which losses may have collectives:
+      with Flax, BatchNorm(axis_name=...). An example's contribution is then
+      the derivative of the batch's mean loss with respect to its own use of
+      the parameters, as in `batch_value_and_grad_moments`. No microbatch.
 
   Returns:
     (params, batch) -> (value, grads, second_moment): mean loss (with has_aux:
@@ -78,8 +90,8 @@ def value_and_grad_moments(
   Raises:
     TypeError: an argument of the wrong kind; when called, a parameter that is
       not of floating-point numbers, or a loss that is no scalar.
-    ValueError: microbatch is not positive; when called, it does not divide
-      the batch, or that has no examples.
+    ValueError: microbatch is not positive, or is given with axis_name; when
+      called, it does not divide the batch, or that has no examples.
 
   Example:
     >>> import jax.numpy as jnp
@@ -93,30 +105,35 @@ def value_and_grad_moments(
   microbatch = _checked(microbatch)
   has_aux = arguments.flag('has_aux', has_aux)
   loss_fn = losses.checked(loss_fn, has_aux=has_aux)
-  grad_fn = jax.value_and_grad(loss_fn, has_aux=has_aux)
+  arguments.axis_name(axis_name, optional=True)
+  if axis_name is not None and microbatch is not None:
+    raise ValueError(
+      'microbatch must be None with axis_name, whose examples share '
+      f'statistics, got {microbatch}'
+    )
 
   def run(params, batch):
     inputs.check_floating(params, 'params')
     size = losses.examples('batch', batch)
-    chunk = _chunk(microbatch, size)
+    # In shard_map JAX sums the gradient of what is equal on all devices.
+    own = uses.zero((params, batch))
+    varying = jax.tree.map(lambda p: p + own.astype(p.dtype), params)
+    parts = _split(batch, _chunk(microbatch, size))
+    first = jax.tree.map(lambda x: x[0], parts)
+    program = per_example.Program(
+      loss_fn, varying, first, axis_name=axis_name, has_aux=has_aux
+    )
 
     def add(carry, part):
-      loss, grads, squares = carry
-      out, g = jax.vmap(grad_fn, in_axes=(None, 0))(params, part)
-      value, aux = out if has_aux else (out, None)
-      g = jax.tree.map(lambda x: x.astype(jnp.float32) / size, g)
-      sums = jax.tree.map(lambda a, x: a + jnp.sum(x, 0), grads, g)
-      squares = jax.tree.map(lambda a, x: a + jnp.sum(x * x, 0), squares, g)
-      return (loss + jnp.sum(value) / size, sums, squares), aux
+      loss, aux, *sums = program.sums(varying, part, size)
+      return jax.tree.map(jnp.add, carry, (loss, *sums)), aux
 
     # The first chunk is added outside of the scan, which needs a carry of one
     # type: inside of shard_map sums differ between workers, and a zero that is
     # written here does not.
-    parts = _split(batch, chunk)
-    first = jax.tree.map(lambda x: x[0], parts)
+    loss, head, *sums = program.sums(varying, first, size)
     rest = jax.tree.map(lambda x: x[1:], parts)
-    start, head = add((0.0, _zeros(params), _zeros(params)), first)
-    (loss, grads, squares), tail = jax.lax.scan(add, start, rest)
+    (loss, grads, squares), tail = jax.lax.scan(add, (loss, *sums), rest)
     grads = jax.tree.map(lambda g, p: g.astype(p.dtype), grads, params)
     if not has_aux:
       return loss, grads, squares

@@ -1,0 +1,212 @@
+"""Sums and squares of per-example gradients, in one backward pass.
+
+The loss of one example is traced, and its program is run mapped over the batch
+with each parameter in one of two ways:
+
+  shared   it meets the examples only in products that `uses` knows. It stays
+           one for all; gradients and squares come from what it meets and from
+           the derivatives of the results (`tapped`). An example's gradients of
+           all steps of a loop are added before they are squared.
+  copied   each example has a copy of its own; the derivatives with respect to
+           the copies are added and squared.
+
+Both are exact. Copies of biases and scales are small. Those of a weight are
+what makes `jax.vmap(jax.grad(loss))` slow, so we say which these are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+import math
+from typing import Any
+import warnings
+
+from gradsparse.around import tapped
+from gradsparse.around import uses
+import jax
+import jax.numpy as jnp
+
+_SLOW = (
+  'second moments: each example has a copy of its own of parameter {} ({}), '
+  'which is exact, but slow and large. Known are parameters with one place in '
+  'the loss, in dot_general, conv_general_dilated or a lookup of rows, also in '
+  'lax.scan.'
+)
+
+
+class Program:
+  """A loss of one example, to be differentiated for many.
+
+  Args:
+    loss_fn: (params, example) -> loss (and aux).
+    params: of floating-point numbers.
+    batch: examples, first axis of all arrays.
+    axis_name: of the axis of examples, where losses have collectives over it.
+    has_aux: see `loss_fn`.
+  """
+
+  def __init__(
+    self,
+    loss_fn: Callable[..., Any],
+    params: Any,
+    batch: Any,
+    *,
+    axis_name: str | None = None,
+    has_aux: bool = False,
+  ):
+    examples = jax.tree.leaves(batch)
+    trace = jax.make_jaxpr(
+      loss_fn,
+      axis_env=[(axis_name, len(examples[0]))] if axis_name else None,
+      return_shape=True,
+    )
+    one = jax.tree.map(lambda x: x[0], batch)
+    self._closed, shapes = trace(params, one)
+    self._aux_tree = jax.tree.structure(shapes[1] if has_aux else None)
+    self._axis_name = axis_name
+    leaves, self._tree = jax.tree.flatten(params)
+    self._views = [
+      tapped.View(frozenset({i}), lambda leaves, i=i: leaves[i])
+      for i in range(len(leaves))
+    ]
+    self._copied, self._used, self._results = self._explored(leaves, examples)
+    self._say_slow(params)
+
+  def sums(self, params: Any, batch: Any, size: int) -> Any:
+    """What some examples give.
+
+    Args:
+      params: as in `__init__`.
+      batch: the same number of examples as in `__init__`.
+      size: of the whole batch, of which these may be a part.
+
+    Returns:
+      (loss, aux of each example, gradients, squares): sums over the examples
+      of loss / size, g / size and (g / size)^2, the last two in float32.
+    """
+    leaves, examples = jax.tree.leaves(params), jax.tree.leaves(batch)
+    varying = uses.zero((leaves, examples))
+    taps = jax.tree.map(
+      lambda x: jnp.zeros(x.shape, x.dtype) + varying.astype(x.dtype),
+      self._results,
+    )
+
+    def total(taps, copies):
+      tape = tapped.Tape(taps)
+      losses, aux, met, _ = self._mapped(leaves, examples, copies, tape)
+      return jnp.sum(losses) / size, (aux, met)
+
+    (loss, (aux, met)), (derivatives, own) = jax.value_and_grad(
+      total, argnums=(0, 1), has_aux=True
+    )(taps, _copies(leaves, self._copied, examples))
+    found = {
+      i: (jnp.sum(g, 0), jnp.sum(g * g, 0))
+      for i, g in ((i, g.astype(jnp.float32)) for i, g in own.items())
+    }
+    meetings = zip(
+      self._used,
+      jax.tree.leaves(met),
+      jax.tree.leaves(derivatives),
+      strict=True,
+    )
+    whole = {i: x.astype(jnp.float32) for i, x in enumerate(leaves)}
+    for view, group in _grouped(meetings):
+      rules = [use.rule for use, *_ in group]
+      pairs = [
+        tuple(_one_loop(x, use.loops) for x in pair) for use, *pair in group
+      ]
+      back = jax.vjp(view.of, {i: whole[i] for i in view.leaves})[1]
+      gradients, squares = (back(x)[0] for x in uses.sums(rules, pairs))
+      found |= {i: (gradients[i], squares[i]) for i in view.leaves}
+    zeros = {i: (0 * x, 0 * x) for i, x in whole.items() if i not in found}
+    both = [(found | zeros)[i] for i in whole]
+    return (
+      loss,
+      jax.tree.unflatten(self._aux_tree, aux),
+      *(jax.tree.unflatten(self._tree, x) for x in zip(*both, strict=True)),
+    )
+
+  def _mapped(self, leaves, examples, copies, tape):
+    """(losses, aux, what met parameters, results), examples first."""
+
+    def one(copies, taps, example):
+      tape.taps = taps
+      args = [
+        copies[i] if i in copies else tapped.Seen(view, leaf)
+        for i, (view, leaf) in enumerate(zip(self._views, leaves, strict=True))
+      ]
+      closed = self._closed
+      loss, *aux = tapped.run(
+        closed.jaxpr, closed.consts, [*args, *example], tape
+      )
+      loss = tape.plain(loss, 'the loss')
+      aux = [x.value if isinstance(x, tapped.Seen) else x for x in aux]
+      return loss, aux, tape.met, tape.results
+
+    return jax.vmap(one, axis_name=self._axis_name)(copies, tape.taps, examples)
+
+  def _explored(
+    self, leaves: Sequence[Any], examples: Sequence[Any]
+  ) -> tuple[dict[int, str], list[tapped.Use], Any]:
+    """Which parameters are copied and why, uses of the others, their results.
+
+    A parameter that has to be copied is an ordinary value from then on, which
+    may make another one unknown that is joined with it.
+    """
+    copied: dict[int, str] = {}
+    while True:
+      tape = tapped.Tape(None)
+      *_, results = jax.eval_shape(
+        lambda: self._mapped(
+          leaves, examples, _copies(leaves, copied, examples), tape
+        )
+      )
+      used = jax.tree.leaves(tape.uses)
+      unknown = _several(used) | tape.unknown
+      if not unknown:
+        return copied, used, results
+      copied |= unknown
+
+  def _say_slow(self, params: Any) -> None:
+    for i, (path, leaf) in enumerate(
+      jax.tree_util.tree_leaves_with_path(params)
+    ):
+      if i in self._copied and sum(n > 1 for n in leaf.shape) > 1:
+        name = jax.tree_util.keystr(path) or 'the only one'
+        warnings.warn(
+          _SLOW.format(name, self._copied[i]), UserWarning, stacklevel=4
+        )
+
+
+def _copies(
+  leaves: Sequence[Any], copied: Mapping[int, str], examples: Sequence[Any]
+) -> dict[int, Any]:
+  """One for each example, of these parameters."""
+  return {
+    i: jnp.broadcast_to(leaves[i], (len(examples[0]), *leaves[i].shape))
+    for i in copied
+  }
+
+
+def _several(used: Sequence[tapped.Use]) -> dict[int, str]:
+  """Parameters in products whose gradients cannot be added up."""
+  places: dict[int, set[Any]] = {}
+  for use in used:
+    for leaf in use.view.leaves:
+      place = (use.view, type(use.rule), use.rule.layout)
+      places.setdefault(leaf, set()).add(place)
+  return {i: 'several places' for i, at in places.items() if len(at) > 1}
+
+
+def _grouped(meetings: Any) -> list[tuple[tapped.View, list[Any]]]:
+  """The meetings of each view."""
+  groups: dict[tapped.View, list[Any]] = {}
+  for meeting in meetings:
+    groups.setdefault(meeting[0].view, []).append(meeting)
+  return list(groups.items())
+
+
+def _one_loop(x: jax.Array, loops: int) -> jax.Array:
+  """[examples, steps, ...], whatever the number of loops."""
+  examples, *shape = x.shape
+  return x.reshape(examples, math.prod(shape[:loops]), *shape[loops:])
