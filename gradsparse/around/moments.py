@@ -105,7 +105,8 @@ def value_and_grad_moments(
   microbatch = _checked(microbatch)
   has_aux = arguments.flag('has_aux', has_aux)
   loss_fn = losses.checked(loss_fn, has_aux=has_aux)
-  arguments.axis_name(axis_name, optional=True)
+  if axis_name is not None:
+    arguments.instance('axis_name', axis_name, str)
   if axis_name is not None and microbatch is not None:
     raise ValueError(
       'microbatch must be None with axis_name, whose examples share '
@@ -118,7 +119,8 @@ def value_and_grad_moments(
     # In shard_map JAX sums the gradient of what is equal on all devices.
     own = uses.zero((params, batch))
     varying = jax.tree.map(lambda p: p + own.astype(p.dtype), params)
-    parts = _split(batch, _chunk(microbatch, size))
+    chunk = _chunk(microbatch, size)
+    parts = _split(batch, chunk)
     first = jax.tree.map(lambda x: x[0], parts)
     program = per_example.Program(
       loss_fn, varying, first, axis_name=axis_name, has_aux=has_aux
@@ -131,18 +133,18 @@ def value_and_grad_moments(
     # The first chunk is added outside of the scan, which needs a carry of one
     # type: inside of shard_map sums differ between workers, and a zero that is
     # written here does not.
-    loss, head, *sums = program.sums(varying, first, size)
-    rest = jax.tree.map(lambda x: x[1:], parts)
-    (loss, grads, squares), tail = jax.lax.scan(add, (loss, *sums), rest)
+    loss, aux, *sums = program.sums(varying, first, size)
+    if chunk < size:
+      rest = jax.tree.map(lambda x: x[1:], parts)
+      (loss, *sums), others = jax.lax.scan(add, (loss, *sums), rest)
+      aux = jax.tree.map(
+        lambda h, t: jnp.concatenate([h[None], t]).reshape(-1, *h.shape[1:]),
+        aux,
+        others,
+      )
+    grads, squares = sums
     grads = jax.tree.map(lambda g, p: g.astype(p.dtype), grads, params)
-    if not has_aux:
-      return loss, grads, squares
-    aux = jax.tree.map(
-      lambda h, t: jnp.concatenate([h[None], t]).reshape(-1, *h.shape[1:]),
-      head,
-      tail,
-    )
-    return (loss, aux), grads, squares
+    return ((loss, aux) if has_aux else loss), grads, squares
 
   return run
 

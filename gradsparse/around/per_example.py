@@ -17,6 +17,7 @@ what makes `jax.vmap(jax.grad(loss))` slow, so we say which these are.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+import functools
 import math
 from typing import Any
 import warnings
@@ -65,10 +66,7 @@ class Program:
     self._aux_tree = jax.tree.structure(shapes[1] if has_aux else None)
     self._axis_name = axis_name
     leaves, self._tree = jax.tree.flatten(params)
-    self._views = [
-      tapped.View(frozenset({i}), lambda leaves, i=i: leaves[i])
-      for i in range(len(leaves))
-    ]
+    self._views = [_view_of(i) for i in range(len(leaves))]
     self._copied, self._used, self._results = self._explored(leaves, examples)
     self._say_slow(params)
 
@@ -113,7 +111,8 @@ class Program:
     for view, group in _grouped(meetings):
       rules = [use.rule for use, *_ in group]
       pairs = [
-        tuple(_one_loop(x, use.loops) for x in pair) for use, *pair in group
+        (_one_loop(met, use.loops), _one_loop(derivative, use.loops))
+        for use, met, derivative in group
       ]
       back = jax.vjp(view.of, {i: whole[i] for i in view.leaves})[1]
       gradients, squares = (back(x)[0] for x in uses.sums(rules, pairs))
@@ -135,10 +134,10 @@ class Program:
         copies[i] if i in copies else tapped.Seen(view, leaf)
         for i, (view, leaf) in enumerate(zip(self._views, leaves, strict=True))
       ]
+      args += example
+      own = [not isinstance(x, tapped.Seen) for x in args]
       closed = self._closed
-      loss, *aux = tapped.run(
-        closed.jaxpr, closed.consts, [*args, *example], tape
-      )
+      loss, *aux = tapped.run(closed.jaxpr, closed.consts, args, own, tape)
       loss = tape.plain(loss, 'the loss')
       aux = [x.value if isinstance(x, tapped.Seen) else x for x in aux]
       return loss, aux, tape.met, tape.results
@@ -147,22 +146,25 @@ class Program:
 
   def _explored(
     self, leaves: Sequence[Any], examples: Sequence[Any]
-  ) -> tuple[dict[int, str], list[tapped.Use], Any]:
+  ) -> tuple[dict[int, str | None], list[tapped.Use], Any]:
     """Which parameters are copied and why, uses of the others, their results.
 
     A parameter that has to be copied is an ordinary value from then on, which
     may make another one unknown that is joined with it.
     """
-    copied: dict[int, str] = {}
+    copied: dict[int, str | None] = {}
     while True:
       tape = tapped.Tape(None)
-      *_, results = jax.eval_shape(
-        lambda: self._mapped(
-          leaves, examples, _copies(leaves, copied, examples), tape
-        )
+      run = functools.partial(
+        self._mapped,
+        leaves,
+        examples,
+        _copies(leaves, copied, examples),
+        tape,
       )
+      *_, results = jax.eval_shape(run)
       used = jax.tree.leaves(tape.uses)
-      unknown = _several(used) | tape.unknown
+      unknown = _unknown(used, tape.unknown)
       if not unknown:
         return copied, used, results
       copied |= unknown
@@ -171,15 +173,19 @@ class Program:
     for i, (path, leaf) in enumerate(
       jax.tree_util.tree_leaves_with_path(params)
     ):
-      if i in self._copied and sum(n > 1 for n in leaf.shape) > 1:
+      why = self._copied.get(i)
+      if why and sum(n > 1 for n in leaf.shape) > 1:
         name = jax.tree_util.keystr(path) or 'the only one'
-        warnings.warn(
-          _SLOW.format(name, self._copied[i]), UserWarning, stacklevel=4
-        )
+        warnings.warn(_SLOW.format(name, why), UserWarning, stacklevel=4)
+
+
+def _view_of(leaf: int) -> tapped.View:
+  """A parameter as it is."""
+  return tapped.View(frozenset({leaf}), lambda leaves: leaves[leaf])
 
 
 def _copies(
-  leaves: Sequence[Any], copied: Mapping[int, str], examples: Sequence[Any]
+  leaves: Sequence[Any], copied: Mapping[int, Any], examples: Sequence[Any]
 ) -> dict[int, Any]:
   """One for each example, of these parameters."""
   return {
@@ -188,14 +194,21 @@ def _copies(
   }
 
 
-def _several(used: Sequence[tapped.Use]) -> dict[int, str]:
-  """Parameters in products whose gradients cannot be added up."""
+def _unknown(
+  used: Sequence[tapped.Use], unknown: Mapping[int, str | None]
+) -> dict[int, str | None]:
+  """With parameters in products too, or in those that do not add up."""
   places: dict[int, set[Any]] = {}
   for use in used:
+    place = (use.view, type(use.rule), use.rule.layout)
     for leaf in use.view.leaves:
-      place = (use.view, type(use.rule), use.rule.layout)
       places.setdefault(leaf, set()).add(place)
-  return {i: 'several places' for i, at in places.items() if len(at) > 1}
+  several = {
+    i: 'several places'
+    for i, at in places.items()
+    if len(at) + (i in unknown) > 1
+  }
+  return several | {i: why or several.get(i) for i, why in unknown.items()}
 
 
 def _grouped(meetings: Any) -> list[tuple[tapped.View, list[Any]]]:

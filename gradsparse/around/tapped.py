@@ -82,7 +82,8 @@ class Tape:
     uses: products with parameters, in the order of the program.
     met: what the parameter met in each.
     results: of each, where there are no taps yet.
-    unknown: numbers of parameters in other equations, with their primitive.
+    unknown: numbers of parameters in other equations, with the primitive; None
+      where the result is an example's own and not smaller than the parameter.
   """
 
   def __init__(self, taps: list[Any] | None):
@@ -90,7 +91,7 @@ class Tape:
     self.uses: list[Any] = []
     self.met: list[Any] = []
     self.results: list[Any] | None = [] if taps is None else None
-    self.unknown: dict[int, str] = {}
+    self.unknown: dict[int, str | None] = {}
 
   def tap(self) -> Any:
     """Of the next entry."""
@@ -103,52 +104,91 @@ class Tape:
     if self.results is not None:
       self.results.append(result)
 
-  def plain(self, value: Any, why: str) -> Any:
-    """A value for who does not know views."""
+  def plain(self, value: Any, why: str | None) -> Any:
+    """A value for who does not know views.
+
+    Args:
+      value: perhaps of parameters.
+      why: see `unknown`.
+    """
     if not isinstance(value, Seen):
       return value
     for leaf in value.view.leaves:
-      self.unknown.setdefault(leaf, why)
+      self.unknown[leaf] = self.unknown.get(leaf) or why
     return value.value
 
 
 def run(
-  jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], tape: Tape
+  jaxpr: Any,
+  consts: Sequence[Any],
+  args: Sequence[Any],
+  own: Sequence[bool],
+  tape: Tape,
 ) -> list[Any]:
-  """The results of a jaxpr of which some arguments are `Seen`."""
+  """The results of a jaxpr.
+
+  Args:
+    jaxpr: what to run.
+    consts: of it.
+    args: its arguments; parameters are `Seen`.
+    own: which arguments differ between examples.
+    tape: takes and gives what belongs to products with parameters.
+  """
   env: dict[Any, Any] = dict(zip(jaxpr.constvars, consts, strict=True))
   env.update(zip(jaxpr.invars, args, strict=True))
+  differing = {
+    x for x, differs in zip(jaxpr.invars, own, strict=True) if differs
+  }
 
   def read(x):
     return x.val if isinstance(x, jex_core.Literal) else env[x]
 
   for eqn in jaxpr.eqns:
+    differs = [
+      not isinstance(x, jex_core.Literal) and x in differing for x in eqn.invars
+    ]
     with eqn.ctx.manager:
-      results = _equation(eqn, [read(x) for x in eqn.invars], tape)
+      values = [read(x) for x in eqn.invars]
+      results = _equation(eqn, values, differs, tape)
     env.update(zip(eqn.outvars, results, strict=True))
+    if any(differs):
+      differing.update(eqn.outvars)
   return [read(x) for x in jaxpr.outvars]
 
 
-def _equation(eqn: Any, values: list[Any], tape: Tape) -> list[Any]:
-  seen = [x for x in values if isinstance(x, Seen)]
+def _equation(
+  eqn: Any, values: list[Any], own: Sequence[bool], tape: Tape
+) -> list[Any]:
+  at = [i for i, x in enumerate(values) if isinstance(x, Seen)]
   name = eqn.primitive.name
-  if not seen:
+  if not at:
     return _bind(eqn, values)
   if name == 'jit':
     inner = eqn.params['jaxpr']
-    return run(inner.jaxpr, inner.consts, values, tape)
+    return run(inner.jaxpr, inner.consts, values, own, tape)
   if name == 'scan':
-    return _scan(eqn, values, tape)
-  if len(seen) == len(values) and _turns(eqn, seen):
-    return [_turned(eqn, seen)]
-  if len(seen) == 1 and (rule := uses.match(eqn, values.index(seen[0]))):
+    return _scan(eqn, values, own, tape)
+  if len(at) == len(values) and _turns(eqn, values):
+    return [_turned(eqn, values)]
+  if len(at) == 1 and (rule := uses.match(eqn, at[0])):
     # All that `uses` knows have two operands.
-    (other,) = (x for x in values if x is not seen[0])
-    (result,) = _bind(eqn, [x.value if x is seen[0] else x for x in values])
+    view, values[at[0]] = values[at[0]]
+    (result,) = _bind(eqn, values)
     tap = tape.tap()
-    tape.enter(Use(seen[0].view, rule), other, result)
+    tape.enter(Use(view, rule), values[1 - at[0]], result)
     return [result if tap is None else result + tap]
-  return _bind(eqn, [tape.plain(x, name) for x in values])
+  why = None if any(own) and _elementwise(eqn) else name
+  return _bind(eqn, [tape.plain(x, why) for x in values])
+
+
+def _elementwise(eqn: Any) -> bool:
+  """Whether the result is what all operands are broadcast to."""
+  result = eqn.outvars[0].aval.shape
+  return not any(jex_core.jaxprs_in_params(eqn.params)) and all(
+    len(shape) == len(result)
+    and all(n in (1, m) for n, m in zip(shape, result, strict=True))
+    for shape in (x.aval.shape for x in eqn.invars)
+  )
 
 
 def _bind(eqn: Any, values: Sequence[Any]) -> list[Any]:
@@ -184,11 +224,15 @@ def _turned(eqn: Any, seen: Sequence[Seen]) -> Seen:
   return Seen(View(leaves, of), value)
 
 
-def _scan(eqn: Any, values: list[Any], tape: Tape) -> list[Any]:
+def _scan(
+  eqn: Any, values: list[Any], own: Sequence[bool], tape: Tape
+) -> list[Any]:
   """A loop, whose taps and whose kept values go step by step beside it."""
   closed = eqn.params['jaxpr']
   constants, carried = _scan_counts(eqn.params)
-  own = values[:constants]
+  still = values[:constants]
+  # What is carried differs between examples sooner or later.
+  differs = [*own[:constants], *[True] * carried, *own[constants + carried :]]
   moving = [tape.plain(x, 'scan') for x in values[constants:]]
   inner = Tape(None)
 
@@ -196,7 +240,8 @@ def _scan(eqn: Any, values: list[Any], tape: Tape) -> list[Any]:
     nonlocal inner
     xs, taps = step
     inner = Tape(taps)
-    out = run(closed.jaxpr, closed.consts, [*own, *carry, *xs], inner)
+    args = [*still, *carry, *xs]
+    out = run(closed.jaxpr, closed.consts, args, differs, inner)
     out = [inner.plain(x, 'scan') for x in out]
     return out[:carried], (out[carried:], inner.met, inner.results)
 
@@ -208,7 +253,8 @@ def _scan(eqn: Any, values: list[Any], tape: Tape) -> list[Any]:
     reverse=eqn.params['reverse'],
     unroll=eqn.params['unroll'],
   )
-  tape.unknown = {**inner.unknown, **tape.unknown}
+  for leaf, why in inner.unknown.items():
+    tape.unknown[leaf] = tape.unknown.get(leaf) or why
   deeper = jax.tree.map(
     lambda use: dataclasses.replace(use, loops=use.loops + 1), inner.uses
   )

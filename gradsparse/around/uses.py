@@ -85,7 +85,7 @@ class Dense(_Product):
     named = (*self.batch[1], *self.contract[1])
     return (*named, *(i for i in range(len(self.shape)) if i not in named))
 
-  def factors(self, x, d):
+  def factors(self, x: jax.Array, d: jax.Array) -> Pair:
     named = (*self.batch[0], *self.contract[0])
     free = [i for i in range(x.ndim) if i not in named]
     groups = math.prod(x.shape[i] for i in self.batch[0])
@@ -96,7 +96,7 @@ class Dense(_Product):
       return a, d.reshape(groups, steps, -1).swapaxes(0, 1)
     return a, d.reshape(groups, -1, steps).transpose(2, 0, 1)
 
-  def assemble(self, product):
+  def assemble(self, product: jax.Array) -> jax.Array:
     permuted = product.reshape([self.shape[i] for i in self._order])
     return permuted.transpose(_inverse(self._order))
 
@@ -134,7 +134,7 @@ class Convolution(_Product):
     """Sizes of the kernel in space."""
     return tuple(self.shape[i] for i in self.q_order[:-2])
 
-  def factors(self, x, d):
+  def factors(self, x: jax.Array, d: jax.Array) -> Pair:
     x, d = x.transpose(self.x_order), d.transpose(self.d_order)
     images, *space, _ = d.shape
     x = jax.lax.pad(x, x.dtype.type(0), [(0, 0, 0), *self.padding, (0, 0, 0)])
@@ -157,7 +157,7 @@ class Convolution(_Product):
       d.reshape(-1, self.groups, d.shape[-1] // self.groups),
     )
 
-  def assemble(self, product):
+  def assemble(self, product: jax.Array) -> jax.Array:
     inputs = self.shape[self.q_order[-2]]
     product = product.reshape(self.groups, *self._taps, inputs, -1)
     ordered = jnp.moveaxis(product, 0, -2)
@@ -191,10 +191,13 @@ def match(eqn: Any, position: int) -> Rule | None:
   params = eqn.params
   if eqn.primitive.name == 'dot_general':
     contract, batch = params['dimension_numbers']
-    first = position == 1
-    order = (lambda pair: pair) if first else (lambda pair: pair[::-1])
-    pairs = [order(tuple(map(tuple, pair))) for pair in (contract, batch)]
-    return Dense(shape, *pairs, first)
+    other = 1 - position
+    return Dense(
+      shape,
+      contract=(tuple(contract[other]), tuple(contract[position])),
+      batch=(tuple(batch[other]), tuple(batch[position])),
+      first=other == 0,
+    )
   if eqn.primitive.name == 'conv_general_dilated':
     return _convolution(shape, position, params)
   if eqn.primitive.name == 'gather':
@@ -253,9 +256,13 @@ def sums(rules: Sequence[Rule], pairs: Sequence[Pair]) -> Pair:
   Returns:
     Two of float32 in q's shape.
   """
+  if isinstance(rules[0], Lookup):
+    return _lookup_sums(rules[0], pairs)
+  return _product_sums([r for r in rules if isinstance(r, _Product)], pairs)
+
+
+def _product_sums(rules: Sequence[_Product], pairs: Sequence[Pair]) -> Pair:
   rule = rules[0]
-  if isinstance(rule, Lookup):
-    return _lookup_sums(rule, pairs)
 
   def factors(pairs):
     """[t, groups, ...] of one example, all uses one after another."""
@@ -305,7 +312,9 @@ def _block(examples: int, nbytes: int) -> int:
   if jax.default_backend() == 'cpu':
     return 1  # XLA multiplies batches of small matrices slowly there
   most = max(1, _BLOCK_BYTES // nbytes)
-  return max(n for n in range(1, examples + 1) if not examples % n and n <= most)
+  return max(
+    n for n in range(1, examples + 1) if not examples % n and n <= most
+  )
 
 
 def _lookup_sums(rule: Lookup, pairs: Sequence[Pair]) -> Pair:
