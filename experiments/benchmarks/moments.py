@@ -2,170 +2,199 @@
 
   python -m experiments.benchmarks.moments --json=FILE
 
-Measured side by side in one process: rounds go over all ways, and each ratio
-is the median over the rounds. For a perceptron (a dense layer's per-example
-gradients are as large as the layer) and for a small residual network.
+For a perceptron, a residual network with batch normalisation and a recurrent
+network. The ways run in turns; ratios are medians over the rounds. With
+`--copies` also the way that knows no layer: a copy of all parameters for each
+example.
 """
 
 from collections.abc import Callable
-import time
-from typing import Any
+import statistics
+from typing import Any, NamedTuple
 
+from absl import flags
 from experiments import models
+from experiments.benchmarks import rows as measured
+from experiments.benchmarks.compress import programs
 from experiments.program import command_line
 from experiments.program import files
 from experiments.program import tables
 from experiments.run import machine
-from experiments.training import gradients
+from flax import linen as nn
 import gradsparse as gs
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
 _JSON = command_line.define_json()
 _REPEATS = command_line.define_repeats()
+_BATCH = flags.DEFINE_integer('batch', 16, 'examples', lower_bound=2)
+_COPIES = flags.DEFINE_bool('copies', False, 'a copy for each example, too')
 
-_BATCH = 16
-_CHUNK = 8
 _CLASSES = 10
-_WIDTH = 1024
+_LETTERS = 64
+_EXAMPLES = 'examples'
+_MIB = 1 << 20
+_PLAIN = 'plain gradient'
 
 
-# A function and its arguments; as constants, XLA would fold them in.
-Way = tuple[Callable[..., Any], tuple[Any, ...]]
+class _Recurrent(nn.Module):
+  """Letters to letters: embedding, LSTM, a dense layer."""
+
+  @nn.compact
+  def __call__(self, letters: jax.Array, *, train: bool) -> jax.Array:
+    del train  # the same in training and in testing
+    x = nn.Embed(_LETTERS, 64)(letters)
+    return nn.Dense(_LETTERS)(nn.RNN(nn.OptimizedLSTMCell(256))(x))
 
 
-def perceptron() -> dict[str, Way]:
-  """Ways for one hidden layer of 1024 units on 784 inputs."""
+class Task(NamedTuple):
+  """A model and a batch for it.
+
+  Attributes:
+    model: called as `model.apply(variables, inputs, train=bool)`.
+    inputs: examples first.
+    labels: one for each vector of logits.
+  """
+
+  model: nn.Module
+  inputs: jax.Array
+  labels: jax.Array
+
+
+def _images(model: nn.Module, batch: int, *shape: int) -> Task:
   rng = np.random.default_rng(0)
-
-  def draw(*shape):
-    return jnp.asarray(rng.normal(size=shape) * 0.05, jnp.float32)
-
-  params = {'a': draw(784, _WIDTH), 'b': draw(_WIDTH, _CLASSES)}
-  taps = jax.tree.map(jnp.zeros_like, params)
-  x, y = draw(_BATCH, 784), jnp.arange(_BATCH) % _CLASSES
-
-  def forward(p, x, t=None, dot=lambda x, w, t: x @ w):
-    t = t or {'a': None, 'b': None}
-    return dot(jax.nn.relu(dot(x, p['a'], t['a'])), p['b'], t['b'])
-
-  def loss(logits, y):
-    return -jnp.mean(
-      jnp.take_along_axis(jax.nn.log_softmax(logits), y[:, None], 1)
-    )
-
-  def batch_loss(p, batch):
-    return loss(forward(p, batch[0]), batch[1])
-
-  def example_loss(p, example):
-    return loss(forward(p, example[0][None]), example[1][None])
-
-  def tapped(p, t, batch):
-    return loss(forward(p, batch[0], t, gs.dense_with_moment), batch[1])
-
-  args = (params, (x, y))
-  return {
-    'plain gradient': (jax.value_and_grad(batch_loss), args),
-    f'exact, chunks of {_CHUNK}': (
-      gs.value_and_grad_moments(example_loss, microbatch=_CHUNK),
-      args,
-    ),
-    'estimate from 4 parts': (
-      gs.moments_from_microbatches(batch_loss, 4),
-      args,
-    ),
-    'exact, dense identity': (
-      jax.value_and_grad(tapped, (0, 1)),
-      (params, taps, (x, y)),
-    ),
-  }
+  images = jnp.asarray(rng.normal(size=(batch, *shape)), jnp.float32)
+  return Task(model, images, jnp.arange(batch) % _CLASSES)
 
 
-def resnet() -> dict[str, Way]:
-  """Ways for ResNet-20 on 32 x 32 images, with batch normalisation."""
-  model = models.create('resnet20', _CLASSES)
-  rng = np.random.default_rng(0)
-  x = jnp.asarray(rng.normal(size=(_BATCH, 32, 32, 3)), jnp.float32)
-  y = jnp.arange(_BATCH) % _CLASSES
-  variables = model.init(jax.random.key(0), x, train=False)
-  args = (variables['params'], (x, y))
-  statistics = variables['batch_stats']
+def _letters(batch: int, length: int) -> Task:
+  text = np.random.default_rng(0).integers(0, _LETTERS, (batch, length + 1))
+  return Task(_Recurrent(), jnp.asarray(text[:, :-1]), jnp.asarray(text[:, 1:]))
 
-  def batch_loss(p, batch):
-    images, labels = batch
+
+TASKS: dict[str, Callable[[int], Task]] = {
+  'perceptron 784-1024-10': lambda batch: _images(
+    models.MLP(_CLASSES, (1024,)), batch, 28, 28, 1
+  ),
+  'resnet20, 32 x 32 images': lambda batch: _images(
+    models.create('resnet20', _CLASSES), batch, 32, 32, 3
+  ),
+  'lstm 256, 32 letters': lambda batch: _letters(batch, 32),
+}
+
+
+def ways(
+  task: Task, *, copies: bool
+) -> tuple[Any, dict[str, Callable[[Any, Any], Any]]]:
+  """Parameters, and functions of them and of (inputs, labels) by name."""
+  init = jax.jit(lambda x: task.model.init(jax.random.key(0), x, train=False))
+  variables = init(task.inputs)
+  others = {k: v for k, v in variables.items() if k != 'params'}
+  shared = _EXAMPLES if others else None
+
+  def loss_of(model, params, inputs, labels):
     logits, _ = model.apply(
-      {'params': p, 'batch_stats': statistics},
-      images,
-      train=True,
-      mutable=['batch_stats'],
+      {'params': params, **others}, inputs, train=True, mutable=[*others]
     )
-    return -jnp.mean(
-      jnp.take_along_axis(jax.nn.log_softmax(logits), labels[:, None], 1)
-    )
+    return optax.softmax_cross_entropy_with_integer_labels(
+      logits, labels
+    ).mean()
 
-  def exact(p, batch):
-    return gradients.with_moments(model, p, statistics, *batch, _CHUNK)
+  def batch_loss(params, batch):
+    return loss_of(task.model, params, *batch)
 
-  return {
-    'plain gradient': (
-      lambda p, batch: gradients.plain(model, p, statistics, *batch)[:4],
-      args,
-    ),
-    f'exact, chunks of {_CHUNK}': (exact, args),
-    'estimate from 4 parts': (
-      gs.moments_from_microbatches(batch_loss, 4),
-      args,
-    ),
+  def example_loss(params, example):
+    model = task.model.clone(batch_axis=shared) if shared else task.model
+    return loss_of(model, params, *(x[None] for x in example))
+
+  def losses_of_copies(params, batch):
+    each = jax.vmap(example_loss, axis_name=_EXAMPLES)(params, batch)
+    return each.mean()
+
+  found = {
+    _PLAIN: jax.value_and_grad(batch_loss),
+    'exact': gs.value_and_grad_moments(example_loss, axis_name=shared),
+    'estimate from 4 parts': gs.moments_from_microbatches(batch_loss, 4),
   }
+  if len(task.inputs) % 4:
+    del found['estimate from 4 parts']
+  if copies:
+    found['a copy for each example'] = gs.batch_value_and_grad_moments(
+      losses_of_copies
+    )
+  return variables['params'], found
 
 
-def measure(ways: dict[str, Way], rounds: int) -> dict[str, dict[str, float]]:
-  """Milliseconds and ratios to the first way, medians over rounds."""
-  compiled = {name: (jax.jit(way), args) for name, (way, args) in ways.items()}
-  for way, args in compiled.values():
-    jax.block_until_ready(way(*args))
-  seconds: dict[str, list[float]] = {name: [] for name in ways}
-  for _ in range(rounds):
-    for name, (way, args) in compiled.items():
-      begin = time.perf_counter()
-      jax.block_until_ready(way(*args))
-      seconds[name].append(time.perf_counter() - begin)
-  base = np.asarray(seconds[next(iter(ways))])
-  return {
-    name: {
-      'milliseconds': round(1e3 * float(np.median(s)), 3),
-      'times_plain': round(float(np.median(np.asarray(s) / base)), 2),
+def measure(
+  name: str, batch: int, rounds: int, *, copies: bool
+) -> list[dict[str, Any]]:
+  """One row a way."""
+  task = TASKS[name](batch)
+  params, functions = ways(task, copies=copies)
+  arguments = (params, (task.inputs, task.labels))
+
+  def program(function):
+    made, seconds = programs.compiled_for(jax.jit(function), *arguments)
+
+    def run():
+      return jax.block_until_ready(made(*arguments))
+
+    run()
+    return programs.Program(run, seconds, machine.peak_bytes(made))
+
+  made = {way: program(function) for way, function in functions.items()}
+  ms = programs.milliseconds(made, rounds)
+  return [
+    {
+      'model': name,
+      'batch': batch,
+      'way': way,
+      'step_ms': statistics.median(ms[way]),
+      'step_ms_spread': measured.quartile_distance(ms[way]),
+      'plain_ratio': programs.ratio(ms[way], ms[_PLAIN]),
+      'compile_s': each.compile_seconds,
+      'peak_bytes': each.peak_bytes,
     }
-    for name, s in seconds.items()
-  }
+    for way, each in made.items()
+  ]
+
+
+def _table(rows: list[dict[str, Any]]) -> tables.Table:
+  return tables.make(
+    ('way', 'ms', 'x plain', 'compile\n(s)', 'peak\n(MiB)'),
+    [
+      (
+        row['way'],
+        f'{row["step_ms"]:.1f}',
+        f'{row["plain_ratio"]:.2f}',
+        f'{row["compile_s"]:.1f}',
+        '-'
+        if row['peak_bytes'] is None
+        else f'{row["peak_bytes"] / _MIB:,.0f}',
+      )
+      for row in rows
+    ],
+    title=f'{rows[0]["model"]}, batch of {rows[0]["batch"]}',
+  )
 
 
 def main() -> None:
   """Measures and prints."""
-  results = {
-    'perceptron 784-1024-10': measure(perceptron(), _REPEATS.value),
-    'resnet20, 32 x 32 images': measure(resnet(), _REPEATS.value),
-  }
-  for model, ways in results.items():
-    tables.show(
-      tables.make(
-        ('way', 'ms', 'times plain'),
-        [
-          (name, f'{way["milliseconds"]:.1f}', f'{way["times_plain"]:.1f}')
-          for name, way in ways.items()
-        ],
-        title=f'{model}, batch of {_BATCH}',
-      )
-    )
+  rows: list[dict[str, Any]] = []
+  for name in TASKS:
+    new = measure(name, _BATCH.value, _REPEATS.value, copies=_COPIES.value)
+    rows += new
+    tables.show(_table(new))
   if _JSON.value:
     files.write_json(
       _JSON.value,
       {
         'command': command_line.typed(),
         'environment': machine.describe(),
-        'batch': _BATCH,
-        'results': results,
+        'repeats': _REPEATS.value,
+        'rows': rows,
       },
     )
 

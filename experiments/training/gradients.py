@@ -74,38 +74,25 @@ def with_moments(
       statistics, and the model must have a `batch_axis`.
     images: see `plain`.
     labels: see `plain`.
-    microbatch: examples whose gradients are held at a time.
+    microbatch: examples differentiated at a time, where they share nothing.
   """
-  if jax.tree.leaves(statistics):
-    model = model.clone(batch_axis=_EXAMPLES)
-
-    def batch_loss(copies, batch):
-      losses, accuracies, changed = jax.vmap(
-        lambda p, image, label: _apply(
-          model, p, statistics, image[None], label[None]
-        ),
-        axis_name=_EXAMPLES,
-      )(copies, *batch)
-      # Every example has computed the same statistics.
-      changed = jax.tree.map(lambda x: x[0], changed)
-      return losses.mean(), (accuracies.mean(), changed)
-
-    (loss, (accuracy, changed)), grads, moment = (
-      gs.batch_value_and_grad_moments(
-        batch_loss, microbatch=microbatch, has_aux=True
-      )(params, (images, labels))
-    )
-    return Gradients(loss, accuracy, changed, grads, moment)
+  axis_name = _EXAMPLES if jax.tree.leaves(statistics) else None
+  if axis_name:
+    model, microbatch = model.clone(batch_axis=axis_name), None
 
   def example_loss(params, example):
     image, label = example
-    loss, accuracy, _ = _apply(model, params, {}, image[None], label[None])
-    return loss, accuracy
+    loss, accuracy, changed = _apply(
+      model, params, statistics, image[None], label[None]
+    )
+    return loss, (accuracy, changed)
 
-  (loss, accuracies), grads, moment = gs.value_and_grad_moments(
-    example_loss, microbatch=microbatch, has_aux=True
+  (loss, (accuracies, changed)), grads, moment = gs.value_and_grad_moments(
+    example_loss, microbatch=microbatch, has_aux=True, axis_name=axis_name
   )(params, (images, labels))
-  return Gradients(loss, accuracies.mean(), {}, grads, moment)
+  # Every example has computed the same statistics.
+  changed = jax.tree.map(lambda x: x[0], changed)
+  return Gradients(loss, accuracies.mean(), changed, grads, moment)
 
 
 def _apply(model, params, statistics, images, labels):
