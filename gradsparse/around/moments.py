@@ -161,7 +161,8 @@ def batch_value_and_grad_moments(
   derivative of the batch's mean loss with respect to its own copy of the
   parameters; contributions sum to the batch gradient. Only the per-example
   gradients are bounded by the chunk: the forward pass is that of the whole
-  batch, once a chunk.
+  batch, once a chunk. Where the loss can be written for one example,
+  `value_and_grad_moments(axis_name=...)` gives the same many times faster.
 
   Args:
     loss_fn: (params_per_example, batch) -> mean loss of the batch (and aux),
