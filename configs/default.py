@@ -100,6 +100,10 @@ def get_config() -> ml_collections.ConfigDict:
   # of the other nodes, so N times as much leaves a node; comm/inner_sent_bytes
   # is what an inner worker sends inside its node.
   parallel.inner_workers = 1
+  # Simulated workers whose gradients are computed at a time: their memory is
+  # that of so many backward passes. Must divide parallel.num_workers. 0: as
+  # many as fit into the device's memory, all if they do.
+  parallel.block = 0
   # Resume with another number of workers, or another runner, than the working
   # directory's run had. What is pending goes to the new workers.
   parallel.resize = False

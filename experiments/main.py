@@ -111,6 +111,7 @@ def _train(process: int) -> None:
     _CONFIG.value,
     _WORKDIR.value,
     progress=_Printer(),
+    announce=command_line.say,
     command=command_line.typed(),
   )
   if process:

@@ -69,6 +69,7 @@ _RULES: Mapping[str, Callable[[str, Any], Any]] = {
   'parallel.resize': arguments.flag,
   'parallel.num_workers': _workers,
   'parallel.inner_workers': _workers,
+  'parallel.block': _whole(0),
 }
 _CHOICES: Mapping[str, tuple[str, ...]] = {
   'data.name': data.NAMES,
@@ -97,6 +98,7 @@ FREE_ON_RESIZE = (
   'parallel.runner',
   'parallel.num_workers',
   'parallel.inner_workers',
+  'parallel.block',
 )
 
 
@@ -197,6 +199,16 @@ def _check_workers(flat: Mapping[str, Any]) -> None:
       f'parallel.inner_workers={inner} needs two axes, and parallel.runner '
       'pmap has one; take shard_map (a device for each inner worker) or '
       'simulate'
+    )
+  block, runner = flat['parallel.block'], flat['parallel.runner']
+  if block and runner != 'simulate':
+    raise errors.ConfigError(
+      f'parallel.block={block} is of simulated workers, and with '
+      f'parallel.runner {runner} each has a device; take block 0 or simulate'
+    )
+  if block and workers % block:
+    raise errors.ConfigError(
+      f'parallel.block must divide parallel.num_workers={workers}, got {block}'
     )
 
 

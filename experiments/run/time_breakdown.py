@@ -14,7 +14,7 @@ from several phases counts for that of its result. Compare gTop-k (arXiv
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 import pathlib
 import re
 import tempfile
@@ -99,16 +99,21 @@ class Profiled:
   """A compiled training step that can tell where its time goes.
 
   Args:
-    step: the compiled function that `jax.jit` makes of the step.
-    arguments: of it, or arrays like them.
+    run: the step.
+    programs: what it runs; of different names.
   """
 
-  def __init__(self, step: Any, arguments: Sequence[Any]):
-    self._run = step.lower(*arguments).compile()
-    text = self._run.as_text()
-    module = _MODULE.search(text)
-    assert module is not None, text[:200]
-    self._module, self._phase_of = module[1], phases(text)
+  def __init__(
+    self, run: Callable[..., Any], programs: Sequence[jax.stages.Compiled]
+  ):
+    self._run = run
+    self._phase_of: dict[str, dict[str, str | None]] = {}  # by module
+    for program in programs:
+      text = program.as_text()
+      module = _MODULE.search(text)
+      assert module is not None, text[:200]
+      assert module[1] not in self._phase_of, module[1]
+      self._phase_of[module[1]] = phases(text)
 
   def __call__(self, *arguments: Any) -> Any:
     return self._run(*arguments)
@@ -131,8 +136,11 @@ class Profiled:
         whole = 1e3 * (time.perf_counter() - start)
       finally:
         jax.profiler.stop_trace()
-      events = list(_events(pathlib.Path(folder), self._module))
-    parts = summed(events, self._phase_of)
+      each = [
+        summed(_events(pathlib.Path(folder), module), phase_of)
+        for module, phase_of in self._phase_of.items()
+      ]
+    parts = {phase: sum(found[phase] for found in each) for phase in PHASES}
     named = {f'time/{phase}_ms': value for phase, value in parts.items()}
     # Operations of one device may overlap; then nothing is left.
     rest = max(0.0, whole - sum(parts.values()))

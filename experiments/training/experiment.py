@@ -11,6 +11,9 @@ from experiments.config import schemes
 from experiments.config import warmup
 from experiments.hosts import placement as placing
 from experiments.program import errors
+from experiments.run import machine
+from experiments.run import time_breakdown
+from experiments.training import blocks
 from experiments.training import training_step
 from flax import linen as nn
 import jax
@@ -53,7 +56,7 @@ class Experiment:
       self.transformations[-1], self.shapes, self.placement.num_workers
     )
 
-  def make_train_step(self, stage: warmup.Stage):
+  def make_train_step(self, stage: warmup.Stage, block: int | None = None):
     """Returns the step of a stage, see `training_step.make_train_step`."""
     section = self.config.compression
     return training_step.make_train_step(
@@ -66,7 +69,50 @@ class Experiment:
       moments=section.name in schemes.NEED_MOMENTS,
       microbatch=section.microbatch or None,
       average_every=section.average_every,
+      block=block,
     )
+
+  def prepare_step(
+    self, stage: warmup.Stage, state: training_step.TrainState, batch: Any
+  ) -> tuple[Callable[..., Any], str]:
+    """Returns the step of a stage, and what memory it takes.
+
+    Args:
+      stage: of the warm-up.
+      state: before a step.
+      batch: of all workers.
+
+    Returns:
+      The step, which can tell times if the configuration wants any. Of
+      simulated workers it is compiled, in blocks if it must be, and its memory
+      is said in words; of others not.
+    """
+    timed = self.config.train.time_breakdown_every
+    if self.placement.runner == 'simulate':
+      step, memory = self._compile_simulation(stage, state, batch)
+    else:
+      step, memory = self.make_train_step(stage), ''
+      if timed:
+        step = blocks.compiled(step, state, batch)
+    if timed:
+      step = time_breakdown.Profiled(step.run, step.programs)
+    return step, memory
+
+  def _compile_simulation(self, stage, state, batch):
+    workers, block = self.placement.num_workers, self.config.parallel.block
+    memory = machine.memory_bytes()
+
+    def make(block):
+      return self.make_train_step(stage, block)
+
+    if block:
+      whole = block == workers
+      step = blocks.compiled(make(None if whole else block), state, batch)
+    else:
+      step, block = blocks.fitting(
+        make, state, batch, workers=workers, memory_bytes=memory
+      )
+    return step, blocks.text(step, workers, block, memory)
 
   def make_evaluate(
     self,

@@ -19,7 +19,6 @@ from experiments.run import machine
 from experiments.run import records
 from experiments.run import run_log
 from experiments.run import signals
-from experiments.run import time_breakdown
 from experiments.run import workdir as workdirs
 from experiments.training import agreement
 from experiments.training import rejections
@@ -31,6 +30,8 @@ from experiments.training.experiment import build_experiment
 import jax
 import ml_collections
 
+# Called with what a user may want to know before the first step.
+Announce = Callable[[str], None]
 # Called after each step with the step, the number of steps, and the last line
 # of metrics.jsonl.
 Progress = Callable[[int, int, Mapping[str, float]], None]
@@ -41,6 +42,7 @@ def train_and_evaluate(
   workdir: str | pathlib.Path,
   *,
   progress: Progress | None = None,
+  announce: Announce | None = None,
   command: str = '',
 ) -> dict[str, Any]:
   """Runs an experiment to its last step, resuming what `workdir` holds.
@@ -49,6 +51,7 @@ def train_and_evaluate(
     config: see `configs/default.py`.
     workdir: where the records and checkpoints go.
     progress: watches the run.
+    announce: is told what memory a step of simulated workers takes.
     command: what the user typed, for the record.
 
   Returns:
@@ -73,7 +76,9 @@ def train_and_evaluate(
   placement.on_chief(lock.take)
   try:
     placement.check_shared(workdir / workdirs.LOCK)
-    return _train(experiment, state, asked, workdir, progress, command)
+    return _train(
+      experiment, state, asked, workdir, progress, announce, command
+    )
   finally:
     lock.release()
 
@@ -84,6 +89,7 @@ def _train(
   asked: dict[str, Any],
   workdir: pathlib.Path,
   progress: Progress | None,
+  announce: Announce | None,
   command: str,
 ) -> dict[str, Any]:
   """Runs an experiment in a working directory that is locked."""
@@ -126,7 +132,9 @@ def _train(
     seconds_before = found.about['seconds']
   log = _open_log(experiment, counter, workdir, done, seconds_before)
   with signals.Listener() as listener:
-    loop = _Loop(experiment, counter, saver, log, progress, listener, asked)
+    loop = _Loop(
+      experiment, counter, saver, log, progress, announce, listener, asked
+    )
     try:
       state = loop.run(state, done)
     except BaseException as error:
@@ -226,6 +234,7 @@ class _Loop:
     saver: checkpoints.Checkpoints,
     log: run_log.RunLog,
     progress: Progress | None,
+    announce: Announce | None,
     listener: signals.Listener,
     asked: Mapping[str, Any],
   ):
@@ -234,6 +243,8 @@ class _Loop:
     self._saver = saver
     self._log = log
     self._progress = progress if experiment.placement.is_chief else None
+    self._announce = announce
+    self._announced = ''
     self._listener = listener
     self._asked = asked  # goes into the checkpoints
     self._heard: Any = 0  # signal number, of all processes, a step ago
@@ -296,14 +307,13 @@ class _Loop:
     every = experiment.config.train.time_breakdown_every
     stage = warmup.stage_at(experiment.stages, step - 1)
     is_first = self._train_step is None or stage.first_step == step - 1
-    if is_first:
-      self._train_step = experiment.make_train_step(stage)
     batch = experiment.placement.batch(experiment.sampler.batch(step - 1))
     called = time.perf_counter()
-    if is_first and every:
-      self._train_step = time_breakdown.Profiled(
-        self._train_step, (state, batch)
-      )
+    if is_first:
+      self._train_step, memory = experiment.prepare_step(stage, state, batch)
+      if self._announce and memory not in ('', self._announced):
+        self._announce(memory)
+        self._announced = memory
     where_time_goes: dict[str, float] = {}
     if _due(step, every):
       (state, metrics), where_time_goes = self._train_step.timed(state, batch)

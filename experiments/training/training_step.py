@@ -10,12 +10,14 @@ do the same, each with its peers in the other nodes.
 """
 
 from collections.abc import Callable, Sequence
+import functools
 from typing import Any, NamedTuple
 
 from experiments import data
 from experiments.hosts import placement as placing
 from experiments.program import errors
 from experiments.run import time_breakdown
+from experiments.training import blocks
 from experiments.training import gradients
 from flax import linen as nn
 import gradsparse as gs
@@ -106,8 +108,11 @@ def make_train_step(
   moments: bool = False,
   microbatch: int | None = None,
   average_every: int = 500,
+  block: int | None = None,
 ) -> Callable[[TrainState, data.Split], tuple[TrainState, dict[str, Any]]]:
-  """Returns the compiled `(state, batch) -> (state, metrics)`.
+  """Returns `(state, batch) -> (state, metrics)`, for `blocks.compiled`.
+
+  It can also be called as it is, and compiles itself then.
 
   Metrics are means over the workers, as scalars on the device: `train/loss`,
   `train/accuracy` and what the scheme measures as `comm/...`.
@@ -129,6 +134,8 @@ def make_train_step(
     microbatch: examples whose gradients are held at a time for that.
     average_every: steps between two averages of the parameters, where they
       differ between workers.
+    block: simulated workers whose gradients are computed at a time; divides
+      their number. None: all, in one program with all the rest.
   """
   differ = gs.workers.params_spec(tx, params) != PartitionSpec()
   inner_axis = placement.inner_axis
@@ -136,26 +143,22 @@ def make_train_step(
   def step(
     state: TrainState, batch: data.Split
   ) -> tuple[TrainState, dict[str, Any]]:
+    return update(state, gradients_of(state.params, state.statistics, batch))
+
+  def gradients_of(params, statistics, batch):
     with time_breakdown.scope('compute'):
       images = data.normalise(batch.images, mean, std)
-      got, own = gradients_of(state, images, batch.labels)
+      # Without the cast shard_map would sum the gradients over the workers
+      # before the scheme sees them.
+      own = gs.workers.local(gs.workers.local(params, AXIS), inner_axis)
+      if moments:
+        got = gradients.with_moments(
+          model, own, statistics, images, batch.labels, microbatch
+        )
+      else:
+        got = gradients.plain(model, own, statistics, images, batch.labels)
     with time_breakdown.scope('exchange'):
-      got = over_inner_workers(got)
-    with time_breakdown.scope('update'):
-      return update(state, got, own)
-
-  def gradients_of(state, images, labels):
-    # Without the cast shard_map would sum the gradients over the workers
-    # before the scheme sees them.
-    own = gs.workers.local(state.params, AXIS)
-    inner = gs.workers.local(own, inner_axis)
-    if moments:
-      got = gradients.with_moments(
-        model, inner, state.statistics, images, labels, microbatch
-      )
-    else:
-      got = gradients.plain(model, inner, state.statistics, images, labels)
-    return got, own
+      return over_inner_workers(got)
 
   def over_inner_workers(got):
     """What the worker's whole batch gives, on all of its inner workers."""
@@ -169,7 +172,9 @@ def make_train_step(
       )
     )
 
-  def update(state, got, own):
+  @time_breakdown.scope('update')
+  def update(state, got):
+    own = gs.workers.local(state.params, AXIS)
     extra = {'second_moment': got.second_moment} if moments else {}
     updates, opt_state = tx.update(got.grads, state.opt_state, own, **extra)
     new_params = optax.apply_updates(own if differ else state.params, updates)
@@ -208,15 +213,38 @@ def make_train_step(
   state_specs = specs(tx, params, placement.num_workers)
   # JAX has no types for batch normalisation over a `vmap` of examples.
   typed = not (moments and hasattr(model, 'batch_axis'))
-  return gs.workers.parallel(
-    step,
+  parallel = functools.partial(
+    gs.workers.parallel,
     runner=placement.runner,
-    num_workers=placement.axes,
-    in_specs=(state_specs, PartitionSpec(*placement.axes)),
-    out_specs=(state_specs, PartitionSpec()),
-    donate_argnums=(0,),
     devices=placement.devices,
     check_vma=typed,
+  )
+  axes, state_and_metrics = placement.axes, (state_specs, PartitionSpec())
+  if block is None:
+    return parallel(
+      step,
+      num_workers=axes,
+      in_specs=(state_specs, PartitionSpec(*axes)),
+      out_specs=state_and_metrics,
+      donate_argnums=(0,),
+    )
+  own = PartitionSpec(AXIS)
+  return blocks.InBlocks(
+    parallel(
+      gradients_of,
+      num_workers={**axes, AXIS: block},
+      in_specs=(state_specs.params, PartitionSpec(), PartitionSpec(*axes)),
+      out_specs=own,
+    ),
+    parallel(
+      update,
+      num_workers=axes,
+      in_specs=(state_specs, own),
+      out_specs=state_and_metrics,
+    ),
+    workers=placement.num_workers,
+    block=block,
+    params_spec=state_specs.params,
   )
 
 

@@ -131,6 +131,14 @@ MISTAKES = (
     'parallel.inner_workers=3.*pmap has one; take shard_map .* or simulate',
   ),
   (
+    {'parallel.block': 3},
+    'parallel.block must divide parallel.num_workers=4, got 3',
+  ),
+  (
+    {'parallel.block': 2, 'parallel.runner': 'shard_map'},
+    'parallel.block=2 is of simulated .* take block 0 or simulate',
+  ),
+  (
     {'optimizer.accumulate': 4, 'train.steps': 10},
     'multiple of optimizer.accumulate=4, got 10: .* last 2 steps',
   ),

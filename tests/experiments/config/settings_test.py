@@ -73,6 +73,8 @@ def test_other_workers_are_a_continuation_only_if_it_is_asked_for():
     settings.check_resumable(before, config.to_dict(), known)
   config.parallel.resize = True
   settings.check_resumable(before, config.to_dict(), known)
+  config.parallel.block = 2  # other blocks round otherwise
+  settings.check_resumable(before, config.to_dict(), known)
   config.train.batch_size = 3
   with pytest.raises(errors.ResumeError, match='batch_size') as refused:
     settings.check_resumable(before, config.to_dict(), known)

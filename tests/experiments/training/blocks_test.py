@@ -1,0 +1,159 @@
+"""Simulated workers in blocks train as all at once do, in less memory."""
+
+import functools
+
+from experiments import data
+from experiments.hosts import placement as placing
+from experiments.run import machine
+from experiments.training import blocks
+from experiments.training import train
+from experiments.training import training_step
+from flax import linen as nn
+import gradsparse as gs
+import jax
+import numpy as np
+import optax
+import pytest
+from tests import marks
+
+_WORKERS, _STEPS = 4, 2
+_AXIS = placing.AXIS
+_DROPPING = gs.gradient_dropping(0.3, min_size=0, axis_name=_AXIS)
+_SCHEMES = {
+  'dense': gs.dense(axis_name=_AXIS),
+  'dgc': gs.dgc(0.3, min_size=0, axis_name=_AXIS),
+  'local_gradient': gs.local_gradient(_DROPPING, 'partial'),
+  'variance_based': gs.variance_based(1.0, min_size=0, axis_name=_AXIS),
+}
+
+
+class _Model(nn.Module):
+  """Layers with batch normalisation, of which the backward pass holds much."""
+
+  batch_axis: str | None = None
+
+  @nn.compact
+  def __call__(self, x, train=False):
+    x = nn.Dense(32)(x.reshape(len(x), -1))
+    x = nn.relu(nn.BatchNorm(not train, axis_name=self.batch_axis)(x))
+    return nn.Dense(3)(x)
+
+
+def _made(scheme, inner=1):
+  """(block -> step, state before the first, step -> batch)."""
+  placement = placing.provide('simulate', _WORKERS, inner)
+  tx = optax.chain(_SCHEMES[scheme], optax.sgd(0.1))
+  state = training_step.init_state(
+    _Model(), tx, image_shape=(2, 2, 1), placement=placement, seed=0
+  )
+  average = training_step.make_average_params(
+    scheme == 'local_gradient', placement
+  )
+  make = functools.partial(
+    training_step.make_train_step,
+    _Model(),
+    tx,
+    jax.eval_shape(average, state.params),
+    placement=placement,
+    mean=[0.5],
+    std=[0.5],
+    moments=scheme == 'variance_based',
+    average_every=2,
+  )
+
+  def batch(step):
+    rng = np.random.default_rng(step)
+    count = _WORKERS * inner
+    rows = data.Split(
+      rng.integers(0, 255, (count, 64, 2, 2, 1), np.uint8),
+      rng.integers(0, 3, (count, 64), np.int32),
+    )
+    return placement.batch(rows)
+
+  return lambda block: make(block=block), state, batch
+
+
+def _trained(scheme, inner, block):
+  """State and metrics after a few steps."""
+  make, state, batch = _made(scheme, inner)
+  step = blocks.compiled(make(block), state, batch(0))
+  for number in range(_STEPS):
+    state, metrics = step(state, batch(number))
+  return jax.device_get((state, metrics))
+
+
+@pytest.mark.parametrize(
+  ('scheme', 'inner', 'block'),
+  marks.few(
+    [
+      ('dgc', 2, 2),
+      ('dgc', 1, 1),
+      ('local_gradient', 1, 2),
+      ('variance_based', 2, 1),
+    ],
+    ('dgc', 2, 2),
+    ('local_gradient', 1, 2),
+  ),
+)
+def test_blocks_train_as_all_at_once_do(scheme, inner, block):
+  """Up to the order in which a product's terms are added."""
+  jax.tree.map(
+    functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-6),
+    _trained(scheme, inner, block),
+    _trained(scheme, inner, None),
+  )
+
+
+def test_what_does_not_fit_is_computed_in_blocks_that_do():
+  make, state, batch = _made('dense')
+  fit = functools.partial(
+    blocks.fitting, make, state, batch(0), workers=_WORKERS
+  )
+  whole, block = fit(memory_bytes=10**9)
+  assert block == _WORKERS
+  assert len(whole.programs) == 1
+
+  little = int(0.75 * whole.peak_bytes / 0.8)
+  step, block = fit(memory_bytes=little)
+  assert block == 2
+  assert step.peak_bytes <= 0.8 * little
+  assert blocks.text(step, _WORKERS, block, little) == (
+    f'4 simulated workers, 2 at a time: a step takes '
+    f'{step.peak_bytes / 1e9:.2f} of 0.0 GB of memory'
+  )
+
+  smallest, block = fit(memory_bytes=1)
+  assert block == 1
+  assert smallest.peak_bytes < step.peak_bytes < whole.peak_bytes
+
+
+def test_a_run_says_its_memory_and_trains_in_blocks(tiny_config, tmp_path):
+  """Also where its steps are timed: they are two programs then."""
+  params, said = [], []
+  for block, folder in ((0, 'whole'), (1, 'blocks')):
+    config = tiny_config('dense', steps=4)
+    config.parallel.block = block
+    config.train.time_breakdown_every = 2 * block
+    lines = []
+    train.train_and_evaluate(config, tmp_path / folder, announce=lines.append)
+    said.append(lines)
+    with np.load(tmp_path / folder / 'params.npz') as archive:
+      params.append(dict(archive))
+  (whole,), (blocked,) = said
+  assert whole.startswith('2 simulated workers, all at once: a step takes 0.')
+  assert blocked.startswith('2 simulated workers, 1 at a time: a step takes 0.')
+  for name, value in params[0].items():
+    np.testing.assert_allclose(value, params[1][name], rtol=1e-4, atol=1e-6)
+  text = (tmp_path / 'blocks' / 'metrics.jsonl').read_text()
+  assert '"time/compute_ms"' in text
+
+
+def test_memory_is_what_a_container_may_use(tmp_path, monkeypatch):
+  limit = tmp_path / 'memory.max'
+  monkeypatch.setattr(machine, '_CONTAINER_LIMIT', limit)
+  physical = machine.memory_bytes()
+  assert physical > 2**27
+  limit.write_text('max\n')
+  assert machine.memory_bytes() == physical
+  limit.write_text(f'{2**27}\n')
+  assert machine.memory_bytes() == 2**27
