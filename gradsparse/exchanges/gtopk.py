@@ -29,18 +29,22 @@ from typing import NamedTuple
 from gradsparse import arguments
 from gradsparse.collectives import Comm
 from gradsparse.exchanges import common
+from gradsparse.selection import thresholds
 from gradsparse.sockets import Code
 from gradsparse.sockets import Context
 from gradsparse.sockets import Exchange
 from gradsparse.sockets import Exchanged
 from gradsparse.sockets import Message
 from gradsparse.sockets import Sparse
+from gradsparse.wire import bitmap
 from gradsparse.wire import fixed_width
 import jax
 import jax.numpy as jnp
 
 TOPOLOGIES = ('butterfly', 'tree', 'allgather')
 PUT_BACK = ('exact', 'paper')
+# Fewer entries are sorted: only compiling takes time then.
+_SMALL = 1 << 14
 
 
 class _Held(NamedTuple):
@@ -128,10 +132,28 @@ def gtopk(topology: str = 'butterfly', put_back: str = 'exact') -> Exchange:
 
 def merge(a: Sparse, b: Sparse, slots: int, limit=None) -> Sparse:
   """a T b: the largest `slots` magnitudes of a + b (`limit`, if fewer)."""
+  indices, values = _in_order(a, b)
+  return _largest(indices, values, 2, a.space, slots, limit)
+
+
+def _in_order(a: Sparse, b: Sparse) -> tuple[jax.Array, jax.Array]:
+  """(indices, values) of both, by index; where both have one, a's is first.
+
+  Each is in order already, so nothing is sorted: before an entry of a come
+  those of a that precede it, and those of b that a binary search counts. What
+  is left between them is b.
+  """
   indices = jnp.concatenate([a.indices, b.indices])
   values = jnp.concatenate([a.values, b.values])
-  indices, values = jax.lax.sort((indices, values), num_keys=1)
-  return _largest(indices, values, 2, a.space, slots, limit)
+  if indices.shape[0] < _SMALL:
+    indices, values = jax.lax.sort((indices, values), num_keys=1)
+    return indices, values
+  own = jnp.arange(a.slots) + jnp.searchsorted(b.indices, a.indices)
+  is_own = jnp.zeros(indices.shape, bool).at[own].set(True)
+  before = jnp.cumsum(is_own)
+  place = jnp.arange(indices.shape[0])
+  source = jnp.where(is_own, before - 1, a.slots + place - before)
+  return indices[source], values[source]
 
 
 def _largest(indices, values, copies, space, slots, limit) -> Sparse:
@@ -148,16 +170,34 @@ def _largest(indices, values, copies, space, slots, limit) -> Sparse:
   first = jnp.concatenate([jnp.ones(1, bool), indices[1:] != indices[:-1]]) & (
     indices < space.size
   )
-  magnitude = jnp.where(first, jnp.abs(total), -1.0)
-  _, order = jax.lax.top_k(magnitude, min(slots, magnitude.shape[0]))
-  kept = first[order]
-  if limit is not None:
-    kept &= jnp.arange(order.shape[0]) < limit
-  return Sparse.of(
-    jnp.where(kept, total[order], 0.0),
-    jnp.where(kept, indices[order], space.size),
+  # An entry counts more than none, also where the sum is zero.
+  ranks = jnp.where(first, 1 + thresholds.magnitudes(total), 0)
+  places = _places(ranks, slots, slots if limit is None else limit)
+  return Sparse(
+    total.at[places].get(mode='fill', fill_value=0),
+    indices.at[places].get(mode='fill', fill_value=space.size),
     space,
   )
+
+
+def _places(ranks: jax.Array, slots: int, wanted) -> jax.Array:
+  """Where the largest of int32[n] are, in order; n marks an empty slot.
+
+  Args:
+    ranks: not negative; what is zero is never taken. Ties keep the first.
+    slots: how many places to return, at most n.
+    wanted: how many of them to fill, if there are so many.
+  """
+  size = ranks.shape[0]
+  if size < _SMALL:
+    found, places = jax.lax.top_k(ranks, slots)
+    taken = (found > 0) & (jnp.arange(slots) < wanted)
+    return jnp.sort(jnp.where(taken, places, size))
+  rows = thresholds.in_rows(ranks)
+  counts = jnp.asarray(wanted, jnp.int32)[None]
+  marks = thresholds.largest(rows, [rows.shape[0]], counts) & (rows > 0)
+  places = bitmap.positions(bitmap.pack(marks.reshape(-1)), slots)
+  return jnp.minimum(places, size)
 
 
 def _member(indices: jax.Array, among: jax.Array) -> jax.Array:
