@@ -123,7 +123,9 @@ def of_any_size(
   """
 
   def whole(sent):
-    return sent if sent is None else comm.local(sent.joined())
+    if isinstance(sent, Sparse | Marked):
+      sent = sent.joined()
+    return comm.local(sent)
 
   def joined(mean):
     return Leaves(mean).joined() if isinstance(mean, list) else mean
@@ -149,7 +151,7 @@ def leaf_by_leaf(part: Part, exchanged: Exchanged, overflow: jax.Array) -> Back:
   shapes = part.ctx.shapes
 
   def cut(sent):
-    return sent if sent is None else sent.cut(shapes)
+    return sent.cut(shapes) if isinstance(sent, Marked) else sent
 
   exchanged = exchanged._replace(
     delivered=cut(exchanged.delivered), released=cut(exchanged.released)
