@@ -99,10 +99,10 @@ def top_k(
       space = Space.at_most(most[0], ctx.shapes)
     else:
       space = Space(ctx.shapes, most)
-    if static:
-      return Sparse(*selection.top_k_of_each(vectors, most), space)
-    now = filled(jnp.asarray(sizes), jnp.asarray(most), ctx)
-    return Sparse.of(*selection.top_k_of_each(vectors, most, now), space)
+    now = None
+    if not static:
+      now = filled(jnp.asarray(sizes), jnp.asarray(most), ctx)
+    return Sparse(*selection.top_k_of_each(vectors, most, now), space)
 
   def sampled(x, ctx, number):
     """(values, indices) of one leaf, or of all joined."""

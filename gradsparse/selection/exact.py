@@ -81,8 +81,8 @@ def top_k_of_each(
 
   Returns:
     (values float32[m], indices int32[m]), m the sum of counts. Indices count
-    through all vectors as if they were joined, and ascend; with `now`, those of
-    empty slots (the number of all elements, of value 0) lie anywhere.
+    through all vectors as if they were joined, and ascend; with `now`, empty
+    slots come last (the number of all elements, of value 0).
   """
   if sum(x.shape[0] for x in leaves) < _SMALL:
     return _by_sorting(leaves, counts, now)
@@ -112,34 +112,23 @@ def top_k_of_each(
   marks = thresholds.largest(
     thresholds.magnitudes(candidates), [x.shape[0] for x in rows], wanted
   )
-  # Slots in the order of the leaves.
-  first = np.cumsum(most) - most
-  slots = None
-  if np.any(np.diff(order) < 0):
-    slots = np.concatenate(
-      [first[n] + np.arange(most[n]) for n in np.argsort(order)]
-    )
-  bits, filled = bitmap.pack(marks.reshape(-1)), None
-  if now is None:
-    places = bitmap.positions(bits, int(most.sum()))
-  else:
-    leaf = thresholds.segment_of([counts[i] for i in order])
-    rank = (
-      jnp.arange(int(most.sum()), dtype=jnp.int32) - jnp.asarray(first)[leaf]
-    )
-    find, _ = bitmap.finder(bits)
-    filled = rank < wanted[leaf]
-    places = find((jnp.cumsum(wanted) - wanted)[leaf] + rank)
-    places = jnp.where(filled, places, 0)
-  if slots is not None:
-    places = places[slots]
-    filled = filled if filled is None else filled[slots]
+  slots = int(most.sum())
+  places = bitmap.positions(bitmap.pack(marks.reshape(-1)), slots)
+  in_order = bool(np.all(np.diff(order) > 0))
+  if now is None and not in_order:
+    # All slots are filled, so it is known where those of each leaf are.
+    first = np.cumsum(most) - most
+    own = [first[n] + np.arange(most[n]) for n in np.argsort(order)]
+    places = places[np.concatenate(own)]
   places = opaque.computed_once(places, len(leaves))
-  values = candidates.reshape(-1)[places]
-  indices = _joined(first_of_row)[places // LANES] + places % LANES
-  if filled is not None:
-    values = jnp.where(filled, values, 0.0)
-    indices = jnp.where(filled, indices, int(offsets[-1]))
+  end, size = LANES * candidates.shape[0], int(offsets[-1])
+  values = candidates.reshape(-1).at[places].get(mode='fill', fill_value=0)
+  row = jnp.minimum(places, end - 1) // LANES
+  indices = _joined(first_of_row)[row] + places % LANES
+  if now is not None:
+    indices = jnp.where(places < end, indices, size)
+    if not in_order:
+      indices, values = jax.lax.sort((indices, values), num_keys=1)
   return values, indices
 
 

@@ -6,8 +6,12 @@ from gradsparse import compressors
 from gradsparse import exchanges
 from gradsparse import memories
 from gradsparse.compressors import rule
+from gradsparse.sockets import Compressor
+from gradsparse.sockets import Ladder
+from gradsparse.sockets import Leaves
 from gradsparse.transform.compressed_mean import compressed_mean
 import jax
+import jax.numpy as jnp
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 import numpy as np
@@ -317,3 +321,37 @@ def tx_payloads(tx):
   return [
     payload for payload, _ in gs.plan(tx, np.zeros(N, np.float32), 1).rungs
   ]
+
+
+# --- a ladder of one's own --------------------------------------------------
+
+
+def test_a_ladder_can_be_of_whole_leaves():
+  """Every rung sends all leaves, cleared below its own bar."""
+
+  def select(signals, ctx):
+    return Leaves(
+      [jnp.where(abs(s.value) > ctx.rung, s.value, 0.0) for s in signals]
+    )
+
+  compressor = Compressor(
+    'bars',
+    select,
+    codes.plain.of_leaves(),
+    ladder=Ladder(
+      rungs=lambda shapes: (1.0, 0.5), choose=lambda ctx: ctx.step % 2
+    ),
+  )
+  tx = compressed_mean(
+    memories.residual(),
+    compressor,
+    exchanges.all_gather(),
+    axis_name=replay.AXIS,
+  )
+  for t, step in enumerate(replay.replay(tx, replay.drawn_steps(2, count=2))):
+    sent = flat(step.delivered)
+    assert np.all(np.abs(sent[sent != 0]) > (1.0, 0.5)[t % 2])
+    assert np.any(sent)
+    np.testing.assert_allclose(
+      np.concatenate([x.ravel() for x in step.mean]), sent.mean(0), rtol=1e-6
+    )

@@ -133,11 +133,11 @@ def test_the_top_k_of_leaves_side_by_side_are_those_of_each(
   np.testing.assert_array_equal(values, joined[largest(counts)])
   values, indices = side_by_side(leaves, limit)(xs, np.asarray(now, np.int32))
   assert indices.shape == (sum(counts),)
-  there = indices < len(joined)
-  np.testing.assert_array_equal(indices[there], largest(now))
-  np.testing.assert_array_equal(values[there], joined[largest(now)])
-  np.testing.assert_array_equal(indices[~there], len(joined))
-  assert not np.any(values[~there])
+  filled = sum(now)
+  np.testing.assert_array_equal(indices[:filled], largest(now))
+  np.testing.assert_array_equal(values[:filled], joined[largest(now)])
+  np.testing.assert_array_equal(indices[filled:], len(joined))
+  assert not np.any(values[filled:])
 
 
 @functools.cache
