@@ -111,11 +111,11 @@ def by_rule(
     indices = bitmap.positions(
       picked.wanted, ctx.rung, first=ctx.step * ctx.rung
     )
-    return Sparse.of(
-      picked.values.at[indices].get(mode='fill', fill_value=0),
-      jnp.minimum(indices, space.size),
-      space,
-    )
+    values = picked.values.at[indices].get(mode='fill', fill_value=0)
+    indices = jnp.minimum(indices, space.size)
+    if fractions[-1] == 1.0:  # all fit, and so are in order
+      return Sparse(values, indices, space)
+    return Sparse.of(values, indices, space)
 
   return Compressor(
     name,
