@@ -42,6 +42,12 @@ def test_pieces_are_the_pieces(count, first):
     np.testing.assert_array_equal(got, flat.reshape(shape))
 
 
+def test_numbers_beside_nothing_are_the_numbers():
+  assert [int(x) for x in opaque.numbers([3, 1, 4, 1, 5], jnp.zeros(0))] == [
+    *(3, 1, 4, 1, 5)
+  ]
+
+
 def test_pieces_of_nothing():
   assert [x.shape for x in opaque.cut(jnp.zeros(0), [(0,), (0, 3)] * 3)] == [
     (0,),

@@ -8,6 +8,7 @@ from typing import Any
 
 from gradsparse import opaque
 from gradsparse.collectives import Comm
+from gradsparse.sockets import Joined
 from gradsparse.sockets import Sent
 from gradsparse.sockets import Sparse
 from gradsparse.sockets import Stream
@@ -155,7 +156,7 @@ def scatter(
   return received[:, 1:], healthy, message.nbytes
 
 
-def mean_of(own: Sent, total: Any, workers: int) -> Any:
+def mean_of(own: Sent, total: Any, workers: int) -> Sequence[jax.Array]:
   """What an exchange returns as the mean.
 
   Args:
@@ -164,7 +165,7 @@ def mean_of(own: Sent, total: Any, workers: int) -> Any:
     workers: P.
   """
   if isinstance(own, Sparse):
-    return total / workers
+    return Joined(total / workers, own.space.shapes)
   return [x / workers for x in own.split(total)]
 
 

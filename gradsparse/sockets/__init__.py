@@ -40,6 +40,7 @@ from gradsparse.sockets.exchange import Exchange
 from gradsparse.sockets.exchange import Exchanged
 from gradsparse.sockets.exchange import Message
 from gradsparse.sockets.memory import Memory
+from gradsparse.sockets.space import Joined
 from gradsparse.sockets.space import Shape
 from gradsparse.sockets.space import Space
 from gradsparse.sockets.values import Leaves
@@ -58,6 +59,7 @@ __all__ = (
   'Exchange',
   'Exchanged',
   'Full',
+  'Joined',
   'Ladder',
   'LeafRule',
   'Learning',

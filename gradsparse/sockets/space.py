@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 import dataclasses
 import math
 
@@ -62,3 +62,26 @@ class Space:
       return jnp.zeros_like(indices)
     bounds = jnp.asarray(self.offsets[1:-1], jnp.int32)
     return jnp.searchsorted(bounds, indices, side='right').astype(jnp.int32)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Joined(Sequence):
+  """Leaves that lie in one vector: a sequence, cut where it is read.
+
+  Attributes:
+    vector: of all leaves, one after the other.
+    shapes: of the leaves.
+  """
+
+  vector: jax.Array
+  shapes: tuple[Shape, ...] = dataclasses.field(metadata={'static': True})
+
+  def __len__(self) -> int:
+    return len(self.shapes)
+
+  def __iter__(self) -> Iterator[jax.Array]:
+    return iter(opaque.cut(self.vector, self.shapes))
+
+  def __getitem__(self, place):
+    return opaque.cut(self.vector, self.shapes)[place]

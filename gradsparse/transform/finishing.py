@@ -13,7 +13,6 @@ from gradsparse import health
 from gradsparse.collectives import Comm
 from gradsparse.sockets import Delivered
 from gradsparse.sockets import Full
-from gradsparse.sockets import Space
 from gradsparse.sockets import Sparse
 from gradsparse.sockets import ownership
 from gradsparse.state.scheme import Stats
@@ -104,10 +103,7 @@ def finish(
 def _means(back: Back) -> dict[int, jax.Array]:
   """The means of the leaves of a part, by their numbers."""
   group, exchanged = back.part.group, back.exchanged
-  mean = exchanged.mean
-  if isinstance(mean, jax.Array):
-    mean = Space.whole(back.part.ctx.shapes).split(mean)
-  by_number = dict(zip(group.compressed, mean, strict=True))
+  by_number = dict(zip(group.compressed, exchanged.mean, strict=True))
   return by_number | dict(zip(group.dense, exchanged.dense, strict=True))
 
 

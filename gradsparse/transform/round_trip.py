@@ -18,6 +18,7 @@ from gradsparse.sockets import Compressor
 from gradsparse.sockets import Context
 from gradsparse.sockets import Exchange
 from gradsparse.sockets import Exchanged
+from gradsparse.sockets import Joined
 from gradsparse.sockets import Leaves
 from gradsparse.sockets import Marked
 from gradsparse.sockets import Memory
@@ -127,13 +128,15 @@ def of_any_size(
       sent = sent.joined()
     return comm.local(sent)
 
-  def joined(mean):
-    return Leaves(mean).joined() if isinstance(mean, list) else mean
+  def joined(part, mean):
+    if not isinstance(mean, Joined):
+      mean = Joined(Leaves(list(mean)).joined(), part.ctx.shapes)
+    return mean
 
   return [
     (
       back.exchanged._replace(
-        mean=joined(back.exchanged.mean),
+        mean=joined(back.part, back.exchanged.mean),
         delivered=whole(back.exchanged.delivered),
         released=whole(back.exchanged.released),
         owed=comm.local(back.exchanged.owed),

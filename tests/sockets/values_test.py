@@ -1,6 +1,7 @@
 """Sparse vectors over joined leaves, and the other values that travel."""
 
 import chex
+from gradsparse.sockets import Joined
 from gradsparse.sockets import Leaves
 from gradsparse.sockets import Parts
 from gradsparse.sockets import Space
@@ -109,3 +110,15 @@ def test_every_value_adds_up_and_splits_alike():
       np.testing.assert_array_equal(twice, 2 * expected)
       np.testing.assert_array_equal(once, expected)
       np.testing.assert_array_equal(delivered, expected)
+
+
+def test_joined_leaves_are_a_sequence_of_them():
+  shapes = ((2, 3), (), (4,), (1, 2), (3,))
+  vector = np.arange(16, dtype=np.float32)
+  leaves = Joined(jnp.asarray(vector), shapes)
+  assert len(leaves) == 5
+  assert [x.shape for x in leaves] == list(shapes)
+  np.testing.assert_array_equal(leaves[2], vector[7:11])
+  np.testing.assert_array_equal(
+    np.concatenate([x.ravel() for x in leaves]), vector
+  )

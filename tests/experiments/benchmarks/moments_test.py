@@ -1,6 +1,6 @@
 """The benchmark of second moments: all of its ways give the same."""
 
-from experiments.benchmarks import moments
+from experiments.benchmarks.moments import ways as moments
 import jax
 import numpy as np
 

@@ -1,24 +1,12 @@
-"""What second moments cost, as multiples of a plain gradient.
-
-  python -m experiments.benchmarks.moments --json=FILE
-
-For a perceptron, a residual network with batch normalisation and a recurrent
-network. The ways run in turns; ratios are medians over the rounds. With
-`--copies` also the way that knows no layer: a copy of all parameters for each
-example.
-"""
+"""The ways to compute second moments, on three models."""
 
 from collections.abc import Callable
 import statistics
 from typing import Any, NamedTuple
 
-from absl import flags
 from experiments import models
 from experiments.benchmarks import rows as measured
 from experiments.benchmarks.compress import programs
-from experiments.program import command_line
-from experiments.program import files
-from experiments.program import tables
 from experiments.run import machine
 from flax import linen as nn
 import gradsparse as gs
@@ -27,15 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-_JSON = command_line.define_json()
-_REPEATS = command_line.define_repeats()
-_BATCH = flags.DEFINE_integer('batch', 16, 'examples', lower_bound=2)
-_COPIES = flags.DEFINE_bool('copies', False, 'a copy for each example, too')
-
 _CLASSES = 10
 _LETTERS = 64
 _EXAMPLES = 'examples'
-_MIB = 1 << 20
 _PLAIN = 'plain gradient'
 
 
@@ -159,45 +141,3 @@ def measure(
     }
     for way, each in made.items()
   ]
-
-
-def _table(rows: list[dict[str, Any]]) -> tables.Table:
-  return tables.make(
-    ('way', 'ms', 'x plain', 'compile\n(s)', 'peak\n(MiB)'),
-    [
-      (
-        row['way'],
-        f'{row["step_ms"]:.1f}',
-        f'{row["plain_ratio"]:.2f}',
-        f'{row["compile_s"]:.1f}',
-        '-'
-        if row['peak_bytes'] is None
-        else f'{row["peak_bytes"] / _MIB:,.0f}',
-      )
-      for row in rows
-    ],
-    title=f'{rows[0]["model"]}, batch of {rows[0]["batch"]}',
-  )
-
-
-def main() -> None:
-  """Measures and prints."""
-  rows: list[dict[str, Any]] = []
-  for name in TASKS:
-    new = measure(name, _BATCH.value, _REPEATS.value, copies=_COPIES.value)
-    rows += new
-    tables.show(_table(new))
-  if _JSON.value:
-    files.write_json(
-      _JSON.value,
-      {
-        'command': command_line.typed(),
-        'environment': machine.describe(),
-        'repeats': _REPEATS.value,
-        'rows': rows,
-      },
-    )
-
-
-if __name__ == '__main__':
-  command_line.run(main)

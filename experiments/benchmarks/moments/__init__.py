@@ -1,0 +1,1 @@
+"""What second moments cost, as multiples of a plain gradient."""
