@@ -83,6 +83,8 @@ def draw(rows: Sequence[Row]) -> bytes:
   axes.axvline(1, color='#444444', linewidth=1)
   axes.set_yticks(range(len(by_scheme)), list(by_scheme))
   axes.invert_yaxis()
+  axes.set_xscale('log', base=2)
+  axes.xaxis.set_major_formatter(lambda value, _: f'{value:g}')
   axes.set_xlabel('a step, as a multiple of momentum SGD (the line at 1)')
   axes.grid(axis='x', color='#dddddd', linewidth=0.6)
   axes.set_axisbelow(True)

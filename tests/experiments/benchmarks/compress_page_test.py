@@ -1,0 +1,30 @@
+"""docs/performance.md shows what was recorded."""
+
+import json
+import pathlib
+
+from experiments.benchmarks.compress import contenders
+from experiments.benchmarks.compress import page
+
+_ROOT = pathlib.Path(__file__).parents[3]
+_RECORD = json.loads((_ROOT / 'experiments/results/compress.json').read_text())
+
+
+def test_the_page_has_the_recorded_table():
+  text = (_ROOT / 'docs/performance.md').read_text()
+  assert page.steps_table(_RECORD['rows']) in text, 'paste what it prints'
+
+
+def test_every_scheme_was_recorded_on_resnet50():
+  there = {x['scheme'] for x in _RECORD['rows'] if x['shapes'] == 'resnet50'}
+  assert there >= {*contenders.SCHEMES, contenders.REFERENCE}
+
+
+def test_the_picture_is_of_the_schemes():
+  assert page.draw(_RECORD['rows']).startswith(b'\x89PNG')
+
+
+def test_stages_are_shown_where_they_were_measured():
+  row = {'scheme': 'dgc', 'shapes': 'one', 'stages_ms': {'select': 1.25}}
+  table = page.stages_table([row, {'scheme': 'x', 'shapes': 'one'}], 'one')
+  assert '1.2' in table and 'dgc' in table and 'x' not in table.split('dgc')[1]
