@@ -1,4 +1,4 @@
-"""Long masks, reduced in a way that XLA does fast on CPUs.
+"""Vectors side by side, reduced in a way that XLA does fast on CPUs.
 
 There XLA reduces a mask, or floating-point numbers, with few vector
 instructions. Integers in rows of `LANES` it sums at the speed of memory.
@@ -78,17 +78,18 @@ def _counts(test, leaves) -> jax.Array:
   """
   if not joinable():
     counts = [jnp.sum(test(*x), dtype=jnp.int32).reshape(1) for x in leaves]
-    return _joined(counts) if counts else jnp.zeros(0, jnp.int32)
+    return joined(counts) if counts else jnp.zeros(0, jnp.int32)
   flat = [[x.reshape(-1) for x in arrays] for arrays in leaves]
   small = [arrays for arrays in flat if arrays[0].shape[0] < _SMALL]
   large = [arrays for arrays in flat if arrays[0].shape[0] >= _SMALL]
   if small:
-    large.append([_joined(x) for x in zip(*small, strict=True)])
+    large.append([joined(x) for x in zip(*small, strict=True)])
   counts = [
     jnp.sum(in_rows(test(*arrays)), axis=1, dtype=jnp.int32) for arrays in large
   ]
-  return _joined(counts) if counts else jnp.zeros(0, jnp.int32)
+  return joined(counts) if counts else jnp.zeros(0, jnp.int32)
 
 
-def _joined(vectors: Sequence[jax.Array]) -> jax.Array:
+def joined(vectors: Sequence[jax.Array]) -> jax.Array:
+  """Vectors, or rows of equal length, one after the other."""
   return vectors[0] if len(vectors) == 1 else jnp.concatenate(vectors)

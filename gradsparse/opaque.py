@@ -67,10 +67,6 @@ def cut(
     shapes: of the arrays.
   """
   sizes = [math.prod(shape) for shape in shapes]
-  if len(shapes) == 1:
-    return [joined[: sizes[0]].reshape(shapes[0])]
-  if not joined.size:
-    return [joined.reshape(shape) for shape in shapes]
   begins = numbers(np.cumsum([0, *sizes[:-1]]).tolist(), joined)
   return [
     jax.lax.dynamic_slice(joined, (begin,), (size,)).reshape(shape)

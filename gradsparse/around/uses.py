@@ -18,6 +18,7 @@ Rules with the same `layout` may be added up: they give gradients of q alike.
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Sequence
 import dataclasses
 import itertools
@@ -42,9 +43,10 @@ def zero(tree: Any) -> jax.Array:
   return found
 
 
-class _Product:
+class _Product(abc.ABC):
   """A use whose gradient is a sum of outer products."""
 
+  @abc.abstractmethod
   def factors(self, x: jax.Array, d: jax.Array) -> Pair:
     """(float32[t, groups, k], float32[t, groups, n]) of one example.
 
@@ -52,11 +54,10 @@ class _Product:
       x: what q was multiplied with.
       d: derivative with respect to the result.
     """
-    raise NotImplementedError
 
+  @abc.abstractmethod
   def assemble(self, product: jax.Array) -> jax.Array:
     """A gradient in q's shape, from [groups, k, n]."""
-    raise NotImplementedError
 
 
 @dataclasses.dataclass(frozen=True)

@@ -35,11 +35,12 @@ def random_k(density: float, *, scaled: bool) -> Compressor:
     counts = [selection.count(density, x.shape[0]) for x in leaves]
     space = Space(ctx.shapes, tuple(counts))
     # The k largest of n random numbers are a uniform draw.
-    numbers = [
-      draws.uniform(jax.random.fold_in(ctx.shared_key, i), x.shape)
-      for i, x in enumerate(leaves)
+    order = opaque.numbers(range(len(leaves)), ctx.step)
+    drawn_of = [
+      draws.uniform(jax.random.fold_in(ctx.shared_key, number), x.shape)
+      for number, x in zip(order, leaves, strict=True)
     ]
-    _, drawn = selection.top_k_of_each(numbers, counts)
+    _, drawn = selection.top_k_of_each(drawn_of, counts)
     places = opaque.cut(drawn, [(k,) for k in counts])
     begins = opaque.numbers(space.offsets[:-1], drawn)
     values = [

@@ -77,39 +77,36 @@ def top_k(
       )
   static = not callable(density) and not isinstance(density, jax.Array)
 
-  def counts(size, ctx):
-    """How many slots a vector has, and how many of them are filled."""
-    if static:
-      most = selection.count(cast(float, density), size)
-      return most, most
-    most = selection.count(ctx.rung, size)
-    return most, filled(size, most, ctx)
+  def most(size, ctx):
+    """How many slots a vector has."""
+    return selection.count(cast(float, density) if static else ctx.rung, size)
 
-  def filled(size, most, ctx):
-    """How many of the most slots are, of one vector or of many."""
+  def filled(size, slots, ctx):
+    """How many of its slots are, of one vector or of many."""
     now = selection.traced_count(_current(density, ctx.step), size)
-    return jnp.minimum(now, most)
+    return jnp.minimum(now, slots)
 
   def exact(vectors, ctx):
     """The largest of each vector: a leaf, or all leaves joined."""
     sizes = [x.shape[0] for x in vectors]
-    largest = cast(float, density) if static else ctx.rung
-    most = tuple(selection.count(largest, n) for n in sizes)
+    slots = tuple(most(size, ctx) for size in sizes)
     if scope == 'global':
-      space = Space.at_most(most[0], ctx.shapes)
+      space = Space.at_most(slots[0], ctx.shapes)
     else:
-      space = Space(ctx.shapes, most)
+      space = Space(ctx.shapes, slots)
     now = None
     if not static:
-      now = filled(jnp.asarray(sizes), jnp.asarray(most), ctx)
-    return Sparse(*selection.top_k_of_each(vectors, most, now), space)
+      now = filled(jnp.asarray(sizes), jnp.asarray(slots), ctx)
+    return Sparse(*selection.top_k_of_each(vectors, slots, now), space)
 
   def sampled(x, ctx, number):
     """(values, indices) of one leaf, or of all joined."""
-    most, now = counts(x.shape[0], ctx)
+    size = x.shape[0]
+    slots = most(size, ctx)
+    now = slots if static else filled(size, slots, ctx)
     key = jax.random.fold_in(ctx.key, number)
     assert sample_rate is not None
-    return selection.sampled_top_k(x, now, sample_rate, key, most=most)
+    return selection.sampled_top_k(x, now, sample_rate, key, most=slots)
 
   def of_chunks(x, ctx, number):
     del number

@@ -8,9 +8,7 @@ from typing import Any
 
 from gradsparse import opaque
 from gradsparse.collectives import Comm
-from gradsparse.sockets import Joined
 from gradsparse.sockets import Sent
-from gradsparse.sockets import Sparse
 from gradsparse.sockets import Stream
 import jax
 import jax.numpy as jnp
@@ -157,16 +155,14 @@ def scatter(
 
 
 def mean_of(own: Sent, total: Any, workers: int) -> Sequence[jax.Array]:
-  """What an exchange returns as the mean.
+  """The leaves of a mean.
 
   Args:
     own: a message.
     total: what messages like it were added up to.
     workers: P.
   """
-  if isinstance(own, Sparse):
-    return Joined(total / workers, own.space.shapes)
-  return [x / workers for x in own.split(total)]
+  return own.split(jax.tree.map(lambda x: x / workers, total))
 
 
 def reduce_dense(leaves: list[jax.Array], comm: Comm) -> list[jax.Array]:

@@ -2,7 +2,7 @@
 
 `jax.lax.top_k` of 25 million numbers is slow on CPUs and a full sort on GPUs.
 Here nothing is sorted. An element of the top k lies in one of the k rows (of
-`thresholds.LANES` elements) with the largest maxima, so those rows are found
+`folding.LANES` elements) with the largest maxima, so those rows are found
 first, then the k elements in them: each time by a threshold. All leaves go
 through that side by side, whose k and threshold are their own. Large leaves are
 read once.
@@ -17,9 +17,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 import math
 
+from gradsparse import folding
 from gradsparse import opaque
+from gradsparse.folding import LANES
 from gradsparse.selection import thresholds
-from gradsparse.selection.thresholds import LANES
 from gradsparse.wire import bitmap
 import jax
 import jax.numpy as jnp
@@ -97,7 +98,7 @@ def top_k_of_each(
     [leaves[i] for i in narrow], [counts[i] for i in narrow], offsets[narrow]
   )
   if wide:
-    own = [thresholds.in_rows(leaves[i]) for i in wide]
+    own = [folding.in_rows(leaves[i]) for i in wide]
     lengths = [x.shape[0] for x in own]
     # Of each row the number, less that of its leaf's first.
     number = jnp.arange(sum(lengths), dtype=jnp.int32)
@@ -105,7 +106,7 @@ def top_k_of_each(
     leaf = thresholds.segment_of(lengths)
     first_of_row.append(jnp.asarray(begin, jnp.int32)[leaf] + number * LANES)
     rows += own
-  candidates = _joined(rows)
+  candidates = folding.joined(rows)
   order = np.asarray([*narrow, *wide])
   most = np.asarray([counts[i] for i in order], np.int32)
   wanted = jnp.asarray(most) if now is None else now[order]
@@ -124,7 +125,7 @@ def top_k_of_each(
   end, size = LANES * candidates.shape[0], int(offsets[-1])
   values = candidates.reshape(-1).at[places].get(mode='fill', fill_value=0)
   row = jnp.minimum(places, end - 1) // LANES
-  indices = _joined(first_of_row)[row] + places % LANES
+  indices = folding.joined(first_of_row)[row] + places % LANES
   if now is not None:
     indices = jnp.where(places < end, indices, size)
     if not in_order:
@@ -138,7 +139,7 @@ def _by_sorting(
   now: jax.Array | None,
 ) -> tuple[jax.Array, jax.Array]:
   """As `top_k_of_each`, for so few numbers that only compiling takes time."""
-  joined = _joined(leaves) if leaves else jnp.zeros(0, jnp.float32)
+  joined = folding.joined(leaves) if leaves else jnp.zeros(0, jnp.float32)
   size, begin = joined.shape[0], 0
   indices = [jnp.zeros(0, jnp.int32)]
   for number, (x, k) in enumerate(zip(leaves, counts, strict=True)):
@@ -168,14 +169,14 @@ def _winning_rows(
   if not leaves:
     return [], []
   tops = [
-    thresholds.in_rows(
-      thresholds.row_tops(thresholds.in_rows(thresholds.magnitudes(x)))
+    folding.in_rows(
+      thresholds.row_tops(folding.in_rows(thresholds.magnitudes(x)))
     )
     for x in leaves
   ]
   lengths = [x.shape[0] for x in tops]
   marks = thresholds.largest(
-    _joined(tops), lengths, jnp.asarray(counts, jnp.int32)
+    folding.joined(tops), lengths, jnp.asarray(counts, jnp.int32)
   )
   places = bitmap.positions(bitmap.pack(marks.reshape(-1)), sum(counts))
   begins = LANES * (np.cumsum(lengths) - lengths)
@@ -195,10 +196,6 @@ def _take(x: jax.Array, rows: jax.Array) -> jax.Array:
   lanes = jnp.arange(LANES, dtype=jnp.int32)
   places = rows[:, None] * LANES + lanes
   return x.at[places].get(mode='fill', fill_value=0)
-
-
-def _joined(arrays: Sequence[jax.Array]) -> jax.Array:
-  return arrays[0] if len(arrays) == 1 else jnp.concatenate(arrays)
 
 
 def rows(x: jax.Array, length: int) -> jax.Array:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from gradsparse import folding
 from gradsparse.selection import thresholds
 from gradsparse.selection.exact import where
 from gradsparse.wire import bitmap
@@ -71,7 +72,7 @@ def sampled_top_k(
   threshold = tops[jnp.clip(rank, 1, tops.shape[0]) - 1]
   threshold = jnp.where(k < size, threshold, 0.0)
   slots, held = capacity(most, size), capacity(k, size)
-  rows = thresholds.in_rows(thresholds.magnitudes(x))
+  rows = folding.in_rows(thresholds.magnitudes(x))
   bar = thresholds.magnitudes(threshold)
   reached = thresholds.row_tops(rows) >= bar
   # Room for the rows of twice as many elements as are wanted. If there are
@@ -91,8 +92,8 @@ def sampled_top_k(
     reach = bitmap.count(bitmap.pack((rows >= bar).reshape(-1)))
     wanted = jnp.where(reach > held, k, reach).astype(jnp.int32)
     marks = thresholds.largest(rows, [rows.shape[0]], wanted[None])
-    lanes = jnp.arange(thresholds.LANES, dtype=jnp.int32)
-    places = numbers[:, None] * thresholds.LANES + lanes
+    lanes = jnp.arange(folding.LANES, dtype=jnp.int32)
+    places = numbers[:, None] * folding.LANES + lanes
     found = bitmap.positions(bitmap.pack(marks.reshape(-1)), slots)
     return places.reshape(-1).at[found].get(mode='fill', fill_value=size)
 

@@ -10,19 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gradsparse.folding import LANES
-from gradsparse.folding import in_rows
 import jax
 import jax.numpy as jnp
 import numpy as np
-
-__all__ = (
-  'LANES',
-  'in_rows',
-  'largest',
-  'magnitudes',
-  'row_tops',
-  'segment_of',
-)
 
 _BITS = 31  # of a magnitude
 _CONSTANT = 1 << 20  # numbers, at most, in a table inside of a program

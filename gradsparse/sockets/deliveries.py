@@ -42,10 +42,6 @@ class Window:
   size: int = dataclasses.field(metadata={'static': True})
   whole = False
 
-  def add_to(self, flat: jax.Array) -> jax.Array:
-    """Adds the entries to a flat leaf."""
-    return flat.at[self.indices].add(self.values, mode='drop')
-
   def plus(self, x: jax.Array, factor: float = 1.0) -> jax.Array:
     """x and `factor` times what was delivered."""
     flat = x.reshape(-1).at[self.indices].add(factor * self.values, mode='drop')
@@ -66,7 +62,7 @@ class Window:
   def dense(self, shape: Sequence[int]) -> jax.Array:
     """float32 array of `shape`, zero where nothing was delivered."""
     flat = jnp.zeros(math.prod(shape), jnp.float32)
-    return self.add_to(flat).reshape(shape)
+    return flat.at[self.indices].set(self.values, mode='drop').reshape(shape)
 
 
 @jax.tree_util.register_dataclass
@@ -182,8 +178,6 @@ def _spread(values, indices, shapes, small) -> dict[int, Spread]:
 
 def _windows(values, indices, sizes, limits, large) -> dict[int, Window]:
   """The entries of the leaves with these numbers, of each by itself."""
-  if not large or not indices.size:
-    return {i: Window(values, indices, sizes[i]) for i in large}
   offsets = jnp.asarray(np.cumsum([0, *sizes])[large], jnp.int32)
   starts = jnp.searchsorted(indices, offsets).astype(jnp.int32)
   message = opaque.computed_once((values, indices, starts, offsets), len(large))

@@ -26,6 +26,7 @@ from gradsparse.sockets import deliveries
 from gradsparse.sockets.deliveries import Delivered
 from gradsparse.sockets.deliveries import Full
 from gradsparse.sockets.deliveries import Spread
+from gradsparse.sockets.space import Joined
 from gradsparse.sockets.space import Shape
 from gradsparse.sockets.space import Space
 import jax
@@ -139,13 +140,13 @@ class Sparse:
     """Adds the entries to such a vector."""
     return total.at[self.indices].add(self.values, mode='drop')
 
-  def split(self, total: jax.Array) -> list[jax.Array]:
+  def split(self, total: jax.Array) -> Joined:
     """The leaves of such a vector."""
-    return self.space.split(total)
+    return Joined(total, self.space.shapes)
 
   def leaves(self) -> list[jax.Array]:
     """The leaves that it stands for, zero where nothing was sent."""
-    return self.split(self.add_to(self.zeros()))
+    return list(self.split(self.add_to(self.zeros())))
 
 
 @jax.tree_util.register_dataclass
@@ -255,8 +256,7 @@ class Leaves:
 
   def joined(self) -> jax.Array:
     """float32[N], the leaves one after the other."""
-    flat = [x.reshape(-1) for x in self.arrays]
-    return flat[0] if len(flat) == 1 else jnp.concatenate(flat)
+    return folding.joined([x.reshape(-1) for x in self.arrays])
 
 
 @jax.tree_util.register_dataclass

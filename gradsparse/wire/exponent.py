@@ -23,8 +23,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-# Bits of one code, and of the exponent `top` of a segment.
-
 _SIGN = np.uint32(0x80000000)
 _MANTISSA_BITS = 23
 _TOP_MANTISSA_BIT = np.uint32(1 << (_MANTISSA_BITS - 1))
