@@ -82,7 +82,8 @@ def get_config() -> ml_collections.ConfigDict:
   compression.local_gradient = ''
   compression.average_every = 500  # steps
   # Examples whose gradients are held at a time, where the scheme needs second
-  # moments (variance_based, variance_strom); 0: the whole batch.
+  # moments (variance_based, variance_strom); 0: the whole batch, as it must be
+  # for a model with batch normalisation.
   compression.microbatch = 0
 
   config.parallel = parallel = ml_collections.ConfigDict()

@@ -27,3 +27,37 @@ def test_one_exception_anywhere_is_seen(shape):
 
 def test_of_nothing_all_holds():
   assert folding.all_true(np.isfinite, [])
+
+
+@pytest.mark.parametrize(
+  'masks',
+  [
+    [],
+    [np.zeros(0, bool)],
+    [np.ones((3, 5), bool)],
+    [np.arange(40_000) % 3 == 0, np.arange(70) % 2 == 0, np.ones((), bool)],
+  ],
+)
+def test_counts_of_masks(masks):
+  found = jax.jit(folding.count, compiler_options=replay.QUICKLY)(masks)
+  assert found == sum(int(mask.sum()) for mask in masks)
+
+
+@pytest.mark.parametrize('dtype', [np.float32, np.int32])
+@pytest.mark.parametrize('size', [0, 1, 33, 1025, 40_001])
+def test_the_largest_number_wherever_it_is(size, dtype):
+  top = jax.jit(folding.top, compiler_options=replay.QUICKLY)
+  x = (np.arange(size) % 7 - 8).astype(dtype)
+  assert top(x) == 0  # all are negative
+  for place in {0, size // 2, size - 1} & {*range(size)}:
+    raised = x.copy()
+    raised[place] = 5
+    assert top(raised) == 5
+    assert top(raised).dtype == dtype
+
+
+@pytest.mark.parametrize('odd', [np.nan, np.inf])
+def test_a_number_that_is_not_finite_is_no_largest(odd):
+  x = np.ones(2000, np.float32)
+  x[1234] = odd
+  assert folding.top(x) == 0

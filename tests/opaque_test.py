@@ -1,31 +1,13 @@
 """What XLA must not see through is what it was, and keeps programs small."""
 
-import re
-
 from gradsparse import opaque
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tests import loops
 
 SHAPES = [(3,), (0,), (2, 5), (), (7,), (1, 4), (2,)]
-
-
-def distinct_loops(text: str) -> int:
-  """How many different fusions a compiled program has, names aside."""
-  bodies = re.findall(r'^%\S*comput\S* \([^\n]*\{\n(.*?)^\}', text, re.M | re.S)
-  seen = set()
-  for body in bodies:
-    names: dict[str, str] = {}
-    body = re.sub(r', metadata=\{[^}]*\}', '', body)
-    seen.add(
-      re.sub(
-        r'%[\w.\-]+',
-        lambda m: names.setdefault(m.group(), f'%{len(names)}'),  # noqa: B023
-        body,
-      )
-    )
-  return len(seen)
 
 
 @pytest.mark.parametrize('first', [-1.0, 1.0, np.nan])
@@ -66,7 +48,7 @@ def test_what_is_computed_once_is_the_same(first):
 def test_equal_loops_over_leaves_are_compiled_once():
   """Pieces of one size are read by loops that differ in nothing."""
 
-  def loops(cut):
+  def of(cut):
     program = jax.jit(
       lambda x, leaves: [
         leaf + y for leaf, y in zip(leaves, cut(x), strict=True)
@@ -74,12 +56,12 @@ def test_equal_loops_over_leaves_are_compiled_once():
     )
     leaves = [jnp.zeros(1000)] * 20
     text = program.lower(jnp.zeros(20_000), leaves).compile().as_text()
-    return distinct_loops(text)
+    return loops.distinct(text)
 
   static = lambda x: [x[i : i + 1000] for i in range(0, 20_000, 1000)]
-  few = loops(lambda x: opaque.cut(x, [(1000,)] * 20))
+  few = of(lambda x: opaque.cut(x, [(1000,)] * 20))
   assert few < 10
-  assert loops(static) >= 20
+  assert of(static) >= 20
 
 
 def test_a_long_computation_is_not_written_out_for_each_reader():

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 import itertools
 import math
+import pathlib
 import statistics
 from typing import Any
 
 from experiments.cluster import network
 from experiments.cost_model import costs
+from experiments.program import command_line
+from experiments.program import files
 from experiments.program import tables
+from experiments.run import machine
 from experiments.run import time_breakdown
 
 _HEADER = 66  # bytes of Ethernet, IP and TCP with time stamps
@@ -50,6 +54,26 @@ def quartile_distance(values: Sequence[float]) -> float:
     return 0.0
   low, _, high = statistics.quantiles(values, n=4, method='inclusive')
   return high - low
+
+
+def mebibytes(count: int | None) -> str:
+  """A number of bytes for reading, '-' where nobody could tell."""
+  return '-' if count is None else f'{count / (1 << 20):,.0f}'
+
+
+def write_record(
+  path: pathlib.Path, repeats: int, rows: Sequence[Mapping[str, Any]]
+) -> None:
+  """Writes what was measured on this machine, with the command that did."""
+  files.write_json(
+    path,
+    {
+      'command': command_line.typed(),
+      'environment': machine.describe(),
+      'repeats': repeats,
+      'rows': rows,
+    },
+  )
 
 
 def make_rows(

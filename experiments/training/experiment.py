@@ -134,7 +134,8 @@ def build_experiment(
   """Returns the experiment, and its state before the first step.
 
   Raises:
-    UserError: the data are not there, or the scheme has nothing to compress.
+    UserError: the data are not there, the scheme has nothing to compress, or
+      the model's examples cannot be parted into microbatches.
   """
   dataset = data.load(config.data.name, config.data.dir, config.data.test_split)
   sampler = data.Sampler(
@@ -176,6 +177,17 @@ def build_experiment(
     )
   except ValueError as error:  # such as: no leaf is large enough
     raise errors.ConfigError(f'{config.compression.name}: {error}') from error
+  section = config.compression
+  if (
+    section.name in schemes.NEED_MOMENTS
+    and section.microbatch
+    and jax.tree.leaves(state.statistics)
+  ):
+    raise errors.ConfigError(
+      f'compression.microbatch must be 0 for model.name={config.model.name!r}, '
+      'whose examples share the statistics of batch normalisation, got '
+      f'{section.microbatch}'
+    )
   average = training_step.make_average_params(
     bool(config.compression.local_gradient), placement
   )

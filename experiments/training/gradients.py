@@ -74,11 +74,12 @@ def with_moments(
       statistics, and the model must have a `batch_axis`.
     images: see `plain`.
     labels: see `plain`.
-    microbatch: examples differentiated at a time, where they share nothing.
+    microbatch: examples differentiated at a time; None where they share
+      statistics.
   """
   axis_name = _EXAMPLES if jax.tree.leaves(statistics) else None
   if axis_name:
-    model, microbatch = model.clone(batch_axis=axis_name), None
+    model = model.clone(batch_axis=axis_name)
 
   def example_loss(params, example):
     image, label = example

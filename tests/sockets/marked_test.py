@@ -97,8 +97,12 @@ def test_it_stands_for_what_a_sparse_one_stands_for(name):
   assert ours.count() == theirs.count()
 
 
-@pytest.mark.parametrize('name', ['qsgd4', 'ternary'])
-def test_drawn_values_are_right_on_average(name):
+# Six times the standard deviation of a mean of 400: levels are 1/7 of the
+# largest value apart, and the whole of it.
+@pytest.mark.parametrize(
+  'name, tolerance', [('qsgd4', 0.06), ('ternary', 0.35)]
+)
+def test_drawn_values_are_right_on_average(name, tolerance):
   code = CODES[name]
   values, there = drawn(5, 0.7)
   marked, _ = both_forms(values, there)
@@ -109,7 +113,7 @@ def test_drawn_values_are_right_on_average(name):
     return Leaves(code.round(marked, ctx).values).joined()
 
   mean = np.mean([one(seed) for seed in range(400)], axis=0)
-  np.testing.assert_allclose(mean, np.where(there, values, 0), atol=0.35)
+  np.testing.assert_allclose(mean, np.where(there, values, 0), atol=tolerance)
 
 
 def test_bits_on_the_wire():

@@ -50,8 +50,6 @@ _PLOT = command_line.define_path(
   'plot', None, 'PNG to draw, of what was measured or recorded'
 )
 
-_MIB = 1 << 20
-
 
 def _references(bench: programs.Bench) -> dict[str, programs.Program]:
   """What a step is measured in: one read pass, one selection by the library."""
@@ -144,9 +142,7 @@ def table(rows: list[dict[str, Any]]) -> tables.Table:
         f'{row["step_ms_spread"]:.1f}',
         f'{row["sgd_ratio"]:.2f}',
         f'{row["compile_s"]:.1f}',
-        '-'
-        if row['peak_bytes'] is None
-        else f'{row["peak_bytes"] / _MIB:,.0f}',
+        measured.mebibytes(row['peak_bytes']),
         *(stage(row, name) for name in stages.NAMES),
       )
       for row in rows
@@ -181,15 +177,7 @@ def _measured() -> list[dict[str, Any]]:
       f'{row["sgd_ratio"]:.2f} x SGD, {row["compile_s"]:.1f} s to compile'
     )
     if _JSON.value:
-      files.write_json(
-        _JSON.value,
-        {
-          'command': command_line.typed(),
-          'environment': machine.describe(),
-          'repeats': _REPEATS.value,
-          'rows': rows,
-        },
-      )
+      measured.write_record(_JSON.value, _REPEATS.value, rows)
 
   for tree in _SHAPES.value:
     measure(tree, _SCHEMES.value, keep)

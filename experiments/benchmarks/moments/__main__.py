@@ -11,18 +11,15 @@ example.
 from typing import Any
 
 from absl import flags
+from experiments.benchmarks import rows as measured
 from experiments.benchmarks.moments import ways
 from experiments.program import command_line
-from experiments.program import files
 from experiments.program import tables
-from experiments.run import machine
 
 _JSON = command_line.define_json()
 _REPEATS = command_line.define_repeats()
 _BATCH = flags.DEFINE_integer('batch', 16, 'examples', lower_bound=2)
 _COPIES = flags.DEFINE_bool('copies', False, 'a copy for each example, too')
-
-_MIB = 1 << 20
 
 
 def _table(rows: list[dict[str, Any]]) -> tables.Table:
@@ -34,9 +31,7 @@ def _table(rows: list[dict[str, Any]]) -> tables.Table:
         f'{row["step_ms"]:.1f}',
         f'{row["plain_ratio"]:.2f}',
         f'{row["compile_s"]:.1f}',
-        '-'
-        if row['peak_bytes'] is None
-        else f'{row["peak_bytes"] / _MIB:,.0f}',
+        measured.mebibytes(row['peak_bytes']),
       )
       for row in rows
     ],
@@ -52,15 +47,7 @@ def main() -> None:
     rows += new
     tables.show(_table(new))
   if _JSON.value:
-    files.write_json(
-      _JSON.value,
-      {
-        'command': command_line.typed(),
-        'environment': machine.describe(),
-        'repeats': _REPEATS.value,
-        'rows': rows,
-      },
-    )
+    measured.write_record(_JSON.value, _REPEATS.value, rows)
 
 
 if __name__ == '__main__':

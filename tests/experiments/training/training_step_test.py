@@ -6,30 +6,19 @@ import warnings
 from experiments import data
 from experiments.hosts import placement as placing
 from experiments.training import training_step
-from flax import linen as nn
 import gradsparse as gs
 import jax
 import numpy as np
 import optax
+from tests.experiments.training.normalised import Normalised
 
 _WORKERS = 2
-
-
-class _Normalised(nn.Module):
-  """A layer with batch normalisation, as the library's models have it."""
-
-  batch_axis: str | None = None
-
-  @nn.compact
-  def __call__(self, x, train=False):
-    x = nn.Dense(3)(x.reshape(len(x), -1))
-    return nn.BatchNorm(not train, axis_name=self.batch_axis)(x)
 
 
 def _stepped(runner):
   """Parameters and statistics after a step that takes second moments."""
   placement = placing.provide(runner, _WORKERS)
-  model = _Normalised()
+  model = Normalised()
   tx = optax.chain(gs.dense(axis_name=placing.AXIS), optax.sgd(0.1))
   state = training_step.init_state(
     model, tx, image_shape=(2, 2, 1), placement=placement, seed=0
@@ -42,7 +31,6 @@ def _stepped(runner):
     mean=[0.5],
     std=[0.5],
     moments=True,
-    microbatch=2,
   )
   rng = np.random.default_rng(0)
   batch = data.Split(
