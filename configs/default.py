@@ -71,9 +71,9 @@ def get_config() -> ml_collections.ConfigDict:
   config.compression = compression = ml_collections.ConfigDict()
   compression.name = 'dense'  # a factory of gradsparse.recipes
   compression.warmup_steps = 0  # of rising sparsity; 0: off
-  # How it rises. 'dgc' and 'gtopk': in the stages of these papers, a program
-  # each. 'linear_drop_ratio': evenly from 0, step by step (Aji et al. on local
-  # gradients), in one program. 'paper': gtopk's own, DGC's for all others.
+  # How it rises. 'dgc' and 'gtopk': in the stages of these papers.
+  # 'linear_drop_ratio': evenly from 0, step by step (Aji et al. on local
+  # gradients). 'paper': gtopk's own, DGC's for all others.
   compression.warmup = 'paper'
   compression.clip_norm = 0.0  # of the local gradient; 0: off
   # Add what was not sent to this worker's update: sum, partial or error; ''

@@ -152,6 +152,10 @@ def _at_exchange(
   """Returns a function of the step as one of the exchanges done before it."""
   if accumulate == 1:
     return schedule
+  if isinstance(schedule, gs.schedules.DensitySchedule):
+    # Of stages that begin before the same exchange the last one stays.
+    stages = {-(-first // accumulate): d for first, d in schedule.stages}
+    return gs.schedules.DensitySchedule(tuple(stages.items()))
   # As a float: the last exchange that int32 can count is asked for, too.
   return lambda exchanges: schedule(exchanges * float(accumulate))
 

@@ -1,4 +1,4 @@
-"""Warm-up of the density: the stages of a run, with a program for each."""
+"""Warm-up of the density: the stages of a run, and their programs."""
 
 from collections.abc import Callable, Mapping, Sequence
 import typing
@@ -12,17 +12,23 @@ from gradsparse.arguments import did_you_mean
 WARMUPS = ('paper', 'dgc', 'gtopk', 'linear_drop_ratio')
 
 
+Density = float | Callable[[Any], Any] | None
+
+
 class Stage(NamedTuple):
-  """Steps during which the program stays the same.
+  """Steps with one density, or with one that changes at every step.
 
   Attributes:
     first_step: counted from 0.
-    density: a number; a schedule, where it changes inside the program; None
-      where the scheme has none.
+    density: a number; a schedule, where it changes at every step; None where
+      the scheme has none.
+    given: the density that the scheme's factory gets: a schedule where stages
+      share a program, which then follows it.
   """
 
   first_step: int
-  density: float | Callable[[int], Any] | None
+  density: Density
+  given: Density
 
   def density_at(self, step: int) -> float | None:
     """Returns the density at a step of this stage, counted from 0."""
@@ -39,8 +45,9 @@ def stages_of(
 ) -> tuple[Stage, ...]:
   """Returns the stages of a run, the first of which starts at step 0.
 
-  A density that changes at every step is one stage, whose program follows the
-  schedule; the final density has a program of its own after it.
+  Stages share a program where the scheme takes schedules. A density that
+  changes at every step is one stage, and the final density the next, with a
+  program of its own.
 
   Args:
     scheme: name of a recipe.
@@ -58,21 +65,22 @@ def stages_of(
     )
   density = arguments.get('density')
   if not warmup_steps:
-    return (Stage(0, density),)
+    return (Stage(0, density, density),)
   if density is None:
     raise errors.ConfigError(
       f'compression.warmup_steps needs a scheme with a density; {scheme} has '
       'none'
     )
+  factory = gs.recipes.RECIPES[scheme].factory
+  fixed = typing.get_type_hints(factory)['density'] is float
   if warmup == 'linear_drop_ratio':
-    factory = gs.recipes.RECIPES[scheme].factory
-    if typing.get_type_hints(factory)['density'] is float:
+    if fixed:
       raise errors.ConfigError(
         'compression.warmup=linear_drop_ratio needs a scheme whose density '
         f'may be a schedule; that of {scheme} is one number'
       )
     falling = gs.schedules.LinearDropRatio(1 - density, warmup_steps)
-    return (Stage(0, falling), Stage(warmup_steps, density))
+    return (Stage(0, falling, falling), Stage(warmup_steps, density, density))
   if warmup == 'paper':
     warmup = 'gtopk' if scheme == 'gtopk' else 'dgc'
   staged = {
@@ -80,9 +88,26 @@ def stages_of(
     'gtopk': gs.schedules.gtopk_warmup,
   }
   schedule = staged[warmup](density, warmup_steps)
-  return tuple(Stage(int(first), float(d)) for first, d in schedule.stages)
+  return tuple(
+    Stage(first, density, density if fixed else schedule)
+    for first, density in schedule.stages
+  )
 
 
 def stage_at(stages: Sequence[Stage], step: int) -> Stage:
   """Returns the stage that `step` belongs to."""
   return [stage for stage in stages if stage.first_step <= step][-1]
+
+
+def exchanged_at(stages: Sequence[Stage], step: int, every: int) -> Stage:
+  """Returns the stage whose density the exchange at a step has.
+
+  Args:
+    stages: of the run.
+    step: counted from 0.
+    every: steps that an exchange is for. A program that follows a schedule
+      reads it at the first of them.
+  """
+  if callable(stages[-1].given):
+    step = step // every * every
+  return stage_at(stages, step)

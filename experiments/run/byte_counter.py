@@ -62,7 +62,7 @@ class ByteCounter:
     Returns:
       What to log about it; a step that sends nothing has no ratio.
     """
-    stage = warmup.stage_at(self._stages, step - 1)
+    stage = warmup.exchanged_at(self._stages, step - 1, self._every)
     number = self._stages.index(stage)
     size = min(
       self._sizes[number], key=lambda s: abs(s.payload - payload_bytes)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 import dataclasses
+import functools
 from typing import Any
 
 from experiments import data
@@ -33,7 +34,9 @@ class Experiment:
     model: the network.
     learning_rate: a function of the step.
     stages: of the warm-up; one where there is none.
-    transformations: the optimizer chain of each stage.
+    transformations: the optimizer chain of each stage, of which some may be
+      the same.
+    planned: a chain with each stage's own density, for its plan.
     average: one set of parameters of a state's.
     shapes: of these parameters.
   """
@@ -46,6 +49,7 @@ class Experiment:
   learning_rate: Callable[[Any], Any]
   stages: tuple[warmup.Stage, ...]
   transformations: tuple[optax.GradientTransformation, ...]
+  planned: tuple[optax.GradientTransformation, ...]
   average: Callable[[Any], Any]
   shapes: Any
 
@@ -160,12 +164,14 @@ def build_experiment(
     config.compression.warmup_steps,
     config.compression.warmup,
   )
-  transformations = tuple(
-    optimizer.from_config(
-      config, learning_rate, stage.density, axis_name=training_step.AXIS
+
+  @functools.cache
+  def chain(density):
+    return optimizer.from_config(
+      config, learning_rate, density, axis_name=training_step.AXIS
     )
-    for stage in stages
-  )
+
+  transformations = tuple(chain(stage.given) for stage in stages)
   # The state does not depend on the density: every stage carries on with it.
   try:
     state = training_step.init_state(
@@ -200,6 +206,7 @@ def build_experiment(
     learning_rate,
     stages,
     transformations,
+    tuple(chain(stage.density) for stage in stages),
     average,
     shapes=jax.eval_shape(average, state.params),
   )

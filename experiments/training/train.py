@@ -96,7 +96,7 @@ def _train(
   config, placement = experiment.config, experiment.placement
   plans = byte_counter.plan_stages(
     experiment.stages,
-    experiment.transformations,
+    experiment.planned,
     experiment.shapes,
     placement.num_workers,
   )
@@ -249,7 +249,8 @@ class _Loop:
     self._asked = asked  # goes into the checkpoints
     self._heard: Any = 0  # signal number, of all processes, a step ago
     self._saved = 0  # steps done in the last checkpoint of this run
-    self._train_step: Any = None  # of the present stage
+    self._train_step: Any = None
+    self._given: warmup.Density = None  # that the step was made for
     self._agreement = agreement.Agreement(
       experiment.specs, experiment.placement
     )
@@ -306,11 +307,12 @@ class _Loop:
     experiment = self._experiment
     every = experiment.config.train.time_breakdown_every
     stage = warmup.stage_at(experiment.stages, step - 1)
-    is_first = self._train_step is None or stage.first_step == step - 1
+    is_first = self._train_step is None or stage.given != self._given
     batch = experiment.placement.batch(experiment.sampler.batch(step - 1))
     called = time.perf_counter()
     if is_first:
       self._train_step, memory = experiment.prepare_step(stage, state, batch)
+      self._given = stage.given
       if self._announce and memory not in ('', self._announced):
         self._announce(memory)
         self._announced = memory

@@ -1,6 +1,7 @@
 """The optimizer chain: where momentum, weight decay and clipping go."""
 
 from experiments.config import optimizer
+import gradsparse as gs
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -70,9 +71,15 @@ def test_clipping_precedes_the_scheme():
   np.testing.assert_allclose(clipped, expected, rtol=1e-5)
 
 
-def test_accumulated_steps_are_as_far_in_the_schedules():
+@pytest.mark.parametrize(
+  'density',
+  [
+    lambda step: jnp.where(step < 4, 1.0, 0.25),
+    gs.schedules.DensitySchedule(((0, 1.0), (1, 0.5), (2, 1.0), (3, 0.25))),
+  ],
+)
+def test_accumulated_steps_are_as_far_in_the_schedules(density):
   schedule = lambda step: jnp.where(step < 4, 0.1, 0.5)
-  density = lambda step: jnp.where(step < 4, 1.0, 0.25)
   tx = _chain(
     'gradient_dropping',
     {'density': density},
@@ -90,6 +97,22 @@ def test_accumulated_steps_are_as_far_in_the_schedules():
     wanted = {1: [0.2, 0.3, 0.4, 0.5], 3: [0.2, 0.3, 0.4, 0.5]}
     wanted = wanted.get(step, [0, 0, 0, 2.5 if step == 5 else 0])
     np.testing.assert_allclose(updates['w'].ravel(), -np.float32(wanted))
+
+
+def test_messages_of_accumulated_steps_have_the_sizes_of_the_stages():
+  params = {'w': jnp.zeros((50, 40))}
+  stages = gs.schedules.dgc_warmup(0.01, 10)
+
+  def planned(density, exchange):
+    arguments = {'density': density, 'min_size': 0}
+    tx = _chain(
+      'gradient_dropping', arguments, axis_name='workers', accumulate=4
+    )
+    return gs.plan(tx, params, 2, step=exchange).payload_bytes
+
+  for exchange in range(4):
+    now = stages.at(4 * exchange)
+    assert planned(stages, exchange) == planned(now, exchange)
 
 
 def test_learning_rates():

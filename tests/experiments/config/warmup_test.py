@@ -21,4 +21,26 @@ def test_the_linear_drop_ratio_is_one_program_until_the_final_density():
   )
   found = [falling.density_at(step) for step in (0, 5, 9)]
   assert found == pytest.approx([1.0, 0.505, 0.109])
-  assert final == (10, 0.01) and final.density_at(10) == 0.01
+  assert final == (10, 0.01, 0.01) and final.density_at(10) == 0.01
+
+
+def test_stages_share_a_program_where_the_scheme_takes_schedules():
+  stages = warmup.stages_of('dgc', {'density': 0.001}, 8)
+  (schedule,) = {stage.given for stage in stages}
+  assert [schedule.at(stage.first_step) for stage in stages] == [
+    stage.density for stage in stages
+  ]
+  fixed = warmup.stages_of('dryden', {'density': 0.001}, 8)
+  assert len(fixed) == 5
+  assert all(stage.given == stage.density for stage in fixed)
+
+
+@pytest.mark.parametrize('scheme', ['dgc', 'dryden'])
+def test_an_exchange_has_the_density_of_its_first_step_in_one_program(scheme):
+  stages = warmup.stages_of(scheme, {'density': 0.001}, 10)
+  assert [stage.first_step for stage in stages] == [0, 2, 5, 7, 10]
+  found = [warmup.exchanged_at(stages, step, 4).density for step in range(12)]
+  if scheme == 'dgc':
+    assert found == [0.25] * 4 + [0.0625] * 4 + [0.004] * 4
+  else:
+    assert found[3] == 0.0625 and found[11] == 0.001

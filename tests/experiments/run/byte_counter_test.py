@@ -77,7 +77,7 @@ def test_bytes_of_a_density_that_falls_each_step():
 
 
 def test_bytes_that_depend_on_the_data_are_those_that_were_sent():
-  stages = (warmup.Stage(0, None),)
+  stages = (warmup.Stage(0, None, None),)
   # Beside a message of 100, 200 or 400 bytes there are 8 of dense leaves.
   plan = _Plan(408, rungs=((100, 300), (200, 600), (400, 1200)))
   traffic = byte_counter.ByteCounter(stages, [plan])
@@ -92,7 +92,7 @@ def test_bytes_that_depend_on_the_data_are_those_that_were_sent():
 
 
 def test_steps_that_only_accumulate_send_nothing():
-  stages = (warmup.Stage(0, 0.5), warmup.Stage(4, 0.1))
+  stages = (warmup.Stage(0, 0.5, 0.5), warmup.Stage(4, 0.1, 0.1))
   plans = [_Plan(500, every=2), _Plan(100, every=2)]
   traffic = byte_counter.ByteCounter(stages, plans)
   # A run that ends inside the warm-up: the last stage is as it is planned.
