@@ -49,12 +49,14 @@ def top(x: jax.Array) -> jax.Array:
   Args:
     x: float32 or int32, of any shape.
   """
-  above = jnp.maximum(x.reshape(-1), 0)
-  # The bits of numbers that are not negative order as the numbers do.
-  bits = jax.lax.bitcast_convert_type(above, jnp.int32)
-  for _ in range(2):
-    if bits.shape[0] > LANES**2:
-      bits = jnp.max(in_rows(bits), axis=1)
+  # The bits of numbers that are not negative order as the numbers do. Those of
+  # others are negative too, and integers are compared faster than floats.
+  bits = jax.lax.bitcast_convert_type(x.reshape(-1), jnp.int32)
+  bits = jnp.maximum(bits, 0)
+  if bits.shape[0] > LANES**2:
+    # As another type, or XLA makes one reduction of the two, which is slow.
+    tops = jnp.max(in_rows(bits), axis=1)
+    bits = jax.lax.bitcast_convert_type(tops, jnp.uint32)
   largest = jax.lax.bitcast_convert_type(jnp.max(bits, initial=0), x.dtype)
   return jnp.where(jnp.isfinite(largest), largest, 0)
 
