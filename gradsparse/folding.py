@@ -73,6 +73,22 @@ def largest(x: jax.Array, axis: int) -> jax.Array:
   return jnp.max(x, axis=axis)
 
 
+def counts(mask: jax.Array, axis: int) -> jax.Array:
+  """How many are True along an axis, int32.
+
+  Args:
+    mask: bool, of any shape.
+    axis: of mask, not negative.
+  """
+  shape = mask.shape
+  if shape[axis] % LANES:
+    return jnp.sum(mask, axis=axis, dtype=jnp.int32)
+  folded = (*shape[:axis], -1, LANES, *shape[axis + 1 :])
+  # XLA writes out what it sums as int32. And two sums of one type would be one.
+  sums = jnp.sum(mask.reshape(folded), axis=axis + 1, dtype=jnp.uint32)
+  return jnp.sum(sums.astype(jnp.int32), axis=axis)
+
+
 def joinable() -> bool:
   """Whether arrays are whole on a device here: JAX would gather parts to join.
 

@@ -85,6 +85,7 @@ def elias_stream(levels: int, sparse: bool, kind: str) -> LevelCode:
   qsgd_codes.longest_code(levels, 0 if sparse else 1, kind)
   make = qsgd_codes.encode_sparse if sparse else qsgd_codes.encode_dense
   read = qsgd_codes.decode_sparse if sparse else qsgd_codes.decode_dense
+  length = qsgd_codes.sparse_words if sparse else qsgd_codes.dense_words
 
   def sizes(n):
     # If all levels are zero the sparse code is one word, which says so.
@@ -93,14 +94,19 @@ def elias_stream(levels: int, sparse: bool, kind: str) -> LevelCode:
     return ladder(1 + min(least, most), 1 + most)
 
   def encode(signed):
-    plain = pack(signed, levels)
-    stream, used = make(
-      signed.astype(jnp.int32), plain.shape[0], max_level=levels, kind=kind
+    signed = signed.astype(jnp.int32)
+    size = fixed_width.words(signed.shape[0], _width(levels))
+    needed = length(signed, levels, kind)
+    fits = needed <= size
+    # A stream that is not sent is not written either.
+    words = jax.lax.cond(
+      fits,
+      lambda x: make(x, size, max_level=levels, kind=kind)[0],
+      lambda x: pack(x, levels),
+      signed,
     )
-    fits = used <= plain.shape[0]
-    words = jnp.where(fits, stream, plain)
     flag = fits.astype(jnp.uint32)[None]
-    used = jnp.where(fits, used, plain.shape[0])
+    used = jnp.where(fits, needed, size)
     return jnp.concatenate([flag, words]), 1 + used
 
   def decode(words, n):
