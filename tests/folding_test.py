@@ -27,3 +27,19 @@ def test_one_exception_anywhere_is_seen(shape):
 
 def test_of_nothing_all_holds():
   assert folding.all_true(np.isfinite, [])
+
+
+@pytest.mark.parametrize('shape', [(64, 5), (33, 5), (3, 4, 96)])
+@pytest.mark.parametrize('axis', [0, 1])
+def test_along_an_axis(shape, axis):
+  x = np.random.default_rng(2).integers(-9, 9, shape).astype(np.int32)
+  numbers, mask = jnp.asarray(x), jnp.asarray(x > 0)
+  np.testing.assert_array_equal(
+    folding.largest(numbers, axis), x.max(axis=axis)
+  )
+  np.testing.assert_array_equal(
+    folding.largest(numbers, x.ndim - 1), x.max(axis=-1)
+  )
+  counted = folding.counts(mask, axis)
+  assert counted.dtype == jnp.int32
+  np.testing.assert_array_equal(counted, (x > 0).sum(axis=axis))

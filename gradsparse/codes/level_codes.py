@@ -33,8 +33,8 @@ class LevelCode(NamedTuple):
   Attributes:
     sizes: n -> numbers of words that a message may have, smallest first; the
       last one holds any levels.
-    encode: integers [n] -> (uint32[sizes(n)[-1]], int32[] how many of these words
-      must travel).
+    encode: integers [n] -> (uint32[sizes(n)[-1]], int32[] how many of these
+      words must travel).
     decode: (uint32[sizes(n)[-1]], n) -> levels [n] of `narrowest(s)`;
       reads only the words that had to travel.
   """

@@ -37,26 +37,26 @@ def _columns(shape) -> tuple[int, int]:
 
 
 def halves(
-  x: jax.Array, axis: int, valid: jax.Array | bool = True
+  x: jax.Array, axis: int, valid: jax.Array | None = None
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
   """Rounds the numbers along an axis: a sign for each, and two means.
 
   Args:
     x: float32 array.
     axis: the numbers along it share their means.
-    valid: bool array like x, the numbers that enter the means; True is all.
+    valid: bool array like x, the numbers that enter the means; None is all.
 
   Returns:
     (bool array like x: x >= 0; float32, the mean of those that are, without
     the axis; float32, the mean of those that are not). The mean of none is 0.
   """
   positive = x >= 0
-  if valid is True:
-    own, number = x, jnp.int32(x.shape[axis])
+  if valid is None:
+    own, number, counted = x, jnp.int32(x.shape[axis]), positive
   else:
     own = jnp.where(valid, x, 0.0)
-    number = folding.counts(valid, axis)
-  held = folding.counts(positive & valid, axis)
+    number, counted = folding.counts(valid, axis), positive & valid
+  held = folding.counts(counted, axis)
   # Scaled by a power of two, no sum overflows and no digit changes.
   small = 0.5 ** x.shape[axis].bit_length()
   # Numbers of the other half enter a sum as zeros. XLA reads an array once for
