@@ -2,6 +2,7 @@
 
 from gradsparse import folding
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from tests import replay
