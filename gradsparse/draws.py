@@ -18,9 +18,10 @@ References:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 import math
 
+from gradsparse import opaque
 import jax
 import jax.numpy as jnp
 
@@ -40,10 +41,7 @@ def bits(key: jax.Array, shape: Sequence[int]) -> jax.Array:
     uint32[shape]; the same key gives the same words, and the first elements of
     a longer vector are those of a shorter one.
   """
-  first, second = _halves(key)
-  count = math.prod(shape)
-  numbers = jax.lax.iota(jnp.uint32, count).reshape(tuple(shape))
-  return _mixed(_mixed(numbers * jnp.uint32(_WEYL) + first) ^ second)
+  return _words(*_halves(key), shape)
 
 
 def uniform(key: jax.Array, shape: Sequence[int]) -> jax.Array:
@@ -56,7 +54,43 @@ def uniform(key: jax.Array, shape: Sequence[int]) -> jax.Array:
   Returns:
     float32[shape].
   """
-  words = bits(key, shape) >> (32 - _MANTISSA)
+  return _uniform(bits(key, shape))
+
+
+def uniform_of_each(
+  key: jax.Array, shapes: Sequence[Sequence[int]]
+) -> Iterator[jax.Array]:
+  """Yields such numbers for each leaf: of the key with its number folded in.
+
+  The keys are made together and once, so that the loops of leaves of one shape
+  are equal (see `opaque`).
+
+  Args:
+    key: PRNG key, of any implementation.
+    shapes: of the leaves.
+
+  Yields:
+    float32 of each shape.
+  """
+  count = len(shapes)
+  numbers = jnp.arange(count, dtype=jnp.uint32)
+  keys = jax.vmap(lambda number: jax.random.fold_in(key, number))(numbers)
+  halves = opaque.computed_once(jax.vmap(_halves)(keys), count)
+  firsts, seconds = (opaque.cut(half, [()] * count) for half in halves)
+  for first, second, shape in zip(firsts, seconds, shapes, strict=True):
+    yield _uniform(_words(first, second, shape))
+
+
+def _words(
+  first: jax.Array, second: jax.Array, shape: Sequence[int]
+) -> jax.Array:
+  """The hash of the numbers of the elements, uint32[shape]."""
+  numbers = jax.lax.iota(jnp.uint32, math.prod(shape)).reshape(tuple(shape))
+  return _mixed(_mixed(numbers * jnp.uint32(_WEYL) + first) ^ second)
+
+
+def _uniform(words: jax.Array) -> jax.Array:
+  words = words >> (32 - _MANTISSA)
   return words.astype(jnp.float32) * jnp.float32(2.0**-_MANTISSA)
 
 

@@ -49,14 +49,44 @@ def top(x: jax.Array) -> jax.Array:
   Args:
     x: float32 or int32, of any shape.
   """
-  above = jnp.maximum(x.reshape(-1), 0)
-  # The bits of numbers that are not negative order as the numbers do.
-  bits = jax.lax.bitcast_convert_type(above, jnp.int32)
-  for _ in range(2):
-    if bits.shape[0] > LANES**2:
-      bits = jnp.max(in_rows(bits), axis=1)
+  # The bits of numbers that are not negative order as the numbers do. Those of
+  # others are negative too, and integers are compared faster than floats.
+  bits = jax.lax.bitcast_convert_type(x.reshape(-1), jnp.int32)
+  bits = jnp.maximum(bits, 0)
+  if bits.shape[0] > LANES**2:
+    # As another type, or XLA makes one reduction of the two, which is slow.
+    tops = jnp.max(in_rows(bits), axis=1)
+    bits = jax.lax.bitcast_convert_type(tops, jnp.uint32)
   largest = jax.lax.bitcast_convert_type(jnp.max(bits, initial=0), x.dtype)
   return jnp.where(jnp.isfinite(largest), largest, 0)
+
+
+def largest(x: jax.Array, axis: int) -> jax.Array:
+  """The largest number along an axis; fast for int32.
+
+  Args:
+    x: of any shape, at least one number along the axis.
+    axis: of x.
+  """
+  if axis == x.ndim - 1 and x.shape[axis] % LANES == 0:
+    x = jnp.max(x.reshape(*x.shape[:-1], -1, LANES), axis=-2)
+  return jnp.max(x, axis=axis)
+
+
+def counts(mask: jax.Array, axis: int) -> jax.Array:
+  """How many are True along an axis, int32.
+
+  Args:
+    mask: bool, of any shape.
+    axis: of mask, not negative.
+  """
+  shape = mask.shape
+  if shape[axis] % LANES:
+    return jnp.sum(mask, axis=axis, dtype=jnp.int32)
+  folded = (*shape[:axis], -1, LANES, *shape[axis + 1 :])
+  # XLA writes out what it sums as int32. And two sums of one type would be one.
+  sums = jnp.sum(mask.reshape(folded), axis=axis + 1, dtype=jnp.uint32)
+  return jnp.sum(sums.astype(jnp.int32), axis=axis)
 
 
 def joinable() -> bool:

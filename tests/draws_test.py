@@ -125,3 +125,12 @@ def test_any_implementation_of_keys_will_do():
   assert abs(float(jnp.mean(x)) - 0.5) * np.sqrt(12 * (1 << 14)) < _FAR
   other = draws.uniform(jax.random.fold_in(rbg, 1), (1 << 14,))
   assert not np.array_equal(x, other)
+
+
+def test_each_leaf_has_the_draws_of_a_key_of_its_own():
+  key = jax.random.key(5)
+  shapes = [(7,), (3, 5), (), (7,), (2, 2)]
+  together = list(draws.uniform_of_each(key, shapes))
+  for number, (shape, own) in enumerate(zip(shapes, together, strict=True)):
+    alone = draws.uniform(jax.random.fold_in(key, number), shape)
+    np.testing.assert_array_equal(own, alone)

@@ -2,6 +2,7 @@
 
 from gradsparse import folding
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from tests import replay
@@ -61,3 +62,19 @@ def test_a_number_that_is_not_finite_is_no_largest(odd):
   x = np.ones(2000, np.float32)
   x[1234] = odd
   assert folding.top(x) == 0
+
+
+@pytest.mark.parametrize('shape', [(64, 5), (33, 5), (3, 4, 96)])
+@pytest.mark.parametrize('axis', [0, 1])
+def test_along_an_axis(shape, axis):
+  x = np.random.default_rng(2).integers(-9, 9, shape).astype(np.int32)
+  numbers, mask = jnp.asarray(x), jnp.asarray(x > 0)
+  np.testing.assert_array_equal(
+    folding.largest(numbers, axis), x.max(axis=axis)
+  )
+  np.testing.assert_array_equal(
+    folding.largest(numbers, x.ndim - 1), x.max(axis=-1)
+  )
+  counted = folding.counts(mask, axis)
+  assert counted.dtype == jnp.int32
+  np.testing.assert_array_equal(counted, (x > 0).sum(axis=axis))

@@ -7,8 +7,10 @@ import math
 from typing import Any, Literal, NamedTuple
 
 from gradsparse import arguments
+from gradsparse import draws
 from gradsparse.around import losses
 from gradsparse.codes import level_codes
+from gradsparse.codes.buckets import buckets
 from gradsparse.codes.rounding import MAX_LEVELS
 from gradsparse.codes.rounding import quantise
 from gradsparse.codes.rounding import scales
@@ -141,8 +143,9 @@ def qsvrg(
     """Mean over workers of Q_s, and the bytes of a worker's message."""
     size = flat.shape[0]
     s, stream = code_of(size)
-    norm = scales(flat[None], 'l2')
-    words, used = stream.encode(quantise(flat[None], norm, s, key)[0])
+    norm = scales(flat, buckets(flat.shape, size), 'l2')
+    uniform = draws.uniform(key, flat.shape)
+    words, used = stream.encode(quantise(flat, norm, s, uniform))
     messages, nbytes = common.gather_cut(
       jnp.concatenate([common.to_words(norm), words]),
       1 + used,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 import dataclasses
 import math
 
@@ -21,54 +22,88 @@ class Buckets:
   long but for the last, which may be shorter. Matrices and vectors have fields
   of one element.
 
+  So a leaf is a matrix, its memory as it is: a row for each tap, a column for
+  each field. A bucket is a tile of that. Buckets are counted column by column,
+  and on the wire the taps of a field are side by side.
+
   Attributes:
     shape: of the leaf.
     taps: elements of a field.
-    runs: how many stretches of the leaf are cut by themselves: one, which is
-      the whole leaf with its fields side by side, or one for each field.
-    length: elements of a bucket; the last one of a run may be shorter.
+    tile: rows and columns of a bucket; at the last ones it may have fewer.
   """
 
   shape: Shape
   taps: int
-  runs: int
-  length: int
+  tile: tuple[int, int]
 
   @property
   def size(self) -> int:
     return math.prod(self.shape)
 
   @property
+  def fields(self) -> int:
+    return self.size // self.taps
+
+  @property
   def count(self) -> int:
     """How many buckets it has."""
-    return self.runs * -(-(self.size // self.runs) // self.length)
+    rows, columns = self._grid()
+    return rows * columns
 
-  def ordered(self, leaf: jax.Array) -> jax.Array:
-    """A leaf as a vector, the taps of each field side by side."""
-    return leaf.reshape(self.taps, -1).T.reshape(-1)
+  def matrix(self, leaf: jax.Array) -> jax.Array:
+    """A leaf as (taps, fields)."""
+    return leaf.reshape(self.taps, self.fields)
 
-  def leaf(self, ordered: jax.Array) -> jax.Array:
+  def reduced(
+    self, matrix: jax.Array, fn: Callable[[jax.Array, int], jax.Array]
+  ) -> jax.Array:
+    """Each bucket as one number, a vector.
+
+    Args:
+      matrix: (taps, fields).
+      fn: (array, axis) -> array without that axis. Zeros change nothing.
+    """
+    rows, columns = self._grid()
+    high, wide = self.tile
+    # Along the taps first: that is the same for all fields.
+    tall = _padded(matrix, 0, rows * high).reshape(rows, high, self.fields)
+    short = _padded(fn(tall, 1), 1, columns * wide)
+    return fn(short.reshape(rows, columns, wide), 2).T.reshape(-1)
+
+  def spread(self, of_buckets: jax.Array) -> jax.Array:
+    """Such a vector as (taps, fields), or (1, fields) if all taps have one."""
+    rows, columns = self._grid()
+    high, wide = self.tile
+    grid = of_buckets.reshape(columns, rows).T
+    if rows > 1:
+      grid = jnp.repeat(grid, high, axis=0)[: self.taps]
+    return jnp.repeat(grid, wide, axis=1)[:, : self.fields]
+
+  def ordered(self, matrix: jax.Array) -> jax.Array:
+    """A matrix (taps, fields) as a vector, the taps of a field side by side."""
+    return matrix.T.reshape(-1)
+
+  def unordered(self, ordered: jax.Array) -> jax.Array:
     """The inverse of `ordered`."""
-    return ordered.reshape(-1, self.taps).T.reshape(self.shape)
+    return ordered.reshape(self.fields, self.taps).T
 
-  def rows(self, ordered: jax.Array) -> jax.Array:
-    """Such a vector as (count, length), zeros where a bucket is shorter."""
-    runs = ordered.reshape(self.runs, -1)
-    missing = -runs.shape[1] % self.length
-    if missing:
-      runs = jnp.pad(runs, ((0, 0), (0, missing)))
-    return runs.reshape(-1, self.length)
+  def _grid(self) -> tuple[int, int]:
+    high, wide = self.tile
+    return -(-self.taps // high), -(-self.fields // wide)
 
-  def flat(self, rows: jax.Array) -> jax.Array:
-    """The inverse of `rows`."""
-    runs = rows.reshape(self.runs, -1)[:, : self.size // self.runs]
-    return runs.reshape(-1)
+
+def _padded(matrix: jax.Array, axis: int, length: int) -> jax.Array:
+  """A matrix, with zeros up to a length of the axis."""
+  missing = length - matrix.shape[axis]
+  if not missing:
+    return matrix
+  return jnp.pad(matrix, [(0, missing * (i == axis)) for i in range(2)])
 
 
 def buckets(shape: Shape, bucket_size: int) -> Buckets:
   """How a leaf of this shape is cut."""
   taps = max(math.prod(shape[:-2]), 1)
   if taps <= bucket_size:
-    return Buckets(shape, taps, 1, bucket_size // taps * taps)
+    return Buckets(shape, taps, (taps, bucket_size // taps))
   parts = -(-taps // bucket_size)
-  return Buckets(shape, taps, math.prod(shape[-2:]), -(-taps // parts))
+  return Buckets(shape, taps, (-(-taps // parts), 1))

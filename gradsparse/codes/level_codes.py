@@ -13,6 +13,7 @@ import math
 from typing import NamedTuple
 
 from gradsparse import arguments
+from gradsparse.codes.rounding import narrowest
 from gradsparse.wire import elias
 from gradsparse.wire import fixed_width
 from gradsparse.wire import qsgd_codes
@@ -27,15 +28,15 @@ _STEPS = ((32, 3), (6, 7))
 
 
 class LevelCode(NamedTuple):
-  """A code of int32 levels in [-s, s].
+  """A code of integer levels in [-s, s].
 
   Attributes:
     sizes: n -> numbers of words that a message may have, smallest first; the
       last one holds any levels.
-    encode: int32[n] -> (uint32[sizes(n)[-1]], int32[] how many of these words
-      must travel).
-    decode: (uint32[sizes(n)[-1]], n) -> int32[n]; reads only the words that
-      had to travel.
+    encode: integers [n] -> (uint32[sizes(n)[-1]], int32[] how many of these
+      words must travel).
+    decode: (uint32[sizes(n)[-1]], n) -> levels [n] of `narrowest(s)`;
+      reads only the words that had to travel.
   """
 
   sizes: Callable[[int], tuple[int, ...]]
@@ -50,14 +51,14 @@ def _width(levels: int) -> int:
 
 def pack(signed: jax.Array, levels: int) -> jax.Array:
   """Levels of fixed width, ceil(log2(2 s + 1)) bits each."""
-  codes = (signed + levels).astype(jnp.uint32)
+  codes = (signed.astype(jnp.int32) + levels).astype(jnp.uint32)
   return fixed_width.pack(codes, _width(levels))
 
 
 def unpack(words: jax.Array, n: int, levels: int) -> jax.Array:
   """The levels that `pack` packed."""
   raw = fixed_width.unpack(words, n, _width(levels))
-  return raw.astype(jnp.int32) - levels
+  return (raw.astype(jnp.int32) - levels).astype(narrowest(levels))
 
 
 def fixed(levels: int) -> LevelCode:
@@ -84,6 +85,7 @@ def elias_stream(levels: int, sparse: bool, kind: str) -> LevelCode:
   qsgd_codes.longest_code(levels, 0 if sparse else 1, kind)
   make = qsgd_codes.encode_sparse if sparse else qsgd_codes.encode_dense
   read = qsgd_codes.decode_sparse if sparse else qsgd_codes.decode_dense
+  length = qsgd_codes.sparse_words if sparse else qsgd_codes.dense_words
 
   def sizes(n):
     # If all levels are zero the sparse code is one word, which says so.
@@ -92,18 +94,27 @@ def elias_stream(levels: int, sparse: bool, kind: str) -> LevelCode:
     return ladder(1 + min(least, most), 1 + most)
 
   def encode(signed):
-    plain = pack(signed, levels)
-    stream, used = make(signed, plain.shape[0], max_level=levels, kind=kind)
-    fits = used <= plain.shape[0]
-    words = jnp.where(fits, stream, plain)
+    signed = signed.astype(jnp.int32)
+    size = fixed_width.words(signed.shape[0], _width(levels))
+    needed = length(signed, levels, kind)
+    fits = needed <= size
+    # A stream that is not sent is not written either.
+    words = jax.lax.cond(
+      fits,
+      lambda x: make(x, size, max_level=levels, kind=kind)[0],
+      lambda x: pack(x, levels),
+      signed,
+    )
     flag = fits.astype(jnp.uint32)[None]
-    used = jnp.where(fits, used, plain.shape[0])
+    used = jnp.where(fits, needed, size)
     return jnp.concatenate([flag, words]), 1 + used
 
   def decode(words, n):
     return jax.lax.cond(
       words[0] == 1,
-      lambda words: read(words, n, max_level=levels, kind=kind),
+      lambda words: read(words, n, max_level=levels, kind=kind).astype(
+        narrowest(levels)
+      ),
       lambda words: unpack(words, n, levels),
       words[1:],
     )

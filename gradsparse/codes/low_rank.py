@@ -8,6 +8,7 @@ import math
 from typing import Any, NamedTuple
 
 from gradsparse import leafwise
+from gradsparse import opaque
 from gradsparse.sockets import Code
 from gradsparse.sockets import Context
 from gradsparse.sockets import Cut
@@ -83,6 +84,12 @@ def together(ctx: Context) -> list[Matrices]:
   return out
 
 
+def _turned(factors: Sequence[jax.Array]) -> list[jax.Array]:
+  """Small matrices transposed, each before anything reads it."""
+  turned = [jnp.swapaxes(x, 1, 2) for x in factors]
+  return opaque.computed_once(turned, len(turned))
+
+
 def _products(p: jax.Array, q: jax.Array) -> Sequence[jax.Array]:
   """P Q^T of each of some matrices.
 
@@ -113,10 +120,16 @@ def low_rank() -> Code:
   """
 
   def round(selected, ctx):
-    pairs = zip(together(ctx), ctx.agreed, strict=True)
+    # XLA on CPUs multiplies by M from the right many times faster than M^T by
+    # P from the left, and makes the one the other where it sees a transpose.
+    flat = _turned(ctx.agreed)
+    products = [
+      same.each(lambda m, p: p @ m, selected.arrays, p)
+      for same, p in zip(together(ctx), flat, strict=True)
+    ]
     return [
-      same.rows.sum(same.each(lambda m, p: m.T @ p, selected.arrays, p))
-      for same, p in pairs
+      same.rows.sum(q)
+      for same, q in zip(together(ctx), _turned(products), strict=True)
     ]
 
   def decode(factors, ctx, summands):

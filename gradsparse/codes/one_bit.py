@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import chain
 import math
 from typing import NamedTuple
 
 from gradsparse import arguments
+from gradsparse import folding
+from gradsparse import opaque
 from gradsparse.sockets import Code
 from gradsparse.sockets import Leaves
 from gradsparse.sockets import Parts
@@ -34,28 +37,37 @@ def _columns(shape) -> tuple[int, int]:
 
 
 def halves(
-  x: jax.Array, axis: int, valid: jax.Array | bool = True
+  x: jax.Array, axis: int, valid: jax.Array | None = None
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
   """Rounds the numbers along an axis: a sign for each, and two means.
 
   Args:
     x: float32 array.
     axis: the numbers along it share their means.
-    valid: bool array like x, the numbers that enter the means; True is all.
+    valid: bool array like x, the numbers that enter the means; None is all.
 
   Returns:
     (bool array like x: x >= 0; float32, the mean of those that are, without
     the axis; float32, the mean of those that are not). The mean of none is 0.
   """
   positive = x >= 0
+  if valid is None:
+    own, number, counted = x, jnp.int32(x.shape[axis]), positive
+  else:
+    own = jnp.where(valid, x, 0.0)
+    number, counted = folding.counts(valid, axis), positive & valid
+  held = folding.counts(counted, axis)
   # Scaled by a power of two, no sum overflows and no digit changes.
   small = 0.5 ** x.shape[axis].bit_length()
-  means = []
-  for half in (positive & valid, ~positive & valid):
-    held = jnp.sum(half, axis=axis)
-    total = jnp.sum(jnp.where(half, x * small, 0.0), axis=axis)
-    means.append(total / jnp.maximum(held, 1) / small)
-  return positive, means[0], means[1]
+  # Numbers of the other half enter a sum as zeros. XLA reads an array once for
+  # a sum of products and maxima, and writes a selection out first.
+  above = jnp.sum(jnp.maximum(own, 0.0) * small, axis)
+  below = jnp.sum(jnp.minimum(own, 0.0) * small, axis)
+
+  def mean(total, held):
+    return total / jnp.maximum(held, 1) / small
+
+  return positive, mean(above, held), mean(below, number - held)
 
 
 def of_leaves() -> Code:
@@ -73,9 +85,11 @@ def of_leaves() -> Code:
     bits, means = [], []
     for leaf in selected.arrays:
       positive, above, below = halves(leaf.reshape(_columns(leaf.shape)), 0)
-      means.append(jnp.concatenate([above, below]))
+      means.append((above, below))
       bits.append(positive.reshape(-1))
-    return Halves(jnp.concatenate(bits), jnp.concatenate(means))
+    # Few numbers, and all columns lead to them.
+    means = opaque.computed_once(means, len(means))
+    return Halves(folding.joined(bits), jnp.concatenate([*chain(*means)]))
 
   def pack(rounded, ctx):
     del ctx
@@ -88,15 +102,15 @@ def of_leaves() -> Code:
 
   def decode(rounded, ctx, summands):
     del summands
-    out, start, first = [], 0, 0
-    for shape in ctx.shapes:
-      rows, width = _columns(shape)
-      stop, last = start + rows * width, first + 2 * width
-      positive = rounded.positive[start:stop].reshape(rows, width)
-      above, below = rounded.means[first:last].reshape(2, width)
-      out.append(jnp.where(positive, above, below).reshape(shape))
-      start, first = stop, last
-    return Leaves(out)
+    columns = [_columns(shape) for shape in ctx.shapes]
+    means = opaque.computed_once(rounded.means, len(columns))
+    means = opaque.cut(means, [(2, width) for _, width in columns])
+    positive = opaque.cut(rounded.positive, columns)
+
+    def one(positive, means, shape):
+      return jnp.where(positive, means[0], means[1]).reshape(shape)
+
+    return Leaves(list(map(one, positive, means, ctx.shapes)))
 
   return Code(pack, unpack, round, decode, name='1-bit', takes=Leaves)
 

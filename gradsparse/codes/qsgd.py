@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 import math
 from typing import NamedTuple
 
+from gradsparse import draws
 from gradsparse import leafwise
+from gradsparse import opaque
 from gradsparse.codes import level_codes
 from gradsparse.codes.buckets import buckets
 from gradsparse.codes.rounding import checked
@@ -15,6 +17,7 @@ from gradsparse.codes.rounding import scales
 from gradsparse.sockets import Code
 from gradsparse.sockets import Leaves
 from gradsparse.sockets import Parts
+from gradsparse.sockets import Shape
 from gradsparse.sockets import Stream
 from gradsparse.wire import floats
 import jax
@@ -26,15 +29,16 @@ class Levels(NamedTuple):
 
   Attributes:
     norms: float32, of each bucket.
-    signed: int32 in [-s, s], how many s-th parts of the norm.
+    signed: integers in [-s, s], how many s-th parts of the norm.
   """
 
   norms: jax.Array
   signed: jax.Array
 
 
-def _flat(parts: Iterable[jax.Array]) -> jax.Array:
-  return jnp.concatenate([x.reshape(-1) for x in parts])
+def _order(shapes: Sequence[Shape]) -> list[int]:
+  """Numbers of the leaves in the order in which they travel."""
+  return [number for same in leafwise.classes(shapes) for number in same]
 
 
 def of_leaves(
@@ -66,16 +70,23 @@ def of_leaves(
   stream = level_codes.level_code(code, levels, bucket_size, elias)
 
   def round(selected, ctx):
-    def one(leaf, number):
-      how = buckets(leaf.shape, bucket_size)
-      rows = how.rows(how.ordered(leaf))
-      scale = scales(rows, norm)
-      key = jax.random.fold_in(ctx.key, number)
-      return scale, how.flat(quantise(rows, scale, levels, key))
-
-    parts = leafwise.by_shape(one, selected.arrays)
-    norms, signed = zip(*(out for _, out in parts), strict=True)
-    return Levels(_flat(norms), _flat(signed))
+    cuts = [buckets(shape, bucket_size) for shape in ctx.shapes]
+    uniforms = draws.uniform_of_each(
+      ctx.key, [(how.taps, how.fields) for how in cuts]
+    )
+    both = list(zip(cuts, selected.arrays, strict=True))
+    norms = opaque.computed_once(
+      [scales(leaf, how, norm) for how, leaf in both], len(cuts)
+    )
+    signed = [
+      how.ordered(quantise(how.matrix(x), how.spread(own), levels, uniform))
+      for (how, x), own, uniform in zip(both, norms, uniforms, strict=True)
+    ]
+    order = _order(ctx.shapes)
+    return Levels(
+      jnp.concatenate([norms[i] for i in order]),
+      jnp.concatenate([signed[i] for i in order]),
+    )
 
   def pack(rounded, ctx):
     del ctx
@@ -89,15 +100,16 @@ def of_leaves(
 
   def decode(rounded, ctx, summands):
     del summands
-    out, start, first = {}, 0, 0
-    for number in (i for same in leafwise.classes(ctx.shapes) for i in same):
-      how = buckets(ctx.shapes[number], bucket_size)
-      stop, last = start + how.size, first + how.count
-      rows = how.rows(rounded.signed[start:stop].astype(jnp.float32))
-      norms = rounded.norms[first:last] / levels
-      out[number] = how.leaf(how.flat(rows * norms[:, None]))
-      start, first = stop, last
-    return Leaves([out[number] for number in range(len(out))])
+    order = _order(ctx.shapes)
+    cuts = [buckets(ctx.shapes[i], bucket_size) for i in order]
+    steps = opaque.computed_once(rounded.norms / levels, len(order))
+    steps = opaque.cut(steps, [(how.count,) for how in cuts])
+    signed = opaque.cut(rounded.signed, [(how.size,) for how in cuts])
+    out = {}
+    for i, how, step, own in zip(order, cuts, steps, signed, strict=True):
+      whole = how.unordered(own).astype(jnp.float32) * how.spread(step)
+      out[i] = whole.reshape(how.shape)
+    return Leaves([out[i] for i in range(len(out))])
 
   return Code(pack, unpack, round, decode, name='qsgd', takes=Leaves)
 
@@ -130,10 +142,12 @@ def of_parts(levels: int, *, bucket_size: int = 512, norm: str = 'max') -> Code:
 
   def round(parts, ctx):
     # Padding is zeros, which change no norm.
-    rows = parts.rows.reshape(-1, bucket_size)
-    norms = scales(rows, norm)
-    signed = quantise(rows, norms, levels, jax.random.fold_in(ctx.key, 0))
     count, n = parts.rows.shape
+    how = buckets((count * n,), bucket_size)
+    norms = scales(parts.rows, how, norm)
+    x, of_each = how.matrix(parts.rows), how.spread(norms)
+    uniform = draws.uniform(jax.random.fold_in(ctx.key, 0), x.shape)
+    signed = quantise(x, of_each, levels, uniform)
     return Levels(norms.reshape(count, -1), signed.reshape(count, n))
 
   def pack(rounded, ctx):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from gradsparse import arguments
-from gradsparse import draws
+from gradsparse import folding
+from gradsparse.codes.buckets import Buckets
 import jax
 import jax.numpy as jnp
 
@@ -31,30 +32,52 @@ def checked(levels: Any, bucket_size: Any, norm: Any) -> tuple[int, int, str]:
   )
 
 
-def scales(rows: jax.Array, norm: str) -> jax.Array:
-  """float32[rows]: the largest magnitude or the 2-norm of each bucket."""
-  tops = jnp.max(jnp.abs(rows), axis=1)
+def narrowest(levels: int) -> Any:
+  """The narrowest integer type of -s to s: levels are moved a lot."""
+  fitting = (t for t in (jnp.int8, jnp.int16) if levels <= jnp.iinfo(t).max)
+  return next(fitting, jnp.int32)
+
+
+def scales(x: jax.Array, how: Buckets, norm: str) -> jax.Array:
+  """float32[buckets]: the largest magnitude or the 2-norm of each.
+
+  Args:
+    x: a leaf.
+    how: its buckets.
+    norm: one of NORMS.
+  """
+  x = how.matrix(x)
+  bits = jax.lax.bitcast_convert_type(jnp.abs(x), jnp.int32)
+  # The bits of numbers that are not negative order as the numbers do.
+  tops = jax.lax.bitcast_convert_type(
+    how.reduced(bits, folding.largest), jnp.float32
+  )
   if norm == 'max':
     return tops
   # Divided by the largest number first: then no square overflows.
-  shares = rows / jnp.where(tops > 0, tops, 1.0)[:, None]
-  return tops * jnp.sqrt(jnp.sum(shares * shares, axis=1))
+  shares = x / how.spread(jnp.where(tops > 0, tops, 1.0))
+  return tops * jnp.sqrt(how.reduced(shares * shares, jnp.sum))
 
 
 def quantise(
-  rows: jax.Array, norms: jax.Array, levels: int, key: jax.Array
+  x: jax.Array, norms: jax.Array, levels: int, uniform: jax.Array
 ) -> jax.Array:
-  """Signed levels, int32 in [-s, s], of the rows' shape.
+  """Signed levels in [-s, s], of x's shape and of `narrowest(s)`.
 
   With a = |v_i| / norm and l = floor(a s): l with probability 1 - (a s - l),
   else l + 1. Unbiased: the expectation of norm * level / s is v.
 
+  Args:
+    x: float32, the elements.
+    norms: float32, of each element's bucket.
+    levels: s.
+    uniform: float32, a draw from [0, 1) for each element.
+
   References:
     Alistarh et al., arXiv 1610.02132, section 3.1.
   """
-  safe = jnp.where(norms > 0, norms, 1.0)[:, None]
-  scaled = jnp.minimum(jnp.abs(rows) / safe * levels, levels)
+  safe = jnp.where(norms > 0, norms, 1.0)
+  scaled = jnp.minimum(jnp.abs(x) / safe * levels, levels)
   low = jnp.floor(scaled)
-  up = draws.uniform(key, rows.shape) < scaled - low
-  level = low.astype(jnp.int32) + up
-  return jnp.where(rows < 0, -level, level)
+  level = low.astype(jnp.int32) + (uniform < scaled - low)
+  return jnp.where(x < 0, -level, level).astype(narrowest(levels))

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 from gradsparse import draws
+from gradsparse import folding
+from gradsparse import opaque
 from gradsparse.sockets import Code
 from gradsparse.sockets import Leaves
-from gradsparse.sockets import Space
 import jax
 import jax.numpy as jnp
 
@@ -13,6 +17,14 @@ import jax.numpy as jnp
 def field_width(workers: int) -> int:
   """Bits that hold a sum of P codes in {0, 1, 2}."""
   return max(2, (2 * workers).bit_length())
+
+
+def _narrowest(workers: int) -> Any:
+  """The narrowest integer type of a sum of P codes: codes are moved a lot."""
+  fitting = (
+    t for t in (jnp.uint8, jnp.uint16) if 2 * workers <= jnp.iinfo(t).max
+  )
+  return next(fitting, jnp.uint32)
 
 
 def _pack(codes: jax.Array, width: int) -> jax.Array:
@@ -41,27 +53,40 @@ def ternary() -> Code:
   """
 
   def round(selected, ctx):
-    codes = []
-    for number, g in enumerate(selected.arrays):
-      scale = ctx.agreed[number]
-      key = jax.random.fold_in(ctx.key, number)
-      chance = jnp.abs(g) / jnp.where(scale > 0, scale, 1.0)
-      kept = draws.uniform(key, g.shape) < chance
+    sizes = [(x.size,) for x in selected.arrays]
+    scales = opaque.cut(
+      opaque.computed_once(ctx.agreed, len(sizes)), [()] * len(sizes)
+    )
+    uniforms = draws.uniform_of_each(ctx.key, sizes)
+
+    def one(leaf, scale, uniform):
+      g = leaf.reshape(-1)
+      kept = uniform < jnp.abs(g) / jnp.where(scale > 0, scale, 1.0)
       ternary = jnp.where(kept, jnp.sign(g), 0.0).astype(jnp.int32)
-      codes.append((ternary + 1).astype(jnp.uint32).reshape(-1))
-    return jnp.concatenate(codes)
+      return (ternary + 1).astype(_narrowest(ctx.workers))
+
+    codes = list(map(one, selected.arrays, scales, uniforms))
+    return folding.joined(codes)
 
   def pack(codes, ctx):
-    return _pack(codes, field_width(ctx.workers))
+    return _pack(codes.astype(jnp.uint32), field_width(ctx.workers))
 
   def unpack(words, like, ctx):
-    return _unpack(words, like.shape[0], field_width(ctx.workers))
+    fields = _unpack(words, like.shape[0], field_width(ctx.workers))
+    return fields.astype(like.dtype)
 
   def decode(codes, ctx, summands):
-    space = Space.whole(ctx.shapes)
-    total = codes.astype(jnp.int32) - summands
-    leaves = space.split(total.astype(jnp.float32))
-    return Leaves([x * ctx.agreed[i] for i, x in enumerate(leaves)])
+    shapes = ctx.shapes
+    scales = opaque.cut(
+      opaque.computed_once(ctx.agreed, len(shapes)), [()] * len(shapes)
+    )
+    parts = opaque.cut(codes, [(math.prod(shape),) for shape in shapes])
+
+    def one(part, scale, shape):
+      total = part.astype(jnp.int32) - summands
+      return (total.astype(jnp.float32) * scale).reshape(shape)
+
+    return Leaves(list(map(one, parts, scales, shapes)))
 
   return Code(
     pack, unpack, round, decode, name='ternary', takes=Leaves, adds=True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from gradsparse import selection
+from gradsparse.codes.buckets import buckets
 from gradsparse.codes.rounding import scales
 from gradsparse.sockets import Code
 from gradsparse.sockets import Compressor
@@ -32,7 +33,7 @@ def gradient_descent(code: Code) -> Compressor:
     size = joined.shape[0]
     slots = min(size, math.isqrt(size - 1) + 1)
     values, indices = selection.top_k(joined, slots, ranked=True)
-    norm = scales(joined[None], 'l2')
+    norm = scales(joined, buckets(joined.shape, size), 'l2')
     # Those before the sum reaches the norm, and the one that reaches it.
     before = jnp.pad(jnp.cumsum(jnp.abs(values))[:-1], (1, 0))
     chosen = (before < norm) & (values != 0)

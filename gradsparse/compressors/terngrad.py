@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from gradsparse import arguments
 from gradsparse import codes
+from gradsparse import folding
+from gradsparse import opaque
 from gradsparse.sockets import Agreement
 from gradsparse.sockets import Compressor
 from gradsparse.sockets import LeafRule
@@ -32,22 +34,33 @@ def terngrad(clip: float = 2.5, min_size: int = 10_000) -> Compressor:
   """
   clip = arguments.number('clip', clip, arguments.POSITIVE_OR_INFINITE)
 
-  def clipped(signal):
-    g = signal.value
-    # The leaf is divided by its largest number first: then no square overflows.
-    # A leaf of equal numbers has a deviation of zero, and is not clipped at it.
-    top = jnp.max(jnp.abs(g))
+  def top_and_limit(g):
+    """Of a vector the largest magnitude, and where it is clipped."""
+    # Divided by its largest number first: then no square overflows. Equal
+    # numbers have a deviation of zero, and are not clipped at it.
+    top = folding.top(jnp.abs(g))
     limit = clip * top * jnp.std(g / jnp.where(top > 0, top, 1.0))
-    limit = jnp.where(limit > 0, limit, jnp.inf)
-    return jnp.clip(g, -limit, limit)
+    return top, jnp.where(limit > 0, limit, jnp.inf)
+
+  def of_each(signals):
+    return [top_and_limit(s.value.reshape(-1)) for s in signals]
 
   def propose(signals, ctx):
     del ctx
-    return jnp.stack([jnp.max(jnp.abs(clipped(s))) for s in signals])
+    return jnp.stack([jnp.minimum(*both) for both in of_each(signals)])
 
   def select(signals, ctx):
     del ctx
-    return Leaves([clipped(s) for s in signals])
+    limits = opaque.computed_once(
+      jnp.stack([limit for _, limit in of_each(signals)]), len(signals)
+    )
+    leaves = []
+    for s, limit in zip(
+      signals, opaque.cut(limits, [()] * len(signals)), strict=True
+    ):
+      flat = jnp.clip(s.value.reshape(-1), -limit, limit)
+      leaves.append(flat.reshape(s.value.shape))
+    return Leaves(leaves)
 
   return Compressor(
     'terngrad',

@@ -73,6 +73,27 @@ def count(words: jax.Array) -> jax.Array:
   return jnp.sum(bits, dtype=jnp.int32)
 
 
+def gaps(words: jax.Array) -> jax.Array:
+  """How far each element is behind the set bit before it.
+
+  Args:
+    words: uint32[m], m < 2**26.
+
+  Returns:
+    int32[32 m]; before the first set bit, how far from -1.
+  """
+  begins = 32 * jnp.arange(words.shape[0], dtype=jnp.int32)
+  # The last set bit of each word, and of all words before it.
+  last = begins + 31 - jax.lax.clz(words).astype(jnp.int32)
+  last = jax.lax.cummax(jnp.where(words > 0, last, -1))
+  before = jnp.pad(last[:-1], (1, 0), constant_values=-1)
+  bit = np.arange(32, dtype=np.uint32)
+  below = words[:, None] & ((np.uint32(1) << bit) - np.uint32(1))
+  inside = begins[:, None] + 31 - jax.lax.clz(below).astype(jnp.int32)
+  behind = jnp.where(below > 0, inside, before[:, None])
+  return (begins[:, None] + bit.astype(np.int32) - behind).reshape(-1)
+
+
 def positions(
   words: jax.Array, count: int, first: jax.Array | int = 0
 ) -> jax.Array:

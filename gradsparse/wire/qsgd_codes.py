@@ -27,6 +27,7 @@ References:
 
 from __future__ import annotations
 
+from gradsparse import folding
 from gradsparse.wire import bitmap
 from gradsparse.wire import elias
 from gradsparse.wire import streams
@@ -126,6 +127,17 @@ def dense_least(n: int, max_level: int, kind: str = 'omega') -> int:
   return streams.length_words(n, longest) + -(-n // 32)
 
 
+def dense_words(
+  levels: jax.Array, max_level: int, kind: str = 'omega'
+) -> jax.Array:
+  """int32[], the words that `encode_dense` needs, without writing them."""
+  front = streams.length_words(
+    levels.shape[0], longest_code(max_level, 1, kind)
+  )
+  bits = elias.length(jnp.abs(levels) + 1, kind) + (levels != 0)
+  return front + streams.words_of(_total(bits))
+
+
 def encode_sparse(
   levels: jax.Array,
   capacity_words: int,
@@ -212,6 +224,25 @@ def encode_sparse(
     words = words.at[0].set(count.astype(jnp.uint32))
   fits = count <= limit
   return words, jnp.where(fits, streams.words_of(end), capacity_words + 1)
+
+
+def sparse_words(
+  levels: jax.Array,
+  max_level: int,
+  kind: str = 'omega',
+  block: int = SPARSE_BLOCK,
+) -> jax.Array:
+  """int32[], the words that `encode_sparse` needs, without writing them."""
+  (n,) = levels.shape
+  if not n:
+    return jnp.int32(1)
+  marked = levels != 0
+  gap = jnp.where(marked, bitmap.gaps(bitmap.pack(marked))[:n], 0)
+  bits = elias.length(gap, kind) + elias.length(jnp.abs(levels), kind)
+  count = jnp.sum(marked, dtype=jnp.int32)
+  width = streams.length_width(_nonzero_bits(n, max_level, kind), block)
+  front = 1 + streams.words_told(_ceil_div(count, block), width)
+  return front + streams.words_of(_total(bits + marked))
 
 
 def decode_sparse(
@@ -316,6 +347,12 @@ def _passes(limit: int, block: int) -> tuple[int, int]:
   total = max(streams.blocks(limit, block), 1)
   rows = min(total, max(_MIN_BLOCKS, -(-total // _PASSES)))
   return rows, -(-total // rows)
+
+
+def _total(bits: jax.Array) -> jax.Array:
+  """uint32[], the sum of a vector of int32."""
+  rows = jnp.sum(folding.in_rows(bits), axis=1)
+  return jnp.sum(rows.astype(jnp.uint32), dtype=jnp.uint32)
 
 
 def _ceil_div(count: jax.Array, size: int) -> jax.Array:

@@ -50,3 +50,14 @@ def test_a_bitmap_that_int32_cannot_count_is_an_error():
   words = jax.ShapeDtypeStruct((2**26,), jnp.uint32)
   with pytest.raises(ValueError, match='fewer than 2\\*\\*26 words'):
     jax.eval_shape(lambda w: bitmap.positions(w, 1), words)
+
+
+@pytest.mark.parametrize('density', [0.0, 0.02, 0.5, 1.0])
+def test_gaps_lead_back_to_the_set_bit_before(density):
+  mask = np.random.default_rng(3).random(320) < density
+  last, expected = -1, []
+  for i, there in enumerate(mask):
+    expected.append(i - last)
+    last = i if there else last
+  gaps = bitmap.gaps(bitmap.pack(jnp.asarray(mask)))
+  np.testing.assert_array_equal(gaps, expected)

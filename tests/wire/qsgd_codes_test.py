@@ -251,3 +251,19 @@ def test_errors():
     qsgd_codes.encode_dense(levels, 5, max_level=1, kind='rice')
   with pytest.raises(ValueError, match='capacity_words must be >= 0, got -1'):
     qsgd_codes.encode_sparse(levels, -1, max_level=1)
+
+
+@pytest.mark.parametrize('kind', ['omega', 'unary'])
+@pytest.mark.parametrize('density', [0.0, 0.01, 0.9])
+def test_a_stream_is_as_long_as_it_was_said_before_it_was_written(
+  kind, density
+):
+  rng = np.random.default_rng(5)
+  drawn = rng.integers(-9, 10, 1000) * (rng.random(1000) < density)
+  levels = jnp.asarray(drawn, jnp.int32)
+  for words, encode in (
+    (qsgd_codes.dense_words, qsgd_codes.encode_dense),
+    (qsgd_codes.sparse_words, qsgd_codes.encode_sparse),
+  ):
+    _, used = encode(levels, 2000, max_level=9, kind=kind)
+    assert int(words(levels, 9, kind)) == int(used)
