@@ -60,6 +60,27 @@ def uniform(key: jax.Array, shape: Sequence[int]) -> jax.Array:
   return words.astype(jnp.float32) * jnp.float32(2.0**-_MANTISSA)
 
 
+def below(key: jax.Array, limits: jax.Array) -> jax.Array:
+  """Whole numbers in [0, limit), int32.
+
+  Args:
+    key: PRNG key, of any implementation.
+    limits: uint32, from 1 to 2^31 - 1. The numbers below a limit are equally
+      likely to within one part in 2^32 / limit.
+
+  Returns:
+    int32, like `limits`.
+  """
+  word = bits(key, limits.shape)
+  # The upper word of the product of two words, from halves of both.
+  low, high = word & 0xFFFF, word >> 16
+  small, large = limits & 0xFFFF, limits >> 16
+  middle = high * small + (low * small >> 16)
+  other = low * large + (middle & 0xFFFF)
+  upper = high * large + (middle >> 16) + (other >> 16)
+  return upper.astype(jnp.int32)
+
+
 def _halves(key: jax.Array) -> tuple[jax.Array, jax.Array]:
   """Two words that every word of the key has part in."""
   words = jax.random.key_data(key)

@@ -154,28 +154,6 @@ def side_by_side(leaves, limit):
 # --- helpers of the rules ---------------------------------------------------
 
 
-@given(
-  st.lists(st.booleans(), min_size=0, max_size=70),
-  st.integers(0, 12),
-  st.integers(0, 200),
-)
-def test_where_lists_the_true_entries_in_a_circle(mask, slots, first):
-  mask = np.asarray(mask, bool)
-  padded = np.zeros(70, bool)
-  padded[: len(mask)] = mask
-  true = np.flatnonzero(padded)
-  indices = np.asarray(_where(slots)(padded, np.int32(first)))
-  start = first % len(true) if len(true) > slots else 0
-  expected = np.roll(true, -start)[:slots]
-  np.testing.assert_array_equal(indices[: len(expected)], expected)
-  np.testing.assert_array_equal(indices[len(expected) :], 70)
-
-
-@functools.cache
-def _where(slots):
-  return jax.jit(lambda mask, first: selection.where(mask, slots, first))
-
-
 @given(st.integers(1, 40), st.integers(1, 12))
 def test_rows_are_consecutive_and_padded_with_zeros(size, length):
   x = np.arange(1, size + 1, dtype=np.float32)
