@@ -40,9 +40,21 @@ def bits(key: jax.Array, shape: Sequence[int]) -> jax.Array:
     uint32[shape]; the same key gives the same words, and the first elements of
     a longer vector are those of a shorter one.
   """
+  numbers = jax.lax.iota(jnp.uint32, math.prod(shape)).reshape(tuple(shape))
+  return bits_of(key, numbers)
+
+
+def bits_of(key: jax.Array, numbers: jax.Array) -> jax.Array:
+  """The random words with these numbers, of all that a key leads to.
+
+  Args:
+    key: PRNG key, of any implementation.
+    numbers: uint32.
+
+  Returns:
+    uint32, like `numbers`.
+  """
   first, second = _halves(key)
-  count = math.prod(shape)
-  numbers = jax.lax.iota(jnp.uint32, count).reshape(tuple(shape))
   return _mixed(_mixed(numbers * jnp.uint32(_WEYL) + first) ^ second)
 
 

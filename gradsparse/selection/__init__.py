@@ -2,10 +2,12 @@
 
 `top_k` of a vector, `top_k_of_each` of several, `top_k_of_all` of several
 together, `sampled_top_k_of_each` by thresholds from samples,
-`chunked_top_k_of_each` of each chunk; `count` is the k of a density.
+`chunked_top_k_of_each` of each chunk, `drawn_of_each` at random; `count` is the
+k of a density.
 """
 
 from gradsparse.selection.chunks import chunked_top_k_of_each
+from gradsparse.selection.drawn import drawn_of_each
 from gradsparse.selection.exact import count
 from gradsparse.selection.exact import rows
 from gradsparse.selection.exact import top_k
@@ -19,6 +21,7 @@ __all__ = (
   'capacity',
   'chunked_top_k_of_each',
   'count',
+  'drawn_of_each',
   'rows',
   'sampled_top_k_of_each',
   'top_k',
