@@ -90,9 +90,7 @@ def drawn_of_each(
   return opaque.computed_once(indices.reshape(-1)[taken], len(sizes))
 
 
-def _marks(
-  sizes: Sequence[int], bars: np.ndarray, key: jax.Array
-) -> jax.Array:
+def _marks(sizes: Sequence[int], bars: np.ndarray, key: jax.Array) -> jax.Array:
   """uint32, bitmaps of the elements of each vector whose words reach a bar."""
   data = jax.random.key_data(key)
   begins = opaque.numbers(_begins(sizes).tolist(), data)

@@ -93,8 +93,7 @@ def _bars(
     )
   ]
   rows = [
-    folding.in_rows(thresholds.ranks(thresholds.magnitudes(x)))
-    for x in samples
+    folding.in_rows(thresholds.ranks(thresholds.magnitudes(x))) for x in samples
   ]
   share = jnp.asarray(np.asarray(drawn) / sizes, jnp.float32)
   number = jnp.round(wanted * share).astype(jnp.int32)

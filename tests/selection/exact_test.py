@@ -151,6 +151,48 @@ def side_by_side(leaves, limit):
   return jax.jit(fn, compiler_options=replay.QUICKLY)
 
 
+# Of leaves together: one and two stages, tails, an empty one, many blocks.
+TOGETHER = (
+  ((4096, 0, 33, 4159), 40),
+  ((4200, 320, 320, 1, 4200), 6000),
+  ((20_000, 33, 20_001), 600),
+)
+
+
+@given(
+  st.sampled_from(TOGETHER), st.integers(0, 2**32 - 1), st.sampled_from(LIMITS)
+)
+def test_the_top_k_of_all_leaves_are_those_of_one_vector(case, seed, limit):
+  sizes, k = case
+  xs = [numbers(size, seed + i) for i, size in enumerate(sizes)]
+  now, joined = k // (1 + seed % 3), np.concatenate(xs)
+  expected = np.sort(ranked(joined)[:now])
+  values, indices = together(sizes, k, limit)(xs, np.int32(now))
+  np.testing.assert_array_equal(indices[:now], expected)
+  np.testing.assert_array_equal(values[:now], joined[expected])
+  np.testing.assert_array_equal(indices[now:], len(joined))
+  assert not np.any(values[now:])
+
+
+def test_zeros_that_fill_up_a_leaf_are_no_elements():
+  """Fewer numbers than slots: the first zeros go, of the first leaf and next."""
+  xs = [np.zeros(4097, np.float32), np.zeros(4097, np.float32)]
+  xs[1][[0, 4096]] = 2, 3
+  _, indices = together((4097, 4097), 100, 0)(xs, np.int32(100))
+  np.testing.assert_array_equal(indices, [*range(98), 4097, 8193])
+
+
+@functools.cache
+def together(sizes, k, limit):
+  del sizes
+
+  def fn(xs, now):
+    with mock.patch.object(exact, '_SMALL', limit):
+      return selection.top_k_of_all(xs, k, now)
+
+  return jax.jit(fn, compiler_options=replay.QUICKLY)
+
+
 # --- helpers of the rules ---------------------------------------------------
 
 
