@@ -92,10 +92,10 @@ def top_k(
         rung, now = cast(float, density), None
       else:
         rung, now = ctx.rung, _current(density, ctx.step)
-      *entries, limits = selection.chunked_top_k_of_each(
+      values, indices, limits = selection.chunked_top_k_of_each(
         leaves, rung, chunk_size, now
       )
-      return Sparse(*entries, Space(ctx.shapes, tuple(limits)))
+      return Sparse(values, indices, Space(ctx.shapes, tuple(limits)))
     # What is selected by itself: each leaf, or all together.
     together = scope == 'global'
     sizes = [x.shape[0] for x in leaves]

@@ -104,10 +104,10 @@ def of_vectors(
     if i not in narrow:
       rows[i] = folding.in_rows(x)
       length = rows[i].shape[0] // parts[i]
-      own = LANES * np.arange(rows[i].shape[0]) + begins[i]
-      first[i] = jnp.asarray(own, jnp.int32)
+      number = jnp.arange(rows[i].shape[0], dtype=jnp.int32)
+      first[i] = jnp.int32(begins[i]) + LANES * number
     lengths += [length] * parts[i]
-  joined = None
+  places = jnp.zeros(0, jnp.int32)
   if narrow:
     tops = [_tops(vectors[i]) for i in narrow]
     segments = [
@@ -116,17 +116,18 @@ def of_vectors(
       for _ in range(parts[i])
     ]
     winners = _winners(tops, *map(list, zip(*segments, strict=True)))
-    number, joined = _placed(winners, tops, begins[narrow])
-    number, joined = opaque.computed_once((number, joined), len(vectors))
+    number, places = opaque.computed_once(
+      _placed(winners, tops, begins[narrow]), len(vectors)
+    )
     shapes = [(parts[i] * most[i],) for i in narrow]
     for i, own in zip(narrow, opaque.cut(number, shapes), strict=True):
       rows[i] = _take(vectors[i], own)
     if first:
-      first |= zip(narrow, opaque.cut(joined, shapes), strict=True)
+      first |= zip(narrow, opaque.cut(places, shapes), strict=True)
   if first:
-    joined = folding.joined([first[i] for i in range(len(vectors))])
+    places = folding.joined([first[i] for i in range(len(vectors))])
   values = folding.joined([rows[i] for i in range(len(vectors))])
-  return _candidates(values, joined, lengths, sizes)
+  return _candidates(values, places, lengths, sizes)
 
 
 def of_all(vectors: Sequence[jax.Array], most: int) -> Candidates:

@@ -87,7 +87,7 @@ def _by_sorting(
     values.append(jnp.where(filled, found, 0.0).reshape(-1))
     indices.append(places.reshape(-1))
     begin += x.shape[0]
-  indices, values = jax.lax.sort(
+  order, found = jax.lax.sort(
     (jnp.concatenate(indices), jnp.concatenate(values)), num_keys=1
   )
-  return values, indices
+  return found, order

@@ -10,7 +10,6 @@ elements they are, so sets of k stay equally likely.
 from __future__ import annotations
 
 from collections.abc import Sequence
-import math
 
 from gradsparse import draws
 from gradsparse import folding

@@ -175,7 +175,7 @@ def test_the_top_k_of_all_leaves_are_those_of_one_vector(case, seed, limit):
 
 
 def test_zeros_that_fill_up_a_leaf_are_no_elements():
-  """Fewer numbers than slots: the first zeros go, of the first leaf and next."""
+  """Fewer numbers than slots: the first zeros are sent, of the first leaf."""
   xs = [np.zeros(4097, np.float32), np.zeros(4097, np.float32)]
   xs[1][[0, 4096]] = 2, 3
   _, indices = together((4097, 4097), 100, 0)(xs, np.int32(100))
