@@ -61,9 +61,11 @@ def drawn_of_each(
     turn, _ = carry
     return turn + 1, _marks(sizes, bars, jax.random.fold_in(key, turn))
 
-  nothing = jnp.zeros(words.sum(), jnp.uint32)
+  # Typed like the key, which may differ between devices.
+  zero = jax.random.key_data(key).reshape(-1)[0] & 0
+  nothing = jnp.zeros(words.sum(), jnp.uint32) + zero
   turn, marks = jax.lax.while_loop(
-    lambda carry: ~fits(carry[1]), again, (jnp.int32(0), nothing)
+    lambda carry: ~fits(carry[1]), again, (zero.astype(jnp.int32), nothing)
   )
   found = counted(marks)
   places = bitmap.positions(marks, int(room.sum()))
