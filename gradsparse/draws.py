@@ -41,7 +41,20 @@ def bits(key: jax.Array, shape: Sequence[int]) -> jax.Array:
     uint32[shape]; the same key gives the same words, and the first elements of
     a longer vector are those of a shorter one.
   """
-  return _words(*_halves(key), shape)
+  return bits_of(key, _numbers(shape))
+
+
+def bits_of(key: jax.Array, numbers: jax.Array) -> jax.Array:
+  """The random words with these numbers, of all that a key leads to.
+
+  Args:
+    key: PRNG key, of any implementation.
+    numbers: uint32.
+
+  Returns:
+    uint32, like `numbers`.
+  """
+  return _hashed(*_halves(key), numbers)
 
 
 def uniform(key: jax.Array, shape: Sequence[int]) -> jax.Array:
@@ -78,20 +91,45 @@ def uniform_of_each(
   halves = opaque.computed_once(jax.vmap(_halves)(keys), count)
   firsts, seconds = (opaque.cut(half, [()] * count) for half in halves)
   for first, second, shape in zip(firsts, seconds, shapes, strict=True):
-    yield _uniform(_words(first, second, shape))
+    yield _uniform(_hashed(first, second, _numbers(shape)))
 
 
-def _words(
-  first: jax.Array, second: jax.Array, shape: Sequence[int]
+def _numbers(shape: Sequence[int]) -> jax.Array:
+  """Of the elements of an array, uint32[shape]."""
+  return jax.lax.iota(jnp.uint32, math.prod(shape)).reshape(tuple(shape))
+
+
+def _hashed(
+  first: jax.Array, second: jax.Array, numbers: jax.Array
 ) -> jax.Array:
-  """The hash of the numbers of the elements, uint32[shape]."""
-  numbers = jax.lax.iota(jnp.uint32, math.prod(shape)).reshape(tuple(shape))
+  """The words with these numbers, of the halves of a key."""
   return _mixed(_mixed(numbers * jnp.uint32(_WEYL) + first) ^ second)
 
 
 def _uniform(words: jax.Array) -> jax.Array:
   words = words >> (32 - _MANTISSA)
   return words.astype(jnp.float32) * jnp.float32(2.0**-_MANTISSA)
+
+
+def below(key: jax.Array, limits: jax.Array) -> jax.Array:
+  """Whole numbers in [0, limit), int32.
+
+  Args:
+    key: PRNG key, of any implementation.
+    limits: uint32, from 1 to 2^31 - 1. The numbers below a limit are equally
+      likely to within one part in 2^32 / limit.
+
+  Returns:
+    int32, like `limits`.
+  """
+  word = bits(key, limits.shape)
+  # The upper word of the product of two words, from halves of both.
+  low, high = word & 0xFFFF, word >> 16
+  small, large = limits & 0xFFFF, limits >> 16
+  middle = high * small + (low * small >> 16)
+  other = low * large + (middle & 0xFFFF)
+  upper = high * large + (middle >> 16) + (other >> 16)
+  return upper.astype(jnp.int32)
 
 
 def _halves(key: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -134,3 +134,21 @@ def test_each_leaf_has_the_draws_of_a_key_of_its_own():
   for number, (shape, own) in enumerate(zip(shapes, together, strict=True)):
     alone = draws.uniform(jax.random.fold_in(key, number), shape)
     np.testing.assert_array_equal(own, alone)
+
+
+def test_numbers_below_limits_are_uniform():
+  limits = np.repeat(np.uint32([1, 3, 1000, 2**31 - 1]), 3000)
+  found = np.asarray(draws.below(jax.random.key(0), limits)).reshape(4, -1)
+  assert np.all(found >= 0) and not np.any(found[0])
+  assert np.all(np.bincount(found[1], minlength=3) > 900)
+  for own, limit in zip(found, (1, 3, 1000, 2**31 - 1), strict=True):
+    assert np.max(own) < limit
+    assert np.mean(own) == pytest.approx((limit - 1) / 2, rel=0.05)
+
+
+def test_a_number_below_a_limit_is_the_upper_word_of_a_product():
+  limits = np.uint32([1, 7, 2**16, 2**16 + 1, 25_600_000, 2**31 - 1] * 50)
+  key = jax.random.key(3)
+  words = np.asarray(draws.bits(key, limits.shape)).astype(object)
+  expected = [int(w) * int(n) >> 32 for w, n in zip(words, limits, strict=True)]
+  assert np.asarray(draws.below(key, limits)).tolist() == expected

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from gradsparse import arguments
 from gradsparse import codes
-from gradsparse import draws
 from gradsparse import opaque
 from gradsparse import selection
 from gradsparse.sockets import Compressor
 from gradsparse.sockets import Space
 from gradsparse.sockets import Sparse
-import jax
 import jax.numpy as jnp
 
 
@@ -34,13 +32,8 @@ def random_k(density: float, *, scaled: bool) -> Compressor:
     leaves = [s.value.reshape(-1) for s in signals]
     counts = [selection.count(density, x.shape[0]) for x in leaves]
     space = Space(ctx.shapes, tuple(counts))
-    # The k largest of n random numbers are a uniform draw.
-    order = opaque.numbers(range(len(leaves)), ctx.step)
-    drawn_of = [
-      draws.uniform(jax.random.fold_in(ctx.shared_key, number), x.shape)
-      for number, x in zip(order, leaves, strict=True)
-    ]
-    _, drawn = selection.top_k_of_each(drawn_of, counts)
+    sizes = [x.shape[0] for x in leaves]
+    drawn = selection.drawn_of_each(sizes, counts, ctx.shared_key)
     places = opaque.cut(drawn, [(k,) for k in counts])
     begins = opaque.numbers(space.offsets[:-1], drawn)
     values = [

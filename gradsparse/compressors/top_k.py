@@ -7,7 +7,6 @@ import functools
 from typing import Any, cast
 
 from gradsparse import arguments
-from gradsparse import leafwise
 from gradsparse import schedules
 from gradsparse import selection
 from gradsparse import traced
@@ -50,7 +49,7 @@ def top_k(
     chunk_size: with scope 'chunk'; the last run of a leaf may be shorter.
     sample_rate: None selects exactly; otherwise the fraction of elements from
       which DGC's threshold is estimated, in (0, 1]; about k are sent then, at
-      most ceil(1.3 k) (see `selection.sampled_top_k`). Not of chunks.
+      most ceil(1.3 k) (see `selection.sampled_top_k_of_each`). Not of chunks.
     name: of the scheme, for tables.
 
   Raises:
@@ -86,47 +85,45 @@ def top_k(
     now = selection.traced_count(_current(density, ctx.step), size)
     return jnp.minimum(now, slots)
 
-  def exact(vectors, ctx):
-    """The largest of each vector: a leaf, or all leaves joined."""
-    sizes = [x.shape[0] for x in vectors]
-    slots = tuple(most(size, ctx) for size in sizes)
-    if scope == 'global':
-      space = Space.at_most(slots[0], ctx.shapes)
-    else:
-      space = Space(ctx.shapes, slots)
-    now = None
-    if not static:
-      now = filled(jnp.asarray(sizes), jnp.asarray(slots), ctx)
-    return Sparse(*selection.top_k_of_each(vectors, slots, now), space)
-
-  def sampled(x, ctx, number):
-    """(values, indices) of one leaf, or of all joined."""
-    size = x.shape[0]
-    slots = most(size, ctx)
-    now = slots if static else filled(size, slots, ctx)
-    key = jax.random.fold_in(ctx.key, number)
-    assert sample_rate is not None
-    return selection.sampled_top_k(x, now, sample_rate, key, most=slots)
-
-  def of_chunks(x, ctx, number):
-    del number
-    if static:
-      return selection.chunked_top_k(x, cast(float, density), chunk_size)
-    now = _current(density, ctx.step)
-    return selection.chunked_top_k(x, ctx.rung, chunk_size, now=now)
-
   def select(signals, ctx):
     leaves = [s.value.reshape(-1) for s in signals]
-    joined = [Leaves(leaves).joined()] if scope == 'global' else leaves
-    if scope != 'chunk' and sample_rate is None:
-      return exact(joined, ctx)
-    if scope == 'global':
-      values, indices = sampled(joined[0], ctx, 0)
-      space = Space.at_most(indices.shape[0], ctx.shapes)
-      return Sparse.of(values, indices, space)
-    one = of_chunks if scope == 'chunk' else sampled
-    parts = leafwise.by_shape(lambda x, number: one(x, ctx, number), leaves)
-    return Sparse.of_leaves(parts, ctx.shapes)
+    if scope == 'chunk':
+      if static:
+        rung, now = cast(float, density), None
+      else:
+        rung, now = ctx.rung, _current(density, ctx.step)
+      values, indices, limits = selection.chunked_top_k_of_each(
+        leaves, rung, chunk_size, now
+      )
+      return Sparse(values, indices, Space(ctx.shapes, tuple(limits)))
+    # What is selected by itself: each leaf, or all together.
+    together = scope == 'global'
+    sizes = [x.shape[0] for x in leaves]
+    totals = [sum(sizes)] if together else sizes
+    counts = [most(size, ctx) for size in totals]
+    now = None
+    if not static:
+      now = filled(jnp.asarray(totals), jnp.asarray(counts), ctx)
+    if sample_rate is not None:
+      vectors = [Leaves(leaves).joined()] if together else leaves
+      key = jax.random.fold_in(ctx.key, 0)
+      entries = selection.sampled_top_k_of_each(
+        vectors, counts, sample_rate, key, now
+      )
+      counts = [
+        selection.capacity(k, size)
+        for k, size in zip(counts, totals, strict=True)
+      ]
+    elif together:
+      first = None if now is None else now[0]
+      entries = selection.top_k_of_all(leaves, counts[0], first)
+    else:
+      entries = selection.top_k_of_each(leaves, counts, now)
+    if together:
+      space = Space.at_most(counts[0], ctx.shapes)
+    else:
+      space = Space(ctx.shapes, tuple(counts))
+    return Sparse(*entries, space)
 
   return Compressor(
     name,

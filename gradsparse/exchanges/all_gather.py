@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from gradsparse.collectives import Comm
 from gradsparse.exchanges import common
 from gradsparse.sockets import Exchange
@@ -9,6 +11,7 @@ from gradsparse.sockets import Exchanged
 from gradsparse.sockets import Marked
 from gradsparse.sockets import Message
 from gradsparse.sockets import Sparse
+from gradsparse.sockets import SparseSum
 from gradsparse.traffic import counting
 import jax
 
@@ -30,18 +33,27 @@ def all_gather() -> Exchange:
       message.words, message.healthy, _bytes_of(message.dense), comm
     )
 
+    def read(vector):
+      words = common.from_words(vector, message.words)
+      rounded = code.unpack(words, message.rounded, ctx)
+      return code.decode(rounded, ctx, 1)
+
     # One worker at a time, in rank order. A single scatter-add would have
     # duplicates, which GPUs add in any order, and all workers must agree to the
     # bit. And P decoded copies of the model might not fit in memory.
     def add(total, vector):
-      words = common.from_words(vector, message.words)
-      rounded = code.unpack(words, message.rounded, ctx)
-      return code.decode(rounded, ctx, 1).add_to(total), None
+      return read(vector).add_to(total), None
 
-    start = comm.typed_like(own.zeros(), messages)
-    total, _ = jax.lax.scan(add, start, messages)
+    if common.sums_rows(own, comm.size, ctx):
+      every = jax.lax.map(read, messages)
+      total = SparseSum.of(every.values, every.indices, own.space)
+      mean: Sequence[jax.Array] = total / comm.size
+    else:
+      start = comm.typed_like(own.zeros(), messages)
+      total, _ = jax.lax.scan(add, start, messages)
+      mean = common.mean_of(own, total, comm.size)
     return Exchanged(
-      mean=common.mean_of(own, total, comm.size),
+      mean=mean,
       delivered=own,
       dense=common.reduce_dense(message.dense, comm),
       healthy=healthy,

@@ -25,7 +25,7 @@ def all_reduce() -> Exchange:
     total = code.unpack(words, message.rounded, ctx)
     stands_for = code.decode(total, ctx, comm.size)
     return Exchanged(
-      mean=[x / comm.size for x in stands_for.leaves()],
+      mean=common.mean_of_sum(stands_for, comm.size, ctx),
       delivered=message.own,
       dense=[x / comm.size for x in dense],
       healthy=unhealthy == 0,

@@ -8,7 +8,10 @@ from typing import Any
 
 from gradsparse import opaque
 from gradsparse.collectives import Comm
+from gradsparse.sockets import Context
 from gradsparse.sockets import Sent
+from gradsparse.sockets import Sparse
+from gradsparse.sockets import SparseSum
 from gradsparse.sockets import Stream
 import jax
 import jax.numpy as jnp
@@ -163,6 +166,34 @@ def mean_of(own: Sent, total: Any, workers: int) -> Sequence[jax.Array]:
     workers: P.
   """
   return own.split(jax.tree.map(lambda x: x / workers, total))
+
+
+def sums_rows(own: Sent, workers: int, ctx: Context) -> bool:
+  """Whether messages like this one are added up as rows (see `SparseSum`).
+
+  Not where messages have several sizes: what comes of all must have one shape.
+  """
+  return (
+    isinstance(own, Sparse)
+    and ctx.rung is None
+    and SparseSum.pays(workers * own.slots, own.space)
+  )
+
+
+def mean_of_sum(total: Sent, workers: int, ctx: Context) -> Sequence[jax.Array]:
+  """The leaves of a mean.
+
+  Args:
+    total: the sum of all messages, as one message.
+    workers: P.
+    ctx: of the messages.
+  """
+  if isinstance(total, Sparse):
+    if sums_rows(total, 1, ctx):
+      both = total.values[None], total.indices[None]
+      return SparseSum.of(*both, total.space) / workers
+    return mean_of(total, total.add_to(total.zeros()), workers)
+  return [x / workers for x in total.leaves()]
 
 
 def reduce_dense(leaves: list[jax.Array], comm: Comm) -> list[jax.Array]:

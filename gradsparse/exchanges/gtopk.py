@@ -108,7 +108,7 @@ def gtopk(topology: str = 'butterfly', put_back: str = 'exact') -> Exchange:
     healthy = comm.replicated(final.healthy)
     kept = comm.replicated(final.entries)
     return Exchanged(
-      mean=common.mean_of(kept, kept.add_to(kept.zeros()), comm.size),
+      mean=common.mean_of_sum(kept, comm.size, message.ctx),
       delivered=own.keep(alive),
       dense=common.reduce_dense(message.dense, comm),
       healthy=healthy,

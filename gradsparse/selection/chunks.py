@@ -1,76 +1,93 @@
-"""The largest magnitudes of each chunk of a vector.
+"""The largest magnitudes of each chunk of vectors.
 
 Chunks are runs of consecutive elements of a leaf, the last one shorter. Each
-is selected by itself: shapes are static, rows are independent, and a leaf that
-is cut between devices at the end of a chunk gives what the whole leaf gives.
+is selected by itself: shapes are static, and a leaf that is cut between devices
+at the end of a chunk gives what the whole leaf gives.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from gradsparse.selection import candidates
 from gradsparse.selection.exact import count
 from gradsparse.selection.exact import traced_count
 import jax
 import jax.numpy as jnp
-
-# Blocks in which a chunk is looked through first, where the winning blocks
-# hold at most a quarter of it.
-_BLOCK = 32
+import numpy as np
 
 
-def _rows_top_k(rows: jax.Array, k: int) -> jax.Array:
-  """int32[rows, k]: where the k largest of each row are, largest first."""
-  count, length = rows.shape
-  if length % _BLOCK or 4 * k * _BLOCK > length:
-    return jax.lax.top_k(jnp.abs(rows), k)[1]
-  blocks = jnp.abs(rows).reshape(count, -1, _BLOCK)
-  # In order, so that ties keep the lower index here and below.
-  winners = jnp.sort(jax.lax.top_k(jnp.max(blocks, axis=2), k)[1], axis=1)
-  candidates = jnp.take_along_axis(blocks, winners[:, :, None], axis=1)
-  places = winners[:, :, None] * _BLOCK + jnp.arange(_BLOCK, dtype=jnp.int32)
-  _, order = jax.lax.top_k(candidates.reshape(count, -1), k)
-  return jnp.take_along_axis(places.reshape(count, -1), order, axis=1)
-
-
-def chunked_top_k(
-  x: jax.Array,
+def chunked_top_k_of_each(
+  leaves: Sequence[jax.Array],
   density: float,
   chunk_size: int,
-  *,
   now: jax.Array | None = None,
-) -> tuple[jax.Array, jax.Array]:
-  """The k largest of each chunk; ties keep the lower index.
+) -> tuple[jax.Array, jax.Array, list[int]]:
+  """The k largest of each chunk of each vector; ties keep the lower index.
 
   Args:
-    x: float32[n].
+    leaves: float32 vectors, none empty.
     density: fraction of a chunk, in (0, 1]; k is that of `count`.
     chunk_size: elements of a chunk.
     now: a traced density, at most the other: as many slots as that says are
       filled. None fills all.
 
   Returns:
-    (values float32[m], indices int32[m] into x), chunk by chunk; index n marks
-    an empty slot.
+    (values float32[m], indices int32[m], how many slots each vector has).
+    Indices count through all vectors as if they were joined, and ascend; empty
+    slots come last (the number of all elements, of value 0).
   """
-  size = x.shape[0]
-  values, indices = [], []
+  # The whole chunks of each vector, and what is left as one chunk.
+  runs: list[jax.Array] = []
+  lengths: list[int] = []
+  slots = []
+  for x in leaves:
+    size = x.shape[0]
+    whole, rest = divmod(size, chunk_size)
+    slots.append(whole * count(density, chunk_size))
+    if whole:
+      runs.append(x[: whole * chunk_size])
+      lengths.append(chunk_size)
+    if rest:
+      runs.append(x[size - rest :])
+      lengths.append(rest)
+      slots[-1] += count(density, rest)
+  parts = [x.shape[0] // n for x, n in zip(runs, lengths, strict=True)]
+  most = [count(density, n) for n in lengths]
+  wanted = jnp.asarray(most, jnp.int32)
+  if now is not None:
+    wanted = jnp.minimum(traced_count(now, jnp.asarray(lengths)), wanted)
+  if chunk_size % candidates.UNIT:
+    values, indices = _by_sorting(runs, lengths, most, wanted)
+  else:
+    found = candidates.of_vectors(runs, most, parts)
+    each = wanted[np.repeat(np.arange(len(runs)), parts)]
+    values, indices = found.largest(each, sum(slots), len(leaves))
+  return values, indices, slots
 
-  def take(first: int, rows: jax.Array) -> None:
-    length = rows.shape[1]
-    k = count(density, length)
-    places = _rows_top_k(rows, k)
+
+def _by_sorting(
+  runs: Sequence[jax.Array],
+  lengths: Sequence[int],
+  most: Sequence[int],
+  wanted: jax.Array,
+) -> tuple[jax.Array, jax.Array]:
+  """The entries, of chunks that are not cut into rows."""
+  total = sum(x.shape[0] for x in runs)
+  values, indices, begin = [], [], 0
+  for number, (x, length, k) in enumerate(
+    zip(runs, lengths, most, strict=True)
+  ):
+    rows = x.reshape(-1, length)
+    places = jax.lax.top_k(jnp.abs(rows), k)[1]
     found = jnp.take_along_axis(rows, places, axis=1)
-    starts = first + length * jnp.arange(rows.shape[0], dtype=jnp.int32)
-    places = places.astype(jnp.int32) + starts[:, None]
-    if now is not None:
-      filled = jnp.arange(k) < traced_count(now, length)
-      found = jnp.where(filled, found, 0.0)
-      places = jnp.where(filled, places, size)
-    values.append(found.reshape(-1))
+    starts = begin + length * jnp.arange(rows.shape[0], dtype=jnp.int32)
+    filled = jnp.arange(k) < wanted[number]
+    places = jnp.where(filled, places + starts[:, None], total)
+    values.append(jnp.where(filled, found, 0.0).reshape(-1))
     indices.append(places.reshape(-1))
-
-  whole = size // chunk_size * chunk_size
-  if whole:
-    take(0, x[:whole].reshape(-1, chunk_size))
-  if whole < size:
-    take(whole, x[None, whole:])
-  return jnp.concatenate(values), jnp.concatenate(indices)
+    begin += x.shape[0]
+  order, found = jax.lax.sort(
+    (jnp.concatenate(indices), jnp.concatenate(values)), num_keys=1
+  )
+  return found, order

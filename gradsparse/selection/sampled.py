@@ -1,19 +1,22 @@
-"""About the k largest magnitudes of a vector, by a sampled threshold."""
+"""About the k largest magnitudes of vectors, by sampled thresholds."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 import math
 from typing import Any
 
+from gradsparse import draws
 from gradsparse import folding
+from gradsparse import opaque
+from gradsparse.selection import candidates
 from gradsparse.selection import thresholds
-from gradsparse.selection.exact import where
-from gradsparse.wire import bitmap
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 
-def capacity(k: Any, size: int) -> Any:
+def capacity(k: Any, size: Any) -> Any:
   """ceil(1.3 k), at most n: what may be sent where k are expected.
 
   1.3 is where DGC's authors select again. Exact for ints and for int32.
@@ -22,82 +25,79 @@ def capacity(k: Any, size: int) -> Any:
   return min(size, most) if isinstance(k, int) else jnp.minimum(size, most)
 
 
-def sampled_top_k(
-  x: jax.Array,
-  k: int | jax.Array,
+def sampled_top_k_of_each(
+  leaves: Sequence[jax.Array],
+  counts: Sequence[int],
   sample_rate: float,
   key: jax.Array,
-  *,
-  most: int | None = None,
+  now: jax.Array | None = None,
 ) -> tuple[jax.Array, jax.Array]:
-  """About k entries: all that reach a threshold estimated from a sample.
+  """About k entries of each vector: all that reach a sampled threshold.
 
-  DGC section 5. Exactly d = ceil(sample_rate n) elements are drawn, with
-  replacement (the leaf itself where d = n). The max(1, round(k d / n))-th
-  largest magnitude among them is the threshold, and what reaches it is sent,
-  about k entries; at k = n everything is. Where more than ceil(1.3 k) reach it,
-  exactly the k largest of those are sent. That cut takes from above only: the
-  mean is k if the sample holds a hundred of the k largest, 0.96 k if twenty,
-  0.91 k if ten. The message has ceil(1.3 k) slots, and those that stay empty
-  travel too: in the paper a message is as long as what it holds.
+  DGC section 5. Of a vector exactly d = ceil(sample_rate n) elements are drawn,
+  with replacement (the vector itself where d = n). The max(1, round(k d /
+  n))-th largest magnitude among them is the threshold, and what reaches it is
+  sent, about k entries; at k = n everything is. Where more than ceil(1.3 k)
+  reach it, exactly the k largest of those are sent. That cut takes from above
+  only: the mean is k if the sample holds a hundred of the k largest, 0.96 k if
+  twenty, 0.91 k if ten. The message has ceil(1.3 k) slots, and those that stay
+  empty travel too: in the paper a message is as long as what it holds.
 
   Args:
-    x: float32[n].
-    k: how many are expected; may be traced.
+    leaves: float32 vectors, none empty.
+    counts: k of each, at least 1.
     sample_rate: fraction of the elements that is drawn, in (0, 1].
     key: PRNG key.
-    most: the largest k that a traced one can be; None is k.
+    now: int32, traced k of each, from 1 to the other. None is the other.
 
   Returns:
-    (values float32[c], indices int32[c]), c = capacity(most, n), by index;
-    index n marks an empty slot.
+    (values float32[c], indices int32[c]), c the sum of capacity(k, n). Indices
+    count through all vectors as if they were joined, and ascend; empty slots
+    come last (the number of all elements, of value 0).
 
   References:
     Lin et al., arXiv 1712.01887, section 5.
   """
-  size = x.shape[0]
-  if most is None:
-    assert isinstance(k, int)
-    most = k
-  drawn = math.ceil(sample_rate * size)
-  sample = x
-  if drawn < size:
-    sample = x[jax.random.randint(key, (drawn,), 0, size)]
-  # A barrier: where single values of a top_k are read, XLA on CPUs sorts all.
-  # Around the values alone: one around the pair crashes the compiler of jax
-  # 0.10.2 under shard_map.
-  tops, _ = jax.lax.top_k(jnp.abs(sample), max(1, round(most * drawn / size)))
-  tops = jax.lax.optimization_barrier(tops)
-  rank = jnp.round(k * (drawn / size)).astype(jnp.int32)
-  threshold = tops[jnp.clip(rank, 1, tops.shape[0]) - 1]
-  threshold = jnp.where(k < size, threshold, 0.0)
-  slots, held = capacity(most, size), capacity(k, size)
-  rows = folding.in_rows(thresholds.magnitudes(x))
-  bar = thresholds.magnitudes(threshold)
-  reached = thresholds.row_tops(rows) >= bar
-  # Room for the rows of twice as many elements as are wanted. If there are
-  # more, the threshold is far too low, and the k largest are among all.
-  room = min(2 * most, reached.shape[0])
+  sizes = [x.shape[0] for x in leaves]
+  slots = [capacity(k, n) for k, n in zip(counts, sizes, strict=True)]
+  # One row more than slots: where more rows have an element that reaches the
+  # bar than are taken, so many elements are seen to reach it that k are sent.
+  most = [min(slot + 1, n) for slot, n in zip(slots, sizes, strict=True)]
+  found = candidates.of_vectors(leaves, most)
+  wanted = jnp.asarray(counts, jnp.int32) if now is None else now
+  length = jnp.asarray(sizes, jnp.int32)
+  bars = _bars(leaves, wanted, sample_rate, key)
+  # At k = n all do: there 1 is the least rank.
+  bars = jnp.where(wanted < length, bars, 1)
+  reach = thresholds.reaching(found.ranks, found.lengths, bars)
+  enough = reach <= capacity(wanted, length)
+  sent = jnp.where(enough, reach, wanted)
+  return found.largest(sent, sum(slots), len(leaves))
 
-  def among_reached():
-    numbers = where(reached, room)
-    found = rows.at[numbers].get(mode='fill', fill_value=0)
-    return largest(found, numbers)
 
-  def among_all():
-    return largest(rows, jnp.arange(rows.shape[0], dtype=jnp.int32))
-
-  def largest(rows, numbers):
-    """Where in x the entries are that are sent."""
-    reach = bitmap.count(bitmap.pack((rows >= bar).reshape(-1)))
-    wanted = jnp.where(reach > held, k, reach).astype(jnp.int32)
-    marks = thresholds.largest(rows, [rows.shape[0]], wanted[None])
-    lanes = jnp.arange(folding.LANES, dtype=jnp.int32)
-    places = numbers[:, None] * folding.LANES + lanes
-    found = bitmap.positions(bitmap.pack(marks.reshape(-1)), slots)
-    return places.reshape(-1).at[found].get(mode='fill', fill_value=size)
-
-  enough = jnp.sum(reached, dtype=jnp.int32) <= room
-  indices = jax.lax.cond(enough, among_reached, among_all)
-  indices = jnp.minimum(indices, size)  # zeros after the end are no elements
-  return x.at[indices].get(mode='fill', fill_value=0), indices
+def _bars(
+  leaves: Sequence[jax.Array],
+  wanted: jax.Array,
+  sample_rate: float,
+  key: jax.Array,
+) -> jax.Array:
+  """int32, the rank that is a vector's threshold."""
+  sizes = np.asarray([x.shape[0] for x in leaves])
+  drawn = [math.ceil(sample_rate * int(n)) for n in sizes]
+  limits = jnp.asarray(sizes, jnp.uint32)[thresholds.segment_of(drawn)]
+  places = opaque.computed_once(draws.below(key, limits), len(leaves))
+  samples = [
+    x if n == x.shape[0] else x[own]
+    for x, n, own in zip(
+      leaves, drawn, opaque.cut(places, [(n,) for n in drawn]), strict=True
+    )
+  ]
+  rows = [
+    folding.in_rows(thresholds.ranks(thresholds.magnitudes(x))) for x in samples
+  ]
+  share = jnp.asarray(np.asarray(drawn) / sizes, jnp.float32)
+  number = jnp.round(wanted * share).astype(jnp.int32)
+  number = jnp.clip(number, 1, jnp.asarray(drawn, jnp.int32))
+  return thresholds.least(
+    folding.joined(rows), [x.shape[0] for x in rows], number
+  )

@@ -27,6 +27,15 @@ def magnitudes(x: jax.Array) -> jax.Array:
   return jax.lax.bitcast_convert_type(jnp.abs(x), jnp.int32)
 
 
+def ranks(magnitudes: jax.Array) -> jax.Array:
+  """int32 > 0 that order as the magnitudes do: what fills a row up, 0, is less.
+
+  Args:
+    magnitudes: int32 >= 0. The largest of all int32 ranks as the next smaller.
+  """
+  return jnp.minimum(magnitudes, jnp.int32(2**31 - 2)) + 1
+
+
 def row_tops(rows: jax.Array) -> jax.Array:
   """The largest of each row, int32[..., rows]."""
   return jnp.max(rows, axis=-1)
@@ -82,6 +91,40 @@ def largest(
   start = (bits - 1 + zero[0], zero, zero, zero + segments.sizes())
   _, low, least, _ = jax.lax.while_loop(going, step, start)
   return reached(low, least)
+
+
+def least(
+  numbers: jax.Array, lengths: Sequence[int], counts: jax.Array
+) -> jax.Array:
+  """int32[segments]: of each segment the number that is so many-th largest.
+
+  Args:
+    numbers: int32[rows, LANES], none negative.
+    lengths: how many rows each segment has, at least one.
+    counts: int32[segments], from 1 to what there is.
+  """
+  marks = largest(numbers, lengths, counts)
+  marked = jnp.where(marks, numbers, jnp.int32(2**31 - 1))
+  return jax.ops.segment_min(
+    jnp.min(marked, axis=1),
+    segment_of(lengths),
+    len(lengths),
+    indices_are_sorted=True,
+  )
+
+
+def reaching(
+  numbers: jax.Array, lengths: Sequence[int], bars: jax.Array
+) -> jax.Array:
+  """int32[segments], how many numbers of each segment reach its bar.
+
+  Args:
+    numbers: int32[rows, LANES].
+    lengths: how many rows each segment has, at least one.
+    bars: int32[segments].
+  """
+  segments = _Segments(numbers.shape[0], lengths)
+  return segments.total(numbers >= segments.spread(bars))
 
 
 def segment_of(lengths: Sequence[int]) -> jax.Array:

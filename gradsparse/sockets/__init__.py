@@ -43,6 +43,7 @@ from gradsparse.sockets.memory import Memory
 from gradsparse.sockets.space import Joined
 from gradsparse.sockets.space import Shape
 from gradsparse.sockets.space import Space
+from gradsparse.sockets.sums import SparseSum
 from gradsparse.sockets.values import Leaves
 from gradsparse.sockets.values import Marked
 from gradsparse.sockets.values import Parts
@@ -73,6 +74,7 @@ __all__ = (
   'Signal',
   'Space',
   'Sparse',
+  'SparseSum',
   'Spread',
   'Stream',
   'Window',

@@ -41,8 +41,8 @@ class Exchanged(NamedTuple):
   """What comes back. Over all workers, `delivered` adds up to P times `mean`.
 
   Attributes:
-    mean: float32 leaves of the group, bit-identical on all workers: a list, or
-      `Joined`.
+    mean: float32 leaves of the group, bit-identical on all workers: a list,
+      `Joined`, or `SparseSum`.
     delivered: what of this worker's is in the mean, if the step is accepted.
     dense: means of the leaves that stayed dense.
     healthy: bool scalar, the same everywhere: all workers were healthy.

@@ -65,36 +65,6 @@ class Sparse:
     indices, values = jax.lax.sort((indices, values), num_keys=1)
     return Sparse(values, indices, space)
 
-  @staticmethod
-  def of_leaves(
-    parts: Iterable[tuple[Sequence[int], tuple[jax.Array, jax.Array]]],
-    shapes: Sequence[Shape],
-  ) -> Sparse:
-    """From entries of each leaf by itself.
-
-    Args:
-      parts: (numbers of some leaves, (values, indices)), each array with a row
-        for each of those leaves. Indices are into the flattened leaf; its size
-        marks an empty slot.
-      shapes: of all leaves.
-    """
-    whole = Space.whole(shapes)
-    limits = [0] * len(shapes)
-    values, indices = [], []
-    for numbers, (found, places) in parts:
-      size, slots = whole.sizes[numbers[0]], found.shape[1]
-      begin = jnp.asarray([whole.offsets[i] for i in numbers], jnp.int32)
-      values.append(found.reshape(-1))
-      indices.append(
-        jnp.where(places < size, places + begin[:, None], whole.size).reshape(
-          -1
-        )
-      )
-      for i in numbers:
-        limits[i] = min(slots, size)
-    space = Space(tuple(shapes), tuple(limits))
-    return Sparse.of(jnp.concatenate(values), jnp.concatenate(indices), space)
-
   def keep(self, mask: jax.Array) -> Sparse:
     """The entries where mask (bool[k]) is True, and empty slots after them."""
     mask &= self.valid

@@ -2,9 +2,8 @@
 
 `positions(pack(mask), k)` is `jnp.nonzero(mask, size=k)` at the cost of about
 one pass over the mask (25.6 million elements on two CPU cores: 5 ms against
-186): the set bits are counted word by word, the word of each wanted bit is
-found by binary search in the running count, and the bit inside the word by
-five more steps.
+186): the set bits are counted word by word, a running count says where the bits
+of each word begin among all, and five steps find a bit inside of its word.
 """
 
 from __future__ import annotations
@@ -112,10 +111,27 @@ def positions(
   Raises:
     ValueError: for a bitmap whose positions int32 cannot count.
   """
-  find, total = finder(words)
-  rank = jnp.arange(count, dtype=jnp.int32)
-  turned = (rank + first % jnp.maximum(total, 1)) % jnp.maximum(total, 1)
-  return find(jnp.where(total > count, turned, rank))
+  _check(words)
+  length = words.shape[0]
+  if not length or not count:
+    return jnp.zeros(count, jnp.int32)
+  seen = _seen(words)
+  total = seen[-1]
+  start = jnp.where(total > count, first % jnp.maximum(total, 1), 0)
+  # The word of a bit is the number of words that end before it. So each word
+  # adds one to all bits that come after it: by a running sum, no search.
+  step = jnp.zeros(count, jnp.int32)
+  step = step.at[jnp.maximum(seen - start, 0)].add(1, mode='drop')
+  turned = not (isinstance(first, int) and first == 0)
+  if turned:  # after the last bit comes the first one
+    again = jnp.where(start > 0, total - start, count)
+    step = step.at[again].add(-length, mode='drop')
+    step = step.at[again + seen].add(1, mode='drop')
+  word = jnp.cumsum(step)
+  rank = jnp.arange(count, dtype=jnp.int32) + start
+  if turned:
+    rank = jnp.where(rank >= jnp.maximum(total, count), rank - total, rank)
+  return _bits(words, seen, word, rank)
 
 
 def finder(
@@ -134,21 +150,45 @@ def finder(
   Raises:
     ValueError: for a bitmap whose positions int32 cannot count.
   """
-  (length,) = words.shape
-  if length >= 2**26:
-    raise ValueError(f'a bitmap must have fewer than 2**26 words, got {length}')
-  if not length:
+  _check(words)
+  if not words.shape[0]:
     return jnp.zeros_like, jnp.int32(0)
-  bits = jax.lax.population_count(words).astype(jnp.int32)
-  seen = jnp.cumsum(bits, dtype=jnp.int32)
+  seen = _seen(words)
 
   def find(rank: jax.Array) -> jax.Array:
     word = jnp.searchsorted(seen, rank, side='right').astype(jnp.int32)
-    before = jnp.where(word > 0, seen[jnp.maximum(word - 1, 0)], 0)
-    bit = _select(words[jnp.minimum(word, length - 1)], rank - before)
-    return jnp.where(word < length, 32 * word + bit, 32 * length)
+    return _bits(words, seen, word, rank)
 
   return find, seen[-1]
+
+
+def _check(words: jax.Array) -> None:
+  (length,) = words.shape
+  if length >= 2**26:
+    raise ValueError(f'a bitmap must have fewer than 2**26 words, got {length}')
+
+
+def _seen(words: jax.Array) -> jax.Array:
+  """int32, how many bits are set up to the end of each word."""
+  bits = jax.lax.population_count(words).astype(jnp.int32)
+  return jnp.cumsum(bits, dtype=jnp.int32)
+
+
+def _bits(
+  words: jax.Array, seen: jax.Array, word: jax.Array, rank: jax.Array
+) -> jax.Array:
+  """Positions of the set bits with these numbers, that are in these words.
+
+  Args:
+    words: uint32[m].
+    seen: of them.
+    word: int32, the words; m where there is no such bit.
+    rank: int32, the numbers.
+  """
+  length = words.shape[0]
+  before = jnp.where(word > 0, seen[jnp.maximum(word - 1, 0)], 0)
+  bit = _select(words[jnp.minimum(word, length - 1)], rank - before)
+  return jnp.where(word < length, 32 * word + bit, 32 * length)
 
 
 def _select(word: jax.Array, rank: jax.Array) -> jax.Array:

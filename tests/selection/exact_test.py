@@ -151,29 +151,49 @@ def side_by_side(leaves, limit):
   return jax.jit(fn, compiler_options=replay.QUICKLY)
 
 
-# --- helpers of the rules ---------------------------------------------------
+# Of leaves together: one and two stages, tails, an empty one, many blocks.
+TOGETHER = (
+  ((4096, 0, 33, 4159), 40),
+  ((4200, 320, 320, 1, 4200), 6000),
+  ((20_000, 33, 20_001), 600),
+)
 
 
 @given(
-  st.lists(st.booleans(), min_size=0, max_size=70),
-  st.integers(0, 12),
-  st.integers(0, 200),
+  st.sampled_from(TOGETHER), st.integers(0, 2**32 - 1), st.sampled_from(LIMITS)
 )
-def test_where_lists_the_true_entries_in_a_circle(mask, slots, first):
-  mask = np.asarray(mask, bool)
-  padded = np.zeros(70, bool)
-  padded[: len(mask)] = mask
-  true = np.flatnonzero(padded)
-  indices = np.asarray(_where(slots)(padded, np.int32(first)))
-  start = first % len(true) if len(true) > slots else 0
-  expected = np.roll(true, -start)[:slots]
-  np.testing.assert_array_equal(indices[: len(expected)], expected)
-  np.testing.assert_array_equal(indices[len(expected) :], 70)
+def test_the_top_k_of_all_leaves_are_those_of_one_vector(case, seed, limit):
+  sizes, k = case
+  xs = [numbers(size, seed + i) for i, size in enumerate(sizes)]
+  now, joined = k // (1 + seed % 3), np.concatenate(xs)
+  expected = np.sort(ranked(joined)[:now])
+  values, indices = together(sizes, k, limit)(xs, np.int32(now))
+  np.testing.assert_array_equal(indices[:now], expected)
+  np.testing.assert_array_equal(values[:now], joined[expected])
+  np.testing.assert_array_equal(indices[now:], len(joined))
+  assert not np.any(values[now:])
+
+
+def test_zeros_that_fill_up_a_leaf_are_no_elements():
+  """Fewer numbers than slots: the first zeros are sent, of the first leaf."""
+  xs = [np.zeros(4097, np.float32), np.zeros(4097, np.float32)]
+  xs[1][[0, 4096]] = 2, 3
+  _, indices = together((4097, 4097), 100, 0)(xs, np.int32(100))
+  np.testing.assert_array_equal(indices, [*range(98), 4097, 8193])
 
 
 @functools.cache
-def _where(slots):
-  return jax.jit(lambda mask, first: selection.where(mask, slots, first))
+def together(sizes, k, limit):
+  del sizes
+
+  def fn(xs, now):
+    with mock.patch.object(exact, '_SMALL', limit):
+      return selection.top_k_of_all(xs, k, now)
+
+  return jax.jit(fn, compiler_options=replay.QUICKLY)
+
+
+# --- helpers of the rules ---------------------------------------------------
 
 
 @given(st.integers(1, 40), st.integers(1, 12))

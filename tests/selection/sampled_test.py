@@ -3,6 +3,7 @@
 import functools
 import math
 
+from gradsparse import draws
 from gradsparse import selection
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,13 +22,13 @@ RATE = 0.1
 
 @functools.cache
 def sampler(size, k, rate, traced=False):
-  """(x, seed, k) -> what `sampled_top_k` sends of it."""
+  """(x, seed, k) -> what `sampled_top_k_of_each` sends of it."""
 
   def select(x, seed, now):
     key = jax.random.key(seed)
-    if traced:
-      return selection.sampled_top_k(x, now, rate, key, most=k)
-    return selection.sampled_top_k(x, k, rate, key)
+    return selection.sampled_top_k_of_each(
+      [x], [k], rate, key, now[None] if traced else None
+    )
 
   x = jax.ShapeDtypeStruct((size,), jnp.float32)
   whole = jax.ShapeDtypeStruct((), jnp.int32)
@@ -43,7 +44,8 @@ def sampler(size, k, rate, traced=False):
 def threshold(x, k, rate, seed):
   """DGC section 5: the quantile of exactly ceil(rate n) draws."""
   drawn = math.ceil(rate * x.size)
-  at = jax.random.randint(jax.random.key(seed), (drawn,), 0, x.size)
+  sizes = np.full(drawn, x.size, np.uint32)
+  at = np.asarray(draws.below(jax.random.key(seed), jnp.asarray(sizes)))
   return np.sort(np.abs(x[at]))[-max(1, round(k * drawn / x.size))]
 
 

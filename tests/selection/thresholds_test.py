@@ -48,6 +48,25 @@ def test_exactly_so_many_are_marked(lengths, top, seed):
   )
 
 
+def test_the_so_many_th_of_each_segment_and_how_many_reach_it():
+  numbers = np.random.default_rng(1).integers(0, 40, (6, LANES))
+  lengths, counts = (2, 1, 3), np.int32([5, LANES, 1])
+  fn = jax.jit(
+    lambda x: (
+      bars := thresholds.least(x, lengths, counts),
+      thresholds.reaching(x, lengths, bars),
+    )
+  )
+  bars, reach = fn(numbers.astype(np.int32))
+  own = np.split(numbers, [2, 3])
+  expected = [
+    np.sort(x, axis=None)[-k] for x, k in zip(own, counts, strict=True)
+  ]
+  np.testing.assert_array_equal(bars, expected)
+  both = zip(own, expected, strict=True)
+  np.testing.assert_array_equal(reach, [np.sum(x >= bar) for x, bar in both])
+
+
 @pytest.mark.parametrize('workers', [2, 4])
 def test_side_by_side_for_several_workers(workers):
   """Four workers of four rows: see the trap in the code."""

@@ -34,6 +34,23 @@ def test_positions_are_those_of_nonzero(size, count, density, seed):
   np.testing.assert_array_equal(bitmap.unpack(words, size), mask)
 
 
+@settings(max_examples=40, deadline=None)
+@given(
+  st.lists(st.booleans(), min_size=0, max_size=70),
+  st.sampled_from([0, 1, 5, 12]),
+  st.integers(0, 200),
+)
+def test_positions_can_begin_anywhere_and_go_in_a_circle(mask, count, first):
+  padded = np.zeros(70, bool)
+  padded[: len(mask)] = mask
+  true = np.flatnonzero(padded)
+  found = _positions(_pack(padded), count, np.int32(first))
+  start = first % len(true) if len(true) > count else 0
+  expected = np.roll(true, -start)[:count]
+  np.testing.assert_array_equal(found[: len(expected)], expected)
+  np.testing.assert_array_equal(found[len(expected) :], 96)
+
+
 def test_every_bit_of_a_word_is_found():
   words = jnp.array([0xFFFFFFFF, 0, 0x80000001], jnp.uint32)
   expected = [*range(32), 64, 95, 96, 96]

@@ -1,0 +1,241 @@
+"""Rows of vectors in which the largest elements of each segment must be.
+
+Nothing is sorted, and each vector is read once. An element of the top k of a
+segment lies in one of the k rows (of `folding.LANES` elements) with the largest
+maxima: of rows with equal maxima the first count, each holds at least one of
+the tied elements. So those rows are taken out, then the k largest are marked
+among them, both times by a threshold (see thresholds.py). All segments go
+through that side by side.
+
+A segment is a vector, a part of one, or all vectors together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from gradsparse import folding
+from gradsparse import opaque
+from gradsparse.folding import LANES
+from gradsparse.selection import thresholds
+from gradsparse.wire import bitmap
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+# Elements of parts of vectors: a multiple of this.
+UNIT = LANES * LANES
+# Rows are looked for where those that are taken hold at most this share.
+_WORTHWHILE = 0.5
+# Rows that are taken from a vector at once, of all vectors together.
+_BLOCK = 512
+
+
+class Candidates(NamedTuple):
+  """Rows of vectors.
+
+  Attributes:
+    values: float32[rows, LANES]; zero after the end of a vector.
+    first: int32[rows], which element each begins with, counted through all
+      vectors as if they were joined; ascending.
+    ranks: int32[rows, LANES], see `thresholds.ranks`; 0 after the end.
+    lengths: how many rows are of each segment.
+    size: elements of all vectors.
+  """
+
+  values: jax.Array
+  first: jax.Array
+  ranks: jax.Array
+  lengths: list[int]
+  size: int
+
+  def largest(
+    self, wanted: jax.Array, slots: int, readers: int
+  ) -> tuple[jax.Array, jax.Array]:
+    """The largest of each segment.
+
+    Args:
+      wanted: int32[segments], how many of each.
+      slots: how many entries to return.
+      readers: about how many loops will read them.
+
+    Returns:
+      (values float32[slots], indices int32[slots]), by index; empty slots come
+      last (the number of all elements, of value 0).
+    """
+    marks = thresholds.largest(self.ranks, self.lengths, wanted)
+    places = bitmap.positions(bitmap.pack(marks.reshape(-1)), slots)
+    places = opaque.computed_once(places, readers)
+    end = LANES * self.values.shape[0]
+    there = jnp.minimum(places, end - 1)
+    indices = self.first[there // LANES] + there % LANES
+    values = self.values.reshape(-1).at[places].get(mode='fill', fill_value=0)
+    return values, jnp.where(places < end, indices, self.size)
+
+
+def of_vectors(
+  vectors: Sequence[jax.Array],
+  most: Sequence[int],
+  parts: Sequence[int] | None = None,
+) -> Candidates:
+  """Of each vector, or of each of the equal parts that it is cut into.
+
+  Args:
+    vectors: float32, none empty.
+    most: for each vector, of the largest of how many elements of a segment the
+      rows are taken; in 1 to the size of the segment.
+    parts: into how many each vector is cut, of a multiple of `UNIT` elements if
+      there are several. None: one.
+  """
+  parts = parts or [1] * len(vectors)
+  sizes = [x.shape[0] for x in vectors]
+  begins = _begins(sizes)
+  narrow = [
+    i
+    for i, size in enumerate(sizes)
+    if parts[i] * most[i] * LANES <= _WORTHWHILE * size
+  ]
+  rows: dict[int, jax.Array] = {}
+  first: dict[int, jax.Array] = {}
+  lengths: list[int] = []
+  for i, x in enumerate(vectors):
+    length = most[i]
+    if i not in narrow:
+      rows[i] = folding.in_rows(x)
+      length = rows[i].shape[0] // parts[i]
+      number = jnp.arange(rows[i].shape[0], dtype=jnp.int32)
+      first[i] = jnp.int32(begins[i]) + LANES * number
+    lengths += [length] * parts[i]
+  places = jnp.zeros(0, jnp.int32)
+  if narrow:
+    tops = [_tops(vectors[i]) for i in narrow]
+    segments = [
+      (x.shape[0] // parts[i], most[i])
+      for i, x in zip(narrow, tops, strict=True)
+      for _ in range(parts[i])
+    ]
+    winners = _winners(tops, *map(list, zip(*segments, strict=True)))
+    number, places = opaque.computed_once(
+      _placed(winners, tops, begins[narrow]), len(vectors)
+    )
+    shapes = [(parts[i] * most[i],) for i in narrow]
+    for i, own in zip(narrow, opaque.cut(number, shapes), strict=True):
+      rows[i] = _take(vectors[i], own)
+    if first:
+      first |= zip(narrow, opaque.cut(places, shapes), strict=True)
+  if first:
+    places = folding.joined([first[i] for i in range(len(vectors))])
+  values = folding.joined([rows[i] for i in range(len(vectors))])
+  return _candidates(values, places, lengths, sizes)
+
+
+def of_all(vectors: Sequence[jax.Array], most: int) -> Candidates:
+  """Of all vectors together.
+
+  Args:
+    vectors: float32, none empty.
+    most: of the largest of how many elements the rows are taken; in 1 to the
+      number of all.
+  """
+  sizes = [x.shape[0] for x in vectors]
+  if len(vectors) == 1:
+    return of_vectors(vectors, [most])
+  if most * LANES > _WORTHWHILE * sum(sizes):
+    every = of_vectors(vectors, sizes)
+    return every._replace(lengths=[sum(every.lengths)])
+  tops = [_tops(x) for x in vectors]
+  lengths = [x.shape[0] for x in tops]
+  winners = _winners(tops, [sum(lengths)], [most])
+  number, first = _placed(winners, tops, _begins(sizes))
+  # How many of a vector win is not known before: they are taken block by block,
+  # and where a block has rows of the next vectors, those are written again.
+  starts = LANES * _begins([*lengths, 0])
+  bounds = jnp.searchsorted(winners, jnp.asarray(starts, jnp.int32))
+  number = jnp.pad(number, (0, _BLOCK))
+  number, bounds = opaque.computed_once(
+    (number, bounds.astype(jnp.int32)), len(vectors)
+  )
+  each = opaque.cut(bounds, [()] * len(starts))
+  # Typed like what is written into it.
+  nothing = jnp.where(winners[0] < 0, vectors[0][0], 0.0)
+  values = jnp.broadcast_to(nothing, (most + _BLOCK, LANES))
+  for x, begin, end in zip(vectors, each[:-1], each[1:], strict=True):
+    values = _written(values, x, number, begin, end)
+  return _candidates(values[:most], first, [most], sizes)
+
+
+def _written(values, x, number, begin, end) -> jax.Array:
+  """`values`, where rows of x are written from `begin` to at least `end`."""
+
+  def block(carry):
+    at, values = carry
+    own = jax.lax.dynamic_slice(number, (at,), (_BLOCK,))
+    return at + _BLOCK, jax.lax.dynamic_update_slice(
+      values, _take(x, own), (at, 0)
+    )
+
+  return jax.lax.while_loop(
+    lambda carry: carry[0] < end, block, (begin, values)
+  )[1]
+
+
+def _begins(sizes: Sequence[int]) -> np.ndarray:
+  """Where each begins of things of these sizes, one after the other."""
+  return np.cumsum([0, *sizes[:-1]])
+
+
+def _tops(x: jax.Array) -> jax.Array:
+  """int32[..., LANES], the largest rank of each row of a vector, in rows."""
+  rows = folding.in_rows(thresholds.magnitudes(x))
+  return folding.in_rows(thresholds.ranks(thresholds.row_tops(rows)))
+
+
+def _winners(
+  tops: Sequence[jax.Array], lengths: Sequence[int], counts: Sequence[int]
+) -> jax.Array:
+  """int32[sum(counts)]: which tops of each segment are largest, ascending."""
+  marks = thresholds.largest(
+    folding.joined(tops), lengths, jnp.asarray(counts, jnp.int32)
+  )
+  return bitmap.positions(bitmap.pack(marks.reshape(-1)), sum(counts))
+
+
+def _placed(
+  winners: jax.Array, tops: Sequence[jax.Array], begins: np.ndarray
+) -> tuple[jax.Array, jax.Array]:
+  """Of winning rows the numbers in their vectors, and where they begin.
+
+  Args:
+    winners: int32[k], their numbers among the tops of all vectors.
+    tops: of each vector.
+    begins: which element each vector begins with, if all are joined.
+
+  Returns:
+    (int32[k], int32[k]).
+  """
+  starts = jnp.asarray(LANES * _begins([x.shape[0] for x in tops]), jnp.int32)
+  own = jnp.searchsorted(starts, winners, side='right') - 1
+  number = winners - starts[own]
+  return number, jnp.asarray(begins, jnp.int32)[own] + LANES * number
+
+
+def _take(x: jax.Array, rows: jax.Array) -> jax.Array:
+  """Some rows of a vector; zeros beyond its end."""
+  if x.shape[0] % LANES == 0:
+    return x.reshape(-1, LANES).at[rows].get(mode='fill', fill_value=0)
+  lanes = jnp.arange(LANES, dtype=jnp.int32)
+  places = rows[:, None] * LANES + lanes
+  return x.at[places].get(mode='fill', fill_value=0)
+
+
+def _candidates(
+  values: jax.Array, first: jax.Array, lengths: list[int], sizes: list[int]
+) -> Candidates:
+  ranks = thresholds.ranks(thresholds.magnitudes(values))
+  if any(size % LANES for size in sizes):
+    ends = jnp.asarray(np.cumsum(sizes), jnp.int32)
+    end = ends[jnp.searchsorted(ends, first, side='right')]
+    lanes = jnp.arange(LANES, dtype=jnp.int32)
+    ranks = jnp.where(first[:, None] + lanes < end[:, None], ranks, 0)
+  return Candidates(values, first, ranks, lengths, sum(sizes))

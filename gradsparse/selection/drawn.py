@@ -1,0 +1,120 @@
+"""Exactly k elements of each vector, drawn without replacement.
+
+Every element draws a word, and the k with the smallest words are taken: each
+set of k is equally likely. Only of the few words below a bar, set such that a
+little more than k are, it matters which are smallest. Should fewer than k be,
+or more than there is room for, all draw again: that tells nothing about which
+elements they are, so sets of k stay equally likely.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gradsparse import draws
+from gradsparse import folding
+from gradsparse import opaque
+from gradsparse.folding import LANES
+from gradsparse.selection import thresholds
+from gradsparse.wire import bitmap
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+# How many standard deviations of their number there are more than k.
+_SPARE = 8
+
+
+def drawn_of_each(
+  sizes: Sequence[int], counts: Sequence[int], key: jax.Array
+) -> jax.Array:
+  """k distinct elements of each vector, every set of k equally likely.
+
+  Args:
+    sizes: of the vectors, at least 1, less than 2^31 in all.
+    counts: k of each, from 1 to its size.
+    key: PRNG key.
+
+  Returns:
+    int32[sum(counts)], ascending: the indices count through all vectors as if
+    they were joined.
+  """
+  size, count = np.asarray(sizes), np.asarray(counts)
+  spare = np.ceil(_SPARE * np.sqrt(count)).astype(int) + _SPARE
+  room = np.minimum(size, count + 2 * spare)
+  share = np.minimum((count + spare) / size, 1.0)
+  bars = np.minimum(share * 2.0**32, 2**32 - 1).astype(np.uint32)
+  words = -(-size // 32)
+  vector = thresholds.segment_of(words.tolist())
+
+  def counted(marks):
+    bits = jax.lax.population_count(marks).astype(jnp.int32)
+    return jax.ops.segment_sum(
+      bits, vector, len(sizes), indices_are_sorted=True
+    )
+
+  def fits(marks):
+    found = counted(marks)
+    return jnp.all((found >= count) & (found <= room))
+
+  def again(carry):
+    turn, _ = carry
+    return turn + 1, _marks(sizes, bars, jax.random.fold_in(key, turn))
+
+  # Typed like the key, which may differ between devices.
+  zero = jax.random.key_data(key).reshape(-1)[0] & 0
+  nothing = jnp.zeros(words.sum(), jnp.uint32) + zero
+  turn, marks = jax.lax.while_loop(
+    lambda carry: ~fits(carry[1]), again, (zero.astype(jnp.int32), nothing)
+  )
+  found = counted(marks)
+  places = bitmap.positions(marks, int(room.sum()))
+  # The candidates of each vector, side by side in rows.
+  rows = -(-room // LANES)
+  segment = thresholds.segment_of(rows.tolist())
+  lanes = LANES * jnp.arange(rows.sum(), dtype=jnp.int32)[:, None]
+  lanes += jnp.arange(LANES, dtype=jnp.int32)
+  number = lanes - _of(LANES * _begins(rows), segment)
+  first = jnp.cumsum(found) - found
+  at = jnp.minimum(first[segment][:, None] + number, places.shape[0] - 1)
+  shift = _of(_begins(size) - 32 * _begins(words), segment)
+  indices = places[at] + shift
+  last = jax.random.fold_in(key, turn - 1)
+  word = draws.bits_of(last, indices.astype(jnp.uint32)) >> 1
+  ranks = jnp.where(
+    number < found[segment][:, None], (2**31 - 1) - word.astype(jnp.int32), 0
+  )
+  marks = thresholds.largest(
+    ranks, rows.tolist(), jnp.asarray(count, jnp.int32)
+  )
+  taken = bitmap.positions(bitmap.pack(marks.reshape(-1)), sum(counts))
+  return opaque.computed_once(indices.reshape(-1)[taken], len(sizes))
+
+
+def _marks(sizes: Sequence[int], bars: np.ndarray, key: jax.Array) -> jax.Array:
+  """uint32, bitmaps of the elements of each vector whose words reach a bar."""
+  data = jax.random.key_data(key)
+  begins = opaque.numbers(_begins(sizes).tolist(), data)
+  joined = opaque.computed_once(jnp.asarray(bars), len(sizes))
+  each = opaque.cut(joined, [()] * len(sizes))
+
+  def marked(size, begin, bar):
+    number = begin + jax.lax.iota(jnp.int32, size)
+    return draws.bits_of(key, number.astype(jnp.uint32)) <= bar
+
+  return folding.joined(
+    [
+      bitmap.pack(marked(size, begin, bar))
+      for size, begin, bar in zip(sizes, begins, each, strict=True)
+    ]
+  )
+
+
+def _begins(sizes: Sequence[int] | np.ndarray) -> np.ndarray:
+  """Where each begins of things of these sizes, one after the other."""
+  return np.cumsum([0, *sizes[:-1]])
+
+
+def _of(numbers: np.ndarray, segment: jax.Array) -> jax.Array:
+  """int32[rows, 1]: for each row the number of its segment."""
+  return jnp.asarray(numbers, jnp.int32)[segment][:, None]

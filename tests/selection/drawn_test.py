@@ -1,0 +1,43 @@
+"""Exactly k of each vector, every set of k equally likely."""
+
+import itertools
+
+from gradsparse import selection
+import jax
+import numpy as np
+import pytest
+from tests import replay
+
+DRAWS = 2000
+
+
+def draws_of(sizes, counts, number=DRAWS):
+  keys = jax.random.split(jax.random.key(0), number)
+  fn = lambda keys: jax.lax.map(
+    lambda key: selection.drawn_of_each(sizes, counts, key), keys
+  )
+  return np.asarray(jax.jit(fn, compiler_options=replay.QUICKLY)(keys))
+
+
+def test_so_many_distinct_ones_of_each_vector_in_order():
+  sizes, counts = [7, 5000, 1, 40], [3, 50, 1, 40]
+  drawn = draws_of(sizes, counts)
+  assert np.all(np.diff(drawn) > 0)
+  ends = np.cumsum(sizes)
+  for row in drawn[:100]:
+    found = np.bincount(np.searchsorted(ends, row, side='right'), minlength=4)
+    assert found.tolist() == counts
+  # Each of 5,000 is drawn about as often as chance has it.
+  hits = np.bincount(drawn.ravel(), minlength=ends[-1])[7:5007]
+  scores = (hits - 20) / np.sqrt(20 * 0.99)
+  assert np.std(scores) == pytest.approx(1, abs=0.05)
+  assert np.max(np.abs(scores)) < 5.5
+
+
+def test_all_sets_are_equally_likely():
+  sets = {x: 0 for x in itertools.combinations(range(6), 3)}
+  for row in draws_of([6], [3]):
+    sets[tuple(row.tolist())] += 1
+  expected = DRAWS / len(sets)
+  square = sum((n - expected) ** 2 / expected for n in sets.values())
+  assert square < 50  # 19 degrees of freedom: by chance once in 10,000 times
