@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gradsparse import arguments
 from gradsparse import selection
@@ -19,12 +19,7 @@ from gradsparse import traced
 from gradsparse.sockets import Code
 from gradsparse.sockets import Compressor
 from gradsparse.sockets import Ladder
-from gradsparse.sockets import Leaves
-from gradsparse.sockets import Marked
 from gradsparse.sockets import Signal
-from gradsparse.sockets import Space
-from gradsparse.sockets import Sparse
-from gradsparse.wire import bitmap
 import jax
 import jax.numpy as jnp
 
@@ -42,13 +37,13 @@ class _Picked(NamedTuple):
   """What the rule picked out of all leaves.
 
   Attributes:
-    values: float32, of all elements: what is sent of one if it is.
-    wanted: uint32 bitmap over all elements, which are to be sent.
-    need: int32, how many those are.
+    leaves: rounded and coded, see `Code.mark`.
+    joined: the same, one after the other.
+    need: int32, how many elements are marked.
   """
 
-  values: jax.Array
-  wanted: jax.Array
+  leaves: Any
+  joined: Any
   need: jax.Array
 
 
@@ -64,7 +59,7 @@ def by_rule(
   Args:
     rule: Signal -> (values, mask), both leaf-shaped: which elements of a leaf
       are sent, and as which values.
-    code: how they travel.
+    code: how they travel; one that can `mark`.
     name: of the scheme, for tables.
     ladder: fractions of the elements that a message can hold, ascending. If
       the last is below 1.0, what it does not hold stays in the memory.
@@ -74,6 +69,7 @@ def by_rule(
     ValueError: a ladder that does not ascend within (0, 1].
   """
   fractions = arguments.ladder(ladder)
+  all_fit = fractions[-1] == 1.0
 
   def rungs(shapes):
     total = sum(math.prod(shape) for shape in shapes)
@@ -81,17 +77,11 @@ def by_rule(
     return tuple(sorted(slots))
 
   def look(signals, ctx):
-    del ctx
-    values, wanted = map(list, zip(*map(picks, signals), strict=True))
-    bits = bitmap.pack(Leaves(wanted).joined())
-    return _Picked(Leaves(values).joined(), bits, bitmap.count(bits))
-
-  def picks(signal):
-    values, where = rule(signal)
-    # What the code cannot say beside the largest value needs no slot.
-    if code.sendable is not None:
-      where = code.sendable(values, where)
-    return values, where
+    # What the code cannot say beside the largest value is not marked, and so
+    # needs no slot.
+    leaves = code.mark(list(map(rule, signals)), ctx)
+    joined = leaves.joined()
+    return _Picked(leaves, joined, joined.count())
 
   def choose(ctx):
     sizes = jnp.asarray(rungs(ctx.shapes))
@@ -102,26 +92,29 @@ def by_rule(
     return jnp.maximum(ctx.seen.need - ctx.rung, 0)
 
   def select(signals, ctx):
-    picked, space = ctx.seen, Space.at_most(ctx.rung, ctx.shapes)
-    if code.takes_marked and ctx.rung == space.size:
-      # Again: to cut what was joined would take longer.
-      return Marked.of(*zip(*map(picks, signals), strict=True))
-    # If not all fit, each step begins at another place: otherwise the last
-    # leaves would never be sent.
-    indices = bitmap.positions(
-      picked.wanted, ctx.rung, first=ctx.step * ctx.rung
-    )
-    values = picked.values.at[indices].get(mode='fill', fill_value=0)
-    indices = jnp.minimum(indices, space.size)
-    if fractions[-1] == 1.0:  # all fit, and so are in order
-      return Sparse(values, indices, space)
-    return Sparse.of(values, indices, space)
+    del signals
+    joined = ctx.seen.joined
+    if ctx.rung == joined.space.size:
+      return joined
+    if all_fit:
+      return joined.entries(ctx.rung)
+    # Each step begins at another place: otherwise the last leaves would never
+    # be sent.
+    return joined.entries(ctx.rung, first=ctx.step * ctx.rung)
 
   return Compressor(
     name,
     select,
     code,
-    ladder=Ladder(rungs, choose, look, overflow),
+    ladder=Ladder(
+      rungs,
+      choose,
+      look,
+      delivered=(
+        (lambda ctx: ctx.seen.leaves) if all_fit and not code.crowds else None
+      ),
+      overflow=overflow,
+    ),
   )
 
 

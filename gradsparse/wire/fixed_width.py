@@ -9,6 +9,9 @@ does not depend on the width.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from gradsparse import folding
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -105,6 +108,59 @@ def unpack(words: jax.Array, count: int, width: int) -> jax.Array:
   # Two shifts of at most 31 bits: a shift by 32 is not defined.
   codes = (rows[:, low] >> shift) | ((rows[:, high] << 1) << (31 - shift))
   return (codes & _mask(width)).reshape(-1)[:count]
+
+
+def at(words: jax.Array, places: jax.Array, width: int) -> jax.Array:
+  """Some of the codes that were packed.
+
+  Args:
+    words: uint32[m].
+    places: int32[k], the codes' numbers; beyond the last the result may be
+      anything.
+    width: bits a code, a divisor of 32.
+
+  Returns:
+    uint32[k].
+  """
+  per_word = 32 // width
+  shift = (places % per_word).astype(jnp.uint32) * np.uint32(width)
+  return (words[places // per_word] >> shift) & _mask(width)
+
+
+def joined(
+  parts: Sequence[jax.Array], counts: Sequence[int], width: int
+) -> jax.Array:
+  """What `pack` makes of the codes of all parts, one part after the other.
+
+  Args:
+    parts: what it made of each.
+    counts: codes of each.
+    width: bits a code, in [1, 32].
+
+  Returns:
+    uint32[words(sum of counts, width)].
+  """
+  out: list[jax.Array] = []
+  run, bits, shift = [], 0, 0
+  begun = jnp.zeros(1, jnp.uint32)  # the word that is not full yet
+  for number, (part, count) in enumerate(zip(parts, counts, strict=True)):
+    run.append(part)
+    bits += count * width
+    # Parts of whole words follow one another as they are, shifted together.
+    if bits % 32 == 0 and number < len(parts) - 1:
+      continue
+    words = folding.joined(run)
+    if shift:
+      none = jnp.zeros(1, jnp.uint32)
+      above = jnp.concatenate([words, none]) << shift
+      below = jnp.concatenate([begun << (32 - shift), words]) >> (32 - shift)
+      words = (above | below)[: _ceil_div(shift + bits, 32)]
+    shift = (shift + bits) % 32
+    if shift:
+      words, begun = words[:-1], words[-1:]
+    out.append(words)
+    run, bits = [], 0
+  return folding.joined([*out, begun] if shift else out)
 
 
 def _check(count: int, width: int) -> None:
