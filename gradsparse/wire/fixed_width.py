@@ -10,11 +10,16 @@ does not depend on the width.
 from __future__ import annotations
 
 from collections.abc import Sequence
+import itertools
 
 from gradsparse import folding
+from gradsparse import opaque
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+# Readers enough for `opaque.computed_once`.
+_APART = 4
 
 
 def words(count: int, width: int) -> int:
@@ -140,27 +145,29 @@ def joined(
   Returns:
     uint32[words(sum of counts, width)].
   """
-  out: list[jax.Array] = []
-  run, bits, shift = [], 0, 0
-  begun = jnp.zeros(1, jnp.uint32)  # the word that is not full yet
-  for number, (part, count) in enumerate(zip(parts, counts, strict=True)):
-    run.append(part)
-    bits += count * width
-    # Parts of whole words follow one another as they are, shifted together.
-    if bits % 32 == 0 and number < len(parts) - 1:
-      continue
-    words = folding.joined(run)
+  bits = np.cumsum([0, *(count * width for count in counts)])
+  # Parts of whole words follow one another as they are, shifted together.
+  sizes = np.diff(bits)
+  ends = [n for n in range(1, len(parts)) if sizes[n - 1] % 32]
+  runs = list(itertools.pairwise([0, *ends, len(parts)]))
+  words = [folding.joined(parts[begin:end]) for begin, end in runs]
+  if len(runs) == 1:
+    return words[0]
+  # Apart from what is put together: XLA on CPUs shifts slowly what it joins.
+  words = opaque.computed_once(words, _APART)
+  out = jnp.zeros(_ceil_div(int(bits[-1]), 32), jnp.uint32)
+  for (begin, _), own in zip(runs, words, strict=True):
+    first, shift = divmod(int(bits[begin]), 32)
+    out = _put(out, own << shift, first)
     if shift:
-      none = jnp.zeros(1, jnp.uint32)
-      above = jnp.concatenate([words, none]) << shift
-      below = jnp.concatenate([begun << (32 - shift), words]) >> (32 - shift)
-      words = (above | below)[: _ceil_div(shift + bits, 32)]
-    shift = (shift + bits) % 32
-    if shift:
-      words, begun = words[:-1], words[-1:]
-    out.append(words)
-    run, bits = [], 0
-  return folding.joined([*out, begun] if shift else out)
+      out = _put(out, own >> (32 - shift), first + 1)
+  return out
+
+
+def _put(out: jax.Array, words: jax.Array, first: int) -> jax.Array:
+  """Adds words to those from `first` on; beyond the last they are zero."""
+  size = min(words.shape[0], out.shape[0] - first)
+  return out.at[first : first + size].add(words[:size])
 
 
 def _check(count: int, width: int) -> None:
