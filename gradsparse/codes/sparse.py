@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gradsparse import arguments
+from gradsparse import opaque
 from gradsparse.codes import entries
 from gradsparse.codes import marked
 from gradsparse.codes import sparse_values
@@ -28,6 +29,9 @@ from gradsparse.wire import run_length
 from gradsparse.wire import word28
 import jax
 import jax.numpy as jnp
+
+# For fewer it pays not to copy what was packed, but to compile one loop less.
+_MANY_ENTRIES = 1 << 18
 
 INDICES = ('elias_fano', 'run_length', 'word28')
 # Those that a recipe offers: 'sign2' is for schemes whose values are signs.
@@ -131,9 +135,10 @@ def _of_entries(
 
 def _elias_fano(values: ValueCode) -> Code:
   def pack(e):
-    return jnp.concatenate(
-      [elias_fano.encode(e.indices, e.space.size), entries.pack(values, e)]
-    )
+    # Apart: XLA on CPUs packs slowly in the middle of putting together.
+    parts = elias_fano.encode(e.indices, e.space.size), entries.pack(values, e)
+    readers = e.slots // _MANY_ENTRIES
+    return jnp.concatenate(opaque.computed_once(parts, readers))
 
   def unpack(words, space, count):
     head = elias_fano.words(count, space.size)

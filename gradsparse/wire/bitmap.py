@@ -4,7 +4,8 @@
 one pass over the mask (25.6 million elements on two CPU cores: 5 ms against
 186): the set bits are counted word by word, the word of each wanted bit is
 found by binary search in the running count, and the bit inside the word by
-five more steps.
+five more steps. Where many are wanted, in order, the words are written to the
+numbers of their first bits instead, and spread to the bits after these.
 """
 
 from __future__ import annotations
@@ -15,6 +16,10 @@ from gradsparse.wire import fixed_width
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+# So many words for each position that is wanted: then a search costs less than
+# a pass over the positions and the words.
+_MANY = 8
 
 
 def words(size: int) -> int:
@@ -91,10 +96,27 @@ def positions(
   Raises:
     ValueError: for a bitmap whose positions int32 cannot count.
   """
-  find, total = finder(words)
   rank = jnp.arange(count, dtype=jnp.int32)
+  in_order = isinstance(first, int) and first == 0
+  if in_order and 0 < words.shape[0] < _MANY * count:
+    return _all_in_order(words, rank)
+  find, total = finder(words)
   turned = (rank + first % jnp.maximum(total, 1)) % jnp.maximum(total, 1)
   return find(jnp.where(total > count, turned, rank))
+
+
+def _all_in_order(words: jax.Array, rank: jax.Array) -> jax.Array:
+  """As `finder`, for the numbers from 0 on: without a search for each."""
+  bits, seen = _counts(words)
+  slots, length = rank.shape[0], words.shape[0]
+  # Each word is written where its first bit is, and the bits after that find it
+  # as the last that was written.
+  begins = jnp.where(bits > 0, seen - bits, slots)
+  number = jnp.arange(length, dtype=jnp.int32)
+  word = jnp.zeros(slots, jnp.int32).at[begins].set(number, mode='drop')
+  word = jax.lax.cummax(word)
+  bit = _select(words[word], rank - (seen - bits)[word])
+  return jnp.where(rank < seen[-1], 32 * word + bit, 32 * length)
 
 
 def finder(
@@ -114,12 +136,9 @@ def finder(
     ValueError: for a bitmap whose positions int32 cannot count.
   """
   (length,) = words.shape
-  if length >= 2**26:
-    raise ValueError(f'a bitmap must have fewer than 2**26 words, got {length}')
   if not length:
     return jnp.zeros_like, jnp.int32(0)
-  bits = jax.lax.population_count(words).astype(jnp.int32)
-  seen = jnp.cumsum(bits, dtype=jnp.int32)
+  _, seen = _counts(words)
 
   def find(rank: jax.Array) -> jax.Array:
     word = jnp.searchsorted(seen, rank, side='right').astype(jnp.int32)
@@ -128,6 +147,15 @@ def finder(
     return jnp.where(word < length, 32 * word + bit, 32 * length)
 
   return find, seen[-1]
+
+
+def _counts(words: jax.Array) -> tuple[jax.Array, jax.Array]:
+  """int32[m]: how many bits of each word are set, and up to its end."""
+  (length,) = words.shape
+  if length >= 2**26:
+    raise ValueError(f'a bitmap must have fewer than 2**26 words, got {length}')
+  bits = jax.lax.population_count(words).astype(jnp.int32)
+  return bits, jnp.cumsum(bits, dtype=jnp.int32)
 
 
 def _select(word: jax.Array, rank: jax.Array) -> jax.Array:
