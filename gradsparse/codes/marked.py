@@ -214,7 +214,9 @@ def decode(code: ValueCode, all_: Joined) -> Marked:
   # A whole row takes the scales of the leaf that it begins in.
   rows = folding.in_rows(codes)
   begins = folding.LANES * np.arange(rows.shape[0])
-  own = [top[space.leaf_of(jnp.asarray(begins))][:, None] for top in all_.scales]
+  own = [
+    top[space.leaf_of(jnp.asarray(begins))][:, None] for top in all_.scales
+  ]
   values = code.decode(rows, own).reshape(-1)[: space.size]
   if all_.scales:
     # And what lies behind the end of that leaf, which is little, its own.

@@ -159,9 +159,7 @@ def _run_length() -> Code:
       return selected
     if isinstance(selected, Entries):
       selected = entries.decoded(values, selected)
-    return selected.keep(
-      run_length.fits(selected.indices, selected.space.size)
-    )
+    return selected.keep(run_length.fits(selected.indices, selected.space.size))
 
   def pack(rounded, ctx):
     if isinstance(rounded, marked.Joined):

@@ -7,7 +7,6 @@ density.
 
 from gradsparse.selection.chunks import chunked_top_k
 from gradsparse.selection.exact import count
-from gradsparse.selection.exact import rows
 from gradsparse.selection.exact import top_k
 from gradsparse.selection.exact import top_k_of_each
 from gradsparse.selection.exact import traced_count
@@ -19,7 +18,6 @@ __all__ = (
   'capacity',
   'chunked_top_k',
   'count',
-  'rows',
   'sampled_top_k',
   'top_k',
   'top_k_of_each',

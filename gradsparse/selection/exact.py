@@ -198,15 +198,6 @@ def _take(x: jax.Array, rows: jax.Array) -> jax.Array:
   return x.at[places].get(mode='fill', fill_value=0)
 
 
-def rows(x: jax.Array, length: int) -> jax.Array:
-  """A leaf as rows of consecutive elements, zero-padded: (rows, length)."""
-  flat = x.reshape(-1)
-  missing = -flat.shape[0] % length
-  if missing:
-    flat = jnp.pad(flat, (0, missing))
-  return flat.reshape(-1, length)
-
-
 def where(mask: jax.Array, slots: int, first: jax.Array | int = 0) -> jax.Array:
   """Indices where mask is True, at most `slots` of them.
 

@@ -85,9 +85,9 @@ class Code(NamedTuple):
   )
   name: str = ''
   takes: type[Any] = object
-  mark: Callable[[Sequence[tuple[jax.Array, jax.Array]], Context], Any] | None = (
-    None
-  )
+  mark: (
+    Callable[[Sequence[tuple[jax.Array, jax.Array]], Context], Any] | None
+  ) = None
   marked: tuple[type[Any], ...] = ()
   adds: bool = False
   exact: bool = False

@@ -21,7 +21,6 @@ from collections.abc import Iterable, Sequence
 import dataclasses
 
 from gradsparse import folding
-from gradsparse import opaque
 from gradsparse.sockets import deliveries
 from gradsparse.sockets.deliveries import Delivered
 from gradsparse.sockets.deliveries import Full
