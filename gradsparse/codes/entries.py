@@ -39,6 +39,10 @@ class Entries:
     """k, how many entries there is room for; static."""
     return self.indices.shape[0]
 
+  def count(self) -> jax.Array:
+    """How many entries there are, int32 scalar."""
+    return jnp.sum(self.indices < self.space.size, dtype=jnp.int32)
+
 
 def coded(code: ValueCode, s: Sparse) -> Entries:
   """Rounded entries, coded."""

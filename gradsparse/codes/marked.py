@@ -178,9 +178,9 @@ def coded(
       strict=True,
     )
   ]
-  numbers = range(len(leaves))
+  numbers: Sequence[int | jax.Array] = range(len(leaves))
   if code.round is not None:
-    numbers = opaque.numbers(numbers, jax.random.key_data(key))
+    numbers = opaque.numbers(range(len(leaves)), jax.random.key_data(key))
   marks, codes = [], []
   for (values, wanted), own, number in zip(
     leaves, _of_each(scales, len(leaves)), numbers, strict=True
@@ -213,14 +213,12 @@ def decode(code: ValueCode, all_: Joined) -> Marked:
   codes = fixed_width.unpack(all_.codes, space.size, width)
   # A whole row takes the scales of the leaf that it begins in.
   rows = folding.in_rows(codes)
-  begins = folding.LANES * np.arange(rows.shape[0])
-  own = [
-    top[space.leaf_of(jnp.asarray(begins))][:, None] for top in all_.scales
-  ]
+  begins = folding.LANES * jnp.arange(rows.shape[0], dtype=jnp.int32)
+  own = [top[space.leaf_of(begins)][:, None] for top in all_.scales]
   values = code.decode(rows, own).reshape(-1)[: space.size]
   if all_.scales:
     # And what lies behind the end of that leaf, which is little, its own.
-    strays = _strays(space)
+    strays = jnp.asarray(_strays(space))
     own = [top[space.leaf_of(strays)] for top in all_.scales]
     values = values.at[strays].set(code.decode(codes[strays], own))
   return Marked(jnp.where(there, values, 0.0), there, space)

@@ -65,10 +65,14 @@ def by_rule(
 
   Raises:
     TypeError: ladder is not a sequence of numbers.
-    ValueError: a ladder that does not ascend within (0, 1].
+    ValueError: a ladder that does not ascend within (0, 1], or a code that
+      cannot mark.
   """
   fractions = arguments.ladder(ladder)
   all_fit = fractions[-1] == 1.0
+  mark = code.mark
+  if mark is None:
+    raise ValueError(f'code must be able to mark, got {code.name!r}')
 
   def rungs(shapes):
     total = sum(math.prod(shape) for shape in shapes)
@@ -78,7 +82,7 @@ def by_rule(
   def look(signals, ctx):
     # What the code cannot say beside the largest value is not marked, and so
     # needs no slot.
-    leaves = code.mark(list(map(rule, signals)), ctx)
+    leaves = mark(list(map(rule, signals)), ctx)
     joined = leaves.joined()
     return _Picked(leaves, joined, joined.count())
 

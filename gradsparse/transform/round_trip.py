@@ -194,8 +194,9 @@ def _message(
   """This worker's message, and how many entries found no slot in it."""
   code, ctx = scheme.compressor.code, part.ctx
   signals = [before.signals[i] for i in part.group.compressed]
-  selected = scheme.compressor.select(signals, ctx)
-  if not isinstance(selected, (code.takes, *code.marked)):
+  selected: Any = scheme.compressor.select(signals, ctx)
+  fits = isinstance(selected, (code.takes, *code.marked))
+  if not fits:
     raise TypeError(
       f'{scheme.compressor.name} selects {type(selected).__name__}, and its '
       f'code takes {code.takes.__name__}'
