@@ -102,7 +102,9 @@ def in_place_if(wanted: jax.Array, fn: Callable[[Any], Any], state: Any) -> Any:
 
 def can_send(values: jax.Array, workers: int) -> jax.Array:
   """Whether a sum over workers of such numbers is finite, bool scalar."""
-  return jnp.all(jnp.abs(values) <= LARGEST / workers)
+  return folding.all_true(
+    lambda x: jnp.abs(x) <= LARGEST / workers, [(values,)]
+  )
 
 
 def all_finite(leaves: Iterable[jax.Array]) -> jax.Array:

@@ -1,10 +1,12 @@
-"""Value codes applied to the entries of a `Sparse`.
+"""Value codes applied to the entries of a message.
 
 Words: the scales of all leaves, the first of each and then the second, and the
 codes of the entries, back to back.
 """
 
 from __future__ import annotations
+
+import dataclasses
 
 from gradsparse.codes.sparse_values import ValueCode
 from gradsparse.sockets import Space
@@ -15,42 +17,81 @@ import jax
 import jax.numpy as jnp
 
 
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Entries:
+  """Entries whose values are coded.
+
+  Attributes:
+    scales: of all leaves, float32[L] or int32[L] for each scale of the code.
+    indices: int32[k], as those of a `Sparse`.
+    codes: uint32[k], zero in empty slots.
+    space: the leaves that the indices count through.
+  """
+
+  scales: list[jax.Array]
+  indices: jax.Array
+  codes: jax.Array
+  space: Space = dataclasses.field(metadata={'static': True})
+
+  @property
+  def slots(self) -> int:
+    """k, how many entries there is room for; static."""
+    return self.indices.shape[0]
+
+  def count(self) -> jax.Array:
+    """How many entries there are, int32 scalar."""
+    return jnp.sum(self.indices < self.space.size, dtype=jnp.int32)
+
+
+def coded(code: ValueCode, s: Sparse) -> Entries:
+  """Rounded entries, coded."""
+  scales = scales_of(code, s)
+  own = _of_entries(scales, s.indices, s.space)
+  codes = jnp.where(s.valid, code.encode(s.values, own), 0)
+  return Entries(scales, s.indices, codes, s.space)
+
+
+def decoded(code: ValueCode, e: Entries) -> Sparse:
+  """What coded entries stand for."""
+  values = code.decode(e.codes, _of_entries(e.scales, e.indices, e.space))
+  valid = e.indices < e.space.size
+  return Sparse(jnp.where(valid, values, 0.0), e.indices, e.space)
+
+
 def round(code: ValueCode, s: Sparse, key: jax.Array) -> Sparse:
   """What the code can say; an entry that it cannot becomes an empty slot."""
   if code.round is None:
     return s
-  leaf = s.space.leaf_of(s.indices)
-  scales = [top[leaf] for top in scales_of(code, s)]
+  scales = _of_entries(scales_of(code, s), s.indices, s.space)
   values, kept = code.round(s.values, scales, key)
   out = Sparse(values, s.indices, s.space)
   return out if kept is None else out.keep(kept)
 
 
-def pack(code: ValueCode, s: Sparse) -> jax.Array:
-  """Rounded entries as uint32 words."""
-  tops = scales_of(code, s)
-  return jnp.concatenate(
-    [
-      pack_scales(code, tops),
-      fixed_width.pack(codes_of(code, s, tops), code.width),
-    ]
-  )
+def pack(code: ValueCode, e: Entries) -> jax.Array:
+  """Scales and codes as uint32 words."""
+  packed = fixed_width.pack(e.codes, code.width)
+  return jnp.concatenate([pack_scales(code, e.scales), packed])
 
 
 def unpack(
   code: ValueCode, words: jax.Array, indices: jax.Array, space: Space
-) -> jax.Array:
-  """The values that were packed; in empty slots they may be anything."""
-  tops, rest = unpack_scales(code, words, len(space.shapes))
+) -> Entries:
+  """The entries that were packed, at these places."""
+  scales, rest = unpack_scales(code, words, len(space.shapes))
   codes = fixed_width.unpack(rest, indices.shape[0], code.width)
+  return Entries(scales, indices, codes, space)
+
+
+def _of_entries(
+  scales: list[jax.Array], indices: jax.Array, space: Space
+) -> list[jax.Array]:
+  """The scales of the leaf of each entry."""
+  if not scales:
+    return []
   leaf = space.leaf_of(indices)
-  return code.decode(codes, [top[leaf] for top in tops])
-
-
-def codes_of(code: ValueCode, s: Sparse, tops: list[jax.Array]) -> jax.Array:
-  """uint32[k], the codes of rounded entries, of scales for each leaf."""
-  leaf = s.space.leaf_of(s.indices)
-  return code.encode(s.values, [top[leaf] for top in tops])
+  return [top[leaf] for top in scales]
 
 
 def scales_of(code: ValueCode, s: Sparse) -> list[jax.Array]:

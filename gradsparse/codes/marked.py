@@ -1,23 +1,31 @@
-"""Value codes applied to whole leaves, of which a bitmap says what is sent.
+"""All elements of some leaves, coded before it is known how many are sent.
 
-For messages of so many elements that to name them one by one takes more bits,
-or far more time. Words: the scales of all leaves, and of each leaf a bitmap and
-the codes of all its elements.
+A rule marks what is to be sent. How many elements that are decides the size of
+the message, so they are rounded and coded first, leaf by leaf; and whatever the
+size, what is delivered is what the codes say here. A message of the largest
+size has a bitmap, and the codes of all elements: to name so many one by one
+takes more bits, or far more time.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+import dataclasses
 from typing import NamedTuple
 
 from gradsparse import folding
 from gradsparse import opaque
 from gradsparse.codes import entries
+from gradsparse.codes.entries import Entries
 from gradsparse.codes.sparse_values import ValueCode
 from gradsparse.sockets import Marked
+from gradsparse.sockets import Space
+from gradsparse.sockets.deliveries import Spread
 from gradsparse.wire import bitmap
 from gradsparse.wire import fixed_width
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 
 class Words(NamedTuple):
@@ -25,66 +33,209 @@ class Words(NamedTuple):
 
   Attributes:
     scales: uint32, of all leaves.
-    marks: uint32 for each leaf, which elements are sent.
-    codes: uint32 for each leaf, of all its elements.
+    marks: uint32, which elements are sent.
+    codes: uint32, of all elements.
   """
 
   scales: jax.Array
-  marks: list[jax.Array]
-  codes: list[jax.Array]
+  marks: jax.Array
+  codes: jax.Array
 
 
-def round(code: ValueCode, m: Marked, key: jax.Array) -> Marked:
-  """What the code can say; what it cannot is not marked any more."""
-  if code.round is None:
-    return m
-  values, marks = [], []
-  scales = _of_each(_scales_of(code, m), m)
-  keys = opaque.numbers(range(len(m.values)), jax.random.key_data(key))
-  for x, mark, own, number in zip(m.values, m.marks, scales, keys, strict=True):
-    new, kept = code.round(x, own, jax.random.fold_in(key, number))
-    values.append(new)
-    marks.append(mark if kept is None else mark & kept)
-  return Marked.of(values, marks)
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Joined:
+  """The codes of all leaves, one after the other.
+
+  Attributes:
+    scales: of all leaves, as `entries.Entries`.
+    marks: uint32 bitmap, which elements are sent.
+    codes: uint32, packed codes of all elements.
+    space: the leaves.
+    width: bits of a code.
+  """
+
+  scales: list[jax.Array]
+  marks: jax.Array
+  codes: jax.Array
+  space: Space = dataclasses.field(metadata={'static': True})
+  width: int = dataclasses.field(metadata={'static': True})
+
+  def count(self) -> jax.Array:
+    """How many elements are marked, int32 scalar."""
+    return bitmap.count(self.marks)
+
+  def entries(self, slots: int, first: jax.Array | None = None) -> Entries:
+    """The elements that are marked, one by one.
+
+    Args:
+      slots: how many there is room for.
+      first: where more are marked, the number of the one to begin with, counted
+        in a circle. None: all fit.
+    """
+    size = self.space.size
+    places = bitmap.positions(self.marks, slots, 0 if first is None else first)
+    indices = jnp.minimum(places, size)
+    if first is not None:
+      indices = jnp.sort(indices)
+    codes = fixed_width.at(self.codes, indices, self.width)
+    return Entries(
+      self.scales,
+      indices,
+      jnp.where(indices < size, codes, 0),
+      Space.at_most(slots, self.space.shapes),
+    )
 
 
-def pack(code: ValueCode, m: Marked) -> Words:
-  """What was rounded, as words."""
-  tops = _scales_of(code, m)
-  both = zip(m.values, _of_each(tops, m), strict=True)
-  codes = [code.encode(x.reshape(-1), own) for x, own in both]
-  return Words(
-    entries.pack_scales(code, tops),
-    [bitmap.pack(mark.reshape(-1)) for mark in m.marks],
-    [fixed_width.pack(x, code.width) for x in codes],
-  )
+class Coded:
+  """The elements of some leaves, and which of them are sent.
 
+  A `Sent`, as far as the memory asks.
 
-def unpack(code: ValueCode, words: Words, like: Marked) -> Marked:
-  """What was packed, of leaves like these."""
-  tops, _ = entries.unpack_scales(code, words.scales, len(like.values))
-  values, marks = [], []
-  for x, own, packed, bits in zip(
-    like.values, _of_each(tops, like), words.codes, words.marks, strict=True
+  Args:
+    code: of the values.
+    scales: of all leaves.
+    marks: uint32 bitmaps of the leaves.
+    codes: uint32, packed codes of the leaves.
+    shapes: of the leaves.
+  """
+
+  def __init__(
+    self,
+    code: ValueCode,
+    scales: list[jax.Array],
+    marks: Sequence[jax.Array],
+    codes: Sequence[jax.Array],
+    shapes: Sequence[tuple[int, ...]],
   ):
-    codes = fixed_width.unpack(packed, x.size, code.width)
-    values.append(code.decode(codes, own).reshape(x.shape))
-    marks.append(bitmap.unpack(bits, x.size).reshape(x.shape))
-  return Marked.of(values, marks)
+    self._code = code
+    self._scales = scales
+    self._marks = list(marks)
+    self._codes = list(codes)
+    self._space = Space.whole(shapes)
+
+  def joined(self) -> Joined:
+    """All leaves, one after the other."""
+    sizes = self._space.sizes
+    return Joined(
+      self._scales,
+      fixed_width.joined(self._marks, sizes, 1),
+      fixed_width.joined(self._codes, sizes, self._code.width),
+      self._space,
+      self._code.width,
+    )
+
+  def count(self) -> jax.Array:
+    """How many elements are marked, int32 scalar."""
+    return bitmap.count(folding.joined(self._marks))
+
+  def only_if(self, arrived: jax.Array) -> Coded:
+    """What is marked, or nothing."""
+    keep = jnp.where(arrived, jnp.uint32(2**32 - 1), jnp.uint32(0))
+    return Coded(
+      self._code,
+      self._scales,
+      [words & keep for words in self._marks],
+      self._codes,
+      self._space.shapes,
+    )
+
+  def deliveries(self) -> list[Spread]:
+    """Each leaf spread out."""
+    out = []
+    for marks, codes, own, shape, size in zip(
+      self._marks,
+      self._codes,
+      _of_each(self._scales, len(self._marks)),
+      self._space.shapes,
+      self._space.sizes,
+      strict=True,
+    ):
+      there = bitmap.unpack(marks, size)
+      unpacked = fixed_width.unpack(codes, size, self._code.width)
+      values = jnp.where(there, self._code.decode(unpacked, own), 0.0)
+      out.append(Spread(values.reshape(shape), there.reshape(shape)))
+    return out
 
 
-def _of_each(tops: list[jax.Array], m: Marked) -> list[list[jax.Array]]:
+def coded(
+  code: ValueCode,
+  leaves: Sequence[tuple[jax.Array, jax.Array]],
+  key: jax.Array,
+) -> Coded:
+  """Rounds and codes.
+
+  Args:
+    code: of the values.
+    leaves: of each the values, and which are to be sent (bool). What the code
+      cannot say beside the largest of these is not sent.
+    key: of the draws.
+  """
+  scales = [
+    jnp.stack([folding.top(jnp.where(wanted, x, 0)) for x, wanted in own])
+    for own in zip(
+      *([(x, wanted) for x in code.scales(v)] for v, wanted in leaves),
+      strict=True,
+    )
+  ]
+  numbers: Sequence[int | jax.Array] = range(len(leaves))
+  if code.round is not None:
+    numbers = opaque.numbers(range(len(leaves)), jax.random.key_data(key))
+  marks, codes = [], []
+  for (values, wanted), own, number in zip(
+    leaves, _of_each(scales, len(leaves)), numbers, strict=True
+  ):
+    values, wanted = values.reshape(-1), wanted.reshape(-1)
+    if code.round is not None:
+      values, kept = code.round(values, own, jax.random.fold_in(key, number))
+      wanted = wanted if kept is None else wanted & kept
+    marks.append(bitmap.pack(wanted))
+    codes.append(fixed_width.pack(code.encode(values, own), code.width))
+  return Coded(code, scales, marks, codes, [v.shape for v, _ in leaves])
+
+
+def pack(code: ValueCode, all_: Joined) -> Words:
+  """All elements as words."""
+  scales = entries.pack_scales(code, all_.scales)
+  return Words(scales, all_.marks, all_.codes)
+
+
+def unpack(code: ValueCode, words: Words, space: Space) -> Joined:
+  """What was packed."""
+  scales, _ = entries.unpack_scales(code, words.scales, len(space.shapes))
+  return Joined(scales, words.marks, words.codes, space, code.width)
+
+
+def decode(code: ValueCode, all_: Joined) -> Marked:
+  """What they stand for."""
+  space, width = all_.space, code.width
+  there = bitmap.unpack(all_.marks, space.size)
+  codes = fixed_width.unpack(all_.codes, space.size, width)
+  # A whole row takes the scales of the leaf that it begins in.
+  rows = folding.in_rows(codes)
+  begins = folding.LANES * jnp.arange(rows.shape[0], dtype=jnp.int32)
+  own = [top[space.leaf_of(begins)][:, None] for top in all_.scales]
+  values = code.decode(rows, own).reshape(-1)[: space.size]
+  if all_.scales:
+    # And what lies behind the end of that leaf, which is little, its own.
+    strays = jnp.asarray(_strays(space))
+    own = [top[space.leaf_of(strays)] for top in all_.scales]
+    values = values.at[strays].set(code.decode(codes[strays], own))
+  return Marked(jnp.where(there, values, 0.0), there, space)
+
+
+def _strays(space: Space) -> np.ndarray:
+  """int32: the elements of rows of which one leaf ends within."""
+  inside = [end for end in space.offsets[1:-1] if end % folding.LANES]
+  places = np.unique(np.asarray(inside, np.int32) // folding.LANES)
+  lanes = np.arange(folding.LANES, dtype=np.int32)
+  strays = (places[:, None] * folding.LANES + lanes).reshape(-1)
+  return strays[strays < space.size]
+
+
+def _of_each(tops: list[jax.Array], leaves: int) -> list[list[jax.Array]]:
   """The scales of each leaf, scalars."""
   if not tops:
-    return [[] for _ in m.values]
-  cut = [opaque.cut(top, [()] * len(m.values)) for top in tops]
+    return [[] for _ in range(leaves)]
+  cut = [opaque.cut(top, [()] * leaves) for top in tops]
   return [list(own) for own in zip(*cut, strict=True)]
-
-
-def _scales_of(code: ValueCode, m: Marked) -> list[jax.Array]:
-  """The scales of each leaf, as `entries.scales_of`."""
-  by_leaf = [code.scales(x) for x in m.values]
-  return [
-    jnp.stack([folding.top(x) for x in own])
-    for own in zip(*by_leaf, strict=True)
-  ]

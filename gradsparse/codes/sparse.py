@@ -5,25 +5,33 @@
   'run_length'   16 (DGC; escapes take slots)  yes
   'word28'       28, and 4 for the value       yes
 
-The value codes are in sparse_values.py. A message of very many elements
-(`Marked`) has a bitmap instead of indices.
+The value codes are in sparse_values.py. Entries may come coded, by `Code.mark`;
+a message of all elements then has a bitmap instead of indices (marked.py).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from gradsparse import arguments
+from gradsparse import opaque
 from gradsparse.codes import entries
 from gradsparse.codes import marked
 from gradsparse.codes import sparse_values
+from gradsparse.codes.entries import Entries
 from gradsparse.codes.sparse_values import ValueCode
 from gradsparse.sockets import Code
-from gradsparse.sockets import Marked
+from gradsparse.sockets import Space
 from gradsparse.sockets import Sparse
 from gradsparse.wire import elias_fano
 from gradsparse.wire import floats
 from gradsparse.wire import run_length
 from gradsparse.wire import word28
+import jax
 import jax.numpy as jnp
+
+# For fewer it pays not to copy what was packed, but to compile one loop less.
+_MANY_ENTRIES = 1 << 18
 
 INDICES = ('elias_fano', 'run_length', 'word28')
 # Those that a recipe offers: 'sign2' is for schemes whose values are signs.
@@ -72,110 +80,126 @@ def signs_of(magnitude: float) -> Code:
   return _elias_fano(sparse_values.constant(magnitude))
 
 
-def _either(code: Code, values: ValueCode) -> Code:
-  """A code of `Sparse`, and of `Marked` with the same value code."""
+def _of_entries(
+  values: ValueCode,
+  pack_entries: Callable[[Entries], jax.Array],
+  unpack_entries: Callable[[jax.Array, Space, int], Entries],
+) -> Code:
+  """A code of `Sparse`, and of what `mark` coded.
 
-  def pack(rounded, ctx):
-    if isinstance(rounded, Marked):
-      return marked.pack(values, rounded)
-    return code.pack(rounded, ctx)
-
-  def unpack(words, like, ctx):
-    if isinstance(like, Marked):
-      return marked.unpack(values, words, like)
-    return code.unpack(words, like, ctx)
+  Args:
+    values: how values travel.
+    pack_entries: entries -> words.
+    unpack_entries: (words, the leaves, how many entries) -> entries.
+  """
 
   def round(selected, ctx):
-    if isinstance(selected, Marked):
-      return marked.round(values, selected, ctx.key)
-    return code.round(selected, ctx)
+    if isinstance(selected, Sparse):
+      return entries.round(values, selected, ctx.key)
+    return selected  # it is, by `mark`
 
-  return code._replace(pack=pack, unpack=unpack, round=round, takes_marked=True)
+  def pack(rounded, ctx):
+    del ctx
+    if isinstance(rounded, marked.Joined):
+      return marked.pack(values, rounded)
+    if isinstance(rounded, Sparse):
+      rounded = entries.coded(values, rounded)
+    return pack_entries(rounded)
+
+  def unpack(words, like, ctx):
+    del ctx
+    if isinstance(like, marked.Joined):
+      return marked.unpack(values, words, like.space)
+    got = unpack_entries(words, like.space, like.slots)
+    return entries.decoded(values, got) if isinstance(like, Sparse) else got
+
+  def decode(rounded, ctx, summands):
+    del ctx, summands
+    if isinstance(rounded, marked.Joined):
+      return marked.decode(values, rounded)
+    if isinstance(rounded, Entries):
+      return entries.decoded(values, rounded)
+    return rounded
+
+  return Code(
+    pack,
+    unpack,
+    round,
+    decode,
+    takes=Sparse,
+    exact=values.round is None,
+    mark=lambda leaves, ctx: marked.coded(values, leaves, ctx.key),
+    marked=(Entries, marked.Joined),
+  )
 
 
 def _elias_fano(values: ValueCode) -> Code:
-  def pack(s, ctx):
-    del ctx
-    return jnp.concatenate(
-      [elias_fano.encode(s.indices, s.space.size), entries.pack(values, s)]
-    )
+  def pack(e):
+    # Apart: XLA on CPUs packs slowly in the middle of putting together.
+    parts = elias_fano.encode(e.indices, e.space.size), entries.pack(values, e)
+    readers = e.slots // _MANY_ENTRIES
+    return jnp.concatenate(opaque.computed_once(parts, readers))
 
-  def unpack(words, like, ctx):
-    del ctx
-    count, space = like.slots, like.space
+  def unpack(words, space, count):
     head = elias_fano.words(count, space.size)
     indices = elias_fano.decode(words[:head], count, space.size)
-    decoded = entries.unpack(values, words[head:], indices, space)
-    decoded = jnp.where(indices < space.size, decoded, 0.0)
-    return Sparse(decoded, indices, space)
+    return entries.unpack(values, words[head:], indices, space)
 
-  code = Code(
-    pack,
-    unpack,
-    round=lambda s, ctx: entries.round(values, s, ctx.key),
-    takes=Sparse,
-    exact=values.round is None,
-    sendable=values.sendable,
-  )
-  return _either(code, values)
+  return _of_entries(values, pack, unpack)
 
 
 def _run_length() -> Code:
   """DGC's Encode(): 32-bit values and 16-bit runs of zeros (section 3.1)."""
+  values = sparse_values.float32()
 
-  def round(s, ctx):
+  # Escapes are told by their value, so entries travel as a `Sparse`.
+  def round(selected, ctx):
     del ctx
-    return s.keep(run_length.fits(s.indices, s.space.size))
+    if isinstance(selected, marked.Joined):
+      return selected
+    if isinstance(selected, Entries):
+      selected = entries.decoded(values, selected)
+    return selected.keep(run_length.fits(selected.indices, selected.space.size))
 
-  def pack(s, ctx):
-    del ctx
-    values, runs = run_length.encode(s.values, s.indices, s.space.size)
-    return jnp.concatenate([floats.pack(values), runs])
+  def pack(rounded, ctx):
+    if isinstance(rounded, marked.Joined):
+      return of_all.pack(rounded, ctx)
+    packed, runs = run_length.encode(
+      rounded.values, rounded.indices, rounded.space.size
+    )
+    return jnp.concatenate([floats.pack(packed), runs])
 
   def unpack(words, like, ctx):
-    del ctx
+    if isinstance(like, marked.Joined):
+      return of_all.unpack(words, like, ctx)
     count, space = like.slots, like.space
-    values, indices = run_length.decode(
+    decoded, indices = run_length.decode(
       floats.unpack(words[:count]), words[count:], space.size
     )
-    return Sparse(values, indices, space)
+    return Sparse(decoded, indices, space)
 
-  code = Code(pack, unpack, round, takes=Sparse, crowds=True)
-  return _either(code, sparse_values.float32())
+  of_all = _elias_fano(values)
+  return of_all._replace(
+    round=round, pack=pack, unpack=unpack, exact=False, crowds=True
+  )
 
 
 def _word28() -> Code:
   """The variance paper's words: 28 bits of index, 4 of value (section 4.2)."""
   values = sparse_values.exponent4()
 
-  def round(s, ctx):
-    word28.check_size(s.space.size)
-    return entries.round(values, s, ctx.key)
+  def pack(e):
+    word28.check_size(e.space.size)
+    head = entries.pack_scales(values, e.scales)
+    return jnp.concatenate([head, word28.pack(e.indices, e.codes)])
 
-  def pack(s, ctx):
-    del ctx
-    tops = entries.scales_of(values, s)
-    codes = entries.codes_of(values, s, tops)
-    head = entries.pack_scales(values, tops)
-    return jnp.concatenate([head, word28.pack(s.indices, codes)])
-
-  def unpack(words, like, ctx):
-    del ctx
-    space = like.space
-    tops, rest = entries.unpack_scales(values, words, len(space.shapes))
+  def unpack(words, space, count):
+    del count
+    scales, rest = entries.unpack_scales(values, words, len(space.shapes))
     indices, codes = word28.unpack(rest)
     # Words that nobody sent may say more; no index is beyond an empty slot's.
-    indices = jnp.minimum(indices, space.size)
-    leaf = space.leaf_of(indices)
-    decoded = values.decode(codes, [top[leaf] for top in tops])
-    return Sparse(jnp.where(indices < space.size, decoded, 0.0), indices, space)
+    return Entries(scales, jnp.minimum(indices, space.size), codes, space)
 
-  code = Code(
-    pack,
-    unpack,
-    round,
-    takes=Sparse,
-    sendable=values.sendable,
-    most_elements=2**word28.INDEX_WIDTH - 1,
+  return _of_entries(values, pack, unpack)._replace(
+    most_elements=2**word28.INDEX_WIDTH - 1
   )
-  return _either(code, values)

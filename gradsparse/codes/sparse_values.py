@@ -11,7 +11,7 @@
 
 `round` comes first and is the lossy one: an entry that a format cannot say is
 not sent, and stays in the sender's memory. On what was rounded, `decode` is the
-exact inverse of `encode`. Both are elementwise: sparse.py does them for the
+exact inverse of `encode`. Both are elementwise: entries.py does them for the
 entries of a `Sparse`, marked.py for whole leaves.
 """
 
@@ -51,8 +51,6 @@ class ValueCode(NamedTuple):
     scale_width: bits in which a scale travels: 32 (float32), or 8 (int32).
     round: (values, scales, PRNG key) -> (values, which of them can be sent, or
       None if all can). None: the code is exact.
-    sendable: (values of one leaf, which are wanted) -> which of those `round`
-      will keep; only they need room. None: that cannot be told beforehand.
   """
 
   width: int
@@ -67,7 +65,6 @@ class ValueCode(NamedTuple):
     ]
     | None
   ) = None
-  sendable: Callable[[jax.Array, jax.Array], jax.Array] | None = None
 
 
 def float32() -> ValueCode:
@@ -112,7 +109,6 @@ def exponent4() -> ValueCode:
     scales=lambda values: (exponent.floors(values),),
     scale_width=8,
     round=rounded,
-    sendable=exponent.sendable,
   )
 
 

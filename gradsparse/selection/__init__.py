@@ -9,7 +9,6 @@ k of a density.
 from gradsparse.selection.chunks import chunked_top_k_of_each
 from gradsparse.selection.drawn import drawn_of_each
 from gradsparse.selection.exact import count
-from gradsparse.selection.exact import rows
 from gradsparse.selection.exact import top_k
 from gradsparse.selection.exact import top_k_of_all
 from gradsparse.selection.exact import top_k_of_each
@@ -22,7 +21,6 @@ __all__ = (
   'chunked_top_k_of_each',
   'count',
   'drawn_of_each',
-  'rows',
   'sampled_top_k_of_each',
   'top_k',
   'top_k_of_all',

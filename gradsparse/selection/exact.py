@@ -123,12 +123,3 @@ def _by_sorting(
     begin += x.shape[0]
   places = jnp.sort(jnp.concatenate(indices))
   return joined.at[places].get(mode='fill', fill_value=0), places
-
-
-def rows(x: jax.Array, length: int) -> jax.Array:
-  """A leaf as rows of consecutive elements, zero-padded: (rows, length)."""
-  flat = x.reshape(-1)
-  missing = -flat.shape[0] % length
-  if missing:
-    flat = jnp.pad(flat, (0, missing))
-  return flat.reshape(-1, length)

@@ -52,13 +52,15 @@ class Code(NamedTuple):
       of `summands` workers' roundings stands for.
     name: for tables.
     takes: the type of what `select` returns, if it cannot be any.
-    takes_marked: it takes `Marked` as well as `Sparse`, where so many elements
-      are sent that naming them one by one would take long.
+    mark: (leaves, ctx) -> all elements of the leaves, rounded and coded, of
+      which some are marked: `leaves` has the values of each, and which of them
+      are to be sent. For a compressor that must know how many elements are sent
+      before it can tell the size of the message. None: it cannot.
+    marked: the types of what can be selected of those; it takes them, too, as
+      rounded already.
     adds: words of several workers may be added up, and unpacked as one.
     exact: `round` changes nothing.
     crowds: entries can fail to find a slot in `round` (counted as overflow).
-    sendable: (values of a leaf, bool mask) -> mask: which of the wanted
-      values `round` will keep. None: that cannot be told beforehand.
     votes: the words hold one bit for each element, 1 if it is not negative.
     unit: the code is of the parts of a reduce-scatter, whose length is a
       multiple of this; None: it is not. `select` returns Leaves all the same.
@@ -83,11 +85,13 @@ class Code(NamedTuple):
   )
   name: str = ''
   takes: type[Any] = object
-  takes_marked: bool = False
+  mark: (
+    Callable[[Sequence[tuple[jax.Array, jax.Array]], Context], Any] | None
+  ) = None
+  marked: tuple[type[Any], ...] = ()
   adds: bool = False
   exact: bool = False
   crowds: bool = False
-  sendable: Callable[[jax.Array, jax.Array], jax.Array] | None = None
   votes: bool = False
   unit: int | None = None
   contracts: bool = False
@@ -133,6 +137,9 @@ class Ladder(NamedTuple):
       needs.
     look: (signals, ctx) -> `Context.seen`: what both `choose` and `select`
       need, computed once.
+    delivered: ctx -> what a message delivers, if that is the same whatever its
+      size: a `Sent`, of which no more is asked than what a memory needs. None:
+      the message tells.
     overflow: ctx -> int32, how many elements find no room in the rung and stay
       in the memory. None: there is always room.
     agreed: whether `choose` gives the same on every worker by itself (a
@@ -148,6 +155,7 @@ class Ladder(NamedTuple):
   rungs: Callable[[Sequence[Shape]], tuple[Any, ...]]
   choose: Callable[[Context], jax.Array]
   look: Callable[[list[Signal], Context], Any] = lambda signals, ctx: None
+  delivered: Callable[[Context], Any] | None = None
   overflow: Callable[[Context], jax.Array] | None = None
   agreed: bool = False
   at_step: Callable[[jax.Array], jax.Array] | None = None

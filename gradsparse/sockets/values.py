@@ -17,11 +17,10 @@ that an exchange need not ask which of them it has:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 import dataclasses
 
 from gradsparse import folding
-from gradsparse import opaque
 from gradsparse.sockets import deliveries
 from gradsparse.sockets.deliveries import Delivered
 from gradsparse.sockets.deliveries import Full
@@ -100,7 +99,8 @@ class Sparse:
     """The same as one vector of all leaves, whatever its number of slots."""
     there = jnp.zeros(self.space.size, bool)
     there = there.at[self.indices].set(True, mode='drop')
-    return Marked([self.add_to(self.zeros())], [there])
+    whole = Space.whole(self.space.shapes)
+    return Marked(self.add_to(self.zeros()), there, whole)
 
   def zeros(self) -> jax.Array:
     """float32 zeros, a vector of all leaves."""
@@ -122,66 +122,53 @@ class Sparse:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Marked:
-  """Many elements of some leaves: all leaves, and which elements count.
+  """Many elements of the joined vector: all of it, and which elements count.
 
   Attributes:
-    values: float32 arrays of the leaves' shapes, zero where not marked.
-    marks: bool arrays of the same shapes.
+    values: float32[N], zero where not marked.
+    marks: bool[N].
+    space: the leaves.
   """
 
-  values: list[jax.Array]
-  marks: list[jax.Array]
+  values: jax.Array
+  marks: jax.Array
+  space: Space = dataclasses.field(metadata={'static': True})
 
-  @staticmethod
-  def of(values: Iterable[jax.Array], marks: Sequence[jax.Array]) -> Marked:
-    """The values that are marked."""
-    both = zip(values, marks, strict=True)
-    return Marked([jnp.where(m, x, 0.0) for x, m in both], list(marks))
+  def zeros(self) -> jax.Array:
+    """float32 zeros, a vector of all leaves."""
+    return jnp.zeros(self.space.size, jnp.float32)
 
-  @property
-  def space(self) -> Space:
-    return Space.whole([x.shape for x in self.values])
+  def add_to(self, total: jax.Array) -> jax.Array:
+    """Adds the values to such a vector."""
+    return total + self.values
 
-  def zeros(self) -> list[jax.Array]:
-    """float32 zeros like the leaves."""
-    return [jnp.zeros(x.shape, jnp.float32) for x in self.values]
-
-  def add_to(self, total: list[jax.Array]) -> list[jax.Array]:
-    """Adds leaf by leaf."""
-    return [a + b for a, b in zip(total, self.values, strict=True)]
-
-  def split(self, total: list[jax.Array]) -> list[jax.Array]:
-    """The same: a total of leaves is the leaves."""
-    return total
+  def split(self, total: jax.Array) -> Joined:
+    """The leaves of such a vector."""
+    return Joined(total, self.space.shapes)
 
   def leaves(self) -> list[jax.Array]:
-    """The values."""
-    return self.values
+    """The leaves that it stands for."""
+    return list(self.split(self.values))
 
   def count(self) -> jax.Array:
     """How many elements are marked, int32 scalar."""
-    return folding.count(self.marks)
+    return folding.count([self.marks])
 
   def only_if(self, arrived: jax.Array) -> Marked:
     """What is marked, or nothing."""
     return Marked(
-      [jnp.where(arrived, x, 0.0) for x in self.values],
-      [arrived & m for m in self.marks],
+      jnp.where(arrived, self.values, 0.0), arrived & self.marks, self.space
     )
 
   def joined(self) -> Marked:
-    """All leaves as one vector."""
-    both = Leaves(self.values).joined(), Leaves(self.marks).joined()
-    return Marked([both[0]], [both[1]])
-
-  def cut(self, shapes: Sequence[Shape]) -> Marked:
-    """The leaves of these shapes that were joined."""
-    (values,), (marks,) = self.values, self.marks
-    return Marked(opaque.cut(values, shapes), opaque.cut(marks, shapes))
+    """The same: it is one vector."""
+    return self
 
   def deliveries(self) -> list[Delivered]:
     """Each leaf spread out."""
-    both = zip(self.values, self.marks, strict=True)
+    both = zip(
+      self.space.split(self.values), self.space.split(self.marks), strict=True
+    )
     return [Spread(x, m) for x, m in both]
 
 

@@ -13,7 +13,8 @@ from gradsparse import health
 from gradsparse.collectives import Comm
 from gradsparse.sockets import Delivered
 from gradsparse.sockets import Full
-from gradsparse.sockets import Sparse
+from gradsparse.sockets import Leaves
+from gradsparse.sockets import Parts
 from gradsparse.sockets import ownership
 from gradsparse.state.scheme import Stats
 from gradsparse.transform import layout as layouts
@@ -188,11 +189,11 @@ def _verdict(
   adds = bool(ownership.shared_fields(before.kept))
 
   def unsure(back):
-    # Sums of sparse messages are finite, because every worker could send its
-    # own. What the shared fields of a memory add to them need not be.
+    # Sums of messages of some elements are finite, because every worker could
+    # send its own. What the shared fields of a memory add to them need not be.
     for i in back.part.group.compressed:
-      sparse = isinstance(back.exchanged.delivered, Sparse)
-      if adds or not sparse or health.is_narrow(updates[i].dtype):
+      judged = not isinstance(back.exchanged.delivered, Leaves | Parts)
+      if adds or not judged or health.is_narrow(updates[i].dtype):
         yield updates[i]
     for i in back.part.group.dense:
       yield updates[i]

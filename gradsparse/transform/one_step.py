@@ -27,7 +27,7 @@ from gradsparse.transform.round_trip import Back
 from gradsparse.transform.round_trip import Before
 from gradsparse.transform.round_trip import Part
 from gradsparse.transform.round_trip import Scheme
-from gradsparse.transform.round_trip import leaf_by_leaf
+from gradsparse.transform.round_trip import from_any_size
 from gradsparse.transform.round_trip import of_any_size
 from gradsparse.transform.round_trip import send
 import jax
@@ -229,10 +229,14 @@ def _at_one_size(
     number = _agreed_rung(ladder, seen, comm)
     out = comm.switch(
       number,
-      [lambda n=n: of_any_size(comm, at_rung(n)) for n in range(len(longest))],
+      [
+        lambda n=n: of_any_size(ladder, comm, at_rung(n))
+        for n in range(len(longest))
+      ],
     )
     backs = [
-      leaf_by_leaf(part, *own) for part, own in zip(seen, out, strict=True)
+      from_any_size(ladder, part, *own)
+      for part, own in zip(seen, out, strict=True)
     ]
   return finish(scheme, comm, before, backs, tell)
 

@@ -19,6 +19,7 @@ from gradsparse.sockets import Context
 from gradsparse.sockets import Exchange
 from gradsparse.sockets import Exchanged
 from gradsparse.sockets import Joined
+from gradsparse.sockets import Ladder
 from gradsparse.sockets import Leaves
 from gradsparse.sockets import Marked
 from gradsparse.sockets import Memory
@@ -116,14 +117,16 @@ def send(
 
 
 def of_any_size(
-  comm: Comm, backs: Sequence[Back]
+  ladder: Ladder, comm: Comm, backs: Sequence[Back]
 ) -> list[tuple[Exchanged, jax.Array]]:
   """What came back, in arrays whose shapes the size of a message leaves alone.
 
   With what each part's overflow is. The rest of a `Back` is not of arrays.
   """
 
-  def whole(sent):
+  def whole(back, sent):
+    if _is_known(ladder, back.part):
+      return None
     if isinstance(sent, Sparse | Marked):
       sent = sent.joined()
     return comm.local(sent)
@@ -137,8 +140,8 @@ def of_any_size(
     (
       back.exchanged._replace(
         mean=joined(back.part, back.exchanged.mean),
-        delivered=whole(back.exchanged.delivered),
-        released=whole(back.exchanged.released),
+        delivered=whole(back, back.exchanged.delivered),
+        released=whole(back, back.exchanged.released),
         owed=comm.local(back.exchanged.owed),
         message_bytes=jnp.float32(back.exchanged.message_bytes),
         transport=None,
@@ -149,17 +152,19 @@ def of_any_size(
   ]
 
 
-def leaf_by_leaf(part: Part, exchanged: Exchanged, overflow: jax.Array) -> Back:
-  """What `of_any_size` joined, in leaves again."""
-  shapes = part.ctx.shapes
-
-  def cut(sent):
-    return sent.cut(shapes) if isinstance(sent, Marked) else sent
-
-  exchanged = exchanged._replace(
-    delivered=cut(exchanged.delivered), released=cut(exchanged.released)
-  )
+def from_any_size(
+  ladder: Ladder, part: Part, exchanged: Exchanged, overflow: jax.Array
+) -> Back:
+  """With what was known of `of_any_size` before."""
+  if _is_known(ladder, part):
+    assert ladder.delivered is not None
+    exchanged = exchanged._replace(delivered=ladder.delivered(part.ctx))
   return Back(part, exchanged, overflow, [])
+
+
+def _is_known(ladder: Ladder, part: Part) -> bool:
+  """Whether it is known without a message what is delivered."""
+  return ladder.delivered is not None and bool(part.group.compressed)
 
 
 def _exchange(scheme: Scheme, before: Before, part: Part) -> Back:
@@ -189,9 +194,9 @@ def _message(
   """This worker's message, and how many entries found no slot in it."""
   code, ctx = scheme.compressor.code, part.ctx
   signals = [before.signals[i] for i in part.group.compressed]
-  selected = scheme.compressor.select(signals, ctx)
-  takes = (code.takes, Marked) if code.takes_marked else code.takes
-  if not isinstance(selected, takes):
+  selected: Any = scheme.compressor.select(signals, ctx)
+  fits = isinstance(selected, (code.takes, *code.marked))
+  if not fits:
     raise TypeError(
       f'{scheme.compressor.name} selects {type(selected).__name__}, and its '
       f'code takes {code.takes.__name__}'
@@ -200,7 +205,7 @@ def _message(
   rounded = code.round(arranged, ctx)
   own = code.decode(rounded, ctx, 1)
   healthy, overflow = before.healthy, jnp.int32(0)
-  if isinstance(own, Sparse):  # few numbers: looked at before they are sent
+  if isinstance(own, Sparse | Marked):  # few numbers, or of few bits
     healthy &= health.can_send(own.values, part.comm.size)
   if code.crowds:
     overflow = jnp.int32(selected.count() - rounded.count())

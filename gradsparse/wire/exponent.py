@@ -18,7 +18,6 @@ References:
 
 from __future__ import annotations
 
-from gradsparse import folding
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -91,21 +90,6 @@ def round_values(
   rounded, kept = round_below(values, top_of(top, segments))
   kept &= valid
   return jnp.where(kept, rounded, 0.0), kept, top
-
-
-def sendable(values: jax.Array, wanted: jax.Array) -> jax.Array:
-  """Which of the wanted values of one segment the code can express.
-
-  Args:
-    values: float32, of any shape.
-    wanted: bool of that shape.
-
-  Returns:
-    bool of that shape: what `round_values` would keep of the wanted ones.
-  """
-  wanted = wanted & (floors(values) > 0)
-  top = folding.top(jnp.where(wanted, floors(values), 0))
-  return wanted & round_below(values, top)[1]
 
 
 def encode(rounded: jax.Array, limit: jax.Array) -> jax.Array:

@@ -9,9 +9,17 @@ does not depend on the width.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+import itertools
+
+from gradsparse import folding
+from gradsparse import opaque
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+# Readers enough for `opaque.computed_once`.
+_APART = 4
 
 
 def words(count: int, width: int) -> int:
@@ -105,6 +113,61 @@ def unpack(words: jax.Array, count: int, width: int) -> jax.Array:
   # Two shifts of at most 31 bits: a shift by 32 is not defined.
   codes = (rows[:, low] >> shift) | ((rows[:, high] << 1) << (31 - shift))
   return (codes & _mask(width)).reshape(-1)[:count]
+
+
+def at(words: jax.Array, places: jax.Array, width: int) -> jax.Array:
+  """Some of the codes that were packed.
+
+  Args:
+    words: uint32[m].
+    places: int32[k], the codes' numbers; beyond the last the result may be
+      anything.
+    width: bits a code, a divisor of 32.
+
+  Returns:
+    uint32[k].
+  """
+  per_word = 32 // width
+  shift = (places % per_word).astype(jnp.uint32) * np.uint32(width)
+  return (words[places // per_word] >> shift) & _mask(width)
+
+
+def joined(
+  parts: Sequence[jax.Array], counts: Sequence[int], width: int
+) -> jax.Array:
+  """What `pack` makes of the codes of all parts, one part after the other.
+
+  Args:
+    parts: what it made of each.
+    counts: codes of each.
+    width: bits a code, in [1, 32].
+
+  Returns:
+    uint32[words(sum of counts, width)].
+  """
+  bits = np.cumsum([0, *(count * width for count in counts)])
+  # Parts of whole words follow one another as they are, shifted together.
+  sizes = np.diff(bits)
+  ends = [n for n in range(1, len(parts)) if sizes[n - 1] % 32]
+  runs = list(itertools.pairwise([0, *ends, len(parts)]))
+  words = [folding.joined(parts[begin:end]) for begin, end in runs]
+  if len(runs) == 1:
+    return words[0]
+  # Apart from what is put together: XLA on CPUs shifts slowly what it joins.
+  words = opaque.computed_once(words, _APART)
+  out = jnp.zeros(_ceil_div(int(bits[-1]), 32), jnp.uint32)
+  for (begin, _), own in zip(runs, words, strict=True):
+    first, shift = divmod(int(bits[begin]), 32)
+    out = _put(out, own << shift, first)
+    if shift:
+      out = _put(out, own >> (32 - shift), first + 1)
+  return out
+
+
+def _put(out: jax.Array, words: jax.Array, first: int) -> jax.Array:
+  """Adds words to those from `first` on; beyond the last they are zero."""
+  size = min(words.shape[0], out.shape[0] - first)
+  return out.at[first : first + size].add(words[:size])
 
 
 def _check(count: int, width: int) -> None:

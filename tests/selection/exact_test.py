@@ -1,7 +1,6 @@
 """Which entries are the k largest: counts, ties, two stages."""
 
 import functools
-import math
 from unittest import mock
 
 from gradsparse import selection
@@ -191,15 +190,3 @@ def together(sizes, k, limit):
       return selection.top_k_of_all(xs, k, now)
 
   return jax.jit(fn, compiler_options=replay.QUICKLY)
-
-
-# --- helpers of the rules ---------------------------------------------------
-
-
-@given(st.integers(1, 40), st.integers(1, 12))
-def test_rows_are_consecutive_and_padded_with_zeros(size, length):
-  x = np.arange(1, size + 1, dtype=np.float32)
-  rows = np.asarray(selection.rows(jnp.asarray(x), length))
-  assert rows.shape == (math.ceil(size / length), length)
-  np.testing.assert_array_equal(rows.ravel()[:size], x)
-  assert not np.any(rows.ravel()[size:])

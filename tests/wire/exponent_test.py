@@ -13,7 +13,6 @@ import jax.numpy as jnp
 import numpy as np
 
 _round = jax.jit(exponent.round_values, static_argnums=3)
-_sendable = jax.jit(exponent.sendable)
 
 
 @jax.jit
@@ -97,12 +96,6 @@ def test_matches_the_definition(entries):
     jnp.asarray(values, jnp.float32), jnp.asarray(valid), segments, 4
   )
   assert kept.tolist() == want_kept
-  for segment in range(4):  # the same rule, a segment at a time
-    own = np.asarray(segments) == segment
-    found = _sendable(
-      jnp.asarray(values, jnp.float32), jnp.asarray(np.asarray(valid) & own)
-    )
-    np.testing.assert_array_equal(found, np.asarray(want_kept) & own)
   assert top.tolist() == want_top
   # By bits: the CPU may flush the smallest powers in arithmetic.
   np.testing.assert_array_equal(

@@ -1,0 +1,146 @@
+"""Elements coded before it is known how many are sent."""
+
+import functools
+
+from gradsparse import codes
+from gradsparse.codes import sparse_values
+from gradsparse.sockets import Context
+from gradsparse.sockets import Space
+from gradsparse.sockets import Sparse
+from gradsparse.wire import exponent
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from tests import replay
+
+# Rows of 32 in which one leaf ends, or two, and leaves of whole rows.
+SHAPES = ((6, 5), (41,), (2, 32), (3,), (64,))
+SPACE = Space.whole(SHAPES)
+CODES = {
+  **{name: codes.sparse(values=name) for name in sparse_values.BY_NAME},
+  'word28': codes.sparse('word28', 'exponent4'),
+  'run_length': codes.sparse('run_length'),
+  'constant': codes.signs_of(0.5),
+}
+# Signs need one magnitude, and two for 'sign2'.
+SIGNS = ('constant', 'sign2')
+SLOTS = 70
+
+
+def context(seed=0):
+  key = jax.random.key(seed)
+  return Context(
+    shapes=SHAPES,
+    workers=2,
+    step=jnp.int32(0),
+    key=key,
+    shared_key=key,
+  )
+
+
+def drawn(seed, share, name):
+  """Values of all elements, and which of them are to be sent."""
+  rng = np.random.default_rng(seed)
+  values = rng.normal(size=SPACE.size).astype(np.float32)
+  if name in SIGNS:
+    values = np.sign(values) * np.float32(0.5)
+  return values, rng.random(SPACE.size) < share
+
+
+def flat(leaves):
+  return np.concatenate([np.ravel(x) for x in leaves])
+
+
+@functools.cache
+def there_and_back(name):
+  """Compiled: what is delivered, and per size (sent, what arrives of it)."""
+  code = CODES[name]
+
+  def fn(values, wanted, seed):
+    ctx = context(seed)
+    leaves = zip(SPACE.split(values), SPACE.split(wanted), strict=True)
+    coded = code.mark(list(leaves), ctx)
+    joined = coded.joined()
+    ways = []
+    for selected in (joined, joined.entries(SLOTS)):
+      assert isinstance(selected, code.marked)
+      rounded = code.round(selected, ctx)
+      got = code.unpack(code.pack(rounded, ctx), rounded, ctx)
+      own, theirs = (code.decode(x, ctx, 1) for x in (rounded, got))
+      ways.append((rounded, got, own.leaves(), theirs.leaves()))
+    delivered = [
+      d.dense(s) for d, s in zip(coded.deliveries(), SHAPES, strict=True)
+    ]
+    return delivered, coded.count(), joined.count(), ways
+
+  args = jnp.zeros(SPACE.size), jnp.zeros(SPACE.size, bool), jnp.int32(0)
+  return jax.jit(fn).lower(*args).compile(replay.QUICKLY)
+
+
+@pytest.mark.parametrize('name', CODES)
+@pytest.mark.parametrize('share', [0.0, 0.3, 1.0])
+def test_what_arrives_is_what_is_delivered_whatever_the_size(name, share):
+  for seed in range(3):
+    values, wanted = drawn(seed, share, name)
+    delivered, count, same_count, ways = there_and_back(name)(
+      values, wanted, np.int32(seed)
+    )
+    assert count == same_count <= wanted.sum()
+    assert not np.any(flat(delivered)[~wanted])
+    for rounded, got, own, theirs in ways[: 1 if count > SLOTS else 2]:
+      jax.tree.map(np.testing.assert_array_equal, got, rounded)
+      np.testing.assert_array_equal(flat(own), flat(delivered))
+      np.testing.assert_array_equal(flat(theirs), flat(delivered))
+
+
+@pytest.mark.parametrize(
+  'name', [x for x in CODES if x not in ('qsgd4', 'ternary')]
+)
+def test_it_stands_for_what_selected_entries_stand_for(name):
+  code, ctx = CODES[name], context()
+  values, wanted = drawn(3, 0.5, name)
+  delivered, *_ = there_and_back(name)(values, wanted, np.int32(0))
+  indices = np.where(wanted, np.arange(SPACE.size), SPACE.size)
+  sparse = Sparse.of(jnp.where(wanted, values, 0), jnp.asarray(indices), SPACE)
+  np.testing.assert_array_equal(
+    flat(delivered), flat(code.round(sparse, ctx).leaves())
+  )
+
+
+def test_what_the_code_cannot_say_is_not_marked():
+  values, wanted = drawn(4, 1.0, 'exponent4')
+  values[::3] *= 1e-4
+  leaf = np.repeat(np.arange(len(SHAPES)), SPACE.sizes)
+  _, kept, _ = exponent.round_values(
+    jnp.asarray(values), jnp.asarray(wanted), jnp.asarray(leaf), len(SHAPES)
+  )
+  _, count, *_ = there_and_back('exponent4')(values, wanted, np.int32(0))
+  assert 0 < int(np.sum(kept)) == count < wanted.sum()
+
+
+# Six times the standard deviation of a mean of 400: levels are 1/7 of the
+# largest value apart, and the whole of it.
+@pytest.mark.parametrize(
+  'name, tolerance', [('qsgd4', 0.06), ('ternary', 0.35)]
+)
+def test_drawn_values_are_right_on_average(name, tolerance):
+  values, wanted = drawn(5, 0.7, name)
+  fn = there_and_back(name)
+  mean = np.mean(
+    [flat(fn(values, wanted, np.int32(s))[0]) for s in range(400)], axis=0
+  )
+  np.testing.assert_allclose(mean, np.where(wanted, values, 0), atol=tolerance)
+
+
+@pytest.mark.parametrize(
+  'name, width', [('float32', 32), ('exponent4', 4), ('constant', 1)]
+)
+def test_bits_on_the_wire(name, width):
+  """One of the bitmap and the code's for each element, rounded up once."""
+  code, ctx = CODES[name], context()
+  values, wanted = drawn(0, 0.5, name)
+  leaves = zip(SPACE.split(values), SPACE.split(wanted), strict=True)
+  words = code.pack(code.mark(list(leaves), ctx).joined(), ctx)
+  assert words.marks.size == -(-SPACE.size // 32)
+  assert words.codes.size == -(-SPACE.size * width // 32)
