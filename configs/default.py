@@ -39,17 +39,22 @@ def get_config() -> ml_collections.ConfigDict:
   train.tensorboard = False  # event files beside metrics.jsonl
 
   config.data = data = ml_collections.ConfigDict()
-  data.name = 'digits'  # or cifar10, mnist, fashion_mnist
+  data.name = 'digits'  # or cifar10, mnist, fashion_mnist, imagenet
   # Root of all data sets or the set's own folder. Empty: what the environment
   # variable GRADSPARSE_DATA says.
   data.dir = ''
   # 'file': the set's own test split. 'validation': a fifth of the training
   # set, to choose settings on. CIFAR-10: also a training file's stem.
   data.test_split = 'file'
-  data.augment = False  # random shifts and flips
+  # Random flips; of small images random shifts, of ImageNet's random crops too.
+  data.augment = False
+  data.image_size = 224  # pixels of a side that a model sees of ImageNet
 
   config.model = model = ml_collections.ConfigDict()
-  model.name = 'convnet'  # or mlp, resnet20, resnet110
+  # Any of experiments/models: for small images also logistic, mlp, perceptron,
+  # resnet8, resnet20, resnet110, vgg16, vgg_like; for ImageNet alexnet,
+  # alexnet_ungrouped, bn_inception, resnet50, resnet152, vgg19.
+  model.name = 'convnet'
 
   config.optimizer = optimizer = ml_collections.ConfigDict()
   optimizer.name = 'sgd'  # or adam

@@ -56,6 +56,7 @@ _RULES: Mapping[str, Callable[[str, Any], Any]] = {
   'data.dir': _text,
   'data.test_split': _text,
   'data.augment': arguments.flag,
+  'data.image_size': _whole(1, 4096),
   'optimizer.momentum': _number(arguments.LESS_THAN_ONE),
   'optimizer.nesterov': arguments.flag,
   'optimizer.weight_decay': _not_negative,

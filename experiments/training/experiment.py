@@ -41,7 +41,7 @@ class Experiment:
   config: ml_collections.ConfigDict
   placement: placing.Placement
   dataset: data.Dataset
-  sampler: data.Sampler
+  sampler: data.Sampler | data.Ahead
   model: nn.Module
   learning_rate: Callable[[Any], Any]
   stages: tuple[warmup.Stage, ...]
@@ -136,8 +136,14 @@ def build_experiment(
   Raises:
     UserError: the data are not there, or the scheme has nothing to compress.
   """
-  dataset = data.load(config.data.name, config.data.dir, config.data.test_split)
-  sampler = data.Sampler(
+  dataset = data.load(
+    config.data.name,
+    config.data.dir,
+    config.data.test_split,
+    config.data.image_size,
+  )
+  models.check_images(config.model.name, dataset.train.image_shape)
+  sampler: data.Sampler | data.Ahead = data.Sampler(
     dataset.train,
     num_workers=placement.num_workers * placement.inner_workers,
     batch_size=config.train.batch_size,
@@ -145,6 +151,8 @@ def build_experiment(
     augment=config.data.augment,
     workers=placement.workers,
   )
+  if dataset.ahead:
+    sampler = data.Ahead(sampler, dataset.ahead, config.train.steps)
   model = models.create(config.model.name, dataset.classes)
   learning_rate = optimizer.learning_rate_schedule(
     config.optimizer.schedule,
@@ -170,7 +178,7 @@ def build_experiment(
     state = training_step.init_state(
       model,
       transformations[-1],
-      image_shape=dataset.train.images.shape[1:],
+      image_shape=dataset.train.image_shape,
       placement=placement,
       seed=config.train.seed,
     )

@@ -11,6 +11,7 @@ do the same, each with its peers in the other nodes.
 
 from collections.abc import Callable, Sequence
 import functools
+import math
 from typing import Any, NamedTuple
 
 from experiments import data
@@ -31,12 +32,14 @@ import optax
 AXIS = placing.AXIS
 INNER_AXIS = placing.INNER_AXIS
 
+_TEST_PIXELS = 16_000_000  # of images that are tested together, all channels
+
 
 class TrainState(NamedTuple):
   """Everything that a step changes, and all that a checkpoint must hold.
 
-  No PRNG key is in here: what is drawn (data order, augmentation, QSGD's
-  rounding) is a pure function of the seed, the step and the worker.
+  No PRNG key is in here: what is drawn (data order, augmentation, dropout,
+  QSGD's rounding) is a pure function of the seed, the step and the worker.
   """
 
   step: jax.Array  # int32[], steps done
@@ -58,7 +61,7 @@ def init_state(
   Each device makes its own part, so nothing of it travels.
 
   Args:
-    model: called as `model.apply(variables, images, train=bool)`.
+    model: see `experiments.models.create`.
     tx: the whole optimizer chain; its state must not depend on the density.
     image_shape: height, width, channels.
     placement: of the workers.
@@ -109,7 +112,7 @@ def make_train_step(
   microbatch: int | None = None,
   average_every: int = 500,
   block: int | None = None,
-) -> Callable[[TrainState, data.Split], tuple[TrainState, dict[str, Any]]]:
+) -> Callable[[TrainState, data.Batch], tuple[TrainState, dict[str, Any]]]:
   """Returns `(state, batch) -> (state, metrics)`, for `blocks.compiled`.
 
   It can also be called as it is, and compiles itself then.
@@ -141,22 +144,23 @@ def make_train_step(
   inner_axis = placement.inner_axis
 
   def step(
-    state: TrainState, batch: data.Split
+    state: TrainState, batch: data.Batch
   ) -> tuple[TrainState, dict[str, Any]]:
     return update(state, gradients_of(state.params, state.statistics, batch))
 
   def gradients_of(params, statistics, batch):
     with time_breakdown.scope('compute'):
       images = data.normalise(batch.images, mean, std)
+      of_examples = batch.labels, batch.noise
       # Without the cast shard_map would sum the gradients over the workers
       # before the scheme sees them.
       own = gs.workers.local(gs.workers.local(params, AXIS), inner_axis)
       if moments:
         got = gradients.with_moments(
-          model, own, statistics, images, batch.labels, microbatch
+          model, own, statistics, images, *of_examples, microbatch
         )
       else:
-        got = gradients.plain(model, own, statistics, images, batch.labels)
+        got = gradients.plain(model, own, statistics, images, *of_examples)
     with time_breakdown.scope('exchange'):
       return over_inner_workers(got)
 
@@ -291,13 +295,13 @@ def make_average_params(
 
 def make_evaluate(
   model: nn.Module,
-  test: data.Split,
+  test: data.Examples,
   *,
   mean: Sequence[float],
   std: Sequence[float],
   placement: placing.Placement,
   average: Callable[[Any], Any],
-  batch_size: int = 500,
+  batch_size: int | None = None,
 ) -> Callable[[TrainState], dict[str, float]]:
   """Returns `state -> {'test/loss', 'test/accuracy'}` over the whole set.
 
@@ -310,8 +314,11 @@ def make_evaluate(
     std: see `make_train_step`.
     placement: of the workers.
     average: from `make_average_params`; what it returns is evaluated.
-    batch_size: examples in one call; the last batch may be smaller.
+    batch_size: examples in one call; the last batch may be smaller. None: 500,
+      or fewer where the images are large.
   """
+  if batch_size is None:
+    batch_size = min(500, max(1, _TEST_PIXELS // math.prod(test.image_shape)))
 
   @jax.jit
   def sums(params, statistics, images, labels):
