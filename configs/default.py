@@ -68,7 +68,16 @@ def get_config() -> ml_collections.ConfigDict:
   # The steps between send nothing. Must divide train.steps; all other steps
   # here, of schedules and warm-up too, stay batches. 1: off.
   optimizer.accumulate = 1
-  optimizer.schedule = 'constant'  # or cosine (to 0), steps (at 1/2 and 3/4)
+  # Or cosine (to 0), steps (a tenth at 1/2 and 3/4 of the run), milestones
+  # (times `decay` after each of `milestones`), periodic (times `decay` after
+  # every `decay_epochs`).
+  optimizer.schedule = 'constant'
+  optimizer.milestones = ''  # epochs, such as '81,122'
+  optimizer.decay = 0.1
+  optimizer.decay_epochs = 0.0
+  # Steps in which the learning rate rises linearly from this share of it.
+  optimizer.linear_warmup_steps = 0  # 0: off
+  optimizer.linear_warmup_from = 0.0
   # Times the schedule's learning rate during compression.warmup_steps: DGC and
   # gTop-k take a smaller one there. In (0, 1]; 1: the same.
   optimizer.warmup_factor = 1.0

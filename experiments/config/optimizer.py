@@ -21,51 +21,10 @@ from experiments.config import rejection
 from experiments.config import schemes
 from experiments.program import errors
 import gradsparse as gs
-import jax.numpy as jnp
 import ml_collections
 import optax
 
 OPTIMIZERS = ('adam', 'sgd')
-SCHEDULES = ('constant', 'cosine', 'steps')
-
-
-def learning_rate_schedule(
-  name: str,
-  learning_rate: float,
-  steps: int,
-  *,
-  warmup_steps: int = 0,
-  warmup_factor: float = 1.0,
-) -> Callable[[Any], Any]:
-  """Returns the learning rate as a function of the step.
-
-  Args:
-    name: `'constant'`; `'cosine'`, which decays to 0; `'steps'`, which
-      divides by ten after a half and after three quarters of the run.
-    learning_rate: at the start.
-    steps: length of the run.
-    warmup_steps: steps of the density's warm-up.
-    warmup_factor: what the schedule is multiplied by during these.
-
-  Raises:
-    ConfigError: an unknown name.
-  """
-  if name == 'constant':
-    schedule = optax.constant_schedule(learning_rate)
-  elif name == 'cosine':
-    schedule = optax.cosine_decay_schedule(learning_rate, max(steps, 1))
-  elif name == 'steps':
-    drops = {steps // 2: 0.1, steps * 3 // 4: 0.1}
-    schedule = optax.piecewise_constant_schedule(learning_rate, drops)
-  else:
-    raise errors.ConfigError(
-      f'optimizer.schedule must be one of {", ".join(SCHEDULES)}, got {name!r}'
-    )
-  if warmup_factor == 1:
-    return schedule
-  return lambda step: (
-    jnp.where(step < warmup_steps, warmup_factor, 1.0) * schedule(step)
-  )
 
 
 def make_transformation(

@@ -6,6 +6,7 @@ from typing import Any
 
 from experiments import data
 from experiments import models
+from experiments.config import learning_rate
 from experiments.config import optimizer
 from experiments.config import schemes
 from experiments.config import warmup
@@ -14,6 +15,7 @@ from experiments.program import errors
 from experiments.run import machine
 from experiments.run import time_breakdown
 from experiments.training import blocks
+from experiments.training import evaluation
 from experiments.training import training_step
 from flax import linen as nn
 import jax
@@ -117,10 +119,11 @@ class Experiment:
   def make_evaluate(
     self,
   ) -> Callable[[training_step.TrainState], dict[str, float]]:
-    """Returns the test of a state, see `training_step.make_evaluate`."""
-    return training_step.make_evaluate(
+    """Returns the test of a state, see `evaluation.make`."""
+    return evaluation.make(
       self.model,
       self.dataset.test,
+      classes=self.dataset.classes,
       mean=self.dataset.mean,
       std=self.dataset.std,
       placement=self.placement,
@@ -154,12 +157,12 @@ def build_experiment(
   if dataset.ahead:
     sampler = data.Ahead(sampler, dataset.ahead, config.train.steps)
   model = models.create(config.model.name, dataset.classes)
-  learning_rate = optimizer.learning_rate_schedule(
-    config.optimizer.schedule,
+  rate = learning_rate.make(
+    config.optimizer,
     config.train.learning_rate,
-    config.train.steps,
-    warmup_steps=config.compression.warmup_steps,
-    warmup_factor=config.optimizer.warmup_factor,
+    steps=config.train.steps,
+    steps_per_epoch=sampler.steps_per_epoch,
+    density_steps=config.compression.warmup_steps,
   )
   stages = warmup.stages_of(
     config.compression.name,
@@ -169,7 +172,7 @@ def build_experiment(
   )
   transformations = tuple(
     optimizer.from_config(
-      config, learning_rate, stage.density, axis_name=training_step.AXIS
+      config, rate, stage.density, axis_name=training_step.AXIS
     )
     for stage in stages
   )
@@ -193,7 +196,7 @@ def build_experiment(
     dataset,
     sampler,
     model,
-    learning_rate,
+    rate,
     stages,
     transformations,
     average,

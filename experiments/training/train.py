@@ -179,9 +179,9 @@ def _result(
     'num_workers': config.parallel.num_workers,
     'inner_workers': config.parallel.inner_workers,
     'parameters': sum(leaf.size for leaf in jax.tree.leaves(experiment.shapes)),
+    # test_accuracy, test_loss, and test_top5_accuracy where it is measured
     'final': {
-      'test_accuracy': tested['test/accuracy'],
-      'test_loss': tested['test/loss'],
+      name.replace('/', '_'): value for name, value in sorted(tested.items())
     },
     'comm': counter.summary(),
   }

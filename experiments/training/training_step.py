@@ -11,7 +11,6 @@ do the same, each with its peers in the other nodes.
 
 from collections.abc import Callable, Sequence
 import functools
-import math
 from typing import Any, NamedTuple
 
 from experiments import data
@@ -31,8 +30,6 @@ import optax
 
 AXIS = placing.AXIS
 INNER_AXIS = placing.INNER_AXIS
-
-_TEST_PIXELS = 16_000_000  # of images that are tested together, all channels
 
 
 class TrainState(NamedTuple):
@@ -291,61 +288,3 @@ def make_average_params(
     return mean
   everywhere = NamedSharding(placement.mesh, PartitionSpec())
   return jax.jit(mean, out_shardings=everywhere)
-
-
-def make_evaluate(
-  model: nn.Module,
-  test: data.Examples,
-  *,
-  mean: Sequence[float],
-  std: Sequence[float],
-  placement: placing.Placement,
-  average: Callable[[Any], Any],
-  batch_size: int | None = None,
-) -> Callable[[TrainState], dict[str, float]]:
-  """Returns `state -> {'test/loss', 'test/accuracy'}` over the whole set.
-
-  The processes share the work; all must call it.
-
-  Args:
-    model: see `init_state`.
-    test: the examples.
-    mean: see `make_train_step`.
-    std: see `make_train_step`.
-    placement: of the workers.
-    average: from `make_average_params`; what it returns is evaluated.
-    batch_size: examples in one call; the last batch may be smaller. None: 500,
-      or fewer where the images are large.
-  """
-  if batch_size is None:
-    batch_size = min(500, max(1, _TEST_PIXELS // math.prod(test.image_shape)))
-
-  @jax.jit
-  def sums(params, statistics, images, labels):
-    logits = model.apply(
-      {'params': params, 'batch_stats': statistics},
-      data.normalise(images, mean, std),
-      train=False,
-    )
-    losses = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
-    return losses.sum(), jnp.sum(logits.argmax(-1) == labels)
-
-  def evaluate(state: TrainState) -> dict[str, float]:
-    # One device is enough, and all devices hold the same parameters.
-    params, statistics = jax.device_get(
-      (average(state.params), state.statistics)
-    )
-    loss, correct = 0.0, 0
-    count = len(test.labels)
-    own = range(
-      placement.process * batch_size, count, placement.processes * batch_size
-    )
-    for first in own:
-      images, labels = test.take(slice(first, first + batch_size))
-      batch_loss, batch_correct = sums(params, statistics, images, labels)
-      loss += float(batch_loss)
-      correct += int(batch_correct)
-    loss, correct = placement.total(np.asarray([loss, correct])).tolist()
-    return {'test/loss': loss / count, 'test/accuracy': correct / count}
-
-  return evaluate
