@@ -211,7 +211,9 @@ def _open_log(
     tensorboard=train.tensorboard,
     seconds_before=seconds_before,
     describe=lambda step, metrics: {
-      **counter.count(step, metrics['comm/payload_bytes']),
+      **counter.count(
+        step, metrics['comm/payload_bytes'], metrics['comm/sent_elements']
+      ),
       'train/learning_rate': learning_rate(step),
       'train/epochs': step / experiment.sampler.steps_per_epoch,
     },
