@@ -70,11 +70,13 @@ def get_config() -> ml_collections.ConfigDict:
   optimizer.accumulate = 1
   # Or cosine (to 0), steps (a tenth at 1/2 and 3/4 of the run), milestones
   # (times `decay` after each of `milestones`), periodic (times `decay` after
-  # every `decay_epochs`).
+  # every `decay_epochs`), plateau (times `decay` when `patience` tests in a
+  # row, one every train.eval_every steps, have found no smaller loss).
   optimizer.schedule = 'constant'
   optimizer.milestones = ''  # epochs, such as '81,122'
   optimizer.decay = 0.1
   optimizer.decay_epochs = 0.0
+  optimizer.patience = 1  # tests
   # Steps in which the learning rate rises linearly from this share of it.
   optimizer.linear_warmup_steps = 0  # 0: off
   optimizer.linear_warmup_from = 0.0

@@ -8,6 +8,8 @@ How it falls (`optimizer.schedule`):
   milestones  by `decay` after each of some epochs
   periodic    by `decay` after every so many epochs: halved every 25 (the
               variance paper's momentum SGD), annealed each epoch
+  plateau     by `decay` when `patience` tests in a row have found no smaller
+              loss than those before (`experiments.config.plateau`)
 
 Beside that it may rise linearly to its first value at the beginning of the run
 (Goyal et al. 2017, arXiv 1706.02677), and be smaller while the density falls
@@ -22,9 +24,16 @@ from experiments.program import errors
 import jax.numpy as jnp
 import optax
 
-SCHEDULES = ('constant', 'cosine', 'milestones', 'periodic', 'steps')
+SCHEDULES = (
+  'constant',
+  'cosine',
+  'milestones',
+  'periodic',
+  'plateau',
+  'steps',
+)
 # Of these the learning rates do not depend on how long the run is.
-FREE_OF_LENGTH = ('constant', 'milestones', 'periodic')
+FREE_OF_LENGTH = ('constant', 'milestones', 'periodic', 'plateau')
 
 
 def make(
@@ -37,6 +46,8 @@ def make(
 ) -> Callable[[Any], Any]:
   """Returns the learning rate as a function of the step, counted from 0.
 
+  With 'plateau' it is that before anything was tested.
+
   Args:
     section: `config.optimizer`.
     learning_rate: before it falls, after it has risen.
@@ -48,7 +59,7 @@ def make(
     ConfigError: an unknown schedule, or milestones that are not rising epochs.
   """
   name, decay = section['schedule'], section['decay']
-  if name == 'constant':
+  if name in ('constant', 'plateau'):
     schedule = optax.constant_schedule(learning_rate)
   elif name == 'cosine':
     schedule = optax.cosine_decay_schedule(learning_rate, max(steps, 1))

@@ -17,6 +17,7 @@ their gradients.
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from experiments.config import plateau
 from experiments.config import rejection
 from experiments.config import schemes
 from experiments.program import errors
@@ -40,6 +41,7 @@ def make_transformation(
   clip_norm: float = 0.0,
   local_gradient: str = '',
   accumulate: int = 1,
+  follow_plateau: bool = False,
 ) -> optax.GradientTransformation:
   """Returns the chain from local gradients to updates.
 
@@ -61,6 +63,7 @@ def make_transformation(
     local_gradient: mode of `gs.local_gradient` around the scheme, or ''.
     accumulate: steps whose gradients are averaged before the chain sees them.
       Schedules are functions of the step all the same.
+    follow_plateau: whether `plateau.observe` changes the learning rate.
 
   Raises:
     ConfigError: an unknown optimizer or mode.
@@ -101,6 +104,8 @@ def make_transformation(
     after = optax.adam(learning_rate)
   else:
     after = optax.sgd(learning_rate, momentum or None, nesterov=nesterov)
+  if follow_plateau:
+    after = optax.chain(after, plateau.scale_updates())
   chain.append(rejection.skip_rejected(after))
   return gs.accumulate(optax.chain(*chain), every=accumulate)
 
@@ -145,4 +150,5 @@ def from_config(
     clip_norm=config.compression.clip_norm,
     local_gradient=config.compression.local_gradient,
     accumulate=config.optimizer.accumulate,
+    follow_plateau=config.optimizer.schedule == 'plateau',
   )

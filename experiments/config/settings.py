@@ -65,6 +65,7 @@ _RULES: Mapping[str, Callable[[str, Any], Any]] = {
   'optimizer.milestones': _text,
   'optimizer.decay': _number(arguments.FRACTION),
   'optimizer.decay_epochs': _not_negative,
+  'optimizer.patience': _whole(1),
   'optimizer.linear_warmup_steps': _whole(0),
   'optimizer.linear_warmup_from': _number(arguments.LESS_THAN_ONE),
   'optimizer.warmup_factor': _number(arguments.FRACTION),
@@ -129,6 +130,8 @@ def check_resumable(
   free = set(FREE_ON_RESUME)
   if new['parallel.resize']:
     free.update(FREE_ON_RESIZE)
+  if schedule == 'plateau':  # the tests decide on the learning rate
+    free.remove('train.eval_every')
   changed = {
     field: f'was {old.get(field)!r}, now {new.get(field)!r}'
     for field in sorted({*old, *new} - free)
@@ -173,6 +176,10 @@ def check(config: Mapping[str, Any], known: Mapping[str, Any]) -> None:
   _check_workers(flat)
   _check_steps(flat)
   learning_rate.check(config['optimizer'], flat['compression.warmup_steps'])
+  if flat['optimizer.schedule'] == 'plateau' and not flat['train.eval_every']:
+    raise errors.ConfigError(
+      'optimizer.schedule plateau needs train.eval_every > 0, got 0'
+    )
 
 
 def _check_scheme(section: Mapping[str, Any], batch_size: int) -> None:

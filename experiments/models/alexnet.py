@@ -9,7 +9,6 @@ With 1000 classes it has these parameters:
 from experiments.models import layers
 from flax import linen as nn
 import jax
-import jax.numpy as jnp
 
 _NEIGHBOURS = 5  # channels
 _ALPHA, _BETA = 1e-4, 0.75
@@ -23,7 +22,7 @@ def _response_norm(x: jax.Array) -> jax.Array:
   """
   sums = jax.lax.reduce_window(
     x * x,
-    jnp.zeros((), x.dtype),
+    0.0,  # known when it is traced, or JAX could not differentiate the sum
     jax.lax.add,
     window_dimensions=(1, 1, 1, _NEIGHBOURS),
     window_strides=(1, 1, 1, 1),

@@ -1,6 +1,6 @@
 """Builds what a configuration describes: data, model, optimizer, state."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 import dataclasses
 from typing import Any
 
@@ -8,6 +8,7 @@ from experiments import data
 from experiments import models
 from experiments.config import learning_rate
 from experiments.config import optimizer
+from experiments.config import plateau
 from experiments.config import schemes
 from experiments.config import warmup
 from experiments.hosts import placement as placing
@@ -129,6 +130,23 @@ class Experiment:
       placement=self.placement,
       average=self.average,
     )
+
+  def follow(
+    self, state: training_step.TrainState, tested: Mapping[str, float]
+  ) -> training_step.TrainState:
+    """Returns a state whose learning rate has heard of a test.
+
+    Args:
+      state: that was tested.
+      tested: what `make_evaluate` returned.
+    """
+    section = self.config.optimizer
+    if section.schedule != 'plateau':
+      return state
+    opt_state = plateau.observe(
+      state.opt_state, tested['test/loss'], section.decay, section.patience
+    )
+    return state._replace(opt_state=opt_state)
 
 
 def build_experiment(

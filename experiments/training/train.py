@@ -214,7 +214,8 @@ def _open_log(
       **counter.count(
         step, metrics['comm/payload_bytes'], metrics['comm/sent_elements']
       ),
-      'train/learning_rate': learning_rate(step),
+      'train/learning_rate': learning_rate(step)
+      * metrics.get('train/learning_rate_factor', 1),
       'train/epochs': step / experiment.sampler.steps_per_epoch,
     },
   )
@@ -278,6 +279,8 @@ class _Loop:
       if is_last or _due(step, train.eval_every):
         self.tested = self.evaluate(state)
         self._log.add(self.tested)
+      if _due(step, train.eval_every):
+        state = self._experiment.follow(state, self.tested)
       stopping = 0 if is_last else self._asked_to_stop()
       if train.checkpoint_every and (
         is_last or stopping or _due(step, train.checkpoint_every)

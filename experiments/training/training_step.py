@@ -190,6 +190,9 @@ def make_train_step(
         opt_state, 'rejected_in_a_row'
       ),
     }
+    factor = optax.tree.get(opt_state, 'plateau_scale')
+    if factor is not None:
+      metrics['train/learning_rate_factor'] = factor
     if differ:
       new_params, opt_state = gs.periodic_average(
         new_params,

@@ -125,6 +125,10 @@ MISTAKES = (
   ),
   ({'optimizer.schedule': 'periodic'}, 'periodic needs optimizer.decay_epochs'),
   ({'optimizer.decay_epochs': 2.0}, 'decay_epochs=2.0 has no effect: .*consta'),
+  (
+    {'optimizer.schedule': 'plateau', 'train.eval_every': 0},
+    'plateau needs train.eval_every > 0, got 0',
+  ),
   ({'optimizer.decay': 0.0}, r'optimizer.decay must be in \(0, 1\], got 0.0'),
   ({'optimizer.linear_warmup_from': 1.0}, r'must be in \[0, 1\), got 1.0'),
   (

@@ -10,7 +10,13 @@ import sys
 import numpy as np
 import pytest
 
-for _module in ('flax', 'ml_collections', 'orbax.checkpoint', 'sklearn'):
+for _module in (
+  'flax',
+  'ml_collections',
+  'orbax.checkpoint',
+  'PIL',
+  'sklearn',
+):
   pytest.importorskip(_module, reason='needs the `experiments` extra')
 
 REPOSITORY = pathlib.Path(__file__).parents[2]

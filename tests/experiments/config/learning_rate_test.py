@@ -105,7 +105,7 @@ def test_a_longer_run_goes_on_where_the_rates_do_not_depend_on_it(schedule):
   config.optimizer.schedule = schedule
   before = fields.without_none(config.to_dict())
   config.train.steps += 1
-  if schedule in ('constant', 'milestones', 'periodic'):
+  if schedule in ('constant', 'milestones', 'periodic', 'plateau'):
     settings.check_resumable(before, config.to_dict(), known)
     return
   with pytest.raises(errors.ResumeError, match='661, on which the learning ra'):

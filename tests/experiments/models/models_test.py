@@ -1,6 +1,9 @@
 """Models have the published sizes, and dropout happens where it should."""
 
+import warnings
+
 from experiments import models
+from experiments.models import alexnet
 from experiments.program import errors
 from experiments.training import gradients
 import jax
@@ -84,6 +87,60 @@ def test_images_that_nothing_is_left_of_are_refused(name, side):
     models.check_images(name, (side, side - 1, 3))
 
 
+def _gradients(model, side, function):
+  """The shapes of what a function of `gradients` returns for a model."""
+  images, labels = jnp.zeros((2, side, side, 3)), jnp.zeros(2, jnp.int32)
+
+  def run():
+    made = model.init(jax.random.key(0), images, train=False)
+    statistics = made.get('batch_stats', {})
+    noise = jnp.zeros(2, jnp.uint32)
+    return made, function(
+      model, made['params'], statistics, images, labels, noise
+    )
+
+  return jax.eval_shape(run)
+
+
+@pytest.mark.parametrize(
+  'name',
+  [
+    'alexnet',
+    'bn_inception',
+    'logistic',
+    'resnet8',
+    'resnet50',
+    'vgg16',
+    'vgg19',
+    'vgg_like',
+  ],
+)
+def test_every_kind_of_model_has_gradients(name):
+  side = 63 if name == 'alexnet' else 32
+  made, got = _gradients(models.create(name, 10), side, gradients.plain)
+  alike = jax.tree.map(
+    lambda x, y: x.shape == y.shape, made['params'], got.grads
+  )
+  assert all(jax.tree.leaves(alike))
+  assert jax.tree.structure(got.statistics) == jax.tree.structure(
+    made.get('batch_stats', {})
+  )
+
+
+@pytest.mark.parametrize(
+  'model',
+  [
+    models.VGGLike(3, stages=((4, 2), (6, 2)), width=8),
+    models.ResNet(3, blocks=(1, 2)),
+  ],
+  ids=['vgg_like', 'resnet50'],
+)
+def test_the_variance_papers_networks_need_no_copies_of_their_weights(model):
+  with warnings.catch_warnings():
+    warnings.filterwarnings('error', 'second moments')
+    _gradients(model, 8, gradients.with_moments)
+
+
 _TINY = models.VGGLike(3, stages=((4, 2),), width=8)
 
 
@@ -156,3 +213,13 @@ def test_second_moments_of_a_network_with_dropout(tiny):
       jax.tree.leaves(found), jax.tree.leaves(expected), strict=True
     ):
       np.testing.assert_allclose(f, e, rtol=1e-3, atol=1e-5 * scale)
+
+
+def test_response_normalisation_is_over_five_channels():
+  x = np.random.default_rng(0).normal(size=(2, 3, 3, 7)) * 100
+  found = alexnet._response_norm(jnp.asarray(x, jnp.float32))
+  for channel in range(7):
+    near = x[..., max(0, channel - 2) : channel + 3]
+    sums = np.sum(near**2, axis=-1)
+    expected = x[..., channel] / (1 + 1e-4 / 5 * sums) ** 0.75
+    np.testing.assert_allclose(found[..., channel], expected, rtol=1e-5)
