@@ -71,7 +71,8 @@ def get_config() -> ml_collections.ConfigDict:
   # Or cosine (to 0), steps (a tenth at 1/2 and 3/4 of the run), milestones
   # (times `decay` after each of `milestones`), periodic (times `decay` after
   # every `decay_epochs`), plateau (times `decay` when `patience` tests in a
-  # row, one every train.eval_every steps, have found no smaller loss).
+  # row, one every train.eval_every steps, have found no smaller loss; hold out
+  # a part of the training set for them, by data.test_split).
   optimizer.schedule = 'constant'
   optimizer.milestones = ''  # epochs, such as '81,122'
   optimizer.decay = 0.1

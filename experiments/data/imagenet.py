@@ -27,7 +27,6 @@ SOURCE = (
 )
 FOLDERS = ('imagenet', 'ImageNet', 'ILSVRC2012')
 SUFFIXES = ('.jpeg', '.jpg')
-IMAGE_SIZE = 224
 # Per channel over the training images, in units of 0 to 255.
 _MEAN = (123.675, 116.28, 103.53)
 _STD = (58.395, 57.12, 57.375)
@@ -94,7 +93,7 @@ class JpegFiles:
     return JpegFiles(self._root, names, self.labels[rows], self._size)
 
 
-def load(directory: str, image_size: int = IMAGE_SIZE) -> dataset.Dataset:
+def load(directory: str, image_size: int) -> dataset.Dataset:
   """Returns ImageNet, or what else lies in such folders.
 
   Args:
