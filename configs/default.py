@@ -39,17 +39,22 @@ def get_config() -> ml_collections.ConfigDict:
   train.tensorboard = False  # event files beside metrics.jsonl
 
   config.data = data = ml_collections.ConfigDict()
-  data.name = 'digits'  # or cifar10, mnist, fashion_mnist
+  data.name = 'digits'  # or cifar10, mnist, fashion_mnist, imagenet
   # Root of all data sets or the set's own folder. Empty: what the environment
   # variable GRADSPARSE_DATA says.
   data.dir = ''
   # 'file': the set's own test split. 'validation': a fifth of the training
   # set, to choose settings on. CIFAR-10: also a training file's stem.
   data.test_split = 'file'
-  data.augment = False  # random shifts and flips
+  # Random flips; of small images random shifts, of ImageNet's random crops too.
+  data.augment = False
+  data.image_size = 224  # pixels of a side that a model sees of ImageNet
 
   config.model = model = ml_collections.ConfigDict()
-  model.name = 'convnet'  # or mlp, resnet20, resnet110
+  # Any of experiments/models: for small images also logistic, mlp, perceptron,
+  # resnet8, resnet20, resnet110, vgg16, vgg_like; for ImageNet alexnet,
+  # alexnet_ungrouped, bn_inception, resnet50, resnet152, vgg19.
+  model.name = 'convnet'
 
   config.optimizer = optimizer = ml_collections.ConfigDict()
   optimizer.name = 'sgd'  # or adam
@@ -63,7 +68,19 @@ def get_config() -> ml_collections.ConfigDict:
   # The steps between send nothing. Must divide train.steps; all other steps
   # here, of schedules and warm-up too, stay batches. 1: off.
   optimizer.accumulate = 1
-  optimizer.schedule = 'constant'  # or cosine (to 0), steps (at 1/2 and 3/4)
+  # Or cosine (to 0), steps (a tenth at 1/2 and 3/4 of the run), milestones
+  # (times `decay` after each of `milestones`), periodic (times `decay` after
+  # every `decay_epochs`), plateau (times `decay` when `patience` tests in a
+  # row, one every train.eval_every steps, have found no smaller loss; hold out
+  # a part of the training set for them, by data.test_split).
+  optimizer.schedule = 'constant'
+  optimizer.milestones = ''  # epochs, such as '81,122'
+  optimizer.decay = 0.1
+  optimizer.decay_epochs = 0.0
+  optimizer.patience = 1  # tests
+  # Steps in which the learning rate rises linearly from this share of it.
+  optimizer.linear_warmup_steps = 0  # 0: off
+  optimizer.linear_warmup_from = 0.0
   # Times the schedule's learning rate during compression.warmup_steps: DGC and
   # gTop-k take a smaller one there. In (0, 1]; 1: the same.
   optimizer.warmup_factor = 1.0

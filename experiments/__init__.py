@@ -2,7 +2,7 @@
 
 Nothing in the library imports this package. It needs the `experiments` extra
 (`pip install 'gradsparse[experiments]'`): absl, Flax, Orbax, ml_collections,
-scikit-learn, matplotlib and rich.
+scikit-learn, matplotlib, Pillow and rich.
 
 A file directly in this folder is a program, `python -m experiments.NAME`: it
 takes flags and calls a room. Where a room has the name of its program

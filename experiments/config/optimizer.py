@@ -17,55 +17,15 @@ their gradients.
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from experiments.config import plateau
 from experiments.config import rejection
 from experiments.config import schemes
 from experiments.program import errors
 import gradsparse as gs
-import jax.numpy as jnp
 import ml_collections
 import optax
 
 OPTIMIZERS = ('adam', 'sgd')
-SCHEDULES = ('constant', 'cosine', 'steps')
-
-
-def learning_rate_schedule(
-  name: str,
-  learning_rate: float,
-  steps: int,
-  *,
-  warmup_steps: int = 0,
-  warmup_factor: float = 1.0,
-) -> Callable[[Any], Any]:
-  """Returns the learning rate as a function of the step.
-
-  Args:
-    name: `'constant'`; `'cosine'`, which decays to 0; `'steps'`, which
-      divides by ten after a half and after three quarters of the run.
-    learning_rate: at the start.
-    steps: length of the run.
-    warmup_steps: steps of the density's warm-up.
-    warmup_factor: what the schedule is multiplied by during these.
-
-  Raises:
-    ConfigError: an unknown name.
-  """
-  if name == 'constant':
-    schedule = optax.constant_schedule(learning_rate)
-  elif name == 'cosine':
-    schedule = optax.cosine_decay_schedule(learning_rate, max(steps, 1))
-  elif name == 'steps':
-    drops = {steps // 2: 0.1, steps * 3 // 4: 0.1}
-    schedule = optax.piecewise_constant_schedule(learning_rate, drops)
-  else:
-    raise errors.ConfigError(
-      f'optimizer.schedule must be one of {", ".join(SCHEDULES)}, got {name!r}'
-    )
-  if warmup_factor == 1:
-    return schedule
-  return lambda step: (
-    jnp.where(step < warmup_steps, warmup_factor, 1.0) * schedule(step)
-  )
 
 
 def make_transformation(
@@ -81,6 +41,7 @@ def make_transformation(
   clip_norm: float = 0.0,
   local_gradient: str = '',
   accumulate: int = 1,
+  follow_plateau: bool = False,
 ) -> optax.GradientTransformation:
   """Returns the chain from local gradients to updates.
 
@@ -102,6 +63,7 @@ def make_transformation(
     local_gradient: mode of `gs.local_gradient` around the scheme, or ''.
     accumulate: steps whose gradients are averaged before the chain sees them.
       Schedules are functions of the step all the same.
+    follow_plateau: whether `plateau.observe` changes the learning rate.
 
   Raises:
     ConfigError: an unknown optimizer or mode.
@@ -142,6 +104,8 @@ def make_transformation(
     after = optax.adam(learning_rate)
   else:
     after = optax.sgd(learning_rate, momentum or None, nesterov=nesterov)
+  if follow_plateau:
+    after = optax.chain(after, plateau.scale_updates())
   chain.append(rejection.skip_rejected(after))
   return gs.accumulate(optax.chain(*chain), every=accumulate)
 
@@ -190,4 +154,5 @@ def from_config(
     clip_norm=config.compression.clip_norm,
     local_gradient=config.compression.local_gradient,
     accumulate=config.optimizer.accumulate,
+    follow_plateau=config.optimizer.schedule == 'plateau',
   )

@@ -11,6 +11,7 @@ from typing import Any
 from experiments import data
 from experiments import models
 from experiments.config import fields
+from experiments.config import learning_rate
 from experiments.config import optimizer
 from experiments.config import schemes
 from experiments.config import warmup
@@ -56,10 +57,17 @@ _RULES: Mapping[str, Callable[[str, Any], Any]] = {
   'data.dir': _text,
   'data.test_split': _text,
   'data.augment': arguments.flag,
+  'data.image_size': _whole(1, 4096),
   'optimizer.momentum': _number(arguments.LESS_THAN_ONE),
   'optimizer.nesterov': arguments.flag,
   'optimizer.weight_decay': _not_negative,
   'optimizer.accumulate': _whole(1),
+  'optimizer.milestones': _text,
+  'optimizer.decay': _number(arguments.FRACTION),
+  'optimizer.decay_epochs': _not_negative,
+  'optimizer.patience': _whole(1),
+  'optimizer.linear_warmup_steps': _whole(0),
+  'optimizer.linear_warmup_from': _number(arguments.LESS_THAN_ONE),
   'optimizer.warmup_factor': _number(arguments.FRACTION),
   'compression.warmup_steps': _whole(0),
   'compression.clip_norm': _not_negative,
@@ -75,7 +83,7 @@ _CHOICES: Mapping[str, tuple[str, ...]] = {
   'data.name': data.NAMES,
   'model.name': models.NAMES,
   'optimizer.name': optimizer.OPTIMIZERS,
-  'optimizer.schedule': optimizer.SCHEDULES,
+  'optimizer.schedule': learning_rate.SCHEDULES,
   'compression.name': tuple(sorted(gs.recipes.RECIPES)),
   'compression.local_gradient': ('', *local_gradient.MODES),
   'parallel.runner': gs.workers.RUNNERS,
@@ -122,12 +130,14 @@ def check_resumable(
   free = set(FREE_ON_RESUME)
   if new['parallel.resize']:
     free.update(FREE_ON_RESIZE)
+  if schedule == 'plateau':  # the tests decide on the learning rate
+    free.remove('train.eval_every')
   changed = {
     field: f'was {old.get(field)!r}, now {new.get(field)!r}'
     for field in sorted({*old, *new} - free)
     if old.get(field) != new.get(field)
   }
-  if schedule == 'constant':  # of both, or that is a change too
+  if schedule in learning_rate.FREE_OF_LENGTH:  # in both: it has not changed
     changed.pop('train.steps', None)
   elif 'train.steps' in changed:
     changed['train.steps'] += (
@@ -165,6 +175,11 @@ def check(config: Mapping[str, Any], known: Mapping[str, Any]) -> None:
   _check_scheme(config['compression'], flat['train.batch_size'])
   _check_workers(flat)
   _check_steps(flat)
+  learning_rate.check(config['optimizer'], flat['compression.warmup_steps'])
+  if flat['optimizer.schedule'] == 'plateau' and not flat['train.eval_every']:
+    raise errors.ConfigError(
+      'optimizer.schedule plateau needs train.eval_every > 0, got 0'
+    )
 
 
 def _check_scheme(section: Mapping[str, Any], batch_size: int) -> None:
@@ -213,19 +228,13 @@ def _check_workers(flat: Mapping[str, Any]) -> None:
 
 
 def _check_steps(flat: Mapping[str, Any]) -> None:
-  """Raises unless all steps count, and the warm-up has some."""
+  """Raises unless all steps count."""
   steps, accumulate = flat['train.steps'], flat['optimizer.accumulate']
   if steps % accumulate:
     raise errors.ConfigError(
       f'train.steps must be a multiple of optimizer.accumulate={accumulate}, '
       f'got {steps}: the gradients of the last {steps % accumulate} steps '
       'would reach nobody'
-    )
-  factor = flat['optimizer.warmup_factor']
-  if factor != 1 and not flat['compression.warmup_steps']:
-    raise errors.ConfigError(
-      f'optimizer.warmup_factor={factor} has no effect: '
-      'compression.warmup_steps is 0'
     )
 
 

@@ -1,16 +1,25 @@
-"""Data sets by name, each in its published format, all held in memory."""
+"""Data sets by name, each in its published format.
+
+The small ones are held in memory; ImageNet's files are read as they are needed.
+"""
 
 from experiments.data import batches
 from experiments.data import dataset
+from experiments.data.batches import Ahead
+from experiments.data.batches import Batch
 from experiments.data.batches import Sampler
 from experiments.data.dataset import Dataset
+from experiments.data.dataset import Examples
 from experiments.data.dataset import Split
 from experiments.data.dataset import normalise
 from experiments.program import errors
 
 __all__ = [
   'NAMES',
+  'Ahead',
+  'Batch',
   'Dataset',
+  'Examples',
   'Sampler',
   'Split',
   'batches',
@@ -18,11 +27,16 @@ __all__ = [
   'normalise',
 ]
 
-NAMES = ('cifar10', 'digits', 'fashion_mnist', 'mnist')
+NAMES = ('cifar10', 'digits', 'fashion_mnist', 'imagenet', 'mnist')
 _VALIDATION_FRACTION = 0.2
 
 
-def load(name: str, directory: str = '', test_split: str = 'file') -> Dataset:
+def load(
+  name: str,
+  directory: str = '',
+  test_split: str = 'file',
+  image_size: int = 224,
+) -> Dataset:
   """Returns a data set.
 
   Args:
@@ -31,6 +45,8 @@ def load(name: str, directory: str = '', test_split: str = 'file') -> Dataset:
     test_split: `'file'` is the set's own test split; `'validation'` never
       looks at it and holds out a fifth of the training set instead, for
       choosing settings; CIFAR-10 also takes the stem of a training file.
+    image_size: pixels of a side of what is seen of an image of ImageNet; the
+      other sets have a size of their own.
 
   Raises:
     ConfigError: an unknown name or split.
@@ -43,7 +59,7 @@ def load(name: str, directory: str = '', test_split: str = 'file') -> Dataset:
   if test_split == 'validation':
     # CIFAR-10 without its test file can still be split for validation.
     own = 'data_batch_5' if name == 'cifar10' else 'file'
-    whole = load(name, directory, own)
+    whole = load(name, directory, own, image_size)
     train, held_out = dataset.hold_out(whole.train, _VALIDATION_FRACTION)
     return whole._replace(train=train, test=held_out)
   if name == 'cifar10':
@@ -59,6 +75,10 @@ def load(name: str, directory: str = '', test_split: str = 'file') -> Dataset:
     from experiments.data import digits  # scikit-learn takes a second
 
     return digits.load()
+  if name == 'imagenet':
+    from experiments.data import imagenet  # needs Pillow
+
+    return imagenet.load(directory, image_size)
   from experiments.data import idx
 
   return idx.load(name, directory)

@@ -5,6 +5,7 @@ that resumes at a step reads what the uninterrupted run would have read.
 """
 
 from collections.abc import Sequence
+from concurrent import futures
 from typing import NamedTuple
 
 from experiments.data import dataset
@@ -20,6 +21,14 @@ class Position(NamedTuple):
   examples_into_epoch: int
 
 
+class Batch(NamedTuple):
+  """What the workers train on in a step; the first axis is of workers."""
+
+  images: np.ndarray  # uint8[workers, batch_size, height, width, channels]
+  labels: np.ndarray  # int32[workers, batch_size]
+  noise: np.ndarray  # uint32[workers, 2], from which a model's dropout draws
+
+
 class Sampler:
   """Shuffled batches, one a worker, of the steps of a run.
 
@@ -30,7 +39,7 @@ class Sampler:
 
   def __init__(
     self,
-    train: dataset.Split,
+    train: dataset.Examples,
     *,
     num_workers: int,
     batch_size: int,
@@ -44,9 +53,8 @@ class Sampler:
       train: the examples.
       num_workers: number of workers that share an epoch.
       batch_size: examples of one worker in a step.
-      seed: decides every permutation and every augmentation.
-      augment: whether to shift images by up to an eighth of their width and
-        to flip them left to right.
+      seed: decides all that is drawn.
+      augment: whether to draw what is seen of an image, as its data set does.
       workers: whose batches `batch` returns; all if None.
 
     Raises:
@@ -72,27 +80,25 @@ class Sampler:
     epoch, batch = divmod(step, self.steps_per_epoch)
     return Position(step, epoch, batch * self._workers * self._batch)
 
-  def batch(self, step: int) -> dataset.Split:
-    """Returns the examples of `step` (counted from 0).
-
-    Returns:
-      Images `[workers, batch_size, height, width, channels]` and labels
-      `[workers, batch_size]`, of the workers that the sampler is for.
-    """
+  def batch(self, step: int) -> Batch:
+    """Returns what the workers that the sampler is for see in `step`."""
     at = self.position(step)
     size = self._workers * self._batch
     own = np.arange(size).reshape(self._workers, self._batch)[self._own]
     shape, own = own.shape, own.reshape(-1)
     rows = self._permutation(at.epoch)[at.examples_into_epoch + own]
-    images, labels = self._train.take(rows)
+    drawn = None
     if self._augment:
       # The tag keeps these draws apart from the permutations'.
       rng = np.random.default_rng([self._seed, step, 1])
-      images = _shift_and_flip(
-        images, *_shifts(size, images.shape[1], rng, own)
-      )
-    return dataset.Split(
-      images.reshape(*shape, *images.shape[1:]), labels.reshape(shape)
+      drawn = [all_of[own] for all_of in self._train.draw(rng, size)]
+    images, labels = self._train.take(rows, drawn)
+    rng = np.random.default_rng([self._seed, step, 2])
+    noise = rng.integers(0, 2**32, (self._workers, 2), np.uint32)
+    return Batch(
+      images.reshape(*shape, *images.shape[1:]),
+      labels.reshape(shape),
+      noise[self._own],
     )
 
   def _permutation(self, epoch: int) -> np.ndarray:
@@ -102,23 +108,38 @@ class Sampler:
     return self._cached[1]
 
 
-def _shifts(
-  count: int, height: int, rng: np.random.Generator, own: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-  """Draws for a whole step; returns (top, left, flipped) of `own` images."""
-  top, left = rng.integers(0, 2 * (height // 8) + 1, size=(2, count, 1, 1))
-  flipped = rng.integers(0, 2, size=(count, 1, 1), dtype=bool)
-  return top[own], left[own], flipped[own]
+class Ahead:
+  """A sampler whose next batches are read while a step is computed.
 
+  A batch is the same as without, whatever was asked for before.
+  """
 
-def _shift_and_flip(
-  images: np.ndarray, top: np.ndarray, left: np.ndarray, flipped: np.ndarray
-) -> np.ndarray:
-  """Pads by an eighth with zeros, crops and flips as drawn."""
-  count, height, width, _ = images.shape
-  pad = height // 8
-  padded = np.pad(images, ((0, 0), (pad, pad), (pad, pad), (0, 0)))
-  rows = top + np.arange(height)[:, None]
-  columns = np.arange(width)[None, :]
-  columns = left + np.where(flipped, columns[:, ::-1], columns)
-  return padded[np.arange(count)[:, None, None], rows, columns]
+  def __init__(self, sampler: Sampler, batches: int, steps: int):
+    """Reads nothing yet.
+
+    Args:
+      sampler: knows the batches.
+      batches: how many are read ahead, and held in memory.
+      steps: of the run; nothing is read beyond.
+    """
+    self._sampler = sampler
+    self._batches = batches
+    self._steps = steps
+    self._reader = futures.ThreadPoolExecutor(1, 'batches')
+    self._coming: dict[int, futures.Future[Batch]] = {}
+    self.steps_per_epoch = sampler.steps_per_epoch
+
+  def position(self, step: int) -> Position:
+    """Returns where in the data `step` (counted from 0) starts."""
+    return self._sampler.position(step)
+
+  def batch(self, step: int) -> Batch:
+    """Returns the batch of `step`, and begins to read those after it."""
+    last = min(step + self._batches, self._steps - 1)
+    wanted = range(step, max(step, last) + 1)
+    for other in set(self._coming).difference(wanted):
+      self._coming.pop(other).cancel()
+    for each in wanted:
+      if each not in self._coming:
+        self._coming[each] = self._reader.submit(self._sampler.batch, each)
+    return self._coming.pop(step).result()

@@ -1,35 +1,88 @@
 """What every loader returns: raw integer images and how to normalise them."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
+from experiments.data import augmentation
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 
+class Examples(Protocol):
+  """Images with labels, of which a step takes some; in memory or on disk.
+
+  Attributes:
+    labels: int32[n], of all examples.
+    image_shape: height, width, channels of what `take` returns.
+  """
+
+  @property
+  def labels(self) -> np.ndarray: ...
+
+  @property
+  def image_shape(self) -> tuple[int, ...]: ...
+
+  def take(
+    self, rows: np.ndarray | slice, drawn: Sequence[np.ndarray] | None = None
+  ) -> 'Split':
+    """Returns some examples.
+
+    Args:
+      rows: which.
+      drawn: the entries of these rows of what `draw` returned; None: the images
+        as they are tested.
+    """
+
+  def draw(self, rng: np.random.Generator, count: int) -> Sequence[np.ndarray]:
+    """Draws how so many images are augmented; arrays with an entry each."""
+
+  def subset(self, rows: np.ndarray) -> 'Examples':
+    """Returns these rows as examples of their own."""
+
+
 class Split(NamedTuple):
-  """Examples in the order of their file."""
+  """Examples in memory, in the order of their file."""
 
   images: np.ndarray  # uint8[n, height, width, channels]
   labels: np.ndarray  # int32[n]
 
-  def take(self, rows: np.ndarray) -> 'Split':
-    return Split(self.images[rows], self.labels[rows])
+  @property
+  def image_shape(self) -> tuple[int, ...]:
+    return self.images.shape[1:]
+
+  def take(
+    self, rows: np.ndarray | slice, drawn: Sequence[np.ndarray] | None = None
+  ) -> 'Split':
+    """Returns some examples, see `Examples`; shifted and mirrored as drawn."""
+    images = self.images[rows]
+    if drawn is not None:
+      drawn = augmentation.Shifts(*drawn)
+      images = augmentation.shift_and_flip(images, drawn)
+    return Split(images, self.labels[rows])
+
+  def draw(self, rng: np.random.Generator, count: int) -> Sequence[np.ndarray]:
+    """Draws shifts, see `Examples`."""
+    return augmentation.draw_shifts(rng, count, self.images.shape[1])
+
+  def subset(self, rows: np.ndarray) -> 'Split':
+    """Returns these rows as examples of their own."""
+    return self.take(rows)
 
 
 class Dataset(NamedTuple):
-  """A data set held in memory, bytes as they came.
+  """A data set, bytes as they came.
 
   Images stay uint8 until they are on the device (a quarter of the float32
   bytes); `normalise` is part of the compiled step.
   """
 
-  train: Split
-  test: Split
+  train: Examples
+  test: Examples
   classes: int
   mean: tuple[float, ...]  # a channel, in units of the stored bytes
   std: tuple[float, ...]  # a channel, in units of the stored bytes
+  ahead: int = 0  # batches to read before they are asked for
 
 
 def normalise(
@@ -44,8 +97,8 @@ def normalise(
 
 
 def hold_out(
-  train: Split, fraction: float, seed: int = 0
-) -> tuple[Split, Split]:
+  train: Examples, fraction: float, seed: int = 0
+) -> tuple[Examples, Examples]:
   """Splits a training set in two, for choosing settings.
 
   Args:
@@ -59,4 +112,7 @@ def hold_out(
   # RandomState, not default_rng: NumPy guarantees its stream for good.
   order = np.random.RandomState(seed).permutation(len(train.labels))
   size = round(fraction * len(order))
-  return train.take(np.sort(order[size:])), train.take(np.sort(order[:size]))
+  return (
+    train.subset(np.sort(order[size:])),
+    train.subset(np.sort(order[:size])),
+  )

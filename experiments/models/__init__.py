@@ -1,20 +1,65 @@
 """Flax models by name."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
+from experiments.models.alexnet import AlexNet
 from experiments.models.convnet import ConvNet
+from experiments.models.inception import BNInception
 from experiments.models.mlp import MLP
 from experiments.models.resnet import CifarResNet
+from experiments.models.resnet import ResNet
+from experiments.models.vgg import CifarVGG
+from experiments.models.vgg import ImageNetVGG
+from experiments.models.vgg import VGGLike
 from experiments.program import errors
 from flax import linen as nn
 
-__all__ = ['NAMES', 'CifarResNet', 'ConvNet', 'MLP', 'create']
+__all__ = [
+  'NAMES',
+  'AlexNet',
+  'BNInception',
+  'CifarResNet',
+  'CifarVGG',
+  'ConvNet',
+  'ImageNetVGG',
+  'MLP',
+  'ResNet',
+  'VGGLike',
+  'check_images',
+  'create',
+]
 
-_MODELS: dict[str, Callable[[int], nn.Module]] = {
-  'convnet': lambda classes: ConvNet(classes),
-  'mlp': lambda classes: MLP(classes),
-  'resnet20': lambda classes: CifarResNet(classes, blocks=3),
-  'resnet110': lambda classes: CifarResNet(classes, blocks=18),
+
+class _Model(NamedTuple):
+  """How a model is made.
+
+  Attributes:
+    make: from the number of classes.
+    side: pixels that its images must have at least, so that something is left
+      of them after the last pooling.
+  """
+
+  make: Callable[[int], nn.Module]
+  side: int = 1
+
+
+_MODELS = {
+  'alexnet': _Model(lambda classes: AlexNet(classes), 63),
+  'alexnet_ungrouped': _Model(lambda classes: AlexNet(classes, groups=1), 63),
+  'bn_inception': _Model(lambda classes: BNInception(classes)),
+  'convnet': _Model(lambda classes: ConvNet(classes), 2),
+  'logistic': _Model(lambda classes: MLP(classes, widths=())),
+  'mlp': _Model(lambda classes: MLP(classes)),
+  'perceptron': _Model(lambda classes: MLP(classes, widths=(4096,))),
+  'resnet8': _Model(lambda classes: CifarResNet(classes, blocks=1)),
+  'resnet20': _Model(lambda classes: CifarResNet(classes, blocks=3)),
+  'resnet50': _Model(lambda classes: ResNet(classes)),
+  'resnet110': _Model(lambda classes: CifarResNet(classes, blocks=18)),
+  'resnet152': _Model(lambda classes: ResNet(classes, blocks=(3, 8, 36, 3))),
+  'vgg16': _Model(lambda classes: CifarVGG(classes), 32),
+  'vgg19': _Model(lambda classes: ImageNetVGG(classes), 32),
+  'vgg_like': _Model(lambda classes: VGGLike(classes), 32),
 }
 NAMES = tuple(_MODELS)
 
@@ -23,7 +68,9 @@ def create(name: str, classes: int) -> nn.Module:
   """Returns the model called `name` with `classes` outputs.
 
   Every model is called as `model.apply(variables, images, train=bool)`, takes
-  normalised images `[batch, height, width, channels]` and returns logits.
+  normalised images `[batch, height, width, channels]` and returns logits. One
+  with dropout also needs `rngs={'dropout': key}` where `train` is true, and one
+  with batch normalisation has an attribute `batch_axis`.
 
   Raises:
     ConfigError: an unknown name.
@@ -32,4 +79,22 @@ def create(name: str, classes: int) -> nn.Module:
     raise errors.ConfigError(
       f'model.name must be one of {", ".join(NAMES)}, got {name!r}'
     )
-  return _MODELS[name](classes)
+  return _MODELS[name].make(classes)
+
+
+def check_images(name: str, shape: Sequence[int]) -> None:
+  """Raises unless a model can take images of this shape.
+
+  Args:
+    name: of the model.
+    shape: height, width, channels.
+
+  Raises:
+    ConfigError: they are too small.
+  """
+  side = _MODELS[name].side
+  if min(shape[:2]) < side:
+    raise errors.ConfigError(
+      f'model.name {name} needs images of {side} x {side} pixels or more, got '
+      f'{shape[0]} x {shape[1]}'
+    )

@@ -1,4 +1,12 @@
-"""A small multilayer perceptron."""
+"""Dense layers: a small network, QSGD's perceptron, logistic regression.
+
+On MNIST:
+
+  mlp         widths 128, 64    109,386
+  perceptron  width 4096      3,256,330  QSGD, section 5, has "a two-layer
+                                         perceptron"; the width is recalled
+  logistic    no hidden layer     7,850  multinomial logistic regression
+"""
 
 from collections.abc import Sequence
 
@@ -11,7 +19,8 @@ class MLP(nn.Module):
 
   Attributes:
     classes: number of outputs.
-    widths: units of each hidden layer.
+    widths: units of each hidden layer; without any, this is logistic
+      regression, whose loss is convex.
   """
 
   classes: int

@@ -1,4 +1,4 @@
-"""The bytes of a run, step by step."""
+"""The bytes of a run, step by step, and the numbers that are sent."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -43,21 +43,27 @@ class ByteCounter:
     self._dense = int(plans[-1].dense_bytes)
     self._every = plans[-1].every
     self._sizes = [_sizes(plan) for plan in plans]
-    self._counted = {
-      'steps': 0,
-      'payload': 0,
-      'sent': 0,
-      'last_stage_steps': 0,
-      'last_stage_payload': 0,
-      'last_stage_sent': 0,
-    }
+    # Schemes count what they send of the leaves that they compress.
+    self._uncompressed = [
+      sum(row.elements for row in plan.rows if row.transport == 'dense')
+      for plan in plans
+    ]
+    self._counted: dict[str, Any] = dict.fromkeys(
+      f'{stage}{what}'
+      for stage in ('', 'last_stage_')
+      for what in ('steps', 'payload', 'sent', 'elements')
+    )
+    self.restore(dict.fromkeys(self._counted, 0))
 
-  def count(self, step: int, payload_bytes: float) -> dict[str, float]:
+  def count(
+    self, step: int, payload_bytes: float, sent_elements: float
+  ) -> dict[str, float]:
     """Counts a step; to be called for each, in order.
 
     Args:
       step: counted from 1.
       payload_bytes: what the step measured, a float32.
+      sent_elements: likewise, of the leaves that the scheme compresses.
 
     Returns:
       What to log about it; a step that sends nothing has no ratio.
@@ -72,6 +78,9 @@ class ByteCounter:
       self._counted[prefix + 'steps'] += 1
       self._counted[prefix + 'payload'] += size.payload
       self._counted[prefix + 'sent'] += size.sent
+      if self._counted[prefix + 'elements'] is not None:
+        uncompressed = self._uncompressed[number] if size.payload else 0
+        self._counted[prefix + 'elements'] += sent_elements + uncompressed
     values = {
       'comm/payload_bytes': size.payload,
       'comm/sent_bytes': size.sent,
@@ -86,14 +95,17 @@ class ByteCounter:
       values['comm/density'] = density
     return values
 
-  def summary(self) -> dict[str, float]:
+  def summary(self) -> dict[str, Any]:
     """Returns the bytes of a step in the last stage and over the whole run.
 
     Those of the last stage are means over its steps where the size depends on
     the data, or some steps send nothing. `run_average_...` are means over all
-    steps, warm-up included. Only `inner_sent_bytes_per_step` is sent inside a
-    node, by an inner worker; all else is between workers, by each of a worker's
-    inner workers.
+    steps, warm-up included. An `element_ratio` is the number of parameters by
+    the mean number of those that a worker sends, the compression ratio of the
+    variance paper; None where nothing was sent.
+
+    Only `inner_sent_bytes_per_step` is sent inside a node, by an inner worker;
+    all else is between workers, by each of a worker's inner workers.
     """
     counted = self._counted
     payload, sent = max(self._sizes[-1])
@@ -114,17 +126,30 @@ class ByteCounter:
       'run_average_ratio': (
         self._dense * counted['steps'] / counted['payload']
       ),
+      'element_ratio': self._element_ratio('last_stage_'),
+      'run_average_element_ratio': self._element_ratio(''),
       'sent_bytes_total': counted['sent'],
       'inner_sent_bytes_per_step': self._inner_sent,
     }
 
-  def to_dict(self) -> dict[str, int]:
+  def _element_ratio(self, prefix: str) -> float | None:
+    """Parameters by the mean number of those that are sent."""
+    elements = self._counted[prefix + 'elements']
+    if not elements:
+      return None
+    parameters = self._dense / 4  # bytes each
+    return parameters * self._counted[prefix + 'steps'] / elements
+
+  def to_dict(self) -> dict[str, Any]:
     """Returns the counts, for a checkpoint."""
     return dict(self._counted)
 
-  def restore(self, counted: Mapping[str, int]) -> None:
-    """Goes on from the counts of a checkpoint."""
-    self._counted = dict(counted)
+  def restore(self, counted: Mapping[str, Any]) -> None:
+    """Goes on from the counts of a checkpoint.
+
+    What an older checkpoint has not counted stays unknown, None.
+    """
+    self._counted = dict.fromkeys(self._counted) | dict(counted)
 
 
 def plan_stages(

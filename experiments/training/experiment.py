@@ -1,13 +1,15 @@
 """Builds what a configuration describes: data, model, optimizer, state."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 import dataclasses
 import functools
 from typing import Any
 
 from experiments import data
 from experiments import models
+from experiments.config import learning_rate
 from experiments.config import optimizer
+from experiments.config import plateau
 from experiments.config import schemes
 from experiments.config import warmup
 from experiments.hosts import placement as placing
@@ -15,6 +17,7 @@ from experiments.program import errors
 from experiments.run import machine
 from experiments.run import time_breakdown
 from experiments.training import blocks
+from experiments.training import evaluation
 from experiments.training import training_step
 from flax import linen as nn
 import jax
@@ -44,7 +47,7 @@ class Experiment:
   config: ml_collections.ConfigDict
   placement: placing.Placement
   dataset: data.Dataset
-  sampler: data.Sampler
+  sampler: data.Sampler | data.Ahead
   model: nn.Module
   learning_rate: Callable[[Any], Any]
   stages: tuple[warmup.Stage, ...]
@@ -121,15 +124,33 @@ class Experiment:
   def make_evaluate(
     self,
   ) -> Callable[[training_step.TrainState], dict[str, float]]:
-    """Returns the test of a state, see `training_step.make_evaluate`."""
-    return training_step.make_evaluate(
+    """Returns the test of a state, see `evaluation.make`."""
+    return evaluation.make(
       self.model,
       self.dataset.test,
+      classes=self.dataset.classes,
       mean=self.dataset.mean,
       std=self.dataset.std,
       placement=self.placement,
       average=self.average,
     )
+
+  def follow(
+    self, state: training_step.TrainState, tested: Mapping[str, float]
+  ) -> training_step.TrainState:
+    """Returns a state whose learning rate has heard of a test.
+
+    Args:
+      state: that was tested.
+      tested: what `make_evaluate` returned.
+    """
+    section = self.config.optimizer
+    if section.schedule != 'plateau':
+      return state
+    opt_state = plateau.observe(
+      state.opt_state, tested['test/loss'], section.decay, section.patience
+    )
+    return state._replace(opt_state=opt_state)
 
 
 def build_experiment(
@@ -141,8 +162,14 @@ def build_experiment(
     UserError: the data are not there, the scheme has nothing to compress, or
       the model's examples cannot be parted into microbatches.
   """
-  dataset = data.load(config.data.name, config.data.dir, config.data.test_split)
-  sampler = data.Sampler(
+  dataset = data.load(
+    config.data.name,
+    config.data.dir,
+    config.data.test_split,
+    config.data.image_size,
+  )
+  models.check_images(config.model.name, dataset.train.image_shape)
+  sampler: data.Sampler | data.Ahead = data.Sampler(
     dataset.train,
     num_workers=placement.num_workers * placement.inner_workers,
     batch_size=config.train.batch_size,
@@ -150,13 +177,15 @@ def build_experiment(
     augment=config.data.augment,
     workers=placement.workers,
   )
+  if dataset.ahead:
+    sampler = data.Ahead(sampler, dataset.ahead, config.train.steps)
   model = models.create(config.model.name, dataset.classes)
-  learning_rate = optimizer.learning_rate_schedule(
-    config.optimizer.schedule,
+  rate = learning_rate.make(
+    config.optimizer,
     config.train.learning_rate,
-    config.train.steps,
-    warmup_steps=config.compression.warmup_steps,
-    warmup_factor=config.optimizer.warmup_factor,
+    steps=config.train.steps,
+    steps_per_epoch=sampler.steps_per_epoch,
+    density_steps=config.compression.warmup_steps,
   )
   stages = warmup.stages_of(
     config.compression.name,
@@ -168,7 +197,7 @@ def build_experiment(
   @functools.cache
   def chain(density):
     return optimizer.from_config(
-      config, learning_rate, density, axis_name=training_step.AXIS
+      config, rate, density, axis_name=training_step.AXIS
     )
 
   transformations = tuple(chain(stage.given) for stage in stages)
@@ -177,7 +206,7 @@ def build_experiment(
     state = training_step.init_state(
       model,
       transformations[-1],
-      image_shape=dataset.train.images.shape[1:],
+      image_shape=dataset.train.image_shape,
       placement=placement,
       seed=config.train.seed,
     )
@@ -203,7 +232,7 @@ def build_experiment(
     dataset,
     sampler,
     model,
-    learning_rate,
+    rate,
     stages,
     transformations,
     tuple(chain(stage.density) for stage in stages),

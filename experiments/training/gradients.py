@@ -36,19 +36,23 @@ def plain(
   statistics: Any,
   images: jax.Array,
   labels: jax.Array,
+  noise: jax.Array,
 ) -> Gradients:
   """The gradient of the batch.
 
   Args:
-    model: called as `model.apply(variables, images, train=bool)`.
+    model: see `experiments.models.create`.
     params: what to differentiate with respect to.
     statistics: of batch normalisation.
     images: float32[B, height, width, channels].
     labels: int[B].
+    noise: uint32[2], from which dropout draws.
   """
 
   def loss_fn(params):
-    loss, accuracy, changed = _apply(model, params, statistics, images, labels)
+    loss, accuracy, changed = _apply(
+      model, params, statistics, images, labels, _key(noise)
+    )
     return loss, (accuracy, changed)
 
   (loss, (accuracy, changed)), grads = jax.value_and_grad(
@@ -63,6 +67,7 @@ def with_moments(
   statistics: Any,
   images: jax.Array,
   labels: jax.Array,
+  noise: jax.Array,
   microbatch: int | None = None,
 ) -> Gradients:
   """The same, with exact second moments of the per-example gradients.
@@ -74,35 +79,42 @@ def with_moments(
       statistics, and the model must have a `batch_axis`.
     images: see `plain`.
     labels: see `plain`.
+    noise: see `plain`; what is drawn is another than there.
     microbatch: examples differentiated at a time; None where they share
       statistics.
   """
   axis_name = _EXAMPLES if jax.tree.leaves(statistics) else None
   if axis_name:
     model = model.clone(batch_axis=axis_name)
+  noises = jax.random.key_data(jax.random.split(_key(noise), len(labels)))
 
   def example_loss(params, example):
-    image, label = example
+    image, label, own = example
     loss, accuracy, changed = _apply(
-      model, params, statistics, image[None], label[None]
+      model, params, statistics, image[None], label[None], _key(own)
     )
     return loss, (accuracy, changed)
 
   (loss, (accuracies, changed)), grads, moment = gs.value_and_grad_moments(
     example_loss, microbatch=microbatch, has_aux=True, axis_name=axis_name
-  )(params, (images, labels))
+  )(params, (images, labels, noises))
   # Every example has computed the same statistics.
   changed = jax.tree.map(lambda x: x[0], changed)
   return Gradients(loss, accuracies.mean(), changed, grads, moment)
 
 
-def _apply(model, params, statistics, images, labels):
+def _key(noise: jax.Array) -> jax.Array:
+  return jax.random.wrap_key_data(noise, impl='threefry2x32')
+
+
+def _apply(model, params, statistics, images, labels, key):
   """(mean loss, accuracy, new statistics)."""
   logits, changed = model.apply(
     {'params': params, 'batch_stats': statistics},
     images,
     train=True,
     mutable=['batch_stats'],
+    rngs={'dropout': key},
   )
   loss = optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
   accuracy = jnp.mean(logits.argmax(-1) == labels)

@@ -48,7 +48,7 @@ def too_many(
 
 
 def _largest_gradients(
-  experiment: Experiment, state: training_step.TrainState, batch: data.Split
+  experiment: Experiment, state: training_step.TrainState, batch: data.Batch
 ) -> np.ndarray:
   """The largest magnitude in each leaf, NaN where not all is finite.
 
@@ -63,7 +63,12 @@ def _largest_gradients(
     for axis in placement.axes:
       params = gs.workers.local(params, axis)
     got = gradients.plain(
-      experiment.model, params, state.statistics, images, batch.labels
+      experiment.model,
+      params,
+      state.statistics,
+      images,
+      batch.labels,
+      batch.noise,
     )
     return jnp.stack(
       [

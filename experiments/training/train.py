@@ -179,9 +179,9 @@ def _result(
     'num_workers': config.parallel.num_workers,
     'inner_workers': config.parallel.inner_workers,
     'parameters': sum(leaf.size for leaf in jax.tree.leaves(experiment.shapes)),
+    # test_accuracy, test_loss, and test_top5_accuracy where it is measured
     'final': {
-      'test_accuracy': tested['test/accuracy'],
-      'test_loss': tested['test/loss'],
+      name.replace('/', '_'): value for name, value in sorted(tested.items())
     },
     'comm': counter.summary(),
   }
@@ -211,8 +211,11 @@ def _open_log(
     tensorboard=train.tensorboard,
     seconds_before=seconds_before,
     describe=lambda step, metrics: {
-      **counter.count(step, metrics['comm/payload_bytes']),
-      'train/learning_rate': learning_rate(step),
+      **counter.count(
+        step, metrics['comm/payload_bytes'], metrics['comm/sent_elements']
+      ),
+      'train/learning_rate': learning_rate(step)
+      * metrics.get('train/learning_rate_factor', 1),
       'train/epochs': step / experiment.sampler.steps_per_epoch,
     },
   )
@@ -277,6 +280,8 @@ class _Loop:
       if is_last or _due(step, train.eval_every):
         self.tested = self.evaluate(state)
         self._log.add(self.tested)
+      if _due(step, train.eval_every):
+        state = self._experiment.follow(state, self.tested)
       stopping = 0 if is_last else self._asked_to_stop()
       if train.checkpoint_every and (
         is_last or stopping or _due(step, train.checkpoint_every)

@@ -35,8 +35,8 @@ INNER_AXIS = placing.INNER_AXIS
 class TrainState(NamedTuple):
   """Everything that a step changes, and all that a checkpoint must hold.
 
-  No PRNG key is in here: what is drawn (data order, augmentation, QSGD's
-  rounding) is a pure function of the seed, the step and the worker.
+  No PRNG key is in here: what is drawn (data order, augmentation, dropout,
+  QSGD's rounding) is a pure function of the seed, the step and the worker.
   """
 
   step: jax.Array  # int32[], steps done
@@ -58,7 +58,7 @@ def init_state(
   Each device makes its own part, so nothing of it travels.
 
   Args:
-    model: called as `model.apply(variables, images, train=bool)`.
+    model: see `experiments.models.create`.
     tx: the whole optimizer chain; its state must not depend on the density.
     image_shape: height, width, channels.
     placement: of the workers.
@@ -109,7 +109,7 @@ def make_train_step(
   microbatch: int | None = None,
   average_every: int = 500,
   block: int | None = None,
-) -> Callable[[TrainState, data.Split], tuple[TrainState, dict[str, Any]]]:
+) -> Callable[[TrainState, data.Batch], tuple[TrainState, dict[str, Any]]]:
   """Returns `(state, batch) -> (state, metrics)`, for `blocks.compiled`.
 
   It can also be called as it is, and compiles itself then.
@@ -141,22 +141,23 @@ def make_train_step(
   inner_axis = placement.inner_axis
 
   def step(
-    state: TrainState, batch: data.Split
+    state: TrainState, batch: data.Batch
   ) -> tuple[TrainState, dict[str, Any]]:
     return update(state, gradients_of(state.params, state.statistics, batch))
 
   def gradients_of(params, statistics, batch):
     with time_breakdown.scope('compute'):
       images = data.normalise(batch.images, mean, std)
+      of_examples = batch.labels, batch.noise
       # Without the cast shard_map would sum the gradients over the workers
       # before the scheme sees them.
       own = gs.workers.local(gs.workers.local(params, AXIS), inner_axis)
       if moments:
         got = gradients.with_moments(
-          model, own, statistics, images, batch.labels, microbatch
+          model, own, statistics, images, *of_examples, microbatch
         )
       else:
-        got = gradients.plain(model, own, statistics, images, batch.labels)
+        got = gradients.plain(model, own, statistics, images, *of_examples)
     with time_breakdown.scope('exchange'):
       return over_inner_workers(got)
 
@@ -189,6 +190,9 @@ def make_train_step(
         opt_state, 'rejected_in_a_row'
       ),
     }
+    factor = optax.tree.get(opt_state, 'plateau_scale')
+    if factor is not None:
+      metrics['train/learning_rate_factor'] = factor
     if differ:
       new_params, opt_state = gs.periodic_average(
         new_params,
@@ -287,58 +291,3 @@ def make_average_params(
     return mean
   everywhere = NamedSharding(placement.mesh, PartitionSpec())
   return jax.jit(mean, out_shardings=everywhere)
-
-
-def make_evaluate(
-  model: nn.Module,
-  test: data.Split,
-  *,
-  mean: Sequence[float],
-  std: Sequence[float],
-  placement: placing.Placement,
-  average: Callable[[Any], Any],
-  batch_size: int = 500,
-) -> Callable[[TrainState], dict[str, float]]:
-  """Returns `state -> {'test/loss', 'test/accuracy'}` over the whole set.
-
-  The processes share the work; all must call it.
-
-  Args:
-    model: see `init_state`.
-    test: the examples.
-    mean: see `make_train_step`.
-    std: see `make_train_step`.
-    placement: of the workers.
-    average: from `make_average_params`; what it returns is evaluated.
-    batch_size: examples in one call; the last batch may be smaller.
-  """
-
-  @jax.jit
-  def sums(params, statistics, images, labels):
-    logits = model.apply(
-      {'params': params, 'batch_stats': statistics},
-      data.normalise(images, mean, std),
-      train=False,
-    )
-    losses = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
-    return losses.sum(), jnp.sum(logits.argmax(-1) == labels)
-
-  def evaluate(state: TrainState) -> dict[str, float]:
-    # One device is enough, and all devices hold the same parameters.
-    params, statistics = jax.device_get(
-      (average(state.params), state.statistics)
-    )
-    loss, correct = 0.0, 0
-    count = len(test.labels)
-    own = range(
-      placement.process * batch_size, count, placement.processes * batch_size
-    )
-    for first in own:
-      images, labels = test.take(slice(first, first + batch_size))
-      batch_loss, batch_correct = sums(params, statistics, images, labels)
-      loss += float(batch_loss)
-      correct += int(batch_correct)
-    loss, correct = placement.total(np.asarray([loss, correct])).tolist()
-    return {'test/loss': loss / count, 'test/accuracy': correct / count}
-
-  return evaluate

@@ -75,6 +75,8 @@ def top_k(
         f'enough to be selected exactly, got {sample_rate}'
       )
   static = not callable(density) and not isinstance(density, jax.Array)
+  # Then the density in force is that of the message: all of its slots are.
+  full = static or isinstance(density, schedules.DensitySchedule)
 
   def most(size, ctx):
     """How many slots a vector has."""
@@ -88,10 +90,8 @@ def top_k(
   def select(signals, ctx):
     leaves = [s.value.reshape(-1) for s in signals]
     if scope == 'chunk':
-      if static:
-        rung, now = cast(float, density), None
-      else:
-        rung, now = ctx.rung, _current(density, ctx.step)
+      rung = cast(float, density) if static else ctx.rung
+      now = None if full else _current(density, ctx.step)
       values, indices, limits = selection.chunked_top_k_of_each(
         leaves, rung, chunk_size, now
       )
@@ -102,7 +102,7 @@ def top_k(
     totals = [sum(sizes)] if together else sizes
     counts = [most(size, ctx) for size in totals]
     now = None
-    if not static:
+    if not full:
       now = filled(jnp.asarray(totals), jnp.asarray(counts), ctx)
     if sample_rate is not None:
       vectors = [Leaves(leaves).joined()] if together else leaves

@@ -47,7 +47,8 @@ def _wrong(field: str) -> tuple[tuple[Any, ...], str]:
     return (*NOT_WHOLE, None, INF, -1, 10**30), '(a whole number|in .*)'
   if isinstance(given, float):
     return (*NOT_A_NUMBER, None, NAN, INF, -1), '(a number|a finite .*|in .*)'
-  kind = 'text' if field in ('data.dir', 'data.test_split') else 'one of .*'
+  texts = ('data.dir', 'data.test_split', 'optimizer.milestones')
+  kind = 'text' if field in texts else 'one of .*'
   return (3, 1.5, None, True, object(), ['dgc']), kind
 
 
@@ -115,6 +116,24 @@ MISTAKES = (
   (
     {'optimizer.warmup_factor': 0.1},
     'optimizer.warmup_factor=0.1 has no effect: compression.warmup_steps is 0',
+  ),
+  ({'optimizer.schedule': 'milestones'}, 'milestones needs optimizer.milest'),
+  ({'optimizer.milestones': '3'}, '=3 has no effect: .* constant, not milest'),
+  *(
+    ({'optimizer.milestones': text}, f"be rising epochs > 0 .*got '{text}'")
+    for text in ('a', '1;2', '2,1', '1,1', '0,1', '-1', 'nan', '1,inf', '1,,2')
+  ),
+  ({'optimizer.schedule': 'periodic'}, 'periodic needs optimizer.decay_epochs'),
+  ({'optimizer.decay_epochs': 2.0}, 'decay_epochs=2.0 has no effect: .*consta'),
+  (
+    {'optimizer.schedule': 'plateau', 'train.eval_every': 0},
+    'plateau needs train.eval_every > 0, got 0',
+  ),
+  ({'optimizer.decay': 0.0}, r'optimizer.decay must be in \(0, 1\], got 0.0'),
+  ({'optimizer.linear_warmup_from': 1.0}, r'must be in \[0, 1\), got 1.0'),
+  (
+    {'optimizer.linear_warmup_from': 0.1},
+    'linear_warmup_from=0.1 has no effect: optimizer.linear_warmup_steps is 0',
   ),
   ({'optimizer.momentum': 1.0}, r'momentum must be in \[0, 1\), got 1.0'),
   ({'train.learning_rate': 0.0}, 'learning_rate must be a finite number > 0'),

@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 from experiments import data
 from experiments.program import errors
 
-CIFAR, IDX = 'cifar10', 'fashion_mnist'
+CIFAR, IDX, IMAGENET = 'cifar10', 'fashion_mnist', 'imagenet'
 TRAIN = 'train-images-idx3-ubyte'
 LABELS = 't10k-labels-idx1-ubyte.gz'
 BATCH = 'data_batch_3.bin'
+CAT, TEST_DOG = 'train/n01_cat/2.JPEG', 'val/n02_dog/0.JPEG'
 
 Change = Callable[[bytes], bytes]
 
@@ -35,7 +36,7 @@ class Damage(NamedTuple):
   says: str
 
   def load(self, folder: pathlib.Path) -> Any:
-    """Does the damage in `folder`, and loads what is left."""
+    """Does the damage in `folder`, and loads what is left, all of it."""
     path = folder / self.file
     content = path.read_bytes()
     path.unlink()
@@ -43,7 +44,8 @@ class Damage(NamedTuple):
       path.mkdir()
     elif callable(self.change):
       path.write_bytes(self.change(content))
-    return data.load(self.dataset, str(folder))
+    loaded = data.load(self.dataset, str(folder), image_size=8)
+    return [part.take(slice(None)) for part in (loaded.train, loaded.test)]
 
 
 def _put(at: int, new: bytes) -> Change:
@@ -88,11 +90,16 @@ DAMAGES = (
     lambda c: gzip.compress(gzip.decompress(c)[:-1] + b'\x0a'),
     'label 10; expected labels 0 to 9',
   ),
+  Damage(IMAGENET, CAT, _cut(-200), '2.JPEG is damaged: .*[Tt]runcated'),
+  Damage(IMAGENET, CAT, _cut(0), '2.JPEG is damaged: cannot identify image'),
+  Damage(IMAGENET, CAT, lambda c: b'text', 'damaged: cannot .*image-net.org'),
+  Damage(IMAGENET, CAT, 'folder', '2.JPEG is damaged: .*Is a directory'),
+  Damage(IMAGENET, TEST_DOG, None, 'n02_dog is damaged: no image; .*for each'),
 )  # fmt: skip
 
 # (name, folder below an empty one, test_split, error, words)
 REQUESTS = (
-  ('imagenet', '', 'file', errors.ConfigError, 'cifar10, digits, .*imagenet'),
+  ('imagenette', '', 'file', errors.ConfigError, 'cifar10, digits, .*imagenet'),
   (3, '', 'file', errors.ConfigError, 'data.name must be one of .*got 3'),
   (CIFAR, '', 'data_batch_6', errors.ConfigError, 'data_batch_1, .*batch_6'),
   (CIFAR, '', '', errors.ConfigError, "test_split must be one of .*got ''"),
@@ -103,5 +110,7 @@ REQUESTS = (
   ('mnist', 'none', 'file', errors.DataFileError, 'no data set .*in one of'),
   ('mnist', 'file', 'file', errors.DataFileError, 'be a folder, got .*file'),
   ('mnist', 'nul\0', 'file', errors.DataFileError, 'must be a folder, got'),
+  (IMAGENET, '.', 'file', errors.DataFileError, 'files train/./ in one of'),
+  (IMAGENET, '', 'test', errors.ConfigError, "file or validation .*got 'test'"),
   ('mnist', '~no-one', 'file', errors.DataFileError, "folder, got '~no-one'"),
 )

@@ -49,8 +49,12 @@ def test_a_wrong_command_line_ends_with_one_message(line, folder, monkeypatch):
 
 
 @pytest.fixture
-def folders(cifar_folder, idx_folder):
-  return {data.CIFAR: cifar_folder, data.IDX: idx_folder}
+def folders(cifar_folder, idx_folder, imagenet_folder):
+  return {
+    data.CIFAR: cifar_folder,
+    data.IDX: idx_folder,
+    data.IMAGENET: imagenet_folder,
+  }
 
 
 @pytest.mark.parametrize('damage', data.DAMAGES)

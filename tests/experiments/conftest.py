@@ -10,7 +10,13 @@ import sys
 import numpy as np
 import pytest
 
-for _module in ('flax', 'ml_collections', 'orbax.checkpoint', 'sklearn'):
+for _module in (
+  'flax',
+  'ml_collections',
+  'orbax.checkpoint',
+  'PIL',
+  'sklearn',
+):
   pytest.importorskip(_module, reason='needs the `experiments` extra')
 
 REPOSITORY = pathlib.Path(__file__).parents[2]
@@ -100,6 +106,29 @@ def idx_folder(tmp_path, monkeypatch):
         path.with_name(path.name + '.gz').write_bytes(gzip.compress(data))
       else:
         path.write_bytes(data)
+  return folder
+
+
+@pytest.fixture
+def imagenet_folder(tmp_path):
+  """Writes ImageNet's folders: 4 cats, 3 dogs, one each to test.
+
+  Training image i of a class is 48 + 8 i pixels wide and 40 high, and of one
+  colour: 40 (i + 1) red, 200 green for dogs, and 60 blue.
+  """
+  from PIL import Image
+
+  folder = tmp_path / 'imagenet'
+  for part, counts in (
+    ('train', {'n02_dog': 3, 'n01_cat': 4}),
+    ('val', {'n02_dog': 1, 'n01_cat': 1}),
+  ):
+    for name, count in counts.items():
+      (folder / part / name).mkdir(parents=True)
+      for number in range(count):
+        colour = (40 * (number + 1), 200 * name.endswith('dog'), 60)
+        image = Image.new('RGB', (48 + 8 * number, 40), colour)
+        image.save(folder / part / name / f'{number}.JPEG', quality=95)
   return folder
 
 

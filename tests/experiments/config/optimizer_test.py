@@ -115,36 +115,6 @@ def test_messages_of_accumulated_steps_have_the_sizes_of_the_stages():
     assert planned(stages, exchange) == planned(now, exchange)
 
 
-def test_learning_rates():
-  cosine = optimizer.learning_rate_schedule('cosine', 0.1, 100)
-  assert float(cosine(0)) == pytest.approx(0.1)
-  assert float(cosine(100)) == pytest.approx(0.0, abs=1e-8)
-  steps = optimizer.learning_rate_schedule('steps', 0.1, 64_000)
-  found = [float(steps(at)) for at in (31_999, 32_001, 48_001)]
-  assert found == pytest.approx([0.1, 0.01, 0.001])
-
-
-def test_a_smaller_learning_rate_while_the_density_falls():
-  kwargs = {'warmup_steps': 20, 'warmup_factor': 0.25}
-  for name in optimizer.SCHEDULES:
-    plain = optimizer.learning_rate_schedule(name, 0.1, 64)
-    warmed = optimizer.learning_rate_schedule(name, 0.1, 64, **kwargs)
-    for step, factor in ((0, 0.25), (19, 0.25), (20, 1.0), (63, 1.0)):
-      assert float(warmed(step)) == pytest.approx(factor * float(plain(step)))
-
-
-def test_the_optimizer_follows_it():
-  schedule = optimizer.learning_rate_schedule(
-    'constant', 0.5, 4, warmup_steps=2, warmup_factor=0.1
-  )
-  tx = _chain('dense', {}, learning_rate=schedule, momentum=0.0)
-  params = {'w': jnp.zeros((2, 2))}
-  state = tx.init(params)
-  for expected in (0.05, 0.05, 0.5, 0.5):
-    updates, state = tx.update({'w': jnp.ones((2, 2))}, state, params)
-    np.testing.assert_allclose(updates['w'], -expected, rtol=1e-6)
-
-
 @pytest.mark.parametrize('name', optimizer.OPTIMIZERS)
 def test_the_optimizer_hears_nothing_of_a_rejected_step(name):
   tx = _chain('gradient_dropping', {'density': 0.5}, optimizer=name)

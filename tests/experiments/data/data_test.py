@@ -110,6 +110,16 @@ def test_inner_workers_share_what_would_be_their_workers_batch():
   np.testing.assert_array_equal(one.labels, shared.labels[[4]])
 
 
+def test_dropouts_noise_is_a_workers_own_and_follows_from_the_step():
+  sampler = _sampler()
+  noise = np.concatenate([sampler.batch(step).noise for step in range(4)])
+  assert noise.dtype == np.uint32
+  assert len(np.unique(noise, axis=0)) == 3 * 4
+  one = _sampler(workers=[2]).batch(3)
+  np.testing.assert_array_equal(one.noise, sampler.batch(3).noise[[2]])
+  assert not np.any(_sampler(seed=1).batch(3).noise[2] == one.noise[0])
+
+
 def test_too_small_a_training_set_is_a_clear_error():
   with pytest.raises(errors.ConfigError, match='has 100'):
     _sampler(num_workers=30)

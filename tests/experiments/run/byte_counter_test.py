@@ -1,5 +1,7 @@
 """The bytes of a run: in stages, of falling densities, of data."""
 
+from typing import NamedTuple
+
 from experiments.config import warmup
 from experiments.run import byte_counter
 import gradsparse as gs
@@ -11,7 +13,8 @@ import pytest
 class _Plan:
   dense_bytes = 1000
 
-  def __init__(self, payload_bytes, rungs=(), every=1):
+  def __init__(self, payload_bytes, rungs=(), every=1, rows=()):
+    self.rows = rows
     self.payload_bytes = payload_bytes
     self.sent_bytes = 3 * payload_bytes
     self.rungs = rungs
@@ -32,7 +35,7 @@ def test_bytes_of_a_run_with_stages():
   payloads = np.repeat([500, 100, 50, 20, 10], 2)
   traffic = byte_counter.ByteCounter(stages, [_Plan(p) for p in payloads[::2]])
   for step, sent in enumerate(np.cumsum(3 * payloads), 1):
-    line = traffic.count(step, 0.0)  # the plan knows better
+    line = traffic.count(step, 0.0, 0)  # the plan knows better
     assert line['comm/sent_bytes_total'] == sent
     if step == 3:  # a run that ends inside the warm-up
       assert traffic.summary()['payload_bytes_per_step'] == 10
@@ -64,7 +67,7 @@ def test_bytes_of_a_density_that_falls_each_step():
   for step, tx in enumerate([falling] * 4 + [final] * 2):
     sent = gs.plan(tx, params, 4, step=step)
     assert sent.sent_bytes > 0
-    line = traffic.count(step + 1, sent.payload_bytes)
+    line = traffic.count(step + 1, sent.payload_bytes, 0)
     assert line['comm/payload_bytes'] == sent.payload_bytes
     assert line['comm/sent_bytes'] == sent.sent_bytes
     assert line['comm/density'] == pytest.approx(max(1 - 0.99 * step / 4, 0.01))
@@ -81,7 +84,9 @@ def test_bytes_that_depend_on_the_data_are_those_that_were_sent():
   # Beside a message of 100, 200 or 400 bytes there are 8 of dense leaves.
   plan = _Plan(408, rungs=((100, 300), (200, 600), (400, 1200)))
   traffic = byte_counter.ByteCounter(stages, [plan])
-  lines = [traffic.count(step, p) for step, p in enumerate((108, 408, 108), 1)]
+  lines = [
+    traffic.count(step, p, 0) for step, p in enumerate((108, 408, 108), 1)
+  ]
   assert [line['comm/payload_bytes'] for line in lines] == [108, 408, 108]
   assert [line['comm/sent_bytes'] for line in lines] == [324, 1224, 324]
   again = byte_counter.ByteCounter(stages, [plan])
@@ -96,11 +101,11 @@ def test_steps_that_only_accumulate_send_nothing():
   plans = [_Plan(500, every=2), _Plan(100, every=2)]
   traffic = byte_counter.ByteCounter(stages, plans)
   # A run that ends inside the warm-up: the last stage is as it is planned.
-  assert traffic.count(1, 0.0)['comm/sent_bytes'] == 0
-  assert traffic.count(2, 500.0)['comm/ratio'] == 2
+  assert traffic.count(1, 0.0, 0)['comm/sent_bytes'] == 0
+  assert traffic.count(2, 500.0, 0)['comm/ratio'] == 2
   assert traffic.summary()['ratio'] == 1000 / 50
   for step, payload in enumerate((0, 500, 0, 100), 3):
-    line = traffic.count(step, payload)
+    line = traffic.count(step, payload, 0)
     assert line['comm/payload_bytes'] == payload
     assert ('comm/ratio' in line) == bool(payload)
   summary = traffic.summary()
@@ -109,3 +114,37 @@ def test_steps_that_only_accumulate_send_nothing():
   assert summary['ratio'] == 1000 / 50
   assert summary['sent_bytes_total'] == 3 * 1100
   assert summary['run_average_ratio'] == pytest.approx(6000 / 1100)
+
+
+class _Row(NamedTuple):
+  elements: int
+  transport: str
+
+
+def test_elements_of_compressed_and_of_dense_leaves():
+  stages = (warmup.Stage(0, 0.5), warmup.Stage(4, 0.1))
+  rows = (_Row(200, 'dgc, all-gather'), _Row(50, 'dense'))
+  plans = [_Plan(500, every=2, rows=rows), _Plan(100, every=2, rows=rows)]
+  traffic = byte_counter.ByteCounter(stages, plans)
+  traffic.count(1, 0.0, 0)
+  traffic.count(2, 500.0, 100)
+  summary = traffic.summary()
+  assert summary['element_ratio'] is None  # the last stage has not begun
+  assert summary['run_average_element_ratio'] == 2 * 250 / 150
+  for step, (payload, elements) in enumerate(
+    ((0, 0), (500, 100), (0, 0), (100, 15.5)), 3
+  ):
+    traffic.count(step, payload, elements)
+  summary = traffic.summary()
+  # Of 1000 bytes, 250 parameters. Steps that only accumulate count too.
+  assert summary['element_ratio'] == 2 * 250 / 65.5
+  assert summary['run_average_element_ratio'] == 6 * 250 / (150 + 150 + 65.5)
+  again = byte_counter.ByteCounter(stages, plans)
+  again.restore(traffic.to_dict())
+  assert again.summary() == summary
+  # A checkpoint of a version that did not count them.
+  older = {k: v for k, v in traffic.to_dict().items() if 'elements' not in k}
+  again.restore(older)
+  again.count(7, 100.0, 15.5)
+  assert again.summary()['run_average_element_ratio'] is None
+  assert again.summary()['sent_bytes_total'] == 3 * 1200

@@ -64,9 +64,10 @@ def _made(scheme, inner=1):
   def batch(step):
     rng = np.random.default_rng(step)
     count = _WORKERS * inner
-    rows = data.Split(
+    rows = data.Batch(
       rng.integers(0, 255, (count, 64, 2, 2, 1), np.uint8),
       rng.integers(0, 3, (count, 64), np.int32),
+      np.zeros((count, 2), np.uint32),
     )
     return placement.batch(rows)
 

@@ -69,9 +69,10 @@ def _batch(step, placement):
   rng = np.random.default_rng(step)
   count = _WORKERS * placement.inner_workers
   each = _WORKERS * _BATCH // count
-  rows = data.Split(
+  rows = data.Batch(
     rng.integers(0, 255, (count, each, 2, 2, 1), np.uint8),
     rng.integers(0, 3, (count, each), np.int32),
+    np.zeros((count, 2), np.uint32),
   )
   return placement.batch(rows)
 

@@ -63,6 +63,8 @@ def test_default_config_writes_what_the_contract_says(tmp_path):
   # A ring of two sends the whole once, in two halves of whole elements.
   assert 0 <= comm['sent_bytes_per_step'] - 4 * 283_786 <= 8
   assert comm['ratio'] == comm['run_average_ratio'] == 1
+  assert comm['element_ratio'] == comm['run_average_element_ratio'] == 1
+  assert summary['final']['test_top5_accuracy'] >= 0.4
   (line,) = _lines(tmp_path)
   assert line['step'] == 1 and line['comm/payload_bytes'] == 4 * 283_786
   assert {'train/loss', 'test/accuracy', 'time/seconds'} <= set(line)

@@ -33,9 +33,10 @@ def _stepped(runner):
     moments=True,
   )
   rng = np.random.default_rng(0)
-  batch = data.Split(
+  batch = data.Batch(
     rng.integers(0, 255, (_WORKERS, 4, 2, 2, 1), np.uint8),
     rng.integers(0, 3, (_WORKERS, 4), np.int32),
+    np.zeros((_WORKERS, 2), np.uint32),
   )
   with warnings.catch_warnings():
     warnings.filterwarnings('error', 'the types of this step')

@@ -1,0 +1,152 @@
+"""The learning rate of a step, as the papers let it fall and rise.
+
+How it falls (`optimizer.schedule`):
+
+  constant    not at all
+  cosine      to 0 at the end of the run
+  steps       to a tenth after a half, to a hundredth after three quarters
+  milestones  by `decay` after each of some epochs
+  periodic    by `decay` after every so many epochs: halved every 25 (the
+              variance paper's momentum SGD), annealed each epoch
+  plateau     by `decay` when `patience` tests in a row have found no smaller
+              loss than those before (`experiments.config.plateau`)
+
+Beside that it may rise linearly to its first value at the beginning of the run
+(Goyal et al. 2017, arXiv 1706.02677), and be smaller while the density falls
+(DGC, section 3.3; gTop-k, section IV-B).
+"""
+
+from collections.abc import Callable, Mapping
+import math
+from typing import Any
+
+from experiments.program import errors
+import jax.numpy as jnp
+import optax
+
+SCHEDULES = (
+  'constant',
+  'cosine',
+  'milestones',
+  'periodic',
+  'plateau',
+  'steps',
+)
+# Of these the learning rates do not depend on how long the run is.
+FREE_OF_LENGTH = ('constant', 'milestones', 'periodic', 'plateau')
+
+
+def make(
+  section: Mapping[str, Any],
+  learning_rate: float,
+  *,
+  steps: int,
+  steps_per_epoch: int,
+  density_steps: int = 0,
+) -> Callable[[Any], Any]:
+  """Returns the learning rate as a function of the step, counted from 0.
+
+  With 'plateau' it is that before anything was tested.
+
+  Args:
+    section: `config.optimizer`.
+    learning_rate: before it falls, after it has risen.
+    steps: length of the run.
+    steps_per_epoch: steps in which all examples are seen.
+    density_steps: steps of the density's warm-up.
+
+  Raises:
+    ConfigError: an unknown schedule, or milestones that are not rising epochs.
+  """
+  name, decay = section['schedule'], section['decay']
+  if name in ('constant', 'plateau'):
+    schedule = optax.constant_schedule(learning_rate)
+  elif name == 'cosine':
+    schedule = optax.cosine_decay_schedule(learning_rate, max(steps, 1))
+  elif name == 'steps':
+    drops = {steps // 2: 0.1, steps * 3 // 4: 0.1}
+    schedule = optax.piecewise_constant_schedule(learning_rate, drops)
+  elif name == 'milestones':
+    epochs = milestones(section['milestones'])
+    drops = {round(epoch * steps_per_epoch): decay for epoch in epochs}
+    schedule = optax.piecewise_constant_schedule(learning_rate, drops)
+  elif name == 'periodic':
+    period = max(1, round(section['decay_epochs'] * steps_per_epoch))
+    schedule = optax.exponential_decay(
+      learning_rate, period, decay, staircase=True
+    )
+  else:
+    raise errors.ConfigError(
+      f'optimizer.schedule must be one of {", ".join(SCHEDULES)}, got {name!r}'
+    )
+  rises, first = section['linear_warmup_steps'], section['linear_warmup_from']
+  factor = section['warmup_factor']
+
+  def at(step):
+    rate = schedule(step)
+    if rises:
+      risen = jnp.minimum(step / rises, 1.0)
+      rate = rate * (first + (1 - first) * risen)
+    if factor != 1:
+      rate = rate * jnp.where(step < density_steps, factor, 1.0)
+    return rate
+
+  return at
+
+
+def milestones(text: str) -> tuple[float, ...]:
+  """Returns the epochs that a field names, such as `'81,122'`.
+
+  Raises:
+    ConfigError: they are no rising positive numbers.
+  """
+  try:
+    epochs = tuple(float(word) for word in text.split(',') if text)
+  except ValueError:
+    epochs = (math.nan,)
+  rising = all(a < b for a, b in zip((0.0, *epochs), epochs, strict=False))
+  if not rising or not all(map(math.isfinite, epochs)):
+    raise errors.ConfigError(
+      'optimizer.milestones must be rising epochs > 0 with commas between '
+      f"them, such as '81,122', got {text!r}"
+    )
+  return epochs
+
+
+def check(section: Mapping[str, Any], density_steps: int) -> None:
+  """Raises unless the fields of the learning rate go together.
+
+  Args:
+    section: `config.optimizer`, whose fields are of the right kind.
+    density_steps: steps of the density's warm-up.
+
+  Raises:
+    ConfigError: one is missing, or has no effect.
+  """
+  epochs = milestones(section['milestones'])
+  for schedule, field, value in (
+    ('milestones', 'milestones', epochs),
+    ('periodic', 'decay_epochs', section['decay_epochs']),
+  ):
+    chosen = section['schedule'] == schedule
+    if chosen and not value:
+      raise errors.ConfigError(
+        f'optimizer.schedule {schedule} needs optimizer.{field}'
+      )
+    if value and not chosen:
+      raise errors.ConfigError(
+        f'optimizer.{field}={section[field]} has no effect: '
+        f'optimizer.schedule is {section["schedule"]}, not {schedule}'
+      )
+  factor = section['warmup_factor']
+  if factor != 1 and not density_steps:
+    raise errors.ConfigError(
+      f'optimizer.warmup_factor={factor} has no effect: '
+      'compression.warmup_steps is 0'
+    )
+  first = section['linear_warmup_from']
+  if first and not section['linear_warmup_steps']:
+    raise errors.ConfigError(
+      f'optimizer.linear_warmup_from={first} has no effect: '
+      'optimizer.linear_warmup_steps is 0'
+    )

@@ -1,0 +1,61 @@
+"""What a test of a model counts."""
+
+from experiments import data
+from experiments.hosts import placement as placing
+from experiments.training import evaluation
+from experiments.training import training_step
+from flax import linen as nn
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+
+class _Pixels(nn.Module):
+  """Its logits are the pixels; in training it would drop some."""
+
+  @nn.compact
+  def __call__(self, x, train=False):
+    return nn.Dropout(0.5, deterministic=not train)(x.reshape(len(x), -1))
+
+
+def _tested(images, labels, batch_size):
+  classes = images.shape[2]
+  state = training_step.TrainState(jnp.int32(0), {}, {}, ())
+  return evaluation.make(
+    _Pixels(),
+    data.Split(images, labels),
+    classes=classes,
+    mean=[0.0],
+    std=[1.0],
+    placement=placing.provide('simulate', 2),
+    average=lambda params: params,
+    batch_size=batch_size,
+  )(state)
+
+
+@pytest.mark.parametrize('batch_size', [7, None])
+def test_top_1_and_top_5(batch_size):
+  rng = np.random.default_rng(0)
+  images = np.stack(
+    [rng.permutation(20).reshape(1, 20, 1) for _ in range(40)]
+  ).astype(np.uint8)
+  labels = rng.integers(0, 20, 40).astype(np.int32)
+  labels[:12] = images[:12].argmax(axis=2).ravel()
+  own = images.reshape(40, 20)[np.arange(40), labels]
+  tested = _tested(images, labels, batch_size)
+  assert tested['test/accuracy'] == np.mean(own == 19) >= 0.3
+  assert tested['test/top5_accuracy'] == np.mean(own >= 15) < 1
+  assert tested['test/top5_accuracy'] > tested['test/accuracy']
+  logits = images.reshape(40, 20).astype(float)
+  losses = np.log(np.exp(logits).sum(1)) - own
+  np.testing.assert_allclose(tested['test/loss'], losses.mean(), rtol=1e-6)
+
+
+def test_equal_logits_are_no_success():
+  images, labels = np.ones((20, 1, 20, 1), np.uint8), np.arange(20, dtype='i4')
+  assert _tested(images, labels, 10)['test/top5_accuracy'] == 5 / 20
+
+
+def test_five_of_five_classes_say_nothing():
+  images, labels = np.ones((4, 1, 5, 1), np.uint8), np.arange(4, dtype='i4')
+  assert set(_tested(images, labels, 4)) == {'test/loss', 'test/accuracy'}
