@@ -220,7 +220,8 @@ def decode(code: ValueCode, all_: Joined) -> Marked:
     # And what lies behind the end of that leaf, which is little, its own.
     strays = jnp.asarray(_strays(space))
     own = [top[space.leaf_of(strays)] for top in all_.scales]
-    values = values.at[strays].set(code.decode(codes[strays], own))
+    again = fixed_width.at(all_.codes, strays, width)
+    values = values.at[strays].set(code.decode(again, own))
   return Marked(jnp.where(there, values, 0.0), there, space)
 
 
