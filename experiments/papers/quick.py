@@ -1,0 +1,55 @@
+"""The quick setting: minutes on two cores, on data that are at hand."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from experiments.data import cifar10
+from experiments.data import folders
+from experiments.program import errors
+
+# What is held out is a training file, so that settings may be chosen on it.
+_HELD_OUT = 'data_batch_5'
+
+_COMMON: Mapping[str, Any] = {
+  'parallel.num_workers': 4,
+  'train.learning_rate': 0.1,
+  'train.log_every': 10,
+  'optimizer.schedule': 'cosine',
+}
+_CIFAR = _COMMON | {
+  'data.name': 'cifar10',
+  'data.test_split': _HELD_OUT,
+  'data.augment': True,
+  'model.name': 'resnet8',
+  'train.batch_size': 32,
+  'epochs': 2,
+  'optimizer.weight_decay': 1e-4,
+}
+# Where CIFAR-10 is not there.
+_DIGITS = _COMMON | {
+  'data.name': 'digits',
+  'model.name': 'convnet',
+  'train.batch_size': 16,
+  'epochs': 10,
+}
+
+
+def fields(own: Mapping[str, Any]) -> Mapping[str, Any]:
+  """Returns the fields that all quick settings share on this machine.
+
+  Args:
+    own: those that a table and its row have beside these; they may name the
+      data.
+  """
+  asked = own.get('data.name', 'cifar10')
+  return _CIFAR if asked == 'cifar10' and _has_cifar() else _DIGITS
+
+
+def _has_cifar() -> bool:
+  try:
+    folder = folders.find(
+      '', (cifar10.FOLDER, 'cifar10', 'cifar-10'), '*_batch*.bin', source=''
+    )
+  except errors.DataFileError:
+    return False
+  return all((folder / f'{s}.bin').exists() for s in cifar10.TRAIN_STEMS)

@@ -1,0 +1,77 @@
+"""What was measured of a table: one JSON file, rewritten after every run."""
+
+from collections.abc import Mapping
+import pathlib
+from typing import Any
+
+from configs import default
+from experiments.config import fields
+from experiments.config import settings
+from experiments.papers import table as tables
+from experiments.program import errors
+from experiments.program import files
+import ml_collections
+
+# Tell one run of a row from another, but not what it measures.
+_NOT_COMPARED = {*settings.FREE_ON_RESUME, 'train.seed', 'parallel.block'}
+
+
+def changes(config: ml_collections.ConfigDict) -> dict[str, Any]:
+  """Returns the fields of a setting that differ from the default.
+
+  Without its seed, and without what does not touch what is trained.
+  """
+  known = fields.flatten(default.get_config().to_dict())
+  return {
+    name: value
+    for name, value in fields.flatten(config.to_dict()).items()
+    if name not in _NOT_COMPARED and (name not in known or known[name] != value)
+  }
+
+
+class Record:
+  """The finished runs of a table, by size, row and seed."""
+
+  def __init__(self, path: pathlib.Path, name: str, table: tables.Table):
+    """Reads what the file has.
+
+    Args:
+      path: of the file; it need not be there.
+      name: of the table.
+      table: the table.
+
+    Raises:
+      FileError: the file is that of another table, or damaged.
+    """
+    self._path = path
+    self._table = table
+    self._content = files.read_json(path) or {
+      'table': name,
+      'title': table.title,
+      'source': table.source,
+      'runs': {},
+    }
+    found = isinstance(self._content, dict) and self._content.get('table')
+    if found != name:
+      raise errors.FileError(f'{path} is no record of the table {name}')
+
+  def runs(self, size: str, row: str) -> dict[int, Mapping[str, Any]]:
+    """Returns the runs of a row by seed.
+
+    Those of a setting that the row no longer has are left out.
+
+    Args:
+      size: `table.FULL` or `table.QUICK`.
+      row: its name.
+    """
+    found = self._content['runs'].get(size, {}).get(row, {})
+    now = changes(self._table.config(self._table.rows[row], size))
+    return {
+      int(seed): run for seed, run in found.items() if run['setting'] == now
+    }
+
+  def add(self, size: str, row: str, seed: int, run: Mapping[str, Any]) -> None:
+    """Adds a run, and writes the file."""
+    rows = self._content['runs'].setdefault(size, {})
+    rows.setdefault(row, {})[str(seed)] = dict(run)
+    files.write_json(self._path, self._content)
