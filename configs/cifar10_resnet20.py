@@ -15,12 +15,12 @@ decay 1e-4, momentum 0.9; error 8.75 %. Here on four workers (ours). `dgc`: Lin
 et al. train ResNet-110 (configs/dgc_table2.py); their setting with the smaller
 network no paper has. gTop-k's ResNet-20 is in configs/gtopk_table5.py.
 
-Published, and ours (full, quick):
+Published, and ours:
 
-  row    top-1 (%)     full    quick
-  ──────────────────────────────────
-  dense      91.25  not run  not run
-  dgc            -  not run  not run
+  row    top-1 (%)     full  held out    quick
+  ────────────────────────────────────────────
+  dense      91.25  not run   not run  not run
+  dgc            -  not run   not run  not run
 
   full needs: CIFAR-10 with its test file, a GPU for hours
 

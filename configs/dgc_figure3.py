@@ -19,21 +19,21 @@ which Aji et al. (local gradients) say is most of it.
 
 Quick: ResNet-8, 2 epochs, a quarter of them warm-up where there is one.
 
-Published, and ours (full, quick):
+Published, and ours:
 
-  row                     top-1 (%)     full    quick
-  ───────────────────────────────────────────────────
-  dense                       93.75  not run  not run
-  dropping                    92.75  not run  not run
-  momentum_correction             -  not run  not run
-  dgc                         93.87  not run  not run
-  dgc_without_masking             -  not run  not run
-  dgc_without_warmup              -  not run  not run
-  dgc_with_clipping               -  not run  not run
-  dropping_with_warmup            -  not run  not run
-  dropping_with_clipping          -  not run  not run
-  resnet50_dense              75.96  not run  not run
-  resnet50_dgc                76.15  not run  not run
+  row                     top-1 (%)     full  held out    quick
+  ─────────────────────────────────────────────────────────────
+  dense                       93.75  not run   not run  not run
+  dropping                    92.75  not run   not run  not run
+  momentum_correction             -  not run   not run  not run
+  dgc                         93.87  not run   not run  not run
+  dgc_without_masking             -  not run   not run  not run
+  dgc_without_warmup              -  not run   not run  not run
+  dgc_with_clipping               -  not run   not run  not run
+  dropping_with_warmup            -  not run   not run  not run
+  dropping_with_clipping          -  not run   not run  not run
+  resnet50_dense              75.96  not run         -  not run
+  resnet50_dgc                76.15  not run         -  not run
 
   full needs: GPUs for days
   9 rows need CIFAR-10 with its test file

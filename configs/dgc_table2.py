@@ -20,22 +20,22 @@ accuracies differ by 0.36. Statistics of batch normalisation are each worker's.
 
 Quick: ResNet-8, 2 epochs, a quarter of them warm-up.
 
-Published, and ours (full, quick):
+Published, and ours:
 
-  row                 top-1 (%)     full    quick
-  ───────────────────────────────────────────────
-  dense_4workers          93.75  not run  not run
-  dropping_4workers       92.75  not run  not run
-  dgc_4workers            93.87  not run  not run
-  dense_8workers          92.92  not run  not run
-  dropping_8workers       93.02  not run  not run
-  dgc_8workers            93.28  not run  not run
-  dense_16workers         93.14  not run  not run
-  dropping_16workers      92.93  not run  not run
-  dgc_16workers           93.20  not run  not run
-  dense_32workers         93.10  not run  not run
-  dropping_32workers      92.10  not run  not run
-  dgc_32workers           93.18  not run  not run
+  row                 top-1 (%)     full  held out    quick
+  ─────────────────────────────────────────────────────────
+  dense_4workers          93.75  not run   not run  not run
+  dropping_4workers       92.75  not run   not run  not run
+  dgc_4workers            93.87  not run   not run  not run
+  dense_8workers          92.92  not run   not run  not run
+  dropping_8workers       93.02  not run   not run  not run
+  dgc_8workers            93.28  not run   not run  not run
+  dense_16workers         93.14  not run   not run  not run
+  dropping_16workers      92.93  not run   not run  not run
+  dgc_16workers           93.20  not run   not run  not run
+  dense_32workers         93.10  not run   not run  not run
+  dropping_32workers      92.10  not run   not run  not run
+  dgc_32workers           93.18  not run   not run  not run
 
   full needs: CIFAR-10 with its test file, GPUs for days
 """

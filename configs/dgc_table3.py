@@ -21,7 +21,7 @@ indices. Dense sizes are exact: 4 bytes for each of 60,965,224 and 25,557,032.
 
 Quick: ResNet-8 on CIFAR-10 for both networks, so the two dense rows are alike.
 
-Published, and ours (full, quick):
+Published, and ours:
 
   row               top-1 (%)  top-5 (%)  message (MiB)  ratio     full    quick
   ──────────────────────────────────────────────────────────────────────────────

@@ -23,24 +23,18 @@ VGG-16: the text speaks of three fully connected layers, their code has one,
 Quick: ResNet-8 for all four networks, a quarter of the run warm-up; ResNet-50's
 accumulate 2 batches of 16.
 
-Published, and ours (full, quick):
+Published, and ours:
 
-  row             top-1 (%)     full    quick
-  ───────────────────────────────────────────
-  vgg16_dense             -  not run  not run
-  vgg16_gtopk             -  not run  not run
-  resnet20_dense          -  not run  not run
-  resnet20_gtopk          -  not run  not run
-  alexnet_dense           -  not run  not run
-  alexnet_gtopk           -  not run  not run
-  resnet50_dense          -  not run  not run
-  resnet50_gtopk          -  not run  not run
-
-  4 rows need CIFAR-10 with its test file, a GPU for hours
-  4 rows need the files of ImageNet, GPUs for days
-
-  4 rows need CIFAR-10 with its test file, a GPU for hours
-  4 rows need the files of ImageNet, GPUs for days
+  row             top-1 (%)     full  held out    quick
+  ─────────────────────────────────────────────────────
+  vgg16_dense             -  not run   not run  not run
+  vgg16_gtopk             -  not run   not run  not run
+  resnet20_dense          -  not run   not run  not run
+  resnet20_gtopk          -  not run   not run  not run
+  alexnet_dense           -  not run         -  not run
+  alexnet_gtopk           -  not run         -  not run
+  resnet50_dense          -  not run         -  not run
+  resnet50_gtopk          -  not run         -  not run
 
   4 rows need CIFAR-10 with its test file, a GPU for hours
   4 rows need the files of ImageNet, GPUs for days

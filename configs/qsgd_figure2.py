@@ -18,7 +18,7 @@ parts is in the record (`breakdown_ms`).
 Quick: ResNet-8 for all networks, workers simulated by one process, so that
 nothing travels.
 
-Published, and ours (full, quick):
+Published, and ours:
 
   row                        images/s     full    quick
   ─────────────────────────────────────────────────────

@@ -17,7 +17,7 @@ epochs at 0.1 are ours. 1-bit SGD is CNTK's by columns, its default.
 Quick: ResNet-8 for both networks, leaves from 1,000 elements; the perceptron on
 handwritten digits.
 
-Published, and ours (full, quick):
+Published, and ours:
 
   row               top-1 (%)     full    quick
   ─────────────────────────────────────────────
@@ -29,12 +29,6 @@ Published, and ours (full, quick):
   resnet50_1bit             -  not run  not run
   perceptron_32bit          -  not run  not run
   perceptron_4bit           -  not run  not run
-
-  6 rows need the files of ImageNet, GPUs for days
-  2 rows need the files of MNIST
-
-  6 rows need the files of ImageNet, GPUs for days
-  2 rows need the files of MNIST
 
   6 rows need the files of ImageNet, GPUs for days
   2 rows need the files of MNIST

@@ -19,7 +19,7 @@ configs/qsgd_table1.py.
 Quick: a network of two convolutions and two dense layers on handwritten digits,
 10 epochs, leaves from 1,000 elements.
 
-Published, and ours (full, quick):
+Published, and ours:
 
   row                top-1 (%)  top-5 (%)  points     full    quick
   ─────────────────────────────────────────────────────────────────

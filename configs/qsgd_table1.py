@@ -21,22 +21,22 @@ configs/dgc_table2.py, with 8 workers of 16 images and 0.1 itself.
 
 Quick: ResNet-8 for all, leaves from 1,000 elements.
 
-Published, and ours (full, quick):
+Published, and ours:
 
-  row                 top-1 (%)     full    quick
-  ───────────────────────────────────────────────
-  alexnet_dense           59.50  not run  not run
-  alexnet_qsgd            60.05  not run  not run
-  resnet152_dense         77.00  not run  not run
-  resnet152_qsgd          76.74  not run  not run
-  resnet50_dense          74.68  not run  not run
-  resnet50_qsgd           74.76  not run  not run
-  resnet110_dense         93.86  not run  not run
-  resnet110_qsgd          94.19  not run  not run
-  bn_inception_dense          -  not run  not run
-  bn_inception_qsgd           -  not run  not run
-  vgg19_dense                 -  not run  not run
-  vgg19_qsgd                  -  not run  not run
+  row                 top-1 (%)     full  held out    quick
+  ─────────────────────────────────────────────────────────
+  alexnet_dense           59.50  not run         -  not run
+  alexnet_qsgd            60.05  not run         -  not run
+  resnet152_dense         77.00  not run         -  not run
+  resnet152_qsgd          76.74  not run         -  not run
+  resnet50_dense          74.68  not run         -  not run
+  resnet50_qsgd           74.76  not run         -  not run
+  resnet110_dense         93.86  not run   not run  not run
+  resnet110_qsgd          94.19  not run   not run  not run
+  bn_inception_dense          -  not run         -  not run
+  bn_inception_qsgd           -  not run         -  not run
+  vgg19_dense                 -  not run         -  not run
+  vgg19_qsgd                  -  not run         -  not run
 
   full needs: GPUs for days
   10 rows need the files of ImageNet

@@ -20,7 +20,7 @@ is recalled, as in configs/variance_table1.py.
 
 Quick: that of configs/variance_table1.py.
 
-Published, and ours (full, quick):
+Published, and ours:
 
   row                    top-1 (%)  n / sent     full    quick
   ────────────────────────────────────────────────────────────

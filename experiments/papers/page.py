@@ -15,13 +15,15 @@ _NONE = '-'
 _NOT_RUN = 'not run'
 
 
-def ours(runs: Mapping[int, Mapping[str, Any]], metric: str) -> str:
-  """Returns the mean of a metric over seeds, '-' where nothing was measured."""
+def ours(
+  table: tables.Table, runs: Mapping[int, Mapping[str, Any]], metric: str
+) -> str:
+  """Returns a metric of several seeds, '-' where nothing was measured."""
   found = [metrics.METRICS[metric].of(run) for run in runs.values()]
   numbers = [number for number in found if number is not None]
   if not numbers:
     return _NONE
-  return metrics.METRICS[metric].form.format(statistics.fmean(numbers))
+  return metrics.METRICS[metric].form.format(table.middle(numbers))
 
 
 def published(row: tables.Row, metric: str) -> str:
@@ -65,7 +67,7 @@ def results(
   Args:
     table: of the paper.
     record: of what was measured.
-    size: `table.FULL` or `table.QUICK`.
+    size: of `table.SIZES`.
     names: of the rows.
   """
   headings = ['row']
@@ -81,7 +83,7 @@ def results(
     row, runs = table.rows[name], record.runs(size, name)
     cells = [name]
     for metric in table.metrics:
-      cells += [published(row, metric), ours(runs, metric)]
+      cells += [published(row, metric), ours(table, runs, metric)]
     if compared:
       found = difference(table, record, size, name)
       cells += [
@@ -96,8 +98,8 @@ def results(
     headings,
     rows,
     title=f'{table.title} ({table.source}): {size} setting',
-    caption='ours: means over n seeds; difference: paired by seed, '
-    "Student's 95 % interval; the quick setting is not the paper's",
+    caption=f'ours: {table.middle.__name__} of n seeds; difference: paired by '
+    "seed, Student's 95 % interval; the quick setting is not the paper's",
   )
 
 
@@ -114,7 +116,8 @@ def header(table: tables.Table, record: records.Record) -> str:
     table: of the paper.
     record: of what is kept with the project.
   """
-  first = table.metrics[0]
+  held_out = any(table.holds_out(row) for row in table.rows.values())
+  sizes = [s for s in tables.SIZES if held_out or s != tables.HELD_OUT]
   # Elsewhere the difference is that of two accuracies that are there.
   with_points = any(row.points is not None for row in table.rows.values())
   rows = [
@@ -122,32 +125,41 @@ def header(table: tables.Table, record: records.Record) -> str:
       name,
       *(published(row, metric) for metric in table.metrics),
       *([_points(table, row)] if with_points else []),
-      *(
-        ours(record.runs(size, name), first)
-        if record.runs(size, name)
-        else _NOT_RUN
-        for size in (tables.FULL, tables.QUICK)
-      ),
+      *(_cell(table, record, size, name) for size in sizes),
     ]
     for name, row in table.rows.items()
   ]
   headings = [metrics.METRICS[metric].heading for metric in table.metrics]
   headings += ['points'] if with_points else []
-  made = text.make(['row', *headings, 'full', 'quick'], rows)
+  headings += [size.replace('_', ' ') for size in sizes]
+  made = text.make(['row', *headings], rows)
   shown = textwrap.dedent(text.text(made))
   return '\n'.join([shown, '', *_where(table, record), *_needs(table)])
+
+
+def _cell(
+  table: tables.Table, record: records.Record, size: str, name: str
+) -> str:
+  """Returns the first metric of a row of ours."""
+  if size == tables.HELD_OUT and not table.holds_out(table.rows[name]):
+    return _NONE
+  runs = record.runs(size, name)
+  if runs:
+    return ours(table, runs, table.metrics[0])
+  return 'failed' if record.failures(size, name) else _NOT_RUN
 
 
 def _where(table: tables.Table, record: records.Record) -> list[str]:
   """Returns a line on hardware and date for each size that was measured."""
   lines = []
-  for size in (tables.FULL, tables.QUICK):
+  for size in tables.SIZES:
     places = {
       _place(run)
       for name in table.rows
       for run in record.runs(size, name).values()
     }
-    lines += [f'{size}: {place}' for place in sorted(places)]
+    shown = size.replace('_', ' ')
+    lines += [f'{shown}: {place}' for place in sorted(places)]
   return lines
 
 

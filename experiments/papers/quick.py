@@ -8,7 +8,7 @@ from experiments.data import folders
 from experiments.program import errors
 
 # What is held out is a training file, so that settings may be chosen on it.
-_HELD_OUT = 'data_batch_5'
+HELD_OUT = 'data_batch_5'
 
 _COMMON: Mapping[str, Any] = {
   'parallel.num_workers': 4,
@@ -18,7 +18,7 @@ _COMMON: Mapping[str, Any] = {
 }
 _CIFAR = _COMMON | {
   'data.name': 'cifar10',
-  'data.test_split': _HELD_OUT,
+  'data.test_split': HELD_OUT,
   'data.augment': True,
   'model.name': 'resnet8',
   'train.batch_size': 32,

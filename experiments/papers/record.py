@@ -61,17 +61,39 @@ class Record:
     Those of a setting that the row no longer has are left out.
 
     Args:
-      size: `table.FULL` or `table.QUICK`.
+      size: of `table.SIZES`.
       row: its name.
     """
-    found = self._content['runs'].get(size, {}).get(row, {})
+    return self._find('runs', size, row)
+
+  def failures(self, size: str, row: str) -> dict[int, Mapping[str, Any]]:
+    """Likewise the runs that came to no end: `why` in words."""
+    return self._find('failures', size, row)
+
+  def add(self, size: str, row: str, seed: int, run: Mapping[str, Any]) -> None:
+    """Adds a run, and writes the file."""
+    self._add('runs', size, row, seed, run)
+
+  def add_failure(
+    self, size: str, row: str, seed: int, failure: Mapping[str, Any]
+  ) -> None:
+    """Adds a run that ended without a result, and writes the file."""
+    self._add('failures', size, row, seed, failure)
+
+  def _find(
+    self, kind: str, size: str, row: str
+  ) -> dict[int, Mapping[str, Any]]:
+    found = self._content.get(kind, {}).get(size, {}).get(row, {})
+    if not found:
+      return {}
     now = changes(self._table.config(self._table.rows[row], size))
     return {
       int(seed): run for seed, run in found.items() if run['setting'] == now
     }
 
-  def add(self, size: str, row: str, seed: int, run: Mapping[str, Any]) -> None:
-    """Adds a run, and writes the file."""
-    rows = self._content['runs'].setdefault(size, {})
+  def _add(
+    self, kind: str, size: str, row: str, seed: int, run: Mapping[str, Any]
+  ) -> None:
+    rows = self._content.setdefault(kind, {}).setdefault(size, {})
     rows.setdefault(row, {})[str(seed)] = dict(run)
     files.write_json(self._path, self._content)

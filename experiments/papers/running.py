@@ -59,7 +59,7 @@ def run(
   Args:
     table: that has the rows.
     names: of the rows.
-    size: `table.FULL` or `table.QUICK`.
+    size: of `table.SIZES`.
     seeds: of parameters and data order.
     workdir: gets a folder for each run.
     record: gets each run as soon as it is finished.
@@ -80,20 +80,28 @@ def run(
     for name in names:
       if seed in record.runs(size, name):
         continue
+      if seed in record.failures(size, name):
+        why = record.failures(size, name)[seed]['why']
+        missing.append(Missing(name, seed, why))
+        continue
       if budget is not None and clock() - begun >= budget:
         missing.append(Missing(name, seed, 'no time was left'))
         continue
-      config = table.config(table.rows[name], size)
-      config.train.seed = seed
       folder = workdir / size / f'{name}_seed{seed}'
-      say(f'{name}, seed {seed}: {config.train.steps:,} steps in {folder}')
       try:
+        config = table.config(table.rows[name], size)
+        config.train.seed = seed
+        say(f'{name}, seed {seed}: {config.train.steps:,} steps in {folder}')
         summary = scheme_runs.train_one(
           scheme_runs.Run(name, config, folder), command=command
         )
       except errors.StoppedError:
         raise
       except errors.UserError as error:
+        if isinstance(error, errors.DivergedError):
+          # A result of its own: the same again would not go better.
+          why = {'why': str(error), 'setting': records.changes(config)}
+          record.add_failure(size, name, seed, {'date': _today(), **why})
         missing.append(Missing(name, seed, str(error)))
         say(f'{name}, seed {seed}: {error}')
         continue
@@ -108,7 +116,7 @@ def _entry(
   lines = files_of_run.read_metrics(folder / files_of_run.METRICS)
   parallel = config.parallel
   return {
-    'date': datetime.datetime.now(datetime.UTC).date().isoformat(),
+    'date': _today(),
     'setting': records.changes(config),
     **summary,
     **benchmark_rows.step_times(lines, summary['steps']),
@@ -116,3 +124,7 @@ def _entry(
       parallel.num_workers * parallel.inner_workers * config.train.batch_size
     ),
   }
+
+
+def _today() -> str:
+  return datetime.datetime.now(datetime.UTC).date().isoformat()

@@ -20,7 +20,7 @@ def draw(
   Args:
     table: one with accuracies and a compression.
     record: of what was measured.
-    size: `table.FULL` or `table.QUICK`.
+    size: of `table.SIZES`.
     path: of the file.
   """
   ratio = 'elements' if 'elements' in table.metrics else 'ratio'

@@ -1,7 +1,8 @@
 """A table or figure of a paper as data: its rows, and the setting of each."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 import dataclasses
+import statistics
 from typing import Any
 
 from experiments.papers import building
@@ -11,8 +12,10 @@ from experiments.program import errors
 from gradsparse.arguments import did_you_mean
 import ml_collections
 
+FULL = 'full'  # as the paper trains
+HELD_OUT = 'held_out'  # the same, tested on a training file of CIFAR-10
 QUICK = 'quick'
-FULL = 'full'
+SIZES = (FULL, HELD_OUT, QUICK)
 
 # What a full run needs beside this project.
 GPU_HOURS = 'a GPU for hours'
@@ -61,6 +64,8 @@ class Table:
       `quick.FIELDS`.
     rows: by name; the first is the default.
     needs: what the full setting of every row needs.
+    middle: what is reported of several runs; the mean unless the paper says
+      otherwise.
     missing: what the paper has and this project lacks: why, by what.
   """
 
@@ -71,6 +76,7 @@ class Table:
   rows: Mapping[str, Row]
   quick: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   needs: tuple[str, ...] = ()
+  middle: Callable[[Sequence[float]], float] = statistics.fmean
   missing: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
   def __post_init__(self):
@@ -86,16 +92,17 @@ class Table:
     """Returns a row's configuration, for `get_config` of a file in configs/.
 
     Args:
-      name: of a row, the paper's setting; with `:quick` behind it, the quick
-        one.
+      name: of a row, the paper's setting; with `:quick` or `:held_out` behind
+        it, that one.
 
     Raises:
       ConfigError: the table has no such row.
     """
     row, _, size = name.partition(':')
-    if size not in ('', QUICK):
+    if size not in ('', *SIZES):
       raise errors.ConfigError(
-        f'after the name of a row there may be :quick, got {name!r}'
+        'after the name of a row there may be one of :'
+        f'{", :".join(SIZES)}, got {name!r}'
       )
     return self.config(self.row(row or next(iter(self.rows))), size or FULL)
 
@@ -117,12 +124,27 @@ class Table:
 
     Args:
       row: of this table.
-      size: `FULL` or `QUICK`.
+      size: of `SIZES`.
+
+    Raises:
+      ConfigError: nothing can be held out.
     """
-    if size == FULL:
-      return building.build({**self.full, **row.fields, **row.full})
-    own = {**self.quick, **row.fields, **row.quick}
-    return building.build({**quick.fields(own), **own})
+    if size == QUICK:
+      own = {**self.quick, **row.fields, **row.quick}
+      return building.build({**quick.fields(own), **own})
+    fields = {**self.full, **row.fields, **row.full}
+    if size == HELD_OUT:
+      if not self.holds_out(row):
+        raise errors.ConfigError(
+          f'{quick.HELD_OUT} is of CIFAR-10, and this row has '
+          f'{fields["data.name"]}'
+        )
+      fields['data.test_split'] = quick.HELD_OUT
+    return building.build(fields)
+
+  def holds_out(self, row: Row) -> bool:
+    """Whether a row's full setting is on CIFAR-10."""
+    return {**self.full, **row.full}['data.name'] == 'cifar10'
 
   def needed(self, row: Row) -> tuple[str, ...]:
     """What a row's full setting needs beside this project."""

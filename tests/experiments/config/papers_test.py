@@ -86,6 +86,20 @@ def test_the_page_has_all_tables_and_what_is_missing():
       assert table.needed(row), f'{name}: what does a full run need?'
 
 
+def test_without_its_test_file_cifar10_is_tested_on_a_training_file():
+  table = _TABLES['gtopk_table5']
+  full = table.get_config('resnet20_gtopk')
+  held = table.get_config('resnet20_gtopk:held_out')
+  assert held.data.test_split == 'data_batch_5'
+  assert full.data.test_split == 'file'
+  # As many epochs, of 40,000 images.
+  assert full.train.steps == 140 * 50_000 // 512
+  assert held.train.steps == 140 * 40_000 // 512
+  settings.check(held.to_dict(), _KNOWN)
+  with pytest.raises(errors.ConfigError, match='this row has imagenet'):
+    table.get_config('alexnet_gtopk:held_out')
+
+
 # The papers' numbers, typed once more from their text and not from configs/.
 _PRINTED = {
   'dgc_table2': {
@@ -196,7 +210,7 @@ def test_an_unknown_row_or_size_is_refused_in_words():
   table = _TABLES['dgc_table2']
   with pytest.raises(errors.ConfigError, match="'dgc_4worker'.*did you mean"):
     table.get_config('dgc_4worker')
-  with pytest.raises(errors.ConfigError, match='may be :quick'):
+  with pytest.raises(errors.ConfigError, match='one of :full, :held_out, :q'):
     table.get_config('dgc_4workers:fast')
 
 

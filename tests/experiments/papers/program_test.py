@@ -3,6 +3,7 @@
 import dataclasses
 import datetime
 import json
+import statistics
 
 from experiments.papers import catalogue
 from experiments.papers import metrics
@@ -143,6 +144,42 @@ def test_a_row_that_fails_is_missing_with_its_reason(trained, tmp_path):
   assert missing == [running.Missing('dense', 0, 'no file')]
   # Nothing to pair with.
   assert page.difference(TABLE, record, papers.QUICK, 'dgc') is None
+
+
+def test_a_run_that_diverged_is_kept_as_such(trained, tmp_path):
+  trained.failing['dgc', 0] = errors.DivergedError('the loss is no number')
+  _, missing = _run(tmp_path)
+  assert missing == [running.Missing('dgc', 0, 'the loss is no number')]
+  trained.asked.clear()
+  record, again = _run(tmp_path)
+  assert not trained.asked and again == missing
+  assert record.failures(papers.QUICK, 'dgc')[0]['setting']
+  assert 'failed' in page.header(TABLE, record)
+  # Another seed may go better.
+  _, missing = _run(tmp_path, seeds=(1,))
+  assert trained.asked == [('dense', 1), ('dgc', 1)] and not missing
+
+
+def test_a_setting_that_is_none_is_missing(trained, tmp_path):
+  record = records.Record(tmp_path / 'tiny.json', 'tiny', TABLE)
+  missing = running.run(
+    TABLE,
+    ['dense'],
+    size=papers.HELD_OUT,
+    seeds=[0],
+    workdir=tmp_path,
+    record=record,
+    command='',
+  )
+  assert 'data_batch_5 is of CIFAR-10' in missing[0].why
+
+
+def test_the_median_where_the_paper_has_it(trained, tmp_path):
+  record, _ = _run(tmp_path, seeds=(0, 1, 9))
+  runs = record.runs(papers.QUICK, 'dgc')
+  assert page.ours(TABLE, runs, 'top1') == '54.33'
+  median = dataclasses.replace(TABLE, middle=statistics.median)
+  assert page.ours(median, runs, 'top1') == '52.00'
 
 
 def test_ours_stand_beside_the_published(trained, tmp_path):
