@@ -1,6 +1,7 @@
 """The columns of the papers' tables, and how a run of ours gives them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+import statistics
 from typing import Any, NamedTuple
 
 
@@ -48,4 +49,10 @@ METRICS: Mapping[str, Metric] = {
   ),
   'ratio': Metric('ratio', '{:,.0f}', lambda run: run['comm']['ratio']),
   'images': Metric('images/s', '{:,.0f}', _images_per_second),
+}
+
+# What may be reported of several seeds.
+MIDDLES: Mapping[str, Callable[[Sequence[float]], float]] = {
+  'mean': statistics.fmean,
+  'median': statistics.median,
 }

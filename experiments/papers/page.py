@@ -23,7 +23,9 @@ def ours(
   numbers = [number for number in found if number is not None]
   if not numbers:
     return _NONE
-  return metrics.METRICS[metric].form.format(table.middle(numbers))
+  return metrics.METRICS[metric].form.format(
+    metrics.MIDDLES[table.middle](numbers)
+  )
 
 
 def published(row: tables.Row, metric: str) -> str:
@@ -98,7 +100,7 @@ def results(
     headings,
     rows,
     title=f'{table.title} ({table.source}): {size} setting',
-    caption=f'ours: {table.middle.__name__} of n seeds; difference: paired by '
+    caption=f'ours: {table.middle} of n seeds; difference: paired by '
     "seed, Student's 95 % interval; the quick setting is not the paper's",
   )
 

@@ -1,8 +1,7 @@
 """A table or figure of a paper as data: its rows, and the setting of each."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 import dataclasses
-import statistics
 from typing import Any
 
 from experiments.papers import building
@@ -64,8 +63,8 @@ class Table:
       `quick.FIELDS`.
     rows: by name; the first is the default.
     needs: what the full setting of every row needs.
-    middle: what is reported of several runs; the mean unless the paper says
-      otherwise.
+    middle: what is reported of several runs, one of `metrics.MIDDLES`; the
+      mean unless the paper says otherwise.
     missing: what the paper has and this project lacks: why, by what.
   """
 
@@ -76,7 +75,7 @@ class Table:
   rows: Mapping[str, Row]
   quick: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   needs: tuple[str, ...] = ()
-  middle: Callable[[Sequence[float]], float] = statistics.fmean
+  middle: str = 'mean'
   missing: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
   def __post_init__(self):

@@ -6,6 +6,7 @@ import textwrap
 
 from configs import default
 from experiments import models
+from experiments.config import optimizer
 from experiments.config import settings
 from experiments.config import warmup
 from experiments.papers import building
@@ -15,6 +16,9 @@ from experiments.papers import quick
 from experiments.papers import record as records
 from experiments.papers import table as papers
 from experiments.program import errors
+import gradsparse as gs
+import jax
+import jax.numpy as jnp
 import pytest
 
 _ROOT = pathlib.Path(__file__).parents[3]
@@ -133,18 +137,57 @@ def test_differences_are_those_that_the_paper_prints(name):
   assert _TABLES['dgc_table2'].points(dgc) == pytest.approx(0.36)
 
 
+def _plan(row):
+  """Of a row of DGC's table 3, whose printed sizes can be counted."""
+  config = _TABLES['dgc_table3'].get_config(row)
+  model = models.create(config.model.name, 1000)
+  shapes = jax.eval_shape(
+    lambda key: model.init(key, jnp.zeros((1, 224, 224, 3)), train=False),
+    jax.random.key(0),
+  )
+  chain = optimizer.from_config(
+    config,
+    lambda step: 0.1,
+    config.compression.get('density'),
+    axis_name=gs.workers.AXIS,
+  )
+  return gs.plan(chain, shapes['params'], config.parallel.num_workers)
+
+
+def test_sizes_of_dgcs_table_3_by_counting():
+  rows = _TABLES['dgc_table3'].rows
+  for model in ('alexnet', 'resnet50'):
+    dense, dgc = rows[f'{model}_dense'], rows[f'{model}_dgc']
+    plan = _plan(f'{model}_dense')
+    assert round(plan.payload_bytes / 2**20, 2) == dense.published['size']
+    plan = _plan(f'{model}_dgc')
+    size = plan.payload_bytes / 2**20
+    # Elias-Fano indices take less than 16 bits.
+    assert 0.9 * dgc.published['size'] < size < dgc.published['size']
+    assert plan.dense_bytes / plan.payload_bytes > dgc.published['ratio']
+  plan = _plan('alexnet_terngrad')
+  (last,) = (row for row in plan.rows if row.elements == 4096 * 1000)
+  assert last.transport == 'dense'
+  # 2 bits an element in a message, 4 in the sum of four workers.
+  elements = 60_965_224 - 10_568 - last.elements
+  floats = 4 * (10_568 + last.elements)
+  assert plan.payload_bytes == elements // 2 + floats
+  printed = rows['alexnet_terngrad'].published['size']
+  assert round((elements / 4 + floats) / 2**20, 1) == round(printed, 1)
+
+
 @pytest.mark.parametrize('name', ['variance_table1', 'variance_table2'])
 def test_the_scatter_has_every_alpha_and_threshold(name):
   rows = _TABLES[name].rows
-  for optimizer in ('adam', 'momentum'):
+  for kind in ('adam', 'momentum'):
     for alpha in (1, 1.5, 2):
-      fields = rows[f'{optimizer}_variance_{alpha}'].fields
+      fields = rows[f'{kind}_variance_{alpha}'].fields
       assert fields['compression.alpha'] == alpha
     for tau in (0.001, 0.01, 0.1):
-      fields = rows[f'{optimizer}_strom_{tau}'].fields
+      fields = rows[f'{kind}_strom_{tau}'].fields
       assert fields['compression.threshold'] == tau
     for tau in (0.01, 0.1):
-      fields = rows[f'{optimizer}_hybrid_{tau}'].fields
+      fields = rows[f'{kind}_hybrid_{tau}'].fields
       assert fields['compression.threshold'] == tau
       assert fields['compression.alpha'] == 2
   adam = _TABLES[name].get_config('adam_variance_1')

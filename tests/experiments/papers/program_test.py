@@ -3,7 +3,6 @@
 import dataclasses
 import datetime
 import json
-import statistics
 
 from experiments.papers import catalogue
 from experiments.papers import metrics
@@ -178,7 +177,7 @@ def test_the_median_where_the_paper_has_it(trained, tmp_path):
   record, _ = _run(tmp_path, seeds=(0, 1, 9))
   runs = record.runs(papers.QUICK, 'dgc')
   assert page.ours(TABLE, runs, 'top1') == '54.33'
-  median = dataclasses.replace(TABLE, middle=statistics.median)
+  median = dataclasses.replace(TABLE, middle='median')
   assert page.ours(median, runs, 'top1') == '52.00'
 
 
