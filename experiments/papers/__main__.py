@@ -73,12 +73,12 @@ def main(given: Sequence[str]) -> int | None:
     raise errors.ConfigError('--full and --held_out are two settings: take one')
   table = catalogue.load(name)
   rows = running.with_dense(table, rows)
-  record = records.Record(
-    _JSON.value or _WORKDIR.value / f'{name}.json', name, table
-  )
+  path = _JSON.value or _WORKDIR.value / f'{name}.json'
   if _HEADER.value:
-    print(page.header(table, record))
+    # The same on a machine without CIFAR-10.
+    print(page.header(table, records.Record(path, name, table, at_hand=True)))
     return None
+  record = records.Record(path, name, table)
   size = papers.HELD_OUT if _HELD_OUT.value else papers.QUICK
   size = papers.FULL if _FULL.value else size
   missing = running.run(

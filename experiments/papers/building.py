@@ -28,7 +28,8 @@ def build(fields: Mapping[str, Any]) -> ml_collections.ConfigDict:
   Args:
     fields: by their dotted names, and those of `DERIVED`. Steps that follow
       from epochs are computed when they are read, so that flags may change the
-      number of workers and the batch.
+      number of workers and the batch. Tests and checkpoints are once an epoch
+      unless a field says otherwise.
   """
   config = default.get_config()
   for name, value in fields.items():
@@ -48,8 +49,9 @@ def build(fields: Mapping[str, Any]) -> ml_collections.ConfigDict:
     every = config.optimizer.get_oneway_ref('accumulate')
     exchanges = round(fields['epochs'] * images) // (batch * every)
     config.train.steps = exchanges * every
-    config.train.eval_every = images // batch
-    config.train.checkpoint_every = images // batch
+    for field in ('eval_every', 'checkpoint_every'):
+      if f'train.{field}' not in fields:
+        config.train[field] = images // batch
   if 'warmup_epochs' in fields:
     warmup = round(fields['warmup_epochs'] * images)
     config.compression.warmup_steps = warmup // batch

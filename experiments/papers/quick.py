@@ -34,18 +34,23 @@ _DIGITS = _COMMON | {
 }
 
 
-def fields(own: Mapping[str, Any]) -> Mapping[str, Any]:
-  """Returns the fields that all quick settings share on this machine.
+def fields(
+  own: Mapping[str, Any], at_hand: bool | None = None
+) -> Mapping[str, Any]:
+  """Returns the fields that all quick settings share.
 
   Args:
     own: those that a table and its row have beside these; they may name the
       data.
+    at_hand: whether CIFAR-10 is there; None looks for it on this machine.
   """
-  asked = own.get('data.name', 'cifar10')
-  return _CIFAR if asked == 'cifar10' and _has_cifar() else _DIGITS
+  if own.get('data.name', 'cifar10') != 'cifar10':
+    return _DIGITS
+  return _CIFAR if (has_cifar() if at_hand is None else at_hand) else _DIGITS
 
 
-def _has_cifar() -> bool:
+def has_cifar() -> bool:
+  """Whether CIFAR-10's training files are where GRADSPARSE_DATA says."""
   try:
     folder = folders.find(
       '', (cifar10.FOLDER, 'cifar10', 'cifar-10'), '*_batch*.bin', source=''

@@ -32,19 +32,29 @@ def changes(config: ml_collections.ConfigDict) -> dict[str, Any]:
 class Record:
   """The finished runs of a table, by size, row and seed."""
 
-  def __init__(self, path: pathlib.Path, name: str, table: tables.Table):
+  def __init__(
+    self,
+    path: pathlib.Path,
+    name: str,
+    table: tables.Table,
+    *,
+    at_hand: bool | None = None,
+  ):
     """Reads what the file has.
 
     Args:
       path: of the file; it need not be there.
       name: of the table.
       table: the table.
+      at_hand: whether quick runs must be those on CIFAR-10; None looks for it,
+        as whoever runs them does.
 
     Raises:
       FileError: the file is that of another table, or damaged.
     """
     self._path = path
     self._table = table
+    self._at_hand = at_hand
     self._content = files.read_json(path) or {
       'table': name,
       'title': table.title,
@@ -86,7 +96,9 @@ class Record:
     found = self._content.get(kind, {}).get(size, {}).get(row, {})
     if not found:
       return {}
-    now = changes(self._table.config(self._table.rows[row], size))
+    now = changes(
+      self._table.config(self._table.rows[row], size, self._at_hand)
+    )
     return {
       int(seed): run for seed, run in found.items() if run['setting'] == now
     }

@@ -118,19 +118,22 @@ class Table:
       )
     return self.rows[name]
 
-  def config(self, row: Row, size: str) -> ml_collections.ConfigDict:
+  def config(
+    self, row: Row, size: str, at_hand: bool | None = None
+  ) -> ml_collections.ConfigDict:
     """Returns a row's configuration.
 
     Args:
       row: of this table.
       size: of `SIZES`.
+      at_hand: whether the quick setting may take CIFAR-10; None looks for it.
 
     Raises:
       ConfigError: nothing can be held out.
     """
     if size == QUICK:
       own = {**self.quick, **row.fields, **row.quick}
-      return building.build({**quick.fields(own), **own})
+      return building.build({**quick.fields(own, at_hand), **own})
     fields = {**self.full, **row.fields, **row.full}
     if size == HELD_OUT:
       if not self.holds_out(row):

@@ -30,7 +30,7 @@ _KNOWN = default.get_config().to_dict()
 @pytest.fixture(params=[True, False], ids=['cifar10', 'digits'])
 def at_hand(request, monkeypatch):
   """Whether CIFAR-10 is there; a quick setting must do without it."""
-  monkeypatch.setattr(quick, '_has_cifar', lambda: request.param)
+  monkeypatch.setattr(quick, 'has_cifar', lambda: request.param)
   return request.param
 
 
@@ -62,7 +62,7 @@ def test_every_row_is_valid_full_and_quick(name, at_hand):
 def test_the_head_of_a_file_has_what_its_table_has(name):
   table = _TABLES[name]
   path = _ROOT / 'experiments/results/papers' / f'{name}.json'
-  shown = page.header(table, records.Record(path, name, table))
+  shown = page.header(table, records.Record(path, name, table, at_hand=True))
   head = (_ROOT / 'configs' / f'{name}.py').read_text().split('"""')[1]
   indented = textwrap.indent(shown, '  ')
   assert indented in head, f'paste what --header prints for {name}'
