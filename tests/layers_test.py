@@ -59,6 +59,7 @@ ROOMS = (
   ('cost_model',),
   ('studies',),
   ('benchmarks',),
+  ('papers',),
   ('claims', 'compare', 'demo', 'main', 'qsvrg', 'record', 'scheme_table'),
   ('__init__',),
 )

@@ -148,13 +148,6 @@ def training_row(
     sent_bytes: by the host that sent most, None if nobody counted.
   """
   steps = summary['steps']
-  # A profiled step takes longer than another, and so do the steps around it.
-  times = [
-    1e3 * (b['time/seconds'] - a['time/seconds']) / (b['step'] - a['step'])
-    for a, b in itertools.pairwise(metrics)
-    if a['step'] >= steps / 2 and time_breakdown.STEP not in b
-  ]
-  profiled = [line for line in metrics if time_breakdown.STEP in line]
   return {
     'scheme': summary['scheme'],
     'workers': summary['num_workers'],
@@ -163,11 +156,36 @@ def training_row(
     'parameters': summary['parameters'],
     'seconds': summary['seconds'],
     'compile_seconds': summary['compile_seconds'],
-    'step_ms': statistics.median(times),
-    'step_ms_spread': quartile_distance(times),
     'test_accuracy': summary['final']['test_accuracy'],
     'plan_bytes': round(summary['comm']['sent_bytes_total'] / steps),
     'wire_bytes': None if sent_bytes is None else round(sent_bytes / steps),
+    **step_times(metrics, steps),
+  }
+
+
+def step_times(
+  metrics: Sequence[Mapping[str, Any]], steps: int
+) -> dict[str, Any]:
+  """Returns what a step took in the second half of a run that has ended.
+
+  Args:
+    metrics: its lines.
+    steps: of the run.
+
+  Returns:
+    step_ms, the median over these lines, None where there are too few;
+    step_ms_spread; breakdown_ms, medians over the steps that were profiled.
+  """
+  # A profiled step takes longer than another, and so do the steps around it.
+  times = [
+    1e3 * (b['time/seconds'] - a['time/seconds']) / (b['step'] - a['step'])
+    for a, b in itertools.pairwise(metrics)
+    if a['step'] >= steps / 2 and time_breakdown.STEP not in b
+  ]
+  profiled = [line for line in metrics if time_breakdown.STEP in line]
+  return {
+    'step_ms': statistics.median(times) if times else None,
+    'step_ms_spread': quartile_distance(times),
     'breakdown_ms': {
       name.removeprefix('time/').removesuffix('_ms'): statistics.median(
         line[name] for line in profiled

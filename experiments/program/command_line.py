@@ -34,6 +34,7 @@ def run(
   main: Callable[..., int | None],
   *,
   arguments: str = '',
+  least: int = 1,
   check: Callable[[], Any] = lambda: None,
 ) -> None:
   """Runs a program, and ends the process with its exit status.
@@ -41,8 +42,8 @@ def run(
   Args:
     main: called without arguments, or with the list of those that are no
       flags; returns the exit status, None for 0.
-    arguments: what these are, such as 'DIR...': at least one is needed;
-      without a name none is taken.
+    arguments: what these are, such as 'DIR...'; without a name none is taken.
+    least: how many of them there must be.
     check: called when the flags are parsed; raises where they make no sense.
   """
 
@@ -58,7 +59,7 @@ def run(
           f'unexpected argument {given[0]!r}; a flag is --NAME=VALUE, and a '
           'list of values has commas, no spaces'
         )
-      if arguments and not given:
+      if arguments and len(given) < least:
         raise errors.ConfigError(f'{arguments} is missing')
       return given
     except (

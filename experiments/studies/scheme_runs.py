@@ -99,7 +99,6 @@ def train_each(
   Returns:
     The summaries by scheme, in the order of the runs.
   """
-  watch = watch or Watch()
   summaries: dict[str, list[dict[str, Any]]] = {}
   for run in runs:
     # A finished run has a checkpoint of its last step and returns at once.
@@ -107,14 +106,33 @@ def train_each(
     run.config.train.checkpoint_every = every
     if afresh and (run.folder / records.CONFIG).exists():
       shutil.rmtree(run.folder)
-    watch.start(run)
-    summary = train.train_and_evaluate(
-      run.config, run.folder, progress=watch.update
-    )
-    jax.clear_caches()  # the next scheme compiles its own programs
-    watch.end(run, summary)
-    summaries.setdefault(run.scheme, []).append(summary)
+    summaries.setdefault(run.scheme, []).append(train_one(run, watch=watch))
   return summaries
+
+
+def train_one(
+  run: Run, *, watch: Watch | None = None, command: str = ''
+) -> dict[str, Any]:
+  """Trains one, or goes on with what its folder has of it.
+
+  Args:
+    run: from `list_runs`, or made by hand.
+    watch: is told what happens.
+    command: what the user typed, for the record.
+
+  Returns:
+    The summary.
+  """
+  watch = watch or Watch()
+  watch.start(run)
+  try:
+    summary = train.train_and_evaluate(
+      run.config, run.folder, progress=watch.update, command=command
+    )
+  finally:
+    jax.clear_caches()  # the next scheme compiles its own programs
+  watch.end(run, summary)
+  return summary
 
 
 def accuracies(summaries: Sequence[Mapping[str, Any]]) -> list[float]:

@@ -178,7 +178,7 @@ def mistakes() -> Iterator[Case]:
   for module, name, says in (
     (digits, 'dcg', "no setting 'dcg'; it has dense, gradient_dropping, dgc"),
     (compare, 'nope', "no setting 'nope'; it has dense, dense:bfloat16"),
-    (cifar10_resnet20, 'gtop', "no setting 'gtop'; it has dense, dense:gtopk"),
+    (cifar10_resnet20, 'gtop', "no setting 'gtop'; it has dense, dgc"),
   ):
     yield Case(
       f'{module.__name__}:{name}',

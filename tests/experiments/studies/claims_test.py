@@ -22,7 +22,7 @@ def test_claim_is_the_paired_mean():
 def test_every_scheme_is_compared_to_dense_with_its_seed(tmp_path, monkeypatch):
   asked = []
 
-  def train(config, workdir, progress):
+  def train(config, workdir, progress, command):
     del progress
     asked.append((config.compression.name, config.train.seed, workdir.name))
     accuracy = 0.97 if config.compression.name == 'dense' else 0.95

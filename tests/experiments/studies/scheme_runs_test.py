@@ -15,7 +15,7 @@ def trained(monkeypatch):
   """Lets no run take time; returns what was asked for."""
   asked = []
 
-  def train(config, workdir, progress):
+  def train(config, workdir, progress, command):
     asked.append((config, workdir.name, workdir.exists()))
     progress(config.train.steps, config.train.steps, {})
     accuracy = 0.97 if config.compression.name == 'dense' else 0.95

@@ -6,6 +6,7 @@ import math
 from configs import cifar10_resnet20
 from configs import default
 from configs import fashion_mnist
+from configs import gtopk_table5
 from experiments.config import settings
 from experiments.program import errors
 from experiments.program import files
@@ -82,9 +83,16 @@ def test_fashion_mnist_config(tmp_path, idx_folder):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('scheme', ['dense', 'dgc', 'gtopk'])
-def test_cifar10_config(scheme, tmp_path, cifar_folder):
-  config = cifar10_resnet20.get_config(scheme)
+@pytest.mark.parametrize(
+  ('module', 'row'),
+  [
+    (cifar10_resnet20, 'dense'),
+    (cifar10_resnet20, 'dgc'),
+    (gtopk_table5, 'resnet20_gtopk'),
+  ],
+)
+def test_cifar10_config(module, row, tmp_path, cifar_folder):
+  config = module.get_config(row)
   config.data.dir = str(cifar_folder)
   summary = _one_step(config, tmp_path / 'run')
   assert summary['parameters'] == 269_722

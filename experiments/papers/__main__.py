@@ -1,0 +1,103 @@
+r"""Runs the rows of a paper's table, and prints ours beside the published.
+
+  python -m experiments.papers --list
+  python -m experiments.papers dgc_table2 --seeds=0,1,2 --budget=3600
+  python -m experiments.papers dgc_table2 dgc_4workers --full
+
+The first argument is a table, of configs/; the others are rows, all of them if
+none is given, and each brings the dense row that it is compared to. The quick
+setting takes minutes a row on two cores: CIFAR-10 below GRADSPARSE_DATA with
+data_batch_5 held out, or the handwritten digits where that is not there. With
+`--full` it is the paper's; with `--held_out` that, but tested on data_batch_5,
+for CIFAR-10 without its test file.
+
+A run is recorded as soon as it is finished, and the same command again takes
+only those that are missing; one that was stopped goes on from its checkpoint.
+What could not run is told at the end, and the exit status is then 1.
+
+`--figure` draws accuracy against compression, `--header` prints the table that
+the head of the configuration has.
+"""
+
+from collections.abc import Sequence
+import pathlib
+
+from absl import flags
+from experiments.papers import catalogue
+from experiments.papers import page
+from experiments.papers import record as records
+from experiments.papers import running
+from experiments.papers import scatter
+from experiments.papers import table as papers
+from experiments.program import command_line
+from experiments.program import errors
+from experiments.program import tables
+
+_RUNS = pathlib.Path('runs/papers')
+
+_JSON = command_line.define_path(
+  'json', None, 'JSON file of the record; below --workdir if not given'
+)
+_WORKDIR = command_line.define_workdir(str(_RUNS))
+_SEEDS = command_line.define_seeds(0)
+_FULL = flags.DEFINE_bool('full', False, "the paper's setting, not the quick")
+_HELD_OUT = flags.DEFINE_bool(
+  'held_out', False, 'likewise, tested on a training file of CIFAR-10'
+)
+_BUDGET = flags.DEFINE_float(
+  'budget',
+  None,
+  'seconds after which no further run begins',
+  lower_bound=0,
+)
+_LIST = flags.DEFINE_bool('list', False, 'show all tables and rows')
+_FIGURE = command_line.define_path('figure', None, 'PNG file to draw')
+_HEADER = flags.DEFINE_bool('header', False, 'print the table and run nothing')
+
+
+def main(given: Sequence[str]) -> int | None:
+  """Runs what is missing, prints the table, says what is still missing."""
+  if _LIST.value:
+    print(page.listing({n: catalogue.load(n) for n in catalogue.NAMES}))
+    for what, program in catalogue.ELSEWHERE.items():
+      print(f'elsewhere: {what}: {program}')
+    return None
+  if not given:
+    raise errors.ConfigError('TABLE is missing; --list shows them')
+  name, *rows = given
+  try:
+    command_line.one_of(catalogue.NAMES, 'table')(name)
+  except ValueError as error:
+    raise errors.ConfigError(str(error)) from error
+  if _FULL.value and _HELD_OUT.value:
+    raise errors.ConfigError('--full and --held_out are two settings: take one')
+  table = catalogue.load(name)
+  rows = running.with_dense(table, rows)
+  path = _JSON.value or _WORKDIR.value / f'{name}.json'
+  if _HEADER.value:
+    # The same on a machine without CIFAR-10.
+    print(page.header(table, records.Record(path, name, table, at_hand=True)))
+    return None
+  record = records.Record(path, name, table)
+  size = papers.HELD_OUT if _HELD_OUT.value else papers.QUICK
+  size = papers.FULL if _FULL.value else size
+  missing = running.run(
+    table,
+    rows,
+    size=size,
+    seeds=_SEEDS.value,
+    workdir=_WORKDIR.value / name,
+    record=record,
+    command=command_line.typed(),
+    budget=_BUDGET.value,
+  )
+  tables.show(page.results(table, record, size, rows))
+  if _FIGURE.value:
+    scatter.draw(table, record, size, _FIGURE.value)
+  for run in missing:
+    print(f'missing: {run.row}, seed {run.seed}: {run.why}')
+  return 1 if missing else None
+
+
+if __name__ == '__main__':
+  command_line.run(main, arguments='TABLE [ROW...]', least=0)

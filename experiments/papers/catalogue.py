@@ -1,0 +1,42 @@
+"""Which tables there are: each is `TABLE` of a file in configs/."""
+
+import importlib
+
+from experiments.papers import table
+
+NAMES = (
+  'cifar10_resnet20',
+  'dgc_table2',
+  'dgc_table3',
+  'dgc_figure3',
+  'variance_table1',
+  'variance_table2',
+  'gtopk_table5',
+  'gtopk_table7',
+  'gtopk_figure12',
+  'qsgd_table1',
+  'qsgd_figure2',
+  'qsgd_figure3',
+  'qsgd_sensitivity',
+)
+
+# What is no list of trainings has a program of its own.
+ELSEWHERE = {
+  'Lin et al., figure 6: speed-up on slow networks': (
+    'python -m experiments.cost_model --workdir=DIR'
+  ),
+  'Shi et al., figures 8 and 9: exchanges on 1 Gbps Ethernet': (
+    'python -m experiments.benchmarks.exchange --json=FILE'
+  ),
+  'Shi et al., figure 10: scaling on a slow network': (
+    'python -m experiments.benchmarks.training --json=FILE'
+  ),
+  'Alistarh et al., theorem 3.6: the rate of QSVRG': (
+    'python -m experiments.qsvrg --json=FILE'
+  ),
+}
+
+
+def load(name: str) -> table.Table:
+  """Returns a table, one of `NAMES`."""
+  return importlib.import_module(f'configs.{name}').TABLE

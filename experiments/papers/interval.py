@@ -1,0 +1,63 @@
+"""How sure a mean over seeds is."""
+
+from collections.abc import Mapping, Sequence
+import math
+import statistics
+from typing import NamedTuple
+
+from scipy import stats
+
+
+class Interval(NamedTuple):
+  """A mean, and where the true one lies.
+
+  Attributes:
+    mean: of what was measured.
+    half: the true mean is within this of `mean`; None of a single number,
+      which says nothing about that.
+    n: how many numbers.
+  """
+
+  mean: float
+  half: float | None
+  n: int
+
+  def __str__(self) -> str:
+    if self.half is None:
+      return f'{self.mean:+.2f}'
+    return f'{self.mean:+.2f} ± {self.half:.2f}'
+
+
+def student(numbers: Sequence[float], confidence: float = 0.95) -> Interval:
+  """Returns the mean with Student's interval.
+
+  Args:
+    numbers: independent, at least one.
+    confidence: of the interval.
+
+  References:
+    Student, The probable error of a mean, Biometrika 6, 1908.
+  """
+  n, mean = len(numbers), statistics.fmean(numbers)
+  if n == 1:
+    return Interval(mean, None, n)
+  quantile = float(stats.t.ppf((1 + confidence) / 2, n - 1))
+  return Interval(mean, quantile * statistics.stdev(numbers) / math.sqrt(n), n)
+
+
+def paired(
+  mine: Mapping[int, float], other: Mapping[int, float]
+) -> Interval | None:
+  """Returns the interval of the difference between two rows.
+
+  Args:
+    mine: a number a seed.
+    other: likewise, of the row that mine is compared to.
+
+  Returns:
+    Of the seeds that both have; None where there are none.
+  """
+  seeds = sorted({*mine} & {*other})
+  if not seeds:
+    return None
+  return student([mine[seed] - other[seed] for seed in seeds])

@@ -1,0 +1,241 @@
+"""A table as text: published numbers beside ours, headers of configs, lists."""
+
+from collections.abc import Mapping, Sequence
+import statistics
+import textwrap
+from typing import Any
+
+from experiments.papers import interval
+from experiments.papers import metrics
+from experiments.papers import record as records
+from experiments.papers import table as tables
+from experiments.program import tables as text
+
+_NONE = '-'
+_NOT_RUN = 'not run'
+
+
+def ours(
+  table: tables.Table, runs: Mapping[int, Mapping[str, Any]], metric: str
+) -> str:
+  """Returns a metric of several seeds, '-' where nothing was measured."""
+  found = [metrics.METRICS[metric].of(run) for run in runs.values()]
+  numbers = [number for number in found if number is not None]
+  if not numbers:
+    return _NONE
+  return metrics.METRICS[metric].form.format(
+    metrics.MIDDLES[table.middle](numbers)
+  )
+
+
+def published(row: tables.Row, metric: str) -> str:
+  """Returns what the paper printed, '-' where it printed nothing."""
+  if metric not in row.published:
+    return _NONE
+  return metrics.METRICS[metric].form.format(row.published[metric])
+
+
+def difference(
+  table: tables.Table, record: records.Record, size: str, name: str
+) -> interval.Interval | None:
+  """Returns a row's top-1 accuracy less its dense row's, in points.
+
+  Paired by seed; None where no seed has both.
+  """
+  beside = table.rows[name].beside
+  if not beside:
+    return None
+  of = metrics.METRICS['top1'].of
+  mine, other = (
+    {seed: of(run) for seed, run in record.runs(size, row).items()}
+    for row in (name, beside)
+  )
+  return interval.paired(mine, other)
+
+
+def _points(table: tables.Table, row: tables.Row) -> str:
+  found = table.points(row)
+  return _NONE if found is None else f'{found:+.2f}'
+
+
+def results(
+  table: tables.Table,
+  record: records.Record,
+  size: str,
+  names: Sequence[str],
+) -> text.Table:
+  """Returns the table that a user sees: each number of the paper beside ours.
+
+  Args:
+    table: of the paper.
+    record: of what was measured.
+    size: of `table.SIZES`.
+    names: of the rows.
+  """
+  headings = ['row']
+  for metric in table.metrics:
+    heading = metrics.METRICS[metric].heading
+    headings += [f'{heading}\npublished', 'ours']
+  compared = 'top1' in table.metrics
+  if compared:
+    headings += ['points to dense\npublished', 'ours, 95 %']
+  headings += ['bytes ratio\nlast stage', 'whole run', 'n', 'seconds']
+  rows = []
+  for name in names:
+    row, runs = table.rows[name], record.runs(size, name)
+    cells = [name]
+    for metric in table.metrics:
+      cells += [published(row, metric), ours(table, runs, metric)]
+    if compared:
+      found = difference(table, record, size, name)
+      cells += [
+        _points(table, row),
+        _NONE if found is None else str(found),
+      ]
+    ratios = ('ratio', 'run_average_ratio')
+    cells += [_mean(runs, lambda run, r=r: run['comm'][r]) for r in ratios]
+    cells += [str(len(runs)), _mean(runs, lambda run: run['seconds'])]
+    rows.append(cells)
+  return text.make(
+    headings,
+    rows,
+    title=f'{table.title} ({table.source}): {size} setting',
+    caption=f'ours: {table.middle} of n seeds; difference: paired by '
+    "seed, Student's 95 % interval; the quick setting is not the paper's",
+  )
+
+
+def _mean(runs: Mapping[int, Mapping[str, Any]], of: Any) -> str:
+  if not runs:
+    return _NONE
+  return f'{statistics.fmean(of(run) for run in runs.values()):,.1f}'
+
+
+def header(table: tables.Table, record: records.Record) -> str:
+  """Returns the table for the head of its file in configs/.
+
+  Args:
+    table: of the paper.
+    record: of what is kept with the project.
+  """
+  held_out = any(table.holds_out(row) for row in table.rows.values())
+  sizes = [s for s in tables.SIZES if held_out or s != tables.HELD_OUT]
+  # Elsewhere the difference is that of two accuracies that are there.
+  with_points = any(row.points is not None for row in table.rows.values())
+  rows = [
+    [
+      name,
+      *(published(row, metric) for metric in table.metrics),
+      *([_points(table, row)] if with_points else []),
+      *(_cell(table, record, size, name) for size in sizes),
+    ]
+    for name, row in table.rows.items()
+  ]
+  headings = [metrics.METRICS[metric].heading for metric in table.metrics]
+  headings += ['points'] if with_points else []
+  headings += [size.replace('_', ' ') for size in sizes]
+  made = text.make(['row', *headings], rows)
+  shown = textwrap.dedent(text.text(made))
+  return '\n'.join([shown, '', *_where(table, record), *_needs(table)])
+
+
+def _cell(
+  table: tables.Table, record: records.Record, size: str, name: str
+) -> str:
+  """Returns the first metric of a row of ours."""
+  if size == tables.HELD_OUT and not table.holds_out(table.rows[name]):
+    return _NONE
+  runs = record.runs(size, name)
+  if runs:
+    return ours(table, runs, table.metrics[0])
+  return 'failed' if record.failures(size, name) else _NOT_RUN
+
+
+def _where(table: tables.Table, record: records.Record) -> list[str]:
+  """Returns a line on hardware and date for each size that was measured."""
+  lines = []
+  for size in tables.SIZES:
+    places = {
+      _place(run)
+      for name in table.rows
+      for run in record.runs(size, name).values()
+    }
+    shown = size.replace('_', ' ')
+    lines += [f'{shown}: {place}' for place in sorted(places)]
+  return lines
+
+
+def _place(run: Mapping[str, Any]) -> str:
+  found = run['environment']
+  return (
+    f'{found["devices"]} x {found["device"]}, {found["cpu_cores"]} cores, '
+    f'jax {found["jax"]}, {run["date"]}'
+  )
+
+
+def _needs(table: tables.Table) -> list[str]:
+  """Returns what full runs need, the common part once."""
+  lines = []
+  if table.needs:
+    lines.append(f'full needs: {", ".join(table.needs)}')
+  own: dict[str, list[str]] = {}
+  for name, row in table.rows.items():
+    if row.needs:
+      own.setdefault(', '.join(row.needs), []).append(name)
+  for needs, names in own.items():
+    lines.append(f'{len(names)} rows need {needs}')
+  return lines
+
+
+def listing(catalogue: Mapping[str, tables.Table]) -> str:
+  """Returns all tables with their rows and what the full setting needs."""
+  lines = []
+  for name, table in catalogue.items():
+    lines.append(f'{name}: {table.title} ({table.source})')
+    for row_name, row in table.rows.items():
+      needs = ', '.join(table.needed(row)) or 'nothing more'
+      lines.append(f'  {row_name:<26} full needs {needs}')
+    for what, why in table.missing.items():
+      lines.append(f'  not here: {what}: {why}')
+  return '\n'.join(lines)
+
+
+def contents(catalogue: Mapping[str, tables.Table]) -> str:
+  """Returns the tables as our documents list them."""
+  return text.markdown(
+    ('table', 'what', 'from', 'rows', 'full needs'),
+    [
+      (
+        f'`{name}`',
+        table.title,
+        table.source,
+        str(len(table.rows)),
+        ', '.join(
+          dict.fromkeys(
+            need for row in table.rows.values() for need in table.needed(row)
+          )
+        ),
+      )
+      for name, table in catalogue.items()
+    ],
+  )
+
+
+def missing(catalogue: Mapping[str, tables.Table]) -> str:
+  """Returns what the papers have and this project lacks, for our documents."""
+  return text.markdown(
+    ('table', 'what', 'needs'),
+    [
+      (f'`{name}`', what, why)
+      for name, table in catalogue.items()
+      for what, why in table.missing.items()
+    ],
+  )
+
+
+def elsewhere(programs: Mapping[str, str]) -> str:
+  """Returns the programs of `catalogue.ELSEWHERE`, for our documents."""
+  return text.markdown(
+    ('what', 'program'),
+    [(what, f'`{program}`') for what, program in programs.items()],
+  )

@@ -1,0 +1,111 @@
+"""What was measured of a table: one JSON file, rewritten after every run."""
+
+from collections.abc import Mapping
+import pathlib
+from typing import Any
+
+from configs import default
+from experiments.config import fields
+from experiments.config import settings
+from experiments.papers import table as tables
+from experiments.program import errors
+from experiments.program import files
+import ml_collections
+
+# Tell one run of a row from another, but not what it measures.
+_NOT_COMPARED = {*settings.FREE_ON_RESUME, 'train.seed', 'parallel.block'}
+
+
+def changes(config: ml_collections.ConfigDict) -> dict[str, Any]:
+  """Returns the fields of a setting that differ from the default.
+
+  Without its seed, and without what does not touch what is trained.
+  """
+  known = fields.flatten(default.get_config().to_dict())
+  return {
+    name: value
+    for name, value in fields.flatten(config.to_dict()).items()
+    if name not in _NOT_COMPARED and (name not in known or known[name] != value)
+  }
+
+
+class Record:
+  """The finished runs of a table, by size, row and seed."""
+
+  def __init__(
+    self,
+    path: pathlib.Path,
+    name: str,
+    table: tables.Table,
+    *,
+    at_hand: bool | None = None,
+  ):
+    """Reads what the file has.
+
+    Args:
+      path: of the file; it need not be there.
+      name: of the table.
+      table: the table.
+      at_hand: whether quick runs must be those on CIFAR-10; None looks for it,
+        as whoever runs them does.
+
+    Raises:
+      FileError: the file is that of another table, or damaged.
+    """
+    self._path = path
+    self._table = table
+    self._at_hand = at_hand
+    self._content = files.read_json(path) or {
+      'table': name,
+      'title': table.title,
+      'source': table.source,
+      'runs': {},
+    }
+    found = isinstance(self._content, dict) and self._content.get('table')
+    if found != name:
+      raise errors.FileError(f'{path} is no record of the table {name}')
+
+  def runs(self, size: str, row: str) -> dict[int, Mapping[str, Any]]:
+    """Returns the runs of a row by seed.
+
+    Those of a setting that the row no longer has are left out.
+
+    Args:
+      size: of `table.SIZES`.
+      row: its name.
+    """
+    return self._find('runs', size, row)
+
+  def failures(self, size: str, row: str) -> dict[int, Mapping[str, Any]]:
+    """Likewise the runs that came to no end: `why` in words."""
+    return self._find('failures', size, row)
+
+  def add(self, size: str, row: str, seed: int, run: Mapping[str, Any]) -> None:
+    """Adds a run, and writes the file."""
+    self._add('runs', size, row, seed, run)
+
+  def add_failure(
+    self, size: str, row: str, seed: int, failure: Mapping[str, Any]
+  ) -> None:
+    """Adds a run that ended without a result, and writes the file."""
+    self._add('failures', size, row, seed, failure)
+
+  def _find(
+    self, kind: str, size: str, row: str
+  ) -> dict[int, Mapping[str, Any]]:
+    found = self._content.get(kind, {}).get(size, {}).get(row, {})
+    if not found:
+      return {}
+    now = changes(
+      self._table.config(self._table.rows[row], size, self._at_hand)
+    )
+    return {
+      int(seed): run for seed, run in found.items() if run['setting'] == now
+    }
+
+  def _add(
+    self, kind: str, size: str, row: str, seed: int, run: Mapping[str, Any]
+  ) -> None:
+    rows = self._content.setdefault(kind, {}).setdefault(size, {})
+    rows.setdefault(row, {})[str(seed)] = dict(run)
+    files.write_json(self._path, self._content)

@@ -1,0 +1,130 @@
+"""Runs the rows of a table; what is finished is kept, and not run again."""
+
+from collections.abc import Callable, Mapping, Sequence
+import datetime
+import pathlib
+import time
+from typing import Any, NamedTuple
+
+from experiments.benchmarks import rows as benchmark_rows
+from experiments.papers import record as records
+from experiments.papers import table as tables
+from experiments.program import errors
+from experiments.run import records as files_of_run
+from experiments.studies import scheme_runs
+
+
+class Missing(NamedTuple):
+  """A run that was asked for and is not there."""
+
+  row: str
+  seed: int
+  why: str
+
+
+def with_dense(table: tables.Table, names: Sequence[str]) -> list[str]:
+  """Returns rows with those that they are compared to before them, once each.
+
+  Args:
+    table: that has them.
+    names: of rows; none means all.
+
+  Raises:
+    ConfigError: the table has no such row.
+  """
+  found: dict[str, None] = {}
+  for name in names or table.rows:
+    row = table.row(name)
+    if row.beside:
+      found[row.beside] = None
+    found[name] = None
+  return list(found)
+
+
+def run(
+  table: tables.Table,
+  names: Sequence[str],
+  *,
+  size: str,
+  seeds: Sequence[int],
+  workdir: pathlib.Path,
+  record: records.Record,
+  command: str,
+  budget: float | None = None,
+  clock: Callable[[], float] = time.monotonic,
+  say: Callable[[str], None] = print,
+) -> list[Missing]:
+  """Trains what the record lacks, all rows with a seed before the next seed.
+
+  Args:
+    table: that has the rows.
+    names: of the rows.
+    size: of `table.SIZES`.
+    seeds: of parameters and data order.
+    workdir: gets a folder for each run.
+    record: gets each run as soon as it is finished.
+    command: what the user typed.
+    budget: seconds after which no further run begins.
+    clock: tells seconds.
+    say: is told of each run.
+
+  Returns:
+    What is still missing, with the reason.
+
+  Raises:
+    StoppedError: a signal; the run goes on from there the next time.
+  """
+  begun = clock()
+  missing = []
+  for seed in seeds:
+    for name in names:
+      if seed in record.runs(size, name):
+        continue
+      if seed in record.failures(size, name):
+        why = record.failures(size, name)[seed]['why']
+        missing.append(Missing(name, seed, why))
+        continue
+      if budget is not None and clock() - begun >= budget:
+        missing.append(Missing(name, seed, 'no time was left'))
+        continue
+      folder = workdir / size / f'{name}_seed{seed}'
+      try:
+        config = table.config(table.rows[name], size)
+        config.train.seed = seed
+        say(f'{name}, seed {seed}: {config.train.steps:,} steps in {folder}')
+        summary = scheme_runs.train_one(
+          scheme_runs.Run(name, config, folder), command=command
+        )
+      except errors.StoppedError:
+        raise
+      except errors.UserError as error:
+        if isinstance(error, errors.DivergedError):
+          # A result of its own: the same again would not go better.
+          why = {'why': str(error), 'setting': records.changes(config)}
+          record.add_failure(size, name, seed, {'date': _today(), **why})
+        missing.append(Missing(name, seed, str(error)))
+        say(f'{name}, seed {seed}: {error}')
+        continue
+      record.add(size, name, seed, _entry(config, summary, folder))
+  return missing
+
+
+def _entry(
+  config: Any, summary: Mapping[str, Any], folder: pathlib.Path
+) -> dict[str, Any]:
+  """Returns what is kept of a run."""
+  lines = files_of_run.read_metrics(folder / files_of_run.METRICS)
+  parallel = config.parallel
+  return {
+    'date': _today(),
+    'setting': records.changes(config),
+    **summary,
+    **benchmark_rows.step_times(lines, summary['steps']),
+    'step_images': (
+      parallel.num_workers * parallel.inner_workers * config.train.batch_size
+    ),
+  }
+
+
+def _today() -> str:
+  return datetime.datetime.now(datetime.UTC).date().isoformat()

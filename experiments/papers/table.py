@@ -1,0 +1,162 @@
+"""A table or figure of a paper as data: its rows, and the setting of each."""
+
+from collections.abc import Mapping
+import dataclasses
+from typing import Any
+
+from experiments.papers import building
+from experiments.papers import metrics
+from experiments.papers import quick
+from experiments.program import errors
+from gradsparse.arguments import did_you_mean
+import ml_collections
+
+FULL = 'full'  # as the paper trains
+HELD_OUT = 'held_out'  # the same, tested on a training file of CIFAR-10
+QUICK = 'quick'
+SIZES = (FULL, HELD_OUT, QUICK)
+
+# What a full run needs beside this project.
+GPU_HOURS = 'a GPU for hours'
+GPU_DAYS = 'GPUs for days'
+IMAGENET = 'the files of ImageNet'
+MNIST = 'the files of MNIST'
+CIFAR = 'CIFAR-10 with its test file'
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Row:
+  """One training of a table.
+
+  Attributes:
+    fields: of both settings: the scheme, and what else tells this row from
+      the others.
+    published: what the paper printed, by names of `metrics.METRICS`; empty
+      where it is in a figure only.
+    beside: the row that this one is compared to, with the same seeds.
+    points: what the paper printed of the difference to it, where that is all
+      that it printed.
+    full: fields of the paper's setting beside the table's.
+    quick: fields of the quick setting beside the table's.
+    needs: what the full setting needs beside what all rows of the table do.
+  """
+
+  fields: Mapping[str, Any]
+  published: Mapping[str, float] = dataclasses.field(default_factory=dict)
+  beside: str = ''
+  points: float | None = None
+  full: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+  quick: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+  needs: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Table:
+  """A table or figure.
+
+  Attributes:
+    title: what it compares.
+    source: paper and place.
+    metrics: names of `metrics.METRICS`, the columns that are printed.
+    full: fields of the paper's setting that all rows share.
+    quick: fields of the quick setting that all rows share, beside
+      `quick.FIELDS`.
+    rows: by name; the first is the default.
+    needs: what the full setting of every row needs.
+    middle: what is reported of several runs, one of `metrics.MIDDLES`; the
+      mean unless the paper says otherwise.
+    missing: what the paper has and this project lacks: why, by what.
+  """
+
+  title: str
+  source: str
+  metrics: tuple[str, ...]
+  full: Mapping[str, Any]
+  rows: Mapping[str, Row]
+  quick: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+  needs: tuple[str, ...] = ()
+  middle: str = 'mean'
+  missing: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+  def __post_init__(self):
+    for name, row in self.rows.items():
+      if row.beside and row.beside not in self.rows:
+        raise ValueError(f'row {name!r} is beside {row.beside!r}: no such row')
+      for metric in {*row.published} - {*self.metrics}:
+        raise ValueError(f'row {name!r} publishes {metric!r}: no such column')
+    for metric in {*self.metrics} - {*metrics.METRICS}:
+      raise ValueError(f'unknown metric {metric!r}')
+
+  def get_config(self, name: str = '') -> ml_collections.ConfigDict:
+    """Returns a row's configuration, for `get_config` of a file in configs/.
+
+    Args:
+      name: of a row, the paper's setting; with `:quick` or `:held_out` behind
+        it, that one.
+
+    Raises:
+      ConfigError: the table has no such row.
+    """
+    row, _, size = name.partition(':')
+    if size not in ('', *SIZES):
+      raise errors.ConfigError(
+        'after the name of a row there may be one of :'
+        f'{", :".join(SIZES)}, got {name!r}'
+      )
+    return self.config(self.row(row or next(iter(self.rows))), size or FULL)
+
+  def row(self, name: str) -> Row:
+    """Returns a row.
+
+    Raises:
+      ConfigError: there is none of this name.
+    """
+    if name not in self.rows:
+      raise errors.ConfigError(
+        f'this config has no setting {name!r}{did_you_mean(name, self.rows)}; '
+        f'it has {", ".join(self.rows)}'
+      )
+    return self.rows[name]
+
+  def config(
+    self, row: Row, size: str, at_hand: bool | None = None
+  ) -> ml_collections.ConfigDict:
+    """Returns a row's configuration.
+
+    Args:
+      row: of this table.
+      size: of `SIZES`.
+      at_hand: whether the quick setting may take CIFAR-10; None looks for it.
+
+    Raises:
+      ConfigError: nothing can be held out.
+    """
+    if size == QUICK:
+      own = {**self.quick, **row.fields, **row.quick}
+      return building.build({**quick.fields(own, at_hand), **own})
+    fields = {**self.full, **row.fields, **row.full}
+    if size == HELD_OUT:
+      if not self.holds_out(row):
+        raise errors.ConfigError(
+          f'{quick.HELD_OUT} is of CIFAR-10, and this row has '
+          f'{fields["data.name"]}'
+        )
+      fields['data.test_split'] = quick.HELD_OUT
+    return building.build(fields)
+
+  def holds_out(self, row: Row) -> bool:
+    """Whether a row's full setting is on CIFAR-10."""
+    return {**self.full, **row.full}['data.name'] == 'cifar10'
+
+  def needed(self, row: Row) -> tuple[str, ...]:
+    """What a row's full setting needs beside this project."""
+    return (*self.needs, *row.needs)
+
+  def points(self, row: Row) -> float | None:
+    """Returns the published top-1 accuracy less the dense row's, in points."""
+    if row.points is not None or not row.beside:
+      return row.points
+    both = [each.published for each in (row, self.rows[row.beside])]
+    if not all('top1' in published for published in both):
+      return None
+    return both[0]['top1'] - both[1]['top1']

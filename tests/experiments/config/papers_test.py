@@ -1,0 +1,271 @@
+"""Every row of every paper's table is a valid configuration, and says so."""
+
+import pathlib
+import re
+import textwrap
+
+from configs import default
+from experiments import models
+from experiments.config import optimizer
+from experiments.config import settings
+from experiments.config import warmup
+from experiments.papers import building
+from experiments.papers import catalogue
+from experiments.papers import page
+from experiments.papers import quick
+from experiments.papers import record as records
+from experiments.papers import table as papers
+from experiments.program import errors
+import gradsparse as gs
+import jax
+import jax.numpy as jnp
+import pytest
+
+_ROOT = pathlib.Path(__file__).parents[3]
+_TABLES = {name: catalogue.load(name) for name in catalogue.NAMES}
+_PAGE = (_ROOT / 'docs' / 'papers.md').read_text()
+_KNOWN = default.get_config().to_dict()
+
+
+@pytest.fixture(params=[True, False], ids=['cifar10', 'digits'])
+def at_hand(request, monkeypatch):
+  """Whether CIFAR-10 is there; a quick setting must do without it."""
+  monkeypatch.setattr(quick, 'has_cifar', lambda: request.param)
+  return request.param
+
+
+@pytest.mark.parametrize('name', _TABLES)
+def test_every_row_is_valid_full_and_quick(name, at_hand):
+  table = _TABLES[name]
+  for row in table.rows:
+    full = table.get_config(row)
+    settings.check(full.to_dict(), _KNOWN)
+    assert full.compression.name == table.rows[row].fields.get(
+      'compression.name', 'dense'
+    )
+    short = table.get_config(f'{row}:quick')
+    settings.check(short.to_dict(), _KNOWN)
+    models.create(short.model.name, 10)
+    assert short.data.name in (
+      ('cifar10', 'digits') if at_hand else ('digits',)
+    )
+    if short.data.name == 'cifar10':
+      assert short.data.test_split == 'data_batch_5'
+    images = building.IMAGES[short.data.name]
+    batch = short.train.batch_size * short.parallel.num_workers
+    assert batch <= images
+    # Minutes: at most two epochs of 40,000 images.
+    assert short.train.steps * batch <= 80_000, row
+
+
+@pytest.mark.parametrize('name', _TABLES)
+def test_the_head_of_a_file_has_what_its_table_has(name):
+  table = _TABLES[name]
+  path = _ROOT / 'experiments/results/papers' / f'{name}.json'
+  shown = page.header(table, records.Record(path, name, table, at_hand=True))
+  head = (_ROOT / 'configs' / f'{name}.py').read_text().split('"""')[1]
+  indented = textwrap.indent(shown, '  ')
+  assert indented in head, f'paste what --header prints for {name}'
+  assert f'python -m experiments.papers {name}\n' in head
+  # The command in the head names a row.
+  rows = re.findall(rf'--config=configs/{name}\.py:(\S+)', head)
+  assert rows and {*rows} <= {*table.rows}
+
+
+def test_a_table_in_the_catalogue_is_a_file_and_the_other_way_round():
+  found = {
+    path.stem
+    for path in (_ROOT / 'configs').glob('*.py')
+    if 'TABLE = Table(' in path.read_text()
+  }
+  assert found == {*catalogue.NAMES}
+
+
+def test_the_page_has_all_tables_and_what_is_missing():
+  assert page.contents(_TABLES) in _PAGE
+  assert page.missing(_TABLES) in _PAGE
+  assert page.elsewhere(catalogue.ELSEWHERE) in _PAGE
+  for name, table in _TABLES.items():
+    for row in table.rows.values():
+      assert table.needed(row), f'{name}: what does a full run need?'
+
+
+def test_without_its_test_file_cifar10_is_tested_on_a_training_file():
+  table = _TABLES['gtopk_table5']
+  full = table.get_config('resnet20_gtopk')
+  held = table.get_config('resnet20_gtopk:held_out')
+  assert held.data.test_split == 'data_batch_5'
+  assert full.data.test_split == 'file'
+  # As many epochs, of 40,000 images.
+  assert full.train.steps == 140 * 50_000 // 512
+  assert held.train.steps == 140 * 40_000 // 512
+  settings.check(held.to_dict(), _KNOWN)
+  with pytest.raises(errors.ConfigError, match='this row has imagenet'):
+    table.get_config('alexnet_gtopk:held_out')
+
+
+# The papers' numbers, typed once more from their text and not from configs/.
+_PRINTED = {
+  'dgc_table2': {
+    'dense_4workers': (93.75, None),
+    'dropping_4workers': (92.75, -1.00),
+    'dgc_4workers': (93.87, 0.12),
+    'dropping_8workers': (93.02, 0.10),
+    'dropping_16workers': (92.93, -0.21),
+    'dgc_16workers': (93.20, 0.06),
+    'dropping_32workers': (92.10, -1.00),
+    'dgc_32workers': (93.18, 0.08),
+  },
+  'dgc_table3': {
+    'alexnet_terngrad': (57.28, -0.89),
+    'alexnet_dgc': (58.20, 0.03),
+    'resnet50_dgc': (76.15, 0.19),
+  },
+}
+
+
+@pytest.mark.parametrize('name', _PRINTED)
+def test_differences_are_those_that_the_paper_prints(name):
+  """It prints them beside the accuracies, so a slip in one is seen."""
+  table = _TABLES[name]
+  for row, (top1, points) in _PRINTED[name].items():
+    assert table.rows[row].published['top1'] == top1
+    found = table.points(table.rows[row])
+    assert found == (None if points is None else pytest.approx(points))
+  # Of this row the paper prints 93.28 - 92.92 as 0.37.
+  dgc = _TABLES['dgc_table2'].rows['dgc_8workers']
+  assert _TABLES['dgc_table2'].points(dgc) == pytest.approx(0.36)
+
+
+def _plan(row):
+  """Of a row of DGC's table 3, whose printed sizes can be counted."""
+  config = _TABLES['dgc_table3'].get_config(row)
+  model = models.create(config.model.name, 1000)
+  shapes = jax.eval_shape(
+    lambda key: model.init(key, jnp.zeros((1, 224, 224, 3)), train=False),
+    jax.random.key(0),
+  )
+  chain = optimizer.from_config(
+    config,
+    lambda step: 0.1,
+    config.compression.get('density'),
+    axis_name=gs.workers.AXIS,
+  )
+  return gs.plan(chain, shapes['params'], config.parallel.num_workers)
+
+
+def test_sizes_of_dgcs_table_3_by_counting():
+  rows = _TABLES['dgc_table3'].rows
+  for model in ('alexnet', 'resnet50'):
+    dense, dgc = rows[f'{model}_dense'], rows[f'{model}_dgc']
+    plan = _plan(f'{model}_dense')
+    assert round(plan.payload_bytes / 2**20, 2) == dense.published['size']
+    plan = _plan(f'{model}_dgc')
+    size = plan.payload_bytes / 2**20
+    # Elias-Fano indices take less than 16 bits.
+    assert 0.9 * dgc.published['size'] < size < dgc.published['size']
+    assert plan.dense_bytes / plan.payload_bytes > dgc.published['ratio']
+  plan = _plan('alexnet_terngrad')
+  (last,) = (row for row in plan.rows if row.elements == 4096 * 1000)
+  assert last.transport == 'dense'
+  # 2 bits an element in a message, 4 in the sum of four workers.
+  elements = 60_965_224 - 10_568 - last.elements
+  floats = 4 * (10_568 + last.elements)
+  assert plan.payload_bytes == elements // 2 + floats
+  printed = rows['alexnet_terngrad'].published['size']
+  assert round((elements / 4 + floats) / 2**20, 1) == round(printed, 1)
+
+
+@pytest.mark.parametrize('name', ['variance_table1', 'variance_table2'])
+def test_the_scatter_has_every_alpha_and_threshold(name):
+  rows = _TABLES[name].rows
+  for kind in ('adam', 'momentum'):
+    for alpha in (1, 1.5, 2):
+      fields = rows[f'{kind}_variance_{alpha}'].fields
+      assert fields['compression.alpha'] == alpha
+    for tau in (0.001, 0.01, 0.1):
+      fields = rows[f'{kind}_strom_{tau}'].fields
+      assert fields['compression.threshold'] == tau
+    for tau in (0.01, 0.1):
+      fields = rows[f'{kind}_hybrid_{tau}'].fields
+      assert fields['compression.threshold'] == tau
+      assert fields['compression.alpha'] == 2
+  adam = _TABLES[name].get_config('adam_variance_1')
+  momentum = _TABLES[name].get_config('momentum_variance_1')
+  assert (adam.optimizer.name, momentum.optimizer.name) == ('adam', 'sgd')
+  assert adam.train.learning_rate == 0.001
+
+
+def test_dgc_trains_as_its_section_4_1_says():
+  table = _TABLES['dgc_table2']
+  for workers in (4, 8, 16, 32):
+    dgc = table.get_config(f'dgc_{workers}workers')
+    assert dgc.model.name == 'resnet110'
+    batch = dgc.parallel.num_workers * dgc.train.batch_size
+    assert batch == 32 * workers
+    assert dgc.train.steps == 164 * 50_000 // batch
+    assert dgc.compression.warmup_steps == 4 * 50_000 // batch
+    assert dgc.compression.density == 0.001 and dgc.optimizer.warmup_factor < 1
+    # Its table 2 drops 99.9 % without any of DGC's tricks.
+    dropping = table.get_config(f'dropping_{workers}workers')
+    assert dropping.compression.density == 0.001
+    assert dropping.compression.warmup_steps == 0
+    assert dropping.train.steps == dgc.train.steps
+
+
+def test_gtopk_trains_as_its_table_v_says():
+  table = _TABLES['gtopk_table5']
+  for model, batch, epochs, rate, images in (
+    ('vgg16', 128, 140, 0.1, 50_000),
+    ('resnet20', 128, 140, 0.1, 50_000),
+    ('alexnet', 64, 45, 0.01, 1_281_167),
+    ('resnet50', 256, 15, 0.01, 1_281_167),
+  ):
+    config = table.get_config(f'{model}_gtopk')
+    assert (config.model.name, config.parallel.num_workers) == (model, 4)
+    every = config.optimizer.accumulate
+    assert config.train.batch_size * every == batch
+    assert config.train.steps == epochs * images // (4 * batch) * every
+    assert config.train.learning_rate == rate
+    assert config.optimizer.momentum == 0.9
+    dense = table.get_config(f'{model}_dense')
+    assert dense.train.steps == config.train.steps
+    assert dense.optimizer.warmup_factor == 1 > config.optimizer.warmup_factor
+  config = table.get_config('resnet20_gtopk')
+  stages = warmup.stages_of(
+    'gtopk', config.compression, config.compression.warmup_steps
+  )
+  densities = (0.25, 0.0725, 0.015, 0.004, 0.001)
+  assert tuple(stage.density for stage in stages) == densities
+  # An epoch has 97.7 steps.
+  assert [stage.first_step for stage in stages] == [0, 97, 195, 292, 390]
+
+
+def test_qsgd_has_a_bit_for_the_sign():
+  config = _TABLES['qsgd_table1'].get_config('resnet152_qsgd')
+  assert config.compression.levels == 127 and config.parallel.num_workers == 8
+  assert config.compression.bucket_size == 512
+  config = _TABLES['qsgd_sensitivity'].get_config('2bit_64')
+  assert (config.compression.levels, config.compression.bucket_size) == (1, 64)
+
+
+def test_an_unknown_row_or_size_is_refused_in_words():
+  table = _TABLES['dgc_table2']
+  with pytest.raises(errors.ConfigError, match="'dgc_4worker'.*did you mean"):
+    table.get_config('dgc_4worker')
+  with pytest.raises(errors.ConfigError, match='one of :full, :held_out, :q'):
+    table.get_config('dgc_4workers:fast')
+
+
+def test_a_table_refuses_a_slip_in_its_data():
+  row = papers.Row(fields={})
+  parts = {'title': '', 'source': '', 'full': {}, 'metrics': ('top1',)}
+  wrong = papers.Row(fields={}, published={'top5': 1.0})
+  for rows, says in (
+    ({'a': papers.Row(fields={}, beside='b')}, 'no such row'),
+    ({'a': wrong}, 'no such column'),
+  ):
+    with pytest.raises(ValueError, match=says):
+      papers.Table(rows=rows, **parts)
+  with pytest.raises(ValueError, match="unknown metric 'top2'"):
+    papers.Table(rows={'a': row}, **(parts | {'metrics': ('top2',)}))

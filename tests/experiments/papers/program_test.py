@@ -1,0 +1,259 @@
+"""The program on a tiny table: what it runs, keeps, resumes and says."""
+
+import dataclasses
+import datetime
+import json
+
+from experiments.papers import catalogue
+from experiments.papers import metrics
+from experiments.papers import page
+from experiments.papers import record as records
+from experiments.papers import running
+from experiments.papers import scatter
+from experiments.papers import table as papers
+from experiments.program import errors
+from experiments.program import tables
+from experiments.studies import scheme_runs
+import pytest
+
+_TINY = {
+  'data.name': 'digits',
+  'model.name': 'mlp',
+  'parallel.num_workers': 2,
+  'train.steps': 3,
+  'train.log_every': 1,
+}
+TABLE = papers.Table(
+  title='Nothing',
+  source='nobody',
+  metrics=('top1', 'ratio'),
+  full=_TINY,
+  quick={**_TINY, 'epochs': 0.07},  # 3 steps of 2 x 16
+  rows={
+    'dense': papers.Row(fields={}, published={'top1': 90.0, 'ratio': 1}),
+    'dgc': papers.Row(
+      fields={'compression.name': 'dgc', 'compression.density': 0.01},
+      published={'top1': 91.0, 'ratio': 90},
+      beside='dense',
+    ),
+  },
+)
+
+
+class _Trained:
+  """Stands for the trainer, which other tests hold."""
+
+  def __init__(self):
+    self.asked = []
+    self.failing = {}
+
+  def __call__(self, run, *, command):
+    name = (run.scheme, run.config.train.seed)
+    self.asked.append(name)
+    if name in self.failing:
+      raise self.failing[name]
+    accuracy = 0.5 if run.scheme == 'dense' else 0.51 + 0.01 * name[1]
+    comm = {'ratio': 80.0, 'run_average_ratio': 20.0}
+    return {
+      'steps': run.config.train.steps,
+      'final': {'test_accuracy': accuracy},
+      'seconds': 2.0,
+      'comm': comm,
+      'command': command,
+      'environment': {
+        'device': 'cpu',
+        'devices': 1,
+        'cpu_cores': 2,
+        'jax': '0',
+      },
+    }
+
+
+@pytest.fixture
+def trained(monkeypatch):
+  fake = _Trained()
+  monkeypatch.setattr(scheme_runs, 'train_one', fake)
+  return fake
+
+
+def _run(tmp_path, names=('dense', 'dgc'), table=TABLE, seeds=(0,), **changes):
+  record = records.Record(tmp_path / 'tiny.json', 'tiny', table)
+  missing = running.run(
+    table,
+    names,
+    size=papers.QUICK,
+    seeds=seeds,
+    workdir=tmp_path / 'runs',
+    record=record,
+    command='typed',
+    **changes,
+  )
+  return record, missing
+
+
+def test_every_run_is_recorded_at_once_and_not_run_again(trained, tmp_path):
+  trained.failing['dgc', 1] = errors.StoppedError('stopped', 15)
+  with pytest.raises(errors.StoppedError):
+    _run(tmp_path, seeds=(0, 1))
+  assert trained.asked == [('dense', 0), ('dgc', 0), ('dense', 1), ('dgc', 1)]
+  kept = json.loads((tmp_path / 'tiny.json').read_text())
+  assert (kept['table'], kept['source']) == ('tiny', 'nobody')
+  run = kept['runs']['quick']['dgc']['0']
+  datetime.date.fromisoformat(run['date'])
+  assert run['command'] == 'typed' and run['environment']['jax'] == '0'
+  assert run['setting']['compression.density'] == 0.01
+  trained.asked.clear()
+  del trained.failing['dgc', 1]
+  record, missing = _run(tmp_path, seeds=(0, 1))
+  assert trained.asked == [('dgc', 1)] and not missing
+  assert {*record.runs(papers.QUICK, 'dgc')} == {0, 1}
+  assert not record.runs(papers.FULL, 'dgc')
+
+
+def test_a_row_whose_setting_has_changed_is_run_again(trained, tmp_path):
+  _run(tmp_path)
+  trained.asked.clear()
+  fields = {'compression.name': 'dgc', 'compression.density': 0.02}
+  changed = papers.Row(fields=fields, beside='dense')
+  table = dataclasses.replace(TABLE, rows={**TABLE.rows, 'dgc': changed})
+  _run(tmp_path, table=table)
+  assert trained.asked == [('dgc', 0)]
+
+
+def test_after_the_budget_nothing_begins(trained, tmp_path):
+  times = iter([0, 0, 10, 10, 10])
+  record, missing = _run(
+    tmp_path, seeds=(0, 1), budget=10, clock=lambda: next(times)
+  )
+  assert trained.asked == [('dense', 0)]
+  assert [(m.row, m.seed) for m in missing] == [
+    ('dgc', 0),
+    ('dense', 1),
+    ('dgc', 1),
+  ]
+  assert 'no time' in missing[0].why
+  shown = tables.text(page.results(TABLE, record, papers.QUICK, ['dgc']))
+  (line,) = (line for line in shown.splitlines() if line.lstrip()[:3] == 'dgc')
+  assert line.split() == 'dgc 91.00 - 90 - +1.00 - - - 0 -'.split()
+
+
+def test_a_row_that_fails_is_missing_with_its_reason(trained, tmp_path):
+  trained.failing['dense', 0] = errors.DataFileError('no file')
+  record, missing = _run(tmp_path)
+  assert missing == [running.Missing('dense', 0, 'no file')]
+  # Nothing to pair with.
+  assert page.difference(TABLE, record, papers.QUICK, 'dgc') is None
+
+
+def test_a_run_that_diverged_is_kept_as_such(trained, tmp_path):
+  trained.failing['dgc', 0] = errors.DivergedError('the loss is no number')
+  _, missing = _run(tmp_path)
+  assert missing == [running.Missing('dgc', 0, 'the loss is no number')]
+  trained.asked.clear()
+  record, again = _run(tmp_path)
+  assert not trained.asked and again == missing
+  assert record.failures(papers.QUICK, 'dgc')[0]['setting']
+  assert 'failed' in page.header(TABLE, record)
+  # Another seed may go better.
+  _, missing = _run(tmp_path, seeds=(1,))
+  assert trained.asked == [('dense', 1), ('dgc', 1)] and not missing
+
+
+def test_a_setting_that_is_none_is_missing(trained, tmp_path):
+  record = records.Record(tmp_path / 'tiny.json', 'tiny', TABLE)
+  missing = running.run(
+    TABLE,
+    ['dense'],
+    size=papers.HELD_OUT,
+    seeds=[0],
+    workdir=tmp_path,
+    record=record,
+    command='',
+  )
+  assert 'data_batch_5 is of CIFAR-10' in missing[0].why
+
+
+def test_the_median_where_the_paper_has_it(trained, tmp_path):
+  record, _ = _run(tmp_path, seeds=(0, 1, 9))
+  runs = record.runs(papers.QUICK, 'dgc')
+  assert page.ours(TABLE, runs, 'top1') == '54.33'
+  median = dataclasses.replace(TABLE, middle='median')
+  assert page.ours(median, runs, 'top1') == '52.00'
+
+
+def test_ours_stand_beside_the_published(trained, tmp_path):
+  record, _ = _run(tmp_path, seeds=(0, 1, 2))
+  found = page.difference(TABLE, record, papers.QUICK, 'dgc')
+  # 1, 2 and 3 points: 4.303 standard errors of 1 / sqrt(3).
+  assert found.mean == pytest.approx(2) and found.n == 3
+  assert found.half == pytest.approx(2.484, abs=1e-3)
+  shown = tables.text(
+    page.results(TABLE, record, papers.QUICK, ['dense', 'dgc'])
+  )
+  (line,) = (line for line in shown.splitlines() if line.lstrip()[:3] == 'dgc')
+  assert line.split() == (
+    'dgc 91.00 52.00 90 80 +1.00 +2.00 ± 2.48 80.0 20.0 3 2.0'.split()
+  )
+  head = page.header(TABLE, record)
+  assert ['dgc', '91.00', '90', 'not', 'run', '52.00'] in [
+    line.split() for line in head.splitlines()
+  ]
+  assert 'quick: 1 x cpu, 2 cores, jax 0, 20' in head
+  figure = tmp_path / 'figure.png'
+  scatter.draw(TABLE, record, papers.QUICK, figure)
+  assert figure.read_bytes()[:4] == b'\x89PNG'
+
+
+def test_the_dense_row_comes_first_and_once():
+  assert running.with_dense(TABLE, ['dgc']) == ['dense', 'dgc']
+  assert running.with_dense(TABLE, ['dgc', 'dense']) == ['dense', 'dgc']
+  assert running.with_dense(TABLE, []) == ['dense', 'dgc']
+
+
+def test_a_kept_record_reads_alike_without_cifar10(trained, tmp_path):
+  # A table whose quick setting depends on the data that are there.
+  table = dataclasses.replace(TABLE, quick={})
+
+  def read(at_hand):
+    path = tmp_path / 'tiny.json'
+    return records.Record(path, 'tiny', table, at_hand=at_hand)
+
+  setting = records.changes(table.config(table.rows['dgc'], 'quick', True))
+  assert setting['data.name'] == 'cifar10'
+  read(True).add(papers.QUICK, 'dgc', 0, {'setting': setting})
+  assert read(True).runs(papers.QUICK, 'dgc')
+  assert not read(False).runs(papers.QUICK, 'dgc')
+
+
+def test_a_record_is_of_one_table(trained, tmp_path):
+  _run(tmp_path)
+  with pytest.raises(errors.FileError, match='no record of the table other'):
+    records.Record(tmp_path / 'tiny.json', 'other', TABLE)
+
+
+def test_images_a_second_are_of_all_workers():
+  run = {'step_ms': 500.0, 'step_images': 64}
+  assert metrics.METRICS['images'].of(run) == 128
+  assert metrics.METRICS['images'].of(run | {'step_ms': None}) is None
+
+
+def test_the_listing_names_every_row():
+  shown = page.listing({'tiny': TABLE})
+  assert 'tiny: Nothing (nobody)' in shown and 'dgc  ' in shown
+  whole = page.listing({n: catalogue.load(n) for n in catalogue.NAMES})
+  assert 'full needs the files of ImageNet, GPUs for days' in whole
+  assert 'not here: LSTM on PTB (figure 7): a language model' in whole
+
+
+def test_a_real_run_resumes_and_is_recorded(tmp_path):
+  """With the trainer itself: three steps of a perceptron on digits."""
+  record, missing = _run(tmp_path, names=('dense',))
+  assert not missing
+  run = record.runs(papers.QUICK, 'dense')[0]
+  assert run['steps'] == 3 and run['command'] == 'typed'
+  assert run['comm']['ratio'] == 1 and run['step_ms'] > 0
+  # Without the record the folder still has the finished run.
+  (tmp_path / 'tiny.json').unlink()
+  again, _ = _run(tmp_path, names=('dense',))
+  kept = again.runs(papers.QUICK, 'dense')[0]
+  assert kept['final'] == run['final'] and kept['comm'] == run['comm']
