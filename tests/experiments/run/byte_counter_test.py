@@ -122,7 +122,7 @@ class _Row(NamedTuple):
 
 
 def test_elements_of_compressed_and_of_dense_leaves():
-  stages = (warmup.Stage(0, 0.5), warmup.Stage(4, 0.1))
+  stages = (warmup.Stage(0, 0.5, 0.5), warmup.Stage(4, 0.1, 0.1))
   rows = (_Row(200, 'dgc, all-gather'), _Row(50, 'dense'))
   plans = [_Plan(500, every=2, rows=rows), _Plan(100, every=2, rows=rows)]
   traffic = byte_counter.ByteCounter(stages, plans)
