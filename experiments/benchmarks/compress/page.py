@@ -54,6 +54,26 @@ def stages_table(rows: Sequence[Row], tree: str) -> str:
   return tables.markdown(('scheme', *stages.NAMES), lines)
 
 
+def network_table(columns: Mapping[str, Sequence[Row]]) -> str:
+  """Milliseconds of a step on a slow network, and how often as fast as dense.
+
+  Args:
+    columns: by heading, rows of `experiments.benchmarks.exchange`.
+  """
+  found = {
+    (heading, row['scheme']): f'{row["step_ms"]:.0f} ({row["speedup"]:.1f})'
+    for heading, rows in columns.items()
+    for row in rows
+  }
+  return tables.markdown(
+    ('scheme', *columns),
+    [
+      (scheme, *(found.get((heading, scheme), '-') for heading in columns))
+      for scheme in dict.fromkeys(scheme for _, scheme in found)
+    ],
+  )
+
+
 def draw(rows: Sequence[Row]) -> bytes:
   """A PNG: a step of each scheme as a multiple of momentum SGD, by tree."""
   by_scheme = {

@@ -7,12 +7,29 @@ from experiments.benchmarks.compress import contenders
 from experiments.benchmarks.compress import page
 
 _ROOT = pathlib.Path(__file__).parents[3]
+_PAGE = (_ROOT / 'docs/performance.md').read_text()
+_NETWORK = json.loads(
+  (_ROOT / 'experiments/results/exchange_kernels.json').read_text()
+)
 _RECORD = json.loads((_ROOT / 'experiments/results/compress.json').read_text())
 
 
 def test_the_page_has_the_recorded_table():
-  text = (_ROOT / 'docs/performance.md').read_text()
-  assert page.steps_table(_RECORD['rows']) in text, 'paste what it prints'
+  assert page.steps_table(_RECORD['rows']) in _PAGE, 'paste what it prints'
+
+
+def test_the_page_has_what_was_measured_on_a_network():
+  rows = _NETWORK['rows']
+  columns = {
+    '2 workers, before': rows['before'],
+    '2 workers, after': rows['after'],
+  }
+  assert page.network_table(columns) in _PAGE
+  columns = {
+    f'{count} workers': [row for row in rows['all'] if row['workers'] == count]
+    for count in (2, 4)
+  }
+  assert page.network_table(columns) in _PAGE
 
 
 def test_every_scheme_was_recorded_on_resnet50():
