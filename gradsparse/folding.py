@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 LANES = 32
 # Leaves of fewer elements are joined.
@@ -118,6 +119,11 @@ def _counts(test, leaves) -> jax.Array:
     jnp.sum(in_rows(test(*arrays)), axis=1, dtype=jnp.int32) for arrays in large
   ]
   return joined(counts) if counts else jnp.zeros(0, jnp.int32)
+
+
+def begins(sizes: Sequence[int] | np.ndarray) -> np.ndarray:
+  """Where each begins of things of these sizes, one after the other."""
+  return np.cumsum([0, *sizes])[:-1]
 
 
 def joined(vectors: Sequence[jax.Array]) -> jax.Array:

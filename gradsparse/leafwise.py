@@ -7,7 +7,7 @@ leaves; a loop over the leaves of one shape does not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -34,25 +34,6 @@ def classes(shapes: Sequence[Any]) -> list[list[int]]:
     elif number == same[shape][0]:
       out.append(same[shape])
   return out
-
-
-def by_shape(
-  fn: Callable[[jax.Array, Any], Any], leaves: Sequence[jax.Array]
-) -> Iterator[tuple[list[int], Any]]:
-  """Yields what fn gives for each leaf, of many with one shape together.
-
-  Args:
-    fn: (leaf, its number, int32 scalar) -> tree of arrays, whose shapes
-      depend on the leaf's shape alone.
-    leaves: arrays of one dtype.
-
-  Yields:
-    (numbers of some leaves; the results, with a leading axis of so many), in
-    the order of `classes`.
-  """
-  for numbers in classes([x.shape for x in leaves]):
-    same = [leaves[i] for i in numbers]
-    yield numbers, stacked(fn, same, jnp.asarray(numbers, jnp.int32))
 
 
 def stacked(

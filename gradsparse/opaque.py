@@ -37,8 +37,13 @@ def computed_once(tree: _Tree, readers: int) -> _Tree:
     tree: of small arrays: they are copied.
     readers: about how many loops read them.
   """
+  return apart(tree) if readers >= _MANY else tree
+
+
+def apart(tree: _Tree) -> _Tree:
+  """The same arrays, computed before any loop that reads them."""
   leaves, treedef = jax.tree.flatten(tree)
-  if readers < _MANY or not any(x.size for x in leaves):
+  if not any(x.size for x in leaves):
     return tree
   first = next(x for x in leaves if x.size).reshape(-1)[0]
   return jax.tree.unflatten(treedef, _passed(first > 0, leaves))
@@ -67,7 +72,7 @@ def cut(
     shapes: of the arrays.
   """
   sizes = [math.prod(shape) for shape in shapes]
-  begins = numbers(np.cumsum([0, *sizes[:-1]]).tolist(), joined)
+  begins = numbers(np.cumsum([0, *sizes])[:-1].tolist(), joined)
   return [
     jax.lax.dynamic_slice(joined, (begin,), (size,)).reshape(shape)
     for begin, size, shape in zip(begins, sizes, shapes, strict=True)

@@ -31,6 +31,7 @@ def test_numbers_beside_nothing_are_the_numbers():
 
 
 def test_pieces_of_nothing():
+  assert opaque.cut(jnp.zeros(3), []) == []
   assert [x.shape for x in opaque.cut(jnp.zeros(0), [(0,), (0, 3)] * 3)] == [
     (0,),
     (0, 3),

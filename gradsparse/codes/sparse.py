@@ -31,7 +31,7 @@ import jax
 import jax.numpy as jnp
 
 # For fewer it pays not to copy what was packed, but to compile one loop less.
-_MANY_ENTRIES = 1 << 18
+_MANY_ENTRIES = 1 << 20
 
 INDICES = ('elias_fano', 'run_length', 'word28')
 # Those that a recipe offers: 'sign2' is for schemes whose values are signs.
@@ -137,8 +137,9 @@ def _elias_fano(values: ValueCode) -> Code:
   def pack(e):
     # Apart: XLA on CPUs packs slowly in the middle of putting together.
     parts = elias_fano.encode(e.indices, e.space.size), entries.pack(values, e)
-    readers = e.slots // _MANY_ENTRIES
-    return jnp.concatenate(opaque.computed_once(parts, readers))
+    if e.slots >= _MANY_ENTRIES:
+      parts = opaque.apart(parts)
+    return jnp.concatenate(parts)
 
   def unpack(words, space, count):
     head = elias_fano.words(count, space.size)

@@ -237,8 +237,11 @@ class Comm:
     for batch, summed in zip(
       batches, self._reduce(jax.lax.psum, operands), strict=True
     ):
+      if len(batch) == 1:  # as it is: it may be divided over other axes
+        out[batch[0]] = summed
+        continue
       shapes = [leaves[i].shape for i in batch]
-      for i, x in zip(batch, opaque.cut(summed.ravel(), shapes), strict=True):
+      for i, x in zip(batch, opaque.cut(summed, shapes), strict=True):
         out[i] = x
     return jax.tree.unflatten(treedef, out)
 

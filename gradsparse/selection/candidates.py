@@ -90,7 +90,7 @@ def of_vectors(
   """
   parts = parts or [1] * len(vectors)
   sizes = [x.shape[0] for x in vectors]
-  begins = _begins(sizes)
+  begins = folding.begins(sizes)
   narrow = [
     i
     for i, size in enumerate(sizes)
@@ -147,10 +147,10 @@ def of_all(vectors: Sequence[jax.Array], most: int) -> Candidates:
   tops = [_tops(x) for x in vectors]
   lengths = [x.shape[0] for x in tops]
   winners = _winners(tops, [sum(lengths)], [most])
-  number, first = _placed(winners, tops, _begins(sizes))
+  number, first = _placed(winners, tops, folding.begins(sizes))
   # How many of a vector win is not known before: they are taken block by block,
   # and where a block has rows of the next vectors, those are written again.
-  starts = LANES * _begins([*lengths, 0])
+  starts = LANES * folding.begins([*lengths, 0])
   bounds = jnp.searchsorted(winners, jnp.asarray(starts, jnp.int32))
   number = jnp.pad(number, (0, _BLOCK))
   number, bounds = opaque.computed_once(
@@ -178,11 +178,6 @@ def _written(values, x, number, begin, end) -> jax.Array:
   return jax.lax.while_loop(
     lambda carry: carry[0] < end, block, (begin, values)
   )[1]
-
-
-def _begins(sizes: Sequence[int]) -> np.ndarray:
-  """Where each begins of things of these sizes, one after the other."""
-  return np.cumsum([0, *sizes[:-1]])
 
 
 def _tops(x: jax.Array) -> jax.Array:
@@ -214,7 +209,9 @@ def _placed(
   Returns:
     (int32[k], int32[k]).
   """
-  starts = jnp.asarray(LANES * _begins([x.shape[0] for x in tops]), jnp.int32)
+  starts = jnp.asarray(
+    LANES * folding.begins([x.shape[0] for x in tops]), jnp.int32
+  )
   own = jnp.searchsorted(starts, winners, side='right') - 1
   number = winners - starts[own]
   return number, jnp.asarray(begins, jnp.int32)[own] + LANES * number

@@ -1,7 +1,8 @@
 """Exactly k elements of each vector, drawn without replacement.
 
-Every element draws a word, and the k with the smallest words are taken: each
-set of k is equally likely. Only of the few words below a bar, set such that a
+Every element draws a word of 31 bits, and the k with the smallest words are
+taken: each set of k is equally likely, but for the first of two elements whose
+words are equal. Only of the few words below a bar, set such that a
 little more than k are, it matters which are smallest. Should fewer than k be,
 or more than there is room for, all draw again: that tells nothing about which
 elements they are, so sets of k stay equally likely.
@@ -74,10 +75,10 @@ def drawn_of_each(
   segment = thresholds.segment_of(rows.tolist())
   lanes = LANES * jnp.arange(rows.sum(), dtype=jnp.int32)[:, None]
   lanes += jnp.arange(LANES, dtype=jnp.int32)
-  number = lanes - _of(LANES * _begins(rows), segment)
+  number = lanes - _of(LANES * folding.begins(rows), segment)
   first = jnp.cumsum(found) - found
   at = jnp.minimum(first[segment][:, None] + number, places.shape[0] - 1)
-  shift = _of(_begins(size) - 32 * _begins(words), segment)
+  shift = _of(folding.begins(size) - 32 * folding.begins(words), segment)
   indices = places[at] + shift
   last = jax.random.fold_in(key, turn - 1)
   word = draws.bits_of(last, indices.astype(jnp.uint32)) >> 1
@@ -92,9 +93,9 @@ def drawn_of_each(
 
 
 def _marks(sizes: Sequence[int], bars: np.ndarray, key: jax.Array) -> jax.Array:
-  """uint32, bitmaps of the elements of each vector whose words reach a bar."""
+  """uint32, bitmaps: elements of each vector whose words are at most a bar."""
   data = jax.random.key_data(key)
-  begins = opaque.numbers(_begins(sizes).tolist(), data)
+  begins = opaque.numbers(folding.begins(sizes).tolist(), data)
   joined = opaque.computed_once(jnp.asarray(bars), len(sizes))
   each = opaque.cut(joined, [()] * len(sizes))
 
@@ -108,11 +109,6 @@ def _marks(sizes: Sequence[int], bars: np.ndarray, key: jax.Array) -> jax.Array:
       for size, begin, bar in zip(sizes, begins, each, strict=True)
     ]
   )
-
-
-def _begins(sizes: Sequence[int] | np.ndarray) -> np.ndarray:
-  """Where each begins of things of these sizes, one after the other."""
-  return np.cumsum([0, *sizes[:-1]])
 
 
 def _of(numbers: np.ndarray, segment: jax.Array) -> jax.Array:

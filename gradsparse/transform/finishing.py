@@ -13,8 +13,6 @@ from gradsparse import health
 from gradsparse.collectives import Comm
 from gradsparse.sockets import Delivered
 from gradsparse.sockets import Full
-from gradsparse.sockets import Leaves
-from gradsparse.sockets import Parts
 from gradsparse.sockets import ownership
 from gradsparse.state.scheme import Stats
 from gradsparse.transform import layout as layouts
@@ -189,11 +187,10 @@ def _verdict(
   adds = bool(ownership.shared_fields(before.kept))
 
   def unsure(back):
-    # Sums of messages of some elements are finite, because every worker could
-    # send its own. What the shared fields of a memory add to them need not be.
+    # What the shared fields of a memory add to what was judged need not be
+    # finite.
     for i in back.part.group.compressed:
-      judged = not isinstance(back.exchanged.delivered, Leaves | Parts)
-      if adds or not judged or health.is_narrow(updates[i].dtype):
+      if adds or not back.judged or health.is_narrow(updates[i].dtype):
         yield updates[i]
     for i in back.part.group.dense:
       yield updates[i]

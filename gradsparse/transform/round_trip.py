@@ -24,6 +24,7 @@ from gradsparse.sockets import Leaves
 from gradsparse.sockets import Marked
 from gradsparse.sockets import Memory
 from gradsparse.sockets import Message
+from gradsparse.sockets import Sent
 from gradsparse.sockets import Signal
 from gradsparse.sockets import Sparse
 from gradsparse.traffic import counting
@@ -86,13 +87,18 @@ class Back(NamedTuple):
 
   Attributes:
     part: of which it is.
+    own: what this worker sent, None where that is not needed any more.
     exchanged: what the exchange returned.
+    judged: whether sums of what was sent are finite, since every worker could
+      send its own.
     overflow: int32, how many elements found no room.
     rows: of a plan, while one is made.
   """
 
   part: Part
+  own: Sent | None
   exchanged: Exchanged
+  judged: bool
   overflow: jax.Array
   rows: list[counting.Row]
 
@@ -121,18 +127,23 @@ def of_any_size(
 ) -> list[tuple[Exchanged, jax.Array]]:
   """What came back, in arrays whose shapes the size of a message leaves alone.
 
-  With what each part's overflow is. The rest of a `Back` is not of arrays.
+  With what each part's overflow is. The rest of a `Back` is not of arrays. What
+  was delivered is None where that is known without a message.
   """
 
-  def whole(back, sent):
-    if _is_known(ladder, back.part):
+  def delivered(back):
+    whole = back.part.group.compressed and back.exchanged.delivered is back.own
+    if whole and ladder.delivered is not None:
       return None
+    return of_one_size(back.exchanged.delivered)
+
+  def of_one_size(sent):
     if isinstance(sent, Sparse | Marked):
       sent = sent.joined()
     return comm.local(sent)
 
   def joined(part, mean):
-    if not isinstance(mean, Joined):
+    if part.group.compressed and not isinstance(mean, Joined):
       mean = Joined(Leaves(list(mean)).joined(), part.ctx.shapes)
     return mean
 
@@ -140,8 +151,8 @@ def of_any_size(
     (
       back.exchanged._replace(
         mean=joined(back.part, back.exchanged.mean),
-        delivered=whole(back, back.exchanged.delivered),
-        released=whole(back, back.exchanged.released),
+        delivered=delivered(back),
+        released=of_one_size(back.exchanged.released),
         owed=comm.local(back.exchanged.owed),
         message_bytes=jnp.float32(back.exchanged.message_bytes),
         transport=None,
@@ -156,15 +167,12 @@ def from_any_size(
   ladder: Ladder, part: Part, exchanged: Exchanged, overflow: jax.Array
 ) -> Back:
   """With what was known of `of_any_size` before."""
-  if _is_known(ladder, part):
+  judged = isinstance(exchanged.delivered, Sparse | Marked)
+  if exchanged.delivered is None:
     assert ladder.delivered is not None
     exchanged = exchanged._replace(delivered=ladder.delivered(part.ctx))
-  return Back(part, exchanged, overflow, [])
-
-
-def _is_known(ladder: Ladder, part: Part) -> bool:
-  """Whether it is known without a message what is delivered."""
-  return ladder.delivered is not None and bool(part.group.compressed)
+    judged = True
+  return Back(part, None, exchanged, judged, overflow, [])
 
 
 def _exchange(scheme: Scheme, before: Before, part: Part) -> Back:
@@ -185,7 +193,8 @@ def _exchange(scheme: Scheme, before: Before, part: Part) -> Back:
     rows = planning.message_rows(
       scheme.compressor.name, scheme.axis_name, layout, group, own, back
     )
-  return Back(part, back, overflow, rows)
+  judged = isinstance(own, Sparse | Marked)
+  return Back(part, own, back, judged, overflow, rows)
 
 
 def _message(
@@ -205,7 +214,7 @@ def _message(
   rounded = code.round(arranged, ctx)
   own = code.decode(rounded, ctx, 1)
   healthy, overflow = before.healthy, jnp.int32(0)
-  if isinstance(own, Sparse | Marked):  # few numbers, or of few bits
+  if isinstance(own, Sparse | Marked):
     healthy &= health.can_send(own.values, part.comm.size)
   if code.crowds:
     overflow = jnp.int32(selected.count() - rounded.count())

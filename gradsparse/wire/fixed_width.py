@@ -18,9 +18,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-# Readers enough for `opaque.computed_once`.
-_APART = 4
-
 
 def words(count: int, width: int) -> int:
   """Words that `count` codes take: `ceil(count width / 32)`.
@@ -126,7 +123,12 @@ def at(words: jax.Array, places: jax.Array, width: int) -> jax.Array:
 
   Returns:
     uint32[k].
+
+  Raises:
+    ValueError: for another width.
   """
+  if 32 % width:
+    raise ValueError(f'width must divide 32, got {width}')
   per_word = 32 // width
   shift = (places % per_word).astype(jnp.uint32) * np.uint32(width)
   return (words[places // per_word] >> shift) & _mask(width)
@@ -154,7 +156,7 @@ def joined(
   if len(runs) == 1:
     return words[0]
   # Apart from what is put together: XLA on CPUs shifts slowly what it joins.
-  words = opaque.computed_once(words, _APART)
+  words = opaque.apart(words)
   out = jnp.zeros(_ceil_div(int(bits[-1]), 32), jnp.uint32)
   for (begin, _), own in zip(runs, words, strict=True):
     first, shift = divmod(int(bits[begin]), 32)

@@ -355,3 +355,31 @@ def test_a_ladder_can_be_of_whole_leaves():
     np.testing.assert_allclose(
       np.concatenate([x.ravel() for x in step.mean]), sent.mean(0), rtol=1e-6
     )
+
+
+def test_what_an_exchange_does_not_deliver_stays_in_the_memory():
+  """It delivers nothing of what was marked, whatever the size was."""
+  whole = exchanges.all_gather()
+
+  def run(message, comm):
+    back = whole.run(message, comm)
+    return back._replace(
+      mean=[jnp.zeros_like(x) for x in back.mean],
+      delivered=back.delivered.only_if(jnp.bool_(False)),
+    )
+
+  tx = compressed_mean(
+    memories.residual(),
+    compressors.by_rule(rule.strom(TAU), codes.signs_of(TAU), name='strom'),
+    whole._replace(name='nothing', run=run),
+    axis_name=replay.AXIS,
+    min_size=0,
+  )
+  rng = np.random.default_rng(0)
+  grads = jnp.stack([large(count, rng) for count in (3, 900)])
+  state = jax.vmap(lambda _: tx.init(jnp.zeros(N)))(jnp.arange(2))
+  updates, state = jax.jit(jax.vmap(tx.update, axis_name=replay.AXIS))(
+    grads, state
+  )
+  assert not np.any(updates)
+  np.testing.assert_allclose(jax.vmap(gs.pending)(state), grads, rtol=1e-6)

@@ -232,6 +232,12 @@ def test_in_a_chain_with_clipping_on_both_sides_and_a_warmup():
   check_beside(make, rtol=1e-6)
 
 
+def test_with_a_schedule_and_leaves_that_stay_dense():
+  """These are whole, and travel by themselves: of them nothing is selected."""
+  schedule = gs.schedules.DensitySchedule(((0, 1.0), (1, 0.2)))
+  check_beside(lambda wrap: wrap(dgc(schedule, min_size=10)), rtol=1e-6)
+
+
 @pytest.mark.parametrize('check_vma', marks.few([True, False], False))
 def test_with_numbers_that_are_traced(check_vma):
   def make(wrap):
