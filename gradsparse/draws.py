@@ -1,7 +1,7 @@
-"""Uniform draws, one for each element of a gradient, for stochastic rounding.
+"""Uniform draws, one for each element of a gradient, to round and to choose by.
 
 `jax.random` draws by Threefry: twenty rounds of mixing for two words. They take
-longer than all else that a quantiser does. Rounding needs draws that are
+longer than all else that a quantiser does. A scheme needs draws that are
 uniform and independent between elements, steps and workers; it needs no
 cryptographic strength. Here a draw is a hash of the element's number and of a
 key, which comes of `jax.random` as ever.

@@ -6,7 +6,8 @@ functions, so a scheme is data and a new one needs no class. A message has one
 path, whatever the scheme:
 
   accumulate   memory      takes the gradient in
-  select       compressor  chooses what is sent: Sparse, Marked or Leaves
+  select       compressor  chooses what is sent: Sparse or Leaves; of a rule,
+                           what its code has marked before
   round        code        rounds that to what the format can say
   pack         code        makes words of it
   run          exchange    brings the words of all workers together

@@ -47,7 +47,7 @@ class Code(NamedTuple):
       static shapes, or a `Stream`.
     unpack: (words, like, ctx) -> rounded. `like` is this worker's own: all
       workers' have its shapes.
-    round: (selected, ctx) -> rounded: the only lossy function.
+    round: (selected, ctx) -> rounded: the only lossy function but `mark`.
     decode: (rounded, ctx, summands) -> Sparse, Leaves or Parts: what the sum
       of `summands` workers' roundings stands for.
     name: for tables.

@@ -3,8 +3,10 @@
 Data flow of one update, on each worker:
 
   check that gradients are local -> accumulate (float32) -> agree -> choose a
-  rung -> { select, round, pack -> exchange -> update, cast -> accept? -> sent,
-  arrived } -> count
+  rung -> { select, round, pack -> exchange } -> update, cast -> accept? ->
+  sent, arrived -> count
+
+Of a message with several sizes, only what is in braces is compiled for each.
 
 It is one transformation and not three in a chain because of the feedback
 edge: what was delivered flows back from the exchange into the memory.
