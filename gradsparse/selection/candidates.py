@@ -13,6 +13,7 @@ A segment is a vector, a part of one, or all vectors together.
 from __future__ import annotations
 
 from collections.abc import Sequence
+import itertools
 from typing import NamedTuple
 
 from gradsparse import folding
@@ -28,6 +29,9 @@ import numpy as np
 UNIT = LANES * LANES
 # Rows are looked for where those that are taken hold at most this share.
 _WORTHWHILE = 0.5
+# Where all are selected from together, vectors of fewer elements are joined:
+# they are many, and each loop that differs takes long to compile.
+_SMALL = 1 << 17
 # Rows that are taken from a vector at once, of all vectors together.
 _BLOCK = 512
 
@@ -138,6 +142,7 @@ def of_all(vectors: Sequence[jax.Array], most: int) -> Candidates:
     most: of the largest of how many elements the rows are taken; in 1 to the
       number of all.
   """
+  vectors = _runs(vectors)
   sizes = [x.shape[0] for x in vectors]
   if len(vectors) == 1:
     return of_vectors(vectors, [most])
@@ -163,6 +168,16 @@ def of_all(vectors: Sequence[jax.Array], most: int) -> Candidates:
   for x, begin, end in zip(vectors, each[:-1], each[1:], strict=True):
     values = _written(values, x, number, begin, end)
   return _candidates(values[:most], first, [most], sizes)
+
+
+def _runs(vectors: Sequence[jax.Array]) -> list[jax.Array]:
+  """The same elements, small vectors that follow each other joined."""
+  runs = itertools.groupby(vectors, lambda x: x.shape[0] < _SMALL)
+  return [
+    x
+    for small, run in runs
+    for x in ([folding.joined(list(run))] if small else run)
+  ]
 
 
 def _written(values, x, number, begin, end) -> jax.Array:

@@ -4,6 +4,7 @@ import functools
 from unittest import mock
 
 from gradsparse import selection
+from gradsparse.selection import candidates
 from gradsparse.selection import exact
 from hypothesis import given
 from hypothesis import strategies as st
@@ -159,14 +160,16 @@ TOGETHER = (
 
 
 @given(
-  st.sampled_from(TOGETHER), st.integers(0, 2**32 - 1), st.sampled_from(LIMITS)
+  st.sampled_from(TOGETHER),
+  st.integers(0, 2**32 - 1),
+  st.sampled_from([(0, 0), (0, 400), (1 << 14, 0)]),
 )
-def test_the_top_k_of_all_leaves_are_those_of_one_vector(case, seed, limit):
+def test_the_top_k_of_all_leaves_are_those_of_one_vector(case, seed, limits):
   sizes, k = case
   xs = [numbers(size, seed + i) for i, size in enumerate(sizes)]
   now, joined = k // (1 + seed % 3), np.concatenate(xs)
   expected = np.sort(ranked(joined)[:now])
-  values, indices = together(sizes, k, limit)(xs, np.int32(now))
+  values, indices = together(sizes, k, limits)(xs, np.int32(now))
   np.testing.assert_array_equal(indices[:now], expected)
   np.testing.assert_array_equal(values[:now], joined[expected])
   np.testing.assert_array_equal(indices[now:], len(joined))
@@ -177,16 +180,21 @@ def test_zeros_that_fill_up_a_leaf_are_no_elements():
   """Fewer numbers than slots: the first zeros are sent, of the first leaf."""
   xs = [np.zeros(4097, np.float32), np.zeros(4097, np.float32)]
   xs[1][[0, 4096]] = 2, 3
-  _, indices = together((4097, 4097), 100, 0)(xs, np.int32(100))
+  _, indices = together((4097, 4097), 100, (0, 0))(xs, np.int32(100))
   np.testing.assert_array_equal(indices, [*range(98), 4097, 8193])
 
 
 @functools.cache
-def together(sizes, k, limit):
+def together(sizes, k, limits):
+  """Below the limits vectors are sorted, and joined."""
   del sizes
+  small, joined = limits
 
   def fn(xs, now):
-    with mock.patch.object(exact, '_SMALL', limit):
+    with (
+      mock.patch.object(exact, '_SMALL', small),
+      mock.patch.object(candidates, '_SMALL', joined),
+    ):
       return selection.top_k_of_all(xs, k, now)
 
   return jax.jit(fn, compiler_options=replay.QUICKLY)
