@@ -13,7 +13,7 @@ import math
 from typing import NamedTuple
 
 from gradsparse import arguments
-from gradsparse.codes.rounding import narrowest
+from gradsparse.codes.rounding import type_of
 from gradsparse.wire import elias
 from gradsparse.wire import fixed_width
 from gradsparse.wire import qsgd_codes
@@ -35,7 +35,7 @@ class LevelCode(NamedTuple):
       last one holds any levels.
     encode: integers [n] -> (uint32[sizes(n)[-1]], int32[] how many of these
       words must travel).
-    decode: (uint32[sizes(n)[-1]], n) -> levels [n] of `narrowest(s)`;
+    decode: (uint32[sizes(n)[-1]], n) -> levels [n] of `type_of(s)`;
       reads only the words that had to travel.
   """
 
@@ -58,7 +58,7 @@ def pack(signed: jax.Array, levels: int) -> jax.Array:
 def unpack(words: jax.Array, n: int, levels: int) -> jax.Array:
   """The levels that `pack` packed."""
   raw = fixed_width.unpack(words, n, _width(levels))
-  return (raw.astype(jnp.int32) - levels).astype(narrowest(levels))
+  return (raw.astype(jnp.int32) - levels).astype(type_of(levels))
 
 
 def fixed(levels: int) -> LevelCode:
@@ -113,7 +113,7 @@ def elias_stream(levels: int, sparse: bool, kind: str) -> LevelCode:
     return jax.lax.cond(
       words[0] == 1,
       lambda words: read(words, n, max_level=levels, kind=kind).astype(
-        narrowest(levels)
+        type_of(levels)
       ),
       lambda words: unpack(words, n, levels),
       words[1:],

@@ -7,6 +7,7 @@ from typing import Any
 from gradsparse import arguments
 from gradsparse import folding
 from gradsparse.codes.buckets import Buckets
+from gradsparse.wire import fixed_width
 import jax
 import jax.numpy as jnp
 
@@ -32,10 +33,9 @@ def checked(levels: Any, bucket_size: Any, norm: Any) -> tuple[int, int, str]:
   )
 
 
-def narrowest(levels: int) -> Any:
-  """The narrowest integer type of -s to s: levels are moved a lot."""
-  fitting = (t for t in (jnp.int8, jnp.int16) if levels <= jnp.iinfo(t).max)
-  return next(fitting, jnp.int32)
+def type_of(levels: int) -> Any:
+  """The integer type of signed levels, from -s to s."""
+  return fixed_width.narrowest(-levels, levels)
 
 
 def scales(x: jax.Array, how: Buckets, norm: str) -> jax.Array:
@@ -62,7 +62,7 @@ def scales(x: jax.Array, how: Buckets, norm: str) -> jax.Array:
 def quantise(
   x: jax.Array, norms: jax.Array, levels: int, uniform: jax.Array
 ) -> jax.Array:
-  """Signed levels in [-s, s], of x's shape and of `narrowest(s)`.
+  """Signed levels in [-s, s], of x's shape and of `type_of(s)`.
 
   With a = |v_i| / norm and l = floor(a s): l with probability 1 - (a s - l),
   else l + 1. Unbiased: the expectation of norm * level / s is v.
@@ -80,4 +80,4 @@ def quantise(
   scaled = jnp.minimum(jnp.abs(x) / safe * levels, levels)
   low = jnp.floor(scaled)
   level = low.astype(jnp.int32) + (uniform < scaled - low)
-  return jnp.where(x < 0, -level, level).astype(narrowest(levels))
+  return jnp.where(x < 0, -level, level).astype(type_of(levels))

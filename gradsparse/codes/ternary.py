@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from gradsparse import draws
 from gradsparse import folding
 from gradsparse import opaque
 from gradsparse.sockets import Code
 from gradsparse.sockets import Leaves
+from gradsparse.wire import fixed_width
 import jax
 import jax.numpy as jnp
 
@@ -17,14 +17,6 @@ import jax.numpy as jnp
 def field_width(workers: int) -> int:
   """Bits that hold a sum of P codes in {0, 1, 2}."""
   return max(2, (2 * workers).bit_length())
-
-
-def _narrowest(workers: int) -> Any:
-  """The narrowest integer type of a sum of P codes: codes are moved a lot."""
-  fitting = (
-    t for t in (jnp.uint8, jnp.uint16) if 2 * workers <= jnp.iinfo(t).max
-  )
-  return next(fitting, jnp.uint32)
 
 
 def _pack(codes: jax.Array, width: int) -> jax.Array:
@@ -63,7 +55,7 @@ def ternary() -> Code:
       g = leaf.reshape(-1)
       kept = uniform < jnp.abs(g) / jnp.where(scale > 0, scale, 1.0)
       ternary = jnp.where(kept, jnp.sign(g), 0.0).astype(jnp.int32)
-      return (ternary + 1).astype(_narrowest(ctx.workers))
+      return (ternary + 1).astype(fixed_width.narrowest(0, 2 * ctx.workers))
 
     codes = list(map(one, selected.arrays, scales, uniforms))
     return folding.joined(codes)

@@ -66,8 +66,7 @@ def _by_all(
   )
   bits = 32 * message.words.size
 
-  # As small as the count allows: there is one for each element.
-  counter = jnp.uint8 if comm.size < 256 else jnp.uint32
+  counter = fixed_width.narrowest(0, comm.size)
 
   def count(votes, words):
     return votes + fixed_width.unpack(words, bits, 1).astype(counter), None

@@ -11,12 +11,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 import itertools
+from typing import Any
 
 from gradsparse import folding
 from gradsparse import opaque
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+
+def narrowest(least: int, most: int) -> Any:
+  """The narrowest integer type, signed only if it must be.
+
+  Numbers that stand for many elements are moved a lot.
+
+  Args:
+    least: the smallest number that it must hold, -2**31 or more.
+    most: the largest one, less than 2**31.
+  """
+  signed = jnp.int8, jnp.int16, jnp.int32
+  unsigned = jnp.uint8, jnp.uint16, jnp.uint32
+  types = [jnp.iinfo(t) for t in (signed if least < 0 else unsigned)]
+  return next(t.dtype for t in types if t.min <= least and most <= t.max)
 
 
 def words(count: int, width: int) -> int:
