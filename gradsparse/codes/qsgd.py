@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 import math
 from typing import NamedTuple
 
 from gradsparse import draws
-from gradsparse import leafwise
+from gradsparse import folding
 from gradsparse import opaque
 from gradsparse.codes import level_codes
 from gradsparse.codes.buckets import buckets
@@ -17,7 +16,6 @@ from gradsparse.codes.rounding import scales
 from gradsparse.sockets import Code
 from gradsparse.sockets import Leaves
 from gradsparse.sockets import Parts
-from gradsparse.sockets import Shape
 from gradsparse.sockets import Stream
 from gradsparse.wire import floats
 import jax
@@ -34,11 +32,6 @@ class Levels(NamedTuple):
 
   norms: jax.Array
   signed: jax.Array
-
-
-def _order(shapes: Sequence[Shape]) -> list[int]:
-  """Numbers of the leaves in the order in which they travel."""
-  return [number for same in leafwise.classes(shapes) for number in same]
 
 
 def of_leaves(
@@ -82,11 +75,7 @@ def of_leaves(
       how.ordered(quantise(how.matrix(x), how.spread(own), levels, uniform))
       for (how, x), own, uniform in zip(both, norms, uniforms, strict=True)
     ]
-    order = _order(ctx.shapes)
-    return Levels(
-      jnp.concatenate([norms[i] for i in order]),
-      jnp.concatenate([signed[i] for i in order]),
-    )
+    return Levels(folding.joined(norms), folding.joined(signed))
 
   def pack(rounded, ctx):
     del ctx
@@ -100,16 +89,18 @@ def of_leaves(
 
   def decode(rounded, ctx, summands):
     del summands
-    order = _order(ctx.shapes)
-    cuts = [buckets(ctx.shapes[i], bucket_size) for i in order]
-    steps = opaque.computed_once(rounded.norms / levels, len(order))
+    cuts = [buckets(shape, bucket_size) for shape in ctx.shapes]
+    steps = opaque.computed_once(rounded.norms / levels, len(cuts))
     steps = opaque.cut(steps, [(how.count,) for how in cuts])
     signed = opaque.cut(rounded.signed, [(how.size,) for how in cuts])
-    out = {}
-    for i, how, step, own in zip(order, cuts, steps, signed, strict=True):
-      whole = how.unordered(own).astype(jnp.float32) * how.spread(step)
-      out[i] = whole.reshape(how.shape)
-    return Leaves([out[i] for i in range(len(out))])
+    return Leaves(
+      [
+        (how.unordered(own).astype(jnp.float32) * how.spread(step)).reshape(
+          how.shape
+        )
+        for how, step, own in zip(cuts, steps, signed, strict=True)
+      ]
+    )
 
   return Code(pack, unpack, round, decode, name='qsgd', takes=Leaves)
 
