@@ -44,7 +44,7 @@ class Words(NamedTuple):
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class Joined:
+class CodedVector:
   """The codes of all leaves, one after the other.
 
   Attributes:
@@ -114,10 +114,10 @@ class Coded:
     self._codes = list(codes)
     self._space = Space.whole(shapes)
 
-  def joined(self) -> Joined:
+  def joined(self) -> CodedVector:
     """All leaves, one after the other."""
     sizes = self._space.sizes
-    return Joined(
+    return CodedVector(
       self._scales,
       fixed_width.joined(self._marks, sizes, 1),
       fixed_width.joined(self._codes, sizes, self._code.width),
@@ -194,19 +194,19 @@ def coded(
   return Coded(code, scales, marks, codes, [v.shape for v, _ in leaves])
 
 
-def pack(code: ValueCode, all_: Joined) -> Words:
+def pack(code: ValueCode, all_: CodedVector) -> Words:
   """All elements as words."""
   scales = entries.pack_scales(code, all_.scales)
   return Words(scales, all_.marks, all_.codes)
 
 
-def unpack(code: ValueCode, words: Words, space: Space) -> Joined:
+def unpack(code: ValueCode, words: Words, space: Space) -> CodedVector:
   """What was packed."""
   scales, _ = entries.unpack_scales(code, words.scales, len(space.shapes))
-  return Joined(scales, words.marks, words.codes, space, code.width)
+  return CodedVector(scales, words.marks, words.codes, space, code.width)
 
 
-def decode(code: ValueCode, all_: Joined) -> Marked:
+def decode(code: ValueCode, all_: CodedVector) -> Marked:
   """What they stand for."""
   space, width = all_.space, code.width
   there = bitmap.unpack(all_.marks, space.size)

@@ -100,7 +100,7 @@ def _of_entries(
 
   def pack(rounded, ctx):
     del ctx
-    if isinstance(rounded, marked.Joined):
+    if isinstance(rounded, marked.CodedVector):
       return marked.pack(values, rounded)
     if isinstance(rounded, Sparse):
       rounded = entries.coded(values, rounded)
@@ -108,14 +108,14 @@ def _of_entries(
 
   def unpack(words, like, ctx):
     del ctx
-    if isinstance(like, marked.Joined):
+    if isinstance(like, marked.CodedVector):
       return marked.unpack(values, words, like.space)
     got = unpack_entries(words, like.space, like.slots)
     return entries.decoded(values, got) if isinstance(like, Sparse) else got
 
   def decode(rounded, ctx, summands):
     del ctx, summands
-    if isinstance(rounded, marked.Joined):
+    if isinstance(rounded, marked.CodedVector):
       return marked.decode(values, rounded)
     if isinstance(rounded, Entries):
       return entries.decoded(values, rounded)
@@ -129,7 +129,7 @@ def _of_entries(
     takes=Sparse,
     exact=values.round is None,
     mark=lambda leaves, ctx: marked.coded(values, leaves, ctx.key),
-    marked=(Entries, marked.Joined),
+    marked=(Entries, marked.CodedVector),
   )
 
 
@@ -156,14 +156,14 @@ def _run_length() -> Code:
   # Escapes are told by their value, so entries travel as a `Sparse`.
   def round(selected, ctx):
     del ctx
-    if isinstance(selected, marked.Joined):
+    if isinstance(selected, marked.CodedVector):
       return selected
     if isinstance(selected, Entries):
       selected = entries.decoded(values, selected)
     return selected.keep(run_length.fits(selected.indices, selected.space.size))
 
   def pack(rounded, ctx):
-    if isinstance(rounded, marked.Joined):
+    if isinstance(rounded, marked.CodedVector):
       return of_all.pack(rounded, ctx)
     packed, runs = run_length.encode(
       rounded.values, rounded.indices, rounded.space.size
@@ -171,7 +171,7 @@ def _run_length() -> Code:
     return jnp.concatenate([floats.pack(packed), runs])
 
   def unpack(words, like, ctx):
-    if isinstance(like, marked.Joined):
+    if isinstance(like, marked.CodedVector):
       return of_all.unpack(words, like, ctx)
     count, space = like.slots, like.space
     decoded, indices = run_length.decode(

@@ -7,12 +7,12 @@ from gradsparse.codes import sparse_values
 from gradsparse.sockets import Context
 from gradsparse.sockets import Space
 from gradsparse.sockets import Sparse
-from gradsparse.wire import exponent
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from tests import replay
+from tests.wire import exponents
 
 # Rows of 32 in which one leaf ends, or two, and leaves of whole rows.
 SHAPES = ((6, 5), (41,), (2, 32), (3,), (64,))
@@ -112,7 +112,7 @@ def test_what_the_code_cannot_say_is_not_marked():
   values, wanted = drawn(4, 1.0, 'exponent4')
   values[::3] *= 1e-4
   leaf = np.repeat(np.arange(len(SHAPES)), SPACE.sizes)
-  _, kept, _ = exponent.round_values(
+  _, kept, _ = exponents.round_values(
     jnp.asarray(values), jnp.asarray(wanted), jnp.asarray(leaf), len(SHAPES)
   )
   _, count, *_ = there_and_back('exponent4')(values, wanted, np.int32(0))

@@ -30,6 +30,7 @@ import pytest
 from tests import replay
 from tests import schemes
 from tests.fuzz import programs
+from tests.wire import exponents
 
 # A decoder that hangs is stopped.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
@@ -107,7 +108,7 @@ def check_exponent(words):
   codes = fixed_width.unpack(words[:8], 64, 4)
   tops = fixed_width.unpack(words[8:10], 8, 8).astype(jnp.int32)
   segments = jnp.arange(64, dtype=jnp.int32) % 10  # two are out of range
-  limit = exponent.top_of(tops, segments)
+  limit = exponents.top_of(tops, segments)
   values = np.asarray(exponent.decode(codes, limit))
   assert not np.any(np.isnan(values))
   mantissas, _ = np.frexp(values[np.isfinite(values)])

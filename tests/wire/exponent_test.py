@@ -11,18 +11,19 @@ from hypothesis import strategies as st
 import jax
 import jax.numpy as jnp
 import numpy as np
+from tests.wire import exponents
 
-_round = jax.jit(exponent.round_values, static_argnums=3)
+_round = jax.jit(exponents.round_values, static_argnums=3)
 
 
 @jax.jit
 def _encode(rounded, segments, top):
-  return exponent.encode(rounded, exponent.top_of(top, segments))
+  return exponent.encode(rounded, exponents.top_of(top, segments))
 
 
 @jax.jit
 def _decode(codes, segments, top):
-  return exponent.decode(codes, exponent.top_of(top, segments))
+  return exponent.decode(codes, exponents.top_of(top, segments))
 
 
 _SMALLEST = 2.0**-126  # of the normal float32

@@ -16,6 +16,7 @@ from jax.sharding import PartitionSpec
 import numpy as np
 import pytest
 from tests import marks
+from tests.wire import exponents
 
 N = 500
 K = 40
@@ -47,8 +48,8 @@ def _run_length(levels):
 def _exponent(levels):
   segments = jnp.arange(N, dtype=jnp.int32) % 3
   values = levels.astype(jnp.float32) / 3
-  rounded, kept, top = exponent.round_values(values, levels != 0, segments, 3)
-  limit = exponent.top_of(top, segments)
+  rounded, kept, top = exponents.round_values(values, levels != 0, segments, 3)
+  limit = exponents.top_of(top, segments)
   return exponent.decode(exponent.encode(rounded, limit), limit), kept
 
 
