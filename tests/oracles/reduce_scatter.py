@@ -14,6 +14,8 @@ References: Tang et al., arXiv 1905.05957 (there e is a P-th of ours); Seide et
 al., Interspeech 2014.
 """
 
+import abc
+
 import numpy as np
 from tests.oracles import leaves
 from tests.oracles import one_bit
@@ -32,7 +34,7 @@ def part_length(size, workers, bucket_size):
   return part
 
 
-class _Scatter(leaves.Oracle):
+class _Scatter(leaves.Oracle, abc.ABC):
   """Joins the leaves; a subclass says how buckets are rounded.
 
   Attributes:
@@ -47,8 +49,9 @@ class _Scatter(leaves.Oracle):
     self.bucket_size = bucket_size
     self.r = self.e = None
 
+  @abc.abstractmethod
   def _round(self, x, uniforms):
-    raise NotImplementedError
+    """One bucket, rounded."""
 
   def _parts(self, size, workers):
     part = part_length(size, workers, self.bucket_size)
