@@ -74,6 +74,32 @@ def network_table(columns: Mapping[str, Sequence[Row]]) -> str:
   )
 
 
+def model_table(rows: Sequence[Row]) -> str:
+  """Milliseconds of exchanges, beside what the cost model says.
+
+  Args:
+    rows: of `experiments.benchmarks.exchange`.
+  """
+  return tables.markdown(
+    ('scheme', 'model', 'collectives alone', 'step', 'spread'),
+    [
+      (
+        row['scheme'],
+        *(
+          f'{row[name]:.0f}'
+          for name in (
+            'serial_ms',
+            'collectives_ms',
+            'step_ms',
+            'step_ms_spread',
+          )
+        ),
+      )
+      for row in rows
+    ],
+  )
+
+
 def draw(rows: Sequence[Row]) -> bytes:
   """A PNG: a step of each scheme as a multiple of momentum SGD, by tree."""
   by_scheme = {

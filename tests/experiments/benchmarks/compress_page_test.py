@@ -5,6 +5,8 @@ import pathlib
 
 from experiments.benchmarks.compress import contenders
 from experiments.benchmarks.compress import page
+from experiments.benchmarks.compress import trees
+import pytest
 
 _ROOT = pathlib.Path(__file__).parents[3]
 _PAGE = (_ROOT / 'docs/performance.md').read_text()
@@ -30,10 +32,12 @@ def test_the_page_has_what_was_measured_on_a_network():
     for count in (2, 4)
   }
   assert page.network_table(columns) in _PAGE
+  assert page.model_table(rows['eight']) in _PAGE
 
 
-def test_every_scheme_was_recorded_on_resnet50():
-  there = {x['scheme'] for x in _RECORD['rows'] if x['shapes'] == 'resnet50'}
+@pytest.mark.parametrize('tree', trees.TREES)
+def test_every_scheme_was_recorded(tree):
+  there = {x['scheme'] for x in _RECORD['rows'] if x['shapes'] == tree}
   assert there >= {*contenders.SCHEMES, contenders.REFERENCE}
 
 
