@@ -5,6 +5,8 @@ import importlib
 from experiments.papers import table
 
 NAMES = (
+  'schemes_cifar10',
+  'ablations_digits',
   'cifar10_resnet20',
   'dgc_table2',
   'dgc_table3',

@@ -119,11 +119,33 @@ def _entry(
     'date': _today(),
     'setting': records.changes(config),
     **summary,
+    'evaluations': _evaluations(lines),
     **benchmark_rows.step_times(lines, summary['steps']),
     'step_images': (
       parallel.num_workers * parallel.inner_workers * config.train.batch_size
     ),
   }
+
+
+def _evaluations(
+  lines: Sequence[Mapping[str, Any]],
+) -> list[dict[str, float]]:
+  """Returns every test of a run: accuracy, bytes sent and seconds until then.
+
+  Args:
+    lines: of its metrics file.
+  """
+  names = {
+    'step': 'step',
+    'test_accuracy': 'test/accuracy',
+    'sent_bytes': 'comm/sent_bytes_total',  # that one worker has sent
+    'seconds': 'time/seconds',
+  }
+  return [
+    {name: line[key] for name, key in names.items()}
+    for line in lines
+    if 'test/accuracy' in line
+  ]
 
 
 def _today() -> str:

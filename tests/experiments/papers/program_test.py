@@ -53,6 +53,12 @@ class _Trained:
     if name in self.failing:
       raise self.failing[name]
     accuracy = 0.5 if run.scheme == 'dense' else 0.51 + 0.01 * name[1]
+    run.folder.mkdir(parents=True, exist_ok=True)
+    (run.folder / 'metrics.jsonl').write_text(
+      '{"step": 1, "comm/sent_bytes_total": 10, "time/seconds": 1.0}\n'
+      '{"step": 2, "comm/sent_bytes_total": 20, "time/seconds": 1.5, '
+      '"test/accuracy": 0.25}\n'
+    )
     comm = {'ratio': 80.0, 'run_average_ratio': 20.0}
     return {
       'steps': run.config.train.steps,
@@ -102,6 +108,9 @@ def test_every_run_is_recorded_at_once_and_not_run_again(trained, tmp_path):
   datetime.date.fromisoformat(run['date'])
   assert run['command'] == 'typed' and run['environment']['jax'] == '0'
   assert run['setting']['compression.density'] == 0.01
+  assert run['evaluations'] == [
+    {'step': 2, 'test_accuracy': 0.25, 'sent_bytes': 20, 'seconds': 1.5}
+  ]
   trained.asked.clear()
   del trained.failing['dgc', 1]
   record, missing = _run(tmp_path, seeds=(0, 1))

@@ -1,0 +1,116 @@
+r"""Every scheme beside dense on CIFAR-10, four workers; of no paper.
+
+Commands (CIFAR-10 in its binary version below DIR; see docs/papers.md):
+  python -m experiments.papers schemes_cifar10
+  python -m experiments.papers schemes_cifar10 dgc gtopk --seeds=0,1,2
+  python -m experiments.papers schemes_cifar10 --held_out --budget=36000
+  python -m experiments.main --config=configs/schemes_cifar10.py:dgc \
+    --workdir=runs/dgc --config.data.dir=DIR
+
+The setting is that of configs/cifar10_resnet20.py; the densities are those of
+the papers, and ten times as much where a name ends in `_0.01`. `dgc_4bit` sends
+the biases too, and values of 4 bits. Warm-up is as in configs/dgc_table2.py and
+configs/gtopk_table5.py. Strom's threshold, alpha and the learning rates below
+0.1 are those chosen on the validation split of configs/schemes_digits.py: one
+trial for every scheme here.
+
+Quick: ResNet-8, 4 epochs, a quarter of them warm-up where there is one.
+
+Published, and ours:
+
+  row              top-1 (%)     full  held out    quick
+  ──────────────────────────────────────────────────────
+  dense                    -  not run   not run  not run
+  dgc                      -  not run   not run  not run
+  dgc_0.01                 -  not run   not run  not run
+  dgc_4bit                 -  not run   not run  not run
+  gtopk                    -  not run   not run  not run
+  gtopk_0.01               -  not run   not run  not run
+  dropping                 -  not run   not run  not run
+  dropping_0.01            -  not run   not run  not run
+  dropping_chunks          -  not run   not run  not run
+  local_partial            -  not run   not run  not run
+  strom                    -  not run   not run  not run
+  variance                 -  not run   not run  not run
+  hybrid                   -  not run   not run  not run
+  qsgd_2bit                -  not run   not run  not run
+  qsgd_4bit                -  not run   not run  not run
+  qsgd_8bit                -  not run   not run  not run
+  terngrad                 -  not run   not run  not run
+  one_bit                  -  not run   not run  not run
+  sign                     -  not run   not run  not run
+  power_sgd                -  not run   not run  not run
+
+  full needs: CIFAR-10 with its test file, a GPU for hours
+"""
+
+from configs import cifar10_resnet20
+from configs.dgc_table2 import DGC
+from configs.dgc_table2 import DROPPING
+from configs.dgc_table2 import QUICK_WARMUP
+from configs.dgc_table2 import WARMUP
+from configs.gtopk_table5 import GTOPK
+from configs.gtopk_table5 import QUICK_WARMUP as GTOPK_QUICK_WARMUP
+from configs.gtopk_table5 import WARMUP as GTOPK_WARMUP
+from experiments.papers.table import CIFAR
+from experiments.papers.table import GPU_HOURS
+from experiments.papers.table import Row
+from experiments.papers.table import Table
+
+_TEN_TIMES = {'compression.density': 0.01}
+
+
+def _scheme(name, /, learning_rate=None, **arguments):
+  fields = {f'compression.{key}': value for key, value in arguments.items()}
+  if learning_rate is not None:
+    fields['train.learning_rate'] = learning_rate
+  return {'compression.name': name} | fields
+
+
+def _warmed(fields, full=WARMUP, quick=QUICK_WARMUP):
+  return Row(fields=fields, beside='dense', full=full, quick=quick)
+
+
+_SCHEMES = {
+  'dropping': DROPPING,
+  'dropping_0.01': DROPPING | _TEN_TIMES,
+  'dropping_chunks': DROPPING | {'compression.scope': 'chunk'},
+  'local_partial': DROPPING
+  | {'compression.local_gradient': 'partial', 'compression.average_every': 100},
+  'strom': _scheme('strom', learning_rate=0.05, threshold=0.05),
+  'variance': _scheme('variance_based', learning_rate=0.05, alpha=1.5),
+  'hybrid': _scheme(
+    'variance_strom', learning_rate=0.05, alpha=1.0, threshold=0.05
+  ),
+  'qsgd_2bit': _scheme('qsgd', levels=1, bucket_size=128),
+  'qsgd_4bit': _scheme('qsgd', levels=7),
+  'qsgd_8bit': _scheme('qsgd', levels=127),
+  'terngrad': _scheme('terngrad'),
+  'one_bit': _scheme('one_bit_sgd'),
+  'sign': _scheme('sign_majority', learning_rate=0.0005),
+  'power_sgd': _scheme('power_sgd', rank=2),
+}
+
+TABLE = Table(
+  title='Every scheme on CIFAR-10, 4 workers',
+  source='of no paper',
+  metrics=('top1',),
+  full=cifar10_resnet20.TABLE.full,
+  quick={'epochs': 4},
+  rows={
+    'dense': Row(fields={}),
+    'dgc': _warmed(DGC),
+    'dgc_0.01': _warmed(DGC | _TEN_TIMES),
+    'dgc_4bit': _warmed(
+      DGC | {'compression.values': 'exponent4', 'compression.min_size': 0}
+    ),
+    'gtopk': _warmed(GTOPK, GTOPK_WARMUP, GTOPK_QUICK_WARMUP),
+    'gtopk_0.01': _warmed(GTOPK | _TEN_TIMES, GTOPK_WARMUP, GTOPK_QUICK_WARMUP),
+    **{
+      name: Row(fields=fields, beside='dense')
+      for name, fields in _SCHEMES.items()
+    },
+  },
+  needs=(CIFAR, GPU_HOURS),
+)
+get_config = TABLE.get_config
