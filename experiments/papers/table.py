@@ -39,6 +39,8 @@ class Row:
     full: fields of the paper's setting beside the table's.
     quick: fields of the quick setting beside the table's.
     needs: what the full setting needs beside what all rows of the table do.
+    group: rows that change the same thing are drawn together; '' for none. A
+      row of several pictures has several names, with spaces between them.
   """
 
   fields: Mapping[str, Any]
@@ -48,6 +50,12 @@ class Row:
   full: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   quick: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   needs: tuple[str, ...] = ()
+  group: str = ''
+
+  @property
+  def groups(self) -> tuple[str, ...]:
+    """The names in `group`."""
+    return tuple(self.group.split())
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
