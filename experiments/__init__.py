@@ -6,9 +6,10 @@ scikit-learn, matplotlib, Pillow and rich.
 
 A file directly in this folder is a program, `python -m experiments.NAME`: it
 takes flags and calls a room. Where a room has the name of its program
-(`cluster`, `cost_model`, `papers`, `report`) that file is the room's
-`__main__.py`, as it is of a study that is a folder (`studies/large_models`);
-the benchmarks are programs in a room of their own. Nothing imports a program.
+(`cluster`, `cost_model`, `papers`, `report`, `results_page`) that file is the
+room's `__main__.py`, as it is of a study that is a folder
+(`studies/large_models`); the benchmarks are programs in a room of their own.
+Nothing imports a program.
 
 The rooms, lowest first; each imports only from those above it in this list
 (`tests/layers_test.py` holds that):
@@ -26,6 +27,7 @@ The rooms, lowest first; each imports only from those above it in this list
   studies      comparisons of schemes, and other questions
   benchmarks   measurements of speed
   papers       the papers' tables: what they printed, and ours
+  results_page what RESULTS.md says of the records, and its pictures
 
 `results` has what was measured, with the commands.
 """

@@ -60,6 +60,7 @@ ROOMS = (
   ('studies',),
   ('benchmarks',),
   ('papers',),
+  ('results_page',),
   ('claims', 'compare', 'demo', 'main', 'qsvrg', 'record', 'scheme_table'),
   ('__init__',),
 )

@@ -1,6 +1,6 @@
 """A table as text: published numbers beside ours, headers of configs, lists."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 import statistics
 import textwrap
 from typing import Any
@@ -11,7 +11,7 @@ from experiments.papers import record as records
 from experiments.papers import table as tables
 from experiments.program import tables as text
 
-_NONE = '-'
+NONE = '-'
 _NOT_RUN = 'not run'
 
 
@@ -22,7 +22,7 @@ def ours(
   found = [metrics.METRICS[metric].of(run) for run in runs.values()]
   numbers = [number for number in found if number is not None]
   if not numbers:
-    return _NONE
+    return NONE
   return metrics.METRICS[metric].form.format(
     metrics.MIDDLES[table.middle](numbers)
   )
@@ -31,7 +31,7 @@ def ours(
 def published(row: tables.Row, metric: str) -> str:
   """Returns what the paper printed, '-' where it printed nothing."""
   if metric not in row.published:
-    return _NONE
+    return NONE
   return metrics.METRICS[metric].form.format(row.published[metric])
 
 
@@ -53,9 +53,10 @@ def difference(
   return interval.paired(mine, other)
 
 
-def _points(table: tables.Table, row: tables.Row) -> str:
+def points(table: tables.Table, row: tables.Row) -> str:
+  """Returns what the paper printed of the difference, '-' where nothing."""
   found = table.points(row)
-  return _NONE if found is None else f'{found:+.2f}'
+  return NONE if found is None else f'{found:+.2f}'
 
 
 def results(
@@ -89,12 +90,12 @@ def results(
     if compared:
       found = difference(table, record, size, name)
       cells += [
-        _points(table, row),
-        _NONE if found is None else str(found),
+        points(table, row),
+        NONE if found is None else str(found),
       ]
     ratios = ('ratio', 'run_average_ratio')
-    cells += [_mean(runs, lambda run, r=r: run['comm'][r]) for r in ratios]
-    cells += [str(len(runs)), _mean(runs, lambda run: run['seconds'])]
+    cells += [mean(runs, lambda run, r=r: run['comm'][r]) for r in ratios]
+    cells += [str(len(runs)), mean(runs, lambda run: run['seconds'])]
     rows.append(cells)
   return text.make(
     headings,
@@ -105,9 +106,13 @@ def results(
   )
 
 
-def _mean(runs: Mapping[int, Mapping[str, Any]], of: Any) -> str:
+def mean(
+  runs: Mapping[int, Mapping[str, Any]],
+  of: Callable[[Mapping[str, Any]], float],
+) -> str:
+  """Returns the mean of a number over runs, '-' where there are none."""
   if not runs:
-    return _NONE
+    return NONE
   return f'{statistics.fmean(of(run) for run in runs.values()):,.1f}'
 
 
@@ -126,7 +131,7 @@ def header(table: tables.Table, record: records.Record) -> str:
     [
       name,
       *(published(row, metric) for metric in table.metrics),
-      *([_points(table, row)] if with_points else []),
+      *([points(table, row)] if with_points else []),
       *(_cell(table, record, size, name) for size in sizes),
     ]
     for name, row in table.rows.items()
@@ -144,7 +149,7 @@ def _cell(
 ) -> str:
   """Returns the first metric of a row of ours."""
   if size == tables.HELD_OUT and not table.holds_out(table.rows[name]):
-    return _NONE
+    return NONE
   runs = record.runs(size, name)
   if runs:
     return ours(table, runs, table.metrics[0])
@@ -156,7 +161,7 @@ def _where(table: tables.Table, record: records.Record) -> list[str]:
   lines = []
   for size in tables.SIZES:
     places = {
-      _place(run)
+      f'{machine(run)}, {run["date"]}'
       for name in table.rows
       for run in record.runs(size, name).values()
     }
@@ -165,11 +170,12 @@ def _where(table: tables.Table, record: records.Record) -> list[str]:
   return lines
 
 
-def _place(run: Mapping[str, Any]) -> str:
+def machine(run: Mapping[str, Any]) -> str:
+  """Returns hardware and version of a run."""
   found = run['environment']
   return (
     f'{found["devices"]} x {found["device"]}, {found["cpu_cores"]} cores, '
-    f'jax {found["jax"]}, {run["date"]}'
+    f'jax {found["jax"]}'
   )
 
 
@@ -200,6 +206,15 @@ def listing(catalogue: Mapping[str, tables.Table]) -> str:
   return '\n'.join(lines)
 
 
+def needed_by(table: tables.Table, names: Iterable[str]) -> str:
+  """Returns what full runs of some rows need, each once."""
+  return ', '.join(
+    dict.fromkeys(
+      need for name in names for need in table.needed(table.rows[name])
+    )
+  )
+
+
 def contents(catalogue: Mapping[str, tables.Table]) -> str:
   """Returns the tables as our documents list them."""
   return text.markdown(
@@ -210,11 +225,7 @@ def contents(catalogue: Mapping[str, tables.Table]) -> str:
         table.title,
         table.source,
         str(len(table.rows)),
-        ', '.join(
-          dict.fromkeys(
-            need for row in table.rows.values() for need in table.needed(row)
-          )
-        ),
+        needed_by(table, table.rows),
       )
       for name, table in catalogue.items()
     ],

@@ -80,6 +80,17 @@ class Record:
     """Likewise the runs that came to no end: `why` in words."""
     return self._find('failures', size, row)
 
+  def former(self) -> int:
+    """Returns how many kept runs `runs` and `failures` leave out."""
+    count = 0
+    for kind in ('runs', 'failures'):
+      for size, rows in self._content.get(kind, {}).items():
+        for row, kept in rows.items():
+          count += len(kept)
+          if row in self._table.rows:
+            count -= len(self._find(kind, size, row))
+    return count
+
   def add(self, size: str, row: str, seed: int, run: Mapping[str, Any]) -> None:
     """Adds a run, and writes the file."""
     self._add('runs', size, row, seed, run)

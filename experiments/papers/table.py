@@ -39,7 +39,7 @@ class Row:
     full: fields of the paper's setting beside the table's.
     quick: fields of the quick setting beside the table's.
     needs: what the full setting needs beside what all rows of the table do.
-    group: rows that change the same thing are drawn together; '' for none.
+    groups: rows of a group change the same thing, and are drawn together.
   """
 
   fields: Mapping[str, Any]
@@ -49,7 +49,7 @@ class Row:
   full: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   quick: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   needs: tuple[str, ...] = ()
-  group: str = ''
+  groups: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,4 @@
+"""RESULTS.md and its pictures, made of the records in experiments/results.
+
+No number on that page is typed; see `page.text`.
+"""

@@ -1,0 +1,182 @@
+"""What the records say of each scheme, in words that follow from intervals."""
+
+from collections.abc import Sequence
+import statistics
+
+from experiments.papers import interval
+from experiments.papers import page
+from experiments.papers import target
+from experiments.program import tables
+from experiments.results_page.measured import Measured
+from experiments.results_page.measured import Row
+
+RATIO = 1000  # times fewer bytes, of the claim that is tested
+
+NO_DIFFERENCE = 'no difference seen'
+BETTER = 'better'
+WORSE = 'worse'
+ONE_SEED = 'one seed: no interval'
+ALIKE = 'alike in all seeds: no interval'
+NOTHING = 'nothing to compare'
+ALL_FAILED = 'failed'
+
+_NARROW = 1e-9  # points; below is rounding
+
+_COLUMNS = {
+  'ratio': 'last stage',
+  'run_average_ratio': 'whole run',
+}
+_OUTCOMES = {
+  True: 'the claim holds for',
+  False: 'it does not hold for',
+  None: 'too little was run to tell for',
+}
+
+
+def verdict(found: interval.Interval | None) -> str:
+  """Returns what an interval of a difference to dense says, in words."""
+  if found is None:
+    return NOTHING
+  if found.half is None:
+    return ONE_SEED
+  if found.half < _NARROW < abs(found.mean):
+    # So coarse a score can come out alike by chance.
+    return ALIKE
+  if found.mean > found.half:
+    return BETTER
+  return WORSE if found.mean < -found.half else NO_DIFFERENCE
+
+
+def verdict_of(row: Row) -> str:
+  """Returns the verdict on a row, and how many of its runs failed."""
+  count = len(row.failures)
+  if not row.runs:
+    return ALL_FAILED
+  if not count:
+    return verdict(row.difference)
+  return f'{verdict(row.difference)}, {count} failed'
+
+
+def holds(row: Row) -> bool | None:
+  """Whether training ends as well as dense; None where it cannot be told.
+
+  A row of which a run failed does not.
+  """
+  if row.failures:
+    return False
+  return {NO_DIFFERENCE: True, BETTER: True, WORSE: False}.get(
+    verdict(row.difference)
+  )
+
+
+def table(measured: Measured) -> str:
+  """Returns a line for each scheme of a table."""
+  return tables.markdown(
+    (
+      'row',
+      'points to dense',
+      'seeds',
+      *(f'ratio, {what}' for what in _COLUMNS.values()),
+      'verdict',
+    ),
+    [
+      (
+        f'`{row.name}`',
+        _shown(row),
+        '0' if row.difference is None else str(row.difference.n),
+        *(
+          page.mean(row.runs, lambda run, r=ratio: run['comm'][r])
+          for ratio in _COLUMNS
+        ),
+        verdict_of(row),
+      )
+      for row in measured.schemes
+    ],
+  )
+
+
+def tested(all_measured: Sequence[Measured]) -> dict[str, list[str]]:
+  """Returns what became of the claim: for each ratio a sentence, and its rows.
+
+  Args:
+    all_measured: tables that were measured.
+  """
+  said = {}
+  for ratio, what in _COLUMNS.items():
+    at_it = [
+      (f'`{row.name}` of `{measured.name}` ({measured.size})', row)
+      for measured in all_measured
+      if measured.compared
+      for row in measured.schemes
+      if row.runs and _mean_ratio(row, ratio) >= RATIO
+    ]
+    outcomes = [holds(row) for _, row in at_it]
+    counts = [
+      f'{words} {outcomes.count(outcome)}'
+      for outcome, words in _OUTCOMES.items()
+      if outcome in outcomes
+    ]
+    count = f'{len(at_it)}; {"; ".join(counts)}' if at_it else 'none yet'
+    said[f'Rows with a ratio of {RATIO:,} or more, {what}: {count}.'] = [
+      f'{name}: {_shown(row)} ({verdict_of(row)})' for name, row in at_it
+    ]
+  return said
+
+
+def _mean_ratio(row: Row, name: str) -> float:
+  return statistics.fmean(run['comm'][name] for run in row.runs.values())
+
+
+def summary(measured: Measured) -> str:
+  """Returns what became of the schemes of a table, in a few sentences."""
+  schemes = measured.schemes
+  verdicts = [
+    verdict(row.difference) if row.runs else ALL_FAILED for row in schemes
+  ]
+  counts = [
+    f'*{name}*: {verdicts.count(name)}' for name in dict.fromkeys(verdicts)
+  ]
+  said = f'{_counted(len(schemes), "row")}; {"; ".join(counts)}.'
+  failed = sum(len(row.failures) for row in schemes)
+  if failed:
+    said += f' {_counted(failed, "run")} failed.'
+  return ' '.join(filter(None, [said, cheapest(measured)]))
+
+
+def cheapest(measured: Measured) -> str:
+  """Returns which scheme came to the target with the fewest bytes.
+
+  Of tables with one dense row; '' where none came to it.
+  """
+  percents = {
+    target.score(measured.table, measured.record, measured.size, row.name)
+    for row in measured.schemes
+  }
+  if len(percents) != 1 or None in percents:
+    return ''
+  (percent,) = percents
+  found = []
+  for row in measured.schemes:
+    arrived = target.reached(row.runs, len(row.failures), percent)
+    if arrived and arrived.sent_bytes is not None:
+      found.append((arrived.sent_bytes, row))
+  if not found:
+    return ''
+  sent, row = min(found, key=lambda pair: pair[0])
+  dense = measured.rows[row.beside]
+  beside = target.reached(dense.runs, len(dense.failures), percent)
+  said = (
+    f'With the fewest bytes `{row.name}` came within '
+    f'{_counted(target.POINTS_BELOW, "point")} of dense, at {percent:.2f} %'
+  )
+  if beside is None or beside.sent_bytes is None:
+    return f'{said}.'
+  return f'{said}; dense took {beside.sent_bytes / sent:,.1f} times as many.'
+
+
+def _shown(row: Row) -> str:
+  return page.NONE if row.difference is None else str(row.difference)
+
+
+def _counted(number: float, what: str) -> str:
+  return f'{number:g} {what}' + ('' if number == 1 else 's')

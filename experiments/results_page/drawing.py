@@ -1,0 +1,282 @@
+"""Draws accuracy by bytes, and differences to dense with their intervals."""
+
+from collections.abc import Mapping, Sequence
+import io
+import statistics
+from typing import Any, NamedTuple
+
+from experiments.cost_model import colours
+from experiments.papers import interval
+from experiments.results_page import claims
+from experiments.results_page import labels
+from matplotlib import figure
+from matplotlib import ticker
+from matplotlib.backends import backend_agg
+
+_TEXT = '#444444'
+_GRID = '#dddddd'
+_BAR = {'elinewidth': 1.3, 'capsize': 3}
+_LINES = (
+  (colours.BLUE, 'o'),
+  (colours.ORANGE, 's'),
+  (colours.GREEN, '^'),
+  (colours.PINK, 'D'),
+)
+_VERDICTS = {
+  claims.BETTER: colours.GREEN,
+  claims.WORSE: colours.ORANGE,
+  claims.NO_DIFFERENCE: colours.BLUE,
+}
+# How far below dense the accuracies are shown, as a multiple of what three
+# quarters of the rows stay within, and at least so many points.
+_DEEPEST, _LEAST = 2.0, 2.0
+
+
+class Point(NamedTuple):
+  """A row by its bytes.
+
+  Attributes:
+    label: its name.
+    sent: bytes that a worker sends in a step, mean of the whole run.
+    score: accuracy in percent over seeds.
+  """
+
+  label: str
+  sent: float
+  score: interval.Interval
+
+
+class Dot(NamedTuple):
+  """A row by its difference to dense, in points."""
+
+  label: str
+  difference: interval.Interval
+
+
+def front(points: Sequence[Point]) -> list[Point]:
+  """Returns those that no other beats with as few bytes, fewest bytes first."""
+  found: list[Point] = []
+  for point in sorted(points, key=lambda p: (p.sent, -p.score.mean)):
+    if not found or point.score.mean > found[-1].score.mean:
+      found.append(point)
+  return found
+
+
+def pareto(title: str, dense: Point, points: Sequence[Point]) -> bytes:
+  """Returns a PNG with accuracy by bytes sent, and the Pareto front.
+
+  Args:
+    title: of the picture.
+    dense: the row that all are compared to, drawn as a line, too.
+    points: the others.
+  """
+  canvas, axes = _canvas(8.5, 6.2, title)
+  axes.margins(x=0.12, y=0.1)
+  best = front([dense, *points])
+  score = dense.score.mean
+  floor = score - _depth([score - point.score.mean for point in points])
+  below = [point for point in points if point.score.mean < floor]
+  names, lines = [], []
+  for point in (dense, *points):
+    mean, half = point.score.mean, point.score.half
+    if mean < floor:
+      continue
+    on_it = point in best
+    colour = colours.BLUE if on_it else colours.ORANGE
+    axes.errorbar(
+      point.sent,
+      mean,
+      yerr=half,
+      color=colours.BLACK if point is dense else colour,
+      marker='D' if point is dense else 'o' if on_it else 's',
+      markersize=7 if on_it else 6,
+      markerfacecolor=None if half is not None else 'white',
+      zorder=3,
+      **_BAR,
+    )
+    names.append(labels.Name(point.label, point.sent, mean))
+    if half is not None:
+      lines.append(((point.sent, mean - half), (point.sent, mean + half)))
+  if below:
+    axes.set_ylim(bottom=floor)
+    axes.plot(
+      [point.sent for point in below],
+      [floor] * len(below),
+      'v',
+      color=colours.ORANGE,
+      markersize=9,
+      clip_on=False,
+      label='below the axis: accuracy in brackets',
+    )
+    names += [
+      labels.Name(f'{p.label} ({p.score.mean:.1f})', p.sent, floor)
+      for p in below
+    ]
+  axes.set_xscale('log')
+  axes.xaxis.set_major_formatter(ticker.EngFormatter('B'))
+  axes.set_xlabel('sent by a worker in a step, mean of the whole run')
+  axes.set_ylabel('test accuracy (%), mean and 95 % interval over seeds')
+  lines += _front(axes, [point for point in best if point not in below])
+  axes.axhline(score, color=colours.BLACK, linestyle='--', linewidth=1)
+  left, right = axes.get_xlim()
+  lines.append(((left, score), (right, score)))
+  _handles(axes)
+  _legend(canvas, 3)
+  labels.place(canvas, axes, names, lines)
+  return _png(canvas)
+
+
+def _front(axes: Any, best: Sequence[Point]) -> list[labels.Line]:
+  """Draws the Pareto front as a stair, and returns its lines."""
+  xs = [point.sent for point in best]
+  ys = [point.score.mean for point in best]
+  axes.step(
+    xs,
+    ys,
+    where='post',
+    color=colours.BLUE,
+    linewidth=1.4,
+    alpha=0.6,
+    label='Pareto front: more accuracy takes more bytes',
+  )
+  found: list[labels.Line] = []
+  for x, y, next_x, next_y in zip(xs, ys, xs[1:], ys[1:], strict=False):
+    found += [((x, y), (next_x, y)), ((next_x, y), (next_x, next_y))]
+  return found
+
+
+def _depth(behind: Sequence[float]) -> float:
+  """Returns how many points below dense are shown.
+
+  A row that learnt nothing would press all others together; it is at the edge
+  of a picture, with its number.
+
+  Args:
+    behind: how far each row is below dense.
+  """
+  most = statistics.quantiles([0, *behind], n=4, method='inclusive')[-1]
+  return max(_DEEPEST * most, _LEAST)
+
+
+def _handles(axes: Any) -> None:
+  """Adds to the legend what a marker means."""
+  for label, colour, marker, face in (
+    ('dense', colours.BLACK, 'D', colours.BLACK),
+    ('on the front', colours.BLUE, 'o', colours.BLUE),
+    ('behind it', colours.ORANGE, 's', colours.ORANGE),
+    ('one seed', colours.GREY, 'o', 'white'),
+  ):
+    _handle(axes, label, colour, marker, face)
+
+
+def _handle(axes: Any, label: str, colour: str, marker: str, face: str) -> None:
+  axes.plot([], [], marker, color=colour, markerfacecolor=face, label=label)
+
+
+def dots(title: str, rows: Sequence[Dot]) -> bytes:
+  """Returns a PNG with a line a row: its difference to dense and interval."""
+  canvas, axes = _canvas(8, 1.7 + 0.32 * len(rows), title)
+  axes.axvline(0, color=colours.BLACK, linewidth=1)
+  deepest = -_depth(
+    [(row.difference.half or 0) - row.difference.mean for row in rows]
+  )
+  for place, row in enumerate(rows):
+    found = row.difference
+    colour = _VERDICTS.get(claims.verdict(found), colours.GREY)
+    style = {'color': colour, 'markersize': 7}
+    if found.mean < deepest:
+      axes.plot(deepest, place, '<', clip_on=False, **style)
+      axes.annotate(
+        str(found),
+        (deepest, place),
+        (9, 0),
+        textcoords='offset points',
+        va='center',
+        fontsize=9,
+      )
+      continue
+    axes.errorbar(
+      found.mean,
+      place,
+      xerr=found.half,
+      marker='o',
+      markerfacecolor=colour if found.half is not None else 'white',
+      **style,
+      **_BAR,
+    )
+  if any(row.difference.mean < deepest for row in rows):
+    axes.set_xlim(left=deepest)
+  axes.set_yticks(range(len(rows)), [row.label for row in rows])
+  axes.set_ylim(len(rows) - 0.4, -0.6)  # the first on top
+  axes.set_xlabel('points to dense, and 95 % interval over seeds')
+  there = {claims.verdict(row.difference) for row in rows}
+  without = dict.fromkeys((claims.ALIKE, claims.ONE_SEED), colours.GREY)
+  for words, colour in {**_VERDICTS, **without}.items():
+    if words in there:
+      face = 'white' if words == claims.ONE_SEED else colour
+      _handle(axes, words, colour, 'o', face)
+  _legend(canvas, 4)
+  return _png(canvas)
+
+
+def lines(
+  title: str,
+  x_label: str,
+  base: int,
+  points: Mapping[str, Sequence[tuple[float, interval.Interval]]],
+) -> bytes:
+  """Returns a PNG with differences to dense by a number.
+
+  Args:
+    title: of the picture.
+    x_label: what the number is.
+    base: of the logarithmic axis.
+    points: of each line, by its name.
+  """
+  canvas, axes = _canvas(7.5, 4.6, title)
+  axes.axhline(0, color=colours.BLACK, linewidth=1, label='as dense')
+  for number, (name, own) in enumerate(points.items()):
+    colour, marker = _LINES[number % len(_LINES)]
+    aside = 1 + 0.02 * number  # so that intervals do not cover each other
+    halves = [found.half or 0.0 for _, found in own]
+    axes.errorbar(
+      [x * aside for x, _ in own],
+      [found.mean for _, found in own],
+      yerr=halves,
+      color=colour,
+      marker=marker,
+      markersize=6,
+      label=name,
+      **_BAR,
+    )
+  ticks = sorted({x for own in points.values() for x, _ in own})
+  axes.set_xscale('log', base=base)
+  axes.set_xticks(ticks, [f'{x:g}' for x in ticks])
+  axes.xaxis.set_minor_locator(ticker.NullLocator())
+  axes.set_xlabel(x_label)
+  axes.set_ylabel('points to dense, 95 % interval over seeds')
+  canvas.legend(loc='outside lower center', ncols=5, frameon=False, fontsize=9)
+  return _png(canvas)
+
+
+def _canvas(width: float, height: float, title: str) -> tuple[Any, Any]:
+  canvas = figure.Figure((width, height), layout='constrained', dpi=120)
+  axes = canvas.add_subplot()
+  axes.set_title(title, loc='left', fontweight='bold', fontsize=11)
+  axes.grid(color=_GRID, linewidth=0.6)
+  axes.set_axisbelow(True)
+  axes.spines[['top', 'right']].set_visible(False)
+  axes.tick_params(labelcolor=_TEXT)
+  return canvas, axes
+
+
+def _legend(canvas: Any, columns: int) -> None:
+  canvas.legend(
+    loc='outside lower center', ncols=columns, frameon=False, fontsize=9
+  )
+
+
+def _png(canvas: Any) -> bytes:
+  out = io.BytesIO()
+  backend_agg.FigureCanvasAgg(canvas).print_png(out)
+  return out.getvalue()

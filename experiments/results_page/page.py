@@ -1,0 +1,227 @@
+"""RESULTS.md: its text, and writing it with its pictures."""
+
+from collections.abc import Mapping, Sequence
+import pathlib
+import textwrap
+from typing import NamedTuple
+
+from experiments.papers import record as records
+from experiments.papers import table as papers
+from experiments.papers import target
+from experiments.program import files
+from experiments.results_page import claims
+from experiments.results_page import measured as measuring
+from experiments.results_page import missing
+from experiments.results_page import pictures
+from experiments.results_page import sections
+from experiments.results_page.measured import Measured
+
+# Below the root of the repository.
+PAGE = pathlib.Path('RESULTS.md')
+PICTURES = pathlib.Path('docs/results')
+RECORDS = pathlib.Path('experiments/results/papers')
+
+_WIDTH = 80
+
+_HEAD = f"""\
+Measured results of training with compressed gradients. `python -m
+experiments.results_page` makes this page and its pictures from the records in
+[{RECORDS}]({RECORDS}); nobody types its numbers.
+[docs/papers.md](docs/papers.md) says what the tables are and how to run them.
+"""
+
+_CLAIM = f"""\
+**At {claims.RATIO:,} times fewer bytes, training ends as well as dense.** That
+is the claim to test, row by row, on the schemes below. It holds for a row if
+the interval of its difference to dense contains zero or lies above zero, and if
+no run of it failed.
+"""
+
+_READING = (
+  """\
+Difference: test accuracy at the end less that of the dense run with the same
+seed, in points; mean and Student's 95 % interval over seeds.
+""",
+  """\
+Ratio: the gradient's bytes in float32 by those of one worker's message. In the
+last stage, which papers print, and over the whole run, warm-up included.
+""",
+  f"""\
+*{claims.NO_DIFFERENCE}*: the interval contains zero. The wider it is, the less
+that says. *{claims.BETTER}*, *{claims.WORSE}*: it lies above or below zero. Of
+twenty rows that are as good as dense, one is expected to be called so by
+chance.
+""",
+  f"""\
+*{claims.ONE_SEED}*, *{claims.ALIKE}*: the seeds do not tell how sure the number
+is. *{claims.ALL_FAILED}*: the run diverged, or so many of them if a number is
+before it; differences are without these runs.
+""",
+)
+
+_TARGETS = f"""\
+Bytes and time to a target: the first test that is as good as the dense row's
+mean final score less {target.POINTS_BELOW:g} point. Sent by one worker until
+then, and seconds until then; medians over seeds, where a seed that never
+reached it counts as later than all others, and so does a run that failed. `-`:
+there is no median, or the record has no tests. The workers share one machine
+without a network between them, so seconds are those of computing.
+"""
+
+
+class Content(NamedTuple):
+  """The page, and the pictures that it shows."""
+
+  text: str
+  pictures: Sequence[pictures.Picture]
+
+
+def content(
+  catalogue: Mapping[str, papers.Table], root: pathlib.Path
+) -> Content:
+  """Returns the page of what is on record; no picture is drawn yet.
+
+  Args:
+    catalogue: the tables by name.
+    root: of the repository.
+
+  Raises:
+    FileError: a record is damaged, or another table's.
+  """
+  found = measuring.read(catalogue, root / RECORDS)
+  measured = measuring.find(catalogue, found)
+  fronts = {m.title: pictures.paretos(m) for m in measured}
+  others = {m.title: pictures.differences(m) for m in measured}
+  parts = ['# Results', _fill(_HEAD), '## Claims', _fill(_CLAIM)]
+  parts += ['\n'.join(_nested(claims.tested(measured)))]
+  parts += ['How to read the tables:', _items(_READING)]
+  for m in measured:
+    if m.compared and m.schemes:
+      parts += [f'### Schemes of {m.title}', _fill(claims.summary(m))]
+      parts += [claims.table(m), *_links(fronts[m.title])]
+  parts += ['## Tables', _fill(_TARGETS)]
+  for m in measured:
+    parts += _section(m, others[m.title])
+  parts += _missing(catalogue, found)
+  drawn = [*fronts.values(), *others.values()]
+  return Content(
+    '\n\n'.join(parts) + '\n', [picture for own in drawn for picture in own]
+  )
+
+
+def write(
+  catalogue: Mapping[str, papers.Table], root: pathlib.Path
+) -> list[pathlib.Path]:
+  """Writes the page and its pictures, and returns their paths.
+
+  Args:
+    catalogue: the tables by name.
+    root: of the repository.
+  """
+  made = content(catalogue, root)
+  paths = [root / PAGE]
+  files.write_bytes(paths[0], made.text.encode())
+  for picture in made.pictures:
+    paths.append(root / PICTURES / picture.name)
+    files.write_bytes(paths[-1], picture.draw())
+  return paths
+
+
+def differences(
+  catalogue: Mapping[str, papers.Table], root: pathlib.Path
+) -> list[str]:
+  """Returns what is there and is not what `write` would write, in words.
+
+  Of pictures only whether they are there: another machine draws them with
+  other letters.
+
+  Args:
+    catalogue: the tables by name.
+    root: of the repository.
+  """
+  made = content(catalogue, root)
+  page = root / PAGE
+  found = []
+  if not page.exists() or page.read_text() != made.text:
+    found.append(f'{PAGE} is not what the records say')
+  wanted = {picture.name for picture in made.pictures}
+  there = {path.name for path in (root / PICTURES).glob('*.png')}
+  found += [f'{PICTURES / name} is missing' for name in sorted(wanted - there)]
+  return found + [
+    f'{PICTURES / name} is of no record' for name in sorted(there - wanted)
+  ]
+
+
+def _section(m: Measured, drawn: Sequence[pictures.Picture]) -> list[str]:
+  """Returns the paragraphs of a table."""
+  table, config = m.table, f'configs/{m.name}.py'
+  parts = [
+    f'### {m.title}',
+    _fill(
+      f'{table.title}; {table.source}; [{config}]({config}). '
+      f'Setting: {sections.setting(m)}'
+    ),
+  ]
+  if where := sections.places(m):
+    parts.append(_fill(f'Measured on {where}, by'))
+    parts.append('\n'.join(['```sh', *sections.commands(m), '```']))
+  parts += [sections.results(m), *_links(drawn)]
+  if m.compared:
+    parts += ['To the target:', sections.targets(m)]
+  if failed := sections.failures(m):
+    parts += ['Runs that failed:', _items(failed)]
+  return parts
+
+
+def _missing(
+  catalogue: Mapping[str, papers.Table],
+  found: Mapping[str, records.Record],
+) -> list[str]:
+  """Returns the paragraphs on what is not on this page."""
+  parts = [
+    '## What is missing',
+    _fill(
+      'Rows with at least one finished run, of all rows of each table. A quick '
+      'row takes minutes on two cores. What a table itself lacks: '
+      '[docs/papers.md](docs/papers.md#what-is-missing).'
+    ),
+    missing.rows(catalogue, found),
+  ]
+  former = [
+    f'`{name}`: {record.former()}'
+    for name, record in found.items()
+    if record.former()
+  ]
+  if former:
+    parts.append(
+      'Runs on record of rows whose setting has changed since, left out here:'
+    )
+    parts.append(_items(former))
+  return [*parts, '## Other records', missing.others()]
+
+
+def _links(drawn: Sequence[pictures.Picture]) -> list[str]:
+  return [f'![{p.about}]({PICTURES / p.name})' for p in drawn]
+
+
+def _items(lines: Sequence[str]) -> str:
+  return '\n'.join(_fill(f'- {line}', indent='  ') for line in lines)
+
+
+def _nested(lines: Mapping[str, Sequence[str]]) -> list[str]:
+  return [
+    '\n'.join(
+      [_items([head]), *(textwrap.indent(_items([line]), '  ') for line in own)]
+    )
+    for head, own in lines.items()
+  ]
+
+
+def _fill(text: str, indent: str = '') -> str:
+  return textwrap.fill(
+    text.strip(),
+    _WIDTH,
+    subsequent_indent=indent,
+    break_long_words=False,
+    break_on_hyphens=False,
+  )

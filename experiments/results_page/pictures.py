@@ -1,0 +1,147 @@
+"""Which pictures RESULTS.md has, and the numbers in them."""
+
+from collections.abc import Callable, Mapping, Sequence
+import functools
+import statistics
+from typing import NamedTuple
+
+from experiments.papers import interval
+from experiments.papers import metrics
+from experiments.program import errors
+from experiments.results_page import drawing
+from experiments.results_page import sections
+from experiments.results_page.measured import Measured
+from experiments.results_page.measured import Row
+
+# Groups whose rows differ in a number: the field that has it, and whether its
+# axis is that of powers of ten or of two.
+_LINES: Mapping[str, tuple[str, int]] = {
+  'density': ('compression.density', 10),
+  'workers': ('parallel.num_workers', 2),
+}
+_FEWEST = 2  # rows beside dense that make a picture
+
+
+class Picture(NamedTuple):
+  """A picture of the page.
+
+  Attributes:
+    name: of its file.
+    about: what it shows, for those who do not see it.
+    draw: returns the PNG.
+  """
+
+  name: str
+  about: str
+  draw: Callable[[], bytes]
+
+
+def paretos(measured: Measured) -> list[Picture]:
+  """Returns accuracy by bytes, for each dense row with schemes beside it.
+
+  None is drawn yet.
+  """
+  if not measured.compared:
+    return []
+  beside: dict[str, list[Row]] = {}
+  for row in measured.schemes:
+    if row.runs and row.beside in measured.rows:
+      beside.setdefault(row.beside, []).append(row)
+  found = []
+  for name, rows in beside.items():
+    dense = measured.rows[name]
+    if len(rows) >= _FEWEST and dense.runs:
+      draw = functools.partial(
+        drawing.pareto,
+        _title(measured, 'accuracy by bytes'),
+        _point(dense),
+        [_point(row) for row in rows],
+      )
+      found.append(
+        Picture(
+          f'{measured.name}_{measured.size}_pareto_{name}.png',
+          f'Accuracy by bytes sent, {measured.name}, beside {name}',
+          draw,
+        )
+      )
+  return found
+
+
+def differences(measured: Measured) -> list[Picture]:
+  """Returns points to dense, of the schemes and of each group.
+
+  None is drawn yet.
+  """
+  if not measured.compared:
+    return []
+  found = []
+  groups = {'schemes': measured.schemes, **measured.groups}
+  for group, rows in groups.items():
+    compared = [row for row in rows if row.difference is not None]
+    if len(compared) < _FEWEST:
+      continue
+    title = _title(measured, group)
+    if group in _LINES:
+      _, base = _LINES[group]
+      draw = functools.partial(
+        drawing.lines, title, group, base, _lines(measured, group, compared)
+      )
+    else:
+      dots = [
+        drawing.Dot(row.name, row.difference)
+        for row in compared
+        if row.difference is not None
+      ]
+      draw = functools.partial(drawing.dots, title, dots)
+    found.append(
+      Picture(
+        f'{measured.name}_{measured.size}_{group}.png',
+        f'Points to dense, {measured.name}: {group}',
+        draw,
+      )
+    )
+  return found
+
+
+def _title(measured: Measured, what: str) -> str:
+  size = measured.size.replace('_', ' ')
+  return f'{measured.name} ({size}), {sections.network(measured)}: {what}'
+
+
+def _point(row: Row) -> drawing.Point:
+  runs = row.runs.values()
+  return drawing.Point(
+    row.name,
+    statistics.fmean(
+      run['comm']['run_average_sent_bytes_per_step'] for run in runs
+    ),
+    interval.student([metrics.METRICS['top1'].of(run) for run in runs]),
+  )
+
+
+def _lines(
+  measured: Measured, group: str, rows: Sequence[Row]
+) -> dict[str, list[tuple[float, interval.Interval]]]:
+  """Returns the points of each line, ascending.
+
+  The name of a line is that of its rows without the number: `dgc` of
+  `dgc_8workers`.
+  """
+  section, field = _LINES[group][0].split('.')
+  found: dict[str, list[tuple[float, interval.Interval]]] = {}
+  for row in rows:
+    config = measured.table.config(
+      measured.table.rows[row.name], measured.size, True
+    )
+    x = config[section].get(field)
+    if x is None:
+      raise errors.ConfigError(
+        f'row {row.name!r} is of the group {group!r} and must have '
+        f'{section}.{field}, got none'
+      )
+    number = f'{x:g}'
+    own = (number, group, number + group)
+    parts = [part for part in row.name.split('_') if part not in own]
+    name = '_'.join(parts) or config.compression.name
+    found.setdefault(name, []).append((x, row.difference))
+  return {name: sorted(points) for name, points in found.items()}

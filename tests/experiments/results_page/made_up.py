@@ -1,0 +1,147 @@
+"""A small table, and records of it that nobody measured."""
+
+import pathlib
+
+from experiments.papers import record as records
+from experiments.papers import table as papers
+from experiments.results_page import measured
+from experiments.results_page import page
+
+NAME = 'made_up'
+SEEDS = (0, 1, 2)
+
+_FIELDS = {
+  'data.name': 'digits',
+  'model.name': 'mlp',
+  'train.batch_size': 16,
+  'epochs': 30 * 64 / 1437,
+  'parallel.num_workers': 4,
+}
+
+
+def _row(density, groups='', **fields):
+  scheme = {
+    'compression.name': 'gtopk',
+    'compression.density': density,
+    **{name.replace('__', '.'): value for name, value in fields.items()},
+  }
+  return papers.Row(fields=scheme, beside='dense', groups=tuple(groups.split()))
+
+
+TABLE = papers.Table(
+  title='A made-up table',
+  source='nobody',
+  metrics=('top1',),
+  full=_FIELDS,
+  quick=_FIELDS,
+  rows={
+    'dense': papers.Row(
+      fields={}, published={'top1': 99.0}, needs=('patience',)
+    ),
+    **{
+      name: _row(0.001 * number)
+      for number, name in enumerate(
+        ('same', 'above', 'below', 'one', 'alike', 'diverged', 'partly'), 1
+      )
+    },
+    'with_it': _row(0.01, 'parts'),
+    'without_it': _row(0.01, 'parts density', optimizer__momentum=0.5),
+    'gtopk_0.02': _row(0.02, 'density'),
+    'gtopk_0.04': _row(0.04, 'density'),
+    'gtopk_8workers': _row(
+      0.01, 'workers', parallel__num_workers=8, train__batch_size=8
+    ),
+    'gtopk_16workers': _row(
+      0.01, 'workers', parallel__num_workers=16, train__batch_size=4
+    ),
+    'not_run': _row(0.5),
+  },
+  needs=('a large machine',),
+)
+CATALOGUE = {NAME: TABLE}
+DENSE = (0.90, 0.92, 0.94)
+
+# Differences to dense by seed, in points.
+POINTS = {
+  'dense': (0.0, 0.0, 0.0),
+  'same': (1.0, -1.0, 0.3),
+  'above': (2.0, 2.1, 1.9),
+  'below': (-3.0, -3.2, -2.9),
+  'one': (0.5,),
+  'alike': (-1.0, -1.0, -1.0),
+  'partly': (0.4, -0.6),
+  'with_it': (0.2, 0.1, -0.4),
+  'without_it': (-2.0, -2.4, -2.1),
+  'gtopk_0.02': (-1.0, -1.5, -0.2),
+  'gtopk_0.04': (-0.5, -0.2, 0.3),
+  'gtopk_8workers': (0.1, 0.5, -0.3),
+  'gtopk_16workers': (-0.1, 0.2, 0.4),
+}
+# Of a message, at the last stage and over the whole run.
+RATIOS = {
+  'dense': (1.0, 1.0),
+  'same': (1200.0, 90.0),
+  'below': (2000.0, 1500.0),
+}
+FAILED = {'diverged': SEEDS, 'partly': (2,)}
+_OTHERS = (1000.0, 80.0)
+
+
+def run(name, seed, tests=True):
+  """Returns what is kept of a run."""
+  accuracy = DENSE[seed] + POINTS[name][seed] / 100
+  last, whole = RATIOS.get(name, _OTHERS)
+  made = {
+    'date': f'2020-02-0{seed + 1}',
+    'setting': setting(name),
+    'final': {'test_accuracy': accuracy},
+    'comm': {
+      'ratio': last,
+      'run_average_ratio': whole,
+      'run_average_sent_bytes_per_step': 1_024_000 / whole,
+    },
+    'seconds': 60.0,
+    'command': 'python -m experiments.papers made_up',
+    'environment': {
+      'device': 'abacus',
+      'devices': 1,
+      'cpu_cores': 2,
+      'jax': '0.0',
+      'optax': '0.1',
+    },
+  }
+  if tests:
+    steps = ((10, accuracy - 0.1), (20, accuracy), (30, accuracy))
+    made['evaluations'] = [
+      {
+        'step': step,
+        'test_accuracy': score,
+        'sent_bytes': int(step * 2**20 / whole),
+        'seconds': 2.0 * step,
+      }
+      for step, score in steps
+    ]
+  return made
+
+
+def setting(name):
+  return records.changes(TABLE.config(TABLE.rows[name], papers.QUICK, True))
+
+
+def write(root: pathlib.Path, tests: bool = True) -> None:
+  """Writes the records below a root."""
+  record = records.Record(root / page.RECORDS / f'{NAME}.json', NAME, TABLE)
+  for name, points in POINTS.items():
+    for seed in range(len(points)):
+      record.add(papers.QUICK, name, seed, run(name, seed, tests))
+  for name, seeds in FAILED.items():
+    for seed in seeds:
+      why = {'why': 'the loss is no number', 'setting': setting(name)}
+      record.add_failure(papers.QUICK, name, seed, why)
+
+
+def measure(root: pathlib.Path) -> measured.Measured:
+  """Returns what is on record."""
+  found = measured.read(CATALOGUE, root / page.RECORDS)
+  (only,) = measured.find(CATALOGUE, found)
+  return only

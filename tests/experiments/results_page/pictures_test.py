@@ -1,0 +1,138 @@
+"""Pictures are made, open, and can be read."""
+
+import io
+import itertools
+
+from experiments.papers import interval
+from experiments.program import errors
+from experiments.results_page import drawing
+from experiments.results_page import labels
+from experiments.results_page import pictures
+from matplotlib import figure
+from matplotlib import text
+import numpy as np
+from PIL import Image
+import pytest
+from tests.experiments.results_page import made_up
+
+
+@pytest.fixture(scope='module')
+def measured(tmp_path_factory):
+  root = tmp_path_factory.mktemp('root')
+  made_up.write(root)
+  return made_up.measure(root)
+
+
+def _point(label, sent, mean, half=0.5):
+  return drawing.Point(label, sent, interval.Interval(mean, half, 3))
+
+
+def test_there_is_a_picture_for_the_schemes_and_for_each_group(measured):
+  found = [*pictures.paretos(measured), *pictures.differences(measured)]
+  assert [picture.name for picture in found] == [
+    'made_up_quick_pareto_dense.png',
+    'made_up_quick_schemes.png',
+    'made_up_quick_parts.png',
+    'made_up_quick_density.png',
+    'made_up_quick_workers.png',
+  ]
+  for picture in found:
+    image = Image.open(io.BytesIO(picture.draw()))
+    image.load()
+    assert image.format == 'PNG' and min(image.size) > 200
+    # Something is drawn: a blank picture has one colour.
+    assert len(image.convert('RGB').getcolors(1 << 20)) > 10
+
+
+def test_the_rows_of_a_line_are_ascending_and_named_without_the_number(
+  measured,
+):
+  groups = measured.groups
+  found = pictures._lines(measured, 'workers', groups['workers'])
+  assert {n: [x for x, _ in own] for n, own in found.items()} == {
+    'gtopk': [8, 16]
+  }
+  found = pictures._lines(measured, 'density', groups['density'])
+  assert {n: [x for x, _ in own] for n, own in found.items()} == {
+    'without_it': [0.01],
+    'gtopk': [0.02, 0.04],
+  }
+
+
+def test_a_row_without_the_number_of_its_group_is_refused(measured):
+  dense = measured.rows['dense']._replace(groups=('density',))
+  with pytest.raises(errors.ConfigError, match="'dense' is of the group 'den"):
+    pictures._lines(measured, 'density', [dense])
+
+
+def test_the_front_is_what_no_other_point_beats():
+  points = [
+    _point('dear and bad', 100, 90),
+    _point('dear and good', 100, 95),
+    _point('cheap', 10, 92),
+    _point('cheap and worse', 11, 91),
+    _point('as good as cheap', 20, 92),
+  ]
+  found = [point.label for point in drawing.front(points)]
+  assert found == ['cheap', 'dear and good']
+
+
+def test_a_row_that_learnt_nothing_does_not_press_the_others_together():
+  assert 2 <= drawing._depth([0.5] * 8 + [88]) < 4
+  # Where many are far behind, they are shown in their places.
+  assert drawing._depth([38] * 8 + [88]) > 38
+
+
+def test_what_is_beyond_the_edge_is_drawn_too():
+  lost = _point('lost', 10, 10)
+  points = [lost, *(_point(str(i), 10**i, 97) for i in range(1, 9))]
+  dense = _point('dense', 1e9, 98)
+  assert drawing.pareto('', dense, points) != drawing.pareto(
+    '', dense, points[1:]
+  )
+  rows = [
+    drawing.Dot(p.label, p.score._replace(mean=p.score.mean - 98))
+    for p in points
+  ]
+  made = drawing.dots('', rows)
+  rows[0] = drawing.Dot('lost', interval.Interval(-87, 0.5, 3))
+  assert drawing.dots('', rows) != made  # the number is written there
+
+
+@pytest.mark.parametrize('seed', range(3))
+def test_no_name_covers_another_or_a_point(seed):
+  rng = np.random.default_rng(seed)
+  canvas = figure.Figure((8.5, 6), layout='constrained', dpi=120)
+  axes = canvas.add_subplot()
+  x, y = 10 ** rng.uniform(2, 5, 24), rng.normal(97, 0.4, 24)
+  axes.plot(x, y, 'o')
+  axes.set_xscale('log')
+  names = [
+    labels.Name(f'a_scheme_{i}', a, b)
+    for i, (a, b) in enumerate(zip(x, y, strict=True))
+  ]
+  bars = [((a, b - 0.2), (a, b + 0.2)) for a, b in zip(x, y, strict=True)]
+  taken = labels.place(canvas, axes, names, bars)
+  assert len(taken) == len(names)
+  for one, other in itertools.combinations(taken, 2):
+    assert not one.overlaps(other)
+  points = axes.transData.transform(np.stack([x, y], axis=1))
+  assert not any(box.contains(*point) for box in taken for point in points)
+  # Where it was written is where it is.
+  canvas.draw_without_rendering()
+  for note, box in zip(axes.texts, taken, strict=True):
+    extent = text.Text.get_window_extent(note)  # without its line
+    assert box.x0 <= extent.x0 and extent.x1 <= box.x1
+    assert box.y0 <= extent.y0 and extent.y1 <= box.y1
+
+
+def test_a_name_is_not_written_over_a_line_if_there_is_other_room():
+  canvas = figure.Figure((6, 4), dpi=100)
+  axes = canvas.add_subplot(xlim=(0, 10), ylim=(0, 10))
+  line = ((0.0, 5.0), (10.0, 5.0))
+  name = labels.Name('a scheme', 5, 5)
+  (plain,) = labels.place(canvas, axes, [name])
+  (moved,) = labels.place(canvas, axes, [name], [line])
+  (_, height) = axes.transData.transform((5, 5))
+  assert plain.y0 < height < plain.y1
+  assert not moved.y0 < height < moved.y1
