@@ -127,8 +127,9 @@ def gather_cut(
   if comm.recorder is not None:
     for size in sizes:
       payload = functools.partial(int, 4 * size + beside)
-      with comm.recorder.branch(size == largest, payload):
+      with comm.recorder.branch(payload) as branch:
         out = at(size)(words)
+    comm.recorder.choose(branch)  # the largest
     return out, 4 * largest
   number = jnp.sum(jnp.asarray(sizes[:-1]) < most).astype(jnp.int32)
   gathered = comm.switch(number, [at(size) for size in sizes], words)

@@ -173,6 +173,21 @@ class Tally:
 
 
 @dataclasses.dataclass
+class Branch:
+  """What was counted in a branch of a switch.
+
+  Attributes:
+    size: (payload, sent) bytes, of the worker that sends most.
+    sent: the same by axis.
+    message: rows of the message that was traced last.
+  """
+
+  size: tuple[int, int] = (0, 0)
+  sent: Mapping[Any, int] = dataclasses.field(default_factory=dict)
+  message: list[Row] = dataclasses.field(default_factory=list)
+
+
+@dataclasses.dataclass
 class Recorder(Tally):
   """What `plan()` learns from one traced update (see `recording`).
 
@@ -213,22 +228,26 @@ class Recorder(Tally):
     }
 
   @contextlib.contextmanager
-  def branch(self, chosen: bool, payload: Callable[[], int]) -> Iterator[None]:
-    """Counts one branch of a switch; only a chosen one enters the sums.
+  def branch(self, payload: Callable[[], int]) -> Iterator[Branch]:
+    """Counts one branch of a switch; it enters the sums once it is chosen.
 
     Args:
-      chosen: whether this is the branch to count on.
       payload: called at the end; returns the bytes of the message and of the
         leaves that stay dense.
     """
+    counted = Branch()
     with self.apart():
-      yield
+      yield counted
       inside = self.sent
-    self.rungs.append((payload(), _most(inside)))
-    if chosen:
-      for axis, by_rank in inside.items():
-        before = self.branched.get(axis, 0)
-        self.branched[axis] = before + _most({axis: by_rank})
+    counted.message = self.message
+    counted.size = payload(), _most(inside)
+    counted.sent = {axis: _most({axis: sent}) for axis, sent in inside.items()}
+    self.rungs.append(counted.size)
+
+  def choose(self, branch: Branch) -> None:
+    """Adds what is sent in a branch, the one to count on, to the sums."""
+    for axis, sent in branch.sent.items():
+      self.branched[axis] = self.branched.get(axis, 0) + sent
 
 
 def _most(sent: Mapping[Any, Sequence[float]]) -> int:

@@ -81,28 +81,30 @@ def count_rungs(
 
   If data decide which that is, the plan has the largest.
   """
-  chosen = len(rungs) - 1
-  if ladder.at_step is not None:
+  outs, branches = [], []
+  for number in range(len(rungs)):
+    with recorder.branch(
+      lambda: sum(row.payload_bytes for row in recorder.message)
+    ) as branch:
+      outs.append(at_rung(number))
+    branches.append(branch)
+  if ladder.at_step is None:
+    # Not always the last: a message with room for nearly all elements may be
+    # larger than the one that has all of them.
+    chosen = max(range(len(rungs)), key=lambda number: branches[number].size)
+  else:
     step = schedules.LAST_STEP if recorder.step is None else recorder.step
     with jax.ensure_compile_time_eval():
       chosen = int(ladder.at_step(jnp.int32(step)))
-  outs = []
-  for number in range(len(rungs)):
-    with recorder.branch(
-      number == chosen,
-      lambda: sum(row.payload_bytes for row in recorder.message),
-    ):
-      outs.append(at_rung(number))
-    if number == chosen:
-      recorder.rows.extend(recorder.message)
+  recorder.choose(branches[chosen])
+  recorder.rows.extend(branches[chosen].message)
   if ladder.at_step is not None:
-    sizes = recorder.rungs[-len(rungs) :]
     recorder.schedules.append(
       counting.Schedule(
         axis,
         tuple(
-          counting.Rung(density, *size)
-          for density, size in zip(rungs, sizes, strict=True)
+          counting.Rung(density, *branch.size)
+          for density, branch in zip(rungs, branches, strict=True)
         ),
         schedules.changes(ladder.at_step),
         chosen,
