@@ -36,7 +36,7 @@ class Watch:
     """A run begins."""
 
   def update(self, step: int, steps: int, line: Mapping[str, float]) -> None:
-    """A step is done, see `train.Progress`."""
+    """A step is done, see `loop.Progress`."""
 
   def end(self, run: Run, summary: Mapping[str, Any]) -> None:
     """A run has reached its last step."""
