@@ -32,7 +32,7 @@ ELSEWHERE = {
     'python -m experiments.benchmarks.training --json=FILE'
   ),
   'Alistarh et al., theorem 3.6: the rate of QSVRG': (
-    'python -m experiments.qsvrg --json=FILE'
+    'python -m experiments.qsvrg --config=configs/qsvrg.py --json=FILE'
   ),
 }
 

@@ -66,6 +66,11 @@ def main(fields: str, says: str, status: int = 2) -> Line:
   return Line('main', f'{CONFIG} {WORKDIR} {given}', says, status)
 
 
+def qsvrg(field: str, says: str) -> Line:
+  """Likewise for `experiments.qsvrg`, of one field."""
+  return Line('qsvrg', f'--config=configs/qsvrg.py --config.{field}', says)
+
+
 _DGC = 'compression.name=dgc compression.density='
 _VARIANCE = 'compression.name=variance_based compression.alpha='
 _PROCESSES = f'{CONFIG} {WORKDIR} --multihost --num_processes='
@@ -175,8 +180,16 @@ LINES = (
   Line('papers', 'dgc_table2 --full=perhaps', "true or false, got 'perhaps'"),
   Line('papers', 'dgc_table2 --json={tmp}/file', 'file is damaged: .*JSON', 1),
   Line('papers', 'dgc_table2 --json={tmp}/rows.json', 'no record of .*dgc', 1),
-  Line('qsvrg', '--epochs=nan', "epochs=nan: must be a whole .*got 'nan'"),
-  Line('qsvrg', '--epochs=0', '0 is not a positive integer'),
+  Line('qsvrg', '', '--config is missing'),
+  Line('qsvrg', CONFIG, "unknown field '.*; fields: epochs, inner_steps"),
+  Line('qsvrg', '--config={tmp}/returns_dict.py', 'return a ConfigDict, got d'),
+  qsvrg('epochs=nan', "epochs=nan: must be a whole .*got 'nan'"),
+  qsvrg('epochs=0', r'epochs must be in 1\.\..*got 0'),
+  qsvrg('epoch=3', "unknown field 'epoch' .did you mean 'epochs'"),
+  qsvrg('inner_steps=0', r'inner_steps must be in 1\.\..*got 0'),
+  qsvrg('num_workers=1798', 'num_workers must be in 1..1797, got 1798'),
+  qsvrg('penalty=0', 'penalty must be a finite number > 0, got 0.0'),
+  qsvrg('learning_rate=inf', 'learning_rate must be a finite .*got inf'),
   Line('record', '--json={tmp}/x', 'DIR... is missing'),
   Line('record', '--json={tmp}/x {tmp}/none', 'no run in .*none', 1),
   Line(
