@@ -7,6 +7,8 @@ import textwrap
 from configs import qsvrg as configs
 from experiments.program import errors
 from experiments.studies import qsvrg
+import jax
+import jax.numpy as jnp
 import pytest
 
 _ROOT = pathlib.Path(__file__).parents[3]
@@ -39,6 +41,7 @@ def test_a_short_run_gives_what_is_kept(tmp_path):
   found = qsvrg.measure(config)
   assert {*found} == {*_RECORD} - {'command'}
   assert found['setting']['inner_steps'] == 100
+  assert 100 < 8 * found['qsvrg_sent_bytes_per_epoch'][0] / 100 < 300
   for before, after in found['excess_loss'].values():
     assert 0 < after < before
   assert 'error of QSGD, epoch 1 ' in qsvrg.header(found)
@@ -46,23 +49,27 @@ def test_a_short_run_gives_what_is_kept(tmp_path):
   assert (tmp_path / 'figure.png').read_bytes()[:4] == b'\x89PNG'
 
 
-def test_every_field_counts():
-  # In a problem of two workers; what differs from the first is another run.
+def test_the_learning_rate_is_that_of_both():
   config = configs.get_config()
-  config.update(epochs=1, inner_steps=20, num_workers=2)
-  seen = set()
-  for change in (
-    {},
-    {'num_workers': 3},
-    {'penalty': 0.1},
-    {'learning_rate': 0.1},
-    {'inner_steps': 21},
-  ):
-    changed = config.copy_and_resolve_references()
-    changed.update(change)
-    losses = qsvrg.measure(changed)['excess_loss']
-    seen |= {losses['QSVRG'][1], losses['QSGD'][1]}
-  assert len(seen) == 10
+  config.update(epochs=1, inner_steps=20, num_workers=2, learning_rate=1e-9)
+  for before, after in qsvrg.measure(config)['excess_loss'].values():
+    assert after == pytest.approx(before, rel=1e-5)
+
+
+@pytest.mark.parametrize('penalty', [0.01, 0.1])
+def test_the_optimum_is_that_of_the_loss(penalty):
+  x, y = qsvrg.load(2)
+  best = qsvrg.optimum(x, y, penalty)
+
+  def mean(w):
+    loss = jax.vmap(qsvrg.logistic(penalty), (None, 0))
+    return loss(w, (x.reshape(-1, x.shape[-1]), y.reshape(-1))).mean()
+
+  assert jnp.abs(jax.grad(mean)(jnp.asarray(best, jnp.float32))).max() < 1e-6
+  nothing = jnp.zeros(len(best))
+  assert qsvrg.excess(nothing, best, x, y, penalty) == pytest.approx(
+    float(mean(nothing) - mean(jnp.asarray(best, jnp.float32))), rel=1e-4
+  )
 
 
 def test_a_field_that_is_missing_is_told():
