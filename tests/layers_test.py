@@ -60,7 +60,7 @@ ROOMS = (
   ('studies',),
   ('benchmarks',),
   ('papers',),
-  ('claims', 'compare', 'demo', 'main', 'qsvrg', 'record', 'scheme_table'),
+  ('demo', 'main', 'qsvrg', 'record', 'scheme_table'),
   ('__init__',),
 )
 

@@ -18,6 +18,7 @@ NAMES = (
   'qsgd_figure2',
   'qsgd_figure3',
   'qsgd_sensitivity',
+  'schemes_digits',
 )
 
 # What is no list of trainings has a program of its own.

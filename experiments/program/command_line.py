@@ -242,19 +242,6 @@ def define_repeats() -> flags.FlagHolder[int | None]:
   return flags.DEFINE_integer('repeats', 7, 'rounds', lower_bound=1)
 
 
-def define_test_split(*, former: str = '') -> flags.FlagHolder[str]:
-  """Defines `--test_split`; for `former`, see `define_json`."""
-  defined = flags.DEFINE_enum(
-    'test_split',
-    'file',
-    ('file', 'validation'),
-    "the set's own test images, or a part of its training images",
-  )
-  if former:
-    flags.DEFINE_alias(former, 'test_split')
-  return defined
-
-
 def require(*names: str) -> None:
   """Makes flags compulsory."""
   for name in names:
