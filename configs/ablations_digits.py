@@ -22,42 +22,43 @@ scheme with a warm-up has it for 4 epochs, at a tenth of the learning rate
              gTop-k's put-back as printed and without loss
   bits       of QSGD, and its buckets (Alistarh et al. 2017, section 5)
 
-Published, and ours:
+Ours: mean of n seeds, and the difference to dense, paired by seed, with
+Student's 95 % interval; one test image is 0.28 points. Ratios are of bytes.
 
-  row                     top-1 (%)     full    quick
-  ───────────────────────────────────────────────────
-  dense                           -  not run  not run
-  dropping                        -  not run  not run
-  dropping_with_warmup            -  not run  not run
-  dropping_with_clipping          -  not run  not run
-  momentum_correction             -  not run  not run
-  dgc_without_warmup              -  not run  not run
-  dgc_without_masking             -  not run  not run
-  dgc_with_clipping               -  not run  not run
-  dgc                             -  not run  not run
-  dgc_sampled                     -  not run  not run
-  gtopk_as_printed                -  not run  not run
-  gtopk_0.001                     -  not run  not run
-  gtopk_0.0005                    -  not run  not run
-  gtopk_0.005                     -  not run  not run
-  gtopk_0.01                      -  not run  not run
-  gtopk_0.05                      -  not run  not run
-  dense_8workers                  -  not run  not run
-  dgc_8workers                    -  not run  not run
-  dense_16workers                 -  not run  not run
-  dgc_16workers                   -  not run  not run
-  dense_32workers                 -  not run  not run
-  dgc_32workers                   -  not run  not run
-  qsgd_2bit_64                    -  not run  not run
-  qsgd_2bit_512                   -  not run  not run
-  qsgd_2bit_8192                  -  not run  not run
-  qsgd_4bit_64                    -  not run  not run
-  qsgd_4bit_512                   -  not run  not run
-  qsgd_4bit_8192                  -  not run  not run
-  qsgd_8bit_64                    -  not run  not run
-  qsgd_8bit_512                   -  not run  not run
-  qsgd_8bit_8192                  -  not run  not run
-
+                            top-1  points to       ratio
+  row                         (%)      dense  last stage  whole run  n
+  ────────────────────────────────────────────────────────────────────
+  dense                   not run          -           -          -  0
+  dropping                not run          -           -          -  0
+  dropping_with_warmup    not run          -           -          -  0
+  dropping_with_clipping  not run          -           -          -  0
+  momentum_correction     not run          -           -          -  0
+  dgc_without_warmup      not run          -           -          -  0
+  dgc_without_masking     not run          -           -          -  0
+  dgc_with_clipping       not run          -           -          -  0
+  dgc                     not run          -           -          -  0
+  dgc_sampled             not run          -           -          -  0
+  gtopk_as_printed        not run          -           -          -  0
+  gtopk_0.001             not run          -           -          -  0
+  gtopk_0.0005            not run          -           -          -  0
+  gtopk_0.005             not run          -           -          -  0
+  gtopk_0.01              not run          -           -          -  0
+  gtopk_0.05              not run          -           -          -  0
+  dense_8workers          not run          -           -          -  0
+  dgc_8workers            not run          -           -          -  0
+  dense_16workers         not run          -           -          -  0
+  dgc_16workers           not run          -           -          -  0
+  dense_32workers         not run          -           -          -  0
+  dgc_32workers           not run          -           -          -  0
+  qsgd_2bit_64            not run          -           -          -  0
+  qsgd_2bit_512           not run          -           -          -  0
+  qsgd_2bit_8192          not run          -           -          -  0
+  qsgd_4bit_64            not run          -           -          -  0
+  qsgd_4bit_512           not run          -           -          -  0
+  qsgd_4bit_8192          not run          -           -          -  0
+  qsgd_8bit_64            not run          -           -          -  0
+  qsgd_8bit_512           not run          -           -          -  0
+  qsgd_8bit_8192          not run          -           -          -  0
 """
 
 from configs.dgc_table2 import DGC
@@ -98,6 +99,7 @@ _FIELDS = {
   'data.name': 'digits',
   'model.name': 'convnet',
   'parallel.num_workers': 4,
+  'parallel.block': 1,
   'train.batch_size': 16,
   'train.learning_rate': 0.1,
   'train.log_every': 10,
@@ -107,10 +109,10 @@ _FIELDS = {
 
 TABLE = Table(
   title='One thing at a time on handwritten digits',
-  source='of no paper',
+  source='ours, of no paper',
   metrics=('top1',),
   full=_FIELDS,
-  quick=_FIELDS,
+  quick=None,
   rows={
     'dense': Row(fields={}),
     'dropping': _row('parts', _DROPPING),

@@ -24,9 +24,9 @@ The rooms, lowest first; each imports only from those above it in this list
   training     gradients, the step, the loop
   report       pages and records of finished runs
   cost_model   how long an exchange takes, by the papers' models
-  studies      comparisons of schemes, and other questions
+  studies      the demo, and questions of their own
   benchmarks   measurements of speed
-  papers       the papers' tables: what they printed, and ours
+  papers       tables of trainings: what papers printed, and ours
   results_page what RESULTS.md says of the records, and its pictures
 
 `results` has what was measured, with the commands.

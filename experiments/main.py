@@ -22,18 +22,10 @@ import contextlib
 from absl import flags
 from experiments.program import command_line
 from experiments.program import errors
-from ml_collections import config_flags
 
-# Fields that a config file lacks are let through here, because the arguments
-# of a scheme are known only when its name is; `settings.check` refuses the
-# rest, with a better message.
-_CONFIG = config_flags.DEFINE_config_file(
-  'config',
-  None,
-  'Configuration file, such as configs/default.py.',
-  lock_config=False,
-  accept_new_attributes=True,
-)
+# The arguments of a scheme are known only when its name is: `settings.check`
+# refuses fields that nobody knows.
+_CONFIG = command_line.define_config()
 _WORKDIR = command_line.define_workdir(None)
 _MULTIHOST = flags.DEFINE_bool(
   'multihost', False, 'Join the other processes that run this command.'
@@ -61,12 +53,7 @@ def check() -> None:
   for flag in (_COORDINATOR, _NUM_PROCESSES, _PROCESS_ID, _HOST_TIMEOUT):
     if flag.value is not None and not _MULTIHOST.value:
       raise errors.ConfigError(f'--{flag.name} goes with --multihost')
-  # A file that is not there raises now.
-  if not hasattr(_CONFIG.value, 'to_dict'):
-    raise errors.ConfigError(
-      'get_config() of the file that --config names must return a ConfigDict, '
-      f'got {type(_CONFIG.value).__name__}'
-    )
+  command_line.check_config(_CONFIG)  # a file that is not there raises now
 
 
 def main() -> None:

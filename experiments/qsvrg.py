@@ -1,29 +1,32 @@
 r"""Runs QSVRG against plain QSGD on l2-regularised logistic regression.
 
-  python -m experiments.qsvrg --json=experiments/results/qsvrg.json \
-    --figure=runs/qsvrg.png
+  python -m experiments.qsvrg --config=configs/qsvrg.py \
+    --json=experiments/results/qsvrg.json --figure=runs/qsvrg.png
 
-Handwritten digits below five or not, four simulated workers; see
-`experiments/studies/qsvrg.py`.
+Handwritten digits below five or not, simulated workers; any field as
+`--config.FIELD=VALUE`. The head of `configs/qsvrg.py` has what the last lines
+print, see `experiments/studies/qsvrg.py`.
 """
 
-from absl import flags
 from experiments.program import command_line
 from experiments.program import files
 from experiments.program import tables
-from experiments.run import machine
 from experiments.studies import qsvrg
 
+_CONFIG = command_line.define_config()
 _JSON = command_line.define_json(former='output')
 _FIGURE = command_line.define_path('figure', None, 'PNG file to draw')
-_EPOCHS = flags.DEFINE_integer(
-  'epochs', 20, 'of 1000 exchanges each', lower_bound=1
-)
+
+
+def check() -> None:
+  """Raises unless the configuration makes sense."""
+  command_line.check_config(_CONFIG)
+  qsvrg.check(_CONFIG.value)
 
 
 def main() -> None:
   """Runs both and prints the errors."""
-  found = qsvrg.measure(_EPOCHS.value)
+  found = qsvrg.measure(_CONFIG.value)
   losses = found['excess_loss']
   lines = zip(*losses.values(), strict=True)
   tables.show(
@@ -36,23 +39,13 @@ def main() -> None:
       left=0,
     )
   )
-  print(f'QSVRG: factor {found["qsvrg_factor_per_epoch"]:.3f} an epoch')
-  print(
-    f'a message: {found["qsvrg_bits_per_message"]:.1f} bits, theorem 3.6 '
-    f'counts {found["theorem_bits_per_message"]:.1f}'
-  )
+  print(qsvrg.header(found))
   if _FIGURE.value:
-    qsvrg.plot(losses, _FIGURE.value)
+    qsvrg.plot(found, _FIGURE.value)
   if _JSON.value:
-    files.write_json(
-      _JSON.value,
-      {
-        'command': command_line.typed(),
-        'environment': machine.describe(),
-        **found,
-      },
-    )
+    files.write_json(_JSON.value, {'command': command_line.typed(), **found})
 
 
 if __name__ == '__main__':
-  command_line.run(main)
+  command_line.require('config')
+  command_line.run(main, check=check)

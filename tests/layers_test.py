@@ -61,7 +61,7 @@ ROOMS = (
   ('benchmarks',),
   ('papers',),
   ('results_page',),
-  ('claims', 'compare', 'demo', 'main', 'qsvrg', 'record', 'scheme_table'),
+  ('demo', 'main', 'qsvrg', 'record', 'scheme_table'),
   ('__init__',),
 )
 

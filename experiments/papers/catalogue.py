@@ -6,6 +6,7 @@ from experiments.papers import table
 
 NAMES = (
   'schemes_cifar10',
+  'schemes_digits',
   'ablations_digits',
   'cifar10_resnet20',
   'dgc_table2',
@@ -34,7 +35,7 @@ ELSEWHERE = {
     'python -m experiments.benchmarks.training --json=FILE'
   ),
   'Alistarh et al., theorem 3.6: the rate of QSVRG': (
-    'python -m experiments.qsvrg --json=FILE'
+    'python -m experiments.qsvrg --config=configs/qsvrg.py --json=FILE'
   ),
 }
 

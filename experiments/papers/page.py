@@ -10,9 +10,11 @@ from experiments.papers import metrics
 from experiments.papers import record as records
 from experiments.papers import table as tables
 from experiments.program import tables as text
+from experiments.run import machine
 
 NONE = '-'
 _NOT_RUN = 'not run'
+_NOTHING_MORE = 'nothing more'
 
 
 def ours(
@@ -70,40 +72,62 @@ def results(
   Args:
     table: of the paper.
     record: of what was measured.
-    size: of `table.SIZES`.
+    size: of its `sizes`.
     names: of the rows.
   """
+  headings, rows = _measured(table, record, size, names)
+  seconds = [
+    mean(record.runs(size, name), lambda run: run['seconds']) for name in names
+  ]
+  caption = (
+    f'ours: {table.middle} of n seeds; difference: paired by seed, '
+    "Student's 95 % interval; ratio: of bytes"
+  )
+  if size == tables.QUICK:
+    caption += "; the quick setting is not the paper's"
+  return text.make(
+    [*headings, 'seconds'],
+    [[*cells, took] for cells, took in zip(rows, seconds, strict=True)],
+    title=f'{table.title} ({table.source}): {size} setting',
+    caption=caption,
+  )
+
+
+def _measured(
+  table: tables.Table,
+  record: records.Record,
+  size: str,
+  names: Sequence[str],
+) -> tuple[list[str], list[list[str]]]:
+  """Returns headings and cells of all that was measured of some rows."""
+
+  def pair(heading: str, printed: str, mine: str) -> list[str]:
+    if table.publishes:
+      return [f'{heading}\n{printed}', mine]
+    return ['\n'.join(heading.rsplit(maxsplit=1))]
+
   headings = ['row']
   for metric in table.metrics:
-    heading = metrics.METRICS[metric].heading
-    headings += [f'{heading}\npublished', 'ours']
+    headings += pair(metrics.METRICS[metric].heading, 'published', 'ours')
   compared = 'top1' in table.metrics
   if compared:
-    headings += ['points to dense\npublished', 'ours, 95 %']
-  headings += ['bytes ratio\nlast stage', 'whole run', 'n', 'seconds']
+    headings += pair('points to dense', 'published', 'ours, 95 %')
+  headings += ['ratio\nlast stage', 'whole run', 'n']
   rows = []
   for name in names:
     row, runs = table.rows[name], record.runs(size, name)
     cells = [name]
     for metric in table.metrics:
-      cells += [published(row, metric), ours(table, runs, metric)]
+      cells += [published(row, metric)] if table.publishes else []
+      cells.append(_cell(table, record, size, name, metric))
     if compared:
       found = difference(table, record, size, name)
-      cells += [
-        points(table, row),
-        NONE if found is None else str(found),
-      ]
+      cells += [points(table, row)] if table.publishes else []
+      cells.append(NONE if found is None else str(found))
     ratios = ('ratio', 'run_average_ratio')
     cells += [mean(runs, lambda run, r=r: run['comm'][r]) for r in ratios]
-    cells += [str(len(runs)), mean(runs, lambda run: run['seconds'])]
-    rows.append(cells)
-  return text.make(
-    headings,
-    rows,
-    title=f'{table.title} ({table.source}): {size} setting',
-    caption=f'ours: {table.middle} of n seeds; difference: paired by '
-    "seed, Student's 95 % interval; the quick setting is not the paper's",
-  )
+    rows.append([*cells, str(len(runs))])
+  return headings, rows
 
 
 def mean(
@@ -123,8 +147,17 @@ def header(table: tables.Table, record: records.Record) -> str:
     table: of the paper.
     record: of what is kept with the project.
   """
-  held_out = any(table.holds_out(row) for row in table.rows.values())
-  sizes = [s for s in tables.SIZES if held_out or s != tables.HELD_OUT]
+  if table.quick is None:
+    made = text.make(*_measured(table, record, tables.FULL, [*table.rows]))
+  else:
+    made = _beside(table, record)
+  shown = textwrap.dedent(text.text(made))
+  notes = [*_where(table, record), *_needs(table)]
+  return '\n'.join([shown, '', *notes]).rstrip()
+
+
+def _beside(table: tables.Table, record: records.Record) -> text.Table:
+  """Returns the published numbers, and our first metric of each setting."""
   # Elsewhere the difference is that of two accuracies that are there.
   with_points = any(row.points is not None for row in table.rows.values())
   rows = [
@@ -132,27 +165,32 @@ def header(table: tables.Table, record: records.Record) -> str:
       name,
       *(published(row, metric) for metric in table.metrics),
       *([points(table, row)] if with_points else []),
-      *(_cell(table, record, size, name) for size in sizes),
+      *(
+        _cell(table, record, size, name, table.metrics[0])
+        for size in table.sizes
+      ),
     ]
     for name, row in table.rows.items()
   ]
   headings = [metrics.METRICS[metric].heading for metric in table.metrics]
   headings += ['points'] if with_points else []
-  headings += [size.replace('_', ' ') for size in sizes]
-  made = text.make(['row', *headings], rows)
-  shown = textwrap.dedent(text.text(made))
-  return '\n'.join([shown, '', *_where(table, record), *_needs(table)])
+  headings += [size.replace('_', ' ') for size in table.sizes]
+  return text.make(['row', *headings], rows)
 
 
 def _cell(
-  table: tables.Table, record: records.Record, size: str, name: str
+  table: tables.Table,
+  record: records.Record,
+  size: str,
+  name: str,
+  metric: str,
 ) -> str:
-  """Returns the first metric of a row of ours."""
+  """Returns a metric of a row of ours, or why there is none."""
   if size == tables.HELD_OUT and not table.holds_out(table.rows[name]):
     return NONE
   runs = record.runs(size, name)
   if runs:
-    return ours(table, runs, table.metrics[0])
+    return ours(table, runs, metric)
   return 'failed' if record.failures(size, name) else _NOT_RUN
 
 
@@ -161,22 +199,13 @@ def _where(table: tables.Table, record: records.Record) -> list[str]:
   lines = []
   for size in tables.SIZES:
     places = {
-      f'{machine(run)}, {run["date"]}'
+      f'{machine.place(run["environment"])}, {run["date"]}'
       for name in table.rows
       for run in record.runs(size, name).values()
     }
     shown = size.replace('_', ' ')
     lines += [f'{shown}: {place}' for place in sorted(places)]
   return lines
-
-
-def machine(run: Mapping[str, Any]) -> str:
-  """Returns hardware and version of a run."""
-  found = run['environment']
-  return (
-    f'{found["devices"]} x {found["device"]}, {found["cpu_cores"]} cores, '
-    f'jax {found["jax"]}'
-  )
 
 
 def _needs(table: tables.Table) -> list[str]:
@@ -199,8 +228,8 @@ def listing(catalogue: Mapping[str, tables.Table]) -> str:
   for name, table in catalogue.items():
     lines.append(f'{name}: {table.title} ({table.source})')
     for row_name, row in table.rows.items():
-      needs = ', '.join(table.needed(row)) or 'nothing more'
-      lines.append(f'  {row_name:<26} full needs {needs}')
+      needs = ', '.join(table.needed(row)) or _NOTHING_MORE
+      lines.append(f'  {row_name:<27} full needs {needs}')
     for what, why in table.missing.items():
       lines.append(f'  not here: {what}: {why}')
   return '\n'.join(lines)
@@ -225,7 +254,7 @@ def contents(catalogue: Mapping[str, tables.Table]) -> str:
         table.title,
         table.source,
         str(len(table.rows)),
-        needed_by(table, table.rows),
+        needed_by(table, table.rows) or _NOTHING_MORE,
       )
       for name, table in catalogue.items()
     ],

@@ -7,8 +7,12 @@ from experiments.data import cifar10
 from experiments.data import folders
 from experiments.program import errors
 
-# What is held out is a training file, so that settings may be chosen on it.
-HELD_OUT = 'data_batch_5'
+# Training images to test on, so that settings may be chosen: `data.test_split`
+# by data set.
+HELD_OUT: Mapping[str, str] = {
+  'cifar10': 'data_batch_5',
+  'digits': 'validation',
+}
 
 _COMMON: Mapping[str, Any] = {
   'parallel.num_workers': 4,
@@ -19,7 +23,7 @@ _COMMON: Mapping[str, Any] = {
 }
 _CIFAR = _COMMON | {
   'data.name': 'cifar10',
-  'data.test_split': HELD_OUT,
+  'data.test_split': HELD_OUT['cifar10'],
   'data.augment': True,
   'model.name': 'resnet8',
   'train.batch_size': 32,

@@ -1,7 +1,6 @@
 """Runs the rows of a table; what is finished is kept, and not run again."""
 
 from collections.abc import Callable, Mapping, Sequence
-import datetime
 import pathlib
 import time
 from typing import Any, NamedTuple
@@ -10,6 +9,7 @@ from experiments.benchmarks import rows as benchmark_rows
 from experiments.papers import record as records
 from experiments.papers import table as tables
 from experiments.program import errors
+from experiments.run import machine
 from experiments.run import records as files_of_run
 from experiments.studies import scheme_runs
 
@@ -101,7 +101,7 @@ def run(
         if isinstance(error, errors.DivergedError):
           # A result of its own: the same again would not go better.
           why = {'why': str(error), 'setting': records.changes(config)}
-          record.add_failure(size, name, seed, {'date': _today(), **why})
+          record.add_failure(size, name, seed, {'date': machine.today(), **why})
         missing.append(Missing(name, seed, str(error)))
         say(f'{name}, seed {seed}: {error}')
         continue
@@ -116,7 +116,7 @@ def _entry(
   lines = files_of_run.read_metrics(folder / files_of_run.METRICS)
   parallel = config.parallel
   return {
-    'date': _today(),
+    'date': machine.today(),
     'setting': records.changes(config),
     **summary,
     'evaluations': _evaluations(lines),
@@ -146,7 +146,3 @@ def _evaluations(
     for line in lines
     if 'test/accuracy' in line
   ]
-
-
-def _today() -> str:
-  return datetime.datetime.now(datetime.UTC).date().isoformat()

@@ -44,6 +44,8 @@ def draw(
         ]
       if len(values) == 2:
         points[name] = values
+    if not points:
+      continue
     axes.scatter(
       [x for x, _ in points.values()],
       [y for _, y in points.values()],

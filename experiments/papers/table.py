@@ -12,7 +12,7 @@ from gradsparse.arguments import did_you_mean
 import ml_collections
 
 FULL = 'full'  # as the paper trains
-HELD_OUT = 'held_out'  # the same, tested on a training file of CIFAR-10
+HELD_OUT = 'held_out'  # the same, tested on a part of the training set
 QUICK = 'quick'
 SIZES = (FULL, HELD_OUT, QUICK)
 
@@ -62,7 +62,7 @@ class Table:
     metrics: names of `metrics.METRICS`, the columns that are printed.
     full: fields of the paper's setting that all rows share.
     quick: fields of the quick setting that all rows share, beside
-      `quick.FIELDS`.
+      `quick.fields`. None: the full setting takes minutes, and is the only one.
     rows: by name; the first is the default.
     needs: what the full setting of every row needs.
     middle: what is reported of several runs, one of `metrics.MIDDLES`; the
@@ -75,7 +75,7 @@ class Table:
   metrics: tuple[str, ...]
   full: Mapping[str, Any]
   rows: Mapping[str, Row]
-  quick: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+  quick: Mapping[str, Any] | None = dataclasses.field(default_factory=dict)
   needs: tuple[str, ...] = ()
   middle: str = 'mean'
   missing: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -93,17 +93,17 @@ class Table:
     """Returns a row's configuration, for `get_config` of a file in configs/.
 
     Args:
-      name: of a row, the paper's setting; with `:quick` or `:held_out` behind
-        it, that one.
+      name: of a row, the full setting; with `:quick` or `:held_out` behind
+        it, that one, where the table has it.
 
     Raises:
       ConfigError: the table has no such row.
     """
     row, _, size = name.partition(':')
-    if size not in ('', *SIZES):
+    if size not in ('', *self.sizes):
       raise errors.ConfigError(
         'after the name of a row there may be one of :'
-        f'{", :".join(SIZES)}, got {name!r}'
+        f'{", :".join(self.sizes)}, got {name!r}'
       )
     return self.config(self.row(row or next(iter(self.rows))), size or FULL)
 
@@ -127,7 +127,7 @@ class Table:
 
     Args:
       row: of this table.
-      size: of `SIZES`.
+      size: of `sizes`.
       at_hand: whether the quick setting may take CIFAR-10; None looks for it.
 
     Raises:
@@ -140,15 +140,32 @@ class Table:
     if size == HELD_OUT:
       if not self.holds_out(row):
         raise errors.ConfigError(
-          f'{quick.HELD_OUT} is of CIFAR-10, and this row has '
-          f'{fields["data.name"]}'
+          f'only of {", ".join(quick.HELD_OUT)} a part is held out, and this '
+          f'row has {fields["data.name"]}'
         )
-      fields['data.test_split'] = quick.HELD_OUT
+      fields['data.test_split'] = quick.HELD_OUT[fields['data.name']]
     return building.build(fields)
 
+  @property
+  def sizes(self) -> tuple[str, ...]:
+    """Those of `SIZES` that it has."""
+    absent = set()
+    if not any(self.holds_out(row) for row in self.rows.values()):
+      absent.add(HELD_OUT)
+    if self.quick is None:
+      absent.add(QUICK)
+    return tuple(size for size in SIZES if size not in absent)
+
+  @property
+  def publishes(self) -> bool:
+    """Whether the paper printed a number of any row."""
+    return any(
+      row.published or row.points is not None for row in self.rows.values()
+    )
+
   def holds_out(self, row: Row) -> bool:
-    """Whether a row's full setting is on CIFAR-10."""
-    return {**self.full, **row.full}['data.name'] == 'cifar10'
+    """Whether a part of the data of a row's full setting can be held out."""
+    return {**self.full, **row.full}['data.name'] in quick.HELD_OUT
 
   def needed(self, row: Row) -> tuple[str, ...]:
     """What a row's full setting needs beside this project."""

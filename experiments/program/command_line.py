@@ -23,6 +23,7 @@ from absl import flags
 from absl import logging
 from experiments.program import errors
 from gradsparse.arguments import did_you_mean
+from ml_collections import config_flags
 
 # What is defined here belongs to the program that asks for it, in its --help.
 flags.disclaim_key_flags()
@@ -190,6 +191,34 @@ def define_workdir(
   return flags.DEFINE(_Parser(_folder), 'workdir', default, text)
 
 
+def define_config() -> flags.FlagHolder[Any]:
+  """Defines `--config`, a file of configs/, and `--config.FIELD` of its fields.
+
+  Fields that the file lacks are let through: whoever checks the configuration
+  has the better message. `check_config` belongs to the checks of `run`.
+  """
+  return config_flags.DEFINE_config_file(
+    'config',
+    None,
+    'configuration file, such as configs/default.py',
+    lock_config=False,
+    accept_new_attributes=True,
+  )
+
+
+def check_config(defined: flags.FlagHolder[Any]) -> None:
+  """Raises unless the file of `define_config` has a configuration.
+
+  Raises:
+    ConfigError: it returns something else.
+  """
+  if not hasattr(defined.value, 'to_dict'):
+    raise errors.ConfigError(
+      'get_config() of the file that --config names must return a ConfigDict, '
+      f'got {type(defined.value).__name__}'
+    )
+
+
 def define_schemes(known: Collection[str]) -> flags.FlagHolder[list[str]]:
   """Defines `--schemes`, names of those to measure; all by default."""
   text = 'which of: ' + ', '.join(known)
@@ -211,19 +240,6 @@ def define_steps(
 def define_repeats() -> flags.FlagHolder[int | None]:
   """Defines `--repeats`, how often a benchmark measures everything."""
   return flags.DEFINE_integer('repeats', 7, 'rounds', lower_bound=1)
-
-
-def define_test_split(*, former: str = '') -> flags.FlagHolder[str]:
-  """Defines `--test_split`; for `former`, see `define_json`."""
-  defined = flags.DEFINE_enum(
-    'test_split',
-    'file',
-    ('file', 'validation'),
-    "the set's own test images, or a part of its training images",
-  )
-  if former:
-    flags.DEFINE_alias(former, 'test_split')
-  return defined
 
 
 def require(*names: str) -> None:

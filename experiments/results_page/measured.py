@@ -106,7 +106,7 @@ def find(
   all_of_them = [
     Measured(name, table, found[name], size, _rows(table, found[name], size))
     for name, table in catalogue.items()
-    for size in tables.SIZES
+    for size in table.sizes
   ]
   return [measured for measured in all_of_them if measured.rows]
 

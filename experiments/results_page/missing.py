@@ -56,7 +56,8 @@ def rows(
       possible = [
         row
         for row in table.rows
-        if size != papers.HELD_OUT or table.holds_out(table.rows[row])
+        if size in table.sizes
+        and (size != papers.HELD_OUT or table.holds_out(table.rows[row]))
       ]
       run = [row for row in possible if record.runs(size, row)]
       cells.append(f'{len(run)} of {len(possible)}' if possible else page.NONE)

@@ -10,6 +10,7 @@ from experiments.papers import target
 from experiments.program import tables
 from experiments.results_page import claims
 from experiments.results_page.measured import Measured
+from experiments.run import machine
 import ml_collections
 
 _KIB = 2**10
@@ -20,8 +21,8 @@ _TESTED_ON = {
 }
 _SIZES = {
   papers.FULL: 'the full setting',
-  papers.HELD_OUT: 'the full setting, but for the training file that is held '
-  'out to test on',
+  papers.HELD_OUT: 'the full setting, but for the part of the training set '
+  'that is held out to test on',
   papers.QUICK: 'short runs of a small network, not the setting of a paper',
 }
 
@@ -95,7 +96,7 @@ def places(measured: Measured) -> str:
       for name in ('flax', 'optax', 'numpy', 'python')
       if name in found
     )
-    where = ', '.join(filter(None, [page.machine(run), versions]))
+    where = ', '.join(filter(None, [machine.place(found), versions]))
     dates.setdefault(where, []).append(run['date'])
   return '; '.join(
     f'{where} ({" to ".join(dict.fromkeys([min(when), max(when)]))})'

@@ -1,5 +1,7 @@
-"""A record of the machine."""
+"""A record of the machine, and of the day."""
 
+from collections.abc import Mapping
+import datetime
 import importlib.metadata
 import os
 import pathlib
@@ -27,6 +29,19 @@ def describe() -> dict[str, Any]:
     'python': platform.python_version(),
     **versions(),
   }
+
+
+def place(described: Mapping[str, Any]) -> str:
+  """Returns what `describe` gave, in a few words for tables."""
+  return (
+    f'{described["devices"]} x {described["device"]}, '
+    f'{described["cpu_cores"]} cores, jax {described["jax"]}'
+  )
+
+
+def today() -> str:
+  """Returns the date in Greenwich, as records have it."""
+  return datetime.datetime.now(datetime.UTC).date().isoformat()
 
 
 def versions() -> dict[str, str]:

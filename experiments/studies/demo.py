@@ -2,11 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 import pathlib
+import shutil
 from typing import Any
 
 from configs import digits
 from experiments.program import tables
 from experiments.report import page
+from experiments.run import byte_counter
+from experiments.run import records
 from experiments.studies import scheme_runs
 from rich import console
 from rich import progress
@@ -66,18 +69,60 @@ class Display(scheme_runs.Watch):
 
 def results_table(summaries: Sequence[Mapping[str, Any]]) -> tables.Table:
   """Returns the final table, one row a scheme."""
-  return scheme_runs.results_table(
-    'digits, 4 simulated workers; bytes are those of one worker',
-    ('scheme', 'test\naccuracy'),
+  both = byte_counter.last_and_average
+  return tables.make(
+    (
+      'scheme',
+      'test\naccuracy',
+      'message\n(bytes)',
+      'sent a step\n(bytes)',
+      'compression\nratio',
+      'seconds',
+    ),
     [
-      scheme_runs.Row(
-        (summary['scheme'], f'{summary["final"]["test_accuracy"]:.1%}'),
-        summary['comm'],
-        summary['seconds'],
+      (
+        summary['scheme'],
+        f'{summary["final"]["test_accuracy"]:.1%}',
+        both(summary['comm'], 'payload_bytes_per_step'),
+        both(summary['comm'], 'sent_bytes_per_step'),
+        both(summary['comm'], 'ratio', '{:,.1f}x'),
+        f'{summary["seconds"]:.1f}',
       )
       for summary in summaries
     ],
+    title='digits, 4 simulated workers; bytes are those of one worker',
+    caption='second line: the average over the whole run, warm-up included',
   )
+
+
+def list_runs(
+  schemes: Sequence[str], workdir: pathlib.Path, steps: int | None = None
+) -> list[scheme_runs.Run]:
+  """Returns a run for each scheme, see `run`; they write no checkpoints."""
+  runs = []
+  for scheme in schemes:
+    config = digits.get_config(scheme)
+    config.train.steps = steps or config.train.steps
+    config.train.checkpoint_every = 0
+    runs.append(scheme_runs.Run(scheme, config, workdir / scheme))
+  return runs
+
+
+def train_afresh(
+  runs: Sequence[scheme_runs.Run], watch: scheme_runs.Watch | None = None
+) -> list[dict[str, Any]]:
+  """Trains all in place of former runs, and returns their summaries.
+
+  Args:
+    runs: from `list_runs`.
+    watch: is told what happens.
+  """
+  summaries = []
+  for each in runs:
+    if (each.folder / records.CONFIG).exists():
+      shutil.rmtree(each.folder)
+    summaries.append(scheme_runs.train_one(each, watch=watch))
+  return summaries
 
 
 def run(
@@ -94,10 +139,9 @@ def run(
     The summaries.
   """
   screen = console.Console()
-  runs = scheme_runs.list_runs(digits.get_config, schemes, workdir, steps=steps)
+  runs = list_runs(schemes, workdir, steps)
   with Display(screen) as display:
-    found = scheme_runs.train_each(runs, afresh=True, watch=display)
-  summaries = [summary for one in found.values() for summary in one]
+    summaries = train_afresh(runs, display)
   page.write(
     [run.folder for run in runs],
     workdir / 'report.html',

@@ -1,108 +1,158 @@
 """QSVRG against plain QSGD on l2-regularised logistic regression.
 
-Handwritten digits below five or not, four simulated workers. Theorem 3.6 of
-Alistarh et al. (arXiv 1610.02132) promises an error that shrinks by at least a
-factor 0.9 an epoch; plain QSGD with the same number of exchanges stalls at a
-floor that its learning rate sets.
+Handwritten digits below five or not, simulated workers; `configs/qsvrg.py` has
+the setting. Theorem 3.6 of Alistarh et al. (arXiv 1610.02132) promises an error
+that shrinks by at least a factor 0.9 an epoch; plain QSGD with the same number
+of exchanges stalls at a floor that its learning rate sets.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 import pathlib
+import textwrap
 from typing import Any
 
+from configs import qsvrg as configs
+from experiments.program import errors
+from experiments.program import tables
+from experiments.run import machine
 import gradsparse as gs
+from gradsparse import arguments
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 from matplotlib import pyplot as plt
+import ml_collections
 import numpy as np
 import optax
 from sklearn import datasets
 
 _AXIS = gs.workers.AXIS
-_WORKERS = 4
-_PENALTY = 0.01  # lambda / 2 ||w||^2; what makes it strongly convex
-_INNER_STEPS = 1000
-_LEARNING_RATE = 0.05
+_IMAGES = 1797
+_FACTOR = 0.9  # of theorem 3.6
+
+# An example's loss: parameters, (image, label) -> a number.
+Loss = Callable[[jax.Array, Any], jax.Array]
 
 
-def load() -> tuple[np.ndarray, np.ndarray]:
+def check(config: ml_collections.ConfigDict) -> None:
+  """Raises unless the fields are those of `configs/qsvrg.py`, and make sense.
+
+  Raises:
+    ConfigError: names the field, its rule and its value.
+  """
+  known = [*configs.get_config()]
+  for field in config:
+    if field not in known:
+      raise errors.ConfigError(
+        f'unknown field {field!r}{arguments.did_you_mean(field, known)}; '
+        f'fields: {", ".join(known)}'
+      )
+  missing = [field for field in known if field not in config]
+  if missing:
+    raise errors.ConfigError(
+      'the configuration must have all fields of configs/qsvrg.py; missing: '
+      f'{", ".join(missing)}'
+    )
+  try:
+    arguments.whole_number('num_workers', config.num_workers, 1, _IMAGES)
+    arguments.whole_number('epochs', config.epochs, 1, arguments.LAST_STEP)
+    arguments.whole_number(
+      'inner_steps', config.inner_steps, 1, arguments.LAST_STEP
+    )
+    for field in ('penalty', 'learning_rate'):
+      arguments.number(field, config[field], arguments.POSITIVE)
+  except (TypeError, ValueError) as error:
+    raise errors.ConfigError(str(error)) from error
+
+
+def load(num_workers: int) -> tuple[np.ndarray, np.ndarray]:
   """Standardised images with a constant, and labels of -1 and 1, by worker."""
   images, digits = datasets.load_digits(return_X_y=True)
   images = (images - images.mean(0)) / np.maximum(images.std(0), 1e-3)
   x = np.concatenate([images, np.ones((len(images), 1))], axis=1)
   x = x / np.linalg.norm(x, axis=1).mean()
   y = np.where(digits < 5, 1.0, -1.0)
-  order = np.random.default_rng(0).permutation(len(x) // _WORKERS * _WORKERS)
+  order = np.random.default_rng(0).permutation(
+    len(x) // num_workers * num_workers
+  )
 
   def split(a):
-    return a[order].reshape(_WORKERS, -1, *a.shape[1:])
+    return a[order].reshape(num_workers, -1, *a.shape[1:])
 
   return split(x).astype(np.float32), split(y).astype(np.float32)
 
 
-def loss_fn(w: jax.Array, example: Any) -> jax.Array:
-  """Logistic loss of one example, with the penalty."""
-  x, y = example
-  return jnp.log1p(jnp.exp(-y * (x @ w))) + _PENALTY / 2 * jnp.sum(w * w)
+def logistic(penalty: float) -> Loss:
+  """Returns the logistic loss of one example, with the penalty."""
+
+  def loss_fn(w, example):
+    x, y = example
+    return jnp.log1p(jnp.exp(-y * (x @ w))) + penalty / 2 * jnp.sum(w * w)
+
+  return loss_fn
 
 
-def optimum(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+def optimum(x: np.ndarray, y: np.ndarray, penalty: float) -> np.ndarray:
   """The minimiser, by Newton's method in float64."""
   x, y = x.reshape(-1, x.shape[-1]).astype(np.float64), y.reshape(-1)
   w = np.zeros(x.shape[1])
   for _ in range(30):
     p = 1 / (1 + np.exp(y * (x @ w)))
-    gradient = -(x.T @ (y * p)) / len(y) + _PENALTY * w
-    curvature = (x.T * (p * (1 - p))) @ x / len(y) + _PENALTY * np.eye(len(w))
+    gradient = -(x.T @ (y * p)) / len(y) + penalty * w
+    curvature = (x.T * (p * (1 - p))) @ x / len(y) + penalty * np.eye(len(w))
     w -= np.linalg.solve(curvature, gradient)
   return w
 
 
-def excess(w: Any, best: np.ndarray, x: np.ndarray, y: np.ndarray) -> float:
+def excess(
+  w: Any, best: np.ndarray, x: np.ndarray, y: np.ndarray, penalty: float
+) -> float:
   """f(w) - f(best), in float64."""
   x, y = x.reshape(-1, x.shape[-1]).astype(np.float64), y.reshape(-1)
 
   def value(w):
     losses = np.logaddexp(0, -y * (x @ w))
-    return losses.mean() + _PENALTY / 2 * (w @ w)
+    return losses.mean() + penalty / 2 * (w @ w)
 
   return float(value(np.asarray(w, np.float64)) - value(best))
 
 
 def run_qsvrg(
-  data: Any, best: np.ndarray, epochs: int
+  data: Any, best: np.ndarray, config: ml_collections.ConfigDict
 ) -> tuple[list[float], list[int]]:
   """f(y) - f* after each epoch of QSVRG, and the bytes a worker sent in it."""
   optimizer = gs.qsvrg(
-    loss_fn,
-    learning_rate=_LEARNING_RATE,
-    inner_steps=_INNER_STEPS,
+    logistic(config.penalty),
+    learning_rate=config.learning_rate,
+    inner_steps=config.inner_steps,
     axis_name=_AXIS,
   )
   epoch = gs.workers.parallel(
     optimizer.epoch,
     runner='simulate',
-    num_workers=_WORKERS,
+    num_workers=config.num_workers,
     in_specs=(PartitionSpec(), PartitionSpec(_AXIS)),
     out_specs=PartitionSpec(),
   )
   state = optimizer.init(jnp.zeros(data[0].shape[-1]))
-  errors, sent = [excess(state.params, best, *data)], []
-  for _ in range(epochs):
+  left, sent = [excess(state.params, best, *data, config.penalty)], []
+  for _ in range(config.epochs):
     state = epoch(state, data)
-    errors.append(excess(state.params, best, *data))
+    left.append(excess(state.params, best, *data, config.penalty))
     sent.append(int(state.sent_bytes))
-  return errors, sent
+  return left, sent
 
 
-def run_qsgd(data: Any, best: np.ndarray, epochs: int) -> list[float]:
+def run_qsgd(
+  data: Any, best: np.ndarray, config: ml_collections.ConfigDict
+) -> list[float]:
   """The same number of exchanges of plain QSGD, as many levels."""
   size = data[0].shape[-1]
   levels = int(np.ceil(np.sqrt(size)))
+  loss_fn = logistic(config.penalty)
   tx = optax.chain(
     gs.qsgd(levels, bucket_size=size, norm='l2', min_size=0, axis_name=_AXIS),
-    optax.sgd(_LEARNING_RATE),
+    optax.sgd(config.learning_rate),
   )
 
   def epoch(w, state, number, data):
@@ -117,35 +167,35 @@ def run_qsgd(data: Any, best: np.ndarray, epochs: int) -> list[float]:
       updates, state = tx.update(grads, state, w)
       return (optax.apply_updates(w, updates), state), None
 
-    keys = jax.random.split(key, _INNER_STEPS)
+    keys = jax.random.split(key, config.inner_steps)
     return jax.lax.scan(inner, (w, state), keys)[0]
 
   w = jnp.zeros(size)
-  specs = gs.workers.specs(tx, w, _WORKERS)
+  specs = gs.workers.specs(tx, w, config.num_workers)
   run = gs.workers.parallel(
     epoch,
     runner='simulate',
-    num_workers=_WORKERS,
+    num_workers=config.num_workers,
     in_specs=(PartitionSpec(), specs, PartitionSpec(), PartitionSpec(_AXIS)),
     out_specs=(PartitionSpec(), specs),
   )
-  state = gs.workers.init(tx, w, _WORKERS)
-  errors = [excess(w, best, *data)]
-  for number in range(epochs):
+  state = gs.workers.init(tx, w, config.num_workers)
+  left = [excess(w, best, *data, config.penalty)]
+  for number in range(config.epochs):
     w, state = run(w, state, jnp.int32(number), data)
-    errors.append(excess(w, best, *data))
-  return errors
+    left.append(excess(w, best, *data, config.penalty))
+  return left
 
 
-def rate(errors: Sequence[float], floor: float = 1e-7) -> float:
+def rate(left: Sequence[float], floor: float = 1e-7) -> float:
   """Mean factor an epoch, as long as float32 can tell (above the floor)."""
-  seen = [e for e in errors if e > floor]
+  seen = [e for e in left if e > floor]
   return float((seen[-1] / seen[0]) ** (1 / (len(seen) - 1)))
 
 
-def message_bits(sent: Sequence[int], size: int) -> float:
+def message_bits(sent: Sequence[int], size: int, inner_steps: int) -> float:
   """Bits of a quantised message, the mean of all epochs."""
-  return 8 * (float(np.mean(sent)) - 4 * size) / _INNER_STEPS
+  return 8 * (float(np.mean(sent)) - 4 * size) / inner_steps
 
 
 def theorem_bits(data: Any) -> float:
@@ -153,31 +203,82 @@ def theorem_bits(data: Any) -> float:
   return 2.8 * data[0].shape[-1] + 32
 
 
-def measure(epochs: int) -> dict[str, Any]:
-  """Runs both, and returns what is kept of it."""
-  data = load()
-  best = optimum(*data)
-  errors, sent = run_qsvrg(data, best, epochs)
+def measure(config: ml_collections.ConfigDict) -> dict[str, Any]:
+  """Runs both, and returns what is kept of it.
+
+  Args:
+    config: see `configs/qsvrg.py`.
+
+  Raises:
+    ConfigError: a field is wrong.
+  """
+  check(config)
+  data = load(config.num_workers)
+  best = optimum(*data, config.penalty)
+  left, sent = run_qsvrg(data, best, config)
   return {
-    'excess_loss': {'QSVRG': errors, 'QSGD': run_qsgd(data, best, epochs)},
-    'qsvrg_factor_per_epoch': rate(errors),
+    'date': machine.today(),
+    'environment': machine.describe(),
+    'setting': config.to_dict(),
+    'excess_loss': {'QSVRG': left, 'QSGD': run_qsgd(data, best, config)},
+    'qsvrg_factor_per_epoch': rate(left),
     'qsvrg_sent_bytes_per_epoch': sent,
-    'qsvrg_bits_per_message': message_bits(sent, data[0].shape[-1]),
+    'qsvrg_bits_per_message': message_bits(
+      sent, data[0].shape[-1], config.inner_steps
+    ),
     'theorem_bits_per_message': theorem_bits(data),
   }
 
 
-def plot(results: dict[str, list[float]], path: pathlib.Path) -> None:
-  """Error against epochs."""
+def header(found: Mapping[str, Any]) -> str:
+  """Returns the table for the head of `configs/qsvrg.py`.
+
+  Args:
+    found: what `measure` returned.
+  """
+  losses = found['excess_loss']
+  epochs = len(losses['QSVRG']) - 1
+  rows = [
+    (
+      'factor an epoch',
+      f'{_FACTOR}',
+      f'{found["qsvrg_factor_per_epoch"]:.3f}',
+    ),
+    (
+      'bits of a message',
+      f'{found["theorem_bits_per_message"]:.1f}',
+      f'{found["qsvrg_bits_per_message"]:.1f}',
+    ),
+    *(
+      (f'error of {name}, epoch {epochs}', '-', f'{left[-1]:.1e}')
+      for name, left in losses.items()
+    ),
+  ]
+  made = tables.make(('', 'theorem 3.6', 'ours'), rows)
+  place = machine.place(found['environment'])
+  shown = textwrap.dedent(tables.text(made))
+  return '\n'.join([shown, '', f'{place}, {found["date"]}'])
+
+
+def plot(found: Mapping[str, Any], path: pathlib.Path) -> None:
+  """Error against epochs.
+
+  Args:
+    found: what `measure` returned.
+    path: PNG file to write.
+  """
+  losses = found['excess_loss']
   figure, axes = plt.subplots(figsize=(6, 4), layout='constrained')
-  for name, errors in results.items():
-    epochs = np.arange(len(errors))
-    axes.semilogy(epochs, np.maximum(errors, 1e-9), marker='o', label=name)
-  promised = results['QSVRG'][0] * 0.9 ** np.arange(len(results['QSVRG']))
-  axes.semilogy(promised, 'k:', label='theorem 3.6: 0.9 an epoch')
-  axes.set_xlabel(f'epochs of {_INNER_STEPS} exchanges')
+  for name, left in losses.items():
+    epochs = np.arange(len(left))
+    axes.semilogy(epochs, np.maximum(left, 1e-9), marker='o', label=name)
+  promised = losses['QSVRG'][0] * _FACTOR ** np.arange(len(losses['QSVRG']))
+  axes.semilogy(promised, 'k:', label=f'theorem 3.6: {_FACTOR} an epoch')
+  axes.set_xlabel(f'epochs of {found["setting"]["inner_steps"]} exchanges')
   axes.set_ylabel('f(w) - f*')
-  axes.set_title('Logistic regression on digits, 4 workers')
+  axes.set_title(
+    f'Logistic regression on digits, {found["setting"]["num_workers"]} workers'
+  )
   axes.grid(alpha=0.3)
   axes.legend()
   path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,15 +1,12 @@
 """Trains a model with compressed gradients and writes down what happened."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 import pathlib
-import signal
-import time
 from typing import Any
 
 from absl import logging
 from experiments.config import fields
 from experiments.config import schemes
-from experiments.config import warmup
 from experiments.hosts import placement as placing
 from experiments.program import errors
 from experiments.program import files
@@ -20,8 +17,7 @@ from experiments.run import records
 from experiments.run import run_log
 from experiments.run import signals
 from experiments.run import workdir as workdirs
-from experiments.training import agreement
-from experiments.training import rejections
+from experiments.training import loop as looping
 from experiments.training import resizing
 from experiments.training import resuming
 from experiments.training import training_step
@@ -30,19 +26,13 @@ from experiments.training.experiment import build_experiment
 import jax
 import ml_collections
 
-# Called with what a user may want to know before the first step.
-Announce = Callable[[str], None]
-# Called after each step with the step, the number of steps, and the last line
-# of metrics.jsonl.
-Progress = Callable[[int, int, Mapping[str, float]], None]
-
 
 def train_and_evaluate(
   config: ml_collections.ConfigDict,
   workdir: str | pathlib.Path,
   *,
-  progress: Progress | None = None,
-  announce: Announce | None = None,
+  progress: looping.Progress | None = None,
+  announce: looping.Announce | None = None,
   command: str = '',
 ) -> dict[str, Any]:
   """Runs an experiment to its last step, resuming what `workdir` holds.
@@ -88,8 +78,8 @@ def _train(
   state: training_step.TrainState,
   asked: dict[str, Any],
   workdir: pathlib.Path,
-  progress: Progress | None,
-  announce: Announce | None,
+  progress: looping.Progress | None,
+  announce: looping.Announce | None,
   command: str,
 ) -> dict[str, Any]:
   """Runs an experiment in a working directory that is locked."""
@@ -132,7 +122,7 @@ def _train(
     seconds_before = found.about['seconds']
   log = _open_log(experiment, counter, workdir, done, seconds_before)
   with signals.Listener() as listener:
-    loop = _Loop(
+    loop = looping.Loop(
       experiment, counter, saver, log, progress, announce, listener, asked
     )
     try:
@@ -219,180 +209,3 @@ def _open_log(
       'train/epochs': step / experiment.sampler.steps_per_epoch,
     },
   )
-
-
-class _Loop:
-  """The steps of a run.
-
-  Attributes:
-    evaluate: tests a state.
-    tested: what the last test gave; empty before the first.
-    compile_seconds: spent on tracing and compiling steps.
-  """
-
-  def __init__(
-    self,
-    experiment: Experiment,
-    counter: byte_counter.ByteCounter,
-    saver: checkpoints.Checkpoints,
-    log: run_log.RunLog,
-    progress: Progress | None,
-    announce: Announce | None,
-    listener: signals.Listener,
-    asked: Mapping[str, Any],
-  ):
-    self._experiment = experiment
-    self._counter = counter
-    self._saver = saver
-    self._log = log
-    self._progress = progress if experiment.placement.is_chief else None
-    self._announce = announce
-    self._announced = ''
-    self._listener = listener
-    self._asked = asked  # goes into the checkpoints
-    self._heard: Any = 0  # signal number, of all processes, a step ago
-    self._saved = 0  # steps done in the last checkpoint of this run
-    self._train_step: Any = None
-    self._given: warmup.Density = None  # that the step was made for
-    self._agreement = agreement.Agreement(
-      experiment.specs, experiment.placement
-    )
-    self.evaluate = experiment.make_evaluate()
-    self.tested: dict[str, float] = {}
-    self.compile_seconds = 0.0
-
-  def run(
-    self, state: training_step.TrainState, done: int
-  ) -> training_step.TrainState:
-    """Takes the steps after `done`, and returns the state after the last.
-
-    Raises:
-      StoppedError: a signal ended it before; the state is saved.
-    """
-    train = self._experiment.config.train
-    for step in range(done + 1, train.steps + 1):
-      is_last = step == train.steps
-      state = self._take(step, state)
-      self._check_rejections(state)
-      agree_every = self._experiment.config.parallel.check_agreement_every
-      if _due(step, agree_every) or (is_last and agree_every):
-        self._agreement.check(step, state)
-      if is_last or _due(step, train.eval_every):
-        self.tested = self.evaluate(state)
-        self._log.add(self.tested)
-      if _due(step, train.eval_every):
-        state = self._experiment.follow(state, self.tested)
-      stopping = 0 if is_last else self._asked_to_stop()
-      if train.checkpoint_every and (
-        is_last or stopping or _due(step, train.checkpoint_every)
-      ):
-        self._save(step, state)
-      self._saver.check()
-      if stopping:
-        raise self._stopped(step, stopping)
-      if not is_last:
-        self._tell(step)
-    self._log.flush()
-    self._check_rejections(state)
-    self._tell(train.steps)
-    return state
-
-  def _check_rejections(self, state: training_step.TrainState) -> None:
-    """Raises if the last steps that the log knows were all rejected."""
-    in_a_row = self._log.rejected_in_a_row
-    if in_a_row >= self._experiment.config.train.max_rejected_steps:
-      raise rejections.too_many(
-        self._experiment, state, self._log.step, in_a_row
-      )
-
-  def _take(
-    self, step: int, state: training_step.TrainState
-  ) -> training_step.TrainState:
-    """Takes a step, with the program of its stage, and logs it."""
-    experiment = self._experiment
-    every = experiment.config.train.time_breakdown_every
-    stage = warmup.stage_at(experiment.stages, step - 1)
-    is_first = self._train_step is None or stage.given != self._given
-    batch = experiment.placement.batch(experiment.sampler.batch(step - 1))
-    called = time.perf_counter()
-    if is_first:
-      self._train_step, memory = experiment.prepare_step(stage, state, batch)
-      self._given = stage.given
-      if self._announce and memory not in ('', self._announced):
-        self._announce(memory)
-        self._announced = memory
-    where_time_goes: dict[str, float] = {}
-    if _due(step, every):
-      (state, metrics), where_time_goes = self._train_step.timed(state, batch)
-    else:
-      state, metrics = self._train_step(state, batch)
-    if is_first:  # tracing and compiling happen before the call returns
-      self.compile_seconds += time.perf_counter() - called
-    self._log.put(step, metrics)
-    self._log.add(where_time_goes)
-    return state
-
-  def _save(self, step: int, state: training_step.TrainState) -> None:
-    self._log.flush()
-    if not self._log.may_save:
-      logging.warning(
-        'no checkpoint of step %d: it was rejected, or its loss is no number',
-        step,
-      )
-      return
-    training_step.check_finite(state, step)
-    if self._experiment.config.parallel.check_agreement_every:
-      self._agreement.check(step, state)
-    self._saver.save(
-      step,
-      state,
-      {
-        'config': self._asked,
-        'position': self._experiment.sampler.position(step)._asdict(),
-        'seconds': self._log.seconds(),
-        'traffic': self._counter.to_dict(),
-      },
-    )
-    self._saved = step
-
-  def _asked_to_stop(self) -> int:
-    """Number of the signal on which all processes stop after this step, or 0.
-
-    One process decides at once. Several say at the end of a step what they
-    have heard, and read at the end of the next what was said: the answer is
-    there by then, and the same for all.
-    """
-    placement = self._experiment.placement
-    said = placement.largest(self._listener.asked)
-    if placement.processes == 1:
-      return said
-    before, self._heard = self._heard, said
-    return int(before)
-
-  def _stopped(self, step: int, number: int) -> errors.StoppedError:
-    """Waits until the checkpoint of a step is written, and says where."""
-    self._log.flush()
-    self._saver.wait()
-    train = self._experiment.config.train
-    saved = 'nothing is saved'
-    if not train.checkpoint_every:
-      saved += ', because train.checkpoint_every is 0'
-    elif self._saved:
-      saved = (
-        f'saved in {self._saver.directory / str(self._saved)}, and the same '
-        'command goes on from there'
-      )
-    name = signal.Signals(number).name
-    return errors.StoppedError(
-      f'stopped by {name} after step {step} of {train.steps}: {saved}', number
-    )
-
-  def _tell(self, step: int) -> None:
-    if self._progress is not None:
-      self._progress(
-        step, self._experiment.config.train.steps, self._log.latest
-      )
-
-
-def _due(step: int, every: int) -> bool:
-  return bool(every) and step % every == 0

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from configs import cifar10_resnet20
-from configs import compare
 from configs import default
 from configs import digits
+from configs import schemes_digits
 from experiments.config import fields
 from experiments.config import settings
 from experiments.program import errors
@@ -177,7 +177,8 @@ def mistakes() -> Iterator[Case]:
     )
   for module, name, says in (
     (digits, 'dcg', "no setting 'dcg'; it has dense, gradient_dropping, dgc"),
-    (compare, 'nope', "no setting 'nope'; it has dense, dense:bfloat16"),
+    (schemes_digits, 'nope', "no setting 'nope'; it has dense, dense_bf"),
+    (schemes_digits, 'dgc:quick', "one of :full, :held_out, got 'dgc:quick'"),
     (cifar10_resnet20, 'gtop', "no setting 'gtop'; it has dense, dgc"),
   ):
     yield Case(

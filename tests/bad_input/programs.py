@@ -66,6 +66,11 @@ def main(fields: str, says: str, status: int = 2) -> Line:
   return Line('main', f'{CONFIG} {WORKDIR} {given}', says, status)
 
 
+def qsvrg(field: str, says: str) -> Line:
+  """Likewise for `experiments.qsvrg`, of one field."""
+  return Line('qsvrg', f'--config=configs/qsvrg.py --config.{field}', says)
+
+
 _DGC = 'compression.name=dgc compression.density='
 _VARIANCE = 'compression.name=variance_based compression.alpha='
 _PROCESSES = f'{CONFIG} {WORKDIR} --multihost --num_processes='
@@ -157,26 +162,32 @@ LINES = (
   Line('demo', '--schemes=dcg', "unknown scheme .dcg. .did you mean 'dgc'"),
   Line('demo', '--schemes=', "unknown scheme ''; there are dense"),
   Line('demo', 'dense dgc', "unexpected argument 'dense'; .*has commas"),
-  Line('claims', '', '--json is missing'),
-  Line('claims', '--json=', "must name a file or a folder, got ''"),
-  Line('claims', '--json=x --seeds=a', "seeds=a: must be a whole .*got 'a'"),
-  Line('claims', '--json=x --seeds=-1', 'must be in 0..4294967295, got -1'),
-  Line('claims', f'--json=x --seeds={10**20}', f'must be in .*got {10**20}'),
-  Line('claims', '--json=x --seeds=1.5', "must be a whole number, got '1.5'"),
-  Line('claims', '--json=x --test_split=y', 'one of <file.validation>'),
-  Line('compare', '--schemes=nope', "unknown scheme 'nope'; there are dense"),
   Line('papers', '', 'TABLE is missing; --list shows them'),
   Line('papers', 'dgc_table9', "unknown table 'dgc_table9' .did you mean 'dgc"),
   Line('papers', 'dgc_table2 dgc', "no setting 'dgc'.*it has dense_4workers,"),
+  Line('papers', 'dgc_table2 --json=', "must name a file or a folder, got ''"),
   Line('papers', 'dgc_table2 --seeds=x', "seeds=x: must be a whole .*got 'x'"),
+  Line('papers', 'dgc_table2 --seeds=1.5', "a whole number, got '1.5'"),
+  Line('papers', 'dgc_table2 --seeds=-1', 'must be in 0..4294967295, got -1'),
+  Line('papers', f'dgc_table2 --seeds={10**20}', f'must be in .*got {10**20}'),
+  Line('papers', 'schemes_digits nope', "no setting 'nope'; it has dense, den"),
   Line('papers', 'dgc_table2 --budget=-1', 'budget=-1: .* not a non-negative'),
   Line('papers', 'dgc_table2 --budget=soon', "must be a number, got 'soon'"),
   Line('papers', 'dgc_table2 --full --held_out', 'are two settings: take one'),
   Line('papers', 'dgc_table2 --full=perhaps', "true or false, got 'perhaps'"),
   Line('papers', 'dgc_table2 --json={tmp}/file', 'file is damaged: .*JSON', 1),
   Line('papers', 'dgc_table2 --json={tmp}/rows.json', 'no record of .*dgc', 1),
-  Line('qsvrg', '--epochs=nan', "epochs=nan: must be a whole .*got 'nan'"),
-  Line('qsvrg', '--epochs=0', '0 is not a positive integer'),
+  Line('qsvrg', '', '--config is missing'),
+  Line('qsvrg', CONFIG, "unknown field '.*; fields: epochs, inner_steps"),
+  Line('qsvrg', '--config={tmp}/returns_dict.py', 'return a ConfigDict, got d'),
+  qsvrg('epochs=nan', "epochs=nan: must be a whole .*got 'nan'"),
+  qsvrg('epochs=0', r'epochs must be in 1\.\..*got 0'),
+  qsvrg('epoch=3', "unknown field 'epoch' .did you mean 'epochs'"),
+  qsvrg('inner_steps=0', r'inner_steps must be in 1\.\..*got 0'),
+  qsvrg('num_workers=1798', 'num_workers must be in 1..1797, got 1798'),
+  qsvrg('penalty=0', 'penalty must be a finite number > 0, got 0.0'),
+  qsvrg('learning_rate=inf', 'learning_rate must be a finite .*got inf'),
+  Line('record', '', '--json is missing'),
   Line('record', '--json={tmp}/x', 'DIR... is missing'),
   Line('record', '--json={tmp}/x {tmp}/none', 'no run in .*none', 1),
   Line(

@@ -118,6 +118,17 @@ def test_audit_and_plan_list_the_bytes_of_every_rung(on_a_mesh):
   assert audit.fixed_bytes == 2 * 3 / 4 * 4
 
 
+def test_the_largest_message_is_planned_though_it_is_not_the_last():
+  # Nine tenths with their coordinates are more than all without: so much that
+  # the vector itself travels.
+  tx = gs.variance_based(1.0, ladder=(0.9, 1.0), axis_name=replay.AXIS)
+  plan = gs.plan(tx, np.zeros(N, np.float32), 4)
+  (payload, sent), (last, less) = plan.rungs
+  assert payload > last and sent > less
+  assert plan.payload_bytes == payload
+  assert plan.sent_bytes == sent + 6  # and the agreement on the rung
+
+
 def test_one_rung_needs_no_agreement():
   tx = gs.strom(TAU, ladder=(0.02,), axis_name=replay.AXIS)
   plan = gs.plan(tx, np.zeros(N, np.float32), 4)

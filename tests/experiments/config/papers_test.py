@@ -34,6 +34,10 @@ def at_hand(request, monkeypatch):
   return request.param
 
 
+def _batch(config):
+  return config.train.batch_size * config.parallel.num_workers
+
+
 @pytest.mark.parametrize('name', _TABLES)
 def test_every_row_is_valid_full_and_quick(name, at_hand):
   table = _TABLES[name]
@@ -43,6 +47,9 @@ def test_every_row_is_valid_full_and_quick(name, at_hand):
     assert full.compression.name == table.rows[row].fields.get(
       'compression.name', 'dense'
     )
+    if papers.QUICK not in table.sizes:
+      assert full.train.steps * _batch(full) <= 80_000, row
+      continue
     short = table.get_config(f'{row}:quick')
     settings.check(short.to_dict(), _KNOWN)
     models.create(short.model.name, 10)
@@ -51,11 +58,9 @@ def test_every_row_is_valid_full_and_quick(name, at_hand):
     )
     if short.data.name == 'cifar10':
       assert short.data.test_split == 'data_batch_5'
-    images = building.IMAGES[short.data.name]
-    batch = short.train.batch_size * short.parallel.num_workers
-    assert batch <= images
+    assert _batch(short) <= building.IMAGES[short.data.name]
     # Minutes: at most four epochs of 40,000 images.
-    assert short.train.steps * batch <= 160_000, row
+    assert short.train.steps * _batch(short) <= 160_000, row
 
 
 @pytest.mark.parametrize('name', _TABLES)
@@ -87,7 +92,9 @@ def test_the_page_has_all_tables_and_what_is_missing():
   assert page.elsewhere(catalogue.ELSEWHERE) in _PAGE
   for name, table in _TABLES.items():
     for row in table.rows.values():
-      assert table.needed(row), f'{name}: what does a full run need?'
+      assert table.needed(row) or table.quick is None, (
+        f'{name}: what does a full run need?'
+      )
 
 
 def test_without_its_test_file_cifar10_is_tested_on_a_training_file():
@@ -102,6 +109,22 @@ def test_without_its_test_file_cifar10_is_tested_on_a_training_file():
   settings.check(held.to_dict(), _KNOWN)
   with pytest.raises(errors.ConfigError, match='this row has imagenet'):
     table.get_config('alexnet_gtopk:held_out')
+
+
+def test_a_table_of_ours_has_one_setting_and_may_hold_out():
+  table = _TABLES['schemes_digits']
+  assert table.sizes == ('full', 'held_out')
+  held = table.get_config('dgc:held_out')
+  settings.check(held.to_dict(), _KNOWN)
+  assert held.data.test_split == 'validation'
+  full = table.get_config('dgc:full')
+  assert full.data.test_split == 'file'
+  held.data.test_split = full.data.test_split
+  assert held.to_dict() == full.to_dict()
+  assert _TABLES['dgc_table2'].sizes == papers.SIZES
+  assert _TABLES['dgc_table3'].sizes == ('full', 'quick')
+  with pytest.raises(errors.ConfigError, match='one of :full, :held_out, got'):
+    table.get_config('dgc:quick')
 
 
 # The papers' numbers, typed once more from their text and not from configs/.

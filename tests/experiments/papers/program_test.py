@@ -82,12 +82,19 @@ def trained(monkeypatch):
   return fake
 
 
-def _run(tmp_path, names=('dense', 'dgc'), table=TABLE, seeds=(0,), **changes):
+def _run(
+  tmp_path,
+  names=('dense', 'dgc'),
+  table=TABLE,
+  seeds=(0,),
+  size=papers.QUICK,
+  **changes,
+):
   record = records.Record(tmp_path / 'tiny.json', 'tiny', table)
   missing = running.run(
     table,
     names,
-    size=papers.QUICK,
+    size=size,
     seeds=seeds,
     workdir=tmp_path / 'runs',
     record=record,
@@ -143,7 +150,9 @@ def test_after_the_budget_nothing_begins(trained, tmp_path):
   assert 'no time' in missing[0].why
   shown = tables.text(page.results(TABLE, record, papers.QUICK, ['dgc']))
   (line,) = (line for line in shown.splitlines() if line.lstrip()[:3] == 'dgc')
-  assert line.split() == 'dgc 91.00 - 90 - +1.00 - - - 0 -'.split()
+  assert line.split() == (
+    'dgc 91.00 not run 90 not run +1.00 - - - 0 -'.split()
+  )
 
 
 def test_a_row_that_fails_is_missing_with_its_reason(trained, tmp_path):
@@ -169,9 +178,10 @@ def test_a_run_that_diverged_is_kept_as_such(trained, tmp_path):
 
 
 def test_a_setting_that_is_none_is_missing(trained, tmp_path):
-  record = records.Record(tmp_path / 'tiny.json', 'tiny', TABLE)
+  table = dataclasses.replace(TABLE, full={'data.name': 'mnist'})
+  record = records.Record(tmp_path / 'tiny.json', 'tiny', table)
   missing = running.run(
-    TABLE,
+    table,
     ['dense'],
     size=papers.HELD_OUT,
     seeds=[0],
@@ -179,7 +189,7 @@ def test_a_setting_that_is_none_is_missing(trained, tmp_path):
     record=record,
     command='',
   )
-  assert 'data_batch_5 is of CIFAR-10' in missing[0].why
+  assert 'only of cifar10, digits a part is held out' in missing[0].why
 
 
 def test_the_median_where_the_paper_has_it(trained, tmp_path):
@@ -204,13 +214,39 @@ def test_ours_stand_beside_the_published(trained, tmp_path):
     'dgc 91.00 52.00 90 80 +1.00 +2.00 ± 2.48 80.0 20.0 3 2.0'.split()
   )
   head = page.header(TABLE, record)
-  assert ['dgc', '91.00', '90', 'not', 'run', '52.00'] in [
+  assert 'dgc 91.00 90 not run not run 52.00'.split() in [
     line.split() for line in head.splitlines()
   ]
   assert 'quick: 1 x cpu, 2 cores, jax 0, 20' in head
   figure = tmp_path / 'figure.png'
   scatter.draw(TABLE, record, papers.QUICK, figure)
   assert figure.read_bytes()[:4] == b'\x89PNG'
+
+
+def test_a_table_that_no_paper_has_shows_ours_alone(trained, tmp_path):
+  rows = {
+    name: dataclasses.replace(row, published={})
+    for name, row in TABLE.rows.items()
+  }
+  table = dataclasses.replace(TABLE, rows=rows, quick=None)
+  record, _ = _run(tmp_path, table=table, seeds=(0, 1, 2), size=papers.FULL)
+  head = page.header(table, record)
+  lines = [line.split() for line in head.splitlines()]
+  assert 'dgc 52.00 80 +2.00 ± 2.48 80.0 20.0 3'.split() in lines
+  assert 'published' not in head and 'quick' not in head
+  assert 'full: 1 x cpu, 2 cores, jax 0, 20' in head
+  shown = tables.text(page.results(table, record, papers.FULL, ['dense']))
+  assert 'published' not in shown and 'full setting' in shown
+  assert 'quick' not in shown
+  figure = tmp_path / 'figure.png'
+  scatter.draw(table, record, papers.FULL, figure)
+  assert figure.read_bytes()[:4] == b'\x89PNG'
+  # A row that is not run yet.
+  row = papers.Row(fields={'compression.name': 'qsgd'}, beside='dense')
+  table = dataclasses.replace(table, rows={**rows, 'qsgd': row})
+  lines = [line.split() for line in page.header(table, record).splitlines()]
+  assert 'qsgd not run not run - - - 0'.split() in lines
+  assert '| 3 | nothing more |' in page.contents({'tiny': table})
 
 
 def test_the_dense_row_comes_first_and_once():
@@ -252,6 +288,33 @@ def test_the_listing_names_every_row():
   whole = page.listing({n: catalogue.load(n) for n in catalogue.NAMES})
   assert 'full needs the files of ImageNet, GPUs for days' in whole
   assert 'not here: LSTM on PTB (figure 7): a language model' in whole
+
+
+@pytest.mark.parametrize(
+  'flag, size',
+  [('--seeds=0', 'full'), ('--full', 'full'), ('--held_out', 'held_out')],
+)
+def test_the_program_takes_the_only_setting_of_a_table(
+  flag, size, program, tmp_path
+):
+  flags = ('--budget=0', f'--workdir={tmp_path}', flag)
+  done = program('papers', 'schemes_digits', 'dgc', *flags)
+  assert done.returncode == 1, done.stderr
+  assert f'{size} setting' in done.stdout
+  assert 'missing: dense, seed 0: no time was left' in done.stdout
+  assert 'missing: dgc, seed 0' in done.stdout
+
+
+@pytest.mark.slow
+def test_a_row_of_the_program_is_recorded(program, tmp_path):
+  path = tmp_path / 'schemes.json'
+  flags = (f'--json={path}', f'--workdir={tmp_path}', '--seeds=1')
+  done = program('papers', 'schemes_digits', 'dense', *flags)
+  assert done.returncode == 0, done.stderr
+  run = json.loads(path.read_text())['runs']['full']['dense']['1']
+  assert run['steps'] == 660 and run['final']['test_accuracy'] > 0.9
+  assert run['command'].startswith('python -m experiments.papers schemes_digi')
+  assert run['environment']['jax'] and run['date']
 
 
 def test_a_real_run_resumes_and_is_recorded(tmp_path):
