@@ -189,12 +189,14 @@ def _check_scheme(section: Mapping[str, Any], batch_size: int) -> None:
   warmup.stages_of(
     section['name'], given, section['warmup_steps'], section['warmup']
   )
+  takes_moments = section['name'] in schemes.NEED_MOMENTS
+  if takes_moments and section['clip_norm']:
+    raise errors.ConfigError(
+      f'compression.clip_norm must be 0 for {section["name"]}, whose second '
+      f'moments are of the gradient before clipping, got {section["clip_norm"]}'
+    )
   microbatch = section['microbatch']
-  if (
-    section['name'] in schemes.NEED_MOMENTS
-    and microbatch
-    and batch_size % microbatch
-  ):
+  if takes_moments and microbatch and batch_size % microbatch:
     raise errors.ConfigError(
       f'compression.microbatch must divide train.batch_size={batch_size}, got '
       f'{microbatch}'

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from gradsparse import arguments
+from gradsparse.sockets import demands
 from gradsparse.sockets import ownership
 from gradsparse.state.inspection import is_scheme
 from gradsparse.traffic import counting
 from gradsparse.transform import conditional
-from gradsparse.transform import demands
 from gradsparse.transform import inputs
 from gradsparse.transform.described import Described
 from gradsparse.transform.described import call

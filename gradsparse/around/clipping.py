@@ -37,7 +37,8 @@ def clip_local_norm(
     TypeError: an argument of the wrong kind; from update: a leaf that is not
       of floating-point numbers.
     ValueError: threshold is not positive and finite; from update: leaves are
-      shards over another mesh axis.
+      shards over another mesh axis, or `second_moment` is given, which would
+      not be clipped with the gradient.
 
   References:
     Lin et al., arXiv 1712.01887, section 3.2 and appendix C.
@@ -48,7 +49,15 @@ def clip_local_norm(
   axis_name = arguments.axis_name(axis_name)
 
   def update(updates, state, params=None, **extra):
-    del params, extra
+    del params
+    if extra.get('second_moment') is not None:
+      raise ValueError(
+        'clip_local_norm cannot stand before a scheme that takes '
+        'second_moment: the moments are of the gradient as it was, and the '
+        'scheme would compare them with the clipped one. Clip the gradient '
+        'before update(), and scale second_moment by the square of the same '
+        'factor'
+      )
     inputs.check_floating(updates, 'gradients')
     comm = Comm(axis_name)
     comm.check_unsharded(updates, 'clip_local_norm')

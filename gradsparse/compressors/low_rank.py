@@ -78,7 +78,8 @@ def power_sgd(rank: int, seed: int = 0) -> Compressor:
       rows, columns = matrix_shape(shape)
       own = jax.random.fold_in(key, number)
       size = (columns, min(rank, rows, columns))
-      factors.append(_unit_columns(jax.random.normal(own, size)))
+      drawn = jax.random.normal(own, size, jnp.float32)
+      factors.append(_unit_columns(drawn))
     return tuple(factors)
 
   def shard(cut, shape):

@@ -13,6 +13,7 @@ import math
 from typing import Any, NamedTuple
 
 from gradsparse import arguments
+from gradsparse.sockets import demands
 from gradsparse.traffic import counting
 import jax
 import jax.numpy as jnp
@@ -310,8 +311,9 @@ def plan(
   # A new function each time: eval_shape caches by identity, and a cached
   # trace would record nothing.
   def once(params):
-    state = tx.init(params)
-    return update(params, state, params, second_moment=params)
+    with demands.heard() as wanted:
+      state = tx.init(params)
+    return update(params, state, params, **wanted.given(params))
 
   with counting.recording(recorder):
     jax.eval_shape(once, shapes)

@@ -24,10 +24,10 @@ from gradsparse.collectives import VerifiedComm
 from gradsparse.sockets import Compressor
 from gradsparse.sockets import Exchange
 from gradsparse.sockets import Memory
+from gradsparse.sockets import demands
 from gradsparse.sockets import ownership
 from gradsparse.state.scheme import CompressedMeanState
 from gradsparse.state.scheme import Stats
-from gradsparse.transform import demands
 from gradsparse.transform import guards
 from gradsparse.transform import inputs
 from gradsparse.transform import layout as layouts

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+import functools
 import math
 from typing import Any, Literal, get_args
 
@@ -10,6 +11,7 @@ from gradsparse import arguments
 from gradsparse.around.local_gradient import is_local
 from gradsparse.collectives import AxisName
 from gradsparse.collectives import Comm
+from gradsparse.sockets import demands
 from gradsparse.sockets import ownership
 from gradsparse.state.inspection import is_scheme
 from gradsparse.workers import axis
@@ -108,10 +110,13 @@ def specs(
   axes = axis.axes_of(num_workers, axis_name)
   arguments.transformation('tx', tx)
   arguments.arrays('params', params)
-  state = jax.eval_shape(tx.init, params)
+  # A new function each time: eval_shape caches, and a scheme's `init` must run.
+  with demands.heard() as wanted:
+    state = jax.eval_shape(lambda p: tx.init(p), params)
   treedef = jax.tree.structure(state)
+  settled = functools.partial(_settled, tx, params, state, axes, wanted)
   try:
-    varies, updates = _settled(tx, params, state, axes, _at_first(state, axes))
+    varies, updates = settled(_at_first(state, axes))
   except TypeError:
     if len(axes) == 1:
       raise
@@ -121,7 +126,7 @@ def specs(
       _Axes(axes if own else ())
       for own in jax.tree.leaves(ownership.is_local(state))
     ]
-    varies, updates = _settled(tx, params, state, axes, everywhere)
+    varies, updates = settled(everywhere)
   if updates and not is_local(state):
     name, over = updates[0]
     raise ValueError(
@@ -130,7 +135,9 @@ def specs(
       'would drift apart. Give every parameter a scheme, gs.dense for '
       'instance (with optax.partition, not optax.masked). If a scheme of '
       'your own does: its Memory.update may only read means, and fields that '
-      'its state has as gs.extend.shared.'
+      'its state has as gs.extend.shared. A variance-based scheme behind '
+      'gs.dense of another axis cannot: nobody averages its second_moment '
+      'there.'
     )
   return jax.tree.unflatten(
     treedef, [P(*(name for name in axes if name in own)) for own in varies]
@@ -142,6 +149,7 @@ def _settled(
   params: Any,
   state: Any,
   axes: Mapping[str, int],
+  wanted: demands.Demands,
   varies: list[_Axes],
 ) -> tuple[list[_Axes], list[tuple[str, str]]]:
   """Traces updates until no leaf comes to differ over one more axis.
@@ -151,6 +159,7 @@ def _settled(
     params: likewise.
     state: of tx.
     axes: how many workers there are along each.
+    wanted: what the update must be given.
     varies: the axes over which each leaf of the state differs at first.
 
   Returns:
@@ -163,7 +172,7 @@ def _settled(
   while True:
     seen: dict[str, Any] = {}
     axis.trace(
-      _observed(update, treedef, varies, differ, tuple(axes), seen),
+      _observed(update, wanted, treedef, varies, differ, tuple(axes), seen),
       params,
       *flat,
       axes=axes,
@@ -230,7 +239,7 @@ def _alike(varies: Any) -> Any:
   return jax.tree.map(alike, varies, is_leaf=is_scheme)
 
 
-def _observed(update, treedef, varies, differ, names, seen):
+def _observed(update, wanted, treedef, varies, differ, names, seen):
   """One update, which notes what of its results differs between workers."""
 
   def once(params, *leaves):
@@ -249,7 +258,7 @@ def _observed(update, treedef, varies, differ, names, seen):
     )
     grads = jax.tree.map(lambda x: local(x, names), params)
     updates, new = update(
-      grads, state, grads if differ else params, second_moment=grads
+      grads, state, grads if differ else params, **wanted.given(grads)
     )
     seen['state'] = [differs_over(x) for x in jax.tree.leaves(new)]
     seen['updates'] = [

@@ -166,6 +166,10 @@ MISTAKES = (
     'compression.microbatch must divide train.batch_size=16, got 3',
   ),
   (VARIANCE | {'compression.microbatch': 100}, 'batch_size=16, got 100'),
+  (
+    VARIANCE | {'compression.clip_norm': 0.25},
+    'compression.clip_norm must be 0 for variance_based.*got 0.25',
+  ),
   (VARIANCE | {'compression.alpha': INF}, 'alpha must be a finite .*got inf'),
 )
 

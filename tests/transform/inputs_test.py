@@ -145,3 +145,19 @@ def test_a_label_that_no_leaf_has_is_no_mistake():
     {'kernel': 'a', 'bias': 'a'},
   )
   assert gs.plan(tx, PARAMS, 2).payload_bytes > 0
+
+
+@pytest.mark.parametrize('recipe', gs.recipes.RECIPES)
+def test_float32_parameters_take_steps_where_float64_is_enabled(recipe):
+  with jax.enable_x64(True):
+    grads = {'w': jnp.ones((20, 30), jnp.float32), 'b': jnp.ones(3, 'float32')}
+    tx = example(recipe, axis_name=None, min_size=0)
+    extra = {}
+    if recipe in ('variance_based', 'variance_strom'):
+      extra['second_moment'] = jax.tree.map(lambda g: 0.1 * g, grads)
+    state, update = tx.init(grads), jax.jit(tx.update)
+    for _ in range(2):
+      updates, state = update(grads, state, **extra)
+    assert {leaf.dtype for leaf in jax.tree.leaves(updates)} == {
+      jnp.dtype('float32')
+    }

@@ -148,3 +148,11 @@ def test_classes_and_types_agree():
   specs = gs.workers.specs(tx, PARAMS, AXES)
   own = ownership.is_local(tx.init(PARAMS))
   assert own == jax.tree.map(lambda spec: spec != P(), specs)
+
+
+def test_second_moments_that_nobody_averages_are_refused():
+  tx = optax.chain(
+    gs.dense(axis_name='device'), gs.variance_based(1.0, axis_name='node')
+  )
+  with pytest.raises(ValueError, match="'device'.*second_moment"):
+    gs.workers.specs(tx, PARAMS, AXES)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import contextlib
 import contextvars
 import dataclasses
+from typing import Any
 
 
 @dataclasses.dataclass
@@ -22,6 +23,10 @@ class Demands:
   """
 
   second_moment: bool = False
+
+  def given(self, moments: Any) -> dict[str, Any]:
+    """The update's keywords, where these are the moments."""
+    return {'second_moment': moments} if self.second_moment else {}
 
 
 _LISTENING: contextvars.ContextVar[tuple[Demands, ...]] = (
