@@ -67,7 +67,8 @@ def test_a_step_and_its_stages():
   found = programs.milliseconds({'step': step, **parts}, 2)
   assert all(len(ms) == 2 and min(ms) > 0 for ms in found.values())
   assert step.compile_seconds > 0
-  assert step.peak_bytes is None or step.peak_bytes > 4 * 4 * 320 * 320
+  # Parameters, residual and gradient; what was sent is no dense vector.
+  assert step.peak_bytes is None or step.peak_bytes > 3 * 4 * 320 * 320
   # What the stages send is what the scheme sends.
   mean = parts['unpack'].run()[0]
   k = math.ceil(contenders.DENSITY * 320 * 320)
