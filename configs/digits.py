@@ -8,7 +8,8 @@ Commands:
 has this experiment; it is small enough for every machine and has real data.
 Density of gradient dropping: Aji & Heafield 2017 (99 % dropped); DGC's
 density and warm-up: Lin et al. 2018, section 4.1; gTop-k's here is ten times
-the paper's 0.001, which costs more than a point in so short a run.
+the paper's 0.001, which without a warm-up costs more than a point in so short a
+run.
 
 Ours, with differences to dense over seeds: these five are rows of
 configs/schemes_digits.py.

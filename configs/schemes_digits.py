@@ -17,35 +17,36 @@ gtopk_0.001, which like dgc has the warm-up of its own paper, in 88 steps.
 Ours: mean of n seeds, and the difference to dense, paired by seed, with
 Student's 95 % interval; one test image is 0.28 points. Ratios are of bytes.
 
-                                 top-1  points to       ratio
-                                 top-1  points to       ratio
-  row                              (%)      dense  last stage  whole run  n
-  ─────────────────────────────────────────────────────────────────────────
-  dense                        not run          -           -          -  0
-  dense_bfloat16               not run          -           -          -  0
-  gradient_dropping            not run          -           -          -  0
-  gradient_dropping_exponent4  not run          -           -          -  0
-  gradient_dropping_local      not run          -           -          -  0
-  dgc                          not run          -           -          -  0
-  dgc_exponent4                not run          -           -          -  0
-  gtopk                        not run          -           -          -  0
-  gtopk_0.001                  not run          -           -          -  0
-  ef21                         not run          -           -          -  0
-  strom                        not run          -           -          -  0
-  variance_based               not run          -           -          -  0
-  variance_strom               not run          -           -          -  0
-  qsgd                         not run          -           -          -  0
-  qsgd_scatter                 not run          -           -          -  0
-  qsgd_elias                   not run          -           -          -  0
-  qsgd_descent                 not run          -           -          -  0
-  terngrad                     not run          -           -          -  0
-  one_bit_sgd                  not run          -           -          -  0
-  one_bit_sgd_scatter          not run          -           -          -  0
-  sign_majority                not run          -           -          -  0
-  dryden                       not run          -           -          -  0
-  ada_comp                     not run          -           -          -  0
-  random_k                     not run          -           -          -  0
-  power_sgd                    not run          -           -          -  0
+                               top-1        points to       ratio
+  row                            (%)            dense  last stage  whole run  n
+  ─────────────────────────────────────────────────────────────────────────────
+  dense                        98.61                -         1.0        1.0  3
+  dense_bfloat16               98.52     -0.09 ± 1.59         2.0        2.0  3
+  gradient_dropping            98.43     -0.19 ± 1.05        78.8       78.8  3
+  gradient_dropping_exponent4  98.70     +0.09 ± 0.40       253.6      253.6  3
+  gradient_dropping_local      98.61     +0.00 ± 1.38        78.8       78.8  3
+  dgc                          98.89     +0.28 ± 1.20       709.5       72.0  3
+  dgc_exponent4                98.52     -0.09 ± 1.05     1,904.6      290.2  3
+  gtopk                        98.70     +0.09 ± 1.05        78.8       78.8  3
+  gtopk_0.001                  98.98     +0.37 ± 1.05       723.9       70.3  3
+  ef21                         71.67  -27.08 ± 337.07        78.7       78.7  2
+  strom                        98.52     -0.09 ± 1.44       314.7      314.7  3
+  variance_based               98.33     -0.28 ± 0.69        76.8       76.8  3
+  variance_strom               98.52     -0.09 ± 0.40       273.4      273.4  3
+  qsgd                         98.89     +0.28 ± 0.00         7.9        7.9  3
+  qsgd_scatter                 98.61     +0.00 ± 1.20         7.9        7.9  3
+  qsgd_elias                   98.98     +0.37 ± 1.05        33.6       33.6  3
+  qsgd_descent                 96.39     -2.22 ± 4.52        83.1       83.1  3
+  terngrad                     98.43     -0.19 ± 0.40         8.0        8.0  3
+  one_bit_sgd                  97.87     -0.74 ± 2.79        29.6       29.6  3
+  one_bit_sgd_scatter          66.67  -31.94 ± 126.88        16.0       16.0  3
+  sign_majority                98.61     +0.00 ± 1.20        32.0       32.0  3
+  dryden                       98.61     +0.00 ± 2.49       326.9      326.9  3
+  ada_comp                     98.24     -0.37 ± 2.11       202.5      202.5  3
+  random_k                     96.94     -1.67 ± 4.83        10.0       10.0  3
+  power_sgd                    98.61     +0.00 ± 1.38       261.3      261.3  3
+
+  full: 1 x cpu, 2 cores, jax 0.10.2, 2026-11-23
 """
 
 from collections.abc import Mapping, Sequence

@@ -97,6 +97,8 @@ def pareto(title: str, dense: Point, points: Sequence[Point]) -> bytes:
     names.append(labels.Name(point.label, point.sent, mean))
     if half is not None:
       lines.append(((point.sent, mean - half), (point.sent, mean + half)))
+  # No accuracy is above 100 %, however wide its interval.
+  axes.set_ylim(top=min(axes.get_ylim()[1], 101.0))
   if below:
     axes.set_ylim(bottom=floor)
     axes.plot(

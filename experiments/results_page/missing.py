@@ -9,11 +9,6 @@ from experiments.program import tables
 
 # Of experiments/results/: what was measured, and the page that tells more.
 OTHERS: Mapping[str, tuple[str, str]] = {
-  'digits.json': (
-    'the schemes of the demo on handwritten digits, several seeds',
-    'README.md',
-  ),
-  'compare.json': ('every scheme on handwritten digits', ''),
   'cifar10_resnet20_short.json': (
     'ResNet-20 on CIFAR-10, a short run',
     '',

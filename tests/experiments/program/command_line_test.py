@@ -20,9 +20,6 @@ PROGRAMS = {
   and path.name != 'wire.py'  # for `experiments.cluster.faults`, not for users
 }
 
-# They made experiments/results/digits.json and compare.json.
-_FORMER = {'claims', 'compare'}
-
 
 def test_the_documents_name_programs_that_are_there():
   root = _EXPERIMENTS.parent
@@ -35,7 +32,7 @@ def test_the_documents_name_programs_that_are_there():
     for path in texts
     for name in re.findall(r'-m experiments\.([a-z_.]*[a-z])', path.read_text())
   }
-  assert named - _FORMER <= PROGRAMS.keys() and len(named) > 10
+  assert named <= PROGRAMS.keys() and len(named) > 10
 
 
 @pytest.mark.parametrize(
