@@ -15,12 +15,14 @@ RATIO = 1000  # times fewer bytes, of the claim that is tested
 NO_DIFFERENCE = 'no difference seen'
 BETTER = 'better'
 WORSE = 'worse'
+TOO_WIDE = 'too wide to tell'
 ONE_SEED = 'one seed: no interval'
 ALIKE = 'alike in all seeds: no interval'
 NOTHING = 'nothing to compare'
 ALL_FAILED = 'failed'
 
 _NARROW = 1e-9  # points; below is rounding
+WIDE = 2.0  # points; beyond, an interval that contains zero says nothing
 
 _COLUMNS = {
   'ratio': 'last stage',
@@ -29,7 +31,7 @@ _COLUMNS = {
 _OUTCOMES = {
   True: 'the claim holds for',
   False: 'it does not hold for',
-  None: 'too little was run to tell for',
+  None: 'it cannot be told for',
 }
 
 
@@ -44,7 +46,9 @@ def verdict(found: interval.Interval | None) -> str:
     return ALIKE
   if found.mean > found.half:
     return BETTER
-  return WORSE if found.mean < -found.half else NO_DIFFERENCE
+  if found.mean < -found.half:
+    return WORSE
+  return TOO_WIDE if found.half > WIDE else NO_DIFFERENCE
 
 
 def verdict_of(row: Row) -> str:

@@ -26,6 +26,7 @@ _VERDICTS = {
   claims.BETTER: colours.GREEN,
   claims.WORSE: colours.ORANGE,
   claims.NO_DIFFERENCE: colours.BLUE,
+  claims.TOO_WIDE: colours.PINK,
 }
 # How far below dense the accuracies are shown, as a multiple of what three
 # quarters of the rows stay within, and at least so many points.

@@ -33,8 +33,8 @@ experiments.results_page` makes this page and its pictures from the records in
 _CLAIM = f"""\
 **At {claims.RATIO:,} times fewer bytes, training ends as well as dense.** That
 is the claim to test, row by row, on the schemes below. It holds for a row if
-the interval of its difference to dense contains zero or lies above zero, and if
-no run of it failed.
+the interval of its difference to dense contains zero or lies above zero, is not
+wider than {claims.WIDE:g} points to each side, and if no run of it failed.
 """
 
 _READING = (
@@ -48,9 +48,10 @@ last stage, which papers print, and over the whole run, warm-up included.
 """,
   f"""\
 *{claims.NO_DIFFERENCE}*: the interval contains zero. The wider it is, the less
-that says. *{claims.BETTER}*, *{claims.WORSE}*: it lies above or below zero. Of
-twenty rows that are as good as dense, one is expected to be called so by
-chance.
+that says; *{claims.TOO_WIDE}*: it contains zero, and reaches more than
+{claims.WIDE:g} points to each side. *{claims.BETTER}*, *{claims.WORSE}*: it lies
+above or below zero. Of twenty rows that are as good as dense, one is expected
+to be called so by chance.
 """,
   f"""\
 *{claims.ONE_SEED}*, *{claims.ALIKE}*: the seeds do not tell how sure the number

@@ -18,6 +18,9 @@ def measured(tmp_path_factory):
   ('mean', 'half', 'says'),
   [
     (0.0, 0.5, claims.NO_DIFFERENCE),
+    (-1.9, 2.0, claims.NO_DIFFERENCE),
+    (-1.9, 2.01, claims.TOO_WIDE),
+    (-30.0, 127.0, claims.TOO_WIDE),
     (0.5, 0.5, claims.NO_DIFFERENCE),  # zero is in it, at the end
     (-0.5, 0.5, claims.NO_DIFFERENCE),
     (0.51, 0.5, claims.BETTER),
@@ -67,14 +70,14 @@ def test_the_claim_is_told_for_both_ratios(measured):
   assert list(found.items()) == [
     (
       'Rows with a ratio of 1,000 or more, last stage: 6; the claim holds for '
-      '2; it does not hold for 2; too little was run to tell for 2.',
+      '2; it does not hold for 2; it cannot be told for 2.',
       [
-        f'`same` {where}: +0.10 ± 2.52 (no difference seen)',
+        f'`same` {where}: +0.03 ± 0.94 (no difference seen)',
         f'`above` {where}: +2.00 ± 0.25 (better)',
         f'`below` {where}: -3.03 ± 0.38 (worse)',
         f'`one` {where}: +0.50 (one seed: no interval)',
         f'`alike` {where}: -1.00 ± 0.00 (alike in all seeds: no interval)',
-        f'`partly` {where}: -0.10 ± 6.35 (no difference seen, 1 failed)',
+        f'`partly` {where}: +0.00 ± 1.27 (no difference seen, 1 failed)',
       ],
     ),
     (
