@@ -49,9 +49,9 @@ last stage, which papers print, and over the whole run, warm-up included.
   f"""\
 *{claims.NO_DIFFERENCE}*: the interval contains zero. The wider it is, the less
 that says; *{claims.TOO_WIDE}*: it contains zero, and reaches more than
-{claims.WIDE:g} points to each side. *{claims.BETTER}*, *{claims.WORSE}*: it lies
-above or below zero. Of twenty rows that are as good as dense, one is expected
-to be called so by chance.
+{claims.WIDE:g} points to each side. *{claims.BETTER}*, *{claims.WORSE}*: it
+lies above or below zero. Of twenty rows that are as good as dense, one is
+expected to be called so by chance.
 """,
   f"""\
 *{claims.ONE_SEED}*, *{claims.ALIKE}*: the seeds do not tell how sure the number
