@@ -26,6 +26,10 @@ def clip_local_norm(
   loss over 1/P of the batch has a norm about sqrt(P) times that of the whole
   batch, if workers' gradients are independent.
 
+  Not before a variance-based scheme: its `second_moment` is of the gradient as
+  it was, and no link of a chain can scale that with it. Scaled by less, the
+  gradient seems more ambiguous than it is, and less is sent, or nothing.
+
   Differs from the paper in letters only: its local gradient carries the
   factor 1/P, so it clips at threshold / sqrt(P).
 
@@ -37,8 +41,7 @@ def clip_local_norm(
     TypeError: an argument of the wrong kind; from update: a leaf that is not
       of floating-point numbers.
     ValueError: threshold is not positive and finite; from update: leaves are
-      shards over another mesh axis, or `second_moment` is given, which would
-      not be clipped with the gradient.
+      shards over another mesh axis.
 
   References:
     Lin et al., arXiv 1712.01887, section 3.2 and appendix C.
@@ -49,15 +52,7 @@ def clip_local_norm(
   axis_name = arguments.axis_name(axis_name)
 
   def update(updates, state, params=None, **extra):
-    del params
-    if extra.get('second_moment') is not None:
-      raise ValueError(
-        'clip_local_norm cannot stand before a scheme that takes '
-        'second_moment: the moments are of the gradient as it was, and the '
-        'scheme would compare them with the clipped one. Clip the gradient '
-        'before update(), and scale second_moment by the square of the same '
-        'factor'
-      )
+    del params, extra
     inputs.check_floating(updates, 'gradients')
     comm = Comm(axis_name)
     comm.check_unsharded(updates, 'clip_local_norm')
