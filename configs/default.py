@@ -33,6 +33,13 @@ def get_config() -> ml_collections.ConfigDict:
   # worker's gradient is not finite. A rejected step changes no parameter; after
   # so many of them the run stops, and names step, leaf and worker.
   train.max_rejected_steps = 20
+  # Tests in a row, one every eval_every steps, that find no smaller loss than
+  # all before: after so many the run ends, as if that step were its last.
+  # 0: it never does. Hold out a part of the training set for them.
+  train.stop_after = 0
+  # Test (and write to params.npz) a moving average of the parameters, of which
+  # this share stays in a step. 0: off.
+  train.smoothing = 0.0
   # Steps between two that are profiled: time of gradients, compression,
   # exchange and update in metrics.jsonl and the report; 0: never.
   train.time_breakdown_every = 0

@@ -18,6 +18,7 @@ The rooms, lowest first; each imports only from those above it in this list
   cluster      hosts on one machine, with a slow network between them
   data         data sets, and which examples a step sees
   models       networks by name
+  tasks        a data set and a model, joined by a loss and a test
   config       fields of a configuration, and the optimizer that they ask for
   hosts        processes of a run, and the devices of its workers
   run          files, bytes, times and checkpoints of a run

@@ -51,6 +51,7 @@ ROOMS = (
   ('cluster',),
   ('data',),
   ('models',),
+  ('tasks',),
   ('config',),
   ('hosts',),
   ('run',),

@@ -51,6 +51,8 @@ _RULES: Mapping[str, Callable[[str, Any], Any]] = {
   'train.log_every': _whole(1),
   'train.max_rejected_steps': _whole(1),
   'train.eval_every': _whole(0),
+  'train.stop_after': _whole(0),
+  'train.smoothing': _number(arguments.LESS_THAN_ONE),
   'train.checkpoint_every': _whole(0),
   'train.time_breakdown_every': _whole(0),
   'train.tensorboard': arguments.flag,
@@ -130,7 +132,8 @@ def check_resumable(
   free = set(FREE_ON_RESUME)
   if new['parallel.resize']:
     free.update(FREE_ON_RESIZE)
-  if schedule == 'plateau':  # the tests decide on the learning rate
+  # Where tests decide on the learning rate, or on the end.
+  if schedule == 'plateau' or new['train.stop_after']:
     free.remove('train.eval_every')
   changed = {
     field: f'was {old.get(field)!r}, now {new.get(field)!r}'
@@ -176,9 +179,20 @@ def check(config: Mapping[str, Any], known: Mapping[str, Any]) -> None:
   _check_workers(flat)
   _check_steps(flat)
   learning_rate.check(config['optimizer'], flat['compression.warmup_steps'])
-  if flat['optimizer.schedule'] == 'plateau' and not flat['train.eval_every']:
+  if not flat['train.eval_every']:
+    _check_needs_no_tests(flat)
+
+
+def _check_needs_no_tests(flat: Mapping[str, Any]) -> None:
+  """Raises if a field waits for tests, and there are none."""
+  if flat['optimizer.schedule'] == 'plateau':
     raise errors.ConfigError(
       'optimizer.schedule plateau needs train.eval_every > 0, got 0'
+    )
+  if flat['train.stop_after']:
+    raise errors.ConfigError(
+      f'train.stop_after={flat["train.stop_after"]} needs train.eval_every > '
+      '0, got 0'
     )
 
 

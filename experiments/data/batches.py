@@ -4,7 +4,7 @@ There is no iterator to save. The position in the data *is* the step, so a run
 that resumes at a step reads what the uninterrupted run would have read.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent import futures
 from typing import NamedTuple
 
@@ -22,11 +22,17 @@ class Position(NamedTuple):
 
 
 class Batch(NamedTuple):
-  """What the workers train on in a step; the first axis is of workers."""
+  """What the workers train on in a step; the first axis is of workers.
 
-  images: np.ndarray  # uint8[workers, batch_size, height, width, channels]
-  labels: np.ndarray  # int32[workers, batch_size]
-  noise: np.ndarray  # uint32[workers, 2], from which a model's dropout draws
+  Attributes:
+    inputs: arrays by name, as the task has them; the second axis is of the
+      examples of a worker. Of images: `images`, uint8[workers, batch_size,
+      height, width, channels], and `labels`, int32[workers, batch_size].
+    noise: uint32[workers, 2], from which a model's dropout draws.
+  """
+
+  inputs: Mapping[str, np.ndarray]
+  noise: np.ndarray
 
 
 class Sampler:
@@ -95,11 +101,11 @@ class Sampler:
     images, labels = self._train.take(rows, drawn)
     rng = np.random.default_rng([self._seed, step, 2])
     noise = rng.integers(0, 2**32, (self._workers, 2), np.uint32)
-    return Batch(
-      images.reshape(*shape, *images.shape[1:]),
-      labels.reshape(shape),
-      noise[self._own],
-    )
+    inputs = {
+      'images': images.reshape(*shape, *images.shape[1:]),
+      'labels': labels.reshape(shape),
+    }
+    return Batch(inputs, noise[self._own])
 
   def _permutation(self, epoch: int) -> np.ndarray:
     if self._cached is None or self._cached[0] != epoch:

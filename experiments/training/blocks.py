@@ -57,8 +57,8 @@ class InBlocks:
     """Prepares a step.
 
     Args:
-      compute: `(params, statistics, batch) -> gradients` of a block of workers,
-        whose results have a leading axis.
+      compute: `(params, statistics, carry, batch) -> gradients` of a block of
+        workers, whose results have a leading axis.
       update: `(state, gradients) -> (state, metrics)` of all workers.
       workers: how many there are.
       block: how many are computed at a time; divides their number.
@@ -107,7 +107,7 @@ class InBlocks:
       return jax.tree.map(lambda x: x[first : first + self._block], tree)
 
     params = cut(state.params) if self._own_params else state.params
-    return params, state.statistics, cut(batch)
+    return params, state.statistics, cut(state.carry), cut(batch)
 
   def _peak_bytes(self, compute, update, state, arguments, parts):
     peaks = machine.peak_bytes(compute), machine.peak_bytes(update)

@@ -5,8 +5,7 @@ import dataclasses
 import functools
 from typing import Any
 
-from experiments import data
-from experiments import models
+from experiments import tasks
 from experiments.config import learning_rate
 from experiments.config import optimizer
 from experiments.config import plateau
@@ -19,7 +18,6 @@ from experiments.run import time_breakdown
 from experiments.training import blocks
 from experiments.training import evaluation
 from experiments.training import training_step
-from flax import linen as nn
 import jax
 import ml_collections
 import optax
@@ -32,9 +30,8 @@ class Experiment:
   Attributes:
     config: see `configs/default.py`.
     placement: of the workers.
-    dataset: training and test examples.
-    sampler: which of them a step sees.
-    model: the network.
+    task: what is learned.
+    sampler: which batch a step sees.
     learning_rate: a function of the step.
     stages: of the warm-up; one where there is none.
     transformations: the optimizer chain of each stage, of which some may be
@@ -46,9 +43,8 @@ class Experiment:
 
   config: ml_collections.ConfigDict
   placement: placing.Placement
-  dataset: data.Dataset
-  sampler: data.Sampler | data.Ahead
-  model: nn.Module
+  task: tasks.Task
+  sampler: tasks.Sampler
   learning_rate: Callable[[Any], Any]
   stages: tuple[warmup.Stage, ...]
   transformations: tuple[optax.GradientTransformation, ...]
@@ -60,22 +56,21 @@ class Experiment:
   def specs(self) -> training_step.TrainState:
     """Which parts of the state belong to one worker."""
     return training_step.specs(
-      self.transformations[-1], self.shapes, self.placement.num_workers
+      self.transformations[-1], self.shapes, self.placement
     )
 
   def make_train_step(self, stage: warmup.Stage, block: int | None = None):
     """Returns the step of a stage, see `training_step.make_train_step`."""
     section = self.config.compression
     return training_step.make_train_step(
-      self.model,
+      self.task,
       self.transformations[self.stages.index(stage)],
       self.shapes,
       placement=self.placement,
-      mean=self.dataset.mean,
-      std=self.dataset.std,
       moments=section.name in schemes.NEED_MOMENTS,
       microbatch=section.microbatch or None,
       average_every=section.average_every,
+      smoothing=self.config.train.smoothing,
       block=block,
     )
 
@@ -126,13 +121,7 @@ class Experiment:
   ) -> Callable[[training_step.TrainState], dict[str, float]]:
     """Returns the test of a state, see `evaluation.make`."""
     return evaluation.make(
-      self.model,
-      self.dataset.test,
-      classes=self.dataset.classes,
-      mean=self.dataset.mean,
-      std=self.dataset.std,
-      placement=self.placement,
-      average=self.average,
+      self.task, placement=self.placement, average=self.average
     )
 
   def follow(
@@ -162,24 +151,11 @@ def build_experiment(
     UserError: the data are not there, the scheme has nothing to compress, or
       the model's examples cannot be parted into microbatches.
   """
-  dataset = data.load(
-    config.data.name,
-    config.data.dir,
-    config.data.test_split,
-    config.data.image_size,
-  )
-  models.check_images(config.model.name, dataset.train.image_shape)
-  sampler: data.Sampler | data.Ahead = data.Sampler(
-    dataset.train,
+  task, sampler = tasks.build(
+    config,
     num_workers=placement.num_workers * placement.inner_workers,
-    batch_size=config.train.batch_size,
-    seed=config.train.seed,
-    augment=config.data.augment,
     workers=placement.workers,
   )
-  if dataset.ahead:
-    sampler = data.Ahead(sampler, dataset.ahead, config.train.steps)
-  model = models.create(config.model.name, dataset.classes)
   rate = learning_rate.make(
     config.optimizer,
     config.train.learning_rate,
@@ -204,11 +180,11 @@ def build_experiment(
   # The state does not depend on the density: every stage carries on with it.
   try:
     state = training_step.init_state(
-      model,
+      task,
       transformations[-1],
-      image_shape=dataset.train.image_shape,
       placement=placement,
       seed=config.train.seed,
+      smoothed=bool(config.train.smoothing),
     )
   except ValueError as error:  # such as: no leaf is large enough
     raise errors.ConfigError(f'{config.compression.name}: {error}') from error
@@ -229,9 +205,8 @@ def build_experiment(
   experiment = Experiment(
     config,
     placement,
-    dataset,
+    task,
     sampler,
-    model,
     rate,
     stages,
     transformations,

@@ -1,12 +1,13 @@
 """Loss and gradients of one worker's batch, with second moments if asked."""
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from flax import linen as nn
+from experiments import data
+from experiments import tasks
 import gradsparse as gs
 import jax
 import jax.numpy as jnp
-import optax
 
 _EXAMPLES = 'examples'
 
@@ -16,106 +17,91 @@ class Gradients(NamedTuple):
 
   Attributes:
     loss: mean over the batch.
-    accuracy: of the batch.
+    measured: see `tasks.Outcome`.
     statistics: new running averages of batch normalisation, or empty.
+    carry: what the worker's next batch begins with.
     grads: of the mean loss.
     second_moment: sum over examples of (their gradient / batch size)^2, or
       None.
   """
 
   loss: jax.Array
-  accuracy: jax.Array
+  measured: Mapping[str, jax.Array]
   statistics: Any
+  carry: Any
   grads: Any
   second_moment: Any = None
 
 
 def plain(
-  model: nn.Module,
-  params: Any,
-  statistics: Any,
-  images: jax.Array,
-  labels: jax.Array,
-  noise: jax.Array,
+  task: tasks.Task, params: Any, statistics: Any, carry: Any, batch: data.Batch
 ) -> Gradients:
   """The gradient of the batch.
 
   Args:
-    model: see `experiments.models.create`.
+    task: has the loss.
     params: what to differentiate with respect to.
     statistics: of batch normalisation.
-    images: float32[B, height, width, channels].
-    labels: int[B].
-    noise: uint32[2], from which dropout draws.
+    carry: what the worker's last batch left, see `tasks.Task`.
+    batch: one worker's.
   """
 
   def loss_fn(params):
-    loss, accuracy, changed = _apply(
-      model, params, statistics, images, labels, _key(noise)
+    out = task.outcome(
+      params, statistics, carry, batch.inputs, _key(batch.noise)
     )
-    return loss, (accuracy, changed)
+    return out.loss, out
 
-  (loss, (accuracy, changed)), grads = jax.value_and_grad(
-    loss_fn, has_aux=True
-  )(params)
-  return Gradients(loss, accuracy, changed, grads)
+  (loss, out), grads = jax.value_and_grad(loss_fn, has_aux=True)(params)
+  return Gradients(loss, out.measured, out.statistics, out.carry, grads)
 
 
 def with_moments(
-  model: nn.Module,
+  task: tasks.Task,
   params: Any,
   statistics: Any,
-  images: jax.Array,
-  labels: jax.Array,
-  noise: jax.Array,
+  carry: Any,
+  batch: data.Batch,
   microbatch: int | None = None,
 ) -> Gradients:
   """The same, with exact second moments of the per-example gradients.
 
   Args:
-    model: see `plain`.
+    task: see `plain`.
     params: see `plain`.
     statistics: see `plain`. Where there are any, examples share the batch's
-      statistics, and the model must have a `batch_axis`.
-    images: see `plain`.
-    labels: see `plain`.
-    noise: see `plain`; what is drawn is another than there.
+      statistics, and the task must know `over_examples`.
+    carry: see `plain`.
+    batch: see `plain`; what dropout draws is another than there.
     microbatch: examples differentiated at a time; None where they share
       statistics.
   """
   axis_name = _EXAMPLES if jax.tree.leaves(statistics) else None
   if axis_name:
-    model = model.clone(batch_axis=axis_name)
-  noises = jax.random.key_data(jax.random.split(_key(noise), len(labels)))
+    task = task.over_examples(axis_name)
+  size = len(jax.tree.leaves(batch.inputs)[0])
+  noises = jax.random.key_data(jax.random.split(_key(batch.noise), size))
 
   def example_loss(params, example):
-    image, label, own = example
-    loss, accuracy, changed = _apply(
-      model, params, statistics, image[None], label[None], _key(own)
-    )
-    return loss, (accuracy, changed)
+    inputs, carried, noise = example
+    inputs, carried = jax.tree.map(lambda x: x[None], (inputs, carried))
+    out = task.outcome(params, statistics, carried, inputs, _key(noise))
+    left = jax.tree.map(lambda x: x[0], out.carry)
+    return out.loss, out._replace(carry=left)
 
-  (loss, (accuracies, changed)), grads, moment = gs.value_and_grad_moments(
+  (loss, out), grads, moment = gs.value_and_grad_moments(
     example_loss, microbatch=microbatch, has_aux=True, axis_name=axis_name
-  )(params, (images, labels, noises))
-  # Every example has computed the same statistics.
-  changed = jax.tree.map(lambda x: x[0], changed)
-  return Gradients(loss, accuracies.mean(), changed, grads, moment)
+  )(params, (batch.inputs, carry, noises))
+  return Gradients(
+    loss,
+    jax.tree.map(jnp.mean, out.measured),
+    # Every example has computed the same statistics.
+    jax.tree.map(lambda x: x[0], out.statistics),
+    out.carry,
+    grads,
+    moment,
+  )
 
 
 def _key(noise: jax.Array) -> jax.Array:
   return jax.random.wrap_key_data(noise, impl='threefry2x32')
-
-
-def _apply(model, params, statistics, images, labels, key):
-  """(mean loss, accuracy, new statistics)."""
-  logits, changed = model.apply(
-    {'params': params, 'batch_stats': statistics},
-    images,
-    train=True,
-    mutable=['batch_stats'],
-    rngs={'dropout': key},
-  )
-  loss = optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
-  accuracy = jnp.mean(logits.argmax(-1) == labels)
-  return loss, accuracy, changed.get('batch_stats', {})

@@ -13,9 +13,11 @@ from experiments.run import checkpoints
 from experiments.run import run_log
 from experiments.run import signals
 from experiments.training import agreement
+from experiments.training import early_stop
 from experiments.training import rejections
 from experiments.training import training_step
 from experiments.training.experiment import Experiment
+import jax
 
 # Called with what a user may want to know before the first step.
 Announce = Callable[[str], None]
@@ -30,6 +32,7 @@ class Loop:
   Attributes:
     evaluate: tests a state.
     tested: what the last test gave; empty before the first.
+    done: steps that were taken, those of former runs among them.
     compile_seconds: spent on tracing and compiling steps.
   """
 
@@ -43,6 +46,7 @@ class Loop:
     announce: Announce | None,
     listener: signals.Listener,
     asked: Mapping[str, Any],
+    stop: early_stop.EarlyStop,
   ):
     """Prepares the steps of a run.
 
@@ -55,6 +59,7 @@ class Loop:
       announce: is told what memory a step of simulated workers takes.
       listener: hears signals.
       asked: the configuration as the user gave it, for the checkpoints.
+      stop: ends the run before its last step, where that was asked for.
     """
     self._experiment = experiment
     self._counter = counter
@@ -65,15 +70,17 @@ class Loop:
     self._announced = ''
     self._listener = listener
     self._asked = asked
+    self._stop = stop
     self._heard: Any = 0  # signal number, of all processes, a step ago
     self._saved = 0  # steps done in the last checkpoint of this run
-    self._train_step: Any = None
-    self._given: warmup.Density = None  # that the step was made for
+    self._train_steps: dict[Any, Any] = {}  # of a stage, by shapes of batches
+    self._given: warmup.Density = None  # that the steps were made for
     self._agreement = agreement.Agreement(
       experiment.specs, experiment.placement
     )
     self.evaluate = experiment.make_evaluate()
     self.tested: dict[str, float] = {}
+    self.done = 0
     self.compile_seconds = 0.0
 
   def run(
@@ -85,18 +92,23 @@ class Loop:
       StoppedError: a signal ended it before; the state is saved.
     """
     train = self._experiment.config.train
-    for step in range(done + 1, train.steps + 1):
+    self.done = done
+    is_last = self._stop.due
+    while self.done < train.steps and not is_last:
+      self.done = step = self.done + 1
       is_last = step == train.steps
       state = self._take(step, state)
       self._check_rejections(state)
-      agree_every = self._experiment.config.parallel.check_agreement_every
-      if _due(step, agree_every) or (is_last and agree_every):
-        self._agreement.check(step, state)
       if is_last or _due(step, train.eval_every):
         self.tested = self.evaluate(state)
         self._log.add(self.tested)
       if _due(step, train.eval_every):
         state = self._experiment.follow(state, self.tested)
+        self._stop.observe(self.tested['test/loss'])
+        is_last = is_last or self._stop.due
+      agree_every = self._experiment.config.parallel.check_agreement_every
+      if _due(step, agree_every) or (is_last and agree_every):
+        self._agreement.check(step, state)
       stopping = 0 if is_last else self._asked_to_stop()
       if train.checkpoint_every and (
         is_last or stopping or _due(step, train.checkpoint_every)
@@ -109,7 +121,7 @@ class Loop:
         self._tell(step)
     self._log.flush()
     self._check_rejections(state)
-    self._tell(train.steps)
+    self._tell(self.done)
     return state
 
   def _check_rejections(self, state: training_step.TrainState) -> None:
@@ -127,20 +139,25 @@ class Loop:
     experiment = self._experiment
     every = experiment.config.train.time_breakdown_every
     stage = warmup.stage_at(experiment.stages, step - 1)
-    is_first = self._train_step is None or stage.given != self._given
     batch = experiment.placement.batch(experiment.sampler.batch(step - 1))
+    if stage.given != self._given:
+      self._train_steps.clear()
+      self._given = stage.given
+    shapes = tuple(x.shape for x in jax.tree.leaves(batch))
+    is_first = shapes not in self._train_steps
     called = time.perf_counter()
     if is_first:
-      self._train_step, memory = experiment.prepare_step(stage, state, batch)
-      self._given = stage.given
+      made, memory = experiment.prepare_step(stage, state, batch)
+      self._train_steps[shapes] = made
       if self._announce and memory not in ('', self._announced):
         self._announce(memory)
         self._announced = memory
+    train_step = self._train_steps[shapes]
     where_time_goes: dict[str, float] = {}
     if _due(step, every):
-      (state, metrics), where_time_goes = self._train_step.timed(state, batch)
+      (state, metrics), where_time_goes = train_step.timed(state, batch)
     else:
-      state, metrics = self._train_step(state, batch)
+      state, metrics = train_step(state, batch)
     if is_first:  # tracing and compiling happen before the call returns
       self.compile_seconds += time.perf_counter() - called
     self._log.put(step, metrics)
@@ -166,6 +183,7 @@ class Loop:
         'position': self._experiment.sampler.position(step)._asdict(),
         'seconds': self._log.seconds(),
         'traffic': self._counter.to_dict(),
+        'early_stop': self._stop.to_dict(),
       },
     )
     self._saved = step

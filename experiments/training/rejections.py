@@ -55,20 +55,14 @@ def _largest_gradients(
   Returns:
     float32 with an axis for each of the placement's, and one of leaves.
   """
-  placement, dataset = experiment.placement, experiment.dataset
+  placement = experiment.placement
 
   def step(state, batch):
-    images = data.normalise(batch.images, dataset.mean, dataset.std)
     params: Any = state.params
     for axis in placement.axes:
       params = gs.workers.local(params, axis)
     got = gradients.plain(
-      experiment.model,
-      params,
-      state.statistics,
-      images,
-      batch.labels,
-      batch.noise,
+      experiment.task, params, state.statistics, state.carry, batch
     )
     return jnp.stack(
       [

@@ -34,17 +34,24 @@ def restore(
   Raises:
     ResumeError: the arrays are those of another run.
   """
-  now = experiment.placement.num_workers
-  before = found.about['config']['parallel']['num_workers']
-  if before == now:
+  placement = experiment.placement
+  now = placement.num_workers
+  asked = found.about['config']['parallel']
+  before = asked['num_workers']
+  # Hidden states are of inner workers.
+  sizes = _axes(before, asked['inner_workers'])
+  moved = bool(jax.tree.leaves(state.carry)) and sizes != (
+    _axes(now, placement.inner_workers)
+  )
+  if before == now and not moved:
     state = saver.restore(found, state)
   else:
-    specs = training_step.specs(
-      experiment.transformations[-1], experiment.shapes, now
-    )
-    old = saver.restore(found, _of(before, state, specs))
-    state = _handed_over(experiment, old, specs)
-    _tell(before, now)
+    old = saver.restore(found, _of(sizes, state, experiment.specs))
+    state = _handed_over(experiment, old)
+    if before != now:
+      _tell(before, now)
+    if moved:
+      logging.warning('hidden states begin anew: each is of one worker')
   position = experiment.sampler.position(found.step)
   saved = batches.Position(**found.about['position'])
   if saved != position:
@@ -58,44 +65,58 @@ def restore(
   return state
 
 
+def _axes(num_workers: int, inner_workers: int) -> tuple[int, ...]:
+  """Sizes of the axes of workers, as a placement has them."""
+  return (num_workers, inner_workers)[: 1 + (inner_workers > 1)]
+
+
 def _of(
-  num_workers: int,
+  sizes: tuple[int, ...],
   state: training_step.TrainState,
   specs: training_step.TrainState,
 ) -> training_step.TrainState:
-  """A state like this one, of other workers; on the host."""
+  """A state like this one, of other workers; on the host.
 
-  def zeros(spec, tree):
-    own = spec != PartitionSpec()
+  Args:
+    sizes: of the axes of these workers.
+    state: of other workers.
+    specs: of that state.
+  """
+
+  def zeros(spec, tree, sizes=sizes[:1]):
+    # The axes of workers that the spec names come first.
+    axes = len(spec)
+    own = sizes if axes else ()
     return jax.tree.map(
-      lambda x: jnp.zeros(
-        (num_workers, *x.shape[1:]) if own else x.shape, x.dtype
-      ),
-      tree,
+      lambda x: jnp.zeros((*own, *x.shape[axes:]), x.dtype), tree
     )
 
-  return jax.tree.map(
+  made = jax.tree.map(
     zeros, specs, state, is_leaf=lambda x: isinstance(x, PartitionSpec)
   )
+  return made._replace(carry=zeros(specs.carry, state.carry, sizes))
 
 
 def _handed_over(
-  experiment: Experiment,
-  state: training_step.TrainState,
-  specs: training_step.TrainState,
+  experiment: Experiment, state: training_step.TrainState
 ) -> training_step.TrainState:
   """The state of the workers that there are now, placed as theirs."""
   tx = experiment.transformations[-1]
   num_workers = experiment.placement.num_workers
+  specs = experiment.specs
   differ = specs.params != PartitionSpec()
 
-  def resized(state):
-    params = state.params
+  def held(params):
     if differ:
-      params = gs.workers.stack(experiment.average(params), num_workers)
+      return gs.workers.stack(experiment.average(params), num_workers)
+    return params
+
+  def resized(state):
     return state._replace(
-      params=params,
+      params=held(state.params),
+      smoothed=held(state.smoothed),
       opt_state=gs.workers.resize(tx, state.opt_state, num_workers),
+      carry=training_step.first_carry(experiment.task, experiment.placement),
     )
 
   with warnings.catch_warnings(record=True) as lost:

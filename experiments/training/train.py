@@ -17,6 +17,7 @@ from experiments.run import records
 from experiments.run import run_log
 from experiments.run import signals
 from experiments.run import workdir as workdirs
+from experiments.training import early_stop
 from experiments.training import loop as looping
 from experiments.training import resizing
 from experiments.training import resuming
@@ -115,6 +116,8 @@ def _train(
 
   placement.on_chief(begin)
   seconds_before = 0.0
+  # A checkpoint from before there was such a thing has no count.
+  counted = found.about.get('early_stop') if found else None
   if found:
     logging.warning('resuming after step %d of %d', done, config.train.steps)
     state = resizing.restore(experiment, state, saver, found)
@@ -123,7 +126,15 @@ def _train(
   log = _open_log(experiment, counter, workdir, done, seconds_before)
   with signals.Listener() as listener:
     loop = looping.Loop(
-      experiment, counter, saver, log, progress, announce, listener, asked
+      experiment,
+      counter,
+      saver,
+      log,
+      progress,
+      announce,
+      listener,
+      asked,
+      early_stop.EarlyStop(config.train.stop_after, counted),
     )
     try:
       state = loop.run(state, done)
@@ -140,11 +151,11 @@ def _train(
       log.close()
     saver.close()
 
-  training_step.check_finite(state, config.train.steps)
+  training_step.check_finite(state, loop.done)
   tested = loop.tested or loop.evaluate(state)
-  params = experiment.average(state.params)
+  params = experiment.average(training_step.tested_params(state))
   summary = {
-    **_result(experiment, counter, tested),
+    **_result(experiment, loop.done, counter, tested),
     'seconds': round(log.seconds(), 3),
     'compile_seconds': round(loop.compile_seconds, 3),
     'command': command,
@@ -158,6 +169,7 @@ def _train(
 
 def _result(
   experiment: Experiment,
+  done: int,
   counter: byte_counter.ByteCounter,
   tested: Mapping[str, float],
 ) -> dict[str, Any]:
@@ -165,11 +177,11 @@ def _result(
   config = experiment.config
   return {
     'scheme': config.compression.name,
-    'steps': config.train.steps,
+    'steps': done,
     'num_workers': config.parallel.num_workers,
     'inner_workers': config.parallel.inner_workers,
     'parameters': sum(leaf.size for leaf in jax.tree.leaves(experiment.shapes)),
-    # test_accuracy, test_loss, and test_top5_accuracy where it is measured
+    # test_loss, and what else the task tells: test_accuracy, ...
     'final': {
       name.replace('/', '_'): value for name, value in sorted(tested.items())
     },

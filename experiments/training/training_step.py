@@ -9,17 +9,17 @@ its own; the mean over them is the worker's gradient, and from there on they all
 do the same, each with its peers in the other nodes.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 import functools
 from typing import Any, NamedTuple
 
 from experiments import data
+from experiments import tasks
 from experiments.hosts import placement as placing
 from experiments.program import errors
 from experiments.run import time_breakdown
 from experiments.training import blocks
 from experiments.training import gradients
-from flax import linen as nn
 import gradsparse as gs
 import jax
 import jax.numpy as jnp
@@ -43,71 +43,91 @@ class TrainState(NamedTuple):
   params: Any  # shared, unless the chain has a gs.local_gradient
   statistics: Any  # batch normalisation's running averages, shared
   opt_state: Any  # worker-local leaves have a leading axis of workers
+  carry: Any = ()  # of `tasks.Task`, with leading axes of workers
+  smoothed: Any = ()  # a moving average of params, where there is one
 
 
 def init_state(
-  model: nn.Module,
+  task: tasks.Task,
   tx: optax.GradientTransformation,
   *,
-  image_shape: Sequence[int],
   placement: placing.Placement,
   seed: int,
+  smoothed: bool = False,
 ) -> TrainState:
   """Returns the state before the first step.
 
   Each device makes its own part, so nothing of it travels.
 
   Args:
-    model: see `experiments.models.create`.
+    task: has the model.
     tx: the whole optimizer chain; its state must not depend on the density.
-    image_shape: height, width, channels.
     placement: of the workers.
     seed: of the initial parameters.
+    smoothed: keep a moving average of the parameters.
   """
   num_workers = placement.num_workers
 
   def variables(seed):
-    images = jnp.zeros((1, *image_shape), jnp.float32)
-    return model.init(jax.random.key(seed), images, train=False)
+    return task.init(jax.random.key(seed))
 
   def create(seed):
-    made = variables(seed)
-    params = made['params']
+    params, statistics = variables(seed)
     differ = gs.workers.params_spec(tx, params) != PartitionSpec()
+    held = gs.workers.stack(params, num_workers) if differ else params
     return TrainState(
       step=jnp.zeros((), jnp.int32),
-      params=gs.workers.stack(params, num_workers) if differ else params,
-      statistics=made.get('batch_stats', {}),
+      params=held,
+      statistics=statistics,
       opt_state=gs.workers.init(tx, params, num_workers),
+      carry=first_carry(task, placement),
+      smoothed=held if smoothed else (),
     )
 
-  shapes = jax.eval_shape(variables, seed)['params']
-  return placement.make(create, specs(tx, shapes, num_workers), seed)
+  shapes = jax.eval_shape(variables, seed).params
+  return placement.make(create, specs(tx, shapes, placement), seed)
 
 
-def specs(
-  tx: optax.GradientTransformation, params: Any, num_workers: int
-) -> TrainState:
-  """Returns which parts of the state belong to one worker."""
-  return TrainState(
-    step=PartitionSpec(),
-    params=gs.workers.params_spec(tx, params),
-    statistics=PartitionSpec(),
-    opt_state=gs.workers.specs(tx, params, num_workers, axis_name=AXIS),
+def first_carry(task: tasks.Task, placement: placing.Placement) -> Any:
+  """Returns what the workers' first batches begin with; can be traced."""
+  sizes = tuple(placement.axes.values())
+  return jax.tree.map(
+    lambda x: jnp.broadcast_to(x, (*sizes, *x.shape)), task.carry()
   )
 
 
+def specs(
+  tx: optax.GradientTransformation, params: Any, placement: placing.Placement
+) -> TrainState:
+  """Returns which parts of the state belong to one worker."""
+  held = gs.workers.params_spec(tx, params)
+  return TrainState(
+    step=PartitionSpec(),
+    params=held,
+    statistics=PartitionSpec(),
+    opt_state=gs.workers.specs(
+      tx, params, placement.num_workers, axis_name=AXIS
+    ),
+    carry=PartitionSpec(*placement.axes),
+    smoothed=held,
+  )
+
+
+def tested_params(state: TrainState) -> Any:
+  """Returns the parameters that a test is of: the smoothed, if there are."""
+  return state.smoothed if jax.tree.leaves(state.smoothed) else state.params
+
+
 def make_train_step(
-  model: nn.Module,
+  task: tasks.Task,
   tx: optax.GradientTransformation,
   params: Any,
   *,
   placement: placing.Placement,
-  mean: Sequence[float],
-  std: Sequence[float],
   moments: bool = False,
   microbatch: int | None = None,
   average_every: int = 500,
+  smoothing: float = 0.0,
   block: int | None = None,
 ) -> Callable[[TrainState, data.Batch], tuple[TrainState, dict[str, Any]]]:
   """Returns `(state, batch) -> (state, metrics)`, for `blocks.compiled`.
@@ -115,7 +135,7 @@ def make_train_step(
   It can also be called as it is, and compiles itself then.
 
   Metrics are means over the workers, as scalars on the device: `train/loss`,
-  `train/accuracy` and what the scheme measures as `comm/...`.
+  what the task measures as `train/...` and the scheme as `comm/...`.
 
   Batch normalisation sees a worker's own batch, as on a real cluster; its
   running averages are averaged over the workers each step, so that the model
@@ -124,16 +144,17 @@ def make_train_step(
   an inner worker's batch where a worker has several.
 
   Args:
-    model: see `init_state`.
+    task: see `init_state`.
     tx: the whole optimizer chain.
     params: only their shapes are used.
     placement: of the workers, with their runner.
-    mean: of a channel of the images, in units of the stored bytes.
-    std: likewise.
     moments: give the scheme second moments of per-example gradients.
     microbatch: examples whose gradients are held at a time for that.
     average_every: steps between two averages of the parameters, where they
       differ between workers.
+    smoothing: of the smoothed parameters, the share that stays in a step;
+      early steps keep less, (1 + step) / (10 + step), so that where the
+      training began is forgotten. For a state that has them.
     block: simulated workers whose gradients are computed at a time; divides
       their number. None: all, in one program with all the rest.
   """
@@ -143,27 +164,27 @@ def make_train_step(
   def step(
     state: TrainState, batch: data.Batch
   ) -> tuple[TrainState, dict[str, Any]]:
-    return update(state, gradients_of(state.params, state.statistics, batch))
+    got = gradients_of(state.params, state.statistics, state.carry, batch)
+    return update(state, got)
 
-  def gradients_of(params, statistics, batch):
+  def gradients_of(params, statistics, carry, batch):
     with time_breakdown.scope('compute'):
-      images = data.normalise(batch.images, mean, std)
-      of_examples = batch.labels, batch.noise
       # Without the cast shard_map would sum the gradients over the workers
       # before the scheme sees them.
       own = gs.workers.local(gs.workers.local(params, AXIS), inner_axis)
+      worker = task, own, statistics, carry, batch
       if moments:
-        got = gradients.with_moments(
-          model, own, statistics, images, *of_examples, microbatch
-        )
+        got = gradients.with_moments(*worker, microbatch)
       else:
-        got = gradients.plain(model, own, statistics, images, *of_examples)
+        got = gradients.plain(*worker)
     with time_breakdown.scope('exchange'):
       return over_inner_workers(got)
 
   def over_inner_workers(got):
     """What the worker's whole batch gives, on all of its inner workers."""
-    got = gs.workers.mean(got, inner_axis)
+    # What goes on to the next batch is each inner worker's own.
+    mean = gs.workers.mean(got._replace(carry=()), inner_axis)
+    got = mean._replace(carry=got.carry)
     if not moments:
       return got
     # Sums of (gradient / batch size)^2, and the worker's batch is larger.
@@ -184,7 +205,7 @@ def make_train_step(
     }
     metrics = {
       'train/loss': got.loss,
-      'train/accuracy': got.accuracy,
+      **{f'train/{name}': value for name, value in got.measured.items()},
       **measured,
       'comm/rejected_steps_in_a_row': optax.tree.get(
         opt_state, 'rejected_in_a_row'
@@ -204,19 +225,26 @@ def make_train_step(
     new_state = TrainState(
       step=state.step + 1,
       params=new_params,
-      statistics=jax.tree.map(
-        # A batch that is no number leaves no trace.
-        lambda new, old: jnp.where(jnp.all(jnp.isfinite(new)), new, old),
-        gs.workers.mean(got.statistics, AXIS),
-        state.statistics,
+      # A batch that is no number leaves no trace.
+      statistics=_finite(
+        gs.workers.mean(got.statistics, AXIS), state.statistics
       ),
       opt_state=opt_state,
+      carry=_finite(got.carry, state.carry),
+      smoothed=smooth(state, new_params),
     )
     return new_state, gs.workers.mean(metrics, AXIS)
 
-  state_specs = specs(tx, params, placement.num_workers)
+  def smooth(state, new_params):
+    step = state.step.astype(jnp.float32)
+    kept = jnp.minimum(smoothing, (1 + step) / (10 + step))
+    if not jax.tree.leaves(state.smoothed):
+      return ()
+    return optax.incremental_update(new_params, state.smoothed, 1 - kept)
+
+  state_specs = specs(tx, params, placement)
   # JAX has no types for batch normalisation over a `vmap` of examples.
-  typed = not (moments and hasattr(model, 'batch_axis'))
+  typed = not (moments and task.has_batch_axis)
   parallel = functools.partial(
     gs.workers.parallel,
     runner=placement.runner,
@@ -232,12 +260,13 @@ def make_train_step(
       out_specs=state_and_metrics,
       donate_argnums=(0,),
     )
-  own = PartitionSpec(AXIS)
+  every = PartitionSpec(*axes)
+  own = gradients.Gradients(*[PartitionSpec(AXIS)] * 6)._replace(carry=every)
   return blocks.InBlocks(
     parallel(
       gradients_of,
       num_workers={**axes, AXIS: block},
-      in_specs=(state_specs.params, PartitionSpec(), PartitionSpec(*axes)),
+      in_specs=(state_specs.params, PartitionSpec(), every, every),
       out_specs=own,
     ),
     parallel(
@@ -249,6 +278,13 @@ def make_train_step(
     workers=placement.num_workers,
     block=block,
     params_spec=state_specs.params,
+  )
+
+
+def _finite(new: Any, old: Any) -> Any:
+  """Returns the new arrays, but for those that are not all numbers."""
+  return jax.tree.map(
+    lambda new, old: jnp.where(jnp.all(jnp.isfinite(new)), new, old), new, old
   )
 
 

@@ -81,20 +81,24 @@ def _sampler(**changes):
   return data.Sampler(_numbered(100), **settings)
 
 
+def _labels(sampler, step):
+  return sampler.batch(step).inputs['labels']
+
+
 def test_batches_are_a_pure_function_of_the_step():
   forwards, backwards = _sampler(), _sampler()
   steps = range(20)
-  seen = {step: forwards.batch(step).labels for step in steps}
+  seen = {step: _labels(forwards, step) for step in steps}
   for step in reversed(steps):
-    np.testing.assert_array_equal(backwards.batch(step).labels, seen[step])
-  assert not np.array_equal(_sampler(seed=1).batch(0).labels, seen[0])
+    np.testing.assert_array_equal(_labels(backwards, step), seen[step])
+  assert not np.array_equal(_labels(_sampler(seed=1), 0), seen[0])
 
 
 def test_an_epoch_repeats_nothing_and_the_next_is_another():
   sampler = _sampler()
   assert sampler.steps_per_epoch == 8
   epochs = [
-    np.concatenate([sampler.batch(e * 8 + s).labels.ravel() for s in range(8)])
+    np.concatenate([_labels(sampler, e * 8 + s).ravel() for s in range(8)])
     for e in range(2)
   ]
   assert all(len(set(epoch)) == 96 for epoch in epochs)
@@ -103,11 +107,11 @@ def test_an_epoch_repeats_nothing_and_the_next_is_another():
 
 
 def test_inner_workers_share_what_would_be_their_workers_batch():
-  whole = _sampler(num_workers=2, batch_size=12).batch(3)
-  shared = _sampler(num_workers=2 * 3, batch_size=4).batch(3)
-  np.testing.assert_array_equal(shared.labels.reshape(2, 12), whole.labels)
-  one = _sampler(num_workers=2 * 3, batch_size=4, workers=[4]).batch(3)
-  np.testing.assert_array_equal(one.labels, shared.labels[[4]])
+  whole = _labels(_sampler(num_workers=2, batch_size=12), 3)
+  shared = _labels(_sampler(num_workers=2 * 3, batch_size=4), 3)
+  np.testing.assert_array_equal(shared.reshape(2, 12), whole)
+  one = _sampler(num_workers=2 * 3, batch_size=4, workers=[4])
+  np.testing.assert_array_equal(_labels(one, 3), shared[[4]])
 
 
 def test_dropouts_noise_is_a_workers_own_and_follows_from_the_step():
@@ -132,9 +136,9 @@ def test_augmentation_moves_and_flips_whole_images():
   sampler = data.Sampler(
     many, num_workers=1, batch_size=64, seed=0, augment=True
   )
-  images = sampler.batch(0).images[0]
-  np.testing.assert_array_equal(images, sampler.batch(0).images[0])
-  assert not np.array_equal(images, sampler.batch(1).images[0])
+  images = sampler.batch(0).inputs['images'][0]
+  np.testing.assert_array_equal(images, sampler.batch(0).inputs['images'][0])
+  assert not np.array_equal(images, sampler.batch(1).inputs['images'][0])
   # The patch never reaches an edge, so all of it is there, wherever it is.
   np.testing.assert_array_equal(
     images.sum(axis=(1, 2)), image.sum(axis=(1, 2)).repeat(64, 0)

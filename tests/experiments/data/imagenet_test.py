@@ -86,7 +86,11 @@ def _sampler(train, **changes):
 
 
 def _equal(one, other):
-  return all(map(np.array_equal, one, other))
+  return all(map(np.array_equal, *map(_arrays, (one, other))))
+
+
+def _arrays(batch):
+  return [*batch.inputs.values(), batch.noise]
 
 
 def test_what_is_drawn_is_a_pure_function_of_the_step(imagenet_folder):
@@ -102,8 +106,10 @@ def test_what_is_drawn_is_a_pure_function_of_the_step(imagenet_folder):
   for step in (11, 4):
     assert _equal(_sampler(train).batch(step), batches[step])
     own = _sampler(train, workers=[1]).batch(step)
-    assert _equal(own, [part[1:] for part in batches[step]])
-  cats = np.concatenate([b.images[b.labels == 0] for b in batches])
+    for part, whole in zip(*map(_arrays, (own, batches[step])), strict=True):
+      np.testing.assert_array_equal(part, whole[1:])
+  inputs = [batch.inputs for batch in batches]
+  cats = np.concatenate([b['images'][b['labels'] == 0] for b in inputs])
   assert len(np.unique(cats.reshape(len(cats), -1), axis=0)) > 12
   left = [tuple(image[:, 0].mean(axis=0) > 100) for image in cats]
   assert (True, False, False) in left and (False, False, True) in left
@@ -111,10 +117,9 @@ def test_what_is_drawn_is_a_pure_function_of_the_step(imagenet_folder):
 
 def test_without_augmentation_an_image_is_the_same_each_epoch(imagenet_folder):
   train = _load(imagenet_folder).train
-  batch = _sampler(train, augment=False).batch(5)
-  for image, label in zip(
-    batch.images.reshape(-1, 8, 8, 3), batch.labels.ravel(), strict=True
-  ):
+  inputs = _sampler(train, augment=False).batch(5).inputs
+  images = inputs['images'].reshape(-1, 8, 8, 3)
+  for image, label in zip(images, inputs['labels'].ravel(), strict=True):
     known = train.take(train.labels == label).images
     assert any(np.array_equal(image, other) for other in known)
 

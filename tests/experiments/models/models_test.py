@@ -2,7 +2,9 @@
 
 import warnings
 
+from experiments import data
 from experiments import models
+from experiments import tasks
 from experiments.models import alexnet
 from experiments.program import errors
 from experiments.training import gradients
@@ -87,17 +89,22 @@ def test_images_that_nothing_is_left_of_are_refused(name, side):
     models.check_images(name, (side, side - 1, 3))
 
 
+def _task(model, shape):
+  return tasks.Classification(model, shape, mean=[0.0], std=[1.0])
+
+
 def _gradients(model, side, function):
   """The shapes of what a function of `gradients` returns for a model."""
-  images, labels = jnp.zeros((2, side, side, 3)), jnp.zeros(2, jnp.int32)
+  task = _task(model, (side, side, 3))
+  inputs = {
+    'images': jnp.zeros((2, side, side, 3)),
+    'labels': jnp.zeros(2, jnp.int32),
+  }
 
   def run():
-    made = model.init(jax.random.key(0), images, train=False)
-    statistics = made.get('batch_stats', {})
-    noise = jnp.zeros(2, jnp.uint32)
-    return made, function(
-      model, made['params'], statistics, images, labels, noise
-    )
+    made = task.init(jax.random.key(0))
+    batch = data.Batch(inputs, jnp.zeros(2, jnp.uint32))
+    return made, function(task, *made, (), batch)
 
   return jax.eval_shape(run)
 
@@ -118,12 +125,10 @@ def _gradients(model, side, function):
 def test_every_kind_of_model_has_gradients(name):
   side = 63 if name == 'alexnet' else 32
   made, got = _gradients(models.create(name, 10), side, gradients.plain)
-  alike = jax.tree.map(
-    lambda x, y: x.shape == y.shape, made['params'], got.grads
-  )
+  alike = jax.tree.map(lambda x, y: x.shape == y.shape, made.params, got.grads)
   assert all(jax.tree.leaves(alike))
   assert jax.tree.structure(got.statistics) == jax.tree.structure(
-    made.get('batch_stats', {})
+    made.statistics
   )
 
 
@@ -163,8 +168,9 @@ def test_dropout_is_for_training_only_and_follows_the_noise(tiny):
 
   @jax.jit
   def loss(noise):
+    batch = data.Batch({'images': images, 'labels': labels}, noise)
     return gradients.plain(
-      _TINY, params, statistics, images, labels, noise
+      _task(_TINY, (4, 4, 3)), params, statistics, (), batch
     ).loss
 
   first, second = jnp.asarray([[0, 1], [0, 2]], jnp.uint32)
@@ -176,9 +182,11 @@ def test_second_moments_of_a_network_with_dropout(tiny):
   variables, images, labels = tiny
   params, statistics = variables['params'], variables['batch_stats']
   noise = jnp.asarray([3, 4], jnp.uint32)
-  got = jax.jit(gradients.with_moments, static_argnums=0)(
-    _TINY, params, statistics, images, labels, noise
-  )
+  batch = data.Batch({'images': images, 'labels': labels}, noise)
+  task = _task(_TINY, (4, 4, 3))
+  got = jax.jit(
+    lambda batch: gradients.with_moments(task, params, statistics, (), batch)
+  )(batch)
   model = _TINY.clone(batch_axis='examples')
   keys = jax.random.split(
     jax.random.wrap_key_data(noise, impl='threefry2x32'), len(labels)

@@ -3,6 +3,7 @@
 import functools
 
 from experiments import data
+from experiments import tasks
 from experiments.hosts import placement as placing
 from experiments.run import machine
 from experiments.training import blocks
@@ -43,20 +44,19 @@ def _made(scheme, inner=1):
   """(block -> step, state before the first, step -> batch)."""
   placement = placing.provide('simulate', _WORKERS, inner)
   tx = optax.chain(_SCHEMES[scheme], optax.sgd(0.1))
-  state = training_step.init_state(
-    _Model(), tx, image_shape=(2, 2, 1), placement=placement, seed=0
+  task = tasks.Classification(
+    _Model(), image_shape=(2, 2, 1), mean=[0.5], std=[0.5]
   )
+  state = training_step.init_state(task, tx, placement=placement, seed=0)
   average = training_step.make_average_params(
     scheme == 'local_gradient', placement
   )
   make = functools.partial(
     training_step.make_train_step,
-    _Model(),
+    task,
     tx,
     jax.eval_shape(average, state.params),
     placement=placement,
-    mean=[0.5],
-    std=[0.5],
     moments=scheme == 'variance_based',
     average_every=2,
   )
@@ -65,8 +65,10 @@ def _made(scheme, inner=1):
     rng = np.random.default_rng(step)
     count = _WORKERS * inner
     rows = data.Batch(
-      rng.integers(0, 255, (count, 64, 2, 2, 1), np.uint8),
-      rng.integers(0, 3, (count, 64), np.int32),
+      {
+        'images': rng.integers(0, 255, (count, 64, 2, 2, 1), np.uint8),
+        'labels': rng.integers(0, 3, (count, 64), np.int32),
+      },
       np.zeros((count, 2), np.uint32),
     )
     return placement.batch(rows)

@@ -3,6 +3,7 @@
 import functools
 
 from experiments import data
+from experiments import tasks
 from experiments.hosts import placement as placing
 from experiments.training import blocks
 from experiments.training import training_step
@@ -32,16 +33,15 @@ def _losses(runner, block, moments):
   """The mean loss of the workers, for each of `_NOISES`."""
   placement = placing.provide(runner, _WORKERS)
   tx = optax.chain(gs.dense(axis_name=placing.AXIS), optax.sgd(0.1))
-  state = training_step.init_state(
-    _Dropping(), tx, image_shape=(4, 4, 1), placement=placement, seed=0
+  task = tasks.Classification(
+    _Dropping(), image_shape=(4, 4, 1), mean=[100.0], std=[50.0]
   )
+  state = training_step.init_state(task, tx, placement=placement, seed=0)
   step = training_step.make_train_step(
-    _Dropping(),
+    task,
     tx,
     state.params,
     placement=placement,
-    mean=[100.0],
-    std=[50.0],
     moments=moments,
     block=block,
   )
@@ -52,8 +52,10 @@ def _losses(runner, block, moments):
     # The same examples for both: only what is dropped differs.
     return placement.batch(
       data.Batch(
-        images.repeat(_WORKERS, 0),
-        np.array([[0, 1, 2, 0]] * _WORKERS, np.int32),
+        {
+          'images': images.repeat(_WORKERS, 0),
+          'labels': np.array([[0, 1, 2, 0]] * _WORKERS, np.int32),
+        },
         np.array(noise, np.uint32),
       )
     )

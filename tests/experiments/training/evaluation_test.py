@@ -1,6 +1,7 @@
 """What a test of a model counts."""
 
 from experiments import data
+from experiments import tasks
 from experiments.hosts import placement as placing
 from experiments.training import evaluation
 from experiments.training import training_step
@@ -21,15 +22,19 @@ class _Pixels(nn.Module):
 def _tested(images, labels, batch_size):
   classes = images.shape[2]
   state = training_step.TrainState(jnp.int32(0), {}, {}, ())
-  return evaluation.make(
+  task = tasks.Classification(
     _Pixels(),
-    data.Split(images, labels),
-    classes=classes,
+    image_shape=images.shape[1:],
     mean=[0.0],
     std=[1.0],
+    classes=classes,
+    examples=data.Split(images, labels),
+    test_batch=batch_size,
+  )
+  return evaluation.make(
+    task,
     placement=placing.provide('simulate', 2),
     average=lambda params: params,
-    batch_size=batch_size,
   )(state)
 
 

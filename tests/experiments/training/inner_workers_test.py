@@ -3,6 +3,7 @@
 import functools
 
 from experiments import data
+from experiments import tasks
 from experiments.hosts import placement as placing
 from experiments.run import byte_counter
 from experiments.training import training_step
@@ -43,22 +44,20 @@ _SCHEMES = {
 def _program(scheme, runner, inner, normalised=False):
   """(the compiled step, state before the first)."""
   placement = placing.provide(runner, _WORKERS, inner)
-  model = _Linear(normalised)
-  tx = optax.chain(_SCHEMES[scheme], optax.sgd(0.1))
-  state = training_step.init_state(
-    model, tx, image_shape=(2, 2, 1), placement=placement, seed=0
+  task = tasks.Classification(
+    _Linear(normalised), image_shape=(2, 2, 1), mean=[0.5], std=[0.5]
   )
+  tx = optax.chain(_SCHEMES[scheme], optax.sgd(0.1))
+  state = training_step.init_state(task, tx, placement=placement, seed=0)
   one = jax.eval_shape(
     training_step.make_average_params(scheme == 'local_gradient', placement),
     state.params,
   )
   fn = training_step.make_train_step(
-    model,
+    task,
     tx,
     one,
     placement=placement,
-    mean=[0.5],
-    std=[0.5],
     moments=scheme == 'variance_based',
     average_every=2,
   )
@@ -70,8 +69,10 @@ def _batch(step, placement):
   count = _WORKERS * placement.inner_workers
   each = _WORKERS * _BATCH // count
   rows = data.Batch(
-    rng.integers(0, 255, (count, each, 2, 2, 1), np.uint8),
-    rng.integers(0, 3, (count, each), np.int32),
+    {
+      'images': rng.integers(0, 255, (count, each, 2, 2, 1), np.uint8),
+      'labels': rng.integers(0, 3, (count, each), np.int32),
+    },
     np.zeros((count, 2), np.uint32),
   )
   return placement.batch(rows)

@@ -4,6 +4,7 @@ import functools
 import warnings
 
 from experiments import data
+from experiments import tasks
 from experiments.hosts import placement as placing
 from experiments.training import training_step
 import gradsparse as gs
@@ -18,24 +19,24 @@ _WORKERS = 2
 def _stepped(runner):
   """Parameters and statistics after a step that takes second moments."""
   placement = placing.provide(runner, _WORKERS)
-  model = Normalised()
-  tx = optax.chain(gs.dense(axis_name=placing.AXIS), optax.sgd(0.1))
-  state = training_step.init_state(
-    model, tx, image_shape=(2, 2, 1), placement=placement, seed=0
+  task = tasks.Classification(
+    Normalised(), image_shape=(2, 2, 1), mean=[0.5], std=[0.5]
   )
+  tx = optax.chain(gs.dense(axis_name=placing.AXIS), optax.sgd(0.1))
+  state = training_step.init_state(task, tx, placement=placement, seed=0)
   fn = training_step.make_train_step(
-    model,
+    task,
     tx,
     state.params,
     placement=placement,
-    mean=[0.5],
-    std=[0.5],
     moments=True,
   )
   rng = np.random.default_rng(0)
   batch = data.Batch(
-    rng.integers(0, 255, (_WORKERS, 4, 2, 2, 1), np.uint8),
-    rng.integers(0, 3, (_WORKERS, 4), np.int32),
+    {
+      'images': rng.integers(0, 255, (_WORKERS, 4, 2, 2, 1), np.uint8),
+      'labels': rng.integers(0, 3, (_WORKERS, 4), np.int32),
+    },
     np.zeros((_WORKERS, 2), np.uint32),
   )
   with warnings.catch_warnings():

@@ -1,0 +1,123 @@
+"""Images, each of one class."""
+
+from collections.abc import Mapping, Sequence
+import dataclasses
+import math
+from typing import Any
+
+from experiments import data
+from experiments.tasks import task
+from flax import linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+_TOP = 5  # classes
+_NUMBERS = 16_000_000  # of the images that are tested together
+
+
+@dataclasses.dataclass(frozen=True)
+class Classification:
+  """A model that tells classes of images, see `task.Task`.
+
+  A batch has `images`, uint8[batch, height, width, channels], and `labels`,
+  int32[batch].
+
+  A test gives `test/loss`, `test/accuracy` and, where there are more than five
+  classes, `test/top5_accuracy`: how often the label is among the five classes
+  with the largest logits.
+
+  Attributes:
+    model: see `experiments.models.create`.
+    image_shape: height, width, channels.
+    mean: of a channel of the images, in units of the stored bytes.
+    std: likewise.
+    classes: how many there are.
+    examples: that it is tested on.
+    test_batch: examples in one call of a test; the last batch may be smaller.
+      None: 500, or fewer where the images are large.
+  """
+
+  model: nn.Module
+  image_shape: Sequence[int]
+  mean: Sequence[float]
+  std: Sequence[float]
+  classes: int = 0
+  examples: data.Examples | None = None
+  test_batch: int | None = None
+
+  @property
+  def has_batch_axis(self) -> bool:
+    return hasattr(self.model, 'batch_axis')
+
+  def init(self, key: jax.Array) -> task.Variables:
+    images = jnp.zeros((1, *self.image_shape), jnp.float32)
+    made = self.model.init(key, images, train=False)
+    return task.Variables(made['params'], made.get('batch_stats', {}))
+
+  def carry(self) -> Any:
+    return ()
+
+  def over_examples(self, axis_name: str) -> 'Classification':
+    return dataclasses.replace(
+      self, model=self.model.clone(batch_axis=axis_name)
+    )
+
+  def outcome(
+    self,
+    params: Any,
+    statistics: Any,
+    carry: Any,
+    inputs: Mapping[str, jax.Array],
+    key: jax.Array,
+  ) -> task.Outcome:
+    labels = inputs['labels']
+    logits, changed = self.model.apply(
+      {'params': params, 'batch_stats': statistics},
+      data.normalise(inputs['images'], self.mean, self.std),
+      train=True,
+      mutable=['batch_stats'],
+      rngs={'dropout': key},
+    )
+    losses = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
+    right = jnp.mean(logits.argmax(-1) == labels)
+    return task.Outcome(
+      losses.mean(), {'accuracy': right}, changed.get('batch_stats', {}), carry
+    )
+
+  def make_test(self) -> task.Test:
+    examples = self.examples
+    size = self.test_batch
+    if size is None:
+      size = min(500, max(1, _NUMBERS // math.prod(self.image_shape)))
+
+    @jax.jit
+    def sums(params, statistics, images, labels):
+      logits = self.model.apply(
+        {'params': params, 'batch_stats': statistics},
+        data.normalise(images, self.mean, self.std),
+        train=False,
+      )
+      losses = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
+      _, largest = jax.lax.top_k(logits, min(_TOP, self.classes))
+      right = logits.argmax(-1) == labels
+      among = jnp.any(largest == labels[:, None], axis=-1)
+      return jnp.stack([losses.sum(), right.sum(), among.sum()])
+
+    def test(params, statistics, process, processes):
+      total = np.zeros(3)
+      count = len(examples.labels)
+      for first in range(process * size, count, processes * size):
+        taken = examples.take(slice(first, first + size))
+        total += np.asarray(sums(params, statistics, *taken))
+      return total
+
+    return test
+
+  def scores(self, total: np.ndarray) -> dict[str, float]:
+    loss, right, among = (total / len(self.examples.labels)).tolist()
+    tested = {'test/loss': loss, 'test/accuracy': right}
+    if self.classes > _TOP:
+      tested['test/top5_accuracy'] = among
+    return tested

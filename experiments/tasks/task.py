@@ -1,0 +1,92 @@
+"""What the training loop asks of a task."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import numpy as np
+
+# Of parameters, statistics, this process and how many there are.
+Test = Callable[[Any, Any, int, int], np.ndarray]
+
+
+class Variables(NamedTuple):
+  """What a model begins with.
+
+  Attributes:
+    params: are trained.
+    statistics: running averages of batch normalisation; empty where there are
+      none.
+  """
+
+  params: Any
+  statistics: Any
+
+
+class Outcome(NamedTuple):
+  """What one worker's batch gives.
+
+  Attributes:
+    loss: float32[], mean over the batch's examples; is differentiated.
+    measured: float32[] each, by name; means over the examples.
+    statistics: new running averages, as in `Variables`.
+    carry: what the worker's next batch begins with, as `Task.carry` makes it.
+  """
+
+  loss: jax.Array
+  measured: Mapping[str, jax.Array]
+  statistics: Any
+  carry: Any
+
+
+class Task(Protocol):
+  """A model, the loss of its training and its test."""
+
+  @property
+  def has_batch_axis(self) -> bool:
+    """Whether `over_examples` returns a task of its own."""
+
+  def init(self, key: jax.Array) -> Variables:
+    """Returns what the model begins with; can be traced."""
+
+  def carry(self) -> Any:
+    """Returns what a worker's first batch begins with.
+
+    Such as the hidden state of a recurrent network, which goes from batch to
+    batch and is the worker's own; () where nothing does. Each array has an axis
+    of the batch's examples first.
+    """
+
+  def over_examples(self, axis_name: str) -> 'Task':
+    """Returns the task whose batches are an axis of single examples.
+
+    Args:
+      axis_name: of the axis, over which batch normalisation takes its means.
+    """
+
+  def outcome(
+    self,
+    params: Any,
+    statistics: Any,
+    carry: Any,
+    inputs: Mapping[str, jax.Array],
+    key: jax.Array,
+  ) -> Outcome:
+    """Returns what a worker's batch gives in training.
+
+    Args:
+      params: of the model.
+      statistics: of batch normalisation.
+      carry: see `carry`.
+      inputs: of a batch of this task; each array has an axis of examples first.
+      key: from which dropout draws.
+    """
+
+  def make_test(self) -> Test:
+    """Returns a function that tests a model on one process' share.
+
+    Its results add up over the processes to what `scores` takes.
+    """
+
+  def scores(self, total: np.ndarray) -> dict[str, float]:
+    """Returns what a test found, by names such as `test/loss`."""
