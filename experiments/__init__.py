@@ -21,7 +21,7 @@ The rooms, lowest first; each imports only from those above it in this list
   tasks        a data set and a model, joined by a loss and a test
   config       fields of a configuration, and the optimizer that they ask for
   hosts        processes of a run, and the devices of its workers
-  run          files, bytes, times and checkpoints of a run
+  run          files, bytes, times, scores and checkpoints of a run
   training     gradients, the step, the loop
   report       pages and records of finished runs
   cost_model   how long an exchange takes, by the papers' models

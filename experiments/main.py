@@ -22,6 +22,7 @@ import contextlib
 from absl import flags
 from experiments.program import command_line
 from experiments.program import errors
+from experiments.run import scores
 
 # The arguments of a scheme are known only when its name is: `settings.check`
 # refuses fields that nobody knows.
@@ -108,8 +109,8 @@ def _train(process: int) -> None:
   inside = f', and {inner:,} inside its node' if inner else ''
   print(
     f'{summary["scheme"]}: {summary["steps"]} steps in '
-    f'{summary["seconds"]:.1f} s, test accuracy '
-    f"{summary['final']['test_accuracy']:.2%}; a worker's message has "
+    f'{summary["seconds"]:.1f} s, {scores.worded(summary["final"])}; a '
+    "worker's message has "
     f'{comm["payload_bytes_per_step"]:,.0f} bytes at the end '
     f'({comm["ratio"]:,.1f}x smaller than dense), '
     f'{comm["run_average_payload_bytes_per_step"]:,.0f} on average over the '
@@ -130,12 +131,9 @@ class _Printer:
     del step  # the line lags one behind
     if line and line['step'] > self._printed:
       self._printed = line['step']
-      test = line.get('test/accuracy')
-      print(
-        f'step {self._printed}/{steps}  loss {line["train/loss"]:.4f}'
-        + (f'  test accuracy {test:.2%}' if test is not None else ''),
-        flush=True,
-      )
+      tested = scores.worded(scores.tested(line))
+      done = f'step {self._printed}/{steps}  loss {line["train/loss"]:.4f}'
+      print(f'{done}  {tested}'.rstrip(), flush=True)
 
 
 if __name__ == '__main__':

@@ -3,7 +3,7 @@
   python -m experiments.record DIR... --json=experiments/results/NAME.json
 
 Each run is there with its command, its machine, its result and the curves of
-its loss and test accuracy.
+its loss and score.
 """
 
 from collections.abc import Sequence

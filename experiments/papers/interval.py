@@ -1,7 +1,8 @@
 """How sure a mean over seeds is."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 import math
+import operator
 import statistics
 from typing import NamedTuple
 
@@ -46,13 +47,16 @@ def student(numbers: Sequence[float], confidence: float = 0.95) -> Interval:
 
 
 def paired(
-  mine: Mapping[int, float], other: Mapping[int, float]
+  mine: Mapping[int, float],
+  other: Mapping[int, float],
+  difference: Callable[[float, float], float] = operator.sub,
 ) -> Interval | None:
   """Returns the interval of the difference between two rows.
 
   Args:
     mine: a number a seed.
     other: likewise, of the row that mine is compared to.
+    difference: of a number of mine and one of the other.
 
   Returns:
     Of the seeds that both have; None where there are none.
@@ -60,4 +64,4 @@ def paired(
   seeds = sorted({*mine} & {*other})
   if not seeds:
     return None
-  return student([mine[seed] - other[seed] for seed in seeds])
+  return student([difference(mine[seed], other[seed]) for seed in seeds])

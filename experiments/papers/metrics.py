@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 import statistics
 from typing import Any, NamedTuple
 
+from experiments.run import scores
+
 
 class Metric(NamedTuple):
   """A column.
@@ -13,28 +15,62 @@ class Metric(NamedTuple):
     form: of a number.
     of: takes a run of a `record.Record` and returns ours; None where this run
       has none.
+    score: what it is of, if a test gives it. The first column of a table says
+      by what its rows are compared.
   """
 
   heading: str
   form: str
   of: Callable[[Mapping[str, Any]], float | None]
+  score: scores.Score | None = None
 
 
-def _top5(run: Mapping[str, Any]) -> float | None:
-  found = run['final'].get('test_top5_accuracy')  # of more than five classes
-  return None if found is None else 100 * found
+def _of_a_test(score: scores.Score, heading: str = '') -> Metric:
+  """The column of a score at the end of a run."""
+  unit = f' ({score.symbol})' if score.symbol not in ('', score.name) else ''
+  return Metric(
+    heading or f'{score.name}{unit}',
+    f'{{:.{score.digits}f}}',
+    lambda run: score.of(run['final']),
+    score,
+  )
 
 
-def _images_per_second(run: Mapping[str, Any]) -> float | None:
-  milliseconds = run['step_ms']  # None: too few lines were logged
-  return None if not milliseconds else 1e3 * run['step_images'] / milliseconds
+def _of_a_step(what: str) -> Callable[[Mapping[str, Any]], float | None]:
+  """Returns how many of something a second."""
 
+  def a_second(run: Mapping[str, Any]) -> float | None:
+    count, milliseconds = run.get(f'step_{what}'), run['step_ms']
+    # Too few lines were logged, or the data have none of it.
+    return 1e3 * count / milliseconds if count and milliseconds else None
+
+  return a_second
+
+
+def _hours_to(bleu: float) -> Metric:
+  """The column of the time to the first test with so much BLEU."""
+
+  def hours(run: Mapping[str, Any]) -> float | None:
+    test = scores.BLEU.first(run.get('evaluations', ()), bleu)
+    return None if test is None else test['seconds'] / _HOUR
+
+  return Metric(f'h to {bleu} BLEU', '{:.2f}', hours)
+
+
+_HOUR = 3600  # seconds
 
 METRICS: Mapping[str, Metric] = {
-  'top1': Metric(
-    'top-1 (%)', '{:.2f}', lambda run: 100 * run['final']['test_accuracy']
-  ),
-  'top5': Metric('top-5 (%)', '{:.2f}', _top5),
+  'top1': _of_a_test(scores.ACCURACY, 'top-1 (%)'),
+  'top5': _of_a_test(scores.TOP5, 'top-5 (%)'),
+  'perplexity': _of_a_test(scores.PERPLEXITY),
+  'bits': _of_a_test(scores.BITS),
+  'wer': _of_a_test(scores.WER, 'WER (%)'),
+  'bleu': _of_a_test(scores.BLEU),
+  'cross_entropy': _of_a_test(scores.CROSS_ENTROPY),
+  # Of papers only, in units that our runs do not have.
+  'dev_bleu': Metric('dev. BLEU', '{:.2f}', lambda run: None),
+  'sentence_ce': Metric('CE (nats a sentence)', '{:.1f}', lambda run: None),
+  'frames': Metric('right frames (%)', '{:.2f}', lambda run: None),
   # Of the whole run, as the variance paper has it.
   'elements': Metric(
     'n / sent',
@@ -48,7 +84,11 @@ METRICS: Mapping[str, Metric] = {
     lambda run: run['comm']['payload_bytes_per_step'] / 2**20,
   ),
   'ratio': Metric('ratio', '{:,.0f}', lambda run: run['comm']['ratio']),
-  'images': Metric('images/s', '{:,.0f}', _images_per_second),
+  'images': Metric('images/s', '{:,.0f}', _of_a_step('images')),
+  'words': Metric('words/s', '{:,.0f}', _of_a_step('words')),
+  'hours': Metric('hours', '{:.2f}', lambda run: run['seconds'] / _HOUR),
+  'hours_to_33.5': _hours_to(33.5),
+  'hours_to_34.5': _hours_to(34.5),
 }
 
 # What may be reported of several seeds.

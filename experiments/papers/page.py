@@ -40,19 +40,22 @@ def published(row: tables.Row, metric: str) -> str:
 def difference(
   table: tables.Table, record: records.Record, size: str, name: str
 ) -> interval.Interval | None:
-  """Returns a row's top-1 accuracy less its dense row's, in points.
+  """Returns how far a row is from its dense row, in the unit of the score.
 
-  Paired by seed; None where no seed has both.
+  Paired by seed; None where no seed has both, or nothing is compared.
   """
-  beside = table.rows[name].beside
-  if not beside:
+  beside, score = table.rows[name].beside, table.score
+  if not beside or score is None:
     return None
-  of = metrics.METRICS['top1'].of
   mine, other = (
-    {seed: of(run) for seed, run in record.runs(size, row).items()}
+    {
+      seed: found
+      for seed, run in record.runs(size, row).items()
+      if (found := score.of(run['final'])) is not None
+    }
     for row in (name, beside)
   )
-  return interval.paired(mine, other)
+  return interval.paired(mine, other, score.difference)
 
 
 def points(table: tables.Table, row: tables.Row) -> str:
@@ -109,9 +112,8 @@ def _measured(
   headings = ['row']
   for metric in table.metrics:
     headings += pair(metrics.METRICS[metric].heading, 'published', 'ours')
-  compared = 'top1' in table.metrics
-  if compared:
-    headings += pair('points to dense', 'published', 'ours, 95 %')
+  if table.score:
+    headings += pair(table.score.to_dense, 'published', 'ours, 95 %')
   headings += ['ratio\nlast stage', 'whole run', 'n']
   rows = []
   for name in names:
@@ -120,7 +122,7 @@ def _measured(
     for metric in table.metrics:
       cells += [published(row, metric)] if table.publishes else []
       cells.append(_cell(table, record, size, name, metric))
-    if compared:
+    if table.score:
       found = difference(table, record, size, name)
       cells += [points(table, row)] if table.publishes else []
       cells.append(NONE if found is None else str(found))
@@ -158,7 +160,7 @@ def header(table: tables.Table, record: records.Record) -> str:
 
 def _beside(table: tables.Table, record: records.Record) -> text.Table:
   """Returns the published numbers, and our first metric of each setting."""
-  # Elsewhere the difference is that of two accuracies that are there.
+  # Elsewhere the difference is that of two scores that are there.
   with_points = any(row.points is not None for row in table.rows.values())
   rows = [
     [
@@ -173,7 +175,7 @@ def _beside(table: tables.Table, record: records.Record) -> text.Table:
     for name, row in table.rows.items()
   ]
   headings = [metrics.METRICS[metric].heading for metric in table.metrics]
-  headings += ['points'] if with_points else []
+  headings += [table.score.unit] if with_points else []
   headings += [size.replace('_', ' ') for size in table.sizes]
   return text.make(['row', *headings], rows)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 import pathlib
+import statistics
 import time
 from typing import Any, NamedTuple
 
@@ -11,6 +12,7 @@ from experiments.papers import table as tables
 from experiments.program import errors
 from experiments.run import machine
 from experiments.run import records as files_of_run
+from experiments.run import scores
 from experiments.studies import scheme_runs
 
 
@@ -124,25 +126,34 @@ def _entry(
     'step_images': (
       parallel.num_workers * parallel.inner_workers * config.train.batch_size
     ),
+    **_step_words(lines),
   }
+
+
+def _step_words(lines: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+  """Returns the words that all workers take in a step, if they take words."""
+  found = [line['train/words'] for line in lines if 'train/words' in line]
+  return {'step_words': statistics.fmean(found)} if found else {}
 
 
 def _evaluations(
   lines: Sequence[Mapping[str, Any]],
 ) -> list[dict[str, float]]:
-  """Returns every test of a run: accuracy, bytes sent and seconds until then.
+  """Returns every test of a run: scores, bytes sent and seconds until then.
 
   Args:
     lines: of its metrics file.
   """
-  names = {
-    'step': 'step',
-    'test_accuracy': 'test/accuracy',
-    'sent_bytes': 'comm/sent_bytes_total',  # that one worker has sent
-    'seconds': 'time/seconds',
-  }
-  return [
-    {name: line[key] for name, key in names.items()}
-    for line in lines
-    if 'test/accuracy' in line
-  ]
+  found = []
+  for line in lines:
+    tested = scores.tested(line)
+    if tested:
+      found.append(
+        {
+          'step': line['step'],
+          **tested,
+          'sent_bytes': line['comm/sent_bytes_total'],  # by one worker
+          'seconds': line['time/seconds'],
+        }
+      )
+  return found

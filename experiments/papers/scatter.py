@@ -1,4 +1,4 @@
-"""Accuracy against compression: the variance paper's appendix C."""
+"""A score against compression: the variance paper's appendix C."""
 
 import pathlib
 import statistics
@@ -18,12 +18,13 @@ def draw(
   """Writes a PNG with two points a row, the published one and ours.
 
   Args:
-    table: one with accuracies and a compression.
+    table: one with scores and a compression.
     record: of what was measured.
     size: of `table.SIZES`.
     path: of the file.
   """
   ratio = 'elements' if 'elements' in table.metrics else 'ratio'
+  columns = (ratio, table.metrics[0])
   canvas = figure.Figure(figsize=(7.5, 5), layout='constrained', dpi=120)
   axes = canvas.add_subplot()
   for number, (label, marker) in enumerate(
@@ -35,13 +36,11 @@ def draw(
         runs = record.runs(size, name).values()
         point = [
           [metrics.METRICS[metric].of(run) for run in runs]
-          for metric in (ratio, 'top1')
+          for metric in columns
         ]
         values = [statistics.fmean(p) for p in point if p and None not in p]
       else:
-        values = [
-          row.published[m] for m in (ratio, 'top1') if m in row.published
-        ]
+        values = [row.published[m] for m in columns if m in row.published]
       if len(values) == 2:
         points[name] = values
     if not points:
@@ -59,7 +58,7 @@ def draw(
       )
   axes.set_xscale('log')
   axes.set_xlabel(metrics.METRICS[ratio].heading)
-  axes.set_ylabel(metrics.METRICS['top1'].heading)
+  axes.set_ylabel(metrics.METRICS[table.metrics[0]].heading)
   axes.set_title(f'{table.title}\n{table.source}', fontsize=10)
   axes.grid(alpha=0.3)
   axes.legend()

@@ -8,6 +8,7 @@ from experiments.papers import building
 from experiments.papers import metrics
 from experiments.papers import quick
 from experiments.program import errors
+from experiments.run import scores
 from gradsparse.arguments import did_you_mean
 import ml_collections
 
@@ -34,8 +35,8 @@ class Row:
     published: what the paper printed, by names of `metrics.METRICS`; empty
       where it is in a figure only.
     beside: the row that this one is compared to, with the same seeds.
-    points: what the paper printed of the difference to it, where that is all
-      that it printed.
+    points: what the paper printed of the difference to it, in the unit of the
+      table's score, where that is all that it printed.
     full: fields of the paper's setting beside the table's.
     quick: fields of the quick setting beside the table's.
     needs: what the full setting needs beside what all rows of the table do.
@@ -59,7 +60,8 @@ class Table:
   Attributes:
     title: what it compares.
     source: paper and place.
-    metrics: names of `metrics.METRICS`, the columns that are printed.
+    metrics: names of `metrics.METRICS`, the columns that are printed; by the
+      first its rows are compared, if that is a score.
     full: fields of the paper's setting that all rows share.
     quick: fields of the quick setting that all rows share, beside
       `quick.fields`. None: the full setting takes minutes, and is the only one.
@@ -81,13 +83,17 @@ class Table:
   missing: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
   def __post_init__(self):
+    for metric in {*self.metrics} - {*metrics.METRICS}:
+      raise ValueError(f'unknown metric {metric!r}')
     for name, row in self.rows.items():
+      if row.points is not None and not self.score:
+        raise ValueError(
+          f'row {name!r} has points, but {self.metrics[0]!r} is no score'
+        )
       if row.beside and row.beside not in self.rows:
         raise ValueError(f'row {name!r} is beside {row.beside!r}: no such row')
       for metric in {*row.published} - {*self.metrics}:
         raise ValueError(f'row {name!r} publishes {metric!r}: no such column')
-    for metric in {*self.metrics} - {*metrics.METRICS}:
-      raise ValueError(f'unknown metric {metric!r}')
 
   def get_config(self, name: str = '') -> ml_collections.ConfigDict:
     """Returns a row's configuration, for `get_config` of a file in configs/.
@@ -167,15 +173,24 @@ class Table:
     """Whether a part of the data of a row's full setting can be held out."""
     return {**self.full, **row.full}['data.name'] in quick.HELD_OUT
 
+  @property
+  def score(self) -> scores.Score | None:
+    """By what its rows are compared; None where they are not."""
+    return metrics.METRICS[self.metrics[0]].score
+
   def needed(self, row: Row) -> tuple[str, ...]:
     """What a row's full setting needs beside this project."""
     return (*self.needs, *row.needs)
 
   def points(self, row: Row) -> float | None:
-    """Returns the published top-1 accuracy less the dense row's, in points."""
-    if row.points is not None or not row.beside:
+    """Returns the published difference to the dense row, if there is one.
+
+    In the unit of the table's score.
+    """
+    if row.points is not None or not row.beside or not self.score:
       return row.points
     both = [each.published for each in (row, self.rows[row.beside])]
-    if not all('top1' in published for published in both):
+    first = self.metrics[0]
+    if not all(first in published for published in both):
       return None
-    return both[0]['top1'] - both[1]['top1']
+    return self.score.difference(both[0][first], both[1][first])

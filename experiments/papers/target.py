@@ -1,7 +1,8 @@
 """What it takes to come to a target score: bytes and seconds.
 
-A target is the final top-1 accuracy of the dense row, less a point. That is of
-another row than the one which is asked about, so it is no column of `metrics`.
+A target is the final score of the dense row, less the margin of the score (or
+more, where less is better). That is of another row than the one which is asked
+about, so it is no column of `metrics`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,11 +10,9 @@ import math
 import statistics
 from typing import Any, NamedTuple
 
-from experiments.papers import metrics
 from experiments.papers import record as records
 from experiments.papers import table as tables
-
-POINTS_BELOW = 1.0
+from experiments.run import scores
 
 
 class Reached(NamedTuple):
@@ -39,38 +38,33 @@ class Reached(NamedTuple):
 def score(
   table: tables.Table, record: records.Record, size: str, name: str
 ) -> float | None:
-  """Returns the target of a row in percent; None if its dense row was not run.
+  """Returns the target of a row; None if its dense row was not run.
 
   Args:
-    table: that has the row.
+    table: that has the row, and compares its rows by a score.
     record: of what was measured.
     size: of `table.SIZES`.
     name: of the row; a dense one has the target of those beside it.
   """
   runs = record.runs(size, table.rows[name].beside or name)
-  if not runs:
-    return None
-  scores = [metrics.METRICS['top1'].of(run) for run in runs.values()]
-  return statistics.fmean(scores) - POINTS_BELOW
-
-
-def first(run: Mapping[str, Any], percent: float) -> Mapping[str, Any] | None:
-  """Returns the first recorded test of a run that reaches a target."""
-  for test in run.get('evaluations', ()):
-    if 100 * test['test_accuracy'] >= percent:
-      return test
-  return None
+  finals = [table.score.of(run['final']) for run in runs.values()]
+  found = [final for final in finals if final is not None]
+  return table.score.target(statistics.fmean(found)) if found else None
 
 
 def reached(
-  runs: Mapping[int, Mapping[str, Any]], failures: int, percent: float
+  runs: Mapping[int, Mapping[str, Any]],
+  failures: int,
+  by: scores.Score,
+  target: float,
 ) -> Reached | None:
   """Returns how a row came to a target.
 
   Args:
     runs: of the row, by seed.
     failures: how many of its runs diverged.
-    percent: the target.
+    by: the score that is looked at.
+    target: of that score.
 
   Returns:
     None if there are runs, but no tests of them on record, as in older records;
@@ -80,7 +74,8 @@ def reached(
   seeds = len(told) + failures
   if not seeds or (runs and not told):
     return None
-  found = [test for run in told if (test := first(run, percent)) is not None]
+  tests = [by.first(run['evaluations'], target) for run in told]
+  found = [test for test in tests if test is not None]
 
   def median(name: str) -> float | None:
     return _median([test[name] for test in found], seeds)

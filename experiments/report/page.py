@@ -12,6 +12,7 @@ from experiments.program import errors
 from experiments.program import files
 from experiments.report import plots
 from experiments.run import records
+from experiments.run import scores
 
 TITLE = 'Training with compressed gradients'
 
@@ -40,9 +41,11 @@ def _comm(
   return cell
 
 
-# Heading, and how a cell is made from the summary of a run.
-_COLUMNS = (
-  ('test accuracy (%)', lambda s: f'{s["final"]["test_accuracy"]:.2%}'[:-1]),
+_Column = tuple[str, Callable[[Mapping[str, Any]], str]]
+
+# Heading, and how a cell is made from the summary of a run. Before them stand
+# the scores by which the runs are judged.
+_COLUMNS: tuple[_Column, ...] = (
   ('steps', lambda s: f'{s["steps"]:,}'),
   ('payload of a worker (bytes/step)', _comm('payload_bytes_per_step')),
   (_WHOLE, _comm('run_average_payload_bytes_per_step')),
@@ -81,7 +84,7 @@ pre {{ background: #f6f6f6; padding: .8rem; overflow-x: auto; }}
 {rows}
 </tbody>
 </table>
-<img alt="test accuracy by step and by bytes sent, training loss, norm of the
+<img alt="{score} by step and by bytes sent, training loss, norm of the
  residual" src="data:image/png;base64,{picture}">
 <p class="note">The compression ratio is the size of the uncompressed gradient
 by one worker's message. Bytes and ratio are those at the end of the run, beside
@@ -130,7 +133,9 @@ def picture(runs: Sequence[Run]) -> bytes:
 
 def page(runs: Sequence[Run], title: str, png: bytes) -> str:
   """Returns the report as HTML that needs no other file."""
-  head = ''.join(f'<th>{html.escape(name)}</th>' for name, _ in _COLUMNS)
+  judged = _scores(runs)
+  columns = (*(_of_a_test(score) for score in judged), *_COLUMNS)
+  head = ''.join(f'<th>{html.escape(name)}</th>' for name, _ in columns)
   environments = {
     ', '.join(f'{k} {v}' for k, v in run.summary['environment'].items())
     for run in runs
@@ -139,7 +144,8 @@ def page(runs: Sequence[Run], title: str, png: bytes) -> str:
   return _PAGE.format(
     title=html.escape(title),
     head=head,
-    rows='\n'.join(_row(run) for run in runs),
+    rows='\n'.join(_row(run, columns) for run in runs),
+    score=html.escape(f'test {judged[0].name}'),
     picture=base64.b64encode(png).decode(),
     details='\n'.join(_details(run) for run in runs),
     environment=html.escape('; '.join(sorted(environments))),
@@ -161,13 +167,29 @@ def write(
     files.write_bytes(figure, png)
 
 
-def _row(run: Run) -> str:
+def _scores(runs: Sequence[Run]) -> list[scores.Score]:
+  """Returns by what finished runs are judged; accuracy if none is finished."""
+  found = dict.fromkeys(
+    scores.main_of(run.summary['final']) for run in runs if run.summary
+  )
+  return [score for score in found if score] or [scores.ACCURACY]
+
+
+def _of_a_test(score: scores.Score) -> _Column:
+  def cell(summary: Mapping[str, Any]) -> str:
+    found = score.of(summary['final'])
+    return '–' if found is None else f'{found:.{score.digits}f}'
+
+  return score.label, cell
+
+
+def _row(run: Run, columns: Sequence[_Column]) -> str:
   if run.summary is None:
     last = run.metrics[-1]['step'] if run.metrics else 0
-    cells = f'<td colspan="{len(_COLUMNS)}">not finished, at step {last}</td>'
+    cells = f'<td colspan="{len(columns)}">not finished, at step {last}</td>'
   else:
     cells = ''.join(
-      f'<td>{html.escape(cell(run.summary))}</td>' for _, cell in _COLUMNS
+      f'<td>{html.escape(cell(run.summary))}</td>' for _, cell in columns
     )
   return f'<tr><td>{html.escape(run.name)}</td>{cells}</tr>'
 

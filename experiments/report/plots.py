@@ -1,9 +1,10 @@
-"""Pictures of runs: accuracy, loss and what the workers still owe."""
+"""Pictures of runs: scores, loss and what the workers still owe."""
 
 from collections.abc import Mapping, Sequence
 import io
 from typing import Any
 
+from experiments.run import scores
 from experiments.run import time_breakdown
 from matplotlib import figure
 from matplotlib import ticker
@@ -23,6 +24,7 @@ _MARKERS = 'os^Dv<>'
 _LOSS_FLOOR = 1e-5  # nats; below is rounding
 _LOSS_LOG_RANGE = 20  # largest by smallest, above which the axis is logarithmic
 _LOSS_WINDOW = 5  # lines of the metrics file
+_WORSE = 2.0  # times the worst end of a score that falls, which is shown
 
 Metrics = Sequence[Mapping[str, Any]]
 
@@ -30,7 +32,8 @@ Metrics = Sequence[Mapping[str, Any]]
 def draw(runs: Mapping[str, Metrics]) -> bytes:
   """Returns a PNG with four panels, one line a run in each.
 
-  A fifth, with a bar a run, where steps were profiled.
+  A fifth, with a bar a run, where steps were profiled. The score is that by
+  which the first run is judged; runs without it have no line there.
 
   Args:
     runs: the lines of each run's metrics file, by the name for the legend.
@@ -49,6 +52,7 @@ def draw(runs: Mapping[str, Metrics]) -> bytes:
   )
   if bars:
     _draw_times(canvas.add_subplot(grid[2, :]), bars)
+  score = _score(runs)
   for index, (name, metrics) in enumerate(runs.items()):
     style = {
       'color': _COLOURS[index % len(_COLOURS)],
@@ -58,26 +62,25 @@ def draw(runs: Mapping[str, Metrics]) -> bytes:
     }
     marker = _MARKERS[index % len(_MARKERS)]
     marks = {**style, 'marker': marker, 'markersize': 4.5}
-    by_step.plot(*_columns(metrics, 'step', 'test/accuracy'), **marks)
-    by_bytes.plot(
-      *_columns(metrics, 'comm/sent_bytes_total', 'test/accuracy'), **marks
-    )
+    for panel, x in ((by_step, 'step'), (by_bytes, 'comm/sent_bytes_total')):
+      xs, kept = _columns(metrics, x, f'test/{score.key}')
+      panel.plot(xs, [score.scale * y for y in kept], **marks)
     steps, loss = _columns(metrics, 'step', 'train/loss')
     losses.plot(steps, _running_mean(loss), **style)
     steps, norms = _columns(metrics, 'step', 'comm/residual_norm')
     if any(norms):
       residuals.plot(steps, norms, **style)
 
-  _label(by_step, 'Accuracy by step', 'step', 'test accuracy (%)')
+  title = scores.titled(score.name)
+  _label(by_step, f'{title} by step', 'step', score.label)
   _label(
     by_bytes,
-    'Accuracy by traffic',
+    f'{title} by traffic',
     'sent by one worker so far (bytes, log scale)',
-    'test accuracy (%)',
+    score.label,
   )
   for panel in (by_step, by_bytes):
-    panel.yaxis.set_major_formatter(ticker.PercentFormatter(1.0, symbol=''))
-    _leave_out_the_climb(panel)
+    _leave_out_the_climb(panel, score)
   if by_bytes.lines:
     by_bytes.set_xscale('log')
     by_bytes.xaxis.set_major_formatter(ticker.EngFormatter('B'))
@@ -168,8 +171,24 @@ def _label(panel, title: str, x: str, y: str) -> None:
   panel.spines[['top', 'right']].set_visible(False)
 
 
-def _leave_out_the_climb(panel) -> None:
-  """Starts the axis a little below where the runs end up, if they do well."""
+def _score(runs: Mapping[str, Metrics]) -> scores.Score:
+  """Returns the score of the first run that was tested."""
+  for metrics in runs.values():
+    for line in metrics:
+      if score := scores.main_of(scores.tested(line)):
+        return score
+  return scores.ACCURACY
+
+
+def _leave_out_the_climb(panel, score: scores.Score) -> None:
+  """Leaves room for what is worse than the ends of the runs, but not for all.
+
+  Accuracies need that only if all of them end near 100 %.
+  """
   ends = [line.get_ydata()[-1] for line in panel.lines if len(line.get_ydata())]
-  if ends and min(ends) > 0.9:
-    panel.set_ylim(0.85, 1.005)
+  if not ends:
+    return
+  if not score.rises and max(ends) > 0:
+    panel.set_ylim(top=min(panel.get_ylim()[1], _WORSE * max(ends)))
+  elif score is scores.ACCURACY and min(ends) > 90:
+    panel.set_ylim(85, 100.5)

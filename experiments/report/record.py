@@ -5,8 +5,9 @@ from typing import Any
 
 from experiments.program import errors
 from experiments.report import page
+from experiments.run import scores
 
-_CURVES = ('train/loss', 'test/accuracy', 'comm/sent_bytes_total')
+_CURVES = ('train/loss', 'comm/sent_bytes_total')
 
 
 def gather(runs: Sequence[page.Run]) -> dict[str, Any]:
@@ -19,9 +20,11 @@ def gather(runs: Sequence[page.Run]) -> dict[str, Any]:
   for run in runs:
     if run.summary is None:
       raise errors.UserError(f'{run.name} has not reached its last step')
+    score = scores.main_of(run.summary['final'])
+    names = [*_CURVES, *([f'test/{score.key}'] if score else [])]
     found[run.name] = {
       **run.summary,
-      'curves': {name: _curve(run.metrics, name) for name in _CURVES},
+      'curves': {name: _curve(run.metrics, name) for name in names},
     }
   return found
 

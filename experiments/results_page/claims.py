@@ -9,6 +9,7 @@ from experiments.papers import target
 from experiments.program import tables
 from experiments.results_page.measured import Measured
 from experiments.results_page.measured import Row
+from experiments.run import scores
 
 RATIO = 1000  # times fewer bytes, of the claim that is tested
 
@@ -21,8 +22,7 @@ ALIKE = 'alike in all seeds: no interval'
 NOTHING = 'nothing to compare'
 ALL_FAILED = 'failed'
 
-_NARROW = 1e-9  # points; below is rounding
-WIDE = 2.0  # points; beyond, an interval that contains zero says nothing
+_NARROW = 1e-9  # of any unit; below is rounding
 
 _COLUMNS = {
   'ratio': 'last stage',
@@ -35,8 +35,13 @@ _OUTCOMES = {
 }
 
 
-def verdict(found: interval.Interval | None) -> str:
-  """Returns what an interval of a difference to dense says, in words."""
+def verdict(found: interval.Interval | None, score: scores.Score) -> str:
+  """Returns what an interval of a difference to dense says, in words.
+
+  Args:
+    found: the interval.
+    score: what it is of.
+  """
   if found is None:
     return NOTHING
   if found.half is None:
@@ -44,11 +49,11 @@ def verdict(found: interval.Interval | None) -> str:
   if found.half < _NARROW < abs(found.mean):
     # So coarse a score can come out alike by chance.
     return ALIKE
-  if found.mean > found.half:
+  if score.advantage(found.mean) > found.half:
     return BETTER
-  if found.mean < -found.half:
+  if score.advantage(found.mean) < -found.half:
     return WORSE
-  return TOO_WIDE if found.half > WIDE else NO_DIFFERENCE
+  return TOO_WIDE if found.half > score.wide else NO_DIFFERENCE
 
 
 def verdict_of(row: Row) -> str:
@@ -56,9 +61,8 @@ def verdict_of(row: Row) -> str:
   count = len(row.failures)
   if not row.runs:
     return ALL_FAILED
-  if not count:
-    return verdict(row.difference)
-  return f'{verdict(row.difference)}, {count} failed'
+  said = verdict(row.difference, row.score)
+  return f'{said}, {count} failed' if count else said
 
 
 def holds(row: Row) -> bool | None:
@@ -69,7 +73,7 @@ def holds(row: Row) -> bool | None:
   if row.failures:
     return False
   return {NO_DIFFERENCE: True, BETTER: True, WORSE: False}.get(
-    verdict(row.difference)
+    verdict(row.difference, row.score)
   )
 
 
@@ -78,7 +82,7 @@ def table(measured: Measured) -> str:
   return tables.markdown(
     (
       'row',
-      'points to dense',
+      measured.table.score.to_dense,
       'seeds',
       *(f'ratio, {what}' for what in _COLUMNS.values()),
       'verdict',
@@ -122,7 +126,7 @@ def tested(all_measured: Sequence[Measured]) -> dict[str, list[str]]:
     ]
     count = f'{len(at_it)}; {"; ".join(counts)}' if at_it else 'none yet'
     said[f'Rows with a ratio of {RATIO:,} or more, {what}: {count}.'] = [
-      f'{name}: {_shown(row)} ({verdict_of(row)})' for name, row in at_it
+      f'{name}: {_with_unit(row)} ({verdict_of(row)})' for name, row in at_it
     ]
   return said
 
@@ -135,7 +139,8 @@ def summary(measured: Measured) -> str:
   """Returns what became of the schemes of a table, in a few sentences."""
   schemes = measured.schemes
   verdicts = [
-    verdict(row.difference) if row.runs else ALL_FAILED for row in schemes
+    verdict(row.difference, row.score) if row.runs else ALL_FAILED
+    for row in schemes
   ]
   counts = [
     f'*{name}*: {verdicts.count(name)}' for name in dict.fromkeys(verdicts)
@@ -152,26 +157,27 @@ def cheapest(measured: Measured) -> str:
 
   Of tables with one dense row; '' where none came to it.
   """
-  percents = {
+  targets = {
     target.score(measured.table, measured.record, measured.size, row.name)
     for row in measured.schemes
   }
-  if len(percents) != 1 or None in percents:
+  if len(targets) != 1 or None in targets:
     return ''
-  (percent,) = percents
+  (wanted,) = targets
+  score = measured.table.score
   found = []
   for row in measured.schemes:
-    arrived = target.reached(row.runs, len(row.failures), percent)
+    arrived = target.reached(row.runs, len(row.failures), score, wanted)
     if arrived and arrived.sent_bytes is not None:
       found.append((arrived.sent_bytes, row))
   if not found:
     return ''
   sent, row = min(found, key=lambda pair: pair[0])
   dense = measured.rows[row.beside]
-  beside = target.reached(dense.runs, len(dense.failures), percent)
+  beside = target.reached(dense.runs, len(dense.failures), score, wanted)
   said = (
     f'With the fewest bytes `{row.name}` came within '
-    f'{_counted(target.POINTS_BELOW, "point")} of dense, at {percent:.2f} %'
+    f'{score.amount(score.margin)} of dense, at {score.text(wanted)}'
   )
   if beside is None or beside.sent_bytes is None:
     return f'{said}.'
@@ -180,6 +186,12 @@ def cheapest(measured: Measured) -> str:
 
 def _shown(row: Row) -> str:
   return page.NONE if row.difference is None else str(row.difference)
+
+
+def _with_unit(row: Row) -> str:
+  # Points need no word where they are usual.
+  unit = '' if row.score.unit == scores.ACCURACY.unit else row.score.unit
+  return f'{_shown(row)} {unit}'.rstrip()
 
 
 def _counted(number: float, what: str) -> str:

@@ -1,4 +1,4 @@
-"""Draws accuracy by bytes, and differences to dense with their intervals."""
+"""Draws scores by bytes, and differences to dense with their intervals."""
 
 from collections.abc import Mapping, Sequence
 import io
@@ -9,6 +9,7 @@ from experiments.cost_model import colours
 from experiments.papers import interval
 from experiments.results_page import claims
 from experiments.results_page import labels
+from experiments.run import scores
 from matplotlib import figure
 from matplotlib import ticker
 from matplotlib.backends import backend_agg
@@ -28,9 +29,9 @@ _VERDICTS = {
   claims.NO_DIFFERENCE: colours.BLUE,
   claims.TOO_WIDE: colours.PINK,
 }
-# How far below dense the accuracies are shown, as a multiple of what three
-# quarters of the rows stay within, and at least so many points.
-_DEEPEST, _LEAST = 2.0, 2.0
+# How much worse than dense the scores are shown, as a multiple of what three
+# quarters of the rows stay within; at least `Score.wide`.
+_DEEPEST = 2.0
 
 
 class Point(NamedTuple):
@@ -39,7 +40,7 @@ class Point(NamedTuple):
   Attributes:
     label: its name.
     sent: bytes that a worker sends in a step, mean of the whole run.
-    score: accuracy in percent over seeds.
+    score: over seeds, as it is shown.
   """
 
   label: str
@@ -48,39 +49,51 @@ class Point(NamedTuple):
 
 
 class Dot(NamedTuple):
-  """A row by its difference to dense, in points."""
+  """A row by its difference to dense, in the unit of the score."""
 
   label: str
   difference: interval.Interval
 
 
-def front(points: Sequence[Point]) -> list[Point]:
+def front(score: scores.Score, points: Sequence[Point]) -> list[Point]:
   """Returns those that no other beats with as few bytes, fewest bytes first."""
+
+  def good(point: Point) -> float:
+    return score.advantage(point.score.mean)
+
   found: list[Point] = []
-  for point in sorted(points, key=lambda p: (p.sent, -p.score.mean)):
-    if not found or point.score.mean > found[-1].score.mean:
+  for point in sorted(points, key=lambda p: (p.sent, -good(p))):
+    if not found or good(point) > good(found[-1]):
       found.append(point)
   return found
 
 
-def pareto(title: str, dense: Point, points: Sequence[Point]) -> bytes:
-  """Returns a PNG with accuracy by bytes sent, and the Pareto front.
+def pareto(
+  title: str, score: scores.Score, dense: Point, points: Sequence[Point]
+) -> bytes:
+  """Returns a PNG with scores by bytes sent, and the Pareto front.
 
   Args:
     title: of the picture.
+    score: what is drawn.
     dense: the row that all are compared to, drawn as a line, too.
     points: the others.
   """
   canvas, axes = _canvas(8.5, 6.2, title)
   axes.margins(x=0.12, y=0.1)
-  best = front([dense, *points])
-  score = dense.score.mean
-  floor = score - _depth([score - point.score.mean for point in points])
-  below = [point for point in points if point.score.mean < floor]
+  best = front(score, [dense, *points])
+  as_dense = dense.score.mean
+
+  def behind(point: Point) -> float:
+    return score.advantage(as_dense - point.score.mean)
+
+  depth = _depth([behind(point) for point in points], _least(score, as_dense))
+  edge = as_dense - score.advantage(depth)
+  beyond = [point for point in points if behind(point) > depth]
   names, lines = [], []
   for point in (dense, *points):
     mean, half = point.score.mean, point.score.half
-    if mean < floor:
+    if point in beyond:
       continue
     on_it = point in best
     colour = colours.BLUE if on_it else colours.ORANGE
@@ -99,37 +112,40 @@ def pareto(title: str, dense: Point, points: Sequence[Point]) -> bytes:
     if half is not None:
       lines.append(((point.sent, mean - half), (point.sent, mean + half)))
   # No accuracy is above 100 %, however wide its interval.
-  axes.set_ylim(top=min(axes.get_ylim()[1], 101.0))
-  if below:
-    axes.set_ylim(bottom=floor)
+  axes.set_ylim(top=min(axes.get_ylim()[1], 1.01 * score.most))
+  if beyond:
+    side, marker = ('below', 'v') if score.rises else ('above', '^')
+    axes.set_ylim(**{'bottom' if score.rises else 'top': edge})
     axes.plot(
-      [point.sent for point in below],
-      [floor] * len(below),
-      'v',
+      [point.sent for point in beyond],
+      [edge] * len(beyond),
+      marker,
       color=colours.ORANGE,
       markersize=9,
       clip_on=False,
-      label='below the axis: accuracy in brackets',
+      label=f'{side} the axis: {score.name} in brackets',
     )
     names += [
-      labels.Name(f'{p.label} ({p.score.mean:.1f})', p.sent, floor)
-      for p in below
+      labels.Name(f'{p.label} ({p.score.mean:.1f})', p.sent, edge)
+      for p in beyond
     ]
   axes.set_xscale('log')
   axes.xaxis.set_major_formatter(ticker.EngFormatter('B'))
   axes.set_xlabel('sent by a worker in a step, mean of the whole run')
-  axes.set_ylabel('test accuracy (%), mean and 95 % interval over seeds')
-  lines += _front(axes, [point for point in best if point not in below])
-  axes.axhline(score, color=colours.BLACK, linestyle='--', linewidth=1)
+  axes.set_ylabel(f'{score.label}, mean and 95 % interval over seeds')
+  lines += _front(axes, score, [p for p in best if p not in beyond])
+  axes.axhline(as_dense, color=colours.BLACK, linestyle='--', linewidth=1)
   left, right = axes.get_xlim()
-  lines.append(((left, score), (right, score)))
+  lines.append(((left, as_dense), (right, as_dense)))
   _handles(axes)
   _legend(canvas, 3)
   labels.place(canvas, axes, names, lines)
   return _png(canvas)
 
 
-def _front(axes: Any, best: Sequence[Point]) -> list[labels.Line]:
+def _front(
+  axes: Any, score: scores.Score, best: Sequence[Point]
+) -> list[labels.Line]:
   """Draws the Pareto front as a stair, and returns its lines."""
   xs = [point.sent for point in best]
   ys = [point.score.mean for point in best]
@@ -140,7 +156,8 @@ def _front(axes: Any, best: Sequence[Point]) -> list[labels.Line]:
     color=colours.BLUE,
     linewidth=1.4,
     alpha=0.6,
-    label='Pareto front: more accuracy takes more bytes',
+    label=f'Pareto front: {"more" if score.rises else "less"} {score.name} '
+    'takes more bytes',
   )
   found: list[labels.Line] = []
   for x, y, next_x, next_y in zip(xs, ys, xs[1:], ys[1:], strict=False):
@@ -148,17 +165,23 @@ def _front(axes: Any, best: Sequence[Point]) -> list[labels.Line]:
   return found
 
 
-def _depth(behind: Sequence[float]) -> float:
-  """Returns how many points below dense are shown.
+def _depth(behind: Sequence[float], least: float) -> float:
+  """Returns how much worse than dense is shown.
 
   A row that learnt nothing would press all others together; it is at the edge
   of a picture, with its number.
 
   Args:
-    behind: how far each row is below dense.
+    behind: how much worse than dense each row is.
+    least: that is shown.
   """
   most = statistics.quantiles([0, *behind], n=4, method='inclusive')[-1]
-  return max(_DEEPEST * most, _LEAST)
+  return max(_DEEPEST * most, least)
+
+
+def _least(score: scores.Score, dense: float) -> float:
+  """Returns how much worse than dense is always shown, as the score is."""
+  return score.wide * dense / 100 if score.relative else score.wide
 
 
 def _handles(axes: Any) -> None:
@@ -176,25 +199,35 @@ def _handle(axes: Any, label: str, colour: str, marker: str, face: str) -> None:
   axes.plot([], [], marker, color=colour, markerfacecolor=face, label=label)
 
 
-def dots(title: str, rows: Sequence[Dot]) -> bytes:
+def dots(title: str, score: scores.Score, rows: Sequence[Dot]) -> bytes:
   """Returns a PNG with a line a row: its difference to dense and interval."""
   canvas, axes = _canvas(8, 1.7 + 0.32 * len(rows), title)
   axes.axvline(0, color=colours.BLACK, linewidth=1)
-  deepest = -_depth(
-    [(row.difference.half or 0) - row.difference.mean for row in rows]
+  beyond = False
+  depth = _depth(
+    [
+      (row.difference.half or 0) - score.advantage(row.difference.mean)
+      for row in rows
+    ],
+    score.wide,
   )
+  edge = -score.advantage(depth)
   for place, row in enumerate(rows):
     found = row.difference
-    colour = _VERDICTS.get(claims.verdict(found), colours.GREY)
+    colour = _VERDICTS.get(claims.verdict(found, score), colours.GREY)
     style = {'color': colour, 'markersize': 7}
-    if found.mean < deepest:
-      axes.plot(deepest, place, '<', clip_on=False, **style)
+    if score.advantage(found.mean) < -depth:
+      beyond = True
+      axes.plot(
+        edge, place, '<' if score.rises else '>', clip_on=False, **style
+      )
       axes.annotate(
         str(found),
-        (deepest, place),
-        (9, 0),
+        (edge, place),
+        (score.advantage(9), 0),
         textcoords='offset points',
         va='center',
+        ha='left' if score.rises else 'right',
         fontsize=9,
       )
       continue
@@ -207,12 +240,12 @@ def dots(title: str, rows: Sequence[Dot]) -> bytes:
       **style,
       **_BAR,
     )
-  if any(row.difference.mean < deepest for row in rows):
-    axes.set_xlim(left=deepest)
+  if beyond:
+    axes.set_xlim(**{'left' if score.rises else 'right': edge})
   axes.set_yticks(range(len(rows)), [row.label for row in rows])
   axes.set_ylim(len(rows) - 0.4, -0.6)  # the first on top
-  axes.set_xlabel('points to dense, and 95 % interval over seeds')
-  there = {claims.verdict(row.difference) for row in rows}
+  axes.set_xlabel(f'{score.to_dense}, and 95 % interval over seeds')
+  there = {claims.verdict(row.difference, score) for row in rows}
   without = dict.fromkeys((claims.ALIKE, claims.ONE_SEED), colours.GREY)
   for words, colour in {**_VERDICTS, **without}.items():
     if words in there:
@@ -224,6 +257,7 @@ def dots(title: str, rows: Sequence[Dot]) -> bytes:
 
 def lines(
   title: str,
+  score: scores.Score,
   x_label: str,
   base: int,
   points: Mapping[str, Sequence[tuple[float, interval.Interval]]],
@@ -232,6 +266,7 @@ def lines(
 
   Args:
     title: of the picture.
+    score: what the differences are of.
     x_label: what the number is.
     base: of the logarithmic axis.
     points: of each line, by its name.
@@ -257,7 +292,7 @@ def lines(
   axes.set_xticks(ticks, [f'{x:g}' for x in ticks])
   axes.xaxis.set_minor_locator(ticker.NullLocator())
   axes.set_xlabel(x_label)
-  axes.set_ylabel('points to dense, 95 % interval over seeds')
+  axes.set_ylabel(f'{score.to_dense}, 95 % interval over seeds')
   canvas.legend(loc='outside lower center', ncols=5, frameon=False, fontsize=9)
   return _png(canvas)
 

@@ -8,6 +8,7 @@ from experiments.papers import interval
 from experiments.papers import page
 from experiments.papers import record as records
 from experiments.papers import table as tables
+from experiments.run import scores
 
 Runs = Mapping[int, Mapping[str, Any]]  # by seed
 
@@ -21,7 +22,8 @@ class Row(NamedTuple):
     groups: of the pictures that it is in beside others.
     runs: those that came to their end.
     failures: the others.
-    difference: to the dense row in points, paired by seed.
+    score: by which it is compared; None where it is not.
+    difference: to the dense row in the unit of the score, paired by seed.
   """
 
   name: str
@@ -29,6 +31,7 @@ class Row(NamedTuple):
   groups: tuple[str, ...]
   runs: Runs
   failures: Runs
+  score: scores.Score | None
   difference: interval.Interval | None
 
 
@@ -70,8 +73,8 @@ class Measured(NamedTuple):
 
   @property
   def compared(self) -> bool:
-    """Whether the table is about accuracies."""
-    return 'top1' in self.table.metrics
+    """Whether the rows of the table are compared by a score."""
+    return self.table.score is not None
 
 
 def read(
@@ -121,6 +124,7 @@ def _rows(
       row.groups,
       record.runs(size, name),
       record.failures(size, name),
+      table.score,
       page.difference(table, record, size, name),
     )
     for name, row in table.rows.items()

@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 from experiments.papers import record as records
 from experiments.papers import table as papers
-from experiments.papers import target
 from experiments.program import files
 from experiments.results_page import claims
 from experiments.results_page import measured as measuring
 from experiments.results_page import missing
 from experiments.results_page import pictures
+from experiments.results_page import reading
 from experiments.results_page import sections
 from experiments.results_page.measured import Measured
 
@@ -28,45 +28,6 @@ Measured results of training with compressed gradients. `python -m
 experiments.results_page` makes this page and its pictures from the records in
 [{RECORDS}]({RECORDS}); nobody types its numbers.
 [docs/papers.md](docs/papers.md) says what the tables are and how to run them.
-"""
-
-_CLAIM = f"""\
-**At {claims.RATIO:,} times fewer bytes, training ends as well as dense.** That
-is the claim to test, row by row, on the schemes below. It holds for a row if
-the interval of its difference to dense contains zero or lies above zero, is not
-wider than {claims.WIDE:g} points to each side, and if no run of it failed.
-"""
-
-_READING = (
-  """\
-Difference: test accuracy at the end less that of the dense run with the same
-seed, in points; mean and Student's 95 % interval over seeds.
-""",
-  """\
-Ratio: the gradient's bytes in float32 by those of one worker's message. In the
-last stage, which papers print, and over the whole run, warm-up included.
-""",
-  f"""\
-*{claims.NO_DIFFERENCE}*: the interval contains zero. The wider it is, the less
-that says; *{claims.TOO_WIDE}*: it contains zero, and reaches more than
-{claims.WIDE:g} points to each side. *{claims.BETTER}*, *{claims.WORSE}*: it
-lies above or below zero. Of twenty rows that are as good as dense, one is
-expected to be called so by chance.
-""",
-  f"""\
-*{claims.ONE_SEED}*, *{claims.ALIKE}*: the seeds do not tell how sure the number
-is. *{claims.ALL_FAILED}*: the run diverged, or so many of them if a number is
-before it; differences are without these runs.
-""",
-)
-
-_TARGETS = f"""\
-Bytes and time to a target: the first test that is as good as the dense row's
-mean final score less {target.POINTS_BELOW:g} point. Sent by one worker until
-then, and seconds until then; medians over seeds, where a seed that never
-reached it counts as later than all others, and so does a run that failed. `-`:
-there is no median, or the record has no tests. The workers share one machine
-without a network between them, so seconds are those of computing.
 """
 
 
@@ -93,14 +54,15 @@ def content(
   measured = measuring.find(catalogue, found)
   fronts = {m.title: pictures.paretos(m) for m in measured}
   others = {m.title: pictures.differences(m) for m in measured}
-  parts = ['# Results', _fill(_HEAD), '## Claims', _fill(_CLAIM)]
+  shown = reading.scores_of(measured)
+  parts = ['# Results', _fill(_HEAD), '## Claims', _fill(reading.claim(shown))]
   parts += ['\n'.join(_nested(claims.tested(measured)))]
-  parts += ['How to read the tables:', _items(_READING)]
+  parts += ['How to read the tables:', _items(reading.tables(shown))]
   for m in measured:
     if m.compared and m.schemes:
       parts += [f'### Schemes of {m.title}', _fill(claims.summary(m))]
       parts += [claims.table(m), *_links(fronts[m.title])]
-  parts += ['## Tables', _fill(_TARGETS)]
+  parts += ['## Tables', _fill(reading.targets(shown))]
   for m in measured:
     parts += _section(m, others[m.title])
   parts += _missing(catalogue, found)

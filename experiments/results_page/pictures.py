@@ -6,12 +6,12 @@ import statistics
 from typing import NamedTuple
 
 from experiments.papers import interval
-from experiments.papers import metrics
 from experiments.program import errors
 from experiments.results_page import drawing
 from experiments.results_page import sections
 from experiments.results_page.measured import Measured
 from experiments.results_page.measured import Row
+from experiments.run import scores
 
 # Groups whose rows differ in a number: the field that has it, and whether its
 # axis is that of powers of ten or of two.
@@ -37,7 +37,7 @@ class Picture(NamedTuple):
 
 
 def paretos(measured: Measured) -> list[Picture]:
-  """Returns accuracy by bytes, for each dense row with schemes beside it.
+  """Returns scores by bytes, for each dense row with schemes beside it.
 
   None is drawn yet.
   """
@@ -47,20 +47,23 @@ def paretos(measured: Measured) -> list[Picture]:
   for row in measured.schemes:
     if row.runs and row.beside in measured.rows:
       beside.setdefault(row.beside, []).append(row)
+  score = measured.table.score
   found = []
   for name, rows in beside.items():
     dense = measured.rows[name]
     if len(rows) >= _FEWEST and dense.runs:
       draw = functools.partial(
         drawing.pareto,
-        _title(measured, 'accuracy by bytes'),
+        _title(measured, f'{score.name} by bytes'),
+        score,
         _point(dense),
         [_point(row) for row in rows],
       )
       found.append(
         Picture(
           f'{measured.name}_{measured.size}_pareto_{name}.png',
-          f'Accuracy by bytes sent, {measured.name}, beside {name}',
+          f'{scores.titled(score.name)} by bytes sent, {measured.name}, '
+          f'beside {name}',
           draw,
         )
       )
@@ -68,12 +71,13 @@ def paretos(measured: Measured) -> list[Picture]:
 
 
 def differences(measured: Measured) -> list[Picture]:
-  """Returns points to dense, of the schemes and of each group.
+  """Returns differences to dense, of the schemes and of each group.
 
   None is drawn yet.
   """
   if not measured.compared:
     return []
+  score = measured.table.score
   found = []
   groups = {'schemes': measured.schemes, **measured.groups}
   for group, rows in groups.items():
@@ -84,7 +88,12 @@ def differences(measured: Measured) -> list[Picture]:
     if group in _LINES:
       _, base = _LINES[group]
       draw = functools.partial(
-        drawing.lines, title, group, base, _lines(measured, group, compared)
+        drawing.lines,
+        title,
+        score,
+        group,
+        base,
+        _lines(measured, group, compared),
       )
     else:
       dots = [
@@ -92,11 +101,11 @@ def differences(measured: Measured) -> list[Picture]:
         for row in compared
         if row.difference is not None
       ]
-      draw = functools.partial(drawing.dots, title, dots)
+      draw = functools.partial(drawing.dots, title, score, dots)
     found.append(
       Picture(
         f'{measured.name}_{measured.size}_{group}.png',
-        f'Points to dense, {measured.name}: {group}',
+        f'{scores.titled(score.to_dense)}, {measured.name}: {group}',
         draw,
       )
     )
@@ -115,7 +124,7 @@ def _point(row: Row) -> drawing.Point:
     statistics.fmean(
       run['comm']['run_average_sent_bytes_per_step'] for run in runs
     ),
-    interval.student([metrics.METRICS['top1'].of(run) for run in runs]),
+    interval.student([row.score.of(run['final']) for run in runs]),
   )
 
 

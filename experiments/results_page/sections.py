@@ -76,12 +76,13 @@ def _told(measured: Measured, parts: Sequence[tuple[str, _Of]]) -> str:
     for name in measured.rows
   ]
   return ''.join(
-    text.format(_either([str(of(each)) for each in configs]))
+    text.format(either([str(of(each)) for each in configs]))
     for text, of in parts
   )
 
 
-def _either(words: Sequence[str]) -> str:
+def either(words: Sequence[str]) -> str:
+  """Returns words as 'a, b or c', each once."""
   *others, last = dict.fromkeys(words)
   return f'{", ".join(others)} or {last}' if others else last
 
@@ -122,10 +123,11 @@ def results(measured: Measured) -> str:
     ]
     columns[heading] = [page.ours(table, row.runs, metric) for row in rows]
   if measured.compared:
-    columns['points to dense, published'] = [
+    heading = table.score.to_dense
+    columns[f'{heading}, published'] = [
       page.points(table, table.rows[row.name]) for row in rows
     ]
-    columns['points to dense'] = [
+    columns[heading] = [
       page.NONE if row.difference is None else str(row.difference)
       for row in rows
     ]
@@ -149,14 +151,15 @@ def results(measured: Measured) -> str:
 
 def targets(measured: Measured) -> str:
   """Returns bytes and seconds until each row came to its target."""
+  score = measured.table.score
   lines = []
   for row in measured.rows.values():
-    percent = target.score(
+    wanted = target.score(
       measured.table, measured.record, measured.size, row.name
     )
     found = None
-    if percent is not None:
-      found = target.reached(row.runs, len(row.failures), percent)
+    if wanted is not None:
+      found = target.reached(row.runs, len(row.failures), score, wanted)
     cells = [page.NONE] * 3
     if found:
       cells = [
@@ -164,10 +167,16 @@ def targets(measured: Measured) -> str:
         _shown(found.sent_bytes, _MIB, '{:,.3f}'),
         _shown(found.seconds, 1, '{:,.0f}'),
       ]
-    shown = page.NONE if percent is None else f'{percent:.2f}'
+    shown = page.NONE if wanted is None else f'{wanted:.{score.digits}f}'
     lines.append((f'`{row.name}`', shown, *cells))
   return tables.markdown(
-    ('row', 'target (%)', 'seeds that reached it', 'sent, MiB', 'seconds'),
+    (
+      'row',
+      f'target ({score.symbol or score.name})',
+      'seeds that reached it',
+      'sent, MiB',
+      'seconds',
+    ),
     lines,
   )
 

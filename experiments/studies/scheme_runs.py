@@ -4,6 +4,7 @@ from collections.abc import Mapping
 import pathlib
 from typing import Any, NamedTuple
 
+from experiments.run import scores
 from experiments.training import train
 import jax
 import ml_collections
@@ -35,8 +36,8 @@ class Watch:
   def end(self, run: Run, summary: Mapping[str, Any]) -> None:
     """A run has reached its last step."""
     print(
-      f'{run.scheme}, seed {run.config.train.seed}: test accuracy '
-      f'{summary["final"]["test_accuracy"]:.2%}, {summary["seconds"]:.1f} s',
+      f'{run.scheme}, seed {run.config.train.seed}: '
+      f'{scores.worded(summary["final"])}, {summary["seconds"]:.1f} s',
       flush=True,
     )
 

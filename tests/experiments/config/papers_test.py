@@ -1,11 +1,13 @@
 """Every row of every paper's table is a valid configuration, and says so."""
 
+import dataclasses
 import pathlib
 import re
 import textwrap
 
 from configs import default
 from experiments import models
+from experiments.config import fields
 from experiments.config import optimizer
 from experiments.config import settings
 from experiments.config import warmup
@@ -75,6 +77,46 @@ def test_the_head_of_a_file_has_what_its_table_has(name):
   # The command in the head names a row.
   rows = re.findall(rf'--config=configs/{name}\.py:(\S+)', head)
   assert rows and {*rows} <= {*table.rows}
+
+
+# In what a row may differ from the dense row that it is compared to, beside its
+# scheme: learning rates that suit the scheme.
+_OF_A_SCHEME = {'train.learning_rate', 'optimizer.warmup_factor'}
+
+
+def _unlike_dense(table, row, size, at_hand):
+  """Returns the fields in which a row is trained unlike its dense row."""
+  mine, other = (
+    fields.flatten(table.config(r, size, at_hand).to_dict())
+    for r in (row, table.rows[row.beside])
+  )
+  return {
+    name
+    for name in {*mine, *other} - _OF_A_SCHEME
+    if mine.get(name) != other.get(name) and name.split('.')[0] != 'compression'
+  }
+
+
+@pytest.mark.parametrize('name', _TABLES)
+def test_a_row_is_beside_a_dense_row_that_trains_as_it_does(name, at_hand):
+  """Adam beside Adam, momentum beside momentum, as many workers and steps."""
+  table = _TABLES[name]
+  for row in table.rows.values():
+    if row.beside:
+      assert not table.rows[row.beside].beside
+      for size in {*table.sizes} - {papers.HELD_OUT}:
+        assert not _unlike_dense(table, row, size, at_hand), row
+        reference = table.config(table.rows[row.beside], size, at_hand)
+        assert reference.compression.name == 'dense'
+
+
+def test_a_row_beside_one_with_another_optimizer_is_seen():
+  table = _TABLES['variance_table1']
+  row = table.rows['adam_variance_1']
+  unfair = dataclasses.replace(row, beside='momentum_dense')
+  assert not _unlike_dense(table, row, papers.QUICK, False)
+  found = _unlike_dense(table, unfair, papers.QUICK, False)
+  assert found == {'optimizer.name'}
 
 
 def test_a_table_in_the_catalogue_is_a_file_and_the_other_way_round():

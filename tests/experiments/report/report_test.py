@@ -68,6 +68,51 @@ def test_report_has_table_picture_and_nothing_outside(tmp_path, program):
   assert (tmp_path / 'figure.png').read_bytes() == png
 
 
+def _rewrite(folder, tested):
+  """Gives a finished run another score."""
+  summary = files.read_json(folder / 'summary.json')
+  files.write_json(folder / 'summary.json', summary | {'final': tested})
+  own = {n.replace('_', '/', 1): score for n, score in tested.items()}
+  _rewrite_lines(folder, own)
+
+
+def _rewrite_lines(folder, tested):
+  lines = records.read_metrics(folder / 'metrics.jsonl')
+  file = records.MetricsFile(folder / 'metrics.jsonl')
+  for line in lines:
+    line.pop('test/accuracy', None)
+    file.write(line | tested)
+  file.close()
+
+
+def test_a_run_is_shown_by_its_own_score(tmp_path):
+  for name in ('dense', 'dgc'):
+    _write_run(tmp_path / name, name)
+    _rewrite(tmp_path / name, {'test_loss': 4.3, 'test_perplexity': 73.7})
+  runs = page.find_runs([tmp_path])
+  html = page.page(runs, 'title', page.picture(runs))
+  assert '<th>test perplexity</th>' in html and '<td>73.70</td>' in html
+  assert 'accuracy' not in html
+  drawn = page.picture(runs)
+  _rewrite_lines(tmp_path / 'dgc', {'test/perplexity': 99.9})
+  assert page.picture(page.find_runs([tmp_path])) != drawn  # it shows them
+  kept = record.gather(runs)['dgc']['curves']
+  assert kept['test/perplexity'] == [[10, 73.7], [20, 73.7]]
+  assert 'test/accuracy' not in kept
+
+
+def test_runs_with_different_scores_have_a_column_each(tmp_path):
+  _write_run(tmp_path / 'images', 'dense')
+  _write_run(tmp_path / 'speech', 'dense')
+  _rewrite(tmp_path / 'speech', {'test_wer': 0.129})
+  runs = page.find_runs([tmp_path])
+  html = page.page(runs, 'title', page.picture(runs))
+  heads = '<th>test accuracy (%)</th><th>test word error rate (%)</th>'
+  assert heads in html
+  assert '<td>98.76</td><td>–</td>' in html
+  assert '<td>–</td><td>12.90</td>' in html
+
+
 def test_output_goes_where_the_directories_meet(tmp_path, program):
   _write_run(tmp_path / 'a' / 'run', 'dense')
   _write_run(tmp_path / 'b' / 'run', 'dense')

@@ -3,6 +3,7 @@
 from experiments.papers import interval
 from experiments.papers import target
 from experiments.results_page import claims
+from experiments.run import scores
 import pytest
 from tests.experiments.results_page import made_up
 
@@ -31,11 +32,29 @@ def measured(tmp_path_factory):
   ],
 )
 def test_a_verdict_is_that_of_the_interval(mean, half, says):
-  assert claims.verdict(interval.Interval(mean, half, 3)) == says
+  found = interval.Interval(mean, half, 3)
+  assert claims.verdict(found, scores.ACCURACY) == says
+
+
+@pytest.mark.parametrize(
+  ('score', 'mean', 'half', 'says'),
+  [
+    (scores.PERPLEXITY, 5.1, 5.0, claims.WORSE),
+    (scores.PERPLEXITY, -5.1, 5.0, claims.BETTER),
+    (scores.PERPLEXITY, 1.0, 4.0, claims.NO_DIFFERENCE),  # percent
+    (scores.PERPLEXITY, 1.0, 4.1, claims.TOO_WIDE),
+    (scores.WER, 0.51, 0.5, claims.WORSE),
+    (scores.WER, -0.51, 0.5, claims.BETTER),
+    (scores.WER, 0.5, 2.1, claims.TOO_WIDE),
+    (scores.BLEU, 0.51, 0.5, claims.BETTER),
+  ],
+)
+def test_a_verdict_knows_which_way_is_better(score, mean, half, says):
+  assert claims.verdict(interval.Interval(mean, half, 3), score) == says
 
 
 def test_without_a_dense_run_there_is_nothing_to_compare():
-  assert claims.verdict(None) == claims.NOTHING
+  assert claims.verdict(None, scores.ACCURACY) == claims.NOTHING
 
 
 def test_the_verdicts_on_rows(measured):

@@ -8,6 +8,7 @@ from experiments.program import errors
 from experiments.results_page import drawing
 from experiments.results_page import labels
 from experiments.results_page import pictures
+from experiments.run import scores
 from matplotlib import figure
 from matplotlib import text
 import numpy as np
@@ -73,30 +74,31 @@ def test_the_front_is_what_no_other_point_beats():
     _point('cheap and worse', 11, 91),
     _point('as good as cheap', 20, 92),
   ]
-  found = [point.label for point in drawing.front(points)]
+  found = [point.label for point in drawing.front(scores.ACCURACY, points)]
   assert found == ['cheap', 'dear and good']
 
 
 def test_a_row_that_learnt_nothing_does_not_press_the_others_together():
-  assert 2 <= drawing._depth([0.5] * 8 + [88]) < 4
+  assert 2 <= drawing._depth([0.5] * 8 + [88], 2.0) < 4
   # Where many are far behind, they are shown in their places.
-  assert drawing._depth([38] * 8 + [88]) > 38
+  assert drawing._depth([38] * 8 + [88], 2.0) > 38
 
 
 def test_what_is_beyond_the_edge_is_drawn_too():
   lost = _point('lost', 10, 10)
   points = [lost, *(_point(str(i), 10**i, 97) for i in range(1, 9))]
   dense = _point('dense', 1e9, 98)
-  assert drawing.pareto('', dense, points) != drawing.pareto(
-    '', dense, points[1:]
+  score = scores.ACCURACY
+  assert drawing.pareto('', score, dense, points) != drawing.pareto(
+    '', score, dense, points[1:]
   )
   rows = [
     drawing.Dot(p.label, p.score._replace(mean=p.score.mean - 98))
     for p in points
   ]
-  made = drawing.dots('', rows)
+  made = drawing.dots('', score, rows)
   rows[0] = drawing.Dot('lost', interval.Interval(-87, 0.5, 3))
-  assert drawing.dots('', rows) != made  # the number is written there
+  assert drawing.dots('', score, rows) != made  # the number is written there
 
 
 @pytest.mark.parametrize('seed', range(3))

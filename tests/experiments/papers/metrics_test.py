@@ -1,0 +1,140 @@
+"""Columns of tables on language, speech and translation."""
+
+from experiments.papers import metrics
+from experiments.papers import page
+from experiments.papers import record as records
+from experiments.papers import running
+from experiments.papers import table as papers
+from experiments.program import tables
+from experiments.run import scores
+import pytest
+
+_ROWS = {
+  'dense': papers.Row(fields={}, published={'perplexity': 72.30}),
+  'dgc': papers.Row(
+    fields={'compression.name': 'dgc', 'compression.density': 0.01},
+    published={'perplexity': 72.24},
+    beside='dense',
+  ),
+}
+
+
+def _table(*columns, rows=_ROWS):
+  return papers.Table(
+    title='Nothing',
+    source='nobody',
+    metrics=columns,
+    full={'data.name': 'digits', 'train.steps': 3},
+    quick=None,
+    rows=rows,
+  )
+
+
+def _kept(table, name, **final):
+  return {
+    'date': '2020-02-02',
+    'setting': records.changes(table.config(table.rows[name], papers.FULL)),
+    'final': final,
+    'comm': {'ratio': 1.0, 'run_average_ratio': 1.0},
+    'seconds': 5400.0,
+    'environment': {'device': 'cpu', 'devices': 1, 'cpu_cores': 2, 'jax': '0'},
+  }
+
+
+def test_a_table_compares_by_its_first_column():
+  assert _table('perplexity', 'ratio').score is scores.PERPLEXITY
+  rows = {'dense': papers.Row(fields={})}
+  assert _table('ratio', 'wer', rows=rows).score is None
+  assert _table('wer', rows=rows).score is scores.WER
+
+
+def test_the_published_difference_is_relative_where_ours_is():
+  table = _table('perplexity')
+  assert table.points(table.rows['dgc']) == pytest.approx(-0.083, abs=1e-3)
+  assert page.points(table, table.rows['dgc']) == '-0.08'
+  assert page.points(table, table.rows['dense']) == page.NONE
+
+
+def test_points_need_a_score():
+  rows = {'dense': papers.Row(fields={}, points=-1.0)}
+  with pytest.raises(ValueError, match="has points, but 'images' is no score"):
+    _table('images', rows=rows)
+
+
+def test_ours_stand_beside_the_published_in_percent(tmp_path):
+  table = _table('perplexity', 'hours')
+  record = records.Record(tmp_path / 'tiny.json', 'tiny', table)
+  for seed, (dense, dgc) in enumerate(((80.0, 82.0), (100.0, 101.5))):
+    for name, perplexity in (('dense', dense), ('dgc', dgc)):
+      run = _kept(table, name, test_perplexity=perplexity)
+      record.add(papers.FULL, name, seed, run)
+  found = page.difference(table, record, papers.FULL, 'dgc')
+  assert (found.mean, found.n) == (pytest.approx(2.0), 2)  # 2.5 and 1.5 %
+  shown = tables.text(page.results(table, record, papers.FULL, ['dgc']))
+  assert 'to dense' in shown and 'points' not in shown
+  (line,) = (line for line in shown.splitlines() if line.lstrip()[:3] == 'dgc')
+  assert line.split()[:9] == (
+    'dgc 72.24 91.75 - 1.50 -0.08 +2.00 ± 6.35'.split()
+  )
+
+
+def test_a_run_without_the_score_is_not_compared(tmp_path):
+  table = _table('perplexity')
+  record = records.Record(tmp_path / 'tiny.json', 'tiny', table)
+  record.add(papers.FULL, 'dense', 0, _kept(table, 'dense', test_loss=4.0))
+  record.add(papers.FULL, 'dgc', 0, _kept(table, 'dgc', test_perplexity=80.0))
+  assert page.difference(table, record, papers.FULL, 'dgc') is None
+  assert (
+    page.ours(table, record.runs(papers.FULL, 'dense'), 'perplexity') == '-'
+  )
+
+
+@pytest.mark.parametrize(
+  ('metric', 'final', 'shown'),
+  [
+    ('wer', {'test_wer': 0.129}, '12.90'),
+    ('bleu', {'test_bleu': 34.45}, '34.45'),
+    ('bits', {'test_bits_per_character': 1.2345}, '1.234'),
+    ('cross_entropy', {'test_loss': 2.0}, '2.000'),
+    ('perplexity', {'test_loss': 2.0}, '-'),
+    ('dev_bleu', {'test_bleu': 34.45}, '-'),
+  ],
+)
+def test_a_column_of_a_test(metric, final, shown):
+  assert page.ours(_table('perplexity'), {0: {'final': final}}, metric) == shown
+
+
+def test_words_a_second_are_of_all_workers():
+  lines = [{'step': 1, 'train/words': 1000}, {'step': 2, 'train/words': 2000}]
+  run = running._step_words(lines) | {'step_ms': 500.0, 'step_images': 64}
+  assert metrics.METRICS['words'].of(run) == 3000
+  assert metrics.METRICS['images'].of(run) == 128
+  # Of images.
+  assert running._step_words([{'step': 1}]) == {}
+  assert metrics.METRICS['words'].of({'step_ms': 500.0}) is None
+
+
+def test_every_test_is_kept_with_its_scores():
+  line = {'step': 2, 'comm/sent_bytes_total': 20, 'time/seconds': 1.5}
+  tested = line | {'test/bleu': 30.0, 'test/loss': 2.0}
+  assert running._evaluations([line, tested | {'step': 4}]) == [
+    {
+      'step': 4,
+      'test_bleu': 30.0,
+      'test_loss': 2.0,
+      'sent_bytes': 20,
+      'seconds': 1.5,
+    }
+  ]
+
+
+def test_hours_to_a_printed_target():
+  tests = [
+    {'test_bleu': bleu, 'seconds': 3600.0 * hour}
+    for hour, bleu in enumerate((30.0, 34.5, 36.0), 1)
+  ]
+  run = {'evaluations': tests}
+  assert metrics.METRICS['hours_to_34.5'].of(run) == 2
+  assert metrics.METRICS['hours_to_33.5'].of(run) == 2
+  assert metrics.METRICS['hours_to_34.5'].of({'evaluations': tests[:1]}) is None
+  assert metrics.METRICS['hours_to_34.5'].of({}) is None
