@@ -35,6 +35,13 @@ class Batch(NamedTuple):
   noise: np.ndarray
 
 
+def draw_noise(seed: int, step: int, num_workers: int) -> np.ndarray:
+  """Returns the noise of all workers in a step, see `Batch`."""
+  # The tag keeps these draws apart from those of permutations and images.
+  rng = np.random.default_rng([seed, step, 2])
+  return rng.integers(0, 2**32, (num_workers, 2), np.uint32)
+
+
 class Sampler:
   """Shuffled batches, one a worker, of the steps of a run.
 
@@ -99,8 +106,7 @@ class Sampler:
       rng = np.random.default_rng([self._seed, step, 1])
       drawn = [all_of[own] for all_of in self._train.draw(rng, size)]
     images, labels = self._train.take(rows, drawn)
-    rng = np.random.default_rng([self._seed, step, 2])
-    noise = rng.integers(0, 2**32, (self._workers, 2), np.uint32)
+    noise = draw_noise(self._seed, step, self._workers)
     inputs = {
       'images': images.reshape(*shape, *images.shape[1:]),
       'labels': labels.reshape(shape),
