@@ -1,0 +1,128 @@
+"""Text, of which each symbol is told from those before it."""
+
+from collections.abc import Mapping
+import dataclasses
+import math
+from typing import Any
+
+from experiments.data import language
+from experiments.tasks import task
+from flax import linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+# Rows of a text that is tested on, in each process. A row begins without what
+# was before it, as one text in a few parts.
+_TEST_ROWS = 10
+_MOST = 700.0  # nats; the perplexity of more is no float
+
+
+@dataclasses.dataclass(frozen=True)
+class Language:
+  """A model that tells the next symbol, see `task.Task`.
+
+  A batch has `tokens` and `targets`, int32[batch, window], and `first`,
+  bool[batch]: where it is set, nothing was before. Else the model goes on from
+  the hidden state that the worker's last batch has left.
+
+  A test gives `test/loss`, the mean cross-entropy of a symbol in nats, and
+  `test/perplexity` of words or `test/bits_per_character`.
+
+  Attributes:
+    model: see `experiments.models.create`.
+    corpus: of the training, and of the test.
+    batch_size: rows of a worker.
+    window: symbols of a row in a step.
+    characters: whether the symbols are characters.
+  """
+
+  model: nn.Module
+  corpus: language.Corpus
+  batch_size: int
+  window: int
+  characters: bool = False
+
+  @property
+  def has_batch_axis(self) -> bool:
+    return False
+
+  def init(self, key: jax.Array) -> task.Variables:
+    tokens = jnp.zeros((1, self.window), jnp.int32)
+    made = self.model.init(key, tokens, self.model.carry(1), train=False)
+    return task.Variables(made['params'], {})
+
+  def carry(self) -> Any:
+    return self.model.carry(self.batch_size)
+
+  def over_examples(self, axis_name: str) -> 'Language':
+    return self
+
+  def outcome(
+    self,
+    params: Any,
+    statistics: Any,
+    carry: Any,
+    inputs: Mapping[str, jax.Array],
+    key: jax.Array,
+  ) -> task.Outcome:
+    logits, carry = self.model.apply(
+      {'params': params},
+      inputs['tokens'],
+      _begun(carry, inputs['first']),
+      train=True,
+      rngs={'dropout': key},
+    )
+    losses = optax.softmax_cross_entropy_with_integer_labels(
+      logits, inputs['targets']
+    )
+    return task.Outcome(losses.mean(), {}, statistics, carry)
+
+  def make_test(self) -> task.Test:
+    @jax.jit
+    def total(params, carry, inputs):
+      logits, carry = self.model.apply(
+        {'params': params},
+        inputs['tokens'],
+        _begun(carry, inputs['first']),
+        train=False,
+      )
+      losses = optax.softmax_cross_entropy_with_integer_labels(
+        logits, inputs['targets']
+      )
+      return jnp.sum(losses * inputs['weights']), carry
+
+    def test(params, statistics, process, processes):
+      del statistics
+      carry = self.model.carry(_TEST_ROWS)
+      windows = language.walk(
+        self.corpus.test,
+        self.corpus.end,
+        rows=_TEST_ROWS,
+        length=self.window,
+        process=process,
+        processes=processes,
+      )
+      sums = []
+      for inputs in windows:
+        one, carry = total(params, carry, inputs)
+        sums.append(one)
+      return np.asarray([math.fsum(jax.device_get(sums))])
+
+    return test
+
+  def scores(self, total: np.ndarray) -> dict[str, float]:
+    loss = total.item() / len(self.corpus.test)
+    if self.characters:
+      own = {'test/bits_per_character': loss / math.log(2)}
+    else:
+      own = {'test/perplexity': math.exp(min(loss, _MOST))}
+    return {'test/loss': loss, **own}
+
+
+def _begun(carry: Any, first: jax.Array) -> Any:
+  """Returns the hidden states, zero for the rows that begin anew."""
+  return jax.tree.map(
+    lambda x: jnp.where(first.reshape(-1, *[1] * (x.ndim - 1)), 0, x), carry
+  )
