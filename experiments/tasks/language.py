@@ -27,6 +27,8 @@ class Language:
   bool[batch]: where it is set, nothing was before. Else the model goes on from
   the hidden state that the worker's last batch has left.
 
+  A training step also tells `train/words`, the symbols of all workers.
+
   A test gives `test/loss`, the mean cross-entropy of a symbol in nats, and
   `test/perplexity` of words or `test/bits_per_character`.
 
@@ -77,7 +79,8 @@ class Language:
     losses = optax.softmax_cross_entropy_with_integer_labels(
       logits, inputs['targets']
     )
-    return task.Outcome(losses.mean(), {}, statistics, carry)
+    words = {'words': jnp.float32(losses.size)}
+    return task.Outcome(losses.mean(), {}, statistics, carry, words)
 
   def make_test(self) -> task.Test:
     @jax.jit

@@ -31,12 +31,14 @@ class Outcome(NamedTuple):
     measured: float32[] each, by name; means over the examples.
     statistics: new running averages, as in `Variables`.
     carry: what the worker's next batch begins with, as `Task.carry` makes it.
+    counts: float32[] each, by name; sums over the examples.
   """
 
   loss: jax.Array
   measured: Mapping[str, jax.Array]
   statistics: Any
   carry: Any
+  counts: Mapping[str, jax.Array] = {}
 
 
 class Task(Protocol):

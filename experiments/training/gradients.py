@@ -20,6 +20,7 @@ class Gradients(NamedTuple):
     measured: see `tasks.Outcome`.
     statistics: new running averages of batch normalisation, or empty.
     carry: what the worker's next batch begins with.
+    counts: see `tasks.Outcome`.
     grads: of the mean loss.
     second_moment: sum over examples of (their gradient / batch size)^2, or
       None.
@@ -29,6 +30,7 @@ class Gradients(NamedTuple):
   measured: Mapping[str, jax.Array]
   statistics: Any
   carry: Any
+  counts: Mapping[str, jax.Array]
   grads: Any
   second_moment: Any = None
 
@@ -53,7 +55,7 @@ def plain(
     return out.loss, out
 
   (loss, out), grads = jax.value_and_grad(loss_fn, has_aux=True)(params)
-  return Gradients(loss, out.measured, out.statistics, out.carry, grads)
+  return Gradients(*out._replace(loss=loss), grads)
 
 
 def with_moments(
@@ -98,6 +100,7 @@ def with_moments(
     # Every example has computed the same statistics.
     jax.tree.map(lambda x: x[0], out.statistics),
     out.carry,
+    jax.tree.map(jnp.sum, out.counts),
     grads,
     moment,
   )

@@ -160,6 +160,7 @@ def make_train_step(
   """
   differ = gs.workers.params_spec(tx, params) != PartitionSpec()
   inner_axis = placement.inner_axis
+  everyone = placement.num_workers * placement.inner_workers
 
   def step(
     state: TrainState, batch: data.Batch
@@ -206,6 +207,8 @@ def make_train_step(
     metrics = {
       'train/loss': got.loss,
       **{f'train/{name}': value for name, value in got.measured.items()},
+      # Of all workers; what follows takes means.
+      **{f'train/{name}': everyone * n for name, n in got.counts.items()},
       **measured,
       'comm/rejected_steps_in_a_row': optax.tree.get(
         opt_state, 'rejected_in_a_row'
@@ -261,7 +264,8 @@ def make_train_step(
       donate_argnums=(0,),
     )
   every = PartitionSpec(*axes)
-  own = gradients.Gradients(*[PartitionSpec(AXIS)] * 6)._replace(carry=every)
+  own = [PartitionSpec(AXIS)] * len(gradients.Gradients._fields)
+  own = gradients.Gradients(*own)._replace(carry=every)
   return blocks.InBlocks(
     parallel(
       gradients_of,

@@ -35,7 +35,8 @@ class _Sums:
     total = carry['sum'] + inputs['x']
     loss = jnp.mean(jnp.sum(jnp.square(total * params['weight']), axis=-1))
     measured = {'largest': jnp.max(total, initial=0)}
-    return tasks.Outcome(loss, measured, statistics, {'sum': total})
+    rows = {'rows': jnp.float32(len(total))}
+    return tasks.Outcome(loss, measured, statistics, {'sum': total}, rows)
 
 
 def _rows(step, placement, bad_step=None):
@@ -111,6 +112,7 @@ def test_what_is_carried_is_an_examples_own_however_it_is_run(how):
   for state, sums in zip(states, expected, strict=True):
     np.testing.assert_allclose(state.carry['sum'], sums, rtol=1e-5)
   assert set(metrics) > {'train/loss', 'train/largest'}
+  assert metrics['train/rows'] == _WORKERS * how.get('inner', 1) * _BATCH
 
 
 def test_the_loss_is_of_what_was_carried():
