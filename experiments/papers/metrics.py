@@ -54,7 +54,7 @@ def _hours_to(bleu: float) -> Metric:
     test = scores.BLEU.first(run.get('evaluations', ()), bleu)
     return None if test is None else test['seconds'] / _HOUR
 
-  return Metric(f'h to {bleu} BLEU', '{:.2f}', hours)
+  return Metric(f'h to {bleu}', '{:.2f}', hours)
 
 
 _HOUR = 3600  # seconds
@@ -67,10 +67,10 @@ METRICS: Mapping[str, Metric] = {
   'wer': _of_a_test(scores.WER, 'WER (%)'),
   'bleu': _of_a_test(scores.BLEU),
   'cross_entropy': _of_a_test(scores.CROSS_ENTROPY),
-  # Of papers only, in units that our runs do not have.
-  'dev_bleu': Metric('dev. BLEU', '{:.2f}', lambda run: None),
-  'sentence_ce': Metric('CE (nats a sentence)', '{:.1f}', lambda run: None),
-  'frames': Metric('right frames (%)', '{:.2f}', lambda run: None),
+  # Of papers only: of another set, in nats a sentence, of frames.
+  'test_bleu': Metric('test BLEU', '{:.2f}', lambda run: None),
+  'sentence_ce': Metric('CE', '{:.1f}', lambda run: None),
+  'printed_top1': Metric('top-1 (%)', '{:.2f}', lambda run: None),
   # Of the whole run, as the variance paper has it.
   'elements': Metric(
     'n / sent',

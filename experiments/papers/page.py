@@ -162,10 +162,17 @@ def _beside(table: tables.Table, record: records.Record) -> text.Table:
   """Returns the published numbers, and our first metric of each setting."""
   # Elsewhere the difference is that of two scores that are there.
   with_points = any(row.points is not None for row in table.rows.values())
+  # What no paper printed needs no column, but for the first.
+  columns = [
+    metric
+    for metric in table.metrics
+    if metric == table.metrics[0]
+    or any(metric in row.published for row in table.rows.values())
+  ]
   rows = [
     [
       name,
-      *(published(row, metric) for metric in table.metrics),
+      *(published(row, metric) for metric in columns),
       *([points(table, row)] if with_points else []),
       *(
         _cell(table, record, size, name, table.metrics[0])
@@ -174,7 +181,7 @@ def _beside(table: tables.Table, record: records.Record) -> text.Table:
     ]
     for name, row in table.rows.items()
   ]
-  headings = [metrics.METRICS[metric].heading for metric in table.metrics]
+  headings = [metrics.METRICS[metric].heading for metric in columns]
   headings += [table.score.unit] if with_points else []
   headings += [size.replace('_', ' ') for size in table.sizes]
   return text.make(['row', *headings], rows)

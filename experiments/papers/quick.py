@@ -7,11 +7,29 @@ from experiments.data import cifar10
 from experiments.data import folders
 from experiments.program import errors
 
-# Training images to test on, so that settings may be chosen: `data.test_split`
-# by data set.
+# Training examples, or a file of their own, to test on, so that settings may be
+# chosen: `data.test_split` by data set.
 HELD_OUT: Mapping[str, str] = {
+  'an4': 'validation',
   'cifar10': 'data_batch_5',
   'digits': 'validation',
+  'fsdd': 'validation',
+  'librispeech': 'validation',
+  'multi30k': 'validation',
+  'ptb': 'validation',
+  'ptb_characters': 'validation',
+  'wmt': 'validation',
+}
+
+# What stands for the data of a full setting; CIFAR-10 for all images.
+_STAND_INS: Mapping[str, str] = {
+  'an4': 'fsdd',
+  'fsdd': 'fsdd',
+  'librispeech': 'fsdd',
+  'multi30k': 'multi30k',
+  'ptb': 'ptb',
+  'ptb_characters': 'ptb_characters',
+  'wmt': 'multi30k',
 }
 
 _COMMON: Mapping[str, Any] = {
@@ -37,19 +55,63 @@ _DIGITS = _COMMON | {
   'train.batch_size': 16,
   'epochs': 10,
 }
+_PTB = _COMMON | {
+  'data.name': 'ptb',
+  'model.name': 'lstm_small',
+  'train.batch_size': 4,
+  'train.window': 20,
+  'train.learning_rate': 1.0,
+  'compression.clip_norm': 0.25,
+  'epochs': 0.2,
+  'train.eval_every': 145,
+  'train.checkpoint_every': 290,
+}
+_FSDD = _COMMON | {
+  'data.name': 'fsdd',
+  'model.name': 'speech_small',
+  'train.batch_size': 8,
+  'train.learning_rate': 0.001,
+  'optimizer.nesterov': True,
+  'compression.clip_norm': 100.0,
+  'epochs': 4,
+}
+_MULTI30K = _COMMON | {
+  'data.name': 'multi30k',
+  'data.vocabulary': 4000,
+  'model.name': 'translation_small',
+  'train.batch_size': 16,
+  'train.learning_rate': 0.002,
+  'optimizer.name': 'adam',
+  'epochs': 1,
+  'train.eval_every': 150,
+  'train.checkpoint_every': 225,
+}
+_OF_SEQUENCES: Mapping[str, Mapping[str, Any]] = {
+  'fsdd': _FSDD,
+  'multi30k': _MULTI30K,
+  'ptb': _PTB,
+  'ptb_characters': _PTB | {'data.name': 'ptb_characters', 'epochs': 0.04},
+}
 
 
 def fields(
-  own: Mapping[str, Any], at_hand: bool | None = None
+  own: Mapping[str, Any], full: str, at_hand: bool | None = None
 ) -> Mapping[str, Any]:
-  """Returns the fields that all quick settings share.
+  """Returns the fields that all quick settings of such data share.
+
+  Text, speech and pairs of sentences have nothing that stands for them where
+  they are not there.
 
   Args:
     own: those that a table and its row have beside these; they may name the
       data.
+    full: the data of the full setting.
     at_hand: whether CIFAR-10 is there; None looks for it on this machine.
   """
-  if own.get('data.name', 'cifar10') != 'cifar10':
+  name = own.get('data.name', _STAND_INS.get(full, 'cifar10'))
+  if name in _OF_SEQUENCES:
+    return _OF_SEQUENCES[name]
+  if name != 'cifar10':
     return _DIGITS
   return _CIFAR if (has_cifar() if at_hand is None else at_hand) else _DIGITS
 

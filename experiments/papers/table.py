@@ -23,6 +23,12 @@ GPU_DAYS = 'GPUs for days'
 IMAGENET = 'the files of ImageNet'
 MNIST = 'the files of MNIST'
 CIFAR = 'CIFAR-10 with its test file'
+PTB = "Mikolov's text of the Penn Treebank"
+AN4 = 'the files of AN4'
+LIBRISPEECH = 'the files of LibriSpeech'
+FSDD = 'the recordings of FSDD'
+MULTI30K = 'the files of Multi30k'
+WMT = 'the files of WMT'
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -141,16 +147,22 @@ class Table:
     """
     if size == QUICK:
       own = {**self.quick, **row.fields, **row.quick}
-      return building.build({**quick.fields(own, at_hand), **own})
-    fields = {**self.full, **row.fields, **row.full}
+      shared = quick.fields(own, self._full(row)['data.name'], at_hand)
+      return building.build({**shared, **own})
+    fields = self._full(row)
     if size == HELD_OUT:
       if not self.holds_out(row):
         raise errors.ConfigError(
-          f'only of {", ".join(quick.HELD_OUT)} a part is held out, and this '
-          f'row has {fields["data.name"]}'
+          f'a part is held out of {", ".join(quick.HELD_OUT)} only, where the '
+          f'full setting is not tested on it; this row has '
+          f'{fields["data.name"]}'
         )
       fields['data.test_split'] = quick.HELD_OUT[fields['data.name']]
     return building.build(fields)
+
+  def _full(self, row: Row) -> dict[str, Any]:
+    """Returns the fields of a row's full setting."""
+    return {**self.full, **row.fields, **row.full}
 
   @property
   def sizes(self) -> tuple[str, ...]:
@@ -170,8 +182,13 @@ class Table:
     )
 
   def holds_out(self, row: Row) -> bool:
-    """Whether a part of the data of a row's full setting can be held out."""
-    return {**self.full, **row.full}['data.name'] in quick.HELD_OUT
+    """Whether a part of the data of a row's full setting can be held out.
+
+    It cannot where that is what the full setting is tested on.
+    """
+    fields = self._full(row)
+    split = quick.HELD_OUT.get(fields['data.name'])
+    return split not in (None, fields.get('data.test_split'))
 
   @property
   def score(self) -> scores.Score | None:

@@ -15,9 +15,23 @@ import ml_collections
 
 _KIB = 2**10
 _MIB = 2**20
-_TESTED_ON = {
-  'file': 'its test file',
-  'validation': 'a fifth of its training set',
+# What a worker takes a batch of, where it is no images.
+_OF_A_BATCH: Mapping[str, str] = {
+  'an4': 'utterances',
+  'fsdd': 'utterances',
+  'librispeech': 'utterances',
+  'multi30k': 'pairs of sentences',
+  'ptb': 'rows of {window} words',
+  'ptb_characters': 'rows of {window} characters',
+  'wmt': 'pairs of sentences',
+}
+# What 'validation' is, where it is not a fifth of the training set.
+_VALIDATION: Mapping[str, str] = {
+  'fsdd': 'strings of its recordings 5 to 9',
+  'librispeech': 'dev-clean',
+  **dict.fromkeys(
+    ('multi30k', 'ptb', 'ptb_characters', 'wmt'), 'its validation file'
+  ),
 }
 _SIZES = {
   papers.FULL: 'the full setting',
@@ -28,6 +42,21 @@ _SIZES = {
 
 _Of = Callable[[ml_collections.ConfigDict], Any]
 
+
+def _of_a_batch(config: ml_collections.ConfigDict) -> str:
+  words = _OF_A_BATCH.get(config.data.name, 'images')
+  return words.format(window=config.train.get('window'))
+
+
+def _tested_on(config: ml_collections.ConfigDict) -> str:
+  name, split = config.data.name, config.data.test_split
+  if split == 'file':
+    return 'its test file'
+  if split == 'validation':
+    return _VALIDATION.get(name, 'a fifth of its training set')
+  return split
+
+
 # Text around the values, and what they are; those of all rows, each once.
 _NETWORK: tuple[tuple[str, _Of], ...] = (
   ('{} on ', lambda c: c.model.name),
@@ -35,12 +64,10 @@ _NETWORK: tuple[tuple[str, _Of], ...] = (
 )
 _SETTING = (
   *_NETWORK,
-  (
-    ', tested on {}; ',
-    lambda c: _TESTED_ON.get(c.data.test_split, c.data.test_split),
-  ),
+  (', tested on {}; ', _tested_on),
   ('{} workers, ', lambda c: c.parallel.num_workers),
-  ('{} images each; ', lambda c: c.train.batch_size),
+  ('{} ', lambda c: c.train.batch_size),
+  ('{} each; ', _of_a_batch),
   ('{} steps; ', lambda c: f'{c.train.steps:,}'),
   ('learning rate {}, ', lambda c: f'{c.train.learning_rate:g}'),
   ('{}; ', lambda c: c.optimizer.schedule),

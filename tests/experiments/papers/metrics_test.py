@@ -97,7 +97,7 @@ def test_a_run_without_the_score_is_not_compared(tmp_path):
     ('bits', {'test_bits_per_character': 1.2345}, '1.234'),
     ('cross_entropy', {'test_loss': 2.0}, '2.000'),
     ('perplexity', {'test_loss': 2.0}, '-'),
-    ('dev_bleu', {'test_bleu': 34.45}, '-'),
+    ('test_bleu', {'test_bleu': 34.45}, '-'),
   ],
 )
 def test_a_column_of_a_test(metric, final, shown):

@@ -189,7 +189,7 @@ def test_a_setting_that_is_none_is_missing(trained, tmp_path):
     record=record,
     command='',
   )
-  assert 'only of cifar10, digits a part is held out' in missing[0].why
+  assert 'a part is held out of an4, cifar10, digits' in missing[0].why
 
 
 def test_the_median_where_the_paper_has_it(trained, tmp_path):

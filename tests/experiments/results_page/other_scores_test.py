@@ -11,6 +11,7 @@ from experiments.results_page import pictures
 from experiments.results_page import reading
 from experiments.results_page import sections
 from experiments.run import scores
+import ml_collections
 from PIL import Image
 import pytest
 
@@ -136,6 +137,28 @@ def test_the_page_says_its_units_and_which_way_is_better(root):
   assert '| row | perplexity, published | perplexity | % to dense, publ' in text
   # 78 is 2.5 % below 80.
   assert '| `better` | 78.00 | 95.03 | -2.50 | -4.94 ±' in text
+
+
+@pytest.mark.parametrize(
+  ('name', 'split', 'takes', 'tested'),
+  [
+    ('ptb', 'validation', 'rows of 20 words', 'its validation file'),
+    ('ptb_characters', 'file', 'rows of 20 characters', 'its test file'),
+    ('librispeech', 'test-other', 'utterances', 'test-other'),
+    ('an4', 'validation', 'utterances', 'a fifth of its training set'),
+    ('fsdd', 'validation', 'utterances', 'strings of its recordings 5 to 9'),
+    ('wmt', 'file', 'pairs of sentences', 'its test file'),
+    ('cifar10', 'data_batch_5', 'images', 'data_batch_5'),
+  ],
+)
+def test_a_setting_says_what_a_batch_has_and_what_is_tested(
+  name, split, takes, tested
+):
+  config = ml_collections.ConfigDict(
+    {'data': {'name': name, 'test_split': split}, 'train': {'window': 20}}
+  )
+  assert sections._of_a_batch(config) == takes
+  assert sections._tested_on(config) == tested
 
 
 def test_several_scores_are_told_together():
