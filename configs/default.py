@@ -24,6 +24,7 @@ def get_config() -> ml_collections.ConfigDict:
   config.train = train = ml_collections.ConfigDict()
   train.steps = 660  # batches that a worker takes
   train.batch_size = 16  # examples of one (inner) worker in a step
+  train.window = 35  # of text: symbols of an example in a step
   train.learning_rate = 0.05  # at the first step
   train.seed = 0  # of parameters, data order and augmentation
   train.log_every = 10  # steps
@@ -46,12 +47,15 @@ def get_config() -> ml_collections.ConfigDict:
   train.tensorboard = False  # event files beside metrics.jsonl
 
   config.data = data = ml_collections.ConfigDict()
-  data.name = 'digits'  # or cifar10, mnist, fashion_mnist, imagenet
+  # Images: digits, cifar10, mnist, fashion_mnist, imagenet. Text, of which a
+  # model tells the next word or character: ptb, ptb_characters.
+  data.name = 'digits'
   # Root of all data sets or the set's own folder. Empty: what the environment
   # variable GRADSPARSE_DATA says.
   data.dir = ''
   # 'file': the set's own test split. 'validation': a fifth of the training
-  # set, to choose settings on. CIFAR-10: also a training file's stem.
+  # set, or the set's own file for it, to choose settings on. CIFAR-10: also a
+  # training file's stem.
   data.test_split = 'file'
   # Random flips; of small images random shifts, of ImageNet's random crops too.
   data.augment = False
@@ -60,7 +64,8 @@ def get_config() -> ml_collections.ConfigDict:
   config.model = model = ml_collections.ConfigDict()
   # Any of experiments/models: for small images also logistic, mlp, perceptron,
   # resnet8, resnet20, resnet110, vgg16, vgg_like; for ImageNet alexnet,
-  # alexnet_ungrouped, bn_inception, resnet50, resnet152, vgg19.
+  # alexnet_ungrouped, bn_inception, resnet50, resnet152, vgg19; for text
+  # lstm_small, lstm_ptb, lstm_ptb_untied.
   model.name = 'convnet'
 
   config.optimizer = optimizer = ml_collections.ConfigDict()

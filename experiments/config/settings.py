@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 import math
 from typing import Any
 
-from experiments import data
 from experiments import models
+from experiments import tasks
 from experiments.config import fields
 from experiments.config import learning_rate
 from experiments.config import optimizer
@@ -46,6 +46,7 @@ _not_negative = _number(
 _RULES: Mapping[str, Callable[[str, Any], Any]] = {
   'train.steps': _whole(1),
   'train.batch_size': _whole(1),
+  'train.window': _whole(1),
   'train.learning_rate': _number(arguments.POSITIVE),
   'train.seed': lambda _, value: arguments.seed(value, 'train.seed'),
   'train.log_every': _whole(1),
@@ -82,7 +83,7 @@ _RULES: Mapping[str, Callable[[str, Any], Any]] = {
   'parallel.block': _whole(0),
 }
 _CHOICES: Mapping[str, tuple[str, ...]] = {
-  'data.name': data.NAMES,
+  'data.name': tasks.DATA,
   'model.name': models.NAMES,
   'optimizer.name': optimizer.OPTIMIZERS,
   'optimizer.schedule': learning_rate.SCHEDULES,

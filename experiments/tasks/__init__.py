@@ -7,21 +7,28 @@ from typing import NamedTuple, Protocol
 
 from experiments import data
 from experiments import models
+from experiments.data import language as texts
 from experiments.tasks.classification import Classification
+from experiments.tasks.language import Language
 from experiments.tasks.task import Outcome
 from experiments.tasks.task import Task
 from experiments.tasks.task import Variables
 import ml_collections
 
 __all__ = [
+  'DATA',
   'Built',
   'Classification',
+  'Language',
   'Outcome',
   'Sampler',
   'Task',
   'Variables',
   'build',
 ]
+
+# Names of data sets.
+DATA = (*data.NAMES, *texts.NAMES)
 
 
 class Sampler(Protocol):
@@ -63,13 +70,20 @@ def build(
   Raises:
     UserError: the data are not there, or the model cannot take them.
   """
+  if config.data.name in texts.NAMES:
+    return _language(config, num_workers, workers)
+  return _classification(config, num_workers, workers)
+
+
+def _classification(
+  config: ml_collections.ConfigDict, num_workers: int, workers: tuple[int, ...]
+) -> Built:
   dataset = data.load(
     config.data.name,
     config.data.dir,
     config.data.test_split,
     config.data.image_size,
   )
-  models.check_images(config.model.name, dataset.train.image_shape)
   sampler: Sampler = data.Sampler(
     dataset.train,
     num_workers=num_workers,
@@ -80,12 +94,36 @@ def build(
   )
   if dataset.ahead:
     sampler = data.Ahead(sampler, dataset.ahead, config.train.steps)
+  model = models.create(config.model.name, dataset.classes)
+  models.check_images(config.model.name, dataset.train.image_shape)
   task = Classification(
-    models.create(config.model.name, dataset.classes),
+    model,
     image_shape=dataset.train.image_shape,
     mean=dataset.mean,
     std=dataset.std,
     classes=dataset.classes,
     examples=dataset.test,
+  )
+  return Built(task, sampler)
+
+
+def _language(
+  config: ml_collections.ConfigDict, num_workers: int, workers: tuple[int, ...]
+) -> Built:
+  corpus = texts.load(config.data.name, config.data.dir, config.data.test_split)
+  sampler = texts.Windows(
+    corpus.train,
+    num_workers=num_workers,
+    batch_size=config.train.batch_size,
+    length=config.train.window,
+    seed=config.train.seed,
+    workers=workers,
+  )
+  task = Language(
+    models.create(config.model.name, len(corpus.symbols), 'text'),
+    corpus,
+    batch_size=config.train.batch_size,
+    window=config.train.window,
+    characters=config.data.name == 'ptb_characters',
   )
   return Built(task, sampler)

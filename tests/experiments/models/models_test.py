@@ -54,7 +54,7 @@ def test_parameters(name, shape, classes, parameters):
 
 def test_every_model_is_tested():
   cases = test_parameters.pytestmark[0].args[1]
-  assert {name for name, *_ in cases} == set(models.NAMES)
+  assert {name for name, *_ in cases} == set(models.KINDS['images'])
 
 
 @pytest.mark.parametrize(
