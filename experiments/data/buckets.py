@@ -193,13 +193,27 @@ def walk(
 def _padded_lengths(
   lengths: np.ndarray, num_buckets: int, multiple: int
 ) -> list[int]:
-  """Returns padded lengths, so that buckets have about as many examples."""
-  if not len(lengths):
+  """Returns the padded lengths for which the fewest positions are padding."""
+  units = -(-np.maximum(lengths, 1) // multiple)
+  found = np.unique(units)
+  if not len(found):
     return [multiple]
-  shares = np.arange(1, num_buckets + 1) / num_buckets
-  longest = np.quantile(lengths, shares, method='higher')
-  rounded = -(-np.maximum(longest, 1) // multiple) * multiple
-  return np.unique(rounded).astype(int).tolist()
+  # How many examples are no longer than each of the lengths found; before: 0.
+  counts = np.searchsorted(np.sort(units), [0, *found], side='right')
+  # positions[i, j]: of one bucket for what is longer than i, and at most j.
+  positions = (counts[None, :] - counts[:, None]) * np.array([0, *found])
+  positions = np.where(counts[None, :] > counts[:, None], positions, np.inf)
+  fewest = np.where(np.arange(len(found) + 1) == 0, 0.0, np.inf)
+  before = []  # for each number of buckets: where the last one begins
+  for _ in range(min(num_buckets, len(found))):
+    choices = fewest[:, None] + positions
+    before.append(choices.argmin(0))
+    fewest = choices.min(0)
+  padded, last = [], len(found)
+  for begins in reversed(before):
+    padded.append(int(found[last - 1]) * multiple)
+    last = int(begins[last])
+  return padded[::-1]
 
 
 def _whole_steps(counts: np.ndarray, sizes: list[int]) -> tuple[list[int], int]:

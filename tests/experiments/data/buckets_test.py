@@ -1,5 +1,7 @@
 """Buckets of examples of about the same length, and what a step takes."""
 
+import itertools
+
 from experiments.data import buckets
 from experiments.program import errors
 import numpy as np
@@ -105,6 +107,22 @@ def test_too_few_examples_are_a_clear_error():
   assert _plan(np.full(6, 60)).steps_per_epoch == 1
   with pytest.raises(errors.ConfigError, match='training set has 0'):
     _plan(np.empty(0, int))
+
+
+@pytest.mark.parametrize('seed', range(5))
+def test_no_other_padded_lengths_have_less_padding(seed):
+  rng = np.random.default_rng(seed)
+  lengths = np.minimum(rng.geometric(0.08, 40), 39)
+  plan = _plan(lengths, batch_size=lambda _: 1, num_workers=1, num_buckets=3)
+  longest = -(-int(lengths.max()) // 4) * 4
+
+  def padding(padded):
+    return np.array(padded)[np.searchsorted(padded, lengths)].sum()
+
+  others = itertools.combinations(range(4, longest, 4), 2)
+  assert padding(plan.lengths) == min(
+    padding([*other, longest]) for other in others
+  )
 
 
 def test_one_length_is_one_bucket():
