@@ -28,7 +28,6 @@ __all__ = [
 ]
 
 NAMES = ('cifar10', 'digits', 'fashion_mnist', 'imagenet', 'mnist')
-_VALIDATION_FRACTION = 0.2
 
 
 def load(
@@ -60,7 +59,7 @@ def load(
     # CIFAR-10 without its test file can still be split for validation.
     own = 'data_batch_5' if name == 'cifar10' else 'file'
     whole = load(name, directory, own, image_size)
-    train, held_out = dataset.hold_out(whole.train, _VALIDATION_FRACTION)
+    train, held_out = dataset.hold_out(whole.train, dataset.VALIDATION_FRACTION)
     return whole._replace(train=train, test=held_out)
   if name == 'cifar10':
     from experiments.data import cifar10

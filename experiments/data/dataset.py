@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+VALIDATION_FRACTION = 0.2  # of a training set, where none is published
+
 
 class Examples(Protocol):
   """Images with labels, of which a step takes some; in memory or on disk.
@@ -109,10 +111,15 @@ def hold_out(
   Returns:
     `(rest, held_out)`; together they are `train`.
   """
+  rest, held_out = held_out_rows(len(train.labels), fraction, seed)
+  return train.subset(rest), train.subset(held_out)
+
+
+def held_out_rows(
+  count: int, fraction: float, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
+  """Returns which of so many examples `hold_out` puts into its two parts."""
   # RandomState, not default_rng: NumPy guarantees its stream for good.
-  order = np.random.RandomState(seed).permutation(len(train.labels))
-  size = round(fraction * len(order))
-  return (
-    train.subset(np.sort(order[size:])),
-    train.subset(np.sort(order[:size])),
-  )
+  order = np.random.RandomState(seed).permutation(count)
+  size = round(fraction * count)
+  return np.sort(order[size:]), np.sort(order[:size])

@@ -10,7 +10,11 @@ ROOT_VARIABLE = 'GRADSPARSE_DATA'
 
 
 def find(
-  directory: str, names: Sequence[str], marker: str, *, source: str
+  directory: str,
+  names: Sequence[str],
+  marker: str | Sequence[str],
+  *,
+  source: str,
 ) -> pathlib.Path:
   """Returns the folder that holds a data set.
 
@@ -19,12 +23,14 @@ def find(
       empty means the environment variable GRADSPARSE_DATA.
     names: what the set's folder is called below a root, the first that exists
       is taken.
-    marker: glob pattern of a file that every copy of the set has.
+    marker: glob pattern of a file that every copy of the set has; several if
+      it has one of them.
     source: where users get the set, for the message.
 
   Raises:
     DataFileError: nothing there; names what was looked for and where.
   """
+  markers = (marker,) if isinstance(marker, str) else marker
   root_text = directory or os.environ.get(ROOT_VARIABLE, '')
   if not root_text:
     raise errors.DataFileError(
@@ -42,7 +48,7 @@ def find(
     raise errors.DataFileError(f'data.dir must be a folder, got {root_text!r}')
   candidates = [root / name for name in names] + [root]
   for folder in candidates:
-    if any(folder.glob(marker)):
+    if any(any(folder.glob(pattern)) for pattern in markers):
       return folder
   # An own folder in which just the marker is missing: let the loader name it.
   for folder in candidates[:-1]:
@@ -52,7 +58,8 @@ def find(
     return root
   looked = ', '.join(str(folder) for folder in candidates)
   raise errors.DataFileError(
-    f'no data set {names[0]!r}: expected files {marker} in one of {looked}. '
+    f'no data set {names[0]!r}: expected files '
+    f'{" or ".join(markers)} in one of {looked}. '
     f'Get it from {source} and pass --config.data.dir=DIR'
   )
 
@@ -74,6 +81,14 @@ def read(path: pathlib.Path, expected: str, source: str) -> bytes:
     return path.read_bytes()
   except OSError as error:  # a folder of that name, or no permission
     raise damaged(path, f'{error.strerror}', expected, source) from error
+
+
+def read_text(path: pathlib.Path, expected: str, source: str) -> str:
+  """Returns the content of a file of UTF-8 text, see `read`."""
+  try:
+    return read(path, expected, source).decode()
+  except UnicodeDecodeError as error:
+    raise damaged(path, f'{error}', expected, source) from error
 
 
 def missing(path: pathlib.Path, expected: str, source: str) -> Exception:

@@ -81,11 +81,7 @@ def load(name: str, directory: str = '', test_split: str = 'file') -> Corpus:
 
 def _read(path: pathlib.Path, name: str) -> list[str]:
   """Returns the symbols of a file."""
-  content = folders.read(path, _EXPECTED, SOURCE)
-  try:
-    text = content.decode()
-  except UnicodeDecodeError as error:
-    raise folders.damaged(path, f'{error}', _EXPECTED, SOURCE) from error
+  text = folders.read_text(path, _EXPECTED, SOURCE)
   if not text.strip():
     raise folders.damaged(path, 'no text', _EXPECTED, SOURCE)
   symbols: list[str] = []

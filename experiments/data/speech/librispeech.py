@@ -1,0 +1,75 @@
+"""LibriSpeech in its published folders: read books, at 16 kHz.
+
+  DIR/LibriSpeech/train-clean-100/19/198/19-198-0000.flac
+  DIR/LibriSpeech/train-clean-100/19/198/19-198.trans.txt
+    19-198-0000 NORTHANGER ABBEY
+
+A first number is of a speaker, the next of a chapter. All folders train-* that
+are there are trained on; together the three of them have 960 hours.
+"""
+
+import pathlib
+
+from experiments.data import folders
+from experiments.data.speech import alphabet as alphabets
+from experiments.data.speech import recordings
+
+SOURCE = 'https://www.openslr.org/12 (train-*.tar.gz, dev-* and test-*)'
+FOLDERS = ('LibriSpeech', 'librispeech')
+RATE = 16_000
+TEST_FOLDERS = ('test-clean', 'test-other', 'dev-clean', 'dev-other')
+_SPLITS = {'file': 'test-clean', 'validation': 'dev-clean'}
+_EXPECTED = 'lines such as 19-198-0000 NORTHANGER ABBEY'
+
+
+def load(
+  directory: str, test_split: str, alphabet: alphabets.Alphabet
+) -> recordings.Corpus:
+  """Returns LibriSpeech, or what else lies in such folders.
+
+  Args:
+    directory: root of all data sets, or the folder with train-*/.
+    test_split: `'file'` tests on test-clean, `'validation'` on dev-clean; or
+      one of `TEST_FOLDERS`.
+    alphabet: of the transcripts.
+
+  Raises:
+    DataFileError: a folder or a file is missing or damaged.
+  """
+  folder = folders.find(directory, FOLDERS, 'train-*/', source=SOURCE)
+  train = [
+    utterance
+    for part in sorted(folder.glob('train-*/'))
+    for utterance in _transcribed(part)
+  ]
+  if not train:
+    raise folders.missing(folder / 'train-*', 'folders of speakers', SOURCE)
+  test = _transcribed(folder / _SPLITS.get(test_split, test_split))
+  return recordings.Corpus(
+    recordings.Recordings(train, alphabet, RATE, SOURCE),
+    recordings.Recordings(test, alphabet, RATE, SOURCE),
+  )
+
+
+def _transcribed(part: pathlib.Path) -> list[recordings.Utterance]:
+  """Returns the utterances below a folder, by speaker and chapter."""
+  if not part.is_dir():
+    raise folders.missing(part, 'a folder for each speaker', SOURCE)
+  files = sorted(part.glob('*/*/*.trans.txt'))
+  if not files:
+    raise folders.damaged(
+      part, 'no transcript', 'SPEAKER/CHAPTER/*.trans.txt', SOURCE
+    )
+  utterances = []
+  for file in files:
+    text = folders.read_text(file, _EXPECTED, SOURCE)
+    chapter = file.name.removesuffix('.trans.txt')
+    for line in filter(None, map(str.strip, text.split('\n'))):
+      name, _, said = line.partition(' ')
+      if not name.startswith(f'{chapter}-'):
+        raise folders.damaged(file, f'line {line!r}', _EXPECTED, SOURCE)
+      path = file.with_name(f'{name}.flac')
+      utterances.append(
+        recordings.Utterance((str(path),), ' '.join(said.lower().split()))
+      )
+  return utterances

@@ -1,0 +1,178 @@
+"""Parallel text in pairs of files, a sentence a line, plain or gzip.
+
+  DIR/multi30k/train.en.gz, train.de.gz, val.*.gz, test_2016_flickr.*.gz
+  DIR/wmt/train.ro, train.en, valid.*, test.*
+
+Line i of one file is the translation of line i of the other. Runs of spaces
+count as one.
+"""
+
+from collections.abc import Iterator, Sequence
+import gzip
+import itertools
+import pathlib
+from typing import NamedTuple
+import zlib
+
+from experiments.data import folders
+from experiments.data.translation import bpe
+from experiments.data.translation import pairs
+from experiments.program import errors
+
+_EXPECTED = 'sentences, one a line'
+_LEARNT = 2_000_000  # lines that the vocabulary is made of, at most
+
+
+class _Set(NamedTuple):
+  """A set by its names: of folders, of files without their language."""
+
+  folders: tuple[str, ...]
+  validation: str
+  test: str
+  source: str
+
+
+_SETS = {
+  'multi30k': _Set(
+    ('multi30k', 'multi30k-dataset/data/task1/raw'),
+    'val',
+    'test_2016_flickr',
+    'https://github.com/multi30k/dataset (data/task1/raw)',
+  ),
+  'wmt': _Set(
+    ('wmt', 'wmt16', 'WMT'),
+    'valid',
+    'test',
+    'https://www.statmt.org/wmt16/translation-task.html, as plain text in '
+    'files train.*, valid.* and test.* for each language',
+  ),
+}
+NAMES = tuple(_SETS)
+TRAIN = 'train'
+
+
+class Corpus(NamedTuple):
+  """Pairs for training and for testing.
+
+  Attributes:
+    train: in the order of the files.
+    test: likewise.
+    references: translations that are tested against, as they are written.
+    vocabulary: of both languages.
+  """
+
+  train: pairs.Pairs
+  test: pairs.Pairs
+  references: tuple[str, ...]
+  vocabulary: bpe.Vocabulary
+
+
+def load(
+  name: str,
+  directory: str = '',
+  test_split: str = 'file',
+  *,
+  source: str = 'en',
+  target: str = 'de',
+  vocabulary: int = 4000,
+) -> Corpus:
+  """Returns parallel text; its vocabulary is made of the training files alone.
+
+  Args:
+    name: one of `NAMES`.
+    directory: root of all data sets, or the folder with the files.
+    test_split: `'file'` tests on the set's own test files, `'validation'` on
+      those for validation, and never looks at the others; or the name of a pair
+      of files without the language, such as `'test_2017_flickr'`.
+    source: language that is translated; the end of the files' names.
+    target: language into which.
+    vocabulary: pieces of words, of both languages together.
+
+  Raises:
+    ConfigError: an unknown name, or a vocabulary that does not fit.
+    DataFileError: a file is missing or damaged, or two are not parallel.
+  """
+  if name not in NAMES:
+    raise errors.ConfigError(
+      f'data.name must be one of {", ".join(NAMES)}, got {name!r}'
+    )
+  if source == target:
+    raise errors.ConfigError(
+      f'data.source and data.target must be two languages, got {source!r} twice'
+    )
+  known = _SETS[name]
+  tested = {'file': known.test, 'validation': known.validation}.get(
+    test_split, test_split
+  )
+  if tested == TRAIN or not tested or '/' in tested:
+    raise errors.ConfigError(
+      'data.test_split must be file, validation or the name of a pair of files '
+      f'other than {TRAIN}, got {test_split!r}'
+    )
+  folder = folders.find(
+    directory, known.folders, f'{TRAIN}.*', source=known.source
+  )
+
+  def files(part):
+    return [
+      _file(folder, f'{part}.{language}', known.source)
+      for language in (source, target)
+    ]
+
+  train, test = files(TRAIN), files(tested)
+  pieces = bpe.train(_sample(train, known.source), vocabulary)
+  return Corpus(
+    _pairs(train, pieces, known.source),
+    _pairs(test, pieces, known.source),
+    tuple(_lines(test[1], known.source)),
+    pieces,
+  )
+
+
+def _file(folder: pathlib.Path, name: str, source: str) -> pathlib.Path:
+  """Returns the path of a file, plain or gzip."""
+  for path in (folder / name, folder / f'{name}.gz'):
+    if path.exists():
+      return path
+  raise folders.missing(
+    folder / name, f'{_EXPECTED}, or the same as .gz', source
+  )
+
+
+def _lines(path: pathlib.Path, source: str) -> Iterator[str]:
+  """Yields the sentences of a file."""
+  try:
+    with gzip.open(path) if path.suffix == '.gz' else path.open('rb') as file:
+      for line in file:
+        yield ' '.join(line.decode().split())
+  except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+    raise folders.damaged(path, f'{error}', _EXPECTED, source) from error
+
+
+def _sample(paths: Sequence[pathlib.Path], source: str) -> list[str]:
+  """Returns sentences of all files, every one or every so many."""
+  count = sum(1 for path in paths for _ in _lines(path, source))
+  every = -(-count // _LEARNT) or 1
+  return [
+    line
+    for path in paths
+    for line in itertools.islice(_lines(path, source), 0, None, every)
+  ]
+
+
+def _pairs(
+  paths: Sequence[pathlib.Path], vocabulary: bpe.Vocabulary, source: str
+) -> pairs.Pairs:
+  """Returns the pairs of two files."""
+  encoded = pairs.Pairs(
+    *(pairs.encode(_lines(path, source), vocabulary) for path in paths)
+  )
+  counts = [len(side.ends) for side in encoded]
+  if counts[0] != counts[1] or not counts[0]:
+    raise folders.damaged(
+      paths[1],
+      f'{counts[1]:,} lines',
+      f'as many as {paths[0]} has, {counts[0]:,}, and at least one',
+      source,
+    )
+  return encoded
