@@ -8,10 +8,9 @@ arrays have the sentences as their first axis.
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from experiments.data.translation import bpe
 import jax
 import jax.numpy as jnp
-
-PAD, BEGIN, END = range(3)
 
 
 class Model(NamedTuple):
@@ -72,24 +71,24 @@ def make_greedy(model: Model, *, max_length: int | None = None) -> Decode:
 
     def going_on(loop):
       at, _, _, last, _ = loop
-      return (at < length) & jnp.any(last != END)
+      return (at < length) & jnp.any(last != bpe.END)
 
     def body(loop):
       at, tokens, total, last, state = loop
       logits, state = model.step(variables, encoded, state, last)
       logs = _log_probabilities(logits)
       new = logs.argmax(-1).astype(jnp.int32)
-      ended = last == END
+      ended = last == bpe.END
       total += jnp.where(ended, 0.0, logs.max(-1))
-      tokens = tokens.at[:, at].set(jnp.where(ended, PAD, new))
-      return at + 1, tokens, total, jnp.where(ended, END, new), state
+      tokens = tokens.at[:, at].set(jnp.where(ended, bpe.PAD, new))
+      return at + 1, tokens, total, jnp.where(ended, bpe.END, new), state
 
     count = len(source)
     first = (
       0,
-      jnp.full((count, length), PAD, jnp.int32),
+      jnp.full((count, length), bpe.PAD, jnp.int32),
       jnp.zeros(count),
-      jnp.full(count, BEGIN, jnp.int32),
+      jnp.full(count, bpe.BEGIN, jnp.int32),
       model.start(variables, encoded),
     )
     _, tokens, total, _, _ = jax.lax.while_loop(going_on, body, first)
@@ -142,7 +141,7 @@ def make_beam_search(
       offsets = beam * jnp.arange(len(source))[:, None]
       at_parents = (offsets + parents).ravel()
       state = jax.tree.map(lambda x: x[at_parents], state)
-      written = jnp.where(beams.grown, beams.last, PAD)
+      written = jnp.where(beams.grown, beams.last, bpe.PAD)
       tokens = _of_parents(beams.tokens, parents).at[:, :, at].set(written)
       return at + 1, beams._replace(tokens=tokens), state
 
@@ -171,8 +170,8 @@ class _Beams(NamedTuple):
 def _first_beams(count: int, beam: int, length: int) -> _Beams:
   shape = (count, beam)
   return _Beams(
-    jnp.full((*shape, length), PAD, jnp.int32),
-    jnp.full(shape, BEGIN, jnp.int32),
+    jnp.full((*shape, length), bpe.PAD, jnp.int32),
+    jnp.full(shape, bpe.BEGIN, jnp.int32),
     jnp.where(jnp.arange(beam) == 0, jnp.zeros(shape), -jnp.inf),
     jnp.zeros(shape),
     jnp.zeros(shape, bool),
@@ -193,17 +192,17 @@ def _extended(beams: _Beams, logs: jax.Array) -> tuple[_Beams, jax.Array]:
   count, beam, size = logs.shape
   totals = beams.total[:, :, None] + logs
   # What has ended comes first, once.
-  stays = jnp.where(jnp.arange(size) == PAD, jnp.inf, -jnp.inf)
+  stays = jnp.where(jnp.arange(size) == bpe.PAD, jnp.inf, -jnp.inf)
   order = jnp.where(beams.ended[:, :, None], stays, totals)
   best, flat = jax.lax.top_k(order.reshape(count, beam * size), beam)
   parents, new = flat // size, (flat % size).astype(jnp.int32)
   ended = _of_parents(beams.ended, parents)
   found = _Beams(
     beams.tokens,
-    jnp.where(ended, END, new),
+    jnp.where(ended, bpe.END, new),
     jnp.where(ended, _of_parents(beams.total, parents), best),
     _of_parents(beams.lengths, parents) + ~ended,
-    ended | ((new == END) & ~jnp.isneginf(best)),
+    ended | ((new == bpe.END) & ~jnp.isneginf(best)),
     ~ended,
   )
   return found, parents
@@ -217,7 +216,7 @@ def _of_parents(values: jax.Array, parents: jax.Array) -> jax.Array:
 def _log_probabilities(logits: jax.Array) -> jax.Array:
   """Of tokens that may be said; float32."""
   logs = jax.nn.log_softmax(logits.astype(jnp.float32))
-  return logs.at[..., jnp.array([PAD, BEGIN])].set(-jnp.inf)
+  return logs.at[..., jnp.array([bpe.PAD, bpe.BEGIN])].set(-jnp.inf)
 
 
 def _longest(source: jax.Array, max_length: int | None) -> int:

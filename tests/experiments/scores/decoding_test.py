@@ -5,6 +5,7 @@ import itertools
 import math
 from typing import NamedTuple
 
+from experiments.data.translation import bpe
 from experiments.scores import decoding
 from flax import linen as nn
 import jax
@@ -12,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-PAD, BEGIN, END = decoding.PAD, decoding.BEGIN, decoding.END
+PAD, BEGIN, END = bpe.PAD, bpe.BEGIN, bpe.END
 SIZE, UNITS, LENGTH, SENTENCES = 5, 4, 4, 3
 WORDS = range(3, SIZE)
 
