@@ -2,7 +2,8 @@
 
 Nothing in the library imports this package. It needs the `experiments` extra
 (`pip install 'gradsparse[experiments]'`): absl, Flax, Orbax, ml_collections,
-scikit-learn, matplotlib, Pillow and rich.
+scikit-learn, matplotlib, Pillow and rich; for speech soundfile and jiwer, for
+translation sentencepiece and sacrebleu.
 
 A file directly in this folder is a program, `python -m experiments.NAME`: it
 takes flags and calls a room. Where a room has the name of its program
@@ -17,6 +18,7 @@ The rooms, lowest first; each imports only from those above it in this list
   program      what all programs share: flags, messages, tables, files
   cluster      hosts on one machine, with a slow network between them
   data         data sets, and which examples a step sees
+  scores       how good what a model says is, and how it is read off the model
   models       networks by name
   tasks        a data set and a model, joined by a loss and a test
   config       fields of a configuration, and the optimizer that they ask for

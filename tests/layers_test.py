@@ -50,6 +50,7 @@ ROOMS = (
   ('program',),
   ('cluster',),
   ('data',),
+  ('scores',),
   ('models',),
   ('tasks',),
   ('config',),

@@ -1,6 +1,8 @@
 """Data sets by name, each in its published format.
 
-The small ones are held in memory; ImageNet's files are read as they are needed.
+Here are those of images. `language`, `speech` and `translation` have the
+others, and samplers of their own. The small ones are held in memory; ImageNet's
+files, and those of speech, are read as they are needed.
 """
 
 from experiments.data import batches

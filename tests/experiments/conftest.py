@@ -12,10 +12,14 @@ import pytest
 
 for _module in (
   'flax',
+  'jiwer',
   'ml_collections',
   'orbax.checkpoint',
   'PIL',
+  'sacrebleu',
+  'sentencepiece',
   'sklearn',
+  'soundfile',
 ):
   pytest.importorskip(_module, reason='needs the `experiments` extra')
 

@@ -1,0 +1,5 @@
+"""Scores of what models say, and how it is read off them.
+
+Counts of parts of a test set add up to those of the whole set, so that several
+processes can share a test.
+"""
