@@ -2,9 +2,9 @@
 
 A rule marks what is to be sent. How many elements that are decides the size of
 the message, so they are rounded and coded first, leaf by leaf; and whatever the
-size, what is delivered is what the codes say here. A message of the largest
-size has a bitmap, and the codes of all elements: to name so many one by one
-takes more bits, or far more time.
+size, what is delivered is what the codes say here. A large message has a
+bitmap, and the codes of the elements that are marked: to name so many one by
+one takes more bits, or far more time. The largest has the codes of all.
 """
 
 from __future__ import annotations
@@ -22,10 +22,17 @@ from gradsparse.sockets import Marked
 from gradsparse.sockets import Space
 from gradsparse.sockets.deliveries import Spread
 from gradsparse.wire import bitmap
+from gradsparse.wire import compaction
 from gradsparse.wire import fixed_width
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+# From one element in so many on, a message has a bitmap. There it takes 8 bits
+# an entry, Elias-Fano 5.
+_BITMAP_FROM = 8
+# Of wider codes few lie in a word, and are as easily found one by one.
+_NARROW = 8
 
 
 class Words(NamedTuple):
@@ -34,7 +41,7 @@ class Words(NamedTuple):
   Attributes:
     scales: uint32, of all leaves.
     marks: uint32, which elements are sent.
-    codes: uint32, of all elements.
+    codes: uint32, of all elements, or of those that are sent.
   """
 
   scales: jax.Array
@@ -53,6 +60,8 @@ class CodedVector:
     codes: uint32, packed codes of all elements.
     space: the leaves.
     width: bits of a code.
+    slots: how many codes a message of it holds: of all elements, or of those
+      that are marked, no more than so many. Then the others are zero here.
   """
 
   scales: list[jax.Array]
@@ -60,10 +69,36 @@ class CodedVector:
   codes: jax.Array
   space: Space = dataclasses.field(metadata={'static': True})
   width: int = dataclasses.field(metadata={'static': True})
+  slots: int = dataclasses.field(metadata={'static': True})
 
   def count(self) -> jax.Array:
     """How many elements are marked, int32 scalar."""
     return bitmap.count(self.marks)
+
+  def at_most(
+    self, slots: int, first: jax.Array | None = None
+  ) -> CodedVector | Entries:
+    """The elements that are marked, in a message of this size.
+
+    Args:
+      slots: how many there is room for.
+      first: where more are marked, the number of the one to begin with, counted
+        in a circle. None: all fit.
+    """
+    size, width = self.space.size, self.width
+    if slots == size:
+      return self
+    if width > _NARROW or slots * _BITMAP_FROM < size:
+      return self.entries(slots, first)
+    marks = self.marks
+    if first is not None:
+      marks = bitmap.window(marks, slots, first)
+    return dataclasses.replace(
+      self,
+      marks=marks,
+      codes=compaction.only(self.codes, marks, width),
+      slots=slots,
+    )
 
   def entries(self, slots: int, first: jax.Array | None = None) -> Entries:
     """The elements that are marked, one by one.
@@ -123,6 +158,7 @@ class Coded:
       fixed_width.joined(self._codes, sizes, self._code.width),
       self._space,
       self._code.width,
+      self._space.size,
     )
 
   def count(self) -> jax.Array:
@@ -195,34 +231,48 @@ def coded(
 
 
 def pack(code: ValueCode, all_: CodedVector) -> Words:
-  """All elements as words."""
-  scales = entries.pack_scales(code, all_.scales)
-  return Words(scales, all_.marks, all_.codes)
+  """What is marked, as words."""
+  scales, codes = entries.pack_scales(code, all_.scales), all_.codes
+  if all_.slots < all_.space.size:
+    codes = compaction.compress(codes, all_.marks, all_.slots, code.width)
+  return Words(scales, all_.marks, codes)
 
 
-def unpack(code: ValueCode, words: Words, space: Space) -> CodedVector:
-  """What was packed."""
-  scales, _ = entries.unpack_scales(code, words.scales, len(space.shapes))
-  return CodedVector(scales, words.marks, words.codes, space, code.width)
+def unpack(code: ValueCode, words: Words, like: CodedVector) -> CodedVector:
+  """What was packed; `like` gives the leaves, and the size of the message."""
+  size = like.space.size
+  scales, _ = entries.unpack_scales(code, words.scales, len(like.space.shapes))
+  codes = words.codes
+  if like.slots < size:
+    # Apart: XLA on CPUs would expand a word for each element that it reads.
+    codes = opaque.apart(
+      compaction.expand(codes, words.marks, size, code.width)
+    )
+  return dataclasses.replace(
+    like, scales=scales, marks=words.marks, codes=codes
+  )
 
 
 def decode(code: ValueCode, all_: CodedVector) -> Marked:
   """What they stand for."""
   space, width = all_.space, code.width
   there = bitmap.unpack(all_.marks, space.size)
-  codes = fixed_width.unpack(all_.codes, space.size, width)
-  # A whole row takes the scales of the leaf that it begins in.
-  rows = folding.in_rows(codes)
-  begins = folding.LANES * jnp.arange(rows.shape[0], dtype=jnp.int32)
+  # Whole rows, of which each takes the scales of the leaf that it begins in.
+  rows = -(-space.size // folding.LANES)
+  begins = folding.LANES * jnp.arange(rows, dtype=jnp.int32)
   own = [top[space.leaf_of(begins)][:, None] for top in all_.scales]
-  values = code.decode(rows, own).reshape(-1)[: space.size]
+  words = jnp.pad(all_.codes, (0, rows * width - all_.codes.shape[0]))
+  codes = fixed_width.unpack(words, folding.LANES * rows, width)
+  values = code.decode(codes.reshape(rows, folding.LANES), own)
+  values = jnp.where(there, values.reshape(-1)[: space.size], 0.0)
   if all_.scales:
     # And what lies behind the end of that leaf, which is little, its own.
     strays = jnp.asarray(_strays(space))
     own = [top[space.leaf_of(strays)] for top in all_.scales]
-    again = fixed_width.at(all_.codes, strays, width)
-    values = values.at[strays].set(code.decode(again, own))
-  return Marked(jnp.where(there, values, 0.0), there, space)
+    again = code.decode(fixed_width.at(all_.codes, strays, width), own)
+    sent = fixed_width.at(all_.marks, strays, 1) == 1
+    values = values.at[strays].set(jnp.where(sent, again, 0.0))
+  return Marked(values, there, space)
 
 
 def _strays(space: Space) -> np.ndarray:

@@ -6,7 +6,7 @@
   'word28'       28, and 4 for the value       yes
 
 The value codes are in sparse_values.py. Entries may come coded, by `Code.mark`;
-a message of all elements then has a bitmap instead of indices (marked.py).
+a large message then has a bitmap instead of indices (marked.py).
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def _of_entries(
   def unpack(words, like, ctx):
     del ctx
     if isinstance(like, marked.CodedVector):
-      return marked.unpack(values, words, like.space)
+      return marked.unpack(values, words, like)
     got = unpack_entries(words, like.space, like.slots)
     return entries.decoded(values, got) if isinstance(like, Sparse) else got
 

@@ -96,14 +96,11 @@ def by_rule(
 
   def select(signals, ctx):
     del signals
-    joined = ctx.seen.joined
-    if ctx.rung == joined.space.size:
-      return joined
     if all_fit:
-      return joined.entries(ctx.rung)
+      return ctx.seen.joined.at_most(ctx.rung)
     # Each step begins at another place: otherwise the last leaves would never
     # be sent.
-    return joined.entries(ctx.rung, first=ctx.step * ctx.rung)
+    return ctx.seen.joined.at_most(ctx.rung, first=ctx.step * ctx.rung)
 
   return Compressor(
     name,

@@ -134,7 +134,9 @@ def variance_based(
     indices: how a coordinate travels. 'word28', 28 bits, which with the value's
       4 make a word (as printed; needs values='exponent4'); 'elias_fano', fewer
       bits; 'run_length', 16 bits (needs values='float32'). None is 'word28' for
-      'exponent4' and 'elias_fano' for all others.
+      'exponent4' and 'elias_fano' for all others. Whatever this is, a message
+      for all elements has a bitmap, and so has one for an eighth or more if a
+      value takes 8 bits or fewer.
     rounding: 'keep' leaves in r what rounding did not deliver; 'paper' drops it
       (needs values='exponent4').
     ladder: sizes that a message can have, as fractions of the elements of all

@@ -11,6 +11,7 @@ index == size marks an empty slot:
 |---|---|---|
 | `fixed_width` | codes of `width` bits | `ceil(count width / 32)` words |
 | `bitmap` | which of n elements are set | `ceil(n / 32)` words |
+| `compaction` | `count` codes out of n, given a bitmap | as `fixed_width` |
 | `elias_fano` | sorted indices | 2 + log2(n / count) bits an index |
 | `run_length` | sorted indices, 16-bit gaps | `ceil(count / 2)` words |
 | `exponent` | values as sign and power of two | 4 bits a value, 8 a tensor |

@@ -134,6 +134,42 @@ def positions(
   return _bits(words, seen, word, rank)
 
 
+def window(words: jax.Array, count: int, first: jax.Array) -> jax.Array:
+  """The bitmap of those set bits whose `positions` would be returned.
+
+  Args:
+    words: uint32[m], m < 2**26.
+    count: how many bits may stay set.
+    first: where more bits are set than that, the number of the one to begin
+      with, counted in a circle.
+
+  Returns:
+    uint32[m].
+
+  Raises:
+    ValueError: for a bitmap whose positions int32 cannot count.
+  """
+  _check(words)
+  if not words.shape[0]:
+    return words
+  seen = _seen(words)
+  own = jax.lax.population_count(words).astype(jnp.int32)
+
+  def below(number):
+    """The bits with lower numbers."""
+    rank = number - (seen - own)
+    place = _select(words, jnp.clip(rank, 0, 31)).astype(jnp.uint32)
+    lower = words & ((np.uint32(1) << place) - np.uint32(1))
+    return jnp.where(rank >= own, words, jnp.where(rank > 0, lower, 0))
+
+  total = seen[-1]
+  start = first % jnp.maximum(total, 1)
+  again = start - (total - count)  # so many of them after the circle closes
+  last = jnp.where(again < 0, start + count, total)
+  circle = (below(last) & ~below(start)) | below(again)
+  return jnp.where(total > count, circle, words)
+
+
 def finder(
   words: jax.Array,
 ) -> tuple[Callable[[jax.Array], jax.Array], jax.Array]:

@@ -171,21 +171,28 @@ def joined(
   words = [folding.joined(parts[begin:end]) for begin, end in runs]
   if len(runs) == 1:
     return words[0]
+  out: list[jax.Array] = []
+  shared = jnp.zeros(0, jnp.uint32)  # the word in which the next run begins
+  for (begin, end), own in zip(runs, words, strict=True):
+    first, last = int(bits[begin]), int(bits[end])
+    own = _shifted(own, first % 32, last // 32 - first // 32 + 1)
+    if shared.size:
+      own = own.at[:1].add(shared)
+    out.append(own[:-1])
+    shared = own[-1:]
+  if bits[-1] % 32:
+    out.append(shared)
   # Apart from what is put together: XLA on CPUs shifts slowly what it joins.
-  words = opaque.apart(words)
-  out = jnp.zeros(_ceil_div(int(bits[-1]), 32), jnp.uint32)
-  for (begin, _), own in zip(runs, words, strict=True):
-    first, shift = divmod(int(bits[begin]), 32)
-    out = _put(out, own << shift, first)
-    if shift:
-      out = _put(out, own >> (32 - shift), first + 1)
-  return out
+  return jnp.concatenate(opaque.apart(out))
 
 
-def _put(out: jax.Array, words: jax.Array, first: int) -> jax.Array:
-  """Adds words to those from `first` on; beyond the last they are zero."""
-  size = min(words.shape[0], out.shape[0] - first)
-  return out.at[first : first + size].add(words[:size])
+def _shifted(words: jax.Array, bits: int, length: int) -> jax.Array:
+  """Words, so many bits further up, and as many as a run touches."""
+  words = jnp.pad(words, (0, length + 1 - words.shape[0]))
+  if not bits:
+    return words[:-1]
+  before = jnp.pad(words[:-2], (1, 0))
+  return (words[:-1] << bits) | (before >> (32 - bits))
 
 
 def _check(count: int, width: int) -> None:

@@ -63,7 +63,8 @@ def there_and_back(name):
     coded = code.mark(list(leaves), ctx)
     joined = coded.joined()
     ways = []
-    for selected in (joined, joined.entries(SLOTS)):
+    sizes = joined.at_most(SLOTS), joined.entries(SLOTS)
+    for selected in (joined.at_most(SPACE.size), *sizes):
       assert isinstance(selected, code.marked)
       rounded = code.round(selected, ctx)
       got = code.unpack(code.pack(rounded, ctx), rounded, ctx)
@@ -88,7 +89,7 @@ def test_what_arrives_is_what_is_delivered_whatever_the_size(name, share):
     )
     assert count == same_count <= wanted.sum()
     assert not np.any(flat(delivered)[~wanted])
-    for rounded, got, own, theirs in ways[: 1 if count > SLOTS else 2]:
+    for rounded, got, own, theirs in ways[: 1 if count > SLOTS else 3]:
       jax.tree.map(np.testing.assert_array_equal, got, rounded)
       np.testing.assert_array_equal(flat(own), flat(delivered))
       np.testing.assert_array_equal(flat(theirs), flat(delivered))

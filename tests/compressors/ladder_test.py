@@ -109,9 +109,11 @@ def test_audit_and_plan_list_the_bytes_of_every_rung(on_a_mesh):
   assert len(set(branches)) == len(SLOTS)
   assert list(branches) == sorted(branches)
   # To three others: a word of health, a sign and Elias-Fano's 2 + log2(N / k)
-  # bits an element, in whole words.
+  # bits an element, in whole words; of the two largest, a bitmap's N / k.
   for slots, sent in zip(SLOTS, branches, strict=True):
     bits = slots * (1 + 2 + np.ceil(np.log2(N / slots)))
+    if 8 * slots >= N:
+      bits = slots + N
     assert 3 * (4 + bits / 8 - slots / 8) <= sent <= 3 * (4 + bits / 8 + 12)
   assert plan.sent_bytes == audit.sent_bytes
   # The agreement on the rung: one int32, by a ring all-reduce.
@@ -119,14 +121,32 @@ def test_audit_and_plan_list_the_bytes_of_every_rung(on_a_mesh):
 
 
 def test_the_largest_message_is_planned_though_it_is_not_the_last():
-  # Nine tenths with their coordinates are more than all without: so much that
-  # the vector itself travels.
-  tx = gs.variance_based(1.0, ladder=(0.9, 1.0), axis_name=replay.AXIS)
-  plan = gs.plan(tx, np.zeros(N, np.float32), 4)
+  # Codes of 16 bits have no bitmap below the last rung, so that nearly all
+  # with their coordinates are more than all without.
+  tx = gs.variance_based(
+    1.0, values='bfloat16', ladder=(0.99, 1.0), axis_name=replay.AXIS
+  )
+  plan = gs.plan(tx, np.zeros(N, np.float32), 2)
   (payload, sent), (last, less) = plan.rungs
   assert payload > last and sent > less
   assert plan.payload_bytes == payload
-  assert plan.sent_bytes == sent + 6  # and the agreement on the rung
+  assert plan.sent_bytes == sent + 4  # and the agreement on the rung
+
+
+@pytest.mark.parametrize(
+  'make, width',
+  [
+    (lambda **how: gs.strom(TAU, **how), 1),
+    (lambda **how: gs.variance_based(1.0, **how), 4),
+  ],
+)
+def test_from_an_eighth_on_a_message_has_a_bitmap(make, width):
+  size, scales = 32_000, 4 * (width == 4)
+  tx = make(ladder=(0.124, 0.125, 1.0), axis_name=replay.AXIS)
+  plan = gs.plan(tx, np.zeros(size, np.float32), 2)
+  _, (eighth, _), (all_, _) = plan.rungs
+  assert eighth == 4 + scales + (size + size // 8 * width) // 8
+  assert all_ == 4 + scales + (size + size * width) // 8
 
 
 def test_one_rung_needs_no_agreement():

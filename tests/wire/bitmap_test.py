@@ -13,6 +13,7 @@ import pytest
 
 _pack = jax.jit(bitmap.pack)
 _positions = jax.jit(bitmap.positions, static_argnums=1)
+_window = jax.jit(bitmap.window, static_argnums=1)
 
 
 @settings(max_examples=20, deadline=None)
@@ -49,6 +50,8 @@ def test_positions_can_begin_anywhere_and_go_in_a_circle(mask, count, first):
   expected = np.roll(true, -start)[:count]
   np.testing.assert_array_equal(found[: len(expected)], expected)
   np.testing.assert_array_equal(found[len(expected) :], 96)
+  window = bitmap.unpack(_window(_pack(padded), count, np.int32(first)), 70)
+  np.testing.assert_array_equal(np.flatnonzero(window), np.sort(expected))
 
 
 def test_every_bit_of_a_word_is_found():

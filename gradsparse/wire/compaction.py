@@ -1,0 +1,172 @@
+"""The codes of some elements, back to back, and back at their places.
+
+A bitmap says which elements. None is looked for by itself: in each word of
+packed codes, those of elements that are set move together, in
+`log2(32 / width)` steps, and a running count of the set bits says where in the
+message they begin.
+
+References:
+  Henry S. Warren, "Hacker's Delight", 2nd edition, sections 7-4 (compress) and
+  7-5 (expand).
+"""
+
+from __future__ import annotations
+
+from gradsparse.wire import fixed_width
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+def compress(
+  codes: jax.Array, marks: jax.Array, slots: int, width: int
+) -> jax.Array:
+  """Packs the codes of the elements that are set, in their order.
+
+  Args:
+    codes: uint32, packed codes of all elements, as of `fixed_width.pack`.
+    marks: uint32, bitmap of the elements.
+    slots: how many codes there is room for. What has no room is lost.
+    width: bits a code, a divisor of 32.
+
+  Returns:
+    uint32[fixed_width.words(slots, width)]; zero behind the last code.
+
+  Raises:
+    ValueError: for another width.
+  """
+  chosen = _lowest(marks, codes.shape[0], width)
+  place, shift = _begins(marks, codes.shape[0], width)
+  kept = codes & _whole(chosen, width)
+  for moving, distance in _moves(chosen, width):
+    moved = kept & moving
+    kept = (kept ^ moved) | (moved >> distance)
+  words = jnp.zeros(fixed_width.words(slots, width), jnp.uint32)
+  words = words.at[place].add(kept << shift, mode='drop')
+  # Two shifts of at most 31 bits: a shift by 32 is not defined.
+  return words.at[place + 1].add((kept >> 1) >> (31 - shift), mode='drop')
+
+
+def expand(
+  words: jax.Array, marks: jax.Array, size: int, width: int
+) -> jax.Array:
+  """The codes that `compress` packed, where they were.
+
+  Args:
+    words: uint32, what it returned.
+    marks: uint32, bitmap of the elements; of more than there was room for, the
+      last ones get any code.
+    size: number of elements.
+    width: bits a code, a divisor of 32.
+
+  Returns:
+    uint32[fixed_width.words(size, width)], packed codes of all elements; zero
+    for those that are not set.
+
+  Raises:
+    ValueError: for another width.
+  """
+  length = fixed_width.words(size, width)
+  if not words.shape[0]:
+    return jnp.zeros(length, jnp.uint32)
+  chosen = _lowest(marks, length, width)
+  place, shift = _begins(marks, length, width)
+  first = words.at[place].get(mode='clip')
+  second = words.at[place + 1].get(mode='clip')
+  codes = (first >> shift) | ((second << 1) << (31 - shift))
+  for moving, distance in reversed(_moves(chosen, width)):
+    codes = (codes & ~moving) | ((codes << distance) & moving)
+  return codes & _whole(chosen, width)
+
+
+def only(codes: jax.Array, marks: jax.Array, width: int) -> jax.Array:
+  """Zeros for the elements that are not set.
+
+  Args:
+    codes: uint32, packed codes of all elements.
+    marks: uint32, bitmap of the elements.
+    width: bits a code, a divisor of 32.
+
+  Returns:
+    uint32, like codes.
+
+  Raises:
+    ValueError: for another width.
+  """
+  return codes & _whole(_lowest(marks, codes.shape[0], width), width)
+
+
+def _lowest(marks: jax.Array, length: int, width: int) -> jax.Array:
+  """uint32[length], the lowest bit of each code whose element is set."""
+  if 32 % width:
+    raise ValueError(f'width must divide 32, got {width}')
+  per_word = 32 // width
+  # Column by column: XLA on CPUs is slow where the last axis is short.
+  own = [
+    (marks >> np.uint32(begin)) & np.uint32(2**per_word - 1)
+    for begin in range(0, 32, per_word)
+  ]
+  lowest = jnp.stack(own, axis=1).reshape(-1)[:length]
+  half = per_word // 2
+  while half and width > 1:  # halves move apart, then their halves
+    lowest = lowest | (lowest << np.uint32(half * (width - 1)))
+    lowest = lowest & _every(half * width, half)
+    half //= 2
+  return lowest
+
+
+def _begins(
+  marks: jax.Array, length: int, width: int
+) -> tuple[jax.Array, jax.Array]:
+  """Where in the message the codes go that each word of packed codes gives.
+
+  Returns:
+    Two arrays [length]: int32, the word in which the first of them goes;
+    uint32, the bit there.
+  """
+  per_word = 32 // width
+  counts = jax.lax.population_count(marks).astype(jnp.int32)
+  before = jnp.cumsum(counts, dtype=jnp.int32) - counts
+  ranks = []
+  for begin in range(0, 32, per_word):
+    below = jax.lax.population_count(marks & np.uint32(2**begin - 1))
+    ranks.append(before + below.astype(jnp.int32))
+  rank = jnp.stack(ranks, axis=1).reshape(-1)[:length]
+  shift = (rank % per_word).astype(jnp.uint32) * np.uint32(width)
+  return rank // per_word, shift
+
+
+def _moves(chosen: jax.Array, width: int) -> list[tuple[jax.Array, np.uint32]]:
+  """How the chosen codes of each word come to lie at its low end.
+
+  Returns:
+    Of each step the bits of the codes that move, as they lie before it, and by
+    how many bits.
+  """
+  out = []
+  # How many codes below each are not chosen: bit by bit of that number.
+  holes = (~chosen & _every(width, 1)) << np.uint32(width)
+  distance = width
+  while distance < 32:
+    odd = holes
+    reach = width
+    while reach < 32:
+      odd = odd ^ (odd << np.uint32(reach))
+      reach *= 2
+    moving = odd & chosen
+    out.append((_whole(moving, width), np.uint32(distance)))
+    chosen = (chosen ^ moving) | (moving >> np.uint32(distance))
+    holes = holes & ~odd
+    distance *= 2
+  return out
+
+
+def _whole(lowest: jax.Array, width: int) -> jax.Array:
+  """All bits of the codes of which these are the lowest."""
+  return lowest * np.uint32(2**width - 1)
+
+
+def _every(stride: int, bits: int) -> np.uint32:
+  """So many low bits of every field of so many bits."""
+  ones = sum(1 << begin for begin in range(0, 32, stride))
+  return np.uint32((2**bits - 1) * ones)
