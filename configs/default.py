@@ -48,7 +48,9 @@ def get_config() -> ml_collections.ConfigDict:
 
   config.data = data = ml_collections.ConfigDict()
   # Images: digits, cifar10, mnist, fashion_mnist, imagenet. Text, of which a
-  # model tells the next word or character: ptb, ptb_characters.
+  # model tells the next word or character: ptb, ptb_characters. Speech, written
+  # down: an4, librispeech, fsdd (strings of digits). Sentences, translated:
+  # multi30k, wmt.
   data.name = 'digits'
   # Root of all data sets or the set's own folder. Empty: what the environment
   # variable GRADSPARSE_DATA says.
@@ -59,6 +61,14 @@ def get_config() -> ml_collections.ConfigDict:
   data.test_split = 'file'
   # Random flips; of small images random shifts, of ImageNet's random crops too.
   data.augment = False
+  data.transcripts = 'letters'  # or words, of fsdd
+  # Of sentences: the language that is translated and that into which, as files
+  # end; pieces of words, of both together; and how many of them one side of a
+  # worker's batch may have, padding counted (0: train.batch_size sentences).
+  data.source = 'en'
+  data.target = 'de'
+  data.vocabulary = 4000
+  data.tokens = 0
   data.image_size = 224  # pixels of a side that a model sees of ImageNet
 
   config.model = model = ml_collections.ConfigDict()
@@ -67,6 +77,10 @@ def get_config() -> ml_collections.ConfigDict:
   # alexnet_ungrouped, bn_inception, resnet50, resnet152, vgg19; for text
   # lstm_small, lstm_ptb, lstm_ptb_untied.
   model.name = 'convnet'
+
+  config.test = test = ml_collections.ConfigDict()
+  # Translations that are followed side by side; 1: only the likeliest piece.
+  test.beam = 1
 
   config.optimizer = optimizer = ml_collections.ConfigDict()
   optimizer.name = 'sgd'  # or adam

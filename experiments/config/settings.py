@@ -61,6 +61,11 @@ _RULES: Mapping[str, Callable[[str, Any], Any]] = {
   'data.test_split': _text,
   'data.augment': arguments.flag,
   'data.image_size': _whole(1, 4096),
+  'data.source': _text,
+  'data.target': _text,
+  'data.vocabulary': _whole(5),
+  'data.tokens': _whole(0),
+  'test.beam': _whole(1, 64),
   'optimizer.momentum': _number(arguments.LESS_THAN_ONE),
   'optimizer.nesterov': arguments.flag,
   'optimizer.weight_decay': _not_negative,
@@ -84,6 +89,7 @@ _RULES: Mapping[str, Callable[[str, Any], Any]] = {
 }
 _CHOICES: Mapping[str, tuple[str, ...]] = {
   'data.name': tasks.DATA,
+  'data.transcripts': tasks.TRANSCRIPTS,
   'model.name': models.NAMES,
   'optimizer.name': optimizer.OPTIMIZERS,
   'optimizer.schedule': learning_rate.SCHEDULES,

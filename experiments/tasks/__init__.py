@@ -22,13 +22,17 @@ __all__ = [
   'Language',
   'Outcome',
   'Sampler',
+  'TRANSCRIPTS',
   'Task',
   'Variables',
   'build',
 ]
 
+_SPEECH = ('an4', 'fsdd', 'librispeech')
+_TRANSLATION = ('multi30k', 'wmt')
+TRANSCRIPTS = ('letters', 'words')
 # Names of data sets.
-DATA = (*data.NAMES, *texts.NAMES)
+DATA = (*data.NAMES, *texts.NAMES, *_SPEECH, *_TRANSLATION)
 
 
 class Sampler(Protocol):
@@ -70,9 +74,14 @@ def build(
   Raises:
     UserError: the data are not there, or the model cannot take them.
   """
+  build_one = _classification
   if config.data.name in texts.NAMES:
-    return _language(config, num_workers, workers)
-  return _classification(config, num_workers, workers)
+    build_one = _language
+  elif config.data.name in _SPEECH:
+    build_one = _speech
+  elif config.data.name in _TRANSLATION:
+    build_one = _translation
+  return build_one(config, num_workers, workers)
 
 
 def _classification(
@@ -120,10 +129,69 @@ def _language(
     workers=workers,
   )
   task = Language(
-    models.create(config.model.name, len(corpus.symbols), 'text'),
+    models.create(config.model.name, len(corpus.symbols), 'language'),
     corpus,
     batch_size=config.train.batch_size,
     window=config.train.window,
     characters=config.data.name == 'ptb_characters',
+  )
+  return Built(task, sampler)
+
+
+def _speech(
+  config: ml_collections.ConfigDict, num_workers: int, workers: tuple[int, ...]
+) -> Built:
+  from experiments.data import speech as recordings  # needs soundfile
+  from experiments.tasks import speech  # needs jiwer
+
+  corpus = recordings.load(
+    config.data.name,
+    config.data.dir,
+    config.data.test_split,
+    config.data.transcripts,
+  )
+  classes = corpus.train.alphabet.classes
+  task = speech.Speech(
+    models.create(config.model.name, classes, 'speech'), corpus
+  )
+  sampler = recordings.Sampler(
+    corpus.train,
+    num_workers=num_workers,
+    batch_size=config.train.batch_size,
+    seed=config.train.seed,
+    workers=workers,
+    stride=task.stride,
+  )
+  ahead = data.Ahead(sampler, recordings.AHEAD, config.train.steps)
+  return Built(task, ahead)
+
+
+def _translation(
+  config: ml_collections.ConfigDict, num_workers: int, workers: tuple[int, ...]
+) -> Built:
+  from experiments.data import translation as sentences  # needs sentencepiece
+  from experiments.tasks import translation  # needs sacrebleu
+
+  corpus = sentences.load(
+    config.data.name,
+    config.data.dir,
+    config.data.test_split,
+    source=config.data.source,
+    target=config.data.target,
+    vocabulary=config.data.vocabulary,
+  )
+  sampler = sentences.Sampler(
+    corpus.train,
+    num_workers=num_workers,
+    batch_size=0 if config.data.tokens else config.train.batch_size,
+    batch_tokens=config.data.tokens,
+    seed=config.train.seed,
+    workers=workers,
+  )
+  classes = corpus.vocabulary.size
+  task = translation.Translation(
+    models.create(config.model.name, classes, 'translation'),
+    corpus,
+    config.test.beam,
   )
   return Built(task, sampler)

@@ -15,7 +15,8 @@ NUM_BUCKETS = 8
 class Sampler:
   """Shuffled batches of pairs of about the same length, see `Plan`.
 
-  A batch has as many pairs as a budget of positions allows, padding counted.
+  A batch has so many pairs, or as many as a budget of positions allows, padding
+  counted.
 
   Attributes:
     steps_per_epoch: the same in all epochs.
@@ -29,7 +30,8 @@ class Sampler:
     train: pairs.Pairs,
     *,
     num_workers: int,
-    batch_tokens: int,
+    batch_size: int = 0,
+    batch_tokens: int = 0,
     seed: int,
     workers: Sequence[int] | None = None,
     max_length: int = 100,
@@ -40,6 +42,7 @@ class Sampler:
     Args:
       train: the pairs.
       num_workers: number of workers that share an epoch.
+      batch_size: pairs of one worker's batch. 0: see `batch_tokens`.
       batch_tokens: positions of one side of one worker's batch, at most.
       seed: decides all that is drawn.
       workers: whose batches `batch` returns; all if None.
@@ -62,14 +65,14 @@ class Sampler:
 
     longest = int(lengths[self._rows].max(initial=0))
     padded = -(-longest // _MULTIPLE) * _MULTIPLE
-    if padded > batch_tokens:
+    if not batch_size and padded > batch_tokens:
       raise errors.ConfigError(
-        f'batch_tokens must be {padded} or more, for pairs of {longest} '
+        f'data.tokens must be {padded} or more, for pairs of {longest} '
         f'pieces, got {batch_tokens}'
       )
     self._plan = buckets.Plan(
       lengths[self._rows],
-      batch_size=lambda length: batch_tokens // length,
+      batch_size=lambda length: batch_size or batch_tokens // length,
       num_buckets=num_buckets,
       multiple=_MULTIPLE,
       num_workers=num_workers,

@@ -1,0 +1,149 @@
+"""Utterances, whose text is told frame by frame."""
+
+from collections.abc import Mapping
+import dataclasses
+from typing import Any
+
+from experiments.data import speech
+from experiments.scores import ctc
+from experiments.scores import word_errors
+from experiments.tasks import task
+from flax import linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+_FRAMES = 1024  # of an utterance that is thought of only
+
+
+@dataclasses.dataclass(frozen=True)
+class Speech:
+  """A model that writes what was said, see `task.Task`.
+
+  A batch has `features`, float32[batch, frames, bins], and `frames`,
+  int32[batch], how many are no padding; `labels`, int32[batch, length], and
+  `characters`, int32[batch], likewise. Its loss is that of connectionist
+  temporal classification (Graves et al. 2006), in nats an utterance.
+
+  A test gives `test/loss` and `test/wer`, the word error rate of what the best
+  path says (not of a search with a language model).
+
+  Attributes:
+    model: see `experiments.models.create`.
+    corpus: of the training, and of the test.
+    test_batch: utterances in one call of a test.
+  """
+
+  model: nn.Module
+  corpus: speech.Corpus
+  test_batch: int = 32
+
+  @property
+  def has_batch_axis(self) -> bool:
+    return hasattr(self.model, 'batch_axis')
+
+  @property
+  def stride(self) -> int:
+    """How many frames the model takes for one that it gives."""
+
+    def run():
+      inputs = self._inputs(_FRAMES)
+      return self.model.init_with_output(
+        jax.random.key(0), *inputs, train=False
+      )
+
+    (logits, _), _ = jax.eval_shape(run)
+    return _FRAMES // logits.shape[1]
+
+  def init(self, key: jax.Array) -> task.Variables:
+    made = self.model.init(key, *self._inputs(64), train=False)
+    return task.Variables(made['params'], made.get('batch_stats', {}))
+
+  def carry(self) -> Any:
+    return ()
+
+  def over_examples(self, axis_name: str) -> 'Speech':
+    return dataclasses.replace(
+      self, model=self.model.clone(batch_axis=axis_name)
+    )
+
+  def outcome(
+    self,
+    params: Any,
+    statistics: Any,
+    carry: Any,
+    inputs: Mapping[str, jax.Array],
+    key: jax.Array,
+  ) -> task.Outcome:
+    (logits, frames), changed = self.model.apply(
+      {'params': params, 'batch_stats': statistics},
+      inputs['features'],
+      inputs['frames'],
+      train=True,
+      mutable=['batch_stats'],
+      rngs={'dropout': key},
+    )
+    loss = _losses(logits, frames, inputs).mean()
+    return task.Outcome(loss, {}, changed.get('batch_stats', {}), carry)
+
+  def make_test(self) -> task.Test:
+    examples = self.corpus.test
+
+    @jax.jit
+    def heard(params, statistics, inputs):
+      logits, frames = self.model.apply(
+        {'params': params, 'batch_stats': statistics},
+        inputs['features'],
+        inputs['frames'],
+        train=False,
+      )
+      return _losses(logits, frames, inputs), logits, frames
+
+    def test(params, statistics, process, processes):
+      loss, said, meant = 0.0, [], []
+      for part in speech.walk(
+        examples,
+        batch_size=self.test_batch,
+        process=process,
+        processes=processes,
+      ):
+        count = len(part.rows)
+        losses, logits, frames = jax.device_get(
+          heard(params, statistics, part.inputs)
+        )
+        loss += losses[:count].sum(dtype=np.float64)
+        paths = ctc.greedy(logits[:count], frames[:count])
+        said += [examples.alphabet.decode(path) for path in paths]
+        meant += [examples.utterances[row].text for row in part.rows]
+      return np.array([loss, *word_errors.counts(said, meant)])
+
+    return test
+
+  def scores(self, total: np.ndarray) -> dict[str, float]:
+    loss = total[0].item() / len(self.corpus.test.utterances)
+    return {'test/loss': loss, 'test/wer': word_errors.rate(total[1:])}
+
+  def _inputs(self, frames: int) -> tuple[jax.Array, jax.Array]:
+    """One silent utterance."""
+    features = jnp.zeros((1, frames, self.corpus.train.bins))
+    return features, jnp.full(1, frames, jnp.int32)
+
+
+def _losses(
+  logits: jax.Array, frames: jax.Array, inputs: Mapping[str, jax.Array]
+) -> jax.Array:
+  """float32[batch], of each utterance."""
+  labels = inputs['labels']
+  return optax.ctc_loss(
+    logits,
+    _padding(frames, logits.shape[1]),
+    labels,
+    _padding(inputs['characters'], labels.shape[1]),
+    blank_id=ctc.BLANK,
+  )
+
+
+def _padding(lengths: jax.Array, most: int) -> jax.Array:
+  """float32[batch, most], 1 behind the end."""
+  return (jnp.arange(most) >= lengths[:, None]).astype(jnp.float32)

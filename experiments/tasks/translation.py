@@ -1,0 +1,120 @@
+"""Sentences, and their translations piece by piece."""
+
+from collections.abc import Mapping
+import dataclasses
+from typing import Any
+
+from experiments.data import translation
+from experiments.scores import bleu
+from experiments.scores import decoding
+from experiments.tasks import task
+from flax import linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+_TEST_TOKENS = 2000  # of one side, that are tested together
+
+
+@dataclasses.dataclass(frozen=True)
+class Translation:
+  """A model that translates, see `task.Task`.
+
+  A batch has `source` and `target`, int32[batch, length], and `weights`,
+  float32[batch, length - 1], of the pieces of `target` but its first. They add
+  up to the size of the batch, so that the mean over pairs is the mean over
+  pieces.
+
+  A training step also tells `train/words`, the pieces of all workers' targets.
+
+  A test gives `test/loss`, the mean cross-entropy of a piece in nats, and
+  `test/bleu`, of translations as they are written.
+
+  Attributes:
+    model: see `experiments.models.create`.
+    corpus: of the training, and of the test.
+    beam: sentences that are followed side by side where it translates.
+  """
+
+  model: nn.Module
+  corpus: translation.Corpus
+  beam: int = 1
+
+  @property
+  def has_batch_axis(self) -> bool:
+    return False
+
+  def init(self, key: jax.Array) -> task.Variables:
+    tokens = jnp.ones((1, 4), jnp.int32)
+    made = self.model.init(key, tokens, tokens, train=False)
+    return task.Variables(made['params'], {})
+
+  def carry(self) -> Any:
+    return ()
+
+  def over_examples(self, axis_name: str) -> 'Translation':
+    return self
+
+  def outcome(
+    self,
+    params: Any,
+    statistics: Any,
+    carry: Any,
+    inputs: Mapping[str, jax.Array],
+    key: jax.Array,
+  ) -> task.Outcome:
+    losses = self._losses(params, inputs, train=True, rngs={'dropout': key})
+    words = jnp.sum(inputs['weights'] > 0).astype(jnp.float32)
+    loss = losses.sum(axis=1).mean()
+    return task.Outcome(loss, {}, statistics, carry, {'words': words})
+
+  def make_test(self) -> task.Test:
+    corpus = self.corpus
+    model = decoding.of_flax(self.model)
+    if self.beam == 1:
+      decode = decoding.make_greedy(model)
+    else:
+      decode = decoding.make_beam_search(model, beam=self.beam)
+
+    @jax.jit
+    def total(params, inputs):
+      return jnp.sum(self._losses(params, inputs, train=False))
+
+    def test(params, statistics, process, processes):
+      del statistics
+      loss, pieces, said, meant = 0.0, 0.0, [], []
+      for part in translation.walk(
+        corpus.test,
+        batch_tokens=_TEST_TOKENS,
+        process=process,
+        processes=processes,
+      ):
+        loss += float(total(params, part.inputs))
+        pieces += part.inputs['weights'].sum(dtype=np.float64)
+        found = decode({'params': params}, part.inputs['source']).tokens
+        said += corpus.vocabulary.decode(found[: len(part.rows)])
+        meant += [corpus.references[row] for row in part.rows]
+      return np.array([loss, pieces, *bleu.counts(said, meant)])
+
+    return test
+
+  def scores(self, total: np.ndarray) -> dict[str, float]:
+    loss, pieces, *counts = total.tolist()
+    return {
+      'test/loss': loss / pieces,
+      'test/bleu': bleu.score(np.array(counts)),
+    }
+
+  def _losses(
+    self, params: Any, inputs: Mapping[str, jax.Array], **options: Any
+  ) -> jax.Array:
+    """float32[batch, length - 1], weighted."""
+    target = inputs['target']
+    logits = self.model.apply(
+      {'params': params}, inputs['source'], target[:, :-1], **options
+    )
+    losses = optax.softmax_cross_entropy_with_integer_labels(
+      logits, target[:, 1:]
+    )
+    return losses * inputs['weights']
