@@ -1,11 +1,13 @@
 """Flax models by name."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from experiments.models.alexnet import AlexNet
 from experiments.models.convnet import ConvNet
+from experiments.models.gpt import GPT
 from experiments.models.inception import BNInception
+from experiments.models.language_lstm import LanguageLSTM
 from experiments.models.mlp import MLP
 from experiments.models.resnet import CifarResNet
 from experiments.models.resnet import ResNet
@@ -16,6 +18,9 @@ from experiments.program import errors
 from flax import linen as nn
 
 __all__ = [
+  'GPT',
+  'KINDS',
+  'LANGUAGE',
   'NAMES',
   'AlexNet',
   'BNInception',
@@ -23,6 +28,7 @@ __all__ = [
   'CifarVGG',
   'ConvNet',
   'ImageNetVGG',
+  'LanguageLSTM',
   'MLP',
   'ResNet',
   'VGGLike',
@@ -63,23 +69,56 @@ _MODELS = {
 }
 NAMES = tuple(_MODELS)
 
+_Registry = Mapping[str, Callable[[int], nn.Module]]
 
-def create(name: str, classes: int) -> nn.Module:
+LANGUAGE: _Registry = {
+  'gpt_200k': lambda n: GPT(n, width=64, layers=4, heads=4, dropout=0.0),
+  'gpt_10m': lambda n: GPT(n),
+  'lstm_200': lambda n: LanguageLSTM(n, units=200, dropout=0.0, limit=0.1),
+  'lstm_1500': lambda n: LanguageLSTM(n),
+  'lstm_1500_untied': lambda n: LanguageLSTM(n, tied=False, limit=0.1),
+}
+
+# What a model is for, and the names of those models.
+KINDS: Mapping[str, _Registry] = {
+  'images': {name: model.make for name, model in _MODELS.items()},
+  'language': LANGUAGE,
+}
+
+
+def create(name: str, classes: int, kind: str | None = None) -> nn.Module:
   """Returns the model called `name` with `classes` outputs.
 
-  Every model is called as `model.apply(variables, images, train=bool)`, takes
-  normalised images `[batch, height, width, channels]` and returns logits. One
-  with dropout also needs `rngs={'dropout': key}` where `train` is true, and one
-  with batch normalisation has an attribute `batch_axis`.
+  How a model is called depends on what it is for. One with dropout needs
+  `rngs={'dropout': key}` where `train` is true, and one with batch
+  normalisation has an attribute `batch_axis`.
+
+    images       model.apply(variables, images [batch, height, width, channels],
+                 train=bool) -> logits; images are normalised
+    language     (tokens [batch, steps], carry) -> (logits, carry), where
+                 `model.carry(batch)` is the first carry
+
+  Args:
+    name: of the model.
+    classes: outputs; the size of the vocabulary, or of the alphabet with the
+      blank.
+    kind: what the model is to be for, of `KINDS`; None: anything.
 
   Raises:
-    ConfigError: an unknown name.
+    ConfigError: an unknown name, or a model that is for something else.
   """
-  if name not in _MODELS:
+  for models in KINDS.values() if kind is None else (KINDS[kind],):
+    if name in models:
+      return models[name](classes)
+  if kind:
+    names = ', '.join(KINDS[kind])
     raise errors.ConfigError(
-      f'model.name must be one of {", ".join(NAMES)}, got {name!r}'
+      f'model.name must be one of {names}, which are for {kind}, got {name!r}'
     )
-  return _MODELS[name].make(classes)
+  known = '; '.join(f'{k}: {", ".join(names)}' for k, names in KINDS.items())
+  raise errors.ConfigError(
+    f'model.name must be one of these, got {name!r}: {known}'
+  )
 
 
 def check_images(name: str, shape: Sequence[int]) -> None:
