@@ -9,8 +9,11 @@ from experiments.models.gpt import GPT
 from experiments.models.inception import BNInception
 from experiments.models.language_lstm import LanguageLSTM
 from experiments.models.mlp import MLP
+from experiments.models.projected_lstm import ProjectedSpeech
 from experiments.models.resnet import CifarResNet
 from experiments.models.resnet import ResNet
+from experiments.models.speech import Convolution
+from experiments.models.speech import DeepSpeech
 from experiments.models.vgg import CifarVGG
 from experiments.models.vgg import ImageNetVGG
 from experiments.models.vgg import VGGLike
@@ -22,14 +25,18 @@ __all__ = [
   'KINDS',
   'LANGUAGE',
   'NAMES',
+  'SPEECH',
   'AlexNet',
   'BNInception',
   'CifarResNet',
   'CifarVGG',
   'ConvNet',
+  'Convolution',
+  'DeepSpeech',
   'ImageNetVGG',
   'LanguageLSTM',
   'MLP',
+  'ProjectedSpeech',
   'ResNet',
   'VGGLike',
   'check_images',
@@ -78,11 +85,23 @@ LANGUAGE: _Registry = {
   'lstm_1500': lambda n: LanguageLSTM(n),
   'lstm_1500_untied': lambda n: LanguageLSTM(n, tied=False, limit=0.1),
 }
+SPEECH: _Registry = {
+  'deepspeech_gru': lambda n: DeepSpeech(n),
+  'deepspeech_lstm': lambda n: DeepSpeech(n, 'lstm', layers=5, units=800),
+  'deepspeech_small': lambda n: DeepSpeech(
+    n,
+    layers=2,
+    units=96,
+    convolutions=(Convolution(16, (11, 21), (2, 3)),),
+  ),
+  'projected_lstm': lambda n: ProjectedSpeech(n),
+}
 
 # What a model is for, and the names of those models.
 KINDS: Mapping[str, _Registry] = {
   'images': {name: model.make for name, model in _MODELS.items()},
   'language': LANGUAGE,
+  'speech': SPEECH,
 }
 
 
@@ -97,6 +116,8 @@ def create(name: str, classes: int, kind: str | None = None) -> nn.Module:
                  train=bool) -> logits; images are normalised
     language     (tokens [batch, steps], carry) -> (logits, carry), where
                  `model.carry(batch)` is the first carry
+    speech       (features [batch, frames, bins], frames [batch]) -> (logits,
+                 their frames); class 0 is the blank
 
   Args:
     name: of the model.

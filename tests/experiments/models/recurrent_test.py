@@ -1,5 +1,6 @@
 """Cells and layers, against Flax's own and against loops in NumPy."""
 
+from experiments.models import projected_lstm
 from experiments.models import recurrent
 from flax import linen as nn
 import jax
@@ -114,6 +115,30 @@ def test_layer_norm_is_over_all_gates_and_before_the_biases():
   expected = (1 - z) * np.tanh(n + sigmoid(r + own_r) * own_n) + z * h
   found, _ = layer.apply(variables, x, (jnp.asarray(h),))
   np.testing.assert_allclose(found[:, 0], expected, atol=1e-4)
+
+
+def test_a_projected_lstm_looks_at_its_memory():
+  x, units = _draw(2, 4, 5), 3
+  cell = projected_lstm.ProjectedLSTM(units, projection=2)
+  layer = recurrent.Layer((cell,))
+  variables = _made(layer, x)
+  p = jax.tree.map(np.asarray, variables['params']['cells_0'])
+
+  def sigmoid(a):
+    return 1 / (1 + np.exp(-a))
+
+  output, memory = np.zeros((2, 2)), np.zeros((2, units))
+  for step in range(4):
+    gates = x[:, step] @ p['input']['kernel'] + p['bias_0']
+    gates = gates + output @ p['recurrent']['kernel']
+    i, f, g, o = np.split(gates, 4, axis=-1)
+    i, f = i + p['peephole_i'] * memory, f + p['peephole_f'] * memory
+    memory = sigmoid(f) * memory + sigmoid(i) * np.tanh(g)
+    output = sigmoid(o + p['peephole_o'] * memory) * np.tanh(memory)
+    output = output @ p['project']['kernel']
+  found, state = layer.apply(variables, x)
+  np.testing.assert_allclose(found[:, -1], output, atol=1e-5)
+  np.testing.assert_allclose(state[1], memory, atol=1e-5)
 
 
 def test_initial_weights_are_within_their_limit():
