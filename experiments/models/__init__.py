@@ -14,6 +14,7 @@ from experiments.models.resnet import CifarResNet
 from experiments.models.resnet import ResNet
 from experiments.models.speech import Convolution
 from experiments.models.speech import DeepSpeech
+from experiments.models.translation import Translator
 from experiments.models.vgg import CifarVGG
 from experiments.models.vgg import ImageNetVGG
 from experiments.models.vgg import VGGLike
@@ -26,6 +27,7 @@ __all__ = [
   'LANGUAGE',
   'NAMES',
   'SPEECH',
+  'TRANSLATION',
   'AlexNet',
   'BNInception',
   'CifarResNet',
@@ -38,6 +40,7 @@ __all__ = [
   'MLP',
   'ProjectedSpeech',
   'ResNet',
+  'Translator',
   'VGGLike',
   'check_images',
   'create',
@@ -96,12 +99,21 @@ SPEECH: _Registry = {
   ),
   'projected_lstm': lambda n: ProjectedSpeech(n),
 }
+TRANSLATION: _Registry = {
+  'attention_small': lambda n: Translator(n, embedding=128, units=256),
+  'attention_ro_en': lambda n: Translator(n),
+  'attention_ro_en_lstm': lambda n: Translator(n, cell='lstm'),
+  'attention_en_de': lambda n: Translator(
+    n, cell='lstm', encoder_depth=4, decoder_depth=8
+  ),
+}
 
 # What a model is for, and the names of those models.
 KINDS: Mapping[str, _Registry] = {
   'images': {name: model.make for name, model in _MODELS.items()},
   'language': LANGUAGE,
   'speech': SPEECH,
+  'translation': TRANSLATION,
 }
 
 
@@ -118,11 +130,14 @@ def create(name: str, classes: int, kind: str | None = None) -> nn.Module:
                  `model.carry(batch)` is the first carry
     speech       (features [batch, frames, bins], frames [batch]) -> (logits,
                  their frames); class 0 is the blank
+    translation  (source [batch, words], target [batch, words]) -> logits, and
+                 the methods `encode`, `start` and `step`; 0 is padding
 
   Args:
     name: of the model.
     classes: outputs; the size of the vocabulary, or of the alphabet with the
-      blank.
+      blank. A source vocabulary of another size:
+      `model.clone(source_classes=...)`.
     kind: what the model is to be for, of `KINDS`; None: anything.
 
   Raises:
