@@ -74,8 +74,11 @@ def get_config() -> ml_collections.ConfigDict:
   config.model = model = ml_collections.ConfigDict()
   # Any of experiments/models: for small images also logistic, mlp, perceptron,
   # resnet8, resnet20, resnet110, vgg16, vgg_like; for ImageNet alexnet,
-  # alexnet_ungrouped, bn_inception, resnet50, resnet152, vgg19; for text
-  # lstm_small, lstm_ptb, lstm_ptb_untied.
+  # alexnet_ungrouped, bn_inception, resnet50, resnet152, vgg19. For text
+  # lstm_200, lstm_1500, lstm_1500_untied, gpt_200k, gpt_10m; for speech
+  # deepspeech_small, deepspeech_gru, deepspeech_lstm, projected_lstm; for
+  # translation attention_small, attention_ro_en, attention_ro_en_lstm,
+  # attention_en_de.
   model.name = 'convnet'
 
   config.test = test = ml_collections.ConfigDict()

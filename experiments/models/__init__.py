@@ -1,15 +1,20 @@
-"""Flax models by name, of each kind of data."""
+"""Flax models by name."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from experiments.models.alexnet import AlexNet
 from experiments.models.convnet import ConvNet
+from experiments.models.gpt import GPT
 from experiments.models.inception import BNInception
-from experiments.models.language import LanguageLSTM
+from experiments.models.language_lstm import LanguageLSTM
 from experiments.models.mlp import MLP
+from experiments.models.projected_lstm import ProjectedSpeech
 from experiments.models.resnet import CifarResNet
 from experiments.models.resnet import ResNet
+from experiments.models.speech import Convolution
+from experiments.models.speech import DeepSpeech
+from experiments.models.translation import Translator
 from experiments.models.vgg import CifarVGG
 from experiments.models.vgg import ImageNetVGG
 from experiments.models.vgg import VGGLike
@@ -17,16 +22,25 @@ from experiments.program import errors
 from flax import linen as nn
 
 __all__ = [
+  'GPT',
+  'KINDS',
+  'LANGUAGE',
   'NAMES',
+  'SPEECH',
+  'TRANSLATION',
   'AlexNet',
   'BNInception',
   'CifarResNet',
   'CifarVGG',
   'ConvNet',
+  'Convolution',
+  'DeepSpeech',
   'ImageNetVGG',
   'LanguageLSTM',
   'MLP',
+  'ProjectedSpeech',
   'ResNet',
+  'Translator',
   'VGGLike',
   'check_images',
   'create',
@@ -46,7 +60,7 @@ class _Model(NamedTuple):
   side: int = 1
 
 
-_OF_IMAGES: Mapping[str, _Model] = {
+_MODELS = {
   'alexnet': _Model(lambda classes: AlexNet(classes), 63),
   'alexnet_ungrouped': _Model(lambda classes: AlexNet(classes, groups=1), 63),
   'bn_inception': _Model(lambda classes: BNInception(classes)),
@@ -63,48 +77,83 @@ _OF_IMAGES: Mapping[str, _Model] = {
   'vgg19': _Model(lambda classes: ImageNetVGG(classes), 32),
   'vgg_like': _Model(lambda classes: VGGLike(classes), 32),
 }
-_OF_TEXT: Mapping[str, Callable[[int], nn.Module]] = {
-  'lstm_ptb': lambda symbols: LanguageLSTM(symbols),
-  'lstm_ptb_untied': lambda symbols: LanguageLSTM(symbols, tied=False),
-  'lstm_small': lambda symbols: LanguageLSTM(symbols, units=200, dropout=0.0),
+_Registry = Mapping[str, Callable[[int], nn.Module]]
+
+LANGUAGE: _Registry = {
+  'gpt_200k': lambda n: GPT(n, width=64, layers=4, heads=4, dropout=0.0),
+  'gpt_10m': lambda n: GPT(n),
+  'lstm_200': lambda n: LanguageLSTM(n, units=200, dropout=0.0, limit=0.1),
+  'lstm_1500': lambda n: LanguageLSTM(n),
+  'lstm_1500_untied': lambda n: LanguageLSTM(n, tied=False, limit=0.1),
+}
+SPEECH: _Registry = {
+  'deepspeech_gru': lambda n: DeepSpeech(n),
+  'deepspeech_lstm': lambda n: DeepSpeech(n, 'lstm', layers=5, units=800),
+  'deepspeech_small': lambda n: DeepSpeech(
+    n,
+    layers=2,
+    units=96,
+    convolutions=(Convolution(16, (11, 21), (2, 3)),),
+  ),
+  'projected_lstm': lambda n: ProjectedSpeech(n),
+}
+TRANSLATION: _Registry = {
+  'attention_small': lambda n: Translator(n, embedding=128, units=256),
+  'attention_ro_en': lambda n: Translator(n),
+  'attention_ro_en_lstm': lambda n: Translator(n, cell='lstm'),
+  'attention_en_de': lambda n: Translator(
+    n, cell='lstm', encoder_depth=4, decoder_depth=8
+  ),
 }
 
-# Makes a model from its number of classes, by kind of data and name.
-KINDS: Mapping[str, Mapping[str, Callable[[int], nn.Module]]] = {
-  'images': {name: model.make for name, model in _OF_IMAGES.items()},
-  'text': _OF_TEXT,
+# What a model is for, and the names of those models.
+KINDS: Mapping[str, _Registry] = {
+  'images': {name: model.make for name, model in _MODELS.items()},
+  'language': LANGUAGE,
+  'speech': SPEECH,
+  'translation': TRANSLATION,
 }
 NAMES = tuple(name for kind in KINDS.values() for name in kind)
 
 
-def create(name: str, classes: int, kind: str = 'images') -> nn.Module:
+def create(name: str, classes: int, kind: str | None = None) -> nn.Module:
   """Returns the model called `name` with `classes` outputs.
 
-  A model of images is called as `model.apply(variables, images, train=bool)`,
-  takes normalised images `[batch, height, width, channels]` and returns logits.
-  One with batch normalisation has an attribute `batch_axis`.
+  How a model is called depends on what it is for. One with dropout needs
+  `rngs={'dropout': key}` where `train` is true, and one with batch
+  normalisation has an attribute `batch_axis`.
 
-  A model of text is called as `model.apply(variables, tokens, carry,
-  train=bool)`, takes symbols, int32[batch, time], and what it has carried from
-  the window before, and returns logits and what is carried on;
-  `model.carry(batch)` is what the first window takes.
-
-  One with dropout also needs `rngs={'dropout': key}` where `train` is true.
+    images       model.apply(variables, images [batch, height, width, channels],
+                 train=bool) -> logits; images are normalised
+    language     (tokens [batch, steps], carry) -> (logits, carry), where
+                 `model.carry(batch)` is the first carry
+    speech       (features [batch, frames, bins], frames [batch]) -> (logits,
+                 their frames); class 0 is the blank
+    translation  (source [batch, words], target [batch, words]) -> logits, and
+                 the methods `encode`, `start` and `step`; 0 is padding
 
   Args:
-    name: one of `NAMES`.
-    classes: number of outputs; of text, the size of the vocabulary.
-    kind: of the data, one of `KINDS`.
+    name: of the model.
+    classes: outputs; the size of the vocabulary, or of the alphabet with the
+      blank. A source vocabulary of another size:
+      `model.clone(source_classes=...)`.
+    kind: what the model is to be for, of `KINDS`; None: anything.
 
   Raises:
-    ConfigError: no model for this kind of data has this name.
+    ConfigError: an unknown name, or a model that is for something else.
   """
-  if name not in KINDS[kind]:
+  for models in KINDS.values() if kind is None else (KINDS[kind],):
+    if name in models:
+      return models[name](classes)
+  if kind:
+    names = ', '.join(KINDS[kind])
     raise errors.ConfigError(
-      f'model.name must be one of {", ".join(KINDS[kind])} for {kind}, got '
-      f'{name!r}'
+      f'model.name must be one of {names}, which are for {kind}, got {name!r}'
     )
-  return KINDS[kind][name](classes)
+  known = '; '.join(f'{k}: {", ".join(names)}' for k, names in KINDS.items())
+  raise errors.ConfigError(
+    f'model.name must be one of these, got {name!r}: {known}'
+  )
 
 
 def check_images(name: str, shape: Sequence[int]) -> None:
@@ -117,7 +166,7 @@ def check_images(name: str, shape: Sequence[int]) -> None:
   Raises:
     ConfigError: they are too small.
   """
-  side = _OF_IMAGES[name].side
+  side = _MODELS[name].side
   if min(shape[:2]) < side:
     raise errors.ConfigError(
       f'model.name {name} needs images of {side} x {side} pixels or more, got '

@@ -57,7 +57,7 @@ _DIGITS = _COMMON | {
 }
 _PTB = _COMMON | {
   'data.name': 'ptb',
-  'model.name': 'lstm_small',
+  'model.name': 'lstm_200',
   'train.batch_size': 4,
   'train.window': 20,
   'train.learning_rate': 1.0,
@@ -68,7 +68,7 @@ _PTB = _COMMON | {
 }
 _FSDD = _COMMON | {
   'data.name': 'fsdd',
-  'model.name': 'speech_small',
+  'model.name': 'deepspeech_small',
   'train.batch_size': 8,
   'train.learning_rate': 0.001,
   'optimizer.nesterov': True,
@@ -78,7 +78,7 @@ _FSDD = _COMMON | {
 _MULTI30K = _COMMON | {
   'data.name': 'multi30k',
   'data.vocabulary': 4000,
-  'model.name': 'translation_small',
+  'model.name': 'attention_small',
   'train.batch_size': 16,
   'train.learning_rate': 0.002,
   'optimizer.name': 'adam',

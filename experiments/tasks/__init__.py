@@ -103,7 +103,7 @@ def _classification(
   )
   if dataset.ahead:
     sampler = data.Ahead(sampler, dataset.ahead, config.train.steps)
-  model = models.create(config.model.name, dataset.classes)
+  model = models.create(config.model.name, dataset.classes, 'images')
   models.check_images(config.model.name, dataset.train.image_shape)
   task = Classification(
     model,

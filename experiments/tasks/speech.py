@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+_LOG_EPSILON = -1e5  # optax's own
 _FRAMES = 1024  # of an utterance that is thought of only
 
 
@@ -141,6 +142,8 @@ def _losses(
     labels,
     _padding(inputs['characters'], labels.shape[1]),
     blank_id=ctc.BLANK,
+    # Like the logits: under shard_map a loop begins as it goes on.
+    log_epsilon=jnp.full_like(logits, _LOG_EPSILON, shape=()),
   )
 
 

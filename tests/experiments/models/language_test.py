@@ -1,122 +1,169 @@
-"""Language models have the published sizes, and are what their paper trains."""
+"""Language models have the published sizes, and see the words before only."""
 
-import warnings
+import functools
 
 from experiments import models
-from experiments.models import language
-from experiments.program import errors
-import gradsparse as gs
+from experiments.models import gpt
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
-
-
-def _made(model, time=5):
-  tokens = jnp.zeros((1, time), jnp.int32)
-  return model.init(jax.random.key(0), tokens, model.carry(1), train=False)
+from tests.experiments.models import sequences
 
 
 @pytest.mark.parametrize(
-  ('name', 'parameters', 'of_vectors'),
+  ('name', 'classes', 'parameters', 'vectors'),
   [
-    ('lstm_ptb', 51_034_000, 34_000),  # DGC's table 4: 194.68 MiB
-    ('lstm_ptb_untied', 66_034_000, 34_000),  # gTop-k's table V
-    ('lstm_small', 2_000_000 + 2 * (2 * 200 * 800 + 2 * 800) + 10_000, 13_200),
+    ('lstm_1500', 10_000, 51_034_000, 34_000),  # DGC, table 4: 194.68 MB
+    ('lstm_1500_untied', 10_000, 66_034_000, 34_000),  # gTop-k
+    ('lstm_200', 10_000, 2_653_200, 13_200),
+    ('gpt_200k', 50, 197_184 + 50 * 64, 9 * 64),
+    ('gpt_10m', 50, 10_621_824 + 50 * 384, 13 * 384),
   ],
 )
-def test_parameters_of_ten_thousand_words(name, parameters, of_vectors):
-  model = models.create(name, 10_000, 'text')
-  leaves = jax.tree.leaves(jax.eval_shape(lambda: _made(model))['params'])
-  assert sum(leaf.size for leaf in leaves) == parameters
-  assert sum(leaf.size for leaf in leaves if leaf.ndim == 1) == of_vectors
+def test_parameters(name, classes, parameters, vectors):
+  model = models.create(name, classes)
+  tokens = jnp.zeros((2, 3), jnp.int32)
+  carry = model.carry(2)
+
+  def run():
+    variables = model.init(jax.random.key(0), tokens, carry, train=False)
+    return variables['params'], model.apply(
+      variables, tokens, carry, train=False
+    )
+
+  params, (logits, after) = jax.eval_shape(run)
+  assert sequences.sizes(params) == (parameters, vectors)
+  assert logits.shape == (2, 3, classes)
+  assert jax.tree.structure(after) == jax.tree.structure(carry)
+  assert all(x.shape[0] == 2 for x in jax.tree.leaves(carry))
 
 
-def test_a_model_of_another_kind_of_data_is_refused():
-  with pytest.raises(
-    errors.ConfigError, match='lstm_ptb.* for text, got .resn'
+def test_every_language_model_is_tested():
+  cases = test_parameters.pytestmark[0].args[1]
+  assert {name for name, *_ in cases} == set(models.LANGUAGE)
+
+
+def test_dgcs_ratio_follows_from_two_sets_of_biases():
+  model, tokens = models.create('lstm_1500', 10_000), jnp.zeros((1, 1), int)
+  made = jax.eval_shape(
+    lambda: model.init(jax.random.key(0), tokens, model.carry(1), train=False)
+  )
+  assert round(sequences.dgc_ratio(made['params'])) == 462  # its table 4
+
+
+_LSTM = models.LanguageLSTM(7, units=4, dropout=0.5, limit=0.5)
+_GPT = models.GPT(7, width=8, layers=2, heads=2, dropout=0.5)
+_TOKENS = np.random.default_rng(0).integers(0, 7, (2, 6))
+
+
+@pytest.fixture(scope='module', params=[_LSTM, _GPT], ids=['lstm', 'gpt'])
+def made(request):
+  """A model, and its variables, large enough for differences to be seen."""
+  model = request.param
+  variables = jax.jit(
+    lambda: model.init(jax.random.key(0), _TOKENS, model.carry(2), train=False)
+  )()
+  return model, jax.tree.map(lambda x: 3 * x, variables)
+
+
+@functools.partial(jax.jit, static_argnames=('model', 'train'))
+def _applied(model, variables, tokens, carry, rngs=None, train=False):
+  return model.apply(variables, tokens, carry, train=train, rngs=rngs)
+
+
+def _logits(made, tokens, **options):
+  model, variables = made
+  carry = model.carry(len(tokens))
+  return np.asarray(_applied(model, variables, tokens, carry, **options)[0])
+
+
+def test_a_word_changes_nothing_before_it(made):
+  before = _logits(made, _TOKENS)
+  other = _TOKENS.copy()
+  other[:, 3] = (other[:, 3] + 1) % 7
+  after = _logits(made, other)
+  np.testing.assert_allclose(after[:, :3], before[:, :3], atol=1e-6)
+  assert np.all(np.abs(after[:, 3:] - before[:, 3:]).max(axis=-1) > 1e-4)
+
+
+def test_texts_of_a_batch_do_not_meet(made):
+  whole = _logits(made, _TOKENS)
+  np.testing.assert_allclose(whole[:1], _logits(made, _TOKENS[:1]), atol=1e-5)
+
+
+def test_dropout_is_for_training_only(made):
+  def trained(seed):
+    key = {'dropout': jax.random.key(seed)}
+    return _logits(made, _TOKENS, train=True, rngs=key)
+
+  np.testing.assert_array_equal(trained(0), trained(0))
+  assert np.abs(trained(0) - trained(1)).max() > 1e-3
+  assert np.abs(trained(0) - _logits(made, _TOKENS)).max() > 1e-3
+
+
+def test_windows_that_pass_the_hidden_state_on_are_one_text():
+  model = _LSTM
+  variables = sequences.drawn(
+    lambda: model.init(jax.random.key(0), _TOKENS, model.carry(2), train=False)
+  )
+  whole, last = model.apply(variables, _TOKENS, model.carry(2), train=False)
+  first, carry = model.apply(
+    variables, _TOKENS[:, :4], model.carry(2), train=False
+  )
+  second, carry = model.apply(variables, _TOKENS[:, 4:], carry, train=False)
+  np.testing.assert_allclose(
+    np.concatenate([first, second], axis=1), whole, atol=1e-6
+  )
+  for a, b in zip(jax.tree.leaves(carry), jax.tree.leaves(last), strict=True):
+    np.testing.assert_allclose(a, b, atol=1e-6)
+    assert np.any(np.abs(a) > 1e-3)
+
+
+def test_no_dropout_between_the_steps_of_a_layer():
+  """With all else dropped, a hidden state still goes on as it was."""
+  model = _LSTM.clone(dropout=1.0)
+  variables = sequences.drawn(
+    lambda: model.init(jax.random.key(0), _TOKENS, model.carry(2), train=False)
+  )
+  carry = jax.tree.map(lambda x: x + 0.5, model.carry(2))
+
+  def after(carry, **options):
+    return model.apply(variables, _TOKENS, carry, **options)[1]
+
+  key = {'dropout': jax.random.key(0)}
+  dropped = after(carry, train=True, rngs=key)
+  others = after(model.carry(2), train=True, rngs=key)
+  # Inputs are gone: texts differ no more. The states they began with do.
+  for x, y in zip(
+    jax.tree.leaves(dropped), jax.tree.leaves(others), strict=True
   ):
-    models.create('resnet8', 10, 'text')
-  with pytest.raises(errors.ConfigError, match="for images, got 'lstm_small'"):
-    models.create('lstm_small', 10)
+    np.testing.assert_allclose(x[0], x[1], atol=1e-6)
+    assert np.abs(x - y).max() > 1e-4
 
 
-def _by_hand(params, tokens, layers):
-  """Logits of one row, a symbol after the other, gate by gate."""
-  sigmoid = lambda x: 1 / (1 + np.exp(-x))
-  x = params['Embed_0']['embedding'][tokens]
-  for layer in range(layers):
-    own = params[f'LSTM_{layer}']
-    units = own['recurrent'].shape[0]
-    cell, out, outs = np.zeros(units), np.zeros(units), []
-    for t in range(len(tokens)):
-      gates = x[t] @ own['inputs'] + own['input_bias']
-      gates = gates + out @ own['recurrent'] + own['recurrent_bias']
-      i, f, g, o = gates.reshape(4, units)
-      cell = sigmoid(f) * cell + sigmoid(i) * np.tanh(g)
-      out = sigmoid(o) * np.tanh(cell)
-      outs.append(out)
-    x = np.stack(outs)
-  return x @ params['Embed_0']['embedding'].T + params['bias']
-
-
-def test_logits_are_those_of_lstm_cells():
-  model = language.LanguageLSTM(6, units=4)
-  tokens = np.array([3, 1, 4, 1, 5])
-  variables = jax.tree.map(
-    lambda x: x + 0.3 * jax.random.normal(jax.random.key(x.size), x.shape),
-    _made(model),
-  )
-  logits, _ = jax.jit(
-    lambda v: model.apply(v, tokens[None], model.carry(1), train=False)
-  )(variables)
-  params = jax.tree.map(lambda x: np.asarray(x, np.float64), variables)
-  expected = _by_hand(params['params'], tokens, layers=2)
-  np.testing.assert_allclose(logits[0], expected, rtol=1e-5, atol=1e-6)
-
-
-def test_what_is_dropped_is_dropped_in_training_only():
-  model = language.LanguageLSTM(6, units=8, dropout=0.5)
-  variables, tokens = _made(model), jnp.array([[1, 2, 3]])
-
-  def logits(train, seed):
-    rngs = {'dropout': jax.random.key(seed)}
-    return model.apply(
-      variables, tokens, model.carry(1), train=train, rngs=rngs
-    )[0]
-
-  np.testing.assert_array_equal(logits(False, 0), logits(False, 1))
-  assert not np.array_equal(logits(True, 0), logits(True, 1))
-
-
-@pytest.mark.parametrize('tied', [True, False])
-def test_second_moments_are_exact(tied):
-  """Slowly of a tied embedding, whose two places have no rule together."""
-  model = language.LanguageLSTM(7, units=3, tied=tied, dropout=0.0)
-  params = _made(model)['params']
-  rng = np.random.default_rng(0)
-  tokens, targets = rng.integers(0, 7, (2, 4, 5))
-
-  def loss(params, example):
-    tokens, targets = example
-    logits, _ = model.apply(
-      {'params': params}, tokens[None], model.carry(1), train=True
+def test_the_embedding_is_the_output_where_it_is_tied():
+  def leaves(model):
+    made = jax.eval_shape(
+      lambda: model.init(jax.random.key(0), _TOKENS, model.carry(2), train=True)
     )
-    return optax.softmax_cross_entropy_with_integer_labels(
-      logits[0], targets
-    ).mean()
-
-  with warnings.catch_warnings(record=True) as said:
-    warnings.simplefilter('always')
-    _, grads, moment = jax.jit(gs.value_and_grad_moments(loss))(
-      params, (tokens, targets)
+    return sorted(
+      x.shape for x in jax.tree.leaves(made['params']) if 7 in x.shape
     )
-  slow = [str(each.message) for each in said if 'moments' in str(each.message)]
-  assert len(slow) == tied and all('embedding' in text for text in slow)
-  own = jax.jit(jax.vmap(jax.grad(loss), in_axes=(None, 0)))(
-    params, (tokens, targets)
-  )
-  close = lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-8)
-  jax.tree.map(lambda g, o: close(g, o.mean(0)), grads, own)
-  jax.tree.map(lambda m, o: close(m, ((o / 4) ** 2).sum(0)), moment, own)
+
+  model = _LSTM.clone(dropout=0.0)
+  assert leaves(model) == [(7,), (7, 4)]
+  assert leaves(model.clone(tied=False)) == [(4, 7), (7,), (7, 4)]
+  assert leaves(_GPT.clone(dropout=0.0)) == [(7, 8)]
+
+
+def test_attention_depends_on_distances_only():
+  """Rotated by their positions, vectors have products of the difference."""
+  q, k = (sequences.draw(1, 1, 1, 8, seed=seed) for seed in (0, 1))
+  repeated = [np.broadcast_to(x, (1, 9, 1, 8)) for x in (q, k)]
+  q, k = (gpt._rotated(jnp.asarray(x))[0, :, 0] for x in repeated)
+  products = np.asarray(q @ k.T)
+  for distance in range(-4, 5):
+    diagonal = np.diagonal(products, distance)
+    np.testing.assert_allclose(diagonal, diagonal[0], atol=1e-4)
+  assert np.ptp(products[0]) > 0.1

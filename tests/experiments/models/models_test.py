@@ -74,6 +74,25 @@ def test_unknown_model_lists_the_known():
     models.create('resnet', 10)
 
 
+@pytest.mark.parametrize('kind', models.KINDS)
+def test_a_model_for_something_else_lists_those_of_the_kind(kind):
+  others = {name for k in models.KINDS if k != kind for name in models.KINDS[k]}
+  for name in (*others, 'unknown'):
+    with pytest.raises(errors.ConfigError, match=f'for {kind}, got') as raised:
+      models.create(name, 10, kind)
+    message = str(raised.value).split(', got')[0]
+    assert all(known in message for known in models.KINDS[kind])
+    assert not any(f' {other},' in message for other in others)
+  for name in models.KINDS[kind]:
+    models.create(name, 10, kind)
+
+
+def test_every_name_is_of_one_kind_only():
+  names = [name for kind in models.KINDS.values() for name in kind]
+  assert len(names) == len(set(names))
+  assert tuple(names) == models.NAMES
+
+
 @pytest.mark.parametrize(
   ('name', 'side'), [('alexnet', 63), ('vgg16', 32), ('vgg_like', 32)]
 )

@@ -32,9 +32,9 @@ def make_config(tiny_config, folder, monkeypatch):
   """Returns a function that makes the run of all these tests."""
   small = models.LanguageLSTM
   monkeypatch.setitem(
-    models.KINDS['text'],
-    'lstm_small',
-    lambda symbols: small(symbols, units=8, dropout=0.2),
+    models.KINDS['language'],
+    'lstm_200',
+    lambda classes: small(classes, units=8, dropout=0.0, limit=0.3),
   )
 
   def make(scheme='dgc', **arguments):
@@ -42,7 +42,7 @@ def make_config(tiny_config, folder, monkeypatch):
       arguments |= {'density': 0.1, 'min_size': 0}
     config = tiny_config(scheme, steps=8, **arguments)
     config.data.update(name='ptb', dir=str(folder))
-    config.model.name = 'lstm_small'
+    config.model.name = 'lstm_200'
     config.train.update(
       batch_size=3, window=7, learning_rate=2.0, log_every=1, checkpoint_every=3
     )
@@ -122,6 +122,6 @@ def test_other_windows_are_another_run(make_config, tmp_path):
 def test_a_model_of_images_is_refused(make_config, tmp_path):
   config = make_config()
   config.model.name = 'resnet8'
-  with pytest.raises(errors.ConfigError, match="for text, got 'resnet8'"):
+  with pytest.raises(errors.ConfigError, match="for language, got 'resnet8'"):
     train.train_and_evaluate(config, tmp_path)
   assert not jax.tree.leaves(list(tmp_path.iterdir()))
