@@ -7,18 +7,20 @@ r"""Runs the rows of a table, and prints ours beside the published.
 
 The first argument is a table, of configs/; the others are rows, all of them if
 none is given, and each brings the dense row that it is compared to. The quick
-setting takes minutes a row on two cores: CIFAR-10 below GRADSPARSE_DATA with
-data_batch_5 held out, or the handwritten digits where that is not there. With
-`--full` it is the paper's; with `--held_out` that, but tested on a part of the
-training set, to choose settings on, or for CIFAR-10 without its test file: on
-data_batch_5, of the digits on a fifth. The tables on digits have one setting,
-the full one, that takes less than a minute a row.
+setting takes minutes a row on two cores: of images CIFAR-10 below
+GRADSPARSE_DATA with data_batch_5 held out, or the handwritten digits where that
+is not there; of text PTB, of speech spoken digits, of pairs of sentences
+Multi30k, with small networks. With `--full` it is the paper's; with
+`--held_out` that, but tested on a part of the training set, to choose settings
+on, or for CIFAR-10 without its test file: on data_batch_5, of the digits on a
+fifth. The tables on digits have one setting, the full one, that takes less than
+a minute a row.
 
 A run is recorded as soon as it is finished, and the same command again takes
 only those that are missing; one that was stopped goes on from its checkpoint.
 What could not run is told at the end, and the exit status is then 1.
 
-`--figure` draws accuracy against compression, `--header` prints the table that
+`--figure` draws scores against compression, `--header` prints the table that
 the head of the configuration has.
 """
 

@@ -66,7 +66,10 @@ def _same(one, other, **tolerance):
 
 def test_it_learns_and_says_its_perplexity(make_config, tmp_path):
   config = make_config('dense')
-  config.train.update(steps=60, log_every=20, checkpoint_every=0)
+  config.train.update(
+    steps=60, log_every=20, checkpoint_every=0, learning_rate=0.02
+  )
+  config.optimizer.name = 'adam'
   summary = train.train_and_evaluate(config, tmp_path)
   assert set(summary['final']) == {'test_loss', 'test_perplexity'}
   assert summary['final']['test_perplexity'] < 3 < len(_WORDS) + 1

@@ -1,0 +1,85 @@
+r"""Every scheme beside dense on PTB, four workers; of no paper.
+
+Commands (Mikolov's text of the Penn Treebank below DIR; see docs/papers.md):
+  python -m experiments.papers schemes_ptb
+  python -m experiments.papers schemes_ptb dgc gtopk --seeds=0,1,2
+  python -m experiments.papers schemes_ptb --held_out --budget=3600
+  python -m experiments.main --config=configs/schemes_ptb.py:dgc \
+    --workdir=runs/dgc --config.data.dir=DIR
+
+A small LSTM, windows of 35 words, 20 rows in all, momentum SGD with its norm
+clipped at 0.25 as in configs/dgc_table4_ptb.py, or Adam for the rows of the
+local-gradient paper; the learning rate falls as a cosine. Densities, bits and
+buckets are those of the papers: dropping 0.01, DGC 0.001, gTop-k 0.005 (its PTB
+row). Warm-ups are a tenth of a full run and a quarter of a quick one. `sum`,
+`partial` and `error` are local gradients, beside `adam_dense`; `_sync` averages
+parameters every 500 steps (quick: 50), `_warmup` lets the drop ratio rise.
+Learning rates, alpha and Strom's threshold are as yet those of other tables,
+one trial for every scheme.
+
+Quick: a fifth of an epoch.
+
+Ours:
+
+  row                   perplexity     full  held out    quick
+  ────────────────────────────────────────────────────────────
+  dense                          -  not run   not run  not run
+  dropping                       -  not run   not run  not run
+  dgc                            -  not run   not run  not run
+  gtopk                          -  not run   not run  not run
+  qsgd_2bit                      -  not run   not run  not run
+  qsgd_4bit                      -  not run   not run  not run
+  qsgd_8bit                      -  not run   not run  not run
+  terngrad                       -  not run   not run  not run
+  dense_unclipped                -  not run   not run  not run
+  variance                       -  not run   not run  not run
+  hybrid                         -  not run   not run  not run
+  adam_dense                     -  not run   not run  not run
+  adam_dropping                  -  not run   not run  not run
+  sum                            -  not run   not run  not run
+  sum_sync                       -  not run   not run  not run
+  partial                        -  not run   not run  not run
+  partial_sync                   -  not run   not run  not run
+  error                          -  not run   not run  not run
+  error_sync                     -  not run   not run  not run
+  adam_dropping_warmup           -  not run   not run  not run
+  sum_warmup                     -  not run   not run  not run
+  sum_sync_warmup                -  not run   not run  not run
+  partial_warmup                 -  not run   not run  not run
+  partial_sync_warmup            -  not run   not run  not run
+  error_warmup                   -  not run   not run  not run
+  error_sync_warmup              -  not run   not run  not run
+
+  full needs: Mikolov's text of the Penn Treebank, a GPU for hours
+"""
+
+from configs import sequence_schemes
+from experiments.papers.table import GPU_HOURS
+from experiments.papers.table import PTB
+from experiments.papers.table import Table
+
+_ADAM = {'optimizer.name': 'adam', 'train.learning_rate': 0.002}
+
+TABLE = Table(
+  title='Every scheme on PTB, 4 workers',
+  source='ours, of no paper',
+  metrics=('perplexity', 'cross_entropy'),
+  full={
+    'data.name': 'ptb',
+    'model.name': 'lstm_200',
+    'parallel.num_workers': 4,
+    'train.batch_size': 5,
+    'train.window': 35,
+    'train.learning_rate': 1.0,
+    'train.log_every': 50,
+    'optimizer.schedule': 'cosine',
+    'compression.clip_norm': 0.25,
+    'epochs': 10,
+  },
+  rows={
+    **sequence_schemes.with_momentum({}, dense='dense', clipped=True),
+    **sequence_schemes.with_adam(_ADAM, dense='adam_dense'),
+  },
+  needs=(PTB, GPU_HOURS),
+)
+get_config = TABLE.get_config

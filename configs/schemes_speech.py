@@ -1,0 +1,85 @@
+r"""Every scheme beside dense on strings of digits, four workers; of no paper.
+
+Commands (the recordings of FSDD below DIR; see docs/papers.md):
+  python -m experiments.papers schemes_speech
+  python -m experiments.papers schemes_speech dgc gtopk --seeds=0,1,2
+  python -m experiments.papers schemes_speech --held_out --budget=3600
+  python -m experiments.main --config=configs/schemes_speech.py:dgc \
+    --workdir=runs/dgc --config.data.dir=DIR
+
+A small network with CTC, 8 strings a worker, momentum SGD (Nesterov's, as in
+configs/dgc_figure5.py) with its norm clipped at 100, or Adam for the rows of
+the local-gradient paper; the learning rate falls as a cosine. Schemes and names
+are those of configs/schemes_ptb.py, and so is what is said of their settings
+there.
+
+Quick: 4 epochs.
+
+Ours:
+
+  row                   WER (%)     full  held out    quick
+  ─────────────────────────────────────────────────────────
+  dense                       -  not run   not run  not run
+  dropping                    -  not run   not run  not run
+  dgc                         -  not run   not run  not run
+  gtopk                       -  not run   not run  not run
+  qsgd_2bit                   -  not run   not run  not run
+  qsgd_4bit                   -  not run   not run  not run
+  qsgd_8bit                   -  not run   not run  not run
+  terngrad                    -  not run   not run  not run
+  dense_unclipped             -  not run   not run  not run
+  variance                    -  not run   not run  not run
+  hybrid                      -  not run   not run  not run
+  adam_dense                  -  not run   not run  not run
+  adam_dropping               -  not run   not run  not run
+  sum                         -  not run   not run  not run
+  sum_sync                    -  not run   not run  not run
+  partial                     -  not run   not run  not run
+  partial_sync                -  not run   not run  not run
+  error                       -  not run   not run  not run
+  error_sync                  -  not run   not run  not run
+  adam_dropping_warmup        -  not run   not run  not run
+  sum_warmup                  -  not run   not run  not run
+  sum_sync_warmup             -  not run   not run  not run
+  partial_warmup              -  not run   not run  not run
+  partial_sync_warmup         -  not run   not run  not run
+  error_warmup                -  not run   not run  not run
+  error_sync_warmup           -  not run   not run  not run
+
+  full needs: the recordings of FSDD, a GPU for hours
+"""
+
+from configs import sequence_schemes
+from experiments.papers.table import FSDD
+from experiments.papers.table import GPU_HOURS
+from experiments.papers.table import Table
+
+_NESTEROV = {'optimizer.nesterov': True}
+_ADAM = {
+  'optimizer.name': 'adam',
+  'optimizer.nesterov': False,
+  'train.learning_rate': 0.001,
+}
+
+TABLE = Table(
+  title='Every scheme on strings of spoken digits, 4 workers',
+  source='ours, of no paper',
+  metrics=('wer', 'cross_entropy'),
+  full={
+    'data.name': 'fsdd',
+    'model.name': 'deepspeech_small',
+    'parallel.num_workers': 4,
+    'train.batch_size': 8,
+    'train.learning_rate': 0.001,
+    'train.log_every': 50,
+    'optimizer.schedule': 'cosine',
+    'compression.clip_norm': 100.0,
+    'epochs': 40,
+  },
+  rows={
+    **sequence_schemes.with_momentum(_NESTEROV, dense='dense', clipped=True),
+    **sequence_schemes.with_adam(_ADAM, dense='adam_dense'),
+  },
+  needs=(FSDD, GPU_HOURS),
+)
+get_config = TABLE.get_config

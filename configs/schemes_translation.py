@@ -1,0 +1,149 @@
+r"""Every scheme beside dense on Multi30k En-De, four workers; of no paper.
+
+Commands (the files of Multi30k below DIR; see docs/papers.md):
+  python -m experiments.papers schemes_translation
+  python -m experiments.papers schemes_translation partial_sync --seeds=0,1,2
+  python -m experiments.papers schemes_translation --held_out --budget=3600
+  python -m experiments.main --config=configs/schemes_translation.py:dgc \
+    --workdir=runs/dgc --config.data.dir=DIR
+
+A small attentional encoder-decoder, 4,000 pieces, 16 pairs a worker, Adam as in
+configs/local_table1.py, whose learning rate rises for a tenth of an epoch and
+falls as a cosine; gTop-k, QSGD and the others take Adam, too, after the
+exchange. `dgc` and `momentum_dense` have momentum SGD, as DGC's paper has it;
+`adam_dgc` accumulates gradients before Adam, which no paper defines, and is
+clipped at 1; nothing else is. Schemes and names are else those of
+configs/schemes_ptb.py.
+
+  rate  a quarter of the learning rate (`_1x`), and none of its rise (`_steep`),
+        for dense, dropping and PARTIAL (local-gradient paper, section 4.2);
+        `adam_dense_1worker` is one worker at a quarter of the rate
+
+Quick: one epoch.
+
+Ours:
+
+  row                   BLEU     full  held out    quick
+  ──────────────────────────────────────────────────────
+  adam_dense               -  not run   not run  not run
+  gtopk                    -  not run   not run  not run
+  qsgd_2bit                -  not run   not run  not run
+  qsgd_4bit                -  not run   not run  not run
+  qsgd_8bit                -  not run   not run  not run
+  terngrad                 -  not run   not run  not run
+  variance                 -  not run   not run  not run
+  hybrid                   -  not run   not run  not run
+  adam_dgc                 -  not run   not run  not run
+  momentum_dense           -  not run   not run  not run
+  dgc                      -  not run   not run  not run
+  adam_dropping            -  not run   not run  not run
+  sum                      -  not run   not run  not run
+  sum_sync                 -  not run   not run  not run
+  partial                  -  not run   not run  not run
+  partial_sync             -  not run   not run  not run
+  error                    -  not run   not run  not run
+  error_sync               -  not run   not run  not run
+  adam_dropping_warmup     -  not run   not run  not run
+  sum_warmup               -  not run   not run  not run
+  sum_sync_warmup          -  not run   not run  not run
+  partial_warmup           -  not run   not run  not run
+  partial_sync_warmup      -  not run   not run  not run
+  error_warmup             -  not run   not run  not run
+  error_sync_warmup        -  not run   not run  not run
+  adam_dense_1worker       -  not run   not run  not run
+  adam_dense_1x            -  not run   not run  not run
+  adam_dropping_1x         -  not run   not run  not run
+  partial_sync_1x          -  not run   not run  not run
+  adam_dense_steep         -  not run   not run  not run
+  adam_dropping_steep      -  not run   not run  not run
+  partial_sync_steep       -  not run   not run  not run
+
+  full needs: the files of Multi30k, a GPU for hours
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from configs import local_table1
+from configs import sequence_schemes
+from experiments.papers.table import GPU_HOURS
+from experiments.papers.table import MULTI30K
+from experiments.papers.table import Row
+from experiments.papers.table import Table
+
+_RATE = 0.002
+_ADAM = {
+  'optimizer.name': 'adam',
+  'train.learning_rate': _RATE,
+  'linear_warmup_epochs': 0.1,
+}
+_MOMENTUM = {
+  'optimizer.name': 'sgd',
+  'train.learning_rate': 0.1,
+  'linear_warmup_epochs': 0.1,
+}
+
+
+def _at_a_rate(end: str, changes: Mapping[str, Any]) -> dict[str, Row]:
+  """Returns dense, dropping and PARTIAL where the learning rate is another."""
+  own, dense = {**_ADAM, **changes}, f'adam_dense{end}'
+  rows = {dense: Row(fields=own, groups=('rate',))}
+  for name, mode in (('adam_dropping', ''), ('partial_sync', 'partial')):
+    made = local_table1.local(mode, sync=bool(mode), warmup=False)
+    rows[f'{name}{end}'] = Row(
+      fields={**own, **made.fields},
+      beside=dense,
+      quick=made.quick,
+      groups=('rate',),
+    )
+  return rows
+
+
+def _rows() -> dict[str, Row]:
+  momentum = sequence_schemes.with_momentum(
+    _MOMENTUM, dense='momentum_dense', clipped=False
+  )
+  with_adam = sequence_schemes.with_momentum(
+    _ADAM, dense='adam_dense', clipped=False
+  )
+  dgc = with_adam.pop('dgc')
+  del with_adam['dropping']  # is there as `adam_dropping`
+  return {
+    **with_adam,
+    'adam_dgc': Row(
+      fields={**dgc.fields, 'compression.clip_norm': 1.0},
+      beside='adam_dense',
+      full=dgc.full,
+      quick=dgc.quick,
+    ),
+    'momentum_dense': momentum['momentum_dense'],
+    'dgc': momentum['dgc'],
+    **sequence_schemes.with_adam(_ADAM, dense='adam_dense'),
+    'adam_dense_1worker': Row(
+      fields=_ADAM
+      | {'parallel.num_workers': 1, 'train.learning_rate': _RATE / 4},
+      groups=('rate',),
+    ),
+    **_at_a_rate('_1x', {'train.learning_rate': _RATE / 4}),
+    **_at_a_rate('_steep', {'linear_warmup_epochs': 0}),
+  }
+
+
+TABLE = Table(
+  title='Every scheme on Multi30k En-De, 4 workers',
+  source='ours, of no paper',
+  metrics=('bleu', 'cross_entropy', 'words'),
+  full={
+    'data.name': 'multi30k',
+    'data.vocabulary': 4000,
+    'model.name': 'attention_small',
+    'parallel.num_workers': 4,
+    'train.batch_size': 16,
+    'train.log_every': 50,
+    'optimizer.schedule': 'cosine',
+    'epochs': 10,
+  },
+  rows=_rows(),
+  needs=(MULTI30K, GPU_HOURS),
+)
+get_config = TABLE.get_config

@@ -1,0 +1,105 @@
+"""The rows of schemes_ptb, schemes_speech and schemes_translation.
+
+Every scheme beside dense. Those of papers that train with momentum SGD stand
+beside a dense row with momentum SGD, those of the local-gradient paper beside
+one with Adam. The variance-based schemes cannot be clipped (their second
+moments are of the gradient before it), so where the others are, they stand
+beside a dense row that is not clipped either.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from configs import local_table1
+from configs.dgc_table2 import DGC
+from configs.dgc_table2 import QUICK_WARMUP
+from configs.gtopk_table5 import GTOPK
+from configs.gtopk_table5 import QUICK_WARMUP as GTOPK_QUICK_WARMUP
+from configs.qsgd_table1 import qsgd
+from experiments.papers.table import Row
+from gradsparse.around import local_gradient
+
+_VARIANCE = {'compression.name': 'variance_based', 'compression.alpha': 1.5}
+_HYBRID = {
+  'compression.name': 'variance_strom',
+  'compression.alpha': 2.0,
+  'compression.threshold': 0.01,
+}
+_UNCLIPPED = {'compression.clip_norm': 0.0}
+# A warm-up is this part of a full run.
+_SHARE = {'warmup_share': 0.1}
+# Leaves of a small network are small.
+_SMALL = {'compression.min_size': 1000}
+
+
+def with_momentum(
+  own: Mapping[str, Any], *, dense: str, clipped: bool
+) -> dict[str, Row]:
+  """Returns all schemes but local gradients, beside dense rows.
+
+  Args:
+    own: fields of all these rows: the optimizer.
+    dense: name of the row that they stand beside.
+    clipped: whether the others are clipped, so that the variance-based ones
+      need a dense row of their own.
+  """
+
+  def row(fields, warmup=None, beside=dense):
+    return Row(
+      fields={**own, **fields},
+      beside=beside,
+      full=warmup | _SHARE if warmup else {},
+      quick=warmup or {},
+    )
+
+  rows = {
+    dense: Row(fields=own),
+    'dropping': row(local_table1.DROPPING),
+    'dgc': row(DGC, QUICK_WARMUP),
+    'gtopk': row(GTOPK | {'compression.density': 0.005}, GTOPK_QUICK_WARMUP),
+    **{
+      f'qsgd_{bits}bit': row(qsgd(bits, bucket) | _SMALL)
+      for bits, bucket in ((2, 128), (4, 512), (8, 512))
+    },
+    'terngrad': row({'compression.name': 'terngrad'} | _SMALL),
+  }
+  plain, beside = {}, dense
+  if clipped:
+    plain, beside = _UNCLIPPED, f'{dense}_unclipped'
+    rows[beside] = Row(fields={**own, **plain})
+  return rows | {
+    'variance': row(_VARIANCE | plain, beside=beside),
+    'hybrid': row(_HYBRID | plain, beside=beside),
+  }
+
+
+def with_adam(own: Mapping[str, Any], *, dense: str) -> dict[str, Row]:
+  """Returns gradient dropping and local gradients, beside a dense row.
+
+  Each with and without a warm-up of the drop ratio; local gradients with and
+  without synchronisation, too.
+
+  Args:
+    own: fields of all these rows: the optimizer.
+    dense: name of the row that they stand beside.
+  """
+  rows = {dense: Row(fields=own)}
+  for warmup in (False, True):
+    end = '_warmup' if warmup else ''
+    rows[f'adam_dropping{end}'] = _local(own, dense, '', False, warmup)
+    for mode in local_gradient.MODES:
+      rows[f'{mode}{end}'] = _local(own, dense, mode, False, warmup)
+      rows[f'{mode}_sync{end}'] = _local(own, dense, mode, True, warmup)
+  return rows
+
+
+def _local(
+  own: Mapping[str, Any], dense: str, mode: str, sync: bool, warmup: bool
+) -> Row:
+  made = local_table1.local(mode, sync=sync, warmup=warmup)
+  return Row(
+    fields={**own, **made.fields},
+    beside=dense,
+    full=local_table1.QUICK_WARMUP | _SHARE if warmup else {},
+    quick=made.quick,
+  )
