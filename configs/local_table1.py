@@ -16,11 +16,11 @@ node; on average 450 sentences a GPU; rate 0.002, four times that of one node,
 risen linearly in 2000 steps; drop ratio 0.99, risen in T = 1000 steps (section
 5.1: "3 epochs", which so many sentences make 361 steps each); parameters
 averaged every 500 steps, "+sync". Its R = 0.99 max(1, t / T) must be min. Not
-printed: how many pieces (55,300 make 119 million parameters: ours), tokens of a batch (12,000 on the longer
-side, about 450 sentences: ours), validations (one an epoch: ours), the
-smoothing (0.9999, Marian's), beams (12, that of Marian's examples), whether a
-rate falls (not here), dropout. Sums over workers are means here, which Adam
-does not see.
+printed: how many pieces (55,300 make 119 million parameters: ours), tokens of a
+batch (12,000 on the longer side, about 450 sentences: ours), validations (one
+an epoch: ours), the smoothing (0.9999, Marian's), beams (12, that of Marian's
+examples), whether a rate falls (not here), dropout. Sums over workers are means
+here, which Adam does not see.
 
 CE and BLEU are of the dev. set, on which ours is tested, since tests decide
 when a run ends; "test BLEU" is printed only. CE must be of a sentence, as

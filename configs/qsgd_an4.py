@@ -20,8 +20,8 @@ What was right in 81 % of the cases is not printed. CNTK's example of an LSTM on
 AN4, whose rate is 0.5 too, tells the state of each frame, from an alignment
 that comes with it. AN4 itself has words, so ours is CTC and a word error rate,
 and cannot be compared with the printed numbers; nor can its learning rate, as
-the loss is that of an utterance. The network is that of CNTK's example, with 13.6
-million parameters there; the schedule is that of configs/dgc_figure5.py, 8
+the loss is that of an utterance. The network is that of CNTK's example, with
+13.6 million parameters there; the schedule is that of configs/dgc_figure5.py, 8
 workers of 4 utterances.
 
 Quick: a small network on strings of spoken digits; leaves from 1,000 elements.
