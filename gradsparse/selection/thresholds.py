@@ -1,7 +1,7 @@
 """Which numbers of each segment of an array are its k largest.
 
-Nothing is sorted: a threshold for each segment is found bit by bit, by counting
-what reaches it, for all segments at once. A segment is a run of rows of
+Nothing is sorted: a threshold for each segment is searched for by counting what
+exceeds a guess, for all segments at once. A segment is a run of rows of
 `LANES` numbers (see folding.py).
 """
 
@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gradsparse import folding
+from gradsparse import opaque
 from gradsparse.folding import LANES
+from gradsparse.wire import bitmap
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-_BITS = 31  # of a magnitude
 _CONSTANT = 1 << 20  # numbers, at most, in a table inside of a program
 
 
@@ -56,41 +58,71 @@ def largest(
   Returns:
     bool[rows, LANES].
   """
-  segments = _Segments(numbers.shape[0], lengths)
+  segments = _Segments(numbers, lengths)
+  bar, missing = _bars(numbers, segments, counts)
+  bar, missing = segments.spread(bar), segments.spread(missing)
+  equal = bitmap.pack((numbers == bar).reshape(-1))
+  room = missing[:, 0] - segments.before(equal)
+  # Apart: XLA on CPUs would find the first of equal numbers for each number.
+  first = opaque.apart(bitmap.lowest(equal, room))
+  lanes = np.arange(LANES, dtype=np.uint32)
+  return (numbers > bar) | ((first[:, None] >> lanes) & 1 == 1)
+
+
+def _bars(
+  numbers: jax.Array, segments: _Segments, counts: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+  """What numbers must exceed, and how many that are equal to it are missing.
+
+  Returns:
+    (int32[segments], int32[segments]).
+  """
   # Typed like the numbers, which may differ between devices.
   zero = counts * 0 + (numbers[0, 0] & 0)
-  behind = segments.behind()
-  # First the bits of the threshold. Where too many numbers are equal to it, the
-  # last of them are left out: then the bits of a place, counted from the end.
-  bits = _BITS + segments.place_bits
 
-  def reached(low, least):
-    bar = segments.spread(low)
-    last = behind >= segments.spread(least)
-    return (numbers > bar) | ((numbers == bar) & last)
+  def open_(low, high, more, fewer):
+    return (more > counts) & (fewer < counts) & (low + 1 < high)
 
-  def going(carry):
-    bit, _, _, found = carry
-    return (bit >= 0) & jnp.any(found != counts)
-
+  # More than are wanted, or as many, exceed low; fewer, or as many, high.
   def step(carry):
-    bit, low, least, found = carry
-    place = bit < segments.place_bits
-    one = jnp.int32(1) << jnp.where(place, bit, bit - segments.place_bits)
-    higher = jnp.where(place, low, low | one)
-    later = jnp.where(place, least | one, least)
-    there = segments.total(reached(higher, later))
-    fits = there >= counts
+    turn, low, high, more, fewer = carry
+    # Numbers lie evenly between low and high, or fewer and fewer: a line
+    # through two counts, or through their logarithms, is soon right. And a
+    # half, now and then, is right in the end wherever they lie.
+    kind = turn % 3
+    middle = (low & high) + ((low ^ high) >> 1)  # their sum may overflow
+
+    def scaled(count):
+      count = count.astype(jnp.float32)
+      return jnp.where(kind == 1, count, jnp.log(count + 0.5))
+
+    share = (scaled(more) - scaled(counts)) / (scaled(more) - scaled(fewer))
+    ahead = (share * (high - low).astype(jnp.float32)).astype(jnp.int32)
+    guess = low + jnp.clip(ahead, 1, high - low - 1)
+    bar = jnp.where(kind == 0, middle, guess)
+    there = segments.exceeding(bar)
+    going = open_(low, high, more, fewer)
+    up, down = going & (there >= counts), going & (there < counts)
     return (
-      bit - 1,
-      jnp.where(fits, higher, low),
-      jnp.where(fits, later, least),
-      jnp.where(fits, there, found),
+      turn + 1,
+      jnp.where(up, bar, low),
+      jnp.where(down, bar, high),
+      jnp.where(up, there, more),
+      jnp.where(down, there, fewer),
     )
 
-  start = (bits - 1 + zero[0], zero, zero, zero + segments.sizes())
-  _, low, least, _ = jax.lax.while_loop(going, step, start)
-  return reached(low, least)
+  start = (
+    zero[0],
+    zero - 1,
+    zero + np.int32(2**31 - 1),
+    zero + segments.sizes(),
+    zero,
+  )
+  _, low, high, more, fewer = jax.lax.while_loop(
+    lambda carry: jnp.any(open_(*carry[1:])), step, start
+  )
+  exact = more == counts
+  return jnp.where(exact, low, high), jnp.where(exact, 0, counts - fewer)
 
 
 def least(
@@ -121,10 +153,10 @@ def reaching(
   Args:
     numbers: int32[rows, LANES].
     lengths: how many rows each segment has, at least one.
-    bars: int32[segments].
+    bars: int32[segments], none negative.
   """
-  segments = _Segments(numbers.shape[0], lengths)
-  return segments.total(numbers >= segments.spread(bars))
+  segments = _Segments(numbers, lengths)
+  return segments.exceeding(bars - 1)
 
 
 def segment_of(lengths: Sequence[int]) -> jax.Array:
@@ -138,15 +170,32 @@ def segment_of(lengths: Sequence[int]) -> jax.Array:
 
 
 class _Segments:
-  """Runs of rows, one after the other."""
+  """Runs of rows, one after the other, whose numbers are counted.
 
-  def __init__(self, rows: int, lengths: Sequence[int]):
+  Args:
+    numbers: int32[rows, LANES].
+    lengths: how many rows each segment has.
+  """
+
+  def __init__(self, numbers: jax.Array, lengths: Sequence[int]):
+    rows = numbers.shape[0]
     assert sum(lengths) == rows and min(lengths) > 0
     self._number = len(lengths)
     self._sizes = np.asarray(lengths, np.int32) * LANES
-    self._ends = jnp.asarray(np.cumsum(self._sizes), jnp.int32)
+    self._firsts = folding.begins(lengths)
     self._of_row = segment_of(lengths)
-    self.place_bits = int(self._sizes.max()).bit_length()
+    # Blocks of LANES rows are counted lane by lane: XLA on CPUs does that six
+    # times as fast as row by row. But not those of several segments, which are
+    # few, nor the last one if it is not full.
+    blocks = rows // LANES
+    ends = np.cumsum(lengths)
+    shared = np.unique(ends[ends % LANES > 0] // LANES)
+    few = (shared[:, None] * LANES + np.arange(LANES)).reshape(-1)
+    few = few[few < rows]
+    self._shared = shared[shared < blocks]
+    self._blocks = numbers[: blocks * LANES].reshape(blocks, LANES, LANES)
+    self._of_block = self._of_row[: blocks * LANES : LANES]
+    self._few, self._of_few = numbers[few], self._of_row[few]
 
   def sizes(self) -> np.ndarray:
     """int32, how many numbers each has."""
@@ -156,22 +205,35 @@ class _Segments:
     """One number a segment, for each row: [rows, 1]."""
     return x[self._of_row][:, None]
 
-  def total(self, mask: jax.Array) -> jax.Array:
-    """int32[segments], how many are True."""
-    # In two parts, for one segment as well: as one sum of all it would be slow.
+  def exceeding(self, bars: jax.Array) -> jax.Array:
+    """int32[segments], how many numbers of each exceed its bar, >= -1."""
+    own = bars[self._of_block].at[self._shared].set(2**31 - 1)
+    lanes = jnp.sum(self._blocks > own[:, None, None], axis=1, dtype=jnp.uint32)
+    # As another type, or XLA makes one reduction of the two, which is slow.
+    found = jnp.sum(lanes.astype(jnp.int32), axis=1)
+    few = self._few > bars[self._of_few][:, None]
+    return self._total(found, self._of_block) + self._total(
+      jnp.sum(few, axis=1, dtype=jnp.int32), self._of_few
+    )
+
+  def before(self, words: jax.Array) -> jax.Array:
+    """int32[rows], how many bits are set before each row of the segment.
+
+    Args:
+      words: uint32[rows], a bit for each number.
+    """
+    own = jax.lax.population_count(words).astype(jnp.int32)
+    before = jnp.cumsum(own) - own
+    return before - before[self._firsts][self._of_row]
+
+  def _total(self, counts: jax.Array, segment: jax.Array) -> jax.Array:
     # Not of int32, as the numbers of segments are: where those are all zero,
     # XLA on CPUs (jax 0.10.2) takes them and the zeros to which is added for
     # one array, and overwrites it while it reads.
     sums = jax.ops.segment_sum(
-      jnp.sum(mask, axis=1, dtype=jnp.uint32),
-      self._of_row,
+      counts.astype(jnp.uint32),
+      segment,
       self._number,
       indices_are_sorted=True,
     )
     return sums.astype(jnp.int32)
-
-  def behind(self) -> jax.Array:
-    """int32[rows, LANES], how many numbers of the segment come after each."""
-    rows = self._of_row.shape[0]
-    place = jnp.arange(rows * LANES, dtype=jnp.int32).reshape(rows, LANES)
-    return self.spread(self._ends) - 1 - place

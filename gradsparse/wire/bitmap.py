@@ -157,10 +157,7 @@ def window(words: jax.Array, count: int, first: jax.Array) -> jax.Array:
 
   def below(number):
     """The bits with lower numbers."""
-    rank = number - (seen - own)
-    place = _select(words, jnp.clip(rank, 0, 31)).astype(jnp.uint32)
-    lower = words & ((np.uint32(1) << place) - np.uint32(1))
-    return jnp.where(rank >= own, words, jnp.where(rank > 0, lower, 0))
+    return lowest(words, number - (seen - own))
 
   total = seen[-1]
   start = first % jnp.maximum(total, 1)
@@ -168,6 +165,23 @@ def window(words: jax.Array, count: int, first: jax.Array) -> jax.Array:
   last = jnp.where(again < 0, start + count, total)
   circle = (below(last) & ~below(start)) | below(again)
   return jnp.where(total > count, circle, words)
+
+
+def lowest(words: jax.Array, count: jax.Array) -> jax.Array:
+  """The lowest set bits of each word.
+
+  Args:
+    words: uint32[m].
+    count: int32[m], how many to leave; all where there are fewer, none where it
+      is negative.
+
+  Returns:
+    uint32[m].
+  """
+  own = jax.lax.population_count(words).astype(jnp.int32)
+  place = _select(words, jnp.clip(count, 0, 31)).astype(jnp.uint32)
+  lower = words & ((np.uint32(1) << place) - np.uint32(1))
+  return jnp.where(count >= own, words, jnp.where(count > 0, lower, 0))
 
 
 def finder(

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from tests import replay
 
-LENGTHS = ((1,), (4,), (2, 1, 3))
+# Rows of 32 are counted as one block, where they are of one segment.
+LENGTHS = ((1,), (4,), (2, 1, 3), (32,), (70, 31), (64, 5, 1, 100))
 
 
 @functools.cache
