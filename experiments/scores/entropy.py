@@ -1,10 +1,13 @@
 """Scores that say the mean cross-entropy in other units."""
 
 import math
+import sys
 
 
 def perplexity(nats: float, symbols: float) -> float:
   """Returns how many equally likely symbols would be as hard to tell.
+
+  Of a model that has diverged the largest number there is, which JSON can hold.
 
   Args:
     nats: total cross-entropy.
@@ -16,8 +19,8 @@ def perplexity(nats: float, symbols: float) -> float:
   """
   try:
     return math.exp(nats / symbols)
-  except OverflowError:  # of a model that has diverged
-    return math.inf
+  except OverflowError:
+    return sys.float_info.max
 
 
 def bits_per_symbol(nats: float, symbols: float) -> float:

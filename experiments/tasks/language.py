@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from experiments.data import language
+from experiments.scores import entropy
 from experiments.tasks import task
 from flax import linen as nn
 import jax
@@ -16,7 +17,6 @@ import optax
 # Rows of a text that is tested on, in each process. A row begins without what
 # was before it, as one text in a few parts.
 _TEST_ROWS = 10
-_MOST = 700.0  # nats; the perplexity of more is no float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,12 +116,12 @@ class Language:
     return test
 
   def scores(self, total: np.ndarray) -> dict[str, float]:
-    loss = total.item() / len(self.corpus.test)
+    nats, symbols = total.item(), len(self.corpus.test)
     if self.characters:
-      own = {'test/bits_per_character': loss / math.log(2)}
+      own = {'test/bits_per_character': entropy.bits_per_symbol(nats, symbols)}
     else:
-      own = {'test/perplexity': math.exp(min(loss, _MOST))}
-    return {'test/loss': loss, **own}
+      own = {'test/perplexity': entropy.perplexity(nats, symbols)}
+    return {'test/loss': nats / symbols, **own}
 
 
 def _begun(carry: Any, first: jax.Array) -> Any:

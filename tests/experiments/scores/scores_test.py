@@ -28,7 +28,7 @@ HYPOTHESES = [
 def test_perplexity_and_bits_are_of_the_mean():
   assert entropy.perplexity(0.0, 7) == 1.0
   np.testing.assert_allclose(entropy.perplexity(2 * math.log(50), 2), 50)
-  assert entropy.perplexity(1e6, 10) == math.inf
+  assert 1e300 < entropy.perplexity(1e6, 10) < math.inf
   assert math.isnan(entropy.perplexity(math.nan, 10))
   np.testing.assert_allclose(entropy.bits_per_symbol(4 * math.log(2), 2), 2)
 
