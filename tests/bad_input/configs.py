@@ -47,7 +47,13 @@ def _wrong(field: str) -> tuple[tuple[Any, ...], str]:
     return (*NOT_WHOLE, None, INF, -1, 10**30), '(a whole number|in .*)'
   if isinstance(given, float):
     return (*NOT_A_NUMBER, None, NAN, INF, -1), '(a number|a finite .*|in .*)'
-  texts = ('data.dir', 'data.test_split', 'optimizer.milestones')
+  texts = (
+    'data.dir',
+    'data.source',
+    'data.target',
+    'data.test_split',
+    'optimizer.milestones',
+  )
   kind = 'text' if field in texts else 'one of .*'
   return (3, 1.5, None, True, object(), ['dgc']), kind
 

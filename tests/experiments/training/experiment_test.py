@@ -11,7 +11,7 @@ from tests.experiments.training.normalised import Normalised
 
 def test_microbatches_and_batch_normalisation_do_not_go_together(monkeypatch):
   monkeypatch.setattr(
-    models, 'create', lambda name, classes: Normalised(classes)
+    models, 'create', lambda name, classes, kind: Normalised(classes)
   )
   config = default.get_config()
   config.compression.alpha = 1.0
