@@ -92,7 +92,9 @@ def test_a_run_that_was_killed_goes_on_with_its_hidden_states(
   _same(_end(tmp_path / 'whole'), _end(tmp_path / 'run'), rtol=0, atol=0)
 
 
-@pytest.mark.parametrize('runner', ['shard_map', 'pmap'])
+@pytest.mark.parametrize(
+  'runner', ['shard_map', pytest.param('pmap', marks=pytest.mark.slow)]
+)
 def test_runners_train_alike(runner, make_config, tmp_path):
   for each in ('simulate', runner):
     config = make_config()
