@@ -14,9 +14,8 @@ configs/gtopk_table5.py. Strom's threshold, alpha and the learning rates below
 0.1 are those chosen on the validation split of configs/schemes_digits.py: one
 trial for every scheme here.
 
-Quick: ResNet-8, 4 epochs, a quarter of them warm-up where there is one. Few
-steps are hard on what sends little: an element that is one of a thousand waits
-long, and rates are those of full runs.
+Quick: ResNet-8, 4 epochs, a quarter of them warm-up where there is one. In so
+short a run, with the rates of full ones, what sends little is far behind dense.
 
 Ours:
 

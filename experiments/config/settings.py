@@ -259,6 +259,13 @@ def _check_steps(flat: Mapping[str, Any]) -> None:
       f'got {steps}: the gradients of the last {steps % accumulate} steps '
       'would reach nobody'
     )
+  every = flat['train.eval_every']
+  if flat['train.stop_after'] and every % accumulate:
+    raise errors.ConfigError(
+      'train.eval_every must be a multiple of '
+      f'optimizer.accumulate={accumulate} where train.stop_after '
+      f'may end the run at a test, got {every}'
+    )
 
 
 def _check_names(config: Mapping[str, Any], known: Mapping[str, Any]) -> None:

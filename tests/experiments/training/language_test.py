@@ -5,7 +5,6 @@ import json
 from experiments import models
 from experiments.program import errors
 from experiments.training import train
-import jax
 import numpy as np
 import pytest
 
@@ -72,7 +71,7 @@ def test_it_learns_and_says_its_perplexity(make_config, tmp_path):
   config.optimizer.name = 'adam'
   summary = train.train_and_evaluate(config, tmp_path)
   assert set(summary['final']) == {'test_loss', 'test_perplexity'}
-  assert summary['final']['test_perplexity'] < 3 < len(_WORDS) + 1
+  assert summary['final']['test_perplexity'] < 3
   line = json.loads((tmp_path / 'metrics.jsonl').read_text().splitlines()[0])
   assert line['train/words'] == 2 * 3 * 7
 
@@ -129,4 +128,4 @@ def test_a_model_of_images_is_refused(make_config, tmp_path):
   config.model.name = 'resnet8'
   with pytest.raises(errors.ConfigError, match="for language, got 'resnet8'"):
     train.train_and_evaluate(config, tmp_path)
-  assert not jax.tree.leaves(list(tmp_path.iterdir()))
+  assert not any(tmp_path.iterdir())
