@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+from gradsparse import opaque
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,6 +16,8 @@ import numpy as np
 LANES = 32
 # Leaves of fewer elements are joined.
 _SMALL = 1 << 14
+# XLA on CPUs joins more vectors than this by copying them.
+_COPIED = 8
 
 
 def in_rows(x: jax.Array) -> jax.Array:
@@ -74,20 +77,27 @@ def largest(x: jax.Array, axis: int) -> jax.Array:
   return jnp.max(x, axis=axis)
 
 
-def counts(mask: jax.Array, axis: int) -> jax.Array:
-  """How many are True along an axis, int32.
+def counts(masks: Sequence[jax.Array], axis: int) -> list[jax.Array]:
+  """How many are True along an axis of each mask, int32.
 
   Args:
-    mask: bool, of any shape.
-    axis: of mask, not negative.
+    masks: bool, of any shapes.
+    axis: of all of them, not negative.
   """
-  shape = mask.shape
-  if shape[axis] % LANES:
-    return jnp.sum(mask, axis=axis, dtype=jnp.int32)
-  folded = (*shape[:axis], -1, LANES, *shape[axis + 1 :])
-  # XLA writes out what it sums as int32. And two sums of one type would be one.
-  sums = jnp.sum(mask.reshape(folded), axis=axis + 1, dtype=jnp.uint32)
-  return jnp.sum(sums.astype(jnp.int32), axis=axis)
+  sums, rests = [], []
+  for mask in masks:
+    shape = mask.shape
+    whole, last = jnp.split(mask, [shape[axis] // LANES * LANES], axis=axis)
+    folded = (*shape[:axis], -1, LANES, *shape[axis + 1 :])
+    # XLA writes out what it sums as int32.
+    sums.append(jnp.sum(whole.reshape(folded), axis=axis + 1, dtype=jnp.uint32))
+    rests.append(jnp.sum(last, axis=axis, dtype=jnp.int32))
+  # And two sums, one of the other, would be one.
+  sums = opaque.computed_once(sums, len(sums))
+  return [
+    jnp.sum(x.astype(jnp.int32), axis=axis) + rest
+    for x, rest in zip(sums, rests, strict=True)
+  ]
 
 
 def joinable() -> bool:
@@ -129,3 +139,35 @@ def begins(sizes: Sequence[int] | np.ndarray) -> np.ndarray:
 def joined(vectors: Sequence[jax.Array]) -> jax.Array:
   """Vectors, or rows of equal length, one after the other."""
   return vectors[0] if len(vectors) == 1 else jnp.concatenate(vectors)
+
+
+def joined_once(vectors: Sequence[jax.Array]) -> jax.Array:
+  """Vectors one after the other, for several loops to read.
+
+  Few of them XLA on CPUs would compute again in each of these loops.
+  """
+  both = joined(vectors)
+  return both if len(vectors) > _COPIED else opaque.apart(both)
+
+
+def side_by_side(vectors: Sequence[jax.Array]) -> jax.Array:
+  """A few vectors of one type, the largest of which is computed here.
+
+  XLA on CPUs computes what it joins in the loop that joins, and asks of every
+  element where it is from; that loop is not vectorised. Of more than eight
+  vectors it computes each before, and copies.
+  """
+  if len(vectors) > _COPIED:
+    return joined(vectors)
+  sizes = [x.shape[0] for x in vectors]
+  second = int(np.argsort(sizes)[-2:][0])
+  if sizes[second] < _COPIED or max(sizes) < _SMALL:
+    return joined(vectors)
+  pieces: list[jax.Array] = []
+  for number, x in enumerate(vectors):
+    if number == second:
+      cuts = np.diff(np.arange(_COPIED + 1) * sizes[number] // _COPIED).tolist()
+      pieces += opaque.cut(opaque.apart(x), [(size,) for size in cuts])
+    else:
+      pieces.append(x)
+  return jnp.concatenate(pieces)

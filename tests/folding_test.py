@@ -75,6 +75,19 @@ def test_along_an_axis(shape, axis):
   np.testing.assert_array_equal(
     folding.largest(numbers, x.ndim - 1), x.max(axis=-1)
   )
-  counted = folding.counts(mask, axis)
-  assert counted.dtype == jnp.int32
-  np.testing.assert_array_equal(counted, (x > 0).sum(axis=axis))
+  counted = folding.counts([mask, ~mask], axis)
+  assert all(count.dtype == jnp.int32 for count in counted)
+  np.testing.assert_array_equal(counted[0], (x > 0).sum(axis=axis))
+  np.testing.assert_array_equal(counted[1], (x <= 0).sum(axis=axis))
+
+
+@pytest.mark.parametrize(
+  'sizes', [(1, 3, 40_000), (1, 500, 20_000), (500, 20_000, 9), (7,) * 12, (5,)]
+)
+def test_vectors_one_after_the_other(sizes):
+  rng = np.random.default_rng(3)
+  vectors = [rng.integers(0, 2**32, n, np.uint32) for n in sizes]
+  for join in (folding.side_by_side, folding.joined_once):
+    np.testing.assert_array_equal(
+      jax.jit(join)(vectors), np.concatenate(vectors)
+    )

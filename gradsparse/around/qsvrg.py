@@ -145,7 +145,7 @@ def qsvrg(
     s, stream = code_of(size)
     norm = scales(flat, buckets(flat.shape, size), 'l2')
     uniform = draws.uniform(key, flat.shape)
-    words, used = stream.encode(quantise(flat, norm, s, uniform))
+    words, used = stream.encode([quantise(flat, norm, s, uniform)])
     messages, nbytes = common.gather_cut(
       jnp.concatenate([common.to_words(norm), words]),
       1 + used,

@@ -23,8 +23,8 @@ class Buckets:
   of one element.
 
   So a leaf is a matrix, its memory as it is: a row for each tap, a column for
-  each field. A bucket is a tile of that. Buckets are counted column by column,
-  and on the wire the taps of a field are side by side.
+  each field. A bucket is a tile of that. Buckets are counted column by column;
+  on the wire elements come in the order of memory.
 
   Attributes:
     shape: of the leaf.
@@ -51,7 +51,7 @@ class Buckets:
     return rows * columns
 
   def matrix(self, leaf: jax.Array) -> jax.Array:
-    """A leaf as (taps, fields)."""
+    """A leaf, or its elements in a vector, as (taps, fields)."""
     return leaf.reshape(self.taps, self.fields)
 
   def reduced(
@@ -78,14 +78,6 @@ class Buckets:
     if rows > 1:
       grid = jnp.repeat(grid, high, axis=0)[: self.taps]
     return jnp.repeat(grid, wide, axis=1)[:, : self.fields]
-
-  def ordered(self, matrix: jax.Array) -> jax.Array:
-    """A matrix (taps, fields) as a vector, the taps of a field side by side."""
-    return matrix.T.reshape(-1)
-
-  def unordered(self, ordered: jax.Array) -> jax.Array:
-    """The inverse of `ordered`."""
-    return ordered.reshape(self.fields, self.taps).T
 
   def _grid(self) -> tuple[int, int]:
     high, wide = self.tile

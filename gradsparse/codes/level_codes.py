@@ -8,11 +8,12 @@ memory that could keep the rest.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 import math
 from typing import NamedTuple
 
 from gradsparse import arguments
+from gradsparse import folding
 from gradsparse.codes.rounding import type_of
 from gradsparse.wire import elias
 from gradsparse.wire import fixed_width
@@ -33,14 +34,14 @@ class LevelCode(NamedTuple):
   Attributes:
     sizes: n -> numbers of words that a message may have, smallest first; the
       last one holds any levels.
-    encode: integers [n] -> (uint32[sizes(n)[-1]], int32[] how many of these
-      words must travel).
+    encode: vectors of integers, n in all -> (uint32[sizes(n)[-1]], int32[] how
+      many of these words must travel).
     decode: (uint32[sizes(n)[-1]], n) -> levels [n] of `type_of(s)`;
       reads only the words that had to travel.
   """
 
   sizes: Callable[[int], tuple[int, ...]]
-  encode: Callable[[jax.Array], tuple[jax.Array, jax.Array]]
+  encode: Callable[[Sequence[jax.Array]], tuple[jax.Array, jax.Array]]
   decode: Callable[[jax.Array, int], jax.Array]
 
 
@@ -49,10 +50,10 @@ def _width(levels: int) -> int:
   return (2 * levels).bit_length()
 
 
-def pack(signed: jax.Array, levels: int) -> jax.Array:
-  """Levels of fixed width, ceil(log2(2 s + 1)) bits each."""
-  codes = (signed.astype(jnp.int32) + levels).astype(jnp.uint32)
-  return fixed_width.pack(codes, _width(levels))
+def pack(signed: Sequence[jax.Array], levels: int) -> jax.Array:
+  """Vectors of levels, ceil(log2(2 s + 1)) bits each."""
+  codes = [(x.astype(jnp.int32) + levels).astype(jnp.uint32) for x in signed]
+  return fixed_width.pack_each(codes, _width(levels))
 
 
 def unpack(words: jax.Array, n: int, levels: int) -> jax.Array:
@@ -94,15 +95,15 @@ def elias_stream(levels: int, sparse: bool, kind: str) -> LevelCode:
     return ladder(1 + min(least, most), 1 + most)
 
   def encode(signed):
-    signed = signed.astype(jnp.int32)
+    signed = folding.joined_once(signed)
     size = fixed_width.words(signed.shape[0], _width(levels))
-    needed = length(signed, levels, kind)
+    needed = length(signed.astype(jnp.int32), levels, kind)
     fits = needed <= size
     # A stream that is not sent is not written either.
     words = jax.lax.cond(
       fits,
-      lambda x: make(x, size, max_level=levels, kind=kind)[0],
-      lambda x: pack(x, levels),
+      lambda x: make(x.astype(jnp.int32), size, max_level=levels, kind=kind)[0],
+      lambda x: pack([x], levels),
       signed,
     )
     flag = fits.astype(jnp.uint32)[None]

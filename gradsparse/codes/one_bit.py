@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import chain
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gradsparse import arguments
 from gradsparse import folding
@@ -13,20 +14,23 @@ from gradsparse.sockets import Code
 from gradsparse.sockets import Leaves
 from gradsparse.sockets import Parts
 from gradsparse.wire import bitmap
+from gradsparse.wire import fixed_width
 from gradsparse.wire import floats
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 
 class Halves(NamedTuple):
   """Rounded columns of numbers: a sign for each number, two means a column.
 
   Attributes:
-    positive: bool, whether a number is >= 0.
+    positive: bool, whether a number is >= 0: a vector for each leaf, or rows
+      for `Parts`.
     means: float32, of the numbers that are, and of those that are not.
   """
 
-  positive: jax.Array
+  positive: Any
   means: jax.Array
 
 
@@ -36,39 +40,70 @@ def _columns(shape) -> tuple[int, int]:
   return math.prod(shape) // columns, columns
 
 
-def halves(
-  x: jax.Array, axis: int, valid: jax.Array | None = None
-) -> tuple[jax.Array, jax.Array, jax.Array]:
-  """Rounds the numbers along an axis: a sign for each, and two means.
+class _Constants(NamedTuple):
+  """Two numbers that `_means` needs.
+
+  Attributes:
+    unit: float32, a power of two, so small that no sum overflows in units of
+      1 / unit, and no digit changes.
+    zero: float32, 0.
+  """
+
+  unit: jax.Array
+  zero: jax.Array
+
+
+def _unit(numbers: int) -> float:
+  """A power of two by which so many numbers are scaled to be added up."""
+  return 0.5 ** numbers.bit_length()
+
+
+def _of_each(leaves: Sequence[jax.Array]) -> list[_Constants]:
+  """Constants for the columns of each leaf.
+
+  XLA on CPUs writes out, as large as two leaves, what is made of a constant
+  that leaves of one shape share. So each has its own.
+  """
+  values = np.asarray([_unit(x.shape[0]) for x in leaves] + [0] * len(leaves))
+  bits = values.astype(np.float32).view(np.int32).tolist()
+  numbers = [
+    jax.lax.bitcast_convert_type(x, jnp.float32)
+    for x in opaque.numbers(bits, leaves[0])
+  ]
+  units, zeros = numbers[: len(leaves)], numbers[len(leaves) :]
+  return list(map(_Constants, units, zeros))
+
+
+def _means(
+  x: jax.Array,
+  axis: int,
+  held: jax.Array,
+  others: jax.Array,
+  constants: _Constants,
+) -> tuple[jax.Array, jax.Array]:
+  """Means along an axis.
 
   Args:
     x: float32 array.
     axis: the numbers along it share their means.
-    valid: bool array like x, the numbers that enter the means; None is all.
+    held: int32, how many numbers that are not negative enter the first mean.
+    others: int32, how many that are negative enter the second.
+    constants: see there.
 
   Returns:
-    (bool array like x: x >= 0; float32, the mean of those that are, without
-    the axis; float32, the mean of those that are not). The mean of none is 0.
+    (float32, the mean of the numbers that are not negative, without the axis;
+    float32, the mean of the others). The mean of none is 0.
   """
-  positive = x >= 0
-  if valid is None:
-    own, number, counted = x, jnp.int32(x.shape[axis]), positive
-  else:
-    own = jnp.where(valid, x, 0.0)
-    number, counted = folding.counts(valid, axis), positive & valid
-  held = folding.counts(counted, axis)
-  # Scaled by a power of two, no sum overflows and no digit changes.
-  small = 0.5 ** x.shape[axis].bit_length()
-  scales = jnp.asarray([small, -small], jnp.float32)
-  scales = scales.reshape(2, *(1,) * x.ndim)
+  unit, zero = constants
+  units = jnp.stack([unit, -unit]).reshape(2, *(1,) * x.ndim)
   # Numbers of the other half enter a sum as zeros. Two sums by themselves take
   # XLA on CPUs six times as long: it writes out the constants that they share.
-  above, below = jnp.sum(jnp.maximum(own * scales, 0.0), axis + 1)
+  above, below = jnp.sum(jnp.maximum(x * units, zero), axis + 1)
 
-  def mean(total, held):
-    return total / jnp.maximum(held, 1) / small
+  def mean(total, number):
+    return total / jnp.maximum(number, 1) / unit
 
-  return positive, mean(above, held), mean(-below, number - held)
+  return mean(above, held), mean(-below, others)
 
 
 def of_leaves() -> Code:
@@ -83,37 +118,52 @@ def of_leaves() -> Code:
 
   def round(selected, ctx):
     del ctx
-    bits, means = [], []
-    for leaf in selected.arrays:
-      positive, above, below = halves(leaf.reshape(_columns(leaf.shape)), 0)
-      means.append((above, below))
-      bits.append(positive.reshape(-1))
+    leaves = [leaf.reshape(_columns(leaf.shape)) for leaf in selected.arrays]
+    positive = [leaf >= 0 for leaf in leaves]
+    held = folding.counts(positive, 0)
+    means = [
+      _means(leaf, 0, own, leaf.shape[0] - own, constants)
+      for leaf, own, constants in zip(
+        leaves, held, _of_each(leaves), strict=True
+      )
+    ]
     # Few numbers, and all columns lead to them.
     means = opaque.computed_once(means, len(means))
-    return Halves(folding.joined(bits), jnp.concatenate([*chain(*means)]))
+    bits = [x.reshape(-1) for x in positive]
+    return Halves(bits, jnp.concatenate([*chain(*means)]))
 
   def pack(rounded, ctx):
     del ctx
-    return {'means': rounded.means, 'signs': bitmap.pack(rounded.positive)}
+    signs = fixed_width.pack_each(rounded.positive, 1)
+    return {'means': rounded.means, 'signs': signs}
 
   def unpack(words, like, ctx):
     del ctx
-    positive = bitmap.unpack(words['signs'], like.positive.shape[0])
-    return Halves(positive, words['means'])
+    counts = [x.shape[0] for x in like.positive]
+    bits = fixed_width.unpack_each(words['signs'], counts, 1)
+    return Halves([x != 0 for x in bits], words['means'])
 
   def decode(rounded, ctx, summands):
     del summands
     columns = [_columns(shape) for shape in ctx.shapes]
-    means = opaque.computed_once(rounded.means, len(columns))
-    means = opaque.cut(means, [(2, width) for _, width in columns])
-    positive = opaque.cut(rounded.positive, columns)
+    means = opaque.cut(rounded.means, [(2, width) for _, width in columns])
+    means = opaque.computed_once(means, len(means))
 
     def one(positive, means, shape):
+      positive = positive.reshape(_columns(shape))
       return jnp.where(positive, means[0], means[1]).reshape(shape)
 
-    return Leaves(list(map(one, positive, means, ctx.shapes)))
+    return Leaves(list(map(one, rounded.positive, means, ctx.shapes)))
 
-  return Code(pack, unpack, round, decode, name='1-bit', takes=Leaves)
+  return Code(
+    pack,
+    unpack,
+    round,
+    decode,
+    name='1-bit',
+    takes=Leaves,
+    bounds=lambda rounded, ctx: rounded.means,
+  )
 
 
 def of_parts(bucket_size: int = 512) -> Code:
@@ -141,10 +191,14 @@ def of_parts(bucket_size: int = 512) -> Code:
 
   def round(parts, ctx):
     del ctx
-    positive, above, below = halves(
-      shaped(parts.rows), 2, valid=shaped(parts.valid)
+    x, valid = shaped(parts.rows), shaped(parts.valid)
+    positive = x >= 0
+    held, others = folding.counts([valid & positive, valid & ~positive], 2)
+    unit, zero = jnp.float32(_unit(bucket_size)), jnp.float32(0)
+    both = _means(
+      jnp.where(valid, x, 0.0), 2, held, others, _Constants(unit, zero)
     )
-    means = jnp.concatenate([above, below], axis=1)
+    means = jnp.concatenate(both, axis=1)
     return Halves(positive.reshape(parts.rows.shape), means)
 
   def pack(rounded, ctx):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gradsparse import draws
 from gradsparse import folding
@@ -27,11 +27,12 @@ class Levels(NamedTuple):
 
   Attributes:
     norms: float32, of each bucket.
-    signed: integers in [-s, s], how many s-th parts of the norm.
+    signed: integers in [-s, s], how many s-th parts of the norm: a vector for
+      each leaf, or rows for `Parts`.
   """
 
   norms: jax.Array
-  signed: jax.Array
+  signed: Any
 
 
 def of_leaves(
@@ -72,37 +73,46 @@ def of_leaves(
       [scales(leaf, how, norm) for how, leaf in both], len(cuts)
     )
     signed = [
-      how.ordered(quantise(how.matrix(x), how.spread(own), levels, uniform))
+      quantise(how.matrix(x), how.spread(own), levels, uniform).reshape(-1)
       for (how, x), own, uniform in zip(both, norms, uniforms, strict=True)
     ]
-    return Levels(folding.joined(norms), folding.joined(signed))
+    return Levels(folding.joined(norms), signed)
 
   def pack(rounded, ctx):
     del ctx
     words, used = stream.encode(rounded.signed)
-    sizes = stream.sizes(rounded.signed.shape[0])
+    sizes = stream.sizes(sum(x.shape[0] for x in rounded.signed))
     return Stream(rounded.norms, words, used, sizes)
 
   def unpack(words, like, ctx):
     del ctx
-    return Levels(words.head, stream.decode(words.words, like.signed.shape[0]))
+    shapes = [x.shape for x in like.signed]
+    signed = stream.decode(words.words, sum(n for (n,) in shapes))
+    return Levels(words.head, opaque.cut(signed, shapes))
 
   def decode(rounded, ctx, summands):
     del summands
     cuts = [buckets(shape, bucket_size) for shape in ctx.shapes]
-    steps = opaque.computed_once(rounded.norms / levels, len(cuts))
-    steps = opaque.cut(steps, [(how.count,) for how in cuts])
-    signed = opaque.cut(rounded.signed, [(how.size,) for how in cuts])
+    steps = opaque.cut(rounded.norms / levels, [(how.count,) for how in cuts])
+    steps = opaque.computed_once(steps, len(steps))
     return Leaves(
       [
-        (how.unordered(own).astype(jnp.float32) * how.spread(step)).reshape(
+        (how.matrix(own).astype(jnp.float32) * how.spread(step)).reshape(
           how.shape
         )
-        for how, step, own in zip(cuts, steps, signed, strict=True)
+        for how, step, own in zip(cuts, steps, rounded.signed, strict=True)
       ]
     )
 
-  return Code(pack, unpack, round, decode, name='qsgd', takes=Leaves)
+  return Code(
+    pack,
+    unpack,
+    round,
+    decode,
+    name='qsgd',
+    takes=Leaves,
+    bounds=lambda rounded, ctx: rounded.norms,
+  )
 
 
 def of_parts(levels: int, *, bucket_size: int = 512, norm: str = 'max') -> Code:
@@ -143,7 +153,9 @@ def of_parts(levels: int, *, bucket_size: int = 512, norm: str = 'max') -> Code:
 
   def pack(rounded, ctx):
     del ctx
-    packed = jax.vmap(lambda row: level_codes.pack(row, levels))(rounded.signed)
+    packed = jax.vmap(lambda row: level_codes.pack([row], levels))(
+      rounded.signed
+    )
     return jnp.concatenate([floats.pack(rounded.norms), packed], axis=1)
 
   def unpack(words, like, ctx):

@@ -81,5 +81,12 @@ def ternary() -> Code:
     return Leaves(list(map(one, parts, scales, shapes)))
 
   return Code(
-    pack, unpack, round, decode, name='ternary', takes=Leaves, adds=True
+    pack,
+    unpack,
+    round,
+    decode,
+    name='ternary',
+    takes=Leaves,
+    adds=True,
+    bounds=lambda codes, ctx: ctx.agreed,
   )

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gradsparse import health
 from gradsparse.collectives import Comm
 from gradsparse.exchanges import common
 from gradsparse.sockets import Exchange
 from gradsparse.sockets import Exchanged
+from gradsparse.sockets import Leaves
 from gradsparse.sockets import Marked
 from gradsparse.sockets import Message
 from gradsparse.sockets import Sparse
@@ -35,23 +37,34 @@ def all_gather() -> Exchange:
 
     def read(vector):
       words = common.from_words(vector, message.words)
-      rounded = code.unpack(words, message.rounded, ctx)
-      return code.decode(rounded, ctx, 1)
+      return code.unpack(words, message.rounded, ctx)
+
+    def decode(vector):
+      return code.decode(read(vector), ctx, 1)
 
     # One worker at a time, in rank order. A single scatter-add would have
     # duplicates, which GPUs add in any order, and all workers must agree to the
     # bit. And P decoded copies of the model might not fit in memory.
     def add(total, vector):
-      return read(vector).add_to(total), None
+      return decode(vector).add_to(total), None
 
     if common.sums_rows(own, comm.size, ctx):
-      every = jax.lax.map(read, messages)
+      every = jax.lax.map(decode, messages)
       total = SparseSum.of(every.values, every.indices, own.space)
       mean: Sequence[jax.Array] = total / comm.size
     else:
-      start = comm.typed_like(own.zeros(), messages)
-      total, _ = jax.lax.scan(add, start, messages)
+      start, rest = comm.typed_like(own.zeros(), messages), messages
+      if isinstance(own, Leaves):
+        # The first message is written where the others are added, and not
+        # added to zeros.
+        start, rest = decode(messages[0]).add_to(start), messages[1:]
+      total, _ = jax.lax.scan(add, start, rest)
       mean = common.mean_of(own, total, comm.size)
+    if code.bounds is not None:
+      bounds = jax.lax.map(
+        lambda vector: code.bounds(read(vector), ctx), messages
+      )
+      healthy &= health.can_send(bounds.reshape(-1), comm.size)
     return Exchanged(
       mean=mean,
       delivered=own,
@@ -59,6 +72,7 @@ def all_gather() -> Exchange:
       healthy=healthy,
       message_bytes=nbytes,
       transport='all-gather',
+      judged=code.bounds is not None,
     )
 
   def refuses(compressor):

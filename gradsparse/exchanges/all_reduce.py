@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gradsparse import health
 from gradsparse.collectives import Comm
 from gradsparse.exchanges import common
 from gradsparse.sockets import Exchange
@@ -24,14 +25,18 @@ def all_reduce() -> Exchange:
     )
     total = code.unpack(words, message.rounded, ctx)
     stands_for = code.decode(total, ctx, comm.size)
+    healthy = unhealthy == 0
+    if code.bounds is not None:
+      healthy &= health.can_send(code.bounds(total, ctx), comm.size)
     return Exchanged(
       mean=common.mean_of_sum(stands_for, comm.size, ctx),
       delivered=message.own,
       dense=[x / comm.size for x in dense],
-      healthy=unhealthy == 0,
+      healthy=healthy,
       message_bytes=sum(x.nbytes for x in jax.tree.leaves(message.words)),
       transport='all-reduce',
       total=total,
+      judged=code.bounds is not None,
     )
 
   def refuses(compressor):

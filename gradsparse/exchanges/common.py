@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import functools
 from typing import Any
 
+from gradsparse import folding
 from gradsparse import opaque
 from gradsparse.collectives import Comm
 from gradsparse.sockets import Context
@@ -22,13 +23,19 @@ def _travelling(words: Any) -> Any:
   return words[:2] if isinstance(words, Stream) else words
 
 
-def to_words(words: Any) -> jax.Array:
-  """A message of uint32, int32 and float32 arrays as one uint32 vector."""
+def to_words(words: Any, *before: jax.Array) -> jax.Array:
+  """A message of uint32, int32 and float32 arrays as one uint32 vector.
+
+  Args:
+    words: such arrays, see `Code.pack`.
+    before: uint32 vectors that come first.
+  """
   parts = [
     jax.lax.bitcast_convert_type(x, jnp.uint32).reshape(-1)
     for x in jax.tree.leaves(_travelling(words))
   ]
-  return jnp.concatenate(parts) if parts else jnp.zeros(0, jnp.uint32)
+  parts = [*before, *parts]
+  return folding.side_by_side(parts) if parts else jnp.zeros(0, jnp.uint32)
 
 
 def from_words(vector: jax.Array, like: Any) -> Any:
@@ -69,8 +76,7 @@ def gather(
     (uint32[P, n], for `from_words`; words that did not travel are zero; bool
     scalar; int, or float32 where it depends on the data).
   """
-  vector = to_words(words)
-  message = jnp.concatenate([healthy.astype(jnp.uint32)[None], vector])
+  message = to_words(words, healthy.astype(jnp.uint32)[None])
   nbytes: int | jax.Array = message.nbytes
   if isinstance(words, Stream):
     head = message.shape[0] - words.words.shape[0]

@@ -56,6 +56,7 @@ class Exchanged(NamedTuple):
       as delivered by the worker that rounded, but that worker's memory held
       only its own message. None: the same as `delivered`.
     owed: the exchange's new state, if the step is accepted.
+    judged: `healthy` says also that the mean of what was compressed is finite.
   """
 
   mean: Sequence[jax.Array]
@@ -67,6 +68,7 @@ class Exchanged(NamedTuple):
   total: Any = None
   released: Sent | None = None
   owed: Sequence[jax.Array] = ()
+  judged: bool = False
 
 
 class Exchange(NamedTuple):

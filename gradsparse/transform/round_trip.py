@@ -193,7 +193,7 @@ def _exchange(scheme: Scheme, before: Before, part: Part) -> Back:
     rows = planning.message_rows(
       scheme.compressor.name, scheme.axis_name, layout, group, own, back
     )
-  judged = isinstance(own, Sparse | Marked)
+  judged = isinstance(own, Sparse | Marked) or back.judged
   return Back(part, own, back, judged, overflow, rows)
 
 

@@ -106,13 +106,17 @@ def check_kind(kind: str) -> None:
     raise ValueError(f'kind must be one of {KINDS}, got {kind!r}')
 
 
-def length(values: jax.Array, kind: str) -> jax.Array:
+def length(
+  values: jax.Array, kind: str, largest: int | None = None
+) -> jax.Array:
   """Bits of the codes, without making them.
 
   Args:
     values: uint32[...] or int32[...] in [0, 2**31); 0 has no code and takes no
       bits.
     kind: one of KINDS.
+    largest: the largest value that occurs, if it is known: then codes are not
+      looked at. None: it is not.
 
   Returns:
     int32[...].
@@ -120,8 +124,24 @@ def length(values: jax.Array, kind: str) -> jax.Array:
   Raises:
     ValueError: for an unknown kind.
   """
-  _, head_length, _, tail_length = parts(values, kind)
-  return head_length + tail_length
+  if largest is None:
+    _, head_length, _, tail_length = parts(values, kind)
+    return head_length + tail_length
+  check_kind(kind)
+  bits, before = jnp.zeros_like(values, jnp.int32), 0
+  for value in _longer_from(largest):
+    here = max_length(value, kind)
+    if here > before:
+      bits += jnp.where(values >= value, np.int32(here - before), 0)
+    before = here
+  return bits
+
+
+def _longer_from(largest: int) -> list[int]:
+  """Values up to the largest, all from which codes get longer among them."""
+  powers = [1 << bit for bit in range(31)]
+  values = {*range(1, _ESCAPE + 1), *powers, *(_ESCAPE + x for x in powers)}
+  return sorted(value for value in values if value <= largest)
 
 
 def code(values: jax.Array, kind: str) -> tuple[jax.Array, jax.Array]:

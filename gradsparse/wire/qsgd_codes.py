@@ -134,7 +134,8 @@ def dense_words(
   front = streams.length_words(
     levels.shape[0], longest_code(max_level, 1, kind)
   )
-  bits = elias.length(jnp.abs(levels) + 1, kind) + (levels != 0)
+  bits = elias.length(jnp.abs(levels) + 1, kind, max_level + 1)
+  bits += jnp.minimum(jnp.abs(levels), 1)
   return front + streams.words_of(_total(bits))
 
 
@@ -238,7 +239,8 @@ def sparse_words(
     return jnp.int32(1)
   marked = levels != 0
   gap = jnp.where(marked, bitmap.gaps(bitmap.pack(marked))[:n], 0)
-  bits = elias.length(gap, kind) + elias.length(jnp.abs(levels), kind)
+  bits = elias.length(gap, kind)
+  bits += elias.length(jnp.abs(levels), kind, max_level)
   count = jnp.sum(marked, dtype=jnp.int32)
   width = streams.length_width(_nonzero_bits(n, max_level, kind), block)
   front = 1 + streams.words_told(_ceil_div(count, block), width)

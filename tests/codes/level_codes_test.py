@@ -60,7 +60,7 @@ def test_the_first_words_of_a_message_are_all_that_is_needed(
 
   @jax.jit
   def through(signed):
-    words, used = stream.encode(signed)
+    words, used = stream.encode([signed])
     travelled = jnp.where(jnp.arange(sizes[-1]) < used, words, 0)
     return stream.decode(travelled, N), used, words.shape
 
@@ -93,9 +93,9 @@ def test_elias_takes_the_sparse_code_where_most_levels_are_zero(
   signed = jnp.asarray(levels_drawn('few', levels))
   used = {
     code: int(
-      level_codes.level_code(code, levels, bucket_size, 'omega').encode(signed)[
-        1
-      ]
+      level_codes.level_code(code, levels, bucket_size, 'omega').encode(
+        [signed]
+      )[1]
     )
     for code in ('elias', 'elias_sparse', 'elias_dense')
   }

@@ -147,3 +147,12 @@ def test_errors():
     elias.code(jnp.ones(1, jnp.int32), 'rice')
   with pytest.raises(ValueError, match='got 0'):
     elias.max_length(0, 'omega')
+
+
+@pytest.mark.parametrize('kind', elias.KINDS)
+@pytest.mark.parametrize('largest', [1, 2, 8, 14, 15, 128, 65_535])
+def test_lengths_up_to_a_known_value(kind, largest):
+  values = jnp.asarray([0, *_values(largest)], jnp.int32)
+  np.testing.assert_array_equal(
+    elias.length(values, kind, largest), elias.length(values, kind)
+  )
