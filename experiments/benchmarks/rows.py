@@ -15,6 +15,7 @@ from experiments.program import command_line
 from experiments.program import files
 from experiments.program import tables
 from experiments.run import machine
+from experiments.run import scores
 from experiments.run import time_breakdown
 
 _HEADER = 66  # bytes of Ethernet, IP and TCP with time stamps
@@ -156,11 +157,35 @@ def training_row(
     'parameters': summary['parameters'],
     'seconds': summary['seconds'],
     'compile_seconds': summary['compile_seconds'],
-    'test_accuracy': summary['final']['test_accuracy'],
+    **{k: v for k, v in summary['final'].items() if k.startswith('test_')},
+    'evaluations': evaluations(metrics),
     'plan_bytes': round(summary['comm']['sent_bytes_total'] / steps),
     'wire_bytes': None if sent_bytes is None else round(sent_bytes / steps),
     **step_times(metrics, steps),
   }
+
+
+def evaluations(
+  lines: Sequence[Mapping[str, Any]],
+) -> list[dict[str, float]]:
+  """Returns every test of a run: scores, bytes sent and seconds until then.
+
+  Args:
+    lines: of its metrics file.
+  """
+  found = []
+  for line in lines:
+    tested = scores.tested(line)
+    if tested:
+      found.append(
+        {
+          'step': line['step'],
+          **tested,
+          'sent_bytes': line['comm/sent_bytes_total'],  # by one worker
+          'seconds': line['time/seconds'],
+        }
+      )
+  return found
 
 
 def step_times(

@@ -12,7 +12,9 @@ or `--loopback`), one process a host. The file is a list of rows:
   step_ms          median over the logged lines of the second half of the run:
                    time between two, divided by the steps between them
   step_ms_spread   distance between the quartiles
-  test_accuracy    in the end, of all test images
+  test_...         scores of the last test, over the whole test set
+  evaluations      every test: step, scores, seconds since the start (tests
+                   included), bytes that a worker sent until then
   plan_bytes       a worker's in a step: of the whole run by `gs.plan`, stages
                    of a warm-up included, divided by its steps
   wire_bytes       a host's in a step, the largest over hosts, by the counters
@@ -38,6 +40,7 @@ from experiments.benchmarks import rows
 from experiments.program import command_line
 from experiments.program import files
 from experiments.run import records
+from experiments.run import scores
 
 _JSON = command_line.define_json()
 _CONFIG = flags.DEFINE_string('config', 'configs/digits.py', 'what to train')
@@ -47,6 +50,9 @@ _SCHEMES = command_line.define_list(
 _WORKERS = on_hosts.define_workers(4)
 _RATE = on_hosts.define_rate()
 _STEPS = command_line.define_steps(660, 'of a run')
+_TESTS = flags.DEFINE_integer(
+  'tests', 1, 'of a run, the last in the end; their time counts', lower_bound=1
+)
 _LOOPBACK = on_hosts.define_loopback()
 _TIMEOUT = on_hosts.define_timeout()
 
@@ -72,7 +78,7 @@ def measure(
     'parallel.num_workers': workers,
     'train.steps': _STEPS.value,
     'train.log_every': every,
-    'train.eval_every': 0,
+    'train.eval_every': max(1, _STEPS.value // _TESTS.value),
     'train.checkpoint_every': 0,
     'parallel.check_agreement_every': 0,
     # On steps that are logged anyway.
@@ -116,7 +122,7 @@ def main() -> None:
       print(
         f'{scheme}, {workers} workers, {rate}: {row["step_ms"]:.1f} ms a step '
         f'(+-{row["step_ms_spread"]:.1f}), {row["seconds"]:.1f} s, '
-        f'{row["test_accuracy"]:.1%}, plan {row["plan_bytes"]:,} B, '
+        f'{scores.worded(row)}, plan {row["plan_bytes"]:,} B, '
         f'wire {row["wire_bytes"]} B a step, {row["breakdown_ms"]}',
         flush=True,
       )

@@ -12,7 +12,6 @@ from experiments.papers import table as tables
 from experiments.program import errors
 from experiments.run import machine
 from experiments.run import records as files_of_run
-from experiments.run import scores
 from experiments.studies import scheme_runs
 
 
@@ -121,7 +120,7 @@ def _entry(
     'date': machine.today(),
     'setting': records.changes(config),
     **summary,
-    'evaluations': _evaluations(lines),
+    'evaluations': benchmark_rows.evaluations(lines),
     **benchmark_rows.step_times(lines, summary['steps']),
     'step_images': (
       parallel.num_workers * parallel.inner_workers * config.train.batch_size
@@ -134,26 +133,3 @@ def _step_words(lines: Sequence[Mapping[str, Any]]) -> dict[str, float]:
   """Returns the words that all workers take in a step, if they take words."""
   found = [line['train/words'] for line in lines if 'train/words' in line]
   return {'step_words': statistics.fmean(found)} if found else {}
-
-
-def _evaluations(
-  lines: Sequence[Mapping[str, Any]],
-) -> list[dict[str, float]]:
-  """Returns every test of a run: scores, bytes sent and seconds until then.
-
-  Args:
-    lines: of its metrics file.
-  """
-  found = []
-  for line in lines:
-    tested = scores.tested(line)
-    if tested:
-      found.append(
-        {
-          'step': line['step'],
-          **tested,
-          'sent_bytes': line['comm/sent_bytes_total'],  # by one worker
-          'seconds': line['time/seconds'],
-        }
-      )
-  return found

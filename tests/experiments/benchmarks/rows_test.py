@@ -112,17 +112,40 @@ def test_a_training_run_is_timed_between_its_lines():
     'parameters': 7,
     'seconds': 9.0,
     'compile_seconds': 1.0,
-    'final': {'test_accuracy': 0.5},
+    'final': {'test_perplexity': 99.0, 'train_loss': 1.0},
     'comm': {'sent_bytes_total': 600},
   }
   phases = dict.fromkeys(('compute', 'compress', 'exchange', 'update'), 1.0)
   profile = {f'time/{k}_ms': v for k, v in phases.items()}
   profile |= {'time/other_ms': 0.0, 'time/step_ms': 4.0}
   lines = [_line(10, 5.0), _line(20, 5.5), _line(30, 6.0), _line(40, 6.2)]
-  lines += [_line(50, 8.0, **profile), _line(60, 8.4)]
+  tested = {'test/perplexity': 99.0, 'comm/sent_bytes_total': 600}
+  lines += [_line(50, 8.0, **profile), _line(60, 8.4, **tested)]
   row = rows.training_row(summary, lines, '1gbit', 1200)
   # Steps 31 to 40 took 20 ms each, 51 to 60 took 40; 41 to 50 have a profile.
   assert row['step_ms'] == pytest.approx(30)
   assert row['step_ms_spread'] == pytest.approx(10)
   assert row['plan_bytes'] == 10 and row['wire_bytes'] == 20
+  assert row['test_perplexity'] == 99 and 'train_loss' not in row
+  (test,) = row['evaluations']
+  assert test == {
+    'step': 60,
+    'test_perplexity': 99,
+    'sent_bytes': 600,
+    'seconds': 8.4,
+  }
   assert row['breakdown_ms'] == {**phases, 'other': 0}
+
+
+def test_every_test_is_kept_with_its_scores():
+  line = {'step': 2, 'comm/sent_bytes_total': 20, 'time/seconds': 1.5}
+  tested = line | {'test/bleu': 30.0, 'test/loss': 2.0}
+  assert rows.evaluations([line, tested | {'step': 4}]) == [
+    {
+      'step': 4,
+      'test_bleu': 30.0,
+      'test_loss': 2.0,
+      'sent_bytes': 20,
+      'seconds': 1.5,
+    }
+  ]

@@ -114,20 +114,6 @@ def test_words_a_second_are_of_all_workers():
   assert metrics.METRICS['words'].of({'step_ms': 500.0}) is None
 
 
-def test_every_test_is_kept_with_its_scores():
-  line = {'step': 2, 'comm/sent_bytes_total': 20, 'time/seconds': 1.5}
-  tested = line | {'test/bleu': 30.0, 'test/loss': 2.0}
-  assert running._evaluations([line, tested | {'step': 4}]) == [
-    {
-      'step': 4,
-      'test_bleu': 30.0,
-      'test_loss': 2.0,
-      'sent_bytes': 20,
-      'seconds': 1.5,
-    }
-  ]
-
-
 def test_hours_to_a_printed_target():
   tests = [
     {'test_bleu': bleu, 'seconds': 3600.0 * hour}
