@@ -66,6 +66,7 @@ Student's 95 % interval; one test image is 0.28 points. Ratios are of bytes.
 from configs.dgc_table2 import DGC
 from configs.dgc_table2 import DROPPING
 from configs.gtopk_table5 import GTOPK
+from experiments.papers.table import Question
 from experiments.papers.table import Row
 from experiments.papers.table import Table
 
@@ -155,5 +156,20 @@ TABLE = Table(
       for bucket in (64, 512, 8192)
     },
   },
+  questions=(
+    Question('all of DGC, none of it', 'dgc', 'dropping'),
+    Question('its warm-up alone', 'dropping_with_warmup', 'dropping'),
+    Question(
+      'its momentum correction alone', 'momentum_correction', 'dropping'
+    ),
+    Question('its clipping alone', 'dropping_with_clipping', 'dropping'),
+    Question('warm-up on, off', 'dgc', 'dgc_without_warmup'),
+    Question('masking on, off', 'dgc', 'dgc_without_masking'),
+    Question('clipping on, off', 'dgc_with_clipping', 'dgc'),
+    Question('threshold sampled, exact', 'dgc_sampled', 'dgc'),
+    Question(
+      "gTop-k's put-back as printed, exact", 'gtopk_as_printed', 'gtopk_0.001'
+    ),
+  ),
 )
 get_config = TABLE.get_config

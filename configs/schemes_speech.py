@@ -81,5 +81,6 @@ TABLE = Table(
     **sequence_schemes.with_adam(_ADAM, dense='adam_dense'),
   },
   needs=(FSDD, GPU_HOURS),
+  questions=sequence_schemes.QUESTIONS,
 )
 get_config = TABLE.get_config

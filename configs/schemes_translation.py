@@ -68,6 +68,7 @@ from configs import local_table1
 from configs import sequence_schemes
 from experiments.papers.table import GPU_HOURS
 from experiments.papers.table import MULTI30K
+from experiments.papers.table import Question
 from experiments.papers.table import Row
 from experiments.papers.table import Table
 
@@ -83,12 +84,15 @@ _MOMENTUM = {
   'linear_warmup_epochs': 0.1,
 }
 
+# Rows that are trained with other rates, too, and how they combine gradients.
+_MODES = {'adam_dropping': '', 'partial_sync': 'partial'}
+
 
 def _at_a_rate(end: str, changes: Mapping[str, Any]) -> dict[str, Row]:
   """Returns dense, dropping and PARTIAL where the learning rate is another."""
   own, dense = {**_ADAM, **changes}, f'adam_dense{end}'
   rows = {dense: Row(fields=own, groups=('rate',))}
-  for name, mode in (('adam_dropping', ''), ('partial_sync', 'partial')):
+  for name, mode in _MODES.items():
     made = local_table1.local(mode, sync=bool(mode), warmup=False)
     rows[f'{name}{end}'] = Row(
       fields={**own, **made.fields},
@@ -145,5 +149,16 @@ TABLE = Table(
   },
   rows=_rows(),
   needs=(MULTI30K, GPU_HOURS),
+  questions=(
+    *sequence_schemes.QUESTIONS,
+    *(
+      Question(f'{asks}, {name}', name, f'{name}{end}')
+      for name in ('adam_dense', *_MODES)
+      for asks, end in (
+        ('four times the rate', '_1x'),
+        ('a rate that rises, none', '_steep'),
+      )
+    ),
+  ),
 )
 get_config = TABLE.get_config

@@ -16,6 +16,7 @@ from configs.dgc_table2 import QUICK_WARMUP
 from configs.gtopk_table5 import GTOPK
 from configs.gtopk_table5 import QUICK_WARMUP as GTOPK_QUICK_WARMUP
 from configs.qsgd_table1 import qsgd
+from experiments.papers.table import Question
 from experiments.papers.table import Row
 from gradsparse.around import local_gradient
 
@@ -30,6 +31,20 @@ _UNCLIPPED = {'compression.clip_norm': 0.0}
 _SHARE = {'warmup_share': 0.1}
 # Leaves of a small network are small.
 _SMALL = {'compression.min_size': 1000}
+
+# What the rows of `with_adam` answer: the local-gradient paper's claims.
+QUESTIONS = (
+  Question('PARTIAL with averaging, dropping', 'partial_sync', 'adam_dropping'),
+  Question('PARTIAL without averaging, dropping', 'partial', 'adam_dropping'),
+  *(
+    Question(f'{mode.upper()} with averaging, without', f'{mode}_sync', mode)
+    for mode in local_gradient.MODES
+  ),
+  Question('warm-up, none', 'adam_dropping_warmup', 'adam_dropping'),
+  Question(
+    'the same, PARTIAL with averaging', 'partial_sync_warmup', 'partial_sync'
+  ),
+)
 
 
 def with_momentum(

@@ -38,13 +38,24 @@ def published(row: tables.Row, metric: str) -> str:
 
 
 def difference(
-  table: tables.Table, record: records.Record, size: str, name: str
+  table: tables.Table,
+  record: records.Record,
+  size: str,
+  name: str,
+  beside: str = '',
 ) -> interval.Interval | None:
-  """Returns how far a row is from its dense row, in the unit of the score.
+  """Returns how far a row is from another, in the unit of the score.
 
   Paired by seed; None where no seed has both, or nothing is compared.
+
+  Args:
+    table: of both.
+    record: of the table.
+    size: of `table.SIZES`.
+    name: of the row.
+    beside: of the other; '' is the dense row that it stands beside.
   """
-  beside, score = table.rows[name].beside, table.score
+  beside, score = beside or table.rows[name].beside, table.score
   if not beside or score is None:
     return None
   mine, other = (

@@ -59,6 +59,21 @@ class Row:
   groups: tuple[str, ...] = ()
 
 
+@dataclasses.dataclass(frozen=True)
+class Question:
+  """What two rows of a table answer.
+
+  Attributes:
+    asks: in a few words, such as 'warm-up on, off'.
+    row: whose score is looked at.
+    other: with whose it is compared, with the same seeds.
+  """
+
+  asks: str
+  row: str
+  other: str
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Table:
   """A table or figure.
@@ -76,6 +91,7 @@ class Table:
     middle: what is reported of several runs, one of `metrics.MIDDLES`; the
       mean unless the paper says otherwise.
     missing: what the paper has and this project lacks: why, by what.
+    questions: what rows answer beside how far each is from dense.
   """
 
   title: str
@@ -87,6 +103,7 @@ class Table:
   needs: tuple[str, ...] = ()
   middle: str = 'mean'
   missing: Mapping[str, str] = dataclasses.field(default_factory=dict)
+  questions: tuple[Question, ...] = ()
 
   def __post_init__(self):
     for metric in {*self.metrics} - {*metrics.METRICS}:
@@ -100,6 +117,9 @@ class Table:
         raise ValueError(f'row {name!r} is beside {row.beside!r}: no such row')
       for metric in {*row.published} - {*self.metrics}:
         raise ValueError(f'row {name!r} publishes {metric!r}: no such column')
+    for question in self.questions:
+      for name in {question.row, question.other} - {*self.rows}:
+        raise ValueError(f'{question.asks!r} asks for {name!r}: no such row')
 
   def get_config(self, name: str = '') -> ml_collections.ConfigDict:
     """Returns a row's configuration, for `get_config` of a file in configs/.

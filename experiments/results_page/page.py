@@ -129,6 +129,8 @@ def _section(m: Measured, drawn: Sequence[pictures.Picture]) -> list[str]:
     parts.append(_fill(f'Measured on {where}, by'))
     parts.append('\n'.join(['```sh', *sections.commands(m), '```']))
   parts += [sections.results(m), *_links(drawn)]
+  if answered := sections.questions(m):
+    parts += ['One row beside another, paired by seed:', answered]
   if m.compared:
     parts += ['To the target:', sections.targets(m)]
   if failed := sections.failures(m):

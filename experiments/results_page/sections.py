@@ -176,6 +176,24 @@ def results(measured: Measured) -> str:
   return tables.markdown(tuple(shown), list(zip(*shown.values(), strict=True)))
 
 
+def questions(measured: Measured) -> str:
+  """Returns a line for each question that the rows answer; '' if none does."""
+  table, lines = measured.table, []
+  for question in table.questions:
+    found = page.difference(
+      table, measured.record, measured.size, question.row, question.other
+    )
+    if found is not None:
+      names = f'`{question.row}`', f'`{question.other}`'
+      said = claims.verdict(found, table.score)
+      lines.append((question.asks, *names, str(found), str(found.n), said))
+  if not lines:
+    return ''
+  return tables.markdown(
+    ('asked', 'row', 'beside', table.score.unit, 'seeds', 'verdict'), lines
+  )
+
+
 def targets(measured: Measured) -> str:
   """Returns bytes and seconds until each row came to its target."""
   score = measured.table.score

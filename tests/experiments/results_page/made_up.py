@@ -57,6 +57,10 @@ TABLE = papers.Table(
     'not_run': _row(0.5),
   },
   needs=('a large machine',),
+  questions=(
+    papers.Question('with it, without', 'with_it', 'without_it'),
+    papers.Question('nobody knows', 'not_run', 'with_it'),
+  ),
 )
 CATALOGUE = {NAME: TABLE}
 DENSE = (0.90, 0.92, 0.94)

@@ -62,7 +62,7 @@ def test_the_setting_the_machine_and_the_command(text):
 
 
 def test_a_line_for_each_row_that_was_measured(text):
-  section = text.split('## Tables')[1].split('To the target')[0]
+  section = text.split('## Tables')[1].split('One row beside')[0]
   head, _, *lines = [x for x in section.splitlines() if x[:1] == '|']
   assert [line.split('`')[1] for line in lines] == [
     name for name in made_up.TABLE.rows if name != 'not_run'
@@ -74,6 +74,21 @@ def test_a_line_for_each_row_that_was_measured(text):
   assert 'ratio, published' not in cells and 'ratio, last stage' in cells
   (diverged,) = (line for line in lines if '`diverged`' in line)
   assert diverged.endswith('| - | - | - | failed | - | - | - | - | 0 |')
+
+
+def test_rows_are_compared_as_the_table_asks(text):
+  section = text.split('One row beside another')[1].split('To the target')[0]
+  _, _, *lines = [x for x in section.splitlines() if x[:1] == '|']
+  # 2.2, 2.5 and 1.7 points.
+  (line,) = lines
+  assert line.strip('| ').split(' | ') == [
+    'with it, without',
+    '`with_it`',
+    '`without_it`',
+    '+2.13 ± 1.00',
+    '3',
+    'better',
+  ]
 
 
 def test_bytes_and_seconds_to_the_target(root):
