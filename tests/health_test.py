@@ -237,6 +237,17 @@ def test_a_message_that_would_overflow_is_not_sent():
   assert np.all(rejected(state) == 1)
 
 
+def test_a_bucket_whose_norm_overflows_rejects_the_step():
+  """Norms stand for what they bound: nothing that is decoded is looked at."""
+  tx = gs.qsgd(7, norm='l2', axis_name=None)
+  params = {'w': jnp.zeros((100, 100))}
+  update = jax.jit(tx.update)
+  updates, state = update({'w': jnp.full((100, 100), 4e37)}, tx.init(params))
+  assert np.all(np.isnan(updates['w'])) and rejected(state) == 1
+  updates, state = update({'w': jnp.full((100, 100), 1e36)}, state)
+  assert np.all(np.isfinite(updates['w'])) and rejected(state) == 1
+
+
 def test_a_matrix_whose_factors_would_overflow_is_not_taken_in():
   """Else its factors would overflow in every later step too."""
   tx = gs.power_sgd(1, axis_name=None)

@@ -38,8 +38,8 @@ def restore(
   now = placement.num_workers
   asked = found.about['config']['parallel']
   before = asked['num_workers']
-  # Hidden states are of inner workers.
-  sizes = _axes(before, asked['inner_workers'])
+  # Hidden states are of inner workers. Before the field existed there was one.
+  sizes = _axes(before, asked.get('inner_workers', 1))
   moved = bool(jax.tree.leaves(state.carry)) and sizes != (
     _axes(now, placement.inner_workers)
   )
