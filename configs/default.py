@@ -62,6 +62,9 @@ def get_config() -> ml_collections.ConfigDict:
   # Random flips; of small images random shifts, of ImageNet's random crops too.
   data.augment = False
   data.transcripts = 'letters'  # or words, of fsdd
+  # To how many lengths utterances and sentences are padded, at most. A run
+  # compiles a program for each length.
+  data.buckets = 8
   # Of sentences: the language that is translated and that into which, as files
   # end; pieces of words, of both together; and how many of them one side of a
   # worker's batch may have, padding counted (0: train.batch_size sentences).

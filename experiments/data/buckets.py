@@ -13,6 +13,7 @@ from experiments.data import batches
 from experiments.program import errors
 import numpy as np
 
+MOST = 8  # buckets, where nobody says another number
 # Of a padded length: how many examples a worker takes.
 BatchSize = Callable[[int], int]
 

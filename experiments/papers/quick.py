@@ -68,6 +68,7 @@ _PTB = _COMMON | {
 }
 _FSDD = _COMMON | {
   'data.name': 'fsdd',
+  'data.buckets': 3,
   'model.name': 'deepspeech_small',
   'train.batch_size': 8,
   'train.learning_rate': 0.001,
@@ -78,6 +79,7 @@ _FSDD = _COMMON | {
 _MULTI30K = _COMMON | {
   'data.name': 'multi30k',
   'data.vocabulary': 4000,
+  'data.buckets': 3,
   'model.name': 'attention_small',
   'train.batch_size': 16,
   'train.learning_rate': 0.002,

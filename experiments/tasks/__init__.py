@@ -152,7 +152,9 @@ def _speech(
   )
   classes = corpus.train.alphabet.classes
   task = speech.Speech(
-    models.create(config.model.name, classes, 'speech'), corpus
+    models.create(config.model.name, classes, 'speech'),
+    corpus,
+    num_buckets=config.data.buckets,
   )
   sampler = recordings.Sampler(
     corpus.train,
@@ -160,6 +162,7 @@ def _speech(
     batch_size=config.train.batch_size,
     seed=config.train.seed,
     workers=workers,
+    num_buckets=config.data.buckets,
     stride=task.stride,
   )
   ahead = data.Ahead(sampler, recordings.AHEAD, config.train.steps)
@@ -187,11 +190,13 @@ def _translation(
     batch_tokens=config.data.tokens,
     seed=config.train.seed,
     workers=workers,
+    num_buckets=config.data.buckets,
   )
   classes = corpus.vocabulary.size
   task = translation.Translation(
     models.create(config.model.name, classes, 'translation'),
     corpus,
     config.test.beam,
+    config.data.buckets,
   )
   return Built(task, sampler)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 import dataclasses
 from typing import Any
 
+from experiments.data import buckets
 from experiments.data import speech
 from experiments.scores import ctc
 from experiments.scores import word_errors
@@ -34,11 +35,13 @@ class Speech:
     model: see `experiments.models.create`.
     corpus: of the training, and of the test.
     test_batch: utterances in one call of a test.
+    num_buckets: shapes of such calls, at most.
   """
 
   model: nn.Module
   corpus: speech.Corpus
   test_batch: int = 32
+  num_buckets: int = buckets.MOST
 
   @property
   def has_batch_axis(self) -> bool:
@@ -106,6 +109,7 @@ class Speech:
       for part in speech.walk(
         examples,
         batch_size=self.test_batch,
+        num_buckets=self.num_buckets,
         process=process,
         processes=processes,
       ):

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 import dataclasses
 from typing import Any
 
+from experiments.data import buckets
 from experiments.data import translation
 from experiments.scores import bleu
 from experiments.scores import decoding
@@ -35,11 +36,13 @@ class Translation:
     model: see `experiments.models.create`.
     corpus: of the training, and of the test.
     beam: sentences that are followed side by side where it translates.
+    num_buckets: shapes of what is tested, at most.
   """
 
   model: nn.Module
   corpus: translation.Corpus
   beam: int = 1
+  num_buckets: int = buckets.MOST
 
   @property
   def has_batch_axis(self) -> bool:
@@ -87,6 +90,7 @@ class Translation:
       for part in translation.walk(
         corpus.test,
         batch_tokens=_TEST_TOKENS,
+        num_buckets=self.num_buckets,
         process=process,
         processes=processes,
       ):

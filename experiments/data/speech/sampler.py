@@ -9,7 +9,6 @@ import numpy as np
 
 _FRAMES = 16  # padded lengths are multiples of this
 _CHARACTERS = 8  # likewise
-NUM_BUCKETS = 8
 
 
 class Sampler:
@@ -30,7 +29,7 @@ class Sampler:
     batch_size: int,
     seed: int,
     workers: Sequence[int] | None = None,
-    num_buckets: int = NUM_BUCKETS,
+    num_buckets: int = buckets.MOST,
     sorted_epochs: int = 0,
     stride: int = 1,
   ):
@@ -101,7 +100,7 @@ def walk(
   test: recordings.Recordings,
   *,
   batch_size: int,
-  num_buckets: int = NUM_BUCKETS,
+  num_buckets: int = buckets.MOST,
   process: int = 0,
   processes: int = 1,
 ) -> Iterator[buckets.Part]:

@@ -9,7 +9,6 @@ from experiments.program import errors
 import numpy as np
 
 _MULTIPLE = 4  # of padded lengths
-NUM_BUCKETS = 8
 
 
 class Sampler:
@@ -35,7 +34,7 @@ class Sampler:
     seed: int,
     workers: Sequence[int] | None = None,
     max_length: int = 100,
-    num_buckets: int = NUM_BUCKETS,
+    num_buckets: int = buckets.MOST,
   ):
     """Plans the batches.
 
@@ -108,7 +107,7 @@ def walk(
   test: pairs.Pairs,
   *,
   batch_tokens: int,
-  num_buckets: int = NUM_BUCKETS,
+  num_buckets: int = buckets.MOST,
   process: int = 0,
   processes: int = 1,
 ) -> Iterator[buckets.Part]:

@@ -1,5 +1,7 @@
 """A translation model's loss and its test."""
 
+from configs import default
+from experiments import tasks
 from experiments.data import translation
 from experiments.tasks import translation as task
 from experiments.training import gradients
@@ -41,8 +43,8 @@ class _Echo(nn.Module):
 
 
 @pytest.fixture(scope='module')
-def corpus(tmp_path_factory):
-  """Sentences whose translations are themselves."""
+def folder(tmp_path_factory):
+  """Has sentences whose translations are themselves."""
   folder = tmp_path_factory.mktemp('wmt')
   rng = np.random.default_rng(0)
   for part, count in (('train', 60), ('valid', 5), ('test', 11)):
@@ -51,7 +53,12 @@ def corpus(tmp_path_factory):
     ]
     for language in ('en', 'de'):
       (folder / f'{part}.{language}').write_text('\n'.join(lines) + '\n')
-  return translation.load('wmt', str(folder), vocabulary=40)
+  return str(folder)
+
+
+@pytest.fixture(scope='module')
+def corpus(folder):
+  return translation.load('wmt', folder, vocabulary=40)
 
 
 def _made(corpus, beam=1):
@@ -117,3 +124,15 @@ def test_what_is_right_has_a_bleu_of_100(corpus, beam, processes):
   lengths = corpus.test.target.lengths + 1  # with the end
   assert total[1] == lengths.sum()
   assert tested['test/loss'] == total[0] / total[1] > 0
+
+
+@pytest.mark.parametrize('most', [1, 2])
+def test_a_configuration_says_how_many_shapes_there_are(folder, most):
+  config = default.get_config()
+  config.data.update(name='wmt', dir=folder, vocabulary=40, buckets=most)
+  config.model.name = 'attention_small'
+  config.train.batch_size = 4
+  made = tasks.build(config, num_workers=2, workers=(0, 1))
+  batches = map(made.sampler.batch, range(made.sampler.steps_per_epoch))
+  shapes = {batch.inputs['source'].shape for batch in batches}
+  assert len(shapes) == most == made.task.num_buckets
