@@ -175,7 +175,7 @@ def trusting():
     (forgetful, 1, 'what is pending'),
     (silent, 1, 'beside what is pending, the update'),
     (halving, 1, 'takes in'),
-    (starting_anew, 1, 'stays pending when a gradient comes'),
+    (starting_anew, 1, 'pending when a gradient has come'),
     (garbled, 1, 'what `unpack` makes of it'),
     (unsorted, 1, 'do not ascend'),
     (heedless, 6, 'the shared part of state.memory'),
