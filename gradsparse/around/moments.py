@@ -68,7 +68,8 @@ def value_and_grad_moments(
 
   The squares come out of the one backward pass of the batch where a parameter
   has one place in the loss, in a dense layer, a convolution or an embedding,
-  also in a recurrent network (`jax.lax.scan`). Other parameters are copied for
+  also in a recurrent network (`jax.lax.scan`), or is a matrix that is looked up
+  and multiplied in several (a tied embedding). Other parameters are copied for
   each example. That is exact too, and cheap for biases and scales; of a larger
   one a warning says that it is slow.
 

@@ -31,7 +31,7 @@ _SLOW = (
   'second moments: each example has a copy of its own of parameter {} ({}), '
   'which is exact, but slow and large. Known are parameters with one place in '
   'the loss, in dot_general, conv_general_dilated or a lookup of rows, also in '
-  'lax.scan.'
+  'lax.scan; a matrix may be looked up and multiplied in several.'
 )
 
 
@@ -200,7 +200,7 @@ def _unknown(
   """With parameters in products too, or in those that do not add up."""
   places: dict[int, set[Any]] = {}
   for use in used:
-    place = (use.view, type(use.rule), use.rule.layout)
+    place = (use.view, use.rule.layout)
     for leaf in use.view.leaves:
       places.setdefault(leaf, set()).add(place)
   several = {

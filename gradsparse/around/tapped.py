@@ -34,6 +34,8 @@ _VIEWS = frozenset(
     'transpose',
   }
 )
+# Of these, what leaves a matrix what it is, or transposes it.
+_SAME = ('convert_element_type', 'copy', 'transpose')
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -43,10 +45,13 @@ class View:
   Attributes:
     leaves: numbers of the parameters in it.
     of: makes it from parameters by number, in float32.
+    matrix: another view that this is, perhaps in another precision, and
+      whether this is its transpose; None: there is no such view.
   """
 
   leaves: frozenset[int]
   of: Callable[[Mapping[int, Any]], Any]
+  matrix: tuple[View, bool] | None = None
 
 
 class Seen(NamedTuple):
@@ -175,10 +180,19 @@ def _equation(
     view, values[at[0]] = values[at[0]]
     (result,) = _bind(eqn, values)
     tap = tape.tap()
-    tape.enter(Use(view, rule), values[1 - at[0]], result)
+    tape.enter(_use(view, rule), values[1 - at[0]], result)
     return [result if tap is None else result + tap]
   why = None if any(own) and _elementwise(eqn) else name
   return _bind(eqn, [tape.plain(x, why) for x in values])
+
+
+def _use(view: View, rule: uses.Rule) -> Use:
+  """Of the matrix that a view is, where there is one: its uses add up."""
+  if view.matrix is None:
+    return Use(view, rule)
+  matrix, transposed = view.matrix
+  own = uses.transposed(rule) if transposed else rule
+  return Use(view, rule) if own is None else Use(matrix, own)
 
 
 def _elementwise(eqn: Any) -> bool:
@@ -221,7 +235,16 @@ def _turned(eqn: Any, seen: Sequence[Seen]) -> Seen:
     return _bind(eqn, parts)[0]
 
   leaves = frozenset().union(*(view.leaves for view in views))
-  return Seen(View(leaves, of), value)
+  return Seen(View(leaves, of, _matrix(eqn, views)), value)
+
+
+def _matrix(eqn: Any, views: Sequence[View]) -> tuple[View, bool] | None:
+  """See `View.matrix`, of the result."""
+  name = eqn.primitive.name
+  if name not in _SAME or eqn.outvars[0].aval.ndim != 2:
+    return None
+  matrix, transposed = views[0].matrix or (views[0], False)
+  return matrix, transposed ^ (eqn.params.get('permutation') == (1, 0))
 
 
 def _scan(

@@ -14,6 +14,8 @@ example, added up in blocks of examples.
 A rule here knows one primitive of JAX. `match` gives the rule for an equation
 whose operand `position` is the parameter, or None where it does not know how.
 Rules with the same `layout` may be added up: they give gradients of q alike.
+A matrix may be looked up and multiplied, as it is and transposed (an embedding
+that is the output's matrix, too).
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Sequence
 import dataclasses
+import functools
 import itertools
 import math
 from typing import Any
@@ -78,15 +81,30 @@ class Dense(_Product):
 
   @property
   def layout(self) -> Any:
+    if self._is_matrix:
+      return self.shape
     return self.shape, self.contract[1], self.batch[1]
+
+  @property
+  def _is_matrix(self) -> bool:
+    """Whether q has rows and columns, and one of them meets x."""
+    counts = len(self.shape), len(self.contract[1]), len(self.batch[1])
+    return counts == (2, 1, 0)
 
   @property
   def _order(self) -> tuple[int, ...]:
     """q's dimensions as [groups, k, n] has them."""
+    if self._is_matrix:
+      return 0, 1
     named = (*self.batch[1], *self.contract[1])
     return (*named, *(i for i in range(len(self.shape)) if i not in named))
 
   def factors(self, x: jax.Array, d: jax.Array) -> Pair:
+    a, d = self._met(x, d)
+    # Those of a matrix are its rows' and its columns', whatever meets x.
+    return (d, a) if self._is_matrix and self.contract[1] == (1,) else (a, d)
+
+  def _met(self, x: jax.Array, d: jax.Array) -> Pair:
     named = (*self.batch[0], *self.contract[0])
     free = [i for i in range(x.ndim) if i not in named]
     groups = math.prod(x.shape[i] for i in self.batch[0])
@@ -186,6 +204,18 @@ class Lookup:
 Rule = Dense | Convolution | Lookup
 
 
+def transposed(rule: Rule) -> Rule | None:
+  """The same use of q's transpose, a matrix; None: it has no rule."""
+  if not isinstance(rule, Dense) or not rule.contract[1] or rule.batch[1]:
+    return None
+  met, own = rule.contract
+  return dataclasses.replace(
+    rule,
+    shape=rule.shape[::-1],
+    contract=(met, tuple(1 - i for i in own)),
+  )
+
+
 def match(eqn: Any, position: int) -> Rule | None:
   """The rule for an equation whose operand `position` alone is a parameter."""
   shape = eqn.invars[position].aval.shape
@@ -257,25 +287,36 @@ def sums(rules: Sequence[Rule], pairs: Sequence[Pair]) -> Pair:
   Returns:
     Two of float32 in q's shape.
   """
-  if isinstance(rules[0], Lookup):
-    return _lookup_sums(rules[0], pairs)
-  return _product_sums([r for r in rules if isinstance(r, _Product)], pairs)
+  both = list(zip(rules, pairs, strict=True))
+  lookups = [(r, x) for r, x in both if isinstance(r, Lookup)]
+  products = [(r, x) for r, x in both if isinstance(r, _Product)]
+  if not lookups:
+    return _product_sums(products)
+  rows = _Rows(lookups)
+  if not products:
+    return rows.sums()
+  total, squares = (
+    x + y for x, y in zip(rows.sums(), _product_sums(products), strict=True)
+  )
+  return total, squares + 2 * rows.times(products)
 
 
-def _product_sums(rules: Sequence[_Product], pairs: Sequence[Pair]) -> Pair:
+def _factors(products: Sequence[tuple[_Product, Pair]]) -> Pair:
+  """float32[t, groups, ...] of one example, all uses one after another."""
+  parts = [jax.vmap(rule.factors)(*pair) for rule, pair in products]
+  a, d = (
+    jnp.concatenate([x.reshape(-1, *x.shape[2:]) for x in xs])
+    for xs in zip(*parts, strict=True)
+  )
+  return a.astype(jnp.float32), d.astype(jnp.float32)
+
+
+def _product_sums(products: Sequence[tuple[_Product, Pair]]) -> Pair:
+  rules, pairs = zip(*products, strict=True)
   rule = rules[0]
 
   def factors(pairs):
-    """[t, groups, ...] of one example, all uses one after another."""
-    parts = [
-      jax.vmap(each.factors)(*pair)
-      for each, pair in zip(rules, pairs, strict=True)
-    ]
-    joined = [
-      jnp.concatenate([x.reshape(-1, *x.shape[2:]) for x in xs])
-      for xs in zip(*parts, strict=True)
-    ]
-    return tuple(x.astype(jnp.float32) for x in joined)
+    return _factors(list(zip(rules, pairs, strict=True)))
 
   a, d = jax.eval_shape(jax.vmap(factors), list(pairs))
   if a.shape[1] == 1:
@@ -318,32 +359,67 @@ def _block(examples: int, nbytes: int) -> int:
   )
 
 
-def _lookup_sums(rule: Lookup, pairs: Sequence[Pair]) -> Pair:
-  """An example that looks a row up c times has c equal shares of its square."""
-  width = math.prod(rule.shape[1:])
-  offsets = rule.params['dimension_numbers'].offset_dims
+class _Rows:
+  """What examples look up, in all uses one after another.
 
-  def rows(indices, d):
-    """Of one use in one step: [t], [t, width]."""
-    d = jnp.moveaxis(d, offsets, range(d.ndim - len(offsets), d.ndim))
-    return indices.reshape(-1), d.reshape(-1, width).astype(jnp.float32)
+  Args:
+    lookups: of q, with what it met and the derivative of the result.
+  """
 
-  parts = [jax.vmap(jax.vmap(rows))(*pair) for pair in pairs]
-  at, d = (
-    jnp.concatenate([x.reshape(len(x), -1, *x.shape[3:]) for x in xs], axis=1)
-    for xs in zip(*parts, strict=True)
-  )
-  same = (at[:, :, None] == at[:, None, :]).astype(jnp.float32)
-  whole = jnp.einsum('zts,zsw->ztw', same, d)
-  share = whole * whole / jnp.sum(same, axis=2, keepdims=True)
-  empty = jnp.zeros((rule.shape[0], width)) + zero(pairs)
-  added = [
-    empty.at[at.reshape(-1)].add(
-      x.reshape(-1, width), mode='drop', wrap_negative_indices=False
+  def __init__(self, lookups: Sequence[tuple[Lookup, Pair]]):
+    rule = lookups[0][0]
+    self._shape = rule.shape
+    self._varying = zero([pair for _, pair in lookups])
+    width = math.prod(rule.shape[1:])
+
+    def rows(rule, indices, d):
+      """Of one use in one step: [t], [t, width]."""
+      offsets = rule.params['dimension_numbers'].offset_dims
+      d = jnp.moveaxis(d, offsets, range(d.ndim - len(offsets), d.ndim))
+      return indices.reshape(-1), d.reshape(-1, width).astype(jnp.float32)
+
+    parts = [
+      jax.vmap(jax.vmap(functools.partial(rows, rule)))(*pair)
+      for rule, pair in lookups
+    ]
+    # int[examples, t] and float32[examples, t, width].
+    self._at, self._d = (
+      jnp.concatenate([x.reshape(len(x), -1, *x.shape[3:]) for x in xs], axis=1)
+      for xs in zip(*parts, strict=True)
     )
-    for x in (d, share)
-  ]
-  return added[0].reshape(rule.shape), added[1].reshape(rule.shape)
+
+  def sums(self) -> Pair:
+    """An example that looks a row up c times has c equal shares of its square."""
+    same = (self._at[:, :, None] == self._at[:, None, :]).astype(jnp.float32)
+    whole = jnp.einsum('zts,zsw->ztw', same, self._d)
+    share = whole * whole / jnp.sum(same, axis=2, keepdims=True)
+    return self._added(self._d), self._added(share)
+
+  def times(self, products: Sequence[tuple[_Product, Pair]]) -> jax.Array:
+    """Sum over examples of these gradients times those of products with q.
+
+    Only the rows that an example has looked up are computed of the latter.
+
+    Args:
+      products: of q, a matrix.
+    """
+    rules, pairs = zip(*products, strict=True)
+    a, d = jax.vmap(lambda x: _factors(list(zip(rules, x, strict=True))))(
+      list(pairs)
+    )
+    of_rows = jnp.take_along_axis(
+      a[:, :, 0], self._at[:, None, :], axis=2, mode='clip'
+    )
+    theirs = jnp.einsum('zst,zsw->ztw', of_rows, d[:, :, 0])
+    return self._added(theirs * self._d)
+
+  def _added(self, x: jax.Array) -> jax.Array:
+    """Rows where they belong in q; those out of bounds nowhere."""
+    empty = jnp.zeros((self._shape[0], x.shape[-1])) + self._varying
+    added = empty.at[self._at.reshape(-1)].add(
+      x.reshape(-1, x.shape[-1]), mode='drop', wrap_negative_indices=False
+    )
+    return added.reshape(self._shape)
 
 
 def _inverse(order: Sequence[int]) -> tuple[int, ...]:

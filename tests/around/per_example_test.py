@@ -4,6 +4,7 @@ A warning is an error here: what is meant to be known is not copied silently.
 """
 
 import re
+import warnings
 
 import gradsparse as gs
 from gradsparse.around import uses
@@ -150,6 +151,39 @@ def test_one_layer_that_is_used_several_times():
   check(loss, draw(3, 3), draw(B, 2, 3, seed=1), microbatch=2)
 
 
+def tied(p, tokens):
+  """A matrix that is looked up, and multiplied as it is and transposed."""
+  x = jnp.tanh(p[tokens])
+  y = nonlinear((x @ p.T) @ p) + nonlinear(p @ x.T)
+  return y + nonlinear(p[tokens[:1]])
+
+
+@pytest.mark.parametrize('microbatch', [None, 2])
+def test_a_matrix_that_is_looked_up_and_multiplied(microbatch):
+  tokens = np.array([[0, 2, 2], [1, 1, 1], [4, 0, 3], [3, 3, 0]])
+  with warnings.catch_warnings():
+    warnings.simplefilter('error')
+    check(tied, draw(5, 2), tokens, microbatch=microbatch)
+
+
+def test_the_same_in_a_loop_in_another_precision_and_out_of_bounds():
+  def loss(p, tokens):
+    half = p.astype(jnp.bfloat16).astype(jnp.float32)
+
+    def step(h, token):
+      row = half.at[token].get(mode='fill', fill_value=0)
+      return jnp.tanh(h + row), half.T.T @ h
+
+    h, logits = jax.lax.scan(step, jnp.ones(2), tokens)
+    return nonlinear(logits) + nonlinear(h @ half.T)
+
+  tokens = np.array([[0, 7, 2], [1, 1, 1], [4, 9, 3]])
+  with warnings.catch_warnings():
+    warnings.simplefilter('error')
+    # bfloat16 rounds the gradient of each example in the reference.
+    check(loss, draw(5, 2), tokens, tolerance=2e-2)
+
+
 @pytest.mark.parametrize('reverse', [False, True])
 def test_loops_within_loops(reverse):
   """An example's gradients of all steps are added before they are squared."""
@@ -179,7 +213,9 @@ def test_loops_within_loops(reverse):
 
 UNKNOWN = {
   'cumsum': lambda p, x: nonlinear(x @ jnp.cumsum(p, 0)),
-  'several places': lambda p, x: nonlinear(jnp.tanh(x @ p) @ p.T),
+  'several places': lambda p, x: (
+    nonlinear(x @ p) + nonlinear(jnp.tile(x, 3) @ p.reshape(9, 1))
+  ),
   'mul': lambda p, x: nonlinear(x @ p) + jnp.sum(p * p),
   'several places ': lambda p, x: nonlinear(x @ p) + nonlinear(x[:, None] + p),
   'dot_general': lambda p, x: nonlinear(x @ (p @ p.T)),

@@ -4,7 +4,6 @@ A warning is an error here, but where a test expects it: what is meant to be
 known is not copied silently.
 """
 
-import contextlib
 import functools
 
 from experiments import models
@@ -34,8 +33,6 @@ _MODELS = {
   ),
   'translation_lstm': models.Translator(7, None, 4, 3, 'lstm', 2, 3),
 }
-# Their embeddings are in two places of the loss.
-_COPIED = ('lstm', 'gpt')
 
 
 def _entropy(logits, labels):
@@ -103,12 +100,6 @@ def _case(name, size):
   return loss, variables['params'], batch
 
 
-def _expected_warning(name):
-  if name not in _COPIED:
-    return contextlib.nullcontext()
-  return pytest.warns(UserWarning, match=r'Embed_0.*\(several places\)')
-
-
 _SLOW = ('speech_lstm', 'translation_lstm')
 
 
@@ -120,8 +111,7 @@ _SLOW = ('speech_lstm', 'translation_lstm')
   ],
 )
 def test_second_moments_are_those_of_the_examples_one_by_one(name):
-  with _expected_warning(name):
-    per_example.check(*_case(name, 3), tolerance=1e-4)
+  per_example.check(*_case(name, 3), tolerance=1e-4)
 
 
 def test_second_moments_with_batch_norm_over_frames():
