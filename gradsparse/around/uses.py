@@ -389,7 +389,7 @@ class _Rows:
     )
 
   def sums(self) -> Pair:
-    """An example that looks a row up c times has c equal shares of its square."""
+    """Where an example looks a row up c times, each has a share of its square."""
     same = (self._at[:, :, None] == self._at[:, None, :]).astype(jnp.float32)
     whole = jnp.einsum('zts,zsw->ztw', same, self._d)
     share = whole * whole / jnp.sum(same, axis=2, keepdims=True)
