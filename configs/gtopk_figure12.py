@@ -36,6 +36,7 @@ Published, and ours:
 """
 
 from configs import gtopk_table5
+from configs.dgc_table2 import QUICK_WARMUP
 from experiments.papers.table import CIFAR
 from experiments.papers.table import GPU_HOURS
 from experiments.papers.table import Row
@@ -51,7 +52,7 @@ def _rows(model: str) -> dict[str, Row]:
       fields=gtopk_table5.GTOPK | {'compression.density': density},
       beside=f'{model}_dense',
       full=full | gtopk_table5.WARMUP,
-      quick=gtopk_table5.QUICK_WARMUP,
+      quick=QUICK_WARMUP,
     )
     for density in _DENSITIES
   }

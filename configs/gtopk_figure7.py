@@ -30,8 +30,8 @@ Published, and ours:
   full needs: Mikolov's text of the Penn Treebank, a GPU for hours
 """
 
+from configs.dgc_table2 import QUICK_WARMUP
 from configs.gtopk_table5 import GTOPK
-from configs.gtopk_table5 import QUICK_WARMUP
 from configs.gtopk_table5 import WARMUP
 from experiments.papers.table import GPU_HOURS
 from experiments.papers.table import PTB

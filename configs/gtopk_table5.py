@@ -41,6 +41,7 @@ Published, and ours:
   4 rows need the files of ImageNet, GPUs for days
 """
 
+from configs.dgc_table2 import QUICK_WARMUP
 from experiments.papers.table import CIFAR
 from experiments.papers.table import GPU_DAYS
 from experiments.papers.table import GPU_HOURS
@@ -50,7 +51,6 @@ from experiments.papers.table import Table
 
 GTOPK = {'compression.name': 'gtopk', 'compression.density': 1e-3}
 WARMUP = {'warmup_epochs': 4, 'optimizer.warmup_factor': 0.25}
-QUICK_WARMUP = {'warmup_share': 0.25, 'optimizer.warmup_factor': 0.25}
 _CIFAR = {
   'data.name': 'cifar10',
   'train.batch_size': 128,

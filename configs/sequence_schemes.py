@@ -14,7 +14,6 @@ from configs import local_table1
 from configs.dgc_table2 import DGC
 from configs.dgc_table2 import QUICK_WARMUP
 from configs.gtopk_table5 import GTOPK
-from configs.gtopk_table5 import QUICK_WARMUP as GTOPK_QUICK_WARMUP
 from configs.qsgd_table1 import qsgd
 from experiments.papers.table import Question
 from experiments.papers.table import Row
@@ -71,7 +70,7 @@ def with_momentum(
     dense: Row(fields=own),
     'dropping': row(local_table1.DROPPING),
     'dgc': row(DGC, QUICK_WARMUP),
-    'gtopk': row(GTOPK | {'compression.density': 0.005}, GTOPK_QUICK_WARMUP),
+    'gtopk': row(GTOPK | {'compression.density': 0.005}, QUICK_WARMUP),
     **{
       f'qsgd_{bits}bit': row(qsgd(bits, bucket) | _SMALL)
       for bits, bucket in ((2, 128), (4, 512), (8, 512))

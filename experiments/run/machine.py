@@ -23,7 +23,7 @@ def describe() -> dict[str, Any]:
     'device': device.device_kind,
     'devices': jax.device_count(),
     'processes': jax.process_count(),
-    'cpu_cores': os.cpu_count(),
+    'cpu_cores': _cores(),
     'machine': platform.machine(),
     'system': platform.system(),
     'python': platform.python_version(),
@@ -31,11 +31,19 @@ def describe() -> dict[str, Any]:
   }
 
 
+def _cores() -> int | None:
+  """Those that this process may use, where the system tells."""
+  if hasattr(os, 'sched_getaffinity'):
+    return len(os.sched_getaffinity(0))
+  return os.cpu_count()
+
+
 def place(described: Mapping[str, Any]) -> str:
   """Returns what `describe` gave, in a few words for tables."""
+  cores = described['cpu_cores']
   return (
     f'{described["devices"]} x {described["device"]}, '
-    f'{described["cpu_cores"]} cores, jax {described["jax"]}'
+    f'{cores} core{"" if cores == 1 else "s"}, jax {described["jax"]}'
   )
 
 

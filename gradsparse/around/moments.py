@@ -28,7 +28,7 @@ from typing import Any
 from gradsparse import arguments
 from gradsparse.around import losses
 from gradsparse.around import per_example
-from gradsparse.around import uses
+from gradsparse.around import varying
 from gradsparse.transform import inputs
 import jax
 import jax.numpy as jnp
@@ -118,23 +118,23 @@ def value_and_grad_moments(
     inputs.check_floating(params, 'params')
     size = losses.examples('batch', batch)
     # In shard_map JAX sums the gradient of what is equal on all devices.
-    own = uses.zero((params, batch))
-    varying = jax.tree.map(lambda p: p + own.astype(p.dtype), params)
+    zero = varying.zero((params, batch))
+    own = jax.tree.map(lambda p: p + zero.astype(p.dtype), params)
     chunk = _chunk(microbatch, size)
     parts = _split(batch, chunk)
     first = jax.tree.map(lambda x: x[0], parts)
     program = per_example.Program(
-      loss_fn, varying, first, axis_name=axis_name, has_aux=has_aux
+      loss_fn, own, first, axis_name=axis_name, has_aux=has_aux
     )
 
     def add(carry, part):
-      loss, aux, *sums = program.sums(varying, part, size)
+      loss, aux, *sums = program.sums(own, part, size)
       return jax.tree.map(jnp.add, carry, (loss, *sums)), aux
 
     # The first chunk is added outside of the scan, which needs a carry of one
     # type: inside of shard_map sums differ between workers, and a zero that is
     # written here does not.
-    loss, aux, *sums = program.sums(varying, first, size)
+    loss, aux, *sums = program.sums(own, first, size)
     if chunk < size:
       rest = jax.tree.map(lambda x: x[1:], parts)
       (loss, *sums), others = jax.lax.scan(add, (loss, *sums), rest)

@@ -24,6 +24,7 @@ import warnings
 
 from gradsparse.around import tapped
 from gradsparse.around import uses
+from gradsparse.around import varying
 import jax
 import jax.numpy as jnp
 
@@ -83,9 +84,9 @@ class Program:
       of loss / size, g / size and (g / size)^2, the last two in float32.
     """
     leaves, examples = jax.tree.leaves(params), jax.tree.leaves(batch)
-    varying = uses.zero((leaves, examples))
+    zero = varying.zero((leaves, examples))
     taps = jax.tree.map(
-      lambda x: jnp.zeros(x.shape, x.dtype) + varying.astype(x.dtype),
+      lambda x: jnp.zeros(x.shape, x.dtype) + zero.astype(x.dtype),
       self._results,
     )
 

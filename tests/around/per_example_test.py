@@ -7,7 +7,7 @@ import re
 import warnings
 
 import gradsparse as gs
-from gradsparse.around import uses
+from gradsparse.around import products
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
@@ -118,7 +118,7 @@ def test_rows_out_of_bounds_have_no_gradient():
 def test_blocks_of_examples(monkeypatch, backend, limit):
   """Gradients of 24 bytes an example: one, four and all six at a time."""
   monkeypatch.setattr(jax, 'default_backend', lambda: backend)
-  monkeypatch.setattr(uses, '_BLOCK_BYTES', limit)
+  monkeypatch.setattr(products, '_BLOCK_BYTES', limit)
   loss = lambda q, x: nonlinear(x @ q)
   got = gs.value_and_grad_moments(loss)(draw(3, 2), draw(6, 5, 3, seed=1))
   close(got, reference(loss, draw(3, 2), draw(6, 5, 3, seed=1)))
