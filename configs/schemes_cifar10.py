@@ -68,13 +68,6 @@ def _scheme(name, /, learning_rate=None, **arguments):
   return {'compression.name': name} | fields
 
 
-def _plain(fields):
-  rate = fields.get('train.learning_rate')
-  # As dense has half its rate where batches are small.
-  quick = {} if rate is None else {'train.learning_rate': rate / 2}
-  return Row(fields=fields, beside='dense', quick=quick)
-
-
 def _warmed(fields, full=WARMUP):
   return Row(fields=fields, beside='dense', full=full, quick=QUICK_WARMUP)
 
@@ -104,7 +97,6 @@ TABLE = Table(
   source='ours, of no paper',
   metrics=('top1',),
   full=cifar10_resnet20.TABLE.full,
-  quick={'epochs': 4},
   rows={
     'dense': Row(fields={}),
     'dgc': _warmed(DGC),
@@ -114,7 +106,10 @@ TABLE = Table(
     ),
     'gtopk': _warmed(GTOPK, GTOPK_WARMUP),
     'gtopk_0.01': _warmed(GTOPK | _TEN_TIMES, GTOPK_WARMUP),
-    **{name: _plain(fields) for name, fields in _SCHEMES.items()},
+    **{
+      name: Row(fields=fields, beside='dense')
+      for name, fields in _SCHEMES.items()
+    },
   },
   needs=(CIFAR, GPU_HOURS),
 )

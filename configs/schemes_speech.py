@@ -77,10 +77,12 @@ TABLE = Table(
     'epochs': 40,
   },
   rows={
-    **sequence_schemes.with_momentum(_NESTEROV, dense='dense', clipped=True),
-    **sequence_schemes.with_adam(_ADAM, dense='adam_dense'),
+    **sequence_schemes.with_momentum(_NESTEROV, dense='dense', unclipped={}),
+    **sequence_schemes.with_local(
+      _ADAM, dense='adam_dense', dropping='adam_dropping'
+    ),
   },
   needs=(FSDD, GPU_HOURS),
-  questions=sequence_schemes.QUESTIONS,
+  questions=sequence_schemes.questions('adam_dropping'),
 )
 get_config = TABLE.get_config

@@ -104,12 +104,8 @@ def _at_a_rate(end: str, changes: Mapping[str, Any]) -> dict[str, Row]:
 
 
 def _rows() -> dict[str, Row]:
-  momentum = sequence_schemes.with_momentum(
-    _MOMENTUM, dense='momentum_dense', clipped=False
-  )
-  with_adam = sequence_schemes.with_momentum(
-    _ADAM, dense='adam_dense', clipped=False
-  )
+  momentum = sequence_schemes.with_momentum(_MOMENTUM, dense='momentum_dense')
+  with_adam = sequence_schemes.with_momentum(_ADAM, dense='adam_dense')
   dgc = with_adam.pop('dgc')
   del with_adam['dropping']  # is there as `adam_dropping`
   return {
@@ -122,7 +118,9 @@ def _rows() -> dict[str, Row]:
     ),
     'momentum_dense': momentum['momentum_dense'],
     'dgc': momentum['dgc'],
-    **sequence_schemes.with_adam(_ADAM, dense='adam_dense'),
+    **sequence_schemes.with_local(
+      _ADAM, dense='adam_dense', dropping='adam_dropping'
+    ),
     'adam_dense_1worker': Row(
       fields=_ADAM
       | {'parallel.num_workers': 1, 'train.learning_rate': _RATE / 4},
@@ -150,7 +148,7 @@ TABLE = Table(
   rows=_rows(),
   needs=(MULTI30K, GPU_HOURS),
   questions=(
-    *sequence_schemes.QUESTIONS,
+    *sequence_schemes.questions('adam_dropping'),
     *(
       Question(f'{asks}, {name}', name, f'{name}{end}')
       for name in ('adam_dense', *_MODES)

@@ -2,9 +2,9 @@
 
 Every scheme beside dense. Those of papers that train with momentum SGD stand
 beside a dense row with momentum SGD, those of the local-gradient paper beside
-one with Adam. The variance-based schemes cannot be clipped (their second
-moments are of the gradient before it), so where the others are, they stand
-beside a dense row that is not clipped either.
+one with Adam where Adam does well. The variance-based schemes cannot be clipped
+(their second moments are of the gradient before it), so where the others are,
+they stand beside a dense row that is not clipped either.
 """
 
 from collections.abc import Mapping
@@ -31,31 +31,40 @@ _SHARE = {'warmup_share': 0.1}
 # Leaves of a small network are small.
 _SMALL = {'compression.min_size': 1000}
 
-# What the rows of `with_adam` answer: the local-gradient paper's claims.
-QUESTIONS = (
-  Question('PARTIAL with averaging, dropping', 'partial_sync', 'adam_dropping'),
-  Question('PARTIAL without averaging, dropping', 'partial', 'adam_dropping'),
-  *(
-    Question(f'{mode.upper()} with averaging, without', f'{mode}_sync', mode)
-    for mode in local_gradient.MODES
-  ),
-  Question('warm-up, none', 'adam_dropping_warmup', 'adam_dropping'),
-  Question(
-    'the same, PARTIAL with averaging', 'partial_sync_warmup', 'partial_sync'
-  ),
-)
+
+def questions(dropping: str) -> tuple[Question, ...]:
+  """Returns what the rows of `with_local` answer: the paper's claims.
+
+  Args:
+    dropping: name of the row without a local gradient.
+  """
+  return (
+    Question('PARTIAL with averaging, dropping', 'partial_sync', dropping),
+    Question('PARTIAL without averaging, dropping', 'partial', dropping),
+    *(
+      Question(f'{mode.upper()} with averaging, without', f'{mode}_sync', mode)
+      for mode in local_gradient.MODES
+    ),
+    Question('warm-up, none', f'{dropping}_warmup', dropping),
+    Question(
+      'the same, PARTIAL with averaging', 'partial_sync_warmup', 'partial_sync'
+    ),
+  )
 
 
 def with_momentum(
-  own: Mapping[str, Any], *, dense: str, clipped: bool
+  own: Mapping[str, Any],
+  *,
+  dense: str,
+  unclipped: Mapping[str, Any] | None = None,
 ) -> dict[str, Row]:
   """Returns all schemes but local gradients, beside dense rows.
 
   Args:
     own: fields of all these rows: the optimizer.
     dense: name of the row that they stand beside.
-    clipped: whether the others are clipped, so that the variance-based ones
-      need a dense row of their own.
+    unclipped: where the others are clipped, the fields of a dense row that is
+      not and of the variance-based ones beside it. None: no row is clipped.
   """
 
   def row(fields, warmup=None, beside=dense):
@@ -78,8 +87,8 @@ def with_momentum(
     'terngrad': row({'compression.name': 'terngrad'} | _SMALL),
   }
   plain, beside = {}, dense
-  if clipped:
-    plain, beside = _UNCLIPPED, f'{dense}_unclipped'
+  if unclipped is not None:
+    plain, beside = _UNCLIPPED | unclipped, f'{dense}_unclipped'
     rows[beside] = Row(fields={**own, **plain})
   return rows | {
     'variance': row(_VARIANCE | plain, beside=beside),
@@ -87,7 +96,9 @@ def with_momentum(
   }
 
 
-def with_adam(own: Mapping[str, Any], *, dense: str) -> dict[str, Row]:
+def with_local(
+  own: Mapping[str, Any], *, dense: str, dropping: str
+) -> dict[str, Row]:
   """Returns gradient dropping and local gradients, beside a dense row.
 
   Each with and without a warm-up of the drop ratio; local gradients with and
@@ -96,11 +107,12 @@ def with_adam(own: Mapping[str, Any], *, dense: str) -> dict[str, Row]:
   Args:
     own: fields of all these rows: the optimizer.
     dense: name of the row that they stand beside.
+    dropping: name of the row without a local gradient.
   """
   rows = {dense: Row(fields=own)}
   for warmup in (False, True):
     end = '_warmup' if warmup else ''
-    rows[f'adam_dropping{end}'] = _local(own, dense, '', False, warmup)
+    rows[f'{dropping}{end}'] = _local(own, dense, '', False, warmup)
     for mode in local_gradient.MODES:
       rows[f'{mode}{end}'] = _local(own, dense, mode, False, warmup)
       rows[f'{mode}_sync{end}'] = _local(own, dense, mode, True, warmup)

@@ -4,9 +4,10 @@ r"""Times whole training runs on a slow network: `experiments.main --multihost`.
     --workers=4 --rate=1gbit,100mbit --schemes=dense,dgc
 
 Each run is a setting of --config on a cluster of its own (root and iproute2;
-or `--loopback`), one process a host. The file is a list of rows:
+or `--loopback`), one process a host. The file has `command`, `environment`,
+`date` and `rows`, one for each run:
 
-  scheme, workers, rate, steps, parameters
+  setting, scheme, workers, rate, steps, parameters
   seconds          of the run, compiling included
   compile_seconds
   step_ms          median over the logged lines of the second half of the run:
@@ -39,6 +40,7 @@ from experiments.benchmarks import on_hosts
 from experiments.benchmarks import rows
 from experiments.program import command_line
 from experiments.program import files
+from experiments.run import machine
 from experiments.run import records
 from experiments.run import scores
 
@@ -100,12 +102,13 @@ def measure(
       host.tx_bytes - result.traffic.idle_bytes(number)
       for number, host in enumerate(result.traffic.hosts)
     )
-  return rows.training_row(
+  row = rows.training_row(
     files.read_json(folder / records.SUMMARY),
     records.read_metrics(folder / records.METRICS),
     rate,
     wire,
   )
+  return {'setting': scheme, **row}
 
 
 def main() -> None:
@@ -128,7 +131,15 @@ def main() -> None:
       )
       done.append(row)
       # After each: a benchmark that is stopped leaves what it has.
-      files.write_json(_JSON.value, done)
+      files.write_json(
+        _JSON.value,
+        {
+          'command': command_line.typed(),
+          'environment': machine.describe(),
+          'date': machine.today(),
+          'rows': done,
+        },
+      )
 
 
 if __name__ == '__main__':

@@ -47,7 +47,6 @@ _CIFAR = _COMMON | {
   # Many steps of few images: what sends a thousandth of its gradient takes a
   # thousand steps to send all of it.
   'train.batch_size': 8,
-  'train.learning_rate': 0.05,
   'epochs': 2,
   'optimizer.weight_decay': 1e-4,
 }
@@ -63,7 +62,7 @@ _PTB = _COMMON | {
   'model.name': 'lstm_200',
   'train.batch_size': 4,
   'train.window': 20,
-  'train.learning_rate': 1.0,
+  'train.learning_rate': 4.0,
   'compression.clip_norm': 0.25,
   'epochs': 0.2,
   'train.eval_every': 145,

@@ -138,9 +138,9 @@ def pareto(
   left, right = axes.get_xlim()
   lines.append(((left, as_dense), (right, as_dense)))
   _handles(axes)
-  _legend(canvas, 3)
+  legend(canvas, 3)
   labels.place(canvas, axes, names, lines)
-  return _png(canvas)
+  return png(canvas)
 
 
 def _front(
@@ -251,8 +251,8 @@ def dots(title: str, score: scores.Score, rows: Sequence[Dot]) -> bytes:
     if words in there:
       face = 'white' if words == claims.ONE_SEED else colour
       _handle(axes, words, colour, 'o', face)
-  _legend(canvas, 4)
-  return _png(canvas)
+  legend(canvas, 4)
+  return png(canvas)
 
 
 def lines(
@@ -294,27 +294,38 @@ def lines(
   axes.set_xlabel(x_label)
   axes.set_ylabel(f'{score.to_dense}, 95 % interval over seeds')
   canvas.legend(loc='outside lower center', ncols=5, frameon=False, fontsize=9)
-  return _png(canvas)
+  return png(canvas)
+
+
+def panels(
+  width: float, height: float, title: str, count: int
+) -> tuple[Any, Sequence[Any]]:
+  """Returns an empty picture and its axes, side by side; they share scores."""
+  canvas = figure.Figure((width, height), layout='constrained', dpi=120)
+  found = canvas.subplots(1, count, sharey=True, squeeze=False)[0]
+  found[0].set_title(title, loc='left', fontweight='bold', fontsize=11)
+  for axes in found:
+    axes.grid(color=_GRID, linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.spines[['top', 'right']].set_visible(False)
+    axes.tick_params(labelcolor=_TEXT)
+  return canvas, found
 
 
 def _canvas(width: float, height: float, title: str) -> tuple[Any, Any]:
-  canvas = figure.Figure((width, height), layout='constrained', dpi=120)
-  axes = canvas.add_subplot()
-  axes.set_title(title, loc='left', fontweight='bold', fontsize=11)
-  axes.grid(color=_GRID, linewidth=0.6)
-  axes.set_axisbelow(True)
-  axes.spines[['top', 'right']].set_visible(False)
-  axes.tick_params(labelcolor=_TEXT)
+  canvas, (axes,) = panels(width, height, title, 1)
   return canvas, axes
 
 
-def _legend(canvas: Any, columns: int) -> None:
+def legend(canvas: Any, columns: int) -> None:
+  """Adds the legend of all axes below them."""
   canvas.legend(
     loc='outside lower center', ncols=columns, frameon=False, fontsize=9
   )
 
 
-def _png(canvas: Any) -> bytes:
+def png(canvas: Any) -> bytes:
+  """Returns a picture as a file."""
   out = io.BytesIO()
   backend_agg.FigureCanvasAgg(canvas).print_png(out)
   return out.getvalue()

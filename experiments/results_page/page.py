@@ -11,6 +11,7 @@ from experiments.program import files
 from experiments.results_page import claims
 from experiments.results_page import measured as measuring
 from experiments.results_page import missing
+from experiments.results_page import networks
 from experiments.results_page import pictures
 from experiments.results_page import reading
 from experiments.results_page import sections
@@ -20,6 +21,7 @@ from experiments.results_page.measured import Measured
 PAGE = pathlib.Path('RESULTS.md')
 PICTURES = pathlib.Path('docs/results')
 RECORDS = pathlib.Path('experiments/results/papers')
+NETWORKS = pathlib.Path('experiments/results/networks')
 
 _WIDTH = 80
 
@@ -65,8 +67,14 @@ def content(
   parts += ['## Tables', _fill(reading.targets(shown))]
   for m in measured:
     parts += _section(m, others[m.title])
+  slow = networks.read(catalogue, root / NETWORKS)
+  by_time = [networks.drawn(training) for training in slow]
+  if slow:
+    parts += ['## On a slow network']
+  for training, own in zip(slow, by_time, strict=True):
+    parts += _network(training, own)
   parts += _missing(catalogue, found)
-  drawn = [*fronts.values(), *others.values()]
+  drawn = [*fronts.values(), *others.values(), *by_time]
   return Content(
     '\n\n'.join(parts) + '\n', [picture for own in drawn for picture in own]
   )
@@ -136,6 +144,19 @@ def _section(m: Measured, drawn: Sequence[pictures.Picture]) -> list[str]:
   if failed := sections.failures(m):
     parts += ['Runs that failed:', _items(failed)]
   return parts
+
+
+def _network(
+  training: networks.Training, drawn: Sequence[pictures.Picture]
+) -> list[str]:
+  """Returns the paragraphs of a table's rows on one network."""
+  return [
+    f'### {networks.title(training)}',
+    _fill(networks.text(training)),
+    '\n'.join(['```sh', training.record['command'], '```']),
+    networks.results(training),
+    *_links(drawn),
+  ]
 
 
 def _missing(

@@ -22,10 +22,10 @@ def _pack(codes, width):
   return fixed_width.pack(jnp.asarray(codes), width)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
   st.sampled_from([1, 2, 4, 8, 16, 32]),
-  st.sampled_from([1, 31, 33, 96, 1000]),
+  st.sampled_from([1, 33, 1000]),
   st.sampled_from([0.0, 0.1, 0.5, 1.0]),
   st.integers(0, 2**32 - 1),
 )

@@ -31,6 +31,7 @@ def rows_of(tmp_path, program):
   return run
 
 
+@pytest.mark.slow
 def test_exchange_on_loopback(rows_of):
   found = rows_of(
     'exchange',
@@ -81,10 +82,14 @@ def test_the_network_alone(rows_of):
 
 @pytest.mark.slow
 def test_training_on_loopback(rows_of):
-  (row,) = rows_of(
+  record = rows_of(
     'training', '--loopback', '--workers=2', '--steps=20', '--schemes=dense'
   )
-  assert row['scheme'] == 'dense' and row['rate'] == 'loopback'
+  assert record['command'] and record['environment']['cpu_cores'] > 0
+  (row,) = record['rows']
+  assert (
+    row['setting'] == row['scheme'] == 'dense' and row['rate'] == 'loopback'
+  )
   assert row['wire_bytes'] is None and row['plan_bytes'] > 1e6
   assert row['step_ms'] > 0 and row['breakdown_ms']['exchange'] > 0
 

@@ -150,7 +150,16 @@ def test_second_moments_with_batch_norm_over_frames():
 
 
 @pytest.mark.parametrize(
-  'name', ['lstm', 'gpt', 'speech_gru', 'projected', 'translation_gru']
+  'name',
+  [
+    'lstm',
+    'gpt',
+    'projected',
+    *(
+      pytest.param(name, marks=pytest.mark.slow)
+      for name in ('speech_gru', 'translation_gru')
+    ),
+  ],
 )
 def test_gradients_under_shard_map_are_those_of_all_examples(name):
   """Loops begin with what differs between workers, as its check asks for."""

@@ -77,6 +77,7 @@ def test_a_run_ends_early_and_says_after_which_step(
   assert again['steps'] == 4 and again['comm'] == summary['comm']
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_has_not_forgotten_its_tests(
   tiny_config, tmp_path, monkeypatch
 ):

@@ -91,9 +91,8 @@ def test_a_run_that_was_killed_goes_on_with_its_hidden_states(
   _same(_end(tmp_path / 'whole'), _end(tmp_path / 'run'), rtol=0, atol=0)
 
 
-@pytest.mark.parametrize(
-  'runner', ['shard_map', pytest.param('pmap', marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize('runner', ['shard_map', 'pmap'])
 def test_runners_train_alike(runner, make_config, tmp_path):
   for each in ('simulate', runner):
     config = make_config()
@@ -103,6 +102,7 @@ def test_runners_train_alike(runner, make_config, tmp_path):
   _same(*ends, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_other_workers_begin_with_nothing_in_mind(
   make_config, tmp_path, caplog
 ):
@@ -115,6 +115,7 @@ def test_other_workers_begin_with_nothing_in_mind(
   assert 'hidden states begin anew' in caplog.text
 
 
+@pytest.mark.slow
 def test_other_windows_are_another_run(make_config, tmp_path):
   train.train_and_evaluate(make_config(), tmp_path)
   config = make_config()

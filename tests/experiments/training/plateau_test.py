@@ -51,6 +51,7 @@ class _Killed(Exception):
   pass
 
 
+@pytest.mark.slow
 def test_a_run_resumes_with_what_it_has_seen(
   tiny_config, tmp_path, monkeypatch
 ):
