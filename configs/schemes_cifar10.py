@@ -14,8 +14,9 @@ configs/gtopk_table5.py. Strom's threshold, alpha and the learning rates below
 0.1 are those chosen on the validation split of configs/schemes_digits.py: one
 trial for every scheme here.
 
-Quick: ResNet-8, 4 epochs, a quarter of them warm-up where there is one. In so
-short a run, with the rates of full ones, what sends little is far behind dense.
+Quick: ResNet-8, 2 epochs in batches of 8 images a worker, a quarter of them
+warm-up where there is one. Of 0.05 and 0.1 the rate is the better for dense and
+for DGC alike (top-1: 62.4 and 63.8, 58.8 and 62.6).
 
 Ours:
 

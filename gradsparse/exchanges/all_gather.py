@@ -42,11 +42,11 @@ def all_gather() -> Exchange:
     def decode(vector):
       return code.decode(read(vector), ctx, 1)
 
-    # One worker at a time, in rank order. A single scatter-add would have
-    # duplicates, which GPUs add in any order, and all workers must agree to the
-    # bit. And P decoded copies of the model might not fit in memory.
+    # In rank order: a single scatter-add would have duplicates, which GPUs add
+    # in any order, and all workers must agree to the bit. And P decoded copies
+    # of the model might not fit in memory.
     def add(total, vector):
-      return decode(vector).add_to(total), None
+      return decode(vector).add_to(total)
 
     if common.sums_rows(own, comm.size, ctx):
       every = jax.lax.map(decode, messages)
@@ -58,7 +58,7 @@ def all_gather() -> Exchange:
         # The first message is written where the others are added, and not
         # added to zeros.
         start, rest = decode(messages[0]).add_to(start), messages[1:]
-      total, _ = jax.lax.scan(add, start, rest)
+      total = common.add_up(add, start, rest)
       mean = common.mean_of(own, total, comm.size)
     if code.bounds is not None:
       bounds = jax.lax.map(

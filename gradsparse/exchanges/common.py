@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 import functools
 from typing import Any
 
@@ -16,6 +16,11 @@ from gradsparse.sockets import SparseSum
 from gradsparse.sockets import Stream
 import jax
 import jax.numpy as jnp
+
+# How many messages are read before the total is written again. One at a time,
+# the bits of eight workers took six times as long on CPUs, and more memory: XLA
+# copies the total that a loop carries.
+_IN_ONE_PASS = 8
 
 
 def _travelling(words: Any) -> Any:
@@ -162,6 +167,24 @@ def scatter(
   # Every worker hears of everybody, so all come to the same result.
   healthy = comm.replicated(jnp.all(received[:, 0] == 1))
   return received[:, 1:], healthy, message.nbytes
+
+
+def add_up(
+  add: Callable[[Any, jax.Array], Any], start: Any, messages: jax.Array
+) -> Any:
+  """A total to which all messages were added, in rank order.
+
+  Args:
+    add: (total, one message) -> total.
+    start: a total.
+    messages: uint32[P, n].
+  """
+
+  def one(total, message):
+    return add(total, message), None
+
+  total, _ = jax.lax.scan(one, start, messages, unroll=_IN_ONE_PASS)
+  return total
 
 
 def mean_of(own: Sent, total: Any, workers: int) -> Sequence[jax.Array]:

@@ -69,10 +69,10 @@ def _by_all(
   counter = fixed_width.narrowest(0, comm.size)
 
   def count(votes, words):
-    return votes + fixed_width.unpack(words, bits, 1).astype(counter), None
+    return votes + fixed_width.unpack(words, bits, 1).astype(counter)
 
   start = comm.typed_like(jnp.zeros(bits, counter), messages)
-  votes, _ = jax.lax.scan(count, start, messages)
+  votes = common.add_up(count, start, messages)
   return bitmap.pack(votes >= -(-comm.size // 2)), healthy, nbytes
 
 
