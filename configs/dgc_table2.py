@@ -24,9 +24,9 @@ Published, and ours:
 
   row                 top-1 (%)     full  held out    quick
   ─────────────────────────────────────────────────────────
-  dense_4workers          93.75  not run   not run    59.63
-  dropping_4workers       92.75  not run   not run    41.92
-  dgc_4workers            93.87  not run   not run    44.68
+  dense_4workers          93.75  not run   not run  not run
+  dropping_4workers       92.75  not run   not run  not run
+  dgc_4workers            93.87  not run   not run  not run
   dense_8workers          92.92  not run   not run  not run
   dropping_8workers       93.02  not run   not run  not run
   dgc_8workers            93.28  not run   not run  not run
@@ -37,7 +37,6 @@ Published, and ours:
   dropping_32workers      92.10  not run   not run  not run
   dgc_32workers           93.18  not run   not run  not run
 
-  quick: 1 x cpu, 2 cores, jax 0.10.2, 2026-11-22
   full needs: CIFAR-10 with its test file, GPUs for days
 """
 

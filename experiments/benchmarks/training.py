@@ -67,8 +67,8 @@ def measure(
   workers: int,
   rate: str,
   folder: pathlib.Path,
-) -> dict[str, Any]:
-  """Trains once and returns the row.
+) -> tuple[dict[str, Any], dict[str, Any]]:
+  """Trains once and returns the row, and what the processes ran on.
 
   Raises:
     FailedError: a process failed.
@@ -103,13 +103,10 @@ def measure(
       host.tx_bytes - result.traffic.idle_bytes(number)
       for number, host in enumerate(result.traffic.hosts)
     )
-  row = rows.training_row(
-    files.read_json(folder / records.SUMMARY),
-    records.read_metrics(folder / records.METRICS),
-    rate,
-    wire,
-  )
-  return {'setting': scheme, **row}
+  summary = files.read_json(folder / records.SUMMARY)
+  metrics = records.read_metrics(folder / records.METRICS)
+  row = rows.training_row(summary, metrics, rate, wire)
+  return {'setting': scheme, **row}, summary['environment']
 
 
 def main() -> None:
@@ -122,7 +119,8 @@ def main() -> None:
     tempfile.TemporaryDirectory(prefix='gradsparse-') as folder,
   ):
     for number, (workers, rate, scheme) in enumerate(runs):
-      row = measure(scheme, workers, rate, pathlib.Path(folder, str(number)))
+      path = pathlib.Path(folder, str(number))
+      row, environment = measure(scheme, workers, rate, path)
       print(
         f'{scheme}, {workers} workers, {rate}: {row["step_ms"]:.1f} ms a step '
         f'(+-{row["step_ms_spread"]:.1f}), {row["seconds"]:.1f} s, '
@@ -136,7 +134,7 @@ def main() -> None:
         _JSON.value,
         {
           'command': command_line.typed(),
-          'environment': machine.describe(),
+          'environment': environment,
           'date': machine.today(),
           'rows': done,
         },
