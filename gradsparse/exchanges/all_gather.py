@@ -54,11 +54,12 @@ def all_gather() -> Exchange:
       mean: Sequence[jax.Array] = total / comm.size
     else:
       start, rest = comm.typed_like(own.zeros(), messages), messages
-      if isinstance(own, Leaves):
+      dense = isinstance(own, Leaves)
+      if dense:
         # The first message is written where the others are added, and not
         # added to zeros.
         start, rest = decode(messages[0]).add_to(start), messages[1:]
-      total = common.add_up(add, start, rest)
+      total = common.add_up(add, start, rest, sparse=not dense)
       mean = common.mean_of(own, total, comm.size)
     if code.bounds is not None:
       bounds = jax.lax.map(

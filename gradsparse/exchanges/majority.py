@@ -72,7 +72,7 @@ def _by_all(
     return votes + fixed_width.unpack(words, bits, 1).astype(counter)
 
   start = comm.typed_like(jnp.zeros(bits, counter), messages)
-  votes = common.add_up(count, start, messages)
+  votes = common.add_up(count, start, messages, sparse=False)
   return bitmap.pack(votes >= -(-comm.size // 2)), healthy, nbytes
 
 
