@@ -64,7 +64,7 @@ DROPPING = {
 }
 DGC = {'compression.name': 'dgc', 'compression.density': 1e-3}
 WARMUP = {'warmup_epochs': 4, 'optimizer.warmup_factor': 0.1}
-# A smaller rate would cost a short run this quarter, for all tables.
+# Of all tables. The smaller rate would cost a short run this quarter.
 QUICK_WARMUP = {'warmup_share': 0.25}
 
 # Top-1 accuracies in %: dense, gradient dropping, DGC.

@@ -16,8 +16,7 @@ quarter of a quick one. `sum`, `partial` and `error` are local gradients;
 ratio rise. The learning rate is the best of 0.5, 2, 4 and 8 for `dense`, by the
 perplexity of the validation file in the quick setting; all others take it.
 Without clipping it is 2, the better of 1 and 2. Adam is far behind there: 613,
-778 with rates of 0.001 and 0.004, where momentum SGD has 315. It moves the rare
-words, which a fifth of an epoch has not seen, as far as all others.
+778 with rates of 0.001 and 0.004, where momentum SGD has 315.
 
 Quick: a fifth of an epoch.
 

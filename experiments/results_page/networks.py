@@ -18,8 +18,6 @@ from experiments.results_page import pictures
 from experiments.run import machine
 from experiments.run import scores
 
-DENSE = 'dense'  # the row whose score is the target
-
 _MIB = 2**20
 _SECTION = """\
 Every host is a process of its own, behind a network of {rate} each way; all
@@ -103,10 +101,11 @@ def text(training: Training) -> str:
 
 def results(training: Training) -> str:
   """Returns the table: scores, time of a step and of its parts, the target."""
-  score, target = training.score, _target(training)
+  score = training.score
   phases = _phases(training)
   lines = []
   for name, row in training.rows.items():
+    target = _target(training, name)
     first = target and score.first(row['evaluations'], target)
     lines.append(
       (
@@ -118,21 +117,22 @@ def results(training: Training) -> str:
         page.NONE
         if row['wire_bytes'] is None
         else f'{row["wire_bytes"] / _MIB:,.3f}',
+        f'{target:.{score.digits}f}' if target else page.NONE,
         f'{first["seconds"]:,.0f}' if first else page.NONE,
         f'{first["sent_bytes"] / _MIB:,.2f}' if first else page.NONE,
       )
     )
-  head = f'to {target:.{score.digits}f}' if target else 'to the target'
   return tables.markdown(
     (
       'row',
-      score.name,
+      score.label,
       'seconds',
       'a step, ms',
       *phases,
       'on the wire a step, MiB',
-      f'seconds {head}',
-      f'sent {head}, MiB',
+      'target',
+      'seconds to it',
+      'sent until then, MiB',
     ),
     lines,
   )
@@ -170,8 +170,9 @@ def drawn(training: Training) -> list[pictures.Picture]:
   ]
 
 
-def _target(training: Training) -> float | None:
-  dense = training.rows.get(DENSE)
+def _target(training: Training, name: str) -> float | None:
+  """Of a row: its dense row's score less the margin, if that was trained."""
+  dense = training.rows.get(training.table.rows[name].beside or name)
   found = dense and training.score.of(dense)
   return None if found is None else training.score.target(found)
 

@@ -32,6 +32,8 @@ def test_the_page_has_what_was_measured_on_a_network():
     for count in (2, 4)
   }
   assert page.network_table(columns) in _PAGE
+  together = {'4 workers, eight at a time': rows['together']}
+  assert page.network_table(together) in _PAGE
   assert page.model_table(rows['eight']) in _PAGE
 
 

@@ -1,7 +1,6 @@
 """Gradients of sequence models: exact second moments, and under shard_map.
 
-A warning is an error here, but where a test expects it: what is meant to be
-known is not copied silently.
+A warning is an error here: what is meant to be known is not copied silently.
 """
 
 import functools

@@ -1,0 +1,16 @@
+"""What records say of the machine."""
+
+import os
+
+from experiments.run import machine
+import pytest
+
+
+@pytest.mark.parametrize('count, words', [(1, '1 core,'), (3, '3 cores,')])
+def test_cores_are_those_that_the_process_may_use(monkeypatch, count, words):
+  monkeypatch.setattr(
+    os, 'sched_getaffinity', lambda pid: set(range(count)), raising=False
+  )
+  found = machine.describe()
+  assert found['cpu_cores'] == count
+  assert words in machine.place(found)
