@@ -76,6 +76,7 @@ def test_it_learns_and_says_its_perplexity(make_config, tmp_path):
   assert line['train/words'] == 2 * 3 * 7
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_goes_on_with_its_hidden_states(
   make_config, tmp_path
 ):
