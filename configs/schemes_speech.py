@@ -58,7 +58,7 @@ _NESTEROV = {'optimizer.nesterov': True}
 _ADAM = {
   'optimizer.name': 'adam',
   'optimizer.nesterov': False,
-  'train.learning_rate': 0.001,
+  'train.learning_rate': 0.004,
 }
 
 TABLE = Table(
@@ -70,7 +70,7 @@ TABLE = Table(
     'model.name': 'deepspeech_small',
     'parallel.num_workers': 4,
     'train.batch_size': 8,
-    'train.learning_rate': 0.001,
+    'train.learning_rate': 0.02,
     'train.log_every': 50,
     'optimizer.schedule': 'cosine',
     'compression.clip_norm': 100.0,

@@ -14,6 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 
 LANES = 32
+# Rows of fewer are not worth it.
+_FEWEST = 5
 # Leaves of fewer elements are joined.
 _SMALL = 1 << 14
 # XLA on CPUs joins more vectors than this by copying them.
@@ -72,9 +74,17 @@ def largest(x: jax.Array, axis: int) -> jax.Array:
     x: of any shape, at least one number along the axis.
     axis: of x.
   """
-  if axis == x.ndim - 1 and x.shape[axis] % LANES == 0:
-    x = jnp.max(x.reshape(*x.shape[:-1], -1, LANES), axis=-2)
+  if axis == x.ndim - 1:
+    *rows, length = x.shape
+    lanes = _divisor(length)
+    if lanes >= _FEWEST:
+      x = jnp.max(x.reshape(*rows, length // lanes, lanes), axis=-2)
   return jnp.max(x, axis=axis)
+
+
+def _divisor(length: int) -> int:
+  """The largest divisor that is not above `LANES`."""
+  return next(d for d in range(LANES, 0, -1) if length % d == 0)
 
 
 def counts(masks: Sequence[jax.Array], axis: int) -> list[jax.Array]:

@@ -64,7 +64,9 @@ def test_a_number_that_is_not_finite_is_no_largest(odd):
   assert folding.top(x) == 0
 
 
-@pytest.mark.parametrize('shape', [(64, 5), (33, 5), (3, 4, 96)])
+@pytest.mark.parametrize(
+  'shape', [(64, 5), (33, 5), (3, 4, 96), (3, 2, 50), (2, 500), (2, 7), (2, 37)]
+)
 @pytest.mark.parametrize('axis', [0, 1])
 def test_along_an_axis(shape, axis):
   x = np.random.default_rng(2).integers(-9, 9, shape).astype(np.int32)
@@ -79,6 +81,11 @@ def test_along_an_axis(shape, axis):
   assert all(count.dtype == jnp.int32 for count in counted)
   np.testing.assert_array_equal(counted[0], (x > 0).sum(axis=axis))
   np.testing.assert_array_equal(counted[1], (x <= 0).sum(axis=axis))
+
+
+def test_no_rows_have_no_largest():
+  none = folding.largest(jnp.zeros((0, 50), jnp.int32), 1)
+  assert none.shape == (0,)
 
 
 @pytest.mark.parametrize(

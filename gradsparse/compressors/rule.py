@@ -14,6 +14,7 @@ import math
 from typing import Any, NamedTuple
 
 from gradsparse import arguments
+from gradsparse import folding
 from gradsparse import traced
 from gradsparse.sockets import Code
 from gradsparse.sockets import Compressor
@@ -174,8 +175,10 @@ def ada_comp(bin_size: int | None = None) -> Rule:
     length = bin_size or (50 if signal.value.ndim >= 3 else 500)
     g, own = signal.value.reshape(-1), signal.gradient.reshape(-1)
     tops = _tops(g, length)
-    # Not by rows: few leaves consist of whole bins, and others would be copied.
-    bars = tops[jnp.arange(g.shape[0]) // length]
+    # Spread out, then cut: few leaves consist of whole bins, and to bring those
+    # that do not into rows would copy them.
+    bars = jnp.broadcast_to(tops[:, None], (tops.shape[0], length))
+    bars = bars.reshape(-1)[: g.shape[0]]
     where = (jnp.abs(g + own) >= bars) & (g != 0)
     values = jnp.sign(g) * jnp.sum(tops / tops.shape[0])
     shape = signal.value.shape
@@ -189,7 +192,7 @@ def _tops(x: jax.Array, length: int) -> jax.Array:
   # As integers, which order alike: XLA on CPUs finds their largest faster.
   bits = jax.lax.bitcast_convert_type(jnp.abs(x), jnp.int32)
   whole = x.shape[0] // length * length
-  tops = jnp.max(bits[:whole].reshape(-1, length), axis=1)
+  tops = folding.largest(bits[:whole].reshape(-1, length), axis=1)
   if whole < x.shape[0]:
     tops = jnp.concatenate([tops, jnp.max(bits[whole:])[None]])
   return jax.lax.bitcast_convert_type(tops, jnp.float32)
