@@ -83,6 +83,26 @@ def test_along_an_axis(shape, axis):
   np.testing.assert_array_equal(counted[1], (x <= 0).sum(axis=axis))
 
 
+@pytest.mark.parametrize('size', [0, 1, 1000, 1024, 5000])
+@pytest.mark.parametrize('compiled', [False, True])
+def test_the_total_is_the_sum(size, compiled):
+  x = np.random.default_rng(size).normal(size=(3, size)).astype(np.float32)
+  total = jax.vmap(folding.total)
+  found = (jax.jit(total) if compiled else total)(x)
+  np.testing.assert_allclose(
+    found, np.sum(x, axis=1, dtype=np.float64), atol=1e-4
+  )
+
+
+def test_the_total_of_what_is_not_finite_is_not_either():
+  x = np.ones(3000, np.float32)
+  for place in (5, 2999):  # in the blocks, and behind them
+    for odd in (np.nan, np.inf):
+      spoilt = x.copy()
+      spoilt[place] = odd
+      assert not np.isfinite(folding.total(jnp.asarray(spoilt)))
+
+
 def test_no_rows_have_no_largest():
   none = folding.largest(jnp.zeros((0, 50), jnp.int32), 1)
   assert none.shape == (0,)

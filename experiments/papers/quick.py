@@ -73,7 +73,7 @@ _FSDD = _COMMON | {
   'data.buckets': 3,
   'model.name': 'deepspeech_small',
   'train.batch_size': 8,
-  'train.learning_rate': 0.001,
+  'train.learning_rate': 0.02,
   'optimizer.nesterov': True,
   'compression.clip_norm': 100.0,
   'epochs': 4,

@@ -10,7 +10,22 @@ from gradsparse.sockets import Agreement
 from gradsparse.sockets import Compressor
 from gradsparse.sockets import LeafRule
 from gradsparse.sockets import Leaves
+import jax
 import jax.numpy as jnp
+
+_TINY = jnp.finfo(jnp.float32).tiny  # one over it is finite
+
+
+def _deviation(x: jax.Array) -> jax.Array:
+  """The standard deviation of a vector of numbers of at most about 1.
+
+  Args:
+    x: float32; made of products and sums, which XLA computes for both loops
+      that read it. It would write out quotients.
+  """
+  count = max(x.shape[0], 1)
+  mean = folding.total(x) / count
+  return jnp.sqrt(folding.total(jnp.square(x - mean)) / count)
 
 
 def terngrad(clip: float = 2.5, min_size: int = 10_000) -> Compressor:
@@ -36,10 +51,10 @@ def terngrad(clip: float = 2.5, min_size: int = 10_000) -> Compressor:
 
   def top_and_limit(g):
     """Of a vector the largest magnitude, and where it is clipped."""
-    # Divided by its largest number first: then no square overflows. Equal
-    # numbers have a deviation of zero, and are not clipped at it.
+    # In units of its largest number: then no square overflows. Equal numbers
+    # have a deviation of zero, and are not clipped at it.
     top = folding.top(jnp.abs(g))
-    limit = clip * top * jnp.std(g / jnp.where(top > 0, top, 1.0))
+    limit = clip * (top * _deviation(g * (1 / jnp.maximum(top, _TINY))))
     return top, jnp.where(limit > 0, limit, jnp.inf)
 
   def of_each(signals):
