@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from gradsparse import draws
 from gradsparse import folding
@@ -13,6 +14,8 @@ from gradsparse.wire import fixed_width
 import jax
 import jax.numpy as jnp
 
+_LARGE = 1 << 14  # so many codes are packed by themselves
+
 
 def field_width(workers: int) -> int:
   """Bits that hold a sum of P codes in {0, 1, 2}."""
@@ -22,6 +25,7 @@ def field_width(workers: int) -> int:
 def _pack(codes: jax.Array, width: int) -> jax.Array:
   """Fields that never cross a word, so that words may be added up."""
   lanes = 32 // width
+  codes = codes.astype(jnp.uint32)
   codes = jnp.pad(codes, (0, -codes.shape[0] % lanes)).reshape(-1, lanes)
   shifts = jnp.arange(lanes, dtype=jnp.uint32) * width
   return jnp.sum(codes << shifts, axis=1, dtype=jnp.uint32)
@@ -32,6 +36,28 @@ def _unpack(words: jax.Array, count: int, width: int) -> jax.Array:
   shifts = jnp.arange(lanes, dtype=jnp.uint32) * width
   fields = (words[:, None] >> shifts) & ((1 << width) - 1)
   return fields.reshape(-1)[:count]
+
+
+class _Order(NamedTuple):
+  """How leaves follow one another in a message.
+
+  Attributes:
+    alone: large leaves that fill whole words. These come first, and are packed
+      where they are computed: joined, they would be copied.
+    rest: the others, joined.
+  """
+
+  alone: list[int]
+  rest: list[int]
+
+
+def _order(sizes: Sequence[int], width: int) -> _Order:
+  lanes = 32 // width
+  order = _Order([], [])
+  for number, size in enumerate(sizes):
+    fits = size >= _LARGE and size % lanes == 0
+    (order.alone if fits else order.rest).append(number)
+  return order
 
 
 def ternary() -> Code:
@@ -57,28 +83,43 @@ def ternary() -> Code:
       ternary = jnp.where(kept, jnp.sign(g), 0.0).astype(jnp.int32)
       return (ternary + 1).astype(fixed_width.narrowest(0, 2 * ctx.workers))
 
-    codes = list(map(one, selected.arrays, scales, uniforms))
-    return folding.joined(codes)
+    return list(map(one, selected.arrays, scales, uniforms))
 
   def pack(codes, ctx):
-    return _pack(codes.astype(jnp.uint32), field_width(ctx.workers))
+    width = field_width(ctx.workers)
+    alone, rest = _order([x.shape[0] for x in codes], width)
+    parts = [codes[i] for i in alone]
+    if rest:
+      parts.append(folding.joined([codes[i] for i in rest]))
+    return folding.joined([_pack(part, width) for part in parts])
 
   def unpack(words, like, ctx):
-    fields = _unpack(words, like.shape[0], field_width(ctx.workers))
-    return fields.astype(like.dtype)
+    width, sizes = field_width(ctx.workers), [x.shape[0] for x in like]
+    alone, rest = _order(sizes, width)
+    counts = [sizes[i] for i in alone]
+    if rest:
+      counts.append(sum(sizes[i] for i in rest))
+    lengths = [(-(-count // (32 // width)),) for count in counts]
+    parts = [
+      _unpack(own, count, width)
+      for own, count in zip(opaque.cut(words, lengths), counts, strict=True)
+    ]
+    if rest:
+      parts += opaque.cut(parts.pop(), [(sizes[i],) for i in rest])
+    fields = dict(zip(alone + rest, parts, strict=True))
+    return [fields[i].astype(x.dtype) for i, x in enumerate(like)]
 
   def decode(codes, ctx, summands):
     shapes = ctx.shapes
     scales = opaque.cut(
       opaque.computed_once(ctx.agreed, len(shapes)), [()] * len(shapes)
     )
-    parts = opaque.cut(codes, [(math.prod(shape),) for shape in shapes])
 
     def one(part, scale, shape):
       total = part.astype(jnp.int32) - summands
       return (total.astype(jnp.float32) * scale).reshape(shape)
 
-    return Leaves(list(map(one, parts, scales, shapes)))
+    return Leaves(list(map(one, codes, scales, shapes)))
 
   return Code(
     pack,
