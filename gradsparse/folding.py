@@ -70,25 +70,41 @@ def top(x: jax.Array) -> jax.Array:
 def total(x: jax.Array) -> jax.Array:
   """The sum of the numbers of a vector, a scalar; of none 0.
 
-  Like `jnp.sum`, but without a place in memory for what it adds up. To XLA on
-  CPUs a plain sum is a call of a library that reads arrays, so what is computed
-  for it (masked, scaled) is written out first.
-
   Args:
-    x: float32 vector; infinities may become finite.
+    x: float32; infinities may become finite.
   """
   block = LANES**2
   whole = x.shape[0] // block * block
-  zero = jnp.zeros((), x.dtype)
+  sums = _added(x[:whole].reshape(-1, LANES, LANES), 1)
+  return jnp.sum(sums) + jnp.sum(x[whole:])
+
+
+def sums(x: jax.Array, axis: int) -> jax.Array:
+  """The sums along an axis.
+
+  Args:
+    x: float32, of any shape; infinities may become finite.
+    axis: of x, not negative.
+  """
+  if x.shape[axis] == 1:
+    return jnp.squeeze(x, axis)
+  if axis < x.ndim - 1:
+    return _added(x, axis)
+  folded = _folded(x)
+  return jnp.sum(x if folded is None else _added(folded, axis), axis=axis)
+
+
+def _added(x: jax.Array, axis: int) -> jax.Array:
+  """Like `jnp.sum`, but without a place in memory for what it adds up.
+
+  To XLA on CPUs a plain sum is a call of a library that reads arrays, so what
+  is computed for it (masked, scaled) would be written out first.
+  """
   # Not a plain sum in XLA's eyes, but the same for all numbers.
   least = jnp.finfo(x.dtype).min
-  sums = jax.lax.reduce(
-    x[:whole].reshape(-1, LANES, LANES),
-    zero,
-    lambda a, b: a + jnp.maximum(b, least),
-    (1,),
+  return jax.lax.reduce(
+    x, jnp.zeros((), x.dtype), lambda a, b: a + jnp.maximum(b, least), (axis,)
   )
-  return jnp.sum(sums) + jnp.sum(x[whole:])
 
 
 def largest(x: jax.Array, axis: int) -> jax.Array:
@@ -98,12 +114,19 @@ def largest(x: jax.Array, axis: int) -> jax.Array:
     x: of any shape, at least one number along the axis.
     axis: of x.
   """
-  if axis == x.ndim - 1:
-    *rows, length = x.shape
-    lanes = _divisor(length)
-    if lanes >= _FEWEST:
-      x = jnp.max(x.reshape(*rows, length // lanes, lanes), axis=-2)
+  folded = _folded(x) if axis == x.ndim - 1 else None
+  if folded is not None:
+    x = jnp.max(folded, axis=axis)
   return jnp.max(x, axis=axis)
+
+
+def _folded(x: jax.Array) -> jax.Array | None:
+  """The last axis in rows, or None if it has too few numbers for that."""
+  *rows, length = x.shape
+  lanes = _divisor(length)
+  if lanes < _FEWEST:
+    return None
+  return x.reshape(*rows, length // lanes, lanes)
 
 
 def _divisor(length: int) -> int:

@@ -65,7 +65,7 @@ def test_a_number_that_is_not_finite_is_no_largest(odd):
 
 
 @pytest.mark.parametrize(
-  'shape', [(64, 5), (33, 5), (3, 4, 96), (3, 2, 50), (2, 500), (2, 7), (2, 37)]
+  'shape', [(64, 5), (33, 5), (3, 4, 96), (3, 2, 50), (2, 500), (2, 7), (1, 37)]
 )
 @pytest.mark.parametrize('axis', [0, 1])
 def test_along_an_axis(shape, axis):
@@ -77,6 +77,10 @@ def test_along_an_axis(shape, axis):
   np.testing.assert_array_equal(
     folding.largest(numbers, x.ndim - 1), x.max(axis=-1)
   )
+  for along in (axis, x.ndim - 1):
+    np.testing.assert_array_equal(
+      folding.sums(jnp.float32(x), along), x.sum(axis=along)
+    )
   counted = folding.counts([mask, ~mask], axis)
   assert all(count.dtype == jnp.int32 for count in counted)
   np.testing.assert_array_equal(counted[0], (x > 0).sum(axis=axis))

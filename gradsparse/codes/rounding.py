@@ -56,7 +56,7 @@ def scales(x: jax.Array, how: Buckets, norm: str) -> jax.Array:
     return tops
   # Divided by the largest number first: then no square overflows.
   shares = x / how.spread(jnp.where(tops > 0, tops, 1.0))
-  return tops * jnp.sqrt(how.reduced(shares * shares, jnp.sum))
+  return tops * jnp.sqrt(how.reduced(shares * shares, folding.sums))
 
 
 def quantise(
