@@ -20,28 +20,28 @@ and 62.4) and for DGC (62.6 and 58.8), one seed, on the same held-out file.
 
 Ours:
 
-  row              top-1 (%)     full  held out    quick
-  ──────────────────────────────────────────────────────
-  dense                    -  not run   not run    63.77
-  dgc                      -  not run   not run    62.60
-  dgc_0.01                 -  not run   not run    63.37
-  dgc_4bit                 -  not run   not run    60.74
-  gtopk                    -  not run   not run    56.22
-  gtopk_0.01               -  not run   not run    62.68
-  dropping                 -  not run   not run    51.34
-  dropping_0.01            -  not run   not run    61.16
-  dropping_chunks          -  not run   not run  not run
-  local_partial            -  not run   not run  not run
-  strom                    -  not run   not run  not run
-  variance                 -  not run   not run    51.91
-  hybrid                   -  not run   not run    44.13
-  qsgd_2bit                -  not run   not run  not run
-  qsgd_4bit                -  not run   not run    63.52
-  qsgd_8bit                -  not run   not run  not run
-  terngrad                 -  not run   not run    63.85
-  one_bit                  -  not run   not run    62.63
-  sign                     -  not run   not run    20.42
-  power_sgd                -  not run   not run    62.95
+  row              top-1 (%)     full  held out  quick
+  ────────────────────────────────────────────────────
+  dense                    -  not run   not run  64.10
+  dgc                      -  not run   not run  62.84
+  dgc_0.01                 -  not run   not run  63.76
+  dgc_4bit                 -  not run   not run  60.74
+  gtopk                    -  not run   not run  56.22
+  gtopk_0.01               -  not run   not run  62.07
+  dropping                 -  not run   not run  51.34
+  dropping_0.01            -  not run   not run  61.16
+  dropping_chunks          -  not run   not run  55.81
+  local_partial            -  not run   not run  57.22
+  strom                    -  not run   not run  57.52
+  variance                 -  not run   not run  51.91
+  hybrid                   -  not run   not run  44.13
+  qsgd_2bit                -  not run   not run  63.67
+  qsgd_4bit                -  not run   not run  63.63
+  qsgd_8bit                -  not run   not run  64.53
+  terngrad                 -  not run   not run  63.85
+  one_bit                  -  not run   not run  62.63
+  sign                     -  not run   not run  20.42
+  power_sgd                -  not run   not run  62.95
 
   quick: 1 x cpu, 1 core, jax 0.10.2, 2026-11-23
   full needs: CIFAR-10 with its test file, a GPU for hours

@@ -22,23 +22,23 @@ Ours:
 
   row                   WER (%)     full  held out    quick
   ─────────────────────────────────────────────────────────
-  dense                       -  not run   not run  not run
-  dropping                    -  not run   not run  not run
-  dgc                         -  not run   not run  not run
-  gtopk                       -  not run   not run  not run
+  dense                       -  not run   not run     4.25
+  dropping                    -  not run   not run     5.25
+  dgc                         -  not run   not run     2.42
+  gtopk                       -  not run   not run   100.00
   qsgd_2bit                   -  not run   not run  not run
-  qsgd_4bit                   -  not run   not run  not run
+  qsgd_4bit                   -  not run   not run     5.58
   qsgd_8bit                   -  not run   not run  not run
   terngrad                    -  not run   not run  not run
   dense_unclipped             -  not run   not run  not run
   variance                    -  not run   not run  not run
   hybrid                      -  not run   not run  not run
-  adam_dense                  -  not run   not run  not run
-  adam_dropping               -  not run   not run  not run
+  adam_dense                  -  not run   not run     1.25
+  adam_dropping               -  not run   not run     9.25
   sum                         -  not run   not run  not run
   sum_sync                    -  not run   not run  not run
-  partial                     -  not run   not run  not run
-  partial_sync                -  not run   not run  not run
+  partial                     -  not run   not run     2.83
+  partial_sync                -  not run   not run     3.00
   error                       -  not run   not run  not run
   error_sync                  -  not run   not run  not run
   adam_dropping_warmup        -  not run   not run  not run
@@ -49,6 +49,7 @@ Ours:
   error_warmup                -  not run   not run  not run
   error_sync_warmup           -  not run   not run  not run
 
+  quick: 1 x cpu, 1 core, jax 0.10.2, 2026-11-23
   full needs: the recordings of FSDD, a GPU for hours
 """
 

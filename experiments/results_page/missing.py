@@ -18,6 +18,10 @@ OTHERS: Mapping[str, tuple[str, str]] = {
     'a step of each scheme without a network',
     'docs/performance.md',
   ),
+  'compress_large_pages.json': (
+    'the same with large pages',
+    'docs/performance.md',
+  ),
   'moments.json': ('what second moments cost', 'BUILD.md'),
   'exchange.json': ('a step of each scheme on a slow network', 'README.md'),
   'exchange_kernels.json': (

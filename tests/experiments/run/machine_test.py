@@ -14,3 +14,10 @@ def test_cores_are_those_that_the_process_may_use(monkeypatch, count, words):
   found = machine.describe()
   assert found['cpu_cores'] == count
   assert words in machine.place(found)
+
+
+def test_the_allocator_is_on_record_where_it_was_told_something(monkeypatch):
+  monkeypatch.delenv('GLIBC_TUNABLES', raising=False)
+  assert 'glibc_tunables' not in machine.describe()
+  monkeypatch.setenv('GLIBC_TUNABLES', 'glibc.malloc.hugetlb=1')
+  assert machine.describe()['glibc_tunables'] == 'glibc.malloc.hugetlb=1'
