@@ -16,16 +16,19 @@ import jax.numpy as jnp
 _TINY = jnp.finfo(jnp.float32).tiny  # one over it is finite
 
 
-def _deviation(x: jax.Array) -> jax.Array:
-  """The standard deviation of a vector of numbers of at most about 1.
+def _deviation(x: jax.Array, per_unit: jax.Array) -> jax.Array:
+  """The standard deviation of a vector, in some unit; 0 if all are equal.
 
   Args:
-    x: float32; made of products and sums, which XLA computes for both loops
-      that read it. It would write out quotients.
+    x: float32.
+    per_unit: float32 scalar, one over a unit near the largest number. Products
+      XLA computes again for each loop that reads them; quotients it would write
+      out.
   """
   count = max(x.shape[0], 1)
-  mean = folding.total(x) / count
-  return jnp.sqrt(folding.total(jnp.square(x - mean)) / count)
+  apart = (x - x[:1]) * per_unit
+  mean = folding.total(apart) / count
+  return jnp.sqrt(folding.total(jnp.square(apart - mean)) / count)
 
 
 def terngrad(clip: float = 2.5, min_size: int = 10_000) -> Compressor:
@@ -54,7 +57,7 @@ def terngrad(clip: float = 2.5, min_size: int = 10_000) -> Compressor:
     # In units of its largest number: then no square overflows. Equal numbers
     # have a deviation of zero, and are not clipped at it.
     top = folding.top(jnp.abs(g))
-    limit = clip * (top * _deviation(g * (1 / jnp.maximum(top, _TINY))))
+    limit = clip * (top * _deviation(g, 1 / jnp.maximum(top, _TINY)))
     return top, jnp.where(limit > 0, limit, jnp.inf)
 
   def of_each(signals):

@@ -1,6 +1,8 @@
 """Worked examples: what the drawn gradients of oracles do not reach."""
 
 import gradsparse as gs
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from tests import replay
@@ -95,3 +97,15 @@ def test_terngrad_of_equal_numbers_sends_them():
   step = one_step(tx, [0.5, 0.5, 0.5], [-0.25, -0.25, -0.25])
   np.testing.assert_array_equal(step.delivered[0][0], 0.5)
   assert set(np.unique(step.delivered[1][0])) <= {-0.5, 0.0}
+
+
+@pytest.mark.parametrize('number', [0.07, 0.3, 1e30])
+def test_terngrad_of_many_equal_numbers_sends_them(number):
+  """Also as optimised code, where a product and a sum are one operation."""
+  tx = gs.terngrad(axis_name=None, min_size=0)
+  grads = jnp.full(5000, number, jnp.float32)
+  step = jax.jit(tx.update).lower(grads, tx.init(grads))
+  updates, _ = step.compile({'xla_backend_optimization_level': 3})(
+    grads, tx.init(grads)
+  )
+  np.testing.assert_array_equal(updates, grads)
