@@ -16,7 +16,8 @@ there. Rates are the best for the dense rows in the quick setting, on recordings
 SGD at 0.001, 0.005, 0.02, 0.05, and 11.7, 1.3, 1.7 with Adam at 0.001, 0.004,
 0.01. All other rows take them.
 
-Quick: 4 epochs.
+Quick: 4 epochs. The recorded run of `sum` stood still for 43 minutes, others
+for less: their seconds are no measure.
 
 Ours:
 
@@ -35,11 +36,11 @@ Ours:
   hybrid                      -  not run   not run  not run
   adam_dense                  -  not run   not run     1.25
   adam_dropping               -  not run   not run     9.25
-  sum                         -  not run   not run  not run
-  sum_sync                    -  not run   not run  not run
+  sum                         -  not run   not run     5.67
+  sum_sync                    -  not run   not run     2.83
   partial                     -  not run   not run     2.83
   partial_sync                -  not run   not run     3.00
-  error                       -  not run   not run  not run
+  error                       -  not run   not run    59.33
   error_sync                  -  not run   not run  not run
   adam_dropping_warmup        -  not run   not run  not run
   sum_warmup                  -  not run   not run  not run

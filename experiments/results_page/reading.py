@@ -64,7 +64,8 @@ mean final score less {margins}{more}. Sent by one worker until
 then, and seconds until then; medians over seeds, where a seed that never
 reached it counts as later than all others, and so does a run that failed. `-`:
 there is no median, or the record has no tests. The workers share one machine
-without a network between them, so seconds are those of computing.
+without a network between them, so seconds are those of computing, and say
+little where a machine had other work to do.
 """
 
 
