@@ -54,6 +54,32 @@ def stages_table(rows: Sequence[Row], tree: str) -> str:
   return tables.markdown(('scheme', *stages.NAMES), lines)
 
 
+def pages_table(rows: Sequence[Row], large: Sequence[Row]) -> str:
+  """Milliseconds and multiples of SGD's, of one run and with large pages.
+
+  Args:
+    rows: of a record.
+    large: of a record made with large pages; it has the table's rows and trees.
+  """
+  trees = list(dict.fromkeys(row['shapes'] for row in large))
+  pairs = _by_scheme(rows), _by_scheme(large)
+  return tables.markdown(
+    ('scheme', *(head for t in trees for head in (f'{t}, ms', 'large pages'))),
+    [
+      (
+        scheme,
+        *(
+          f'{run[scheme][tree]["step_ms"]:.0f} '
+          f'({run[scheme][tree]["sgd_ratio"]:.1f})'
+          for tree in trees
+          for run in pairs
+        ),
+      )
+      for scheme in pairs[1]
+    ],
+  )
+
+
 def network_table(columns: Mapping[str, Sequence[Row]]) -> str:
   """Milliseconds of a step on a slow network, and how often as fast as dense.
 

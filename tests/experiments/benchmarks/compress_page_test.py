@@ -14,10 +14,18 @@ _NETWORK = json.loads(
   (_ROOT / 'experiments/results/exchange_kernels.json').read_text()
 )
 _RECORD = json.loads((_ROOT / 'experiments/results/compress.json').read_text())
+_LARGE = json.loads(
+  (_ROOT / 'experiments/results/compress_large_pages.json').read_text()
+)
 
 
 def test_the_page_has_the_recorded_table():
   assert page.steps_table(_RECORD['rows']) in _PAGE, 'paste what it prints'
+
+
+def test_the_page_has_what_large_pages_save():
+  assert 'hugetlb=1' in _LARGE['environment']['glibc_tunables']
+  assert page.pages_table(_RECORD['rows'], _LARGE['rows']) in _PAGE
 
 
 def test_the_page_has_what_was_measured_on_a_network():
