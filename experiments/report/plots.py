@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 import io
 from typing import Any
 
+from experiments.report import byte_axis
 from experiments.run import scores
 from experiments.run import time_breakdown
 from matplotlib import figure
-from matplotlib import ticker
 from matplotlib.backends import backend_agg
 
 # Okabe and Ito's colours, told apart by colour-blind readers too.
@@ -82,8 +82,7 @@ def draw(runs: Mapping[str, Metrics]) -> bytes:
   for panel in (by_step, by_bytes):
     _leave_out_the_climb(panel, score)
   if by_bytes.lines:
-    by_bytes.set_xscale('log')
-    by_bytes.xaxis.set_major_formatter(ticker.EngFormatter('B'))
+    byte_axis.by_bytes(by_bytes)
   _label(
     losses,
     'Training loss',

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from experiments.cost_model import colours
+from experiments.report import byte_axis
 from experiments.results_page import drawing
 from experiments.run import scores
-from matplotlib import ticker
 
 _COLOURS = (
   colours.BLACK,
@@ -55,8 +55,7 @@ def by_cost(title: str, score: scores.Score, lines: Sequence[Curve]) -> bytes:
     right.plot(line.sent, line.shown, **style)
   left.set_xlabel('seconds since the start')
   left.set_ylabel(score.label)
-  right.set_xscale('log')
-  right.xaxis.set_major_formatter(ticker.EngFormatter('B'))
+  byte_axis.by_bytes(right)
   right.set_xlabel('sent by a worker since the start')
   drawing.legend(canvas, 4)
   return drawing.png(canvas)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from experiments.cost_model import colours
 from experiments.papers import interval
+from experiments.report import byte_axis
 from experiments.results_page import claims
 from experiments.results_page import labels
 from experiments.run import scores
@@ -129,8 +130,7 @@ def pareto(
       labels.Name(f'{p.label} ({p.score.mean:.1f})', p.sent, edge)
       for p in beyond
     ]
-  axes.set_xscale('log')
-  axes.xaxis.set_major_formatter(ticker.EngFormatter('B'))
+  byte_axis.by_bytes(axes)
   axes.set_xlabel('sent by a worker in a step, mean of the whole run')
   axes.set_ylabel(f'{score.label}, mean and 95 % interval over seeds')
   lines += _front(axes, score, [p for p in best if p not in beyond])
@@ -308,7 +308,7 @@ def panels(
     axes.grid(color=_GRID, linewidth=0.6)
     axes.set_axisbelow(True)
     axes.spines[['top', 'right']].set_visible(False)
-    axes.tick_params(labelcolor=_TEXT)
+    axes.tick_params(which='both', labelcolor=_TEXT)
   return canvas, found
 
 
