@@ -114,7 +114,7 @@ def traced(name: str, run) -> jax.stages.Traced:
   return fn.trace(*jax.eval_shape(arguments))
 
 
-@pytest.mark.parametrize('run', [simulated, on_a_mesh])
+@pytest.mark.parametrize('run', marks.few([simulated, on_a_mesh], on_a_mesh))
 @pytest.mark.parametrize('name', SETTINGS)
 def test_a_step_is_lowered_for_gpus_and_tpus(name, run):
   step = traced(name, run)

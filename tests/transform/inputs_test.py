@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from tests import marks
 from tests import replay
 from tests.schemes import example
 
@@ -147,7 +148,12 @@ def test_a_label_that_no_leaf_has_is_no_mistake():
   assert gs.plan(tx, PARAMS, 2).payload_bytes > 0
 
 
-@pytest.mark.parametrize('recipe', gs.recipes.RECIPES)
+@pytest.mark.parametrize(
+  'recipe',
+  marks.few(
+    gs.recipes.RECIPES, 'dgc', 'gtopk', 'qsgd', 'variance_strom', 'power_sgd'
+  ),
+)
 def test_float32_parameters_take_steps_where_float64_is_enabled(recipe):
   with jax.enable_x64(True):
     grads = {'w': jnp.ones((20, 30), jnp.float32), 'b': jnp.ones(3, 'float32')}
