@@ -3,6 +3,9 @@
 import pytest
 from tests import pages
 
+# It runs the laws over a scheme.
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope='module')
 def page():

@@ -7,6 +7,7 @@ from gradsparse import selection
 from gradsparse.selection import candidates
 from gradsparse.selection import exact
 from hypothesis import given
+from hypothesis import settings
 from hypothesis import strategies as st
 import jax
 import jax.numpy as jnp
@@ -69,6 +70,7 @@ def test_a_traced_k_differs_by_one_at_most(density, size):
   assert abs(k - selection.count(density, size)) <= 1
 
 
+@settings(max_examples=12)
 @given(
   st.sampled_from(SIZES), st.integers(0, 2**32 - 1), st.sampled_from(LIMITS)
 )
@@ -113,6 +115,7 @@ TREES = (
 )
 
 
+@settings(max_examples=12)
 @given(
   st.sampled_from(TREES), st.integers(0, 2**32 - 1), st.sampled_from(LIMITS)
 )
@@ -159,6 +162,7 @@ TOGETHER = (
 )
 
 
+@settings(max_examples=12)
 @given(
   st.sampled_from(TOGETHER),
   st.integers(0, 2**32 - 1),

@@ -81,11 +81,16 @@ def test_a_device_has_its_part_of_a_leaf():
   'name',
   [
     'dgc',
-    'one_bit_sgd',
     'power_sgd',
     *(
       pytest.param(name, marks=pytest.mark.slow)
-      for name in ('gradient_dropping', 'ef21', 'dryden', 'strom')
+      for name in (
+        'gradient_dropping',
+        'ef21',
+        'dryden',
+        'strom',
+        'one_bit_sgd',
+      )
     ),
   ],
 )

@@ -68,9 +68,7 @@ def updates_of(factory, steps=3):
 @pytest.mark.parametrize(
   'name',
   [
-    pytest.param(
-      name, marks=() if name in ('qsgd', 'power_sgd') else pytest.mark.slow
-    )
+    pytest.param(name, marks=() if name == 'power_sgd' else pytest.mark.slow)
     for name in FACTORIES
   ],
 )

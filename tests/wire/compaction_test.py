@@ -6,6 +6,7 @@ from gradsparse.wire import bitmap
 from gradsparse.wire import compaction
 from gradsparse.wire import fixed_width
 from hypothesis import given
+from hypothesis import settings
 from hypothesis import strategies as st
 import jax
 import jax.numpy as jnp
@@ -21,6 +22,7 @@ def _pack(codes, width):
   return fixed_width.pack(jnp.asarray(codes), width)
 
 
+@settings(max_examples=12)
 @given(
   st.sampled_from([1, 2, 4, 8, 16, 32]),
   st.sampled_from([1, 33, 1000]),

@@ -12,6 +12,7 @@ from jax.sharding import PartitionSpec as P
 import numpy as np
 import optax
 import pytest
+from tests import marks
 
 AXIS = gs.workers.AXIS
 WORKERS = 2
@@ -72,7 +73,7 @@ def trained(runner, steps):
   return jax.device_get(held)
 
 
-@pytest.mark.parametrize('runner', gs.workers.RUNNERS)
+@pytest.mark.parametrize('runner', marks.few(gs.workers.RUNNERS, 'shard_map'))
 def test_nested_names_bfloat16_and_rematerialisation(runner):
   params, state = trained(runner, 3)
   chex.assert_trees_all_equal_shapes_and_dtypes(params, PARAMS)

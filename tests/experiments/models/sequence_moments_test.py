@@ -99,7 +99,7 @@ def _case(name, size):
   return loss, variables['params'], batch
 
 
-_SLOW = ('speech_lstm', 'translation_lstm')
+_SLOW = ('lstm_untied', 'projected', 'speech_lstm', 'translation_lstm')
 
 
 @pytest.mark.parametrize(

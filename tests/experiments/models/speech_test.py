@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tests import marks
 from tests.experiments.models import sequences
 
 
@@ -89,7 +90,7 @@ def _alike(first, second, tolerance=1e-5):
     np.testing.assert_allclose(x, y, atol=tolerance)
 
 
-@pytest.mark.parametrize('train', [False, True])
+@pytest.mark.parametrize('train', marks.few([False, True], True))
 @pytest.mark.parametrize('name', _TINY)
 def test_what_is_behind_an_utterance_changes_nothing(name, train):
   model = _TINY[name]

@@ -95,7 +95,6 @@ def _trained(scheme, inner, block):
       ('variance_based', 2, 1),
     ],
     ('dgc', 2, 2),
-    ('local_gradient', 1, 2),
   ),
 )
 def test_blocks_train_as_all_at_once_do(scheme, inner, block):
