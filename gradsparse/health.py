@@ -4,7 +4,8 @@ A worker takes a step's gradients in only if it can keep what comes of them:
 no number of its memory may be so large that the sum over the workers leaves
 float32. Finite gradients are not enough for that. The entries of a sparse
 message are judged in the same way, before they are sent. What else comes back
-is judged as the update that it becomes, which is equal on all workers.
+is judged as the update that it becomes, which is equal on all workers, or by
+bounds that came with the messages (`Code.bounds`).
 
 A step that fails on one worker is rejected on all. It leaves no trace but in
 the memories of those that could take it in, so that the next step with

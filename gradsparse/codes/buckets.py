@@ -96,6 +96,8 @@ def buckets(shape: Shape, bucket_size: int) -> Buckets:
   """How a leaf of this shape is cut."""
   taps = max(math.prod(shape[:-2]), 1)
   if taps <= bucket_size:
-    return Buckets(shape, taps, (taps, bucket_size // taps))
+    # A bucket that is larger than the leaf would be filled up with zeros.
+    fields = max(math.prod(shape) // taps, 1)
+    return Buckets(shape, taps, (taps, min(bucket_size // taps, fields)))
   parts = -(-taps // bucket_size)
   return Buckets(shape, taps, (-(-taps // parts), 1))

@@ -38,11 +38,13 @@ class LevelCode(NamedTuple):
       many of these words must travel).
     decode: (uint32[sizes(n)[-1]], n) -> levels [n] of `type_of(s)`;
       reads only the words that had to travel.
+    most: None, or more levels than these are sent in fixed width.
   """
 
   sizes: Callable[[int], tuple[int, ...]]
   encode: Callable[[Sequence[jax.Array]], tuple[jax.Array, jax.Array]]
   decode: Callable[[jax.Array, int], jax.Array]
+  most: int | None = None
 
 
 def _width(levels: int) -> int:
@@ -78,23 +80,30 @@ def fixed(levels: int) -> LevelCode:
 def elias_stream(levels: int, sparse: bool, kind: str) -> LevelCode:
   """Elias codes: the dense code, or the sparse code with gaps.
 
-  One word says whether the levels follow as a stream or in fixed width.
+  One word says whether the levels follow as a stream or in fixed width. More
+  levels than a stream can have are always sent in fixed width.
 
   Raises:
     ValueError: more levels than its codes have bits for.
   """
-  qsgd_codes.longest_code(levels, 0 if sparse else 1, kind)
+  most = qsgd_codes.most_levels(levels, kind, sparse)
   make = qsgd_codes.encode_sparse if sparse else qsgd_codes.encode_dense
   read = qsgd_codes.decode_sparse if sparse else qsgd_codes.decode_dense
   length = qsgd_codes.sparse_words if sparse else qsgd_codes.dense_words
 
+  plain = fixed(levels)
+
   def sizes(n):
+    if n > most:
+      return plain.sizes(n)
     # If all levels are zero the sparse code is one word, which says so.
     least = 1 if sparse else qsgd_codes.dense_least(n, levels, kind)
-    most = fixed_width.words(n, _width(levels))
-    return ladder(1 + min(least, most), 1 + most)
+    size = fixed_width.words(n, _width(levels))
+    return ladder(1 + min(least, size), 1 + size)
 
   def encode(signed):
+    if sum(x.shape[0] for x in signed) > most:
+      return plain.encode(signed)
     signed = folding.joined_once(signed)
     size = fixed_width.words(signed.shape[0], _width(levels))
     needed = length(signed.astype(jnp.int32), levels, kind)
@@ -111,6 +120,8 @@ def elias_stream(levels: int, sparse: bool, kind: str) -> LevelCode:
     return jnp.concatenate([flag, words]), 1 + used
 
   def decode(words, n):
+    if n > most:
+      return plain.decode(words, n)
     return jax.lax.cond(
       words[0] == 1,
       lambda words: read(words, n, max_level=levels, kind=kind).astype(
@@ -120,7 +131,7 @@ def elias_stream(levels: int, sparse: bool, kind: str) -> LevelCode:
       words[1:],
     )
 
-  return LevelCode(sizes, encode, decode)
+  return LevelCode(sizes, encode, decode, most)
 
 
 def ladder(least: int, most: int) -> tuple[int, ...]:

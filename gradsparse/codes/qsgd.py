@@ -111,6 +111,7 @@ def of_leaves(
     decode,
     name='qsgd',
     takes=Leaves,
+    group_elements=stream.most,
     bounds=lambda rounded, ctx: rounded.norms,
   )
 

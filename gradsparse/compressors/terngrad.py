@@ -14,6 +14,9 @@ import jax
 import jax.numpy as jnp
 
 _TINY = jnp.finfo(jnp.float32).tiny  # one over it is finite
+# Numbers with a smaller deviation, in units of the largest, are equal but for
+# rounding. A single one that is not zero has more among 10^12 zeros.
+_ALIKE = 2.0**-21
 
 
 def _deviation(x: jax.Array, per_unit: jax.Array) -> jax.Array:
@@ -40,7 +43,9 @@ def terngrad(clip: float = 2.5, min_size: int = 10_000) -> Compressor:
   fields wide enough for P of them.
 
   Args:
-    clip: in standard deviations of a leaf, > 0; infinity does not clip.
+    clip: in standard deviations of a leaf, > 0; infinity does not clip. Numbers
+      that are equal but for rounding have hardly any deviation, and are not
+      clipped.
     min_size: leaves with fewer elements stay dense.
 
   Raises:
@@ -54,21 +59,23 @@ def terngrad(clip: float = 2.5, min_size: int = 10_000) -> Compressor:
 
   def top_and_limit(g):
     """Of a vector the largest magnitude, and where it is clipped."""
-    # In units of its largest number: then no square overflows. Equal numbers
-    # have a deviation of zero, and are not clipped at it.
+    # In units of its largest number: then no square overflows.
     top = folding.top(jnp.abs(g))
-    limit = clip * (top * _deviation(g, 1 / jnp.maximum(top, _TINY)))
-    return top, jnp.where(limit > 0, limit, jnp.inf)
+    deviation = _deviation(g, 1 / jnp.maximum(top, _TINY))
+    return top, jnp.where(deviation > _ALIKE, clip * (top * deviation), jnp.inf)
 
   def of_each(signals):
     return [top_and_limit(s.value.reshape(-1)) for s in signals]
 
   def propose(signals, ctx):
     del ctx
-    return jnp.stack([jnp.minimum(*both) for both in of_each(signals)])
+    tops = [jnp.minimum(*both) for both in of_each(signals)]
+    return jnp.stack(tops) if tops else jnp.zeros(0, jnp.float32)
 
   def select(signals, ctx):
     del ctx
+    if not signals:
+      return Leaves([])
     limits = opaque.computed_once(
       jnp.stack([limit for _, limit in of_each(signals)]), len(signals)
     )

@@ -62,7 +62,9 @@ def qsgd(
       one where levels^2 < bucket_size. A stream is as long as the data need:
       all workers' messages are cut to the smallest size of a ladder that holds
       the longest one (steps of 2 %, of 12 % below an eighth of the fixed width,
-      which is what longer ones are sent in).
+      which is what longer ones are sent in). A stream has no 2^32 bits: leaves
+      travel in messages of 87 million elements or more, larger ones in fixed
+      width.
     elias: of the streams, 'omega' (the paper's), 'gamma', 'delta' or 'unary'
       (from 8 on with an escape to omega). On Gaussian gradients with the 2-norm
       and s = sqrt(n) the dense code takes 2.94 bits an element in omega, above
@@ -212,7 +214,7 @@ def terngrad(
   Args:
     clip: the largest magnitude that is kept, in standard deviations of a leaf,
       > 0; infinity does not clip. What is sent is unbiased about the clipped
-      gradient; what is clipped off is lost.
+      gradient; what is clipped off is lost. Equal numbers are not clipped.
     axis_name: mapped axis of the workers (of vmap, pmap or shard_map), or a
       tuple of axes, whose devices all count as workers. None is one worker,
       without communication. It has no default, so that nobody trains without

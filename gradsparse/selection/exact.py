@@ -28,9 +28,11 @@ def count(density: float, size: int) -> int:
 def traced_count(density: jax.Array, size: int | jax.Array) -> jax.Array:
   """`count` for a density that is known at run time only, int32.
 
-  float32 arithmetic: may differ from `count` by one.
+  float32 arithmetic: may differ from `count` by one; from 2^24 on, by as much
+  as float32 rounds k. A density of 1 is all.
   """
   k = jnp.ceil(density * size - 1e-6).astype(jnp.int32)
+  k = jnp.where(density >= 1, size, k)
   return jnp.minimum(size, jnp.maximum(1, k))
 
 

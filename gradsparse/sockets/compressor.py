@@ -75,6 +75,8 @@ class Code(NamedTuple):
       enough: an overflow costs one step.
     most_elements: the most that a message can count, if its format is
       narrower than int32. Leaves then travel in several messages.
+    group_elements: the most that a message of several leaves counts, if its
+      format does better with fewer. A larger leaf travels alone.
     bounds: (rounded, ctx) -> float32 array: no element that the rounding of one
       worker stands for is larger in magnitude than the largest of these. So the
       mean over the workers is judged without another look at all elements.
@@ -101,6 +103,7 @@ class Code(NamedTuple):
   contracts: bool = False
   gain: Callable[[Sequence[Shape]], float] = lambda shapes: 1.0
   most_elements: int | None = None
+  group_elements: int | None = None
   bounds: Callable[[Any, Context], jax.Array] | None = None
 
 

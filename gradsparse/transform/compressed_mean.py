@@ -162,6 +162,7 @@ def compressed_mean(
       cuts=sharding.cuts(param_specs, tree),
       joined=compressor.joined,
       most_elements=compressor.code.most_elements,
+      group_elements=compressor.code.group_elements,
     )
 
   def init(params):

@@ -59,6 +59,7 @@ class Layout:
     undivided: shapes of the leaves as if they were whole.
     joined: whether the compressed leaves are selected together.
     most_elements: the most that a message can count.
+    group_elements: the most that a message of several leaves counts.
   """
 
   treedef: Any
@@ -70,6 +71,7 @@ class Layout:
   undivided: tuple[Shape, ...]
   joined: bool = False
   most_elements: int = MOST_ELEMENTS
+  group_elements: int = GROUP_ELEMENTS
 
   @property
   def compressed_shapes(self) -> tuple[Shape, ...]:
@@ -130,7 +132,7 @@ class Layout:
       size, axes = math.prod(self.shapes[i]), self.axes(i)
       if axes not in order or (size > room[axes] and not self.joined):
         order.setdefault(axes, []).append([])
-        room[axes] = min(GROUP_ELEMENTS, self.most_elements)
+        room[axes] = min(self.group_elements, self.most_elements)
       order[axes][-1].append(i)
       room[axes] -= size
     dense: dict[tuple[str, ...], list[int]] = {}
@@ -228,6 +230,7 @@ def make_layout(
   cuts: Sequence[Cut] | None = None,
   joined: bool = False,
   most_elements: int | None = None,
+  group_elements: int | None = None,
 ) -> Layout:
   """Divides the leaves by the scheme's own rule, or the user's.
 
@@ -242,6 +245,8 @@ def make_layout(
       are whole.
     joined: whether the compressed leaves are selected together.
     most_elements: the most that a message can count; None is what int32 can.
+    group_elements: the most that a message of several leaves counts; None is
+      GROUP_ELEMENTS.
   """
   pairs, treedef = jax.tree_util.tree_flatten_with_path(tree)
   names = tuple(jax.tree_util.keystr(path) for path, _ in pairs)
@@ -271,6 +276,7 @@ def make_layout(
     undivided=shapes,
     joined=joined,
     most_elements=min(MOST_ELEMENTS, most_elements or MOST_ELEMENTS),
+    group_elements=min(GROUP_ELEMENTS, group_elements or GROUP_ELEMENTS),
   )
 
 

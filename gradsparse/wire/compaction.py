@@ -30,7 +30,8 @@ def compress(
     width: bits a code, a divisor of 32.
 
   Returns:
-    uint32[fixed_width.words(slots, width)]; zero behind the last code.
+    uint32[fixed_width.words(slots, width)]; zero behind the last code,
+    but for the bits of its word if there are more codes than slots.
 
   Raises:
     ValueError: for another width.

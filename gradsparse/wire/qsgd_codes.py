@@ -38,6 +38,8 @@ import jax.numpy as jnp
 SPARSE_BLOCK = 128
 # Gap, sign and level take at least one bit each.
 _MIN_NONZERO_BITS = 3
+# No vector has more levels: its indices are int32.
+_MOST = 2**31 - 1
 # Nonzeros are written and read in passes of this part of what fits into the
 # capacity, as many as there are nonzeros for; in no fewer blocks than keep a
 # processor's vectors busy.
@@ -332,6 +334,22 @@ def longest_code(max_level: int, offset: int, kind: str) -> int:
       f'{longest - 1} bits in {kind}'
     )
   return longest
+
+
+def most_levels(max_level: int, kind: str, sparse: bool) -> int:
+  """How many levels a stream can have, whatever they are.
+
+  Args:
+    max_level: the largest |level|, >= 1.
+    kind: one of elias.KINDS.
+    sparse: whether it is the sparse code.
+
+  Raises:
+    ValueError: for an unknown kind, or for levels out of range.
+  """
+  if not sparse:
+    return streams.most(longest_code(max_level, 1, kind))
+  return streams.most(_nonzero_bits(_MOST, max_level, kind))
 
 
 def _nonzero_limit(n: int, capacity_words: int) -> int:

@@ -67,9 +67,17 @@ def length_width(max_bits: int, block: int = BLOCK) -> int:
   return (max_bits * block).bit_length()
 
 
+def most(max_bits: int) -> int:
+  """How many symbols of so many bits a stream can have.
+
+  Positions in it are counted in bits, by 32-bit numbers.
+  """
+  return (2**32 - 65) // max_bits
+
+
 def check_total(count: int, max_bits: int) -> None:
   """Raises ValueError where positions might not fit in 32 bits."""
-  if count * max_bits >= 2**32 - 64:
+  if count > most(max_bits):
     raise ValueError(
       f'a stream must be below 2**32 bits, got {count} symbols of up to '
       f'{max_bits} bits'

@@ -70,6 +70,12 @@ def test_a_traced_k_differs_by_one_at_most(density, size):
   assert abs(k - selection.count(density, size)) <= 1
 
 
+def test_a_traced_density_of_one_is_all():
+  """Though float32 has no such product."""
+  for size in (1, 100_000_003, 1_000_000_031):
+    assert int(selection.traced_count(jnp.float32(1), size)) == size
+
+
 @settings(max_examples=12)
 @given(
   st.sampled_from(SIZES), st.integers(0, 2**32 - 1), st.sampled_from(LIMITS)

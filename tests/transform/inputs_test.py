@@ -137,6 +137,17 @@ def test_a_tree_without_leaves_is_sent_by_doing_nothing(name, empty):
   assert jax.tree.leaves(gs.workers.init(on, empty, 2).memory) == []
 
 
+@pytest.mark.parametrize('name', gs.recipes.RECIPES)
+def test_so_is_a_tree_of_leaves_without_elements(name):
+  empty = {'w': jnp.zeros((0, 3))}
+  tx = example(name, axis_name=None)
+  state = tx.init(empty)
+  updates, state = tx.update(empty, state, second_moment=empty)
+  assert updates['w'].shape == (0, 3)
+  assert gs.metrics(state)['rejected_steps'] == 0
+  assert gs.plan(example(name, axis_name=AXIS), empty, 2).payload_bytes < 20
+
+
 def test_a_label_that_no_leaf_has_is_no_mistake():
   tx = optax.partition(
     {
