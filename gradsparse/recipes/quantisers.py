@@ -62,9 +62,8 @@ def qsgd(
       one where levels^2 < bucket_size. A stream is as long as the data need:
       all workers' messages are cut to the smallest size of a ladder that holds
       the longest one (steps of 2 %, of 12 % below an eighth of the fixed width,
-      which is what longer ones are sent in). A stream has no 2^32 bits: leaves
-      travel in messages of 87 million elements or more, larger ones in fixed
-      width.
+      which is what longer ones are sent in). Streams are below 2^32 bits: of 60
+      million elements and more they are several, or of fixed width.
     elias: of the streams, 'omega' (the paper's), 'gamma', 'delta' or 'unary'
       (from 8 on with an escape to omega). On Gaussian gradients with the 2-norm
       and s = sqrt(n) the dense code takes 2.94 bits an element in omega, above
