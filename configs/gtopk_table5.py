@@ -12,14 +12,14 @@ CIFAR-10 140 epochs of 128 images, learning rate 0.1; AlexNet on ImageNet 45
 epochs of 64, 0.01; ResNet-50 15 epochs of 256, 0.01, as 16 batches of 16 whose
 gradients are accumulated (section IV-E); momentum 0.9; 4 workers (section
 IV-B). Their algorithms' "mini-batch size per worker" makes it 4 x 128; their
-published code has 32 a worker for CIFAR-10. The first four epochs at densities
-0.25, 0.0725, 0.015, 0.004 and smaller learning rates (section IV-B), no number:
-a quarter is ours. Then 0.001 "or 0.005": the vision networks have 0.001.
-Not printed: when the learning rate falls (a tenth after 1/2 and 3/4 of the
-steps is ours), weight decay (1e-4 is ours), augmentation (crop and flip here).
-VGG-16: the text speaks of three fully connected layers, their code has one,
-14,728,266 parameters, and so has ours. Accuracies are in figures only. The
-LSTM of table V is in configs/gtopk_figure7.py.
+published code has 32 a worker for CIFAR-10, and plots runs of VGG-16 with 128.
+The first four epochs at densities 0.25, 0.0725, 0.015, 0.004 and smaller
+learning rates (section IV-B), no number: a quarter is ours. Then 0.001 "or
+0.005": the vision networks have 0.001. Not printed: when the learning rate
+falls (a tenth after 1/2 and 3/4 of the steps is ours), weight decay (1e-4 is
+ours), augmentation (crop and flip here). VGG-16: the text speaks of three fully
+connected layers, their code has one, 14,728,266 parameters, and so has ours.
+The text has no accuracies. The LSTM of table V is in configs/gtopk_figure7.py.
 
 Quick: ResNet-8 for all four networks, a quarter of the run warm-up; ResNet-50's
 accumulate 2 batches of 16.

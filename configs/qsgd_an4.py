@@ -76,7 +76,7 @@ TABLE = Table(
   },
   needs=(AN4, GPU_HOURS),
   missing={
-    'times of an epoch': 'two GPUs without direct access between them',
+    'times of an epoch': 'two GPUs of that time (K80, without NCCL)',
     'top-1': 'the alignment that comes with CNTK',
   },
 )

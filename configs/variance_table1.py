@@ -12,12 +12,13 @@ The scatter of appendix C is the same rows, accuracy against compression:
 Tsuzuku et al. 2018 (arXiv 1802.06058), section 6.1. Printed: 8 workers, 64
 images each, 300 epochs, weight decay 0.0005, no augmentation, Adam's default
 parameters, for momentum SGD a learning rate halved every 25 epochs; zeta is one
-number for all (0.999, recalled); the median of five runs, as here;
-"compression" is the number of parameters by the mean number sent, over the
-whole run. Lost in our copy of the text and recalled: that learning rate (0.05
-for each of 8 workers), every alpha and tau, QSGD's buckets. Momentum 0.9 is not
-printed. Our variance-based rows keep what rounding loses (`rounding='keep'`);
-as printed it is `--config.compression.rounding=paper`.
+number for all (0.999, recalled); the run with the median accuracy of five (here
+each column has its own median); "compression" is the number of parameters by
+the mean number sent, over the whole run. Lost in our copy of the text and
+recalled: that learning rate (0.05 for each of 8 workers), every alpha and tau,
+QSGD's buckets. Momentum 0.9 is not printed. Our variance-based rows keep what
+rounding loses (`rounding='keep'`); as printed it is
+`--config.compression.rounding=paper`.
 
 Quick: ResNet-8 without augmentation, 4 workers of 16 images, one epoch:
 second moments of a network with batch normalisation take a copy of its
