@@ -12,7 +12,8 @@ SGD and gradient clipping, while learning rate anneals every epoch", warm-up 1
 of 80 epochs; sparsity 99.9 %. Not printed: all else. Ours: what
 deepspeech.pytorch of 2018 has for it by default: rate 0.0003, divided by 1.1
 after each epoch, momentum 0.9, norm clipped at 400; its batch of 20 is for one
-GPU, we take 16 a worker. The learning rate in the warm-up is a tenth (ours).
+GPU, we take 16 on each of four workers, which is how many nodes the other
+tables of section 4.2 have. The learning rate in the warm-up is a tenth (ours).
 
 Each row is tested on one set, test-clean or test-other; with the same seed both
 are the same training. The printed 488.08 MB is a misprint of 448.08, which is

@@ -15,8 +15,9 @@ printed: all else. Their 72.30 is, to the digit, what the word_language_model of
 PyTorch's examples says of `--emsize 1500 --nhid 1500 --dropout 0.65 --epochs 40
 --tied`, on the test text; so its other settings are taken: rate 20, a quarter
 of it after an epoch without improvement, norm clipped at 0.25, windows of 35
-words, 20 rows in all (5 a worker here: ours), dropout 0.65. Of the learning
-rate in the warm-up nothing is said (a tenth: ours).
+words, 20 rows in all (5 a worker here: ours), dropout 0.65. The learning rate
+in the warm-up is "less aggressive" (section 3.3), no number: a tenth is ours.
+Dense gradients are clipped on each worker, too, before the exchange.
 
 Plain SGD has no momentum to correct or to mask, so DGC here is gradient
 dropping by leaves with local clipping and a warm-up; `dropping`, with one

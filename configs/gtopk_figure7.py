@@ -8,15 +8,17 @@ Commands (Mikolov's text of the Penn Treebank below DIR; see docs/papers.md):
     --workdir=runs/gtopk_ptb --config.data.dir=DIR
 
 Shi et al. 2019 (arXiv 1901.04359). Printed (tables IV and V, section IV-A): 2
-layers of LSTM, 10,000 words, 40 epochs, batches of 100, learning rate 1.0,
-momentum 0.9 for all; 4 workers, density 0.005 (section IV-B, figure 7); the
-first four epochs at densities 0.25, 0.0725, 0.015, 0.004 and smaller learning
-rates, no number: a quarter is ours. 0.004 would be below the final density, and
-is that here. The curves are in the figure only. Not printed: 1500 units, not
-tied (66,034,000 parameters), windows of 35 words, dropout 0.65, norm clipped at
-0.25, one rate for the first 63 epochs: those of their published code. That code
-has batches of 20 a worker and no momentum for PTB, and clips after the
-exchange; here it is table V's, and clipping on each worker before it.
+layers of LSTM, 10,000 words, 40 epochs, batches of 100 (a worker, as in
+configs/gtopk_table5.py), learning rate 1.0, momentum 0.9 for all; 4 workers,
+density 0.005 (section IV-B, figure 7); the first four epochs at densities 0.25,
+0.0725, 0.015, 0.004 and smaller learning rates, no number: a quarter is ours.
+0.004 is below the final density and left out; the other three share the four
+epochs. The curves are in the figure only. The network is "similar as in" DGC's,
+which has 1500 units, tied. Not printed: 1500 units, not tied (66,034,000
+parameters), windows of 35 words, dropout 0.65, norm clipped at 0.25, one rate
+for the first 63 epochs: those of their published code. That code has batches of
+20 a worker and no momentum for PTB, and clips after the exchange; here it is
+table V's, and clipping on each worker before it.
 
 Quick: a small LSTM, a fifth of an epoch, a quarter of it warm-up.
 

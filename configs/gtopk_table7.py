@@ -6,13 +6,13 @@ on each of 32 machines, as BUILD.md says of several hosts:
   python -m experiments.main --multihost --workdir=runs/vgg16_gtopk \
     --config=configs/gtopk_table7.py:vgg16_gtopk --config.data.dir=DIR
 
-Shi et al. 2019 (arXiv 1901.04359), section IV-D. Printed: 32 GPUs (Nvidia
-P102-100), 1 Gbps Ethernet, density 0.001, batches of table V; images a second
-of S-SGD with a dense all-reduce, with an all-gather of each worker's top k, and
-with gTop-k. Figure 11 is the time of a step of the gTop-k rows in parts; ours
-has those of experiments/run/time_breakdown.py and is in the record
-(`breakdown_ms`). Of both a short run is enough: 10 epochs of CIFAR-10 or one of
-ImageNet (ours). Top-k's rows are gradient dropping with one threshold.
+Shi et al. 2019 (arXiv 1901.04359), sections IV-A, IV-D and IV-E. Printed: 32
+GPUs (Nvidia P102-100), 1 Gbps Ethernet, density 0.001, batches of table V;
+images a second of S-SGD with a dense all-reduce, with an all-gather of each
+worker's top k, and with gTop-k. Figure 11 is the time of a step of the gTop-k
+rows in parts; ours has those of experiments/run/time_breakdown.py and is in the
+record (`breakdown_ms`). Of both a short run is enough: 10 epochs of CIFAR-10 or
+one of ImageNet (ours). Top-k's rows are gradient dropping with one threshold.
 
 Quick: ResNet-8 and four workers simulated by one process, so that nothing
 travels: what compression costs, not what it saves. What it saves on a slow

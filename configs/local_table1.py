@@ -15,16 +15,16 @@ improvement after five validations"; 4 nodes of 4 GPUs, gradients dense inside a
 node; on average 450 sentences a GPU; rate 0.002, four times that of one node,
 risen linearly in 2000 steps; drop ratio 0.99, risen in T = 1000 steps (section
 5.1: "3 epochs", which so many sentences make 361 steps each); parameters
-averaged every 500 steps, "+sync". Its R = 0.99 max(1, t / T) must be min. Not
-printed: how many pieces (55,300 make 119 million parameters: ours), tokens of a
-batch (12,000 on the longer side, about 450 sentences: ours), validations (one
-an epoch: ours), the smoothing (0.9999, Marian's), beams (12, that of Marian's
-examples), whether a rate falls (not here), dropout. Sums over workers are means
-here, which Adam does not see.
+averaged every 500 steps, "+sync" (section 5.2). Its R = 0.99 max(1, t / T) must
+be min. Not printed: how many pieces (50,300 make 119 million parameters: ours),
+tokens of a batch (12,000 on the longer side, about 450 sentences: ours),
+validations (one an epoch: ours), the smoothing (0.9999, Marian's), beams (12,
+that of Marian's examples), whether a rate falls (not here), dropout. Sums over
+workers are means here, which Adam does not see.
 
-CE and BLEU are of the dev. set, on which ours is tested, since tests decide
-when a run ends; "test BLEU" is printed only. CE must be of a sentence, as
-Marian has it: nobody has 50 nats a word. Our copy of the text has lost the
+BLEU is, and CE must be, of the dev. set, on which ours is tested, since tests
+decide when a run ends; "test BLEU" is printed only. CE must be of a sentence,
+as Marian has it: nobody has 50 nats a word. Our copy of the text has lost the
 points of "138h", "133h" and "131h": 1.38 is in table 2, the others follow.
 
 One thing differs from the paper without "+sync": a test takes the mean of all
@@ -83,8 +83,8 @@ COMMON = ADAM | {
 ROEN = COMMON | {
   'data.source': 'ro',
   'data.target': 'en',
-  'data.vocabulary': 55_300,  # of both: 119 million parameters
-  'model.name': 'attention_ro_en',
+  'data.vocabulary': 50_300,  # of both: 119 million parameters
+  'model.name': 'attention_ro_en_lstm',
   'train.batch_size': 450,  # on average; an epoch is counted by it
   'data.tokens': 12_000,
   'examples': 2_600_000,

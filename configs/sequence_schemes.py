@@ -19,6 +19,7 @@ from experiments.papers.table import Question
 from experiments.papers.table import Row
 from gradsparse.around import local_gradient
 
+# Recalled, as in variance_table1.
 _VARIANCE = {'compression.name': 'variance_based', 'compression.alpha': 1.5}
 _HYBRID = {
   'compression.name': 'variance_strom',
