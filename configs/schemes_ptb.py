@@ -28,24 +28,24 @@ Ours:
   dropping                      -  not run   not run   320.02
   dgc                           -  not run   not run   494.64
   gtopk                         -  not run   not run   333.82
-  qsgd_2bit                     -  not run   not run  not run
+  qsgd_2bit                     -  not run   not run   317.65
   qsgd_4bit                     -  not run   not run   302.24
-  qsgd_8bit                     -  not run   not run  not run
-  terngrad                      -  not run   not run  not run
-  dense_unclipped               -  not run   not run  not run
-  variance                      -  not run   not run  not run
-  hybrid                        -  not run   not run  not run
+  qsgd_8bit                     -  not run   not run   306.03
+  terngrad                      -  not run   not run  1078.76
+  dense_unclipped               -  not run   not run   358.81
+  variance                      -  not run   not run   425.13
+  hybrid                        -  not run   not run   635.21
   sum                           -  not run   not run   377.82
   sum_sync                      -  not run   not run   359.88
   partial                       -  not run   not run   314.57
   partial_sync                  -  not run   not run   317.34
-  error                         -  not run   not run  not run
-  error_sync                    -  not run   not run  not run
-  dropping_warmup               -  not run   not run  not run
-  sum_warmup                    -  not run   not run  not run
-  sum_sync_warmup               -  not run   not run  not run
-  partial_warmup                -  not run   not run  not run
-  partial_sync_warmup           -  not run   not run  not run
+  error                         -  not run   not run   362.85
+  error_sync                    -  not run   not run   356.84
+  dropping_warmup               -  not run   not run   310.56
+  sum_warmup                    -  not run   not run   369.47
+  sum_sync_warmup               -  not run   not run   352.09
+  partial_warmup                -  not run   not run   308.62
+  partial_sync_warmup           -  not run   not run   307.59
   error_warmup                  -  not run   not run  not run
   error_sync_warmup             -  not run   not run  not run
 

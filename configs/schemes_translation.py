@@ -37,11 +37,11 @@ Ours:
   adam_dgc                 -  not run   not run  not run
   momentum_dense           -  not run   not run  not run
   dgc                      -  not run   not run  not run
-  adam_dropping            -  not run   not run  not run
+  adam_dropping            -  not run   not run     9.60
   sum                      -  not run   not run  not run
   sum_sync                 -  not run   not run  not run
-  partial                  -  not run   not run  not run
-  partial_sync             -  not run   not run  not run
+  partial                  -  not run   not run    11.27
+  partial_sync             -  not run   not run    11.82
   error                    -  not run   not run  not run
   error_sync               -  not run   not run  not run
   adam_dropping_warmup     -  not run   not run  not run
