@@ -27,7 +27,7 @@ Ours:
   dense                    -  not run   not run  64.10
   dgc                      -  not run   not run  62.84
   dgc_0.01                 -  not run   not run  63.76
-  dgc_4bit                 -  not run   not run  60.74
+  dgc_4bit                 -  not run   not run  61.35
   gtopk                    -  not run   not run  56.22
   gtopk_0.01               -  not run   not run  62.07
   dropping                 -  not run   not run  51.34
