@@ -59,7 +59,8 @@ class Layout:
     undivided: shapes of the leaves as if they were whole.
     joined: whether the compressed leaves are selected together.
     most_elements: the most that a message can count.
-    group_elements: the most that a message of several leaves counts.
+    group_elements: the most that a message of several leaves counts, if that is
+      less than GROUP_ELEMENTS.
   """
 
   treedef: Any
@@ -71,7 +72,7 @@ class Layout:
   undivided: tuple[Shape, ...]
   joined: bool = False
   most_elements: int = MOST_ELEMENTS
-  group_elements: int = GROUP_ELEMENTS
+  group_elements: int | None = None
 
   @property
   def compressed_shapes(self) -> tuple[Shape, ...]:
@@ -126,13 +127,14 @@ class Layout:
         many elements for one message.
     """
     self.check_sizes()
+    most = min(GROUP_ELEMENTS, self.group_elements or GROUP_ELEMENTS)
     order: dict[tuple[str, ...], list[list[int]]] = {}
     room: dict[tuple[str, ...], int] = {}
     for i in self.compressed:
       size, axes = math.prod(self.shapes[i]), self.axes(i)
       if axes not in order or (size > room[axes] and not self.joined):
         order.setdefault(axes, []).append([])
-        room[axes] = min(self.group_elements, self.most_elements)
+        room[axes] = min(most, self.most_elements)
       order[axes][-1].append(i)
       room[axes] -= size
     dense: dict[tuple[str, ...], list[int]] = {}
@@ -245,8 +247,8 @@ def make_layout(
       are whole.
     joined: whether the compressed leaves are selected together.
     most_elements: the most that a message can count; None is what int32 can.
-    group_elements: the most that a message of several leaves counts; None is
-      GROUP_ELEMENTS.
+    group_elements: the most that a message of several leaves counts, if that is
+      less than GROUP_ELEMENTS.
   """
   pairs, treedef = jax.tree_util.tree_flatten_with_path(tree)
   names = tuple(jax.tree_util.keystr(path) for path, _ in pairs)
@@ -276,7 +278,7 @@ def make_layout(
     undivided=shapes,
     joined=joined,
     most_elements=min(MOST_ELEMENTS, most_elements or MOST_ELEMENTS),
-    group_elements=min(GROUP_ELEMENTS, group_elements or GROUP_ELEMENTS),
+    group_elements=group_elements,
   )
 
 
