@@ -62,7 +62,7 @@ def qsgd(
       one where levels^2 < bucket_size. A stream is as long as the data need:
       all workers' messages are cut to the smallest size of a ladder that holds
       the longest one (steps of 2 %, of 12 % below an eighth of the fixed width,
-      which is what longer ones are sent in). Streams are below 2^32 bits: of 60
+      which is what longer ones are sent in). Streams are below 2^32 bits: of 46
       million elements and more they are several, or of fixed width.
     elias: of the streams, 'omega' (the paper's), 'gamma', 'delta' or 'unary'
       (from 8 on with an escape to omega). On Gaussian gradients with the 2-norm

@@ -1,6 +1,7 @@
-"""Elias streams count bits by 32-bit numbers: what happens to large models."""
+"""Large models and large buckets: what a message of QSGD counts."""
 
 import gradsparse as gs
+from gradsparse.codes import buckets
 from gradsparse.wire import streams
 import jax
 import jax.numpy as jnp
@@ -54,3 +55,10 @@ def test_such_leaves_arrive(monkeypatch):
 
 
 SIZES = (('large', 300), ('small', 90))
+
+
+def test_a_bucket_is_no_larger_than_its_leaf():
+  """It would be filled up with zeros, as many as nobody has memory for."""
+  for shape, tile in (((10,), (1, 10)), ((3, 3, 4, 5), (9, 20)), ((), (1, 1))):
+    how = buckets.buckets(shape, 2**31)
+    assert how.tile == tile and how.count == 1
