@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from configs import default
+from experiments.data import cifar10
+from experiments.data import dataset
 from experiments.program import errors
 import ml_collections
 
@@ -22,9 +24,19 @@ EXAMPLES = {
   'ptb_characters': 5_017_482,
 }
 TEXTS = ('ptb', 'ptb_characters')  # a row of a batch is a window of these
-_CIFAR_FILE = 10_000  # images of a training file, which may be held out
+# Of these `data.test_split` validation holds out a fifth of the training set,
+# of FSDD some recordings; all others have a file for it.
+_FIFTH_HELD_OUT = (
+  'an4',
+  'cifar10',
+  'digits',
+  'fashion_mnist',
+  'imagenet',
+  'mnist',
+)
+_FSDD_HELD_OUT = 2_741  # strings that are left without recordings 5 to 9
 
-# What stands for steps. Of all training examples: `epochs` of the run,
+# What stands for steps. Of all examples to train on: `epochs` of the run,
 # `warmup_epochs` of rising sparsity and `linear_warmup_epochs` of a rising
 # learning rate. `warmup_share` is that part of the run instead. `examples` says
 # how many there are, where the name of the data does not.
@@ -86,7 +98,16 @@ def build(fields: Mapping[str, Any]) -> ml_collections.ConfigDict:
 def _examples(
   config: ml_collections.ConfigDict, fields: Mapping[str, Any]
 ) -> int:
-  """Returns what an epoch has, in images, utterances, pairs or tokens."""
+  """Returns what an epoch has, in images, utterances, pairs or tokens.
+
+  Where `data.test_split` holds out a part of the training set, an epoch is what
+  is left. No data are read for that: it is of the published number of examples
+  and of the share that the loaders hold out, so files with more or fewer
+  examples have shorter or longer epochs here. `examples` is taken as it is.
+
+  Raises:
+    ConfigError: nothing says how many there are.
+  """
   if 'examples' in fields:
     return fields['examples']
   name = config.data.name
@@ -94,6 +115,12 @@ def _examples(
     raise errors.ConfigError(
       f'epochs of data.name={name} need `examples`: how many there are'
     )
-  if name == 'cifar10' and config.data.test_split != 'file':
-    return EXAMPLES[name] - _CIFAR_FILE
-  return EXAMPLES[name]
+  count, split = EXAMPLES[name], config.data.test_split
+  validation = split == 'validation'
+  if name == 'cifar10' and (validation or split in cifar10.TRAIN_STEMS):
+    count -= cifar10.RECORDS
+  if name == 'fsdd' and validation:
+    return _FSDD_HELD_OUT
+  if name in _FIFTH_HELD_OUT and validation:
+    count -= round(dataset.VALIDATION_FRACTION * count)
+  return count

@@ -14,8 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-# Rows of a text that is tested on, in each process. A row begins without what
-# was before it, as one text in a few parts.
+# Rows into which a text that is tested on is cut, by all processes together: a
+# row begins without what was before it, so a score depends on how many there
+# are, and must not depend on how many processes there are.
 _TEST_ROWS = 10
 
 
@@ -98,7 +99,8 @@ class Language:
 
     def test(params, statistics, process, processes):
       del statistics
-      carry = self.model.carry(_TEST_ROWS)
+      params = jax.device_put(params)  # once, not at each window
+      carry = self.model.carry(-(-_TEST_ROWS // processes))
       windows = language.walk(
         self.corpus.test,
         self.corpus.end,

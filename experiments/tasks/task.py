@@ -6,7 +6,8 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import numpy as np
 
-# Of parameters, statistics, this process and how many there are.
+# Of parameters, statistics, this process and how many there are. The first two
+# come from the host, and a test puts them on a device before its first batch.
 Test = Callable[[Any, Any, int, int], np.ndarray]
 
 

@@ -86,6 +86,7 @@ class Translation:
 
     def test(params, statistics, process, processes):
       del statistics
+      params = jax.device_put(params)  # once, not at each batch
       loss, pieces, said, meant = 0.0, 0.0, [], []
       for part in translation.walk(
         corpus.test,

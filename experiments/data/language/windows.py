@@ -105,26 +105,31 @@ def walk(
 ) -> Iterator[dict[str, np.ndarray]]:
   """Yields a process' windows of a text that is tested on, from first to last.
 
-  Over all processes each symbol of the text is a target exactly once. What
-  comes before the first is `before`. All windows have the same shapes; a target
-  of weight 0 is padding. Only with one row and one process is the whole text
-  before a symbol what the model has seen: a row begins with nothing but the
-  symbol before it.
+  The text is cut into rows of the same length, in the same places for any
+  number of processes, which take the rows in turn. Over all processes each
+  symbol of the text is a target exactly once. What comes before the first is
+  `before`. All windows of all processes have the same shapes; a target of
+  weight 0 is padding, and so is a whole row of a process that got one less than
+  others, or none. Only with one row is the whole text before a symbol what the
+  model has seen: a row begins with nothing but the symbol before it.
 
   Args:
     text: int32[n], symbols.
     before: the symbol that stands before the text.
-    rows: of a process.
+    rows: of all processes together.
     length: columns of a window, in symbols.
     process: number of this process.
     processes: how many share the text.
 
   Yields:
     `tokens`, `targets` and `first` as of `Windows.batch`, of this process'
-    rows; and `weights`, float32[rows, length], 1 or 0.
+    rows, which are `rows / processes`, rounded up; and `weights`, float32 of
+    the shape of `targets`, 1 or 0.
   """
-  columns = -(-len(text) // (rows * processes))
-  starts = columns * (process * rows + np.arange(rows))[:, None]
+  columns = -(-len(text) // rows)
+  # Rows beyond the last begin behind the text, where nothing counts.
+  own = process + processes * np.arange(-(-rows // processes))
+  starts = columns * own[:, None]
   shifted = np.concatenate([np.array([before], text.dtype), text])
   for first in range(0, columns, length):
     column = first + np.arange(length)
@@ -134,6 +139,6 @@ def walk(
     yield {
       'tokens': shifted[at],
       'targets': text[at],
-      'first': np.full(rows, first == 0),
+      'first': np.full(len(own), first == 0),
       'weights': counts.astype(np.float32),
     }

@@ -18,13 +18,17 @@ class Ragged(NamedTuple):
 
   @property
   def lengths(self) -> np.ndarray:
-    """Of the rows, int64[n]."""
+    """Of all rows, int64[n]; computed at each call."""
     return np.diff(self.ends, prepend=0)
+
+  def lengths_of(self, rows: np.ndarray) -> np.ndarray:
+    """Returns the lengths of some rows, int64[rows]."""
+    return self.ends[rows] - np.where(rows > 0, self.ends[rows - 1], 0)
 
   def take(self, rows: np.ndarray, length: int) -> np.ndarray:
     """Returns some rows, int32[rows, length], padded with 0."""
     ends = self.ends[rows][:, None]
-    starts = np.where(rows > 0, self.ends[rows - 1], 0)[:, None]
+    starts = ends - self.lengths_of(rows)[:, None]
     at = starts + np.arange(length)
     inside = at < ends
     padded = np.full(at.shape, bpe.PAD, np.int32)
@@ -59,8 +63,8 @@ class Pairs(NamedTuple):
     target = np.full_like(source, bpe.BEGIN)
     target[:, 1:] = self.target.take(rows, length - 1)
     each = np.arange(len(rows))
-    source[each, self.source.lengths[rows]] = bpe.END
-    target[each, self.target.lengths[rows] + 1] = bpe.END
+    source[each, self.source.lengths_of(rows)] = bpe.END
+    target[each, self.target.lengths_of(rows) + 1] = bpe.END
     weights = (target[:, 1:] != bpe.PAD).astype(np.float32)
     return {'source': source, 'target': target, 'weights': weights}
 

@@ -1,11 +1,17 @@
 """What a configuration may be. What is wrong is in tests/bad_input."""
 
+import pathlib
+import re
+
 from configs import default
 from experiments.config import fields
+from experiments.config import learning_rate
 from experiments.config import schemes
 from experiments.config import settings
 from experiments.program import errors
 import pytest
+
+_ROOT = pathlib.Path(__file__).parents[3]
 
 
 def _check(**changes):
@@ -48,6 +54,27 @@ def test_resuming_with_other_fields_names_them():
   now.train.seed = 5
   with pytest.raises(errors.ResumeError, match='train.seed: was 0, now 5'):
     settings.check_resumable(before, now.to_dict(), known)
+
+
+def test_the_page_on_checkpoints_says_which_fields_may_differ():
+  page = (_ROOT / 'docs' / 'checkpoints.md').read_text()
+  _, _, section = page.partition('## Which command may go on\n')
+  section, _, _ = section.partition('\n## ')
+  first, _, rest = section.partition('; but not `train.eval_every` where')
+  free = re.findall(r'`(\w+\.\w+)`', first)
+  assert sorted(free) == sorted(settings.FREE_ON_RESUME)
+  assert '`optimizer.schedule` is `plateau`, or `train.stop_after`' in (
+    ' '.join(rest.split())
+  )
+  _, _, longer = rest.partition('`train.steps` may grow')
+  can, _, cannot = longer.partition('; the')
+  schedules = {*learning_rate.SCHEDULES}
+  assert schedules & {*re.findall(r'`(\w+)`', can)} == (
+    {*learning_rate.FREE_OF_LENGTH}
+  )
+  assert schedules & {*re.findall(r'`(\w+)`', cannot)} == (
+    schedules - {*learning_rate.FREE_OF_LENGTH}
+  )
 
 
 def test_a_field_that_did_not_exist_yet_had_its_default():

@@ -139,12 +139,13 @@ def test_a_process_gets_the_windows_of_its_workers():
 
 
 @pytest.mark.parametrize('rows, length', [(1, 4), (3, 4), (2, 100), (7, 1)])
-@pytest.mark.parametrize('processes', [1, 2])
+@pytest.mark.parametrize('processes', [1, 2, 3, 4, 12])
 def test_a_walk_covers_each_symbol_once(rows, length, processes):
   text = np.arange(1, 31, dtype=np.int32)
-  seen, weight = [], 0.0
+  columns = -(-len(text) // rows)
+  seen, weight, begins = [], 0.0, []
   for process in range(processes):
-    known = None
+    known, number = None, -1
     for number, window in enumerate(
       language.walk(
         text,
@@ -155,7 +156,7 @@ def test_a_walk_covers_each_symbol_once(rows, length, processes):
         processes=processes,
       )
     ):
-      assert window['tokens'].shape == (rows, length)
+      assert window['tokens'].shape == (-(-rows // processes), length)
       assert window['tokens'].dtype == np.int32
       assert window['first'].all() == window['first'].any() == (number == 0)
       counts = window['weights'] > 0
@@ -164,14 +165,19 @@ def test_a_walk_covers_each_symbol_once(rows, length, processes):
       )
       seen += window['targets'][counts].tolist()
       weight += window['weights'].sum()
+      begins += window['targets'][counts[:, 0] & window['first'], 0].tolist()
       going_on = counts[:, 0]
       if known is not None:  # a row goes on where it was
         np.testing.assert_array_equal(
           window['tokens'][going_on, 0], known[going_on]
         )
       known = window['targets'][:, -1]
+    # No process has fewer windows than others, though it may have no row.
+    assert number + 1 == -(-columns // length)
   assert sorted(seen) == text.tolist() and weight == len(text)
-  if rows == processes == 1:
+  # The text is cut in the same places by however many processes.
+  assert sorted(begins) == text[::columns].tolist()
+  if rows == 1:
     assert seen == text.tolist()
 
 

@@ -298,6 +298,24 @@ def test_a_pair_that_is_beyond_the_budget_is_told():
     _sampler(batch_tokens=32 * 500)
 
 
+def test_a_step_computes_the_lengths_of_its_own_pairs_only(monkeypatch):
+  """Those of all pairs take milliseconds a step, of millions of pairs."""
+  sampler, before = _sampler(batch_size=5), _sampler(batch_size=5).batch(3)
+
+  def lengths(ragged):
+    raise AssertionError(f'of all {len(ragged.ends)} rows')
+
+  monkeypatch.setattr(pairs.Ragged, 'lengths', property(lengths))
+  for name, array in sampler.batch(3).inputs.items():
+    np.testing.assert_array_equal(array, before.inputs[name])
+
+
+def test_lengths_of_some_rows_are_those_of_all():
+  ragged = _pairs().source
+  rows = np.array([0, 7, 499, 0, 3])
+  np.testing.assert_array_equal(ragged.lengths_of(rows), ragged.lengths[rows])
+
+
 @pytest.mark.parametrize('processes', [1, 3])
 def test_a_walk_covers_each_piece_once(processes):
   test = _pairs()

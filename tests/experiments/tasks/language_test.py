@@ -39,7 +39,7 @@ def _made(characters=False, text=None):
   text = (
     rng.integers(0, _SYMBOLS, 83).astype(np.int32) if text is None else text
   )
-  corpus = language.Corpus(text, text[:47], tuple('abcdefg'), 2)
+  corpus = language.Corpus(text, text[:77], tuple('abcdefg'), 2)
   return task.Language(_Fading(), corpus, 2, 5, characters)
 
 
@@ -107,7 +107,7 @@ def test_second_moments_are_of_rows():
   close(got.carry, plain.carry)
 
 
-@pytest.mark.parametrize('processes', [1, 3])
+@pytest.mark.parametrize('processes', [1, 3, 4, 12])
 def test_a_test_is_of_each_symbol_once(processes):
   made = _made()
   params = made.init(jax.random.key(0)).params
@@ -119,9 +119,9 @@ def test_a_test_is_of_each_symbol_once(processes):
   bits = _made(characters=True).scores(total)
   assert set(bits) == {'test/loss', 'test/bits_per_character'}
   assert bits['test/bits_per_character'] == pytest.approx(mean / math.log(2))
-  # By hand, a row of the walk after the other.
+  # By hand, a row of the walk after the other: ten, by however many.
   text = made.corpus.test
-  columns = -(-len(text) // (10 * processes))
+  columns = -(-len(text) // 10)
   before = np.concatenate([[made.corpus.end], text])
   loss = 0.0
   for first in range(0, len(text), columns):
@@ -135,6 +135,11 @@ def test_a_test_is_of_each_symbol_once(processes):
     rows = np.asarray(jax.nn.log_softmax(logits[0]))
     loss -= rows[np.arange(len(targets)), targets].sum()
   assert mean == pytest.approx(loss / len(text), rel=1e-5)
+
+
+def test_parameters_are_put_on_the_device_once(check_one_copy):
+  made = _made()
+  check_one_copy(made, made.init(jax.random.key(0)).params, {})
 
 
 def test_a_model_that_has_diverged_has_a_perplexity_that_json_can_hold():

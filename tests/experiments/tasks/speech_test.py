@@ -107,6 +107,10 @@ def test_processes_share_a_test(made):
   assert tested['test/loss'] == pytest.approx(whole[0] / len(words))
 
 
+def test_parameters_are_put_on_the_device_once(made, check_one_copy):
+  check_one_copy(*made)
+
+
 def test_what_is_said_rightly_is_no_error(made, monkeypatch):
   one, params, statistics = made
   order = [

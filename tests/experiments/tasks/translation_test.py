@@ -126,6 +126,12 @@ def test_what_is_right_has_a_bleu_of_100(corpus, beam, processes):
   assert tested['test/loss'] == total[0] / total[1] > 0
 
 
+@pytest.mark.parametrize('beam', [1, 3])
+def test_parameters_are_put_on_the_device_once(corpus, beam, check_one_copy):
+  one, params = _made(corpus, beam)
+  check_one_copy(one, params, {})
+
+
 @pytest.mark.parametrize('most', [1, 2])
 def test_a_configuration_says_how_many_shapes_there_are(folder, most):
   config = default.get_config()
