@@ -15,6 +15,10 @@ class Size(NamedTuple):
   payload: int  # bytes of one worker's message
   sent: int  # bytes that a worker puts on the network
 
+  def plus(self, plan: gs.Plan) -> 'Size':
+    """Returns the size of both."""
+    return Size(self.payload + plan.payload_bytes, self.sent + plan.sent_bytes)
+
 
 class ByteCounter:
   """Counts the bytes of each step and of the run so far.
@@ -22,7 +26,8 @@ class ByteCounter:
   Most schemes send the same number of bytes each step, which their plan tells.
   Where the size depends on the data or on the step, the plan lists the sizes
   there are, and what the step measured says which one it was. The same goes
-  for steps that only accumulate gradients, which send nothing.
+  for steps that only accumulate gradients, which send nothing. A step that
+  averages parameters sends these, too.
   """
 
   def __init__(
@@ -30,6 +35,7 @@ class ByteCounter:
     stages: Sequence[warmup.Stage],
     plans: Sequence,
     inner_sent_bytes: int = 0,
+    average: gs.Plan | None = None,
   ):
     """Counts from zero.
 
@@ -37,11 +43,13 @@ class ByteCounter:
       stages: of the run.
       plans: theirs, from `plan_stages`.
       inner_sent_bytes: what an inner worker sends inside its node in a step.
+      average: of parameters that differ, from `gs.workers.plan_average`.
     """
     self._stages = stages
     self._inner_sent = inner_sent_bytes
     self._dense = int(plans[-1].dense_bytes)
     self._every = plans[-1].every
+    self._average = average
     self._sizes = [_sizes(plan) for plan in plans]
     # Schemes count what they send of the leaves that they compress.
     self._uncompressed = [
@@ -73,13 +81,16 @@ class ByteCounter:
     size = min(
       self._sizes[number], key=lambda s: abs(s.payload - payload_bytes)
     )
+    uncompressed = self._uncompressed[number] if size.payload else 0
+    if self._average and step % self._average.every == 0:
+      size = size.plus(self._average)
+      uncompressed += sum(row.elements for row in self._average.rows)
     last = number == len(self._stages) - 1
     for prefix in ('', 'last_stage_') if last else ('',):
       self._counted[prefix + 'steps'] += 1
       self._counted[prefix + 'payload'] += size.payload
       self._counted[prefix + 'sent'] += size.sent
       if self._counted[prefix + 'elements'] is not None:
-        uncompressed = self._uncompressed[number] if size.payload else 0
         self._counted[prefix + 'elements'] += sent_elements + uncompressed
     values = {
       'comm/payload_bytes': size.payload,
@@ -99,19 +110,24 @@ class ByteCounter:
     """Returns the bytes of a step in the last stage and over the whole run.
 
     Those of the last stage are means over its steps where the size depends on
-    the data, or some steps send nothing. `run_average_...` are means over all
-    steps, warm-up included. An `element_ratio` is the number of parameters by
-    the mean number of those that a worker sends, the compression ratio of the
-    variance paper; None where nothing was sent.
+    the data, or some steps send nothing, or some average parameters.
+    `run_average_...` are means over all steps, warm-up included. An
+    `element_ratio` is the number of parameters by the mean number of those that
+    a worker sends, the compression ratio of the variance paper; None where
+    nothing was sent.
 
     Only `inner_sent_bytes_per_step` is sent inside a node, by an inner worker;
     all else is between workers, by each of a worker's inner workers.
     """
     counted = self._counted
     payload, sent = max(self._sizes[-1])
-    if not counted['last_stage_steps'] and self._every > 1:
+    varies = len(self._sizes[-1]) > 1 or self._average
+    if not counted['last_stage_steps']:
       payload, sent = payload / self._every, sent / self._every
-    elif counted['last_stage_steps'] and len(self._sizes[-1]) > 1:
+      if self._average:
+        payload += self._average.payload_bytes / self._average.every
+        sent += self._average.sent_bytes / self._average.every
+    elif varies:
       payload = counted['last_stage_payload'] / counted['last_stage_steps']
       sent = counted['last_stage_sent'] / counted['last_stage_steps']
     return {
@@ -189,7 +205,10 @@ def plan_inside(params: Any, inner_workers: int, *, moments: bool) -> gs.Plan:
 
 
 def plan_text(
-  stages: Sequence[warmup.Stage], plans: Sequence, inner_plan: gs.Plan
+  stages: Sequence[warmup.Stage],
+  plans: Sequence,
+  inner_plan: gs.Plan,
+  average: gs.Plan | None = None,
 ) -> str:
   """Returns the plans' tables, each under the first step of its stage.
 
@@ -197,6 +216,7 @@ def plan_text(
     stages: of the run.
     plans: theirs, from `plan_stages`.
     inner_plan: from `plan_inside`; shown where anything is sent there.
+    average: of parameters that differ, from `gs.workers.plan_average`.
   """
   tables = [str(plans[0])]
   if len(plans) > 1:
@@ -210,6 +230,8 @@ def plan_text(
       f'in each step, over the {inner_plan.num_workers} inner workers of a '
       f'worker:\n{inner_plan}'
     )
+  if average:
+    tables.append(f'beside these, what averages parameters:\n{average}')
   return '\n\n'.join(tables)
 
 

@@ -18,6 +18,7 @@ from experiments.run import time_breakdown
 from experiments.training import blocks
 from experiments.training import evaluation
 from experiments.training import training_step
+import gradsparse as gs
 import jax
 import ml_collections
 import optax
@@ -115,6 +116,16 @@ class Experiment:
         make, state, batch, workers=workers, memory_bytes=memory
       )
     return step, blocks.text(step, workers, block, memory)
+
+  def plan_average(self) -> gs.Plan | None:
+    """What an average of parameters sends, None where none differ."""
+    plan = gs.workers.plan_average(
+      self.transformations[-1],
+      self.shapes,
+      self.placement.num_workers,
+      every=self.config.compression.average_every,
+    )
+    return plan if plan.rows else None
 
   def make_evaluate(
     self,

@@ -96,8 +96,9 @@ def _train(
     placement.inner_workers,
     moments=config.compression.name in schemes.NEED_MOMENTS,
   )
+  average = experiment.plan_average()
   counter = byte_counter.ByteCounter(
-    experiment.stages, plans, inner_plan.sent_bytes
+    experiment.stages, plans, inner_plan.sent_bytes, average
   )
   saver = checkpoints.Checkpoints(
     workdir / 'checkpoints', config.train.checkpoint_every, placement
@@ -108,7 +109,9 @@ def _train(
   def begin() -> None:
     saver.prepare(done)
     files.write_json(workdir / records.CONFIG, asked)
-    planned = byte_counter.plan_text(experiment.stages, plans, inner_plan)
+    planned = byte_counter.plan_text(
+      experiment.stages, plans, inner_plan, average
+    )
     files.write_bytes(workdir / records.PLAN, f'{planned}\n'.encode())
     if done < config.train.steps:
       # A shorter run's result is not this one's.

@@ -27,6 +27,7 @@ tell: a leaf that comes out of the update differing between workers is local.
 from gradsparse.workers.agreement import DisagreementError
 from gradsparse.workers.agreement import check_agreement
 from gradsparse.workers.agreement import fingerprint
+from gradsparse.workers.averaging import plan_average
 from gradsparse.workers.placing import shardings
 from gradsparse.workers.program import AXIS
 from gradsparse.workers.program import RUNNERS
@@ -53,6 +54,7 @@ __all__ = (
   'mean',
   'parallel',
   'params_spec',
+  'plan_average',
   'resize',
   'shardings',
   'specs',

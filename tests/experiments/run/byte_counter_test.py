@@ -148,3 +148,33 @@ def test_elements_of_compressed_and_of_dense_leaves():
   again.count(7, 100.0, 15.5)
   assert again.summary()['run_average_element_ratio'] is None
   assert again.summary()['sent_bytes_total'] == 3 * 1200
+
+
+def test_averages_of_parameters_are_sent_beside_the_gradients():
+  tx = gs.local_gradient(
+    gs.gradient_dropping(0.1, axis_name='workers'), 'partial'
+  )
+  params = {'w': jnp.zeros((10, 5))}
+  gradients = gs.plan(tx, params, 4)
+  average = gs.workers.plan_average(tx, params, 4, every=3)
+  assert (average.payload_bytes, average.sent_bytes) == (200, 300)
+  stages = (warmup.Stage(0, 0.1, 0.1),)
+  traffic = byte_counter.ByteCounter(stages, [gradients], average=average)
+  for step in range(1, 7):
+    line = traffic.count(step, gradients.payload_bytes, 5)
+    due = step % 3 == 0
+    assert line['comm/sent_bytes'] == gradients.sent_bytes + 300 * due
+    assert line['comm/payload_bytes'] == gradients.payload_bytes + 200 * due
+  summary = traffic.summary()
+  assert summary['sent_bytes_total'] == 6 * gradients.sent_bytes + 2 * 300
+  assert summary['sent_bytes_per_step'] == gradients.sent_bytes + 100
+  assert summary['ratio'] == 200 / (gradients.payload_bytes + 200 / 3)
+  assert summary['run_average_ratio'] == pytest.approx(summary['ratio'])
+  assert summary['element_ratio'] == 6 * 50 / (6 * 5 + 2 * 50)
+  text = byte_counter.plan_text(
+    stages,
+    [gradients],
+    gs.plan(gs.dense(axis_name='inner'), params, 1),
+    average,
+  )
+  assert 'what averages parameters' in text and 'in one of 3 updates' in text

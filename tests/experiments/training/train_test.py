@@ -224,6 +224,23 @@ def test_accumulated_steps_send_once(tiny_config, tmp_path):
   assert 'in one of 3 updates' in (tmp_path / 'plan.txt').read_text()
 
 
+def test_steps_that_average_parameters_send_them_too(tiny_config, tmp_path):
+  config = tiny_config('gradient_dropping', density=0.01, steps=4)
+  config.compression.update(local_gradient='partial', average_every=3)
+  config.train.log_every = 1
+  settings.check(config.to_dict(), default.get_config().to_dict())
+  summary = train.train_and_evaluate(config, tmp_path)
+  sent = [line['comm/sent_bytes'] for line in _lines(tmp_path)]
+  # Parameters and momentum. Each of two workers sends each float32 once.
+  average = 2 * 4 * sum(x.size for x in _params(tmp_path).values())
+  assert np.diff(sent).tolist() == [0, average, -average]
+  comm = summary['comm']
+  assert comm['sent_bytes_total'] == sum(sent)
+  assert comm['sent_bytes_per_step'] == sum(sent) / 4
+  assert comm['run_average_ratio'] < 3
+  assert 'in one of 3 updates' in (tmp_path / 'plan.txt').read_text()
+
+
 @pytest.mark.slow
 def test_a_density_that_falls_each_step(tiny_config, tmp_path):
   config = tiny_config('gradient_dropping', density=0.01, steps=6)
