@@ -32,20 +32,20 @@ class Range(NamedTuple):
 
   Attributes:
     words: the rule, after "must be".
-    holds: number -> bool.
+    holds: number -> bool; of a traced number, a traced one.
   """
 
   words: str
-  holds: Callable[[float], bool]
+  holds: Callable[[Any], Any]
 
 
-POSITIVE = Range('a finite number > 0', lambda x: 0 < x < math.inf)
+POSITIVE = Range('a finite number > 0', lambda x: (x > 0) & (x < math.inf))
 POSITIVE_OR_INFINITE = Range('a number > 0', lambda x: x > 0)
 # The part of a whole that is sent, kept, ...
-FRACTION = Range('in (0, 1]', lambda x: 0 < x <= 1)
+FRACTION = Range('in (0, 1]', lambda x: (x > 0) & (x <= 1))
 # What may be left out: all of it as well as nothing, or less than all.
-FRACTION_OR_ZERO = Range('in [0, 1]', lambda x: 0 <= x <= 1)
-LESS_THAN_ONE = Range('in [0, 1)', lambda x: 0 <= x < 1)
+FRACTION_OR_ZERO = Range('in [0, 1]', lambda x: (x >= 0) & (x <= 1))
+LESS_THAN_ONE = Range('in [0, 1)', lambda x: (x >= 0) & (x < 1))
 
 
 def _plain(name: str, kind: str, value: Any) -> Any:
@@ -78,7 +78,7 @@ def number(
     value: what was given.
     within: the range.
     traced: whether it may be known at run time only. What is traced is not
-      checked, and a JAX array stays one.
+      checked here (see `traced.in_range`), and a JAX array stays one.
 
   Raises:
     TypeError: not a number.
@@ -211,6 +211,12 @@ def arrays(name: str, tree: Any) -> None:
 def leaf_name(path: Any) -> str:
   """What messages call a leaf."""
   return jax.tree_util.keystr(path) or 'the only leaf'
+
+
+def leaf_names(tree: Any, numbers: Iterable[Any]) -> list[str]:
+  """What messages call some leaves of a tree, in its order."""
+  paths = [path for path, _ in jax.tree_util.tree_leaves_with_path(tree)]
+  return [leaf_name(paths[n]) for n in sorted(map(int, numbers))]
 
 
 def transformation(name: str, value: Any) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from gradsparse import arguments
 import jax
 from jax.extend import core as jex_core
 from jax.interpreters import batching
@@ -35,3 +36,19 @@ def here(x: Any) -> Any:
   if not jax.sharding.get_abstract_mesh().manual_axes:
     return x
   return same_p.bind(x)
+
+
+def in_range(*numbers: tuple[Any, arguments.Range]) -> Any:
+  """Whether numbers that only the run time knows are where they must be.
+
+  Args:
+    *numbers: each with its range. The factory has checked what was known.
+
+  Returns:
+    bool scalar; True where all were known.
+  """
+  fits: Any = True
+  for number, within in numbers:
+    if isinstance(number, jax.core.Tracer):
+      fits &= within.holds(here(number))
+  return fits

@@ -113,6 +113,7 @@ def accumulate(
 
   def update(updates, state, params=None, **extra):
     _check(updates, state)
+    updates = jax.tree.map(jnp.asarray, updates)
     dtypes = jax.tree.map(lambda g: g.dtype, updates)
     # Divided before they are added: a mean that is finite has finite parts.
     mean = add(state.mean, updates, every)

@@ -6,6 +6,7 @@ import math
 
 from gradsparse import arguments
 from gradsparse import health
+from gradsparse import traced
 from gradsparse.collectives import AxisName
 from gradsparse.collectives import Comm
 from gradsparse.transform import inputs
@@ -34,7 +35,8 @@ def clip_local_norm(
   factor 1/P, so it clips at threshold / sqrt(P).
 
   Args:
-    threshold: in units of the gradient, > 0.
+    threshold: in units of the gradient, > 0. One that is traced and turns out
+      to be none makes the gradient NaN, and the scheme rejects the step.
     axis_name: mapped axis of the workers; None is one worker.
 
   Raises:
@@ -54,6 +56,7 @@ def clip_local_norm(
   def update(updates, state, params=None, **extra):
     del params, extra
     inputs.check_floating(updates, 'gradients')
+    updates = jax.tree.map(jnp.asarray, updates)
     comm = Comm(axis_name)
     comm.check_unsharded(updates, 'clip_local_norm')
     limit = threshold * math.sqrt(comm.size)
@@ -61,13 +64,13 @@ def clip_local_norm(
     # What is not finite has no norm, and must stay visible to the scheme that
     # follows. In units of the largest, for the norm may be beyond float32.
     over = norm * top > limit
-    return (
-      jax.tree.map(
-        lambda g: jnp.where(over, g / top * (limit / norm), g).astype(g.dtype),
-        updates,
-      ),
-      state,
-    )
+    usable = traced.in_range((threshold, arguments.POSITIVE))
+
+    def clipped(g):
+      out = jnp.where(over, g / top * (limit / norm), g).astype(g.dtype)
+      return out if usable is True else jnp.where(usable, out, jnp.nan)
+
+    return jax.tree.map(clipped, updates), state
 
   text = call(
     'clip_local_norm', {'threshold': threshold, 'axis_name': axis_name}

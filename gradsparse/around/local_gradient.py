@@ -6,13 +6,17 @@ Parameters then differ between workers, and are averaged now and then by
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple, get_args
+from collections.abc import Iterator
+import contextlib
+import contextvars
+from typing import Any, Literal, get_args
 
 from gradsparse import arguments
 from gradsparse.collectives import AxisName
 from gradsparse.collectives import Comm
 from gradsparse.sockets import ownership
 from gradsparse.state.inspection import is_scheme
+from gradsparse.state.scheme import LocalGradientState
 from gradsparse.transform.compressed_mean import CompressedMean
 from gradsparse.transform.described import Described
 from gradsparse.transform.described import call
@@ -23,15 +27,27 @@ import optax
 Mode = Literal['sum', 'partial', 'error']
 MODES = get_args(Mode)
 
+_ONLY_MEANS: contextvars.ContextVar[bool] = contextvars.ContextVar(
+  'gradsparse_only_means', default=False
+)
 
-class LocalGradientState(NamedTuple):
-  """State of `local_gradient`.
 
-  Attributes:
-    inner: the scheme's state.
+@contextlib.contextmanager
+def only_means() -> Iterator[None]:
+  """Inside of it updates are the means, without a worker's own gradient.
+
+  What then still differs between workers, nobody averages.
   """
+  token = _ONLY_MEANS.set(True)
+  try:
+    yield
+  finally:
+    _ONLY_MEANS.reset(token)
 
-  inner: Any
+
+def means_wanted() -> bool:
+  """Whether we are inside of `only_means`."""
+  return _ONLY_MEANS.get()
 
 
 def local_gradient(
@@ -110,27 +126,54 @@ def local_gradient(
         out = g + share * e
       return out.astype(g.dtype)
 
+    if means_wanted():
+      return mean, LocalGradientState(new)
     owed = new.memory.pending()
     out = jax.tree.map(combined, mean, updates, sent, owed)
     if mode == 'error':
       # In a rejected step the update is NaN, and nothing was taken.
       earlier = state.inner.stats.rejected_steps
       taken = new.stats.rejected_steps == earlier
-      left = jax.tree.map(lambda e: jnp.where(taken, 0.0, e), owed)
-      new = new._replace(memory=new.memory.with_pending(left))
+      memory = jax.tree.map(
+        lambda empty, kept: jnp.where(taken, empty, kept),
+        _emptied(new.memory),
+        new.memory,
+      )
+      new = new._replace(memory=memory)
     return comm.local(out), LocalGradientState(new)
 
   text = call('local_gradient', {'inner': inner, 'mode': mode})
   return Described(init, update, text)
 
 
-def is_local(state: Any) -> bool:
-  """Whether an optimizer state belongs to parameters that differ by worker."""
+def _emptied(memory: Any) -> Any:
+  """A memory that owes nothing."""
+  if hasattr(memory, 'emptied'):
+    return memory.emptied()
+  return memory.with_pending(jax.tree.map(jnp.zeros_like, memory.pending()))
 
-  def found(x):
-    return isinstance(x, LocalGradientState)
 
-  return any(map(found, jax.tree.leaves(state, is_leaf=found)))
+def may_be_averaged(both: Any) -> list[int]:
+  """What `periodic_average` averages where it differs between workers.
+
+  Args:
+    both: parameters and the optimizer's state.
+
+  Returns:
+    Numbers of leaves, where each scheme's state counts as one.
+  """
+  leaves = jax.tree.leaves(both, is_leaf=is_scheme)
+  # What the class of a state calls a worker's own is what the worker owes.
+  owed = jax.tree.leaves(ownership.is_local(both), is_leaf=is_scheme)
+
+  def floating(x):
+    return jnp.issubdtype(jnp.result_type(x), jnp.floating)
+
+  return [
+    i
+    for i, x in enumerate(leaves)
+    if not is_scheme(x) and floating(x) and not owed[i]
+  ]
 
 
 def periodic_average(
@@ -147,6 +190,9 @@ def periodic_average(
   optimizer's floating-point state that differs between workers (Adam's
   moments) is averaged too; a scheme's memory never is, nor the gradients that
   `gs.accumulate` holds: what a worker owes stays its own.
+
+  What an average sends is in no `gs.plan` of the transformation, and in no
+  `gs.metrics`: see `gs.workers.plan_average`.
 
   Args:
     params: this worker's parameters.
@@ -173,16 +219,7 @@ def periodic_average(
   comm = Comm(arguments.axis_name(axis_name))
   both = params, opt_state
   leaves, treedef = jax.tree.flatten(both, is_leaf=is_scheme)
-  # What the class of a state calls a worker's own is what the worker owes.
-  owed = jax.tree.leaves(ownership.is_local(both), is_leaf=is_scheme)
-
-  def differs(x):
-    floating = not is_scheme(x) and jnp.issubdtype(
-      jnp.result_type(x), jnp.floating
-    )
-    return floating and comm.may_differ(x)
-
-  chosen = [i for i, x in enumerate(leaves) if differs(x) and not owed[i]]
+  chosen = [i for i in may_be_averaged(both) if comm.may_differ(leaves[i])]
   own = [leaves[i] for i in chosen]
 
   def averaged(own):

@@ -102,7 +102,8 @@ class Rows:
 
   def _added(self, x: jax.Array) -> jax.Array:
     """Rows where they belong in q; those out of bounds nowhere."""
-    empty = jnp.zeros((self._shape[0], x.shape[-1])) + self._varying
+    shape = self._shape[0], x.shape[-1]
+    empty = jnp.zeros(shape, jnp.float32) + self._varying
     added = empty.at[self._at.reshape(-1)].add(
       x.reshape(-1, x.shape[-1]), mode='drop', wrap_negative_indices=False
     )

@@ -58,6 +58,19 @@ class QSVRGState(NamedTuple):
   sent_bytes: jax.Array
 
 
+def _vector(tree: Any) -> tuple[jax.Array, Callable[[jax.Array], Any]]:
+  """float32[n] of a tree, and what makes a tree of such dtypes of one."""
+  wide = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), tree)
+  flat, unravel = ravel_pytree(wide)
+
+  def back(vector):
+    return jax.tree.map(
+      lambda x, like: x.astype(jnp.result_type(like)), unravel(vector), tree
+    )
+
+  return flat, back
+
+
 def qsvrg(
   loss_fn: Callable[[Any, Any], jax.Array],
   *,
@@ -167,12 +180,11 @@ def qsvrg(
     arguments.instance('state', state, QSVRGState)
     size = losses.examples('data', data)
     comm = Comm(axis_name)
-    flat, unravel = ravel_pytree(state.params)
+    flat, as_params = _vector(state.params)
     centre = comm.local(flat)
 
     def gradient(point, example):
-      grads = jax.grad(loss_fn)(unravel(point), example)
-      return ravel_pytree(grads)[0]
+      return _vector(jax.grad(loss_fn)(as_params(point), example))[0]
 
     full = jnp.mean(jax.vmap(gradient, in_axes=(None, 0))(centre, data), axis=0)
     full = comm.mean(full)
@@ -192,7 +204,7 @@ def qsvrg(
     start = (flat, jnp.zeros_like(flat))
     (_, total), sent = jax.lax.scan(inner, start, jnp.arange(inner_steps))
     return QSVRGState(
-      unravel(total / inner_steps),
+      as_params(total / inner_steps),
       state.epochs + 1,
       4.0 * flat.shape[0] + jnp.sum(sent),
     )

@@ -53,6 +53,7 @@ def by_rule(
   *,
   name: str,
   ladder: Sequence[float] = LADDER,
+  positive: Sequence[Any] = (),
 ) -> Compressor:
   """Sends the elements of all leaves that satisfy a rule.
 
@@ -63,6 +64,8 @@ def by_rule(
     name: of the scheme, for tables.
     ladder: fractions of the elements that a message can hold, ascending. If
       the last is below 1.0, what it does not hold stays in the memory.
+    positive: numbers of the rule that may be traced; where one turns out not
+      to be positive and finite, all workers reject the step.
 
   Raises:
     TypeError: ladder is not a sequence of numbers.
@@ -115,6 +118,9 @@ def by_rule(
         (lambda ctx: ctx.seen.leaves) if all_fit and not code.crowds else None
       ),
       overflow=overflow,
+      usable=lambda step: traced.in_range(
+        *((number, arguments.POSITIVE) for number in positive)
+      ),
     ),
   )
 

@@ -144,5 +144,6 @@ def momentum_correction(
     held,
     floats=2,
     sums=True,
+    usable=lambda: traced.in_range((momentum, arguments.LESS_THAN_ONE)),
     momentum=momentum,
   )

@@ -44,6 +44,10 @@ class VarianceState(NamedTuple):
   def with_pending(self, pending: Any) -> VarianceState:
     return self._replace(residual=pending)
 
+  def emptied(self) -> VarianceState:
+    """Neither r nor what was contributed to it."""
+    return VarianceState(zeros(self.residual), zeros(self.residual))
+
 
 def variance(
   decay: float = 0.999, alpha: float | None = None, rounding: str = 'keep'
@@ -141,4 +145,5 @@ def variance(
     floats=2,
     sums=True,
     moments=True,
+    usable=lambda: traced.in_range((decay, arguments.FRACTION)),
   )

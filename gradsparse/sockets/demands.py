@@ -7,11 +7,13 @@ those who listen.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 import contextlib
 import contextvars
 import dataclasses
 from typing import Any
+
+import optax
 
 
 @dataclasses.dataclass
@@ -32,6 +34,16 @@ class Demands:
 _LISTENING: contextvars.ContextVar[tuple[Demands, ...]] = (
   contextvars.ContextVar('gradsparse_demands', default=())
 )
+
+
+def update_of(tx: Any) -> Callable[..., Any]:
+  """The update of a transformation, which takes any keywords.
+
+  optax.MultiSteps is no transformation by its class, but hands them on.
+  """
+  if isinstance(tx, optax.MultiSteps):
+    return tx.update
+  return optax.with_extra_args_support(tx).update
 
 
 @contextlib.contextmanager

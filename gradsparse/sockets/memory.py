@@ -35,12 +35,13 @@ class Memory(NamedTuple):
   Its state is a NamedTuple of params-shaped float32 trees with a method
   `pending()`, which returns what the worker still owes. If that is a sum of
   gradients, a second method `with_pending(tree)` returns the state owing
-  something else. Leaves that stay dense deliver all of their gradient: what is
-  pending of them must not change. All of the state is this worker's own,
-  except for the fields that its class names by `shared` (`gs.extend.shared`).
-  To another number of workers it goes as sums of gradients do, so that their
-  mean stays, except for the fields of which its class says how by `resized`
-  (`gs.extend.resized`).
+  something else; where more goes with what is pending than itself, a third,
+  `emptied()`, returns the state owing nothing. Leaves that stay dense deliver
+  all of their gradient: what is pending of them must not change. All of the
+  state is this worker's own, except for the fields that its class names by
+  `shared` (`gs.extend.shared`). To another number of workers it goes as sums of
+  gradients do, so that their mean stays, except for the fields of which its
+  class says how by `resized` (`gs.extend.resized`).
 
   Attributes:
     init: params -> state.
@@ -70,6 +71,8 @@ class Memory(NamedTuple):
     sums: whether what is pending is a sum of gradients, so that its state has
       `with_pending`.
     moments: whether the update takes a `second_moment`, in `extra`.
+    usable: () -> bool scalar, whether numbers that are traced are in range; if
+      not, all workers reject the step.
     momentum: factor of the momentum that the updates already have, so that
       no other should follow; 0 without one.
   """
@@ -85,4 +88,5 @@ class Memory(NamedTuple):
   floats: int = 0
   sums: bool = False
   moments: bool = False
+  usable: Callable[[], Any] = lambda: True
   momentum: Any = 0.0

@@ -7,6 +7,7 @@ from typing import Any
 
 from gradsparse import health
 from gradsparse.state.scheme import CompressedMeanState
+from gradsparse.state.scheme import LocalGradientState
 import jax
 import jax.numpy as jnp
 
@@ -54,6 +55,15 @@ def find(state: Any, name: str = 'state') -> CompressedMeanState:
       'the scheme you mean'
     )
   return found[0]
+
+
+def has_local_params(state: Any) -> bool:
+  """Whether an optimizer state belongs to parameters that differ by worker."""
+
+  def found(x):
+    return isinstance(x, LocalGradientState)
+
+  return any(map(found, jax.tree.leaves(state, is_leaf=found)))
 
 
 def is_stacked(scheme: CompressedMeanState) -> bool:

@@ -49,6 +49,9 @@ class CompressedMeanState(NamedTuple):
     stats: measurements of the last update; this worker's own.
     exchange: what this worker owes because the exchange rounded, a float32
       tree like params, or () if it owes nothing; this worker's own.
+    dense_leaves: which leaves stay dense: their numbers, as text, each with an
+      empty tuple. No arrays: the structure of the state says for which
+      division of the leaves it was made.
   """
 
   steps: jax.Array
@@ -56,6 +59,7 @@ class CompressedMeanState(NamedTuple):
   compressor: Any
   stats: Stats
   exchange: Any = ()
+  dense_leaves: Any = ()
 
   def idle(self) -> CompressedMeanState:
     """The same, after a call in which nothing was sent."""
@@ -83,3 +87,13 @@ class CompressedMeanState(NamedTuple):
   def forgiven(self) -> CompressedMeanState:
     """The same, with nothing that the exchange owes."""
     return self._replace(exchange=jax.tree.map(jnp.zeros_like, self.exchange))
+
+
+class LocalGradientState(NamedTuple):
+  """State of `local_gradient`.
+
+  Attributes:
+    inner: the scheme's state.
+  """
+
+  inner: Any

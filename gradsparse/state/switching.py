@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from gradsparse import arguments
 from gradsparse.sockets.ownership import is_local
 from gradsparse.state.inspection import find
+from gradsparse.state.inspection import has_local_params
 from gradsparse.state.inspection import is_scheme
 from gradsparse.state.inspection import is_stacked
 import jax
@@ -27,6 +29,9 @@ def switch(
   owed (`exchange='reduce_scatter'`) goes to the memory. What is pending of an
   estimate (EF21) is no sum of gradients and no debt: only another EF21 takes
   it over, with the estimates.
+  Leaves that become dense must owe nothing, for they deliver all of a gradient
+  and never look at their memory; what else was kept of them is forgotten, such
+  as a momentum that is each worker's own.
   State around the scheme (an optimizer's moments) is kept where the two
   transformations agree on it. A change of density alone needs no switch:
   states do not depend on it.
@@ -42,8 +47,9 @@ def switch(
   Raises:
     TypeError: tx_old or tx_new is no optax transformation.
     ValueError: something is pending and tx_new has no memory for it (go
-      through a scheme with a residual at density 1 for one step); or either
-      does not hold exactly one scheme.
+      through a scheme with a residual at density 1 for one step), or keeps
+      the leaf dense that it is pending of; or either does not hold exactly one
+      scheme; or another optimizer follows whose state differs between workers.
   """
   arguments.transformation('tx_old', tx_old)
   arguments.transformation('tx_new', tx_new)
@@ -70,12 +76,14 @@ def switch(
   memory = fresh.memory
   if jax.tree.leaves(old.memory) and not hasattr(old.memory, 'with_pending'):
     owes = False  # what is pending is no sum of gradients, and no debt
+  dense = [n for n in fresh.dense_leaves if n not in old.dense_leaves]
   if type(memory) is type(old.memory) and not jax.tree.leaves(old.exchange):
-    memory = old.memory
+    memory = _without(old.memory, pending, dense) if owes else old.memory
   elif owes and hasattr(memory, 'with_pending'):
     both = set(memory._fields) & set(old.memory._fields)
     kept = {name: getattr(old.memory, name) for name in both}
     memory = memory._replace(**kept).with_pending(pending)
+    memory = _without(memory, pending, dense)
   elif owes and not _all_zero(pending):
     raise ValueError(
       'the new scheme keeps no sum of gradients, and what is pending would be '
@@ -84,6 +92,41 @@ def switch(
     )
   scheme = fresh._replace(steps=old.steps, memory=memory, stats=old.stats)
   return _graft(fresh_state, state, scheme)
+
+
+def _without(memory: Any, pending: Any, dense: Sequence[str]) -> Any:
+  """A memory that keeps nothing of leaves that become dense.
+
+  Args:
+    memory: that does not keep an estimate.
+    pending: what is pending of all leaves.
+    dense: numbers of those leaves.
+
+  Raises:
+    ValueError: something is pending of one.
+  """
+  numbers = set(map(int, dense))
+  owed = jax.tree.leaves(pending)
+  owing = [n for n in numbers if not _all_zero(owed[n])]
+  if owing:
+    names = ', '.join(arguments.leaf_names(pending, owing))
+    raise ValueError(
+      f'the new scheme leaves {names} dense, and what is pending would be '
+      'lost: give it a smaller min_size (0 compresses every leaf that it can), '
+      'or run one step with gs.gradient_dropping(1.0, min_size=0, ...), which '
+      'delivers all of it, and switch from that'
+    )
+
+  def one(tree):
+    leaves, treedef = jax.tree.flatten(tree)
+    kept = [
+      jnp.zeros_like(x) if n in numbers else x for n, x in enumerate(leaves)
+    ]
+    return jax.tree.unflatten(treedef, kept)
+
+  return memory._replace(
+    **{name: one(getattr(memory, name)) for name in memory._fields}
+  )
 
 
 def _all_zero(tree: Any) -> bool:
@@ -101,6 +144,13 @@ def _graft(fresh: Any, old: Any, scheme: Any) -> Any:
   if same == old_treedef:
     return jax.tree.unflatten(
       treedef, [scheme if is_scheme(x) else x for x in old_nodes]
+    )
+  if is_stacked(scheme) and has_local_params(old):
+    raise ValueError(
+      'after gs.local_gradient the optimizer must stay what it was: its state '
+      'differs between workers, as the parameters do, and that of another one '
+      'would begin without worker axes. Switch with the same optimizer after '
+      'it, or start both anew by gs.workers.init'
     )
   return jax.tree.unflatten(
     treedef, [scheme if is_scheme(x) else x for x in new_nodes]

@@ -306,7 +306,7 @@ def plan(
     lambda p: jax.ShapeDtypeStruct(jnp.shape(p), jnp.result_type(p)), params
   )
   recorder = counting.Recorder(num_workers, step=step)
-  update = optax.with_extra_args_support(tx).update
+  update = demands.update_of(tx)
 
   # A new function each time: eval_shape caches by identity, and a cached
   # trace would record nothing.

@@ -110,9 +110,10 @@ def compressed_mean(
     A transformation. The update it returns has the sign of the gradient and
     the dtype of the gradients, and is bit-identical on all workers. If any
     worker's gradient, or what is made of it, is not finite, or its second
-    moment is negative, or a schedule's density is out of (0, 1], the step is
-    rejected: the whole update is NaN on all workers, nothing is delivered,
-    and all state stays finite (`health` has the details).
+    moment is negative, or a schedule's density or another number that is
+    traced is out of range, the step is rejected: the whole update is NaN on
+    all workers, nothing is delivered, and all state stays finite (`health` has
+    the details).
 
   Raises:
     TypeError: an argument of the wrong kind; from init and update: a leaf
@@ -197,13 +198,15 @@ def compressed_mean(
       exchange=layout.spread(
         exchange.init(layout.compressed_shapes, compressor.code)
       ),
+      dense_leaves={str(i): () for i in layout.dense},
     )
 
   def run(grads, state, extra, tell):
     guards.refuse_conditional()
-    warner.multi_steps()
+    warner.multi_steps(memory.moments)
     warner.second_momentum(memory.momentum, grads)
     inputs.check_floating(grads, 'gradients')
+    grads = jax.tree.map(jnp.asarray, grads)
     layout = layout_of(grads)
     expected = jax.eval_shape(lambda: fresh(grads, layout))
     inputs.refuse_stacked(state, expected)
@@ -218,7 +221,9 @@ def compressed_mean(
     # Typed as what comes out of it, so that it can be the carry of a loop.
     state = typed(state, comm, local=False)
     if memory.moments:
-      inputs.check_second_moment(extra.get('second_moment'), grads)
+      moments = inputs.masked_like(extra.get('second_moment'), grads)
+      inputs.check_second_moment(moments, grads)
+      extra = {**extra, 'second_moment': moments}
     return sharding.on_devices(
       scheme, comm, layout, grads, state, extra, tell=tell
     )

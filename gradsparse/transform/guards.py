@@ -27,11 +27,9 @@ def _optax_frames() -> Iterator[types.FrameType]:
     frame = frame.f_back
 
 
-def _called_from(names: tuple[str, ...]) -> bool:
-  """Whether a function of optax with one of these names is on the stack."""
-  return any(
-    frame.f_code.co_qualname.split('.')[0] in names for frame in _optax_frames()
-  )
+def _optax_callers() -> list[str]:
+  """Names of the functions of optax on the stack, the innermost first."""
+  return [f.f_code.co_qualname.split('.')[0] for f in _optax_frames()]
 
 
 def only_shapes_wanted() -> bool:
@@ -64,15 +62,30 @@ def _skips_by_gradient() -> bool:
   return not rule.__qualname__.startswith('MultiSteps.')
 
 
+# They run what is inside in some steps only.
+_SELDOM = frozenset({'conditionally_transform', 'conditionally_mask'})
+
+
 def refuse_conditional() -> None:
   """`optax.apply_if_finite(scheme)` would leave workers waiting for others.
 
-  So would MultiSteps with a rule such as `optax.skip_not_finite`.
+  So would MultiSteps with a rule such as `optax.skip_not_finite`. Others skip a
+  step on all workers alike, and its gradients with it.
 
   Raises:
     ValueError: our update is traced inside one of them.
   """
-  if _called_from(('apply_if_finite',)) or _skips_by_gradient():
+  callers = _optax_callers()
+  seldom = [name for name in callers if name in _SELDOM]
+  if seldom:
+    raise ValueError(
+      f'a gradsparse scheme cannot run inside optax.{seldom[0]}: in a step '
+      'that it skips nobody averages the gradients, or they are lost. '
+      'gs.accumulate(tx, every=k) exchanges on every k-th step and keeps what '
+      'the others bring; put other conditions around the optimizer after the '
+      'scheme.'
+    )
+  if 'apply_if_finite' in callers or _skips_by_gradient():
     raise ValueError(
       'a gradsparse scheme cannot run inside optax.apply_if_finite or '
       'optax.MultiSteps(should_skip_update_fn=...): one worker with a NaN '
@@ -95,9 +108,16 @@ def refuse_masked(tree: Any) -> None:
     return isinstance(x, optax.MaskedNode)
 
   leaves = jax.tree.leaves(tree, is_leaf=is_masked)
-  if any(map(is_masked, leaves)) and not _called_from(
-    ('partition', 'multi_transform')
-  ):
+  if not any(map(is_masked, leaves)):
+    return
+  # optax.partition masks by optax.masked, and leaves no leaf out.
+  callers = _optax_callers()
+  by_hand = [
+    outer
+    for inner, outer in zip(callers, [*callers[1:], ''], strict=True)
+    if inner == 'masked' and outer != 'partition'
+  ]
+  if by_hand or 'partition' not in callers:
     raise ValueError(
       'optax.masked around a gradsparse scheme leaves the masked leaves '
       'without anybody to average them: workers would drift apart. Use '
@@ -150,9 +170,23 @@ class Warner:
       self._said.add(text)
       warnings.warn(text, UserWarning, stacklevel=3)
 
-  def multi_steps(self) -> None:
-    """Our update is traced inside optax.MultiSteps."""
-    if _multi_steps() is not None:
+  def multi_steps(self, moments: bool) -> None:
+    """Our update is traced inside optax.MultiSteps.
+
+    Args:
+      moments: whether it takes a second moment.
+    """
+    if _multi_steps() is None:
+      return
+    if moments:
+      self._warn(
+        'optax.MultiSteps around a gradsparse scheme runs an exchange on every '
+        'mini-step and drops all but the last, and hands on the second moment '
+        'of the last mini-batch alone: of k, whose mean has a k-th of it, so '
+        'less is sent than should be. gs.accumulate(tx, every=k) adds up both '
+        'gradients and second moments.'
+      )
+    else:
       self._warn(
         'optax.MultiSteps around a gradsparse scheme runs an exchange on every '
         'mini-step and drops all but the last: updates are right, but nothing '

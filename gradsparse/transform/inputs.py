@@ -15,6 +15,7 @@ from gradsparse.state.scheme import CompressedMeanState
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
 
 def _by_path(tree: Any) -> dict[str, Any]:
@@ -95,6 +96,33 @@ def check_like(tree: Any, like: Any, what: str, of_what: str) -> None:
     raise ValueError(f'{what} must be a tree like {of_what}: {difference}')
 
 
+def masked_like(tree: Any, like: Any) -> Any:
+  """A tree without the leaves that another one lacks.
+
+  optax.partition masks the gradients of other labels, and no further argument
+  of an update.
+
+  Args:
+    tree: of all leaves, or of those that are there.
+    like: some of its leaves masked.
+  """
+
+  def is_masked(x):
+    return isinstance(x, optax.MaskedNode)
+
+  if not any(map(is_masked, jax.tree.leaves(like, is_leaf=is_masked))):
+    return tree
+  try:
+    return jax.tree.map(
+      lambda masked, x: masked if is_masked(masked) else x,
+      like,
+      tree,
+      is_leaf=is_masked,
+    )
+  except (ValueError, TypeError):
+    return tree  # another tree altogether: the check says how it differs
+
+
 def check_second_moment(moments: Any, grads: Any) -> None:
   """Refuses what cannot be a second moment of these gradients.
 
@@ -147,11 +175,20 @@ def check_state(state: Any, expected: Any, grads: Any, scheme: str) -> None:
       f'CompressedMeanState, got {type(state).__name__}'
     )
   arguments.arrays('state', state)
-  kind, wanted = type(state.memory).__name__, type(expected.memory).__name__
+  kind, other = type(state.memory).__name__, type(expected.memory).__name__
   if type(state.memory) is not type(expected.memory):
-    raise _foreign(scheme, f'memory is {kind} and not {wanted}')
+    raise _foreign(scheme, f'memory is {kind} and not {other}')
   owed = jax.eval_shape(lambda: state.memory.pending())
   check_like(grads, owed, 'gradients', 'the parameters given to init')
+  dense, wanted = state.dense_leaves, expected.dense_leaves
+  others = set(dense) ^ set(wanted)
+  if others:
+    name = arguments.leaf_names(grads, others)[0]
+    raise _foreign(
+      scheme,
+      f'leaf {name} is dense in one and compressed in the other (min_size or '
+      'dense_paths differs)',
+    )
   for part in state._fields:
     difference = _first_difference(
       getattr(state, part), getattr(expected, part), types=True

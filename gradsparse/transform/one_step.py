@@ -14,6 +14,7 @@ from gradsparse.collectives import Comm
 from gradsparse.sockets import Compressor
 from gradsparse.sockets import Context
 from gradsparse.sockets import Ladder
+from gradsparse.sockets import Memory
 from gradsparse.sockets import Signal
 from gradsparse.sockets.ownership import local_fields
 from gradsparse.state.scheme import CompressedMeanState
@@ -96,7 +97,7 @@ def one_step(
     ),
   )
   moments = extra.get('second_moment') if memory.moments else None
-  healthy &= _in_range(moments, compressor, state.steps)
+  healthy &= _in_range(moments, memory, compressor, state.steps)
   healthy = comm.shards.all(healthy)
   # A worker that cannot keep what comes of its gradient leaves its memory
   # alone and goes on with a gradient of zeros. Its message tells the others
@@ -124,6 +125,7 @@ def one_step(
       rejected_steps=comm.local(rejected),
     ),
     exchange=out.exchange,
+    dense_leaves=state.dense_leaves,
   )
   return Stepped(out.updates, new_state, out.delivered)
 
@@ -259,9 +261,11 @@ def _recorded(comm: Comm, backs: list[Back]) -> list[Back]:
   return backs
 
 
-def _in_range(moments: Any, compressor: Compressor, step: Any) -> jax.Array:
+def _in_range(
+  moments: Any, memory: Memory, compressor: Compressor, step: Any
+) -> jax.Array:
   """bool scalar: the values that only the run time knows are in range."""
-  fits = inputs.not_negative(moments)
+  fits = inputs.not_negative(moments) & memory.usable()
   ladder = compressor.ladder
   if ladder is not None and ladder.usable is not None:
     fits &= ladder.usable(step)

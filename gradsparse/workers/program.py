@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 import functools
 import math
 from typing import Any, Literal, get_args
 
 from gradsparse import arguments
-from gradsparse.around.local_gradient import is_local
+from gradsparse.around import local_gradient
 from gradsparse.collectives import AxisName
 from gradsparse.collectives import Comm
 from gradsparse.sockets import demands
-from gradsparse.sockets import ownership
-from gradsparse.state.inspection import is_scheme
+from gradsparse.state.inspection import has_local_params
 from gradsparse.workers import axis
+from gradsparse.workers import differing
 from gradsparse.workers import runners
 import jax
 import jax.numpy as jnp
@@ -24,8 +24,6 @@ import optax
 Runner = Literal['simulate', 'pmap', 'shard_map']
 RUNNERS: tuple[Runner, ...] = get_args(Runner)
 AXIS = 'workers'
-
-_Axes = frozenset[str]  # over which something differs
 
 
 def params_spec(
@@ -38,7 +36,7 @@ def params_spec(
   arguments.transformation('tx', tx)
   arguments.arrays('params', params)
   state = jax.eval_shape(tx.init, params)
-  return P(axis_name) if is_local(state) else P()
+  return P(axis_name) if has_local_params(state) else P()
 
 
 def stack(tree: Any, num_workers: int) -> Any:
@@ -114,20 +112,15 @@ def specs(
   with demands.heard() as wanted:
     state = jax.eval_shape(lambda p: tx.init(p), params)
   treedef = jax.tree.structure(state)
-  settled = functools.partial(_settled, tx, params, state, axes, wanted)
-  try:
-    varies, updates = settled(_at_first(state, axes))
-  except TypeError:
-    if len(axes) == 1:
-      raise
-    # A gradient that nobody averages over one of the axes meets a memory that
-    # does not differ over it: JAX refuses that, in words of its own.
-    everywhere = [
-      _Axes(axes if own else ())
-      for own in jax.tree.leaves(ownership.is_local(state))
-    ]
-    varies, updates = settled(everywhere)
-  if updates and not is_local(state):
+  settled = functools.partial(
+    differing.settled, tx, params, state, axes, wanted
+  )
+  varies, updates = settled()
+  if has_local_params(state):
+    # The updates of gs.local_gradient differ, and no others may.
+    with local_gradient.only_means():
+      _, updates = settled()
+  if updates:
     name, over = updates[0]
     raise ValueError(
       f'the update of {name} differs between workers: no '
@@ -142,133 +135,6 @@ def specs(
   return jax.tree.unflatten(
     treedef, [P(*(name for name in axes if name in own)) for own in varies]
   )
-
-
-def _settled(
-  tx: optax.GradientTransformation,
-  params: Any,
-  state: Any,
-  axes: Mapping[str, int],
-  wanted: demands.Demands,
-  varies: list[_Axes],
-) -> tuple[list[_Axes], list[tuple[str, str]]]:
-  """Traces updates until no leaf comes to differ over one more axis.
-
-  Args:
-    tx: as in `specs`.
-    params: likewise.
-    state: of tx.
-    axes: how many workers there are along each.
-    wanted: what the update must be given.
-    varies: the axes over which each leaf of the state differs at first.
-
-  Returns:
-    The axes over which each leaf differs in the end; and the name of each
-    parameter whose update differs between workers, with an axis.
-  """
-  flat, treedef = jax.tree.flatten(state)
-  update = optax.with_extra_args_support(tx).update
-  differ = is_local(state)
-  while True:
-    seen: dict[str, Any] = {}
-    axis.trace(
-      _observed(update, wanted, treedef, varies, differ, tuple(axes), seen),
-      params,
-      *flat,
-      axes=axes,
-      in_specs=(P(),) * (1 + len(flat)),
-      out_specs=P(),
-    )
-    new = [a | b for a, b in zip(varies, seen['state'], strict=True)]
-    new = jax.tree.leaves(_alike(jax.tree.unflatten(treedef, new)))
-    if new == varies:
-      return varies, seen['updates']
-    varies = new
-
-
-def _at_first(state: Any, names: Collection[str]) -> list[_Axes]:
-  """The axes over which each leaf differs before any trace says so.
-
-  Branches of a `cond` (optax.MultiSteps) must agree on it from the start.
-
-  Raises:
-    ValueError: optax.MultiSteps, and there are several axes, so that the class
-      of a state cannot say over which of them it differs.
-  """
-
-  def is_multi_steps(x):
-    return isinstance(x, optax.MultiStepsState)
-
-  nodes = jax.tree.leaves(state, is_leaf=is_multi_steps)
-  if len(names) > 1 and any(map(is_multi_steps, nodes)):
-    raise ValueError(
-      f'optax.MultiSteps around schemes over several axes, {tuple(names)}, is '
-      'not supported; gs.accumulate(tx, every=k) is, and exchanges once'
-    )
-
-  def surely_local(state):
-    def mark(x, says):
-      if not is_multi_steps(x):
-        return says
-      return says._replace(
-        acc_grads=ownership.is_local(x.acc_grads, default=True),
-        inner_opt_state=surely_local(x.inner_opt_state),
-      )
-
-    says = ownership.is_local(state)
-    return jax.tree.map(mark, state, says, is_leaf=is_multi_steps)
-
-  own = _Axes(names if len(names) == 1 else ())
-  return [own if x else _Axes() for x in jax.tree.leaves(surely_local(state))]
-
-
-def _alike(varies: Any) -> Any:
-  """Gives all that is a worker's own in one scheme the same axes.
-
-  By its types a count that is a constant differs over fewer than a memory.
-  """
-
-  def alike(scheme):
-    if not is_scheme(scheme):
-      return scheme
-    own = ownership.is_local(scheme)
-    pairs = zip(jax.tree.leaves(scheme), jax.tree.leaves(own), strict=True)
-    union = _Axes().union(*(axes for axes, is_own in pairs if is_own))
-    return jax.tree.map(lambda a, o: union if o else a, scheme, own)
-
-  return jax.tree.map(alike, varies, is_leaf=is_scheme)
-
-
-def _observed(update, wanted, treedef, varies, differ, names, seen):
-  """One update, which notes what of its results differs between workers."""
-
-  def once(params, *leaves):
-    comms = {name: Comm(name) for name in names}
-
-    def differs_over(x):
-      return _Axes(name for name, comm in comms.items() if comm.varies(x))
-
-    def local(x, own):
-      for name in own:
-        x = comms[name].local(x)
-      return x
-
-    state = jax.tree.unflatten(
-      treedef, [local(x, own) for x, own in zip(leaves, varies, strict=True)]
-    )
-    grads = jax.tree.map(lambda x: local(x, names), params)
-    updates, new = update(
-      grads, state, grads if differ else params, **wanted.given(grads)
-    )
-    seen['state'] = [differs_over(x) for x in jax.tree.leaves(new)]
-    seen['updates'] = [
-      (jax.tree_util.keystr(path) or 'the parameters', sorted(over)[0])
-      for path, x in jax.tree_util.tree_leaves_with_path(updates)
-      if (over := differs_over(x))
-    ]
-    return 0
-
-  return once
 
 
 def init(

@@ -342,9 +342,9 @@ def test_a_periodic_average_leaves_unfinished_rounds_alone():
 def test_a_switch_keeps_what_is_pending_and_an_unfinished_round():
   old, new = (
     gs.accumulate(optax.chain(scheme, optax.sgd(0.5, 0.9)), every=4)
-    for scheme in (dropping(), gs.dgc(0.1, axis_name=AXIS))
+    for scheme in (dropping(), gs.dgc(0.1, min_size=0, axis_name=AXIS))
   )
-  other = gs.accumulate(gs.dgc(0.1, axis_name=AXIS), every=2)
+  other = gs.accumulate(gs.dgc(0.1, min_size=0, axis_name=AXIS), every=2)
   state = gs.workers.init(old, PARAMS, 2)
   ones = jax.tree.map(jnp.ones_like, state.mean)
   owed = state.inner[0]._replace(memory=type(state.inner[0].memory)(ones))

@@ -257,3 +257,22 @@ def test_shared_parameters_need_no_average():
   compiled = fn.lower(PARAMS, state).compile()
   audit = gs.audit(compiled)
   assert audit.sent_bytes == 0
+
+
+def test_an_error_that_is_taken_takes_its_variance_along():
+  """Otherwise v grows, r does not, and nothing is sent any more."""
+  scheme = gs.variance_based(
+    1.0, values='float32', ladder=(1.0,), axis_name=None
+  )
+  tx = gs.local_gradient(scheme, 'error')
+  rng = np.random.default_rng(0)
+  params = {'w': jnp.zeros(1000)}
+  state = tx.init(params)
+  update = jax.jit(lambda g, s, m: tx.update(g, s, second_moment=m))
+  sent = []
+  for _ in range(30):
+    each = np.float32(rng.normal(0.5, 1, (8, 1000)))
+    _, state = update({'w': each.mean(0)}, state, {'w': (each**2).sum(0) / 64})
+    sent.append(int(gs.metrics(state)['sent_elements']))
+    assert not np.any(state.inner.memory.variance['w'])
+  assert min(sent) > 500

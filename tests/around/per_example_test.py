@@ -311,3 +311,29 @@ def test_the_axis_of_examples_is_checked():
     gs.value_and_grad_moments(loss, microbatch=2, axis_name='z')
   with pytest.raises(TypeError, match='axis_name must be'):
     gs.value_and_grad_moments(loss, axis_name=('a', 'b'))
+
+
+@pytest.mark.parametrize('kind', ['dense', 'convolution', 'lookup'])
+def test_float32_parameters_where_64_bits_are_enabled(kind):
+  x = draw(B, 5, 3, seed=1)
+  if kind == 'lookup':
+    x = np.int32([[0, 2, 2], [1, 1, 1], [3, 0, 2], [2, 3, 1]])
+
+  def loss(params, example):
+    if kind == 'dense':
+      return nonlinear(example @ params)
+    if kind == 'lookup':
+      return nonlinear(params[example])
+    return nonlinear(
+      jax.lax.conv_general_dilated(
+        example[None], params, (1,), 'SAME', None, None, ('NHC', 'HIO', 'NHC')
+      )
+    )
+
+  shape = {'dense': (3, 2), 'convolution': (3, 3, 2), 'lookup': (4, 2)}[kind]
+  params = draw(*shape, seed=2)
+  plain = gs.value_and_grad_moments(loss)(params, x)
+  with jax.enable_x64(True):
+    wide = gs.value_and_grad_moments(loss)(params, x)
+  assert wide[2].dtype == jnp.float32
+  close(wide[2], plain[2])

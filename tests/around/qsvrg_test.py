@@ -323,3 +323,18 @@ def test_a_message_has_the_bits_of_theorem_3_6(n):
 def test_an_argument_out_of_range_is_an_error(wrong, message):
   with pytest.raises(ValueError, match=message):
     make(**wrong)
+
+
+def test_parameters_of_16_bits():
+  rows = problem()
+  optimizer = make(inner_steps=5)
+  wide = {'last': jnp.float32(0.5), 'w': jnp.full(SIZE - 1, 0.25)}
+  narrow = jax.tree.map(lambda x: x.astype(jnp.bfloat16), wide)
+  run = compiled(optimizer, WORKERS)
+  after = run(optimizer.init(narrow), rows).params
+  expected = run(optimizer.init(wide), rows).params
+  for name, x in after.items():
+    assert x.dtype == jnp.bfloat16
+    np.testing.assert_allclose(
+      np.float32(x), expected[name], atol=0.02, rtol=0.02
+    )

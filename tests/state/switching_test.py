@@ -233,6 +233,59 @@ def test_a_chain_keeps_the_optimizers_moments(where):
   same(gs.pending(after), gs.pending(state))
 
 
+@SURROUNDINGS
+def test_leaves_that_become_dense_must_owe_nothing(where):
+  """A dense leaf never looks at its memory."""
+  axis_name = where.axis_name
+  old = gs.gradient_dropping(0.1, axis_name=axis_name)
+  new = gs.dgc(0.1, min_size=5, axis_name=axis_name)
+  # Nothing is pending yet.
+  assert form(gs.switch(old, new, where.init(old))) == form(where.init(new))
+  _, _, state = where.update(old, where.init(old), seed=0)
+  says = r"leaves \['bias'\] dense, and what is pending would be lost"
+  with pytest.raises(ValueError, match=says):
+    gs.switch(old, new, state)
+  # The way that the message names.
+  everything = gs.gradient_dropping(1.0, min_size=0, axis_name=axis_name)
+  state = gs.switch(old, everything, state)
+  _, _, state = where.update(everything, state, seed=1)
+  assert not nonzero(gs.pending(state))
+  state = gs.switch(everything, new, state)
+  where.update(new, state, seed=2)
+
+
+@SURROUNDINGS
+def test_a_momentum_of_ones_own_does_not_go_to_a_dense_leaf(where):
+  """Workers would move by it, each differently."""
+
+  def dgc(**kwargs):
+    return gs.dgc(
+      1.0, factor_masking=False, axis_name=where.axis_name, **kwargs
+    )
+
+  old, new = dgc(min_size=0), dgc(min_size=5)
+  _, _, state = where.update(old, where.init(old), seed=0)
+  assert nonzero(state.memory.momentum['bias'])
+  after = gs.switch(old, new, state)
+  assert not nonzero(after.memory.momentum['bias'])
+  same(after.memory.momentum['kernel'], state.memory.momentum['kernel'])
+  # Back again it is that of the mean gradient, and goes on.
+  _, _, state = where.update(new, after, seed=1)
+  again = gs.switch(new, old, state)
+  same(again.memory.momentum, state.memory.momentum)
+  assert nonzero(again.memory.momentum['bias'])
+
+
+def test_after_a_local_gradient_the_optimizer_stays():
+  local = gs.local_gradient(scheme('dropping', Stacked.axis_name))
+  sgd = optax.chain(local, optax.sgd(0.1, momentum=0.9))
+  adam = optax.chain(local, optax.adam(0.1))
+  with pytest.raises(ValueError, match='the optimizer must stay'):
+    gs.switch(sgd, adam, Stacked.init(sgd))
+  after = gs.switch(sgd, sgd, Stacked.init(sgd))
+  assert form(after) == form(Stacked.init(sgd))
+
+
 def test_local_gradients_and_their_scheme():
   """The state is found inside of local_gradient, too."""
   inner = scheme('dropping', None)

@@ -41,7 +41,43 @@ def test_masked_is_refused():
     tx.init(PARAMS)
 
 
+def of_all(label):
+  return lambda tree: jax.tree.map(lambda _: label, tree)
+
+
+def test_so_is_masked_around_a_partition_and_inside_of_one():
+  dense, labels = gs.dense(axis_name=AXIS), {'kernel': 'a', 'bias': 'b'}
+  partition = optax.partition({'a': dense, 'b': dense}, labels)
+  some = {'kernel': True, 'bias': False}
+  inside = optax.partition({'a': optax.masked(dense, some), 'b': dense}, labels)
+  for tx in (optax.masked(partition, some), inside):
+    with pytest.raises(ValueError, match='without anybody to average'):
+      tx.init(PARAMS)
+  nested = optax.partition(
+    {'a': optax.partition({'a': dense}, of_all('a')), 'b': dense}, labels
+  )
+  for tx in (partition, nested):
+    tx.init(PARAMS)
+
+
+@pytest.mark.parametrize(
+  'around', [optax.conditionally_transform, optax.conditionally_mask]
+)
+def test_steps_that_nobody_averages_are_refused(around):
+  tx = around(gs.dense(axis_name=AXIS), lambda step: step % 2 == 0)
+  state = gs.workers.stack(tx.init(PARAMS), 2)
+  with pytest.raises(ValueError, match=r'gs\.accumulate'):
+    jax.eval_shape(jax.vmap(tx.update, axis_name=AXIS), gradients(), state)
+
+
 # --- what is warned of ------------------------------------------------------
+
+
+def test_multi_steps_has_the_second_moment_of_one_batch():
+  scheme = gs.variance_based(1.0, values='float32', axis_name=AXIS)
+  tx = optax.MultiSteps(scheme, every_k_schedule=2)
+  with pytest.warns(UserWarning, match='second moment of the last mini-batch'):
+    gs.plan(tx, PARAMS, 2)
 
 
 def test_multi_steps_is_warned_of_once():

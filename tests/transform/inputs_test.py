@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import warnings
 
+import chex
 import gradsparse as gs
 import jax
 import jax.numpy as jnp
@@ -115,7 +116,83 @@ def test_a_density_out_of_range_at_run_time_rejects_the_step_on_all():
     assert gs.metrics(state)['residual_norm'] == 0
 
 
+def over_time(first, later):
+  """A schedule for optax.inject_hyperparams."""
+  return lambda step: jnp.where(step == 0, first, later)
+
+
+TRACED = {
+  'strom': (gs.strom, {'threshold': over_time(0.5, -0.5)}, {}),
+  'alpha': (
+    gs.variance_based,
+    {'alpha': over_time(1.0, float('nan'))},
+    {'values': 'float32'},
+  ),
+  'decay': (
+    gs.variance_based,
+    {'decay': over_time(0.9, 1.5)},
+    {'values': 'float32', 'alpha': 1.0},
+  ),
+  'momentum': (gs.dgc, {'momentum': over_time(0.9, 1.0)}, {'min_size': 0}),
+}
+
+
+@pytest.mark.parametrize('name', TRACED)
+def test_a_traced_number_out_of_range_rejects_the_step(name):
+  scheme, numbers, known = TRACED[name]
+  fixed = {'axis_name': None} | known
+  if 'density' not in numbers and scheme is gs.dgc:
+    fixed['density'] = 0.5
+  tx = optax.inject_hyperparams(scheme, static_args=tuple(fixed))(
+    **fixed, **numbers
+  )
+  grads = {'w': jnp.arange(1.0, 9.0)}
+  update = jax.jit(
+    lambda s: tx.update(grads, s, second_moment={'w': grads['w'] ** 2 / 9})
+  )
+  updates, state = update(tx.init(grads))
+  assert np.all(np.isfinite(updates['w']))
+  held = gs.pending(state)
+  updates, state = update(state)
+  assert np.all(np.isnan(updates['w']))
+  assert gs.metrics(state)['rejected_steps'] == 1
+  np.testing.assert_array_equal(gs.pending(state)['w'], held['w'])
+
+
+def test_numbers_of_python_are_leaves():
+  tx = optax.chain(
+    gs.clip_local_norm(3.0, axis_name=None), gs.dense(axis_name=None)
+  )
+  params = {'a': 1.0, 'b': np.float32(2)}
+  updates, _ = tx.update({'a': 3.0, 'b': np.float32(4)}, tx.init(params))
+  np.testing.assert_allclose(updates['a'], 1.8, rtol=1e-6)
+  np.testing.assert_allclose(updates['b'], 2.4, rtol=1e-6)
+
+
+def test_a_partition_masks_second_moments_too():
+  tx = optax.partition(
+    {
+      'variance': gs.variance_based(1.0, values='float32', axis_name=None),
+      'dense': gs.dense(axis_name=None),
+    },
+    {'kernel': 'variance', 'bias': 'dense'},
+  )
+  moments = jax.tree.map(lambda g: g / 9, PARAMS)
+  updates, _ = tx.update(PARAMS, tx.init(PARAMS), second_moment=moments)
+  chex.assert_trees_all_close(updates, PARAMS)
+  with pytest.raises(ValueError, match="'kernel'.*is missing"):
+    tx.update(PARAMS, tx.init(PARAMS), second_moment={'bias': moments['bias']})
+
+
 # --- states -----------------------------------------------------------------
+
+
+def test_a_state_of_other_dense_leaves_is_refused():
+  every, large = (gs.dgc(0.5, min_size=n, axis_name=None) for n in (0, 5))
+  small = {'w': jnp.ones(9), 'b': jnp.ones(4)}
+  for tx, other in ((every, large), (large, every)):
+    with pytest.raises(ValueError, match=r"leaf \['b'\] is dense.*min_size"):
+      traced(tx, small, other.init(small))
 
 
 def test_the_state_of_another_density_is_a_schemes_own():

@@ -140,3 +140,21 @@ def test_bad_arguments_are_named():
   for runner in ('pmap', 'shard_map'):
     with pytest.raises(ValueError, match='jax_num_cpu_devices'):
       gs.workers.parallel(lambda x: x, runner=runner, **kwargs)
+
+
+def test_beside_a_local_gradient_everything_else_is_averaged_too():
+  local = gs.local_gradient(gs.dgc(0.1, min_size=0, axis_name=AXIS))
+  params = {'x': jnp.ones(8), 'y': jnp.ones(8)}
+  labels = {'x': 'local', 'y': 'other'}
+  mixed = optax.partition({'local': local, 'other': optax.sgd(0.1)}, labels)
+  with pytest.raises(ValueError, match=r"update of \['y'\] differs"):
+    gs.workers.specs(mixed, params, 4)
+  dense = optax.chain(gs.dense(axis_name=AXIS), optax.sgd(0.1, momentum=0.9))
+  fine = optax.partition({'local': local, 'other': dense}, labels)
+  gs.workers.specs(fine, params, 4)
+  # Of two axes only one is averaged over.
+  over_nodes = gs.local_gradient(
+    gs.gradient_dropping(0.1, scope='leaf', min_size=0, axis_name='node')
+  )
+  with pytest.raises(ValueError, match="over axis 'device'"):
+    gs.workers.specs(over_nodes, params, {'node': 2, 'device': 2})
