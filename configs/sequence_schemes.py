@@ -40,8 +40,12 @@ def questions(dropping: str) -> tuple[Question, ...]:
     dropping: name of the row without a local gradient.
   """
   return (
-    Question('PARTIAL with averaging, dropping', 'partial_sync', dropping),
-    Question('PARTIAL without averaging, dropping', 'partial', dropping),
+    Question(
+      'PARTIAL with averaging, dropping (fewer bytes)', 'partial_sync', dropping
+    ),
+    Question(
+      'PARTIAL without averaging, dropping (equal bytes)', 'partial', dropping
+    ),
     *(
       Question(f'{mode.upper()} with averaging, without', f'{mode}_sync', mode)
       for mode in local_gradient.MODES

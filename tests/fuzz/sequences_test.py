@@ -168,6 +168,14 @@ def exchange(program, state, every, spoiled, seed, ledger):
   return state
 
 
+def owes_what_becomes_dense(old, new, state):
+  """Whether a switch would lose something of a leaf."""
+  return old.name != new.name and any(
+    new.dense[name] and not old.dense[name] and np.any(owed)
+    for name, owed in gs.pending(state).items()
+  )
+
+
 def handed_over(old, new, state):
   """The state with which another scheme goes on, or other workers, or both."""
   if old.name != new.name:
@@ -191,6 +199,15 @@ def test_what_went_in_is_pending_or_came_out(sequence, every, seed):
     if old is None:
       state = gs.workers.init(new.tx, programs.PARAMS, number)
     else:
+      if owes_what_becomes_dense(old, new, state):
+        with pytest.raises(ValueError, match='dense, and what is pending'):
+          gs.switch(old.tx, new.tx, state)
+        # As the message says: by way of a step that delivers all of it.
+        full = compiled('dropping', 1.0, old.num_workers, every)
+        state = handed_over(old, full, state)
+        state = exchange(full, state, every, None, seed, ledger)
+        ledger.check(state, full.num_workers)
+        old = full
       state = handed_over(old, new, state)
       ledger.check(state, number)
     for who in segment.spoiled:

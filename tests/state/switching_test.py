@@ -115,13 +115,12 @@ def nonzero(tree):
 @SURROUNDINGS
 def test_a_chain_of_schemes_keeps_what_is_pending(where):
   names = (
-    'qsgd_scatter',
+    'power_sgd',
     'dropping',
     'dgc',
     'gtopk',
     'one_bit',
     'one_bit_scatter',
-    'power_sgd',
     'dropping',
   )
   tx = scheme(names[0], where.axis_name)
