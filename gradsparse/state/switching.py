@@ -31,7 +31,8 @@ def switch(
   it over, with the estimates.
   Leaves that become dense must owe nothing, for they deliver all of a gradient
   and never look at their memory; what else was kept of them is forgotten, such
-  as a momentum that is each worker's own.
+  as a momentum that is each worker's own. Inside of jit nobody knows what they
+  owe, and such a switch is refused.
   State around the scheme (an optimizer's moments) is kept where the two
   transformations agree on it. A change of density alone needs no switch:
   states do not depend on it.

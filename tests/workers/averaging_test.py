@@ -57,7 +57,7 @@ def test_a_plan_is_what_the_program_sends(num_workers, others, vectors):
 
 
 def test_where_no_parameters_differ_nothing_is_averaged():
-  tx = optax.chain(gs.dgc(0.1, axis_name=AXIS), optax.adam(0.1))
+  tx = optax.chain(gs.gradient_dropping(0.1, axis_name=AXIS), optax.adam(0.1))
   plan = gs.workers.plan_average(tx, PARAMS, 2)
   assert not plan.rows and not plan.sent_bytes
 
