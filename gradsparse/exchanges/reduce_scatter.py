@@ -91,7 +91,11 @@ def reduce_scatter() -> Exchange:
     given = workers * _row(mean.rows, index)
     owed: Sequence[jax.Array] = ()
     if message.owed:
-      owed = own.split(_with_row(earlier, index, wanted - given))
+      # Only a damaged message can make it overflow; then nobody knows what is
+      # owed, and what is not finite would stay so for ever.
+      left = wanted - given
+      left = jnp.where(jnp.isfinite(left), left, 0)
+      owed = own.split(_with_row(earlier, index, left))
     credited = _row(own.rows, index) + (given - total)
     credit = Parts.of(_with_row(own.rows, index, credited), ctx.shapes)
     return Exchanged(

@@ -27,6 +27,7 @@ def batch(self, rows):
   if (self.process, len(calls)) == (VICTIM, STEP):
     time.sleep(2)  # until the checkpoint is written
     os.kill(os.getpid(), signal.SIGNAL)
+    time.sleep(1)  # until the thread that listens has heard it
   return plain(self, rows)
 
 placement.Placement.batch = batch
