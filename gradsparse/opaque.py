@@ -62,20 +62,33 @@ def numbers(values: Sequence[int], beside: jax.Array) -> list[jax.Array]:
   return _passed(beside.reshape(-1)[0] > 0, scalars)
 
 
+def begins(
+  shapes: Sequence[tuple[int, ...]], beside: jax.Array
+) -> list[jax.Array]:
+  """Where arrays begin that lie one after the other; see `numbers`."""
+  sizes = [math.prod(shape) for shape in shapes]
+  return numbers(np.cumsum([0, *sizes])[:-1].tolist(), beside)
+
+
 def cut(
-  joined: jax.Array, shapes: Sequence[tuple[int, ...]]
+  joined: jax.Array,
+  shapes: Sequence[tuple[int, ...]],
+  at: Sequence[jax.Array] | None = None,
 ) -> list[jax.Array]:
   """Arrays that lie one after the other in a vector.
 
   Args:
     joined: of as many elements as all have, or more.
     shapes: of the arrays.
+    at: their `begins`, if several vectors are cut alike.
   """
-  sizes = [math.prod(shape) for shape in shapes]
-  begins = numbers(np.cumsum([0, *sizes])[:-1].tolist(), joined)
+  if at is None:
+    at = begins(shapes, joined)
   return [
-    jax.lax.dynamic_slice(joined, (begin,), (size,)).reshape(shape)
-    for begin, size, shape in zip(begins, sizes, shapes, strict=True)
+    jax.lax.dynamic_slice(
+      joined, (begin,), (math.prod(shape),), allow_negative_indices=False
+    ).reshape(shape)
+    for begin, shape in zip(at, shapes, strict=True)
   ]
 
 

@@ -20,6 +20,10 @@ A run is recorded as soon as it is finished, and the same command again takes
 only those that are missing; one that was stopped goes on from its checkpoint.
 What could not run is told at the end, and the exit status is then 1.
 
+`--trials=0.5,1,2` measures no row, but which learning rate suits it: each row
+is trained once at each of these multiples of its rate, on a part of the
+training set, and tested on the rest of it. The table shows which is best.
+
 `--figure` draws scores against compression, `--header` prints the table that
 the head of the configuration has.
 """
@@ -34,6 +38,7 @@ from experiments.papers import record as records
 from experiments.papers import running
 from experiments.papers import scatter
 from experiments.papers import table as papers
+from experiments.papers import trials
 from experiments.program import command_line
 from experiments.program import errors
 from experiments.program import tables
@@ -48,6 +53,12 @@ _SEEDS = command_line.define_seeds(0)
 _FULL = flags.DEFINE_bool('full', False, "the paper's setting, not the quick")
 _HELD_OUT = flags.DEFINE_bool(
   'held_out', False, 'likewise, tested on a part of the training set'
+)
+_TRIALS = command_line.define_list(
+  'trials',
+  (),
+  command_line.positive_number,
+  'multiples of the learning rate of each row, to choose it',
 )
 _BUDGET = flags.DEFINE_float(
   'budget',
@@ -83,8 +94,10 @@ def main(given: Sequence[str]) -> int | None:
     # The same on a machine without CIFAR-10.
     print(page.header(table, records.Record(path, name, table, at_hand=True)))
     return None
-  record = records.Record(path, name, table)
   size = _size(table)
+  if _TRIALS.value:
+    return _try(name, table, rows, size)
+  record = records.Record(path, name, table)
   missing = running.run(
     table,
     rows,
@@ -100,6 +113,25 @@ def main(given: Sequence[str]) -> int | None:
     scatter.draw(table, record, size, _FIGURE.value)
   for run in missing:
     print(f'missing: {run.row}, seed {run.seed}: {run.why}')
+  return 1 if missing else None
+
+
+def _try(
+  name: str, table: papers.Table, rows: Sequence[str], size: str
+) -> int | None:
+  """Tries learning rates, and prints which is best."""
+  path = _JSON.value or _WORKDIR.value / f'{name}_trials.json'
+  made = trials.Trials(path, table, size)
+  missing = made.run(
+    rows,
+    _TRIALS.value,
+    workdir=_WORKDIR.value / f'{name}_trials',
+    command=command_line.typed(),
+    budget=_BUDGET.value,
+  )
+  tables.show(made.results(rows, _TRIALS.value))
+  for what in missing:
+    print(f'missing: {what}')
   return 1 if missing else None
 
 

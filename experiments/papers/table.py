@@ -153,7 +153,11 @@ class Table:
     return self.rows[name]
 
   def config(
-    self, row: Row, size: str, at_hand: bool | None = None
+    self,
+    row: Row,
+    size: str,
+    at_hand: bool | None = None,
+    beside: Mapping[str, Any] | None = None,
   ) -> ml_collections.ConfigDict:
     """Returns a row's configuration.
 
@@ -161,14 +165,16 @@ class Table:
       row: of this table.
       size: of `sizes`.
       at_hand: whether the quick setting may take CIFAR-10; None looks for it.
+      beside: fields that are otherwise than in the table.
 
     Raises:
       ConfigError: nothing can be held out.
     """
+    beside = beside or {}
     if size == QUICK:
       own = {**self.quick, **row.fields, **row.quick}
       shared = quick.fields(own, self._full(row)['data.name'], at_hand)
-      return building.build({**shared, **own})
+      return building.build({**shared, **own, **beside})
     fields = self._full(row)
     if size == HELD_OUT:
       if not self.holds_out(row):
@@ -178,7 +184,7 @@ class Table:
           f'{fields["data.name"]}'
         )
       fields['data.test_split'] = quick.HELD_OUT[fields['data.name']]
-    return building.build(fields)
+    return building.build({**fields, **beside})
 
   def _full(self, row: Row) -> dict[str, Any]:
     """Returns the fields of a row's full setting."""

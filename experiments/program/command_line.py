@@ -11,6 +11,7 @@ that several programs have is spelt alike in all of them; a list has commas,
 """
 
 from collections.abc import Callable, Collection, Sequence
+import math
 import pathlib
 import re
 import shlex
@@ -284,6 +285,17 @@ def whole(text: str) -> int:
       f'must be a whole number of at least 1, got {text!r}'
     ) from None
   return int(number)
+
+
+def positive_number(text: str) -> float:
+  """Parses a number above 0, for `define_list`."""
+  try:
+    number = float(text)
+  except ValueError:
+    number = math.nan
+  if not 0 < number < math.inf:
+    raise ValueError(f'must be a number above 0, got {text!r}')
+  return number
 
 
 def _seed(text: str) -> int:

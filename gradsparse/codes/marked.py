@@ -20,6 +20,8 @@ from gradsparse.codes.entries import Entries
 from gradsparse.codes.sparse_values import ValueCode
 from gradsparse.sockets import Marked
 from gradsparse.sockets import Space
+from gradsparse.sockets import deliveries
+from gradsparse.sockets.deliveries import Delivered
 from gradsparse.sockets.deliveries import Spread
 from gradsparse.wire import bitmap
 from gradsparse.wire import compaction
@@ -176,9 +178,9 @@ class Coded:
       self._space.shapes,
     )
 
-  def deliveries(self) -> list[Spread]:
+  def deliveries(self, runs: Sequence[int] = ()) -> list[Delivered]:
     """Each leaf spread out."""
-    out = []
+    out: list[Delivered] = []
     for marks, codes, own, shape, size in zip(
       self._marks,
       self._codes,
@@ -191,7 +193,7 @@ class Coded:
       unpacked = fixed_width.unpack(codes, size, self._code.width)
       values = jnp.where(there, self._code.decode(unpacked, own), 0.0)
       out.append(Spread(values.reshape(shape), there.reshape(shape)))
-    return out
+    return deliveries.joined(out, runs)
 
 
 def coded(

@@ -50,7 +50,8 @@ def all_gather() -> Exchange:
 
     if common.sums_rows(own, comm.size, ctx):
       every = jax.lax.map(decode, messages)
-      total = SparseSum.of(every.values, every.indices, own.space)
+      space = own.space.merged(ctx.runs)
+      total = SparseSum.of(every.values, every.indices, space)
       mean: Sequence[jax.Array] = total / comm.size
     else:
       start, rest = comm.typed_like(own.zeros(), messages), messages

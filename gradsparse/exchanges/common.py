@@ -227,7 +227,7 @@ def mean_of_sum(total: Sent, workers: int, ctx: Context) -> Sequence[jax.Array]:
   if isinstance(total, Sparse):
     if sums_rows(total, 1, ctx):
       both = total.values[None], total.indices[None]
-      return SparseSum.of(*both, total.space) / workers
+      return SparseSum.of(*both, total.space.merged(ctx.runs)) / workers
     return mean_of(total, total.add_to(total.zeros()), workers)
   return [x / workers for x in total.leaves()]
 

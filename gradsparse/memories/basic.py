@@ -137,4 +137,5 @@ def residual(decay: float = 1.0) -> Memory:
     lossless=decay == 1.0,
     floats=1,
     sums=True,
+    elementwise=True,
   )

@@ -108,5 +108,13 @@ def estimate() -> Memory:
     )
 
   return Memory(
-    init, accumulate, signals, update, sent, arrived, held, floats=3
+    init,
+    accumulate,
+    signals,
+    update,
+    sent,
+    arrived,
+    held,
+    floats=3,
+    elementwise=True,
   )

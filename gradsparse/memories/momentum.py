@@ -144,6 +144,7 @@ def momentum_correction(
     held,
     floats=2,
     sums=True,
+    elementwise=True,
     usable=lambda: traced.in_range((momentum, arguments.LESS_THAN_ONE)),
     momentum=momentum,
   )

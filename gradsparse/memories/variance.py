@@ -144,6 +144,7 @@ def variance(
     lossless=rounding == 'keep',
     floats=2,
     sums=True,
+    elementwise=rounding == 'keep',  # the other looks at the largest
     moments=True,
     usable=lambda: traced.in_range((decay, arguments.FRACTION)),
   )

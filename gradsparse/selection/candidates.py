@@ -12,9 +12,9 @@ A segment is a vector, a part of one, or all vectors together.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import itertools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gradsparse import folding
 from gradsparse import opaque
@@ -34,6 +34,12 @@ _WORTHWHILE = 0.5
 _SMALL = 1 << 17
 # Rows that are taken from a vector at once, of all vectors together.
 _BLOCK = 512
+# Of a gather whose indices may be beyond the end, but not negative.
+_INSIDE: Mapping[str, Any] = {
+  'mode': 'fill',
+  'fill_value': 0,
+  'wrap_negative_indices': False,
+}
 
 
 class Candidates(NamedTuple):
@@ -235,10 +241,10 @@ def _placed(
 def _take(x: jax.Array, rows: jax.Array) -> jax.Array:
   """Some rows of a vector; zeros beyond its end."""
   if x.shape[0] % LANES == 0:
-    return x.reshape(-1, LANES).at[rows].get(mode='fill', fill_value=0)
+    return x.reshape(-1, LANES).at[rows].get(**_INSIDE)
   lanes = jnp.arange(LANES, dtype=jnp.int32)
   places = rows[:, None] * LANES + lanes
-  return x.at[places].get(mode='fill', fill_value=0)
+  return x.at[places].get(**_INSIDE)
 
 
 def _candidates(

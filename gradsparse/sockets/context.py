@@ -43,6 +43,9 @@ class Context(NamedTuple):
       this is one; () if all are whole. `shapes` are those of its own parts.
     shards: the devices of this worker (`collectives.Shards`), if there are
       several.
+    runs: how many leaves each of the parts has in which their mean is read and
+      what was sent leaves the memory; () if each leaf is such a part. A mean
+      may have either, `shapes` or `Space.merged`.
   """
 
   shapes: tuple[Shape, ...]
@@ -56,3 +59,4 @@ class Context(NamedTuple):
   rung: Any = None
   cuts: tuple[Cut, ...] = ()
   shards: Any = None
+  runs: tuple[int, ...] = ()

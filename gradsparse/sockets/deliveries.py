@@ -12,10 +12,13 @@ written as a whole leaf (`Spread`). All have the same methods:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 import dataclasses
+import itertools
 import math
+from typing import Any
 
+from gradsparse import folding
 from gradsparse import opaque
 import jax
 import jax.numpy as jnp
@@ -24,6 +27,8 @@ import numpy as np
 # Leaves below this many elements are written out together. A scatter into each
 # of them would take long to compile: a model has hundreds of biases and scales.
 _SMALL = 1 << 14
+# Of a scatter: entries of other leaves are dropped.
+_OWN: Mapping[str, Any] = {'mode': 'drop', 'wrap_negative_indices': False}
 
 
 @jax.tree_util.register_dataclass
@@ -31,21 +36,30 @@ _SMALL = 1 << 14
 class Window:
   """The entries of one leaf: a delivery of some coordinates.
 
+  Entries of other leaves may be among them, with indices that are negative or
+  not below `size`; they count for nothing.
+
   Attributes:
-    values: float32[w].
-    indices: int32[w] into the flattened leaf, distinct; leaf size = empty.
+    entries: float32[w], the values.
+    indices: int32[w] into the flattened leaf, distinct.
     size: elements of the leaf.
   """
 
-  values: jax.Array
+  entries: jax.Array
   indices: jax.Array
   size: int = dataclasses.field(metadata={'static': True})
   whole = False
 
+  @property
+  def values(self) -> jax.Array:
+    """float32[w], zero for entries of other leaves."""
+    own = (self.indices >= 0) & (self.indices < self.size)
+    return jnp.where(own, self.entries, 0.0)
+
   def plus(self, x: jax.Array, factor: float = 1.0) -> jax.Array:
     """x and `factor` times what was delivered."""
-    flat = x.reshape(-1).at[self.indices].add(factor * self.values, mode='drop')
-    return flat.reshape(x.shape)
+    flat = x.reshape(-1).at[self.indices]
+    return flat.add(factor * self.entries, **_OWN).reshape(x.shape)
 
   def update(
     self, fn: Callable[..., jax.Array], x: jax.Array, *others: jax.Array
@@ -53,16 +67,17 @@ class Window:
     """x_i <- fn(x_i, delivered_i, *others_i) where something was delivered."""
 
     def at(a):
-      return a.reshape(-1).at[self.indices].get(mode='fill', fill_value=0)
+      there = a.reshape(-1).at[self.indices]
+      return there.get(mode='fill', fill_value=0, wrap_negative_indices=False)
 
-    new = fn(at(x), self.values, *map(at, others))
-    flat = x.reshape(-1).at[self.indices].set(new, mode='drop')
+    new = fn(at(x), self.entries, *map(at, others))
+    flat = x.reshape(-1).at[self.indices].set(new, **_OWN)
     return flat.reshape(x.shape)
 
   def dense(self, shape: Sequence[int]) -> jax.Array:
     """float32 array of `shape`, zero where nothing was delivered."""
     flat = jnp.zeros(math.prod(shape), jnp.float32)
-    return flat.at[self.indices].set(self.values, mode='drop').reshape(shape)
+    return flat.at[self.indices].set(self.entries, **_OWN).reshape(shape)
 
 
 @jax.tree_util.register_dataclass
@@ -123,6 +138,26 @@ class Spread:
 
 
 Delivered = Window | Full | Spread
+
+
+def joined(leaves: Sequence[Delivered], runs: Sequence[int]) -> list[Delivered]:
+  """The same, leaves that follow each other joined to one; see `Space.merged`.
+
+  Args:
+    leaves: none of them a Window.
+    runs: how many leaves each of the new ones has; () leaves all alone.
+  """
+  if len(runs) in (0, len(leaves)):
+    return list(leaves)
+  rest = iter(leaves)
+  out = []
+  for n in runs:
+    own = list(itertools.islice(rest, n))
+    if n > 1:
+      flat = [jax.tree.map(lambda x: x.reshape(-1), d) for d in own]
+      own = [jax.tree.map(lambda *x: folding.joined(list(x)), *flat)]
+    out += own
+  return out
 
 
 def of_entries(
@@ -200,12 +235,15 @@ def _window(
   size: int,
 ) -> Window:
   """The entries of the leaf of this number among the large ones."""
+
   # The slice is clamped at the end of the message, so it can begin with
-  # entries of earlier leaves; those and later ones count as empty.
-  start, offset = starts[place], offsets[place]
-  own = jax.lax.dynamic_slice_in_dim(indices, start, width) - offset
-  inside = (own >= 0) & (own < size)
-  found = jax.lax.dynamic_slice_in_dim(values, start, width)
-  return Window(
-    jnp.where(inside, found, 0.0), jnp.where(inside, own, size), size
-  )
+  # entries of earlier leaves.
+  def read(x, at, length=()):
+    out = jax.lax.dynamic_slice(
+      x, (at,), length or (1,), allow_negative_indices=False
+    )
+    return out if length else out[0]
+
+  start, offset = read(starts, place), read(offsets, place)
+  own = read(indices, start, (width,)) - offset
+  return Window(read(values, start, (width,)), own, size)

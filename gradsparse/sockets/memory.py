@@ -73,6 +73,10 @@ class Memory(NamedTuple):
     moments: whether the update takes a `second_moment`, in `extra`.
     usable: () -> bool scalar, whether numbers that are traced are in range; if
       not, all workers reject the step.
+    elementwise: whether all that it does to a number of a leaf depends on the
+      numbers in that place alone. Then it may be given several leaves as one
+      vector, which is sooner compiled: all of `grads`, its state, `whole` and
+      so on are lists of such vectors then, and not trees like params.
     momentum: factor of the momentum that the updates already have, so that
       no other should follow; 0 without one.
   """
@@ -89,4 +93,5 @@ class Memory(NamedTuple):
   sums: bool = False
   moments: bool = False
   usable: Callable[[], Any] = lambda: True
+  elementwise: bool = False
   momentum: Any = 0.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 import dataclasses
+import itertools
 import math
 
 from gradsparse import opaque
@@ -51,6 +52,23 @@ class Space:
   @property
   def size(self) -> int:
     return sum(self.sizes)
+
+  def merged(self, runs: Sequence[int]) -> Space:
+    """The same where leaves that follow each other are one.
+
+    Args:
+      runs: how many leaves each of the new ones has; () leaves all alone.
+    """
+    if len(runs) in (0, len(self.shapes)):
+      return self
+    leaves, limits = iter(self.shapes), iter(self.limits)
+    shapes = []
+    for n in runs:
+      own = list(itertools.islice(leaves, n))
+      shapes.append(own[0] if n == 1 else (sum(map(math.prod, own)),))
+    return Space(
+      tuple(shapes), tuple(sum(itertools.islice(limits, n)) for n in runs)
+    )
 
   def split(self, joined: jax.Array) -> list[jax.Array]:
     """A vector over the joined space as the leaves it consists of."""

@@ -82,7 +82,10 @@ class SparseSum(Sequence):
     rows, number = opaque.computed_once((self.rows, self.number), len(self))
     cut = opaque.cut(number, [(length,) for length in _lengths(space)])
     for own, size, shape in zip(cut, space.sizes, self.shapes, strict=True):
-      yield rows[own].reshape(-1)[:size].reshape(shape)
+      found = rows.at[own].get(
+        mode='promise_in_bounds', wrap_negative_indices=False
+      )
+      yield found.reshape(-1)[:size].reshape(shape)
 
   def __getitem__(self, place):
     return list(self)[place]

@@ -12,7 +12,8 @@ that an exchange need not ask which of them it has:
   leaves()       the leaves that it stands for itself
   count()        how many coordinates it names
   only_if(sent)  itself, or nothing
-  deliveries()   what arrived of each leaf, for the memory
+  deliveries(runs)  what arrived of each leaf, for the memory; of leaves that
+                 are joined if there are runs, see `Space.merged`
 """
 
 from __future__ import annotations
@@ -89,10 +90,11 @@ class Sparse:
       self.space,
     )
 
-  def deliveries(self) -> list[Delivered]:
+  def deliveries(self, runs: Sequence[int] = ()) -> list[Delivered]:
     """The entries leaf by leaf: small leaves spread out, windows of others."""
+    space = self.space.merged(runs)
     return deliveries.of_entries(
-      self.values, self.indices, self.space.shapes, self.space.limits
+      self.values, self.indices, space.shapes, space.limits
     )
 
   def joined(self) -> Marked:
@@ -164,11 +166,10 @@ class Marked:
     """The same: it is one vector."""
     return self
 
-  def deliveries(self) -> list[Delivered]:
+  def deliveries(self, runs: Sequence[int] = ()) -> list[Delivered]:
     """Each leaf spread out."""
-    both = zip(
-      self.space.split(self.values), self.space.split(self.marks), strict=True
-    )
+    space = self.space.merged(runs)
+    both = zip(space.split(self.values), space.split(self.marks), strict=True)
     return [Spread(x, m) for x, m in both]
 
 
@@ -207,9 +208,9 @@ class Leaves:
     """The leaves, or zeros."""
     return Leaves([jnp.where(arrived, x, 0.0) for x in self.arrays])
 
-  def deliveries(self) -> list[Delivered]:
+  def deliveries(self, runs: Sequence[int] = ()) -> list[Delivered]:
     """Each leaf whole."""
-    return [Full(x) for x in self.arrays]
+    return deliveries.joined([Full(x) for x in self.arrays], runs)
 
   def joined(self) -> jax.Array:
     """float32[N], the leaves one after the other."""
@@ -278,9 +279,10 @@ class Parts:
     rows = jnp.where(arrived, self.rows, 0.0)
     return Parts(rows, self.first, self.space)
 
-  def deliveries(self) -> list[Delivered]:
+  def deliveries(self, runs: Sequence[int] = ()) -> list[Delivered]:
     """Each leaf whole."""
-    return [Full(x) for x in self.leaves()]
+    rows = self.rows.reshape(-1)
+    return [Full(x) for x in self.space.merged(runs).split(rows)]
 
 
 Sent = Sparse | Marked | Leaves | Parts

@@ -10,12 +10,14 @@ import math
 from typing import Any, NamedTuple
 
 from gradsparse import health
+from gradsparse import opaque
 from gradsparse.collectives import Comm
 from gradsparse.sockets import Delivered
 from gradsparse.sockets import Full
 from gradsparse.sockets import ownership
 from gradsparse.state.scheme import Stats
 from gradsparse.transform import layout as layouts
+from gradsparse.transform.nodes import Nodes
 from gradsparse.transform.round_trip import Back
 from gradsparse.transform.round_trip import Before
 from gradsparse.transform.round_trip import Scheme
@@ -62,8 +64,9 @@ def finish(
     backs: what came of them.
     tell: whether to return what was delivered.
   """
-  layout = before.layout
-  means = layout.tree(_merged(_means(back) for back in backs))
+  nodes = before.nodes
+  layout, whole = nodes.layout, nodes.whole()
+  means = nodes.tree(_merged(_means(nodes, back) for back in backs))
   flat = _updates(scheme, comm, before, means)
   accepted, sent, overflow = _verdict(comm, before, backs, flat)
 
@@ -74,9 +77,9 @@ def finish(
   if comm.recorder is None or comm.recorder.computes:
     delivered, released = _deliveries(before, backs, accepted)
     memory = scheme.memory.sent(memory, released)
-    memory = scheme.memory.arrived(memory, means, layout.whole(), accepted)
+    memory = scheme.memory.arrived(memory, means, whole, accepted)
     if tell:
-      told = comm.local(_dense(layout, delivered))
+      told = nodes.cut(comm.local(_dense(nodes, delivered)))
   stats = Stats(
     payload_bytes=sum(
       (_payload(layout, back) for back in backs), jnp.float32(0)
@@ -87,8 +90,8 @@ def finish(
     rejected_steps=jnp.int32(0),
   )
   return After(
-    updates=jax.tree.unflatten(
-      layout.treedef, [jnp.where(accepted, u, jnp.nan) for u in flat]
+    updates=nodes.cut(
+      nodes.tree([jnp.where(accepted, u, jnp.nan) for u in flat])
     ),
     delivered=told,
     memory=typed(memory, comm, local=True),
@@ -99,28 +102,31 @@ def finish(
   )
 
 
-def _means(back: Back) -> dict[int, jax.Array]:
-  """The means of the leaves of a part, by their numbers."""
+def _means(nodes: Nodes, back: Back) -> dict[int, jax.Array]:
+  """The means of the nodes of a part, by their numbers."""
   group, exchanged = back.part.group, back.exchanged
-  by_number = dict(zip(group.compressed, exchanged.mean, strict=True))
-  return by_number | dict(zip(group.dense, exchanged.dense, strict=True))
+  means = nodes.join_means(exchanged.mean, group)
+  by_number = dict(zip(nodes.numbers(group.compressed), means, strict=True))
+  dense = zip(nodes.numbers(group.dense), exchanged.dense, strict=True)
+  return by_number | dict(dense)
 
 
 def _deliveries(
   before: Before, backs: Sequence[Back], accepted: jax.Array
 ) -> tuple[Any, Any]:
   """Trees of what was delivered and of what the memory lets go of."""
-  layout = before.layout
+  nodes = before.nodes
 
   def tree(sent):
-    by_leaf: dict[int, Delivered] = {}
+    by_node: dict[int, Delivered] = {}
     for back, own in zip(backs, sent, strict=True):
-      there = own.only_if(accepted).deliveries()
-      by_leaf |= zip(back.part.group.compressed, there, strict=True)
-      for i in back.part.group.dense:
-        x = before.signals[i].value
-        by_leaf[i] = Full(jnp.where(accepted, x, 0.0), whole=True)
-    return layout.tree(by_leaf)
+      group = back.part.group
+      there = own.only_if(accepted).deliveries(back.part.ctx.runs)
+      by_node |= zip(nodes.numbers(group.compressed), there, strict=True)
+      for n in nodes.numbers(group.dense):
+        x = jnp.where(accepted, before.values[n], 0.0)
+        by_node[n] = Full(x, whole=True)
+    return nodes.tree(by_node)
 
   exchanged = [back.exchanged for back in backs]
   delivered = tree([e.delivered for e in exchanged])
@@ -129,14 +135,11 @@ def _deliveries(
   return delivered, tree([e.released or e.delivered for e in exchanged])
 
 
-def _dense(layout: layouts.Layout, delivered: Any) -> Any:
-  """What was delivered as a float32 tree like params."""
-  arrived = layout.treedef.flatten_up_to(delivered)
-  return layout.tree(
-    {
-      i: d.dense(shape)
-      for i, (d, shape) in enumerate(zip(arrived, layout.shapes, strict=True))
-    }
+def _dense(nodes: Nodes, delivered: Any) -> Any:
+  """What was delivered as a float32 tree of nodes."""
+  arrived = nodes.treedef.flatten_up_to(delivered)
+  return nodes.tree(
+    [d.dense(shape) for d, shape in zip(arrived, nodes.shapes, strict=True)]
   )
 
 
@@ -162,15 +165,18 @@ def typed(state: Any, comm: Comm, local: bool) -> Any:
 def _updates(
   scheme: Scheme, comm: Comm, before: Before, means: Any
 ) -> list[jax.Array]:
-  """The leaves of the update."""
-  layout = before.layout
-  updates = scheme.memory.update(before.kept, means, layout.whole())
+  """The nodes of the update."""
+  nodes = before.nodes
+  updates = scheme.memory.update(before.kept, means, nodes.whole())
   # The momentum of dense leaves is kept in this worker's memory, and so typed
   # as its own, but it is made of means alone.
-  flat = layout.treedef.flatten_up_to(updates)
-  for i in layout.dense:
-    flat[i] = comm.replicated(flat[i])
-  return [u.astype(dtype) for u, dtype in zip(flat, before.dtypes, strict=True)]
+  flat = nodes.treedef.flatten_up_to(updates)
+  for n in nodes.numbers(nodes.layout.dense):
+    flat[n] = comm.replicated(flat[n])
+  return [
+    u.astype(before.dtypes[own[0]])
+    for u, own in zip(flat, nodes.members, strict=True)
+  ]
 
 
 def _verdict(
@@ -183,17 +189,18 @@ def _verdict(
     found no room): of all devices of this worker, float32 where int32 could
     not count them.
   """
-  layout = before.layout
+  nodes = before.nodes
+  layout = nodes.layout
   adds = bool(ownership.shared_fields(before.kept))
 
   def unsure(back):
     # What the shared fields of a memory add to what was judged need not be
     # finite.
-    for i in back.part.group.compressed:
-      if adds or not back.judged or health.is_narrow(updates[i].dtype):
-        yield updates[i]
-    for i in back.part.group.dense:
-      yield updates[i]
+    for n in nodes.numbers(back.part.group.compressed):
+      if adds or not back.judged or health.is_narrow(updates[n].dtype):
+        yield updates[n]
+    for n in nodes.numbers(back.part.group.dense):
+      yield updates[n]
 
   totals = [jnp.int32(0), *jnp.zeros(2, layout.count_type)]
   for back in backs:
@@ -208,7 +215,10 @@ def _verdict(
     )
     totals = [t + shards.sum(x) for t, x in zip(totals, own, strict=True)]
   failed, sent, overflow = totals
-  return (failed == 0) & comm.intact(), sent, overflow
+  accepted = (failed == 0) & comm.intact()
+  # All that is written reads it.
+  accepted = opaque.computed_once(accepted, len(updates))
+  return accepted, sent, overflow
 
 
 def _payload(layout: layouts.Layout, back: Back) -> jax.Array:
@@ -246,4 +256,5 @@ def _owed(before: Before, backs: Sequence[Back], moved) -> Any:
     numbers, new = back.part.group.compressed, back.exchanged.owed
     old = [before.owed[i] for i in numbers]
     by_leaf |= zip(numbers, moved(list(new), old), strict=True)
-  return before.layout.spread([by_leaf[i] for i in before.layout.compressed])
+  layout = before.nodes.layout
+  return layout.spread([by_leaf[i] for i in layout.compressed])

@@ -6,7 +6,7 @@ judge, agree, choose the size. round_trip.py sends; finishing.py does the rest.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from gradsparse import health
@@ -24,6 +24,8 @@ from gradsparse.transform.finishing import After
 from gradsparse.transform.finishing import finish
 from gradsparse.transform.layout import Group
 from gradsparse.transform.layout import Layout
+from gradsparse.transform.nodes import Nodes
+from gradsparse.transform.nodes import make_nodes
 from gradsparse.transform.round_trip import Back
 from gradsparse.transform.round_trip import Before
 from gradsparse.transform.round_trip import Part
@@ -75,21 +77,26 @@ def one_step(
   """
   memory, compressor = scheme.memory, scheme.compressor
   groups = layout.groups()
-  wide = jax.tree.map(lambda g: g.astype(jnp.float32), grads)
-  whole = layout.whole()
+  nodes = make_nodes(layout, groups, memory, grads, state.steps)
+  wide = nodes.join(jax.tree.map(lambda g: g.astype(jnp.float32), grads))
+  old = nodes.join_state(state.memory)
+  whole = nodes.whole()
+  if memory.moments:
+    moments = nodes.join(extra['second_moment'])
+    extra = {**extra, 'second_moment': moments}
 
   def accumulate(kept):
     return memory.accumulate(wide, kept, extra, whole)
 
   def signals_of(grads, kept):
-    return layout.treedef.flatten_up_to(memory.signals(grads, kept, whole))
+    return nodes.treedef.flatten_up_to(memory.signals(grads, kept, whole))
 
-  new = accumulate(state.memory)
+  new = accumulate(old)
   in_memory = {id(x) for x in jax.tree.leaves(new)}
   values = [s.value for s in signals_of(wide, new)]
   healthy = health.can_keep(
     memory.held(new, whole),
-    memory.held(state.memory, whole),
+    memory.held(old, whole),
     [x for x in values if id(x) not in in_memory],
     health.largest_kept(
       comm.size,
@@ -102,13 +109,15 @@ def one_step(
   # A worker that cannot keep what comes of its gradient leaves its memory
   # alone and goes on with a gradient of zeros. Its message tells the others
   # to reject the step.
-  kept = _in_own_place(healthy, accumulate, state.memory)
+  kept = _in_own_place(healthy, accumulate, old)
   local = jax.tree.map(lambda g: jnp.where(healthy, g, 0.0), wide)
-  signals = signals_of(local, kept)
-  parts = _parts(scheme, comm, layout, groups, signals, state)
+  of_nodes = signals_of(local, kept)
+  signals = nodes.signals(of_nodes)
+  parts = _parts(scheme, comm, nodes, groups, signals, state)
   before = Before(
-    layout,
+    nodes,
     signals,
+    [signal.value for signal in of_nodes],
     kept,
     healthy,
     layout.collect(state.exchange),
@@ -118,7 +127,7 @@ def one_step(
   rejected = state.stats.rejected_steps + jnp.where(out.accepted, 0, 1)
   new_state = CompressedMeanState(
     steps=state.steps + 1,
-    memory=out.memory,
+    memory=nodes.cut_state(out.memory),
     compressor=out.compressor,
     stats=out.stats._replace(
       sent_bytes=comm.local(jnp.float32(comm.tally.most_sent)),
@@ -133,12 +142,13 @@ def one_step(
 def _parts(
   scheme: Scheme,
   comm: Comm,
-  layout: Layout,
+  nodes: Nodes,
   groups: Sequence[Group],
-  signals: Sequence[Signal],
+  signals: Mapping[int, Signal],
   state: CompressedMeanState,
 ) -> list[Part]:
   """What travels together, and what the workers agree on about it."""
+  layout = nodes.layout
   key = jax.random.fold_in(jax.random.key(scheme.seed), state.steps)
   learners = [group for group in groups if group.compressed]
   parts = []
@@ -158,6 +168,7 @@ def _parts(
       state=state.compressor,
       cuts=tuple(layout.cuts[i] for i in group.compressed),
       shards=shards,
+      runs=nodes.runs(group),
     )
     if state.compressor and len(learners) > 1:
       places = [layout.compressed.index(i) for i in group.compressed]

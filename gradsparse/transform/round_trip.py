@@ -7,7 +7,7 @@ finishing.py do it, once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from gradsparse import health
@@ -30,6 +30,7 @@ from gradsparse.sockets import Sparse
 from gradsparse.traffic import counting
 from gradsparse.transform import layout as layouts
 from gradsparse.transform import planning
+from gradsparse.transform.nodes import Nodes
 import jax
 import jax.numpy as jnp
 
@@ -66,16 +67,18 @@ class Before(NamedTuple):
   """What is known before the size of the messages is.
 
   Attributes:
-    layout: of the leaves.
-    signals: of each leaf.
+    nodes: the leaves, as the memory sees them.
+    signals: of each compressed leaf, by number.
+    values: of each node: what of it is to be delivered.
     kept: the memory's state, after accumulating.
     healthy: bool scalar: this worker can keep what comes of its gradient.
     owed: the exchange's state by the numbers of leaves; empty if it has none.
     dtypes: of the gradients.
   """
 
-  layout: layouts.Layout
-  signals: list[Signal]
+  nodes: Nodes
+  signals: Mapping[int, Signal]
+  values: list[jax.Array]
   kept: Any
   healthy: jax.Array
   owed: dict[int, jax.Array]
@@ -177,8 +180,8 @@ def from_any_size(
 
 def _exchange(scheme: Scheme, before: Before, part: Part) -> Back:
   """Sends the message of one part."""
-  layout, group, comm = before.layout, part.group, part.comm
-  dense = [before.signals[i].value for i in group.dense]
+  nodes, group, comm = before.nodes, part.group, part.comm
+  dense = [before.values[n] for n in nodes.numbers(group.dense)]
   overflow, own = jnp.int32(0), None
   if group.compressed or not group.dense:
     message, overflow = _message(scheme, before, part, dense)
@@ -191,7 +194,7 @@ def _exchange(scheme: Scheme, before: Before, part: Part) -> Back:
   rows = []
   if comm.recorder is not None:
     rows = planning.message_rows(
-      scheme.compressor.name, scheme.axis_name, layout, group, own, back
+      scheme.compressor.name, scheme.axis_name, nodes.layout, group, own, back
     )
   judged = isinstance(own, Sparse | Marked) or back.judged
   return Back(part, own, back, judged, overflow, rows)

@@ -1,0 +1,157 @@
+"""Which learning rate: each row with several, on a part of the training set.
+
+A row that was given a rate may only want another one. So every row has equally
+many trials, at multiples of the rate that its table gives it, with one seed. A
+trial trains on a part of the training set and is tested on the rest of it; what
+the table itself is tested on is not looked at.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+import math
+import pathlib
+import time
+from typing import Any
+
+from experiments.papers import record as records
+from experiments.papers import table as tables
+from experiments.program import errors
+from experiments.program import files
+from experiments.program import tables as text
+from experiments.run import machine
+from experiments.studies import scheme_runs
+
+_SPLIT = {'data.test_split': 'validation'}
+
+
+class Trials:
+  """The trials of a table: one JSON list, rewritten after each of them."""
+
+  def __init__(self, path: pathlib.Path, table: tables.Table, size: str):
+    """Reads what the file has.
+
+    Args:
+      path: of the file; it need not be there.
+      table: the table.
+      size: of its `sizes`.
+
+    Raises:
+      ConfigError: nothing tells which of two scores is better.
+      FileError: the file is damaged.
+    """
+    if table.score is None:
+      raise errors.ConfigError('the rows of this table have no score')
+    self._path, self._table, self._size = path, table, size
+    self._kept = files.read_json(path) or []
+    if not isinstance(self._kept, list):
+      raise errors.FileError(f'{path} is no list of trials')
+
+  def find(self, row: str, factor: float) -> Mapping[str, Any] | None:
+    """Returns a trial of the row as it is now, None if there is none."""
+    setting = records.changes(self._config(row, factor))
+    for kept in self._kept:
+      if kept['row'] == row and kept['setting'] == setting:
+        return kept
+    return None
+
+  def score(self, row: str, factor: float) -> float | None:
+    """Returns what a trial ended with; None if it diverged or is missing."""
+    found = self.find(row, factor)
+    return None if found is None else self._table.score.of(found['final'])
+
+  def best(self, row: str, factors: Sequence[float]) -> float | None:
+    """Returns the factor with the best score, None if there is no score.
+
+    Of equal ones that nearest to the table's own rate.
+    """
+    score = self._table.score
+    found = [(self.score(row, factor), factor) for factor in factors]
+    scored = [(s, factor) for s, factor in found if s is not None]
+    if not scored:
+      return None
+    return max(
+      scored,
+      key=lambda pair: (score.advantage(pair[0]), -abs(math.log(pair[1]))),
+    )[1]
+
+  def run(
+    self,
+    names: Sequence[str],
+    factors: Sequence[float],
+    *,
+    workdir: pathlib.Path,
+    command: str,
+    budget: float | None = None,
+    clock: Callable[[], float] = time.monotonic,
+    say: Callable[[str], None] = print,
+  ) -> list[str]:
+    """Trains what is missing.
+
+    Args:
+      names: of the rows.
+      factors: of the learning rate that the table gives a row.
+      workdir: gets a folder for each trial.
+      command: what the user typed.
+      budget: seconds after which no further trial begins.
+      clock: tells seconds.
+      say: is told of each trial.
+
+    Returns:
+      What is still missing, in words.
+    """
+    begun, missing = clock(), []
+    for name in names:
+      for factor in factors:
+        if self.find(name, factor) is not None:
+          continue
+        config = self._config(name, factor)
+        what = f'{name}, learning rate {config.train.learning_rate:g}'
+        if budget is not None and clock() - begun >= budget:
+          missing.append(f'{what}: no time was left')
+          continue
+        folder = workdir / self._size / f'{name}_rate{factor:g}'
+        say(f'{what}: {config.train.steps:,} steps in {folder}')
+        entry = {
+          'row': name,
+          'factor': factor,
+          'learning_rate': config.train.learning_rate,
+          'setting': records.changes(config),
+          'date': machine.today(),
+          'command': command,
+        }
+        try:
+          summary = scheme_runs.train_one(
+            scheme_runs.Run(name, config, folder), command=command
+          )
+          kept = ('final', 'seconds', 'environment')
+          entry |= {key: summary[key] for key in kept}
+        except errors.DivergedError as error:
+          # A result of its own: the rate is too large.
+          entry |= {'final': {}, 'why': str(error)}
+          say(f'{what}: {error}')
+        self._kept.append(entry)
+        files.write_json(self._path, self._kept)
+    return missing
+
+  def results(self, names: Sequence[str], factors: Sequence[float]) -> Any:
+    """Returns the table that a user sees; the best of a row has a star."""
+    rows = []
+    for name in names:
+      best = self.best(name, factors)
+      cells = [f'{self._config(name, 1.0).train.learning_rate:g}']
+      for factor in factors:
+        score = self.score(name, factor)
+        shown = '-' if score is None else f'{score:.2f}'
+        cells.append(f'{shown}{"*" if factor == best else ""}')
+      rows.append([name, *cells])
+    return text.make(
+      ['row', 'rate', *(f'x {factor:g}' for factor in factors)],
+      rows,
+      title=f'{self._table.title}: {self._size} setting, trials',
+      caption=f'{self._table.score.label}, on a part of the training set',
+    )
+
+  def _config(self, name: str, factor: float) -> Any:
+    row = self._table.rows[name]
+    config = self._table.config(row, self._size, beside=_SPLIT)
+    config.train.learning_rate *= factor
+    return config
