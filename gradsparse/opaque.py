@@ -96,7 +96,7 @@ def _passed(turn: jax.Array, leaves: Sequence[jax.Array]) -> list[jax.Array]:
   """The leaves, out of a loop of one turn or none, as `turn` says."""
 
   def same(kept, x):
-    return jnp.where(kept, x, jnp.zeros_like(x))
+    return jax.lax.select(kept, x, jnp.zeros_like(x))
 
   # Typed like what comes out: as differing between workers, where the turn or
   # the leaf does.

@@ -1,12 +1,14 @@
 """Which learning rate: each row with several, on a part of the training set.
 
 A row that was given a rate may only want another one. So every row has equally
-many trials, at multiples of the rate that its table gives it, with one seed. A
-trial trains on a part of the training set and is tested on the rest of it; what
-the table itself is tested on is not looked at.
+many trials, at multiples of the rate that all settings of it have, with one
+seed. A trial trains on a part of the training set and is tested on the rest of
+it; what the table itself is tested on is not looked at. The rate that did best
+goes into `Row.quick`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+import dataclasses
 import math
 import pathlib
 import time
@@ -21,6 +23,7 @@ from experiments.run import machine
 from experiments.studies import scheme_runs
 
 _SPLIT = {'data.test_split': 'validation'}
+_RATE = 'train.learning_rate'
 
 
 class Trials:
@@ -88,7 +91,7 @@ class Trials:
 
     Args:
       names: of the rows.
-      factors: of the learning rate that the table gives a row.
+      factors: of the learning rate that a row has before it is chosen.
       workdir: gets a folder for each trial.
       command: what the user typed.
       budget: seconds after which no further trial begins.
@@ -152,6 +155,8 @@ class Trials:
 
   def _config(self, name: str, factor: float) -> Any:
     row = self._table.rows[name]
+    quick = {k: v for k, v in row.quick.items() if k != _RATE}
+    row = dataclasses.replace(row, quick=quick)
     config = self._table.config(row, self._size, beside=_SPLIT)
     config.train.learning_rate *= factor
     return config
