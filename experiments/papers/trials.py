@@ -44,9 +44,10 @@ class Trials:
     if table.score is None:
       raise errors.ConfigError('the rows of this table have no score')
     self._path, self._table, self._size = path, table, size
-    self._kept = files.read_json(path) or []
-    if not isinstance(self._kept, list):
+    kept = files.read_json(path)
+    if not isinstance(kept, list | None):
       raise errors.FileError(f'{path} is no list of trials')
+    self._kept: list[Mapping[str, Any]] = kept or []
 
   def find(self, row: str, factor: float) -> Mapping[str, Any] | None:
     """Returns a trial of the row as it is now, None if there is none."""

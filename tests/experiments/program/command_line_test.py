@@ -119,11 +119,15 @@ def test_flags_are_paths_and_lists(values):
     ('--floats=0', "at least 1, got '0'"),
     ('--schemes=dense,dcg', "unknown scheme .dcg. .did you mean 'dgc'"),
     ('--json=', 'must name a file'),
+    ('--factors=1,0', "above 0, got '0'"),
+    ('--factors=nan', "above 0, got 'nan'"),
+    ('--factors=two', "above 0, got 'two'"),
   ],
 )
 def test_wrong_values_are_told(line, message, values):
   command_line.define_json()
   command_line.define_list('floats', (5,), command_line.whole, 'many')
+  command_line.define_list('factors', (), command_line.positive_number, 'of it')
   command_line.define_schemes(('dense', 'dgc'))
   with pytest.raises(flags.IllegalFlagValueError, match=message):
     values(line)
