@@ -15,6 +15,8 @@ TREES: Mapping[str, Any] = {
   'matrix, vector, scalar': {'w': (12, 10), 'b': (11,), 's': ()},
   'nested, with None and an empty leaf': {
     'conv': [(3, 1, 2, 5), None],
+    # So many small leaves that a memory may get them as one vector.
+    'blocks': [(2, 3)] * 9,
     'rest': ((0, 4), (33,)),
   },
   'a scalar first, bfloat16 beside float32': {
