@@ -22,6 +22,10 @@ OTHERS: Mapping[str, tuple[str, str]] = {
     'the same with large pages',
     'docs/performance.md',
   ),
+  'compress_joined_leaves.json': (
+    'the same, before and after small leaves are joined',
+    'docs/performance.md',
+  ),
   'moments.json': ('what second moments cost', 'BUILD.md'),
   'exchange.json': ('a step of each scheme on a slow network', 'README.md'),
   'exchange_kernels.json': (
