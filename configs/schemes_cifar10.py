@@ -29,21 +29,21 @@ Ours:
 
   row              top-1 (%)     full  held out  quick
   ────────────────────────────────────────────────────
-  dense                    -  not run   not run  64.10
-  dgc                      -  not run   not run  62.84
-  dgc_0.01                 -  not run   not run  63.76
-  dgc_4bit                 -  not run   not run  61.35
-  gtopk                    -  not run   not run  56.22
-  gtopk_0.01               -  not run   not run  62.07
-  dropping                 -  not run   not run  51.34
-  dropping_0.01            -  not run   not run  61.16
+  dense                    -  not run   not run  64.06
+  dgc                      -  not run   not run  64.21
+  dgc_0.01                 -  not run   not run  65.14
+  dgc_4bit                 -  not run   not run  63.50
+  gtopk                    -  not run   not run  55.46
+  gtopk_0.01               -  not run   not run  62.29
+  dropping                 -  not run   not run  52.42
+  dropping_0.01            -  not run   not run  61.93
   dropping_chunks          -  not run   not run  55.81
-  local_partial            -  not run   not run  57.22
-  strom                    -  not run   not run  57.52
+  local_partial            -  not run   not run  57.25
+  strom                    -  not run   not run  56.44
   variance                 -  not run   not run  51.91
-  hybrid                   -  not run   not run  44.13
+  hybrid                   -  not run   not run  47.54
   qsgd_2bit                -  not run   not run  63.67
-  qsgd_4bit                -  not run   not run  63.63
+  qsgd_4bit                -  not run   not run  63.86
   qsgd_8bit                -  not run   not run  64.53
   terngrad                 -  not run   not run  63.85
   one_bit                  -  not run   not run  62.63
@@ -51,6 +51,7 @@ Ours:
   power_sgd                -  not run   not run  62.95
 
   quick: 1 x cpu, 1 core, jax 0.10.2, 2026-11-23
+  quick: 1 x cpu, 1 core, jax 0.10.2, 2026-11-24
   full needs: CIFAR-10 with its test file, a GPU for hours
 """
 

@@ -36,17 +36,17 @@ Ours:
   qsgd_8bit                -  not run   not run  not run
   terngrad                 -  not run   not run    10.16
   variance                 -  not run   not run     8.53
-  hybrid                   -  not run   not run  not run
+  hybrid                   -  not run   not run     3.04
   adam_dgc                 -  not run   not run  not run
   momentum_dense           -  not run   not run     6.12
   dgc                      -  not run   not run     5.78
   adam_dropping            -  not run   not run     9.60
-  sum                      -  not run   not run  not run
-  sum_sync                 -  not run   not run  not run
+  sum                      -  not run   not run    10.49
+  sum_sync                 -  not run   not run    11.10
   partial                  -  not run   not run    11.27
   partial_sync             -  not run   not run    11.82
-  error                    -  not run   not run  not run
-  error_sync               -  not run   not run  not run
+  error                    -  not run   not run     6.70
+  error_sync               -  not run   not run    11.62
   adam_dropping_warmup     -  not run   not run  not run
   sum_warmup               -  not run   not run  not run
   sum_sync_warmup          -  not run   not run  not run
