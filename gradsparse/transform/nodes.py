@@ -32,11 +32,19 @@ from gradsparse.transform.layout import Layout
 import jax
 import jax.numpy as jnp
 
-# Leaves of fewer elements are joined,
-SMALL = (1 << 18) + 1
-# if they are so many: fewer XLA on CPUs would not copy, see
+# Leaves of up to so many elements are joined: of the first of these sizes with
+# which the copies cost next to nothing. On CPUs they take about 3 ns an
+# element, and a leaf by itself takes about 30 us. So what is joined may be a
+# small share of all elements, or leaves that are tiny on average.
+SMALL = (1 << 18, 1 << 16, 1 << 14, 1 << 13)
+SHARE = 1 / 16
+TINY = 1 << 13
+# Fewer leaves than so many XLA on CPUs would not copy, see
 # `folding.side_by_side`.
 FEWEST = 9
+# Elements of a node of several leaves, or little more: memory for many more is
+# fresh in each step, and takes longer to get than to write.
+MOST = 3 << 19
 
 
 @dataclasses.dataclass(frozen=True)
@@ -184,9 +192,10 @@ def make_nodes(
 ) -> Nodes:
   """Divides the leaves.
 
-  Leaves are joined that follow each other in a message, or among those that
-  stay dense beside it, and are of one type. None are where the memory looks at
-  leaves as a whole or keeps nothing, or where JAX divides arrays by itself.
+  Small leaves are joined that follow each other in a message, or among those
+  that stay dense beside it, and are of one type. None are where the memory
+  looks at leaves as a whole or keeps nothing, or where JAX divides arrays by
+  itself.
 
   Args:
     layout: of the leaves, as this device has them.
@@ -201,22 +210,14 @@ def make_nodes(
   as_they_are = Nodes(layout, alone, layout.treedef)
   if not memory.elementwise or not memory.floats or not folding.joinable():
     return as_they_are
-
-  def kind(i):
-    small = leaves[i].size < SMALL
-    return (leaves[i].dtype, -1) if small else (leaves[i].dtype, i)
-
-  runs = [
-    tuple(run)
-    for group in groups
-    for numbers in (group.compressed, group.dense)
-    for _, run in itertools.groupby(numbers, kind)
-  ]
-  members = tuple(
-    own
-    for run in runs
-    for own in ([run] if len(run) >= FEWEST else [(i,) for i in run])
-  )
+  total = sum(x.size for x in leaves)
+  for largest in SMALL:
+    members = _members(groups, leaves, largest)
+    joined = [leaves[i].size for own in members if len(own) > 1 for i in own]
+    if sum(joined) <= max(SHARE * total, TINY * len(joined)):
+      break
+  else:
+    members = alone
   if len(members) == len(leaves):
     return as_they_are
   return Nodes(
@@ -225,6 +226,44 @@ def make_nodes(
     jax.tree.structure([0] * len(members)),
     tuple(opaque.begins(layout.shapes_of(own), beside) for own in members),
   )
+
+
+def _members(
+  groups: Sequence[Group], leaves: Sequence[jax.Array], largest: int
+) -> tuple[tuple[int, ...], ...]:
+  """Numbers of the leaves of each node, if so large leaves are joined."""
+
+  def kind(i):
+    return leaves[i].dtype, -1 if leaves[i].size <= largest else i
+
+  sizes = [x.size for x in leaves]
+  return tuple(
+    own
+    for group in groups
+    for numbers in (group.compressed, group.dense)
+    for _, run in itertools.groupby(numbers, kind)
+    for part in _parted(list(run), sizes)
+    for own in ([part] if len(part) >= FEWEST else [(i,) for i in part])
+  )
+
+
+def _parted(run: Sequence[int], sizes: Sequence[int]) -> list[tuple[int, ...]]:
+  """Leaves that follow each other, in parts of about one size, none too large.
+
+  Args:
+    run: numbers of leaves.
+    sizes: of all leaves.
+  """
+  total = sum(sizes[i] for i in run)
+  most = total / max(1, -(-total // MOST))
+  parts: list[list[int]] = [[]]
+  for before, i in zip(
+    itertools.accumulate(sizes[i] for i in run), run, strict=True
+  ):
+    if parts[-1] and before > most * len(parts):
+      parts.append([])
+    parts[-1].append(i)
+  return [tuple(part) for part in parts]
 
 
 def _joined(arrays: Sequence[jax.Array]) -> jax.Array:

@@ -76,7 +76,8 @@ def joins(monkeypatch):
 
   def say(fewest):
     jax.clear_caches()
-    monkeypatch.setattr(nodes, 'SMALL', 100)
+    monkeypatch.setattr(nodes, 'SMALL', (100,))
+    monkeypatch.setattr(nodes, 'SHARE', 1.0)
     monkeypatch.setattr(nodes, 'FEWEST', fewest)
 
   yield say
@@ -133,6 +134,42 @@ def test_which_leaves_are_joined(joins):
   assert named(every, made(every, memory))[0][:7] == [
     *('a0', 'a1', 'a2', 'a3', 'a4', 'b0', 'b1')
   ]
+
+
+@pytest.mark.parametrize(
+  'share, tiny, count',
+  [
+    # 136 elements in five leaves of `a`, 192 in four of `e`, 60 in three of
+    # `g`, 15 in six that stay dense: 403 of 703, 22 a leaf.
+    (0.6, 0, 4),
+    (0.5, 0, 3),
+    (0, 23, 4),
+    (0, 22, 3),  # 211 of 14 leaves without `e`
+    (0, 15, 1),
+    (0.1, 0, 1),
+    (0, 2, 0),
+  ],
+)
+def test_copies_cost_next_to_nothing(share, tiny, count, joins, monkeypatch):
+  joins(3)
+  for name, value in (
+    ('SMALL', (100, 40, 8)),
+    ('SHARE', share),
+    ('TINY', tiny),
+  ):
+    monkeypatch.setattr(nodes, name, value)
+  layout, memory = layout_of()
+  found = named(layout, made(layout, memory))
+  assert len(found) == count
+  assert (['e0', 'e1', 'e2', 'e3'] in found) == (count == 4)
+
+
+def test_a_node_has_an_end(joins, monkeypatch):
+  joins(3)
+  monkeypatch.setattr(nodes, 'MOST', 90)
+  layout, memory = layout_of()
+  # 136 elements become two nodes of about 68: two leaves, and three.
+  assert named(layout, made(layout, memory))[0] == ['a2', 'a3', 'a4']
 
 
 def test_a_memory_that_looks_at_whole_leaves_gets_leaves(joins):
