@@ -33,12 +33,12 @@ Ours:
   dgc                      -  not run   not run  64.21
   dgc_0.01                 -  not run   not run  65.14
   dgc_4bit                 -  not run   not run  63.50
-  gtopk                    -  not run   not run  55.46
-  gtopk_0.01               -  not run   not run  62.29
-  dropping                 -  not run   not run  52.42
-  dropping_0.01            -  not run   not run  61.93
+  gtopk                    -  not run   not run  55.10
+  gtopk_0.01               -  not run   not run  62.06
+  dropping                 -  not run   not run  52.01
+  dropping_0.01            -  not run   not run  61.44
   dropping_chunks          -  not run   not run  55.81
-  local_partial            -  not run   not run  57.25
+  local_partial            -  not run   not run  56.76
   strom                    -  not run   not run  56.44
   variance                 -  not run   not run  51.91
   hybrid                   -  not run   not run  47.54
@@ -52,6 +52,7 @@ Ours:
 
   quick: 1 x cpu, 1 core, jax 0.10.2, 2026-11-23
   quick: 1 x cpu, 1 core, jax 0.10.2, 2026-11-24
+  quick: 1 x cpu, 2 cores, jax 0.10.2, 2026-11-24
   full needs: CIFAR-10 with its test file, a GPU for hours
 """
 
