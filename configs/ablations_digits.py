@@ -63,6 +63,7 @@ Student's 95 % interval; one test image is 0.28 points. Ratios are of bytes.
   full: 1 x cpu, 2 cores, jax 0.10.2, 2026-11-23
 """
 
+from configs import dgc_figure3
 from configs.dgc_table2 import DGC
 from configs.dgc_table2 import DROPPING
 from configs.gtopk_table5 import GTOPK
@@ -157,15 +158,7 @@ TABLE = Table(
     },
   },
   questions=(
-    Question('all of DGC, none of it', 'dgc', 'dropping'),
-    Question('its warm-up alone', 'dropping_with_warmup', 'dropping'),
-    Question(
-      'its momentum correction alone', 'momentum_correction', 'dropping'
-    ),
-    Question('its clipping alone', 'dropping_with_clipping', 'dropping'),
-    Question('warm-up on, off', 'dgc', 'dgc_without_warmup'),
-    Question('masking on, off', 'dgc', 'dgc_without_masking'),
-    Question('clipping on, off', 'dgc_with_clipping', 'dgc'),
+    *dgc_figure3.QUESTIONS,
     Question('threshold sampled, exact', 'dgc_sampled', 'dgc'),
     Question(
       "gTop-k's put-back as printed, exact", 'gtopk_as_printed', 'gtopk_0.001'

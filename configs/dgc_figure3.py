@@ -49,11 +49,22 @@ from configs.dgc_table2 import WARMUP
 from experiments.papers.table import CIFAR
 from experiments.papers.table import GPU_DAYS
 from experiments.papers.table import IMAGENET
+from experiments.papers.table import Question
 from experiments.papers.table import Row
 from experiments.papers.table import Table
 
 _UNMASKED = {'compression.factor_masking': False}
 _CLIPPED = {'compression.clip_norm': 0.25}
+# What each part is worth; also of the rows of ablations_digits.
+QUESTIONS = (
+  Question('all of DGC, none of it', 'dgc', 'dropping'),
+  Question('its warm-up alone', 'dropping_with_warmup', 'dropping'),
+  Question('its momentum correction alone', 'momentum_correction', 'dropping'),
+  Question('its clipping alone', 'dropping_with_clipping', 'dropping'),
+  Question('warm-up on, off', 'dgc', 'dgc_without_warmup'),
+  Question('masking on, off', 'dgc', 'dgc_without_masking'),
+  Question('clipping on, off', 'dgc_with_clipping', 'dgc'),
+)
 _RESNET50 = dgc_table3.FULL | dgc_table3.RESNET50
 
 
@@ -96,5 +107,6 @@ TABLE = Table(
     ),
   },
   needs=(GPU_DAYS,),
+  questions=QUESTIONS,
 )
 get_config = TABLE.get_config

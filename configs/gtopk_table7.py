@@ -11,8 +11,10 @@ GPUs (Nvidia P102-100), 1 Gbps Ethernet, density 0.001, batches of table V;
 images a second of S-SGD with a dense all-reduce, with an all-gather of each
 worker's top k, and with gTop-k. Figure 11 is the time of a step of the gTop-k
 rows in parts; ours has those of experiments/run/time_breakdown.py and is in the
-record (`breakdown_ms`). Of both a short run is enough: 10 epochs of CIFAR-10 or
-one of ImageNet (ours). Top-k's rows are gradient dropping with one threshold.
+record (`breakdown_ms`). ResNet-50 accumulates 16 batches: a profiled step has a
+sixteenth of the computing between two exchanges. Of both a short run is enough:
+10 epochs of CIFAR-10 or one of ImageNet (ours). Top-k's rows are gradient
+dropping with one threshold.
 
 Quick: ResNet-8 and four workers simulated by one process, so that nothing
 travels: what compression costs, not what it saves. What it saves on a slow

@@ -11,10 +11,11 @@ A small attentional encoder-decoder, 4,000 pieces, 16 pairs a worker, Adam as in
 configs/local_table1.py, whose learning rate rises for a tenth of an epoch and
 falls as a cosine; gTop-k, QSGD and the others take Adam, too, after the
 exchange. `dgc` and `momentum_dense` have momentum SGD, as DGC's paper has it;
-`adam_dgc` accumulates gradients before Adam, which no paper defines, and is
-clipped at 1; nothing else is. An average is of 3 models, parameters and Adam's
-moments: `_sync` rows of a quick run send 3.4 times what dropping sends. Schemes
-and names are else those of configs/schemes_ptb.py.
+`adam_dgc` accumulates gradients before Adam, which no paper defines. Nothing is
+clipped. An average is of 3 models, parameters and Adam's moments: `_sync` rows
+of a quick run send 3.4 times what dropping sends, and `adam_dropping_equal`, at
+density 0.035, as much as `partial_sync`. Schemes and names are else those of
+configs/schemes_ptb.py.
 
   rate  a quarter of the learning rate (`_1x`), and none of its rise (`_steep`),
         for dense, dropping and PARTIAL (local-gradient paper, section 4.2);
@@ -113,19 +114,20 @@ def _rows() -> dict[str, Row]:
   momentum = sequence_schemes.with_momentum(_MOMENTUM, dense='momentum_dense')
   with_adam = sequence_schemes.with_momentum(_ADAM, dense='adam_dense')
   dgc = with_adam.pop('dgc')
+  del with_adam['dgc_without_warmup']
   del with_adam['dropping']  # is there as `adam_dropping`
   return {
     **with_adam,
     'adam_dgc': Row(
-      fields={**dgc.fields, 'compression.clip_norm': 1.0},
+      fields=dgc.fields,
       beside='adam_dense',
       full=dgc.full,
       quick=dgc.quick,
     ),
     'momentum_dense': momentum['momentum_dense'],
-    'dgc': momentum['dgc'],
+    **{name: momentum[name] for name in ('dgc', 'dgc_without_warmup')},
     **sequence_schemes.with_local(
-      _ADAM, dense='adam_dense', dropping='adam_dropping'
+      _ADAM, dense='adam_dense', dropping='adam_dropping', equal=0.035
     ),
     'adam_dense_1worker': Row(
       fields=_ADAM

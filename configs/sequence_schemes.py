@@ -8,6 +8,7 @@ they stand beside a dense row that is not clipped either.
 """
 
 from collections.abc import Mapping
+import dataclasses
 from typing import Any
 
 from configs import local_table1
@@ -44,16 +45,22 @@ def questions(dropping: str) -> tuple[Question, ...]:
       'PARTIAL with averaging, dropping (fewer bytes)', 'partial_sync', dropping
     ),
     Question(
+      'PARTIAL with averaging, dropping (equal bytes)',
+      'partial_sync',
+      f'{dropping}_equal',
+    ),
+    Question(
       'PARTIAL without averaging, dropping (equal bytes)', 'partial', dropping
     ),
     *(
       Question(f'{mode.upper()} with averaging, without', f'{mode}_sync', mode)
       for mode in local_gradient.MODES
     ),
-    Question('warm-up, none', f'{dropping}_warmup', dropping),
+    Question('warm-up (more bytes), none', f'{dropping}_warmup', dropping),
     Question(
       'the same, PARTIAL with averaging', 'partial_sync_warmup', 'partial_sync'
     ),
+    Question('the same, DGC', 'dgc', 'dgc_without_warmup'),
   )
 
 
@@ -84,6 +91,7 @@ def with_momentum(
     dense: Row(fields=own),
     'dropping': row(local_table1.DROPPING),
     'dgc': row(DGC, QUICK_WARMUP),
+    'dgc_without_warmup': row(DGC),
     'gtopk': row(GTOPK | {'compression.density': 0.005}, QUICK_WARMUP),
     **{
       f'qsgd_{bits}bit': row(qsgd(bits, bucket) | _SMALL)
@@ -102,7 +110,7 @@ def with_momentum(
 
 
 def with_local(
-  own: Mapping[str, Any], *, dense: str, dropping: str
+  own: Mapping[str, Any], *, dense: str, dropping: str, equal: float
 ) -> dict[str, Row]:
   """Returns gradient dropping and local gradients, beside a dense row.
 
@@ -113,6 +121,8 @@ def with_local(
     own: fields of all these rows: the optimizer.
     dense: name of the row that they stand beside.
     dropping: name of the row without a local gradient.
+    equal: a density at which that row sends as much in a quick run as one with
+      averages does; the row that ends in `_equal` has it.
   """
   rows = {dense: Row(fields=own)}
   for warmup in (False, True):
@@ -121,6 +131,9 @@ def with_local(
     for mode in local_gradient.MODES:
       rows[f'{mode}{end}'] = _local(own, dense, mode, False, warmup)
       rows[f'{mode}_sync{end}'] = _local(own, dense, mode, True, warmup)
+  plain = rows[dropping]
+  fields = {**plain.fields, 'compression.density': equal}
+  rows[f'{dropping}_equal'] = dataclasses.replace(plain, fields=fields)
   return rows
 
 

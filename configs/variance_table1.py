@@ -20,9 +20,7 @@ QSGD's buckets. Momentum 0.9 is not printed. Our variance-based rows keep what
 rounding loses (`rounding='keep'`); as printed it is
 `--config.compression.rounding=paper`.
 
-Quick: ResNet-8 without augmentation, 4 workers of 16 images, one epoch:
-second moments of a network with batch normalisation take a copy of its
-parameters for each image.
+Quick: ResNet-8 without augmentation, 4 workers of 16 images, one epoch.
 
 Published, and ours:
 

@@ -62,7 +62,6 @@ class Plan:
     multiple: int,
     num_workers: int,
     seed: int,
-    sorted_epochs: int = 0,
   ):
     """Sorts the examples into buckets.
 
@@ -73,15 +72,12 @@ class Plan:
       multiple: padded lengths are multiples of this.
       num_workers: number of workers that share an epoch.
       seed: decides all that is drawn.
-      sorted_epochs: so many epochs at the start go from short to long examples
-        instead, always in the same order.
 
     Raises:
       ConfigError: the examples do not fill one step.
     """
     self._workers = num_workers
     self._seed = seed
-    self._sorted_epochs = sorted_epochs
     padded = _padded_lengths(lengths, num_buckets, multiple)
     while True:
       sizes = [batch_size(length) for length in padded]
@@ -118,21 +114,16 @@ class Plan:
     return self._epoch(epoch)[number]
 
   def _deal_out(self, epoch: int) -> list[Step]:
-    shuffled = epoch >= self._sorted_epochs
     rng = np.random.default_rng([self._seed, epoch, 0])
     steps: list[Step] = []
     rest = np.empty(0, int)
     for bucket, size in enumerate(self.batch_sizes):
-      rows = np.concatenate([rest, self._members[bucket]])
-      if shuffled:
-        rows = rng.permutation(rows)
+      rows = rng.permutation(np.concatenate([rest, self._members[bucket]]))
       whole = len(rows) - len(rows) % (self._workers * size)
       dealt = rows[:whole].reshape(-1, self._workers, size)
       steps += [Step(bucket, part) for part in dealt]
       rest = rows[whole:]
-    if shuffled:
-      steps = [steps[number] for number in rng.permutation(len(steps))]
-    return steps
+    return [steps[number] for number in rng.permutation(len(steps))]
 
 
 def largest_so_far(

@@ -25,8 +25,8 @@ def norm(train: bool, batch_axis: str | None) -> Callable[..., nn.BatchNorm]:
   """Returns what makes a layer of batch normalisation.
 
   In training a worker normalises by the mean and the variance of its own batch,
-  as the papers' workers do, and not by those of all workers together. Where
-  running averages are shared, the training step averages them.
+  as the papers' workers do, and not by those of all workers together. Its
+  running averages are its own, too; a test takes their mean.
 
   Args:
     train: normalise by the batch; otherwise by the running averages.

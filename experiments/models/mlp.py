@@ -4,7 +4,7 @@ On MNIST:
 
   mlp         widths 128, 64    109,386
   perceptron  width 4096      3,256,330  QSGD, section 5, has "a two-layer
-                                         perceptron"; the width is recalled
+                                         perceptron"; the width is ours
   logistic    no hidden layer     7,850  multinomial logistic regression
 """
 

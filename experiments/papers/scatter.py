@@ -1,7 +1,6 @@
 """A score against compression: the variance paper's appendix C."""
 
 import pathlib
-import statistics
 
 from experiments.papers import metrics
 from experiments.papers import record as records
@@ -25,6 +24,7 @@ def draw(
   """
   ratio = 'elements' if 'elements' in table.metrics else 'ratio'
   columns = (ratio, table.metrics[0])
+  middle = metrics.MIDDLES[table.middle]
   canvas = figure.Figure(figsize=(7.5, 5), layout='constrained', dpi=120)
   axes = canvas.add_subplot()
   for number, (label, marker) in enumerate(
@@ -38,7 +38,7 @@ def draw(
           [metrics.METRICS[metric].of(run) for run in runs]
           for metric in columns
         ]
-        values = [statistics.fmean(p) for p in point if p and None not in p]
+        values = [middle(p) for p in point if p and None not in p]
       else:
         values = [row.published[m] for m in columns if m in row.published]
       if len(values) == 2:

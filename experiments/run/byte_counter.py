@@ -113,8 +113,8 @@ class ByteCounter:
     the data, or some steps send nothing, or some average parameters.
     `run_average_...` are means over all steps, warm-up included. An
     `element_ratio` is the number of parameters by the mean number of those that
-    a worker sends, the compression ratio of the variance paper; None where
-    nothing was sent.
+    arrive from a worker, the compression ratio of the variance paper; None
+    where nothing did. With gTop-k fewer arrive than are sent.
 
     Only `inner_sent_bytes_per_step` is sent inside a node, by an inner worker;
     all else is between workers, by each of a worker's inner workers.
@@ -149,7 +149,7 @@ class ByteCounter:
     }
 
   def _element_ratio(self, prefix: str) -> float | None:
-    """Parameters by the mean number of those that are sent."""
+    """Parameters by the mean number of those that arrive."""
     elements = self._counted[prefix + 'elements']
     if not elements:
       return None

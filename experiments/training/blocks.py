@@ -107,7 +107,8 @@ class InBlocks:
       return jax.tree.map(lambda x: x[first : first + self._block], tree)
 
     params = cut(state.params) if self._own_params else state.params
-    return params, state.statistics, cut(state.carry), cut(batch)
+    own = cut((state.statistics, state.carry, batch))
+    return params, *own
 
   def _peak_bytes(self, compute, update, state, arguments, parts):
     peaks = machine.peak_bytes(compute), machine.peak_bytes(update)

@@ -26,11 +26,15 @@ def make(
     average: `training_step.make_average_params`; what it returns is tested.
   """
   test = task.make_test()
+  average_statistics = training_step.make_average_statistics(placement)
 
   def evaluate(state: training_step.TrainState) -> dict[str, float]:
     # One device is enough, and all devices hold the same parameters.
     params, statistics = jax.device_get(
-      (average(training_step.tested_params(state)), state.statistics)
+      (
+        average(training_step.tested_params(state)),
+        average_statistics(state.statistics),
+      )
     )
     own = test(params, statistics, placement.process, placement.processes)
     return task.scores(placement.total(own))

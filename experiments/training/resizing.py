@@ -38,19 +38,20 @@ def restore(
   now = placement.num_workers
   asked = found.about['config']['parallel']
   before = asked['num_workers']
-  # Hidden states are of inner workers. Before the field existed there was one.
+  # Hidden states and statistics of batch normalisation are of inner workers.
+  # Before the field existed there was one.
   sizes = _axes(before, asked.get('inner_workers', 1))
-  moved = bool(jax.tree.leaves(state.carry)) and sizes != (
+  moved = bool(jax.tree.leaves((state.statistics, state.carry))) and sizes != (
     _axes(now, placement.inner_workers)
   )
   if before == now and not moved:
     state = saver.restore(found, state)
   else:
     old = saver.restore(found, _of(sizes, state, experiment.specs))
-    state = _handed_over(experiment, old)
+    state = _handed_over(experiment, old, len(sizes))
     if before != now:
       _tell(before, now)
-    if moved:
+    if moved and jax.tree.leaves(state.carry):
       logging.warning('hidden states begin anew: each is of one worker')
   position = experiment.sampler.position(found.step)
   saved = batches.Position(**found.about['position'])
@@ -94,13 +95,22 @@ def _of(
   made = jax.tree.map(
     zeros, specs, state, is_leaf=lambda x: isinstance(x, PartitionSpec)
   )
-  return made._replace(carry=zeros(specs.carry, state.carry, sizes))
+  return made._replace(
+    statistics=zeros(specs.statistics, state.statistics, sizes),
+    carry=zeros(specs.carry, state.carry, sizes),
+  )
 
 
 def _handed_over(
-  experiment: Experiment, state: training_step.TrainState
+  experiment: Experiment, state: training_step.TrainState, axes: int
 ) -> training_step.TrainState:
-  """The state of the workers that there are now, placed as theirs."""
+  """The state of the workers that there are now, placed as theirs.
+
+  Args:
+    experiment: of the run.
+    state: of the workers that there were.
+    axes: of these.
+  """
   tx = experiment.transformations[-1]
   num_workers = experiment.placement.num_workers
   specs = experiment.specs
@@ -112,8 +122,10 @@ def _handed_over(
     return params
 
   def resized(state):
+    mean = training_step.mean_over(axes, state.statistics)
     return state._replace(
       params=held(state.params),
+      statistics=training_step.for_each_worker(mean, experiment.placement),
       smoothed=held(state.smoothed),
       opt_state=gs.workers.resize(tx, state.opt_state, num_workers),
       carry=training_step.first_carry(experiment.task, experiment.placement),

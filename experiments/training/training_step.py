@@ -41,9 +41,9 @@ class TrainState(NamedTuple):
 
   step: jax.Array  # int32[], steps done
   params: Any  # shared, unless the chain has a gs.local_gradient
-  statistics: Any  # batch normalisation's running averages, shared
+  statistics: Any  # batch normalisation's running averages, one a worker
   opt_state: Any  # worker-local leaves have a leading axis of workers
-  carry: Any = ()  # of `tasks.Task`, with leading axes of workers
+  carry: Any = ()  # of `tasks.Task`; as `statistics`, leading axes of workers
   smoothed: Any = ()  # a moving average of params, where there is one
 
 
@@ -78,7 +78,7 @@ def init_state(
     return TrainState(
       step=jnp.zeros((), jnp.int32),
       params=held,
-      statistics=statistics,
+      statistics=for_each_worker(statistics, placement),
       opt_state=gs.workers.init(tx, params, num_workers),
       carry=first_carry(task, placement),
       smoothed=held if smoothed else (),
@@ -90,10 +90,13 @@ def init_state(
 
 def first_carry(task: tasks.Task, placement: placing.Placement) -> Any:
   """Returns what the workers' first batches begin with; can be traced."""
+  return for_each_worker(task.carry(), placement)
+
+
+def for_each_worker(tree: Any, placement: placing.Placement) -> Any:
+  """Returns the tree once for each inner worker; can be traced."""
   sizes = tuple(placement.axes.values())
-  return jax.tree.map(
-    lambda x: jnp.broadcast_to(x, (*sizes, *x.shape)), task.carry()
-  )
+  return jax.tree.map(lambda x: jnp.broadcast_to(x, (*sizes, *x.shape)), tree)
 
 
 def specs(
@@ -104,7 +107,7 @@ def specs(
   return TrainState(
     step=PartitionSpec(),
     params=held,
-    statistics=PartitionSpec(),
+    statistics=PartitionSpec(*placement.axes),
     opt_state=gs.workers.specs(
       tx, params, placement.num_workers, axis_name=AXIS
     ),
@@ -137,11 +140,11 @@ def make_train_step(
   Metrics are means over the workers, as scalars on the device: `train/loss`,
   what the task measures as `train/...` and the scheme as `comm/...`.
 
-  Batch normalisation sees a worker's own batch, as on a real cluster; its
-  running averages are averaged over the workers each step, so that the model
-  is the same everywhere. That mean is a dense all-reduce beside the gradient
-  exchange (2 floats a channel; `gs.plan` counts gradients only). So it is with
-  an inner worker's batch where a worker has several.
+  Batch normalisation sees a worker's own batch, as on a real cluster, and its
+  running averages stay the worker's own: a step sends nothing for them. What
+  is tested has their mean (`make_average_statistics`), which is the same as if
+  they were averaged in each step. Where a worker has several inner workers, all
+  this is of these.
 
   Args:
     task: see `init_state`.
@@ -184,8 +187,8 @@ def make_train_step(
   def over_inner_workers(got):
     """What the worker's whole batch gives, on all of its inner workers."""
     # What goes on to the next batch is each inner worker's own.
-    mean = gs.workers.mean(got._replace(carry=()), inner_axis)
-    got = mean._replace(carry=got.carry)
+    mean = gs.workers.mean(got._replace(statistics=(), carry=()), inner_axis)
+    got = mean._replace(statistics=got.statistics, carry=got.carry)
     if not moments:
       return got
     # Sums of (gradient / batch size)^2, and the worker's batch is larger.
@@ -229,9 +232,7 @@ def make_train_step(
       step=state.step + 1,
       params=new_params,
       # A batch that is no number leaves no trace.
-      statistics=_finite(
-        gs.workers.mean(got.statistics, AXIS), state.statistics
-      ),
+      statistics=_finite(got.statistics, state.statistics),
       opt_state=opt_state,
       carry=_finite(got.carry, state.carry),
       smoothed=smooth(state, new_params),
@@ -265,12 +266,12 @@ def make_train_step(
     )
   every = PartitionSpec(*axes)
   own = [PartitionSpec(AXIS)] * len(gradients.Gradients._fields)
-  own = gradients.Gradients(*own)._replace(carry=every)
+  own = gradients.Gradients(*own)._replace(statistics=every, carry=every)
   return blocks.InBlocks(
     parallel(
       gradients_of,
       num_workers={**axes, AXIS: block},
-      in_specs=(state_specs.params, PartitionSpec(), every, every),
+      in_specs=(state_specs.params, every, every, every),
       out_specs=own,
     ),
     parallel(
@@ -320,14 +321,33 @@ def make_average_params(
       all processes must ask for.
     placement: of the workers.
   """
-  if not differ:
-    return lambda params: params
+  return _averaging(1, placement) if differ else lambda params: params
 
-  @jax.jit
-  def mean(params):
-    return jax.tree.map(lambda p: p.mean(axis=0), params)
 
+def make_average_statistics(
+  placement: placing.Placement,
+) -> Callable[[Any], Any]:
+  """Returns what makes the mean over all workers of a state's statistics.
+
+  All processes must ask for it. It is what a step sends nothing for: all that
+  travels of the statistics, 2 floats a channel.
+
+  Args:
+    placement: of the workers.
+  """
+  mean = _averaging(len(placement.axes), placement)
+  return lambda statistics: mean(statistics) if statistics else statistics
+
+
+def mean_over(axes: int, tree: Any) -> Any:
+  """Returns means over so many leading axes; can be traced."""
+  return jax.tree.map(lambda x: x.mean(axis=tuple(range(axes))), tree)
+
+
+def _averaging(axes: int, placement: placing.Placement) -> Callable[[Any], Any]:
+  """Returns what takes the mean and gives it to all devices."""
+  mean = functools.partial(mean_over, axes)
   if placement.mesh is None:
-    return mean
+    return jax.jit(mean)
   everywhere = NamedSharding(placement.mesh, PartitionSpec())
   return jax.jit(mean, out_shardings=everywhere)

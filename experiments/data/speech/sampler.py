@@ -30,7 +30,6 @@ class Sampler:
     seed: int,
     workers: Sequence[int] | None = None,
     num_buckets: int = buckets.MOST,
-    sorted_epochs: int = 0,
     stride: int = 1,
   ):
     """Plans the batches; reads nothing yet.
@@ -42,7 +41,6 @@ class Sampler:
       seed: decides all that is drawn.
       workers: whose batches `batch` returns; all if None.
       num_buckets: shapes that there are at most.
-      sorted_epochs: so many epochs at the start go from short to long.
       stride: frames that the model takes for one that it gives.
 
     Raises:
@@ -61,7 +59,6 @@ class Sampler:
       multiple=_FRAMES,
       num_workers=num_workers,
       seed=seed,
-      sorted_epochs=sorted_epochs,
     )
     self._characters = buckets.largest_so_far(
       train.characters[self._rows], frames, self._plan.lengths

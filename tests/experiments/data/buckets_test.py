@@ -81,14 +81,6 @@ def test_a_position_counts_examples():
   assert plan.position(steps + 4) == (steps + 4, 1, before)
 
 
-def test_first_epochs_can_go_from_short_to_long():
-  plan, lengths = _plan(sorted_epochs=1), _lengths()
-  seen = [rows.ravel() for _, rows in _epoch(plan, 0)]
-  assert (np.diff(lengths[np.concatenate(seen)]) >= 0).all()
-  later = np.concatenate([rows.ravel() for _, rows in _epoch(plan, 1)])
-  assert (np.diff(lengths[later]) < 0).any()
-
-
 def test_the_longest_are_never_left_out_for_good():
   # A single long example fills no step, so it shares one with shorter ones.
   lengths = np.array([4] * 50 + [100])

@@ -47,7 +47,9 @@ def config_of(tiny_config):
 
 def built(config):
   parallel = config.parallel
-  placement = placing.provide(parallel.runner, parallel.num_workers)
+  placement = placing.provide(
+    parallel.runner, parallel.num_workers, parallel.inner_workers
+  )
   return experiment.build_experiment(config, placement)
 
 
@@ -137,6 +139,29 @@ def test_parameters_that_differ_become_their_mean(config_of, tmp_path):
     close(new, np.stack([np.mean(np.float64(old), axis=0)] * 2))
 
   jax.tree.map(check, after.params, before.params)
+
+
+@pytest.mark.parametrize(
+  'inner, new_inner', [(1, 1), pytest.param(2, 1, marks=pytest.mark.slow)]
+)
+def test_all_workers_go_on_with_the_mean_of_the_running_averages(
+  inner, new_inner, config_of, tmp_path
+):
+  def config(num_workers, inner_workers):
+    made = config_of('dense', num_workers)
+    made.model.name = 'resnet8'
+    made.parallel.inner_workers = inner_workers
+    return made
+
+  before = saved(config(3, inner), tmp_path).statistics
+  after = restored(config(2, new_inner), tmp_path)[0].statistics
+
+  def check(new, old):
+    old = old.reshape(3 * inner, *new.shape[1:])
+    close(new, np.stack([np.mean(np.float64(old), axis=0)] * 2))
+
+  assert jax.tree.leaves(after)
+  jax.tree.map(check, after, before)
 
 
 def test_what_cannot_be_carried_over_is_said(config_of, tmp_path, caplog):
