@@ -10,8 +10,8 @@ Commands (WMT 2016, Romanian and English, below DIR; see docs/papers.md):
 Aji et al. 2019 (submission to ICLR 2019), section 5.1: "we argue that most of
 the improvement is due to the compression ratio warm-up", 4 x 4 workers on
 Ro-En, setting of configs/local_table1.py. The curves, by epoch, are in the
-figure only, and their names too: gradient dropping, DGC, and gradient dropping with
-the ratio risen in 1000 steps are in the text. DGC with Adam is defined by
+figure only, and their names too: gradient dropping, DGC, and gradient dropping
+with the ratio risen in 1000 steps are in the text. DGC with Adam is defined by
 neither paper: here it accumulates gradients, by leaves, and Adam follows the
 exchange. It drops 99 % too, and clips at 1 on each worker, Marian's own norm
 (ours); the dense row is not clipped. Its warm-up is DGC's, in as many steps,

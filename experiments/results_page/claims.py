@@ -1,6 +1,6 @@
 """What the records say of each scheme, in words that follow from intervals."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 import statistics
 
 from experiments.papers import interval
@@ -24,10 +24,6 @@ ALL_FAILED = 'failed'
 
 _NARROW = 1e-9  # of any unit; below is rounding
 
-_COLUMNS = {
-  'ratio': 'last stage',
-  'run_average_ratio': 'whole run',
-}
 _OUTCOMES = {
   True: 'the claim holds for',
   False: 'it does not hold for',
@@ -84,7 +80,7 @@ def table(measured: Measured) -> str:
       'row',
       measured.table.score.to_dense,
       'seeds',
-      *(f'ratio, {what}' for what in _COLUMNS.values()),
+      *(f'ratio, {what}' for what in _RATIOS),
       'verdict',
     ),
     [
@@ -92,10 +88,7 @@ def table(measured: Measured) -> str:
         f'`{row.name}`',
         _shown(row),
         '0' if row.difference is None else str(row.difference.n),
-        *(
-          page.mean(row.runs, lambda run, r=ratio: run['comm'][r])
-          for ratio in _COLUMNS
-        ),
+        *(_written(of(measured, row)) for of in _RATIOS.values()),
         verdict_of(row),
       )
       for row in measured.schemes
@@ -110,13 +103,13 @@ def tested(all_measured: Sequence[Measured]) -> dict[str, list[str]]:
     all_measured: tables that were measured.
   """
   said = {}
-  for ratio, what in _COLUMNS.items():
+  for what, of in _RATIOS.items():
     at_it = [
       (f'`{row.name}` of `{measured.name}` ({measured.size})', row)
       for measured in all_measured
       if measured.compared
-      for row in measured.schemes
-      if row.runs and _mean_ratio(row, ratio) >= RATIO
+      for row in measured.rows.values()
+      if row.beside and (of(measured, row) or 0) >= RATIO
     ]
     outcomes = [holds(row) for _, row in at_it]
     counts = [
@@ -129,10 +122,6 @@ def tested(all_measured: Sequence[Measured]) -> dict[str, list[str]]:
       f'{name}: {_with_unit(row)} ({verdict_of(row)})' for name, row in at_it
     ]
   return said
-
-
-def _mean_ratio(row: Row, name: str) -> float:
-  return statistics.fmean(run['comm'][name] for run in row.runs.values())
 
 
 def summary(measured: Measured) -> str:
@@ -188,6 +177,10 @@ def _shown(row: Row) -> str:
   return page.NONE if row.difference is None else str(row.difference)
 
 
+def _written(ratio: float | None) -> str:
+  return page.NONE if ratio is None else f'{ratio:,.1f}'
+
+
 def _with_unit(row: Row) -> str:
   # Points need no word where they are usual.
   unit = '' if row.score.unit == scores.ACCURACY.unit else row.score.unit
@@ -196,3 +189,25 @@ def _with_unit(row: Row) -> str:
 
 def _counted(number: float, what: str) -> str:
   return f'{number:g} {what}' + ('' if number == 1 else 's')
+
+
+def _mean(row: Row, name: str) -> float | None:
+  """Of a number of bytes or a ratio, over the runs; None without any."""
+  numbers = [run['comm'][name] for run in row.runs.values()]
+  return statistics.fmean(numbers) if numbers else None
+
+
+def _sent(measured: Measured, row: Row) -> float | None:
+  """How many times as much a worker of the dense row sends."""
+  dense = measured.rows.get(row.beside)
+  own = _mean(row, 'sent_bytes_per_step')
+  other = dense and _mean(dense, 'sent_bytes_per_step')
+  return other / own if own and other else None
+
+
+# Of a row: messages by their size, and what a worker sends.
+_RATIOS: Mapping[str, Callable[[Measured, Row], float | None]] = {
+  'last stage': lambda _, row: _mean(row, 'ratio'),
+  'whole run': lambda _, row: _mean(row, 'run_average_ratio'),
+  'sent, last stage': _sent,
+}

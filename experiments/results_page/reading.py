@@ -23,7 +23,7 @@ def claim(shown: Sequence[scores.Score]) -> str:
   wide = _amounts(shown, lambda score: score.wide)
   return f"""\
 **At {claims.RATIO:,} times fewer bytes, training ends as well as dense.** That
-is the claim to test, row by row, on the schemes below. It holds for a row if
+is the claim to test, row by row, by each of three ratios. It holds for a row if
 the interval of its difference to dense contains zero or lies {side}, is not
 wider than {wide} to each side, and if no run of it failed.
 """
@@ -38,6 +38,10 @@ def tables(shown: Sequence[scores.Score]) -> tuple[str, ...]:
     """\
 Ratio: the gradient's bytes in float32 by those of one worker's message. In the
 last stage, which papers print, and over the whole run, warm-up included.
+*Sent*: what a worker of the dense row sends in a step of the last stage, by
+what one of this row does. A dense ring all-reduce sends each worker's gradient
+less than twice, an all-gather hands a message on to all others: with 4 workers
+that is half of the ratio, with 32 a sixteenth.
 """,
     f"""\
 *{claims.NO_DIFFERENCE}*: the interval contains zero. The wider it is, the less

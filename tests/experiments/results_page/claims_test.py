@@ -83,13 +83,13 @@ def test_the_claim_holds_where_the_interval_and_all_runs_allow_it(measured):
   }
 
 
-def test_the_claim_is_told_for_both_ratios(measured):
+def test_the_claim_is_told_for_each_ratio(measured):
   found = claims.tested([measured])
   where = 'of `made_up` (quick)'
   assert list(found.items()) == [
     (
-      'Rows with a ratio of 1,000 or more, last stage: 6; the claim holds for '
-      '2; it does not hold for 2; it cannot be told for 2.',
+      'Rows with a ratio of 1,000 or more, last stage: 7; the claim holds for '
+      '3; it does not hold for 2; it cannot be told for 2.',
       [
         f'`same` {where}: +0.03 ± 0.94 (no difference seen)',
         f'`above` {where}: +2.00 ± 0.25 (better)',
@@ -97,11 +97,18 @@ def test_the_claim_is_told_for_both_ratios(measured):
         f'`one` {where}: +0.50 (one seed: no interval)',
         f'`alike` {where}: -1.00 ± 0.00 (alike in all seeds: no interval)',
         f'`partly` {where}: +0.00 ± 1.27 (no difference seen, 1 failed)',
+        # Rows of a group count, too.
+        f'`with_it` {where}: -0.03 ± 0.80 (no difference seen)',
       ],
     ),
     (
       'Rows with a ratio of 1,000 or more, whole run: 1; it does not hold for '
       '1.',
+      [f'`below` {where}: -3.03 ± 0.38 (worse)'],
+    ),
+    (
+      'Rows with a ratio of 1,000 or more, sent, last stage: 1; it does not '
+      'hold for 1.',
       [f'`below` {where}: -3.03 ± 0.38 (worse)'],
     ),
   ]
@@ -111,6 +118,7 @@ def test_where_nothing_was_compressed_so_far_it_says_so():
   assert claims.tested([]) == {
     'Rows with a ratio of 1,000 or more, last stage: none yet.': [],
     'Rows with a ratio of 1,000 or more, whole run: none yet.': [],
+    'Rows with a ratio of 1,000 or more, sent, last stage: none yet.': [],
   }
 
 
@@ -141,9 +149,12 @@ def test_the_target_is_a_point_below_the_dense_rows_mean(measured):
 
 def test_the_table_has_intervals_ratios_and_seeds(measured):
   lines = claims.table(measured).splitlines()
-  assert '| `one` | +0.50 | 1 | 1,000.0 | 80.0 | one seed: no interval |' in (
-    lines
+  assert (
+    '| `one` | +0.50 | 1 | 1,000.0 | 80.0 | 500.0 | one seed: no interval |'
+    in (lines)
   )
   # 4.303 times the standard error of 2.0, 2.1 and 1.9.
-  assert '| `above` | +2.00 ± 0.25 | 3 | 1,000.0 | 80.0 | better |' in lines
-  assert '| `diverged` | - | 0 | - | - | failed |' in lines
+  assert (
+    '| `above` | +2.00 ± 0.25 | 3 | 1,000.0 | 80.0 | 500.0 | better |' in lines
+  )
+  assert '| `diverged` | - | 0 | - | - | - | failed |' in lines

@@ -86,6 +86,11 @@ RATIOS = {
   'dense': (1.0, 1.0),
   'same': (1200.0, 90.0),
   'below': (2000.0, 1500.0),
+  'without_it': (700.0, 70.0),
+  'gtopk_0.02': (700.0, 70.0),
+  'gtopk_0.04': (700.0, 70.0),
+  'gtopk_8workers': (700.0, 70.0),
+  'gtopk_16workers': (700.0, 70.0),
 }
 FAILED = {'diverged': SEEDS, 'partly': (2,)}
 _OTHERS = (1000.0, 80.0)
@@ -102,6 +107,7 @@ def run(name, seed, tests=True):
     'comm': {
       'ratio': last,
       'run_average_ratio': whole,
+      'sent_bytes_per_step': (1 if name == 'dense' else 2) * 1e6 / last,
       'run_average_sent_bytes_per_step': 1_024_000 / whole,
     },
     'seconds': 60.0,
