@@ -61,6 +61,7 @@ def _run(name, seed):
     'comm': {
       'ratio': 10.0,
       'run_average_ratio': 10.0,
+      'sent_bytes_per_step': 1000,
       'run_average_sent_bytes_per_step': 1e6 + 1e5 * len(name),
     },
     'seconds': 60.0,
