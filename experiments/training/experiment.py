@@ -53,7 +53,7 @@ class Experiment:
   average: Callable[[Any], Any]
   shapes: Any
 
-  @property
+  @functools.cached_property
   def specs(self) -> training_step.TrainState:
     """Which parts of the state belong to one worker."""
     return training_step.specs(

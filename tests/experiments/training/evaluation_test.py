@@ -64,3 +64,33 @@ def test_equal_logits_are_no_success():
 def test_five_of_five_classes_say_nothing():
   images, labels = np.ones((4, 1, 5, 1), np.uint8), np.arange(4, dtype='i4')
   assert set(_tested(images, labels, 4)) == {'test/loss', 'test/accuracy'}
+
+
+class _Scaled(nn.Module):
+  """Its logits are the pixels, times a number for each."""
+
+  @nn.compact
+  def __call__(self, x, train=False):
+    x = x.reshape(len(x), -1)
+    return x * self.param('scale', nn.initializers.ones, x.shape[-1:])
+
+
+def test_smoothed_parameters_are_what_is_tested():
+  images = np.array([[[[1], [2], [3]]]] * 4, np.uint8)
+  task = tasks.Classification(
+    _Scaled(),
+    image_shape=(1, 3, 1),
+    mean=[0.0],
+    std=[1.0],
+    classes=3,
+    examples=data.Split(images, np.zeros(4, np.int32)),
+  )
+  raw, smoothed = ({'scale': jnp.array(x)} for x in ([1.0] * 3, [9.0, 1, 1]))
+  evaluate = evaluation.make(
+    task,
+    placement=placing.provide('simulate', 2),
+    average=lambda params: params,
+  )
+  state = training_step.TrainState(jnp.int32(0), raw, {}, ())
+  assert evaluate(state)['test/accuracy'] == 0
+  assert evaluate(state._replace(smoothed=smoothed))['test/accuracy'] == 1
