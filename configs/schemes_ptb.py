@@ -34,6 +34,7 @@ Ours:
   dense                         -  not run   not run   305.85
   dropping                      -  not run   not run   320.02
   dgc                           -  not run   not run   494.64
+  dgc_without_warmup            -  not run   not run   451.88
   gtopk                         -  not run   not run   333.82
   qsgd_2bit                     -  not run   not run   317.65
   qsgd_4bit                     -  not run   not run   302.24
@@ -53,10 +54,13 @@ Ours:
   sum_sync_warmup               -  not run   not run   352.09
   partial_warmup                -  not run   not run   308.62
   partial_sync_warmup           -  not run   not run   307.59
-  error_warmup                  -  not run   not run  not run
-  error_sync_warmup             -  not run   not run  not run
+  error_warmup                  -  not run   not run   334.74
+  error_sync_warmup             -  not run   not run   332.69
+  dropping_equal                -  not run   not run  not run
 
   quick: 1 x cpu, 1 core, jax 0.10.2, 2026-11-23
+  quick: 1 x cpu, 1 core, jax 0.10.2, 2026-11-24
+  quick: 1 x cpu, 2 cores, jax 0.10.2, 2026-11-24
   full needs: Mikolov's text of the Penn Treebank, a GPU for hours
 """
 

@@ -30,6 +30,7 @@ Ours:
   dense                       -  not run   not run    4.25
   dropping                    -  not run   not run    5.25
   dgc                         -  not run   not run    2.42
+  dgc_without_warmup          -  not run   not run  100.00
   gtopk                       -  not run   not run  100.00
   qsgd_2bit                   -  not run   not run    6.00
   qsgd_4bit                   -  not run   not run    5.58
@@ -53,8 +54,10 @@ Ours:
   partial_sync_warmup         -  not run   not run    1.67
   error_warmup                -  not run   not run    3.67
   error_sync_warmup           -  not run   not run    2.83
+  adam_dropping_equal         -  not run   not run    3.17
 
   quick: 1 x cpu, 1 core, jax 0.10.2, 2026-11-23
+  quick: 1 x cpu, 1 core, jax 0.10.2, 2026-11-24
   full needs: the recordings of FSDD, a GPU for hours
 """
 

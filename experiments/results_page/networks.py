@@ -112,6 +112,7 @@ def results(training: Training) -> str:
         f'`{name}`',
         f'{score.of(row):.{score.digits}f}',
         f'{row["seconds"]:,.0f}',
+        f'{row["compile_seconds"]:,.0f}',
         f'{row["step_ms"]:,.0f}',
         *(f'{row["breakdown_ms"][phase]:,.0f}' for phase in phases),
         page.NONE
@@ -127,6 +128,7 @@ def results(training: Training) -> str:
       'row',
       score.label,
       'seconds',
+      'compiling',
       'a step, ms',
       *phases,
       'on the wire a step, MiB',

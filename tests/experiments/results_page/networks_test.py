@@ -28,6 +28,7 @@ def _row(name, *, rate='1gbit', wire_bytes=2**20):
     'workers': 4,
     'rate': rate,
     'seconds': 30.0,
+    'compile_seconds': 4.0,
     'test_accuracy': _ACCURACIES[name][-1],
     'evaluations': tests,
     'step_ms': 40.0,
@@ -66,7 +67,7 @@ def test_each_network_has_its_rows_and_their_way_to_the_target(root):
   assert 'test accuracy (%)' in header
   assert 'compute | exchange | other' in header
   # Seconds, a step, its parts, MiB a step; the target, and the way to it.
-  parts = '30 | 40 | 10 | 27 | 3 | 1.000 | 93.00 | 21 | 3.00 |'
+  parts = '30 | 4 | 40 | 10 | 27 | 3 | 1.000 | 93.00 | 21 | 3.00 |'
   assert dense == f'| `dense` | 94.00 | {parts}'
   assert same == f'| `same` | 93.50 | {parts}'
   assert list(second.rows) == ['dense'] and second.rate == 'loopback'
