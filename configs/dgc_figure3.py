@@ -29,13 +29,14 @@ Published, and ours:
   dgc                         93.87  not run   not run    63.51
   dgc_without_masking             -  not run   not run    62.35
   dgc_without_warmup              -  not run   not run    56.36
-  dgc_with_clipping               -  not run   not run  not run
+  dgc_with_clipping               -  not run   not run    49.93
   dropping_with_warmup            -  not run   not run    60.82
-  dropping_with_clipping          -  not run   not run  not run
+  dropping_with_clipping          -  not run   not run    50.46
   resnet50_dense              75.96  not run         -  not run
   resnet50_dgc                76.15  not run         -  not run
 
   quick: 1 x cpu, 1 core, jax 0.10.2, 2026-11-24
+  quick: 1 x cpu, 2 cores, jax 0.10.2, 2026-11-24
   full needs: GPUs for days
   9 rows need CIFAR-10 with its test file
   2 rows need the files of ImageNet

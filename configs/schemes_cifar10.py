@@ -45,10 +45,10 @@ Ours:
   strom                    -  not run   not run  56.44
   variance                 -  not run   not run  51.91
   hybrid                   -  not run   not run  47.54
-  qsgd_2bit                -  not run   not run  63.67
-  qsgd_4bit                -  not run   not run  63.86
-  qsgd_8bit                -  not run   not run  64.53
-  terngrad                 -  not run   not run  63.85
+  qsgd_2bit                -  not run   not run  61.07
+  qsgd_4bit                -  not run   not run  63.47
+  qsgd_8bit                -  not run   not run  63.65
+  terngrad                 -  not run   not run  63.01
   one_bit                  -  not run   not run  62.63
   sign                     -  not run   not run  20.42
   power_sgd                -  not run   not run  62.95
@@ -91,6 +91,7 @@ _RATES = {
   'local_partial': 0.05,
   'strom': 0.025,
   'hybrid': 0.025,
+  'qsgd_2bit': 0.2,
 }
 
 

@@ -31,7 +31,7 @@ Ours:
 
   row                  perplexity     full  held out    quick
   ───────────────────────────────────────────────────────────
-  dense                         -  not run   not run   305.85
+  dense                         -  not run   not run   303.65
   dropping                      -  not run   not run   320.02
   dgc                           -  not run   not run   494.64
   dgc_without_warmup            -  not run   not run   451.88
@@ -56,7 +56,7 @@ Ours:
   partial_sync_warmup           -  not run   not run   307.59
   error_warmup                  -  not run   not run   334.74
   error_sync_warmup             -  not run   not run   332.69
-  dropping_equal                -  not run   not run  not run
+  dropping_equal                -  not run   not run   316.61
 
   quick: 1 x cpu, 1 core, jax 0.10.2, 2026-11-23
   quick: 1 x cpu, 1 core, jax 0.10.2, 2026-11-24

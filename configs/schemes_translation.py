@@ -41,6 +41,7 @@ Ours:
   adam_dgc                 -  not run   not run  not run
   momentum_dense           -  not run   not run     6.12
   dgc                      -  not run   not run     5.78
+  dgc_without_warmup       -  not run   not run  not run
   adam_dropping            -  not run   not run     9.60
   sum                      -  not run   not run    10.49
   sum_sync                 -  not run   not run    11.10
@@ -55,6 +56,7 @@ Ours:
   partial_sync_warmup      -  not run   not run  not run
   error_warmup             -  not run   not run  not run
   error_sync_warmup        -  not run   not run  not run
+  adam_dropping_equal      -  not run   not run    12.42
   adam_dense_1worker       -  not run   not run  not run
   adam_dense_1x            -  not run   not run     5.97
   adam_dropping_1x         -  not run   not run     4.41
