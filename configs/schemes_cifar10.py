@@ -12,7 +12,8 @@ the papers, and ten times as much where a name ends in `_0.01`. `dgc_4bit` sends
 the biases too, and values of 4 bits. Warm-up is as in configs/dgc_table2.py and
 configs/gtopk_table5.py. Strom's threshold, the hybrid's alpha, and `sign`'s and
 Strom's learning rates are those chosen on the validation split of
-configs/schemes_digits.py; for `variance`, alpha is a value of its paper.
+configs/schemes_digits.py; `variance`'s alpha is recalled from its paper, as in
+configs/variance_table1.py, and its rate and the hybrid's are ours.
 
 Quick: ResNet-8, 2 epochs in batches of 8 images a worker, a quarter of them
 warm-up where there is one. The learning rate of each row is the best of three,

@@ -25,7 +25,7 @@ of the validation file in the quick setting; all others take it. Without
 clipping it is 2, the better of 1 and 2. Adam is far behind there: 613, 778 with
 rates of 0.001 and 0.004, where momentum SGD has 315.
 
-Quick: a fifth of an epoch.
+Quick: a fifth of an epoch. `dense` has two seeds: 305.85 and 301.45.
 
 Ours:
 

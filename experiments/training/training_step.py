@@ -142,9 +142,9 @@ def make_train_step(
 
   Batch normalisation sees a worker's own batch, as on a real cluster, and its
   running averages stay the worker's own: a step sends nothing for them. What
-  is tested has their mean (`make_average_statistics`), which is the same as if
-  they were averaged in each step. Where a worker has several inner workers, all
-  this is of these.
+  is tested has their mean (`make_average_statistics`), which is, but for
+  rounding, what averaging in each step would give. Where a worker has several
+  inner workers, all this is of these.
 
   Args:
     task: see `init_state`.
@@ -329,8 +329,7 @@ def make_average_statistics(
 ) -> Callable[[Any], Any]:
   """Returns what makes the mean over all workers of a state's statistics.
 
-  All processes must ask for it. It is what a step sends nothing for: all that
-  travels of the statistics, 2 floats a channel.
+  All processes must ask for it: 2 floats a channel travel, in no step but here.
 
   Args:
     placement: of the workers.
