@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 LANES = 32
+_HALVED_TO = 4
 # Rows of fewer are not worth it.
 _FEWEST = 5
 # Leaves of fewer elements are joined.
@@ -28,6 +29,23 @@ def in_rows(x: jax.Array) -> jax.Array:
   if missing:
     x = jnp.pad(x, (0, missing))
   return x.reshape(-1, LANES)
+
+
+def row_tops(rows: jax.Array) -> jax.Array:
+  """The largest of each row of `LANES` numbers.
+
+  Args:
+    rows: int32[..., LANES].
+
+  Returns:
+    int32[...].
+  """
+  # XLA on CPUs takes the larger of two halves with vector instructions, the
+  # largest along an axis without: twice as fast down to 4 numbers.
+  while rows.shape[-1] > _HALVED_TO:
+    half = rows.shape[-1] // 2
+    rows = jnp.maximum(rows[..., :half], rows[..., half:])
+  return jnp.max(rows, axis=-1)
 
 
 def all_true(
@@ -61,7 +79,7 @@ def top(x: jax.Array) -> jax.Array:
   bits = jnp.maximum(bits, 0)
   if bits.shape[0] > LANES**2:
     # As another type, or XLA makes one reduction of the two, which is slow.
-    tops = jnp.max(in_rows(bits), axis=1)
+    tops = row_tops(in_rows(bits))
     bits = jax.lax.bitcast_convert_type(tops, jnp.uint32)
   largest = jax.lax.bitcast_convert_type(jnp.max(bits, initial=0), x.dtype)
   return jnp.where(jnp.isfinite(largest), largest, 0)

@@ -44,6 +44,14 @@ def test_counts_of_masks(masks):
   assert found == sum(int(mask.sum()) for mask in masks)
 
 
+def test_the_largest_of_each_row():
+  rows = np.random.default_rng(0).integers(
+    -(2**31), 2**31, (3, 5, folding.LANES)
+  )
+  found = jax.jit(folding.row_tops)(rows.astype(np.int32))
+  np.testing.assert_array_equal(found, rows.max(axis=-1))
+
+
 @pytest.mark.parametrize('dtype', [np.float32, np.int32])
 @pytest.mark.parametrize('size', [0, 1, 33, 1025, 40_001])
 def test_the_largest_number_wherever_it_is(size, dtype):

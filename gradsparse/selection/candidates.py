@@ -204,7 +204,7 @@ def _written(values, x, number, begin, end) -> jax.Array:
 def _tops(x: jax.Array) -> jax.Array:
   """int32[..., LANES], the largest rank of each row of a vector, in rows."""
   rows = folding.in_rows(thresholds.magnitudes(x))
-  return folding.in_rows(thresholds.ranks(thresholds.row_tops(rows)))
+  return folding.in_rows(thresholds.ranks(folding.row_tops(rows)))
 
 
 def _winners(

@@ -17,6 +17,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+# A guess aims at a little more than is wanted, then at a little less: so far of
+# the way to what is known. Both sides come near, and not one of them only.
+_BESIDE = 0.02
 _CONSTANT = 1 << 20  # numbers, at most, in a table inside of a program
 
 
@@ -26,7 +29,8 @@ def magnitudes(x: jax.Array) -> jax.Array:
   Args:
     x: float32.
   """
-  return jax.lax.bitcast_convert_type(jnp.abs(x), jnp.int32)
+  # Not of jnp.abs(x): XLA on CPUs takes twice as long for the largest of that.
+  return jax.lax.bitcast_convert_type(x, jnp.int32) & np.int32(2**31 - 1)
 
 
 def ranks(magnitudes: jax.Array) -> jax.Array:
@@ -36,11 +40,6 @@ def ranks(magnitudes: jax.Array) -> jax.Array:
     magnitudes: int32 >= 0. The largest of all int32 ranks as the next smaller.
   """
   return jnp.minimum(magnitudes, jnp.int32(2**31 - 2)) + 1
-
-
-def row_tops(rows: jax.Array) -> jax.Array:
-  """The largest of each row, int32[..., rows]."""
-  return jnp.max(rows, axis=-1)
 
 
 def largest(
@@ -79,6 +78,8 @@ def _bars(
   """
   # Typed like the numbers, which may differ between devices.
   zero = counts * 0 + (numbers[0, 0] & 0)
+  least, most = segments.tops()
+  wanted = counts.astype(jnp.float32)
 
   def open_(low, high, more, fewer):
     return (more > counts) & (fewer < counts) & (low + 1 < high)
@@ -86,6 +87,7 @@ def _bars(
   # More than are wanted, or as many, exceed low; fewer, or as many, high.
   def step(carry):
     turn, low, high, more, fewer = carry
+    above, below = more.astype(jnp.float32), fewer.astype(jnp.float32)
     # Numbers lie evenly between low and high, or fewer and fewer: a line
     # through two counts, or through their logarithms, is soon right. And a
     # half, now and then, is right in the end wherever they lie.
@@ -93,13 +95,20 @@ def _bars(
     middle = (low & high) + ((low ^ high) >> 1)  # their sum may overflow
 
     def scaled(count):
-      count = count.astype(jnp.float32)
-      return jnp.where(kind == 1, count, jnp.log(count + 0.5))
+      return jnp.where(kind == 2, count, jnp.log(count + 0.5))
 
-    share = (scaled(more) - scaled(counts)) / (scaled(more) - scaled(fewer))
+    aim = wanted + _BESIDE * jnp.where(
+      turn % 2 == 0, above - wanted, below - wanted
+    )
+    aim = jnp.clip(aim, below + 0.3, above - 0.3)
+    share = (scaled(above) - scaled(aim)) / (scaled(above) - scaled(below))
     ahead = (share * (high - low).astype(jnp.float32)).astype(jnp.int32)
     guess = low + jnp.clip(ahead, 1, high - low - 1)
     bar = jnp.where(kind == 0, middle, guess)
+    # Where most numbers are zero, no line leads to them. And of rows that were
+    # taken for their largest number, all have one that exceeds the second bar.
+    known = jnp.where(turn == 0, 1, least - 1)
+    bar = jnp.where(turn < 2, jnp.clip(known, low + 1, high - 1), bar)
     there = segments.exceeding(bar)
     going = open_(low, high, more, fewer)
     up, down = going & (there >= counts), going & (there < counts)
@@ -114,7 +123,7 @@ def _bars(
   start = (
     zero[0],
     zero - 1,
-    zero + np.int32(2**31 - 1),
+    zero + most,
     zero + segments.sizes(),
     zero,
   )
@@ -216,6 +225,27 @@ class _Segments:
       jnp.sum(few, axis=1, dtype=jnp.int32), self._of_few
     )
 
+  def tops(self) -> tuple[jax.Array, jax.Array]:
+    """The least of the largest numbers of rows, and the largest of all.
+
+    Returns:
+      (int32[segments], int32[segments]).
+    """
+    whole, few = folding.row_tops(self._blocks), folding.row_tops(self._few)
+    shared = jnp.zeros(whole.shape[0], bool).at[self._shared].set(True)
+    least = jnp.where(shared, 2**31 - 1, jnp.min(whole, axis=1))
+    most = jnp.where(shared, 0, jnp.max(whole, axis=1))
+    return (
+      jnp.minimum(
+        self._each(jax.ops.segment_min, least, self._of_block),
+        self._each(jax.ops.segment_min, few, self._of_few),
+      ),
+      jnp.maximum(
+        self._each(jax.ops.segment_max, most, self._of_block),
+        self._each(jax.ops.segment_max, few, self._of_few),
+      ),
+    )
+
   def before(self, words: jax.Array) -> jax.Array:
     """int32[rows], how many bits are set before each row of the segment.
 
@@ -230,10 +260,8 @@ class _Segments:
     # Not of int32, as the numbers of segments are: where those are all zero,
     # XLA on CPUs (jax 0.10.2) takes them and the zeros to which is added for
     # one array, and overwrites it while it reads.
-    sums = jax.ops.segment_sum(
-      counts.astype(jnp.uint32),
-      segment,
-      self._number,
-      indices_are_sorted=True,
-    )
+    sums = self._each(jax.ops.segment_sum, counts.astype(jnp.uint32), segment)
     return sums.astype(jnp.int32)
+
+  def _each(self, reduce, x: jax.Array, segment: jax.Array) -> jax.Array:
+    return reduce(x, segment, self._number, indices_are_sorted=True)

@@ -49,6 +49,48 @@ def test_exactly_so_many_are_marked(lengths, top, seed):
   )
 
 
+def _rows_with_large_tops(rng, rows):
+  """Ranks of rows that were taken because each has a large number."""
+  every = np.abs(rng.normal(size=(20 * rows, LANES))).astype(np.float32)
+  order = np.argsort(-every.max(axis=1), kind='stable')
+  return every[order[:rows]]
+
+
+def _mostly_zero(rng, rows):
+  x = np.abs(rng.normal(size=(rows, LANES)))
+  return np.where(rng.random((rows, LANES)) < 0.001, x, 0)
+
+
+@pytest.mark.parametrize(
+  'make, count, most',
+  [
+    (lambda rng, rows: np.abs(rng.normal(size=(rows, LANES))), 300, 25),
+    (_rows_with_large_tops, 128, 12),
+    (_mostly_zero, 60, 3),
+    (lambda rng, rows: rng.integers(0, 9, (rows, LANES)), 200, 40),
+    # A half every third time is right in the end: 31 of them.
+    (lambda rng, rows: 10.0 ** rng.uniform(-38, 38, (rows, LANES)), 300, 93),
+    (lambda rng, rows: 10.0 ** rng.choice([-38, 38], (rows, LANES)), 2000, 93),
+  ],
+)
+def test_few_counts_find_the_bar(make, count, most, monkeypatch):
+  x = make(np.random.default_rng(3), 128).astype(np.float32)
+  numbers = thresholds.ranks(thresholds.magnitudes(jnp.asarray(x)))
+  counted, count_all = [], thresholds._Segments.exceeding
+
+  def exceeding(self, bars):
+    counted.append(bars)
+    return count_all(self, bars)
+
+  monkeypatch.setattr(thresholds._Segments, 'exceeding', exceeding)
+  with jax.disable_jit():
+    found = thresholds.largest(numbers, (128,), np.int32([count]))
+  np.testing.assert_array_equal(
+    found, _expected(np.asarray(numbers), (128,), [count])
+  )
+  assert len(counted) <= most
+
+
 def test_the_so_many_th_of_each_segment_and_how_many_reach_it():
   numbers = np.random.default_rng(1).integers(0, 40, (6, LANES))
   lengths, counts = (2, 1, 3), np.int32([5, LANES, 1])
