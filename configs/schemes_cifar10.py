@@ -97,9 +97,12 @@ _RATES = {
 
 
 def _row(name, fields, full=None, quick=None):
-  rate = {'train.learning_rate': _RATES[name]} if name in _RATES else {}
   return Row(
-    fields=fields, beside='dense', full=full or {}, quick=(quick or {}) | rate
+    fields=fields,
+    beside='dense',
+    full=full or {},
+    quick=quick or {},
+    chosen_rate=_RATES.get(name),
   )
 
 

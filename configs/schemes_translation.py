@@ -32,9 +32,9 @@ Ours:
   ──────────────────────────────────────────────────────
   adam_dense               -  not run   not run    15.41
   gtopk                    -  not run   not run     7.60
-  qsgd_2bit                -  not run   not run  not run
+  qsgd_2bit                -  not run   not run    10.85
   qsgd_4bit                -  not run   not run    14.44
-  qsgd_8bit                -  not run   not run  not run
+  qsgd_8bit                -  not run   not run    15.26
   terngrad                 -  not run   not run    10.16
   variance                 -  not run   not run     8.53
   hybrid                   -  not run   not run     3.04
@@ -49,11 +49,11 @@ Ours:
   partial_sync             -  not run   not run    11.82
   error                    -  not run   not run     6.70
   error_sync               -  not run   not run    11.62
-  adam_dropping_warmup     -  not run   not run  not run
+  adam_dropping_warmup     -  not run   not run    11.27
   sum_warmup               -  not run   not run  not run
   sum_sync_warmup          -  not run   not run  not run
   partial_warmup           -  not run   not run  not run
-  partial_sync_warmup      -  not run   not run  not run
+  partial_sync_warmup      -  not run   not run    13.86
   error_warmup             -  not run   not run  not run
   error_sync_warmup        -  not run   not run  not run
   adam_dropping_equal      -  not run   not run    12.42

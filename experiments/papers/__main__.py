@@ -21,8 +21,8 @@ only those that are missing; one that was stopped goes on from its checkpoint.
 What could not run is told at the end, and the exit status is then 1.
 
 `--trials=0.5,1,2` measures no row, but which learning rate suits it: each row
-is trained once at each of these multiples of its rate, on a part of the
-training set, and tested on the rest of it. The table shows which is best.
+is trained at each of these multiples of its rate, with each seed, on a part of
+the training set, and tested on the rest of it. The table shows which is best.
 
 `--figure` draws scores against compression, `--header` prints the table that
 the head of the configuration has.
@@ -121,7 +121,7 @@ def _try(
 ) -> int | None:
   """Tries learning rates, and prints which is best."""
   path = _JSON.value or _WORKDIR.value / f'{name}_trials.json'
-  made = trials.Trials(path, table, size)
+  made = trials.Trials(path, table, size, _SEEDS.value)
   missing = made.run(
     rows,
     _TRIALS.value,

@@ -25,8 +25,8 @@ class Interval(NamedTuple):
 
   def __str__(self) -> str:
     if self.half is None:
-      return f'{self.mean:+.2f}'
-    return f'{self.mean:+.2f} ± {self.half:.2f}'
+      return f'{self.mean:+z.2f}'
+    return f'{self.mean:+z.2f} ± {self.half:.2f}'
 
 
 def student(numbers: Sequence[float], confidence: float = 0.95) -> Interval:

@@ -72,7 +72,7 @@ def difference(
 def points(table: tables.Table, row: tables.Row) -> str:
   """Returns what the paper printed of the difference, '-' where nothing."""
   found = table.points(row)
-  return NONE if found is None else f'{found:+.2f}'
+  return NONE if found is None else f'{found:+z.2f}'
 
 
 def results(

@@ -45,6 +45,8 @@ class Row:
       table's score, where that is all that it printed.
     full: fields of the paper's setting beside the table's.
     quick: fields of the quick setting beside the table's.
+    chosen_rate: the learning rate that did best in trials of the setting that
+      is run here, the quick one or the only one; it is instead of the others.
     needs: what the full setting needs beside what all rows of the table do.
     groups: rows of a group change the same thing, and are drawn together.
   """
@@ -55,6 +57,7 @@ class Row:
   points: float | None = None
   full: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   quick: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+  chosen_rate: float | None = None
   needs: tuple[str, ...] = ()
   groups: tuple[str, ...] = ()
 
@@ -172,7 +175,7 @@ class Table:
     """
     beside = beside or {}
     if size == QUICK:
-      own = {**self.quick, **row.fields, **row.quick}
+      own = {**self.quick, **row.fields, **row.quick, **self._chosen(row)}
       shared = quick.fields(own, self._full(row)['data.name'], at_hand)
       return building.build({**shared, **own, **beside})
     fields = self._full(row)
@@ -188,7 +191,13 @@ class Table:
 
   def _full(self, row: Row) -> dict[str, Any]:
     """Returns the fields of a row's full setting."""
-    return {**self.full, **row.fields, **row.full}
+    chosen = self._chosen(row) if self.quick is None else {}
+    return {**self.full, **row.fields, **row.full, **chosen}
+
+  def _chosen(self, row: Row) -> dict[str, Any]:
+    """Returns the learning rate that trials chose, if they did."""
+    rate = row.chosen_rate
+    return {} if rate is None else {'train.learning_rate': rate}
 
   @property
   def sizes(self) -> tuple[str, ...]:

@@ -1,16 +1,18 @@
 """Which learning rate: each row with several, on a part of the training set.
 
 A row that was given a rate may only want another one. So every row has equally
-many trials, at multiples of the rate that all settings of it have, with one
-seed. A trial trains on a part of the training set and is tested on the rest of
+many trials, at multiples of the rate that it has without them, with the same
+seeds. A trial trains on a part of the training set and is tested on the rest of
 it; what the table itself is tested on is not looked at. The rate that did best
-goes into `Row.quick`.
+goes into `Row.chosen_rate`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 import dataclasses
+import itertools
 import math
 import pathlib
+import statistics
 import time
 from typing import Any
 
@@ -23,19 +25,25 @@ from experiments.run import machine
 from experiments.studies import scheme_runs
 
 _SPLIT = {'data.test_split': 'validation'}
-_RATE = 'train.learning_rate'
 
 
 class Trials:
   """The trials of a table: one JSON list, rewritten after each of them."""
 
-  def __init__(self, path: pathlib.Path, table: tables.Table, size: str):
+  def __init__(
+    self,
+    path: pathlib.Path,
+    table: tables.Table,
+    size: str,
+    seeds: Sequence[int] = (0,),
+  ):
     """Reads what the file has.
 
     Args:
       path: of the file; it need not be there.
       table: the table.
       size: of its `sizes`.
+      seeds: of parameters and data order, the same for all.
 
     Raises:
       ConfigError: nothing tells which of two scores is better.
@@ -44,28 +52,37 @@ class Trials:
     if table.score is None:
       raise errors.ConfigError('the rows of this table have no score')
     self._path, self._table, self._size = path, table, size
+    self._seeds = seeds
     kept = files.read_json(path)
     if not isinstance(kept, list | None):
       raise errors.FileError(f'{path} is no list of trials')
     self._kept: list[Mapping[str, Any]] = kept or []
 
-  def find(self, row: str, factor: float) -> Mapping[str, Any] | None:
+  def find(self, row: str, factor: float, seed: int) -> Mapping | None:
     """Returns a trial of the row as it is now, None if there is none."""
-    setting = records.changes(self._config(row, factor))
+    setting = records.changes(self._config(row, factor, seed))
     for kept in self._kept:
-      if kept['row'] == row and kept['setting'] == setting:
+      # The setting is without the seed. Old trials had no other than this.
+      same = kept['row'] == row and kept.get('seed', 0) == seed
+      if same and kept['setting'] == setting:
         return kept
     return None
 
   def score(self, row: str, factor: float) -> float | None:
-    """Returns what a trial ended with; None if it diverged or is missing."""
-    found = self.find(row, factor)
-    return None if found is None else self._table.score.of(found['final'])
+    """Returns the mean of what the trials of a rate ended with.
+
+    None if one of them diverged or is missing.
+    """
+    found = [self.find(row, factor, seed) for seed in self._seeds]
+    ended = [
+      self._table.score.of(each['final']) if each else None for each in found
+    ]
+    return None if None in ended else statistics.fmean(ended)
 
   def best(self, row: str, factors: Sequence[float]) -> float | None:
     """Returns the factor with the best score, None if there is no score.
 
-    Of equal ones that nearest to the table's own rate.
+    Of equal ones that nearest to the rate that the row has without trials.
     """
     score = self._table.score
     found = [(self.score(row, factor), factor) for factor in factors]
@@ -103,37 +120,38 @@ class Trials:
       What is still missing, in words.
     """
     begun, missing = clock(), []
-    for name in names:
-      for factor in factors:
-        if self.find(name, factor) is not None:
-          continue
-        config = self._config(name, factor)
-        what = f'{name}, learning rate {config.train.learning_rate:g}'
-        if budget is not None and clock() - begun >= budget:
-          missing.append(f'{what}: no time was left')
-          continue
-        folder = workdir / self._size / f'{name}_rate{factor:g}'
-        say(f'{what}: {config.train.steps:,} steps in {folder}')
-        entry = {
-          'row': name,
-          'factor': factor,
-          'learning_rate': config.train.learning_rate,
-          'setting': records.changes(config),
-          'date': machine.today(),
-          'command': command,
-        }
-        try:
-          summary = scheme_runs.train_one(
-            scheme_runs.Run(name, config, folder), command=command
-          )
-          kept = ('final', 'seconds', 'environment')
-          entry |= {key: summary[key] for key in kept}
-        except errors.DivergedError as error:
-          # A result of its own: the rate is too large.
-          entry |= {'final': {}, 'why': str(error)}
-          say(f'{what}: {error}')
-        self._kept.append(entry)
-        files.write_json(self._path, self._kept)
+    for name, factor, seed in itertools.product(names, factors, self._seeds):
+      if self.find(name, factor, seed) is not None:
+        continue
+      config = self._config(name, factor, seed)
+      rate = config.train.learning_rate
+      what = f'{name}, learning rate {rate:g}, seed {seed}'
+      if budget is not None and clock() - begun >= budget:
+        missing.append(f'{what}: no time was left')
+        continue
+      folder = workdir / self._size / f'{name}_rate{factor:g}_seed{seed}'
+      say(f'{what}: {config.train.steps:,} steps in {folder}')
+      entry = {
+        'row': name,
+        'factor': factor,
+        'learning_rate': rate,
+        'seed': seed,
+        'setting': records.changes(config),
+        'date': machine.today(),
+        'command': command,
+      }
+      try:
+        summary = scheme_runs.train_one(
+          scheme_runs.Run(name, config, folder), command=command
+        )
+        kept = ('final', 'seconds', 'environment')
+        entry |= {key: summary[key] for key in kept}
+      except errors.DivergedError as error:
+        # A result of its own: the rate is too large.
+        entry |= {'final': {}, 'why': str(error)}
+        say(f'{what}: {error}')
+      self._kept.append(entry)
+      files.write_json(self._path, self._kept)
     return missing
 
   def results(self, names: Sequence[str], factors: Sequence[float]) -> Any:
@@ -147,17 +165,18 @@ class Trials:
         shown = '-' if score is None else f'{score:.2f}'
         cells.append(f'{shown}{"*" if factor == best else ""}')
       rows.append([name, *cells])
+    seeds = ', '.join(f'{seed}' for seed in self._seeds)
     return text.make(
       ['row', 'rate', *(f'x {factor:g}' for factor in factors)],
       rows,
       title=f'{self._table.title}: {self._size} setting, trials',
-      caption=f'{self._table.score.label}, on a part of the training set',
+      caption=f'{self._table.score.label}, on a part of the training set; '
+      f'mean over seeds {seeds}',
     )
 
-  def _config(self, name: str, factor: float) -> Any:
-    row = self._table.rows[name]
-    quick = {k: v for k, v in row.quick.items() if k != _RATE}
-    row = dataclasses.replace(row, quick=quick)
+  def _config(self, name: str, factor: float, seed: int = 0) -> Any:
+    row = dataclasses.replace(self._table.rows[name], chosen_rate=None)
     config = self._table.config(row, self._size, beside=_SPLIT)
     config.train.learning_rate *= factor
+    config.train.seed = seed
     return config

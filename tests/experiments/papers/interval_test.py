@@ -39,3 +39,7 @@ def test_one_seed_has_no_interval():
   found = interval.paired({3: 1.5}, {3: 1.0})
   assert found.half is None and str(found) == '+0.50'
   assert str(interval.student([1.0, 1.0])) == '+1.00 ± 0.00'
+
+
+def test_a_mean_that_rounds_to_zero_has_no_minus():
+  assert str(interval.student([-1e-9])) == '+0.00'

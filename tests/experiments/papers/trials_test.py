@@ -29,7 +29,7 @@ TABLE = papers.Table(
     'dgc': papers.Row(
       fields={'compression.name': 'dgc', 'compression.density': 0.01},
       beside='dense',
-      quick={'train.learning_rate': 0.4},  # chosen before
+      chosen_rate=0.4,  # before
     ),
   },
 )
@@ -58,8 +58,16 @@ def asked(monkeypatch):
   return found
 
 
-def run(tmp_path, factors=(0.5, 1, 2), names=('dense', 'dgc'), **changes):
-  made = trials.Trials(tmp_path / 'trials.json', TABLE, papers.QUICK)
+def run(
+  tmp_path,
+  factors=(0.5, 1, 2),
+  names=('dense', 'dgc'),
+  seeds=(0,),
+  table=TABLE,
+  **changes,
+):
+  size = papers.QUICK if papers.QUICK in table.sizes else papers.FULL
+  made = trials.Trials(tmp_path / 'trials.json', table, size, seeds)
   missing = made.run(
     names, factors, workdir=tmp_path / 'runs', command='typed', **changes
   )
@@ -111,8 +119,31 @@ def test_after_the_budget_nothing_begins(asked, tmp_path):
   )
   assert len(asked) == 1
   assert missing == [
-    f'dense, learning rate {rate}: no time was left' for rate in (0.1, 0.2)
+    f'dense, learning rate {rate}, seed 0: no time was left'
+    for rate in (0.1, 0.2)
   ]
+
+
+def test_a_score_is_the_mean_over_seeds(asked, tmp_path, monkeypatch):
+  made, missing = run(tmp_path, names=('dense',))
+  assert made.score('dense', 1) == 70
+  asked.clear()
+  monkeypatch.setitem(SCORES, 0.1, 0.4)
+  made, missing = run(tmp_path, names=('dense',), seeds=(0, 1))
+  # Seed 0 is there already.
+  assert [rate for _, rate, _ in asked] == [0.05, 0.1, 0.2] and not missing
+  assert made.score('dense', 1) == pytest.approx(55)
+  assert made.best('dense', (0.5, 1, 2)) == 2
+  monkeypatch.delitem(SCORES, 0.2)
+  made, _ = run(tmp_path, names=('dense',), seeds=(0, 1, 2))
+  assert made.score('dense', 2) is None  # one of three diverged
+
+
+def test_a_table_with_one_setting_has_trials_of_that(asked, tmp_path):
+  table = dataclasses.replace(TABLE, quick=None)
+  run(tmp_path, factors=(1,), names=('dgc',), table=table)
+  assert [rate for _, rate, _ in asked] == [0.1]
+  assert table.config(table.rows['dgc'], papers.FULL).train.learning_rate == 0.4
 
 
 def test_what_cannot_be_read_or_compared_is_said(tmp_path):
