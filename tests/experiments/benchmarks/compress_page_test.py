@@ -14,6 +14,9 @@ _NETWORK = json.loads(
   (_ROOT / 'experiments/results/exchange_kernels.json').read_text()
 )
 _RECORD = json.loads((_ROOT / 'experiments/results/compress.json').read_text())
+_SMALL = json.loads(
+  (_ROOT / 'experiments/results/compress_small_pages.json').read_text()
+)
 _LARGE = json.loads(
   (_ROOT / 'experiments/results/compress_large_pages.json').read_text()
 )
@@ -25,7 +28,7 @@ def test_the_page_has_the_recorded_table():
 
 def test_the_page_has_what_large_pages_save():
   assert 'hugetlb=1' in _LARGE['environment']['glibc_tunables']
-  assert page.pages_table(_RECORD['rows'], _LARGE['rows']) in _PAGE
+  assert page.pages_table(_SMALL['rows'], _LARGE['rows']) in _PAGE
 
 
 def test_the_page_has_what_was_measured_on_a_network():
