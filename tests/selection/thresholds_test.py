@@ -50,7 +50,7 @@ def test_exactly_so_many_are_marked(lengths, top, seed):
 
 
 def _rows_with_large_tops(rng, rows):
-  """Ranks of rows that were taken because each has a large number."""
+  """Rows that were taken because each has a large number."""
   every = np.abs(rng.normal(size=(20 * rows, LANES))).astype(np.float32)
   order = np.argsort(-every.max(axis=1), kind='stable')
   return every[order[:rows]]
@@ -64,13 +64,12 @@ def _mostly_zero(rng, rows):
 @pytest.mark.parametrize(
   'make, count, most',
   [
-    (lambda rng, rows: np.abs(rng.normal(size=(rows, LANES))), 300, 25),
-    (_rows_with_large_tops, 128, 12),
+    (lambda rng, rows: np.abs(rng.normal(size=(rows, LANES))), 300, 10),
+    (_rows_with_large_tops, 128, 4),
     (_mostly_zero, 60, 3),
-    (lambda rng, rows: rng.integers(0, 9, (rows, LANES)), 200, 40),
-    # A half every third time is right in the end: 31 of them.
-    (lambda rng, rows: 10.0 ** rng.uniform(-38, 38, (rows, LANES)), 300, 93),
-    (lambda rng, rows: 10.0 ** rng.choice([-38, 38], (rows, LANES)), 2000, 93),
+    (lambda rng, rows: rng.integers(0, 9, (rows, LANES)), 200, 30),
+    (lambda rng, rows: 10.0 ** rng.uniform(-38, 38, (rows, LANES)), 300, 7),
+    (lambda rng, rows: 10.0 ** rng.choice([-38, 38], (rows, LANES)), 2000, 10),
   ],
 )
 def test_few_counts_find_the_bar(make, count, most, monkeypatch):
