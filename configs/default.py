@@ -59,6 +59,10 @@ def get_config() -> ml_collections.ConfigDict:
   # set, or the set's own file for it, to choose settings on. CIFAR-10: also a
   # training file's stem.
   data.test_split = 'file'
+  # Likewise; empty: none. The last model alone is tested there too, beside
+  # data.test_split. Where tests decide on the learning rate or the end, these
+  # are then of the validation set, and what is reported of the test set.
+  data.final_split = ''
   # Random flips; of small images random shifts, of ImageNet's random crops too.
   data.augment = False
   data.transcripts = 'letters'  # or words, of fsdd

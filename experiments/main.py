@@ -106,10 +106,14 @@ def _train(process: int) -> None:
     return
   comm = summary['comm']
   inner = comm['inner_sent_bytes_per_step']
+  also = summary.get('final_split')
+  tested = scores.worded(summary['final'])
+  if also:
+    tested += f' (on {also["split"]}: {scores.worded(also)})'
   inside = f', and {inner:,} inside its node' if inner else ''
   print(
     f'{summary["scheme"]}: {summary["steps"]} steps in '
-    f'{summary["seconds"]:.1f} s, {scores.worded(summary["final"])}; a '
+    f'{summary["seconds"]:.1f} s, {tested}; a '
     "worker's message has "
     f'{comm["payload_bytes_per_step"]:,.0f} bytes at the end '
     f'({comm["ratio"]:,.1f}x smaller than dense), '

@@ -59,6 +59,7 @@ _RULES: Mapping[str, Callable[[str, Any], Any]] = {
   'train.tensorboard': arguments.flag,
   'data.dir': _text,
   'data.test_split': _text,
+  'data.final_split': _text,
   'data.augment': arguments.flag,
   'data.image_size': _whole(1, 4096),
   'data.source': _text,
@@ -108,6 +109,7 @@ FREE_ON_RESUME = (
   'train.max_rejected_steps',
   'train.time_breakdown_every',
   'data.dir',
+  'data.final_split',
   'parallel.check_agreement_every',
   'parallel.resize',
 )
@@ -187,6 +189,11 @@ def check(config: Mapping[str, Any], known: Mapping[str, Any]) -> None:
   _check_workers(flat)
   _check_steps(flat)
   learning_rate.check(config['optimizer'], flat['compression.warmup_steps'])
+  if flat['data.final_split'] == flat['data.test_split']:
+    raise errors.ConfigError(
+      'data.final_split must be another split than data.test_split, or empty, '
+      f'got {flat["data.final_split"]!r} for both'
+    )
   if not flat['train.eval_every']:
     _check_needs_no_tests(flat)
 

@@ -26,13 +26,25 @@ class Metric(NamedTuple):
 
 
 def _of_a_test(score: scores.Score, heading: str = '') -> Metric:
-  """The column of a score at the end of a run."""
+  """The column of a score at the end of a run, on `data.test_split`."""
   unit = f' ({score.symbol})' if score.symbol not in ('', score.name) else ''
   return Metric(
     heading or f'{score.name}{unit}',
     f'{{:.{score.digits}f}}',
     lambda run: score.of(run['final']),
     score,
+  )
+
+
+def _of_the_final_split(score: scores.Score) -> Metric:
+  """The column of a score on `data.final_split`, where a run was tested on it.
+
+  Rows are not compared by it.
+  """
+  return Metric(
+    score.label,
+    f'{{:.{score.digits}f}}',
+    lambda run: score.of(run.get('final_split', {})),
   )
 
 
@@ -67,9 +79,13 @@ METRICS: Mapping[str, Metric] = {
   'wer': _of_a_test(scores.WER, 'WER (%)'),
   'bleu': _of_a_test(scores.BLEU),
   'cross_entropy': _of_a_test(scores.CROSS_ENTROPY),
-  # Of papers only: of another set, in nats a sentence, of frames.
-  'test_bleu': Metric('test BLEU', '{:.2f}', lambda run: None),
-  'sentence_ce': Metric('CE', '{:.1f}', lambda run: None),
+  'test_bleu': _of_the_final_split(scores.BLEU),
+  'test_perplexity': _of_the_final_split(scores.PERPLEXITY),
+  # In nats a sentence, as Marian has it.
+  'sentence_ce': Metric(
+    'CE', '{:.1f}', lambda run: run['final'].get('test_sentence_loss')
+  ),
+  # Of papers only: of frames.
   'printed_top1': Metric('top-1 (%)', '{:.2f}', lambda run: None),
   # Of the whole run, as the variance paper has it.
   'elements': Metric(

@@ -187,6 +187,7 @@ class Table:
           f'{fields["data.name"]}'
         )
       fields['data.test_split'] = quick.HELD_OUT[fields['data.name']]
+      fields['data.final_split'] = ''
     return building.build({**fields, **beside})
 
   def _full(self, row: Row) -> dict[str, Any]:

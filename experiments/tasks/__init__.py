@@ -3,11 +3,13 @@
 The name of the data set decides the task.
 """
 
-from typing import NamedTuple, Protocol
+import dataclasses
+from typing import Any, NamedTuple, Protocol
 
 from experiments import data
 from experiments import models
 from experiments.data import language as texts
+from experiments.program import errors
 from experiments.tasks.classification import Classification
 from experiments.tasks.language import Language
 from experiments.tasks.task import Outcome
@@ -26,10 +28,12 @@ __all__ = [
   'Task',
   'Variables',
   'build',
+  'tested_on',
 ]
 
 _SPEECH = ('an4', 'fsdd', 'librispeech')
 _TRANSLATION = ('multi30k', 'wmt')
+_TESTED = {'test', 'references'}  # fields of a corpus
 TRANSCRIPTS = ('letters', 'words')
 # Names of data sets.
 DATA = (*data.NAMES, *texts.NAMES, *_SPEECH, *_TRANSLATION)
@@ -84,15 +88,55 @@ def build(
   return build_one(config, num_workers, workers)
 
 
+def tested_on(
+  task: Task, config: ml_collections.ConfigDict, split: str
+) -> Task:
+  """Returns a task that is tested on another split; its training is the same.
+
+  Args:
+    task: of the configuration.
+    config: see `configs/default.py`.
+    split: that `data.final_split` names.
+
+  Raises:
+    UserError: there is no such split, or its data are not there.
+  """
+  try:
+    found = _load(config, split)
+  except errors.ConfigError as error:
+    raise errors.ConfigError(f'data.final_split={split!r}: {error}') from error
+  if isinstance(task, Classification):
+    return dataclasses.replace(task, examples=found.test)
+  changed = {name: getattr(found, name) for name in _TESTED & {*found._fields}}
+  return dataclasses.replace(task, corpus=task.corpus._replace(**changed))
+
+
+def _load(config: ml_collections.ConfigDict, split: str) -> Any:
+  """Returns what there is to train on, and to test on."""
+  section = config.data
+  where = section.name, section.dir, split
+  if section.name in texts.NAMES:
+    return texts.load(*where)
+  if section.name in _SPEECH:
+    from experiments.data import speech as recordings  # needs soundfile
+
+    return recordings.load(*where, section.transcripts)
+  if section.name in _TRANSLATION:
+    from experiments.data import translation as sentences  # needs sentencepiece
+
+    return sentences.load(
+      *where,
+      source=section.source,
+      target=section.target,
+      vocabulary=section.vocabulary,
+    )
+  return data.load(*where, section.image_size)
+
+
 def _classification(
   config: ml_collections.ConfigDict, num_workers: int, workers: tuple[int, ...]
 ) -> Built:
-  dataset = data.load(
-    config.data.name,
-    config.data.dir,
-    config.data.test_split,
-    config.data.image_size,
-  )
+  dataset = _load(config, config.data.test_split)
   sampler: Sampler = data.Sampler(
     dataset.train,
     num_workers=num_workers,
@@ -119,7 +163,7 @@ def _classification(
 def _language(
   config: ml_collections.ConfigDict, num_workers: int, workers: tuple[int, ...]
 ) -> Built:
-  corpus = texts.load(config.data.name, config.data.dir, config.data.test_split)
+  corpus = _load(config, config.data.test_split)
   sampler = texts.Windows(
     corpus.train,
     num_workers=num_workers,
@@ -144,12 +188,7 @@ def _speech(
   from experiments.data import speech as recordings  # needs soundfile
   from experiments.tasks import speech  # needs jiwer
 
-  corpus = recordings.load(
-    config.data.name,
-    config.data.dir,
-    config.data.test_split,
-    config.data.transcripts,
-  )
+  corpus = _load(config, config.data.test_split)
   classes = corpus.train.alphabet.classes
   task = speech.Speech(
     models.create(config.model.name, classes, 'speech'),
@@ -175,14 +214,7 @@ def _translation(
   from experiments.data import translation as sentences  # needs sentencepiece
   from experiments.tasks import translation  # needs sacrebleu
 
-  corpus = sentences.load(
-    config.data.name,
-    config.data.dir,
-    config.data.test_split,
-    source=config.data.source,
-    target=config.data.target,
-    vocabulary=config.data.vocabulary,
-  )
+  corpus = _load(config, config.data.test_split)
   sampler = sentences.Sampler(
     corpus.train,
     num_workers=num_workers,

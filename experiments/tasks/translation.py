@@ -29,8 +29,9 @@ class Translation:
 
   A training step also tells `train/words`, the pieces of all workers' targets.
 
-  A test gives `test/loss`, the mean cross-entropy of a piece in nats, and
-  `test/bleu`, of translations as they are written.
+  A test gives `test/loss`, the mean cross-entropy of a piece in nats,
+  `test/sentence_loss`, that of a sentence, and `test/bleu`, of translations as
+  they are written.
 
   Attributes:
     model: see `experiments.models.create`.
@@ -108,6 +109,7 @@ class Translation:
     loss, pieces, *counts = total.tolist()
     return {
       'test/loss': loss / pieces,
+      'test/sentence_loss': loss / len(self.corpus.references),
       'test/bleu': bleu.score(np.array(counts)),
     }
 

@@ -32,6 +32,8 @@ class Experiment:
     config: see `configs/default.py`.
     placement: of the workers.
     task: what is learned.
+    final_task: the same, tested on `data.final_split`; None where that is
+      empty.
     sampler: which batch a step sees.
     learning_rate: a function of the step.
     stages: of the warm-up; one where there is none.
@@ -45,6 +47,7 @@ class Experiment:
   config: ml_collections.ConfigDict
   placement: placing.Placement
   task: tasks.Task
+  final_task: tasks.Task | None
   sampler: tasks.Sampler
   learning_rate: Callable[[Any], Any]
   stages: tuple[warmup.Stage, ...]
@@ -131,9 +134,16 @@ class Experiment:
     self,
   ) -> Callable[[training_step.TrainState], dict[str, float]]:
     """Returns the test of a state, see `evaluation.make`."""
-    return evaluation.make(
-      self.task, placement=self.placement, average=self.average
-    )
+    return self._make_evaluate(self.task)
+
+  def make_final_evaluate(
+    self,
+  ) -> Callable[[training_step.TrainState], dict[str, float]] | None:
+    """Likewise on `data.final_split`; None where that is empty."""
+    return self._make_evaluate(self.final_task) if self.final_task else None
+
+  def _make_evaluate(self, task):
+    return evaluation.make(task, placement=self.placement, average=self.average)
 
   def follow(
     self, state: training_step.TrainState, tested: Mapping[str, float]
@@ -167,6 +177,10 @@ def build_experiment(
     num_workers=placement.num_workers * placement.inner_workers,
     workers=placement.workers,
   )
+  final_split = config.data.final_split
+  final_task = None
+  if final_split:
+    final_task = tasks.tested_on(task, config, final_split)
   rate = learning_rate.make(
     config.optimizer,
     config.train.learning_rate,
@@ -217,6 +231,7 @@ def build_experiment(
     config,
     placement,
     task,
+    final_task,
     sampler,
     rate,
     stages,

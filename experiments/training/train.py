@@ -156,9 +156,17 @@ def _train(
 
   training_step.check_finite(state, loop.done)
   tested = loop.tested or loop.evaluate(state)
+  test_finally = experiment.make_final_evaluate()
+  also = {}
+  if test_finally:
+    also['final_split'] = {
+      'split': config.data.final_split,
+      **_named(test_finally(state)),
+    }
   params = experiment.average(training_step.tested_params(state))
   summary = {
     **_result(experiment, loop.done, counter, tested),
+    **also,
     'seconds': round(log.seconds(), 3),
     'compile_seconds': round(loop.compile_seconds, 3),
     'command': command,
@@ -185,10 +193,15 @@ def _result(
     'inner_workers': config.parallel.inner_workers,
     'parameters': sum(leaf.size for leaf in jax.tree.leaves(experiment.shapes)),
     # test_loss, and what else the task tells: test_accuracy, ...
-    'final': {
-      name.replace('/', '_'): value for name, value in sorted(tested.items())
-    },
+    'final': _named(tested),
     'comm': counter.summary(),
+  }
+
+
+def _named(tested: Mapping[str, float]) -> dict[str, float]:
+  """Returns scores by names such as `test_loss`."""
+  return {
+    name.replace('/', '_'): value for name, value in sorted(tested.items())
   }
 
 

@@ -49,6 +49,7 @@ def _wrong(field: str) -> tuple[tuple[Any, ...], str]:
     return (*NOT_A_NUMBER, None, NAN, INF, -1), '(a number|a finite .*|in .*)'
   texts = (
     'data.dir',
+    'data.final_split',
     'data.source',
     'data.target',
     'data.test_split',

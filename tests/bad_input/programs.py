@@ -103,6 +103,8 @@ LINES = (
   main('data.name=cifar', "data.name must be .*'cifar10'"),
   main('data.augment=3', "augment=3: must be true or false, got '3'"),
   main('data.test_split=test', "file or validation for digits, got 'test'"),
+  main('data.final_split=file', "another split than data.test_split.*'file'"),
+  main('data.final_split=dev', "data.final_split='dev': .* got 'dev'"),
   main('data.name=mnist data.dir={tmp}', "no data set 'mnist'", 1),
   main('data.name=cifar10 data.dir={tmp}/file', 'data.dir must be a folder', 1),
   main('data.name=cifar10 data.test_split=x', "test_split must be one .*'x'"),

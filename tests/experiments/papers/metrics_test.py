@@ -97,11 +97,24 @@ def test_a_run_without_the_score_is_not_compared(tmp_path):
     ('bits', {'test_bits_per_character': 1.2345}, '1.234'),
     ('cross_entropy', {'test_loss': 2.0}, '2.000'),
     ('perplexity', {'test_loss': 2.0}, '-'),
+    ('sentence_ce', {'test_sentence_loss': 50.12}, '50.1'),
+    ('sentence_ce', {'test_loss': 2.0}, '-'),
     ('test_bleu', {'test_bleu': 34.45}, '-'),
   ],
 )
 def test_a_column_of_a_test(metric, final, shown):
   assert page.ours(_table('perplexity'), {0: {'final': final}}, metric) == shown
+
+
+def test_a_column_of_the_final_split_is_of_no_other():
+  run = {
+    'final': {'test_bleu': 30.0, 'test_perplexity': 80.0},
+    'final_split': {'test_bleu': 34.45, 'test_perplexity': 72.3},
+  }
+  table = _table('perplexity')
+  assert page.ours(table, {0: run}, 'test_bleu') == '34.45'
+  assert page.ours(table, {0: run}, 'test_perplexity') == '72.30'
+  assert metrics.METRICS['test_bleu'].score is None
 
 
 def test_words_a_second_are_of_all_workers():

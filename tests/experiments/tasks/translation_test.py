@@ -119,11 +119,12 @@ def test_what_is_right_has_a_bleu_of_100(corpus, beam, processes):
   test = one.make_test()
   total = sum(test(params, {}, part, processes) for part in range(processes))
   tested = one.scores(total)
-  assert set(tested) == {'test/loss', 'test/bleu'}
+  assert set(tested) == {'test/loss', 'test/sentence_loss', 'test/bleu'}
   assert tested['test/bleu'] == pytest.approx(100)
   lengths = corpus.test.target.lengths + 1  # with the end
   assert total[1] == lengths.sum()
   assert tested['test/loss'] == total[0] / total[1] > 0
+  assert tested['test/sentence_loss'] == total[0] / len(lengths)
 
 
 @pytest.mark.parametrize('beam', [1, 3])

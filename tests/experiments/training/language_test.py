@@ -76,6 +76,19 @@ def test_it_learns_and_says_its_perplexity(make_config, tmp_path):
   assert line['train/words'] == 2 * 3 * 7
 
 
+def test_the_last_model_is_tested_on_a_final_split_too(make_config, tmp_path):
+  config = make_config('dense')
+  config.train.update(steps=2, checkpoint_every=0)
+  whole = train.train_and_evaluate(config, tmp_path / 'whole')
+  assert 'final_split' not in whole
+  config.data.update(test_split='validation', final_split='file')
+  both = train.train_and_evaluate(config, tmp_path / 'both')
+  assert both['final_split'] == {'split': 'file', **whole['final']}
+  assert both['final'] != whole['final']
+  written = json.loads((tmp_path / 'both' / 'summary.json').read_text())
+  assert written['final_split'] == both['final_split']
+
+
 @pytest.mark.slow
 def test_a_run_that_was_killed_goes_on_with_its_hidden_states(
   make_config, tmp_path

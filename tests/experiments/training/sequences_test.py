@@ -174,7 +174,7 @@ def test_translation_is_learnt_and_ends_with_its_bleu(
   config.train.update(steps=12, batch_size=4, learning_rate=0.005)
   config.optimizer.name = 'adam'
   final = train.train_and_evaluate(config, tmp_path / 'run')['final']
-  assert set(final) == {'test_bleu', 'test_loss'}
+  assert set(final) == {'test_bleu', 'test_loss', 'test_sentence_loss'}
   assert 50 < final['test_bleu'] <= 100 + 1e-6
   assert 0 < final['test_loss'] < math.inf
   losses = _losses(tmp_path / 'run')
