@@ -22,7 +22,8 @@ What could not run is told at the end, and the exit status is then 1.
 
 `--trials=0.5,1,2` measures no row, but which learning rate suits it: each row
 is trained at each of these multiples of its rate, with each seed, on a part of
-the training set, and tested on the rest of it. The table shows which is best.
+the training set, and tested on the rest of it. With `--share=0.25` a trial has
+a quarter of the row's epochs. The table shows which rate is best.
 
 `--figure` draws scores against compression, `--header` prints the table that
 the head of the configuration has.
@@ -60,6 +61,9 @@ _TRIALS = command_line.define_list(
   command_line.positive_number,
   'multiples of the learning rate of each row, to choose it',
 )
+_SHARE = command_line.define_share(
+  'share', 'of its epochs, that each trial takes'
+)
 _BUDGET = flags.DEFINE_float(
   'budget',
   None,
@@ -85,6 +89,10 @@ def main(given: Sequence[str]) -> int | None:
     command_line.one_of(catalogue.NAMES, 'table')(name)
   except ValueError as error:
     raise errors.ConfigError(str(error)) from error
+  if _SHARE.value != 1 and not _TRIALS.value:
+    raise errors.ConfigError(
+      f'--share is of trials, and there are no --trials; got {_SHARE.value:g}'
+    )
   if _FULL.value and _HELD_OUT.value:
     raise errors.ConfigError('--full and --held_out are two settings: take one')
   table = catalogue.load(name)
@@ -121,7 +129,7 @@ def _try(
 ) -> int | None:
   """Tries learning rates, and prints which is best."""
   path = _JSON.value or _WORKDIR.value / f'{name}_trials.json'
-  made = trials.Trials(path, table, size, _SEEDS.value)
+  made = trials.Trials(path, table, size, _SEEDS.value, _SHARE.value)
   missing = made.run(
     rows,
     _TRIALS.value,

@@ -49,7 +49,13 @@ DERIVED = (
 )
 
 
-def build(fields: Mapping[str, Any]) -> ml_collections.ConfigDict:
+# Of these, the parts of a run that a shorter one has shorter.
+_EPOCHS = ('epochs', 'warmup_epochs', 'linear_warmup_epochs')
+
+
+def build(
+  fields: Mapping[str, Any], share: float = 1.0
+) -> ml_collections.ConfigDict:
   """Returns the default configuration with some fields changed.
 
   Args:
@@ -57,10 +63,21 @@ def build(fields: Mapping[str, Any]) -> ml_collections.ConfigDict:
       from epochs are computed when they are read, so that flags may change the
       number of workers and the batch. Tests and checkpoints are once an epoch
       unless a field says otherwise.
+    share: times the epochs of the run and of its warm-ups. Fields in steps, and
+      learning rates that change after so many epochs, are as they are.
 
   Raises:
-    ConfigError: there are epochs, and nothing says how long one is.
+    ConfigError: there are epochs, and nothing says how long one is; or there
+      are none that a run could take a share of.
   """
+  if share != 1 and 'epochs' not in fields:
+    raise errors.ConfigError(
+      f'a share is of epochs, and this setting has steps, got {share:g}'
+    )
+  fields = {
+    name: share * value if name in _EPOCHS else value
+    for name, value in fields.items()
+  }
   config = default.get_config()
   for name, value in fields.items():
     if name not in DERIVED:

@@ -161,6 +161,7 @@ class Table:
     size: str,
     at_hand: bool | None = None,
     beside: Mapping[str, Any] | None = None,
+    share: float = 1.0,
   ) -> ml_collections.ConfigDict:
     """Returns a row's configuration.
 
@@ -169,6 +170,7 @@ class Table:
       size: of `sizes`.
       at_hand: whether the quick setting may take CIFAR-10; None looks for it.
       beside: fields that are otherwise than in the table.
+      share: of its epochs, see `building.build`.
 
     Raises:
       ConfigError: nothing can be held out.
@@ -177,7 +179,7 @@ class Table:
     if size == QUICK:
       own = {**self.quick, **row.fields, **row.quick, **self._chosen(row)}
       shared = quick.fields(own, self._full(row)['data.name'], at_hand)
-      return building.build({**shared, **own, **beside})
+      return building.build({**shared, **own, **beside}, share)
     fields = self._full(row)
     if size == HELD_OUT:
       if not self.holds_out(row):
@@ -188,7 +190,7 @@ class Table:
         )
       fields['data.test_split'] = quick.HELD_OUT[fields['data.name']]
       fields['data.final_split'] = ''
-    return building.build({**fields, **beside})
+    return building.build({**fields, **beside}, share)
 
   def _full(self, row: Row) -> dict[str, Any]:
     """Returns the fields of a row's full setting."""

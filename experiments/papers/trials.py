@@ -37,6 +37,7 @@ class Trials:
     table: tables.Table,
     size: str,
     seeds: Sequence[int] = (0,),
+    share: float = 1.0,
   ):
     """Reads what the file has.
 
@@ -45,6 +46,7 @@ class Trials:
       table: the table.
       size: of its `sizes`.
       seeds: of parameters and data order, the same for all.
+      share: of a row's epochs, in (0, 1], that its trials take.
 
     Raises:
       ConfigError: nothing tells which of two scores is better.
@@ -53,7 +55,7 @@ class Trials:
     if table.score is None:
       raise errors.ConfigError('the rows of this table have no score')
     self._path, self._table, self._size = path, table, size
-    self._seeds = seeds
+    self._seeds, self._share = seeds, share
     kept = files.read_json(path)
     if not isinstance(kept, list | None):
       raise errors.FileError(f'{path} is no list of trials')
@@ -130,7 +132,7 @@ class Trials:
       if budget is not None and clock() - begun >= budget:
         missing.append(f'{what}: no time was left')
         continue
-      folder = workdir / self._size / f'{name}_rate{factor:g}_seed{seed}'
+      folder = workdir / self._folder / f'{name}_rate{factor:g}_seed{seed}'
       say(f'{what}: {config.train.steps:,} steps in {folder}')
       entry = {
         'row': name,
@@ -155,6 +157,11 @@ class Trials:
       files.write_json(self._path, self._kept)
     return missing
 
+  @property
+  def _folder(self) -> str:
+    """Of the trials of a share: others are other runs."""
+    return f'{self._size}{"" if self._share == 1 else f"_{self._share:g}"}'
+
   def results(self, names: Sequence[str], factors: Sequence[float]) -> Any:
     """Returns the table that a user sees; the best of a row has a star."""
     rows = []
@@ -167,17 +174,20 @@ class Trials:
         cells.append(f'{shown}{"*" if factor == best else ""}')
       rows.append([name, *cells])
     seeds = ', '.join(f'{seed}' for seed in self._seeds)
+    short = '' if self._share == 1 else f', {self._share:g} of the epochs'
     return text.make(
       ['row', 'rate', *(f'x {factor:g}' for factor in factors)],
       rows,
       title=f'{self._table.title}: {self._size} setting, trials',
       caption=f'{self._table.score.label}, on a part of the training set; '
-      f'mean over seeds {seeds}',
+      f'mean over seeds {seeds}{short}',
     )
 
   def _config(self, name: str, factor: float, seed: int = 0) -> Any:
     row = dataclasses.replace(self._table.rows[name], chosen_rate=None)
-    config = self._table.config(row, self._size, beside=_SPLIT)
+    config = self._table.config(
+      row, self._size, beside=_SPLIT, share=self._share
+    )
     config.train.learning_rate *= factor
     config.train.seed = seed
     return config

@@ -172,6 +172,11 @@ def define_list(
   )
 
 
+def define_share(name: str, text: str) -> flags.FlagHolder[Any]:
+  """Defines a flag for a number in (0, 1], 1 if it is not given."""
+  return flags.DEFINE(_Parser(_share), name, 1.0, text)
+
+
 def define_json(*, former: str = '') -> flags.FlagHolder[Any]:
   """Defines `--json`, the file for what a program has measured.
 
@@ -295,6 +300,13 @@ def positive_number(text: str) -> float:
     number = math.nan
   if not 0 < number < math.inf:
     raise ValueError(f'must be a number above 0, got {text!r}')
+  return number
+
+
+def _share(text: str) -> float:
+  number = positive_number(text)
+  if number > 1:
+    raise ValueError(f'must be a number in (0, 1], got {text!r}')
   return number
 
 

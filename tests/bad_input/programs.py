@@ -176,6 +176,7 @@ LINES = (
   Line('papers', 'dgc_table2 --budget=-1', 'budget=-1: .* not a non-negative'),
   Line('papers', 'dgc_table2 --budget=soon', "must be a number, got 'soon'"),
   Line('papers', 'dgc_table2 --full --held_out', 'are two settings: take one'),
+  Line('papers', 'dgc_table2 --share=0.5', 'share is of trials, .*got 0.5'),
   Line('papers', 'dgc_table2 --full=perhaps', "true or false, got 'perhaps'"),
   Line('papers', 'dgc_table2 --json={tmp}/file', 'file is damaged: .*JSON', 1),
   Line('papers', 'dgc_table2 --json={tmp}/rows.json', 'no record of .*dgc', 1),

@@ -112,6 +112,22 @@ def test_of_equal_scores_the_rate_stays(asked, tmp_path, monkeypatch):
   assert made.best('dense', (0.5, 1, 2)) == 1
 
 
+def test_short_trials_are_others(asked, tmp_path):
+  table = dataclasses.replace(TABLE, quick=_TINY | {'epochs': 2})
+  long, short = (
+    trials.Trials(tmp_path / 'trials.json', table, papers.QUICK, share=share)
+    for share in (1.0, 0.5)
+  )
+  given = {'workdir': tmp_path / 'runs', 'command': 'typed'}
+  short.run(('dense',), (1,), **given)
+  assert short.score('dense', 1) == 70 and long.score('dense', 1) is None
+  (kept,) = json.loads((tmp_path / 'trials.json').read_text())
+  whole = table.config(table.rows['dense'], papers.QUICK, beside=trials._SPLIT)
+  assert kept['setting']['train.steps'] == whole.train.steps // 2
+  assert '0.5 of the epochs' in short.results(('dense',), (1,)).caption
+  assert 'epochs' not in long.results(('dense',), (1,)).caption
+
+
 def test_after_the_budget_nothing_begins(asked, tmp_path):
   times = iter([0, 0, 10, 10])
   _, missing = run(

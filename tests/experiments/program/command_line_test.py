@@ -122,6 +122,9 @@ def test_flags_are_paths_and_lists(values):
     ('--factors=1,0', "above 0, got '0'"),
     ('--factors=nan', "above 0, got 'nan'"),
     ('--factors=two', "above 0, got 'two'"),
+    ('--share=0', "above 0, got '0'"),
+    ('--share=nan', "above 0, got 'nan'"),
+    ('--share=1.5', r"in \(0, 1\], got '1.5'"),
   ],
 )
 def test_wrong_values_are_told(line, message, values):
@@ -129,5 +132,6 @@ def test_wrong_values_are_told(line, message, values):
   command_line.define_list('floats', (5,), command_line.whole, 'many')
   command_line.define_list('factors', (), command_line.positive_number, 'of it')
   command_line.define_schemes(('dense', 'dgc'))
+  command_line.define_share('share', 'of it')
   with pytest.raises(flags.IllegalFlagValueError, match=message):
     values(line)
