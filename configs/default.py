@@ -98,7 +98,10 @@ def get_config() -> ml_collections.ConfigDict:
   # SGD follows; for the others it comes after the exchange.
   optimizer.momentum = 0.9
   optimizer.nesterov = False
-  optimizer.weight_decay = 0.0  # on the local gradient, before compression
+  optimizer.weight_decay = 0.0
+  # On the local gradient, before compression; or after the exchange, where
+  # schemes with second moments always have it.
+  optimizer.decay_after_exchange = False
   # Steps whose gradients are averaged before weight decay, clipping, exchange
   # and optimizer see them, once for all: gTop-k's paper takes 16 for ResNet-50.
   # The steps between send nothing. Must divide train.steps; all other steps

@@ -19,6 +19,7 @@ learning rates (section IV-B), no number: a quarter is ours. Then 0.001 "or
 falls (a tenth after 1/2 and 3/4 of the steps is ours), weight decay (1e-4 is
 ours), augmentation (crop and flip here). VGG-16: the text speaks of three fully
 connected layers, their code has one, 14,728,266 parameters, and so has ours.
+AlexNet is that of 2012, in groups; they cite one of 2014, and print no layers.
 The text has no accuracies. The LSTM of table V is in configs/gtopk_figure7.py.
 
 Quick: ResNet-8 for all four networks, a quarter of the run warm-up; ResNet-50's

@@ -80,7 +80,7 @@ TABLE = Table(
   needs=(IMAGENET, GPU_DAYS),
   missing={
     'a precision for each group of layers in one run': 'a field for it; in '
-    'code, a scheme for each group by `optax.multi_transform`',
+    'code, a scheme for each group by `optax.partition`',
   },
 )
 get_config = TABLE.get_config

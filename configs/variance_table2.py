@@ -76,7 +76,8 @@ TABLE = Table(
   title='ResNet-50 on ImageNet, 16 workers',
   source='Tsuzuku et al. 2018, table 2 and appendix C',
   metrics=('top1', 'elements'),
-  full={
+  full=variance_table1.DECAY
+  | {
     'data.name': 'imagenet',
     'data.augment': True,
     'model.name': 'resnet50',

@@ -63,7 +63,7 @@ ROOMS = (
   ('benchmarks',),
   ('papers',),
   ('results_page',),
-  ('demo', 'main', 'qsvrg', 'record', 'scheme_table'),
+  ('demo', 'full_length', 'main', 'qsvrg', 'record', 'scheme_table'),
   ('__init__',),
 )
 

@@ -38,6 +38,7 @@ def make_transformation(
   momentum: float,
   nesterov: bool = False,
   weight_decay: float = 0.0,
+  decay_after_exchange: bool = False,
   clip_norm: float = 0.0,
   local_gradient: str = '',
   accumulate: int = 1,
@@ -58,7 +59,9 @@ def make_transformation(
     learning_rate: schedule, a function of the step.
     momentum: factor of the heavy ball; Adam's first decay is its own 0.9.
     nesterov: whether the momentum is Nesterov's.
-    weight_decay: factor of the L2 penalty's gradient, on each worker.
+    weight_decay: factor of the L2 penalty's gradient.
+    decay_after_exchange: whether that is added after the exchange, as it always
+      is for schemes with second moments, or to each worker's gradient before.
     clip_norm: threshold of `gs.clip_local_norm`; 0 for none.
     local_gradient: mode of `gs.local_gradient` around the scheme, or ''.
     accumulate: steps whose gradients are averaged before the chain sees them.
@@ -84,8 +87,8 @@ def make_transformation(
     arguments.setdefault('nesterov', nesterov and bool(inside))
     momentum, nesterov = 0.0, False
   chain = []
-  decay_first = scheme not in schemes.NEED_MOMENTS
-  if weight_decay and decay_first:
+  decay_last = decay_after_exchange or scheme in schemes.NEED_MOMENTS
+  if weight_decay and not decay_last:
     chain.append(optax.add_decayed_weights(weight_decay))
   if clip_norm:
     chain.append(gs.clip_local_norm(clip_norm, axis_name=axis_name))
@@ -98,7 +101,7 @@ def make_transformation(
         f'compression.local_gradient: {error}'
       ) from error
   chain.append(exchange)
-  if weight_decay and not decay_first:
+  if weight_decay and decay_last:
     chain.append(optax.add_decayed_weights(weight_decay))
   if optimizer == 'adam':
     after = optax.adam(learning_rate)
@@ -151,6 +154,7 @@ def from_config(
     momentum=config.optimizer.momentum,
     nesterov=config.optimizer.nesterov,
     weight_decay=config.optimizer.weight_decay,
+    decay_after_exchange=config.optimizer.decay_after_exchange,
     clip_norm=config.compression.clip_norm,
     local_gradient=config.compression.local_gradient,
     accumulate=config.optimizer.accumulate,

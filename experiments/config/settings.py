@@ -70,6 +70,7 @@ _RULES: Mapping[str, Callable[[str, Any], Any]] = {
   'test.beam': _whole(1, 64),
   'optimizer.momentum': _number(arguments.LESS_THAN_ONE),
   'optimizer.nesterov': arguments.flag,
+  'optimizer.decay_after_exchange': arguments.flag,
   'optimizer.weight_decay': _not_negative,
   'optimizer.accumulate': _whole(1),
   'optimizer.milestones': _text,

@@ -8,14 +8,16 @@ from typing import NamedTuple
 
 from scipy import stats
 
+ALIKE = 1e-9  # of any unit; below is rounding
+
 
 class Interval(NamedTuple):
   """A mean, and where the true one lies.
 
   Attributes:
     mean: of what was measured.
-    half: the true mean is within this of `mean`; None of a single number,
-      which says nothing about that.
+    half: the true mean is within this of `mean`; None where the numbers do
+      not tell: there is one, or all are alike.
     n: how many numbers.
   """
 
@@ -25,7 +27,7 @@ class Interval(NamedTuple):
 
   def __str__(self) -> str:
     if self.half is None:
-      return f'{self.mean:+z.2f}'
+      return f'{self.mean:+z.2f}' + (', alike' if self.n > 1 else '')
     return f'{self.mean:+z.2f} ± {self.half:.2f}'
 
 
@@ -40,7 +42,8 @@ def student(numbers: Sequence[float], confidence: float = 0.95) -> Interval:
     Student, The probable error of a mean, Biometrika 6, 1908.
   """
   n, mean = len(numbers), statistics.fmean(numbers)
-  if n == 1:
+  # Scores are counts: a coarse one can come out alike by chance.
+  if max(numbers) - min(numbers) < ALIKE:
     return Interval(mean, None, n)
   quantile = float(stats.t.ppf((1 + confidence) / 2, n - 1))
   return Interval(mean, quantile * statistics.stdev(numbers) / math.sqrt(n), n)

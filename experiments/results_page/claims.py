@@ -22,7 +22,6 @@ ALIKE = 'alike in all seeds: no interval'
 NOTHING = 'nothing to compare'
 ALL_FAILED = 'failed'
 
-_NARROW = 1e-9  # of any unit; below is rounding
 
 _OUTCOMES = {
   True: 'the claim holds for',
@@ -41,10 +40,9 @@ def verdict(found: interval.Interval | None, score: scores.Score) -> str:
   if found is None:
     return NOTHING
   if found.half is None:
-    return ONE_SEED
-  if found.half < _NARROW < abs(found.mean):
-    # So coarse a score can come out alike by chance.
-    return ALIKE
+    if found.n == 1:
+      return ONE_SEED
+    return NO_DIFFERENCE if abs(found.mean) < interval.ALIKE else ALIKE
   if score.advantage(found.mean) > found.half:
     return BETTER
   if score.advantage(found.mean) < -found.half:
@@ -144,7 +142,8 @@ def summary(measured: Measured) -> str:
 def cheapest(measured: Measured) -> str:
   """Returns which scheme came to the target with the fewest bytes.
 
-  Of tables with one dense row; '' where none came to it.
+  Of tables with one dense row; '' where none came to it, or where dense came
+  to it in its last test: what had been sent by then is what the run sends.
   """
   targets = {
     target.score(measured.table, measured.record, measured.size, row.name)
@@ -164,6 +163,8 @@ def cheapest(measured: Measured) -> str:
   sent, row = min(found, key=lambda pair: pair[0])
   dense = measured.rows[row.beside]
   beside = target.reached(dense.runs, len(dense.failures), score, wanted)
+  if _in_the_last_test(dense, wanted):
+    return ''
   said = (
     f'With the fewest bytes `{row.name}` came within '
     f'{score.amount(score.margin)} of dense, at {score.text(wanted)}'
@@ -171,6 +172,14 @@ def cheapest(measured: Measured) -> str:
   if beside is None or beside.sent_bytes is None:
     return f'{said}.'
   return f'{said}; dense took {beside.sent_bytes / sent:,.1f} times as many.'
+
+
+def _in_the_last_test(row: Row, wanted: float) -> bool:
+  """Whether most runs that came to a target came to it no sooner."""
+  tests = [run.get('evaluations', []) for run in row.runs.values()]
+  found = [(row.score.first(each, wanted), each[-1]) for each in tests if each]
+  last = [first is end for first, end in found if first is not None]
+  return 2 * sum(last) > len(last)
 
 
 def _shown(row: Row) -> str:

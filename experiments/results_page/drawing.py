@@ -249,7 +249,7 @@ def dots(title: str, score: scores.Score, rows: Sequence[Dot]) -> bytes:
   without = dict.fromkeys((claims.ALIKE, claims.ONE_SEED), colours.GREY)
   for words, colour in {**_VERDICTS, **without}.items():
     if words in there:
-      face = 'white' if words == claims.ONE_SEED else colour
+      face = 'white' if words in without else colour
       _handle(axes, words, colour, 'o', face)
   legend(canvas, 4)
   return png(canvas)

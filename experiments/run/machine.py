@@ -12,6 +12,7 @@ import jax
 
 # Of control groups, version 2, as a container sees its own.
 _CONTAINER_LIMIT = pathlib.Path('/sys/fs/cgroup/memory.max')
+_CPUINFO = pathlib.Path('/proc/cpuinfo')
 # Large pages can take nearly half off a step on a processor.
 _TUNABLES = 'GLIBC_TUNABLES'
 _PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'numpy')
@@ -26,6 +27,7 @@ def describe() -> dict[str, Any]:
     'devices': jax.device_count(),
     'processes': jax.process_count(),
     'cpu_cores': _cores(),
+    'cpu_model': _cpu_model(),
     'machine': platform.machine(),
     'system': platform.system(),
     'python': platform.python_version(),
@@ -45,6 +47,16 @@ def _cores() -> int | None:
   if hasattr(os, 'sched_getaffinity'):
     return len(os.sched_getaffinity(0))
   return os.cpu_count()
+
+
+def _cpu_model() -> str | None:
+  """What the processor calls itself, where Linux tells."""
+  try:
+    lines = _CPUINFO.read_text().splitlines()
+  except OSError:
+    return None
+  pairs = (line.partition(':')[::2] for line in lines)
+  return next((v.strip() for k, v in pairs if k.strip() == 'model name'), None)
 
 
 def place(described: Mapping[str, Any]) -> str:

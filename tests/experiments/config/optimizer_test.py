@@ -63,6 +63,32 @@ def test_weight_decay_is_on_the_local_gradient():
   np.testing.assert_allclose(decayed, expected, rtol=1e-6)
 
 
+@pytest.mark.parametrize('after', [False, True])
+def test_weight_decay_can_stay_out_of_what_is_sent(after):
+  # Strom sends multiples of its threshold: what decay adds to a gradient is
+  # rounded to them, what it adds to an update is not.
+  tx = _chain(
+    'strom',
+    {'threshold': 0.25},
+    momentum=0.0,
+    weight_decay=0.1,
+    decay_after_exchange=after,
+  )
+  params = {'w': jnp.arange(1.0, 5.0).reshape(2, 2)}
+  updates, _ = tx.update({'w': jnp.zeros((2, 2))}, tx.init(params), params)
+  found = -updates['w'] / 0.5
+  expected = 0.1 * params['w'] if after else [[0, 0], [0.25, 0.25]]
+  np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_weight_decay_is_after_the_exchange_of_second_moments():
+  params = {'w': jnp.ones((2, 2))}
+  tx = _chain('variance_based', {'alpha': 1.0}, weight_decay=0.1)
+  zero = {'w': jnp.zeros((2, 2))}
+  updates, _ = tx.update(zero, tx.init(params), params, second_moment=zero)
+  np.testing.assert_allclose(updates['w'], -0.05, rtol=1e-6)
+
+
 def test_clipping_precedes_the_scheme():
   clipped = _run(_chain('dense', {}, clip_norm=0.25))
   expected = _run(

@@ -38,7 +38,12 @@ def test_only_seeds_that_both_have_are_paired():
 def test_one_seed_has_no_interval():
   found = interval.paired({3: 1.5}, {3: 1.0})
   assert found.half is None and str(found) == '+0.50'
-  assert str(interval.student([1.0, 1.0])) == '+1.00 ± 0.00'
+
+
+def test_seeds_that_are_all_alike_have_none_either():
+  found = interval.student([98.1 - 98.0, 97.1 - 97.0, 0.1])
+  assert found.half is None and found.n == 3 and str(found) == '+0.10, alike'
+  assert interval.student([0.1, 0.1, 0.1001]).half is not None
 
 
 def test_a_mean_that_rounds_to_zero_has_no_minus():

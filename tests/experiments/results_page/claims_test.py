@@ -26,14 +26,19 @@ def measured(tmp_path_factory):
     (-0.5, 0.5, claims.NO_DIFFERENCE),
     (0.51, 0.5, claims.BETTER),
     (-0.51, 0.5, claims.WORSE),
-    (-4.0, None, claims.ONE_SEED),
-    (-0.28, 1e-14, claims.ALIKE),
-    (0.0, 0.0, claims.NO_DIFFERENCE),
+    (-0.28, None, claims.ALIKE),
+    (0.0, None, claims.NO_DIFFERENCE),
   ],
 )
 def test_a_verdict_is_that_of_the_interval(mean, half, says):
   found = interval.Interval(mean, half, 3)
   assert claims.verdict(found, scores.ACCURACY) == says
+
+
+def test_one_seed_has_no_verdict():
+  for mean in (-4.0, 0.0):
+    found = interval.Interval(mean, None, 1)
+    assert claims.verdict(found, scores.ACCURACY) == claims.ONE_SEED
 
 
 @pytest.mark.parametrize(
@@ -95,7 +100,7 @@ def test_the_claim_is_told_for_each_ratio(measured):
         f'`above` {where}: +2.00 ± 0.25 (better)',
         f'`below` {where}: -3.03 ± 0.38 (worse)',
         f'`one` {where}: +0.50 (one seed: no interval)',
-        f'`alike` {where}: -1.00 ± 0.00 (alike in all seeds: no interval)',
+        f'`alike` {where}: -1.00, alike (alike in all seeds: no interval)',
         f'`partly` {where}: +0.00 ± 1.27 (no difference seen, 1 failed)',
         # Rows of a group count, too.
         f'`with_it` {where}: -0.03 ± 0.80 (no difference seen)',
@@ -139,6 +144,14 @@ def test_the_cheapest_way_to_the_target(measured):
     'With the fewest bytes `same` came within 1 point of dense, at 91.00 %; '
     'dense took 90.0 times as many.'
   )
+
+
+def test_bytes_until_the_last_test_are_those_of_the_run(tmp_path):
+  made_up.write(tmp_path)
+  measured = made_up.measure(tmp_path)
+  for run in measured.rows['dense'].runs.values():
+    run['evaluations'][1]['test_accuracy'] = 0.5
+  assert not claims.cheapest(measured)
 
 
 def test_the_target_is_a_point_below_the_dense_rows_mean(measured):

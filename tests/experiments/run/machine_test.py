@@ -16,6 +16,16 @@ def test_cores_are_those_that_the_process_may_use(monkeypatch, count, words):
   assert words in machine.place(found)
 
 
+def test_the_processor_is_on_record_where_the_system_names_it(
+  tmp_path, monkeypatch
+):
+  listed = tmp_path / 'cpuinfo'
+  monkeypatch.setattr(machine, '_CPUINFO', listed)
+  assert machine.describe()['cpu_model'] is None
+  listed.write_text('processor : 0\nmodel name\t: Abacus: 9000 \nmodel name: 2')
+  assert machine.describe()['cpu_model'] == 'Abacus: 9000'
+
+
 def test_the_allocator_is_on_record_where_it_was_told_something(monkeypatch):
   monkeypatch.delenv('GLIBC_TUNABLES', raising=False)
   assert 'glibc_tunables' not in machine.describe()
