@@ -17,8 +17,8 @@ Ours, not the paper's: DGC without one of its parts each, with and without
 clipping (norm 0.25, ours; they clip recurrent networks), and warm-up alone,
 which Aji et al. (local gradients) say is most of it.
 
-Quick: ResNet-8, 2 epochs, a quarter of them warm-up where there is one; means of
-three seeds, but one for rows without masking and with clipping.
+Quick: ResNet-8, 2 epochs, a quarter of them warm-up where there is one; means
+of three seeds, but one for rows without masking and with clipping.
 
 Published, and ours:
 
