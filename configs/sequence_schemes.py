@@ -49,9 +49,7 @@ def questions(dropping: str) -> tuple[Question, ...]:
       'partial_sync',
       f'{dropping}_equal',
     ),
-    Question(
-      'PARTIAL without averaging, dropping (equal bytes)', 'partial', dropping
-    ),
+    Question('PARTIAL averaged in tests alone, dropping', 'partial', dropping),
     *(
       Question(f'{mode.upper()} with averaging, without', f'{mode}_sync', mode)
       for mode in local_gradient.MODES
