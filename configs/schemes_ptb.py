@@ -7,18 +7,21 @@ Commands (Mikolov's text of the Penn Treebank below DIR; see docs/papers.md):
   python -m experiments.main --config=configs/schemes_ptb.py:dgc \
     --workdir=runs/dgc --config.data.dir=DIR
 
-A small LSTM, windows of 35 words, 20 rows in all, momentum SGD with its norm
-clipped at 0.25 as in configs/dgc_table4_ptb.py; the learning rate falls as a
-cosine. Densities, bits and buckets are those of the papers: dropping 0.01, DGC
-0.001, gTop-k 0.005 (its PTB row). Warm-ups are a tenth of a full run and a
-quarter of a quick one. `sum`, `partial` and `error` are local gradients;
-`_sync` averages parameters every 500 steps (quick: 50), `_warmup` lets the drop
-ratio rise. An average is of parameters and momentum, 2 models: as many bytes as
-the gradients of 79 steps at density 0.01, so `_sync` rows of a quick run send
-2.5 times what dropping sends, and `dropping_equal`, at density 0.026, as much
-as `partial_sync`. SUM's mean step is (1 + 1/4) / 2 of a gradient, which Adam
-does not see and momentum SGD does: its rows have in effect 0.625 times the
-rate.
+A small LSTM, windows of 35 words, 20 rows in all (quick: 20 words, 16 rows),
+momentum SGD (configs/dgc_table4_ptb.py has no momentum), norm clipped at 0.25
+as there; the learning rate falls as a cosine. Densities, bits and buckets are
+those of the papers: dropping 0.01, DGC 0.001, gTop-k 0.005 (its PTB row).
+Warm-ups are a tenth of a full run and a quarter of a quick one. `sum`,
+`partial` and `error` are local gradients; `_sync` averages parameters every 500
+steps (quick: 50), `_warmup` lets the drop ratio rise. An average is of
+parameters and momentum, 2 models: as many bytes as the gradients of 79 steps at
+density 0.01, so `_sync` rows of a quick run send 2.5 times what dropping sends,
+and `dropping_equal`, at density 0.026, as much as `partial_sync`. SUM's mean
+step is (1 + 1/4) / 2 of a gradient, which Adam does not see and momentum SGD
+does: its rows have in effect 0.625 times the rate. ERROR's is a whole gradient
+where all is sent and a quarter where nothing is. Every test takes the mean of
+all workers' parameters, an average that is not counted, in rows without `_sync`
+too.
 
 The learning rate is the best of 0.5, 2, 4 and 8 for `dense`, by the perplexity
 of the validation file in the quick setting; all others take it. Without

@@ -17,8 +17,9 @@ SGD at 0.001, 0.005, 0.02, 0.05, and 11.7, 1.3, 1.7 with Adam at 0.001, 0.004,
 0.01. All other rows take them. An average is of 3 models here, parameters and
 Adam's moments: `_sync` rows send 3.2 times what dropping sends, and
 `adam_dropping_equal`, at density 0.033, as much as `partial_sync`.
-Cross-entropy is CTC's, of an utterance; the threshold of `hybrid`, which is of
-gradients of that, is PTB's and may be too small.
+Tests take the mean of all workers, as there. Cross-entropy is CTC's, of an
+utterance; the threshold of `hybrid`, which is of gradients of that, is PTB's
+and may be too small.
 
 Quick: 4 epochs. The recorded run of `sum` stood still for 43 minutes, others
 for less: their seconds are no measure.

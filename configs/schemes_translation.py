@@ -14,8 +14,8 @@ exchange. `dgc` and `momentum_dense` have momentum SGD, as DGC's paper has it;
 `adam_dgc` accumulates gradients before Adam, which no paper defines. Nothing is
 clipped. An average is of 3 models, parameters and Adam's moments: `_sync` rows
 of a quick run send 3.4 times what dropping sends, and `adam_dropping_equal`, at
-density 0.035, as much as `partial_sync`. Schemes and names are else those of
-configs/schemes_ptb.py.
+density 0.035, as much as `partial_sync`. Tests take the mean of all workers.
+Schemes and names are else those of configs/schemes_ptb.py.
 
   rate  a quarter of the learning rate (`_1x`), and none of its rise (`_steep`),
         for dense, dropping and PARTIAL (local-gradient paper, section 4.2);

@@ -51,7 +51,9 @@ def questions(dropping: str) -> tuple[Question, ...]:
     ),
     Question('PARTIAL averaged in tests alone, dropping', 'partial', dropping),
     *(
-      Question(f'{mode.upper()} with averaging, without', f'{mode}_sync', mode)
+      Question(
+        f'{mode.upper()} with averaging, in tests alone', f'{mode}_sync', mode
+      )
       for mode in local_gradient.MODES
     ),
     Question('warm-up (more bytes), none', f'{dropping}_warmup', dropping),

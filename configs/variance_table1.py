@@ -16,9 +16,10 @@ number for all (0.999, recalled); the run with the median accuracy of five (here
 each column has its own median); "compression" is the number of parameters by
 the mean number sent, over the whole run. Lost in our copy of the text and
 recalled: that learning rate (0.05 for each of 8 workers), every alpha and tau,
-QSGD's buckets. Momentum 0.9 is not printed. Our variance-based rows keep what
-rounding loses (`rounding='keep'`); as printed it is
-`--config.compression.rounding=paper`.
+QSGD's buckets. Momentum 0.9 is not printed. Weight decay is added after the
+exchange in all rows; where Strom's and QSGD's had it is not printed. Our
+variance-based rows keep what rounding loses (`rounding='keep'`); as printed it
+is `--config.compression.rounding=paper`.
 
 Quick: ResNet-8 without augmentation, 4 workers of 16 images, one epoch.
 

@@ -14,7 +14,7 @@ from flax import linen as nn
 import jax
 import jax.numpy as jnp
 
-_BASE = 10_000.0  # the slowest position turns once in 2 pi times as many tokens
+_BASE = 10_000.0  # pairs turn by 1 a token, and by less, to nearly 1 / _BASE
 
 
 def _rotated(x: jax.Array) -> jax.Array:

@@ -64,12 +64,7 @@ _TRIALS = command_line.define_list(
 _SHARE = command_line.define_share(
   'share', 'of its epochs, that each trial takes'
 )
-_BUDGET = flags.DEFINE_float(
-  'budget',
-  None,
-  'seconds after which no further run begins',
-  lower_bound=0,
-)
+_BUDGET = command_line.define_budget()
 _LIST = flags.DEFINE_bool('list', False, 'show all tables and rows')
 _FIGURE = command_line.define_path('figure', None, 'PNG file to draw')
 _HEADER = flags.DEFINE_bool('header', False, 'print the table and run nothing')

@@ -243,6 +243,13 @@ def define_steps(
   return flags.DEFINE_integer('steps', default, text, lower_bound=1)
 
 
+def define_budget() -> flags.FlagHolder[float | None]:
+  """Defines `--budget`, for programs that train one run after the other."""
+  return flags.DEFINE_float(
+    'budget', None, 'seconds after which no further run begins', lower_bound=0
+  )
+
+
 def define_repeats() -> flags.FlagHolder[int | None]:
   """Defines `--repeats`, how often a benchmark measures everything."""
   return flags.DEFINE_integer('repeats', 7, 'rounds', lower_bound=1)

@@ -67,10 +67,10 @@ Bytes and time to a target: the first test that is as good as the dense row's
 mean final score less {margins}{more}. Sent by one worker until
 then, and seconds until then; medians over seeds, where a seed that never
 reached it counts as later than all others, and so does a run that failed. `-`:
-there is no median, or the record has no tests. A run that is tested twice can
-come to it in its last test only, as most quick runs do. The workers share one
-machine without a network between them, so seconds are those of computing, and
-say little where a machine had other work to do.
+there is no median, or the record has no tests. Where a run was tested
+only twice, these numbers are coarse. The workers share one machine without a
+network between them, so seconds are those of computing, and say little where a
+machine had other work to do.
 """
 
 

@@ -102,7 +102,7 @@ def tested_on(
     UserError: there is no such split, or its data are not there.
   """
   try:
-    found = _load(config, split)
+    found = _load(config, split, task)
   except errors.ConfigError as error:
     raise errors.ConfigError(f'data.final_split={split!r}: {error}') from error
   if isinstance(task, Classification):
@@ -111,8 +111,16 @@ def tested_on(
   return dataclasses.replace(task, corpus=task.corpus._replace(**changed))
 
 
-def _load(config: ml_collections.ConfigDict, split: str) -> Any:
-  """Returns what there is to train on, and to test on."""
+def _load(
+  config: ml_collections.ConfigDict, split: str, task: Task | None = None
+) -> Any:
+  """Returns what there is to train on, and to test on.
+
+  Args:
+    config: see `configs/default.py`.
+    split: what to test on.
+    task: of another split, whose vocabulary need not be learnt again.
+  """
   section = config.data
   where = section.name, section.dir, split
   if section.name in texts.NAMES:
@@ -129,6 +137,7 @@ def _load(config: ml_collections.ConfigDict, split: str) -> Any:
       source=section.source,
       target=section.target,
       vocabulary=section.vocabulary,
+      trained=task and task.corpus,
     )
   return data.load(*where, section.image_size)
 

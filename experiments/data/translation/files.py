@@ -75,6 +75,7 @@ def load(
   source: str = 'en',
   target: str = 'de',
   vocabulary: int = 4000,
+  trained: Corpus | None = None,
 ) -> Corpus:
   """Returns parallel text; its vocabulary is made of the training files alone.
 
@@ -87,6 +88,8 @@ def load(
     source: language that is translated; the end of the files' names.
     target: language into which.
     vocabulary: pieces of words, of both languages together.
+    trained: what another split of the same set gave: its training pairs and its
+      vocabulary are taken, and not made once more.
 
   Raises:
     ConfigError: an unknown name, or a vocabulary that does not fit.
@@ -120,9 +123,13 @@ def load(
     ]
 
   train, test = files(TRAIN), files(tested)
-  pieces = bpe.train(_sample(train, known.source), vocabulary)
+  if trained:
+    pieces, pairs_to_train = trained.vocabulary, trained.train
+  else:
+    pieces = bpe.train(_sample(train, known.source), vocabulary)
+    pairs_to_train = _pairs(train, pieces, known.source)
   return Corpus(
-    _pairs(train, pieces, known.source),
+    pairs_to_train,
     _pairs(test, pieces, known.source),
     tuple(_lines(test[1], known.source)),
     pieces,

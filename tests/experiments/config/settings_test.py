@@ -60,12 +60,11 @@ def test_the_page_on_checkpoints_says_which_fields_may_differ():
   page = (_ROOT / 'docs' / 'checkpoints.md').read_text()
   _, _, section = page.partition('## Which command may go on\n')
   section, _, _ = section.partition('\n## ')
+  section = ' '.join(section.split())
   first, _, rest = section.partition('; but not `train.eval_every` where')
   free = re.findall(r'`(\w+\.\w+)`', first)
   assert sorted(free) == sorted(settings.FREE_ON_RESUME)
-  assert '`optimizer.schedule` is `plateau`, or `train.stop_after`' in (
-    ' '.join(rest.split())
-  )
+  assert '`optimizer.schedule` is `plateau`, or `train.stop_after`' in rest
   _, _, longer = rest.partition('`train.steps` may grow')
   can, _, cannot = longer.partition('; the')
   schedules = {*learning_rate.SCHEDULES}
