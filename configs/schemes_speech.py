@@ -77,7 +77,7 @@ _ADAM = {
 TABLE = Table(
   title='Every scheme on strings of spoken digits, 4 workers',
   source='ours, of no paper',
-  metrics=('wer', 'cross_entropy'),
+  metrics=('wer', 'worker_wer', 'cross_entropy'),
   full={
     'data.name': 'fsdd',
     'model.name': 'deepspeech_small',
@@ -96,6 +96,6 @@ TABLE = Table(
     ),
   },
   needs=(FSDD, GPU_HOURS),
-  questions=sequence_schemes.questions('adam_dropping'),
+  questions=sequence_schemes.questions('adam_dropping', 'worker_wer'),
 )
 get_config = TABLE.get_config

@@ -34,31 +34,45 @@ _SHARE = {'warmup_share': 0.1}
 _SMALL = {'compression.min_size': 1000}
 
 
-def questions(dropping: str) -> tuple[Question, ...]:
+def questions(dropping: str, worker: str) -> tuple[Question, ...]:
   """Returns what the rows of `with_local` answer: the paper's claims.
+
+  Of local gradients one worker's model is asked. The mean of all, which other
+  columns have, is an average that is not counted.
 
   Args:
     dropping: name of the row without a local gradient.
+    worker: the score of one worker, of `metrics.METRICS`.
   """
+  equal = f'{dropping}_equal'
   return (
     Question(
-      'PARTIAL with averaging, dropping (fewer bytes)', 'partial_sync', dropping
+      'PARTIAL with averaging, dropping (fewer bytes)',
+      'partial_sync',
+      dropping,
+      worker,
     ),
     Question(
       'PARTIAL with averaging, dropping (equal bytes)',
       'partial_sync',
-      f'{dropping}_equal',
+      equal,
+      worker,
     ),
-    Question('PARTIAL averaged in tests alone, dropping', 'partial', dropping),
+    Question('the same, the mean of all workers', 'partial_sync', equal),
+    Question('PARTIAL, dropping (equal bytes)', 'partial', dropping, worker),
+    Question('the same, the mean of all workers', 'partial', dropping),
     *(
       Question(
-        f'{mode.upper()} with averaging, in tests alone', f'{mode}_sync', mode
+        f'{mode.upper()} with averaging, without', f'{mode}_sync', mode, worker
       )
       for mode in local_gradient.MODES
     ),
     Question('warm-up (more bytes), none', f'{dropping}_warmup', dropping),
     Question(
-      'the same, PARTIAL with averaging', 'partial_sync_warmup', 'partial_sync'
+      'the same, PARTIAL with averaging',
+      'partial_sync_warmup',
+      'partial_sync',
+      worker,
     ),
     Question('the same, DGC', 'dgc', 'dgc_without_warmup'),
   )

@@ -18,6 +18,7 @@ see. The processes find each other through --coordinator, --num_processes and
 
 from collections.abc import Mapping
 import contextlib
+from typing import Any
 
 from absl import flags
 from experiments.program import command_line
@@ -106,10 +107,9 @@ def _train(process: int) -> None:
     return
   comm = summary['comm']
   inner = comm['inner_sent_bytes_per_step']
-  also = summary.get('final_split')
-  tested = scores.worded(summary['final'])
-  if also:
-    tested += f' (on {also["split"]}: {scores.worded(also)})'
+  tested = _tested(summary)
+  if 'one_worker' in summary:
+    tested += f', of one worker: {_tested(summary["one_worker"])}'
   inside = f', and {inner:,} inside its node' if inner else ''
   print(
     f'{summary["scheme"]}: {summary["steps"]} steps in '
@@ -123,6 +123,13 @@ def _train(process: int) -> None:
     f'{comm["run_average_sent_bytes_per_step"]:,.0f} bytes a step{inside}; '
     f'see {_WORKDIR.value}'
   )
+
+
+def _tested(tests: Mapping[str, Any]) -> str:
+  """Returns the tests of a model in words."""
+  also = tests.get('final_split')
+  other = f' (on {also["split"]}: {scores.worded(also)})' if also else ''
+  return scores.worded(tests['final']) + other
 
 
 class _Printer:

@@ -48,6 +48,23 @@ def _of_the_final_split(score: scores.Score) -> Metric:
   )
 
 
+def _of_one_worker(score: scores.Score) -> Metric:
+  """The column of a score of the first worker's own model.
+
+  Where all have the same model it is that of all. Rows are not compared to
+  their dense row by it.
+  """
+
+  def own(run: Mapping[str, Any]) -> float | None:
+    differ = run['setting'].get('compression.local_gradient')
+    tested = run.get('one_worker') if differ else run
+    return score.of(tested['final']) if tested else None
+
+  return Metric(
+    f'{score.name}, one worker', f'{{:.{score.digits}f}}', own, score
+  )
+
+
 def _of_a_step(what: str) -> Callable[[Mapping[str, Any]], float | None]:
   """Returns how many of something a second."""
 
@@ -79,6 +96,9 @@ METRICS: Mapping[str, Metric] = {
   'wer': _of_a_test(scores.WER, 'WER (%)'),
   'bleu': _of_a_test(scores.BLEU),
   'cross_entropy': _of_a_test(scores.CROSS_ENTROPY),
+  'worker_perplexity': _of_one_worker(scores.PERPLEXITY),
+  'worker_wer': _of_one_worker(scores.WER),
+  'worker_bleu': _of_one_worker(scores.BLEU),
   'test_bleu': _of_the_final_split(scores.BLEU),
   'test_perplexity': _of_the_final_split(scores.PERPLEXITY),
   # In nats a sentence, as Marian has it.

@@ -43,6 +43,7 @@ def difference(
   size: str,
   name: str,
   beside: str = '',
+  metric: str = '',
 ) -> interval.Interval | None:
   """Returns how far a row is from another, in the unit of the score.
 
@@ -54,19 +55,21 @@ def difference(
     size: of `table.SIZES`.
     name: of the row.
     beside: of the other; '' is the dense row that it stands beside.
+    metric: a score, of `metrics.METRICS`; '' is the table's first.
   """
-  beside, score = beside or table.rows[name].beside, table.score
-  if not beside or score is None:
+  beside = beside or table.rows[name].beside
+  by = metrics.METRICS[metric or table.metrics[0]]
+  if not beside or by.score is None:
     return None
   mine, other = (
     {
       seed: found
       for seed, run in record.runs(size, row).items()
-      if (found := score.of(run['final'])) is not None
+      if (found := by.of(run)) is not None
     }
     for row in (name, beside)
   )
-  return interval.paired(mine, other, score.difference)
+  return interval.paired(mine, other, by.score.difference)
 
 
 def points(table: tables.Table, row: tables.Row) -> str:

@@ -70,11 +70,13 @@ class Question:
     asks: in a few words, such as 'warm-up on, off'.
     row: whose score is looked at.
     other: with whose it is compared, with the same seeds.
+    metric: the score, of `metrics.METRICS`; '' is the table's first.
   """
 
   asks: str
   row: str
   other: str
+  metric: str = ''
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -123,6 +125,10 @@ class Table:
     for question in self.questions:
       for name in {question.row, question.other} - {*self.rows}:
         raise ValueError(f'{question.asks!r} asks for {name!r}: no such row')
+      if question.metric not in ('', *self.metrics):
+        raise ValueError(
+          f'{question.asks!r} asks by {question.metric!r}: no such column'
+        )
 
   def get_config(self, name: str = '') -> ml_collections.ConfigDict:
     """Returns a row's configuration, for `get_config` of a file in configs/.

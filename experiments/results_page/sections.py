@@ -181,16 +181,23 @@ def questions(measured: Measured) -> str:
   table, lines = measured.table, []
   for question in table.questions:
     found = page.difference(
-      table, measured.record, measured.size, question.row, question.other
+      table,
+      measured.record,
+      measured.size,
+      question.row,
+      question.other,
+      question.metric,
     )
     if found is not None:
       names = f'`{question.row}`', f'`{question.other}`'
+      by = metrics.METRICS[question.metric or table.metrics[0]].heading
       said = claims.verdict(found, table.score)
-      lines.append((question.asks, *names, str(found), str(found.n), said))
+      lines.append((question.asks, *names, by, str(found), str(found.n), said))
   if not lines:
     return ''
   return tables.markdown(
-    ('asked', 'row', 'beside', table.score.unit, 'seeds', 'verdict'), lines
+    ('asked', 'row', 'beside', 'by', table.score.unit, 'seeds', 'verdict'),
+    lines,
   )
 
 

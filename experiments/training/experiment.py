@@ -56,6 +56,11 @@ class Experiment:
   average: Callable[[Any], Any]
   shapes: Any
 
+  @property
+  def differ(self) -> bool:
+    """Whether parameters differ between workers."""
+    return bool(self.config.compression.local_gradient)
+
   @functools.cached_property
   def specs(self) -> training_step.TrainState:
     """Which parts of the state belong to one worker."""
@@ -130,15 +135,11 @@ class Experiment:
     )
     return plan if plan.rows else None
 
-  def make_evaluate(
-    self,
-  ) -> Callable[[training_step.TrainState], dict[str, float]]:
+  def make_evaluate(self) -> evaluation.Evaluate:
     """Returns the test of a state, see `evaluation.make`."""
     return self._make_evaluate(self.task)
 
-  def make_final_evaluate(
-    self,
-  ) -> Callable[[training_step.TrainState], dict[str, float]] | None:
+  def make_final_evaluate(self) -> evaluation.Evaluate | None:
     """Likewise on `data.final_split`; None where that is empty."""
     return self._make_evaluate(self.final_task) if self.final_task else None
 

@@ -18,6 +18,7 @@ from experiments.run import run_log
 from experiments.run import signals
 from experiments.run import workdir as workdirs
 from experiments.training import early_stop
+from experiments.training import evaluation
 from experiments.training import loop as looping
 from experiments.training import resizing
 from experiments.training import resuming
@@ -156,17 +157,10 @@ def _train(
 
   training_step.check_finite(state, loop.done)
   tested = loop.tested or loop.evaluate(state)
-  test_finally = experiment.make_final_evaluate()
-  also = {}
-  if test_finally:
-    also['final_split'] = {
-      'split': config.data.final_split,
-      **_named(test_finally(state)),
-    }
   params = experiment.average(training_step.tested_params(state))
   summary = {
     **_result(experiment, loop.done, counter, tested),
-    **also,
+    **_other_tests(experiment, state, loop.evaluate),
     'seconds': round(log.seconds(), 3),
     'compile_seconds': round(loop.compile_seconds, 3),
     'command': command,
@@ -196,6 +190,34 @@ def _result(
     'final': _named(tested),
     'comm': counter.summary(),
   }
+
+
+def _other_tests(
+  experiment: Experiment,
+  state: training_step.TrainState,
+  evaluate: evaluation.Evaluate,
+) -> dict[str, Any]:
+  """Returns how the last model is tested beside `final`.
+
+  On another split, where the configuration names one. And where each worker has
+  its own parameters, with those of the first: all other tests take their mean.
+  """
+  test_finally = experiment.make_final_evaluate()
+
+  def on_the_other_split(**whose):
+    if not test_finally:
+      return {}
+    tested = _named(test_finally(state, **whose))
+    split = experiment.config.data.final_split
+    return {'final_split': {'split': split, **tested}}
+
+  found = on_the_other_split()
+  if experiment.differ:
+    found['one_worker'] = {
+      'final': _named(evaluate(state, one_worker=True)),
+      **on_the_other_split(one_worker=True),
+    }
+  return found
 
 
 def _named(tested: Mapping[str, float]) -> dict[str, float]:

@@ -321,7 +321,9 @@ def make_average_params(
       all processes must ask for.
     placement: of the workers.
   """
-  return _averaging(1, placement) if differ else lambda params: params
+  if not differ:
+    return lambda params: params
+  return _everywhere(functools.partial(mean_over, 1), placement)
 
 
 def make_average_statistics(
@@ -334,8 +336,28 @@ def make_average_statistics(
   Args:
     placement: of the workers.
   """
-  mean = _averaging(len(placement.axes), placement)
+  average = functools.partial(mean_over, len(placement.axes))
+  mean = _everywhere(average, placement)
   return lambda statistics: mean(statistics) if statistics else statistics
+
+
+def make_of_one_worker(
+  placement: placing.Placement,
+) -> Callable[[Any, Any], tuple[Any, Any]]:
+  """Returns what takes the first worker's parameters and its statistics.
+
+  For parameters that differ between workers. Statistics are the mean over its
+  inner workers. All processes must ask for it.
+
+  Args:
+    placement: of the workers.
+  """
+
+  def first(params, statistics):
+    own = jax.tree.map(lambda x: x[0], (params, statistics))
+    return own[0], mean_over(len(placement.axes) - 1, own[1])
+
+  return _everywhere(first, placement)
 
 
 def mean_over(axes: int, tree: Any) -> Any:
@@ -343,10 +365,11 @@ def mean_over(axes: int, tree: Any) -> Any:
   return jax.tree.map(lambda x: x.mean(axis=tuple(range(axes))), tree)
 
 
-def _averaging(axes: int, placement: placing.Placement) -> Callable[[Any], Any]:
-  """Returns what takes the mean and gives it to all devices."""
-  mean = functools.partial(mean_over, axes)
+def _everywhere(
+  function: Callable[..., Any], placement: placing.Placement
+) -> Callable[..., Any]:
+  """Returns what computes a tree and gives it to all devices."""
   if placement.mesh is None:
-    return jax.jit(mean)
+    return jax.jit(function)
   everywhere = NamedSharding(placement.mesh, PartitionSpec())
-  return jax.jit(mean, out_shardings=everywhere)
+  return jax.jit(function, out_shardings=everywhere)

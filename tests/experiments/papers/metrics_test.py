@@ -1,5 +1,7 @@
 """Columns of tables on language, speech and translation."""
 
+import dataclasses
+
 from experiments.papers import metrics
 from experiments.papers import page
 from experiments.papers import record as records
@@ -115,6 +117,41 @@ def test_a_column_of_the_final_split_is_of_no_other():
   assert page.ours(table, {0: run}, 'test_bleu') == '34.45'
   assert page.ours(table, {0: run}, 'test_perplexity') == '72.30'
   assert metrics.METRICS['test_bleu'].score is None
+
+
+def test_a_column_of_one_worker_is_of_its_own_model():
+  metric = metrics.METRICS['worker_wer']
+  run = {'final': {'test_wer': 0.02}, 'setting': {}}
+  assert metric.of(run) == 2  # all have this model
+  run['setting'] = {'compression.local_gradient': 'partial'}
+  assert metric.of(run) is None  # an old record
+  run['one_worker'] = {'final': {'test_wer': 0.03}}
+  assert metric.of(run) == 3
+
+
+def test_two_rows_are_compared_by_another_column_where_one_asks(tmp_path):
+  local = {
+    'compression.name': 'gradient_dropping',
+    'compression.density': 0.01,
+    'compression.local_gradient': 'sum',
+  }
+  rows = {'dense': papers.Row(fields={}), 'sum': papers.Row(fields=local)}
+  table = _table('perplexity', 'worker_perplexity', rows=rows)
+  record = records.Record(tmp_path / 'tiny.json', 'tiny', table)
+  for name, mean, worker in (('dense', 80.0, None), ('sum', 80.0, 100.0)):
+    run = _kept(table, name, test_perplexity=mean)
+    if worker:
+      run['one_worker'] = {'final': {'test_perplexity': worker}}
+    record.add(papers.FULL, name, 0, run)
+  for metric, percent in (('', 0), ('worker_perplexity', 25)):
+    found = page.difference(table, record, papers.FULL, 'sum', 'dense', metric)
+    assert found.mean == pytest.approx(percent)
+
+
+def test_a_question_asks_by_a_column_that_is_there():
+  question = papers.Question('which', 'dgc', 'dense', 'worker_wer')
+  with pytest.raises(ValueError, match="asks by 'worker_wer': no such column"):
+    dataclasses.replace(_table('perplexity'), questions=(question,))
 
 
 def test_words_a_second_are_of_all_workers():

@@ -94,3 +94,50 @@ def test_smoothed_parameters_are_what_is_tested():
   state = training_step.TrainState(jnp.int32(0), raw, {}, ())
   assert evaluate(state)['test/accuracy'] == 0
   assert evaluate(state._replace(smoothed=smoothed))['test/accuracy'] == 1
+
+
+class _Shifted(nn.Module):
+  """Its logits are the pixels, a parameter and a running average."""
+
+  @nn.compact
+  def __call__(self, x, train=False):
+    x = x.reshape(len(x), -1)
+    mean = self.variable('batch_stats', 'mean', jnp.zeros, x.shape[-1:])
+    bias = self.param('bias', nn.initializers.zeros, x.shape[-1:])
+    return x + bias + mean.value
+
+
+@pytest.mark.parametrize(
+  ('runner', 'inner'), [('simulate', 1), ('shard_map', 1), ('shard_map', 2)]
+)
+def test_one_worker_has_its_own_parameters_and_statistics(runner, inner):
+  placement = placing.provide(runner, 2, inner)
+  task = tasks.Classification(
+    _Shifted(),
+    image_shape=(1, 2, 1),
+    mean=[0.0],
+    std=[1.0],
+    classes=2,
+    examples=data.Split(
+      np.zeros((4, 1, 2, 1), np.uint8), np.zeros(4, np.int32)
+    ),
+  )
+  evaluate = evaluation.make(
+    task,
+    placement=placement,
+    average=training_step.make_average_params(True, placement),
+  )
+  # The first worker's logits are 3 and 0, the mean's 0.5 and 0.
+  bias = jnp.array([[2.0, 0], [-1, 0]])
+  mean = jnp.array([[1.0, 0], [-1, 0]])
+  if inner > 1:
+    mean = (
+      jnp.stack([mean, mean], axis=1).at[:, :, 0].add(jnp.array([-1.0, 1.0]))
+    )
+  state = training_step.TrainState(
+    jnp.int32(0), {'bias': bias}, {'mean': mean}, ()
+  )
+  for one_worker, first in ((False, 0.5), (True, 3.0)):
+    tested = evaluate(state, one_worker=one_worker)
+    loss = np.log1p(np.exp(-first))
+    np.testing.assert_allclose(tested['test/loss'], loss, rtol=1e-6)

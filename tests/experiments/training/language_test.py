@@ -89,6 +89,27 @@ def test_the_last_model_is_tested_on_a_final_split_too(make_config, tmp_path):
   assert written['final_split'] == both['final_split']
 
 
+def test_a_model_of_one_worker_is_tested_where_they_differ(
+  make_config, tmp_path
+):
+  config = make_config('gradient_dropping', density=0.1, min_size=0)
+  config.compression.update(local_gradient='partial', average_every=2)
+  config.train.update(steps=2, checkpoint_every=2)
+  config.data.update(test_split='validation', final_split='file')
+  alike = train.train_and_evaluate(config, tmp_path)
+  assert alike['one_worker'] == {
+    name: alike[name] for name in ('final', 'final_split')
+  }
+  config.train.steps = 3
+  other = train.train_and_evaluate(config, tmp_path)
+  own, split = (other['one_worker'][n] for n in ('final', 'final_split'))
+  assert own != other['final'] and split != other['final_split']
+  assert split['split'] == 'file'
+  # A finished run is tested again, and says the same.
+  again = train.train_and_evaluate(config, tmp_path)
+  assert again['one_worker'] == other['one_worker']
+
+
 @pytest.mark.slow
 def test_a_run_that_was_killed_goes_on_with_its_hidden_states(
   make_config, tmp_path
