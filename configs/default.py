@@ -76,6 +76,8 @@ def get_config() -> ml_collections.ConfigDict:
   data.target = 'de'
   data.vocabulary = 4000
   data.tokens = 0
+  # Pairs with a side of more pieces, begin and end counted, are not trained on.
+  data.max_length = 100
   data.image_size = 224  # pixels of a side that a model sees of ImageNet
 
   config.model = model = ml_collections.ConfigDict()

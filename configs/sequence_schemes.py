@@ -34,47 +34,42 @@ _SHARE = {'warmup_share': 0.1}
 _SMALL = {'compression.min_size': 1000}
 
 
-def questions(dropping: str, worker: str) -> tuple[Question, ...]:
+def questions(dropping: str, mean: str) -> tuple[Question, ...]:
   """Returns what the rows of `with_local` answer: the paper's claims.
-
-  Of local gradients one worker's model is asked. The mean of all, which other
-  columns have, is an average that is not counted.
 
   Args:
     dropping: name of the row without a local gradient.
-    worker: the score of one worker, of `metrics.METRICS`.
+    mean: the score of the mean of all workers' parameters, of
+      `metrics.METRICS`. That mean is an average which is not counted; the
+      table's own score is of one worker.
   """
-  equal = f'{dropping}_equal'
+  sync, equal = 'PARTIAL with averaging', f'{dropping}_equal'
+  beside = (
+    (f'{sync}, dropping (fewer bytes)', 'partial_sync', dropping),
+    (f'{sync}, dropping (equal bytes)', 'partial_sync', equal),
+    ('PARTIAL, dropping (equal bytes)', 'partial', dropping),
+  )
   return (
-    Question(
-      'PARTIAL with averaging, dropping (fewer bytes)',
-      'partial_sync',
-      dropping,
-      worker,
-    ),
-    Question(
-      'PARTIAL with averaging, dropping (equal bytes)',
-      'partial_sync',
-      equal,
-      worker,
-    ),
-    Question('the same, the mean of all workers', 'partial_sync', equal),
-    Question('PARTIAL, dropping (equal bytes)', 'partial', dropping, worker),
-    Question('the same, the mean of all workers', 'partial', dropping),
     *(
-      Question(
-        f'{mode.upper()} with averaging, without', f'{mode}_sync', mode, worker
-      )
+      Question(f'{asks}{of}', row, other, metric)
+      for of, metric in (('', ''), ('; the mean of all workers', mean))
+      for asks, row, other in beside
+    ),
+    *(
+      Question(f'{mode.upper()} with averaging, without', f'{mode}_sync', mode)
       for mode in local_gradient.MODES
     ),
-    Question('warm-up (more bytes), none', f'{dropping}_warmup', dropping),
     Question(
-      'the same, PARTIAL with averaging',
+      'dropping with a warm-up (more bytes), without',
+      f'{dropping}_warmup',
+      dropping,
+    ),
+    Question(
+      f'{sync} and a warm-up (more bytes), without',
       'partial_sync_warmup',
       'partial_sync',
-      worker,
     ),
-    Question('the same, DGC', 'dgc', 'dgc_without_warmup'),
+    Question('DGC with a warm-up, without', 'dgc', 'dgc_without_warmup'),
   )
 
 

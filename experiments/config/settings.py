@@ -66,6 +66,7 @@ _RULES: Mapping[str, Callable[[str, Any], Any]] = {
   'data.target': _text,
   'data.vocabulary': _whole(5),
   'data.tokens': _whole(0),
+  'data.max_length': _whole(3),
   'data.buckets': _whole(1),
   'test.beam': _whole(1, 64),
   'optimizer.momentum': _number(arguments.LESS_THAN_ONE),

@@ -48,6 +48,11 @@ class Sampler:
   Each epoch is a fresh permutation of the training set, dealt out to the
   workers; what does not fill a last batch of all workers is left out of that
   epoch. No example is seen twice in an epoch, by any worker.
+
+  Attributes:
+    steps_per_epoch: how many batches the training set has.
+    counts: `examples` of the training set, and how many of them an epoch leaves
+      out, `left_out`; each epoch it is others.
   """
 
   def __init__(
@@ -87,6 +92,9 @@ class Sampler:
         f'{num_workers * batch_size} examples a step; the training set has '
         f'{len(train.labels)}'
       )
+    count = len(train.labels)
+    left_out = count % (num_workers * batch_size)
+    self.counts = {'examples': count, 'left_out': left_out}
 
   def position(self, step: int) -> Position:
     """Returns where in the data `step` (counted from 0) starts."""
@@ -140,6 +148,7 @@ class Ahead:
     self._reader = futures.ThreadPoolExecutor(1, 'batches')
     self._coming: dict[int, futures.Future[Batch]] = {}
     self.steps_per_epoch = sampler.steps_per_epoch
+    self.counts = sampler.counts
 
   def position(self, step: int) -> Position:
     """Returns where in the data `step` (counted from 0) starts."""

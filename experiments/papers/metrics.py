@@ -51,8 +51,8 @@ def _of_the_final_split(score: scores.Score) -> Metric:
 def _of_one_worker(score: scores.Score) -> Metric:
   """The column of a score of the first worker's own model.
 
-  Where all have the same model it is that of all. Rows are not compared to
-  their dense row by it.
+  Where all have the same model it is that of all. Elsewhere a test takes the
+  mean of all workers' parameters, which is an average that is not counted.
   """
 
   def own(run: Mapping[str, Any]) -> float | None:

@@ -73,9 +73,11 @@ def holds(row: Row) -> bool | None:
 
 def table(measured: Measured) -> str:
   """Returns a line for each scheme of a table."""
+  several = measured.several
   return tables.markdown(
     (
       'row',
+      *(['beside'] if several else []),
       measured.table.score.to_dense,
       'seeds',
       *(f'ratio, {what}' for what in _RATIOS),
@@ -84,6 +86,7 @@ def table(measured: Measured) -> str:
     [
       (
         f'`{row.name}`',
+        *([measured.beside(row)] if several else []),
         _shown(row),
         '0' if row.difference is None else str(row.difference.n),
         *(_written(of(measured, row)) for of in _RATIOS.values()),

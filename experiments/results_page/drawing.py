@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 import io
+import math
 import statistics
+import textwrap
 from typing import Any, NamedTuple
 
 from experiments.cost_model import colours
@@ -30,6 +32,8 @@ _VERDICTS = {
   claims.NO_DIFFERENCE: colours.BLUE,
   claims.TOO_WIDE: colours.PINK,
 }
+_LABEL = 40  # letters in a line
+_LETTERS = 10  # of a title, in an inch
 # How much worse than dense the scores are shown, as a multiple of what three
 # quarters of the rows stay within; at least `Score.wide`.
 _DEEPEST = 2.0
@@ -50,7 +54,7 @@ class Point(NamedTuple):
 
 
 class Dot(NamedTuple):
-  """A row by its difference to dense, in the unit of the score."""
+  """A row by its difference to another, in the unit of the score."""
 
   label: str
   difference: interval.Interval
@@ -165,17 +169,17 @@ def _front(
   return found
 
 
-def _depth(behind: Sequence[float], least: float) -> float:
-  """Returns how much worse than dense is shown.
+def _depth(away: Sequence[float], least: float) -> float:
+  """Returns how far from dense is shown.
 
   A row that learnt nothing would press all others together; it is at the edge
   of a picture, with its number.
 
   Args:
-    behind: how much worse than dense each row is.
+    away: how far from dense each row is, or how much worse.
     least: that is shown.
   """
-  most = statistics.quantiles([0, *behind], n=4, method='inclusive')[-1]
+  most = statistics.quantiles([0, *away], n=4, method='inclusive')[-1]
   return max(_DEEPEST * most, least)
 
 
@@ -199,35 +203,41 @@ def _handle(axes: Any, label: str, colour: str, marker: str, face: str) -> None:
   axes.plot([], [], marker, color=colour, markerfacecolor=face, label=label)
 
 
-def dots(title: str, score: scores.Score, rows: Sequence[Dot]) -> bytes:
-  """Returns a PNG with a line a row: its difference to dense and interval."""
+def dots(
+  title: str, score: scores.Score, rows: Sequence[Dot], unit: str
+) -> bytes:
+  """Returns a PNG with a line a row: its difference and interval.
+
+  Args:
+    title: of the picture.
+    score: what the differences are of.
+    rows: the first is on top.
+    unit: of the differences, and to what they are.
+  """
   canvas, axes = _canvas(8, 1.7 + 0.32 * len(rows), title)
   axes.axvline(0, color=colours.BLACK, linewidth=1)
-  beyond = False
-  depth = _depth(
-    [
-      (row.difference.half or 0) - score.advantage(row.difference.mean)
-      for row in rows
-    ],
+  edge = _depth(
+    [(row.difference.half or 0) + abs(row.difference.mean) for row in rows],
     score.wide,
   )
-  edge = -score.advantage(depth)
+  limits = {}
   for place, row in enumerate(rows):
     found = row.difference
     colour = _VERDICTS.get(claims.verdict(found, score), colours.GREY)
     style = {'color': colour, 'markersize': 7}
-    if score.advantage(found.mean) < -depth:
-      beyond = True
+    if abs(found.mean) > edge:
+      side = math.copysign(1, found.mean)
+      limits['left' if side < 0 else 'right'] = side * edge
       axes.plot(
-        edge, place, '<' if score.rises else '>', clip_on=False, **style
+        side * edge, place, '<' if side < 0 else '>', clip_on=False, **style
       )
       axes.annotate(
         str(found),
-        (edge, place),
-        (score.advantage(9), 0),
+        (side * edge, place),
+        (-9 * side, 0),
         textcoords='offset points',
         va='center',
-        ha='left' if score.rises else 'right',
+        ha='left' if side < 0 else 'right',
         fontsize=9,
       )
       continue
@@ -240,11 +250,12 @@ def dots(title: str, score: scores.Score, rows: Sequence[Dot]) -> bytes:
       **style,
       **_BAR,
     )
-  if beyond:
-    axes.set_xlim(**{'left' if score.rises else 'right': edge})
-  axes.set_yticks(range(len(rows)), [row.label for row in rows])
+  axes.set_xlim(**limits)
+  axes.set_yticks(
+    range(len(rows)), [textwrap.fill(row.label, _LABEL) for row in rows]
+  )
   axes.set_ylim(len(rows) - 0.4, -0.6)  # the first on top
-  axes.set_xlabel(f'{score.to_dense}, and 95 % interval over seeds')
+  axes.set_xlabel(f'{unit}, and 95 % interval over seeds')
   there = {claims.verdict(row.difference, score) for row in rows}
   without = dict.fromkeys((claims.ALIKE, claims.ONE_SEED), colours.GREY)
   for words, colour in {**_VERDICTS, **without}.items():
@@ -303,7 +314,13 @@ def panels(
   """Returns an empty picture and its axes, side by side; they share scores."""
   canvas = figure.Figure((width, height), layout='constrained', dpi=120)
   found = canvas.subplots(1, count, sharey=True, squeeze=False)[0]
-  found[0].set_title(title, loc='left', fontweight='bold', fontsize=11)
+  canvas.suptitle(
+    textwrap.fill(title, int(_LETTERS * width)),
+    x=0.01,
+    ha='left',
+    fontweight='bold',
+    fontsize=11,
+  )
   for axes in found:
     axes.grid(color=_GRID, linewidth=0.6)
     axes.set_axisbelow(True)

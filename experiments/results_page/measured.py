@@ -5,6 +5,7 @@ import pathlib
 from typing import Any, NamedTuple
 
 from experiments.papers import interval
+from experiments.papers import metrics
 from experiments.papers import page
 from experiments.papers import record as records
 from experiments.papers import table as tables
@@ -22,7 +23,7 @@ class Row(NamedTuple):
     groups: of the pictures that it is in beside others.
     runs: those that came to their end.
     failures: the others.
-    score: by which it is compared; None where it is not.
+    by: the column by which it is compared.
     difference: to the dense row in the unit of the score, paired by seed.
   """
 
@@ -31,8 +32,19 @@ class Row(NamedTuple):
   groups: tuple[str, ...]
   runs: Runs
   failures: Runs
-  score: scores.Score | None
+  by: metrics.Metric
   difference: interval.Interval | None
+
+  @property
+  def score(self) -> scores.Score | None:
+    """By which it is compared; None where it is not."""
+    return self.by.score
+
+  @property
+  def ends(self) -> list[float]:
+    """What its runs ended with, of those that have a score."""
+    found = [self.by.of(run) for run in self.runs.values()]
+    return [end for end in found if end is not None]
 
 
 class Measured(NamedTuple):
@@ -70,6 +82,15 @@ class Measured(NamedTuple):
       for group in row.groups if row.beside else ():
         found.setdefault(group, []).append(row)
     return found
+
+  @property
+  def several(self) -> bool:
+    """Whether rows are compared to several dense ones."""
+    return len({row.beside for row in self.rows.values() if row.beside}) > 1
+
+  def beside(self, row: Row) -> str:
+    """Returns the dense row of a row, for a cell."""
+    return f'`{row.beside}`' if row.beside else page.NONE
 
   @property
   def compared(self) -> bool:
@@ -124,7 +145,7 @@ def _rows(
       row.groups,
       record.runs(size, name),
       record.failures(size, name),
-      table.score,
+      metrics.METRICS[table.metrics[0]],
       page.difference(table, record, size, name),
     )
     for name, row in table.rows.items()

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from experiments.papers import record as records
 from experiments.papers import table as papers
 from experiments.program import files
+from experiments.results_page import answers
 from experiments.results_page import claims
 from experiments.results_page import measured as measuring
 from experiments.results_page import missing
@@ -55,7 +56,10 @@ def content(
   found = measuring.read(catalogue, root / RECORDS)
   measured = measuring.find(catalogue, found)
   fronts = {m.title: pictures.paretos(m) for m in measured}
-  others = {m.title: pictures.differences(m) for m in measured}
+  others = {
+    m.title: [*pictures.differences(m), *pictures.questions(m)]
+    for m in measured
+  }
   shown = reading.scores_of(measured)
   parts = ['# Results', _fill(_HEAD), '## Claims', _fill(reading.claim(shown))]
   parts += ['\n'.join(_nested(claims.tested(measured)))]
@@ -64,6 +68,8 @@ def content(
     if m.compared and m.schemes:
       parts += [f'### Schemes of {m.title}', _fill(claims.summary(m))]
       parts += [claims.table(m), *_links(fronts[m.title])]
+  if beside := answers.side_by_side(measured):
+    parts += ['### One row beside another', _fill(reading.ANSWERS), *beside]
   parts += ['## Tables', _fill(reading.targets(shown))]
   for m in measured:
     parts += _section(m, others[m.title])
@@ -137,7 +143,7 @@ def _section(m: Measured, drawn: Sequence[pictures.Picture]) -> list[str]:
     parts.append(_fill(f'Measured on {where}, by'))
     parts.append('\n'.join(['```sh', *sections.commands(m), '```']))
   parts += [sections.results(m), *_links(drawn)]
-  if answered := sections.questions(m):
+  if answered := answers.table(m):
     parts += ['One row beside another, paired by seed:', answered]
   if m.compared:
     parts += ['To the target:', sections.targets(m)]

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from experiments.papers import interval
 from experiments.program import errors
+from experiments.results_page import answers
 from experiments.results_page import drawing
 from experiments.results_page import sections
 from experiments.results_page.measured import Measured
@@ -45,13 +46,13 @@ def paretos(measured: Measured) -> list[Picture]:
     return []
   beside: dict[str, list[Row]] = {}
   for row in measured.schemes:
-    if row.runs and row.beside in measured.rows:
+    if row.ends and row.beside in measured.rows:
       beside.setdefault(row.beside, []).append(row)
   score = measured.table.score
   found = []
   for name, rows in beside.items():
     dense = measured.rows[name]
-    if len(rows) >= _FEWEST and dense.runs:
+    if len(rows) >= _FEWEST and dense.ends:
       draw = functools.partial(
         drawing.pareto,
         _title(measured, f'{score.name} by bytes'),
@@ -82,8 +83,9 @@ def differences(measured: Measured) -> list[Picture]:
   groups = {'schemes': measured.schemes, **measured.groups}
   for group, rows in groups.items():
     compared = [row for row in rows if row.difference is not None]
-    if len(compared) < _FEWEST:
-      continue
+    several = len({row.beside for row in compared}) > 1
+    if len(compared) < _FEWEST or (several and group in measured.groups):
+      continue  # of several dense rows the questions tell more
     title = _title(measured, group)
     if group in _LINES:
       _, base = _LINES[group]
@@ -97,11 +99,13 @@ def differences(measured: Measured) -> list[Picture]:
       )
     else:
       dots = [
-        drawing.Dot(row.name, row.difference)
+        drawing.Dot(
+          f'{row.name} ({row.beside})' if several else row.name, row.difference
+        )
         for row in compared
         if row.difference is not None
       ]
-      draw = functools.partial(drawing.dots, title, score, dots)
+      draw = functools.partial(drawing.dots, title, score, dots, score.to_dense)
     found.append(
       Picture(
         f'{measured.name}_{measured.size}_{group}.png',
@@ -110,6 +114,28 @@ def differences(measured: Measured) -> list[Picture]:
       )
     )
   return found
+
+
+def questions(measured: Measured) -> list[Picture]:
+  """Returns one row beside another, as the table asks.
+
+  None is drawn yet.
+  """
+  told = answers.of(measured)
+  if len(told) < _FEWEST:
+    return []
+  score = measured.table.score
+  draw = functools.partial(
+    drawing.dots,
+    _title(measured, 'one row beside another'),
+    score,
+    [drawing.Dot(answer.question.asks, answer.found) for answer in told],
+    f'{score.unit} to the other',
+  )
+  about = f'Differences between rows of {measured.name}: its questions'
+  return [
+    Picture(f'{measured.name}_{measured.size}_questions.png', about, draw)
+  ]
 
 
 def _title(measured: Measured, what: str) -> str:
@@ -124,7 +150,7 @@ def _point(row: Row) -> drawing.Point:
     statistics.fmean(
       run['comm']['run_average_sent_bytes_per_step'] for run in runs
     ),
-    interval.student([row.score.of(run['final']) for run in runs]),
+    interval.student(row.ends),
   )
 
 

@@ -10,6 +10,12 @@ from experiments.results_page import sections
 from experiments.results_page.measured import Measured
 from experiments.run import scores
 
+ANSWERS = """\
+What the papers claim of parts of their methods, asked of several tables: the
+difference of two rows, paired by seed, and in brackets of how many seeds. Which
+rows, and by which score, is said below with each table.
+"""
+
 
 def scores_of(measured: Sequence[Measured]) -> tuple[scores.Score, ...]:
   """Returns the scores of the measured tables, each once."""

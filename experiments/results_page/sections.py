@@ -141,6 +141,8 @@ def results(measured: Measured) -> str:
   """Returns the table of what was measured, published numbers beside it."""
   table, rows = measured.table, list(measured.rows.values())
   columns = {'row': [f'`{row.name}`' for row in rows]}
+  if measured.several:
+    columns['beside'] = [measured.beside(row) for row in rows]
   for metric in table.metrics:
     if metric == _RATIO:
       continue  # both of them below
@@ -174,31 +176,6 @@ def results(measured: Measured) -> str:
     if {*cells} != {page.NONE}
   }
   return tables.markdown(tuple(shown), list(zip(*shown.values(), strict=True)))
-
-
-def questions(measured: Measured) -> str:
-  """Returns a line for each question that the rows answer; '' if none does."""
-  table, lines = measured.table, []
-  for question in table.questions:
-    found = page.difference(
-      table,
-      measured.record,
-      measured.size,
-      question.row,
-      question.other,
-      question.metric,
-    )
-    if found is not None:
-      names = f'`{question.row}`', f'`{question.other}`'
-      by = metrics.METRICS[question.metric or table.metrics[0]].heading
-      said = claims.verdict(found, table.score)
-      lines.append((question.asks, *names, by, str(found), str(found.n), said))
-  if not lines:
-    return ''
-  return tables.markdown(
-    ('asked', 'row', 'beside', 'by', table.score.unit, 'seeds', 'verdict'),
-    lines,
-  )
 
 
 def targets(measured: Measured) -> str:

@@ -5,6 +5,9 @@
   summary.json    the result, only when the last step was reached
   plan.txt        bytes of each leaf, in a step of each stage
   params.npz      the final parameters by flat names
+  symbols.json    what the classes of the model stand for, by number, where the
+                  data set does not say: words, characters, pieces of words;
+                  vocabulary.model, sentencepiece's, cuts a text into those
 
 All but metrics.jsonl are written whole, see `experiments.program.files`.
 """

@@ -3,6 +3,7 @@
 The name of the data set decides the task.
 """
 
+from collections.abc import Mapping
 import dataclasses
 from typing import Any, NamedTuple, Protocol
 
@@ -12,6 +13,7 @@ from experiments.data import language as texts
 from experiments.program import errors
 from experiments.tasks.classification import Classification
 from experiments.tasks.language import Language
+from experiments.tasks.task import SYMBOLS
 from experiments.tasks.task import Outcome
 from experiments.tasks.task import Task
 from experiments.tasks.task import Variables
@@ -23,6 +25,7 @@ __all__ = [
   'Classification',
   'Language',
   'Outcome',
+  'SYMBOLS',
   'Sampler',
   'TRANSCRIPTS',
   'Task',
@@ -44,9 +47,13 @@ class Sampler(Protocol):
 
   Attributes:
     steps_per_epoch: how many batches the training set has.
+    counts: what the training set has, such as `examples`; `left_out`, how many
+      of these an epoch leaves out, each epoch others; and how many are never
+      trained on, by the reason.
   """
 
   steps_per_epoch: int
+  counts: Mapping[str, int]
 
   def position(self, step: int) -> data.batches.Position:
     """Returns where in the data `step` (counted from 0) starts."""
@@ -231,6 +238,7 @@ def _translation(
     batch_tokens=config.data.tokens,
     seed=config.train.seed,
     workers=workers,
+    max_length=config.data.max_length,
     num_buckets=config.data.buckets,
   )
   classes = corpus.vocabulary.size

@@ -51,6 +51,9 @@ class Classification:
   def has_batch_axis(self) -> bool:
     return hasattr(self.model, 'batch_axis')
 
+  def files(self) -> Mapping[str, bytes]:
+    return {}
+
   def init(self, key: jax.Array) -> task.Variables:
     images = jnp.zeros((1, *self.image_shape), jnp.float32)
     made = self.model.init(key, images, train=False)

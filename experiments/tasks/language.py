@@ -51,6 +51,9 @@ class Language:
   def has_batch_axis(self) -> bool:
     return False
 
+  def files(self) -> Mapping[str, bytes]:
+    return task.symbols_file(self.corpus.symbols)
+
   def init(self, key: jax.Array) -> task.Variables:
     tokens = jnp.zeros((1, self.window), jnp.int32)
     made = self.model.init(key, tokens, self.model.carry(1), train=False)

@@ -60,6 +60,9 @@ class Speech:
     (logits, _), _ = jax.eval_shape(run)
     return _FRAMES // logits.shape[1]
 
+  def files(self) -> Mapping[str, bytes]:
+    return task.symbols_file(('', *self.corpus.train.alphabet.symbols))
+
   def init(self, key: jax.Array) -> task.Variables:
     made = self.model.init(key, *self._inputs(64), train=False)
     return task.Variables(made['params'], made.get('batch_stats', {}))

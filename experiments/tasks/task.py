@@ -1,10 +1,13 @@
 """What the training loop asks of a task."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+import json
 from typing import Any, NamedTuple, Protocol
 
 import jax
 import numpy as np
+
+SYMBOLS = 'symbols.json'  # of `Task.files`
 
 # Of parameters, statistics, this process and how many there are. The first two
 # come from the host, and a test puts them on a device before its first batch.
@@ -42,12 +45,28 @@ class Outcome(NamedTuple):
   counts: Mapping[str, jax.Array] = {}
 
 
+def symbols_file(symbols: Sequence[str]) -> dict[str, bytes]:
+  """Returns the file of what the classes of a model stand for, see `Task`.
+
+  Args:
+    symbols: words, characters, or pieces of words, by number.
+  """
+  return {SYMBOLS: json.dumps(symbols, ensure_ascii=False).encode()}
+
+
 class Task(Protocol):
   """A model, the loss of its training and its test."""
 
   @property
   def has_batch_axis(self) -> bool:
     """Whether `over_examples` returns a task of its own."""
+
+  def files(self) -> Mapping[str, bytes]:
+    """Returns what must be kept with the parameters to use them, by file name.
+
+    `symbols.json` says what the classes of the model stand for, by number. None
+    where the data set itself numbers its classes.
+    """
 
   def init(self, key: jax.Array) -> Variables:
     """Returns what the model begins with; can be traced."""

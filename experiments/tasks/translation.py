@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+_MODEL = 'vocabulary.model'  # sentencepiece's
 _TEST_TOKENS = 2000  # of one side, that are tested together
 
 
@@ -48,6 +49,11 @@ class Translation:
   @property
   def has_batch_axis(self) -> bool:
     return False
+
+  def files(self) -> Mapping[str, bytes]:
+    return task.symbols_file(self.corpus.vocabulary.pieces) | {
+      _MODEL: self.corpus.vocabulary.model
+    }
 
   def init(self, key: jax.Array) -> task.Variables:
     tokens = jnp.ones((1, 4), jnp.int32)

@@ -5,6 +5,7 @@ import pathlib
 from typing import Any
 
 from configs import default
+from experiments import tasks
 from experiments.config import settings
 from experiments.program import errors
 from experiments.program import files
@@ -70,6 +71,30 @@ def check_fits(
       f'{found.folder} was taken at {found.about["position"]} in the data, '
       f'this run would be at {position}: the data have changed'
     )
+
+
+def keep_files(task: tasks.Task, workdir: pathlib.Path, goes_on: bool) -> None:
+  """Writes what must be kept with the parameters to use them.
+
+  Args:
+    task: what is learned.
+    workdir: gets the files.
+    goes_on: there is a checkpoint, whose numbers must mean the same.
+
+  Raises:
+    ResumeError: they mean something else now.
+    FileError: a file cannot be read or written.
+  """
+  for name, content in task.files().items():
+    path = workdir / name
+    if goes_on and name == tasks.SYMBOLS and path.exists():
+      with files.explained('read', path):
+        before = path.read_bytes()
+      if before != content:
+        raise errors.ResumeError(
+          f'{path} is not what the training set gives: the data have changed'
+        )
+    files.write_bytes(path, content)
 
 
 def _known() -> dict[str, Any]:

@@ -28,6 +28,13 @@ from experiments.training.experiment import build_experiment
 import jax
 import ml_collections
 
+# Why something is never trained on, by its count in `tasks.Sampler.counts`.
+_NEVER = {
+  'empty': 'have a side without words',
+  'too_long': 'have a side of more than data.max_length pieces',
+  'unalignable': 'have more letters than the model gives frames for',
+}
+
 
 def train_and_evaluate(
   config: ml_collections.ConfigDict,
@@ -43,7 +50,8 @@ def train_and_evaluate(
     config: see `configs/default.py`.
     workdir: where the records and checkpoints go.
     progress: watches the run.
-    announce: is told what memory a step of simulated workers takes.
+    announce: is told what is never trained on, and what memory a step of
+      simulated workers takes.
     command: what the user typed, for the record.
 
   Returns:
@@ -108,6 +116,7 @@ def _train(
   done = found.step if found else 0
 
   def begin() -> None:
+    resuming.keep_files(experiment.task, workdir, goes_on=bool(found))
     saver.prepare(done)
     files.write_json(workdir / records.CONFIG, asked)
     planned = byte_counter.plan_text(
@@ -119,6 +128,9 @@ def _train(
       (workdir / records.SUMMARY).unlink(missing_ok=True)
 
   placement.on_chief(begin)
+  unused = _unused(experiment.sampler.counts)
+  if unused and announce and placement.is_chief:
+    announce(unused)
   seconds_before = 0.0
   # A checkpoint from before there was such a thing has no count.
   counted = found.about.get('early_stop') if found else None
@@ -185,11 +197,29 @@ def _result(
     'steps': done,
     'num_workers': config.parallel.num_workers,
     'inner_workers': config.parallel.inner_workers,
+    'data': dict(experiment.sampler.counts),
     'parameters': sum(leaf.size for leaf in jax.tree.leaves(experiment.shapes)),
     # test_loss, and what else the task tells: test_accuracy, ...
     'final': _named(tested),
     'comm': counter.summary(),
   }
+
+
+def _unused(counts: Mapping[str, int]) -> str:
+  """Returns what is never trained on, in words; '' if nothing is told.
+
+  Args:
+    counts: of a sampler.
+  """
+  (what, count), *_ = counts.items()
+  found = [
+    f'{counts[name]:,} {why}'
+    for name, why in _NEVER.items()
+    if counts.get(name)
+  ]
+  if not found:
+    return ''
+  return f'of {count:,} {what} never trained on: {", ".join(found)}'
 
 
 def _other_tests(

@@ -21,8 +21,8 @@ class Windows:
 
   Attributes:
     steps_per_epoch: windows of a row.
-    left_out: symbols that are nobody's target in an epoch: the first, and what
-      is left at the ends of rows.
+    counts: `symbols` of the text, and how many of them are nobody's target in
+      an epoch, `left_out`: the first, and what is left at the ends of rows.
   """
 
   def __init__(
@@ -65,7 +65,8 @@ class Windows:
         f'of {length} symbols need {rows * length + 1} symbols; the training '
         f'text has {len(text)}'
       )
-    self.left_out = len(text) - rows * self.steps_per_epoch * length
+    left_out = len(text) - rows * self.steps_per_epoch * length
+    self.counts = {'symbols': len(text), 'left_out': left_out}
 
   def position(self, step: int) -> batches.Position:
     """Returns where in the data `step` (counted from 0) starts.

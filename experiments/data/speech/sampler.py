@@ -16,9 +16,10 @@ class Sampler:
 
   Attributes:
     steps_per_epoch: the same in all epochs.
-    left_out: utterances that an epoch leaves out; each epoch it is others.
-    unalignable: utterances that are never trained on, because a model that
-      gives so few frames cannot say their text.
+    counts: `utterances` of the training set; how many of them an epoch leaves
+      out, `left_out`, each epoch others; and how many are never trained on,
+      `unalignable`, because a model that gives so few frames cannot say their
+      text.
   """
 
   def __init__(
@@ -64,8 +65,11 @@ class Sampler:
       train.characters[self._rows], frames, self._plan.lengths
     )
     self.steps_per_epoch = self._plan.steps_per_epoch
-    self.left_out = self._plan.left_out
-    self.unalignable = len(train.frames) - len(self._rows)
+    self.counts = {
+      'utterances': len(train.frames),
+      'left_out': self._plan.left_out,
+      'unalignable': len(train.frames) - len(self._rows),
+    }
 
   def position(self, step: int) -> batches.Position:
     """Returns where in the data `step` (counted from 0) starts."""

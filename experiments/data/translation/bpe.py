@@ -20,18 +20,21 @@ class Vocabulary:
 
   Attributes:
     size: how many numbers there are.
+    pieces: by number, as sentencepiece writes them.
     model: bytes of sentencepiece's model.
   """
 
   def __init__(self, model: bytes):
     """Takes what `train` has made."""
-    self._pieces = sentencepiece.SentencePieceProcessor(model_proto=model)
+    self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
     self.model = model
-    self.size = self._pieces.get_piece_size()
+    self.size = self._processor.get_piece_size()
+    numbers = range(self.size)
+    self.pieces = tuple(self._processor.id_to_piece(n) for n in numbers)
 
   def encode(self, lines: Sequence[str]) -> list[list[int]]:
     """Returns the pieces of sentences, without begin and end."""
-    return self._pieces.encode(list(lines))
+    return self._processor.encode(list(lines))
 
   def decode(self, rows: np.ndarray) -> list[str]:
     """Returns the sentences, as they are written, up to the first end.
@@ -41,7 +44,7 @@ class Vocabulary:
     """
     rows = np.asarray(rows).tolist()
     # Padding and begin are read as nothing.
-    return self._pieces.decode(
+    return self._processor.decode(
       [row[: row.index(END)] if END in row else row for row in rows]
     )
 

@@ -19,9 +19,10 @@ class Sampler:
 
   Attributes:
     steps_per_epoch: the same in all epochs.
-    left_out: pairs that an epoch leaves out; each epoch it is others.
-    empty: pairs that are never trained on, because one side has no words.
-    too_long: likewise, because one side is longer than `max_length`.
+    counts: `pairs` of the training set; how many of them an epoch leaves out,
+      `left_out`, each epoch others; and how many are never trained on, because
+      one side has no words, `empty`, or more pieces than `max_length`,
+      `too_long`.
   """
 
   def __init__(
@@ -59,8 +60,6 @@ class Sampler:
     lengths = train.lengths
     empty = np.minimum(train.source.lengths, train.target.lengths) == 0
     self._rows = np.flatnonzero(~empty & (lengths <= max_length))
-    self.empty = int(np.count_nonzero(empty))
-    self.too_long = len(lengths) - len(self._rows) - self.empty
 
     longest = int(lengths[self._rows].max(initial=0))
     padded = -(-longest // _MULTIPLE) * _MULTIPLE
@@ -78,7 +77,13 @@ class Sampler:
       seed=seed,
     )
     self.steps_per_epoch = self._plan.steps_per_epoch
-    self.left_out = self._plan.left_out
+    without_words = int(np.count_nonzero(empty))
+    self.counts = {
+      'pairs': len(lengths),
+      'left_out': self._plan.left_out,
+      'empty': without_words,
+      'too_long': len(lengths) - len(self._rows) - without_words,
+    }
 
   def position(self, step: int) -> batches.Position:
     """Returns where in the data `step` (counted from 0) starts."""

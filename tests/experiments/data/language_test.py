@@ -101,7 +101,7 @@ def test_a_row_goes_on_where_it_was():
   np.testing.assert_array_equal(
     rows.reshape(6, 16), 16 * np.arange(6)[:, None] + np.arange(16)
   )
-  assert windows.left_out == 100 - rows.size
+  assert windows.counts['left_out'] == 100 - rows.size
 
 
 def test_rows_begin_anew_with_an_epoch():
@@ -116,7 +116,7 @@ def test_rows_begin_anew_with_an_epoch():
 
 def test_the_last_window_has_its_targets():
   windows = _windows(97)  # 6 rows of 16, and one beyond
-  assert windows.steps_per_epoch == 4 and windows.left_out == 1
+  assert windows.steps_per_epoch == 4 and windows.counts['left_out'] == 1
   assert windows.batch(3).inputs['targets'].max() == 96
   with pytest.raises(errors.ConfigError, match='25 symbols; .* has 24'):
     _windows(24)

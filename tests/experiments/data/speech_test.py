@@ -213,8 +213,8 @@ def test_an_epoch_hears_each_utterance_once(tmp_path):
     sampler.batch(step)
   rows = np.concatenate(taken)
   assert len(rows) == len(set(rows.tolist()))
-  assert len(rows) == len(train.utterances) - sampler.left_out
-  assert sampler.left_out < 6 and sampler.unalignable == 0
+  assert len(rows) == len(train.utterances) - sampler.counts['left_out']
+  assert sampler.counts['left_out'] < 6 and sampler.counts['unalignable'] == 0
 
 
 def test_what_ctc_cannot_say_is_left_out_and_counted(tmp_path):
@@ -226,7 +226,7 @@ def test_what_ctc_cannot_say_is_left_out_and_counted(tmp_path):
   train = speech.load('an4', str(folder)).train
   assert train.characters[-1] == 8 and train.needed[-1] == 8 + 2
   sampler = _sampler(train, num_workers=1, batch_size=1, stride=5)
-  assert sampler.unalignable == 1  # 49 // 5 frames for 15 letters
+  assert sampler.counts['unalignable'] == 1  # 49 // 5 frames for 15 letters
   said = [sampler.batch(step).inputs['characters'].item() for step in range(4)]
   assert sampler.steps_per_epoch == 4 and sorted(said) == [2, 3, 7, 8]
 
@@ -377,6 +377,6 @@ def test_the_real_digits_have_their_published_counts():
   sampler = speech.Sampler(
     corpus.train, num_workers=4, batch_size=4, seed=0, stride=2
   )
-  assert sampler.unalignable == 0
+  assert sampler.counts['unalignable'] == 0
   heard = sampler.batch(0).inputs['features']
   assert np.isfinite(heard).all() and heard.shape[-1] == 81

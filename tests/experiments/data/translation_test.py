@@ -241,7 +241,7 @@ def test_an_epoch_sees_each_pair_once_and_fills_its_budget():
     sides = (source > 0).sum(-1) - 1, (target > 0).sum(-1) - 2
     seen += zip(*(side.ravel().tolist() for side in sides), strict=True)
   assert 1 < len(shapes) <= 4
-  assert (sampler.empty, sampler.too_long) == (3, 5)
+  assert (sampler.counts['empty'], sampler.counts['too_long']) == (3, 5)
   known = list(
     zip(*(side.lengths.tolist() for side in _pairs()), strict=True)
   )  # fmt: skip
@@ -249,7 +249,7 @@ def test_an_epoch_sees_each_pair_once_and_fills_its_budget():
   assert len(usable) == 500 - 8 and lengths.max() > 40
   for pair in seen:
     usable.remove(pair)
-  assert len(usable) == sampler.left_out < 3 * 30
+  assert len(usable) == sampler.counts['left_out'] < 3 * 30
 
 
 def test_weights_make_the_loss_a_mean_over_pieces():
@@ -356,8 +356,8 @@ def test_the_real_captions_have_their_published_counts():
   sampler = translation.Sampler(
     corpus.train, num_workers=4, batch_tokens=1000, seed=0
   )
-  assert (sampler.empty, sampler.too_long) == (0, 0)
-  assert sampler.left_out < 4 * 15
+  assert sampler.counts['empty'] == sampler.counts['too_long'] == 0
+  assert sampler.counts['left_out'] < 4 * 15
   rows = np.arange(1000)
   taken = corpus.test.take(rows, int(corpus.test.lengths.max()))
   decoded = corpus.vocabulary.decode(taken['target'])

@@ -85,6 +85,7 @@ def test_rows_are_compared_as_the_table_asks(text):
     'with it, without',
     '`with_it`',
     '`without_it`',
+    'top-1 (%)',
     '+2.13 ± 1.00',
     '3',
     'better',

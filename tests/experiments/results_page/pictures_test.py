@@ -1,5 +1,6 @@
 """Pictures are made, open, and can be read."""
 
+import dataclasses
 import io
 import itertools
 
@@ -96,9 +97,44 @@ def test_what_is_beyond_the_edge_is_drawn_too():
     drawing.Dot(p.label, p.score._replace(mean=p.score.mean - 98))
     for p in points
   ]
-  made = drawing.dots('', score, rows)
-  rows[0] = drawing.Dot('lost', interval.Interval(-87, 0.5, 3))
-  assert drawing.dots('', score, rows) != made  # the number is written there
+  made = drawing.dots('', score, rows, 'points')
+  others = set()
+  for far in (-87, 87):  # on either side
+    rows[0] = drawing.Dot('lost', interval.Interval(far, 0.5, 3))
+    others.add(drawing.dots('', score, rows, 'points'))
+  assert len({made, *others}) == 3  # the number is written there
+
+
+def test_a_picture_of_several_dense_rows_says_which(measured, monkeypatch):
+  drawn = []
+  monkeypatch.setattr(drawing, 'dots', lambda *given: drawn.append(given))
+  rows = dict(measured.rows)
+  rows['below'] = rows['below']._replace(beside='same')
+  rows['with_it'] = rows['with_it']._replace(beside='same')
+  several = measured._replace(rows=rows)
+  assert several.several and not measured.several
+  found = {p.name: p for p in pictures.differences(several)}
+  # A group that is beside several is not drawn: its questions tell more.
+  assert 'made_up_quick_parts.png' not in found
+  found['made_up_quick_schemes.png'].draw()
+  names = [dot.label for dot in drawn[0][2]]
+  assert 'below (same)' in names and 'above (dense)' in names
+
+
+def test_questions_are_drawn_where_there_are_several(measured, monkeypatch):
+  assert not pictures.questions(measured)  # one
+  drawn = []
+  monkeypatch.setattr(drawing, 'dots', lambda *given: drawn.append(given))
+  table = measured.table
+  twice = dataclasses.replace(table, questions=table.questions[:1] * 2)
+  (picture,) = pictures.questions(measured._replace(table=twice))
+  assert picture.name == 'made_up_quick_questions.png'
+  picture.draw()
+  _, score, dots, unit = drawn[0]
+  assert score is scores.ACCURACY and unit == 'points to the other'
+  assert [(dot.label, str(dot.difference)) for dot in dots] == [
+    ('with it, without', '+2.13 ± 1.00')
+  ] * 2
 
 
 @pytest.mark.parametrize('seed', range(3))

@@ -76,6 +76,30 @@ def test_it_learns_and_says_its_perplexity(make_config, tmp_path):
   assert line['train/words'] == 2 * 3 * 7
 
 
+def test_what_the_numbers_of_words_mean_is_kept_and_must_stay(
+  make_config, folder, tmp_path
+):
+  config = make_config('dense')
+  config.train.update(steps=3)
+  summary = train.train_and_evaluate(config, tmp_path)
+  # A line ends with its own symbol.
+  symbols = json.loads((tmp_path / 'symbols.json').read_text())
+  assert sorted(symbols) == sorted({*_WORDS, '<eos>'})
+  assert summary['data']['symbols'] == 80 * 7
+  train.train_and_evaluate(config, tmp_path)
+  # Another text with as many words: step 3 is at the same place in it.
+  text = (folder / 'ptb.train.txt').read_text().replace('b', 'x')
+  other = tmp_path / 'ptb'
+  other.mkdir()
+  (other / 'ptb.train.txt').write_text(text)
+  for part in ('valid', 'test'):
+    name = f'ptb.{part}.txt'
+    (other / name).write_text((folder / name).read_text().replace('b', 'x'))
+  config.data.dir = str(other)
+  with pytest.raises(errors.ResumeError, match=r'symbols\.json is not what'):
+    train.train_and_evaluate(config, tmp_path)
+
+
 def test_the_last_model_is_tested_on_a_final_split_too(make_config, tmp_path):
   config = make_config('dense')
   config.train.update(steps=2, checkpoint_every=0)

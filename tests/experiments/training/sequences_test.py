@@ -3,6 +3,8 @@
 import json
 import math
 
+from experiments import tasks
+from experiments.data import translation
 from experiments.training import experiment
 from experiments.training import train
 import jax
@@ -173,12 +175,47 @@ def test_translation_is_learnt_and_ends_with_its_bleu(
   config = make_translation(buckets=1)
   config.train.update(steps=12, batch_size=4, learning_rate=0.005)
   config.optimizer.name = 'adam'
-  final = train.train_and_evaluate(config, tmp_path / 'run')['final']
+  said = []
+  summary = train.train_and_evaluate(
+    config, tmp_path / 'run', announce=said.append
+  )
+  final = summary['final']
   assert set(final) == {'test_bleu', 'test_loss', 'test_sentence_loss'}
+  # All pairs are short enough, and nobody is told of them.
+  assert summary['data'] == {
+    'pairs': 18,
+    'left_out': 2,
+    'empty': 0,
+    'too_long': 0,
+  }
+  assert not any('never trained on' in words for words in said)
+  vocabulary = translation.Vocabulary(
+    (tmp_path / 'run' / 'vocabulary.model').read_bytes()
+  )
+  symbols = json.loads((tmp_path / 'run' / 'symbols.json').read_text())
+  assert symbols == list(vocabulary.pieces) and len(symbols) == 50
   assert 50 < final['test_bleu'] <= 100 + 1e-6
   assert 0 < final['test_loss'] < math.inf
   losses = _losses(tmp_path / 'run')
   assert len(losses) == 12 and max(losses[-3:]) < losses[0] / 4
+
+
+def test_what_is_never_trained_on_is_told(make_translation, tmp_path):
+  config = make_translation(buckets=1)
+  task, _ = tasks.build(config, num_workers=2, workers=(0, 1))
+  lengths = task.corpus.train.lengths
+  config.data.max_length = int(lengths.max()) - 1
+  config.train.update(steps=1, checkpoint_every=0)
+  said = []
+  summary = train.train_and_evaluate(
+    config, tmp_path / 'run', announce=said.append
+  )
+  longer = int(np.sum(lengths > config.data.max_length))
+  assert 0 < longer == summary['data']['too_long'] < 18
+  assert said[0] == (
+    f'of 18 pairs never trained on: {longer} have a side of more than '
+    'data.max_length pieces'
+  )
 
 
 @pytest.mark.slow
