@@ -78,6 +78,9 @@ def get_config() -> ml_collections.ConfigDict:
   data.tokens = 0
   # Pairs with a side of more pieces, begin and end counted, are not trained on.
   data.max_length = 100
+  # Folder that keeps them as numbers: a run begins sooner, and its processes
+  # share the memory. Empty: each process makes them anew.
+  data.cache = ''
   data.image_size = 224  # pixels of a side that a model sees of ImageNet
 
   config.model = model = ml_collections.ConfigDict()

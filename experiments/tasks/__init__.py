@@ -145,6 +145,7 @@ def _load(
       target=section.target,
       vocabulary=section.vocabulary,
       trained=task and task.corpus,
+      cache=section.cache,
     )
   return data.load(*where, section.image_size)
 

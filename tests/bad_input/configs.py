@@ -48,6 +48,7 @@ def _wrong(field: str) -> tuple[tuple[Any, ...], str]:
   if isinstance(given, float):
     return (*NOT_A_NUMBER, None, NAN, INF, -1), '(a number|a finite .*|in .*)'
   texts = (
+    'data.cache',
     'data.dir',
     'data.final_split',
     'data.source',

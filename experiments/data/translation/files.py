@@ -14,12 +14,16 @@ import pathlib
 from typing import NamedTuple
 import zlib
 
+from experiments.data import cache as caching
 from experiments.data import folders
 from experiments.data.translation import bpe
 from experiments.data.translation import pairs
 from experiments.program import errors
+import numpy as np
+import sentencepiece
 
 _EXPECTED = 'sentences, one a line'
+_MODEL = 'vocabulary.model'  # in a cache
 _LEARNT = 2_000_000  # lines that the vocabulary is made of, at most
 
 
@@ -76,6 +80,7 @@ def load(
   target: str = 'de',
   vocabulary: int = 4000,
   trained: Corpus | None = None,
+  cache: str = '',
 ) -> Corpus:
   """Returns parallel text; its vocabulary is made of the training files alone.
 
@@ -90,10 +95,13 @@ def load(
     vocabulary: pieces of words, of both languages together.
     trained: what another split of the same set gave: its training pairs and its
       vocabulary are taken, and not made once more.
+    cache: folder that keeps the numbers of the training text, and maps them;
+      empty: they are made each time, and held in memory.
 
   Raises:
     ConfigError: an unknown name, or a vocabulary that does not fit.
     DataFileError: a file is missing or damaged, or two are not parallel.
+    FileError: the cache cannot be read or written.
   """
   if name not in NAMES:
     raise errors.ConfigError(
@@ -125,6 +133,10 @@ def load(
   train, test = files(TRAIN), files(tested)
   if trained:
     pieces, pairs_to_train = trained.vocabulary, trained.train
+  elif cache:
+    pieces, pairs_to_train = _kept(
+      pathlib.Path(cache), train, vocabulary, known.source
+    )
   else:
     pieces = bpe.train(_sample(train, known.source), vocabulary)
     pairs_to_train = _pairs(train, pieces, known.source)
@@ -174,7 +186,48 @@ def _pairs(
   encoded = pairs.Pairs(
     *(pairs.encode(_lines(path, source), vocabulary) for path in paths)
   )
-  counts = [len(side.ends) for side in encoded]
+  _check_parallel(paths, [len(side.ends) for side in encoded], source)
+  return encoded
+
+
+def _kept(
+  folder: pathlib.Path,
+  paths: Sequence[pathlib.Path],
+  vocabulary: int,
+  source: str,
+) -> tuple[bpe.Vocabulary, pairs.Pairs]:
+  """Returns the vocabulary and the pairs of two files, from a cache."""
+
+  def make(write: caching.Write) -> None:
+    pieces = bpe.train(_sample(paths, source), vocabulary)
+    write(_MODEL, pieces.model)
+    counts = []
+    for side, path in zip(pairs.Pairs._fields, paths, strict=True):
+      counts.append(0)
+      for part in pairs.parts(_lines(path, source), pieces):
+        counts[-1] += len(part.ends)
+        for field, array in part._asdict().items():
+          write(f'{side}.{field}', array)
+    _check_parallel(paths, counts, source)
+
+  key = caching.key(paths, vocabulary, sentencepiece.__version__, _LEARNT)
+  kept = caching.keep(folder, key, make)
+  pieces = bpe.Vocabulary(kept.read(_MODEL))
+  types = pairs.Ragged(pairs.dtype_of(pieces.size), np.int64)._asdict()
+  return pieces, pairs.Pairs(
+    *(
+      pairs.Ragged(
+        *(kept.map(f'{side}.{field}', dtype) for field, dtype in types.items())
+      )
+      for side in pairs.Pairs._fields
+    )
+  )
+
+
+def _check_parallel(
+  paths: Sequence[pathlib.Path], counts: Sequence[int], source: str
+) -> None:
+  """Raises unless two files have as many lines, and any."""
   if counts[0] != counts[1] or not counts[0]:
     raise folders.damaged(
       paths[1],
@@ -182,4 +235,3 @@ def _pairs(
       f'as many as {paths[0]} has, {counts[0]:,}, and at least one',
       source,
     )
-  return encoded

@@ -69,18 +69,32 @@ class Pairs(NamedTuple):
     return {'source': source, 'target': target, 'weights': weights}
 
 
-def encode(lines: Iterable[str], vocabulary: bpe.Vocabulary) -> Ragged:
-  """Returns the numbers of sentences, which are read as they are needed."""
-  dtype = np.uint16 if vocabulary.size <= 1 << 16 else np.int32
-  values, lengths = [np.empty(0, dtype)], [np.empty(0, np.int64)]
-  for chunk in _chunks(lines):
-    rows = vocabulary.encode(chunk)
-    lengths.append(np.array([len(row) for row in rows], np.int64))
-    values.append(np.fromiter(itertools.chain.from_iterable(rows), dtype))
-  return Ragged(np.concatenate(values), np.cumsum(np.concatenate(lengths)))
+def dtype_of(classes: int) -> type:
+  """Returns the type of the numbers of so many pieces."""
+  return np.uint16 if classes <= 1 << 16 else np.int32
 
 
-def _chunks(lines: Iterable[str]) -> Iterator[list[str]]:
+def parts(lines: Iterable[str], vocabulary: bpe.Vocabulary) -> Iterator[Ragged]:
+  """Yields the numbers of sentences part by part.
+
+  Together they are the fields of all: `ends` go on from part to part.
+
+  Args:
+    lines: of sentences, which are read as they are needed.
+    vocabulary: of their pieces.
+  """
+  dtype, end = dtype_of(vocabulary.size), np.int64(0)
   lines = iter(lines)
   while chunk := list(itertools.islice(lines, _CHUNK)):
-    yield chunk
+    rows = vocabulary.encode(chunk)
+    ends = end + np.cumsum([len(row) for row in rows], dtype=np.int64)
+    end = ends[-1]
+    yield Ragged(np.fromiter(itertools.chain.from_iterable(rows), dtype), ends)
+
+
+def encode(lines: Iterable[str], vocabulary: bpe.Vocabulary) -> Ragged:
+  """Returns the numbers of sentences, which are read as they are needed."""
+  dtype = dtype_of(vocabulary.size)
+  empty = Ragged(np.empty(0, dtype), np.empty(0, np.int64))
+  made = zip(empty, *parts(lines, vocabulary), strict=True)
+  return Ragged(*(np.concatenate(field) for field in made))

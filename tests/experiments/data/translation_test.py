@@ -145,6 +145,73 @@ def test_a_sample_of_a_large_set_makes_the_vocabulary(folder, monkeypatch):
   assert len(corpus.train.lengths) == 96
 
 
+def _numbers(corpus):
+  return [array.tolist() for side in corpus.train for array in side]
+
+
+def test_numbers_in_a_cache_are_those_without(folder, tmp_path, monkeypatch):
+  monkeypatch.setattr(pairs, '_CHUNK', 7)  # many parts
+  plain, cache = _load(folder), tmp_path / 'cache' / 'of_text'
+  made = _load(folder, cache=str(cache))
+  assert _numbers(made) == _numbers(plain)
+  assert made.vocabulary.model == plain.vocabulary.model
+  for side, other in zip(made.train, plain.train, strict=True):
+    assert side.values.dtype == other.values.dtype == np.uint16
+    assert side.ends.dtype == other.ends.dtype == np.int64
+    assert not side.values.flags.writeable
+  rows = np.array([5, 0, 95])
+  for name, array in plain.train.take(rows, 20).items():
+    np.testing.assert_array_equal(made.train.take(rows, 20)[name], array)
+  # It is made once: for another test split, and by no other process.
+  with monkeypatch.context() as patch:
+    patch.setattr(bpe, 'train', None)
+    assert _numbers(_load(folder, 'val', cache=str(cache))) == _numbers(plain)
+  assert len([*cache.glob('*/')]) == 1
+  # Of another vocabulary, and of another text, it is another.
+  assert _load(folder, cache=str(cache), vocabulary=60).vocabulary.size == 60
+  _write(folder / 'train.en.gz', ['A dog sees.'] * 96)
+  assert len(_load(folder, cache=str(cache)).train.lengths) == 96
+  assert len([*cache.glob('*/')]) == 3
+
+
+@pytest.mark.parametrize('damage', ['shorter', 'other', 'gone', 'half'])
+def test_a_damaged_cache_is_made_anew(folder, tmp_path, damage, caplog):
+  cache = tmp_path / 'cache'
+  plain = _numbers(_load(folder, cache=str(cache)))
+  (place,) = cache.glob('*/')
+  path = place / 'target.values'
+  content = path.read_bytes()
+  if damage == 'shorter':
+    path.write_bytes(content[:-2])
+  elif damage == 'other':
+    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+  elif damage == 'gone':
+    path.unlink()
+  else:  # a process was killed while it wrote
+    place.rename(place.with_suffix('.tmp'))
+  assert _numbers(_load(folder, cache=str(cache))) == plain
+  assert ('is damaged, and is made anew' in caplog.text) == (damage != 'half')
+  assert [*cache.glob('*/')] == [place]
+
+
+def test_a_cache_of_sentences_without_words(folder, tmp_path):
+  _write(folder / 'train.en.gz', ['A dog.', ''])
+  _write(folder / 'train.de.gz', ['', ''])
+  corpus = _load(folder, cache=str(tmp_path / 'cache'), vocabulary=12)
+  assert corpus.train.target.values.size == 0
+  assert corpus.train.target.lengths.tolist() == [0, 0]
+  (tmp_path / 'file').write_text('')
+  with pytest.raises(errors.FileError, match='cannot make the folder .*file'):
+    _load(folder, cache=str(tmp_path / 'file'), vocabulary=12)
+
+
+def test_a_cache_is_not_filled_by_texts_that_are_not_parallel(folder, tmp_path):
+  _write(folder / 'train.de.gz', ['Ein Hund.'])
+  for _ in range(2):
+    with pytest.raises(errors.DataFileError, match='train.de.gz is damaged: 1'):
+      _load(folder, cache=str(tmp_path / 'cache'), vocabulary=50)
+
+
 @pytest.mark.parametrize(
   'file, change, says',
   [
