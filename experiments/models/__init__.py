@@ -79,12 +79,16 @@ _MODELS = {
 }
 _Registry = Mapping[str, Callable[[int], nn.Module]]
 
+_LIMIT_1500 = 1500**-0.5  # PyTorch's, of an LSTM with so many units
+
 LANGUAGE: _Registry = {
   'gpt_200k': lambda n: GPT(n, width=64, layers=4, heads=4, dropout=0.0),
   'gpt_10m': lambda n: GPT(n),
-  'lstm_200': lambda n: LanguageLSTM(n, units=200, dropout=0.0, limit=0.1),
-  'lstm_1500': lambda n: LanguageLSTM(n),
-  'lstm_1500_untied': lambda n: LanguageLSTM(n, tied=False, limit=0.1),
+  'lstm_200': lambda n: LanguageLSTM(n, units=200, dropout=0.0),
+  'lstm_1500': lambda n: LanguageLSTM(n, lstm_limit=_LIMIT_1500),
+  'lstm_1500_untied': lambda n: LanguageLSTM(
+    n, tied=False, lstm_limit=_LIMIT_1500
+  ),
 }
 SPEECH: _Registry = {
   'deepspeech_gru': lambda n: DeepSpeech(n),

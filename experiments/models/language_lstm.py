@@ -7,7 +7,9 @@ With a vocabulary of 10,000 words:
   lstm_200            2,653,200  Zaremba's small one, tied; for quick rows
 
 Each gate has two sets of biases, as PyTorch's LSTM does, which both papers use:
-without them DGC's ratio of 462 would be 518.
+without them DGC's ratio of 462 would be 518. The large ones begin as in
+PyTorch's word_language_model: embeddings and output within 0.1, LSTMs within
+1 / sqrt(units), but for biases, which are zeros here.
 """
 
 from experiments.models import layers
@@ -31,6 +33,7 @@ class LanguageLSTM(nn.Module):
       al. 2016).
     dropout: share of activations that become zero in training.
     limit: the largest initial weight.
+    lstm_limit: that of the LSTMs; None: the same.
   """
 
   classes: int
@@ -38,7 +41,8 @@ class LanguageLSTM(nn.Module):
   layers: int = 2
   tied: bool = True
   dropout: float = 0.65
-  limit: float = 0.04
+  limit: float = 0.1
+  lstm_limit: float | None = None
 
   def carry(self, batch: int) -> tuple[recurrent.State, ...]:
     """The hidden state where a text begins: zeros.
@@ -72,11 +76,12 @@ class LanguageLSTM(nn.Module):
       state after the last).
     """
     init = recurrent.uniform(self.limit)
+    lstm_init = recurrent.uniform(self.lstm_limit or self.limit)
     embed = nn.Embed(self.classes, self.units, embedding_init=init)
     x = layers.dropout(embed(tokens), self.dropout, train=train)
     after = []
     for number in range(self.layers):
-      cell = recurrent.LSTM(self.units, bias_sets=2, kernel_init=init)
+      cell = recurrent.LSTM(self.units, bias_sets=2, kernel_init=lstm_init)
       x, state = recurrent.Layer((cell,))(x, carry[number])
       x = layers.dropout(x, self.dropout, train=train)
       after.append(state)

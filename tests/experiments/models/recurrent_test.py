@@ -1,5 +1,6 @@
 """Cells and layers, against Flax's own and against loops in NumPy."""
 
+from experiments import models
 from experiments.models import projected_lstm
 from experiments.models import recurrent
 from flax import linen as nn
@@ -139,6 +140,25 @@ def test_a_projected_lstm_looks_at_its_memory():
   found, state = layer.apply(variables, x)
   np.testing.assert_allclose(found[:, -1], output, atol=1e-5)
   np.testing.assert_allclose(state[1], memory, atol=1e-5)
+
+
+def test_the_large_lstms_begin_as_the_named_codes_do():
+  for name in ('lstm_1500', 'lstm_1500_untied'):
+    large = models.create(name, 10)
+    # As many units, and no more than what they begin with is looked at.
+    assert large.units == 1500 and large.lstm_limit == 1500**-0.5
+    small = large.clone(units=40, layers=1)
+    tokens = jnp.zeros((1, 2), jnp.int32)
+    made = small.init(jax.random.key(0), tokens, small.carry(1), train=False)[
+      'params'
+    ]
+    for path, leaf in jax.tree_util.tree_leaves_with_path(made):
+      where, largest = jax.tree_util.keystr(path), np.abs(leaf).max()
+      if 'bias' in where:
+        assert largest == 0
+      else:
+        limit = 1500**-0.5 if 'LSTM' in where else 0.1
+        assert 0.9 * limit < largest <= limit, (where, largest)
 
 
 def test_initial_weights_are_within_their_limit():
