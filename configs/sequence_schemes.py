@@ -34,27 +34,40 @@ _SHARE = {'warmup_share': 0.1}
 _SMALL = {'compression.min_size': 1000}
 
 
-def questions(dropping: str, mean: str) -> tuple[Question, ...]:
-  """Returns what the rows of `with_local` answer: the paper's claims.
+_SYNC = 'PARTIAL with averaging'
+
+
+def averaging(dropping: str, mean: str) -> tuple[Question, ...]:
+  """Returns whether PARTIAL is better than dropping, and what averages do.
 
   Args:
-    dropping: name of the row without a local gradient.
+    dropping: name of the row without a local gradient; the row that ends in
+      `_equal` sends as much as PARTIAL with averages.
     mean: the score of the mean of all workers' parameters, of
       `metrics.METRICS`. That mean is an average which is not counted; the
       table's own score is of one worker.
   """
-  sync, equal = 'PARTIAL with averaging', f'{dropping}_equal'
   beside = (
-    (f'{sync}, dropping (fewer bytes)', 'partial_sync', dropping),
-    (f'{sync}, dropping (equal bytes)', 'partial_sync', equal),
+    (f'{_SYNC}, dropping (fewer bytes)', 'partial_sync', dropping),
+    (f'{_SYNC}, dropping (equal bytes)', 'partial_sync', f'{dropping}_equal'),
     ('PARTIAL, dropping (equal bytes)', 'partial', dropping),
   )
+  return tuple(
+    Question(f'{asks}{of}', row, other, metric)
+    for of, metric in (('', ''), ('; the mean of all workers', mean))
+    for asks, row, other in beside
+  )
+
+
+def questions(dropping: str, mean: str) -> tuple[Question, ...]:
+  """Returns what the rows of `with_local` answer: the paper's claims.
+
+  Args:
+    dropping: see `averaging`.
+    mean: likewise.
+  """
   return (
-    *(
-      Question(f'{asks}{of}', row, other, metric)
-      for of, metric in (('', ''), ('; the mean of all workers', mean))
-      for asks, row, other in beside
-    ),
+    *averaging(dropping, mean),
     *(
       Question(f'{mode.upper()} with averaging, without', f'{mode}_sync', mode)
       for mode in local_gradient.MODES
@@ -65,7 +78,7 @@ def questions(dropping: str, mean: str) -> tuple[Question, ...]:
       dropping,
     ),
     Question(
-      f'{sync} and a warm-up (more bytes), without',
+      f'{_SYNC} and a warm-up (more bytes), without',
       'partial_sync_warmup',
       'partial_sync',
     ),

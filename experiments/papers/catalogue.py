@@ -11,6 +11,7 @@ NAMES = (
   'schemes_speech',
   'schemes_translation',
   'ablations_digits',
+  'ablations_ptb',
   'cifar10_resnet20',
   'dgc_table2',
   'dgc_table3',

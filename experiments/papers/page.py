@@ -121,6 +121,8 @@ def _measured(
   def pair(heading: str, printed: str, mine: str) -> list[str]:
     if table.publishes:
       return [f'{heading}\n{printed}', mine]
+    if ', ' in heading:
+      return [heading.replace(', ', ',\n', 1)]
     return ['\n'.join(heading.rsplit(maxsplit=1))]
 
   headings = ['row']

@@ -1,0 +1,101 @@
+r"""What the papers argue from, one thing at a time, in an epoch of PTB.
+
+Commands (Mikolov's text of the Penn Treebank below DIR; see docs/papers.md):
+  python -m experiments.papers ablations_ptb
+  python -m experiments.papers ablations_ptb dgc dgc_without_warmup
+  python -m experiments.papers ablations_ptb partial_sync --seeds=0,1,2
+  python -m experiments.main --config=configs/ablations_ptb.py:dgc \
+    --workdir=runs/dgc --config.data.dir=DIR
+
+Of no paper: the arguments are theirs, network and data those of the quick
+setting of configs/schemes_ptb.py, five times as long: 2,904 steps, so a density
+of a thousandth may send everything nearly three times. Momentum SGD, norm
+clipped at 0.25, a learning rate that falls as a cosine; a warm-up is a tenth of
+the run.
+
+  parts     of DGC at density 0.001 (Lin et al. 2018, figure 3; that most of it
+            is warm-up, Aji et al. 2019 on local gradients)
+  averages  of parameters every 500 steps, as Aji et al. print, with PARTIAL,
+            density 0.01. An average is of parameters and momentum, so
+            `partial_sync` sends 1.15 times what `dropping` sends, and
+            `dropping_equal`, at density 0.0116, as much as `partial_sync`
+
+Ours:
+
+                         perplexity,               % to       ratio
+                      perplexity,               % to       ratio
+  row                  one worker  perplexity  dense  last stage  whole run  n
+  ────────────────────────────────────────────────────────────────────────────
+  dense                   not run     not run      -           -          -  0
+  dropping_0.001          not run     not run      -           -          -  0
+  warmup_alone            not run     not run      -           -          -  0
+  correction_alone        not run     not run      -           -          -  0
+  dgc_without_warmup      not run     not run      -           -          -  0
+  dgc                     not run     not run      -           -          -  0
+  dropping                not run     not run      -           -          -  0
+  dropping_equal          not run     not run      -           -          -  0
+  partial                 not run     not run      -           -          -  0
+  partial_sync            not run     not run      -           -          -  0
+
+  full needs: Mikolov's text of the Penn Treebank
+"""
+
+from configs import local_table1
+from configs import schemes_ptb
+from configs import sequence_schemes
+from configs.dgc_table2 import DGC
+from configs.dgc_table2 import DROPPING
+from experiments.papers.table import PTB
+from experiments.papers.table import Question
+from experiments.papers.table import Row
+from experiments.papers.table import Table
+
+_WARMUP = {'warmup_share': 0.1}
+_UNMASKED = {'compression.factor_masking': False}
+
+
+def _row(group, fields):
+  return Row(fields=fields, beside='dense', groups=(group,))
+
+
+def _local(mode, *, sync=False, density=0.01):
+  made = local_table1.local(mode, sync=sync, warmup=False)
+  return _row('averages', made.fields | {'compression.density': density})
+
+
+TABLE = Table(
+  title='One thing at a time in an epoch of PTB, 4 workers',
+  source='ours, of no paper',
+  metrics=('worker_perplexity', 'perplexity'),
+  full=schemes_ptb.TABLE.full
+  | {
+    'train.batch_size': 4,
+    'train.window': 20,
+    'epochs': 1,
+    'train.eval_every': 726,
+  },
+  quick=None,
+  rows={
+    'dense': Row(fields={}),
+    'dropping_0.001': _row('parts', DROPPING),
+    'warmup_alone': _row('parts', DROPPING | _WARMUP),
+    'correction_alone': _row('parts', DGC | _UNMASKED),
+    'dgc_without_warmup': _row('parts', DGC),
+    'dgc': _row('parts', DGC | _WARMUP),
+    'dropping': _local(''),
+    'dropping_equal': _local('', density=0.0116),
+    'partial': _local('partial'),
+    'partial_sync': _local('partial', sync=True),
+  },
+  needs=(PTB,),
+  questions=(
+    Question('all of DGC, none of it', 'dgc', 'dropping_0.001'),
+    Question('its warm-up alone', 'warmup_alone', 'dropping_0.001'),
+    Question(
+      'its momentum correction alone', 'correction_alone', 'dropping_0.001'
+    ),
+    Question('warm-up on, off', 'dgc', 'dgc_without_warmup'),
+    *sequence_schemes.averaging('dropping', 'perplexity'),
+  ),
+)
+get_config = TABLE.get_config
