@@ -13,8 +13,9 @@ is not there; of text PTB, of speech spoken digits, of pairs of sentences
 Multi30k, with small networks. With `--full` it is the paper's; with
 `--held_out` that, but tested on a part of the training set, to choose settings
 on, or for CIFAR-10 without its test file: on data_batch_5, of the digits on a
-fifth, with as many epochs of what is left. The tables on digits have one
-setting, the full one, that takes less than a minute a row.
+fifth, with as many epochs of what is left. The tables on digits and
+ablations_ptb have one setting, the full one, that takes less than a minute a
+row, and of PTB ten.
 
 A run is recorded as soon as it is finished, and the same command again takes
 only those that are missing; one that was stopped goes on from its checkpoint.
