@@ -34,34 +34,34 @@ three seeds, of which these are the means; all others have one.
 
 Ours:
 
-  row                  perplexity, one worker     full  held out    quick
-  ───────────────────────────────────────────────────────────────────────
-  dense                                     -  not run   not run   302.95
-  dropping                                  -  not run   not run   322.03
-  dgc                                       -  not run   not run   494.64
-  dgc_without_warmup                        -  not run   not run   451.88
-  gtopk                                     -  not run   not run   333.82
-  qsgd_2bit                                 -  not run   not run   317.65
-  qsgd_4bit                                 -  not run   not run   302.24
-  qsgd_8bit                                 -  not run   not run   306.03
-  terngrad                                  -  not run   not run  1078.76
-  dense_unclipped                           -  not run   not run   358.81
-  variance                                  -  not run   not run   425.13
-  hybrid                                    -  not run   not run   635.21
-  sum                                       -  not run   not run        -
-  sum_sync                                  -  not run   not run        -
-  partial                                   -  not run   not run        -
-  partial_sync                              -  not run   not run        -
-  error                                     -  not run   not run        -
-  error_sync                                -  not run   not run        -
-  dropping_warmup                           -  not run   not run   307.19
-  sum_warmup                                -  not run   not run        -
-  sum_sync_warmup                           -  not run   not run        -
-  partial_warmup                            -  not run   not run        -
-  partial_sync_warmup                       -  not run   not run        -
-  error_warmup                              -  not run   not run        -
-  error_sync_warmup                         -  not run   not run        -
-  dropping_equal                            -  not run   not run   312.81
+  row                  perplexity     full  held out    quick
+  ───────────────────────────────────────────────────────────
+  dense                         -  not run   not run   302.95
+  dropping                      -  not run   not run   322.03
+  dgc                           -  not run   not run   494.64
+  dgc_without_warmup            -  not run   not run   451.88
+  gtopk                         -  not run   not run   333.82
+  qsgd_2bit                     -  not run   not run   317.65
+  qsgd_4bit                     -  not run   not run   302.24
+  qsgd_8bit                     -  not run   not run   306.03
+  terngrad                      -  not run   not run  1078.76
+  dense_unclipped               -  not run   not run   358.81
+  variance                      -  not run   not run   425.13
+  hybrid                        -  not run   not run   635.21
+  sum                           -  not run   not run   377.82
+  sum_sync                      -  not run   not run   359.88
+  partial                       -  not run   not run   313.70
+  partial_sync                  -  not run   not run   315.09
+  error                         -  not run   not run   362.85
+  error_sync                    -  not run   not run   356.84
+  dropping_warmup               -  not run   not run   307.19
+  sum_warmup                    -  not run   not run   369.47
+  sum_sync_warmup               -  not run   not run   352.09
+  partial_warmup                -  not run   not run   308.62
+  partial_sync_warmup           -  not run   not run   307.59
+  error_warmup                  -  not run   not run   334.74
+  error_sync_warmup             -  not run   not run   332.69
+  dropping_equal                -  not run   not run   312.81
 
   quick: 1 x cpu, 1 core, jax 0.10.2, 2026-11-23
   quick: 1 x cpu, 1 core, jax 0.10.2, 2026-11-24
@@ -77,7 +77,7 @@ from experiments.papers.table import Table
 TABLE = Table(
   title='Every scheme on PTB, 4 workers',
   source='ours, of no paper',
-  metrics=('worker_perplexity', 'perplexity', 'cross_entropy'),
+  metrics=('perplexity', 'worker_perplexity', 'cross_entropy'),
   full={
     'data.name': 'ptb',
     'model.name': 'lstm_200',

@@ -26,36 +26,36 @@ for less: their seconds are no measure.
 
 Ours:
 
-  row                   word error rate, one worker     full  held out   quick
-  ────────────────────────────────────────────────────────────────────────────
-  dense                                           -  not run   not run    4.25
-  dropping                                        -  not run   not run    5.25
-  dgc                                             -  not run   not run    2.42
-  dgc_without_warmup                              -  not run   not run  100.00
-  gtopk                                           -  not run   not run  100.00
-  qsgd_2bit                                       -  not run   not run    6.00
-  qsgd_4bit                                       -  not run   not run    5.58
-  qsgd_8bit                                       -  not run   not run    2.83
-  terngrad                                        -  not run   not run    2.58
-  dense_unclipped                                 -  not run   not run    4.42
-  variance                                        -  not run   not run   11.67
-  hybrid                                          -  not run   not run   93.75
-  adam_dense                                      -  not run   not run    1.25
-  adam_dropping                                   -  not run   not run    9.25
-  sum                                             -  not run   not run       -
-  sum_sync                                        -  not run   not run       -
-  partial                                         -  not run   not run       -
-  partial_sync                                    -  not run   not run       -
-  error                                           -  not run   not run       -
-  error_sync                                      -  not run   not run       -
-  adam_dropping_warmup                            -  not run   not run    2.00
-  sum_warmup                                      -  not run   not run       -
-  sum_sync_warmup                                 -  not run   not run       -
-  partial_warmup                                  -  not run   not run       -
-  partial_sync_warmup                             -  not run   not run       -
-  error_warmup                                    -  not run   not run       -
-  error_sync_warmup                               -  not run   not run       -
-  adam_dropping_equal                             -  not run   not run    3.17
+  row                   WER (%)     full  held out   quick
+  ────────────────────────────────────────────────────────
+  dense                       -  not run   not run    4.25
+  dropping                    -  not run   not run    5.25
+  dgc                         -  not run   not run    2.42
+  dgc_without_warmup          -  not run   not run  100.00
+  gtopk                       -  not run   not run  100.00
+  qsgd_2bit                   -  not run   not run    6.00
+  qsgd_4bit                   -  not run   not run    5.58
+  qsgd_8bit                   -  not run   not run    2.83
+  terngrad                    -  not run   not run    2.58
+  dense_unclipped             -  not run   not run    4.42
+  variance                    -  not run   not run   11.67
+  hybrid                      -  not run   not run   93.75
+  adam_dense                  -  not run   not run    1.25
+  adam_dropping               -  not run   not run    9.25
+  sum                         -  not run   not run    5.67
+  sum_sync                    -  not run   not run    2.83
+  partial                     -  not run   not run    2.83
+  partial_sync                -  not run   not run    3.00
+  error                       -  not run   not run   59.33
+  error_sync                  -  not run   not run    3.17
+  adam_dropping_warmup        -  not run   not run    2.00
+  sum_warmup                  -  not run   not run    2.42
+  sum_sync_warmup             -  not run   not run    2.00
+  partial_warmup              -  not run   not run    1.83
+  partial_sync_warmup         -  not run   not run    1.67
+  error_warmup                -  not run   not run    3.67
+  error_sync_warmup           -  not run   not run    2.83
+  adam_dropping_equal         -  not run   not run    3.17
 
   quick: 1 x cpu, 1 core, jax 0.10.2, 2026-11-23
   quick: 1 x cpu, 1 core, jax 0.10.2, 2026-11-24
@@ -77,7 +77,7 @@ _ADAM = {
 TABLE = Table(
   title='Every scheme on strings of spoken digits, 4 workers',
   source='ours, of no paper',
-  metrics=('worker_wer', 'wer', 'cross_entropy'),
+  metrics=('wer', 'worker_wer', 'cross_entropy'),
   full={
     'data.name': 'fsdd',
     'model.name': 'deepspeech_small',

@@ -7,7 +7,7 @@ one with Adam where Adam does well. The variance-based schemes cannot be clipped
 they stand beside a dense row that is not clipped either.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 import dataclasses
 from typing import Any
 
@@ -32,29 +32,39 @@ _UNCLIPPED = {'compression.clip_norm': 0.0}
 _SHARE = {'warmup_share': 0.1}
 # Leaves of a small network are small.
 _SMALL = {'compression.min_size': 1000}
-
-
 _SYNC = 'PARTIAL with averaging'
 
 
-def averaging(dropping: str, mean: str) -> tuple[Question, ...]:
+def averaging(
+  dropping: str, mean: str, modes: Sequence[str] = local_gradient.MODES
+) -> tuple[Question, ...]:
   """Returns whether PARTIAL is better than dropping, and what averages do.
+
+  Each asked twice: of one worker's own model, and of the mean of all workers'
+  parameters, which is an average that is not counted.
 
   Args:
     dropping: name of the row without a local gradient; the row that ends in
       `_equal` sends as much as PARTIAL with averages.
-    mean: the score of the mean of all workers' parameters, of
-      `metrics.METRICS`. That mean is an average which is not counted; the
-      table's own score is of one worker.
+    mean: the score of that mean, of `metrics.METRICS`; that of one worker has
+      `worker_` before it.
+    modes: of local gradients, that have a row with averages and one without.
   """
   beside = (
     (f'{_SYNC}, dropping (fewer bytes)', 'partial_sync', dropping),
     (f'{_SYNC}, dropping (equal bytes)', 'partial_sync', f'{dropping}_equal'),
     ('PARTIAL, dropping (equal bytes)', 'partial', dropping),
+    *(
+      (f'{mode.upper()} with averaging, without', f'{mode}_sync', mode)
+      for mode in modes
+    ),
   )
   return tuple(
-    Question(f'{asks}{of}', row, other, metric)
-    for of, metric in (('', ''), ('; the mean of all workers', mean))
+    Question(f'{asks}; {of}', row, other, metric)
+    for of, metric in (
+      ('one worker', f'worker_{mean}'),
+      ('the mean of all', mean),
+    )
     for asks, row, other in beside
   )
 
@@ -68,10 +78,6 @@ def questions(dropping: str, mean: str) -> tuple[Question, ...]:
   """
   return (
     *averaging(dropping, mean),
-    *(
-      Question(f'{mode.upper()} with averaging, without', f'{mode}_sync', mode)
-      for mode in local_gradient.MODES
-    ),
     Question(
       'dropping with a warm-up (more bytes), without',
       f'{dropping}_warmup',
