@@ -77,7 +77,7 @@ from experiments.papers.table import Table
 TABLE = Table(
   title='Every scheme on PTB, 4 workers',
   source='ours, of no paper',
-  metrics=('perplexity', 'worker_perplexity', 'cross_entropy'),
+  metrics=('perplexity', 'worker_perplexity', 'cross_entropy', 'words'),
   full={
     'data.name': 'ptb',
     'model.name': 'lstm_200',
