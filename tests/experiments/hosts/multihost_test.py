@@ -24,6 +24,7 @@ jax.config.update('jax_platforms', 'cpu')
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P
 import numpy as np
 from experiments.hosts import multihost
+from experiments.hosts import placement
 from experiments.program import errors
 
 with multihost.session(
@@ -36,6 +37,8 @@ with multihost.session(
   mine = jax.make_array_from_process_local_data(
       NamedSharding(mesh, P('w')), np.ones((1, 8), np.float32)
   )
+  counted = placement.total(np.asarray([2.0**40 + process, 0.5]))
+  assert counted.tolist() == [2.0**41 + 1, 1.0], counted
   for step in range(STEPS):
     assert float(total(mine)[0, 0]) == count
     if process == 0:
