@@ -14,7 +14,8 @@ exchange. `dgc` and `momentum_dense` have momentum SGD, as DGC's paper has it;
 `adam_dgc` accumulates gradients before Adam, which no paper defines. Nothing is
 clipped. An average is of 3 models, parameters and Adam's moments: `_sync` rows
 of a quick run send 3.4 times what dropping sends, and `adam_dropping_equal`, at
-density 0.035, as much as `partial_sync`. Tests take the mean of all workers.
+density 0.035, as much as `partial_sync`. Tests take the mean of all workers;
+of `partial` and `partial_sync` the last model of one worker was tested, too.
 Schemes and names are else those of configs/schemes_ptb.py.
 
   rate  a quarter of the learning rate (`_1x`), and none of its rise (`_steep`),
@@ -45,8 +46,8 @@ Ours:
   adam_dropping            -  not run   not run   9.60
   sum                      -  not run   not run  10.49
   sum_sync                 -  not run   not run  11.10
-  partial                  -  not run   not run  11.27
-  partial_sync             -  not run   not run  11.82
+  partial                  -  not run   not run  11.28
+  partial_sync             -  not run   not run  11.79
   error                    -  not run   not run   6.70
   error_sync               -  not run   not run  11.62
   adam_dropping_warmup     -  not run   not run  11.27
@@ -67,6 +68,7 @@ Ours:
 
   quick: 1 x cpu, 1 core, jax 0.10.2, 2026-11-23
   quick: 1 x cpu, 1 core, jax 0.10.2, 2026-11-24
+  quick: 1 x cpu, 1 core, jax 0.10.2, 2026-11-25
   full needs: the files of Multi30k, a GPU for hours
 """
 
