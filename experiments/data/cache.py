@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 import contextlib
 import fcntl
 import hashlib
+import json
 import os
 import pathlib
 import shutil
@@ -77,20 +78,27 @@ def keep(
   """
   try:
     folder = folder.expanduser()
-  except RuntimeError as error:  # a home that nobody has
+    files.make_folder(folder)
+  except (RuntimeError, ValueError) as error:  # a home that nobody has, a '\0'
     raise errors.FileError(f'there is no folder {folder}: {error}') from error
-  files.make_folder(folder)
   place = folder / name
+  with files.explained('read', place):
+    if _whole(place):  # that may be all that this user may do
+      return Kept(place)
   with files.explained('write', place), _alone(folder / f'{name}.lock'):
-    if not _whole(place):
+    if not _whole(place):  # nobody was faster
       if place.exists():
         logging.warning('%s is damaged, and is made anew', place)
         shutil.rmtree(place)
       scratch = folder / f'{name}.tmp'
       shutil.rmtree(scratch, ignore_errors=True)  # of a process that was killed
       scratch.mkdir()
-      _make(scratch, make)
-      scratch.rename(place)
+      try:
+        _make(scratch, make)
+        scratch.rename(place)
+      except BaseException:
+        shutil.rmtree(scratch, ignore_errors=True)
+        raise
   return Kept(place)
 
 
@@ -120,16 +128,17 @@ def _make(folder: pathlib.Path, make: Callable[[Write], None]) -> None:
 
 
 def _whole(folder: pathlib.Path) -> bool:
-  """Whether all files are there, as they were written."""
-  about = folder / _ABOUT
-  if not about.exists():
-    return False
+  """Whether all files are there, as they were written.
+
+  Raises:
+    OSError: one cannot be read now, so nobody knows.
+  """
   try:
-    checksums = files.read_json(about)
+    checksums = json.loads((folder / _ABOUT).read_bytes())
     return bool(checksums) and all(
       _checksum(folder / name) == known for name, known in checksums.items()
     )
-  except (errors.FileError, OSError, AttributeError):
+  except (FileNotFoundError, ValueError, AttributeError):
     return False
 
 

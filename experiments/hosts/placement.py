@@ -177,23 +177,22 @@ class Placement:
     if failed:
       raise failed
 
-  def check_same(self, asked: Any) -> None:
-    """Raises unless all processes want the same.
+  def check_same(self, has: Any, otherwise: str) -> None:
+    """Raises unless all processes have the same; all must call.
 
     Args:
-      asked: what this process was asked to do, as JSON.
+      has: what this process has, as JSON.
+      otherwise: what is wrong if another one has something else.
 
     Raises:
-      ConfigError: another one was asked something else.
+      ConfigError: another one has.
     """
     if self.processes == 1:
       return
-    number = np.uint32(zlib.crc32(json.dumps(asked, sort_keys=True).encode()))
+    number = np.uint32(zlib.crc32(json.dumps(has, sort_keys=True).encode()))
     numbers = multihost_utils.process_allgather(number)
     if np.any(numbers != numbers[0]):
-      raise errors.ConfigError(
-        'the processes were started with different flags; all need the same'
-      )
+      raise errors.ConfigError(f'{otherwise}; all need the same')
 
   def check_shared(self, path: pathlib.Path) -> None:
     """Raises unless all processes see a file that process 0 has written.

@@ -70,7 +70,8 @@ class Question:
     asks: in a few words, such as 'warm-up on, off'.
     row: whose score is looked at.
     other: with whose it is compared, with the same seeds.
-    metric: the score, of `metrics.METRICS`; '' is the table's first.
+    metric: the score, of `metrics.METRICS`; '' is the table's first. Its
+      differences have the unit of that one's.
   """
 
   asks: str
@@ -128,6 +129,12 @@ class Table:
       if question.metric not in ('', *self.metrics):
         raise ValueError(
           f'{question.asks!r} asks by {question.metric!r}: no such column'
+        )
+      by = metrics.METRICS[question.metric or self.metrics[0]].score
+      if by is None or self.score is None or by.unit != self.score.unit:
+        raise ValueError(
+          f'{question.asks!r} must ask by a score whose differences have the '
+          f"unit of the table's, asks by {question.metric!r}"
         )
 
   def get_config(self, name: str = '') -> ml_collections.ConfigDict:

@@ -70,27 +70,28 @@ def side_by_side(all_measured: Sequence[Measured]) -> list[str]:
     all_measured: tables that were measured.
 
   Returns:
-    A table for all that share questions, a column each.
+    Tables with a column for each that asks. A question that fewer of them ask
+    is in the table of the others, if there is one.
   """
-  told = [({a.question.asks: a for a in of(m)}, m) for m in all_measured]
-  groups: list[list[tuple[dict[str, Answer], Measured]]] = []
-  for answers, m in told:
-    shared = [g for g in groups if any({*answers} & {*own} for own, _ in g)]
-    if shared:
-      shared[0].append((answers, m))
-    elif answers:
-      groups.append([(answers, m)])
-  return [_beside(group) for group in groups if len(group) > 1]
-
-
-def _beside(group: Sequence[tuple[dict[str, Answer], Measured]]) -> str:
-  asked = [{*answers} for answers, _ in group]
-  lines = [
-    (asks, *(_cell(answers.get(asks)) for answers, _ in group))
-    for asks in group[0][0]
-    if sum(asks in own for own in asked) > 1
+  asked: dict[str, dict[str, Answer]] = {}
+  for measured in all_measured:
+    for answer in of(measured):
+      asked.setdefault(answer.question.asks, {})[measured.title] = answer
+  # What most tables ask first, so that the others find their place.
+  widest = sorted((own for own in asked.values() if len(own) > 1), key=len)
+  columns: list[tuple[str, ...]] = []
+  for told in reversed(widest):
+    if not any({*told} <= {*titles} for titles in columns):
+      columns.append(tuple(told))
+  lines: dict[tuple[str, ...], list[list[str]]] = {}
+  for asks, told in asked.items():
+    fits = [titles for titles in columns if {*told} <= {*titles}]
+    if len(told) > 1:
+      cells = [_cell(told.get(title)) for title in fits[0]]
+      lines.setdefault(fits[0], []).append([asks, *cells])
+  return [
+    tables.markdown(('asked', *titles), rows) for titles, rows in lines.items()
   ]
-  return tables.markdown(('asked', *(m.title for _, m in group)), lines)
 
 
 def _cell(answer: Answer | None) -> str:

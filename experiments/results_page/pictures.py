@@ -84,7 +84,8 @@ def differences(measured: Measured) -> list[Picture]:
   for group, rows in groups.items():
     compared = [row for row in rows if row.difference is not None]
     several = len({row.beside for row in compared}) > 1
-    if len(compared) < _FEWEST or (several and group in measured.groups):
+    apart = several and group in measured.groups and group not in _LINES
+    if len(compared) < _FEWEST or apart:
       continue  # of several dense rows the questions tell more
     title = _title(measured, group)
     if group in _LINES:

@@ -14,6 +14,7 @@ from experiments.program import errors
 from experiments.tasks.classification import Classification
 from experiments.tasks.language import Language
 from experiments.tasks.task import SYMBOLS
+from experiments.tasks.task import VOCABULARY
 from experiments.tasks.task import Outcome
 from experiments.tasks.task import Task
 from experiments.tasks.task import Variables
@@ -29,6 +30,7 @@ __all__ = [
   'Sampler',
   'TRANSCRIPTS',
   'Task',
+  'VOCABULARY',
   'Variables',
   'build',
   'tested_on',

@@ -7,7 +7,9 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import numpy as np
 
-SYMBOLS = 'symbols.json'  # of `Task.files`
+# Of `Task.files`.
+SYMBOLS = 'symbols.json'
+VOCABULARY = 'vocabulary.model'  # sentencepiece's
 
 # Of parameters, statistics, this process and how many there are. The first two
 # come from the host, and a test puts them on a device before its first batch.

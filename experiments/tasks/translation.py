@@ -15,7 +15,6 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-_MODEL = 'vocabulary.model'  # sentencepiece's
 _TEST_TOKENS = 2000  # of one side, that are tested together
 
 
@@ -52,7 +51,7 @@ class Translation:
 
   def files(self) -> Mapping[str, bytes]:
     return task.symbols_file(self.corpus.vocabulary.pieces) | {
-      _MODEL: self.corpus.vocabulary.model
+      task.VOCABULARY: self.corpus.vocabulary.model
     }
 
   def init(self, key: jax.Array) -> task.Variables:

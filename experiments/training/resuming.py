@@ -74,7 +74,7 @@ def check_fits(
 
 
 def keep_files(task: tasks.Task, workdir: pathlib.Path, goes_on: bool) -> None:
-  """Writes what must be kept with the parameters to use them.
+  """Writes what must be kept with the parameters to use them, and no more.
 
   Args:
     task: what is learned.
@@ -85,7 +85,11 @@ def keep_files(task: tasks.Task, workdir: pathlib.Path, goes_on: bool) -> None:
     ResumeError: they mean something else now.
     FileError: a file cannot be read or written.
   """
-  for name, content in task.files().items():
+  kept = task.files()
+  for name in {tasks.SYMBOLS, tasks.VOCABULARY} - {*kept}:
+    with files.explained('remove', workdir / name):  # of what was tried before
+      (workdir / name).unlink(missing_ok=True)
+  for name, content in kept.items():
     path = workdir / name
     if goes_on and name == tasks.SYMBOLS and path.exists():
       with files.explained('read', path):

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 import pathlib
 from typing import Any
+import zlib
 
 from absl import logging
 from experiments.config import fields
@@ -31,8 +32,8 @@ import ml_collections
 # Why something is never trained on, by its count in `tasks.Sampler.counts`.
 _NEVER = {
   'empty': 'have a side without words',
-  'too_long': 'have a side of more than data.max_length pieces',
-  'unalignable': 'have more letters than the model gives frames for',
+  'too_long': 'have a side longer than data.max_length, begin and end counted',
+  'unalignable': 'need more frames than the model gives',
 }
 
 
@@ -69,7 +70,7 @@ def train_and_evaluate(
     config.parallel.inner_workers,
   )
   asked = fields.without_none(config.to_dict())
-  placement.check_same(asked)
+  placement.check_same(asked, 'the processes were started with different flags')
   # Before there is a folder: a mistake in a field leaves none.
   experiment, state = build_experiment(config, placement)
   lock = workdirs.Lock(workdir)
@@ -114,6 +115,11 @@ def _train(
   )
   found = resuming.find(saver, experiment, asked, workdir)
   done = found.step if found else 0
+
+  placement.check_same(
+    {n: zlib.crc32(kept) for n, kept in experiment.task.files().items()},
+    'the processes number words differently: their data or versions differ',
+  )
 
   def begin() -> None:
     resuming.keep_files(experiment.task, workdir, goes_on=bool(found))
@@ -170,10 +176,11 @@ def _train(
   training_step.check_finite(state, loop.done)
   tested = loop.tested or loop.evaluate(state)
   params = experiment.average(training_step.tested_params(state))
+  seconds = round(log.seconds(), 3)  # of what all runs do
   summary = {
     **_result(experiment, loop.done, counter, tested),
     **_other_tests(experiment, state, loop.evaluate),
-    'seconds': round(log.seconds(), 3),
+    'seconds': seconds,
     'compile_seconds': round(loop.compile_seconds, 3),
     'command': command,
     'environment': machine.describe(),

@@ -24,6 +24,8 @@ import sentencepiece
 
 _EXPECTED = 'sentences, one a line'
 _MODEL = 'vocabulary.model'  # in a cache
+# Of a cache: one more whenever `_lines`, `bpe` or `pairs` give other numbers.
+_FORMAT = 1
 _LEARNT = 2_000_000  # lines that the vocabulary is made of, at most
 
 
@@ -210,7 +212,9 @@ def _kept(
           write(f'{side}.{field}', array)
     _check_parallel(paths, counts, source)
 
-  key = caching.key(paths, vocabulary, sentencepiece.__version__, _LEARNT)
+  key = caching.key(
+    paths, vocabulary, sentencepiece.__version__, _LEARNT, _FORMAT
+  )
   kept = caching.keep(folder, key, make)
   pieces = bpe.Vocabulary(kept.read(_MODEL))
   types = pairs.Ragged(pairs.dtype_of(pieces.size), np.int64)._asdict()

@@ -95,7 +95,7 @@ def test_the_head_of_a_file_has_what_its_table_has(name):
   shown = page.header(table, records.Record(path, name, table, at_hand=True))
   head = (_ROOT / 'configs' / f'{name}.py').read_text().split('"""')[1]
   indented = textwrap.indent(shown, '  ')
-  assert indented in head, f'paste what --header prints for {name}'
+  assert f'\n\n{indented}' in head, f'paste what --header prints for {name}'
   assert f'python -m experiments.papers {name}\n' in head
   # The command in the head names a row.
   rows = re.findall(rf'--config=configs/{name}\.py:(\S+)', head)

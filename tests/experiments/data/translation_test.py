@@ -6,6 +6,7 @@ import itertools
 import os
 
 from experiments import data
+from experiments.data import cache as caching
 from experiments.data import translation
 from experiments.data.translation import bpe
 from experiments.data.translation import files
@@ -210,6 +211,29 @@ def test_a_cache_is_not_filled_by_texts_that_are_not_parallel(folder, tmp_path):
   for _ in range(2):
     with pytest.raises(errors.DataFileError, match='train.de.gz is damaged: 1'):
       _load(folder, cache=str(tmp_path / 'cache'), vocabulary=50)
+    assert not [*(tmp_path / 'cache').glob('*/')]
+
+
+def test_a_cache_that_cannot_be_read_now_is_left_as_it_is(
+  folder, tmp_path, monkeypatch
+):
+  path = tmp_path / 'cache'
+  plain = _numbers(_load(folder, cache=str(path)))
+
+  def busy(path):
+    raise OSError(24, 'Too many open files')
+
+  with monkeypatch.context() as patch:
+    patch.setattr(caching, '_checksum', busy)
+    with pytest.raises(errors.FileError, match='cannot read .*Too many open'):
+      _load(folder, cache=str(path))
+  # Nor is anything written to one that is whole.
+  for lock in path.glob('*.lock'):
+    lock.unlink()
+  assert _numbers(_load(folder, cache=str(path))) == plain
+  assert not [*path.glob('*.lock')]
+  with pytest.raises(errors.FileError, match='there is no folder'):
+    _load(folder, cache='a\0b')
 
 
 @pytest.mark.parametrize(

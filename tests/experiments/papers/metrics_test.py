@@ -152,6 +152,11 @@ def test_a_question_asks_by_a_column_that_is_there():
   question = papers.Question('which', 'dgc', 'dense', 'worker_wer')
   with pytest.raises(ValueError, match="asks by 'worker_wer': no such column"):
     dataclasses.replace(_table('perplexity'), questions=(question,))
+  # Of a score in another unit, or of none.
+  for metric, asked in (('worker_wer', 'worker_wer'), ('words', 'words')):
+    question = papers.Question('which', 'dgc', 'dense', metric)
+    with pytest.raises(ValueError, match=f"unit of the table's, .*{asked}"):
+      dataclasses.replace(_table('perplexity', metric), questions=(question,))
 
 
 def test_words_a_second_are_of_all_workers():

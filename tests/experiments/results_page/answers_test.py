@@ -29,6 +29,34 @@ def test_tables_that_share_a_question_have_a_column_each(measured):
   ]
 
 
+def test_a_table_that_shares_with_two_groups_joins_both(measured):
+  """Of tables a to d, c alone asks what a and b do and what d does."""
+  question, *_ = measured.table.questions
+
+  def asking(name, *asked):
+    questions = [dataclasses.replace(question, asks=asks) for asks in asked]
+    table = dataclasses.replace(measured.table, questions=tuple(questions))
+    return measured._replace(name=name, table=table)
+
+  found = answers.side_by_side(
+    [
+      asking('a', 'first', 'of one'),
+      asking('b', 'first', 'second'),
+      asking('c', 'first', 'second', 'third'),
+      asking('d', 'third'),
+    ]
+  )
+  told = [text.splitlines() for text in found]
+  assert [
+    (lines[0].split('`')[1::2], [line.split(' |')[0] for line in lines[2:]])
+    for lines in told
+  ] == [
+    (['a', 'b', 'c'], ['| first', '| second']),
+    (['c', 'd'], ['| third']),
+  ]
+  assert told[0][3].split(' | ')[1] == '-'  # a does not ask it
+
+
 def test_one_table_has_nobody_beside_it(measured):
   assert answers.side_by_side([measured]) == []
 
