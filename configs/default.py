@@ -38,6 +38,9 @@ def get_config() -> ml_collections.ConfigDict:
   # all before: after so many the run ends, as if that step were its last.
   # 0: it never does. Hold out a part of the training set for them.
   train.stop_after = 0
+  # Report and save (params.npz) the model of that of these tests with the
+  # smallest loss, not the last one. Hold out a part of the training set, too.
+  train.keep_best = False
   # Test (and write to params.npz) a moving average of the parameters, of which
   # this share stays in a step. 0: off.
   train.smoothing = 0.0
@@ -59,9 +62,9 @@ def get_config() -> ml_collections.ConfigDict:
   # set, or the set's own file for it, to choose settings on. CIFAR-10: also a
   # training file's stem.
   data.test_split = 'file'
-  # Likewise; empty: none. The last model alone is tested there too, beside
-  # data.test_split. Where tests decide on the learning rate or the end, these
-  # are then of the validation set, and what is reported of the test set.
+  # Likewise; empty: none. The model that is reported is tested there too, after
+  # all tests of data.test_split. Where those decide on the rate, the end or the
+  # model, let them be of the validation set, and this of the test set.
   data.final_split = ''
   # Random flips; of small images random shifts, of ImageNet's random crops too.
   data.augment = False

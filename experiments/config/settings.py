@@ -53,6 +53,7 @@ _RULES: Mapping[str, Callable[[str, Any], Any]] = {
   'train.max_rejected_steps': _whole(1),
   'train.eval_every': _whole(0),
   'train.stop_after': _whole(0),
+  'train.keep_best': arguments.flag,
   'train.smoothing': _number(arguments.LESS_THAN_ONE),
   'train.checkpoint_every': _whole(0),
   'train.time_breakdown_every': _whole(0),
@@ -146,8 +147,7 @@ def check_resumable(
   free = set(FREE_ON_RESUME)
   if new['parallel.resize']:
     free.update(FREE_ON_RESIZE)
-  # Where tests decide on the learning rate, or on the end.
-  if schedule == 'plateau' or new['train.stop_after']:
+  if _tests_decide(new):
     free.remove('train.eval_every')
   changed = {
     field: f'was {old.get(field)!r}, now {new.get(field)!r}'
@@ -202,6 +202,15 @@ def check(config: Mapping[str, Any], known: Mapping[str, Any]) -> None:
     _check_needs_no_tests(flat)
 
 
+def _tests_decide(flat: Mapping[str, Any]) -> bool:
+  """Whether the rate, the end of a run or what it reports follows its tests."""
+  return bool(
+    flat['optimizer.schedule'] == 'plateau'
+    or flat['train.stop_after']
+    or flat['train.keep_best']
+  )
+
+
 def _check_needs_no_tests(flat: Mapping[str, Any]) -> None:
   """Raises if a field waits for tests, and there are none."""
   if flat['optimizer.schedule'] == 'plateau':
@@ -212,6 +221,10 @@ def _check_needs_no_tests(flat: Mapping[str, Any]) -> None:
     raise errors.ConfigError(
       f'train.stop_after={flat["train.stop_after"]} needs train.eval_every > '
       '0, got 0'
+    )
+  if flat['train.keep_best']:
+    raise errors.ConfigError(
+      'train.keep_best=True needs train.eval_every > 0, got 0'
     )
 
 

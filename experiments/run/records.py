@@ -4,7 +4,10 @@
   metrics.jsonl   one line a logged step, steps always rising
   summary.json    the result, only when the last step was reached
   plan.txt        bytes of each leaf, in a step of each stage
-  params.npz      the final parameters by flat names
+  params.npz      the final parameters by flat names, or with train.keep_best
+                  those of the best test
+  best.npz        with train.keep_best: the models of the best test, for a run
+                  that goes on
   symbols.json    what the classes of the model stand for, by number, where the
                   data set does not say: words, characters, pieces of words;
                   vocabulary.model, sentencepiece's, cuts a text into those
@@ -14,10 +17,13 @@ All but metrics.jsonl are written whole, see `experiments.program.files`.
 
 from collections.abc import Mapping
 import contextlib
+import io
 import json
 import math
 import pathlib
 from typing import Any
+import zipfile
+import zlib
 
 from experiments.program import files
 import jax
@@ -27,18 +33,48 @@ CONFIG = 'config.json'
 METRICS = 'metrics.jsonl'
 SUMMARY = 'summary.json'
 PARAMS = 'params.npz'
+BEST = 'best.npz'
 PLAN = 'plan.txt'
 
 
 def write_params(path: pathlib.Path, params: Any) -> None:
   """Writes parameters as a NumPy archive, names such as `Dense_0/kernel`."""
-  flat = jax.tree_util.tree_flatten_with_path(jax.device_get(params))[0]
-  arrays = {
+  with files.replacing(path) as file:
+    np.savez(file, **_flat(jax.device_get(params)))
+
+
+def read_params(content: bytes, like: Any) -> Any:
+  """Returns what `write_params` wrote.
+
+  Args:
+    content: of the file.
+    like: a tree of the same structure, with arrays of the same shapes.
+
+  Raises:
+    ValueError: it is no such file, or has other arrays.
+  """
+  try:
+    with np.load(io.BytesIO(content)) as archive:
+      found = {name: archive[name] for name in archive.files}
+  except (zipfile.BadZipFile, OSError, EOFError, KeyError, zlib.error) as error:
+    raise ValueError(f'{error}') from error
+  asked = {name: np.shape(leaf) for name, leaf in _flat(like).items()}
+  there = {name: array.shape for name, array in found.items()}
+  if there != asked:
+    names = sorted(dict({*there.items()} ^ {*asked.items()}))
+    raise ValueError(f'arrays differ, such as {names[0]}')
+  return jax.tree.unflatten(
+    jax.tree.structure(like), [found[name] for name in asked]
+  )
+
+
+def _flat(tree: Any) -> dict[str, Any]:
+  """Returns leaves by names such as `Dense_0/kernel`."""
+  flat = jax.tree_util.tree_flatten_with_path(tree)[0]
+  return {
     jax.tree_util.keystr(at, simple=True, separator='/'): leaf
     for at, leaf in flat
   }
-  with files.replacing(path) as file:
-    np.savez(file, **arrays)
 
 
 def read_metrics(path: pathlib.Path) -> list[dict[str, Any]]:

@@ -29,12 +29,19 @@ class EarlyStop:
   def due(self) -> bool:
     return 0 < self._patience <= self._in_a_row
 
-  def observe(self, loss: float) -> None:
-    """Takes the loss of a test."""
-    if loss < self._best:
+  @property
+  def found(self) -> bool:
+    """Whether a test has found a loss."""
+    return math.isfinite(self._best)
+
+  def observe(self, loss: float) -> bool:
+    """Takes the loss of a test; whether it is smaller than all before."""
+    better = loss < self._best
+    if better:
       self._best, self._in_a_row = loss, 0
     else:
       self._in_a_row += 1
+    return better
 
   def to_dict(self) -> dict[str, Any]:
     """Returns what a checkpoint must hold, as JSON has it."""

@@ -1,50 +1,80 @@
 """How good a model is on the examples that it is tested on."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from experiments import tasks
 from experiments.hosts import placement as placing
 from experiments.training import training_step
 import jax
 
-# Of a state, and whether only the first worker's model is tested.
-Evaluate = Callable[..., dict[str, float]]
 
+class Model(NamedTuple):
+  """What a test needs of a state, on the host.
 
-def make(
-  task: tasks.Task,
-  *,
-  placement: placing.Placement,
-  average: Callable[[Any], Any],
-) -> Evaluate:
-  """Returns a function of a state that tests it on the whole set.
-
-  It returns what the task's `scores` does. The processes share the work; all
-  must call it. Where parameters differ between workers, what is tested is their
-  mean, which is one more average; with `one_worker=True` it is the first
-  worker's own model.
-
-  Args:
-    task: has the model and the examples.
-    placement: of the workers.
-    average: `training_step.make_average_params`.
+  Attributes:
+    params: parameters, without an axis of workers.
+    statistics: of batch normalisation, likewise.
   """
-  test = task.make_test()
-  average_statistics = training_step.make_average_statistics(placement)
-  of_one_worker = training_step.make_of_one_worker(placement)
 
-  def evaluate(
-    state: training_step.TrainState, one_worker: bool = False
+  params: Any
+  statistics: Any
+
+
+class Evaluation:
+  """A test on the whole set.
+
+  The processes share the work; all must call it.
+  """
+
+  def __init__(
+    self,
+    task: tasks.Task,
+    *,
+    placement: placing.Placement,
+    average: Callable[[Any], Any],
+  ):
+    """Prepares the test.
+
+    Args:
+      task: has the model and the examples.
+      placement: of the workers.
+      average: `training_step.make_average_params`.
+    """
+    self._task, self._placement, self._average = task, placement, average
+    self._test = task.make_test()
+    self._statistics = training_step.make_average_statistics(placement)
+    self._first = training_step.make_of_one_worker(placement)
+
+  def __call__(
+    self, state: training_step.TrainState, one_worker: bool = False
   ) -> dict[str, float]:
+    """Returns what the task's `scores` does, of a state: see `model`."""
+    return self.of_model(self.model(state, one_worker))
+
+  def model(
+    self, state: training_step.TrainState, one_worker: bool = False
+  ) -> Model:
+    """Returns what is tested of a state.
+
+    Where parameters differ between workers, that is their mean, which is one
+    more average.
+
+    Args:
+      state: of the run.
+      one_worker: take the first worker's own model instead; for parameters that
+        differ.
+    """
     params = training_step.tested_params(state)
     if one_worker:
-      tested = of_one_worker(params, state.statistics)
+      tested = self._first(params, state.statistics)
     else:
-      tested = average(params), average_statistics(state.statistics)
+      tested = self._average(params), self._statistics(state.statistics)
     # One device is enough, and all devices hold the same parameters.
-    params, statistics = jax.device_get(tested)
-    own = test(params, statistics, placement.process, placement.processes)
-    return task.scores(placement.total(own))
+    return Model(*jax.device_get(tested))
 
-  return evaluate
+  def of_model(self, model: Model) -> dict[str, float]:
+    """Returns what the task's `scores` does, of a model."""
+    placement = self._placement
+    own = self._test(*model, placement.process, placement.processes)
+    return self._task.scores(placement.total(own))

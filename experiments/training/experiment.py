@@ -135,16 +135,18 @@ class Experiment:
     )
     return plan if plan.rows else None
 
-  def make_evaluate(self) -> evaluation.Evaluate:
-    """Returns the test of a state, see `evaluation.make`."""
+  def make_evaluate(self) -> evaluation.Evaluation:
+    """Returns the test of a state."""
     return self._make_evaluate(self.task)
 
-  def make_final_evaluate(self) -> evaluation.Evaluate | None:
+  def make_final_evaluate(self) -> evaluation.Evaluation | None:
     """Likewise on `data.final_split`; None where that is empty."""
     return self._make_evaluate(self.final_task) if self.final_task else None
 
   def _make_evaluate(self, task):
-    return evaluation.make(task, placement=self.placement, average=self.average)
+    return evaluation.Evaluation(
+      task, placement=self.placement, average=self.average
+    )
 
   def follow(
     self, state: training_step.TrainState, tested: Mapping[str, float]

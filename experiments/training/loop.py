@@ -13,6 +13,7 @@ from experiments.run import checkpoints
 from experiments.run import run_log
 from experiments.run import signals
 from experiments.training import agreement
+from experiments.training import best as keeping
 from experiments.training import early_stop
 from experiments.training import rejections
 from experiments.training import training_step
@@ -47,6 +48,7 @@ class Loop:
     listener: signals.Listener,
     asked: Mapping[str, Any],
     stop: early_stop.EarlyStop,
+    best: keeping.Best | None,
   ):
     """Prepares the steps of a run.
 
@@ -60,6 +62,7 @@ class Loop:
       listener: hears signals.
       asked: the configuration as the user gave it, for the checkpoints.
       stop: ends the run before its last step, where that was asked for.
+      best: keeps the models of the best test, where that was asked for.
     """
     self._experiment = experiment
     self._counter = counter
@@ -71,6 +74,7 @@ class Loop:
     self._listener = listener
     self._asked = asked
     self._stop = stop
+    self._best = best
     self._heard: Any = 0  # signal number, of all processes, a step ago
     self._saved = 0  # steps done in the last checkpoint of this run
     self._train_steps: dict[Any, Any] = {}  # of a stage, by shapes of batches
@@ -103,8 +107,9 @@ class Loop:
         self.tested = self.evaluate(state)
         self._log.add(self.tested)
       if _due(step, train.eval_every):
+        if self._stop.observe(self.tested['test/loss']) and self._best:
+          self._best.keep(step, self.models(state))
         state = self._experiment.follow(state, self.tested)
-        self._stop.observe(self.tested['test/loss'])
         is_last = is_last or self._stop.due
       agree_every = self._experiment.config.parallel.check_agreement_every
       if _due(step, agree_every) or (is_last and agree_every):
@@ -123,6 +128,10 @@ class Loop:
     self._check_rejections(state)
     self._tell(self.done)
     return state
+
+  def models(self, state: training_step.TrainState) -> keeping.Models:
+    """Returns the models of a state that are tested."""
+    return keeping.models(self.evaluate, state, self._experiment.differ)
 
   def _check_rejections(self, state: training_step.TrainState) -> None:
     """Raises if the last steps that the log knows were all rejected."""

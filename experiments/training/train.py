@@ -18,6 +18,7 @@ from experiments.run import records
 from experiments.run import run_log
 from experiments.run import signals
 from experiments.run import workdir as workdirs
+from experiments.training import best as keeping
 from experiments.training import early_stop
 from experiments.training import evaluation
 from experiments.training import loop as looping
@@ -145,6 +146,10 @@ def _train(
     state = resizing.restore(experiment, state, saver, found)
     counter.restore(found.about['traffic'])
     seconds_before = found.about['seconds']
+  stop = early_stop.EarlyStop(config.train.stop_after, counted)
+  best = None
+  if config.train.keep_best:
+    best = keeping.Best(workdir / records.BEST, placement)
   log = _open_log(experiment, counter, workdir, done, seconds_before)
   with signals.Listener() as listener:
     loop = looping.Loop(
@@ -156,9 +161,12 @@ def _train(
       announce,
       listener,
       asked,
-      early_stop.EarlyStop(config.train.stop_after, counted),
+      stop,
+      best,
     )
     try:
+      if best and stop.found:  # before the checkpoint
+        best.restore(loop.models(state))
       state = loop.run(state, done)
     except BaseException as error:
       if placement.processes > 1:
@@ -174,19 +182,23 @@ def _train(
     saver.close()
 
   training_step.check_finite(state, loop.done)
-  tested = loop.tested or loop.evaluate(state)
-  params = experiment.average(training_step.tested_params(state))
   seconds = round(log.seconds(), 3)  # of what all runs do
+  if best and best.models:
+    told, tested = best.models, {}
+  else:
+    told, tested = loop.models(state), loop.tested
+  tested = tested or loop.evaluate.of_model(told[keeping.MEAN])
   summary = {
     **_result(experiment, loop.done, counter, tested),
-    **_other_tests(experiment, state, loop.evaluate),
+    **({'best_step': best.step} if best else {}),
+    **_other_tests(experiment, told, loop.evaluate),
     'seconds': seconds,
     'compile_seconds': round(loop.compile_seconds, 3),
     'command': command,
     'environment': machine.describe(),
   }
   if placement.is_chief:
-    records.write_params(workdir / records.PARAMS, params)
+    records.write_params(workdir / records.PARAMS, told[keeping.MEAN].params)
     files.write_json(workdir / records.SUMMARY, summary)
   return summary
 
@@ -231,28 +243,29 @@ def _unused(counts: Mapping[str, int]) -> str:
 
 def _other_tests(
   experiment: Experiment,
-  state: training_step.TrainState,
-  evaluate: evaluation.Evaluate,
+  told: keeping.Models,
+  evaluate: evaluation.Evaluation,
 ) -> dict[str, Any]:
-  """Returns how the last model is tested beside `final`.
+  """Returns how the models that are told of are tested beside `final`.
 
   On another split, where the configuration names one. And where each worker has
   its own parameters, with those of the first: all other tests take their mean.
   """
   test_finally = experiment.make_final_evaluate()
 
-  def on_the_other_split(**whose):
+  def on_the_other_split(model):
     if not test_finally:
       return {}
-    tested = _named(test_finally(state, **whose))
+    tested = _named(test_finally.of_model(model))
     split = experiment.config.data.final_split
     return {'final_split': {'split': split, **tested}}
 
-  found = on_the_other_split()
-  if experiment.differ:
+  found = on_the_other_split(told[keeping.MEAN])
+  if keeping.ONE_WORKER in told:
+    own = told[keeping.ONE_WORKER]
     found['one_worker'] = {
-      'final': _named(evaluate(state, one_worker=True)),
-      **on_the_other_split(one_worker=True),
+      'final': _named(evaluate.of_model(own)),
+      **on_the_other_split(own),
     }
   return found
 

@@ -64,7 +64,12 @@ def test_the_page_on_checkpoints_says_which_fields_may_differ():
   first, _, rest = section.partition('; but not `train.eval_every` where')
   free = re.findall(r'`(\w+\.\w+)`', first)
   assert sorted(free) == sorted(settings.FREE_ON_RESUME)
-  assert '`optimizer.schedule` is `plateau`, or `train.stop_after`' in rest
+  for decided in (
+    '`optimizer.schedule` is `plateau`',
+    '`train.stop_after`',
+    '`train.keep_best`',
+  ):
+    assert decided in rest.partition('`train.steps` may grow')[0]
   _, _, longer = rest.partition('`train.steps` may grow')
   can, _, cannot = longer.partition('; the')
   schedules = {*learning_rate.SCHEDULES}

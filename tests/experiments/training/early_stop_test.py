@@ -41,14 +41,14 @@ def _tests_say(monkeypatch, losses):
   """Makes the tests of a run find these losses; None: the run is killed."""
   coming = iter(losses)
 
-  def evaluate(state):
-    del state
+  def of_model(evaluate, model):
+    del evaluate, model
     loss = next(coming)
     if loss is None:
       raise _Killed
     return {'test/loss': loss, 'test/accuracy': 0.5}
 
-  monkeypatch.setattr(evaluation, 'make', lambda *_, **__: evaluate)
+  monkeypatch.setattr(evaluation.Evaluation, 'of_model', of_model)
 
 
 def _config(tiny_config, **changes):

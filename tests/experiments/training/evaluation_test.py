@@ -31,7 +31,7 @@ def _tested(images, labels, batch_size):
     examples=data.Split(images, labels),
     test_batch=batch_size,
   )
-  return evaluation.make(
+  return evaluation.Evaluation(
     task,
     placement=placing.provide('simulate', 2),
     average=lambda params: params,
@@ -86,7 +86,7 @@ def test_smoothed_parameters_are_what_is_tested():
     examples=data.Split(images, np.zeros(4, np.int32)),
   )
   raw, smoothed = ({'scale': jnp.array(x)} for x in ([1.0] * 3, [9.0, 1, 1]))
-  evaluate = evaluation.make(
+  evaluate = evaluation.Evaluation(
     task,
     placement=placing.provide('simulate', 2),
     average=lambda params: params,
@@ -122,7 +122,7 @@ def test_one_worker_has_its_own_parameters_and_statistics(runner, inner):
       np.zeros((4, 1, 2, 1), np.uint8), np.zeros(4, np.int32)
     ),
   )
-  evaluate = evaluation.make(
+  evaluate = evaluation.Evaluation(
     task,
     placement=placement,
     average=training_step.make_average_params(True, placement),
