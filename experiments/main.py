@@ -110,6 +110,8 @@ def _train(process: int) -> None:
   tested = _tested(summary)
   if 'one_worker' in summary:
     tested += f', of one worker: {_tested(summary["one_worker"])}'
+  if 'best_step' in summary:
+    tested += f', by the model of step {summary["best_step"]}'
   inside = f', and {inner:,} inside its node' if inner else ''
   print(
     f'{summary["scheme"]}: {summary["steps"]} steps in '

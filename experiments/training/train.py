@@ -183,14 +183,16 @@ def _train(
 
   training_step.check_finite(state, loop.done)
   seconds = round(log.seconds(), 3)  # of what all runs do
+  also: dict[str, Any] = {}
   if best and best.models:
     told, tested = best.models, {}
+    also['best_step'] = best.step
   else:
     told, tested = loop.models(state), loop.tested
   tested = tested or loop.evaluate.of_model(told[keeping.MEAN])
   summary = {
     **_result(experiment, loop.done, counter, tested),
-    **({'best_step': best.step} if best else {}),
+    **also,
     **_other_tests(experiment, told, loop.evaluate),
     'seconds': seconds,
     'compile_seconds': round(loop.compile_seconds, 3),
