@@ -21,12 +21,18 @@ step is (1 + 1/4) / 2 of a gradient, which Adam does not see and momentum SGD
 does: its rows have in effect 0.625 times the rate. ERROR's is a whole gradient
 where all is sent and a quarter where nothing is. Every test takes the mean of
 all workers' parameters, an average that is not counted, in rows without `_sync`
-too.
+too; the last model of one worker is tested by itself besides.
 
 The learning rate is the best of 0.5, 2, 4 and 8 for `dense`, by the perplexity
 of the validation file in the quick setting; all others take it. Without
 clipping it is 2, the better of 1 and 2. Adam is far behind there: 613, 778 with
-rates of 0.001 and 0.004, where momentum SGD has 315.
+rates of 0.001 and 0.004, where momentum SGD has 315. Each scheme had three
+trials besides, at half, one and two times its rate, in half a quick run, tested
+on the validation file (experiments/results/rates/schemes_ptb.json). One time
+was best for dense, QSGD, `dense_unclipped` and `variance`, half for TernGrad
+and the hybrid, and twice for all that drop gradients: their rows at twice the
+rate end in `_2x`. In a whole quick run that is no gain but for SUM, so so short
+a trial tells little.
 
 Quick: a fifth of an epoch. Dense, dropping, PARTIAL, PARTIAL with averages,
 dropping at the density that sends as much, and dropping with a warm-up have
@@ -62,17 +68,48 @@ Ours:
   error_warmup                  -  not run   not run   334.74
   error_sync_warmup             -  not run   not run   332.69
   dropping_equal                -  not run   not run   312.81
+  dropping_2x                   -  not run   not run   320.78
+  dgc_2x                        -  not run   not run  not run
+  gtopk_2x                      -  not run   not run  not run
+  sum_2x                        -  not run   not run   345.68
+  partial_2x                    -  not run   not run   321.34
+  partial_sync_2x               -  not run   not run   326.23
+  error_2x                      -  not run   not run  not run
 
   quick: 1 x cpu, 1 core, jax 0.10.2, 2026-11-23
   quick: 1 x cpu, 1 core, jax 0.10.2, 2026-11-24
+  quick: 1 x cpu, 1 core, jax 0.10.2, 2026-11-25
   quick: 1 x cpu, 2 cores, jax 0.10.2, 2026-11-24
   full needs: Mikolov's text of the Penn Treebank, a GPU for hours
 """
 
+import dataclasses
+
 from configs import sequence_schemes
 from experiments.papers.table import GPU_HOURS
 from experiments.papers.table import PTB
+from experiments.papers.table import Question
+from experiments.papers.table import Row
 from experiments.papers.table import Table
+
+_RATE = 4.0
+_ROWS = sequence_schemes.with_momentum(
+  {}, dense='dense', unclipped={'train.learning_rate': 2.0}
+) | sequence_schemes.with_local(
+  {}, dense='dense', dropping='dropping', equal=0.026
+)
+# Which did best in the trials at twice the rate.
+_TWICE = ('dropping', 'dgc', 'gtopk', 'sum', 'partial', 'partial_sync', 'error')
+
+
+def _at_twice_the_rate(name: str) -> Row:
+  row = _ROWS[name]
+  return dataclasses.replace(
+    row,
+    fields={**row.fields, 'train.learning_rate': 2 * _RATE},
+    groups=('rate',),
+  )
+
 
 TABLE = Table(
   title='Every scheme on PTB, 4 workers',
@@ -84,21 +121,22 @@ TABLE = Table(
     'parallel.num_workers': 4,
     'train.batch_size': 5,
     'train.window': 35,
-    'train.learning_rate': 4.0,
+    'train.learning_rate': _RATE,
     'train.log_every': 50,
     'optimizer.schedule': 'cosine',
     'compression.clip_norm': 0.25,
     'epochs': 10,
   },
   rows={
-    **sequence_schemes.with_momentum(
-      {}, dense='dense', unclipped={'train.learning_rate': 2.0}
-    ),
-    **sequence_schemes.with_local(
-      {}, dense='dense', dropping='dropping', equal=0.026
-    ),
+    **_ROWS,
+    **{f'{name}_2x': _at_twice_the_rate(name) for name in _TWICE},
   },
   needs=(PTB, GPU_HOURS),
-  questions=sequence_schemes.questions('dropping', 'perplexity'),
+  questions=(
+    *sequence_schemes.questions('dropping', 'perplexity'),
+    *(
+      Question(f'twice the rate, {name}', f'{name}_2x', name) for name in _TWICE
+    ),
+  ),
 )
 get_config = TABLE.get_config
