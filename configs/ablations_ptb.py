@@ -12,7 +12,9 @@ setting of configs/schemes_ptb.py, two and a half times as long: 1,452 steps, so
 that a density of a thousandth may send everything once and a half. Momentum
 SGD, norm clipped at 0.25, a learning rate that falls as a cosine; a warm-up is
 a tenth of the run. Each scheme has the rate that did best in three trials of
-half a quick run of schemes_ptb: dense 4, all others 8.
+half a quick run of schemes_ptb: dense 4, all others 8. In whole quick runs 8 is
+no better for them than 4, so beside dense they may be shown too badly here;
+beside each other they are alike.
 
   parts     of DGC at density 0.001 (Lin et al. 2018, figure 3; that most of it
             is warm-up, Aji et al. 2019 on local gradients)

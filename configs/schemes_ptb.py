@@ -31,8 +31,9 @@ trials besides, at half, one and two times its rate, in half a quick run, tested
 on the validation file (experiments/results/rates/schemes_ptb.json). One time
 was best for dense, QSGD, `dense_unclipped` and `variance`, half for TernGrad
 and the hybrid, and twice for all that drop gradients: their rows at twice the
-rate end in `_2x`. In a whole quick run that is no gain but for SUM, so so short
-a trial tells little.
+rate end in `_2x`. In a whole quick run it is a gain for DGC, SUM and ERROR, none
+for dropping and gTop-k, and a loss for PARTIAL: a trial of half the steps wants
+a larger rate. Rows without `_2x` have the rate of `dense` therefore.
 
 Quick: a fifth of an epoch. Dense, dropping, PARTIAL, PARTIAL with averages,
 dropping at the density that sends as much, and dropping with a warm-up have
@@ -69,12 +70,12 @@ Ours:
   error_sync_warmup             -  not run   not run   332.69
   dropping_equal                -  not run   not run   312.81
   dropping_2x                   -  not run   not run   320.78
-  dgc_2x                        -  not run   not run  not run
-  gtopk_2x                      -  not run   not run  not run
+  dgc_2x                        -  not run   not run   389.07
+  gtopk_2x                      -  not run   not run   333.01
   sum_2x                        -  not run   not run   345.68
   partial_2x                    -  not run   not run   321.34
   partial_sync_2x               -  not run   not run   326.23
-  error_2x                      -  not run   not run  not run
+  error_2x                      -  not run   not run   355.77
 
   quick: 1 x cpu, 1 core, jax 0.10.2, 2026-11-23
   quick: 1 x cpu, 1 core, jax 0.10.2, 2026-11-24
