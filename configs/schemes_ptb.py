@@ -31,9 +31,9 @@ trials besides, at half, one and two times its rate, in half a quick run, tested
 on the validation file (experiments/results/rates/schemes_ptb.json). One time
 was best for dense, QSGD, `dense_unclipped` and `variance`, half for TernGrad
 and the hybrid, and twice for all that drop gradients: their rows at twice the
-rate end in `_2x`. In a whole quick run it is a gain for DGC, SUM and ERROR, none
-for dropping and gTop-k, and a loss for PARTIAL: a trial of half the steps wants
-a larger rate. Rows without `_2x` have the rate of `dense` therefore.
+rate end in `_2x`. In a whole quick run it is a gain for DGC, SUM and ERROR, no
+gain for dropping and gTop-k, and a loss for PARTIAL: a trial of half the steps
+wants a larger rate. Rows without `_2x` have the rate of `dense` therefore.
 
 Quick: a fifth of an epoch. Dense, dropping, PARTIAL, PARTIAL with averages,
 dropping at the density that sends as much, and dropping with a warm-up have
