@@ -33,7 +33,7 @@ import ml_collections
 # Why something is never trained on, by its count in `tasks.Sampler.counts`.
 _NEVER = {
   'empty': 'have a side without words',
-  'too_long': 'have a side longer than data.max_length, begin and end counted',
+  'too_long': 'have a side longer than data.max_length',
   'unalignable': 'need more frames than the model gives',
 }
 

@@ -144,6 +144,7 @@ class _Numbers:
   """A sampler that notes what it reads."""
 
   steps_per_epoch = 5
+  counts = {'examples': 5}
 
   def __init__(self):
     self.read = []
