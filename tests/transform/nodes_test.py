@@ -97,7 +97,7 @@ def test_joined_leaves_get_what_they_get_alone(name, joins):
   compare(name, 'simulate', joins)
 
 
-@pytest.mark.parametrize('name', marks.few(NAMES, 'dgc_nesterov', 'one_bit'))
+@pytest.mark.parametrize('name', marks.few(NAMES, 'one_bit'))
 def test_types_under_shard_map_are_right(name, joins):
   compare(name, 'shard_map', joins)
 
