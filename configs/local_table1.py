@@ -71,6 +71,8 @@ QUICK_WARMUP = {
   'compression.warmup': 'linear_drop_ratio',
   'warmup_share': 0.25,
 }
+# Columns of all tables of this setting.
+METRICS = ('bleu', 'worker_bleu', 'test_bleu', 'sentence_ce')
 NEVER = {'compression.average_every': 10**9}  # steps, more than any run has
 QUICK_SYNC = {'compression.average_every': 50}
 NODES = {'parallel.num_workers': 4, 'parallel.inner_workers': 4}
@@ -149,14 +151,7 @@ _LOCAL = {
 TABLE = Table(
   title='Local gradients on WMT 2016 Ro-En, 4 x 4 workers',
   source='Aji et al. 2019, table 1, figures 2 and 3',
-  metrics=(
-    'bleu',
-    'worker_bleu',
-    'test_bleu',
-    'sentence_ce',
-    'hours',
-    'hours_to_34.5',
-  ),
+  metrics=(*METRICS, 'hours', 'hours_to_34.5'),
   full=ROEN | NODES,
   quick=QUICK,
   rows={
