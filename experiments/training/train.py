@@ -124,6 +124,9 @@ def _train(
 
   def begin() -> None:
     resuming.keep_files(experiment.task, workdir, goes_on=bool(found))
+    if not found:  # of what was tried before
+      with files.explained('remove', workdir / records.BEST):
+        (workdir / records.BEST).unlink(missing_ok=True)
     saver.prepare(done)
     files.write_json(workdir / records.CONFIG, asked)
     planned = byte_counter.plan_text(

@@ -83,10 +83,12 @@ def test_what_the_numbers_of_words_mean_is_kept_and_must_stay(
   config.train.update(steps=3)
   # Of a translation that was tried there before.
   (tmp_path / 'vocabulary.model').write_text('')
+  (tmp_path / 'best.npz').write_text('')
   summary = train.train_and_evaluate(config, tmp_path)
   # A line ends with its own symbol.
   symbols = json.loads((tmp_path / 'symbols.json').read_text())
   assert not (tmp_path / 'vocabulary.model').exists()
+  assert not (tmp_path / 'best.npz').exists()
   assert sorted(symbols) == sorted({*_WORDS, '<eos>'})
   assert summary['data']['symbols'] == 80 * 7
   train.train_and_evaluate(config, tmp_path)
