@@ -165,6 +165,22 @@ def with_local(
   return rows
 
 
+def at_rates(
+  rows: Mapping[str, Row], rates: Mapping[str, float]
+) -> dict[str, Row]:
+  """Returns the rows, of which some take the learning rate of `rates`.
+
+  Args:
+    rows: by name.
+    rates: by name of a row, where another rate than its own did best in trials
+      of the quick setting.
+  """
+  return {
+    name: dataclasses.replace(row, chosen_rate=rates.get(name))
+    for name, row in rows.items()
+  }
+
+
 def _local(
   own: Mapping[str, Any], dense: str, mode: str, sync: bool, warmup: bool
 ) -> Row:

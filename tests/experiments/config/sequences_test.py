@@ -243,6 +243,17 @@ def test_the_quick_setting_is_of_the_same_task():
   )
 
 
+def test_only_quick_runs_translate_with_a_small_network():
+  table = _load('schemes_translation')
+  for size, model in (
+    (papers.FULL, 'attention_ro_en'),
+    (papers.HELD_OUT, 'attention_ro_en'),
+    (papers.QUICK, 'attention_small'),
+  ):
+    for row in table.rows:
+      assert table.get_config(f'{row}:{size}').model.name == model
+
+
 def test_epochs_of_unknown_length_are_refused():
   with pytest.raises(errors.ConfigError, match='epochs of data.name=wmt need'):
     building.build({'data.name': 'wmt', 'epochs': 1})
