@@ -113,6 +113,7 @@ _RATES = {
       'partial',
       'error',
       'error_warmup',
+      'error_sync_warmup',
     ),
     0.008,
   ),
