@@ -11,18 +11,20 @@ A small network with CTC, 8 strings a worker, momentum SGD (Nesterov's, as in
 configs/dgc_figure5.py) with its norm clipped at 100, or Adam for the rows of
 the local-gradient paper; the learning rate falls as a cosine. Schemes and names
 are those of configs/schemes_ptb.py, and so is what is said of their settings
-there. The rates of the full setting are the best for the dense rows in the quick
-one, on recordings 5 to 9, which are not for training there: WER 28.8, 7.1, 4.3,
-100 with momentum SGD at 0.001, 0.005, 0.02, 0.05, and 11.7, 1.3, 1.7 with Adam at
-0.001, 0.004, 0.01. Each quick row has the best of three, half, once and twice
-that: trials with one seed and as many epochs, trained and tested on two parts of
-the training set (experiments/results/rates/schemes_speech.json), and run again by
+there. The rates of the full setting are the best for the dense rows in the
+quick one, on recordings 5 to 9, which are not for training there: WER 28.8,
+7.1, 4.3, 100 with momentum SGD at 0.001, 0.005, 0.02, 0.05, and 11.7, 1.3, 1.7
+with Adam at 0.001, 0.004, 0.01. Each quick row has the best of three, half,
+once and twice that: trials with one seed and as many epochs, trained and tested
+on two parts of the training set
+(experiments/results/rates/schemes_speech.json), and run again by
 
   python -m experiments.papers schemes_speech --trials=0.5,1,2
 
 At 0.02 most rows with momentum SGD, dense among them, learnt nothing in their
-trials, so half of it is best for all but DGC with a warm-up and the hybrid, which
-learns nothing at any. With Adam most took twice, the edge of what was tried.
+trials, so half of it is best for all but DGC with a warm-up and the hybrid,
+which learns nothing at any. With Adam most took twice, the edge of what was
+tried.
 
 An average is of 3 models here, parameters and Adam's moments: `_sync` rows send
 3.2 times what dropping sends, and `adam_dropping_equal`, at density 0.033, as
@@ -35,39 +37,39 @@ Quick: 4 epochs.
 
 Ours:
 
-  row                   WER (%)     full  held out   quick
-  ────────────────────────────────────────────────────────
-  dense                       -  not run   not run    4.25
-  dropping                    -  not run   not run    5.25
-  dgc                         -  not run   not run    2.42
-  dgc_without_warmup          -  not run   not run  100.00
-  gtopk                       -  not run   not run  100.00
-  qsgd_2bit                   -  not run   not run    6.00
-  qsgd_4bit                   -  not run   not run    5.58
-  qsgd_8bit                   -  not run   not run    2.83
-  terngrad                    -  not run   not run    2.58
-  dense_unclipped             -  not run   not run    4.42
-  variance                    -  not run   not run   11.67
-  hybrid                      -  not run   not run   93.75
-  adam_dense                  -  not run   not run    1.25
-  adam_dropping               -  not run   not run    9.25
-  sum                         -  not run   not run    5.67
-  sum_sync                    -  not run   not run    2.83
-  partial                     -  not run   not run    2.83
-  partial_sync                -  not run   not run    3.00
-  error                       -  not run   not run   59.33
-  error_sync                  -  not run   not run    3.17
-  adam_dropping_warmup        -  not run   not run    2.00
-  sum_warmup                  -  not run   not run    2.42
-  sum_sync_warmup             -  not run   not run    2.00
-  partial_warmup              -  not run   not run    1.83
-  partial_sync_warmup         -  not run   not run    1.67
-  error_warmup                -  not run   not run    3.67
-  error_sync_warmup           -  not run   not run    2.83
-  adam_dropping_equal         -  not run   not run    3.17
+  row                   WER (%)     full  held out  quick
+  ───────────────────────────────────────────────────────
+  dense                       -  not run   not run   3.19
+  dropping                    -  not run   not run   6.22
+  dgc                         -  not run   not run   2.94
+  dgc_without_warmup          -  not run   not run   9.67
+  gtopk                       -  not run   not run   8.72
+  qsgd_2bit                   -  not run   not run   2.50
+  qsgd_4bit                   -  not run   not run   3.31
+  qsgd_8bit                   -  not run   not run   2.75
+  terngrad                    -  not run   not run   3.75
+  dense_unclipped             -  not run   not run   1.92
+  variance                    -  not run   not run   3.92
+  hybrid                      -  not run   not run  93.75
+  adam_dense                  -  not run   not run   2.47
+  adam_dropping               -  not run   not run   3.94
+  sum                         -  not run   not run   9.42
+  sum_sync                    -  not run   not run   3.08
+  partial                     -  not run   not run   7.86
+  partial_sync                -  not run   not run   2.94
+  error                       -  not run   not run  73.42
+  error_sync                  -  not run   not run   3.25
+  adam_dropping_warmup        -  not run   not run   2.08
+  sum_warmup                  -  not run   not run   2.00
+  sum_sync_warmup             -  not run   not run   2.25
+  partial_warmup              -  not run   not run   1.83
+  partial_sync_warmup         -  not run   not run   1.92
+  error_warmup                -  not run   not run   2.42
+  error_sync_warmup           -  not run   not run   2.33
+  adam_dropping_equal         -  not run   not run   3.14
 
   quick: 1 x cpu, 1 core, jax 0.10.2, 2026-11-23
-  quick: 1 x cpu, 1 core, jax 0.10.2, 2026-11-24
+  quick: 1 x cpu, 1 core, jax 0.10.2, 2026-11-25
   full needs: the recordings of FSDD, a GPU for hours
 """
 

@@ -7,17 +7,18 @@ Commands (the files of Multi30k below DIR; see docs/papers.md):
   python -m experiments.main --config=configs/schemes_translation.py:dgc \
     --workdir=runs/dgc --config.data.dir=DIR
 
-An attentional encoder-decoder with 4,000 pieces: that of configs/local_table1.py,
-of 40.0 million parameters here, and a small one of 3.7 million in quick runs. 16
-pairs a worker, Adam as there, whose learning rate rises for a tenth of an epoch
-and falls as a cosine; gTop-k, QSGD and the others take Adam, too, after the
-exchange. `dgc` and `momentum_dense` have momentum SGD, as DGC's paper has it;
-`adam_dgc` accumulates gradients before Adam, which no paper defines. Nothing is
-clipped. An average is of 3 models, parameters and Adam's moments: `_sync` rows
-of a quick run send 3.4 times what dropping sends, and `adam_dropping_equal`, at
-density 0.035, as much as `partial_sync`. Tests take the mean of all workers;
-of `partial` and `partial_sync` the last model of one worker was tested, too.
-Schemes and names are else those of configs/schemes_ptb.py.
+An attentional encoder-decoder with 4,000 pieces: that of
+configs/local_table1.py, of 40.0 million parameters here, and a small one of 3.7
+million in quick runs. 16 pairs a worker, Adam as there, whose learning rate
+rises for a tenth of an epoch and falls as a cosine; gTop-k, QSGD and the others
+take Adam, too, after the exchange. `dgc` and `momentum_dense` have momentum
+SGD, as DGC's paper has it; `adam_dgc` accumulates gradients before Adam, which
+no paper defines. Nothing is clipped. An average is of 3 models, parameters and
+Adam's moments: `_sync` rows of a quick run send 3.4 times what dropping sends,
+and `adam_dropping_equal`, at density 0.035, as much as `partial_sync`. Tests
+take the mean of all workers; of `partial` and `partial_sync` the last model of
+one worker was tested, too. Schemes and names are else those of
+configs/schemes_ptb.py.
 
   rate  a quarter of the learning rate (`_1x`), and none of its rise (`_steep`),
         for dense, dropping and PARTIAL (local-gradient paper, section 4.2);
