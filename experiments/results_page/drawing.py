@@ -116,8 +116,9 @@ def pareto(
     names.append(labels.Name(point.label, point.sent, mean))
     if half is not None:
       lines.append(((point.sent, mean - half), (point.sent, mean + half)))
-  # No accuracy is above 100 %, however wide its interval.
-  axes.set_ylim(top=min(axes.get_ylim()[1], 1.01 * score.most))
+  # No score is below 0, no accuracy above 100 %, however wide its interval.
+  bottom, top = axes.get_ylim()
+  axes.set_ylim(max(bottom, 0.0), min(top, 1.01 * score.most))
   if beyond:
     side, marker = ('below', 'v') if score.rises else ('above', '^')
     axes.set_ylim(**{'bottom' if score.rises else 'top': edge})
