@@ -28,9 +28,9 @@ Quick: one epoch. The recorded run of `adam_dense` stood still for 43 minutes,
 and most others shared their core: their seconds are no measure. The rate of
 momentum SGD is the best of four for `momentum_dense`, by BLEU of the validation
 file: 13.5, 16.7, 18.2, 0.0 at 0.4, 0.8, 1.6, 3.2
-(experiments/results/rates/schemes_translation.json); DGC takes it. With Adam no
-rates were tried but these, 0.002 and a quarter of it: its dense row is behind
-that of momentum SGD.
+(experiments/results/rates/schemes_translation.json); DGC takes it, and so
+do full runs, where it was not tried. With Adam no rates were tried but these,
+0.002 and a quarter of it: its dense row is behind that of momentum SGD.
 
 Ours:
 

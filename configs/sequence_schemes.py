@@ -175,9 +175,9 @@ def at_rates(
     rates: by name of a row, where another rate than its own did best in trials
       of the quick setting.
   """
-  return {
-    name: dataclasses.replace(row, chosen_rate=rates.get(name))
-    for name, row in rows.items()
+  return dict(rows) | {
+    name: dataclasses.replace(rows[name], chosen_rate=rate)
+    for name, rate in rates.items()
   }
 
 

@@ -85,6 +85,23 @@ def test_a_row_that_learnt_nothing_does_not_press_the_others_together():
   assert drawing._depth([38] * 8 + [88], 2.0) > 38
 
 
+def test_no_axis_shows_what_no_score_can_be(monkeypatch):
+  make, drawn = drawing._canvas, []
+
+  def canvas(*given):
+    made = make(*given)
+    drawn.append(made[1])
+    return made
+
+  monkeypatch.setattr(drawing, '_canvas', canvas)
+  for score, mean in ((scores.WER, 3), (scores.ACCURACY, 98)):
+    dense, other = _point('dense', 100, mean, 9), _point('other', 10, mean, 9)
+    drawing.pareto('', score, dense, [other])
+  errors_of_words, accuracies = drawn
+  assert errors_of_words.get_ylim()[0] == 0
+  assert 100 < accuracies.get_ylim()[1] <= 101
+
+
 def test_what_is_beyond_the_edge_is_drawn_too():
   lost = _point('lost', 10, 10)
   points = [lost, *(_point(str(i), 10**i, 97) for i in range(1, 9))]
