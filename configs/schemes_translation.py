@@ -73,11 +73,11 @@ Ours:
   error_warmup             -  not run   not run  not run
   error_sync_warmup        -  not run   not run    25.27
   adam_dropping_equal      -  not run   not run    25.24
-  adam_dense_1worker       -  not run   not run  not run
+  adam_dense_1worker       -  not run   not run    27.74
   adam_dense_1x            -  not run   not run    22.55
   adam_dropping_1x         -  not run   not run    14.31
   partial_sync_1x          -  not run   not run  not run
-  adam_dense_steep         -  not run   not run  not run
+  adam_dense_steep         -  not run   not run    26.00
   adam_dropping_steep      -  not run   not run  not run
   partial_sync_steep       -  not run   not run  not run
 
