@@ -38,9 +38,10 @@ BLEU of the validation file; `data.final_split` tested the same runs on both
 
 All rows with Adam take 0.016 in quick runs, which was best for these five; the
 others were tried at no other rate. DGC takes 1.6. Full runs, where nothing was
-tried, have 0.002, that of the local-gradient paper, and 1.6. Again:
+tried, have 0.002, that of the local-gradient paper, and 1.6. Runs on a slow
+network had 0.002, too. Trials are at multiples of the full rate:
 
-  python -m experiments.papers schemes_translation --trials=4,8
+  python -m experiments.papers schemes_translation partial --trials=4,8
 
 Ours:
 

@@ -172,8 +172,8 @@ def at_rates(
 
   Args:
     rows: by name.
-    rates: by name of a row, where another rate than its own did best in trials
-      of the quick setting.
+    rates: of the quick setting, by name of a row, where trials chose another
+      than that of `fields`.
   """
   return dict(rows) | {
     name: dataclasses.replace(rows[name], chosen_rate=rate)
