@@ -1,10 +1,11 @@
-"""Which learning rate: each row with several, on a part of the training set.
+"""Which learning rate: each row with several, on the validation split.
 
 A row that was given a rate may only want another one. So every row has equally
 many trials, at multiples of the rate that it has without them, with the same
-seeds. A trial trains on a part of the training set and is tested on the rest of
-it; what the table itself is tested on is not looked at. The rate that did best
-goes into `Row.chosen_rate`.
+seeds. A trial is tested on the validation split: the file that is published for
+it, or else a part of the training set, on which it does not train then. What
+the table itself is tested on is not looked at. The rate that did best goes into
+`Row.chosen_rate`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -179,7 +180,7 @@ class Trials:
       ['row', 'rate', *(f'x {factor:g}' for factor in factors)],
       rows,
       title=f'{self._table.title}: {self._size} setting, trials',
-      caption=f'{self._table.score.label}, on a part of the training set; '
+      caption=f'{self._table.score.label}, of the validation split; '
       f'mean over seeds {seeds}{short}',
     )
 
