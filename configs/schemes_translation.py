@@ -45,42 +45,42 @@ network had 0.002, too. Trials are at multiples of the full rate:
 
 Ours:
 
-  row                   BLEU     full  held out    quick
-  ──────────────────────────────────────────────────────
-  adam_dense               -  not run   not run    27.59
-  gtopk                    -  not run   not run    21.86
-  qsgd_2bit                -  not run   not run    26.19
-  qsgd_4bit                -  not run   not run    27.67
-  qsgd_8bit                -  not run   not run    28.36
-  terngrad                 -  not run   not run    24.49
-  variance                 -  not run   not run  not run
-  hybrid                   -  not run   not run  not run
-  adam_dgc                 -  not run   not run    17.99
-  momentum_dense           -  not run   not run    18.76
-  dgc                      -  not run   not run    12.16
-  dgc_without_warmup       -  not run   not run     6.09
-  adam_dropping            -  not run   not run    19.21
-  sum                      -  not run   not run    20.17
-  sum_sync                 -  not run   not run    20.79
-  partial                  -  not run   not run    21.65
-  partial_sync             -  not run   not run    23.50
-  error                    -  not run   not run     1.81
-  error_sync               -  not run   not run    21.12
-  adam_dropping_warmup     -  not run   not run    26.79
-  sum_warmup               -  not run   not run    24.24
-  sum_sync_warmup          -  not run   not run    25.72
-  partial_warmup           -  not run   not run    27.56
-  partial_sync_warmup      -  not run   not run    26.01
-  error_warmup             -  not run   not run  not run
-  error_sync_warmup        -  not run   not run    25.27
-  adam_dropping_equal      -  not run   not run    25.24
-  adam_dense_1worker       -  not run   not run    27.74
-  adam_dense_1x            -  not run   not run    22.55
-  adam_dropping_1x         -  not run   not run    14.31
-  partial_sync_1x          -  not run   not run  not run
-  adam_dense_steep         -  not run   not run    26.00
-  adam_dropping_steep      -  not run   not run  not run
-  partial_sync_steep       -  not run   not run  not run
+  row                   BLEU     full  held out  quick
+  ────────────────────────────────────────────────────
+  adam_dense               -  not run   not run  27.59
+  gtopk                    -  not run   not run  21.86
+  qsgd_2bit                -  not run   not run  26.19
+  qsgd_4bit                -  not run   not run  27.67
+  qsgd_8bit                -  not run   not run  28.36
+  terngrad                 -  not run   not run  24.49
+  variance                 -  not run   not run  20.82
+  hybrid                   -  not run   not run   0.89
+  adam_dgc                 -  not run   not run  17.99
+  momentum_dense           -  not run   not run  18.76
+  dgc                      -  not run   not run  12.16
+  dgc_without_warmup       -  not run   not run   6.09
+  adam_dropping            -  not run   not run  19.21
+  sum                      -  not run   not run  20.17
+  sum_sync                 -  not run   not run  20.79
+  partial                  -  not run   not run  21.65
+  partial_sync             -  not run   not run  23.50
+  error                    -  not run   not run   1.81
+  error_sync               -  not run   not run  21.12
+  adam_dropping_warmup     -  not run   not run  26.79
+  sum_warmup               -  not run   not run  24.24
+  sum_sync_warmup          -  not run   not run  25.72
+  partial_warmup           -  not run   not run  27.56
+  partial_sync_warmup      -  not run   not run  26.01
+  error_warmup             -  not run   not run  24.77
+  error_sync_warmup        -  not run   not run  25.27
+  adam_dropping_equal      -  not run   not run  25.24
+  adam_dense_1worker       -  not run   not run  27.74
+  adam_dense_1x            -  not run   not run  22.55
+  adam_dropping_1x         -  not run   not run  14.31
+  partial_sync_1x          -  not run   not run  18.84
+  adam_dense_steep         -  not run   not run  26.00
+  adam_dropping_steep      -  not run   not run  19.77
+  partial_sync_steep       -  not run   not run  22.40
 
   quick: 1 x cpu, 1 core, jax 0.10.2, 2026-11-25
   quick: 1 x cpu, 2 cores, jax 0.10.2, 2026-11-25
