@@ -22,11 +22,7 @@ from gradsparse.around import local_gradient
 
 # Recalled, as in variance_table1.
 _VARIANCE = {'compression.name': 'variance_based', 'compression.alpha': 1.5}
-_HYBRID = {
-  'compression.name': 'variance_strom',
-  'compression.alpha': 2.0,
-  'compression.threshold': 0.01,
-}
+_HYBRID = {'compression.name': 'variance_strom', 'compression.alpha': 2.0}
 _UNCLIPPED = {'compression.clip_norm': 0.0}
 # A warm-up is this part of a full run.
 _SHARE = {'warmup_share': 0.1}
@@ -97,6 +93,7 @@ def with_momentum(
   *,
   dense: str,
   unclipped: Mapping[str, Any] | None = None,
+  threshold: float = 0.01,
 ) -> dict[str, Row]:
   """Returns all schemes but local gradients, beside dense rows.
 
@@ -105,6 +102,8 @@ def with_momentum(
     dense: name of the row that they stand beside.
     unclipped: where the others are clipped, the fields of a dense row that is
       not and of the variance-based ones beside it. None: no row is clipped.
+    threshold: of the hybrid, which sends it in place of a gradient that is
+      larger. The one of variance_table1 fits only gradients of that size.
   """
 
   def row(fields, warmup=None, beside=dense):
@@ -133,7 +132,9 @@ def with_momentum(
     rows[beside] = Row(fields={**own, **plain})
   return rows | {
     'variance': row(_VARIANCE | plain, beside=beside),
-    'hybrid': row(_HYBRID | plain, beside=beside),
+    'hybrid': row(
+      _HYBRID | {'compression.threshold': threshold} | plain, beside=beside
+    ),
   }
 
 
