@@ -54,8 +54,8 @@ BLEU of the validation file; `data.final_split` tested the same runs on both
   dgc                        -    12.4    12.0     0.0
   dgc_without_warmup         -     5.8     5.9     0.0
 
-Quick rows take the best of these. Rows with Adam and a warm-up of density were
-run at 0.016 alone, as were those on rates in proportion to it. Full runs, where
+Quick rows take the best of these. The seven rows `_warmup` had one trial, at
+0.016, and those on rates none: they are in proportion to it. Full runs, where
 nothing was tried, have 0.002, that of the local-gradient paper, and 1.6. Runs
 on a slow network had 0.002, too. Trials are at multiples of the full rate:
 

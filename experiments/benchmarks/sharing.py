@@ -61,5 +61,5 @@ class Programs:
       path.write_bytes(pickle.dumps(value))
     multihost_utils.sync_global_devices(path.name)
     if value is None:
-      value = pickle.loads(path.read_bytes())  # noqa: S301 - written above
+      value = pickle.loads(path.read_bytes())  # noqa: S301 - only ours are there
     return value
