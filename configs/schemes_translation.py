@@ -46,6 +46,13 @@ BLEU of the validation file; `data.final_split` tested the same runs on both
   partial_sync               -    23.0    23.2       -
   error                      -    11.1     1.7       -
   error_sync                 -    20.9    21.9       -
+  adam_dropping_warmup       -    23.2    25.7       -
+  sum_warmup                 -    22.0    23.5       -
+  sum_sync_warmup            -    23.4    25.5       -
+  partial_warmup             -    24.8    26.4       -
+  partial_sync_warmup        -    25.1    26.5       -
+  error_warmup               -    22.8    23.5       -
+  error_sync_warmup          -    23.8    24.9       -
   adam_dropping_equal        -    22.9    24.9       -
 
   row                      0.4     0.8     1.6     3.2
@@ -54,10 +61,10 @@ BLEU of the validation file; `data.final_split` tested the same runs on both
   dgc                        -    12.4    12.0     0.0
   dgc_without_warmup         -     5.8     5.9     0.0
 
-Quick rows take the best of these. The seven rows `_warmup` had one trial, at
-0.016, and those on rates none: they are in proportion to it. Full runs, where
-nothing was tried, have 0.002, that of the local-gradient paper, and 1.6. Runs
-on a slow network had 0.002, too. Trials are at multiples of the full rate:
+Quick rows take the best of these; those on rates are in proportion to it. Full
+runs, where nothing was tried, have 0.002, that of the local-gradient paper, and
+1.6. Runs on a slow network had 0.002, too. Trials are at multiples of the full
+rate:
 
   python -m experiments.papers schemes_translation partial --trials=4,8
 
