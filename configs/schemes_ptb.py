@@ -62,10 +62,10 @@ Perplexity of the validation file (experiments/results/rates/schemes_ptb.json):
   python -m experiments.papers schemes_ptb partial --trials=1,2
 
 Half or twice: whichever did better in trials of half a run, at half, one and
-two times the rate, that 14 rows had (same file). Of these all that drop
-gradients did best at twice, so the other twelve, which drop gradients, too,
-were tried at that. Of whole runs, twice is better for DGC, for SUM, and for
-ERROR without averages only: half the steps want a larger rate.
+two times the rate, that 14 rows had (same file). There dropping, DGC, gTop-k
+and local gradients did best at twice, so the other twelve rows, which are of
+these kinds, were tried at that. In whole runs twice is better for DGC, for SUM,
+and for ERROR without averages only: fewer steps want a larger rate.
 
 Quick: a fifth of an epoch. Dense, dropping, PARTIAL, PARTIAL with averages,
 dropping at the density that sends as much, and dropping with a warm-up have
