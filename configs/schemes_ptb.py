@@ -65,7 +65,8 @@ Half or twice: whichever did better in trials of half a run, at half, one and
 two times the rate, that 14 rows had (same file). There dropping, DGC, gTop-k
 and local gradients did best at twice, so the other twelve rows, which are of
 these kinds, were tried at that. In whole runs twice is better for DGC, for SUM,
-and for ERROR without averages only: fewer steps want a larger rate.
+and for `error` only: fewer steps want a larger rate. Runs on a slow network had
+4, DGC too.
 
 Quick: a fifth of an epoch. Dense, dropping, PARTIAL, PARTIAL with averages,
 dropping at the density that sends as much, and dropping with a warm-up have

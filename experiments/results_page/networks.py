@@ -90,10 +90,13 @@ def text(training: Training) -> str:
   record, rows = training.record, training.rows.values()
   tests = sorted({len(row['evaluations']) for row in rows})
   quick = any(row['setting'].endswith(papers.QUICK) for row in rows)
+  # A rate that trials chose later is not the one that these had.
   return _SECTION.format(
     rate=training.rate,
     tests=' or '.join(map(str, tests)),
-    sizes='Rows are those of the quick setting, one seed.' if quick else '',
+    sizes='Rows are those of the quick setting as it was then, one seed.'
+    if quick
+    else '',
     place=machine.place(record['environment']),
     date=record['date'],
   )
