@@ -145,7 +145,7 @@ def accumulate(
       out, kept = conditional.if_due(due, last, not_yet)
     return out, AccumulateState((state.mini_step + 1) % every, *kept)
 
-  return Described(init, update, text)
+  return Described.of(init, update, text=text)
 
 
 def _check(grads, state):

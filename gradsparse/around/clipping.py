@@ -75,4 +75,4 @@ def clip_local_norm(
   text = call(
     'clip_local_norm', {'threshold': threshold, 'axis_name': axis_name}
   )
-  return Described(lambda _: optax.EmptyState(), update, text)
+  return Described.of(lambda _: optax.EmptyState(), update, text=text)

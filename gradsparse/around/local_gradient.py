@@ -143,7 +143,7 @@ def local_gradient(
     return comm.local(out), LocalGradientState(new)
 
   text = call('local_gradient', {'inner': inner, 'mode': mode})
-  return Described(init, update, text)
+  return Described.of(init, update, text=text)
 
 
 def _emptied(memory: Any) -> Any:

@@ -71,5 +71,4 @@ def sharded(tx: CompressedMean, param_specs: Any) -> CompressedMean:
   made = compressed_mean(
     **tx.scheme._replace(param_specs=param_specs)._asdict()
   )
-  made.text = call('sharded', {'tx': tx, 'param_specs': param_specs})
-  return made
+  return made.named(call('sharded', {'tx': tx, 'param_specs': param_specs}))

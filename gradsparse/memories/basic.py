@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any, NamedTuple
 
 from gradsparse import arguments
@@ -26,32 +25,37 @@ def less(tree: Any, delivered: Any) -> Any:
   )
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class StaticShape:
-  """A shape as a tree node without arrays: survives jit and checkpoints."""
+class ShapeOf(NamedTuple):
+  """The shape of a leaf, in the structure of a tree: there are no arrays.
 
-  shape: tuple[int, ...] = dataclasses.field(metadata={'static': True})
+  Attributes:
+    shape: a dict whose only key is the shape as text, such as '4,5'.
+  """
 
+  shape: dict[str, tuple[()]]
 
-def is_static_shape(x: Any) -> bool:
-  return isinstance(x, StaticShape)
+  @classmethod
+  def of(cls, x: Any) -> ShapeOf:
+    return cls({','.join(map(str, jnp.shape(x))): ()})
+
+  def zeros(self) -> jax.Array:
+    """float32 zeros in that shape."""
+    (text,) = self.shape
+    return jnp.zeros([int(n) for n in text.split(',') if n], jnp.float32)
 
 
 class NoMemoryState(NamedTuple):
   """State of `no_memory`.
 
   Attributes:
-    shapes: tree of StaticShape, of the zeros that pending() returns.
+    shapes: tree of ShapeOf, of the zeros that pending() returns.
   """
 
   shapes: Any
 
   def pending(self) -> Any:
     return jax.tree.map(
-      lambda s: jnp.zeros(s.shape, jnp.float32),
-      self.shapes,
-      is_leaf=is_static_shape,
+      ShapeOf.zeros, self.shapes, is_leaf=lambda x: isinstance(x, ShapeOf)
     )
 
 
@@ -63,9 +67,7 @@ def no_memory() -> Memory:
   """
 
   def init(params):
-    return NoMemoryState(
-      jax.tree.map(lambda p: StaticShape(tuple(jnp.shape(p))), params)
-    )
+    return NoMemoryState(jax.tree.map(ShapeOf.of, params))
 
   def accumulate(grads, state, extra, whole):
     del grads, extra, whole

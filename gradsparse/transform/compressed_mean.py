@@ -53,24 +53,17 @@ class CompressedMean(Described):
     layout: params -> Layout: which leaves are compressed.
   """
 
-  step: Callable[..., tuple[Any, CompressedMeanState, Any]]
-  scheme: Scheme
-  layout: Callable[[Any], layouts.Layout]
+  @property
+  def step(self) -> Callable[..., tuple[Any, CompressedMeanState, Any]]:
+    return self.known('step')
 
-  def __new__(cls, init, update, step, scheme, layout):
-    text = call(
-      'compressed_mean',
-      {
-        'compressor': scheme.compressor.name,
-        'exchange': scheme.exchange.name,
-        'axis_name': scheme.axis_name,
-      },
-    )
-    self = super().__new__(cls, init, update, text)
-    self.step = step
-    self.scheme = scheme
-    self.layout = layout
-    return self
+  @property
+  def scheme(self) -> Scheme:
+    return self.known('scheme')
+
+  @property
+  def layout(self) -> Callable[[Any], layouts.Layout]:
+    return self.known('layout')
 
 
 def compressed_mean(
@@ -168,6 +161,9 @@ def compressed_mean(
 
   def init(params):
     guards.refuse_masked(params)
+    demands.tell(second_moment=memory.moments)
+    if inputs.is_placeholder(params):
+      return unknown(params)
     inputs.check_floating(params, 'parameters')
     layout = layout_of(params)
     layouts.check_something_to_do(layout, compressor.leaves, compressor.name)
@@ -176,7 +172,6 @@ def compressed_mean(
     if compressor.ladder is not None and compressor.ladder.at_step is not None:
       with jax.ensure_compile_time_eval():
         compressor.ladder.at_step(jnp.int32(0))
-    demands.tell(second_moment=memory.moments)
     return fresh(params, layout)
 
   def fresh(params, layout):
@@ -199,6 +194,19 @@ def compressed_mean(
         exchange.init(layout.compressed_shapes, compressor.code)
       ),
       dense_leaves={str(i): () for i in layout.dense},
+    )
+
+  def unknown(params):
+    # For optax.tree.map_params. Of what depends on the leaves there is a
+    # number, which stands for any tree: what is no copy of the parameters.
+    any_tree = jnp.int32(0)
+    shapes = (jnp.shape(any_tree),)
+    state = fresh(params, layout_of(params))
+    return state._replace(
+      memory=memory.init(params) if memory.floats else any_tree,
+      compressor=any_tree if compressor.learning else (),
+      exchange=params if exchange.init(shapes, compressor.code) else (),
+      dense_leaves=any_tree,
     )
 
   def run(grads, state, extra, tell):
@@ -245,4 +253,14 @@ def compressed_mean(
     with jax.named_scope('gradsparse.compress'):
       return tuple(run(updates, state, extra, tell=True))
 
-  return CompressedMean(init, update, step, scheme, layout_of)
+  text = call(
+    'compressed_mean',
+    {
+      'compressor': compressor.name,
+      'exchange': exchange.name,
+      'axis_name': axis_name,
+    },
+  )
+  return CompressedMean.of(
+    init, update, text=text, step=step, scheme=scheme, layout=layout_of
+  )

@@ -5,26 +5,45 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 import functools
 import inspect
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, Self, TypeVar
 
 import optax
+
+# Attribute of a transformation's `update` with what else is known of it.
+_KNOWN = '_gradsparse_known'
 
 
 class Described(optax.GradientTransformationExtraArgs):
   """An optax transformation that says what it is.
 
+  A copy of a NamedTuple is made from its fields: so do `jax.tree.map`,
+  `copy.deepcopy`, `dataclasses.asdict` and cloudpickle. What else is known of
+  a transformation is therefore kept with the function `update`.
+
   Attributes:
-    text: its `repr`.
+    text: the `repr` of the transformation.
   """
 
-  text: str
+  @classmethod
+  def of(
+    cls, init: Callable[..., Any], update: Callable[..., Any], **known: Any
+  ) -> Self:
+    """A transformation of which some things are known, such as its `text`."""
+    setattr(update, _KNOWN, known)
+    return cls(init, update)
 
-  def __new__(
-    cls, init: Callable[..., Any], update: Callable[..., Any], text: str
-  ) -> Described:
-    self = super().__new__(cls, init, update)
-    self.text = text
+  def known(self, name: str) -> Any:
+    """One of these things, None if it is not known."""
+    return getattr(self.update, _KNOWN, {}).get(name)
+
+  def named(self, text: str) -> Self:
+    """The same transformation, with another text."""
+    getattr(self.update, _KNOWN)['text'] = text
     return self
+
+  @property
+  def text(self) -> str:
+    return self.known('text') or super().__repr__()
 
   def __repr__(self) -> str:
     return self.text
@@ -42,15 +61,16 @@ def described(factory: Callable[_P, _Made]) -> Callable[_P, _Made]:
   def make(*args: _P.args, **kwargs: _P.kwargs) -> _Made:
     made = factory(*args, **kwargs)
     given = signature.bind(*args, **kwargs).arguments
-    made.text = call(
-      factory.__name__,
-      {
-        name: value
-        for name, value in given.items()
-        if value is not signature.parameters[name].default
-      },
+    return made.named(
+      call(
+        factory.__name__,
+        {
+          name: value
+          for name, value in given.items()
+          if value is not signature.parameters[name].default
+        },
+      )
     )
-    return made
 
   return make
 

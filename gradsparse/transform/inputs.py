@@ -25,6 +25,15 @@ def _by_path(tree: Any) -> dict[str, Any]:
   }
 
 
+def is_placeholder(params: Any) -> bool:
+  """Whether params stand for any tree, as optax.tree.map_params has it.
+
+  That is a node without children of a class of its own.
+  """
+  plain = dict, list, tuple, type(None)
+  return not jax.tree.leaves(params) and not isinstance(params, plain)
+
+
 def check_floating(tree: Any, what: str) -> None:
   """Refuses leaves that are no real floating-point numbers.
 
