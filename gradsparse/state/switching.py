@@ -21,6 +21,7 @@ def switch(
   tx_old: optax.GradientTransformation,
   tx_new: optax.GradientTransformation,
   state: Any,
+  params: Any = None,
 ) -> Any:
   """The state with which `tx_new` goes on where `tx_old` stopped.
 
@@ -41,6 +42,8 @@ def switch(
     tx_old: the transformation that `state` belongs to; a scheme or a chain.
     tx_new: the one to go on with.
     state: state of tx_old, with or without worker axes.
+    params: of one worker, or their shapes. Needed only if the scheme has not
+      all of them (frozen ones) and what follows it has.
 
   Returns:
     State of tx_new, with worker axes where `state` has them.
@@ -59,13 +62,20 @@ def switch(
   pending = old.pending()
   owes = old.owes()
   workers = old.stats.payload_bytes.shape[0] if stacked else 0
-  params = jax.tree.map(
-    lambda x: jnp.zeros(x.shape[1:] if stacked and owes else x.shape, x.dtype),
-    pending,
-  )
+  if params is None:
+    params = pending
+    if stacked and owes:
+      params = jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), pending
+      )
+  params = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), params)
   expected: Any = jax.tree.structure(jax.eval_shape(tx_old.init, params))
   if expected != jax.tree.structure(state):
-    raise ValueError('state does not belong to tx_old: their trees differ')
+    raise ValueError(
+      'state does not belong to tx_old: their trees differ. If no scheme has '
+      'some of the parameters (frozen ones), tell their shapes: '
+      'gs.switch(tx_old, tx_new, state, params)'
+    )
   fresh_state = tx_new.init(params)
   if stacked:
     fresh_state = jax.tree.map(

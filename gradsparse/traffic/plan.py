@@ -250,6 +250,8 @@ def plan(
   params: Any,
   num_workers: int | Mapping[str, int],
   step: int | None = None,
+  *,
+  update_kwargs: Mapping[str, Any] | None = None,
 ) -> Plan:
   """What an update of `tx` will send, from shapes alone.
 
@@ -284,6 +286,7 @@ def plan(
       With `gs.accumulate`, steps are exchanges.
       Where a message's size depends on data, the largest is planned and
       `rungs` lists all.
+    update_kwargs: further arguments of `tx.update`, as in `gs.workers.specs`.
 
   Raises:
     TypeError: num_workers or step is not a whole number, tx no optax
@@ -305,18 +308,26 @@ def plan(
   shapes = jax.tree.map(
     lambda p: jax.ShapeDtypeStruct(jnp.shape(p), jnp.result_type(p)), params
   )
-  recorder = counting.Recorder(num_workers, step=step)
-  update = demands.update_of(tx)
+  asked: set[str] = set()
 
-  # A new function each time: eval_shape caches by identity, and a cached
-  # trace would record nothing.
-  def once(params):
-    with demands.heard() as wanted:
-      state = tx.init(params)
-    return update(params, state, params, **wanted.given(params))
+  def recorded():
+    recorder = counting.Recorder(num_workers, step=step)
 
-  with counting.recording(recorder):
-    jax.eval_shape(once, shapes)
+    # A new function each time: eval_shape caches by identity, and a cached
+    # trace would record nothing.
+    def once(params):
+      with demands.heard() as wanted:
+        state = tx.init(params)
+      update = demands.update_of(tx, wanted, update_kwargs, asked)
+      return update(demands.gradients_of(params), state, params)
+
+    known = len(asked)
+    with counting.recording(recorder):
+      jax.eval_shape(once, shapes)
+    # An update that was traced again is in the records twice.
+    return recorder if len(asked) == known else recorded()
+
+  recorder = recorded()
   if not recorder.rows and jax.tree.leaves(params):
     raise ValueError(
       'found no gradsparse scheme in this transformation: nothing would be '

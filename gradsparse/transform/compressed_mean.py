@@ -167,6 +167,8 @@ def compressed_mean(
     inputs.check_floating(params, 'parameters')
     layout = layout_of(params)
     layouts.check_something_to_do(layout, compressor.leaves, compressor.name)
+    if param_specs is not None:
+      demands.tell(param_specs=sharding.specs_by_name(layout))
     if param_specs is None:
       layout.check_sizes()
     if compressor.ladder is not None and compressor.ladder.at_step is not None:

@@ -77,6 +77,11 @@ def _spec_of(cut: Cut) -> P:
   return P(*(axes or None for axes in cut))
 
 
+def specs_by_name(layout: Layout) -> dict[str, P]:
+  """The spec of each leaf, by the name of the leaf."""
+  return dict(zip(layout.names, map(_spec_of, layout.cuts), strict=True))
+
+
 def _broadcast(param_specs: Any, tree: Any) -> Any:
   """A tree of specs, one for each leaf."""
   _checked(param_specs)

@@ -20,6 +20,7 @@ from gradsparse import arguments
 from gradsparse.collectives import AxisName
 from gradsparse.collectives import Comm
 from gradsparse.collectives import ReplicationError
+from gradsparse.collectives import computed
 from gradsparse.traffic import counting
 from gradsparse.transform.sharding import cut_of
 from gradsparse.transform.sharding import is_spec
@@ -135,23 +136,43 @@ def trace(
     jax.eval_shape(mapped, *shapes(args))
 
 
-def refuse_differing(specs: Any, out: Any, axes: Iterable[str]) -> None:
-  """Refuses results of a step that differ though their spec says otherwise.
+def typed_by(
+  specs: Any, step: Callable[..., Any], args: Any, axes: Iterable[str]
+) -> Any:
+  """The results of a step, typed as their specs say. Inside of it.
+
+  Types may say too much: parameters that are frozen get an update of zeros
+  which is typed as their gradient is. What such a result is computed from
+  decides then.
 
   Args:
-    specs: a prefix tree.
-    out: of the step of one worker, inside of it.
+    specs: a prefix tree, of the results.
+    step: of one worker.
+    args: of the step.
     axes: names of the axes of the workers.
 
   Raises:
-    ReplicationError: names the first such leaf. Only where types tell.
+    ReplicationError: a result differs between workers though its spec says
+      otherwise; names the first. Only where types tell.
   """
+  out = step(*args)
+  leaves, treedef = jax.tree.flatten(out)
   comms = {name: Comm(name) for name in axes}
-  for path, spec, x in with_paths(specs, out):
-    named = {name for names in cut_of(spec) for name in names}
-    for name, comm in comms.items():
-      if comm.mode != 'checked' or name in named or not comm.varies(x):
-        continue
+  told = [
+    (path, spec, {name for names in cut_of(spec) for name in names})
+    for path, spec, _ in with_paths(specs, out)
+  ]
+  for name, comm in comms.items():
+    if comm.mode != 'checked':
+      continue
+    typed = [
+      n
+      for n, (_, _, named) in enumerate(told)
+      if name not in named and comm.varies(leaves[n])
+    ]
+    differing = computed.differing(step, *args, axis_name=name, among=typed)
+    if differing:
+      path, spec, named = told[min(differing)]
       own = P(*(a for a in comms if a in named or a == name))
       raise ReplicationError(
         f'output{jax.tree_util.keystr(path)} differs between workers, and '
@@ -160,6 +181,9 @@ def refuse_differing(specs: Any, out: Any, axes: Iterable[str]) -> None:
         'gs.workers.mean, let a gradsparse scheme average the gradients that '
         f'it is made of, or give it {_text(own)} to get that of each worker.'
       )
+    for n in typed:
+      leaves[n] = comm.replicated(leaves[n])
+  return jax.tree.unflatten(treedef, leaves)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -241,10 +265,8 @@ class WorkerStep:
       ReplicationError: an output differs between workers though its spec is
         P(); names the first. Only where types tell (`check_vma=True`).
     """
-    out = self.function(
-      *over(lambda spec, x: x[(0,) * len(spec)], self.in_specs, args)
-    )
-    refuse_differing(self.out_specs, out, self.axes)
+    blocks = over(lambda spec, x: x[(0,) * len(spec)], self.in_specs, args)
+    out = typed_by(self.out_specs, self.function, blocks, self.axes)
     return over(
       lambda spec, x: jnp.expand_dims(x, range(len(spec))), self.out_specs, out
     )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from gradsparse.around import local_gradient
 from gradsparse.collectives import Comm
+from gradsparse.collectives import computed
 from gradsparse.sockets import demands
 from gradsparse.sockets import ownership
 from gradsparse.state.inspection import has_local_params
@@ -24,7 +25,7 @@ def settled(
   params: Any,
   state: Any,
   axes: Mapping[str, int],
-  wanted: demands.Demands,
+  update: Callable[[Any, Any, Any], Any],
 ) -> tuple[list[_Axes], list[tuple[str, str]]]:
   """Traces updates until no leaf comes to differ over one more axis.
 
@@ -33,14 +34,14 @@ def settled(
     params: likewise.
     state: of tx.
     axes: how many workers there are along each.
-    wanted: what the update must be given.
+    update: of tx, given what it asks for (`demands.update_of`).
 
   Returns:
     The axes over which each leaf differs in the end; and the name of each
     parameter whose update differs between workers, with an axis.
   """
   try:
-    return _settled(tx, params, state, axes, wanted, _at_first(state, axes))
+    return _settled(params, state, axes, update, _at_first(state, axes))
   except TypeError:
     if len(axes) == 1:
       raise
@@ -50,18 +51,17 @@ def settled(
       _Axes(axes if own else ())
       for own in jax.tree.leaves(ownership.is_local(state))
     ]
-    return _settled(tx, params, state, axes, wanted, everywhere)
+    return _settled(params, state, axes, update, everywhere)
 
 
-def _settled(tx, params, state, axes, wanted, varies):
+def _settled(params, state, axes, update, varies):
   """The same, from the axes over which each leaf differs at first."""
   flat, treedef = jax.tree.flatten(state)
-  update = demands.update_of(tx)
   differ = has_local_params(state) and not local_gradient.means_wanted()
   while True:
     seen: dict[str, Any] = {}
     axis.trace(
-      _observed(update, wanted, treedef, varies, differ, tuple(axes), seen),
+      _observed(update, treedef, varies, differ, tuple(axes), seen),
       params,
       *flat,
       axes=axes,
@@ -128,14 +128,11 @@ def _alike(varies: Any) -> Any:
   return jax.tree.map(alike, varies, is_leaf=is_scheme)
 
 
-def _observed(update, wanted, treedef, varies, differ, names, seen):
+def _observed(update, treedef, varies, differ, names, seen):
   """One update, which notes what of its results differs between workers."""
 
   def once(params, *leaves):
     comms = {name: Comm(name) for name in names}
-
-    def differs_over(x):
-      return _Axes(name for name, comm in comms.items() if comm.varies(x))
 
     def local(x, own):
       for name in own:
@@ -145,16 +142,35 @@ def _observed(update, wanted, treedef, varies, differ, names, seen):
     state = jax.tree.unflatten(
       treedef, [local(x, own) for x, own in zip(leaves, varies, strict=True)]
     )
-    grads = jax.tree.map(lambda x: local(x, names), params)
-    updates, new = update(
-      grads, state, grads if differ else params, **wanted.given(grads)
-    )
-    seen['state'] = [differs_over(x) for x in jax.tree.leaves(new)]
+    own = jax.tree.map(lambda x: local(x, names), params)
+    args = demands.gradients_of(own), state, own if differ else params
+    updates, new = update(*args)
+    over: list[set[str]] = [set() for _ in jax.tree.leaves((updates, new))]
+    for name, comm in comms.items():
+      for n in _differing(update, args, comm, updates, new):
+        over[n].add(name)
+    paths = [path for path, _ in jax.tree_util.tree_leaves_with_path(updates)]
+    seen['state'] = [_Axes(names) for names in over[len(paths) :]]
     seen['updates'] = [
-      (jax.tree_util.keystr(path) or 'the parameters', sorted(over)[0])
-      for path, x in jax.tree_util.tree_leaves_with_path(updates)
-      if (over := differs_over(x))
+      (jax.tree_util.keystr(path) or 'the parameters', sorted(names)[0])
+      for path, names in zip(paths, over, strict=False)
+      if names
     ]
     return 0
 
   return once
+
+
+def _differing(update, args, comm, updates, new):
+  """Numbers of the leaves of (updates, new) that differ along an axis.
+
+  What a scheme keeps is what its types say; of all else, types may say too
+  much (an update of zeros, for a parameter that is frozen).
+  """
+  both = updates, new
+  typed = {n for n, x in enumerate(jax.tree.leaves(both)) if comm.varies(x)}
+  kept = jax.tree.leaves(ownership.is_local(both))
+  unsure = {n for n in typed if not kept[n]}
+  return typed - unsure | computed.differing(
+    update, *args, axis_name=comm.axis_name, among=unsure
+  )

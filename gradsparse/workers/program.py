@@ -74,6 +74,8 @@ def specs(
   params: Any,
   num_workers: int | Mapping[str, int],
   axis_name: AxisName = AXIS,
+  *,
+  update_kwargs: Mapping[str, Any] | None = None,
 ) -> Any:
   """Which leaves of the optimizer state are worker-local.
 
@@ -92,6 +94,10 @@ def specs(
       must be there, one by one also where a scheme has a tuple of them.
     axis_name: the axis that the schemes were given, where num_workers does not
       name several.
+    update_kwargs: further arguments of `tx.update`, by name, if it needs
+      others than optax's own optimizers do (`value`, `grad`, `value_fn`,
+      `obj_fn`, `grad_fn`) and schemes (`second_moment`). They must be the same
+      on all workers; of arrays only shape and dtype count.
 
   Returns:
     A tree like `tx.init(params)` of PartitionSpecs: P(axis_name) for what
@@ -99,7 +105,8 @@ def specs(
     P('node'), say, or P('node', 'device'), which has two leading axes.
 
   Raises:
-    TypeError: an argument of the wrong kind.
+    TypeError: an argument of the wrong kind; or `tx.update` needs one that is
+      not in update_kwargs.
     ValueError: some parameters would be updated differently on each worker,
       because no scheme averages them; names the first. Or num_workers is not
       positive; or optax.MultiSteps with several axes.
@@ -112,8 +119,9 @@ def specs(
   with demands.heard() as wanted:
     state = jax.eval_shape(lambda p: tx.init(p), params)
   treedef = jax.tree.structure(state)
+  update = demands.update_of(tx, wanted, update_kwargs)
   settled = functools.partial(
-    differing.settled, tx, params, state, axes, wanted
+    differing.settled, tx, params, state, axes, update
   )
   varies, updates = settled()
   if has_local_params(state):
@@ -126,7 +134,8 @@ def specs(
       f'the update of {name} differs between workers: no '
       f'gradsparse scheme averages it over axis {over!r}, so workers '
       'would drift apart. Give every parameter a scheme, gs.dense for '
-      'instance (with optax.partition, not optax.masked). If a scheme of '
+      'instance (with optax.partition, not optax.masked), or '
+      'optax.set_to_zero() if it is frozen. If a scheme of '
       'your own does: its Memory.update may only read means, and fields that '
       'its state has as gs.extend.shared. A variance-based scheme behind '
       'gs.dense of another axis cannot: nobody averages its second_moment '
@@ -142,6 +151,8 @@ def init(
   params: Any,
   num_workers: int | Mapping[str, int],
   axis_name: AxisName = AXIS,
+  *,
+  update_kwargs: Mapping[str, Any] | None = None,
 ) -> Any:
   """`tx.init(params)` with leading worker axes on worker-local leaves.
 
@@ -152,13 +163,14 @@ def init(
       has, of these, the axes over which it differs: see `specs`.
     axis_name: the axis that the schemes were given, where num_workers does not
       name several.
+    update_kwargs: as in `specs`.
 
   Raises:
     TypeError: as `specs`.
     ValueError: as `specs`.
   """
   axes = axis.axes_of(num_workers, axis_name)
-  by_worker = specs(tx, params, axes)
+  by_worker = specs(tx, params, axes, update_kwargs=update_kwargs)
 
   def stacked(x, spec):
     if spec == P():

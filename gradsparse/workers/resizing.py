@@ -64,6 +64,7 @@ def resize(
   tx: optax.GradientTransformation,
   state: Any,
   num_workers: int,
+  params: Any = None,
 ) -> Any:
   """The state with which another number of workers goes on.
 
@@ -92,6 +93,8 @@ def resize(
       worker axis.
     num_workers: how many go on; the number before is in the state. The same
       number gets the state as it is.
+    params: of one worker, or their shapes. Needed only if no scheme has some
+      of them (frozen ones, `optax.set_to_zero`).
 
   Warns:
     UserWarning: something cannot be carried over, and what: what the exchange
@@ -101,7 +104,8 @@ def resize(
   Raises:
     TypeError: an argument of the wrong kind.
     ValueError: num_workers is not positive, the state has no scheme or no
-      worker axis, some parameters are in no scheme, or it is not that of tx.
+      worker axis, or it is not that of tx; or some parameters are in no scheme
+      and params is not given.
   """
   arguments.instance('tx', tx, optax.GradientTransformation)
   num_workers = arguments.num_workers(num_workers)
@@ -109,7 +113,9 @@ def resize(
     x for x in jax.tree.leaves(state, is_leaf=is_scheme) if is_scheme(x)
   ]
   old = _num_workers(schemes)
-  own = _own(tx, _shapes_of_params(schemes), state, old)
+  if params is None:
+    params = _shapes_of_params(schemes)
+  own = _own(tx, params, state, old)
   if num_workers == old:
     return state
   lost: list[str] = []
@@ -180,8 +186,9 @@ def _shapes_of_params(schemes: Sequence[CompressedMeanState]) -> Any:
     params = _overlaid(params, owed(scheme))
   if any(map(_is_masked, jax.tree.leaves(params, is_leaf=_is_masked))):
     raise ValueError(
-      'some parameters are in no scheme of this state; give every parameter a '
-      'scheme, gs.dense for instance'
+      'some parameters are in no scheme of this state, which does not tell '
+      'their shapes: give resize(tx, state, num_workers, params) the '
+      'parameters of one worker'
     )
   return params
 

@@ -111,15 +111,13 @@ def wrap(
     }
 
     def on_blocks(*blocks):
-      out = step(
-        *(
-          axis.over(lambda spec, x: x[(0,) * len(spec)], spec, block)
-          if own
-          else block
-          for spec, block, own in zip(in_specs, blocks, is_state, strict=True)
-        )
+      own = tuple(
+        axis.over(lambda spec, x: x[(0,) * len(spec)], spec, block)
+        if state
+        else block
+        for spec, block, state in zip(in_specs, blocks, is_state, strict=True)
       )
-      axis.refuse_differing(out_specs, out, axes)
+      out = axis.typed_by(out_specs, step, own, axes)
       return _with_axes(out_specs, out, states)
 
     return jax.shard_map(
