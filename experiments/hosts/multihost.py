@@ -35,6 +35,7 @@ import traceback
 from typing import Any, NoReturn
 
 from experiments.cluster import environment
+from experiments.hosts import launchers
 from experiments.hosts import relay
 from experiments.hosts import watch as watching
 from experiments.program import command_line
@@ -149,6 +150,7 @@ def _initialize(
       ' SLURM, Open MPI, Kubernetes or on a TPU pod, or name the coordinator, '
       f'the number of processes and the process id ({error})'
     ) from error
+  _keep_the_host(place)
   # Gloo gives the processes 30 s to meet in their first collective, whatever
   # its timeout is: meet before anybody compiles anything.
   multihost_utils.sync_global_devices('experiments.hosts.multihost')
@@ -248,7 +250,25 @@ def _arguments(
     'coordinator_address': coordinator,
     'num_processes': place.num_processes,
     'process_id': place.process_id,
+    # Inside a step of SLURM, or under Open MPI, it would hide all GPUs but one.
+    'cluster_detection_method': 'deactivate',
   }
+
+
+def _keep_the_host(place: Place | None) -> None:
+  """Gives a process that is alone on its host all GPUs that it can see.
+
+  JAX gives a process of SLURM or of Open MPI one of them, that with its number
+  on the host, unless the user has named some. No backend exists yet, so the
+  options are still open; those that JAX sets, and the value that they have
+  before.
+  """
+  launcher = launchers.find()
+  if place is not None or os.environ.get('JAX_LOCAL_DEVICE_IDS'):
+    return
+  if launcher is not None and launcher.one_a_host:
+    jax.config.update('jax_cuda_visible_devices', 'all')
+    jax.config.update('jax_rocm_visible_devices', 'all')
 
 
 def _is_orderly(error: BaseException) -> bool:

@@ -274,9 +274,16 @@ def _over_processes(
     asked = f'parallel.num_workers {num_workers}'
     if inner_workers > 1:
       asked += f' of parallel.inner_workers {inner_workers}'
+    processes, needed = jax.process_count(), num_workers * inner_workers
+    cure = ''
+    if jax.default_backend() == 'cpu' and needed % processes == 0:
+      cure = (
+        '. On CPUs JAX_NUM_CPU_DEVICES is the number of workers of a process: '
+        f'start each with JAX_NUM_CPU_DEVICES={needed // processes}'
+      )
     raise errors.ConfigError(
-      f'{jax.process_count()} processes with {len(devices)} devices in all '
-      f'make {len(devices)} workers, got {asked}'
+      f'{processes} processes with {len(devices)} devices in all '
+      f'make {len(devices)} workers, got {asked}{cure}'
     )
   held = collections.Counter(d.process_index for d in devices)
   for process, count in held.items():

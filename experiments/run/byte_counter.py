@@ -56,12 +56,11 @@ class ByteCounter:
       sum(row.elements for row in plan.rows if row.transport == 'dense')
       for plan in plans
     ]
+    # The last stage is that of the last step so far; where the density changes
+    # at every step, the last exchange.
     self._counted: dict[str, Any] = dict.fromkeys(
-      f'{stage}{what}'
-      for stage in ('', 'last_stage_')
-      for what in ('steps', 'payload', 'sent', 'elements')
+      [*_of(''), *_of('last_stage_')], 0
     )
-    self.restore(dict.fromkeys(self._counted, 0))
 
   def count(
     self, step: int, payload_bytes: float, sent_elements: float
@@ -85,8 +84,9 @@ class ByteCounter:
     if self._average and step % self._average.every == 0:
       size = size.plus(self._average)
       uncompressed += sum(row.elements for row in self._average.rows)
-    last = number == len(self._stages) - 1
-    for prefix in ('', 'last_stage_') if last else ('',):
+    if step > 1 and self._end(step) != self._end(step - 1):
+      self._counted |= dict.fromkeys(_of('last_stage_'), 0)
+    for prefix in ('', 'last_stage_'):
       self._counted[prefix + 'steps'] += 1
       self._counted[prefix + 'payload'] += size.payload
       self._counted[prefix + 'sent'] += size.sent
@@ -107,10 +107,12 @@ class ByteCounter:
     return values
 
   def summary(self) -> dict[str, Any]:
-    """Returns the bytes of a step in the last stage and over the whole run.
+    """Returns the bytes of a step at the end and over the whole run.
 
-    Those of the last stage are means over its steps where the size depends on
-    the data, or some steps send nothing, or some average parameters.
+    The end is the stage of the last step that was counted; where the density
+    changes at every step, the last exchange. Bytes are means over its steps
+    where the size depends on the data, or some steps send nothing. Where some
+    average parameters they are means over the steps of the whole stage.
     `run_average_...` are means over all steps, warm-up included. An
     `element_ratio` is the number of parameters by the mean number of those that
     arrive from a worker, the compression ratio of the variance paper; None
@@ -120,9 +122,12 @@ class ByteCounter:
     all else is between workers, by each of a worker's inner workers.
     """
     counted = self._counted
-    payload, sent = max(self._sizes[-1])
-    varies = len(self._sizes[-1]) > 1 or self._average
+    stage, _ = self._end(counted['steps'])
+    sizes = self._sizes[self._stages.index(stage)]
+    payload, sent = max(sizes)
+    varies = len(sizes) > 1 or self._average
     if not counted['last_stage_steps']:
+      # Resumed at its end, from a checkpoint that counts the final stage only.
       payload, sent = payload / self._every, sent / self._every
       if self._average:
         payload += self._average.payload_bytes / self._average.every
@@ -148,6 +153,19 @@ class ByteCounter:
       'inner_sent_bytes_per_step': self._inner_sent,
     }
 
+  def _end(self, step: int) -> tuple[warmup.Stage, float | None]:
+    """Returns the stage that a step is of, and its density.
+
+    Where parameters are averaged, only the stage: one exchange may have no
+    average beside it.
+    """
+    exchange = (step - 1) // self._every
+    last = (exchange + 1) * self._every - 1  # counted from 0, as stages are
+    stage = warmup.exchanged_at(self._stages, last, self._every)
+    if self._average:
+      return stage, None
+    return stage, stage.density_at(exchange * self._every)
+
   def _element_ratio(self, prefix: str) -> float | None:
     """Parameters by the mean number of those that arrive."""
     elements = self._counted[prefix + 'elements']
@@ -166,6 +184,11 @@ class ByteCounter:
     What an older checkpoint has not counted stays unknown, None.
     """
     self._counted = dict.fromkeys(self._counted) | dict(counted)
+
+
+def _of(stage: str) -> list[str]:
+  """Returns the names of what is counted of a stage; of all with ''."""
+  return [stage + what for what in ('steps', 'payload', 'sent', 'elements')]
 
 
 def plan_stages(

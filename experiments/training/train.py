@@ -74,7 +74,7 @@ def train_and_evaluate(
   placement.check_same(asked, 'the processes were started with different flags')
   # Before there is a folder: a mistake in a field leaves none.
   experiment, state = build_experiment(config, placement)
-  lock = workdirs.Lock(workdir)
+  lock = workdirs.Lock(workdir, joined=placement.processes > 1)
   placement.on_chief(lock.take)
   try:
     placement.check_shared(workdir / workdirs.LOCK)

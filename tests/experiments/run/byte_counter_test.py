@@ -38,7 +38,9 @@ def test_bytes_of_a_run_with_stages():
     line = traffic.count(step, 0.0, 0)  # the plan knows better
     assert line['comm/sent_bytes_total'] == sent
     if step == 3:  # a run that ends inside the warm-up
-      assert traffic.summary()['payload_bytes_per_step'] == 10
+      assert traffic.summary()['payload_bytes_per_step'] == 100
+      assert traffic.summary()['sent_bytes_per_step'] == 300
+      assert traffic.summary()['ratio'] == line['comm/ratio'] == 10
       assert traffic.summary()['sent_bytes_total'] == 3300
   summary = traffic.summary()
   assert summary['ratio'] == 100
@@ -71,6 +73,10 @@ def test_bytes_of_a_density_that_falls_each_step():
     assert line['comm/payload_bytes'] == sent.payload_bytes
     assert line['comm/sent_bytes'] == sent.sent_bytes
     assert line['comm/density'] == pytest.approx(max(1 - 0.99 * step / 4, 0.01))
+    # A run that ends here ends with this message, also inside the warm-up.
+    assert traffic.summary()['payload_bytes_per_step'] == sent.payload_bytes
+    assert traffic.summary()['sent_bytes_per_step'] == sent.sent_bytes
+    assert traffic.summary()['ratio'] == line['comm/ratio']
   # The run ends at the density that was asked for, not at a message above it.
   summary = traffic.summary()
   static = gs.plan(chain(0.01), params, 4)
@@ -100,10 +106,10 @@ def test_steps_that_only_accumulate_send_nothing():
   stages = (warmup.Stage(0, 0.5, 0.5), warmup.Stage(4, 0.1, 0.1))
   plans = [_Plan(500, every=2), _Plan(100, every=2)]
   traffic = byte_counter.ByteCounter(stages, plans)
-  # A run that ends inside the warm-up: the last stage is as it is planned.
   assert traffic.count(1, 0.0, 0)['comm/sent_bytes'] == 0
   assert traffic.count(2, 500.0, 0)['comm/ratio'] == 2
-  assert traffic.summary()['ratio'] == 1000 / 50
+  # A run that ends inside the warm-up.
+  assert traffic.summary()['ratio'] == 1000 / 250
   for step, payload in enumerate((0, 500, 0, 100), 3):
     line = traffic.count(step, payload, 0)
     assert line['comm/payload_bytes'] == payload
@@ -129,7 +135,7 @@ def test_elements_of_compressed_and_of_dense_leaves():
   traffic.count(1, 0.0, 0)
   traffic.count(2, 500.0, 100)
   summary = traffic.summary()
-  assert summary['element_ratio'] is None  # the last stage has not begun
+  assert summary['element_ratio'] == 2 * 250 / 150  # a run that ends here
   assert summary['run_average_element_ratio'] == 2 * 250 / 150
   for step, (payload, elements) in enumerate(
     ((0, 0), (500, 100), (0, 0), (100, 15.5)), 3

@@ -78,9 +78,9 @@ def test_demo_in_short(tmp_path, capsys):
   for summary in summaries:
     assert summary['parameters'] == 283_786
     assert summary['comm']['dense_bytes_per_step'] == 4 * 283_786
-  # One step of DGC is a step of its warm-up; its plan is the last stage's.
   ratios = {s['scheme']: s['comm']['ratio'] for s in summaries}
-  assert ratios['dgc'] > 500 and ratios['qsgd'] > 6
+  # One step of DGC is a step of its warm-up, and so is the end of the run.
+  assert 2 < ratios['dgc'] < 4 and ratios['qsgd'] > 6
   assert ratios['gradient_dropping'] == ratios['gtopk']
   printed = capsys.readouterr().out
   for text in ('step 1/1', 'compression', '7.9x', 'report.html'):

@@ -33,6 +33,7 @@ def test_main_trains_on_devices_that_it_makes_itself(tmp_path, run):
     '--config.train.steps=3',
     '--config.compression.name=dgc',
     '--config.compression.density=0.01',
+    '--config.compression.warmup_steps=8',
     '--config.compression.min_size=0',
     '--config.compression.nesterov=true',
     '--config.parallel.runner=shard_map',
@@ -44,6 +45,10 @@ def test_main_trains_on_devices_that_it_makes_itself(tmp_path, run):
   comm = summary['comm']
   assert f'({comm["ratio"]:.1f}x smaller than dense)' in done.stdout
   assert f'({comm["run_average_ratio"]:.1f}x)' in done.stdout
+  # The run ends inside its warm-up, so its end is no message of the last stage.
+  *_, last = (tmp_path / 'metrics.jsonl').read_text().splitlines()
+  logged = json.loads(last)['comm/ratio']
+  assert comm['ratio'] == pytest.approx(logged, rel=1e-5) and logged < 20
   assert summary['num_workers'] == 3
   config = json.loads((tmp_path / 'config.json').read_text())
   asked = {'name': 'dgc', 'density': 0.01, 'min_size': 0, 'nesterov': True}

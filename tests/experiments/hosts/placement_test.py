@@ -1,0 +1,34 @@
+"""What a run of several processes says where its devices are too few."""
+
+from experiments.hosts import placement
+from experiments.program import errors
+import jax
+import pytest
+
+
+@pytest.fixture
+def two_processes(monkeypatch):
+  """Two processes with a device each, as far as `provide` can see."""
+  devices = jax.devices()[:2]
+  monkeypatch.setattr(jax.distributed, 'is_initialized', lambda: True)
+  monkeypatch.setattr(jax, 'process_count', lambda: 2)
+  monkeypatch.setattr(jax, 'devices', lambda: devices)
+
+
+def _refused(*arguments):
+  with pytest.raises(errors.ConfigError, match='make 2 workers') as caught:
+    placement.provide('shard_map', *arguments)
+  return str(caught.value)
+
+
+@pytest.mark.parametrize('workers', [(4,), (2, 2)], ids=str)
+def test_processes_on_cpus_are_told_how_to_have_more_workers(
+  two_processes, workers
+):
+  assert 'JAX_NUM_CPU_DEVICES=2' in _refused(*workers)
+
+
+def test_nothing_is_told_that_would_not_help(two_processes, monkeypatch):
+  assert 'JAX_NUM_CPU_DEVICES' not in _refused(3)
+  monkeypatch.setattr(jax, 'default_backend', lambda: 'gpu')
+  assert 'JAX_NUM_CPU_DEVICES' not in _refused(4)
