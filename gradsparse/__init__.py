@@ -23,6 +23,8 @@ from gradsparse.around.moments import moments_from_microbatches
 from gradsparse.around.moments import value_and_grad_moments
 from gradsparse.around.qsvrg import qsvrg
 from gradsparse.around.sharded import sharded
+from gradsparse.around.skip_rejected import SkipRejectedState
+from gradsparse.around.skip_rejected import skip_rejected
 from gradsparse.recipes import ada_comp
 from gradsparse.recipes import dense
 from gradsparse.recipes import dgc
@@ -60,6 +62,7 @@ __all__ = (
   'CompressedMeanState',
   'LocalGradientState',
   'Plan',
+  'SkipRejectedState',
   'accumulate',
   'ada_comp',
   'audit',
@@ -90,6 +93,7 @@ __all__ = (
   'schedules',
   'sharded',
   'sign_majority',
+  'skip_rejected',
   'strom',
   'switch',
   'terngrad',

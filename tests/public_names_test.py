@@ -60,6 +60,10 @@ def test_what_goes_around_a_scheme_says_it_too():
       f"gs.local_gradient(inner={inside}, mode='sum')",
     ),
     (
+      gs.skip_rejected(scheme, max_consecutive=3),
+      f'gs.skip_rejected(inner={inside}, max_consecutive=3)',
+    ),
+    (
       gs.clip_local_norm(1.0, axis_name='w'),
       "gs.clip_local_norm(threshold=1.0, axis_name='w')",
     ),

@@ -18,7 +18,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from experiments.config import plateau
-from experiments.config import rejection
 from experiments.config import schemes
 from experiments.program import errors
 import gradsparse as gs
@@ -109,7 +108,7 @@ def make_transformation(
     after = optax.sgd(learning_rate, momentum or None, nesterov=nesterov)
   if follow_plateau:
     after = optax.chain(after, plateau.scale_updates())
-  chain.append(rejection.skip_rejected(after))
+  chain.append(gs.skip_rejected(after))
   return gs.accumulate(optax.chain(*chain), every=accumulate)
 
 

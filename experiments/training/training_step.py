@@ -213,9 +213,7 @@ def make_train_step(
       # Of all workers; what follows takes means.
       **{f'train/{name}': everyone * n for name, n in got.counts.items()},
       **measured,
-      'comm/rejected_steps_in_a_row': optax.tree.get(
-        opt_state, 'rejected_in_a_row'
-      ),
+      'comm/rejected_steps_in_a_row': optax.tree.get(opt_state, 'consecutive'),
     }
     factor = optax.tree.get(opt_state, 'plateau_scale')
     if factor is not None:

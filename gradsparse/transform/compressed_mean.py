@@ -106,7 +106,7 @@ def compressed_mean(
     moment is negative, or a schedule's density or another number that is
     traced is out of range, the step is rejected: the whole update is NaN on
     all workers, nothing is delivered, and all state stays finite (`health` has
-    the details).
+    the details). `gs.skip_rejected` passes over such a step.
 
   Raises:
     TypeError: an argument of the wrong kind; from init and update: a leaf

@@ -89,11 +89,11 @@ def refuse_conditional() -> None:
     raise ValueError(
       'a gradsparse scheme cannot run inside optax.apply_if_finite or '
       'optax.MultiSteps(should_skip_update_fn=...): one worker with a NaN '
-      'would skip the exchange while the others wait for it. Put them around '
-      'the optimizer after it: '
-      'optax.chain(gs.dgc(...), optax.apply_if_finite(optax.sgd(lr), 5)). '
-      'The scheme itself rejects a step with a non-finite gradient on all '
-      'workers together.'
+      'would skip the exchange while the others wait for it. '
+      'gs.skip_rejected can be around a scheme, or around what follows it: '
+      'optax.chain(gs.dgc(...), gs.skip_rejected(optax.sgd(lr))). The scheme '
+      'itself rejects a step with a non-finite gradient on all workers '
+      'together.'
     )
 
 

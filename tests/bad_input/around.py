@@ -26,7 +26,7 @@ def average(**kwargs):
 
 
 def arguments() -> Iterator[Case]:
-  """Arguments of clipping, accumulation, local gradients, averages."""
+  """Arguments of what goes around a scheme."""
 
   def clip(threshold):
     return gs.clip_local_norm(threshold, axis_name=None)
@@ -37,6 +37,13 @@ def arguments() -> Iterator[Case]:
     'accumulate',
     lambda v: gs.accumulate(DENSE, every=v),
     'every',
+    (0, -1),
+    'at least 1',
+  )
+  yield from whole(
+    'skip_rejected',
+    lambda v: gs.skip_rejected(DENSE, max_consecutive=v),
+    'max_consecutive',
     (0, -1),
     'at least 1',
   )
@@ -79,6 +86,12 @@ def arguments() -> Iterator[Case]:
       lambda tx=tx: gs.accumulate(tx, every=2),
       TypeError,
       f'tx must be a GradientTransformation, got {kind}',
+    )
+    yield Case(
+      f'skip_rejected-inner-{kind}',
+      lambda tx=tx: gs.skip_rejected(tx),
+      TypeError,
+      f'inner must be a GradientTransformation, got {kind}',
     )
 
 

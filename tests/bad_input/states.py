@@ -88,6 +88,7 @@ def given() -> Iterator[Case]:
     ('dgc', SCHEMES['dgc'], 'CompressedMeanState'),
     ('local_gradient', local, 'LocalGradientState'),
     ('accumulate', acc, 'AccumulateState'),
+    ('skip_rejected', gs.skip_rejected(DROPPING), 'SkipRejectedState'),
   ):
     for state in (None, (), optax.EmptyState(), 3, (STATE,), PARAMS):
       kind = type(state).__name__

@@ -153,8 +153,8 @@ def test_the_optimizer_hears_nothing_of_a_rejected_step(name):
   for count in (1, 2):
     updates, state = update(spoiled, state, params)
     np.testing.assert_array_equal(updates['w'], 0)
-    assert optax.tree.get(state, 'rejected_in_a_row') == count
+    assert optax.tree.get(state, 'consecutive') == count
   jax.tree.map(np.testing.assert_array_equal, state[-1].inner, before[-1].inner)
   updates, state = update(grads, state, params)
   assert np.any(updates['w']) and np.all(np.isfinite(updates['w']))
-  assert optax.tree.get(state, 'rejected_in_a_row') == 0
+  assert optax.tree.get(state, 'consecutive') == 0
