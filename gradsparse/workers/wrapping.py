@@ -8,9 +8,11 @@ and gets it back after it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+import contextlib
 import functools
 import math
+import re
 from typing import Any
 
 from gradsparse import arguments
@@ -111,14 +113,14 @@ def wrap(
     }
 
     def on_blocks(*blocks):
-      out = step(
-        *(
-          axis.over(lambda spec, x: x[(0,) * len(spec)], spec, block)
-          if own
-          else block
-          for spec, block, own in zip(in_specs, blocks, is_state, strict=True)
-        )
+      inside = (
+        axis.over(lambda spec, x: x[(0,) * len(spec)], spec, block)
+        if own
+        else block
+        for spec, block, own in zip(in_specs, blocks, is_state, strict=True)
       )
+      with _constraints(mesh, axes):
+        out = step(*inside)
       axis.refuse_differing(out_specs, out, axes)
       return _with_axes(out_specs, out, states)
 
@@ -132,6 +134,40 @@ def wrap(
     )(*args)
 
   return functools.wraps(step)(run)
+
+
+@contextlib.contextmanager
+def _constraints(
+  mesh: Mesh | AbstractMesh, axes: Mapping[str, int]
+) -> Iterator[None]:
+  """Says how to write a sharding constraint that JAX refuses in a step.
+
+  JAX tells it apart by no type of error, so its words are looked at.
+
+  Raises:
+    ValueError: a constraint names an axis of the workers, or a mesh on which
+      that axis is automatic still.
+  """
+  try:
+    yield
+  except ValueError as e:
+    spec = re.search(
+      'can only refer to Auto axes.*? spec=(.*?) and mesh', f'{e}'
+    )
+    named = [a for a in axes if spec and repr(a) in spec[1]]
+    if not named and 'should be of type `Manual`' not in f'{e}':
+      raise
+    others = tuple(name for name in mesh.axis_names if name not in axes)
+    workers = ', '.join(map(repr, named or axes))
+    raise ValueError(
+      f'a sharding constraint inside of the step names {workers}, or a mesh '
+      'where that is automatic: it is the axis of the workers, and a worker '
+      'has its own block already, so a constraint over it goes. Over other '
+      f'axes of the mesh, {others}, write the spec alone, without {workers}: '
+      'jax.lax.with_sharding_constraint(x, '
+      f'P(None, {others[0] if others else "model"!r})); or give it the mesh '
+      'inside of the step, jax.sharding.get_abstract_mesh()'
+    ) from e
 
 
 def _names(spec: Any) -> set[str]:
