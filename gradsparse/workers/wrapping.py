@@ -102,6 +102,7 @@ def wrap(
         f'in_specs has {len(in_specs)} entries, and the step was given '
         f'{len(args)} arguments'
       )
+    axis.over(lambda spec, x: spec, in_specs, args)  # refuses other trees
     is_state = [_has_scheme(arg) for arg in args]
     for number, (spec, arg) in enumerate(zip(in_specs, args, strict=True)):
       check = _check_state if is_state[number] else _check_divisible
