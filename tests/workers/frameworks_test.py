@@ -118,9 +118,13 @@ def test_orbax_saves_and_restores(runner, tmp_path):
 def test_nnx_optimizer():
   """As a pytree of arrays; and by nnx.Optimizer inside of the step."""
   nnx = pytest.importorskip('flax.nnx')
-  model = nnx.Linear(6, 4, rngs=nnx.Rngs(0))
-  graph, params = nnx.split(model, nnx.Param)
-  params = nnx.as_pure(params)
+  rngs = nnx.Rngs(0)
+  model = nnx.Sequential(
+    nnx.Linear(6, 4, rngs=rngs),
+    nnx.BatchNorm(4, use_bias=False, use_scale=False, rngs=rngs),
+  )
+  graph, params, rest = nnx.split(model, nnx.Param, ...)
+  params, rest = nnx.as_pure((params, rest))
   specs = gs.workers.specs(TX, params, WORKERS)
 
   def loss_of(model, batch):
@@ -128,16 +132,16 @@ def test_nnx_optimizer():
 
   def plain(params, state, batch):
     def loss(params):
-      return loss_of(nnx.merge(graph, params), batch)
+      return loss_of(nnx.merge(graph, params, rest), batch)
 
     grads = jax.grad(loss)(gs.workers.local(params))
     updates, state = TX.update(grads, state, params)
     return optax.apply_updates(params, updates), state
 
   def by_optimizer(params, state, batch):
-    own = nnx.merge(graph, gs.workers.local(params))
+    own = nnx.merge(graph, gs.workers.local(params), rest)
     grads = nnx.grad(loss_of)(own, batch)
-    model = nnx.merge(graph, params)
+    model = nnx.merge(graph, params, rest)
     optimizer = nnx.Optimizer(model, TX, wrt=nnx.Param)
     nnx.update(optimizer.opt_state, nnx.state(state))
     optimizer.update(model, grads)
@@ -161,7 +165,7 @@ def test_nnx_optimizer():
     results.append(held)
   assert jax.tree.structure(results[0]) == jax.tree.structure(results[1])
   chex.assert_trees_all_close(*results, rtol=1e-6)
-  assert np.any(gs.pending(results[1][1])['kernel'])
+  assert np.any(gs.pending(results[1][1])['layers'][0]['kernel'])
 
 
 def test_boxed_parameters():
