@@ -125,7 +125,7 @@ def skip_rejected(
       ),
     )
 
-  return Described(init, update, text)
+  return Described.of(init, update, text=text)
 
 
 def _is_accumulate(x: Any) -> bool:

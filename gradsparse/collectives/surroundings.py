@@ -10,6 +10,13 @@ from jax.extend import core as jex_core
 from jax.interpreters import batching
 from jax.interpreters import mlir
 
+_UNMAPPED = (
+  '. It is mapped over none: in a plain jax.jit there are no workers to '
+  'average over. Put the step into gs.workers.wrap or jax.shard_map, on a mesh '
+  'that has {0!r}, or into jax.pmap or jax.vmap with axis_name={0!r}. For one '
+  'worker give the scheme axis_name=None.'
+)
+
 
 class Surroundings(NamedTuple):
   """The axes of the mesh around a scheme, its own left out.
@@ -45,7 +52,7 @@ def check_mapped(names: tuple[str, ...]) -> None:
 
   Raises:
     NameError: names the first, those that there are, and perhaps what it is a
-      misspelling of.
+      misspelling of; where there are none, what would map the program.
   """
   for name in names:
     try:
@@ -56,6 +63,7 @@ def check_mapped(names: tuple[str, ...]) -> None:
       raise NameError(
         'axis_name must be an axis that the program around is mapped over, '
         f'{there}, got {name!r}{arguments.did_you_mean(name, there)}'
+        f'{"" if there else _UNMAPPED.format(name)}'
       ) from e
 
 

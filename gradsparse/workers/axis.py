@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 import dataclasses
+import textwrap
 from typing import Any
 import warnings
 
@@ -80,12 +81,52 @@ def _broadcast(specs: Any, tree: Any) -> Any:
   """
   try:
     return jax.tree.broadcast(specs, tree, is_leaf=is_spec)
-  except ValueError as e:
-    given: Any = jax.tree.structure(tree)
+  except ValueError:
+    path, given, there = _difference(specs, tree) or ((), specs, tree)
+    where = jax.tree_util.keystr(path)[-80:] or 'their root'
+    got, wanted = _words(given, there), _words(there, given)
+    static = ', which differ in what is no array: make one from the other'
     raise ValueError(
       'in_specs must be a prefix of the arguments, and out_specs of the '
-      f'result, got {specs} for {given}'
-    ) from e
+      f'result, got at {where} {got} for {wanted}'
+      f'{static if got == wanted else ""}'
+    ) from None  # JAX prints both trees
+
+
+def _difference(
+  specs: Any, tree: Any, path: tuple[Any, ...] = ()
+) -> tuple[tuple[Any, ...], Any, Any] | None:
+  """The first node at which specs are no prefix: its path, and both nodes."""
+  if is_spec(specs):
+    return None
+  sides: Any = (
+    jax.tree_util.tree_flatten_with_path(x, is_leaf=lambda y, x=x: y is not x)
+    for x in (specs, tree)
+  )
+  (given, kind), (there, wanted) = sides
+  if kind != wanted:
+    return path, specs, tree
+  if jax.tree_util.treedef_is_leaf(kind):
+    return None
+  nodes = zip(given, there, strict=True)
+  found = (_difference(x, y, (*path, *key)) for (key, x), (_, y) in nodes)
+  return next(filter(None, found), None)
+
+
+def _words(node: Any, other: Any) -> str:
+  """What a node is, and where it has not the children of another one."""
+  if is_spec(node):
+    return _text(node)
+  name = type(node).__name__
+  if isinstance(node, Mapping) and isinstance(other, Mapping):
+    more, less = (
+      textwrap.shorten(', '.join(repr(k) for k in x if k not in y), 60)
+      for x, y in ((node, other), (other, node))
+    )
+    return f'{name} with {more}' if more else f'{name} without {less}'
+  if isinstance(node, tuple | list) and type(node) is type(other):
+    return f'{name} of {len(node)}'
+  return f'array of shape {node.shape}' if hasattr(node, 'dtype') else name
 
 
 def _text(spec: P) -> str:

@@ -8,9 +8,11 @@ and gets it back after it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+import contextlib
 import functools
 import math
+import re
 from typing import Any
 
 from gradsparse import arguments
@@ -100,6 +102,7 @@ def wrap(
         f'in_specs has {len(in_specs)} entries, and the step was given '
         f'{len(args)} arguments'
       )
+    axis.over(lambda spec, x: spec, in_specs, args)  # refuses other trees
     is_state = [_has_scheme(arg) for arg in args]
     for number, (spec, arg) in enumerate(zip(in_specs, args, strict=True)):
       check = _check_state if is_state[number] else _check_divisible
@@ -117,7 +120,8 @@ def wrap(
         else block
         for spec, block, state in zip(in_specs, blocks, is_state, strict=True)
       )
-      out = axis.typed_by(out_specs, step, own, axes)
+      with _constraints(mesh, axes):
+        out = axis.typed_by(out_specs, step, own, axes)
       return _with_axes(out_specs, out, states)
 
     return jax.shard_map(
@@ -130,6 +134,40 @@ def wrap(
     )(*args)
 
   return functools.wraps(step)(run)
+
+
+@contextlib.contextmanager
+def _constraints(
+  mesh: Mesh | AbstractMesh, axes: Mapping[str, int]
+) -> Iterator[None]:
+  """Says how to write a sharding constraint that JAX refuses in a step.
+
+  JAX tells it apart by no type of error, so its words are looked at.
+
+  Raises:
+    ValueError: a constraint names an axis of the workers, or a mesh on which
+      that axis is automatic still.
+  """
+  try:
+    yield
+  except ValueError as e:
+    spec = re.search(
+      'can only refer to Auto axes.*? spec=(.*?) and mesh', f'{e}'
+    )
+    named = [a for a in axes if spec and repr(a) in spec[1]]
+    if not named and 'should be of type `Manual`' not in f'{e}':
+      raise
+    others = tuple(name for name in mesh.axis_names if name not in axes)
+    workers = ', '.join(map(repr, named or axes))
+    raise ValueError(
+      f'a sharding constraint inside of the step names {workers}, or a mesh '
+      'where that is automatic: it is the axis of the workers, and a worker '
+      'has its own block already, so a constraint over it goes. Over other '
+      f'axes of the mesh, {others}, write the spec alone, without {workers}: '
+      'jax.lax.with_sharding_constraint(x, '
+      f'P(None, {others[0] if others else "model"!r})); or give it the mesh '
+      'inside of the step, jax.sharding.get_abstract_mesh()'
+    ) from e
 
 
 def _names(spec: Any) -> set[str]:

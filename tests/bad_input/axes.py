@@ -72,12 +72,14 @@ def axes() -> Iterator[Case]:
   for where, call in {
     'mean': lambda: gs.workers.mean(ONES),
     'update': lambda: DROPPING_ON.update(PARAMS, STATE),
+    'jit': lambda: jax.jit(DROPPING_ON.update)(PARAMS, STATE),
   }.items():
     yield Case(
       f'{where}-outside',
       call,
       NameError,
-      r"axis_name must be an axis .* over, \(\), got 'workers'",
+      r"axis_name must be an axis .* over, \(\), got 'workers'.*plain jax.jit.*"
+      r"gs.workers.wrap or jax.shard_map.*'workers'.*axis_name=None",
     )
 
 

@@ -198,3 +198,49 @@ def test_stacked_state_without_a_mapped_axis_is_refused(recipe, axis_name):
     'gs.workers.parallel',
   ):
     assert said in str(e.value)
+
+
+def test_specs_that_fit_no_tree_are_told_in_a_line():
+  """Of a tree with many leaves: where it begins to differ, and how."""
+  params = {f'layer_{i}': jnp.ones((2, 2)) for i in range(40)}
+  tx = optax.chain(
+    gs.random_k(0.2, axis_name=AXIS), optax.sgd(0.1, momentum=0.9)
+  )
+  state = gs.workers.init(tx, params, NUM_WORKERS)
+  scheme, (trace, rest) = gs.workers.specs(tx, params, NUM_WORKERS)
+  mesh = jax.sharding.AbstractMesh(
+    (NUM_WORKERS,), (AXIS,), axis_types=(AxisType.Auto,)
+  )
+  for given, says in (
+    (scheme, 'at [1] CompressedMeanState for tuple'),
+    ((scheme, P(), P()), 'at [1] tuple of 3 for tuple of 2'),
+    (
+      (scheme._replace(stats=None), P()),
+      'at [1][0].stats NoneType for Stats',
+    ),
+    (
+      (scheme, (trace._replace(trace={'layer_7': P()}), rest)),
+      "at [1][1][0].trace dict without 'layer_0', 'layer_1', ",
+    ),
+  ):
+    kwargs = dict(in_specs=(P(), given), out_specs=P())
+    for run in (
+      gs.workers.wrap(lambda *args: 0.0, mesh=mesh, **kwargs),
+      program(lambda *args: 0.0, 'simulate', **kwargs).lower,
+    ):
+      with pytest.raises(ValueError) as e:
+        run(params, state)
+      assert e.value.__suppress_context__  # it prints both trees
+      said = str(e.value).splitlines()[0]
+      assert says in said and len(said) <= 300
+
+
+def test_specs_of_other_functions_are_made_by_replace():
+  one, other = (
+    jax.tree_util.Partial(lambda x: x, jnp.ones(2)) for _ in range(2)
+  )
+  specs = jax.tree.map(lambda _: P(), one)
+  run = program(lambda f: f(), 'simulate', (specs,), P())
+  match = 'got at .0. Partial for Partial, which differ in what is no array'
+  with pytest.raises(ValueError, match=match):
+    run.lower(other)

@@ -118,9 +118,13 @@ def test_orbax_saves_and_restores(runner, tmp_path):
 def test_nnx_optimizer():
   """As a pytree of arrays; and by nnx.Optimizer inside of the step."""
   nnx = pytest.importorskip('flax.nnx')
-  model = nnx.Linear(6, 4, rngs=nnx.Rngs(0))
-  graph, params = nnx.split(model, nnx.Param)
-  params = nnx.as_pure(params)
+  rngs = nnx.Rngs(0)
+  model = nnx.Sequential(
+    nnx.Linear(6, 4, rngs=rngs),
+    nnx.BatchNorm(4, use_bias=False, use_scale=False, rngs=rngs),
+  )
+  graph, params, rest = nnx.split(model, nnx.Param, ...)
+  params, rest = nnx.as_pure((params, rest))
   specs = gs.workers.specs(TX, params, WORKERS)
 
   def loss_of(model, batch):
@@ -128,16 +132,16 @@ def test_nnx_optimizer():
 
   def plain(params, state, batch):
     def loss(params):
-      return loss_of(nnx.merge(graph, params), batch)
+      return loss_of(nnx.merge(graph, params, rest), batch)
 
     grads = jax.grad(loss)(gs.workers.local(params))
     updates, state = TX.update(grads, state, params)
     return optax.apply_updates(params, updates), state
 
   def by_optimizer(params, state, batch):
-    own = nnx.merge(graph, gs.workers.local(params))
+    own = nnx.merge(graph, gs.workers.local(params), rest)
     grads = nnx.grad(loss_of)(own, batch)
-    model = nnx.merge(graph, params)
+    model = nnx.merge(graph, params, rest)
     optimizer = nnx.Optimizer(model, TX, wrt=nnx.Param)
     nnx.update(optimizer.opt_state, nnx.state(state))
     optimizer.update(model, grads)
@@ -161,4 +165,49 @@ def test_nnx_optimizer():
     results.append(held)
   assert jax.tree.structure(results[0]) == jax.tree.structure(results[1])
   chex.assert_trees_all_close(*results, rtol=1e-6)
-  assert np.any(gs.pending(results[1][1])['kernel'])
+  assert np.any(gs.pending(results[1][1])['layers'][0]['kernel'])
+
+
+def test_boxed_parameters():
+  """Linen's, which hold the names of the axes that they are sharded over."""
+  nn = pytest.importorskip('flax.linen')
+  mesh = jax.make_mesh(
+    (WORKERS, 2),
+    (AXIS, 'model'),
+    (AxisType.Auto,) * 2,
+    devices=jax.devices()[:4],
+  )
+  kernel = nn.with_partitioning(nn.initializers.ones, (None, 'model'))
+  model = nn.Dense(4, kernel_init=kernel)
+  batch = batch_of(0).reshape(-1, 6)
+  shapes = jax.eval_shape(model.init, jax.random.key(0), batch)
+  scheme = gs.random_k(0.3, memory=True, axis_name=AXIS)
+  tx = optax.chain(
+    gs.sharded(scheme, nn.get_partition_spec(shapes)),
+    optax.sgd(0.1, momentum=0.9),
+  )
+  init = jax.jit(model.init, out_shardings=nn.get_sharding(shapes, mesh))
+  params = init(jax.random.key(0), batch)
+
+  def step(params, state, batch):
+    loss = lambda params: jnp.mean((model.apply(params, batch) - 1) ** 2)
+    grads = jax.grad(loss)(gs.workers.local(params))
+    updates, state = tx.update(grads, state, params)
+    return optax.apply_updates(params, updates), state
+
+  where = gs.workers.shardings(tx, params, mesh)
+  specs = gs.workers.specs(tx, params, WORKERS)
+  state = jax.device_put(gs.workers.init(tx, params, WORKERS), where)
+  train = gs.workers.wrap(
+    step, mesh=mesh, in_specs=(P(), specs, OWN), out_specs=(P(), specs)
+  )
+  out = jax.eval_shape(train, params, state, batch)
+  chex.assert_trees_all_equal_shapes_and_dtypes(out, (params, state))
+  # Behind the axis of the workers, which a box does not know.
+  memory = nn.unbox(gs.pending(state))['params']['kernel']
+  assert memory.shape == (WORKERS, 6, 4)
+  for x, spec in (
+    (memory, P(AXIS, None, 'model')),
+    (nn.unbox(state[1][0].trace)['params']['kernel'], P(None, 'model')),
+  ):
+    assert x.sharding == NamedSharding(mesh, spec)

@@ -151,13 +151,24 @@ def test_state_alone_comes_back_with_its_worker_axes():
 
 
 def test_other_axes_of_the_mesh_stay_automatic():
-  """Each replica has two devices; JAX may divide what they have to do."""
+  """Each replica has two devices; JAX may divide what they have to do.
+
+  A step may say how: by a bare spec, or on the mesh inside of it.
+  """
   mesh = mesh_of(data=WORKERS, fsdp=2)
   tx = optax.chain(
     gs.sharded(gs.random_k(0.2, memory=True, axis_name=AXIS), P()),
     optax.sgd(0.1, momentum=0.9),
   )
-  fn = jax.jit(wrapped(functools.partial(step, tx=tx), mesh=mesh))
+
+  def constrained(params, state, batch):
+    inside = jax.sharding.get_abstract_mesh()
+    constrain = jax.lax.with_sharding_constraint
+    batch = {**batch, 'x': constrain(batch['x'], P(None, 'fsdp'))}
+    params = constrain(params, NamedSharding(inside, P('fsdp')))
+    return step(params, state, batch, tx)
+
+  fn = jax.jit(wrapped(constrained, mesh=mesh))
   params, state = PARAMS, STATE
   for batch in batches(2):
     params, state, _ = fn(params, state, flat(batch))
@@ -167,6 +178,41 @@ def test_other_axes_of_the_mesh_stay_automatic():
 def refused(match, fn, *args, error=ValueError):
   with pytest.raises(error, match=match):
     jax.eval_shape(fn, *args)
+
+
+@pytest.mark.parametrize('spec', [P(AXIS), P(None, 'fsdp'), P(AXIS, 'fsdp')])
+@pytest.mark.parametrize('named', [False, True])
+def test_a_constraint_on_the_whole_mesh_is_told_how_to_be_written(spec, named):
+  mesh = mesh_of(data=WORKERS, fsdp=2)
+  where = NamedSharding(mesh, spec) if named else spec
+
+  def constrained(params, batch):
+    def loss(params):
+      x = jax.lax.with_sharding_constraint(batch['x'], where)
+      return jnp.sum(x @ params['w'])
+
+    return jax.grad(loss)(gs.workers.local(params, AXIS))
+
+  specs = dict(in_specs=(P(), P(AXIS)), out_specs=P(AXIS))
+  fn = wrapped(constrained, mesh=mesh, **specs)
+  args = PARAMS, flat(batches(1)[0])
+  if spec == P(None, 'fsdp') and not named:
+    jax.eval_shape(fn, *args)
+    return
+  refused(
+    r"constraint inside of the step names 'data'.*axis of the workers.*"
+    r"without 'data': .*constraint\(x, P\(None, 'fsdp'\)\).*abstract_mesh",
+    fn,
+    *args,
+  )
+
+
+def test_other_errors_of_a_step_are_its_own():
+  def failing(params, state, batch):
+    raise ValueError('should be of type int')
+
+  args = PARAMS, STATE, flat(batches(1)[0])
+  refused('^should be of type int', wrapped(failing), *args)
 
 
 def test_a_memory_under_no_axis_is_refused_where_types_are_not_checked():
