@@ -63,9 +63,17 @@ def switch(
     lambda x: jnp.zeros(x.shape[1:] if stacked and owes else x.shape, x.dtype),
     pending,
   )
-  expected: Any = jax.tree.structure(jax.eval_shape(tx_old.init, params))
-  if expected != jax.tree.structure(state):
-    raise ValueError('state does not belong to tx_old: their trees differ')
+  difference = arguments.tree_difference(
+    state, jax.eval_shape(tx_old.init, params)
+  )
+  if difference:
+    of_new = jax.eval_shape(tx_new.init, params)
+    swapped = not arguments.tree_difference(state, of_new)
+    raise ValueError(
+      f"state does not belong to tx_old: {difference}, which is tx_old's. "
+      + ('It belongs to tx_new. ' * swapped)
+      + 'The order is gs.switch(tx_old, tx_new, state)'
+    )
   fresh_state = tx_new.init(params)
   if stacked:
     fresh_state = jax.tree.map(
