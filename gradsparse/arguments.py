@@ -230,7 +230,8 @@ def tree_difference(tree: Any, like: Any, where: str = '') -> str | None:
   Returns:
     The first difference in words; None if there is none.
   """
-  if jax.tree.structure(tree) == jax.tree.structure(like):
+  structure: Any = jax.tree.structure(tree)
+  if structure == jax.tree.structure(like):
     return None
   own, other = (
     jax.tree_util.tree_flatten_with_path(x, is_leaf=lambda y, x=x: y is not x)

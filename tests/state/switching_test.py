@@ -302,7 +302,7 @@ def test_a_state_of_something_else_is_an_error():
   with pytest.raises(ValueError, match=says + ', .* order is gs.switch'):
     gs.switch(dropping, dgc, chain.init(PARAMS))
   says = (
-    r'\.memory is ResidualState and not MomentumC.* belongs to tx_new\. The'
+    r'\.memory is ResidualState and not Momen.* belongs to tx_new\. The'
   )
   with pytest.raises(ValueError, match=says):
     gs.switch(dgc, dropping, dropping.init(PARAMS))
