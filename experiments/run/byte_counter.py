@@ -23,11 +23,8 @@ class Size(NamedTuple):
 class ByteCounter:
   """Counts the bytes of each step and of the run so far.
 
-  Most schemes send the same number of bytes each step, which their plan tells.
-  Where the size depends on the data or on the step, the plan lists the sizes
-  there are, and what the step measured says which one it was. The same goes
-  for steps that only accumulate gradients, which send nothing. A step that
-  averages parameters sends these, too.
+  A step measures what its scheme sent, to the byte: nothing, where it only
+  accumulates gradients. A step that averages parameters sends these, too.
   """
 
   def __init__(
@@ -50,7 +47,8 @@ class ByteCounter:
     self._dense = int(plans[-1].dense_bytes)
     self._every = plans[-1].every
     self._average = average
-    self._sizes = [_sizes(plan) for plan in plans]
+    self._last = Size(plans[-1].payload_bytes, plans[-1].sent_bytes)
+    self._varies = bool(plans[-1].rungs or self._every > 1 or average)
     # Schemes count what they send of the leaves that they compress.
     self._uncompressed = [
       sum(row.elements for row in plan.rows if row.transport == 'dense')
@@ -64,13 +62,18 @@ class ByteCounter:
     self.restore(dict.fromkeys(self._counted, 0))
 
   def count(
-    self, step: int, payload_bytes: float, sent_elements: float
+    self,
+    step: int,
+    payload_bytes: int,
+    sent_bytes: int,
+    sent_elements: float,
   ) -> dict[str, float]:
     """Counts a step; to be called for each, in order.
 
     Args:
       step: counted from 1.
-      payload_bytes: what the step measured, a float32.
+      payload_bytes: what the step measured.
+      sent_bytes: likewise.
       sent_elements: likewise, of the leaves that the scheme compresses.
 
     Returns:
@@ -78,9 +81,7 @@ class ByteCounter:
     """
     stage = warmup.exchanged_at(self._stages, step - 1, self._every)
     number = self._stages.index(stage)
-    size = min(
-      self._sizes[number], key=lambda s: abs(s.payload - payload_bytes)
-    )
+    size = Size(int(payload_bytes), int(sent_bytes))
     uncompressed = self._uncompressed[number] if size.payload else 0
     if self._average and step % self._average.every == 0:
       size = size.plus(self._average)
@@ -120,14 +121,13 @@ class ByteCounter:
     all else is between workers, by each of a worker's inner workers.
     """
     counted = self._counted
-    payload, sent = max(self._sizes[-1])
-    varies = len(self._sizes[-1]) > 1 or self._average
+    payload, sent = self._last
     if not counted['last_stage_steps']:
       payload, sent = payload / self._every, sent / self._every
       if self._average:
         payload += self._average.payload_bytes / self._average.every
         sent += self._average.sent_bytes / self._average.every
-    elif varies:
+    elif self._varies:
       payload = counted['last_stage_payload'] / counted['last_stage_steps']
       sent = counted['last_stage_sent'] / counted['last_stage_steps']
     return {
@@ -251,20 +251,3 @@ def last_and_average(
   shown = form.format(comm[name])
   whole = form.format(comm[f'run_average_{name}'])
   return shown if shown == whole else f'{shown}\n{whole}'
-
-
-def _sizes(plan) -> list[Size]:
-  """Returns the sizes that a step can have; most plans have one."""
-  idle = [Size(0, 0)] if plan.every > 1 else []
-  whole = Size(int(plan.payload_bytes), int(plan.sent_bytes))
-  if not plan.rungs:
-    return [whole, *idle]
-  # The plan is that of the largest message: densities only fall in a stage.
-  largest = Size(*max(plan.rungs))
-  return [
-    Size(
-      whole.payload - largest.payload + payload,
-      whole.sent - largest.sent + sent,
-    )
-    for payload, sent in plan.rungs
-  ] + idle

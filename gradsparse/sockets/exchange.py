@@ -47,8 +47,8 @@ class Exchanged(NamedTuple):
     dense: means of the leaves that stayed dense.
     healthy: bool scalar, the same everywhere: all workers were healthy.
       Otherwise the step is rejected, and the rest of this is not used.
-    message_bytes: size of one worker's message; traced where it depends on
-      the data, and the largest while a plan is made.
+    message_bytes: size of one worker's message; a uint32 scalar where it
+      depends on the data, and the largest while a plan is made.
     transport: how it went, for tables; None where the run time chose it.
     total: the sum of all roundings, where words were added up, else None.
     released: what the memory lets go of, if that is not

@@ -18,6 +18,7 @@ from gradsparse.sockets import Memory
 from gradsparse.sockets import Signal
 from gradsparse.sockets.ownership import local_fields
 from gradsparse.state.scheme import CompressedMeanState
+from gradsparse.traffic import counting
 from gradsparse.transform import inputs
 from gradsparse.transform import planning
 from gradsparse.transform.finishing import After
@@ -130,7 +131,7 @@ def one_step(
     memory=nodes.cut_state(out.memory),
     compressor=out.compressor,
     stats=out.stats._replace(
-      sent_bytes=comm.local(jnp.float32(comm.tally.most_sent)),
+      sent_bytes=comm.local(counting.total([comm.tally.most_sent])),
       rejected_steps=comm.local(rejected),
     ),
     exchange=out.exchange,

@@ -159,7 +159,7 @@ def of_any_size(
         delivered=delivered(back),
         released=of_one_size(back.exchanged.released),
         owed=comm.local(back.exchanged.owed),
-        message_bytes=jnp.float32(back.exchanged.message_bytes),
+        message_bytes=counting.total([back.exchanged.message_bytes]),
         transport=None,
       ),
       comm.local(back.overflow),
@@ -189,7 +189,11 @@ def _exchange(scheme: Scheme, before: Before, part: Part) -> Back:
     message, overflow = _message(scheme, before, part, dense)
     own = message.own
     back = scheme.exchange.run(message, comm)
-    nbytes = back.message_bytes + part.proposed_bytes
+    nbytes = back.message_bytes
+    if isinstance(nbytes, int):
+      nbytes += part.proposed_bytes
+    elif part.proposed_bytes:
+      nbytes = counting.total([nbytes, part.proposed_bytes])
     back = back._replace(message_bytes=nbytes)
   else:
     means = common.reduce_dense(dense, comm)

@@ -301,9 +301,7 @@ def test_a_state_of_something_else_is_an_error():
   says = 'not belong to tx_old: the whole is tuple and not CompressedMeanState'
   with pytest.raises(ValueError, match=says + ', .* order is gs.switch'):
     gs.switch(dropping, dgc, chain.init(PARAMS))
-  says = (
-    r'\.memory is ResidualState and not Momen.* belongs to tx_new\. The'
-  )
+  says = r'\.memory is ResidualState and not Momen.* belongs to tx_new\. The'
   with pytest.raises(ValueError, match=says):
     gs.switch(dgc, dropping, dropping.init(PARAMS))
   with pytest.raises(ValueError, match='exactly one.*found 0'):
