@@ -226,7 +226,7 @@ SETTINGS = (
     min_size=0,
   ),
   _s('qsgd_descent', MEMORYLESS, gs.qsgd_descent),
-  _s('terngrad', UNBIASED, gs.terngrad, min_size=0),
+  _s('terngrad', UNBIASED.but(dense=('scale',)), gs.terngrad, min_size=0),
   _s('one_bit', RESIDUAL, gs.one_bit_sgd),
   _s(
     'one_bit_scatter',

@@ -10,6 +10,8 @@ from gradsparse import folding
 from gradsparse import opaque
 from gradsparse.collectives import Comm
 from gradsparse.sockets import Context
+from gradsparse.sockets import Exchanged
+from gradsparse.sockets import Message
 from gradsparse.sockets import Sent
 from gradsparse.sockets import Sparse
 from gradsparse.sockets import SparseSum
@@ -169,6 +171,26 @@ def scatter(
   # Every worker hears of everybody, so all come to the same result.
   healthy = comm.replicated(jnp.all(received[:, 0] == 1))
   return received[:, 1:], healthy, message.nbytes
+
+
+def as_dense(message: Message, comm: Comm) -> Exchanged:
+  """The mean of what messages stand for, by an all-reduce of all elements."""
+  own = message.own
+  total, dense, unhealthy = comm.sum(
+    (
+      own.add_to(own.zeros()),
+      message.dense,
+      count_unhealthy(message.healthy),
+    )
+  )
+  return Exchanged(
+    mean=mean_of(own, total, comm.size),
+    delivered=own,
+    dense=[x / comm.size for x in dense],
+    healthy=unhealthy == 0,
+    message_bytes=message.dense_bytes,
+    transport='dense all-reduce',
+  )
 
 
 def add_up(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+import math
 from typing import Any, NamedTuple
 
 from gradsparse.sockets.compressor import Code
@@ -35,6 +36,11 @@ class Message(NamedTuple):
   dense: list[jax.Array]
   healthy: jax.Array
   owed: Sequence[jax.Array] = ()
+
+  @property
+  def dense_bytes(self) -> int:
+    """Size of what it is a message of, as float32."""
+    return 4 * sum(map(math.prod, self.ctx.shapes))
 
 
 class Exchanged(NamedTuple):
