@@ -377,6 +377,35 @@ def test_law5_the_plan_is_what_the_compiled_program_sends(case):
   assert plan.sent_bytes == last(possible)
 
 
+def message_bytes(collectives):
+  """One worker's message and dense leaves, by the operands in a program."""
+  sizes = {}
+  for c in collectives:
+    sizes.setdefault(c.kind, []).append(c.nbytes)
+  reduced = sum(sizes.get('all_reduce', []))
+  if 'all_to_all' in sizes:  # what is gathered then is the way back
+    return sum(sizes['all_to_all']) + reduced
+  if 'permute' in sizes:  # the way back may have a mask besides
+    return min(sizes['permute']) + reduced
+  if 'all_gather' in sizes:
+    return sum(sizes['all_gather']) + reduced
+  return reduced - 4  # the word of health has been added up, too
+
+
+@law(lambda case, facts: case.runner == 'shard_map' and case.num_workers > 1)
+def test_law5_the_payload_is_the_message_of_the_compiled_program(case):
+  audit, plan = runs.run(case).audit, plan_of(case.setting, case.num_workers)
+  if not audit.conditionals:
+    assert message_bytes(audit.collectives) == plan.payload_bytes
+    return
+  (branches,) = audit.conditionals
+  beside = sum(c.nbytes for c in audit.collectives)
+  if not plan.schedules:
+    beside -= 4  # workers agree on the rung
+  found = [beside + message_bytes(b.collectives) for b in branches]
+  assert found == [payload for payload, _ in plan.rungs]
+
+
 @law()
 def test_law5_the_state_reports_the_planned_payload(case):
   run = runs.run(case)

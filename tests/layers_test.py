@@ -273,6 +273,15 @@ def test_only_hard_dependencies():
   assert not foreign_imports(REPOSITORY, hard_dependencies())
 
 
+def test_wire_formats_import_what_their_docstring_says():
+  used = {
+    imported_component(REPOSITORY, 'gradsparse', name)
+    for path in sources(REPOSITORY, 'gradsparse/wire')
+    for name, _ in imports(REPOSITORY, path)
+  }
+  assert used - {None, 'wire'} == {'folding', 'opaque'}
+
+
 def test_one_file_calls_collectives():
   assert not stray_collectives(REPOSITORY)
 

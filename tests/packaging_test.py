@@ -1,5 +1,6 @@
 """What users install: the wheel, its dependencies, and the pinned versions."""
 
+import ast
 import email
 import importlib.metadata
 import json
@@ -145,6 +146,33 @@ def test_wheel_imports_with_hard_dependencies_only(wheel, metadata, tmp_path):
   )
   assert pathlib.Path(found['file']).is_relative_to(tmp_path)
   assert found['version'] in (None, PROJECT['version'])
+
+
+def test_what_experiments_import_is_declared(metadata):
+  lines = metadata.get_all('Requires-Dist')
+  declared = {
+    canonicalize_name(r.name)
+    for extra in ('', 'experiments')
+    for r in _applicable(lines, extra)
+  }
+  owners = importlib.metadata.packages_distributions()
+  for folder in ('experiments', 'configs'):
+    for path in (REPOSITORY / folder).rglob('*.py'):
+      for module in _imported(path) & set(owners):
+        names = {canonicalize_name(owner) for owner in owners[module]}
+        # jaxlib comes with jax, of one version.
+        assert names & (declared | {'jaxlib'}), f'{path} imports {module}'
+
+
+def _imported(path: pathlib.Path) -> set[str]:
+  """The first names of what a file imports."""
+  found = set()
+  for node in ast.walk(ast.parse(path.read_text())):
+    if isinstance(node, ast.Import):
+      found |= {alias.name.split('.')[0] for alias in node.names}
+    elif isinstance(node, ast.ImportFrom) and not node.level:
+      found.add(str(node.module).split('.')[0])
+  return found
 
 
 def test_constraints_are_exact_versions():

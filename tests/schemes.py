@@ -226,7 +226,7 @@ SETTINGS = (
     min_size=0,
   ),
   _s('qsgd_descent', MEMORYLESS, gs.qsgd_descent),
-  _s('terngrad', UNBIASED, gs.terngrad, min_size=0),
+  _s('terngrad', UNBIASED.but(dense=('scale',)), gs.terngrad, min_size=0),
   _s('one_bit', RESIDUAL, gs.one_bit_sgd),
   _s(
     'one_bit_scatter',
@@ -334,7 +334,6 @@ LIMITS = (
   (_s('gtopk_tree', RESIDUAL, gs.gtopk, 1.0, topology='tree'), plain),
   (_s('random_k', UNBIASED, gs.random_k, 1.0), plain),
   (_s('random_k_memory', RESIDUAL, gs.random_k, 1.0, memory=True), plain),
-  (_s('power_sgd', RESIDUAL, gs.power_sgd, 10), plain),
   (
     _s('variance', RESIDUAL, _variance, 1e-30, values='float32', ladder=(1.0,)),
     plain,

@@ -23,11 +23,8 @@ class Size(NamedTuple):
 class ByteCounter:
   """Counts the bytes of each step and of the run so far.
 
-  Most schemes send the same number of bytes each step, which their plan tells.
-  Where the size depends on the data or on the step, the plan lists the sizes
-  there are, and what the step measured says which one it was. The same goes
-  for steps that only accumulate gradients, which send nothing. A step that
-  averages parameters sends these, too.
+  A step measures what its scheme sent, to the byte: nothing, where it only
+  accumulates gradients. A step that averages parameters sends these, too.
   """
 
   def __init__(
@@ -50,7 +47,6 @@ class ByteCounter:
     self._dense = int(plans[-1].dense_bytes)
     self._every = plans[-1].every
     self._average = average
-    self._sizes = [_sizes(plan) for plan in plans]
     # Schemes count what they send of the leaves that they compress.
     self._uncompressed = [
       sum(row.elements for row in plan.rows if row.transport == 'dense')
@@ -63,13 +59,18 @@ class ByteCounter:
     )
 
   def count(
-    self, step: int, payload_bytes: float, sent_elements: float
+    self,
+    step: int,
+    payload_bytes: int,
+    sent_bytes: int,
+    sent_elements: float,
   ) -> dict[str, float]:
     """Counts a step; to be called for each, in order.
 
     Args:
       step: counted from 1.
-      payload_bytes: what the step measured, a float32.
+      payload_bytes: what the step measured.
+      sent_bytes: likewise.
       sent_elements: likewise, of the leaves that the scheme compresses.
 
     Returns:
@@ -77,9 +78,7 @@ class ByteCounter:
     """
     stage = warmup.exchanged_at(self._stages, step - 1, self._every)
     number = self._stages.index(stage)
-    size = min(
-      self._sizes[number], key=lambda s: abs(s.payload - payload_bytes)
-    )
+    size = Size(int(payload_bytes), int(sent_bytes))
     uncompressed = self._uncompressed[number] if size.payload else 0
     if self._average and step % self._average.every == 0:
       size = size.plus(self._average)
@@ -110,9 +109,8 @@ class ByteCounter:
     """Returns the bytes of a step at the end and over the whole run.
 
     The end is the stage of the last step that was counted; where the density
-    changes at every step, the last exchange. Bytes are means over its steps
-    where the size depends on the data, or some steps send nothing. Where some
-    average parameters they are means over the steps of the whole stage.
+    changes at every step, the last exchange. Bytes are means over its steps.
+    Where some steps average parameters they are means over the whole stage.
     `run_average_...` are means over all steps, warm-up included. An
     `element_ratio` is the number of parameters by the mean number of those that
     arrive from a worker, the compression ratio of the variance paper; None
@@ -122,19 +120,10 @@ class ByteCounter:
     all else is between workers, by each of a worker's inner workers.
     """
     counted = self._counted
-    stage, _ = self._end(counted['steps'])
-    sizes = self._sizes[self._stages.index(stage)]
-    payload, sent = max(sizes)
-    varies = len(sizes) > 1 or self._average
-    if not counted['last_stage_steps']:
-      # Resumed at its end, from a checkpoint that counts the final stage only.
-      payload, sent = payload / self._every, sent / self._every
-      if self._average:
-        payload += self._average.payload_bytes / self._average.every
-        sent += self._average.sent_bytes / self._average.every
-    elif varies:
-      payload = counted['last_stage_payload'] / counted['last_stage_steps']
-      sent = counted['last_stage_sent'] / counted['last_stage_steps']
+    payload, sent = (
+      _mean(counted['last_stage_' + what], counted['last_stage_steps'])
+      for what in ('payload', 'sent')
+    )
     return {
       'dense_bytes_per_step': self._dense,
       'payload_bytes_per_step': payload,
@@ -184,6 +173,11 @@ class ByteCounter:
     What an older checkpoint has not counted stays unknown, None.
     """
     self._counted = dict.fromkeys(self._counted) | dict(counted)
+
+
+def _mean(total: int, steps: int) -> float:
+  """Returns a mean, whole where it is a whole number."""
+  return total / steps if total % steps else total // steps
 
 
 def _of(stage: str) -> list[str]:
@@ -274,20 +268,3 @@ def last_and_average(
   shown = form.format(comm[name])
   whole = form.format(comm[f'run_average_{name}'])
   return shown if shown == whole else f'{shown}\n{whole}'
-
-
-def _sizes(plan) -> list[Size]:
-  """Returns the sizes that a step can have; most plans have one."""
-  idle = [Size(0, 0)] if plan.every > 1 else []
-  whole = Size(int(plan.payload_bytes), int(plan.sent_bytes))
-  if not plan.rungs:
-    return [whole, *idle]
-  # The plan is that of the largest message: densities only fall in a stage.
-  largest = Size(*max(plan.rungs))
-  return [
-    Size(
-      whole.payload - largest.payload + payload,
-      whole.sent - largest.sent + sent,
-    )
-    for payload, sent in plan.rungs
-  ] + idle

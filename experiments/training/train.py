@@ -307,7 +307,10 @@ def _open_log(
     seconds_before=seconds_before,
     describe=lambda step, metrics: {
       **counter.count(
-        step, metrics['comm/payload_bytes'], metrics['comm/sent_elements']
+        step,
+        metrics['comm/payload_bytes'],
+        metrics['comm/sent_bytes'],
+        metrics['comm/sent_elements'],
       ),
       'train/learning_rate': learning_rate(step)
       * metrics.get('train/learning_rate_factor', 1),

@@ -235,7 +235,12 @@ def make_train_step(
       carry=_finite(got.carry, state.carry),
       smoothed=smooth(state, new_params),
     )
-    return new_state, gs.workers.mean(metrics, AXIS)
+    # The same on all workers; a mean would round them to float32.
+    exact = {
+      name: jax.lax.pmax(metrics.pop(name), AXIS)
+      for name in ('comm/payload_bytes', 'comm/sent_bytes')
+    }
+    return new_state, {**gs.workers.mean(metrics, AXIS), **exact}
 
   def smooth(state, new_params):
     step = state.step.astype(jnp.float32)

@@ -17,6 +17,7 @@ from gradsparse.codes.rounding import scales
 from gradsparse.collectives import AxisName
 from gradsparse.collectives import Comm
 from gradsparse.exchanges import common
+from gradsparse.traffic import counting
 from gradsparse.transform import inputs
 import jax
 from jax.flatten_util import ravel_pytree
@@ -48,9 +49,9 @@ class QSVRGState(NamedTuple):
     params: y, the centre of the next epoch: the mean of the last one's
       iterates.
     epochs: int32, epochs done.
-    sent_bytes: float32, bytes that a worker's messages held in the last epoch,
-      its full gradient included. To add them up over many epochs, use Python's
-      numbers.
+    sent_bytes: uint32, bytes that a worker's messages held in the last epoch,
+      its full gradient included. Exact below 4 GiB; what is more counts as
+      2^32 - 1. To add them up over many epochs, use Python's numbers.
   """
 
   params: Any
@@ -170,11 +171,11 @@ def qsvrg(
       scale = common.from_words(message[:1], norm) / s
       return stream.decode(message[1:], size) * scale
 
-    return jnp.mean(jax.vmap(decode)(messages), axis=0), jnp.float32(nbytes)
+    return jnp.mean(jax.vmap(decode)(messages), axis=0), nbytes
 
   def init(params):
     size_of(params)
-    return QSVRGState(params, jnp.int32(0), jnp.float32(0))
+    return QSVRGState(params, jnp.int32(0), jnp.uint32(0))
 
   def epoch(state, data):
     arguments.instance('state', state, QSVRGState)
@@ -192,21 +193,22 @@ def qsvrg(
     key = jax.random.fold_in(key, comm.index())
 
     def inner(carry, number):
-      x, total = carry
+      x, total, sent = carry
       draw, rounding = jax.random.split(jax.random.fold_in(key, number))
       j = jax.random.randint(draw, (), 0, size)
       example = jax.tree.map(lambda a: a[j], data)
       own = comm.local(x)
       u = gradient(own, example) - gradient(centre, example) + full
       step, nbytes = quantised_mean(u, rounding, comm)
-      return (x - learning_rate * step, total + x), nbytes
+      sent = counting.total([sent, nbytes])
+      return (x - learning_rate * step, total + x, sent), None
 
-    start = (flat, jnp.zeros_like(flat))
-    (_, total), sent = jax.lax.scan(inner, start, jnp.arange(inner_steps))
+    start = flat, jnp.zeros_like(flat), counting.total([4 * flat.shape[0]])
+    (_, total, sent), _ = jax.lax.scan(inner, start, jnp.arange(inner_steps))
     return QSVRGState(
       as_params(total / inner_steps),
       state.epochs + 1,
-      4.0 * flat.shape[0] + jnp.sum(sent),
+      sent,
     )
 
   def bytes_per_epoch(params):

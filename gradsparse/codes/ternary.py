@@ -18,8 +18,18 @@ _LARGE = 1 << 14  # so many codes are packed by themselves
 
 
 def field_width(workers: int) -> int:
-  """Bits that hold a sum of P codes in {0, 1, 2}."""
-  return max(2, (2 * workers).bit_length())
+  """Bits that hold a sum of P codes in {0, 1, 2}.
+
+  Raises:
+    ValueError: a word holds one such sum only, as it holds one float32.
+  """
+  width = max(2, (2 * workers).bit_length())
+  if width > 16:
+    raise ValueError(
+      'sums of ternary codes take a word each from 32,768 workers on, as '
+      f'gradients do, got num_workers {workers:,}: use gs.dense'
+    )
+  return width
 
 
 def _pack(codes: jax.Array, width: int) -> jax.Array:

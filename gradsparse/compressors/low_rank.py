@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from gradsparse import arguments
 from gradsparse import codes
 from gradsparse.codes.low_rank import matrix_cut
@@ -55,10 +57,11 @@ def power_sgd(rank: int, seed: int = 0) -> Compressor:
   Q is kept for the next step (warm start), scaled by columns: P does not
   depend on their lengths, and neither product can overflow then. Both means
   are all-reduces of small factors. Each leaf has its own Q, even if another
-  leaf has the same shape.
+  leaf has the same shape. A leaf that is no larger than its two factors stays
+  dense: they would be more to send.
 
   Args:
-    rank: r, at least 1; a leaf's own smaller dimension where that is less.
+    rank: r, at least 1.
     seed: of the first Q.
 
   Raises:
@@ -71,26 +74,31 @@ def power_sgd(rank: int, seed: int = 0) -> Compressor:
   rank = arguments.whole_number('rank', rank, 1)
   seed = arguments.seed(seed)
 
+  def factors(shape):
+    """Elements of the two factors of a leaf."""
+    return rank * sum(matrix_shape(shape))
+
+  def accepts(shape):
+    return len(shape) >= 2 and factors(shape) < math.prod(shape)
+
   def init(shapes):
     key = jax.random.key(seed)
-    factors = []
+    drawn = []
     for number, shape in enumerate(shapes):
-      rows, columns = matrix_shape(shape)
       own = jax.random.fold_in(key, number)
-      size = (columns, min(rank, rows, columns))
-      drawn = jax.random.normal(own, size, jnp.float32)
-      factors.append(_unit_columns(drawn))
-    return tuple(factors)
+      q = jax.random.normal(own, (shape[-1], rank), jnp.float32)
+      drawn.append(_unit_columns(q))
+    return tuple(drawn)
 
   def shard(cut, shape):
     _, columns = matrix_cut(cut, shape)
     return PartitionSpec(columns or None)
 
   def learn(total, ctx):
-    factors: dict[int, jax.Array] = {}
+    learnt: dict[int, jax.Array] = {}
     for same, q in zip(together(ctx), total, strict=True):
-      factors |= zip(same.numbers, _unit_columns(q, same.columns), strict=True)
-    return tuple(factors[i] for i in range(len(factors)))
+      learnt |= zip(same.numbers, _unit_columns(q, same.columns), strict=True)
+    return tuple(learnt[i] for i in range(len(learnt)))
 
   def propose(signals, ctx):
     leaves = [s.value for s in signals]
@@ -108,9 +116,14 @@ def power_sgd(rank: int, seed: int = 0) -> Compressor:
   plain = everything(
     'power_sgd',
     codes.low_rank(),
-    leaves=LeafRule(accepts=lambda shape: len(shape) >= 2),
+    leaves=LeafRule(
+      accepts,
+      'leaves of fewer than two dimensions stay dense, and so do those that '
+      f'are no larger than their two factors of rank {rank}',
+    ),
   )
   return plain._replace(
     agreement=Agreement('mean', propose, settle),
     learning=Learning(init, learn, shard),
+    share=factors,
   )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from gradsparse import arguments
 from gradsparse import codes
 from gradsparse import folding
@@ -91,7 +93,8 @@ def terngrad(clip: float = 2.5, min_size: int = 10_000) -> Compressor:
     'terngrad',
     select,
     codes.ternary(),
-    leaves=LeafRule(min_size=min_size),
+    # With its scale a scalar would be more to send than it is.
+    leaves=LeafRule(lambda shape: math.prod(shape) > 1, min_size=min_size),
     agreement=Agreement('max', propose),
     unbiased=True,
   )

@@ -22,14 +22,15 @@ def all_gather() -> Exchange:
   """Each worker's message goes to all others, with a word for its health.
 
   A sparse message travels in a dense all-reduce of the whole space, and is
-  reported as dense, if that sends fewer bytes. Selection, masking and memory
-  do not change; rounded values stay rounded.
+  reported as dense, if that sends fewer bytes; one of all elements, if it is
+  larger than they are (of very small leaves). Selection, masking and memory do
+  not change; rounded values stay rounded.
   """
 
   def run(message: Message, comm: Comm) -> Exchanged:
     own = message.own
-    if isinstance(own, Sparse | Marked) and _cheaper_dense(message, comm.size):
-      return _as_dense(message, comm)
+    if _cheaper_dense(message, comm.size):
+      return common.as_dense(message, comm)
     code, ctx = message.code, message.ctx
     messages, healthy, nbytes = common.gather(
       message.words, message.healthy, _bytes_of(message.dense), comm
@@ -90,34 +91,14 @@ def _bytes_of(leaves: list[jax.Array]) -> int:
 
 
 def _cheaper_dense(message: Message, workers: int) -> bool:
-  """Whether a dense all-reduce sends fewer bytes than the messages."""
+  """Whether a dense all-reduce takes the place of the messages."""
   words = common.to_words(message.words).shape[0]
+  nbytes, dense_bytes = common.message_bytes(words), message.dense_bytes
+  if not isinstance(message.own, Sparse | Marked):
+    return nbytes > dense_bytes
   # One worker sends nothing either way. It reports what each of two would, so
   # that its payload never exceeds the dense gradient.
   workers = max(workers, 2)
-  as_messages, *_ = counting.sent_bytes(
-    'all_gather', common.message_bytes(words), workers
-  )
-  as_dense, *_ = counting.sent_bytes(
-    'all_reduce', 4 * message.own.space.size, workers
-  )
+  as_messages, *_ = counting.sent_bytes('all_gather', nbytes, workers)
+  as_dense, *_ = counting.sent_bytes('all_reduce', dense_bytes, workers)
   return as_dense < as_messages
-
-
-def _as_dense(message: Message, comm: Comm) -> Exchanged:
-  own = message.own
-  total, dense, unhealthy = comm.sum(
-    (
-      own.add_to(own.zeros()),
-      message.dense,
-      common.count_unhealthy(message.healthy),
-    )
-  )
-  return Exchanged(
-    mean=common.mean_of(own, total, comm.size),
-    delivered=own,
-    dense=[x / comm.size for x in dense],
-    healthy=unhealthy == 0,
-    message_bytes=4 * own.space.size,
-    transport='dense all-reduce',
-  )

@@ -10,10 +10,13 @@ from gradsparse import folding
 from gradsparse import opaque
 from gradsparse.collectives import Comm
 from gradsparse.sockets import Context
+from gradsparse.sockets import Exchanged
+from gradsparse.sockets import Message
 from gradsparse.sockets import Sent
 from gradsparse.sockets import Sparse
 from gradsparse.sockets import SparseSum
 from gradsparse.sockets import Stream
+from gradsparse.traffic import counting
 import jax
 import jax.numpy as jnp
 
@@ -78,7 +81,7 @@ def gather(
 
   Returns:
     (uint32[P, n], for `from_words`; words that did not travel are zero; bool
-    scalar; int, or float32 where it depends on the data).
+    scalar; int, or uint32 where it depends on the data).
   """
   message = to_words(words, healthy.astype(jnp.uint32)[None])
   nbytes: int | jax.Array = message.nbytes
@@ -119,7 +122,7 @@ def gather_cut(
 
   Returns:
     (uint32[P, sizes[-1]], zero after the size in force; that size in bytes: a
-    float32 scalar, the same everywhere, or an int where there is one size or a
+    uint32 scalar, the same everywhere, or an int where there is one size or a
     plan is made).
   """
   largest = sizes[-1]
@@ -143,7 +146,9 @@ def gather_cut(
     return out, 4 * largest
   number = jnp.sum(jnp.asarray(sizes[:-1]) < most).astype(jnp.int32)
   gathered = comm.switch(number, [at(size) for size in sizes], words)
-  return gathered, 4.0 * jnp.asarray(sizes, jnp.float32)[number]
+  # Its words are counted by int32, so four times as many fit below 2**33.
+  nbytes = [min(4 * size, counting.MOST_BYTES) for size in sizes]
+  return gathered, jnp.asarray(nbytes, jnp.uint32)[number]
 
 
 def scatter(
@@ -166,6 +171,26 @@ def scatter(
   # Every worker hears of everybody, so all come to the same result.
   healthy = comm.replicated(jnp.all(received[:, 0] == 1))
   return received[:, 1:], healthy, message.nbytes
+
+
+def as_dense(message: Message, comm: Comm) -> Exchanged:
+  """The mean of what messages stand for, by an all-reduce of all elements."""
+  own = message.own
+  total, dense, unhealthy = comm.sum(
+    (
+      own.add_to(own.zeros()),
+      message.dense,
+      count_unhealthy(message.healthy),
+    )
+  )
+  return Exchanged(
+    mean=mean_of(own, total, comm.size),
+    delivered=own,
+    dense=[x / comm.size for x in dense],
+    healthy=unhealthy == 0,
+    message_bytes=message.dense_bytes,
+    transport='dense all-reduce',
+  )
 
 
 def add_up(

@@ -13,6 +13,10 @@ commutative and deterministic: ties keep the lower index. Three topologies:
   'allgather'  algorithm 2: the exact top k of the sum of all messages. Not
                the same answer as the tree's.
 
+No message is larger than the whole gradient: where k entries with their indices
+would be, it has the gradient's N numbers, of which at most k are entries. (On
+the way back a mask of k bits may come beside it.)
+
 What a worker gets back, `put_back`: 'exact' is what some merge on the path of
 its own contribution dropped. 'paper' (algorithm 4, line 10) is what the final
 mask lacks: an index dropped at an inner merge but present in the final mask
@@ -24,6 +28,7 @@ References:
 
 from __future__ import annotations
 
+import dataclasses
 from typing import NamedTuple
 
 from gradsparse import arguments
@@ -41,11 +46,15 @@ from gradsparse.wire import bitmap
 from gradsparse.wire import fixed_width
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 TOPOLOGIES = ('butterfly', 'tree', 'allgather')
 PUT_BACK = ('exact', 'paper')
 # Fewer entries are sorted: only compiling takes time then.
 _SMALL = 1 << 14
+# What stands in a vector for no entry (-0.0), and for ill health (a NaN).
+_NO_ENTRY = np.uint32(0x80000000)
+_UNHEALTHY = np.uint32(0x7FC00000)
 
 
 class _Held(NamedTuple):
@@ -56,12 +65,23 @@ class _Held(NamedTuple):
 
 
 class _Wire(NamedTuple):
-  """What a hop needs to know."""
+  """What a hop needs to know.
+
+  Attributes:
+    code: of entries.
+    ctx: of the message.
+    like: the entries of this worker.
+    comm: the workers.
+    spread: whether entries travel as the whole vector that they are of, because
+      that takes no more words. -0.0 says that there is no entry, and a NaN in
+      the first place that a contributor is not healthy.
+  """
 
   code: Code
   ctx: Context
   like: Sparse
   comm: Comm
+  spread: bool
 
   @property
   def slots(self) -> int:
@@ -69,13 +89,32 @@ class _Wire(NamedTuple):
 
   def words(self, held: _Held) -> jax.Array:
     """A partial result as it travels."""
-    head = held.healthy.astype(jnp.uint32)[None]
-    return jnp.concatenate([head, self.code.pack(held.entries, self.ctx)])
+    if not self.spread:
+      head = held.healthy.astype(jnp.uint32)[None]
+      return jnp.concatenate([head, self.code.pack(held.entries, self.ctx)])
+    entries = _unsigned_zeros(held.entries)
+    bits = jax.lax.bitcast_convert_type(entries.values, jnp.uint32)
+    whole = jnp.full(entries.space.size, _NO_ENTRY, jnp.uint32)
+    whole = whole.at[entries.indices].set(bits, mode='drop')
+    return whole.at[0].set(jnp.where(held.healthy, whole[0], _UNHEALTHY))
 
   def read(self, words: jax.Array) -> _Held:
     """Inverse of `words`."""
-    entries = self.code.unpack(words[1:], self.like, self.ctx)
-    return _Held(entries, words[0] == 1)
+    if not self.spread:
+      entries = self.code.unpack(words[1:], self.like, self.ctx)
+      return _Held(entries, words[0] == 1)
+    size = self.like.space.size
+    marks = bitmap.pack(words != _NO_ENTRY)
+    indices = jnp.minimum(bitmap.positions(marks, self.slots), size)
+    bits = words.at[indices].get(mode='fill', fill_value=0)
+    values = jax.lax.bitcast_convert_type(bits, jnp.float32)
+    entries = Sparse(values, indices, self.like.space)
+    return _Held(entries, words[0] != _UNHEALTHY)
+
+
+def _unsigned_zeros(entries: Sparse) -> Sparse:
+  values = jnp.where(entries.values == 0, 0.0, entries.values)
+  return dataclasses.replace(entries, values=values)
 
 
 def gtopk(topology: str = 'butterfly', put_back: str = 'exact') -> Exchange:
@@ -95,7 +134,10 @@ def gtopk(topology: str = 'butterfly', put_back: str = 'exact') -> Exchange:
 
   def run(message: Message, comm: Comm) -> Exchanged:
     own = message.rounded
-    wire = _Wire(message.code, message.ctx, own, comm)
+    spread = own.space.size <= 1 + message.words.size
+    if spread:
+      own = _unsigned_zeros(own)
+    wire = _Wire(message.code, message.ctx, own, comm, spread)
     # A worker may send fewer than its slots hold (a schedule inside the
     # program): merges keep to the wanted k, which is equal everywhere.
     limit = None
@@ -267,6 +309,8 @@ def _butterfly(mine: _Held, wire: _Wire, limit, put_back: str) -> _Reduced:
 
 def _hand_down(held: _Held, mask: jax.Array, perm, wire: _Wire) -> _Reduced:
   """Sends a result, and which of the receiver's k entries are in it."""
+  if wire.slots == wire.like.space.size and wire.ctx.rung is None:
+    return _receive(held, perm, wire), wire.like.valid  # no merge drops any
   bits = fixed_width.pack(mask.astype(jnp.uint32), 1)
   message = jnp.concatenate([wire.words(held), bits])
   got = wire.comm.permute(message, perm)

@@ -30,8 +30,20 @@ def majority(scatter: bool = False) -> Exchange:
   """
 
   def run(message: Message, comm: Comm) -> Exchanged:
-    count = _by_parts if scatter else _by_all
-    ayes, healthy, nbytes = count(message, comm)
+    # Of very few votes the words, one for health with each, may be more than
+    # the elements are.
+    words, size = message.words.size, _size(message)
+    ayes: jax.Array
+    nbytes: int | jax.Array
+    if scatter and comm.size * (1 + -(-words // comm.size)) <= size:
+      transport = name
+      ayes, healthy, nbytes = _by_parts(message, comm)
+    elif 1 + words <= size:
+      transport = 'majority vote'
+      ayes, healthy, nbytes = _by_all(message, comm)
+    else:
+      transport = 'majority vote, dense all-reduce'
+      ayes, healthy, nbytes = _by_sum(message, comm)
     # The same words as a worker's own, so the same code reads them.
     decided = message.code.decode(
       message.code.unpack(ayes, message.rounded, message.ctx), message.ctx, 1
@@ -42,7 +54,7 @@ def majority(scatter: bool = False) -> Exchange:
       dense=common.reduce_dense(message.dense, comm),
       healthy=healthy,
       message_bytes=nbytes,
-      transport=name,
+      transport=transport,
     )
 
   def refuses(compressor):
@@ -74,6 +86,24 @@ def _by_all(
   start = comm.typed_like(jnp.zeros(bits, counter), messages)
   votes = common.add_up(count, start, messages, sparse=False)
   return bitmap.pack(votes >= -(-comm.size // 2)), healthy, nbytes
+
+
+def _by_sum(message: Message, comm: Comm) -> tuple[jax.Array, jax.Array, int]:
+  """Votes added up as numbers, where a message would be larger than those."""
+  votes = fixed_width.unpack(message.words, _size(message), 1)
+  total, unhealthy = comm.sum(
+    (
+      votes.astype(jnp.float32),
+      common.count_unhealthy(message.healthy),
+    )
+  )
+  decided = bitmap.pack(total >= -(-comm.size // 2))
+  return decided, unhealthy == 0, message.dense_bytes
+
+
+def _size(message: Message) -> int:
+  """How many elements are voted on."""
+  return message.dense_bytes // 4
 
 
 def _by_parts(message: Message, comm: Comm) -> tuple[jax.Array, jax.Array, int]:

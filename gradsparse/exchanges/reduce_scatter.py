@@ -53,6 +53,9 @@ def reduce_scatter() -> Exchange:
   besides, so that the credits add up to P times the mean. Its memory lets go of
   its own message only. No e is kept if the code's loss cannot be fed back.
 
+  Parts whose code would be larger than the leaves (very small ones) are added
+  up by an all-reduce as they decode, and nothing is rounded again.
+
   References:
     Tang et al., "DoubleSqueeze", arXiv 1905.05957; Tang et al., "1-bit Adam",
     arXiv 2102.02888; Seide et al., Interspeech 2014 (the exchange in parts).
@@ -69,6 +72,8 @@ def reduce_scatter() -> Exchange:
   def run(message: Message, comm: Comm) -> Exchanged:
     code, ctx, workers = message.code, message.ctx, comm.size
     assert code.unit is not None
+    if _larger_than_dense(message):
+      return _as_dense(message, comm)
     index = comm.index()
 
     def decode(words: jax.Array, like) -> Parts:
@@ -115,3 +120,22 @@ def reduce_scatter() -> Exchange:
     return None
 
   return Exchange('reduce-scatter', run, refuses, arrange, init)
+
+
+def _larger_than_dense(message: Message) -> bool:
+  workers, _ = message.words.shape  # a row goes to each, with a word of health
+  return 4 * (message.words.size + workers) > message.dense_bytes
+
+
+def _as_dense(message: Message, comm: Comm) -> Exchanged:
+  """The exact mean of what is decoded, and of what is still owed."""
+  own = credit = message.own
+  if message.owed:
+    owed = Parts.cut(Leaves(list(message.owed)), *own.rows.shape)
+    credit = Parts.of(own.rows + owed.rows, message.ctx.shapes)
+  leaves = Leaves(credit.leaves())  # without the padding of the parts
+  return common.as_dense(message._replace(own=leaves), comm)._replace(
+    delivered=credit,
+    released=own,
+    owed=[jnp.zeros_like(x) for x in message.owed],
+  )

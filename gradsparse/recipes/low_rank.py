@@ -27,22 +27,24 @@ def power_sgd(
 
   >>> import gradsparse as gs, jax.numpy as jnp
   >>> params = {'w': jnp.zeros((1000, 100))}
-  >>> for tx in gs.dense(axis_name='w'), gs.power_sgd(2, axis_name='w'):
-  ...   print(gs.plan(tx, params, num_workers=4).sent_bytes)
-  600006
-  13206
+  >>> tx = gs.power_sgd(2, axis_name='workers')
+  >>> print(gs.plan(tx, params, num_workers=4))
+  leaf   elements  dense B  payload B  ratio  transport
+  ['w']   100,000  400,000      8,800   45.5  power_sgd, all-reduce
+  total   100,000  400,000      8,800   45.5  sent by a worker: 13,206 B
 
   Args:
-    rank: of the approximation, a whole number, at least 1. A leaf whose smaller
-      side is less than that takes the smaller side.
+    rank: of the approximation, a whole number, at least 1. A leaf of m x n
+      elements sends its two factors, rank (m + n) numbers; it stays dense
+      where these are not fewer than m n.
     axis_name: mapped axis of the workers (of vmap, pmap or shard_map), or a
       tuple of axes, whose devices all count as workers. None is one worker,
       without communication. It has no default, so that nobody trains without
       averaging by mistake.
     min_size: leaves with fewer elements stay dense: they are averaged exactly,
       by an all-reduce. None is the scheme's own rule: all leaves of two and
-      more dimensions are compressed. 0 says the same; leaves of fewer
-      dimensions always stay dense.
+      more dimensions are compressed that are larger than their two factors
+      together. 0 says the same; the other leaves always stay dense.
     dense_paths: which leaves stay dense, whatever their size: a regular
       expression that is searched for in a leaf's path (such as
       "['dense']['bias']"), or a function that is given the path and returns

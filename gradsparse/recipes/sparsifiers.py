@@ -46,6 +46,10 @@ def gradient_dropping(
       or a schedule, a function of the step (such as `gs.schedules.dgc_warmup`),
       or a traced scalar. `init` checks what a schedule returns at step 0. Where
       a later or a traced density is not in (0, 1], all workers reject the step.
+      A message has one of a few sizes then: that of the next density of
+      `gs.schedules.ladder_of`, for a traced one 0.001, 0.004, 0.015625, 0.0625,
+      0.25 or 1. At a traced 0.01 it has as many bytes as at 0.015625, and the
+      coordinates of 0.01.
     scope: what the largest are the largest of. 'global' is the whole gradient
       (the paper's), 'leaf' each leaf by itself, 'chunk' each run of
       `chunk_size` consecutive elements of a leaf.
@@ -145,6 +149,10 @@ def dgc(
       or a schedule, a function of the step (such as `gs.schedules.dgc_warmup`),
       or a traced scalar. `init` checks what a schedule returns at step 0. Where
       a later or a traced density is not in (0, 1], all workers reject the step.
+      A message has one of a few sizes then: that of the next density of
+      `gs.schedules.ladder_of`, for a traced one 0.001, 0.004, 0.015625, 0.0625,
+      0.25 or 1. At a traced 0.01 it has as many bytes as at 0.015625, and the
+      coordinates of 0.01.
     momentum: m, in [0, 1).
     nesterov: True is Nesterov's momentum: u <- m (u + g); v <- v + u + g.
     factor_masking: True clears u where something was sent; False keeps it.
@@ -251,6 +259,10 @@ def gtopk(
       `gs.schedules.gtopk_warmup`), or a traced scalar. `init` checks what a
       schedule returns at step 0. Where a later or a traced density is not in
       (0, 1], all workers reject the step.
+      A message has one of a few sizes then: that of the next density of
+      `gs.schedules.ladder_of`, for a traced one 0.001, 0.004, 0.015625, 0.0625,
+      0.25 or 1. At a traced 0.01 it has as many bytes as at 0.015625, and the
+      coordinates of 0.01.
     put_back: what a worker keeps for later. 'exact': what no merge on its path
       kept. 'paper': what the final mask lacks; gradient that an inner merge
       dropped, but whose coordinate came into the mask through another subtree,

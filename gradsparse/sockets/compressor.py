@@ -7,6 +7,7 @@ parts are optional; few schemes need them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+import math
 from typing import Any, NamedTuple
 
 from gradsparse.sockets.context import Context
@@ -112,17 +113,21 @@ class LeafRule(NamedTuple):
 
   Attributes:
     accepts: shape -> whether a leaf of that shape can be compressed at all.
+    refusal: which leaves it does not accept, for the message.
     min_size: leaves with fewer elements stay dense, unless overridden.
     dense_1d: whether 1-D leaves (and scalars) stay dense, unless overridden.
   """
 
   accepts: Callable[[Shape], bool] = lambda shape: True
+  refusal: str = ''
   min_size: int = 0
   dense_1d: bool = False
 
 
 class Agreement(NamedTuple):
   """What all workers settle before they select; it does not travel again.
+
+  What a worker proposes counts as a part of its message.
 
   Attributes:
     reduce: 'max' or 'mean' over workers.
@@ -201,6 +206,8 @@ class Compressor(NamedTuple):
     ladder: the sizes of its message, if there are several.
     agreement: what workers settle before they select.
     learning: its own state.
+    share: shape -> a leaf's share of the message, in proportion, for the lines
+      of a plan. A message of `Sparse` tells by itself.
     joined: whether what is selected of a leaf depends on the other leaves, so
       that all must be on one device and in one message.
     unbiased: whether the decoded value's expectation is the signal.
@@ -213,5 +220,6 @@ class Compressor(NamedTuple):
   ladder: Ladder | None = None
   agreement: Agreement | None = None
   learning: Learning | None = None
+  share: Callable[[Shape], int] = math.prod
   joined: bool = False
   unbiased: bool = False

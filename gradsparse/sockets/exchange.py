@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+import math
 from typing import Any, NamedTuple
 
 from gradsparse.sockets.compressor import Code
@@ -36,6 +37,11 @@ class Message(NamedTuple):
   healthy: jax.Array
   owed: Sequence[jax.Array] = ()
 
+  @property
+  def dense_bytes(self) -> int:
+    """Size of what it is a message of, as float32."""
+    return 4 * sum(map(math.prod, self.ctx.shapes))
+
 
 class Exchanged(NamedTuple):
   """What comes back. Over all workers, `delivered` adds up to P times `mean`.
@@ -47,8 +53,8 @@ class Exchanged(NamedTuple):
     dense: means of the leaves that stayed dense.
     healthy: bool scalar, the same everywhere: all workers were healthy.
       Otherwise the step is rejected, and the rest of this is not used.
-    message_bytes: size of one worker's message; traced where it depends on
-      the data, and the largest while a plan is made.
+    message_bytes: size of one worker's message; a uint32 scalar where it
+      depends on the data, and the largest while a plan is made.
     transport: how it went, for tables; None where the run time chose it.
     total: the sum of all roundings, where words were added up, else None.
     released: what the memory lets go of, if that is not

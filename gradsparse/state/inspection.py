@@ -8,8 +8,10 @@ from typing import Any
 from gradsparse import health
 from gradsparse.state.scheme import CompressedMeanState
 from gradsparse.state.scheme import LocalGradientState
+from gradsparse.traffic import counting
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 
 def is_scheme(x: Any) -> bool:
@@ -88,7 +90,7 @@ def pending(state: Any) -> Any:
   return find(state).pending()
 
 
-def metrics(state: Any) -> dict[str, jax.Array]:
+def metrics(state: Any) -> dict[str, Any]:
   """Measurements of the last update, with units in their names.
 
   Of several schemes (two levels, or `optax.partition`) they are those of all
@@ -98,11 +100,15 @@ def metrics(state: Any) -> dict[str, jax.Array]:
 
   Args:
     state: a scheme's state, or any optax state that holds some. With leading
-      worker axes, sizes and norms are averaged over workers; overflow and
-      rejections are the largest.
+      worker axes, elements and norms are averaged over workers; bytes (the same
+      on all), overflow and rejections are the largest.
 
   Returns:
-    Scalars: `payload_bytes` (one worker's message, dense leaves included),
+    Scalars: inside of a traced function arrays, and outside of one NumPy's
+    int64 and float64, as a data frame wants them. Counts of bytes are exact
+    below 4 GiB (uint32 where traced); what is more reads 2^32 - 1, and
+    `gs.plan` tells it. They are
+    `payload_bytes` (one worker's message, dense leaves included),
     `sent_bytes` (what a worker put on the network, the largest over workers:
     as `plan` says for the size of message that the step had; a rejected step
     sends as much as any other), `sent_elements`, `overflow_elements`,
@@ -118,13 +124,23 @@ def metrics(state: Any) -> dict[str, jax.Array]:
 
   def together(name: str) -> jax.Array:
     values = [one[name] for one in each]
+    if name in ('payload_bytes', 'sent_bytes'):
+      return counting.total(values)
     if name == 'rejected_steps':
       return functools.reduce(jnp.maximum, values)
     if name == 'residual_norm':
       return functools.reduce(jnp.hypot, values)
     return functools.reduce(jnp.add, values)
 
-  return {name: together(name) for name in each[0]}
+  return {name: _on_host(together(name)) for name in each[0]}
+
+
+def _on_host(x: jax.Array) -> Any:
+  """A NumPy scalar that adds up without wrapping; what is traced stays."""
+  if isinstance(x, jax.core.Tracer) or not x.is_fully_replicated:
+    return x
+  whole = jnp.issubdtype(x.dtype, jnp.integer)
+  return np.asarray(x).astype(np.int64 if whole else np.float64)[()]
 
 
 def _metrics(scheme: CompressedMeanState) -> dict[str, jax.Array]:
@@ -138,7 +154,7 @@ def _metrics(scheme: CompressedMeanState) -> dict[str, jax.Array]:
       norm = jax.vmap(norm)
   largest, units = norm(pending)
   return {
-    'payload_bytes': jnp.mean(stats.payload_bytes),
+    'payload_bytes': jnp.max(stats.payload_bytes),
     'sent_bytes': jnp.max(stats.sent_bytes),
     'sent_elements': jnp.mean(stats.sent_elements.astype(jnp.float32)),
     'overflow_elements': jnp.max(stats.overflow_elements),

@@ -13,9 +13,10 @@ class Stats(NamedTuple):
   """What one worker's last update did (its own share, not the mean).
 
   Attributes:
-    payload_bytes: float32, size of its message, dense leaves included.
-    sent_bytes: float32, what the scheme put on the network, by the worker
-      that sent most; the same on all.
+    payload_bytes: uint32, size of its message, dense leaves included; the same
+      on all workers. Exact below 4 GiB; what is larger counts as 2^32 - 1.
+    sent_bytes: uint32, what the scheme put on the network, by the worker
+      that sent most; the same on all. Likewise.
     sent_elements: int32, coordinates delivered from compressed leaves.
     overflow_elements: int32, elements that the compressor wanted to send and
       that found no room; they stay in the memory.

@@ -69,12 +69,17 @@ def switch(
         lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), pending
       )
   params = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), params)
-  expected: Any = jax.tree.structure(jax.eval_shape(tx_old.init, params))
-  if expected != jax.tree.structure(state):
+  difference = arguments.tree_difference(
+    state, jax.eval_shape(tx_old.init, params)
+  )
+  if difference:
+    of_new = jax.eval_shape(tx_new.init, params)
+    swapped = not arguments.tree_difference(state, of_new)
     raise ValueError(
-      'state does not belong to tx_old: their trees differ. If no scheme has '
-      'some of the parameters (frozen ones), tell their shapes: '
-      'gs.switch(tx_old, tx_new, state, params)'
+      f"state does not belong to tx_old: {difference}, which is tx_old's. "
+      + ('It belongs to tx_new. ' * swapped)
+      + 'The order is gs.switch(tx_old, tx_new, state). If no scheme has some '
+      'of the parameters (frozen ones), give them after the state'
     )
   fresh_state = tx_new.init(params)
   if stacked:

@@ -117,6 +117,12 @@ class Audit:
     for sizes in self.branches:
       lines.append('one of          ' + ', '.join(f'{s:,} B' for s in sizes))
     lines.append(f'sent by a worker: {self.sent_bytes:,} B')
+    if not self.collectives and not self.conditionals:
+      lines.append(
+        'the program has no collectives: nothing is exchanged between devices, '
+        'nor between workers that are simulated (jax.vmap), whatever their '
+        'scheme would send; gs.plan tells that'
+      )
     if self.axis_names is not None:
       lines += [
         f'  over {_joined(axis)}: {sent:,} B'
@@ -261,7 +267,7 @@ def audit(
 
   Returns:
     The collectives by the formulas of counting.py, in bytes. Under `jax.vmap`
-    (simulated workers) there are none.
+    (simulated workers) there are none, and `str()` says so.
 
   Raises:
     TypeError: program is neither a function nor compiled, a function cannot be

@@ -13,7 +13,7 @@ must count by the same rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import contextlib
 import contextvars
 import dataclasses
@@ -21,6 +21,8 @@ import math
 from typing import Any, NamedTuple
 
 from gradsparse import arguments
+import jax
+import jax.numpy as jnp
 
 KINDS = (
   'all_reduce',
@@ -29,6 +31,33 @@ KINDS = (
   'reduce_scatter',
   'permute',
 )
+
+
+# What a count of bytes in a state is at most: it is a uint32.
+MOST_BYTES = 2**32 - 1
+
+
+def total(counts: Iterable[int | jax.Array]) -> jax.Array:
+  """The sum of byte counts, exact up to MOST_BYTES, and never more than that.
+
+  Args:
+    counts: whole numbers, not negative; if they are arrays, uint32 scalars.
+
+  Returns:
+    uint32 scalar.
+  """
+  known, sum_of = 0, jnp.uint32(0)
+  for count in counts:
+    if isinstance(count, int):
+      known += count
+    else:
+      sum_of = _added(sum_of, count)
+  return _added(sum_of, jnp.uint32(min(known, MOST_BYTES)))
+
+
+def _added(a: jax.Array, b: jax.Array) -> jax.Array:
+  both = a + b
+  return jnp.where(both < a, jnp.uint32(MOST_BYTES), both)
 
 
 def sent_bytes(
@@ -127,12 +156,13 @@ class Tally:
   Attributes:
     workers: P, assumed for every axis, or a mapping from axis name to P.
     sent: by axis, the bytes each worker sends, by rank.
-    switched: bytes sent in branches, which are known at run time only.
+    switched: bytes sent in branches, which are known at run time only: counts
+      for `total`.
   """
 
   workers: int | Mapping[str, int]
   sent: dict[Any, list[float]] = dataclasses.field(default_factory=dict)
-  switched: Any = 0
+  switched: list[Any] = dataclasses.field(default_factory=list)
 
   def size(self, axis_name: Any) -> int:
     """P of an axis (of the product, where it is several).
@@ -158,14 +188,14 @@ class Tally:
 
   @property
   def most_sent(self) -> Any:
-    """Bytes sent by the worker that sends most."""
-    return _most(self.sent) + self.switched
+    """Bytes sent by the worker that sends most, a uint32 scalar."""
+    return total([_most(self.sent), *self.switched])
 
   @contextlib.contextmanager
   def apart(self) -> Iterator[None]:
     """Within it, a count that begins at zero and leaves nothing behind."""
     before = self.sent, self.switched
-    self.sent, self.switched = {}, 0
+    self.sent, self.switched = {}, []
     try:
       yield
     finally:

@@ -186,8 +186,8 @@ def compressed_mean(
         else ()
       ),
       stats=Stats(
-        payload_bytes=jnp.zeros([], jnp.float32),
-        sent_bytes=jnp.zeros([], jnp.float32),
+        payload_bytes=jnp.zeros([], jnp.uint32),
+        sent_bytes=jnp.zeros([], jnp.uint32),
         sent_elements=jnp.zeros([], layout.count_type),
         overflow_elements=jnp.zeros([], layout.count_type),
         rejected_steps=jnp.zeros([], jnp.int32),

@@ -16,6 +16,7 @@ from gradsparse.sockets import Delivered
 from gradsparse.sockets import Full
 from gradsparse.sockets import ownership
 from gradsparse.state.scheme import Stats
+from gradsparse.traffic import counting
 from gradsparse.transform import layout as layouts
 from gradsparse.transform.nodes import Nodes
 from gradsparse.transform.round_trip import Back
@@ -81,10 +82,10 @@ def finish(
     if tell:
       told = nodes.cut(comm.local(_dense(nodes, delivered)))
   stats = Stats(
-    payload_bytes=sum(
-      (_payload(layout, back) for back in backs), jnp.float32(0)
+    payload_bytes=counting.total(
+      count for back in backs for count in _payload(layout, back)
     ),
-    sent_bytes=jnp.float32(0),  # the caller knows
+    sent_bytes=jnp.uint32(0),  # the caller knows
     sent_elements=jnp.where(accepted, sent, 0),
     overflow_elements=jnp.where(accepted, overflow, 0),
     rejected_steps=jnp.int32(0),
@@ -221,10 +222,10 @@ def _verdict(
   return accepted, sent, overflow
 
 
-def _payload(layout: layouts.Layout, back: Back) -> jax.Array:
-  """float32, bytes: the message of this device, dense leaves included."""
+def _payload(layout: layouts.Layout, back: Back) -> tuple[int | jax.Array, int]:
+  """Bytes of the message of this device, and of its dense leaves."""
   dense = sum(4 * math.prod(layout.shapes[i]) for i in back.part.group.dense)
-  return jnp.float32(back.exchanged.message_bytes + dense)
+  return back.exchanged.message_bytes, dense
 
 
 def _learnt(scheme: Scheme, backs: Sequence[Back], moved) -> Any:

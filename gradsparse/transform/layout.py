@@ -295,7 +295,7 @@ def check_something_to_do(layout: Layout, rule: LeafRule, name: str) -> None:
   """
   if layout.compressed or not any(map(math.prod, layout.shapes)):
     return
-  why = []
+  why = [rule.refusal] if rule.refusal else []
   if rule.dense_1d:
     why.append('leaves of fewer than two dimensions stay dense')
   if rule.min_size:

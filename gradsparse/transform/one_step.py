@@ -18,6 +18,7 @@ from gradsparse.sockets import Memory
 from gradsparse.sockets import Signal
 from gradsparse.sockets.ownership import local_fields
 from gradsparse.state.scheme import CompressedMeanState
+from gradsparse.traffic import counting
 from gradsparse.transform import inputs
 from gradsparse.transform import planning
 from gradsparse.transform.finishing import After
@@ -130,7 +131,7 @@ def one_step(
     memory=nodes.cut_state(out.memory),
     compressor=out.compressor,
     stats=out.stats._replace(
-      sent_bytes=comm.local(jnp.float32(comm.tally.most_sent)),
+      sent_bytes=comm.local(counting.total([comm.tally.most_sent])),
       rejected_steps=comm.local(rejected),
     ),
     exchange=out.exchange,
@@ -173,11 +174,12 @@ def _parts(
     if state.compressor and len(learners) > 1:
       places = [layout.compressed.index(i) for i in group.compressed]
       ctx = ctx._replace(state=tuple(state.compressor[i] for i in places))
+    proposed_bytes = 0
     if group.compressed or len(groups) == 1:
       picked = [signals[i] for i in group.compressed]
-      agreed = _agree(scheme.compressor, picked, ctx, comm)
+      agreed, proposed_bytes = _agree(scheme.compressor, picked, ctx, comm)
       ctx = ctx._replace(agreed=agreed)
-    parts.append(Part(group, ctx, comm.within(group.axes)))
+    parts.append(Part(group, ctx, comm.within(group.axes), proposed_bytes))
   return parts
 
 
@@ -283,9 +285,13 @@ def _in_range(
   return fits
 
 
-def _agree(compressor, signals, ctx, comm):
+def _agree(
+  compressor: Compressor, signals: Sequence[Signal], ctx: Context, comm: Comm
+) -> tuple[Any, int]:
+  """What the workers agree upon, and the bytes of what this one proposed."""
   if compressor.agreement is None:
-    return None
-  proposed = compressor.agreement.propose(signals, ctx)
+    return None, 0
+  proposed = compressor.agreement.propose(list(signals), ctx)
+  nbytes = sum(x.nbytes for x in jax.tree.leaves(proposed))
   reduce = {'max': comm.max, 'mean': comm.mean}[compressor.agreement.reduce]
-  return compressor.agreement.settle(reduce(proposed), ctx)
+  return compressor.agreement.settle(reduce(proposed), ctx), nbytes

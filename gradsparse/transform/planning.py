@@ -8,6 +8,7 @@ import math
 from typing import Any
 
 from gradsparse import schedules
+from gradsparse.sockets import Compressor
 from gradsparse.sockets import Exchanged
 from gradsparse.sockets import Ladder
 from gradsparse.sockets import Sparse
@@ -19,7 +20,7 @@ import jax.numpy as jnp
 
 
 def message_rows(
-  name: str,
+  compressor: Compressor,
   axis: Any,
   layout: Layout,
   group: Group,
@@ -29,7 +30,7 @@ def message_rows(
   """The lines of a plan for the leaves that travel together.
 
   Args:
-    name: of the scheme.
+    compressor: of the scheme.
     axis: name of the mesh axis that the message crosses.
     layout: of the leaves.
     group: those that travel together.
@@ -40,10 +41,11 @@ def message_rows(
   assert isinstance(nbytes, int)  # no data, no size that depends on them
   rows: dict[int, counting.Row] = {}
   sizes = [math.prod(layout.shapes[i]) for i in numbers]
-  transport = f'{name}, {back.transport}'
+  transport = f'{compressor.name}, {back.transport}'
   # One message for all leaves: each is charged its share of the entries, if
   # it has a share of its own.
-  weights, shared = sizes, layout.joined
+  weights = [compressor.share(layout.shapes[i]) for i in numbers]
+  shared = layout.joined
   if isinstance(own, Sparse):
     weights = list(own.space.limits)
     shared |= sum(weights) > own.slots

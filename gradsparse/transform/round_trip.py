@@ -56,11 +56,13 @@ class Part(NamedTuple):
     group: which leaves.
     ctx: of their message.
     comm: the workers, and the devices of each over which they are divided.
+    proposed_bytes: of what this worker proposed to agree upon.
   """
 
   group: layouts.Group
   ctx: Context
   comm: Comm
+  proposed_bytes: int = 0
 
 
 class Before(NamedTuple):
@@ -157,7 +159,7 @@ def of_any_size(
         delivered=delivered(back),
         released=of_one_size(back.exchanged.released),
         owed=comm.local(back.exchanged.owed),
-        message_bytes=jnp.float32(back.exchanged.message_bytes),
+        message_bytes=counting.total([back.exchanged.message_bytes]),
         transport=None,
       ),
       comm.local(back.overflow),
@@ -187,6 +189,12 @@ def _exchange(scheme: Scheme, before: Before, part: Part) -> Back:
     message, overflow = _message(scheme, before, part, dense)
     own = message.own
     back = scheme.exchange.run(message, comm)
+    nbytes = back.message_bytes
+    if isinstance(nbytes, int):
+      nbytes += part.proposed_bytes
+    elif part.proposed_bytes:
+      nbytes = counting.total([nbytes, part.proposed_bytes])
+    back = back._replace(message_bytes=nbytes)
   else:
     means = common.reduce_dense(dense, comm)
     # The word for this worker's health travels with the other parts.
@@ -194,7 +202,7 @@ def _exchange(scheme: Scheme, before: Before, part: Part) -> Back:
   rows = []
   if comm.recorder is not None:
     rows = planning.message_rows(
-      scheme.compressor.name, scheme.axis_name, nodes.layout, group, own, back
+      scheme.compressor, scheme.axis_name, nodes.layout, group, own, back
     )
   judged = isinstance(own, Sparse | Marked) or back.judged
   return Back(part, own, back, judged, overflow, rows)

@@ -1,8 +1,9 @@
 """Wire formats: payloads to `uint32` words and back.
 
 Pure functions on arrays. Each can be jitted and vmapped, its shapes are
-static, and its size is known before tracing from a plain Python function. The
-folder imports nothing from the rest of gradsparse.
+static, and its size is known before tracing from a plain Python function. Of
+the rest of gradsparse the folder imports `folding` and `opaque` only, which
+know arrays and nothing else.
 
 Size of `count` entries out of `size` (n) elements; words are 32 bits, and
 index == size marks an empty slot:

@@ -219,9 +219,11 @@ def _own(tx: Any, params: Any, state: Any, workers: int) -> Any:
     ValueError: the state is not that of tx, or of other parameters.
   """
   one = jax.eval_shape(tx.init, params)
-  expected: Any = jax.tree.structure(one)
-  if expected != jax.tree.structure(state):
-    raise ValueError('state does not belong to tx: their trees differ')
+  difference = arguments.tree_difference(state, one)
+  if difference:
+    raise ValueError(
+      f"state does not belong to tx: {difference}, which is tx's"
+    )
 
   def is_own(path, x, like):
     shape = jnp.shape(x)

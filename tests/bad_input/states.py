@@ -48,11 +48,11 @@ def given() -> Iterator[Case]:
     'power_sgd-state-of-another-rank',
     lambda: traced(
       gs.power_sgd(2, axis_name=None),
-      PARAMS,
-      fresh(gs.power_sgd(1, axis_name=None)),
+      jnp.ones((8, 6)),
+      gs.power_sgd(1, axis_name=None).init(jnp.ones((8, 6))),
     ),
     ValueError,
-    r'shape \(3, 1\) and not \(3, 2\)',
+    r'shape \(6, 1\) and not \(6, 2\)',
   )
   for what, state, says in (
     ('steps-float', STATE._replace(steps=jnp.float32(0)), 'float32 .* int32'),

@@ -15,7 +15,7 @@ ONES = jnp.ones(3)
 
 
 def scheme(name: str, axis_name: str | None = None) -> gs.CompressedMean:
-  return example(name, axis_name=axis_name, min_size=0)
+  return example(name, axis_name=axis_name, min_size=0, rank=1)
 
 
 DENSE = gs.dense(axis_name=None)

@@ -3,6 +3,7 @@
 import chex
 import gradsparse as gs
 import jax
+import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 import numpy as np
 import optax
@@ -128,3 +129,28 @@ def test_metrics_of_two_levels_are_summed_as_in_the_plan():
   )
   norm = np.mean(np.linalg.norm(owed, axis=1))
   assert metrics['residual_norm'] == pytest.approx(norm, rel=1e-5)
+
+
+def test_bytes_are_exact_where_float32_is_not():
+  # 2^26 + 4 bytes: float32 has 2^26 and 2^26 + 8.
+  n = 2**24 + 1
+  tx = gs.dense(axis_name=None)
+  _, state = jax.jit(tx.update)(jnp.zeros(n), tx.init(jnp.zeros(n)))
+  assert gs.metrics(state)['payload_bytes'] == 4 * n
+  most = jnp.full(3, 2**32 - 1, jnp.uint32)
+  stats = state.stats._replace(payload_bytes=most, sent_bytes=most - 4)
+  stacked = state._replace(stats=stats)
+  assert gs.metrics(stacked)['payload_bytes'] == 2**32 - 1
+  assert gs.metrics(stacked)['sent_bytes'] == 2**32 - 5
+  # Of two schemes, more than that: it does not wrap.
+  assert gs.metrics((stacked, stacked))['sent_bytes'] == 2**32 - 1
+
+
+def test_metrics_are_numbers_of_numpy_but_where_they_are_traced():
+  tx = gs.gradient_dropping(0.1, axis_name=None)
+  state = tx.init(PARAMS)
+  outside, inside = gs.metrics(state), jax.jit(gs.metrics)(state)
+  for name, x in outside.items():
+    whole = name not in ('sent_elements', 'residual_norm')
+    assert type(x) is (np.int64 if whole else np.float64), name
+    assert isinstance(inside[name], jax.Array) and inside[name] == x

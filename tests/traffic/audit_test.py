@@ -368,6 +368,7 @@ def test_a_program_of_parallel_is_compiled_for_its_arguments(runner):
   )
   audit = gs.audit(fn, jnp.ones((2, 8)))
   assert audit.sent_bytes == (0 if runner == 'simulate' else 32)
+  assert ('simulated' in str(audit)) == (runner == 'simulate')
   if runner == 'shard_map':
     assert audit.sent_by_axis == {'workers': 32}
 

@@ -223,3 +223,23 @@ def test_a_second_plan_counts_again():
 def test_what_cannot_be_planned_is_an_error(call, message):
   with pytest.raises(ValueError, match=message):
     call()
+
+
+@pytest.mark.parametrize(
+  'shape, ratio',
+  [((1000, 1000), 250), ((10_000, 10), 10 / 2.002), ((25, 40, 100), 500 / 11)],
+)
+def test_both_factors_of_a_matrix_are_in_the_payload(shape, ratio):
+  tx = gs.power_sgd(2, axis_name='workers')
+  plan = gs.plan(tx, jnp.zeros(shape), 4)
+  assert plan.ratio == pytest.approx(ratio)
+
+
+def test_a_leaf_no_larger_than_its_two_factors_stays_dense():
+  tx = gs.power_sgd(2, axis_name='workers', min_size=0)
+  shapes = {'a': (64, 1), 'b': (4, 4), 'c': (4, 5), 'd': (1000, 10)}
+  plan = gs.plan(tx, {k: jnp.zeros(s) for k, s in shapes.items()}, 4)
+  sizes = [row.payload_bytes for row in plan.rows]
+  assert sizes == [4 * 64, 4 * 16, 4 * 2 * 9, 4 * 2 * 1010]
+  with pytest.raises(ValueError, match='no larger than their two factors'):
+    tx.init({'a': jnp.zeros((64, 1)), 'b': jnp.zeros((4, 4))})

@@ -441,7 +441,11 @@ def wrong_rows():
   [
     (DROPPING, DROPPING.init(PARAMS), 'must have one worker axis'),
     (optax.sgd(0.1), optax.sgd(0.1).init(PARAMS), 'no gradsparse scheme'),
-    (gs.dense(axis_name=AXIS), stacked(DROPPING, 2), 'trees differ'),
+    (
+      gs.dense(axis_name=AXIS),
+      stacked(DROPPING, 2),
+      r'memory is ResidualState and not NoMem',
+    ),
     (
       optax.chain(DROPPING, DROPPING),
       (stacked(DROPPING, 2), stacked(DROPPING, 3)),

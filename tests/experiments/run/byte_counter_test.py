@@ -35,7 +35,8 @@ def test_bytes_of_a_run_with_stages():
   payloads = np.repeat([500, 100, 50, 20, 10], 2)
   traffic = byte_counter.ByteCounter(stages, [_Plan(p) for p in payloads[::2]])
   for step, sent in enumerate(np.cumsum(3 * payloads), 1):
-    line = traffic.count(step, 0.0, 0)  # the plan knows better
+    payload = int(payloads[step - 1])
+    line = traffic.count(step, payload, 3 * payload, 0)
     assert line['comm/sent_bytes_total'] == sent
     if step == 3:  # a run that ends inside the warm-up
       assert traffic.summary()['payload_bytes_per_step'] == 100
@@ -69,7 +70,7 @@ def test_bytes_of_a_density_that_falls_each_step():
   for step, tx in enumerate([falling] * 4 + [final] * 2):
     sent = gs.plan(tx, params, 4, step=step)
     assert sent.sent_bytes > 0
-    line = traffic.count(step + 1, sent.payload_bytes, 0)
+    line = traffic.count(step + 1, sent.payload_bytes, sent.sent_bytes, 0)
     assert line['comm/payload_bytes'] == sent.payload_bytes
     assert line['comm/sent_bytes'] == sent.sent_bytes
     assert line['comm/density'] == pytest.approx(max(1 - 0.99 * step / 4, 0.01))
@@ -91,7 +92,8 @@ def test_bytes_that_depend_on_the_data_are_those_that_were_sent():
   plan = _Plan(408, rungs=((100, 300), (200, 600), (400, 1200)))
   traffic = byte_counter.ByteCounter(stages, [plan])
   lines = [
-    traffic.count(step, p, 0) for step, p in enumerate((108, 408, 108), 1)
+    traffic.count(step, p, 3 * p, 0)
+    for step, p in enumerate((108, 408, 108), 1)
   ]
   assert [line['comm/payload_bytes'] for line in lines] == [108, 408, 108]
   assert [line['comm/sent_bytes'] for line in lines] == [324, 1224, 324]
@@ -106,12 +108,12 @@ def test_steps_that_only_accumulate_send_nothing():
   stages = (warmup.Stage(0, 0.5, 0.5), warmup.Stage(4, 0.1, 0.1))
   plans = [_Plan(500, every=2), _Plan(100, every=2)]
   traffic = byte_counter.ByteCounter(stages, plans)
-  assert traffic.count(1, 0.0, 0)['comm/sent_bytes'] == 0
-  assert traffic.count(2, 500.0, 0)['comm/ratio'] == 2
+  assert traffic.count(1, 0, 0, 0)['comm/sent_bytes'] == 0
+  assert traffic.count(2, 500, 1500, 0)['comm/ratio'] == 2
   # A run that ends inside the warm-up.
   assert traffic.summary()['ratio'] == 1000 / 250
   for step, payload in enumerate((0, 500, 0, 100), 3):
-    line = traffic.count(step, payload, 0)
+    line = traffic.count(step, payload, 3 * payload, 0)
     assert line['comm/payload_bytes'] == payload
     assert ('comm/ratio' in line) == bool(payload)
   summary = traffic.summary()
@@ -132,15 +134,15 @@ def test_elements_of_compressed_and_of_dense_leaves():
   rows = (_Row(200, 'dgc, all-gather'), _Row(50, 'dense'))
   plans = [_Plan(500, every=2, rows=rows), _Plan(100, every=2, rows=rows)]
   traffic = byte_counter.ByteCounter(stages, plans)
-  traffic.count(1, 0.0, 0)
-  traffic.count(2, 500.0, 100)
+  traffic.count(1, 0, 0, 0)
+  traffic.count(2, 500, 1500, 100)
   summary = traffic.summary()
   assert summary['element_ratio'] == 2 * 250 / 150  # a run that ends here
   assert summary['run_average_element_ratio'] == 2 * 250 / 150
   for step, (payload, elements) in enumerate(
     ((0, 0), (500, 100), (0, 0), (100, 15.5)), 3
   ):
-    traffic.count(step, payload, elements)
+    traffic.count(step, payload, 3 * payload, elements)
   summary = traffic.summary()
   # Of 1000 bytes, 250 parameters. Steps that only accumulate count too.
   assert summary['element_ratio'] == 2 * 250 / 65.5
@@ -151,7 +153,7 @@ def test_elements_of_compressed_and_of_dense_leaves():
   # A checkpoint of a version that did not count them.
   older = {k: v for k, v in traffic.to_dict().items() if 'elements' not in k}
   again.restore(older)
-  again.count(7, 100.0, 15.5)
+  again.count(7, 100, 300, 15.5)
   assert again.summary()['run_average_element_ratio'] is None
   assert again.summary()['sent_bytes_total'] == 3 * 1200
 
@@ -167,7 +169,7 @@ def test_averages_of_parameters_are_sent_beside_the_gradients():
   stages = (warmup.Stage(0, 0.1, 0.1),)
   traffic = byte_counter.ByteCounter(stages, [gradients], average=average)
   for step in range(1, 7):
-    line = traffic.count(step, gradients.payload_bytes, 5)
+    line = traffic.count(step, gradients.payload_bytes, gradients.sent_bytes, 5)
     due = step % 3 == 0
     assert line['comm/sent_bytes'] == gradients.sent_bytes + 300 * due
     assert line['comm/payload_bytes'] == gradients.payload_bytes + 200 * due
