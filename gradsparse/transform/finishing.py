@@ -6,7 +6,6 @@ The same for every size of the messages. round_trip.py sends them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-import math
 from typing import Any, NamedTuple
 
 from gradsparse import health
@@ -16,7 +15,6 @@ from gradsparse.sockets import Delivered
 from gradsparse.sockets import Full
 from gradsparse.sockets import ownership
 from gradsparse.state.scheme import Stats
-from gradsparse.transform import layout as layouts
 from gradsparse.transform.nodes import Nodes
 from gradsparse.transform.round_trip import Back
 from gradsparse.transform.round_trip import Before
@@ -65,7 +63,7 @@ def finish(
     tell: whether to return what was delivered.
   """
   nodes = before.nodes
-  layout, whole = nodes.layout, nodes.whole()
+  whole = nodes.whole()
   means = nodes.tree(_merged(_means(nodes, back) for back in backs))
   flat = _updates(scheme, comm, before, means)
   accepted, sent, overflow = _verdict(comm, before, backs, flat)
@@ -82,7 +80,7 @@ def finish(
       told = nodes.cut(comm.local(_dense(nodes, delivered)))
   stats = Stats(
     payload_bytes=sum(
-      (_payload(layout, back) for back in backs), jnp.float32(0)
+      (_payload(before, back) for back in backs), jnp.float32(0)
     ),
     sent_bytes=jnp.float32(0),  # the caller knows
     sent_elements=jnp.where(accepted, sent, 0),
@@ -221,9 +219,10 @@ def _verdict(
   return accepted, sent, overflow
 
 
-def _payload(layout: layouts.Layout, back: Back) -> jax.Array:
+def _payload(before: Before, back: Back) -> jax.Array:
   """float32, bytes: the message of this device, dense leaves included."""
-  dense = sum(4 * math.prod(layout.shapes[i]) for i in back.part.group.dense)
+  numbers = before.nodes.numbers(back.part.group.dense)
+  dense = sum(before.values[n].nbytes for n in numbers)
   return jnp.float32(back.exchanged.message_bytes + dense)
 
 

@@ -7,9 +7,11 @@ import itertools
 import math
 from typing import Any
 
+from gradsparse import health
 from gradsparse import schedules
 from gradsparse.sockets import Exchanged
 from gradsparse.sockets import Ladder
+from gradsparse.sockets import Leaves
 from gradsparse.sockets import Sparse
 from gradsparse.traffic import counting
 from gradsparse.transform.layout import Group
@@ -25,6 +27,7 @@ def message_rows(
   group: Group,
   own: Any,
   back: Exchanged,
+  dtypes: Sequence[Any],
 ) -> list[counting.Row]:
   """The lines of a plan for the leaves that travel together.
 
@@ -35,6 +38,7 @@ def message_rows(
     group: those that travel together.
     own: what this worker's message stands for; None if there is none.
     back: what came of it.
+    dtypes: of all leaves.
   """
   numbers, nbytes = group.compressed, back.message_bytes
   assert isinstance(nbytes, int)  # no data, no size that depends on them
@@ -44,6 +48,8 @@ def message_rows(
   # One message for all leaves: each is charged its share of the entries, if
   # it has a share of its own.
   weights, shared = sizes, layout.joined
+  if isinstance(own, Leaves):
+    weights = [x.nbytes for x in own.arrays]
   if isinstance(own, Sparse):
     weights = list(own.space.limits)
     shared |= sum(weights) > own.slots
@@ -66,7 +72,8 @@ def message_rows(
       )
   for i in group.dense:
     n = math.prod(layout.shapes[i])
-    rows[i] = counting.Row(layout.names[i], n, 4 * n, 4 * n, 'dense', axis)
+    nbytes = n * jnp.dtype(health.wide(dtypes[i])).itemsize
+    rows[i] = counting.Row(layout.names[i], n, 4 * n, nbytes, 'dense', axis)
   return [rows[i] for i in sorted(rows)]
 
 
