@@ -79,16 +79,6 @@ def test_checksums():
     trace(tx, {'kernel': jnp.zeros((100, 110))})
 
 
-def test_second_moments():
-  params = {'w': jnp.zeros((4, 5)), 'b': jnp.zeros(5)}
-
-  def loss(params, example):
-    return jnp.sum(example @ params['w'] + params['b'])
-
-  fn = gs.value_and_grad_moments(loss, microbatch=2)
-  jax.eval_shape(fn, params, jnp.zeros((6, 4)))
-
-
 def test_workers():
   params = schemes.zeros(schemes.SMALL)
   clip = gs.clip_local_norm(1.0, axis_name=AXIS)
