@@ -72,14 +72,18 @@ def can_keep(
       ),
     )
 
+  def passes(x):
+    # No memory takes it in, so what is of float64 may be as large as that.
+    wider = float(jnp.finfo(x.dtype).max) / LARGEST
+    return jnp.abs(x) <= largest * (wider if x.dtype == jnp.float64 else 1)
+
   held = [
     tuple(x for pair in leaf if pair[0] is not pair[1] for x in pair)
     for leaf in zip(*map(_pairs, new, old), strict=True)
   ]
   passing = [(x,) for x in values]
   return opaque.computed_once(
-    holds(fits, held) & holds(lambda x: jnp.abs(x) <= largest, passing),
-    len(held) + len(passing),
+    holds(fits, held) & holds(passes, passing), len(held) + len(passing)
   )
 
 
@@ -121,14 +125,23 @@ def norm(leaves: Iterable[jax.Array]) -> tuple[jax.Array, jax.Array]:
 
   Returns:
     (float32, the largest magnitude; float32, the norm in units of that): 0 and
-    0 where there is nothing, and NaN where anything is not finite.
+    0 where there is nothing, and NaN where anything is not finite. Both are
+    float64 where a leaf is.
   """
-  flat = [x.astype(jnp.float32).reshape(-1) for x in leaves]
+  leaves = list(leaves)
+  is_wide = any(x.dtype == jnp.float64 for x in leaves)
+  kind = jnp.float64 if is_wide else jnp.float32
+  flat = [x.astype(kind).reshape(-1) for x in leaves]
   tops = [jnp.max(jnp.abs(x), initial=0.0) for x in flat]
-  top = functools.reduce(jnp.maximum, tops, jnp.float32(0))
+  top = functools.reduce(jnp.maximum, tops, kind(0))
   unit = jnp.where(top > 0, top, 1.0)
   squares = [jnp.sum(jnp.square(x / unit)) for x in flat]
-  return top, jnp.sqrt(sum(squares, jnp.float32(0)))
+  return top, jnp.sqrt(sum(squares, kind(0)))
+
+
+def wide(dtype: Any) -> Any:
+  """The type in which gradients of a type are added up as they are."""
+  return jnp.float64 if dtype == jnp.float64 else jnp.float32
 
 
 def is_narrow(dtype: Any) -> bool:

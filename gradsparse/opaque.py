@@ -46,7 +46,9 @@ def apart(tree: _Tree) -> _Tree:
   if not any(x.size for x in leaves):
     return tree
   first = next(x for x in leaves if x.size).reshape(-1)[0]
-  return jax.tree.unflatten(treedef, _passed(first > 0, leaves))
+  return jax.tree.unflatten(
+    treedef, _passed(first > jnp.zeros_like(first), leaves)
+  )
 
 
 def numbers(values: Sequence[int], beside: jax.Array) -> list[jax.Array]:
@@ -59,7 +61,8 @@ def numbers(values: Sequence[int], beside: jax.Array) -> list[jax.Array]:
   scalars = [jnp.int32(value) for value in values]
   if len(values) < _MANY or not beside.size:
     return scalars
-  return _passed(beside.reshape(-1)[0] > 0, scalars)
+  first = beside.reshape(-1)[0]
+  return _passed(first > jnp.zeros_like(first), scalars)
 
 
 def begins(
@@ -100,11 +103,14 @@ def _passed(turn: jax.Array, leaves: Sequence[jax.Array]) -> list[jax.Array]:
 
   # Typed like what comes out: as differing between workers, where the turn or
   # the leaf does.
-  begin = [same(turn | True, x) for x in leaves]
+  begin = [same(turn | jnp.bool_(True), x) for x in leaves]
   _, out = jax.lax.while_loop(
     lambda carry: carry[0],
     # The turn is taken where carry[0] holds, but XLA does not know that.
-    lambda carry: (carry[0] & False, [same(carry[0], x) for x in carry[1]]),
+    lambda carry: (
+      carry[0] & jnp.bool_(False),
+      [same(carry[0], x) for x in carry[1]],
+    ),
     (turn, begin),
   )
   return out

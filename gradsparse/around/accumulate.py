@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from gradsparse import arguments
+from gradsparse import health
 from gradsparse.sockets import demands
 from gradsparse.sockets import ownership
 from gradsparse.state.inspection import is_scheme
@@ -26,10 +27,10 @@ class AccumulateState(NamedTuple):
   Attributes:
     mini_step: int32, calls since the last exchange, 0 to every - 1; the same
       on all workers.
-    mean: float32 tree like params: the sum of these calls' gradients, each
-      divided by `every`; this worker's own.
-    second_moment: float32 tree like params: what `mean` has for a second
-      moment so far; () if no scheme inside asks for it. This worker's own.
+    mean: float32 tree like params, float64 where they are: the sum of these
+      calls' gradients, each divided by `every`; this worker's own.
+    second_moment: such a tree: what `mean` has for a second moment so far; ()
+      if no scheme inside asks for it. This worker's own.
     inner: state of the transformation inside.
   """
 
@@ -97,7 +98,10 @@ def accumulate(
     return tx
 
   def empty(tree):
-    return jax.tree.map(lambda x: jnp.zeros(jnp.shape(x), jnp.float32), tree)
+    def zeros(x):
+      return jnp.zeros(jnp.shape(x), health.wide(jnp.result_type(x)))
+
+    return jax.tree.map(zeros, tree)
 
   def init(params):
     inputs.check_floating(params, 'parameters')
@@ -107,9 +111,7 @@ def accumulate(
     return AccumulateState(jnp.int32(0), empty(params), moments, inner)
 
   def add(total, tree, parts):
-    return jax.tree.map(
-      lambda t, x: t + x.astype(jnp.float32) / parts, total, tree
-    )
+    return jax.tree.map(lambda t, x: t + x.astype(t.dtype) / parts, total, tree)
 
   def update(updates, state, params=None, **extra):
     _check(updates, state)

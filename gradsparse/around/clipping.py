@@ -67,7 +67,8 @@ def clip_local_norm(
     usable = traced.in_range((threshold, arguments.POSITIVE))
 
     def clipped(g):
-      out = jnp.where(over, g / top * (limit / norm), g).astype(g.dtype)
+      own = g.astype(top.dtype)
+      out = jnp.where(over, own / top * (limit / norm), own).astype(g.dtype)
       return out if usable is True else jnp.where(usable, out, jnp.nan)
 
     return jax.tree.map(clipped, updates), state

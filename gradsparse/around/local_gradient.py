@@ -12,6 +12,7 @@ import contextvars
 from typing import Any, Literal, get_args
 
 from gradsparse import arguments
+from gradsparse import health
 from gradsparse.collectives import AxisName
 from gradsparse.collectives import Comm
 from gradsparse.sockets import ownership
@@ -117,13 +118,14 @@ def local_gradient(
     share = 1.0 / comm.size
 
     def combined(g, local, s, e):
-      local = local.astype(jnp.float32)
+      kind = health.wide(g.dtype)
+      local, s, e = (x.astype(kind) for x in (local, s, e))
       if mode == 'sum':
-        out = (g + share * local) / 2
+        out = (g.astype(kind) + share * local) / 2
       elif mode == 'partial':
-        out = g + share * (local - s)
+        out = g.astype(kind) + share * (local - s)
       else:
-        out = g + share * e
+        out = g.astype(kind) + share * e
       return out.astype(g.dtype)
 
     if means_wanted():
@@ -223,7 +225,7 @@ def periodic_average(
   own = [leaves[i] for i in chosen]
 
   def averaged(own):
-    means = comm.mean([x.astype(jnp.float32) for x in own])
+    means = comm.mean([x.astype(health.wide(x.dtype)) for x in own])
     return comm.local(
       [m.astype(x.dtype) for m, x in zip(means, own, strict=True)]
     )

@@ -98,10 +98,10 @@ def _means(
   units = jnp.stack([unit, -unit]).reshape(2, *(1,) * x.ndim)
   # Numbers of the other half enter a sum as zeros. Two sums by themselves take
   # XLA on CPUs six times as long: it writes out the constants that they share.
-  above, below = jnp.sum(jnp.maximum(x * units, zero), axis + 1)
+  above, below = jnp.sum(jnp.maximum(x[None] * units, zero), axis + 1)
 
   def mean(total, number):
-    return total / jnp.maximum(number, 1) / unit
+    return total / jnp.maximum(number, 1).astype(jnp.float32) / unit
 
   return mean(above, held), mean(-below, others)
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 
 def of_leaves() -> Code:
-  """`Leaves`, 32 bits an element; sums of words are sums of leaves."""
+  """`Leaves` as they are; sums of words are sums of leaves."""
   return Code(
     pack=lambda rounded, ctx: rounded.arrays,
     unpack=lambda words, like, ctx: Leaves(words),

@@ -79,5 +79,6 @@ def quantise(
   safe = jnp.where(norms > 0, norms, 1.0)
   scaled = jnp.minimum(jnp.abs(x) / safe * levels, levels)
   low = jnp.floor(scaled)
-  level = low.astype(jnp.int32) + (uniform < scaled - low)
+  up = uniform < scaled - low
+  level = low.astype(jnp.int32) + up.astype(jnp.int32)
   return jnp.where(x < 0, -level, level).astype(type_of(levels))

@@ -134,7 +134,7 @@ def stochastic(levels: int) -> ValueCode:
     exact = scaled(values, top)
     low = jnp.floor(exact)
     up = draws.uniform(key, exact.shape) < exact - low
-    level = jnp.minimum(low + up, levels).astype(jnp.int32)
+    level = jnp.minimum(low + up.astype(low.dtype), levels).astype(jnp.int32)
     return jnp.sign(values) * size(level, top), level > 0
 
   # The largest entry of a leaf is exactly at the top level, so its scale can

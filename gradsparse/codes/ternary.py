@@ -37,13 +37,13 @@ def _pack(codes: jax.Array, width: int) -> jax.Array:
   lanes = 32 // width
   codes = codes.astype(jnp.uint32)
   codes = jnp.pad(codes, (0, -codes.shape[0] % lanes)).reshape(-1, lanes)
-  shifts = jnp.arange(lanes, dtype=jnp.uint32) * width
+  shifts = jnp.arange(lanes, dtype=jnp.uint32)[None] * width
   return jnp.sum(codes << shifts, axis=1, dtype=jnp.uint32)
 
 
 def _unpack(words: jax.Array, count: int, width: int) -> jax.Array:
   lanes = 32 // width
-  shifts = jnp.arange(lanes, dtype=jnp.uint32) * width
+  shifts = jnp.arange(lanes, dtype=jnp.uint32)[None] * width
   fields = (words[:, None] >> shifts) & ((1 << width) - 1)
   return fields.reshape(-1)[:count]
 

@@ -51,7 +51,8 @@ def momentum_correction(
 
   What was delivered leaves v and, with factor masking (section 3.3), clears
   u there. Plain SGD follows the exchange: a second momentum would be double.
-  Leaves that stay dense keep momentum SGD on the mean gradient, unmasked.
+  Leaves that stay dense keep momentum SGD on the mean gradient, unmasked; of
+  float64 leaves the mean is of float64, and u of float32.
 
   Args:
     momentum: m, in [0, 1).
@@ -75,7 +76,7 @@ def momentum_correction(
     return MomentumCorrectionState(zeros(params), zeros(params))
 
   def moved(u, g):
-    m = traced.here(momentum)
+    m, u = traced.here(momentum), u.astype(g.dtype)
     return m * (u + g) if nesterov else m * u + g
 
   def accumulate(grads, state, extra, whole):
@@ -116,8 +117,17 @@ def momentum_correction(
     return MomentumCorrectionState(u, less(state.velocity, delivered))
 
   def arrived(state, means, whole, accepted):
+    def one(u, mean, w):
+      if not w:
+        return u
+      new = moved(u, mean)
+      if new.dtype != u.dtype:  # a mean of float64 may be larger than u can
+        limit = float(jnp.finfo(u.dtype).max)
+        new = jnp.clip(new, -limit, limit).astype(u.dtype)
+      return jnp.where(accepted, new, u)
+
     u = jax.tree.map(
-      lambda u, mean, w: jnp.where(accepted, moved(u, mean), u) if w else u,
+      one,
       state.momentum,
       means,
       whole,

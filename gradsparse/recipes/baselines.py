@@ -34,8 +34,9 @@ def dense(
   total   100,000  400,000    200,016    2.0  sent by a worker: 300,012 B
 
   Args:
-    wire_dtype: 'float32', or 'bfloat16': each worker's gradient, and then the
-      mean, are rounded to 16 bits, and half the bytes move.
+    wire_dtype: 'float32': nothing is rounded, and float64 leaves travel as
+      float64, at 8 bytes an element. Or 'bfloat16': each worker's gradient, and
+      then the mean, are rounded to 16 bits, and half the bytes move.
     axis_name: mapped axis of the workers (of vmap, pmap or shard_map), or a
       tuple of axes, whose devices all count as workers. None is one worker,
       without communication. It has no default, so that nobody trains without

@@ -242,7 +242,7 @@ def _take(x: jax.Array, rows: jax.Array) -> jax.Array:
   """Some rows of a vector; zeros beyond its end."""
   if x.shape[0] % LANES == 0:
     return x.reshape(-1, LANES).at[rows].get(**_INSIDE)
-  lanes = jnp.arange(LANES, dtype=jnp.int32)
+  lanes = jnp.arange(LANES, dtype=jnp.int32)[None]
   places = rows[:, None] * LANES + lanes
   return x.at[places].get(**_INSIDE)
 
@@ -254,6 +254,6 @@ def _candidates(
   if any(size % LANES for size in sizes):
     ends = jnp.asarray(np.cumsum(sizes), jnp.int32)
     end = ends[jnp.searchsorted(ends, first, side='right')]
-    lanes = jnp.arange(LANES, dtype=jnp.int32)
+    lanes = jnp.arange(LANES, dtype=jnp.int32)[None]
     ranks = jnp.where(first[:, None] + lanes < end[:, None], ranks, 0)
   return Candidates(values, first, ranks, lengths, sum(sizes))

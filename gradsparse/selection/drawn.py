@@ -74,7 +74,7 @@ def drawn_of_each(
   rows = -(-room // LANES)
   segment = thresholds.segment_of(rows.tolist())
   lanes = LANES * jnp.arange(rows.sum(), dtype=jnp.int32)[:, None]
-  lanes += jnp.arange(LANES, dtype=jnp.int32)
+  lanes += jnp.arange(LANES, dtype=jnp.int32)[None]
   number = lanes - _of(LANES * folding.begins(rows), segment)
   first = jnp.cumsum(found) - found
   at = jnp.minimum(first[segment][:, None] + number, places.shape[0] - 1)

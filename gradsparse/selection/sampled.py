@@ -96,7 +96,7 @@ def _bars(
     folding.in_rows(thresholds.ranks(thresholds.magnitudes(x))) for x in samples
   ]
   share = jnp.asarray(np.asarray(drawn) / sizes, jnp.float32)
-  number = jnp.round(wanted * share).astype(jnp.int32)
+  number = jnp.round(wanted.astype(jnp.float32) * share).astype(jnp.int32)
   number = jnp.clip(number, 1, jnp.asarray(drawn, jnp.int32))
   return thresholds.least(
     folding.joined(rows), [x.shape[0] for x in rows], number

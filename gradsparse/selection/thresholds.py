@@ -64,7 +64,7 @@ def largest(
   room = missing[:, 0] - segments.before(equal)
   # Apart: XLA on CPUs would find the first of equal numbers for each number.
   first = opaque.apart(bitmap.lowest(equal, room))
-  lanes = np.arange(LANES, dtype=np.uint32)
+  lanes = np.arange(LANES, dtype=np.uint32)[None]
   return (numbers > bar) | ((first[:, None] >> lanes) & 1 == 1)
 
 

@@ -252,7 +252,7 @@ class Parts:
     """bool, like rows: False in the padding."""
     number, length = self.rows.shape
     begin = length * (self.first + jnp.arange(number))
-    return begin[:, None] + jnp.arange(length) < self.space.size
+    return begin[:, None] + jnp.arange(length)[None] < self.space.size
 
   def zeros(self) -> jax.Array:
     """float32 zeros like the rows."""

@@ -48,7 +48,8 @@ class CompressedMean(Described):
     init: params -> CompressedMeanState.
     update: (grads, state, params, **extra) -> (updates, state).
     step: like update, but returns (updates, state, delivered), `delivered` a
-      float32 tree like params: what of this worker's is in the mean.
+      float32 tree like params, of float64 where a leaf travels so: what of
+      this worker's is in the mean.
     scheme: the three sockets and the axis, for tables.
     layout: params -> Layout: which leaves are compressed.
   """
@@ -79,6 +80,13 @@ def compressed_mean(
   param_specs: Any = None,
 ) -> CompressedMean:
   """Local gradients in, the mean over workers out, compressed in between.
+
+  Compressed leaves are float32 inside, whatever type the gradients have: of
+  float64 (`jax_enable_x64`) the last 29 bits are rounded off before anything
+  is selected, and no memory keeps them; what is below 1.2e-38 may become zero,
+  and what float32 cannot hold rejects the step. Leaves that stay dense, and
+  all leaves of `gs.dense`, travel as they are: of float64 the mean is that of
+  `jax.lax.pmean`, at 8 bytes an element.
 
   Args:
     memory: what a worker keeps between steps.

@@ -6,7 +6,6 @@ The same for every size of the messages. round_trip.py sends them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-import math
 from typing import Any, NamedTuple
 
 from gradsparse import health
@@ -17,7 +16,6 @@ from gradsparse.sockets import Full
 from gradsparse.sockets import ownership
 from gradsparse.state.scheme import Stats
 from gradsparse.traffic import counting
-from gradsparse.transform import layout as layouts
 from gradsparse.transform.nodes import Nodes
 from gradsparse.transform.round_trip import Back
 from gradsparse.transform.round_trip import Before
@@ -66,7 +64,7 @@ def finish(
     tell: whether to return what was delivered.
   """
   nodes = before.nodes
-  layout, whole = nodes.layout, nodes.whole()
+  whole = nodes.whole()
   means = nodes.tree(_merged(_means(nodes, back) for back in backs))
   flat = _updates(scheme, comm, before, means)
   accepted, sent, overflow = _verdict(comm, before, backs, flat)
@@ -83,7 +81,7 @@ def finish(
       told = nodes.cut(comm.local(_dense(nodes, delivered)))
   stats = Stats(
     payload_bytes=counting.total(
-      count for back in backs for count in _payload(layout, back)
+      count for back in backs for count in _payload(before, back)
     ),
     sent_bytes=jnp.uint32(0),  # the caller knows
     sent_elements=jnp.where(accepted, sent, 0),
@@ -222,9 +220,10 @@ def _verdict(
   return accepted, sent, overflow
 
 
-def _payload(layout: layouts.Layout, back: Back) -> tuple[int | jax.Array, int]:
+def _payload(before: Before, back: Back) -> tuple[int | jax.Array, int]:
   """Bytes of the message of this device, and of its dense leaves."""
-  dense = sum(4 * math.prod(layout.shapes[i]) for i in back.part.group.dense)
+  numbers = before.nodes.numbers(back.part.group.dense)
+  dense = sum(before.values[n].nbytes for n in numbers)
   return back.exchanged.message_bytes, dense
 
 

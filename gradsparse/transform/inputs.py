@@ -7,6 +7,7 @@ checked when they are known.
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from gradsparse import arguments
@@ -42,9 +43,10 @@ def check_floating(tree: Any, what: str) -> None:
     what: the tree, for the message.
 
   Raises:
-    TypeError: names the first such leaf and its dtype.
+    TypeError: names the first such leaf and its dtype; or a sparse array.
   """
   arguments.arrays(what, tree)
+  _refuse_sparse(tree, what)
   for name, leaf in _by_path(tree).items():
     dtype = jnp.result_type(leaf)
     if not jnp.issubdtype(dtype, jnp.floating):
@@ -56,6 +58,25 @@ def check_floating(tree: Any, what: str) -> None:
       )
       raise TypeError(
         f'{what}: {name} must be floating-point numbers, got {dtype}; {cure}'
+      )
+
+
+def _refuse_sparse(tree: Any, what: str) -> None:
+  """Refuses arrays of jax.experimental.sparse, trees of data and indices."""
+  sparse = sys.modules.get('jax.experimental.sparse')
+  if sparse is None:  # so there are none
+    return
+
+  def is_sparse(x):
+    return isinstance(x, sparse.JAXSparse)
+
+  leaves = jax.tree_util.tree_leaves_with_path(tree, is_leaf=is_sparse)
+  for path, leaf in leaves:
+    if is_sparse(leaf):
+      raise TypeError(
+        f'{what}: {arguments.leaf_name(path)} must be a dense array, got '
+        f'{type(leaf).__name__}: sparse arrays are not supported. Give the '
+        'dense one, x.todense(), or keep such a leaf out of the tree'
       )
 
 

@@ -47,7 +47,8 @@ class Stepped(NamedTuple):
   Attributes:
     updates: tree for the optimizer.
     state: new state.
-    delivered: float32 tree, or None if nobody asked.
+    delivered: tree of float32, or of float64 where a leaf travels so; None if
+      nobody asked.
   """
 
   updates: Any
@@ -79,7 +80,7 @@ def one_step(
   memory, compressor = scheme.memory, scheme.compressor
   groups = layout.groups()
   nodes = make_nodes(layout, groups, memory, grads, state.steps)
-  wide = nodes.join(jax.tree.map(lambda g: g.astype(jnp.float32), grads))
+  wide = nodes.join(_widened(scheme, layout, grads))
   old = nodes.join_state(state.memory)
   whole = nodes.whole()
   if memory.moments:
@@ -138,6 +139,19 @@ def one_step(
     dense_leaves=state.dense_leaves,
   )
   return Stepped(out.updates, new_state, out.delivered)
+
+
+def _widened(scheme: Scheme, layout: Layout, grads: Any) -> Any:
+  """The gradients as float32; as float64 what is so and is not compressed."""
+  leaves, treedef = jax.tree.flatten(grads)
+  own = range(len(leaves)) if scheme.adds_leaves else set(layout.dense)
+  return jax.tree.unflatten(
+    treedef,
+    [
+      g.astype(health.wide(g.dtype) if i in own else jnp.float32)
+      for i, g in enumerate(leaves)
+    ],
+  )
 
 
 def _parts(

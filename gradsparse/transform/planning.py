@@ -7,10 +7,12 @@ import itertools
 import math
 from typing import Any
 
+from gradsparse import health
 from gradsparse import schedules
 from gradsparse.sockets import Compressor
 from gradsparse.sockets import Exchanged
 from gradsparse.sockets import Ladder
+from gradsparse.sockets import Leaves
 from gradsparse.sockets import Sparse
 from gradsparse.traffic import counting
 from gradsparse.transform.layout import Group
@@ -26,6 +28,7 @@ def message_rows(
   group: Group,
   own: Any,
   back: Exchanged,
+  dtypes: Sequence[Any],
 ) -> list[counting.Row]:
   """The lines of a plan for the leaves that travel together.
 
@@ -36,6 +39,7 @@ def message_rows(
     group: those that travel together.
     own: what this worker's message stands for; None if there is none.
     back: what came of it.
+    dtypes: of all leaves.
   """
   numbers, nbytes = group.compressed, back.message_bytes
   assert isinstance(nbytes, int)  # no data, no size that depends on them
@@ -46,6 +50,9 @@ def message_rows(
   # it has a share of its own.
   weights = [compressor.share(layout.shapes[i]) for i in numbers]
   shared = layout.joined
+  if isinstance(own, Leaves):
+    kinds = [x.dtype.itemsize for x in own.arrays]
+    weights = [w * size for w, size in zip(weights, kinds, strict=True)]
   if isinstance(own, Sparse):
     weights = list(own.space.limits)
     shared |= sum(weights) > own.slots
@@ -68,7 +75,8 @@ def message_rows(
       )
   for i in group.dense:
     n = math.prod(layout.shapes[i])
-    rows[i] = counting.Row(layout.names[i], n, 4 * n, 4 * n, 'dense', axis)
+    nbytes = n * jnp.dtype(health.wide(dtypes[i])).itemsize
+    rows[i] = counting.Row(layout.names[i], n, 4 * n, nbytes, 'dense', axis)
   return [rows[i] for i in sorted(rows)]
 
 

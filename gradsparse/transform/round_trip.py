@@ -48,6 +48,13 @@ class Scheme(NamedTuple):
   param_specs: Any
   verify: bool
 
+  @property
+  def adds_leaves(self) -> bool:
+    """Whether it only adds up leaves as they are, in their own type."""
+    code = self.compressor.code
+    whole = code.takes is Leaves and code.exact
+    return whole and self.exchange.adds and not self.memory.floats
+
 
 class Part(NamedTuple):
   """A group of leaves that travel together.
@@ -202,7 +209,13 @@ def _exchange(scheme: Scheme, before: Before, part: Part) -> Back:
   rows = []
   if comm.recorder is not None:
     rows = planning.message_rows(
-      scheme.compressor, scheme.axis_name, nodes.layout, group, own, back
+      scheme.compressor,
+      scheme.axis_name,
+      nodes.layout,
+      group,
+      own,
+      back,
+      before.dtypes,
     )
   judged = isinstance(own, Sparse | Marked) or back.judged
   return Back(part, own, back, judged, overflow, rows)

@@ -19,7 +19,6 @@ from gradsparse import arguments
 from gradsparse.collectives import Comm
 from gradsparse.collectives import surroundings
 from gradsparse.sockets import Cut
-from gradsparse.sockets import Leaves
 from gradsparse.sockets import Shape
 from gradsparse.state.scheme import CompressedMeanState
 from gradsparse.transform.layout import Layout
@@ -245,7 +244,7 @@ def on_devices(
     return _planned(step, scheme, comm, layout, grads, state, extra)
   if comm.recorder is not None:
     return step(layout.whole_leaves(), comm, grads, state, extra)
-  if comm.mode == 'simulated' and (sharded or not _adds_leaves(scheme)):
+  if comm.mode == 'simulated' and (sharded or not scheme.adds_leaves):
     comm.check_not_spmd(name)
   around = surroundings(scheme.axis_name)
   axes = tuple(around.automatic)
@@ -263,7 +262,7 @@ def on_devices(
       comm.check_unsharded(grads, f'{name} (joined leaves)')
     return step(layout.whole_leaves(), comm, grads, state, extra)
   if not sharded and max(around.automatic.values()) > 1:
-    if _adds_leaves(scheme):
+    if scheme.adds_leaves:  # which JAX divides well
       return step(layout, comm, grads, state, extra)
     raise ValueError(
       f'{name} runs where JAX divides arrays over mesh axes {axes} by itself: '
@@ -271,13 +270,6 @@ def on_devices(
       'there: gs.sharded(tx, param_specs), with P() for what is whole'
     )
   return _divided(step, scheme, comm, layout, grads, state, extra, tell)
-
-
-def _adds_leaves(scheme: Scheme) -> bool:
-  """Whether it only adds up leaves as they are, which JAX divides well."""
-  code = scheme.compressor.code
-  whole = code.takes is Leaves and code.exact
-  return whole and scheme.exchange.adds and not scheme.memory.floats
 
 
 def _divided(step, scheme, comm, layout, grads, state, extra, tell):

@@ -86,7 +86,7 @@ def gaps(words: jax.Array) -> jax.Array:
   last = begins + 31 - jax.lax.clz(words).astype(jnp.int32)
   last = jax.lax.cummax(jnp.where(words > 0, last, -1))
   before = jnp.pad(last[:-1], (1, 0), constant_values=-1)
-  bit = np.arange(32, dtype=np.uint32)
+  bit = np.arange(32, dtype=np.uint32)[None]
   below = words[:, None] & ((np.uint32(1) << bit) - np.uint32(1))
   inside = begins[:, None] + 31 - jax.lax.clz(below).astype(jnp.int32)
   behind = jnp.where(below > 0, inside, before[:, None])

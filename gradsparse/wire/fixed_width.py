@@ -80,11 +80,12 @@ def pack(codes: jax.Array, width: int) -> jax.Array:
   codes = codes & _mask(width)
   if 32 % width == 0:
     per_word = 32 // width
-    shifts = np.arange(per_word, dtype=np.uint32) * np.uint32(width)
+    shifts = _shifts(width)
     rows = _rows(codes, per_word)
     # The bits are disjoint, so the sum is the bitwise or.
     return jnp.sum(rows << shifts, axis=-1, dtype=jnp.uint32)
-  source, left, right, keep = _pack_tables(width)
+  source, *tables = _pack_tables(width)
+  left, right, keep = (table[None] for table in tables)
   pieces = _rows(codes, 32)[:, source]  # [groups, width, codes of a word]
   pieces = ((pieces << left) >> right) & keep
   packed = jnp.sum(pieces, axis=-1, dtype=jnp.uint32).reshape(-1)
@@ -140,7 +141,7 @@ def unpack(words: jax.Array, count: int, width: int) -> jax.Array:
   if width == 32:
     return words
   if 32 % width == 0:
-    shifts = np.arange(32 // width, dtype=np.uint32) * np.uint32(width)
+    shifts = _shifts(width)
     codes = (words[:, None] >> shifts) & _mask(width)
     return codes.reshape(-1)[:count]
   first_bit = np.arange(32) * width
@@ -148,7 +149,7 @@ def unpack(words: jax.Array, count: int, width: int) -> jax.Array:
   # A code that ends in its first word reads that word twice; the mask drops
   # what the second read adds.
   high = np.minimum(low + 1, width - 1)
-  shift = (first_bit % 32).astype(np.uint32)
+  shift = (first_bit % 32).astype(np.uint32)[None]
   rows = _rows(words, width)
   # Two shifts of at most 31 bits: a shift by 32 is not defined.
   codes = (rows[:, low] >> shift) | ((rows[:, high] << 1) << (31 - shift))
@@ -255,6 +256,11 @@ def _check(count: int, width: int) -> None:
 
 def _ceil_div(a: int, b: int) -> int:
   return -(-a // b)
+
+
+def _shifts(width: int) -> np.ndarray:
+  """uint32[1, 32 / width]: where the codes of a word begin in it."""
+  return (np.arange(32 // width, dtype=np.uint32) * np.uint32(width))[None]
 
 
 def _mask(width: int) -> np.uint32:

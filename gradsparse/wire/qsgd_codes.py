@@ -79,7 +79,11 @@ def encode_dense(
   negative = (levels < 0).astype(jnp.uint32)
   bits = jnp.where(signed, (bits << 1) | negative, bits)
   return streams.encode(
-    bits, lengths + signed, capacity_words, block, max_length=longest
+    bits,
+    lengths + signed.astype(lengths.dtype),
+    capacity_words,
+    block,
+    max_length=longest,
   )
 
 
@@ -117,7 +121,8 @@ def decode_dense(
     signed = level != 0
     # Of a zero this is a bit of the next code, and changes nothing.
     negative = (window << (length & 31).astype(jnp.uint32)) >> 31 == 1
-    positions = positions + (length + signed).astype(jnp.uint32)
+    length += signed.astype(length.dtype)
+    positions = positions + length.astype(jnp.uint32)
     return jnp.where(negative, -level, level), positions
 
   return streams.decode(words, n, reader, block, max_length=longest)
@@ -193,7 +198,8 @@ def encode_sparse(
     gap = jnp.where(valid, index[1:] - index[:-1], 0)
     bits, length = elias.code(jnp.abs(level), kind)
     negative = (level < 0).astype(jnp.uint32)
-    last = bits | (negative << (length & 31).astype(jnp.uint32)), length + valid
+    bits = bits | (negative << (length & 31).astype(jnp.uint32))
+    last = bits, length + valid.astype(length.dtype)
     if not wide:
       return [elias.code(gap, kind), last]
     head, head_length, tail, tail_length = elias.parts(gap, kind)
@@ -246,7 +252,7 @@ def sparse_words(
   count = jnp.sum(marked, dtype=jnp.int32)
   width = streams.length_width(_nonzero_bits(n, max_level, kind), block)
   front = 1 + streams.words_told(_ceil_div(count, block), width)
-  return front + streams.words_of(_total(bits + marked))
+  return front + streams.words_of(_total(bits + marked.astype(bits.dtype)))
 
 
 def decode_sparse(

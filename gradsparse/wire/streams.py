@@ -206,7 +206,8 @@ def with_lengths(
 
 def words_of(bits: jax.Array) -> jax.Array:
   """int32[], the words that so many bits fill."""
-  return ((bits >> 5) + ((bits & 31) != 0)).astype(jnp.int32)
+  begun = (bits & 31) != 0
+  return ((bits >> 5) + begun.astype(bits.dtype)).astype(jnp.int32)
 
 
 def words_told(used: jax.Array | int, width: int) -> jax.Array:

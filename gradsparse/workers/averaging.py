@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from gradsparse import arguments
+from gradsparse import health
 from gradsparse.around.local_gradient import may_be_averaged
 from gradsparse.state.inspection import is_scheme
 from gradsparse.traffic import counting
@@ -13,6 +14,7 @@ from gradsparse.traffic.plan import Plan
 from gradsparse.workers import axis
 from gradsparse.workers import program
 import jax
+import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 import optax
 
@@ -28,7 +30,8 @@ def plan_average(
   """What `gs.periodic_average` sends in a step in which it averages.
 
   Parameters and what differs between workers of the optimizer's state travel
-  as float32, each in an all-reduce. That comes on top of `gs.plan(tx, ...)`:
+  as float32 (float64 as it is), each in an all-reduce. That comes on top of
+  `gs.plan(tx, ...)`:
 
   >>> import gradsparse as gs
   >>> import jax.numpy as jnp
@@ -92,7 +95,7 @@ def _row(path: Any, leaf: Any, axis_name: str, every: int) -> counting.Row:
     name=whose + jax.tree_util.keystr(path[1:]),
     elements=leaf.size,
     dense_bytes=4 * leaf.size,
-    payload_bytes=4 * leaf.size,
+    payload_bytes=leaf.size * jnp.dtype(health.wide(leaf.dtype)).itemsize,
     transport='average, all-reduce',
     axis=axis_name,
     every=every,

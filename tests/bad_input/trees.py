@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import gradsparse as gs
 import jax
+from jax.experimental import sparse
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 import numpy as np
@@ -92,6 +93,14 @@ def leaves() -> Iterator[Case]:
         TypeError,
         rf"\['kernel'\] must be floating-point numbers, got {says}",
       )
+    yield Case(
+      f'{where}-leaf-sparse',
+      lambda call=call: call(
+        PARAMS | {'kernel': sparse.BCOO.fromdense(PARAMS['kernel'])}
+      ),
+      TypeError,
+      r"\['kernel'\] must be a dense array, got BCOO: .*x\.todense\(\)",
+    )
 
 
 UNLIKE = (
