@@ -220,7 +220,7 @@ def terngrad(
       averaging by mistake.
     min_size: leaves with fewer elements stay dense: they are averaged exactly,
       by an all-reduce. None is the scheme's own rule: leaves under 10,000
-      elements stay dense. 0 compresses every leaf.
+      elements stay dense. 0 compresses every leaf of more than one element.
     dense_paths: which leaves stay dense, whatever their size: a regular
       expression that is searched for in a leaf's path (such as
       "['dense']['bias']"), or a function that is given the path and returns
@@ -239,7 +239,7 @@ def terngrad(
 
   Raises:
     TypeError: an argument of the wrong kind.
-    ValueError: an argument out of range.
+    ValueError: an argument out of range, or 32,768 workers or more.
 
   References:
     Wen et al., arXiv 1705.07878.
