@@ -29,6 +29,7 @@ from experiments.program import errors
 from experiments.program import files
 from experiments.run import machine
 from experiments.run import manifest
+from gradsparse.state import inspection
 import jax
 import jax.numpy as jnp
 from jax.sharding import NamedSharding
@@ -164,7 +165,9 @@ class Checkpoints:
 
     Raises:
       FileError: this one, or the one before, cannot be written.
+      ValueError: the memory of one worker only would be saved.
     """
+    inspection.refuse_copies(state)
     self.wait()
     folder = self.directory / UNSEALED / str(step)
     content = {'step': step, 'versions': machine.versions(), **about}

@@ -24,12 +24,50 @@ def _schemes(state: Any) -> list[CompressedMeanState]:
   return [x for x in leaves if is_scheme(x)]
 
 
+def refuse_copies(state: Any) -> None:
+  """Refuses a state in which only one worker's memory is left, or soon is.
+
+  Each memory has the number of its worker (`Stats.worker`). Where arrays are
+  traced, or of other processes, nobody can see them.
+
+  Raises:
+    ValueError: devices hold different memories in an array that says it is the
+      same on all, so that saving it keeps one of them; or all workers hold a
+      copy of one worker's.
+  """
+  for scheme in _schemes(state):
+    worker = scheme.stats.worker
+    if not scheme.owes() or isinstance(worker, jax.core.Tracer):
+      continue
+    worker = jnp.asarray(worker)
+    copies = [np.asarray(x.data) for x in worker.addressable_shards]
+    if worker.is_fully_replicated and len(np.unique(copies)) > 1:
+      raise ValueError(
+        'state says that memories are the same on all devices, and they are '
+        f'those of workers {sorted(int(x) for x in copies)}: saved or moved, '
+        'all but one are lost. It went through jax.pmap(out_axes=None) or '
+        'shard_map(check_vma=False) under P(). Give memories their worker '
+        'axis: gs.workers.init and gs.workers.specs, with '
+        "gs.workers.parallel(runner='pmap') or gs.workers.wrap"
+      )
+    if worker.size > 1 and worker.is_fully_addressable:
+      first, *others = np.unique(np.asarray(worker))
+      if first >= 0 and not others:
+        raise ValueError(
+          f'state has the memory of worker {first} for all {worker.size} '
+          'workers: what the others owed is lost. Save all rows of a state '
+          'with worker axes, not flax.jax_utils.unreplicate(state); '
+          'gs.workers.resize hands it to another number of workers'
+        )
+
+
 def find_all(state: Any) -> list[CompressedMeanState]:
   """The states of all schemes in any optax state, in the order of its leaves.
 
   Raises:
-    ValueError: there is none.
+    ValueError: there is none; or see `refuse_copies`.
   """
+  refuse_copies(state)
   found = _schemes(state)
   if not found:
     raise ValueError(
@@ -47,8 +85,9 @@ def find(state: Any, name: str = 'state') -> CompressedMeanState:
     name: of it, for the message.
 
   Raises:
-    ValueError: there is none, or more than one.
+    ValueError: there is none, or more than one; or see `refuse_copies`.
   """
+  refuse_copies(state)
   found = _schemes(state)
   if len(found) != 1:
     raise ValueError(
@@ -85,7 +124,9 @@ def pending(state: Any) -> Any:
     If the exchange rounds once more, what that lost is added.
 
   Raises:
-    ValueError: the state does not hold exactly one scheme.
+    ValueError: the state does not hold exactly one scheme; or only one
+      worker's memory is left in it (saved by `flax.jax_utils.unreplicate`), or
+      is in danger of it (out of `jax.pmap(out_axes=None)`).
   """
   return find(state).pending()
 
@@ -118,7 +159,7 @@ def metrics(state: Any) -> dict[str, Any]:
     exchanged nothing.
 
   Raises:
-    ValueError: the state holds no scheme.
+    ValueError: the state holds no scheme; or see `pending`.
   """
   each = [_metrics(scheme) for scheme in find_all(state)]
 

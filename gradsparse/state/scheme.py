@@ -23,6 +23,9 @@ class Stats(NamedTuple):
     rejected_steps: int32, updates so far that were rejected because some
       worker's gradient, or what was made of it, was not finite (or a
       schedule's density out of range, or a second moment negative).
+    worker: int32, the number of the worker whose state this is: it tells
+      copies of one worker's memory from memories. -1 before the first update,
+      after `gs.workers.resize`, and for one worker alone.
   """
 
   payload_bytes: jax.Array
@@ -30,11 +33,12 @@ class Stats(NamedTuple):
   sent_elements: jax.Array
   overflow_elements: jax.Array
   rejected_steps: jax.Array
+  worker: jax.Array
 
   def idle(self) -> Stats:
     """Those of a call in which nothing was sent."""
     none = Stats(*(jnp.zeros_like(x) for x in self))
-    return none._replace(rejected_steps=self.rejected_steps)
+    return none._replace(rejected_steps=self.rejected_steps, worker=self.worker)
 
 
 @ownership.local('memory', 'stats', 'exchange')
@@ -65,6 +69,11 @@ class CompressedMeanState(NamedTuple):
   def idle(self) -> CompressedMeanState:
     """The same, after a call in which nothing was sent."""
     return self._replace(stats=self.stats.idle())
+
+  def nobodys(self) -> CompressedMeanState:
+    """The same, of workers that have no numbers yet."""
+    nobody = jnp.full_like(self.stats.worker, -1)
+    return self._replace(stats=self.stats._replace(worker=nobody))
 
   def owes(self) -> bool:
     """Whether anything can be pending at all."""

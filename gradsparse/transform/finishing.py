@@ -86,7 +86,8 @@ def finish(
     sent_bytes=jnp.uint32(0),  # the caller knows
     sent_elements=jnp.where(accepted, sent, 0),
     overflow_elements=jnp.where(accepted, overflow, 0),
-    rejected_steps=jnp.int32(0),
+    rejected_steps=jnp.int32(0),  # likewise
+    worker=comm.index() if comm.size > 1 else jnp.int32(-1),
   )
   return After(
     updates=nodes.cut(

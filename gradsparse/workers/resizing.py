@@ -27,6 +27,7 @@ import warnings
 
 from gradsparse import arguments
 from gradsparse.sockets import ownership
+from gradsparse.state.inspection import find_all
 from gradsparse.state.inspection import is_scheme
 from gradsparse.state.scheme import CompressedMeanState
 import jax
@@ -109,9 +110,7 @@ def resize(
   """
   arguments.instance('tx', tx, optax.GradientTransformation)
   num_workers = arguments.num_workers(num_workers)
-  schemes = [
-    x for x in jax.tree.leaves(state, is_leaf=is_scheme) if is_scheme(x)
-  ]
+  schemes = find_all(state)
   old = _num_workers(schemes)
   if params is None:
     params = _shapes_of_params(schemes)
@@ -120,7 +119,9 @@ def resize(
     return state
   lost: list[str] = []
   state = jax.tree.map(
-    lambda x: _without_exchange(x, lost).idle() if is_scheme(x) else x,
+    lambda x: (
+      _without_exchange(x, lost).idle().nobodys() if is_scheme(x) else x
+    ),
     state,
     is_leaf=is_scheme,
   )
@@ -151,10 +152,8 @@ def _num_workers(schemes: Sequence[CompressedMeanState]) -> int:
   """How many workers there were.
 
   Raises:
-    ValueError: there is no scheme, or no worker axis, or there are several.
+    ValueError: there is no worker axis, or there are several.
   """
-  if not schemes:
-    raise ValueError('state has no gradsparse scheme in it, nothing to resize')
   shapes = {jnp.shape(scheme.stats.payload_bytes) for scheme in schemes}
   if len(shapes) > 1 or len(min(shapes)) != 1:
     raise ValueError(

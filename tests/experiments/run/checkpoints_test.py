@@ -10,6 +10,7 @@ from experiments.hosts import placement as placing
 from experiments.program import errors
 from experiments.run import checkpoints
 from experiments.run import manifest
+import gradsparse as gs
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -34,6 +35,15 @@ def _written(tmp_path_factory):
     saver.save(step, _state(step), {'note': step})
   saver.close()
   return folder
+
+
+def test_copies_of_one_workers_memory_are_not_saved(tmp_path):
+  params = {'w': jnp.zeros((8, 8))}
+  tx = gs.gradient_dropping(0.1, axis_name='workers', min_size=0)
+  state = gs.workers.init(tx, params, 2)
+  stats = state.stats._replace(worker=jnp.zeros(2, jnp.int32))
+  with pytest.raises(ValueError, match='memory of worker 0 for all 2 workers'):
+    _open(tmp_path).save(1, state._replace(stats=stats), {})
 
 
 @pytest.fixture
