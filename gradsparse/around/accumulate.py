@@ -27,6 +27,7 @@ class AccumulateState(NamedTuple):
   Attributes:
     mini_step: int32, calls since the last exchange, 0 to every - 1; the same
       on all workers.
+    gradient_step: int32, exchanges so far; the same on all workers.
     mean: float32 tree like params, float64 where they are: the sum of these
       calls' gradients, each divided by `every`; this worker's own.
     second_moment: such a tree: what `mean` has for a second moment so far; ()
@@ -35,6 +36,7 @@ class AccumulateState(NamedTuple):
   """
 
   mini_step: jax.Array
+  gradient_step: jax.Array
   mean: Any
   second_moment: Any
   inner: Any
@@ -108,7 +110,9 @@ def accumulate(
     with demands.heard() as wanted:
       inner = tx.init(params)
     moments = empty(params) if wanted.second_moment else ()
-    return AccumulateState(jnp.int32(0), empty(params), moments, inner)
+    return AccumulateState(
+      jnp.int32(0), jnp.int32(0), empty(params), moments, inner
+    )
 
   def add(total, tree, parts):
     return jax.tree.map(lambda t, x: t + x.astype(t.dtype) / parts, total, tree)
@@ -145,7 +149,11 @@ def accumulate(
     with counting.one_of(every):
       due = state.mini_step == every - 1
       out, kept = conditional.if_due(due, last, not_yet)
-    return out, AccumulateState((state.mini_step + 1) % every, *kept)
+    return out, AccumulateState(
+      (state.mini_step + 1) % every,
+      state.gradient_step + jnp.where(due, 1, 0),
+      *kept,
+    )
 
   return Described.of(init, update, text=text)
 
@@ -160,7 +168,7 @@ def _check(grads, state):
   inputs.check_floating(grads, 'gradients')
   inputs.refuse_stacked(
     state._replace(second_moment=(), inner=()),
-    AccumulateState(jnp.int32(0), grads, (), ()),
+    AccumulateState(jnp.int32(0), jnp.int32(0), grads, (), ()),
   )
   inputs.check_like(
     grads, state.mean, 'gradients', 'the parameters given to init'

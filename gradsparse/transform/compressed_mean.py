@@ -174,6 +174,7 @@ def compressed_mean(
       return unknown(params)
     inputs.check_floating(params, 'parameters')
     layout = layout_of(params)
+    layouts.check_dense_paths(layout, dense_paths)
     layouts.check_something_to_do(layout, compressor.leaves, compressor.name)
     if param_specs is not None:
       demands.tell(param_specs=sharding.specs_by_name(layout))

@@ -53,6 +53,13 @@ def _multi_steps() -> optax.MultiSteps | None:
   return None
 
 
+def _is_every_step(around: optax.MultiSteps) -> bool:
+  """Whether an optax.MultiSteps was given every_k_schedule=1."""
+  schedule = around._every_k_schedule
+  given = not schedule.__qualname__.startswith('MultiSteps.')
+  return not given and schedule(0) == 1
+
+
 def _skips_by_gradient() -> bool:
   """Whether an optax.MultiSteps around us was given a rule when to skip."""
   around = _multi_steps()
@@ -176,7 +183,8 @@ class Warner:
     Args:
       moments: whether it takes a second moment.
     """
-    if _multi_steps() is None:
+    around = _multi_steps()
+    if around is None or _is_every_step(around):
       return
     if moments:
       self._warn(

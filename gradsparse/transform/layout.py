@@ -257,9 +257,7 @@ def make_layout(
   def is_dense(name, shape):
     if math.prod(shape) == 0 or not rule.accepts(shape):
       return True
-    if isinstance(dense_paths, str) and re.search(dense_paths, name):
-      return True
-    if callable(dense_paths) and dense_paths(name):
+    if _matches(dense_paths, name):
       return True
     if min_size is not None:
       return math.prod(shape) < min_size
@@ -279,6 +277,32 @@ def make_layout(
     joined=joined,
     most_elements=min(MOST_ELEMENTS, most_elements or MOST_ELEMENTS),
     group_elements=group_elements,
+  )
+
+
+def _matches(dense_paths: DensePaths, name: str) -> bool:
+  """Whether a leaf stays dense because of its path."""
+  if isinstance(dense_paths, str):
+    return re.search(dense_paths, name) is not None
+  return dense_paths is not None and bool(dense_paths(name))
+
+
+def check_dense_paths(layout: Layout, dense_paths: DensePaths) -> None:
+  """Refuses a choice of paths that chooses nothing, or everything.
+
+  Raises:
+    ValueError: shows some paths.
+  """
+  if dense_paths is None or not layout.names:
+    return
+  chosen = [_matches(dense_paths, name) for name in layout.names]
+  if any(chosen) and not all(chosen):
+    return
+  shown = ', '.join(layout.names[:4]) + ', ...' * (len(layout.names) > 4)
+  raise ValueError(
+    f'dense_paths must match some leaves and not all, got {dense_paths!r}, '
+    f'which matches {"all" if all(chosen) else "none"} of the '
+    f'{len(layout.names)} leaves. Their paths are {shown}'
   )
 
 

@@ -94,10 +94,11 @@ def test_the_mean_of_several_gradients_is_exchanged_once(
   planned = gs.plan(
     whole_chain(), list(map(jnp.zeros, replay.SHAPES)), num_workers
   )
-  for steps in rounds(num_workers, every):
+  for done, steps in enumerate(rounds(num_workers, every)):
     for number, grads in enumerate(steps, 1):
       _, updates, state = fn(replay.stack(grads), state)
       assert state.mini_step.reshape(-1)[0] == number % every
+      assert state.gradient_step.reshape(-1)[0] == done + number // every
       sent = float(gs.metrics(state)['sent_bytes'])
       if number < every:
         assert all_zero(updates) and sent == 0

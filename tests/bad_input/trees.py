@@ -134,6 +134,27 @@ def gradients() -> Iterator[Case]:
   )
 
 
+def dense_paths() -> Iterator[Case]:
+  """A choice of leaves that chooses none of them, or all."""
+  for what, paths, says in (
+    ('typo', 'encoder/norm', 'none of the 2 leaves'),
+    ('function', lambda path: False, 'none of the 2 leaves'),
+    ('everything', '.', 'all of the 2 leaves'),
+    ('every-path', lambda path: True, 'all of the 2 leaves'),
+  ):
+    tx = gs.dgc(0.3, axis_name='workers', min_size=0, dense_paths=paths)
+    for where, call in (
+      ('init', lambda tx=tx: gs.workers.init(tx, PARAMS, 2)),
+      ('plan', lambda tx=tx: gs.plan(tx, PARAMS, 2)),
+    ):
+      yield Case(
+        f'{where}-dense_paths-{what}',
+        call,
+        ValueError,
+        rf"dense_paths must match some .*{says}.*\['bias'\], \['kernel'\]",
+      )
+
+
 def second_moments() -> Iterator[Case]:
   """Second moments unlike the parameters, or none."""
   tx = scheme('variance_based')

@@ -4,6 +4,7 @@ import warnings
 
 import gradsparse as gs
 import jax
+import jax.numpy as jnp
 import optax
 import pytest
 from tests.replay import AXIS
@@ -78,6 +79,27 @@ def test_multi_steps_has_the_second_moment_of_one_batch():
   tx = optax.MultiSteps(scheme, every_k_schedule=2)
   with pytest.warns(UserWarning, match='second moment of the last mini-batch'):
     gs.plan(tx, PARAMS, 2)
+
+
+def test_multi_steps_of_every_step_is_not_warned_of():
+  tx = optax.MultiSteps(gs.dense(axis_name=None), every_k_schedule=1)
+  with warnings.catch_warnings():
+    warnings.simplefilter('error')
+    tx.update(PARAMS, tx.init(PARAMS), PARAMS)
+
+
+def test_state_with_its_worker_axis_is_refused_inside_of_multi_steps():
+  inner = gs.dgc(0.1, momentum=0.0, axis_name=AXIS)
+  tx = optax.MultiSteps(inner, every_k_schedule=2)
+  params = {'kernel': jnp.zeros((12, 10)), 'bias': jnp.zeros(11)}
+  state = gs.workers.init(tx, params, 2)
+  with pytest.raises(ValueError, match='worker axis that gs.workers.init'):
+    jax.vmap(
+      lambda grads: tx.update(grads, state, params),
+      axis_name=AXIS,
+      axis_size=2,
+      in_axes=None,
+    )(params)
 
 
 def test_multi_steps_is_warned_of_once():

@@ -4,6 +4,7 @@ import chex
 import gradsparse as gs
 import jax
 import jax.numpy as jnp
+from jax.sharding import AxisType
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 import numpy as np
@@ -333,3 +334,38 @@ def test_switching_between_two():
   check_copies((updates, state))
   mean = jax.tree.map(lambda d: np.mean(d, axis=0), delivered)
   chex.assert_trees_all_close(updates, mean, rtol=1e-6)
+
+
+def test_state_is_placed_as_the_scheme_was_told():
+  """Shapes have no placement, and the param_specs of gs.sharded have one."""
+  params = {
+    'w': jax.ShapeDtypeStruct((64, 64), jnp.float32),
+    'f': jax.ShapeDtypeStruct((64, 32), jnp.float32),
+  }
+  specs = {'w': P(None, 'fsdp'), 'f': P('fsdp')}
+  mesh = jax.make_mesh(
+    (2, 2),
+    ('replica', 'fsdp'),
+    axis_types=(AxisType.Auto,) * 2,
+    devices=jax.devices()[:4],
+  )
+  scheme = gs.sharded(gs.dgc(0.1, momentum=0.0, axis_name='replica'), specs)
+
+  def placed(tx):
+    where = gs.workers.shardings(tx, params, mesh, 'replica')
+    return jax.tree.map(lambda x: x.spec, where)
+
+  memory, (adam, _) = placed(optax.chain(scheme, optax.adam(0.1)))
+  assert memory.memory.velocity == {
+    'w': P('replica', None, 'fsdp'),
+    'f': P('replica', 'fsdp'),
+  }
+  assert adam.mu == adam.nu == specs
+  partition = optax.partition(
+    {'train': scheme, 'freeze': optax.set_to_zero()},
+    {'w': 'train', 'f': 'freeze'},
+  )
+  inner, (adam, _) = placed(optax.chain(partition, optax.adam(0.1)))
+  memory = inner.inner_states['train'].inner_state.memory
+  assert memory.velocity['w'] == P('replica', None, 'fsdp')
+  assert adam.mu == {'w': P(None, 'fsdp'), 'f': P()}
