@@ -45,8 +45,8 @@ def refuse_copies(state: Any) -> None:
     if worker.is_fully_replicated and differ:
       raise ValueError(
         'state says that memories are the same on all devices, and they are '
-        f'those of workers {sorted(x.tolist() for x in copies)}: saved or moved,'
-        ' all but one are lost. It went through jax.pmap(out_axes=None) or '
+        f'of workers {sorted(x.tolist() for x in copies)}: saved or moved, '
+        'all but one are lost. It went through jax.pmap(out_axes=None) or '
         'shard_map(check_vma=False) under P(). Give memories their worker '
         'axis: gs.workers.init and gs.workers.specs, with '
         "gs.workers.parallel(runner='pmap') or gs.workers.wrap"
