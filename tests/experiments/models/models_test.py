@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from tests import marks
 
 _CIFAR, _IMAGENET, _MNIST = (32, 32, 3), (224, 224, 3), (28, 28, 1)
 
@@ -130,16 +131,21 @@ def _gradients(model, side, function):
 
 @pytest.mark.parametrize(
   'name',
-  [
+  marks.few(
+    [
+      'alexnet',
+      'bn_inception',
+      'logistic',
+      'resnet8',
+      'resnet50',
+      'vgg16',
+      'vgg19',
+      'vgg_like',
+    ],
     'alexnet',
-    'bn_inception',
-    'logistic',
     'resnet8',
-    'resnet50',
-    'vgg16',
-    'vgg19',
     'vgg_like',
-  ],
+  ),
 )
 def test_every_kind_of_model_has_gradients(name):
   side = 63 if name == 'alexnet' else 32
@@ -196,6 +202,7 @@ def test_dropout_is_for_training_only_and_follows_the_noise(tiny):
   assert loss(first) == loss(first) != loss(second)
 
 
+@pytest.mark.slow
 def test_second_moments_of_a_network_with_dropout(tiny):
   """Against the slow way: each example has a copy of the parameters."""
   variables, images, labels = tiny
