@@ -105,6 +105,7 @@ def test_second_moments_are_those_of_the_examples_one_by_one(name):
   per_example.check(*_case(name, 3), tolerance=1e-4)
 
 
+@pytest.mark.slow
 def test_second_moments_with_batch_norm_over_frames():
   """Examples share statistics, whatever their lengths."""
   model = _SPEECH.clone(batch_norm=True, batch_axis='examples', layers=1)
@@ -145,7 +146,6 @@ def test_second_moments_with_batch_norm_over_frames():
   marks.few(
     ['lstm', 'gpt', 'projected', 'speech_gru', 'translation_gru'],
     'lstm',
-    'projected',
   ),
 )
 def test_gradients_under_shard_map_are_those_of_all_examples(name):
