@@ -49,6 +49,7 @@ def test_a_short_run_gives_what_is_kept(tmp_path):
   assert (tmp_path / 'figure.png').read_bytes()[:4] == b'\x89PNG'
 
 
+@pytest.mark.slow
 def test_the_learning_rate_is_that_of_both():
   config = configs.get_config()
   config.update(epochs=1, inner_steps=20, num_workers=2, learning_rate=1e-9)
