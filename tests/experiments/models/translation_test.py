@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tests import marks
 from tests.experiments.models import sequences
 
 
@@ -49,7 +50,11 @@ _DEEP = models.Translator(
 _PLAIN = models.Translator(7, embedding=4, units=3, layer_norm=False)
 
 
-@pytest.fixture(scope='module', params=[_DEEP, _PLAIN], ids=['deep', 'plain'])
+@pytest.fixture(
+  scope='module',
+  params=marks.few([_DEEP, _PLAIN], _DEEP),
+  ids=['deep', 'plain'],
+)
 def made(request):
   model = request.param
   return model, sequences.drawn(

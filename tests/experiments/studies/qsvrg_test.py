@@ -35,6 +35,7 @@ def test_the_record_keeps_the_theorems_promise():
   assert bits < _RECORD['theorem_bits_per_message'] + 32
 
 
+@pytest.mark.slow
 def test_a_short_run_gives_what_is_kept(tmp_path):
   config = configs.get_config()
   config.update(epochs=1, inner_steps=100, num_workers=2)

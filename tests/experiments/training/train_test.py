@@ -73,6 +73,7 @@ def test_default_config_writes_what_the_contract_says(tmp_path):
   assert 'Conv_0' in (tmp_path / 'plan.txt').read_text()
 
 
+@pytest.mark.slow
 def test_fashion_mnist_config(tmp_path, idx_folder):
   config = fashion_mnist.get_config('dense')
   config.data.dir = str(idx_folder)
@@ -238,6 +239,7 @@ def test_steps_that_average_parameters_send_them_too(tiny_config, tmp_path):
   assert 'in one of 3 updates' in (tmp_path / 'plan.txt').read_text()
 
 
+@pytest.mark.slow
 def test_a_model_of_one_worker_is_tested_where_they_differ(
   tiny_config, compiled_once, tmp_path
 ):
