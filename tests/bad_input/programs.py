@@ -30,7 +30,6 @@ def run(name: str, *arguments: str) -> tuple[int, str]:
     with (
       mock.patch.object(sys, 'argv', [name, *arguments]),
       contextlib.redirect_stderr(said),
-      contextlib.redirect_stdout(io.StringIO()),
     ):
       runpy.run_module(f'experiments.{name}', run_name='__main__')
   except SystemExit as e:
@@ -144,7 +143,10 @@ LINES = (
   Line('main', f'{WORKDIR} --config={{tmp}}', 'Is a directory'),
   Line('main', f'{WORKDIR} --config=configs/digits.py:dcg', "setting 'dcg'"),
   Line('main', f'{WORKDIR} {CONFIG}:dgc', ':dgc: TypeError: get_config'),
-  Line('main', f'{CONFIG} {WORKDIR} --num_processes=2', 'goes with --multi'),
+  *(
+    Line('main', f'{CONFIG} {WORKDIR} --{flag}=2', f'{flag} goes with --multi')
+    for flag in ('num_processes', 'process_id', 'host_timeout')
+  ),
   Line('main', _PROCESSES + 'many', "must be a whole number, got 'many'"),
   Line('main', _PROCESSES + '0', 'num_processes=0: .*not a positive integer'),
   Line(

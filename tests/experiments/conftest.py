@@ -1,12 +1,14 @@
 """Shared pieces of the tests of `experiments`, which needs its extra."""
 
 import gzip
+import json
 import os
 import pathlib
 import struct
 import subprocess
 import sys
 
+import jax
 import numpy as np
 import pytest
 
@@ -24,6 +26,22 @@ for _module in (
   pytest.importorskip(_module, reason='needs the `experiments` extra')
 
 REPOSITORY = pathlib.Path(__file__).parents[2]
+
+# Of the 65,530 that Linux allows a process.
+_MEMORY_MAPS = 25_000
+
+
+@pytest.fixture(autouse=True, scope='module')
+def _clear_caches():
+  """Drops compiled programs when a process has many.
+
+  Runs here have most of their operations in common: each is traced and
+  compiled once for many modules.
+  """
+  yield
+  maps = pathlib.Path('/proc/self/maps')
+  if not maps.exists() or maps.read_bytes().count(b'\n') > _MEMORY_MAPS:
+    jax.clear_caches()
 
 
 @pytest.fixture(scope='session')
@@ -56,19 +74,78 @@ def _tiny_config(scheme='dense', *, runner='simulate', steps=6, **arguments):
   config.train.log_every = 2
   config.train.eval_every = 0
   config.train.checkpoint_every = 0
-  config.model.name = 'mlp'
+  config.model.name = 'logistic'
   config.parallel.runner = runner
   config.parallel.num_workers = 2
   config.parallel.check_agreement_every = 2
   config.compression.name = scheme
+  if scheme != 'dense':
+    arguments = {'min_size': 0, **arguments}
   config.compression.update(arguments)
   return config
 
 
 @pytest.fixture(scope='session')
 def tiny_config():
-  """Returns a function that makes a run of seconds: a perceptron on digits."""
+  """Returns a function that makes a run of seconds: one layer on digits."""
   return _tiny_config
+
+
+# Fields of `train` that no program depends on.
+_NOT_COMPILED = {
+  'checkpoint_every',
+  'eval_every',
+  'keep_best',
+  'log_every',
+  'stop_after',
+}
+
+
+@pytest.fixture(scope='module')
+def compiled_once():
+  """Lets runs of one configuration share what they compile, in a module.
+
+  Not for tests that change what is compiled otherwise than by a field.
+  """
+  from experiments.training import experiment
+
+  one, made = experiment.Experiment, {}
+  prepare_step, make_evaluate = one.prepare_step, one._make_evaluate
+
+  def fields(config):
+    found = config.to_dict()
+    # A constant learning rate does not depend on them either.
+    constant = config.optimizer.schedule == 'constant'
+    for name in _NOT_COMPILED | ({'steps'} if constant else set()):
+      del found['train'][name]
+    return found
+
+  def once(key, make):
+    key = json.dumps(key, sort_keys=True)
+    if key not in made:
+      made[key] = make()
+    return made[key]
+
+  def prepare_once(self, stage, state, batch):
+    found = fields(self.config)
+    for name in ('final_split', 'test_split'):
+      del found['data'][name]
+    shapes = [x.shape for x in jax.tree.leaves(batch)]
+    return once(
+      [found, str(stage.given), shapes],
+      lambda: prepare_step(self, stage, state, batch),
+    )
+
+  def make_evaluate_once(self, task):
+    return once(
+      [fields(self.config), task is self.task],
+      lambda: make_evaluate(self, task),
+    )
+
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(one, 'prepare_step', prepare_once)
+    patch.setattr(one, '_make_evaluate', make_evaluate_once)
+    yield
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ import json
 
 from experiments.cost_model import measured
 import pytest
+from tests.bad_input import programs
 
 # What the contract names of a row.
 _KEYS = {
@@ -103,8 +104,9 @@ def test_training_on_loopback(rows_of):
     ('--rate=1gbit', 3, '--loopback'),  # without iproute2
   ],
 )
-def test_mistakes_are_one_line(flag, status, message, tmp_path, program):
+def test_mistakes_are_one_line(flag, status, message, tmp_path, monkeypatch):
   path = f'--json={tmp_path / "rows.json"}'
-  done = program('benchmarks.exchange', path, flag, PATH=str(tmp_path))
-  assert done.returncode == status
-  assert message in done.stderr and 'Traceback' not in done.stderr
+  monkeypatch.setenv('PATH', str(tmp_path))
+  found, said = programs.run('benchmarks.exchange', path, flag)
+  assert found == status
+  assert message in said and 'Traceback' not in said

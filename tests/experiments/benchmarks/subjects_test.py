@@ -6,6 +6,7 @@ import gradsparse as gs
 import jax
 import jax.numpy as jnp
 import pytest
+from tests import marks
 
 
 @pytest.mark.parametrize(
@@ -33,7 +34,7 @@ def test_refuses_too_few_floats():
     subjects.shapes(10_000)
 
 
-@pytest.mark.parametrize('workers', [1, 2, 3, 4])
+@pytest.mark.parametrize('workers', marks.few([1, 2, 3, 4], 3))
 @pytest.mark.parametrize('name', subjects.SCHEMES)
 def test_what_is_left_out_is_what_is_planned(name, workers):
   shapes = {

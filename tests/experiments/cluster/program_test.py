@@ -11,6 +11,8 @@ import time
 from experiments import cluster
 from experiments.cluster import network
 import pytest
+from tests import marks
+from tests.bad_input import programs
 from tests.experiments.cluster import leftovers
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[3]
@@ -39,7 +41,9 @@ def _alive(marker: str) -> bool:
   return False
 
 
-@pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+  'number', marks.few([signal.SIGINT, signal.SIGTERM], signal.SIGTERM)
+)
 def test_a_signal_cleans_up(namespaces, number):
   marker = f'echo ready; sleep 61.{os.getpid() + int(number)}'
   program = _start('--hosts=2', '--', 'sh', '-c', marker)
@@ -69,55 +73,55 @@ def test_the_next_start_removes_what_a_killed_one_left(namespaces):
   assert not _alive(marker)
 
 
-@pytest.fixture
-def started(program):
-  """Returns a function that runs the program."""
-  return lambda *arguments, **variables: program(
-    'cluster', *arguments, **variables
-  )
-
-
-def test_offers_loopback_where_not_permitted(tmp_path, started):
+def test_offers_loopback_where_not_permitted(tmp_path, monkeypatch):
   for tool in ('ip', 'tc'):
     path = tmp_path / tool
     path.write_text('#!/bin/sh\necho Operation not permitted >&2\nexit 255\n')
     path.chmod(0o755)
-  found = f'{tmp_path}:{os.environ["PATH"]}'
-  done = started('--hosts=2', '--', 'true', PATH=found)
-  assert done.returncode == 3
-  assert 'Operation not permitted' in done.stderr
-  assert '--loopback' in done.stderr
-  done = started('--hosts=2', '--loopback', '--', 'true', PATH=found)
-  assert done.returncode == 0 and 'without shaping' in done.stderr
+  monkeypatch.setenv('PATH', f'{tmp_path}:{os.environ["PATH"]}')
+  status, said = programs.run('cluster', '--hosts=2', '--', 'true')
+  assert status == 3
+  assert 'Operation not permitted' in said
+  assert '--loopback' in said
+  status, said = programs.run(
+    'cluster', '--hosts=2', '--loopback', '--', 'true'
+  )
+  assert status == 0 and 'without shaping' in said
 
 
-def test_offers_loopback_without_iproute2(tmp_path, started):
-  done = started('--', 'true', PATH=str(tmp_path))
-  assert done.returncode == 3
-  assert 'iproute2' in done.stderr and '--loopback' in done.stderr
+def test_offers_loopback_without_iproute2(tmp_path, monkeypatch):
+  monkeypatch.setenv('PATH', str(tmp_path))
+  status, said = programs.run('cluster', '--', 'true')
+  assert status == 3
+  assert 'iproute2' in said and '--loopback' in said
 
 
-def test_record_and_exit_statuses(tmp_path, started):
+def test_record_and_exit_statuses(tmp_path, program):
   path = tmp_path / 'new' / 'table.json'
-  done = started(
-    '--hosts=2', '--loopback', f'--json={path}', '--', 'echo', '--help'
+  done = program(
+    *('cluster', '--hosts=2', '--loopback', f'--json={path}'),
+    *('--', 'echo', '--help'),
   )
   assert done.returncode == 0 and 'host1 | Usage: echo' in done.stdout
   record = json.loads(path.read_text())
   assert record['statuses'] == [0, 0] and record['hosts'] == 2
   assert record['command'] == ['echo', '--help']
-  done = started('--loopback', '--grace=0', '--', 'sh', '-c', 'exit 5')
-  assert done.returncode == 1 and 'host0' in done.stderr
-  done = started('--loopback', '--timeout=0.5', '--', 'sleep', '60')
-  assert done.returncode == 124
-  done = started('--loopback')
-  assert done.returncode == 2 and '-- COMMAND... is missing' in done.stderr
+  status, said = programs.run(
+    'cluster', '--loopback', '--grace=0', '--', 'sh', '-c', 'exit 5'
+  )
+  assert status == 1 and 'host0' in said
+  status, _ = programs.run(
+    'cluster', '--loopback', '--timeout=0.5', '--', 'sleep', '60'
+  )
+  assert status == 124
+  status, said = programs.run('cluster', '--loopback')
+  assert status == 2 and '-- COMMAND... is missing' in said
 
 
 @pytest.mark.parametrize(
   'argument',
   ['--rate=fast', '--rate=0mbit', '--delay=2', '--hosts=0', '--hosts=251'],
 )
-def test_refuses_what_makes_no_sense(argument, started):
-  done = started(argument, '--', 'true')
-  assert done.returncode == 2 and 'must be' in done.stderr
+def test_refuses_what_makes_no_sense(argument):
+  status, said = programs.run('cluster', argument, '--', 'true')
+  assert status == 2 and 'must be' in said

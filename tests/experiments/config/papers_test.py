@@ -242,6 +242,7 @@ def _plan(row):
   return gs.plan(chain, shapes['params'], config.parallel.num_workers)
 
 
+@pytest.mark.slow
 def test_sizes_of_dgcs_table_3_by_counting():
   rows = _TABLES['dgc_table3'].rows
   for model in ('alexnet', 'resnet50'):

@@ -6,9 +6,10 @@ from experiments.cost_model import measured
 from experiments.cost_model.costs import Network
 from experiments.program import errors
 import pytest
+from tests.bad_input import programs
 
 
-def test_draws_with_measured_points(tmp_path, program):
+def test_draws_with_measured_points(tmp_path, capsys):
   network = Network(1e-4, 8.4e-9)
   rows = [
     {
@@ -38,9 +39,9 @@ def test_draws_with_measured_points(tmp_path, program):
   steps.write_text(json.dumps({'environment': {}, 'rows': rows[3:]}))
   out = tmp_path / 'out'
   command = ['cost_model', f'--workdir={out}']
-  done = program(*command, f'--measured={pings},{steps}')
-  assert done.returncode == 0, done.stderr
-  assert 'AlexNet, 32 GPUs, dense: table VII' in done.stdout
+  status, said = programs.run(*command, f'--measured={pings},{steps}')
+  assert status == 0, said
+  assert 'AlexNet, 32 GPUs, dense: table VII' in capsys.readouterr().out
   numbers = json.loads((out / 'cost_model.json').read_text())
   for name in numbers['figures']:
     assert (out / f'{name}.png').read_bytes().startswith(b'\x89PNG')
@@ -57,10 +58,10 @@ def test_draws_with_measured_points(tmp_path, program):
   assert row['model'] == pytest.approx(4.7, abs=0.06)
 
   (tmp_path / 'rows.json').write_text('[{"scheme": "dense"}]')
-  done = program(*command, f'--measured={tmp_path / "rows.json"}')
-  assert done.returncode == 1
-  assert 'row 0' in done.stderr and 'floats' in done.stderr
-  assert 'Traceback' not in done.stderr
+  status, said = programs.run(*command, f'--measured={tmp_path / "rows.json"}')
+  assert status == 1
+  assert 'row 0' in said and 'floats' in said
+  assert 'Traceback' not in said
 
 
 def test_times_that_do_not_grow_are_the_users_mistake():

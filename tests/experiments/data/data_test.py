@@ -147,6 +147,7 @@ def test_augmentation_moves_and_flips_whole_images():
   assert min(columns) < 10 and max(columns) > 18  # left, and flipped
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
   not os.environ.get('GRADSPARSE_DATA'), reason='needs GRADSPARSE_DATA'
 )

@@ -181,6 +181,7 @@ def test_a_walk_covers_each_symbol_once(rows, length, processes):
     assert seen == text.tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
   not os.environ.get('GRADSPARSE_DATA'), reason='needs GRADSPARSE_DATA'
 )

@@ -363,6 +363,7 @@ def test_a_set_that_is_not_there_is_told(tmp_path):
       speech.load(name, str(tmp_path))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
   not os.environ.get('GRADSPARSE_DATA'), reason='needs GRADSPARSE_DATA'
 )

@@ -431,6 +431,7 @@ def test_a_walk_covers_each_piece_once(processes):
   assert len(shapes) <= 3
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
   not os.environ.get('GRADSPARSE_DATA'), reason='needs GRADSPARSE_DATA'
 )

@@ -11,6 +11,7 @@ from experiments.hosts import multihost
 from experiments.hosts import watch
 from experiments.program import errors
 import pytest
+from tests import marks
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[3]
 
@@ -88,7 +89,7 @@ def test_two_processes_exchange(tmp_path):
   assert 'process 0 is done' in text and 'process 1 is done' in text
 
 
-@pytest.mark.parametrize('victim', [0, 1], ids=['chief', 'worker'])
+@pytest.mark.parametrize('victim', marks.few([0, 1], 1))
 def test_a_killed_process_ends_the_other(tmp_path, victim):
   outcome, text, seconds = _run(
     tmp_path, victim=victim, action='os.kill(os.getpid(), signal.SIGKILL)'
@@ -129,6 +130,7 @@ def test_a_process_that_hangs_ends_the_other(tmp_path):
   assert 5 <= seconds < 30  # host_timeout, and the end of the one that hangs
 
 
+@pytest.mark.slow
 def test_an_exception_ends_both(tmp_path):
   outcome, text, seconds = _run(
     tmp_path, victim=1, action='raise ValueError("the disk is full")'
@@ -140,6 +142,7 @@ def test_an_exception_ends_both(tmp_path):
   assert seconds < 30
 
 
+@pytest.mark.slow
 def test_a_mistake_of_the_user_is_told_without_traceback(tmp_path):
   action = 'raise errors.UserError("no such file")'
   outcome, text, _ = _run(tmp_path, victim=0, action=action)
@@ -147,6 +150,7 @@ def test_a_mistake_of_the_user_is_told_without_traceback(tmp_path):
   assert 'error: no such file' in text
 
 
+@pytest.mark.slow
 def test_an_exit_code_is_kept(tmp_path):
   outcome, _, _ = _run(tmp_path, victim=1, action='sys.exit(42)')
   assert outcome.statuses[1] == 42 and outcome.statuses[0] != 0

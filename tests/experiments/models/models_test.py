@@ -13,31 +13,36 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from tests import marks
 
 _CIFAR, _IMAGENET, _MNIST = (32, 32, 3), (224, 224, 3), (28, 28, 1)
 
 
+_SIZES = [
+  ('convnet', (8, 8, 1), 10, 283_786),
+  ('mlp', (8, 8, 1), 10, 17_226),
+  ('logistic', _MNIST, 10, 28 * 28 * 10 + 10),
+  ('perceptron', _MNIST, 10, 785 * 4096 + 4097 * 10),
+  ('resnet8', _CIFAR, 10, 75_290),
+  ('resnet20', _CIFAR, 10, 269_722),  # He et al. 2016, table 6: 0.27 M
+  ('resnet110', _CIFAR, 10, 1_727_962),  # 1.7 M
+  ('vgg16', _CIFAR, 10, 14_728_266),  # gtopkssgd, models/vgg.py
+  ('vgg_like', _CIFAR, 10, 14_987_200),  # Chainer, examples/cifar
+  ('resnet50', _IMAGENET, 1000, 25_557_032),  # torchvision, DGC's table 3
+  ('resnet152', _IMAGENET, 1000, 60_192_808),  # torchvision; QSGD: 60 M
+  ('vgg19', _IMAGENET, 1000, 143_667_240),  # torchvision; QSGD: 143 M
+  ('alexnet', _IMAGENET, 1000, 60_965_224),  # Caffe, DGC's table 3
+  ('alexnet', (227, 227, 3), 1000, 60_965_224),  # Caffe's crops
+  ('alexnet_ungrouped', _IMAGENET, 1000, 62_378_344),  # QSGD: 62 M
+  # Of 11,295,240 elsewhere; CNTK's convolutions have no biases.
+  ('bn_inception', _IMAGENET, 1000, 11_295_240 - 10_016),
+]
+_DEEP = ('bn_inception', 'resnet110', 'resnet152')
+
+
 @pytest.mark.parametrize(
   ('name', 'shape', 'classes', 'parameters'),
-  [
-    ('convnet', (8, 8, 1), 10, 283_786),
-    ('mlp', (8, 8, 1), 10, 17_226),
-    ('logistic', _MNIST, 10, 28 * 28 * 10 + 10),
-    ('perceptron', _MNIST, 10, 785 * 4096 + 4097 * 10),
-    ('resnet8', _CIFAR, 10, 75_290),
-    ('resnet20', _CIFAR, 10, 269_722),  # He et al. 2016, table 6: 0.27 M
-    ('resnet110', _CIFAR, 10, 1_727_962),  # 1.7 M
-    ('vgg16', _CIFAR, 10, 14_728_266),  # gtopkssgd, models/vgg.py
-    ('vgg_like', _CIFAR, 10, 14_987_200),  # Chainer, examples/cifar
-    ('resnet50', _IMAGENET, 1000, 25_557_032),  # torchvision, DGC's table 3
-    ('resnet152', _IMAGENET, 1000, 60_192_808),  # torchvision; QSGD: 60 M
-    ('vgg19', _IMAGENET, 1000, 143_667_240),  # torchvision; QSGD: 143 M
-    ('alexnet', _IMAGENET, 1000, 60_965_224),  # Caffe, DGC's table 3
-    ('alexnet', (227, 227, 3), 1000, 60_965_224),  # Caffe's crops
-    ('alexnet_ungrouped', _IMAGENET, 1000, 62_378_344),  # QSGD: 62 M
-    # Of 11,295,240 elsewhere; CNTK's convolutions have no biases.
-    ('bn_inception', _IMAGENET, 1000, 11_295_240 - 10_016),
-  ],
+  marks.few(_SIZES, *(case for case in _SIZES if case[0] not in _DEEP)),
 )
 def test_parameters(name, shape, classes, parameters):
   model = models.create(name, classes)
@@ -53,8 +58,7 @@ def test_parameters(name, shape, classes, parameters):
 
 
 def test_every_model_is_tested():
-  cases = test_parameters.pytestmark[0].args[1]
-  assert {name for name, *_ in cases} == set(models.KINDS['images'])
+  assert {name for name, *_ in _SIZES} == set(models.KINDS['images'])
 
 
 @pytest.mark.parametrize(
@@ -130,16 +134,21 @@ def _gradients(model, side, function):
 
 @pytest.mark.parametrize(
   'name',
-  [
+  marks.few(
+    [
+      'alexnet',
+      'bn_inception',
+      'logistic',
+      'resnet8',
+      'resnet50',
+      'vgg16',
+      'vgg19',
+      'vgg_like',
+    ],
     'alexnet',
-    'bn_inception',
-    'logistic',
     'resnet8',
-    'resnet50',
-    'vgg16',
-    'vgg19',
     'vgg_like',
-  ],
+  ),
 )
 def test_every_kind_of_model_has_gradients(name):
   side = 63 if name == 'alexnet' else 32
@@ -196,6 +205,7 @@ def test_dropout_is_for_training_only_and_follows_the_noise(tiny):
   assert loss(first) == loss(first) != loss(second)
 
 
+@pytest.mark.slow
 def test_second_moments_of_a_network_with_dropout(tiny):
   """Against the slow way: each example has a copy of the parameters."""
   variables, images, labels = tiny

@@ -13,6 +13,7 @@ from jax.sharding import PartitionSpec as P
 import numpy as np
 import optax
 import pytest
+from tests import marks
 from tests.around import per_example
 from tests.experiments.models import sequences
 
@@ -99,20 +100,12 @@ def _case(name, size):
   return loss, variables['params'], batch
 
 
-_SLOW = ('lstm_untied', 'projected', 'speech_lstm', 'translation_lstm')
-
-
-@pytest.mark.parametrize(
-  'name',
-  [
-    pytest.param(name, marks=[pytest.mark.slow] if name in _SLOW else [])
-    for name in _MODELS
-  ],
-)
+@pytest.mark.parametrize('name', marks.few(_MODELS, 'lstm'))
 def test_second_moments_are_those_of_the_examples_one_by_one(name):
   per_example.check(*_case(name, 3), tolerance=1e-4)
 
 
+@pytest.mark.slow
 def test_second_moments_with_batch_norm_over_frames():
   """Examples share statistics, whatever their lengths."""
   model = _SPEECH.clone(batch_norm=True, batch_axis='examples', layers=1)
@@ -150,15 +143,10 @@ def test_second_moments_with_batch_norm_over_frames():
 
 @pytest.mark.parametrize(
   'name',
-  [
+  marks.few(
+    ['lstm', 'gpt', 'projected', 'speech_gru', 'translation_gru'],
     'lstm',
-    'gpt',
-    'projected',
-    *(
-      pytest.param(name, marks=pytest.mark.slow)
-      for name in ('speech_gru', 'translation_gru')
-    ),
-  ],
+  ),
 )
 def test_gradients_under_shard_map_are_those_of_all_examples(name):
   """Loops begin with what differs between workers, as its check asks for."""

@@ -17,12 +17,12 @@ def drawn(init):
   Biases and scales are positive, or what is clipped at zero might all be zero.
   Running averages stay as they are.
   """
-  variables = jax.jit(init)()
-  params = variables['params']
-  leaves, tree = jax.tree.flatten(params)
+  shapes = dict(jax.eval_shape(init))
+  leaves, tree = jax.tree.flatten(shapes.pop('params'))
   leaves = [0.5 * draw(*x.shape, seed=i) for i, x in enumerate(leaves)]
   leaves = [np.abs(x) if x.ndim == 1 else x for x in leaves]
-  return {**variables, 'params': jax.tree.unflatten(tree, leaves)}
+  averages = jax.jit(lambda: {name: init()[name] for name in shapes})()
+  return {**averages, 'params': jax.tree.unflatten(tree, leaves)}
 
 
 def sizes(params):

@@ -91,7 +91,7 @@ def _alike(first, second, tolerance=1e-5):
 
 
 @pytest.mark.parametrize('train', marks.few([False, True], True))
-@pytest.mark.parametrize('name', _TINY)
+@pytest.mark.parametrize('name', marks.few(_TINY, 'gru', 'projected'))
 def test_what_is_behind_an_utterance_changes_nothing(name, train):
   model = _TINY[name]
   variables = _variables(model)
@@ -105,27 +105,30 @@ def test_what_is_behind_an_utterance_changes_nothing(name, train):
   assert max(np.ptp(x) for x in expected[0]) > 0.1
 
 
-@pytest.mark.parametrize('name', _TINY)
+@pytest.mark.parametrize('name', marks.few(_TINY, 'gru', 'projected'))
 def test_an_utterance_alone_is_as_in_a_batch(name):
   model = _TINY[name]
   variables = _variables(model)
   whole, _ = _run(model, variables, _FEATURES, _FRAMES, False)
-  for i, n in enumerate(_FRAMES):
-    alone, _ = _run(
-      model, variables, _FEATURES[i : i + 1, :n], _FRAMES[i : i + 1], False
-    )
-    _alike(alone, whole[i : i + 1], 1e-4)
+  n = _FRAMES[1]
+  alone, _ = _run(model, variables, _FEATURES[1:2, :n], _FRAMES[1:2], False)
+  _alike(alone, whole[1:2], 1e-4)
 
 
 def test_n_frames_become_half_as_many():
   model = _TINY['gru']
   frames = jnp.arange(1, 12)
   features = jnp.zeros((11, 11, 7))
-  (logits, left), _ = model.init_with_output(
-    jax.random.key(0), features, frames, train=False
-  )
+
+  def run():
+    found, _ = model.init_with_output(
+      jax.random.key(0), features, frames, train=False
+    )
+    return found
+
+  left = jax.jit(lambda: run()[1])()
   np.testing.assert_array_equal(left, -(-np.arange(1, 12) // 2))
-  assert logits.shape[1] == left.max()
+  assert jax.eval_shape(run)[0].shape[1] == left.max()
 
 
 def test_both_directions_see_the_whole_utterance():

@@ -4,6 +4,7 @@ from experiments.papers import catalogue
 from experiments.papers import full_length
 from experiments.papers import running
 import pytest
+from tests.bad_input import programs
 
 
 @pytest.mark.parametrize('part', full_length.ORDER, ids=lambda part: part.table)
@@ -47,16 +48,18 @@ def test_all_tables_share_the_budget(budget, left, monkeypatch, tmp_path):
   ]
 
 
-def test_the_program_lists_its_rows_or_says_what_is_missing(program, tmp_path):
-  ended = program('full_length', '--list')
-  assert ended.returncode == 0, ended.stderr
-  lines = ended.stdout.splitlines()
+def test_the_program_lists_its_rows_or_says_what_is_missing(tmp_path, capsys):
+  status, told = programs.run('full_length', '--list')
+  assert status == 0, told
+  lines = capsys.readouterr().out.splitlines()
   assert len(lines) == len(full_length.ORDER)
   assert lines[0] == (
     'schemes_cifar10, held_out: dense, dgc, gtopk, dgc_4bit, qsgd_4bit, '
     'variance'
   )
-  ended = program('full_length', '--budget=0', f'--workdir={tmp_path}')
-  assert ended.returncode == 1, ended.stderr
-  first = ended.stdout.splitlines()[0]
+  status, told = programs.run(
+    'full_length', '--budget=0', f'--workdir={tmp_path}'
+  )
+  assert status == 1, told
+  first = capsys.readouterr().out.splitlines()[0]
   assert first == 'missing: schemes_cifar10, dense, seed 0: no time was left'

@@ -15,10 +15,11 @@ from experiments.program import errors
 from experiments.program import tables
 from experiments.studies import scheme_runs
 import pytest
+from tests.bad_input import programs
 
 _TINY = {
   'data.name': 'digits',
-  'model.name': 'mlp',
+  'model.name': 'logistic',
   'parallel.num_workers': 2,
   'train.steps': 3,
   'train.log_every': 1,
@@ -295,14 +296,15 @@ def test_the_listing_names_every_row():
   [('--seeds=0', 'full'), ('--full', 'full'), ('--held_out', 'held_out')],
 )
 def test_the_program_takes_the_only_setting_of_a_table(
-  flag, size, program, tmp_path
+  flag, size, tmp_path, capsys
 ):
   flags = ('--budget=0', f'--workdir={tmp_path}', flag)
-  done = program('papers', 'schemes_digits', 'dgc', *flags)
-  assert done.returncode == 1, done.stderr
-  assert f'{size} setting' in done.stdout
-  assert 'missing: dense, seed 0: no time was left' in done.stdout
-  assert 'missing: dgc, seed 0' in done.stdout
+  status, told = programs.run('papers', 'schemes_digits', 'dgc', *flags)
+  assert status == 1, told
+  said = capsys.readouterr().out
+  assert f'{size} setting' in said
+  assert 'missing: dense, seed 0: no time was left' in said
+  assert 'missing: dgc, seed 0' in said
 
 
 @pytest.mark.slow
@@ -318,7 +320,7 @@ def test_a_row_of_the_program_is_recorded(program, tmp_path):
 
 
 def test_a_real_run_resumes_and_is_recorded(tmp_path):
-  """With the trainer itself: three steps of a perceptron on digits."""
+  """With the trainer itself: three steps of one layer on digits."""
   record, missing = _run(tmp_path, names=('dense',))
   assert not missing
   run = record.runs(papers.QUICK, 'dense')[0]

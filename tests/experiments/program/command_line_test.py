@@ -9,6 +9,7 @@ import sys
 from absl import flags
 from experiments.program import command_line
 import pytest
+from tests import marks
 
 _EXPERIMENTS = pathlib.Path(command_line.__file__).parents[1]
 PROGRAMS = {
@@ -35,18 +36,7 @@ def test_the_documents_name_programs_that_are_there():
   assert named <= PROGRAMS.keys() and len(named) > 10
 
 
-@pytest.mark.parametrize(
-  'name',
-  [
-    'cluster',
-    'main',
-    *(
-      pytest.param(name, marks=pytest.mark.slow)
-      for name in PROGRAMS
-      if name not in ('cluster', 'main')
-    ),
-  ],
-)
+@pytest.mark.parametrize('name', marks.few(PROGRAMS, 'main'))
 def test_help_says_what_it_does_and_which_flags_it_has(name, program):
   done = program(name, '--help')
   assert done.returncode == 0, done.stderr
@@ -61,11 +51,14 @@ def test_help_says_what_it_does_and_which_flags_it_has(name, program):
 
 @pytest.mark.parametrize(
   ('error', 'status', 'line'),
-  [
-    ("errors.StoppedError('saved in x', 15)", 143, 'saved in x'),
+  marks.few(
+    [
+      ("errors.StoppedError('saved in x', 15)", 143, 'saved in x'),
+      ('KeyboardInterrupt', 130, 'stopped by SIGINT'),
+      ("errors.FileError('cannot write x')", 1, 'error: cannot write x'),
+    ],
     ('KeyboardInterrupt', 130, 'stopped by SIGINT'),
-    ("errors.FileError('cannot write x')", 1, 'error: cannot write x'),
-  ],
+  ),
 )
 def test_what_ends_a_program_is_one_line(error, status, line):
   source = (

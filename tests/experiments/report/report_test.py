@@ -9,6 +9,7 @@ from experiments.report import page
 from experiments.report import record
 from experiments.run import records
 import pytest
+from tests.bad_input import programs
 
 
 def _write_run(folder, scheme, finished=True):
@@ -49,12 +50,15 @@ def _write_run(folder, scheme, finished=True):
     )
 
 
-def test_report_has_table_picture_and_nothing_outside(tmp_path, program):
+def test_report_has_table_picture_and_nothing_outside(tmp_path, capsys):
   _write_run(tmp_path / 'dense', 'dense')
   _write_run(tmp_path / 'dgc', 'dgc')
   _write_run(tmp_path / 'a<b', 'dgc', finished=False)
-  done = program('report', tmp_path, '--figure', tmp_path / 'figure.png')
-  assert done.stdout.strip() == str(tmp_path / 'report.html'), done.stderr
+  _, said = programs.run(
+    'report', str(tmp_path), f'--figure={tmp_path / "figure.png"}'
+  )
+  written = capsys.readouterr().out
+  assert written.strip() == str(tmp_path / 'report.html'), said
   html = (tmp_path / 'report.html').read_text()
   for text in ('98.76', '800.0×', '25.0×', '1.2.3', 'train.steps = 20'):
     assert text in html
@@ -113,26 +117,26 @@ def test_runs_with_different_scores_have_a_column_each(tmp_path):
   assert '<td>–</td><td>12.90</td>' in html
 
 
-def test_output_goes_where_the_directories_meet(tmp_path, program):
+def test_output_goes_where_the_directories_meet(tmp_path):
   _write_run(tmp_path / 'a' / 'run', 'dense')
   _write_run(tmp_path / 'b' / 'run', 'dense')
-  program('report', tmp_path / 'a' / 'run', tmp_path / 'b' / 'run')
+  programs.run('report', f'{tmp_path}/a/run', f'{tmp_path}/b/run')
   html = (tmp_path / 'report.html').read_text()
   assert f'{tmp_path}/a/run' in html  # same folder name: told apart
 
 
-def test_a_folder_without_runs_is_an_error(tmp_path, program):
+def test_a_folder_without_runs_is_an_error(tmp_path):
   with pytest.raises(errors.UserError, match='no run in'):
     page.find_runs([tmp_path])
-  done = program('report', tmp_path)
-  assert done.returncode == 1 and done.stderr.startswith('error: no run in')
-  assert program('report').returncode == 2
+  status, said = programs.run('report', str(tmp_path))
+  assert status == 1 and said.startswith('error: no run in')
+  assert programs.run('report')[0] == 2
 
 
-def test_record_keeps_results_and_curves(tmp_path, program):
+def test_record_keeps_results_and_curves(tmp_path):
   _write_run(tmp_path / 'runs' / 'dgc', 'dgc')
   output = tmp_path / 'results' / 'kept.json'
-  program('record', tmp_path / 'runs', f'--json={output}')
+  programs.run('record', str(tmp_path / 'runs'), f'--json={output}')
   kept = files.read_json(output)
   assert kept['dgc']['comm']['ratio'] == 800
   assert kept['dgc']['curves']['train/loss'] == [[10, 0.1], [20, 0.05]]

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tests import marks
 
 PAD, BEGIN, END = bpe.PAD, bpe.BEGIN, bpe.END
 SIZE, UNITS, LENGTH, SENTENCES = 5, 4, 4, 3
@@ -101,8 +102,10 @@ def _tokens(row):
   return tuple(said)
 
 
-@pytest.mark.parametrize('length_penalty', [0.0, 0.6, 1.0])
-@pytest.mark.parametrize('seed', [0, 1])
+@pytest.mark.parametrize(
+  ('seed', 'length_penalty'),
+  marks.few(itertools.product((0, 1), (0.0, 0.6, 1.0)), (0, 1.0), (1, 0.6)),
+)
 def test_a_wide_beam_finds_the_best_of_all_sentences(seed, length_penalty):
   toy = _toy(seed)
   everything = list(_all_sentences())
@@ -141,7 +144,7 @@ def _searched(logs, beam, length_penalty):
   return max(followed, key=lambda e: e[1] / len(e[0]) ** length_penalty)
 
 
-@pytest.mark.parametrize('beam', [2, 3])
+@pytest.mark.parametrize('beam', marks.few([2, 3], 3))
 def test_a_beam_keeps_its_best_sentences(beam):
   other = 0
   for seed in range(4):
@@ -163,7 +166,7 @@ def test_a_beam_keeps_its_best_sentences(beam):
   assert other  # or nothing was searched
 
 
-@pytest.mark.parametrize('seed', range(4))
+@pytest.mark.parametrize('seed', marks.few(range(4), 0))
 def test_greedy_takes_the_likeliest_token_and_is_a_beam_of_one(seed):
   toy = _toy(seed)
   greedy = decoding.make_greedy(toy.model, max_length=LENGTH)(

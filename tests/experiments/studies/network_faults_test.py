@@ -10,6 +10,7 @@ from experiments.studies.network_faults import faults
 from experiments.studies.network_faults import page
 from experiments.studies.network_faults import trial
 import pytest
+from tests.bad_input import programs
 
 _ROOT = pathlib.Path(__file__).parents[3]
 _RECORD = _ROOT / 'experiments/results/network_faults.json'
@@ -98,16 +99,16 @@ def test_every_fault_that_must_end_the_run_says_whom_it_loses():
   assert lost == {'link_down', 'loss_1', 'loss_5', 'delay', 'slow'}
 
 
-def test_names_what_is_missing_without_namespaces(tmp_path, program):
+def test_names_what_is_missing_without_namespaces(tmp_path, monkeypatch):
   for tool in ('ip', 'tc'):
     path = tmp_path / tool
     path.write_text('#!/bin/sh\necho Operation not permitted >&2\nexit 255\n')
     path.chmod(0o755)
-  found = f'{tmp_path}:{os.environ["PATH"]}'
-  done = program('studies.network_faults', PATH=found)
-  assert done.returncode == network.NotPermittedError.exit_status == 3
-  assert 'Operation not permitted' in done.stderr
-  assert 'This needs root' in done.stderr and '--loopback' not in done.stderr
+  monkeypatch.setenv('PATH', f'{tmp_path}:{os.environ["PATH"]}')
+  status, said = programs.run('studies.network_faults')
+  assert status == network.NotPermittedError.exit_status == 3
+  assert 'Operation not permitted' in said
+  assert 'This needs root' in said and '--loopback' not in said
 
 
 @pytest.mark.slow

@@ -35,6 +35,7 @@ def test_the_record_keeps_the_theorems_promise():
   assert bits < _RECORD['theorem_bits_per_message'] + 32
 
 
+@pytest.mark.slow
 def test_a_short_run_gives_what_is_kept(tmp_path):
   config = configs.get_config()
   config.update(epochs=1, inner_steps=100, num_workers=2)
@@ -49,6 +50,7 @@ def test_a_short_run_gives_what_is_kept(tmp_path):
   assert (tmp_path / 'figure.png').read_bytes()[:4] == b'\x89PNG'
 
 
+@pytest.mark.slow
 def test_the_learning_rate_is_that_of_both():
   config = configs.get_config()
   config.update(epochs=1, inner_steps=20, num_workers=2, learning_rate=1e-9)

@@ -53,10 +53,11 @@ def _batches(made, count, **changes):
 
 def _outcomes(made, batches, params):
   carry, found = made.carry(), []
+  outcome = jax.jit(
+    lambda carry, batch: gradients.plain(made, params, {}, carry, batch)
+  )
   for batch in batches:
-    got = jax.jit(
-      lambda carry, batch: gradients.plain(made, params, {}, carry, batch)
-    )(carry, batch)
+    got = outcome(carry, batch)
     carry = got.carry
     found.append(got)
   return found

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tests import marks
 from tests.experiments.data import sounds
 
 
@@ -77,7 +78,7 @@ def test_it_knows_how_many_frames_its_model_takes_for_one(made):
   assert made[0].stride == 2
 
 
-@pytest.mark.parametrize('moments', [False, True])
+@pytest.mark.parametrize('moments', marks.few([False, True], True))
 def test_it_has_gradients_and_second_moments(made, moments):
   one, params, statistics = made
   function = gradients.with_moments if moments else gradients.plain

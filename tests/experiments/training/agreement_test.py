@@ -86,7 +86,7 @@ def test_a_checkpoint_and_the_end_are_checked_whatever_n_is(
 ):
   config = tiny_config('dense', runner='shard_map', steps=5)
   config.parallel.check_agreement_every = 100
-  damaging(['.params', 'Dense_1', 'bias'], 0)
+  damaging(['.params', 'Dense_0', 'bias'], 0)
   with pytest.raises(errors.DisagreementError, match="step 5 .*'bias'"):
     train.train_and_evaluate(config, tmp_path / 'end')
   config.train.checkpoint_every = 3

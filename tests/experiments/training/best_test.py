@@ -39,7 +39,7 @@ class _Tests:
 
 
 @pytest.fixture
-def run(tiny_config, tmp_path, monkeypatch):
+def run(tiny_config, compiled_once, tmp_path, monkeypatch):
   """Trains five steps, a test after each; returns the tests and the summary."""
 
   def train_it(tests=None):

@@ -89,12 +89,13 @@ def _trained(scheme, inner, block):
   ('scheme', 'inner', 'block'),
   marks.few(
     [
+      ('dense', 2, 2),
       ('dgc', 2, 2),
       ('dgc', 1, 1),
       ('local_gradient', 1, 2),
       ('variance_based', 2, 1),
     ],
-    ('dgc', 2, 2),
+    ('dense', 2, 2),
   ),
 )
 def test_blocks_train_as_all_at_once_do(scheme, inner, block):
@@ -108,6 +109,7 @@ def test_blocks_train_as_all_at_once_do(scheme, inner, block):
 
 def test_what_does_not_fit_is_computed_in_blocks_that_do():
   make, state, batch = _made('dense')
+  make = functools.cache(make)
   fit = functools.partial(
     blocks.fitting, make, state, batch(0), workers=_WORKERS
   )

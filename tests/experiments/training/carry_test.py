@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from tests import marks
 
 _WORKERS, _BATCH, _STEPS = 2, 3, 4
 
@@ -95,15 +96,20 @@ def _inputs(inner=1):
 
 @pytest.mark.parametrize(
   'how',
-  [
+  marks.few(
+    [
+      {},
+      {'block': 1},
+      {'moments': True},
+      {'inner': 2},
+      {'inner': 2, 'block': 1},
+      {'runner': 'shard_map'},
+      {'runner': 'shard_map', 'inner': 2, 'moments': True},
+    ],
     {},
-    {'block': 1},
-    {'moments': True},
-    {'inner': 2},
     {'inner': 2, 'block': 1},
-    {'runner': 'shard_map'},
     {'runner': 'shard_map', 'inner': 2, 'moments': True},
-  ],
+  ),
   ids=str,
 )
 def test_what_is_carried_is_an_examples_own_however_it_is_run(how):

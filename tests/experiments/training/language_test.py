@@ -27,18 +27,18 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture
-def make_config(tiny_config, folder, monkeypatch):
+def make_config(tiny_config, folder, compiled_once, monkeypatch):
   """Returns a function that makes the run of all these tests."""
   small = models.LanguageLSTM
   monkeypatch.setitem(
     models.KINDS['language'],
     'lstm_200',
-    lambda classes: small(classes, units=8, dropout=0.0, limit=0.3),
+    lambda classes: small(classes, units=8, layers=1, dropout=0.0, limit=0.3),
   )
 
   def make(scheme='dgc', **arguments):
     if scheme == 'dgc':
-      arguments |= {'density': 0.1, 'min_size': 0}
+      arguments |= {'density': 0.1}
     config = tiny_config(scheme, steps=8, **arguments)
     config.data.update(name='ptb', dir=str(folder))
     config.model.name = 'lstm_200'
@@ -116,27 +116,6 @@ def test_the_last_model_is_tested_on_a_final_split_too(make_config, tmp_path):
   assert both['final'] != whole['final']
   written = json.loads((tmp_path / 'both' / 'summary.json').read_text())
   assert written['final_split'] == both['final_split']
-
-
-def test_a_model_of_one_worker_is_tested_where_they_differ(
-  make_config, tmp_path
-):
-  config = make_config('gradient_dropping', density=0.1, min_size=0)
-  config.compression.update(local_gradient='partial', average_every=2)
-  config.train.update(steps=2, checkpoint_every=2)
-  config.data.update(test_split='validation', final_split='file')
-  alike = train.train_and_evaluate(config, tmp_path)
-  assert alike['one_worker'] == {
-    name: alike[name] for name in ('final', 'final_split')
-  }
-  config.train.steps = 3
-  other = train.train_and_evaluate(config, tmp_path)
-  own, split = (other['one_worker'][n] for n in ('final', 'final_split'))
-  assert own != other['final'] and split != other['final_split']
-  assert split['split'] == 'file'
-  # A finished run is tested again, and says the same.
-  again = train.train_and_evaluate(config, tmp_path)
-  assert again['one_worker'] == other['one_worker']
 
 
 @pytest.mark.slow

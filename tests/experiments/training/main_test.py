@@ -13,7 +13,7 @@ import pytest
 
 _ROOT = pathlib.Path(__file__).parents[3]
 _DEFAULT = _ROOT / 'configs' / 'default.py'
-_SMALL = '--config.model.name=mlp'
+_SMALL = '--config.model.name=logistic'
 
 
 @pytest.fixture
@@ -118,6 +118,7 @@ def test_a_killed_run_resumes_bit_identical(wait, tmp_path, run):
       '--config.train.checkpoint_every=5',
       '--config.compression.name=gtopk',
       '--config.compression.density=0.02',
+      '--config.compression.min_size=0',
     )
 
   assert run(*arguments('whole')).returncode == 0

@@ -1,7 +1,6 @@
 """One run of several processes: the same result, resumed, and refused."""
 
 import json
-import subprocess
 
 import pytest
 from tests.experiments.training import processes
@@ -94,15 +93,12 @@ def test_other_schemes_between_processes(tmp_path, scheme, flag):
   processes.assert_same_run(two, one)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   'flag, message',
   [
     ('--config.parallel.num_workers=3', 'make 2 workers, got'),
-    pytest.param(
-      '--config.parallel.runner=simulate',
-      'need parallel.runner shard_map',
-      marks=pytest.mark.slow,
-    ),
+    ('--config.parallel.runner=simulate', 'need parallel.runner shard_map'),
   ],
 )
 def test_refuses_what_cannot_be(tmp_path, flag, message):
@@ -111,18 +107,6 @@ def test_refuses_what_cannot_be(tmp_path, flag, message):
   assert set(outcome.statuses) <= {2, 1, -6} and 2 in outcome.statuses
   assert message in text
   assert 'Traceback' not in text
-
-
-@pytest.mark.parametrize('flag', ['process_id', 'host_timeout'])
-def test_flags_of_processes_go_with_multihost(tmp_path, flag):
-  done = subprocess.run(
-    processes.command(tmp_path, tmp_path / 'run', f'--{flag}=1'),
-    capture_output=True,
-    text=True,
-    timeout=100,
-  )
-  assert done.returncode == 2
-  assert f'--{flag} goes with --multihost' in done.stderr
 
 
 @pytest.mark.slow

@@ -20,14 +20,13 @@ _LOSSES = [3.0, 2.0, 2.0, 2.5, 1.0, float('nan'), 1.0]
 
 
 @pytest.mark.parametrize(
-  ('patience', 'expected'),
+  ('patience', 'accumulate', 'expected'),
   [
-    (1, [1, 1, 0.5, 0.25, 0.25, 0.125, 0.0625]),
-    (2, [1, 1, 1, 0.5, 0.5, 0.5, 0.25]),
+    (1, 1, [1, 1, 0.5, 0.25, 0.25, 0.125, 0.0625]),
+    (2, 2, [1, 1, 1, 0.5, 0.5, 0.5, 0.25]),
   ],
 )
-@pytest.mark.parametrize('accumulate', [1, 2])
-def test_it_falls_where_the_loss_does_not(patience, expected, accumulate):
+def test_it_falls_where_the_loss_does_not(patience, accumulate, expected):
   tx = optimizer.make_transformation(
     'gradient_dropping',
     {'density': 1.0},

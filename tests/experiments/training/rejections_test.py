@@ -31,8 +31,8 @@ def spoiled(monkeypatch):
       got = plain(task, params, statistics, carry, batch)
       images = batch.inputs['images']
       bad = jnp.all(images == images.ravel()[0])
-      kernel = got.grads['Dense_1']['kernel']
-      got.grads['Dense_1']['kernel'] = jnp.where(
+      kernel = got.grads['Dense_0']['kernel']
+      got.grads['Dense_0']['kernel'] = jnp.where(
         bad, kernel.at[2, 3].set(jnp.nan), kernel
       )
       if loss is not None:
@@ -86,7 +86,7 @@ def test_too_many_in_a_row_name_step_leaf_and_worker(
   spoiled(range(3, 10))
   with pytest.raises(
     errors.DivergedError,
-    match=rf'^3 steps in a row .* is step 5: .* Dense_1/kernel on {who} is not',
+    match=rf'^3 steps in a row .* is step 5: .* Dense_0/kernel on {who} is not',
   ) as caught:
     train.train_and_evaluate(config, tmp_path)
   assert caught.value.exit_status and '\n' not in str(caught.value)

@@ -11,6 +11,7 @@ import pathlib
 import sys
 
 from experiments import cluster
+from experiments import models
 from experiments.hosts import placement as placing
 from experiments.program import errors
 from experiments.run import checkpoints
@@ -21,16 +22,11 @@ import gradsparse as gs
 import jax
 import numpy as np
 import pytest
+from tests.experiments.training.normalised import Normalised
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[3]
-DGC = {'density': 0.01, 'min_size': 0}
+DGC = {'density': 0.01}
 STEP = 3
-
-
-@pytest.fixture(autouse=True)
-def _free_compiled_programs():
-  yield
-  jax.clear_caches()
 
 
 @pytest.fixture
@@ -145,11 +141,14 @@ def test_parameters_that_differ_become_their_mean(config_of, tmp_path):
   'inner, new_inner', [(1, 1), pytest.param(2, 1, marks=pytest.mark.slow)]
 )
 def test_all_workers_go_on_with_the_mean_of_the_running_averages(
-  inner, new_inner, config_of, tmp_path
+  inner, new_inner, config_of, tmp_path, monkeypatch
 ):
+  monkeypatch.setattr(
+    models, 'create', lambda name, classes, kind: Normalised(classes)
+  )
+
   def config(num_workers, inner_workers):
     made = config_of('dense', num_workers)
-    made.model.name = 'resnet8'
     made.parallel.inner_workers = inner_workers
     return made
 
@@ -165,7 +164,7 @@ def test_all_workers_go_on_with_the_mean_of_the_running_averages(
 
 
 def test_what_cannot_be_carried_over_is_said(config_of, tmp_path, caplog):
-  scatter = dict(levels=7, min_size=0, exchange='reduce_scatter')
+  scatter = dict(levels=7, exchange='reduce_scatter')
   saved(config_of('qsgd', 4, **scatter), tmp_path)
   with caplog.at_level(logging.WARNING):
     restored(config_of('qsgd', 2, **scatter), tmp_path)

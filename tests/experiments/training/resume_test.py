@@ -11,25 +11,18 @@ from experiments.program import files
 from experiments.run import checkpoints
 from experiments.run import manifest
 from experiments.training import train
-import jax
 import numpy as np
 import pytest
 
 STEPS = 8
 
 
-@pytest.fixture(autouse=True)
-def _free_compiled_programs():
-  yield
-  jax.clear_caches()
-
-
 @pytest.fixture(scope='module')
-def make_config(tiny_config):
+def make_config(tiny_config, compiled_once):
   """Returns a function that makes the run of all these tests."""
 
   def make(steps=STEPS):
-    config = tiny_config('dgc', density=0.01, min_size=0, steps=steps)
+    config = tiny_config('dgc', density=0.01, steps=steps)
     config.train.checkpoint_every = 3
     return config
 
@@ -146,7 +139,7 @@ def test_a_run_on_a_disk_that_fills_up_goes_on_when_there_is_room(
   ],
 )
 def test_a_save_that_fails_as_well_does_not_hide_the_reason(
-  reason, logged, tiny_config, tmp_path, monkeypatch, caplog
+  reason, logged, tiny_config, compiled_once, tmp_path, monkeypatch, caplog
 ):
   def fail(*args):
     raise reason if args else errors.FileError('no room')

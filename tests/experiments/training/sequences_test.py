@@ -3,6 +3,7 @@
 import json
 import math
 
+from experiments import models
 from experiments import tasks
 from experiments.data import translation
 from experiments.training import experiment
@@ -14,6 +15,7 @@ import pytest
 from tests.experiments.data import sounds
 
 _STEPS, _SAVED, _KILLED = 6, 3, 4  # all, and after which
+_LEARNS = models.TRANSLATION['attention_small']
 _NOUNS = (('dog', 'Hund'), ('man', 'Mann'), ('tree', 'Baum'))
 
 
@@ -21,37 +23,42 @@ class _Killed(Exception):
   pass
 
 
-@pytest.fixture(autouse=True)
-def _free_compiled_programs():
-  yield
-  jax.clear_caches()
-
-
 @pytest.fixture
-def programs(monkeypatch):
+def programs(compiled_once, monkeypatch):
   """Compiles once what several runs of a test do.
 
   Returns a list of the shapes of batches that steps were made for, those of one
   run after those of the other.
   """
-  asked, steps, tests = [], {}, []
-  one = experiment.Experiment
-  prepare, make_evaluate = one.prepare_step, one.make_evaluate
+  asked, prepare = [], experiment.Experiment.prepare_step
 
   def prepare_once(self, stage, state, batch):
     asked.append(tuple(x.shape for x in jax.tree.leaves(batch)))
-    if asked[-1] not in steps:
-      steps[asked[-1]] = prepare(self, stage, state, batch)
-    return steps[asked[-1]]
+    return prepare(self, stage, state, batch)
 
-  def make_evaluate_once(self):
-    if not tests:
-      tests.append(make_evaluate(self))
-    return tests[0]
-
-  monkeypatch.setattr(one, 'prepare_step', prepare_once)
-  monkeypatch.setattr(one, 'make_evaluate', make_evaluate_once)
+  monkeypatch.setattr(experiment.Experiment, 'prepare_step', prepare_once)
   return asked
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch):
+  """Makes both models smaller."""
+  convolutions = (models.Convolution(4, (5, 5), (2, 3)),)
+  for kind, name, make in (
+    (
+      'speech',
+      'deepspeech_small',
+      lambda classes: models.DeepSpeech(
+        classes, layers=1, units=24, convolutions=convolutions
+      ),
+    ),
+    (
+      'translation',
+      'attention_small',
+      lambda classes: models.Translator(classes, embedding=24, units=32),
+    ),
+  ):
+    monkeypatch.setitem(models.KINDS[kind], name, make)
 
 
 @pytest.fixture
@@ -169,9 +176,12 @@ def test_speech_is_learnt_and_ends_with_its_word_error_rate(
   assert len(losses) == 15 and max(losses[-3:]) < losses[0] / 4
 
 
+@pytest.mark.slow
 def test_translation_is_learnt_and_ends_with_its_bleu(
-  make_translation, tmp_path
+  make_translation, tmp_path, monkeypatch
 ):
+  # A smaller one learns more slowly.
+  monkeypatch.setitem(models.KINDS['translation'], 'attention_small', _LEARNS)
   config = make_translation(buckets=1)
   config.train.update(steps=12, batch_size=4, learning_rate=0.005)
   config.optimizer.name = 'adam'
@@ -219,7 +229,7 @@ def test_what_is_never_trained_on_is_told(make_translation):
 def test_speech_that_was_killed_goes_on(
   make_speech, programs, tmp_path, caplog
 ):
-  config = make_speech('dgc', density=0.1, min_size=0)
+  config = make_speech('dgc', density=0.1)
   summary = _check_a_killed_run_goes_on(config, tmp_path, caplog)
   assert 0 <= summary['final']['test_wer'] < math.inf
   assert len(programs) == 3 and len(set(programs)) == 1
