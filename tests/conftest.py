@@ -1,6 +1,8 @@
 """Eight CPU devices, caches that do not grow, and one hypothesis profile."""
 
+import gc
 import os
+import pathlib
 
 import hypothesis
 import jax
@@ -12,6 +14,19 @@ jax.config.update('jax_num_cpu_devices', 8)
 if not os.environ.get('JAX_PLATFORMS'):
   jax.config.update('jax_platforms', 'cpu')
 
+# `make test` asks for programs that are quickly compiled: XLA's older code
+# generator, which newer releases do not have, takes less than half the time.
+# Without fused multiply-adds, as it fuses other loops than the new one does.
+_flags = os.environ.get('XLA_FLAGS', '')
+if (
+  os.environ.get('JAX_DISABLE_MOST_OPTIMIZATIONS')
+  and jax.__version_info__ < (0, 11)
+  and 'fusion_emitters' not in _flags
+):
+  os.environ['XLA_FLAGS'] = (
+    f'{_flags} --xla_cpu_use_fusion_emitters=false --xla_cpu_max_isa=AVX'
+  )
+
 # A shared machine is slow now and then, so there are no deadlines; the same
 # examples each time, because a test that fails must fail again.
 _COMMON = dict(deadline=None, derandomize=True)
@@ -22,15 +37,32 @@ hypothesis.settings.load_profile(
 )
 
 
+# Tracing makes many objects, and most live on: looking through them every 700
+# takes a sixth of the time. What was imported is not looked at any more.
+gc.set_threshold(50_000, 20, 20)
+
+
+def pytest_collection_finish():
+  gc.freeze()
+
+
+# Linux allows a process 65,530 memory maps.
+_MAPS = pathlib.Path('/proc/self/maps')
+_MANY = 20_000
+
+
 @pytest.fixture(autouse=True, scope='module')
 def _clear_caches():
-  """Drops compiled programs after each module.
+  """Drops compiled programs after a module when there are many.
 
-  Each holds about 20 memory maps while JAX's caches live, and Linux allows a
-  process 65,530: without this a long session dies of "Cannot allocate memory".
+  Each holds about 20 memory maps while JAX's caches live: without this a long
+  session dies of "Cannot allocate memory". Not after each module, because
+  modules share what they trace and compile of single operations.
   """
   yield
-  jax.clear_caches()
+  if not _MAPS.exists() or _MAPS.read_bytes().count(b'\n') > _MANY:
+    jax.clear_caches()
+    gc.collect()
 
 
 def pytest_collection_modifyitems(items):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import gradsparse as gs
+from gradsparse.sockets import ownership
 import jax
 from jax.sharding import PartitionSpec as P
 import numpy as np
@@ -77,6 +78,22 @@ def unstack(tree: Any) -> Trees:
   return [[x[w] for x in leaves] for w in range(leaves[0].shape[0])]
 
 
+def specs_of(state: Any) -> Any:
+  """Of a scheme's state, as its classes say; `workers.specs` traces a step."""
+  return jax.tree.map(
+    lambda own: OWN if own else P(), ownership.is_local(state)
+  )
+
+
+def stacked(state: Any, specs: Any, num_workers: int) -> Any:
+  """With worker axes where specs say so."""
+  return jax.tree.map(
+    lambda x, spec: gs.workers.stack(x, num_workers) if spec else x,
+    state,
+    specs,
+  )
+
+
 def replay(tx: gs.CompressedMean, steps: list[tuple[Trees, Trees]]):
   """Runs a scheme under `simulate`.
 
@@ -89,14 +106,16 @@ def replay(tx: gs.CompressedMean, steps: list[tuple[Trees, Trees]]):
   """
   num_workers = len(steps[0][0])
   params = [np.zeros(np.shape(g), np.float32) for g in steps[0][0][0]]
-  specs = gs.workers.specs(tx, params, num_workers)
-  state = gs.workers.init(tx, params, num_workers)
+  state = tx.init(params)
+  specs = specs_of(state)
+  state = stacked(state, specs, num_workers)
   fn = gs.workers.parallel(
     lambda state, g, m: tx.step(g, state, second_moment=m),
     runner='simulate',
     num_workers=num_workers,
     in_specs=(specs, OWN, OWN),
     out_specs=(P(), specs, OWN),
+    check_vma=False,  # types are checked where all settings meet all laws
   )
   lowered = fn.lower(state, *map(stack, steps[0]))
   fn = lowered.compile(QUICKLY)

@@ -108,7 +108,7 @@ def to_numpy(tree):
 def specs_of(name: str):
   """Which state is worker-local does not depend on how many there are."""
   setting = schemes.BY_NAME[name]
-  return gs.workers.specs(setting.make(), setting.params, 2)
+  return replay.specs_of(setting.make(None).init(setting.params))
 
 
 def place(num_workers, tree, specs):
@@ -146,6 +146,8 @@ def run(case: Case) -> Run:
     num_workers=num_workers,
     in_specs=in_specs,
     out_specs=(P(), OWN, specs, OWN),
+    # Types are the same for all runners; to check them is one more trace.
+    check_vma=runner == 'shard_map',
   )
 
   def inputs(t, state):
@@ -156,11 +158,7 @@ def run(case: Case) -> Run:
       args = place(num_workers, args, in_specs)
     return args
 
-  state = jax.tree.map(
-    lambda x, spec: gs.workers.stack(x, num_workers) if spec == OWN else x,
-    tx.init(params),
-    specs,
-  )
+  state = replay.stacked(tx.init(params), specs, num_workers)
   audit, avals = None, ([], [])
   if runner != 'pmap':
     traced = fn.trace(*inputs(0, state))

@@ -33,11 +33,11 @@ def whole_chain(axis_name=AXIS):
   return optax.chain(dropping(axis_name), optax.apply_if_finite(sgd, 3))
 
 
-def program(tx, num_workers, runner='simulate', check_vma=True):
+def program(tx, num_workers, runner='simulate'):
   """(compiled (grads, state) -> (each worker's update, state), state)."""
   params = [np.zeros(s, np.float32) for s in replay.SHAPES]
   specs = gs.workers.specs(tx, params, num_workers)
-  state = gs.workers.init(tx, params, num_workers)
+  state = replay.stacked(tx.init(params), specs, num_workers)
 
   def step(grads, state):
     updates, state = tx.update(grads, state, params)
@@ -49,7 +49,7 @@ def program(tx, num_workers, runner='simulate', check_vma=True):
     num_workers=num_workers,
     in_specs=(OWN, specs),
     out_specs=(gs.workers.params_spec(tx, params), OWN, specs),
-    check_vma=check_vma,
+    check_vma=runner == 'shard_map',
   )
   grads = replay.stack(replay.draw(num_workers, seed=0))
   if runner == 'shard_map':
@@ -202,11 +202,16 @@ def test_second_moments_are_those_of_all_examples():
   tx = gs.accumulate(variance, every=2)
   examples = np.float32(np.random.default_rng(0).normal(size=(8, 30)))
   params = {'w': jnp.zeros(30)}
-  moments_of = gs.value_and_grad_moments(lambda p, x: jnp.vdot(p['w'], x))
-  _, grads, moments = moments_of(params, examples)
-  wanted, after = variance.update(
-    grads, variance.init(params), second_moment=moments
+  moments_of = jax.jit(
+    gs.value_and_grad_moments(lambda p, x: jnp.vdot(p['w'], x))
   )
+  _, grads, moments = moments_of(params, examples)
+  wanted, after = quickly(
+    lambda g, m, state: variance.update(g, state, second_moment=m),
+    grads,
+    moments,
+    variance.init(params),
+  )(grads, moments, variance.init(params))
   state = tx.init(params)
   fn = quickly(
     lambda g, m, state: tx.update(g, state, second_moment=m),

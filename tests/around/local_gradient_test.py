@@ -28,14 +28,15 @@ def run(tx, steps):
   num_workers = len(steps[0])
   params = [np.zeros(np.shape(g), np.float32) for g in steps[0][0]]
   specs = gs.workers.specs(tx, params, num_workers)
-  state = gs.workers.init(tx, params, num_workers)
   fn = gs.workers.parallel(
     tx.update,
     runner='simulate',
     num_workers=num_workers,
     in_specs=(replay.OWN, specs),
     out_specs=(replay.OWN, specs),
+    check_vma=False,  # they are checked on devices, below
   )
+  state = replay.stacked(tx.init(params), specs, num_workers)
   fn = fn.lower(replay.stack(steps[0]), state).compile(replay.QUICKLY)
   for grads in steps:
     out, state = fn(replay.stack(grads), state)
@@ -169,9 +170,10 @@ def trained(runner):
     num_workers=WORKERS,
     in_specs=(own, specs, own, P()),
     out_specs=(own, specs, (own, specs)),
+    check_vma=runner == 'shard_map',
   )
   params = gs.workers.stack(PARAMS, WORKERS)
-  state = gs.workers.init(tx, PARAMS, WORKERS)
+  state = replay.stacked(tx.init(PARAMS), specs, WORKERS)
   out = []
   for number in range(1, STEPS + 1):
     params, state, before = fn(params, state, targets, np.int32(number))

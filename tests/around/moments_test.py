@@ -31,12 +31,14 @@ def loss_of_one(params, example):
   return jnp.sum(error**2)
 
 
+_OF_ONE = jax.jit(jax.value_and_grad(loss_of_one))
+
+
 def by_loop(params, batch):
   """(value, mean gradient, second moment), one example at a time."""
-  one = jax.jit(jax.value_and_grad(loss_of_one))
   size = batch['x'].shape[0]
   examples = [{k: x[z] for k, x in batch.items()} for z in range(size)]
-  out = [one(params, example) for example in examples]
+  out = [_OF_ONE(params, example) for example in examples]
   each = jax.tree.map(
     lambda *g: np.stack(g).astype(np.float64), *[g for _, g in out]
   )
@@ -211,7 +213,7 @@ def test_with_batch_statistics_contributions_sum_to_the_batch_gradient(
     tiled = jax.tree.map(lambda p: jnp.stack([p] * B), params)
     return norm_loss(tiled, BATCH)
 
-  expected, gradient = jax.value_and_grad(of_batch)(NORM_PARAMS)
+  expected, gradient = jax.jit(jax.value_and_grad(of_batch))(NORM_PARAMS)
   close((value, grads), (expected, gradient))
   each = contributions(NORM_PARAMS, BATCH)
   close(grads, jax.tree.map(lambda c: c.sum(axis=0), each))

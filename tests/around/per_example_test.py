@@ -120,7 +120,8 @@ def test_blocks_of_examples(monkeypatch, backend, limit):
   monkeypatch.setattr(jax, 'default_backend', lambda: backend)
   monkeypatch.setattr(products, '_BLOCK_BYTES', limit)
   loss = lambda q, x: nonlinear(x @ q)
-  got = gs.value_and_grad_moments(loss)(draw(3, 2), draw(6, 5, 3, seed=1))
+  fn = jax.jit(gs.value_and_grad_moments(loss))
+  got = fn(draw(3, 2), draw(6, 5, 3, seed=1))
   close(got, reference(loss, draw(3, 2), draw(6, 5, 3, seed=1)))
 
 
@@ -259,7 +260,7 @@ def test_what_is_joined_with_an_unknown_one_is_not_known_either():
 
   params, batch = {'a': draw(1, 2), 'b': draw(2, 2)}, draw(B, 3, seed=1)
   with pytest.warns(UserWarning, match="parameter \\['b'\\] \\(concatenate\\)"):
-    got = gs.value_and_grad_moments(loss)(params, batch)
+    got = jax.jit(gs.value_and_grad_moments(loss))(params, batch)
   close(got, reference(loss, params, batch))
 
 
@@ -332,8 +333,8 @@ def test_float32_parameters_where_64_bits_are_enabled(kind):
 
   shape = {'dense': (3, 2), 'convolution': (3, 3, 2), 'lookup': (4, 2)}[kind]
   params = draw(*shape, seed=2)
-  plain = gs.value_and_grad_moments(loss)(params, x)
+  plain = jax.jit(gs.value_and_grad_moments(loss))(params, x)
   with jax.enable_x64(True):
-    wide = gs.value_and_grad_moments(loss)(params, x)
+    wide = jax.jit(gs.value_and_grad_moments(loss))(params, x)
   assert wide[2].dtype == jnp.float32
   close(wide[2], plain[2])

@@ -276,9 +276,9 @@ def test_an_epoch_moves_the_bytes_it_says(code):
 @pytest.mark.parametrize(
   'n',
   [
-    100,
     1000,
-    10_000,
+    pytest.param(100, marks=pytest.mark.slow),
+    pytest.param(10_000, marks=pytest.mark.slow),
     pytest.param(100_000, marks=pytest.mark.slow),
     pytest.param(1_000_000, marks=pytest.mark.slow),
   ],

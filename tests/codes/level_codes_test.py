@@ -91,14 +91,18 @@ def test_elias_takes_the_sparse_code_where_most_levels_are_zero(
 ):
   """Where levels^2 < bucket_size: the codes' streams differ in length."""
   signed = jnp.asarray(levels_drawn('few', levels))
-  used = {
-    code: int(
-      level_codes.level_code(code, levels, bucket_size, 'omega').encode(
-        [signed]
-      )[1]
+
+  @jax.jit
+  def words(signed):
+    streams = (
+      level_codes.level_code(code, levels, bucket_size, 'omega')
+      for code in ('elias', 'elias_sparse', 'elias_dense')
     )
-    for code in ('elias', 'elias_sparse', 'elias_dense')
-  }
+    return [stream.encode([signed])[1] for stream in streams]
+
+  used = dict(
+    zip(('elias', 'elias_sparse', 'elias_dense'), words(signed), strict=True)
+  )
   assert used['elias_sparse'] != used['elias_dense']
   assert used['elias'] == used[same_as]
 

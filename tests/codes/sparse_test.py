@@ -101,12 +101,19 @@ def test_unpack_returns_what_was_rounded(names, seed):
   assert set(kept[kept < TOTAL]) <= set(indices[indices < TOTAL])
 
 
+@functools.cache
+def unpacked(indices, values):
+  """words -> entries, one compiled program a code."""
+  like = Sparse.of(*selection(0), SPACE)
+  code = codes.sparse(indices, values)
+  return jax.jit(lambda words: code.unpack(words, like, context()))
+
+
 @given(st.sampled_from(ANY), st.integers(0, 2**32 - 1))
 def test_words_that_nobody_sent_name_no_element_that_is_not_there(names, seed):
-  code, like = codes.sparse(*names), Sparse.of(*selection(0), SPACE)
   rng = np.random.default_rng(seed)
   noise = rng.integers(0, 2**32, size_of(*names), np.uint32)
-  got = code.unpack(jnp.asarray(noise), like, context())
+  got = unpacked(*names)(noise)
   indices = np.asarray(got.indices)
   assert np.all((0 <= indices) & (indices <= TOTAL))
   assert not np.any(np.asarray(got.values)[indices == TOTAL])
@@ -155,11 +162,16 @@ def test_exponents_count_from_the_largest_of_each_leaf():
 
 
 def back(code, sparse):
-  """(rounded, words, what comes back), not compiled."""
+  """(rounded, words, what comes back)."""
   ctx = context(space=sparse.space)
-  rounded = code.round(sparse, ctx)
-  words = code.pack(rounded, ctx)
-  return rounded, words, code.unpack(words, rounded, ctx)
+
+  @jax.jit
+  def fn(sparse):
+    rounded = code.round(sparse, ctx)
+    words = code.pack(rounded, ctx)
+    return rounded, words, code.unpack(words, rounded, ctx)
+
+  return fn(sparse)
 
 
 def test_two_magnitudes_a_leaf_travel_as_signs():
