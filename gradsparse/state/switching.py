@@ -78,8 +78,8 @@ def switch(
     raise ValueError(
       f"state does not belong to tx_old: {difference}, which is tx_old's. "
       + ('It belongs to tx_new. ' * swapped)
-      + 'The order is gs.switch(tx_old, tx_new, state). If no scheme has some '
-      'of the parameters (frozen ones), give them after the state'
+      + 'The order is gs.switch(tx_old, tx_new, state, params); params are '
+      'needed if no scheme has some of them (frozen ones)'
     )
   fresh_state = tx_new.init(params)
   if stacked:
