@@ -55,9 +55,9 @@ def test_a_run_resumes_with_what_it_has_seen(
   tiny_config, tmp_path, monkeypatch
 ):
   monkeypatch.setattr(
-    evaluation,
-    'make',
-    lambda *_, **__: lambda state: {'test/loss': 2.0, 'test/accuracy': 0.5},
+    evaluation.Evaluation,
+    'of_model',
+    lambda *_: {'test/loss': 2.0, 'test/accuracy': 0.5},
   )
 
   def config():
