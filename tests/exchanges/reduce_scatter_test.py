@@ -118,7 +118,10 @@ def test_qsgd_does_what_its_oracle_does(workers, levels, bucket, norm):
   assert bool(owed) == oracle.feedback
 
 
-@pytest.mark.parametrize('norm, levels', [('max', 2), ('l2', 5), ('l2', 1)])
+@pytest.mark.parametrize(
+  'norm, levels',
+  marks.few([('max', 2), ('l2', 5), ('l2', 1)], ('max', 2), ('l2', 1)),
+)
 def test_what_qsgd_owes_does_not_grow(norm, levels):
   """With norm 'l2' and one level it would, if it were kept."""
   tx = gs.qsgd(levels, bucket_size=16, norm=norm, min_size=0, **SCATTER)
@@ -136,7 +139,7 @@ def test_what_qsgd_owes_does_not_grow(norm, levels):
 PARAMS = {'a': jnp.zeros((150, 100)), 'b': jnp.zeros(6500)}
 
 
-@pytest.mark.parametrize('workers', [1, 2, 5, 8])
+@pytest.mark.parametrize('workers', marks.few([1, 2, 5, 8], 5))
 @pytest.mark.parametrize(
   'make, bucket, words_of_a_part',
   [
@@ -191,7 +194,7 @@ def test_the_signs_sizes():
 # --- the vote ---------------------------------------------------------------
 
 
-@pytest.mark.parametrize('workers', marks.few(range(1, 9), 1, 3))
+@pytest.mark.parametrize('workers', marks.few(range(1, 9), 3))
 def test_the_vote_by_parts_is_the_vote_of_all(workers):
   """To the bit; whole numbers, so that there are ties and zeros."""
   rng = np.random.default_rng(workers)

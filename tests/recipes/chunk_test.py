@@ -91,6 +91,7 @@ SHAPES = st.lists(
 
 
 # A program an example: small as they are, they are not shrunk.
+@pytest.mark.slow
 @settings(max_examples=4, phases=(Phase.generate,))
 @given(
   st.integers(1, 8),

@@ -1,5 +1,7 @@
 """Another scheme in mid-training: what is pending stays pending."""
 
+import functools
+
 import gradsparse as gs
 import jax
 import jax.numpy as jnp
@@ -45,6 +47,11 @@ def scheme(name, axis_name):
   }[name]()
 
 
+@functools.cache
+def specs_of(tx):
+  return gs.workers.specs(tx, PARAMS, WORKERS)
+
+
 class Stacked:
   """Three simulated workers, whose states have worker axes."""
 
@@ -52,11 +59,11 @@ class Stacked:
 
   @staticmethod
   def init(tx):
-    return gs.workers.init(tx, PARAMS, WORKERS)
+    return replay.stacked(tx.init(PARAMS), specs_of(tx), WORKERS)
 
   @staticmethod
   def update(tx, state, seed):
-    specs = gs.workers.specs(tx, PARAMS, WORKERS)
+    specs = specs_of(tx)
     grads = gradients((WORKERS,), seed)
     fn = gs.workers.parallel(
       lambda g, s, p: tx.update(g, s, p, second_moment=g),
@@ -64,6 +71,7 @@ class Stacked:
       num_workers=WORKERS,
       in_specs=(replay.OWN, specs, P()),
       out_specs=(P(), specs),
+      check_vma=False,
     )
     compiled = fn.lower(grads, state, PARAMS).compile(replay.QUICKLY)
     return grads, *compiled(grads, state, PARAMS)

@@ -8,6 +8,7 @@ from jax.sharding import PartitionSpec as P
 import numpy as np
 import pytest
 from tests import marks
+from tests import replay
 from tests import schemes
 
 OWN = P(gs.workers.AXIS)
@@ -47,10 +48,11 @@ def gradients(step):
   return jax.tree.map(draw, PARAMS)
 
 
-def replayed(setting, runner):
-  """Updates, states and what was delivered, of some steps."""
+def program_of(setting, runner):
+  """(compiled when it is called, the state to begin with)."""
   tx = setting.make()
-  specs = gs.workers.specs(tx, PARAMS, WORKERS)
+  state = tx.init(PARAMS)
+  specs = replay.specs_of(state)
 
   def step(grads, state):
     moments = jax.tree.map(lambda g: jnp.square(g.astype(jnp.float32)), grads)
@@ -62,8 +64,15 @@ def replayed(setting, runner):
     num_workers=WORKERS,
     in_specs=(OWN, specs),
     out_specs=(P(), specs, OWN),
+    check_vma=runner == 'shard_map',
   )
-  state, out = gs.workers.init(tx, PARAMS, WORKERS), []
+  return program, replay.stacked(state, specs, WORKERS)
+
+
+def replayed(setting, runner):
+  """Updates, states and what was delivered, of some steps."""
+  program, state = program_of(setting, runner)
+  out = []
   for number in range(STEPS):
     updates, state, delivered = program(gradients(number), state)
     out.append(jax.tree.map(np.asarray, (updates, state, delivered)))
@@ -75,13 +84,11 @@ def joins(monkeypatch):
   """Says from how many leaves on small ones are joined."""
 
   def say(fewest):
-    jax.clear_caches()
     monkeypatch.setattr(nodes, 'SMALL', (100,))
     monkeypatch.setattr(nodes, 'SHARE', 1.0)
     monkeypatch.setattr(nodes, 'FEWEST', fewest)
 
-  yield say
-  jax.clear_caches()
+  return say
 
 
 def compare(name, runner, joins):
@@ -97,9 +104,16 @@ def test_joined_leaves_get_what_they_get_alone(name, joins):
   compare(name, 'simulate', joins)
 
 
-@pytest.mark.parametrize('name', marks.few(NAMES, 'one_bit'))
-def test_types_under_shard_map_are_right(name, joins):
+@pytest.mark.slow
+@pytest.mark.parametrize('name', NAMES)
+def test_joined_leaves_get_what_they_get_alone_on_devices(name, joins):
   compare(name, 'shard_map', joins)
+
+
+def test_types_under_shard_map_are_right(joins):
+  joins(3)
+  program, state = program_of(schemes.BY_NAME['one_bit'], 'shard_map')
+  program.trace(gradients(0), state)
 
 
 def layout_of(**changes):
