@@ -72,8 +72,13 @@ def test_at_density_one_without_masking_it_is_momentum_sgd():
 
 def test_a_schedule_samples_its_threshold_for_the_density_of_the_step():
   """Between two rungs: the sample is all, so exactly k are sent."""
+
+  def density(step):
+    return 0.5 / (1 + step)
+
+  density.ladder = (0.2, 0.6)
   tx = gs.dgc(
-    lambda step: 0.5 / (1 + step),
+    density,
     momentum=0.0,
     sample_rate=1.0,
     axis_name=None,

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 import numpy as np
 import pytest
+from tests import marks
 from tests import replay
 from tests.replicas import MESHES
 from tests.replicas import REPLICA
@@ -226,7 +227,7 @@ def test_nothing_is_lost(case):
     )
 
 
-@pytest.mark.parametrize('name', DRAWN)
+@pytest.mark.parametrize('name', marks.few(DRAWN, 'qsgd', 'random_k'))
 def test_every_group_and_every_shard_draws_for_itself(name):
   # All pieces have the same shape, the same number in their message, and the
   # same gradient.
