@@ -16,10 +16,7 @@ import pytest
 _compress = jax.jit(compaction.compress, static_argnums=(2, 3))
 _expand = jax.jit(compaction.expand, static_argnums=(2, 3))
 _only = jax.jit(compaction.only, static_argnums=2)
-
-
-def _pack(codes, width):
-  return fixed_width.pack(jnp.asarray(codes), width)
+_pack = jax.jit(fixed_width.pack, static_argnums=1)
 
 
 @settings(max_examples=12)
