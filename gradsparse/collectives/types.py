@@ -27,6 +27,12 @@ def varies(x: jax.Array, axis_name: Any) -> bool:
   return False
 
 
+def varying_axes(aval: Any) -> frozenset[str]:
+  """The axes over which a type of JAX says that a value varies."""
+  kind = getattr(aval, 'manual_axis_type', None)  # `vma` before jax 0.10.2
+  return getattr(aval, 'vma', frozenset()) if kind is None else kind.varying
+
+
 def vary(x: jax.Array, axes: Iterable[str]) -> jax.Array:
   """The same value, typed varying over these axes too."""
   missing = tuple(axis for axis in axes if not varies(x, axis))

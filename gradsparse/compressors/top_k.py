@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-import functools
 from typing import Any, cast
 
 from gradsparse import arguments
@@ -144,12 +143,15 @@ def _current(density: Any, step: Any) -> jax.Array:
 
 def _ladder(density: Any) -> Ladder:
   """The sizes of messages whose density is a schedule, or traced."""
-
   # Called late: a call of the schedule starts JAX, and a program of many
   # processes must call jax.distributed.initialize before that.
-  @functools.cache
+  # In a list, for cloudpickle takes no functools.cache of a local function.
+  found: list[tuple[float, ...]] = []
+
   def rungs() -> tuple[float, ...]:
-    return schedules.ladder_of(density)
+    if not found:
+      found.append(schedules.ladder_of(density))
+    return found[0]
 
   def rung_at(step: jax.Array) -> jax.Array:
     # A density of 0.25 that arrives as float32 must find the rung 0.25.

@@ -40,7 +40,7 @@ def refuse_copies(state: Any) -> None:
     if not scheme.owes() or isinstance(worker, jax.core.Tracer):
       continue
     worker = jnp.asarray(worker)
-    copies = [np.asarray(x.data) for x in worker.addressable_shards]
+    copies = [np.asarray(x.data) - 1 for x in worker.addressable_shards]
     differ = any(not np.array_equal(x, copies[0]) for x in copies)
     if worker.is_fully_replicated and differ:
       raise ValueError(
@@ -51,15 +51,17 @@ def refuse_copies(state: Any) -> None:
         'axis: gs.workers.init and gs.workers.specs, with '
         "gs.workers.parallel(runner='pmap') or gs.workers.wrap"
       )
-    if worker.size > 1 and worker.is_fully_addressable:
-      first, *others = np.unique(np.asarray(worker))
-      if first >= 0 and not others:
-        raise ValueError(
-          f'state has the memory of worker {first} for all {worker.size} '
-          'workers: what the others owed is lost. Save all rows of a state '
-          'with worker axes, not flax.jax_utils.unreplicate(state); '
-          'gs.workers.resize hands it to another number of workers'
-        )
+    if not worker.is_fully_addressable or not np.all(worker):
+      continue
+    # Where there are several axes, the workers of a scheme are along some.
+    owners = np.unique(np.asarray(worker)) - 1
+    if len(owners) not in (worker.size, *worker.shape):
+      raise ValueError(
+        f'state has the memories of workers {owners.tolist()} for all '
+        f'{worker.size} workers: what the others owed is lost. Save all rows '
+        'of a state with worker axes, not flax.jax_utils.unreplicate(state); '
+        'gs.workers.resize hands it to another number of workers'
+      )
 
 
 def find_all(state: Any) -> list[CompressedMeanState]:

@@ -23,9 +23,10 @@ class Stats(NamedTuple):
     rejected_steps: int32, updates so far that were rejected because some
       worker's gradient, or what was made of it, was not finite (or a
       schedule's density out of range, or a second moment negative).
-    worker: int32, the number of the worker whose state this is: it tells
-      copies of one worker's memory from memories. -1 before the first update,
-      after `gs.workers.resize`, and for one worker alone.
+    worker: int32, 1 + the number of the worker whose state this is: it tells
+      copies of one worker's memory from memories. 0 before the first update,
+      after `gs.workers.resize`, and for one worker alone. It never changes
+      after the first update.
   """
 
   payload_bytes: jax.Array
@@ -72,7 +73,7 @@ class CompressedMeanState(NamedTuple):
 
   def nobodys(self) -> CompressedMeanState:
     """The same, of workers that have no numbers yet."""
-    nobody = jnp.full_like(self.stats.worker, -1)
+    nobody = jnp.zeros_like(self.stats.worker)
     return self._replace(stats=self.stats._replace(worker=nobody))
 
   def owes(self) -> bool:

@@ -200,7 +200,7 @@ def compressed_mean(
         sent_elements=jnp.zeros([], layout.count_type),
         overflow_elements=jnp.zeros([], layout.count_type),
         rejected_steps=jnp.zeros([], jnp.int32),
-        worker=jnp.int32(-1),
+        worker=jnp.int32(0),
       ),
       exchange=layout.spread(
         exchange.init(layout.compressed_shapes, compressor.code)

@@ -134,11 +134,19 @@ def one_step(
     stats=out.stats._replace(
       sent_bytes=comm.local(counting.total([comm.tally.most_sent])),
       rejected_steps=comm.local(rejected),
+      worker=comm.local(_whose(state.stats.worker, comm)),
     ),
     exchange=out.exchange,
     dense_leaves=state.dense_leaves,
   )
   return Stepped(out.updates, new_state, out.delivered)
+
+
+def _whose(worker: jax.Array, comm: Comm) -> jax.Array:
+  """`Stats.worker`, for all time: a wrong one must not be lost again."""
+  if comm.size == 1:
+    return worker
+  return jnp.where(worker == 0, 1 + comm.index(), worker)
 
 
 def _widened(scheme: Scheme, layout: Layout, grads: Any) -> Any:

@@ -45,6 +45,13 @@ def first_replica():
   return jax.tree.map(lambda x: np.stack([x[0]] * WORKERS), stepped(0))
 
 
+def gone_on():
+  """The same, after another step."""
+  return jax.jit(jax.vmap(step, axis_name='batch', out_axes=(None, 0)))(
+    gradients(), first_replica()
+  )[1]
+
+
 def lost(state):
   return gs.workers.resize(TX, state, 2)
 
@@ -58,15 +65,26 @@ def test_memories_that_say_they_are_one_are_refused(name):
     READERS[name](stepped(None))
 
 
+@pytest.mark.parametrize('made', [first_replica, gone_on])
 @pytest.mark.parametrize('name', READERS)
-def test_copies_of_one_memory_are_refused(name):
-  with pytest.raises(ValueError, match='worker 0 for all 4.*gs.workers.resize'):
-    READERS[name](first_replica())
+def test_copies_of_one_memory_are_refused(name, made):
+  with pytest.raises(ValueError, match=r'workers \[0\] for all 4 .*resize'):
+    READERS[name](made())
 
 
 @pytest.mark.parametrize('name', READERS)
 def test_memories_of_all_workers_are_read(name):
   READERS[name](stepped(0))
+
+
+def test_memories_of_some_workers_for_all_are_refused():
+  half = jax.tree.map(lambda x: x[np.array([0, 1, 0, 1])], stepped(0))
+  with pytest.raises(ValueError, match=r'\[0, 1\] for all 4'):
+    gs.pending(half)
+
+
+def test_nothing_is_owed_by_zeros():
+  gs.metrics(jax.tree.map(np.zeros_like, stepped(0)))
 
 
 def test_a_row_of_a_state_is_one_workers():
@@ -93,6 +111,6 @@ def test_a_scheme_without_memory_owes_nothing_that_could_be_lost():
   tx = gs.dense(axis_name='batch')
   state = gs.workers.init(tx, PARAMS, WORKERS, 'batch')
   numbered = state._replace(
-    stats=state.stats._replace(worker=np.zeros(WORKERS, np.int32))
+    stats=state.stats._replace(worker=np.ones(WORKERS, np.int32))
   )
   assert gs.metrics(numbered)['residual_norm'] == 0

@@ -14,6 +14,7 @@ from tests import schemes
 DGC = gs.dgc(0.3, axis_name='workers', min_size=0)
 TRANSFORMATIONS = {
   'scheme': DGC,
+  'schedule': gs.dgc(gs.schedules.dgc_warmup(0.1, 8), axis_name='workers'),
   'accumulate': gs.accumulate(DGC, every=2),
   'clip': gs.clip_local_norm(0.3, axis_name='workers'),
   'local': gs.local_gradient(DGC),
