@@ -105,7 +105,7 @@ def random_k(
     dense_paths: which leaves stay dense, whatever their size: a regular
       expression that is searched for in a leaf's path (such as
       "['dense']['bias']"), or a function that is given the path and returns
-      True for them. They are some leaves and not all. None: no such leaves.
+      True for some. None: no such leaves.
     seed: a whole number in 0..2^32 - 1 that decides the coordinates, which are
       drawn anew in each step. All workers must be given the same.
     verify: workers compare the sums that they have got, and all reject a step

@@ -84,7 +84,7 @@ def ef21(
     dense_paths: which leaves stay dense, whatever their size: a regular
       expression that is searched for in a leaf's path (such as
       "['dense']['bias']"), or a function that is given the path and returns
-      True for them. They are some leaves and not all. None: no such leaves.
+      True for some. None: no such leaves.
     verify: messages carry a checksum (4 bytes each), and all workers reject a
       step of which one arrived damaged. False by default.
 

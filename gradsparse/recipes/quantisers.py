@@ -86,7 +86,7 @@ def qsgd(
     dense_paths: which leaves stay dense, whatever their size: a regular
       expression that is searched for in a leaf's path (such as
       "['dense']['bias']"), or a function that is given the path and returns
-      True for them. They are some leaves and not all. None: no such leaves.
+      True for some. None: no such leaves.
     seed: a whole number in 0..2^32 - 1 that decides the roundings, which are
       drawn anew in each step and on each worker for itself. All workers must be
       given the same.
@@ -164,7 +164,7 @@ def qsgd_descent(
     dense_paths: which leaves stay dense, whatever their size: a regular
       expression that is searched for in a leaf's path (such as
       "['dense']['bias']"), or a function that is given the path and returns
-      True for them. They are some leaves and not all. None: no such leaves.
+      True for some. None: no such leaves.
     verify: messages carry a checksum (4 bytes each), and all workers reject a
       step of which one arrived damaged. False by default.
 
@@ -224,8 +224,7 @@ def terngrad(
     dense_paths: which leaves stay dense, whatever their size: a regular
       expression that is searched for in a leaf's path (such as
       "['dense']['bias']"), or a function that is given the path and returns
-      True for them. They are some leaves and not all. None: no such leaves.
-      The paper keeps the last layer dense.
+      True for some. None: no such leaves. The paper keeps the last one dense.
     seed: a whole number in 0..2^32 - 1 that decides the roundings, which are
       drawn anew in each step and on each worker for itself. All workers must be
       given the same.
@@ -296,7 +295,7 @@ def one_bit_sgd(
     dense_paths: which leaves stay dense, whatever their size: a regular
       expression that is searched for in a leaf's path (such as
       "['dense']['bias']"), or a function that is given the path and returns
-      True for them. They are some leaves and not all. None: no such leaves.
+      True for some. None: no such leaves.
     verify: messages carry a checksum (4 bytes each), and all workers reject a
       step of which one arrived damaged. False by default.
 
@@ -373,7 +372,7 @@ def sign_majority(
     dense_paths: which leaves stay dense, whatever their size: a regular
       expression that is searched for in a leaf's path (such as
       "['dense']['bias']"), or a function that is given the path and returns
-      True for them. They are some leaves and not all. None: no such leaves.
+      True for some. None: no such leaves.
     verify: messages carry a checksum (4 bytes each), and all workers reject a
       step of which one arrived damaged. False by default.
 

@@ -73,7 +73,7 @@ def gradient_dropping(
     dense_paths: which leaves stay dense, whatever their size: a regular
       expression that is searched for in a leaf's path (such as
       "['dense']['bias']"), or a function that is given the path and returns
-      True for them. They are some leaves and not all. None: no such leaves.
+      True for some. None: no such leaves.
     verify: messages carry a checksum (4 bytes each), and all workers reject a
       step of which one arrived damaged. False by default.
 
@@ -186,7 +186,7 @@ def dgc(
     dense_paths: which leaves stay dense, whatever their size: a regular
       expression that is searched for in a leaf's path (such as
       "['dense']['bias']"), or a function that is given the path and returns
-      True for them. They are some leaves and not all. None: no such leaves.
+      True for some. None: no such leaves.
     seed: a whole number in 0..2^32 - 1 that decides the samples, which are
       drawn anew in each step and on each worker for itself. All workers must be
       given the same.
@@ -284,7 +284,7 @@ def gtopk(
     dense_paths: which leaves stay dense, whatever their size: a regular
       expression that is searched for in a leaf's path (such as
       "['dense']['bias']"), or a function that is given the path and returns
-      True for them. They are some leaves and not all. None: no such leaves.
+      True for some. None: no such leaves.
     verify: messages carry a checksum (4 bytes each), and all workers reject a
       step of which one arrived damaged. False by default.
 
@@ -352,7 +352,7 @@ def dryden(
     dense_paths: which leaves stay dense, whatever their size: a regular
       expression that is searched for in a leaf's path (such as
       "['dense']['bias']"), or a function that is given the path and returns
-      True for them. They are some leaves and not all. None: no such leaves.
+      True for some. None: no such leaves.
     verify: messages carry a checksum (4 bytes each), and all workers reject a
       step of which one arrived damaged. False by default.
 

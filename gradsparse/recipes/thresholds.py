@@ -60,7 +60,7 @@ def strom(
     dense_paths: which leaves stay dense, whatever their size: a regular
       expression that is searched for in a leaf's path (such as
       "['dense']['bias']"), or a function that is given the path and returns
-      True for them. They are some leaves and not all. None: no such leaves.
+      True for some. None: no such leaves.
     verify: messages carry a checksum (4 bytes each), and all workers reject a
       step of which one arrived damaged. False by default.
 
@@ -157,7 +157,7 @@ def variance_based(
     dense_paths: which leaves stay dense, whatever their size: a regular
       expression that is searched for in a leaf's path (such as
       "['dense']['bias']"), or a function that is given the path and returns
-      True for them. They are some leaves and not all. None: no such leaves.
+      True for some. None: no such leaves.
     seed: a whole number in 0..2^32 - 1 that decides the roundings of 'qsgd4'
       and 'ternary', which are drawn anew in each step and on each worker for
       itself. All workers must be given the same.
@@ -249,7 +249,7 @@ def variance_strom(
     dense_paths: which leaves stay dense, whatever their size: a regular
       expression that is searched for in a leaf's path (such as
       "['dense']['bias']"), or a function that is given the path and returns
-      True for them. They are some leaves and not all. None: no such leaves.
+      True for some. None: no such leaves.
     verify: messages carry a checksum (4 bytes each), and all workers reject a
       step of which one arrived damaged. False by default.
 
@@ -323,7 +323,7 @@ def ada_comp(
     dense_paths: which leaves stay dense, whatever their size: a regular
       expression that is searched for in a leaf's path (such as
       "['dense']['bias']"), or a function that is given the path and returns
-      True for them. They are some leaves and not all. None: no such leaves.
+      True for some. None: no such leaves.
     verify: messages carry a checksum (4 bytes each), and all workers reject a
       step of which one arrived damaged. False by default.
 

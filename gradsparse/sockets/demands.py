@@ -90,7 +90,8 @@ def update_of(
     workers.
 
   Raises:
-    TypeError: when called: the update wants an argument that it was not given.
+    TypeError: `given` is no mapping; or, when called, the update wants an
+      argument that it was not given.
   """
   update = (
     tx.update
@@ -99,6 +100,11 @@ def update_of(
   )
 
   asked = set() if asked is None else asked
+  if not isinstance(given or {}, Mapping):
+    raise TypeError(
+      'update_kwargs must be a mapping from names to arguments, got '
+      f'{type(given).__name__}'
+    )
 
   def once(grads, state, params):
     extra = {'second_moment': grads} if wanted.second_moment else {}

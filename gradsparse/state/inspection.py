@@ -40,6 +40,8 @@ def refuse_copies(state: Any) -> None:
     if not scheme.owes() or isinstance(worker, jax.core.Tracer):
       continue
     worker = jnp.asarray(worker)
+    if worker.is_deleted():  # donated
+      continue
     copies = [np.asarray(x.data) - 1 for x in worker.addressable_shards]
     differ = any(not np.array_equal(x, copies[0]) for x in copies)
     if worker.is_fully_replicated and differ:

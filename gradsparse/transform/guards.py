@@ -128,7 +128,8 @@ def refuse_masked(tree: Any) -> None:
     raise ValueError(
       'optax.masked around a gradsparse scheme leaves the masked leaves '
       'without anybody to average them: workers would drift apart. Use '
-      "optax.partition({'a': gs.dgc(...), 'b': gs.dense(...)}, labels)."
+      "optax.partition({'a': gs.dgc(...), 'b': gs.dense(...)}, labels), and "
+      'optax.set_to_zero() in place of gs.dense for those that are frozen.'
     )
 
 

@@ -299,10 +299,16 @@ def check_dense_paths(layout: Layout, dense_paths: DensePaths) -> None:
   if any(chosen) and not all(chosen):
     return
   shown = ', '.join(layout.names[:4]) + ', ...' * (len(layout.names) > 4)
+  how = ''
+  if isinstance(dense_paths, str):
+    how = (
+      '. It is a regular expression: write a bracket of a path as \\[, or any '
+      'text between two names as .*'
+    )
   raise ValueError(
     f'dense_paths must match some leaves and not all, got {dense_paths!r}, '
     f'which matches {"all" if all(chosen) else "none"} of the '
-    f'{len(layout.names)} leaves. Their paths are {shown}'
+    f'{len(layout.names)} leaves. Their paths are {shown}{how}'
   )
 
 
@@ -319,6 +325,7 @@ def check_something_to_do(layout: Layout, rule: LeafRule, name: str) -> None:
   """
   if layout.compressed or not any(map(math.prod, layout.shapes)):
     return
+  none = not any(map(rule.accepts, layout.shapes))
   why = [rule.refusal] if rule.refusal else []
   if rule.dense_1d:
     why.append('leaves of fewer than two dimensions stay dense')
@@ -328,6 +335,7 @@ def check_something_to_do(layout: Layout, rule: LeafRule, name: str) -> None:
     f'{name} has nothing to compress: none of the {len(layout.shapes)} leaves '
     'qualifies'
     + (f' ({"; ".join(why)})' if why else '')
-    + '. min_size=0 compresses every leaf that the scheme accepts; use '
-    'gs.dense for a model this small.'
+    + '. min_size=0 compresses every leaf that the scheme accepts'
+    + ' (it accepts none of these)' * none
+    + '; use gs.dense for a model this small.'
   )

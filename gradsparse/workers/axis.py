@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 import dataclasses
+import reprlib
 import textwrap
 from typing import Any
 import warnings
@@ -25,6 +26,7 @@ from gradsparse.collectives import computed
 from gradsparse.traffic import counting
 from gradsparse.transform.sharding import cut_of
 from gradsparse.transform.sharding import is_spec
+from gradsparse.workers import constraints
 import jax
 import jax.numpy as jnp
 from jax.sharding import AbstractMesh
@@ -134,6 +136,22 @@ def _text(spec: P) -> str:
   return f'P{tuple(spec)}'.replace(',)', ')')
 
 
+def check_are_specs(name: str, specs: Any) -> None:
+  """Refuses a tree that holds anything but PartitionSpecs.
+
+  Raises:
+    TypeError: names the first other leaf.
+  """
+  pairs = jax.tree_util.tree_leaves_with_path(specs, is_leaf=is_spec)
+  for path, spec in pairs:
+    if not is_spec(spec):
+      text = reprlib.repr(spec)
+      raise TypeError(
+        f'{name} must be trees of PartitionSpecs, got {text} at '
+        f'{jax.tree_util.keystr(path) or "the top"}'
+      )
+
+
 def with_paths(specs: Any, tree: Any) -> Iterator[tuple[Any, P, Any]]:
   """(path, spec, leaf) of each leaf, for a prefix tree of specs."""
   specs = _broadcast(specs, tree)
@@ -196,7 +214,8 @@ def typed_by(
     ReplicationError: a result differs between workers though its spec says
       otherwise; names the first. Only where types tell.
   """
-  out = step(*args)
+  with constraints.explained(tuple(axes)):
+    out = step(*args)
   leaves, treedef = jax.tree.flatten(out)
   comms = {name: Comm(name) for name in axes}
   told = [
@@ -253,14 +272,11 @@ class WorkerStep:
       TypeError: something is no spec.
       ValueError: names the first such spec.
     """
+    check_are_specs('in_specs', self.in_specs)
+    check_are_specs('out_specs', self.out_specs)
     for spec in jax.tree.leaves(
       (self.in_specs, self.out_specs), is_leaf=is_spec
     ):
-      if not is_spec(spec):
-        raise TypeError(
-          'in_specs and out_specs must be trees of PartitionSpecs, got '
-          f'{spec!r}'
-        )
       if tuple(spec) != tuple(axis for axis in self.axes if axis in spec):
         raise ValueError(
           f'a spec must name axes of {tuple(self.axes)}, each by itself and in '

@@ -8,11 +8,9 @@ and gets it back after it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-import contextlib
+from collections.abc import Callable, Mapping, Sequence
 import functools
 import math
-import re
 from typing import Any
 
 from gradsparse import arguments
@@ -88,6 +86,8 @@ def wrap(
       f'{in_specs!r}'
     )
   in_specs = tuple(in_specs)
+  for name, specs in (('in_specs', in_specs), ('out_specs', out_specs)):
+    axis.check_are_specs(name, specs)
   for spec in jax.tree.leaves((in_specs, out_specs), is_leaf=is_spec):
     if not _names(spec) <= axes.keys():
       raise ValueError(
@@ -120,8 +120,7 @@ def wrap(
         else block
         for spec, block, state in zip(in_specs, blocks, is_state, strict=True)
       )
-      with _constraints(mesh, axes):
-        out = axis.typed_by(out_specs, step, own, axes)
+      out = axis.typed_by(out_specs, step, own, axes)
       return _with_axes(out_specs, out, states)
 
     return jax.shard_map(
@@ -134,40 +133,6 @@ def wrap(
     )(*args)
 
   return functools.wraps(step)(run)
-
-
-@contextlib.contextmanager
-def _constraints(
-  mesh: Mesh | AbstractMesh, axes: Mapping[str, int]
-) -> Iterator[None]:
-  """Says how to write a sharding constraint that JAX refuses in a step.
-
-  JAX tells it apart by no type of error, so its words are looked at.
-
-  Raises:
-    ValueError: a constraint names an axis of the workers, or a mesh on which
-      that axis is automatic still.
-  """
-  try:
-    yield
-  except ValueError as e:
-    spec = re.search(
-      'can only refer to Auto axes.*? spec=(.*?) and mesh', f'{e}'
-    )
-    named = [a for a in axes if spec and repr(a) in spec[1]]
-    if not named and 'should be of type `Manual`' not in f'{e}':
-      raise
-    others = tuple(name for name in mesh.axis_names if name not in axes)
-    workers = ', '.join(map(repr, named or axes))
-    raise ValueError(
-      f'a sharding constraint inside of the step names {workers}, or a mesh '
-      'where that is automatic: it is the axis of the workers, and a worker '
-      'has its own block already, so a constraint over it goes. Over other '
-      f'axes of the mesh, {others}, write the spec alone, without {workers}: '
-      'jax.lax.with_sharding_constraint(x, '
-      f'P(None, {others[0] if others else "model"!r})); or give it the mesh '
-      'inside of the step, jax.sharding.get_abstract_mesh()'
-    ) from e
 
 
 def _names(spec: Any) -> set[str]:

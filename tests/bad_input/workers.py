@@ -7,6 +7,7 @@ from typing import Any
 
 import gradsparse as gs
 import jax
+from jax.sharding import AbstractMesh
 from jax.sharding import PartitionSpec as P
 from tests.bad_input.cases import NOT_AN_AXIS
 from tests.bad_input.cases import Case
@@ -88,6 +89,34 @@ def workers() -> Iterator[Case]:
         TypeError,
         f'tx must be an optax transformation .*got {kind}',
       )
+  for where, call in {
+    'plan': lambda v: gs.plan(DROPPING_ON, PARAMS, 2, update_kwargs=v),
+    'init': lambda v: gs.workers.init(DROPPING_ON, PARAMS, 2, update_kwargs=v),
+    'specs': lambda v: gs.workers.specs(
+      DROPPING_ON, PARAMS, 2, update_kwargs=v
+    ),
+  }.items():
+    yield Case(
+      f'{where}-update_kwargs',
+      lambda call=call: call([1.0]),
+      TypeError,
+      'update_kwargs must be a mapping .*got list',
+    )
+  for what, specs, says in (
+    ('number', {'step': 0, 'opt_state': P()}, r"got 0 at \[0\]\['step'\]"),
+    ('text', 'workers', r"got 'workers' at \[0\]"),
+  ):
+    yield Case(
+      f'wrap-in_specs-{what}',
+      lambda specs=specs: gs.workers.wrap(
+        lambda x: x,
+        mesh=AbstractMesh((2,), (AXIS,)),
+        in_specs=(specs,),
+        out_specs=P(),
+      ),
+      TypeError,
+      f'in_specs must be trees of PartitionSpecs, {says}',
+    )
   for name, kwargs, error, says in (
     ('runner', dict(runner='vmap'), ValueError, "one of .*got 'vmap'"),
     ('runner-None', dict(runner=None), TypeError, "'simulate'.*got None"),

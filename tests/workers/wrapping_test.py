@@ -201,7 +201,7 @@ def test_a_constraint_on_the_whole_mesh_is_told_how_to_be_written(spec, named):
     return
   refused(
     r"constraint inside of the step names 'data'.*axis of the workers.*"
-    r"without 'data': .*constraint\(x, P\(None, 'fsdp'\)\).*abstract_mesh",
+    r"spec alone: .*constraint\(x, P\(None, 'fsdp'\)\).*abstract_mesh",
     fn,
     *args,
   )
