@@ -207,8 +207,8 @@ def terngrad(
   >>> params = {'w': jnp.zeros((1000, 100))}
   >>> print(gs.plan(tx, params, num_workers=4))
   leaf   elements  dense B  payload B  ratio  transport
-  ['w']   100,000  400,000     50,000    8.0  terngrad, all-reduce
-  total   100,000  400,000     50,000    8.0  sent by a worker: 75,012 B
+  ['w']   100,000  400,000     50,004    8.0  terngrad, all-reduce
+  total   100,000  400,000     50,004    8.0  sent by a worker: 75,012 B
 
   Args:
     clip: the largest magnitude that is kept, in standard deviations of a leaf,

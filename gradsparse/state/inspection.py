@@ -37,10 +37,10 @@ def refuse_copies(state: Any) -> None:
   """
   for scheme in _schemes(state):
     worker = scheme.stats.worker
-    if not scheme.owes() or isinstance(worker, jax.core.Tracer):
+    if not isinstance(worker, jax.Array | np.ndarray) or not scheme.owes():
       continue
     worker = jnp.asarray(worker)
-    if worker.is_deleted():  # donated
+    if isinstance(worker, jax.core.Tracer) or worker.is_deleted():
       continue
     copies = [np.asarray(x.data) - 1 for x in worker.addressable_shards]
     differ = any(not np.array_equal(x, copies[0]) for x in copies)

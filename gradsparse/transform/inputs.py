@@ -248,14 +248,18 @@ def refuse_stacked(state: Any, expected: Any) -> None:
   Raises:
     ValueError: names the first such leaf, its shape and the shape wanted.
   """
-  treedef: Any = jax.tree.structure(expected)
-  if jax.tree.structure(state) != treedef:
-    if not isinstance(state, CompressedMeanState):
-      return  # not this scheme's state at all
+
+  def unlike():
+    treedef: Any = jax.tree.structure(expected)
+    return jax.tree.structure(state) != treedef
+
+  if isinstance(state, CompressedMeanState) and unlike():
     # Gradients may have that axis too (optax.MultiSteps adds them to a state),
     # and then other leaves are expected to be compressed.
     state = state._replace(memory=(), compressor=(), exchange=())
     expected = state._replace(stats=expected.stats)
+  if unlike():
+    return  # not this scheme's state at all
   leaves = jax.tree_util.tree_leaves_with_path(state)
   for (path, x), like in zip(leaves, jax.tree.leaves(expected), strict=True):
     shape = np.shape(x)

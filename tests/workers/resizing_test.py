@@ -7,6 +7,7 @@ import warnings
 import gradsparse as gs
 from gradsparse import extend
 from gradsparse.sockets import ownership
+from gradsparse.state.inspection import is_scheme
 from gradsparse.workers import resizing
 import hypothesis
 from hypothesis import strategies as st
@@ -75,7 +76,10 @@ def stacked(tx, num_workers, params=PARAMS, seed=0):
     shape = (num_workers, *x.shape) if own else x.shape
     return jnp.asarray(rng.normal(size=shape), x.dtype)
 
-  return jax.tree.map(fill, one, ownership.is_local(one))
+  filled = jax.tree.map(fill, one, ownership.is_local(one))
+  return jax.tree.map(
+    lambda x: x.nobodys() if is_scheme(x) else x, filled, is_leaf=is_scheme
+  )
 
 
 def resized(tx, state, num_workers):
@@ -440,7 +444,7 @@ def wrong_rows():
   'tx, state, message',
   [
     (DROPPING, DROPPING.init(PARAMS), 'must have one worker axis'),
-    (optax.sgd(0.1), optax.sgd(0.1).init(PARAMS), 'no gradsparse scheme'),
+    (optax.sgd(0.1), optax.sgd(0.1).init(PARAMS), 'found 0 schemes'),
     (
       gs.dense(axis_name=AXIS),
       stacked(DROPPING, 2),
