@@ -13,6 +13,7 @@ from gradsparse.collectives import AxisName
 from gradsparse.collectives import Comm
 from gradsparse.sockets import demands
 from gradsparse.state.inspection import has_local_params
+from gradsparse.transform.sharding import is_spec
 from gradsparse.workers import axis
 from gradsparse.workers import differing
 from gradsparse.workers import runners
@@ -115,6 +116,41 @@ def specs(
   axes = axis.axes_of(num_workers, axis_name)
   arguments.transformation('tx', tx)
   arguments.arrays('params', params)
+  sizes = tuple(axes.items())
+  leaves, treedef = jax.tree.flatten(axis.shapes(params))
+  key = tx, treedef, tuple(leaves), sizes
+  try:
+    hash(key)
+  except TypeError:  # a tree may hold what has no hash
+    return _traced(tx, params, sizes, update_kwargs)
+  if update_kwargs is not None:
+    return _traced(tx, params, sizes, update_kwargs)
+  # A tree of its own for each caller.
+  found = _remembered(*key, _config())
+  return jax.tree.map(lambda spec: spec, found, is_leaf=is_spec)
+
+
+def _config() -> tuple[Any, ...]:
+  """What decides on the types of a program that is traced."""
+  names = 'enable_x64', 'numpy_dtype_promotion', 'numpy_rank_promotion'
+  return tuple(getattr(jax.config, f'jax_{name}') for name in names)
+
+
+@functools.lru_cache(maxsize=64)
+def _remembered(tx, treedef, leaves, sizes, config):
+  """`_traced`, which takes a while, once for the same arguments."""
+  del config
+  return _traced(tx, jax.tree.unflatten(treedef, leaves), sizes, None)
+
+
+def _traced(
+  tx: optax.GradientTransformation,
+  params: Any,
+  sizes: tuple[tuple[str, int], ...],
+  update_kwargs: Mapping[str, Any] | None,
+) -> Any:
+  """`specs`, of arguments that are right."""
+  axes = dict(sizes)
   # A new function each time: eval_shape caches, and a scheme's `init` must run.
   with demands.heard() as wanted:
     state = jax.eval_shape(lambda p: tx.init(p), params)
