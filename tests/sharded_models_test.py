@@ -5,6 +5,8 @@ from tests import pages
 
 pytest.importorskip('flax', reason='needs the `experiments` extra')
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope='module')
 def page():

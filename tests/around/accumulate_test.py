@@ -315,6 +315,7 @@ def test_a_plan_of_some_schemes_that_accumulate_is_refused():
 # --- with the rest of the library -------------------------------------------
 
 
+@pytest.mark.slow
 def test_local_gradients_inside():
   tx = gs.accumulate(
     optax.chain(gs.local_gradient(dropping()), optax.adam(0.1)), every=2

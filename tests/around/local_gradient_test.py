@@ -203,6 +203,7 @@ def test_parameters_differ_until_they_are_averaged(runner):
       )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('runner', gs.workers.RUNNERS)
 def test_adams_moments_are_averaged_and_a_schemes_memory_never(runner):
   for number, (_, state, _, before) in enumerate(trained(runner), start=1):

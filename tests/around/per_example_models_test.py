@@ -68,6 +68,7 @@ def flax_case(name, size):
   return loss, params, batch
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   'name, size',
   [('mlp', 1), ('mlp', 4), ('lstm', 4), ('layers', 3)],

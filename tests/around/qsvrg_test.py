@@ -190,6 +190,7 @@ def optimum():
 EPOCHS, INNER = 40, 50
 
 
+@pytest.mark.slow
 def test_the_error_shrinks_by_a_tenth_an_epoch(optimum):
   """Theorem 3.6: f(y_p) - f* <= 0.9^p (f(y_0) - f*), on every epoch's way.
 
@@ -325,6 +326,7 @@ def test_an_argument_out_of_range_is_an_error(wrong, message):
     make(**wrong)
 
 
+@pytest.mark.slow
 def test_parameters_of_16_bits():
   rows = problem()
   optimizer = make(inner_steps=5)

@@ -48,6 +48,7 @@ def levels_drawn(kind, levels):
 KINDS = ('zeros', 'one nonzero', 'few', 'gaussian', 'worst')
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('levels, code, elias', STREAMS)
 def test_the_first_words_of_a_message_are_all_that_is_needed(
   levels, code, elias
@@ -152,6 +153,7 @@ def data():
   return [(g, g) for g in (zeros, few, equal, small, normal)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   'levels, code, elias',
   [
@@ -235,6 +237,7 @@ def whole_vector(n, levels, code, elias='omega'):
 BESIDE = 32 * 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   'n, levels',
   [
@@ -261,6 +264,7 @@ def test_the_sparse_code_travels_within_the_bound_of_theorem_3_2(n, levels):
   assert mean <= 1.03 * bound + lengths + BESIDE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   'elias, expected',
   marks.few([('omega', 2.94), ('unary', 2.43)], ('omega', 2.94)),

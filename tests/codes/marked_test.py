@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tests import marks
 from tests import replay
 from tests.wire import exponents
 
@@ -80,7 +81,7 @@ def there_and_back(name):
 
 
 @pytest.mark.parametrize('name', CODES)
-@pytest.mark.parametrize('share', [0.0, 0.3, 1.0])
+@pytest.mark.parametrize('share', marks.few([0.0, 0.3, 1.0], 0.3))
 def test_what_arrives_is_what_is_delivered_whatever_the_size(name, share):
   for seed in range(3):
     values, wanted = drawn(seed, share, name)

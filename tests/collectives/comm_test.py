@@ -275,6 +275,7 @@ def test_small_leaves_travel_together_and_not_too_many_at_once():
   assert [x.aval.size for e in sums for x in e.invars] == large
 
 
+@pytest.mark.slow
 def test_simulated_workers_of_two_axes_send_as_those_of_one():
   """`jax.vmap` has some collectives over one axis only."""
   rows = np.arange(6 * 6 * 2, dtype=np.float32).reshape(6, 6, 2)

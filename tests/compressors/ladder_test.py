@@ -330,6 +330,7 @@ def test_where_elements_come_and_go_every_leaf_is_served():
   assert np.all(served > 30)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('values, slots', [('exponent4', 20), ('float32', 500)])
 def test_what_the_value_code_cannot_say_takes_no_slot(values, slots):
   """400 elements pass the criterion, all but 4 far below the largest."""

@@ -74,6 +74,7 @@ def test_dgc_in_all_its_forms(nesterov, factor_masking):
   compare(tx, dgc.DeepGradientCompression(0.1, **form), drawn(3))
 
 
+@pytest.mark.slow
 def test_a_thick_message_changes_the_transport_only():
   """Four workers at 0.7 use a dense all-reduce; the selection stays."""
   tx = gs.gradient_dropping(0.7, **CHUNK, **ALL)
@@ -138,6 +139,7 @@ CUT = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('name', CUT)
 def test_a_leaf_cut_between_chunks_gives_the_same_bits(name):
   """One leaf of two chunks, and two leaves of one: as when it is sharded."""

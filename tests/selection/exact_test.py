@@ -121,6 +121,7 @@ TREES = (
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=12)
 @given(
   st.sampled_from(TREES), st.integers(0, 2**32 - 1), st.sampled_from(LIMITS)

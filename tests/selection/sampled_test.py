@@ -125,6 +125,7 @@ def test_a_traced_k_is_sampled_for_what_it_is(now):
     check_sampled(x, now, RATE, seed, got)
 
 
+@pytest.mark.slow
 @given(st.integers(1, 10**6), st.integers(0, 10**6))
 def test_the_capacity_is_13_tenths_rounded_up(k, more):
   assert selection.capacity(k, k + more) == min(k + more, -(-13 * k // 10))

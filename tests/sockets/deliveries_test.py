@@ -141,6 +141,7 @@ def test_a_full_delivery_touches_everything():
   assert Full(ones, whole=True).whole
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   'make',
   [

@@ -99,6 +99,7 @@ def test_metrics_of_a_partition_are_those_of_its_parts_together():
   assert whole['residual_norm'] == pytest.approx(np.hypot(*norms))
 
 
+@pytest.mark.slow
 def test_metrics_of_two_levels_are_summed_as_in_the_plan():
   """Each part may have worker axes of its own."""
   axes = {'node': 2, 'device': 3}

@@ -6,6 +6,7 @@ import gradsparse as gs
 import jax
 import numpy as np
 import pytest
+from tests import marks
 from tests import replay
 from tests import schemes
 
@@ -36,8 +37,11 @@ def cases(setting):
     yield from ((own | {name: value}, LARGE) for value in EXTREMES[name])
 
 
-@pytest.mark.parametrize('setting', schemes.SETTINGS, ids=lambda s: s.name)
-def test_no_message_is_larger_than_the_dense_one(setting):
+@pytest.mark.parametrize(
+  'name', marks.few(schemes.BY_NAME, *(s.name for s in schemes.FIRST))
+)
+def test_no_message_is_larger_than_the_dense_one(name):
+  setting = schemes.BY_NAME[name]
   for kwargs, shapes in cases(setting):
     params = {k: jax.ShapeDtypeStruct(s, np.float32) for k, s in shapes.items()}
     tx = setting.recipe(axis_name=schemes.AXIS, **kwargs)
@@ -51,7 +55,7 @@ def test_no_message_is_larger_than_the_dense_one(setting):
 
 
 @pytest.mark.parametrize('topology', ['butterfly', 'tree', 'allgather'])
-@pytest.mark.parametrize('density', [0.97, 1.0])
+@pytest.mark.parametrize('density', marks.few([0.97, 1.0], 1.0))
 def test_entries_of_gtopk_may_travel_as_a_whole_vector(density, topology):
   """Zeros among them, too: an entry that cancels out is still an entry."""
   workers, n = 3, 40
@@ -81,6 +85,7 @@ def test_entries_of_gtopk_may_travel_as_a_whole_vector(density, topology):
   )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   'make',
   [

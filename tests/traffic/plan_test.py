@@ -124,6 +124,7 @@ def test_without_a_schedule_every_step_is_alike():
   assert plan.over_run(7).sent_bytes == plan.sent_bytes
 
 
+@pytest.mark.slow
 def test_two_schedules_are_added_up():
   schedules = {
     'w': gs.schedules.DensitySchedule(((0, 0.2), (4, 0.1))),

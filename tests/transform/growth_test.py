@@ -63,6 +63,7 @@ def test_what_is_heavy_does_not_grow_with_the_number_of_leaves(name):
   assert all(many[kind] <= few[kind] for kind in HEAVY), (few, many)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   'name',
   ['dgc', 'sign_majority', pytest.param('strom', marks=pytest.mark.slow)],

@@ -239,6 +239,7 @@ def test_a_label_that_no_leaf_has_is_no_mistake():
   assert gs.plan(tx, PARAMS, 2).payload_bytes > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   'recipe',
   marks.few(

@@ -116,6 +116,7 @@ def test_several_messages_do_what_one_does(name, monkeypatch):
     chex.assert_trees_all_equal(one, several)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   'name',
   [

@@ -114,6 +114,7 @@ def on_shards(tx):
   )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   'make',
   [

@@ -227,6 +227,7 @@ def test_nothing_is_lost(case):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('name', marks.few(DRAWN, 'qsgd', 'random_k'))
 def test_every_group_and_every_shard_draws_for_itself(name):
   # All pieces have the same shape, the same number in their message, and the
@@ -263,6 +264,7 @@ def test_every_group_and_every_shard_draws_for_itself(name):
   check_copies(delivered)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ('name', 'mesh', 'check_vma'),
   [
@@ -455,6 +457,7 @@ def test_chunks_inside_of_shards_are_those_of_whole_leaves(factory):
   check_chunks(factory)
 
 
+@pytest.mark.slow
 def test_power_sgd_approximates_whole_leaves():
   specs = {
     'bias': P('fsdp'),

@@ -219,6 +219,7 @@ def check_beside(make, *, rtol=0.0, specs=SPECS, params=PARAMS, **options):
     chex.assert_trees_all_equal_shapes_and_dtypes(state, plain)
 
 
+@pytest.mark.slow
 def test_in_a_chain_with_clipping_on_both_sides_and_a_warmup():
   schedule = gs.schedules.DensitySchedule(((0, 1.0), (1, 0.2)))
 
@@ -233,12 +234,14 @@ def test_in_a_chain_with_clipping_on_both_sides_and_a_warmup():
   check_beside(make, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_with_a_schedule_and_leaves_that_stay_dense():
   """These are whole, and travel by themselves: of them nothing is selected."""
   schedule = gs.schedules.DensitySchedule(((0, 1.0), (1, 0.2)))
   check_beside(lambda wrap: wrap(dgc(schedule, min_size=10)), rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('check_vma', marks.few([True, False], False))
 def test_with_numbers_that_are_traced(check_vma):
   def make(wrap):
@@ -259,6 +262,7 @@ def test_with_a_threshold_that_is_traced():
   check_beside(make, rtol=1e-6, check_vma=False)
 
 
+@pytest.mark.slow
 def test_in_a_local_gradient():
   make = lambda wrap: gs.local_gradient(
     wrap(gs.gradient_dropping(0.2, **CHUNKS)), 'partial'

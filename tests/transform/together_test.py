@@ -79,6 +79,7 @@ def test_together_is_as_each_alone(name, many):
   chex.assert_trees_all_close(together, alone, rtol=2e-5, atol=2e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('rank', [pytest.param(2, marks=pytest.mark.slow), 3])
 def test_shards_of_one_shape_but_cut_otherwise_are_kept_apart(rank, many):
   # Each device has (6, 6) of every leaf: rows of some, columns of others.

@@ -160,6 +160,7 @@ def test_every_recipe_can(name):
   assert tx.scheme.verify
 
 
+@pytest.mark.slow
 @given(
   st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=8),
   st.data(),

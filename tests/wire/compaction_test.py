@@ -19,6 +19,7 @@ _only = jax.jit(compaction.only, static_argnums=2)
 _pack = jax.jit(fixed_width.pack, static_argnums=1)
 
 
+@pytest.mark.slow
 @settings(max_examples=12)
 @given(
   st.sampled_from([1, 2, 4, 8, 16, 32]),

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tests import marks
 
 _pack = jax.jit(fixed_width.pack, static_argnums=1)
 _unpack = jax.jit(fixed_width.unpack, static_argnums=(1, 2))
@@ -85,7 +86,7 @@ def test_the_wrong_number_of_words_is_an_error():
     fixed_width.words(-1, 8)
 
 
-@pytest.mark.parametrize('width', [1, 4, 5, 32])
+@pytest.mark.parametrize('width', marks.few([1, 4, 5, 32], 5))
 @pytest.mark.parametrize(
   'counts', [(64, 32), (31, 31, 33, 96, 1, 0), (0, 3, 0), (1000, 64, 320)]
 )

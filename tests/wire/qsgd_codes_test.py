@@ -98,6 +98,7 @@ def test_dense_round_trip_and_stream(case, density, seed):
   np.testing.assert_array_equal(got, levels)
 
 
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @given(
   st.sampled_from(_SPARSE),

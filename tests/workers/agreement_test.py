@@ -61,6 +61,7 @@ def flip(array, element, bit):
   return words.view(array.dtype).reshape(array.shape)
 
 
+@pytest.mark.slow
 @given(trees(), st.data())
 def test_equal_copies_are_never_accused_and_one_bit_always_is(tree, data):
   workers = 3

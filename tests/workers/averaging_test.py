@@ -33,6 +33,7 @@ def sent_when_compiled(tx, num_workers):
   return gs.audit(compiled).sent_bytes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('num_workers', [2, 3])
 @pytest.mark.parametrize(
   'others, vectors',

@@ -73,6 +73,7 @@ def trained(runner, steps):
   return jax.device_get(held)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('runner', marks.few(gs.workers.RUNNERS, 'shard_map'))
 def test_nested_names_bfloat16_and_rematerialisation(runner):
   params, state = trained(runner, 3)
@@ -115,6 +116,7 @@ def test_orbax_saves_and_restores(runner, tmp_path):
   chex.assert_trees_all_equal(run(*restored, batch_of(2)), trained(runner, 3))
 
 
+@pytest.mark.slow
 def test_nnx_optimizer():
   """As a pytree of arrays; and by nnx.Optimizer inside of the step."""
   nnx = pytest.importorskip('flax.nnx')

@@ -81,7 +81,7 @@ def trained(name, runner):
   'name, runner',
   [
     *((name, 'simulate') for name in FROZEN),
-    *(('norm around', runner) for runner in ('pmap', 'shard_map', 'wrap')),
+    *(('norm around', runner) for runner in ('pmap', 'wrap')),
   ],
 )
 def test_what_is_frozen_stays_and_the_rest_is_trained(name, runner):

@@ -85,6 +85,7 @@ def drawn(seed):
   )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   'make, axes, runners',
   [

@@ -10,6 +10,7 @@ from jax.sharding import PartitionSpec as P
 import numpy as np
 import optax
 import pytest
+from tests import marks
 from tests.workers.regression import AXIS
 from tests.workers.regression import NUM_WORKERS
 from tests.workers.regression import OWN
@@ -35,6 +36,7 @@ def trained(runner):
   return jax.device_get((params, state, losses))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('runner', ['pmap', 'shard_map'])
 def test_runners_train_alike(runner):
   expected = trained('simulate')
@@ -105,7 +107,7 @@ def test_stack_copies():
   np.testing.assert_array_equal(stacked['b'], [3.0] * 4)
 
 
-@pytest.mark.parametrize('runner', gs.workers.RUNNERS)
+@pytest.mark.parametrize('runner', marks.few(gs.workers.RUNNERS, 'shard_map'))
 def test_donated_arguments_are_given_up(runner):
   tx = gs.random_k(0.2, memory=True, axis_name=AXIS)
   fn = training(tx, runner, donate_argnums=(1,))

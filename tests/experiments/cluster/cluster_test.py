@@ -75,6 +75,7 @@ def test_counts_what_crosses(namespaces, tmp_path):
   assert not leftovers.names(os.getpid())
 
 
+@pytest.mark.slow
 def test_links_are_slow(namespaces, tmp_path):
   command = _python(tmp_path, _SEND.replace('NUMBER', '2_500_000'))
   shape = cluster.Shape('100mbit')
@@ -157,6 +158,7 @@ def test_the_others_may_finish_first():
   assert 'host0 | done' in lines
 
 
+@pytest.mark.slow
 def test_a_process_that_ignores_sigterm_is_killed():
   # As JAX's preemption service makes every process do.
   command = _on(1, 'exit 7', 'trap "" TERM; sleep 60 & wait; sleep 60')

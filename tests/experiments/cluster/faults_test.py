@@ -73,6 +73,7 @@ def _ask(net):
   return int(count), float(fastest)
 
 
+@pytest.mark.slow
 def test_packets_are_lost_until_the_block_ends(net):
   with faults.loss(net, 20):
     count, _ = _ask(net)
@@ -83,6 +84,7 @@ def test_packets_are_lost_until_the_block_ends(net):
   assert _ask(net)[0] == _PACKETS
 
 
+@pytest.mark.slow
 def test_an_unplugged_host_hears_nothing(net):
   with faults.unplugged(net, net.hosts[1]):
     assert _ask(net)[0] == 0

@@ -56,6 +56,7 @@ def test_a_signal_cleans_up(namespaces, number):
   assert not _alive(marker)
 
 
+@pytest.mark.slow
 def test_the_next_start_removes_what_a_killed_one_left(namespaces):
   marker = f'echo ready; sleep 62.{os.getpid()}'
   program = _start('--hosts=2', '--', 'sh', '-c', marker)

@@ -9,6 +9,7 @@ import pytest
 from tests.bad_input import programs
 
 
+@pytest.mark.slow
 def test_draws_with_measured_points(tmp_path, capsys):
   network = Network(1e-4, 8.4e-9)
   rows = [

@@ -82,6 +82,7 @@ def test_silence_is_noticed_and_not_of_those_who_beat(started, port):
       assert 'for 1 s' in text
 
 
+@pytest.mark.slow
 def test_a_watch_that_gets_no_time_itself_calls_nobody_silent(started):
   chief, ends = started(0, 2, timeout=0.5)
   started(1, 2, timeout=2.4)  # beats every 0.4 s

@@ -54,6 +54,7 @@ def test_bytes_of_a_run_with_stages():
   assert byte_counter.last_and_average(same, 'sent_bytes_per_step') == '5'
 
 
+@pytest.mark.slow
 def test_bytes_of_a_density_that_falls_each_step():
   arguments = {'density': 0.01, 'min_size': 0}
   stages = warmup.stages_of(

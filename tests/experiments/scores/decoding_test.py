@@ -102,6 +102,7 @@ def _tokens(row):
   return tuple(said)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ('seed', 'length_penalty'),
   marks.few(itertools.product((0, 1), (0.0, 0.6, 1.0)), (0, 1.0), (1, 0.6)),

@@ -64,6 +64,7 @@ def _assert_kept(path, model):
       np.testing.assert_array_equal(kept[flat], array)
 
 
+@pytest.mark.slow
 def test_a_run_that_goes_on_has_not_forgotten_it(run, tmp_path):
   """Of equal losses, those of steps 2 and 5, the first is kept."""
   before = _Tests(killed_at=3)

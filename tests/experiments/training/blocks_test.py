@@ -107,6 +107,7 @@ def test_blocks_train_as_all_at_once_do(scheme, inner, block):
   )
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_is_computed_in_blocks_that_do():
   make, state, batch = _made('dense')
   make = functools.cache(make)

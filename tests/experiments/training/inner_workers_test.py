@@ -105,6 +105,7 @@ def test_inner_workers_make_one_batch_of_their_workers(scheme):
     assert any(map(np.any, jax.tree.leaves(found[0].opt_state[0].memory)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   'scheme, normalised',
   marks.few(

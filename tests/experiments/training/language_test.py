@@ -76,6 +76,7 @@ def test_it_learns_and_says_its_perplexity(make_config, tmp_path):
   assert line['train/words'] == 2 * 3 * 7
 
 
+@pytest.mark.slow
 def test_what_the_numbers_of_words_mean_is_kept_and_must_stay(
   make_config, folder, tmp_path
 ):

@@ -26,6 +26,7 @@ def run(program):
   return main
 
 
+@pytest.mark.slow
 def test_main_trains_on_devices_that_it_makes_itself(tmp_path, run):
   done = run(
     f'--workdir={tmp_path}',
