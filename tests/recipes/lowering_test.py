@@ -34,7 +34,6 @@ CALLS: dict[str, set[str]] = {'power_sgd': QR}
 
 # One setting of each recipe, and one of each exchange and ladder that these
 # do not have.
-FIRST = {s.recipe: s.name for s in reversed(schemes.SETTINGS)}.values()
 OTHERS = (
   'dropping_schedule',
   'dgc_chunk',
@@ -44,7 +43,7 @@ OTHERS = (
   'qsgd_scatter',
   'sign_scatter',
 )
-SETTINGS = marks.few(schemes.BY_NAME, *FIRST, *OTHERS)
+SETTINGS = marks.few(schemes.BY_NAME, *(s.name for s in schemes.FIRST), *OTHERS)
 
 
 def custom_calls(lowered: jax.stages.Lowered) -> set[str]:

@@ -95,9 +95,8 @@ def test_a_row_of_a_state_is_one_workers():
 
 def test_one_worker_may_be_copied():
   one = jax.tree.map(lambda x: x[None], TX.init(PARAMS))
-  _, one = jax.vmap(step, axis_name='batch', out_axes=(None, 0))(
-    {'w': gradients()['w'][:1]}, one
-  )
+  run = jax.jit(jax.vmap(step, axis_name='batch', out_axes=(None, 0)))
+  _, one = run({'w': gradients()['w'][:1]}, one)
   more = gs.workers.resize(TX, one, 3)
   for state in (more, jax.tree.map(lambda x: np.stack([x[0]] * 3), one)):
     np.testing.assert_allclose(

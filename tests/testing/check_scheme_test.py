@@ -217,12 +217,9 @@ def test_nothing_to_check_is_an_error():
     gs.testing.check_scheme(dgc, steps=2)
 
 
-# The first setting of each recipe; tests/laws_test.py has all of them.
-FIRST = {setting.recipe: setting for setting in reversed(schemes.SETTINGS)}
-
-
+# tests/laws_test.py has all settings.
 @pytest.mark.slow
-@pytest.mark.parametrize('setting', FIRST.values(), ids=lambda s: s.name)
+@pytest.mark.parametrize('setting', schemes.FIRST, ids=lambda s: s.name)
 def test_every_recipe_passes(setting):
   exempt = (1,) if setting.facts.exempt else ()
   gs.testing.check_scheme(setting.make, num_workers=(1, 3), exempt=exempt)

@@ -27,14 +27,12 @@ PARAMS = {
   'h_empty': jnp.zeros((0, 4)),
 }
 NAMES = tuple(schemes.BY_NAME)
-# One of each memory, form of what is sent, exchange and kind of ladder.
+# Each form of what is sent, and each exchange but the sum.
 FAST = (
   'dropping',
   'dgc_nesterov',
-  'dgc_schedule',
   'ef21_exponent4',
   'gtopk',
-  'variance',
   'one_bit_scatter',
 )
 

@@ -80,7 +80,13 @@ def trained(name, runner):
 @pytest.mark.parametrize(
   'name, runner',
   [
-    *((name, 'simulate') for name in FROZEN),
+    ('alone', 'simulate'),
+    ('norm around', 'simulate'),
+    ('accumulate', 'simulate'),
+    *(
+      pytest.param(name, 'simulate', marks=pytest.mark.slow)
+      for name in ('adam inside', 'adam around', 'multi steps')
+    ),
     *(('norm around', runner) for runner in ('pmap', 'wrap')),
   ],
 )
