@@ -21,7 +21,6 @@ _Axes = frozenset[str]  # over which something differs
 
 
 def settled(
-  tx: optax.GradientTransformation,
   params: Any,
   state: Any,
   axes: Mapping[str, int],
@@ -30,11 +29,11 @@ def settled(
   """Traces updates until no leaf comes to differ over one more axis.
 
   Args:
-    tx: as in `specs`.
-    params: likewise.
-    state: of tx.
+    params: as in `specs`.
+    state: of the transformation.
     axes: how many workers there are along each.
-    update: of tx, given what it asks for (`demands.update_of`).
+    update: of the transformation, given what it asks for
+      (`demands.update_of`).
 
   Returns:
     The axes over which each leaf differs in the end; and the name of each

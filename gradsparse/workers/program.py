@@ -156,9 +156,7 @@ def _traced(
     state = jax.eval_shape(lambda p: tx.init(p), params)
   treedef = jax.tree.structure(state)
   update = demands.update_of(tx, wanted, update_kwargs)
-  settled = functools.partial(
-    differing.settled, tx, params, state, axes, update
-  )
+  settled = functools.partial(differing.settled, params, state, axes, update)
   varies, updates = settled()
   if has_local_params(state):
     # The updates of gs.local_gradient differ, and no others may.
