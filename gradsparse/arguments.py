@@ -219,38 +219,6 @@ def leaf_names(tree: Any, numbers: Iterable[Any]) -> list[str]:
   return [leaf_name(paths[n]) for n in sorted(map(int, numbers))]
 
 
-def tree_difference(tree: Any, like: Any, where: str = '') -> str | None:
-  """Where the structure of a tree differs from that of another one.
-
-  Args:
-    tree: any.
-    like: the other one.
-    where: the path that leads to both.
-
-  Returns:
-    The first difference in words; None if there is none.
-  """
-  structure: Any = jax.tree.structure(tree)
-  if structure == jax.tree.structure(like):
-    return None
-  own, other = (
-    jax.tree_util.tree_flatten_with_path(x, is_leaf=lambda y, x=x: y is not x)
-    for x in (tree, like)
-  )
-  place = where or 'the whole'
-  if type(tree) is not type(like):
-    return f'{place} is {type(tree).__name__} and not {type(like).__name__}'
-  paths = [[jax.tree_util.keystr(p) for p, _ in x] for x, _ in (own, other)]
-  if paths[0] != paths[1]:
-    has, wanted = (', '.join(p) or 'nothing' for p in paths)
-    return f'{place} has {has} and not {wanted}'
-  pairs = zip(paths[0], own[0], other[0], strict=True)
-  differences = (
-    tree_difference(x, y, where + path) for path, (_, x), (_, y) in pairs
-  )
-  return next(filter(None, differences), f'{place} is of another kind')
-
-
 def transformation(name: str, value: Any) -> Any:
   """An optax transformation, or what has its `init` and `update`.
 

@@ -71,10 +71,10 @@ class CompressedMeanState(NamedTuple):
     """The same, after a call in which nothing was sent."""
     return self._replace(stats=self.stats.idle())
 
-  def nobodys(self) -> CompressedMeanState:
+  def unnumbered(self) -> CompressedMeanState:
     """The same, of workers that have no numbers yet."""
-    nobody = jnp.zeros_like(self.stats.worker)
-    return self._replace(stats=self.stats._replace(worker=nobody))
+    none = jnp.zeros_like(self.stats.worker)
+    return self._replace(stats=self.stats._replace(worker=none))
 
   def owes(self) -> bool:
     """Whether anything can be pending at all."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from gradsparse import arguments
 from gradsparse.sockets.ownership import is_local
+from gradsparse.state import differences
 from gradsparse.state.inspection import find
 from gradsparse.state.inspection import has_local_params
 from gradsparse.state.inspection import is_scheme
@@ -69,12 +70,12 @@ def switch(
         lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), pending
       )
   params = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), params)
-  difference = arguments.tree_difference(
+  difference = differences.tree_difference(
     state, jax.eval_shape(tx_old.init, params)
   )
   if difference:
     of_new = jax.eval_shape(tx_new.init, params)
-    swapped = not arguments.tree_difference(state, of_new)
+    swapped = not differences.tree_difference(state, of_new)
     raise ValueError(
       f"state does not belong to tx_old: {difference}, which is tx_old's. "
       + ('It belongs to tx_new. ' * swapped)

@@ -32,7 +32,9 @@ def is_placeholder(params: Any) -> bool:
   That is a node without children of a class of its own.
   """
   plain = dict, list, tuple, type(None)
-  return not jax.tree.leaves(params) and not isinstance(params, plain)
+  treedef: Any = jax.tree.structure(params)
+  empty = treedef.num_nodes == 1 and not treedef.num_leaves
+  return empty and not isinstance(params, plain)
 
 
 def check_floating(tree: Any, what: str) -> None:

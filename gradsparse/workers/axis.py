@@ -23,6 +23,7 @@ from gradsparse.collectives import AxisName
 from gradsparse.collectives import Comm
 from gradsparse.collectives import ReplicationError
 from gradsparse.collectives import computed
+from gradsparse.state import differences
 from gradsparse.traffic import counting
 from gradsparse.transform.sharding import cut_of
 from gradsparse.transform.sharding import is_spec
@@ -84,7 +85,8 @@ def _broadcast(specs: Any, tree: Any) -> Any:
   try:
     return jax.tree.broadcast(specs, tree, is_leaf=is_spec)
   except ValueError:
-    path, given, there = _difference(specs, tree) or ((), specs, tree)
+    found = differences.first_difference(specs, tree, is_spec)
+    path, given, there = found or ((), specs, tree)
     where = jax.tree_util.keystr(path)[-80:] or 'their root'
     got, wanted = _words(given, there), _words(there, given)
     static = ', which differ in what is no array: make one from the other'
@@ -93,26 +95,6 @@ def _broadcast(specs: Any, tree: Any) -> Any:
       f'result, got at {where} {got} for {wanted}'
       f'{static if got == wanted else ""}'
     ) from None  # JAX prints both trees
-
-
-def _difference(
-  specs: Any, tree: Any, path: tuple[Any, ...] = ()
-) -> tuple[tuple[Any, ...], Any, Any] | None:
-  """The first node at which specs are no prefix: its path, and both nodes."""
-  if is_spec(specs):
-    return None
-  sides: Any = (
-    jax.tree_util.tree_flatten_with_path(x, is_leaf=lambda y, x=x: y is not x)
-    for x in (specs, tree)
-  )
-  (given, kind), (there, wanted) = sides
-  if kind != wanted:
-    return path, specs, tree
-  if jax.tree_util.treedef_is_leaf(kind):
-    return None
-  nodes = zip(given, there, strict=True)
-  found = (_difference(x, y, (*path, *key)) for (key, x), (_, y) in nodes)
-  return next(filter(None, found), None)
 
 
 def _words(node: Any, other: Any) -> str:

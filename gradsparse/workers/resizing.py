@@ -27,6 +27,7 @@ import warnings
 
 from gradsparse import arguments
 from gradsparse.sockets import ownership
+from gradsparse.state import differences
 from gradsparse.state.inspection import find_all
 from gradsparse.state.inspection import is_scheme
 from gradsparse.state.scheme import CompressedMeanState
@@ -120,7 +121,7 @@ def resize(
   lost: list[str] = []
   state = jax.tree.map(
     lambda x: (
-      _without_exchange(x, lost).idle().nobodys() if is_scheme(x) else x
+      _without_exchange(x, lost).idle().unnumbered() if is_scheme(x) else x
     ),
     state,
     is_leaf=is_scheme,
@@ -218,7 +219,7 @@ def _own(tx: Any, params: Any, state: Any, workers: int) -> Any:
     ValueError: the state is not that of tx, or of other parameters.
   """
   one = jax.eval_shape(tx.init, params)
-  difference = arguments.tree_difference(state, one)
+  difference = differences.tree_difference(state, one)
   if difference:
     raise ValueError(
       f"state does not belong to tx: {difference}, which is tx's"

@@ -95,3 +95,19 @@ def test_a_state_of_other_shapes_is_refused_by_serialization():
   saved = serialization.to_bytes(tx.init({'w': np.zeros((4, 5))}))
   with pytest.raises(ValueError, match='5,4'):
     serialization.from_bytes(tx.init({'w': np.zeros((5, 4))}), saved)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass
+class Model:
+  """Parameters in a class of their own, as Flax and Equinox have them."""
+
+  w: jax.Array
+
+
+def test_a_scheme_whose_label_no_leaf_has_is_no_placeholder():
+  params = Model(np.ones((4, 5), np.float32))
+  dense = gs.dense(axis_name='workers')
+  tx = optax.partition({'none': DGC, 'all': dense}, Model('all'))
+  state = gs.workers.init(tx, params, 2)
+  assert state.inner_states['none'].inner_state.dense_leaves == {}

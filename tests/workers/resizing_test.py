@@ -78,7 +78,7 @@ def stacked(tx, num_workers, params=PARAMS, seed=0):
 
   filled = jax.tree.map(fill, one, ownership.is_local(one))
   return jax.tree.map(
-    lambda x: x.nobodys() if is_scheme(x) else x, filled, is_leaf=is_scheme
+    lambda x: x.unnumbered() if is_scheme(x) else x, filled, is_leaf=is_scheme
   )
 
 
