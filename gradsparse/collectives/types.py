@@ -14,23 +14,18 @@ import jax
 import jax.numpy as jnp
 
 
-def varies(x: jax.Array, axis_name: Any) -> bool:
-  """Whether x is typed varying over an axis."""
-  if not isinstance(x, jax.core.Tracer):
-    return False  # a constant
-  # `pcast` to varying is refused exactly for what is varying already; this is
-  # the public way to ask (jax.typeof spells it differently by version).
-  try:
-    jax.lax.pcast(x, axis_name, to='varying')
-  except ValueError:
-    return True
-  return False
-
-
 def varying_axes(aval: Any) -> frozenset[str]:
   """The axes over which a type of JAX says that a value varies."""
   kind = getattr(aval, 'manual_axis_type', None)  # `vma` before jax 0.10.2
   return getattr(aval, 'vma', frozenset()) if kind is None else kind.varying
+
+
+def varies(x: jax.Array, axis_name: Any) -> bool:
+  """Whether x is typed varying over an axis, or over one of several."""
+  if not isinstance(x, jax.core.Tracer):
+    return False  # a constant
+  names = axis_name if isinstance(axis_name, tuple) else (axis_name,)
+  return not varying_axes(jax.typeof(x)).isdisjoint(names)
 
 
 def vary(x: jax.Array, axes: Iterable[str]) -> jax.Array:

@@ -166,9 +166,18 @@ def metrics(state: Any) -> dict[str, Any]:
   Raises:
     ValueError: the state holds no scheme; or see `pending`.
   """
-  each = [_metrics(scheme) for scheme in find_all(state)]
+  schemes = find_all(state)
+  traced = any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(schemes))
+  if traced:
+    return _together(schemes)
+  return {k: _on_host(x) for k, x in _together_at_once(schemes).items()}
 
-  def together(name: str) -> jax.Array:
+
+def _together(schemes: list[CompressedMeanState]) -> dict[str, jax.Array]:
+  """Those of all schemes together."""
+  each = [_metrics(scheme) for scheme in schemes]
+
+  def of(name: str) -> jax.Array:
     values = [one[name] for one in each]
     if name in ('payload_bytes', 'sent_bytes'):
       return counting.total(values)
@@ -178,13 +187,15 @@ def metrics(state: Any) -> dict[str, Any]:
       return functools.reduce(jnp.hypot, values)
     return functools.reduce(jnp.add, values)
 
-  return {name: _on_host(together(name)) for name in each[0]}
+  return {name: of(name) for name in each[0]}
+
+
+# One program: outside of a trace each operation would be one of its own.
+_together_at_once = jax.jit(_together)
 
 
 def _on_host(x: jax.Array) -> Any:
-  """A NumPy scalar that adds up without wrapping; what is traced stays."""
-  if isinstance(x, jax.core.Tracer) or not x.is_fully_replicated:
-    return x
+  """A NumPy scalar, which adds up without wrapping."""
   whole = jnp.issubdtype(x.dtype, jnp.integer)
   return np.asarray(x).astype(np.int64 if whole else np.float64)[()]
 
