@@ -51,7 +51,9 @@ def test_schemes(name):
   trace(setting.make(), setting.params)
 
 
-@pytest.mark.parametrize('recipe', ['dgc', 'gtopk', 'random_k', 'qsgd'])
+@pytest.mark.parametrize(
+  'recipe', marks.few(['dgc', 'gtopk', 'random_k', 'qsgd'], 'dgc', 'qsgd')
+)
 def test_large_leaves(recipe):
   # Which are selected, joined and packed in other ways than small ones.
   params = schemes.zeros({'kernel': (3, 3, 40, 61), 'other': (200, 100)})

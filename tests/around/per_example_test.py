@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 import numpy as np
 import pytest
+from tests import marks
 from tests.around.per_example import check
 from tests.around.per_example import close
 from tests.around.per_example import draw
@@ -280,7 +281,7 @@ def test_parameters_without_use_have_zeros():
 # --- surroundings -----------------------------------------------------------
 
 
-@pytest.mark.parametrize('runner', gs.workers.RUNNERS)
+@pytest.mark.parametrize('runner', marks.few(gs.workers.RUNNERS, 'shard_map'))
 def test_moments_are_the_workers_own(runner):
   """Also with respect to parameters that all workers have."""
 

@@ -9,6 +9,7 @@ import jax
 from jax.sharding import PartitionSpec as P
 import numpy as np
 import pytest
+from tests import marks
 from tests import replay
 
 # Bits of a value on the wire.
@@ -25,8 +26,10 @@ def message_bytes(slots, n, values):
 
 
 @pytest.mark.parametrize('values', BITS)
-@pytest.mark.parametrize('workers', [2, 3, 4, 8, 64])
-@pytest.mark.parametrize('density', [0.01, 0.1, 0.25, 0.5, 1.0])
+@pytest.mark.parametrize('workers', marks.few([2, 3, 4, 8, 64], 2, 4, 64))
+@pytest.mark.parametrize(
+  'density', marks.few([0.01, 0.1, 0.25, 0.5, 1.0], 0.1, 0.25, 1.0)
+)
 def test_a_message_goes_the_way_that_sends_fewer_bytes(
   density, workers, values
 ):

@@ -7,6 +7,7 @@ from gradsparse import selection
 import jax
 import numpy as np
 import pytest
+from tests import marks
 from tests import replay
 from tests.selection.vectors import numbers
 from tests.selection.vectors import ranked
@@ -27,7 +28,7 @@ def chunked(chunk_size, density):
 
 
 @pytest.mark.parametrize('chunk_size', SIZES)
-@pytest.mark.parametrize('density', [0.003, 0.3])
+@pytest.mark.parametrize('density', marks.few([0.003, 0.3], 0.3))
 def test_each_chunk_sends_its_largest(chunk_size, density):
   for seed in range(6):
     xs = [numbers(size, seed + i) for i, size in enumerate(LEAVES)]
