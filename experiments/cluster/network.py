@@ -263,9 +263,13 @@ def run(command: str, *words: str) -> str:
 def remove_leftovers() -> list[str]:
   """Removes the namespaces of clusters whose owner is no longer there.
 
+  Without the command `ip` nothing can be removed, and nothing is.
+
   Returns:
     Their names.
   """
+  if shutil.which('ip') is None:
+    return []
   names = set()
   for folder in (_NAMESPACES, _CONFIGURATION):
     if folder.is_dir():

@@ -74,6 +74,16 @@ def test_the_next_start_removes_what_a_killed_one_left(namespaces):
   assert not _alive(marker)
 
 
+def test_what_is_left_stays_where_ip_is_missing(tmp_path, monkeypatch):
+  left = tmp_path / 'netns' / f'{network.PREFIX}-{2**30}-1-1-host0'
+  left.mkdir(parents=True)
+  monkeypatch.setattr(network, '_NAMESPACES', left.parent)
+  monkeypatch.setattr(network, '_CONFIGURATION', tmp_path / 'none')
+  monkeypatch.setenv('PATH', str(tmp_path))
+  assert not cluster.remove_leftovers()
+  assert left.exists()
+
+
 def test_offers_loopback_where_not_permitted(tmp_path, monkeypatch):
   for tool in ('ip', 'tc'):
     path = tmp_path / tool
