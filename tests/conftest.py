@@ -30,7 +30,7 @@ if (
 # A shared machine is slow now and then, so there are no deadlines; the same
 # examples each time, because a test that fails must fail again.
 _COMMON = dict(deadline=None, derandomize=True)
-hypothesis.settings.register_profile('fast', max_examples=10, **_COMMON)
+hypothesis.settings.register_profile('fast', max_examples=6, **_COMMON)
 hypothesis.settings.register_profile('thorough', max_examples=500, **_COMMON)
 hypothesis.settings.load_profile(
   os.environ.get('HYPOTHESIS_PROFILE', 'fast'),

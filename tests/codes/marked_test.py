@@ -80,7 +80,9 @@ def there_and_back(name):
   return jax.jit(fn).lower(*args).compile(replay.QUICKLY)
 
 
-@pytest.mark.parametrize('name', CODES)
+@pytest.mark.parametrize(
+  'name', marks.few(CODES, 'float32', 'exponent4', 'run_length', 'word28')
+)
 @pytest.mark.parametrize('share', marks.few([0.0, 0.3, 1.0], 0.3))
 def test_what_arrives_is_what_is_delivered_whatever_the_size(name, share):
   for seed in range(3):

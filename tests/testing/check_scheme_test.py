@@ -173,18 +173,25 @@ def trusting():
   'broken, law, said',
   [
     (forgetful, 1, 'what is pending'),
-    (silent, 1, 'beside what is pending, the update'),
-    (halving, 1, 'takes in'),
-    (starting_anew, 1, 'pending when a gradient has come'),
+    pytest.param(
+      silent, 1, 'beside what is pending, the update', marks=pytest.mark.slow
+    ),
+    pytest.param(halving, 1, 'takes in', marks=pytest.mark.slow),
+    pytest.param(
+      starting_anew,
+      1,
+      'pending when a gradient has come',
+      marks=pytest.mark.slow,
+    ),
     (garbled, 1, 'what `unpack` makes of it'),
-    (unsorted, 1, 'do not ascend'),
+    pytest.param(unsorted, 1, 'do not ascend', marks=pytest.mark.slow),
     (heedless, 6, 'the shared part of state.memory'),
-    (halved, 1, "the update of ['b']"),
+    pytest.param(halved, 1, "the update of ['b']", marks=pytest.mark.slow),
     (own_opinion, 4, 'the update of worker 1'),
     (boasting, 5, 'the plan says'),
-    (narrowing, 6, 'float16'),
+    pytest.param(narrowing, 6, 'float16', marks=pytest.mark.slow),
     (partial, 2, 'in the mean over'),
-    (trusting, 4, 'a worker has a NaN'),
+    pytest.param(trusting, 4, 'a worker has a NaN', marks=pytest.mark.slow),
   ],
 )
 def test_a_broken_law_is_named_with_case_and_numbers(broken, law, said):

@@ -52,9 +52,7 @@ def heavy(name, leaves):
 @pytest.mark.parametrize(
   'name',
   [
-    pytest.param(
-      name, marks=() if name in ('dgc', 'qsgd') else pytest.mark.slow
-    )
+    pytest.param(name, marks=() if name == 'dgc' else pytest.mark.slow)
     for name in gs.recipes.RECIPES
   ],
 )

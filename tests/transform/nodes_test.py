@@ -28,13 +28,7 @@ PARAMS = {
 }
 NAMES = tuple(schemes.BY_NAME)
 # Each form of what is sent, and each exchange but the sum.
-FAST = (
-  'dropping',
-  'dgc_nesterov',
-  'ef21_exponent4',
-  'gtopk',
-  'one_bit_scatter',
-)
+FAST = ('dgc_nesterov', 'one_bit_scatter')
 
 
 def gradients(step):

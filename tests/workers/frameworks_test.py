@@ -86,7 +86,7 @@ def test_nested_names_bfloat16_and_rematerialisation(runner):
   )
 
 
-@pytest.mark.parametrize('runner', gs.workers.RUNNERS)
+@pytest.mark.parametrize('runner', marks.few(gs.workers.RUNNERS, 'pmap'))
 def test_orbax_saves_and_restores(runner, tmp_path):
   """What is restored goes on to the same bits, wherever it was made."""
   ocp = pytest.importorskip('orbax.checkpoint')
