@@ -21,7 +21,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 import math
 
-from gradsparse import opaque
+from gradsparse.backend import barriers
+from gradsparse.backend import joining
 import jax
 import jax.numpy as jnp
 
@@ -76,7 +77,7 @@ def uniform_of_each(
   """Yields such numbers for each leaf: of the key with its number folded in.
 
   The keys are made together and once, so that the loops of leaves of one shape
-  are equal (see `opaque`).
+  are equal (see `backend.barriers`).
 
   Args:
     key: PRNG key, of any implementation.
@@ -88,8 +89,8 @@ def uniform_of_each(
   count = len(shapes)
   numbers = jnp.arange(count, dtype=jnp.uint32)
   keys = jax.vmap(lambda number: jax.random.fold_in(key, number))(numbers)
-  halves = opaque.computed_once(jax.vmap(_halves)(keys), count)
-  firsts, seconds = (opaque.cut(half, [()] * count) for half in halves)
+  halves = barriers.barrier_if_shared(jax.vmap(_halves)(keys), count)
+  firsts, seconds = (joining.split(half, [()] * count) for half in halves)
   for first, second, shape in zip(firsts, seconds, shapes, strict=True):
     yield _uniform(_hashed(first, second, _numbers(shape)))
 

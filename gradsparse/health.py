@@ -22,8 +22,8 @@ import functools
 import operator
 from typing import Any
 
-from gradsparse import folding
-from gradsparse import opaque
+from gradsparse.backend import barriers
+from gradsparse.backend import reductions
 import jax
 import jax.numpy as jnp
 
@@ -82,32 +82,14 @@ def can_keep(
     for leaf in zip(*map(_pairs, new, old), strict=True)
   ]
   passing = [(x,) for x in values]
-  return opaque.computed_once(
+  return barriers.barrier_if_shared(
     holds(fits, held) & holds(passes, passing), len(held) + len(passing)
   )
 
 
-def in_place_if(wanted: jax.Array, fn: Callable[[Any], Any], state: Any) -> Any:
-  """fn(state) where `wanted`, else the state, in the state's own memory.
-
-  A loop of one turn or none. Its result has one place: a donated state is
-  overwritten, and what reads the new state reads it. As a plain expression XLA
-  would compute it once more for every reader (selection, update, ...), and on
-  CPUs keep a copy of the old state for that.
-  """
-  if not jax.tree.leaves(state):
-    return state
-  _, state = jax.lax.while_loop(
-    lambda carry: carry[0],
-    lambda carry: (jnp.logical_and(carry[0], False), fn(carry[1])),
-    (wanted, state),
-  )
-  return state
-
-
 def can_send(values: jax.Array, workers: int) -> jax.Array:
   """Whether a sum over workers of such numbers is finite, bool scalar."""
-  return folding.all_true(
+  return reductions.all_true(
     lambda x: jnp.abs(x) <= LARGEST / workers, [(values,)]
   )
 
@@ -115,7 +97,7 @@ def can_send(values: jax.Array, workers: int) -> jax.Array:
 def all_finite(leaves: Iterable[jax.Array]) -> jax.Array:
   """Whether there is neither an infinity nor NaN, bool scalar."""
   arrays = [(x,) for x in leaves]
-  return opaque.computed_once(holds(jnp.isfinite, arrays), len(arrays))
+  return barriers.barrier_if_shared(holds(jnp.isfinite, arrays), len(arrays))
 
 
 def norm(leaves: Iterable[jax.Array]) -> tuple[jax.Array, jax.Array]:
@@ -160,7 +142,7 @@ def holds(
       alike.setdefault(kinds, []).append(arrays)
   return functools.reduce(
     operator.and_,
-    (folding.all_true(test, own) for own in alike.values()),
+    (reductions.all_true(test, own) for own in alike.values()),
     jnp.bool_(True),
   )
 

@@ -15,6 +15,7 @@ import math
 from typing import Any
 
 from gradsparse.around import varying
+from gradsparse.backend import platforms
 import jax
 import jax.numpy as jnp
 
@@ -261,7 +262,7 @@ def _block(examples: int, nbytes: int) -> int:
     examples: in all.
     nbytes: of the gradient of one.
   """
-  if jax.default_backend() == 'cpu':
+  if platforms.is_cpu():
     return 1  # XLA multiplies batches of small matrices slowly there
   most = max(1, _BLOCK_BYTES // nbytes)
   return max(

@@ -13,7 +13,7 @@ import math
 from typing import NamedTuple
 
 from gradsparse import arguments
-from gradsparse import folding
+from gradsparse.backend import joining
 from gradsparse.codes.rounding import type_of
 from gradsparse.wire import elias
 from gradsparse.wire import fixed_width
@@ -104,7 +104,7 @@ def elias_stream(levels: int, sparse: bool, kind: str) -> LevelCode:
   def encode(signed):
     if sum(x.shape[0] for x in signed) > most:
       return plain.encode(signed)
-    signed = folding.joined_once(signed)
+    signed = joining.concat_shared(signed)
     size = fixed_width.words(signed.shape[0], _width(levels))
     needed = length(signed.astype(jnp.int32), levels, kind)
     fits = needed <= size

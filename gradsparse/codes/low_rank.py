@@ -8,7 +8,7 @@ import math
 from typing import Any, NamedTuple
 
 from gradsparse import leafwise
-from gradsparse import opaque
+from gradsparse.backend import barriers
 from gradsparse.sockets import Code
 from gradsparse.sockets import Context
 from gradsparse.sockets import Cut
@@ -87,7 +87,7 @@ def together(ctx: Context) -> list[Matrices]:
 def _turned(factors: Sequence[jax.Array]) -> list[jax.Array]:
   """Small matrices transposed, each before anything reads it."""
   turned = [jnp.swapaxes(x, 1, 2) for x in factors]
-  return opaque.computed_once(turned, len(turned))
+  return barriers.barrier_if_shared(turned, len(turned))
 
 
 def _products(p: jax.Array, q: jax.Array) -> Sequence[jax.Array]:

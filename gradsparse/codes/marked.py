@@ -13,8 +13,9 @@ from collections.abc import Sequence
 import dataclasses
 from typing import NamedTuple
 
-from gradsparse import folding
-from gradsparse import opaque
+from gradsparse.backend import barriers
+from gradsparse.backend import joining
+from gradsparse.backend import reductions
 from gradsparse.codes import entries
 from gradsparse.codes.entries import Entries
 from gradsparse.codes.sparse_values import ValueCode
@@ -165,7 +166,7 @@ class Coded:
 
   def count(self) -> jax.Array:
     """How many elements are marked, int32 scalar."""
-    return bitmap.count(folding.joined(self._marks))
+    return bitmap.count(joining.concat(self._marks))
 
   def only_if(self, arrived: jax.Array) -> Coded:
     """What is marked, or nothing."""
@@ -210,7 +211,7 @@ def coded(
     key: of the draws.
   """
   scales = [
-    jnp.stack([folding.top(jnp.where(wanted, x, 0)) for x, wanted in own])
+    jnp.stack([reductions.top(jnp.where(wanted, x, 0)) for x, wanted in own])
     for own in zip(
       *([(x, wanted) for x in code.scales(v)] for v, wanted in leaves),
       strict=True,
@@ -218,7 +219,9 @@ def coded(
   ]
   numbers: Sequence[int | jax.Array] = range(len(leaves))
   if code.round is not None:
-    numbers = opaque.numbers(range(len(leaves)), jax.random.key_data(key))
+    numbers = barriers.hidden_numbers(
+      range(len(leaves)), jax.random.key_data(key)
+    )
   marks, codes = [], []
   for (values, wanted), own, number in zip(
     leaves, _of_each(scales, len(leaves)), numbers, strict=True
@@ -247,7 +250,7 @@ def unpack(code: ValueCode, words: Words, like: CodedVector) -> CodedVector:
   codes = words.codes
   if like.slots < size:
     # Apart: XLA on CPUs would expand a word for each element that it reads.
-    codes = opaque.apart(
+    codes = barriers.fusion_barrier(
       compaction.expand(codes, words.marks, size, code.width)
     )
   return dataclasses.replace(
@@ -260,12 +263,12 @@ def decode(code: ValueCode, all_: CodedVector) -> Marked:
   space, width = all_.space, code.width
   there = bitmap.unpack(all_.marks, space.size)
   # Whole rows, of which each takes the scales of the leaf that it begins in.
-  rows = -(-space.size // folding.LANES)
-  begins = folding.LANES * jnp.arange(rows, dtype=jnp.int32)
+  rows = -(-space.size // reductions.LANES)
+  begins = reductions.LANES * jnp.arange(rows, dtype=jnp.int32)
   own = [top[space.leaf_of(begins)][:, None] for top in all_.scales]
   words = jnp.pad(all_.codes, (0, rows * width - all_.codes.shape[0]))
-  codes = fixed_width.unpack(words, folding.LANES * rows, width)
-  values = code.decode(codes.reshape(rows, folding.LANES), own)
+  codes = fixed_width.unpack(words, reductions.LANES * rows, width)
+  values = code.decode(codes.reshape(rows, reductions.LANES), own)
   values = jnp.where(there, values.reshape(-1)[: space.size], 0.0)
   if all_.scales:
     # And what lies behind the end of that leaf, which is little, its own.
@@ -279,10 +282,10 @@ def decode(code: ValueCode, all_: CodedVector) -> Marked:
 
 def _strays(space: Space) -> np.ndarray:
   """int32: the elements of rows of which one leaf ends within."""
-  inside = [end for end in space.offsets[1:-1] if end % folding.LANES]
-  places = np.unique(np.asarray(inside, np.int32) // folding.LANES)
-  lanes = np.arange(folding.LANES, dtype=np.int32)
-  strays = (places[:, None] * folding.LANES + lanes).reshape(-1)
+  inside = [end for end in space.offsets[1:-1] if end % reductions.LANES]
+  places = np.unique(np.asarray(inside, np.int32) // reductions.LANES)
+  lanes = np.arange(reductions.LANES, dtype=np.int32)
+  strays = (places[:, None] * reductions.LANES + lanes).reshape(-1)
   return strays[strays < space.size]
 
 
@@ -290,5 +293,5 @@ def _of_each(tops: list[jax.Array], leaves: int) -> list[list[jax.Array]]:
   """The scales of each leaf, scalars."""
   if not tops:
     return [[] for _ in range(leaves)]
-  cut = [opaque.cut(top, [()] * leaves) for top in tops]
+  cut = [joining.split(top, [()] * leaves) for top in tops]
   return [list(own) for own in zip(*cut, strict=True)]

@@ -8,8 +8,9 @@ import math
 from typing import Any, NamedTuple
 
 from gradsparse import arguments
-from gradsparse import folding
-from gradsparse import opaque
+from gradsparse.backend import barriers
+from gradsparse.backend import joining
+from gradsparse.backend import reductions
 from gradsparse.sockets import Code
 from gradsparse.sockets import Leaves
 from gradsparse.sockets import Parts
@@ -68,7 +69,7 @@ def _of_each(leaves: Sequence[jax.Array]) -> list[_Constants]:
   bits = values.astype(np.float32).view(np.int32).tolist()
   numbers = [
     jax.lax.bitcast_convert_type(x, jnp.float32)
-    for x in opaque.numbers(bits, leaves[0])
+    for x in barriers.hidden_numbers(bits, leaves[0])
   ]
   units, zeros = numbers[: len(leaves)], numbers[len(leaves) :]
   return list(map(_Constants, units, zeros))
@@ -120,7 +121,7 @@ def of_leaves() -> Code:
     del ctx
     leaves = [leaf.reshape(_columns(leaf.shape)) for leaf in selected.arrays]
     positive = [leaf >= 0 for leaf in leaves]
-    held = folding.counts(positive, 0)
+    held = reductions.count_along(positive, 0)
     means = [
       _means(leaf, 0, own, leaf.shape[0] - own, constants)
       for leaf, own, constants in zip(
@@ -128,7 +129,7 @@ def of_leaves() -> Code:
       )
     ]
     # Few numbers, and all columns lead to them.
-    means = opaque.computed_once(means, len(means))
+    means = barriers.barrier_if_shared(means, len(means))
     bits = [x.reshape(-1) for x in positive]
     return Halves(bits, jnp.concatenate([*chain(*means)]))
 
@@ -146,8 +147,8 @@ def of_leaves() -> Code:
   def decode(rounded, ctx, summands):
     del summands
     columns = [_columns(shape) for shape in ctx.shapes]
-    means = opaque.cut(rounded.means, [(2, width) for _, width in columns])
-    means = opaque.computed_once(means, len(means))
+    means = joining.split(rounded.means, [(2, width) for _, width in columns])
+    means = barriers.barrier_if_shared(means, len(means))
 
     def one(positive, means, shape):
       positive = positive.reshape(_columns(shape))
@@ -193,7 +194,9 @@ def of_parts(bucket_size: int = 512) -> Code:
     del ctx
     x, valid = shaped(parts.rows), shaped(parts.valid)
     positive = x >= 0
-    held, others = folding.counts([valid & positive, valid & ~positive], 2)
+    held, others = reductions.count_along(
+      [valid & positive, valid & ~positive], 2
+    )
     unit, zero = jnp.float32(_unit(bucket_size)), jnp.float32(0)
     both = _means(
       jnp.where(valid, x, 0.0), 2, held, others, _Constants(unit, zero)

@@ -6,8 +6,8 @@ import math
 from typing import Any, NamedTuple
 
 from gradsparse import draws
-from gradsparse import folding
-from gradsparse import opaque
+from gradsparse.backend import barriers
+from gradsparse.backend import joining
 from gradsparse.codes import level_codes
 from gradsparse.codes.buckets import buckets
 from gradsparse.codes.rounding import checked
@@ -69,14 +69,14 @@ def of_leaves(
       ctx.key, [(how.taps, how.fields) for how in cuts]
     )
     both = list(zip(cuts, selected.arrays, strict=True))
-    norms = opaque.computed_once(
+    norms = barriers.barrier_if_shared(
       [scales(leaf, how, norm) for how, leaf in both], len(cuts)
     )
     signed = [
       quantise(how.matrix(x), how.spread(own), levels, uniform).reshape(-1)
       for (how, x), own, uniform in zip(both, norms, uniforms, strict=True)
     ]
-    return Levels(folding.joined(norms), signed)
+    return Levels(joining.concat(norms), signed)
 
   def pack(rounded, ctx):
     del ctx
@@ -88,13 +88,15 @@ def of_leaves(
     del ctx
     shapes = [x.shape for x in like.signed]
     signed = stream.decode(words.words, sum(n for (n,) in shapes))
-    return Levels(words.head, opaque.cut(signed, shapes))
+    return Levels(words.head, joining.split(signed, shapes))
 
   def decode(rounded, ctx, summands):
     del summands
     cuts = [buckets(shape, bucket_size) for shape in ctx.shapes]
-    steps = opaque.cut(rounded.norms / levels, [(how.count,) for how in cuts])
-    steps = opaque.computed_once(steps, len(steps))
+    steps = joining.split(
+      rounded.norms / levels, [(how.count,) for how in cuts]
+    )
+    steps = barriers.barrier_if_shared(steps, len(steps))
     return Leaves(
       [
         (how.matrix(own).astype(jnp.float32) * how.spread(step)).reshape(

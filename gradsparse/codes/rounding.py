@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gradsparse import arguments
-from gradsparse import folding
+from gradsparse.backend import reductions
 from gradsparse.codes.buckets import Buckets
 from gradsparse.wire import fixed_width
 import jax
@@ -50,13 +50,13 @@ def scales(x: jax.Array, how: Buckets, norm: str) -> jax.Array:
   bits = jax.lax.bitcast_convert_type(jnp.abs(x), jnp.int32)
   # The bits of numbers that are not negative order as the numbers do.
   tops = jax.lax.bitcast_convert_type(
-    how.reduced(bits, folding.largest), jnp.float32
+    how.reduced(bits, reductions.max_along), jnp.float32
   )
   if norm == 'max':
     return tops
   # Divided by the largest number first: then no square overflows.
   shares = x / how.spread(jnp.where(tops > 0, tops, 1.0))
-  return tops * jnp.sqrt(how.reduced(shares * shares, folding.sums))
+  return tops * jnp.sqrt(how.reduced(shares * shares, reductions.sum_along))
 
 
 def quantise(

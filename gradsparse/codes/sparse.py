@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gradsparse import arguments
-from gradsparse import opaque
+from gradsparse.backend import barriers
 from gradsparse.codes import entries
 from gradsparse.codes import marked
 from gradsparse.codes import sparse_values
@@ -138,7 +138,7 @@ def _elias_fano(values: ValueCode) -> Code:
     # Apart: XLA on CPUs packs slowly in the middle of putting together.
     parts = elias_fano.encode(e.indices, e.space.size), entries.pack(values, e)
     if e.slots >= _MANY_ENTRIES:
-      parts = opaque.apart(parts)
+      parts = barriers.fusion_barrier(parts)
     return jnp.concatenate(parts)
 
   def unpack(words, space, count):

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from gradsparse import draws
-from gradsparse import folding
-from gradsparse import opaque
+from gradsparse.backend import barriers
+from gradsparse.backend import joining
 from gradsparse.sockets import Code
 from gradsparse.sockets import Leaves
 from gradsparse.wire import fixed_width
@@ -82,8 +82,8 @@ def ternary() -> Code:
 
   def round(selected, ctx):
     sizes = [(x.size,) for x in selected.arrays]
-    scales = opaque.cut(
-      opaque.computed_once(ctx.agreed, len(sizes)), [()] * len(sizes)
+    scales = joining.split(
+      barriers.barrier_if_shared(ctx.agreed, len(sizes)), [()] * len(sizes)
     )
     uniforms = draws.uniform_of_each(ctx.key, sizes)
 
@@ -100,8 +100,8 @@ def ternary() -> Code:
     alone, rest = _order([x.shape[0] for x in codes], width)
     parts = [codes[i] for i in alone]
     if rest:
-      parts.append(folding.joined([codes[i] for i in rest]))
-    return folding.joined([_pack(part, width) for part in parts])
+      parts.append(joining.concat([codes[i] for i in rest]))
+    return joining.concat([_pack(part, width) for part in parts])
 
   def unpack(words, like, ctx):
     width, sizes = field_width(ctx.workers), [x.shape[0] for x in like]
@@ -112,17 +112,17 @@ def ternary() -> Code:
     lengths = [(-(-count // (32 // width)),) for count in counts]
     parts = [
       _unpack(own, count, width)
-      for own, count in zip(opaque.cut(words, lengths), counts, strict=True)
+      for own, count in zip(joining.split(words, lengths), counts, strict=True)
     ]
     if rest:
-      parts += opaque.cut(parts.pop(), [(sizes[i],) for i in rest])
+      parts += joining.split(parts.pop(), [(sizes[i],) for i in rest])
     fields = dict(zip(alone + rest, parts, strict=True))
     return [fields[i].astype(x.dtype) for i, x in enumerate(like)]
 
   def decode(codes, ctx, summands):
     shapes = ctx.shapes
-    scales = opaque.cut(
-      opaque.computed_once(ctx.agreed, len(shapes)), [()] * len(shapes)
+    scales = joining.split(
+      barriers.barrier_if_shared(ctx.agreed, len(shapes)), [()] * len(shapes)
     )
 
     def one(part, scale, shape):

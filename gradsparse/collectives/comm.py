@@ -7,8 +7,7 @@ import copy
 import functools
 from typing import Any
 
-from gradsparse import folding
-from gradsparse import opaque
+from gradsparse.backend import joining
 from gradsparse.collectives import simulated
 from gradsparse.collectives import types
 from gradsparse.collectives.batches import batches_of
@@ -226,7 +225,7 @@ class Comm:
     leaves, treedef = jax.tree.flatten(tree)
     if self.mode == 'single' or not leaves:
       return tree
-    batches = batches_of(leaves, join=folding.joinable())
+    batches = batches_of(leaves, join=joining.can_concat())
     operands = [
       jnp.concatenate([leaves[i].ravel() for i in batch])
       if len(batch) > 1
@@ -241,7 +240,7 @@ class Comm:
         out[batch[0]] = summed
         continue
       shapes = [leaves[i].shape for i in batch]
-      for i, x in zip(batch, opaque.cut(summed, shapes), strict=True):
+      for i, x in zip(batch, joining.split(summed, shapes), strict=True):
         out[i] = x
     return jax.tree.unflatten(treedef, out)
 
@@ -257,7 +256,7 @@ class Comm:
     if len({x.dtype for x in leaves}) == 1:
       joined = jnp.concatenate([x.ravel() for x in leaves])
       (joined,) = self._reduce(jax.lax.pmax, [joined])
-      out = opaque.cut(joined, [x.shape for x in leaves])
+      out = joining.split(joined, [x.shape for x in leaves])
     else:
       out = self._reduce(jax.lax.pmax, leaves)
     return jax.tree.unflatten(treedef, out)

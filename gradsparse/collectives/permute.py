@@ -5,14 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from gradsparse.backend import platforms
 import jax
 import jax.numpy as jnp
 import numpy as np
-
-
-def _is_gloo() -> bool:
-  """Whether workers are CPU processes, which Gloo connects."""
-  return jax.process_count() > 1 and jax.default_backend() == 'cpu'
 
 
 def _pairs(perm: Sequence[tuple[int, int]], workers: int) -> list[list[int]]:
@@ -35,7 +31,9 @@ def send(
   """
   workers = jax.lax.axis_size(axis_name)
   one_axis = isinstance(axis_name, str)
-  pairs = _pairs(perm, workers) if one_axis and _is_gloo() else []
+  pairs = (
+    _pairs(perm, workers) if one_axis and platforms.sends_by_gloo() else []
+  )
   if not pairs:
     return jax.lax.ppermute(x, axis_name, perm)
   both = jax.lax.all_gather(x, axis_name, axis_index_groups=pairs)

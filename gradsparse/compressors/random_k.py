@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from gradsparse import arguments
 from gradsparse import codes
-from gradsparse import opaque
 from gradsparse import selection
+from gradsparse.backend import barriers
+from gradsparse.backend import joining
 from gradsparse.sockets import Compressor
 from gradsparse.sockets import Space
 from gradsparse.sockets import Sparse
@@ -34,8 +35,8 @@ def random_k(density: float, *, scaled: bool) -> Compressor:
     space = Space(ctx.shapes, tuple(counts))
     sizes = [x.shape[0] for x in leaves]
     drawn = selection.drawn_of_each(sizes, counts, ctx.shared_key)
-    places = opaque.cut(drawn, [(k,) for k in counts])
-    begins = opaque.numbers(space.offsets[:-1], drawn)
+    places = joining.split(drawn, [(k,) for k in counts])
+    begins = barriers.hidden_numbers(space.offsets[:-1], drawn)
     values = [
       x[own - begin] * (x.shape[0] / max(k, 1) if scaled else 1.0)
       for x, k, own, begin in zip(leaves, counts, places, begins, strict=True)

@@ -14,8 +14,8 @@ import math
 from typing import Any, NamedTuple
 
 from gradsparse import arguments
-from gradsparse import folding
 from gradsparse import traced
+from gradsparse.backend import reductions
 from gradsparse.sockets import Code
 from gradsparse.sockets import Compressor
 from gradsparse.sockets import Ladder
@@ -198,7 +198,7 @@ def _tops(x: jax.Array, length: int) -> jax.Array:
   # As integers, which order alike: XLA on CPUs finds their largest faster.
   bits = jax.lax.bitcast_convert_type(jnp.abs(x), jnp.int32)
   whole = x.shape[0] // length * length
-  tops = folding.largest(bits[:whole].reshape(-1, length), axis=1)
+  tops = reductions.max_along(bits[:whole].reshape(-1, length), axis=1)
   if whole < x.shape[0]:
     tops = jnp.concatenate([tops, jnp.max(bits[whole:])[None]])
   return jax.lax.bitcast_convert_type(tops, jnp.float32)

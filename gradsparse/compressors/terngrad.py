@@ -6,8 +6,9 @@ import math
 
 from gradsparse import arguments
 from gradsparse import codes
-from gradsparse import folding
-from gradsparse import opaque
+from gradsparse.backend import barriers
+from gradsparse.backend import joining
+from gradsparse.backend import reductions
 from gradsparse.sockets import Agreement
 from gradsparse.sockets import Compressor
 from gradsparse.sockets import LeafRule
@@ -32,8 +33,8 @@ def _deviation(x: jax.Array, per_unit: jax.Array) -> jax.Array:
   """
   count = max(x.shape[0], 1)
   apart = (x - x[:1]) * per_unit
-  mean = folding.total(apart) / count
-  return jnp.sqrt(folding.total(jnp.square(apart - mean)) / count)
+  mean = reductions.total(apart) / count
+  return jnp.sqrt(reductions.total(jnp.square(apart - mean)) / count)
 
 
 def terngrad(clip: float = 2.5, min_size: int = 10_000) -> Compressor:
@@ -62,7 +63,7 @@ def terngrad(clip: float = 2.5, min_size: int = 10_000) -> Compressor:
   def top_and_limit(g):
     """Of a vector the largest magnitude, and where it is clipped."""
     # In units of its largest number: then no square overflows.
-    top = folding.top(jnp.abs(g))
+    top = reductions.top(jnp.abs(g))
     deviation = _deviation(g, 1 / jnp.maximum(top, _TINY))
     return top, jnp.where(deviation > _ALIKE, clip * (top * deviation), jnp.inf)
 
@@ -78,12 +79,12 @@ def terngrad(clip: float = 2.5, min_size: int = 10_000) -> Compressor:
     del ctx
     if not signals:
       return Leaves([])
-    limits = opaque.computed_once(
+    limits = barriers.barrier_if_shared(
       jnp.stack([limit for _, limit in of_each(signals)]), len(signals)
     )
     leaves = []
     for s, limit in zip(
-      signals, opaque.cut(limits, [()] * len(signals)), strict=True
+      signals, joining.split(limits, [()] * len(signals)), strict=True
     ):
       flat = jnp.clip(s.value.reshape(-1), -limit, limit)
       leaves.append(flat.reshape(s.value.shape))

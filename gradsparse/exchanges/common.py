@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 import functools
 from typing import Any
 
-from gradsparse import folding
-from gradsparse import opaque
+from gradsparse.backend import joining
 from gradsparse.collectives import Comm
 from gradsparse.sockets import Context
 from gradsparse.sockets import Exchanged
@@ -42,13 +41,13 @@ def to_words(words: Any, *before: jax.Array) -> jax.Array:
     for x in jax.tree.leaves(_travelling(words))
   ]
   parts = [*before, *parts]
-  return folding.side_by_side(parts) if parts else jnp.zeros(0, jnp.uint32)
+  return joining.concat_few(parts) if parts else jnp.zeros(0, jnp.uint32)
 
 
 def from_words(vector: jax.Array, like: Any) -> Any:
   """Inverse of `to_words`; `like` gives structure, shapes and dtypes."""
   leaves, treedef = jax.tree.flatten(_travelling(like))
-  parts = opaque.cut(vector, [leaf.shape for leaf in leaves])
+  parts = joining.split(vector, [leaf.shape for leaf in leaves])
   out = [
     jax.lax.bitcast_convert_type(part, leaf.dtype)
     for part, leaf in zip(parts, leaves, strict=True)

@@ -32,7 +32,7 @@ import dataclasses
 from typing import NamedTuple
 
 from gradsparse import arguments
-from gradsparse import folding
+from gradsparse.backend import reductions
 from gradsparse.collectives import Comm
 from gradsparse.exchanges import common
 from gradsparse.selection import thresholds
@@ -236,7 +236,7 @@ def _places(ranks: jax.Array, slots: int, wanted) -> jax.Array:
     found, places = jax.lax.top_k(ranks, slots)
     taken = (found > 0) & (jnp.arange(slots) < wanted)
     return jnp.sort(jnp.where(taken, places, size))
-  rows = folding.in_rows(ranks)
+  rows = reductions.in_rows(ranks)
   counts = jnp.asarray(wanted, jnp.int32)[None]
   marks = thresholds.largest(rows, [rows.shape[0]], counts) & (rows > 0)
   places = bitmap.positions(bitmap.pack(marks.reshape(-1)), slots)

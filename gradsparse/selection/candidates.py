@@ -1,11 +1,11 @@
 """Rows of vectors in which the largest elements of each segment must be.
 
 Nothing is sorted, and each vector is read once. An element of the top k of a
-segment lies in one of the k rows (of `folding.LANES` elements) with the largest
-maxima: of rows with equal maxima the first count, each holds at least one of
-the tied elements. So those rows are taken out, then the k largest are marked
-among them, both times by a threshold (see thresholds.py). All segments go
-through that side by side.
+segment lies in one of the k rows (of `reductions.LANES` elements) with the
+largest maxima: of rows with equal maxima the first count, each holds at least
+one of the tied elements. So those rows are taken out, then the k largest are
+marked among them, both times by a threshold (see thresholds.py). All segments
+go through that side by side.
 
 A segment is a vector, a part of one, or all vectors together.
 """
@@ -16,9 +16,10 @@ from collections.abc import Mapping, Sequence
 import itertools
 from typing import Any, NamedTuple
 
-from gradsparse import folding
-from gradsparse import opaque
-from gradsparse.folding import LANES
+from gradsparse.backend import barriers
+from gradsparse.backend import joining
+from gradsparse.backend import reductions
+from gradsparse.backend.reductions import LANES
 from gradsparse.selection import thresholds
 from gradsparse.wire import bitmap
 import jax
@@ -76,7 +77,7 @@ class Candidates(NamedTuple):
     """
     marks = thresholds.largest(self.ranks, self.lengths, wanted)
     places = bitmap.positions(bitmap.pack(marks.reshape(-1)), slots)
-    places = opaque.computed_once(places, readers)
+    places = barriers.barrier_if_shared(places, readers)
     end = LANES * self.values.shape[0]
     there = jnp.minimum(places, end - 1)
     indices = self.first[there // LANES] + there % LANES
@@ -100,7 +101,7 @@ def of_vectors(
   """
   parts = parts or [1] * len(vectors)
   sizes = [x.shape[0] for x in vectors]
-  begins = folding.begins(sizes)
+  begins = joining.offsets(sizes)
   narrow = [
     i
     for i, size in enumerate(sizes)
@@ -112,7 +113,7 @@ def of_vectors(
   for i, x in enumerate(vectors):
     length = most[i]
     if i not in narrow:
-      rows[i] = folding.in_rows(x)
+      rows[i] = reductions.in_rows(x)
       length = rows[i].shape[0] // parts[i]
       number = jnp.arange(rows[i].shape[0], dtype=jnp.int32)
       first[i] = jnp.int32(begins[i]) + LANES * number
@@ -126,17 +127,17 @@ def of_vectors(
       for _ in range(parts[i])
     ]
     winners = _winners(tops, *map(list, zip(*segments, strict=True)))
-    number, places = opaque.computed_once(
+    number, places = barriers.barrier_if_shared(
       _placed(winners, tops, begins[narrow]), len(vectors)
     )
     shapes = [(parts[i] * most[i],) for i in narrow]
-    for i, own in zip(narrow, opaque.cut(number, shapes), strict=True):
+    for i, own in zip(narrow, joining.split(number, shapes), strict=True):
       rows[i] = _take(vectors[i], own)
     if first:
-      first |= zip(narrow, opaque.cut(places, shapes), strict=True)
+      first |= zip(narrow, joining.split(places, shapes), strict=True)
   if first:
-    places = folding.joined([first[i] for i in range(len(vectors))])
-  values = folding.joined([rows[i] for i in range(len(vectors))])
+    places = joining.concat([first[i] for i in range(len(vectors))])
+  values = joining.concat([rows[i] for i in range(len(vectors))])
   return _candidates(values, places, lengths, sizes)
 
 
@@ -158,16 +159,16 @@ def of_all(vectors: Sequence[jax.Array], most: int) -> Candidates:
   tops = [_tops(x) for x in vectors]
   lengths = [x.shape[0] for x in tops]
   winners = _winners(tops, [sum(lengths)], [most])
-  number, first = _placed(winners, tops, folding.begins(sizes))
+  number, first = _placed(winners, tops, joining.offsets(sizes))
   # How many of a vector win is not known before: they are taken block by block,
   # and where a block has rows of the next vectors, those are written again.
-  starts = LANES * folding.begins([*lengths, 0])
+  starts = LANES * joining.offsets([*lengths, 0])
   bounds = jnp.searchsorted(winners, jnp.asarray(starts, jnp.int32))
   number = jnp.pad(number, (0, _BLOCK))
-  number, bounds = opaque.computed_once(
+  number, bounds = barriers.barrier_if_shared(
     (number, bounds.astype(jnp.int32)), len(vectors)
   )
-  each = opaque.cut(bounds, [()] * len(starts))
+  each = joining.split(bounds, [()] * len(starts))
   # Typed like what is written into it.
   nothing = jnp.where(winners[0] < 0, vectors[0][0], 0.0)
   values = jnp.broadcast_to(nothing, (most + _BLOCK, LANES))
@@ -182,7 +183,7 @@ def _runs(vectors: Sequence[jax.Array]) -> list[jax.Array]:
   return [
     x
     for small, run in runs
-    for x in ([folding.joined(list(run))] if small else run)
+    for x in ([joining.concat(list(run))] if small else run)
   ]
 
 
@@ -203,8 +204,8 @@ def _written(values, x, number, begin, end) -> jax.Array:
 
 def _tops(x: jax.Array) -> jax.Array:
   """int32[..., LANES], the largest rank of each row of a vector, in rows."""
-  rows = folding.in_rows(thresholds.magnitudes(x))
-  return folding.in_rows(thresholds.ranks(folding.row_tops(rows)))
+  rows = reductions.in_rows(thresholds.magnitudes(x))
+  return reductions.in_rows(thresholds.ranks(reductions.row_max(rows)))
 
 
 def _winners(
@@ -212,7 +213,7 @@ def _winners(
 ) -> jax.Array:
   """int32[sum(counts)]: which tops of each segment are largest, ascending."""
   marks = thresholds.largest(
-    folding.joined(tops), lengths, jnp.asarray(counts, jnp.int32)
+    joining.concat(tops), lengths, jnp.asarray(counts, jnp.int32)
   )
   return bitmap.positions(bitmap.pack(marks.reshape(-1)), sum(counts))
 
@@ -231,7 +232,7 @@ def _placed(
     (int32[k], int32[k]).
   """
   starts = jnp.asarray(
-    LANES * folding.begins([x.shape[0] for x in tops]), jnp.int32
+    LANES * joining.offsets([x.shape[0] for x in tops]), jnp.int32
   )
   own = jnp.searchsorted(starts, winners, side='right') - 1
   number = winners - starts[own]

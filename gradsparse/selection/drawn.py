@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gradsparse import draws
-from gradsparse import folding
-from gradsparse import opaque
-from gradsparse.folding import LANES
+from gradsparse.backend import barriers
+from gradsparse.backend import joining
+from gradsparse.backend.reductions import LANES
 from gradsparse.selection import thresholds
 from gradsparse.wire import bitmap
 import jax
@@ -75,10 +75,10 @@ def drawn_of_each(
   segment = thresholds.segment_of(rows.tolist())
   lanes = LANES * jnp.arange(rows.sum(), dtype=jnp.int32)[:, None]
   lanes += jnp.arange(LANES, dtype=jnp.int32)[None]
-  number = lanes - _of(LANES * folding.begins(rows), segment)
+  number = lanes - _of(LANES * joining.offsets(rows), segment)
   first = jnp.cumsum(found) - found
   at = jnp.minimum(first[segment][:, None] + number, places.shape[0] - 1)
-  shift = _of(folding.begins(size) - 32 * folding.begins(words), segment)
+  shift = _of(joining.offsets(size) - 32 * joining.offsets(words), segment)
   indices = places[at] + shift
   last = jax.random.fold_in(key, turn - 1)
   word = draws.bits_of(last, indices.astype(jnp.uint32)) >> 1
@@ -89,21 +89,21 @@ def drawn_of_each(
     ranks, rows.tolist(), jnp.asarray(count, jnp.int32)
   )
   taken = bitmap.positions(bitmap.pack(marks.reshape(-1)), sum(counts))
-  return opaque.computed_once(indices.reshape(-1)[taken], len(sizes))
+  return barriers.barrier_if_shared(indices.reshape(-1)[taken], len(sizes))
 
 
 def _marks(sizes: Sequence[int], bars: np.ndarray, key: jax.Array) -> jax.Array:
   """uint32, bitmaps: elements of each vector whose words are at most a bar."""
   data = jax.random.key_data(key)
-  begins = opaque.numbers(folding.begins(sizes).tolist(), data)
-  joined = opaque.computed_once(jnp.asarray(bars), len(sizes))
-  each = opaque.cut(joined, [()] * len(sizes))
+  begins = barriers.hidden_numbers(joining.offsets(sizes).tolist(), data)
+  joined = barriers.barrier_if_shared(jnp.asarray(bars), len(sizes))
+  each = joining.split(joined, [()] * len(sizes))
 
   def marked(size, begin, bar):
     number = begin + jax.lax.iota(jnp.int32, size)
     return draws.bits_of(key, number.astype(jnp.uint32)) <= bar
 
-  return folding.joined(
+  return joining.concat(
     [
       bitmap.pack(marked(size, begin, bar))
       for size, begin, bar in zip(sizes, begins, each, strict=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 import math
 
-from gradsparse import folding
+from gradsparse.backend import joining
 from gradsparse.selection import candidates
 from gradsparse.selection import thresholds
 import jax
@@ -101,7 +101,7 @@ def top_k_of_all(
     As `top_k_of_each`, m = k.
   """
   if sum(x.shape[0] for x in leaves) < _SMALL:
-    joined = folding.joined(leaves)
+    joined = joining.concat(leaves)
     return _by_sorting([joined], [k], None if now is None else now[None])
   found = candidates.of_all([x for x in leaves if x.shape[0]], k)
   wanted = jnp.int32(k) if now is None else now
@@ -114,7 +114,7 @@ def _by_sorting(
   now: jax.Array | None,
 ) -> tuple[jax.Array, jax.Array]:
   """As `top_k_of_each`, for so few numbers that only compiling takes time."""
-  joined = folding.joined(leaves) if leaves else jnp.zeros(0, jnp.float32)
+  joined = joining.concat(leaves) if leaves else jnp.zeros(0, jnp.float32)
   size, begin = joined.shape[0], 0
   indices = [jnp.zeros(0, jnp.int32)]
   for number, (x, k) in enumerate(zip(leaves, counts, strict=True)):

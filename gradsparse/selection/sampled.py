@@ -7,8 +7,9 @@ import math
 from typing import Any
 
 from gradsparse import draws
-from gradsparse import folding
-from gradsparse import opaque
+from gradsparse.backend import barriers
+from gradsparse.backend import joining
+from gradsparse.backend import reductions
 from gradsparse.selection import candidates
 from gradsparse.selection import thresholds
 import jax
@@ -85,19 +86,20 @@ def _bars(
   sizes = np.asarray([x.shape[0] for x in leaves])
   drawn = [math.ceil(sample_rate * int(n)) for n in sizes]
   limits = jnp.asarray(sizes, jnp.uint32)[thresholds.segment_of(drawn)]
-  places = opaque.computed_once(draws.below(key, limits), len(leaves))
+  places = barriers.barrier_if_shared(draws.below(key, limits), len(leaves))
   samples = [
     x if n == x.shape[0] else x[own]
     for x, n, own in zip(
-      leaves, drawn, opaque.cut(places, [(n,) for n in drawn]), strict=True
+      leaves, drawn, joining.split(places, [(n,) for n in drawn]), strict=True
     )
   ]
   rows = [
-    folding.in_rows(thresholds.ranks(thresholds.magnitudes(x))) for x in samples
+    reductions.in_rows(thresholds.ranks(thresholds.magnitudes(x)))
+    for x in samples
   ]
   share = jnp.asarray(np.asarray(drawn) / sizes, jnp.float32)
   number = jnp.round(wanted.astype(jnp.float32) * share).astype(jnp.int32)
   number = jnp.clip(number, 1, jnp.asarray(drawn, jnp.int32))
   return thresholds.least(
-    folding.joined(rows), [x.shape[0] for x in rows], number
+    joining.concat(rows), [x.shape[0] for x in rows], number
   )

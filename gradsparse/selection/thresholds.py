@@ -2,16 +2,17 @@
 
 Nothing is sorted: a threshold for each segment is searched for by counting what
 exceeds a guess, for all segments at once. A segment is a run of rows of
-`LANES` numbers (see folding.py).
+`LANES` numbers (see `backend.reductions`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gradsparse import folding
-from gradsparse import opaque
-from gradsparse.folding import LANES
+from gradsparse.backend import barriers
+from gradsparse.backend import joining
+from gradsparse.backend import reductions
+from gradsparse.backend.reductions import LANES
 from gradsparse.wire import bitmap
 import jax
 import jax.numpy as jnp
@@ -63,7 +64,7 @@ def largest(
   equal = bitmap.pack((numbers == bar).reshape(-1))
   room = missing[:, 0] - segments.before(equal)
   # Apart: XLA on CPUs would find the first of equal numbers for each number.
-  first = opaque.apart(bitmap.lowest(equal, room))
+  first = barriers.fusion_barrier(bitmap.lowest(equal, room))
   lanes = np.arange(LANES, dtype=np.uint32)[None]
   return (numbers > bar) | ((first[:, None] >> lanes) & 1 == 1)
 
@@ -191,7 +192,7 @@ class _Segments:
     assert sum(lengths) == rows and min(lengths) > 0
     self._number = len(lengths)
     self._sizes = np.asarray(lengths, np.int32) * LANES
-    self._firsts = folding.begins(lengths)
+    self._firsts = joining.offsets(lengths)
     self._of_row = segment_of(lengths)
     # Blocks of LANES rows are counted lane by lane: XLA on CPUs does that six
     # times as fast as row by row. But not those of several segments, which are
@@ -231,7 +232,7 @@ class _Segments:
     Returns:
       (int32[segments], int32[segments]).
     """
-    whole, few = folding.row_tops(self._blocks), folding.row_tops(self._few)
+    whole, few = reductions.row_max(self._blocks), reductions.row_max(self._few)
     shared = jnp.zeros(whole.shape[0], bool).at[self._shared].set(True)
     least = jnp.where(shared, 2**31 - 1, jnp.min(whole, axis=1))
     most = jnp.where(shared, 0, jnp.max(whole, axis=1))

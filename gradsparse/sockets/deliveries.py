@@ -18,8 +18,8 @@ import itertools
 import math
 from typing import Any
 
-from gradsparse import folding
-from gradsparse import opaque
+from gradsparse.backend import barriers
+from gradsparse.backend import joining
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -155,7 +155,7 @@ def joined(leaves: Sequence[Delivered], runs: Sequence[int]) -> list[Delivered]:
     own = list(itertools.islice(rest, n))
     if n > 1:
       flat = [jax.tree.map(lambda x: x.reshape(-1), d) for d in own]
-      own = [jax.tree.map(lambda *x: folding.joined(list(x)), *flat)]
+      own = [jax.tree.map(lambda *x: joining.concat(list(x)), *flat)]
     out += own
   return out
 
@@ -207,7 +207,7 @@ def _spread(values, indices, shapes, small) -> dict[int, Spread]:
   flat = jnp.zeros(room, jnp.float32).at[to].set(values, mode='drop')
   there = jnp.zeros(room, bool).at[to].set(True, mode='drop')
   own = [shapes[i] for i in small]
-  both = zip(opaque.cut(flat, own), opaque.cut(there, own), strict=True)
+  both = zip(joining.split(flat, own), joining.split(there, own), strict=True)
   return {i: Spread(x, m) for i, (x, m) in zip(small, both, strict=True)}
 
 
@@ -215,9 +215,11 @@ def _windows(values, indices, sizes, limits, large) -> dict[int, Window]:
   """The entries of the leaves with these numbers, of each by itself."""
   offsets = jnp.asarray(np.cumsum([0, *sizes])[large], jnp.int32)
   starts = jnp.searchsorted(indices, offsets).astype(jnp.int32)
-  message = opaque.computed_once((values, indices, starts, offsets), len(large))
+  message = barriers.barrier_if_shared(
+    (values, indices, starts, offsets), len(large)
+  )
   # Windows of leaves of one shape differ in this number alone.
-  places = opaque.numbers(range(len(large)), indices)
+  places = barriers.hidden_numbers(range(len(large)), indices)
   out = {}
   for place, i in zip(places, large, strict=True):
     width = min(limits[i], sizes[i], indices.shape[0])

@@ -7,7 +7,7 @@ import dataclasses
 import itertools
 import math
 
-from gradsparse import opaque
+from gradsparse.backend import joining
 import jax
 import jax.numpy as jnp
 
@@ -72,7 +72,7 @@ class Space:
 
   def split(self, joined: jax.Array) -> list[jax.Array]:
     """A vector over the joined space as the leaves it consists of."""
-    return opaque.cut(joined, self.shapes)
+    return joining.split(joined, self.shapes)
 
   def leaf_of(self, indices: jax.Array) -> jax.Array:
     """int32, the leaf that holds each index; empty slots get the last one."""
@@ -99,7 +99,7 @@ class Joined(Sequence):
     return len(self.shapes)
 
   def __iter__(self) -> Iterator[jax.Array]:
-    return iter(opaque.cut(self.vector, self.shapes))
+    return iter(joining.split(self.vector, self.shapes))
 
   def __getitem__(self, place):
-    return opaque.cut(self.vector, self.shapes)[place]
+    return joining.split(self.vector, self.shapes)[place]

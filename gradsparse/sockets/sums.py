@@ -1,9 +1,9 @@
 """Sums of sparse messages, of which no dense vector is made.
 
-A sum is a few rows of `folding.LANES` elements that are not zero, and for each
-row of each leaf which of them it is. Whoever reads a leaf looks its rows up in
-the same loop: nothing as large as the model is written, which on CPUs takes
-longer than all that a message does.
+A sum is a few rows of `reductions.LANES` elements that are not zero, and for
+each row of each leaf which of them it is. Whoever reads a leaf looks its rows
+up in the same loop: nothing as large as the model is written, which on CPUs
+takes longer than all that a message does.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 import dataclasses
 
-from gradsparse import opaque
-from gradsparse.folding import LANES
+from gradsparse.backend import barriers
+from gradsparse.backend import joining
+from gradsparse.backend.reductions import LANES
 from gradsparse.sockets.space import Shape
 from gradsparse.sockets.space import Space
 import jax
@@ -79,8 +80,10 @@ class SparseSum(Sequence):
 
   def __iter__(self) -> Iterator[jax.Array]:
     space = Space.whole(self.shapes)
-    rows, number = opaque.computed_once((self.rows, self.number), len(self))
-    cut = opaque.cut(number, [(length,) for length in _lengths(space)])
+    rows, number = barriers.barrier_if_shared(
+      (self.rows, self.number), len(self)
+    )
+    cut = joining.split(number, [(length,) for length in _lengths(space)])
     for own, size, shape in zip(cut, space.sizes, self.shapes, strict=True):
       found = rows.at[own].get(
         mode='promise_in_bounds', wrap_negative_indices=False

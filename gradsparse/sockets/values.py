@@ -21,7 +21,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 import dataclasses
 
-from gradsparse import folding
+from gradsparse.backend import joining
+from gradsparse.backend import reductions
 from gradsparse.sockets import deliveries
 from gradsparse.sockets.deliveries import Delivered
 from gradsparse.sockets.deliveries import Full
@@ -154,7 +155,7 @@ class Marked:
 
   def count(self) -> jax.Array:
     """How many elements are marked, int32 scalar."""
-    return folding.count([self.marks])
+    return reductions.count([self.marks])
 
   def only_if(self, arrived: jax.Array) -> Marked:
     """What is marked, or nothing."""
@@ -214,7 +215,7 @@ class Leaves:
 
   def joined(self) -> jax.Array:
     """float32[N], the leaves one after the other."""
-    return folding.joined([x.reshape(-1) for x in self.arrays])
+    return joining.concat([x.reshape(-1) for x in self.arrays])
 
 
 @jax.tree_util.register_dataclass

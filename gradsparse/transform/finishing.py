@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from gradsparse import health
-from gradsparse import opaque
+from gradsparse.backend import barriers
 from gradsparse.collectives import Comm
 from gradsparse.sockets import Delivered
 from gradsparse.sockets import Full
@@ -217,7 +217,7 @@ def _verdict(
   failed, sent, overflow = totals
   accepted = (failed == 0) & comm.intact()
   # All that is written reads it.
-  accepted = opaque.computed_once(accepted, len(updates))
+  accepted = barriers.barrier_if_shared(accepted, len(updates))
   return accepted, sent, overflow
 
 

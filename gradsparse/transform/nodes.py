@@ -19,8 +19,8 @@ import itertools
 import math
 from typing import Any
 
-from gradsparse import folding
-from gradsparse import opaque
+from gradsparse.backend import barriers
+from gradsparse.backend import joining
 from gradsparse.sockets import Joined
 from gradsparse.sockets import Leaves
 from gradsparse.sockets import Memory
@@ -40,7 +40,7 @@ SMALL = (1 << 18, 1 << 16, 1 << 14, 1 << 13)
 SHARE = 1 / 16
 TINY = 1 << 13
 # Fewer leaves than so many XLA on CPUs would not copy, see
-# `folding.side_by_side`.
+# `joining.concat_few`.
 FEWEST = 9
 # Elements of a node of several leaves, or little more: memory for many more is
 # fresh in each step, and takes longer to get than to write.
@@ -180,7 +180,7 @@ class Nodes:
     if len(own) == 1:
       return [node]
     shapes = self.layout.shapes_of(own)
-    return opaque.cut(node, shapes, self.begins[number])
+    return joining.split(node, shapes, self.begins[number])
 
 
 def make_nodes(
@@ -203,12 +203,12 @@ def make_nodes(
     memory: of the scheme.
     grads: tree of gradients.
     beside: of which XLA knows no value, equal on all workers; see
-      `opaque.numbers`.
+      `barriers.hidden_numbers`.
   """
   leaves = jax.tree.leaves(grads)
   alone = tuple((i,) for i in range(len(leaves)))
   as_they_are = Nodes(layout, alone, layout.treedef)
-  if not memory.elementwise or not memory.floats or not folding.joinable():
+  if not memory.elementwise or not memory.floats or not joining.can_concat():
     return as_they_are
   total = sum(x.size for x in leaves)
   for largest in SMALL:
@@ -224,7 +224,9 @@ def make_nodes(
     layout,
     members,
     jax.tree.structure([0] * len(members)),
-    tuple(opaque.begins(layout.shapes_of(own), beside) for own in members),
+    tuple(
+      barriers.hidden_offsets(layout.shapes_of(own), beside) for own in members
+    ),
   )
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from gradsparse import health
+from gradsparse.backend import barriers
 from gradsparse.collectives import Comm
 from gradsparse.sockets import Compressor
 from gradsparse.sockets import Context
@@ -214,7 +215,7 @@ def _in_own_place(
     return {name: getattr(memory, name) for name in local_fields(memory)}
 
   return memory._replace(
-    **health.in_place_if(
+    **barriers.in_place_if(
       wanted,
       lambda fields: own(accumulate(memory._replace(**fields))),
       own(memory),

@@ -2,8 +2,8 @@
 
 Pure functions on arrays. Each can be jitted and vmapped, its shapes are
 static, and its size is known before tracing from a plain Python function. Of
-the rest of gradsparse the folder imports `folding` and `opaque` only, which
-know arrays and nothing else.
+the rest of gradsparse the folder imports `backend` alone, which knows arrays
+and nothing else.
 
 Size of `count` entries out of `size` (n) elements; words are 32 bits, and
 index == size marks an empty slot:

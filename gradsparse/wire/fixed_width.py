@@ -13,8 +13,8 @@ from collections.abc import Sequence
 import itertools
 from typing import Any
 
-from gradsparse import folding
-from gradsparse import opaque
+from gradsparse.backend import barriers
+from gradsparse.backend import joining
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -111,7 +111,7 @@ def pack_each(vectors: Sequence[jax.Array], width: int) -> jax.Array:
       groups += [[codes], []]
     else:
       groups[-1].append(codes)
-  together = [folding.joined(group) for group in groups if group]
+  together = [joining.concat(group) for group in groups if group]
   counts = [codes.shape[0] for codes in together]
   return joined([pack(codes, width) for codes in together], counts, width)
 
@@ -169,9 +169,9 @@ def unpack_each(
   Returns:
     uint32[count] for each count.
   """
-  begins = folding.begins(counts)
+  begins = joining.offsets(counts)
   # From the word with which the group of 32 codes begins that has the first.
-  firsts = opaque.numbers((begins // 32 * width).tolist(), words)
+  firsts = barriers.hidden_numbers((begins // 32 * width).tolist(), words)
   vectors = []
   for begin, first, count in zip(begins.tolist(), firsts, counts, strict=True):
     size = begin % 32 + count
@@ -220,7 +220,7 @@ def joined(
   sizes = np.diff(bits)
   ends = [n for n in range(1, len(parts)) if sizes[n - 1] % 32]
   runs = list(itertools.pairwise([0, *ends, len(parts)]))
-  words = [folding.joined(parts[begin:end]) for begin, end in runs]
+  words = [joining.concat(parts[begin:end]) for begin, end in runs]
   if len(runs) == 1:
     return words[0]
   out: list[jax.Array] = []
@@ -235,7 +235,7 @@ def joined(
   if bits[-1] % 32:
     out.append(shared)
   # Apart from what is put together: XLA on CPUs shifts slowly what it joins.
-  return jnp.concatenate(opaque.apart(out))
+  return jnp.concatenate(barriers.fusion_barrier(out))
 
 
 def _shifted(words: jax.Array, bits: int, length: int) -> jax.Array:

@@ -27,7 +27,7 @@ References:
 
 from __future__ import annotations
 
-from gradsparse import folding
+from gradsparse.backend import reductions
 from gradsparse.wire import bitmap
 from gradsparse.wire import elias
 from gradsparse.wire import streams
@@ -377,7 +377,7 @@ def _passes(limit: int, block: int) -> tuple[int, int]:
 
 def _total(bits: jax.Array) -> jax.Array:
   """uint32[], the sum of a vector of int32."""
-  rows = jnp.sum(folding.in_rows(bits), axis=1)
+  rows = jnp.sum(reductions.in_rows(bits), axis=1)
   return jnp.sum(rows.astype(jnp.uint32), dtype=jnp.uint32)
 
 

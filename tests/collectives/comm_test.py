@@ -3,8 +3,8 @@
 import functools
 
 import gradsparse as gs
+from gradsparse.backend import platforms
 from gradsparse.collectives import Comm
-from gradsparse.collectives import permute
 from gradsparse.traffic import counting
 import jax
 import jax.numpy as jnp
@@ -154,7 +154,7 @@ def test_processes_on_cpus_swap_by_gathering_pairs(
   )
 
   def run(on_gloo):
-    monkeypatch.setattr(permute, '_is_gloo', lambda: on_gloo)
+    monkeypatch.setattr(platforms, 'sends_by_gloo', lambda: on_gloo)
     program = jax.jit(
       jax.shard_map(
         lambda x: Comm(AXIS).permute(x, perm),

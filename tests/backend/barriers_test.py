@@ -1,6 +1,7 @@
 """What XLA must not see through is what it was, and keeps programs small."""
 
-from gradsparse import opaque
+from gradsparse.backend import barriers
+from gradsparse.backend import joining
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -18,21 +19,21 @@ def test_pieces_are_the_pieces(count, first):
   sizes = [int(np.prod(shape)) for shape in shapes]
   x = np.arange(sum(sizes), dtype=np.float32)
   x[0] = first
-  cut = jax.jit(lambda x: opaque.cut(x, shapes))(x)
+  cut = jax.jit(lambda x: joining.split(x, shapes))(x)
   ends = np.cumsum(sizes)[:-1]
   for got, flat, shape in zip(cut, np.split(x, ends), shapes, strict=True):
     np.testing.assert_array_equal(got, flat.reshape(shape))
 
 
 def test_numbers_beside_nothing_are_the_numbers():
-  assert [int(x) for x in opaque.numbers([3, 1, 4, 1, 5], jnp.zeros(0))] == [
-    *(3, 1, 4, 1, 5)
-  ]
+  assert [
+    int(x) for x in barriers.hidden_numbers([3, 1, 4, 1, 5], jnp.zeros(0))
+  ] == [*(3, 1, 4, 1, 5)]
 
 
 def test_pieces_of_nothing():
-  assert opaque.cut(jnp.zeros(3), []) == []
-  assert [x.shape for x in opaque.cut(jnp.zeros(0), [(0,), (0, 3)] * 3)] == [
+  assert joining.split(jnp.zeros(3), []) == []
+  assert [x.shape for x in joining.split(jnp.zeros(0), [(0,), (0, 3)] * 3)] == [
     (0,),
     (0, 3),
   ] * 3
@@ -41,9 +42,9 @@ def test_pieces_of_nothing():
 @pytest.mark.parametrize('first', [-1, 0, 1])
 def test_what_is_computed_once_is_the_same(first):
   tree = {'a': np.asarray([first, 5], np.int32), 'b': np.asarray([True, False])}
-  out = jax.jit(lambda tree: opaque.computed_once(tree, 9))(tree)
+  out = jax.jit(lambda tree: barriers.barrier_if_shared(tree, 9))(tree)
   jax.tree.map(np.testing.assert_array_equal, out, tree)
-  assert opaque.computed_once({}, 9) == {}
+  assert barriers.barrier_if_shared({}, 9) == {}
 
 
 def test_equal_loops_over_leaves_are_compiled_once():
@@ -60,7 +61,7 @@ def test_equal_loops_over_leaves_are_compiled_once():
     return loops.distinct(text)
 
   static = lambda x: [x[i : i + 1000] for i in range(0, 20_000, 1000)]
-  few = of(lambda x: opaque.cut(x, [(1000,)] * 20))
+  few = of(lambda x: joining.split(x, [(1000,)] * 20))
   assert few < 10
   assert of(static) >= 20
 
@@ -80,5 +81,5 @@ def test_a_long_computation_is_not_written_out_for_each_reader():
     return lowered.compile().as_text().count(' sine(')
 
   # Once for all of it, and once for the number that decides about the turn.
-  assert program(lambda y: opaque.computed_once(y, 9)) <= 2 * 12
+  assert program(lambda y: barriers.barrier_if_shared(y, 9)) <= 2 * 12
   assert program(lambda y: y) > 6 * 12

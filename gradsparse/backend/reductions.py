@@ -1,26 +1,23 @@
-"""Vectors side by side, reduced in a way that XLA does fast on CPUs.
+"""Reductions, in a way that XLA for CPUs does fast.
 
 There XLA reduces a mask, or floating-point numbers, with few vector
-instructions. Integers in rows of `LANES` it sums at the speed of memory.
+instructions. Integers in rows of `LANES` are summed at the speed of memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from gradsparse import opaque
+from gradsparse.backend import barriers
+from gradsparse.backend import joining
+from gradsparse.backend import platforms
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 LANES = 32
 _HALVED_TO = 4
-# Rows of fewer are not worth it.
+# Rows of fewer numbers are not worth the reshape.
 _FEWEST = 5
-# Leaves of fewer elements are joined.
-_SMALL = 1 << 14
-# XLA on CPUs joins more vectors than this by copying them.
-_COPIED = 8
 
 
 def in_rows(x: jax.Array) -> jax.Array:
@@ -31,7 +28,8 @@ def in_rows(x: jax.Array) -> jax.Array:
   return x.reshape(-1, LANES)
 
 
-def row_tops(rows: jax.Array) -> jax.Array:
+@platforms.elsewhere(lambda rows: jnp.max(rows, axis=-1))
+def row_max(rows: jax.Array) -> jax.Array:
   """The largest of each row of `LANES` numbers.
 
   Args:
@@ -40,7 +38,7 @@ def row_tops(rows: jax.Array) -> jax.Array:
   Returns:
     int32[...].
   """
-  # XLA on CPUs takes the larger of two halves with vector instructions, the
+  # XLA for CPUs takes the larger of two halves with vector instructions, the
   # largest along an axis without: twice as fast down to 4 numbers.
   while rows.shape[-1] > _HALVED_TO:
     half = rows.shape[-1] // 2
@@ -55,7 +53,7 @@ def all_true(
 
   Args:
     test: arrays of one shape -> bool, of that shape.
-    leaves: of each leaf the arrays that are its arguments, equally many.
+    leaves: the arrays of each leaf that are arguments of `test`.
   """
   wrong = _counts(lambda *arrays: ~test(*arrays), leaves)
   return jnp.max(jnp.max(in_rows(wrong), axis=1), initial=0) == 0
@@ -76,13 +74,19 @@ def top(x: jax.Array) -> jax.Array:
   # The bits of numbers that are not negative order as the numbers do. Those of
   # others are negative too, and integers are compared faster than floats.
   bits = jax.lax.bitcast_convert_type(x.reshape(-1), jnp.int32)
-  bits = jnp.maximum(bits, 0)
+  bits = _largest_bits(jnp.maximum(bits, 0))
+  largest = jax.lax.bitcast_convert_type(bits, x.dtype)
+  return jnp.where(jnp.isfinite(largest), largest, 0)
+
+
+@platforms.elsewhere(lambda bits: jnp.max(bits, initial=0))
+def _largest_bits(bits: jax.Array) -> jax.Array:
   if bits.shape[0] > LANES**2:
     # As another type, or XLA makes one reduction of the two, which is slow.
-    tops = row_tops(in_rows(bits))
-    bits = jax.lax.bitcast_convert_type(tops, jnp.uint32)
-  largest = jax.lax.bitcast_convert_type(jnp.max(bits, initial=0), x.dtype)
-  return jnp.where(jnp.isfinite(largest), largest, 0)
+    tops = row_max(in_rows(bits))
+    unsigned = jax.lax.bitcast_convert_type(tops, jnp.uint32)
+    return jnp.max(unsigned, initial=0).astype(jnp.int32)
+  return jnp.max(bits, initial=0)
 
 
 def total(x: jax.Array) -> jax.Array:
@@ -97,12 +101,12 @@ def total(x: jax.Array) -> jax.Array:
   return jnp.sum(sums) + jnp.sum(x[whole:])
 
 
-def sums(x: jax.Array, axis: int) -> jax.Array:
+def sum_along(x: jax.Array, axis: int) -> jax.Array:
   """The sums along an axis.
 
   Args:
     x: float32, of any shape; infinities may become finite.
-    axis: of x, not negative.
+    axis: an axis of x, not negative.
   """
   if x.shape[axis] == 1:
     return jnp.squeeze(x, axis)
@@ -115,8 +119,8 @@ def sums(x: jax.Array, axis: int) -> jax.Array:
 def _added(x: jax.Array, axis: int) -> jax.Array:
   """Like `jnp.sum`, but without a place in memory for what it adds up.
 
-  To XLA on CPUs a plain sum is a call of a library that reads arrays, so what
-  is computed for it (masked, scaled) would be written out first.
+  To XLA for CPUs a plain sum is a call of a library that reads arrays, so what
+  is computed for the sum (masked, scaled) would be written out first.
   """
   # Not a plain sum in XLA's eyes, but the same for all numbers.
   least = jnp.finfo(x.dtype).min
@@ -125,12 +129,12 @@ def _added(x: jax.Array, axis: int) -> jax.Array:
   )
 
 
-def largest(x: jax.Array, axis: int) -> jax.Array:
+def max_along(x: jax.Array, axis: int) -> jax.Array:
   """The largest number along an axis; fast for int32.
 
   Args:
     x: of any shape, at least one number along the axis.
-    axis: of x.
+    axis: an axis of x.
   """
   folded = _folded(x) if axis == x.ndim - 1 else None
   if folded is not None:
@@ -152,12 +156,12 @@ def _divisor(length: int) -> int:
   return next(d for d in range(LANES, 0, -1) if length % d == 0)
 
 
-def counts(masks: Sequence[jax.Array], axis: int) -> list[jax.Array]:
+def count_along(masks: Sequence[jax.Array], axis: int) -> list[jax.Array]:
   """How many are True along an axis of each mask, int32.
 
   Args:
     masks: bool, of any shapes.
-    axis: of all of them, not negative.
+    axis: an axis of all masks, not negative.
   """
   sums, rests = [], []
   for mask in masks:
@@ -168,81 +172,28 @@ def counts(masks: Sequence[jax.Array], axis: int) -> list[jax.Array]:
     sums.append(jnp.sum(whole.reshape(folded), axis=axis + 1, dtype=jnp.uint32))
     rests.append(jnp.sum(last, axis=axis, dtype=jnp.int32))
   # And two sums, one of the other, would be one.
-  sums = opaque.computed_once(sums, len(sums))
+  sums = barriers.barrier_if_shared(sums, len(sums))
   return [
     jnp.sum(x.astype(jnp.int32), axis=axis) + rest
     for x, rest in zip(sums, rests, strict=True)
   ]
 
 
-def joinable() -> bool:
-  """Whether arrays are whole on a device here: JAX would gather parts to join.
-
-  They are not where the mesh around has axes over which JAX divides arrays by
-  itself.
-  """
-  mesh = jax.sharding.get_abstract_mesh()
-  others = set(mesh.axis_names) - set(mesh.manual_axes)
-  return all(mesh.shape[name] == 1 for name in others)
-
-
 def _counts(test, leaves) -> jax.Array:
   """int32[rows], how often a test holds in the rows of all leaves.
 
-  Small leaves are joined before they are tested, and what comes of large ones
-  afterwards: otherwise XLA would compile several loops for each.
+  Small leaves are joined before the test, and what comes of large ones after
+  it: otherwise XLA would compile several loops for each leaf.
   """
-  if not joinable():
+  if not joining.can_concat():
     counts = [jnp.sum(test(*x), dtype=jnp.int32).reshape(1) for x in leaves]
-    return joined(counts) if counts else jnp.zeros(0, jnp.int32)
+    return joining.concat(counts) if counts else jnp.zeros(0, jnp.int32)
   flat = [[x.reshape(-1) for x in arrays] for arrays in leaves]
-  small = [arrays for arrays in flat if arrays[0].shape[0] < _SMALL]
-  large = [arrays for arrays in flat if arrays[0].shape[0] >= _SMALL]
+  small = [arrays for arrays in flat if arrays[0].shape[0] < joining.SMALL]
+  large = [arrays for arrays in flat if arrays[0].shape[0] >= joining.SMALL]
   if small:
-    large.append([joined(x) for x in zip(*small, strict=True)])
+    large.append([joining.concat(x) for x in zip(*small, strict=True)])
   counts = [
     jnp.sum(in_rows(test(*arrays)), axis=1, dtype=jnp.int32) for arrays in large
   ]
-  return joined(counts) if counts else jnp.zeros(0, jnp.int32)
-
-
-def begins(sizes: Sequence[int] | np.ndarray) -> np.ndarray:
-  """Where each begins of things of these sizes, one after the other."""
-  return np.cumsum([0, *sizes])[:-1]
-
-
-def joined(vectors: Sequence[jax.Array]) -> jax.Array:
-  """Vectors, or rows of equal length, one after the other."""
-  return vectors[0] if len(vectors) == 1 else jnp.concatenate(vectors)
-
-
-def joined_once(vectors: Sequence[jax.Array]) -> jax.Array:
-  """Vectors one after the other, for several loops to read.
-
-  Few of them XLA on CPUs would compute again in each of these loops.
-  """
-  both = joined(vectors)
-  return both if len(vectors) > _COPIED else opaque.apart(both)
-
-
-def side_by_side(vectors: Sequence[jax.Array]) -> jax.Array:
-  """A few vectors of one type, the largest of which is computed here.
-
-  XLA on CPUs computes what it joins in the loop that joins, and asks of every
-  element where it is from; that loop is not vectorised. Of more than eight
-  vectors it computes each before, and copies.
-  """
-  if len(vectors) > _COPIED:
-    return joined(vectors)
-  sizes = [x.shape[0] for x in vectors]
-  second = int(np.argsort(sizes)[-2:][0])
-  if sizes[second] < _COPIED or max(sizes) < _SMALL:
-    return joined(vectors)
-  pieces: list[jax.Array] = []
-  for number, x in enumerate(vectors):
-    if number == second:
-      cuts = np.diff(np.arange(_COPIED + 1) * sizes[number] // _COPIED).tolist()
-      pieces += opaque.cut(opaque.apart(x), [(size,) for size in cuts])
-    else:
-      pieces.append(x)
-  return jnp.concatenate(pieces)
+  return joining.concat(counts) if counts else jnp.zeros(0, jnp.int32)

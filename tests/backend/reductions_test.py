@@ -1,6 +1,7 @@
 """A reduction in rows is the reduction, wherever the exception is."""
 
-from gradsparse import folding
+from gradsparse.backend import joining
+from gradsparse.backend import reductions
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,7 +13,7 @@ from tests import replay
 @pytest.mark.parametrize('shape', [(), (0,), (7,), (300, 401), (1 << 18,)])
 def test_one_exception_anywhere_is_seen(shape):
   same = jax.jit(
-    lambda *leaves: folding.all_true(lambda x, y: x == y, leaves),
+    lambda *leaves: reductions.all_true(lambda x, y: x == y, leaves),
     compiler_options=replay.QUICKLY,
   )
   x = np.arange(np.prod(shape, dtype=int), dtype=np.float32).reshape(shape)
@@ -28,7 +29,7 @@ def test_one_exception_anywhere_is_seen(shape):
 
 
 def test_of_nothing_all_holds():
-  assert folding.all_true(np.isfinite, [])
+  assert reductions.all_true(np.isfinite, [])
 
 
 @pytest.mark.parametrize(
@@ -41,22 +42,22 @@ def test_of_nothing_all_holds():
   ],
 )
 def test_counts_of_masks(masks):
-  found = jax.jit(folding.count, compiler_options=replay.QUICKLY)(masks)
+  found = jax.jit(reductions.count, compiler_options=replay.QUICKLY)(masks)
   assert found == sum(int(mask.sum()) for mask in masks)
 
 
 def test_the_largest_of_each_row():
   rows = np.random.default_rng(0).integers(
-    -(2**31), 2**31, (3, 5, folding.LANES)
+    -(2**31), 2**31, (3, 5, reductions.LANES)
   )
-  found = jax.jit(folding.row_tops)(rows.astype(np.int32))
+  found = jax.jit(reductions.row_max)(rows.astype(np.int32))
   np.testing.assert_array_equal(found, rows.max(axis=-1))
 
 
 @pytest.mark.parametrize('dtype', [np.float32, np.int32])
 @pytest.mark.parametrize('size', [0, 1, 33, 1025, 40_001])
 def test_the_largest_number_wherever_it_is(size, dtype):
-  top = jax.jit(folding.top, compiler_options=replay.QUICKLY)
+  top = jax.jit(reductions.top, compiler_options=replay.QUICKLY)
   x = (np.arange(size) % 7 - 8).astype(dtype)
   assert top(x) == 0  # all are negative
   for place in {0, size // 2, size - 1} & {*range(size)}:
@@ -70,7 +71,7 @@ def test_the_largest_number_wherever_it_is(size, dtype):
 def test_a_number_that_is_not_finite_is_no_largest(odd):
   x = np.ones(2000, np.float32)
   x[1234] = odd
-  assert folding.top(x) == 0
+  assert reductions.top(x) == 0
 
 
 @pytest.mark.parametrize(
@@ -87,16 +88,16 @@ def test_along_an_axis(shape, axis):
   x = np.random.default_rng(2).integers(-9, 9, shape).astype(np.int32)
   numbers, mask = jnp.asarray(x), jnp.asarray(x > 0)
   np.testing.assert_array_equal(
-    folding.largest(numbers, axis), x.max(axis=axis)
+    reductions.max_along(numbers, axis), x.max(axis=axis)
   )
   np.testing.assert_array_equal(
-    folding.largest(numbers, x.ndim - 1), x.max(axis=-1)
+    reductions.max_along(numbers, x.ndim - 1), x.max(axis=-1)
   )
   for along in (axis, x.ndim - 1):
     np.testing.assert_array_equal(
-      folding.sums(jnp.float32(x), along), x.sum(axis=along)
+      reductions.sum_along(jnp.float32(x), along), x.sum(axis=along)
     )
-  counted = folding.counts([mask, ~mask], axis)
+  counted = reductions.count_along([mask, ~mask], axis)
   assert all(count.dtype == jnp.int32 for count in counted)
   np.testing.assert_array_equal(counted[0], (x > 0).sum(axis=axis))
   np.testing.assert_array_equal(counted[1], (x <= 0).sum(axis=axis))
@@ -106,7 +107,7 @@ def test_along_an_axis(shape, axis):
 @pytest.mark.parametrize('compiled', [False, True])
 def test_the_total_is_the_sum(size, compiled):
   x = np.random.default_rng(size).normal(size=(3, size)).astype(np.float32)
-  total = jax.vmap(folding.total)
+  total = jax.vmap(reductions.total)
   found = (jax.jit(total) if compiled else total)(x)
   np.testing.assert_allclose(
     found, np.sum(x, axis=1, dtype=np.float64), atol=1e-4
@@ -119,11 +120,11 @@ def test_the_total_of_what_is_not_finite_is_not_either():
     for odd in (np.nan, np.inf):
       spoilt = x.copy()
       spoilt[place] = odd
-      assert not np.isfinite(folding.total(jnp.asarray(spoilt)))
+      assert not np.isfinite(reductions.total(jnp.asarray(spoilt)))
 
 
 def test_no_rows_have_no_largest():
-  none = folding.largest(jnp.zeros((0, 50), jnp.int32), 1)
+  none = reductions.max_along(jnp.zeros((0, 50), jnp.int32), 1)
   assert none.shape == (0,)
 
 
@@ -133,7 +134,7 @@ def test_no_rows_have_no_largest():
 def test_vectors_one_after_the_other(sizes):
   rng = np.random.default_rng(3)
   vectors = [rng.integers(0, 2**32, n, np.uint32) for n in sizes]
-  for join in (folding.side_by_side, folding.joined_once):
+  for join in (joining.concat_few, joining.concat_shared):
     np.testing.assert_array_equal(
       jax.jit(join)(vectors), np.concatenate(vectors)
     )

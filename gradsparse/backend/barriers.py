@@ -1,0 +1,140 @@
+"""Fusion barriers, and updates in place.
+
+XLA compiles each loop of a CPU program by itself, in 20 to 30 ms. A training
+step has several loops for each leaf of a model. Two things then make the step
+slow to compile:
+
+- A loop that reads a small part of an array computes that part again, with all
+  that leads to the part.
+- Loops that differ in a constant alone, such as where a leaf begins, are
+  compiled one by one. Equal loops are compiled once.
+
+A barrier is a loop of one turn or none. XLA cannot tell which before the
+program runs, so arrays that leave the loop are neither computed again nor known
+constants. `jax.lax.optimization_barrier` does not help: XLA removes it from CPU
+programs before it forms loops. On other platforms a barrier is nothing, because
+there a loop waits for the host or stops fusion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+import math
+from typing import Any, TypeVar
+
+from gradsparse.backend import platforms
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+_Tree = TypeVar('_Tree')
+
+# For fewer readers the barrier takes longer to compile than it saves.
+_MANY = 4
+
+
+def barrier_if_shared(tree: _Tree, readers: int) -> _Tree:
+  """The same arrays, behind a barrier if many loops read them.
+
+  Args:
+    tree: small arrays; a barrier copies them.
+    readers: about how many loops read the arrays.
+  """
+  return fusion_barrier(tree) if readers >= _MANY else tree
+
+
+def fusion_barrier(tree: _Tree) -> _Tree:
+  """The same arrays, computed before any loop that reads them."""
+  leaves, treedef = jax.tree.flatten(tree)
+  if not any(x.size for x in leaves):
+    return tree
+  first = next(x for x in leaves if x.size).reshape(-1)[0]
+  return jax.tree.unflatten(
+    treedef, _behind_barrier(first > jnp.zeros_like(first), leaves)
+  )
+
+
+def hidden_numbers(values: Sequence[int], beside: jax.Array) -> list[jax.Array]:
+  """int32 scalars of these values, unknown to XLA if there are many of them.
+
+  Args:
+    values: the values.
+    beside: any array that the program computes. Empty: XLA knows the values.
+  """
+  scalars = [jnp.int32(value) for value in values]
+  if len(values) < _MANY or not beside.size:
+    return scalars
+  first = beside.reshape(-1)[0]
+  return _behind_barrier(first > jnp.zeros_like(first), scalars)
+
+
+def hidden_offsets(
+  shapes: Sequence[tuple[int, ...]], beside: jax.Array
+) -> list[jax.Array]:
+  """Where arrays begin that lie one after the other; see `hidden_numbers`."""
+  sizes = [math.prod(shape) for shape in shapes]
+  return hidden_numbers(np.cumsum([0, *sizes])[:-1].tolist(), beside)
+
+
+def in_place_if(wanted: jax.Array, fn: Callable[[Any], Any], state: Any) -> Any:
+  """fn(state) where `wanted`, else the state.
+
+  On CPUs the result is written where the state was: a donated state is
+  overwritten, and what reads the new state reads that memory. As a plain
+  expression XLA would compute the new state once more for each reader, and keep
+  a copy of the old one.
+
+  Args:
+    wanted: bool scalar.
+    fn: state -> state of the same shapes and dtypes.
+    state: a tree of arrays.
+  """
+  if not jax.tree.leaves(state):
+    return state
+
+  def turn(wanted, state):
+    """A loop of one turn or none, whose result has one place in memory."""
+    return jax.lax.while_loop(
+      lambda carry: carry[0],
+      lambda carry: (jnp.logical_and(carry[0], False), fn(carry[1])),
+      (wanted, state),
+    )[1]
+
+  def select(wanted, state):
+    new = fn(state)
+    return jax.tree.map(lambda n, o: jnp.where(wanted, n, o), new, state)
+
+  return platforms.elsewhere(select)(turn)(wanted, state)
+
+
+def _behind_barrier(
+  turn: jax.Array, leaves: Sequence[jax.Array]
+) -> list[jax.Array]:
+  """The leaves, out of a loop of one turn or none, as `turn` says."""
+
+  def same(kept, x):
+    return jax.lax.select(kept, x, jnp.zeros_like(x))
+
+  # Typed like what comes out: as differing between workers, where the turn or
+  # the leaf does.
+  begin = [same(turn | jnp.bool_(True), x) for x in leaves]
+  return _one_turn_or_none(turn, begin)
+
+
+@platforms.elsewhere(lambda turn, leaves: leaves)
+def _one_turn_or_none(
+  turn: jax.Array, leaves: list[jax.Array]
+) -> list[jax.Array]:
+  def same(kept, x):
+    return jax.lax.select(kept, x, jnp.zeros_like(x))
+
+  _, out = jax.lax.while_loop(
+    lambda carry: carry[0],
+    # The turn is taken where carry[0] holds, but XLA does not know that.
+    lambda carry: (
+      carry[0] & jnp.bool_(False),
+      [same(carry[0], x) for x in carry[1]],
+    ),
+    (turn, leaves),
+  )
+  return out

@@ -1,0 +1,92 @@
+"""Arrays side by side in one vector: put together and taken apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+import math
+
+from gradsparse.backend import barriers
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+# Vectors with fewer elements are not worth a copy of their own.
+SMALL = 1 << 14
+# XLA for CPUs copies what it joins if there are more vectors than this.
+_COPIED = 8
+
+
+def offsets(sizes: Sequence[int] | np.ndarray) -> np.ndarray:
+  """Where each of some vectors of these sizes begins, one after the other."""
+  return np.cumsum([0, *sizes])[:-1]
+
+
+def split(
+  joined: jax.Array,
+  shapes: Sequence[tuple[int, ...]],
+  at: Sequence[jax.Array] | None = None,
+) -> list[jax.Array]:
+  """Arrays that lie one after the other in a vector.
+
+  Args:
+    joined: a vector of as many elements as all arrays have, or of more.
+    shapes: shapes of the arrays.
+    at: the `barriers.hidden_offsets` of the arrays, if several vectors are
+      split alike.
+  """
+  if at is None:
+    at = barriers.hidden_offsets(shapes, joined)
+  return [
+    jax.lax.dynamic_slice(
+      joined, (begin,), (math.prod(shape),), allow_negative_indices=False
+    ).reshape(shape)
+    for begin, shape in zip(at, shapes, strict=True)
+  ]
+
+
+def can_concat() -> bool:
+  """Whether arrays are whole on a device here: JAX would gather parts to join.
+
+  Arrays are not whole where the mesh has axes over which JAX divides arrays by
+  itself.
+  """
+  mesh = jax.sharding.get_abstract_mesh()
+  others = set(mesh.axis_names) - set(mesh.manual_axes)
+  return all(mesh.shape[name] == 1 for name in others)
+
+
+def concat(vectors: Sequence[jax.Array]) -> jax.Array:
+  """Vectors, or rows of equal length, one after the other."""
+  return vectors[0] if len(vectors) == 1 else jnp.concatenate(vectors)
+
+
+def concat_shared(vectors: Sequence[jax.Array]) -> jax.Array:
+  """Vectors one after the other, for several loops to read.
+
+  XLA for CPUs would compute a few vectors again in each of these loops.
+  """
+  both = concat(vectors)
+  return both if len(vectors) > _COPIED else barriers.fusion_barrier(both)
+
+
+def concat_few(vectors: Sequence[jax.Array]) -> jax.Array:
+  """A few vectors of one type, the largest of which is computed here.
+
+  XLA for CPUs computes what it joins in the loop that joins, and asks of every
+  element where the element is from; that loop is not vectorised. Of more than
+  eight vectors XLA computes each before, and copies.
+  """
+  if len(vectors) > _COPIED:
+    return concat(vectors)
+  sizes = [x.shape[0] for x in vectors]
+  second = int(np.argsort(sizes)[-2:][0])
+  if sizes[second] < _COPIED or max(sizes) < SMALL:
+    return concat(vectors)
+  pieces: list[jax.Array] = []
+  for number, x in enumerate(vectors):
+    if number == second:
+      cuts = np.diff(np.arange(_COPIED + 1) * sizes[number] // _COPIED).tolist()
+      pieces += split(barriers.fusion_barrier(x), [(size,) for size in cuts])
+    else:
+      pieces.append(x)
+  return jnp.concatenate(pieces)

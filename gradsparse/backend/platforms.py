@@ -1,0 +1,43 @@
+"""How a primitive has one form for CPUs and another one for all other chips."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+import functools
+from typing import Any, TypeVar
+
+import jax
+
+_Fn = TypeVar('_Fn', bound=Callable[..., Any])
+
+
+def elsewhere(form: Callable[..., Any]) -> Callable[[_Fn], _Fn]:
+  """Decorates the form for CPUs; `form` takes its place on other platforms.
+
+  Args:
+    form: a function of the same arrays, whose results have the same shapes and
+      dtypes, and the same bits.
+  """
+
+  def decorate(on_cpus):
+    @functools.wraps(on_cpus)
+    def run(*arrays):
+      return jax.lax.platform_dependent(*arrays, cpu=on_cpus, default=form)
+
+    return run
+
+  return decorate
+
+
+def is_cpu() -> bool:
+  """Whether JAX's default devices are CPUs.
+
+  For sizes that are chosen while a program is traced, such as the length of a
+  block. The results do not depend on them.
+  """
+  return jax.default_backend() == 'cpu'
+
+
+def sends_by_gloo() -> bool:
+  """Whether the workers are CPU processes, which Gloo connects."""
+  return jax.process_count() > 1 and is_cpu()
