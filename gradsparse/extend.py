@@ -27,6 +27,7 @@ from gradsparse.sockets import Context
 from gradsparse.sockets import Delivered
 from gradsparse.sockets import Exchange
 from gradsparse.sockets import Exchanged
+from gradsparse.sockets import Extras
 from gradsparse.sockets import Full
 from gradsparse.sockets import Ladder
 from gradsparse.sockets import LeafRule
@@ -35,6 +36,7 @@ from gradsparse.sockets import Leaves
 from gradsparse.sockets import Marked
 from gradsparse.sockets import Memory
 from gradsparse.sockets import Message
+from gradsparse.sockets import MessageLeaves
 from gradsparse.sockets import Parts
 from gradsparse.sockets import Signal
 from gradsparse.sockets import Space
@@ -55,6 +57,7 @@ __all__ = (
   'Delivered',
   'Exchange',
   'Exchanged',
+  'Extras',
   'Full',
   'Ladder',
   'LeafRule',
@@ -63,6 +66,7 @@ __all__ = (
   'Marked',
   'Memory',
   'Message',
+  'MessageLeaves',
   'Parts',
   'Signal',
   'Space',

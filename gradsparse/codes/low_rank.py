@@ -73,14 +73,13 @@ def together(ctx: Context) -> list[Matrices]:
   """The leaves of a message by shape and cut."""
   cuts = [
     matrix_cut(cut, shape)
-    for cut, shape in zip(ctx.cuts, ctx.shapes, strict=True)
+    for cut, shape in zip(ctx.leaves.cuts, ctx.shapes, strict=True)
   ]
   out = []
   for numbers in leafwise.classes(list(zip(ctx.shapes, cuts, strict=True))):
     rows, columns = cuts[numbers[0]]
-    out.append(
-      Matrices(numbers, ctx.shards.over(rows), ctx.shards.over(columns))
-    )
+    shards = ctx.leaves.shards
+    out.append(Matrices(numbers, shards.over(rows), shards.over(columns)))
   return out
 
 
@@ -112,7 +111,7 @@ def low_rank() -> Code:
   """M^T P of each matrix M, where the workers agreed on P; stands for P Q^T.
 
   A factor is float32[n, rows or columns, r], of n leaves of one shape.
-  `Context.agreed` is a list of such P, orthonormal. Factors Q of several
+  `Context.prepared` is a list of such P, orthonormal. Factors Q of several
   workers may be added up: P is the same.
 
   References:
@@ -122,7 +121,7 @@ def low_rank() -> Code:
   def round(selected, ctx):
     # XLA on CPUs multiplies by M from the right many times faster than M^T by
     # P from the left, and makes the one the other where it sees a transpose.
-    flat = _turned(ctx.agreed)
+    flat = _turned(ctx.prepared)
     products = [
       same.each(lambda m, p: p @ m, selected.arrays, p)
       for same, p in zip(together(ctx), flat, strict=True)
@@ -135,7 +134,7 @@ def low_rank() -> Code:
   def decode(factors, ctx, summands):
     del summands
     arrays: dict[int, jax.Array] = {}
-    pairs = zip(ctx.agreed, factors, strict=True)
+    pairs = zip(ctx.prepared, factors, strict=True)
     for same, (p, q) in zip(together(ctx), pairs, strict=True):
       for number, product in zip(same.numbers, _products(p, q), strict=True):
         arrays[number] = product.reshape(ctx.shapes[number])

@@ -74,7 +74,7 @@ def ternary() -> Code:
   """s sign(g) b with P(b = 1) = |g| / s, where the workers agreed on s.
 
   A number travels as 0, 1 or 2, in a field that is wide enough for the sum of
-  P of them. `Context.agreed` is float32[leaves], s of each leaf.
+  P of them. `Context.prepared` is float32[leaves], s of each leaf.
 
   References:
     Wen et al., arXiv 1705.07878, eq. 2 and section 3.3.
@@ -83,7 +83,7 @@ def ternary() -> Code:
   def round(selected, ctx):
     sizes = [(x.size,) for x in selected.arrays]
     scales = joining.split(
-      barriers.barrier_if_shared(ctx.agreed, len(sizes)), [()] * len(sizes)
+      barriers.barrier_if_shared(ctx.prepared, len(sizes)), [()] * len(sizes)
     )
     uniforms = draws.uniform_of_each(ctx.key, sizes)
 
@@ -122,7 +122,7 @@ def ternary() -> Code:
   def decode(codes, ctx, summands):
     shapes = ctx.shapes
     scales = joining.split(
-      barriers.barrier_if_shared(ctx.agreed, len(shapes)), [()] * len(shapes)
+      barriers.barrier_if_shared(ctx.prepared, len(shapes)), [()] * len(shapes)
     )
 
     def one(part, scale, shape):
@@ -139,5 +139,5 @@ def ternary() -> Code:
     name='ternary',
     takes=Leaves,
     adds=True,
-    bounds=lambda codes, ctx: ctx.agreed,
+    bounds=lambda codes, ctx: ctx.prepared,
   )

@@ -92,19 +92,19 @@ def by_rule(
 
   def choose(ctx):
     sizes = jnp.asarray(rungs(ctx.shapes))
-    number = jnp.sum(sizes < ctx.seen.need)
+    number = jnp.sum(sizes < ctx.prepared.need)
     return jnp.minimum(number, sizes.shape[0] - 1).astype(jnp.int32)
 
   def overflow(ctx):
-    return jnp.maximum(ctx.seen.need - ctx.rung, 0)
+    return jnp.maximum(ctx.prepared.need - ctx.rung, 0)
 
   def select(signals, ctx):
     del signals
     if all_fit:
-      return ctx.seen.joined.at_most(ctx.rung)
+      return ctx.prepared.joined.at_most(ctx.rung)
     # Each step begins at another place: otherwise the last leaves would never
     # be sent.
-    return ctx.seen.joined.at_most(ctx.rung, first=ctx.step * ctx.rung)
+    return ctx.prepared.joined.at_most(ctx.rung, first=ctx.step * ctx.rung)
 
   return Compressor(
     name,
@@ -115,7 +115,9 @@ def by_rule(
       choose,
       look,
       delivered=(
-        (lambda ctx: ctx.seen.leaves) if all_fit and not code.crowds else None
+        (lambda ctx: ctx.prepared.leaves)
+        if all_fit and not code.crowds
+        else None
       ),
       overflow=overflow,
       usable=lambda step: traced.in_range(

@@ -9,6 +9,7 @@ from gradsparse.collectives import Comm
 from gradsparse.exchanges import common
 from gradsparse.sockets import Exchange
 from gradsparse.sockets import Exchanged
+from gradsparse.sockets import Extras
 from gradsparse.sockets import Leaves
 from gradsparse.sockets import Marked
 from gradsparse.sockets import Message
@@ -19,7 +20,7 @@ import jax
 
 
 def all_gather() -> Exchange:
-  """Each worker's message goes to all others, with a word for its health.
+  """Each worker's message goes to all others, a word for its verdict before it.
 
   A sparse message travels in a dense all-reduce of the whole space, and is
   reported as dense, if that sends fewer bytes; one of all elements, if it is
@@ -32,8 +33,8 @@ def all_gather() -> Exchange:
     if _cheaper_dense(message, comm.size):
       return common.as_dense(message, comm)
     code, ctx = message.code, message.ctx
-    messages, healthy, nbytes = common.gather(
-      message.words, message.healthy, _bytes_of(message.dense), comm
+    messages, ok, nbytes = common.gather(
+      message.words, message.ok, _bytes_of(message.dense), comm
     )
 
     def read(vector):
@@ -51,9 +52,10 @@ def all_gather() -> Exchange:
 
     if common.sums_rows(own, comm.size, ctx):
       every = jax.lax.map(decode, messages)
-      space = own.space.merged(ctx.runs)
-      total = SparseSum.of(every.values, every.indices, space)
-      mean: Sequence[jax.Array] = total / comm.size
+      space = own.space.merged(ctx.leaves.buckets)
+      total: Sequence[jax.Array] = SparseSum.of(
+        every.values, every.indices, space
+      )
     else:
       start, rest = comm.typed_like(own.zeros(), messages), messages
       dense = isinstance(own, Leaves)
@@ -61,21 +63,19 @@ def all_gather() -> Exchange:
         # The first message is written where the others are added, and not
         # added to zeros.
         start, rest = decode(messages[0]).add_to(start), messages[1:]
-      total = common.add_up(add, start, rest, sparse=not dense)
-      mean = common.mean_of(own, total, comm.size)
+      total = own.split(common.add_up(add, start, rest, sparse=not dense))
     if code.bounds is not None:
       bounds = jax.lax.map(
         lambda vector: code.bounds(read(vector), ctx), messages
       )
-      healthy &= health.can_send(bounds.reshape(-1), comm.size)
+      ok &= health.can_send(bounds.reshape(-1), comm.size)
     return Exchanged(
-      mean=mean,
+      total=total,
+      dense=common.sum_dense(message.dense, comm),
+      weight=comm.size,
+      ok=ok,
       delivered=own,
-      dense=common.reduce_dense(message.dense, comm),
-      healthy=healthy,
-      message_bytes=nbytes,
-      transport='all-gather',
-      judged=code.bounds is not None,
+      extras=Extras(nbytes, 'all-gather', judged=code.bounds is not None),
     )
 
   def refuses(compressor):

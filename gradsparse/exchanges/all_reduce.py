@@ -7,6 +7,7 @@ from gradsparse.collectives import Comm
 from gradsparse.exchanges import common
 from gradsparse.sockets import Exchange
 from gradsparse.sockets import Exchanged
+from gradsparse.sockets import Extras
 from gradsparse.sockets import Message
 import jax
 
@@ -16,27 +17,25 @@ def all_reduce() -> Exchange:
 
   def run(message: Message, comm: Comm) -> Exchanged:
     code, ctx = message.code, message.ctx
-    words, dense, unhealthy = comm.sum(
-      (
-        message.words,
-        message.dense,
-        common.count_unhealthy(message.healthy),
-      )
+    words, dense, failed = comm.sum(
+      (message.words, message.dense, common.count_failed(message.ok))
     )
-    total = code.unpack(words, message.rounded, ctx)
-    stands_for = code.decode(total, ctx, comm.size)
-    healthy = unhealthy == 0
+    roundings = code.unpack(words, message.rounded, ctx)
+    ok = failed == 0
     if code.bounds is not None:
-      healthy &= health.can_send(code.bounds(total, ctx), comm.size)
+      ok &= health.can_send(code.bounds(roundings, ctx), comm.size)
     return Exchanged(
-      mean=common.mean_of_sum(stands_for, comm.size, ctx),
+      total=common.leaves_of(code.decode(roundings, ctx, comm.size), ctx),
+      dense=dense,
+      weight=comm.size,
+      ok=ok,
       delivered=message.own,
-      dense=[x / comm.size for x in dense],
-      healthy=healthy,
-      message_bytes=sum(x.nbytes for x in jax.tree.leaves(message.words)),
-      transport='all-reduce',
-      total=total,
-      judged=code.bounds is not None,
+      extras=Extras(
+        sum(x.nbytes for x in jax.tree.leaves(message.words)),
+        'all-reduce',
+        roundings=roundings,
+        judged=code.bounds is not None,
+      ),
     )
 
   def refuses(compressor):

@@ -1,4 +1,4 @@
-"""What the exchanges share: words, health, and the dense leaves."""
+"""What the exchanges share: words, verdicts, and the dense leaves."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from gradsparse.backend import joining
 from gradsparse.collectives import Comm
 from gradsparse.sockets import Context
 from gradsparse.sockets import Exchanged
+from gradsparse.sockets import Extras
 from gradsparse.sockets import Message
 from gradsparse.sockets import Sent
 from gradsparse.sockets import Sparse
@@ -60,21 +61,21 @@ def from_words(vector: jax.Array, like: Any) -> Any:
 
 
 def message_bytes(words: int) -> int:
-  """Size of a message of so many words, the word of health included."""
+  """Size of a message of so many words, the word of the verdict included."""
   return 4 * (1 + words)
 
 
 def gather(
-  words: Any, healthy: jax.Array, dense_bytes: int, comm: Comm
+  words: Any, ok: jax.Array, dense_bytes: int, comm: Comm
 ) -> tuple[jax.Array, jax.Array, int | jax.Array]:
-  """All workers' messages, whether all are healthy, size of one in bytes.
+  """All workers' messages, whether all are ok, size of one in bytes.
 
-  One word in front of a message says whether its sender is healthy. Streams
-  are cut to what the longest one needs.
+  One word in front of a message says whether its sender is ok. Streams are cut
+  to what the longest one needs.
 
   Args:
     words: this worker's, see `Code.pack`.
-    healthy: bool scalar.
+    ok: bool scalar.
     dense_bytes: of the leaves that stay dense, for the plan.
     comm: the workers.
 
@@ -82,7 +83,7 @@ def gather(
     (uint32[P, n], for `from_words`; words that did not travel are zero; bool
     scalar; int, or uint32 where it depends on the data).
   """
-  message = to_words(words, healthy.astype(jnp.uint32)[None])
+  message = to_words(words, ok.astype(jnp.uint32)[None])
   nbytes: int | jax.Array = message.nbytes
   if isinstance(words, Stream):
     head = message.shape[0] - words.words.shape[0]
@@ -151,44 +152,40 @@ def gather_cut(
 
 
 def scatter(
-  rows: jax.Array, healthy: jax.Array, comm: Comm
+  rows: jax.Array, ok: jax.Array, comm: Comm
 ) -> tuple[jax.Array, jax.Array, int]:
   """Sends row d to worker d, and with each row the word of `gather`.
 
   Args:
     rows: uint32[P, words].
-    healthy: bool scalar.
+    ok: bool scalar.
     comm: the workers.
 
   Returns:
-    (uint32[P, words]: row s came from worker s; whether all workers are
-    healthy, the same everywhere; size of a message in bytes).
+    (uint32[P, words]: row s came from worker s; whether all workers are ok, the
+    same everywhere; size of a message in bytes).
   """
-  health = jnp.full((comm.size, 1), healthy, jnp.uint32)
-  message = jnp.concatenate([health, rows], axis=1)
+  word = jnp.full((comm.size, 1), ok, jnp.uint32)
+  message = jnp.concatenate([word, rows], axis=1)
   received = comm.all_to_all(message)
   # Every worker hears of everybody, so all come to the same result.
-  healthy = comm.replicated(jnp.all(received[:, 0] == 1))
-  return received[:, 1:], healthy, message.nbytes
+  ok = comm.replicated(jnp.all(received[:, 0] == 1))
+  return received[:, 1:], ok, message.nbytes
 
 
 def as_dense(message: Message, comm: Comm) -> Exchanged:
-  """The mean of what messages stand for, by an all-reduce of all elements."""
+  """The sum of what messages stand for, by an all-reduce of all elements."""
   own = message.own
-  total, dense, unhealthy = comm.sum(
-    (
-      own.add_to(own.zeros()),
-      message.dense,
-      count_unhealthy(message.healthy),
-    )
+  total, dense, failed = comm.sum(
+    (own.add_to(own.zeros()), message.dense, count_failed(message.ok))
   )
   return Exchanged(
-    mean=mean_of(own, total, comm.size),
+    total=own.split(total),
+    dense=dense,
+    weight=comm.size,
+    ok=failed == 0,
     delivered=own,
-    dense=[x / comm.size for x in dense],
-    healthy=unhealthy == 0,
-    message_bytes=message.dense_bytes,
-    transport='dense all-reduce',
+    extras=Extras(message.dense_bytes, 'dense all-reduce'),
   )
 
 
@@ -217,17 +214,6 @@ def add_up(
   return total
 
 
-def mean_of(own: Sent, total: Any, workers: int) -> Sequence[jax.Array]:
-  """The leaves of a mean.
-
-  Args:
-    own: a message.
-    total: what messages like it were added up to.
-    workers: P.
-  """
-  return own.split(jax.tree.map(lambda x: x / workers, total))
-
-
 def sums_rows(own: Sent, workers: int, ctx: Context) -> bool:
   """Whether messages like this one are added up as rows (see `SparseSum`).
 
@@ -240,27 +226,26 @@ def sums_rows(own: Sent, workers: int, ctx: Context) -> bool:
   )
 
 
-def mean_of_sum(total: Sent, workers: int, ctx: Context) -> Sequence[jax.Array]:
-  """The leaves of a mean.
+def leaves_of(total: Sent, ctx: Context) -> Sequence[jax.Array]:
+  """The leaves of a sum of messages that came as one message.
 
   Args:
-    total: the sum of all messages, as one message.
-    workers: P.
-    ctx: of the messages.
+    total: the sum.
+    ctx: the context of the messages.
   """
-  if isinstance(total, Sparse):
-    if sums_rows(total, 1, ctx):
-      both = total.values[None], total.indices[None]
-      return SparseSum.of(*both, total.space.merged(ctx.runs)) / workers
-    return mean_of(total, total.add_to(total.zeros()), workers)
-  return [x / workers for x in total.leaves()]
+  if not isinstance(total, Sparse):
+    return total.leaves()
+  if sums_rows(total, 1, ctx):
+    both = total.values[None], total.indices[None]
+    return SparseSum.of(*both, total.space.merged(ctx.leaves.buckets))
+  return total.split(total.add_to(total.zeros()))
 
 
-def reduce_dense(leaves: list[jax.Array], comm: Comm) -> list[jax.Array]:
-  """Means of the leaves that stay dense."""
-  return comm.mean(leaves) if leaves else []
+def sum_dense(leaves: list[jax.Array], comm: Comm) -> list[jax.Array]:
+  """Sums of the leaves that stay dense."""
+  return comm.sum(leaves) if leaves else []
 
 
-def count_unhealthy(healthy: jax.Array) -> jax.Array:
-  """float32, 0 if healthy: the sum over workers is 0 if all are."""
-  return 1.0 - healthy.astype(jnp.float32)
+def count_failed(ok: jax.Array) -> jax.Array:
+  """float32, 0 if ok: the sum over workers is 0 if all are."""
+  return 1.0 - ok.astype(jnp.float32)

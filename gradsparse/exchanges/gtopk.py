@@ -40,6 +40,7 @@ from gradsparse.sockets import Code
 from gradsparse.sockets import Context
 from gradsparse.sockets import Exchange
 from gradsparse.sockets import Exchanged
+from gradsparse.sockets import Extras
 from gradsparse.sockets import Message
 from gradsparse.sockets import Sparse
 from gradsparse.wire import bitmap
@@ -52,16 +53,17 @@ TOPOLOGIES = ('butterfly', 'tree', 'allgather')
 PUT_BACK = ('exact', 'paper')
 # Fewer entries are sorted: only compiling takes time then.
 _SMALL = 1 << 14
-# What stands in a vector for no entry (-0.0), and for ill health (a NaN).
+# What stands in a vector for no entry (-0.0), and for a contributor that is not
+# ok (a NaN).
 _NO_ENTRY = np.uint32(0x80000000)
-_UNHEALTHY = np.uint32(0x7FC00000)
+_NOT_OK = np.uint32(0x7FC00000)
 
 
 class _Held(NamedTuple):
-  """A partial result: entries, and whether all its contributors are healthy."""
+  """A partial result: entries, and whether all its contributors are ok."""
 
   entries: Sparse
-  healthy: jax.Array
+  ok: jax.Array
 
 
 class _Wire(NamedTuple):
@@ -74,7 +76,7 @@ class _Wire(NamedTuple):
     comm: the workers.
     spread: whether entries travel as the whole vector that they are of, because
       that takes no more words. -0.0 says that there is no entry, and a NaN in
-      the first place that a contributor is not healthy.
+      the first place that a contributor is not ok.
   """
 
   code: Code
@@ -90,13 +92,13 @@ class _Wire(NamedTuple):
   def words(self, held: _Held) -> jax.Array:
     """A partial result as it travels."""
     if not self.spread:
-      head = held.healthy.astype(jnp.uint32)[None]
+      head = held.ok.astype(jnp.uint32)[None]
       return jnp.concatenate([head, self.code.pack(held.entries, self.ctx)])
     entries = _unsigned_zeros(held.entries)
     bits = jax.lax.bitcast_convert_type(entries.values, jnp.uint32)
     whole = jnp.full(entries.space.size, _NO_ENTRY, jnp.uint32)
     whole = whole.at[entries.indices].set(bits, mode='drop')
-    return whole.at[0].set(jnp.where(held.healthy, whole[0], _UNHEALTHY))
+    return whole.at[0].set(jnp.where(held.ok, whole[0], _NOT_OK))
 
   def read(self, words: jax.Array) -> _Held:
     """Inverse of `words`."""
@@ -109,7 +111,7 @@ class _Wire(NamedTuple):
     bits = words.at[indices].get(mode='fill', fill_value=0)
     values = jax.lax.bitcast_convert_type(bits, jnp.float32)
     entries = Sparse(values, indices, self.like.space)
-    return _Held(entries, words[0] != _UNHEALTHY)
+    return _Held(entries, words[0] != _NOT_OK)
 
 
 def _unsigned_zeros(entries: Sparse) -> Sparse:
@@ -143,19 +145,19 @@ def gtopk(topology: str = 'butterfly', put_back: str = 'exact') -> Exchange:
     limit = None
     if message.ctx.rung is not None:
       limit = comm.uniform(jnp.sum(own.valid))
-    mine = _Held(own, message.healthy)
+    mine = _Held(own, message.ok)
     final, alive = reduce(mine, wire, limit, put_back)
     if put_back == 'paper':
       alive = _member(own.indices, final.entries.indices)
-    healthy = comm.replicated(final.healthy)
+    ok = comm.replicated(final.ok)
     kept = comm.replicated(final.entries)
     return Exchanged(
-      mean=common.mean_of_sum(kept, comm.size, message.ctx),
+      total=common.leaves_of(kept, message.ctx),
+      dense=common.sum_dense(message.dense, comm),
+      weight=comm.size,
+      ok=ok,
       delivered=own.keep(alive),
-      dense=common.reduce_dense(message.dense, comm),
-      healthy=healthy,
-      message_bytes=wire.words(mine).nbytes,
-      transport=f'gTop-k {topology}',
+      extras=Extras(wire.words(mine).nbytes, f'gTop-k {topology}'),
     )
 
   def refuses(compressor):
@@ -265,9 +267,7 @@ def _receive(held: _Held, perm, wire: _Wire) -> _Held:
 
 
 def _merge_held(a: _Held, b: _Held, wire: _Wire, limit) -> _Held:
-  return _Held(
-    merge(a.entries, b.entries, wire.slots, limit), a.healthy & b.healthy
-  )
+  return _Held(merge(a.entries, b.entries, wire.slots, limit), a.ok & b.ok)
 
 
 # --- topologies: (mine, wire, limit, put_back) -> (final, alive) -----------
@@ -365,5 +365,5 @@ def _all_gather(mine: _Held, wire: _Wire, limit, put_back: str) -> _Reduced:
   entries = _largest(
     indices, values, wire.comm.size, wire.like.space, wire.slots, limit
   )
-  final = _Held(entries, jnp.all(everyone.healthy))
+  final = _Held(entries, jnp.all(everyone.ok))
   return final, _member(mine.entries.indices, entries.indices)

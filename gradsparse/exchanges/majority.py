@@ -6,6 +6,7 @@ from gradsparse.collectives import Comm
 from gradsparse.exchanges import common
 from gradsparse.sockets import Exchange
 from gradsparse.sockets import Exchanged
+from gradsparse.sockets import Extras
 from gradsparse.sockets import Message
 from gradsparse.wire import bitmap
 from gradsparse.wire import fixed_width
@@ -30,31 +31,31 @@ def majority(scatter: bool = False) -> Exchange:
   """
 
   def run(message: Message, comm: Comm) -> Exchanged:
-    # Of very few votes the words, one for health with each, may be more than
-    # the elements are.
+    # Of very few votes the words, one for the verdict with each, may be more
+    # than the elements are.
     words, size = message.words.size, _size(message)
     ayes: jax.Array
     nbytes: int | jax.Array
     if scatter and comm.size * (1 + -(-words // comm.size)) <= size:
       transport = name
-      ayes, healthy, nbytes = _by_parts(message, comm)
+      ayes, ok, nbytes = _by_parts(message, comm)
     elif 1 + words <= size:
       transport = 'majority vote'
-      ayes, healthy, nbytes = _by_all(message, comm)
+      ayes, ok, nbytes = _by_all(message, comm)
     else:
       transport = 'majority vote, dense all-reduce'
-      ayes, healthy, nbytes = _by_sum(message, comm)
+      ayes, ok, nbytes = _by_sum(message, comm)
     # The same words as a worker's own, so the same code reads them.
     decided = message.code.decode(
       message.code.unpack(ayes, message.rounded, message.ctx), message.ctx, 1
     )
     return Exchanged(
-      mean=decided.leaves(),
+      total=decided.leaves(),
+      dense=common.sum_dense(message.dense, comm),
+      weight=1,
+      ok=ok,
       delivered=decided,
-      dense=common.reduce_dense(message.dense, comm),
-      healthy=healthy,
-      message_bytes=nbytes,
-      transport=transport,
+      extras=Extras(nbytes, transport),
     )
 
   def refuses(compressor):
@@ -72,10 +73,8 @@ def majority(scatter: bool = False) -> Exchange:
 def _by_all(
   message: Message, comm: Comm
 ) -> tuple[jax.Array, jax.Array, int | jax.Array]:
-  """Everybody counts all votes: (majority's words, healthy, bytes sent)."""
-  messages, healthy, nbytes = common.gather(
-    message.words, message.healthy, 0, comm
-  )
+  """Everybody counts all votes: (majority's words, ok, bytes sent)."""
+  messages, ok, nbytes = common.gather(message.words, message.ok, 0, comm)
   bits = 32 * message.words.size
 
   counter = fixed_width.narrowest(0, comm.size)
@@ -85,20 +84,17 @@ def _by_all(
 
   start = comm.typed_like(jnp.zeros(bits, counter), messages)
   votes = common.add_up(count, start, messages, sparse=False)
-  return bitmap.pack(votes >= -(-comm.size // 2)), healthy, nbytes
+  return bitmap.pack(votes >= -(-comm.size // 2)), ok, nbytes
 
 
 def _by_sum(message: Message, comm: Comm) -> tuple[jax.Array, jax.Array, int]:
   """Votes added up as numbers, where a message would be larger than those."""
   votes = fixed_width.unpack(message.words, _size(message), 1)
-  total, unhealthy = comm.sum(
-    (
-      votes.astype(jnp.float32),
-      common.count_unhealthy(message.healthy),
-    )
+  total, failed = comm.sum(
+    (votes.astype(jnp.float32), common.count_failed(message.ok))
   )
   decided = bitmap.pack(total >= -(-comm.size // 2))
-  return decided, unhealthy == 0, message.dense_bytes
+  return decided, failed == 0, message.dense_bytes
 
 
 def _size(message: Message) -> int:
@@ -111,10 +107,10 @@ def _by_parts(message: Message, comm: Comm) -> tuple[jax.Array, jax.Array, int]:
   words = message.words
   part = -(-words.size // comm.size)
   rows = jnp.pad(words, (0, part * comm.size - words.size))
-  received, healthy, nbytes = common.scatter(
-    rows.reshape(comm.size, part), message.healthy, comm
+  received, ok, nbytes = common.scatter(
+    rows.reshape(comm.size, part), message.ok, comm
   )
   bits = jax.vmap(lambda row: fixed_width.unpack(row, 32 * part, 1))(received)
   ayes = 2 * jnp.sum(bits, axis=0, dtype=jnp.int32) >= comm.size
   decided = comm.gather(bitmap.pack(ayes))
-  return decided.reshape(-1)[: words.size], healthy, nbytes
+  return decided.reshape(-1)[: words.size], ok, nbytes

@@ -18,6 +18,7 @@ from gradsparse.collectives import Comm
 from gradsparse.exchanges import common
 from gradsparse.sockets import Exchange
 from gradsparse.sockets import Exchanged
+from gradsparse.sockets import Extras
 from gradsparse.sockets import Leaves
 from gradsparse.sockets import Message
 from gradsparse.sockets import Parts
@@ -80,9 +81,7 @@ def reduce_scatter() -> Exchange:
       return code.decode(code.unpack(words, like, ctx), ctx, 1)
 
     own = message.own
-    received, healthy, nbytes = common.scatter(
-      message.words, message.healthy, comm
-    )
+    received, ok, nbytes = common.scatter(message.words, message.ok, comm)
     total = jnp.sum(decode(received, message.rounded).rows, axis=0)
     wanted = total
     if message.owed:
@@ -104,14 +103,14 @@ def reduce_scatter() -> Exchange:
     credited = _row(own.rows, index) + (given - total)
     credit = Parts.of(_with_row(own.rows, index, credited), ctx.shapes)
     return Exchanged(
-      mean=mean.leaves(),
+      total=mean.leaves(),
+      dense=common.sum_dense(message.dense, comm),
+      weight=1,
+      ok=ok,
       delivered=credit,
-      dense=common.reduce_dense(message.dense, comm),
-      healthy=healthy,
-      message_bytes=nbytes,
-      transport=f'{code.name} reduce-scatter',
-      released=own,
-      owed=owed,
+      extras=Extras(
+        nbytes, f'{code.name} reduce-scatter', removed=own, owed=owed
+      ),
     )
 
   def refuses(compressor):
@@ -123,7 +122,9 @@ def reduce_scatter() -> Exchange:
 
 
 def _larger_than_dense(message: Message) -> bool:
-  workers, _ = message.words.shape  # a row goes to each, with a word of health
+  workers, _ = (
+    message.words.shape
+  )  # a row goes to each, with a word for the verdict
   return 4 * (message.words.size + workers) > message.dense_bytes
 
 
@@ -134,8 +135,10 @@ def _as_dense(message: Message, comm: Comm) -> Exchanged:
     owed = Parts.cut(Leaves(list(message.owed)), *own.rows.shape)
     credit = Parts.of(own.rows + owed.rows, message.ctx.shapes)
   leaves = Leaves(credit.leaves())  # without the padding of the parts
-  return common.as_dense(message._replace(own=leaves), comm)._replace(
+  out = common.as_dense(message._replace(own=leaves), comm)
+  return out._replace(
     delivered=credit,
-    released=own,
-    owed=[jnp.zeros_like(x) for x in message.owed],
+    extras=out.extras._replace(
+      removed=own, owed=[jnp.zeros_like(x) for x in message.owed]
+    ),
   )

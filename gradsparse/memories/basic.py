@@ -19,7 +19,7 @@ def zeros(params: Any) -> Any:
 def less(tree: Any, delivered: Any) -> Any:
   """A tree less what was delivered. Leaves that stay dense are left alone."""
   return jax.tree.map(
-    lambda x, d: x if d.whole else d.plus(x, -1.0),
+    lambda x, d: x if d.is_dense else d.plus(x, -1.0),
     tree,
     delivered,
   )
@@ -69,12 +69,12 @@ def no_memory() -> Memory:
   def init(params):
     return NoMemoryState(jax.tree.map(ShapeOf.of, params))
 
-  def accumulate(grads, state, extra, whole):
-    del grads, extra, whole
+  def accumulate(grads, state, extra, is_dense):
+    del grads, extra, is_dense
     return state
 
-  def signals(grads, state, whole):
-    del state, whole
+  def signals(grads, state, is_dense):
+    del state, is_dense
     return jax.tree.map(lambda g: Signal(g, g), grads)
 
   return Memory(init, accumulate, signals, lossless=False)
@@ -115,17 +115,17 @@ def residual(decay: float = 1.0) -> Memory:
   def init(params):
     return ResidualState(zeros(params))
 
-  def accumulate(grads, state, extra, whole):
+  def accumulate(grads, state, extra, is_dense):
     del extra
     # A leaf that stays dense delivers all it has: its residual stays zero.
     kept = jax.tree.map(
-      lambda e, g, w: e if w else decay * e + g, state.residual, grads, whole
+      lambda e, g, w: e if w else decay * e + g, state.residual, grads, is_dense
     )
     return ResidualState(kept)
 
-  def signals(grads, state, whole):
+  def signals(grads, state, is_dense):
     return jax.tree.map(
-      lambda e, g, w: Signal(g if w else e, g), state.residual, grads, whole
+      lambda e, g, w: Signal(g if w else e, g), state.residual, grads, is_dense
     )
 
   def sent(state, delivered):

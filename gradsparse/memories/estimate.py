@@ -56,25 +56,25 @@ def estimate() -> Memory:
   def init(params):
     return EstimateState(zeros(params), zeros(params), zeros(params))
 
-  def accumulate(grads, state, extra, whole):
+  def accumulate(grads, state, extra, is_dense):
     del extra
     residual = jax.tree.map(
       lambda old, g, e, w: old if w else g - e,
       state.residual,
       grads,
       state.estimate,
-      whole,
+      is_dense,
     )
     return state._replace(residual=residual)
 
-  def signals(grads, state, whole):
+  def signals(grads, state, is_dense):
     return jax.tree.map(
-      lambda r, g, w: Signal(g if w else r, g), state.residual, grads, whole
+      lambda r, g, w: Signal(g if w else r, g), state.residual, grads, is_dense
     )
 
   def sent(state, delivered):
     believed = jax.tree.map(
-      lambda x, d: x if d.whole else d.plus(x),
+      lambda x, d: x if d.is_dense else d.plus(x),
       state.estimate,
       delivered,
     )
@@ -82,28 +82,28 @@ def estimate() -> Memory:
       residual=less(state.residual, delivered), estimate=believed
     )
 
-  def update(state, means, whole):
+  def update(state, means, is_dense):
     return jax.tree.map(
-      lambda mean, r, w: r if w else mean + r, state.mean, means, whole
+      lambda mean, r, w: r if w else mean + r, state.mean, means, is_dense
     )
 
-  def arrived(state, means, whole, accepted):
+  def arrived(state, means, is_dense, accepted):
     mean = jax.tree.map(
       lambda old, r, w: old if w else jnp.where(accepted, old + r, old),
       state.mean,
       means,
-      whole,
+      is_dense,
     )
     return state._replace(mean=mean)
 
-  def held(state, whole):
+  def held(state, is_dense):
     # The gradient itself: of the next one the whole estimate is taken off.
     return (
       jax.tree.map(
         lambda r, e, w: r if w else r + e,
         state.residual,
         state.estimate,
-        whole,
+        is_dense,
       ),
     )
 

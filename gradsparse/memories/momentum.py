@@ -79,10 +79,10 @@ def momentum_correction(
     m, u = traced.here(momentum), u.astype(g.dtype)
     return m * (u + g) if nesterov else m * u + g
 
-  def accumulate(grads, state, extra, whole):
+  def accumulate(grads, state, extra, is_dense):
     del extra
     u = jax.tree.map(
-      lambda u, g, w: u if w else moved(u, g), state.momentum, grads, whole
+      lambda u, g, w: u if w else moved(u, g), state.momentum, grads, is_dense
     )
 
     def accumulated(v, u, g, w):
@@ -90,25 +90,25 @@ def momentum_correction(
         return v
       return v + u + g if nesterov else v + u
 
-    v = jax.tree.map(accumulated, state.velocity, u, grads, whole)
+    v = jax.tree.map(accumulated, state.velocity, u, grads, is_dense)
     return MomentumCorrectionState(u, v)
 
-  def signals(grads, state, whole):
+  def signals(grads, state, is_dense):
     return jax.tree.map(
-      lambda v, g, w: Signal(g if w else v, g), state.velocity, grads, whole
+      lambda v, g, w: Signal(g if w else v, g), state.velocity, grads, is_dense
     )
 
-  def update(state, means, whole):
+  def update(state, means, is_dense):
     def one(u, mean, w):
       if not w:
         return mean
       u = moved(u, mean)
       return u + mean if nesterov else u
 
-    return jax.tree.map(one, state.momentum, means, whole)
+    return jax.tree.map(one, state.momentum, means, is_dense)
 
   def masked(u, d):
-    return u if d.whole else d.update(lambda x, sent: jnp.zeros_like(x), u)
+    return u if d.is_dense else d.update(lambda x, sent: jnp.zeros_like(x), u)
 
   def sent(state, delivered):
     u = state.momentum
@@ -116,7 +116,7 @@ def momentum_correction(
       u = jax.tree.map(masked, u, delivered)
     return MomentumCorrectionState(u, less(state.velocity, delivered))
 
-  def arrived(state, means, whole, accepted):
+  def arrived(state, means, is_dense, accepted):
     def one(u, mean, w):
       if not w:
         return u
@@ -130,18 +130,18 @@ def momentum_correction(
       one,
       state.momentum,
       means,
-      whole,
+      is_dense,
     )
     return state._replace(momentum=u)
 
-  def held(state, whole):
+  def held(state, is_dense):
     # Beside v there is what u adds to it in all later steps: m u, m^2 u, ...
     m = traced.here(momentum)
 
     def ahead(u, v, w):
       return v if w else (jnp.abs(v) + m / (1 - m) * jnp.abs(u)) / _ROOM
 
-    v = jax.tree.map(ahead, state.momentum, state.velocity, whole)
+    v = jax.tree.map(ahead, state.momentum, state.velocity, is_dense)
     return state.momentum, v
 
   return Memory(

@@ -77,25 +77,25 @@ def variance(
   def init(params):
     return VarianceState(zeros(params), zeros(params))
 
-  def accumulate(grads, state, extra, whole):
+  def accumulate(grads, state, extra, is_dense):
     r = jax.tree.map(
-      lambda r, g, w: r if w else r + g, state.residual, grads, whole
+      lambda r, g, w: r if w else r + g, state.residual, grads, is_dense
     )
     v = jax.tree.map(
       lambda v, m, w: v if w else v + m.astype(jnp.float32),
       state.variance,
       extra['second_moment'],
-      whole,
+      is_dense,
     )
     return VarianceState(r, v)
 
-  def signals(grads, state, whole):
+  def signals(grads, state, is_dense):
     return jax.tree.map(
       lambda r, g, v, w: Signal(g if w else r, g, v),
       state.residual,
       grads,
       state.variance,
-      whole,
+      is_dense,
     )
 
   def sent_from_v(v, d, r):
@@ -105,7 +105,7 @@ def variance(
 
   def sent(state, delivered):
     v = jax.tree.map(
-      lambda v, r, d: v if d.whole else d.update(sent_from_v, v, r),
+      lambda v, r, d: v if d.is_dense else d.update(sent_from_v, v, r),
       state.variance,
       state.residual,
       delivered,
@@ -114,7 +114,7 @@ def variance(
 
   def gone(r, v, d):
     """Selected, whether sent or too small for the code."""
-    if d.whole:
+    if d.is_dense:
       return jnp.zeros_like(r, bool)
     largest = jnp.max(jnp.abs(d.values), initial=0.0)
     small = (r * r > alpha * v) & (jnp.abs(r) < _UNSENDABLE * largest)
@@ -129,10 +129,12 @@ def variance(
     )
     return VarianceState(r, v)
 
-  def arrived(state, means, whole, accepted):
+  def arrived(state, means, is_dense, accepted):
     del means
     factor = jnp.where(accepted, traced.here(decay), 1.0)
-    v = jax.tree.map(lambda v, w: v if w else factor * v, state.variance, whole)
+    v = jax.tree.map(
+      lambda v, w: v if w else factor * v, state.variance, is_dense
+    )
     return state._replace(variance=v)
 
   return Memory(

@@ -32,6 +32,7 @@ from gradsparse.sockets.compressor import Learning
 from gradsparse.sockets.compressor import Stream
 from gradsparse.sockets.context import Context
 from gradsparse.sockets.context import Cut
+from gradsparse.sockets.context import MessageLeaves
 from gradsparse.sockets.context import Signal
 from gradsparse.sockets.deliveries import Delivered
 from gradsparse.sockets.deliveries import Full
@@ -39,6 +40,7 @@ from gradsparse.sockets.deliveries import Spread
 from gradsparse.sockets.deliveries import Window
 from gradsparse.sockets.exchange import Exchange
 from gradsparse.sockets.exchange import Exchanged
+from gradsparse.sockets.exchange import Extras
 from gradsparse.sockets.exchange import Message
 from gradsparse.sockets.memory import Memory
 from gradsparse.sockets.space import Joined
@@ -60,6 +62,7 @@ __all__ = (
   'Delivered',
   'Exchange',
   'Exchanged',
+  'Extras',
   'Full',
   'Joined',
   'Ladder',
@@ -69,6 +72,7 @@ __all__ = (
   'Marked',
   'Memory',
   'Message',
+  'MessageLeaves',
   'Parts',
   'Sent',
   'Shape',

@@ -132,7 +132,7 @@ class Agreement(NamedTuple):
   Attributes:
     reduce: 'max' or 'mean' over workers.
     propose: (signals, ctx) -> tree of arrays.
-    settle: (reduced tree, ctx) -> `Context.agreed`.
+    settle: (reduced tree, ctx) -> `Context.prepared`.
   """
 
   reduce: str
@@ -148,7 +148,7 @@ class Ladder(NamedTuple):
       `at_step` it is a density. `select` gets the one in force as `ctx.rung`.
     choose: ctx -> int32, the number of the smallest rung that this worker
       needs.
-    look: (signals, ctx) -> `Context.seen`: what both `choose` and `select`
+    look: (signals, ctx) -> `Context.prepared`: what both `choose` and `select`
       need, computed once.
     delivered: ctx -> what a message delivers, if that is the same whatever its
       size: a `Sent`, of which no more is asked than what a memory needs. None:
@@ -167,7 +167,7 @@ class Ladder(NamedTuple):
 
   rungs: Callable[[Sequence[Shape]], tuple[Any, ...]]
   choose: Callable[[Context], jax.Array]
-  look: Callable[[list[Signal], Context], Any] = lambda signals, ctx: None
+  look: Callable[[list[Signal], Context], Any] | None = None
   delivered: Callable[[Context], Any] | None = None
   overflow: Callable[[Context], jax.Array] | None = None
   agreed: bool = False

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, NamedTuple
 
 from gradsparse.sockets.space import Shape
 import jax
 
 # How a leaf is divided between the devices of one worker: for each of its
-# dimensions, from the first on, the mesh axes. () if it is whole.
+# dimensions, from the first on, the mesh axes. () if the leaf is whole.
 Cut = tuple[tuple[str, ...], ...]
 
 
@@ -26,37 +27,52 @@ class Signal(NamedTuple):
   moment: jax.Array | None = None
 
 
+@dataclasses.dataclass(frozen=True)
+class MessageLeaves:
+  """The leaves of one message, as this device has them. Static.
+
+  Attributes:
+    shapes: shapes of the leaves.
+    cuts: how each leaf is divided between the devices of this worker; () if
+      all leaves are whole.
+    buckets: how many leaves each bucket has; () if each leaf is a bucket by
+      itself. The memory stores a bucket as one array, so a mean may come back
+      by leaves (`shapes`) or by buckets (`Space.merged`).
+    shards: the devices of this worker (`collectives.Shards`), if there are
+      several.
+  """
+
+  shapes: tuple[Shape, ...]
+  cuts: tuple[Cut, ...] = ()
+  buckets: tuple[int, ...] = ()
+  shards: Any = None
+
+
 class Context(NamedTuple):
   """What surrounds one message.
 
   Attributes:
-    shapes: shapes of the leaves in the group.
-    workers: P.
+    leaves: the leaves of the message.
+    workers: P, the number of workers.
     step: int32 scalar, updates done so far.
     key: PRNG key, different for each worker and step.
     shared_key: PRNG key, different for each step, the same on all workers.
     state: the compressor's own state (`Learning`).
-    agreed: what was settled (`Agreement`), or None.
-    seen: what the ladder saw (`Ladder.look`), or None.
+    prepared: what was computed before the selection: what the workers settled
+      (`Agreement`), or what the ladder saw (`Ladder.look`). None if neither.
     rung: the size in force, an element of `Ladder.rungs(shapes)`, or None.
-    cuts: how each leaf is divided between the devices of this worker, of which
-      this is one; () if all are whole. `shapes` are those of its own parts.
-    shards: the devices of this worker (`collectives.Shards`), if there are
-      several.
-    runs: how many leaves each of the parts has in which their mean is read and
-      what was sent leaves the memory; () if each leaf is such a part. A mean
-      may have either, `shapes` or `Space.merged`.
   """
 
-  shapes: tuple[Shape, ...]
+  leaves: MessageLeaves
   workers: int
   step: jax.Array
   key: jax.Array
   shared_key: jax.Array
   state: Any = ()
-  agreed: Any = None
-  seen: Any = None
+  prepared: Any = None
   rung: Any = None
-  cuts: tuple[Cut, ...] = ()
-  shards: Any = None
-  runs: tuple[int, ...] = ()
+
+  @property
+  def shapes(self) -> tuple[Shape, ...]:
+    """Shapes of the leaves, as this device has them."""
+    return self.leaves.shapes

@@ -7,7 +7,7 @@ written as a whole leaf (`Spread`). All have the same methods:
   plus(x, factor)         x and `factor` times what was delivered
   update(fn, x, *others)  fn(x, delivered, *others) where something was
   dense(shape)            a leaf, zero where nothing was delivered
-  whole                   whether the leaf stays dense and was not compressed
+  is_dense                whether the leaf stays dense and was not compressed
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Window:
   entries: jax.Array
   indices: jax.Array
   size: int = dataclasses.field(metadata={'static': True})
-  whole = False
+  is_dense = False
 
   @property
   def values(self) -> jax.Array:
@@ -87,12 +87,12 @@ class Full:
 
   Attributes:
     values: float32, leaf-shaped: what of this worker's is in the mean.
-    whole: the leaf stays dense. It was not compressed, so nothing that
+    is_dense: the leaf stays dense. It was not compressed, so nothing that
       belongs to compression applies to it, such as factor masking.
   """
 
   values: jax.Array
-  whole: bool = dataclasses.field(default=False, metadata={'static': True})
+  is_dense: bool = dataclasses.field(default=False, metadata={'static': True})
 
   def plus(self, x: jax.Array, factor: float = 1.0) -> jax.Array:
     """x and `factor` times what was delivered."""
@@ -120,7 +120,7 @@ class Spread:
 
   values: jax.Array
   there: jax.Array
-  whole = False
+  is_dense = False
 
   def plus(self, x: jax.Array, factor: float = 1.0) -> jax.Array:
     """x and `factor` times what was delivered."""

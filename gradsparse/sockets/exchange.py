@@ -19,12 +19,12 @@ class Message(NamedTuple):
 
   Attributes:
     words: what `Code.pack` returned.
-    rounded: what it was packed from.
-    own: what that stands for, decoded.
-    code: how to read the others'.
+    rounded: what `words` was packed from.
+    own: what `rounded` stands for, decoded.
+    code: how to read the messages of others.
     ctx: the context.
     dense: leaves that stay dense and ride along, float32.
-    healthy: bool scalar: this worker can keep what comes of its gradient.
+    ok: bool scalar: this worker can keep what comes of its gradient.
     owed: the exchange's own state, see `Exchange.init`.
   """
 
@@ -34,47 +34,64 @@ class Message(NamedTuple):
   code: Code
   ctx: Context
   dense: list[jax.Array]
-  healthy: jax.Array
+  ok: jax.Array
   owed: Sequence[jax.Array] = ()
 
   @property
   def dense_bytes(self) -> int:
-    """Size of what it is a message of, as float32."""
+    """Size of the leaves of this message, as float32."""
     return 4 * sum(map(math.prod, self.ctx.shapes))
 
 
-class Exchanged(NamedTuple):
-  """What comes back. Over all workers, `delivered` adds up to P times `mean`.
+class Extras(NamedTuple):
+  """What comes back beside the total: bookkeeping, and what few exchanges know.
 
   Attributes:
-    mean: float32 leaves of the group, bit-identical on all workers: a list,
-      `Joined`, or `SparseSum`.
-    delivered: what of this worker's is in the mean, if the step is accepted.
-    dense: means of the leaves that stayed dense.
-    healthy: bool scalar, the same everywhere: all workers were healthy.
-      Otherwise the step is rejected, and the rest of this is not used.
-    message_bytes: size of one worker's message; a uint32 scalar where it
-      depends on the data, and the largest while a plan is made.
-    transport: how it went, for tables; None where the run time chose it.
-    total: the sum of all roundings, where words were added up, else None.
-    released: what the memory lets go of, if that is not
-      `delivered`. An exchange that rounds the mean once more counts the change
-      as delivered by the worker that rounded, but that worker's memory held
-      only its own message. None: the same as `delivered`.
+    message_bytes: size of one worker's message; a uint32 scalar where the size
+      depends on the data, and the largest size while a plan is made.
+    transport: how the message went, for tables; None where the run time chose.
+    removed: what the memory lets go of, if that is not what was delivered. An
+      exchange that rounds the mean once more counts the change as delivered by
+      the worker that rounded, but that worker's memory held only its own
+      message. None: the same as `Exchanged.delivered`.
     owed: the exchange's new state, if the step is accepted.
-    judged: `healthy` says also that the mean of what was compressed is finite.
+    roundings: the sum of all workers' roundings, for a compressor that learns
+      from it; None where words were not added up.
+    judged: `Exchanged.ok` says also that the total of what was compressed is
+      finite.
   """
 
-  mean: Sequence[jax.Array]
-  delivered: Sent
-  dense: list[jax.Array]
-  healthy: jax.Array
   message_bytes: int | jax.Array
-  transport: str | None
-  total: Any = None
-  released: Sent | None = None
+  transport: str | None = None
+  removed: Sent | None = None
   owed: Sequence[jax.Array] = ()
+  roundings: Any = None
   judged: bool = False
+
+
+class Exchanged(NamedTuple):
+  """What comes back. Over all workers, `delivered` adds up to `total`.
+
+  The mean is `total / weight`. `compressed_mean` divides, nobody else.
+
+  Attributes:
+    total: float32 leaves of the group, or buckets of them, bit-identical on
+      all workers: a list, `Joined`, or `SparseSum`.
+    dense: totals of the leaves that stayed dense.
+    weight: by what `total` is divided: the number of workers whose messages
+      are in it, or 1 where the exchange itself decided on a mean.
+    ok: bool scalar, the same everywhere: all workers were ok. Otherwise the
+      step is rejected, and nothing else of this is used.
+    delivered: what of this worker's is in the mean, if the step is accepted.
+    extras: bookkeeping, and what few exchanges know.
+  """
+
+  total: Sequence[jax.Array]
+  dense: list[jax.Array]
+  weight: int
+  ok: jax.Array
+  delivered: Sent
+  extras: Extras
 
 
 class Exchange(NamedTuple):
@@ -89,7 +106,8 @@ class Exchange(NamedTuple):
     init: (shapes, code) -> the exchange's own state: what this worker owes
       because the exchange rounded, a float32 array for each leaf, in the units
       of a memory's `pending`; () if it owes nothing.
-    adds: it adds words up, so that a compressor can learn from the sum.
+    adds: the exchange adds words up, so that a compressor can learn from the
+      sum.
   """
 
   name: str

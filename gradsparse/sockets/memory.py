@@ -13,19 +13,19 @@ def _forget(state: Any, delivered: Any) -> Any:
   return state
 
 
-def _stay(state: Any, means: Any, whole: Any, accepted: jax.Array) -> Any:
-  del means, whole, accepted
+def _stay(state: Any, means: Any, is_dense: Any, accepted: jax.Array) -> Any:
+  del means, is_dense, accepted
   return state
 
 
-def _everything(state: Any, whole: Any) -> Any:
-  del whole
+def _everything(state: Any, is_dense: Any) -> Any:
+  del is_dense
   return state
 
 
-def plain_means(state: Any, means: Any, whole: Any) -> Any:
+def plain_means(state: Any, means: Any, is_dense: Any) -> Any:
   """The update of a memory that passes the means on."""
-  del state, whole
+  del state, is_dense
   return means
 
 
@@ -45,23 +45,23 @@ class Memory(NamedTuple):
 
   Attributes:
     init: params -> state.
-    accumulate: (grads, state, extra, whole) -> state. `whole` is a tree of
-      bools: leaves that stay dense, whose signal is the gradient itself.
+    accumulate: (grads, state, extra, is_dense) -> state. `is_dense` is a tree
+      of bools: leaves that stay dense, whose signal is the gradient itself.
       `extra` are the keyword arguments of the update. It must not change
       shared fields.
-    signals: (grads, state, whole) -> tree of Signal. Called with the state
+    signals: (grads, state, is_dense) -> tree of Signal. Called with the state
       after `accumulate`; computes nothing.
-    update: (state, means, whole) -> updates: what goes to the optimizer. It
+    update: (state, means, is_dense) -> updates: what goes to the optimizer. It
       may read only what is equal on all workers: the means, and the parts of
       the state that were made of means alone.
     sent: (state, delivered) -> state: lets go of what was sent, a tree of
-      Window, Spread or Full (those of dense leaves are `whole`). It reads
+      Window, Spread or Full (those of dense leaves are `is_dense`). It reads
       nothing that arrives: an exchange that is one step late can call it at
       once.
-    arrived: (state, means, whole, accepted) -> state: moves what waits for
+    arrived: (state, means, is_dense, accepted) -> state: moves what waits for
       the means (a momentum of dense leaves, the decay of a variance). In a
       rejected step it moves nothing.
-    held: (state, whole) -> tuple of trees like params: the numbers by whose
+    held: (state, is_dense) -> tuple of trees like params: the numbers by whose
       size is judged, after `accumulate`, whether a worker can keep what a
       step brings. No step whose gradient is zero may enlarge them: a worker
       that cannot keep it leaves its memory alone, and could not keep that of
@@ -75,8 +75,8 @@ class Memory(NamedTuple):
       not, all workers reject the step.
     elementwise: whether all that it does to a number of a leaf depends on the
       numbers in that place alone. Then it may be given several leaves as one
-      vector, which is sooner compiled: all of `grads`, its state, `whole` and
-      so on are lists of such vectors then, and not trees like params.
+      vector, which is sooner compiled: all of `grads`, its state, `is_dense`
+      and so on are lists of such vectors then, and not trees like params.
     momentum: factor of the momentum that the updates already have, so that
       no other should follow; 0 without one.
   """

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 import dataclasses
 import itertools
 import math
+from typing import Any
 
 from gradsparse.backend import joining
 import jax
@@ -94,6 +95,9 @@ class Joined(Sequence):
 
   vector: jax.Array
   shapes: tuple[Shape, ...] = dataclasses.field(metadata={'static': True})
+
+  def __truediv__(self, number: Any) -> Joined:
+    return Joined(self.vector / number, self.shapes)
 
   def __len__(self) -> int:
     return len(self.shapes)

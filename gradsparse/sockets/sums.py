@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 import dataclasses
+from typing import Any
 
 from gradsparse.backend import barriers
 from gradsparse.backend import joining
@@ -72,7 +73,7 @@ class SparseSum(Sequence):
     rows, _ = jax.lax.scan(add, _typed(rows, values, at), (at, values))
     return SparseSum(rows.reshape(-1, LANES), number, space.shapes)
 
-  def __truediv__(self, number: int) -> SparseSum:
+  def __truediv__(self, number: Any) -> SparseSum:
     return dataclasses.replace(self, rows=self.rows / number)
 
   def __len__(self) -> int:

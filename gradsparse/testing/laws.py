@@ -134,7 +134,7 @@ def check_conservation(
   """
   memory = tx.scheme.memory
   layout = tx.layout(jax.tree.map(lambda g: g[0], step.grads))
-  whole = layout.whole()
+  whole = layout.is_dense()
   mean = jax.tree.map(
     lambda d: np.mean(d, axis=0, dtype=np.float64).astype(np.float32),
     step.delivered,
@@ -203,7 +203,7 @@ def check_flow(tx: CompressedMean, specs: Any, step: Step, case: Case) -> None:
     return
   if memory.momentum:
     return
-  whole = tx.layout(jax.tree.map(lambda g: g[0], step.grads)).whole()
+  whole = tx.layout(jax.tree.map(lambda g: g[0], step.grads)).is_dense()
 
   def mean_pending(state):
     owed = [

@@ -31,12 +31,12 @@ from gradsparse.state.scheme import Stats
 from gradsparse.transform import guards
 from gradsparse.transform import inputs
 from gradsparse.transform import layout as layouts
-from gradsparse.transform import one_step
 from gradsparse.transform import sharding
 from gradsparse.transform.described import Described
 from gradsparse.transform.described import call
-from gradsparse.transform.finishing import typed
-from gradsparse.transform.round_trip import Scheme
+from gradsparse.transform.receive import Stepped
+from gradsparse.transform.receive import typed
+from gradsparse.transform.send import Scheme
 import jax
 import jax.numpy as jnp
 
@@ -221,7 +221,7 @@ def compressed_mean(
       dense_leaves=any_tree,
     )
 
-  def run(grads, state, extra, tell):
+  def run(grads, state, extra, return_delivered):
     guards.refuse_conditional()
     warner.multi_steps(memory.moments)
     warner.second_momentum(memory.momentum, grads)
@@ -233,10 +233,10 @@ def compressed_mean(
     inputs.check_state(state, expected, grads, compressor.name)
     comm = VerifiedComm(axis_name) if verify else Comm(axis_name)
     if guards.only_shapes_wanted():
-      return one_step.Stepped(comm.replicated(grads), state, grads)
+      return Stepped(comm.replicated(grads), state, grads)
     if not layout.shapes:  # of optax.partition, a label that no leaf has
       idle = state.idle()._replace(steps=state.steps + 1)
-      return one_step.Stepped(grads, idle, grads)
+      return Stepped(grads, idle, grads)
     comm.check_local(grads)
     # Typed as what comes out of it, so that it can be the carry of a loop.
     state = typed(state, comm, local=False)
@@ -244,14 +244,20 @@ def compressed_mean(
       moments = inputs.masked_like(extra.get('second_moment'), grads)
       inputs.check_second_moment(moments, grads)
       extra = {**extra, 'second_moment': moments}
-    return sharding.on_devices(
-      scheme, comm, layout, grads, state, extra, tell=tell
+    return sharding.per_shard(
+      scheme,
+      comm,
+      layout,
+      grads,
+      state,
+      extra,
+      return_delivered=return_delivered,
     )
 
   def update(updates, state, params=None, **extra):
     del params
     with jax.named_scope('gradsparse.compress'):
-      out = run(updates, state, extra, tell=False)
+      out = run(updates, state, extra, return_delivered=False)
       # `step` does not hide in a simulation what differs between workers.
       comm = Comm(axis_name)
       return comm.unmapped(out.updates), jax.tree.map(
@@ -263,7 +269,7 @@ def compressed_mean(
   def step(updates, state, params=None, **extra):
     del params
     with jax.named_scope('gradsparse.compress'):
-      return tuple(run(updates, state, extra, tell=True))
+      return tuple(run(updates, state, extra, return_delivered=True))
 
   text = call(
     'compressed_mean',

@@ -172,7 +172,7 @@ class Layout:
         'gs.dgc and gs.gradient_dropping'
       )
 
-  def whole(self) -> Any:
+  def is_dense(self) -> Any:
     """Tree of bools: the leaf stays dense."""
     kept = set(self.compressed)
     return jax.tree.unflatten(

@@ -10,7 +10,7 @@ from typing import Any
 from gradsparse import health
 from gradsparse import schedules
 from gradsparse.sockets import Compressor
-from gradsparse.sockets import Exchanged
+from gradsparse.sockets import Extras
 from gradsparse.sockets import Ladder
 from gradsparse.sockets import Leaves
 from gradsparse.sockets import Sparse
@@ -27,7 +27,7 @@ def message_rows(
   layout: Layout,
   group: Group,
   own: Any,
-  back: Exchanged,
+  extras: Extras,
   dtypes: Sequence[Any],
 ) -> list[counting.Row]:
   """The lines of a plan for the leaves that travel together.
@@ -38,14 +38,14 @@ def message_rows(
     layout: of the leaves.
     group: those that travel together.
     own: what this worker's message stands for; None if there is none.
-    back: what came of it.
+    extras: what the exchange says of it.
     dtypes: of all leaves.
   """
-  numbers, nbytes = group.compressed, back.message_bytes
+  numbers, nbytes = group.compressed, extras.message_bytes
   assert isinstance(nbytes, int)  # no data, no size that depends on them
   rows: dict[int, counting.Row] = {}
   sizes = [math.prod(layout.shapes[i]) for i in numbers]
-  transport = f'{compressor.name}, {back.transport}'
+  transport = f'{compressor.name}, {extras.transport}'
   # One message for all leaves: each is charged its share of the entries, if
   # it has a share of its own.
   weights = [compressor.share(layout.shapes[i]) for i in numbers]

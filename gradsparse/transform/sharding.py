@@ -22,9 +22,9 @@ from gradsparse.sockets import Cut
 from gradsparse.sockets import Shape
 from gradsparse.state.scheme import CompressedMeanState
 from gradsparse.transform.layout import Layout
-from gradsparse.transform.one_step import Stepped
-from gradsparse.transform.one_step import one_step
-from gradsparse.transform.round_trip import Scheme
+from gradsparse.transform.receive import Stepped
+from gradsparse.transform.send import Scheme
+from gradsparse.transform.step import one_step
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
@@ -210,7 +210,7 @@ def shard_specs(scheme: Scheme, layout: Layout, tree: Any) -> Any:
   return jax.tree.map(specs, tree, is_leaf=is_node)
 
 
-def on_devices(
+def per_shard(
   scheme: Scheme,
   comm: Comm,
   layout: Layout,
@@ -218,7 +218,7 @@ def on_devices(
   state: CompressedMeanState,
   extra: dict[str, Any],
   *,
-  tell: bool,
+  return_delivered: bool,
 ) -> Stepped:
   """`one_step` where each device has its own part of the leaves.
 
@@ -229,7 +229,7 @@ def on_devices(
     grads: whole; JAX divides them.
     state: likewise.
     extra: keyword arguments of the update.
-    tell: whether to return what was delivered.
+    return_delivered: whether to return what was delivered.
 
   Raises:
     ValueError: the program around divides arrays in another way than the
@@ -238,7 +238,15 @@ def on_devices(
   name, sharded = scheme.compressor.name, scheme.param_specs is not None
 
   def step(layout, comm, grads, state, extra):
-    return one_step(scheme, comm, layout, grads, state, extra, tell=tell)
+    return one_step(
+      scheme,
+      comm,
+      layout,
+      grads,
+      state,
+      extra,
+      return_delivered=return_delivered,
+    )
 
   if comm.recorder is not None and not comm.recorder.computes:
     return _planned(step, scheme, comm, layout, grads, state, extra)
@@ -269,10 +277,12 @@ def on_devices(
       'it would gather whole leaves over them. Say how parameters are sharded '
       'there: gs.sharded(tx, param_specs), with P() for what is whole'
     )
-  return _divided(step, scheme, comm, layout, grads, state, extra, tell)
+  return _divided(
+    step, scheme, comm, layout, grads, state, extra, return_delivered
+  )
 
 
-def _divided(step, scheme, comm, layout, grads, state, extra, tell):
+def _divided(step, scheme, comm, layout, grads, state, extra, return_delivered):
   """The step, by `shard_map` over the axes that were automatic."""
   sizes = surroundings(scheme.axis_name).automatic
   axes, local, named = tuple(sizes), layout.on_device(sizes), _named(layout)
@@ -291,7 +301,7 @@ def _divided(step, scheme, comm, layout, grads, state, extra, tell):
   return jax.shard_map(
     on_one,
     in_specs=(*specs, {name: like for name in moments}),
-    out_specs=Stepped(like, specs[1], like if tell else P()),
+    out_specs=Stepped(like, specs[1], like if return_delivered else P()),
     axis_names=frozenset(axes),
     check_vma=comm.mode == 'checked',
   )(grads, state, moments)

@@ -5,6 +5,7 @@ import functools
 from gradsparse import codes
 from gradsparse.codes import sparse_values
 from gradsparse.sockets import Context
+from gradsparse.sockets import MessageLeaves
 from gradsparse.sockets import Space
 from gradsparse.sockets import Sparse
 import jax
@@ -32,7 +33,7 @@ SLOTS = 70
 def context(seed=0):
   key = jax.random.key(seed)
   return Context(
-    shapes=SHAPES,
+    MessageLeaves(SHAPES),
     workers=2,
     step=jnp.int32(0),
     key=key,

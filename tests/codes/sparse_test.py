@@ -5,6 +5,7 @@ import math
 
 from gradsparse import codes
 from gradsparse.sockets import Context
+from gradsparse.sockets import MessageLeaves
 from gradsparse.sockets import Space
 from gradsparse.sockets import Sparse
 from gradsparse.wire import elias_fano
@@ -35,7 +36,7 @@ ANY = (
 
 def context(seed=0, space=SPACE):
   key = jax.random.key(seed)
-  return Context(space.shapes, 1, jnp.int32(0), key, key)
+  return Context(MessageLeaves(space.shapes), 1, jnp.int32(0), key, key)
 
 
 def size_of(indices, values):

@@ -24,7 +24,8 @@ def test_words_of_workers_add_up_to_the_sums_of_their_codes(sizes, workers):
   code = codes.ternary()
   key = jax.random.key(0)
   shapes = tuple((size,) for size in sizes)
-  ctx = extend.Context(shapes, workers, jnp.int32(0), key, key)
+  leaves = extend.MessageLeaves(shapes)
+  ctx = extend.Context(leaves, workers, jnp.int32(0), key, key)
   rng = np.random.default_rng(workers)
   own = [
     [rng.integers(0, 3, size).astype(np.uint8) for size in sizes]

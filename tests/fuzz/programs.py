@@ -82,7 +82,7 @@ class Program(NamedTuple):
       expected: the same.
       size: the same, the magnitudes that were added up.
     """
-    dense = self.tx.layout(PARAMS).whole()
+    dense = self.tx.layout(PARAMS).is_dense()
     for name, a in actual.items():
       fits = np.abs(a - expected[name]) <= 4e-6 * size[name] + 1e-36
       if not dense[name]:
@@ -110,7 +110,7 @@ def moments(grads: Any) -> Any:
 def program(name: str, num_workers: int) -> Program:
   """A setting of the list."""
   tx = schemes.BY_NAME[name].make()
-  whole = tx.layout(PARAMS).whole()
+  whole = tx.layout(PARAMS).is_dense()
   specs = gs.workers.specs(tx, PARAMS, num_workers)
 
   def one(state, grads, second):

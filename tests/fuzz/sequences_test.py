@@ -74,7 +74,7 @@ def compiled(name, density, num_workers, every) -> Program:
   grads = programs.normal(num_workers, 0)
   state = gs.workers.init(tx, programs.PARAMS, num_workers)
   step = fn.lower(state, grads, programs.moments(grads))
-  dense = scheme.layout(programs.PARAMS).whole()
+  dense = scheme.layout(programs.PARAMS).is_dense()
   return Program(name, tx, dense, num_workers, step.compile(replay.QUICKLY))
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import gradsparse as gs
 from gradsparse import codes
 from gradsparse.sockets import Context
+from gradsparse.sockets import MessageLeaves
 from gradsparse.sockets import Space
 from gradsparse.sockets import Sparse
 import jax
@@ -179,7 +180,7 @@ def test_a_random_value_code_is_unbiased_given_the_selection(values, levels):
   @jax.jit
   def drawn(entries, keys):
     def one(key):
-      ctx = Context(space.shapes, 1, jnp.int32(0), key, key)
+      ctx = Context(MessageLeaves(space.shapes), 1, jnp.int32(0), key, key)
       sent = code.round(entries, ctx)
       back = code.unpack(code.pack(sent, ctx), sent, ctx)
       return jnp.concatenate(sent.leaves()), jnp.concatenate(back.leaves())

@@ -76,7 +76,7 @@ def test_small_leaves_are_spread_out_and_others_are_windows(small):
   out, _ = leaves_of([0, 5, 6], TOTAL)
   kinds = [Spread if size < small else Window for size in SIZES]
   assert [type(d) for d in out] == kinds
-  assert not any(d.whole for d in out)
+  assert not any(d.is_dense for d in out)
 
 
 def test_one_small_leaf_alone_is_a_window(monkeypatch):
@@ -141,8 +141,8 @@ def test_a_full_delivery_touches_everything():
   left = full.update(lambda x, d: x - d, ones)
   np.testing.assert_array_equal(left, [[1, 0, -1], [-2, -3, -4]])
   np.testing.assert_array_equal(full.dense((6,)), np.arange(6.0))
-  assert not full.whole
-  assert Full(ones, whole=True).whole
+  assert not full.is_dense
+  assert Full(ones, is_dense=True).is_dense
 
 
 @pytest.mark.slow

@@ -40,7 +40,7 @@ def one_worker(tx, grads):
   memory, compressor, exchange = tx.scheme[:3]
   zeros = {k: jnp.zeros(shape) for k, shape in SHAPES.items()}
   layout, state = tx.layout(zeros), memory.init(zeros)
-  whole, comm = layout.whole(), extend.Comm(AXIS)
+  whole, comm = layout.is_dense(), extend.Comm(AXIS)
   late, out = None, []
 
   def joined(compressed, dense):
@@ -53,13 +53,12 @@ def one_worker(tx, grads):
     kept = memory.accumulate(now, state, extra, whole)
     flat = layout.treedef.flatten_up_to(memory.signals(now, kept, whole))
     key = jax.random.key(step)
-    ctx = extend.Context(
-      layout.compressed_shapes, comm.size, jnp.int32(step), key, key
-    )
+    leaves = extend.MessageLeaves(layout.compressed_shapes)
+    ctx = extend.Context(leaves, comm.size, jnp.int32(step), key, key)
     signals = [flat[i] for i in layout.compressed]
     dense = [flat[i].value for i in layout.dense]
     if compressor.ladder:
-      ctx = ctx._replace(seen=compressor.ladder.look(signals, ctx))
+      ctx = ctx._replace(prepared=compressor.ladder.look(signals, ctx))
       ctx = ctx._replace(rung=compressor.ladder.rungs(ctx.shapes)[-1])
     rounded = compressor.code.round(compressor.select(signals, ctx), ctx)
     own = compressor.code.decode(rounded, ctx, 1)
@@ -72,12 +71,17 @@ def one_worker(tx, grads):
       dense,
       jnp.bool_(True),
     )
-    sent = joined(own.deliveries(), [extend.Full(x, whole=True) for x in dense])
+    sent = joined(
+      own.deliveries(), [extend.Full(x, is_dense=True) for x in dense]
+    )
     state = memory.sent(kept, sent)  # at once
     updates = zeros
     if late is not None:
       back = exchange.run(late, comm)  # the message of the step before
-      means = joined(back.mean, back.dense)
+      means = joined(
+        [x / back.weight for x in back.total],
+        [x / comm.size for x in back.dense],
+      )
       updates = memory.update(state, means, whole)
       state = memory.arrived(state, means, whole, jnp.bool_(True))
     late = message

@@ -54,7 +54,7 @@ def halved():
 
   def run(message, comm):
     back = extend.exchanges.all_gather().run(message, comm)
-    return back._replace(mean=[x / 2 for x in back.mean])
+    return back._replace(total=[x / 2 for x in back.total])
 
   return make(memory, None, extend.Exchange('halved', run))
 
@@ -65,8 +65,8 @@ def own_opinion():
   def run(message, comm):
     back = extend.exchanges.all_gather().run(message, comm)
     rank = comm.index().astype(jnp.float32)
-    mean = [comm.replicated(x + rank) for x in back.mean]
-    return back._replace(mean=mean)
+    total = [comm.replicated(x + rank) for x in back.total]
+    return back._replace(total=total)
 
   return make(None, None, extend.Exchange('own opinion', run))
 
@@ -78,7 +78,8 @@ def boasting():
     back = extend.exchanges.all_gather().run(message, comm)
     if comm.recorder is None:
       return back
-    return back._replace(message_bytes=back.message_bytes // 2)
+    half = back.extras.message_bytes // 2
+    return back._replace(extras=back.extras._replace(message_bytes=half))
 
   return make(None, None, extend.Exchange('boasting', run))
 
@@ -164,7 +165,7 @@ def trusting():
 
   def run(message, comm):
     back = extend.exchanges.all_gather().run(message, comm)
-    return back._replace(healthy=comm.replicated(jnp.bool_(True)))
+    return back._replace(ok=comm.replicated(jnp.bool_(True)))
 
   return make(None, None, extend.Exchange('trusting', run))
 

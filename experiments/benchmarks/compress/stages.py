@@ -40,14 +40,13 @@ def of(tx: Any, bench: programs.Bench) -> dict[str, programs.Program]:
   groups = layout.groups()
   if len(groups) > 1 or compressor.learning is not None:
     return {}
-  numbers, whole = groups[0].compressed, layout.whole()
+  numbers, whole = groups[0].compressed, layout.is_dense()
   code = compressor.code
   params = bench.params()
   state = jax.jit(tx.init)(params)
   key = jax.random.key(0)
-  plain = extend.Context(
-    layout.shapes_of(numbers), 1, jnp.int32(0), key, key, state.compressor
-  )
+  leaves = extend.MessageLeaves(layout.shapes_of(numbers))
+  plain = extend.Context(leaves, 1, jnp.int32(0), key, key, state.compressor)
 
   def signals_of(grads, kept):
     signals = layout.treedef.flatten_up_to(memory.signals(grads, kept, whole))
@@ -63,13 +62,14 @@ def of(tx: Any, bench: programs.Bench) -> dict[str, programs.Program]:
     return compressor.agreement.settle(proposed, plain)
 
   def look(signals, ctx):
-    if compressor.ladder is None:
+    ladder = compressor.ladder
+    if ladder is None or ladder.look is None:
       return ctx
-    return ctx._replace(seen=compressor.ladder.look(signals, ctx))
+    return ctx._replace(prepared=ladder.look(signals, ctx))
 
   def select(grads, kept):
     signals = signals_of(grads, kept)
-    own = look(signals, ctx._replace(agreed=agree(signals)))
+    own = look(signals, ctx._replace(prepared=agree(signals)))
     selected = compressor.select(signals, own)
     return code.round(exchange.arrange(selected, code, 1), own)
 
@@ -83,7 +83,7 @@ def of(tx: Any, bench: programs.Bench) -> dict[str, programs.Program]:
     means = dict(zip(numbers, mean, strict=True))
     for i in layout.dense:
       leaf = jnp.zeros(layout.shapes[i])
-      delivered[i], means[i] = extend.Full(leaf, whole=True), leaf
+      delivered[i], means[i] = extend.Full(leaf, is_dense=True), leaf
     means = layout.tree(means)
     kept_now = memory.sent(kept, layout.tree(delivered))
     kept_now = memory.arrived(kept_now, means, whole, jnp.bool_(True))
@@ -96,7 +96,7 @@ def of(tx: Any, bench: programs.Bench) -> dict[str, programs.Program]:
   kept = jax.jit(accumulate)(state.memory, bench.gradient(), bench.moments)
   grads = bench.gradient()
   signals = jax.jit(signals_of)(grads, kept)
-  ctx = plain._replace(agreed=jax.jit(agree)(signals))
+  ctx = plain._replace(prepared=jax.jit(agree)(signals))
   if compressor.ladder is not None:
     rungs = compressor.ladder.rungs(ctx.shapes)
     number = jax.jit(lambda s: compressor.ladder.choose(look(s, ctx)))(signals)

@@ -1,13 +1,12 @@
-"""Small leaves side by side: how the memory sees a model of many leaves.
+"""Buckets: small leaves side by side, as a step computes on them.
 
-What a memory does it writes out for each leaf, and XLA takes time to compile
-each of these loops. Most leaves of a model are small. So those that follow each
-other are joined to one vector before anything is done to them, and cut out of
-it at the end: two small copies a leaf, instead of some two hundred
-instructions. Large leaves are left where they are.
-
-A node is a leaf by itself or several leaves that are joined. Messages know
-nothing of that: an element has the same index either way.
+A memory's work is written out for each array, and XLA takes time to compile
+each of these loops. Most leaves of a model are small. So small leaves that
+follow each other are joined to one vector at the beginning of a step, and cut
+out of the vector at the end: two small copies a leaf, instead of some two
+hundred instructions. A large leaf is a bucket by itself. Outside of a step the
+state is shaped like the parameters. Messages know nothing of buckets: an
+element has the same index either way.
 """
 
 from __future__ import annotations
@@ -33,34 +32,37 @@ import jax
 import jax.numpy as jnp
 
 # Leaves of up to so many elements are joined: of the first of these sizes with
-# which the copies cost next to nothing. On CPUs they take about 3 ns an
-# element, and a leaf by itself takes about 30 us. So what is joined may be a
-# small share of all elements, or leaves that are tiny on average.
+# which the copies cost next to nothing. On CPUs a copy takes about 3 ns an
+# element, and a leaf by itself about 30 us. So the joined leaves may be a small
+# share of all elements, or tiny on average.
 SMALL = (1 << 18, 1 << 16, 1 << 14, 1 << 13)
 SHARE = 1 / 16
 TINY = 1 << 13
-# Fewer leaves than so many XLA on CPUs would not copy, see
-# `joining.concat_few`.
+# XLA for CPUs would not copy fewer leaves than these, see `joining.concat_few`.
 FEWEST = 9
-# Elements of a node of several leaves, or little more: memory for many more is
-# fresh in each step, and takes longer to get than to write.
+# Elements of a bucket of several leaves, or little more: memory for many more
+# is fresh in each step, and takes longer to get than to write.
 MOST = 3 << 19
 
 
 @dataclasses.dataclass(frozen=True)
-class Nodes:
-  """A static division of the leaves of a tree into nodes.
+class Buckets:
+  """A static division of the leaves of a tree into buckets.
 
   Attributes:
     layout: of the leaves.
-    members: numbers of the leaves of each node.
-    treedef: of a tree of nodes: that of the leaves if none are joined.
-    begins: of each node, where its leaves begin in it; int32 scalars.
+    members: numbers of the leaves of each bucket.
+    treedef: of a tree of buckets: that of the leaves if none are joined.
+    groups: the leaves that travel together.
+    dtypes: dtypes of the leaves' gradients.
+    begins: where the leaves of each bucket begin in the bucket; int32 scalars.
   """
 
   layout: Layout
   members: tuple[tuple[int, ...], ...]
   treedef: Any
+  groups: tuple[Group, ...]
+  dtypes: tuple[Any, ...]
   begins: tuple[Sequence[jax.Array], ...] = ()
 
   @property
@@ -70,7 +72,7 @@ class Nodes:
 
   @functools.cached_property
   def shapes(self) -> tuple[Shape, ...]:
-    """Of the nodes."""
+    """Shapes of the buckets."""
     each = [self.layout.shapes_of(own) for own in self.members]
     return tuple(
       own[0] if len(own) == 1 else (sum(map(math.prod, own)),) for own in each
@@ -81,29 +83,29 @@ class Nodes:
     dense = set(self.layout.dense)
     return tuple(own[0] in dense for own in self.members)
 
-  def whole(self) -> Any:
-    """Tree of bools: what is in the node stays dense."""
+  def is_dense(self) -> Any:
+    """Tree of bools: the leaves of the bucket stay dense."""
     return jax.tree.unflatten(self.treedef, self._dense)
 
-  def numbers(self, leaves: Sequence[int]) -> list[int]:
-    """The nodes that these leaves are in, each once, in the order of leaves."""
-    node = {i: n for n, own in enumerate(self.members) for i in own}
-    return list(dict.fromkeys(node[i] for i in leaves))
+  def of_leaves(self, leaves: Sequence[int]) -> list[int]:
+    """The buckets of these leaves, each once, in the order of leaves."""
+    bucket = {i: n for n, own in enumerate(self.members) for i in own}
+    return list(dict.fromkeys(bucket[i] for i in leaves))
 
-  def tree(self, nodes: Mapping[int, Any] | Sequence[Any]) -> Any:
-    """The tree with these in the places of nodes, by their numbers."""
+  def tree(self, values: Mapping[int, Any] | Sequence[Any]) -> Any:
+    """The tree with these in the places of buckets, by their numbers."""
     return jax.tree.unflatten(
-      self.treedef, [nodes[n] for n in range(len(self.members))]
+      self.treedef, [values[n] for n in range(len(self.members))]
     )
 
-  def runs(self, group: Group) -> tuple[int, ...]:
-    """How many of a group's compressed leaves each of their nodes has."""
-    return tuple(len(self.members[n]) for n in self.numbers(group.compressed))
+  def lengths(self, group: Group) -> tuple[int, ...]:
+    """How many of a group's compressed leaves each of their buckets has."""
+    return tuple(len(self.members[n]) for n in self.of_leaves(group.compressed))
 
-  # --- leaves to nodes ---------------------------------------------------
+  # --- leaves to buckets -------------------------------------------------
 
   def join(self, tree: Any) -> Any:
-    """A tree like the parameters as a tree of nodes."""
+    """A tree like the parameters as a tree of buckets."""
     if not self.joins:
       return tree
     leaves = self.layout.treedef.flatten_up_to(tree)
@@ -116,30 +118,30 @@ class Nodes:
     return self._in_fields(state, self.layout.treedef, self.join)
 
   def join_means(self, means: Sequence[jax.Array], group: Group) -> list[Any]:
-    """What came back of a group's compressed leaves, node by node."""
-    runs = self.runs(group)
+    """What came back of a group's compressed leaves, bucket by bucket."""
+    lengths = self.lengths(group)
     if isinstance(means, SparseSum | Joined):
-      if len(means.shapes) == len(runs):
+      if len(means.shapes) == len(lengths):
         return list(means)
       if isinstance(means, Joined):
-        own = self.numbers(group.compressed)
+        own = self.of_leaves(group.compressed)
         shapes = tuple(self.shapes[n] for n in own)
         return list(dataclasses.replace(means, shapes=shapes))
     leaves = iter(means)
-    return [_joined(list(itertools.islice(leaves, n))) for n in runs]
+    return [_joined(list(itertools.islice(leaves, n))) for n in lengths]
 
-  # --- nodes to leaves ---------------------------------------------------
+  # --- buckets to leaves -------------------------------------------------
 
   def cut(self, tree: Any) -> Any:
     """Inverse of `join`."""
     if not self.joins:
       return tree
-    nodes = self.treedef.flatten_up_to(tree)
+    buckets = self.treedef.flatten_up_to(tree)
     return self.layout.tree(
       {
         i: x
         for n, own in enumerate(self.members)
-        for i, x in zip(own, self._parts(n, nodes[n]), strict=True)
+        for i, x in zip(own, self._leaves(n, buckets[n]), strict=True)
       }
     )
 
@@ -147,18 +149,19 @@ class Nodes:
     """Inverse of `join_state`."""
     return self._in_fields(state, self.treedef, self.cut)
 
-  def signals(self, nodes: Sequence[Signal]) -> dict[int, Signal]:
-    """Those of the compressed leaves, by number.
+  def signals(self, by_bucket: Sequence[Signal]) -> dict[int, Signal]:
+    """Signals of the compressed leaves, by number.
 
     Args:
-      nodes: of each node.
+      by_bucket: signals of the buckets.
     """
     out: dict[int, Signal] = {}
     for n, own in enumerate(self.members):
       if self._dense[n]:
         continue
       parts = [
-        [None] * len(own) if x is None else self._parts(n, x) for x in nodes[n]
+        [None] * len(own) if x is None else self._leaves(n, x)
+        for x in by_bucket[n]
       ]
       for i, *fields in zip(own, *parts, strict=True):
         out[i] = Signal(*fields)
@@ -175,39 +178,38 @@ class Nodes:
       }
     )
 
-  def _parts(self, number: int, node: jax.Array) -> list[jax.Array]:
+  def _leaves(self, number: int, bucket: jax.Array) -> list[jax.Array]:
     own = self.members[number]
     if len(own) == 1:
-      return [node]
+      return [bucket]
     shapes = self.layout.shapes_of(own)
-    return joining.split(node, shapes, self.begins[number])
+    return joining.split(bucket, shapes, self.begins[number])
 
 
-def make_nodes(
+def make_buckets(
   layout: Layout,
-  groups: Sequence[Group],
   memory: Memory,
   grads: Any,
   beside: jax.Array,
-) -> Nodes:
+) -> Buckets:
   """Divides the leaves.
 
-  Small leaves are joined that follow each other in a message, or among those
-  that stay dense beside it, and are of one type. None are where the memory
-  looks at leaves as a whole or keeps nothing, or where JAX divides arrays by
-  itself.
+  Small leaves are joined if they follow each other in a message, or among the
+  leaves that stay dense beside it, and have one dtype. No leaves are joined
+  where the memory looks at leaves as a whole or keeps nothing, or where JAX
+  divides arrays by itself.
 
   Args:
-    layout: of the leaves, as this device has them.
-    groups: what travels together.
-    memory: of the scheme.
+    layout: the leaves, as this device has them.
+    memory: the memory of the scheme.
     grads: tree of gradients.
-    beside: of which XLA knows no value, equal on all workers; see
+    beside: an array that XLA does not know, equal on all workers; see
       `barriers.hidden_numbers`.
   """
-  leaves = jax.tree.leaves(grads)
+  leaves, groups = jax.tree.leaves(grads), layout.groups()
+  dtypes = tuple(x.dtype for x in leaves)
   alone = tuple((i,) for i in range(len(leaves)))
-  as_they_are = Nodes(layout, alone, layout.treedef)
+  as_they_are = Buckets(layout, alone, layout.treedef, groups, dtypes)
   if not memory.elementwise or not memory.floats or not joining.can_concat():
     return as_they_are
   total = sum(x.size for x in leaves)
@@ -220,10 +222,12 @@ def make_nodes(
     members = alone
   if len(members) == len(leaves):
     return as_they_are
-  return Nodes(
+  return Buckets(
     layout,
     members,
     jax.tree.structure([0] * len(members)),
+    groups,
+    dtypes,
     tuple(
       barriers.hidden_offsets(layout.shapes_of(own), beside) for own in members
     ),
@@ -233,7 +237,7 @@ def make_nodes(
 def _members(
   groups: Sequence[Group], leaves: Sequence[jax.Array], largest: int
 ) -> tuple[tuple[int, ...], ...]:
-  """Numbers of the leaves of each node, if so large leaves are joined."""
+  """Numbers of the leaves of each bucket, if so large leaves are joined."""
 
   def kind(i):
     return leaves[i].dtype, -1 if leaves[i].size <= largest else i

@@ -1,7 +1,7 @@
 """Leaves that are joined for the memory get what they get alone, to the bit."""
 
 import gradsparse as gs
-from gradsparse.transform import nodes
+from gradsparse.transform import buckets
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
@@ -76,9 +76,9 @@ def joins(monkeypatch):
   """Says from how many leaves on small ones are joined."""
 
   def say(fewest):
-    monkeypatch.setattr(nodes, 'SMALL', (100,))
-    monkeypatch.setattr(nodes, 'SHARE', 1.0)
-    monkeypatch.setattr(nodes, 'FEWEST', fewest)
+    monkeypatch.setattr(buckets, 'SMALL', (100,))
+    monkeypatch.setattr(buckets, 'SHARE', 1.0)
+    monkeypatch.setattr(buckets, 'FEWEST', fewest)
 
   return say
 
@@ -115,11 +115,11 @@ def layout_of(**changes):
 
 def made(layout, memory):
   grads = jax.tree.map(jnp.ones_like, PARAMS)
-  return nodes.make_nodes(layout, layout.groups(), memory, grads, jnp.int32(0))
+  return buckets.make_buckets(layout, memory, grads, jnp.int32(0))
 
 
 def named(layout, found):
-  """The leaves of the nodes that have several, by their names."""
+  """The leaves of the buckets that have several, by their names."""
   several = [own for own in found.members if len(own) > 1]
   return [[layout.names[i][2:-2] for i in own] for own in several]
 
@@ -163,18 +163,18 @@ def test_copies_cost_next_to_nothing(share, tiny, count, joins, monkeypatch):
     ('SHARE', share),
     ('TINY', tiny),
   ):
-    monkeypatch.setattr(nodes, name, value)
+    monkeypatch.setattr(buckets, name, value)
   layout, memory = layout_of()
   found = named(layout, made(layout, memory))
   assert len(found) == count
   assert (['e0', 'e1', 'e2', 'e3'] in found) == (count == 4)
 
 
-def test_a_node_has_an_end(joins, monkeypatch):
+def test_a_bucket_has_an_end(joins, monkeypatch):
   joins(3)
-  monkeypatch.setattr(nodes, 'MOST', 90)
+  monkeypatch.setattr(buckets, 'MOST', 90)
   layout, memory = layout_of()
-  # 136 elements become two nodes of about 68: two leaves, and three.
+  # 136 elements become two buckets of about 68: two leaves, and three.
   assert named(layout, made(layout, memory))[0] == ['a2', 'a3', 'a4']
 
 

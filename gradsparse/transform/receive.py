@@ -1,0 +1,284 @@
+"""Receives the totals of a step: the update, and the new state.
+
+The same for every size of the messages. Here, and nowhere else, a total is
+divided by its weight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from gradsparse import health
+from gradsparse.backend import barriers
+from gradsparse.collectives import Comm
+from gradsparse.sockets import Delivered
+from gradsparse.sockets import Exchanged
+from gradsparse.sockets import Full
+from gradsparse.sockets import Joined
+from gradsparse.sockets import SparseSum
+from gradsparse.sockets import ownership
+from gradsparse.state.scheme import CompressedMeanState
+from gradsparse.state.scheme import Stats
+from gradsparse.traffic import counting
+from gradsparse.transform.send import Local
+from gradsparse.transform.send import Received
+from gradsparse.transform.send import Scheme
+import jax
+import jax.numpy as jnp
+
+
+class Stepped(NamedTuple):
+  """What an update returns.
+
+  Attributes:
+    updates: tree for the optimizer, NaN if the step was rejected.
+    state: new state.
+    delivered: tree of float32, or of float64 where a leaf travels so: this
+      worker's part of the mean. None if nobody asked.
+  """
+
+  updates: Any
+  state: CompressedMeanState
+  delivered: Any
+
+
+def receive(
+  scheme: Scheme,
+  comm: Comm,
+  local: Local,
+  received: Sequence[Received],
+  state: CompressedMeanState,
+  *,
+  return_delivered: bool,
+) -> Stepped:
+  """Brings update and state up to date with what came back.
+
+  Args:
+    scheme: the sockets.
+    comm: the workers.
+    local: what this worker had before it sent.
+    received: what came back of each message.
+    state: the state before the step.
+    return_delivered: whether to return what was delivered.
+  """
+  buckets, memory, delivered = local.buckets, local.kept, None
+  means = buckets.tree(_merged(_means(local, r, comm.size) for r in received))
+  updates = _updates(scheme, comm, local, means)
+  accepted, sent, overflow = _verdict(comm, local, received, updates)
+  if comm.recorder is None or comm.recorder.computes:
+    arrived, removed = _deliveries(local, received, accepted)
+    memory = scheme.memory.sent(memory, removed)
+    memory = scheme.memory.arrived(memory, means, buckets.is_dense(), accepted)
+    if return_delivered:
+      delivered = buckets.cut(comm.local(_dense(local, arrived)))
+
+  def moved(new, old):
+    return jax.tree.map(lambda n, o: jnp.where(accepted, n, o), new, old)
+
+  stats = Stats(
+    payload_bytes=counting.total(
+      count for r in received for count in _payload(local, r)
+    ),
+    sent_bytes=counting.total([comm.tally.most_sent]),
+    sent_elements=jnp.where(accepted, sent, 0),
+    overflow_elements=jnp.where(accepted, overflow, 0),
+    rejected_steps=state.stats.rejected_steps + jnp.where(accepted, 0, 1),
+    worker=_whose(state.stats.worker, comm),
+  )
+  new_state = CompressedMeanState(
+    steps=state.steps + 1,
+    memory=buckets.cut_state(typed(memory, comm, local=True)),
+    compressor=typed(_learnt(scheme, received, moved), comm, local=False),
+    stats=comm.local(stats),
+    exchange=comm.local(_owed(local, received, moved)),
+    dense_leaves=state.dense_leaves,
+  )
+  returned = [jnp.where(accepted, u, jnp.nan) for u in updates]
+  return Stepped(buckets.cut(buckets.tree(returned)), new_state, delivered)
+
+
+def _whose(worker: jax.Array, comm: Comm) -> jax.Array:
+  """`Stats.worker`, for all time: a wrong one must not be lost again."""
+  if comm.size == 1:
+    return worker
+  return jnp.where(worker == 0, 1 + comm.index(), worker)
+
+
+def _means(
+  local: Local, received: Received, workers: int
+) -> dict[int, jax.Array]:
+  """The means of the buckets of a group, by their numbers."""
+  buckets, (group, _, exchanged, _) = local.buckets, received
+  means = buckets.join_means(_divided(exchanged), group)
+  by_number = dict(zip(buckets.of_leaves(group.compressed), means, strict=True))
+  dense = [x / workers for x in exchanged.dense]
+  return by_number | dict(
+    zip(buckets.of_leaves(group.dense), dense, strict=True)
+  )
+
+
+def _divided(exchanged: Exchanged) -> Any:
+  """The mean of what was compressed."""
+  total, weight = exchanged.total, exchanged.weight
+  if weight == 1:
+    return total
+  if isinstance(total, Joined | SparseSum):
+    return total / weight
+  return [x / weight for x in total]
+
+
+def _deliveries(
+  local: Local, received: Sequence[Received], accepted: jax.Array
+) -> tuple[Any, Any]:
+  """Trees of what was delivered and of what the memory lets go of."""
+  buckets = local.buckets
+
+  def tree(sent):
+    by_bucket: dict[int, Delivered] = {}
+    for (group, ctx, *_), own in zip(received, sent, strict=True):
+      there = own.only_if(accepted).deliveries(ctx.leaves.buckets)
+      by_bucket |= zip(buckets.of_leaves(group.compressed), there, strict=True)
+      for n in buckets.of_leaves(group.dense):
+        x = jnp.where(accepted, local.values[n], 0.0)
+        by_bucket[n] = Full(x, is_dense=True)
+    return buckets.tree(by_bucket)
+
+  back = [r.exchanged for r in received]
+  delivered = tree([e.delivered for e in back])
+  if all(e.extras.removed is None for e in back):
+    return delivered, delivered
+  return delivered, tree([e.extras.removed or e.delivered for e in back])
+
+
+def _dense(local: Local, delivered: Any) -> Any:
+  """What was delivered as a float32 tree of buckets."""
+  buckets = local.buckets
+  arrived = buckets.treedef.flatten_up_to(delivered)
+  return buckets.tree(
+    [d.dense(shape) for d, shape in zip(arrived, buckets.shapes, strict=True)]
+  )
+
+
+def _merged(dicts: Iterator[dict[int, Any]]) -> dict[int, Any]:
+  return {i: x for one in dicts for i, x in one.items()}
+
+
+def typed(state: Any, comm: Comm, local: bool) -> Any:
+  """A state, what is a worker's own in it typed so.
+
+  Args:
+    state: the state of a scheme, a memory or a compressor.
+    comm: the workers.
+    local: whether it is a worker's own, unless its classes say otherwise.
+  """
+  return jax.tree.map(
+    lambda x, own: comm.local(x) if own else x,
+    state,
+    ownership.is_local(state, default=local),
+  )
+
+
+def _updates(
+  scheme: Scheme, comm: Comm, local: Local, means: Any
+) -> list[jax.Array]:
+  """The buckets of the update."""
+  buckets = local.buckets
+  updates = scheme.memory.update(local.kept, means, buckets.is_dense())
+  # The momentum of dense leaves is kept in this worker's memory, and so typed
+  # as its own, but it is made of means alone.
+  flat = buckets.treedef.flatten_up_to(updates)
+  for n in buckets.of_leaves(buckets.layout.dense):
+    flat[n] = comm.replicated(flat[n])
+  return [
+    u.astype(buckets.dtypes[own[0]])
+    for u, own in zip(flat, buckets.members, strict=True)
+  ]
+
+
+def _verdict(
+  comm: Comm,
+  local: Local,
+  received: Sequence[Received],
+  updates: list[jax.Array],
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+  """Whether all accept the step, and what this worker sent in all.
+
+  Returns:
+    (bool scalar, the same everywhere; how many elements were sent; how many
+    found no room): of all devices of this worker, float32 where int32 could
+    not count them.
+  """
+  buckets = local.buckets
+  layout = buckets.layout
+  adds = bool(ownership.shared_fields(local.kept))
+
+  def unsure(group, judged):
+    # What the shared fields of a memory add to what was judged need not be
+    # finite.
+    for n in buckets.of_leaves(group.compressed):
+      if adds or not judged or health.is_narrow(updates[n].dtype):
+        yield updates[n]
+    for n in buckets.of_leaves(group.dense):
+      yield updates[n]
+
+  totals = [jnp.int32(0), *jnp.zeros(2, layout.count_type)]
+  for group, _, back, overflow in received:
+    # Updates are equal on all workers, so all judge them alike.
+    fine = back.ok & health.all_finite(unsure(group, back.extras.judged))
+    elements = back.delivered.count()
+    shards = comm.within(group.axes).shards
+    own = (
+      jnp.where(fine, 0, 1),
+      jnp.asarray(elements, layout.count_type),
+      overflow.astype(layout.count_type),
+    )
+    totals = [t + shards.sum(x) for t, x in zip(totals, own, strict=True)]
+  failed, sent, overflow = totals
+  accepted = (failed == 0) & comm.intact()
+  # All that is written reads it.
+  accepted = barriers.barrier_if_shared(accepted, len(updates))
+  return accepted, sent, overflow
+
+
+def _payload(local: Local, received: Received) -> tuple[int | jax.Array, int]:
+  """Bytes of the message of this device, and of its dense leaves."""
+  numbers = local.buckets.of_leaves(received.group.dense)
+  dense = sum(local.values[n].nbytes for n in numbers)
+  return received.exchanged.extras.message_bytes, dense
+
+
+def _learnt(
+  scheme: Scheme, received: Sequence[Received], moved: Callable[..., Any]
+) -> Any:
+  """The compressor's new state, of all leaves."""
+  learning = scheme.compressor.learning
+  if learning is None:
+    return ()
+
+  def of(r):
+    new = learning.learn(r.exchanged.extras.roundings, r.ctx)
+    return moved(new, r.ctx.state)
+
+  learners = [r for r in received if r.group.compressed]
+  if len(learners) == 1:
+    return of(learners[0])
+  by_leaf: dict[int, Any] = {}
+  for r in learners:
+    by_leaf |= zip(r.group.compressed, of(r), strict=True)
+  return tuple(by_leaf[i] for i in sorted(by_leaf))
+
+
+def _owed(
+  local: Local, received: Sequence[Received], moved: Callable[..., Any]
+) -> Any:
+  """The exchange's new state, of all leaves."""
+  if not local.owed:
+    return ()
+  by_leaf: dict[int, jax.Array] = {}
+  for group, _, back, _ in received:
+    old = [local.owed[i] for i in group.compressed]
+    new = moved(list(back.extras.owed), old)
+    by_leaf |= zip(group.compressed, new, strict=True)
+  layout = local.buckets.layout
+  return layout.spread([by_leaf[i] for i in layout.compressed])

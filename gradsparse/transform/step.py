@@ -1,0 +1,228 @@
+"""One update: receive(send(accumulate)), on the leaves as one device has them.
+
+  accumulate  here        the memory takes the gradient in, workers agree
+  send        send.py     select, round, pack, exchange
+  receive     receive.py  decode, divide, let go of what was delivered
+
+What is the same for every size of the messages is done once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from gradsparse import health
+from gradsparse.backend import barriers
+from gradsparse.collectives import Comm
+from gradsparse.sockets import Compressor
+from gradsparse.sockets import Context
+from gradsparse.sockets import Memory
+from gradsparse.sockets import MessageLeaves
+from gradsparse.sockets import Signal
+from gradsparse.sockets.ownership import local_fields
+from gradsparse.state.scheme import CompressedMeanState
+from gradsparse.transform import inputs
+from gradsparse.transform.buckets import Buckets
+from gradsparse.transform.buckets import make_buckets
+from gradsparse.transform.layout import Layout
+from gradsparse.transform.receive import Stepped
+from gradsparse.transform.receive import receive
+from gradsparse.transform.send import Local
+from gradsparse.transform.send import Scheme
+from gradsparse.transform.send import send
+import jax
+import jax.numpy as jnp
+
+# Leads to random keys of which no worker's number can lead to one.
+_APART = 2**31 - 1
+
+
+def one_step(
+  scheme: Scheme,
+  comm: Comm,
+  layout: Layout,
+  grads: Any,
+  state: CompressedMeanState,
+  extra: dict[str, Any],
+  *,
+  return_delivered: bool,
+) -> Stepped:
+  """Local gradients in, the mean over workers out.
+
+  Args:
+    scheme: the sockets.
+    comm: the workers; its shards are the other devices of this worker.
+    layout: the leaves, as this device has them.
+    grads: likewise.
+    state: likewise.
+    extra: keyword arguments of the update.
+    return_delivered: whether to return what was delivered.
+  """
+  local = accumulate(scheme, comm, layout, grads, state, extra)
+  received = send(scheme, comm, local)
+  return receive(
+    scheme, comm, local, received, state, return_delivered=return_delivered
+  )
+
+
+def accumulate(
+  scheme: Scheme,
+  comm: Comm,
+  layout: Layout,
+  grads: Any,
+  state: CompressedMeanState,
+  extra: dict[str, Any],
+) -> Local:
+  """The memory takes the gradient in, and workers agree on what they must.
+
+  A worker that cannot keep what comes of its gradient leaves its memory alone
+  and goes on with a gradient of zeros. Its message tells the others to reject
+  the step.
+  """
+  memory, compressor = scheme.memory, scheme.compressor
+  buckets = make_buckets(layout, memory, grads, state.steps)
+  wide = buckets.join(_widened(scheme, layout, grads))
+  old = buckets.join_state(state.memory)
+  is_dense = buckets.is_dense()
+  moments = None
+  if memory.moments:
+    moments = buckets.join(extra['second_moment'])
+    extra = {**extra, 'second_moment': moments}
+
+  def take_in(kept):
+    return memory.accumulate(wide, kept, extra, is_dense)
+
+  def signals_of(grads, kept):
+    return buckets.treedef.flatten_up_to(memory.signals(grads, kept, is_dense))
+
+  new = take_in(old)
+  in_memory = {id(x) for x in jax.tree.leaves(new)}
+  values = [s.value for s in signals_of(wide, new)]
+  ok = health.can_keep(
+    memory.held(new, is_dense),
+    memory.held(old, is_dense),
+    [x for x in values if id(x) not in in_memory],
+    health.largest_kept(
+      comm.size,
+      compressor.code.gain([layout.undivided[i] for i in layout.compressed]),
+    ),
+  )
+  ok &= _in_range(moments, memory, compressor, state.steps)
+  ok = comm.shards.all(ok)
+  kept = _in_own_place(ok, take_in, old)
+  by_bucket = signals_of(
+    jax.tree.map(lambda g: jnp.where(ok, g, 0.0), wide), kept
+  )
+  local = Local(
+    buckets,
+    kept,
+    ok,
+    values=[signal.value for signal in by_bucket],
+    signals=buckets.signals(by_bucket),
+    owed=layout.collect(state.exchange),
+    contexts=[],
+    proposed_bytes=[],
+  )
+  return _agreed(scheme, comm, local, state)
+
+
+def _widened(scheme: Scheme, layout: Layout, grads: Any) -> Any:
+  """The gradients as float32; as float64 what is so and is not compressed."""
+  leaves, treedef = jax.tree.flatten(grads)
+  own = range(len(leaves)) if scheme.adds_leaves else set(layout.dense)
+  return jax.tree.unflatten(
+    treedef,
+    [
+      g.astype(health.wide(g.dtype) if i in own else jnp.float32)
+      for i, g in enumerate(leaves)
+    ],
+  )
+
+
+def _in_range(
+  moments: Any, memory: Memory, compressor: Compressor, step: Any
+) -> jax.Array:
+  """bool scalar: the values that only the run time knows are in range."""
+  fits = inputs.not_negative(moments) & memory.usable()
+  ladder = compressor.ladder
+  if ladder is not None and ladder.usable is not None:
+    fits &= ladder.usable(step)
+  return fits
+
+
+def _in_own_place(
+  wanted: jax.Array, accumulate: Callable[[Any], Any], memory: Any
+) -> Any:
+  """The memory, after accumulating if `wanted`; shared fields stay."""
+
+  def own(memory):
+    return {name: getattr(memory, name) for name in local_fields(memory)}
+
+  return memory._replace(
+    **barriers.in_place_if(
+      wanted,
+      lambda fields: own(accumulate(memory._replace(**fields))),
+      own(memory),
+    )
+  )
+
+
+def _agreed(
+  scheme: Scheme, comm: Comm, local: Local, state: CompressedMeanState
+) -> Local:
+  """With the contexts of the messages, and what the workers agree on."""
+  buckets = local.buckets
+  layout, groups = buckets.layout, buckets.groups
+  key = jax.random.fold_in(jax.random.key(scheme.seed), state.steps)
+  learners = [group for group in groups if group.compressed]
+  contexts, proposed_bytes = [], []
+  for number, group in enumerate(groups):
+    shards = comm.shards.over(group.axes)
+    own = key
+    if number or shards.axes:
+      # All groups draw for themselves, and so do all shards of a worker.
+      for part in (_APART, number, shards.index()):
+        own = jax.random.fold_in(own, part)
+    ctx = Context(
+      _leaves_of(buckets, number, shards),
+      workers=comm.size,
+      step=state.steps,
+      key=jax.random.fold_in(own, 1 + comm.index()),
+      shared_key=jax.random.fold_in(own, 0),
+      state=state.compressor,
+    )
+    if state.compressor and len(learners) > 1:
+      places = [layout.compressed.index(i) for i in group.compressed]
+      ctx = ctx._replace(state=tuple(state.compressor[i] for i in places))
+    nbytes = 0
+    if group.compressed or len(groups) == 1:
+      signals = [local.signals[i] for i in group.compressed]
+      settled, nbytes = _settle(scheme.compressor, signals, ctx, comm)
+      ctx = ctx._replace(prepared=settled)
+    contexts.append(ctx)
+    proposed_bytes.append(nbytes)
+  return local._replace(contexts=contexts, proposed_bytes=proposed_bytes)
+
+
+def _leaves_of(buckets: Buckets, number: int, shards: Any) -> MessageLeaves:
+  """The leaves of the message of the group with this number."""
+  layout, group = buckets.layout, buckets.groups[number]
+  return MessageLeaves(
+    shapes=layout.shapes_of(group.compressed),
+    cuts=tuple(layout.cuts[i] for i in group.compressed),
+    buckets=buckets.lengths(group),
+    shards=shards,
+  )
+
+
+def _settle(
+  compressor: Compressor, signals: Sequence[Signal], ctx: Context, comm: Comm
+) -> tuple[Any, int]:
+  """What the workers agree upon, and the bytes of what this one proposed."""
+  if compressor.agreement is None:
+    return None, 0
+  proposed = compressor.agreement.propose(list(signals), ctx)
+  nbytes = sum(x.nbytes for x in jax.tree.leaves(proposed))
+  reduce = {'max': comm.max, 'mean': comm.mean}[compressor.agreement.reduce]
+  return compressor.agreement.settle(reduce(proposed), ctx), nbytes
