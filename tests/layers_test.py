@@ -23,6 +23,7 @@ LAYERS = (
     'draws',
     'health',
     'leafwise',
+    'losses',
     'traced',
   ),
   ('schedules',),
@@ -37,9 +38,10 @@ LAYERS = (
   ('state',),
   ('transform',),
   ('recipes',),
-  ('around',),
+  ('wrappers',),
   ('workers',),
   ('extend', 'testing'),
+  ('moments',),
   ('__init__',),
 )
 
