@@ -6,15 +6,16 @@ the wire and gradients that never get lost:
   optax.chain(gs.dgc(0.001, axis_name='workers'), optax.sgd(0.1))
 """
 
+from gradsparse import as_printed  # noqa: F401 (it adds to the tables)
 from gradsparse import extend
 from gradsparse import recipes
 from gradsparse import schedules
 from gradsparse import testing
 from gradsparse import workers
-from gradsparse.moments import batch_value_and_grad_moments
-from gradsparse.moments import dense_with_moment
-from gradsparse.moments import moments_from_microbatches
-from gradsparse.moments import value_and_grad_moments
+from gradsparse.moments.second_moments import batch_value_and_grad_moments
+from gradsparse.moments.second_moments import dense_with_moment
+from gradsparse.moments.second_moments import moments_from_microbatches
+from gradsparse.moments.second_moments import value_and_grad_moments
 from gradsparse.recipes import ada_comp
 from gradsparse.recipes import dense
 from gradsparse.recipes import dgc

@@ -42,6 +42,7 @@ LAYERS = (
   ('workers',),
   ('extend', 'testing'),
   ('moments',),
+  ('as_printed',),
   ('__init__',),
 )
 
