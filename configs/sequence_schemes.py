@@ -18,7 +18,7 @@ from configs.gtopk_table5 import GTOPK
 from configs.qsgd_table1 import qsgd
 from experiments.papers.table import Question
 from experiments.papers.table import Row
-from gradsparse.around import local_gradient
+from gradsparse.wrappers import local_gradient
 
 # Recalled, as in variance_table1.
 _VARIANCE = {'compression.name': 'variance_based', 'compression.alpha': 1.5}

@@ -6,25 +6,16 @@ the wire and gradients that never get lost:
   optax.chain(gs.dgc(0.001, axis_name='workers'), optax.sgd(0.1))
 """
 
+from gradsparse import as_printed  # noqa: F401 (it adds to the tables)
 from gradsparse import extend
 from gradsparse import recipes
 from gradsparse import schedules
 from gradsparse import testing
 from gradsparse import workers
-from gradsparse.around.accumulate import AccumulateState
-from gradsparse.around.accumulate import accumulate
-from gradsparse.around.clipping import clip_local_norm
-from gradsparse.around.local_gradient import LocalGradientState
-from gradsparse.around.local_gradient import local_gradient
-from gradsparse.around.local_gradient import periodic_average
-from gradsparse.around.moments import batch_value_and_grad_moments
-from gradsparse.around.moments import dense_with_moment
-from gradsparse.around.moments import moments_from_microbatches
-from gradsparse.around.moments import value_and_grad_moments
-from gradsparse.around.qsvrg import qsvrg
-from gradsparse.around.sharded import sharded
-from gradsparse.around.skip_rejected import SkipRejectedState
-from gradsparse.around.skip_rejected import skip_rejected
+from gradsparse.moments.second_moments import batch_value_and_grad_moments
+from gradsparse.moments.second_moments import dense_with_moment
+from gradsparse.moments.second_moments import moments_from_microbatches
+from gradsparse.moments.second_moments import value_and_grad_moments
 from gradsparse.recipes import ada_comp
 from gradsparse.recipes import dense
 from gradsparse.recipes import dgc
@@ -52,6 +43,16 @@ from gradsparse.traffic.plan import Plan
 from gradsparse.traffic.plan import plan
 from gradsparse.transform.compressed_mean import CompressedMean
 from gradsparse.transform.compressed_mean import compressed_mean
+from gradsparse.wrappers.accumulate import AccumulateState
+from gradsparse.wrappers.accumulate import accumulate
+from gradsparse.wrappers.clipping import clip_local_norm
+from gradsparse.wrappers.local_gradient import LocalGradientState
+from gradsparse.wrappers.local_gradient import local_gradient
+from gradsparse.wrappers.local_gradient import periodic_average
+from gradsparse.wrappers.qsvrg import qsvrg
+from gradsparse.wrappers.sharded import sharded
+from gradsparse.wrappers.skip_rejected import SkipRejectedState
+from gradsparse.wrappers.skip_rejected import skip_rejected
 
 __version__ = '0.1.0'
 

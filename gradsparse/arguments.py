@@ -10,7 +10,7 @@ argument, its rule and the value:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 import difflib
 import math
 import re
@@ -131,14 +131,15 @@ def flag(name: str, value: Any) -> bool:
   return plain
 
 
-def one_of(name: str, value: Any, options: Sequence[str]) -> str:
-  """One of several words.
+def one_of(name: str, value: Any, options: Collection[str]) -> str:
+  """One of several words, such as the keys of a table.
 
   Raises:
     TypeError: not text.
     ValueError: another word.
   """
-  rule = f'one of {tuple(options)}' if len(options) > 1 else repr(options[0])
+  words = tuple(options)
+  rule = f'one of {words}' if len(words) > 1 else repr(words[0])
   message = f'{name} must be {rule}, got {value!r}'
   if not isinstance(value, str):
     raise TypeError(message)

@@ -23,6 +23,7 @@ LAYERS = (
     'draws',
     'health',
     'leafwise',
+    'losses',
     'traced',
   ),
   ('schedules',),
@@ -37,11 +38,16 @@ LAYERS = (
   ('state',),
   ('transform',),
   ('recipes',),
-  ('around',),
+  ('wrappers',),
   ('workers',),
   ('extend', 'testing'),
+  ('moments',),
+  ('as_printed',),
   ('__init__',),
 )
+
+# Off the main road: of the library only gradsparse/__init__.py imports these.
+OPTIONAL = ('as_printed', 'moments')
 
 # The rooms of experiments/, likewise; its docstring says what is in them.
 # Files directly in there are programs.
@@ -198,6 +204,18 @@ def upward_imports(root: pathlib.Path) -> list[str]:
   return wrong
 
 
+def optional_imports(root: pathlib.Path) -> list[str]:
+  """Imports of optional rooms, from elsewhere than the package itself."""
+  wrong = []
+  for path in sources(root, 'gradsparse'):
+    own = component(root, path)
+    for name, line in imports(root, path):
+      other = imported_component(root, 'gradsparse', name)
+      if other in OPTIONAL and own not in ('__init__', other):
+        wrong.append(f'{path.relative_to(root)}:{line}: {own} imports {name}')
+  return wrong
+
+
 def imported_programs(root: pathlib.Path) -> list[str]:
   """Imports of what is run: a program defines flags, which must be its own."""
   files = sources(root, 'experiments')
@@ -262,6 +280,10 @@ def test_arrows_point_down():
   assert not upward_imports(REPOSITORY)
 
 
+def test_nothing_imports_an_optional_room():
+  assert not optional_imports(REPOSITORY)
+
+
 def test_nothing_imports_a_program():
   assert not imported_programs(REPOSITORY)
 
@@ -322,6 +344,20 @@ def _library(
 )
 def test_sees_upward_imports(tmp_path, path, source, wrong):
   assert bool(upward_imports(_library(tmp_path, path, source))) == wrong
+
+
+@pytest.mark.parametrize(
+  'path, source, wrong',
+  [
+    ('extend.py', 'from gradsparse import as_printed', True),
+    ('as_printed/elias.py', 'from gradsparse.moments import uses', True),
+    ('workers/axis.py', 'def f():\n  import gradsparse.moments.uses', True),
+    ('moments/tapped.py', 'from gradsparse.moments import uses', False),
+    ('__init__.py', 'from gradsparse import as_printed', False),
+  ],
+)
+def test_sees_imports_of_optional_rooms(tmp_path, path, source, wrong):
+  assert bool(optional_imports(_library(tmp_path, path, source))) == wrong
 
 
 @pytest.mark.parametrize(

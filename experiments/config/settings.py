@@ -18,7 +18,7 @@ from experiments.config import warmup
 from experiments.program import errors
 import gradsparse as gs
 from gradsparse import arguments
-from gradsparse.around import local_gradient
+from gradsparse.wrappers import local_gradient
 
 # --- what each field may be: functions of its name and its value -----------
 

@@ -154,7 +154,7 @@ def level_code(
       levels leave most elements at zero (s^2 < d), dense otherwise.
     levels: s.
     bucket_size: d.
-    kind: 'omega' (the paper's), 'gamma', 'delta' or 'unary'.
+    kind: a key of `elias.KINDS`, such as 'omega' (the paper's).
 
   Raises:
     TypeError: a name that is not text.

@@ -51,7 +51,7 @@ def of_leaves(
       `Buckets`).
     norm: 'max' (as in the paper's experiments) or 'l2' (as in its theory).
     code: one of `level_codes.CODES`.
-    elias: 'omega' (the paper's), 'gamma', 'delta' or 'unary'.
+    elias: a key of `wire.elias.KINDS`, such as 'omega' (the paper's).
 
   Raises:
     TypeError: an argument of the wrong kind.

@@ -1,33 +1,29 @@
 """gTop-k: pairs of workers merge their k entries and keep the k largest.
 
 The merge  a T b = the k largest magnitudes of the sparse sum a + b  is
-commutative and deterministic: ties keep the lower index. Three topologies:
+commutative and deterministic: ties keep the lower index. `TOPOLOGIES` says, by
+name, which workers merge when:
 
   'butterfly'  in round j a worker exchanges with rank XOR 2^j. After log2 P
-               rounds every worker has the tree's result. It took part in every
+               rounds every worker has the same result. It took part in every
                merge that held its own contribution, so it knows what each
                dropped. P need not be a power of two: with m = 2^floor(log2 P),
                rank r >= m folds into r - m first and gets the result last.
-  'tree'       as printed (algorithm 3): merges towards rank 0, then a
-               broadcast; twice the butterfly's cost.
-  'allgather'  algorithm 2: the exact top k of the sum of all messages. Not
-               the same answer as the tree's.
 
 No message is larger than the whole gradient: where k entries with their indices
 would be, it has the gradient's N numbers, of which at most k are entries. (On
 the way back a mask of k bits may come beside it.)
 
-What a worker gets back, `put_back`: 'exact' is what some merge on the path of
-its own contribution dropped. 'paper' (algorithm 4, line 10) is what the final
-mask lacks: an index dropped at an inner merge but present in the final mask
-through another subtree is neither applied nor put back, and is lost.
+`PUT_BACK` says, by name, what a worker gets back: 'exact' is what some merge on
+the path of its own contribution dropped.
 
 References:
-  Shi et al., arXiv 1901.04359, algorithms 2 to 4.
+  Shi et al., arXiv 1901.04359, algorithms 3 and 4.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 import dataclasses
 from typing import NamedTuple
 
@@ -49,8 +45,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-TOPOLOGIES = ('butterfly', 'tree', 'allgather')
-PUT_BACK = ('exact', 'paper')
 # Fewer entries are sorted: only compiling takes time then.
 _SMALL = 1 << 14
 # What stands in a vector for no entry (-0.0), and for a contributor that is not
@@ -59,14 +53,14 @@ _NO_ENTRY = np.uint32(0x80000000)
 _NOT_OK = np.uint32(0x7FC00000)
 
 
-class _Held(NamedTuple):
+class Held(NamedTuple):
   """A partial result: entries, and whether all its contributors are ok."""
 
   entries: Sparse
   ok: jax.Array
 
 
-class _Wire(NamedTuple):
+class Wire(NamedTuple):
   """What a hop needs to know.
 
   Attributes:
@@ -89,7 +83,7 @@ class _Wire(NamedTuple):
   def slots(self) -> int:
     return self.like.slots
 
-  def words(self, held: _Held) -> jax.Array:
+  def words(self, held: Held) -> jax.Array:
     """A partial result as it travels."""
     if not self.spread:
       head = held.ok.astype(jnp.uint32)[None]
@@ -100,18 +94,18 @@ class _Wire(NamedTuple):
     whole = whole.at[entries.indices].set(bits, mode='drop')
     return whole.at[0].set(jnp.where(held.ok, whole[0], _NOT_OK))
 
-  def read(self, words: jax.Array) -> _Held:
+  def read(self, words: jax.Array) -> Held:
     """Inverse of `words`."""
     if not self.spread:
       entries = self.code.unpack(words[1:], self.like, self.ctx)
-      return _Held(entries, words[0] == 1)
+      return Held(entries, words[0] == 1)
     size = self.like.space.size
     marks = bitmap.pack(words != _NO_ENTRY)
     indices = jnp.minimum(bitmap.positions(marks, self.slots), size)
     bits = words.at[indices].get(mode='fill', fill_value=0)
     values = jax.lax.bitcast_convert_type(bits, jnp.float32)
     entries = Sparse(values, indices, self.like.space)
-    return _Held(entries, words[0] != _NOT_OK)
+    return Held(entries, words[0] != _NOT_OK)
 
 
 def _unsigned_zeros(entries: Sparse) -> Sparse:
@@ -122,33 +116,33 @@ def _unsigned_zeros(entries: Sparse) -> Sparse:
 def gtopk(topology: str = 'butterfly', put_back: str = 'exact') -> Exchange:
   """Exchange of sparse messages that keeps k coordinates in all.
 
+  Args:
+    topology: a key of `TOPOLOGIES`.
+    put_back: a key of `PUT_BACK`.
+
   Raises:
     TypeError: topology or put_back is not text.
     ValueError: an unknown topology or put_back.
   """
   arguments.one_of('topology', topology, TOPOLOGIES)
   arguments.one_of('put_back', put_back, PUT_BACK)
-  reduce = {
-    'butterfly': _butterfly,
-    'tree': _tree,
-    'allgather': _all_gather,
-  }[topology]
+  reduce, delivered = TOPOLOGIES[topology], PUT_BACK[put_back]
 
   def run(message: Message, comm: Comm) -> Exchanged:
     own = message.rounded
     spread = own.space.size <= 1 + message.words.size
     if spread:
       own = _unsigned_zeros(own)
-    wire = _Wire(message.code, message.ctx, own, comm, spread)
+    wire = Wire(message.code, message.ctx, own, comm, spread)
     # A worker may send fewer than its slots hold (a schedule inside the
     # program): merges keep to the wanted k, which is equal everywhere.
     limit = None
     if message.ctx.rung is not None:
       limit = comm.uniform(jnp.sum(own.valid))
-    mine = _Held(own, message.ok)
-    final, alive = reduce(mine, wire, limit, put_back)
-    if put_back == 'paper':
-      alive = _member(own.indices, final.entries.indices)
+    mine = Held(own, message.ok)
+    final, alive = reduce(mine, wire, limit, delivered is None)
+    if delivered is not None:
+      alive = delivered(own, final.entries)
     ok = comm.replicated(final.ok)
     kept = comm.replicated(final.entries)
     return Exchanged(
@@ -178,7 +172,7 @@ def gtopk(topology: str = 'butterfly', put_back: str = 'exact') -> Exchange:
 def merge(a: Sparse, b: Sparse, slots: int, limit=None) -> Sparse:
   """a T b: the largest `slots` magnitudes of a + b (`limit`, if fewer)."""
   indices, values = _in_order(a, b)
-  return _largest(indices, values, 2, a.space, slots, limit)
+  return largest(indices, values, 2, a.space, slots, limit)
 
 
 def _in_order(a: Sparse, b: Sparse) -> tuple[jax.Array, jax.Array]:
@@ -201,7 +195,7 @@ def _in_order(a: Sparse, b: Sparse) -> tuple[jax.Array, jax.Array]:
   return indices[source], values[source]
 
 
-def _largest(indices, values, copies, space, slots, limit) -> Sparse:
+def largest(indices, values, copies, space, slots, limit) -> Sparse:
   """Adds up entries of equal index (at most `copies`), keeps the largest.
 
   Sorted by index going in, so that ties keep the lower one; added in a fixed
@@ -245,38 +239,41 @@ def _places(ranks: jax.Array, slots: int, wanted) -> jax.Array:
   return jnp.minimum(places, size)
 
 
-def _member(indices: jax.Array, among: jax.Array) -> jax.Array:
+def member(indices: jax.Array, among: jax.Array) -> jax.Array:
   """bool: which indices occur in the sorted `among`."""
   at = jnp.searchsorted(among, indices)
   return among.at[at].get(mode='fill', fill_value=-1) == indices
 
 
-def _survives(indices: jax.Array, merged: Sparse, mask: jax.Array):
-  """Which indices occur in `merged` at a place where mask is True."""
-  at = jnp.searchsorted(merged.indices, indices)
-  same = merged.indices.at[at].get(mode='fill', fill_value=-1) == indices
-  return same & mask.at[at].get(mode='fill', fill_value=False)
-
-
-def _select(where: jax.Array, a, b):
+def select(where: jax.Array, a: Held, b: Held) -> Held:
+  """`a` where a scalar is True, else `b`."""
   return jax.tree.map(lambda x, y: jnp.where(where, x, y), a, b)
 
 
-def _receive(held: _Held, perm, wire: _Wire) -> _Held:
+def receive(held: Held, perm, wire: Wire) -> Held:
+  """Sends a partial result along `perm`, pairs (from, to); what has arrived."""
   return wire.read(wire.comm.permute(wire.words(held), perm))
 
 
-def _merge_held(a: _Held, b: _Held, wire: _Wire, limit) -> _Held:
-  return _Held(merge(a.entries, b.entries, wire.slots, limit), a.ok & b.ok)
+def merge_held(a: Held, b: Held, wire: Wire, limit) -> Held:
+  """Merges two partial results, `a` first where both have an index."""
+  return Held(merge(a.entries, b.entries, wire.slots, limit), a.ok & b.ok)
 
 
-# --- topologies: (mine, wire, limit, put_back) -> (final, alive) -----------
+# --- topologies -------------------------------------------------------------
 
-_Reduced = tuple[_Held, jax.Array]
+# The final result, and which of this worker's k entries no merge dropped.
+Reduced = tuple[Held, jax.Array]
+# (this worker's entries, the wire, how many entries a merge keeps or None for
+# all slots, whether it must find out which entries no merge dropped).
+Topology = Callable[[Held, Wire, jax.Array | None, bool], Reduced]
+# (this worker's entries, the final ones) -> which of the former count as
+# delivered. None in its place: those that no merge dropped.
+PutBack = Callable[[Sparse, Sparse], jax.Array]
 
 
-def _butterfly(mine: _Held, wire: _Wire, limit, put_back: str) -> _Reduced:
-  del put_back  # every worker knows its own survivors anyway
+def _butterfly(mine: Held, wire: Wire, limit, tracked: bool) -> Reduced:
+  del tracked  # every worker knows its own survivors anyway
   comm = wire.comm
   workers, rank = comm.size, comm.index()
   core = 1 << (workers.bit_length() - 1)
@@ -286,31 +283,31 @@ def _butterfly(mine: _Held, wire: _Wire, limit, put_back: str) -> _Reduced:
   folded, folded_alive = mine.entries.indices, alive
 
   if extra:
-    guest = _receive(held, [(core + r, r) for r in range(extra)], wire)
+    guest = receive(held, [(core + r, r) for r in range(extra)], wire)
     hosts = rank < extra
-    held = _select(hosts, _merge_held(held, guest, wire, limit), held)
-    alive &= ~hosts | _member(mine.entries.indices, held.entries.indices)
+    held = select(hosts, merge_held(held, guest, wire, limit), held)
+    alive &= ~hosts | member(mine.entries.indices, held.entries.indices)
     folded = guest.entries.indices
-    folded_alive = _member(folded, held.entries.indices)
+    folded_alive = member(folded, held.entries.indices)
   for j in range(core.bit_length() - 1):
     perm = [(r, r ^ (1 << j)) for r in range(core)]
-    partner = _receive(held, perm, wire)
-    held = _select(rank < core, _merge_held(held, partner, wire, limit), held)
-    alive &= _member(mine.entries.indices, held.entries.indices)
+    partner = receive(held, perm, wire)
+    held = select(rank < core, merge_held(held, partner, wire, limit), held)
+    alive &= member(mine.entries.indices, held.entries.indices)
     if extra:
-      folded_alive &= _member(folded, held.entries.indices)
+      folded_alive &= member(folded, held.entries.indices)
   if extra:
     perm = [(r, core + r) for r in range(extra)]
-    result, told = _hand_down(held, folded_alive, perm, wire)
-    held = _select(rank < core, held, result)
+    result, told = hand_down(held, folded_alive, perm, wire)
+    held = select(rank < core, held, result)
     alive = jnp.where(rank < core, alive, told & mine.entries.valid)
   return held, alive
 
 
-def _hand_down(held: _Held, mask: jax.Array, perm, wire: _Wire) -> _Reduced:
+def hand_down(held: Held, mask: jax.Array, perm, wire: Wire) -> Reduced:
   """Sends a result, and which of the receiver's k entries are in it."""
   if wire.slots == wire.like.space.size and wire.ctx.rung is None:
-    return _receive(held, perm, wire), wire.like.valid  # no merge drops any
+    return receive(held, perm, wire), wire.like.valid  # no merge drops any
   bits = fixed_width.pack(mask.astype(jnp.uint32), 1)
   message = jnp.concatenate([wire.words(held), bits])
   got = wire.comm.permute(message, perm)
@@ -319,51 +316,5 @@ def _hand_down(held: _Held, mask: jax.Array, perm, wire: _Wire) -> _Reduced:
   return wire.read(got[:cut]), told
 
 
-def _tree(mine: _Held, wire: _Wire, limit, put_back: str) -> _Reduced:
-  comm = wire.comm
-  workers, rank = comm.size, comm.index()
-  rounds = (workers - 1).bit_length()
-  held, history = mine, []
-  for j in range(rounds):
-    half, pair = 1 << j, 2 << j
-    perm = [(r, r - half) for r in range(half, workers, pair)]
-    guest = _receive(held, perm, wire)
-    hosts = (rank % pair == 0) & (rank + half < workers)
-    both = _select(hosts, _merge_held(held, guest, wire, limit), held)
-    history.append((held.entries, guest.entries, both.entries, hosts))
-    held = both
-  # Rank 0 has the result: hand it down the same tree. For exact put-back
-  # each parent adds which of its child's entries survived to the end.
-  mask = held.entries.valid
-  for j in reversed(range(rounds)):
-    half, pair = 1 << j, 2 << j
-    before, child, merged, hosts = history[j]
-    perm = [(r - half, r) for r in range(half, workers, pair)]
-    receives = rank % pair == half
-    if put_back == 'paper':
-      got = _receive(held, perm, wire)
-    else:
-      told = _survives(child.indices, merged, mask)
-      got, below = _hand_down(held, told, perm, wire)
-      kept = _survives(before.indices, merged, mask)
-      mask = jnp.where(hosts, kept, jnp.where(receives, below, mask))
-    held = _select(receives, got, held)
-  return held, mask & mine.entries.valid
-
-
-def _all_gather(mine: _Held, wire: _Wire, limit, put_back: str) -> _Reduced:
-  del put_back  # the same: there are no inner merges
-  messages = wire.comm.gather(wire.words(mine))
-  everyone = jax.vmap(wire.read)(messages)
-  indices, values = jax.lax.sort(
-    (
-      everyone.entries.indices.reshape(-1),
-      everyone.entries.values.reshape(-1),
-    ),
-    num_keys=1,
-  )
-  entries = _largest(
-    indices, values, wire.comm.size, wire.like.space, wire.slots, limit
-  )
-  final = _Held(entries, jnp.all(everyone.ok))
-  return final, _member(mine.entries.indices, entries.indices)
+TOPOLOGIES: dict[str, Topology] = {'butterfly': _butterfly}
+PUT_BACK: dict[str, PutBack | None] = {'exact': None}

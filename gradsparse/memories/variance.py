@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from gradsparse import arguments
@@ -13,12 +14,6 @@ from gradsparse.sockets import Signal
 from gradsparse.sockets import ownership
 import jax
 import jax.numpy as jnp
-
-ROUNDING = ('keep', 'paper')
-
-# An exponent-coded entry is not sent when it rounds to less than 2^-7 of the
-# largest: when it is below 1.5 * 2^-8 of it (the boundary of the rounding).
-_UNSENDABLE = 1.5 / 256
 
 _LARGEST = float(jnp.finfo(jnp.float32).max)
 
@@ -49,6 +44,42 @@ class VarianceState(NamedTuple):
     return VarianceState(zeros(self.residual), zeros(self.residual))
 
 
+class Rounding(NamedTuple):
+  """What a memory does with what rounding did not deliver.
+
+  Attributes:
+    sent: (state, what was delivered, alpha of the criterion or None) -> state.
+    keeps: what rounding did not deliver stays in r, so nothing is lost.
+    elementwise: whether `sent` is.
+    refuses: the name of a value code -> why it does not fit, or None.
+  """
+
+  sent: Callable[[VarianceState, Any, float | None], VarianceState]
+  keeps: bool = True
+  elementwise: bool = True
+  refuses: Callable[[str], str | None] = lambda values: None
+
+
+def _keep(state, delivered, alpha):
+  del alpha
+
+  def sent_from_v(v, d, r):
+    # (r - d)^2 - r^2. Squares of what r can hold may overflow.
+    corrected = jnp.clip(v + d * (d - 2 * r), 0.0, _LARGEST)
+    return jnp.where(r - d == 0, 0.0, corrected)
+
+  v = jax.tree.map(
+    lambda v, r, d: v if d.is_dense else d.update(sent_from_v, v, r),
+    state.variance,
+    state.residual,
+    delivered,
+  )
+  return VarianceState(less(state.residual, delivered), v)
+
+
+ROUNDING = {'keep': Rounding(_keep)}
+
+
 def variance(
   decay: float = 0.999, alpha: float | None = None, rounding: str = 'keep'
 ) -> Memory:
@@ -59,10 +90,9 @@ def variance(
 
   Args:
     decay: of v, the sum of squares, in (0, 1]; the paper's zeta.
-    alpha: of the criterion; needed for rounding='paper' only.
-    rounding: 'keep' leaves in r what a rounded value did not deliver; 'paper'
-      sets r = v = 0 wherever the criterion held, also where rounding lost
-      something or the entry was too small to be sent.
+    alpha: of the criterion, for a rounding that asks for it; 'keep' does not.
+    rounding: a key of `ROUNDING`. 'keep' leaves in r what a rounded value did
+      not deliver.
 
   Raises:
     TypeError: an argument of the wrong kind.
@@ -73,6 +103,7 @@ def variance(
   """
   decay = arguments.number('decay', decay, arguments.FRACTION, traced=True)
   arguments.one_of('rounding', rounding, ROUNDING)
+  how = ROUNDING[rounding]
 
   def init(params):
     return VarianceState(zeros(params), zeros(params))
@@ -98,37 +129,6 @@ def variance(
       is_dense,
     )
 
-  def sent_from_v(v, d, r):
-    # (r - d)^2 - r^2. Squares of what r can hold may overflow.
-    corrected = jnp.clip(v + d * (d - 2 * r), 0.0, _LARGEST)
-    return jnp.where(r - d == 0, 0.0, corrected)
-
-  def sent(state, delivered):
-    v = jax.tree.map(
-      lambda v, r, d: v if d.is_dense else d.update(sent_from_v, v, r),
-      state.variance,
-      state.residual,
-      delivered,
-    )
-    return VarianceState(less(state.residual, delivered), v)
-
-  def gone(r, v, d):
-    """Selected, whether sent or too small for the code."""
-    if d.is_dense:
-      return jnp.zeros_like(r, bool)
-    largest = jnp.max(jnp.abs(d.values), initial=0.0)
-    small = (r * r > alpha * v) & (jnp.abs(r) < _UNSENDABLE * largest)
-    sent = d.update(lambda x, _: jnp.ones_like(x), jnp.zeros_like(r))
-    return small | (sent > 0)
-
-  def sent_as_printed(state, delivered):
-    lost = jax.tree.map(gone, state.residual, state.variance, delivered)
-    r, v = (
-      jax.tree.map(lambda x, g: jnp.where(g, 0.0, x), tree, lost)
-      for tree in state
-    )
-    return VarianceState(r, v)
-
   def arrived(state, means, is_dense, accepted):
     del means
     factor = jnp.where(accepted, traced.here(decay), 1.0)
@@ -141,12 +141,12 @@ def variance(
     init,
     accumulate,
     signals,
-    sent=sent if rounding == 'keep' else sent_as_printed,
+    sent=lambda state, delivered: how.sent(state, delivered, alpha),
     arrived=arrived,
-    lossless=rounding == 'keep',
+    lossless=how.keeps,
     floats=2,
     sums=True,
-    elementwise=rounding == 'keep',  # the other looks at the largest
+    elementwise=how.elementwise,
     moments=True,
     usable=lambda: traced.in_range((decay, arguments.FRACTION)),
   )

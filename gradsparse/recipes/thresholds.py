@@ -17,6 +17,7 @@ from gradsparse import memories
 from gradsparse.codes.sparse import VALUES
 from gradsparse.collectives import AxisName
 from gradsparse.compressors import rule
+from gradsparse.memories.variance import ROUNDING
 from gradsparse.recipes import words
 from gradsparse.transform.compressed_mean import CompressedMean
 from gradsparse.transform.compressed_mean import compressed_mean
@@ -178,11 +179,9 @@ def variance_based(
     Tsuzuku et al., arXiv 1802.06058, algorithm 1 and section 4.2.
   """
   arguments.one_of('values', values, VALUES)
-  if rounding == 'paper' and values != 'exponent4':
-    raise ValueError(
-      "rounding='paper' describes the four-bit code: it needs "
-      f"values='exponent4', got {values!r}"
-    )
+  arguments.one_of('rounding', rounding, ROUNDING)
+  if refused := ROUNDING[rounding].refuses(values):
+    raise ValueError(f'rounding={rounding!r} {refused}, got {values!r}')
   if indices is None:
     indices = 'word28' if values == 'exponent4' else 'elias_fano'
   return compressed_mean(

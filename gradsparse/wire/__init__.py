@@ -14,10 +14,8 @@ index == size marks an empty slot:
 | `bitmap` | which of n elements are set | `ceil(n / 32)` words |
 | `compaction` | `count` codes out of n, given a bitmap | as `fixed_width` |
 | `elias_fano` | sorted indices | 2 + log2(n / count) bits an index |
-| `run_length` | sorted indices, 16-bit gaps | `ceil(count / 2)` words |
 | `exponent` | values as sign and power of two | 4 bits a value, 8 a tensor |
 | `floats` | float32, or its upper half | 32 or 16 bits a value |
-| `word28` | a 28-bit index and a 4-bit code | 1 word an entry |
 | `elias` | integers >= 1, variable length | see its table |
 | `streams` | codes back to back | block lengths, and the codes |
 | `qsgd_codes` | QSGD's signed levels, dense or sparse | as `streams` |

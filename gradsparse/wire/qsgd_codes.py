@@ -61,7 +61,7 @@ def encode_dense(
     levels: int32[n] in [-max_level, max_level].
     capacity_words: words to write to.
     max_level: the largest |level|, >= 1.
-    kind: one of elias.KINDS.
+    kind: a key of elias.KINDS.
     block: symbols a block.
 
   Returns:
@@ -160,7 +160,7 @@ def encode_sparse(
     levels: int32[n] in [-max_level, max_level].
     capacity_words: words to write to.
     max_level: the largest |level|, >= 1.
-    kind: one of elias.KINDS.
+    kind: a key of elias.KINDS.
     block: nonzeros a block.
 
   Returns:
@@ -326,7 +326,7 @@ def longest_code(max_level: int, offset: int, kind: str) -> int:
   Args:
     max_level: the largest |level|, >= 1.
     offset: 1 in the dense code, 0 in the sparse one.
-    kind: one of elias.KINDS.
+    kind: a key of elias.KINDS.
 
   Raises:
     ValueError: for an unknown kind, or for levels out of range.
@@ -347,7 +347,7 @@ def most_levels(max_level: int, kind: str, sparse: bool) -> int:
 
   Args:
     max_level: the largest |level|, >= 1.
-    kind: one of elias.KINDS.
+    kind: a key of elias.KINDS.
     sparse: whether it is the sparse code.
 
   Raises:

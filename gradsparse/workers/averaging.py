@@ -7,12 +7,12 @@ from typing import Any
 
 from gradsparse import arguments
 from gradsparse import health
-from gradsparse.around.local_gradient import may_be_averaged
 from gradsparse.state.inspection import is_scheme
 from gradsparse.traffic import counting
 from gradsparse.traffic.plan import Plan
 from gradsparse.workers import axis
 from gradsparse.workers import program
+from gradsparse.wrappers.local_gradient import may_be_averaged
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from gradsparse.around import local_gradient
 from gradsparse.collectives import Comm
 from gradsparse.collectives import computed
 from gradsparse.sockets import demands
@@ -13,6 +12,7 @@ from gradsparse.sockets import ownership
 from gradsparse.state.inspection import has_local_params
 from gradsparse.state.inspection import is_scheme
 from gradsparse.workers import axis
+from gradsparse.wrappers import local_gradient
 import jax
 from jax.sharding import PartitionSpec as P
 import optax

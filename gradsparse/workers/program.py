@@ -8,7 +8,6 @@ import math
 from typing import Any, Literal, get_args
 
 from gradsparse import arguments
-from gradsparse.around import local_gradient
 from gradsparse.collectives import AxisName
 from gradsparse.collectives import Comm
 from gradsparse.sockets import demands
@@ -17,6 +16,7 @@ from gradsparse.transform.sharding import is_spec
 from gradsparse.workers import axis
 from gradsparse.workers import differing
 from gradsparse.workers import runners
+from gradsparse.wrappers import local_gradient
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P

@@ -8,7 +8,6 @@ from typing import Any
 import gradsparse as gs
 import jax
 import jax.numpy as jnp
-from tests.bad_input.around import average
 from tests.bad_input.cases import NOT_AN_AXIS
 from tests.bad_input.cases import Case
 from tests.bad_input.cases import values
@@ -19,6 +18,7 @@ from tests.bad_input.subjects import ONES
 from tests.bad_input.subjects import PARAMS
 from tests.bad_input.subjects import STATE
 from tests.bad_input.subjects import scheme
+from tests.bad_input.wrappers import average
 
 
 def mapped(fn: Callable[[Any], Any]) -> Callable[[], Any]:

@@ -8,7 +8,6 @@ import time
 import tracemalloc
 
 import pytest
-from tests.bad_input import around
 from tests.bad_input import axes
 from tests.bad_input import cases
 from tests.bad_input import losses
@@ -19,11 +18,11 @@ from tests.bad_input import states
 from tests.bad_input import traffic
 from tests.bad_input import trees
 from tests.bad_input import workers
+from tests.bad_input import wrappers
 
 CASES = tuple(
   case
   for topic in (
-    around,
     axes,
     losses,
     recipes,
@@ -33,6 +32,7 @@ CASES = tuple(
     traffic,
     trees,
     workers,
+    wrappers,
   )
   for case in topic.CASES
 )

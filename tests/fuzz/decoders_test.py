@@ -7,6 +7,8 @@ import functools
 from typing import Any
 
 import gradsparse as gs
+from gradsparse.as_printed import run_length
+from gradsparse.as_printed import word28
 from gradsparse.collectives import Comm
 from gradsparse.exchanges import common
 from gradsparse.sockets import Sparse
@@ -17,9 +19,7 @@ from gradsparse.wire import exponent
 from gradsparse.wire import fixed_width
 from gradsparse.wire import floats
 from gradsparse.wire import qsgd_codes
-from gradsparse.wire import run_length
 from gradsparse.wire import streams
-from gradsparse.wire import word28
 from hypothesis import example
 from hypothesis import given
 from hypothesis import strategies as st

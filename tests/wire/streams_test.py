@@ -127,7 +127,7 @@ def test_nothing_is_written_past_the_capacity(capacity, max_length):
 
 @settings(max_examples=20, deadline=None)
 @given(
-  st.sampled_from(elias.KINDS),
+  st.sampled_from(tuple(elias.KINDS)),
   st.sampled_from([(50, 256), (100, 7)]),
   st.integers(0, 2**32 - 1),
 )

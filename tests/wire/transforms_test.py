@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from gradsparse.as_printed import run_length
+from gradsparse.as_printed import word28
 from gradsparse.wire import bitmap
 from gradsparse.wire import elias_fano
 from gradsparse.wire import exponent
 from gradsparse.wire import fixed_width
 from gradsparse.wire import qsgd_codes
-from gradsparse.wire import run_length
-from gradsparse.wire import word28
 import jax
 import jax.numpy as jnp
 from jax.sharding import AxisType

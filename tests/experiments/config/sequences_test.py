@@ -8,7 +8,7 @@ from experiments.papers import quick
 from experiments.papers import table as papers
 from experiments.program import errors
 from experiments.run import scores
-from gradsparse.around import local_gradient
+from gradsparse.wrappers import local_gradient
 import pytest
 
 _SCHEMES = ('schemes_ptb', 'schemes_speech', 'schemes_translation')

@@ -14,8 +14,8 @@ import numpy as np
 import optax
 import pytest
 from tests import marks
-from tests.around import per_example
 from tests.experiments.models import sequences
+from tests.moments import per_example
 
 pytestmark = pytest.mark.filterwarnings('error:second moments')
 

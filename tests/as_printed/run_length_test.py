@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from gradsparse.as_printed import run_length
 from gradsparse.wire import fixed_width
-from gradsparse.wire import run_length
 from hypothesis import given
 from hypothesis import settings
 from hypothesis import strategies as st

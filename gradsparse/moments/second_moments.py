@@ -26,9 +26,9 @@ from collections.abc import Callable
 from typing import Any
 
 from gradsparse import arguments
-from gradsparse.around import losses
-from gradsparse.around import per_example
-from gradsparse.around import varying
+from gradsparse import losses
+from gradsparse.moments import per_example
+from gradsparse.moments import varying
 from gradsparse.transform import inputs
 import jax
 import jax.numpy as jnp

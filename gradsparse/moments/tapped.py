@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 import dataclasses
 from typing import Any, NamedTuple
 
-from gradsparse.around import uses
+from gradsparse.moments import uses
 import jax
 from jax.extend import core as jex_core
 import jax.numpy as jnp

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 from gradsparse import arguments
 from gradsparse import draws
-from gradsparse.around import losses
+from gradsparse import losses
 from gradsparse.codes import level_codes
 from gradsparse.codes.buckets import buckets
 from gradsparse.codes.rounding import MAX_LEVELS

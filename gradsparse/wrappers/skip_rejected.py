@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 
 from gradsparse import arguments
 from gradsparse import health
-from gradsparse.around.accumulate import AccumulateState
 from gradsparse.sockets import ownership
 from gradsparse.state.inspection import is_scheme
 from gradsparse.transform.described import Described
 from gradsparse.transform.described import call
+from gradsparse.wrappers.accumulate import AccumulateState
 import jax
 import jax.numpy as jnp
 import optax

@@ -13,9 +13,9 @@ import jax
 import numpy as np
 import optax
 import pytest
-from tests.around.per_example import check
-from tests.around.per_example import close
-from tests.around.per_example import draw
+from tests.moments.per_example import check
+from tests.moments.per_example import close
+from tests.moments.per_example import draw
 
 pytestmark = pytest.mark.filterwarnings('error:second moments')
 NAME = 'examples'

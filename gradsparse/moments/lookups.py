@@ -8,9 +8,9 @@ import functools
 import math
 from typing import Any
 
-from gradsparse.around import products
-from gradsparse.around import varying
-from gradsparse.around.products import Pair
+from gradsparse.moments import products
+from gradsparse.moments import varying
+from gradsparse.moments.products import Pair
 import jax
 import jax.numpy as jnp
 

@@ -23,12 +23,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gradsparse.around import lookups
-from gradsparse.around import products
-from gradsparse.around.lookups import Lookup
-from gradsparse.around.products import Convolution
-from gradsparse.around.products import Dense
-from gradsparse.around.products import Pair
+from gradsparse.moments import lookups
+from gradsparse.moments import products
+from gradsparse.moments.lookups import Lookup
+from gradsparse.moments.products import Convolution
+from gradsparse.moments.products import Dense
+from gradsparse.moments.products import Pair
 
 Rule = Dense | Convolution | Lookup
 

@@ -22,9 +22,9 @@ import math
 from typing import Any
 import warnings
 
-from gradsparse.around import tapped
-from gradsparse.around import uses
-from gradsparse.around import varying
+from gradsparse.moments import tapped
+from gradsparse.moments import uses
+from gradsparse.moments import varying
 import jax
 import jax.numpy as jnp
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gradsparse.wire import word28
+from gradsparse.as_printed import word28
 import jax.numpy as jnp
 import numpy as np
 import pytest

@@ -7,17 +7,17 @@ import re
 import warnings
 
 import gradsparse as gs
-from gradsparse.around import products
+from gradsparse.moments import products
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 import numpy as np
 import pytest
 from tests import marks
-from tests.around.per_example import check
-from tests.around.per_example import close
-from tests.around.per_example import draw
-from tests.around.per_example import reference
+from tests.moments.per_example import check
+from tests.moments.per_example import close
+from tests.moments.per_example import draw
+from tests.moments.per_example import reference
 
 pytestmark = pytest.mark.filterwarnings('error:second moments')
 B = 4

@@ -10,6 +10,9 @@ float32 values; escapes take slots, and elements for which none is left are
 not sent (`fits` tells which). At density 0.001 a gap of 2**16 is 65 times the
 mean gap: escapes are rare except where a large leaf has few elements.
 
+`sparse` is the code of messages. A message for so many elements that it has a
+bitmap (`codes.marked`) has no runs: it is that of Elias-Fano indices.
+
 References:
   Lin et al., Deep Gradient Compression, arXiv 1712.01887, section 3.1
   (encode() of algorithm 1).
@@ -17,7 +20,15 @@ References:
 
 from __future__ import annotations
 
+from gradsparse.codes import entries
+from gradsparse.codes import marked
+from gradsparse.codes import sparse_values
+from gradsparse.codes.entries import Entries
+from gradsparse.codes.sparse import by_elias_fano
+from gradsparse.sockets import Code
+from gradsparse.sockets import Sparse
 from gradsparse.wire import fixed_width
+from gradsparse.wire import floats
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -120,6 +131,49 @@ def decode(
   return (
     jnp.zeros_like(values).at[slot].set(values, mode='drop'),
     empty.at[slot].set(indices.astype(jnp.int32), mode='drop'),
+  )
+
+
+def sparse(values: str) -> Code:
+  """The code of `Sparse`: 32-bit values and 16-bit runs of zeros.
+
+  Args:
+    values: the name of the value code: 'float32'.
+
+  Raises:
+    ValueError: another value code.
+  """
+  if values != 'float32':
+    raise ValueError(
+      "indices='run_length' marks its escapes by the value 0.0, so it "
+      f"needs values='float32', got {values!r}"
+    )
+  value_code = sparse_values.float32()
+  of_all = by_elias_fano(value_code)
+
+  # Escapes are told by their value, so entries travel as a `Sparse`.
+  def round(selected, ctx):
+    del ctx
+    if isinstance(selected, marked.CodedVector):
+      return selected
+    if isinstance(selected, Entries):
+      selected = entries.decoded(value_code, selected)
+    return selected.keep(fits(selected.indices, selected.space.size))
+
+  def pack(rounded, ctx):
+    if isinstance(rounded, marked.CodedVector):
+      return of_all.pack(rounded, ctx)
+    packed, runs = encode(rounded.values, rounded.indices, rounded.space.size)
+    return jnp.concatenate([floats.pack(packed), runs])
+
+  def unpack(words, like, ctx):
+    if isinstance(like, marked.CodedVector):
+      return of_all.unpack(words, like, ctx)
+    got, runs = floats.unpack(words[: like.slots]), words[like.slots :]
+    return Sparse(*decode(got, runs, like.space.size), like.space)
+
+  return of_all._replace(
+    round=round, pack=pack, unpack=unpack, exact=False, crowds=True
   )
 
 

@@ -11,6 +11,11 @@ References:
 
 from __future__ import annotations
 
+from gradsparse.codes import entries
+from gradsparse.codes import sparse_values
+from gradsparse.codes.entries import Entries
+from gradsparse.codes.sparse import of_entries
+from gradsparse.sockets import Code
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -57,3 +62,36 @@ def unpack(words: jax.Array) -> tuple[jax.Array, jax.Array]:
   """
   codes = words & np.uint32(2**CODE_WIDTH - 1)
   return (words >> CODE_WIDTH).astype(jnp.int32), codes
+
+
+def sparse(values: str) -> Code:
+  """The code of `Sparse`: the scales of all leaves, then a word an entry.
+
+  Args:
+    values: the name of the value code: 'exponent4'.
+
+  Raises:
+    ValueError: another value code.
+  """
+  if values != 'exponent4':
+    raise ValueError(
+      "indices='word28' has 4 bits for a value, so it needs "
+      f"values='exponent4', got {values!r}"
+    )
+  value_code = sparse_values.exponent4()
+
+  def pack_entries(e):
+    check_size(e.space.size)
+    head = entries.pack_scales(value_code, e.scales)
+    return jnp.concatenate([head, pack(e.indices, e.codes)])
+
+  def unpack_entries(words, space, count):
+    del count
+    scales, rest = entries.unpack_scales(value_code, words, len(space.shapes))
+    indices, codes = unpack(rest)
+    # Words that nobody sent may say more; no index is beyond an empty slot's.
+    return Entries(scales, jnp.minimum(indices, space.size), codes, space)
+
+  return of_entries(value_code, pack_entries, unpack_entries)._replace(
+    most_elements=2**INDEX_WIDTH - 1
+  )

@@ -14,8 +14,8 @@ import itertools
 import math
 from typing import Any
 
-from gradsparse.around import varying
 from gradsparse.backend import platforms
+from gradsparse.moments import varying
 import jax
 import jax.numpy as jnp
 

@@ -1,1 +1,0 @@
-"""What surrounds a scheme in training: transformations, moments, QSVRG."""

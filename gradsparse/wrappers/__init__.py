@@ -1,0 +1,1 @@
+"""Wrappers: optax transformations around a scheme or beside one, and QSVRG."""
