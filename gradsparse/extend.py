@@ -33,10 +33,13 @@ from gradsparse.sockets import Ladder
 from gradsparse.sockets import LeafRule
 from gradsparse.sockets import Learning
 from gradsparse.sockets import Leaves
+from gradsparse.sockets import Limits
 from gradsparse.sockets import Marked
 from gradsparse.sockets import Memory
+from gradsparse.sockets import MemoryFacts
 from gradsparse.sockets import Message
 from gradsparse.sockets import MessageLeaves
+from gradsparse.sockets import OfParts
 from gradsparse.sockets import Parts
 from gradsparse.sockets import Signal
 from gradsparse.sockets import Space
@@ -62,11 +65,14 @@ __all__ = (
   'Ladder',
   'LeafRule',
   'Learning',
+  'Limits',
   'Leaves',
   'Marked',
   'Memory',
+  'MemoryFacts',
   'Message',
   'MessageLeaves',
+  'OfParts',
   'Parts',
   'Signal',
   'Space',

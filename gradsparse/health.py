@@ -41,7 +41,7 @@ def largest_kept(workers: int, gain: float) -> float:
 
   Args:
     workers: P.
-    gain: of the code, see `Code.gain`.
+    gain: of the code, see `Limits.gain`.
   """
   return LARGEST / (_ROOM * workers * gain)
 

@@ -561,7 +561,7 @@ def test_schemes_say_of_themselves_what_the_list_says(setting):
   scheme, facts = setting.make(None).scheme, setting.facts
   assert bool(scheme.memory.floats) == bool(facts.inflow)
   if not facts.exempt:
-    assert scheme.memory.lossless == bool(facts.inflow)
+    assert scheme.memory.facts.lossless == bool(facts.inflow)
   if not facts.mean_rounding:
     assert scheme.compressor.unbiased == facts.unbiased
 

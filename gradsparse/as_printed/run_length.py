@@ -172,9 +172,7 @@ def sparse(values: str) -> Code:
     got, runs = floats.unpack(words[: like.slots]), words[like.slots :]
     return Sparse(*decode(got, runs, like.space.size), like.space)
 
-  return of_all._replace(
-    round=round, pack=pack, unpack=unpack, exact=False, crowds=True
-  )
+  return of_all._replace(round=round, pack=pack, unpack=unpack, may_drop=True)
 
 
 def _check(size: int) -> None:

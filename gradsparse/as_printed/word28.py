@@ -16,6 +16,7 @@ from gradsparse.codes import sparse_values
 from gradsparse.codes.entries import Entries
 from gradsparse.codes.sparse import of_entries
 from gradsparse.sockets import Code
+from gradsparse.sockets import Limits
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -93,5 +94,5 @@ def sparse(values: str) -> Code:
     return Entries(scales, jnp.minimum(indices, space.size), codes, space)
 
   return of_entries(value_code, pack_entries, unpack_entries)._replace(
-    most_elements=2**INDEX_WIDTH - 1
+    limits=Limits(most_elements=2**INDEX_WIDTH - 1)
   )

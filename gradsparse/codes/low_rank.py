@@ -13,6 +13,7 @@ from gradsparse.sockets import Code
 from gradsparse.sockets import Context
 from gradsparse.sockets import Cut
 from gradsparse.sockets import Leaves
+from gradsparse.sockets import Limits
 from gradsparse.sockets import Shape
 import jax
 import jax.numpy as jnp
@@ -149,8 +150,7 @@ def low_rank() -> Code:
     unpack=lambda words, like, ctx: words,
     round=round,
     decode=decode,
-    name='low rank',
     takes=Leaves,
-    adds=True,
-    gain=gain,
+    words='sums',
+    limits=Limits(gain=gain),
   )

@@ -9,9 +9,9 @@ one takes more bits, or far more time. The largest has the codes of all.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 import dataclasses
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gradsparse.backend import barriers
 from gradsparse.backend import joining
@@ -195,6 +195,10 @@ class Coded:
       values = jnp.where(there, self._code.decode(unpacked, own), 0.0)
       out.append(Spread(values.reshape(shape), there.reshape(shape)))
     return deliveries.joined(out, runs)
+
+
+# (values of each leaf and which of them are to be sent, context) -> Coded.
+Mark = Callable[[Sequence[tuple[jax.Array, jax.Array]], Any], Coded]
 
 
 def coded(

@@ -13,6 +13,7 @@ from gradsparse.backend import joining
 from gradsparse.backend import reductions
 from gradsparse.sockets import Code
 from gradsparse.sockets import Leaves
+from gradsparse.sockets import OfParts
 from gradsparse.sockets import Parts
 from gradsparse.wire import bitmap
 from gradsparse.wire import fixed_width
@@ -161,7 +162,6 @@ def of_leaves() -> Code:
     unpack,
     round,
     decode,
-    name='1-bit',
     takes=Leaves,
     bounds=lambda rounded, ctx: rounded.means,
   )
@@ -228,8 +228,6 @@ def of_parts(bucket_size: int = 512) -> Code:
     unpack,
     round,
     decode,
-    name='1-bit',
     takes=Leaves,
-    unit=bucket_size,
-    contracts=True,
+    words=OfParts(bucket_size, is_contraction=True),
   )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gradsparse.sockets import Code
 from gradsparse.sockets import Leaves
+from gradsparse.sockets import OfParts
 from gradsparse.sockets import Parts
 from gradsparse.sockets import Sparse
 from gradsparse.wire import floats
@@ -16,10 +17,8 @@ def of_leaves() -> Code:
   return Code(
     pack=lambda rounded, ctx: rounded.arrays,
     unpack=lambda words, like, ctx: Leaves(words),
-    name='float32',
     takes=Leaves,
-    adds=True,
-    exact=True,
+    words='sums',
   )
 
 
@@ -28,10 +27,8 @@ def of_known_places() -> Code:
   return Code(
     pack=lambda rounded, ctx: rounded.values,
     unpack=lambda words, like, ctx: Sparse(words, like.indices, like.space),
-    name='float32',
     takes=Sparse,
-    adds=True,
-    exact=True,
+    words='sums',
   )
 
 
@@ -56,4 +53,4 @@ def bfloat16_of_parts() -> Code:
     rows = jax.vmap(lambda row: floats.unpack_bfloat16(row, length))(words)
     return Parts(rows, jnp.int32(0), like.space)
 
-  return Code(pack, unpack, round, name='bfloat16', takes=Leaves, unit=1)
+  return Code(pack, unpack, round, takes=Leaves, words=OfParts(1))

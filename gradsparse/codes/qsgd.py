@@ -15,6 +15,8 @@ from gradsparse.codes.rounding import quantise
 from gradsparse.codes.rounding import scales
 from gradsparse.sockets import Code
 from gradsparse.sockets import Leaves
+from gradsparse.sockets import Limits
+from gradsparse.sockets import OfParts
 from gradsparse.sockets import Parts
 from gradsparse.sockets import Stream
 from gradsparse.wire import floats
@@ -111,9 +113,8 @@ def of_leaves(
     unpack,
     round,
     decode,
-    name='qsgd',
     takes=Leaves,
-    group_elements=stream.most,
+    limits=Limits(group_elements=stream.most),
     bounds=lambda rounded, ctx: rounded.norms,
   )
 
@@ -182,8 +183,6 @@ def of_parts(levels: int, *, bucket_size: int = 512, norm: str = 'max') -> Code:
     unpack,
     round,
     decode,
-    name='qsgd',
     takes=Leaves,
-    unit=bucket_size,
-    contracts=shrinks,
+    words=OfParts(bucket_size, is_contraction=shrinks),
   )

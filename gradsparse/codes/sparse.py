@@ -2,13 +2,14 @@
 
 Index codes are in `INDICES`, by name: 'elias_fano' takes about 2 + log2(N / k)
 bits for each of k indices of N elements. Value codes are in sparse_values.py.
-Entries may come coded, by `Code.mark`; a large message then has a bitmap
+Entries may come coded, by `marking`; a large message then has a bitmap
 instead of indices (marked.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from gradsparse import arguments
 from gradsparse.backend import barriers
@@ -58,12 +59,32 @@ def signs_of(magnitude: float) -> Code:
   return by_elias_fano(sparse_values.constant(magnitude))
 
 
+def marking(values: Any) -> marked.Mark:
+  """Rounds and codes the elements that a rule marks, before any is selected.
+
+  A compressor that must know how many elements are sent before it can tell the
+  size of the message (`compressors.by_rule`) selects from what this returns.
+
+  Args:
+    values: as for `sparse`; or the magnitude of `signs_of`.
+
+  Returns:
+    (leaves, ctx) -> `marked.Coded`. `leaves` has the values of each leaf, and
+    which of its elements are to be sent.
+  """
+  if isinstance(values, str):
+    code = sparse_values.BY_NAME[values]()
+  else:
+    code = sparse_values.constant(values)
+  return lambda leaves, ctx: marked.coded(code, leaves, ctx.key)
+
+
 def of_entries(
   values: ValueCode,
   pack_entries: Callable[[Entries], jax.Array],
   unpack_entries: Callable[[jax.Array, Space, int], Entries],
 ) -> Code:
-  """A code of `Sparse`, and of what `mark` coded.
+  """A code of `Sparse`, and of what `marking` coded.
 
   Args:
     values: how values travel.
@@ -74,7 +95,7 @@ def of_entries(
   def round(selected, ctx):
     if isinstance(selected, Sparse):
       return entries.round(values, selected, ctx.key)
-    return selected  # it is, by `mark`
+    return selected  # it is, by `marking`
 
   def pack(rounded, ctx):
     del ctx
@@ -99,16 +120,13 @@ def of_entries(
       return entries.decoded(values, rounded)
     return rounded
 
-  return Code(
+  code = Code(
     pack,
     unpack,
-    round,
-    decode,
-    takes=Sparse,
-    exact=values.round is None,
-    mark=lambda leaves, ctx: marked.coded(values, leaves, ctx.key),
-    marked=(Entries, marked.CodedVector),
+    decode=decode,
+    takes=(Sparse, Entries, marked.CodedVector),
   )
+  return code if values.round is None else code._replace(round=round)
 
 
 def by_elias_fano(values: ValueCode) -> Code:

@@ -136,8 +136,7 @@ def ternary() -> Code:
     unpack,
     round,
     decode,
-    name='ternary',
     takes=Leaves,
-    adds=True,
+    words='sums',
     bounds=lambda codes, ctx: ctx.prepared,
   )

@@ -11,7 +11,7 @@ from gradsparse.codes.low_rank import matrix_shape
 from gradsparse.codes.low_rank import together
 from gradsparse.collectives import NO_SHARDS
 from gradsparse.collectives import Shards
-from gradsparse.compressors.everything import everything
+from gradsparse.compressors.identity import identity
 from gradsparse.sockets import Agreement
 from gradsparse.sockets import Compressor
 from gradsparse.sockets import LeafRule
@@ -113,7 +113,7 @@ def power_sgd(rank: int, seed: int = 0) -> Compressor:
     pairs = zip(together(ctx), reduced, strict=True)
     return [_orthonormal(p, same.rows) for same, p in pairs]
 
-  plain = everything(
+  plain = identity(
     'power_sgd',
     codes.low_rank(),
     leaves=LeafRule(

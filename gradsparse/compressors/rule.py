@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from gradsparse import arguments
 from gradsparse import traced
 from gradsparse.backend import reductions
+from gradsparse.codes.marked import Mark
 from gradsparse.sockets import Code
 from gradsparse.sockets import Compressor
 from gradsparse.sockets import Ladder
@@ -37,7 +38,7 @@ class _Picked(NamedTuple):
   """What the rule picked out of all leaves.
 
   Attributes:
-    leaves: rounded and coded, see `Code.mark`.
+    leaves: rounded and coded, see `codes.marking`.
     joined: the same, one after the other.
     need: int32, how many elements are marked.
   """
@@ -50,6 +51,7 @@ class _Picked(NamedTuple):
 def by_rule(
   rule: Rule,
   code: Code,
+  mark: Mark,
   *,
   name: str,
   ladder: Sequence[float] = LADDER,
@@ -60,7 +62,9 @@ def by_rule(
   Args:
     rule: Signal -> (values, mask), both leaf-shaped: which elements of a leaf
       are sent, and as which values.
-    code: how they travel; one that can `mark`.
+    code: how they travel.
+    mark: what rounds and codes them before (`codes.marking` of the same values
+      as `code` has).
     name: of the scheme, for tables.
     ladder: fractions of the elements that a message can hold, ascending. If
       the last is below 1.0, what it does not hold stays in the memory.
@@ -69,14 +73,10 @@ def by_rule(
 
   Raises:
     TypeError: ladder is not a sequence of numbers.
-    ValueError: a ladder that does not ascend within (0, 1], or a code that
-      cannot mark.
+    ValueError: a ladder that does not ascend within (0, 1].
   """
   fractions = arguments.ladder(ladder)
   all_fit = fractions[-1] == 1.0
-  mark = code.mark
-  if mark is None:
-    raise ValueError(f'code must be able to mark, got {code.name!r}')
 
   def rungs(shapes):
     total = sum(math.prod(shape) for shape in shapes)
@@ -116,7 +116,7 @@ def by_rule(
       look,
       delivered=(
         (lambda ctx: ctx.prepared.leaves)
-        if all_fit and not code.crowds
+        if all_fit and not code.may_drop
         else None
       ),
       overflow=overflow,

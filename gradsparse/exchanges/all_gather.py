@@ -13,6 +13,7 @@ from gradsparse.sockets import Extras
 from gradsparse.sockets import Leaves
 from gradsparse.sockets import Marked
 from gradsparse.sockets import Message
+from gradsparse.sockets import OfParts
 from gradsparse.sockets import Sparse
 from gradsparse.sockets import SparseSum
 from gradsparse.traffic import counting
@@ -79,7 +80,7 @@ def all_gather() -> Exchange:
     )
 
   def refuses(compressor):
-    if compressor.code.unit is not None:
+    if isinstance(compressor.code.words, OfParts):
       return 'its code is of the parts of a reduce-scatter'
     return None
 

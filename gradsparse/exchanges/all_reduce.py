@@ -39,7 +39,7 @@ def all_reduce() -> Exchange:
     )
 
   def refuses(compressor):
-    if not compressor.code.adds:
+    if compressor.code.words != 'sums':
       return f'words of {compressor.name} cannot be added up'
     return None
 

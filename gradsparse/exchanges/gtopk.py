@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 import dataclasses
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gradsparse import arguments
 from gradsparse.backend import reductions
@@ -155,15 +155,19 @@ def gtopk(topology: str = 'butterfly', put_back: str = 'exact') -> Exchange:
     )
 
   def refuses(compressor):
-    if not compressor.joined or compressor.code.takes is not Sparse:
+    if not compressor.joined or not _takes_sparse(compressor.code.takes):
       return 'it merges sparse vectors that were selected globally'
     if compressor.ladder is not None and not compressor.ladder.agreed:
       return 'a merge keeps k entries, and its k depends on the data'
-    if not compressor.code.exact:
+    if not compressor.code.is_exact:
       return 'its hops carry partial sums, which must not be rounded'
     return None
 
   return Exchange(f'gTop-k {topology}', run, refuses)
+
+
+def _takes_sparse(takes: Any) -> bool:
+  return Sparse in (takes if isinstance(takes, tuple) else (takes,))
 
 
 # --- the merge -------------------------------------------------------------

@@ -21,6 +21,7 @@ from gradsparse.sockets import Exchanged
 from gradsparse.sockets import Extras
 from gradsparse.sockets import Leaves
 from gradsparse.sockets import Message
+from gradsparse.sockets import OfParts
 from gradsparse.sockets import Parts
 import jax
 import jax.numpy as jnp
@@ -63,16 +64,17 @@ def reduce_scatter() -> Exchange:
   """
 
   def arrange(selected: Leaves, code, workers):
-    return Parts.cut(selected, workers, code.unit)
+    return Parts.cut(selected, workers, code.words.block_size)
 
   def init(shapes, code):
-    if not code.contracts:
+    if not code.words.is_contraction:
       return ()
     return [jnp.zeros(shape, jnp.float32) for shape in shapes]
 
   def run(message: Message, comm: Comm) -> Exchanged:
     code, ctx, workers = message.code, message.ctx, comm.size
-    assert code.unit is not None
+    assert isinstance(code.words, OfParts)
+    block = code.words.block_size
     if _larger_than_dense(message):
       return _as_dense(message, comm)
     index = comm.index()
@@ -85,7 +87,7 @@ def reduce_scatter() -> Exchange:
     total = jnp.sum(decode(received, message.rounded).rows, axis=0)
     wanted = total
     if message.owed:
-      earlier = Parts.cut(Leaves(list(message.owed)), workers, code.unit).rows
+      earlier = Parts.cut(Leaves(list(message.owed)), workers, block).rows
       wanted = total + jnp.clip(_row(earlier, index), -_MOST_OWED, _MOST_OWED)
     # The two roundings must not share their dice.
     again = ctx._replace(key=jax.random.fold_in(ctx.key, 1))
@@ -108,13 +110,11 @@ def reduce_scatter() -> Exchange:
       weight=1,
       ok=ok,
       delivered=credit,
-      extras=Extras(
-        nbytes, f'{code.name} reduce-scatter', removed=own, owed=owed
-      ),
+      extras=Extras(nbytes, 'reduce-scatter', removed=own, owed=owed),
     )
 
   def refuses(compressor):
-    if compressor.code.unit is None:
+    if not isinstance(compressor.code.words, OfParts):
       return 'its code does not work on parts of the joined vector'
     return None
 

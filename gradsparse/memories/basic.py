@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from gradsparse import arguments
 from gradsparse.sockets import Memory
+from gradsparse.sockets import MemoryFacts
 from gradsparse.sockets import Signal
 import jax
 import jax.numpy as jnp
@@ -77,7 +78,7 @@ def no_memory() -> Memory:
     del state, is_dense
     return jax.tree.map(lambda g: Signal(g, g), grads)
 
-  return Memory(init, accumulate, signals, lossless=False)
+  return Memory(init, accumulate, signals, facts=MemoryFacts(lossless=False))
 
 
 class ResidualState(NamedTuple):
@@ -136,8 +137,5 @@ def residual(decay: float = 1.0) -> Memory:
     accumulate,
     signals,
     sent=sent,
-    lossless=decay == 1.0,
-    floats=1,
-    sums=True,
-    elementwise=True,
+    facts=MemoryFacts(lossless=decay == 1.0, elementwise=True),
   )

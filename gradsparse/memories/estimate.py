@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from gradsparse.memories.basic import less
 from gradsparse.memories.basic import zeros
 from gradsparse.sockets import Memory
+from gradsparse.sockets import MemoryFacts
 from gradsparse.sockets import Signal
 from gradsparse.sockets import ownership
 import jax
@@ -96,7 +97,7 @@ def estimate() -> Memory:
     )
     return state._replace(mean=mean)
 
-  def held(state, is_dense):
+  def magnitudes(state, is_dense):
     # The gradient itself: of the next one the whole estimate is taken off.
     return (
       jax.tree.map(
@@ -114,7 +115,6 @@ def estimate() -> Memory:
     update,
     sent,
     arrived,
-    held,
-    floats=3,
-    elementwise=True,
+    magnitudes,
+    MemoryFacts(elementwise=True),
   )

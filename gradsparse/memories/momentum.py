@@ -9,6 +9,7 @@ from gradsparse import traced
 from gradsparse.memories.basic import less
 from gradsparse.memories.basic import zeros
 from gradsparse.sockets import Memory
+from gradsparse.sockets import MemoryFacts
 from gradsparse.sockets import Signal
 import jax
 import jax.numpy as jnp
@@ -134,7 +135,7 @@ def momentum_correction(
     )
     return state._replace(momentum=u)
 
-  def held(state, is_dense):
+  def magnitudes(state, is_dense):
     # Beside v there is what u adds to it in all later steps: m u, m^2 u, ...
     m = traced.here(momentum)
 
@@ -151,10 +152,10 @@ def momentum_correction(
     update,
     sent,
     arrived,
-    held,
-    floats=2,
-    sums=True,
-    elementwise=True,
-    usable=lambda: traced.in_range((momentum, arguments.LESS_THAN_ONE)),
-    momentum=momentum,
+    magnitudes,
+    MemoryFacts(
+      elementwise=True,
+      momentum=momentum,
+      usable=lambda: traced.in_range((momentum, arguments.LESS_THAN_ONE)),
+    ),
   )

@@ -10,6 +10,7 @@ from gradsparse import traced
 from gradsparse.memories.basic import less
 from gradsparse.memories.basic import zeros
 from gradsparse.sockets import Memory
+from gradsparse.sockets import MemoryFacts
 from gradsparse.sockets import Signal
 from gradsparse.sockets import ownership
 import jax
@@ -143,10 +144,10 @@ def variance(
     signals,
     sent=lambda state, delivered: how.sent(state, delivered, alpha),
     arrived=arrived,
-    lossless=how.keeps,
-    floats=2,
-    sums=True,
-    elementwise=how.elementwise,
-    moments=True,
-    usable=lambda: traced.in_range((decay, arguments.FRACTION)),
+    facts=MemoryFacts(
+      lossless=how.keeps,
+      moments=True,
+      elementwise=how.elementwise,
+      usable=lambda: traced.in_range((decay, arguments.FRACTION)),
+    ),
   )

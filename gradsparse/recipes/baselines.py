@@ -63,7 +63,7 @@ def dense(
     exchange = exchanges.reduce_scatter()
   return compressed_mean(
     memories.no_memory(),
-    compressors.everything('dense', code, unbiased=wire_dtype == 'float32'),
+    compressors.identity('dense', code, unbiased=wire_dtype == 'float32'),
     exchange,
     axis_name=axis_name,
     verify=verify,

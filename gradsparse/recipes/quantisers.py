@@ -121,7 +121,7 @@ def qsgd(
     how = exchanges.all_gather()
   return compressed_mean(
     memories.no_memory(),
-    compressors.everything(
+    compressors.identity(
       'qsgd', form, leaves=LeafRule(min_size=10_000), unbiased=True
     ),
     how,
@@ -182,7 +182,7 @@ def qsgd_descent(
   """
   return compressed_mean(
     memories.no_memory(),
-    compressors.gradient_descent(codes.sparse('elias_fano', 'sign2')),
+    compressors.norm_top_k(codes.sparse('elias_fano', 'sign2')),
     exchanges.all_gather(),
     axis_name=axis_name,
     min_size=min_size,
@@ -324,7 +324,7 @@ def one_bit_sgd(
     code, how = codes.one_bit.of_leaves(), exchanges.all_gather()
   return compressed_mean(
     memories.residual(),
-    compressors.everything('one_bit_sgd', code),
+    compressors.identity('one_bit_sgd', code),
     how,
     axis_name=axis_name,
     min_size=min_size,
@@ -391,7 +391,7 @@ def sign_majority(
   memory = arguments.flag('memory', memory)
   return compressed_mean(
     memories.residual() if memory else memories.no_memory(),
-    compressors.everything('sign_majority', codes.signs(scale)),
+    compressors.identity('sign_majority', codes.signs(scale)),
     exchanges.majority(scatter=_by_parts(exchange)),
     axis_name=axis_name,
     min_size=min_size,

@@ -82,6 +82,7 @@ def strom(
     compressors.by_rule(
       rule.strom(threshold),
       codes.signs_of(threshold),
+      codes.marking(threshold),
       name='strom',
       ladder=ladder,
       positive=(threshold,),
@@ -189,6 +190,7 @@ def variance_based(
     compressors.by_rule(
       rule.variance(alpha),
       codes.sparse(indices, values),
+      codes.marking(values),
       name='variance_based',
       ladder=ladder,
       positive=(alpha,),
@@ -270,6 +272,7 @@ def variance_strom(
     compressors.by_rule(
       rule.variance_strom(alpha, threshold),
       codes.signs_of(threshold),
+      codes.marking(threshold),
       name='variance_strom',
       ladder=ladder,
       positive=(alpha, threshold),
@@ -343,6 +346,7 @@ def ada_comp(
     compressors.by_rule(
       rule.ada_comp(bin_size),
       codes.sparse('elias_fano', 'sign2'),
+      codes.marking('sign2'),
       name='ada_comp',
       ladder=ladder,
     ),

@@ -29,6 +29,8 @@ from gradsparse.sockets.compressor import Compressor
 from gradsparse.sockets.compressor import Ladder
 from gradsparse.sockets.compressor import LeafRule
 from gradsparse.sockets.compressor import Learning
+from gradsparse.sockets.compressor import Limits
+from gradsparse.sockets.compressor import OfParts
 from gradsparse.sockets.compressor import Stream
 from gradsparse.sockets.context import Context
 from gradsparse.sockets.context import Cut
@@ -43,6 +45,7 @@ from gradsparse.sockets.exchange import Exchanged
 from gradsparse.sockets.exchange import Extras
 from gradsparse.sockets.exchange import Message
 from gradsparse.sockets.memory import Memory
+from gradsparse.sockets.memory import MemoryFacts
 from gradsparse.sockets.space import Joined
 from gradsparse.sockets.space import Shape
 from gradsparse.sockets.space import Space
@@ -68,11 +71,14 @@ __all__ = (
   'Ladder',
   'LeafRule',
   'Learning',
+  'Limits',
   'Leaves',
   'Marked',
   'Memory',
+  'MemoryFacts',
   'Message',
   'MessageLeaves',
+  'OfParts',
   'Parts',
   'Sent',
   'Shape',

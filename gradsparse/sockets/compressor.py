@@ -37,6 +37,50 @@ class Stream(NamedTuple):
   sizes: tuple[int, ...]
 
 
+def _as_it_is(selected: Any, ctx: Context) -> Any:
+  """The rounding of a format that can say everything."""
+  del ctx
+  return selected
+
+
+class OfParts(NamedTuple):
+  """What a reduce-scatter must know of a code of parts.
+
+  `Compressor.select` returns `Leaves` all the same. `Code.round` gets `Parts`,
+  first with a row for each worker, then with one; `Code.pack` returns
+  uint32[rows, words]; the rows that `Code.unpack` gets can be other workers'
+  copies of one part.
+
+  Attributes:
+    block_size: the length of a part is a multiple of this.
+    is_contraction: what `Code.round` loses is smaller, in some norm, than what
+      it was given. So the loss may be added to the next input, and does not
+      pile up.
+  """
+
+  block_size: int
+  is_contraction: bool = False
+
+
+class Limits(NamedTuple):
+  """How much a code can take.
+
+  Attributes:
+    most_elements: the most elements that a message can count, if the format is
+      narrower than int32. Leaves then travel in several messages.
+    group_elements: the most elements that a message of several leaves counts,
+      if the format does better with fewer. A larger leaf travels alone.
+    gain: shapes -> by how much the largest number that the code computes may
+      exceed the largest that it was given, as a factor. A worker takes in no
+      gradient that could overflow there. For a scheme without memory 1 is good
+      enough: an overflow costs one step.
+  """
+
+  most_elements: int | None = None
+  group_elements: int | None = None
+  gain: Callable[[Sequence[Shape]], float] = lambda shapes: 1.0
+
+
 class Code(NamedTuple):
   """How what was selected travels, and what it stands for.
 
@@ -48,36 +92,16 @@ class Code(NamedTuple):
       static shapes, or a `Stream`.
     unpack: (words, like, ctx) -> rounded. `like` is this worker's own: all
       workers' have its shapes.
-    round: (selected, ctx) -> rounded: the only lossy function but `mark`.
+    round: (selected, ctx) -> rounded: the only lossy function.
     decode: (rounded, ctx, summands) -> Sparse, Leaves or Parts: what the sum
       of `summands` workers' roundings stands for.
-    name: for tables.
-    takes: the type of what `select` returns, if it cannot be any.
-    mark: (leaves, ctx) -> all elements of the leaves, rounded and coded, of
-      which some are marked: `leaves` has the values of each, and which of them
-      are to be sent. For a compressor that must know how many elements are sent
-      before it can tell the size of the message. None: it cannot.
-    marked: the types of what can be selected of those; it takes them, too, as
-      rounded already.
-    adds: words of several workers may be added up, and unpacked as one.
-    exact: `round` changes nothing.
-    crowds: entries can fail to find a slot in `round` (counted as overflow).
-    votes: the words hold one bit for each element, 1 if it is not negative.
-    unit: the code is of the parts of a reduce-scatter, whose length is a
-      multiple of this; None: it is not. `select` returns Leaves all the same.
-      `round` gets `Parts`, first with a row for each worker, then with one;
-      `pack` returns uint32[rows, words]; the rows that `unpack` gets can be
-      other workers' copies of one part.
-    contracts: what `round` loses is smaller, in some norm, than what it was
-      given. So it may be added to the next input, and does not pile up.
-    gain: shapes -> by how much the largest number that the code computes may
-      exceed the largest that it was given, as a factor. A worker takes in no
-      gradient that could overflow there. For a scheme without memory 1 is good
-      enough: an overflow costs one step.
-    most_elements: the most that a message can count, if its format is
-      narrower than int32. Leaves then travel in several messages.
-    group_elements: the most that a message of several leaves counts, if its
-      format does better with fewer. A larger leaf travels alone.
+    takes: the type of what `select` returns, or a tuple of types.
+    words: what an exchange may do with words: read one worker's at a time
+      ('messages'), add words of several workers up and unpack them as one
+      ('sums'), or count bits, one for each element, 1 if it is not negative
+      ('votes'); or `OfParts`, for a reduce-scatter.
+    may_drop: entries can fail to find a slot in `round` (counted as overflow).
+    limits: how much the code can take.
     bounds: (rounded, ctx) -> float32 array: no element that the rounding of one
       worker stands for is larger in magnitude than the largest of these. So the
       mean over the workers is judged without another look at all elements.
@@ -86,26 +110,20 @@ class Code(NamedTuple):
 
   pack: Callable[[Any, Context], Any]
   unpack: Callable[[Any, Any, Context], Any]
-  round: Callable[[Any, Context], Any] = lambda selected, ctx: selected
+  round: Callable[[Any, Context], Any] = _as_it_is
   decode: Callable[[Any, Context, int], Any] = lambda rounded, ctx, summands: (
     rounded
   )
-  name: str = ''
-  takes: type[Any] = object
-  mark: (
-    Callable[[Sequence[tuple[jax.Array, jax.Array]], Context], Any] | None
-  ) = None
-  marked: tuple[type[Any], ...] = ()
-  adds: bool = False
-  exact: bool = False
-  crowds: bool = False
-  votes: bool = False
-  unit: int | None = None
-  contracts: bool = False
-  gain: Callable[[Sequence[Shape]], float] = lambda shapes: 1.0
-  most_elements: int | None = None
-  group_elements: int | None = None
+  takes: type[Any] | tuple[type[Any], ...] = object
+  words: str | OfParts = 'messages'
+  may_drop: bool = False
+  limits: Limits = Limits()
   bounds: Callable[[Any, Context], jax.Array] | None = None
+
+  @property
+  def is_exact(self) -> bool:
+    """Whether `round` changes nothing."""
+    return self.round is _as_it_is
 
 
 class LeafRule(NamedTuple):

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 
 
 def _forget(state: Any, delivered: Any) -> Any:
@@ -29,19 +30,42 @@ def plain_means(state: Any, means: Any, is_dense: Any) -> Any:
   return means
 
 
+class MemoryFacts(NamedTuple):
+  """What checks, tables and the transformation may ask of a memory.
+
+  Attributes:
+    lossless: what is not delivered is kept (law 1 applies).
+    moments: the update takes a `second_moment`, in `extra`.
+    elementwise: all that the memory does to a number of a leaf depends on the
+      numbers in that place alone. Then the memory may be given several leaves
+      as one vector, which is sooner compiled: `grads`, its state, `is_dense`
+      and so on are lists of such vectors then, and not trees like params.
+    momentum: factor of the momentum that the updates already have, so that no
+      other should follow; 0 without one.
+    usable: () -> bool scalar, whether numbers that are traced are in range. If
+      not, all workers reject the step.
+  """
+
+  lossless: bool = True
+  moments: bool = False
+  elementwise: bool = False
+  momentum: Any = 0.0
+  usable: Callable[[], Any] = lambda: True
+
+
 class Memory(NamedTuple):
   """What a worker keeps between steps.
 
-  Its state is a NamedTuple of params-shaped float32 trees with a method
+  The state is a NamedTuple of params-shaped float32 trees with a method
   `pending()`, which returns what the worker still owes. If that is a sum of
   gradients, a second method `with_pending(tree)` returns the state owing
   something else; where more goes with what is pending than itself, a third,
   `emptied()`, returns the state owing nothing. Leaves that stay dense deliver
   all of their gradient: what is pending of them must not change. All of the
   state is this worker's own, except for the fields that its class names by
-  `shared` (`gs.extend.shared`). To another number of workers it goes as sums of
-  gradients do, so that their mean stays, except for the fields of which its
-  class says how by `resized` (`gs.extend.resized`).
+  `shared` (`gs.extend.shared`). To another number of workers the state goes as
+  sums of gradients do, so that their mean stays, except for the fields of which
+  its class says how by `resized` (`gs.extend.resized`).
 
   Attributes:
     init: params -> state.
@@ -55,30 +79,17 @@ class Memory(NamedTuple):
       may read only what is equal on all workers: the means, and the parts of
       the state that were made of means alone.
     sent: (state, delivered) -> state: lets go of what was sent, a tree of
-      Window, Spread or Full (those of dense leaves are `is_dense`). It reads
-      nothing that arrives: an exchange that is one step late can call it at
-      once.
+      Window, Spread or Full. It reads nothing that arrives: an exchange that is
+      one step late can call it at once.
     arrived: (state, means, is_dense, accepted) -> state: moves what waits for
       the means (a momentum of dense leaves, the decay of a variance). In a
       rejected step it moves nothing.
-    held: (state, is_dense) -> tuple of trees like params: the numbers by whose
-      size is judged, after `accumulate`, whether a worker can keep what a
+    magnitudes: (state, is_dense) -> tuple of trees like params: the numbers by
+      whose size is judged, after `accumulate`, whether a worker can keep what a
       step brings. No step whose gradient is zero may enlarge them: a worker
-      that cannot keep it leaves its memory alone, and could not keep that of
-      the next step either.
-    lossless: whether what is not delivered is kept (law 1 applies).
-    floats: float32 numbers it keeps for each parameter.
-    sums: whether what is pending is a sum of gradients, so that its state has
-      `with_pending`.
-    moments: whether the update takes a `second_moment`, in `extra`.
-    usable: () -> bool scalar, whether numbers that are traced are in range; if
-      not, all workers reject the step.
-    elementwise: whether all that it does to a number of a leaf depends on the
-      numbers in that place alone. Then it may be given several leaves as one
-      vector, which is sooner compiled: all of `grads`, its state, `is_dense`
-      and so on are lists of such vectors then, and not trees like params.
-    momentum: factor of the momentum that the updates already have, so that
-      no other should follow; 0 without one.
+      that cannot keep a step leaves its memory alone, and could not keep the
+      next step either.
+    facts: what others may ask.
   """
 
   init: Callable[[Any], Any]
@@ -87,11 +98,19 @@ class Memory(NamedTuple):
   update: Callable[[Any, Any, Any], Any] = plain_means
   sent: Callable[[Any, Any], Any] = _forget
   arrived: Callable[[Any, Any, Any, jax.Array], Any] = _stay
-  held: Callable[[Any, Any], Any] = _everything
-  lossless: bool = True
-  floats: int = 0
-  sums: bool = False
-  moments: bool = False
-  usable: Callable[[], Any] = lambda: True
-  elementwise: bool = False
-  momentum: Any = 0.0
+  magnitudes: Callable[[Any, Any], Any] = _everything
+  facts: MemoryFacts = MemoryFacts()
+
+  @property
+  def floats(self) -> int:
+    """float32 numbers that the memory keeps for each parameter."""
+    return len(jax.tree.leaves(self._state()))
+
+  @property
+  def sums(self) -> bool:
+    """Whether what is pending is a sum of gradients."""
+    return hasattr(self._state(), 'with_pending')
+
+  def _state(self) -> Any:
+    """The state of one parameter, as shapes."""
+    return jax.eval_shape(self.init, jax.ShapeDtypeStruct((), jnp.float32))

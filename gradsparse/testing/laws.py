@@ -153,7 +153,7 @@ def check_conservation(
       kept = memory.accumulate(wide, kept, extra, whole)
       if memory.sums:
         _check_sum(memory, before.memory, kept, wide, extra, whole, case)
-    if memory.lossless and jax.tree.leaves(kept):
+    if memory.facts.lossless and jax.tree.leaves(kept):
       owed = before._replace(memory=kept).pending()
       left = jax.tree.map(
         lambda o, d, w: o if w else o - d, owed, delivered, whole
@@ -174,8 +174,6 @@ def check_conservation(
 def _check_sum(memory, before, kept, grads, extra, whole, case) -> None:
   """Law 1: a memory that sums keeps what it had, and the whole gradient."""
   old = before.pending()
-  if not hasattr(before, 'with_pending'):
-    _fail(1, case, 'the memory says that it `sums`, without `with_pending`')
   nothing = before.with_pending(jax.tree.map(jnp.zeros_like, old))
   without = memory.accumulate(grads, nothing, extra, whole).pending()
   # Not their difference: it would have the rounding of a large gradient, and
@@ -199,9 +197,9 @@ def check_flow(tx: CompressedMean, specs: Any, step: Step, case: Case) -> None:
   and the update are what was pending and the mean gradient.
   """
   memory = tx.scheme.memory
-  if not (memory.sums and memory.lossless and step.healthy.all()):
+  if not (memory.sums and memory.facts.lossless and step.healthy.all()):
     return
-  if memory.momentum:
+  if memory.facts.momentum:
     return
   whole = tx.layout(jax.tree.map(lambda g: g[0], step.grads)).is_dense()
 

@@ -210,7 +210,11 @@ def make_buckets(
   dtypes = tuple(x.dtype for x in leaves)
   alone = tuple((i,) for i in range(len(leaves)))
   as_they_are = Buckets(layout, alone, layout.treedef, groups, dtypes)
-  if not memory.elementwise or not memory.floats or not joining.can_concat():
+  if (
+    not memory.facts.elementwise
+    or not memory.floats
+    or not joining.can_concat()
+  ):
     return as_they_are
   total = sum(x.size for x in leaves)
   for largest in SMALL:

@@ -163,13 +163,13 @@ def compressed_mean(
       dense_paths,
       cuts=sharding.cuts(param_specs, tree),
       joined=compressor.joined,
-      most_elements=compressor.code.most_elements,
-      group_elements=compressor.code.group_elements,
+      most_elements=compressor.code.limits.most_elements,
+      group_elements=compressor.code.limits.group_elements,
     )
 
   def init(params):
     guards.refuse_masked(params)
-    demands.tell(second_moment=memory.moments)
+    demands.tell(second_moment=memory.facts.moments)
     if inputs.is_placeholder(params):
       return unknown(params)
     inputs.check_floating(params, 'parameters')
@@ -223,8 +223,8 @@ def compressed_mean(
 
   def run(grads, state, extra, return_delivered):
     guards.refuse_conditional()
-    warner.multi_steps(memory.moments)
-    warner.second_momentum(memory.momentum, grads)
+    warner.multi_steps(memory.facts.moments)
+    warner.second_momentum(memory.facts.momentum, grads)
     inputs.check_floating(grads, 'gradients')
     grads = jax.tree.map(jnp.asarray, grads)
     layout = layout_of(grads)
@@ -240,7 +240,7 @@ def compressed_mean(
     comm.check_local(grads)
     # Typed as what comes out of it, so that it can be the carry of a loop.
     state = typed(state, comm, local=False)
-    if memory.moments:
+    if memory.facts.moments:
       moments = inputs.masked_like(extra.get('second_moment'), grads)
       inputs.check_second_moment(moments, grads)
       extra = {**extra, 'second_moment': moments}

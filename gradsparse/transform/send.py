@@ -53,7 +53,7 @@ class Scheme(NamedTuple):
   def adds_leaves(self) -> bool:
     """Whether the scheme only adds up leaves as they are, in their own type."""
     code = self.compressor.code
-    whole = code.takes is Leaves and code.exact
+    whole = code.takes is Leaves and code.is_exact
     return whole and self.exchange.adds and not self.memory.floats
 
 
@@ -288,11 +288,11 @@ def _message(
   selected: Any = compressor.select(
     [local.signals[i] for i in group.compressed], ctx
   )
-  fits = isinstance(selected, (code.takes, *code.marked))
-  if not fits:
+  if not isinstance(selected, code.takes):
+    takes = code.takes if isinstance(code.takes, tuple) else (code.takes,)
     raise TypeError(
       f'{compressor.name} selects {type(selected).__name__}, and its code '
-      f'takes {code.takes.__name__}'
+      f'takes {" or ".join(t.__name__ for t in takes)}'
     )
   rounded: Any = code.round(
     scheme.exchange.arrange(selected, code, comm.size), ctx
@@ -301,7 +301,7 @@ def _message(
   ok, overflow = local.ok, jnp.int32(0)
   if isinstance(own, Sparse | Marked):
     ok &= health.can_send(own.values, comm.size)
-  if code.crowds:
+  if code.may_drop:
     overflow = jnp.int32(selected.count() - rounded.count())
   if compressor.ladder is not None and compressor.ladder.overflow is not None:
     overflow += compressor.ladder.overflow(ctx)

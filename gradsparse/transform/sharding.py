@@ -288,7 +288,7 @@ def _divided(step, scheme, comm, layout, grads, state, extra, return_delivered):
   axes, local, named = tuple(sizes), layout.on_device(sizes), _named(layout)
   specs = shard_specs(scheme, layout, (grads, state))
   moments = {}
-  if scheme.memory.moments:
+  if scheme.memory.facts.moments:
     moments = {'second_moment': extra['second_moment']}
 
   def on_one(grads, state, moments):
@@ -335,7 +335,7 @@ def _planned(step, scheme, comm, layout, grads, state, extra):
     return jnp.zeros(shape, x.dtype)
 
   own_grads, own_state = jax.tree.map(part, (grads, state), specs)
-  if scheme.memory.moments:
+  if scheme.memory.facts.moments:
     extra = extra | {'second_moment': own_grads}
   step(local, comm.within(tuple(sizes)), own_grads, own_state, extra)
   return Stepped(grads, state, grads)

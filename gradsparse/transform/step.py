@@ -86,7 +86,7 @@ def accumulate(
   old = buckets.join_state(state.memory)
   is_dense = buckets.is_dense()
   moments = None
-  if memory.moments:
+  if memory.facts.moments:
     moments = buckets.join(extra['second_moment'])
     extra = {**extra, 'second_moment': moments}
 
@@ -100,12 +100,14 @@ def accumulate(
   in_memory = {id(x) for x in jax.tree.leaves(new)}
   values = [s.value for s in signals_of(wide, new)]
   ok = health.can_keep(
-    memory.held(new, is_dense),
-    memory.held(old, is_dense),
+    memory.magnitudes(new, is_dense),
+    memory.magnitudes(old, is_dense),
     [x for x in values if id(x) not in in_memory],
     health.largest_kept(
       comm.size,
-      compressor.code.gain([layout.undivided[i] for i in layout.compressed]),
+      compressor.code.limits.gain(
+        [layout.undivided[i] for i in layout.compressed]
+      ),
     ),
   )
   ok &= _in_range(moments, memory, compressor, state.steps)
@@ -144,7 +146,7 @@ def _in_range(
   moments: Any, memory: Memory, compressor: Compressor, step: Any
 ) -> jax.Array:
   """bool scalar: the values that only the run time knows are in range."""
-  fits = inputs.not_negative(moments) & memory.usable()
+  fits = inputs.not_negative(moments) & memory.facts.usable()
   ladder = compressor.ladder
   if ladder is not None and ladder.usable is not None:
     fits &= ladder.usable(step)

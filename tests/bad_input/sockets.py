@@ -18,7 +18,7 @@ from tests.bad_input.subjects import DENSE
 def joined(**kwargs):
   sockets = dict(
     memory=extend.memories.residual(),
-    compressor=extend.compressors.everything(
+    compressor=extend.compressors.identity(
       'dense', extend.codes.plain.of_leaves()
     ),
     exchange=extend.exchanges.all_reduce(),

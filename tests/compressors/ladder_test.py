@@ -171,7 +171,11 @@ def test_the_rule_is_read_once_however_many_rungs_there_are():
   tx = compressed_mean(
     memories.residual(),
     compressors.by_rule(
-      positive, codes.sparse(), name='positive', ladder=FRACTIONS
+      positive,
+      codes.sparse(),
+      codes.marking('float32'),
+      name='positive',
+      ladder=FRACTIONS,
     ),
     exchanges.all_gather(),
     axis_name=None,
@@ -405,13 +409,15 @@ def test_what_an_exchange_does_not_deliver_stays_in_the_memory():
   def run(message, comm):
     back = whole.run(message, comm)
     return back._replace(
-      mean=[jnp.zeros_like(x) for x in back.mean],
+      total=[jnp.zeros_like(x) for x in back.total],
       delivered=back.delivered.only_if(jnp.bool_(False)),
     )
 
   tx = compressed_mean(
     memories.residual(),
-    compressors.by_rule(rule.strom(TAU), codes.signs_of(TAU), name='strom'),
+    compressors.by_rule(
+      rule.strom(TAU), codes.signs_of(TAU), codes.marking(TAU), name='strom'
+    ),
     whole._replace(name='nothing', run=run),
     axis_name=replay.AXIS,
     min_size=0,

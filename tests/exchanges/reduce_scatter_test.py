@@ -253,7 +253,7 @@ def test_what_the_exchange_owes_is_local_inside_of_multi_steps_too(runner):
 
 
 def test_a_code_that_is_not_of_parts_is_refused():
-  compressor = gs.extend.compressors.everything(
+  compressor = gs.extend.compressors.identity(
     'one_bit_sgd', gs.extend.codes.one_bit.of_leaves()
   )
   with pytest.raises(ValueError, match='one_bit_sgd cannot go through reduce'):

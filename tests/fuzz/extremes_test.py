@@ -69,7 +69,7 @@ def extremes(program, palette, spoiled, seed):
   """Numbers of these magnitudes and of both signs; one may be spoiled."""
   rng = np.random.default_rng(seed)
   shapes = program.tx.layout(programs.PARAMS).compressed_shapes
-  gain = program.tx.scheme.compressor.code.gain(shapes)
+  gain = program.tx.scheme.compressor.code.limits.gain(shapes)
   most = health.largest_kept(program.num_workers, gain)
   sizes = [
     float(m.split()[0]) * most if isinstance(m, str) else m for m in palette
@@ -116,7 +116,7 @@ def check_accepted(program, before, after, outcome, grads):
     assert np.all(np.isfinite(u)) and np.all(np.isfinite(d))
     assert all(own.tobytes() == u[0].tobytes() for own in u)
   memory = program.tx.scheme.memory
-  if not memory.lossless:
+  if not memory.facts.lossless:
     return
   now = programs.wide(gs.pending(after))
   size = programs.sizes(owed, delivered, now)
@@ -131,7 +131,7 @@ def check_accepted(program, before, after, outcome, grads):
     lambda o, d: o - d, *map(programs.wide, (owed, delivered))
   )
   program.check('what is pending', now, left, size)
-  if not memory.sums or memory.momentum:
+  if not memory.sums or memory.facts.momentum:
     return
   was = programs.wide(gs.pending(before))
   mean = lambda tree: jax.tree.map(lambda x: np.mean(x, axis=0), tree)

@@ -119,7 +119,7 @@ def test_a_compressor_can_keep_something_of_each_workers_own(runner):
       ctx.state.agreed + jnp.sum(total.leaves()[0]),
     ),
   )
-  plain = extend.compressors.everything(
+  plain = extend.compressors.identity(
     'learning', extend.codes.plain.of_leaves()
   )
   tx = gs.compressed_mean(

@@ -182,14 +182,14 @@ def test_a_memory_that_looks_at_whole_leaves_gets_leaves(joins):
   joins(3)
   layout, memory = layout_of()
   for other in (
-    memory._replace(elementwise=False),
+    memory._replace(facts=memory.facts._replace(elementwise=False)),
     gs.qsgd(7, axis_name=None).scheme.memory,
   ):
     found = made(layout, other)
     assert not found.joins
     assert found.join(PARAMS) is PARAMS
   paper = gs.variance_based(1.0, rounding='paper', axis_name=None)
-  assert not paper.scheme.memory.elementwise
+  assert not paper.scheme.memory.facts.elementwise
 
 
 def test_what_was_joined_is_cut_again(joins):

@@ -188,7 +188,7 @@ def test_an_exchange_refuses_a_compressor_that_it_cannot_carry():
   for exchange in (exchanges.all_reduce(), exchanges.gtopk()):
     with pytest.raises(ValueError, match='top_k cannot go through'):
       joined(top_k, exchange)
-  parts = compressors.everything('mine', codes.plain.bfloat16_of_parts())
+  parts = compressors.identity('mine', codes.plain.bfloat16_of_parts())
   with pytest.raises(ValueError, match='mine cannot go .*reduce-scatter'):
     joined(parts, exchanges.all_gather())
 
@@ -200,7 +200,7 @@ def test_what_is_learnt_needs_a_sum_to_learn_from():
 
 def test_a_code_says_what_it_takes():
   tx = joined(
-    compressors.everything('mine', codes.sparse()), exchanges.all_gather()
+    compressors.identity('mine', codes.sparse()), exchanges.all_gather()
   )
   with pytest.raises(TypeError, match='mine selects Leaves.*takes Sparse'):
     jax.eval_shape(tx.update, PARAMS, tx.init(PARAMS))

@@ -402,7 +402,7 @@ def test_whole_numbers_of_which_nothing_is_known_are_copied_and_said():
       plain._replace(
         init=lambda params, cls=cls: cls(plain.init(params)[0], jnp.int32(0))
       ),
-      extend.compressors.everything('all', extend.codes.plain.of_leaves()),
+      extend.compressors.identity('all', extend.codes.plain.of_leaves()),
       extend.exchanges.all_reduce(),
       axis_name=AXIS,
     )

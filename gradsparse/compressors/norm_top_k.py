@@ -15,7 +15,7 @@ from gradsparse.sockets import Sparse
 import jax.numpy as jnp
 
 
-def gradient_descent(code: Code) -> Compressor:
+def norm_top_k(code: Code) -> Compressor:
   """QSGD for full gradients: ||v|| sign(v_i) on the fewest coordinates.
 
   The set is the smallest with sum |v_i| >= ||v||_2; it has at most

@@ -10,7 +10,7 @@ from gradsparse.sockets import Leaves
 ALL_LEAVES = LeafRule()
 
 
-def everything(
+def identity(
   name: str,
   code: Code,
   *,
