@@ -10,6 +10,7 @@ from gradsparse import compressors
 from gradsparse import exchanges
 from gradsparse import memories
 from gradsparse.collectives import AxisName
+from gradsparse.recipes import words
 from gradsparse.transform.compressed_mean import CompressedMean
 from gradsparse.transform.compressed_mean import compressed_mean
 from gradsparse.transform.layout import DensePaths
@@ -17,6 +18,7 @@ from gradsparse.transform.layout import DensePaths
 WIRE_DTYPES = ('float32', 'bfloat16')
 
 
+@words.documented
 def dense(
   *,
   wire_dtype: Literal['float32', 'bfloat16'] = 'float32',
@@ -30,19 +32,15 @@ def dense(
   >>> params = {'w': jnp.zeros((1000, 100))}
   >>> print(gs.plan(tx, params, num_workers=4))
   leaf   elements  dense B  payload B  ratio  transport
-  ['w']   100,000  400,000    200,016    2.0  dense, bfloat16 reduce-scatter
+  ['w']   100,000  400,000    200,016    2.0  dense, reduce-scatter
   total   100,000  400,000    200,016    2.0  sent by a worker: 300,012 B
 
   Args:
     wire_dtype: 'float32': nothing is rounded, and float64 leaves travel as
       float64, at 8 bytes an element. Or 'bfloat16': each worker's gradient, and
       then the mean, are rounded to 16 bits, and half the bytes move.
-    axis_name: mapped axis of the workers (of vmap, pmap or shard_map), or a
-      tuple of axes, whose devices all count as workers. None is one worker,
-      without communication. It has no default, so that nobody trains without
-      averaging by mistake.
-    verify: workers compare the sums that they have got, and all reject a step
-      in which these differ. False by default.
+    {axis_name}
+    {verify_sums}
 
   Returns:
     An optax transformation. Its update takes this worker's gradients and gives,
@@ -70,6 +68,7 @@ def dense(
   )
 
 
+@words.documented
 def random_k(
   density: float,
   *,
@@ -95,21 +94,11 @@ def random_k(
     memory: False multiplies what is sent by n / k, which makes it unbiased:
       what is not sent is lost, nothing in expectation. True keeps in a residual
       what was not sent, sends it later, and multiplies nothing.
-    axis_name: mapped axis of the workers (of vmap, pmap or shard_map), or a
-      tuple of axes, whose devices all count as workers. None is one worker,
-      without communication. It has no default, so that nobody trains without
-      averaging by mistake.
-    min_size: leaves with fewer elements stay dense: they are averaged exactly,
-      by an all-reduce. None is the scheme's own rule: no leaf stays dense. 0
-      compresses every leaf.
-    dense_paths: which leaves stay dense, whatever their size: a regular
-      expression that is searched for in a leaf's path (such as
-      "['dense']['bias']"), or a function that is given the path and returns
-      True for some. None: no such leaves.
-    seed: a whole number in 0..2^32 - 1 that decides the coordinates, which are
-      drawn anew in each step. All workers must be given the same.
-    verify: workers compare the sums that they have got, and all reject a step
-      in which these differ. False by default.
+    {axis_name}
+    {min_size: no leaf stays dense. 0 compresses every leaf}
+    {dense_paths}
+    {seed: the coordinates, which are drawn anew in each step}
+    {verify_sums}
 
   Returns:
     An optax transformation. Its update takes this worker's gradients and gives,

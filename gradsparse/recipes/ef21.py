@@ -21,6 +21,7 @@ from gradsparse.transform.layout import DensePaths
 VALUES = ('float32', 'bfloat16', 'exponent4')
 
 
+@words.documented
 def ef21(
   density: Density,
   *,
@@ -54,39 +55,22 @@ def ef21(
   [ 3.  0.  0. -4.] [ 0.  -1.   0.5  0. ]
 
   Args:
-    density: fraction of the elements that a worker sends, in (0, 1]: a number,
-      or a schedule, a function of the step (such as `gs.schedules.dgc_warmup`),
-      or a traced scalar. `init` checks what a schedule returns at step 0. Where
-      a later or a traced density is not in (0, 1], all workers reject the step.
-      A message has one of a few sizes then: that of the next density of
-      `gs.schedules.ladder_of`, for a traced one 0.001, 0.004, 0.015625, 0.0625,
-      0.25 or 1. At a traced 0.01 it has as many bytes as at 0.015625, and the
-      coordinates of 0.01.
+    {density: dgc}
     scope: what the largest are the largest of. 'leaf' is each leaf by itself,
       'global' the whole gradient, 'chunk' each run of `chunk_size` consecutive
       elements of a leaf.
-    chunk_size: elements of a chunk, at least 1, with scope 'chunk'; the last
-      one of a leaf may be shorter.
+    {chunk_size}
     values: how a value travels. 'float32'; 'bfloat16', 16 bits; 'exponent4', 4
       bits, a sign and a power of two. What rounding loses is no part of the
       estimate, and so corrected later.
     indices: how a coordinate travels. 'elias_fano', about 2 + log2(1 / density)
       bits; 'run_length', 16 bits (needs values='float32'); 'word28', 28 bits
       (needs values='exponent4').
-    axis_name: mapped axis of the workers (of vmap, pmap or shard_map), or a
-      tuple of axes, whose devices all count as workers. None is one worker,
-      without communication. It has no default, so that nobody trains without
-      averaging by mistake.
-    min_size: leaves with fewer elements stay dense: they are averaged exactly,
-      by an all-reduce. None is the scheme's own rule: with scope 'leaf' or
-      'chunk', leaves of fewer than two dimensions stay dense; with 'global', no
-      leaf does. 0 compresses every leaf.
-    dense_paths: which leaves stay dense, whatever their size: a regular
-      expression that is searched for in a leaf's path (such as
-      "['dense']['bias']"), or a function that is given the path and returns
-      True for some. None: no such leaves.
-    verify: messages carry a checksum (4 bytes each), and all workers reject a
-      step of which one arrived damaged. False by default.
+    {axis_name}
+    {min_size: with scope 'leaf' or 'chunk', leaves of fewer than two dimensions
+      stay dense; with 'global', no leaf does. 0 compresses every leaf}
+    {dense_paths}
+    {verify}
 
   Returns:
     An optax transformation. Its update takes this worker's gradients and gives,

@@ -6,11 +6,13 @@ from gradsparse import compressors
 from gradsparse import exchanges
 from gradsparse import memories
 from gradsparse.collectives import AxisName
+from gradsparse.recipes import words
 from gradsparse.transform.compressed_mean import CompressedMean
 from gradsparse.transform.compressed_mean import compressed_mean
 from gradsparse.transform.layout import DensePaths
 
 
+@words.documented
 def power_sgd(
   rank: int,
   *,
@@ -37,22 +39,13 @@ def power_sgd(
     rank: of the approximation, a whole number, at least 1. A leaf of m x n
       elements sends its two factors, rank (m + n) numbers; it stays dense
       where these are not fewer than m n.
-    axis_name: mapped axis of the workers (of vmap, pmap or shard_map), or a
-      tuple of axes, whose devices all count as workers. None is one worker,
-      without communication. It has no default, so that nobody trains without
-      averaging by mistake.
-    min_size: leaves with fewer elements stay dense: they are averaged exactly,
-      by an all-reduce. None is the scheme's own rule: all leaves of two and
-      more dimensions are compressed that are larger than their two factors
-      together. 0 says the same; the other leaves always stay dense.
-    dense_paths: which leaves stay dense, whatever their size: a regular
-      expression that is searched for in a leaf's path (such as
-      "['dense']['bias']"), or a function that is given the path and returns
-      True for some. None: no such leaves.
-    seed: a whole number in 0..2^32 - 1 that decides the first factors, which
-      `init` draws. All workers must be given the same.
-    verify: workers compare the sums that they have got, and all reject a step
-      in which these differ. False by default.
+    {axis_name}
+    {min_size: all leaves of two and more dimensions are compressed that are
+      larger than their two factors together. 0 says the same; the other leaves
+      always stay dense}
+    {dense_paths}
+    {seed: the first factors, which `init` draws}
+    {verify_sums}
 
   Returns:
     An optax transformation. Its update takes this worker's gradients and gives,

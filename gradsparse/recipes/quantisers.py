@@ -24,6 +24,7 @@ def _by_parts(exchange: str) -> bool:
   return arguments.one_of('exchange', exchange, EXCHANGES) == 'reduce_scatter'
 
 
+@words.documented
 def qsgd(
   levels: int,
   *,
@@ -76,22 +77,12 @@ def qsgd(
       receptive fields, and `code` is 'fixed'. What the second rounding loses
       goes into the next step (see `gs.pending`) where that cannot pile up: with
       norm 'max' and levels >= 2, or 'l2' and levels > sqrt(bucket_size).
-    axis_name: mapped axis of the workers (of vmap, pmap or shard_map), or a
-      tuple of axes, whose devices all count as workers. None is one worker,
-      without communication. It has no default, so that nobody trains without
-      averaging by mistake.
-    min_size: leaves with fewer elements stay dense: they are averaged exactly,
-      by an all-reduce. None is the scheme's own rule: leaves under 10,000
-      elements stay dense. 0 compresses every leaf.
-    dense_paths: which leaves stay dense, whatever their size: a regular
-      expression that is searched for in a leaf's path (such as
-      "['dense']['bias']"), or a function that is given the path and returns
-      True for some. None: no such leaves.
-    seed: a whole number in 0..2^32 - 1 that decides the roundings, which are
-      drawn anew in each step and on each worker for itself. All workers must be
-      given the same.
-    verify: messages carry a checksum (4 bytes each), and all workers reject a
-      step of which one arrived damaged. False by default.
+    {axis_name}
+    {min_size: leaves under 10,000 elements stay dense. 0 compresses every leaf}
+    {dense_paths}
+    {seed: the roundings, which are drawn anew in each step and on each worker
+      for itself}
+    {verify}
 
   Returns:
     An optax transformation. Its update takes this worker's gradients and gives,
@@ -133,6 +124,7 @@ def qsgd(
   )
 
 
+@words.documented
 def qsgd_descent(
   *,
   axis_name: AxisName | None,
@@ -154,19 +146,10 @@ def qsgd_descent(
   [ 5.  0.  0. -5.]
 
   Args:
-    axis_name: mapped axis of the workers (of vmap, pmap or shard_map), or a
-      tuple of axes, whose devices all count as workers. None is one worker,
-      without communication. It has no default, so that nobody trains without
-      averaging by mistake.
-    min_size: leaves with fewer elements stay dense: they are averaged exactly,
-      by an all-reduce. None is the scheme's own rule: no leaf stays dense. 0
-      compresses every leaf.
-    dense_paths: which leaves stay dense, whatever their size: a regular
-      expression that is searched for in a leaf's path (such as
-      "['dense']['bias']"), or a function that is given the path and returns
-      True for some. None: no such leaves.
-    verify: messages carry a checksum (4 bytes each), and all workers reject a
-      step of which one arrived damaged. False by default.
+    {axis_name}
+    {min_size: no leaf stays dense. 0 compresses every leaf}
+    {dense_paths}
+    {verify}
 
   Returns:
     An optax transformation. Its update takes this worker's gradients and gives,
@@ -191,6 +174,7 @@ def qsgd_descent(
   )
 
 
+@words.documented
 def terngrad(
   *,
   clip: float = 2.5,
@@ -214,22 +198,16 @@ def terngrad(
     clip: the largest magnitude that is kept, in standard deviations of a leaf,
       > 0; infinity does not clip. What is sent is unbiased about the clipped
       gradient; what is clipped off is lost. Equal numbers are not clipped.
-    axis_name: mapped axis of the workers (of vmap, pmap or shard_map), or a
-      tuple of axes, whose devices all count as workers. None is one worker,
-      without communication. It has no default, so that nobody trains without
-      averaging by mistake.
-    min_size: leaves with fewer elements stay dense: they are averaged exactly,
-      by an all-reduce. None is the scheme's own rule: leaves under 10,000
-      elements stay dense. 0 compresses every leaf of more than one element.
+    {axis_name}
+    {min_size: leaves under 10,000 elements stay dense. 0 compresses every leaf
+      of more than one element}
     dense_paths: which leaves stay dense, whatever their size: a regular
       expression that is searched for in a leaf's path (such as
       "['dense']['bias']"), or a function that is given the path and returns
       True for some. None: no such leaves. The paper keeps the last one dense.
-    seed: a whole number in 0..2^32 - 1 that decides the roundings, which are
-      drawn anew in each step and on each worker for itself. All workers must be
-      given the same.
-    verify: workers compare the sums that they have got, and all reject a step
-      in which these differ. False by default.
+    {seed: the roundings, which are drawn anew in each step and on each worker
+      for itself}
+    {verify_sums}
 
   Returns:
     An optax transformation. Its update takes this worker's gradients and gives,
@@ -256,6 +234,7 @@ def terngrad(
   )
 
 
+@words.documented
 def one_bit_sgd(
   *,
   exchange: words.Exchange = 'all_gather',
@@ -285,19 +264,10 @@ def one_bit_sgd(
     bucket_size: with 'reduce_scatter' only: how many consecutive elements of
       all compressed leaves, joined, stand for a column, at least 1. None is
       512.
-    axis_name: mapped axis of the workers (of vmap, pmap or shard_map), or a
-      tuple of axes, whose devices all count as workers. None is one worker,
-      without communication. It has no default, so that nobody trains without
-      averaging by mistake.
-    min_size: leaves with fewer elements stay dense: they are averaged exactly,
-      by an all-reduce. None is the scheme's own rule: no leaf stays dense. 0
-      compresses every leaf.
-    dense_paths: which leaves stay dense, whatever their size: a regular
-      expression that is searched for in a leaf's path (such as
-      "['dense']['bias']"), or a function that is given the path and returns
-      True for some. None: no such leaves.
-    verify: messages carry a checksum (4 bytes each), and all workers reject a
-      step of which one arrived damaged. False by default.
+    {axis_name}
+    {min_size: no leaf stays dense. 0 compresses every leaf}
+    {dense_paths}
+    {verify}
 
   Returns:
     An optax transformation. Its update takes this worker's gradients and gives,
@@ -333,6 +303,7 @@ def one_bit_sgd(
   )
 
 
+@words.documented
 def sign_majority(
   *,
   scale: float = 1.0,
@@ -362,19 +333,10 @@ def sign_majority(
     exchange: 'all_gather', or 'reduce_scatter', with which each worker counts
       the votes of one part and a worker sends about 2 (P - 1) / P times the
       signs instead of (P - 1) times. The result is the same to the bit.
-    axis_name: mapped axis of the workers (of vmap, pmap or shard_map), or a
-      tuple of axes, whose devices all count as workers. None is one worker,
-      without communication. It has no default, so that nobody trains without
-      averaging by mistake.
-    min_size: leaves with fewer elements stay dense: they are averaged exactly,
-      by an all-reduce. None is the scheme's own rule: no leaf stays dense. 0
-      compresses every leaf.
-    dense_paths: which leaves stay dense, whatever their size: a regular
-      expression that is searched for in a leaf's path (such as
-      "['dense']['bias']"), or a function that is given the path and returns
-      True for some. None: no such leaves.
-    verify: messages carry a checksum (4 bytes each), and all workers reject a
-      step of which one arrived damaged. False by default.
+    {axis_name}
+    {min_size: no leaf stays dense. 0 compresses every leaf}
+    {dense_paths}
+    {verify}
 
   Returns:
     An optax transformation. Its update takes this worker's gradients and gives,

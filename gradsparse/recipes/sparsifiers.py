@@ -18,6 +18,7 @@ from gradsparse.transform.compressed_mean import compressed_mean
 from gradsparse.transform.layout import DensePaths
 
 
+@words.documented
 def gradient_dropping(
   density: Density,
   *,
@@ -42,19 +43,11 @@ def gradient_dropping(
   [ 0.  0.  0. -4.] [ 3.  -1.   0.5  0. ]
 
   Args:
-    density: fraction of the elements that a worker sends, in (0, 1]: a number,
-      or a schedule, a function of the step (such as `gs.schedules.dgc_warmup`),
-      or a traced scalar. `init` checks what a schedule returns at step 0. Where
-      a later or a traced density is not in (0, 1], all workers reject the step.
-      A message has one of a few sizes then: that of the next density of
-      `gs.schedules.ladder_of`, for a traced one 0.001, 0.004, 0.015625, 0.0625,
-      0.25 or 1. At a traced 0.01 it has as many bytes as at 0.015625, and the
-      coordinates of 0.01.
+    {density: dgc}
     scope: what the largest are the largest of. 'global' is the whole gradient
       (the paper's), 'leaf' each leaf by itself, 'chunk' each run of
       `chunk_size` consecutive elements of a leaf.
-    chunk_size: elements of a chunk, at least 1, with scope 'chunk'; the last
-      one of a leaf may be shorter.
+    {chunk_size}
     values: how a value travels. 'float32'; 'bfloat16', 16 bits; 'exponent4', 4
       bits, a sign and a power of two; 'qsgd4', 4 bits, and 'ternary', 1 bit,
       which round at random without bias. What rounding loses stays in the
@@ -62,20 +55,11 @@ def gradient_dropping(
     indices: how a coordinate travels. 'elias_fano', about 2 + log2(1 / density)
       bits; 'run_length', 16 bits (DGC's; needs values='float32'); 'word28', 28
       bits (needs values='exponent4').
-    axis_name: mapped axis of the workers (of vmap, pmap or shard_map), or a
-      tuple of axes, whose devices all count as workers. None is one worker,
-      without communication. It has no default, so that nobody trains without
-      averaging by mistake.
-    min_size: leaves with fewer elements stay dense: they are averaged exactly,
-      by an all-reduce. None is the scheme's own rule: with scope 'leaf' or
-      'chunk', leaves of fewer than two dimensions stay dense; with 'global', no
-      leaf does. 0 compresses every leaf.
-    dense_paths: which leaves stay dense, whatever their size: a regular
-      expression that is searched for in a leaf's path (such as
-      "['dense']['bias']"), or a function that is given the path and returns
-      True for some. None: no such leaves.
-    verify: messages carry a checksum (4 bytes each), and all workers reject a
-      step of which one arrived damaged. False by default.
+    {axis_name}
+    {min_size: with scope 'leaf' or 'chunk', leaves of fewer than two dimensions
+      stay dense; with 'global', no leaf does. 0 compresses every leaf}
+    {dense_paths}
+    {verify}
 
   Returns:
     An optax transformation. Its update takes this worker's gradients and gives,
@@ -108,6 +92,7 @@ def gradient_dropping(
   )
 
 
+@words.documented
 def dgc(
   density: Density,
   *,
@@ -145,14 +130,7 @@ def dgc(
   [8.7 0.  0.  0. ]
 
   Args:
-    density: fraction of the elements that a worker sends, in (0, 1]: a number,
-      or a schedule, a function of the step (such as `gs.schedules.dgc_warmup`),
-      or a traced scalar. `init` checks what a schedule returns at step 0. Where
-      a later or a traced density is not in (0, 1], all workers reject the step.
-      A message has one of a few sizes then: that of the next density of
-      `gs.schedules.ladder_of`, for a traced one 0.001, 0.004, 0.015625, 0.0625,
-      0.25 or 1. At a traced 0.01 it has as many bytes as at 0.015625, and the
-      coordinates of 0.01.
+    {density: dgc}
     momentum: m, in [0, 1).
     nesterov: True is Nesterov's momentum: u <- m (u + g); v <- v + u + g.
     factor_masking: True clears u where something was sent; False keeps it.
@@ -166,8 +144,7 @@ def dgc(
     scope: what the largest are the largest of. 'leaf' is each leaf by itself
       (the paper's), 'global' the whole gradient, 'chunk' each run of
       `chunk_size` consecutive elements of a leaf.
-    chunk_size: elements of a chunk, at least 1, with scope 'chunk'; the last
-      one of a leaf may be shorter.
+    {chunk_size}
     values: how a value travels. 'float32'; 'bfloat16', 16 bits; 'exponent4', 4
       bits, a sign and a power of two; 'qsgd4', 4 bits, and 'ternary', 1 bit,
       which round at random without bias. What rounding loses stays in the
@@ -175,23 +152,14 @@ def dgc(
     indices: how a coordinate travels. 'elias_fano', about 2 + log2(1 / density)
       bits; 'run_length', 16 bits (the paper's; needs values='float32');
       'word28', 28 bits (needs values='exponent4').
-    axis_name: mapped axis of the workers (of vmap, pmap or shard_map), or a
-      tuple of axes, whose devices all count as workers. None is one worker,
-      without communication. It has no default, so that nobody trains without
-      averaging by mistake.
-    min_size: leaves with fewer elements stay dense: they are averaged exactly,
-      by an all-reduce. None is the scheme's own rule: with scope 'leaf' or
-      'chunk', leaves of fewer than two dimensions stay dense and keep their
-      momentum; with 'global', no leaf does. 0 compresses every leaf.
-    dense_paths: which leaves stay dense, whatever their size: a regular
-      expression that is searched for in a leaf's path (such as
-      "['dense']['bias']"), or a function that is given the path and returns
-      True for some. None: no such leaves.
-    seed: a whole number in 0..2^32 - 1 that decides the samples, which are
-      drawn anew in each step and on each worker for itself. All workers must be
-      given the same.
-    verify: messages carry a checksum (4 bytes each), and all workers reject a
-      step of which one arrived damaged. False by default.
+    {axis_name}
+    {min_size: with scope 'leaf' or 'chunk', leaves of fewer than two dimensions
+      stay dense and keep their momentum; with 'global', no leaf does. 0
+      compresses every leaf}
+    {dense_paths}
+    {seed: the samples, which are drawn anew in each step and on each worker for
+      itself}
+    {verify}
 
   Returns:
     An optax transformation. Its update takes this worker's gradients and gives,
@@ -227,6 +195,7 @@ def dgc(
   )
 
 
+@words.documented
 def gtopk(
   density: Density,
   *,
@@ -254,15 +223,7 @@ def gtopk(
   total   100,000  400,000      5,080   78.7  sent by a worker: 15,240 B
 
   Args:
-    density: fraction of the elements that a worker sends, in (0, 1]: a number,
-      or a schedule, a function of the step (such as
-      `gs.schedules.gtopk_warmup`), or a traced scalar. `init` checks what a
-      schedule returns at step 0. Where a later or a traced density is not in
-      (0, 1], all workers reject the step.
-      A message has one of a few sizes then: that of the next density of
-      `gs.schedules.ladder_of`, for a traced one 0.001, 0.004, 0.015625, 0.0625,
-      0.25 or 1. At a traced 0.01 it has as many bytes as at 0.015625, and the
-      coordinates of 0.01.
+    {density: gtopk}
     put_back: what a worker keeps for later. 'exact': what no merge on its path
       kept. 'paper': what the final mask lacks; gradient that an inner merge
       dropped, but whose coordinate came into the mask through another subtree,
@@ -274,19 +235,10 @@ def gtopk(
     values: 'float32' only: hops carry sums, whose rounding error would belong
       to no worker.
     indices: 'elias_fano' only: about 2 + log2(1 / density) bits each.
-    axis_name: mapped axis of the workers (of vmap, pmap or shard_map), or a
-      tuple of axes, whose devices all count as workers. None is one worker,
-      without communication. It has no default, so that nobody trains without
-      averaging by mistake.
-    min_size: leaves with fewer elements stay dense: they are averaged exactly,
-      by an all-reduce. None is the scheme's own rule: no leaf stays dense. 0
-      compresses every leaf.
-    dense_paths: which leaves stay dense, whatever their size: a regular
-      expression that is searched for in a leaf's path (such as
-      "['dense']['bias']"), or a function that is given the path and returns
-      True for some. None: no such leaves.
-    verify: messages carry a checksum (4 bytes each), and all workers reject a
-      step of which one arrived damaged. False by default.
+    {axis_name}
+    {min_size: no leaf stays dense. 0 compresses every leaf}
+    {dense_paths}
+    {verify}
 
   Returns:
     An optax transformation. Its update takes this worker's gradients and gives,
@@ -323,6 +275,7 @@ def gtopk(
   )
 
 
+@words.documented
 def dryden(
   density: float,
   *,
@@ -342,19 +295,10 @@ def dryden(
 
   Args:
     density: fraction of a leaf's elements that is sent of each sign, in (0, 1].
-    axis_name: mapped axis of the workers (of vmap, pmap or shard_map), or a
-      tuple of axes, whose devices all count as workers. None is one worker,
-      without communication. It has no default, so that nobody trains without
-      averaging by mistake.
-    min_size: leaves with fewer elements stay dense: they are averaged exactly,
-      by an all-reduce. None is the scheme's own rule: no leaf stays dense. 0
-      compresses every leaf.
-    dense_paths: which leaves stay dense, whatever their size: a regular
-      expression that is searched for in a leaf's path (such as
-      "['dense']['bias']"), or a function that is given the path and returns
-      True for some. None: no such leaves.
-    verify: messages carry a checksum (4 bytes each), and all workers reject a
-      step of which one arrived damaged. False by default.
+    {axis_name}
+    {min_size: no leaf stays dense. 0 compresses every leaf}
+    {dense_paths}
+    {verify}
 
   Returns:
     An optax transformation. Its update takes this worker's gradients and gives,

@@ -24,6 +24,7 @@ from gradsparse.transform.compressed_mean import compressed_mean
 from gradsparse.transform.layout import DensePaths
 
 
+@words.documented
 def strom(
   threshold: float,
   *,
@@ -44,26 +45,11 @@ def strom(
 
   Args:
     threshold: tau, in units of the gradient, > 0.
-    ladder: sizes that a message can have, as fractions of the elements of all
-      compressed leaves, ascending, each in (0, 1]. All workers take the
-      smallest that holds what every one of them wants to send. The default
-      leads from 1/32768 by factors of eight to 1.0, which holds everything. If
-      yours ends below 1.0, what does not fit waits in the memory, and
-      `gs.metrics` counts it as `overflow_elements`. For each size there is a
-      piece of the program to compile.
-    axis_name: mapped axis of the workers (of vmap, pmap or shard_map), or a
-      tuple of axes, whose devices all count as workers. None is one worker,
-      without communication. It has no default, so that nobody trains without
-      averaging by mistake.
-    min_size: leaves with fewer elements stay dense: they are averaged exactly,
-      by an all-reduce. None is the scheme's own rule: no leaf stays dense. 0
-      compresses every leaf.
-    dense_paths: which leaves stay dense, whatever their size: a regular
-      expression that is searched for in a leaf's path (such as
-      "['dense']['bias']"), or a function that is given the path and returns
-      True for some. None: no such leaves.
-    verify: messages carry a checksum (4 bytes each), and all workers reject a
-      step of which one arrived damaged. False by default.
+    {ladder}
+    {axis_name}
+    {min_size: no leaf stays dense. 0 compresses every leaf}
+    {dense_paths}
+    {verify}
 
   Returns:
     An optax transformation. Its update takes this worker's gradients and gives,
@@ -95,6 +81,7 @@ def strom(
   )
 
 
+@words.documented
 def variance_based(
   alpha: float,
   *,
@@ -142,29 +129,13 @@ def variance_based(
       value takes 8 bits or fewer.
     rounding: 'keep' leaves in r what rounding did not deliver; 'paper' drops it
       (needs values='exponent4').
-    ladder: sizes that a message can have, as fractions of the elements of all
-      compressed leaves, ascending, each in (0, 1]. All workers take the
-      smallest that holds what every one of them wants to send. The default
-      leads from 1/32768 by factors of eight to 1.0, which holds everything. If
-      yours ends below 1.0, what does not fit waits in the memory, and
-      `gs.metrics` counts it as `overflow_elements`. For each size there is a
-      piece of the program to compile.
-    axis_name: mapped axis of the workers (of vmap, pmap or shard_map), or a
-      tuple of axes, whose devices all count as workers. None is one worker,
-      without communication. It has no default, so that nobody trains without
-      averaging by mistake.
-    min_size: leaves with fewer elements stay dense: they are averaged exactly,
-      by an all-reduce. None is the scheme's own rule: no leaf stays dense. 0
-      compresses every leaf.
-    dense_paths: which leaves stay dense, whatever their size: a regular
-      expression that is searched for in a leaf's path (such as
-      "['dense']['bias']"), or a function that is given the path and returns
-      True for some. None: no such leaves.
-    seed: a whole number in 0..2^32 - 1 that decides the roundings of 'qsgd4'
-      and 'ternary', which are drawn anew in each step and on each worker for
-      itself. All workers must be given the same.
-    verify: messages carry a checksum (4 bytes each), and all workers reject a
-      step of which one arrived damaged. False by default.
+    {ladder}
+    {axis_name}
+    {min_size: no leaf stays dense. 0 compresses every leaf}
+    {dense_paths}
+    {seed: the roundings of 'qsgd4' and 'ternary', which are drawn anew in each
+      step and on each worker for itself}
+    {verify}
 
   Returns:
     An optax transformation. Its update takes this worker's gradients and gives,
@@ -204,6 +175,7 @@ def variance_based(
   )
 
 
+@words.documented
 def variance_strom(
   alpha: float,
   *,
@@ -233,26 +205,11 @@ def variance_strom(
     alpha: of the variance criterion, > 0.
     threshold: tau, in units of the gradient, > 0.
     decay: factor on v in each step where nothing was sent, in (0, 1].
-    ladder: sizes that a message can have, as fractions of the elements of all
-      compressed leaves, ascending, each in (0, 1]. All workers take the
-      smallest that holds what every one of them wants to send. The default
-      leads from 1/32768 by factors of eight to 1.0, which holds everything. If
-      yours ends below 1.0, what does not fit waits in the memory, and
-      `gs.metrics` counts it as `overflow_elements`. For each size there is a
-      piece of the program to compile.
-    axis_name: mapped axis of the workers (of vmap, pmap or shard_map), or a
-      tuple of axes, whose devices all count as workers. None is one worker,
-      without communication. It has no default, so that nobody trains without
-      averaging by mistake.
-    min_size: leaves with fewer elements stay dense: they are averaged exactly,
-      by an all-reduce. None is the scheme's own rule: no leaf stays dense. 0
-      compresses every leaf.
-    dense_paths: which leaves stay dense, whatever their size: a regular
-      expression that is searched for in a leaf's path (such as
-      "['dense']['bias']"), or a function that is given the path and returns
-      True for some. None: no such leaves.
-    verify: messages carry a checksum (4 bytes each), and all workers reject a
-      step of which one arrived damaged. False by default.
+    {ladder}
+    {axis_name}
+    {min_size: no leaf stays dense. 0 compresses every leaf}
+    {dense_paths}
+    {verify}
 
   Returns:
     An optax transformation. Its update takes this worker's gradients and gives,
@@ -285,6 +242,7 @@ def variance_strom(
   )
 
 
+@words.documented
 def ada_comp(
   *,
   bin_size: int | None = None,
@@ -308,26 +266,11 @@ def ada_comp(
   Args:
     bin_size: elements a bin, at least 1; None is 50 for leaves of three or more
       dimensions (convolutions) and 500 otherwise.
-    ladder: sizes that a message can have, as fractions of the elements of all
-      compressed leaves, ascending, each in (0, 1]. All workers take the
-      smallest that holds what every one of them wants to send. The default
-      leads from 1/32768 by factors of eight to 1.0, which holds everything. If
-      yours ends below 1.0, what does not fit waits in the memory, and
-      `gs.metrics` counts it as `overflow_elements`. For each size there is a
-      piece of the program to compile.
-    axis_name: mapped axis of the workers (of vmap, pmap or shard_map), or a
-      tuple of axes, whose devices all count as workers. None is one worker,
-      without communication. It has no default, so that nobody trains without
-      averaging by mistake.
-    min_size: leaves with fewer elements stay dense: they are averaged exactly,
-      by an all-reduce. None is the scheme's own rule: no leaf stays dense. 0
-      compresses every leaf.
-    dense_paths: which leaves stay dense, whatever their size: a regular
-      expression that is searched for in a leaf's path (such as
-      "['dense']['bias']"), or a function that is given the path and returns
-      True for some. None: no such leaves.
-    verify: messages carry a checksum (4 bytes each), and all workers reject a
-      step of which one arrived damaged. False by default.
+    {ladder}
+    {axis_name}
+    {min_size: no leaf stays dense. 0 compresses every leaf}
+    {dense_paths}
+    {verify}
 
   Returns:
     An optax transformation. Its update takes this worker's gradients and gives,
