@@ -4,9 +4,8 @@ Every recipe returns a transformation whose update is the mean over workers
 with the sign of the gradient; descent, and (but for DGC) momentum, are the
 business of the optimizer that follows it.
 
-`RECIPES` is the one table of them. A new recipe is a function in one of the
-modules here, a line below and one in the table, and its name in
-`gradsparse/__init__.py`; `tests/schemes.py` says what the laws may ask of it.
+`RECIPES` is the one table of them. A new recipe is a function in a module here
+and a line in the table.
 """
 
 from __future__ import annotations
@@ -15,32 +14,24 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from gradsparse.collectives import AxisName
-from gradsparse.recipes import baselines
-from gradsparse.recipes import ef21 as ef21_module
-from gradsparse.recipes import low_rank
-from gradsparse.recipes import quantisers
-from gradsparse.recipes import sparsifiers
-from gradsparse.recipes import thresholds
+from gradsparse.recipes.baselines import dense
+from gradsparse.recipes.baselines import random_k
+from gradsparse.recipes.ef21 import ef21
+from gradsparse.recipes.low_rank import power_sgd
+from gradsparse.recipes.quantisers import one_bit_sgd
+from gradsparse.recipes.quantisers import qsgd
+from gradsparse.recipes.quantisers import qsgd_descent
+from gradsparse.recipes.quantisers import sign_majority
+from gradsparse.recipes.quantisers import terngrad
+from gradsparse.recipes.sparsifiers import dgc
+from gradsparse.recipes.sparsifiers import dryden
+from gradsparse.recipes.sparsifiers import gradient_dropping
+from gradsparse.recipes.sparsifiers import gtopk
+from gradsparse.recipes.thresholds import ada_comp
+from gradsparse.recipes.thresholds import strom
+from gradsparse.recipes.thresholds import variance_based
+from gradsparse.recipes.thresholds import variance_strom
 from gradsparse.transform.compressed_mean import CompressedMean
-from gradsparse.transform.described import described
-
-ada_comp = described(thresholds.ada_comp)
-dense = described(baselines.dense)
-dgc = described(sparsifiers.dgc)
-dryden = described(sparsifiers.dryden)
-ef21 = described(ef21_module.ef21)
-gradient_dropping = described(sparsifiers.gradient_dropping)
-gtopk = described(sparsifiers.gtopk)
-one_bit_sgd = described(quantisers.one_bit_sgd)
-power_sgd = described(low_rank.power_sgd)
-qsgd = described(quantisers.qsgd)
-qsgd_descent = described(quantisers.qsgd_descent)
-random_k = described(baselines.random_k)
-sign_majority = described(quantisers.sign_majority)
-strom = described(thresholds.strom)
-terngrad = described(quantisers.terngrad)
-variance_based = described(thresholds.variance_based)
-variance_strom = described(thresholds.variance_strom)
 
 
 class Recipe(NamedTuple):

@@ -18,7 +18,7 @@ from gradsparse.transform.layout import DensePaths
 WIRE_DTYPES = ('float32', 'bfloat16')
 
 
-@words.documented
+@words.recipe
 def dense(
   *,
   wire_dtype: Literal['float32', 'bfloat16'] = 'float32',
@@ -68,7 +68,7 @@ def dense(
   )
 
 
-@words.documented
+@words.recipe
 def random_k(
   density: float,
   *,

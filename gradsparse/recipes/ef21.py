@@ -21,7 +21,7 @@ from gradsparse.transform.layout import DensePaths
 VALUES = ('float32', 'bfloat16', 'exponent4')
 
 
-@words.documented
+@words.recipe
 def ef21(
   density: Density,
   *,

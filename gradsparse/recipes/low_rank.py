@@ -12,7 +12,7 @@ from gradsparse.transform.compressed_mean import compressed_mean
 from gradsparse.transform.layout import DensePaths
 
 
-@words.documented
+@words.recipe
 def power_sgd(
   rank: int,
   *,

@@ -24,7 +24,7 @@ def _by_parts(exchange: str) -> bool:
   return arguments.one_of('exchange', exchange, EXCHANGES) == 'reduce_scatter'
 
 
-@words.documented
+@words.recipe
 def qsgd(
   levels: int,
   *,
@@ -124,7 +124,7 @@ def qsgd(
   )
 
 
-@words.documented
+@words.recipe
 def qsgd_descent(
   *,
   axis_name: AxisName | None,
@@ -174,7 +174,7 @@ def qsgd_descent(
   )
 
 
-@words.documented
+@words.recipe
 def terngrad(
   *,
   clip: float = 2.5,
@@ -234,7 +234,7 @@ def terngrad(
   )
 
 
-@words.documented
+@words.recipe
 def one_bit_sgd(
   *,
   exchange: words.Exchange = 'all_gather',
@@ -303,7 +303,7 @@ def one_bit_sgd(
   )
 
 
-@words.documented
+@words.recipe
 def sign_majority(
   *,
   scale: float = 1.0,

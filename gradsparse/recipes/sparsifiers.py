@@ -18,7 +18,7 @@ from gradsparse.transform.compressed_mean import compressed_mean
 from gradsparse.transform.layout import DensePaths
 
 
-@words.documented
+@words.recipe
 def gradient_dropping(
   density: Density,
   *,
@@ -92,7 +92,7 @@ def gradient_dropping(
   )
 
 
-@words.documented
+@words.recipe
 def dgc(
   density: Density,
   *,
@@ -195,7 +195,7 @@ def dgc(
   )
 
 
-@words.documented
+@words.recipe
 def gtopk(
   density: Density,
   *,
@@ -275,7 +275,7 @@ def gtopk(
   )
 
 
-@words.documented
+@words.recipe
 def dryden(
   density: float,
   *,

@@ -24,7 +24,7 @@ from gradsparse.transform.compressed_mean import compressed_mean
 from gradsparse.transform.layout import DensePaths
 
 
-@words.documented
+@words.recipe
 def strom(
   threshold: float,
   *,
@@ -81,7 +81,7 @@ def strom(
   )
 
 
-@words.documented
+@words.recipe
 def variance_based(
   alpha: float,
   *,
@@ -175,7 +175,7 @@ def variance_based(
   )
 
 
-@words.documented
+@words.recipe
 def variance_strom(
   alpha: float,
   *,
@@ -242,7 +242,7 @@ def variance_strom(
   )
 
 
-@words.documented
+@words.recipe
 def ada_comp(
   *,
   bin_size: int | None = None,

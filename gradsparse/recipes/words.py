@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 import re
 import textwrap
-from typing import Any, Literal, TypeVar
+from typing import Literal, ParamSpec, TypeVar
+
+from gradsparse.transform.described import Described
+from gradsparse.transform.described import described
 
 Exchange = Literal['all_gather', 'reduce_scatter']
 Scope = Literal['leaf', 'global', 'chunk']
 Values = Literal['float32', 'bfloat16', 'exponent4', 'qsgd4', 'ternary']
 Indices = Literal['elias_fano', 'run_length', 'word28']
 
-_Recipe = TypeVar('_Recipe', bound=Callable[..., Any])
+_P = ParamSpec('_P')
+_Made = TypeVar('_Made', bound=Described)
 
 # Each argument's text; {} is what a recipe says of its own.
 _ARGUMENTS = {
@@ -74,8 +78,12 @@ _MARK = re.compile(
 )
 
 
-def documented(recipe: _Recipe) -> _Recipe:
-  """Writes out the arguments that a recipe's docstring names in braces."""
+def recipe(factory: Callable[_P, _Made]) -> Callable[_P, _Made]:
+  """Decorates a recipe: shared arguments are written out, results have a text.
+
+  The docstring names a shared argument in braces. The text of a result is the
+  call that made it.
+  """
 
   def text(match: re.Match[str]) -> str:
     name, own = match[1], ' '.join((match[2] or '').split())
@@ -89,5 +97,5 @@ def documented(recipe: _Recipe) -> _Recipe:
       break_long_words=False,
     )
 
-  recipe.__doc__ = _MARK.sub(text, recipe.__doc__ or '')
-  return recipe
+  factory.__doc__ = _MARK.sub(text, factory.__doc__ or '')
+  return described(factory)
