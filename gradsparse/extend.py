@@ -44,7 +44,6 @@ from gradsparse.sockets import Parts
 from gradsparse.sockets import Signal
 from gradsparse.sockets import Space
 from gradsparse.sockets import Sparse
-from gradsparse.sockets import Spread
 from gradsparse.sockets import Stream
 from gradsparse.sockets import Window
 from gradsparse.sockets.ownership import local
@@ -77,7 +76,6 @@ __all__ = (
   'Signal',
   'Space',
   'Sparse',
-  'Spread',
   'Stream',
   'Window',
   'codes',

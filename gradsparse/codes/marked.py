@@ -23,7 +23,7 @@ from gradsparse.sockets import Marked
 from gradsparse.sockets import Space
 from gradsparse.sockets import deliveries
 from gradsparse.sockets.deliveries import Delivered
-from gradsparse.sockets.deliveries import Spread
+from gradsparse.sockets.deliveries import Full
 from gradsparse.wire import bitmap
 from gradsparse.wire import compaction
 from gradsparse.wire import fixed_width
@@ -193,7 +193,7 @@ class Coded:
       there = bitmap.unpack(marks, size)
       unpacked = fixed_width.unpack(codes, size, self._code.width)
       values = jnp.where(there, self._code.decode(unpacked, own), 0.0)
-      out.append(Spread(values.reshape(shape), there.reshape(shape)))
+      out.append(Full(values.reshape(shape), there.reshape(shape)))
     return deliveries.joined(out, runs)
 
 

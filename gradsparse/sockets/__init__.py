@@ -38,7 +38,6 @@ from gradsparse.sockets.context import MessageLeaves
 from gradsparse.sockets.context import Signal
 from gradsparse.sockets.deliveries import Delivered
 from gradsparse.sockets.deliveries import Full
-from gradsparse.sockets.deliveries import Spread
 from gradsparse.sockets.deliveries import Window
 from gradsparse.sockets.exchange import Exchange
 from gradsparse.sockets.exchange import Exchanged
@@ -86,7 +85,6 @@ __all__ = (
   'Space',
   'Sparse',
   'SparseSum',
-  'Spread',
   'Stream',
   'Window',
 )

@@ -1,8 +1,8 @@
 """What arrived of each leaf.
 
-A memory lets go of it leaf by leaf, and need not ask which of three forms it
-has: all of a leaf (`Full`), a few coordinates (`Window`), or a few coordinates
-written as a whole leaf (`Spread`). All have the same methods:
+A memory lets go of a delivery leaf by leaf, and need not ask which of two forms
+the delivery has: a few coordinates (`Window`), or a whole leaf (`Full`), of
+which all coordinates count or some. Both have the same methods:
 
   plus(x, factor)         x and `factor` times what was delivered
   update(fn, x, *others)  fn(x, delivered, *others) where something was
@@ -83,61 +83,39 @@ class Window:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Full:
-  """A delivery of every coordinate of a leaf.
+  """A delivery written as a whole leaf.
 
   Attributes:
-    values: float32, leaf-shaped: what of this worker's is in the mean.
+    values: float32, leaf-shaped: what of this worker's is in the mean; zero
+      where nothing was delivered.
+    there: bool, leaf-shaped: where something was delivered. None: everywhere.
     is_dense: the leaf stays dense. It was not compressed, so nothing that
       belongs to compression applies to it, such as factor masking.
   """
 
   values: jax.Array
+  there: jax.Array | None = None
   is_dense: bool = dataclasses.field(default=False, metadata={'static': True})
 
   def plus(self, x: jax.Array, factor: float = 1.0) -> jax.Array:
     """x and `factor` times what was delivered."""
-    return x + factor * self.values
-
-  def update(
-    self, fn: Callable[..., jax.Array], x: jax.Array, *others: jax.Array
-  ) -> jax.Array:
-    """fn(x, delivered, *others), everywhere."""
-    return fn(x, self.values, *others)
-
-  def dense(self, shape: Sequence[int]) -> jax.Array:
-    return self.values.reshape(tuple(shape))
-
-
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class Spread:
-  """A delivery of some coordinates, written as a whole leaf.
-
-  Attributes:
-    values: float32, leaf-shaped; zero where nothing was delivered.
-    there: bool, leaf-shaped: where something was.
-  """
-
-  values: jax.Array
-  there: jax.Array
-  is_dense = False
-
-  def plus(self, x: jax.Array, factor: float = 1.0) -> jax.Array:
-    """x and `factor` times what was delivered."""
-    return jnp.where(self.there, x + factor * self.values, x)
+    return self._where(x + factor * self.values, x)
 
   def update(
     self, fn: Callable[..., jax.Array], x: jax.Array, *others: jax.Array
   ) -> jax.Array:
     """x_i <- fn(x_i, delivered_i, *others_i) where something was delivered."""
-    return jnp.where(self.there, fn(x, self.values, *others), x)
+    return self._where(fn(x, self.values, *others), x)
 
   def dense(self, shape: Sequence[int]) -> jax.Array:
     """float32 array of `shape`, zero where nothing was delivered."""
     return self.values.reshape(tuple(shape))
 
+  def _where(self, new: jax.Array, x: jax.Array) -> jax.Array:
+    return new if self.there is None else jnp.where(self.there, new, x)
 
-Delivered = Window | Full | Spread
+
+Delivered = Window | Full
 
 
 def joined(leaves: Sequence[Delivered], runs: Sequence[int]) -> list[Delivered]:
@@ -184,7 +162,7 @@ def of_entries(
   return [out[i] for i in range(len(sizes))]
 
 
-def _spread(values, indices, shapes, small) -> dict[int, Spread]:
+def _spread(values, indices, shapes, small) -> dict[int, Full]:
   """The leaves with these numbers, from one scatter into all of them."""
   if not small:
     return {}
@@ -208,7 +186,7 @@ def _spread(values, indices, shapes, small) -> dict[int, Spread]:
   there = jnp.zeros(room, bool).at[to].set(True, mode='drop')
   own = [shapes[i] for i in small]
   both = zip(joining.split(flat, own), joining.split(there, own), strict=True)
-  return {i: Spread(x, m) for i, (x, m) in zip(small, both, strict=True)}
+  return {i: Full(x, m) for i, (x, m) in zip(small, both, strict=True)}
 
 
 def _windows(values, indices, sizes, limits, large) -> dict[int, Window]:

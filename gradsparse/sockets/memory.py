@@ -79,7 +79,7 @@ class Memory(NamedTuple):
       may read only what is equal on all workers: the means, and the parts of
       the state that were made of means alone.
     sent: (state, delivered) -> state: lets go of what was sent, a tree of
-      Window, Spread or Full. It reads nothing that arrives: an exchange that is
+      Window or Full. It reads nothing that arrives: an exchange that is
       one step late can call it at once.
     arrived: (state, means, is_dense, accepted) -> state: moves what waits for
       the means (a momentum of dense leaves, the decay of a variance). In a

@@ -26,7 +26,6 @@ from gradsparse.backend import reductions
 from gradsparse.sockets import deliveries
 from gradsparse.sockets.deliveries import Delivered
 from gradsparse.sockets.deliveries import Full
-from gradsparse.sockets.deliveries import Spread
 from gradsparse.sockets.space import Joined
 from gradsparse.sockets.space import Shape
 from gradsparse.sockets.space import Space
@@ -171,7 +170,7 @@ class Marked:
     """Each leaf spread out."""
     space = self.space.merged(runs)
     both = zip(space.split(self.values), space.split(self.marks), strict=True)
-    return [Spread(x, m) for x, m in both]
+    return [Full(x, m) for x, m in both]
 
 
 @jax.tree_util.register_dataclass

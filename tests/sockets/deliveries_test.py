@@ -1,9 +1,8 @@
-"""What arrived of each leaf, in three forms, against NumPy."""
+"""What arrived of each leaf, in two forms, against NumPy."""
 
 import chex
 import gradsparse as gs
 from gradsparse.sockets import Full
-from gradsparse.sockets import Spread
 from gradsparse.sockets import Window
 from gradsparse.sockets import deliveries
 from hypothesis import given
@@ -74,7 +73,7 @@ def test_every_entry_arrives_in_its_leaf(small):
 
 def test_small_leaves_are_spread_out_and_others_are_windows(small):
   out, _ = leaves_of([0, 5, 6], TOTAL)
-  kinds = [Spread if size < small else Window for size in SIZES]
+  kinds = [Full if size < small else Window for size in SIZES]
   assert [type(d) for d in out] == kinds
   assert not any(d.is_dense for d in out)
 
@@ -110,7 +109,7 @@ HELD = {
   'window': Window(
     jnp.array([1.0, 0.0, 0.0]), jnp.array([4, 1, 6], jnp.int32), size=6
   ),
-  'spread': Spread(
+  'spread': Full(
     jnp.array([[0.0, 0, 0], [0, 1, 0]]),
     jnp.array([[False, True, False], [False, True, False]]),
   ),
