@@ -56,7 +56,7 @@ def can_keep(
   what accumulating reads.
 
   Args:
-    new: what the memory holds after accumulating (`Memory.held`).
+    new: what the memory holds after accumulating (`Memory.magnitudes`).
     old: what it held before.
     values: what is to be delivered of the gradients that no memory takes in.
     largest: see `largest_kept`.
