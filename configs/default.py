@@ -173,6 +173,8 @@ def get_config() -> ml_collections.ConfigDict:
   # directory's run had. What is pending goes to the new workers.
   parallel.resize = False
 
+  config.lock()  # ml_collections refuses other names from here on
+  compression.unlock()  # but for the arguments of the scheme
   return config
 
 

@@ -61,10 +61,9 @@ def check() -> None:
 def main() -> None:
   """Checks the configuration, trains, says where the result is."""
   # Imported late: a mistake in the flags is told before JAX is loaded.
-  from configs import default
   from experiments.config import settings
 
-  settings.check(_CONFIG.value.to_dict(), default.get_config().to_dict())
+  settings.check(_CONFIG.value.to_dict())
   with _joined() as process:
     _train(process)
 

@@ -54,31 +54,22 @@ def make(
     steps: length of the run.
     steps_per_epoch: steps in which all examples are seen.
     density_steps: steps of the density's warm-up.
-
-  Raises:
-    ConfigError: an unknown schedule, or milestones that are not rising epochs.
   """
-  name, decay = section['schedule'], section['decay']
-  if name in ('constant', 'plateau'):
-    schedule = optax.constant_schedule(learning_rate)
-  elif name == 'cosine':
+  name, decay, drops = section['schedule'], section['decay'], {}
+  if name == 'cosine':
     schedule = optax.cosine_decay_schedule(learning_rate, max(steps, 1))
-  elif name == 'steps':
-    drops = {steps // 2: 0.1, steps * 3 // 4: 0.1}
-    schedule = optax.piecewise_constant_schedule(learning_rate, drops)
-  elif name == 'milestones':
-    epochs = milestones(section['milestones'])
-    drops = {round(epoch * steps_per_epoch): decay for epoch in epochs}
-    schedule = optax.piecewise_constant_schedule(learning_rate, drops)
   elif name == 'periodic':
     period = max(1, round(section['decay_epochs'] * steps_per_epoch))
     schedule = optax.exponential_decay(
       learning_rate, period, decay, staircase=True
     )
   else:
-    raise errors.ConfigError(
-      f'optimizer.schedule must be one of {", ".join(SCHEDULES)}, got {name!r}'
-    )
+    if name == 'steps':
+      drops = {steps // 2: 0.1, steps * 3 // 4: 0.1}
+    elif name == 'milestones':
+      epochs = milestones(section['milestones'])
+      drops = {round(epoch * steps_per_epoch): decay for epoch in epochs}
+    schedule = optax.piecewise_constant_schedule(learning_rate, drops)
   rises, first = section['linear_warmup_steps'], section['linear_warmup_from']
   factor = section['warmup_factor']
 
@@ -123,30 +114,28 @@ def check(section: Mapping[str, Any], density_steps: int) -> None:
   Raises:
     ConfigError: one is missing, or has no effect.
   """
-  epochs = milestones(section['milestones'])
-  for schedule, field, value in (
-    ('milestones', 'milestones', epochs),
-    ('periodic', 'decay_epochs', section['decay_epochs']),
-  ):
-    chosen = section['schedule'] == schedule
-    if chosen and not value:
+  milestones(section['milestones'])
+  schedule = section['schedule']
+  for of, field in (('milestones', 'milestones'), ('periodic', 'decay_epochs')):
+    if schedule == of and not section[field]:
       raise errors.ConfigError(
         f'optimizer.schedule {schedule} needs optimizer.{field}'
       )
-    if value and not chosen:
+    if schedule != of and section[field]:
       raise errors.ConfigError(
         f'optimizer.{field}={section[field]} has no effect: '
-        f'optimizer.schedule is {section["schedule"]}, not {schedule}'
+        f'optimizer.schedule is {schedule}, not {of}'
       )
-  factor = section['warmup_factor']
-  if factor != 1 and not density_steps:
-    raise errors.ConfigError(
-      f'optimizer.warmup_factor={factor} has no effect: '
-      'compression.warmup_steps is 0'
-    )
-  first = section['linear_warmup_from']
-  if first and not section['linear_warmup_steps']:
-    raise errors.ConfigError(
-      f'optimizer.linear_warmup_from={first} has no effect: '
-      'optimizer.linear_warmup_steps is 0'
-    )
+  for field, off, needs, steps in (
+    ('warmup_factor', 1, 'compression.warmup_steps', density_steps),
+    (
+      'linear_warmup_from',
+      0,
+      'optimizer.linear_warmup_steps',
+      section['linear_warmup_steps'],
+    ),
+  ):
+    if section[field] != off and not steps:
+      raise errors.ConfigError(
+        f'optimizer.{field}={section[field]} has no effect: {needs} is 0'
+      )

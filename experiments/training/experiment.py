@@ -200,9 +200,7 @@ def build_experiment(
 
   @functools.cache
   def chain(density):
-    return optimizer.from_config(
-      config, rate, density, axis_name=training_step.AXIS
-    )
+    return optimizer.make(config, rate, density, axis_name=training_step.AXIS)
 
   transformations = tuple(chain(stage.given) for stage in stages)
   # The state does not depend on the density: every stage carries on with it.

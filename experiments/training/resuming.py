@@ -4,7 +4,6 @@ from collections.abc import Mapping
 import pathlib
 from typing import Any
 
-from configs import default
 from experiments import tasks
 from experiments.config import settings
 from experiments.program import errors
@@ -40,7 +39,7 @@ def find(
     check_fits(found, experiment, asked)
   elif (workdir / records.SUMMARY).exists():
     before = files.read_json(workdir / records.CONFIG)
-    settings.check_resumable(before or asked, asked, _known())
+    settings.check_resumable(before or asked, asked)
   return found
 
 
@@ -56,7 +55,7 @@ def check_fits(
   Raises:
     ResumeError: says what differs.
   """
-  settings.check_resumable(found.about['config'], asked, _known())
+  settings.check_resumable(found.about['config'], asked)
   steps = experiment.config.train.steps
   if found.step > steps:
     raise errors.ResumeError(
@@ -99,7 +98,3 @@ def keep_files(task: tasks.Task, workdir: pathlib.Path, goes_on: bool) -> None:
           f'{path} is not what the training set gives: the data have changed'
         )
     files.write_bytes(path, content)
-
-
-def _known() -> dict[str, Any]:
-  return default.get_config().to_dict()

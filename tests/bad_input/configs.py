@@ -35,7 +35,7 @@ def check(changes: dict[str, Any]) -> None:
       config.setdefault(section, {})[field] = value
     else:
       config[section] = value
-  settings.check(config, default.get_config().to_dict())
+  settings.check(config)
 
 
 def _wrong(field: str) -> tuple[tuple[Any, ...], str]:
@@ -47,17 +47,7 @@ def _wrong(field: str) -> tuple[tuple[Any, ...], str]:
     return (*NOT_WHOLE, None, INF, -1, 10**30), '(a whole number|in .*)'
   if isinstance(given, float):
     return (*NOT_A_NUMBER, None, NAN, INF, -1), '(a number|a finite .*|in .*)'
-  texts = (
-    'data.cache',
-    'data.dir',
-    'data.final_split',
-    'data.source',
-    'data.target',
-    'data.test_split',
-    'optimizer.milestones',
-  )
-  kind = 'text' if field in texts else 'one of .*'
-  return (3, 1.5, None, True, object(), ['dgc']), kind
+  return (3, 1.5, None, True, object(), ['dgc']), '(a str|one of .*)'
 
 
 def kinds() -> Iterator[Case]:
@@ -76,20 +66,18 @@ def kinds() -> Iterator[Case]:
 
 # Fields, and what the message says.
 MISTAKES = (
-  ({'train.stepz': 3}, r"train\.stepz.*did you mean 'train\.steps'"),
-  ({'trian.steps': 3}, r"trian\.steps.*did you mean 'train\.steps'"),
-  ({'train': 3}, "unknown field 'train'"),
-  ({'nothing': 3}, "unknown field 'nothing'.*fields: compression"),
+  ({'train.stepz': 3}, r'unknown: train\.stepz; missing: none'),
+  ({'train': 3}, 'unknown: train; missing: train.batch_size, '),
   ({'train': {}}, 'missing: train.batch_size, train.checkpoint'),
   ({'compression.name': 'dcg'}, "compression.name must .* qsgd.*'dgc'"),
   ({'compression.name': ''}, "compression.name must be one of .*got ''"),
   ({'data.name': 'cifar'}, "data.name must be one of .*mean 'cifar10'"),
-  ({'model.name': 'resnet'}, "model.name must .* resnet20.*got 'resnet'"),
+  ({'model.name': 'resnet'}, "model.name must .*'resnet20'.*got 'resnet'"),
   ({'optimizer.name': 'sdg'}, "optimizer.name must be .*'sgd'"),
   ({'optimizer.schedule': 'cos'}, "schedule must be one of .*'cosine'"),
   ({'parallel.runner': 'shardmap'}, "runner must .*'shard_map'"),
-  ({'compression.local_gradient': 'all'}, "be one of '', sum, partial, error"),
-  ({'compression.warmup': 'linear'}, 'warmup must be one of paper, dgc, gtopk'),
+  ({'compression.local_gradient': 'all'}, "be one of .'', 'sum', 'partial'"),
+  ({'compression.warmup': 'linear'}, "warmup must be one of .'paper', 'dgc'"),
   # The scheme's arguments.
   (DGC | {'compression.dencity': 0.1}, r"\.dencity.*'density'.*dgc\("),
   (

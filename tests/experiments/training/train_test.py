@@ -43,7 +43,7 @@ def _one_step(config, workdir):
   config.train.batch_size = 4
   config.train.checkpoint_every = 1
   config.parallel.num_workers = 2
-  settings.check(config.to_dict(), default.get_config().to_dict())
+  settings.check(config.to_dict())
   return train.train_and_evaluate(config, workdir)
 
 
@@ -207,7 +207,7 @@ def test_accumulated_steps_send_once(tiny_config, tmp_path):
   config.optimizer.accumulate = 3
   config.optimizer.schedule = 'cosine'
   config.train.log_every = 1
-  settings.check(config.to_dict(), default.get_config().to_dict())
+  settings.check(config.to_dict())
   summary = train.train_and_evaluate(config, tmp_path)
   lines, comm = _lines(tmp_path), summary['comm']
   sent = [line['comm/sent_bytes'] for line in lines]
@@ -226,7 +226,7 @@ def test_steps_that_average_parameters_send_them_too(tiny_config, tmp_path):
   config = tiny_config('gradient_dropping', density=0.01, steps=4)
   config.compression.update(local_gradient='partial', average_every=3)
   config.train.log_every = 1
-  settings.check(config.to_dict(), default.get_config().to_dict())
+  settings.check(config.to_dict())
   summary = train.train_and_evaluate(config, tmp_path)
   sent = [line['comm/sent_bytes'] for line in _lines(tmp_path)]
   # Parameters and momentum. Each of two workers sends each float32 once.
@@ -267,7 +267,7 @@ def test_a_density_that_falls_each_step(tiny_config, tmp_path):
   config.compression.update(warmup='linear_drop_ratio', warmup_steps=4)
   config.optimizer.warmup_factor = 0.5
   config.train.log_every = 1
-  settings.check(config.to_dict(), default.get_config().to_dict())
+  settings.check(config.to_dict())
   summary = train.train_and_evaluate(config, tmp_path)
   lines = _lines(tmp_path)
   densities = [line['comm/density'] for line in lines]
