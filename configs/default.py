@@ -133,7 +133,9 @@ def get_config() -> ml_collections.ConfigDict:
   optimizer.warmup_factor = 1.0
 
   config.compression = compression = ml_collections.ConfigDict()
-  compression.name = 'dense'  # a factory of gradsparse.recipes
+  # A factory of gradsparse.recipes, or of your own: package.module:factory, of
+  # anything that Python can import and that has an `axis_name` keyword.
+  compression.name = 'dense'
   compression.warmup_steps = 0  # of rising sparsity; 0: off
   # How it rises. 'dgc' and 'gtopk': in the stages of these papers.
   # 'linear_drop_ratio': evenly from 0, step by step (Aji et al. on local

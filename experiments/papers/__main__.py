@@ -5,8 +5,9 @@ r"""Runs the rows of a table, and prints ours beside the published.
   python -m experiments.papers dgc_table2 dgc_4workers --full
   python -m experiments.papers schemes_digits dgc gtopk --seeds=0,1,2
 
-The first argument is a table, of configs/; the others are rows, all of them if
-none is given, and each brings the dense row that it is compared to. The quick
+The first argument is a table of configs/, or `package.module` of a `TABLE` of
+your own; the others are rows, all of them if none is given, and each brings the
+dense row that it is compared to. The quick
 setting takes minutes a row on two cores: of images CIFAR-10 below
 GRADSPARSE_DATA with data_batch_5 held out, or the handwritten digits where that
 is not there; of text PTB, of speech spoken digits, of pairs of sentences
@@ -81,17 +82,13 @@ def main(given: Sequence[str]) -> int | None:
   if not given:
     raise errors.ConfigError('TABLE is missing; --list shows them')
   name, *rows = given
-  try:
-    command_line.one_of(catalogue.NAMES, 'table')(name)
-  except ValueError as error:
-    raise errors.ConfigError(str(error)) from error
+  table = catalogue.load(name)
   if _SHARE.value != 1 and not _TRIALS.value:
     raise errors.ConfigError(
       f'--share is of trials, and there are no --trials; got {_SHARE.value:g}'
     )
   if _FULL.value and _HELD_OUT.value:
     raise errors.ConfigError('--full and --held_out are two settings: take one')
-  table = catalogue.load(name)
   rows = running.with_dense(table, rows)
   path = _JSON.value or _WORKDIR.value / f'{name}.json'
   if _HEADER.value:
