@@ -149,7 +149,7 @@ def _losses(workdir):
 
 def _saved(workdir, part):
   """Returns a part of the last step's state, by the names of `_params`."""
-  folder = workdir / 'checkpoints' / str(_STEPS) / 'state'
+  folder = workdir / 'checkpoints' / str(_STEPS)
   with ocp.StandardCheckpointer() as saver:
     tree = saver.restore(folder)[part]
   return {
