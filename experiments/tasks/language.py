@@ -21,7 +21,7 @@ _TEST_ROWS = 10
 
 
 @dataclasses.dataclass(frozen=True)
-class Language:
+class Language(task.Task):
   """A model that tells the next symbol, see `task.Task`.
 
   A batch has `tokens` and `targets`, int32[batch, window], and `first`,
@@ -47,32 +47,16 @@ class Language:
   window: int
   characters: bool = False
 
-  @property
-  def has_batch_axis(self) -> bool:
-    return False
-
   def files(self) -> Mapping[str, bytes]:
     return task.symbols_file(self.corpus.symbols)
 
-  def init(self, key: jax.Array) -> task.Variables:
-    tokens = jnp.zeros((1, self.window), jnp.int32)
-    made = self.model.init(key, tokens, self.model.carry(1), train=False)
-    return task.Variables(made['params'], {})
+  def example(self) -> tuple[Any, ...]:
+    return jnp.zeros((1, self.window), jnp.int32), self.model.carry(1)
 
   def carry(self) -> Any:
     return self.model.carry(self.batch_size)
 
-  def over_examples(self, axis_name: str) -> 'Language':
-    return self
-
-  def outcome(
-    self,
-    params: Any,
-    statistics: Any,
-    carry: Any,
-    inputs: Mapping[str, jax.Array],
-    key: jax.Array,
-  ) -> task.Outcome:
+  def outcome(self, params, statistics, carry, inputs, key):
     logits, carry = self.model.apply(
       {'params': params},
       inputs['tokens'],
