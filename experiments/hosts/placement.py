@@ -42,8 +42,14 @@ def total(values: np.ndarray) -> np.ndarray:
   """
   # As bytes: JAX would round float64 to float32.
   own = np.ascontiguousarray(values).view(np.uint8)
-  every = np.asarray(multihost_utils.process_allgather(own))
-  return every.view(values.dtype).sum(axis=0)
+  return _of_all(own).view(values.dtype).sum(axis=0)
+
+
+def _of_all(value: Any) -> np.ndarray:
+  """Returns what each process has, with an axis of processes first."""
+  if jax.process_count() == 1:
+    return np.asarray(value)[None]
+  return np.asarray(multihost_utils.process_allgather(value))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,10 +137,7 @@ class Placement:
 
   def least(self, number: int) -> int:
     """Returns the smallest of what the processes say; all must call."""
-    if self.processes == 1:
-      return number
-    said = multihost_utils.process_allgather(np.int64(number))
-    return int(np.min(said))
+    return int(_of_all(np.int32(number)).min())
 
   def largest(self, number: int) -> Any:
     """Starts to find the largest of what the processes say; all must call.
@@ -187,10 +190,8 @@ class Placement:
     Raises:
       ConfigError: another one has.
     """
-    if self.processes == 1:
-      return
-    number = np.uint32(zlib.crc32(json.dumps(has, sort_keys=True).encode()))
-    numbers = multihost_utils.process_allgather(number)
+    text = json.dumps(has, sort_keys=True).encode()
+    numbers = _of_all(np.uint32(zlib.crc32(text)))
     if np.any(numbers != numbers[0]):
       raise errors.ConfigError(f'{otherwise}; all need the same')
 
@@ -200,9 +201,7 @@ class Placement:
     Raises:
       ConfigError: one does not.
     """
-    if self.processes == 1:
-      return
-    seen = multihost_utils.process_allgather(np.int32(path.exists()))
+    seen = _of_all(np.int32(path.exists()))
     if not np.all(seen):
       raise errors.ConfigError(
         f'process {int(np.argmin(seen))} does not see what process 0 wrote to '

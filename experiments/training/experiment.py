@@ -13,6 +13,7 @@ from experiments.config import schemes
 from experiments.config import warmup
 from experiments.hosts import placement as placing
 from experiments.program import errors
+from experiments.run import byte_counter
 from experiments.run import machine
 from experiments.run import time_breakdown
 from experiments.training import blocks
@@ -98,42 +99,50 @@ class Experiment:
       simulated workers it is compiled, in blocks if it must be, and its memory
       is said in words; of others not.
     """
-    timed = self.config.train.time_breakdown_every
+    make = functools.partial(self.make_train_step, stage)
+    timed, memory = self.config.train.time_breakdown_every, ''
     if self.placement.runner == 'simulate':
-      step, memory = self._compile_simulation(stage, state, batch)
+      workers, room = self.placement.num_workers, machine.memory_bytes()
+      step, block = blocks.fitting(
+        make,
+        state,
+        batch,
+        workers=workers,
+        memory_bytes=room,
+        block=self.config.parallel.block,
+      )
+      memory = blocks.text(step, workers, block, room)
+    elif timed:
+      step = blocks.compiled(make(), state, batch)
     else:
-      step, memory = self.make_train_step(stage), ''
-      if timed:
-        step = blocks.compiled(step, state, batch)
+      step = make()
     if timed:
       step = time_breakdown.Profiled(step.run, step.programs)
     return step, memory
 
-  def _compile_simulation(self, stage, state, batch):
-    workers, block = self.placement.num_workers, self.config.parallel.block
-    memory = machine.memory_bytes()
-
-    def make(block):
-      return self.make_train_step(stage, block)
-
-    if block:
-      whole = block == workers
-      step = blocks.compiled(make(None if whole else block), state, batch)
-    else:
-      step, block = blocks.fitting(
-        make, state, batch, workers=workers, memory_bytes=memory
-      )
-    return step, blocks.text(step, workers, block, memory)
-
-  def plan_average(self) -> gs.Plan | None:
-    """What an average of parameters sends, None where none differ."""
-    plan = gs.workers.plan_average(
+  @functools.cached_property
+  def plans(self) -> byte_counter.Plans:
+    """What its steps will send."""
+    section, workers = self.config.compression, self.placement.num_workers
+    average = gs.workers.plan_average(
       self.transformations[-1],
       self.shapes,
-      self.placement.num_workers,
-      every=self.config.compression.average_every,
+      workers,
+      every=section.average_every,
     )
-    return plan if plan.rows else None
+    return byte_counter.Plans(
+      self.stages,
+      [
+        gs.plan(tx, self.shapes, workers, step=stage.first_step)
+        for tx, stage in zip(self.planned, self.stages, strict=True)
+      ],
+      byte_counter.plan_inside(
+        self.shapes,
+        self.placement.inner_workers,
+        moments=section.name in schemes.NEED_MOMENTS,
+      ),
+      average if average.rows else None,
+    )
 
   def make_evaluate(self) -> evaluation.Evaluation:
     """Returns the test of a state."""

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 import pathlib
 from typing import Any
+import zlib
 
 from experiments import tasks
 from experiments.config import settings
@@ -72,29 +73,58 @@ def check_fits(
     )
 
 
-def keep_files(task: tasks.Task, workdir: pathlib.Path, goes_on: bool) -> None:
-  """Writes what must be kept with the parameters to use them, and no more.
-
-  Args:
-    task: what is learned.
-    workdir: gets the files.
-    goes_on: there is a checkpoint, whose numbers must mean the same.
+def check_numbering(experiment: Experiment) -> None:
+  """Raises unless all processes number words alike; all must call.
 
   Raises:
-    ResumeError: they mean something else now.
-    FileError: a file cannot be read or written.
+    ConfigError: they do not.
   """
-  kept = task.files()
-  for name in {tasks.SYMBOLS, tasks.VOCABULARY} - {*kept}:
-    with files.explained('remove', workdir / name):  # of what was tried before
+  experiment.placement.check_same(
+    {name: zlib.crc32(kept) for name, kept in experiment.task.files().items()},
+    'the processes number words differently: their data or versions differ',
+  )
+
+
+def prepare(
+  workdir: pathlib.Path,
+  saver: checkpoints.Checkpoints,
+  found: checkpoints.Checkpoint | None,
+  experiment: Experiment,
+  asked: Mapping[str, Any],
+) -> None:
+  """Writes what a run begins with, and removes what a former one has left.
+
+  Args:
+    workdir: of the run.
+    saver: of its checkpoints.
+    found: from which it goes on.
+    experiment: of the run.
+    asked: its configuration.
+
+  Raises:
+    ResumeError: the symbols of the training set mean something else now.
+    FileError: a file cannot be read, written or removed.
+  """
+  kept = experiment.task.files()
+  done = found.step if found else 0
+  if found and tasks.SYMBOLS in kept and (workdir / tasks.SYMBOLS).exists():
+    with files.explained('read', workdir / tasks.SYMBOLS):
+      before = (workdir / tasks.SYMBOLS).read_bytes()
+    if before != kept[tasks.SYMBOLS]:
+      raise errors.ResumeError(
+        f'{workdir / tasks.SYMBOLS} is not what the training set gives: the '
+        'data have changed'
+      )
+  old = {tasks.SYMBOLS, tasks.VOCABULARY} - {*kept}
+  if not found:
+    old.add(records.BEST)
+  if done < experiment.config.train.steps:
+    old.add(records.SUMMARY)  # a shorter run's result is not this one's
+  for name in old:
+    with files.explained('remove', workdir / name):
       (workdir / name).unlink(missing_ok=True)
   for name, content in kept.items():
-    path = workdir / name
-    if goes_on and name == tasks.SYMBOLS and path.exists():
-      with files.explained('read', path):
-        before = path.read_bytes()
-      if before != content:
-        raise errors.ResumeError(
-          f'{path} is not what the training set gives: the data have changed'
-        )
-    files.write_bytes(path, content)
+    files.write_bytes(workdir / name, content)
+  saver.prepare(done)
+  files.write_json(workdir / records.CONFIG, asked)
+  files.write_bytes(workdir / records.PLAN, f'{experiment.plans}\n'.encode())
