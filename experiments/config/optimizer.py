@@ -17,7 +17,7 @@ their gradients.
 from collections.abc import Callable
 from typing import Any
 
-from experiments.config import plateau
+from experiments.config import learning_rate
 from experiments.config import schemes
 from experiments.program import errors
 import gradsparse as gs
@@ -29,7 +29,7 @@ OPTIMIZERS = ('adam', 'sgd')
 
 def make(
   config: ml_collections.ConfigDict,
-  learning_rate: Callable[[Any], Any],
+  rate: Callable[[Any], Any],
   density: float | Callable[[int], Any] | None,
   *,
   axis_name: str | None,
@@ -43,7 +43,7 @@ def make(
 
   Args:
     config: see `configs/default.py`.
-    learning_rate: schedule, a function of the step.
+    rate: of learning, a function of the step.
     density: of the stage; None where the scheme has none.
     axis_name: of the workers.
 
@@ -85,13 +85,13 @@ def make(
     chain = [*clip, exchange, *decay]
   else:
     chain = [*decay, *clip, exchange]
-  rate = _at_exchange(learning_rate, every)
+  rate = _at_exchange(rate, every)
   if section.name == 'adam':
     after = optax.adam(rate)
   else:
     after = optax.sgd(rate, momentum or None, nesterov=nesterov)
   if section.schedule == 'plateau':
-    after = optax.chain(after, plateau.scale_updates())
+    after = optax.chain(after, learning_rate.scale_updates())
   return gs.accumulate(
     optax.chain(*chain, gs.skip_rejected(after)), every=every
   )

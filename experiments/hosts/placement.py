@@ -112,6 +112,27 @@ class Placement:
     )
     return jax.jit(function, out_shardings=shardings)(*args)
 
+  def everywhere(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns the function, compiled; all devices have its result."""
+    if self.mesh is None:
+      return jax.jit(function)
+    everywhere = NamedSharding(self.mesh, PartitionSpec())
+    return jax.jit(function, out_shardings=everywhere)
+
+  def parallel(
+    self, step: Callable[..., Any], **options: Any
+  ) -> Callable[..., Any]:
+    """Returns what all workers do, see `gs.workers.parallel`."""
+    return gs.workers.parallel(
+      step,
+      **{
+        'runner': self.runner,
+        'num_workers': self.axes,
+        'devices': self.devices,
+        **options,
+      },
+    )
+
   def batch(self, rows: Any) -> Any:
     """Puts this process' rows (one an inner worker) on its devices.
 

@@ -8,7 +8,6 @@ from typing import Any
 from experiments import tasks
 from experiments.config import learning_rate
 from experiments.config import optimizer
-from experiments.config import plateau
 from experiments.config import schemes
 from experiments.config import warmup
 from experiments.hosts import placement as placing
@@ -169,7 +168,7 @@ class Experiment:
     section = self.config.optimizer
     if section.schedule != 'plateau':
       return state
-    opt_state = plateau.observe(
+    opt_state = learning_rate.observe(
       state.opt_state, tested['test/loss'], section.decay, section.patience
     )
     return state._replace(opt_state=opt_state)

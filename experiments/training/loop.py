@@ -13,13 +13,9 @@ from experiments.program import errors
 from experiments.run import byte_counter
 from experiments.run import checkpoints
 from experiments.run import records
-from experiments.run import run_log
 from experiments.run import signals
-from experiments.training import agreement
 from experiments.training import best
-from experiments.training import early_stop
-from experiments.training import rejections
-from experiments.training import resizing
+from experiments.training import checks
 from experiments.training import resuming
 from experiments.training import training_step
 from experiments.training.experiment import Experiment
@@ -73,11 +69,11 @@ class Loop:
     self._saver = checkpoints.Checkpoints(
       workdir / 'checkpoints', config.train.checkpoint_every, placement
     )
-    self._stop = early_stop.EarlyStop(config.train.stop_after)
+    self._stop = best.EarlyStop(config.train.stop_after)
     self.best = None
     if config.train.keep_best:
       self.best = best.Best(workdir / records.BEST, placement)
-    self._agreement = agreement.Agreement(experiment.specs, placement)
+    self._agreement = checks.Agreement(experiment.specs, placement)
     self._heard: Any = 0  # signal number, of all processes, a step ago
     self._saved = 0  # steps done in the last checkpoint of this run
     self._train_steps: dict[Any, Any] = {}  # of a stage, by shapes of batches
@@ -112,16 +108,16 @@ class Loop:
       logging.warning(
         'resuming after step %d of %d', self.done, self._train.steps
       )
-      state = resizing.restore(self.experiment, state, self._saver, found)
+      state = resuming.restore(self.experiment, state, self._saver, found)
       self.counter.restore(about['traffic'])
       # A checkpoint from before there was such a thing has no count.
-      self._stop = early_stop.EarlyStop(
+      self._stop = best.EarlyStop(
         self._train.stop_after, about.get('early_stop')
       )
     if self.best and self._stop.found:  # before the checkpoint
       self.best.restore(self.models(state))
     metrics = self._workdir / records.METRICS
-    self._log = run_log.RunLog(
+    self._log = records.RunLog(
       metrics if self._placement.is_chief else None,
       every=self._train.log_every,
       last_step=self._train.steps,
@@ -224,9 +220,7 @@ class Loop:
     """Raises if the last steps that the log knows were all rejected."""
     in_a_row = self._log.rejected_in_a_row
     if in_a_row >= self._train.max_rejected_steps:
-      raise rejections.too_many(
-        self.experiment, state, self._log.step, in_a_row
-      )
+      raise checks.too_many(self.experiment, state, self._log.step, in_a_row)
 
   def _take(
     self, step: int, state: training_step.TrainState

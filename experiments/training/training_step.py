@@ -23,7 +23,6 @@ from experiments.training import gradients
 import gradsparse as gs
 import jax
 import jax.numpy as jnp
-from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec
 import numpy as np
 import optax
@@ -142,7 +141,7 @@ def make_train_step(
 
   Batch normalisation sees a worker's own batch, as on a real cluster, and its
   running averages stay the worker's own: a step sends nothing for them. What
-  is tested has their mean (`make_average_statistics`), which is, but for
+  is tested has their mean (`evaluation.Evaluation`), which is, but for
   rounding, what averaging in each step would give. Where a worker has several
   inner workers, all this is of these.
 
@@ -252,17 +251,11 @@ def make_train_step(
   state_specs = specs(tx, params, placement)
   # JAX has no types for batch normalisation over a `vmap` of examples.
   typed = not (moments and task.has_batch_axis)
-  parallel = functools.partial(
-    gs.workers.parallel,
-    runner=placement.runner,
-    devices=placement.devices,
-    check_vma=typed,
-  )
+  parallel = functools.partial(placement.parallel, check_vma=typed)
   axes, state_and_metrics = placement.axes, (state_specs, PartitionSpec())
   if block is None:
     return parallel(
       step,
-      num_workers=axes,
       in_specs=(state_specs, PartitionSpec(*axes)),
       out_specs=state_and_metrics,
       donate_argnums=(0,),
@@ -279,7 +272,6 @@ def make_train_step(
     ),
     parallel(
       update,
-      num_workers=axes,
       in_specs=(state_specs, own),
       out_specs=state_and_metrics,
     ),
@@ -326,53 +318,9 @@ def make_average_params(
   """
   if not differ:
     return lambda params: params
-  return _everywhere(functools.partial(mean_over, 1), placement)
-
-
-def make_average_statistics(
-  placement: placing.Placement,
-) -> Callable[[Any], Any]:
-  """Returns what makes the mean over all workers of a state's statistics.
-
-  All processes must ask for it: 2 floats a channel travel, in no step but here.
-
-  Args:
-    placement: of the workers.
-  """
-  average = functools.partial(mean_over, len(placement.axes))
-  mean = _everywhere(average, placement)
-  return lambda statistics: mean(statistics) if statistics else statistics
-
-
-def make_of_one_worker(
-  placement: placing.Placement,
-) -> Callable[[Any, Any], tuple[Any, Any]]:
-  """Returns what takes the first worker's parameters and its statistics.
-
-  For parameters that differ between workers. Statistics are the mean over its
-  inner workers. All processes must ask for it.
-
-  Args:
-    placement: of the workers.
-  """
-
-  def first(params, statistics):
-    own = jax.tree.map(lambda x: x[0], (params, statistics))
-    return own[0], mean_over(len(placement.axes) - 1, own[1])
-
-  return _everywhere(first, placement)
+  return placement.everywhere(functools.partial(mean_over, 1))
 
 
 def mean_over(axes: int, tree: Any) -> Any:
   """Returns means over so many leading axes; can be traced."""
   return jax.tree.map(lambda x: x.mean(axis=tuple(range(axes))), tree)
-
-
-def _everywhere(
-  function: Callable[..., Any], placement: placing.Placement
-) -> Callable[..., Any]:
-  """Returns what computes a tree and gives it to all devices."""
-  if placement.mesh is None:
-    return jax.jit(function)
-  everywhere = NamedSharding(placement.mesh, PartitionSpec())
-  return jax.jit(function, out_shardings=everywhere)

@@ -6,7 +6,7 @@ from configs import default
 from experiments.config import fields
 from experiments.config import settings
 from experiments.program import errors
-from experiments.training import early_stop
+from experiments.training import best
 from experiments.training import evaluation
 from experiments.training import train
 import numpy as np
@@ -25,10 +25,10 @@ _NAN = float('nan')
   ],
 )
 def test_it_counts_tests_that_find_no_smaller_loss(patience, losses, due):
-  stop = early_stop.EarlyStop(patience)
+  stop = best.EarlyStop(patience)
   for loss, expected in zip(losses, due, strict=True):
     assert not json.dumps(stop.to_dict(), allow_nan=False).count('NaN')
-    stop = early_stop.EarlyStop(patience, stop.to_dict())  # as a run resumes
+    stop = best.EarlyStop(patience, stop.to_dict())  # as a run resumes
     stop.observe(loss)
     assert stop.due == bool(expected)
 

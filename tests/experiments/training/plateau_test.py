@@ -4,8 +4,8 @@ import json
 
 from configs import default
 from experiments.config import fields
+from experiments.config import learning_rate
 from experiments.config import optimizer
-from experiments.config import plateau
 from experiments.config import settings
 from experiments.program import errors
 from experiments.training import evaluation
@@ -27,20 +27,17 @@ _LOSSES = [3.0, 2.0, 2.0, 2.5, 1.0, float('nan'), 1.0]
   ],
 )
 def test_it_falls_where_the_loss_does_not(patience, accumulate, expected):
-  tx = optimizer.make_transformation(
-    'gradient_dropping',
-    {'density': 1.0},
-    axis_name=None,
-    optimizer='sgd',
-    learning_rate=optax.constant_schedule(0.5),
-    momentum=0.0,
-    accumulate=accumulate,
-    follow_plateau=True,
+  config = default.get_config()
+  config.compression.name = 'gradient_dropping'
+  config.optimizer.update(
+    momentum=0.0, accumulate=accumulate, schedule='plateau'
   )
+  rate = optax.constant_schedule(0.5)
+  tx = optimizer.make(config, rate, 1.0, axis_name=None)
   params = {'w': jnp.zeros(3)}
   update, state = jax.jit(tx.update), tx.init(params)
   for loss, scale in zip(_LOSSES, expected, strict=True):
-    state = plateau.observe(state, loss, 0.5, patience)
+    state = learning_rate.observe(state, loss, 0.5, patience)
     for _ in range(accumulate):
       updates, state = update({'w': jnp.ones(3)}, state, params)
     np.testing.assert_allclose(updates['w'], -0.5 * scale)

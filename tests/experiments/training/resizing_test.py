@@ -16,7 +16,7 @@ from experiments.hosts import placement as placing
 from experiments.program import errors
 from experiments.run import checkpoints
 from experiments.training import experiment
-from experiments.training import resizing
+from experiments.training import resuming
 from experiments.training import train
 import gradsparse as gs
 import jax
@@ -81,7 +81,7 @@ def restored(config, folder):
   made, state = built(config)
   saver = checkpoints.Checkpoints(folder, 1, made.placement)
   try:
-    return resizing.restore(made, state, saver, saver.find()), state
+    return resuming.restore(made, state, saver, saver.find()), state
   finally:
     saver.close()
 

@@ -10,7 +10,7 @@ from configs import gtopk_table5
 from experiments.config import settings
 from experiments.program import errors
 from experiments.program import files
-from experiments.run import run_log
+from experiments.run import records
 from experiments.training import train
 import gradsparse as gs
 import jax
@@ -328,7 +328,7 @@ def test_too_few_devices_say_what_to_do(tiny_config, tmp_path):
 
 
 def test_the_log_is_one_step_late_and_complete(tmp_path):
-  log = run_log.RunLog(
+  log = records.RunLog(
     tmp_path / 'metrics.jsonl',
     every=2,
     last_step=5,
