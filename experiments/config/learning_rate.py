@@ -5,11 +5,11 @@ How it falls (`optimizer.schedule`):
   constant    not at all
   cosine      to 0 at the end of the run
   steps       to a tenth after a half, to a hundredth after three quarters
-  milestones  by `decay` after each of some epochs
-  periodic    by `decay` after every so many epochs: halved every 25 (the
-              variance paper's momentum SGD), annealed each epoch
-  plateau     by `decay` when `patience` tests in a row have found no smaller
-              loss than those before; what has been seen of it is a part
+  milestones  by `lr_decay_factor` after each of some epochs
+  periodic    by `lr_decay_factor` after every so many epochs: halved every 25
+              (the variance paper's momentum SGD), annealed each epoch
+  plateau     by `lr_decay_factor` when `patience` tests in a row have found no
+              smaller loss than those before; what has been seen of it is a part
               of the optimizer's state, and so of every checkpoint
 
 Beside that it may rise linearly to its first value at the beginning of the run
@@ -58,7 +58,7 @@ def make(
     steps_per_epoch: steps in which all examples are seen.
     density_steps: steps of the density's warm-up.
   """
-  name, decay, drops = section['schedule'], section['decay'], {}
+  name, decay, drops = section['schedule'], section['lr_decay_factor'], {}
   if name == 'cosine':
     schedule = optax.cosine_decay_schedule(learning_rate, max(steps, 1))
   elif name == 'periodic':

@@ -16,7 +16,7 @@ OWN_FIELDS = (
   'warmup_steps',
   'clip_norm',
   'local_gradient',
-  'average_every',
+  'param_sync_every',
   'microbatch',
 )
 # Schemes whose update takes second moments of per-example gradients.

@@ -34,7 +34,7 @@ _WHOLE: Mapping[str, tuple[int, int]] = {
   'data.max_length': (3, _MOST),
   'test.beam': (1, 64),
   'parallel.num_workers': (1, arguments.MOST_WORKERS),
-  'parallel.inner_workers': (1, arguments.MOST_WORKERS),
+  'parallel.devices_per_node': (1, arguments.MOST_WORKERS),
   'parallel.check_agreement_every': (0, _MOST),
 }
 _NOT_NEGATIVE = arguments.Range(
@@ -43,9 +43,9 @@ _NOT_NEGATIVE = arguments.Range(
 # Of other numbers; of one that is not here, `_NOT_NEGATIVE`.
 _NUMBERS: Mapping[str, arguments.Range] = {
   'train.learning_rate': arguments.POSITIVE,
-  'train.smoothing': arguments.LESS_THAN_ONE,
+  'train.ema_decay': arguments.LESS_THAN_ONE,
   'optimizer.momentum': arguments.LESS_THAN_ONE,
-  'optimizer.decay': arguments.FRACTION,
+  'optimizer.lr_decay_factor': arguments.FRACTION,
   'optimizer.linear_warmup_from': arguments.LESS_THAN_ONE,
   'optimizer.warmup_factor': arguments.FRACTION,
 }
@@ -78,8 +78,8 @@ FREE_ON_RESUME = (
 FREE_ON_RESIZE = (
   'parallel.runner',
   'parallel.num_workers',
-  'parallel.inner_workers',
-  'parallel.block',
+  'parallel.devices_per_node',
+  'parallel.workers_per_chunk',
 )
 
 
@@ -95,7 +95,7 @@ def check_resumable(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     ResumeError: names the fields that differ.
   """
   known = _known()
-  old, new = (known | fields.flatten(each) for each in (before, now))
+  old, new = known | fields.of_record(before), known | fields.flatten(now)
   free = {*FREE_ON_RESUME}
   if new['parallel.resize']:
     free.update(FREE_ON_RESIZE)
@@ -190,37 +190,41 @@ def _waiting_for_tests(flat: Mapping[str, Any]) -> Iterator[str]:
   """What follows the tests: the rate, the end of a run or what it reports."""
   if flat['optimizer.schedule'] == 'plateau':
     yield 'optimizer.schedule=plateau'
-  for field in ('train.stop_after', 'train.keep_best'):
+  for field in ('train.early_stop_patience', 'train.keep_best'):
     if flat[field]:
       yield f'{field}={flat[field]}'
 
 
 def _problems(flat: Mapping[str, Any]) -> Iterator[str]:
   """Says which fields, each of them in its range, do not go together."""
-  workers, inner = flat['parallel.num_workers'], flat['parallel.inner_workers']
-  block, runner = flat['parallel.block'], flat['parallel.runner']
+  workers, inner = (
+    flat['parallel.num_workers'],
+    flat['parallel.devices_per_node'],
+  )
+  block, runner = flat['parallel.workers_per_chunk'], flat['parallel.runner']
   steps, accumulate = flat['train.steps'], flat['optimizer.accumulate']
   every, batch_size = flat['train.eval_every'], flat['train.batch_size']
   split = flat['data.final_split']
   if workers * inner > arguments.MOST_WORKERS:
     yield (
-      'parallel.num_workers times parallel.inner_workers must be in '
+      'parallel.num_workers times parallel.devices_per_node must be in '
       f'1..{arguments.MOST_WORKERS}, got {workers * inner}'
     )
   if inner > 1 and runner == 'pmap':
     yield (
-      f'parallel.inner_workers={inner} needs two axes, and parallel.runner '
+      f'parallel.devices_per_node={inner} needs two axes, and parallel.runner '
       'pmap has one; take shard_map (a device for each inner worker) or '
       'simulate'
     )
   if block and runner != 'simulate':
     yield (
-      f'parallel.block={block} is of simulated workers, and with '
-      f'parallel.runner {runner} each has a device; take block 0 or simulate'
+      f'parallel.workers_per_chunk={block} is of simulated workers, and with '
+      f'parallel.runner {runner} each has a device; take 0 or simulate'
     )
   if block and workers % block:
     yield (
-      f'parallel.block must divide parallel.num_workers={workers}, got {block}'
+      'parallel.workers_per_chunk must divide '
+      f'parallel.num_workers={workers}, got {block}'
     )
   if steps % accumulate:
     yield (
@@ -228,10 +232,10 @@ def _problems(flat: Mapping[str, Any]) -> Iterator[str]:
       f'got {steps}: the gradients of the last {steps % accumulate} steps '
       'would reach nobody'
     )
-  if flat['train.stop_after'] and every % accumulate:
+  if flat['train.early_stop_patience'] and every % accumulate:
     yield (
       'train.eval_every must be a multiple of '
-      f'optimizer.accumulate={accumulate} where train.stop_after '
+      f'optimizer.accumulate={accumulate} where train.early_stop_patience '
       f'may end the run at a test, got {every}'
     )
   if not every:

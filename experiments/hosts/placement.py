@@ -262,7 +262,8 @@ def provide(runner: str, num_workers: int, inner_workers: int = 1) -> Placement:
         f'parallel.runner {runner} with {_words(num_workers, inner_workers)} '
         f'needs {needed} devices, {jax.default_backend()} has {found}. Take '
         '--config.parallel.runner=simulate, fewer '
-        '--config.parallel.num_workers or inner_workers, or JAX_PLATFORMS=cpu'
+        '--config.parallel.num_workers or devices_per_node, or '
+        'JAX_PLATFORMS=cpu'
       )
   if runner == 'shard_map':
     mesh = _mesh(jax.devices()[:needed], num_workers, inner_workers)
@@ -293,7 +294,7 @@ def _over_processes(
   if len(devices) != num_workers * inner_workers:
     asked = f'parallel.num_workers {num_workers}'
     if inner_workers > 1:
-      asked += f' of parallel.inner_workers {inner_workers}'
+      asked += f' of parallel.devices_per_node {inner_workers}'
     processes, needed = jax.process_count(), num_workers * inner_workers
     cure = ''
     if jax.default_backend() == 'cpu' and needed % processes == 0:
@@ -310,7 +311,7 @@ def _over_processes(
     if inner_workers > 1 and count % inner_workers and inner_workers % count:
       raise errors.ConfigError(
         f'process {process} has {count} devices, and a worker has '
-        f'parallel.inner_workers {inner_workers}: a process must have whole '
+        f'parallel.devices_per_node {inner_workers}: a process must have whole '
         'workers, or a worker whole processes'
       )
   process = jax.process_index()

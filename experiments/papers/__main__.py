@@ -22,10 +22,10 @@ A run is recorded as soon as it is finished, and the same command again takes
 only those that are missing; one that was stopped goes on from its checkpoint.
 What could not run is told at the end, and the exit status is then 1.
 
-`--trials=0.5,1,2` measures no row, but which learning rate suits it: each row
-is trained at each of these multiples of its rate, with each seed, on a part of
-the training set, and tested on the rest of it. With `--share=0.25` a trial has
-a quarter of the row's epochs. The table shows which rate is best.
+`--lr_multipliers=0.5,1,2` measures no row, but which learning rate suits it:
+each row is trained at each of these multiples of its rate, with each seed, on a
+part of the training set, and tested on the rest of it. With `--share=0.25` a
+trial has a quarter of the row's epochs. The table shows which rate is best.
 
 `--figure` draws scores against compression, `--header` prints the table that
 the head of the configuration has.
@@ -57,12 +57,13 @@ _FULL = flags.DEFINE_bool('full', False, "the paper's setting, not the quick")
 _HELD_OUT = flags.DEFINE_bool(
   'held_out', False, 'likewise, tested on a part of the training set'
 )
-_TRIALS = command_line.define_list(
-  'trials',
+_LR_MULTIPLIERS = command_line.define_list(
+  'lr_multipliers',
   (),
   command_line.positive_number,
   'multiples of the learning rate of each row, to choose it',
 )
+flags.DEFINE_alias('trials', 'lr_multipliers')  # as in the records
 _SHARE = command_line.define_share(
   'share', 'of its epochs, that each trial takes'
 )
@@ -83,9 +84,10 @@ def main(given: Sequence[str]) -> int | None:
     raise errors.ConfigError('TABLE is missing; --list shows them')
   name, *rows = given
   table = catalogue.load(name)
-  if _SHARE.value != 1 and not _TRIALS.value:
+  if _SHARE.value != 1 and not _LR_MULTIPLIERS.value:
     raise errors.ConfigError(
-      f'--share is of trials, and there are no --trials; got {_SHARE.value:g}'
+      '--share is of trials, and there are no --lr_multipliers; got '
+      f'{_SHARE.value:g}'
     )
   if _FULL.value and _HELD_OUT.value:
     raise errors.ConfigError('--full and --held_out are two settings: take one')
@@ -96,7 +98,7 @@ def main(given: Sequence[str]) -> int | None:
     print(page.header(table, records.Record(path, name, table, at_hand=True)))
     return None
   size = _size(table)
-  if _TRIALS.value:
+  if _LR_MULTIPLIERS.value:
     return _try(name, table, rows, size)
   record = records.Record(path, name, table)
   missing = running.run(
@@ -125,12 +127,12 @@ def _try(
   made = trials.Trials(path, table, size, _SEEDS.value, _SHARE.value)
   missing = made.run(
     rows,
-    _TRIALS.value,
+    _LR_MULTIPLIERS.value,
     workdir=_WORKDIR.value / f'{name}_trials',
     command=command_line.typed(),
     budget=_BUDGET.value,
   )
-  tables.show(made.results(rows, _TRIALS.value))
+  tables.show(made.results(rows, _LR_MULTIPLIERS.value))
   for what in missing:
     print(f'missing: {what}')
   return 1 if missing else None

@@ -162,7 +162,7 @@ def _classification(config, dataset, drawn) -> Built:
 
 
 def _language(config, corpus, drawn) -> Built:
-  length = config.train.window
+  length = config.train.bptt_length
   task = Language(
     models.create(config.model.name, len(corpus.symbols), 'language'),
     corpus,

@@ -78,8 +78,8 @@ class Experiment:
       placement=self.placement,
       moments=section.name in schemes.NEED_MOMENTS,
       microbatch=section.microbatch or None,
-      average_every=section.average_every,
-      smoothing=self.config.train.smoothing,
+      param_sync_every=section.param_sync_every,
+      ema_decay=self.config.train.ema_decay,
       block=block,
     )
 
@@ -108,7 +108,7 @@ class Experiment:
         batch,
         workers=workers,
         memory_bytes=room,
-        block=self.config.parallel.block,
+        block=self.config.parallel.workers_per_chunk,
       )
       memory = blocks.text(step, workers, block, room)
     elif timed:
@@ -127,7 +127,7 @@ class Experiment:
       self.transformations[-1],
       self.shapes,
       workers,
-      every=section.average_every,
+      every=section.param_sync_every,
     )
     return byte_counter.Plans(
       self.stages,
@@ -169,7 +169,10 @@ class Experiment:
     if section.schedule != 'plateau':
       return state
     opt_state = learning_rate.observe(
-      state.opt_state, tested['test/loss'], section.decay, section.patience
+      state.opt_state,
+      tested['test/loss'],
+      section.lr_decay_factor,
+      section.patience,
     )
     return state._replace(opt_state=opt_state)
 
@@ -218,7 +221,7 @@ def build_experiment(
       transformations[-1],
       placement=placement,
       seed=config.train.seed,
-      smoothed=bool(config.train.smoothing),
+      smoothed=bool(config.train.ema_decay),
     )
   except ValueError as error:  # such as: no leaf is large enough
     raise errors.ConfigError(f'{config.compression.name}: {error}') from error

@@ -69,7 +69,7 @@ class Loop:
     self._saver = checkpoints.Checkpoints(
       workdir / 'checkpoints', config.train.checkpoint_every, placement
     )
-    self._stop = best.EarlyStop(config.train.stop_after)
+    self._stop = best.EarlyStop(config.train.early_stop_patience)
     self.best = None
     if config.train.keep_best:
       self.best = best.Best(workdir / records.BEST, placement)
@@ -112,7 +112,7 @@ class Loop:
       self.counter.restore(about['traffic'])
       # A checkpoint from before there was such a thing has no count.
       self._stop = best.EarlyStop(
-        self._train.stop_after, about.get('early_stop')
+        self._train.early_stop_patience, about.get('early_stop')
       )
     if self.best and self._stop.found:  # before the checkpoint
       self.best.restore(self.models(state))

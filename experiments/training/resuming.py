@@ -13,6 +13,7 @@ import zlib
 
 from absl import logging
 from experiments import tasks
+from experiments.config import fields
 from experiments.config import settings
 from experiments.data import batches
 from experiments.program import errors
@@ -162,11 +163,11 @@ def restore(
   """
   placement = experiment.placement
   now = placement.num_workers
-  asked = found.about['config']['parallel']
-  before = asked['num_workers']
+  asked = fields.of_record(found.about['config'])
+  before = asked['parallel.num_workers']
   # Hidden states and statistics of batch normalisation are of inner workers.
   # Before the field existed there was one.
-  sizes = _axes(before, asked.get('inner_workers', 1))
+  sizes = _axes(before, asked.get('parallel.devices_per_node', 1))
   moved = bool(jax.tree.leaves((state.statistics, state.carry))) and sizes != (
     _axes(now, placement.inner_workers)
   )

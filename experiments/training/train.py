@@ -56,7 +56,7 @@ def train_and_evaluate(
   placement = placing.provide(
     config.parallel.runner,
     config.parallel.num_workers,
-    config.parallel.inner_workers,
+    config.parallel.devices_per_node,
   )
   asked = fields.without_none(config.to_dict())
   placement.check_same(asked, 'the processes were started with different flags')
@@ -142,7 +142,7 @@ def _reported(
     'scheme': config.compression.name,
     'steps': loop.done,
     'num_workers': config.parallel.num_workers,
-    'inner_workers': config.parallel.inner_workers,
+    'inner_workers': config.parallel.devices_per_node,
     'data': counts,
     'parameters': sum(leaf.size for leaf in jax.tree.leaves(experiment.shapes)),
     # test_loss, and what else the task tells: test_accuracy, ...

@@ -128,8 +128,8 @@ def make_train_step(
   placement: placing.Placement,
   moments: bool = False,
   microbatch: int | None = None,
-  average_every: int = 500,
-  smoothing: float = 0.0,
+  param_sync_every: int = 500,
+  ema_decay: float = 0.0,
   block: int | None = None,
 ) -> Callable[[TrainState, data.Batch], tuple[TrainState, dict[str, Any]]]:
   """Returns `(state, batch) -> (state, metrics)`, for `blocks.compiled`.
@@ -152,9 +152,9 @@ def make_train_step(
     placement: of the workers, with their runner.
     moments: give the scheme second moments of per-example gradients.
     microbatch: examples whose gradients are held at a time for that.
-    average_every: steps between two averages of the parameters, where they
+    param_sync_every: steps between two averages of the parameters, where they
       differ between workers.
-    smoothing: of the smoothed parameters, the share that stays in a step;
+    ema_decay: of the smoothed parameters, the share that stays in a step;
       early steps keep less, (1 + step) / (10 + step), so that where the
       training began is forgotten. For a state that has them.
     block: simulated workers whose gradients are computed at a time; divides
@@ -222,7 +222,7 @@ def make_train_step(
         new_params,
         opt_state,
         state.step + 1,
-        every=average_every,
+        every=param_sync_every,
         axis_name=AXIS,
       )
     new_state = TrainState(
@@ -243,7 +243,7 @@ def make_train_step(
 
   def smooth(state, new_params):
     step = state.step.astype(jnp.float32)
-    kept = jnp.minimum(smoothing, (1 + step) / (10 + step))
+    kept = jnp.minimum(ema_decay, (1 + step) / (10 + step))
     if not jax.tree.leaves(state.smoothed):
       return ()
     return optax.incremental_update(new_params, state.smoothed, 1 - kept)

@@ -68,7 +68,7 @@ def kinds() -> Iterator[Case]:
 MISTAKES = (
   ({'train.stepz': 3}, r'unknown: train\.stepz; missing: none'),
   ({'train': 3}, 'unknown: train; missing: train.batch_size, '),
-  ({'train': {}}, 'missing: train.batch_size, train.checkpoint'),
+  ({'train': {}}, 'missing: train.batch_size, train.bptt_length'),
   ({'compression.name': 'dcg'}, "compression.name must .* qsgd.*'dgc'"),
   ({'compression.name': ''}, "compression.name must be one of .*got ''"),
   ({'data.name': 'cifar'}, "data.name must be one of .*mean 'cifar10'"),
@@ -125,7 +125,10 @@ MISTAKES = (
     {'optimizer.schedule': 'plateau', 'train.eval_every': 0},
     'plateau needs train.eval_every > 0, got 0',
   ),
-  ({'optimizer.decay': 0.0}, r'optimizer.decay must be in \(0, 1\], got 0.0'),
+  (
+    {'optimizer.lr_decay_factor': 0.0},
+    r'factor must be in \(0, 1\], got 0.0',
+  ),
   ({'optimizer.linear_warmup_from': 1.0}, r'must be in \[0, 1\), got 1.0'),
   (
     {'optimizer.linear_warmup_from': 0.1},
@@ -138,20 +141,20 @@ MISTAKES = (
   ({'train.seed': 2**32}, 'train.seed must be in 0.*, got 4294967296'),
   ({'parallel.num_workers': 10**9}, 'must be in 1..65536, got 1000000000'),
   (
-    {'parallel.num_workers': 65_536, 'parallel.inner_workers': 65_536},
-    'num_workers times .*inner_workers must be in 1..65536, got 4294967296',
+    {'parallel.num_workers': 65_536, 'parallel.devices_per_node': 65_536},
+    'num_workers times .*devices_per_node must be in 1..65536, got 4294967296',
   ),
   (
-    {'parallel.inner_workers': 3, 'parallel.runner': 'pmap'},
-    'parallel.inner_workers=3.*pmap has one; take shard_map .* or simulate',
+    {'parallel.devices_per_node': 3, 'parallel.runner': 'pmap'},
+    'parallel.devices_per_node=3.*pmap has one; take shard_map .* or simulate',
   ),
   (
-    {'parallel.block': 3},
-    'parallel.block must divide parallel.num_workers=4, got 3',
+    {'parallel.workers_per_chunk': 3},
+    'parallel.workers_per_chunk must divide parallel.num_workers=4, got 3',
   ),
   (
-    {'parallel.block': 2, 'parallel.runner': 'shard_map'},
-    'parallel.block=2 is of simulated .* take block 0 or simulate',
+    {'parallel.workers_per_chunk': 2, 'parallel.runner': 'shard_map'},
+    'parallel.workers_per_chunk=2 is of simulated .* take 0 or simulate',
   ),
   (
     {'optimizer.accumulate': 4, 'train.steps': 10},

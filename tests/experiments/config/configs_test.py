@@ -57,7 +57,7 @@ def test_the_demos_schemes_are_rows_of_the_table(scheme):
   row = schemes_digits.TABLE.config(untried, papers.FULL).to_dict()
   row = fields.flatten(row)
   # The demo looks at its runs more often. Blocks change no setting.
-  own = {'parallel.block', *settings.FREE_ON_RESUME}
+  own = {'parallel.workers_per_chunk', *settings.FREE_ON_RESUME}
   assert {n: v for n, v in demo.items() if n not in own} == {
     n: v for n, v in row.items() if n not in own
   }

@@ -42,12 +42,14 @@ def test_milestones_are_epochs():
   assert [0.1, 0.1, 0.01, 0.01, 0.001] == _rates(
     schedule, 0, first - 1, first, second - 1, second
   )
-  half = _make(schedule='milestones', milestones='0.5', decay=0.5)
+  half = _make(schedule='milestones', milestones='0.5', lr_decay_factor=0.5)
   assert [0.1, 0.05] == _rates(half, 4, 6)
 
 
 def test_the_variance_papers_rate_is_halved_every_25_epochs():
-  schedule = _make(schedule='periodic', decay=0.5, decay_epochs=25.0, epoch=97)
+  schedule = _make(
+    schedule='periodic', lr_decay_factor=0.5, decay_epochs=25.0, epoch=97
+  )
   period = 25 * 97
   assert [0.1, 0.1, 0.05, 0.05, 0.025] == _rates(
     schedule, 0, period - 1, period, 2 * period - 1, 2 * period
@@ -55,7 +57,7 @@ def test_the_variance_papers_rate_is_halved_every_25_epochs():
 
 
 def test_it_is_annealed_each_epoch():
-  schedule = _make(schedule='periodic', decay=0.9, decay_epochs=1.0)
+  schedule = _make(schedule='periodic', lr_decay_factor=0.9, decay_epochs=1.0)
   found = [0.1 * 0.9**epoch for epoch in range(4)]
   assert found == _rates(schedule, 0, 10, 20, 39)
 

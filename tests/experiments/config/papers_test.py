@@ -165,7 +165,7 @@ def test_without_its_test_file_cifar10_is_tested_on_a_training_file():
   full = table.get_config('resnet20_gtopk')
   held = table.get_config('resnet20_gtopk:held_out')
   assert held.data.test_split == 'data_batch_5'
-  assert full.data.test_split == 'file'
+  assert full.data.test_split == 'test'
   # As many epochs, of 40,000 images.
   assert full.train.steps == 140 * 50_000 // 512
   assert held.train.steps == 140 * 40_000 // 512
@@ -181,7 +181,7 @@ def test_a_table_of_ours_has_one_setting_and_may_hold_out():
   settings.check(held.to_dict())
   assert held.data.test_split == 'validation'
   full = table.get_config('dgc:full')
-  assert full.data.test_split == 'file'
+  assert full.data.test_split == 'test'
   held.data.test_split = full.data.test_split
   assert held.to_dict() == full.to_dict()
   assert _TABLES['dgc_table2'].sizes == papers.SIZES

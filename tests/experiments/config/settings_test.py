@@ -66,7 +66,7 @@ def test_the_page_on_checkpoints_says_which_fields_may_differ():
   assert sorted(free) == sorted(settings.FREE_ON_RESUME)
   for decided in (
     '`optimizer.schedule` is `plateau`',
-    '`train.stop_after`',
+    '`train.early_stop_patience`',
     '`train.keep_best`',
   ):
     assert decided in rest.partition('`train.steps` may grow')[0]
@@ -83,10 +83,23 @@ def test_the_page_on_checkpoints_says_which_fields_may_differ():
 
 def test_a_field_that_did_not_exist_yet_had_its_default():
   before, now = default.get_config().to_dict(), default.get_config().to_dict()
-  del before['parallel']['inner_workers'], before['optimizer']['accumulate']
+  del before['parallel']['devices_per_node'], before['optimizer']['accumulate']
   settings.check_resumable(before, now)
-  now['parallel']['inner_workers'] = 2
-  with pytest.raises(errors.ResumeError, match='inner_workers: was 1, now 2'):
+  now['parallel']['devices_per_node'] = 2
+  with pytest.raises(errors.ResumeError, match='per_node: was 1, now 2'):
+    settings.check_resumable(before, now)
+
+
+def test_fields_of_a_checkpoint_are_known_by_their_former_names():
+  before, now = default.get_config().to_dict(), default.get_config().to_dict()
+  before['train']['window'] = before['train'].pop('bptt_length')
+  before['parallel']['inner_workers'] = before['parallel'].pop(
+    'devices_per_node'
+  )
+  before['data']['test_split'] = 'file'
+  settings.check_resumable(before, now)
+  now['train']['bptt_length'] = 7
+  with pytest.raises(errors.ResumeError, match='bptt_length: was 35, now 7'):
     settings.check_resumable(before, now)
 
 
@@ -103,7 +116,7 @@ def test_other_workers_are_a_continuation_only_if_it_is_asked_for():
     settings.check_resumable(before, config.to_dict())
   config.parallel.resize = True
   settings.check_resumable(before, config.to_dict())
-  config.parallel.block = 2  # other blocks round otherwise
+  config.parallel.workers_per_chunk = 2  # other blocks round otherwise
   settings.check_resumable(before, config.to_dict())
   config.train.batch_size = 3
   with pytest.raises(errors.ResumeError, match='batch_size') as refused:

@@ -54,7 +54,11 @@ def _tests_say(monkeypatch, losses):
 def _config(tiny_config, **changes):
   config = tiny_config('dgc', steps=9, density=0.01)
   config.train.update(
-    eval_every=1, checkpoint_every=1, log_every=1, stop_after=2, **changes
+    eval_every=1,
+    checkpoint_every=1,
+    log_every=1,
+    early_stop_patience=2,
+    **changes,
   )
   return config
 
@@ -99,14 +103,14 @@ def test_a_run_that_was_killed_has_not_forgotten_its_tests(
 
 def test_without_tests_it_is_refused():
   config = default.get_config()
-  config.train.update(stop_after=2, eval_every=0)
-  with pytest.raises(errors.ConfigError, match='stop_after=2 needs train.eval'):
+  config.train.update(early_stop_patience=2, eval_every=0)
+  with pytest.raises(errors.ConfigError, match='patience=2 needs train.eval'):
     settings.check(config.to_dict())
 
 
 def test_it_ends_with_a_whole_exchange():
   config = default.get_config()
-  config.train.update(stop_after=2, eval_every=111)
+  config.train.update(early_stop_patience=2, eval_every=111)
   config.optimizer.accumulate = 2
   with pytest.raises(errors.ConfigError, match='eval_every must be a multiple'):
     settings.check(config.to_dict())
@@ -116,7 +120,7 @@ def test_it_ends_with_a_whole_exchange():
 
 def test_other_tests_are_another_run():
   config = default.get_config()
-  config.train.stop_after = 2
+  config.train.early_stop_patience = 2
   before = fields.without_none(config.to_dict())
   config.train.eval_every = 7
   with pytest.raises(errors.ResumeError, match='eval_every: was 110, now 7'):

@@ -60,7 +60,7 @@ def test_a_run_resumes_with_what_it_has_seen(
   def config():
     made = tiny_config('dense', runner='shard_map', steps=8)
     made.optimizer.schedule = 'plateau'
-    made.optimizer.decay = 0.5
+    made.optimizer.lr_decay_factor = 0.5
     made.train.update(log_every=1, eval_every=2, checkpoint_every=4)
     settings.check(made.to_dict())
     return made

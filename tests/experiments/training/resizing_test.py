@@ -44,7 +44,7 @@ def config_of(tiny_config):
 def built(config):
   parallel = config.parallel
   placement = placing.provide(
-    parallel.runner, parallel.num_workers, parallel.inner_workers
+    parallel.runner, parallel.num_workers, parallel.devices_per_node
   )
   return experiment.build_experiment(config, placement)
 
@@ -149,7 +149,7 @@ def test_all_workers_go_on_with_the_mean_of_the_running_averages(
 
   def config(num_workers, inner_workers):
     made = config_of('dense', num_workers)
-    made.parallel.inner_workers = inner_workers
+    made.parallel.devices_per_node = inner_workers
     return made
 
   before = saved(config(3, inner), tmp_path).statistics

@@ -166,7 +166,7 @@ def test_a_finished_run_can_be_made_longer(make_config, whole, tmp_path):
   # As if saved before this field existed.
   folder = tmp_path / 'checkpoints' / '5'
   about = manifest.verify(folder)
-  del about['config']['parallel']['inner_workers']
+  del about['config']['parallel']['devices_per_node']
   (folder / manifest.NAME).unlink()
   manifest.seal(folder, about)
   train.train_and_evaluate(make_config(), tmp_path)
