@@ -6,6 +6,7 @@ import pathlib
 import signal
 import time
 from typing import Any
+import zlib
 
 from absl import logging
 from experiments.config import warmup
@@ -96,7 +97,11 @@ class Loop:
       self._saver, self.experiment, self._asked, self._workdir
     )
     self.done = found.step if found else 0
-    resuming.check_numbering(self.experiment)
+    files = self.experiment.task.files()
+    self._placement.check_same(
+      {name: zlib.crc32(content) for name, content in files.items()},
+      'the processes number words differently: their data or versions differ',
+    )
     self._placement.on_chief(
       lambda: resuming.prepare(
         self._workdir, self._saver, found, self.experiment, self._asked

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 import pathlib
 from typing import Any
 import warnings
-import zlib
 
 from absl import logging
 from experiments import tasks
@@ -50,53 +49,27 @@ def find(
       another run.
   """
   found = saver.find()
-  if found is not None:
-    check_fits(found, experiment, asked)
-  elif (workdir / records.SUMMARY).exists():
-    before = files.read_json(workdir / records.CONFIG)
-    settings.check_resumable(before or asked, asked)
-  return found
-
-
-def check_fits(
-  found: checkpoints.Checkpoint,
-  experiment: Experiment,
-  asked: Mapping[str, Any],
-) -> None:
-  """Raises unless a run may go on from a checkpoint.
-
-  All that decides it is here: the configuration, and the place in the data.
-
-  Raises:
-    ResumeError: says what differs.
-  """
+  if found is None:
+    if (workdir / records.SUMMARY).exists():
+      before = files.read_json(workdir / records.CONFIG)
+      settings.check_resumable(before or asked, asked)
+    return None
   settings.check_resumable(found.about['config'], asked)
   steps = experiment.config.train.steps
   if found.step > steps:
     raise errors.ResumeError(
-      f'{found.folder.parent.parent} holds a checkpoint of step {found.step}, '
-      f'train.steps is {steps}'
+      f'{workdir} holds a checkpoint of step {found.step}, train.steps is '
+      f'{steps}'
     )
-  if experiment.config.parallel.resize:
-    return  # `resizing` tells where the data go on
   position = experiment.sampler.position(found.step)._asdict()
-  if found.about['position'] != position:
+  # With other workers `restore` tells where the data go on.
+  resizes = experiment.config.parallel.resize
+  if found.about['position'] != position and not resizes:
     raise errors.ResumeError(
       f'{found.folder} was taken at {found.about["position"]} in the data, '
       f'this run would be at {position}: the data have changed'
     )
-
-
-def check_numbering(experiment: Experiment) -> None:
-  """Raises unless all processes number words alike; all must call.
-
-  Raises:
-    ConfigError: they do not.
-  """
-  experiment.placement.check_same(
-    {name: zlib.crc32(kept) for name, kept in experiment.task.files().items()},
-    'the processes number words differently: their data or versions differ',
-  )
+  return found
 
 
 def prepare(
@@ -177,7 +150,13 @@ def restore(
     old = saver.restore(found, _of(sizes, state, experiment.specs))
     state = _handed_over(experiment, old, len(sizes))
     if before != now:
-      _tell(before, now)
+      logging.warning(
+        '%d workers go on where %d were: what is pending stays the update that '
+        'it will become, momentum and the state of the optimizer go with it; '
+        "random draws and the workers' shares of the data are new",
+        now,
+        before,
+      )
     if moved and jax.tree.leaves(state.carry):
       logging.warning('hidden states begin anew: each is of one worker')
   position = experiment.sampler.position(found.step)
@@ -265,13 +244,3 @@ def _handed_over(
   for message in dict.fromkeys(str(warning.message) for warning in lost):
     logging.warning('not carried over: %s', message)
   return state
-
-
-def _tell(before: int, now: int) -> None:
-  logging.warning(
-    '%d workers go on where %d were: what is pending stays the update that it '
-    'will become, momentum and the state of the optimizer go with it; random '
-    "draws and the workers' shares of the data are new",
-    now,
-    before,
-  )
