@@ -34,15 +34,15 @@ def get_config() -> ml_collections.ConfigDict:
   # worker's gradient is not finite. A rejected step changes no parameter; after
   # so many of them the run stops, and names step, leaf and worker.
   train.max_rejected_steps = 20
-  # Tests in a row, one every eval_every steps, that find no smaller loss than
-  # all before: after so many the run ends, as if that step were its last.
-  # 0: it never does. Hold out a part of the training set for them.
+  # The run ends after so many tests in a row (one every eval_every steps) that
+  # find no lower loss than all before, as if that step were its last. 0: never.
+  # Hold out a part of the training set for the tests.
   train.early_stop_patience = 0
-  # Report and save (params.npz) the model of that of these tests with the
-  # smallest loss, not the last one. Hold out a part of the training set, too.
+  # Report and save (params.npz) the model with the lowest test loss, not the
+  # last one. Hold out a part of the training set, too.
   train.keep_best = False
-  # Test (and write to params.npz) a moving average of the parameters, of which
-  # this share stays in a step. 0: off.
+  # An exponential moving average of the parameters is tested and written to
+  # params.npz; this share of it stays in a step. 0: off.
   train.ema_decay = 0.0
   # Steps between two that are profiled: time of gradients, compression,
   # exchange and update in metrics.jsonl and the report; 0: never.
@@ -167,8 +167,8 @@ def get_config() -> ml_collections.ConfigDict:
   # of the other nodes, so N times as much leaves a node; comm/inner_sent_bytes
   # is what an inner worker sends inside its node.
   parallel.devices_per_node = 1
-  # Simulated workers whose gradients are computed at a time: their memory is
-  # that of so many backward passes. Must divide parallel.num_workers. 0: as
+  # Simulated workers whose gradients are computed at a time: memory holds so
+  # many backward passes. Must divide parallel.num_workers. 0: as
   # many as fit into the device's memory, all if they do.
   parallel.workers_per_chunk = 0
   # Resume with another number of workers, or another runner, than the working

@@ -75,6 +75,10 @@ def run(
       if 'Traceback' in text:  # of a file that raises: its last line says what
         first, *_, last = text.strip().splitlines()
         text = f'{first} {last}'
+      # ml_collections prints the whole section, over many lines.
+      text, _, section = text.partition(' Other fields present')
+      _, hint, names = section.rpartition('Did you mean')
+      text = ' '.join(filter(None, (text, hint + names if hint else '')))
       say(f'error: {text}\n--help tells the flags')
       sys.exit(errors.ConfigError.exit_status)
 

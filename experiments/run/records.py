@@ -29,6 +29,7 @@ import zlib
 from experiments.program import errors
 from experiments.program import files
 import jax
+import ml_collections
 import numpy as np
 
 CONFIG = 'config.json'
@@ -155,37 +156,32 @@ class RunLog:
   def __init__(
     self,
     path: pathlib.Path | None,
+    train: ml_collections.ConfigDict,
     *,
-    every: int,
-    last_step: int,
     resume_step: int,
     seconds_before: float,
     describe: Callable[[int, Mapping[str, float]], Mapping[str, float]],
-    tensorboard: bool = False,
   ):
     """Opens the log.
 
     Args:
       path: of the metrics file; None: this process writes none.
-      every: steps between two lines; a step with a test result and the last
-        one get a line too.
-      last_step: of the run.
+      train: `config.train`. A step with a test result and the last one get a
+        line, too.
       resume_step: steps already done.
       seconds_before: what they took.
       describe: `(step, metrics)` to further values; called for each step.
-      tensorboard: whether to write TensorBoard's event files too.
     """
     self._file, self._board = None, None
     if path is not None:
       self._file = MetricsFile(path, resume_step=resume_step)
-    if path is not None and tensorboard:
+    if path is not None and train.tensorboard:
       import tensorboardX  # only for those who ask
 
       self._board = tensorboardX.SummaryWriter(
         str(path.parent / 'tensorboard'), purge_step=resume_step + 1
       )
-    self._every = every
-    self._last_step = last_step
+    self._every, self._last_step = train.log_every, train.steps
     self._describe = describe
     self._started = time.perf_counter() - seconds_before
     self._waiting: tuple[int, Any, dict[str, float]] | None = None

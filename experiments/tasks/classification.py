@@ -52,9 +52,10 @@ class Classification(task.Task):
 
   def outcome(self, params, statistics, carry, inputs, key):
     labels = inputs['labels']
-    logits, changed = self.model.apply(
-      {'params': params, 'batch_stats': statistics},
-      data.normalise(inputs['images'], self.mean, self.std),
+    logits, changed = self._apply(
+      params,
+      statistics,
+      inputs['images'],
       train=True,
       mutable=['batch_stats'],
       rngs={'dropout': key},
@@ -65,6 +66,11 @@ class Classification(task.Task):
       losses.mean(), {'accuracy': right}, changed.get('batch_stats', {}), carry
     )
 
+  def _apply(self, params, statistics, images, **options):
+    variables = {'params': params, 'batch_stats': statistics}
+    images = data.normalise(images, self.mean, self.std)
+    return self.model.apply(variables, images, **options)
+
   def make_test(self) -> task.Test:
     examples = self.examples
     size = self.test_batch
@@ -73,11 +79,7 @@ class Classification(task.Task):
 
     @jax.jit
     def sums(params, statistics, images, labels):
-      logits = self.model.apply(
-        {'params': params, 'batch_stats': statistics},
-        data.normalise(images, self.mean, self.std),
-        train=False,
-      )
+      logits = self._apply(params, statistics, images, train=False)
       losses = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
       _, largest = jax.lax.top_k(logits, min(_TOP, self.classes))
       right = logits.argmax(-1) == labels

@@ -57,15 +57,8 @@ class Language(task.Task):
     return self.model.carry(self.batch_size)
 
   def outcome(self, params, statistics, carry, inputs, key):
-    logits, carry = self.model.apply(
-      {'params': params},
-      inputs['tokens'],
-      _begun(carry, inputs['first']),
-      train=True,
-      rngs={'dropout': key},
-    )
-    losses = optax.softmax_cross_entropy_with_integer_labels(
-      logits, inputs['targets']
+    losses, carry = self._losses(
+      params, carry, inputs, train=True, rngs={'dropout': key}
     )
     words = {'words': jnp.float32(losses.size)}
     return task.Outcome(losses.mean(), {}, statistics, carry, words)
@@ -73,15 +66,7 @@ class Language(task.Task):
   def make_test(self) -> task.Test:
     @jax.jit
     def total(params, carry, inputs):
-      logits, carry = self.model.apply(
-        {'params': params},
-        inputs['tokens'],
-        _begun(carry, inputs['first']),
-        train=False,
-      )
-      losses = optax.softmax_cross_entropy_with_integer_labels(
-        logits, inputs['targets']
-      )
+      losses, carry = self._losses(params, carry, inputs, train=False)
       return jnp.sum(losses * inputs['weights']), carry
 
     def test(params, statistics, process, processes):
@@ -111,6 +96,18 @@ class Language(task.Task):
     else:
       own = {'test/perplexity': entropy.perplexity(nats, symbols)}
     return {'test/loss': nats / symbols, **own}
+
+  def _losses(self, params, carry, inputs, **options):
+    """float32[batch, window], and what the next batch begins with."""
+    logits, carry = self.model.apply(
+      {'params': params},
+      inputs['tokens'],
+      _begun(carry, inputs['first']),
+      **options,
+    )
+    targets = inputs['targets']
+    losses = optax.softmax_cross_entropy_with_integer_labels(logits, targets)
+    return losses, carry
 
 
 def _begun(carry: Any, first: jax.Array) -> Any:

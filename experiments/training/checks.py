@@ -1,5 +1,6 @@
 """Workers that drift apart, and gradients that are always rejected."""
 
+from collections.abc import Callable
 from typing import Any
 
 from experiments import data
@@ -16,54 +17,43 @@ from jax.sharding import PartitionSpec
 import numpy as np
 
 
-class Agreement:
-  """Compares what is declared equal on all workers, bit for bit.
+def make_agreement(
+  specs: training_step.TrainState, placement: placing.Placement
+) -> Callable[[int, training_step.TrainState], None]:
+  """Returns what compares all that is declared equal on all workers.
 
   A checksum a leaf on each device, and one small collective: 4 bytes a leaf to
-  each other worker. A program of its own, beside that of the step.
+  each other worker. A program of its own, beside that of the step, which is
+  compiled when it is first needed.
+
+  Args:
+    specs: which parts of the state belong to one worker.
+    placement: of the workers.
+
+  Returns:
+    `(step, state after it) -> None`, which all processes must call. It raises a
+    DisagreementError that names step, leaf and worker.
   """
+  axes = tuple(placement.axes)
+  # Without a mesh what is shared is there once: nothing can differ.
+  if placement.mesh is None:
+    return lambda step, state: None
+  fingerprints = placement.parallel(
+    lambda state: gs.workers.fingerprint(state, specs, axes),
+    in_specs=(specs,),
+    out_specs=PartitionSpec(),
+  )
 
-  def __init__(
-    self, specs: training_step.TrainState, placement: placing.Placement
-  ):
-    """Prepares the check; it is compiled when it is first made.
-
-    Args:
-      specs: which parts of the state belong to one worker.
-      placement: of the workers.
-    """
-    self._specs = specs
-    self._axes = tuple(placement.axes)
-    self._prints = None
-    # Without a mesh what is shared is there once: nothing can differ.
-    if placement.mesh is not None:
-      self._prints = placement.parallel(
-        lambda state: gs.workers.fingerprint(state, specs, self._axes),
-        in_specs=(specs,),
-        out_specs=PartitionSpec(),
-      )
-
-  def check(self, step: int, state: training_step.TrainState) -> None:
-    """Raises unless all workers hold the same; all processes must call.
-
-    Args:
-      step: that was taken last.
-      state: after it.
-
-    Raises:
-      DisagreementError: names step, leaf and worker.
-    """
-    if self._prints is None:
-      return
+  def check(step, state):
     try:
-      gs.workers.check_agreement(
-        self._prints(state), state, self._specs, self._axes
-      )
+      gs.workers.check_agreement(fingerprints(state), state, specs, axes)
     except gs.workers.DisagreementError as error:
       raise errors.DisagreementError(
         f'after step {step} {error}. No checkpoint holds this: the same '
         'command goes on from the last one'
       ) from error
+
+  return check
 
 
 def too_many(

@@ -61,6 +61,11 @@ class Experiment:
     """Whether parameters differ between workers."""
     return bool(self.config.compression.local_gradient)
 
+  @property
+  def moments(self) -> bool:
+    """Whether the scheme takes second moments of per-example gradients."""
+    return self.config.compression.name in schemes.NEED_MOMENTS
+
   @functools.cached_property
   def specs(self) -> training_step.TrainState:
     """Which parts of the state belong to one worker."""
@@ -76,7 +81,7 @@ class Experiment:
       self.transformations[self.stages.index(stage)],
       self.shapes,
       placement=self.placement,
-      moments=section.name in schemes.NEED_MOMENTS,
+      moments=self.moments,
       microbatch=section.microbatch or None,
       param_sync_every=section.param_sync_every,
       ema_decay=self.config.train.ema_decay,
@@ -136,9 +141,7 @@ class Experiment:
         for tx, stage in zip(self.planned, self.stages, strict=True)
       ],
       byte_counter.plan_inside(
-        self.shapes,
-        self.placement.inner_workers,
-        moments=section.name in schemes.NEED_MOMENTS,
+        self.shapes, self.placement.inner_workers, moments=self.moments
       ),
       average if average.rows else None,
     )

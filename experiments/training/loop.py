@@ -74,7 +74,7 @@ class Loop:
     self.best = None
     if config.train.keep_best:
       self.best = best.Best(workdir / records.BEST, placement)
-    self._agreement = checks.Agreement(experiment.specs, placement)
+    self._check_agreement = checks.make_agreement(experiment.specs, placement)
     self._heard: Any = 0  # signal number, of all processes, a step ago
     self._saved = 0  # steps done in the last checkpoint of this run
     self._train_steps: dict[Any, Any] = {}  # of a stage, by shapes of batches
@@ -124,10 +124,8 @@ class Loop:
     metrics = self._workdir / records.METRICS
     self._log = records.RunLog(
       metrics if self._placement.is_chief else None,
-      every=self._train.log_every,
-      last_step=self._train.steps,
+      self._train,
       resume_step=self.done,
-      tensorboard=self._train.tensorboard,
       seconds_before=about.get('seconds', 0.0),
       describe=self._describe,
     )
@@ -178,7 +176,7 @@ class Loop:
         state = self.experiment.follow(state, self.tested)
         is_last = is_last or self._stop.due
       if _due(step, check_every) or (is_last and check_every):
-        self._agreement.check(step, state)
+        self._check_agreement(step, state)
       stopping = 0 if is_last else self._asked_to_stop()
       if train.checkpoint_every and (
         is_last or stopping or _due(step, train.checkpoint_every)
@@ -268,7 +266,7 @@ class Loop:
       return
     training_step.check_finite(state, step)
     if self.experiment.config.parallel.check_agreement_every:
-      self._agreement.check(step, state)
+      self._check_agreement(step, state)
     self._saver.save(
       step,
       state,

@@ -328,10 +328,11 @@ def test_too_few_devices_say_what_to_do(tiny_config, tmp_path):
 
 
 def test_the_log_is_one_step_late_and_complete(tmp_path):
+  config = default.get_config()
+  config.train.update(log_every=2, steps=5)
   log = records.RunLog(
     tmp_path / 'metrics.jsonl',
-    every=2,
-    last_step=5,
+    config.train,
     resume_step=0,
     seconds_before=10.0,
     describe=lambda step, metrics: {'comm/ratio': step + metrics['a']},
