@@ -104,7 +104,7 @@ _FIELDS = {
   'data.name': 'digits',
   'model.name': 'convnet',
   'parallel.num_workers': 4,
-  'parallel.block': 1,
+  'parallel.workers_per_chunk': 1,
   'train.batch_size': 16,
   'train.learning_rate': 0.1,
   'train.log_every': 10,

@@ -75,7 +75,7 @@ TABLE = Table(
   full=schemes_ptb.TABLE.full
   | {
     'train.batch_size': 4,
-    'train.window': 20,
+    'train.bptt_length': 20,
     'epochs': 0.5,
     'train.eval_every': 363,
   },

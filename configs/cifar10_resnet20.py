@@ -6,7 +6,7 @@ version, below DIR):
   python -m experiments.main --config=configs/cifar10_resnet20.py:dgc \
     --workdir=runs/cifar10_dgc --config.data.dir=DIR
 
-With other `parallel.num_workers`, `parallel.inner_workers` or
+With other `parallel.num_workers`, `parallel.devices_per_node` or
 `train.batch_size` the epochs stay, and the steps follow.
 
 He et al. 2016 (arXiv 1512.03385; recalled), section 4.2: 128 images a step,

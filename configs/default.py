@@ -24,7 +24,7 @@ def get_config() -> ml_collections.ConfigDict:
   config.train = train = ml_collections.ConfigDict()
   train.steps = 660  # batches that a worker takes
   train.batch_size = 16  # examples of one (inner) worker in a step
-  train.window = 35  # of text: symbols of an example in a step
+  train.bptt_length = 35  # of text: symbols of an example in a step
   train.learning_rate = 0.05  # at the first step
   train.seed = 0  # of parameters, data order and augmentation
   train.log_every = 10  # steps
@@ -34,16 +34,16 @@ def get_config() -> ml_collections.ConfigDict:
   # worker's gradient is not finite. A rejected step changes no parameter; after
   # so many of them the run stops, and names step, leaf and worker.
   train.max_rejected_steps = 20
-  # Tests in a row, one every eval_every steps, that find no smaller loss than
-  # all before: after so many the run ends, as if that step were its last.
-  # 0: it never does. Hold out a part of the training set for them.
-  train.stop_after = 0
-  # Report and save (params.npz) the model of that of these tests with the
-  # smallest loss, not the last one. Hold out a part of the training set, too.
+  # The run ends after so many tests in a row (one every eval_every steps) that
+  # find no lower loss than all before, as if that step were its last. 0: never.
+  # Hold out a part of the training set for the tests.
+  train.early_stop_patience = 0
+  # Report and save (params.npz) the model with the lowest test loss, not the
+  # last one. Hold out a part of the training set, too.
   train.keep_best = False
-  # Test (and write to params.npz) a moving average of the parameters, of which
-  # this share stays in a step. 0: off.
-  train.smoothing = 0.0
+  # An exponential moving average of the parameters is tested and written to
+  # params.npz; this share of it stays in a step. 0: off.
+  train.ema_decay = 0.0
   # Steps between two that are profiled: time of gradients, compression,
   # exchange and update in metrics.jsonl and the report; 0: never.
   train.time_breakdown_every = 0
@@ -58,10 +58,10 @@ def get_config() -> ml_collections.ConfigDict:
   # Root of all data sets or the set's own folder. Empty: what the environment
   # variable GRADSPARSE_DATA says.
   data.dir = ''
-  # 'file': the set's own test split. 'validation': a fifth of the training
+  # 'test': the set's own test split. 'validation': a fifth of the training
   # set, or the set's own file for it, to choose settings on. CIFAR-10: also a
   # training file's stem.
-  data.test_split = 'file'
+  data.test_split = 'test'
   # Likewise; empty: none. The model that is reported is tested there too, after
   # all tests of data.test_split. Where those decide on the rate, the end or the
   # model, let them be of the validation set, and this of the test set.
@@ -116,13 +116,13 @@ def get_config() -> ml_collections.ConfigDict:
   # here, of schedules and warm-up too, stay batches. 1: off.
   optimizer.accumulate = 1
   # Or cosine (to 0), steps (a tenth at 1/2 and 3/4 of the run), milestones
-  # (times `decay` after each of `milestones`), periodic (times `decay` after
-  # every `decay_epochs`), plateau (times `decay` when `patience` tests in a
+  # (times `lr_decay_factor` after each of `milestones`), periodic (times it
+  # after every `decay_epochs`), plateau (times it when `patience` tests in a
   # row, one every train.eval_every steps, have found no smaller loss; hold out
   # a part of the training set for them, by data.test_split).
   optimizer.schedule = 'constant'
   optimizer.milestones = ''  # epochs, such as '81,122'
-  optimizer.decay = 0.1
+  optimizer.lr_decay_factor = 0.1
   optimizer.decay_epochs = 0.0
   optimizer.patience = 1  # tests
   # Steps in which the learning rate rises linearly from this share of it.
@@ -133,7 +133,9 @@ def get_config() -> ml_collections.ConfigDict:
   optimizer.warmup_factor = 1.0
 
   config.compression = compression = ml_collections.ConfigDict()
-  compression.name = 'dense'  # a factory of gradsparse.recipes
+  # A factory of gradsparse.recipes, or of your own: package.module:factory, of
+  # anything that Python can import and that has an `axis_name` keyword.
+  compression.name = 'dense'
   compression.warmup_steps = 0  # of rising sparsity; 0: off
   # How it rises. 'dgc' and 'gtopk': in the stages of these papers.
   # 'linear_drop_ratio': evenly from 0, step by step (Aji et al. on local
@@ -144,7 +146,7 @@ def get_config() -> ml_collections.ConfigDict:
   # is off. Parameters then differ between workers, and are averaged now and
   # then; evaluation and params.npz use the mean over workers.
   compression.local_gradient = ''
-  compression.average_every = 500  # steps
+  compression.param_sync_every = 500  # steps
   # Examples whose gradients are held at a time, where the scheme needs second
   # moments (variance_based, variance_strom); 0: the whole batch, as it must be
   # for a model with batch normalisation.
@@ -164,15 +166,17 @@ def get_config() -> ml_collections.ConfigDict:
   # What it sends there (comm/sent_bytes) every inner worker sends to its peers
   # of the other nodes, so N times as much leaves a node; comm/inner_sent_bytes
   # is what an inner worker sends inside its node.
-  parallel.inner_workers = 1
-  # Simulated workers whose gradients are computed at a time: their memory is
-  # that of so many backward passes. Must divide parallel.num_workers. 0: as
+  parallel.devices_per_node = 1
+  # Simulated workers whose gradients are computed at a time: memory holds so
+  # many backward passes. Must divide parallel.num_workers. 0: as
   # many as fit into the device's memory, all if they do.
-  parallel.block = 0
+  parallel.workers_per_chunk = 0
   # Resume with another number of workers, or another runner, than the working
   # directory's run had. What is pending goes to the new workers.
   parallel.resize = False
 
+  config.lock()  # ml_collections refuses other names from here on
+  compression.unlock()  # but for the arguments of the scheme
   return config
 
 

@@ -55,7 +55,7 @@ DEEPSPEECH = {
   'train.log_every': 100,
   'optimizer.nesterov': True,
   'optimizer.schedule': 'periodic',
-  'optimizer.decay': 1 / 1.1,
+  'optimizer.lr_decay_factor': 1 / 1.1,
   'optimizer.decay_epochs': 1.0,
   'compression.clip_norm': 400.0,
   'epochs': 80,

@@ -54,7 +54,7 @@ TABLE = Table(
     'model.name': 'lstm_1500_untied',
     'parallel.num_workers': 4,
     'train.batch_size': 100,
-    'train.window': 35,
+    'train.bptt_length': 35,
     'train.learning_rate': 1.0,
     'train.log_every': 100,
     'compression.clip_norm': 0.25,

@@ -73,17 +73,17 @@ QUICK_WARMUP = {
 }
 # Columns of all tables of this setting.
 METRICS = ('bleu', 'worker_bleu', 'test_bleu', 'sentence_ce')
-NEVER = {'compression.average_every': 10**9}  # steps, more than any run has
-QUICK_SYNC = {'compression.average_every': 50}
-NODES = {'parallel.num_workers': 4, 'parallel.inner_workers': 4}
+NEVER = {'compression.param_sync_every': 10**9}  # steps, more than any run has
+QUICK_SYNC = {'compression.param_sync_every': 50}
+NODES = {'parallel.num_workers': 4, 'parallel.devices_per_node': 4}
 COMMON = ADAM | {
   'data.name': 'wmt',
   # The tests decide when a run ends.
   'data.test_split': 'validation',
-  'data.final_split': 'file',
+  'data.final_split': 'test',
   'train.log_every': 50,
-  'train.smoothing': 0.9999,
-  'train.stop_after': 5,
+  'train.ema_decay': 0.9999,
+  'train.early_stop_patience': 5,
   'train.keep_best': True,
   'test.beam': 12,
 }
@@ -103,7 +103,7 @@ ROEN = COMMON | {
 QUICK = {
   'linear_warmup_epochs': 0.1,
   'data.test_split': 'validation',
-  'data.final_split': 'file',
+  'data.final_split': 'test',
 }
 
 

@@ -22,7 +22,7 @@ four fifths of the first four files and tested on the other fifth. So no row is
 tested on what its rate was chosen on. The trials are in
 experiments/results/rates/schemes_cifar10.json, and run again by
 
-  python -m experiments.papers schemes_cifar10 --trials=0.5,1,2
+  python -m experiments.papers schemes_cifar10 --lr_multipliers=0.5,1,2
 
 Recorded runs were stopped for up to six minutes now and then, so their seconds
 say little. QSGD and TernGrad leave leaves under 1,000 elements dense there, as
@@ -115,7 +115,10 @@ _SCHEMES = {
   'dropping_0.01': DROPPING | _TEN_TIMES,
   'dropping_chunks': DROPPING | {'compression.scope': 'chunk'},
   'local_partial': DROPPING
-  | {'compression.local_gradient': 'partial', 'compression.average_every': 100},
+  | {
+    'compression.local_gradient': 'partial',
+    'compression.param_sync_every': 100,
+  },
   'strom': _scheme('strom', learning_rate=0.05, threshold=0.05),
   'variance': _scheme('variance_based', learning_rate=0.05, alpha=1.5),
   'hybrid': _scheme(

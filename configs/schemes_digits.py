@@ -20,7 +20,8 @@ set and tested on the other fifth, 287 images. Where two rates differ by less
 than one image, as those of dense do, the choice says little. The trials are in
 experiments/results/rates/schemes_digits.json, and run again by
 
-  python -m experiments.papers schemes_digits --trials=0.5,1,2 --seeds=0,1,2
+  python -m experiments.papers schemes_digits --lr_multipliers=0.5,1,2 \
+    --seeds=0,1,2
 
 Ours: mean of n seeds, and the difference to dense, paired by seed, with
 Student's 95 % interval; one test image is 0.28 points. Ratios are of bytes,
@@ -83,7 +84,7 @@ _SETTINGS: Sequence[tuple[str, str, Mapping[str, Any]]] = (
   (
     'gradient_dropping',
     'local',
-    {'min_size': 0, 'local_gradient': 'partial', 'average_every': 100},
+    {'min_size': 0, 'local_gradient': 'partial', 'param_sync_every': 100},
   ),
   ('dgc', '', {'min_size': 0, **_WARMUP}),
   ('dgc', 'exponent4', {'values': 'exponent4', 'min_size': 0, **_WARMUP}),
@@ -195,7 +196,7 @@ TABLE = Table(
   source='ours, of no paper',
   metrics=('top1',),
   # One worker after the other takes a tenth less time on CPUs.
-  full=digits.FIELDS | {'parallel.block': 1},
+  full=digits.FIELDS | {'parallel.workers_per_chunk': 1},
   quick=None,
   rows=_rows(),
 )

@@ -59,7 +59,7 @@ Perplexity of the validation file (experiments/results/rates/schemes_ptb.json):
   error_sync_warmup           -        -    341.8    356.8
   dropping_equal              -        -    326.1    341.4
 
-  python -m experiments.papers schemes_ptb partial --trials=1,2
+  python -m experiments.papers schemes_ptb partial --lr_multipliers=1,2
 
 Half or twice: whichever did better in trials of half a run, at half, one and
 two times the rate, that 14 rows had (same file). There dropping, DGC, gTop-k
@@ -142,7 +142,7 @@ TABLE = Table(
     'model.name': 'lstm_200',
     'parallel.num_workers': 4,
     'train.batch_size': 5,
-    'train.window': 35,
+    'train.bptt_length': 35,
     'train.learning_rate': _RATE,
     'train.log_every': 50,
     'optimizer.schedule': 'cosine',

@@ -19,7 +19,7 @@ once and twice that: trials with one seed and as many epochs, trained and tested
 on two parts of the training set
 (experiments/results/rates/schemes_speech.json), and run again by
 
-  python -m experiments.papers schemes_speech --trials=0.5,1,2
+  python -m experiments.papers schemes_speech --lr_multipliers=0.5,1,2
 
 At 0.02 most rows with momentum SGD, dense among them, learnt nothing in their
 trials, so half of it is best for all but DGC with a warm-up. With Adam most

@@ -66,7 +66,7 @@ runs, where nothing was tried, have 0.002, that of the local-gradient paper, and
 1.6. Runs on a slow network had 0.002, too. Trials are at multiples of the full
 rate:
 
-  python -m experiments.papers schemes_translation partial --trials=4,8
+  python -m experiments.papers schemes_translation partial --lr_multipliers=4,8
 
 The hybrid learns next to nothing with a threshold of 0.01 or 0.001 (BLEU
 of the validation file 2.4 and 0.4, rates 0.004 and 0.016). No other was tried.

@@ -109,7 +109,7 @@ ADAM = {'optimizer.name': 'adam', 'train.learning_rate': 1e-3}
 _MOMENTUM = {
   'train.learning_rate': 0.4,
   'optimizer.schedule': 'periodic',
-  'optimizer.decay': 0.5,
+  'optimizer.lr_decay_factor': 0.5,
   'optimizer.decay_epochs': 25.0,
 }
 # So it is in neither Strom's residual nor what QSGD draws.

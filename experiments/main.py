@@ -10,7 +10,7 @@ reached its last step.
 
 With `--multihost` the same command, started once a process, makes one run of
 all processes: `--config.parallel.runner=shard_map`, a worker (or one of its
-`parallel.inner_workers`) for every device, and a working directory that all
+`parallel.devices_per_node`) for every device, and a working directory that all
 see. The processes find each other through --coordinator, --num_processes and
 --process_id, through `experiments.cluster`, or as
 `jax.distributed.initialize()` does (TPU pods, SLURM, Open MPI, Kubernetes).
@@ -61,10 +61,9 @@ def check() -> None:
 def main() -> None:
   """Checks the configuration, trains, says where the result is."""
   # Imported late: a mistake in the flags is told before JAX is loaded.
-  from configs import default
   from experiments.config import settings
 
-  settings.check(_CONFIG.value.to_dict(), default.get_config().to_dict())
+  settings.check(_CONFIG.value.to_dict())
   with _joined() as process:
     _train(process)
 
@@ -84,7 +83,7 @@ def _joined():
   if place is not None:
     # Where JAX finds the place by itself, a process on CPUs is one worker.
     parallel = _CONFIG.value.parallel
-    workers = parallel.num_workers * parallel.inner_workers
+    workers = parallel.num_workers * parallel.devices_per_node
     placement.pose_as(workers // place.num_processes)
   timeouts = {}
   if _HOST_TIMEOUT.value is not None:

@@ -1,7 +1,7 @@
 r"""Times one step of every scheme on a slow network, and counts its bytes.
 
   python -m experiments.benchmarks.exchange --json=exchange.json \
-    --floats=10000000 --workers=2,4 --rate=1gbit
+    --num_params=10000000 --workers=2,4 --rate=1gbit
 
 A step is select + pack + exchange + unpack + parameter update, of a network
 with the shapes of ResNet-50. The workers are the hosts of `experiments.cluster`
@@ -52,9 +52,10 @@ from experiments.program import files
 from experiments.program import tables
 
 _JSON = command_line.define_json()
-_FLOATS = command_line.define_list(
-  'floats', (10_000_000,), command_line.whole, 'numbers of parameters'
+_NUM_PARAMS = command_line.define_list(
+  'num_params', (10_000_000,), command_line.whole, 'numbers of parameters'
 )
+flags.DEFINE_alias('floats', 'num_params')  # as in the records
 _WORKERS = on_hosts.define_workers(4)
 _RATE = on_hosts.define_rate()
 _GRID = flags.DEFINE_bool(
@@ -109,7 +110,7 @@ def measure(
     '-m',
     _WORKER,
     f'--json={path}',
-    f'--floats={floats}',
+    f'--num_params={floats}',
     f'--density={_DENSITY.value}',
     f'--schemes={",".join(_SCHEMES.value)}',
     f'--repeats={_REPEATS.value}',
@@ -122,7 +123,7 @@ def measure(
 
 def main() -> None:
   """Measures, prints tables and writes the file."""
-  floats, workers, rates = _FLOATS.value, _WORKERS.value, _RATE.value
+  floats, workers, rates = _NUM_PARAMS.value, _WORKERS.value, _RATE.value
   if _GRID.value:
     floats, workers, rates = _GRID_FLOATS, _GRID_WORKERS, _GRID_RATES
   if _LOOPBACK.value:

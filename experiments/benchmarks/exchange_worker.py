@@ -32,7 +32,7 @@ import numpy as np
 import optax
 
 _JSON = command_line.define_json()
-_FLOATS = flags.DEFINE_integer('floats', None, 'number of parameters')
+_NUM_PARAMS = flags.DEFINE_integer('num_params', None, 'number of parameters')
 _DENSITY = flags.DEFINE_float('density', None, 'of the sparse schemes')
 _SCHEMES = command_line.define_schemes(subjects.SCHEMES)
 _REPEATS = command_line.define_repeats()
@@ -261,7 +261,7 @@ def _sent_bytes() -> int:
 def measure() -> dict[str, Any]:
   """Measures all schemes; every process returns the same."""
   programs = sharing.Programs(_JSON.value.parent)
-  bench = Bench(subjects.shapes(_FLOATS.value), programs)
+  bench = Bench(subjects.shapes(_NUM_PARAMS.value), programs)
   names = _SCHEMES.value
   contenders = [bench.subject(name, _DENSITY.value) for name in names]
 
@@ -295,7 +295,7 @@ def measure() -> dict[str, Any]:
   )  # (workers, schemes, repeats)
   counted = traffic.count_here() is not None
   return {
-    'floats': subjects.size(subjects.shapes(_FLOATS.value)),
+    'floats': subjects.size(subjects.shapes(_NUM_PARAMS.value)),
     'workers': bench.workers,
     'idle_bytes_per_second': quiet if counted else None,
     'schemes': [

@@ -78,7 +78,7 @@ def measure(
   fields = {
     'parallel.runner': 'shard_map',
     'parallel.num_workers': workers,
-    'parallel.block': 0,  # of simulated workers
+    'parallel.workers_per_chunk': 0,  # of simulated workers
     'train.steps': _STEPS.value,
     'train.log_every': every,
     'train.eval_every': max(1, _STEPS.value // _TESTS.value),

@@ -5,11 +5,12 @@ How it falls (`optimizer.schedule`):
   constant    not at all
   cosine      to 0 at the end of the run
   steps       to a tenth after a half, to a hundredth after three quarters
-  milestones  by `decay` after each of some epochs
-  periodic    by `decay` after every so many epochs: halved every 25 (the
-              variance paper's momentum SGD), annealed each epoch
-  plateau     by `decay` when `patience` tests in a row have found no smaller
-              loss than those before (`experiments.config.plateau`)
+  milestones  by `lr_decay_factor` after each of some epochs
+  periodic    by `lr_decay_factor` after every so many epochs: halved every 25
+              (the variance paper's momentum SGD), annealed each epoch
+  plateau     by `lr_decay_factor` when `patience` tests in a row have found no
+              smaller loss than those before; what has been seen of it is a part
+              of the optimizer's state, and so of every checkpoint
 
 Beside that it may rise linearly to its first value at the beginning of the run
 (Goyal et al. 2017, arXiv 1706.02677), and be smaller while the density falls
@@ -18,10 +19,12 @@ Beside that it may rise linearly to its first value at the beginning of the run
 
 from collections.abc import Callable, Mapping
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 from experiments.program import errors
+import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 SCHEDULES = (
@@ -54,31 +57,22 @@ def make(
     steps: length of the run.
     steps_per_epoch: steps in which all examples are seen.
     density_steps: steps of the density's warm-up.
-
-  Raises:
-    ConfigError: an unknown schedule, or milestones that are not rising epochs.
   """
-  name, decay = section['schedule'], section['decay']
-  if name in ('constant', 'plateau'):
-    schedule = optax.constant_schedule(learning_rate)
-  elif name == 'cosine':
+  name, decay, drops = section['schedule'], section['lr_decay_factor'], {}
+  if name == 'cosine':
     schedule = optax.cosine_decay_schedule(learning_rate, max(steps, 1))
-  elif name == 'steps':
-    drops = {steps // 2: 0.1, steps * 3 // 4: 0.1}
-    schedule = optax.piecewise_constant_schedule(learning_rate, drops)
-  elif name == 'milestones':
-    epochs = milestones(section['milestones'])
-    drops = {round(epoch * steps_per_epoch): decay for epoch in epochs}
-    schedule = optax.piecewise_constant_schedule(learning_rate, drops)
   elif name == 'periodic':
     period = max(1, round(section['decay_epochs'] * steps_per_epoch))
     schedule = optax.exponential_decay(
       learning_rate, period, decay, staircase=True
     )
   else:
-    raise errors.ConfigError(
-      f'optimizer.schedule must be one of {", ".join(SCHEDULES)}, got {name!r}'
-    )
+    if name == 'steps':
+      drops = {steps // 2: 0.1, steps * 3 // 4: 0.1}
+    elif name == 'milestones':
+      epochs = milestones(section['milestones'])
+      drops = {round(epoch * steps_per_epoch): decay for epoch in epochs}
+    schedule = optax.piecewise_constant_schedule(learning_rate, drops)
   rises, first = section['linear_warmup_steps'], section['linear_warmup_from']
   factor = section['warmup_factor']
 
@@ -123,30 +117,91 @@ def check(section: Mapping[str, Any], density_steps: int) -> None:
   Raises:
     ConfigError: one is missing, or has no effect.
   """
-  epochs = milestones(section['milestones'])
-  for schedule, field, value in (
-    ('milestones', 'milestones', epochs),
-    ('periodic', 'decay_epochs', section['decay_epochs']),
-  ):
-    chosen = section['schedule'] == schedule
-    if chosen and not value:
+  milestones(section['milestones'])
+  schedule = section['schedule']
+  for of, field in (('milestones', 'milestones'), ('periodic', 'decay_epochs')):
+    if schedule == of and not section[field]:
       raise errors.ConfigError(
         f'optimizer.schedule {schedule} needs optimizer.{field}'
       )
-    if value and not chosen:
+    if schedule != of and section[field]:
       raise errors.ConfigError(
         f'optimizer.{field}={section[field]} has no effect: '
-        f'optimizer.schedule is {section["schedule"]}, not {schedule}'
+        f'optimizer.schedule is {schedule}, not {of}'
       )
-  factor = section['warmup_factor']
-  if factor != 1 and not density_steps:
-    raise errors.ConfigError(
-      f'optimizer.warmup_factor={factor} has no effect: '
-      'compression.warmup_steps is 0'
+  for field, off, needs, steps in (
+    ('warmup_factor', 1, 'compression.warmup_steps', density_steps),
+    (
+      'linear_warmup_from',
+      0,
+      'optimizer.linear_warmup_steps',
+      section['linear_warmup_steps'],
+    ),
+  ):
+    if section[field] != off and not steps:
+      raise errors.ConfigError(
+        f'optimizer.{field}={section[field]} has no effect: {needs} is 0'
+      )
+
+
+class PlateauState(NamedTuple):
+  """State of `scale_updates`; the same on all workers.
+
+  Attributes:
+    plateau_scale: float32, what updates are multiplied by.
+    best: float32, the smallest loss so far.
+    waited: int32, losses since then that were not smaller, or since the scale
+      fell.
+  """
+
+  plateau_scale: jax.Array
+  best: jax.Array
+  waited: jax.Array
+
+
+def scale_updates() -> optax.GradientTransformation:
+  """An optimizer's last part: multiplies its updates by what `observe` says."""
+
+  def init(params):
+    del params
+    return PlateauState(jnp.float32(1), jnp.float32(jnp.inf), jnp.int32(0))
+
+  def update(updates, state, params=None):
+    del params
+    scaled = jax.tree.map(
+      lambda u: u * state.plateau_scale.astype(u.dtype), updates
     )
-  first = section['linear_warmup_from']
-  if first and not section['linear_warmup_steps']:
-    raise errors.ConfigError(
-      f'optimizer.linear_warmup_from={first} has no effect: '
-      'optimizer.linear_warmup_steps is 0'
+    return scaled, state
+
+  return optax.GradientTransformation(init, update)
+
+
+def observe(opt_state: Any, loss: float, decay: float, patience: int) -> Any:
+  """Returns an optimizer's state that has heard of a loss.
+
+  Args:
+    opt_state: has one PlateauState somewhere.
+    loss: of a test; all processes must have the same.
+    decay: what the scale is multiplied by where the loss does not fall.
+    patience: losses in a row that must not be smaller than the best before.
+  """
+
+  def heard(state, loss):
+    waited = jnp.where(loss < state.best, 0, state.waited + 1)
+    falls = waited >= patience
+    return PlateauState(
+      jnp.where(falls, decay * state.plateau_scale, state.plateau_scale),
+      jnp.where(loss < state.best, loss, state.best),
+      jnp.where(falls, 0, waited),
     )
+
+  def of(node):
+    if not isinstance(node, PlateauState):
+      return node
+    # It stays on the devices on which it is.
+    places = jax.tree.map(lambda x: x.sharding, node)
+    return jax.jit(heard, out_shardings=places)(node, np.float32(loss))
+
+  return jax.tree.map(
+    of, opt_state, is_leaf=lambda node: isinstance(node, PlateauState)
+  )

@@ -1,6 +1,7 @@
 """Schemes by name: which there are, and the arguments that each takes."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+import importlib
 import inspect
 from typing import Any
 
@@ -15,11 +16,41 @@ OWN_FIELDS = (
   'warmup_steps',
   'clip_norm',
   'local_gradient',
-  'average_every',
+  'param_sync_every',
   'microbatch',
 )
 # Schemes whose update takes second moments of per-example gradients.
 NEED_MOMENTS = ('variance_based', 'variance_strom')
+
+
+def factory(name: str) -> Callable[..., Any]:
+  """Returns the factory of a scheme.
+
+  Args:
+    name: of a recipe, or `package.module:factory`, which Python can import and
+      which takes `axis_name` as a keyword.
+
+  Raises:
+    ConfigError: there is no such factory.
+  """
+  if name in gs.recipes.RECIPES:
+    return gs.recipes.RECIPES[name].factory
+  module, colon, attribute = name.partition(':')
+  if not colon:
+    known = sorted(gs.recipes.RECIPES)
+    raise errors.ConfigError(
+      f'compression.name must be one of {", ".join(known)} or '
+      f'package.module:factory, got {name!r}{did_you_mean(name, known)}'
+    )
+  try:
+    found = getattr(importlib.import_module(module), attribute)
+    inspect.signature(found).bind_partial(axis_name=None)
+  except (ImportError, AttributeError, TypeError, ValueError) as error:
+    raise errors.ConfigError(
+      f'compression.name={name}: {error}; it must name a function that takes '
+      'axis_name as a keyword'
+    ) from error
+  return found
 
 
 def arguments_of(section: Mapping[str, Any]) -> dict[str, Any]:
@@ -31,36 +62,38 @@ def arguments_of(section: Mapping[str, Any]) -> dict[str, Any]:
   }
 
 
-def check_arguments(scheme: str, arguments: Mapping[str, Any]) -> None:
-  """Raises unless the scheme accepts the arguments.
+def check(section: Mapping[str, Any]) -> None:
+  """Raises unless there is a scheme and it accepts its arguments.
 
   Args:
-    scheme: name of a recipe.
-    arguments: its keywords, without `axis_name`.
+    section: `config.compression`.
 
   Raises:
     ConfigError: shows the factory's signature.
   """
+  scheme, arguments = section['name'], arguments_of(section)
   valid = signature(scheme)
-  shown = f'{scheme}{valid}'
+  takes_any = inspect.Parameter.VAR_KEYWORD in {
+    parameter.kind for parameter in valid.parameters.values()
+  }
+  shown = f'its signature is {scheme}{valid}'
   for name in arguments:
-    if name not in valid.parameters:
+    if name == 'axis_name' or (name not in valid.parameters and not takes_any):
       raise errors.ConfigError(
         f'compression.{name} is not an argument of {scheme}'
-        f'{did_you_mean(name, [*valid.parameters, *OWN_FIELDS])}; '
-        f'its signature is {shown}'
+        f'{did_you_mean(name, [*valid.parameters, *OWN_FIELDS])}; {shown}'
       )
   try:
-    gs.recipes.RECIPES[scheme].factory(**arguments, axis_name=None)
+    factory(scheme)(**arguments, axis_name=None)
   except (TypeError, ValueError) as error:
     raise errors.ConfigError(
-      f'compression of {scheme}: {error}; its signature is {shown}'
+      f'compression of {scheme}: {error}; {shown}'
     ) from error
 
 
 def signature(scheme: str) -> inspect.Signature:
   """Returns what the command line may set: all but the axis name."""
-  whole = inspect.signature(gs.recipes.RECIPES[scheme].factory)
+  whole = inspect.signature(factory(scheme))
   return whole.replace(
     parameters=[
       parameter.replace(annotation=inspect.Parameter.empty)

@@ -1,13 +1,15 @@
-"""Checks of a configuration: unknown fields, wrong kinds, impossible values.
+"""Checks of a configuration: values out of range, fields that do not fit.
 
-`configs/default.py` has every field with its default; this file says which
+`configs/default.py` has every field with its default. ml_collections refuses
+names that are not there, and values of another type; this file says which
 values make sense, before anything is loaded or trained.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 import math
 from typing import Any
 
+from configs import default
 from experiments import models
 from experiments import tasks
 from experiments.config import fields
@@ -20,78 +22,32 @@ import gradsparse as gs
 from gradsparse import arguments
 from gradsparse.wrappers import local_gradient
 
-# --- what each field may be: functions of its name and its value -----------
-
-
-def _whole(
-  least: int, most: int = arguments.LAST_STEP
-) -> Callable[[str, Any], Any]:
-  return lambda field, value: arguments.whole_number(field, value, least, most)
-
-
-def _number(within: arguments.Range) -> Callable[[str, Any], Any]:
-  return lambda field, value: arguments.number(field, value, within)
-
-
-def _text(field: str, value: Any) -> None:
-  if not isinstance(value, str):
-    raise TypeError(f'{field} must be text, got {value!r}')
-
-
-_workers = _whole(1, arguments.MOST_WORKERS)
-_not_negative = _number(
-  arguments.Range('a finite number >= 0', lambda x: 0 <= x < math.inf)
+_MOST = arguments.LAST_STEP
+# Least and most of a whole number. Of one that is not here the least is 0 if
+# that is its default ("off"), else 1.
+_WHOLE: Mapping[str, tuple[int, int]] = {
+  'train.seed': (0, 2**32 - 1),
+  'train.eval_every': (0, _MOST),
+  'train.checkpoint_every': (0, _MOST),
+  'data.image_size': (1, 4096),
+  'data.vocabulary': (5, _MOST),
+  'data.max_length': (3, _MOST),
+  'test.beam': (1, 64),
+  'parallel.num_workers': (1, arguments.MOST_WORKERS),
+  'parallel.devices_per_node': (1, arguments.MOST_WORKERS),
+  'parallel.check_agreement_every': (0, _MOST),
+}
+_NOT_NEGATIVE = arguments.Range(
+  'a finite number >= 0', lambda x: 0 <= x < math.inf
 )
-
-_RULES: Mapping[str, Callable[[str, Any], Any]] = {
-  'train.steps': _whole(1),
-  'train.batch_size': _whole(1),
-  'train.window': _whole(1),
-  'train.learning_rate': _number(arguments.POSITIVE),
-  'train.seed': lambda _, value: arguments.seed(value, 'train.seed'),
-  'train.log_every': _whole(1),
-  'train.max_rejected_steps': _whole(1),
-  'train.eval_every': _whole(0),
-  'train.stop_after': _whole(0),
-  'train.keep_best': arguments.flag,
-  'train.smoothing': _number(arguments.LESS_THAN_ONE),
-  'train.checkpoint_every': _whole(0),
-  'train.time_breakdown_every': _whole(0),
-  'train.tensorboard': arguments.flag,
-  'data.dir': _text,
-  'data.test_split': _text,
-  'data.final_split': _text,
-  'data.augment': arguments.flag,
-  'data.image_size': _whole(1, 4096),
-  'data.source': _text,
-  'data.target': _text,
-  'data.vocabulary': _whole(5),
-  'data.tokens': _whole(0),
-  'data.max_length': _whole(3),
-  'data.cache': _text,
-  'data.buckets': _whole(1),
-  'test.beam': _whole(1, 64),
-  'optimizer.momentum': _number(arguments.LESS_THAN_ONE),
-  'optimizer.nesterov': arguments.flag,
-  'optimizer.decay_after_exchange': arguments.flag,
-  'optimizer.weight_decay': _not_negative,
-  'optimizer.accumulate': _whole(1),
-  'optimizer.milestones': _text,
-  'optimizer.decay': _number(arguments.FRACTION),
-  'optimizer.decay_epochs': _not_negative,
-  'optimizer.patience': _whole(1),
-  'optimizer.linear_warmup_steps': _whole(0),
-  'optimizer.linear_warmup_from': _number(arguments.LESS_THAN_ONE),
-  'optimizer.warmup_factor': _number(arguments.FRACTION),
-  'compression.warmup_steps': _whole(0),
-  'compression.clip_norm': _not_negative,
-  'compression.average_every': _whole(1),
-  'compression.microbatch': _whole(0),
-  'parallel.check_agreement_every': _whole(0),
-  'parallel.resize': arguments.flag,
-  'parallel.num_workers': _workers,
-  'parallel.inner_workers': _workers,
-  'parallel.block': _whole(0),
+# Of other numbers; of one that is not here, `_NOT_NEGATIVE`.
+_NUMBERS: Mapping[str, arguments.Range] = {
+  'train.learning_rate': arguments.POSITIVE,
+  'train.ema_decay': arguments.LESS_THAN_ONE,
+  'optimizer.momentum': arguments.LESS_THAN_ONE,
+  'optimizer.lr_decay_factor': arguments.FRACTION,
+  'optimizer.linear_warmup_from': arguments.LESS_THAN_ONE,
+  'optimizer.warmup_factor': arguments.FRACTION,
 }
 _CHOICES: Mapping[str, tuple[str, ...]] = {
   'data.name': tasks.DATA,
@@ -99,7 +55,7 @@ _CHOICES: Mapping[str, tuple[str, ...]] = {
   'model.name': models.NAMES,
   'optimizer.name': optimizer.OPTIMIZERS,
   'optimizer.schedule': learning_rate.SCHEDULES,
-  'compression.name': tuple(sorted(gs.recipes.RECIPES)),
+  'compression.warmup': warmup.WARMUPS,
   'compression.local_gradient': ('', *local_gradient.MODES),
   'parallel.runner': gs.workers.RUNNERS,
 }
@@ -122,210 +78,184 @@ FREE_ON_RESUME = (
 FREE_ON_RESIZE = (
   'parallel.runner',
   'parallel.num_workers',
-  'parallel.inner_workers',
-  'parallel.block',
+  'parallel.devices_per_node',
+  'parallel.workers_per_chunk',
 )
 
 
-def check_resumable(
-  before: Mapping[str, Any], now: Mapping[str, Any], known: Mapping[str, Any]
-) -> None:
+def check_resumable(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
   """Raises unless a run may go on with these fields.
 
   Args:
-    before: what it was started with.
+    before: what it was started with. A field that did not exist then had its
+      default.
     now: what is asked.
-    known: nested fields of the default configuration: the value of a field
-      that did not exist yet.
 
   Raises:
     ResumeError: names the fields that differ.
   """
-  default = fields.flatten(known)
-  old, new = (default | fields.flatten(each) for each in (before, now))
-  schedule = new['optimizer.schedule']
-  free = set(FREE_ON_RESUME)
+  known = _known()
+  old, new = known | fields.of_record(before), known | fields.flatten(now)
+  free = {*FREE_ON_RESUME}
   if new['parallel.resize']:
     free.update(FREE_ON_RESIZE)
-  if _tests_decide(new):
+  if any(_waiting_for_tests(new)):
     free.remove('train.eval_every')
+  schedule, depends = new['optimizer.schedule'], ''
+  if schedule in learning_rate.FREE_OF_LENGTH:
+    free.add('train.steps')
+  else:
+    depends = (
+      f', on which the learning rates of optimizer.schedule {schedule} depend'
+    )
   changed = {
-    field: f'was {old.get(field)!r}, now {new.get(field)!r}'
+    field: f'{field}: was {old.get(field)!r}, now {new.get(field)!r}'
+    + (depends if field == 'train.steps' else '')
     for field in sorted({*old, *new} - free)
     if old.get(field) != new.get(field)
   }
-  if schedule in learning_rate.FREE_OF_LENGTH:  # in both: it has not changed
-    changed.pop('train.steps', None)
-  elif 'train.steps' in changed:
-    changed['train.steps'] += (
-      f', on which the learning rates of optimizer.schedule {schedule} depend'
+  if not changed:
+    return
+  way_out = 'take another --workdir, or the same fields to resume'
+  if resizable := [field for field in FREE_ON_RESIZE if field in changed]:
+    way_out += (
+      f'; --config.parallel.resize=True lets {", ".join(resizable)} change'
     )
-  if changed:
-    listed = '; '.join(f'{field}: {how}' for field, how in changed.items())
-    way_out = 'take another --workdir, or the same fields to resume'
-    resizable = ', '.join(field for field in FREE_ON_RESIZE if field in changed)
-    if resizable:
-      way_out += f'; --config.parallel.resize=True lets {resizable} change'
-    raise errors.ResumeError(
-      f'the working directory belongs to a run with other fields ({listed}); '
-      f'{way_out}'
-    )
+  raise errors.ResumeError(
+    'the working directory belongs to a run with other fields '
+    f'({"; ".join(changed.values())}); {way_out}'
+  )
 
 
-def check(config: Mapping[str, Any], known: Mapping[str, Any]) -> None:
-  """Raises unless every field is known and every value makes sense.
+def check(config: Mapping[str, Any]) -> None:
+  """Raises unless all fields are there and every value makes sense.
 
   Args:
-    config: nested fields, as `ConfigDict.to_dict()` gives them.
-    known: nested fields of the default configuration; `compression` takes
-      any argument of its factory beside them.
+    config: nested fields, as `ConfigDict.to_dict()` gives them; `compression`
+      has any argument of its factory beside those of the default.
 
   Raises:
     ConfigError: says which field, what is wrong and what is valid.
   """
-  _check_names(config, known)
-  flat = fields.flatten(config)
-  for field, rule in _RULES.items():
-    _check(rule, field, flat[field])
-  for field, valid in _CHOICES.items():
-    _check_choice(flat, field, valid)
-  _check_scheme(config['compression'], flat['train.batch_size'])
-  _check_workers(flat)
-  _check_steps(flat)
-  learning_rate.check(config['optimizer'], flat['compression.warmup_steps'])
-  if flat['data.final_split'] == flat['data.test_split']:
+  flat, known = fields.flatten(config), _known()
+  unknown = [
+    field
+    for field in flat
+    if field not in known and not field.startswith('compression.')
+  ]
+  missing = [field for field in known if field not in flat]
+  if unknown or missing:
     raise errors.ConfigError(
-      'data.final_split must be another split than data.test_split, or empty, '
-      f'got {flat["data.final_split"]!r} for both'
+      'the configuration must have the fields of configs/default.py; unknown: '
+      f'{", ".join(unknown) or "none"}; missing: {", ".join(missing) or "none"}'
     )
-  if not flat['train.eval_every']:
-    _check_needs_no_tests(flat)
-
-
-def _tests_decide(flat: Mapping[str, Any]) -> bool:
-  """Whether the rate, the end of a run or what it reports follows its tests."""
-  return bool(
-    flat['optimizer.schedule'] == 'plateau'
-    or flat['train.stop_after']
-    or flat['train.keep_best']
-  )
-
-
-def _check_needs_no_tests(flat: Mapping[str, Any]) -> None:
-  """Raises if a field waits for tests, and there are none."""
-  if flat['optimizer.schedule'] == 'plateau':
-    raise errors.ConfigError(
-      'optimizer.schedule plateau needs train.eval_every > 0, got 0'
-    )
-  if flat['train.stop_after']:
-    raise errors.ConfigError(
-      f'train.stop_after={flat["train.stop_after"]} needs train.eval_every > '
-      '0, got 0'
-    )
-  if flat['train.keep_best']:
-    raise errors.ConfigError(
-      'train.keep_best=True needs train.eval_every > 0, got 0'
-    )
-
-
-def _check_scheme(section: Mapping[str, Any], batch_size: int) -> None:
-  """Raises unless the scheme takes its arguments."""
-  given = schemes.arguments_of(section)
-  schemes.check_arguments(section['name'], given)
+  for field, value in known.items():
+    _check_value(field, flat[field], value)
+  schemes.check(config['compression'])
   warmup.stages_of(
-    section['name'], given, section['warmup_steps'], section['warmup']
+    flat['compression.name'],
+    schemes.arguments_of(config['compression']),
+    flat['compression.warmup_steps'],
+    flat['compression.warmup'],
   )
-  takes_moments = section['name'] in schemes.NEED_MOMENTS
-  if takes_moments and section['clip_norm']:
-    raise errors.ConfigError(
-      f'compression.clip_norm must be 0 for {section["name"]}, whose second '
-      f'moments are of the gradient before clipping, got {section["clip_norm"]}'
-    )
-  microbatch = section['microbatch']
-  if takes_moments and microbatch and batch_size % microbatch:
-    raise errors.ConfigError(
-      f'compression.microbatch must divide train.batch_size={batch_size}, got '
-      f'{microbatch}'
-    )
+  learning_rate.check(config['optimizer'], flat['compression.warmup_steps'])
+  for problem in _problems(flat):
+    raise errors.ConfigError(problem)
 
 
-def _check_workers(flat: Mapping[str, Any]) -> None:
-  """Raises unless a runner can have so many workers."""
-  workers, inner = flat['parallel.num_workers'], flat['parallel.inner_workers']
-  _check(
-    _workers,
-    'parallel.num_workers times parallel.inner_workers',
-    workers * inner,
+def _known() -> dict[str, Any]:
+  return fields.flatten(default.get_config().to_dict())
+
+
+def _check_value(field: str, value: Any, known: Any) -> None:
+  """Raises unless a value is of its default's kind, and in its range."""
+  try:
+    if isinstance(known, bool):
+      arguments.flag(field, value)
+    elif isinstance(known, int):
+      limits = _WHOLE.get(field, (min(known, 1), _MOST))
+      arguments.whole_number(field, value, *limits)
+    elif isinstance(known, float):
+      arguments.number(field, value, _NUMBERS.get(field, _NOT_NEGATIVE))
+    elif field in _CHOICES:
+      arguments.one_of(field, value, _CHOICES[field])
+    else:
+      arguments.instance(field, value, str)
+  except (TypeError, ValueError) as error:
+    hint = arguments.did_you_mean(value, _CHOICES.get(field, ()))
+    raise errors.ConfigError(f'{error}{hint}') from error
+
+
+def _waiting_for_tests(flat: Mapping[str, Any]) -> Iterator[str]:
+  """What follows the tests: the rate, the end of a run or what it reports."""
+  if flat['optimizer.schedule'] == 'plateau':
+    yield 'optimizer.schedule=plateau'
+  for field in ('train.early_stop_patience', 'train.keep_best'):
+    if flat[field]:
+      yield f'{field}={flat[field]}'
+
+
+def _problems(flat: Mapping[str, Any]) -> Iterator[str]:
+  """Says which fields, each of them in its range, do not go together."""
+  workers, inner = (
+    flat['parallel.num_workers'],
+    flat['parallel.devices_per_node'],
   )
-  if inner > 1 and flat['parallel.runner'] == 'pmap':
-    raise errors.ConfigError(
-      f'parallel.inner_workers={inner} needs two axes, and parallel.runner '
+  block, runner = flat['parallel.workers_per_chunk'], flat['parallel.runner']
+  steps, accumulate = flat['train.steps'], flat['optimizer.accumulate']
+  every, batch_size = flat['train.eval_every'], flat['train.batch_size']
+  split = flat['data.final_split']
+  if workers * inner > arguments.MOST_WORKERS:
+    yield (
+      'parallel.num_workers times parallel.devices_per_node must be in '
+      f'1..{arguments.MOST_WORKERS}, got {workers * inner}'
+    )
+  if inner > 1 and runner == 'pmap':
+    yield (
+      f'parallel.devices_per_node={inner} needs two axes, and parallel.runner '
       'pmap has one; take shard_map (a device for each inner worker) or '
       'simulate'
     )
-  block, runner = flat['parallel.block'], flat['parallel.runner']
   if block and runner != 'simulate':
-    raise errors.ConfigError(
-      f'parallel.block={block} is of simulated workers, and with '
-      f'parallel.runner {runner} each has a device; take block 0 or simulate'
+    yield (
+      f'parallel.workers_per_chunk={block} is of simulated workers, and with '
+      f'parallel.runner {runner} each has a device; take 0 or simulate'
     )
   if block and workers % block:
-    raise errors.ConfigError(
-      f'parallel.block must divide parallel.num_workers={workers}, got {block}'
+    yield (
+      'parallel.workers_per_chunk must divide '
+      f'parallel.num_workers={workers}, got {block}'
     )
-
-
-def _check_steps(flat: Mapping[str, Any]) -> None:
-  """Raises unless all steps count."""
-  steps, accumulate = flat['train.steps'], flat['optimizer.accumulate']
   if steps % accumulate:
-    raise errors.ConfigError(
+    yield (
       f'train.steps must be a multiple of optimizer.accumulate={accumulate}, '
       f'got {steps}: the gradients of the last {steps % accumulate} steps '
       'would reach nobody'
     )
-  every = flat['train.eval_every']
-  if flat['train.stop_after'] and every % accumulate:
-    raise errors.ConfigError(
+  if flat['train.early_stop_patience'] and every % accumulate:
+    yield (
       'train.eval_every must be a multiple of '
-      f'optimizer.accumulate={accumulate} where train.stop_after '
+      f'optimizer.accumulate={accumulate} where train.early_stop_patience '
       f'may end the run at a test, got {every}'
     )
-
-
-def _check_names(config: Mapping[str, Any], known: Mapping[str, Any]) -> None:
-  """Raises for a field that is missing, or that only a scheme may have."""
-  known_fields, given = fields.flatten(known), fields.flatten(config)
-  for field in given:
-    if field in known_fields or field.startswith('compression.'):
-      continue
-    hint = arguments.did_you_mean(field, known_fields)
-    raise errors.ConfigError(
-      f'unknown field {field!r}{hint}; fields: '
-      f'{", ".join(sorted(known_fields))}, and the arguments of the scheme as '
-      'compression.ARG'
+  if not every:
+    for waiting in _waiting_for_tests(flat):
+      yield f'{waiting} needs train.eval_every > 0, got 0'
+  if split == flat['data.test_split']:
+    yield (
+      'data.final_split must be another split than data.test_split, or empty, '
+      f'got {split!r} for both'
     )
-  missing = [field for field in known_fields if field not in given]
-  if missing:
-    raise errors.ConfigError(
-      f'the configuration must have all fields of configs/default.py; missing: '
-      f'{", ".join(missing)}'
-    )
-
-
-def _check_choice(
-  flat: Mapping[str, Any], field: str, valid: tuple[str, ...]
-) -> None:
-  if flat[field] not in valid:
-    hint = arguments.did_you_mean(str(flat[field]), valid)
-    names = ', '.join(name or "''" for name in valid)
-    raise errors.ConfigError(
-      f'{field} must be one of {names}, got {flat[field]!r}{hint}'
-    )
-
-
-def _check(rule: Callable[[str, Any], Any], field: str, value: Any) -> None:
-  try:
-    rule(field, value)
-  except (TypeError, ValueError) as error:
-    raise errors.ConfigError(f'{error}') from error
+  if flat['compression.name'] in schemes.NEED_MOMENTS:
+    name, clip_norm = flat['compression.name'], flat['compression.clip_norm']
+    microbatch = flat['compression.microbatch']
+    if clip_norm:
+      yield (
+        f'compression.clip_norm must be 0 for {name}, whose second moments are '
+        f'of the gradient before clipping, got {clip_norm}'
+      )
+    if microbatch and batch_size % microbatch:
+      yield (
+        f'compression.microbatch must divide train.batch_size={batch_size}, '
+        f'got {microbatch}'
+      )

@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 import typing
 from typing import Any, NamedTuple
 
+from experiments.config import schemes
 from experiments.program import errors
 import gradsparse as gs
-from gradsparse.arguments import did_you_mean
 
 # 'paper': that of the scheme's own paper, DGC's where it has none.
 WARMUPS = ('paper', 'dgc', 'gtopk', 'linear_drop_ratio')
@@ -56,13 +56,8 @@ def stages_of(
     warmup: one of `WARMUPS`.
 
   Raises:
-    ConfigError: an unknown warm-up, or one that the scheme cannot follow.
+    ConfigError: the scheme cannot follow the warm-up.
   """
-  if warmup not in WARMUPS:
-    raise errors.ConfigError(
-      f'compression.warmup must be one of {", ".join(WARMUPS)}, '
-      f'got {warmup!r}{did_you_mean(warmup, WARMUPS)}'
-    )
   density = arguments.get('density')
   if not warmup_steps:
     return (Stage(0, density, density),)
@@ -71,8 +66,8 @@ def stages_of(
       f'compression.warmup_steps needs a scheme with a density; {scheme} has '
       'none'
     )
-  factory = gs.recipes.RECIPES[scheme].factory
-  fixed = typing.get_type_hints(factory)['density'] is float
+  hints = typing.get_type_hints(schemes.factory(scheme))
+  fixed = hints.get('density', float) is float
   if warmup == 'linear_drop_ratio':
     if fixed:
       raise errors.ConfigError(
@@ -83,11 +78,10 @@ def stages_of(
     return (Stage(0, falling, falling), Stage(warmup_steps, density, density))
   if warmup == 'paper':
     warmup = 'gtopk' if scheme == 'gtopk' else 'dgc'
-  staged = {
-    'dgc': gs.schedules.dgc_warmup,
-    'gtopk': gs.schedules.gtopk_warmup,
-  }
-  schedule = staged[warmup](density, warmup_steps)
+  if warmup == 'gtopk':
+    schedule = gs.schedules.gtopk_warmup(density, warmup_steps)
+  else:
+    schedule = gs.schedules.dgc_warmup(density, warmup_steps)
   return tuple(
     Stage(first, density, density if fixed else schedule)
     for first, density in schedule.stages

@@ -35,7 +35,7 @@ NAMES = ('cifar10', 'digits', 'fashion_mnist', 'imagenet', 'mnist')
 def load(
   name: str,
   directory: str = '',
-  test_split: str = 'file',
+  test_split: str = 'test',
   image_size: int = 224,
 ) -> Dataset:
   """Returns a data set.
@@ -43,7 +43,7 @@ def load(
   Args:
     name: one of `NAMES`.
     directory: root of all data sets or the set's own folder; unused by digits.
-    test_split: `'file'` is the set's own test split; `'validation'` never
+    test_split: `'test'` is the set's own test split; `'validation'` never
       looks at it and holds out a fifth of the training set instead, for
       choosing settings; CIFAR-10 also takes the stem of a training file.
     image_size: pixels of a side of what is seen of an image of ImageNet; the
@@ -59,7 +59,7 @@ def load(
     )
   if test_split == 'validation':
     # CIFAR-10 without its test file can still be split for validation.
-    own = 'data_batch_5' if name == 'cifar10' else 'file'
+    own = 'data_batch_5' if name == 'cifar10' else 'test'
     whole = load(name, directory, own, image_size)
     train, held_out = dataset.hold_out(whole.train, dataset.VALIDATION_FRACTION)
     return whole._replace(train=train, test=held_out)
@@ -67,9 +67,9 @@ def load(
     from experiments.data import cifar10
 
     return cifar10.load(directory, test_split)
-  if test_split != 'file':
+  if test_split != 'test':
     raise errors.ConfigError(
-      f'data.test_split must be file or validation for {name}, '
+      f'data.test_split must be test or validation for {name}, '
       f'got {test_split!r}'
     )
   if name == 'digits':

@@ -26,12 +26,12 @@ _MEAN = (125.307, 122.950, 113.865)
 _STD = (62.993, 62.089, 66.705)
 
 
-def load(directory: str, test_split: str = 'file') -> dataset.Dataset:
+def load(directory: str, test_split: str = 'test') -> dataset.Dataset:
   """Returns CIFAR-10 with the test set that `test_split` names.
 
   Args:
     directory: root of all data sets, or the folder with the .bin files.
-    test_split: `'file'` takes `test_batch.bin` and trains on all five training
+    test_split: `'test'` takes `test_batch.bin` and trains on all five training
       files; the stem of a training file, such as `'data_batch_5'`, tests on
       that one and trains on the other four.
 
@@ -39,7 +39,7 @@ def load(directory: str, test_split: str = 'file') -> dataset.Dataset:
     ConfigError: `test_split` is neither.
     DataFileError: a file is missing or damaged.
   """
-  if test_split == 'file':
+  if test_split == 'test':
     test_split = TEST_STEM
   elif test_split not in (TEST_STEM, *TRAIN_STEMS):
     raise errors.ConfigError(

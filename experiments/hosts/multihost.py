@@ -32,7 +32,7 @@ import math
 import os
 import sys
 import traceback
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from experiments.cluster import environment
 from experiments.hosts import launchers
@@ -42,9 +42,6 @@ from experiments.program import command_line
 from experiments.program import errors
 import jax
 from jax.experimental import multihost_utils
-
-_MEETING_SECONDS = 60
-_HOST_SECONDS = 60.0
 
 # One of these is in the message where a collective, or a barrier, failed.
 _EXCHANGES = ('Gloo', 'NCCL', 'coordination service', 'CoordinationService')
@@ -119,46 +116,14 @@ def find_place(
   return Place(coordinator, num_processes, process_id)
 
 
-def _initialize(
-  place: Place | None,
-  watch: watching.Watch | None,
-  *,
-  initialization_timeout: int = _MEETING_SECONDS,
-  host_timeout: float = _HOST_SECONDS,
-  collective_timeout: int = 300,
-  shutdown_timeout: int = 60,
-) -> None:
-  """Joins the other processes; see `session`."""
-  # Its signal handler swallows SIGTERM: nobody could stop a stuck process.
-  jax.config.update('jax_enable_preemption_service', False)
-  jax.config.update('jax_cpu_collectives_implementation', 'gloo')
-  _add_xla_flag('xla_cpu_collective_timeout_seconds', collective_timeout)
-  # The watch names the process that is lost, so it must be the first to notice.
-  patience = 1 if watch is None else 2
-  try:
-    jax.distributed.initialize(
-      **_arguments(place, watch, initialization_timeout),
-      initialization_timeout=patience * initialization_timeout,
-      heartbeat_timeout_seconds=math.ceil(patience * host_timeout) + 10,
-      shutdown_timeout_seconds=shutdown_timeout,
-    )
-  except ValueError as error:
-    if place is not None:
-      raise
-    raise errors.ConfigError(
-      'found no cluster to join: start through `python -m experiments.cluster`,'
-      ' SLURM, Open MPI, Kubernetes or on a TPU pod, or name the coordinator, '
-      f'the number of processes and the process id ({error})'
-    ) from error
-  _keep_the_host(place)
-  # Gloo gives the processes 30 s to meet in their first collective, whatever
-  # its timeout is: meet before anybody compiles anything.
-  multihost_utils.sync_global_devices('experiments.hosts.multihost')
-
-
 @contextlib.contextmanager
 def session(
-  place: Place | None = None, **timeouts: float
+  place: Place | None = None,
+  *,
+  initialization_timeout: int = 60,
+  host_timeout: float = 60.0,
+  collective_timeout: int = 300,
+  shutdown_timeout: int = 60,
 ) -> Iterator[tuple[int, int]]:
   """Joins the other processes for the time of a `with` block.
 
@@ -171,12 +136,12 @@ def session(
   Args:
     place: which process of how many; if None, that of the environment, or
       what JAX finds.
-    **timeouts: in seconds. `initialization_timeout`, 60: to wait for the others
-      to come. `host_timeout`, 60: after which a silent process counts as lost.
-      `collective_timeout`, 300: to wait in a collective (on CPUs) for a process
+    initialization_timeout: seconds to wait for the others to come.
+    host_timeout: seconds after which a silent process counts as lost.
+    collective_timeout: seconds to wait in a collective (on CPUs) for a process
       that is alive; must exceed what one process does alone, such as compiling
-      more slowly, or testing and saving on process 0. `shutdown_timeout`, 60:
-      that a process that is done waits for others.
+      more slowly, or testing and saving on process 0.
+    shutdown_timeout: seconds that a process that is done waits for others.
 
   Yields:
     (process id, number of processes).
@@ -186,9 +151,50 @@ def session(
     RuntimeError: JAX has been used already.
   """
   place = find_place() if place is None else place
-  watch = _watch(place, **timeouts)
+  watch, patience, arguments = None, 1, {}
+  if place is not None:
+    arguments = {
+      'coordinator_address': place.coordinator,
+      'num_processes': place.num_processes,
+      'process_id': place.process_id,
+      # In a step of SLURM, or under Open MPI, it would hide all GPUs but one.
+      'cluster_detection_method': 'deactivate',
+    }
+  if place is not None and place.num_processes > 1:
+    watch = _watch(place, initialization_timeout, host_timeout)
+    # The watch names who is lost, so it must be the first to notice.
+    patience = 2
   try:
-    _initialize(place, watch, **timeouts)
+    if watch is not None:
+      # It listens where the place says, JAX's coordinator on a port beside it.
+      port = watch.service
+      if place.process_id:
+        port = relay.start(place.address[0], port, initialization_timeout)
+      arguments['coordinator_address'] = f'127.0.0.1:{port}'
+    # Its signal handler swallows SIGTERM: nobody could stop a stuck process.
+    jax.config.update('jax_enable_preemption_service', False)
+    jax.config.update('jax_cpu_collectives_implementation', 'gloo')
+    _add_xla_flag('xla_cpu_collective_timeout_seconds', collective_timeout)
+    try:
+      jax.distributed.initialize(
+        **arguments,
+        initialization_timeout=patience * initialization_timeout,
+        heartbeat_timeout_seconds=math.ceil(patience * host_timeout) + 10,
+        shutdown_timeout_seconds=shutdown_timeout,
+      )
+    except ValueError as error:
+      if place is not None:
+        raise
+      raise errors.ConfigError(
+        'found no cluster to join: start through `python -m '
+        'experiments.cluster`, SLURM, Open MPI, Kubernetes or on a TPU pod, or '
+        'name the coordinator, the number of processes and the process id '
+        f'({error})'
+      ) from error
+    _keep_the_host(place)
+    # Gloo gives the processes 30 s to meet in their first collective, whatever
+    # its timeout is: meet before anybody compiles anything.
+    multihost_utils.sync_global_devices('experiments.hosts.multihost')
     yield jax.process_index(), jax.process_count()
   except BaseException as error:
     if not _is_orderly(error):
@@ -198,27 +204,19 @@ def session(
   _part(watch)
 
 
-def _watch(
-  place: Place | None,
-  *,
-  initialization_timeout: float = _MEETING_SECONDS,
-  host_timeout: float = _HOST_SECONDS,
-  **_: float,
-) -> watching.Watch | None:
-  """Starts to watch the others, where it is known who they are."""
-  if place is None or place.num_processes == 1:
-    return None
+def _watch(place: Place, meeting: float, timeout: float) -> watching.Watch:
+  """Starts to watch the others."""
   if place.process_id == 0:
     command_line.say(
       f'{place} waits at {place.coordinator} for the others, '
-      f'{initialization_timeout} s at most'
+      f'{meeting} s at most'
     )
   return watching.Watch(
     place.process_id,
     place.num_processes,
     place.address,
-    timeout=host_timeout,
-    meeting=initialization_timeout,
+    timeout=timeout,
+    meeting=meeting,
     service=0 if place.process_id else environment.free_port(),
   )
 
@@ -228,31 +226,6 @@ def _part(watch: watching.Watch | None) -> None:
   jax.distributed.shutdown()
   if watch is not None:
     watch.close()
-
-
-def _arguments(
-  place: Place | None, watch: watching.Watch | None, seconds: float
-) -> dict[str, Any]:
-  """What JAX is told of its place: where its coordinator is, above all.
-
-  With a watch, this is the one that listens where the place says, and JAX's
-  coordinator has a port beside it.
-  """
-  if place is None:
-    return {}
-  coordinator = place.coordinator
-  if watch is not None:
-    port = watch.service
-    if place.process_id:
-      port = relay.start(place.address[0], port, seconds)
-    coordinator = f'127.0.0.1:{port}'
-  return {
-    'coordinator_address': coordinator,
-    'num_processes': place.num_processes,
-    'process_id': place.process_id,
-    # Inside a step of SLURM, or under Open MPI, it would hide all GPUs but one.
-    'cluster_detection_method': 'deactivate',
-  }
 
 
 def _keep_the_host(place: Place | None) -> None:

@@ -42,8 +42,14 @@ def total(values: np.ndarray) -> np.ndarray:
   """
   # As bytes: JAX would round float64 to float32.
   own = np.ascontiguousarray(values).view(np.uint8)
-  every = np.asarray(multihost_utils.process_allgather(own))
-  return every.view(values.dtype).sum(axis=0)
+  return _of_all(own).view(values.dtype).sum(axis=0)
+
+
+def _of_all(value: Any) -> np.ndarray:
+  """Returns what each process has, with an axis of processes first."""
+  if jax.process_count() == 1:
+    return np.asarray(value)[None]
+  return np.asarray(multihost_utils.process_allgather(value))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,6 +112,27 @@ class Placement:
     )
     return jax.jit(function, out_shardings=shardings)(*args)
 
+  def everywhere(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns the function, compiled; all devices have its result."""
+    if self.mesh is None:
+      return jax.jit(function)
+    everywhere = NamedSharding(self.mesh, PartitionSpec())
+    return jax.jit(function, out_shardings=everywhere)
+
+  def parallel(
+    self, step: Callable[..., Any], **options: Any
+  ) -> Callable[..., Any]:
+    """Returns what all workers do, see `gs.workers.parallel`."""
+    return gs.workers.parallel(
+      step,
+      **{
+        'runner': self.runner,
+        'num_workers': self.axes,
+        'devices': self.devices,
+        **options,
+      },
+    )
+
   def batch(self, rows: Any) -> Any:
     """Puts this process' rows (one an inner worker) on its devices.
 
@@ -131,10 +158,7 @@ class Placement:
 
   def least(self, number: int) -> int:
     """Returns the smallest of what the processes say; all must call."""
-    if self.processes == 1:
-      return number
-    said = multihost_utils.process_allgather(np.int64(number))
-    return int(np.min(said))
+    return int(_of_all(np.int32(number)).min())
 
   def largest(self, number: int) -> Any:
     """Starts to find the largest of what the processes say; all must call.
@@ -187,10 +211,8 @@ class Placement:
     Raises:
       ConfigError: another one has.
     """
-    if self.processes == 1:
-      return
-    number = np.uint32(zlib.crc32(json.dumps(has, sort_keys=True).encode()))
-    numbers = multihost_utils.process_allgather(number)
+    text = json.dumps(has, sort_keys=True).encode()
+    numbers = _of_all(np.uint32(zlib.crc32(text)))
     if np.any(numbers != numbers[0]):
       raise errors.ConfigError(f'{otherwise}; all need the same')
 
@@ -200,9 +222,7 @@ class Placement:
     Raises:
       ConfigError: one does not.
     """
-    if self.processes == 1:
-      return
-    seen = multihost_utils.process_allgather(np.int32(path.exists()))
+    seen = _of_all(np.int32(path.exists()))
     if not np.all(seen):
       raise errors.ConfigError(
         f'process {int(np.argmin(seen))} does not see what process 0 wrote to '
@@ -242,7 +262,8 @@ def provide(runner: str, num_workers: int, inner_workers: int = 1) -> Placement:
         f'parallel.runner {runner} with {_words(num_workers, inner_workers)} '
         f'needs {needed} devices, {jax.default_backend()} has {found}. Take '
         '--config.parallel.runner=simulate, fewer '
-        '--config.parallel.num_workers or inner_workers, or JAX_PLATFORMS=cpu'
+        '--config.parallel.num_workers or devices_per_node, or '
+        'JAX_PLATFORMS=cpu'
       )
   if runner == 'shard_map':
     mesh = _mesh(jax.devices()[:needed], num_workers, inner_workers)
@@ -273,7 +294,7 @@ def _over_processes(
   if len(devices) != num_workers * inner_workers:
     asked = f'parallel.num_workers {num_workers}'
     if inner_workers > 1:
-      asked += f' of parallel.inner_workers {inner_workers}'
+      asked += f' of parallel.devices_per_node {inner_workers}'
     processes, needed = jax.process_count(), num_workers * inner_workers
     cure = ''
     if jax.default_backend() == 'cpu' and needed % processes == 0:
@@ -290,7 +311,7 @@ def _over_processes(
     if inner_workers > 1 and count % inner_workers and inner_workers % count:
       raise errors.ConfigError(
         f'process {process} has {count} devices, and a worker has '
-        f'parallel.inner_workers {inner_workers}: a process must have whole '
+        f'parallel.devices_per_node {inner_workers}: a process must have whole '
         'workers, or a worker whole processes'
       )
   process = jax.process_index()

@@ -2,13 +2,13 @@
 
   with multihost.session(place, host_timeout=60): ...     # starts a watch
 
-A thread in every process holds a connection to process 0, and both say now and
-then that they are there. Where a connection breaks (the process died) or
-nothing comes for `timeout` seconds (it hangs, its host is off, a cable is out),
-process 0 tells the others whom the run has lost; where it is process 0 itself,
-each notices alone. Every process then says one line and ends: nobody waits in a
-collective for one that never comes, and the first that failed is named, not
-those that failed because of it.
+Every process holds a connection to process 0, on which a thread listens, and
+both ends say now and then that they are there. Where a connection breaks (the
+process died) or nothing comes for `timeout` seconds (it hangs, its host is off,
+a cable is out), process 0 tells the others whom the run has lost; where it is
+process 0 itself, each notices alone. Every process then says one line and ends:
+nobody waits in a collective for one that never comes, and the first that failed
+is named, not those that failed because of it.
 
 A message is a line of JSON: hello, service, beat, over, bye.
 """
@@ -19,7 +19,6 @@ from collections.abc import Callable
 import dataclasses
 import json
 import os
-import selectors
 import socket
 import sys
 import threading
@@ -45,25 +44,30 @@ _AGAIN = 'the same command goes on from the last checkpoint, if there is one'
 End = Callable[[str, int], None]
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(eq=False)
 class _Peer:
   """One connection.
 
   Attributes:
     connection: to a process.
-    heard: when something came on it last.
     address: of its host.
     number: of the process; None: it has not said so yet.
     host: name of its host.
-    unread: the beginning of a message.
+    thread: that listens.
   """
 
   connection: socket.socket
-  heard: float
   address: str
   number: int | None = None
   host: str = ''
-  unread: bytes = b''
+  thread: threading.Thread | None = None
+
+  def send(self, **message: Any) -> None:
+    """Says something; whoever listens notices where that is not possible."""
+    try:
+      self.connection.sendall(_encode(message))
+    except OSError:
+      pass
 
 
 class Watch:
@@ -102,30 +106,28 @@ class Watch:
     self._process, self._processes = process, processes
     self._timeout, self._end = timeout, end or _end_process
     self._interval = min(timeout / _BEATS, _MOST_SECONDS)
-    self._selector = selectors.DefaultSelector()
-    self._peers: list[_Peer] = []
-    self._missing = set(range(1, processes)) if process == 0 else set()
-    self._deadline = time.monotonic() + meeting
     self._meeting = meeting
-    self._closing = False  # the thread has no more to do
+    self._peers: list[_Peer] = []  # that have said who they are
+    self._missing = set(range(1, processes)) if process == 0 else set()
+    self._lock = threading.Lock()  # of the next two
+    self._closing = threading.Event()  # there is nothing more to notice
+    self._ender: threading.Thread | None = None  # that ends the process
     self._left = threading.Event()  # the main thread wants to leave
-    self._ear, self._mouth = socket.socketpair()
-    self._selector.register(self._ear, selectors.EVENT_READ)
     self._server: socket.socket | None = None
     if process == 0:
       self._server = _listen(coordinator)
-      self._selector.register(self._server, selectors.EVENT_READ)
+      _in_thread(self._accept)
     else:
-      self._meet(coordinator, meeting)
-    self._thread = threading.Thread(target=self._run, daemon=True)
-    self._thread.start()
+      self._meet(coordinator)
+    _in_thread(self._beat)
 
   def wait(self) -> None:
     """Gives the watch the time to find out who is lost; it ends the process.
 
     Returns where nobody is.
     """
-    self._thread.join(self._timeout + 2 * self._interval)
+    if self._closing.wait(self._timeout + 2 * self._interval) and self._ender:
+      self._ender.join()
 
   def leave(self, text: str, status: int) -> None:
     """Tells the others that this process ends by a failure of its own.
@@ -135,106 +137,83 @@ class Watch:
       status: its exit status.
     """
     self._stop()
-    self._tell(
-      {
-        'kind': 'over',
-        'text': f'{self._name(self._process)} ended with status {status}: '
-        f'{text}',
-        'status': status,
-        'own': True,
-      }
-    )
+    who = self._name(self._process)
+    text = f'{who} ended with status {status}: {text}'
+    self._tell(kind='over', text=text, status=status, own=True)
     self._say_farewell()
 
   def close(self) -> None:
     """Ends the watch: the run is over, for all."""
     self._stop()
-    self._tell({'kind': 'bye'})
-    for peer in list(self._peers):
-      self._drop(peer)
+    self._tell(kind='bye')
+    for peer in self._peers:
+      _hang_up(peer.connection)
+    if self._server is not None:
+      _hang_up(self._server)
 
-  # --- the thread ----------------------------------------------------------
+  def _stop(self) -> None:
+    self._left.set()
+    with self._lock:
+      self._closing.set()
+    if self._ender:
+      # It has just found that somebody is lost, and may end the process.
+      self._ender.join(3 * _FAREWELL_SECONDS)
 
-  def _run(self) -> None:
-    beat = 0.0
-    while not self._closing:
-      # Whoever was silent until here: if this thread itself gets no time from
-      # now on, what comes meanwhile is read in the next round.
-      now = time.monotonic()
-      for key, _ in self._selector.select(self._interval):
-        if key.fileobj is self._server:
-          self._accept()
-        elif key.data is not None:
-          self._read(key.data)
-      if time.monotonic() >= beat:
-        self._tell({'kind': 'beat'})
-        beat = time.monotonic() + self._interval
-      self._look_for_silence(now)
+  # --- the threads ---------------------------------------------------------
+
+  def _beat(self) -> None:
+    deadline = time.monotonic() + self._meeting
+    while not self._closing.wait(self._interval):
+      self._tell(kind='beat')
+      if self._missing and time.monotonic() > deadline:
+        self._over(
+          f'{self._name(min(self._missing))} did not come within '
+          f'{self._meeting:g} s'
+        )
 
   def _accept(self) -> None:
     assert self._server is not None
-    connection, address = self._server.accept()
-    self._add(connection, address[0].removeprefix('::ffff:'))
-
-  def _read(self, peer: _Peer) -> None:
-    try:
-      part = peer.connection.recv(1 << 16)
-    except BlockingIOError:
-      return
-    except OSError:
-      part = b''
-    if not part:
-      self._drop(peer)
-      if peer.number is not None:
-        self._over(f'lost {self._who(peer)}: its connection broke; {_AGAIN}')
-      return
-    peer.heard = time.monotonic()
-    *lines, peer.unread = (peer.unread + part).split(b'\n')
-    for line in lines:
+    while True:
       try:
-        self._hear(peer, json.loads(line))
-      except (ValueError, KeyError, TypeError):  # somebody else's connection
-        self._drop(peer)
+        connection, address = self._server.accept()
+      except OSError:  # it was closed
         return
+      connection.settimeout(self._timeout)
+      peer = _Peer(connection, address[0].removeprefix('::ffff:'))
+      peer.thread = _in_thread(self._listen_to, peer, connection.makefile('rb'))
+
+  def _listen_to(self, peer: _Peer, lines: Any) -> None:
+    """Until a peer is gone, silent, or has said that it leaves."""
+    how = 'its connection broke'
+    try:
+      for line in lines:
+        message = json.loads(line)
+        if message['kind'] == 'bye':
+          return
+        self._hear(peer, message)
+    except TimeoutError:
+      how = f'nothing came from it for {self._timeout:g} s'
+    except OSError:
+      pass
+    except (ValueError, KeyError, TypeError):  # somebody else's connection
+      return
+    finally:
+      _hang_up(peer.connection)
+    if peer.number is not None:
+      who = f'{self._name(peer.number)} ({peer.host}, {peer.address})'
+      self._over(f'lost {who}: {how}; {_AGAIN}')
 
   def _hear(self, peer: _Peer, message: dict[str, Any]) -> None:
-    kind = message['kind']
-    if kind == 'hello':
+    if message['kind'] == 'hello':
       peer.number, peer.host = int(message['process']), str(message['host'])
+      peer.send(kind='service', port=self.service, host=socket.gethostname())
+      self._peers.append(peer)
       self._missing.discard(peer.number)
-      answer = {
-        'kind': 'service',
-        'port': self.service,
-        'host': socket.gethostname(),
-      }
-      _send(peer, answer)
-    elif kind == 'over':
+    elif message['kind'] == 'over':
       self._over(message['text'], message['status'], own=message['own'])
-    elif kind == 'bye':
-      self._drop(peer)
-
-  def _look_for_silence(self, now: float) -> None:
-    for peer in list(self._peers):
-      if now - peer.heard <= self._timeout:
-        continue
-      self._drop(peer)
-      if peer.number is not None:
-        self._over(
-          f'lost {self._who(peer)}: nothing came from it for '
-          f'{self._timeout:g} s; {_AGAIN}'
-        )
-    if self._missing and now > self._deadline:
-      self._over(
-        f'{self._name(min(self._missing))} did not come within '
-        f'{self._meeting:g} s'
-      )
 
   def _over(
-    self,
-    text: str,
-    status: int = EXIT_LOST,
-    *,
-    own: bool = False,
+    self, text: str, status: int = EXIT_LOST, *, own: bool = False
   ) -> None:
     """Ends the run, here and in the processes that this one can tell.
 
@@ -243,10 +222,12 @@ class Watch:
       status: exit status.
       own: whether it is a failure of a process, which others may share.
     """
-    if self._closing:
-      return
-    self._closing = True
-    self._tell({'kind': 'over', 'text': text, 'status': status, 'own': own})
+    with self._lock:
+      if self._closing.is_set():
+        return
+      self._ender = threading.current_thread()
+      self._closing.set()
+    self._tell(kind='over', text=text, status=status, own=own)
     if own and self._left.wait(_FAREWELL_SECONDS):
       return  # the main thread has said the same of this process
     self._say_farewell()
@@ -254,78 +235,67 @@ class Watch:
 
   # --- connections ---------------------------------------------------------
 
-  def _meet(self, coordinator: tuple[str, int], seconds: float) -> None:
+  def _meet(self, coordinator: tuple[str, int]) -> None:
     """Says hello to process 0, and learns where JAX finds it."""
-    me = f'process {self._process} of {self._processes}'
-    deadline = time.monotonic() + seconds
+    hello = {'process': self._process, 'host': socket.gethostname()}
+    deadline = time.monotonic() + self._meeting
     while True:
       try:
         connection = socket.create_connection(coordinator, 1)
-        connection.settimeout(seconds)
-        hello = {'process': self._process, 'host': socket.gethostname()}
+        connection.settimeout(self._meeting)
         connection.sendall(_encode({'kind': 'hello', **hello}))
-        answer = connection.makefile('rb', buffering=0).readline()
+        lines = connection.makefile('rb')
+        answer = lines.readline()
         if not answer:
           raise OSError('it closed the connection')
         break
       except OSError as error:
         if time.monotonic() > deadline:
           raise errors.ConfigError(
-            f'{me} found no process 0 at {coordinator[0]}:{coordinator[1]} '
-            f'within {seconds:g} s ({error})'
+            f'{self._name(self._process)} found no process 0 at '
+            f'{coordinator[0]}:{coordinator[1]} within {self._meeting:g} s '
+            f'({error})'
           ) from error
         time.sleep(_RETRY_SECONDS)
+    connection.settimeout(self._timeout)
     told = json.loads(answer)
     self.service = told['port']
-    peer = self._add(connection, coordinator[0])
-    peer.number, peer.host = 0, told['host']
-
-  def _add(self, connection: socket.socket, address: str) -> _Peer:
-    connection.setblocking(False)
-    peer = _Peer(connection, time.monotonic(), address)
+    peer = _Peer(connection, coordinator[0], 0, told['host'])
     self._peers.append(peer)
-    self._selector.register(connection, selectors.EVENT_READ, peer)
-    return peer
+    peer.thread = _in_thread(self._listen_to, peer, lines)
 
-  def _drop(self, peer: _Peer) -> None:
-    if peer in self._peers:
-      self._peers.remove(peer)
-      self._selector.unregister(peer.connection)
-      peer.connection.close()
-
-  def _tell(self, message: dict[str, Any]) -> None:
+  def _tell(self, **message: Any) -> None:
     for peer in self._peers:
-      if peer.number is not None:
-        _send(peer, message)
-
-  def _stop(self) -> None:
-    self._closing = True
-    self._left.set()
-    self._mouth.send(b'.')
-    # It may just have found that somebody is lost, and end the process.
-    self._thread.join(3 * _FAREWELL_SECONDS)
+      peer.send(**message)
 
   def _say_farewell(self) -> None:
-    """Waits until the others have read what was told last."""
+    """Waits until the others have read what was told last, and hang up."""
     deadline = time.monotonic() + _FAREWELL_SECONDS
     for peer in self._peers:
       try:
         peer.connection.shutdown(socket.SHUT_WR)
-        while (left := deadline - time.monotonic()) > 0:
-          peer.connection.settimeout(left)
-          if not peer.connection.recv(1 << 16):
-            break
       except OSError:
-        pass  # it is gone, or waits no less than we do
-
-  # --- words ---------------------------------------------------------------
+        continue  # it is gone
+      if peer.thread not in (None, threading.current_thread()):
+        peer.thread.join(max(0.0, deadline - time.monotonic()))
 
   def _name(self, process: int) -> str:
     return f'process {process} of {self._processes}'
 
-  def _who(self, peer: _Peer) -> str:
-    assert peer.number is not None
-    return f'{self._name(peer.number)} ({peer.host}, {peer.address})'
+
+def _in_thread(function: Callable[..., None], *args: Any) -> threading.Thread:
+  thread = threading.Thread(target=function, args=args, daemon=True)
+  thread.start()
+  return thread
+
+
+def _hang_up(connection: socket.socket) -> None:
+  """Closes a socket, also for a thread that waits for something on it."""
+  try:
+    connection.shutdown(socket.SHUT_RDWR)
+  except OSError:
+    pass  # the other end did
+  connection.close()
 
 
 def _listen(coordinator: tuple[str, int]) -> socket.socket:
@@ -347,13 +317,6 @@ def _listen(coordinator: tuple[str, int]) -> socket.socket:
 
 def _encode(message: dict[str, Any]) -> bytes:
   return json.dumps(message).encode() + b'\n'
-
-
-def _send(peer: _Peer, message: dict[str, Any]) -> None:
-  try:
-    peer.connection.send(_encode(message))
-  except OSError:
-    pass  # reading tells
 
 
 def _end_process(text: str, status: int) -> None:

@@ -5,8 +5,9 @@ r"""Runs the rows of a table, and prints ours beside the published.
   python -m experiments.papers dgc_table2 dgc_4workers --full
   python -m experiments.papers schemes_digits dgc gtopk --seeds=0,1,2
 
-The first argument is a table, of configs/; the others are rows, all of them if
-none is given, and each brings the dense row that it is compared to. The quick
+The first argument is a table of configs/, or `package.module` of a `TABLE` of
+your own; the others are rows, all of them if none is given, and each brings the
+dense row that it is compared to. The quick
 setting takes minutes a row on two cores: of images CIFAR-10 below
 GRADSPARSE_DATA with data_batch_5 held out, or the handwritten digits where that
 is not there; of text PTB, of speech spoken digits, of pairs of sentences
@@ -21,10 +22,10 @@ A run is recorded as soon as it is finished, and the same command again takes
 only those that are missing; one that was stopped goes on from its checkpoint.
 What could not run is told at the end, and the exit status is then 1.
 
-`--trials=0.5,1,2` measures no row, but which learning rate suits it: each row
-is trained at each of these multiples of its rate, with each seed, on a part of
-the training set, and tested on the rest of it. With `--share=0.25` a trial has
-a quarter of the row's epochs. The table shows which rate is best.
+`--lr_multipliers=0.5,1,2` measures no row, but which learning rate suits it:
+each row is trained at each of these multiples of its rate, with each seed, on a
+part of the training set, and tested on the rest of it. With `--share=0.25` a
+trial has a quarter of the row's epochs. The table shows which rate is best.
 
 `--figure` draws scores against compression, `--header` prints the table that
 the head of the configuration has.
@@ -56,12 +57,13 @@ _FULL = flags.DEFINE_bool('full', False, "the paper's setting, not the quick")
 _HELD_OUT = flags.DEFINE_bool(
   'held_out', False, 'likewise, tested on a part of the training set'
 )
-_TRIALS = command_line.define_list(
-  'trials',
+_LR_MULTIPLIERS = command_line.define_list(
+  'lr_multipliers',
   (),
   command_line.positive_number,
   'multiples of the learning rate of each row, to choose it',
 )
+flags.DEFINE_alias('trials', 'lr_multipliers')  # as in the records
 _SHARE = command_line.define_share(
   'share', 'of its epochs, that each trial takes'
 )
@@ -81,17 +83,14 @@ def main(given: Sequence[str]) -> int | None:
   if not given:
     raise errors.ConfigError('TABLE is missing; --list shows them')
   name, *rows = given
-  try:
-    command_line.one_of(catalogue.NAMES, 'table')(name)
-  except ValueError as error:
-    raise errors.ConfigError(str(error)) from error
-  if _SHARE.value != 1 and not _TRIALS.value:
+  table = catalogue.load(name)
+  if _SHARE.value != 1 and not _LR_MULTIPLIERS.value:
     raise errors.ConfigError(
-      f'--share is of trials, and there are no --trials; got {_SHARE.value:g}'
+      '--share is of trials, and there are no --lr_multipliers; got '
+      f'{_SHARE.value:g}'
     )
   if _FULL.value and _HELD_OUT.value:
     raise errors.ConfigError('--full and --held_out are two settings: take one')
-  table = catalogue.load(name)
   rows = running.with_dense(table, rows)
   path = _JSON.value or _WORKDIR.value / f'{name}.json'
   if _HEADER.value:
@@ -99,7 +98,7 @@ def main(given: Sequence[str]) -> int | None:
     print(page.header(table, records.Record(path, name, table, at_hand=True)))
     return None
   size = _size(table)
-  if _TRIALS.value:
+  if _LR_MULTIPLIERS.value:
     return _try(name, table, rows, size)
   record = records.Record(path, name, table)
   missing = running.run(
@@ -128,12 +127,12 @@ def _try(
   made = trials.Trials(path, table, size, _SEEDS.value, _SHARE.value)
   missing = made.run(
     rows,
-    _TRIALS.value,
+    _LR_MULTIPLIERS.value,
     workdir=_WORKDIR.value / f'{name}_trials',
     command=command_line.typed(),
     budget=_BUDGET.value,
   )
-  tables.show(made.results(rows, _TRIALS.value))
+  tables.show(made.results(rows, _LR_MULTIPLIERS.value))
   for what in missing:
     print(f'missing: {what}')
   return 1 if missing else None

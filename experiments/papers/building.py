@@ -85,11 +85,11 @@ def build(
       config[section][field] = value
   batch = (
     config.parallel.get_oneway_ref('num_workers')
-    * config.parallel.get_oneway_ref('inner_workers')
+    * config.parallel.get_oneway_ref('devices_per_node')
     * config.train.get_oneway_ref('batch_size')
   )
   if config.data.name in TEXTS:
-    batch *= config.train.get_oneway_ref('window')
+    batch *= config.train.get_oneway_ref('bptt_length')
   if 'epochs' in fields:
     examples = _examples(config, fields)
     # Whole exchanges: what is left over would reach nobody.

@@ -3,6 +3,8 @@
 import importlib
 
 from experiments.papers import table
+from experiments.program import errors
+from gradsparse.arguments import did_you_mean
 
 NAMES = (
   'schemes_cifar10',
@@ -54,5 +56,22 @@ ELSEWHERE = {
 
 
 def load(name: str) -> table.Table:
-  """Returns a table, one of `NAMES`."""
-  return importlib.import_module(f'configs.{name}').TABLE
+  """Returns a table.
+
+  Args:
+    name: one of `NAMES`, or of a module with a `TABLE`, `package.module`.
+
+  Raises:
+    ConfigError: there is no such table.
+  """
+  if name in NAMES:
+    return importlib.import_module(f'configs.{name}').TABLE
+  if '.' not in name:
+    raise errors.ConfigError(
+      f'unknown table {name!r}{did_you_mean(name, NAMES)}; there are '
+      f'{", ".join(NAMES)}, and package.module of a TABLE of your own'
+    )
+  try:
+    return importlib.import_module(name).TABLE
+  except (ImportError, AttributeError) as error:
+    raise errors.ConfigError(f'table {name}: {error}') from error

@@ -34,7 +34,7 @@ _STAND_INS: Mapping[str, str] = {
 
 _COMMON: Mapping[str, Any] = {
   'parallel.num_workers': 4,
-  'parallel.block': 1,  # three times as fast on CPUs as all at once
+  'parallel.workers_per_chunk': 1,  # three times as fast on CPUs as all at once
   'train.learning_rate': 0.1,
   'train.log_every': 10,
   'optimizer.schedule': 'cosine',
@@ -61,7 +61,7 @@ _PTB = _COMMON | {
   'data.name': 'ptb',
   'model.name': 'lstm_200',
   'train.batch_size': 4,
-  'train.window': 20,
+  'train.bptt_length': 20,
   'train.learning_rate': 4.0,
   'compression.clip_norm': 0.25,
   'epochs': 0.2,

@@ -13,7 +13,11 @@ from experiments.program import files
 import ml_collections
 
 # Tell one run of a row from another, but not what it measures.
-_NOT_COMPARED = {*settings.FREE_ON_RESUME, 'train.seed', 'parallel.block'}
+_NOT_COMPARED = {
+  *settings.FREE_ON_RESUME,
+  'train.seed',
+  'parallel.workers_per_chunk',
+}
 
 
 def changes(config: ml_collections.ConfigDict) -> dict[str, Any]:
@@ -111,7 +115,9 @@ class Record:
       self._table.config(self._table.rows[row], size, self._at_hand)
     )
     return {
-      int(seed): run for seed, run in found.items() if run['setting'] == now
+      int(seed): run
+      for seed, run in found.items()
+      if fields.of_record(run['setting']) == now
     }
 
   def _add(

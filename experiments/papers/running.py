@@ -123,7 +123,7 @@ def _entry(
     'evaluations': benchmark_rows.evaluations(lines),
     **benchmark_rows.step_times(lines, summary['steps']),
     'step_images': (
-      parallel.num_workers * parallel.inner_workers * config.train.batch_size
+      parallel.num_workers * parallel.devices_per_node * config.train.batch_size
     ),
     **_step_words(lines),
   }

@@ -11,9 +11,8 @@ that several programs have is spelt alike in all of them; a list has commas,
 """
 
 from collections.abc import Callable, Collection, Sequence
-import math
+import functools
 import pathlib
-import re
 import shlex
 import signal
 import sys
@@ -28,8 +27,6 @@ from ml_collections import config_flags
 
 # What is defined here belongs to the program that asks for it, in its --help.
 flags.disclaim_key_flags()
-
-_HELP = ('--help', '-h')
 
 
 def run(
@@ -51,7 +48,7 @@ def run(
 
   def parse(argv: Sequence[str]) -> list[str]:
     own = argv[1 : argv.index('--')] if '--' in argv else argv[1:]
-    if any(word in _HELP for word in own):
+    if {'--help', '-h'} & {*own}:
       app.usage(shorthelp=True, writeto_stdout=True, exitcode=0)
     try:
       given = flags.FLAGS(argv)[1:]
@@ -64,18 +61,25 @@ def run(
       if arguments and len(given) < least:
         raise errors.ConfigError(f'{arguments} is missing')
       return given
+    # The last four are ml_collections' own: a section, a field or a file that
+    # is not there, a file that is not Python.
     except (
       flags.Error,
       errors.UserError,
-      # Of a configuration's flags: a section or a file that is not there, or a
-      # file that is not Python.
       AttributeError,
       KeyError,
       OSError,
       SyntaxError,
     ) as error:
-      text = error.args[0] if isinstance(error, KeyError) else error
-      say(f'error: {_plain(str(text))}\n--help tells the flags')
+      text = str(error.args[0] if isinstance(error, KeyError) else error)
+      if 'Traceback' in text:  # of a file that raises: its last line says what
+        first, *_, last = text.strip().splitlines()
+        text = f'{first} {last}'
+      # ml_collections prints the whole section, over many lines.
+      text, _, section = text.partition(' Other fields present')
+      _, hint, names = section.rpartition('Did you mean')
+      text = ' '.join(filter(None, (text, hint + names if hint else '')))
+      say(f'error: {text}\n--help tells the flags')
       sys.exit(errors.ConfigError.exit_status)
 
   def told(given: list[str]) -> int | None:
@@ -94,29 +98,6 @@ def run(
       return 128 + signal.SIGINT
 
   app.run(told, flags_parser=parse)
-
-
-# What parsers say of text that is no number, and what we say.
-_RULES = (
-  (
-    r'invalid literal for int\(\) with base 10: ',
-    'must be a whole number, got ',
-  ),
-  (r'could not convert string to float: ', 'must be a number, got '),
-  (
-    r"\('Non-boolean argument to boolean flag', (.*)\)",
-    r'must be true or false, got \1',
-  ),
-  # A configuration file that raises: its last line says what.
-  (r'Error whilst parsing config file:(?s:.*)\n(.+)\s*\Z', r'\1'),
-)
-
-
-def _plain(text: str) -> str:
-  """Returns a message of absl's with the rule in plain words."""
-  for theirs, ours in _RULES:
-    text = re.sub(theirs, ours, text)
-  return text
 
 
 def typed() -> str:
@@ -174,7 +155,8 @@ def define_list(
 
 def define_share(name: str, text: str) -> flags.FlagHolder[Any]:
   """Defines a flag for a number in (0, 1], 1 if it is not given."""
-  return flags.DEFINE(_Parser(_share), name, 1.0, text)
+  share = functools.partial(positive_number, most=1.0)
+  return flags.DEFINE(_Parser(share), name, 1.0, text)
 
 
 def define_json(*, former: str = '') -> flags.FlagHolder[Any]:
@@ -233,7 +215,9 @@ def define_schemes(known: Collection[str]) -> flags.FlagHolder[list[str]]:
 
 def define_seeds(*default: int) -> flags.FlagHolder[list[int]]:
   """Defines `--seeds`, a run for each."""
-  return define_list('seeds', default, _seed, 'of parameters and data order')
+  seed = flags.IntegerParser(lower_bound=0, upper_bound=2**32 - 1)
+  text = 'of parameters and data order'
+  return define_list('seeds', default, seed.parse, text)
 
 
 def define_steps(
@@ -288,39 +272,17 @@ def whole(text: str) -> int:
   Raises:
     ValueError: it is none.
   """
-  try:
-    number = float(text)
-    if number != int(number) or number < 1:
-      raise ValueError
-  except (ValueError, OverflowError):
-    raise ValueError(
-      f'must be a whole number of at least 1, got {text!r}'
-    ) from None
+  number = float(text)
+  if number < 1 or not number.is_integer():
+    raise ValueError(f'must be a whole number of at least 1, got {text!r}')
   return int(number)
 
 
-def positive_number(text: str) -> float:
+def positive_number(text: str, most: float = sys.float_info.max) -> float:
   """Parses a number above 0, for `define_list`."""
-  try:
-    number = float(text)
-  except ValueError:
-    number = math.nan
-  if not 0 < number < math.inf:
-    raise ValueError(f'must be a number above 0, got {text!r}')
-  return number
-
-
-def _share(text: str) -> float:
-  number = positive_number(text)
-  if number > 1:
-    raise ValueError(f'must be a number in (0, 1], got {text!r}')
-  return number
-
-
-def _seed(text: str) -> int:
-  number = int(text)
-  if not 0 <= number < 2**32:
-    raise ValueError(f'must be in 0..{2**32 - 1}, got {text}')
+  number = float(text)
+  if not 0 < number <= most:
+    raise ValueError(f'must be in (0, {most:g}], got {text!r}')
   return number
 
 

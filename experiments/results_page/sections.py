@@ -45,12 +45,12 @@ _Of = Callable[[ml_collections.ConfigDict], Any]
 
 def _of_a_batch(config: ml_collections.ConfigDict) -> str:
   words = _OF_A_BATCH.get(config.data.name, 'images')
-  return words.format(window=config.train.get('window'))
+  return words.format(window=config.train.get('bptt_length'))
 
 
 def _tested_on(config: ml_collections.ConfigDict) -> str:
   name, split = config.data.name, config.data.test_split
-  if split == 'file':
+  if split == 'test':
     return 'its test file'
   if split == 'validation':
     return _VALIDATION.get(name, 'a fifth of its training set')

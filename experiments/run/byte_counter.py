@@ -6,18 +6,41 @@ from typing import Any, NamedTuple
 from experiments.config import warmup
 from experiments.hosts import placement
 import gradsparse as gs
-import optax
 
 
-class Size(NamedTuple):
-  """What a step moves, dense leaves included."""
+class Plans(NamedTuple):
+  """What the steps of a run will send.
 
-  payload: int  # bytes of one worker's message
-  sent: int  # bytes that a worker puts on the network
+  Attributes:
+    stages: of the run.
+    gradients: the plan of each stage's first step, which sends most.
+    inside: of the dense mean over the inner workers of a worker, in each step.
+    average: of parameters that differ, from `gs.workers.plan_average`; None
+      where none do.
+  """
 
-  def plus(self, plan: gs.Plan) -> 'Size':
-    """Returns the size of both."""
-    return Size(self.payload + plan.payload_bytes, self.sent + plan.sent_bytes)
+  stages: Sequence[warmup.Stage]
+  gradients: Sequence[gs.Plan]
+  inside: gs.Plan | None = None
+  average: gs.Plan | None = None
+
+  def __str__(self) -> str:
+    """Returns their tables, each under the first step of its stage."""
+    tables = [str(self.gradients[0])]
+    if len(self.gradients) > 1:
+      tables = [
+        f'from step {stage.first_step}, density '
+        f'{stage.density_at(stage.first_step):g}:\n{plan}'
+        for stage, plan in zip(self.stages, self.gradients, strict=True)
+      ]
+    if self.inside and self.inside.sent_bytes:
+      tables.append(
+        f'in each step, over the {self.inside.num_workers} inner workers of a '
+        f'worker:\n{self.inside}'
+      )
+    if self.average:
+      tables.append(f'beside these, what averages parameters:\n{self.average}')
+    return '\n\n'.join(tables)
 
 
 class ByteCounter:
@@ -27,30 +50,20 @@ class ByteCounter:
   accumulates gradients. A step that averages parameters sends these, too.
   """
 
-  def __init__(
-    self,
-    stages: Sequence[warmup.Stage],
-    plans: Sequence,
-    inner_sent_bytes: int = 0,
-    average: gs.Plan | None = None,
-  ):
+  def __init__(self, plans: Plans):
     """Counts from zero.
 
     Args:
-      stages: of the run.
-      plans: theirs, from `plan_stages`.
-      inner_sent_bytes: what an inner worker sends inside its node in a step.
-      average: of parameters that differ, from `gs.workers.plan_average`.
+      plans: of the run.
     """
-    self._stages = stages
-    self._inner_sent = inner_sent_bytes
-    self._dense = int(plans[-1].dense_bytes)
-    self._every = plans[-1].every
-    self._average = average
+    self._stages, self._average = plans.stages, plans.average
+    self._inner_sent = plans.inside.sent_bytes if plans.inside else 0
+    self._dense = int(plans.gradients[-1].dense_bytes)
+    self._every = plans.gradients[-1].every
     # Schemes count what they send of the leaves that they compress.
     self._uncompressed = [
       sum(row.elements for row in plan.rows if row.transport == 'dense')
-      for plan in plans
+      for plan in plans.gradients
     ]
     # The last stage is that of the last step so far; where the density changes
     # at every step, the last exchange.
@@ -77,28 +90,32 @@ class ByteCounter:
       What to log about it; a step that sends nothing has no ratio.
     """
     stage = warmup.exchanged_at(self._stages, step - 1, self._every)
-    number = self._stages.index(stage)
-    size = Size(int(payload_bytes), int(sent_bytes))
-    uncompressed = self._uncompressed[number] if size.payload else 0
+    moved = {
+      'steps': 1,
+      'payload': int(payload_bytes),
+      'sent': int(sent_bytes),
+      'elements': sent_elements,
+    }
+    if moved['payload']:
+      moved['elements'] += self._uncompressed[self._stages.index(stage)]
     if self._average and step % self._average.every == 0:
-      size = size.plus(self._average)
-      uncompressed += sum(row.elements for row in self._average.rows)
+      moved['payload'] += self._average.payload_bytes
+      moved['sent'] += self._average.sent_bytes
+      moved['elements'] += sum(row.elements for row in self._average.rows)
     if step > 1 and self._end(step) != self._end(step - 1):
       self._counted |= dict.fromkeys(_of('last_stage_'), 0)
     for prefix in ('', 'last_stage_'):
-      self._counted[prefix + 'steps'] += 1
-      self._counted[prefix + 'payload'] += size.payload
-      self._counted[prefix + 'sent'] += size.sent
-      if self._counted[prefix + 'elements'] is not None:
-        self._counted[prefix + 'elements'] += sent_elements + uncompressed
+      for what, count in moved.items():
+        if self._counted[prefix + what] is not None:
+          self._counted[prefix + what] += count
     values = {
-      'comm/payload_bytes': size.payload,
-      'comm/sent_bytes': size.sent,
+      'comm/payload_bytes': moved['payload'],
+      'comm/sent_bytes': moved['sent'],
       'comm/sent_bytes_total': self._counted['sent'],
       'comm/inner_sent_bytes': self._inner_sent,
     }
-    if size.payload:
-      values['comm/ratio'] = self._dense / size.payload
+    if moved['payload']:
+      values['comm/ratio'] = self._dense / moved['payload']
     # That of the exchange which the step is for, whose first step says it.
     density = stage.density_at((step - 1) // self._every * self._every)
     if density is not None:
@@ -185,26 +202,6 @@ def _of(stage: str) -> list[str]:
   return [stage + what for what in ('steps', 'payload', 'sent', 'elements')]
 
 
-def plan_stages(
-  stages: Sequence[warmup.Stage],
-  transformations: Sequence[optax.GradientTransformation],
-  params: Any,
-  num_workers: int,
-) -> list[gs.Plan]:
-  """Returns the plan of each stage's first step, which sends most.
-
-  Args:
-    stages: of the run.
-    transformations: one a stage.
-    params: only their shapes are used.
-    num_workers: P.
-  """
-  return [
-    gs.plan(tx, params, num_workers, step=stage.first_step)
-    for tx, stage in zip(transformations, stages, strict=True)
-  ]
-
-
 def plan_inside(params: Any, inner_workers: int, *, moments: bool) -> gs.Plan:
   """Returns the plan of the dense mean over the inner workers of a worker.
 
@@ -219,37 +216,6 @@ def plan_inside(params: Any, inner_workers: int, *, moments: bool) -> gs.Plan:
   return gs.plan(
     gs.dense(axis_name=placement.INNER_AXIS), averaged, inner_workers
   )
-
-
-def plan_text(
-  stages: Sequence[warmup.Stage],
-  plans: Sequence,
-  inner_plan: gs.Plan,
-  average: gs.Plan | None = None,
-) -> str:
-  """Returns the plans' tables, each under the first step of its stage.
-
-  Args:
-    stages: of the run.
-    plans: theirs, from `plan_stages`.
-    inner_plan: from `plan_inside`; shown where anything is sent there.
-    average: of parameters that differ, from `gs.workers.plan_average`.
-  """
-  tables = [str(plans[0])]
-  if len(plans) > 1:
-    tables = [
-      f'from step {stage.first_step}, density '
-      f'{stage.density_at(stage.first_step):g}:\n{plan}'
-      for stage, plan in zip(stages, plans, strict=True)
-    ]
-  if inner_plan.sent_bytes:
-    tables.append(
-      f'in each step, over the {inner_plan.num_workers} inner workers of a '
-      f'worker:\n{inner_plan}'
-    )
-  if average:
-    tables.append(f'beside these, what averages parameters:\n{average}')
-  return '\n\n'.join(tables)
 
 
 def last_and_average(

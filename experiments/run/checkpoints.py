@@ -2,25 +2,24 @@
 
   checkpoints/120/            after step 120: Orbax' files and manifest.json
   checkpoints/120.damaged/    was not what had been written when a run resumed
-  checkpoints/unsealed/       what is being written, or was when a run died
+  checkpoints/120.orbax-...   is being written, or was when a run died
 
-Orbax writes into `unsealed`, each process what its devices hold, while training
-goes on. When all have written, process 0 adds the manifest
-(`experiments.run.manifest`) and moves the folder to its place: a folder with a
-number is complete. Before one is used, every file is compared with the
-manifest.
+Orbax writes while training goes on, each process what its devices hold, and
+moves the folder to its place when all have written: a folder with a number is
+complete. Before that, process 0 adds the manifest (`experiments.run.manifest`).
+Before a checkpoint is used, every file is compared with it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+import contextlib
 import dataclasses
 import logging as python_logging
 import os
 import pathlib
 import re
 import shutil
-import threading
 from typing import Any
 
 from absl import logging
@@ -36,8 +35,7 @@ from jax.sharding import NamedSharding
 import orbax.checkpoint as ocp
 
 KEEP = 2  # the last, and the one before in case the last is damaged
-UNSEALED = 'unsealed'
-_STATE = 'state'
+UNFINISHED = '.orbax-checkpoint-tmp'  # Orbax' suffix of what is being written
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,10 +73,17 @@ class Checkpoints:
     self.directory = directory.absolute()
     self._every = every
     self._placement = placement
-    self._verified: dict[int, Mapping[str, Any] | str] = {}
-    self._orbax: ocp.AsyncCheckpointer | None = None
-    self._thread: threading.Thread | None = None
-    self._failed: Exception | None = None  # in the thread
+    self._seen: dict[int, Checkpoint | manifest.DamagedError] = {}
+    self._about: Mapping[str, Any] = {}  # of what is being written
+    logging.get_absl_logger().addFilter(_is_not_told_by_us)
+    self._orbax = ocp.StandardCheckpointer(
+      async_options=ocp.AsyncOptions(
+        # A folder that cannot be made is told at once; a thread would not
+        # tell, and the others wait for it.
+        create_directories_asynchronously=False,
+        post_finalization_callback=self._seal,
+      )
+    )
 
   def steps(self) -> list[int]:
     """Returns the steps that have a folder, the last first."""
@@ -98,14 +103,19 @@ class Checkpoints:
     Raises:
       ResumeError: there are some, and all are damaged.
     """
-    step = self._agreed()
-    if step:
-      about = self._verified[step]
-      assert not isinstance(about, str)
-      return Checkpoint(step, self._folder(step), about)
+    agreed = None
+    while (least := self._placement.least(self._newest(agreed))) != agreed:
+      agreed = least
+    if agreed:
+      found = self._look(agreed)
+      assert isinstance(found, Checkpoint)
+      return found
     if -self._placement.least(-len(self.steps())):  # of the one that sees most
+      damage = '; '.join(
+        f'{each}: {self._reason(each)}' for each in self.steps()
+      )
       raise errors.ResumeError(
-        f'no checkpoint in {self.directory} is intact ({self._damage(0)}); '
+        f'no checkpoint in {self.directory} is intact ({damage}); '
         'copy one there from a backup, or remove that folder to begin again'
       )
     return None
@@ -123,12 +133,11 @@ class Checkpoints:
     Raises:
       FileError: a folder cannot be made, moved or removed.
     """
-    unsealed = self.directory / UNSEALED
-    with files.explained('remove', unsealed):
-      if unsealed.exists():
-        shutil.rmtree(unsealed)
+    for unfinished in self.directory.glob(f'*{UNFINISHED}'):
+      with files.explained('remove', unfinished):
+        shutil.rmtree(unfinished)
     if self._every:
-      files.make_folder(unsealed)
+      files.make_folder(self.directory)
     for step in self.steps():
       if step > resumed:
         self._set_aside(step)
@@ -143,10 +152,9 @@ class Checkpoints:
     Raises:
       ResumeError: the arrays are those of another run.
     """
-    target = jax.tree.map(_target, like)
     try:
-      state = self._checkpointer().restore(
-        checkpoint.folder / _STATE, args=ocp.args.StandardRestore(target)
+      state = self._orbax.restore(
+        checkpoint.folder, jax.tree.map(_target, like)
       )
     except (KeyError, TypeError, ValueError) as error:
       raise errors.ResumeError(
@@ -169,34 +177,27 @@ class Checkpoints:
     """
     inspection.refuse_copies(state)
     self.wait()
-    folder = self.directory / UNSEALED / str(step)
-    content = {'step': step, 'versions': machine.versions(), **about}
-    try:
-      self._checkpointer().save(
-        folder / _STATE, args=ocp.args.StandardSave(state)
-      )
-    except Exception as error:
-      raise self._not_written(error) from error
-    self._thread = threading.Thread(target=self._finish, args=(folder, content))
-    self._thread.start()
+    self._about = {'step': step, 'versions': machine.versions(), **about}
+    with self._told():
+      self._orbax.save(self._folder(step), state)
 
   def check(self) -> None:
     """Raises where a checkpoint that was started could not be written."""
-    if self._thread is not None and not self._thread.is_alive():
-      self.wait()
+    with self._told():
+      self._orbax.check_for_errors()
 
   def wait(self) -> None:
-    """Waits until what was started is written.
+    """Waits until what was started is written, and removes what is older.
 
     Raises:
       FileError: it could not be.
     """
-    if self._thread is not None:
-      self._thread.join()
-      self._thread = None
-    failed, self._failed = self._failed, None
-    if failed is not None:
-      raise self._not_written(failed) from failed
+    with self._told():
+      self._orbax.wait_until_finished()
+      if self._placement.is_chief:
+        for step in self.steps()[KEEP:]:
+          # Moved first: nothing with a number is ever incomplete.
+          shutil.rmtree(self._folder(step).rename(self._unfinished(step)))
 
   def close(self) -> None:
     """Waits, and frees what is needed for saving.
@@ -207,68 +208,42 @@ class Checkpoints:
     try:
       self.wait()
     finally:
-      orbax, self._orbax = self._orbax, None
-      if orbax is not None:
-        try:
-          orbax.close()
-        except Exception as error:  # of its own threads, once more
-          raise self._not_written(error) from error
+      with self._told():
+        self._orbax.close()
 
-  def _finish(self, folder: pathlib.Path, about: Mapping[str, Any]) -> None:
-    """Seals a checkpoint when it is written; in a thread."""
-    try:
-      self._checkpointer().wait_until_finished()  # for all processes
-      if self._placement.is_chief:
-        manifest.seal(folder, about)
-        folder.rename(self._folder(about['step']))
-        for step in self.steps()[KEEP:]:
-          # Moved first: nothing with a number is ever incomplete.
-          gone = self._folder(step).rename(folder)
-          shutil.rmtree(gone)
-    except Exception as error:  # told by `wait`, in the main thread
-      self._failed = error
-
-  def _agreed(self) -> int:
-    """The last step whose checkpoint is intact in all processes, or 0."""
-    agreed = None
-    while True:
-      own = self._newest(agreed)
-      least = self._placement.least(own)
-      if least == agreed:
-        return least
-      agreed = least
+  def _seal(self) -> None:
+    """Adds the manifest; Orbax calls it in process 0 when all have written."""
+    manifest.seal(self._unfinished(self._about['step']), self._about)
 
   def _newest(self, limit: int | None) -> int:
     """The last intact step of at most `limit` in this process, or 0."""
-    for step in self.steps():
-      if limit is None or step <= limit:
-        if step not in self._verified:
-          self._verified[step] = self._verify(step)
-        if not isinstance(self._verified[step], str):
-          return step
-    return 0
-
-  def _verify(self, step: int) -> Mapping[str, Any] | str:
-    """What was saved with a checkpoint, or else what is wrong with it."""
-    try:
-      about = manifest.verify(self._folder(step))
-    except manifest.DamagedError as error:
-      return str(error)
-    if about.get('step') != step:
-      return f'{manifest.NAME} is of step {about.get("step")}'
-    return about
-
-  def _damage(self, resumed: int) -> str:
-    """What is wrong with the checkpoints after a step."""
-    return '; '.join(
-      f'{step}: {reason}'
-      for step in self.steps()
-      if step > resumed and isinstance(reason := self._reason(step), str)
+    steps = (step for step in self.steps() if limit is None or step <= limit)
+    intact = (
+      step for step in steps if isinstance(self._look(step), Checkpoint)
     )
+    return next(intact, 0)
+
+  def _look(self, step: int) -> Checkpoint | manifest.DamagedError:
+    """A checkpoint, or what is wrong with it; compares its files once."""
+    if step not in self._seen:
+      folder = self._folder(step)
+      try:
+        about = manifest.verify(folder)
+        if about.get('step') != step:
+          raise manifest.DamagedError(
+            f'{manifest.NAME} is of step {about.get("step")}'
+          )
+        self._seen[step] = Checkpoint(step, folder, about)
+      except manifest.DamagedError as error:
+        self._seen[step] = error
+    return self._seen[step]
 
   def _reason(self, step: int) -> str:
-    found = self._verified.get(step, 'was not looked at')
-    return found if isinstance(found, str) else 'another process cannot read it'
+    """Why a checkpoint that not all processes can read is not used."""
+    found = self._look(step)
+    if isinstance(found, Checkpoint):
+      return 'another process cannot read it'
+    return str(found)
 
   def _set_aside(self, step: int) -> None:
     folder = self._folder(step)
@@ -288,26 +263,23 @@ class Checkpoints:
   def _folder(self, step: int) -> pathlib.Path:
     return self.directory / str(step)
 
-  def _checkpointer(self) -> ocp.AsyncCheckpointer:
-    if self._orbax is None:
-      logging.get_absl_logger().addFilter(_is_not_told_by_us)
-      self._orbax = ocp.AsyncCheckpointer(
-        ocp.StandardCheckpointHandler(),
-        # A folder that cannot be made is told at once; a thread would not
-        # tell, and the others wait for it.
-        async_options=ocp.AsyncOptions(create_directories_asynchronously=False),
-      )
-    return self._orbax
+  def _unfinished(self, step: int) -> pathlib.Path:
+    return self.directory / f'{step}{UNFINISHED}'
 
-  def _not_written(self, error: Exception) -> errors.FileError:
-    """The one line for whatever Orbax, or the system, has said."""
-    if self._placement.is_chief:
-      shutil.rmtree(self.directory / UNSEALED, ignore_errors=True)
-    kept = ', '.join(map(str, self.steps()[:KEEP])) or 'there is none'
-    return errors.FileError(
-      f'cannot write a checkpoint to {self.directory}: {_reason_in(error)}; '
-      f'those before are whole: {kept}'
-    )
+  @contextlib.contextmanager
+  def _told(self) -> Iterator[None]:
+    """Makes one line of whatever Orbax, or the system, says."""
+    try:
+      yield
+    except Exception as error:
+      if self._placement.is_chief:
+        for unfinished in self.directory.glob(f'*{UNFINISHED}'):
+          shutil.rmtree(unfinished, ignore_errors=True)
+      kept = ', '.join(map(str, self.steps()[:KEEP])) or 'there is none'
+      raise errors.FileError(
+        f'cannot write a checkpoint to {self.directory}: {_reason_in(error)}; '
+        f'those before are whole: {kept}'
+      ) from error
 
 
 def _is_number(name: str) -> bool:

@@ -21,32 +21,20 @@ _PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'numpy')
 def describe() -> dict[str, Any]:
   """Returns hardware and versions, for the records of a run."""
   device = jax.devices()[0]
+  # How the C library was told to take memory, if it was told.
+  allocator = os.environ.get(_TUNABLES)
   return {
     'backend': jax.default_backend(),
     'device': device.device_kind,
     'devices': jax.device_count(),
     'processes': jax.process_count(),
-    'cpu_cores': _cores(),
+    'cpu_cores': len(os.sched_getaffinity(0)),  # that we may use
     'cpu_model': _cpu_model(),
     'machine': platform.machine(),
     'system': platform.system(),
     'python': platform.python_version(),
     **versions(),
-    **_allocator(),
-  }
-
-
-def _allocator() -> dict[str, str]:
-  """How the C library was told to take memory, if it was told."""
-  told = os.environ.get(_TUNABLES)
-  return {_TUNABLES.lower(): told} if told else {}
-
-
-def _cores() -> int | None:
-  """Those that this process may use, where the system tells."""
-  if hasattr(os, 'sched_getaffinity'):
-    return len(os.sched_getaffinity(0))
-  return os.cpu_count()
+  } | ({_TUNABLES.lower(): allocator} if allocator else {})
 
 
 def _cpu_model() -> str | None:

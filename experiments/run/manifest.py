@@ -16,6 +16,8 @@ from experiments.program import files
 NAME = 'manifest.json'
 
 _FILES, _OWN = 'files', 'sha256'  # the latter: of the manifest without itself
+# Orbax writes the time into it last of all, and reads nothing of it.
+_NOT_SEALED = {NAME, '_CHECKPOINT_METADATA'}
 
 
 class DamagedError(Exception):
@@ -50,30 +52,28 @@ def verify(folder: pathlib.Path) -> dict[str, Any]:
   Raises:
     DamagedError: a file is missing or not what was written.
   """
-  try:
-    return _verify(folder)
-  except OSError as error:
-    name = pathlib.Path(error.filename or folder).name
-    raise DamagedError(f'{name} cannot be read: {error.strerror}') from error
-
-
-def _verify(folder: pathlib.Path) -> dict[str, Any]:
   if not folder.is_dir():
     raise DamagedError('it is no folder')
   present = _listed(folder)
-  if not (folder / NAME).is_file():
+  try:
+    content = _read(folder / NAME)
+    for name, expected in content.pop(_FILES).items():
+      if name not in present:
+        raise DamagedError(f'{name} is missing')
+      size = present[name].stat().st_size
+      if size != expected['bytes']:
+        raise DamagedError(f'{name} has {size} bytes, not {expected["bytes"]}')
+      if _sha256(present[name]) != expected['sha256']:
+        raise DamagedError(
+          f'{name} does not have its SHA-256 checksum any more'
+        )
+  except FileNotFoundError as error:
     raise DamagedError(
       f'{NAME} is missing' if present else 'the folder is empty'
-    )
-  content = _read(folder / NAME)
-  for name, expected in content.pop(_FILES).items():
-    if name not in present:
-      raise DamagedError(f'{name} is missing')
-    size = present[name].stat().st_size
-    if size != expected['bytes']:
-      raise DamagedError(f'{name} has {size} bytes, not {expected["bytes"]}')
-    if _sha256(present[name]) != expected['sha256']:
-      raise DamagedError(f'{name} does not have its SHA-256 checksum any more')
+    ) from error
+  except OSError as error:
+    name = pathlib.Path(error.filename or folder).name
+    raise DamagedError(f'{name} cannot be read: {error.strerror}') from error
   return content
 
 
@@ -95,7 +95,7 @@ def _listed(folder: pathlib.Path) -> dict[str, pathlib.Path]:
   return {
     path.relative_to(folder).as_posix(): path
     for path in sorted(folder.rglob('*'))
-    if path.is_file() and path != folder / NAME
+    if path.is_file() and path.name not in _NOT_SEALED
   }
 
 

@@ -11,30 +11,14 @@ from experiments import data
 from experiments import models
 from experiments.data import language as texts
 from experiments.program import errors
-from experiments.tasks.classification import Classification
-from experiments.tasks.language import Language
-from experiments.tasks.task import SYMBOLS
-from experiments.tasks.task import VOCABULARY
-from experiments.tasks.task import Outcome
-from experiments.tasks.task import Task
-from experiments.tasks.task import Variables
+from experiments.tasks.classification import Classification as Classification
+from experiments.tasks.language import Language as Language
+from experiments.tasks.task import SYMBOLS as SYMBOLS
+from experiments.tasks.task import VOCABULARY as VOCABULARY
+from experiments.tasks.task import Outcome as Outcome
+from experiments.tasks.task import Task as Task
+from experiments.tasks.task import Variables as Variables
 import ml_collections
-
-__all__ = [
-  'DATA',
-  'Built',
-  'Classification',
-  'Language',
-  'Outcome',
-  'SYMBOLS',
-  'Sampler',
-  'TRANSCRIPTS',
-  'Task',
-  'VOCABULARY',
-  'Variables',
-  'build',
-  'tested_on',
-]
 
 _SPEECH = ('an4', 'fsdd', 'librispeech')
 _TRANSLATION = ('multi30k', 'wmt')
@@ -87,14 +71,20 @@ def build(
   Raises:
     UserError: the data are not there, or the model cannot take them.
   """
-  build_one = _classification
+  found = _load(config, config.data.test_split)
+  drawn = {
+    'num_workers': num_workers,
+    'batch_size': config.train.batch_size,
+    'seed': config.train.seed,
+    'workers': workers,
+  }
   if config.data.name in texts.NAMES:
-    build_one = _language
-  elif config.data.name in _SPEECH:
-    build_one = _speech
-  elif config.data.name in _TRANSLATION:
-    build_one = _translation
-  return build_one(config, num_workers, workers)
+    return _language(config, found, drawn)
+  if config.data.name in _SPEECH:
+    return _speech(config, found, drawn)
+  if config.data.name in _TRANSLATION:
+    return _translation(config, found, drawn)
+  return _classification(config, found, drawn)
 
 
 def tested_on(
@@ -152,17 +142,9 @@ def _load(
   return data.load(*where, section.image_size)
 
 
-def _classification(
-  config: ml_collections.ConfigDict, num_workers: int, workers: tuple[int, ...]
-) -> Built:
-  dataset = _load(config, config.data.test_split)
+def _classification(config, dataset, drawn) -> Built:
   sampler: Sampler = data.Sampler(
-    dataset.train,
-    num_workers=num_workers,
-    batch_size=config.train.batch_size,
-    seed=config.train.seed,
-    augment=config.data.augment,
-    workers=workers,
+    dataset.train, augment=config.data.augment, **drawn
   )
   if dataset.ahead:
     sampler = data.Ahead(sampler, dataset.ahead, config.train.steps)
@@ -179,76 +161,51 @@ def _classification(
   return Built(task, sampler)
 
 
-def _language(
-  config: ml_collections.ConfigDict, num_workers: int, workers: tuple[int, ...]
-) -> Built:
-  corpus = _load(config, config.data.test_split)
-  sampler = texts.Windows(
-    corpus.train,
-    num_workers=num_workers,
-    batch_size=config.train.batch_size,
-    length=config.train.window,
-    seed=config.train.seed,
-    workers=workers,
-  )
+def _language(config, corpus, drawn) -> Built:
+  length = config.train.bptt_length
   task = Language(
     models.create(config.model.name, len(corpus.symbols), 'language'),
     corpus,
     batch_size=config.train.batch_size,
-    window=config.train.window,
+    window=length,
     characters=config.data.name == 'ptb_characters',
   )
-  return Built(task, sampler)
+  return Built(task, texts.Windows(corpus.train, length=length, **drawn))
 
 
-def _speech(
-  config: ml_collections.ConfigDict, num_workers: int, workers: tuple[int, ...]
-) -> Built:
+def _speech(config, corpus, drawn) -> Built:
   from experiments.data import speech as recordings  # needs soundfile
   from experiments.tasks import speech  # needs jiwer
 
-  corpus = _load(config, config.data.test_split)
+  num_buckets = config.data.buckets
   classes = corpus.train.alphabet.classes
-  task = speech.Speech(
-    models.create(config.model.name, classes, 'speech'),
-    corpus,
-    num_buckets=config.data.buckets,
-  )
+  model = models.create(config.model.name, classes, 'speech')
+  task = speech.Speech(model, corpus, num_buckets=num_buckets)
   sampler = recordings.Sampler(
-    corpus.train,
-    num_workers=num_workers,
-    batch_size=config.train.batch_size,
-    seed=config.train.seed,
-    workers=workers,
-    num_buckets=config.data.buckets,
-    stride=task.stride,
+    corpus.train, num_buckets=num_buckets, stride=task.stride, **drawn
   )
   ahead = data.Ahead(sampler, recordings.AHEAD, config.train.steps)
   return Built(task, ahead)
 
 
-def _translation(
-  config: ml_collections.ConfigDict, num_workers: int, workers: tuple[int, ...]
-) -> Built:
+def _translation(config, corpus, drawn) -> Built:
   from experiments.data import translation as sentences  # needs sentencepiece
   from experiments.tasks import translation  # needs sacrebleu
 
-  corpus = _load(config, config.data.test_split)
+  section, classes = config.data, corpus.vocabulary.size
+  if section.tokens:
+    drawn = {**drawn, 'batch_size': 0}
   sampler = sentences.Sampler(
     corpus.train,
-    num_workers=num_workers,
-    batch_size=0 if config.data.tokens else config.train.batch_size,
-    batch_tokens=config.data.tokens,
-    seed=config.train.seed,
-    workers=workers,
-    max_length=config.data.max_length,
-    num_buckets=config.data.buckets,
+    batch_tokens=section.tokens,
+    max_length=section.max_length,
+    num_buckets=section.buckets,
+    **drawn,
   )
-  classes = corpus.vocabulary.size
   task = translation.Translation(
     models.create(config.model.name, classes, 'translation'),
     corpus,
     config.test.beam,
-    config.data.buckets,
+    section.buckets,
   )
   return Built(task, sampler)

@@ -1,6 +1,6 @@
 """Images, each of one class."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 import dataclasses
 import math
 from typing import Any
@@ -18,7 +18,7 @@ _NUMBERS = 16_000_000  # of the images that are tested together
 
 
 @dataclasses.dataclass(frozen=True)
-class Classification:
+class Classification(task.Task):
   """A model that tells classes of images, see `task.Task`.
 
   A batch has `images`, uint8[batch, height, width, channels], and `labels`,
@@ -47,38 +47,15 @@ class Classification:
   examples: data.Examples | None = None
   test_batch: int | None = None
 
-  @property
-  def has_batch_axis(self) -> bool:
-    return hasattr(self.model, 'batch_axis')
+  def example(self) -> tuple[Any, ...]:
+    return (jnp.zeros((1, *self.image_shape), jnp.float32),)
 
-  def files(self) -> Mapping[str, bytes]:
-    return {}
-
-  def init(self, key: jax.Array) -> task.Variables:
-    images = jnp.zeros((1, *self.image_shape), jnp.float32)
-    made = self.model.init(key, images, train=False)
-    return task.Variables(made['params'], made.get('batch_stats', {}))
-
-  def carry(self) -> Any:
-    return ()
-
-  def over_examples(self, axis_name: str) -> 'Classification':
-    return dataclasses.replace(
-      self, model=self.model.clone(batch_axis=axis_name)
-    )
-
-  def outcome(
-    self,
-    params: Any,
-    statistics: Any,
-    carry: Any,
-    inputs: Mapping[str, jax.Array],
-    key: jax.Array,
-  ) -> task.Outcome:
+  def outcome(self, params, statistics, carry, inputs, key):
     labels = inputs['labels']
-    logits, changed = self.model.apply(
-      {'params': params, 'batch_stats': statistics},
-      data.normalise(inputs['images'], self.mean, self.std),
+    logits, changed = self._apply(
+      params,
+      statistics,
+      inputs['images'],
       train=True,
       mutable=['batch_stats'],
       rngs={'dropout': key},
@@ -89,6 +66,11 @@ class Classification:
       losses.mean(), {'accuracy': right}, changed.get('batch_stats', {}), carry
     )
 
+  def _apply(self, params, statistics, images, **options):
+    variables = {'params': params, 'batch_stats': statistics}
+    images = data.normalise(images, self.mean, self.std)
+    return self.model.apply(variables, images, **options)
+
   def make_test(self) -> task.Test:
     examples = self.examples
     size = self.test_batch
@@ -97,11 +79,7 @@ class Classification:
 
     @jax.jit
     def sums(params, statistics, images, labels):
-      logits = self.model.apply(
-        {'params': params, 'batch_stats': statistics},
-        data.normalise(images, self.mean, self.std),
-        train=False,
-      )
+      logits = self._apply(params, statistics, images, train=False)
       losses = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
       _, largest = jax.lax.top_k(logits, min(_TOP, self.classes))
       right = logits.argmax(-1) == labels

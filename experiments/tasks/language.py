@@ -21,7 +21,7 @@ _TEST_ROWS = 10
 
 
 @dataclasses.dataclass(frozen=True)
-class Language:
+class Language(task.Task):
   """A model that tells the next symbol, see `task.Task`.
 
   A batch has `tokens` and `targets`, int32[batch, window], and `first`,
@@ -47,41 +47,18 @@ class Language:
   window: int
   characters: bool = False
 
-  @property
-  def has_batch_axis(self) -> bool:
-    return False
-
   def files(self) -> Mapping[str, bytes]:
     return task.symbols_file(self.corpus.symbols)
 
-  def init(self, key: jax.Array) -> task.Variables:
-    tokens = jnp.zeros((1, self.window), jnp.int32)
-    made = self.model.init(key, tokens, self.model.carry(1), train=False)
-    return task.Variables(made['params'], {})
+  def example(self) -> tuple[Any, ...]:
+    return jnp.zeros((1, self.window), jnp.int32), self.model.carry(1)
 
   def carry(self) -> Any:
     return self.model.carry(self.batch_size)
 
-  def over_examples(self, axis_name: str) -> 'Language':
-    return self
-
-  def outcome(
-    self,
-    params: Any,
-    statistics: Any,
-    carry: Any,
-    inputs: Mapping[str, jax.Array],
-    key: jax.Array,
-  ) -> task.Outcome:
-    logits, carry = self.model.apply(
-      {'params': params},
-      inputs['tokens'],
-      _begun(carry, inputs['first']),
-      train=True,
-      rngs={'dropout': key},
-    )
-    losses = optax.softmax_cross_entropy_with_integer_labels(
-      logits, inputs['targets']
+  def outcome(self, params, statistics, carry, inputs, key):
+    losses, carry = self._losses(
+      params, carry, inputs, train=True, rngs={'dropout': key}
     )
     words = {'words': jnp.float32(losses.size)}
     return task.Outcome(losses.mean(), {}, statistics, carry, words)
@@ -89,15 +66,7 @@ class Language:
   def make_test(self) -> task.Test:
     @jax.jit
     def total(params, carry, inputs):
-      logits, carry = self.model.apply(
-        {'params': params},
-        inputs['tokens'],
-        _begun(carry, inputs['first']),
-        train=False,
-      )
-      losses = optax.softmax_cross_entropy_with_integer_labels(
-        logits, inputs['targets']
-      )
+      losses, carry = self._losses(params, carry, inputs, train=False)
       return jnp.sum(losses * inputs['weights']), carry
 
     def test(params, statistics, process, processes):
@@ -127,6 +96,18 @@ class Language:
     else:
       own = {'test/perplexity': entropy.perplexity(nats, symbols)}
     return {'test/loss': nats / symbols, **own}
+
+  def _losses(self, params, carry, inputs, **options):
+    """float32[batch, window], and what the next batch begins with."""
+    logits, carry = self.model.apply(
+      {'params': params},
+      inputs['tokens'],
+      _begun(carry, inputs['first']),
+      **options,
+    )
+    targets = inputs['targets']
+    losses = optax.softmax_cross_entropy_with_integer_labels(logits, targets)
+    return losses, carry
 
 
 def _begun(carry: Any, first: jax.Array) -> Any:

@@ -20,7 +20,7 @@ _FRAMES = 1024  # of an utterance that is thought of only
 
 
 @dataclasses.dataclass(frozen=True)
-class Speech:
+class Speech(task.Task):
   """A model that writes what was said, see `task.Task`.
 
   A batch has `features`, float32[batch, frames, bins], and `frames`,
@@ -44,15 +44,11 @@ class Speech:
   num_buckets: int = buckets.MOST
 
   @property
-  def has_batch_axis(self) -> bool:
-    return hasattr(self.model, 'batch_axis')
-
-  @property
   def stride(self) -> int:
     """How many frames the model takes for one that it gives."""
 
     def run():
-      inputs = self._inputs(_FRAMES)
+      inputs = self.example(_FRAMES)
       return self.model.init_with_output(
         jax.random.key(0), *inputs, train=False
       )
@@ -63,26 +59,7 @@ class Speech:
   def files(self) -> Mapping[str, bytes]:
     return task.symbols_file(('', *self.corpus.train.alphabet.symbols))
 
-  def init(self, key: jax.Array) -> task.Variables:
-    made = self.model.init(key, *self._inputs(64), train=False)
-    return task.Variables(made['params'], made.get('batch_stats', {}))
-
-  def carry(self) -> Any:
-    return ()
-
-  def over_examples(self, axis_name: str) -> 'Speech':
-    return dataclasses.replace(
-      self, model=self.model.clone(batch_axis=axis_name)
-    )
-
-  def outcome(
-    self,
-    params: Any,
-    statistics: Any,
-    carry: Any,
-    inputs: Mapping[str, jax.Array],
-    key: jax.Array,
-  ) -> task.Outcome:
+  def outcome(self, params, statistics, carry, inputs, key):
     (logits, frames), changed = self.model.apply(
       {'params': params, 'batch_stats': statistics},
       inputs['features'],
@@ -133,8 +110,7 @@ class Speech:
     loss = total[0].item() / len(self.corpus.test.utterances)
     return {'test/loss': loss, 'test/wer': word_errors.rate(total[1:])}
 
-  def _inputs(self, frames: int) -> tuple[jax.Array, jax.Array]:
-    """One silent utterance."""
+  def example(self, frames: int = 64) -> tuple[Any, ...]:
     features = jnp.zeros((1, frames, self.corpus.train.bins))
     return features, jnp.full(1, frames, jnp.int32)
 

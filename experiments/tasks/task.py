@@ -1,9 +1,11 @@
 """What the training loop asks of a task."""
 
 from collections.abc import Callable, Mapping, Sequence
+import dataclasses
 import json
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
+from flax import linen as nn
 import jax
 import numpy as np
 
@@ -56,12 +58,19 @@ def symbols_file(symbols: Sequence[str]) -> dict[str, bytes]:
   return {SYMBOLS: json.dumps(symbols, ensure_ascii=False).encode()}
 
 
-class Task(Protocol):
-  """A model, the loss of its training and its test."""
+class Task:
+  """A model, the loss of its training and its test.
+
+  Attributes:
+    model: see `experiments.models.create`.
+  """
+
+  model: nn.Module
 
   @property
   def has_batch_axis(self) -> bool:
     """Whether `over_examples` returns a task of its own."""
+    return hasattr(self.model, 'batch_axis')
 
   def files(self) -> Mapping[str, bytes]:
     """Returns what must be kept with the parameters to use them, by file name.
@@ -69,9 +78,16 @@ class Task(Protocol):
     `symbols.json` says what the classes of the model stand for, by number. None
     where the data set itself numbers its classes.
     """
+    return {}
 
   def init(self, key: jax.Array) -> Variables:
     """Returns what the model begins with; can be traced."""
+    made = self.model.init(key, *self.example(), train=False)
+    return Variables(made['params'], made.get('batch_stats', {}))
+
+  def example(self) -> tuple[Any, ...]:
+    """Returns what the model is called with, of one short example."""
+    raise NotImplementedError
 
   def carry(self) -> Any:
     """Returns what a worker's first batch begins with.
@@ -80,6 +96,7 @@ class Task(Protocol):
     batch and is the worker's own; () where nothing does. Each array has an axis
     of the batch's examples first.
     """
+    return ()
 
   def over_examples(self, axis_name: str) -> 'Task':
     """Returns the task whose batches are an axis of single examples.
@@ -87,6 +104,11 @@ class Task(Protocol):
     Args:
       axis_name: of the axis, over which batch normalisation takes its means.
     """
+    if not self.has_batch_axis:
+      return self
+    return dataclasses.replace(
+      self, model=self.model.clone(batch_axis=axis_name)
+    )
 
   def outcome(
     self,
@@ -105,12 +127,15 @@ class Task(Protocol):
       inputs: of a batch of this task; each array has an axis of examples first.
       key: from which dropout draws.
     """
+    raise NotImplementedError
 
   def make_test(self) -> Test:
     """Returns a function that tests a model on one process' share.
 
     Its results add up over the processes to what `scores` takes.
     """
+    raise NotImplementedError
 
   def scores(self, total: np.ndarray) -> dict[str, float]:
     """Returns what a test found, by names such as `test/loss`."""
+    raise NotImplementedError

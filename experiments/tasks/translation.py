@@ -19,7 +19,7 @@ _TEST_TOKENS = 2000  # of one side, that are tested together
 
 
 @dataclasses.dataclass(frozen=True)
-class Translation:
+class Translation(task.Task):
   """A model that translates, see `task.Task`.
 
   A batch has `source` and `target`, int32[batch, length], and `weights`,
@@ -45,34 +45,15 @@ class Translation:
   beam: int = 1
   num_buckets: int = buckets.MOST
 
-  @property
-  def has_batch_axis(self) -> bool:
-    return False
-
   def files(self) -> Mapping[str, bytes]:
     return task.symbols_file(self.corpus.vocabulary.pieces) | {
       task.VOCABULARY: self.corpus.vocabulary.model
     }
 
-  def init(self, key: jax.Array) -> task.Variables:
-    tokens = jnp.ones((1, 4), jnp.int32)
-    made = self.model.init(key, tokens, tokens, train=False)
-    return task.Variables(made['params'], {})
+  def example(self) -> tuple[Any, ...]:
+    return (jnp.ones((1, 4), jnp.int32),) * 2
 
-  def carry(self) -> Any:
-    return ()
-
-  def over_examples(self, axis_name: str) -> 'Translation':
-    return self
-
-  def outcome(
-    self,
-    params: Any,
-    statistics: Any,
-    carry: Any,
-    inputs: Mapping[str, jax.Array],
-    key: jax.Array,
-  ) -> task.Outcome:
+  def outcome(self, params, statistics, carry, inputs, key):
     losses = self._losses(params, inputs, train=True, rngs={'dropout': key})
     words = jnp.sum(inputs['weights'] > 0).astype(jnp.float32)
     loss = losses.sum(axis=1).mean()

@@ -1,7 +1,9 @@
-"""The model of a run's best test, kept beside the last."""
+"""The best test of a run: it may end the run, and its model is kept."""
 
 from collections.abc import Mapping
+import math
 import pathlib
+from typing import Any
 
 from experiments.hosts import placement as placing
 from experiments.program import errors
@@ -11,6 +13,51 @@ from experiments.training import evaluation
 from experiments.training import training_step
 import jax
 import numpy as np
+
+
+class EarlyStop:
+  """Counts tests in a row that found no smaller loss than all before.
+
+  Attributes:
+    due: whether there were as many as the run may have.
+  """
+
+  def __init__(self, patience: int, before: Mapping[str, Any] | None = None):
+    """Begins to count, or goes on.
+
+    Args:
+      patience: tests in a row; 0: as many as there are.
+      before: what `to_dict` returned at a checkpoint.
+    """
+    self._patience = patience
+    before = before or {}
+    best = before.get('best')
+    self._best = math.inf if best is None else best
+    self._in_a_row = before.get('in_a_row', 0)
+
+  @property
+  def due(self) -> bool:
+    return 0 < self._patience <= self._in_a_row
+
+  @property
+  def found(self) -> bool:
+    """Whether a test has found a loss."""
+    return math.isfinite(self._best)
+
+  def observe(self, loss: float) -> bool:
+    """Takes the loss of a test; whether it is smaller than all before."""
+    better = loss < self._best
+    if better:
+      self._best, self._in_a_row = loss, 0
+    else:
+      self._in_a_row += 1
+    return better
+
+  def to_dict(self) -> dict[str, Any]:
+    """Returns what a checkpoint must hold, as JSON has it."""
+    best = self._best if math.isfinite(self._best) else None
+    return {'best': best, 'in_a_row': self._in_a_row}
+
 
 # Whose model: the mean of all workers', or, where they differ, the first one's.
 MEAN = 'mean'

@@ -135,6 +135,7 @@ def fitting(
   *,
   workers: int,
   memory_bytes: int,
+  block: int = 0,
 ) -> tuple[CompiledStep, int]:
   """Compiles a step of as many workers at a time as the memory holds.
 
@@ -144,13 +145,16 @@ def fitting(
     batch: of all workers.
     workers: how many there are.
     memory_bytes: what the device has.
+    block: so many instead; 0: as many as fit.
 
   Returns:
     The step, and how many workers it computes at a time.
   """
+  if 0 < block < workers:
+    return compiled(make(block), state, batch), block
   whole = compiled(make(None), state, batch)
   room = _SHARE * memory_bytes
-  if whole.peak_bytes is None or whole.peak_bytes <= room or workers == 1:
+  if block or workers == 1 or (whole.peak_bytes or 0) <= room:
     return whole, workers
   held = _nbytes(state)
   each = (whole.peak_bytes - held) / workers

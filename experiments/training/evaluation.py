@@ -1,6 +1,7 @@
 """How good a model is on the examples that it is tested on."""
 
 from collections.abc import Callable
+import functools
 from typing import Any, NamedTuple
 
 from experiments import tasks
@@ -43,8 +44,10 @@ class Evaluation:
     """
     self._task, self._placement, self._average = task, placement, average
     self._test = task.make_test()
-    self._statistics = training_step.make_average_statistics(placement)
-    self._first = training_step.make_of_one_worker(placement)
+    self._statistics = placement.everywhere(
+      functools.partial(training_step.mean_over, len(placement.axes))
+    )
+    self._first = placement.everywhere(self._of_the_first)
 
   def __call__(
     self, state: training_step.TrainState, one_worker: bool = False
@@ -69,9 +72,17 @@ class Evaluation:
     if one_worker:
       tested = self._first(params, state.statistics)
     else:
-      tested = self._average(params), self._statistics(state.statistics)
+      # Two floats a channel of batch normalisation travel, in no step but here.
+      statistics = state.statistics and self._statistics(state.statistics)
+      tested = self._average(params), statistics
     # One device is enough, and all devices hold the same parameters.
     return Model(*jax.device_get(tested))
+
+  def _of_the_first(self, params, statistics):
+    """The first worker's own; of its inner workers' statistics the mean."""
+    own = jax.tree.map(lambda x: x[0], (params, statistics))
+    inner_axes = len(self._placement.axes) - 1
+    return own[0], training_step.mean_over(inner_axes, own[1])
 
   def of_model(self, model: Model) -> dict[str, float]:
     """Returns what the task's `scores` does, of a model."""

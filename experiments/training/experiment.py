@@ -8,11 +8,11 @@ from typing import Any
 from experiments import tasks
 from experiments.config import learning_rate
 from experiments.config import optimizer
-from experiments.config import plateau
 from experiments.config import schemes
 from experiments.config import warmup
 from experiments.hosts import placement as placing
 from experiments.program import errors
+from experiments.run import byte_counter
 from experiments.run import machine
 from experiments.run import time_breakdown
 from experiments.training import blocks
@@ -61,6 +61,11 @@ class Experiment:
     """Whether parameters differ between workers."""
     return bool(self.config.compression.local_gradient)
 
+  @property
+  def moments(self) -> bool:
+    """Whether the scheme takes second moments of per-example gradients."""
+    return self.config.compression.name in schemes.NEED_MOMENTS
+
   @functools.cached_property
   def specs(self) -> training_step.TrainState:
     """Which parts of the state belong to one worker."""
@@ -76,10 +81,10 @@ class Experiment:
       self.transformations[self.stages.index(stage)],
       self.shapes,
       placement=self.placement,
-      moments=section.name in schemes.NEED_MOMENTS,
+      moments=self.moments,
       microbatch=section.microbatch or None,
-      average_every=section.average_every,
-      smoothing=self.config.train.smoothing,
+      param_sync_every=section.param_sync_every,
+      ema_decay=self.config.train.ema_decay,
       block=block,
     )
 
@@ -98,42 +103,48 @@ class Experiment:
       simulated workers it is compiled, in blocks if it must be, and its memory
       is said in words; of others not.
     """
-    timed = self.config.train.time_breakdown_every
+    make = functools.partial(self.make_train_step, stage)
+    timed, memory = self.config.train.time_breakdown_every, ''
     if self.placement.runner == 'simulate':
-      step, memory = self._compile_simulation(stage, state, batch)
+      workers, room = self.placement.num_workers, machine.memory_bytes()
+      step, block = blocks.fitting(
+        make,
+        state,
+        batch,
+        workers=workers,
+        memory_bytes=room,
+        block=self.config.parallel.workers_per_chunk,
+      )
+      memory = blocks.text(step, workers, block, room)
+    elif timed:
+      step = blocks.compiled(make(), state, batch)
     else:
-      step, memory = self.make_train_step(stage), ''
-      if timed:
-        step = blocks.compiled(step, state, batch)
+      step = make()
     if timed:
       step = time_breakdown.Profiled(step.run, step.programs)
     return step, memory
 
-  def _compile_simulation(self, stage, state, batch):
-    workers, block = self.placement.num_workers, self.config.parallel.block
-    memory = machine.memory_bytes()
-
-    def make(block):
-      return self.make_train_step(stage, block)
-
-    if block:
-      whole = block == workers
-      step = blocks.compiled(make(None if whole else block), state, batch)
-    else:
-      step, block = blocks.fitting(
-        make, state, batch, workers=workers, memory_bytes=memory
-      )
-    return step, blocks.text(step, workers, block, memory)
-
-  def plan_average(self) -> gs.Plan | None:
-    """What an average of parameters sends, None where none differ."""
-    plan = gs.workers.plan_average(
+  @functools.cached_property
+  def plans(self) -> byte_counter.Plans:
+    """What its steps will send."""
+    section, workers = self.config.compression, self.placement.num_workers
+    average = gs.workers.plan_average(
       self.transformations[-1],
       self.shapes,
-      self.placement.num_workers,
-      every=self.config.compression.average_every,
+      workers,
+      every=section.param_sync_every,
     )
-    return plan if plan.rows else None
+    return byte_counter.Plans(
+      self.stages,
+      [
+        gs.plan(tx, self.shapes, workers, step=stage.first_step)
+        for tx, stage in zip(self.planned, self.stages, strict=True)
+      ],
+      byte_counter.plan_inside(
+        self.shapes, self.placement.inner_workers, moments=self.moments
+      ),
+      average if average.rows else None,
+    )
 
   def make_evaluate(self) -> evaluation.Evaluation:
     """Returns the test of a state."""
@@ -160,8 +171,11 @@ class Experiment:
     section = self.config.optimizer
     if section.schedule != 'plateau':
       return state
-    opt_state = plateau.observe(
-      state.opt_state, tested['test/loss'], section.decay, section.patience
+    opt_state = learning_rate.observe(
+      state.opt_state,
+      tested['test/loss'],
+      section.lr_decay_factor,
+      section.patience,
     )
     return state._replace(opt_state=opt_state)
 
@@ -200,9 +214,7 @@ def build_experiment(
 
   @functools.cache
   def chain(density):
-    return optimizer.from_config(
-      config, rate, density, axis_name=training_step.AXIS
-    )
+    return optimizer.make(config, rate, density, axis_name=training_step.AXIS)
 
   transformations = tuple(chain(stage.given) for stage in stages)
   # The state does not depend on the density: every stage carries on with it.
@@ -212,7 +224,7 @@ def build_experiment(
       transformations[-1],
       placement=placement,
       seed=config.train.seed,
-      smoothed=bool(config.train.smoothing),
+      smoothed=bool(config.train.ema_decay),
     )
   except ValueError as error:  # such as: no leaf is large enough
     raise errors.ConfigError(f'{config.compression.name}: {error}') from error

@@ -3,29 +3,17 @@
 from collections.abc import Mapping
 import pathlib
 from typing import Any
-import zlib
 
-from absl import logging
 from experiments.config import fields
-from experiments.config import schemes
 from experiments.hosts import placement as placing
-from experiments.program import errors
 from experiments.program import files
-from experiments.run import byte_counter
-from experiments.run import checkpoints
 from experiments.run import machine
 from experiments.run import records
-from experiments.run import run_log
-from experiments.run import signals
 from experiments.run import workdir as workdirs
-from experiments.training import best as keeping
-from experiments.training import early_stop
+from experiments.training import best
 from experiments.training import evaluation
 from experiments.training import loop as looping
-from experiments.training import resizing
-from experiments.training import resuming
 from experiments.training import training_step
-from experiments.training.experiment import Experiment
 from experiments.training.experiment import build_experiment
 import jax
 import ml_collections
@@ -68,7 +56,7 @@ def train_and_evaluate(
   placement = placing.provide(
     config.parallel.runner,
     config.parallel.num_workers,
-    config.parallel.inner_workers,
+    config.parallel.devices_per_node,
   )
   asked = fields.without_none(config.to_dict())
   placement.check_same(asked, 'the processes were started with different flags')
@@ -78,155 +66,28 @@ def train_and_evaluate(
   placement.on_chief(lock.take)
   try:
     placement.check_shared(workdir / workdirs.LOCK)
-    return _train(
-      experiment, state, asked, workdir, progress, announce, command
-    )
+    loop = looping.Loop(experiment, asked, workdir, progress, announce)
+    state = loop.begin(state)
+    unused = _unused(experiment.sampler.counts)
+    if unused and announce and placement.is_chief:
+      announce(unused)
+    state = loop.run(state)
+    training_step.check_finite(state, loop.done)
+    seconds = round(loop.seconds(), 3)  # of what all runs do
+    told, tested = _reported(loop, state)
+    summary = {
+      **tested,
+      'seconds': seconds,
+      'compile_seconds': round(loop.compile_seconds, 3),
+      'command': command,
+      'environment': machine.describe(),
+    }
+    if placement.is_chief:
+      records.write_params(workdir / records.PARAMS, told.params)
+      files.write_json(workdir / records.SUMMARY, summary)
+    return summary
   finally:
     lock.release()
-
-
-def _train(
-  experiment: Experiment,
-  state: training_step.TrainState,
-  asked: dict[str, Any],
-  workdir: pathlib.Path,
-  progress: looping.Progress | None,
-  announce: looping.Announce | None,
-  command: str,
-) -> dict[str, Any]:
-  """Runs an experiment in a working directory that is locked."""
-  config, placement = experiment.config, experiment.placement
-  plans = byte_counter.plan_stages(
-    experiment.stages,
-    experiment.planned,
-    experiment.shapes,
-    placement.num_workers,
-  )
-  inner_plan = byte_counter.plan_inside(
-    experiment.shapes,
-    placement.inner_workers,
-    moments=config.compression.name in schemes.NEED_MOMENTS,
-  )
-  average = experiment.plan_average()
-  counter = byte_counter.ByteCounter(
-    experiment.stages, plans, inner_plan.sent_bytes, average
-  )
-  saver = checkpoints.Checkpoints(
-    workdir / 'checkpoints', config.train.checkpoint_every, placement
-  )
-  found = resuming.find(saver, experiment, asked, workdir)
-  done = found.step if found else 0
-
-  placement.check_same(
-    {n: zlib.crc32(kept) for n, kept in experiment.task.files().items()},
-    'the processes number words differently: their data or versions differ',
-  )
-
-  def begin() -> None:
-    resuming.keep_files(experiment.task, workdir, goes_on=bool(found))
-    if not found:  # of what was tried before
-      with files.explained('remove', workdir / records.BEST):
-        (workdir / records.BEST).unlink(missing_ok=True)
-    saver.prepare(done)
-    files.write_json(workdir / records.CONFIG, asked)
-    planned = byte_counter.plan_text(
-      experiment.stages, plans, inner_plan, average
-    )
-    files.write_bytes(workdir / records.PLAN, f'{planned}\n'.encode())
-    if done < config.train.steps:
-      # A shorter run's result is not this one's.
-      (workdir / records.SUMMARY).unlink(missing_ok=True)
-
-  placement.on_chief(begin)
-  unused = _unused(experiment.sampler.counts)
-  if unused and announce and placement.is_chief:
-    announce(unused)
-  seconds_before = 0.0
-  # A checkpoint from before there was such a thing has no count.
-  counted = found.about.get('early_stop') if found else None
-  if found:
-    logging.warning('resuming after step %d of %d', done, config.train.steps)
-    state = resizing.restore(experiment, state, saver, found)
-    counter.restore(found.about['traffic'])
-    seconds_before = found.about['seconds']
-  stop = early_stop.EarlyStop(config.train.stop_after, counted)
-  best = None
-  if config.train.keep_best:
-    best = keeping.Best(workdir / records.BEST, placement)
-  log = _open_log(experiment, counter, workdir, done, seconds_before)
-  with signals.Listener() as listener:
-    loop = looping.Loop(
-      experiment,
-      counter,
-      saver,
-      log,
-      progress,
-      announce,
-      listener,
-      asked,
-      stop,
-      best,
-    )
-    try:
-      if best and stop.found:  # before the checkpoint
-        best.restore(loop.models(state))
-      state = loop.run(state, done)
-    except BaseException as error:
-      if placement.processes > 1:
-        raise  # a process that has failed waits for no other
-      try:
-        saver.close()
-      except errors.FileError as also:
-        if not isinstance(error, errors.FileError):
-          logging.error('%s', also)
-      raise
-    finally:
-      log.close()
-    saver.close()
-
-  training_step.check_finite(state, loop.done)
-  seconds = round(log.seconds(), 3)  # of what all runs do
-  also: dict[str, Any] = {}
-  if best and best.models:
-    told, tested = best.models, {}
-    also['best_step'] = best.step
-  else:
-    told, tested = loop.models(state), loop.tested
-  tested = tested or loop.evaluate.of_model(told[keeping.MEAN])
-  summary = {
-    **_result(experiment, loop.done, counter, tested),
-    **also,
-    **_other_tests(experiment, told, loop.evaluate),
-    'seconds': seconds,
-    'compile_seconds': round(loop.compile_seconds, 3),
-    'command': command,
-    'environment': machine.describe(),
-  }
-  if placement.is_chief:
-    records.write_params(workdir / records.PARAMS, told[keeping.MEAN].params)
-    files.write_json(workdir / records.SUMMARY, summary)
-  return summary
-
-
-def _result(
-  experiment: Experiment,
-  done: int,
-  counter: byte_counter.ByteCounter,
-  tested: Mapping[str, float],
-) -> dict[str, Any]:
-  """Returns what a run has come to: the part that is the same each time."""
-  config = experiment.config
-  return {
-    'scheme': config.compression.name,
-    'steps': done,
-    'num_workers': config.parallel.num_workers,
-    'inner_workers': config.parallel.inner_workers,
-    'data': dict(experiment.sampler.counts),
-    'parameters': sum(leaf.size for leaf in jax.tree.leaves(experiment.shapes)),
-    # test_loss, and what else the task tells: test_accuracy, ...
-    'final': _named(tested),
-    'comm': counter.summary(),
-  }
 
 
 def _unused(counts: Mapping[str, int]) -> str:
@@ -246,33 +107,52 @@ def _unused(counts: Mapping[str, int]) -> str:
   return f'of {count:,} {what} never trained on: {", ".join(found)}'
 
 
-def _other_tests(
-  experiment: Experiment,
-  told: keeping.Models,
-  evaluate: evaluation.Evaluation,
-) -> dict[str, Any]:
-  """Returns how the models that are told of are tested beside `final`.
+def _reported(
+  loop: looping.Loop, state: training_step.TrainState
+) -> tuple[evaluation.Model, dict[str, Any]]:
+  """Returns the model that a run reports, and what the run has come to.
 
-  On another split, where the configuration names one. And where each worker has
-  its own parameters, with those of the first: all other tests take their mean.
+  That is the part of the summary that is the same each time. Beside `final` the
+  model is tested on another split, where the configuration names one. And where
+  each worker has its own parameters, so is that of the first: all other tests
+  take their mean.
+
+  Args:
+    loop: that has taken all steps.
+    state: after the last.
   """
+  experiment, counts = loop.experiment, dict(loop.experiment.sampler.counts)
+  config, split = experiment.config, experiment.config.data.final_split
   test_finally = experiment.make_final_evaluate()
+  if loop.best and loop.best.models:
+    models, tested = loop.best.models, {}
+    of_best = {'best_step': loop.best.step}
+  else:
+    models, tested, of_best = loop.models(state), loop.tested, {}
 
-  def on_the_other_split(model):
+  def tests(model, tested=None):
+    final = _named(tested or loop.evaluate.of_model(model))
     if not test_finally:
-      return {}
-    tested = _named(test_finally.of_model(model))
-    split = experiment.config.data.final_split
-    return {'final_split': {'split': split, **tested}}
+      return {'final': final}
+    other = {'split': split, **_named(test_finally.of_model(model))}
+    return {'final': final, 'final_split': other}
 
-  found = on_the_other_split(told[keeping.MEAN])
-  if keeping.ONE_WORKER in told:
-    own = told[keeping.ONE_WORKER]
-    found['one_worker'] = {
-      'final': _named(evaluate.of_model(own)),
-      **on_the_other_split(own),
-    }
-  return found
+  mean = models[best.MEAN]
+  result = {
+    'scheme': config.compression.name,
+    'steps': loop.done,
+    'num_workers': config.parallel.num_workers,
+    'inner_workers': config.parallel.devices_per_node,
+    'data': counts,
+    'parameters': sum(leaf.size for leaf in jax.tree.leaves(experiment.shapes)),
+    # test_loss, and what else the task tells: test_accuracy, ...
+    **tests(mean, tested),
+    'comm': loop.counter.summary(),
+    **of_best,
+  }
+  if best.ONE_WORKER in models:
+    result['one_worker'] = tests(models[best.ONE_WORKER])
+  return mean, result
 
 
 def _named(tested: Mapping[str, float]) -> dict[str, float]:
@@ -280,40 +160,3 @@ def _named(tested: Mapping[str, float]) -> dict[str, float]:
   return {
     name.replace('/', '_'): value for name, value in sorted(tested.items())
   }
-
-
-def _open_log(
-  experiment: Experiment,
-  counter: byte_counter.ByteCounter,
-  workdir: pathlib.Path,
-  done: int,
-  seconds_before: float,
-) -> run_log.RunLog:
-  train = experiment.config.train
-  accumulate = experiment.config.optimizer.accumulate
-
-  def learning_rate(step):
-    # Of the exchange that the step is for, whose first step says it.
-    return float(
-      experiment.learning_rate((step - 1) // accumulate * accumulate)
-    )
-
-  return run_log.RunLog(
-    workdir / records.METRICS if experiment.placement.is_chief else None,
-    every=train.log_every,
-    last_step=train.steps,
-    resume_step=done,
-    tensorboard=train.tensorboard,
-    seconds_before=seconds_before,
-    describe=lambda step, metrics: {
-      **counter.count(
-        step,
-        metrics['comm/payload_bytes'],
-        metrics['comm/sent_bytes'],
-        metrics['comm/sent_elements'],
-      ),
-      'train/learning_rate': learning_rate(step)
-      * metrics.get('train/learning_rate_factor', 1),
-      'train/epochs': step / experiment.sampler.steps_per_epoch,
-    },
-  )

@@ -23,7 +23,6 @@ from experiments.training import gradients
 import gradsparse as gs
 import jax
 import jax.numpy as jnp
-from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec
 import numpy as np
 import optax
@@ -129,8 +128,8 @@ def make_train_step(
   placement: placing.Placement,
   moments: bool = False,
   microbatch: int | None = None,
-  average_every: int = 500,
-  smoothing: float = 0.0,
+  param_sync_every: int = 500,
+  ema_decay: float = 0.0,
   block: int | None = None,
 ) -> Callable[[TrainState, data.Batch], tuple[TrainState, dict[str, Any]]]:
   """Returns `(state, batch) -> (state, metrics)`, for `blocks.compiled`.
@@ -142,7 +141,7 @@ def make_train_step(
 
   Batch normalisation sees a worker's own batch, as on a real cluster, and its
   running averages stay the worker's own: a step sends nothing for them. What
-  is tested has their mean (`make_average_statistics`), which is, but for
+  is tested has their mean (`evaluation.Evaluation`), which is, but for
   rounding, what averaging in each step would give. Where a worker has several
   inner workers, all this is of these.
 
@@ -153,9 +152,9 @@ def make_train_step(
     placement: of the workers, with their runner.
     moments: give the scheme second moments of per-example gradients.
     microbatch: examples whose gradients are held at a time for that.
-    average_every: steps between two averages of the parameters, where they
+    param_sync_every: steps between two averages of the parameters, where they
       differ between workers.
-    smoothing: of the smoothed parameters, the share that stays in a step;
+    ema_decay: of the smoothed parameters, the share that stays in a step;
       early steps keep less, (1 + step) / (10 + step), so that where the
       training began is forgotten. For a state that has them.
     block: simulated workers whose gradients are computed at a time; divides
@@ -223,7 +222,7 @@ def make_train_step(
         new_params,
         opt_state,
         state.step + 1,
-        every=average_every,
+        every=param_sync_every,
         axis_name=AXIS,
       )
     new_state = TrainState(
@@ -244,7 +243,7 @@ def make_train_step(
 
   def smooth(state, new_params):
     step = state.step.astype(jnp.float32)
-    kept = jnp.minimum(smoothing, (1 + step) / (10 + step))
+    kept = jnp.minimum(ema_decay, (1 + step) / (10 + step))
     if not jax.tree.leaves(state.smoothed):
       return ()
     return optax.incremental_update(new_params, state.smoothed, 1 - kept)
@@ -252,17 +251,11 @@ def make_train_step(
   state_specs = specs(tx, params, placement)
   # JAX has no types for batch normalisation over a `vmap` of examples.
   typed = not (moments and task.has_batch_axis)
-  parallel = functools.partial(
-    gs.workers.parallel,
-    runner=placement.runner,
-    devices=placement.devices,
-    check_vma=typed,
-  )
+  parallel = functools.partial(placement.parallel, check_vma=typed)
   axes, state_and_metrics = placement.axes, (state_specs, PartitionSpec())
   if block is None:
     return parallel(
       step,
-      num_workers=axes,
       in_specs=(state_specs, PartitionSpec(*axes)),
       out_specs=state_and_metrics,
       donate_argnums=(0,),
@@ -279,7 +272,6 @@ def make_train_step(
     ),
     parallel(
       update,
-      num_workers=axes,
       in_specs=(state_specs, own),
       out_specs=state_and_metrics,
     ),
@@ -326,53 +318,9 @@ def make_average_params(
   """
   if not differ:
     return lambda params: params
-  return _everywhere(functools.partial(mean_over, 1), placement)
-
-
-def make_average_statistics(
-  placement: placing.Placement,
-) -> Callable[[Any], Any]:
-  """Returns what makes the mean over all workers of a state's statistics.
-
-  All processes must ask for it: 2 floats a channel travel, in no step but here.
-
-  Args:
-    placement: of the workers.
-  """
-  average = functools.partial(mean_over, len(placement.axes))
-  mean = _everywhere(average, placement)
-  return lambda statistics: mean(statistics) if statistics else statistics
-
-
-def make_of_one_worker(
-  placement: placing.Placement,
-) -> Callable[[Any, Any], tuple[Any, Any]]:
-  """Returns what takes the first worker's parameters and its statistics.
-
-  For parameters that differ between workers. Statistics are the mean over its
-  inner workers. All processes must ask for it.
-
-  Args:
-    placement: of the workers.
-  """
-
-  def first(params, statistics):
-    own = jax.tree.map(lambda x: x[0], (params, statistics))
-    return own[0], mean_over(len(placement.axes) - 1, own[1])
-
-  return _everywhere(first, placement)
+  return placement.everywhere(functools.partial(mean_over, 1))
 
 
 def mean_over(axes: int, tree: Any) -> Any:
   """Returns means over so many leading axes; can be traced."""
   return jax.tree.map(lambda x: x.mean(axis=tuple(range(axes))), tree)
-
-
-def _everywhere(
-  function: Callable[..., Any], placement: placing.Placement
-) -> Callable[..., Any]:
-  """Returns what computes a tree and gives it to all devices."""
-  if placement.mesh is None:
-    return jax.jit(function)
-  everywhere = NamedSharding(placement.mesh, PartitionSpec())
-  return jax.jit(function, out_shardings=everywhere)

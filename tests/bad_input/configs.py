@@ -35,7 +35,7 @@ def check(changes: dict[str, Any]) -> None:
       config.setdefault(section, {})[field] = value
     else:
       config[section] = value
-  settings.check(config, default.get_config().to_dict())
+  settings.check(config)
 
 
 def _wrong(field: str) -> tuple[tuple[Any, ...], str]:
@@ -47,17 +47,7 @@ def _wrong(field: str) -> tuple[tuple[Any, ...], str]:
     return (*NOT_WHOLE, None, INF, -1, 10**30), '(a whole number|in .*)'
   if isinstance(given, float):
     return (*NOT_A_NUMBER, None, NAN, INF, -1), '(a number|a finite .*|in .*)'
-  texts = (
-    'data.cache',
-    'data.dir',
-    'data.final_split',
-    'data.source',
-    'data.target',
-    'data.test_split',
-    'optimizer.milestones',
-  )
-  kind = 'text' if field in texts else 'one of .*'
-  return (3, 1.5, None, True, object(), ['dgc']), kind
+  return (3, 1.5, None, True, object(), ['dgc']), '(a str|one of .*)'
 
 
 def kinds() -> Iterator[Case]:
@@ -76,20 +66,18 @@ def kinds() -> Iterator[Case]:
 
 # Fields, and what the message says.
 MISTAKES = (
-  ({'train.stepz': 3}, r"train\.stepz.*did you mean 'train\.steps'"),
-  ({'trian.steps': 3}, r"trian\.steps.*did you mean 'train\.steps'"),
-  ({'train': 3}, "unknown field 'train'"),
-  ({'nothing': 3}, "unknown field 'nothing'.*fields: compression"),
-  ({'train': {}}, 'missing: train.batch_size, train.checkpoint'),
+  ({'train.stepz': 3}, r'unknown: train\.stepz; missing: none'),
+  ({'train': 3}, 'unknown: train; missing: train.batch_size, '),
+  ({'train': {}}, 'missing: train.batch_size, train.bptt_length'),
   ({'compression.name': 'dcg'}, "compression.name must .* qsgd.*'dgc'"),
   ({'compression.name': ''}, "compression.name must be one of .*got ''"),
   ({'data.name': 'cifar'}, "data.name must be one of .*mean 'cifar10'"),
-  ({'model.name': 'resnet'}, "model.name must .* resnet20.*got 'resnet'"),
+  ({'model.name': 'resnet'}, "model.name must .*'resnet20'.*got 'resnet'"),
   ({'optimizer.name': 'sdg'}, "optimizer.name must be .*'sgd'"),
   ({'optimizer.schedule': 'cos'}, "schedule must be one of .*'cosine'"),
   ({'parallel.runner': 'shardmap'}, "runner must .*'shard_map'"),
-  ({'compression.local_gradient': 'all'}, "be one of '', sum, partial, error"),
-  ({'compression.warmup': 'linear'}, 'warmup must be one of paper, dgc, gtopk'),
+  ({'compression.local_gradient': 'all'}, "be one of .'', 'sum', 'partial'"),
+  ({'compression.warmup': 'linear'}, "warmup must be one of .'paper', 'dgc'"),
   # The scheme's arguments.
   (DGC | {'compression.dencity': 0.1}, r"\.dencity.*'density'.*dgc\("),
   (
@@ -137,7 +125,10 @@ MISTAKES = (
     {'optimizer.schedule': 'plateau', 'train.eval_every': 0},
     'plateau needs train.eval_every > 0, got 0',
   ),
-  ({'optimizer.decay': 0.0}, r'optimizer.decay must be in \(0, 1\], got 0.0'),
+  (
+    {'optimizer.lr_decay_factor': 0.0},
+    r'factor must be in \(0, 1\], got 0.0',
+  ),
   ({'optimizer.linear_warmup_from': 1.0}, r'must be in \[0, 1\), got 1.0'),
   (
     {'optimizer.linear_warmup_from': 0.1},
@@ -150,20 +141,20 @@ MISTAKES = (
   ({'train.seed': 2**32}, 'train.seed must be in 0.*, got 4294967296'),
   ({'parallel.num_workers': 10**9}, 'must be in 1..65536, got 1000000000'),
   (
-    {'parallel.num_workers': 65_536, 'parallel.inner_workers': 65_536},
-    'num_workers times .*inner_workers must be in 1..65536, got 4294967296',
+    {'parallel.num_workers': 65_536, 'parallel.devices_per_node': 65_536},
+    'num_workers times .*devices_per_node must be in 1..65536, got 4294967296',
   ),
   (
-    {'parallel.inner_workers': 3, 'parallel.runner': 'pmap'},
-    'parallel.inner_workers=3.*pmap has one; take shard_map .* or simulate',
+    {'parallel.devices_per_node': 3, 'parallel.runner': 'pmap'},
+    'parallel.devices_per_node=3.*pmap has one; take shard_map .* or simulate',
   ),
   (
-    {'parallel.block': 3},
-    'parallel.block must divide parallel.num_workers=4, got 3',
+    {'parallel.workers_per_chunk': 3},
+    'parallel.workers_per_chunk must divide parallel.num_workers=4, got 3',
   ),
   (
-    {'parallel.block': 2, 'parallel.runner': 'shard_map'},
-    'parallel.block=2 is of simulated .* take block 0 or simulate',
+    {'parallel.workers_per_chunk': 2, 'parallel.runner': 'shard_map'},
+    'parallel.workers_per_chunk=2 is of simulated .* take 0 or simulate',
   ),
   (
     {'optimizer.accumulate': 4, 'train.steps': 10},

@@ -97,7 +97,7 @@ _NOT_COMPILED = {
   'eval_every',
   'keep_best',
   'log_every',
-  'stop_after',
+  'early_stop_patience',
 }
 
 

@@ -32,9 +32,10 @@ import jax.numpy as jnp
 _JSON = command_line.define_json()
 _REPEATS = command_line.define_repeats()
 _SCHEMES = command_line.define_schemes(contenders.SCHEMES)
-_FLOATS = flags.DEFINE_integer(
-  'floats', 25_600_000, 'parameters, at most', lower_bound=500_000
+_NUM_PARAMS = flags.DEFINE_integer(
+  'num_params', 25_600_000, 'parameters, at most', lower_bound=500_000
 )
+flags.DEFINE_alias('floats', 'num_params')  # as in the records
 _SHAPES = command_line.define_list(
   'shapes',
   tuple(trees.TREES),
@@ -93,7 +94,7 @@ def _row(
 
 def measure(tree: str, names: list[str], keep: Any) -> None:
   """Measures schemes on one tree; `keep` gets each row when it is there."""
-  shapes = trees.make(tree, _FLOATS.value)
+  shapes = trees.make(tree, _NUM_PARAMS.value)
   floats, bench = trees.size(shapes), programs.Bench(shapes)
   reference = contenders.REFERENCE
   sgd = bench.step(contenders.momentum_sgd())

@@ -24,7 +24,7 @@ SOURCE = (
 NAMES = ('ptb', 'ptb_characters')
 FOLDERS = ('ptb', 'simple-examples/data', 'penn')
 TRAIN_FILE = 'ptb.train.txt'
-_TEST_FILES = {'file': 'ptb.test.txt', 'validation': 'ptb.valid.txt'}
+_TEST_FILES = {'test': 'ptb.test.txt', 'validation': 'ptb.valid.txt'}
 _EXPECTED = 'sentences, one a line'
 _UNKNOWN = '<unk>'
 _END_OF_LINE = {'ptb': '<eos>', 'ptb_characters': '\n'}
@@ -39,7 +39,7 @@ class Corpus(NamedTuple):
   end: int  # number of the symbol that ends a line; stands before a text
 
 
-def load(name: str, directory: str = '', test_split: str = 'file') -> Corpus:
+def load(name: str, directory: str = '', test_split: str = 'test') -> Corpus:
   """Returns the text in words (`'ptb'`) or in characters.
 
   Symbols are numbered by the training file alone. A word that is only in the
@@ -48,7 +48,7 @@ def load(name: str, directory: str = '', test_split: str = 'file') -> Corpus:
   Args:
     name: one of `NAMES`.
     directory: root of all data sets, or the folder with the three files.
-    test_split: `'file'` tests on ptb.test.txt; `'validation'` on ptb.valid.txt,
+    test_split: `'test'` tests on ptb.test.txt; `'validation'` on ptb.valid.txt,
       and never looks at the other.
 
   Raises:
@@ -62,7 +62,7 @@ def load(name: str, directory: str = '', test_split: str = 'file') -> Corpus:
     )
   if test_split not in _TEST_FILES:
     raise errors.ConfigError(
-      f'data.test_split must be file or validation for {name}, '
+      f'data.test_split must be test or validation for {name}, '
       f'got {test_split!r}'
     )
   folder = folders.find(directory, FOLDERS, 'ptb.*.txt', source=SOURCE)

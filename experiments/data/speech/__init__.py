@@ -36,7 +36,7 @@ AHEAD = 2  # batches to read before they are asked for
 def load(
   name: str,
   directory: str = '',
-  test_split: str = 'file',
+  test_split: str = 'test',
   transcripts: str = 'letters',
 ) -> Corpus:
   """Returns a set of utterances, whose files are read when they are needed.
@@ -44,7 +44,7 @@ def load(
   Args:
     name: one of `NAMES`; `'fsdd'` is made into strings of digits.
     directory: root of all data sets or the set's own folder.
-    test_split: `'file'` is the set's own; `'validation'` never looks at it; for
+    test_split: `'test'` is the set's own; `'validation'` never looks at it; for
       librispeech also the name of one of its folders for tests.
     transcripts: in `'letters'`, or in `'words'`, of which fsdd has ten; the
       other sets have too many.
@@ -63,7 +63,7 @@ def load(
       f'data.transcripts must be {" or ".join(known)} for {name}, '
       f'got {transcripts!r}'
     )
-  splits = ('file', 'validation')
+  splits = ('test', 'validation')
   if name == 'librispeech':
     splits += librispeech.TEST_FOLDERS
   if test_split not in splits:

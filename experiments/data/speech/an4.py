@@ -43,7 +43,7 @@ def load(
 
   Args:
     directory: root of all data sets, or the folder with etc/ or the lists.
-    test_split: `'file'` is the published one; `'validation'` holds out a fifth
+    test_split: `'test'` is the published one; `'validation'` holds out a fifth
       of the utterances for training instead.
     alphabet: of the transcripts.
 
@@ -60,7 +60,7 @@ def load(
     (_TRANSCRIPTION, _transcribed),
   )
   train = read(folder, name.format('train'))
-  if test_split == 'file':
+  if test_split == 'test':
     test = read(folder, name.format('test'))
   else:
     rest, held_out = dataset.held_out_rows(

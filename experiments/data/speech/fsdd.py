@@ -28,7 +28,7 @@ _NAME = re.compile(r'(\d)_(.+)_(\d+)')
 _LENGTHS = range(2, 6)  # digits of a string
 _USES = 4  # strings that have a given recording
 # Numbers of the recordings that are tested, and where those for training begin.
-_SPLITS = {'file': (range(5), 5), 'validation': (range(5, 10), 10)}
+_SPLITS = {'test': (range(5), 5), 'validation': (range(5, 10), 10)}
 
 
 def load(
@@ -41,7 +41,7 @@ def load(
 
   Args:
     directory: root of all data sets, or the folder with the recordings.
-    test_split: `'file'` tests on recordings 0 to 4; `'validation'` on 5 to 9,
+    test_split: `'test'` tests on recordings 0 to 4; `'validation'` on 5 to 9,
       and never looks at those.
     alphabet: digits, or letters.
     seed: decides which recordings are in a string.

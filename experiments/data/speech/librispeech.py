@@ -18,7 +18,7 @@ SOURCE = 'https://www.openslr.org/12 (train-*.tar.gz, dev-* and test-*)'
 FOLDERS = ('LibriSpeech', 'librispeech')
 RATE = 16_000
 TEST_FOLDERS = ('test-clean', 'test-other', 'dev-clean', 'dev-other')
-_SPLITS = {'file': 'test-clean', 'validation': 'dev-clean'}
+_SPLITS = {'test': 'test-clean', 'validation': 'dev-clean'}
 _EXPECTED = 'lines such as 19-198-0000 NORTHANGER ABBEY'
 
 
@@ -29,7 +29,7 @@ def load(
 
   Args:
     directory: root of all data sets, or the folder with train-*/.
-    test_split: `'file'` tests on test-clean, `'validation'` on dev-clean; or
+    test_split: `'test'` tests on test-clean, `'validation'` on dev-clean; or
       one of `TEST_FOLDERS`.
     alphabet: of the transcripts.
 

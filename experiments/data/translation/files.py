@@ -76,7 +76,7 @@ class Corpus(NamedTuple):
 def load(
   name: str,
   directory: str = '',
-  test_split: str = 'file',
+  test_split: str = 'test',
   *,
   source: str = 'en',
   target: str = 'de',
@@ -89,7 +89,7 @@ def load(
   Args:
     name: one of `NAMES`.
     directory: root of all data sets, or the folder with the files.
-    test_split: `'file'` tests on the set's own test files, `'validation'` on
+    test_split: `'test'` tests on the set's own test files, `'validation'` on
       those for validation, and never looks at the others; or the name of a pair
       of files without the language, such as `'test_2017_flickr'`.
     source: language that is translated; the end of the files' names.
@@ -114,7 +114,7 @@ def load(
       f'data.source and data.target must be two languages, got {source!r} twice'
     )
   known = _SETS[name]
-  tested = {'file': known.test, 'validation': known.validation}.get(
+  tested = {'test': known.test, 'validation': known.validation}.get(
     test_split, test_split
   )
   if tested == TRAIN or not tested or '/' in tested:

@@ -306,10 +306,7 @@ def last_step(workdir: pathlib.Path) -> int:
 
 def is_writing(workdir: pathlib.Path) -> bool:
   """Whether a checkpoint is being written."""
-  try:
-    return any((workdir / 'checkpoints' / checkpoints.UNSEALED).iterdir())
-  except OSError:
-    return False
+  return any((workdir / 'checkpoints').glob(f'*{checkpoints.UNFINISHED}'))
 
 
 def _params(workdir: pathlib.Path) -> dict[str, bytes]:
@@ -336,9 +333,9 @@ def _state(workdir: pathlib.Path) -> list[bytes]:
   )
   manifest.verify(last)
   orbax = ocp.PyTreeCheckpointer()
-  tree = orbax.metadata(last / 'state').item_metadata.tree
+  tree = orbax.metadata(last).item_metadata.tree
   as_numpy = jax.tree.map(
     lambda _: ocp.RestoreArgs(restore_type=np.ndarray), tree
   )
-  state = orbax.restore(last / 'state', restore_args=as_numpy)
+  state = orbax.restore(last, restore_args=as_numpy)
   return [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(state)]

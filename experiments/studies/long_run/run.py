@@ -134,7 +134,7 @@ def measure(
 
 def _programs(name: str, placement: placing.Placement, chunk: int):
   """(state, batch, steps as a program, check of it)."""
-  digits = data.load('digits', '', 'file')
+  digits = data.load('digits', '', 'test')
   num_workers = placement.num_workers
   rows = len(digits.train.labels) // num_workers
   everything = digits.train.take(np.arange(rows * num_workers))

@@ -85,7 +85,7 @@ def test_rows_have_what_the_contract_names(tmp_path, program):
   path = tmp_path / 'rows.json'
   done = program(
     'benchmarks.compress',
-    *('--floats=500000', '--shapes=one', '--schemes=dropping_leaf'),
+    *('--num_params=500000', '--shapes=one', '--schemes=dropping_leaf'),
     *('--repeats=2', f'--json={path}'),
   )
   assert done.returncode == 0, done.stderr

@@ -36,7 +36,7 @@ def rows_of(tmp_path, program):
 def test_exchange_on_loopback(rows_of):
   found = rows_of(
     'exchange',
-    '--floats=32000',
+    '--num_params=32000',
     '--repeats=2',
     '--loopback',
     '--workers=2',
@@ -56,7 +56,7 @@ def test_bytes_on_the_wire_are_the_planned_ones(rows_of):
   schemes = 'dense,dgc,gtopk_tree,gtopk_butterfly,qsgd4,one_bit'
   found = rows_of(
     'exchange',
-    '--floats=32000',
+    '--num_params=32000',
     '--repeats=2',
     '--workers=3',
     '--rate=1gbit',
@@ -100,7 +100,7 @@ def test_training_on_loopback(rows_of):
   [
     ('--schemes=dense,best', 2, "unknown scheme 'best'"),
     ('--rate=fast', 2, 'the rate must be'),
-    ('--floats=1.5', 2, 'must be a whole number of at least 1'),
+    ('--num_params=1.5', 2, 'must be a whole number of at least 1'),
     ('--rate=1gbit', 3, '--loopback'),  # without iproute2
   ],
 )

@@ -1,5 +1,6 @@
 """The optimizer chain: where momentum, weight decay and clipping go."""
 
+from configs import default
 from experiments.config import optimizer
 import gradsparse as gs
 import jax
@@ -9,15 +10,17 @@ import optax
 import pytest
 
 
-def _chain(scheme, arguments, **changes):
-  settings = {
-    'axis_name': None,
-    'optimizer': 'sgd',
-    'learning_rate': optax.constant_schedule(0.5),
-    'momentum': 0.9,
-    **changes,
-  }
-  return optimizer.make_transformation(scheme, arguments, **settings)
+def _chain(scheme, arguments, *, learning_rate=None, axis_name=None, **changes):
+  """The chain of a configuration, with fields such as `optimizer__name`."""
+  config = default.get_config()
+  arguments = dict(arguments)
+  density = arguments.pop('density', None)
+  config.compression.update({'name': scheme, **arguments})
+  for field, value in changes.items():
+    section, _, name = field.partition('__')
+    config[section][name] = value
+  rate = learning_rate or optax.constant_schedule(0.5)
+  return optimizer.make(config, rate, density, axis_name=axis_name)
 
 
 def _run(tx, steps=4):
@@ -38,8 +41,8 @@ def _all_of_it():
 @pytest.mark.parametrize('nesterov', [False, True])
 def test_momentum_is_inside_dgc_or_after_the_others_never_twice(nesterov):
   plain = _run(optax.sgd(0.5, 0.9, nesterov=nesterov))
-  dense = _run(_chain('dense', {}, nesterov=nesterov))
-  dgc = _run(_chain('dgc', _all_of_it(), nesterov=nesterov))
+  dense = _run(_chain('dense', {}, optimizer__nesterov=nesterov))
+  dgc = _run(_chain('dgc', _all_of_it(), optimizer__nesterov=nesterov))
   np.testing.assert_allclose(dense, plain, rtol=1e-6)
   # DGC's Nesterov (eq. 10) is the same sum in another order.
   np.testing.assert_allclose(dgc, plain, rtol=1e-5)
@@ -51,12 +54,12 @@ def test_an_explicit_momentum_wins():
 
 
 def test_adam_after_dgc_leaves_no_momentum_inside():
-  dgc = _run(_chain('dgc', _all_of_it(), optimizer='adam'))
+  dgc = _run(_chain('dgc', _all_of_it(), optimizer__name='adam'))
   np.testing.assert_allclose(dgc, _run(optax.adam(0.5)), rtol=1e-5)
 
 
 def test_weight_decay_is_on_the_local_gradient():
-  decayed = _run(_chain('dense', {}, weight_decay=0.1))
+  decayed = _run(_chain('dense', {}, optimizer__weight_decay=0.1))
   expected = _run(
     optax.chain(optax.add_decayed_weights(0.1), optax.sgd(0.5, 0.9))
   )
@@ -70,9 +73,9 @@ def test_weight_decay_can_stay_out_of_what_is_sent(after):
   tx = _chain(
     'strom',
     {'threshold': 0.25},
-    momentum=0.0,
-    weight_decay=0.1,
-    decay_after_exchange=after,
+    optimizer__momentum=0.0,
+    optimizer__weight_decay=0.1,
+    optimizer__decay_after_exchange=after,
   )
   params = {'w': jnp.arange(1.0, 5.0).reshape(2, 2)}
   updates, _ = tx.update({'w': jnp.zeros((2, 2))}, tx.init(params), params)
@@ -83,14 +86,14 @@ def test_weight_decay_can_stay_out_of_what_is_sent(after):
 
 def test_weight_decay_is_after_the_exchange_of_second_moments():
   params = {'w': jnp.ones((2, 2))}
-  tx = _chain('variance_based', {'alpha': 1.0}, weight_decay=0.1)
+  tx = _chain('variance_based', {'alpha': 1.0}, optimizer__weight_decay=0.1)
   zero = {'w': jnp.zeros((2, 2))}
   updates, _ = tx.update(zero, tx.init(params), params, second_moment=zero)
   np.testing.assert_allclose(updates['w'], -0.05, rtol=1e-6)
 
 
 def test_clipping_precedes_the_scheme():
-  clipped = _run(_chain('dense', {}, clip_norm=0.25))
+  clipped = _run(_chain('dense', {}, compression__clip_norm=0.25))
   expected = _run(
     optax.chain(optax.clip_by_global_norm(0.25), optax.sgd(0.5, 0.9))
   )
@@ -110,8 +113,8 @@ def test_accumulated_steps_are_as_far_in_the_schedules(density):
     'gradient_dropping',
     {'density': density},
     learning_rate=schedule,
-    momentum=0.0,
-    accumulate=2,
+    optimizer__momentum=0.0,
+    optimizer__accumulate=2,
   )
   params = {'w': jnp.zeros((2, 2))}
   state = tx.init(params)
@@ -132,7 +135,10 @@ def test_messages_of_accumulated_steps_have_the_sizes_of_the_stages():
   def planned(density, exchange):
     arguments = {'density': density, 'min_size': 0}
     tx = _chain(
-      'gradient_dropping', arguments, axis_name='workers', accumulate=4
+      'gradient_dropping',
+      arguments,
+      axis_name='workers',
+      optimizer__accumulate=4,
     )
     return gs.plan(tx, params, 2, step=exchange).payload_bytes
 
@@ -143,7 +149,7 @@ def test_messages_of_accumulated_steps_have_the_sizes_of_the_stages():
 
 @pytest.mark.parametrize('name', optimizer.OPTIMIZERS)
 def test_the_optimizer_hears_nothing_of_a_rejected_step(name):
-  tx = _chain('gradient_dropping', {'density': 0.5}, optimizer=name)
+  tx = _chain('gradient_dropping', {'density': 0.5}, optimizer__name=name)
   params = {'w': jnp.arange(1.0, 5.0)}
   grads = {'w': jnp.arange(4.0)}
   spoiled = {'w': grads['w'].at[1].set(jnp.nan)}

@@ -136,7 +136,7 @@ def test_the_local_gradient_papers_steps():
   # 16 GPUs of 450 sentences: T = 1000 steps are about three epochs.
   assert dense.train.eval_every == 2_600_000 // (16 * 450) == 361
   assert dense.train.steps == 14 * 2_600_000 // (16 * 450)
-  assert dense.train.stop_after == 5 and dense.optimizer.name == 'adam'
+  assert dense.train.early_stop_patience == 5 and dense.optimizer.name == 'adam'
   for name, rate, rise in (
     ('local_table2_roen', 0.002, 2000),
     ('local_table2_ende', 0.0012, 4000),
@@ -147,7 +147,7 @@ def test_the_local_gradient_papers_steps():
     assert one.train.learning_rate == pytest.approx(rate / 4)
     assert four.optimizer.linear_warmup_steps == rise
     workers = [
-      c.parallel.num_workers * c.parallel.inner_workers for c in (four, one)
+      c.parallel.num_workers * c.parallel.devices_per_node for c in (four, one)
     ]
     assert workers == [16, 4]
     # As many examples while it rises, and as many epochs.
@@ -155,7 +155,7 @@ def test_the_local_gradient_papers_steps():
     assert abs(one.train.steps - 4 * four.train.steps) < 4
   local = _load('local_table2_roen').get_config('local')
   assert local.compression.local_gradient == 'partial'
-  assert local.compression.average_every == 500
+  assert local.compression.param_sync_every == 500
   assert local.compression.density == 0.01
   assert local.compression.warmup == 'linear_drop_ratio'
   assert local.compression.warmup_steps == 1000
@@ -170,8 +170,8 @@ def test_without_synchronisation_nothing_is_averaged(size):
     )
     assert alone.compression.local_gradient == mode
     assert synced.compression.local_gradient == mode
-    assert alone.compression.average_every > alone.train.steps
-    assert synced.compression.average_every < synced.train.steps / 4
+    assert alone.compression.param_sync_every > alone.train.steps
+    assert synced.compression.param_sync_every < synced.train.steps / 4
 
 
 @pytest.mark.parametrize('name', _SCHEMES)

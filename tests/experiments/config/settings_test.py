@@ -19,7 +19,7 @@ def _check(**changes):
   for name, value in changes.items():
     section, _, field = name.partition('__')
     config.setdefault(section, {})[field] = value
-  settings.check(config, default.get_config().to_dict())
+  settings.check(config)
 
 
 def test_the_default_is_fine():
@@ -50,10 +50,10 @@ def test_resuming_with_other_fields_names_them():
   before = fields.without_none(known)
   now = default.get_config()
   now.train.log_every = 1
-  settings.check_resumable(before, now.to_dict(), known)
+  settings.check_resumable(before, now.to_dict())
   now.train.seed = 5
   with pytest.raises(errors.ResumeError, match='train.seed: was 0, now 5'):
-    settings.check_resumable(before, now.to_dict(), known)
+    settings.check_resumable(before, now.to_dict())
 
 
 def test_the_page_on_checkpoints_says_which_fields_may_differ():
@@ -66,7 +66,7 @@ def test_the_page_on_checkpoints_says_which_fields_may_differ():
   assert sorted(free) == sorted(settings.FREE_ON_RESUME)
   for decided in (
     '`optimizer.schedule` is `plateau`',
-    '`train.stop_after`',
+    '`train.early_stop_patience`',
     '`train.keep_best`',
   ):
     assert decided in rest.partition('`train.steps` may grow')[0]
@@ -82,18 +82,30 @@ def test_the_page_on_checkpoints_says_which_fields_may_differ():
 
 
 def test_a_field_that_did_not_exist_yet_had_its_default():
-  known = default.get_config().to_dict()
   before, now = default.get_config().to_dict(), default.get_config().to_dict()
-  del before['parallel']['inner_workers'], before['optimizer']['accumulate']
-  settings.check_resumable(before, now, known)
-  now['parallel']['inner_workers'] = 2
-  with pytest.raises(errors.ResumeError, match='inner_workers: was 1, now 2'):
-    settings.check_resumable(before, now, known)
+  del before['parallel']['devices_per_node'], before['optimizer']['accumulate']
+  settings.check_resumable(before, now)
+  now['parallel']['devices_per_node'] = 2
+  with pytest.raises(errors.ResumeError, match='per_node: was 1, now 2'):
+    settings.check_resumable(before, now)
+
+
+def test_fields_of_a_checkpoint_are_known_by_their_former_names():
+  before, now = default.get_config().to_dict(), default.get_config().to_dict()
+  before['train']['window'] = before['train'].pop('bptt_length')
+  before['parallel']['inner_workers'] = before['parallel'].pop(
+    'devices_per_node'
+  )
+  before['data']['test_split'] = 'file'
+  settings.check_resumable(before, now)
+  now['train']['bptt_length'] = 7
+  with pytest.raises(errors.ResumeError, match='bptt_length: was 35, now 7'):
+    settings.check_resumable(before, now)
 
 
 def test_other_workers_are_a_continuation_only_if_it_is_asked_for():
   config = default.get_config()
-  known = before = config.to_dict()
+  before = config.to_dict()
   config.parallel.num_workers = 6
   config.parallel.runner = 'shard_map'
   with pytest.raises(
@@ -101,14 +113,14 @@ def test_other_workers_are_a_continuation_only_if_it_is_asked_for():
     match='--config.parallel.resize=True lets parallel.runner, '
     'parallel.num_workers change',
   ):
-    settings.check_resumable(before, config.to_dict(), known)
+    settings.check_resumable(before, config.to_dict())
   config.parallel.resize = True
-  settings.check_resumable(before, config.to_dict(), known)
-  config.parallel.block = 2  # other blocks round otherwise
-  settings.check_resumable(before, config.to_dict(), known)
+  settings.check_resumable(before, config.to_dict())
+  config.parallel.workers_per_chunk = 2  # other blocks round otherwise
+  settings.check_resumable(before, config.to_dict())
   config.train.batch_size = 3
   with pytest.raises(errors.ResumeError, match='batch_size') as refused:
-    settings.check_resumable(before, config.to_dict(), known)
+    settings.check_resumable(before, config.to_dict())
   assert 'parallel.resize' not in str(refused.value)
 
 
@@ -116,10 +128,10 @@ def test_more_steps_are_a_continuation_only_at_a_constant_learning_rate():
   config = default.get_config()
   known = config.to_dict()
   config.train.steps += 1
-  settings.check_resumable(known, config.to_dict(), known)
+  settings.check_resumable(known, config.to_dict())
   before = default.get_config()
   config.optimizer.schedule = before.optimizer.schedule = 'cosine'
   with pytest.raises(
     errors.ResumeError, match='train.steps: was 660, now 661, on which the lear'
   ):
-    settings.check_resumable(before.to_dict(), config.to_dict(), known)
+    settings.check_resumable(before.to_dict(), config.to_dict())

@@ -15,7 +15,7 @@ from PIL import Image
 import pytest
 
 
-def _load(folder, size=8, split='file'):
+def _load(folder, size=8, split='test'):
   return data.load('imagenet', str(folder), split, size)
 
 

@@ -155,7 +155,7 @@ def test_librispeech_trains_on_all_that_is_there(tmp_path):
   ]  # fmt: skip
   assert corpus.train.frames.tolist() == [39, 49, 39, 49, 59]
   for split, texts in (
-    ('file', ['tested']),
+    ('test', ['tested']),
     ('validation', ['held out']),
     ('test-other', ['noisy', 'and far']),
   ):
@@ -342,10 +342,10 @@ def test_odd_digits_are_told(tmp_path):
   'arguments, says',
   [
     (('timit',), "an4, fsdd, librispeech, got 'timit'"),
-    (('an4', '', 'test-clean'), 'file, validation for an4, got'),
+    (('an4', '', 'test-clean'), 'test, validation for an4, got'),
     (('librispeech', '', 'train-clean-100'), 'test-other.* got'),
-    (('an4', '', 'file', 'words'), "must be letters for an4, got 'words'"),
-    (('fsdd', '', 'file', 'phones'), 'letters or words for fsdd'),
+    (('an4', '', 'test', 'words'), "must be letters for an4, got 'words'"),
+    (('fsdd', '', 'test', 'phones'), 'letters or words for fsdd'),
   ],
 )
 def test_unknown_names_are_told(arguments, says):

@@ -71,7 +71,12 @@ def join(monkeypatch):
       monkeypatch.setenv(name, value)
     state = distributed.State()
     monkeypatch.setattr(jax.distributed, 'initialize', state.initialize)
-    multihost._initialize(place, None)
+    monkeypatch.setattr(jax.distributed, 'shutdown', lambda: None)
+    for name, found in (('index', state.process_id), ('count', 1)):
+      monkeypatch.setattr(jax, f'process_{name}', lambda found=found: found)
+    monkeypatch.setattr(multihost, '_watch', lambda *_: None)
+    with multihost.session(place):
+      pass
     visible = jax.config.values['jax_cuda_visible_devices']
     assert jax.config.values['jax_rocm_visible_devices'] == visible
     return state.process_id, visible

@@ -11,15 +11,15 @@ import pytest
 
 # Examples that are left to train on, by data and split.
 _LEFT = {
-  ('an4', 'file'): 948,
+  ('an4', 'test'): 948,
   ('an4', 'validation'): 758,
-  ('cifar10', 'file'): 50_000,
+  ('cifar10', 'test'): 50_000,
   ('cifar10', 'test_batch'): 50_000,
   ('cifar10', 'data_batch_5'): 40_000,
   ('cifar10', 'validation'): 32_000,
   ('digits', 'validation'): 1_150,
   ('fashion_mnist', 'validation'): 48_000,
-  ('fsdd', 'file'): 3_087,
+  ('fsdd', 'test'): 3_087,
   ('fsdd', 'validation'): 2_741,
   ('imagenet', 'validation'): 1_024_934,
   ('librispeech', 'validation'): 281_241,
@@ -42,7 +42,7 @@ def test_an_epoch_is_of_what_is_not_held_out(name, split):
       'linear_warmup_epochs': 2,
       'parallel.num_workers': 1,
       'train.batch_size': 1,
-      'train.window': 1,
+      'train.bptt_length': 1,
     }
   )
   left = _LEFT[name, split]
@@ -111,7 +111,7 @@ def test_the_an4_loader_leaves_as_many():
   assert len(left) == _LEFT['an4', 'validation']
 
 
-@pytest.mark.parametrize('split', ['file', 'validation'])
+@pytest.mark.parametrize('split', ['test', 'validation'])
 def test_the_fsdd_loader_makes_as_many_strings(split, tmp_path, monkeypatch):
   """Of the published recordings: 10 digits, 6 speakers, numbers 0 to 49."""
   folder = tmp_path / 'recordings'

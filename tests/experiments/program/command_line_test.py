@@ -91,13 +91,15 @@ def values(monkeypatch):
 
 def test_flags_are_paths_and_lists(values):
   path = command_line.define_json(former='output')
-  floats = command_line.define_list('floats', (5,), command_line.whole, 'many')
+  floats = command_line.define_list(
+    'num_params', (5,), command_line.whole, 'many'
+  )
   schemes = command_line.define_schemes(('dense', 'dgc'))
   seeds = command_line.define_seeds(0)
   values('')
   assert path.value is None and floats.value == [5] and seeds.value == [0]
   assert schemes.value == ['dense', 'dgc']
-  values('--json=a/b.json --floats=1e6,2_000 --schemes=dgc --seeds 1,2')
+  values('--json=a/b.json --num_params=1e6,2_000 --schemes=dgc --seeds 1,2')
   assert path.value == pathlib.Path('a/b.json') and seeds.value == [1, 2]
   assert floats.value == [1_000_000, 2000] and schemes.value == ['dgc']
   values('--output c.json')
@@ -107,22 +109,22 @@ def test_flags_are_paths_and_lists(values):
 @pytest.mark.parametrize(
   'line, message',
   [
-    ('--floats=1.5', "at least 1, got '1.5'"),
-    ('--floats=nan', "at least 1, got 'nan'"),
-    ('--floats=0', "at least 1, got '0'"),
+    ('--num_params=1.5', "at least 1, got '1.5'"),
+    ('--num_params=nan', "at least 1, got 'nan'"),
+    ('--num_params=0', "at least 1, got '0'"),
     ('--schemes=dense,dcg', "unknown scheme .dcg. .did you mean 'dgc'"),
     ('--json=', 'must name a file'),
-    ('--factors=1,0', "above 0, got '0'"),
-    ('--factors=nan', "above 0, got 'nan'"),
-    ('--factors=two', "above 0, got 'two'"),
-    ('--share=0', "above 0, got '0'"),
-    ('--share=nan', "above 0, got 'nan'"),
+    ('--factors=1,0', r"in \(0, .*\], got '0'"),
+    ('--factors=nan', r"in \(0, .*\], got 'nan'"),
+    ('--factors=two', "could not convert string to float: 'two'"),
+    ('--share=0', r"in \(0, 1\], got '0'"),
+    ('--share=nan', r"in \(0, 1\], got 'nan'"),
     ('--share=1.5', r"in \(0, 1\], got '1.5'"),
   ],
 )
 def test_wrong_values_are_told(line, message, values):
   command_line.define_json()
-  command_line.define_list('floats', (5,), command_line.whole, 'many')
+  command_line.define_list('num_params', (5,), command_line.whole, 'many')
   command_line.define_list('factors', (), command_line.positive_number, 'of it')
   command_line.define_schemes(('dense', 'dgc'))
   command_line.define_share('share', 'of it')

@@ -144,11 +144,11 @@ def test_the_page_says_its_units_and_which_way_is_better(root):
   ('name', 'split', 'takes', 'tested'),
   [
     ('ptb', 'validation', 'rows of 20 words', 'its validation file'),
-    ('ptb_characters', 'file', 'rows of 20 characters', 'its test file'),
+    ('ptb_characters', 'test', 'rows of 20 characters', 'its test file'),
     ('librispeech', 'test-other', 'utterances', 'test-other'),
     ('an4', 'validation', 'utterances', 'a fifth of its training set'),
     ('fsdd', 'validation', 'utterances', 'strings of its recordings 5 to 9'),
-    ('wmt', 'file', 'pairs of sentences', 'its test file'),
+    ('wmt', 'test', 'pairs of sentences', 'its test file'),
     ('cifar10', 'data_batch_5', 'images', 'data_batch_5'),
   ],
 )
@@ -156,7 +156,7 @@ def test_a_setting_says_what_a_batch_has_and_what_is_tested(
   name, split, takes, tested
 ):
   config = ml_collections.ConfigDict(
-    {'data': {'name': name, 'test_split': split}, 'train': {'window': 20}}
+    {'data': {'name': name, 'test_split': split}, 'train': {'bptt_length': 20}}
   )
   assert sections._of_a_batch(config) == takes
   assert sections._tested_on(config) == tested

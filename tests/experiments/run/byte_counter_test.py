@@ -21,6 +21,10 @@ class _Plan:
     self.every = every
 
 
+def _counter(stages, plans, **more):
+  return byte_counter.ByteCounter(byte_counter.Plans(stages, plans, **more))
+
+
 def test_bytes_of_a_run_with_stages():
   stages = warmup.stages_of('dgc', {'density': 0.001}, 8)
   assert [stage.first_step for stage in stages] == [0, 2, 4, 6, 8]
@@ -33,7 +37,7 @@ def test_bytes_of_a_run_with_stages():
     0.001,
   ]
   payloads = np.repeat([500, 100, 50, 20, 10], 2)
-  traffic = byte_counter.ByteCounter(stages, [_Plan(p) for p in payloads[::2]])
+  traffic = _counter(stages, [_Plan(p) for p in payloads[::2]])
   for step, sent in enumerate(np.cumsum(3 * payloads), 1):
     payload = int(payloads[step - 1])
     line = traffic.count(step, payload, 3 * payload, 0)
@@ -66,8 +70,11 @@ def test_bytes_of_a_density_that_falls_each_step():
 
   falling, final = chains = [chain(stage.density) for stage in stages]
   params = {'w': jnp.zeros((50, 40)), 'b': jnp.zeros(40)}
-  plans = byte_counter.plan_stages(stages, chains, params, 4)
-  traffic = byte_counter.ByteCounter(stages, plans)
+  plans = [
+    gs.plan(tx, params, 4, step=stage.first_step)
+    for tx, stage in zip(chains, stages, strict=True)
+  ]
+  traffic = _counter(stages, plans)
   for step, tx in enumerate([falling] * 4 + [final] * 2):
     sent = gs.plan(tx, params, 4, step=step)
     assert sent.sent_bytes > 0
@@ -91,14 +98,14 @@ def test_bytes_that_depend_on_the_data_are_those_that_were_sent():
   stages = (warmup.Stage(0, None, None),)
   # Beside a message of 100, 200 or 400 bytes there are 8 of dense leaves.
   plan = _Plan(408, rungs=((100, 300), (200, 600), (400, 1200)))
-  traffic = byte_counter.ByteCounter(stages, [plan])
+  traffic = _counter(stages, [plan])
   lines = [
     traffic.count(step, p, 3 * p, 0)
     for step, p in enumerate((108, 408, 108), 1)
   ]
   assert [line['comm/payload_bytes'] for line in lines] == [108, 408, 108]
   assert [line['comm/sent_bytes'] for line in lines] == [324, 1224, 324]
-  again = byte_counter.ByteCounter(stages, [plan])
+  again = _counter(stages, [plan])
   again.restore(traffic.to_dict())
   for counted in (traffic, again):
     assert counted.summary()['payload_bytes_per_step'] == 208
@@ -108,7 +115,7 @@ def test_bytes_that_depend_on_the_data_are_those_that_were_sent():
 def test_steps_that_only_accumulate_send_nothing():
   stages = (warmup.Stage(0, 0.5, 0.5), warmup.Stage(4, 0.1, 0.1))
   plans = [_Plan(500, every=2), _Plan(100, every=2)]
-  traffic = byte_counter.ByteCounter(stages, plans)
+  traffic = _counter(stages, plans)
   assert traffic.count(1, 0, 0, 0)['comm/sent_bytes'] == 0
   assert traffic.count(2, 500, 1500, 0)['comm/ratio'] == 2
   # A run that ends inside the warm-up.
@@ -134,7 +141,7 @@ def test_elements_of_compressed_and_of_dense_leaves():
   stages = (warmup.Stage(0, 0.5, 0.5), warmup.Stage(4, 0.1, 0.1))
   rows = (_Row(200, 'dgc, all-gather'), _Row(50, 'dense'))
   plans = [_Plan(500, every=2, rows=rows), _Plan(100, every=2, rows=rows)]
-  traffic = byte_counter.ByteCounter(stages, plans)
+  traffic = _counter(stages, plans)
   traffic.count(1, 0, 0, 0)
   traffic.count(2, 500, 1500, 100)
   summary = traffic.summary()
@@ -148,7 +155,7 @@ def test_elements_of_compressed_and_of_dense_leaves():
   # Of 1000 bytes, 250 parameters. Steps that only accumulate count too.
   assert summary['element_ratio'] == 2 * 250 / 65.5
   assert summary['run_average_element_ratio'] == 6 * 250 / (150 + 150 + 65.5)
-  again = byte_counter.ByteCounter(stages, plans)
+  again = _counter(stages, plans)
   again.restore(traffic.to_dict())
   assert again.summary() == summary
   # A checkpoint of a version that did not count them.
@@ -168,7 +175,7 @@ def test_averages_of_parameters_are_sent_beside_the_gradients():
   average = gs.workers.plan_average(tx, params, 4, every=3)
   assert (average.payload_bytes, average.sent_bytes) == (200, 300)
   stages = (warmup.Stage(0, 0.1, 0.1),)
-  traffic = byte_counter.ByteCounter(stages, [gradients], average=average)
+  traffic = _counter(stages, [gradients], average=average)
   for step in range(1, 7):
     line = traffic.count(step, gradients.payload_bytes, gradients.sent_bytes, 5)
     due = step % 3 == 0
@@ -180,10 +187,5 @@ def test_averages_of_parameters_are_sent_beside_the_gradients():
   assert summary['ratio'] == 200 / (gradients.payload_bytes + 200 / 3)
   assert summary['run_average_ratio'] == pytest.approx(summary['ratio'])
   assert summary['element_ratio'] == 6 * 50 / (6 * 5 + 2 * 50)
-  text = byte_counter.plan_text(
-    stages,
-    [gradients],
-    gs.plan(gs.dense(axis_name='inner'), params, 1),
-    average,
-  )
+  text = str(byte_counter.Plans(stages, [gradients], average=average))
   assert 'what averages parameters' in text and 'in one of 3 updates' in text

@@ -70,7 +70,7 @@ def _flip(path):
 
 
 def test_the_last_two_are_kept_and_the_last_is_restored(run):
-  assert _names(run) == ['4', '6', 'unsealed']
+  assert _names(run) == ['4', '6']
   saver = _open(run)
   found = saver.find()
   assert (found.step, found.about['note']) == (6, 6)
@@ -121,8 +121,21 @@ def test_none_intact_says_what_to_do(run):
   assert _names(run) == before
 
 
+@pytest.mark.parametrize('content', [None, b'', b'{', b'\xff'])
+def test_what_is_not_sealed_is_not_needed(content, run):
+  path = run / 'checkpoints' / '6' / '_CHECKPOINT_METADATA'
+  path.unlink()
+  if content is not None:
+    path.write_bytes(content)
+  saver = _open(run)
+  found = saver.find()
+  assert found.step == 6
+  state = saver.restore(found, _state(0))
+  np.testing.assert_array_equal(state['a'], _state(6)['a'])
+
+
 def test_what_a_dead_run_was_writing_is_no_checkpoint(run):
-  partial = run / 'checkpoints' / checkpoints.UNSEALED / '8' / 'state'
+  partial = run / 'checkpoints' / f'8{checkpoints.UNFINISHED}' / 'd'
   partial.mkdir(parents=True)
   assert _open(run).find().step == 6
   _open(run).prepare(6)
@@ -168,7 +181,7 @@ def test_processes_agree_on_what_all_have_intact(intact, agreed, run, caplog):
 
 @pytest.mark.parametrize(
   'options',
-  ['size=300k', 'size=8m,nr_inodes=50'],
+  ['size=300k', 'size=8m,nr_inodes=40'],
   ids=['no bytes', 'no inodes'],
 )
 def test_a_full_disk_is_told_and_the_old_ones_are_whole(options, small_disk):

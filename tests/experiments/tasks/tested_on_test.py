@@ -22,8 +22,8 @@ def _build(config, split):
 
 def test_images():
   config = _config(name='digits')
-  held_out, whole = (_build(config, split) for split in ('validation', 'file'))
-  found = tasks.tested_on(held_out, config, 'file').examples
+  held_out, whole = (_build(config, split) for split in ('validation', 'test'))
+  found = tasks.tested_on(held_out, config, 'test').examples
   np.testing.assert_array_equal(found.labels, whole.examples.labels)
   assert len(held_out.examples.labels) != len(found.labels)
 
@@ -33,9 +33,9 @@ def test_a_text(tmp_path):
     (tmp_path / f'ptb.{part}.txt').write_text(f' {text} <unk> \n')
   config = _config(name='ptb', dir=str(tmp_path))
   config.model.name = 'lstm_200'
-  config.train.update(batch_size=1, window=2)
+  config.train.update(batch_size=1, bptt_length=2)
   one = _build(config, 'validation')
-  found = tasks.tested_on(one, config, 'file').corpus
+  found = tasks.tested_on(one, config, 'test').corpus
   words = [found.symbols[number] for number in found.test]
   assert words == ['d', 'a', '<unk>', '<eos>']
   assert found.train is one.corpus.train
@@ -56,7 +56,7 @@ def test_translations_have_their_own_references(tmp_path, monkeypatch):
   one = _build(config, 'validation')
   assert one.corpus.references == ('a cat',)
   monkeypatch.setattr(bpe, 'train', None)  # is not learnt again
-  found = tasks.tested_on(one, config, 'file').corpus
+  found = tasks.tested_on(one, config, 'test').corpus
   assert found.references == ('the dog', 'a dog')
   assert len(found.test.target.lengths) == 2
   assert found.train is one.corpus.train
@@ -69,8 +69,8 @@ def test_utterances(tmp_path):
   config.model.name = 'deepspeech_small'
   config.train.batch_size = 1
   one = _build(config, 'validation')
-  expected = _build(config, 'file').corpus
-  found = tasks.tested_on(one, config, 'file').corpus
+  expected = _build(config, 'test').corpus
+  found = tasks.tested_on(one, config, 'test').corpus
   assert found.train is one.corpus.train
   texts, wanted = (
     [u.text for u in corpus.test.utterances] for corpus in (found, expected)

@@ -113,4 +113,4 @@ def test_without_tests_it_is_refused():
   config = default.get_config()
   config.train.update(keep_best=True, eval_every=0)
   with pytest.raises(errors.ConfigError, match='keep_best=True needs train.e'):
-    settings.check(config.to_dict(), default.get_config().to_dict())
+    settings.check(config.to_dict())

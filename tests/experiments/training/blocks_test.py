@@ -58,7 +58,7 @@ def _made(scheme, inner=1):
     jax.eval_shape(average, state.params),
     placement=placement,
     moments=scheme == 'variance_based',
-    average_every=2,
+    param_sync_every=2,
   )
 
   def batch(step):
@@ -137,7 +137,7 @@ def test_a_run_says_its_memory_and_trains_in_blocks(tiny_config, tmp_path):
   params, said = [], []
   for block, folder in ((0, 'whole'), (1, 'blocks')):
     config = tiny_config('dense', steps=4)
-    config.parallel.block = block
+    config.parallel.workers_per_chunk = block
     config.train.time_breakdown_every = 2 * block
     lines = []
     train.train_and_evaluate(config, tmp_path / folder, announce=lines.append)

@@ -54,7 +54,7 @@ def _trained(
   inner=1,
   block=None,
   moments=False,
-  smoothing=0.0,
+  ema_decay=0.0,
   bad_step=None,
 ):
   """The states after each step, and the last metrics."""
@@ -65,7 +65,7 @@ def _trained(
   tx = optax.chain(scheme, optax.sgd(0.01))
   task = _Sums()
   state = training_step.init_state(
-    task, tx, placement=placement, seed=0, smoothed=bool(smoothing)
+    task, tx, placement=placement, seed=0, smoothed=bool(ema_decay)
   )
   step = training_step.make_train_step(
     task,
@@ -73,7 +73,7 @@ def _trained(
     jax.eval_shape(lambda: task.init(None).params),
     placement=placement,
     moments=moments,
-    smoothing=smoothing,
+    ema_decay=ema_decay,
     block=block,
   )
   states = []
@@ -141,7 +141,7 @@ def test_what_is_no_number_is_not_carried():
 
 
 def test_smoothed_parameters_are_a_moving_average():
-  states, _ = _trained(smoothing=0.3)
+  states, _ = _trained(ema_decay=0.3)
   smoothed = np.ones(2)
   for step, state in enumerate(states):
     kept = min(0.3, (1 + step) / (10 + step))

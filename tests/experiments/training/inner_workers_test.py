@@ -59,7 +59,7 @@ def _program(scheme, runner, inner, normalised=False):
     one,
     placement=placement,
     moments=scheme == 'variance_based',
-    average_every=2,
+    param_sync_every=2,
   )
   return fn, state, placement
 

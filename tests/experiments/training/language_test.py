@@ -43,7 +43,11 @@ def make_config(tiny_config, folder, compiled_once, monkeypatch):
     config.data.update(name='ptb', dir=str(folder))
     config.model.name = 'lstm_200'
     config.train.update(
-      batch_size=3, window=7, learning_rate=2.0, log_every=1, checkpoint_every=3
+      batch_size=3,
+      bptt_length=7,
+      learning_rate=2.0,
+      log_every=1,
+      checkpoint_every=3,
     )
     return config
 
@@ -111,9 +115,9 @@ def test_the_last_model_is_tested_on_a_final_split_too(make_config, tmp_path):
   config.train.update(steps=2, checkpoint_every=0)
   whole = train.train_and_evaluate(config, tmp_path / 'whole')
   assert 'final_split' not in whole
-  config.data.update(test_split='validation', final_split='file')
+  config.data.update(test_split='validation', final_split='test')
   both = train.train_and_evaluate(config, tmp_path / 'both')
-  assert both['final_split'] == {'split': 'file', **whole['final']}
+  assert both['final_split'] == {'split': 'test', **whole['final']}
   assert both['final'] != whole['final']
   written = json.loads((tmp_path / 'both' / 'summary.json').read_text())
   assert written['final_split'] == both['final_split']
@@ -163,8 +167,8 @@ def test_other_workers_begin_with_nothing_in_mind(
 def test_other_windows_are_another_run(make_config, tmp_path):
   train.train_and_evaluate(make_config(), tmp_path)
   config = make_config()
-  config.train.update(steps=10, window=5)
-  with pytest.raises(errors.ResumeError, match=r'train\.window: was 7, now 5'):
+  config.train.update(steps=10, bptt_length=5)
+  with pytest.raises(errors.ResumeError, match='bptt_length: was 7, now 5'):
     train.train_and_evaluate(config, tmp_path)
 
 

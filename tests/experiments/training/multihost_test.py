@@ -77,7 +77,7 @@ _OTHERS = {
     'gradient_dropping',
     '--config.compression.local_gradient=partial',
   ),
-  'two levels': ('dgc', '--config.parallel.inner_workers=2'),
+  'two levels': ('dgc', '--config.parallel.devices_per_node=2'),
   'butterfly': ('gtopk', '--config.optimizer.momentum=0.5'),
 }
 
@@ -119,7 +119,7 @@ def test_hidden_states_of_both_processes_go_on_after_a_death(tmp_path):
     f'--config.data.dir={tmp_path}',
     '--config.model.name=lstm_200',
     '--config.train.batch_size=3',
-    '--config.train.window=7',
+    '--config.train.bptt_length=7',
   )
   processes.run_alone(tmp_path, tmp_path / 'one', *flags)
   workdir = tmp_path / 'two'

@@ -80,7 +80,7 @@ def test_too_many_in_a_row_name_step_leaf_and_worker(
   runner, inner_workers, who, tiny_config, spoiled, tmp_path
 ):
   config = tiny_config('dense', runner=runner, steps=9)
-  config.parallel.inner_workers = inner_workers
+  config.parallel.devices_per_node = inner_workers
   config.train.checkpoint_every = 1
   config.train.max_rejected_steps = 3
   spoiled(range(3, 10))

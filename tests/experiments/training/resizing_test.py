@@ -16,7 +16,7 @@ from experiments.hosts import placement as placing
 from experiments.program import errors
 from experiments.run import checkpoints
 from experiments.training import experiment
-from experiments.training import resizing
+from experiments.training import resuming
 from experiments.training import train
 import gradsparse as gs
 import jax
@@ -44,7 +44,7 @@ def config_of(tiny_config):
 def built(config):
   parallel = config.parallel
   placement = placing.provide(
-    parallel.runner, parallel.num_workers, parallel.inner_workers
+    parallel.runner, parallel.num_workers, parallel.devices_per_node
   )
   return experiment.build_experiment(config, placement)
 
@@ -81,7 +81,7 @@ def restored(config, folder):
   made, state = built(config)
   saver = checkpoints.Checkpoints(folder, 1, made.placement)
   try:
-    return resizing.restore(made, state, saver, saver.find()), state
+    return resuming.restore(made, state, saver, saver.find()), state
   finally:
     saver.close()
 
@@ -149,7 +149,7 @@ def test_all_workers_go_on_with_the_mean_of_the_running_averages(
 
   def config(num_workers, inner_workers):
     made = config_of('dense', num_workers)
-    made.parallel.inner_workers = inner_workers
+    made.parallel.devices_per_node = inner_workers
     return made
 
   before = saved(config(3, inner), tmp_path).statistics

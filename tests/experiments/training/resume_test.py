@@ -46,8 +46,7 @@ def _lines(workdir):
 
 
 def _steps(workdir):
-  names = (path.name for path in (workdir / 'checkpoints').iterdir())
-  return sorted(name for name in names if name != 'unsealed')
+  return sorted(path.name for path in (workdir / 'checkpoints').iterdir())
 
 
 def _assert_same_end(workdir, whole):
@@ -66,7 +65,7 @@ def test_a_damaged_last_checkpoint_changes_nothing_but_its_name(
 ):
   run = tmp_path / 'run'
   shutil.copytree(whole, run)
-  (data,) = (run / 'checkpoints' / '8' / 'state' / 'd').iterdir()
+  (data,) = (run / 'checkpoints' / '8' / 'd').iterdir()
   content = bytearray(data.read_bytes())
   content[len(content) // 2] ^= 1
   data.write_bytes(content)
@@ -167,7 +166,7 @@ def test_a_finished_run_can_be_made_longer(make_config, whole, tmp_path):
   # As if saved before this field existed.
   folder = tmp_path / 'checkpoints' / '5'
   about = manifest.verify(folder)
-  del about['config']['parallel']['inner_workers']
+  del about['config']['parallel']['devices_per_node']
   (folder / manifest.NAME).unlink()
   manifest.seal(folder, about)
   train.train_and_evaluate(make_config(), tmp_path)

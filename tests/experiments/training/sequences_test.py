@@ -103,7 +103,7 @@ def make_translation(tiny_config, tmp_path):
       name='multi30k', dir=str(folder), vocabulary=50, buckets=buckets
     )
     config.model.name = 'attention_small'
-    config.train.update(batch_size=2, smoothing=0.3, log_every=1)
+    config.train.update(batch_size=2, ema_decay=0.3, log_every=1)
     return config
 
   return make
@@ -149,7 +149,7 @@ def _losses(workdir):
 
 def _saved(workdir, part):
   """Returns a part of the last step's state, by the names of `_params`."""
-  folder = workdir / 'checkpoints' / str(_STEPS) / 'state'
+  folder = workdir / 'checkpoints' / str(_STEPS)
   with ocp.StandardCheckpointer() as saver:
     tree = saver.restore(folder)[part]
   return {
@@ -262,7 +262,7 @@ def test_workers_of_a_local_gradient_go_on_with_their_own_parameters(
     'gradient_dropping', buckets=1, runner='shard_map', density=0.1
   )
   # After the break, and not at the end.
-  config.compression.update(local_gradient='partial', average_every=4)
+  config.compression.update(local_gradient='partial', param_sync_every=4)
   summary = _check_a_killed_run_goes_on(config, tmp_path, caplog)
   assert math.isfinite(summary['final']['test_loss'])
   assert len(programs) == 3 and len(set(programs)) == 1

@@ -10,7 +10,7 @@ from configs import gtopk_table5
 from experiments.config import settings
 from experiments.program import errors
 from experiments.program import files
-from experiments.run import run_log
+from experiments.run import records
 from experiments.training import train
 import gradsparse as gs
 import jax
@@ -43,7 +43,7 @@ def _one_step(config, workdir):
   config.train.batch_size = 4
   config.train.checkpoint_every = 1
   config.parallel.num_workers = 2
-  settings.check(config.to_dict(), default.get_config().to_dict())
+  settings.check(config.to_dict())
   return train.train_and_evaluate(config, workdir)
 
 
@@ -117,7 +117,7 @@ def test_resumed_run_ends_bit_identical(
     made = tiny_config(scheme, runner=runner, steps=8, **_SCHEMES[scheme])
     made.train.checkpoint_every = 3
     made.train.learning_rate = 0.2
-    made.parallel.inner_workers = inner_workers
+    made.parallel.devices_per_node = inner_workers
     made.optimizer.schedule = 'cosine'
     return made
 
@@ -154,7 +154,7 @@ def test_another_number_of_inner_workers_is_no_resumption(
   tiny_config, tmp_path
 ):
   config = tiny_config(steps=1)
-  config.parallel.inner_workers = 2
+  config.parallel.devices_per_node = 2
   summary = train.train_and_evaluate(config, tmp_path)
   assert summary['num_workers'] == summary['inner_workers'] == 2
   # A dense mean is a ring of two on both levels; inside, one flag goes with it.
@@ -164,8 +164,8 @@ def test_another_number_of_inner_workers_is_no_resumption(
   )
   assert _lines(tmp_path)[-1]['comm/inner_sent_bytes'] > 0
   assert '2 inner workers' in (tmp_path / 'plan.txt').read_text()
-  config.parallel.inner_workers = 4
-  with pytest.raises(errors.ResumeError, match='inner_workers: was 2, now 4'):
+  config.parallel.devices_per_node = 4
+  with pytest.raises(errors.ResumeError, match='per_node: was 2, now 4'):
     train.train_and_evaluate(config, tmp_path)
 
 
@@ -207,7 +207,7 @@ def test_accumulated_steps_send_once(tiny_config, tmp_path):
   config.optimizer.accumulate = 3
   config.optimizer.schedule = 'cosine'
   config.train.log_every = 1
-  settings.check(config.to_dict(), default.get_config().to_dict())
+  settings.check(config.to_dict())
   summary = train.train_and_evaluate(config, tmp_path)
   lines, comm = _lines(tmp_path), summary['comm']
   sent = [line['comm/sent_bytes'] for line in lines]
@@ -224,9 +224,9 @@ def test_accumulated_steps_send_once(tiny_config, tmp_path):
 
 def test_steps_that_average_parameters_send_them_too(tiny_config, tmp_path):
   config = tiny_config('gradient_dropping', density=0.01, steps=4)
-  config.compression.update(local_gradient='partial', average_every=3)
+  config.compression.update(local_gradient='partial', param_sync_every=3)
   config.train.log_every = 1
-  settings.check(config.to_dict(), default.get_config().to_dict())
+  settings.check(config.to_dict())
   summary = train.train_and_evaluate(config, tmp_path)
   sent = [line['comm/sent_bytes'] for line in _lines(tmp_path)]
   # Parameters and momentum. Each of two workers sends each float32 once.
@@ -244,9 +244,9 @@ def test_a_model_of_one_worker_is_tested_where_they_differ(
   tiny_config, compiled_once, tmp_path
 ):
   config = tiny_config('gradient_dropping', density=0.1, steps=2)
-  config.compression.update(local_gradient='partial', average_every=2)
+  config.compression.update(local_gradient='partial', param_sync_every=2)
   config.train.checkpoint_every = 2
-  config.data.update(test_split='validation', final_split='file')
+  config.data.update(test_split='validation', final_split='test')
   alike = train.train_and_evaluate(config, tmp_path)
   assert alike['one_worker'] == {
     name: alike[name] for name in ('final', 'final_split')
@@ -255,7 +255,7 @@ def test_a_model_of_one_worker_is_tested_where_they_differ(
   other = train.train_and_evaluate(config, tmp_path)
   own, split = (other['one_worker'][n] for n in ('final', 'final_split'))
   assert own != other['final'] and split != other['final_split']
-  assert split['split'] == 'file'
+  assert split['split'] == 'test'
   # A finished run is tested again, and says the same.
   again = train.train_and_evaluate(config, tmp_path)
   assert again['one_worker'] == other['one_worker']
@@ -267,7 +267,7 @@ def test_a_density_that_falls_each_step(tiny_config, tmp_path):
   config.compression.update(warmup='linear_drop_ratio', warmup_steps=4)
   config.optimizer.warmup_factor = 0.5
   config.train.log_every = 1
-  settings.check(config.to_dict(), default.get_config().to_dict())
+  settings.check(config.to_dict())
   summary = train.train_and_evaluate(config, tmp_path)
   lines = _lines(tmp_path)
   densities = [line['comm/density'] for line in lines]
@@ -320,7 +320,7 @@ def test_too_few_devices_say_what_to_do(tiny_config, tmp_path):
   jax.devices()  # in use: no more can be had
   with pytest.raises(errors.ConfigError, match='runner=simulate'):
     train.train_and_evaluate(config, tmp_path)
-  config.parallel.inner_workers = 3
+  config.parallel.devices_per_node = 3
   with pytest.raises(
     errors.ConfigError, match='1000 workers of 3 inner .* needs 3000 devices'
   ):
@@ -328,10 +328,11 @@ def test_too_few_devices_say_what_to_do(tiny_config, tmp_path):
 
 
 def test_the_log_is_one_step_late_and_complete(tmp_path):
-  log = run_log.RunLog(
+  config = default.get_config()
+  config.train.update(log_every=2, steps=5)
+  log = records.RunLog(
     tmp_path / 'metrics.jsonl',
-    every=2,
-    last_step=5,
+    config.train,
     resume_step=0,
     seconds_before=10.0,
     describe=lambda step, metrics: {'comm/ratio': step + metrics['a']},

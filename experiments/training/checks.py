@@ -1,8 +1,10 @@
-"""Which worker's gradient it is that steps are rejected for."""
+"""Workers that drift apart, and gradients that are always rejected."""
 
+from collections.abc import Callable
 from typing import Any
 
 from experiments import data
+from experiments.hosts import placement as placing
 from experiments.program import errors
 from experiments.training import gradients
 from experiments.training import training_step
@@ -13,6 +15,45 @@ from jax.experimental import multihost_utils
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 import numpy as np
+
+
+def make_agreement(
+  specs: training_step.TrainState, placement: placing.Placement
+) -> Callable[[int, training_step.TrainState], None]:
+  """Returns what compares all that is declared equal on all workers.
+
+  A checksum a leaf on each device, and one small collective: 4 bytes a leaf to
+  each other worker. A program of its own, beside that of the step, which is
+  compiled when it is first needed.
+
+  Args:
+    specs: which parts of the state belong to one worker.
+    placement: of the workers.
+
+  Returns:
+    `(step, state after it) -> None`, which all processes must call. It raises a
+    DisagreementError that names step, leaf and worker.
+  """
+  axes = tuple(placement.axes)
+  # Without a mesh what is shared is there once: nothing can differ.
+  if placement.mesh is None:
+    return lambda step, state: None
+  fingerprints = placement.parallel(
+    lambda state: gs.workers.fingerprint(state, specs, axes),
+    in_specs=(specs,),
+    out_specs=PartitionSpec(),
+  )
+
+  def check(step, state):
+    try:
+      gs.workers.check_agreement(fingerprints(state), state, specs, axes)
+    except gs.workers.DisagreementError as error:
+      raise errors.DisagreementError(
+        f'after step {step} {error}. No checkpoint holds this: the same '
+        'command goes on from the last one'
+      ) from error
+
+  return check
 
 
 def too_many(
@@ -50,7 +91,7 @@ def too_many(
 def _largest_gradients(
   experiment: Experiment, state: training_step.TrainState, batch: data.Batch
 ) -> np.ndarray:
-  """The largest magnitude in each leaf, NaN where not all is finite.
+  """The largest magnitude in each leaf, NaN where one is.
 
   Returns:
     float32 with an axis for each of the placement's, and one of leaves.
@@ -64,23 +105,14 @@ def _largest_gradients(
     got = gradients.plain(
       experiment.task, params, state.statistics, state.carry, batch
     )
-    return jnp.stack(
-      [
-        jnp.where(
-          jnp.all(jnp.isfinite(g)), jnp.max(jnp.abs(g), initial=0), jnp.nan
-        )
-        for g in jax.tree.leaves(got.grads)
-      ]
-    )
+    leaves = jax.tree.leaves(got.grads)
+    return jnp.stack([jnp.max(jnp.abs(g), initial=0) for g in leaves])
 
   by_worker = PartitionSpec(*placement.axes)
-  largest = gs.workers.parallel(
+  largest = placement.parallel(
     step,
-    runner=placement.runner,
-    num_workers=placement.axes,
     in_specs=(experiment.specs, by_worker),
     out_specs=by_worker,
-    devices=placement.devices,
   )(state, batch)
   if placement.processes > 1:
     return multihost_utils.process_allgather(largest, tiled=True)
