@@ -81,7 +81,7 @@ def make(
     decay = [optax.add_decayed_weights(section.weight_decay)]
   if compression.clip_norm:
     clip = [gs.clip_local_norm(compression.clip_norm, axis_name=axis_name)]
-  if section.decay_after_exchange or compression.name in schemes.NEED_MOMENTS:
+  if section.decay_after_exchange or schemes.needs_moments(compression):
     chain = [*clip, exchange, *decay]
   else:
     chain = [*decay, *clip, exchange]

@@ -19,8 +19,6 @@ OWN_FIELDS = (
   'param_sync_every',
   'microbatch',
 )
-# Schemes whose update takes second moments of per-example gradients.
-NEED_MOMENTS = ('variance_based', 'variance_strom')
 
 
 def factory(name: str) -> Callable[..., Any]:
@@ -60,6 +58,20 @@ def arguments_of(section: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in section.items()
     if name not in OWN_FIELDS and value is not None
   }
+
+
+def needs_moments(section: Mapping[str, Any]) -> bool:
+  """Whether a scheme's update takes second moments of per-example gradients.
+
+  Args:
+    section: `config.compression`.
+  """
+  try:
+    made = factory(section['name'])(**arguments_of(section), axis_name=None)
+  except (errors.ConfigError, TypeError, ValueError):
+    return False  # `check` says what is wrong
+  scheme = getattr(made, 'scheme', None)
+  return scheme is not None and scheme.memory.facts.moments
 
 
 def check(section: Mapping[str, Any]) -> None:

@@ -246,7 +246,12 @@ def _problems(flat: Mapping[str, Any]) -> Iterator[str]:
       'data.final_split must be another split than data.test_split, or empty, '
       f'got {split!r} for both'
     )
-  if flat['compression.name'] in schemes.NEED_MOMENTS:
+  compression = {
+    name.removeprefix('compression.'): value
+    for name, value in flat.items()
+    if name.startswith('compression.')
+  }
+  if schemes.needs_moments(compression):
     name, clip_norm = flat['compression.name'], flat['compression.clip_norm']
     microbatch = flat['compression.microbatch']
     if clip_norm:

@@ -64,7 +64,7 @@ class Experiment:
   @property
   def moments(self) -> bool:
     """Whether the scheme takes second moments of per-example gradients."""
-    return self.config.compression.name in schemes.NEED_MOMENTS
+    return schemes.needs_moments(self.config.compression)
 
   @functools.cached_property
   def specs(self) -> training_step.TrainState:
@@ -230,7 +230,7 @@ def build_experiment(
     raise errors.ConfigError(f'{config.compression.name}: {error}') from error
   section = config.compression
   if (
-    section.name in schemes.NEED_MOMENTS
+    schemes.needs_moments(section)
     and section.microbatch
     and jax.tree.leaves(state.statistics)
   ):

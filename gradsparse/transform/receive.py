@@ -109,7 +109,7 @@ def _means(
   local: Local, received: Received, workers: int
 ) -> dict[int, jax.Array]:
   """The means of the buckets of a group, by their numbers."""
-  buckets, (group, _, exchanged, _) = local.buckets, received
+  buckets, (group, _, exchanged, *_) = local.buckets, received
   means = buckets.join_means(_divided(exchanged), group)
   by_number = dict(zip(buckets.of_leaves(group.compressed), means, strict=True))
   dense = [x / workers for x in exchanged.dense]
@@ -223,7 +223,7 @@ def _verdict(
       yield updates[n]
 
   totals = [jnp.int32(0), *jnp.zeros(2, layout.count_type)]
-  for group, _, back, overflow in received:
+  for group, _, back, overflow, _ in received:
     # Updates are equal on all workers, so all judge them alike.
     fine = back.ok & health.all_finite(unsure(group, back.extras.judged))
     elements = back.delivered.count()
@@ -276,7 +276,7 @@ def _owed(
   if not local.owed:
     return ()
   by_leaf: dict[int, jax.Array] = {}
-  for group, _, back, _ in received:
+  for group, _, back, *_ in received:
     old = [local.owed[i] for i in group.compressed]
     new = moved(list(back.extras.owed), old)
     by_leaf |= zip(group.compressed, new, strict=True)

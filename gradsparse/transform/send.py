@@ -25,6 +25,7 @@ from gradsparse.sockets import Leaves
 from gradsparse.sockets import Marked
 from gradsparse.sockets import Memory
 from gradsparse.sockets import Message
+from gradsparse.sockets import Sent
 from gradsparse.sockets import Signal
 from gradsparse.sockets import Sparse
 from gradsparse.traffic import counting
@@ -90,12 +91,15 @@ class Received(NamedTuple):
     ctx: the context of the message.
     exchanged: what the exchange returned.
     overflow: int32, how many elements found no room.
+    own: what this worker sent; None where it sent nothing, or where that is
+      not needed any more.
   """
 
   group: Group
   ctx: Context
   exchanged: Exchanged
   overflow: jax.Array
+  own: Sent | None = None
 
 
 def send(scheme: Scheme, comm: Comm, local: Local) -> list[Received]:
@@ -168,7 +172,7 @@ def _of_any_size(ladder: Ladder, comm: Comm, received: Received) -> Any:
     (total, dense, ok, delivered, message_bytes, removed, owed, roundings,
     overflow). What was delivered is None where that is known without a message.
   """
-  group, ctx, back, overflow = received
+  group, ctx, back, overflow, own = received
   total: Any = back.total
   if group.compressed and not isinstance(total, Joined):
     total = Joined(Leaves(list(total)).joined(), ctx.shapes)
@@ -178,7 +182,9 @@ def _of_any_size(ladder: Ladder, comm: Comm, received: Received) -> Any:
       sent = sent.joined()
     return comm.local(sent)
 
-  by_ladder = group.compressed and ladder.delivered is not None
+  # The exchange may have delivered something else.
+  all_of_it = group.compressed and back.delivered is own
+  by_ladder = all_of_it and ladder.delivered is not None
   extras = back.extras
   return (
     total,
@@ -272,7 +278,7 @@ def _exchange(
       back.extras,
       buckets.dtypes,
     )
-  return Received(group, ctx, back, overflow)
+  return Received(group, ctx, back, overflow, own)
 
 
 def _message(
