@@ -24,6 +24,9 @@ from typing import Any, TypeVar
 
 from gradsparse.backend import platforms
 import jax
+from jax.extend import core as jex_core
+from jax.interpreters import batching
+from jax.interpreters import mlir
 import jax.numpy as jnp
 import numpy as np
 
@@ -48,10 +51,7 @@ def fusion_barrier(tree: _Tree) -> _Tree:
   leaves, treedef = jax.tree.flatten(tree)
   if not any(x.size for x in leaves):
     return tree
-  first = next(x for x in leaves if x.size).reshape(-1)[0]
-  return jax.tree.unflatten(
-    treedef, _behind_barrier(first > jnp.zeros_like(first), leaves)
-  )
+  return jax.tree.unflatten(treedef, _barrier_p.bind(*leaves))
 
 
 def hidden_numbers(values: Sequence[int], beside: jax.Array) -> list[jax.Array]:
@@ -64,8 +64,7 @@ def hidden_numbers(values: Sequence[int], beside: jax.Array) -> list[jax.Array]:
   scalars = [jnp.int32(value) for value in values]
   if len(values) < _MANY or not beside.size:
     return scalars
-  first = beside.reshape(-1)[0]
-  return _behind_barrier(first > jnp.zeros_like(first), scalars)
+  return _barrier_p.bind(beside.reshape(-1)[:1], *scalars)[1:]
 
 
 def hidden_offsets(
@@ -76,7 +75,9 @@ def hidden_offsets(
   return hidden_numbers(np.cumsum([0, *sizes])[:-1].tolist(), beside)
 
 
-def in_place_if(wanted: jax.Array, fn: Callable[[Any], Any], state: Any) -> Any:
+def in_place_if(
+  wanted: jax.Array, fn: Callable[[Any], Any], state: Any, made: Any
+) -> Any:
   """fn(state) where `wanted`, else the state.
 
   On CPUs the result is written where the state was: a donated state is
@@ -88,43 +89,31 @@ def in_place_if(wanted: jax.Array, fn: Callable[[Any], Any], state: Any) -> Any:
     wanted: bool scalar.
     fn: state -> state of the same shapes and dtypes.
     state: a tree of arrays.
+    made: fn(state), for platforms that need no place of its own for it.
   """
   if not jax.tree.leaves(state):
     return state
 
-  def turn(wanted, state):
+  def turn(wanted, state, made):
     """A loop of one turn or none, whose result has one place in memory."""
+    del made
     return jax.lax.while_loop(
       lambda carry: carry[0],
       lambda carry: (jnp.logical_and(carry[0], False), fn(carry[1])),
       (wanted, state),
     )[1]
 
-  def select(wanted, state):
-    new = fn(state)
-    return jax.tree.map(lambda n, o: jnp.where(wanted, n, o), new, state)
+  def select(wanted, state, made):
+    return jax.tree.map(lambda n, o: jnp.where(wanted, n, o), made, state)
 
-  return platforms.elsewhere(select)(turn)(wanted, state)
-
-
-def _behind_barrier(
-  turn: jax.Array, leaves: Sequence[jax.Array]
-) -> list[jax.Array]:
-  """The leaves, out of a loop of one turn or none, as `turn` says."""
-
-  def same(kept, x):
-    return jax.lax.select(kept, x, jnp.zeros_like(x))
-
-  # Typed like what comes out: as differing between workers, where the turn or
-  # the leaf does.
-  begin = [same(turn | jnp.bool_(True), x) for x in leaves]
-  return _one_turn_or_none(turn, begin)
+  return platforms.elsewhere(select)(turn)(wanted, state, made)
 
 
-@platforms.elsewhere(lambda turn, leaves: leaves)
-def _one_turn_or_none(
-  turn: jax.Array, leaves: list[jax.Array]
-) -> list[jax.Array]:
+def _one_turn_or_none(*leaves: jax.Array) -> list[jax.Array]:
+  """The leaves, out of a loop of which XLA does not know how often it turns."""
+  first = next(x for x in leaves if x.size).reshape(-1)[0]
+  turn = first > jnp.zeros_like(first)
+
   def same(kept, x):
     return jax.lax.select(kept, x, jnp.zeros_like(x))
 
@@ -135,6 +124,23 @@ def _one_turn_or_none(
       carry[0] & jnp.bool_(False),
       [same(carry[0], x) for x in carry[1]],
     ),
-    (turn, leaves),
+    (turn, [same(turn | jnp.bool_(True), x) for x in leaves]),
   )
   return out
+
+
+# The identity of some arrays. JAX has no public name for what makes one.
+_barrier_p = jex_core.Primitive('gradsparse_fusion_barrier')
+_barrier_p.multiple_results = True
+_barrier_p.def_impl(lambda *leaves: list(leaves))
+_barrier_p.def_abstract_eval(lambda *leaves: list(leaves))
+mlir.register_lowering(_barrier_p, lambda _, *leaves: leaves)
+mlir.register_lowering(
+  _barrier_p,
+  mlir.lower_fun(_one_turn_or_none, multiple_results=True),
+  platform='cpu',
+)
+batching.primitive_batchers[_barrier_p] = lambda leaves, dims: (
+  _barrier_p.bind(*leaves),
+  dims,
+)

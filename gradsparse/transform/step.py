@@ -112,7 +112,7 @@ def accumulate(
   )
   ok &= _in_range(moments, memory, compressor, state.steps)
   ok = comm.shards.all(ok)
-  kept = _in_own_place(ok, take_in, old)
+  kept = _in_own_place(ok, take_in, old, new)
   by_bucket = signals_of(
     jax.tree.map(lambda g: jnp.where(ok, g, 0.0), wide), kept
   )
@@ -154,9 +154,9 @@ def _in_range(
 
 
 def _in_own_place(
-  wanted: jax.Array, accumulate: Callable[[Any], Any], memory: Any
+  wanted: jax.Array, accumulate: Callable[[Any], Any], memory: Any, new: Any
 ) -> Any:
-  """The memory, after accumulating if `wanted`; shared fields stay."""
+  """The memory, after accumulating (`new`) if `wanted`; shared fields stay."""
 
   def own(memory):
     return {name: getattr(memory, name) for name in local_fields(memory)}
@@ -166,6 +166,7 @@ def _in_own_place(
       wanted,
       lambda fields: own(accumulate(memory._replace(**fields))),
       own(memory),
+      own(new),
     )
   )
 

@@ -23,13 +23,19 @@ PRIMITIVES = {
   'hidden_numbers': (lambda x: barriers.hidden_numbers(range(7), x), (FLOATS,)),
   'in_place_if': (
     lambda wanted, x: barriers.in_place_if(
-      wanted, lambda s: {'a': 0.9 * s['a'] + 1}, {'a': x}
+      wanted,
+      lambda s: {'a': 0.9 * s['a'] + 1},
+      {'a': x},
+      {'a': 0.9 * x + 1},
     ),
     (True, FLOATS),
   ),
   'not_in_place_if': (
     lambda wanted, x: barriers.in_place_if(
-      wanted, lambda s: {'a': 0.9 * s['a'] + 1}, {'a': x}
+      wanted,
+      lambda s: {'a': 0.9 * s['a'] + 1},
+      {'a': x},
+      {'a': 0.9 * x + 1},
     ),
     (False, FLOATS),
   ),
