@@ -25,6 +25,7 @@ from typing import Any, TypeVar
 from gradsparse.backend import platforms
 import jax
 from jax.extend import core as jex_core
+from jax.interpreters import ad
 from jax.interpreters import batching
 from jax.interpreters import mlir
 import jax.numpy as jnp
@@ -139,6 +140,10 @@ mlir.register_lowering(
   _barrier_p,
   mlir.lower_fun(_one_turn_or_none, multiple_results=True),
   platform='cpu',
+)
+ad.primitive_jvps[_barrier_p] = lambda leaves, tangents: (
+  _barrier_p.bind(*leaves),
+  list(tangents),
 )
 batching.primitive_batchers[_barrier_p] = lambda leaves, dims: (
   _barrier_p.bind(*leaves),

@@ -83,3 +83,14 @@ def test_a_long_computation_is_not_written_out_for_each_reader():
   # Once for all of it, and once for the number that decides about the turn.
   assert program(lambda y: barriers.barrier_if_shared(y, 9)) <= 2 * 12
   assert program(lambda y: y) > 6 * 12
+
+
+def test_derivatives_go_through():
+  def fn(x):
+    a, b = barriers.fusion_barrier([x**2, 3 * x])
+    return jnp.sum(a * b)
+
+  x = jnp.arange(1.0, 5.0)
+  np.testing.assert_allclose(jax.jit(jax.grad(fn))(x), 9 * x**2, rtol=1e-6)
+  _, along = jax.jvp(fn, (x,), (jnp.ones_like(x),))
+  np.testing.assert_allclose(along, jnp.sum(9 * x**2), rtol=1e-6)
