@@ -90,7 +90,8 @@ def in_place_if(
     wanted: bool scalar.
     fn: state -> state of the same shapes and dtypes.
     state: a tree of arrays.
-    made: fn(state), for platforms that need no place of its own for it.
+    made: fn(state), already computed. GPUs and TPUs select it; CPUs run `fn`
+      again inside a loop, so that the result lands in the state's memory.
   """
   if not jax.tree.leaves(state):
     return state

@@ -133,7 +133,8 @@ def by_elias_fano(values: ValueCode) -> Code:
   """A code of `Sparse` with Elias-Fano indices."""
 
   def pack(e):
-    # Apart: XLA on CPUs packs slowly in the middle of putting together.
+    # A barrier: XLA for CPUs would fuse the packing into the concatenation,
+    # which is slow.
     parts = elias_fano.encode(e.indices, e.space.size), entries.pack(values, e)
     if e.slots >= _MANY_ENTRIES:
       parts = barriers.fusion_barrier(parts)

@@ -74,15 +74,15 @@ def top_k(
         f'enough to be selected exactly, got {sample_rate}'
       )
   static = not callable(density) and not isinstance(density, jax.Array)
-  # Then the density in force is that of the message: all of its slots are.
+  # True if every slot of a message is filled: the density is that of its size.
   full = static or isinstance(density, schedules.DensitySchedule)
 
   def most(size, ctx):
-    """How many slots a vector has."""
+    """How many slots a message has for a vector of this size."""
     return selection.count(cast(float, density) if static else ctx.rung, size)
 
   def filled(size, slots, ctx):
-    """How many of its slots are, of one vector or of many."""
+    """How many of the slots are filled now, of one vector or of many."""
     now = selection.traced_count(_current(density, ctx.step), size)
     return jnp.minimum(now, slots)
 

@@ -24,9 +24,9 @@ def all_gather() -> Exchange:
   """Each worker's message goes to all others, a word for its verdict before it.
 
   A sparse message travels in a dense all-reduce of the whole space, and is
-  reported as dense, if that sends fewer bytes; one of all elements, if it is
-  larger than they are (of very small leaves). Selection, masking and memory do
-  not change; rounded values stay rounded.
+  reported as dense, if that sends fewer bytes. A message of all elements does
+  so if packing made it larger than float32 (of very small leaves). Selection,
+  masking and memory do not change; rounded values stay rounded.
   """
 
   def run(message: Message, comm: Comm) -> Exchanged:

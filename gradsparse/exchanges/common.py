@@ -66,7 +66,7 @@ def message_bytes(words: int) -> int:
 
 
 def gather(
-  words: Any, ok: jax.Array, dense_bytes: int, comm: Comm
+  words: Any, ok: jax.Array, beside_bytes: int, comm: Comm
 ) -> tuple[jax.Array, jax.Array, int | jax.Array]:
   """All workers' messages, whether all are ok, size of one in bytes.
 
@@ -76,7 +76,7 @@ def gather(
   Args:
     words: this worker's, see `Code.pack`.
     ok: bool scalar.
-    dense_bytes: of the leaves that stay dense, for the plan.
+    beside_bytes: of the leaves that stay dense, for the plan.
     comm: the workers.
 
   Returns:
@@ -92,7 +92,7 @@ def gather(
       head + words.used,
       [head + size for size in words.sizes],
       comm,
-      beside=dense_bytes,
+      beside=beside_bytes,
     )
   else:
     messages = comm.gather(message)

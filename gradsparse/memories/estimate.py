@@ -20,7 +20,8 @@ class EstimateState(NamedTuple):
 
   Attributes:
     residual: float32 tree like params: this step's gradient less the
-      estimate, after what was sent; this worker's own.
+      estimate, after what was sent; this worker's own. The next step computes
+      it anew: it is kept for `gs.pending`.
     estimate: float32 tree like params: g_w, the sum of all corrections that
       this worker has sent; this worker's own. Other numbers of workers get
       shares of these, of which G is still the mean.
@@ -60,7 +61,7 @@ def estimate() -> Memory:
   def accumulate(grads, state, extra, is_dense):
     del extra
     residual = jax.tree.map(
-      lambda old, g, e, w: old if w else g - e,
+      lambda old, g, e, dense: old if dense else g - e,
       state.residual,
       grads,
       state.estimate,
@@ -70,7 +71,10 @@ def estimate() -> Memory:
 
   def signals(grads, state, is_dense):
     return jax.tree.map(
-      lambda r, g, w: Signal(g if w else r, g), state.residual, grads, is_dense
+      lambda r, g, dense: Signal(g if dense else r, g),
+      state.residual,
+      grads,
+      is_dense,
     )
 
   def sent(state, delivered):
@@ -85,12 +89,17 @@ def estimate() -> Memory:
 
   def update(state, means, is_dense):
     return jax.tree.map(
-      lambda mean, r, w: r if w else mean + r, state.mean, means, is_dense
+      lambda old, new, dense: new if dense else old + new,
+      state.mean,
+      means,
+      is_dense,
     )
 
   def arrived(state, means, is_dense, accepted):
     mean = jax.tree.map(
-      lambda old, r, w: old if w else jnp.where(accepted, old + r, old),
+      lambda old, new, dense: (
+        old if dense else jnp.where(accepted, old + new, old)
+      ),
       state.mean,
       means,
       is_dense,
@@ -101,7 +110,7 @@ def estimate() -> Memory:
     # The gradient itself: of the next one the whole estimate is taken off.
     return (
       jax.tree.map(
-        lambda r, e, w: r if w else r + e,
+        lambda r, e, dense: r if dense else r + e,
         state.residual,
         state.estimate,
         is_dense,

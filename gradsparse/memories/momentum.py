@@ -14,8 +14,8 @@ from gradsparse.sockets import Signal
 import jax
 import jax.numpy as jnp
 
-# So many times the largest number that a worker takes in, v may become by
-# itself: three of the four that `health.largest_kept` leaves room for.
+# u keeps adding to v without new gradients. So |v| + m / (1 - m) |u| may reach
+# this many times `health.largest_kept`, which leaves room for four.
 _ROOM = 3
 
 

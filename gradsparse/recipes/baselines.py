@@ -10,7 +10,7 @@ from gradsparse import compressors
 from gradsparse import exchanges
 from gradsparse import memories
 from gradsparse.collectives import AxisName
-from gradsparse.recipes import words
+from gradsparse.recipes import shared_arguments
 from gradsparse.transform.compressed_mean import CompressedMean
 from gradsparse.transform.compressed_mean import compressed_mean
 from gradsparse.transform.layout import DensePaths
@@ -18,7 +18,7 @@ from gradsparse.transform.layout import DensePaths
 WIRE_DTYPES = ('float32', 'bfloat16')
 
 
-@words.recipe
+@shared_arguments.recipe
 def dense(
   *,
   wire_dtype: Literal['float32', 'bfloat16'] = 'float32',
@@ -68,7 +68,7 @@ def dense(
   )
 
 
-@words.recipe
+@shared_arguments.recipe
 def random_k(
   density: float,
   *,

@@ -11,7 +11,7 @@ from gradsparse import exchanges
 from gradsparse import memories
 from gradsparse.collectives import AxisName
 from gradsparse.compressors.top_k import Density
-from gradsparse.recipes import words
+from gradsparse.recipes import shared_arguments
 from gradsparse.transform.compressed_mean import CompressedMean
 from gradsparse.transform.compressed_mean import compressed_mean
 from gradsparse.transform.layout import DensePaths
@@ -21,14 +21,14 @@ from gradsparse.transform.layout import DensePaths
 VALUES = ('float32', 'bfloat16', 'exponent4')
 
 
-@words.recipe
+@shared_arguments.recipe
 def ef21(
   density: Density,
   *,
-  scope: words.Scope = 'leaf',
+  scope: shared_arguments.Scope = 'leaf',
   chunk_size: int = 4096,
   values: Literal['float32', 'bfloat16', 'exponent4'] = 'float32',
-  indices: words.Indices = 'elias_fano',
+  indices: shared_arguments.Indices = 'elias_fano',
   axis_name: AxisName | None,
   min_size: int | None = None,
   dense_paths: DensePaths = None,

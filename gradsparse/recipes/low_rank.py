@@ -6,13 +6,13 @@ from gradsparse import compressors
 from gradsparse import exchanges
 from gradsparse import memories
 from gradsparse.collectives import AxisName
-from gradsparse.recipes import words
+from gradsparse.recipes import shared_arguments
 from gradsparse.transform.compressed_mean import CompressedMean
 from gradsparse.transform.compressed_mean import compressed_mean
 from gradsparse.transform.layout import DensePaths
 
 
-@words.recipe
+@shared_arguments.recipe
 def power_sgd(
   rank: int,
   *,

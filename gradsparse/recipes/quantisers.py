@@ -10,7 +10,7 @@ from gradsparse import compressors
 from gradsparse import exchanges
 from gradsparse import memories
 from gradsparse.collectives import AxisName
-from gradsparse.recipes import words
+from gradsparse.recipes import shared_arguments
 from gradsparse.sockets import LeafRule
 from gradsparse.transform.compressed_mean import CompressedMean
 from gradsparse.transform.compressed_mean import compressed_mean
@@ -24,7 +24,7 @@ def _by_parts(exchange: str) -> bool:
   return arguments.one_of('exchange', exchange, EXCHANGES) == 'reduce_scatter'
 
 
-@words.recipe
+@shared_arguments.recipe
 def qsgd(
   levels: int,
   *,
@@ -32,7 +32,7 @@ def qsgd(
   norm: Literal['max', 'l2'] = 'max',
   code: Literal['fixed', 'elias', 'elias_dense', 'elias_sparse'] = 'fixed',
   elias: Literal['omega', 'gamma', 'delta', 'unary'] = 'omega',
-  exchange: words.Exchange = 'all_gather',
+  exchange: shared_arguments.Exchange = 'all_gather',
   axis_name: AxisName | None,
   min_size: int | None = None,
   dense_paths: DensePaths = None,
@@ -124,7 +124,7 @@ def qsgd(
   )
 
 
-@words.recipe
+@shared_arguments.recipe
 def qsgd_descent(
   *,
   axis_name: AxisName | None,
@@ -174,7 +174,7 @@ def qsgd_descent(
   )
 
 
-@words.recipe
+@shared_arguments.recipe
 def terngrad(
   *,
   clip: float = 2.5,
@@ -234,10 +234,10 @@ def terngrad(
   )
 
 
-@words.recipe
+@shared_arguments.recipe
 def one_bit_sgd(
   *,
-  exchange: words.Exchange = 'all_gather',
+  exchange: shared_arguments.Exchange = 'all_gather',
   bucket_size: int | None = None,
   axis_name: AxisName | None,
   min_size: int | None = None,
@@ -303,12 +303,12 @@ def one_bit_sgd(
   )
 
 
-@words.recipe
+@shared_arguments.recipe
 def sign_majority(
   *,
   scale: float = 1.0,
   memory: bool = False,
-  exchange: words.Exchange = 'all_gather',
+  exchange: shared_arguments.Exchange = 'all_gather',
   axis_name: AxisName | None,
   min_size: int | None = None,
   dense_paths: DensePaths = None,

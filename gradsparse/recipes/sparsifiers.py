@@ -12,20 +12,20 @@ from gradsparse import memories
 from gradsparse.codes.sparse import VALUES
 from gradsparse.collectives import AxisName
 from gradsparse.compressors.top_k import Density
-from gradsparse.recipes import words
+from gradsparse.recipes import shared_arguments
 from gradsparse.transform.compressed_mean import CompressedMean
 from gradsparse.transform.compressed_mean import compressed_mean
 from gradsparse.transform.layout import DensePaths
 
 
-@words.recipe
+@shared_arguments.recipe
 def gradient_dropping(
   density: Density,
   *,
-  scope: words.Scope = 'global',
+  scope: shared_arguments.Scope = 'global',
   chunk_size: int = 4096,
-  values: words.Values = 'float32',
-  indices: words.Indices = 'elias_fano',
+  values: shared_arguments.Values = 'float32',
+  indices: shared_arguments.Indices = 'elias_fano',
   axis_name: AxisName | None,
   min_size: int | None = None,
   dense_paths: DensePaths = None,
@@ -92,7 +92,7 @@ def gradient_dropping(
   )
 
 
-@words.recipe
+@shared_arguments.recipe
 def dgc(
   density: Density,
   *,
@@ -100,10 +100,10 @@ def dgc(
   nesterov: bool = False,
   factor_masking: bool = True,
   sample_rate: float | None = None,
-  scope: words.Scope = 'leaf',
+  scope: shared_arguments.Scope = 'leaf',
   chunk_size: int = 4096,
-  values: words.Values = 'float32',
-  indices: words.Indices = 'elias_fano',
+  values: shared_arguments.Values = 'float32',
+  indices: shared_arguments.Indices = 'elias_fano',
   axis_name: AxisName | None,
   min_size: int | None = None,
   dense_paths: DensePaths = None,
@@ -195,7 +195,7 @@ def dgc(
   )
 
 
-@words.recipe
+@shared_arguments.recipe
 def gtopk(
   density: Density,
   *,
@@ -275,7 +275,7 @@ def gtopk(
   )
 
 
-@words.recipe
+@shared_arguments.recipe
 def dryden(
   density: float,
   *,

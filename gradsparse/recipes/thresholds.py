@@ -18,13 +18,13 @@ from gradsparse.codes.sparse import VALUES
 from gradsparse.collectives import AxisName
 from gradsparse.compressors import rule
 from gradsparse.memories.variance import ROUNDING
-from gradsparse.recipes import words
+from gradsparse.recipes import shared_arguments
 from gradsparse.transform.compressed_mean import CompressedMean
 from gradsparse.transform.compressed_mean import compressed_mean
 from gradsparse.transform.layout import DensePaths
 
 
-@words.recipe
+@shared_arguments.recipe
 def strom(
   threshold: float,
   *,
@@ -81,13 +81,13 @@ def strom(
   )
 
 
-@words.recipe
+@shared_arguments.recipe
 def variance_based(
   alpha: float,
   *,
   decay: float = 0.999,
-  values: words.Values = 'exponent4',
-  indices: words.Indices | None = None,
+  values: shared_arguments.Values = 'exponent4',
+  indices: shared_arguments.Indices | None = None,
   rounding: Literal['keep', 'paper'] = 'keep',
   ladder: Sequence[float] = rule.LADDER,
   axis_name: AxisName | None,
@@ -175,7 +175,7 @@ def variance_based(
   )
 
 
-@words.recipe
+@shared_arguments.recipe
 def variance_strom(
   alpha: float,
   *,
@@ -242,7 +242,7 @@ def variance_strom(
   )
 
 
-@words.recipe
+@shared_arguments.recipe
 def ada_comp(
   *,
   bin_size: int | None = None,

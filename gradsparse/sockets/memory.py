@@ -31,7 +31,7 @@ def plain_means(state: Any, means: Any, is_dense: Any) -> Any:
 
 
 class MemoryFacts(NamedTuple):
-  """What checks, tables and the transformation may ask of a memory.
+  """What the transformation, checks and tables may ask of a memory.
 
   Attributes:
     lossless: what is not delivered is kept (law 1 applies).
@@ -84,11 +84,11 @@ class Memory(NamedTuple):
     arrived: (state, means, is_dense, accepted) -> state: moves what waits for
       the means (a momentum of dense leaves, the decay of a variance). In a
       rejected step it moves nothing.
-    magnitudes: (state, is_dense) -> tuple of trees like params: the numbers by
-      whose size is judged, after `accumulate`, whether a worker can keep what a
-      step brings. No step whose gradient is zero may enlarge them: a worker
-      that cannot keep a step leaves its memory alone, and could not keep the
-      next step either.
+    magnitudes: (state, is_dense) -> tuple of trees like params: arrays that
+      must stay below `health.largest_kept` after `accumulate`. If one does not,
+      this worker refuses the step. No step whose gradient is zero may enlarge
+      them: a worker that cannot keep a step leaves its memory alone, and could
+      not keep the next step either.
     facts: what others may ask.
   """
 

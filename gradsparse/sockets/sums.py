@@ -59,7 +59,7 @@ class SparseSum(Sequence):
     place = indices - jnp.asarray(space.offsets[:-1], jnp.int32)[leaf]
     row = jnp.asarray(begins, jnp.int32)[leaf] + place // LANES
     row = jnp.where(indices < space.size, row, sum(lengths))
-    # Any entry of a row can give it its number: the last one does.
+    # A row that is not zero has the number of the last entry in it.
     entry = 1 + jnp.arange(indices.size, dtype=jnp.int32)
     empty = jnp.zeros_like(row, shape=sum(lengths))
     number = empty.at[row.reshape(-1)].max(entry, mode='drop')

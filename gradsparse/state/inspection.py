@@ -118,15 +118,16 @@ def is_stacked(scheme: CompressedMeanState) -> bool:
 
 
 def pending(state: Any) -> Any:
-  """What this worker still owes: gradient taken in and not delivered.
+  """What this worker has not delivered of what it wanted to deliver.
 
   Args:
     state: a scheme's state, or any optax state that holds exactly one.
 
   Returns:
     float32 tree like params (with a leading worker axis where the state has
-    one): the residual, or DGC's velocity; zeros for schemes without memory.
-    If the exchange rounds once more, what that lost is added.
+    one): the residual, or DGC's velocity; of EF21 the last gradient less the
+    estimate, which is no debt; zeros for schemes without memory. If the exchange
+    rounds once more, what that lost is added.
 
   Raises:
     ValueError: the state does not hold exactly one scheme; or only one

@@ -258,7 +258,8 @@ def compressed_mean(
     del params
     with jax.named_scope('gradsparse.compress'):
       out = run(updates, state, extra, return_delivered=False)
-      # `step` does not hide in a simulation what differs between workers.
+      # Under vmap, `update` returns the first worker's copy of what is equal on
+      # all; `step` returns every worker's, so that tests can compare them.
       comm = Comm(axis_name)
       return comm.unmapped(out.updates), jax.tree.map(
         lambda x, own: x if own else comm.unmapped(x),

@@ -67,11 +67,11 @@ def receive(
   updates = _updates(scheme, comm, local, means)
   accepted, sent, overflow = _verdict(comm, local, received, updates)
   if comm.recorder is None or comm.recorder.computes:
-    arrived, removed = _deliveries(local, received, accepted)
-    memory = scheme.memory.sent(memory, removed)
+    credited, let_go = _deliveries(local, received, accepted)
+    memory = scheme.memory.sent(memory, let_go)
     memory = scheme.memory.arrived(memory, means, buckets.is_dense(), accepted)
     if return_delivered:
-      delivered = buckets.cut(comm.local(_dense(local, arrived)))
+      delivered = buckets.cut(comm.local(_dense(local, credited)))
 
   def moved(new, old):
     return jax.tree.map(lambda n, o: jnp.where(accepted, n, o), new, old)

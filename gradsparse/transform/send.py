@@ -1,8 +1,7 @@
 """Sends the messages of a step: select, round, pack, exchange.
 
-A message may have several sizes. Then all that is in here is compiled once for
-each size; what a worker does before (step.py) and after (receive.py) is
-compiled once.
+A message may have several sizes. Then `_send` is compiled once for each size;
+what a worker does before (step.py) and after (receive.py) is compiled once.
 """
 
 from __future__ import annotations

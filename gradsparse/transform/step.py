@@ -1,8 +1,8 @@
 """One update: receive(send(accumulate)), on the leaves as one device has them.
 
   accumulate  here        the memory takes the gradient in, workers agree
-  send        send.py     select, round, pack, exchange
-  receive     receive.py  decode, divide, let go of what was delivered
+  send        send.py     select, round, pack, exchange (which decodes)
+  receive     receive.py  divide, judge, let go of what was delivered
 
 What is the same for every size of the messages is done once.
 """
@@ -97,6 +97,8 @@ def accumulate(
     return buckets.treedef.flatten_up_to(memory.signals(grads, kept, is_dense))
 
   new = take_in(old)
+  # `Memory.signals` computes nothing: what is to be delivered is an array of
+  # the memory, which is judged as such, or one that only passes through.
   in_memory = {id(x) for x in jax.tree.leaves(new)}
   values = [s.value for s in signals_of(wide, new)]
   ok = health.can_keep(
