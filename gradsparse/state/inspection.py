@@ -126,8 +126,8 @@ def pending(state: Any) -> Any:
   Returns:
     float32 tree like params (with a leading worker axis where the state has
     one): the residual, or DGC's velocity; of EF21 the last gradient less the
-    estimate, which is no debt; zeros for schemes without memory. If the exchange
-    rounds once more, what that lost is added.
+    estimate, which is no debt; zeros for schemes without memory. If the
+    exchange rounds once more, what that lost is added.
 
   Raises:
     ValueError: the state does not hold exactly one scheme; or only one
