@@ -307,6 +307,17 @@ def test_one_file_calls_collectives():
   assert not stray_collectives(REPOSITORY)
 
 
+def test_one_room_asks_for_the_platform():
+  """Nothing else asks where a program runs, or what it is lowered for."""
+  words = ('default_backend', 'platform_dependent', "platform='")
+  asking = {
+    component(REPOSITORY, path)
+    for path in sources(REPOSITORY, 'gradsparse')
+    if any(word in path.read_text() for word in words)
+  }
+  assert asking == {'backend'}
+
+
 def test_files_are_short():
   assert not long_files(REPOSITORY)
 

@@ -70,7 +70,7 @@ class Extras(NamedTuple):
 
 
 class Exchanged(NamedTuple):
-  """What comes back. Over all workers, `delivered` adds up to `total`.
+  """What comes back. Over all P workers, `delivered` adds up to P means.
 
   The mean is `total / weight`. `compressed_mean` divides, nobody else.
 

@@ -148,19 +148,22 @@ def send(scheme: Scheme, comm: Comm, local: Local) -> list[Received]:
     number = jnp.maximum(number, other)
   if not ladder.agreed:
     number = comm.agree(number)
-  known: list[Exchanged] = []  # of any size: what is static of it is the same
+  # (weight, judged) of each message: not arrays, and the same at every size.
+  known: list[tuple[int, bool]] = []
 
   def branch(n):
     received = at_rung(n)
-    known[:] = [r.exchanged for r in received]
+    known[:] = [
+      (r.exchanged.weight, r.exchanged.extras.judged) for r in received
+    ]
     return [_of_any_size(ladder, comm, r) for r in received]
 
   out = comm.switch(
     number, [lambda n=n: branch(n) for n in range(len(longest))]
   )
   return [
-    Received(group, ctx, *_from_any_size(ladder, ctx, like, *own))
-    for group, ctx, like, own in zip(groups, seen, known, out, strict=True)
+    Received(group, ctx, *_from_any_size(ladder, ctx, facts, *own))
+    for group, ctx, facts, own in zip(groups, seen, known, out, strict=True)
   ]
 
 
@@ -199,7 +202,7 @@ def _of_any_size(ladder: Ladder, comm: Comm, received: Received) -> Any:
 
 
 def _from_any_size(
-  ladder: Ladder, ctx: Context, like: Exchanged, *arrays: Any
+  ladder: Ladder, ctx: Context, known: tuple[int, bool], *arrays: Any
 ) -> tuple[Exchanged, jax.Array]:
   """The inverse of `_of_any_size`, with what was known before it."""
   total, dense, ok, delivered, nbytes, removed, owed, roundings, overflow = (
@@ -208,8 +211,9 @@ def _from_any_size(
   if delivered is None:
     assert ladder.delivered is not None
     delivered = ladder.delivered(ctx)
-  extras = Extras(nbytes, None, removed, owed, roundings, like.extras.judged)
-  return Exchanged(total, dense, like.weight, ok, delivered, extras), overflow
+  weight, judged = known
+  extras = Extras(nbytes, None, removed, owed, roundings, judged)
+  return Exchanged(total, dense, weight, ok, delivered, extras), overflow
 
 
 def _send(
