@@ -57,7 +57,6 @@ FAST = tuple(
       *(Case(n, 1, 'simulate') for n in ('dense', 'gtopk')),
       Case('dense_b16', 2, 'shard_map'),
       Case('gtopk', 4, 'shard_map'),
-      *(Case(n, 7, 'simulate') for n in ('gtopk_tree', 'terngrad')),
     },
     key=lambda case: (NAMES.index(case.setting), *case),
   )

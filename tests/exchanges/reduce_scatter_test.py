@@ -41,6 +41,7 @@ SPACES = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=4)
 @given(st.integers(1, 8), st.integers(3, 45), SPACES, st.integers(0, 99))
 def test_one_bit_does_what_its_oracle_does(workers, bucket, shapes, seed):

@@ -32,10 +32,14 @@ QR = {
 }
 CALLS: dict[str, set[str]] = {'power_sgd': QR}
 
-# One setting of each recipe, and one of each exchange and ladder that these
-# do not have.
-OTHERS = (
+# One setting of each kind of message and of each exchange.
+KINDS = (
+  'dense',
   'dropping_schedule',
+  'ef21',
+  'gtopk',
+  'power_sgd',
+  'variance',
   'dgc_chunk',
   'gtopk_tree',
   'gtopk_allgather',
@@ -43,7 +47,7 @@ OTHERS = (
   'qsgd_scatter',
   'sign_scatter',
 )
-SETTINGS = marks.few(schemes.BY_NAME, *(s.name for s in schemes.FIRST), *OTHERS)
+SETTINGS = marks.few(schemes.BY_NAME, *KINDS)
 
 
 def custom_calls(lowered: jax.stages.Lowered) -> set[str]:

@@ -77,7 +77,6 @@ def test_a_traced_density_of_one_is_all():
     assert int(selection.traced_count(jnp.float32(1), size)) == size
 
 
-@settings(max_examples=12)
 @given(
   st.sampled_from(SIZES), st.integers(0, 2**32 - 1), st.sampled_from(LIMITS)
 )
@@ -170,7 +169,6 @@ TOGETHER = (
 )
 
 
-@settings(max_examples=12)
 @given(
   st.sampled_from(TOGETHER),
   st.integers(0, 2**32 - 1),

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import optax
 import pytest
+from tests import marks
 from tests.oracles import wire_sizes
 
 # Tables 3 and 4 of the DGC paper; the counts behind them are those of
@@ -91,7 +92,7 @@ def test_after_its_warmup_a_schedule_sends_what_a_fixed_density_does(
   )
 
 
-@pytest.mark.parametrize('name', ['staged', 'linear'])
+@pytest.mark.parametrize('name', marks.few(['staged', 'linear'], 'staged'))
 def test_stages_and_the_average_of_a_run_are_those_of_its_steps(name):
   schedule, _ = SCHEDULES[name]
   tx = gs.dgc(schedule, axis_name='workers')

@@ -28,7 +28,7 @@ PARAMS = {
 }
 NAMES = tuple(schemes.BY_NAME)
 # Each form of what is sent, and each exchange but the sum.
-FAST = ('dgc_nesterov', 'one_bit_scatter')
+FAST = ('one_bit_scatter',)
 
 
 def gradients(step):

@@ -118,7 +118,7 @@ def chains():
     for turn in range(len(OPTIMIZERS)):
       optimizer = list(OPTIMIZERS)[(number + turn) % len(OPTIMIZERS)]
       place = PLACES[(number + turn) % len(PLACES)]
-      marks = pytest.mark.slow if turn or number % 6 else ()
+      marks = pytest.mark.slow if turn or number % 9 else ()
       yield pytest.param(recipe, optimizer, place, marks=marks)
 
 

@@ -81,10 +81,10 @@ def test_a_device_has_its_part_of_a_leaf():
   'name',
   [
     'dgc',
-    'power_sgd',
     *(
       pytest.param(name, marks=pytest.mark.slow)
       for name in (
+        'power_sgd',
         'gradient_dropping',
         'ef21',
         'dryden',

@@ -43,7 +43,7 @@ SMALL = dict(
 # all that have them.
 SIZES = (0.3, 1.0)
 # Outside of the slow tests these stand for all, one of each kind of message.
-SHORT = ('dense', 'gradient_dropping', 'dgc', 'qsgd', 'power_sgd')
+SHORT = ('gradient_dropping', 'qsgd', 'power_sgd')
 # They select from all leaves together.
 JOINED = ('gtopk', 'qsgd_descent')
 CASES = tuple(name for name in gs.recipes.RECIPES if name not in JOINED)

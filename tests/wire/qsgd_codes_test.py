@@ -76,7 +76,6 @@ _SPARSE = [
 ]
 
 
-@settings(max_examples=20, deadline=None)
 @given(
   st.sampled_from(_DENSE),
   st.sampled_from([0.0, 0.1, 1.0]),

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 import numpy as np
 import pytest
+from tests import marks
 from tests.oracles import qsgd as qsgd_oracle
 from tests.oracles import qsvrg as oracle
 
@@ -245,7 +246,7 @@ def plain_qsgd(rows, best):
   return np.mean(errors)
 
 
-@pytest.mark.parametrize('code', ['elias', 'fixed'])
+@pytest.mark.parametrize('code', marks.few(['elias', 'fixed'], 'elias'))
 def test_an_epoch_moves_the_bytes_it_says(code):
   """Under shard_map, on real devices; the state is the same on all."""
   rows = problem()

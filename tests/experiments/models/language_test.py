@@ -102,6 +102,7 @@ def test_dropout_is_for_training_only(made):
   assert np.abs(trained(0) - _logits(made, _TOKENS)).max() > 1e-3
 
 
+@pytest.mark.slow
 def test_windows_that_pass_the_hidden_state_on_are_one_text():
   model = _LSTM
   variables = sequences.drawn(

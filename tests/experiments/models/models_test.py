@@ -160,6 +160,7 @@ def test_every_kind_of_model_has_gradients(name):
   )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   'model',
   [

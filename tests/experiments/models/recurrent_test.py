@@ -88,6 +88,7 @@ def test_layers_compute_what_flaxs_do(name, bias_sets, backwards):
     np.testing.assert_allclose(ours, flaxs, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ('name', 'layer_norm', 'depth'),
   marks.few(
@@ -160,6 +161,7 @@ def test_a_projected_lstm_looks_at_its_memory():
   np.testing.assert_allclose(state[1], memory, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_large_lstms_begin_as_the_named_codes_do():
   for name in ('lstm_1500', 'lstm_1500_untied'):
     large = models.create(name, 10)

@@ -141,6 +141,7 @@ def test_second_moments_with_batch_norm_over_frames():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   'name',
   marks.few(

@@ -90,6 +90,7 @@ def _alike(first, second, tolerance=1e-5):
     np.testing.assert_allclose(x, y, atol=tolerance)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('train', marks.few([False, True], True))
 @pytest.mark.parametrize('name', marks.few(_TINY, 'gru', 'projected'))
 def test_what_is_behind_an_utterance_changes_nothing(name, train):
@@ -131,6 +132,7 @@ def test_n_frames_become_half_as_many():
   assert jax.eval_shape(run)[0].shape[1] == left.max()
 
 
+@pytest.mark.slow
 def test_both_directions_see_the_whole_utterance():
   model = _TINY['gru']
   variables = _variables(model)

@@ -82,6 +82,7 @@ def _logits(made, source=_SOURCE, target=_TARGET, **options):
   return np.asarray(_applied(*made, source, target, **options))
 
 
+@pytest.mark.slow
 def test_step_by_step_is_teacher_forcing(made):
   encoded, state = _begun(*made, _SOURCE)
   stepped = []
@@ -93,6 +94,7 @@ def test_step_by_step_is_teacher_forcing(made):
   assert np.ptp(expected) > 0.1
 
 
+@pytest.mark.slow
 def test_what_is_encoded_may_be_repeated_for_a_beam(made):
   encoded, state = _begun(*made, _SOURCE)
   twice = [
@@ -105,6 +107,7 @@ def test_what_is_encoded_may_be_repeated_for_a_beam(made):
   np.testing.assert_allclose(both[1::2], one, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_padding_of_the_source_changes_nothing(made):
   expected = _logits(made)
   padded = np.pad(_SOURCE, [(0, 0), (0, 3)])
@@ -152,6 +155,7 @@ def test_a_word_changes_nothing_before_it(made):
   assert np.abs(found[1:, 2:] - expected[1:, 2:]).max() > 1e-3
 
 
+@pytest.mark.slow
 def test_dropout_is_for_training_only():
   made = (
     _DEEP,

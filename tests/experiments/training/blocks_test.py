@@ -132,6 +132,7 @@ def test_what_does_not_fit_is_computed_in_blocks_that_do():
   assert smallest.peak_bytes < step.peak_bytes < whole.peak_bytes
 
 
+@pytest.mark.slow
 def test_a_run_says_its_memory_and_trains_in_blocks(tiny_config, tmp_path):
   """Also where its steps are timed: they are two programs then."""
   params, said = [], []

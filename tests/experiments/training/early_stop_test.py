@@ -63,6 +63,7 @@ def _config(tiny_config, **changes):
   return config
 
 
+@pytest.mark.slow
 def test_a_run_ends_early_and_says_after_which_step(
   tiny_config, tmp_path, monkeypatch
 ):

@@ -110,6 +110,7 @@ def test_what_the_numbers_of_words_mean_is_kept_and_must_stay(
     train.train_and_evaluate(config, tmp_path)
 
 
+@pytest.mark.slow
 def test_the_last_model_is_tested_on_a_final_split_too(make_config, tmp_path):
   config = make_config('dense')
   config.train.update(steps=2, checkpoint_every=0)

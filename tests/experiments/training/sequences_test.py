@@ -162,6 +162,7 @@ def _differ(one, other):
   return any(np.any(one[name] != other[name]) for name in one)
 
 
+@pytest.mark.slow
 def test_speech_is_learnt_and_ends_with_its_word_error_rate(
   make_speech, tmp_path
 ):

@@ -202,6 +202,7 @@ def test_warmup_changes_the_bytes_from_stage_to_stage(tiny_config, tmp_path):
   assert summary['comm']['run_average_ratio'] < summary['comm']['ratio']
 
 
+@pytest.mark.slow
 def test_accumulated_steps_send_once(tiny_config, tmp_path):
   config = tiny_config('dgc', density=0.01, steps=6)
   config.optimizer.accumulate = 3

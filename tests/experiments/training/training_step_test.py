@@ -48,6 +48,7 @@ def _stepped(runner):
   return jax.device_get((state.params, state.statistics))
 
 
+@pytest.mark.slow
 def test_moments_go_with_batch_normalisation_under_shard_map_too():
   jax.tree.map(
     functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-6),
