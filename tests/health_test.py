@@ -346,6 +346,7 @@ def test_an_update_that_its_own_type_cannot_hold_is_rejected():
   assert state.memory.momentum['scale'] == before
 
 
+@pytest.mark.slow
 def test_the_norm_of_a_large_residual_is_a_number():
   tx = gs.gradient_dropping(0.1, axis_name=None)
   grads = {'w': jnp.full(100, 1e25)}
@@ -354,6 +355,7 @@ def test_the_norm_of_a_large_residual_is_a_number():
   assert norm == pytest.approx(1e25 * np.sqrt(90), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_a_program_grows_with_the_leaves_and_not_with_their_square():
   """The verdict on all leaves is not written out in each leaf's kernel."""
 

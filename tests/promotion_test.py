@@ -76,6 +76,7 @@ def test_what_is_around_a_scheme(around):
   trace(around(gs.dgc(0.1, axis_name=AXIS, min_size=0)), params)
 
 
+@pytest.mark.slow
 def test_checksums():
   for tx in (
     gs.dgc(0.1, axis_name=AXIS, verify=True),

@@ -109,6 +109,7 @@ class Watch:
     self._meeting = meeting
     self._peers: list[_Peer] = []  # that have said who they are
     self._missing = set(range(1, processes)) if process == 0 else set()
+    self._greeting = threading.Lock()  # of those who are told
     self._lock = threading.Lock()  # of the next two
     self._closing = threading.Event()  # there is nothing more to notice
     self._ender: threading.Thread | None = None  # that ends the process
@@ -206,8 +207,10 @@ class Watch:
   def _hear(self, peer: _Peer, message: dict[str, Any]) -> None:
     if message['kind'] == 'hello':
       peer.number, peer.host = int(message['process']), str(message['host'])
-      peer.send(kind='service', port=self.service, host=socket.gethostname())
-      self._peers.append(peer)
+      # Who has been answered is told whatever comes after the answer.
+      with self._greeting:
+        peer.send(kind='service', port=self.service, host=socket.gethostname())
+        self._peers.append(peer)
       self._missing.discard(peer.number)
     elif message['kind'] == 'over':
       self._over(message['text'], message['status'], own=message['own'])
@@ -265,7 +268,9 @@ class Watch:
     peer.thread = _in_thread(self._listen_to, peer, lines)
 
   def _tell(self, **message: Any) -> None:
-    for peer in self._peers:
+    with self._greeting:
+      peers = tuple(self._peers)
+    for peer in peers:
       peer.send(**message)
 
   def _say_farewell(self) -> None:

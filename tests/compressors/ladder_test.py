@@ -203,13 +203,8 @@ PLENTY = {
 }
 
 
-@pytest.mark.parametrize(
-  'name',
-  [
-    pytest.param(n, marks=() if n == 'strom' else pytest.mark.slow)
-    for n in PLENTY
-  ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize('name', PLENTY)
 def test_by_default_all_that_a_rule_wants_is_sent(name):
   """As the papers have it, to the last element, step after step."""
   scheme, oracle = PLENTY[name]

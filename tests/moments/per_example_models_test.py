@@ -86,6 +86,7 @@ class Residual(nn.Module):
     return nn.Dense(3)(x.mean((1, 2)))
 
 
+@pytest.mark.slow
 def test_a_residual_block_with_batch_normalisation():
   model, batch = Residual(), (draw(3, 6, 6, 2), np.arange(3) % 3)
   mapped = jax.vmap(model.init, (None, 0), axis_name=NAME)

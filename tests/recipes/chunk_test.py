@@ -117,6 +117,7 @@ def test_any_shapes_with_ties(num_workers, chunk_size, density, shapes, seed):
   compare(tx, oracle, steps)
 
 
+@pytest.mark.slow
 def test_each_chunk_sends_its_own_k():
   """The default chunk of 4096, where one chunk has all that is large."""
   rng = np.random.default_rng(0)

@@ -70,6 +70,7 @@ def test_at_density_one_without_masking_it_is_momentum_sgd():
       checks.close(mean, u[leaf])
 
 
+@pytest.mark.slow
 def test_a_schedule_samples_its_threshold_for_the_density_of_the_step():
   """Between two rungs: the sample is all, so exactly k are sent."""
 

@@ -99,6 +99,7 @@ def test_terngrad_of_equal_numbers_sends_them():
   assert set(np.unique(step.delivered[1][0])) <= {-0.5, 0.0}
 
 
+@pytest.mark.slow
 def test_terngrad_of_numbers_equal_but_for_rounding_sends_them():
   tx = gs.terngrad(axis_name=None, min_size=0)
   grads = jnp.full(5000, 0.3).at[17].set(np.nextafter(np.float32(0.3), 1))

@@ -169,6 +169,7 @@ TOGETHER = (
 )
 
 
+@pytest.mark.slow
 @given(
   st.sampled_from(TOGETHER),
   st.integers(0, 2**32 - 1),

@@ -445,14 +445,8 @@ def check_chunks(factory):
     check(updates, state, expected, plain)
 
 
-@pytest.mark.parametrize(
-  'factory',
-  [
-    pytest.param(gs.dgc, marks=pytest.mark.slow),
-    gs.gradient_dropping,
-    pytest.param(gs.ef21, marks=pytest.mark.slow),
-  ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize('factory', [gs.dgc, gs.gradient_dropping, gs.ef21])
 def test_chunks_inside_of_shards_are_those_of_whole_leaves(factory):
   check_chunks(factory)
 

@@ -291,6 +291,7 @@ def test_in_a_partition():
     chex.assert_trees_all_equal(updates, expected)
 
 
+@pytest.mark.slow
 def test_one_array_of_short_floats_in_donated_state():
   check_beside(
     lambda wrap: wrap(dgc()),

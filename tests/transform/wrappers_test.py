@@ -123,6 +123,7 @@ def test_multi_steps_delivers_the_mean_of_several_gradients(runner):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings('ignore:optax.MultiSteps:UserWarning')
 def test_multi_steps_exchanges_on_every_mini_step():
   """What is outside of branches runs in every call, as without MultiSteps."""

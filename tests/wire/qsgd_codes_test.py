@@ -194,6 +194,7 @@ def test_sparse_code_is_below_the_bound_of_theorem_3_2(s):
   assert 32 * int(used) <= 0.92 * bound
 
 
+@pytest.mark.slow
 def test_too_small_a_capacity_is_reported_and_harmless():
   levels = jnp.asarray(_levels(0, 300, 7, 1.0))
   for capacity in (5, 1, 0):

@@ -261,6 +261,7 @@ def test_nothing_is_lost_on_the_way(make, old=3, new=5):
   )
 
 
+@pytest.mark.slow
 def test_momentum_goes_on_as_that_of_the_mean():
   """All that is sent and pending is momentum SGD on mean gradients."""
   tx = gs.dgc(0.2, factor_masking=False, min_size=12, axis_name=AXIS)

@@ -364,6 +364,7 @@ def test_a_switch_keeps_what_is_pending_and_an_unfinished_round():
   assert shapes(gs.switch(old, other, state)) == shapes(fresh)
 
 
+@pytest.mark.slow
 def test_two_levels():
   tx = gs.accumulate(
     optax.chain(gs.dense(axis_name='device'), dropping('node')), every=2

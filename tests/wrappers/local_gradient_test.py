@@ -186,6 +186,7 @@ def equal(tree):
   return all(np.all(x == x[:1]) for x in jax.tree.leaves(tree))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('runner', marks.few(gs.workers.RUNNERS, 'shard_map'))
 def test_parameters_differ_until_they_are_averaged(runner):
   for number, (params, _, before, _) in enumerate(trained(runner), start=1):

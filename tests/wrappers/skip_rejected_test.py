@@ -269,6 +269,7 @@ def test_a_round_of_accumulate_passes_as_a_whole(name):
   assert counts(state) == (2, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings('ignore:optax.MultiSteps:UserWarning')
 def test_for_multi_steps_inside_a_rejected_call_never_happened():
   several = optax.MultiSteps(PLAIN, 2).gradient_transformation()
@@ -304,6 +305,7 @@ def test_inside_multi_steps(form):
 # --- with the rest of the library -------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('form', marks.few(FORMS, 'around'))
 def test_between_replicas_of_several_devices(form):
   specs = {'a': P('fsdp'), 'b': P(None, 'fsdp'), 'c': P()}

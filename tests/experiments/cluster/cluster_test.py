@@ -97,6 +97,7 @@ def test_delay_works_or_is_refused(namespaces, tmp_path):
   assert float(line.split()[-1]) >= 0.1
 
 
+@pytest.mark.slow
 def test_a_host_knows_its_own_address(namespaces):
   command = ['sh', '-c', 'getent hosts $(hostname) && cat /etc/hosts']
   _, lines, _ = _run(command, num_hosts=2)
@@ -117,6 +118,7 @@ print(traffic.count_here())
   assert lines[0].startswith('host0 | Count(tx_bytes=')
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('loopback', [True, False])
 def test_every_process_knows_its_place(loopback, request):
   if not loopback:

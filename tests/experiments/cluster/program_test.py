@@ -41,6 +41,7 @@ def _alive(marker: str) -> bool:
   return False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   'number', marks.few([signal.SIGINT, signal.SIGTERM], signal.SIGTERM)
 )

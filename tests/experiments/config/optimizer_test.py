@@ -128,6 +128,7 @@ def test_accumulated_steps_are_as_far_in_the_schedules(density):
     np.testing.assert_allclose(updates['w'].ravel(), -np.float32(wanted))
 
 
+@pytest.mark.slow
 def test_messages_of_accumulated_steps_have_the_sizes_of_the_stages():
   params = {'w': jnp.zeros((50, 40))}
   stages = gs.schedules.dgc_warmup(0.01, 10)

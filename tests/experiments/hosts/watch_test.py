@@ -95,6 +95,7 @@ for message in ({'kind': 'hello', 'process': 1, 'host': 'far'},
 """
 
 
+@pytest.mark.slow
 def test_a_watch_that_gets_no_time_itself_calls_nobody_silent(started, port):
   _, ends = started(0, 2, timeout=0.5)
   other = subprocess.Popen([sys.executable, '-c', _BEATING, str(port)])
@@ -140,6 +141,21 @@ def test_a_failure_of_its_own_is_told_with_its_status(started):
   member.leave('no such file', 2)
   said = ('process 1 of 3 ended with status 2: no such file', 2)
   assert chief.the() == other.the() == said
+
+
+def test_who_has_just_been_answered_is_told_too(started, monkeypatch):
+  send = watch._Peer.send
+
+  def slowly(peer, **message):
+    send(peer, **message)
+    if message['kind'] == 'service':
+      time.sleep(0.3)
+
+  monkeypatch.setattr(watch._Peer, 'send', slowly)
+  started(0)
+  (member, _), (_, other) = started(1), started(2)
+  member.leave('no such file', 2)
+  assert other.the() == ('process 1 of 3 ended with status 2: no such file', 2)
 
 
 def test_who_fails_too_says_so_by_itself(started):

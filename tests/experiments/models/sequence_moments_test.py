@@ -100,6 +100,7 @@ def _case(name, size):
   return loss, variables['params'], batch
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('name', marks.few(_MODELS, 'lstm'))
 def test_second_moments_are_those_of_the_examples_one_by_one(name):
   per_example.check(*_case(name, 3), tolerance=1e-4)

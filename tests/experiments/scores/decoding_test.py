@@ -168,6 +168,7 @@ def test_a_beam_keeps_its_best_sentences(beam, seeds):
   assert other  # or nothing was searched
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('seed', marks.few(range(4), 0))
 def test_greedy_takes_the_likeliest_token_and_is_a_beam_of_one(seed):
   toy = _toy(seed)

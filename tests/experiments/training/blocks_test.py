@@ -85,6 +85,7 @@ def _trained(scheme, inner, block):
   return jax.device_get((state, metrics))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ('scheme', 'inner', 'block'),
   marks.few(

@@ -9,6 +9,7 @@ import pytest
 from tests.experiments.training.normalised import Normalised
 
 
+@pytest.mark.slow
 def test_microbatches_and_batch_normalisation_do_not_go_together(monkeypatch):
   monkeypatch.setattr(
     models, 'create', lambda name, classes, kind: Normalised(classes)

@@ -120,6 +120,7 @@ def test_a_device_each_trains_as_simulated(scheme, normalised):
     assert state.params['Dense_0']['kernel'].shape == (_WORKERS, 4, 3)
 
 
+@pytest.mark.slow
 def test_the_plans_of_both_levels_are_what_the_program_sends():
   fn, state, placement = _program('dgc', 'shard_map', _INNER)
   lowered = fn.lower(state, _batch(0, placement))

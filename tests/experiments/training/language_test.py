@@ -67,6 +67,7 @@ def _same(one, other, **tolerance):
   np.testing.assert_allclose(other[1], one[1], **tolerance)
 
 
+@pytest.mark.slow
 def test_it_learns_and_says_its_perplexity(make_config, tmp_path):
   config = make_config('dense')
   config.train.update(

@@ -173,6 +173,7 @@ def test_a_finished_run_can_be_made_longer(make_config, whole, tmp_path):
   _assert_same_end(tmp_path, whole)
 
 
+@pytest.mark.slow
 def test_a_failed_first_try_leaves_the_directory_free(tiny_config, tmp_path):
   config = tiny_config(steps=2)
   config.train.checkpoint_every = 2

@@ -150,6 +150,7 @@ def test_resumed_run_ends_bit_identical(
     ]
 
 
+@pytest.mark.slow
 def test_another_number_of_inner_workers_is_no_resumption(
   tiny_config, tmp_path
 ):
@@ -223,6 +224,7 @@ def test_accumulated_steps_send_once(tiny_config, tmp_path):
   assert 'in one of 3 updates' in (tmp_path / 'plan.txt').read_text()
 
 
+@pytest.mark.slow
 def test_steps_that_average_parameters_send_them_too(tiny_config, tmp_path):
   config = tiny_config('gradient_dropping', density=0.01, steps=4)
   config.compression.update(local_gradient='partial', param_sync_every=3)
