@@ -241,7 +241,7 @@ MATRICES = ((8, 10), (3,), (6, 4, 5), (8, 10), (2, 9))
 
 @pytest.mark.parametrize(
   'rank, num_workers',
-  marks.few([(1, 3), (3, 3), (1, 5), (3, 5)], (1, 3), (3, 5)),
+  marks.few([(1, 3), (3, 3), (1, 5), (3, 5)], (3, 5)),
 )
 def test_power_sgd_does_what_its_oracle_does(rank, num_workers):
   tx = gs.power_sgd(rank, axis_name=replay.AXIS, seed=SEED)

@@ -92,6 +92,7 @@ def test_after_its_warmup_a_schedule_sends_what_a_fixed_density_does(
   )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('name', marks.few(['staged', 'linear'], 'staged'))
 def test_stages_and_the_average_of_a_run_are_those_of_its_steps(name):
   schedule, _ = SCHEDULES[name]

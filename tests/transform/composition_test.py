@@ -195,6 +195,7 @@ def test_local_decay_is_accumulated_and_decay_after_is_not():
 # --- two schemes for two groups of parameters -------------------------------
 
 
+@pytest.mark.slow
 def test_two_precisions_of_qsgd_for_two_groups():
   """4 bits for convolutions, 2 for dense layers (section 4 of the paper)."""
   params = {

@@ -77,21 +77,17 @@ def test_a_device_has_its_part_of_a_leaf():
     layout.on_device({'fsdp': 2})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   'name',
   [
     'dgc',
-    *(
-      pytest.param(name, marks=pytest.mark.slow)
-      for name in (
-        'power_sgd',
-        'gradient_dropping',
-        'ef21',
-        'dryden',
-        'strom',
-        'one_bit_sgd',
-      )
-    ),
+    'power_sgd',
+    'gradient_dropping',
+    'ef21',
+    'dryden',
+    'strom',
+    'one_bit_sgd',
   ],
 )
 def test_several_messages_do_what_one_does(name, monkeypatch):

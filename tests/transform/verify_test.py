@@ -46,7 +46,7 @@ SCHEMES = {
     'all_to_all',
   ),
 }
-QUICK = ('all_gather', 'butterfly', 'parts')
+QUICK = ('all_gather', 'parts')
 NAMES = [
   pytest.param(name, marks=() if name in QUICK else pytest.mark.slow)
   for name in SCHEMES

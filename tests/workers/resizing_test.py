@@ -239,7 +239,10 @@ def total(trees):
     pytest.param(
       lambda: gs.power_sgd(1, axis_name=AXIS), marks=pytest.mark.slow
     ),
-    lambda: gs.accumulate(gs.gtopk(0.1, axis_name=AXIS), every=2),
+    pytest.param(
+      lambda: gs.accumulate(gs.gtopk(0.1, axis_name=AXIS), every=2),
+      marks=pytest.mark.slow,
+    ),
   ],
   ids=['dropping', 'one_bit_scatter', 'power_sgd', 'accumulate'],
 )

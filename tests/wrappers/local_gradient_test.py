@@ -223,9 +223,8 @@ def test_adams_moments_are_averaged_and_a_schemes_memory_never(runner):
     )
 
 
-@pytest.mark.parametrize(
-  'runner', marks.few(['pmap', 'shard_map'], 'shard_map')
-)
+@pytest.mark.slow
+@pytest.mark.parametrize('runner', ['pmap', 'shard_map'])
 def test_runners_agree(runner):
   for own, other in zip(trained(runner), trained('simulate'), strict=True):
     jax.tree.map(

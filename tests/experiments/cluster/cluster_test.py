@@ -60,6 +60,7 @@ elif number == 1:
 """
 
 
+@pytest.mark.slow
 def test_counts_what_crosses(namespaces, tmp_path):
   command = _python(tmp_path, _SEND.replace('NUMBER', '1_000_000'))
   result, lines, _ = _run(command, num_hosts=3, timeout=60)

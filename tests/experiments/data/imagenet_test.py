@@ -176,6 +176,7 @@ def test_a_few_batches_are_read_before_they_are_asked_for():
     ahead.batch(7)
 
 
+@pytest.mark.slow
 def test_a_run_reads_its_images_from_disk(
   imagenet_folder, tiny_config, tmp_path
 ):

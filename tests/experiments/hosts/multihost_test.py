@@ -89,6 +89,7 @@ def test_two_processes_exchange(tmp_path):
   assert 'process 0 is done' in text and 'process 1 is done' in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('victim', marks.few([0, 1], 1))
 def test_a_killed_process_ends_the_other(tmp_path, victim):
   outcome, text, seconds = _run(

@@ -134,16 +134,8 @@ def test_who_does_not_come_is_named(started, port):
   assert ends.the()[0] == 'process 1 of 3 did not come within 0.2 s'
 
 
-def test_a_failure_of_its_own_is_told_with_its_status(started):
-  _, chief = started(0)
-  member, _ = started(1)
-  _, other = started(2)
-  member.leave('no such file', 2)
-  said = ('process 1 of 3 ended with status 2: no such file', 2)
-  assert chief.the() == other.the() == said
-
-
-def test_who_has_just_been_answered_is_told_too(started, monkeypatch):
+def test_a_failure_of_its_own_is_told_with_its_status(started, monkeypatch):
+  """To those too who have just been answered."""
   send = watch._Peer.send
 
   def slowly(peer, **message):
@@ -152,10 +144,12 @@ def test_who_has_just_been_answered_is_told_too(started, monkeypatch):
       time.sleep(0.3)
 
   monkeypatch.setattr(watch._Peer, 'send', slowly)
-  started(0)
-  (member, _), (_, other) = started(1), started(2)
+  _, chief = started(0)
+  member, _ = started(1)
+  _, other = started(2)
   member.leave('no such file', 2)
-  assert other.the() == ('process 1 of 3 ended with status 2: no such file', 2)
+  said = ('process 1 of 3 ended with status 2: no such file', 2)
+  assert chief.the() == other.the() == said
 
 
 def test_who_fails_too_says_so_by_itself(started):
