@@ -1,8 +1,10 @@
 """Every public recipe, in every setting that the contract checks run over.
 
 A setting is one line: a name, what is true of it, and how to make it. A new
-recipe needs a line here (a test counts), and gets all laws by that. Tests that
-want one setting of each take `example`.
+recipe gets all laws by its row of `gs.recipes.RECIPES`: without a line here its
+setting is the example of that row, and its facts are what the scheme says. It
+needs a line where its memory takes in anything but the gradient. Tests that
+want one setting of each recipe take `example`.
 """
 
 from __future__ import annotations
@@ -90,6 +92,28 @@ def _s(name, facts, recipe, *args, **kwargs):
   return Setting(name, facts, recipe, args, kwargs)
 
 
+def of_example(recipe: gs.recipes.Recipe) -> Setting:
+  """The setting of a recipe that has no line in the list."""
+  kwargs = dict(recipe.example)
+  if 'min_size' in inspect.signature(recipe.factory).parameters:
+    kwargs['min_size'] = 0
+  tx = recipe.factory(**kwargs, axis_name=AXIS)
+  rows = gs.plan(tx, zeros(SMALL), 3).rows
+  memory = tx.scheme.memory
+  loses = memory.floats and not memory.facts.lossless
+  facts = Facts(
+    inflow='gradient' if memory.floats else None,
+    exempt='as its memory says' if loses else '',
+    unbiased=tx.scheme.compressor.unbiased,
+    dense=tuple(
+      name
+      for name in SMALL
+      if any(f'{name!r}' in r.name and r.transport == 'dense' for r in rows)
+    ),
+  )
+  return Setting(recipe.name, facts, recipe.factory, (), kwargs)
+
+
 MEMORYLESS = Facts()
 UNBIASED = Facts(unbiased=True)
 RESIDUAL = Facts(inflow='gradient')
@@ -108,7 +132,7 @@ ONE_RUNG = dict(ladder=(0.3,))
 
 _dropping, _variance = gs.gradient_dropping, gs.variance_based
 
-SETTINGS = (
+_LINES = (
   _s('dense', UNBIASED, gs.dense),
   _s('dense_b16', Facts(mean_rounding=2**-8), gs.dense, wire_dtype='bfloat16'),
   #
@@ -251,6 +275,14 @@ SETTINGS = (
   _s('power_sgd', RESIDUAL.but(**NOT_1D), gs.power_sgd, 2),
 )
 
+SETTINGS = (
+  *_LINES,
+  *(
+    of_example(recipe)
+    for recipe in gs.recipes.RECIPES.values()
+    if recipe.factory not in {line.recipe for line in _LINES}
+  ),
+)
 BY_NAME = {setting.name: setting for setting in SETTINGS}
 # The first setting of each recipe.
 FIRST = tuple({s.recipe: s for s in reversed(SETTINGS)}.values())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+import functools
 from typing import Any
 
 import gradsparse as gs
@@ -24,38 +25,49 @@ def followed(scheme: optax.GradientTransformation) -> Any:
   return optax.chain(scheme, optax.sgd(_LEARNING_RATE))
 
 
-# One worker: nothing is exchanged, all else is done. Name -> scheme.
+# The name that a recipe has in records, where it is another one.
+_NAMES = {
+  'gradient_dropping': 'dropping',
+  'variance_based': 'variance',
+  'qsgd': 'qsgd4',
+  'one_bit_sgd': 'one_bit',
+}
+# What a recipe is measured with instead of the arguments of its example.
+_ARGUMENTS = {
+  'gradient_dropping': {'density': DENSITY},
+  'ef21': {'density': DENSITY},
+  'strom': {'threshold': 0.5},
+  'variance_based': {'alpha': 2.0},
+  'variance_strom': {'threshold': 0.5},
+}
+_VARIANTS = {
+  'dropping_leaf': ('gradient_dropping', {'scope': 'leaf'}),
+  'dropping_chunk': ('gradient_dropping', {'scope': 'chunk'}),
+  'dgc_chunk': ('dgc', {'scope': 'chunk'}),
+  'dgc_sampled': ('dgc', {'sample_rate': 0.01}),
+  'dgc_exponent4': ('dgc', {'values': 'exponent4'}),
+  'dgc_schedule': (
+    'dgc',
+    {'density': gs.schedules.dgc_warmup(DENSITY, 1000)},
+  ),
+  'qsgd_elias': ('qsgd', {'code': 'elias'}),
+}
+
+
+def _contender(recipe: str, **arguments: Any) -> Callable[[], Any]:
+  """One worker: nothing is exchanged, all else is done."""
+  return functools.partial(
+    gs.recipes.RECIPES[recipe].make,
+    axis_name=None,
+    **{**_ARGUMENTS.get(recipe, {}), **arguments},
+  )
+
+
+# Name -> what makes the scheme: every recipe, and variants of some.
 SCHEMES: dict[str, Callable[[], Any]] = {
-  'dense': lambda: gs.dense(axis_name=None),
-  'dropping': lambda: gs.gradient_dropping(DENSITY, axis_name=None),
-  'dropping_leaf': lambda: gs.gradient_dropping(
-    DENSITY, scope='leaf', axis_name=None
-  ),
-  'dropping_chunk': lambda: gs.gradient_dropping(
-    DENSITY, scope='chunk', axis_name=None
-  ),
-  'dgc': lambda: gs.dgc(DENSITY, axis_name=None),
-  'dgc_chunk': lambda: gs.dgc(DENSITY, scope='chunk', axis_name=None),
-  'dgc_sampled': lambda: gs.dgc(DENSITY, sample_rate=0.01, axis_name=None),
-  'dgc_exponent4': lambda: gs.dgc(DENSITY, values='exponent4', axis_name=None),
-  'dgc_schedule': lambda: gs.dgc(
-    gs.schedules.dgc_warmup(DENSITY, 1000), axis_name=None
-  ),
-  'gtopk': lambda: gs.gtopk(DENSITY, axis_name=None),
-  'ef21': lambda: gs.ef21(DENSITY, axis_name=None),
-  'strom': lambda: gs.strom(0.5, axis_name=None),
-  'variance': lambda: gs.variance_based(2.0, axis_name=None),
-  'variance_strom': lambda: gs.variance_strom(
-    2.0, threshold=0.5, axis_name=None
-  ),
-  'ada_comp': lambda: gs.ada_comp(axis_name=None),
-  'dryden': lambda: gs.dryden(DENSITY, axis_name=None),
-  'random_k': lambda: gs.random_k(0.01, axis_name=None),
-  'qsgd4': lambda: gs.qsgd(7, axis_name=None),
-  'qsgd_elias': lambda: gs.qsgd(7, code='elias', axis_name=None),
-  'qsgd_descent': lambda: gs.qsgd_descent(axis_name=None),
-  'terngrad': lambda: gs.terngrad(axis_name=None),
-  'one_bit': lambda: gs.one_bit_sgd(axis_name=None),
-  'sign_majority': lambda: gs.sign_majority(axis_name=None),
-  'power_sgd': lambda: gs.power_sgd(2, axis_name=None),
+  **{_NAMES.get(name, name): _contender(name) for name in gs.recipes.RECIPES},
+  **{
+    name: _contender(recipe, **arguments)
+    for name, (recipe, arguments) in _VARIANTS.items()
+  },
 }
