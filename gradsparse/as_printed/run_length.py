@@ -20,15 +20,13 @@ References:
 
 from __future__ import annotations
 
-from gradsparse.codes import entries
 from gradsparse.codes import marked
 from gradsparse.codes import sparse_values
-from gradsparse.codes.entries import Entries
 from gradsparse.codes.sparse import by_elias_fano
+from gradsparse.codes.sparse_values import Entries
 from gradsparse.sockets import Code
 from gradsparse.sockets import Sparse
 from gradsparse.wire import fixed_width
-from gradsparse.wire import floats
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -157,19 +155,19 @@ def sparse(values: str) -> Code:
     if isinstance(selected, marked.CodedVector):
       return selected
     if isinstance(selected, Entries):
-      selected = entries.decoded(value_code, selected)
+      selected = sparse_values.decoded(value_code, selected)
     return selected.keep(fits(selected.indices, selected.space.size))
 
   def pack(rounded, ctx):
     if isinstance(rounded, marked.CodedVector):
       return of_all.pack(rounded, ctx)
     packed, runs = encode(rounded.values, rounded.indices, rounded.space.size)
-    return jnp.concatenate([floats.pack(packed), runs])
+    return jnp.concatenate([fixed_width.of_floats(packed), runs])
 
   def unpack(words, like, ctx):
     if isinstance(like, marked.CodedVector):
       return of_all.unpack(words, like, ctx)
-    got, runs = floats.unpack(words[: like.slots]), words[like.slots :]
+    got, runs = fixed_width.floats_of(words[: like.slots]), words[like.slots :]
     return Sparse(*decode(got, runs, like.space.size), like.space)
 
   return of_all._replace(round=round, pack=pack, unpack=unpack, may_drop=True)

@@ -11,10 +11,9 @@ References:
 
 from __future__ import annotations
 
-from gradsparse.codes import entries
 from gradsparse.codes import sparse_values
-from gradsparse.codes.entries import Entries
 from gradsparse.codes.sparse import of_entries
+from gradsparse.codes.sparse_values import Entries
 from gradsparse.sockets import Code
 from gradsparse.sockets import Limits
 import jax
@@ -83,12 +82,14 @@ def sparse(values: str) -> Code:
 
   def pack_entries(e):
     check_size(e.space.size)
-    head = entries.pack_scales(value_code, e.scales)
+    head = sparse_values.pack_scales(value_code, e.scales)
     return jnp.concatenate([head, pack(e.indices, e.codes)])
 
   def unpack_entries(words, space, count):
     del count
-    scales, rest = entries.unpack_scales(value_code, words, len(space.shapes))
+    scales, rest = sparse_values.unpack_scales(
+      value_code, words, len(space.shapes)
+    )
     indices, codes = unpack(rest)
     # Words that nobody sent may say more; no index is beyond an empty slot's.
     return Entries(scales, jnp.minimum(indices, space.size), codes, space)

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 from gradsparse.backend import barriers
 from gradsparse.backend import joining
 from gradsparse.backend import reductions
-from gradsparse.codes import entries
-from gradsparse.codes.entries import Entries
+from gradsparse.codes import sparse_values
+from gradsparse.codes.sparse_values import Entries
 from gradsparse.codes.sparse_values import ValueCode
 from gradsparse.sockets import Marked
 from gradsparse.sockets import Space
@@ -58,7 +58,7 @@ class CodedVector:
   """The codes of all leaves, one after the other.
 
   Attributes:
-    scales: of all leaves, as `entries.Entries`.
+    scales: of all leaves, as `sparse_values.Entries`.
     marks: uint32 bitmap, which elements are sent.
     codes: uint32, packed codes of all elements.
     space: the leaves.
@@ -241,7 +241,7 @@ def coded(
 
 def pack(code: ValueCode, all_: CodedVector) -> Words:
   """What is marked, as words."""
-  scales, codes = entries.pack_scales(code, all_.scales), all_.codes
+  scales, codes = sparse_values.pack_scales(code, all_.scales), all_.codes
   if all_.slots < all_.space.size:
     codes = compaction.compress(codes, all_.marks, all_.slots, code.width)
   return Words(scales, all_.marks, codes)
@@ -250,7 +250,9 @@ def pack(code: ValueCode, all_: CodedVector) -> Words:
 def unpack(code: ValueCode, words: Words, like: CodedVector) -> CodedVector:
   """What was packed; `like` gives the leaves, and the size of the message."""
   size = like.space.size
-  scales, _ = entries.unpack_scales(code, words.scales, len(like.space.shapes))
+  scales, _ = sparse_values.unpack_scales(
+    code, words.scales, len(like.space.shapes)
+  )
   codes = words.codes
   if like.slots < size:
     # Apart: XLA on CPUs would expand a word for each element that it reads.

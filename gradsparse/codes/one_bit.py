@@ -17,7 +17,6 @@ from gradsparse.sockets import OfParts
 from gradsparse.sockets import Parts
 from gradsparse.wire import bitmap
 from gradsparse.wire import fixed_width
-from gradsparse.wire import floats
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -207,13 +206,13 @@ def of_parts(bucket_size: int = 512) -> Code:
   def pack(rounded, ctx):
     del ctx
     signs = jax.vmap(bitmap.pack)(rounded.positive)
-    means = floats.pack(rounded.means)
+    means = fixed_width.of_floats(rounded.means)
     return jnp.concatenate([means, signs], axis=1)
 
   def unpack(words, like, ctx):
     del ctx
     length, held = like.positive.shape[1], like.means.shape[1]
-    means = floats.unpack(words[:, :held])
+    means = fixed_width.floats_of(words[:, :held])
     positive = jax.vmap(lambda row: bitmap.unpack(row, length))(words[:, held:])
     return Halves(positive, means)
 

@@ -7,7 +7,7 @@ from gradsparse.sockets import Leaves
 from gradsparse.sockets import OfParts
 from gradsparse.sockets import Parts
 from gradsparse.sockets import Sparse
-from gradsparse.wire import floats
+from gradsparse.wire import fixed_width
 import jax
 import jax.numpy as jnp
 
@@ -45,12 +45,12 @@ def bfloat16_of_parts() -> Code:
 
   def pack(rounded, ctx):
     del ctx
-    return jax.vmap(floats.pack_bfloat16)(rounded.rows)
+    return jax.vmap(fixed_width.pack_bfloat16)(rounded.rows)
 
   def unpack(words, like, ctx):
     del ctx
     length = like.rows.shape[1]
-    rows = jax.vmap(lambda row: floats.unpack_bfloat16(row, length))(words)
+    rows = jax.vmap(lambda row: fixed_width.unpack_bfloat16(row, length))(words)
     return Parts(rows, jnp.int32(0), like.space)
 
   return Code(pack, unpack, round, takes=Leaves, words=OfParts(1))

@@ -19,7 +19,7 @@ from gradsparse.sockets import Limits
 from gradsparse.sockets import OfParts
 from gradsparse.sockets import Parts
 from gradsparse.sockets import Stream
-from gradsparse.wire import floats
+from gradsparse.wire import fixed_width
 import jax
 import jax.numpy as jnp
 
@@ -160,7 +160,9 @@ def of_parts(levels: int, *, bucket_size: int = 512, norm: str = 'max') -> Code:
     packed = jax.vmap(lambda row: level_codes.pack([row], levels))(
       rounded.signed
     )
-    return jnp.concatenate([floats.pack(rounded.norms), packed], axis=1)
+    return jnp.concatenate(
+      [fixed_width.of_floats(rounded.norms), packed], axis=1
+    )
 
   def unpack(words, like, ctx):
     del ctx
@@ -168,7 +170,7 @@ def of_parts(levels: int, *, bucket_size: int = 512, norm: str = 'max') -> Code:
     signed = jax.vmap(lambda row: level_codes.unpack(row, n, levels))(
       words[:, held:]
     )
-    return Levels(floats.unpack(words[:, :held]), signed)
+    return Levels(fixed_width.floats_of(words[:, :held]), signed)
 
   def decode(rounded, ctx, summands):
     del summands

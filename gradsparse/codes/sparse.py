@@ -13,10 +13,9 @@ from typing import Any
 
 from gradsparse import arguments
 from gradsparse.backend import barriers
-from gradsparse.codes import entries
 from gradsparse.codes import marked
 from gradsparse.codes import sparse_values
-from gradsparse.codes.entries import Entries
+from gradsparse.codes.sparse_values import Entries
 from gradsparse.codes.sparse_values import ValueCode
 from gradsparse.sockets import Code
 from gradsparse.sockets import Space
@@ -94,7 +93,7 @@ def of_entries(
 
   def round(selected, ctx):
     if isinstance(selected, Sparse):
-      return entries.round(values, selected, ctx.key)
+      return sparse_values.round(values, selected, ctx.key)
     return selected  # it is, by `marking`
 
   def pack(rounded, ctx):
@@ -102,7 +101,7 @@ def of_entries(
     if isinstance(rounded, marked.CodedVector):
       return marked.pack(values, rounded)
     if isinstance(rounded, Sparse):
-      rounded = entries.coded(values, rounded)
+      rounded = sparse_values.coded(values, rounded)
     return pack_entries(rounded)
 
   def unpack(words, like, ctx):
@@ -110,14 +109,16 @@ def of_entries(
     if isinstance(like, marked.CodedVector):
       return marked.unpack(values, words, like)
     got = unpack_entries(words, like.space, like.slots)
-    return entries.decoded(values, got) if isinstance(like, Sparse) else got
+    return (
+      sparse_values.decoded(values, got) if isinstance(like, Sparse) else got
+    )
 
   def decode(rounded, ctx, summands):
     del ctx, summands
     if isinstance(rounded, marked.CodedVector):
       return marked.decode(values, rounded)
     if isinstance(rounded, Entries):
-      return entries.decoded(values, rounded)
+      return sparse_values.decoded(values, rounded)
     return rounded
 
   code = Code(
@@ -135,7 +136,10 @@ def by_elias_fano(values: ValueCode) -> Code:
   def pack(e):
     # A barrier: XLA for CPUs would fuse the packing into the concatenation,
     # which is slow.
-    parts = elias_fano.encode(e.indices, e.space.size), entries.pack(values, e)
+    parts = (
+      elias_fano.encode(e.indices, e.space.size),
+      sparse_values.pack(values, e),
+    )
     if e.slots >= _MANY_ENTRIES:
       parts = barriers.fusion_barrier(parts)
     return jnp.concatenate(parts)
@@ -143,7 +147,7 @@ def by_elias_fano(values: ValueCode) -> Code:
   def unpack(words, space, count):
     head = elias_fano.words(count, space.size)
     indices = elias_fano.decode(words[:head], count, space.size)
-    return entries.unpack(values, words[head:], indices, space)
+    return sparse_values.unpack(values, words[head:], indices, space)
 
   return of_entries(values, pack, unpack)
 

@@ -10,7 +10,6 @@ from typing import Any
 from gradsparse.backend import joining
 from gradsparse.collectives import simulated
 from gradsparse.collectives import types
-from gradsparse.collectives.batches import batches_of
 from gradsparse.collectives.permute import send
 from gradsparse.collectives.shards import NO_SHARDS
 from gradsparse.collectives.shards import Shards
@@ -225,7 +224,7 @@ class Comm:
     leaves, treedef = jax.tree.flatten(tree)
     if self.mode == 'single' or not leaves:
       return tree
-    batches = batches_of(leaves, join=joining.can_concat())
+    batches = joining.batches_of(leaves, join=joining.can_concat())
     operands = [
       jnp.concatenate([leaves[i].ravel() for i in batch])
       if len(batch) > 1

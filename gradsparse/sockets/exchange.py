@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from gradsparse.sockets.compressor import Code
 from gradsparse.sockets.compressor import Compressor
-from gradsparse.sockets.context import Context
+from gradsparse.sockets.compressor import Context
 from gradsparse.sockets.space import Shape
 from gradsparse.sockets.values import Sent
 import jax

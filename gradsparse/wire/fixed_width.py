@@ -293,3 +293,23 @@ def _pack_tables(width: int) -> tuple[np.ndarray, ...]:
   right = np.where(present, np.maximum(-shift, 0), 0).astype(np.uint32)
   keep = np.where(present, 2**32 - 1, 0).astype(np.uint32)
   return np.minimum(code, 31), left, right, keep
+
+
+def of_floats(x: jax.Array) -> jax.Array:
+  """float32 as uint32 of the same shape, bit for bit."""
+  return jax.lax.bitcast_convert_type(x, jnp.uint32)
+
+
+def floats_of(words: jax.Array) -> jax.Array:
+  """The float32 numbers that `of_floats` made words of."""
+  return jax.lax.bitcast_convert_type(words, jnp.float32)
+
+
+def pack_bfloat16(x: jax.Array) -> jax.Array:
+  """The upper halves of float32[n], which bfloat16 fills: two a word."""
+  return pack(of_floats(x) >> 16, 16)
+
+
+def unpack_bfloat16(words: jax.Array, count: int) -> jax.Array:
+  """The float32 numbers, their lower halves zero."""
+  return floats_of(unpack(words, count, 16) << 16)

@@ -17,7 +17,6 @@ from gradsparse.wire import elias
 from gradsparse.wire import elias_fano
 from gradsparse.wire import exponent
 from gradsparse.wire import fixed_width
-from gradsparse.wire import floats
 from gradsparse.wire import qsgd_codes
 from gradsparse.wire import streams
 from hypothesis import example
@@ -93,7 +92,7 @@ def check_run_length(words):
   """Sorted whatever comes, and empty slots are last."""
   count, size = 30, 10**6
   values, runs = words[:count], words[count : count + run_length.words(count)]
-  values, indices = run_length.decode(floats.unpack(values), runs, size)
+  values, indices = run_length.decode(fixed_width.floats_of(values), runs, size)
   assert ascending(indices) and np.all((0 <= indices) & (indices <= size))
   assert np.all(np.diff(indices[indices < size]) > 0)
   assert not np.any(values[indices == size])
@@ -117,9 +116,11 @@ def check_exponent(words):
 
 
 def check_floats(words):
-  assert np.array_equal(floats.pack(floats.unpack(words)), words)
-  halves = floats.unpack_bfloat16(words, 2 * words.size)
-  assert np.array_equal(floats.pack_bfloat16(halves), words)
+  assert np.array_equal(
+    fixed_width.of_floats(fixed_width.floats_of(words)), words
+  )
+  halves = fixed_width.unpack_bfloat16(words, 2 * words.size)
+  assert np.array_equal(fixed_width.pack_bfloat16(halves), words)
 
 
 def check_elias(words, kind):
