@@ -155,8 +155,9 @@ def instance(name: str, value: Any, kind: type) -> Any:
     TypeError: it is of another one.
   """
   if not isinstance(value, kind):
+    article = 'an' if kind.__name__[0] in 'AEIO' else 'a'
     raise TypeError(
-      f'{name} must be a {kind.__name__}, got {type(value).__name__}'
+      f'{name} must be {article} {kind.__name__}, got {type(value).__name__}'
     )
   return value
 

@@ -20,9 +20,9 @@ from gradsparse import memories
 from gradsparse import selection
 from gradsparse import wire
 from gradsparse.collectives import Comm
-from gradsparse.sockets import Agreement
 from gradsparse.sockets import Code
 from gradsparse.sockets import Compressor
+from gradsparse.sockets import CompressorState
 from gradsparse.sockets import Context
 from gradsparse.sockets import Delivered
 from gradsparse.sockets import Exchange
@@ -31,7 +31,6 @@ from gradsparse.sockets import Extras
 from gradsparse.sockets import Full
 from gradsparse.sockets import Ladder
 from gradsparse.sockets import LeafRule
-from gradsparse.sockets import Learning
 from gradsparse.sockets import Leaves
 from gradsparse.sockets import Limits
 from gradsparse.sockets import Marked
@@ -41,6 +40,7 @@ from gradsparse.sockets import Message
 from gradsparse.sockets import MessageLeaves
 from gradsparse.sockets import OfParts
 from gradsparse.sockets import Parts
+from gradsparse.sockets import PreReduce
 from gradsparse.sockets import Signal
 from gradsparse.sockets import Space
 from gradsparse.sockets import Sparse
@@ -51,7 +51,7 @@ from gradsparse.sockets.ownership import resized
 from gradsparse.sockets.ownership import shared
 
 __all__ = (
-  'Agreement',
+  'PreReduce',
   'Code',
   'Comm',
   'Compressor',
@@ -63,7 +63,7 @@ __all__ = (
   'Full',
   'Ladder',
   'LeafRule',
-  'Learning',
+  'CompressorState',
   'Limits',
   'Leaves',
   'Marked',

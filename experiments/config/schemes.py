@@ -96,11 +96,16 @@ def check(section: Mapping[str, Any]) -> None:
         f'{did_you_mean(name, [*valid.parameters, *OWN_FIELDS])}; {shown}'
       )
   try:
-    factory(scheme)(**arguments, axis_name=None)
+    made = factory(scheme)(**arguments, axis_name=None)
   except (TypeError, ValueError) as error:
     raise errors.ConfigError(
       f'compression of {scheme}: {error}; {shown}'
     ) from error
+  if not (hasattr(made, 'init') and hasattr(made, 'update')):
+    raise errors.ConfigError(
+      f'compression of {scheme}: the factory must return a transformation, '
+      f'returned {made!r}'
+    )
 
 
 def signature(scheme: str) -> inspect.Signature:

@@ -151,6 +151,6 @@ def low_rank() -> Code:
     round=round,
     decode=decode,
     takes=Leaves,
-    words='sums',
+    combines='sums',
     limits=Limits(gain=gain),
   )

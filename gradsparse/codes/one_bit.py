@@ -228,5 +228,5 @@ def of_parts(bucket_size: int = 512) -> Code:
     round,
     decode,
     takes=Leaves,
-    words=OfParts(bucket_size, is_contraction=True),
+    combines=OfParts(bucket_size, is_contraction=True),
   )

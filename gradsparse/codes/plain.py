@@ -18,7 +18,7 @@ def of_leaves() -> Code:
     pack=lambda rounded, ctx: rounded.arrays,
     unpack=lambda words, like, ctx: Leaves(words),
     takes=Leaves,
-    words='sums',
+    combines='sums',
   )
 
 
@@ -28,7 +28,7 @@ def of_known_places() -> Code:
     pack=lambda rounded, ctx: rounded.values,
     unpack=lambda words, like, ctx: Sparse(words, like.indices, like.space),
     takes=Sparse,
-    words='sums',
+    combines='sums',
   )
 
 
@@ -53,4 +53,4 @@ def bfloat16_of_parts() -> Code:
     rows = jax.vmap(lambda row: fixed_width.unpack_bfloat16(row, length))(words)
     return Parts(rows, jnp.int32(0), like.space)
 
-  return Code(pack, unpack, round, takes=Leaves, words=OfParts(1))
+  return Code(pack, unpack, round, takes=Leaves, combines=OfParts(1))

@@ -186,5 +186,5 @@ def of_parts(levels: int, *, bucket_size: int = 512, norm: str = 'max') -> Code:
     round,
     decode,
     takes=Leaves,
-    words=OfParts(bucket_size, is_contraction=shrinks),
+    combines=OfParts(bucket_size, is_contraction=shrinks),
   )

@@ -44,4 +44,4 @@ def signs(scale: float) -> Code:
     values = jnp.where(positive, scale, -scale).astype(jnp.float32)
     return Leaves(space.split(values))
 
-  return Code(pack, unpack, round, decode, takes=Leaves, words='votes')
+  return Code(pack, unpack, round, decode, takes=Leaves, combines='votes')

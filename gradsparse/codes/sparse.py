@@ -24,7 +24,7 @@ from gradsparse.wire import elias_fano
 import jax
 import jax.numpy as jnp
 
-# For fewer it pays not to copy what was packed, but to compile one loop less.
+# Below this, one compiled loop less is worth more than packing without a copy.
 _MANY_ENTRIES = 1 << 20
 
 # Those that a recipe offers: 'sign2' is for schemes whose values are signs.

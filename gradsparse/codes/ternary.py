@@ -137,6 +137,6 @@ def ternary() -> Code:
     round,
     decode,
     takes=Leaves,
-    words='sums',
+    combines='sums',
     bounds=lambda codes, ctx: ctx.prepared,
   )

@@ -12,10 +12,10 @@ from gradsparse.codes.low_rank import together
 from gradsparse.collectives import NO_SHARDS
 from gradsparse.collectives import Shards
 from gradsparse.compressors.identity import identity
-from gradsparse.sockets import Agreement
 from gradsparse.sockets import Compressor
+from gradsparse.sockets import CompressorState
 from gradsparse.sockets import LeafRule
-from gradsparse.sockets import Learning
+from gradsparse.sockets import PreReduce
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec
@@ -94,13 +94,13 @@ def power_sgd(rank: int, seed: int = 0) -> Compressor:
     _, columns = matrix_cut(cut, shape)
     return PartitionSpec(columns or None)
 
-  def learn(total, ctx):
+  def update(total, ctx):
     learnt: dict[int, jax.Array] = {}
     for same, q in zip(together(ctx), total, strict=True):
       learnt |= zip(same.numbers, _unit_columns(q, same.columns), strict=True)
     return tuple(learnt[i] for i in range(len(learnt)))
 
-  def propose(signals, ctx):
+  def operands(signals, ctx):
     leaves = [s.value for s in signals]
     products = []
     for same in together(ctx):
@@ -109,7 +109,7 @@ def power_sgd(rank: int, seed: int = 0) -> Compressor:
       products.append(same.columns.sum(p))
     return products
 
-  def settle(reduced, ctx):
+  def finish(reduced, ctx):
     pairs = zip(together(ctx), reduced, strict=True)
     return [_orthonormal(p, same.rows) for same, p in pairs]
 
@@ -123,7 +123,7 @@ def power_sgd(rank: int, seed: int = 0) -> Compressor:
     ),
   )
   return plain._replace(
-    agreement=Agreement('mean', propose, settle),
-    learning=Learning(init, learn, shard),
+    pre_reduce=PreReduce('mean', operands, finish),
+    state=CompressorState(init, update, shard),
     share=factors,
   )

@@ -43,4 +43,4 @@ def norm_top_k(code: Code) -> Compressor:
       Space.at_most(slots, ctx.shapes),
     )
 
-  return Compressor('qsgd_descent', select, code, joined=True)
+  return Compressor('qsgd_descent', select, code, selects_globally=True)

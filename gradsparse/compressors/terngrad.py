@@ -9,10 +9,10 @@ from gradsparse import codes
 from gradsparse.backend import barriers
 from gradsparse.backend import joining
 from gradsparse.backend import reductions
-from gradsparse.sockets import Agreement
 from gradsparse.sockets import Compressor
 from gradsparse.sockets import LeafRule
 from gradsparse.sockets import Leaves
+from gradsparse.sockets import PreReduce
 import jax
 import jax.numpy as jnp
 
@@ -70,7 +70,7 @@ def terngrad(clip: float = 2.5, min_size: int = 10_000) -> Compressor:
   def of_each(signals):
     return [top_and_limit(s.value.reshape(-1)) for s in signals]
 
-  def propose(signals, ctx):
+  def operands(signals, ctx):
     del ctx
     tops = [jnp.minimum(*both) for both in of_each(signals)]
     return jnp.stack(tops) if tops else jnp.zeros(0, jnp.float32)
@@ -96,6 +96,6 @@ def terngrad(clip: float = 2.5, min_size: int = 10_000) -> Compressor:
     codes.ternary(),
     # With its scale a scalar would be more to send than it is.
     leaves=LeafRule(lambda shape: math.prod(shape) > 1, min_size=min_size),
-    agreement=Agreement('max', propose),
+    pre_reduce=PreReduce('max', operands),
     unbiased=True,
   )

@@ -130,7 +130,7 @@ def top_k(
     code,
     leaves=LeafRule(dense_1d=scope != 'global'),
     ladder=None if static else _ladder(density),
-    joined=scope == 'global',
+    selects_globally=scope == 'global',
   )
 
 

@@ -80,7 +80,7 @@ def all_gather() -> Exchange:
     )
 
   def refuses(compressor):
-    if isinstance(compressor.code.words, OfParts):
+    if isinstance(compressor.code.combines, OfParts):
       return 'its code is of the parts of a reduce-scatter'
     return None
 

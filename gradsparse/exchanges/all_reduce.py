@@ -39,7 +39,7 @@ def all_reduce() -> Exchange:
     )
 
   def refuses(compressor):
-    if compressor.code.words != 'sums':
+    if compressor.code.combines != 'sums':
       return f'words of {compressor.name} cannot be added up'
     return None
 

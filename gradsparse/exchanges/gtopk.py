@@ -155,8 +155,14 @@ def gtopk(topology: str = 'butterfly', put_back: str = 'exact') -> Exchange:
     )
 
   def refuses(compressor):
-    if not compressor.joined or not _takes_sparse(compressor.code.takes):
-      return 'it merges sparse vectors that were selected globally'
+    if not compressor.selects_globally or not _takes_sparse(
+      compressor.code.takes
+    ):
+      return (
+        'it merges vectors that were selected globally, and needs a code that '
+        'takes Sparse (Code.takes) and a compressor that says '
+        'selects_globally=True'
+      )
     if compressor.ladder is not None and not compressor.ladder.agreed:
       return 'a merge keeps k entries, and its k depends on the data'
     if not compressor.code.is_exact:

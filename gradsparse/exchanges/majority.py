@@ -59,7 +59,7 @@ def majority(scatter: bool = False) -> Exchange:
     )
 
   def refuses(compressor):
-    if compressor.code.words != 'votes':
+    if compressor.code.combines != 'votes':
       return 'only signs can be put to the vote'
     return None
 

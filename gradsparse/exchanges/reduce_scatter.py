@@ -64,17 +64,17 @@ def reduce_scatter() -> Exchange:
   """
 
   def arrange(selected: Leaves, code, workers):
-    return Parts.cut(selected, workers, code.words.block_size)
+    return Parts.cut(selected, workers, code.combines.block_size)
 
   def init(shapes, code):
-    if not code.words.is_contraction:
+    if not code.combines.is_contraction:
       return ()
     return [jnp.zeros(shape, jnp.float32) for shape in shapes]
 
   def run(message: Message, comm: Comm) -> Exchanged:
     code, ctx, workers = message.code, message.ctx, comm.size
-    assert isinstance(code.words, OfParts)
-    block = code.words.block_size
+    assert isinstance(code.combines, OfParts)
+    block = code.combines.block_size
     if _larger_than_dense(message):
       return _as_dense(message, comm)
     index = comm.index()
@@ -114,7 +114,7 @@ def reduce_scatter() -> Exchange:
     )
 
   def refuses(compressor):
-    if not isinstance(compressor.code.words, OfParts):
+    if not isinstance(compressor.code.combines, OfParts):
       return 'its code does not work on parts of the joined vector'
     return None
 

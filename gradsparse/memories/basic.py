@@ -124,18 +124,12 @@ def residual(decay: float = 1.0) -> Memory:
     )
     return ResidualState(kept)
 
-  def signals(grads, state, is_dense):
-    return jax.tree.map(
-      lambda e, g, w: Signal(g if w else e, g), state.residual, grads, is_dense
-    )
-
   def sent(state, delivered):
     return ResidualState(less(state.residual, delivered))
 
   return Memory(
     init,
     accumulate,
-    signals,
     sent=sent,
     facts=MemoryFacts(lossless=decay == 1.0, elementwise=True),
   )

@@ -8,7 +8,6 @@ from gradsparse.memories.basic import less
 from gradsparse.memories.basic import zeros
 from gradsparse.sockets import Memory
 from gradsparse.sockets import MemoryFacts
-from gradsparse.sockets import Signal
 from gradsparse.sockets import ownership
 import jax
 import jax.numpy as jnp
@@ -69,14 +68,6 @@ def estimate() -> Memory:
     )
     return state._replace(residual=residual)
 
-  def signals(grads, state, is_dense):
-    return jax.tree.map(
-      lambda r, g, dense: Signal(g if dense else r, g),
-      state.residual,
-      grads,
-      is_dense,
-    )
-
   def sent(state, delivered):
     believed = jax.tree.map(
       lambda x, d: x if d.is_dense else d.plus(x),
@@ -120,10 +111,9 @@ def estimate() -> Memory:
   return Memory(
     init,
     accumulate,
-    signals,
-    update,
-    sent,
-    arrived,
-    magnitudes,
-    MemoryFacts(elementwise=True),
+    update=update,
+    sent=sent,
+    arrived=arrived,
+    magnitudes=magnitudes,
+    facts=MemoryFacts(elementwise=True),
   )

@@ -10,7 +10,6 @@ from gradsparse.memories.basic import less
 from gradsparse.memories.basic import zeros
 from gradsparse.sockets import Memory
 from gradsparse.sockets import MemoryFacts
-from gradsparse.sockets import Signal
 import jax
 import jax.numpy as jnp
 
@@ -94,11 +93,6 @@ def momentum_correction(
     v = jax.tree.map(accumulated, state.velocity, u, grads, is_dense)
     return MomentumCorrectionState(u, v)
 
-  def signals(grads, state, is_dense):
-    return jax.tree.map(
-      lambda v, g, w: Signal(g if w else v, g), state.velocity, grads, is_dense
-    )
-
   def update(state, means, is_dense):
     def one(u, mean, w):
       if not w:
@@ -148,12 +142,11 @@ def momentum_correction(
   return Memory(
     init,
     accumulate,
-    signals,
-    update,
-    sent,
-    arrived,
-    magnitudes,
-    MemoryFacts(
+    update=update,
+    sent=sent,
+    arrived=arrived,
+    magnitudes=magnitudes,
+    facts=MemoryFacts(
       elementwise=True,
       momentum=momentum,
       usable=lambda: traced.in_range((momentum, arguments.LESS_THAN_ONE)),

@@ -1,4 +1,4 @@
-"""EF21: workers send corrections of what the others believe of them."""
+"""EF21: workers send corrections of an estimate of their gradient."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def ef21(
 
   Args:
     {density: dgc}
-    scope: what the largest are the largest of. 'leaf' is each leaf by itself,
+    scope: the set of which the largest are sent. 'leaf' is each leaf by itself,
       'global' the whole gradient, 'chunk' each run of `chunk_size` consecutive
       elements of a leaf.
     {chunk_size}

@@ -25,7 +25,7 @@ _ARGUMENTS = {
     'schedule, a function of the step (such as `gs.schedules.{}_warmup`), or a '
     'traced scalar. `init` checks what a schedule returns at step 0. Where a '
     'later or a traced density is not in (0, 1], all workers reject the step. '
-    'A message has one of a few sizes then: that of the next density of '
+    'The size of the message is then rounded up to the next density of '
     '`gs.schedules.ladder_of`, for a traced one 0.001, 0.004, 0.015625, '
     '0.0625, 0.25 or 1. At a traced 0.01 it has as many bytes as at 0.015625, '
     'and the coordinates of 0.01.'

@@ -44,7 +44,7 @@ def gradient_dropping(
 
   Args:
     {density: dgc}
-    scope: what the largest are the largest of. 'global' is the whole gradient
+    scope: the set of which the largest are sent. 'global' is the whole gradient
       (the paper's), 'leaf' each leaf by itself, 'chunk' each run of
       `chunk_size` consecutive elements of a leaf.
     {chunk_size}
@@ -141,7 +141,7 @@ def dgc(
       sent, about k. Where more than ceil(1.3 k) reach it, exactly the k largest
       are. A message has ceil(1.3 k) slots, empty or not. None with scope
       'chunk'.
-    scope: what the largest are the largest of. 'leaf' is each leaf by itself
+    scope: the set of which the largest are sent. 'leaf' is each leaf by itself
       (the paper's), 'global' the whole gradient, 'chunk' each run of
       `chunk_size` consecutive elements of a leaf.
     {chunk_size}

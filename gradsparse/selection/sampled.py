@@ -61,8 +61,9 @@ def sampled_top_k_of_each(
   """
   sizes = [x.shape[0] for x in leaves]
   slots = [capacity(k, n) for k, n in zip(counts, sizes, strict=True)]
-  # One row more than slots: where more rows have an element that reaches the
-  # bar than are taken, so many elements are seen to reach it that k are sent.
+  # One row more than there are slots. If more rows than that have an element
+  # that reaches the threshold, more than ceil(1.3 k) elements are counted, and
+  # exactly k are sent.
   most = [min(slot + 1, n) for slot, n in zip(slots, sizes, strict=True)]
   found = candidates.of_vectors(leaves, most)
   wanted = jnp.asarray(counts, jnp.int32) if now is None else now

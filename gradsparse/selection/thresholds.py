@@ -18,8 +18,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-# A guess aims at a little more than is wanted, then at a little less: so far of
-# the way to what is known. Both sides come near, and not one of them only.
+# A guess aims at a little more than is wanted, then at a little less, by this
+# fraction of the distance to the known bound: both bounds come near.
 _BESIDE = 0.02
 _CONSTANT = 1 << 20  # numbers, at most, in a table inside of a program
 

@@ -20,20 +20,20 @@ path, whatever the scheme:
 A compressor sees all leaves of its group at once: whether it works leaf by
 leaf or globally is its own business, and every scheme sends one message.
 Compressors never talk to other workers; what must be agreed before selecting
-(a shared scale, a low-rank basis) goes through their `Agreement`.
+(a shared scale, a low-rank basis) goes through their `PreReduce`.
 """
 
-from gradsparse.sockets.compressor import Agreement
 from gradsparse.sockets.compressor import Code
 from gradsparse.sockets.compressor import Compressor
+from gradsparse.sockets.compressor import CompressorState
 from gradsparse.sockets.compressor import Context
 from gradsparse.sockets.compressor import Cut
 from gradsparse.sockets.compressor import Ladder
 from gradsparse.sockets.compressor import LeafRule
-from gradsparse.sockets.compressor import Learning
 from gradsparse.sockets.compressor import Limits
 from gradsparse.sockets.compressor import MessageLeaves
 from gradsparse.sockets.compressor import OfParts
+from gradsparse.sockets.compressor import PreReduce
 from gradsparse.sockets.compressor import Signal
 from gradsparse.sockets.compressor import Stream
 from gradsparse.sockets.deliveries import Delivered
@@ -56,7 +56,7 @@ from gradsparse.sockets.values import Sent
 from gradsparse.sockets.values import Sparse
 
 __all__ = (
-  'Agreement',
+  'PreReduce',
   'Code',
   'Compressor',
   'Context',
@@ -69,7 +69,7 @@ __all__ = (
   'Joined',
   'Ladder',
   'LeafRule',
-  'Learning',
+  'CompressorState',
   'Limits',
   'Leaves',
   'Marked',

@@ -64,9 +64,9 @@ class Context(NamedTuple):
     step: int32 scalar, updates done so far.
     key: PRNG key, different for each worker and step.
     shared_key: PRNG key, different for each step, the same on all workers.
-    state: the compressor's own state (`Learning`).
-    prepared: what was computed before the selection: what the workers settled
-      (`Agreement`), or what the ladder saw (`Ladder.look`). None if neither.
+    state: the compressor's own state (`CompressorState`).
+    prepared: what was computed before the selection: what the workers reduced
+      (`PreReduce`), or what the ladder saw (`Ladder.look`). None if neither.
     rung: the size in force, an element of `Ladder.rungs(shapes)`, or None.
   """
 
@@ -163,7 +163,7 @@ class Code(NamedTuple):
     decode: (rounded, ctx, summands) -> Sparse, Leaves or Parts: what the sum
       of `summands` workers' roundings stands for.
     takes: the type of what `select` returns, or a tuple of types.
-    words: what an exchange may do with words: read one worker's at a time
+    combines: what an exchange may do with words: read one worker's at a time
       ('messages'), add words of several workers up and unpack them as one
       ('sums'), or count bits, one for each element, 1 if it is not negative
       ('votes'); or `OfParts`, for a reduce-scatter.
@@ -182,7 +182,7 @@ class Code(NamedTuple):
     rounded
   )
   takes: type[Any] | tuple[type[Any], ...] = object
-  words: str | OfParts = 'messages'
+  combines: str | OfParts = 'messages'
   may_drop: bool = False
   limits: Limits = Limits()
   bounds: Callable[[Any, Context], jax.Array] | None = None
@@ -209,20 +209,20 @@ class LeafRule(NamedTuple):
   dense_1d: bool = False
 
 
-class Agreement(NamedTuple):
-  """What all workers settle before they select; it does not travel again.
+class PreReduce(NamedTuple):
+  """What is reduced over the workers before they select, such as a scale.
 
-  What a worker proposes counts as a part of its message.
+  The operands of a worker count as a part of its message.
 
   Attributes:
     reduce: 'max' or 'mean' over workers.
-    propose: (signals, ctx) -> tree of arrays.
-    settle: (reduced tree, ctx) -> `Context.prepared`.
+    operands: (signals, ctx) -> tree of arrays.
+    finish: (reduced tree, ctx) -> `Context.prepared`.
   """
 
   reduce: str
-  propose: Callable[[list[Signal], Context], Any]
-  settle: Callable[[Any, Context], Any] = lambda reduced, ctx: reduced
+  operands: Callable[[list[Signal], Context], Any]
+  finish: Callable[[Any, Context], Any] = lambda reduced, ctx: reduced
 
 
 class Ladder(NamedTuple):
@@ -260,7 +260,7 @@ class Ladder(NamedTuple):
   usable: Callable[[jax.Array], jax.Array] | None = None
 
 
-class Learning(NamedTuple):
+class CompressorState(NamedTuple):
   """State of a compressor's own, such as PowerSGD's warm start.
 
   It is the same on all workers, except for the fields that the class of a
@@ -268,14 +268,14 @@ class Learning(NamedTuple):
 
   Attributes:
     init: shapes -> state: a tuple, with a tree for each leaf.
-    learn: (sum of all workers' roundings, ctx) -> state. Only an exchange
+    update: (sum of all workers' roundings, ctx) -> state. Only an exchange
       that adds words up knows that sum.
     shard: (cut, shape) -> PartitionSpec of the state of a leaf that is divided
       so between the devices of a worker. None: they all have the same.
   """
 
   init: Callable[[Sequence[Shape]], Any]
-  learn: Callable[[Any, Context], Any]
+  update: Callable[[Any, Context], Any]
   shard: Callable[[Cut, Shape], PartitionSpec] | None = None
 
 
@@ -289,12 +289,12 @@ class Compressor(NamedTuple):
     code: how that travels.
     leaves: which leaves it takes.
     ladder: the sizes of its message, if there are several.
-    agreement: what workers settle before they select.
-    learning: its own state.
+    pre_reduce: what is reduced over the workers before they select.
+    state: its own state.
     share: shape -> a leaf's share of the message, in proportion, for the lines
       of a plan. A message of `Sparse` tells by itself.
-    joined: whether what is selected of a leaf depends on the other leaves, so
-      that all must be on one device and in one message.
+    selects_globally: whether what is selected of a leaf depends on the other
+      leaves, so that all must be on one device and in one message.
     unbiased: whether the decoded value's expectation is the signal.
   """
 
@@ -303,8 +303,8 @@ class Compressor(NamedTuple):
   code: Code
   leaves: LeafRule = LeafRule()
   ladder: Ladder | None = None
-  agreement: Agreement | None = None
-  learning: Learning | None = None
+  pre_reduce: PreReduce | None = None
+  state: CompressorState | None = None
   share: Callable[[Shape], int] = math.prod
-  joined: bool = False
+  selects_globally: bool = False
   unbiased: bool = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from gradsparse.sockets.compressor import Signal
 import jax
 import jax.numpy as jnp
 
@@ -28,6 +29,16 @@ def plain_means(state: Any, means: Any, is_dense: Any) -> Any:
   """The update of a memory that passes the means on."""
   del state, is_dense
   return means
+
+
+def signals_of_pending(grads: Any, state: Any, is_dense: Any) -> Any:
+  """Signals of all that is pending; a dense leaf's is its gradient."""
+  return jax.tree.map(
+    lambda owed, g, dense: Signal(g if dense else owed, g),
+    state.pending(),
+    grads,
+    is_dense,
+  )
 
 
 class MemoryFacts(NamedTuple):
@@ -63,9 +74,9 @@ class Memory(NamedTuple):
   `emptied()`, returns the state owing nothing. Leaves that stay dense deliver
   all of their gradient: what is pending of them must not change. All of the
   state is this worker's own, except for the fields that its class names by
-  `shared` (`gs.extend.shared`). To another number of workers the state goes as
-  sums of gradients do, so that their mean stays, except for the fields of which
-  its class says how by `resized` (`gs.extend.resized`).
+  `shared` (`gs.extend.shared`). When the number of workers changes, each field
+  is divided like a sum of gradients, which keeps the mean. A class can name
+  another rule for a field by `resized` (`gs.extend.resized`).
 
   Attributes:
     init: params -> state.
@@ -74,7 +85,7 @@ class Memory(NamedTuple):
       `extra` are the keyword arguments of the update. It must not change
       shared fields.
     signals: (grads, state, is_dense) -> tree of Signal. Called with the state
-      after `accumulate`; computes nothing.
+      after `accumulate`; computes nothing. The default is all of `pending()`.
     update: (state, means, is_dense) -> updates: what goes to the optimizer. It
       may read only what is equal on all workers: the means, and the parts of
       the state that were made of means alone.
@@ -94,7 +105,7 @@ class Memory(NamedTuple):
 
   init: Callable[[Any], Any]
   accumulate: Callable[[Any, Any, dict[str, Any], Any], Any]
-  signals: Callable[[Any, Any, Any], Any]
+  signals: Callable[[Any, Any, Any], Any] = signals_of_pending
   update: Callable[[Any, Any, Any], Any] = plain_means
   sent: Callable[[Any, Any], Any] = _forget
   arrived: Callable[[Any, Any, Any, jax.Array], Any] = _stay

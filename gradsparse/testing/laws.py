@@ -76,7 +76,7 @@ def _same_bits(law, case, what, actual, expected) -> None:
   pairs = zip(_paths(actual), _paths(expected), strict=True)
   for (path, a), (_, b) in pairs:
     if a.tobytes() != b.tobytes():
-      _fail(law, case, f'{what}, {path}, is {a.ravel()} and not {b.ravel()}')
+      _fail(law, case, f'{what}, {path}: is {a.ravel()}, must be {b.ravel()}')
 
 
 def check_ownership(specs: Any, state: Any, case: Case) -> None:
@@ -161,7 +161,7 @@ def check_conservation(
       _compare(
         1,
         case,
-        'what is pending (of leaves that stay dense: as it was)',
+        'what is pending (it was owed and not delivered)',
         after.pending(),
         left,
       )
@@ -299,7 +299,11 @@ def check_code(tx: CompressedMean, params: Any, case: Case, seed: int) -> None:
 
   def run(message, comm):
     again = message.code.unpack(message.words, message.rounded, message.ctx)
-    _same_bits(1, case, 'what `unpack` makes of it', again, message.rounded)
+    wanted: Any = jax.tree.structure(message.rounded)
+    if jax.tree.structure(again) != wanted:
+      kinds = type(again).__name__, type(message.rounded).__name__
+      _fail(1, case, 'code.unpack returned {} and code.round {}'.format(*kinds))
+    _same_bits(1, case, 'what `unpack` makes of `pack`', again, message.rounded)
     if isinstance(message.own, Sparse):
       _check_sparse(message.own, case)
     return exchange.run(message, comm)

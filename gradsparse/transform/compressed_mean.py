@@ -134,8 +134,8 @@ def compressed_mean(
   seed = arguments.seed(seed)
   verify = arguments.flag('verify', verify)
   reason = exchange.refuses(compressor)
-  if compressor.learning and not exchange.adds:
-    reason = 'it learns from sums, and nothing is added up'
+  if compressor.state and not exchange.adds:
+    reason = 'its state needs an exchange that adds words up'
   if reason:
     raise ValueError(
       f'{compressor.name} cannot go through {exchange.name}: {reason}'
@@ -162,7 +162,7 @@ def compressed_mean(
       min_size,
       dense_paths,
       cuts=sharding.cuts(param_specs, tree),
-      joined=compressor.joined,
+      selects_globally=compressor.selects_globally,
       most_elements=compressor.code.limits.most_elements,
       group_elements=compressor.code.limits.group_elements,
     )
@@ -190,8 +190,8 @@ def compressed_mean(
       steps=jnp.zeros([], jnp.int32),
       memory=memory.init(params),
       compressor=(
-        compressor.learning.init(layout.compressed_shapes)
-        if compressor.learning
+        compressor.state.init(layout.compressed_shapes)
+        if compressor.state
         else ()
       ),
       stats=Stats(
@@ -216,7 +216,7 @@ def compressed_mean(
     state = fresh(params, layout_of(params))
     return state._replace(
       memory=memory.init(params) if memory.floats else any_tree,
-      compressor=any_tree if compressor.learning else (),
+      compressor=any_tree if compressor.state else (),
       exchange=params if exchange.init(shapes, compressor.code) else (),
       dense_leaves=any_tree,
     )

@@ -98,7 +98,7 @@ def _first_difference(
       return f'{name} is missing'
   for name, leaf in own.items():
     if name not in other:
-      return f'{name} is one too many'
+      return f'{name} should not be there'
     shape, wanted = jnp.shape(leaf), jnp.shape(other[name])
     if shape != wanted:
       return f'{name} has shape {shape} and not {wanted}'

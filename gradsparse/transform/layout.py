@@ -57,7 +57,7 @@ class Layout:
     compressed: numbers of the leaves in messages.
     dense: numbers of the leaves that are all-reduced as they are.
     undivided: shapes of the leaves as if they were whole.
-    joined: whether the compressed leaves are selected together.
+    selects_globally: whether the compressed leaves are selected together.
     most_elements: the most that a message can count.
     group_elements: the most that a message of several leaves counts, if that is
       less than GROUP_ELEMENTS.
@@ -70,7 +70,7 @@ class Layout:
   compressed: tuple[int, ...]
   dense: tuple[int, ...]
   undivided: tuple[Shape, ...]
-  joined: bool = False
+  selects_globally: bool = False
   most_elements: int = MOST_ELEMENTS
   group_elements: int | None = None
 
@@ -132,7 +132,7 @@ class Layout:
     room: dict[tuple[str, ...], int] = {}
     for i in self.compressed:
       size, axes = math.prod(self.shapes[i]), self.axes(i)
-      if axes not in order or (size > room[axes] and not self.joined):
+      if axes not in order or (size > room[axes] and not self.selects_globally):
         order.setdefault(axes, []).append([])
         room[axes] = min(most, self.most_elements)
       order[axes][-1].append(i)
@@ -164,7 +164,7 @@ class Layout:
           'dense_paths=...'
         )
     total = sum(map(math.prod, self.compressed_shapes))
-    if self.joined and total > most:
+    if self.selects_globally and total > most:
       raise ValueError(
         f'the compressed leaves have {total:,} elements together, {limit}, and '
         'this scheme selects from all of them at once. A scheme that selects '
@@ -230,7 +230,7 @@ def make_layout(
   dense_paths: DensePaths,
   *,
   cuts: Sequence[Cut] | None = None,
-  joined: bool = False,
+  selects_globally: bool = False,
   most_elements: int | None = None,
   group_elements: int | None = None,
 ) -> Layout:
@@ -245,7 +245,7 @@ def make_layout(
       function returns True stay dense, whatever their size.
     cuts: how each leaf is divided between the devices of a worker; None: all
       are whole.
-    joined: whether the compressed leaves are selected together.
+    selects_globally: whether the compressed leaves are selected together.
     most_elements: the most that a message can count; None is what int32 can.
     group_elements: the most that a message of several leaves counts, if that is
       less than GROUP_ELEMENTS.
@@ -274,7 +274,7 @@ def make_layout(
     compressed=tuple(i for i, d in enumerate(stays) if not d),
     dense=tuple(i for i, d in enumerate(stays) if d),
     undivided=shapes,
-    joined=joined,
+    selects_globally=selects_globally,
     most_elements=min(MOST_ELEMENTS, most_elements or MOST_ELEMENTS),
     group_elements=group_elements,
   )

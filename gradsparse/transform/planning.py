@@ -49,7 +49,7 @@ def message_rows(
   # One message for all leaves: each is charged its share of the entries, if
   # it has a share of its own.
   weights = [compressor.share(layout.shapes[i]) for i in numbers]
-  shared = layout.joined
+  shared = layout.selects_globally
   if isinstance(own, Leaves):
     kinds = [x.dtype.itemsize for x in own.arrays]
     weights = [w * size for w, size in zip(weights, kinds, strict=True)]

@@ -18,10 +18,11 @@ from gradsparse.sockets import Full
 from gradsparse.sockets import Joined
 from gradsparse.sockets import SparseSum
 from gradsparse.sockets import ownership
+from gradsparse.sockets import returned
 from gradsparse.state.scheme import CompressedMeanState
 from gradsparse.state.scheme import Stats
 from gradsparse.traffic import counting
-from gradsparse.transform.send import Local
+from gradsparse.transform.send import Outgoing
 from gradsparse.transform.send import Received
 from gradsparse.transform.send import Scheme
 import jax
@@ -46,7 +47,7 @@ class Stepped(NamedTuple):
 def receive(
   scheme: Scheme,
   comm: Comm,
-  local: Local,
+  outgoing: Outgoing,
   received: Sequence[Received],
   state: CompressedMeanState,
   *,
@@ -57,28 +58,36 @@ def receive(
   Args:
     scheme: the sockets.
     comm: the workers.
-    local: what this worker had before it sent.
+    outgoing: what this worker had before it sent.
     received: what came back of each message.
     state: the state before the step.
     return_delivered: whether to return what was delivered.
   """
-  buckets, memory, delivered = local.buckets, local.kept, None
-  means = buckets.tree(_merged(_means(local, r, comm.size) for r in received))
-  updates = _updates(scheme, comm, local, means)
-  accepted, sent, overflow = _verdict(comm, local, received, updates)
+  buckets, memory, delivered = outgoing.buckets, outgoing.kept, None
+  means = buckets.tree(
+    _merged(_means(outgoing, r, comm.size) for r in received)
+  )
+  updates = _updates(scheme, comm, outgoing, means)
+  accepted, sent, overflow = _verdict(comm, outgoing, received, updates)
   if comm.recorder is None or comm.recorder.computes:
-    credited, let_go = _deliveries(local, received, accepted)
-    memory = scheme.memory.sent(memory, let_go)
-    memory = scheme.memory.arrived(memory, means, buckets.is_dense(), accepted)
+    credited, let_go = _deliveries(outgoing, received, accepted)
+    memory = returned.state(
+      'memory.sent', scheme.memory.sent(memory, let_go), memory
+    )
+    memory = returned.state(
+      'memory.arrived',
+      scheme.memory.arrived(memory, means, buckets.is_dense(), accepted),
+      memory,
+    )
     if return_delivered:
-      delivered = buckets.cut(comm.local(_dense(local, credited)))
+      delivered = buckets.cut(comm.local(_dense(outgoing, credited)))
 
   def moved(new, old):
     return jax.tree.map(lambda n, o: jnp.where(accepted, n, o), new, old)
 
   stats = Stats(
     payload_bytes=counting.total(
-      count for r in received for count in _payload(local, r)
+      count for r in received for count in _payload(outgoing, r)
     ),
     sent_bytes=counting.total([comm.tally.most_sent]),
     sent_elements=jnp.where(accepted, sent, 0),
@@ -89,13 +98,15 @@ def receive(
   new_state = CompressedMeanState(
     steps=state.steps + 1,
     memory=buckets.cut_state(typed(memory, comm, local=True)),
-    compressor=typed(_learnt(scheme, received, moved), comm, local=False),
+    compressor=typed(
+      _compressor_state(scheme, received, moved), comm, local=False
+    ),
     stats=comm.local(stats),
-    exchange=comm.local(_owed(local, received, moved)),
+    exchange=comm.local(_owed(outgoing, received, moved)),
     dense_leaves=state.dense_leaves,
   )
-  returned = [jnp.where(accepted, u, jnp.nan) for u in updates]
-  return Stepped(buckets.cut(buckets.tree(returned)), new_state, delivered)
+  updates = [jnp.where(accepted, u, jnp.nan) for u in updates]
+  return Stepped(buckets.cut(buckets.tree(updates)), new_state, delivered)
 
 
 def _whose(worker: jax.Array, comm: Comm) -> jax.Array:
@@ -106,10 +117,10 @@ def _whose(worker: jax.Array, comm: Comm) -> jax.Array:
 
 
 def _means(
-  local: Local, received: Received, workers: int
+  outgoing: Outgoing, received: Received, workers: int
 ) -> dict[int, jax.Array]:
   """The means of the buckets of a group, by their numbers."""
-  buckets, (group, _, exchanged, *_) = local.buckets, received
+  buckets, (group, _, exchanged, *_) = outgoing.buckets, received
   means = buckets.join_means(_divided(exchanged), group)
   by_number = dict(zip(buckets.of_leaves(group.compressed), means, strict=True))
   dense = [x / workers for x in exchanged.dense]
@@ -129,10 +140,10 @@ def _divided(exchanged: Exchanged) -> Any:
 
 
 def _deliveries(
-  local: Local, received: Sequence[Received], accepted: jax.Array
+  outgoing: Outgoing, received: Sequence[Received], accepted: jax.Array
 ) -> tuple[Any, Any]:
   """Trees of what was delivered and of what the memory lets go of."""
-  buckets = local.buckets
+  buckets = outgoing.buckets
 
   def tree(sent):
     by_bucket: dict[int, Delivered] = {}
@@ -140,7 +151,7 @@ def _deliveries(
       there = own.only_if(accepted).deliveries(ctx.leaves.buckets)
       by_bucket |= zip(buckets.of_leaves(group.compressed), there, strict=True)
       for n in buckets.of_leaves(group.dense):
-        x = jnp.where(accepted, local.values[n], 0.0)
+        x = jnp.where(accepted, outgoing.values[n], 0.0)
         by_bucket[n] = Full(x, is_dense=True)
     return buckets.tree(by_bucket)
 
@@ -151,9 +162,9 @@ def _deliveries(
   return delivered, tree([e.extras.removed or e.delivered for e in back])
 
 
-def _dense(local: Local, delivered: Any) -> Any:
+def _dense(outgoing: Outgoing, delivered: Any) -> Any:
   """What was delivered as a float32 tree of buckets."""
-  buckets = local.buckets
+  buckets = outgoing.buckets
   arrived = buckets.treedef.flatten_up_to(delivered)
   return buckets.tree(
     [d.dense(shape) for d, shape in zip(arrived, buckets.shapes, strict=True)]
@@ -180,11 +191,11 @@ def typed(state: Any, comm: Comm, local: bool) -> Any:
 
 
 def _updates(
-  scheme: Scheme, comm: Comm, local: Local, means: Any
+  scheme: Scheme, comm: Comm, outgoing: Outgoing, means: Any
 ) -> list[jax.Array]:
   """The buckets of the update."""
-  buckets = local.buckets
-  updates = scheme.memory.update(local.kept, means, buckets.is_dense())
+  buckets = outgoing.buckets
+  updates = scheme.memory.update(outgoing.kept, means, buckets.is_dense())
   # The momentum of dense leaves is kept in this worker's memory, and so typed
   # as its own, but it is made of means alone.
   flat = buckets.treedef.flatten_up_to(updates)
@@ -198,7 +209,7 @@ def _updates(
 
 def _verdict(
   comm: Comm,
-  local: Local,
+  outgoing: Outgoing,
   received: Sequence[Received],
   updates: list[jax.Array],
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -209,9 +220,9 @@ def _verdict(
     found no room): of all devices of this worker, float32 where int32 could
     not count them.
   """
-  buckets = local.buckets
+  buckets = outgoing.buckets
   layout = buckets.layout
-  adds = bool(ownership.shared_fields(local.kept))
+  adds = bool(ownership.shared_fields(outgoing.kept))
 
   def unsure(group, judged):
     # What the shared fields of a memory add to what was judged need not be
@@ -241,23 +252,25 @@ def _verdict(
   return accepted, sent, overflow
 
 
-def _payload(local: Local, received: Received) -> tuple[int | jax.Array, int]:
+def _payload(
+  outgoing: Outgoing, received: Received
+) -> tuple[int | jax.Array, int]:
   """Bytes of the message of this device, and of its dense leaves."""
-  numbers = local.buckets.of_leaves(received.group.dense)
-  dense = sum(local.values[n].nbytes for n in numbers)
+  numbers = outgoing.buckets.of_leaves(received.group.dense)
+  dense = sum(outgoing.values[n].nbytes for n in numbers)
   return received.exchanged.extras.message_bytes, dense
 
 
-def _learnt(
+def _compressor_state(
   scheme: Scheme, received: Sequence[Received], moved: Callable[..., Any]
 ) -> Any:
   """The compressor's new state, of all leaves."""
-  learning = scheme.compressor.learning
-  if learning is None:
+  own = scheme.compressor.state
+  if own is None:
     return ()
 
   def of(r):
-    new = learning.learn(r.exchanged.extras.roundings, r.ctx)
+    new = own.update(r.exchanged.extras.roundings, r.ctx)
     return moved(new, r.ctx.state)
 
   learners = [r for r in received if r.group.compressed]
@@ -270,15 +283,15 @@ def _learnt(
 
 
 def _owed(
-  local: Local, received: Sequence[Received], moved: Callable[..., Any]
+  outgoing: Outgoing, received: Sequence[Received], moved: Callable[..., Any]
 ) -> Any:
   """The exchange's new state, of all leaves."""
-  if not local.owed:
+  if not outgoing.owed:
     return ()
   by_leaf: dict[int, jax.Array] = {}
   for group, _, back, *_ in received:
-    old = [local.owed[i] for i in group.compressed]
+    old = [outgoing.owed[i] for i in group.compressed]
     new = moved(list(back.extras.owed), old)
     by_leaf |= zip(group.compressed, new, strict=True)
-  layout = local.buckets.layout
+  layout = outgoing.buckets.layout
   return layout.spread([by_leaf[i] for i in layout.compressed])

@@ -27,6 +27,7 @@ from gradsparse.sockets import Message
 from gradsparse.sockets import Sent
 from gradsparse.sockets import Signal
 from gradsparse.sockets import Sparse
+from gradsparse.sockets import returned
 from gradsparse.traffic import counting
 from gradsparse.transform import layout as layouts
 from gradsparse.transform import planning
@@ -57,7 +58,7 @@ class Scheme(NamedTuple):
     return whole and self.exchange.adds and not self.memory.floats
 
 
-class Local(NamedTuple):
+class Outgoing(NamedTuple):
   """What a worker has before it sends.
 
   Attributes:
@@ -68,8 +69,8 @@ class Local(NamedTuple):
     signals: the signals of each compressed leaf, by number.
     owed: the exchange's state by the numbers of leaves; empty if it has none.
     contexts: the context of each group's message, without a size.
-    proposed_bytes: for each group, the bytes that this worker proposed before
-      it selected (`Agreement`).
+    pre_reduced_bytes: for each group, the bytes that this worker has reduced
+      with the others before it selects (`PreReduce`).
   """
 
   buckets: Buckets
@@ -79,7 +80,7 @@ class Local(NamedTuple):
   signals: Mapping[int, Signal]
   owed: dict[int, jax.Array]
   contexts: list[Context]
-  proposed_bytes: list[int]
+  pre_reduced_bytes: list[int]
 
 
 class Received(NamedTuple):
@@ -101,21 +102,21 @@ class Received(NamedTuple):
   own: Sent | None = None
 
 
-def send(scheme: Scheme, comm: Comm, local: Local) -> list[Received]:
+def send(scheme: Scheme, comm: Comm, outgoing: Outgoing) -> list[Received]:
   """Chooses the size of the messages, and sends them.
 
   Args:
     scheme: the sockets.
     comm: the workers.
-    local: what this worker has.
+    outgoing: what this worker has.
   """
-  ladder, groups = scheme.compressor.ladder, local.buckets.groups
+  ladder, groups = scheme.compressor.ladder, outgoing.buckets.groups
   if ladder is None:
-    return _recorded(comm, _send(scheme, comm, local, local.contexts))
+    return _recorded(comm, _send(scheme, comm, outgoing, outgoing.contexts))
   # All groups take the rung of the same number, or their last one.
   seen, rungs = [], []
-  for group, ctx in zip(groups, local.contexts, strict=True):
-    signals = [local.signals[i] for i in group.compressed]
+  for group, ctx in zip(groups, outgoing.contexts, strict=True):
+    signals = [outgoing.signals[i] for i in group.compressed]
     rungs.append(ladder.rungs(ctx.shapes) if signals else (None,))
     if signals and ladder.look is not None:
       ctx = ctx._replace(prepared=ladder.look(signals, ctx))
@@ -127,7 +128,7 @@ def send(scheme: Scheme, comm: Comm, local: Local) -> list[Received]:
       ctx._replace(rung=own[min(number, len(own) - 1)])
       for ctx, own in zip(seen, rungs, strict=True)
     ]
-    return _send(scheme, comm, local, contexts)
+    return _send(scheme, comm, outgoing, contexts)
 
   if len(longest) == 1:
     return _recorded(comm, at_rung(0))
@@ -217,7 +218,7 @@ def _from_any_size(
 
 
 def _send(
-  scheme: Scheme, comm: Comm, local: Local, contexts: Sequence[Context]
+  scheme: Scheme, comm: Comm, outgoing: Outgoing, contexts: Sequence[Context]
 ) -> list[Received]:
   """Sends messages of one size each.
 
@@ -227,9 +228,9 @@ def _send(
   if comm.recorder is not None:
     comm.recorder.message = []
   return [
-    _exchange(scheme, comm.within(group.axes), local, group, ctx, nbytes)
+    _exchange(scheme, comm.within(group.axes), outgoing, group, ctx, nbytes)
     for group, ctx, nbytes in zip(
-      local.buckets.groups, contexts, local.proposed_bytes, strict=True
+      outgoing.buckets.groups, contexts, outgoing.pre_reduced_bytes, strict=True
     )
   ]
 
@@ -244,23 +245,23 @@ def _recorded(comm: Comm, received: list[Received]) -> list[Received]:
 def _exchange(
   scheme: Scheme,
   comm: Comm,
-  local: Local,
+  outgoing: Outgoing,
   group: Group,
   ctx: Context,
-  proposed_bytes: int,
+  pre_reduced_bytes: int,
 ) -> Received:
   """Sends the message of one group."""
-  buckets = local.buckets
-  dense = [local.values[n] for n in buckets.of_leaves(group.dense)]
+  buckets = outgoing.buckets
+  dense = [outgoing.values[n] for n in buckets.of_leaves(group.dense)]
   overflow, own = jnp.int32(0), None
   if group.compressed or not group.dense:
-    message, overflow = _message(scheme, comm, local, group, ctx, dense)
+    message, overflow = _message(scheme, comm, outgoing, group, ctx, dense)
     own, back = message.own, scheme.exchange.run(message, comm)
     nbytes = back.extras.message_bytes
     if isinstance(nbytes, int):
-      nbytes += proposed_bytes
-    elif proposed_bytes:
-      nbytes = counting.total([nbytes, proposed_bytes])
+      nbytes += pre_reduced_bytes
+    elif pre_reduced_bytes:
+      nbytes = counting.total([nbytes, pre_reduced_bytes])
     # Every worker could send its own entries, so their sum is finite.
     judged = back.extras.judged or isinstance(own, Sparse | Marked)
     extras = back.extras._replace(message_bytes=nbytes, judged=judged)
@@ -287,7 +288,7 @@ def _exchange(
 def _message(
   scheme: Scheme,
   comm: Comm,
-  local: Local,
+  outgoing: Outgoing,
   group: Group,
   ctx: Context,
   dense: list[jax.Array],
@@ -295,7 +296,7 @@ def _message(
   """This worker's message, and how many entries found no slot in it."""
   compressor, code = scheme.compressor, scheme.compressor.code
   selected: Any = compressor.select(
-    [local.signals[i] for i in group.compressed], ctx
+    [outgoing.signals[i] for i in group.compressed], ctx
   )
   if not isinstance(selected, code.takes):
     takes = code.takes if isinstance(code.takes, tuple) else (code.takes,)
@@ -303,11 +304,16 @@ def _message(
       f'{compressor.name} selects {type(selected).__name__}, and its code '
       f'takes {" or ".join(t.__name__ for t in takes)}'
     )
+  returned.selected(selected)
   rounded: Any = code.round(
     scheme.exchange.arrange(selected, code, comm.size), ctx
   )
   own = code.decode(rounded, ctx, 1)
-  ok, overflow = local.ok, jnp.int32(0)
+  returned.decoded(own)
+  words = code.pack(rounded, ctx)
+  if code.combines != 'sums':  # arrays of any type can be added up
+    returned.packed(words)
+  ok, overflow = outgoing.ok, jnp.int32(0)
   if isinstance(own, Sparse | Marked):
     ok &= health.can_send(own.values, comm.size)
   if code.may_drop:
@@ -315,13 +321,13 @@ def _message(
   if compressor.ladder is not None and compressor.ladder.overflow is not None:
     overflow += compressor.ladder.overflow(ctx)
   message = Message(
-    code.pack(rounded, ctx),
+    words,
     rounded,
     own,
     code,
     ctx,
     dense,
     ok,
-    [local.owed[i] for i in group.compressed] if local.owed else (),
+    [outgoing.owed[i] for i in group.compressed] if outgoing.owed else (),
   )
   return message, overflow

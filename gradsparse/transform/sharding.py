@@ -133,7 +133,7 @@ def check(scheme: Scheme) -> None:
     ValueError: the scheme selects from all leaves together, or shards them
       over its own axis.
   """
-  if scheme.compressor.joined:
+  if scheme.compressor.selects_globally:
     raise ValueError(
       f'{scheme.compressor.name} selects from all leaves together, and no '
       "device has them all: with sharded parameters use scope='leaf' (of each "
@@ -183,8 +183,8 @@ def shard_specs(scheme: Scheme, layout: Layout, tree: Any) -> Any:
   is_like = shaped_like(layout.treedef, layout.shapes)
 
   def learnt(state):
-    learning = scheme.compressor.learning
-    rule = learning.shard if learning else None
+    own = scheme.compressor.state
+    rule = own.shard if own else None
     if rule is None:
       return jax.tree.map(lambda _: P(), state)
     return tuple(
@@ -266,7 +266,7 @@ def per_shard(
       )
   alone = comm.mode == 'single' and not sharded
   if not axes or comm.mode == 'simulated' or alone:
-    if not sharded and scheme.compressor.joined:
+    if not sharded and scheme.compressor.selects_globally:
       comm.check_unsharded(grads, f'{name} (joined leaves)')
     return step(layout.whole_leaves(), comm, grads, state, extra)
   if not sharded and max(around.automatic.values()) > 1:

@@ -20,6 +20,7 @@ from gradsparse.sockets import Context
 from gradsparse.sockets import Memory
 from gradsparse.sockets import MessageLeaves
 from gradsparse.sockets import Signal
+from gradsparse.sockets import returned
 from gradsparse.sockets.ownership import local_fields
 from gradsparse.state.scheme import CompressedMeanState
 from gradsparse.transform import inputs
@@ -28,13 +29,13 @@ from gradsparse.transform.buckets import make_buckets
 from gradsparse.transform.layout import Layout
 from gradsparse.transform.receive import Stepped
 from gradsparse.transform.receive import receive
-from gradsparse.transform.send import Local
+from gradsparse.transform.send import Outgoing
 from gradsparse.transform.send import Scheme
 from gradsparse.transform.send import send
 import jax
 import jax.numpy as jnp
 
-# Leads to random keys of which no worker's number can lead to one.
+# No worker has this number: keys folded with it differ from every worker's.
 _APART = 2**31 - 1
 
 
@@ -59,10 +60,10 @@ def one_step(
     extra: keyword arguments of the update.
     return_delivered: whether to return what was delivered.
   """
-  local = accumulate(scheme, comm, layout, grads, state, extra)
-  received = send(scheme, comm, local)
+  outgoing = accumulate(scheme, comm, layout, grads, state, extra)
+  received = send(scheme, comm, outgoing)
   return receive(
-    scheme, comm, local, received, state, return_delivered=return_delivered
+    scheme, comm, outgoing, received, state, return_delivered=return_delivered
   )
 
 
@@ -73,7 +74,7 @@ def accumulate(
   grads: Any,
   state: CompressedMeanState,
   extra: dict[str, Any],
-) -> Local:
+) -> Outgoing:
   """The memory takes the gradient in, and workers agree on what they must.
 
   A worker that cannot keep what comes of its gradient leaves its memory alone
@@ -91,7 +92,11 @@ def accumulate(
     extra = {**extra, 'second_moment': moments}
 
   def take_in(kept):
-    return memory.accumulate(wide, kept, extra, is_dense)
+    return returned.state(
+      'memory.accumulate',
+      memory.accumulate(wide, kept, extra, is_dense),
+      kept,
+    )
 
   def signals_of(grads, kept):
     return buckets.treedef.flatten_up_to(memory.signals(grads, kept, is_dense))
@@ -118,7 +123,7 @@ def accumulate(
   by_bucket = signals_of(
     jax.tree.map(lambda g: jnp.where(ok, g, 0.0), wide), kept
   )
-  local = Local(
+  outgoing = Outgoing(
     buckets,
     kept,
     ok,
@@ -126,9 +131,9 @@ def accumulate(
     signals=buckets.signals(by_bucket),
     owed=layout.collect(state.exchange),
     contexts=[],
-    proposed_bytes=[],
+    pre_reduced_bytes=[],
   )
-  return _agreed(scheme, comm, local, state)
+  return _agreed(scheme, comm, outgoing, state)
 
 
 def _widened(scheme: Scheme, layout: Layout, grads: Any) -> Any:
@@ -174,14 +179,14 @@ def _in_own_place(
 
 
 def _agreed(
-  scheme: Scheme, comm: Comm, local: Local, state: CompressedMeanState
-) -> Local:
+  scheme: Scheme, comm: Comm, outgoing: Outgoing, state: CompressedMeanState
+) -> Outgoing:
   """With the contexts of the messages, and what the workers agree on."""
-  buckets = local.buckets
+  buckets = outgoing.buckets
   layout, groups = buckets.layout, buckets.groups
   key = jax.random.fold_in(jax.random.key(scheme.seed), state.steps)
   learners = [group for group in groups if group.compressed]
-  contexts, proposed_bytes = [], []
+  contexts, pre_reduced_bytes = [], []
   for number, group in enumerate(groups):
     shards = comm.shards.over(group.axes)
     own = key
@@ -202,12 +207,14 @@ def _agreed(
       ctx = ctx._replace(state=tuple(state.compressor[i] for i in places))
     nbytes = 0
     if group.compressed or len(groups) == 1:
-      signals = [local.signals[i] for i in group.compressed]
-      settled, nbytes = _settle(scheme.compressor, signals, ctx, comm)
-      ctx = ctx._replace(prepared=settled)
+      signals = [outgoing.signals[i] for i in group.compressed]
+      reduced, nbytes = _pre_reduced(scheme.compressor, signals, ctx, comm)
+      ctx = ctx._replace(prepared=reduced)
     contexts.append(ctx)
-    proposed_bytes.append(nbytes)
-  return local._replace(contexts=contexts, proposed_bytes=proposed_bytes)
+    pre_reduced_bytes.append(nbytes)
+  return outgoing._replace(
+    contexts=contexts, pre_reduced_bytes=pre_reduced_bytes
+  )
 
 
 def _leaves_of(buckets: Buckets, number: int, shards: Any) -> MessageLeaves:
@@ -221,13 +228,13 @@ def _leaves_of(buckets: Buckets, number: int, shards: Any) -> MessageLeaves:
   )
 
 
-def _settle(
+def _pre_reduced(
   compressor: Compressor, signals: Sequence[Signal], ctx: Context, comm: Comm
 ) -> tuple[Any, int]:
-  """What the workers agree upon, and the bytes of what this one proposed."""
-  if compressor.agreement is None:
+  """What the workers agree upon, and the bytes of what this one operands."""
+  if compressor.pre_reduce is None:
     return None, 0
-  proposed = compressor.agreement.propose(list(signals), ctx)
-  nbytes = sum(x.nbytes for x in jax.tree.leaves(proposed))
-  reduce = {'max': comm.max, 'mean': comm.mean}[compressor.agreement.reduce]
-  return compressor.agreement.settle(reduce(proposed), ctx), nbytes
+  operands = compressor.pre_reduce.operands(list(signals), ctx)
+  nbytes = sum(x.nbytes for x in jax.tree.leaves(operands))
+  reduce = {'max': comm.max, 'mean': comm.mean}[compressor.pre_reduce.reduce]
+  return compressor.pre_reduce.finish(reduce(operands), ctx), nbytes

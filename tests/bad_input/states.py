@@ -27,9 +27,13 @@ FOREIGN = (
   ('dgc', 'gradient_dropping', 'ResidualState and not MomentumCorrectionState'),
   ('dense', 'gradient_dropping', 'ResidualState and not NoMemoryState'),
   ('qsgd', 'strom', 'ResidualState and not NoMemoryState'),
-  ('gradient_dropping', 'power_sgd', r'compressor: \[0\] is one too many'),
+  ('gradient_dropping', 'power_sgd', r'compressor: \[0\] should not be there'),
   ('power_sgd', 'gradient_dropping', r'compressor: \[0\] is missing'),
-  ('gradient_dropping', 'scattered', r"exchange: \['bias'\] is one too many"),
+  (
+    'gradient_dropping',
+    'scattered',
+    r"exchange: \['bias'\] should not be there",
+  ),
   ('scattered', 'gradient_dropping', r"exchange: \['bias'\] is missing"),
 )
 

@@ -105,7 +105,7 @@ def leaves() -> Iterator[Case]:
 
 UNLIKE = (
   ('missing', {'kernel': jnp.ones((4, 3))}, r"\['bias'\] is missing"),
-  ('more', PARAMS | {'more': ONES}, r"\['more'\] is one too many"),
+  ('more', PARAMS | {'more': ONES}, r"\['more'\] should not be there"),
   ('shape', PARAMS | {'bias': jnp.ones(2)}, r'\(2,\) and not \(3,\)'),
   ('rank', PARAMS | {'bias': jnp.ones((3, 1))}, r'\(3, 1\) and not \(3,\)'),
   ('list', [*PARAMS.values()], r"\['bias'\] is missing"),

@@ -112,9 +112,9 @@ class Learnt(NamedTuple):
 def test_a_compressor_can_keep_something_of_each_workers_own(runner):
   """Learnt by all of the sum, and by each of its own message."""
   own = extend.local('seen')(Learnt)
-  learning = extend.Learning(
+  own_state = extend.CompressorState(
     init=lambda shapes: own(jnp.float32(0), jnp.float32(0)),
-    learn=lambda total, ctx: own(
+    update=lambda total, ctx: own(
       ctx.state.seen + jax.random.uniform(ctx.key),
       ctx.state.agreed + jnp.sum(total.leaves()[0]),
     ),
@@ -124,7 +124,7 @@ def test_a_compressor_can_keep_something_of_each_workers_own(runner):
   )
   tx = gs.compressed_mean(
     extend.memories.no_memory(),
-    plain._replace(learning=learning),
+    plain._replace(state=own_state),
     extend.exchanges.all_reduce(),
     axis_name=AXIS,
   )

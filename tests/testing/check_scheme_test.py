@@ -184,7 +184,7 @@ def trusting():
       'pending when a gradient has come',
       marks=pytest.mark.slow,
     ),
-    (garbled, 1, 'what `unpack` makes of it'),
+    (garbled, 1, 'what `unpack` makes of `pack`'),
     pytest.param(unsorted, 1, 'do not ascend', marks=pytest.mark.slow),
     (heedless, 6, 'the shared part of state.memory'),
     pytest.param(halved, 1, "the update of ['b']", marks=pytest.mark.slow),

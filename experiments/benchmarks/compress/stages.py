@@ -38,7 +38,7 @@ def of(tx: Any, bench: programs.Bench) -> dict[str, programs.Program]:
   memory, compressor, exchange = tx.scheme[:3]
   layout = tx.layout(bench.shapes)
   groups = layout.groups()
-  if len(groups) > 1 or compressor.learning is not None:
+  if len(groups) > 1 or compressor.state is not None:
     return {}
   numbers, whole = groups[0].compressed, layout.is_dense()
   code = compressor.code
@@ -56,10 +56,10 @@ def of(tx: Any, bench: programs.Bench) -> dict[str, programs.Program]:
     return memory.accumulate(grads, kept, {'second_moment': moments}, whole)
 
   def agree(signals):
-    if compressor.agreement is None:
+    if compressor.pre_reduce is None:
       return None
-    proposed = compressor.agreement.propose(signals, plain)
-    return compressor.agreement.settle(proposed, plain)
+    operands = compressor.pre_reduce.operands(signals, plain)
+    return compressor.pre_reduce.finish(operands, plain)
 
   def look(signals, ctx):
     ladder = compressor.ladder

@@ -20,6 +20,9 @@ def thinned(density, *, share=1.0, axis_name):
 def anything(axis_name=None, **arguments):
   return gs.gradient_dropping(**arguments, axis_name=axis_name)
 
+def forgotten(axis_name, **arguments):
+  anything(axis_name, **arguments)
+
 def alone(density):
   return gs.gradient_dropping(density, axis_name=None)
 
@@ -98,6 +101,11 @@ def test_what_is_no_factory_is_told_in_a_line(name, says):
     _check(name)
   assert f'compression.name={name}: ' in str(told.value)
   assert says in str(told.value) and '\n' not in str(told.value)
+
+
+def test_a_factory_without_a_return_is_told():
+  with pytest.raises(errors.ConfigError, match='must return a transformation'):
+    _check('own_scheme_module:forgotten', density=0.1)
 
 
 def test_a_row_of_a_table_of_ones_own_takes_it():
