@@ -34,9 +34,9 @@ from gradsparse.transform import layout as layouts
 from gradsparse.transform import sharding
 from gradsparse.transform.described import Described
 from gradsparse.transform.described import call
+from gradsparse.transform.messages import Scheme
 from gradsparse.transform.receive import Stepped
 from gradsparse.transform.receive import typed
-from gradsparse.transform.send import Scheme
 import jax
 import jax.numpy as jnp
 

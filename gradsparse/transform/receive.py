@@ -6,7 +6,7 @@ divided by its weight.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from gradsparse import health
@@ -16,15 +16,16 @@ from gradsparse.sockets import Delivered
 from gradsparse.sockets import Exchanged
 from gradsparse.sockets import Full
 from gradsparse.sockets import Joined
+from gradsparse.sockets import Sent
 from gradsparse.sockets import SparseSum
 from gradsparse.sockets import ownership
 from gradsparse.sockets import returned
 from gradsparse.state.scheme import CompressedMeanState
 from gradsparse.state.scheme import Stats
 from gradsparse.traffic import counting
-from gradsparse.transform.send import Outgoing
-from gradsparse.transform.send import Received
-from gradsparse.transform.send import Scheme
+from gradsparse.transform.messages import Outgoing
+from gradsparse.transform.messages import Received
+from gradsparse.transform.messages import Scheme
 import jax
 import jax.numpy as jnp
 
@@ -64,13 +65,16 @@ def receive(
     return_delivered: whether to return what was delivered.
   """
   buckets, memory, delivered = outgoing.buckets, outgoing.kept, None
-  means = buckets.tree(
-    _merged(_means(outgoing, r, comm.size) for r in received)
-  )
+  means = means_of(outgoing, received, comm.size)
   updates = _updates(scheme, comm, outgoing, means)
   accepted, sent, overflow = _verdict(comm, outgoing, received, updates)
   if comm.recorder is None or comm.recorder.computes:
-    credited, let_go = _deliveries(outgoing, received, accepted)
+    back = [r.exchanged for r in received]
+    credited = deliveries(outgoing, [e.delivered for e in back], accepted)
+    let_go = credited
+    if any(e.extras.removed is not None for e in back):
+      parts = [e.extras.removed or e.delivered for e in back]
+      let_go = deliveries(outgoing, parts, accepted)
     memory = returned.state(
       'memory.sent', scheme.memory.sent(memory, let_go), memory
     )
@@ -116,17 +120,24 @@ def _whose(worker: jax.Array, comm: Comm) -> jax.Array:
   return jnp.where(worker == 0, 1 + comm.index(), worker)
 
 
-def _means(
-  outgoing: Outgoing, received: Received, workers: int
-) -> dict[int, jax.Array]:
-  """The means of the buckets of a group, by their numbers."""
-  buckets, (group, _, exchanged, *_) = outgoing.buckets, received
-  means = buckets.join_means(_divided(exchanged), group)
-  by_number = dict(zip(buckets.of_leaves(group.compressed), means, strict=True))
-  dense = [x / workers for x in exchanged.dense]
-  return by_number | dict(
-    zip(buckets.of_leaves(group.dense), dense, strict=True)
-  )
+def means_of(
+  outgoing: Outgoing, received: Sequence[Received], workers: int
+) -> Any:
+  """The means over the workers, a tree of buckets.
+
+  Args:
+    outgoing: what this worker had before it sent.
+    received: what came back of each message.
+    workers: P.
+  """
+  buckets = outgoing.buckets
+  by_bucket: dict[int, jax.Array] = {}
+  for group, _, exchanged, *_ in received:
+    means = buckets.join_means(_divided(exchanged), group)
+    by_bucket |= zip(buckets.of_leaves(group.compressed), means, strict=True)
+    dense = [x / workers for x in exchanged.dense]
+    by_bucket |= zip(buckets.of_leaves(group.dense), dense, strict=True)
+  return buckets.tree(by_bucket)
 
 
 def _divided(exchanged: Exchanged) -> Any:
@@ -139,27 +150,27 @@ def _divided(exchanged: Exchanged) -> Any:
   return [x / weight for x in total]
 
 
-def _deliveries(
-  outgoing: Outgoing, received: Sequence[Received], accepted: jax.Array
-) -> tuple[Any, Any]:
-  """Trees of what was delivered and of what the memory lets go of."""
+def deliveries(
+  outgoing: Outgoing, sent: Sequence[Sent], accepted: jax.Array
+) -> Any:
+  """What of this worker's was delivered: a tree of buckets, for the memory.
+
+  Args:
+    outgoing: what this worker had before it sent.
+    sent: what was delivered of each message.
+    accepted: bool scalar; nothing is delivered of a rejected step.
+  """
   buckets = outgoing.buckets
-
-  def tree(sent):
-    by_bucket: dict[int, Delivered] = {}
-    for (group, ctx, *_), own in zip(received, sent, strict=True):
-      there = own.only_if(accepted).deliveries(ctx.leaves.buckets)
-      by_bucket |= zip(buckets.of_leaves(group.compressed), there, strict=True)
-      for n in buckets.of_leaves(group.dense):
-        x = jnp.where(accepted, outgoing.values[n], 0.0)
-        by_bucket[n] = Full(x, is_dense=True)
-    return buckets.tree(by_bucket)
-
-  back = [r.exchanged for r in received]
-  delivered = tree([e.delivered for e in back])
-  if all(e.extras.removed is None for e in back):
-    return delivered, delivered
-  return delivered, tree([e.extras.removed or e.delivered for e in back])
+  by_bucket: dict[int, Delivered] = {}
+  for group, ctx, own in zip(
+    buckets.groups, outgoing.contexts, sent, strict=True
+  ):
+    there = own.only_if(accepted).deliveries(ctx.leaves.buckets)
+    by_bucket |= zip(buckets.of_leaves(group.compressed), there, strict=True)
+    for n in buckets.of_leaves(group.dense):
+      x = jnp.where(accepted, outgoing.values[n], 0.0)
+      by_bucket[n] = Full(x, is_dense=True)
+  return buckets.tree(by_bucket)
 
 
 def _dense(outgoing: Outgoing, delivered: Any) -> Any:
@@ -169,10 +180,6 @@ def _dense(outgoing: Outgoing, delivered: Any) -> Any:
   return buckets.tree(
     [d.dense(shape) for d, shape in zip(arrived, buckets.shapes, strict=True)]
   )
-
-
-def _merged(dicts: Iterator[dict[int, Any]]) -> dict[int, Any]:
-  return {i: x for one in dicts for i, x in one.items()}
 
 
 def typed(state: Any, comm: Comm, local: bool) -> Any:

@@ -22,8 +22,8 @@ from gradsparse.sockets import Cut
 from gradsparse.sockets import Shape
 from gradsparse.state.scheme import CompressedMeanState
 from gradsparse.transform.layout import Layout
+from gradsparse.transform.messages import Scheme
 from gradsparse.transform.receive import Stepped
-from gradsparse.transform.send import Scheme
 from gradsparse.transform.step import one_step
 import jax
 import jax.numpy as jnp

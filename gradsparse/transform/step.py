@@ -27,10 +27,10 @@ from gradsparse.transform import inputs
 from gradsparse.transform.buckets import Buckets
 from gradsparse.transform.buckets import make_buckets
 from gradsparse.transform.layout import Layout
+from gradsparse.transform.messages import Outgoing
+from gradsparse.transform.messages import Scheme
 from gradsparse.transform.receive import Stepped
 from gradsparse.transform.receive import receive
-from gradsparse.transform.send import Outgoing
-from gradsparse.transform.send import Scheme
 from gradsparse.transform.send import send
 import jax
 import jax.numpy as jnp

@@ -1,11 +1,16 @@
 """A message that arrives one step late: what the sockets must allow for.
 
-The loop is written here, by the sockets alone: a memory lets go of what was
-sent (`Memory.sent`) before it hears what arrived (`Memory.arrived`).
+The phases of a step are called one by one here: a memory lets go of what was
+packed (`Memory.sent`) before it hears what arrived (`Memory.arrived`), and a
+message is exchanged in the step after the one that packed it.
 """
 
 import gradsparse as gs
 from gradsparse import extend
+from gradsparse.transform import messages
+from gradsparse.transform import receive
+from gradsparse.transform import send
+from gradsparse.transform import step
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -37,59 +42,36 @@ def one_worker(tx, grads):
   Returns:
     For each step (update, what was sent, memory, what it held before that).
   """
-  memory, compressor, exchange = tx.scheme[:3]
+  scheme, memory = tx.scheme, tx.scheme.memory
   zeros = {k: jnp.zeros(shape) for k, shape in SHAPES.items()}
-  layout, state = tx.layout(zeros), memory.init(zeros)
-  whole, comm = layout.is_dense(), extend.Comm(AXIS)
-  late, out = None, []
-
-  def joined(compressed, dense):
-    numbers = (*layout.compressed, *layout.dense)
-    return layout.tree(dict(zip(numbers, (*compressed, *dense), strict=True)))
-
-  for step in range(STEPS):
-    now = jax.tree.map(lambda g, t=step: g[t], grads)
+  layout, state = tx.layout(zeros), tx.init(zeros)
+  comm, late, out = extend.Comm(AXIS), None, []
+  yes = jnp.bool_(True)
+  for number in range(STEPS):
+    now = jax.tree.map(lambda g, t=number: g[t], grads)
     extra = {'second_moment': jax.tree.map(jnp.square, now)}
-    kept = memory.accumulate(now, state, extra, whole)
-    flat = layout.treedef.flatten_up_to(memory.signals(now, kept, whole))
-    key = jax.random.key(step)
-    leaves = extend.MessageLeaves(layout.compressed_shapes)
-    ctx = extend.Context(leaves, comm.size, jnp.int32(step), key, key)
-    signals = [flat[i] for i in layout.compressed]
-    dense = [flat[i].value for i in layout.dense]
-    if compressor.ladder:
-      ctx = ctx._replace(prepared=compressor.ladder.look(signals, ctx))
-      ctx = ctx._replace(rung=compressor.ladder.rungs(ctx.shapes)[-1])
-    rounded = compressor.code.round(compressor.select(signals, ctx), ctx)
-    own = compressor.code.decode(rounded, ctx, 1)
-    message = extend.Message(
-      compressor.code.pack(rounded, ctx),
-      rounded,
-      own,
-      compressor.code,
-      ctx,
-      dense,
-      jnp.bool_(True),
+    outgoing = step.accumulate(scheme, comm, layout, now, state, extra)
+    outgoing = messages.pack(
+      scheme, comm, outgoing, send.largest(scheme, outgoing)
     )
-    sent = joined(
-      own.deliveries(), [extend.Full(x, is_dense=True) for x in dense]
-    )
-    state = memory.sent(kept, sent)  # at once
+    buckets, is_dense = outgoing.buckets, outgoing.buckets.is_dense()
+    own = [message.own for message, _ in outgoing.messages]
+    sent = receive.deliveries(outgoing, own, yes)
+    new = memory.sent(outgoing.kept, sent)  # at once
     updates = zeros
     if late is not None:
-      back = exchange.run(late, comm)  # the message of the step before
-      means = joined(
-        [x / back.weight for x in back.total],
-        [x / comm.size for x in back.dense],
-      )
-      updates = memory.update(state, means, whole)
-      state = memory.arrived(state, means, whole, jnp.bool_(True))
-    late = message
-    told = joined(
-      [d.dense(s) for d, s in zip(own.deliveries(), ctx.shapes, strict=True)],
-      dense,
+      received = messages.exchange(scheme, comm, late)  # of the step before
+      means = receive.means_of(late, received, comm.size)
+      updates = buckets.cut(memory.update(new, means, is_dense))
+      new = memory.arrived(new, means, is_dense, yes)
+    late = outgoing
+    new, kept = buckets.cut_state(new), buckets.cut_state(outgoing.kept)
+    arrays = buckets.treedef.flatten_up_to(sent)
+    told = buckets.tree(
+      [d.dense(s) for d, s in zip(arrays, buckets.shapes, strict=True)]
     )
-    out.append((updates, told, state, kept))
+    out.append((updates, buckets.cut(told), new, kept))
+    state = state._replace(steps=state.steps + 1, memory=new)
   return out
 
 
