@@ -54,8 +54,8 @@ _VARIANTS = {
 }
 
 
-def _contender(recipe: str, **arguments: Any) -> Callable[[], Any]:
-  """One worker: nothing is exchanged, all else is done."""
+def _contender(recipe: str, **arguments: Any) -> Callable[..., Any]:
+  """One worker by default: nothing is exchanged, all else is done."""
   return functools.partial(
     gs.recipes.RECIPES[recipe].make,
     axis_name=None,
@@ -63,8 +63,9 @@ def _contender(recipe: str, **arguments: Any) -> Callable[[], Any]:
   )
 
 
-# Name -> what makes the scheme: every recipe, and variants of some.
-SCHEMES: dict[str, Callable[[], Any]] = {
+# Name -> what makes the scheme: every recipe, and variants of some. For one
+# worker, or for those of an `axis_name`.
+SCHEMES: dict[str, Callable[..., Any]] = {
   **{_NAMES.get(name, name): _contender(name) for name in gs.recipes.RECIPES},
   **{
     name: _contender(recipe, **arguments)

@@ -1,0 +1,1 @@
+"""What the compilers of accelerators make of a step."""

@@ -1,0 +1,120 @@
+"""What a compiled program says that it costs.
+
+XLA for TPUs writes an estimate of its own, in cycles, beside each operation.
+Custom calls, sorts, gathers and scatters have none: they count as zero, so the
+true cost is higher. They are listed beside the estimate, by how often they run.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Mapping
+import dataclasses
+import re
+
+# How often a loop runs whose number of turns XLA does not know.
+UNKNOWN_TURNS = 20
+_FREE = ('parameter', 'constant', 'get-tuple-element', 'tuple', 'bitcast')
+_UNCOUNTED = ('custom-call', 'sort', 'gather', 'scatter')
+
+_COMPUTATION = re.compile(r'^(ENTRY )?%?([\w.\-]+) .*\{\s*$')
+_OPERATION = re.compile(r' = (?:\([^=]*?\)|[^ ]+) ([a-z][a-z0-9\-]*)\(')
+_CYCLES = re.compile(r'"estimated_cycles":"?(\d+)')
+_TURNS = re.compile(r'known_(?:trip_count|init_step)[^0-9]*(\d+)')
+_NAME = re.compile(r'op_name="([^"]*)"')
+
+
+@dataclasses.dataclass(frozen=True)
+class Cost:
+  """Of one program.
+
+  Attributes:
+    cycles: XLA's estimate; 0 where it makes none (CPUs, GPUs).
+    launches: operations that run, those of loops as often as these turn.
+    unknown_loops: loops whose number of turns only the data decide.
+    uncounted: name of an operation without an estimate -> how often it runs.
+    rows: (cycles, operation), the most expensive first.
+  """
+
+  cycles: int
+  launches: int
+  unknown_loops: int
+  uncounted: Mapping[str, int]
+  rows: tuple[tuple[int, str], ...]
+
+
+def _called(line: str, name: str) -> str:
+  found = re.search(rf'{name}=%?([\w.\-]+)', line)
+  return found.group(1) if found else ''
+
+
+def _branches(line: str) -> list[str]:
+  found = re.search(r'branch_computations=\{([^}]*)\}', line)
+  if found:
+    return [name.strip().lstrip('%') for name in found.group(1).split(',')]
+  return [
+    _called(line, name) for name in ('true_computation', 'false_computation')
+  ]
+
+
+def _computations(text: str) -> tuple[str, dict[str, list[str]]]:
+  """The name of the entry, and the lines of each computation."""
+  entry, own = '', []
+  found: dict[str, list[str]] = {}
+  for line in text.splitlines():
+    head = _COMPUTATION.match(line)
+    if head:
+      own = found.setdefault(head.group(2), [])
+      entry = head.group(2) if head.group(1) else entry
+    elif line.startswith('}'):
+      own = []
+    elif ' = ' in line:
+      own.append(line)
+  return entry, found
+
+
+def of(text: str) -> Cost:
+  """Reads the text of a compiled program (`Compiled.as_text`)."""
+  entry, computations = _computations(text)
+  rows: collections.Counter[str] = collections.Counter()
+  uncounted: collections.Counter[str] = collections.Counter()
+  unknown = 0
+
+  def turns(line):
+    nonlocal unknown
+    known = _TURNS.search(line)
+    unknown += known is None
+    return int(known.group(1)) if known else UNKNOWN_TURNS
+
+  def run(name, times):
+    """(cycles, launches) of a computation that runs so often."""
+    cycles = launches = 0
+    for line in computations.get(name, ()):
+      operation = _OPERATION.search(line)
+      kind = operation.group(1) if operation else '?'
+      if kind in _FREE:
+        continue
+      launches += times
+      if kind == 'while':
+        parts = [run(_called(line, 'body'), times * turns(line))]
+      elif kind == 'conditional':
+        parts = [max(run(branch, times) for branch in _branches(line))]
+      elif kind == 'call':
+        parts = [run(_called(line, 'to_apply'), times)]
+      else:
+        parts = []
+        estimate = _CYCLES.search(line)
+        if estimate and not kind.endswith('-done'):
+          own = times * int(estimate.group(1))
+          label = _NAME.search(line)
+          rows[f'{kind} {label.group(1) if label else "?"}'] += own
+          cycles += own
+        elif kind in _UNCOUNTED:
+          uncounted[kind] += times
+      cycles += sum(part[0] for part in parts)
+      launches += sum(part[1] for part in parts)
+    return cycles, launches
+
+  cycles, launches = run(entry, 1)
+  ranked = tuple((n, name) for name, n in rows.most_common())
+  return Cost(cycles, launches, unknown, dict(uncounted), ranked)
