@@ -55,12 +55,34 @@ def all_true(
     test: arrays of one shape -> bool, of that shape.
     leaves: the arrays of each leaf that are arguments of `test`.
   """
-  wrong = _counts(lambda *arrays: ~test(*arrays), leaves)
-  return jnp.max(jnp.max(in_rows(wrong), axis=1), initial=0) == 0
+
+  def leaf_by_leaf(*leaves):
+    ok = jnp.bool_(True)
+    for arrays in leaves:
+      ok &= jnp.all(test(*arrays))
+    return ok
+
+  @platforms.elsewhere(leaf_by_leaf)
+  def in_counts(*leaves):
+    wrong = _counts(lambda *arrays: ~test(*arrays), leaves)
+    return jnp.max(jnp.max(in_rows(wrong), axis=1), initial=0) == 0
+
+  return in_counts(*leaves)
 
 
 def count(masks: Iterable[jax.Array]) -> jax.Array:
   """How many are True of masks of fewer than 2**31 elements, int32 scalar."""
+  return _count(*masks)
+
+
+def _sums(*masks):
+  """The form for other chips: a sum for each leaf."""
+  counts = [jnp.sum(mask, dtype=jnp.int32) for mask in masks]
+  return sum(counts, jnp.int32(0))
+
+
+@platforms.elsewhere(_sums)
+def _count(*masks):
   rows = in_rows(_counts(lambda mask: mask, [(mask,) for mask in masks]))
   return jnp.sum(jnp.sum(rows, axis=1, dtype=jnp.int32), dtype=jnp.int32)
 

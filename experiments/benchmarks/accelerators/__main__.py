@@ -1,10 +1,10 @@
-r"""Compiles a step of each scheme for accelerators that are not here.
+r"""Compiles a step of each scheme for TPUs that are not here.
 
   python -m experiments.benchmarks.accelerators --target=v5e:2x4 \
     --tree=resnet50 --schemes=dgc,qsgd4 --json=FILE
 
-Nothing runs: the compilers of TPUs and of an H100 say what they make of a step
-from gradients to new parameters, with a worker on each device. `x SGD` is the
+Nothing runs: the compiler of TPUs says what it makes of a step from
+gradients to new parameters, with a worker on each device. `x SGD` is the
 estimate of XLA beside that of momentum SGD. What has none is in `uncounted`.
 """
 
@@ -26,7 +26,7 @@ _TARGETS = command_line.define_list(
   'target',
   ('v5e:2x4',),
   targets.parse,
-  'h100, or topologies of TPUs, such as v5e:2x4, v5p:2x2x2, v6e:2x4',
+  'topologies of TPUs, such as v5e:2x4, v5p:2x2x2, v6e:2x4',
 )
 _TREES = command_line.define_list(
   'tree',
@@ -83,8 +83,7 @@ def table(rows: list[dict[str, Any]]) -> tables.Table:
 
 def main() -> None:
   """Compiles, prints and writes down."""
-  for target in _TARGETS.value:
-    targets.prepare(target)
+  targets.prepare()
   rows: list[dict[str, Any]] = []
   for target in _TARGETS.value:
     devices = targets.devices(target, _SLICES.value)
