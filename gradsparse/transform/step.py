@@ -106,17 +106,20 @@ def accumulate(
   # the memory, which is judged as such, or one that only passes through.
   in_memory = {id(x) for x in jax.tree.leaves(new)}
   values = [s.value for s in signals_of(wide, new)]
-  ok = health.can_keep(
-    memory.magnitudes(new, is_dense),
-    memory.magnitudes(old, is_dense),
-    [x for x in values if id(x) not in in_memory],
-    health.largest_kept(
-      comm.size,
-      compressor.code.limits.gain(
-        [layout.undivided[i] for i in layout.compressed]
+  # A sum of leaves as they are shows by itself what was not finite.
+  ok = jnp.bool_(True)
+  if not scheme.adds_leaves:
+    ok = health.can_keep(
+      memory.magnitudes(new, is_dense),
+      memory.magnitudes(old, is_dense),
+      [x for x in values if id(x) not in in_memory],
+      health.largest_kept(
+        comm.size,
+        compressor.code.limits.gain(
+          [layout.undivided[i] for i in layout.compressed]
+        ),
       ),
-    ),
-  )
+    )
   ok &= _in_range(moments, memory, compressor, state.steps)
   ok = comm.shards.all(ok)
   kept = _in_own_place(ok, take_in, old, new)
