@@ -156,6 +156,9 @@ def sparse(values: str) -> Code:
       return selected
     if isinstance(selected, Entries):
       selected = sparse_values.decoded(value_code, selected)
+    # An element of value zero would be read as an escape. It is left out, and
+    # counted as one that found no room.
+    selected = selected.keep(selected.values != 0)
     return selected.keep(fits(selected.indices, selected.space.size))
 
   def pack(rounded, ctx):

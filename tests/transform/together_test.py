@@ -36,7 +36,6 @@ FACTORIES = {
   'qsgd': functools.partial(gs.qsgd, 7),
   'random_k': functools.partial(gs.random_k, 0.1),
   'power_sgd': functools.partial(gs.power_sgd, 2),
-  'power_sgd_5': functools.partial(gs.power_sgd, 5),
 }
 
 
