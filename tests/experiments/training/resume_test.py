@@ -48,7 +48,7 @@ def _lines(workdir):
 def _steps(workdir):
   names = (path.name for path in (workdir / 'checkpoints').iterdir())
   # Beside them may lie what Orbax was writing when the disk was full.
-  return sorted(name for name in names if name.isdigit())
+  return sorted(n for n in names if not n.endswith('.orbax-checkpoint-tmp'))
 
 
 def _assert_same_end(workdir, whole):
