@@ -51,10 +51,10 @@ from gradsparse.sockets.ownership import resized
 from gradsparse.sockets.ownership import shared
 
 __all__ = (
-  'PreReduce',
   'Code',
   'Comm',
   'Compressor',
+  'CompressorState',
   'Context',
   'Delivered',
   'Exchange',
@@ -63,9 +63,8 @@ __all__ = (
   'Full',
   'Ladder',
   'LeafRule',
-  'CompressorState',
-  'Limits',
   'Leaves',
+  'Limits',
   'Marked',
   'Memory',
   'MemoryFacts',
@@ -73,6 +72,7 @@ __all__ = (
   'MessageLeaves',
   'OfParts',
   'Parts',
+  'PreReduce',
   'Signal',
   'Space',
   'Sparse',

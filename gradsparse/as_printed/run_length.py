@@ -150,16 +150,23 @@ def sparse(values: str) -> Code:
   of_all = by_elias_fano(value_code)
 
   # Escapes are told by their value, so entries travel as a `Sparse`.
+  # An element of value zero would be read as one, and has nothing to say.
+  def without_zeros(selected):
+    if isinstance(selected, Entries):
+      selected = sparse_values.decoded(value_code, selected)
+    return selected.keep(selected.values != 0)
+
   def round(selected, ctx):
     del ctx
     if isinstance(selected, marked.CodedVector):
       return selected
-    if isinstance(selected, Entries):
-      selected = sparse_values.decoded(value_code, selected)
-    # An element of value zero would be read as an escape. It is left out, and
-    # counted as one that found no room.
-    selected = selected.keep(selected.values != 0)
+    selected = without_zeros(selected)
     return selected.keep(fits(selected.indices, selected.space.size))
+
+  def dropped(selected, rounded):
+    if isinstance(selected, marked.CodedVector):
+      return jnp.int32(0)
+    return without_zeros(selected).count() - rounded.count()
 
   def pack(rounded, ctx):
     if isinstance(rounded, marked.CodedVector):
@@ -173,7 +180,7 @@ def sparse(values: str) -> Code:
     got, runs = fixed_width.floats_of(words[: like.slots]), words[like.slots :]
     return Sparse(*decode(got, runs, like.space.size), like.space)
 
-  return of_all._replace(round=round, pack=pack, unpack=unpack, may_drop=True)
+  return of_all._replace(round=round, pack=pack, unpack=unpack, dropped=dropped)
 
 
 def _check(size: int) -> None:

@@ -116,7 +116,7 @@ def by_rule(
       look,
       delivered=(
         (lambda ctx: ctx.prepared.leaves)
-        if all_fit and not code.may_drop
+        if all_fit and code.dropped is None
         else None
       ),
       overflow=overflow,

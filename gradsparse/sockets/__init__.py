@@ -56,9 +56,9 @@ from gradsparse.sockets.values import Sent
 from gradsparse.sockets.values import Sparse
 
 __all__ = (
-  'PreReduce',
   'Code',
   'Compressor',
+  'CompressorState',
   'Context',
   'Cut',
   'Delivered',
@@ -69,9 +69,8 @@ __all__ = (
   'Joined',
   'Ladder',
   'LeafRule',
-  'CompressorState',
-  'Limits',
   'Leaves',
+  'Limits',
   'Marked',
   'Memory',
   'MemoryFacts',
@@ -79,6 +78,7 @@ __all__ = (
   'MessageLeaves',
   'OfParts',
   'Parts',
+  'PreReduce',
   'Sent',
   'Shape',
   'Signal',

@@ -167,7 +167,8 @@ class Code(NamedTuple):
       ('messages'), add words of several workers up and unpack them as one
       ('sums'), or count bits, one for each element, 1 if it is not negative
       ('votes'); or `OfParts`, for a reduce-scatter.
-    may_drop: entries can fail to find a slot in `round` (counted as overflow).
+    dropped: (selected, rounded) -> int32, how many elements found no slot in
+      `round` (counted as overflow). None: all do.
     limits: how much the code can take.
     bounds: (rounded, ctx) -> float32 array: no element that the rounding of one
       worker stands for is larger in magnitude than the largest of these. So the
@@ -183,7 +184,7 @@ class Code(NamedTuple):
   )
   takes: type[Any] | tuple[type[Any], ...] = object
   combines: str | OfParts = 'messages'
-  may_drop: bool = False
+  dropped: Callable[[Any, Any], jax.Array] | None = None
   limits: Limits = Limits()
   bounds: Callable[[Any, Context], jax.Array] | None = None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gradsparse as gs
 from gradsparse.as_printed import run_length
 from gradsparse.wire import fixed_width
 from hypothesis import given
@@ -147,3 +148,12 @@ def test_a_size_out_of_range_is_named():
       run_length.decode(none, jnp.zeros(1, jnp.uint32), size)
   with pytest.raises(ValueError, match='take 1 words'):
     run_length.decode(jnp.zeros(2), jnp.zeros(2, jnp.uint32), 5)
+
+
+def test_an_element_of_value_zero_is_left_out_and_is_no_overflow():
+  tx = gs.dgc(0.9, indices='run_length', min_size=0, axis_name=None)
+  grads = {'w': jnp.asarray([0.0, 0, 1, 2, 3, 4, -5, 6, 7, 8])}
+  updates, state = jax.jit(tx.update)(grads, tx.init(grads))
+  assert updates['w'].tolist() == grads['w'].tolist()
+  told = gs.metrics(state)
+  assert (told['sent_elements'], told['overflow_elements']) == (8, 0)

@@ -44,16 +44,11 @@ class Bench:
   @functools.cached_property
   def sgd_cycles(self) -> int:
     """XLA's estimate of a step of momentum SGD; nothing is exchanged."""
+    sgd = contenders.momentum_sgd()
+    state = jax.eval_shape(sgd.init, self._params)
     _, compiled = self._compiled(
-      _sgd_step(contenders.momentum_sgd()),
-      *(
-        self._placed(tree, P())
-        for tree in (
-          self._params,
-          jax.eval_shape(contenders.momentum_sgd().init, self._params),
-          self._params,
-        )
-      ),
+      _step(sgd, moments=False),
+      *(self._placed(x, P()) for x in (self._params, state, self._params)),
     )
     return cost.of(compiled.as_text()).cycles
 
@@ -72,6 +67,7 @@ class Bench:
       unknown_loops, launches, uncounted: as in `cost.Cost`.
       plan_bytes, program_bytes: what a worker sends, by the plan and by the
         collectives of the program.
+      most_expensive: the first ten of `cost.Cost.rows`.
     """
     tx = contenders.followed(scheme)
     state = jax.eval_shape(
@@ -127,14 +123,6 @@ class Bench:
     begin = time.perf_counter()
     compiled = jax.jit(step, donate_argnums=(0, 1)).lower(*arguments).compile()
     return time.perf_counter() - begin, compiled
-
-
-def _sgd_step(tx: optax.GradientTransformation) -> Any:
-  def step(params, state, grads):
-    updates, state = tx.update(grads, state, params)
-    return optax.apply_updates(params, updates), state
-
-  return step
 
 
 def _step(tx: optax.GradientTransformation, *, moments: bool) -> Any:
