@@ -34,9 +34,6 @@ _TREES = command_line.define_list(
   command_line.one_of(trees.TREES, 'tree'),
   'which of: ' + ', '.join(trees.TREES),
 )
-_SLICES = flags.DEFINE_integer(
-  'slices', 1, 'how many slices of a TPU', lower_bound=1
-)
 _NUM_PARAMS = flags.DEFINE_integer(
   'num_params', 25_600_000, 'parameters, at most', lower_bound=500_000
 )
@@ -86,7 +83,7 @@ def main() -> None:
   targets.prepare()
   rows: list[dict[str, Any]] = []
   for target in _TARGETS.value:
-    devices = targets.devices(target, _SLICES.value)
+    devices = targets.devices(target)
     for tree in _TREES.value:
       bench = programs.Bench(trees.make(tree, _NUM_PARAMS.value), devices)
       for name in _SCHEMES.value:
@@ -94,17 +91,18 @@ def main() -> None:
         row = {
           'scheme': name,
           'target': target,
-          'slices': _SLICES.value,
           'tree': tree,
           'jax': jax.__version__,
           **bench.row(scheme),
         }
         rows.append(row)
-        command_line.say(tables.text(table([row])))
+        command_line.say(
+          f'{target} {tree} {name}: {row["compile_s"]:.1f} s to compile'
+        )
         if _JSON.value:
           files.write_json(_JSON.value, rows)
         jax.clear_caches()
-  command_line.say(tables.text(table(rows)))
+  tables.show(table(rows))
 
 
 if __name__ == '__main__':

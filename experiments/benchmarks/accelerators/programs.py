@@ -26,11 +26,11 @@ class Bench:
 
   Args:
     shapes: of the leaves, by name.
-    devices: all of them, whatever the slices.
+    devices: of a topology.
   """
 
   def __init__(self, shapes: dict[str, tuple[int, ...]], devices: np.ndarray):
-    self._mesh = Mesh(devices.reshape(-1), (AXIS,), axis_types=(AxisType.Auto,))
+    self._mesh = Mesh(devices, (AXIS,), axis_types=(AxisType.Auto,))
     self._params = {
       name: jax.ShapeDtypeStruct(shape, jnp.float32)
       for name, shape in shapes.items()

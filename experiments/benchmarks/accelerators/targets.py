@@ -5,14 +5,13 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
-from typing import Any
 
 from experiments.program import errors
 import jax
 from jax.experimental import topologies
 import numpy as np
 
-_TPU = re.compile(r'(v4|v5e|v5p|v6e|tpu7x):\d+x\d+(x\d+)?')
+_TPU = re.compile(r'(v4|v5e|v5p|v6e):\d+x\d+(x\d+)?')
 # libtpu asks for these, even where it only compiles.
 _ENVIRONMENT = {
   'TPU_SKIP_MDS_QUERY': '1',
@@ -52,21 +51,14 @@ def prepare() -> None:
     os.environ.setdefault(name, value)
 
 
-def devices(target: str, slices: int = 1) -> np.ndarray:
+def devices(target: str) -> np.ndarray:
   """The devices of a target, of no use but to compile for.
 
   Args:
     target: as `parse` returns it.
-    slices: how many there are, connected by the data center's network.
 
   Returns:
-    object array [slices, devices of a slice].
+    object array, in the topology's order.
   """
-  options = {} if slices == 1 else {'num_slices': slices}
-  topology = topologies.get_topology_desc(
-    platform='tpu', topology_name=target, **options
-  )
-  found: list[Any] = sorted(
-    topology.devices, key=lambda d: (getattr(d, 'slice_index', 0) or 0, d.id)
-  )
-  return np.array(found).reshape(slices, -1)
+  topology = topologies.get_topology_desc(platform='tpu', topology_name=target)
+  return np.array(topology.devices)
