@@ -61,7 +61,6 @@ FAST = (
   'gtopk',
   'variance_based',
   'qsgd_parts',
-  'terngrad',
   'sign_majority',
   'random_k',
 )

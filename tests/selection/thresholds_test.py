@@ -64,7 +64,12 @@ def _mostly_zero(rng, rows):
 @pytest.mark.parametrize(
   'make, count, most',
   [
-    (lambda rng, rows: np.abs(rng.normal(size=(rows, LANES))), 300, 10),
+    pytest.param(
+      lambda rng, rows: np.abs(rng.normal(size=(rows, LANES))),
+      300,
+      10,
+      marks=pytest.mark.slow,
+    ),
     (_rows_with_large_tops, 128, 4),
     (_mostly_zero, 60, 3),
     (lambda rng, rows: rng.integers(0, 9, (rows, LANES)), 200, 30),

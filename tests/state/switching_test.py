@@ -159,7 +159,9 @@ def test_a_chain_of_schemes_keeps_what_is_pending(where):
   'old, new, field',
   [
     ('dgc', 'nesterov', 'momentum'),
-    ('variance', 'variance_strom', 'variance'),
+    pytest.param(
+      'variance', 'variance_strom', 'variance', marks=pytest.mark.slow
+    ),
   ],
 )
 def test_what_belongs_to_the_pending_comes_with_it(where, old, new, field):

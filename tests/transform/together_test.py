@@ -64,13 +64,8 @@ def updates_of(factory, steps=3):
   return out, state
 
 
-@pytest.mark.parametrize(
-  'name',
-  [
-    pytest.param(name, marks=() if name == 'power_sgd' else pytest.mark.slow)
-    for name in FACTORIES
-  ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize('name', FACTORIES)
 def test_together_is_as_each_alone(name, many):
   alone = updates_of(FACTORIES[name])
   many(2)

@@ -80,7 +80,7 @@ def all_zero(tree):
 @pytest.mark.parametrize(
   'runner, num_workers, every',
   [
-    ('simulate', 3, 4),
+    pytest.param('simulate', 3, 4, marks=pytest.mark.slow),
     pytest.param('pmap', 1, 3, marks=pytest.mark.slow),
     ('shard_map', 2, 2),
   ],

@@ -115,7 +115,7 @@ def scheme_of(state):
 @pytest.mark.parametrize(
   ('runner', 'form'),
   [
-    ('simulate', 'after'),
+    pytest.param('simulate', 'after', marks=pytest.mark.slow),
     ('shard_map', 'around'),
     pytest.param('simulate', 'around', marks=pytest.mark.slow),
     pytest.param('shard_map', 'after', marks=pytest.mark.slow),
