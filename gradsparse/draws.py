@@ -25,6 +25,7 @@ from gradsparse.backend import barriers
 from gradsparse.backend import joining
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 # 2^32 over the golden ratio: neighbouring numbers get unlike words.
 _WEYL = 0x9E3779B9
@@ -97,7 +98,13 @@ def uniform_of_each(
 
 def _numbers(shape: Sequence[int]) -> jax.Array:
   """Of the elements of an array, uint32[shape]."""
-  return jax.lax.iota(jnp.uint32, math.prod(shape)).reshape(tuple(shape))
+  # Not a long iota in another shape: TPUs would write that out, and copy it.
+  numbers, stride = jnp.zeros(tuple(shape), jnp.uint32), math.prod(shape)
+  for axis, length in enumerate(shape):
+    stride = stride // max(length, 1)
+    along = jax.lax.broadcasted_iota(jnp.uint32, tuple(shape), axis)
+    numbers += along * np.uint32(stride)
+  return numbers
 
 
 def _hashed(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+import contextlib
+import contextvars
 import functools
 from typing import Any, TypeVar
 
@@ -29,15 +31,34 @@ def elsewhere(form: Callable[..., Any]) -> Callable[[_Fn], _Fn]:
   return decorate
 
 
+_TRACED_FOR: contextvars.ContextVar[str | None] = contextvars.ContextVar(
+  'traced_for', default=None
+)
+
+
+@contextlib.contextmanager
+def traced_for(platform: str) -> Iterator[None]:
+  """What is traced inside is for this platform, whatever devices are here.
+
+  Args:
+    platform: 'cpu', 'gpu' or 'tpu'.
+  """
+  token = _TRACED_FOR.set(platform)
+  try:
+    yield
+  finally:
+    _TRACED_FOR.reset(token)
+
+
 def is_cpu() -> bool:
-  """Whether JAX's default devices are CPUs.
+  """Whether programs are for CPUs, JAX's default devices or as `traced_for`.
 
   For sizes that are chosen while a program is traced, such as the length of a
-  block. The results do not depend on them.
+  row. The results do not depend on them.
   """
-  return jax.default_backend() == 'cpu'
+  return (_TRACED_FOR.get() or jax.default_backend()) == 'cpu'
 
 
 def sends_by_gloo() -> bool:
   """Whether the workers are CPU processes, which Gloo connects."""
-  return jax.process_count() > 1 and is_cpu()
+  return jax.process_count() > 1 and jax.default_backend() == 'cpu'

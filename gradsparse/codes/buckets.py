@@ -6,6 +6,7 @@ from collections.abc import Callable
 import dataclasses
 import math
 
+from gradsparse.backend import platforms
 from gradsparse.sockets import Shape
 import jax
 import jax.numpy as jnp
@@ -23,8 +24,9 @@ class Buckets:
   of one element.
 
   So a leaf is a matrix, its memory as it is: a row for each tap, a column for
-  each field. A bucket is a tile of that. Buckets are counted column by column;
-  on the wire elements come in the order of memory.
+  each field. A bucket is a tile of that. Buckets are counted column by column.
+  The fields themselves are a matrix (in, out) here: what is computed for each
+  element is so in the leaf's own layout.
 
   Attributes:
     shape: of the leaf.
@@ -50,46 +52,64 @@ class Buckets:
     rows, columns = self._grid()
     return rows * columns
 
-  def matrix(self, leaf: jax.Array) -> jax.Array:
-    """A leaf, or its elements in a vector, as (taps, fields)."""
-    return leaf.reshape(self.taps, self.fields)
+  @property
+  def view(self) -> Shape:
+    """(taps, in, out): the shape in which the elements are computed.
+
+    XLA for CPUs computes long rows faster: there all fields are one.
+    """
+    if len(self.shape) < 2 or platforms.is_cpu():
+      return self.taps, 1, self.fields
+    out = self.shape[-1]
+    return self.taps, self.fields // max(out, 1), out
 
   def reduced(
-    self, matrix: jax.Array, fn: Callable[[jax.Array, int], jax.Array]
+    self, leaf: jax.Array, fn: Callable[[jax.Array, int], jax.Array]
   ) -> jax.Array:
     """Each bucket as one number, a vector.
 
     Args:
-      matrix: (taps, fields).
+      leaf: of the shape `view`.
       fn: (array, axis) -> array without that axis. Zeros change nothing.
     """
     rows, columns = self._grid()
     high, wide = self.tile
     # Along the taps first: that is the same for all fields.
-    tall = _padded(matrix, 0, rows * high).reshape(rows, high, self.fields)
-    short = _padded(fn(tall, 1), 1, columns * wide)
+    tall = _padded(leaf, 0, rows * high).reshape(rows, high, *self.view[1:])
+    short = _padded(fn(tall, 1).reshape(rows, -1), 1, columns * wide)
     return fn(short.reshape(rows, columns, wide), 2).T.reshape(-1)
 
   def spread(self, of_buckets: jax.Array) -> jax.Array:
-    """Such a vector as (taps, fields), or (1, fields) if all taps have one."""
+    """Such a vector in the shape `view`, but one tap if all have the same."""
     rows, columns = self._grid()
     high, wide = self.tile
+    _, inputs, out = self.view
     grid = of_buckets.reshape(columns, rows).T
+    if out % wide == 0:
+      grid = grid.reshape(rows, inputs, out // wide)
+      fields = jnp.repeat(grid, wide, axis=2)
+    elif wide % out == 0 and self.fields % wide == 0:
+      # So many whole rows of the matrix of fields share a bucket.
+      fields = jnp.repeat(grid, wide // out, axis=1)[:, :, None]
+      fields = jnp.broadcast_to(fields, (rows, inputs, out))
+    else:
+      fields = jnp.repeat(grid, wide, axis=1)[:, : self.fields]
+      fields = fields.reshape(rows, inputs, out)
     if rows > 1:
-      grid = jnp.repeat(grid, high, axis=0)[: self.taps]
-    return jnp.repeat(grid, wide, axis=1)[:, : self.fields]
+      fields = jnp.repeat(fields, high, axis=0)[: self.taps]
+    return fields
 
   def _grid(self) -> tuple[int, int]:
     high, wide = self.tile
     return -(-self.taps // high), -(-self.fields // wide)
 
 
-def _padded(matrix: jax.Array, axis: int, length: int) -> jax.Array:
-  """A matrix, with zeros up to a length of the axis."""
-  missing = length - matrix.shape[axis]
+def _padded(x: jax.Array, axis: int, length: int) -> jax.Array:
+  """An array, with zeros up to a length of the axis."""
+  missing = length - x.shape[axis]
   if not missing:
-    return matrix
-  return jnp.pad(matrix, [(0, missing * (i == axis)) for i in range(2)])
+    return x
+  return jnp.pad(x, [(0, missing * (i == axis)) for i in range(x.ndim)])
 
 
 def buckets(shape: Shape, bucket_size: int) -> Buckets:

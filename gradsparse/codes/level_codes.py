@@ -15,8 +15,10 @@ from typing import NamedTuple
 from gradsparse import arguments
 from gradsparse.backend import joining
 from gradsparse.codes.rounding import type_of
+from gradsparse.sockets import Shape
 from gradsparse.wire import elias
 from gradsparse.wire import fixed_width
+from gradsparse.wire import planar
 from gradsparse.wire import qsgd_codes
 import jax
 import jax.numpy as jnp
@@ -34,16 +36,16 @@ class LevelCode(NamedTuple):
   Attributes:
     sizes: n -> numbers of words that a message may have, smallest first; the
       last one holds any levels.
-    encode: vectors of integers, n in all -> (uint32[sizes(n)[-1]], int32[] how
+    encode: arrays of integers, n in all -> (uint32[sizes(n)[-1]], int32[] how
       many of these words must travel).
-    decode: (uint32[sizes(n)[-1]], n) -> levels [n] of `type_of(s)`;
-      reads only the words that had to travel.
+    decode: (uint32[sizes(n)[-1]], shapes) -> levels of these shapes, of
+      `type_of(s)`; reads only the words that had to travel.
     most: None, or more levels than these are sent in fixed width.
   """
 
   sizes: Callable[[int], tuple[int, ...]]
   encode: Callable[[Sequence[jax.Array]], tuple[jax.Array, jax.Array]]
-  decode: Callable[[jax.Array, int], jax.Array]
+  decode: Callable[[jax.Array, Sequence[Shape]], list[jax.Array]]
   most: int | None = None
 
 
@@ -53,15 +55,34 @@ def _width(levels: int) -> int:
 
 
 def pack(signed: Sequence[jax.Array], levels: int) -> jax.Array:
-  """Vectors of levels, ceil(log2(2 s + 1)) bits each."""
-  codes = [(x.astype(jnp.int32) + levels).astype(jnp.uint32) for x in signed]
-  return fixed_width.pack_each(codes, _width(levels))
+  """Arrays of levels, ceil(log2(2 s + 1)) bits each.
+
+  Planar, if that many bits divide a word, and else back to back.
+  """
+  width = _width(levels)
+  kind = fixed_width.narrowest(0, 2 * levels)
+  codes = [(x.astype(jnp.int32) + levels).astype(kind) for x in signed]
+  if 32 % width == 0:
+    return planar.pack_each(codes, width)
+  return fixed_width.pack(_flat(codes), width)
 
 
-def unpack(words: jax.Array, n: int, levels: int) -> jax.Array:
+def unpack(
+  words: jax.Array, shapes: Sequence[Shape], levels: int
+) -> list[jax.Array]:
   """The levels that `pack` packed."""
-  raw = fixed_width.unpack(words, n, _width(levels))
-  return (raw.astype(jnp.int32) - levels).astype(type_of(levels))
+  width = _width(levels)
+  if 32 % width == 0:
+    raw = planar.unpack_each(words, shapes, width)
+  else:
+    count = sum(map(math.prod, shapes))
+    raw = joining.split(fixed_width.unpack(words, count, width), shapes)
+  return [(x.astype(jnp.int32) - levels).astype(type_of(levels)) for x in raw]
+
+
+def _flat(arrays: Sequence[jax.Array]) -> jax.Array:
+  """The elements of all arrays, in a vector."""
+  return joining.concat([x.reshape(-1) for x in arrays])
 
 
 def fixed(levels: int) -> LevelCode:
@@ -74,7 +95,9 @@ def fixed(levels: int) -> LevelCode:
     words = pack(signed, levels)
     return words, jnp.int32(words.shape[0])
 
-  return LevelCode(sizes, encode, lambda words, n: unpack(words, n, levels))
+  return LevelCode(
+    sizes, encode, lambda words, shapes: unpack(words, shapes, levels)
+  )
 
 
 def elias_stream(levels: int, sparse: bool, kind: str) -> LevelCode:
@@ -102,9 +125,9 @@ def elias_stream(levels: int, sparse: bool, kind: str) -> LevelCode:
     return ladder(1 + min(least, size), 1 + size)
 
   def encode(signed):
-    if sum(x.shape[0] for x in signed) > most:
+    if sum(x.size for x in signed) > most:
       return plain.encode(signed)
-    signed = joining.concat_shared(signed)
+    signed = joining.concat_shared([x.reshape(-1) for x in signed])
     size = fixed_width.words(signed.shape[0], _width(levels))
     needed = length(signed.astype(jnp.int32), levels, kind)
     fits = needed <= size
@@ -119,17 +142,19 @@ def elias_stream(levels: int, sparse: bool, kind: str) -> LevelCode:
     used = jnp.where(fits, needed, size)
     return jnp.concatenate([flag, words]), 1 + used
 
-  def decode(words, n):
+  def decode(words, shapes):
+    n = sum(map(math.prod, shapes))
     if n > most:
-      return plain.decode(words, n)
-    return jax.lax.cond(
+      return plain.decode(words, shapes)
+    signed = jax.lax.cond(
       words[0] == 1,
       lambda words: read(words, n, max_level=levels, kind=kind).astype(
         type_of(levels)
       ),
-      lambda words: unpack(words, n, levels),
+      lambda words: unpack(words, [(n,)], levels)[0],
       words[1:],
     )
+    return joining.split(signed, shapes)
 
   return LevelCode(sizes, encode, decode, most)
 

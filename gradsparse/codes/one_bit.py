@@ -17,6 +17,7 @@ from gradsparse.sockets import OfParts
 from gradsparse.sockets import Parts
 from gradsparse.wire import bitmap
 from gradsparse.wire import fixed_width
+from gradsparse.wire import planar
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -26,8 +27,8 @@ class Halves(NamedTuple):
   """Rounded columns of numbers: a sign for each number, two means a column.
 
   Attributes:
-    positive: bool, whether a number is >= 0: a vector for each leaf, or rows
-      for `Parts`.
+    positive: bool, whether a number is >= 0: a matrix of columns for each
+      leaf, or rows for `Parts`.
     means: float32, of the numbers that are, and of those that are not.
   """
 
@@ -130,19 +131,18 @@ def of_leaves() -> Code:
     ]
     # Few numbers, and all columns lead to them.
     means = barriers.barrier_if_shared(means, len(means))
-    bits = [x.reshape(-1) for x in positive]
-    return Halves(bits, jnp.concatenate([*chain(*means)]))
+    return Halves(positive, jnp.concatenate([*chain(*means)]))
 
   def pack(rounded, ctx):
     del ctx
-    signs = fixed_width.pack_each(rounded.positive, 1)
-    return {'means': rounded.means, 'signs': signs}
+    return planar.pack_each(rounded.positive, 1), rounded.means
 
   def unpack(words, like, ctx):
     del ctx
-    counts = [x.shape[0] for x in like.positive]
-    bits = fixed_width.unpack_each(words['signs'], counts, 1)
-    return Halves([x != 0 for x in bits], words['means'])
+    shapes = [x.shape for x in like.positive]
+    signs, means = words
+    bits = planar.unpack_each(signs, shapes, 1)
+    return Halves([x != 0 for x in bits], means)
 
   def decode(rounded, ctx, summands):
     del summands
@@ -151,7 +151,6 @@ def of_leaves() -> Code:
     means = barriers.barrier_if_shared(means, len(means))
 
     def one(positive, means, shape):
-      positive = positive.reshape(_columns(shape))
       return jnp.where(positive, means[0], means[1]).reshape(shape)
 
     return Leaves(list(map(one, rounded.positive, means, ctx.shapes)))

@@ -29,8 +29,8 @@ class Levels(NamedTuple):
 
   Attributes:
     norms: float32, of each bucket.
-    signed: integers in [-s, s], how many s-th parts of the norm: a vector for
-      each leaf, or rows for `Parts`.
+    signed: integers in [-s, s], how many s-th parts of the norm: of the shape
+      `Buckets.view` for each leaf, or rows for `Parts`.
   """
 
   norms: jax.Array
@@ -67,15 +67,13 @@ def of_leaves(
 
   def round(selected, ctx):
     cuts = [buckets(shape, bucket_size) for shape in ctx.shapes]
-    uniforms = draws.uniform_of_each(
-      ctx.key, [(how.taps, how.fields) for how in cuts]
-    )
+    uniforms = draws.uniform_of_each(ctx.key, [how.view for how in cuts])
     both = list(zip(cuts, selected.arrays, strict=True))
     norms = barriers.barrier_if_shared(
       [scales(leaf, how, norm) for how, leaf in both], len(cuts)
     )
     signed = [
-      quantise(how.matrix(x), how.spread(own), levels, uniform).reshape(-1)
+      quantise(x.reshape(how.view), how.spread(own), levels, uniform)
       for (how, x), own, uniform in zip(both, norms, uniforms, strict=True)
     ]
     return Levels(joining.concat(norms), signed)
@@ -83,14 +81,18 @@ def of_leaves(
   def pack(rounded, ctx):
     del ctx
     words, used = stream.encode(rounded.signed)
-    sizes = stream.sizes(sum(x.shape[0] for x in rounded.signed))
+    sizes = stream.sizes(sum(x.size for x in rounded.signed))
+    if len(sizes) == 1:
+      return words, rounded.norms
     return Stream(rounded.norms, words, used, sizes)
 
   def unpack(words, like, ctx):
     del ctx
-    shapes = [x.shape for x in like.signed]
-    signed = stream.decode(words.words, sum(n for (n,) in shapes))
-    return Levels(words.head, joining.split(signed, shapes))
+    if isinstance(words, Stream):
+      packed, norms = words.words, words.head
+    else:
+      packed, norms = words
+    return Levels(norms, stream.decode(packed, [x.shape for x in like.signed]))
 
   def decode(rounded, ctx, summands):
     del summands
@@ -101,9 +103,7 @@ def of_leaves(
     steps = barriers.barrier_if_shared(steps, len(steps))
     return Leaves(
       [
-        (how.matrix(own).astype(jnp.float32) * how.spread(step)).reshape(
-          how.shape
-        )
+        (own.astype(jnp.float32) * how.spread(step)).reshape(how.shape)
         for how, step, own in zip(cuts, steps, rounded.signed, strict=True)
       ]
     )
@@ -150,7 +150,7 @@ def of_parts(levels: int, *, bucket_size: int = 512, norm: str = 'max') -> Code:
     count, n = parts.rows.shape
     how = buckets((count * n,), bucket_size)
     norms = scales(parts.rows, how, norm)
-    x, of_each = how.matrix(parts.rows), how.spread(norms)
+    x, of_each = parts.rows.reshape(how.view), how.spread(norms)
     uniform = draws.uniform(jax.random.fold_in(ctx.key, 0), x.shape)
     signed = quantise(x, of_each, levels, uniform)
     return Levels(norms.reshape(count, -1), signed.reshape(count, n))
@@ -167,7 +167,7 @@ def of_parts(levels: int, *, bucket_size: int = 512, norm: str = 'max') -> Code:
   def unpack(words, like, ctx):
     del ctx
     held, n = like.norms.shape[1], like.signed.shape[1]
-    signed = jax.vmap(lambda row: level_codes.unpack(row, n, levels))(
+    signed = jax.vmap(lambda row: level_codes.unpack(row, [(n,)], levels)[0])(
       words[:, held:]
     )
     return Levels(fixed_width.floats_of(words[:, :held]), signed)

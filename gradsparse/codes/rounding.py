@@ -46,7 +46,7 @@ def scales(x: jax.Array, how: Buckets, norm: str) -> jax.Array:
     how: its buckets.
     norm: one of NORMS.
   """
-  x = how.matrix(x)
+  x = x.reshape(how.view)
   bits = jax.lax.bitcast_convert_type(jnp.abs(x), jnp.int32)
   # The bits of numbers that are not negative order as the numbers do.
   tops = jax.lax.bitcast_convert_type(

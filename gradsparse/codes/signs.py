@@ -5,8 +5,7 @@ from __future__ import annotations
 from gradsparse import arguments
 from gradsparse.sockets import Code
 from gradsparse.sockets import Leaves
-from gradsparse.sockets import Space
-from gradsparse.wire import bitmap
+from gradsparse.wire import planar
 import jax.numpy as jnp
 
 
@@ -27,21 +26,20 @@ def signs(scale: float) -> Code:
 
   def round(selected, ctx):
     del ctx
-    # Compared before they are joined: bits are fewer bytes to copy.
-    return Leaves([x >= 0 for x in selected.arrays]).joined()
+    return [x >= 0 for x in selected.arrays]
 
   def pack(positive, ctx):
     del ctx
-    return bitmap.pack(positive)
+    return planar.pack_each(positive, 1)
 
   def unpack(words, like, ctx):
     del ctx
-    return bitmap.unpack(words, like.size)
+    bits = planar.unpack_each(words, [x.shape for x in like], 1)
+    return [x != 0 for x in bits]
 
   def decode(positive, ctx, summands):
-    del summands
-    space = Space.whole(ctx.shapes)
-    values = jnp.where(positive, scale, -scale).astype(jnp.float32)
-    return Leaves(space.split(values))
+    del ctx, summands
+    size = jnp.float32(scale)
+    return Leaves([jnp.where(x, size, -size) for x in positive])
 
   return Code(pack, unpack, round, decode, takes=Leaves, combines='votes')

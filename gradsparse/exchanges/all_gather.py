@@ -93,8 +93,8 @@ def _bytes_of(leaves: list[jax.Array]) -> int:
 
 def _cheaper_dense(message: Message, workers: int) -> bool:
   """Whether a dense all-reduce takes the place of the messages."""
-  words = common.to_words(message.words).shape[0]
-  nbytes, dense_bytes = common.message_bytes(words), message.dense_bytes
+  words, dense_bytes = common.count_words(message.words), message.dense_bytes
+  nbytes = common.message_bytes(words)
   if not isinstance(message.own, Sparse | Marked):
     return nbytes > dense_bytes
   # One worker sends nothing either way. It reports what each of two would, so

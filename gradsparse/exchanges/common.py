@@ -19,50 +19,96 @@ from gradsparse.sockets import Stream
 from gradsparse.traffic import counting
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+# XLA for TPUs makes an all-reduce of an all-gather, which sends twice as much,
+# unless a message fills rows of so many words.
+ROW = 128
+# In a shorter message the end of a row would be more than a hundredth.
+_LONG = 100 * ROW
 # How many messages are read before a dense total is written again. One at a
 # time, the bits of eight workers took six times as long on CPUs.
 _IN_ONE_PASS = 8
 
 
-def _travelling(words: Any) -> Any:
-  """The arrays of a message: of a stream, its head and its words."""
-  return words[:2] if isinstance(words, Stream) else words
+def aligned(words: int) -> int:
+  """How many words a message of so many has: whole rows of `ROW` if long."""
+  return words if words < _LONG else -(-words // ROW) * ROW
 
 
-def to_words(words: Any, *before: jax.Array) -> jax.Array:
+def in_rows(words: jax.Array) -> jax.Array:
+  """A long message as rows, filled up with zeros; a short one as it is.
+
+  Args:
+    words: uint32[..., n].
+
+  Returns:
+    uint32[..., aligned(n) / ROW, ROW] or uint32[..., n].
+  """
+  *lead, length = words.shape
+  if length < _LONG:
+    return words
+  missing = aligned(length) - length
+  words = jnp.pad(words, [(0, 0)] * len(lead) + [(0, missing)])
+  return words.reshape(*lead, -1, ROW)
+
+
+def _travelling(words: Any, ok: Any) -> Any:
+  """The arrays of a message, in order: a stream can be cut at its end."""
+  if isinstance(words, Stream):
+    return words.head, ok, words.words
+  return words, ok
+
+
+def count_words(words: Any) -> int:
+  """How many words a message has without its verdict; static."""
+  return sum(x.size for x in jax.tree.leaves(_travelling(words, None)))
+
+
+def to_words(words: Any, ok: jax.Array | None = None) -> jax.Array:
   """A message of uint32, int32 and float32 arrays as one uint32 vector.
 
   Args:
     words: such arrays, see `Code.pack`.
-    before: uint32 vectors that come first.
+    ok: uint32 scalar, the word of the verdict. None: there is none.
+
+  Returns:
+    uint32[aligned(n)], zeros after the n words.
   """
   parts = [
     jax.lax.bitcast_convert_type(x, jnp.uint32).reshape(-1)
-    for x in jax.tree.leaves(_travelling(words))
+    for x in jax.tree.leaves(_travelling(words, ok))
   ]
-  parts = [*before, *parts]
+  size = sum(x.shape[0] for x in parts)
+  if aligned(size) > size:
+    parts.append(jnp.zeros(aligned(size) - size, jnp.uint32))
   return joining.concat_few(parts) if parts else jnp.zeros(0, jnp.uint32)
 
 
-def from_words(vector: jax.Array, like: Any) -> Any:
-  """Inverse of `to_words`; `like` gives structure, shapes and dtypes."""
-  leaves, treedef = jax.tree.flatten(_travelling(like))
-  parts = joining.split(vector, [leaf.shape for leaf in leaves])
+def from_words(message: jax.Array, like: Any, *, verdict: bool = True) -> Any:
+  """Inverse of `to_words`.
+
+  Args:
+    message: uint32, the words and perhaps more, as a vector or in rows.
+    like: gives structure, shapes and dtypes.
+    verdict: whether the message has a word for it.
+  """
+  word = jax.ShapeDtypeStruct((), jnp.uint32) if verdict else None
+  leaves, treedef = jax.tree.flatten(_travelling(like, word))
+  parts = joining.split(message.reshape(-1), [leaf.shape for leaf in leaves])
   out = [
     jax.lax.bitcast_convert_type(part, leaf.dtype)
     for part, leaf in zip(parts, leaves, strict=True)
   ]
   arrays = jax.tree.unflatten(treedef, out)
   if not isinstance(like, Stream):
-    return arrays
-  head, words = arrays
-  return like._replace(head=head, words=words)
+    return arrays[0]
+  return like._replace(head=arrays[0], words=arrays[2])
 
 
 def message_bytes(words: int) -> int:
   """Size of a message of so many words, the word of the verdict included."""
-  return 4 * (1 + words)
+  return 4 * aligned(1 + words)
 
 
 def gather(
@@ -70,8 +116,8 @@ def gather(
 ) -> tuple[jax.Array, jax.Array, int | jax.Array]:
   """All workers' messages, whether all are ok, size of one in bytes.
 
-  One word in front of a message says whether its sender is ok. Streams are cut
-  to what the longest one needs.
+  One word of a message says whether its sender is ok: the last one, or the one
+  before the words of a stream. Streams are cut to what the longest one needs.
 
   Args:
     words: this worker's, see `Code.pack`.
@@ -80,13 +126,13 @@ def gather(
     comm: the workers.
 
   Returns:
-    (uint32[P, n], for `from_words`; words that did not travel are zero; bool
+    (uint32[P, ...], for `from_words`; words that did not travel are zero; bool
     scalar; int, or uint32 where it depends on the data).
   """
-  message = to_words(words, ok.astype(jnp.uint32)[None])
-  nbytes: int | jax.Array = message.nbytes
+  message = to_words(words, ok.astype(jnp.uint32))
+  fixed = words.head if isinstance(words, Stream) else words
+  head = 1 + sum(x.size for x in jax.tree.leaves(fixed))
   if isinstance(words, Stream):
-    head = message.shape[0] - words.words.shape[0]
     messages, nbytes = gather_cut(
       message,
       head + words.used,
@@ -95,8 +141,10 @@ def gather(
       beside=beside_bytes,
     )
   else:
-    messages = comm.gather(message)
-  return messages[:, 1:], jnp.all(messages[:, 0] == 1), nbytes
+    messages = comm.gather(in_rows(message))
+    nbytes = messages[0].nbytes
+  verdicts = messages[:, *np.unravel_index(head - 1, messages.shape[1:])]
+  return messages, jnp.all(verdicts == 1), nbytes
 
 
 def gather_cut(
@@ -121,16 +169,20 @@ def gather_cut(
       adds them.
 
   Returns:
-    (uint32[P, sizes[-1]], zero after the size in force; that size in bytes: a
-    uint32 scalar, the same everywhere, or an int where there is one size or a
-    plan is made).
+    (uint32[P, ...], the first words of each worker as a vector or in rows, zero
+    after the size in force; that size in bytes: a uint32 scalar, the same
+    everywhere, or an int where there is one size or a plan is made).
   """
+  words = in_rows(words)
+  sizes = sorted(set(map(aligned, sizes)))
   largest = sizes[-1]
 
   def at(size):
     def send(words):
-      gathered = comm.gather(words[:size])
-      return jnp.pad(gathered, ((0, 0), (0, largest - size)))
+      gathered = comm.gather(in_rows(words.reshape(-1)[:size]))
+      flat = gathered.reshape(gathered.shape[0], -1)
+      padded = jnp.pad(flat, ((0, 0), (0, largest - size)))
+      return padded.reshape(-1, *words.shape)
 
     return send
 
@@ -165,12 +217,13 @@ def scatter(
     (uint32[P, words]: row s came from worker s; whether all workers are ok, the
     same everywhere; size of a message in bytes).
   """
+  length = rows.shape[1]
   word = jnp.full((comm.size, 1), ok, jnp.uint32)
-  message = jnp.concatenate([word, rows], axis=1)
-  received = comm.all_to_all(message)
+  message = in_rows(jnp.concatenate([rows, word], axis=1))
+  received = comm.all_to_all(message).reshape(comm.size, -1)
   # Every worker hears of everybody, so all come to the same result.
-  ok = comm.replicated(jnp.all(received[:, 0] == 1))
-  return received[:, 1:], ok, message.nbytes
+  ok = comm.replicated(jnp.all(received[:, length] == 1))
+  return received[:, :length], ok, message.nbytes
 
 
 def as_dense(message: Message, comm: Comm) -> Exchanged:
@@ -201,7 +254,7 @@ def add_up(
   Args:
     add: (total, one message) -> total.
     start: a total.
-    messages: uint32[P, n].
+    messages: uint32[P, ...].
     sparse: they change a few elements. Several in one pass would save nothing,
       and take longer to compile.
   """

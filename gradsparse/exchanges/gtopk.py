@@ -86,20 +86,25 @@ class Wire(NamedTuple):
   def words(self, held: Held) -> jax.Array:
     """A partial result as it travels."""
     if not self.spread:
-      head = held.ok.astype(jnp.uint32)[None]
-      return jnp.concatenate([head, self.code.pack(held.entries, self.ctx)])
+      packed = self.code.pack(held.entries, self.ctx)
+      return common.in_rows(common.to_words(packed, held.ok.astype(jnp.uint32)))
     entries = _unsigned_zeros(held.entries)
     bits = jax.lax.bitcast_convert_type(entries.values, jnp.uint32)
     whole = jnp.full(entries.space.size, _NO_ENTRY, jnp.uint32)
     whole = whole.at[entries.indices].set(bits, mode='drop')
-    return whole.at[0].set(jnp.where(held.ok, whole[0], _NOT_OK))
+    whole = whole.at[0].set(jnp.where(held.ok, whole[0], _NOT_OK))
+    return common.in_rows(whole)
 
   def read(self, words: jax.Array) -> Held:
     """Inverse of `words`."""
     if not self.spread:
-      entries = self.code.unpack(words[1:], self.like, self.ctx)
-      return Held(entries, words[0] == 1)
+      like = jax.eval_shape(lambda e: self.code.pack(e, self.ctx), self.like)
+      entries = self.code.unpack(
+        common.from_words(words, like), self.like, self.ctx
+      )
+      return Held(entries, words.reshape(-1)[like.size] == 1)
     size = self.like.space.size
+    words = words.reshape(-1)[:size]
     marks = bitmap.pack(words != _NO_ENTRY)
     indices = jnp.minimum(bitmap.positions(marks, self.slots), size)
     bits = words.at[indices].get(mode='fill', fill_value=0)

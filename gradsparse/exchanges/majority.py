@@ -10,6 +10,7 @@ from gradsparse.sockets import Extras
 from gradsparse.sockets import Message
 from gradsparse.wire import bitmap
 from gradsparse.wire import fixed_width
+from gradsparse.wire import planar
 import jax
 import jax.numpy as jnp
 
@@ -75,16 +76,17 @@ def _by_all(
 ) -> tuple[jax.Array, jax.Array, int | jax.Array]:
   """Everybody counts all votes: (majority's words, ok, bytes sent)."""
   messages, ok, nbytes = common.gather(message.words, message.ok, 0, comm)
-  bits = 32 * message.words.size
-
+  shape = 32, message.words.size
   counter = fixed_width.narrowest(0, comm.size)
 
   def count(votes, words):
-    return votes + fixed_width.unpack(words, bits, 1).astype(counter)
+    own = common.from_words(words, message.words)
+    return votes + planar.unpack_each(own, [shape], 1)[0].astype(counter)
 
-  start = comm.typed_like(jnp.zeros(bits, counter), messages)
+  start = comm.typed_like(jnp.zeros(shape, counter), messages)
   votes = common.add_up(count, start, messages, sparse=False)
-  return bitmap.pack(votes >= -(-comm.size // 2)), ok, nbytes
+  ayes = votes >= -(-comm.size // 2)
+  return planar.pack_each([ayes], 1), ok, nbytes
 
 
 def _by_sum(message: Message, comm: Comm) -> tuple[jax.Array, jax.Array, int]:
@@ -105,12 +107,14 @@ def _size(message: Message) -> int:
 def _by_parts(message: Message, comm: Comm) -> tuple[jax.Array, jax.Array, int]:
   """Each counts whole words of its own; results as those of `_by_all`."""
   words = message.words
-  part = -(-words.size // comm.size)
+  part = common.aligned(-(-words.size // comm.size))
   rows = jnp.pad(words, (0, part * comm.size - words.size))
   received, ok, nbytes = common.scatter(
     rows.reshape(comm.size, part), message.ok, comm
   )
-  bits = jax.vmap(lambda row: fixed_width.unpack(row, 32 * part, 1))(received)
+  (bits,) = jax.vmap(lambda row: planar.unpack_each(row, [(32, part)], 1))(
+    received
+  )
   ayes = 2 * jnp.sum(bits, axis=0, dtype=jnp.int32) >= comm.size
-  decided = comm.gather(bitmap.pack(ayes))
+  decided = comm.gather(common.in_rows(planar.pack_each([ayes], 1)))
   return decided.reshape(-1)[: words.size], ok, nbytes

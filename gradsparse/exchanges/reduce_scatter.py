@@ -93,7 +93,8 @@ def reduce_scatter() -> Exchange:
     again = ctx._replace(key=jax.random.fold_in(ctx.key, 1))
     mine = Parts((wanted / workers)[None], index, own.space)
     packed = code.pack(code.round(mine, again), again)
-    mean = decode(comm.gather(packed[0]), message.rounded)
+    decided = comm.gather(common.in_rows(packed[0])).reshape(workers, -1)
+    mean = decode(decided[:, : packed.shape[1]], message.rounded)
     given = workers * _row(mean.rows, index)
     owed: Sequence[jax.Array] = ()
     if message.owed:

@@ -19,9 +19,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-# So many codes are packed by themselves.
-_LARGE = 1 << 14
-
 
 def narrowest(least: int, most: int) -> Any:
   """The narrowest integer type, signed only if it must be.
@@ -92,30 +89,6 @@ def pack(codes: jax.Array, width: int) -> jax.Array:
   return packed[: _ceil_div(count * width, 32)]
 
 
-def pack_each(vectors: Sequence[jax.Array], width: int) -> jax.Array:
-  """What `pack` makes of vectors of codes, one after the other.
-
-  Large ones are packed where they are computed: joined, they would be copied.
-
-  Args:
-    vectors: of codes, see `pack`; at least one.
-    width: bits a code, in [1, 32].
-
-  Returns:
-    uint32[words(number of all codes, width)].
-  """
-  groups: list[list[jax.Array]] = [[]]
-  for codes in vectors:
-    # One that ends in the middle of a word goes with those around it.
-    if codes.shape[0] >= _LARGE and codes.shape[0] * width % 32 == 0:
-      groups += [[codes], []]
-    else:
-      groups[-1].append(codes)
-  together = [joining.concat(group) for group in groups if group]
-  counts = [codes.shape[0] for codes in together]
-  return joined([pack(codes, width) for codes in together], counts, width)
-
-
 def unpack(words: jax.Array, count: int, width: int) -> jax.Array:
   """The codes that `pack` packed.
 
@@ -154,30 +127,6 @@ def unpack(words: jax.Array, count: int, width: int) -> jax.Array:
   # Two shifts of at most 31 bits: a shift by 32 is not defined.
   codes = (rows[:, low] >> shift) | ((rows[:, high] << 1) << (31 - shift))
   return (codes & _mask(width)).reshape(-1)[:count]
-
-
-def unpack_each(
-  words: jax.Array, counts: Sequence[int], width: int
-) -> list[jax.Array]:
-  """The vectors of codes that `pack_each` packed.
-
-  Args:
-    words: uint32[words(sum of counts, width)].
-    counts: codes of each vector.
-    width: bits a code, in [1, 32].
-
-  Returns:
-    uint32[count] for each count.
-  """
-  begins = joining.offsets(counts)
-  # From the word with which the group of 32 codes begins that has the first.
-  firsts = barriers.hidden_numbers((begins // 32 * width).tolist(), words)
-  vectors = []
-  for begin, first, count in zip(begins.tolist(), firsts, counts, strict=True):
-    size = begin % 32 + count
-    own = jax.lax.dynamic_slice(words, (first,), (_ceil_div(size * width, 32),))
-    vectors.append(unpack(own, size, width)[begin % 32 :])
-  return vectors
 
 
 def at(words: jax.Array, places: jax.Array, width: int) -> jax.Array:

@@ -159,17 +159,20 @@ def qsvrg(
     s, stream = code_of(size)
     norm = scales(flat, buckets(flat.shape, size), 'l2')
     uniform = draws.uniform(key, flat.shape)
-    words, used = stream.encode([quantise(flat, norm, s, uniform)])
+    signed = quantise(flat, norm, s, uniform)
+    words, used = stream.encode([signed])
     messages, nbytes = common.gather_cut(
       jnp.concatenate([common.to_words(norm), words]),
       1 + used,
       [1 + n for n in stream.sizes(size)],
       comm,
     )
+    messages = messages.reshape(comm.size, -1)[:, : 1 + words.size]
 
     def decode(message):
-      scale = common.from_words(message[:1], norm) / s
-      return stream.decode(message[1:], size) * scale
+      scale = common.from_words(message[:1], norm, verdict=False) / s
+      (signed,) = stream.decode(message[1:], [flat.shape])
+      return signed.reshape(-1) * scale
 
     return jnp.mean(jax.vmap(decode)(messages), axis=0), nbytes
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from tests import marks
 from tests import replay
+from tests.oracles import wire_sizes
 
 # Bits of a value on the wire.
 BITS = {'float32': 32, 'exponent4': 4}
@@ -22,7 +23,7 @@ def message_bytes(slots, n, values):
   high = slots + math.ceil(n / 2**low)
   words = math.ceil(slots * low / 32) + math.ceil(high / 32)
   words += math.ceil(slots * BITS[values] / 32) + (values == 'exponent4')
-  return 4 * (1 + words)
+  return wire_sizes.message_bytes(words)
 
 
 @pytest.mark.parametrize('values', BITS)

@@ -182,7 +182,8 @@ def test_more_workers_hardly_send_more():
   few, many = (sent(p, axis_name=replay.AXIS) for p in (2, 8))
   assert many == 7 * few
   few, many = (sent(p, **SCATTER) for p in (2, 8))
-  assert many == pytest.approx(7 / 4 * few, rel=1e-3)
+  # A long message fills rows of 128 words, and a worker of eight sends more.
+  assert many == pytest.approx(7 / 4 * few, rel=0.01)
 
 
 def test_the_signs_sizes():

@@ -207,7 +207,7 @@ def reader(name):
     def run(message, comm):
       words = common.to_words(message.words)
       words = damaged(words, pattern, jax.random.key(seed))
-      words = common.from_words(words, message.words)
+      words = common.from_words(words, message.words, verdict=False)
       got = message.code.unpack(words, message.rounded, message.ctx)
       seen.append((message.rounded, got))
       return exchange.run(message, comm)

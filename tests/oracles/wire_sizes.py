@@ -35,6 +35,12 @@ PUBLISHED = {
 }
 
 
+def message_bytes(words):
+  """Of so many words and one for the verdict; long messages fill rows."""
+  words += 1
+  return 4 * (words if words < 12_800 else 128 * math.ceil(words / 128))
+
+
 def alexnet():
   shapes = {}
   for name, kernel in {

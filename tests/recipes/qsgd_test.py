@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from tests import replay
 from tests.oracles import qsgd
+from tests.oracles import wire_sizes
 
 SEED = 3
 # Buckets of 16: whole ones, and a last one of 7 elements.
@@ -172,5 +173,7 @@ def test_a_leaf_has_few_buckets_and_none_larger_than_asked(
   size = math.prod(shape)
   tx = gs.qsgd(1, bucket_size=bucket_size, min_size=0, axis_name=None)
   plan = gs.plan(tx, jax.ShapeDtypeStruct(shape, jnp.float32), 1)
-  count = plan.payload_bytes / 4 - 1 - math.ceil(2 * size / 32)
-  assert size / bucket_size <= count <= most
+  levels = math.ceil(2 * size / 32)
+  counts = math.ceil(size / bucket_size), math.floor(most)
+  least, largest = (wire_sizes.message_bytes(n + levels) for n in counts)
+  assert least <= plan.payload_bytes <= largest

@@ -105,26 +105,3 @@ def test_parts_are_joined_bit_by_bit(counts, width):
     np.testing.assert_array_equal(
       fixed_width.at(joined, places, width), together[places]
     )
-
-
-@pytest.mark.parametrize('width', [1, 3, 4])
-@pytest.mark.parametrize(
-  'counts', [(20_000, 1000, 32_768, 5, 40_000, 7), (16_384,), (3, 16_416)]
-)
-def test_vectors_are_packed_as_if_they_were_joined(counts, width):
-  rng = np.random.default_rng(width)
-  codes = [
-    rng.integers(0, 2**width, n, dtype=np.uint64).astype(np.uint32)
-    for n in counts
-  ]
-
-  @jax.jit
-  def through(vectors):
-    words = fixed_width.pack_each(vectors, width)
-    return words, fixed_width.unpack_each(words, counts, width)
-
-  words, back = through([jnp.asarray(x) for x in codes])
-  together = jnp.asarray(np.concatenate(codes))
-  np.testing.assert_array_equal(words, _pack(together, width))
-  for vector, own in zip(codes, back, strict=True):
-    np.testing.assert_array_equal(own, vector)

@@ -1,0 +1,125 @@
+"""Planar packing: each word holds elements that are far apart in a leaf.
+
+A leaf is cut into as many equal slabs, one after the other, as a word has
+fields. Word w holds element w of every slab, that of slab j in bits
+`[j width, (j + 1) width)`. So packing shifts whole slabs and puts them
+together, in the leaf's own layout: fast on every chip, where the codes of
+neighbours in one word would need an array with a last axis of a few elements.
+
+A field never crosses a word, so words of several workers may be added up as
+long as no field overflows.
+
+Large leaves that fill whole words come first, each by itself. The others follow
+in one vector, filled up with zeros.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+import math
+
+from gradsparse.backend import barriers
+from gradsparse.backend import joining
+from gradsparse.wire import fixed_width
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+# So many codes are packed by themselves: joined, they would be copied.
+_LARGE = 1 << 14
+
+
+def words(count: int, width: int) -> int:
+  """Words that so many codes take, each of so many bits, from 1 to 32."""
+  return -(-count // (32 // width))
+
+
+def pack_each(leaves: Sequence[jax.Array], width: int) -> jax.Array:
+  """Packs the codes of several leaves.
+
+  Args:
+    leaves: integers or bool of any shapes, at least one; only the low `width`
+      bits of each element are kept.
+    width: bits a code, in 1..32.
+
+  Returns:
+    uint32[words(number of all codes, width)].
+  """
+  alone, rest = _order([x.shape for x in leaves], width)
+  # Apart from what reads slabs: XLA for CPUs would compute codes in that loop.
+  leaves = barriers.fusion_barrier(list(leaves))
+  parts = [_packed(leaves[i], width) for i in alone]
+  if rest:
+    together = joining.concat([leaves[i].reshape(-1) for i in rest])
+    missing = -together.shape[0] % (32 // width)
+    parts.append(_packed(jnp.pad(together, (0, missing)), width))
+  return joining.concat_few(parts)
+
+
+def unpack_each(
+  words: jax.Array, shapes: Sequence[tuple[int, ...]], width: int
+) -> list[jax.Array]:
+  """The codes that `pack_each` packed, of these shapes, as narrow integers."""
+  alone, rest = _order(shapes, width)
+  sizes = [math.prod(shape) for shape in shapes]
+  fields = 32 // width
+  lengths = [(sizes[i] // fields,) for i in alone]
+  total = sum(sizes[i] for i in rest)
+  if rest:
+    lengths.append((-(-total // fields),))
+  cuts = [shapes[i] for i in alone]
+  if rest:
+    cuts.append((lengths[-1][0] * fields,))
+  parts = [
+    _unpacked(own, shape, width)
+    for own, shape in zip(joining.split(words, lengths), cuts, strict=True)
+  ]
+  parts = [x.reshape(cut) for x, cut in zip(parts, cuts, strict=True)]
+  out = dict(zip(alone, parts, strict=False))
+  if rest:
+    own = joining.split(parts[-1], [shapes[i] for i in rest])
+    out |= zip(rest, own, strict=True)
+  return [out[i] for i in range(len(shapes))]
+
+
+def _order(
+  shapes: Sequence[tuple[int, ...]], width: int
+) -> tuple[list[int], list[int]]:
+  """Numbers of the leaves that are packed by themselves, and of the others."""
+  alone: list[int] = []
+  rest: list[int] = []
+  for number, size in enumerate(map(math.prod, shapes)):
+    fits = size >= _LARGE and size % (32 // width) == 0
+    (alone if fits else rest).append(number)
+  return alone, rest
+
+
+def _slabs(shape: tuple[int, ...], fields: int) -> tuple[int, ...]:
+  """The shape of a leaf cut into slabs, whole rows of it if possible."""
+  rows, columns = math.prod(shape[:-1]), shape[-1]
+  if len(shape) > 1 and rows % fields == 0:
+    return fields, rows // fields, columns
+  return fields, rows * columns // fields
+
+
+def _packed(codes: jax.Array, width: int) -> jax.Array:
+  slabs = codes.reshape(_slabs(codes.shape, 32 // width)).astype(jnp.uint32)
+  slabs = (slabs & np.uint32(2**width - 1)) << _shifts(slabs, width)
+  packed = jax.lax.reduce(slabs, np.uint32(0), jax.lax.bitwise_or, (0,))
+  return packed.reshape(-1)
+
+
+def _unpacked(
+  words: jax.Array, shape: tuple[int, ...], width: int
+) -> jax.Array:
+  """The codes in slabs, not in the leaf's shape yet."""
+  fields, *slab = _slabs(shape, 32 // width)
+  words = words.reshape(slab)
+  codes = (words[None] >> _shifts(words[None], width)) & np.uint32(2**width - 1)
+  return codes.astype(fixed_width.narrowest(0, 2**width - 1))
+
+
+def _shifts(slabs: jax.Array, width: int) -> np.ndarray:
+  """Where the fields of each slab begin in a word."""
+  shifts = np.arange(32 // width, dtype=np.uint32) * np.uint32(width)
+  return shifts.reshape(-1, *[1] * (slabs.ndim - 1))

@@ -1,0 +1,79 @@
+"""Planar packing: each word holds elements that are far apart in a leaf."""
+
+from gradsparse.wire import planar
+import hypothesis
+from hypothesis import strategies as st
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+# Large leaves of which rows make slabs, of which they do not, and that do not
+# fill a word; and small ones.
+SHAPES = [(3, 7), (64, 512), (), (20_000,), (3, 3, 64, 65), (5, 5, 7, 131)]
+
+
+def by_hand(codes, width):
+  """uint32 words, element by element, from the page on wire formats."""
+  fields = 32 // width
+  vectors, rest = [], [np.uint32([])]
+  for x in codes:
+    alone = x.size >= 1 << 14 and x.size % fields == 0
+    (vectors if alone else rest).append(np.ravel(x))
+  vectors.append(np.concatenate(rest))
+  words = []
+  for vector in vectors:
+    slab = -(-len(vector) // fields)
+    for w in range(slab):
+      word = 0
+      for j in range(fields):
+        if w + j * slab < len(vector):
+          word |= int(vector[w + j * slab]) << (j * width)
+      words.append(word)
+  return words
+
+
+def drawn(shapes, width, seed=0):
+  rng = np.random.default_rng(seed)
+  return [
+    np.asarray(rng.integers(0, 2**width, s, np.uint64), np.uint32)
+    for s in shapes
+  ]
+
+
+@pytest.mark.parametrize('width', [1, 3, 4, 32])
+def test_words_are_those_of_the_format(width):
+  codes = drawn(SHAPES, width)
+
+  @jax.jit
+  def through(codes):
+    words = planar.pack_each(codes, width)
+    return words, planar.unpack_each(words, SHAPES, width)
+
+  words, back = through(codes)
+  assert words.tolist() == by_hand(codes, width)
+  assert words.size == planar.words(sum(x.size for x in codes), width)
+  for x, own in zip(codes, back, strict=True):
+    np.testing.assert_array_equal(own, x)
+
+
+@hypothesis.given(
+  st.lists(st.lists(st.integers(0, 5), max_size=3), min_size=1, max_size=4),
+  st.integers(1, 32),
+)
+def test_small_leaves_come_back(shapes, width):
+  shapes = [tuple(shape) for shape in shapes]
+  codes = drawn(shapes, width)
+  words = planar.pack_each(list(map(jnp.asarray, codes)), width)
+  assert words.tolist() == by_hand(codes, width)
+  back = planar.unpack_each(words, shapes, width)
+  for x, own in zip(codes, back, strict=True):
+    np.testing.assert_array_equal(own, x)
+
+
+def test_sums_of_words_hold_sums_of_codes():
+  """A field never crosses a word."""
+  first, second = drawn([(70, 9)], 2), drawn([(70, 9)], 2, seed=1)
+  words = planar.pack_each(first, 3) + planar.pack_each(second, 3)
+  (both,) = planar.unpack_each(words, [(70, 9)], 3)
+  np.testing.assert_array_equal(both, first[0] + second[0])
