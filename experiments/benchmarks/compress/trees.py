@@ -1,4 +1,4 @@
-"""Trees of parameters to measure on: one matrix, ResNet-50, a transformer."""
+"""Trees of parameters to measure on: a matrix, ResNet-50, transformers."""
 
 from __future__ import annotations
 
@@ -32,11 +32,22 @@ def transformer(floats: int) -> Shapes:
   return _widest(_transformer, floats)
 
 
+def scanned(floats: int) -> Shapes:
+  """The same transformer with its layers stacked: a leaf has 12 of them.
+
+  So `jax.lax.scan` over layers wants them, which compiles one layer only.
+  """
+  return _widest(_scanned, floats)
+
+
 TREES: dict[str, Callable[[int], Shapes]] = {
   'one': one,
   'resnet50': resnet50,
   'transformer': transformer,
+  'scanned': scanned,
 }
+# Those that speed is measured on, if no others are asked for.
+MEASURED = ('one', 'resnet50', 'transformer')
 
 
 def make(name: str, floats: int) -> Shapes:
@@ -92,15 +103,28 @@ def _resnet(width: int) -> Shapes:
 
 
 def _transformer(width: int) -> Shapes:
-  shapes: Shapes = {'embedding': (32 * width, width), 'norm/scale': (width,)}
+  shapes = _outside_layers(width)
   for number in range(_LAYERS):
-    layer = {
-      'attention/norm': (width,),
-      'attention/qkv': (width, 3 * width),
-      'attention/out': (width, width),
-      'mlp/norm': (width,),
-      'mlp/in': (width, 4 * width),
-      'mlp/out': (4 * width, width),
-    }
+    layer = _layer(width)
     shapes |= {f'layer{number:02}/{k}': v for k, v in layer.items()}
   return shapes
+
+
+def _scanned(width: int) -> Shapes:
+  layers = {f'layers/{k}': (_LAYERS, *v) for k, v in _layer(width).items()}
+  return _outside_layers(width) | layers
+
+
+def _outside_layers(width: int) -> Shapes:
+  return {'embedding': (32 * width, width), 'norm/scale': (width,)}
+
+
+def _layer(width: int) -> Shapes:
+  return {
+    'attention/norm': (width,),
+    'attention/qkv': (width, 3 * width),
+    'attention/out': (width, width),
+    'mlp/norm': (width,),
+    'mlp/in': (width, 4 * width),
+    'mlp/out': (4 * width, width),
+  }
