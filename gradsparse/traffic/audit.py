@@ -145,7 +145,14 @@ def _program(fn: Any, args: Sequence[Any]) -> tuple[Any, Any]:
   else:
     meshes = [*_meshes(traced.jaxpr), *meshes]
     lowered = traced.lower()
-  return lowered.compile(), meshes[0] if meshes else None
+  # Under jax.set_mesh a shard_map names a mesh without its devices. That of the
+  # arguments has them.
+  same = [
+    mesh
+    for mesh in meshes
+    if isinstance(mesh, Mesh) and mesh.shape == meshes[0].shape
+  ]
+  return lowered.compile(), next(iter([*same, *meshes]), None)
 
 
 def _meshes(jaxpr: Any) -> Iterator[Any]:

@@ -33,11 +33,12 @@ def transformer(floats: int) -> Shapes:
 
 
 def scanned(floats: int) -> Shapes:
-  """The same transformer with its layers stacked: a leaf has 12 of them.
+  """The same with its layers stacked, as `jax.lax.scan` wants them.
 
-  So `jax.lax.scan` over layers wants them, which compiles one layer only.
+  A leaf has 12 layers. Widths are multiples of 16, so that 16 devices can
+  divide each matrix among them.
   """
-  return _widest(_scanned, floats)
+  return _widest(_scanned, floats, 2 * _STEP)
 
 
 TREES: dict[str, Callable[[int], Shapes]] = {
@@ -70,10 +71,12 @@ def size(shapes: Shapes) -> int:
   return sum(math.prod(shape) for shape in shapes.values())
 
 
-def _widest(make_one: Callable[[int], Shapes], floats: int) -> Shapes:
-  width = _STEP
-  while size(make_one(width + _STEP)) <= floats:
-    width += _STEP
+def _widest(
+  make_one: Callable[[int], Shapes], floats: int, step: int = _STEP
+) -> Shapes:
+  width = step
+  while size(make_one(width + step)) <= floats:
+    width += step
   return make_one(width)
 
 
