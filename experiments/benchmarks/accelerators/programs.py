@@ -98,7 +98,8 @@ class Bench:
         once, and of all results, each written once.
       unknown_loops, launches, uncounted: as in `cost.Cost`.
       plan_bytes, program_bytes: what a device sends to other workers, by the
-        plan and by the collectives of the program.
+        plan and by the collectives of the program; of a density schedule, in
+        its largest stage.
       inside_bytes: what it sends inside of its slice; 0 where a worker is a
         device.
       most_expensive: the first ten of `cost.Cost.rows`.
@@ -128,7 +129,6 @@ class Bench:
     )
     memory, found = compiled.memory_analysis(), cost.of(compiled.as_text())
     sgd_cycles = cost.of(self.sgd.as_text()).cycles
-    plan = gs.plan(tx, self._params, dict(self._mesh.shape))
     sent = gs.audit(compiled, self._mesh).sent_by_axis
     between = [axes for axes in sent if axes == AXIS or AXIS in tuple(axes)]
     return {
@@ -141,11 +141,17 @@ class Bench:
       'unknown_loops': found.unknown_loops,
       'launches': found.launches,
       'uncounted': dict(found.uncounted),
-      'plan_bytes': plan.sent_by_axis.get(AXIS, 0),
+      'plan_bytes': self._planned(tx),
       'program_bytes': sum(sent[axes] for axes in between),
       'inside_bytes': sum(sent[axes] for axes in set(sent) - set(between)),
       'most_expensive': found.rows[:10],
     }
+
+  def _planned(self, tx: optax.GradientTransformation) -> int:
+    """Bytes to other workers, in the largest stage of a schedule."""
+    plan = functools.partial(gs.plan, tx, self._params, dict(self._mesh.shape))
+    stages = [stage.first_step for stage in plan().stages] or [None]
+    return max(plan(step).sent_by_axis.get(AXIS, 0) for step in stages)
 
   def _array(
     self, shape: tuple[int, ...], spec: P, dtype: Any = jnp.float32

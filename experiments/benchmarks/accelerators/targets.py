@@ -11,7 +11,6 @@ from typing import Any
 
 from experiments.program import errors
 import jax
-from jax._src import xla_bridge
 from jax.experimental import topologies
 import numpy as np
 
@@ -23,10 +22,11 @@ _TPU_ENVIRONMENT = {
   'TPU_WORKER_HOSTNAMES': 'localhost',
   'ALLOW_MULTIPLE_LIBTPU_LOAD': '1',
 }
-# What TPU7x leaves to its sparse cores, libtpu writes in a form that jaxlib
+# What a TPU leaves to its sparse cores, libtpu writes in a form that jaxlib
 # 0.10.2 cannot read ("async-update instruction should have 1 operands but sees
 # 2"): the program would have no text. So here its other cores do all of it.
-_TPU7X_OPTIONS = {
+# v5e has no sparse cores.
+_NO_SPARSE_CORES = {
   f'xla_tpu_{name}': False
   for name in (
     'enable_offloading_gather_to_sparsecore',
@@ -149,7 +149,7 @@ def make(name: str, slices: int = 1) -> Target:
   devices = np.array(topology.devices)
   if slices > 1:
     devices = devices.reshape(slices, -1)
-  return Target(devices, _TPU7X_OPTIONS if name.startswith('tpu7x') else {})
+  return Target(devices, {} if name.startswith('v5e') else _NO_SPARSE_CORES)
 
 
 def _require(module: str, what: str, extra: str) -> None:
@@ -166,6 +166,8 @@ def _name_gpus() -> None:
   Devices of a topology call their platform 'gpu'. JAX asks the devices that are
   there which kind of GPU that is, and raises if there is none. Here it is CUDA.
   """
+  from jax._src import xla_bridge  # private: only where it is needed
+
   canonical = xla_bridge.canonicalize_platform
 
   def named(platform):
