@@ -91,11 +91,10 @@ def test_on_tpus_a_program_sends_at_most_twice_what_is_planned(
 @pytest.mark.parametrize(
   'scheme', ['dense', 'dgc', 'dgc_chunk', 'qsgd4', 'one_bit', 'power_sgd']
 )
-def test_between_slices_a_program_sends_whole_tiles_more(scheme, tmp_path):
-  """As on one slice, but each transfer is filled up to tiles of 1024 words.
+def test_between_slices_a_program_pads_what_it_sends(scheme, tmp_path):
+  """As on one slice, but for what fills tiles of 1024 words: four at most.
 
-  There are four transfers at most. Nothing of a model's size is sent inside of
-  a slice.
+  Nothing of a model's size is sent inside of a slice.
   """
   (row,), _ = compiled(
     tmp_path, '--target=v5e:2x2', '--slices=2', f'--schemes={scheme}'
