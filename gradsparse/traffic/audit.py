@@ -9,38 +9,13 @@ import math
 import re
 from typing import Any
 
-from gradsparse.traffic import counting
-from gradsparse.traffic import groups
+from gradsparse.traffic import instructions
+from gradsparse.traffic import slices
+from gradsparse.traffic.instructions import Collective
 import jax
 from jax.sharding import AbstractMesh
 from jax.sharding import Mesh
 import numpy as np
-
-
-@dataclasses.dataclass(frozen=True)
-class Collective:
-  """One collective of a compiled program.
-
-  Attributes:
-    kind: one of counting.KINDS.
-    nbytes: size of one worker's operand.
-    workers: how many exchange with each other, a group's members; of a permute,
-      how many devices there are up to the last that takes part.
-    computation: name of the HLO computation that holds it.
-    sent: bytes sent by each device, by its number in the program, up to the
-      last that takes part.
-    axes: names of the mesh axes that it crosses, in the order of the mesh:
-      those along which the members of a group differ, or source and target of
-      a permute. None where `audit` has no mesh; () where each device is alone
-      in its group, and nothing is sent. An axis of one device is not crossed.
-  """
-
-  kind: str
-  nbytes: int
-  workers: int
-  computation: str
-  sent: tuple[float, ...]
-  axes: tuple[str, ...] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,73 +121,13 @@ def _most_sent(collectives: Iterable[Collective]) -> int:
   return math.ceil(sent.max(initial=0.0))
 
 
-_OPS = {
-  'all-reduce': 'all_reduce',
-  'all-gather': 'all_gather',
-  'all-to-all': 'all_to_all',
-  'reduce-scatter': 'reduce_scatter',
-  'collective-permute': 'permute',
-}
 _COMPUTATION = re.compile(r'^\s*(?:ENTRY\s+)?%?([\w.\-]+)\s*\(.*->.*\{\s*$')
-_COLLECTIVE = re.compile(
-  r'=\s*(\(?[^=]*?)\s(' + '|'.join(_OPS) + r')(?:-start)?\('
-)
-# Long tuples are printed with the numbers of their elements: /*index=5*/.
-_COMMENT = re.compile(r'/\*.*?\*/')
-_ARRAY = re.compile(r'\b(pred|[suf]\d+|bf16|f8\w*)\[([\d,]*)\]')
 _BRANCHES = re.compile(r'branch_computations=\{([^}]*)\}')
 _TRUE_FALSE = re.compile(
   r'true_computation=%?([\w.\-]+).*?false_computation=%?([\w.\-]+)'
 )
 _CALLS = re.compile(r'(?:to_apply|calls|body|condition)=%?([\w.\-]+)')
 _HEADER = re.compile(r'\b(?:replica_count|num_partitions)=(\d+)')
-
-
-def _array_bytes(text: str) -> list[int]:
-  out = []
-  for dtype, dims in _ARRAY.findall(text):
-    bits = 8 if dtype == 'pred' else int(re.sub(r'\D', '', dtype[:4]) or 8)
-    bits = 8 if dtype.startswith('f8') else bits
-    count = math.prod(int(d) for d in dims.split(',') if d)
-    out.append(count * bits // 8)
-  return out
-
-
-def _parse(
-  line: str,
-  computation: str,
-  devices: int,
-  mesh: Mesh | AbstractMesh | None,
-) -> Collective | None:
-  """The collective that a line performs, if it does."""
-  line = _COMMENT.sub('', line)
-  match = _COLLECTIVE.search(line)
-  if not match or '-done(' in line:
-    return None
-  kind = _OPS[match.group(2)]
-  sizes = _array_bytes(match.group(1))
-  if f'{match.group(2)}-start(' in line and len(sizes) > 1:
-    sizes = sizes[len(sizes) // 2 :]  # (operands, results)
-  nbytes = sum(sizes)
-  if kind == 'permute':
-    pairs = groups.source_target_pairs(line)
-    workers = 1 + max(map(max, pairs), default=0)
-    sent = counting.sent_bytes(kind, nbytes, workers, pairs)
-    members: Sequence[Sequence[int]] = pairs
-  else:
-    members = groups.replica_groups(line, devices)
-    workers = max(map(len, members))
-    if kind == 'all_gather':
-      nbytes //= workers  # the text shows the result: P operands
-    elif kind == 'reduce_scatter':
-      nbytes *= workers
-    sent = [0.0] * (1 + max(map(max, members)))
-    for group in members:
-      own = counting.sent_bytes(kind, nbytes, len(group))
-      for device, own_bytes in zip(group, own, strict=True):
-        sent[device] = own_bytes
-  axes = None if mesh is None else groups.crossed_axes(members, mesh)
-  return Collective(kind, nbytes, workers, computation, tuple(sent), axes)
 
 
 def _program(fn: Any, args: Sequence[Any]) -> tuple[Any, Any]:
@@ -230,7 +145,14 @@ def _program(fn: Any, args: Sequence[Any]) -> tuple[Any, Any]:
   else:
     meshes = [*_meshes(traced.jaxpr), *meshes]
     lowered = traced.lower()
-  return lowered.compile(), meshes[0] if meshes else None
+  # Under jax.set_mesh a shard_map names a mesh without its devices. That of the
+  # arguments has them.
+  same = [
+    mesh
+    for mesh in meshes
+    if isinstance(mesh, Mesh) and mesh.shape == meshes[0].shape
+  ]
+  return lowered.compile(), next(iter([*same, *meshes]), None)
 
 
 def _meshes(jaxpr: Any) -> Iterator[Any]:
@@ -263,7 +185,7 @@ def audit(
     mesh: that the program was compiled for. With it, each collective is
       assigned to the axes that it crosses; see `Audit.sent_by_axis`. None takes
       that of a function's first `shard_map`, or of its first argument that lies
-      on one.
+      on one. A compiled program of several slices of TPUs needs it.
 
   Returns:
     The collectives by the formulas of counting.py, in bytes. Under `jax.vmap`
@@ -274,8 +196,9 @@ def audit(
       called with args, mesh is neither a Mesh nor an AbstractMesh, or arguments
       are given to what is compiled.
     ValueError: the text is not that of a compiled program, mesh has not as
-      many devices as the program, or a collective's groups are spelt in a way
-      that is not known.
+      many devices as the program, nor as many in each slice, a collective's
+      groups are spelt in a way that is not known, or there is no mesh that
+      tells what crosses slices.
   """
   stages = jax.stages.Compiled, jax.stages.Lowered
   compiled = isinstance(program, (str, *stages))
@@ -324,11 +247,7 @@ def _read(text: str, mesh: Mesh | AbstractMesh | None) -> Audit:
       f'HloModule, got {text[:40]!r}'
     )
   devices = math.prod(map(int, _HEADER.findall(text.partition('\n')[0])))
-  if mesh is not None and mesh.size != devices:
-    raise ValueError(
-      f'mesh must have the {devices} devices that the program runs on, got '
-      f'{mesh.size}'
-    )
+  where = slices.of(devices, mesh)
   own: dict[str, list[Collective]] = {}
   calls: dict[str, list[str]] = {}
   switches: dict[str, list[list[str]]] = {}
@@ -340,7 +259,7 @@ def _read(text: str, mesh: Mesh | AbstractMesh | None) -> Audit:
       entry = name if line.lstrip().startswith('ENTRY') else entry
       own[name], calls[name], switches[name] = [], [], []
       continue
-    found = _parse(line, name, devices, mesh)
+    found = instructions.parse(line, name, where, mesh)
     if found:
       own[name].append(found)
       continue

@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import AbstractMesh
 from jax.sharding import AxisType
-from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 import optax
 import pytest
@@ -325,61 +324,9 @@ def test_plan_and_audit_of_two_levels_agree_by_axis():
     assert plan.over(axis).sent_bytes == sent
 
 
-def two_sums(x):
-  return jax.lax.psum(jax.lax.psum(x, 'device'), 'node')
-
-
-@pytest.mark.parametrize(
-  'form', ['plain', 'jitted', 'shapes', 'lowered', 'placed']
-)
-def test_a_function_is_compiled_for_its_arguments(form):
-  """As it is compiled by hand; the mesh is found."""
-  mesh, both = mesh_of(2, 2), P(('node', 'device'))
-  fn = jax.shard_map(two_sums, mesh=mesh, in_specs=both, out_specs=P())
-  x = jnp.ones(16)
-  by_hand = jax.jit(fn).lower(x).compile(replay.QUICKLY)
-  wanted = gs.audit(by_hand, mesh)
-  if form == 'plain':
-    audit = gs.audit(fn, x)
-  elif form == 'jitted':
-    audit = gs.audit(jax.jit(fn), x)
-  elif form == 'shapes':
-    audit = gs.audit(fn, jax.ShapeDtypeStruct((16,), jnp.float32))
-  elif form == 'lowered':
-    audit = gs.audit(jax.jit(fn).lower(x), mesh)
-  else:
-    # Without a shard_map: JAX sums over the axis along which x is divided.
-    placed = jax.device_put(x, NamedSharding(mesh, P('node')))
-    audit = gs.audit(lambda x: x.sum(), placed)
-    assert set(audit.sent_by_axis) == {'node'}
-    return
-  assert audit == wanted
-  assert audit.sent_by_axis == {'device': 16, 'node': 16}
-
-
-@pytest.mark.parametrize('runner', gs.workers.RUNNERS)
-def test_a_program_of_parallel_is_compiled_for_its_arguments(runner):
-  fn = gs.workers.parallel(
-    lambda x: gs.workers.mean(x),
-    runner=runner,
-    num_workers=2,
-    in_specs=(P('workers'),),
-    out_specs=P(),
-  )
-  audit = gs.audit(fn, jnp.ones((2, 8)))
-  assert audit.sent_bytes == (0 if runner == 'simulate' else 32)
-  assert ('simulated' in str(audit)) == (runner == 'simulate')
-  if runner == 'shard_map':
-    assert audit.sent_by_axis == {'workers': 32}
-
-
 def test_what_is_no_program_is_refused():
   with pytest.raises(TypeError, match='program must be a function.*, got int'):
     gs.audit(3, jnp.ones(2))
   text = program(REDUCE.format('[2,4]<=[8]'), header=ON_8)
   with pytest.raises(TypeError, match='takes no arguments here, got 2'):
     gs.audit(text, 1, 2)
-
-
-def test_a_function_that_tells_no_signature_is_compiled_too():
-  assert gs.audit(dict, {'a': jnp.ones(2)}).sent_bytes == 0

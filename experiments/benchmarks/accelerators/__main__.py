@@ -1,16 +1,25 @@
-r"""Compiles a step of each scheme for TPUs that are not here.
+r"""Compiles a step of each scheme for accelerators that are not here.
 
   python -m experiments.benchmarks.accelerators --target=v5e:2x4 \
     --tree=resnet50 --schemes=dgc,qsgd4 --json=FILE
 
-Nothing runs: the compiler of TPUs says what it makes of a step from
-gradients to new parameters, with a worker on each device. `x SGD` is the
-estimate of XLA beside that of momentum SGD. What has none is in `uncounted`.
+Nothing runs: the compiler of TPUs, or of H100s (`--target=h100`, a host of 8),
+says what it makes of a step from gradients to new parameters, with a worker on
+each device. With `--slices=N` a worker is a slice of TPUs, inside of which the
+model is sharded, and bytes are those that a device sends to other slices.
+
+`x SGD` is the estimate of XLA for TPUs beside that of momentum SGD; what has
+none is in `uncounted`. `floor` is the least that memory allows, likewise.
+
+`--recorded=FILE,FILE` compiles nothing: it prints the tables of
+docs/accelerators.md from such records.
 """
 
+import pathlib
 from typing import Any
 
 from absl import flags
+from experiments.benchmarks.accelerators import page
 from experiments.benchmarks.accelerators import programs
 from experiments.benchmarks.accelerators import targets
 from experiments.benchmarks.compress import contenders
@@ -26,7 +35,11 @@ _TARGETS = command_line.define_list(
   'target',
   ('v5e:2x4',),
   targets.parse,
-  'topologies of TPUs, such as v5e:2x4, v5p:2x2x2, v6e:2x4',
+  'h100, or topologies of TPUs, such as v5e:2x4, v5p:2x2x2, v6e:2x4, '
+  'tpu7x:2x2x1',
+)
+_SLICES = flags.DEFINE_integer(
+  'slices', 1, 'of TPUs, each a target', lower_bound=1
 )
 _TREES = command_line.define_list(
   'tree',
@@ -37,72 +50,58 @@ _TREES = command_line.define_list(
 _NUM_PARAMS = flags.DEFINE_integer(
   'num_params', 25_600_000, 'parameters, at most', lower_bound=500_000
 )
+_RECORDED = command_line.define_list(
+  'recorded', (), pathlib.Path, 'records to show; nothing is compiled'
+)
 
 
 def table(rows: list[dict[str, Any]]) -> tables.Table:
   """The rows, for reading."""
-
-  def number(value, form='.1f'):
-    return '-' if value is None else format(value, form)
-
   return tables.make(
-    (
-      'target',
-      'tree',
-      'scheme',
-      'compile\n(s)',
-      'x SGD',
-      'temporary\n(models)',
-      'loops\nunknown',
-      'launches',
-      'plan\n(B)',
-      'program\n(B)',
-      'uncounted',
-    ),
-    [
-      (
-        row['target'],
-        row['tree'],
-        row['scheme'],
-        number(row['compile_s']),
-        number(row['cycles_x_sgd']),
-        number(row['temp_models'], '.2f'),
-        f'{row["unknown_loops"]:,}',
-        f'{row["launches"]:,}',
-        f'{row["plan_bytes"]:,.0f}',
-        f'{row["program_bytes"]:,.0f}',
-        ', '.join(f'{n} {kind}' for kind, n in row['uncounted'].items()),
-      )
-      for row in rows
-    ],
+    ('for', *(name.replace(', ', '\n') for name in page.COLUMNS)),
+    [(page.place(row), *page.cells(row)) for row in rows],
+    left=2,
   )
 
 
 def main() -> None:
-  """Compiles, prints and writes down."""
-  targets.prepare()
+  """Compiles, prints and writes down; or prints what was recorded."""
+  if _RECORDED.value:
+    records = [files.read_json(path) for path in _RECORDED.value]
+    print(page.page([row for record in records for row in record]))
+  else:
+    tables.show(table(_compiled()))
+
+
+def _compiled() -> list[dict[str, Any]]:
+  targets.prepare(_TARGETS.value, _SLICES.value)
   rows: list[dict[str, Any]] = []
-  for target in _TARGETS.value:
-    devices = targets.devices(target)
+  for name in _TARGETS.value:
+    target = targets.make(name, _SLICES.value)
     for tree in _TREES.value:
-      bench = programs.Bench(trees.make(tree, _NUM_PARAMS.value), devices)
-      for name in _SCHEMES.value:
-        scheme = contenders.SCHEMES[name](axis_name=programs.AXIS)
+      bench = programs.Bench(trees.make(tree, _NUM_PARAMS.value), target)
+      for scheme in _SCHEMES.value:
         row = {
-          'scheme': name,
-          'target': target,
+          'scheme': scheme,
+          'target': name,
+          'slices': _SLICES.value,
           'tree': tree,
           'jax': jax.__version__,
-          **bench.row(scheme),
         }
+        made = contenders.SCHEMES[scheme](axis_name=programs.AXIS)
+        try:
+          row |= bench.row(made)
+        except programs.NotShardedError as refused:
+          command_line.say(f'{page.place(row)}, {scheme}: left out: {refused}')
+          continue
         rows.append(row)
         command_line.say(
-          f'{target} {tree} {name}: {row["compile_s"]:.1f} s to compile'
+          f'{page.place(row)}, {scheme}: {row["compile_s"]:.1f} s to compile'
         )
         if _JSON.value:
           files.write_json(_JSON.value, rows)
         jax.clear_caches()
-  tables.show(table(rows))
+  return rows
 
 
 if __name__ == '__main__':

@@ -1,12 +1,21 @@
-"""One training step of all workers, compiled for devices that are not there."""
+"""One training step of all workers, compiled for devices that are not there.
+
+On one slice of TPUs, or one host of GPUs, each device is a worker and has the
+whole model. On several slices each slice is a worker, as those have it who
+train on pods: what is slow is the network between slices. The model and the
+optimizer's state are sharded inside of a slice (FSDP), and the scheme, within
+`gs.sharded`, works between slices.
+"""
 
 from __future__ import annotations
 
 import functools
+import math
 import time
 from typing import Any
 
 from experiments.benchmarks.accelerators import cost
+from experiments.benchmarks.accelerators import targets
 from experiments.benchmarks.compress import contenders
 import gradsparse as gs
 import jax
@@ -15,42 +24,61 @@ from jax.sharding import AxisType
 from jax.sharding import Mesh
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
-import numpy as np
 import optax
 
 AXIS = gs.workers.AXIS
+INSIDE = 'fsdp'  # over the devices of a slice
+
+
+class NotShardedError(ValueError):
+  """A scheme has no form for a model that is sharded inside of a worker."""
 
 
 class Bench:
-  """Steps on one tree of parameters, with a worker on each device.
+  """Steps on one tree of parameters.
 
   Args:
     shapes: of the leaves, by name.
-    devices: of a topology.
+    target: whose devices and compiler.
   """
 
-  def __init__(self, shapes: dict[str, tuple[int, ...]], devices: np.ndarray):
-    self._mesh = Mesh(devices, (AXIS,), axis_types=(AxisType.Auto,))
+  def __init__(
+    self, shapes: dict[str, tuple[int, ...]], target: targets.Target
+  ):
+    axes = (AXIS, INSIDE)[: target.devices.ndim]
+    self._options = dict(target.options)
+    self._mesh = Mesh(
+      target.devices, axes, axis_types=(AxisType.Auto,) * len(axes)
+    )
+    self._inside = dict(self._mesh.shape).get(INSIDE, 1)
+    self._specs = {
+      name: sharded(shape, self._inside) for name, shape in shapes.items()
+    }
     self._params = {
-      name: jax.ShapeDtypeStruct(shape, jnp.float32)
+      name: self._array(shape, self._specs[name])
       for name, shape in shapes.items()
     }
-    self.floats = sum(x.size for x in self._params.values())
+    self.floats = sum(
+      math.prod(x.sharding.shard_shape(x.shape)) for x in self._params.values()
+    )
 
   @property
   def workers(self) -> int:
-    return self._mesh.size
+    return self._mesh.shape[AXIS]
 
   @functools.cached_property
-  def sgd_cycles(self) -> int:
-    """XLA's estimate of a step of momentum SGD; nothing is exchanged."""
+  def sgd(self) -> Any:
+    """A step of momentum SGD, compiled; nothing is exchanged."""
     sgd = contenders.momentum_sgd()
     state = jax.eval_shape(sgd.init, self._params)
-    _, compiled = self._compiled(
-      _step(sgd, moments=False),
-      *(self._placed(x, P()) for x in (self._params, state, self._params)),
+    state = optax.tree.map_params(
+      sgd,
+      lambda x, p: self._array(x.shape, p.sharding.spec),
+      state,
+      self._params,
     )
-    return cost.of(compiled.as_text()).cycles
+    step = _step(sgd, moments=False)
+    return self._compiled(step, self._params, state, self._params)[1]
 
   def row(self, scheme: gs.CompressedMean) -> dict[str, Any]:
     """What the compiler makes of a step that ends in new parameters.
@@ -60,19 +88,31 @@ class Bench:
 
     Returns:
       compile_s: seconds to trace, lower and compile.
-      code_bytes: size of the program.
-      temp_models: temporary memory, in models of float32.
+      code_bytes: size of the program; None where the compiler does not tell.
+      temp_models: temporary memory, in what a device has of the model, as
+        float32.
       cycles, cycles_x_sgd: XLA's estimate, and as a multiple of momentum SGD's;
         None where it makes none.
+      floor_x_sgd: the least that a step can take, as a multiple of momentum
+        SGD's least, where memory decides: bytes of all arguments, each read
+        once, and of all results, each written once.
       unknown_loops, launches, uncounted: as in `cost.Cost`.
-      plan_bytes, program_bytes: what a worker sends, by the plan and by the
-        collectives of the program.
+      plan_bytes, program_bytes: what a device sends to other workers, by the
+        plan and by the collectives of the program; of a density schedule, in
+        its largest stage.
+      inside_bytes: what it sends inside of its slice; 0 where a worker is a
+        device.
       most_expensive: the first ten of `cost.Cost.rows`.
+
+    Raises:
+      NotShardedError: it is one that cannot be used on several slices.
     """
+    if self._inside > 1:
+      try:
+        scheme = gs.sharded(scheme, self._specs)
+      except ValueError as refused:
+        raise NotShardedError(str(refused)) from refused
     tx = contenders.followed(scheme)
-    state = jax.eval_shape(
-      lambda p: gs.workers.init(tx, p, self.workers), self._params
-    )
     specs = gs.workers.specs(tx, self._params, self.workers)
     step = gs.workers.wrap(
       _step(tx, moments=scheme.scheme.memory.facts.moments),
@@ -81,48 +121,91 @@ class Bench:
       in_specs=(P(), specs, P(AXIS)),
       out_specs=(P(), specs),
     )
-    # Side by side along the first axis: with an axis of their own the compiler
-    # would lay them out as no backward pass does.
-    stacked = jax.tree.map(
-      lambda x: jax.ShapeDtypeStruct(
-        (self.workers * x.shape[0], *x.shape[1:]), x.dtype
-      ),
-      self._params,
-    )
     seconds, compiled = self._compiled(
       step,
-      self._placed(self._params, P()),
-      jax.tree.map(self._placed, state, specs),
-      self._placed(stacked, P(AXIS)),
+      self._params,
+      self._state(tx),
+      {name: self._stacked(x) for name, x in self._params.items()},
     )
     memory, found = compiled.memory_analysis(), cost.of(compiled.as_text())
-    sgd = self.sgd_cycles
+    sgd_cycles = cost.of(self.sgd.as_text()).cycles
+    sent = gs.audit(compiled, self._mesh).sent_by_axis
+    between = [axes for axes in sent if axes == AXIS or AXIS in tuple(axes)]
     return {
       'compile_s': seconds,
-      'code_bytes': memory.generated_code_size_in_bytes,
+      'code_bytes': memory.generated_code_size_in_bytes or None,
       'temp_models': memory.temp_size_in_bytes / 4 / self.floats,
       'cycles': found.cycles or None,
-      'cycles_x_sgd': found.cycles / sgd if sgd else None,
+      'cycles_x_sgd': found.cycles / sgd_cycles if sgd_cycles else None,
+      'floor_x_sgd': _touched(compiled) / _touched(self.sgd),
       'unknown_loops': found.unknown_loops,
       'launches': found.launches,
       'uncounted': dict(found.uncounted),
-      'plan_bytes': gs.plan(tx, self._params, self.workers).sent_bytes,
-      'program_bytes': gs.audit(compiled, self._mesh).sent_bytes,
+      'plan_bytes': self._planned(tx),
+      'program_bytes': sum(sent[axes] for axes in between),
+      'inside_bytes': sum(sent[axes] for axes in set(sent) - set(between)),
       'most_expensive': found.rows[:10],
     }
 
-  def _placed(self, tree: Any, spec: P) -> Any:
+  def _planned(self, tx: optax.GradientTransformation) -> int:
+    """Bytes to other workers, in the largest stage of a schedule."""
+    plan = functools.partial(gs.plan, tx, self._params, dict(self._mesh.shape))
+    stages = [stage.first_step for stage in plan().stages] or [None]
+    return max(plan(step).sent_by_axis.get(AXIS, 0) for step in stages)
+
+  def _array(
+    self, shape: tuple[int, ...], spec: P, dtype: Any = jnp.float32
+  ) -> jax.ShapeDtypeStruct:
+    placed = NamedSharding(self._mesh, spec)
+    return jax.ShapeDtypeStruct(shape, dtype, sharding=placed)
+
+  def _stacked(self, param: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
+    """The gradients of all workers.
+
+    Side by side along the first axis: with an axis of their own the compiler
+    would lay them out as no backward pass does.
+    """
+    shape, spec = param.shape, param.sharding.spec
+    first, *rest = (*spec, *(None,) * (len(shape) - len(spec)))
+    own = (AXIS,) if first is None else (AXIS, first)
+    return self._array((self.workers * shape[0], *shape[1:]), P(own, *rest))
+
+  def _state(self, tx: optax.GradientTransformation) -> Any:
+    shapes = jax.eval_shape(
+      lambda p: gs.workers.init(tx, p, self.workers), self._params
+    )
+    placed = gs.workers.shardings(tx, self._params, self._mesh, AXIS)
     return jax.tree.map(
-      lambda x: jax.ShapeDtypeStruct(
-        x.shape, x.dtype, sharding=NamedSharding(self._mesh, spec)
-      ),
-      tree,
+      lambda x, where: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=where),
+      shapes,
+      placed,
     )
 
   def _compiled(self, step: Any, *arguments: Any) -> tuple[float, Any]:
     begin = time.perf_counter()
-    compiled = jax.jit(step, donate_argnums=(0, 1)).lower(*arguments).compile()
+    lowered = jax.jit(step, donate_argnums=(0, 1)).lower(*arguments)
+    compiled = lowered.compile(self._options)
     return time.perf_counter() - begin, compiled
+
+
+def sharded(shape: tuple[int, ...], devices: int) -> P:
+  """How a leaf is divided inside of a slice: its largest dimension that can be.
+
+  Args:
+    shape: of the leaf; one of a single dimension stays whole.
+    devices: of a slice.
+  """
+  fit = [d for d, size in enumerate(shape) if size % devices == 0]
+  if devices == 1 or len(shape) < 2 or not fit:
+    return P()
+  largest = max(fit, key=lambda d: shape[d])
+  return P(*(INSIDE if d == largest else None for d in range(len(shape))))
+
+
+def _touched(compiled: Any) -> int:
+  """Bytes of what a device reads and writes at least."""
+  memory = compiled.memory_analysis()
+  return memory.argument_size_in_bytes + memory.output_size_in_bytes
 
 
 def _step(tx: optax.GradientTransformation, *, moments: bool) -> Any:

@@ -38,7 +38,7 @@ _NUM_PARAMS = flags.DEFINE_integer(
 flags.DEFINE_alias('floats', 'num_params')  # as in the records
 _SHAPES = command_line.define_list(
   'shapes',
-  tuple(trees.TREES),
+  trees.MEASURED,
   command_line.one_of(trees.TREES, 'tree'),
   'which of: ' + ', '.join(trees.TREES),
 )

@@ -1,4 +1,4 @@
-"""Trees of parameters to measure on: one matrix, ResNet-50, a transformer."""
+"""Trees of parameters to measure on: a matrix, ResNet-50, transformers."""
 
 from __future__ import annotations
 
@@ -32,11 +32,23 @@ def transformer(floats: int) -> Shapes:
   return _widest(_transformer, floats)
 
 
+def scanned(floats: int) -> Shapes:
+  """The same with its layers stacked, as `jax.lax.scan` wants them.
+
+  A leaf has 12 layers. Widths are multiples of 16, so that 16 devices can
+  divide each matrix among them.
+  """
+  return _widest(_scanned, floats, 2 * _STEP)
+
+
 TREES: dict[str, Callable[[int], Shapes]] = {
   'one': one,
   'resnet50': resnet50,
   'transformer': transformer,
+  'scanned': scanned,
 }
+# Those that speed is measured on, if no others are asked for.
+MEASURED = ('one', 'resnet50', 'transformer')
 
 
 def make(name: str, floats: int) -> Shapes:
@@ -59,10 +71,12 @@ def size(shapes: Shapes) -> int:
   return sum(math.prod(shape) for shape in shapes.values())
 
 
-def _widest(make_one: Callable[[int], Shapes], floats: int) -> Shapes:
-  width = _STEP
-  while size(make_one(width + _STEP)) <= floats:
-    width += _STEP
+def _widest(
+  make_one: Callable[[int], Shapes], floats: int, step: int = _STEP
+) -> Shapes:
+  width = step
+  while size(make_one(width + step)) <= floats:
+    width += step
   return make_one(width)
 
 
@@ -92,15 +106,28 @@ def _resnet(width: int) -> Shapes:
 
 
 def _transformer(width: int) -> Shapes:
-  shapes: Shapes = {'embedding': (32 * width, width), 'norm/scale': (width,)}
+  shapes = _outside_layers(width)
   for number in range(_LAYERS):
-    layer = {
-      'attention/norm': (width,),
-      'attention/qkv': (width, 3 * width),
-      'attention/out': (width, width),
-      'mlp/norm': (width,),
-      'mlp/in': (width, 4 * width),
-      'mlp/out': (4 * width, width),
-    }
+    layer = _layer(width)
     shapes |= {f'layer{number:02}/{k}': v for k, v in layer.items()}
   return shapes
+
+
+def _scanned(width: int) -> Shapes:
+  layers = {f'layers/{k}': (_LAYERS, *v) for k, v in _layer(width).items()}
+  return _outside_layers(width) | layers
+
+
+def _outside_layers(width: int) -> Shapes:
+  return {'embedding': (32 * width, width), 'norm/scale': (width,)}
+
+
+def _layer(width: int) -> Shapes:
+  return {
+    'attention/norm': (width,),
+    'attention/qkv': (width, 3 * width),
+    'attention/out': (width, width),
+    'mlp/norm': (width,),
+    'mlp/in': (width, 4 * width),
+    'mlp/out': (4 * width, width),
+  }

@@ -1,12 +1,16 @@
-"""What the compiler of TPUs says is added up, and asked for in words."""
+"""What compilers of accelerators say is added up, shown, and asked for."""
 
 import importlib.util
+import json
 import subprocess
 import sys
 
 from experiments.benchmarks.accelerators import cost
+from experiments.benchmarks.accelerators import page
+from experiments.benchmarks.accelerators import programs
 from experiments.benchmarks.accelerators import targets
 from experiments.program import errors
+from jax.sharding import PartitionSpec as P
 import pytest
 
 _TEXT = """
@@ -49,29 +53,100 @@ def test_cycles_are_added_up():
   assert found.rows[0] == (240, 'fusion turn')
 
 
-@pytest.mark.parametrize('name', ['v5e', 'v5e:2', 'a100', 'v9:2x2'])
+@pytest.mark.parametrize('name', ['v5e', 'v5e:2', 'a100', 'h100:8', 'v9:2x2'])
 def test_what_is_no_target_is_told(name):
   with pytest.raises(ValueError, match=f'target must be .* got {name!r}'):
     targets.parse(name)
-  assert targets.parse('v5p:2x2x2') == 'v5p:2x2x2'
+  for known in ('v5p:2x2x2', 'tpu7x:2x2x1', 'h100'):
+    assert targets.parse(known) == known
 
 
-def test_a_compiler_that_is_missing_is_named(monkeypatch):
-  monkeypatch.setattr(importlib.util, 'find_spec', lambda name: None)
-  with pytest.raises(errors.ConfigError, match='tpu-compile'):
-    targets.prepare()
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(
-  importlib.util.find_spec('libtpu') is None, reason='no compiler for TPUs'
+@pytest.mark.parametrize(
+  'name, extra', [('v5e:2x4', 'tpu-compile'), ('h100', 'gpu-compile')]
 )
-def test_a_step_is_compiled_for_a_tpu(tmp_path):
-  command = 'experiments.benchmarks.accelerators --tree=one --schemes=dense'
+def test_a_compiler_that_is_missing_is_named(monkeypatch, name, extra):
+  monkeypatch.setattr(importlib.util, 'find_spec', lambda name: None)
+  with pytest.raises(errors.ConfigError, match=extra):
+    targets.prepare([name])
+
+
+def test_gpus_have_no_slices():
+  with pytest.raises(errors.ConfigError, match='--slices must be 1 .* got 2'):
+    targets.prepare(['v5e:2x4', 'h100'], slices=2)
+
+
+@pytest.mark.parametrize(
+  'shape, spec',
+  [
+    ((12, 48, 144), P(None, None, 'fsdp')),
+    ((192, 48), P('fsdp', None)),
+    ((3, 3, 8, 10), P()),
+    ((48,), P()),
+  ],
+)
+def test_a_leaf_is_divided_along_its_largest_dimension(shape, spec):
+  assert programs.sharded(shape, 16) == spec
+  assert programs.sharded(shape, 1) == P()
+
+
+def row(**more):
+  """As it stands in a record."""
+  return {
+    'scheme': 'dgc',
+    'target': 'v5e:2x4',
+    'slices': 1,
+    'tree': 'one',
+    'compile_s': 33.51,
+    'code_bytes': 9_500_000,
+    'temp_models': 0.114,
+    'cycles': 1000,
+    'cycles_x_sgd': 7.62,
+    'floor_x_sgd': 1.4,
+    'unknown_loops': 1,
+    'launches': 1340,
+    'uncounted': {'custom-call': 3, 'sort': 1},
+    'plan_bytes': 76_972,
+    'program_bytes': 153_944,
+    'inside_bytes': 0,
+    'most_expensive': [],
+    **more,
+  }
+
+
+def test_records_become_the_tables_of_the_page():
+  """One for each target and tree; of a scheme its last row; no zeros for -."""
+  gpu = row(
+    target='h100', code_bytes=None, cycles=None, cycles_x_sgd=None, uncounted={}
+  )
+  several = row(target='v5e:4x4', slices=2, inside_bytes=30)
+  text = page.page([row(compile_s=99.0), gpu, several, row()])
+  lines = [line for line in text.splitlines() if line.startswith(('#', '| d'))]
+  assert lines == [
+    '### v5e:2x4, one',
+    '| dgc | 33.5 | 9.5 | 0.11 | 7.6 | 1.40 | 1 | 1,340 | 76,972 | 153,944 | '
+    '0 | 3 custom-call, 1 sort |',
+    '### h100, one',
+    '| dgc | 33.5 | - | 0.11 | - | 1.40 | 1 | 1,340 | 76,972 | 153,944 | '
+    '0 | - |',
+    '### v5e:4x4, 2 slices, one',
+    '| dgc | 33.5 | 9.5 | 0.11 | 7.6 | 1.40 | 1 | 1,340 | 76,972 | 153,944 | '
+    '30 | 3 custom-call, 1 sort |',
+  ]
+
+
+def test_the_program_prints_records(tmp_path):
+  """And needs no compiler of accelerators for it."""
+  records = [tmp_path / 'a.json', tmp_path / 'b.json']
+  records[0].write_text(json.dumps([row()]))
+  records[1].write_text(json.dumps([row(target='h100')]))
+  names = ','.join(map(str, records))
   done = subprocess.run(
-    [sys.executable, '-m', *command.split(), '--num_params=500000'],
+    [
+      *(sys.executable, '-m', 'experiments.benchmarks.accelerators'),
+      f'--recorded={names}',
+    ],
     capture_output=True,
     text=True,
     check=True,
   )
-  assert 'v5e:2x4' in done.stdout and 'dense' in done.stdout
+  assert done.stdout.strip() == page.page([row(), row(target='h100')])

@@ -40,6 +40,16 @@ def test_the_smallest_trees_are_none_too_large(name):
   assert 0 < trees.size(trees.make(name, _FLOATS)) <= _FLOATS
 
 
+def test_scanned_layers_are_those_of_the_transformer():
+  one_each, stacked = (
+    trees.make(name, 3_000_000) for name in ('transformer', 'scanned')
+  )
+  assert trees.size(stacked) == trees.size(one_each)
+  qkv = one_each['layer00/attention/qkv']
+  assert stacked['layers/attention/qkv'] == (12, *qkv)
+  assert len(stacked) == 2 + (len(one_each) - 2) // 12
+
+
 def test_too_small_a_tree_is_refused():
   with pytest.raises(ValueError, match='floats must be at least 500,000'):
     trees.make('one', 499_999)

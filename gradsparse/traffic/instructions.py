@@ -1,0 +1,154 @@
+"""One collective of a compiled program, as a line of its text spells it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+import dataclasses
+import math
+import re
+
+from gradsparse.traffic import counting
+from gradsparse.traffic import groups
+from gradsparse.traffic import slices
+from jax.sharding import AbstractMesh
+from jax.sharding import Mesh
+
+
+@dataclasses.dataclass(frozen=True)
+class Collective:
+  """One collective of a compiled program.
+
+  Attributes:
+    kind: one of counting.KINDS.
+    nbytes: size of one worker's operand.
+    workers: how many exchange with each other, a group's members; of a permute,
+      how many devices there are up to the last that takes part.
+    computation: name of the HLO computation that holds it.
+    sent: bytes sent by each device, by its place in the mesh, up to the last
+      that takes part.
+    axes: names of the mesh axes that it crosses, in the order of the mesh:
+      those along which the members of a group differ, or source and target of
+      a permute. None where `audit` has no mesh; () where each device is alone
+      in its group, and nothing is sent. An axis of one device is not crossed.
+  """
+
+  kind: str
+  nbytes: int
+  workers: int
+  computation: str
+  sent: tuple[float, ...]
+  axes: tuple[str, ...] | None = None
+
+
+_OPS = {
+  'all-reduce': 'all_reduce',
+  'all-gather': 'all_gather',
+  'all-to-all': 'all_to_all',
+  'reduce-scatter': 'reduce_scatter',
+  'collective-permute': 'permute',
+}
+_COLLECTIVE = re.compile(
+  r'=\s*(\(?[^=]*?)\s(send|' + '|'.join(_OPS) + r')(-start)?\('
+)
+# Long tuples are printed with the numbers of their elements: /*index=5*/.
+_COMMENT = re.compile(r'/\*.*?\*/')
+_ARRAY = re.compile(r'\b(pred|[suf]\d+|bf16|f8\w*)\[([\d,]*)\]')
+
+
+def parse(
+  line: str,
+  computation: str,
+  where: slices.Slices,
+  mesh: Mesh | AbstractMesh | None,
+) -> Collective | None:
+  """The collective that a line performs, if it does.
+
+  Args:
+    line: of the text of a compiled program.
+    computation: name of that which the line is in.
+    where: the devices of the program.
+    mesh: that the program was compiled for, or None.
+
+  Raises:
+    ValueError: who takes part is spelled in a way that is not known.
+  """
+  line = _COMMENT.sub('', line)
+  match = _COLLECTIVE.search(line)
+  if not match:
+    return None
+  shape, name, start = match.groups()
+  members: Sequence[Sequence[int]]
+  if name == 'send':
+    transfer = where.transfer(line)
+    if transfer is None:
+      return None
+    kind, members = transfer
+    nbytes = _bytes(_elements(shape)[0])  # (operand, context, token)
+  else:
+    kind = _OPS[name]
+    nbytes = _bytes(_result(shape, kind) if start else shape)
+    members = where.everywhere(
+      groups.source_target_pairs(line)
+      if kind == 'permute'
+      else groups.replica_groups(line, where.devices)
+    )
+    # The text shows the result.
+    if kind == 'all_gather':
+      nbytes //= max(map(len, members))
+    elif kind == 'reduce_scatter':
+      nbytes *= max(map(len, members))
+  last = max((max(group) for group in members), default=0)
+  if kind == 'permute':
+    workers = 1 + last
+    pairs = [(source, target) for source, target in members]
+    sent = counting.sent_bytes(kind, nbytes, workers, pairs)
+  else:
+    workers = max(map(len, members))
+    sent = [0.0] * (1 + last)
+    for group in members:
+      each = counting.sent_bytes(kind, nbytes, len(group))
+      for device, own_bytes in zip(group, each, strict=True):
+        sent[device] = own_bytes
+  axes = None if mesh is None else groups.crossed_axes(members, mesh)
+  return Collective(kind, nbytes, workers, computation, tuple(sent), axes)
+
+
+def _result(shape: str, kind: str) -> str:
+  """That of an operation which starts: it also has its operands, and more.
+
+  An all-reduce has its results alone, unless its operands are a tuple:
+
+    ((operands), results, ...)      any
+    (operand, result, ...)          all-gather, permute
+    result or (result, result)      all-reduce
+  """
+  elements = _elements(shape)
+  if kind == 'all_reduce' and not elements[0].startswith('('):
+    return shape
+  return elements[1] if len(elements) > 1 else shape
+
+
+def _elements(shape: str) -> list[str]:
+  """Of a tuple, or the array itself."""
+  if not shape.startswith('('):
+    return [shape]
+  out, depth = [''], 0
+  for letter in shape[1:-1]:
+    depth += (letter in '([{') - (letter in ')]}')
+    if letter == ',' and not depth:
+      out.append('')
+    else:
+      out[-1] += letter
+  return [element.strip() for element in out]
+
+
+def _bytes(shape: str) -> int:
+  """Size of all arrays of a shape."""
+  return sum(_array_bytes(_ARRAY.findall(shape)))
+
+
+def _array_bytes(arrays: Iterable[tuple[str, str]]) -> Iterable[int]:
+  for dtype, dims in arrays:
+    bits = 8 if dtype == 'pred' else int(re.sub(r'\D', '', dtype[:4]) or 8)
+    bits = 8 if dtype.startswith('f8') else bits
+    yield math.prod(int(d) for d in dims.split(',') if d) * bits // 8
