@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-import contextlib
-import contextvars
+from collections.abc import Callable
 import functools
 from typing import Any, TypeVar
 
@@ -31,32 +29,16 @@ def elsewhere(form: Callable[..., Any]) -> Callable[[_Fn], _Fn]:
   return decorate
 
 
-_TRACED_FOR: contextvars.ContextVar[str | None] = contextvars.ContextVar(
-  'traced_for', default=None
-)
-
-
-@contextlib.contextmanager
-def traced_for(platform: str) -> Iterator[None]:
-  """What is traced inside is for this platform, whatever devices are here.
-
-  Args:
-    platform: 'cpu', 'gpu' or 'tpu'.
-  """
-  token = _TRACED_FOR.set(platform)
-  try:
-    yield
-  finally:
-    _TRACED_FOR.reset(token)
-
-
 def is_cpu() -> bool:
-  """Whether programs are for CPUs, JAX's default devices or as `traced_for`.
+  """Whether a program that is traced now is for CPUs.
 
-  For sizes that are chosen while a program is traced, such as the length of a
-  row. The results do not depend on them.
+  Those of the mesh, inside of `shard_map`, and else JAX's default devices. For
+  sizes that are chosen while a program is traced, such as the length of a row.
+  The results do not depend on them.
   """
-  return (_TRACED_FOR.get() or jax.default_backend()) == 'cpu'
+  device = jax.sharding.get_abstract_mesh().abstract_device
+  platform = jax.default_backend() if device is None else device.platform
+  return platform == 'cpu'
 
 
 def sends_by_gloo() -> bool:

@@ -15,25 +15,37 @@ import jax
 import jax.numpy as jnp
 
 LANES = 32
+# Of vector registers, on other chips.
+_WIDE = 128
+# Comparisons that cost less there than a binary search.
+_COMPARED = 1 << 26
 _HALVED_TO = 4
 # Rows of fewer numbers are not worth the reshape.
 _FEWEST = 5
 
 
-def in_rows(x: jax.Array) -> jax.Array:
-  """A vector as rows of `LANES`, filled up with zeros."""
-  missing = -x.shape[0] % LANES
+def lanes() -> int:
+  """The length of rows whose largest numbers are found fast; `LANES` or more.
+
+  A multiple of `LANES`.
+  """
+  return LANES if platforms.is_cpu() else _WIDE
+
+
+def in_rows(x: jax.Array, length: int = LANES) -> jax.Array:
+  """A vector as rows of this length, filled up with zeros."""
+  missing = -x.shape[0] % length
   if missing:
     x = jnp.pad(x, (0, missing))
-  return x.reshape(-1, LANES)
+  return x.reshape(-1, length)
 
 
 @platforms.elsewhere(lambda rows: jnp.max(rows, axis=-1))
 def row_max(rows: jax.Array) -> jax.Array:
-  """The largest of each row of `LANES` numbers.
+  """The largest of each row of so many numbers as `lanes` says.
 
   Args:
-    rows: int32[..., LANES].
+    rows: int32[..., n], n a power of two.
 
   Returns:
     int32[...].
@@ -85,6 +97,25 @@ def _sums(*masks):
 def _count(*masks):
   rows = in_rows(_counts(lambda mask: mask, [(mask,) for mask in masks]))
   return jnp.sum(jnp.sum(rows, axis=1, dtype=jnp.int32), dtype=jnp.int32)
+
+
+def searchsorted(
+  ascending: jax.Array, x: jax.Array, side: str = 'left'
+) -> jax.Array:
+  """As `jnp.searchsorted`, int32.
+
+  On other chips than CPUs each number is compared with all, if these are few: a
+  turn of a binary search looks numbers up, which they do one by one.
+
+  Args:
+    ascending: int32[n].
+    x: int32, of any shape.
+    side: 'left' or 'right'.
+  """
+  few = not platforms.is_cpu() and ascending.size * x.size <= _COMPARED
+  method = 'compare_all' if few else 'scan'
+  found = jnp.searchsorted(ascending, x, side=side, method=method)
+  return found.astype(jnp.int32)
 
 
 def top(x: jax.Array) -> jax.Array:

@@ -1,7 +1,7 @@
 """Rows of vectors in which the largest elements of each segment must be.
 
 Nothing is sorted, and each vector is read once. An element of the top k of a
-segment lies in one of the k rows (of `reductions.LANES` elements) with the
+segment lies in one of the k rows (of `reductions.lanes` elements) with the
 largest maxima: of rows with equal maxima the first count, each holds at least
 one of the tied elements. So those rows are taken out, then the k largest are
 marked among them, both times by a threshold (see thresholds.py). All segments
@@ -26,8 +26,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-# Elements of parts of vectors: a multiple of this.
-UNIT = LANES * LANES
 # Rows are looked for where those that are taken hold at most this share.
 _WORTHWHILE = 0.5
 # Where all are selected from together, vectors of fewer elements are joined:
@@ -43,8 +41,18 @@ _INSIDE: Mapping[str, Any] = {
 }
 
 
+def row_of_parts(size: int) -> int | None:
+  """How long the rows are if vectors are cut into parts of this size.
+
+  The largest numbers of a part's rows fill rows of `LANES` themselves. None:
+  the parts cannot be cut so.
+  """
+  lengths = (reductions.lanes(), LANES)
+  return next((n for n in lengths if size % (n * LANES) == 0), None)
+
+
 class Candidates(NamedTuple):
-  """Rows of vectors.
+  """Rows of vectors, cut into rows of `LANES`.
 
   Attributes:
     values: float32[rows, LANES]; zero after the end of a vector.
@@ -89,6 +97,7 @@ def of_vectors(
   vectors: Sequence[jax.Array],
   most: Sequence[int],
   parts: Sequence[int] | None = None,
+  row: int | None = None,
 ) -> Candidates:
   """Of each vector, or of each of the equal parts that it is cut into.
 
@@ -96,22 +105,23 @@ def of_vectors(
     vectors: float32, none empty.
     most: for each vector, of the largest of how many elements of a segment the
       rows are taken; in 1 to the size of the segment.
-    parts: into how many each vector is cut, of a multiple of `UNIT` elements if
-      there are several. None: one.
+    parts: into how many each vector is cut. None: one.
+    row: length of a row, that of `row_of_parts` if there are several parts.
   """
+  row = row or reductions.lanes()
   parts = parts or [1] * len(vectors)
   sizes = [x.shape[0] for x in vectors]
   begins = joining.offsets(sizes)
   narrow = [
     i
     for i, size in enumerate(sizes)
-    if parts[i] * most[i] * LANES <= _WORTHWHILE * size
+    if parts[i] * most[i] * row <= _WORTHWHILE * size
   ]
   rows: dict[int, jax.Array] = {}
   first: dict[int, jax.Array] = {}
   lengths: list[int] = []
   for i, x in enumerate(vectors):
-    length = most[i]
+    length = most[i] * (row // LANES)
     if i not in narrow:
       rows[i] = reductions.in_rows(x)
       length = rows[i].shape[0] // parts[i]
@@ -120,7 +130,7 @@ def of_vectors(
     lengths += [length] * parts[i]
   places = jnp.zeros(0, jnp.int32)
   if narrow:
-    tops = [_tops(vectors[i]) for i in narrow]
+    tops = [_tops(vectors[i], row) for i in narrow]
     segments = [
       (x.shape[0] // parts[i], most[i])
       for i, x in zip(narrow, tops, strict=True)
@@ -128,12 +138,14 @@ def of_vectors(
     ]
     winners = _winners(tops, *map(list, zip(*segments, strict=True)))
     number, places = barriers.barrier_if_shared(
-      _placed(winners, tops, begins[narrow]), len(vectors)
+      _placed(winners, tops, begins[narrow], row), len(vectors)
     )
     shapes = [(parts[i] * most[i],) for i in narrow]
     for i, own in zip(narrow, joining.split(number, shapes), strict=True):
-      rows[i] = _take(vectors[i], own)
+      rows[i] = _take(vectors[i], own, row).reshape(-1, LANES)
+    places = _cut(places, row)
     if first:
+      shapes = [(n * (row // LANES),) for (n,) in shapes]
       first |= zip(narrow, joining.split(places, shapes), strict=True)
   if first:
     places = joining.concat([first[i] for i in range(len(vectors))])
@@ -149,32 +161,31 @@ def of_all(vectors: Sequence[jax.Array], most: int) -> Candidates:
     most: of the largest of how many elements the rows are taken; in 1 to the
       number of all.
   """
-  vectors = _runs(vectors)
+  vectors, row = _runs(vectors), reductions.lanes()
   sizes = [x.shape[0] for x in vectors]
   if len(vectors) == 1:
     return of_vectors(vectors, [most])
-  if most * LANES > _WORTHWHILE * sum(sizes):
+  if most * row > _WORTHWHILE * sum(sizes):
     every = of_vectors(vectors, sizes)
     return every._replace(lengths=[sum(every.lengths)])
-  tops = [_tops(x) for x in vectors]
+  tops = [_tops(x, row) for x in vectors]
   lengths = [x.shape[0] for x in tops]
   winners = _winners(tops, [sum(lengths)], [most])
-  number, first = _placed(winners, tops, joining.offsets(sizes))
+  number, first = _placed(winners, tops, joining.offsets(sizes), row)
   # How many of a vector win is not known before: they are taken block by block,
   # and where a block has rows of the next vectors, those are written again.
   starts = LANES * joining.offsets([*lengths, 0])
-  bounds = jnp.searchsorted(winners, jnp.asarray(starts, jnp.int32))
+  bounds = reductions.searchsorted(winners, jnp.asarray(starts, jnp.int32))
   number = jnp.pad(number, (0, _BLOCK))
-  number, bounds = barriers.barrier_if_shared(
-    (number, bounds.astype(jnp.int32)), len(vectors)
-  )
+  number, bounds = barriers.barrier_if_shared((number, bounds), len(vectors))
   each = joining.split(bounds, [()] * len(starts))
   # Typed like what is written into it.
   nothing = jnp.where(winners[0] < 0, vectors[0][0], 0.0)
-  values = jnp.broadcast_to(nothing, (most + _BLOCK, LANES))
+  values = jnp.broadcast_to(nothing, (most + _BLOCK, row))
   for x, begin, end in zip(vectors, each[:-1], each[1:], strict=True):
     values = _written(values, x, number, begin, end)
-  return _candidates(values[:most], first, [most], sizes)
+  values = values[:most].reshape(-1, LANES)
+  return _candidates(values, _cut(first, row), [values.shape[0]], sizes)
 
 
 def _runs(vectors: Sequence[jax.Array]) -> list[jax.Array]:
@@ -194,7 +205,7 @@ def _written(values, x, number, begin, end) -> jax.Array:
     at, values = carry
     own = jax.lax.dynamic_slice(number, (at,), (_BLOCK,))
     return at + _BLOCK, jax.lax.dynamic_update_slice(
-      values, _take(x, own), (at, 0)
+      values, _take(x, own, values.shape[1]), (at, 0)
     )
 
   return jax.lax.while_loop(
@@ -202,9 +213,9 @@ def _written(values, x, number, begin, end) -> jax.Array:
   )[1]
 
 
-def _tops(x: jax.Array) -> jax.Array:
+def _tops(x: jax.Array, row: int) -> jax.Array:
   """int32[..., LANES], the largest rank of each row of a vector, in rows."""
-  rows = reductions.in_rows(thresholds.magnitudes(x))
+  rows = reductions.in_rows(thresholds.magnitudes(x), row)
   return reductions.in_rows(thresholds.ranks(reductions.row_max(rows)))
 
 
@@ -218,8 +229,15 @@ def _winners(
   return bitmap.positions(bitmap.pack(marks.reshape(-1)), sum(counts))
 
 
+def _cut(first: jax.Array, row: int) -> jax.Array:
+  """Where the parts of rows begin that have `LANES` elements each."""
+  if row == LANES:
+    return first
+  return (first[:, None] + jnp.arange(0, row, LANES)).reshape(-1)
+
+
 def _placed(
-  winners: jax.Array, tops: Sequence[jax.Array], begins: np.ndarray
+  winners: jax.Array, tops: Sequence[jax.Array], begins: np.ndarray, row: int
 ) -> tuple[jax.Array, jax.Array]:
   """Of winning rows the numbers in their vectors, and where they begin.
 
@@ -227,6 +245,7 @@ def _placed(
     winners: int32[k], their numbers among the tops of all vectors.
     tops: of each vector.
     begins: which element each vector begins with, if all are joined.
+    row: length of a row.
 
   Returns:
     (int32[k], int32[k]).
@@ -234,17 +253,17 @@ def _placed(
   starts = jnp.asarray(
     LANES * joining.offsets([x.shape[0] for x in tops]), jnp.int32
   )
-  own = jnp.searchsorted(starts, winners, side='right') - 1
+  own = reductions.searchsorted(starts, winners, 'right') - 1
   number = winners - starts[own]
-  return number, jnp.asarray(begins, jnp.int32)[own] + LANES * number
+  return number, jnp.asarray(begins, jnp.int32)[own] + row * number
 
 
-def _take(x: jax.Array, rows: jax.Array) -> jax.Array:
+def _take(x: jax.Array, rows: jax.Array, length: int) -> jax.Array:
   """Some rows of a vector; zeros beyond its end."""
-  if x.shape[0] % LANES == 0:
-    return x.reshape(-1, LANES).at[rows].get(**_INSIDE)
-  lanes = jnp.arange(LANES, dtype=jnp.int32)[None]
-  places = rows[:, None] * LANES + lanes
+  if x.shape[0] % length == 0:
+    return x.reshape(-1, length).at[rows].get(**_INSIDE)
+  lanes = jnp.arange(length, dtype=jnp.int32)[None]
+  places = rows[:, None] * length + lanes
   return x.at[places].get(**_INSIDE)
 
 
@@ -254,7 +273,7 @@ def _candidates(
   ranks = thresholds.ranks(thresholds.magnitudes(values))
   if any(size % LANES for size in sizes):
     ends = jnp.asarray(np.cumsum(sizes), jnp.int32)
-    end = ends[jnp.searchsorted(ends, first, side='right')]
+    end = ends[reductions.searchsorted(ends, first, 'right')]
     lanes = jnp.arange(LANES, dtype=jnp.int32)[None]
     ranks = jnp.where(first[:, None] + lanes < end[:, None], ranks, 0)
   return Candidates(values, first, ranks, lengths, sum(sizes))

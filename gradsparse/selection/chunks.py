@@ -57,10 +57,11 @@ def chunked_top_k_of_each(
   wanted = jnp.asarray(most, jnp.int32)
   if now is not None:
     wanted = jnp.minimum(traced_count(now, jnp.asarray(lengths)), wanted)
-  if chunk_size % candidates.UNIT:
+  row = candidates.row_of_parts(chunk_size)
+  if row is None:
     values, indices = _by_sorting(runs, lengths, most, wanted)
   else:
-    found = candidates.of_vectors(runs, most, parts)
+    found = candidates.of_vectors(runs, most, parts, row)
     each = wanted[np.repeat(np.arange(len(runs)), parts)]
     values, indices = found.largest(each, sum(slots), len(leaves))
   return values, indices, slots

@@ -176,7 +176,7 @@ def segment_of(lengths: Sequence[int]) -> jax.Array:
     return jnp.asarray(np.repeat(np.arange(len(lengths)), lengths), jnp.int32)
   ends = jnp.asarray(np.cumsum(lengths), jnp.int32)
   places = jnp.arange(total, dtype=jnp.int32)
-  return jnp.searchsorted(ends, places, side='right').astype(jnp.int32)
+  return reductions.searchsorted(ends, places, 'right')
 
 
 class _Segments:

@@ -20,6 +20,7 @@ from typing import Any
 
 from gradsparse.backend import barriers
 from gradsparse.backend import joining
+from gradsparse.backend import reductions
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -176,7 +177,7 @@ def _spread(values, indices, shapes, small) -> dict[int, Full]:
   for begin, i in zip(begins, small, strict=False):
     shift[i] = ends[i] - sizes[i] - begin
     is_small[i] = True
-  leaf = jnp.searchsorted(jnp.asarray(ends, jnp.int32), indices, side='right')
+  leaf = reductions.searchsorted(jnp.asarray(ends, jnp.int32), indices, 'right')
   to = jnp.where(
     jnp.asarray(is_small)[leaf],
     indices - jnp.asarray(shift, jnp.int32)[leaf],
@@ -192,7 +193,7 @@ def _spread(values, indices, shapes, small) -> dict[int, Full]:
 def _windows(values, indices, sizes, limits, large) -> dict[int, Window]:
   """The entries of the leaves with these numbers, of each by itself."""
   offsets = jnp.asarray(np.cumsum([0, *sizes])[large], jnp.int32)
-  starts = jnp.searchsorted(indices, offsets).astype(jnp.int32)
+  starts = reductions.searchsorted(indices, offsets)
   message = barriers.barrier_if_shared(
     (values, indices, starts, offsets), len(large)
   )
