@@ -20,6 +20,7 @@ from typing import Any
 
 from gradsparse.backend import barriers
 from gradsparse.backend import joining
+from gradsparse.backend import platforms
 from gradsparse.backend import reductions
 import jax
 import jax.numpy as jnp
@@ -59,8 +60,8 @@ class Window:
 
   def plus(self, x: jax.Array, factor: float = 1.0) -> jax.Array:
     """x and `factor` times what was delivered."""
-    flat = x.reshape(-1).at[self.indices]
-    return flat.add(factor * self.entries, **_OWN).reshape(x.shape)
+    rows, there = self._rows(x)
+    return rows.at[there].add(factor * self.entries, **_OWN).reshape(x.shape)
 
   def update(
     self, fn: Callable[..., jax.Array], x: jax.Array, *others: jax.Array
@@ -68,17 +69,32 @@ class Window:
     """x_i <- fn(x_i, delivered_i, *others_i) where something was delivered."""
 
     def at(a):
-      there = a.reshape(-1).at[self.indices]
-      return there.get(mode='fill', fill_value=0, wrap_negative_indices=False)
+      rows, there = self._rows(a)
+      return rows.at[there].get(
+        mode='fill', fill_value=0, wrap_negative_indices=False
+      )
 
     new = fn(at(x), self.entries, *map(at, others))
-    flat = x.reshape(-1).at[self.indices].set(new, **_OWN)
-    return flat.reshape(x.shape)
+    rows, there = self._rows(x)
+    return rows.at[there].set(new, **_OWN).reshape(x.shape)
 
   def dense(self, shape: Sequence[int]) -> jax.Array:
     """float32 array of `shape`, zero where nothing was delivered."""
-    flat = jnp.zeros(math.prod(shape), jnp.float32)
-    return flat.at[self.indices].set(self.entries, **_OWN).reshape(shape)
+    rows, there = self._rows(jnp.zeros(tuple(shape), jnp.float32))
+    return rows.at[there].set(self.entries, **_OWN).reshape(tuple(shape))
+
+  def _rows(self, x: jax.Array) -> tuple[jax.Array, tuple[jax.Array, ...]]:
+    """A leaf as rows of its last axis, and where the entries are in it.
+
+    Not as a vector: TPUs would write the leaf out in another tiling, and back.
+    """
+    if x.ndim < 2 or platforms.is_cpu():
+      return x.reshape(-1), (self.indices,)
+    columns = x.shape[-1]
+    return x.reshape(-1, columns), (
+      jnp.floor_divide(self.indices, columns),
+      self.indices % columns,
+    )
 
 
 @jax.tree_util.register_dataclass
