@@ -9,8 +9,8 @@ How it falls (`optimizer.schedule`):
   periodic    by `lr_decay_factor` after every so many epochs: halved every 25
               (the variance paper's momentum SGD), annealed each epoch
   plateau     by `lr_decay_factor` when `patience` tests in a row have found no
-              smaller loss than those before; what has been seen of it is a part
-              of the optimizer's state, and so of every checkpoint
+              smaller loss than those before; how far it has fallen is a part of
+              the optimizer's state
 
 Beside that it may rise linearly to its first value at the beginning of the run
 (Goyal et al. 2017, arXiv 1706.02677), and be smaller while the density falls
@@ -19,12 +19,11 @@ Beside that it may rise linearly to its first value at the beginning of the run
 
 from collections.abc import Callable, Mapping
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 from experiments.program import errors
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 
 SCHEDULES = (
@@ -144,64 +143,18 @@ def check(section: Mapping[str, Any], density_steps: int) -> None:
       )
 
 
-class PlateauState(NamedTuple):
-  """State of `scale_updates`; the same on all workers.
+def follow_tests() -> optax.GradientTransformation:
+  """An optimizer's last part: multiplies its updates by what `fall` leaves."""
 
-  Attributes:
-    plateau_scale: float32, what updates are multiplied by.
-    best: float32, the smallest loss so far.
-    waited: int32, losses since then that were not smaller, or since the scale
-      fell.
-  """
+  def scale(plateau_scale):
+    return optax.scale(plateau_scale)
 
-  plateau_scale: jax.Array
-  best: jax.Array
-  waited: jax.Array
+  return optax.inject_hyperparams(scale)(plateau_scale=1.0)
 
 
-def scale_updates() -> optax.GradientTransformation:
-  """An optimizer's last part: multiplies its updates by what `observe` says."""
-
-  def init(params):
-    del params
-    return PlateauState(jnp.float32(1), jnp.float32(jnp.inf), jnp.int32(0))
-
-  def update(updates, state, params=None):
-    del params
-    scaled = jax.tree.map(
-      lambda u: u * state.plateau_scale.astype(u.dtype), updates
-    )
-    return scaled, state
-
-  return optax.GradientTransformation(init, update)
-
-
-def observe(opt_state: Any, loss: float, decay: float, patience: int) -> Any:
-  """Returns an optimizer's state that has heard of a loss.
-
-  Args:
-    opt_state: has one PlateauState somewhere.
-    loss: of a test; all processes must have the same.
-    decay: what the scale is multiplied by where the loss does not fall.
-    patience: losses in a row that must not be smaller than the best before.
-  """
-
-  def heard(state, loss):
-    waited = jnp.where(loss < state.best, 0, state.waited + 1)
-    falls = waited >= patience
-    return PlateauState(
-      jnp.where(falls, decay * state.plateau_scale, state.plateau_scale),
-      jnp.where(loss < state.best, loss, state.best),
-      jnp.where(falls, 0, waited),
-    )
-
-  def of(node):
-    if not isinstance(node, PlateauState):
-      return node
-    # It stays on the devices on which it is.
-    places = jax.tree.map(lambda x: x.sharding, node)
-    return jax.jit(heard, out_shardings=places)(node, np.float32(loss))
-
-  return jax.tree.map(
-    of, opt_state, is_leaf=lambda node: isinstance(node, PlateauState)
-  )
+def fall(opt_state: Any, decay: float) -> Any:
+  """Returns the state of an optimizer whose updates are smaller by a factor."""
+  before = optax.tree.get(opt_state, 'plateau_scale')
+  # It stays on the devices on which it is.
+  after = jax.jit(lambda x: decay * x, out_shardings=before.sharding)(before)
+  return optax.tree.set(opt_state, plateau_scale=after)

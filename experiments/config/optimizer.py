@@ -91,7 +91,7 @@ def make(
   else:
     after = optax.sgd(rate, momentum or None, nesterov=nesterov)
   if section.schedule == 'plateau':
-    after = optax.chain(after, learning_rate.scale_updates())
+    after = optax.chain(after, learning_rate.follow_tests())
   return gs.accumulate(
     optax.chain(*chain, gs.skip_rejected(after)), every=every
   )

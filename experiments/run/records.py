@@ -46,29 +46,36 @@ def write_params(path: pathlib.Path, params: Any) -> None:
     np.savez(file, **_flat(jax.device_get(params)))
 
 
-def read_params(content: bytes, like: Any) -> Any:
+def read_params(path: pathlib.Path, like: Any) -> Any:
   """Returns what `write_params` wrote.
 
   Args:
-    content: of the file.
+    path: of the file.
     like: a tree of the same structure, with arrays of the same shapes.
 
   Raises:
-    ValueError: it is no such file, or has other arrays.
+    FileError: it is missing, damaged, or has other arrays.
   """
+  with files.explained('read', path):
+    content = path.read_bytes()
   try:
     with np.load(io.BytesIO(content)) as archive:
-      found = {name: archive[name] for name in archive.files}
-  except (zipfile.BadZipFile, OSError, EOFError, KeyError, zlib.error) as error:
-    raise ValueError(f'{error}') from error
-  asked = {name: np.shape(leaf) for name, leaf in _flat(like).items()}
-  there = {name: array.shape for name, array in found.items()}
-  if there != asked:
-    names = sorted(dict({*there.items()} ^ {*asked.items()}))
-    raise ValueError(f'arrays differ, such as {names[0]}')
-  return jax.tree.unflatten(
-    jax.tree.structure(like), [found[name] for name in asked]
-  )
+      found = [archive[name] for name in _flat(like)]
+    for kept, leaf in zip(found, jax.tree.leaves(like), strict=True):
+      if kept.shape != np.shape(leaf):
+        raise ValueError(f'{kept.shape} is not {np.shape(leaf)}')
+  except (
+    zipfile.BadZipFile,
+    OSError,
+    EOFError,
+    KeyError,
+    ValueError,
+    zlib.error,
+  ) as error:
+    raise errors.FileError(
+      f'{path} is damaged, or of another run: {error}'
+    ) from error
+  return jax.tree.unflatten(jax.tree.structure(like), found)
 
 
 def _flat(tree: Any) -> dict[str, Any]:

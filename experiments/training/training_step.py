@@ -306,21 +306,6 @@ def check_finite(state: TrainState, step: int) -> None:
       )
 
 
-def make_average_params(
-  differ: bool, placement: placing.Placement
-) -> Callable[[Any], Any]:
-  """Returns what makes one set of parameters of a state's.
-
-  Args:
-    differ: whether they differ between workers; then it is their mean, which
-      all processes must ask for.
-    placement: of the workers.
-  """
-  if not differ:
-    return lambda params: params
-  return placement.everywhere(functools.partial(mean_over, 1))
-
-
 def mean_over(axes: int, tree: Any) -> Any:
   """Returns means over so many leading axes; can be traced."""
   return jax.tree.map(lambda x: x.mean(axis=tuple(range(axes))), tree)

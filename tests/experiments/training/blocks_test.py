@@ -48,14 +48,11 @@ def _made(scheme, inner=1):
     _Model(), image_shape=(2, 2, 1), mean=[0.5], std=[0.5]
   )
   state = training_step.init_state(task, tx, placement=placement, seed=0)
-  average = training_step.make_average_params(
-    scheme == 'local_gradient', placement
-  )
   make = functools.partial(
     training_step.make_train_step,
     task,
     tx,
-    jax.eval_shape(average, state.params),
+    jax.eval_shape(task.init, jax.random.key(0)).params,
     placement=placement,
     moments=scheme == 'variance_based',
     param_sync_every=2,
@@ -146,7 +143,7 @@ def test_a_run_says_its_memory_and_trains_in_blocks(tiny_config, tmp_path):
     said.append(lines)
     with np.load(tmp_path / folder / 'params.npz') as archive:
       params.append(dict(archive))
-  (whole,), (blocked,) = said
+  (_, whole), (_, blocked) = said
   assert whole.startswith('2 simulated workers, all at once: a step takes 0.')
   assert blocked.startswith('2 simulated workers, 1 at a time: a step takes 0.')
   for name, value in params[0].items():

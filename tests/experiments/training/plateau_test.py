@@ -36,8 +36,11 @@ def test_it_falls_where_the_loss_does_not(patience, accumulate, expected):
   tx = optimizer.make(config, rate, 1.0, axis_name=None)
   params = {'w': jnp.zeros(3)}
   update, state = jax.jit(tx.update), tx.init(params)
+  lowest = evaluation.Lowest()
   for loss, scale in zip(_LOSSES, expected, strict=True):
-    state = learning_rate.observe(state, loss, 0.5, patience)
+    lowest.observe(loss)
+    if lowest.stuck(patience):
+      state = learning_rate.fall(state, 0.5)
     for _ in range(accumulate):
       updates, state = update({'w': jnp.ones(3)}, state, params)
     np.testing.assert_allclose(updates['w'], -0.5 * scale)
@@ -53,7 +56,7 @@ def test_a_run_resumes_with_what_it_has_seen(
 ):
   monkeypatch.setattr(
     evaluation.Evaluation,
-    'of_model',
+    '__call__',
     lambda *_: {'test/loss': 2.0, 'test/accuracy': 0.5},
   )
 
