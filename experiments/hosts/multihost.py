@@ -35,7 +35,6 @@ import traceback
 from typing import NoReturn
 
 from experiments.cluster import environment
-from experiments.hosts import launchers
 from experiments.hosts import relay
 from experiments.hosts import watch as watching
 from experiments.program import command_line
@@ -236,12 +235,22 @@ def _keep_the_host(place: Place | None) -> None:
   options are still open; those that JAX sets, and the value that they have
   before.
   """
-  launcher = launchers.find()
   if place is not None or os.environ.get('JAX_LOCAL_DEVICE_IDS'):
     return
-  if launcher is not None and launcher.one_a_host:
+  if _is_alone_on_host(os.environ):
     jax.config.update('jax_cuda_visible_devices', 'all')
     jax.config.update('jax_rocm_visible_devices', 'all')
+
+
+def _is_alone_on_host(variables: Mapping[str, str]) -> bool:
+  """Whether Open MPI, or else SLURM, started no other process on this host.
+
+  In this order, as JAX has them: `mpirun` uses SLURM to reach hosts.
+  """
+  if 'OMPI_COMM_WORLD_SIZE' in variables:
+    return variables.get('OMPI_COMM_WORLD_LOCAL_SIZE') == '1'
+  hosts = variables.get('SLURM_STEP_NUM_NODES')
+  return hosts is not None and hosts == variables.get('SLURM_NTASKS')
 
 
 def _is_orderly(error: BaseException) -> bool:

@@ -20,9 +20,10 @@ import contextlib
 import io
 import json
 import math
+import os
 import pathlib
 import time
-from typing import Any
+from typing import Any, TextIO
 import zipfile
 import zlib
 
@@ -107,40 +108,26 @@ def read_metrics(path: pathlib.Path) -> list[dict[str, Any]]:
   return lines
 
 
-class MetricsFile:
-  """Appends lines whose steps rise, also over restarts."""
+def open_metrics(path: pathlib.Path, resume_step: int = 0) -> TextIO:
+  """Returns a metrics file to append to.
 
-  def __init__(self, path: pathlib.Path, *, resume_step: int = 0):
-    """Opens the file and takes back what the run will do again.
-
-    Args:
-      path: of the file.
-      resume_step: steps already done; lines after it were written by an
-        attempt that was lost, and go.
-    """
-    kept = [line for line in read_metrics(path) if line['step'] <= resume_step]
-    with files.replacing(path) as file:
-      for line in kept:
+  Args:
+    path: of the file.
+    resume_step: steps already done; lines after it were written by an attempt
+      that was lost, and go.
+  """
+  with files.replacing(path) as file:
+    for line in read_metrics(path):
+      if line['step'] <= resume_step:
         file.write(json.dumps(line).encode() + b'\n')
-    self._last = kept[-1]['step'] if kept else 0
-    self._path = path
-    with files.explained('write', path):
-      self._file = path.open('a')
+  with files.explained('write', path):
+    return path.open('a')
 
-  def write(self, line: Mapping[str, float]) -> None:
-    """Appends a line; one whose step would repeat or go back is refused."""
-    if line['step'] <= self._last:
-      raise ValueError(f'step {line["step"]} after step {self._last}')
-    plain = {name: _plain(value) for name, value in line.items()}
-    with files.explained('write', self._path):
-      self._file.write(json.dumps(plain, allow_nan=False) + '\n')
-      self._file.flush()
-    self._last = line['step']
 
-  def close(self) -> None:
-    # What could not be written has been told; it must not be told twice.
-    with contextlib.suppress(OSError):
-      self._file.close()
+def json_line(line: Mapping[str, float]) -> str:
+  """Returns a line of a metrics file."""
+  plain = {name: _plain(value) for name, value in line.items()}
+  return json.dumps(plain, allow_nan=False) + '\n'
 
 
 def _plain(value: float) -> float | int | None:
@@ -179,10 +166,11 @@ class RunLog:
       seconds_before: what they took.
       describe: `(step, metrics)` to further values; called for each step.
     """
-    self._file, self._board = None, None
-    if path is not None:
-      self._file = MetricsFile(path, resume_step=resume_step)
-    if path is not None and train.tensorboard:
+    self._path, self._board = path or pathlib.Path(os.devnull), None
+    self._file = (
+      open_metrics(path, resume_step) if path else self._path.open('a')
+    )
+    if path and train.tensorboard:
       import tensorboardX  # only for those who ask
 
       self._board = tensorboardX.SummaryWriter(
@@ -252,15 +240,17 @@ class RunLog:
         **added,
         'time/seconds': round(self.seconds(), 3),
       }
-      if self._file is not None:
-        self._file.write(self.latest)
+      with files.explained('write', self._path):
+        self._file.write(json_line(self.latest))
+        self._file.flush()
       if self._board is not None:
         for name, value in self.latest.items():
           self._board.add_scalar(name, value, step)
 
   def close(self) -> None:
     """Closes the files; what waits is dropped."""
-    if self._file is not None:
+    # What could not be written has been told; it must not be told twice.
+    with contextlib.suppress(OSError):
       self._file.close()
     if self._board is not None:
       self._board.close()

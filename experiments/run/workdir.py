@@ -9,7 +9,6 @@ import socket
 from typing import Any, TextIO
 
 from absl import logging
-from experiments.hosts import launchers
 from experiments.program import errors
 from experiments.program import files
 
@@ -26,15 +25,9 @@ class Lock:
   that ends. The file itself stays and says who has had it last.
   """
 
-  def __init__(self, workdir: pathlib.Path, *, joined: bool = False):
-    """Takes no lock yet.
-
-    Args:
-      workdir: of the run.
-      joined: whether the run has several processes.
-    """
+  def __init__(self, workdir: pathlib.Path):
+    """Takes no lock yet."""
     self._path = workdir / LOCK
-    self._joined = joined
     self._file: TextIO | None = None
 
   def take(self) -> None:
@@ -52,8 +45,8 @@ class Lock:
       except BlockingIOError:
         raise errors.ResumeError(
           f'{self._path.parent} is in use by a run that is alive'
-          f'{_owner(self._path)}; wait for its end, or take another --workdir'
-          f'{"" if self._joined else _beside()}'
+          f'{_owner(self._path)}; wait for its end, or take another --workdir. '
+          'Where a launcher has started both: with --multihost they are one run'
         ) from None
       except OSError as error:
         if error.errno not in _NO_LOCKS:
@@ -71,17 +64,6 @@ class Lock:
     """Lets others in."""
     if self._file is not None:
       self._file.close()
-
-
-def _beside() -> str:
-  """What to do where the other run is this command, started more than once."""
-  launcher = launchers.find()
-  if launcher is None or launcher.processes == 1:
-    return ''
-  return (
-    f'. {launcher.name} has started {launcher.processes} processes of this '
-    'command: with --multihost they are one run'
-  )
 
 
 def _owner(path: pathlib.Path) -> str:

@@ -158,12 +158,6 @@ def test_elements_of_compressed_and_of_dense_leaves():
   again = _counter(stages, plans)
   again.restore(traffic.to_dict())
   assert again.summary() == summary
-  # A checkpoint of a version that did not count them.
-  older = {k: v for k, v in traffic.to_dict().items() if 'elements' not in k}
-  again.restore(older)
-  again.count(7, 100, 300, 15.5)
-  assert again.summary()['run_average_element_ratio'] is None
-  assert again.summary()['sent_bytes_total'] == 3 * 1200
 
 
 def test_averages_of_parameters_are_sent_beside_the_gradients():

@@ -32,6 +32,7 @@ def test_a_live_run_keeps_others_out_and_a_dead_one_does_not(tmp_path):
       workdir.Lock(folder).take()
     who = f'process {holder.pid} on {socket.gethostname()}'
     assert who in str(caught.value) and str(folder) in str(caught.value)
+    assert 'with --multihost they are one run' in str(caught.value)
   finally:
     holder.kill()
     holder.wait()
@@ -51,24 +52,3 @@ def test_a_file_in_the_way_is_told(tmp_path):
   (tmp_path / workdir.LOCK).mkdir()
   with pytest.raises(errors.FileError, match='cannot write .*directory'):
     workdir.Lock(tmp_path).take()
-
-
-def test_processes_that_a_launcher_started_are_told_the_flag(
-  tmp_path, monkeypatch
-):
-  monkeypatch.setenv('OMPI_COMM_WORLD_SIZE', '2')
-  alone, joined = workdir.Lock(tmp_path), workdir.Lock(tmp_path, joined=True)
-  holder = workdir.Lock(tmp_path)
-  holder.take()
-  with pytest.raises(errors.ResumeError) as caught:
-    alone.take()
-  assert 'Open MPI has started 2 processes' in str(caught.value)
-  assert 'with --multihost they are one run' in str(caught.value)
-  with pytest.raises(errors.ResumeError) as caught:
-    joined.take()  # another run, of as many processes, is in there
-  assert 'multihost' not in str(caught.value)
-  monkeypatch.setenv('OMPI_COMM_WORLD_SIZE', '1')
-  with pytest.raises(errors.ResumeError) as caught:
-    alone.take()
-  assert 'multihost' not in str(caught.value)
-  holder.release()
