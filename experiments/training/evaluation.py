@@ -80,9 +80,8 @@ class Evaluation:
 
   def __call__(self, model: Model) -> dict[str, float]:
     """Returns what the task's `scores` does, of a model."""
-    placement = self._placement
-    own = self._test(*model, placement.process, placement.processes)
-    return self._task.scores(placement.total(own))
+    own = self._test(*model, jax.process_index(), jax.process_count())
+    return self._task.scores(placing.total(own))
 
 
 @dataclasses.dataclass

@@ -139,9 +139,7 @@ def restore(
   former = placing.Placement(
     'simulate',
     asked['parallel.num_workers'],
-    None,
-    (),
-    inner_workers=asked.get('parallel.devices_per_node', 1),
+    asked.get('parallel.devices_per_node', 1),
   )
   before, now = former.num_workers, experiment.placement.num_workers
   # Hidden states and statistics of batch normalisation are of inner workers.
