@@ -8,6 +8,7 @@ Handwritten digits below five or not, simulated workers; any field as
 print, see `experiments/studies/qsvrg.py`.
 """
 
+from absl import flags
 from experiments.program import command_line
 from experiments.program import files
 from experiments.program import tables
@@ -47,5 +48,5 @@ def main() -> None:
 
 
 if __name__ == '__main__':
-  command_line.require('config')
+  flags.mark_flag_as_required('config')
   command_line.run(main, check=check)

@@ -8,6 +8,7 @@ its loss and score.
 
 from collections.abc import Sequence
 
+from absl import flags
 from experiments.program import command_line
 from experiments.program import files
 from experiments.report import page
@@ -23,5 +24,5 @@ def main(directories: Sequence[str]) -> None:
 
 
 if __name__ == '__main__':
-  command_line.require('json')
+  flags.mark_flag_as_required('json')
   command_line.run(main, arguments='DIR...')

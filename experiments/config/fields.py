@@ -19,34 +19,6 @@ def flatten(config: Mapping[str, Any], prefix: str = '') -> dict[str, Any]:
   return flat
 
 
-# What fields were called when some records and checkpoints were made.
-_FORMER = {
-  'train.smoothing': 'train.ema_decay',
-  'train.stop_after': 'train.early_stop_patience',
-  'train.window': 'train.bptt_length',
-  'optimizer.decay': 'optimizer.lr_decay_factor',
-  'compression.average_every': 'compression.param_sync_every',
-  'parallel.inner_workers': 'parallel.devices_per_node',
-  'parallel.block': 'parallel.workers_per_chunk',
-}
-
-
-def of_record(recorded: Mapping[str, Any]) -> dict[str, Any]:
-  """Returns the fields of a record or a checkpoint, by the names of today.
-
-  Args:
-    recorded: nested fields, or fields by their dotted names.
-
-  >>> of_record({'train': {'window': 3}, 'data.test_split': 'file'})
-  {'train.bptt_length': 3, 'data.test_split': 'test'}
-  """
-  found = {_FORMER.get(n, n): v for n, v in flatten(recorded).items()}
-  for split in ('data.test_split', 'data.final_split'):
-    if found.get(split) == 'file':
-      found[split] = 'test'
-  return found
-
-
 def without_none(config: Mapping[str, Any]) -> dict[str, Any]:
   """Returns the nested fields that are set.
 

@@ -95,27 +95,24 @@ def check_resumable(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     ResumeError: names the fields that differ.
   """
   known = _known()
-  old, new = known | fields.of_record(before), known | fields.flatten(now)
+  old, new = known | fields.flatten(before), known | fields.flatten(now)
   free = {*FREE_ON_RESUME}
   if new['parallel.resize']:
     free.update(FREE_ON_RESIZE)
   if any(_waiting_for_tests(new)):
     free.remove('train.eval_every')
-  schedule, depends = new['optimizer.schedule'], ''
+  schedule, steps = new['optimizer.schedule'], 'train.steps'
   if schedule in learning_rate.FREE_OF_LENGTH:
-    free.add('train.steps')
-  else:
-    depends = (
-      f', on which the learning rates of optimizer.schedule {schedule} depend'
-    )
+    free.add(steps)
   changed = {
     field: f'{field}: was {old.get(field)!r}, now {new.get(field)!r}'
-    + (depends if field == 'train.steps' else '')
     for field in sorted({*old, *new} - free)
     if old.get(field) != new.get(field)
   }
   if not changed:
     return
+  if steps in changed:
+    changed[steps] += f', on which optimizer.schedule={schedule} depends'
   way_out = 'take another --workdir, or the same fields to resume'
   if resizable := [field for field in FREE_ON_RESIZE if field in changed]:
     way_out += (
@@ -138,12 +135,8 @@ def check(config: Mapping[str, Any]) -> None:
     ConfigError: says which field, what is wrong and what is valid.
   """
   flat, known = fields.flatten(config), _known()
-  unknown = [
-    field
-    for field in flat
-    if field not in known and not field.startswith('compression.')
-  ]
-  missing = [field for field in known if field not in flat]
+  own = {field for field in flat if not field.startswith('compression.')}
+  unknown, missing = sorted(own - {*known}), sorted({*known} - {*flat})
   if unknown or missing:
     raise errors.ConfigError(
       'the configuration must have the fields of configs/default.py; unknown: '

@@ -115,9 +115,7 @@ class Record:
       self._table.config(self._table.rows[row], size, self._at_hand)
     )
     return {
-      int(seed): run
-      for seed, run in found.items()
-      if fields.of_record(run['setting']) == now
+      int(seed): run for seed, run in found.items() if run['setting'] == now
     }
 
   def _add(

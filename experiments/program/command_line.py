@@ -75,10 +75,6 @@ def run(
       if 'Traceback' in text:  # of a file that raises: its last line says what
         first, *_, last = text.strip().splitlines()
         text = f'{first} {last}'
-      # ml_collections prints the whole section, over many lines.
-      text, _, section = text.partition(' Other fields present')
-      _, hint, names = section.rpartition('Did you mean')
-      text = ' '.join(filter(None, (text, hint + names if hint else '')))
       say(f'error: {text}\n--help tells the flags')
       sys.exit(errors.ConfigError.exit_status)
 
@@ -237,14 +233,6 @@ def define_budget() -> flags.FlagHolder[float | None]:
 def define_repeats() -> flags.FlagHolder[int | None]:
   """Defines `--repeats`, how often a benchmark measures everything."""
   return flags.DEFINE_integer('repeats', 7, 'rounds', lower_bound=1)
-
-
-def require(*names: str) -> None:
-  """Makes flags compulsory."""
-  for name in names:
-    flags.register_validator(
-      name, lambda value: value is not None, message=f'--{name} is missing'
-    )
 
 
 def one_of(valid: Collection[str], what: str) -> Callable[[str], str]:

@@ -12,7 +12,6 @@ import warnings
 
 from absl import logging
 from experiments import tasks
-from experiments.config import fields
 from experiments.config import settings
 from experiments.data import batches
 from experiments.hosts import placement as placing
@@ -134,12 +133,10 @@ def restore(
   Raises:
     ResumeError: the arrays are those of another run.
   """
-  asked = fields.of_record(found.about['config'])
+  parallel = found.about['config']['parallel']
   # Before the second field existed there was one inner worker.
   former = placing.Placement(
-    'simulate',
-    asked['parallel.num_workers'],
-    asked.get('parallel.devices_per_node', 1),
+    'simulate', parallel['num_workers'], parallel.get('devices_per_node', 1)
   )
   before, now = former.num_workers, experiment.placement.num_workers
   # Hidden states and statistics of batch normalisation are of inner workers.

@@ -105,5 +105,5 @@ def test_a_longer_run_goes_on_where_the_rates_do_not_depend_on_it(schedule):
   if schedule in ('constant', 'milestones', 'periodic', 'plateau'):
     settings.check_resumable(before, config.to_dict())
     return
-  with pytest.raises(errors.ResumeError, match='661, on which the learning ra'):
+  with pytest.raises(errors.ResumeError, match='661, on which optimizer.sched'):
     settings.check_resumable(before, config.to_dict())

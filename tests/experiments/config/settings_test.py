@@ -90,19 +90,6 @@ def test_a_field_that_did_not_exist_yet_had_its_default():
     settings.check_resumable(before, now)
 
 
-def test_fields_of_a_checkpoint_are_known_by_their_former_names():
-  before, now = default.get_config().to_dict(), default.get_config().to_dict()
-  before['train']['window'] = before['train'].pop('bptt_length')
-  before['parallel']['inner_workers'] = before['parallel'].pop(
-    'devices_per_node'
-  )
-  before['data']['test_split'] = 'file'
-  settings.check_resumable(before, now)
-  now['train']['bptt_length'] = 7
-  with pytest.raises(errors.ResumeError, match='bptt_length: was 35, now 7'):
-    settings.check_resumable(before, now)
-
-
 def test_other_workers_are_a_continuation_only_if_it_is_asked_for():
   config = default.get_config()
   before = config.to_dict()
@@ -132,6 +119,6 @@ def test_more_steps_are_a_continuation_only_at_a_constant_learning_rate():
   before = default.get_config()
   config.optimizer.schedule = before.optimizer.schedule = 'cosine'
   with pytest.raises(
-    errors.ResumeError, match='train.steps: was 660, now 661, on which the lear'
+    errors.ResumeError, match='was 660, now 661, on which optimizer.schedule=co'
   ):
     settings.check_resumable(before.to_dict(), config.to_dict())
