@@ -168,7 +168,7 @@ LINES = (
   Line(
     'main',
     _PROCESSES + '2 --process_id=0 --coordinator=nowhere',
-    "coordinator must be address:port, got 'nowhere'",
+    "coordinator must be address:port.* got 'nowhere'",
   ),
   Line('main', _PROCESSES + '2', 'go together, got None, 2 and None'),
   #
