@@ -5,6 +5,7 @@ import functools
 from typing import Any
 
 from experiments import tasks
+from experiments.config import fields
 from experiments.config import learning_rate
 from experiments.config import optimizer
 from experiments.config import schemes
@@ -28,6 +29,7 @@ class Experiment:
 
   Attributes:
     config: see `configs/default.py`.
+    asked: its fields that are set, for the records.
     placement: of the workers.
     task: what is learned.
     final_task: the same, tested on `data.final_split`; None where that is
@@ -58,6 +60,7 @@ class Experiment:
         the model's examples cannot be parted into microbatches.
     """
     self.config, self.placement = config, placement
+    self.asked = fields.without_none(config.to_dict())
     section = config.compression
     self.task, self.sampler = tasks.build(
       config,

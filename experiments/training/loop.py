@@ -47,7 +47,6 @@ class Loop:
   def __init__(
     self,
     experiment: Experiment,
-    asked: Mapping[str, Any],
     workdir: pathlib.Path,
     progress: Progress | None,
     announce: Announce,
@@ -56,7 +55,6 @@ class Loop:
 
     Args:
       experiment: what is trained.
-      asked: the configuration as the user gave it, for the checkpoints.
       workdir: of the run, which has it for itself.
       progress: watches the run.
       announce: is told what memory a step of simulated workers takes.
@@ -65,8 +63,8 @@ class Loop:
       UserError: a former run is in the way, or a file cannot be written.
     """
     config, placement = experiment.config, experiment.placement
-    self._experiment, self._asked = experiment, asked
-    self._train, self._placement = config.train, placement
+    self._experiment, self._placement = experiment, placement
+    self._train = config.train
     self._progress, self._announce = progress, announce
     self.state = experiment.init_state()
     self.evaluate = experiment.evaluation(experiment.task)
@@ -81,13 +79,13 @@ class Loop:
     self._saver = checkpoints.Checkpoints(
       workdir / 'checkpoints', config.train.checkpoint_every, placement
     )
-    found = resuming.find(self._saver, experiment, asked, workdir)
+    found = resuming.find(self._saver, experiment, workdir)
     placement.check_same(
       repr(experiment.task.files()),
       'the processes number words differently: their data or versions differ',
     )
     placement.on_chief(
-      lambda: resuming.prepare(workdir, self._saver, found, experiment, asked)
+      lambda: resuming.prepare(workdir, self._saver, found, experiment)
     )
     self.done = found.step if found else 0
     about: Mapping[str, Any] = found.about if found else {}
@@ -260,7 +258,7 @@ class Loop:
       step,
       self.state,
       {
-        'config': self._asked,
+        'config': self._experiment.asked,
         'position': self._experiment.sampler.position(step)._asdict(),
         'seconds': self._log.seconds(),
         'traffic': self.counter.to_dict(),

@@ -5,9 +5,8 @@ batches, byte counts and metrics go on by its step. What workers owe is handed
 over by `gs.workers.resize`.
 """
 
-from collections.abc import Mapping
+import json
 import pathlib
-from typing import Any
 import warnings
 
 from absl import logging
@@ -29,7 +28,6 @@ import jax.numpy as jnp
 def find(
   saver: checkpoints.Checkpoints,
   experiment: Experiment,
-  asked: Mapping[str, Any],
   workdir: pathlib.Path,
 ) -> checkpoints.Checkpoint | None:
   """Returns the checkpoint from which a run goes on, None to begin.
@@ -40,7 +38,6 @@ def find(
   Args:
     saver: knows the checkpoints.
     experiment: of the run.
-    asked: its configuration, nested fields that are set.
     workdir: its working directory.
 
   Raises:
@@ -51,14 +48,13 @@ def find(
   if found is None:
     if (workdir / records.SUMMARY).exists():
       before = files.read_json(workdir / records.CONFIG)
-      settings.check_resumable(before or asked, asked)
+      settings.check_resumable(before or experiment.asked, experiment.asked)
     return None
-  settings.check_resumable(found.about['config'], asked)
+  settings.check_resumable(found.about['config'], experiment.asked)
   steps = experiment.config.train.steps
   if found.step > steps:
     raise errors.ResumeError(
-      f'{workdir} holds a checkpoint of step {found.step}, train.steps is '
-      f'{steps}'
+      f'{found.folder} is of a longer run: train.steps is {steps}'
     )
   position = experiment.sampler.position(found.step)._asdict()
   # With other workers `restore` tells where the data go on.
@@ -76,7 +72,6 @@ def prepare(
   saver: checkpoints.Checkpoints,
   found: checkpoints.Checkpoint | None,
   experiment: Experiment,
-  asked: Mapping[str, Any],
 ) -> None:
   """Writes what a run begins with, and removes what a former one has left.
 
@@ -85,7 +80,6 @@ def prepare(
     saver: of its checkpoints.
     found: from which it goes on.
     experiment: of the run.
-    asked: its configuration.
 
   Raises:
     ResumeError: the symbols of the training set mean something else now.
@@ -93,14 +87,12 @@ def prepare(
   """
   kept = experiment.task.files()
   done = found.step if found else 0
-  if found and tasks.SYMBOLS in kept and (workdir / tasks.SYMBOLS).exists():
-    with files.explained('read', workdir / tasks.SYMBOLS):
-      before = (workdir / tasks.SYMBOLS).read_bytes()
-    if before != kept[tasks.SYMBOLS]:
-      raise errors.ResumeError(
-        f'{workdir / tasks.SYMBOLS} is not what the training set gives: the '
-        'data have changed'
-      )
+  before = files.read_json(workdir / tasks.SYMBOLS) if found else None
+  if before and before != json.loads(kept[tasks.SYMBOLS]):
+    raise errors.ResumeError(
+      f'{workdir / tasks.SYMBOLS} is not what the training set gives: the data '
+      'have changed'
+    )
   old = {tasks.SYMBOLS, tasks.VOCABULARY} - {*kept}
   if not found:
     old.add(records.BEST)
@@ -112,7 +104,7 @@ def prepare(
   for name, content in kept.items():
     files.write_bytes(workdir / name, content)
   saver.prepare(done)
-  files.write_json(workdir / records.CONFIG, asked)
+  files.write_json(workdir / records.CONFIG, experiment.asked)
   files.write_bytes(workdir / records.PLAN, f'{experiment.plans}\n'.encode())
 
 

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 import pathlib
 from typing import Any
 
-from experiments.config import fields
 from experiments.hosts import placement as placing
 from experiments.program import files
 from experiments.run import machine
@@ -50,8 +49,9 @@ def train_and_evaluate(
     config.parallel.num_workers,
     config.parallel.devices_per_node,
   )
-  asked = fields.without_none(config.to_dict())
-  placement.check_same(asked, 'the processes were started with different flags')
+  placement.check_same(
+    config.to_dict(), 'the processes were started with different flags'
+  )
   # Before there is a folder: a mistake in a field leaves none.
   experiment = Experiment(config, placement)
   lock = workdirs.Lock(workdir)
@@ -62,7 +62,7 @@ def train_and_evaluate(
       counts = experiment.sampler.counts.items()
       said = [f'{n:,} {what.replace("_", " ")}' for what, n in counts if n]
       announce(f'training set: {", ".join(said)}')
-    loop = looping.Loop(experiment, asked, workdir, progress, announce)
+    loop = looping.Loop(experiment, workdir, progress, announce)
     loop.run()
     training_step.check_finite(loop.state, loop.done)
     seconds = round(loop.seconds(), 3)  # of what all runs do

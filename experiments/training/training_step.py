@@ -134,7 +134,7 @@ def make_train_step(
 ) -> Callable[[TrainState, data.Batch], tuple[TrainState, dict[str, Any]]]:
   """Returns `(state, batch) -> (state, metrics)`, for `blocks.compiled`.
 
-  It can also be called as it is, and compiles itself then.
+  Without blocks it can also be called as it is, and compiles itself then.
 
   Metrics are means over the workers, as scalars on the device: `train/loss`,
   what the task measures as `train/...` and the scheme as `comm/...`.
@@ -277,7 +277,7 @@ def make_train_step(
     ),
     workers=placement.num_workers,
     block=block,
-    params_spec=state_specs.params,
+    own_params=differ,
   )
 
 

@@ -179,7 +179,9 @@ def test_a_finished_run_returns_its_result_again(tiny_config, tmp_path):
   assert again['final'] == first['final']
   assert _lines(tmp_path) == lines
   config.train.steps = 1
-  with pytest.raises(errors.ResumeError, match='checkpoint of step 2'):
+  with pytest.raises(
+    errors.ResumeError, match='checkpoints/2 is of a longer run: .*is 1'
+  ):
     train.train_and_evaluate(config, tmp_path)
 
 
