@@ -90,15 +90,12 @@ class InBlocks:
     parts = (traced.out_info,) * len(firsts)
     compute = traced.lower().compile()
     update = jax.jit(finish, donate_argnums=0).lower(state, parts).compile()
-    peak, peak_of_update = (
-      machine.peak_bytes(compute),
-      machine.peak_bytes(update),
-    )
-    if peak is not None and peak_of_update is not None:
+    peak, other = map(machine.peak_bytes, (compute, update))
+    if peak is not None and other is not None:
       # In the last block the device also holds the gradients of the others, and
       # of the state what no gradient depends on.
       peak += _nbytes(parts[1:]) + _nbytes(state) - _nbytes(example[:2])
-      peak = max(peak, peak_of_update)
+      peak = max(peak, other)
     return CompiledStep(run, (compute, update), peak)
 
 

@@ -9,7 +9,7 @@ its own; the mean over them is the worker's gradient, and from there on they all
 do the same, each with its peers in the other nodes.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 import functools
 from typing import Any, NamedTuple
 
@@ -203,15 +203,11 @@ def make_train_step(
     extra = {'second_moment': got.second_moment} if moments else {}
     updates, opt_state = tx.update(got.grads, state.opt_state, own, **extra)
     new_params = optax.apply_updates(own if differ else state.params, updates)
-    measured = {
-      f'comm/{name}': value for name, value in gs.metrics(opt_state).items()
-    }
+    # Counts are of all workers; what follows takes means.
+    counts = {name: everyone * n for name, n in got.counts.items()}
     metrics = {
-      'train/loss': got.loss,
-      **{f'train/{name}': value for name, value in got.measured.items()},
-      # Of all workers; what follows takes means.
-      **{f'train/{name}': everyone * n for name, n in got.counts.items()},
-      **measured,
+      **_in('train', {'loss': got.loss, **got.measured, **counts}),
+      **_in('comm', gs.metrics(opt_state)),
       'comm/rejected_steps_in_a_row': optax.tree.get(opt_state, 'consecutive'),
     }
     factor = optax.tree.get(opt_state, 'plateau_scale')
@@ -279,6 +275,10 @@ def make_train_step(
     block=block,
     own_params=differ,
   )
+
+
+def _in(section: str, metrics: Mapping[str, Any]) -> dict[str, Any]:
+  return {f'{section}/{name}': value for name, value in metrics.items()}
 
 
 def _finite(new: Any, old: Any) -> Any:
