@@ -58,11 +58,11 @@ def train_and_evaluate(
   placement.on_chief(lock.take)
   try:
     placement.check_shared(workdir / workdirs.LOCK)
+    loop = looping.Loop(experiment, workdir, progress, announce)
     if placement.is_chief:
       counts = experiment.sampler.counts.items()
       said = [f'{n:,} {what.replace("_", " ")}' for what, n in counts if n]
       announce(f'training set: {", ".join(said)}')
-    loop = looping.Loop(experiment, workdir, progress, announce)
     loop.run()
     training_step.check_finite(loop.state, loop.done)
     seconds = round(loop.seconds(), 3)  # of what all runs do

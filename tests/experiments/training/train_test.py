@@ -327,7 +327,8 @@ def test_too_few_devices_say_what_to_do(tiny_config, tmp_path):
     train.train_and_evaluate(config, tmp_path)
   config.parallel.devices_per_node = 3
   with pytest.raises(
-    errors.ConfigError, match='num_workers 1000 of .*per_node 3 need 3000 devices'
+    errors.ConfigError,
+    match='num_workers 1000 of .*per_node 3 need 3000 devices',
   ):
     train.train_and_evaluate(config, tmp_path)
 
