@@ -24,6 +24,7 @@ from typing import Any
 from experiments.program import errors
 import jax
 import jax.numpy as jnp
+import ml_collections
 import optax
 
 SCHEDULES = (
@@ -39,41 +40,34 @@ FREE_OF_LENGTH = ('constant', 'milestones', 'periodic', 'plateau')
 
 
 def make(
-  section: Mapping[str, Any],
-  learning_rate: float,
-  *,
-  steps: int,
-  steps_per_epoch: int,
-  density_steps: int = 0,
+  config: ml_collections.ConfigDict, steps_per_epoch: int
 ) -> Callable[[Any], Any]:
   """Returns the learning rate as a function of the step, counted from 0.
 
   With 'plateau' it is that before anything was tested.
 
   Args:
-    section: `config.optimizer`.
-    learning_rate: before it falls, after it has risen.
-    steps: length of the run.
+    config: see `configs/default.py`.
     steps_per_epoch: steps in which all examples are seen.
-    density_steps: steps of the density's warm-up.
   """
-  name, decay, drops = section['schedule'], section['lr_decay_factor'], {}
-  if name == 'cosine':
+  section, steps = config.optimizer, config.train.steps
+  learning_rate, decay = config.train.learning_rate, section.lr_decay_factor
+  drops = {}
+  if section.schedule == 'steps':
+    drops = {steps // 2: 0.1, steps * 3 // 4: 0.1}
+  elif section.schedule == 'milestones':
+    epochs = milestones(section.milestones)
+    drops = {round(epoch * steps_per_epoch): decay for epoch in epochs}
+  schedule = optax.piecewise_constant_schedule(learning_rate, drops)
+  if section.schedule == 'cosine':
     schedule = optax.cosine_decay_schedule(learning_rate, max(steps, 1))
-  elif name == 'periodic':
-    period = max(1, round(section['decay_epochs'] * steps_per_epoch))
+  elif section.schedule == 'periodic':
+    period = max(1, round(section.decay_epochs * steps_per_epoch))
     schedule = optax.exponential_decay(
       learning_rate, period, decay, staircase=True
     )
-  else:
-    if name == 'steps':
-      drops = {steps // 2: 0.1, steps * 3 // 4: 0.1}
-    elif name == 'milestones':
-      epochs = milestones(section['milestones'])
-      drops = {round(epoch * steps_per_epoch): decay for epoch in epochs}
-    schedule = optax.piecewise_constant_schedule(learning_rate, drops)
-  rises, first = section['linear_warmup_steps'], section['linear_warmup_from']
-  factor = section['warmup_factor']
+  rises, first = section.linear_warmup_steps, section.linear_warmup_from
+  factor, density_steps = section.warmup_factor, config.compression.warmup_steps
 
   def at(step):
     rate = schedule(step)

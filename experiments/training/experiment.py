@@ -73,11 +73,7 @@ class Experiment:
         self.task, config, config.data.final_split
       )
     self.learning_rate = learning_rate.make(
-      config.optimizer,
-      config.train.learning_rate,
-      steps=config.train.steps,
-      steps_per_epoch=self.sampler.steps_per_epoch,
-      density_steps=section.warmup_steps,
+      config, self.sampler.steps_per_epoch
     )
     self.stages = warmup.stages_of(
       section.name,

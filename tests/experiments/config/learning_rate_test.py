@@ -12,14 +12,11 @@ import pytest
 
 
 def _make(base=0.1, *, steps=100, epoch=10, density_steps=0, **changes):
-  section = {**default.get_config().optimizer.to_dict(), **changes}
-  return learning_rate.make(
-    section,
-    base,
-    steps=steps,
-    steps_per_epoch=epoch,
-    density_steps=density_steps,
-  )
+  config = default.get_config()
+  config.train.update(steps=steps, learning_rate=base)
+  config.optimizer.update(changes)
+  config.compression.warmup_steps = density_steps
+  return learning_rate.make(config, epoch)
 
 
 def _rates(schedule, *steps):
