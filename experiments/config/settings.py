@@ -152,7 +152,7 @@ def check(config: Mapping[str, Any]) -> None:
     flat['compression.warmup'],
   )
   learning_rate.check(config['optimizer'], flat['compression.warmup_steps'])
-  for problem in _problems(flat):
+  for problem in _problems(config, flat):
     raise errors.ConfigError(problem)
 
 
@@ -188,16 +188,14 @@ def _waiting_for_tests(flat: Mapping[str, Any]) -> Iterator[str]:
       yield f'{field}={flat[field]}'
 
 
-def _problems(flat: Mapping[str, Any]) -> Iterator[str]:
+def _problems(
+  config: Mapping[str, Any], flat: Mapping[str, Any]
+) -> Iterator[str]:
   """Says which fields, each of them in its range, do not go together."""
-  workers, inner = (
-    flat['parallel.num_workers'],
-    flat['parallel.devices_per_node'],
-  )
-  block, runner = flat['parallel.workers_per_chunk'], flat['parallel.runner']
-  steps, accumulate = flat['train.steps'], flat['optimizer.accumulate']
-  every, batch_size = flat['train.eval_every'], flat['train.batch_size']
-  split = flat['data.final_split']
+  train, parallel = config['train'], config['parallel']
+  compression, accumulate = config['compression'], flat['optimizer.accumulate']
+  workers, inner = parallel['num_workers'], parallel['devices_per_node']
+  block, runner = parallel['workers_per_chunk'], parallel['runner']
   if workers * inner > arguments.MOST_WORKERS:
     yield (
       'parallel.num_workers times parallel.devices_per_node must be in '
@@ -205,54 +203,43 @@ def _problems(flat: Mapping[str, Any]) -> Iterator[str]:
     )
   if inner > 1 and runner == 'pmap':
     yield (
-      f'parallel.devices_per_node={inner} needs two axes, and parallel.runner '
-      'pmap has one; take shard_map (a device for each inner worker) or '
-      'simulate'
+      'parallel.runner must be shard_map or simulate with '
+      f'parallel.devices_per_node={inner}, got pmap'
     )
   if block and runner != 'simulate':
     yield (
-      f'parallel.workers_per_chunk={block} is of simulated workers, and with '
-      f'parallel.runner {runner} each has a device; take 0 or simulate'
+      f'parallel.workers_per_chunk must be 0 with parallel.runner {runner}, '
+      f'where each worker has a device, got {block}'
     )
   if block and workers % block:
     yield (
       'parallel.workers_per_chunk must divide '
       f'parallel.num_workers={workers}, got {block}'
     )
-  if steps % accumulate:
-    yield (
-      f'train.steps must be a multiple of optimizer.accumulate={accumulate}, '
-      f'got {steps}: the gradients of the last {steps % accumulate} steps '
-      'would reach nobody'
-    )
-  if flat['train.early_stop_patience'] and every % accumulate:
-    yield (
-      'train.eval_every must be a multiple of '
-      f'optimizer.accumulate={accumulate} where train.early_stop_patience '
-      f'may end the run at a test, got {every}'
-    )
-  if not every:
+  for field in ('steps', 'eval_every'):
+    # The last gradients would reach nobody.
+    ends_there = field == 'steps' or train['early_stop_patience']
+    if ends_there and train[field] % accumulate:
+      yield (
+        f'train.{field} must be a multiple of '
+        f'optimizer.accumulate={accumulate}, got {train[field]}'
+      )
+  if not train['eval_every']:
     for waiting in _waiting_for_tests(flat):
       yield f'{waiting} needs train.eval_every > 0, got 0'
-  if split == flat['data.test_split']:
+  if flat['data.final_split'] == flat['data.test_split']:
     yield (
       'data.final_split must be another split than data.test_split, or empty, '
-      f'got {split!r} for both'
+      f'got {flat["data.final_split"]!r} for both'
     )
-  compression = {
-    name.removeprefix('compression.'): value
-    for name, value in flat.items()
-    if name.startswith('compression.')
-  }
   if schemes.needs_moments(compression):
-    name, clip_norm = flat['compression.name'], flat['compression.clip_norm']
-    microbatch = flat['compression.microbatch']
-    if clip_norm:
+    name, batch_size = compression['name'], train['batch_size']
+    if clip_norm := compression['clip_norm']:
       yield (
         f'compression.clip_norm must be 0 for {name}, whose second moments are '
         f'of the gradient before clipping, got {clip_norm}'
       )
-    if microbatch and batch_size % microbatch:
+    if (microbatch := compression['microbatch']) and batch_size % microbatch:
       yield (
         f'compression.microbatch must divide train.batch_size={batch_size}, '
         f'got {microbatch}'

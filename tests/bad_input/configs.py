@@ -146,7 +146,7 @@ MISTAKES = (
   ),
   (
     {'parallel.devices_per_node': 3, 'parallel.runner': 'pmap'},
-    'parallel.devices_per_node=3.*pmap has one; take shard_map .* or simulate',
+    'runner must be shard_map or simulate .*devices_per_node=3, got pmap',
   ),
   (
     {'parallel.workers_per_chunk': 3},
@@ -154,11 +154,11 @@ MISTAKES = (
   ),
   (
     {'parallel.workers_per_chunk': 2, 'parallel.runner': 'shard_map'},
-    'parallel.workers_per_chunk=2 is of simulated .* take 0 or simulate',
+    'parallel.workers_per_chunk must be 0 .* shard_map, .* got 2',
   ),
   (
     {'optimizer.accumulate': 4, 'train.steps': 10},
-    'multiple of optimizer.accumulate=4, got 10: .* last 2 steps',
+    'train.steps must be a multiple of optimizer.accumulate=4, got 10',
   ),
   (
     VARIANCE | {'compression.microbatch': 3},
