@@ -58,9 +58,7 @@ def make(
   )
   arguments = schemes.arguments_of(compression)
   if density is not None:
-    arguments['density'] = (
-      _at_exchange(density, every) if callable(density) else density
-    )
+    arguments['density'] = _at_exchange(density, every)
   if {'momentum', 'nesterov'} <= {
     *schemes.signature(compression.name).parameters
   }:
@@ -97,11 +95,12 @@ def make(
   )
 
 
-def _at_exchange(
-  schedule: Callable[[Any], Any], accumulate: int
-) -> Callable[[Any], Any]:
-  """Returns a function of the step as one of the exchanges done before it."""
-  if accumulate == 1:
+def _at_exchange(schedule: Any, accumulate: int) -> Any:
+  """Returns a function of the step as one of the exchanges done before it.
+
+  A number stays a number.
+  """
+  if accumulate == 1 or not callable(schedule):
     return schedule
   if isinstance(schedule, gs.schedules.DensitySchedule):
     # Of stages that begin before the same exchange the last one stays.

@@ -16,7 +16,6 @@ from experiments.config import fields
 from experiments.config import learning_rate
 from experiments.config import optimizer
 from experiments.config import schemes
-from experiments.config import warmup
 from experiments.program import errors
 import gradsparse as gs
 from gradsparse import arguments
@@ -55,7 +54,7 @@ _CHOICES: Mapping[str, tuple[str, ...]] = {
   'model.name': models.NAMES,
   'optimizer.name': optimizer.OPTIMIZERS,
   'optimizer.schedule': learning_rate.SCHEDULES,
-  'compression.warmup': warmup.WARMUPS,
+  'compression.warmup': schemes.WARMUPS,
   'compression.local_gradient': ('', *local_gradient.MODES),
   'parallel.runner': gs.workers.RUNNERS,
 }
@@ -145,7 +144,7 @@ def check(config: Mapping[str, Any]) -> None:
   for field, value in known.items():
     _check_value(field, flat[field], value)
   schemes.check(config['compression'])
-  warmup.stages_of(
+  schemes.stages_of(
     flat['compression.name'],
     schemes.arguments_of(config['compression']),
     flat['compression.warmup_steps'],

@@ -4,7 +4,7 @@ import collections
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from experiments.config import warmup
+from experiments.config import schemes
 from experiments.hosts import placement
 import gradsparse as gs
 
@@ -20,7 +20,7 @@ class Plans(NamedTuple):
       where none do.
   """
 
-  stages: Sequence[warmup.Stage]
+  stages: Sequence[schemes.Stage]
   gradients: Sequence[gs.Plan]
   inside: gs.Plan | None = None
   average: gs.Plan | None = None
@@ -71,27 +71,21 @@ class ByteCounter:
     self._run: collections.Counter[str] = collections.Counter()
     self._last: collections.Counter[str] = collections.Counter()
 
-  def count(
-    self,
-    step: int,
-    payload_bytes: int,
-    sent_bytes: int,
-    sent_elements: float,
-  ) -> dict[str, float]:
+  def count(self, step: int, metrics: Mapping[str, float]) -> dict[str, float]:
     """Counts a step; to be called for each, in order.
 
     Args:
       step: counted from 1.
-      payload_bytes: what the step measured.
-      sent_bytes: likewise.
-      sent_elements: likewise, of the leaves that the scheme compresses.
+      metrics: that the step measured; `comm/sent_elements` are of the leaves
+        that the scheme compresses.
 
     Returns:
       What to log about it; a step that sends nothing has no ratio.
     """
-    stage = warmup.exchanged_at(self._stages, step - 1, self._every)
-    payload, sent = int(payload_bytes), int(sent_bytes)
-    elements = sent_elements
+    stage = schemes.exchanged_at(self._stages, step - 1, self._every)
+    payload = int(metrics['comm/payload_bytes'])
+    sent = int(metrics['comm/sent_bytes'])
+    elements = metrics['comm/sent_elements']
     if payload:
       elements += self._uncompressed[self._stages.index(stage)]
     average = self._average
@@ -157,7 +151,7 @@ class ByteCounter:
       ),
     }
 
-  def _end(self, step: int) -> tuple[warmup.Stage, float | None]:
+  def _end(self, step: int) -> tuple[schemes.Stage, float | None]:
     """Returns the stage that a step is of, and its density.
 
     Where parameters are averaged, only the stage: one exchange may have no
@@ -165,7 +159,7 @@ class ByteCounter:
     """
     exchange = (step - 1) // self._every
     last = (exchange + 1) * self._every - 1  # counted from 0, as stages are
-    stage = warmup.exchanged_at(self._stages, last, self._every)
+    stage = schemes.exchanged_at(self._stages, last, self._every)
     if self._average:
       return stage, None
     return stage, stage.density_at(exchange * self._every)

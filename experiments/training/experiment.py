@@ -9,7 +9,6 @@ from experiments.config import fields
 from experiments.config import learning_rate
 from experiments.config import optimizer
 from experiments.config import schemes
-from experiments.config import warmup
 from experiments.hosts import placement as placing
 from experiments.program import errors
 from experiments.run import byte_counter
@@ -75,7 +74,7 @@ class Experiment:
     self.learning_rate = learning_rate.make(
       config, self.sampler.steps_per_epoch
     )
-    self.stages = warmup.stages_of(
+    self.stages = schemes.stages_of(
       section.name,
       schemes.arguments_of(section),
       section.warmup_steps,
@@ -117,7 +116,7 @@ class Experiment:
       smoothed=bool(self.config.train.ema_decay),
     )
 
-  def make_train_step(self, stage: warmup.Stage, block: int | None = None):
+  def make_train_step(self, stage: schemes.Stage, block: int | None = None):
     """Returns the step of a stage, see `training_step.make_train_step`."""
     section = self.config.compression
     return training_step.make_train_step(
@@ -133,7 +132,7 @@ class Experiment:
     )
 
   def prepare_step(
-    self, stage: warmup.Stage, state: training_step.TrainState, batch: Any
+    self, stage: schemes.Stage, state: training_step.TrainState, batch: Any
   ) -> tuple[Callable[..., Any], str]:
     """Returns the step of a stage, and what memory it takes.
 

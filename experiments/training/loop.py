@@ -10,7 +10,7 @@ from typing import Any
 
 from absl import logging
 from experiments.config import learning_rate
-from experiments.config import warmup
+from experiments.config import schemes
 from experiments.program import errors
 from experiments.run import byte_counter
 from experiments.run import checkpoints
@@ -199,12 +199,7 @@ class Loop:
     rate = float(self._experiment.learning_rate((step - 1) // every * every))
     factor = metrics.get('train/learning_rate_factor', 1)
     return {
-      **self.counter.count(
-        step,
-        metrics['comm/payload_bytes'],
-        metrics['comm/sent_bytes'],
-        metrics['comm/sent_elements'],
-      ),
+      **self.counter.count(step, metrics),
       'train/learning_rate': rate * factor,
       'train/epochs': step / self._experiment.sampler.steps_per_epoch,
     }
@@ -220,7 +215,7 @@ class Loop:
   def _take(self, step: int) -> None:
     """Takes a step, with the program of its stage, and logs it."""
     experiment = self._experiment
-    stage = warmup.stage_at(experiment.stages, step - 1)
+    stage = schemes.stage_at(experiment.stages, step - 1)
     batch = experiment.placement.batch(experiment.sampler.batch(step - 1))
     program = stage.given, *(x.shape for x in jax.tree.leaves(batch))
     is_first = program not in self._train_steps

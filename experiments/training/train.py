@@ -8,7 +8,6 @@ from experiments.hosts import placement as placing
 from experiments.program import files
 from experiments.run import machine
 from experiments.run import records
-from experiments.run import workdir as workdirs
 from experiments.training import evaluation
 from experiments.training import loop as looping
 from experiments.training import training_step
@@ -54,10 +53,10 @@ def train_and_evaluate(
   )
   # Before there is a folder: a mistake in a field leaves none.
   experiment = Experiment(config, placement)
-  lock = workdirs.Lock(workdir)
+  lock = records.Lock(workdir)
   placement.on_chief(lock.take)
   try:
-    placement.check_shared(workdir / workdirs.LOCK)
+    placement.check_shared(workdir / records.LOCK)
     loop = looping.Loop(experiment, workdir, progress, announce)
     if placement.is_chief:
       counts = experiment.sampler.counts.items()

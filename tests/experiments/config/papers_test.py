@@ -8,8 +8,8 @@ import textwrap
 from experiments import models
 from experiments.config import fields
 from experiments.config import optimizer
+from experiments.config import schemes
 from experiments.config import settings
-from experiments.config import warmup
 from experiments.papers import building
 from experiments.papers import catalogue
 from experiments.papers import page
@@ -321,7 +321,7 @@ def test_gtopk_trains_as_its_table_v_says():
     assert dense.train.steps == config.train.steps
     assert dense.optimizer.warmup_factor == 1 > config.optimizer.warmup_factor
   config = table.get_config('resnet20_gtopk')
-  stages = warmup.stages_of(
+  stages = schemes.stages_of(
     'gtopk', config.compression, config.compression.warmup_steps
   )
   densities = (0.25, 0.0725, 0.015, 0.004, 0.001)
