@@ -113,28 +113,21 @@ def check(section: Mapping[str, Any], density_steps: int) -> None:
   milestones(section['milestones'])
   schedule = section['schedule']
   for of, field in (('milestones', 'milestones'), ('periodic', 'decay_epochs')):
-    if schedule == of and not section[field]:
+    if (schedule == of) != bool(section[field]):
       raise errors.ConfigError(
-        f'optimizer.schedule {schedule} needs optimizer.{field}'
+        f'optimizer.{field} goes with optimizer.schedule {of}, got '
+        f'{section[field]!r} with {schedule}'
       )
-    if schedule != of and section[field]:
-      raise errors.ConfigError(
-        f'optimizer.{field}={section[field]} has no effect: '
-        f'optimizer.schedule is {schedule}, not {of}'
-      )
-  for field, off, needs, steps in (
-    ('warmup_factor', 1, 'compression.warmup_steps', density_steps),
-    (
-      'linear_warmup_from',
-      0,
-      'optimizer.linear_warmup_steps',
-      section['linear_warmup_steps'],
-    ),
-  ):
-    if section[field] != off and not steps:
-      raise errors.ConfigError(
-        f'optimizer.{field}={section[field]} has no effect: {needs} is 0'
-      )
+  if section['warmup_factor'] != 1 and not density_steps:
+    raise errors.ConfigError(
+      f'optimizer.warmup_factor={section["warmup_factor"]} has no effect: '
+      'compression.warmup_steps is 0'
+    )
+  if section['linear_warmup_from'] and not section['linear_warmup_steps']:
+    raise errors.ConfigError(
+      f'optimizer.linear_warmup_from={section["linear_warmup_from"]} has no '
+      'effect: optimizer.linear_warmup_steps is 0'
+    )
 
 
 def follow_tests() -> optax.GradientTransformation:

@@ -154,13 +154,12 @@ def text(step: CompiledStep, workers: int, block: int, memory: int) -> str:
     block: how many at a time.
     memory: bytes that the device has.
   """
-  how = 'all at once' if block == workers else f'{block} at a time'
-  who = f'{workers} simulated workers, {how}'
-  if step.peak_bytes is None:
-    return f'{who}: a step takes unknown memory'
+  peak = (
+    'unknown' if step.peak_bytes is None else f'{step.peak_bytes / 1e9:.2f}'
+  )
   return (
-    f'{who}: a step takes {step.peak_bytes / 1e9:.2f} of '
-    f'{memory / 1e9:.1f} GB of memory'
+    f'gradients of {block} of {workers} simulated workers at a time: a step '
+    f'takes {peak} of {memory / 1e9:.1f} GB of memory'
   )
 
 

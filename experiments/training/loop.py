@@ -125,10 +125,11 @@ class Loop:
         self._log.flush()
         self._check_rejections()
         self._tell()
-      except BaseException as error:
+      except BaseException:
         # Of several processes one that has failed waits for no other.
         if self._placement.processes == 1:
-          self._close_after(error)
+          with contextlib.suppress(errors.FileError):  # the first one is told
+            self._saver.close()
         raise
     self._saver.close()
     if not self.models:  # no step was left
@@ -152,12 +153,12 @@ class Loop:
     if _due(step, train.eval_every):
       self._judge(step)
       is_last = is_last or self._stops_early()
-    if _due(step, check_every) or (is_last and check_every):
-      self._check_agreement(step, self.state)
     stopping = 0 if is_last else self._asked_to_stop(listener)
-    if train.checkpoint_every and (
-      is_last or stopping or _due(step, train.checkpoint_every)
-    ):
+    ends = is_last or bool(stopping)
+    saves = _due(step, train.checkpoint_every, ends)
+    if check_every and (saves or _due(step, check_every, is_last)):
+      self._check_agreement(step, self.state)
+    if saves:
       self._save(step)
     self._saver.check()
     if stopping:
@@ -181,14 +182,6 @@ class Loop:
 
   def _stops_early(self) -> bool:
     return 0 < self._train.early_stop_patience <= self._lowest.in_a_row
-
-  def _close_after(self, error: BaseException) -> None:
-    """Ends the saving after another failure, which is the one to be told."""
-    try:
-      self._saver.close()
-    except errors.FileError as also:
-      if not isinstance(error, errors.FileError):
-        logging.error('%s', also)
 
   def _describe(
     self, step: int, metrics: Mapping[str, float]
@@ -247,8 +240,6 @@ class Loop:
       )
       return
     training_step.check_finite(self.state, step)
-    if self._experiment.config.parallel.check_agreement_every:
-      self._check_agreement(step, self.state)
     self._saver.save(
       step,
       self.state,
@@ -296,5 +287,5 @@ class Loop:
       self._progress(self.done, self._train.steps, self._log.latest)
 
 
-def _due(step: int, every: int) -> bool:
-  return bool(every) and step % every == 0
+def _due(step: int, every: int, too: bool = False) -> bool:
+  return bool(every) and (too or step % every == 0)

@@ -190,7 +190,7 @@ def _handed_over(
       opt_state=gs.workers.resize(
         experiment.tx, state.opt_state, placement.num_workers
       ),
-      carry=training_step.first_carry(experiment.task, placement),
+      carry=training_step.for_each_worker(experiment.task.carry(), placement),
     )
 
   with warnings.catch_warnings(record=True) as lost:

@@ -79,17 +79,12 @@ def init_state(
       params=held,
       statistics=for_each_worker(statistics, placement),
       opt_state=gs.workers.init(tx, params, num_workers),
-      carry=first_carry(task, placement),
+      carry=for_each_worker(task.carry(), placement),
       smoothed=held if smoothed else (),
     )
 
   shapes = jax.eval_shape(variables, seed).params
   return placement.make(create, specs(tx, shapes, placement), seed)
-
-
-def first_carry(task: tasks.Task, placement: placing.Placement) -> Any:
-  """Returns what the workers' first batches begin with; can be traced."""
-  return for_each_worker(task.carry(), placement)
 
 
 def for_each_worker(tree: Any, placement: placing.Placement) -> Any:

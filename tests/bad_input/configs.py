@@ -113,14 +113,26 @@ MISTAKES = (
     {'optimizer.warmup_factor': 0.1},
     'optimizer.warmup_factor=0.1 has no effect: compression.warmup_steps is 0',
   ),
-  ({'optimizer.schedule': 'milestones'}, 'milestones needs optimizer.milest'),
-  ({'optimizer.milestones': '3'}, '=3 has no effect: .* constant, not milest'),
+  (
+    {'optimizer.schedule': 'milestones'},
+    "milestones goes with .* milestones, got '' with mil",
+  ),
+  (
+    {'optimizer.milestones': '3'},
+    "goes with .* milestones, got '3' with constant",
+  ),
   *(
     ({'optimizer.milestones': text}, f"be rising epochs > 0 .*got '{text}'")
     for text in ('a', '1;2', '2,1', '1,1', '0,1', '-1', 'nan', '1,inf', '1,,2')
   ),
-  ({'optimizer.schedule': 'periodic'}, 'periodic needs optimizer.decay_epochs'),
-  ({'optimizer.decay_epochs': 2.0}, 'decay_epochs=2.0 has no effect: .*consta'),
+  (
+    {'optimizer.schedule': 'periodic'},
+    'decay_epochs goes with .* periodic, got 0.0 with per',
+  ),
+  (
+    {'optimizer.decay_epochs': 2.0},
+    'decay_epochs goes with .* got 2.0 with constant',
+  ),
   (
     {'optimizer.schedule': 'plateau', 'train.eval_every': 0},
     'plateau needs train.eval_every > 0, got 0',

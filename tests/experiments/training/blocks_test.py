@@ -121,7 +121,7 @@ def test_what_does_not_fit_is_computed_in_blocks_that_do():
   assert block == 2
   assert step.peak_bytes <= 0.8 * little
   assert blocks.text(step, _WORKERS, block, little) == (
-    f'4 simulated workers, 2 at a time: a step takes '
+    f'gradients of 2 of 4 simulated workers at a time: a step takes '
     f'{step.peak_bytes / 1e9:.2f} of 0.0 GB of memory'
   )
 
@@ -144,8 +144,8 @@ def test_a_run_says_its_memory_and_trains_in_blocks(tiny_config, tmp_path):
     with np.load(tmp_path / folder / 'params.npz') as archive:
       params.append(dict(archive))
   (_, whole), (_, blocked) = said
-  assert whole.startswith('2 simulated workers, all at once: a step takes 0.')
-  assert blocked.startswith('2 simulated workers, 1 at a time: a step takes 0.')
+  assert whole.startswith('gradients of 2 of 2 simulated workers at a')
+  assert blocked.startswith('gradients of 1 of 2 simulated workers at')
   for name, value in params[0].items():
     np.testing.assert_allclose(value, params[1][name], rtol=1e-4, atol=1e-6)
   text = (tmp_path / 'blocks' / 'metrics.jsonl').read_text()
