@@ -19,7 +19,6 @@ from typing import Any
 
 from experiments.config import learning_rate
 from experiments.config import schemes
-from experiments.program import errors
 import gradsparse as gs
 import ml_collections
 import optax
@@ -48,7 +47,7 @@ def make(
     axis_name: of the workers.
 
   Raises:
-    ConfigError: the scheme refuses its arguments, or the local gradient.
+    ValueError: the scheme refuses its arguments, or the local gradient.
   """
   compression, section = config.compression, config.optimizer
   every, momentum, nesterov = (
@@ -67,19 +66,15 @@ def make(
     arguments.setdefault('nesterov', nesterov and bool(inside))
     momentum, nesterov = 0.0, False
   exchange = schemes.factory(compression.name)(**arguments, axis_name=axis_name)
+  moments = schemes.needs_moments(exchange)
   if compression.local_gradient:
-    try:
-      exchange = gs.local_gradient(exchange, compression.local_gradient)
-    except ValueError as error:
-      raise errors.ConfigError(
-        f'compression.local_gradient: {error}'
-      ) from error
+    exchange = gs.local_gradient(exchange, compression.local_gradient)
   decay, clip = [], []
   if section.weight_decay:
     decay = [optax.add_decayed_weights(section.weight_decay)]
   if compression.clip_norm:
     clip = [gs.clip_local_norm(compression.clip_norm, axis_name=axis_name)]
-  if section.decay_after_exchange or schemes.needs_moments(compression):
+  if section.decay_after_exchange or moments:
     chain = [*clip, exchange, *decay]
   else:
     chain = [*decay, *clip, exchange]

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from experiments.program import errors
 import gradsparse as gs
 from gradsparse.arguments import did_you_mean
+import optax
 
 # Fields of `config.compression` that are not arguments of the factory.
 OWN_FIELDS = (
@@ -68,22 +69,14 @@ def arguments_of(section: Mapping[str, Any]) -> dict[str, Any]:
   }
 
 
-def needs_moments(section: Mapping[str, Any]) -> bool:
-  """Whether a scheme's update takes second moments of per-example gradients.
-
-  Args:
-    section: `config.compression`.
-  """
-  try:
-    made = factory(section['name'])(**arguments_of(section), axis_name=None)
-  except (errors.ConfigError, TypeError, ValueError):
-    return False  # `check` says what is wrong
+def needs_moments(made: optax.GradientTransformation) -> bool:
+  """Whether a scheme's update takes second moments of per-example gradients."""
   scheme = getattr(made, 'scheme', None)
   return scheme is not None and scheme.memory.facts.moments
 
 
-def check(section: Mapping[str, Any]) -> None:
-  """Raises unless there is a scheme and it accepts its arguments.
+def check(section: Mapping[str, Any]) -> optax.GradientTransformation:
+  """Returns a scheme, of one worker, if it accepts its arguments.
 
   Args:
     section: `config.compression`.
@@ -114,6 +107,7 @@ def check(section: Mapping[str, Any]) -> None:
       f'compression of {scheme}: the factory must return a transformation, '
       f'returned {made!r}'
     )
+  return made
 
 
 def signature(scheme: str) -> inspect.Signature:

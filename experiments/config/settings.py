@@ -20,6 +20,7 @@ from experiments.program import errors
 import gradsparse as gs
 from gradsparse import arguments
 from gradsparse.wrappers import local_gradient
+import optax
 
 _MOST = arguments.LAST_STEP
 # Least and most of a whole number. Of one that is not here the least is 0 if
@@ -143,7 +144,7 @@ def check(config: Mapping[str, Any]) -> None:
     )
   for field, value in known.items():
     _check_value(field, flat[field], value)
-  schemes.check(config['compression'])
+  scheme = schemes.check(config['compression'])
   schemes.stages_of(
     flat['compression.name'],
     schemes.arguments_of(config['compression']),
@@ -151,7 +152,7 @@ def check(config: Mapping[str, Any]) -> None:
     flat['compression.warmup'],
   )
   learning_rate.check(config['optimizer'], flat['compression.warmup_steps'])
-  for problem in _problems(config, flat):
+  for problem in _problems(config, flat, scheme):
     raise errors.ConfigError(problem)
 
 
@@ -188,7 +189,9 @@ def _waiting_for_tests(flat: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _problems(
-  config: Mapping[str, Any], flat: Mapping[str, Any]
+  config: Mapping[str, Any],
+  flat: Mapping[str, Any],
+  scheme: optax.GradientTransformation,
 ) -> Iterator[str]:
   """Says which fields, each of them in its range, do not go together."""
   train, parallel = config['train'], config['parallel']
@@ -231,7 +234,7 @@ def _problems(
       'data.final_split must be another split than data.test_split, or empty, '
       f'got {flat["data.final_split"]!r} for both'
     )
-  if schemes.needs_moments(compression):
+  if schemes.needs_moments(scheme):
     name, batch_size = compression['name'], train['batch_size']
     if clip_norm := compression['clip_norm']:
       yield (

@@ -85,8 +85,7 @@ class Experiment:
         config, self.learning_rate, density, axis_name=training_step.AXIS
       )
     )
-    self.tx = self.chain(self.stages[-1].given)
-    self.moments = schemes.needs_moments(section)
+    self.moments = schemes.needs_moments(schemes.check(section))
     self.shapes, statistics = jax.eval_shape(self.task.init, jax.random.key(0))
     if self.moments and section.microbatch and jax.tree.leaves(statistics):
       raise errors.ConfigError(
@@ -95,9 +94,12 @@ class Experiment:
         f'statistics of batch normalisation, got {section.microbatch}'
       )
     try:
+      self.tx = self.chain(self.stages[-1].given)
       self.specs = training_step.specs(self.tx, self.shapes, placement)
     except ValueError as error:  # such as: no leaf is large enough
-      raise errors.ConfigError(f'{section.name}: {error}') from error
+      raise errors.ConfigError(
+        f'compression of {section.name}: {error}'
+      ) from error
     self.differ = self.specs.params != PartitionSpec()
 
   def init_state(

@@ -115,7 +115,7 @@ class Loop:
     Raises:
       StoppedError: a signal ended it before; the state is saved.
     """
-    with signals.Listener() as listener, contextlib.closing(self._log):
+    with signals.listening() as listener, contextlib.closing(self._log):
       try:
         is_last = self._stops_early()
         while self.done < self._train.steps and not is_last:
