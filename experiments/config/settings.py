@@ -12,11 +12,11 @@ from typing import Any
 from configs import default
 from experiments import models
 from experiments import tasks
-from experiments.config import fields
 from experiments.config import learning_rate
 from experiments.config import optimizer
 from experiments.config import schemes
 from experiments.program import errors
+from flax import traverse_util
 import gradsparse as gs
 from gradsparse import arguments
 from gradsparse.wrappers import local_gradient
@@ -95,7 +95,7 @@ def check_resumable(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     ResumeError: names the fields that differ.
   """
   known = _known()
-  old, new = known | fields.flatten(before), known | fields.flatten(now)
+  old, new = ({**known, **_flat(config)} for config in (before, now))
   free = {*FREE_ON_RESUME}
   if new['parallel.resize']:
     free.update(FREE_ON_RESIZE)
@@ -134,7 +134,7 @@ def check(config: Mapping[str, Any]) -> None:
   Raises:
     ConfigError: says which field, what is wrong and what is valid.
   """
-  flat, known = fields.flatten(config), _known()
+  flat, known = _flat(config), _known()
   own = {field for field in flat if not field.startswith('compression.')}
   unknown, missing = sorted(own - {*known}), sorted({*known} - {*flat})
   if unknown or missing:
@@ -156,8 +156,12 @@ def check(config: Mapping[str, Any]) -> None:
     raise errors.ConfigError(problem)
 
 
+def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
+  return traverse_util.flatten_dict(dict(config), sep='.')
+
+
 def _known() -> dict[str, Any]:
-  return fields.flatten(default.get_config().to_dict())
+  return _flat(default.get_config().to_dict())
 
 
 def _check_value(field: str, value: Any, known: Any) -> None:

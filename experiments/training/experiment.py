@@ -5,7 +5,6 @@ import functools
 from typing import Any
 
 from experiments import tasks
-from experiments.config import fields
 from experiments.config import learning_rate
 from experiments.config import optimizer
 from experiments.config import schemes
@@ -59,7 +58,7 @@ class Experiment:
         the model's examples cannot be parted into microbatches.
     """
     self.config, self.placement = config, placement
-    self.asked = fields.without_none(config.to_dict())
+    self.asked = config.to_dict()
     section = config.compression
     self.task, self.sampler = tasks.build(
       config,

@@ -9,9 +9,9 @@ from configs import cifar10_resnet20
 from configs import default
 from configs import digits
 from configs import schemes_digits
-from experiments.config import fields
 from experiments.config import settings
 from experiments.program import errors
+from flax import traverse_util
 import numpy as np
 from tests.bad_input.cases import INF
 from tests.bad_input.cases import NAN
@@ -40,7 +40,9 @@ def check(changes: dict[str, Any]) -> None:
 
 def _wrong(field: str) -> tuple[tuple[Any, ...], str]:
   """Values that a field cannot have, and what its message says it must be."""
-  given = fields.flatten(default.get_config().to_dict())[field]
+  given = traverse_util.flatten_dict(default.get_config().to_dict(), sep='.')[
+    field
+  ]
   if isinstance(given, bool):
     return (*NOT_A_FLAG, object()), 'True or False'
   if isinstance(given, int):
@@ -52,7 +54,9 @@ def _wrong(field: str) -> tuple[tuple[Any, ...], str]:
 
 def kinds() -> Iterator[Case]:
   """Every field, with values of other kinds and far out of range."""
-  for field in fields.flatten(default.get_config().to_dict()):
+  for field in traverse_util.flatten_dict(
+    default.get_config().to_dict(), sep='.'
+  ):
     more = WARM if field.startswith(('compression.warmup', 'optimizer')) else {}
     wrong, rule = _wrong(field)
     for value in wrong:

@@ -4,7 +4,6 @@ import dataclasses
 import json
 
 from configs import default
-from experiments.config import fields
 from experiments.config import settings
 from experiments.program import errors
 from experiments.training import evaluation
@@ -121,7 +120,7 @@ def test_it_ends_with_a_whole_exchange():
 def test_other_tests_are_another_run():
   config = default.get_config()
   config.train.early_stop_patience = 2
-  before = fields.without_none(config.to_dict())
+  before = config.to_dict()
   config.train.eval_every = 7
   with pytest.raises(errors.ResumeError, match='eval_every: was 110, now 7'):
     settings.check_resumable(before, config.to_dict())

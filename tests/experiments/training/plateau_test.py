@@ -3,7 +3,6 @@
 import json
 
 from configs import default
-from experiments.config import fields
 from experiments.config import learning_rate
 from experiments.config import optimizer
 from experiments.config import settings
@@ -91,7 +90,7 @@ def test_a_run_resumes_with_what_it_has_seen(
 def test_other_tests_are_another_run():
   config = default.get_config()
   config.optimizer.schedule = 'plateau'
-  before = fields.without_none(config.to_dict())
+  before = config.to_dict()
   config.train.eval_every = 7
   with pytest.raises(errors.ResumeError, match='eval_every: was 110, now 7'):
     settings.check_resumable(before, config.to_dict())
