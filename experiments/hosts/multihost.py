@@ -273,12 +273,9 @@ def _leave(
   who = str(place or f'process {jax.process_index()} of {jax.process_count()}')
   status, reason = 1, f'{type(error).__name__}: {error}'
   if isinstance(error, SystemExit):
-    reason = 'exit'
-    if isinstance(error.code, int):
-      status = error.code
-    else:
-      reason = str(error.code)
-      command_line.say(reason)
+    status = error.code if isinstance(error.code, int) else 1
+    reason = f'exit: {error.code}'
+    command_line.say(reason)
   elif isinstance(error, KeyboardInterrupt):
     status, reason = 130, 'Ctrl-C'
   elif isinstance(error, errors.UserError):

@@ -118,21 +118,23 @@ class Placement:
       specs: a prefix tree of PartitionSpecs for its result.
       *args: of the function.
     """
+    return self._jit(function, specs)(*args)
+
+  def everywhere(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns the function, compiled; all devices have its result."""
+    return self._jit(function, PartitionSpec())
+
+  def _jit(
+    self, function: Callable[..., Any], specs: Any
+  ) -> Callable[..., Any]:
     if self.mesh is None:
-      return jax.jit(function)(*args)
+      return jax.jit(function)
     shardings = jax.tree.map(
       lambda spec: NamedSharding(self.mesh, spec),
       specs,
       is_leaf=lambda x: isinstance(x, PartitionSpec),
     )
-    return jax.jit(function, out_shardings=shardings)(*args)
-
-  def everywhere(self, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns the function, compiled; all devices have its result."""
-    if self.mesh is None:
-      return jax.jit(function)
-    everywhere = NamedSharding(self.mesh, PartitionSpec())
-    return jax.jit(function, out_shardings=everywhere)
+    return jax.jit(function, out_shardings=shardings)
 
   def parallel(
     self, step: Callable[..., Any], **options: Any

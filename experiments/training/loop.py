@@ -38,7 +38,8 @@ class Loop:
     done: how many these are, those of former runs among them.
     best: keeps the models of the best test; None where that is not asked for.
     evaluate: tests a model.
-    models: that were tested last; empty before the first test.
+    models: that were tested last, after `run` those that are reported; empty
+      before the first test.
     tested: what that test gave.
     counter: counts the bytes.
     compile_seconds: spent on tracing and compiling steps.
@@ -110,7 +111,7 @@ class Loop:
     )
 
   def run(self) -> None:
-    """Takes the steps that are left, and tests the models after the last.
+    """Takes the steps that are left, and tests the models that are reported.
 
     Raises:
       StoppedError: a signal ended it before; the state is saved.
@@ -132,7 +133,10 @@ class Loop:
             self._saver.close()
         raise
     self._saver.close()
-    if not self.models:  # no step was left
+    if self.best and self.best.step:
+      self.models = self.best.models
+      self.tested = self.evaluate(self.models[evaluation.MEAN])
+    elif not self.models:  # no step was left
       self._test()
 
   def seconds(self) -> float:

@@ -97,11 +97,9 @@ def _reported(
   """
   config, final_task = experiment.config, experiment.final_task
   test_finally = final_task and experiment.evaluation(final_task)
-  best = loop.best if loop.best and loop.best.step else None
-  models = best.models if best else loop.models
 
   def tests(name, tested=None):
-    model = models[name]
+    model = loop.models[name]
     final = _named(tested or loop.evaluate(model))
     if not test_finally:
       return {'final': final}
@@ -116,14 +114,14 @@ def _reported(
     'data': dict(experiment.sampler.counts),
     'parameters': sum(leaf.size for leaf in jax.tree.leaves(experiment.shapes)),
     # test_loss, and what else the task tells: test_accuracy, ...
-    **tests(evaluation.MEAN, None if best else loop.tested),
+    **tests(evaluation.MEAN, loop.tested),
     'comm': loop.counter.summary(),
   }
-  if best:
-    reported['best_step'] = best.step
-  if evaluation.ONE_WORKER in models:
+  if loop.best and loop.best.step:
+    reported['best_step'] = loop.best.step
+  if evaluation.ONE_WORKER in loop.models:
     reported['one_worker'] = tests(evaluation.ONE_WORKER)
-  return models[evaluation.MEAN], reported
+  return loop.models[evaluation.MEAN], reported
 
 
 def _named(tested: Mapping[str, float]) -> dict[str, float]:
