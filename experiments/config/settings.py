@@ -12,7 +12,6 @@ from typing import Any
 from configs import default
 from experiments import models
 from experiments import tasks
-from experiments.config import learning_rate
 from experiments.config import optimizer
 from experiments.config import schemes
 from experiments.program import errors
@@ -54,7 +53,7 @@ _CHOICES: Mapping[str, tuple[str, ...]] = {
   'data.transcripts': tasks.TRANSCRIPTS,
   'model.name': models.NAMES,
   'optimizer.name': optimizer.OPTIMIZERS,
-  'optimizer.schedule': learning_rate.SCHEDULES,
+  'optimizer.schedule': optimizer.SCHEDULES,
   'compression.warmup': schemes.WARMUPS,
   'compression.local_gradient': ('', *local_gradient.MODES),
   'parallel.runner': gs.workers.RUNNERS,
@@ -102,7 +101,7 @@ def check_resumable(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
   if any(_waiting_for_tests(new)):
     free.remove('train.eval_every')
   schedule, steps = new['optimizer.schedule'], 'train.steps'
-  if schedule in learning_rate.FREE_OF_LENGTH:
+  if schedule in optimizer.FREE_OF_LENGTH:
     free.add(steps)
   changed = {
     field: f'{field}: was {old.get(field)!r}, now {new.get(field)!r}'
@@ -151,7 +150,7 @@ def check(config: Mapping[str, Any]) -> None:
     flat['compression.warmup_steps'],
     flat['compression.warmup'],
   )
-  learning_rate.check(config['optimizer'], flat['compression.warmup_steps'])
+  optimizer.check(config['optimizer'], flat['compression.warmup_steps'])
   for problem in _problems(config, flat, scheme):
     raise errors.ConfigError(problem)
 

@@ -80,6 +80,7 @@ class Evaluation:
 
   def __call__(self, model: Model) -> dict[str, float]:
     """Returns what the task's `scores` does, of a model."""
+    model = jax.device_put(model)  # once, not at each batch
     own = self._test(*model, jax.process_index(), jax.process_count())
     return self._task.scores(placing.total(own))
 

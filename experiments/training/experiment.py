@@ -5,7 +5,6 @@ import functools
 from typing import Any
 
 from experiments import tasks
-from experiments.config import learning_rate
 from experiments.config import optimizer
 from experiments.config import schemes
 from experiments.hosts import placement as placing
@@ -70,7 +69,7 @@ class Experiment:
       self.final_task = tasks.tested_on(
         self.task, config, config.data.final_split
       )
-    self.learning_rate = learning_rate.make(
+    self.learning_rate = optimizer.learning_rate(
       config, self.sampler.steps_per_epoch
     )
     self.stages = schemes.stages_of(

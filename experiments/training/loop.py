@@ -9,7 +9,7 @@ import time
 from typing import Any
 
 from absl import logging
-from experiments.config import learning_rate
+from experiments.config import optimizer
 from experiments.config import schemes
 from experiments.program import errors
 from experiments.run import byte_counter
@@ -179,9 +179,7 @@ class Loop:
       self.best.keep(step, self.models)
     section = self._experiment.config.optimizer
     if section.schedule == 'plateau' and self._lowest.stuck(section.patience):
-      opt_state = learning_rate.fall(
-        self.state.opt_state, section.lr_decay_factor
-      )
+      opt_state = optimizer.fall(self.state.opt_state, section.lr_decay_factor)
       self.state = self.state._replace(opt_state=opt_state)
 
   def _stops_early(self) -> bool:

@@ -1,7 +1,6 @@
 """The learning rate follows from the step alone, as the papers let it."""
 
 from configs import default
-from experiments.config import learning_rate
 from experiments.config import optimizer
 from experiments.config import settings
 from experiments.program import errors
@@ -15,7 +14,7 @@ def _make(base=0.1, *, steps=100, epoch=10, density_steps=0, **changes):
   config.train.update(steps=steps, learning_rate=base)
   config.optimizer.update(changes)
   config.compression.warmup_steps = density_steps
-  return learning_rate.make(config, epoch)
+  return optimizer.learning_rate(config, epoch)
 
 
 def _rates(schedule, *steps):
@@ -92,7 +91,7 @@ def test_the_optimizer_follows_it():
     np.testing.assert_allclose(updates['w'], -expected, rtol=1e-6)
 
 
-@pytest.mark.parametrize('schedule', learning_rate.SCHEDULES)
+@pytest.mark.parametrize('schedule', optimizer.SCHEDULES)
 def test_a_longer_run_goes_on_where_the_rates_do_not_depend_on_it(schedule):
   config = default.get_config()
   config.optimizer.schedule = schedule

@@ -4,7 +4,7 @@ import pathlib
 import re
 
 from configs import default
-from experiments.config import learning_rate
+from experiments.config import optimizer
 from experiments.config import schemes
 from experiments.config import settings
 from experiments.program import errors
@@ -71,12 +71,12 @@ def test_the_page_on_checkpoints_says_which_fields_may_differ():
     assert decided in rest.partition('`train.steps` may grow')[0]
   _, _, longer = rest.partition('`train.steps` may grow')
   can, _, cannot = longer.partition('; the')
-  schedules = {*learning_rate.SCHEDULES}
+  schedules = {*optimizer.SCHEDULES}
   assert schedules & {*re.findall(r'`(\w+)`', can)} == (
-    {*learning_rate.FREE_OF_LENGTH}
+    {*optimizer.FREE_OF_LENGTH}
   )
   assert schedules & {*re.findall(r'`(\w+)`', cannot)} == (
-    schedules - {*learning_rate.FREE_OF_LENGTH}
+    schedules - {*optimizer.FREE_OF_LENGTH}
   )
 
 

@@ -3,7 +3,6 @@
 import json
 
 from configs import default
-from experiments.config import learning_rate
 from experiments.config import optimizer
 from experiments.config import settings
 from experiments.program import errors
@@ -39,7 +38,7 @@ def test_it_falls_where_the_loss_does_not(patience, accumulate, expected):
   for loss, scale in zip(_LOSSES, expected, strict=True):
     lowest.observe(loss)
     if lowest.stuck(patience):
-      state = learning_rate.fall(state, 0.5)
+      state = optimizer.fall(state, 0.5)
     for _ in range(accumulate):
       updates, state = update({'w': jnp.ones(3)}, state, params)
     np.testing.assert_allclose(updates['w'], -0.5 * scale)
