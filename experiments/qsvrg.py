@@ -15,7 +15,8 @@ from experiments.program import tables
 from experiments.studies import qsvrg
 
 _CONFIG = command_line.define_config()
-_JSON = command_line.define_json(former='output')
+_JSON = command_line.define_json()
+flags.DEFINE_alias('output', 'json')  # its former name
 _FIGURE = command_line.define_path('figure', None, 'PNG file to draw')
 
 

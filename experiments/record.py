@@ -14,7 +14,8 @@ from experiments.program import files
 from experiments.report import page
 from experiments.report import record
 
-_JSON = command_line.define_json(former='output')
+_JSON = command_line.define_json()
+flags.DEFINE_alias('output', 'json')  # its former name
 
 
 def main(directories: Sequence[str]) -> None:

@@ -130,7 +130,6 @@ def session(
   initialization_timeout: int = 60,
   host_timeout: float = 60.0,
   collective_timeout: int = 300,
-  shutdown_timeout: int = 60,
 ) -> Iterator[tuple[int, int]]:
   """Joins the other processes for the time of a `with` block.
 
@@ -148,7 +147,6 @@ def session(
     collective_timeout: seconds to wait in a collective (on CPUs) for a process
       that is alive; must exceed what one process does alone, such as compiling
       more slowly, or testing and saving on process 0.
-    shutdown_timeout: seconds that a process that is done waits for others.
 
   Yields:
     (process id, number of processes).
@@ -187,7 +185,7 @@ def session(
         **arguments,
         initialization_timeout=patience * initialization_timeout,
         heartbeat_timeout_seconds=math.ceil(patience * host_timeout) + 10,
-        shutdown_timeout_seconds=shutdown_timeout,
+        shutdown_timeout_seconds=60,
       )
     except ValueError as error:
       if place is not None:

@@ -149,17 +149,9 @@ def define_list(
   )
 
 
-def define_json(*, former: str = '') -> flags.FlagHolder[Any]:
-  """Defines `--json`, the file for what a program has measured.
-
-  Args:
-    former: what this program called it when some of the records in
-      `experiments/results` were made; still understood.
-  """
-  defined = define_path('json', None, 'JSON file to write')
-  if former:
-    flags.DEFINE_alias(former, 'json')
-  return defined
+def define_json() -> flags.FlagHolder[Any]:
+  """Defines `--json`, the file for what a program has measured."""
+  return define_path('json', None, 'JSON file to write')
 
 
 def define_workdir(

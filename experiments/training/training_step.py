@@ -65,26 +65,24 @@ def init_state(
     seed: of the initial parameters.
     smoothed: keep a moving average of the parameters.
   """
-  num_workers = placement.num_workers
-
-  def variables(seed):
-    return task.init(jax.random.key(seed))
+  shapes = jax.eval_shape(task.init, jax.random.key(seed)).params
+  placed = specs(tx, shapes, placement)
 
   def create(seed):
-    params, statistics = variables(seed)
-    differ = gs.workers.params_spec(tx, params) != PartitionSpec()
-    held = gs.workers.stack(params, num_workers) if differ else params
+    params, statistics = task.init(jax.random.key(seed))
+    held = params
+    if placed.params != PartitionSpec():
+      held = gs.workers.stack(params, placement.num_workers)
     return TrainState(
       step=jnp.zeros((), jnp.int32),
       params=held,
       statistics=for_each_worker(statistics, placement),
-      opt_state=gs.workers.init(tx, params, num_workers),
+      opt_state=gs.workers.init(tx, params, placement.num_workers),
       carry=for_each_worker(task.carry(), placement),
       smoothed=held if smoothed else (),
     )
 
-  shapes = jax.eval_shape(variables, seed).params
-  return placement.make(create, specs(tx, shapes, placement), seed)
+  return placement.make(create, placed, seed)
 
 
 def for_each_worker(tree: Any, placement: placing.Placement) -> Any:

@@ -79,7 +79,7 @@ def test_what_ends_a_program_is_one_line(error, status, line):
 def values(monkeypatch):
   """Returns what parses flags that are defined in the test only."""
   own = flags.FlagValues()
-  for name in ('DEFINE', 'DEFINE_alias', 'DEFINE_integer'):
+  for name in ('DEFINE', 'DEFINE_integer'):
     plain = getattr(flags, name)
     monkeypatch.setattr(
       flags,
@@ -90,7 +90,7 @@ def values(monkeypatch):
 
 
 def test_flags_are_paths_and_lists(values):
-  path = command_line.define_json(former='output')
+  path = command_line.define_json()
   floats = command_line.define_list(
     'num_params', (5,), command_line.whole, 'many'
   )
@@ -102,8 +102,6 @@ def test_flags_are_paths_and_lists(values):
   values('--json=a/b.json --num_params=1e6,2_000 --schemes=dgc --seeds 1,2')
   assert path.value == pathlib.Path('a/b.json') and seeds.value == [1, 2]
   assert floats.value == [1_000_000, 2000] and schemes.value == ['dgc']
-  values('--output c.json')
-  assert path.value == pathlib.Path('c.json')
 
 
 @pytest.mark.parametrize(
