@@ -34,14 +34,9 @@ _OPERATION = re.compile(
 )
 _OPERAND = re.compile(r'%([\w.\-]+)')
 _ORIGIN = re.compile(r'op_name="([^"]*)"')
-# The library's scopes and those of `scope`; inner ones come last.
+# The library's scopes and those of the training step; inner ones come last.
 _SCOPE = re.compile(rf'(?:gradsparse|train)\.({"|".join(PHASES)})\b')
 _CONTAINERS = ('while', 'conditional', 'call', 'async-start', 'async-done')
-
-
-def scope(phase: str):
-  """A context whose operations belong to a phase, unless one inside does."""
-  return jax.named_scope(f'train.{phase}')
 
 
 class Event(NamedTuple):

@@ -17,7 +17,6 @@ from experiments import data
 from experiments import tasks
 from experiments.hosts import placement as placing
 from experiments.program import errors
-from experiments.run import time_breakdown
 from experiments.training import blocks
 from experiments.training import gradients
 import gradsparse as gs
@@ -164,7 +163,7 @@ def make_train_step(
     return update(state, got)
 
   def gradients_of(params, statistics, carry, batch):
-    with time_breakdown.scope('compute'):
+    with jax.named_scope('train.compute'):
       # Without the cast shard_map would sum the gradients over the workers
       # before the scheme sees them.
       own = gs.workers.local(gs.workers.local(params, AXIS), inner_axis)
@@ -173,7 +172,7 @@ def make_train_step(
         got = gradients.with_moments(*worker, microbatch)
       else:
         got = gradients.plain(*worker)
-    with time_breakdown.scope('exchange'):
+    with jax.named_scope('train.exchange'):
       return over_inner_workers(got)
 
   def over_inner_workers(got):
@@ -190,7 +189,7 @@ def make_train_step(
       )
     )
 
-  @time_breakdown.scope('update')
+  @jax.named_scope('train.update')
   def update(state, got):
     own = gs.workers.local(state.params, AXIS)
     extra = {'second_moment': got.second_moment} if moments else {}
