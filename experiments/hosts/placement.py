@@ -182,12 +182,12 @@ class Placement:
     """
     if self.mesh is None or self.processes == 1:
       return number
-    said = self.batch(np.full(len(self.workers), number, np.int32))
-    return self._maximum(said)
-
-  @functools.cached_property
-  def _maximum(self) -> Callable[[jax.Array], jax.Array]:
-    return self.everywhere(jnp.max)
+    sharding = NamedSharding(self.mesh, PartitionSpec(tuple(self.axes)))
+    own = np.full(len(self.workers), number, np.int32)
+    said = jax.make_array_from_process_local_data(
+      sharding, own, (self.num_workers * self.inner_workers,)
+    )
+    return _largest(NamedSharding(self.mesh, PartitionSpec()))(said)
 
   def on_chief(self, act: Callable[[], None]) -> None:
     """Does something in process 0 while the others wait; all must call.
@@ -310,3 +310,8 @@ def pose_as(num_devices: int) -> None:
       jax.config.update('jax_num_cpu_devices', num_devices)
   except RuntimeError:
     pass  # JAX is in use already: what there is must do
+
+
+@functools.cache
+def _largest(sharding: NamedSharding) -> Callable[[jax.Array], jax.Array]:
+  return jax.jit(jnp.max, out_shardings=sharding)
