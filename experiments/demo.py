@@ -7,13 +7,16 @@ setting is `configs/digits.py`. Takes under three minutes on two cores and
 writes `runs/demo/report.html` beside each run's records.
 """
 
+from absl import flags
 from configs import digits
 from experiments.program import command_line
 from experiments.studies import demo
 
 _WORKDIR = command_line.define_workdir('runs/demo')
 _SCHEMES = command_line.define_schemes(digits.SCHEMES)
-_STEPS = command_line.define_steps(None, 'fewer, for a quick look')
+_STEPS = flags.DEFINE_integer(
+  'steps', None, 'fewer, for a quick look', lower_bound=1
+)
 
 
 def main() -> None:

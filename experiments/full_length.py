@@ -19,7 +19,9 @@ from experiments.program import command_line
 
 _WORKDIR = command_line.define_workdir('runs/full_length')
 _SEEDS = command_line.define_seeds(0)
-_BUDGET = command_line.define_budget()
+_BUDGET = flags.DEFINE_float(
+  'budget', None, 'seconds after which no further run begins', lower_bound=0
+)
 _LIST = flags.DEFINE_bool('list', False, 'show the rows, and run nothing')
 
 

@@ -149,5 +149,5 @@ class _Printer:
 
 
 if __name__ == '__main__':
-  command_line.require('config', 'workdir')
+  flags.mark_flags_as_required(['config', 'workdir'])
   command_line.run(main, check=check)

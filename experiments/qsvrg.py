@@ -8,13 +8,15 @@ Handwritten digits below five or not, simulated workers; any field as
 print, see `experiments/studies/qsvrg.py`.
 """
 
+from absl import flags
 from experiments.program import command_line
 from experiments.program import files
 from experiments.program import tables
 from experiments.studies import qsvrg
 
 _CONFIG = command_line.define_config()
-_JSON = command_line.define_json(former='output')
+_JSON = command_line.define_json()
+flags.DEFINE_alias('output', 'json')  # its former name
 _FIGURE = command_line.define_path('figure', None, 'PNG file to draw')
 
 
@@ -47,5 +49,5 @@ def main() -> None:
 
 
 if __name__ == '__main__':
-  command_line.require('config')
+  flags.mark_flag_as_required('config')
   command_line.run(main, check=check)

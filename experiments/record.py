@@ -8,12 +8,14 @@ its loss and score.
 
 from collections.abc import Sequence
 
+from absl import flags
 from experiments.program import command_line
 from experiments.program import files
 from experiments.report import page
 from experiments.report import record
 
-_JSON = command_line.define_json(former='output')
+_JSON = command_line.define_json()
+flags.DEFINE_alias('output', 'json')  # its former name
 
 
 def main(directories: Sequence[str]) -> None:
@@ -23,5 +25,5 @@ def main(directories: Sequence[str]) -> None:
 
 
 if __name__ == '__main__':
-  command_line.require('json')
+  flags.mark_flag_as_required('json')
   command_line.run(main, arguments='DIR...')

@@ -68,8 +68,10 @@ _SCHEMES = command_line.define_schemes(subjects.SCHEMES)
 _DENSITY = flags.DEFINE_float(
   'density', subjects.DENSITY, 'of the sparse schemes'
 )
-_REPEATS = command_line.define_repeats()
-_STEPS = command_line.define_steps(3, 'of a scheme in a round')
+_REPEATS = flags.DEFINE_integer('repeats', 7, 'rounds', lower_bound=1)
+_STEPS = flags.DEFINE_integer(
+  'steps', 3, 'of a scheme in a round', lower_bound=1
+)
 _LOOPBACK = on_hosts.define_loopback()
 _TIMEOUT = on_hosts.define_timeout()
 
@@ -142,5 +144,5 @@ def main() -> None:
 
 
 if __name__ == '__main__':
-  command_line.require('json')
+  flags.mark_flag_as_required('json')
   command_line.run(main)

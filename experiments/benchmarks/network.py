@@ -41,7 +41,7 @@ import numpy as np
 _JSON = command_line.define_json()
 _WORKERS = on_hosts.define_workers(2, 4, 8)
 _RATE = on_hosts.define_rate()
-_REPEATS = command_line.define_repeats()
+_REPEATS = flags.DEFINE_integer('repeats', 7, 'rounds', lower_bound=1)
 _INSIDE = flags.DEFINE_bool(
   'inside', False, 'measure here: for the processes that this program starts'
 )
@@ -139,5 +139,5 @@ def main() -> None:
 
 
 if __name__ == '__main__':
-  command_line.require('json')
+  flags.mark_flag_as_required('json')
   command_line.run(main)

@@ -51,7 +51,7 @@ _SCHEMES = command_line.define_list(
 )
 _WORKERS = on_hosts.define_workers(4)
 _RATE = on_hosts.define_rate()
-_STEPS = command_line.define_steps(660, 'of a run')
+_STEPS = flags.DEFINE_integer('steps', 660, 'of a run', lower_bound=1)
 _TESTS = flags.DEFINE_integer(
   'tests', 1, 'of a run, the last in the end; their time counts', lower_bound=1
 )
@@ -142,5 +142,5 @@ def main() -> None:
 
 
 if __name__ == '__main__':
-  command_line.require('json')
+  flags.mark_flag_as_required('json')
   command_line.run(main)

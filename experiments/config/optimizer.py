@@ -1,4 +1,4 @@
-"""The optimizer that a configuration asks for.
+"""The optimizer that a configuration asks for, and its learning rate.
 
 The optimizer chain of every experiment, in the order of the update:
 
@@ -12,19 +12,47 @@ scheme with a momentum of its own (DGC) it is plain SGD, because a second
 momentum would count twice. It hears nothing of a step that was rejected. With
 `optimizer.accumulate` all of it happens once in several steps, with the mean of
 their gradients.
+
+How the learning rate falls (`optimizer.schedule`):
+
+  constant    not at all
+  cosine      to 0 at the end of the run
+  steps       to a tenth after a half, to a hundredth after three quarters
+  milestones  by `lr_decay_factor` after each of some epochs
+  periodic    by `lr_decay_factor` after every so many epochs: halved every 25
+              (the variance paper's momentum SGD), annealed each epoch
+  plateau     by `lr_decay_factor` when `patience` tests in a row have found no
+              smaller loss than those before; how far it has fallen is a part of
+              the optimizer's state
+
+Beside that it may rise linearly to its first value at the beginning of the run
+(Goyal et al. 2017, arXiv 1706.02677), and be smaller while the density falls
+(DGC, section 3.3; gTop-k, section IV-B).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+import math
 from typing import Any
 
-from experiments.config import learning_rate
 from experiments.config import schemes
 from experiments.program import errors
 import gradsparse as gs
+import jax
+import jax.numpy as jnp
 import ml_collections
 import optax
 
 OPTIMIZERS = ('adam', 'sgd')
+SCHEDULES = (
+  'constant',
+  'cosine',
+  'milestones',
+  'periodic',
+  'plateau',
+  'steps',
+)
+# Of these the learning rates do not depend on how long the run is.
+FREE_OF_LENGTH = ('constant', 'milestones', 'periodic', 'plateau')
 
 
 def make(
@@ -48,7 +76,7 @@ def make(
     axis_name: of the workers.
 
   Raises:
-    ConfigError: the scheme refuses its arguments, or the local gradient.
+    ValueError: the scheme refuses its arguments, or the local gradient.
   """
   compression, section = config.compression, config.optimizer
   every, momentum, nesterov = (
@@ -58,9 +86,7 @@ def make(
   )
   arguments = schemes.arguments_of(compression)
   if density is not None:
-    arguments['density'] = (
-      _at_exchange(density, every) if callable(density) else density
-    )
+    arguments['density'] = _at_exchange(density, every)
   if {'momentum', 'nesterov'} <= {
     *schemes.signature(compression.name).parameters
   }:
@@ -69,19 +95,15 @@ def make(
     arguments.setdefault('nesterov', nesterov and bool(inside))
     momentum, nesterov = 0.0, False
   exchange = schemes.factory(compression.name)(**arguments, axis_name=axis_name)
+  moments = schemes.needs_moments(exchange)
   if compression.local_gradient:
-    try:
-      exchange = gs.local_gradient(exchange, compression.local_gradient)
-    except ValueError as error:
-      raise errors.ConfigError(
-        f'compression.local_gradient: {error}'
-      ) from error
+    exchange = gs.local_gradient(exchange, compression.local_gradient)
   decay, clip = [], []
   if section.weight_decay:
     decay = [optax.add_decayed_weights(section.weight_decay)]
   if compression.clip_norm:
     clip = [gs.clip_local_norm(compression.clip_norm, axis_name=axis_name)]
-  if section.decay_after_exchange or schemes.needs_moments(compression):
+  if section.decay_after_exchange or moments:
     chain = [*clip, exchange, *decay]
   else:
     chain = [*decay, *clip, exchange]
@@ -91,17 +113,18 @@ def make(
   else:
     after = optax.sgd(rate, momentum or None, nesterov=nesterov)
   if section.schedule == 'plateau':
-    after = optax.chain(after, learning_rate.scale_updates())
+    after = optax.chain(after, _follow_tests())
   return gs.accumulate(
     optax.chain(*chain, gs.skip_rejected(after)), every=every
   )
 
 
-def _at_exchange(
-  schedule: Callable[[Any], Any], accumulate: int
-) -> Callable[[Any], Any]:
-  """Returns a function of the step as one of the exchanges done before it."""
-  if accumulate == 1:
+def _at_exchange(schedule: Any, accumulate: int) -> Any:
+  """Returns a function of the step as one of the exchanges done before it.
+
+  A number stays a number.
+  """
+  if accumulate == 1 or not callable(schedule):
     return schedule
   if isinstance(schedule, gs.schedules.DensitySchedule):
     # Of stages that begin before the same exchange the last one stays.
@@ -109,3 +132,109 @@ def _at_exchange(
     return gs.schedules.DensitySchedule(tuple(stages.items()))
   # As a float: the last exchange that int32 can count is asked for, too.
   return lambda exchanges: schedule(exchanges * float(accumulate))
+
+
+def learning_rate(
+  config: ml_collections.ConfigDict, steps_per_epoch: int
+) -> Callable[[Any], Any]:
+  """Returns the learning rate as a function of the step, counted from 0.
+
+  With 'plateau' it is that before anything was tested.
+
+  Args:
+    config: see `configs/default.py`.
+    steps_per_epoch: steps in which all examples are seen.
+  """
+  section, steps = config.optimizer, config.train.steps
+  base, decay = config.train.learning_rate, section.lr_decay_factor
+  drops = {}
+  if section.schedule == 'steps':
+    drops = {steps // 2: 0.1, steps * 3 // 4: 0.1}
+  elif section.schedule == 'milestones':
+    epochs = milestones(section.milestones)
+    drops = {round(epoch * steps_per_epoch): decay for epoch in epochs}
+  schedule = optax.piecewise_constant_schedule(base, drops)
+  if section.schedule == 'cosine':
+    schedule = optax.cosine_decay_schedule(base, max(steps, 1))
+  elif section.schedule == 'periodic':
+    period = max(1, round(section.decay_epochs * steps_per_epoch))
+    schedule = optax.exponential_decay(base, period, decay, staircase=True)
+  rises, first = section.linear_warmup_steps, section.linear_warmup_from
+  factor, density_steps = section.warmup_factor, config.compression.warmup_steps
+
+  def at(step):
+    rate = schedule(step)
+    if rises:
+      risen = jnp.minimum(step / rises, 1.0)
+      rate = rate * (first + (1 - first) * risen)
+    if factor != 1:
+      rate = rate * jnp.where(step < density_steps, factor, 1.0)
+    return rate
+
+  return at
+
+
+def milestones(text: str) -> tuple[float, ...]:
+  """Returns the epochs that a field names, such as `'81,122'`.
+
+  Raises:
+    ConfigError: they are no rising positive numbers.
+  """
+  try:
+    epochs = tuple(float(word) for word in text.split(',') if text)
+  except ValueError:
+    epochs = (math.nan,)
+  rising = all(a < b for a, b in zip((0.0, *epochs), epochs, strict=False))
+  if not rising or not all(map(math.isfinite, epochs)):
+    raise errors.ConfigError(
+      'optimizer.milestones must be rising epochs > 0 with commas between '
+      f"them, such as '81,122', got {text!r}"
+    )
+  return epochs
+
+
+def check(section: Mapping[str, Any], density_steps: int) -> None:
+  """Raises unless the fields of the learning rate go together.
+
+  Args:
+    section: `config.optimizer`, whose fields are of the right kind.
+    density_steps: steps of the density's warm-up.
+
+  Raises:
+    ConfigError: one is missing, or has no effect.
+  """
+  milestones(section['milestones'])
+  schedule = section['schedule']
+  for of, field in (('milestones', 'milestones'), ('periodic', 'decay_epochs')):
+    if (schedule == of) != bool(section[field]):
+      raise errors.ConfigError(
+        f'optimizer.{field} goes with optimizer.schedule {of}, got '
+        f'{section[field]!r} with {schedule}'
+      )
+  if section['warmup_factor'] != 1 and not density_steps:
+    raise errors.ConfigError(
+      f'optimizer.warmup_factor={section["warmup_factor"]} has no effect: '
+      'compression.warmup_steps is 0'
+    )
+  if section['linear_warmup_from'] and not section['linear_warmup_steps']:
+    raise errors.ConfigError(
+      f'optimizer.linear_warmup_from={section["linear_warmup_from"]} has no '
+      'effect: optimizer.linear_warmup_steps is 0'
+    )
+
+
+def _follow_tests() -> optax.GradientTransformation:
+  """An optimizer's last part: multiplies its updates by what `fall` leaves."""
+
+  def scale(plateau_scale):
+    return optax.scale(plateau_scale)
+
+  return optax.inject_hyperparams(scale)(plateau_scale=1.0)
+
+
+def fall(opt_state: Any, decay: float) -> Any:
+  """Returns the state of an optimizer whose updates are smaller by a factor."""
+  before = optax.tree.get(opt_state, 'plateau_scale')
+  # It stays on the devices on which it is.
+  after = jax.jit(lambda x: decay * x, out_shardings=before.sharding)(before)
+  return optax.tree.set(opt_state, plateau_scale=after)

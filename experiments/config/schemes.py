@@ -1,13 +1,15 @@
-"""Schemes by name: which there are, and the arguments that each takes."""
+"""Schemes by name: their arguments, and the stages of a density's warm-up."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 import importlib
 import inspect
-from typing import Any
+import typing
+from typing import Any, NamedTuple
 
 from experiments.program import errors
 import gradsparse as gs
 from gradsparse.arguments import did_you_mean
+import optax
 
 # Fields of `config.compression` that are not arguments of the factory.
 OWN_FIELDS = (
@@ -19,6 +21,13 @@ OWN_FIELDS = (
   'param_sync_every',
   'microbatch',
 )
+
+
+# 'paper': that of the scheme's own paper, DGC's where it has none.
+WARMUPS = ('paper', 'dgc', 'gtopk', 'linear_drop_ratio')
+
+
+Density = float | Callable[[Any], Any] | None
 
 
 def factory(name: str) -> Callable[..., Any]:
@@ -60,22 +69,14 @@ def arguments_of(section: Mapping[str, Any]) -> dict[str, Any]:
   }
 
 
-def needs_moments(section: Mapping[str, Any]) -> bool:
-  """Whether a scheme's update takes second moments of per-example gradients.
-
-  Args:
-    section: `config.compression`.
-  """
-  try:
-    made = factory(section['name'])(**arguments_of(section), axis_name=None)
-  except (errors.ConfigError, TypeError, ValueError):
-    return False  # `check` says what is wrong
+def needs_moments(made: optax.GradientTransformation) -> bool:
+  """Whether a scheme's update takes second moments of per-example gradients."""
   scheme = getattr(made, 'scheme', None)
   return scheme is not None and scheme.memory.facts.moments
 
 
-def check(section: Mapping[str, Any]) -> None:
-  """Raises unless there is a scheme and it accepts its arguments.
+def check(section: Mapping[str, Any]) -> optax.GradientTransformation:
+  """Returns a scheme, of one worker, if it accepts its arguments.
 
   Args:
     section: `config.compression`.
@@ -106,6 +107,7 @@ def check(section: Mapping[str, Any]) -> None:
       f'compression of {scheme}: the factory must return a transformation, '
       f'returned {made!r}'
     )
+  return made
 
 
 def signature(scheme: str) -> inspect.Signature:
@@ -119,3 +121,98 @@ def signature(scheme: str) -> inspect.Signature:
     ],
     return_annotation=inspect.Signature.empty,
   )
+
+
+# --- the density of a run ----------------------------------------------------
+
+
+class Stage(NamedTuple):
+  """Steps with one density, or with one that changes at every step.
+
+  Attributes:
+    first_step: counted from 0.
+    density: a number; a schedule, where it changes at every step; None where
+      the scheme has none.
+    given: the density that the scheme's factory gets: a schedule where stages
+      share a program, which then follows it.
+  """
+
+  first_step: int
+  density: Density
+  given: Density
+
+  def density_at(self, step: int) -> float | None:
+    """Returns the density at a step of this stage, counted from 0."""
+    if callable(self.density):
+      return float(self.density(step))
+    return self.density
+
+
+def stages_of(
+  scheme: str,
+  arguments: Mapping[str, Any],
+  warmup_steps: int,
+  warmup: str = 'paper',
+) -> tuple[Stage, ...]:
+  """Returns the stages of a run, the first of which starts at step 0.
+
+  Stages share a program where the scheme takes schedules. A density that
+  changes at every step is one stage, and the final density the next, with a
+  program of its own.
+
+  Args:
+    scheme: name of a recipe.
+    arguments: its keywords.
+    warmup_steps: steps before the final density is reached; 0 for none.
+    warmup: one of `WARMUPS`.
+
+  Raises:
+    ConfigError: the scheme cannot follow the warm-up.
+  """
+  density = arguments.get('density')
+  if not warmup_steps:
+    return (Stage(0, density, density),)
+  if density is None:
+    raise errors.ConfigError(
+      f'compression.warmup_steps needs a scheme with a density; {scheme} has '
+      'none'
+    )
+  hints = typing.get_type_hints(factory(scheme))
+  fixed = hints.get('density', float) is float
+  if warmup == 'linear_drop_ratio':
+    if fixed:
+      raise errors.ConfigError(
+        'compression.warmup=linear_drop_ratio needs a scheme whose density '
+        f'may be a schedule; that of {scheme} is one number'
+      )
+    falling = gs.schedules.LinearDropRatio(1 - density, warmup_steps)
+    return (Stage(0, falling, falling), Stage(warmup_steps, density, density))
+  if warmup == 'paper':
+    warmup = 'gtopk' if scheme == 'gtopk' else 'dgc'
+  if warmup == 'gtopk':
+    schedule = gs.schedules.gtopk_warmup(density, warmup_steps)
+  else:
+    schedule = gs.schedules.dgc_warmup(density, warmup_steps)
+  return tuple(
+    Stage(first, density, density if fixed else schedule)
+    for first, density in schedule.stages
+  )
+
+
+def stage_at(stages: Sequence[Stage], step: int) -> Stage:
+  """Returns the stage that `step` belongs to."""
+  return [stage for stage in stages if stage.first_step <= step][-1]
+
+
+def exchanged_at(stages: Sequence[Stage], step: int, every: int) -> Stage:
+  """Returns the stage whose density the exchange at a step has.
+
+  Args:
+    stages: of the run.
+    step: counted from 0.
+    every: steps that an exchange is for. A program that follows a schedule
+      reads it at the first of them.
+  """
+  if callable(stages[-1].given):
+    step = step // every * every
+  return stage_at(stages, step)

@@ -12,15 +12,14 @@ from typing import Any
 from configs import default
 from experiments import models
 from experiments import tasks
-from experiments.config import fields
-from experiments.config import learning_rate
 from experiments.config import optimizer
 from experiments.config import schemes
-from experiments.config import warmup
 from experiments.program import errors
+from flax import traverse_util
 import gradsparse as gs
 from gradsparse import arguments
 from gradsparse.wrappers import local_gradient
+import optax
 
 _MOST = arguments.LAST_STEP
 # Least and most of a whole number. Of one that is not here the least is 0 if
@@ -54,8 +53,8 @@ _CHOICES: Mapping[str, tuple[str, ...]] = {
   'data.transcripts': tasks.TRANSCRIPTS,
   'model.name': models.NAMES,
   'optimizer.name': optimizer.OPTIMIZERS,
-  'optimizer.schedule': learning_rate.SCHEDULES,
-  'compression.warmup': warmup.WARMUPS,
+  'optimizer.schedule': optimizer.SCHEDULES,
+  'compression.warmup': schemes.WARMUPS,
   'compression.local_gradient': ('', *local_gradient.MODES),
   'parallel.runner': gs.workers.RUNNERS,
 }
@@ -95,27 +94,24 @@ def check_resumable(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     ResumeError: names the fields that differ.
   """
   known = _known()
-  old, new = known | fields.of_record(before), known | fields.flatten(now)
+  old, new = ({**known, **_flat(config)} for config in (before, now))
   free = {*FREE_ON_RESUME}
   if new['parallel.resize']:
     free.update(FREE_ON_RESIZE)
   if any(_waiting_for_tests(new)):
     free.remove('train.eval_every')
-  schedule, depends = new['optimizer.schedule'], ''
-  if schedule in learning_rate.FREE_OF_LENGTH:
-    free.add('train.steps')
-  else:
-    depends = (
-      f', on which the learning rates of optimizer.schedule {schedule} depend'
-    )
+  schedule, steps = new['optimizer.schedule'], 'train.steps'
+  if schedule in optimizer.FREE_OF_LENGTH:
+    free.add(steps)
   changed = {
     field: f'{field}: was {old.get(field)!r}, now {new.get(field)!r}'
-    + (depends if field == 'train.steps' else '')
     for field in sorted({*old, *new} - free)
     if old.get(field) != new.get(field)
   }
   if not changed:
     return
+  if steps in changed:
+    changed[steps] += f', on which optimizer.schedule={schedule} depends'
   way_out = 'take another --workdir, or the same fields to resume'
   if resizable := [field for field in FREE_ON_RESIZE if field in changed]:
     way_out += (
@@ -137,13 +133,9 @@ def check(config: Mapping[str, Any]) -> None:
   Raises:
     ConfigError: says which field, what is wrong and what is valid.
   """
-  flat, known = fields.flatten(config), _known()
-  unknown = [
-    field
-    for field in flat
-    if field not in known and not field.startswith('compression.')
-  ]
-  missing = [field for field in known if field not in flat]
+  flat, known = _flat(config), _known()
+  own = {field for field in flat if not field.startswith('compression.')}
+  unknown, missing = sorted(own - {*known}), sorted({*known} - {*flat})
   if unknown or missing:
     raise errors.ConfigError(
       'the configuration must have the fields of configs/default.py; unknown: '
@@ -151,20 +143,24 @@ def check(config: Mapping[str, Any]) -> None:
     )
   for field, value in known.items():
     _check_value(field, flat[field], value)
-  schemes.check(config['compression'])
-  warmup.stages_of(
+  scheme = schemes.check(config['compression'])
+  schemes.stages_of(
     flat['compression.name'],
     schemes.arguments_of(config['compression']),
     flat['compression.warmup_steps'],
     flat['compression.warmup'],
   )
-  learning_rate.check(config['optimizer'], flat['compression.warmup_steps'])
-  for problem in _problems(flat):
+  optimizer.check(config['optimizer'], flat['compression.warmup_steps'])
+  for problem in _problems(config, flat, scheme):
     raise errors.ConfigError(problem)
 
 
+def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
+  return traverse_util.flatten_dict(dict(config), sep='.')
+
+
 def _known() -> dict[str, Any]:
-  return fields.flatten(default.get_config().to_dict())
+  return _flat(default.get_config().to_dict())
 
 
 def _check_value(field: str, value: Any, known: Any) -> None:
@@ -195,16 +191,16 @@ def _waiting_for_tests(flat: Mapping[str, Any]) -> Iterator[str]:
       yield f'{field}={flat[field]}'
 
 
-def _problems(flat: Mapping[str, Any]) -> Iterator[str]:
+def _problems(
+  config: Mapping[str, Any],
+  flat: Mapping[str, Any],
+  scheme: optax.GradientTransformation,
+) -> Iterator[str]:
   """Says which fields, each of them in its range, do not go together."""
-  workers, inner = (
-    flat['parallel.num_workers'],
-    flat['parallel.devices_per_node'],
-  )
-  block, runner = flat['parallel.workers_per_chunk'], flat['parallel.runner']
-  steps, accumulate = flat['train.steps'], flat['optimizer.accumulate']
-  every, batch_size = flat['train.eval_every'], flat['train.batch_size']
-  split = flat['data.final_split']
+  train, parallel = config['train'], config['parallel']
+  compression, accumulate = config['compression'], flat['optimizer.accumulate']
+  workers, inner = parallel['num_workers'], parallel['devices_per_node']
+  block, runner = parallel['workers_per_chunk'], parallel['runner']
   if workers * inner > arguments.MOST_WORKERS:
     yield (
       'parallel.num_workers times parallel.devices_per_node must be in '
@@ -212,54 +208,43 @@ def _problems(flat: Mapping[str, Any]) -> Iterator[str]:
     )
   if inner > 1 and runner == 'pmap':
     yield (
-      f'parallel.devices_per_node={inner} needs two axes, and parallel.runner '
-      'pmap has one; take shard_map (a device for each inner worker) or '
-      'simulate'
+      'parallel.runner must be shard_map or simulate with '
+      f'parallel.devices_per_node={inner}, got pmap'
     )
   if block and runner != 'simulate':
     yield (
-      f'parallel.workers_per_chunk={block} is of simulated workers, and with '
-      f'parallel.runner {runner} each has a device; take 0 or simulate'
+      f'parallel.workers_per_chunk must be 0 with parallel.runner {runner}, '
+      f'where each worker has a device, got {block}'
     )
   if block and workers % block:
     yield (
       'parallel.workers_per_chunk must divide '
       f'parallel.num_workers={workers}, got {block}'
     )
-  if steps % accumulate:
-    yield (
-      f'train.steps must be a multiple of optimizer.accumulate={accumulate}, '
-      f'got {steps}: the gradients of the last {steps % accumulate} steps '
-      'would reach nobody'
-    )
-  if flat['train.early_stop_patience'] and every % accumulate:
-    yield (
-      'train.eval_every must be a multiple of '
-      f'optimizer.accumulate={accumulate} where train.early_stop_patience '
-      f'may end the run at a test, got {every}'
-    )
-  if not every:
+  for field in ('steps', 'eval_every'):
+    # The last gradients would reach nobody.
+    ends_there = field == 'steps' or train['early_stop_patience']
+    if ends_there and train[field] % accumulate:
+      yield (
+        f'train.{field} must be a multiple of '
+        f'optimizer.accumulate={accumulate}, got {train[field]}'
+      )
+  if not train['eval_every']:
     for waiting in _waiting_for_tests(flat):
       yield f'{waiting} needs train.eval_every > 0, got 0'
-  if split == flat['data.test_split']:
+  if flat['data.final_split'] == flat['data.test_split']:
     yield (
       'data.final_split must be another split than data.test_split, or empty, '
-      f'got {split!r} for both'
+      f'got {flat["data.final_split"]!r} for both'
     )
-  compression = {
-    name.removeprefix('compression.'): value
-    for name, value in flat.items()
-    if name.startswith('compression.')
-  }
-  if schemes.needs_moments(compression):
-    name, clip_norm = flat['compression.name'], flat['compression.clip_norm']
-    microbatch = flat['compression.microbatch']
-    if clip_norm:
+  if schemes.needs_moments(scheme):
+    name, batch_size = compression['name'], train['batch_size']
+    if clip_norm := compression['clip_norm']:
       yield (
         f'compression.clip_norm must be 0 for {name}, whose second moments are '
         f'of the gradient before clipping, got {clip_norm}'
       )
-    if microbatch and batch_size % microbatch:
+    if (microbatch := compression['microbatch']) and batch_size % microbatch:
       yield (
         f'compression.microbatch must divide train.batch_size={batch_size}, '
         f'got {microbatch}'

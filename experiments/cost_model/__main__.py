@@ -102,5 +102,5 @@ def main() -> None:
 
 
 if __name__ == '__main__':
-  command_line.require('workdir')
+  flags.mark_flag_as_required('workdir')
   command_line.run(main)

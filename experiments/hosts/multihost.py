@@ -32,10 +32,9 @@ import math
 import os
 import sys
 import traceback
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from experiments.cluster import environment
-from experiments.hosts import launchers
 from experiments.hosts import relay
 from experiments.hosts import watch as watching
 from experiments.program import command_line
@@ -93,27 +92,35 @@ def find_place(
       sense.
   """
   variables = os.environ if variables is None else variables
-  coordinator = coordinator or variables.get(environment.COORDINATOR)
-  num_processes = _number(num_processes, variables, environment.NUM_PROCESSES)
-  process_id = _number(process_id, variables, environment.PROCESS_ID)
-  if coordinator is None and num_processes is None and process_id is None:
+
+  def asked(given: Any, name: str) -> Any:
+    return variables.get(name) if given is None else given
+
+  coordinator = asked(coordinator, environment.COORDINATOR)
+  count = asked(num_processes, environment.NUM_PROCESSES)
+  number = asked(process_id, environment.PROCESS_ID)
+  if coordinator is None and count is None and number is None:
     return None
-  if coordinator is None or num_processes is None or process_id is None:
+  if coordinator is None or count is None or number is None:
     raise errors.ConfigError(
       'coordinator, number of processes and process id go together, got '
-      f'{coordinator}, {num_processes} and {process_id}; give all three, or '
-      'none and let JAX ask the cluster'
+      f'{coordinator}, {count} and {number}; give all three, or none and let '
+      'JAX ask the cluster'
     )
-  if not 0 <= process_id < num_processes:
+  try:
+    place = Place(coordinator, int(count), int(number))
+    if not place.address[0]:
+      raise ValueError('no address')
+  except ValueError as error:
     raise errors.ConfigError(
-      f'the process id must be in 0..{num_processes - 1}, got {process_id}'
-    )
-  address, _, port = coordinator.rpartition(':')
-  if not address or not port.isdigit():
+      'the coordinator must be address:port, the number of processes and the '
+      f'process id whole numbers, got {coordinator!r}, {count} and {number}'
+    ) from error
+  if not 0 <= place.process_id < place.num_processes:
     raise errors.ConfigError(
-      f'the coordinator must be address:port, got {coordinator!r}'
+      f'the process id must be in 0..{place.num_processes - 1}, got {number}'
     )
-  return Place(coordinator, num_processes, process_id)
+  return place
 
 
 @contextlib.contextmanager
@@ -123,7 +130,6 @@ def session(
   initialization_timeout: int = 60,
   host_timeout: float = 60.0,
   collective_timeout: int = 300,
-  shutdown_timeout: int = 60,
 ) -> Iterator[tuple[int, int]]:
   """Joins the other processes for the time of a `with` block.
 
@@ -141,7 +147,6 @@ def session(
     collective_timeout: seconds to wait in a collective (on CPUs) for a process
       that is alive; must exceed what one process does alone, such as compiling
       more slowly, or testing and saving on process 0.
-    shutdown_timeout: seconds that a process that is done waits for others.
 
   Yields:
     (process id, number of processes).
@@ -180,7 +185,7 @@ def session(
         **arguments,
         initialization_timeout=patience * initialization_timeout,
         heartbeat_timeout_seconds=math.ceil(patience * host_timeout) + 10,
-        shutdown_timeout_seconds=shutdown_timeout,
+        shutdown_timeout_seconds=60,
       )
     except ValueError as error:
       if place is not None:
@@ -198,10 +203,12 @@ def session(
     yield jax.process_index(), jax.process_count()
   except BaseException as error:
     if not _is_orderly(error):
-      _leave(error, place, watch)
-    _part(watch)
+      _leave(error, place, watch)  # ends the process
     raise
-  _part(watch)
+  finally:  # all leave
+    jax.distributed.shutdown()
+    if watch is not None:
+      watch.close()
 
 
 def _watch(place: Place, meeting: float, timeout: float) -> watching.Watch:
@@ -221,13 +228,6 @@ def _watch(place: Place, meeting: float, timeout: float) -> watching.Watch:
   )
 
 
-def _part(watch: watching.Watch | None) -> None:
-  """Leaves when all do."""
-  jax.distributed.shutdown()
-  if watch is not None:
-    watch.close()
-
-
 def _keep_the_host(place: Place | None) -> None:
   """Gives a process that is alone on its host all GPUs that it can see.
 
@@ -236,12 +236,22 @@ def _keep_the_host(place: Place | None) -> None:
   options are still open; those that JAX sets, and the value that they have
   before.
   """
-  launcher = launchers.find()
   if place is not None or os.environ.get('JAX_LOCAL_DEVICE_IDS'):
     return
-  if launcher is not None and launcher.one_a_host:
+  if _is_alone_on_host(os.environ):
     jax.config.update('jax_cuda_visible_devices', 'all')
     jax.config.update('jax_rocm_visible_devices', 'all')
+
+
+def _is_alone_on_host(variables: Mapping[str, str]) -> bool:
+  """Whether Open MPI, or else SLURM, started no other process on this host.
+
+  In this order, as JAX has them: `mpirun` uses SLURM to reach hosts.
+  """
+  if 'OMPI_COMM_WORLD_SIZE' in variables:
+    return variables.get('OMPI_COMM_WORLD_LOCAL_SIZE') == '1'
+  hosts = variables.get('SLURM_STEP_NUM_NODES')
+  return hosts is not None and hosts == variables.get('SLURM_NTASKS')
 
 
 def _is_orderly(error: BaseException) -> bool:
@@ -258,15 +268,12 @@ def _leave(
   is_follow_up = _is_of_another(error)
   if is_follow_up and watch is not None:
     watch.wait()  # says who it was, and ends this process
-  who = str(place or _found_place())
+  who = str(place or f'process {jax.process_index()} of {jax.process_count()}')
   status, reason = 1, f'{type(error).__name__}: {error}'
   if isinstance(error, SystemExit):
-    reason = 'exit'
-    if isinstance(error.code, int):
-      status = error.code
-    else:
-      reason = str(error.code)
-      command_line.say(reason)
+    status = error.code if isinstance(error.code, int) else 1
+    reason = f'exit: {error.code}'
+    command_line.say(reason)
   elif isinstance(error, KeyboardInterrupt):
     status, reason = 130, 'Ctrl-C'
   elif isinstance(error, errors.UserError):
@@ -298,23 +305,6 @@ def _is_of_another(error: BaseException | None) -> bool:
       return True
     error = error.__cause__
   return False
-
-
-def _found_place() -> str:
-  return f'process {jax.process_index()} of {jax.process_count()}'
-
-
-def _number(
-  given: int | None, variables: Mapping[str, str], name: str
-) -> int | None:
-  if given is not None or name not in variables:
-    return given
-  try:
-    return int(variables[name])
-  except ValueError as error:
-    raise errors.ConfigError(
-      f'{name} must be a whole number, got {variables[name]!r}'
-    ) from error
 
 
 def _add_xla_flag(name: str, value: int) -> None:

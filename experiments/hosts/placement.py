@@ -59,41 +59,56 @@ class Placement:
   Attributes:
     runner: `'simulate'`, `'pmap'` or `'shard_map'`.
     num_workers: of all processes.
-    mesh: a device an inner worker, under `shard_map`; else None.
-    workers: numbers of this process' inner workers, rising; they are counted
-      node after node.
-    process: number of this process.
-    processes: how many there are.
     inner_workers: of each worker; 1: a worker is its only one.
+    devices: one for each inner worker, under `shard_map`; else None.
   """
 
   runner: str
   num_workers: int
-  mesh: Mesh | None
-  workers: tuple[int, ...]
-  process: int = 0
-  processes: int = 1
   inner_workers: int = 1
+  devices: tuple[jax.Device, ...] | None = None
 
   @property
   def axes(self) -> dict[str, int]:
     """How many workers there are along each axis; one or two of them."""
-    return _axes(self.num_workers, self.inner_workers)
+    inner = {INNER_AXIS: self.inner_workers} if self.inner_workers > 1 else {}
+    return {AXIS: self.num_workers, **inner}
 
   @property
   def inner_axis(self) -> str | None:
     """The axis inside a worker, None where there is none."""
-    return INNER_AXIS if INNER_AXIS in self.axes else None
+    return INNER_AXIS if self.inner_workers > 1 else None
+
+  @functools.cached_property
+  def mesh(self) -> Mesh | None:
+    """A device an inner worker, under `shard_map`; else None."""
+    if self.devices is None:
+      return None
+    return Mesh(
+      np.asarray(self.devices).reshape(tuple(self.axes.values())),
+      tuple(self.axes),
+      axis_types=(AxisType.Auto,) * len(self.axes),
+    )
+
+  @property
+  def workers(self) -> tuple[int, ...]:
+    """This process' inner workers, rising; they are counted node by node."""
+    if self.devices is None:
+      return tuple(range(self.num_workers * self.inner_workers))
+    own = jax.process_index()
+    return tuple(
+      i for i, d in enumerate(self.devices) if d.process_index == own
+    )
+
+  @property
+  def processes(self) -> int:
+    """How many there are."""
+    return jax.process_count()
 
   @property
   def is_chief(self) -> bool:
     """Whether this process writes what a run writes once."""
-    return self.process == 0
-
-  @property
-  def devices(self) -> list[jax.Device] | None:
-    """One for each inner worker, None for JAX's own order."""
-    return None if self.mesh is None else list(self.mesh.devices.flat)
+    return jax.process_index() == 0
 
   def make(self, function: Callable[..., Any], specs: Any, *args: Any) -> Any:
     """Returns `function(*args)`, compiled, where `specs` says.
@@ -103,21 +118,23 @@ class Placement:
       specs: a prefix tree of PartitionSpecs for its result.
       *args: of the function.
     """
+    return self._jit(function, specs)(*args)
+
+  def everywhere(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns the function, compiled; all devices have its result."""
+    return self._jit(function, PartitionSpec())
+
+  def _jit(
+    self, function: Callable[..., Any], specs: Any
+  ) -> Callable[..., Any]:
     if self.mesh is None:
-      return jax.jit(function)(*args)
+      return jax.jit(function)
     shardings = jax.tree.map(
       lambda spec: NamedSharding(self.mesh, spec),
       specs,
       is_leaf=lambda x: isinstance(x, PartitionSpec),
     )
-    return jax.jit(function, out_shardings=shardings)(*args)
-
-  def everywhere(self, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns the function, compiled; all devices have its result."""
-    if self.mesh is None:
-      return jax.jit(function)
-    everywhere = NamedSharding(self.mesh, PartitionSpec())
-    return jax.jit(function, out_shardings=everywhere)
+    return jax.jit(function, out_shardings=shardings)
 
   def parallel(
     self, step: Callable[..., Any], **options: Any
@@ -139,22 +156,19 @@ class Placement:
     Returns:
       Arrays whose leading axes are `axes`, of all processes.
     """
-    sizes = tuple(self.axes.values())
-    own = _block(len(self.workers), self.inner_workers)[: len(sizes)]
+    inside = min(len(self.workers), self.inner_workers)
+    own = (-1, inside) if self.inner_axis else (-1,)
     rows = jax.tree.map(lambda x: x.reshape(*own, *x.shape[1:]), rows)
     if self.mesh is None:
       return rows
     sharding = NamedSharding(self.mesh, PartitionSpec(*self.axes))
+    sizes = tuple(self.axes.values())
     return jax.tree.map(
       lambda x: jax.make_array_from_process_local_data(
         sharding, x, (*sizes, *x.shape[len(sizes) :])
       ),
       rows,
     )
-
-  def total(self, values: np.ndarray) -> np.ndarray:
-    """Adds up what each process has, see `total`."""
-    return values if self.processes == 1 else total(values)
 
   def least(self, number: int) -> int:
     """Returns the smallest of what the processes say; all must call."""
@@ -190,16 +204,10 @@ class Placement:
         act()
       except errors.UserError as error:
         failed = error
-    if self.processes > 1:
-      text = str(failed or '').encode()[:_TEXT_BYTES]
-      told = multihost_utils.broadcast_one_to_all(
-        np.frombuffer(text.ljust(_TEXT_BYTES, b'\0'), np.uint8)
-      )
-      heard = np.asarray(told, np.uint8).tobytes().rstrip(b'\0')
-      if heard and not failed:
-        failed = errors.UserError(heard.decode(errors='replace'))
-    if failed:
-      raise failed
+    text = str(failed or '').encode()[:_TEXT_BYTES].ljust(_TEXT_BYTES, b'\0')
+    told = _of_all(np.frombuffer(text, np.uint8))[0].tobytes().rstrip(b'\0')
+    if failed or told:
+      raise failed or errors.UserError(told.decode(errors='replace'))
 
   def check_same(self, has: Any, otherwise: str) -> None:
     """Raises unless all processes have the same; all must call.
@@ -249,27 +257,48 @@ def provide(runner: str, num_workers: int, inner_workers: int = 1) -> Placement:
       runner is not `'shard_map'`, the number of devices is another one, or
       nodes and processes overlap.
   """
+  joined = jax.distributed.is_initialized() and jax.process_count() > 1
+  if joined and runner != 'shard_map':
+    raise errors.ConfigError(
+      f'several processes need parallel.runner shard_map, got {runner}'
+    )
+  if runner == 'simulate':
+    return Placement(runner, num_workers, inner_workers)
   needed = num_workers * inner_workers
-  everyone = tuple(range(needed))
-  if jax.distributed.is_initialized() and jax.process_count() > 1:
-    return _over_processes(runner, num_workers, inner_workers)
-  mesh = None
-  if runner != 'simulate':
+  if not joined:
     pose_as(needed)
-    found = jax.device_count()
-    if found < needed:
+  devices = sorted(jax.devices(), key=lambda d: (d.process_index, d.id))
+  if len(devices) < needed or (joined and len(devices) > needed):
+    raise errors.ConfigError(
+      f'parallel.num_workers {num_workers} of parallel.devices_per_node '
+      f'{inner_workers} need {needed} devices with parallel.runner {runner}, '
+      f'{jax.default_backend()} has {len(devices)}. {_cure(joined, needed)}'
+    )
+  devices = devices[:needed]
+  held = collections.Counter(d.process_index for d in devices)
+  for process, count in held.items():
+    if inner_workers > 1 and count % inner_workers and inner_workers % count:
       raise errors.ConfigError(
-        f'parallel.runner {runner} with {_words(num_workers, inner_workers)} '
-        f'needs {needed} devices, {jax.default_backend()} has {found}. Take '
-        '--config.parallel.runner=simulate, fewer '
-        '--config.parallel.num_workers or devices_per_node, or '
-        'JAX_PLATFORMS=cpu'
+        f'process {process} has {count} devices, and a worker has '
+        f'parallel.devices_per_node {inner_workers}: a process must have whole '
+        'workers, or a worker whole processes'
       )
-  if runner == 'shard_map':
-    mesh = _mesh(jax.devices()[:needed], num_workers, inner_workers)
-  return Placement(
-    runner, num_workers, mesh, everyone, inner_workers=inner_workers
-  )
+  if runner == 'pmap':
+    return Placement(runner, num_workers, inner_workers)
+  return Placement(runner, num_workers, inner_workers, tuple(devices))
+
+
+def _cure(joined: bool, needed: int) -> str:
+  """What to do about another number of devices than are needed."""
+  if not joined:
+    return (
+      'Take --config.parallel.runner=simulate, fewer '
+      '--config.parallel.num_workers or devices_per_node, or JAX_PLATFORMS=cpu'
+    )
+  processes = jax.process_count()
+  if jax.default_backend() == 'cpu' and needed % processes == 0:
+    return f'Start each process with JAX_NUM_CPU_DEVICES={needed // processes}'
+  return 'Take another --config.parallel.num_workers'
 
 
 def pose_as(num_devices: int) -> None:
@@ -283,75 +312,6 @@ def pose_as(num_devices: int) -> None:
     pass  # JAX is in use already: what there is must do
 
 
-def _over_processes(
-  runner: str, num_workers: int, inner_workers: int
-) -> Placement:
-  if runner != 'shard_map':
-    raise errors.ConfigError(
-      f'several processes need parallel.runner shard_map, got {runner}'
-    )
-  devices = sorted(jax.devices(), key=lambda d: (d.process_index, d.id))
-  if len(devices) != num_workers * inner_workers:
-    asked = f'parallel.num_workers {num_workers}'
-    if inner_workers > 1:
-      asked += f' of parallel.devices_per_node {inner_workers}'
-    processes, needed = jax.process_count(), num_workers * inner_workers
-    cure = ''
-    if jax.default_backend() == 'cpu' and needed % processes == 0:
-      cure = (
-        '. On CPUs JAX_NUM_CPU_DEVICES is the number of workers of a process: '
-        f'start each with JAX_NUM_CPU_DEVICES={needed // processes}'
-      )
-    raise errors.ConfigError(
-      f'{processes} processes with {len(devices)} devices in all '
-      f'make {len(devices)} workers, got {asked}{cure}'
-    )
-  held = collections.Counter(d.process_index for d in devices)
-  for process, count in held.items():
-    if inner_workers > 1 and count % inner_workers and inner_workers % count:
-      raise errors.ConfigError(
-        f'process {process} has {count} devices, and a worker has '
-        f'parallel.devices_per_node {inner_workers}: a process must have whole '
-        'workers, or a worker whole processes'
-      )
-  process = jax.process_index()
-  return Placement(
-    runner,
-    num_workers,
-    _mesh(devices, num_workers, inner_workers),
-    tuple(i for i, d in enumerate(devices) if d.process_index == process),
-    process,
-    jax.process_count(),
-    inner_workers,
-  )
-
-
 @functools.cache
 def _largest(sharding: NamedSharding) -> Callable[[jax.Array], jax.Array]:
   return jax.jit(jnp.max, out_shardings=sharding)
-
-
-def _axes(num_workers: int, inner_workers: int) -> dict[str, int]:
-  axes = {AXIS: num_workers}
-  return axes | {INNER_AXIS: inner_workers} if inner_workers > 1 else axes
-
-
-def _block(count: int, inner_workers: int) -> tuple[int, int]:
-  """(workers, inner workers of each) that so many devices of a process are."""
-  inside = min(count, inner_workers)
-  return count // inside, inside
-
-
-def _words(num_workers: int, inner_workers: int) -> str:
-  if inner_workers == 1:
-    return f'{num_workers} workers'
-  return f'{num_workers} workers of {inner_workers} inner workers each'
-
-
-def _mesh(devices, num_workers: int, inner_workers: int) -> Mesh:
-  axes = _axes(num_workers, inner_workers)
-  return Mesh(
-    np.asarray(devices).reshape(tuple(axes.values())),
-    tuple(axes),
-    axis_types=(AxisType.Auto,) * len(axes),
-  )

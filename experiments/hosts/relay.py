@@ -23,29 +23,26 @@ def start(address: str, port: int, seconds: float) -> int:
     seconds: to try to reach it; it may not be listening yet.
   """
   server = socket.create_server(('127.0.0.1', 0))
-  _in_thread(_serve, server, address, port, seconds)
+
+  def serve() -> None:
+    while True:
+      near, _ = server.accept()
+      _in_thread(join, near)
+
+  def join(near: socket.socket) -> None:
+    far = _reach(address, port, seconds)
+    if far is None:
+      near.close()
+      return
+    for end in (near, far):
+      end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    # The near end is not closed when the far one is: see above.
+    _in_thread(_pass_on, far, near)
+    _pass_on(near, far)
+    far.close()
+
+  _in_thread(serve)
   return server.getsockname()[1]
-
-
-def _serve(
-  server: socket.socket, address: str, port: int, seconds: float
-) -> None:
-  while True:
-    near, _ = server.accept()
-    _in_thread(_join, near, address, port, seconds)
-
-
-def _join(near: socket.socket, address: str, port: int, seconds: float) -> None:
-  far = _reach(address, port, seconds)
-  if far is None:
-    near.close()
-    return
-  for end in (near, far):
-    end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-  # The near end is not closed when the far one is: see above.
-  _in_thread(_pass_on, far, near)
-  _pass_on(near, far)
-  far.close()
 
 
 def _reach(address: str, port: int, seconds: float) -> socket.socket | None:
@@ -53,11 +50,10 @@ def _reach(address: str, port: int, seconds: float) -> socket.socket | None:
   while time.monotonic() < deadline:
     try:
       far = socket.create_connection((address, port), 1)
-    except OSError:
-      time.sleep(_RETRY_SECONDS)
-    else:
       far.settimeout(None)
       return far
+    except OSError:
+      time.sleep(_RETRY_SECONDS)
   return None
 
 

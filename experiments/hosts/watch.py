@@ -50,22 +50,20 @@ class _Peer:
 
   Attributes:
     connection: to a process.
-    address: of its host.
+    where: name and address of its host.
     number: of the process; None: it has not said so yet.
-    host: name of its host.
     thread: that listens.
   """
 
   connection: socket.socket
-  address: str
+  where: str
   number: int | None = None
-  host: str = ''
   thread: threading.Thread | None = None
 
   def send(self, **message: Any) -> None:
     """Says something; whoever listens notices where that is not possible."""
     try:
-      self.connection.sendall(_encode(message))
+      self.connection.sendall(json.dumps(message).encode() + b'\n')
     except OSError:
       pass
 
@@ -109,8 +107,7 @@ class Watch:
     self._meeting = meeting
     self._peers: list[_Peer] = []  # that have said who they are
     self._missing = set(range(1, processes)) if process == 0 else set()
-    self._greeting = threading.Lock()  # of those who are told
-    self._lock = threading.Lock()  # of the next two
+    self._lock = threading.Lock()  # of the peers, and of the next two
     self._closing = threading.Event()  # there is nothing more to notice
     self._ender: threading.Thread | None = None  # that ends the process
     self._left = threading.Event()  # the main thread wants to leave
@@ -201,14 +198,15 @@ class Watch:
     finally:
       _hang_up(peer.connection)
     if peer.number is not None:
-      who = f'{self._name(peer.number)} ({peer.host}, {peer.address})'
+      who = f'{self._name(peer.number)} ({peer.where})'
       self._over(f'lost {who}: {how}; {_AGAIN}')
 
   def _hear(self, peer: _Peer, message: dict[str, Any]) -> None:
     if message['kind'] == 'hello':
-      peer.number, peer.host = int(message['process']), str(message['host'])
+      peer.number = int(message['process'])
+      peer.where = f'{message["host"]}, {peer.where}'
       # Who has been answered is told whatever comes after the answer.
-      with self._greeting:
+      with self._lock:
         peer.send(kind='service', port=self.service, host=socket.gethostname())
         self._peers.append(peer)
       self._missing.discard(peer.number)
@@ -240,13 +238,15 @@ class Watch:
 
   def _meet(self, coordinator: tuple[str, int]) -> None:
     """Says hello to process 0, and learns where JAX finds it."""
-    hello = {'process': self._process, 'host': socket.gethostname()}
     deadline = time.monotonic() + self._meeting
     while True:
       try:
         connection = socket.create_connection(coordinator, 1)
         connection.settimeout(self._meeting)
-        connection.sendall(_encode({'kind': 'hello', **hello}))
+        peer = _Peer(connection, coordinator[0], 0)
+        peer.send(
+          kind='hello', process=self._process, host=socket.gethostname()
+        )
         lines = connection.makefile('rb')
         answer = lines.readline()
         if not answer:
@@ -263,12 +263,12 @@ class Watch:
     connection.settimeout(self._timeout)
     told = json.loads(answer)
     self.service = told['port']
-    peer = _Peer(connection, coordinator[0], 0, told['host'])
+    peer.where = f'{told["host"]}, {peer.where}'
     self._peers.append(peer)
     peer.thread = _in_thread(self._listen_to, peer, lines)
 
   def _tell(self, **message: Any) -> None:
-    with self._greeting:
+    with self._lock:
       peers = tuple(self._peers)
     for peer in peers:
       peer.send(**message)
@@ -318,10 +318,6 @@ def _listen(coordinator: tuple[str, int]) -> socket.socket:
       f'process 0 cannot listen on port {coordinator[1]} '
       f'({error.strerror}); name another port in the coordinator'
     ) from error
-
-
-def _encode(message: dict[str, Any]) -> bytes:
-  return json.dumps(message).encode() + b'\n'
 
 
 def _end_process(text: str, status: int) -> None:

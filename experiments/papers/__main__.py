@@ -64,10 +64,16 @@ _LR_MULTIPLIERS = command_line.define_list(
   'multiples of the learning rate of each row, to choose it',
 )
 flags.DEFINE_alias('trials', 'lr_multipliers')  # as in the records
-_SHARE = command_line.define_share(
-  'share', 'of its epochs, that each trial takes'
+_SHARE = flags.DEFINE_float(
+  'share',
+  1.0,
+  'of its epochs, that each trial takes',
+  lower_bound=0.001,
+  upper_bound=1,
 )
-_BUDGET = command_line.define_budget()
+_BUDGET = flags.DEFINE_float(
+  'budget', None, 'seconds after which no further run begins', lower_bound=0
+)
 _LIST = flags.DEFINE_bool('list', False, 'show all tables and rows')
 _FIGURE = command_line.define_path('figure', None, 'PNG file to draw')
 _HEADER = flags.DEFINE_bool('header', False, 'print the table and run nothing')

@@ -5,11 +5,11 @@ import pathlib
 from typing import Any
 
 from configs import default
-from experiments.config import fields
 from experiments.config import settings
 from experiments.papers import table as tables
 from experiments.program import errors
 from experiments.program import files
+from flax import traverse_util
 import ml_collections
 
 # Tell one run of a row from another, but not what it measures.
@@ -25,10 +25,12 @@ def changes(config: ml_collections.ConfigDict) -> dict[str, Any]:
 
   Without its seed, and without what does not touch what is trained.
   """
-  known = fields.flatten(default.get_config().to_dict())
+  known = traverse_util.flatten_dict(default.get_config().to_dict(), sep='.')
   return {
     name: value
-    for name, value in fields.flatten(config.to_dict()).items()
+    for name, value in traverse_util.flatten_dict(
+      config.to_dict(), sep='.'
+    ).items()
     if name not in _NOT_COMPARED and (name not in known or known[name] != value)
   }
 
@@ -115,9 +117,7 @@ class Record:
       self._table.config(self._table.rows[row], size, self._at_hand)
     )
     return {
-      int(seed): run
-      for seed, run in found.items()
-      if fields.of_record(run['setting']) == now
+      int(seed): run for seed, run in found.items() if run['setting'] == now
     }
 
   def _add(

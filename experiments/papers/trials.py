@@ -17,7 +17,6 @@ import statistics
 import time
 from typing import Any
 
-from experiments.config import fields
 from experiments.papers import record as records
 from experiments.papers import table as tables
 from experiments.program import errors
@@ -69,7 +68,7 @@ class Trials:
     for kept in self._kept:
       # The setting is without the seed. Old trials had no other than this.
       same = kept['row'] == row and kept.get('seed', 0) == seed
-      if same and fields.of_record(kept['setting']) == setting:
+      if same and kept['setting'] == setting:
         return kept
     return None
 

@@ -11,7 +11,7 @@ that several programs have is spelt alike in all of them; a list has commas,
 """
 
 from collections.abc import Callable, Collection, Sequence
-import functools
+import math
 import pathlib
 import shlex
 import signal
@@ -75,10 +75,6 @@ def run(
       if 'Traceback' in text:  # of a file that raises: its last line says what
         first, *_, last = text.strip().splitlines()
         text = f'{first} {last}'
-      # ml_collections prints the whole section, over many lines.
-      text, _, section = text.partition(' Other fields present')
-      _, hint, names = section.rpartition('Did you mean')
-      text = ' '.join(filter(None, (text, hint + names if hint else '')))
       say(f'error: {text}\n--help tells the flags')
       sys.exit(errors.ConfigError.exit_status)
 
@@ -153,30 +149,16 @@ def define_list(
   )
 
 
-def define_share(name: str, text: str) -> flags.FlagHolder[Any]:
-  """Defines a flag for a number in (0, 1], 1 if it is not given."""
-  share = functools.partial(positive_number, most=1.0)
-  return flags.DEFINE(_Parser(share), name, 1.0, text)
-
-
-def define_json(*, former: str = '') -> flags.FlagHolder[Any]:
-  """Defines `--json`, the file for what a program has measured.
-
-  Args:
-    former: what this program called it when some of the records in
-      `experiments/results` were made; still understood.
-  """
-  defined = define_path('json', None, 'JSON file to write')
-  if former:
-    flags.DEFINE_alias(former, 'json')
-  return defined
+def define_json() -> flags.FlagHolder[Any]:
+  """Defines `--json`, the file for what a program has measured."""
+  return define_path('json', None, 'JSON file to write')
 
 
 def define_workdir(
   default: str | None, text: str = 'folder for records and checkpoints'
 ) -> flags.FlagHolder[Any]:
   """Defines `--workdir`, the folder that a program writes to."""
-  return flags.DEFINE(_Parser(_folder), 'workdir', default, text)
+  return define_path('workdir', default, text)
 
 
 def define_config() -> flags.FlagHolder[Any]:
@@ -220,33 +202,6 @@ def define_seeds(*default: int) -> flags.FlagHolder[list[int]]:
   return define_list('seeds', default, seed.parse, text)
 
 
-def define_steps(
-  default: int | None, text: str
-) -> flags.FlagHolder[int | None]:
-  """Defines `--steps`, how many a scheme takes."""
-  return flags.DEFINE_integer('steps', default, text, lower_bound=1)
-
-
-def define_budget() -> flags.FlagHolder[float | None]:
-  """Defines `--budget`, for programs that train one run after the other."""
-  return flags.DEFINE_float(
-    'budget', None, 'seconds after which no further run begins', lower_bound=0
-  )
-
-
-def define_repeats() -> flags.FlagHolder[int | None]:
-  """Defines `--repeats`, how often a benchmark measures everything."""
-  return flags.DEFINE_integer('repeats', 7, 'rounds', lower_bound=1)
-
-
-def require(*names: str) -> None:
-  """Makes flags compulsory."""
-  for name in names:
-    flags.register_validator(
-      name, lambda value: value is not None, message=f'--{name} is missing'
-    )
-
-
 def one_of(valid: Collection[str], what: str) -> Callable[[str], str]:
   """Returns a parser of one of some names.
 
@@ -278,11 +233,11 @@ def whole(text: str) -> int:
   return int(number)
 
 
-def positive_number(text: str, most: float = sys.float_info.max) -> float:
+def positive_number(text: str) -> float:
   """Parses a number above 0, for `define_list`."""
   number = float(text)
-  if not 0 < number <= most:
-    raise ValueError(f'must be in (0, {most:g}], got {text!r}')
+  if not 0 < number < math.inf:
+    raise ValueError(f'must be a finite number > 0, got {text!r}')
   return number
 
 
@@ -290,11 +245,3 @@ def _path(text: str) -> pathlib.Path:
   if not text or '\0' in text:
     raise ValueError(f'must name a file or a folder, got {text!r}')
   return pathlib.Path(text)
-
-
-def _folder(text: str) -> pathlib.Path:
-  path = _path(text)
-  for place in (path, *path.parents):
-    if place.exists() and not place.is_dir():
-      raise ValueError(f'must be a folder, got {text!r}: {place} is a file')
-  return path

@@ -7,12 +7,12 @@ import os
 import pathlib
 from typing import Any, NamedTuple
 
-from experiments.config import fields
 from experiments.program import errors
 from experiments.program import files
 from experiments.report import plots
 from experiments.run import records
 from experiments.run import scores
+from flax import traverse_util
 
 TITLE = 'Training with compressed gradients'
 
@@ -196,7 +196,8 @@ def _row(run: Run, columns: Sequence[_Column]) -> str:
 
 def _details(run: Run) -> str:
   lines = '\n'.join(
-    f'{name} = {value!r}' for name, value in fields.flatten(run.config).items()
+    f'{name} = {value!r}'
+    for name, value in traverse_util.flatten_dict(run.config, sep='.').items()
   )
   return (
     f'<details><summary>configuration of {html.escape(run.name)}</summary>'

@@ -1,9 +1,10 @@
 """The bytes of a run, step by step, and the numbers that are sent."""
 
+import collections
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from experiments.config import warmup
+from experiments.config import schemes
 from experiments.hosts import placement
 import gradsparse as gs
 
@@ -19,7 +20,7 @@ class Plans(NamedTuple):
       where none do.
   """
 
-  stages: Sequence[warmup.Stage]
+  stages: Sequence[schemes.Stage]
   gradients: Sequence[gs.Plan]
   inside: gs.Plan | None = None
   average: gs.Plan | None = None
@@ -65,57 +66,45 @@ class ByteCounter:
       sum(row.elements for row in plan.rows if row.transport == 'dense')
       for plan in plans.gradients
     ]
-    # The last stage is that of the last step so far; where the density changes
-    # at every step, the last exchange.
-    self._counted: dict[str, Any] = dict.fromkeys(
-      [*_of(''), *_of('last_stage_')], 0
-    )
+    # Of the run so far, and of its last stage; where the density changes at
+    # every step, of the last exchange.
+    self._run: collections.Counter[str] = collections.Counter()
+    self._last: collections.Counter[str] = collections.Counter()
 
-  def count(
-    self,
-    step: int,
-    payload_bytes: int,
-    sent_bytes: int,
-    sent_elements: float,
-  ) -> dict[str, float]:
+  def count(self, step: int, metrics: Mapping[str, float]) -> dict[str, float]:
     """Counts a step; to be called for each, in order.
 
     Args:
       step: counted from 1.
-      payload_bytes: what the step measured.
-      sent_bytes: likewise.
-      sent_elements: likewise, of the leaves that the scheme compresses.
+      metrics: that the step measured; `comm/sent_elements` are of the leaves
+        that the scheme compresses.
 
     Returns:
       What to log about it; a step that sends nothing has no ratio.
     """
-    stage = warmup.exchanged_at(self._stages, step - 1, self._every)
-    moved = {
-      'steps': 1,
-      'payload': int(payload_bytes),
-      'sent': int(sent_bytes),
-      'elements': sent_elements,
-    }
-    if moved['payload']:
-      moved['elements'] += self._uncompressed[self._stages.index(stage)]
-    if self._average and step % self._average.every == 0:
-      moved['payload'] += self._average.payload_bytes
-      moved['sent'] += self._average.sent_bytes
-      moved['elements'] += sum(row.elements for row in self._average.rows)
+    stage = schemes.exchanged_at(self._stages, step - 1, self._every)
+    payload = int(metrics['comm/payload_bytes'])
+    sent = int(metrics['comm/sent_bytes'])
+    elements = metrics['comm/sent_elements']
+    if payload:
+      elements += self._uncompressed[self._stages.index(stage)]
+    average = self._average
+    if average and step % average.every == 0:
+      payload += average.payload_bytes
+      sent += average.sent_bytes
+      elements += sum(row.elements for row in average.rows)
     if step > 1 and self._end(step) != self._end(step - 1):
-      self._counted |= dict.fromkeys(_of('last_stage_'), 0)
-    for prefix in ('', 'last_stage_'):
-      for what, count in moved.items():
-        if self._counted[prefix + what] is not None:
-          self._counted[prefix + what] += count
+      self._last.clear()
+    for counted in (self._run, self._last):
+      counted.update(steps=1, payload=payload, sent=sent, elements=elements)
     values = {
-      'comm/payload_bytes': moved['payload'],
-      'comm/sent_bytes': moved['sent'],
-      'comm/sent_bytes_total': self._counted['sent'],
+      'comm/payload_bytes': payload,
+      'comm/sent_bytes': sent,
+      'comm/sent_bytes_total': self._run['sent'],
       'comm/inner_sent_bytes': self._inner_sent,
     }
-    if moved['payload']:
-      values['comm/ratio'] = self._dense / moved['payload']
+    if payload:
+      values['comm/ratio'] = self._dense / payload
     # That of the exchange which the step is for, whose first step says it.
     density = stage.density_at((step - 1) // self._every * self._every)
     if density is not None:
@@ -136,30 +125,33 @@ class ByteCounter:
     Only `inner_sent_bytes_per_step` is sent inside a node, by an inner worker;
     all else is between workers, by each of a worker's inner workers.
     """
-    counted = self._counted
-    payload, sent = (
-      _mean(counted['last_stage_' + what], counted['last_stage_steps'])
-      for what in ('payload', 'sent')
-    )
     return {
       'dense_bytes_per_step': self._dense,
-      'payload_bytes_per_step': payload,
-      'sent_bytes_per_step': sent,
-      'ratio': self._dense / payload,
-      'run_average_payload_bytes_per_step': (
-        counted['payload'] / counted['steps']
-      ),
-      'run_average_sent_bytes_per_step': counted['sent'] / counted['steps'],
-      'run_average_ratio': (
-        self._dense * counted['steps'] / counted['payload']
-      ),
-      'element_ratio': self._element_ratio('last_stage_'),
-      'run_average_element_ratio': self._element_ratio(''),
-      'sent_bytes_total': counted['sent'],
+      **self._means(self._last, ''),
+      **self._means(self._run, 'run_average_'),
+      'sent_bytes_total': self._run['sent'],
       'inner_sent_bytes_per_step': self._inner_sent,
     }
 
-  def _end(self, step: int) -> tuple[warmup.Stage, float | None]:
+  def _means(
+    self, counted: Mapping[str, float], prefix: str
+  ) -> dict[str, float | None]:
+    """Returns the means over the steps that were counted, by these names."""
+    steps, elements = counted['steps'], counted['elements']
+    payload, sent = (
+      _mean(counted[what], steps) for what in ('payload', 'sent')
+    )
+    parameters = self._dense / 4  # bytes each
+    return {
+      f'{prefix}payload_bytes_per_step': payload,
+      f'{prefix}sent_bytes_per_step': sent,
+      f'{prefix}ratio': self._dense / payload,
+      f'{prefix}element_ratio': (
+        parameters * steps / elements if elements else None
+      ),
+    }
+
+  def _end(self, step: int) -> tuple[schemes.Stage, float | None]:
     """Returns the stage that a step is of, and its density.
 
     Where parameters are averaged, only the stage: one exchange may have no
@@ -167,39 +159,24 @@ class ByteCounter:
     """
     exchange = (step - 1) // self._every
     last = (exchange + 1) * self._every - 1  # counted from 0, as stages are
-    stage = warmup.exchanged_at(self._stages, last, self._every)
+    stage = schemes.exchanged_at(self._stages, last, self._every)
     if self._average:
       return stage, None
     return stage, stage.density_at(exchange * self._every)
 
-  def _element_ratio(self, prefix: str) -> float | None:
-    """Parameters by the mean number of those that arrive."""
-    elements = self._counted[prefix + 'elements']
-    if not elements:
-      return None
-    parameters = self._dense / 4  # bytes each
-    return parameters * self._counted[prefix + 'steps'] / elements
-
-  def to_dict(self) -> dict[str, Any]:
+  def to_dict(self) -> dict[str, dict[str, float]]:
     """Returns the counts, for a checkpoint."""
-    return dict(self._counted)
+    return {'run': dict(self._run), 'last_stage': dict(self._last)}
 
-  def restore(self, counted: Mapping[str, Any]) -> None:
-    """Goes on from the counts of a checkpoint.
-
-    What an older checkpoint has not counted stays unknown, None.
-    """
-    self._counted = dict.fromkeys(self._counted) | dict(counted)
+  def restore(self, counted: Mapping[str, Mapping[str, float]]) -> None:
+    """Goes on from the counts of a checkpoint."""
+    self._run.update(counted['run'])
+    self._last.update(counted['last_stage'])
 
 
-def _mean(total: int, steps: int) -> float:
+def _mean(total: float, steps: int) -> float:
   """Returns a mean, whole where it is a whole number."""
   return total / steps if total % steps else total // steps
-
-
-def _of(stage: str) -> list[str]:
-  """Returns the names of what is counted of a stage; of all with ''."""
-  return [stage + what for what in ('steps', 'payload', 'sent', 'elements')]
 
 
 def plan_inside(params: Any, inner_workers: int, *, moments: bool) -> gs.Plan:

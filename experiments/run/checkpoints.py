@@ -73,7 +73,8 @@ class Checkpoints:
     self.directory = directory.absolute()
     self._every = every
     self._placement = placement
-    self._seen: dict[int, Checkpoint | manifest.DamagedError] = {}
+    # What was saved with it, and what is wrong with it.
+    self._seen: dict[int, tuple[Mapping[str, Any], str]] = {}
     self._about: Mapping[str, Any] = {}  # of what is being written
     logging.get_absl_logger().addFilter(_is_not_told_by_us)
     self._orbax = ocp.StandardCheckpointer(
@@ -91,8 +92,8 @@ class Checkpoints:
       return []
     with files.explained('read', self.directory):
       names = [path.name for path in self.directory.iterdir()]
-    steps = (int(name) for name in names if _is_number(name))
-    return sorted(filter(None, steps), reverse=True)
+    steps = [int(x) for x in names if re.fullmatch('[1-9][0-9]*', x)]
+    return sorted(steps, reverse=True)
 
   def find(self) -> Checkpoint | None:
     """Returns the last checkpoint that is intact in all processes.
@@ -107,15 +108,11 @@ class Checkpoints:
     while (least := self._placement.least(self._newest(agreed))) != agreed:
       agreed = least
     if agreed:
-      found = self._look(agreed)
-      assert isinstance(found, Checkpoint)
-      return found
-    if -self._placement.least(-len(self.steps())):  # of the one that sees most
-      damage = '; '.join(
-        f'{each}: {self._reason(each)}' for each in self.steps()
-      )
+      return Checkpoint(agreed, self._folder(agreed), self._look(agreed))
+    damaged = [f'{step}: {self._damage(step)}' for step in self.steps()]
+    if -self._placement.least(-len(damaged)):  # of the one that sees most
       raise errors.ResumeError(
-        f'no checkpoint in {self.directory} is intact ({damage}); '
+        f'no checkpoint in {self.directory} is intact ({"; ".join(damaged)}); '
         'copy one there from a backup, or remove that folder to begin again'
       )
     return None
@@ -217,33 +214,29 @@ class Checkpoints:
 
   def _newest(self, limit: int | None) -> int:
     """The last intact step of at most `limit` in this process, or 0."""
-    steps = (step for step in self.steps() if limit is None or step <= limit)
-    intact = (
-      step for step in steps if isinstance(self._look(step), Checkpoint)
-    )
-    return next(intact, 0)
+    for step in self.steps():
+      if (limit is None or step <= limit) and self._look(step):
+        return step
+    return 0
 
-  def _look(self, step: int) -> Checkpoint | manifest.DamagedError:
-    """A checkpoint, or what is wrong with it; compares its files once."""
+  def _look(self, step: int) -> Mapping[str, Any]:
+    """What was saved with a checkpoint, {} if damaged; compares files once."""
     if step not in self._seen:
-      folder = self._folder(step)
       try:
-        about = manifest.verify(folder)
+        about = manifest.verify(self._folder(step))
         if about.get('step') != step:
           raise manifest.DamagedError(
             f'{manifest.NAME} is of step {about.get("step")}'
           )
-        self._seen[step] = Checkpoint(step, folder, about)
+        self._seen[step] = about, ''
       except manifest.DamagedError as error:
-        self._seen[step] = error
-    return self._seen[step]
+        self._seen[step] = {}, str(error)
+    return self._seen[step][0]
 
-  def _reason(self, step: int) -> str:
-    """Why a checkpoint that not all processes can read is not used."""
-    found = self._look(step)
-    if isinstance(found, Checkpoint):
-      return 'another process cannot read it'
-    return str(found)
+  def _damage(self, step: int) -> str:
+    """Why a checkpoint is not used that not all processes have intact."""
+    self._look(step)
+    return self._seen[step][1] or 'another process cannot read it'
 
   def _set_aside(self, step: int) -> None:
     folder = self._folder(step)
@@ -256,7 +249,7 @@ class Checkpoints:
     logging.warning(
       'checkpoint %s is damaged (%s); it is now called %s',
       folder,
-      self._reason(step),
+      self._damage(step),
       place.name,
     )
 
@@ -280,10 +273,6 @@ class Checkpoints:
         f'cannot write a checkpoint to {self.directory}: {_reason_in(error)}; '
         f'those before are whole: {kept}'
       ) from error
-
-
-def _is_number(name: str) -> bool:
-  return name.isascii() and name.isdecimal() and str(int(name)) == name
 
 
 def _reason_in(error: Exception) -> str:

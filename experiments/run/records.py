@@ -3,6 +3,7 @@
   config.json     what was asked for
   metrics.jsonl   one line a logged step, steps always rising
   summary.json    the result, only when the last step was reached
+  run.lock        says which process has had the directory last
   plan.txt        bytes of each leaf, in a step of each stage
   params.npz      the final parameters by flat names, or with train.keep_best
                   those of the best test
@@ -17,15 +18,20 @@ All but metrics.jsonl are written whole, see `experiments.program.files`.
 
 from collections.abc import Callable, Mapping
 import contextlib
+import errno
+import fcntl
 import io
 import json
 import math
+import os
 import pathlib
+import socket
 import time
-from typing import Any
+from typing import Any, TextIO
 import zipfile
 import zlib
 
+from absl import logging
 from experiments.program import errors
 from experiments.program import files
 import jax
@@ -38,6 +44,10 @@ SUMMARY = 'summary.json'
 PARAMS = 'params.npz'
 BEST = 'best.npz'
 PLAN = 'plan.txt'
+LOCK = 'run.lock'
+
+# A file system without locks: some network mounts.
+_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
 def write_params(path: pathlib.Path, params: Any) -> None:
@@ -46,29 +56,36 @@ def write_params(path: pathlib.Path, params: Any) -> None:
     np.savez(file, **_flat(jax.device_get(params)))
 
 
-def read_params(content: bytes, like: Any) -> Any:
+def read_params(path: pathlib.Path, like: Any) -> Any:
   """Returns what `write_params` wrote.
 
   Args:
-    content: of the file.
+    path: of the file.
     like: a tree of the same structure, with arrays of the same shapes.
 
   Raises:
-    ValueError: it is no such file, or has other arrays.
+    FileError: it is missing, damaged, or has other arrays.
   """
+  with files.explained('read', path):
+    content = path.read_bytes()
   try:
     with np.load(io.BytesIO(content)) as archive:
-      found = {name: archive[name] for name in archive.files}
-  except (zipfile.BadZipFile, OSError, EOFError, KeyError, zlib.error) as error:
-    raise ValueError(f'{error}') from error
-  asked = {name: np.shape(leaf) for name, leaf in _flat(like).items()}
-  there = {name: array.shape for name, array in found.items()}
-  if there != asked:
-    names = sorted(dict({*there.items()} ^ {*asked.items()}))
-    raise ValueError(f'arrays differ, such as {names[0]}')
-  return jax.tree.unflatten(
-    jax.tree.structure(like), [found[name] for name in asked]
-  )
+      found = [archive[name] for name in _flat(like)]
+    for kept, leaf in zip(found, jax.tree.leaves(like), strict=True):
+      if kept.shape != np.shape(leaf):
+        raise ValueError(f'{kept.shape} is not {np.shape(leaf)}')
+  except (
+    zipfile.BadZipFile,
+    OSError,
+    EOFError,
+    KeyError,
+    ValueError,
+    zlib.error,
+  ) as error:
+    raise errors.FileError(
+      f'{path} is damaged, or of another run: {error}'
+    ) from error
+  return jax.tree.unflatten(jax.tree.structure(like), found)
 
 
 def _flat(tree: Any) -> dict[str, Any]:
@@ -100,40 +117,26 @@ def read_metrics(path: pathlib.Path) -> list[dict[str, Any]]:
   return lines
 
 
-class MetricsFile:
-  """Appends lines whose steps rise, also over restarts."""
+def open_metrics(path: pathlib.Path, resume_step: int = 0) -> TextIO:
+  """Returns a metrics file to append to.
 
-  def __init__(self, path: pathlib.Path, *, resume_step: int = 0):
-    """Opens the file and takes back what the run will do again.
-
-    Args:
-      path: of the file.
-      resume_step: steps already done; lines after it were written by an
-        attempt that was lost, and go.
-    """
-    kept = [line for line in read_metrics(path) if line['step'] <= resume_step]
-    with files.replacing(path) as file:
-      for line in kept:
+  Args:
+    path: of the file.
+    resume_step: steps already done; lines after it were written by an attempt
+      that was lost, and go.
+  """
+  with files.replacing(path) as file:
+    for line in read_metrics(path):
+      if line['step'] <= resume_step:
         file.write(json.dumps(line).encode() + b'\n')
-    self._last = kept[-1]['step'] if kept else 0
-    self._path = path
-    with files.explained('write', path):
-      self._file = path.open('a')
+  with files.explained('write', path):
+    return path.open('a')
 
-  def write(self, line: Mapping[str, float]) -> None:
-    """Appends a line; one whose step would repeat or go back is refused."""
-    if line['step'] <= self._last:
-      raise ValueError(f'step {line["step"]} after step {self._last}')
-    plain = {name: _plain(value) for name, value in line.items()}
-    with files.explained('write', self._path):
-      self._file.write(json.dumps(plain, allow_nan=False) + '\n')
-      self._file.flush()
-    self._last = line['step']
 
-  def close(self) -> None:
-    # What could not be written has been told; it must not be told twice.
-    with contextlib.suppress(OSError):
-      self._file.close()
+def json_line(line: Mapping[str, float]) -> str:
+  """Returns a line of a metrics file."""
+  plain = {name: _plain(value) for name, value in line.items()}
+  return json.dumps(plain, allow_nan=False) + '\n'
 
 
 def _plain(value: float) -> float | int | None:
@@ -172,10 +175,11 @@ class RunLog:
       seconds_before: what they took.
       describe: `(step, metrics)` to further values; called for each step.
     """
-    self._file, self._board = None, None
-    if path is not None:
-      self._file = MetricsFile(path, resume_step=resume_step)
-    if path is not None and train.tensorboard:
+    self._path, self._board = path or pathlib.Path(os.devnull), None
+    self._file = (
+      open_metrics(path, resume_step) if path else self._path.open('a')
+    )
+    if path and train.tensorboard:
       import tensorboardX  # only for those who ask
 
       self._board = tensorboardX.SummaryWriter(
@@ -245,15 +249,74 @@ class RunLog:
         **added,
         'time/seconds': round(self.seconds(), 3),
       }
-      if self._file is not None:
-        self._file.write(self.latest)
+      with files.explained('write', self._path):
+        self._file.write(json_line(self.latest))
+        self._file.flush()
       if self._board is not None:
         for name, value in self.latest.items():
           self._board.add_scalar(name, value, step)
 
   def close(self) -> None:
     """Closes the files; what waits is dropped."""
-    if self._file is not None:
+    # What could not be written has been told; it must not be told twice.
+    with contextlib.suppress(OSError):
       self._file.close()
     if self._board is not None:
       self._board.close()
+
+
+class Lock:
+  """Keeps other runs out of a working directory.
+
+  The kernel holds the lock, on the open file: it ends with the process, however
+  that ends. The file itself stays and says who has had it last.
+  """
+
+  def __init__(self, workdir: pathlib.Path):
+    """Takes no lock yet."""
+    self._path = workdir / LOCK
+    self._file: TextIO | None = None
+
+  def take(self) -> None:
+    """Makes the working directory, and locks it.
+
+    Raises:
+      FileError: it cannot be made or written.
+      ResumeError: a live run has it.
+    """
+    files.make_folder(self._path.parent)
+    with files.explained('write', self._path):
+      self._file = self._path.open('a+')
+      try:
+        fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+      except BlockingIOError:
+        raise errors.ResumeError(
+          f'{self._path.parent} is in use by a run that is alive'
+          f'{_owner(self._path)}; wait for its end, or take another --workdir. '
+          'Where a launcher has started both: with --multihost they are one run'
+        ) from None
+      except OSError as error:
+        if error.errno not in _NO_LOCKS:
+          raise
+        logging.warning(
+          '%s lies on a file system without locks: nothing keeps a second run '
+          'out',
+          self._path.parent,
+        )
+      self._file.truncate(0)
+      json.dump({'pid': os.getpid(), 'host': socket.gethostname()}, self._file)
+      self._file.flush()
+
+  def release(self) -> None:
+    """Lets others in."""
+    if self._file is not None:
+      self._file.close()
+
+
+def _owner(path: pathlib.Path) -> str:
+  """Who has a lock; the file may be just being written."""
+  try:
+    owner: Any = json.loads(path.read_text())
+    return f', process {owner["pid"]} on {owner["host"]}'
+  except (OSError, ValueError, TypeError, KeyError):
+    return ''

@@ -1,5 +1,7 @@
 """SIGTERM and Ctrl-C: heard at once, acted on between two steps."""
 
+from collections.abc import Iterator
+import contextlib
 import os
 import signal
 import threading
@@ -10,12 +12,7 @@ HEARD = (signal.SIGTERM, signal.SIGINT)
 
 
 class Listener:
-  """Hears the signals that ask a run to stop, for the time of a `with` block.
-
-  A run may wait for minutes in a compilation or for a network, where Python
-  handles no signals. So the number of a signal goes through a pipe to a thread
-  that is always awake: a second signal ends the process at once, wherever it
-  is. Elsewhere than in the main thread nothing can be heard.
+  """What was heard.
 
   Attributes:
     asked: number of the signal that was heard, 0 for none.
@@ -23,33 +20,10 @@ class Listener:
 
   def __init__(self) -> None:
     self.asked = 0
-    self._undo: list[tuple[int, object]] = []
 
-  def __enter__(self) -> 'Listener':
-    if threading.current_thread() is not threading.main_thread():
-      return self
-    self._ear, self._mouth = os.pipe()
-    os.set_blocking(self._mouth, False)
-    self._fd_before = signal.set_wakeup_fd(
-      self._mouth, warn_on_full_buffer=False
-    )
-    self._undo = [(each, signal.signal(each, _pass)) for each in HEARD]
-    self._thread = threading.Thread(target=self._hear, daemon=True)
-    self._thread.start()
-    return self
-
-  def __exit__(self, *_: object) -> None:
-    if not self._undo:
-      return
-    for each, handler in self._undo:
-      signal.signal(each, handler)
-    signal.set_wakeup_fd(self._fd_before)
-    os.close(self._mouth)  # the thread reads its end
-    self._thread.join()
-    os.close(self._ear)
-
-  def _hear(self) -> None:
-    while heard := os.read(self._ear, 1):
+  def hear(self, ear: int) -> None:
+    """Reads numbers of signals from a pipe, until it is closed."""
+    while heard := os.read(ear, 1):
       number = heard[0]
       if number not in HEARD:
         continue
@@ -61,6 +35,36 @@ class Listener:
       command_line.say(
         f'{name}: stops after this step; a second one ends at once'
       )
+
+
+@contextlib.contextmanager
+def listening() -> Iterator[Listener]:
+  """Hears the signals that ask a run to stop, for the time of a `with` block.
+
+  A run may wait for minutes in a compilation or for a network, where Python
+  handles no signals. So the number of a signal goes through a pipe to a thread
+  that is always awake: a second signal ends the process at once, wherever it
+  is. Elsewhere than in the main thread nothing can be heard.
+  """
+  listener = Listener()
+  if threading.current_thread() is not threading.main_thread():
+    yield listener
+    return
+  ear, mouth = os.pipe()
+  os.set_blocking(mouth, False)
+  fd_before = signal.set_wakeup_fd(mouth, warn_on_full_buffer=False)
+  before = {each: signal.signal(each, _pass) for each in HEARD}
+  thread = threading.Thread(target=listener.hear, args=(ear,), daemon=True)
+  thread.start()
+  try:
+    yield listener
+  finally:
+    for each, handler in before.items():
+      signal.signal(each, handler)
+    signal.set_wakeup_fd(fd_before)
+    os.close(mouth)  # the thread reads its end
+    thread.join()
+    os.close(ear)
 
 
 def _pass(number: int, frame: object) -> None:

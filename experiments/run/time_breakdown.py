@@ -14,7 +14,7 @@ from several phases counts for that of its result. Compare gTop-k (arXiv
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 import pathlib
 import re
 import tempfile
@@ -34,23 +34,16 @@ _OPERATION = re.compile(
 )
 _OPERAND = re.compile(r'%([\w.\-]+)')
 _ORIGIN = re.compile(r'op_name="([^"]*)"')
-# The library's scopes and those of `scope`; inner ones come last.
+# The library's scopes and those of the training step; inner ones come last.
 _SCOPE = re.compile(rf'(?:gradsparse|train)\.({"|".join(PHASES)})\b')
 _CONTAINERS = ('while', 'conditional', 'call', 'async-start', 'async-done')
-
-
-def scope(phase: str):
-  """A context whose operations belong to a phase, unless one inside does."""
-  if phase not in PHASES:
-    raise ValueError(f'phase must be one of {PHASES}, got {phase!r}')
-  return jax.named_scope(f'train.{phase}')
 
 
 class Event(NamedTuple):
   """One operation, as it ran."""
 
   device: int
-  name: str
+  name: Hashable
   nanoseconds: float
 
 
@@ -83,7 +76,7 @@ def phases(hlo: str) -> dict[str, str | None]:
 
 
 def summed(
-  events: Iterable[Event], phase_of: Mapping[str, str | None]
+  events: Iterable[Event], phase_of: Mapping[Any, str | None]
 ) -> dict[str, float]:
   """Milliseconds by phase, the mean over devices; without what has no phase."""
   totals, devices = dict.fromkeys(PHASES, 0.0), set()
@@ -107,13 +100,11 @@ class Profiled:
     self, run: Callable[..., Any], programs: Sequence[jax.stages.Compiled]
   ):
     self._run = run
-    self._phase_of: dict[str, dict[str, str | None]] = {}  # by module
+    self._phase_of: dict[tuple[str, str], str | None] = {}
     for program in programs:
       text = program.as_text()
-      module = _MODULE.search(text)
-      assert module is not None, text[:200]
-      assert module[1] not in self._phase_of, module[1]
-      self._phase_of[module[1]] = phases(text)
+      module = _MODULE.search(text)[1]
+      self._phase_of |= {(module, op): p for op, p in phases(text).items()}
 
   def __call__(self, *arguments: Any) -> Any:
     return self._run(*arguments)
@@ -136,19 +127,15 @@ class Profiled:
         whole = 1e3 * (time.perf_counter() - start)
       finally:
         jax.profiler.stop_trace()
-      each = [
-        summed(_events(pathlib.Path(folder), module), phase_of)
-        for module, phase_of in self._phase_of.items()
-      ]
-    parts = {phase: sum(found[phase] for found in each) for phase in PHASES}
+      parts = summed(_events(pathlib.Path(folder)), self._phase_of)
     named = {f'time/{phase}_ms': value for phase, value in parts.items()}
     # Operations of one device may overlap; then nothing is left.
     rest = max(0.0, whole - sum(parts.values()))
     return result, {**named, 'time/other_ms': rest, STEP: whole}
 
 
-def _events(folder: pathlib.Path, module: str) -> Iterable[Event]:
-  """The operations of one program in a profile, from all devices."""
+def _events(folder: pathlib.Path) -> Iterable[Event]:
+  """The operations in a profile, by program and name, from all devices."""
   for path in folder.rglob('*.xplane.pb'):
     data = jax.profiler.ProfileData.from_file(str(path))
     for plane in data.planes:
@@ -156,8 +143,8 @@ def _events(folder: pathlib.Path, module: str) -> Iterable[Event]:
       for line in plane.lines:
         for event in line.events:
           stats = dict(event.stats)
-          if stats.get('hlo_module') != module or 'hlo_op' not in stats:
-            continue
-          # Processors say it in the event, accelerators in the plane.
-          device = stats.get('device_ordinal', number and int(number[1]))
-          yield Event(device or 0, stats['hlo_op'], event.duration_ns)
+          if 'hlo_module' in stats and 'hlo_op' in stats:
+            # Processors say it in the event, accelerators in the plane.
+            device = stats.get('device_ordinal', number and int(number[1]))
+            name = stats['hlo_module'], stats['hlo_op']
+            yield Event(device or 0, name, event.duration_ns)

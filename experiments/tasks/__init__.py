@@ -3,9 +3,8 @@
 The name of the data set decides the task.
 """
 
-from collections.abc import Mapping
 import dataclasses
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from experiments import data
 from experiments import models
@@ -28,31 +27,18 @@ TRANSCRIPTS = ('letters', 'words')
 DATA = (*data.NAMES, *texts.NAMES, *_SPEECH, *_TRANSLATION)
 
 
-class Sampler(Protocol):
-  """Which batch a step sees: a pure function of the seed and the step.
+class Built(NamedTuple):
+  """A task, and the batches of its training.
 
   Attributes:
-    steps_per_epoch: how many batches the training set has.
-    counts: what the training set has, such as `examples`; `left_out`, how many
-      of these an epoch leaves out, each epoch others; and how many are never
+    task: what is learned.
+    sampler: which batch a step sees, see `data.Sampler`; those of other tasks
+      have the same methods. `counts` also has how many examples are never
       trained on, by the reason.
   """
 
-  steps_per_epoch: int
-  counts: Mapping[str, int]
-
-  def position(self, step: int) -> data.batches.Position:
-    """Returns where in the data `step` (counted from 0) starts."""
-
-  def batch(self, step: int) -> data.Batch:
-    """Returns the batch of `step`, of this process' workers."""
-
-
-class Built(NamedTuple):
-  """A task, and the batches of its training."""
-
   task: Task
-  sampler: Sampler
+  sampler: Any
 
 
 def build(
@@ -143,7 +129,7 @@ def _load(
 
 
 def _classification(config, dataset, drawn) -> Built:
-  sampler: Sampler = data.Sampler(
+  sampler: Any = data.Sampler(
     dataset.train, augment=config.data.augment, **drawn
   )
   if dataset.ahead:

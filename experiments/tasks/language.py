@@ -71,7 +71,6 @@ class Language(task.Task):
 
     def test(params, statistics, process, processes):
       del statistics
-      params = jax.device_put(params)  # once, not at each window
       carry = self.model.carry(-(-_TEST_ROWS // processes))
       windows = language.walk(
         self.corpus.test,

@@ -85,7 +85,6 @@ class Speech(task.Task):
       return _losses(logits, frames, inputs), logits, frames
 
     def test(params, statistics, process, processes):
-      params, statistics = jax.device_put((params, statistics))  # once
       loss, said, meant = 0.0, [], []
       for part in speech.walk(
         examples,

@@ -13,8 +13,7 @@ import numpy as np
 SYMBOLS = 'symbols.json'
 VOCABULARY = 'vocabulary.model'  # sentencepiece's
 
-# Of parameters, statistics, this process and how many there are. The first two
-# come from the host, and a test puts them on a device before its first batch.
+# Of parameters, statistics, this process and how many there are.
 Test = Callable[[Any, Any, int, int], np.ndarray]
 
 

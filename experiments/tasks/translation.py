@@ -73,7 +73,6 @@ class Translation(task.Task):
 
     def test(params, statistics, process, processes):
       del statistics
-      params = jax.device_put(params)  # once, not at each batch
       loss, pieces, said, meant = 0.0, 0.0, [], []
       for part in translation.walk(
         corpus.test,

@@ -18,7 +18,6 @@ from typing import Any
 from experiments.run import machine
 import jax
 import jax.numpy as jnp
-from jax.sharding import PartitionSpec
 
 # Of the device's memory; the rest is for data sets and what JAX itself needs.
 _SHARE = 0.8
@@ -42,82 +41,62 @@ class CompiledStep:
     return self.run(state, batch)
 
 
+@dataclasses.dataclass(frozen=True)
 class InBlocks:
-  """A training step of two programs, the first of which runs once a block."""
+  """A training step of two programs, the first of which runs once a block.
 
-  def __init__(
-    self,
-    compute: jax.stages.Wrapped,
-    update: Callable[[Any, Any], Any],
-    *,
-    workers: int,
-    block: int,
-    params_spec: PartitionSpec,
-  ):
-    """Prepares a step.
+  Attributes:
+    compute: `(params, statistics, carry, batch) -> gradients` of a block of
+      workers, whose results have a leading axis.
+    update: `(state, gradients) -> (state, metrics)` of all workers.
+    workers: how many there are.
+    block: how many are computed at a time; divides their number.
+    own_params: whether each worker has its own parameters.
+  """
 
-    Args:
-      compute: `(params, statistics, carry, batch) -> gradients` of a block of
-        workers, whose results have a leading axis.
-      update: `(state, gradients) -> (state, metrics)` of all workers.
-      workers: how many there are.
-      block: how many are computed at a time; divides their number.
-      params_spec: of the parameters; not P() if each worker has its own.
-    """
-    self._compute = compute
-    self._block = block
-    self._firsts = range(0, workers, block)
-    self._own_params = params_spec != PartitionSpec()
-
-    def finish(state, parts):
-      joined = jax.tree.map(lambda *xs: jnp.concatenate(xs), *parts)
-      return update(state, joined)
-
-    self._update = jax.jit(finish, donate_argnums=0)
-
-  def __call__(self, state: Any, batch: Any) -> Any:
-    return self._run(self._compute, self._update, state, batch)
+  compute: jax.stages.Wrapped
+  update: Callable[[Any, Any], Any]
+  workers: int
+  block: int
+  own_params: bool
 
   def compile(self, state: Any, batch: Any) -> CompiledStep:
     """Compiles both programs for arguments like these."""
-    arguments = self._arguments(state, batch, 0)
-    traced = self._compute.trace(*arguments)
-    parts = (traced.out_info,) * len(self._firsts)
+    firsts = range(0, self.workers, self.block)
+
+    def arguments(state, batch, first):
+      """What computes the gradients of the block that begins with a worker."""
+
+      def cut(tree):
+        return jax.tree.map(lambda x: x[first : first + self.block], tree)
+
+      params = cut(state.params) if self.own_params else state.params
+      return params, *cut((state.statistics, state.carry, batch))
+
+    def finish(state, parts):
+      joined = jax.tree.map(lambda *xs: jnp.concatenate(xs), *parts)
+      return self.update(state, joined)
+
+    def run(state, batch):
+      parts = []
+      for first in firsts:
+        part = compute(*arguments(state, batch, first))
+        # One at a time: a CPU would begin with the next blocks meanwhile.
+        parts.append(jax.block_until_ready(part))
+      return update(state, tuple(parts))
+
+    example = arguments(state, batch, 0)
+    traced = self.compute.trace(*example)
+    parts = (traced.out_info,) * len(firsts)
     compute = traced.lower().compile()
-    update = self._update.lower(state, parts).compile()
-    return CompiledStep(
-      lambda state, batch: self._run(compute, update, state, batch),
-      (compute, update),
-      self._peak_bytes(compute, update, state, arguments, parts),
-    )
-
-  def _run(self, compute, update, state, batch):
-    parts = []
-    for first in self._firsts:
-      # One at a time: a CPU would begin with the next blocks meanwhile.
-      parts.append(
-        jax.block_until_ready(compute(*self._arguments(state, batch, first)))
-      )
-    return update(state, tuple(parts))
-
-  def _arguments(self, state, batch, first):
-    """What computes the gradients of the block that begins with a worker."""
-
-    def cut(tree):
-      return jax.tree.map(lambda x: x[first : first + self._block], tree)
-
-    params = cut(state.params) if self._own_params else state.params
-    own = cut((state.statistics, state.carry, batch))
-    return params, *own
-
-  def _peak_bytes(self, compute, update, state, arguments, parts):
-    peaks = machine.peak_bytes(compute), machine.peak_bytes(update)
-    if None in peaks:
-      return None
-    # In the last block the device also holds the gradients of the others, and
-    # of the state what no gradient depends on.
-    beside = _nbytes(parts[1:]) + _nbytes(state) - _nbytes(arguments[:2])
-    return max(peaks[0] + beside, peaks[1])
+    update = jax.jit(finish, donate_argnums=0).lower(state, parts).compile()
+    peak, other = map(machine.peak_bytes, (compute, update))
+    if peak is not None and other is not None:
+      # In the last block the device also holds the gradients of the others, and
+      # of the state what no gradient depends on.
+      peak += _nbytes(parts[1:]) + _nbytes(state) - _nbytes(example[:2])
+      peak = max(peak, other)
+    return CompiledStep(run, (compute, update), peak)
 
 
 def compiled(step: Any, state: Any, batch: Any) -> CompiledStep:
@@ -175,13 +154,12 @@ def text(step: CompiledStep, workers: int, block: int, memory: int) -> str:
     block: how many at a time.
     memory: bytes that the device has.
   """
-  how = 'all at once' if block == workers else f'{block} at a time'
-  who = f'{workers} simulated workers, {how}'
-  if step.peak_bytes is None:
-    return f'{who}: a step takes unknown memory'
+  peak = (
+    'unknown' if step.peak_bytes is None else f'{step.peak_bytes / 1e9:.2f}'
+  )
   return (
-    f'{who}: a step takes {step.peak_bytes / 1e9:.2f} of '
-    f'{memory / 1e9:.1f} GB of memory'
+    f'gradients of {block} of {workers} simulated workers at a time: a step '
+    f'takes {peak} of {memory / 1e9:.1f} GB of memory'
   )
 
 

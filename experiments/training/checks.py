@@ -11,7 +11,6 @@ from experiments.training import training_step
 from experiments.training.experiment import Experiment
 import gradsparse as gs
 import jax
-from jax.experimental import multihost_utils
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 import numpy as np
@@ -114,6 +113,4 @@ def _largest_gradients(
     in_specs=(experiment.specs, by_worker),
     out_specs=by_worker,
   )(state, batch)
-  if placement.processes > 1:
-    return multihost_utils.process_allgather(largest, tiled=True)
-  return np.asarray(largest)
+  return np.asarray(placement.everywhere(jnp.asarray)(largest))

@@ -1,13 +1,22 @@
-"""How good a model is on the examples that it is tested on."""
+"""How good the models of a run are, and which of its tests was the best."""
 
-from collections.abc import Callable
+from collections.abc import Mapping
+import dataclasses
 import functools
+import math
+import pathlib
 from typing import Any, NamedTuple
 
 from experiments import tasks
 from experiments.hosts import placement as placing
+from experiments.run import records
 from experiments.training import training_step
 import jax
+import numpy as np
+
+# Whose model: the mean of all workers', or, where they differ, the first one's.
+MEAN = 'mean'
+ONE_WORKER = 'one_worker'
 
 
 class Model(NamedTuple):
@@ -29,63 +38,118 @@ class Evaluation:
   """
 
   def __init__(
-    self,
-    task: tasks.Task,
-    *,
-    placement: placing.Placement,
-    average: Callable[[Any], Any],
+    self, task: tasks.Task, placement: placing.Placement, differ: bool
   ):
     """Prepares the test.
 
     Args:
       task: has the model and the examples.
       placement: of the workers.
-      average: `training_step.make_average_params`.
+      differ: whether parameters differ between workers.
     """
-    self._task, self._placement, self._average = task, placement, average
+    self._task, self._placement, self._differ = task, placement, differ
     self._test = task.make_test()
-    self._statistics = placement.everywhere(
-      functools.partial(training_step.mean_over, len(placement.axes))
+    self._params, self._statistics = (
+      placement.everywhere(functools.partial(training_step.mean_over, axes))
+      for axes in (1, len(placement.axes))
     )
     self._first = placement.everywhere(self._of_the_first)
 
-  def __call__(
-    self, state: training_step.TrainState, one_worker: bool = False
-  ) -> dict[str, float]:
-    """Returns what the task's `scores` does, of a state: see `model`."""
-    return self.of_model(self.model(state, one_worker))
+  def models(self, state: training_step.TrainState) -> dict[str, Model]:
+    """Returns the models of a state; all processes must call.
 
-  def model(
-    self, state: training_step.TrainState, one_worker: bool = False
-  ) -> Model:
-    """Returns what is tested of a state.
-
-    Where parameters differ between workers, that is their mean, which is one
-    more average.
-
-    Args:
-      state: of the run.
-      one_worker: take the first worker's own model instead; for parameters that
-        differ.
+    Where parameters differ between workers, their mean is one more average.
     """
     params = training_step.tested_params(state)
-    if one_worker:
-      tested = self._first(params, state.statistics)
-    else:
-      # Two floats a channel of batch normalisation travel, in no step but here.
-      statistics = state.statistics and self._statistics(state.statistics)
-      tested = self._average(params), statistics
+    # Two floats a channel of batch normalisation travel, in no step but here.
+    statistics = self._statistics(state.statistics)
+    found = {MEAN: Model(params, statistics)}
+    if self._differ:
+      found = {
+        MEAN: Model(self._params(params), statistics),
+        ONE_WORKER: self._first(params, state.statistics),
+      }
     # One device is enough, and all devices hold the same parameters.
-    return Model(*jax.device_get(tested))
+    return jax.device_get(found)
 
   def _of_the_first(self, params, statistics):
     """The first worker's own; of its inner workers' statistics the mean."""
-    own = jax.tree.map(lambda x: x[0], (params, statistics))
+    params, statistics = jax.tree.map(lambda x: x[0], (params, statistics))
     inner_axes = len(self._placement.axes) - 1
-    return own[0], training_step.mean_over(inner_axes, own[1])
+    return Model(params, training_step.mean_over(inner_axes, statistics))
 
-  def of_model(self, model: Model) -> dict[str, float]:
+  def __call__(self, model: Model) -> dict[str, float]:
     """Returns what the task's `scores` does, of a model."""
-    placement = self._placement
-    own = self._test(*model, placement.process, placement.processes)
-    return self._task.scores(placement.total(own))
+    model = jax.device_put(model)  # once, not at each batch
+    own = self._test(*model, jax.process_index(), jax.process_count())
+    return self._task.scores(placing.total(own))
+
+
+@dataclasses.dataclass
+class Lowest:
+  """The lowest loss that the tests of a run have found so far.
+
+  Attributes:
+    best: it; None before the first that is a number.
+    in_a_row: tests since then, none of them lower.
+  """
+
+  best: float | None = None
+  in_a_row: int = 0
+
+  def observe(self, loss: float) -> bool:
+    """Takes the loss of a test; whether it is lower than all before."""
+    lower = loss < (math.inf if self.best is None else self.best)
+    self.best = loss if lower else self.best
+    self.in_a_row = 0 if lower else self.in_a_row + 1
+    return lower
+
+  def stuck(self, patience: int) -> bool:
+    """Whether so many tests, or a multiple, have found no lower loss."""
+    return self.in_a_row > 0 and self.in_a_row % patience == 0
+
+
+class Best:
+  """The models of the test with the lowest loss; a file keeps them.
+
+  A run that goes on from a checkpoint before that test does it again, and
+  writes the same file.
+
+  Attributes:
+    step: after which that test was; 0 before the first.
+    models: of that step; empty before the first.
+  """
+
+  def __init__(self, path: pathlib.Path, placement: placing.Placement):
+    """Keeps nothing yet.
+
+    Args:
+      path: of the file.
+      placement: of the workers.
+    """
+    self._path, self._placement = path, placement
+    self.step = 0
+    self.models: Mapping[str, Model] = {}
+
+  def keep(self, step: int, models: Mapping[str, Model]) -> None:
+    """Takes the models after a step; all processes must call.
+
+    Raises:
+      FileError: they cannot be written.
+    """
+    self.step, self.models = step, models
+    content = {'step': np.int64(step), **models}
+    self._placement.on_chief(lambda: records.write_params(self._path, content))
+
+  def restore(self, like: Mapping[str, Model]) -> None:
+    """Reads what a former run has kept.
+
+    Args:
+      like: models of the same run, of any step.
+
+    Raises:
+      FileError: the file is missing, damaged or of another model.
+    """
+    kept = records.read_params(self._path, {'step': np.int64(0), **like})
+    self.step = int(kept.pop('step'))
+    self.models = kept

@@ -1,15 +1,12 @@
 """Builds what a configuration describes: data, model, optimizer, state."""
 
-from collections.abc import Callable, Mapping
-import dataclasses
+from collections.abc import Callable
 import functools
 from typing import Any
 
 from experiments import tasks
-from experiments.config import learning_rate
 from experiments.config import optimizer
 from experiments.config import schemes
-from experiments.config import warmup
 from experiments.hosts import placement as placing
 from experiments.program import errors
 from experiments.run import byte_counter
@@ -20,16 +17,16 @@ from experiments.training import evaluation
 from experiments.training import training_step
 import gradsparse as gs
 import jax
+from jax.sharding import PartitionSpec
 import ml_collections
-import optax
 
 
-@dataclasses.dataclass(frozen=True)
 class Experiment:
   """A run that can begin.
 
   Attributes:
     config: see `configs/default.py`.
+    asked: its fields that are set, for the records.
     placement: of the workers.
     task: what is learned.
     final_task: the same, tested on `data.final_split`; None where that is
@@ -37,48 +34,94 @@ class Experiment:
     sampler: which batch a step sees.
     learning_rate: a function of the step.
     stages: of the warm-up; one where there is none.
-    transformations: the optimizer chain of each stage, of which some may be
-      the same.
-    planned: a chain with each stage's own density, for its plan.
-    average: one set of parameters of a state's.
-    shapes: of these parameters.
+    chain: returns the optimizer chain of a density.
+    tx: the chain of the last stage. Its state does not depend on the density:
+      every stage carries on with it.
+    moments: whether the scheme takes second moments of per-example gradients.
+    shapes: of one set of parameters.
+    specs: which parts of the state belong to one worker.
+    differ: whether parameters differ between workers.
   """
 
-  config: ml_collections.ConfigDict
-  placement: placing.Placement
-  task: tasks.Task
-  final_task: tasks.Task | None
-  sampler: tasks.Sampler
-  learning_rate: Callable[[Any], Any]
-  stages: tuple[warmup.Stage, ...]
-  transformations: tuple[optax.GradientTransformation, ...]
-  planned: tuple[optax.GradientTransformation, ...]
-  average: Callable[[Any], Any]
-  shapes: Any
+  def __init__(
+    self, config: ml_collections.ConfigDict, placement: placing.Placement
+  ):
+    """Reads the data.
 
-  @property
-  def differ(self) -> bool:
-    """Whether parameters differ between workers."""
-    return bool(self.config.compression.local_gradient)
+    Args:
+      config: see `configs/default.py`.
+      placement: of the workers.
 
-  @property
-  def moments(self) -> bool:
-    """Whether the scheme takes second moments of per-example gradients."""
-    return schemes.needs_moments(self.config.compression)
+    Raises:
+      UserError: the data are not there, the scheme has nothing to compress, or
+        the model's examples cannot be parted into microbatches.
+    """
+    self.config, self.placement = config, placement
+    self.asked = config.to_dict()
+    section = config.compression
+    self.task, self.sampler = tasks.build(
+      config,
+      num_workers=placement.num_workers * placement.inner_workers,
+      workers=placement.workers,
+    )
+    self.final_task = None
+    if config.data.final_split:
+      self.final_task = tasks.tested_on(
+        self.task, config, config.data.final_split
+      )
+    self.learning_rate = optimizer.learning_rate(
+      config, self.sampler.steps_per_epoch
+    )
+    self.stages = schemes.stages_of(
+      section.name,
+      schemes.arguments_of(section),
+      section.warmup_steps,
+      section.warmup,
+    )
+    self.chain = functools.cache(
+      lambda density: optimizer.make(
+        config, self.learning_rate, density, axis_name=training_step.AXIS
+      )
+    )
+    self.moments = schemes.needs_moments(schemes.check(section))
+    self.shapes, statistics = jax.eval_shape(self.task.init, jax.random.key(0))
+    if self.moments and section.microbatch and jax.tree.leaves(statistics):
+      raise errors.ConfigError(
+        'compression.microbatch must be 0 for '
+        f'model.name={config.model.name!r}, whose examples share the '
+        f'statistics of batch normalisation, got {section.microbatch}'
+      )
+    try:
+      self.tx = self.chain(self.stages[-1].given)
+      self.specs = training_step.specs(self.tx, self.shapes, placement)
+    except ValueError as error:  # such as: no leaf is large enough
+      raise errors.ConfigError(
+        f'compression of {section.name}: {error}'
+      ) from error
+    self.differ = self.specs.params != PartitionSpec()
 
-  @functools.cached_property
-  def specs(self) -> training_step.TrainState:
-    """Which parts of the state belong to one worker."""
-    return training_step.specs(
-      self.transformations[-1], self.shapes, self.placement
+  def init_state(
+    self, placement: placing.Placement | None = None
+  ) -> training_step.TrainState:
+    """Returns the state before the first step.
+
+    Args:
+      placement: of other workers; its own if None.
+    """
+    return training_step.init_state(
+      self.task,
+      self.tx,
+      placement=placement or self.placement,
+      seed=self.config.train.seed,
+      smoothed=bool(self.config.train.ema_decay),
     )
 
-  def make_train_step(self, stage: warmup.Stage, block: int | None = None):
+  def make_train_step(self, stage: schemes.Stage, block: int | None = None):
     """Returns the step of a stage, see `training_step.make_train_step`."""
     section = self.config.compression
     return training_step.make_train_step(
       self.task,
-      self.transformations[self.stages.index(stage)],
+      self.chain(stage.given),
       self.shapes,
       placement=self.placement,
       moments=self.moments,
@@ -89,7 +132,7 @@ class Experiment:
     )
 
   def prepare_step(
-    self, stage: warmup.Stage, state: training_step.TrainState, batch: Any
+    self, stage: schemes.Stage, state: training_step.TrainState, batch: Any
   ) -> tuple[Callable[..., Any], str]:
     """Returns the step of a stage, and what memory it takes.
 
@@ -127,18 +170,20 @@ class Experiment:
   @functools.cached_property
   def plans(self) -> byte_counter.Plans:
     """What its steps will send."""
-    section, workers = self.config.compression, self.placement.num_workers
+    workers = self.placement.num_workers
     average = gs.workers.plan_average(
-      self.transformations[-1],
+      self.tx,
       self.shapes,
       workers,
-      every=section.param_sync_every,
+      every=self.config.compression.param_sync_every,
     )
     return byte_counter.Plans(
       self.stages,
       [
-        gs.plan(tx, self.shapes, workers, step=stage.first_step)
-        for tx, stage in zip(self.planned, self.stages, strict=True)
+        gs.plan(
+          self.chain(stage.density), self.shapes, workers, step=stage.first_step
+        )
+        for stage in self.stages
       ],
       byte_counter.plan_inside(
         self.shapes, self.placement.inner_workers, moments=self.moments
@@ -146,113 +191,6 @@ class Experiment:
       average if average.rows else None,
     )
 
-  def make_evaluate(self) -> evaluation.Evaluation:
-    """Returns the test of a state."""
-    return self._make_evaluate(self.task)
-
-  def make_final_evaluate(self) -> evaluation.Evaluation | None:
-    """Likewise on `data.final_split`; None where that is empty."""
-    return self._make_evaluate(self.final_task) if self.final_task else None
-
-  def _make_evaluate(self, task):
-    return evaluation.Evaluation(
-      task, placement=self.placement, average=self.average
-    )
-
-  def follow(
-    self, state: training_step.TrainState, tested: Mapping[str, float]
-  ) -> training_step.TrainState:
-    """Returns a state whose learning rate has heard of a test.
-
-    Args:
-      state: that was tested.
-      tested: what `make_evaluate` returned.
-    """
-    section = self.config.optimizer
-    if section.schedule != 'plateau':
-      return state
-    opt_state = learning_rate.observe(
-      state.opt_state,
-      tested['test/loss'],
-      section.lr_decay_factor,
-      section.patience,
-    )
-    return state._replace(opt_state=opt_state)
-
-
-def build_experiment(
-  config: ml_collections.ConfigDict, placement: placing.Placement
-) -> tuple[Experiment, training_step.TrainState]:
-  """Returns the experiment, and its state before the first step.
-
-  Raises:
-    UserError: the data are not there, the scheme has nothing to compress, or
-      the model's examples cannot be parted into microbatches.
-  """
-  task, sampler = tasks.build(
-    config,
-    num_workers=placement.num_workers * placement.inner_workers,
-    workers=placement.workers,
-  )
-  final_split = config.data.final_split
-  final_task = None
-  if final_split:
-    final_task = tasks.tested_on(task, config, final_split)
-  rate = learning_rate.make(
-    config.optimizer,
-    config.train.learning_rate,
-    steps=config.train.steps,
-    steps_per_epoch=sampler.steps_per_epoch,
-    density_steps=config.compression.warmup_steps,
-  )
-  stages = warmup.stages_of(
-    config.compression.name,
-    schemes.arguments_of(config.compression),
-    config.compression.warmup_steps,
-    config.compression.warmup,
-  )
-
-  @functools.cache
-  def chain(density):
-    return optimizer.make(config, rate, density, axis_name=training_step.AXIS)
-
-  transformations = tuple(chain(stage.given) for stage in stages)
-  # The state does not depend on the density: every stage carries on with it.
-  try:
-    state = training_step.init_state(
-      task,
-      transformations[-1],
-      placement=placement,
-      seed=config.train.seed,
-      smoothed=bool(config.train.ema_decay),
-    )
-  except ValueError as error:  # such as: no leaf is large enough
-    raise errors.ConfigError(f'{config.compression.name}: {error}') from error
-  section = config.compression
-  if (
-    schemes.needs_moments(section)
-    and section.microbatch
-    and jax.tree.leaves(state.statistics)
-  ):
-    raise errors.ConfigError(
-      f'compression.microbatch must be 0 for model.name={config.model.name!r}, '
-      'whose examples share the statistics of batch normalisation, got '
-      f'{section.microbatch}'
-    )
-  average = training_step.make_average_params(
-    bool(config.compression.local_gradient), placement
-  )
-  experiment = Experiment(
-    config,
-    placement,
-    task,
-    final_task,
-    sampler,
-    rate,
-    stages,
-    transformations,
-    tuple(chain(stage.density) for stage in stages),
-    average,
-    shapes=jax.eval_shape(average, state.params),
-  )
-  return experiment, state
+  def evaluation(self, task: tasks.Task) -> evaluation.Evaluation:
+    """Returns the test of a task, its own or `final_task`."""
+    return evaluation.Evaluation(task, self.placement, self.differ)

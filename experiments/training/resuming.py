@@ -5,16 +5,15 @@ batches, byte counts and metrics go on by its step. What workers owe is handed
 over by `gs.workers.resize`.
 """
 
-from collections.abc import Mapping
+import json
 import pathlib
-from typing import Any
 import warnings
 
 from absl import logging
 from experiments import tasks
-from experiments.config import fields
 from experiments.config import settings
 from experiments.data import batches
+from experiments.hosts import placement as placing
 from experiments.program import errors
 from experiments.program import files
 from experiments.run import checkpoints
@@ -24,13 +23,11 @@ from experiments.training.experiment import Experiment
 import gradsparse as gs
 import jax
 import jax.numpy as jnp
-from jax.sharding import PartitionSpec
 
 
 def find(
   saver: checkpoints.Checkpoints,
   experiment: Experiment,
-  asked: Mapping[str, Any],
   workdir: pathlib.Path,
 ) -> checkpoints.Checkpoint | None:
   """Returns the checkpoint from which a run goes on, None to begin.
@@ -41,7 +38,6 @@ def find(
   Args:
     saver: knows the checkpoints.
     experiment: of the run.
-    asked: its configuration, nested fields that are set.
     workdir: its working directory.
 
   Raises:
@@ -52,14 +48,13 @@ def find(
   if found is None:
     if (workdir / records.SUMMARY).exists():
       before = files.read_json(workdir / records.CONFIG)
-      settings.check_resumable(before or asked, asked)
+      settings.check_resumable(before or experiment.asked, experiment.asked)
     return None
-  settings.check_resumable(found.about['config'], asked)
+  settings.check_resumable(found.about['config'], experiment.asked)
   steps = experiment.config.train.steps
   if found.step > steps:
     raise errors.ResumeError(
-      f'{workdir} holds a checkpoint of step {found.step}, train.steps is '
-      f'{steps}'
+      f'{found.folder} is of a longer run: train.steps is {steps}'
     )
   position = experiment.sampler.position(found.step)._asdict()
   # With other workers `restore` tells where the data go on.
@@ -77,7 +72,6 @@ def prepare(
   saver: checkpoints.Checkpoints,
   found: checkpoints.Checkpoint | None,
   experiment: Experiment,
-  asked: Mapping[str, Any],
 ) -> None:
   """Writes what a run begins with, and removes what a former one has left.
 
@@ -86,7 +80,6 @@ def prepare(
     saver: of its checkpoints.
     found: from which it goes on.
     experiment: of the run.
-    asked: its configuration.
 
   Raises:
     ResumeError: the symbols of the training set mean something else now.
@@ -94,14 +87,12 @@ def prepare(
   """
   kept = experiment.task.files()
   done = found.step if found else 0
-  if found and tasks.SYMBOLS in kept and (workdir / tasks.SYMBOLS).exists():
-    with files.explained('read', workdir / tasks.SYMBOLS):
-      before = (workdir / tasks.SYMBOLS).read_bytes()
-    if before != kept[tasks.SYMBOLS]:
-      raise errors.ResumeError(
-        f'{workdir / tasks.SYMBOLS} is not what the training set gives: the '
-        'data have changed'
-      )
+  before = files.read_json(workdir / tasks.SYMBOLS) if found else None
+  if before and before != json.loads(kept[tasks.SYMBOLS]):
+    raise errors.ResumeError(
+      f'{workdir / tasks.SYMBOLS} is not what the training set gives: the data '
+      'have changed'
+    )
   old = {tasks.SYMBOLS, tasks.VOCABULARY} - {*kept}
   if not found:
     old.add(records.BEST)
@@ -113,7 +104,7 @@ def prepare(
   for name, content in kept.items():
     files.write_bytes(workdir / name, content)
   saver.prepare(done)
-  files.write_json(workdir / records.CONFIG, asked)
+  files.write_json(workdir / records.CONFIG, experiment.asked)
   files.write_bytes(workdir / records.PLAN, f'{experiment.plans}\n'.encode())
 
 
@@ -134,21 +125,21 @@ def restore(
   Raises:
     ResumeError: the arrays are those of another run.
   """
-  placement = experiment.placement
-  now = placement.num_workers
-  asked = fields.of_record(found.about['config'])
-  before = asked['parallel.num_workers']
-  # Hidden states and statistics of batch normalisation are of inner workers.
-  # Before the field existed there was one.
-  sizes = _axes(before, asked.get('parallel.devices_per_node', 1))
-  moved = bool(jax.tree.leaves((state.statistics, state.carry))) and sizes != (
-    _axes(now, placement.inner_workers)
+  parallel = found.about['config']['parallel']
+  # Before the second field existed there was one inner worker.
+  former = placing.Placement(
+    'simulate', parallel['num_workers'], parallel.get('devices_per_node', 1)
   )
+  before, now = former.num_workers, experiment.placement.num_workers
+  # Hidden states and statistics of batch normalisation are of inner workers.
+  own = bool(jax.tree.leaves((state.statistics, state.carry)))
+  moved = own and former.axes != experiment.placement.axes
   if before == now and not moved:
     state = saver.restore(found, state)
   else:
-    old = saver.restore(found, _of(sizes, state, experiment.specs))
-    state = _handed_over(experiment, old, len(sizes))
+    shapes = jax.eval_shape(lambda: experiment.init_state(former))
+    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+    state = _handed_over(experiment, saver.restore(found, zeros), former)
     if before != now:
       logging.warning(
         '%d workers go on where %d were: what is pending stays the update that '
@@ -157,90 +148,55 @@ def restore(
         now,
         before,
       )
-    if moved and jax.tree.leaves(state.carry):
+    if jax.tree.leaves(state.carry):
       logging.warning('hidden states begin anew: each is of one worker')
   position = experiment.sampler.position(found.step)
   saved = batches.Position(**found.about['position'])
   if saved != position:
     logging.warning(
       'the data go on at epoch %d, example %d (it was epoch %d, example %d)',
-      position.epoch,
-      position.examples_into_epoch,
-      saved.epoch,
-      saved.examples_into_epoch,
+      *position[1:],
+      *saved[1:],
     )
   return state
 
 
-def _axes(num_workers: int, inner_workers: int) -> tuple[int, ...]:
-  """Sizes of the axes of workers, as a placement has them."""
-  return (num_workers, inner_workers)[: 1 + (inner_workers > 1)]
-
-
-def _of(
-  sizes: tuple[int, ...],
-  state: training_step.TrainState,
-  specs: training_step.TrainState,
-) -> training_step.TrainState:
-  """A state like this one, of other workers; on the host.
-
-  Args:
-    sizes: of the axes of these workers.
-    state: of other workers.
-    specs: of that state.
-  """
-
-  def zeros(spec, tree, sizes=sizes[:1]):
-    # The axes of workers that the spec names come first.
-    axes = len(spec)
-    own = sizes if axes else ()
-    return jax.tree.map(
-      lambda x: jnp.zeros((*own, *x.shape[axes:]), x.dtype), tree
-    )
-
-  made = jax.tree.map(
-    zeros, specs, state, is_leaf=lambda x: isinstance(x, PartitionSpec)
-  )
-  return made._replace(
-    statistics=zeros(specs.statistics, state.statistics, sizes),
-    carry=zeros(specs.carry, state.carry, sizes),
-  )
-
-
 def _handed_over(
-  experiment: Experiment, state: training_step.TrainState, axes: int
+  experiment: Experiment,
+  state: training_step.TrainState,
+  former: placing.Placement,
 ) -> training_step.TrainState:
   """The state of the workers that there are now, placed as theirs.
 
   Args:
     experiment: of the run.
     state: of the workers that there were.
-    axes: of these.
+    former: of these.
   """
-  tx = experiment.transformations[-1]
-  num_workers = experiment.placement.num_workers
-  specs = experiment.specs
-  differ = specs.params != PartitionSpec()
+  placement = experiment.placement
 
   def held(params):
-    if differ:
-      return gs.workers.stack(experiment.average(params), num_workers)
-    return params
+    if not experiment.differ:
+      return params
+    mean = training_step.mean_over(1, params)
+    return gs.workers.stack(mean, placement.num_workers)
 
   def resized(state):
-    mean = training_step.mean_over(axes, state.statistics)
+    mean = training_step.mean_over(len(former.axes), state.statistics)
     return state._replace(
       params=held(state.params),
-      statistics=training_step.for_each_worker(mean, experiment.placement),
+      statistics=training_step.for_each_worker(mean, placement),
       smoothed=held(state.smoothed),
-      opt_state=gs.workers.resize(tx, state.opt_state, num_workers),
-      carry=training_step.first_carry(experiment.task, experiment.placement),
+      opt_state=gs.workers.resize(
+        experiment.tx, state.opt_state, placement.num_workers
+      ),
+      carry=training_step.for_each_worker(experiment.task.carry(), placement),
     )
 
   with warnings.catch_warnings(record=True) as lost:
     warnings.simplefilter('always')
     # Every process has read all of it: as NumPy arrays they are of no device.
-    state = experiment.placement.make(resized, specs, jax.device_get(state))
+    state = placement.make(resized, experiment.specs, jax.device_get(state))
   for message in dict.fromkeys(str(warning.message) for warning in lost):
     logging.warning('not carried over: %s', message)
   return state

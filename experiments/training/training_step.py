@@ -9,7 +9,7 @@ its own; the mean over them is the worker's gradient, and from there on they all
 do the same, each with its peers in the other nodes.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 import functools
 from typing import Any, NamedTuple
 
@@ -17,7 +17,6 @@ from experiments import data
 from experiments import tasks
 from experiments.hosts import placement as placing
 from experiments.program import errors
-from experiments.run import time_breakdown
 from experiments.training import blocks
 from experiments.training import gradients
 import gradsparse as gs
@@ -65,31 +64,24 @@ def init_state(
     seed: of the initial parameters.
     smoothed: keep a moving average of the parameters.
   """
-  num_workers = placement.num_workers
-
-  def variables(seed):
-    return task.init(jax.random.key(seed))
+  shapes = jax.eval_shape(task.init, jax.random.key(seed)).params
+  placed = specs(tx, shapes, placement)
 
   def create(seed):
-    params, statistics = variables(seed)
-    differ = gs.workers.params_spec(tx, params) != PartitionSpec()
-    held = gs.workers.stack(params, num_workers) if differ else params
+    params, statistics = task.init(jax.random.key(seed))
+    held = params
+    if placed.params != PartitionSpec():
+      held = gs.workers.stack(params, placement.num_workers)
     return TrainState(
       step=jnp.zeros((), jnp.int32),
       params=held,
       statistics=for_each_worker(statistics, placement),
-      opt_state=gs.workers.init(tx, params, num_workers),
-      carry=first_carry(task, placement),
+      opt_state=gs.workers.init(tx, params, placement.num_workers),
+      carry=for_each_worker(task.carry(), placement),
       smoothed=held if smoothed else (),
     )
 
-  shapes = jax.eval_shape(variables, seed).params
-  return placement.make(create, specs(tx, shapes, placement), seed)
-
-
-def first_carry(task: tasks.Task, placement: placing.Placement) -> Any:
-  """Returns what the workers' first batches begin with; can be traced."""
-  return for_each_worker(task.carry(), placement)
+  return placement.make(create, placed, seed)
 
 
 def for_each_worker(tree: Any, placement: placing.Placement) -> Any:
@@ -134,7 +126,7 @@ def make_train_step(
 ) -> Callable[[TrainState, data.Batch], tuple[TrainState, dict[str, Any]]]:
   """Returns `(state, batch) -> (state, metrics)`, for `blocks.compiled`.
 
-  It can also be called as it is, and compiles itself then.
+  Without blocks it can also be called as it is, and compiles itself then.
 
   Metrics are means over the workers, as scalars on the device: `train/loss`,
   what the task measures as `train/...` and the scheme as `comm/...`.
@@ -171,7 +163,7 @@ def make_train_step(
     return update(state, got)
 
   def gradients_of(params, statistics, carry, batch):
-    with time_breakdown.scope('compute'):
+    with jax.named_scope('train.compute'):
       # Without the cast shard_map would sum the gradients over the workers
       # before the scheme sees them.
       own = gs.workers.local(gs.workers.local(params, AXIS), inner_axis)
@@ -180,7 +172,7 @@ def make_train_step(
         got = gradients.with_moments(*worker, microbatch)
       else:
         got = gradients.plain(*worker)
-    with time_breakdown.scope('exchange'):
+    with jax.named_scope('train.exchange'):
       return over_inner_workers(got)
 
   def over_inner_workers(got):
@@ -197,21 +189,17 @@ def make_train_step(
       )
     )
 
-  @time_breakdown.scope('update')
+  @jax.named_scope('train.update')
   def update(state, got):
     own = gs.workers.local(state.params, AXIS)
     extra = {'second_moment': got.second_moment} if moments else {}
     updates, opt_state = tx.update(got.grads, state.opt_state, own, **extra)
     new_params = optax.apply_updates(own if differ else state.params, updates)
-    measured = {
-      f'comm/{name}': value for name, value in gs.metrics(opt_state).items()
-    }
+    # Counts are of all workers; what follows takes means.
+    counts = {name: everyone * n for name, n in got.counts.items()}
     metrics = {
-      'train/loss': got.loss,
-      **{f'train/{name}': value for name, value in got.measured.items()},
-      # Of all workers; what follows takes means.
-      **{f'train/{name}': everyone * n for name, n in got.counts.items()},
-      **measured,
+      **_in('train', {'loss': got.loss, **got.measured, **counts}),
+      **_in('comm', gs.metrics(opt_state)),
       'comm/rejected_steps_in_a_row': optax.tree.get(opt_state, 'consecutive'),
     }
     factor = optax.tree.get(opt_state, 'plateau_scale')
@@ -277,8 +265,12 @@ def make_train_step(
     ),
     workers=placement.num_workers,
     block=block,
-    params_spec=state_specs.params,
+    own_params=differ,
   )
+
+
+def _in(section: str, metrics: Mapping[str, Any]) -> dict[str, Any]:
+  return {f'{section}/{name}': value for name, value in metrics.items()}
 
 
 def _finite(new: Any, old: Any) -> Any:
@@ -304,21 +296,6 @@ def check_finite(state: TrainState, step: int) -> None:
       raise errors.DivergedError(
         f'parameter {name} is not finite after step {step}; {errors.CALMER}'
       )
-
-
-def make_average_params(
-  differ: bool, placement: placing.Placement
-) -> Callable[[Any], Any]:
-  """Returns what makes one set of parameters of a state's.
-
-  Args:
-    differ: whether they differ between workers; then it is their mean, which
-      all processes must ask for.
-    placement: of the workers.
-  """
-  if not differ:
-    return lambda params: params
-  return placement.everywhere(functools.partial(mean_over, 1))
 
 
 def mean_over(axes: int, tree: Any) -> Any:

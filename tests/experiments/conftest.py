@@ -110,7 +110,7 @@ def compiled_once():
   from experiments.training import experiment
 
   one, made = experiment.Experiment, {}
-  prepare_step, make_evaluate = one.prepare_step, one._make_evaluate
+  prepare_step, make_evaluation = one.prepare_step, one.evaluation
 
   def fields(config):
     found = config.to_dict()
@@ -136,15 +136,15 @@ def compiled_once():
       lambda: prepare_step(self, stage, state, batch),
     )
 
-  def make_evaluate_once(self, task):
+  def make_evaluation_once(self, task):
     return once(
       [fields(self.config), task is self.task],
-      lambda: make_evaluate(self, task),
+      lambda: make_evaluation(self, task),
     )
 
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(one, 'prepare_step', prepare_once)
-    patch.setattr(one, '_make_evaluate', make_evaluate_once)
+    patch.setattr(one, 'evaluation', make_evaluation_once)
     yield
 
 

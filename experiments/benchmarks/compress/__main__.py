@@ -30,7 +30,7 @@ import jax
 import jax.numpy as jnp
 
 _JSON = command_line.define_json()
-_REPEATS = command_line.define_repeats()
+_REPEATS = flags.DEFINE_integer('repeats', 7, 'rounds', lower_bound=1)
 _SCHEMES = command_line.define_schemes(contenders.SCHEMES)
 _NUM_PARAMS = flags.DEFINE_integer(
   'num_params', 25_600_000, 'parameters, at most', lower_bound=500_000

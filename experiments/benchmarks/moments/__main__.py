@@ -17,7 +17,7 @@ from experiments.program import command_line
 from experiments.program import tables
 
 _JSON = command_line.define_json()
-_REPEATS = command_line.define_repeats()
+_REPEATS = flags.DEFINE_integer('repeats', 7, 'rounds', lower_bound=1)
 _BATCH = flags.DEFINE_integer('batch', 16, 'examples', lower_bound=2)
 _COPIES = flags.DEFINE_bool('copies', False, 'a copy for each example, too')
 

@@ -32,7 +32,7 @@ _KILLS = flags.DEFINE_integer('kills', 50, 'of all schemes', lower_bound=1)
 _PROCESSES = flags.DEFINE_integer(
   'processes', 3, 'of a run, a worker each', lower_bound=1
 )
-_STEPS = command_line.define_steps(200, 'of a run')
+_STEPS = flags.DEFINE_integer('steps', 200, 'of a run', lower_bound=1)
 _EVERY = flags.DEFINE_integer(
   'checkpoint_every', 4, 'steps between two checkpoints', lower_bound=1
 )

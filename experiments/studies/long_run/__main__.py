@@ -33,7 +33,7 @@ _SCHEMES = command_line.define_list(
   command_line.one_of(run.SCHEMES, 'scheme'),
   'which of: ' + ', '.join(run.SCHEMES),
 )
-_STEPS = command_line.define_steps(100_000, 'of a scheme')
+_STEPS = flags.DEFINE_integer('steps', 100_000, 'of a scheme', lower_bound=1)
 _WORKERS = flags.DEFINE_integer('workers', 2, 'a device each', lower_bound=2)
 _POINTS = flags.DEFINE_integer(
   'points', 100, 'how often to measure', lower_bound=4

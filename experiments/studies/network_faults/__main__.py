@@ -35,7 +35,7 @@ _FAULTS = command_line.define_list(
   'which of: ' + ', '.join(faults.FAULTS),
 )
 _SCHEME = flags.DEFINE_enum('scheme', 'dgc', list(runs.SCHEMES), 'of the runs')
-_STEPS = command_line.define_steps(60, 'of a run')
+_STEPS = flags.DEFINE_integer('steps', 60, 'of a run', lower_bound=1)
 _AFTER = flags.DEFINE_integer(
   'after_step', 25, 'the step after which a fault begins', lower_bound=1
 )

@@ -8,10 +8,10 @@ from configs import cifar10_resnet20
 from configs import digits
 from configs import fashion_mnist
 from configs import schemes_digits
-from experiments.config import fields
 from experiments.config import settings
 from experiments.papers import table as papers
 from experiments.program import errors
+from flax import traverse_util
 import gradsparse as gs
 from ml_collections import config_flags
 import pytest
@@ -50,12 +50,14 @@ def test_a_rows_arguments_are_its_schemes_example_with_changes():
 
 @pytest.mark.parametrize('scheme', digits.SCHEMES)
 def test_the_demos_schemes_are_rows_of_the_table(scheme):
-  demo = fields.flatten(digits.get_config(scheme).to_dict())
+  demo = traverse_util.flatten_dict(
+    digits.get_config(scheme).to_dict(), sep='.'
+  )
   untried = dataclasses.replace(
     schemes_digits.TABLE.rows[scheme], chosen_rate=None
   )
   row = schemes_digits.TABLE.config(untried, papers.FULL).to_dict()
-  row = fields.flatten(row)
+  row = traverse_util.flatten_dict(row, sep='.')
   # The demo looks at its runs more often. Blocks change no setting.
   own = {'parallel.workers_per_chunk', *settings.FREE_ON_RESUME}
   assert {n: v for n, v in demo.items() if n not in own} == {

@@ -3,8 +3,8 @@
 import sys
 
 from configs import default
+from experiments.config import schemes
 from experiments.config import settings
-from experiments.config import warmup
 from experiments.papers import catalogue
 from experiments.program import errors
 from experiments.training import train
@@ -80,7 +80,7 @@ def test_its_arguments_are_those_of_its_signature():
 
 def test_its_density_is_a_number_unless_it_says_otherwise():
   arguments = {'density': 0.01}
-  stages = warmup.stages_of('own_scheme_module:thinned', arguments, 8)
+  stages = schemes.stages_of('own_scheme_module:thinned', arguments, 8)
   assert [stage.given for stage in stages][1:3] == [0.0625, 0.015625]
 
 

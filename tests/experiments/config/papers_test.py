@@ -6,10 +6,9 @@ import re
 import textwrap
 
 from experiments import models
-from experiments.config import fields
 from experiments.config import optimizer
+from experiments.config import schemes
 from experiments.config import settings
-from experiments.config import warmup
 from experiments.papers import building
 from experiments.papers import catalogue
 from experiments.papers import page
@@ -17,6 +16,7 @@ from experiments.papers import quick
 from experiments.papers import record as records
 from experiments.papers import table as papers
 from experiments.program import errors
+from flax import traverse_util
 import gradsparse as gs
 import jax
 import jax.numpy as jnp
@@ -108,7 +108,9 @@ _OF_A_SCHEME = {'train.learning_rate', 'optimizer.warmup_factor'}
 def _unlike_dense(table, row, size, at_hand):
   """Returns the fields in which a row is trained unlike its dense row."""
   mine, other = (
-    fields.flatten(table.config(r, size, at_hand).to_dict())
+    traverse_util.flatten_dict(
+      table.config(r, size, at_hand).to_dict(), sep='.'
+    )
     for r in (row, table.rows[row.beside])
   )
   return {
@@ -321,7 +323,7 @@ def test_gtopk_trains_as_its_table_v_says():
     assert dense.train.steps == config.train.steps
     assert dense.optimizer.warmup_factor == 1 > config.optimizer.warmup_factor
   config = table.get_config('resnet20_gtopk')
-  stages = warmup.stages_of(
+  stages = schemes.stages_of(
     'gtopk', config.compression, config.compression.warmup_steps
   )
   densities = (0.25, 0.0725, 0.015, 0.004, 0.001)

@@ -1,7 +1,7 @@
 """The tables on text, speech and translation train as their papers say."""
 
 from configs import local_table1
-from experiments.config import warmup
+from experiments.config import schemes
 from experiments.papers import building
 from experiments.papers import catalogue
 from experiments.papers import quick
@@ -123,7 +123,7 @@ def test_ptb_of_gtopk_is_table_vs():
   assert config.train.batch_size == 100 and config.train.learning_rate == 1
   assert config.train.steps == 40 * 929_589 // (4 * 100 * 35)
   assert config.optimizer.momentum == 0.9
-  stages = warmup.stages_of(
+  stages = schemes.stages_of(
     'gtopk', config.compression, config.compression.warmup_steps
   )
   # The printed 0.004 is below the final density, to which a warm-up falls.
@@ -267,7 +267,7 @@ def test_a_drop_ratio_that_rises_is_the_papers_with_its_slip_put_right():
   """R = 0.99 min(1, t / T): the density falls evenly from 1 to 0.01."""
   table = _load('local_table1')
   config = table.get_config('dropping')
-  stages = warmup.stages_of(
+  stages = schemes.stages_of(
     'gradient_dropping',
     config.compression,
     config.compression.warmup_steps,

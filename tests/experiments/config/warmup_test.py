@@ -1,12 +1,12 @@
 """The stages of a run, by the papers and in one program."""
 
-from experiments.config import warmup
+from experiments.config import schemes
 import pytest
 
 
 def test_every_paper_has_its_warmup_and_any_can_be_had():
   def densities(scheme, name):
-    stages = warmup.stages_of(scheme, {'density': 0.001}, 8, name)
+    stages = schemes.stages_of(scheme, {'density': 0.001}, 8, name)
     return [stage.density for stage in stages]
 
   assert densities('dgc', 'paper')[1] == 0.0625
@@ -16,7 +16,7 @@ def test_every_paper_has_its_warmup_and_any_can_be_had():
 
 
 def test_the_linear_drop_ratio_is_one_program_until_the_final_density():
-  falling, final = warmup.stages_of(
+  falling, final = schemes.stages_of(
     'gradient_dropping', {'density': 0.01}, 10, 'linear_drop_ratio'
   )
   found = [falling.density_at(step) for step in (0, 5, 9)]
@@ -25,21 +25,21 @@ def test_the_linear_drop_ratio_is_one_program_until_the_final_density():
 
 
 def test_stages_share_a_program_where_the_scheme_takes_schedules():
-  stages = warmup.stages_of('dgc', {'density': 0.001}, 8)
+  stages = schemes.stages_of('dgc', {'density': 0.001}, 8)
   (schedule,) = {stage.given for stage in stages}
   assert [schedule.at(stage.first_step) for stage in stages] == [
     stage.density for stage in stages
   ]
-  fixed = warmup.stages_of('dryden', {'density': 0.001}, 8)
+  fixed = schemes.stages_of('dryden', {'density': 0.001}, 8)
   assert len(fixed) == 5
   assert all(stage.given == stage.density for stage in fixed)
 
 
 @pytest.mark.parametrize('scheme', ['dgc', 'dryden'])
 def test_an_exchange_has_the_density_of_its_first_step_in_one_program(scheme):
-  stages = warmup.stages_of(scheme, {'density': 0.001}, 10)
+  stages = schemes.stages_of(scheme, {'density': 0.001}, 10)
   assert [stage.first_step for stage in stages] == [0, 2, 5, 7, 10]
-  found = [warmup.exchanged_at(stages, step, 4).density for step in range(12)]
+  found = [schemes.exchanged_at(stages, step, 4).density for step in range(12)]
   if scheme == 'dgc':
     assert found == [0.25] * 4 + [0.0625] * 4 + [0.004] * 4
   else:

@@ -202,8 +202,9 @@ def test_refuses_half_a_place(arguments, message):
 
 
 def test_refuses_a_number_that_is_none():
-  variables = {environment.NUM_PROCESSES: 'four'}
-  with pytest.raises(errors.ConfigError, match=environment.NUM_PROCESSES):
+  variables = environment.describe('10.77.0.1:47700', 4, 2, None)
+  variables[environment.NUM_PROCESSES] = 'four'
+  with pytest.raises(errors.ConfigError, match='whole numbers, got .*four'):
     multihost.find_place(variables=variables)
 
 

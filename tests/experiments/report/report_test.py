@@ -15,18 +15,16 @@ from tests.bad_input import programs
 def _write_run(folder, scheme, finished=True):
   folder.mkdir(parents=True)
   files.write_json(folder / 'config.json', {'train': {'steps': 20}})
-  file = records.MetricsFile(folder / 'metrics.jsonl')
-  for step in (10, 20):
-    file.write(
-      {
+  with records.open_metrics(folder / 'metrics.jsonl') as file:
+    for step in (10, 20):
+      line = {
         'step': step,
         'train/loss': 1 / step,
         'test/accuracy': 0.9 + step / 1000,
         'comm/sent_bytes_total': 100 * step,
         'comm/residual_norm': float(scheme == 'dgc'),
       }
-    )
-  file.close()
+      file.write(records.json_line(line))
   if finished:
     comm = {
       'dense_bytes_per_step': 4000,
@@ -82,11 +80,10 @@ def _rewrite(folder, tested):
 
 def _rewrite_lines(folder, tested):
   lines = records.read_metrics(folder / 'metrics.jsonl')
-  file = records.MetricsFile(folder / 'metrics.jsonl')
-  for line in lines:
-    line.pop('test/accuracy', None)
-    file.write(line | tested)
-  file.close()
+  with records.open_metrics(folder / 'metrics.jsonl') as file:
+    for line in lines:
+      line.pop('test/accuracy', None)
+      file.write(records.json_line(line | tested))
 
 
 def test_a_run_is_shown_by_its_own_score(tmp_path):

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-_ONE = placing.Placement('simulate', 1, None, (0,))
+_ONE = placing.Placement('simulate', 1)
 
 
 def _state(step):
@@ -168,7 +168,7 @@ class _WithAnother(placing.Placement):
   ('intact', 'agreed'), [((4, 6), 6), ((2, 4), 4), ((4,), 4), ((5, 4), 4)]
 )
 def test_processes_agree_on_what_all_have_intact(intact, agreed, run, caplog):
-  saver = _open(run, _WithAnother('shard_map', 2, None, (0,), intact=intact))
+  saver = _open(run, _WithAnother('shard_map', 2, intact=intact))
   assert saver.find().step == agreed
   saver.prepare(agreed)
   assert ('6.damaged' in _names(run)) == (agreed < 6)

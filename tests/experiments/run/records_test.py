@@ -4,6 +4,7 @@ import json
 
 from experiments.program import errors
 from experiments.run import records
+import ml_collections
 import numpy as np
 import pytest
 
@@ -17,31 +18,25 @@ def test_parameters_keep_their_bits_and_get_flat_names(tmp_path):
   assert kernel.tobytes() == params['Dense_0']['kernel'].tobytes()
 
 
-def test_steps_never_repeat_or_go_back(tmp_path):
+def test_lines_of_a_lost_attempt_go(tmp_path):
   path = tmp_path / 'metrics.jsonl'
-  file = records.MetricsFile(path)
-  for step in (2, 4, 6):
-    file.write({'step': step, 'train/loss': 1.0})
-  with pytest.raises(ValueError, match='step 6 after step 6'):
-    file.write({'step': 6, 'train/loss': 1.0})
-  file.close()
-  with path.open('a') as torn:
-    torn.write('{"step": 8, "tr')
+  with records.open_metrics(path) as file:
+    for step in (2, 4, 6):
+      file.write(records.json_line({'step': step, 'train/loss': 1.0}))
+    file.write('{"step": 8, "tr')  # torn
   # The last checkpoint is of step 5: step 6 will come again.
-  file = records.MetricsFile(path, resume_step=5)
-  file.write({'step': 6, 'train/loss': 2.0})
-  file.close()
+  with records.open_metrics(path, 5) as file:
+    file.write(records.json_line({'step': 6, 'train/loss': 2.0}))
   lines = records.read_metrics(path)
   assert [line['step'] for line in lines] == [2, 4, 6]
   assert lines[-1]['train/loss'] == 2
 
 
-def test_lines_are_json_whatever_was_measured(tmp_path):
-  path = tmp_path / 'metrics.jsonl'
-  file = records.MetricsFile(path)
-  file.write({'step': 1, 'a': float('nan'), 'b': 4.0, 'c': 0.1234567890})
-  file.close()
-  line = json.loads(path.read_text(), parse_constant=pytest.fail)
+def test_lines_are_json_whatever_was_measured():
+  text = records.json_line(
+    {'step': 1, 'a': float('nan'), 'b': 4.0, 'c': 0.1234567890}
+  )
+  line = json.loads(text, parse_constant=pytest.fail)
   assert line == {'step': 1, 'a': None, 'b': 4, 'c': 0.1234568}
 
 
@@ -55,12 +50,21 @@ def test_damaged_lines_are_left_out_and_steps_rise(tmp_path):
 
 
 def test_a_line_that_cannot_be_written_is_told(tmp_path):
-  path = tmp_path / 'metrics.jsonl'
-  file = records.MetricsFile(path)
-  file._file.close()
-  file._file = open('/dev/full', 'a')
+  train = ml_collections.ConfigDict(
+    {'log_every': 1, 'steps': 2, 'tensorboard': False}
+  )
+  log = records.RunLog(
+    tmp_path / 'metrics.jsonl',
+    train,
+    resume_step=0,
+    seconds_before=0.0,
+    describe=lambda step, metrics: {},
+  )
+  log._file.close()
+  log._file = open('/dev/full', 'a')
+  log.put(1, {'train/loss': np.float32(1)})
   with pytest.raises(
     errors.FileError, match='cannot write .*metrics.jsonl: No'
   ):
-    file.write({'step': 1})
-  file.close()
+    log.flush()
+  log.close()

@@ -13,7 +13,7 @@ import pytest
 _STUCK = """
 import ctypes, os, signal, time
 from experiments.run import signals
-with signals.Listener():
+with signals.listening():
   print('ready', flush=True)
   # Calls that do not come back to Python, as a wait for a network.
   while True:
@@ -31,7 +31,7 @@ def _wait_until(condition):
 @pytest.mark.parametrize('number', signals.HEARD)
 def test_a_signal_is_heard_and_handlers_come_back(number, capfd):
   before = [signal.getsignal(each) for each in signals.HEARD]
-  with signals.Listener() as listener:
+  with signals.listening() as listener:
     assert listener.asked == 0
     os.kill(os.getpid(), number)
     _wait_until(lambda: listener.asked)
@@ -68,7 +68,7 @@ def test_outside_the_main_thread_nothing_is_changed():
   inside = []
 
   def work():
-    with signals.Listener() as listener:
+    with signals.listening() as listener:
       inside.append((signal.getsignal(signal.SIGTERM), listener.asked))
 
   thread = threading.Thread(target=work)

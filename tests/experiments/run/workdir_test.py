@@ -6,13 +6,13 @@ import subprocess
 import sys
 
 from experiments.program import errors
-from experiments.run import workdir
+from experiments.run import records
 import pytest
 
 _HOLDER = """
 import pathlib, sys, time
-from experiments.run import workdir
-lock = workdir.Lock(pathlib.Path(sys.argv[1]))
+from experiments.run import records
+lock = records.Lock(pathlib.Path(sys.argv[1]))
 lock.take()
 print('locked', flush=True)
 time.sleep(1000)
@@ -29,46 +29,26 @@ def test_a_live_run_keeps_others_out_and_a_dead_one_does_not(tmp_path):
   try:
     assert holder.stdout.readline() == b'locked\n'
     with pytest.raises(errors.ResumeError) as caught:
-      workdir.Lock(folder).take()
+      records.Lock(folder).take()
     who = f'process {holder.pid} on {socket.gethostname()}'
     assert who in str(caught.value) and str(folder) in str(caught.value)
+    assert 'with --multihost they are one run' in str(caught.value)
   finally:
     holder.kill()
     holder.wait()
     holder.stdout.close()
-  lock = workdir.Lock(folder)
+  lock = records.Lock(folder)
   lock.take()
   with pytest.raises(errors.ResumeError, match=f'process {os.getpid()} on'):
-    workdir.Lock(folder).take()
+    records.Lock(folder).take()
   lock.release()
-  workdir.Lock(folder).take()
+  records.Lock(folder).take()
 
 
 def test_a_file_in_the_way_is_told(tmp_path):
   (tmp_path / 'file').touch()
   with pytest.raises(errors.FileError, match='cannot make the folder .*file'):
-    workdir.Lock(tmp_path / 'file' / 'run').take()
-  (tmp_path / workdir.LOCK).mkdir()
+    records.Lock(tmp_path / 'file' / 'run').take()
+  (tmp_path / records.LOCK).mkdir()
   with pytest.raises(errors.FileError, match='cannot write .*directory'):
-    workdir.Lock(tmp_path).take()
-
-
-def test_processes_that_a_launcher_started_are_told_the_flag(
-  tmp_path, monkeypatch
-):
-  monkeypatch.setenv('OMPI_COMM_WORLD_SIZE', '2')
-  alone, joined = workdir.Lock(tmp_path), workdir.Lock(tmp_path, joined=True)
-  holder = workdir.Lock(tmp_path)
-  holder.take()
-  with pytest.raises(errors.ResumeError) as caught:
-    alone.take()
-  assert 'Open MPI has started 2 processes' in str(caught.value)
-  assert 'with --multihost they are one run' in str(caught.value)
-  with pytest.raises(errors.ResumeError) as caught:
-    joined.take()  # another run, of as many processes, is in there
-  assert 'multihost' not in str(caught.value)
-  monkeypatch.setenv('OMPI_COMM_WORLD_SIZE', '1')
-  with pytest.raises(errors.ResumeError) as caught:
-    alone.take()
-  assert 'multihost' not in str(caught.value)
-  holder.release()
+    records.Lock(tmp_path).take()

@@ -13,7 +13,7 @@ import pytest
 
 
 def _write(folder, *, param=1.0, loss=0.5, memory=2.0, seconds=1.0):
-  placement = placing.Placement('simulate', 1, None, (0,))
+  placement = placing.Placement('simulate', 1)
   saver = checkpoints.Checkpoints(folder / 'checkpoints', 1, placement)
   saver.prepare(0)
   saver.save(4, {'memory': jnp.full(3, memory), 'step': jnp.asarray(4)}, {})

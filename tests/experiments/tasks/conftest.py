@@ -1,5 +1,7 @@
 """Shared pieces of the tests of tasks."""
 
+from experiments.hosts import placement as placing
+from experiments.training import evaluation
 import jax
 import pytest
 
@@ -26,8 +28,8 @@ def check_one_copy(monkeypatch):
 
     with monkeypatch.context() as patch:
       patch.setattr(jax, 'jit', jit)
-      test = task.make_test()
-    test(*jax.device_get((params, statistics)), 0, 1)
+      test = evaluation.Evaluation(task, placing.provide('simulate', 1), False)
+    test(evaluation.Model(*jax.device_get((params, statistics))))
     first, *others = given
     assert others
     assert all(isinstance(leaf, jax.Array) for leaf in first)

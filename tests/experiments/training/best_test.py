@@ -4,7 +4,6 @@ from configs import default
 from experiments.config import settings
 from experiments.hosts import placement as placing
 from experiments.program import errors
-from experiments.training import best
 from experiments.training import evaluation
 from experiments.training import train
 import jax
@@ -50,7 +49,7 @@ def run(tiny_config, compiled_once, tmp_path, monkeypatch):
     )
     tests = tests or _Tests()
     monkeypatch.setattr(
-      evaluation.Evaluation, 'of_model', lambda _, model: tests(model)
+      evaluation.Evaluation, '__call__', lambda _, model: tests(model)
     )
     return tests, train.train_and_evaluate(config, tmp_path)
 
@@ -86,10 +85,10 @@ def test_a_run_that_goes_on_has_not_forgotten_it(run, tmp_path):
 def test_what_is_kept_is_read_again_or_told_to_be_damaged(tmp_path, damage):
   path, placement = tmp_path / 'best.npz', placing.provide('simulate', 2)
   made = {'w': np.arange(4.0), 'b': np.ones(2, np.float16)}
-  models = {best.MEAN: evaluation.Model(made, {})}
-  best.Best(path, placement).keep(7, models)
+  models = {evaluation.MEAN: evaluation.Model(made, {})}
+  evaluation.Best(path, placement).keep(7, models)
   like = jax.tree.map(np.zeros_like, models)
-  kept = best.Best(path, placement)
+  kept = evaluation.Best(path, placement)
   if damage == 'gone':
     path.unlink()
   elif damage == 'cut':
@@ -97,7 +96,7 @@ def test_what_is_kept_is_read_again_or_told_to_be_damaged(tmp_path, damage):
   elif damage == 'other':
     np.savez(path, step=np.int64(7))
   elif damage == 'shape':
-    like[best.MEAN].params['w'] = np.zeros(5)
+    like[evaluation.MEAN].params['w'] = np.zeros(5)
   if damage:
     told = 'No such file' if damage == 'gone' else 'is damaged, or of another'
     with pytest.raises(errors.FileError, match=rf'best\.npz.*{told}'):

@@ -1,12 +1,11 @@
 """A run that ends when its tests find nothing better, also if it resumes."""
 
+import dataclasses
 import json
 
 from configs import default
-from experiments.config import fields
 from experiments.config import settings
 from experiments.program import errors
-from experiments.training import best
 from experiments.training import evaluation
 from experiments.training import train
 import numpy as np
@@ -21,16 +20,15 @@ _NAN = float('nan')
     (2, [3.0, 2.0, 2.0, 2.5, 1.0], [0, 0, 0, 1, 0]),
     (1, [3.0, 3.0], [0, 1]),
     (1, [_NAN, 1.0, _NAN], [1, 0, 1]),
-    (0, [3.0, 4.0, 5.0], [0, 0, 0]),
   ],
 )
 def test_it_counts_tests_that_find_no_smaller_loss(patience, losses, due):
-  stop = best.EarlyStop(patience)
+  lowest = evaluation.Lowest()
   for loss, expected in zip(losses, due, strict=True):
-    assert not json.dumps(stop.to_dict(), allow_nan=False).count('NaN')
-    stop = best.EarlyStop(patience, stop.to_dict())  # as a run resumes
-    stop.observe(loss)
-    assert stop.due == bool(expected)
+    kept = json.dumps(dataclasses.asdict(lowest), allow_nan=False)
+    lowest = evaluation.Lowest(**json.loads(kept))  # as a run resumes
+    lowest.observe(loss)
+    assert (lowest.in_a_row >= patience) == bool(expected)
 
 
 class _Killed(Exception):
@@ -41,14 +39,14 @@ def _tests_say(monkeypatch, losses):
   """Makes the tests of a run find these losses; None: the run is killed."""
   coming = iter(losses)
 
-  def of_model(evaluate, model):
+  def test(evaluate, model):
     del evaluate, model
     loss = next(coming)
     if loss is None:
       raise _Killed
     return {'test/loss': loss, 'test/accuracy': 0.5}
 
-  monkeypatch.setattr(evaluation.Evaluation, 'of_model', of_model)
+  monkeypatch.setattr(evaluation.Evaluation, '__call__', test)
 
 
 def _config(tiny_config, **changes):
@@ -122,7 +120,7 @@ def test_it_ends_with_a_whole_exchange():
 def test_other_tests_are_another_run():
   config = default.get_config()
   config.train.early_stop_patience = 2
-  before = fields.without_none(config.to_dict())
+  before = config.to_dict()
   config.train.eval_every = 7
   with pytest.raises(errors.ResumeError, match='eval_every: was 110, now 7'):
     settings.check_resumable(before, config.to_dict())

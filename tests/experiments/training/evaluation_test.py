@@ -31,11 +31,8 @@ def _tested(images, labels, batch_size):
     examples=data.Split(images, labels),
     test_batch=batch_size,
   )
-  return evaluation.Evaluation(
-    task,
-    placement=placing.provide('simulate', 2),
-    average=lambda params: params,
-  )(state)
+  evaluate = evaluation.Evaluation(task, placing.provide('simulate', 2), False)
+  return evaluate(evaluate.models(state)[evaluation.MEAN])
 
 
 @pytest.mark.parametrize('batch_size', [7, None])
@@ -86,14 +83,14 @@ def test_smoothed_parameters_are_what_is_tested():
     examples=data.Split(images, np.zeros(4, np.int32)),
   )
   raw, smoothed = ({'scale': jnp.array(x)} for x in ([1.0] * 3, [9.0, 1, 1]))
-  evaluate = evaluation.Evaluation(
-    task,
-    placement=placing.provide('simulate', 2),
-    average=lambda params: params,
-  )
+  evaluate = evaluation.Evaluation(task, placing.provide('simulate', 2), False)
+
+  def tested(state):
+    return evaluate(evaluate.models(state)[evaluation.MEAN])
+
   state = training_step.TrainState(jnp.int32(0), raw, {}, ())
-  assert evaluate(state)['test/accuracy'] == 0
-  assert evaluate(state._replace(smoothed=smoothed))['test/accuracy'] == 1
+  assert tested(state)['test/accuracy'] == 0
+  assert tested(state._replace(smoothed=smoothed))['test/accuracy'] == 1
 
 
 class _Shifted(nn.Module):
@@ -122,11 +119,7 @@ def test_one_worker_has_its_own_parameters_and_statistics(runner, inner):
       np.zeros((4, 1, 2, 1), np.uint8), np.zeros(4, np.int32)
     ),
   )
-  evaluate = evaluation.Evaluation(
-    task,
-    placement=placement,
-    average=training_step.make_average_params(True, placement),
-  )
+  evaluate = evaluation.Evaluation(task, placement, differ=True)
   # The first worker's logits are 3 and 0, the mean's 0.5 and 0.
   bias = jnp.array([[2.0, 0], [-1, 0]])
   mean = jnp.array([[1.0, 0], [-1, 0]])
@@ -137,7 +130,8 @@ def test_one_worker_has_its_own_parameters_and_statistics(runner, inner):
   state = training_step.TrainState(
     jnp.int32(0), {'bias': bias}, {'mean': mean}, ()
   )
-  for one_worker, first in ((False, 0.5), (True, 3.0)):
-    tested = evaluate(state, one_worker=one_worker)
+  models = evaluate.models(state)
+  for name, first in ((evaluation.MEAN, 0.5), (evaluation.ONE_WORKER, 3.0)):
+    tested = evaluate(models[name])
     loss = np.log1p(np.exp(-first))
     np.testing.assert_allclose(tested['test/loss'], loss, rtol=1e-6)

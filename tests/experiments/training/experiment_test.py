@@ -28,6 +28,6 @@ def test_microbatches_and_batch_normalisation_do_not_go_together(monkeypatch):
     errors.ConfigError,
     match="microbatch must be 0 for model.name='resnet20', .*, got 4",
   ):
-    experiment.build_experiment(config, placement)
+    experiment.Experiment(config, placement)
   config.compression.microbatch = 0
-  experiment.build_experiment(config, placement)
+  experiment.Experiment(config, placement)

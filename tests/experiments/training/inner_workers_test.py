@@ -49,10 +49,7 @@ def _program(scheme, runner, inner, normalised=False):
   )
   tx = optax.chain(_SCHEMES[scheme], optax.sgd(0.1))
   state = training_step.init_state(task, tx, placement=placement, seed=0)
-  one = jax.eval_shape(
-    training_step.make_average_params(scheme == 'local_gradient', placement),
-    state.params,
-  )
+  one = jax.eval_shape(task.init, jax.random.key(0)).params
   fn = training_step.make_train_step(
     task,
     tx,

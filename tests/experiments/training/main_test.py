@@ -97,7 +97,7 @@ def test_a_signal_saves_and_sets_the_exit_status(number, tmp_path):
     process.kill()
     process.wait()
   assert process.returncode == 128 + number
-  memory, heard, saved = errors.splitlines()
+  _, memory, heard, saved = errors.splitlines()
   assert 'a step takes' in memory
   assert heard.startswith(f'{signal.Signals(number).name}: stops after this')
   assert saved.startswith(

@@ -3,8 +3,6 @@
 import json
 
 from configs import default
-from experiments.config import fields
-from experiments.config import learning_rate
 from experiments.config import optimizer
 from experiments.config import settings
 from experiments.program import errors
@@ -36,8 +34,11 @@ def test_it_falls_where_the_loss_does_not(patience, accumulate, expected):
   tx = optimizer.make(config, rate, 1.0, axis_name=None)
   params = {'w': jnp.zeros(3)}
   update, state = jax.jit(tx.update), tx.init(params)
+  lowest = evaluation.Lowest()
   for loss, scale in zip(_LOSSES, expected, strict=True):
-    state = learning_rate.observe(state, loss, 0.5, patience)
+    lowest.observe(loss)
+    if lowest.stuck(patience):
+      state = optimizer.fall(state, 0.5)
     for _ in range(accumulate):
       updates, state = update({'w': jnp.ones(3)}, state, params)
     np.testing.assert_allclose(updates['w'], -0.5 * scale)
@@ -53,7 +54,7 @@ def test_a_run_resumes_with_what_it_has_seen(
 ):
   monkeypatch.setattr(
     evaluation.Evaluation,
-    'of_model',
+    '__call__',
     lambda *_: {'test/loss': 2.0, 'test/accuracy': 0.5},
   )
 
@@ -88,7 +89,7 @@ def test_a_run_resumes_with_what_it_has_seen(
 def test_other_tests_are_another_run():
   config = default.get_config()
   config.optimizer.schedule = 'plateau'
-  before = fields.without_none(config.to_dict())
+  before = config.to_dict()
   config.train.eval_every = 7
   with pytest.raises(errors.ResumeError, match='eval_every: was 110, now 7'):
     settings.check_resumable(before, config.to_dict())

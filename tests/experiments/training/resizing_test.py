@@ -46,7 +46,8 @@ def built(config):
   placement = placing.provide(
     parallel.runner, parallel.num_workers, parallel.devices_per_node
   )
-  return experiment.build_experiment(config, placement)
+  made = experiment.Experiment(config, placement)
+  return made, made.init_state()
 
 
 def numbered(state):

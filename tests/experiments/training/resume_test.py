@@ -132,24 +132,18 @@ def test_a_run_on_a_disk_that_fills_up_goes_on_when_there_is_room(
   assert _lines(run) == _lines(whole)
 
 
-@pytest.mark.parametrize(
-  'reason, logged',
-  [
-    (errors.DivergedError('not finite'), ['no room']),
-    (errors.FileError('cannot write'), []),  # of one disk: said once
-  ],
-)
 def test_a_save_that_fails_as_well_does_not_hide_the_reason(
-  reason, logged, tiny_config, compiled_once, tmp_path, monkeypatch, caplog
+  tiny_config, compiled_once, tmp_path, monkeypatch
 ):
+  reason = errors.DivergedError('not finite')
+
   def fail(*args):
     raise reason if args else errors.FileError('no room')
 
   monkeypatch.setattr(checkpoints.Checkpoints, 'close', lambda _: fail())
-  with pytest.raises(type(reason)) as told:
+  with pytest.raises(errors.DivergedError) as told:
     train.train_and_evaluate(tiny_config(steps=2), tmp_path, progress=fail)
   assert told.value is reason
-  assert [x.message for x in caplog.records if x.name == 'absl'] == logged
 
 
 @pytest.mark.slow

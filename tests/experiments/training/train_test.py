@@ -179,7 +179,9 @@ def test_a_finished_run_returns_its_result_again(tiny_config, tmp_path):
   assert again['final'] == first['final']
   assert _lines(tmp_path) == lines
   config.train.steps = 1
-  with pytest.raises(errors.ResumeError, match='checkpoint of step 2'):
+  with pytest.raises(
+    errors.ResumeError, match='checkpoints/2 is of a longer run: .*is 1'
+  ):
     train.train_and_evaluate(config, tmp_path)
 
 
@@ -325,7 +327,8 @@ def test_too_few_devices_say_what_to_do(tiny_config, tmp_path):
     train.train_and_evaluate(config, tmp_path)
   config.parallel.devices_per_node = 3
   with pytest.raises(
-    errors.ConfigError, match='1000 workers of 3 inner .* needs 3000 devices'
+    errors.ConfigError,
+    match='num_workers 1000 of .*per_node 3 need 3000 devices',
   ):
     train.train_and_evaluate(config, tmp_path)
 
