@@ -246,6 +246,7 @@ class Loop:
       step,
       self.state,
       {
+        'format': resuming.FORMAT,
         'config': self._experiment.asked,
         'position': self._experiment.sampler.position(step)._asdict(),
         'seconds': self._log.seconds(),

@@ -24,6 +24,9 @@ import gradsparse as gs
 import jax
 import jax.numpy as jnp
 
+# Of what a checkpoint holds beside its arrays; a run goes on from this one.
+FORMAT = 2
+
 
 def find(
   saver: checkpoints.Checkpoints,
@@ -42,7 +45,7 @@ def find(
 
   Raises:
     ResumeError: all checkpoints are damaged, or the directory belongs to
-      another run.
+      another run or version of the program.
   """
   found = saver.find()
   if found is None:
@@ -50,6 +53,11 @@ def find(
       before = files.read_json(workdir / records.CONFIG)
       settings.check_resumable(before or experiment.asked, experiment.asked)
     return None
+  if found.about.get('format') != FORMAT:
+    raise errors.ResumeError(
+      f'{found.folder} is from another version of this program, which saved '
+      'other things: train anew, with another --workdir'
+    )
   settings.check_resumable(found.about['config'], experiment.asked)
   steps = experiment.config.train.steps
   if found.step > steps:
@@ -126,9 +134,8 @@ def restore(
     ResumeError: the arrays are those of another run.
   """
   parallel = found.about['config']['parallel']
-  # Before the second field existed there was one inner worker.
   former = placing.Placement(
-    'simulate', parallel['num_workers'], parallel.get('devices_per_node', 1)
+    'simulate', parallel['num_workers'], parallel['devices_per_node']
   )
   before, now = former.num_workers, experiment.placement.num_workers
   # Hidden states and statistics of batch normalisation are of inner workers.

@@ -159,12 +159,18 @@ def test_a_finished_run_can_be_made_longer(make_config, whole, tmp_path):
 
   train.train_and_evaluate(make_config(5), tmp_path, progress=intrude)
   assert refused  # a second run, while this one was alive
-  # As if saved before this field existed.
   folder = tmp_path / 'checkpoints' / '5'
   about = manifest.verify(folder)
-  del about['config']['parallel']['devices_per_node']
-  (folder / manifest.NAME).unlink()
-  manifest.seal(folder, about)
+
+  def sealed(about):
+    (folder / manifest.NAME).unlink()
+    manifest.seal(folder, about)
+
+  sealed({**about, 'format': about['format'] - 1})
+  with pytest.raises(errors.ResumeError, match='another version') as caught:
+    train.train_and_evaluate(make_config(), tmp_path)
+  assert 'another --workdir' in str(caught.value)
+  sealed(about)
   train.train_and_evaluate(make_config(), tmp_path)
   _assert_same_end(tmp_path, whole)
 
