@@ -124,6 +124,9 @@ def top(x: jax.Array) -> jax.Array:
   Args:
     x: float32 or int32, of any shape.
   """
+  if not platforms.is_cpu():
+    largest = jnp.max(x, initial=0)
+    return jnp.where(jnp.isfinite(largest), largest, 0)
   # The bits of numbers that are not negative order as the numbers do. Those of
   # others are negative too, and integers are compared faster than floats.
   bits = jax.lax.bitcast_convert_type(x.reshape(-1), jnp.int32)
@@ -143,11 +146,14 @@ def _largest_bits(bits: jax.Array) -> jax.Array:
 
 
 def total(x: jax.Array) -> jax.Array:
-  """The sum of the numbers of a vector, a scalar; of none 0.
+  """The sum of all numbers, a scalar; of none 0.
 
   Args:
-    x: float32; infinities may become finite.
+    x: float32, of any shape; infinities may become finite.
   """
+  if not platforms.is_cpu():
+    return jnp.sum(x)
+  x = x.reshape(-1)
   block = LANES**2
   whole = x.shape[0] // block * block
   sums = _added(x[:whole].reshape(-1, LANES, LANES), 1)
@@ -163,6 +169,8 @@ def sum_along(x: jax.Array, axis: int) -> jax.Array:
   """
   if x.shape[axis] == 1:
     return jnp.squeeze(x, axis)
+  if not platforms.is_cpu():
+    return jnp.sum(x, axis)
   if axis < x.ndim - 1:
     return _added(x, axis)
   folded = _folded(x)
@@ -189,7 +197,8 @@ def max_along(x: jax.Array, axis: int) -> jax.Array:
     x: of any shape, at least one number along the axis.
     axis: an axis of x.
   """
-  folded = _folded(x) if axis == x.ndim - 1 else None
+  inner = axis == x.ndim - 1 and platforms.is_cpu()
+  folded = _folded(x) if inner else None
   if folded is not None:
     x = jnp.max(folded, axis=axis)
   return jnp.max(x, axis=axis)
@@ -216,6 +225,8 @@ def count_along(masks: Sequence[jax.Array], axis: int) -> list[jax.Array]:
     masks: bool, of any shapes.
     axis: an axis of all masks, not negative.
   """
+  if not platforms.is_cpu():
+    return [jnp.sum(mask, axis, dtype=jnp.int32) for mask in masks]
   sums, rests = [], []
   for mask in masks:
     shape = mask.shape

@@ -23,16 +23,16 @@ _ALIKE = 2.0**-21
 
 
 def _deviation(x: jax.Array, per_unit: jax.Array) -> jax.Array:
-  """The standard deviation of a vector, in some unit; 0 if all are equal.
+  """The standard deviation of numbers, in some unit; 0 if all are equal.
 
   Args:
-    x: float32.
+    x: float32, of any shape, at least one number.
     per_unit: float32 scalar, one over a unit near the largest number. Products
       XLA computes again for each loop that reads them; quotients it would write
       out.
   """
-  count = max(x.shape[0], 1)
-  apart = (x - x[:1]) * per_unit
+  count = max(x.size, 1)
+  apart = (x - x[(0,) * x.ndim]) * per_unit
   mean = reductions.total(apart) / count
   return jnp.sqrt(reductions.total(jnp.square(apart - mean)) / count)
 
@@ -61,14 +61,14 @@ def terngrad(clip: float = 2.5, min_size: int = 10_000) -> Compressor:
   clip = arguments.number('clip', clip, arguments.POSITIVE_OR_INFINITE)
 
   def top_and_limit(g):
-    """Of a vector the largest magnitude, and where it is clipped."""
+    """Of a leaf the largest magnitude, and where it is clipped."""
     # In units of its largest number: then no square overflows.
     top = reductions.top(jnp.abs(g))
     deviation = _deviation(g, 1 / jnp.maximum(top, _TINY))
     return top, jnp.where(deviation > _ALIKE, clip * (top * deviation), jnp.inf)
 
   def of_each(signals):
-    return [top_and_limit(s.value.reshape(-1)) for s in signals]
+    return [top_and_limit(s.value) for s in signals]
 
   def operands(signals, ctx):
     del ctx
@@ -82,13 +82,13 @@ def terngrad(clip: float = 2.5, min_size: int = 10_000) -> Compressor:
     limits = barriers.barrier_if_shared(
       jnp.stack([limit for _, limit in of_each(signals)]), len(signals)
     )
-    leaves = []
-    for s, limit in zip(
-      signals, joining.split(limits, [()] * len(signals)), strict=True
-    ):
-      flat = jnp.clip(s.value.reshape(-1), -limit, limit)
-      leaves.append(flat.reshape(s.value.shape))
-    return Leaves(leaves)
+    each = joining.split(limits, [()] * len(signals))
+    return Leaves(
+      [
+        jnp.clip(s.value, -limit, limit)
+        for s, limit in zip(signals, each, strict=True)
+      ]
+    )
 
   return Compressor(
     'terngrad',

@@ -5,9 +5,19 @@ form for other platforms is run on CPUs, operation by operation: a barrier that
 is not compiled is what it is elsewhere, nothing.
 """
 
+import math
+
+from gradsparse import codes
+from gradsparse import selection
 from gradsparse.backend import barriers
 from gradsparse.backend import platforms
 from gradsparse.backend import reductions
+from gradsparse.sockets import Context
+from gradsparse.sockets import Leaves
+from gradsparse.sockets import MessageLeaves
+from gradsparse.sockets import Space
+from gradsparse.sockets import SparseSum
+from gradsparse.sockets import Window
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,6 +27,36 @@ ROWS = np.random.default_rng(0).integers(
   -(2**31), 2**31, (40, reductions.LANES), np.int64
 )
 FLOATS = np.float32([1.5, -0.0, 3e38, -7, np.inf, np.nan] * 300)
+
+
+MANY = np.random.default_rng(1).normal(size=60_000).astype(np.float32)
+
+
+def _entries(x):
+  """Two messages of 40 entries."""
+  indices = jnp.arange(80).reshape(2, 40) * 700
+  return x[:80].reshape(2, 40), indices.at[1].add(-27_990)
+
+
+def _delivered(x):
+  window = Window(x[:5], jnp.int32([-3, 0, 511, 512, 60_000]), 60_000)
+  leaf = x.reshape(3, 40, 500)
+  squared = window.update(lambda x, sent, other: other * sent, leaf, leaf + 1)
+  return window.plus(leaf, -2.0), squared, window.dense(leaf.shape)
+
+
+def _rounded(x):
+  """Buckets within a row, of whole rows, and that end within one."""
+  shapes = [(3, 3, 4, 128), (2, 64), (7, 50)]
+  leaves = [x[: math.prod(shape)].reshape(shape) for shape in shapes]
+  ctx = Context(
+    MessageLeaves(tuple(shapes)), 1, 0, jax.random.key(0), jax.random.key(1)
+  )
+  code = codes.qsgd.of_leaves(7, bucket_size=64)
+  rounded = code.round(Leaves(leaves), ctx)
+  words = code.pack(rounded, ctx)
+  again = code.unpack(words, rounded, ctx)
+  return words, [code.decode(r, ctx, 1).arrays for r in (rounded, again)]
 
 
 def _halved_if(wanted, x):
@@ -46,6 +86,30 @@ PRIMITIVES = {
     (FLOATS, np.float32(ROWS)),
   ),
   'top_of_negatives': (reductions.top, (-np.abs(FLOATS[:3]),)),
+  'max_along': (lambda x: reductions.max_along(x, 1), (ROWS,)),
+  'count_along': (lambda x: reductions.count_along([x > 0, x < 0], 0), (ROWS,)),
+  'searchsorted': (
+    lambda x: reductions.searchsorted(jnp.sort(x[0]), x, 'right'),
+    (ROWS.astype(np.int32),),
+  ),
+  'top_k_of_each': (
+    lambda x: selection.top_k_of_each([x, x[:40_000]], [50, 3]),
+    (MANY,),
+  ),
+  'top_k_of_all': (
+    lambda x: selection.top_k_of_all([x, x[:70_000] * 2], 40),
+    (np.tile(MANY, 3),),
+  ),
+  'chunks': (
+    lambda x: selection.chunked_top_k_of_each([x[:50_000]], 0.001, 4096)[:2],
+    (MANY,),
+  ),
+  'sparse_sum': (
+    lambda x: list(SparseSum.of(*_entries(x), Space.whole([(300, 200)]))),
+    (MANY,),
+  ),
+  'window': (_delivered, (MANY,)),
+  'buckets': (_rounded, (MANY,)),
 }
 
 
@@ -61,6 +125,7 @@ def other_platform(monkeypatch):
   def turn():
     jax.clear_caches()
     monkeypatch.setattr(jax.lax, 'platform_dependent', as_elsewhere)
+    monkeypatch.setattr(platforms, 'is_cpu', lambda: False)
 
   yield turn
   jax.clear_caches()
