@@ -10,19 +10,20 @@ index == size marks an empty slot:
 
 | module | holds | size |
 |---|---|---|
-| `fixed_width` | codes of `width` bits | `ceil(count width / 32)` words |
+| `fixed_width` | codes of `width` bits; float32 | `ceil(count width / 32)` words |
+| `planar` | codes of whole leaves | `32 // width` codes a word |
 | `bitmap` | which of n elements are set | `ceil(n / 32)` words |
 | `compaction` | `count` codes out of n, given a bitmap | as `fixed_width` |
 | `elias_fano` | sorted indices | 2 + log2(n / count) bits an index |
 | `exponent` | values as sign and power of two | 4 bits a value, 8 a tensor |
-| `floats` | float32, or its upper half | 32 or 16 bits a value |
 | `elias` | integers >= 1, variable length | see its table |
 | `streams` | codes back to back | block lengths, and the codes |
 | `qsgd_codes` | QSGD's signed levels, dense or sparse | as `streams` |
 
-Two bit orders are in use, each where it makes decoding short. Codes of fixed
-width are little-endian: code i begins at bit `i width`, bit b of the message
-is bit `b mod 32` of word `b // 32`. Streams of variable length are
-big-endian: the first bit sent is the top bit of the first word, so that a
+Three orders are in use, each where it makes packing and decoding short. Codes
+of fixed width are little-endian: code i begins at bit `i width`, bit b of the
+message is bit `b mod 32` of word `b // 32`. Planar codes are little-endian too,
+but neighbours in a word are far apart in the leaf. Streams of variable length
+are big-endian: the first bit sent is the top bit of the first word, so that a
 number on the wire reads as a number.
 """
