@@ -10,6 +10,7 @@ from typing import Any
 
 from gradsparse.backend import barriers
 from gradsparse.backend import joining
+from gradsparse.backend import platforms
 from gradsparse.backend import reductions
 from gradsparse.backend.reductions import LANES
 import jax
@@ -118,12 +119,12 @@ class Joined(Sequence):
 class SparseSum(Sequence):
   """A sum of sparse messages: a sequence of leaves, made where it is read.
 
-  A few rows of elements that are not zero, and for each row of each leaf
+  A few rows of LANES elements that are not zero, and for each row of each leaf
   which of them it is. Whoever reads a leaf looks its rows up in the same loop:
   nothing as large as the model is written.
 
   Attributes:
-    rows: float32[m, r]; the first is zero.
+    rows: float32[m, LANES]; the first is zero.
     number: int32, for each row of all leaves which of those it is. Rows begin
       with the first element of a leaf; its last one may be longer than it.
     shapes: of the leaves.
@@ -135,14 +136,12 @@ class SparseSum(Sequence):
 
   @staticmethod
   def pays(entries: int, space: Space) -> bool:
-    """Whether the rows of so many entries are few among those of all leaves."""
-    return 0 < 2 * entries * LANES <= space.size
+    """Whether the rows of so many entries are few among those of all leaves.
 
-  @staticmethod
-  def _row(entries: int, space: Space) -> int:
-    """r, the length of a row: the longest that pays."""
-    long = reductions.lanes()
-    return long if 2 * entries * long <= space.size else LANES
+    Never off CPUs: there each row of a leaf that is read is a gather.
+    """
+    few = 0 < 2 * entries * LANES <= space.size
+    return few and platforms.is_cpu()
 
   @staticmethod
   def of(values: jax.Array, indices: jax.Array, space: Space) -> SparseSum:
@@ -154,26 +153,25 @@ class SparseSum(Sequence):
         slot.
       space: the leaves that the indices count through.
     """
-    length = SparseSum._row(indices.size, space)
-    lengths = _lengths(space, length)
+    lengths = _lengths(space)
     begins = np.cumsum([0, *lengths[:-1]])
     leaf = space.leaf_of(indices)
     place = indices - jnp.asarray(space.offsets[:-1], jnp.int32)[leaf]
-    row = jnp.asarray(begins, jnp.int32)[leaf] + place // length
+    row = jnp.asarray(begins, jnp.int32)[leaf] + place // LANES
     row = jnp.where(indices < space.size, row, sum(lengths))
     # A row that is not zero has the number of the last entry in it.
     entry = 1 + jnp.arange(indices.size, dtype=jnp.int32)
     empty = jnp.zeros_like(row, shape=sum(lengths))
     number = empty.at[row.reshape(-1)].max(entry, mode='drop')
     own = number.at[row].get(mode='fill', fill_value=indices.size + 1)
-    at = own * length + place % length
+    at = own * LANES + place % LANES
 
     def add(rows, message):
       return rows.at[message[0]].add(message[1], mode='drop'), None
 
-    rows = jnp.zeros_like(values, shape=(indices.size + 1) * length)
+    rows = jnp.zeros_like(values, shape=(indices.size + 1) * LANES)
     rows, _ = jax.lax.scan(add, _typed(rows, values, at), (at, values))
-    return SparseSum(rows.reshape(-1, length), number, space.shapes)
+    return SparseSum(rows.reshape(-1, LANES), number, space.shapes)
 
   def __truediv__(self, number: Any) -> SparseSum:
     return dataclasses.replace(self, rows=self.rows / number)
@@ -186,8 +184,7 @@ class SparseSum(Sequence):
     rows, number = barriers.barrier_if_shared(
       (self.rows, self.number), len(self)
     )
-    lengths = _lengths(space, rows.shape[1])
-    cut = joining.split(number, [(n,) for n in lengths])
+    cut = joining.split(number, [(length,) for length in _lengths(space)])
     for own, size, shape in zip(cut, space.sizes, self.shapes, strict=True):
       found = rows.at[own].get(
         mode='promise_in_bounds', wrap_negative_indices=False
@@ -198,9 +195,9 @@ class SparseSum(Sequence):
     return list(self)[place]
 
 
-def _lengths(space: Space, row: int) -> list[int]:
-  """How many rows of this length each leaf has."""
-  return [-(-size // row) for size in space.sizes]
+def _lengths(space: Space) -> list[int]:
+  """How many rows each leaf has."""
+  return [-(-size // LANES) for size in space.sizes]
 
 
 def _typed(x: jax.Array, *like: jax.Array) -> jax.Array:

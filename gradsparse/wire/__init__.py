@@ -10,7 +10,7 @@ index == size marks an empty slot:
 
 | module | holds | size |
 |---|---|---|
-| `fixed_width` | codes of `width` bits; float32 | `ceil(count width / 32)` words |
+| `fixed_width` | codes of `width` bits | `ceil(count width / 32)` words |
 | `planar` | codes of whole leaves | `32 // width` codes a word |
 | `bitmap` | which of n elements are set | `ceil(n / 32)` words |
 | `compaction` | `count` codes out of n, given a bitmap | as `fixed_width` |
