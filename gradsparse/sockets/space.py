@@ -96,22 +96,26 @@ class Joined(Sequence):
   Attributes:
     vector: of all leaves, one after the other.
     shapes: of the leaves.
+    divisor: by which a leaf is divided where it is read: not the vector, which
+      would be written out once more.
   """
 
   vector: jax.Array
   shapes: tuple[Shape, ...] = dataclasses.field(metadata={'static': True})
+  divisor: int = dataclasses.field(default=1, metadata={'static': True})
 
-  def __truediv__(self, number: Any) -> Joined:
-    return Joined(self.vector / number, self.shapes)
+  def __truediv__(self, number: int) -> Joined:
+    return dataclasses.replace(self, divisor=self.divisor * number)
 
   def __len__(self) -> int:
     return len(self.shapes)
 
   def __iter__(self) -> Iterator[jax.Array]:
-    return iter(joining.split(self.vector, self.shapes))
+    for x in joining.split(self.vector, self.shapes):
+      yield x if self.divisor == 1 else x / self.divisor
 
   def __getitem__(self, place):
-    return joining.split(self.vector, self.shapes)[place]
+    return list(self)[place]
 
 
 @jax.tree_util.register_dataclass
