@@ -11,6 +11,8 @@ from gradsparse.sockets import Shape
 import jax
 import jax.numpy as jnp
 
+_FEW = 8  # buckets in a row of a leaf
+
 
 @dataclasses.dataclass(frozen=True)
 class Buckets:
@@ -85,9 +87,14 @@ class Buckets:
     high, wide = self.tile
     _, inputs, out = self.view
     grid = of_buckets.reshape(columns, rows).T
-    if out % wide == 0:
+    if out % wide == 0 and out <= _FEW * wide:
+      # Chosen by comparison, which is computed where it is read.
       grid = grid.reshape(rows, inputs, out // wide)
-      fields = jnp.repeat(grid, wide, axis=2)
+      block = jnp.arange(out, dtype=jnp.int32) // wide
+      fields = jnp.broadcast_to(grid[..., :1], (rows, inputs, out))
+      for number in range(1, out // wide):
+        own = grid[..., number : number + 1]
+        fields = jnp.where(block == number, own, fields)
     elif wide % out == 0 and self.fields % wide == 0:
       # So many whole rows of the matrix of fields share a bucket.
       fields = jnp.repeat(grid, wide // out, axis=1)[:, :, None]

@@ -66,9 +66,7 @@ def all_gather() -> Exchange:
         start, rest = decode(messages[0]).add_to(start), messages[1:]
       total = own.split(common.add_up(add, start, rest, sparse=not dense))
     if code.bounds is not None:
-      bounds = jax.lax.map(
-        lambda vector: code.bounds(read(vector), ctx), messages
-      )
+      bounds = jax.vmap(lambda vector: code.bounds(read(vector), ctx))(messages)
       ok &= health.can_send(bounds.reshape(-1), comm.size)
     return Exchanged(
       total=total,

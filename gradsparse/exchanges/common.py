@@ -95,7 +95,10 @@ def from_words(message: jax.Array, like: Any, *, verdict: bool = True) -> Any:
   """
   word = jax.ShapeDtypeStruct((), jnp.uint32) if verdict else None
   leaves, treedef = jax.tree.flatten(_travelling(like, word))
-  parts = joining.split(message.reshape(-1), [leaf.shape for leaf in leaves])
+  # A vector first: XLA for TPUs would cut leaves out of a matrix with rows of
+  # two words, and fill these up to 128.
+  vector = jax.lax.optimization_barrier(message.reshape(-1))
+  parts = joining.split(vector, [leaf.shape for leaf in leaves])
   out = [
     jax.lax.bitcast_convert_type(part, leaf.dtype)
     for part, leaf in zip(parts, leaves, strict=True)
@@ -258,6 +261,8 @@ def add_up(
     sparse: they change a few elements. Several in one pass would save nothing,
       and take longer to compile.
   """
+  if not sparse and messages.shape[0] <= _IN_ONE_PASS:
+    return functools.reduce(add, messages, start)
 
   def one(total, message):
     return add(total, message), None
