@@ -65,8 +65,9 @@ def all_gather() -> Exchange:
         # added to zeros.
         start, rest = decode(messages[0]).add_to(start), messages[1:]
       total = own.split(common.add_up(add, start, rest, sparse=not dense))
-    if code.bounds is not None:
-      bounds = jax.vmap(lambda vector: code.bounds(read(vector), ctx))(messages)
+    bounds_of = code.bounds
+    if bounds_of is not None:
+      bounds = jax.vmap(lambda vector: bounds_of(read(vector), ctx))(messages)
       ok &= health.can_send(bounds.reshape(-1), comm.size)
     return Exchanged(
       total=total,
@@ -74,7 +75,7 @@ def all_gather() -> Exchange:
       weight=comm.size,
       ok=ok,
       delivered=own,
-      extras=Extras(nbytes, 'all-gather', judged=code.bounds is not None),
+      extras=Extras(nbytes, 'all-gather', judged=bounds_of is not None),
     )
 
   def refuses(compressor):
