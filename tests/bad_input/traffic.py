@@ -82,7 +82,8 @@ def audits() -> Iterator[Case]:
     'audit-mesh-size',
     lambda: gs.audit('HloModule x', AbstractMesh((2, 4), ('a', 'b'))),
     ValueError,
-    'mesh must have the 1 devices that the program runs on, got 8',
+    'mesh must have the 1 devices that the program runs on, or as many in each '
+    'slice, got 8',
   )
 
 
