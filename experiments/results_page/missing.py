@@ -30,6 +30,10 @@ OTHERS: Mapping[str, tuple[str, str]] = {
     'the same, before and after small leaves are joined',
     'docs/performance.md',
   ),
+  'accelerators.json': (
+    'what compilers of TPUs and GPUs say of a step; nothing ran',
+    'docs/accelerators.md',
+  ),
   'moments.json': ('what second moments cost', 'BUILD.md'),
   'exchange.json': ('a step of each scheme on a slow network', 'README.md'),
   'exchange_kernels.json': (

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import pathlib
 import subprocess
 import sys
 
@@ -132,6 +133,13 @@ def test_records_become_the_tables_of_the_page():
     '| dgc | 33.5 | 9.5 | 0.11 | 7.6 | 1.40 | 1 | 1,340 | 76,972 | 153,944 | '
     '30 | 3 custom-call, 1 sort |',
   ]
+
+
+def test_the_page_has_the_tables_of_the_record():
+  root = pathlib.Path(__file__).resolve().parents[3]
+  record = root / 'experiments/results/accelerators.json'
+  text = (root / 'docs/accelerators.md').read_text()
+  assert page.page(json.loads(record.read_text())) in text
 
 
 def test_the_program_prints_records(tmp_path):
