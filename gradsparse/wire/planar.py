@@ -29,11 +29,6 @@ import numpy as np
 _LARGE = 1 << 14
 
 
-def words(count: int, width: int) -> int:
-  """Words that so many codes take, each of so many bits, from 1 to 32."""
-  return -(-count // (32 // width))
-
-
 def pack_each(leaves: Sequence[jax.Array], width: int) -> jax.Array:
   """Packs the codes of several leaves.
 
@@ -43,7 +38,7 @@ def pack_each(leaves: Sequence[jax.Array], width: int) -> jax.Array:
     width: bits a code, in 1..32.
 
   Returns:
-    uint32[words(number of all codes, width)].
+    uint32[ceil(n / (32 // width))], n the number of all codes.
   """
   alone, rest = _order([x.shape for x in leaves], width)
   # Apart from what reads slabs: XLA for CPUs would compute codes in that loop.

@@ -47,7 +47,7 @@ def _delivered(x):
 
 def _rounded(x):
   """Buckets within a row, of whole rows, and that end within one."""
-  shapes = [(3, 3, 4, 128), (2, 64), (7, 50)]
+  shapes = [(2, 128), (8, 16), (7, 50), (3, 3, 4, 128)]
   leaves = [x[: math.prod(shape)].reshape(shape) for shape in shapes]
   ctx = Context(
     MessageLeaves(tuple(shapes)), 1, 0, jax.random.key(0), jax.random.key(1)
