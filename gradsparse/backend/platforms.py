@@ -36,9 +36,13 @@ def is_cpu() -> bool:
   sizes that are chosen while a program is traced, such as the length of a row.
   The results do not depend on them.
   """
+  return name() == 'cpu'
+
+
+def name() -> str:
+  """For what a program is that is traced now: 'cpu', 'tpu', 'gpu', ..."""
   device = jax.sharding.get_abstract_mesh().abstract_device
-  platform = jax.default_backend() if device is None else device.platform
-  return platform == 'cpu'
+  return jax.default_backend() if device is None else device.platform
 
 
 def sends_by_gloo() -> bool:

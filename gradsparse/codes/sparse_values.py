@@ -256,7 +256,7 @@ def round(code: ValueCode, s: Sparse, key: jax.Array) -> Sparse:
     return s
   scales = _of_entries(scales_of(code, s), s.indices, s.space)
   values, kept = code.round(s.values, scales, key)
-  out = Sparse(values, s.indices, s.space)
+  out = dataclasses.replace(s, values=values)
   return out if kept is None else out.keep(kept)
 
 

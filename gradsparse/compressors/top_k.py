@@ -94,7 +94,10 @@ def top_k(
       values, indices, limits = selection.chunked_top_k_of_each(
         leaves, rung, chunk_size, now
       )
-      return Sparse(values, indices, Space(ctx.shapes, tuple(limits)))
+      space = Space(ctx.shapes, tuple(limits))
+      # Where a schedule says how many slots are filled, empty ones come last.
+      each = (chunk_size, selection.count(rung, chunk_size)) if full else None
+      return Sparse(values, indices, space, each)
     # What is selected by itself: each leaf, or all together.
     together = scope == 'global'
     sizes = [x.shape[0] for x in leaves]

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+import dataclasses
+import itertools
+from typing import Any
 
 from gradsparse import health
+from gradsparse.backend import chunks
 from gradsparse.collectives import Comm
 from gradsparse.exchanges import common
 from gradsparse.sockets import Exchange
@@ -18,6 +22,8 @@ from gradsparse.sockets import Sparse
 from gradsparse.sockets import SparseSum
 from gradsparse.traffic import counting
 import jax
+import jax.numpy as jnp
+import numpy as np
 
 
 def all_gather() -> Exchange:
@@ -43,7 +49,10 @@ def all_gather() -> Exchange:
       return code.unpack(words, message.rounded, ctx)
 
     def decode(vector):
-      return code.decode(read(vector), ctx, 1)
+      decoded = code.decode(read(vector), ctx, 1)
+      if isinstance(own, Sparse):  # all workers' entries lie alike
+        decoded = dataclasses.replace(decoded, per_chunk=own.per_chunk)
+      return decoded
 
     # In rank order: a single scatter-add would have duplicates, which GPUs add
     # in any order, and all workers must agree to the bit. And P decoded copies
@@ -57,6 +66,8 @@ def all_gather() -> Exchange:
       total: Sequence[jax.Array] = SparseSum.of(
         every.values, every.indices, space
       )
+    elif _adds_chunks(own):
+      total = _add_chunks(jax.vmap(decode)(messages))
     else:
       start, rest = comm.typed_like(own.zeros(), messages), messages
       dense = isinstance(own, Leaves)
@@ -84,6 +95,58 @@ def all_gather() -> Exchange:
     return None
 
   return Exchange('all-gather', run, refuses)
+
+
+def _adds_chunks(own: Any) -> bool:
+  """Whether messages like this one are added up chunk by chunk."""
+  if not isinstance(own, Sparse) or own.per_chunk is None:
+    return False
+  return chunks.has_kernels(*own.per_chunk)
+
+
+def _add_chunks(messages: Sparse) -> list[jax.Array]:
+  """The sum of messages that have so many entries of each chunk, by leaf.
+
+  Args:
+    messages: with an axis of workers before that of the slots.
+  """
+  assert messages.per_chunk is not None
+  size, k = messages.per_chunk
+  space = messages.space
+  numbers = [-(-n // size) for n in space.sizes]
+
+  def by_chunk(x, fill):
+    """[P, C, k], of slots that are missing at the end of a leaf too."""
+    parts, begin = [], 0
+    ends = np.cumsum(space.limits).tolist()
+    for number, limit, end in zip(numbers, space.limits, ends, strict=True):
+      missing = number * k - limit
+      if missing:
+        filled = jnp.full_like(x, fill, shape=(x.shape[0], missing))
+        parts += [x[:, begin:end], filled]
+        begin = end
+    parts.append(x[:, begin:])
+    return jnp.concatenate(parts, axis=1).reshape(x.shape[0], -1, k)
+
+  first = np.concatenate(
+    [
+      offset + size * np.arange(number)
+      for offset, number in zip(space.offsets, numbers, strict=False)
+    ]
+  )
+  rows = chunks.add(
+    by_chunk(messages.values, 0),
+    by_chunk(messages.indices, space.size)
+    - jnp.asarray(first[:, None], jnp.int32),
+    size,
+  )
+  cuts = itertools.pairwise(np.cumsum([0, *numbers]).tolist())
+  return [
+    rows[a:b].reshape(-1)[:length].reshape(shape)
+    for (a, b), length, shape in zip(
+      cuts, space.sizes, space.shapes, strict=True
+    )
+  ]
 
 
 def _bytes_of(leaves: list[jax.Array]) -> int:

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from gradsparse.backend import barriers
 from gradsparse.backend import joining
+from gradsparse.backend import platforms
 from gradsparse.backend import reductions
 from gradsparse.backend.reductions import LANES
 from gradsparse.selection import thresholds
@@ -161,6 +162,8 @@ def of_all(vectors: Sequence[jax.Array], most: int) -> Candidates:
     most: of the largest of how many elements the rows are taken; in 1 to the
       number of all.
   """
+  if not platforms.is_cpu():
+    return of_vectors([joining.concat(vectors)], [most])
   vectors, row = _runs(vectors), reductions.lanes()
   sizes = [x.shape[0] for x in vectors]
   if len(vectors) == 1:

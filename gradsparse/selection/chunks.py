@@ -8,7 +8,10 @@ at the end of a chunk gives what the whole leaf gives.
 from __future__ import annotations
 
 from collections.abc import Sequence
+import itertools
 
+from gradsparse.backend import chunks
+from gradsparse.backend import joining
 from gradsparse.selection import candidates
 from gradsparse.selection.exact import count
 from gradsparse.selection.exact import traced_count
@@ -57,14 +60,41 @@ def chunked_top_k_of_each(
   wanted = jnp.asarray(most, jnp.int32)
   if now is not None:
     wanted = jnp.minimum(traced_count(now, jnp.asarray(lengths)), wanted)
+  k = count(density, chunk_size)
   row = candidates.row_of_parts(chunk_size)
-  if row is None:
+  if now is None and chunks.can_search(chunk_size, k):
+    values, indices = _by_chunk(leaves, lengths, chunk_size, parts, most)
+  elif row is None:
     values, indices = _by_sorting(runs, lengths, most, wanted)
   else:
     found = candidates.of_vectors(runs, most, parts, row)
     each = wanted[np.repeat(np.arange(len(runs)), parts)]
     values, indices = found.largest(each, sum(slots), len(leaves))
   return values, indices, slots
+
+
+def _by_chunk(
+  leaves: Sequence[jax.Array],
+  lengths: Sequence[int],
+  chunk_size: int,
+  parts: Sequence[int],
+  most: Sequence[int],
+) -> tuple[jax.Array, jax.Array]:
+  """The entries, of chunks that are read one by one."""
+  wanted = np.repeat(most, parts)
+  ends = np.cumsum(np.repeat(lengths, parts))
+  begins = ends - np.repeat(lengths, parts)
+  found = chunks.largest(leaves, chunk_size, int(wanted.max()))
+  values, places = chunks.ascending(*found, wanted)
+  indices = jnp.asarray(begins, jnp.int32) + places
+  # Runs of chunks of which equally many entries are wanted.
+  cuts = [0, *np.flatnonzero(np.diff(wanted)) + 1, len(wanted)]
+  each = [(a, b, wanted[a]) for a, b in itertools.pairwise(cuts)]
+
+  def in_order(x):
+    return joining.concat([x[:k, a:b].T.reshape(-1) for a, b, k in each])
+
+  return in_order(values), in_order(indices)
 
 
 def _by_sorting(

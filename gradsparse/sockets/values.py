@@ -43,11 +43,17 @@ class Sparse:
     indices: int32[k], ascending; an index of `space.size` marks an empty
       slot (whose value is zero). -1 would wrap around in a scatter.
     space: the leaves that the indices count through.
+    per_chunk: (elements, entries) of a chunk, if all slots are filled with so
+      many entries of each chunk of each leaf; what `limits` leaves is of its
+      last chunk, which is short.
   """
 
   values: jax.Array
   indices: jax.Array
   space: Space = dataclasses.field(metadata={'static': True})
+  per_chunk: tuple[int, int] | None = dataclasses.field(
+    default=None, metadata={'static': True}
+  )
 
   @property
   def slots(self) -> int:
@@ -84,10 +90,10 @@ class Sparse:
 
   def only_if(self, arrived: jax.Array) -> Sparse:
     """The entries, or none at all."""
-    return Sparse(
-      jnp.where(arrived, self.values, 0.0),
-      jnp.where(arrived, self.indices, self.space.size),
-      self.space,
+    return dataclasses.replace(
+      self,
+      values=jnp.where(arrived, self.values, 0.0),
+      indices=jnp.where(arrived, self.indices, self.space.size),
     )
 
   def deliveries(self, runs: Sequence[int] = ()) -> list[Delivered]:

@@ -104,6 +104,10 @@ PRIMITIVES = {
     lambda x: selection.chunked_top_k_of_each([x[:50_000]], 0.001, 4096)[:2],
     (MANY,),
   ),
+  'many_of_chunks': (
+    lambda x: selection.chunked_top_k_of_each([x[:50_000]], 0.01, 4096)[:2],
+    (MANY,),
+  ),
   'sparse_sum': (
     lambda x: list(SparseSum.of(*_entries(x), Space.whole([(300, 200)]))),
     (MANY,),
@@ -125,7 +129,7 @@ def other_platform(monkeypatch):
   def turn():
     jax.clear_caches()
     monkeypatch.setattr(jax.lax, 'platform_dependent', as_elsewhere)
-    monkeypatch.setattr(platforms, 'is_cpu', lambda: False)
+    monkeypatch.setattr(platforms, 'name', lambda: 'gpu')
 
   yield turn
   jax.clear_caches()

@@ -1,0 +1,229 @@
+"""The few largest of each chunk, and sums of such: forms for TPUs and GPUs.
+
+CPUs search a chunk like every other vector (selection/candidates.py). TPUs look
+numbers up one by one, so there nothing is looked up: one kernel reads the
+chunks once, in as many rounds as there are entries of a chunk; another one
+writes sums by comparing the place of each element with the places of entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+import functools
+from typing import Any
+
+from gradsparse.backend import joining
+from gradsparse.backend import platforms
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+# A TPU's vector register has so many lanes, in so many rows: a chunk must fill
+# such rows, and a kernel works on so many chunks, or a multiple.
+_LANES, _CHUNKS = 128, 8
+# Elements that the search reads at a time: more do not fit beside its ranks.
+_BLOCK = 1 << 17
+# Each entry of a chunk is one more round, and one more comparison.
+_MOST_ON_TPUS = 32
+# XLA for GPUs has a kernel for so few of rows that are so long, else it sorts.
+_MOST_ON_GPUS, _SHORTEST_ON_GPUS = 16, 1024
+
+# The bits of what fills a chunk up: less than all numbers. (A NaN has them, but
+# of a step with a NaN nothing is delivered.)
+_FILLED = np.int32(-1)
+_MAGNITUDE = np.int32(2**31 - 1)
+
+
+def has_kernels(chunk_size: int, k: int) -> bool:
+  """Whether both kernels are for the program that is traced now.
+
+  Args:
+    chunk_size: elements of a chunk.
+    k: entries of a chunk.
+  """
+  # A kernel is for a device: JAX cannot divide it.
+  by_device = bool(jax.sharding.get_abstract_mesh().manual_axes)
+  fits = chunk_size * _CHUNKS <= _BLOCK and chunk_size % _LANES == 0
+  return (
+    platforms.name() == 'tpu'
+    and by_device
+    and joining.can_concat()
+    and fits
+    and k <= _MOST_ON_TPUS
+  )
+
+
+def can_search(chunk_size: int, k: int) -> bool:
+  """Whether `largest` is for the program that is traced now."""
+  if platforms.name() in ('cpu', 'tpu'):
+    return has_kernels(chunk_size, k)
+  return k <= _MOST_ON_GPUS and chunk_size >= _SHORTEST_ON_GPUS
+
+
+def largest(
+  leaves: Sequence[jax.Array], chunk_size: int, k: int
+) -> tuple[jax.Array, jax.Array]:
+  """The k elements of largest magnitude of each chunk of vectors.
+
+  Args:
+    leaves: float32 vectors, none empty; the last chunk of each may be short.
+    chunk_size: n, elements of a chunk.
+    k: how many; of a short chunk those beyond its end come last.
+
+  Returns:
+    (values float32[k, C], places int32[k, C] in the chunk): the largest first,
+    of equal ones the lower place.
+  """
+  rows = [
+    jnp.pad(
+      x, (0, -x.shape[0] % chunk_size), constant_values=_FILLED.view(np.float32)
+    ).reshape(-1, chunk_size)
+    for x in leaves
+  ]
+  find = _by_kernel if platforms.name() == 'tpu' else _by_top_k
+  found, places = find(joining.concat(rows), k)
+  return jax.lax.bitcast_convert_type(found.T, jnp.float32), places.T
+
+
+def _by_top_k(rows: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
+  """Bits and places, both int32[C, k], by XLA's own search."""
+  bits = jax.lax.bitcast_convert_type(rows, jnp.int32)
+  x = jnp.where(bits == _FILLED, -1.0, jnp.abs(rows))
+  places = jax.lax.top_k(x, k)[1]
+  return jnp.take_along_axis(bits, places, axis=1), places
+
+
+def _by_kernel(rows: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
+  """The same, by a kernel for TPUs that reads each element once."""
+  # Of Pallas nothing is imported before it is needed: that takes a second.
+  from jax.experimental import pallas as pl
+
+  chunks, size = rows.shape
+  block = _BLOCK // size // _CHUNKS * _CHUNKS
+  out = _like((chunks, _LANES), jax.lax.bitcast_convert_type(rows, jnp.int32))
+  found, places = pl.pallas_call(
+    functools.partial(_rounds, k=k),
+    grid=(-(-chunks // block),),
+    in_specs=[pl.BlockSpec((block, size), lambda i: (i, 0))],
+    out_specs=[pl.BlockSpec((block, _LANES), lambda i: (i, 0))] * 2,
+    out_shape=[out, out],
+    cost_estimate=pl.CostEstimate(
+      flops=8 * k * rows.size,
+      bytes_accessed=rows.nbytes + 2 * 4 * _LANES * chunks,
+      transcendentals=0,
+    ),
+    name='top_k_of_chunks',
+  )(rows)
+  return found[:, :k], places[:, :k]
+
+
+def _rounds(rows_ref, found_ref, places_ref, *, k: int) -> None:
+  """The kernel: in k rounds the largest of what is left of each chunk."""
+  bits = jax.lax.bitcast_convert_type(rows_ref[...], jnp.int32)
+  rank = jnp.where(bits == _FILLED, -1, bits & _MAGNITUDE)
+  place = jax.lax.broadcasted_iota(jnp.int32, bits.shape, 1)
+  # One reduction tells the first of equal ones, and its sign.
+  signed = 2 * place + (bits < 0).astype(jnp.int32)
+  for j in range(k):
+    top = jnp.max(rank, axis=1, keepdims=True)
+    equal = jnp.where(rank == top, signed, _MAGNITUDE)
+    first = jnp.min(equal, axis=1, keepdims=True)
+    found_ref[:, j : j + 1] = top | (first << 31)
+    places_ref[:, j : j + 1] = first >> 1
+    rank = jnp.where(signed == first, -2, rank)
+
+
+def ascending(
+  values: jax.Array, places: jax.Array, wanted: np.ndarray
+) -> tuple[jax.Array, jax.Array]:
+  """The first entries of each chunk, by place, and others after them.
+
+  Args:
+    values: float32[k, C].
+    places: int32[k, C], distinct in a chunk.
+    wanted: int[C], how many entries are wanted of each chunk.
+
+  Returns:
+    (values, places).
+  """
+  late = np.arange(len(places))[:, None] >= wanted[None]
+  key = jnp.where(late, places | (1 << 30), places)
+  number = sum((own < key).astype(jnp.int32) for own in key)
+
+  def moved(x):
+    to = np.arange(len(x), dtype=np.int32)[:, None]
+    return functools.reduce(
+      lambda out, j: jnp.where(number[j] == to, x[j], out),
+      range(len(x)),
+      jnp.zeros_like(x),
+    )
+
+  return moved(values), moved(places)
+
+
+def add(values: jax.Array, places: jax.Array, chunk_size: int) -> jax.Array:
+  """The sums of messages that have a few entries of each chunk.
+
+  All who add up, in order, get the same bits.
+
+  Args:
+    values: float32[P, C, k].
+    places: int32[P, C, k], distinct in the chunk of a message; beyond the
+      chunk: no entry.
+    chunk_size: n.
+
+  Returns:
+    float32[C, n].
+  """
+  from jax.experimental import pallas as pl
+
+  workers, chunks, k = values.shape
+  # The entries of a group of workers are in as many columns as a register has.
+  each = _LANES // k
+  groups = -(-workers // each)
+
+  def columns(x, fill):
+    missing = ((0, groups * each - workers), (0, 0), (0, 0))
+    x = jnp.pad(x, missing, constant_values=fill)
+    x = x.reshape(groups, each, chunks, k).transpose(2, 0, 1, 3)
+    x = x.reshape(chunks, groups, each * k)
+    missing = ((0, 0), (0, 0), (0, _LANES - each * k))
+    x = jnp.pad(x, missing, constant_values=fill)
+    return x.reshape(chunks, groups * _LANES)
+
+  entries = pl.BlockSpec((_CHUNKS, _LANES), lambda i, group: (i, group))
+  return pl.pallas_call(
+    functools.partial(_comparisons, count=min(workers, each) * k),
+    grid=(-(-chunks // _CHUNKS), groups),
+    in_specs=[entries, entries],
+    out_specs=pl.BlockSpec((_CHUNKS, chunk_size), lambda i, group: (i, 0)),
+    out_shape=_like((chunks, chunk_size), values),
+    cost_estimate=pl.CostEstimate(
+      flops=3 * workers * k * chunks * chunk_size,
+      bytes_accessed=4 * chunks * (chunk_size + 2 * groups * _LANES),
+      transcendentals=0,
+    ),
+    name='add_up_chunks',
+  )(columns(values, 0), columns(places, chunk_size))
+
+
+def _comparisons(values_ref, places_ref, out_ref, *, count: int) -> None:
+  """The kernel: adds an entry where its place is, one after the other."""
+  from jax.experimental import pallas as pl
+
+  @pl.when(pl.program_id(1) == 0)
+  def _():
+    out_ref[...] = jnp.zeros(out_ref.shape, out_ref.dtype)
+
+  total = out_ref[...]
+  place = jax.lax.broadcasted_iota(jnp.int32, total.shape, 1)
+  for j in range(count):
+    here = place == places_ref[:, j : j + 1]
+    total = jnp.where(here, total + values_ref[:, j : j + 1], total)
+  out_ref[...] = total
+
+
+def _like(shape: tuple[int, ...], x: jax.Array) -> Any:
+  """An array of this shape, typed as x is."""
+  own = jax.typeof(x).manual_axis_type
+  return jax.ShapeDtypeStruct(shape, x.dtype, manual_axis_type=own)
