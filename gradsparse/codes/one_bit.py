@@ -131,7 +131,8 @@ def of_leaves() -> Code:
     ]
     # Few numbers, and all columns lead to them.
     means = barriers.barrier_if_shared(means, len(means))
-    return Halves(positive, jnp.concatenate([*chain(*means)]))
+    both = jax.lax.optimization_barrier(jnp.concatenate([*chain(*means)]))
+    return Halves(positive, both)
 
   def pack(rounded, ctx):
     del ctx

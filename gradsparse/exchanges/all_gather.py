@@ -9,6 +9,7 @@ from typing import Any
 
 from gradsparse import health
 from gradsparse.backend import chunks
+from gradsparse.backend import platforms
 from gradsparse.collectives import Comm
 from gradsparse.exchanges import common
 from gradsparse.sockets import Exchange
@@ -66,6 +67,9 @@ def all_gather() -> Exchange:
       total: Sequence[jax.Array] = SparseSum.of(
         every.values, every.indices, space
       )
+    elif isinstance(own, Leaves) and not platforms.is_cpu():
+      every = jax.vmap(decode)(messages)
+      total = [jnp.sum(x, axis=0) for x in every.arrays]
     elif _adds_chunks(own):
       total = _add_chunks(jax.vmap(decode)(messages))
     else:
