@@ -168,8 +168,7 @@ def get_config() -> ml_collections.ConfigDict:
   # is what an inner worker sends inside its node.
   parallel.devices_per_node = 1
   # Simulated workers whose gradients are computed at a time: memory holds so
-  # many backward passes. Must divide parallel.num_workers. 0: as
-  # many as fit into the device's memory, all if they do.
+  # many backward passes. Must divide parallel.num_workers. 0: all.
   parallel.workers_per_chunk = 0
   # Resume with another number of workers, or another runner, than the working
   # directory's run had. What is pending goes to the new workers.

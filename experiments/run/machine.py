@@ -10,8 +10,6 @@ from typing import Any
 
 import jax
 
-# Of control groups, version 2, as a container sees its own.
-_CONTAINER_LIMIT = pathlib.Path('/sys/fs/cgroup/memory.max')
 _CPUINFO = pathlib.Path('/proc/cpuinfo')
 # Large pages can take nearly half off a step on a processor.
 _TUNABLES = 'GLIBC_TUNABLES'
@@ -64,18 +62,6 @@ def today() -> str:
 def versions() -> dict[str, str]:
   """Returns those of the packages that decide what a run computes."""
   return {name: importlib.metadata.version(name) for name in _PACKAGES}
-
-
-def memory_bytes() -> int:
-  """What the first device has; of a processor, what this process may use."""
-  stats = jax.devices()[0].memory_stats() or {}
-  if 'bytes_limit' in stats:
-    return stats['bytes_limit']
-  physical = os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')
-  try:
-    return min(physical, int(_CONTAINER_LIMIT.read_text()))
-  except (OSError, ValueError):  # no container, or one without a limit: 'max'
-    return physical
 
 
 def peak_bytes(compiled: Any) -> int | None:

@@ -1,4 +1,4 @@
-"""Simulated workers, all at once or in blocks, in memory that is known.
+"""Simulated workers in blocks: what the backward pass holds is one block's.
 
 A simulation computes the gradients of all workers together, and holds what the
 backward pass needs of all of them: memory grows with their number. A gradient
@@ -15,30 +15,7 @@ from collections.abc import Callable
 import dataclasses
 from typing import Any
 
-from experiments.run import machine
 import jax
-import jax.numpy as jnp
-
-# Of the device's memory; the rest is for data sets and what JAX itself needs.
-_SHARE = 0.8
-
-
-@dataclasses.dataclass(frozen=True)
-class CompiledStep:
-  """A training step, compiled for arguments of the same types.
-
-  Attributes:
-    run: `(state, batch) -> (state, metrics)`.
-    programs: what it runs.
-    peak_bytes: what a device holds at most meanwhile, the state included.
-  """
-
-  run: Callable[[Any, Any], Any]
-  programs: tuple[jax.stages.Compiled, ...]
-  peak_bytes: int | None
-
-  def __call__(self, state: Any, batch: Any) -> Any:
-    return self.run(state, batch)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,120 +25,56 @@ class InBlocks:
   Attributes:
     compute: `(params, statistics, carry, batch) -> gradients` of a block of
       workers, whose results have a leading axis.
-    update: `(state, gradients) -> (state, metrics)` of all workers.
+    update: `(state, gradients of each block) -> (state, metrics)`.
     workers: how many there are.
     block: how many are computed at a time; divides their number.
     own_params: whether each worker has its own parameters.
   """
 
-  compute: jax.stages.Wrapped
-  update: Callable[[Any, Any], Any]
+  compute: Callable[..., Any]
+  update: Callable[..., Any]
   workers: int
   block: int
   own_params: bool
 
-  def compile(self, state: Any, batch: Any) -> CompiledStep:
-    """Compiles both programs for arguments like these."""
-    firsts = range(0, self.workers, self.block)
+  def __call__(self, state: Any, batch: Any) -> Any:
+    parts = []
+    for first in range(0, self.workers, self.block):
+      part = self.compute(*self._of_block(state, batch, first))
+      # One at a time: a CPU would begin with the next blocks meanwhile.
+      parts.append(jax.block_until_ready(part))
+    return self.update(state, parts)
 
-    def arguments(state, batch, first):
-      """What computes the gradients of the block that begins with a worker."""
+  def _of_block(self, state: Any, batch: Any, first: int) -> tuple[Any, ...]:
+    """What computes the gradients of the block that begins with a worker."""
 
-      def cut(tree):
-        return jax.tree.map(lambda x: x[first : first + self.block], tree)
+    def cut(tree):
+      return jax.tree.map(lambda x: x[first : first + self.block], tree)
 
-      params = cut(state.params) if self.own_params else state.params
-      return params, *cut((state.statistics, state.carry, batch))
+    params = cut(state.params) if self.own_params else state.params
+    return params, *cut((state.statistics, state.carry, batch))
 
-    def finish(state, parts):
-      joined = jax.tree.map(lambda *xs: jnp.concatenate(xs), *parts)
-      return self.update(state, joined)
-
-    def run(state, batch):
-      parts = []
-      for first in firsts:
-        part = compute(*arguments(state, batch, first))
-        # One at a time: a CPU would begin with the next blocks meanwhile.
-        parts.append(jax.block_until_ready(part))
-      return update(state, tuple(parts))
-
-    example = arguments(state, batch, 0)
-    traced = self.compute.trace(*example)
-    parts = (traced.out_info,) * len(firsts)
-    compute = traced.lower().compile()
-    update = jax.jit(finish, donate_argnums=0).lower(state, parts).compile()
-    peak, other = map(machine.peak_bytes, (compute, update))
-    if peak is not None and other is not None:
-      # In the last block the device also holds the gradients of the others, and
-      # of the state what no gradient depends on.
-      peak += _nbytes(parts[1:]) + _nbytes(state) - _nbytes(example[:2])
-      peak = max(peak, other)
-    return CompiledStep(run, (compute, update), peak)
+  def compiled(self, state: Any, batch: Any) -> 'InBlocks':
+    """Returns the same, compiled for arguments like these."""
+    traced = self.compute.trace(*self._of_block(state, batch, 0))
+    parts = [traced.out_info] * (self.workers // self.block)
+    return dataclasses.replace(
+      self,
+      compute=traced.lower().compile(),
+      update=self.update.lower(state, parts).compile(),
+    )
 
 
-def compiled(step: Any, state: Any, batch: Any) -> CompiledStep:
-  """Compiles a step that `training_step.make_train_step` made."""
-  if isinstance(step, InBlocks):
-    return step.compile(state, batch)
-  program = step.lower(state, batch).compile()
-  return CompiledStep(program, (program,), machine.peak_bytes(program))
-
-
-def fitting(
-  make: Callable[[int | None], Any],
-  state: Any,
-  batch: Any,
-  *,
-  workers: int,
-  memory_bytes: int,
-  block: int = 0,
-) -> tuple[CompiledStep, int]:
-  """Compiles a step of as many workers at a time as the memory holds.
-
-  Args:
-    make: returns the step of so many workers at a time; all for None.
-    state: before a step.
-    batch: of all workers.
-    workers: how many there are.
-    memory_bytes: what the device has.
-    block: so many instead; 0: as many as fit.
+def compiled(
+  step: Any, state: Any, batch: Any
+) -> tuple[Callable[..., Any], tuple[jax.stages.Compiled, ...]]:
+  """Compiles a step that `training_step.make_train_step` made.
 
   Returns:
-    The step, and how many workers it computes at a time.
+    What runs it, and the programs that this runs.
   """
-  if 0 < block < workers:
-    return compiled(make(block), state, batch), block
-  whole = compiled(make(None), state, batch)
-  room = _SHARE * memory_bytes
-  if block or workers == 1 or (whole.peak_bytes or 0) <= room:
-    return whole, workers
-  held = _nbytes(state)
-  each = (whole.peak_bytes - held) / workers
-  # As large as parameters are the gradients, which wait for each other.
-  waiting = workers * _nbytes(state.params)
-  smaller = [b for b in range(1, workers) if not workers % b]
-  fits = [b for b in smaller if held + waiting + b * each <= room]
-  block = max(fits, default=1)
-  return compiled(make(block), state, batch), block
-
-
-def text(step: CompiledStep, workers: int, block: int, memory: int) -> str:
-  """What a step takes, in a line for users.
-
-  Args:
-    step: of these workers.
-    workers: how many are simulated.
-    block: how many at a time.
-    memory: bytes that the device has.
-  """
-  peak = (
-    'unknown' if step.peak_bytes is None else f'{step.peak_bytes / 1e9:.2f}'
-  )
-  return (
-    f'gradients of {block} of {workers} simulated workers at a time: a step '
-    f'takes {peak} of {memory / 1e9:.1f} GB of memory'
-  )
-
-
-def _nbytes(tree: Any) -> int:
-  return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))
+  if isinstance(step, InBlocks):
+    step = step.compiled(state, batch)
+    return step, (step.compute, step.update)
+  program = step.lower(state, batch).compile()
+  return program, (program,)

@@ -10,9 +10,6 @@ from experiments.config import schemes
 from experiments.hosts import placement as placing
 from experiments.program import errors
 from experiments.run import byte_counter
-from experiments.run import machine
-from experiments.run import time_breakdown
-from experiments.training import blocks
 from experiments.training import evaluation
 from experiments.training import training_step
 import gradsparse as gs
@@ -116,9 +113,10 @@ class Experiment:
       smoothed=bool(self.config.train.ema_decay),
     )
 
-  def make_train_step(self, stage: schemes.Stage, block: int | None = None):
+  def make_train_step(self, stage: schemes.Stage) -> Callable[..., Any]:
     """Returns the step of a stage, see `training_step.make_train_step`."""
-    section = self.config.compression
+    section, parallel = self.config.compression, self.config.parallel
+    block = parallel.workers_per_chunk
     return training_step.make_train_step(
       self.task,
       self.chain(stage.given),
@@ -128,44 +126,8 @@ class Experiment:
       microbatch=section.microbatch or None,
       param_sync_every=section.param_sync_every,
       ema_decay=self.config.train.ema_decay,
-      block=block,
+      block=block if 0 < block < parallel.num_workers else None,
     )
-
-  def prepare_step(
-    self, stage: schemes.Stage, state: training_step.TrainState, batch: Any
-  ) -> tuple[Callable[..., Any], str]:
-    """Returns the step of a stage, and what memory it takes.
-
-    Args:
-      stage: of the warm-up.
-      state: before a step.
-      batch: of all workers.
-
-    Returns:
-      The step, which can tell times if the configuration wants any. Of
-      simulated workers it is compiled, in blocks if it must be, and its memory
-      is said in words; of others not.
-    """
-    make = functools.partial(self.make_train_step, stage)
-    timed, memory = self.config.train.time_breakdown_every, ''
-    if self.placement.runner == 'simulate':
-      workers, room = self.placement.num_workers, machine.memory_bytes()
-      step, block = blocks.fitting(
-        make,
-        state,
-        batch,
-        workers=workers,
-        memory_bytes=room,
-        block=self.config.parallel.workers_per_chunk,
-      )
-      memory = blocks.text(step, workers, block, room)
-    elif timed:
-      step = blocks.compiled(make(), state, batch)
-    else:
-      step = make()
-    if timed:
-      step = time_breakdown.Profiled(step.run, step.programs)
-    return step, memory
 
   @functools.cached_property
   def plans(self) -> byte_counter.Plans:

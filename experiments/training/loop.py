@@ -16,6 +16,8 @@ from experiments.run import byte_counter
 from experiments.run import checkpoints
 from experiments.run import records
 from experiments.run import signals
+from experiments.run import time_breakdown
+from experiments.training import blocks
 from experiments.training import checks
 from experiments.training import evaluation
 from experiments.training import resuming
@@ -23,8 +25,6 @@ from experiments.training import training_step
 from experiments.training.experiment import Experiment
 import jax
 
-# Called with what a user may want to know before the first step.
-Announce = Callable[[str], None]
 # Called after each step with the step, the number of steps, and the last line
 # of metrics.jsonl.
 Progress = Callable[[int, int, Mapping[str, float]], None]
@@ -50,7 +50,6 @@ class Loop:
     experiment: Experiment,
     workdir: pathlib.Path,
     progress: Progress | None,
-    announce: Announce,
   ):
     """Goes to where the last checkpoint is, or begins.
 
@@ -58,7 +57,6 @@ class Loop:
       experiment: what is trained.
       workdir: of the run, which has it for itself.
       progress: watches the run.
-      announce: is told what memory a step of simulated workers takes.
 
     Raises:
       UserError: a former run is in the way, or a file cannot be written.
@@ -66,7 +64,7 @@ class Loop:
     config, placement = experiment.config, experiment.placement
     self._experiment, self._placement = experiment, placement
     self._train = config.train
-    self._progress, self._announce = progress, announce
+    self._progress = progress
     self.state = experiment.init_state()
     self.evaluate = experiment.evaluation(experiment.task)
     self.models: dict[str, evaluation.Model] = {}
@@ -216,9 +214,11 @@ class Loop:
     is_first = program not in self._train_steps
     called = time.perf_counter()
     if is_first:
-      made, memory = experiment.prepare_step(stage, self.state, batch)
-      if memory and not self._train_steps:
-        self._announce(memory)
+      made = experiment.make_train_step(stage)
+      if self._train.time_breakdown_every:
+        made = time_breakdown.Profiled(
+          *blocks.compiled(made, self.state, batch)
+        )
       self._train_steps[program] = made
     train_step = self._train_steps[program]
     where_time_goes: dict[str, float] = {}

@@ -1,6 +1,6 @@
 """Trains a model with compressed gradients and writes down what happened."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 import pathlib
 from typing import Any
 
@@ -21,7 +21,7 @@ def train_and_evaluate(
   workdir: str | pathlib.Path,
   *,
   progress: looping.Progress | None = None,
-  announce: looping.Announce = lambda text: None,
+  announce: Callable[[str], None] = lambda text: None,
   command: str = '',
 ) -> dict[str, Any]:
   """Runs an experiment to its last step, resuming what `workdir` holds.
@@ -30,8 +30,7 @@ def train_and_evaluate(
     config: see `configs/default.py`.
     workdir: where the records and checkpoints go.
     progress: watches the run.
-    announce: is told what there is to train on, and what memory a step of
-      simulated workers takes.
+    announce: is told what there is to train on.
     command: what the user typed, for the record.
 
   Returns:
@@ -57,7 +56,7 @@ def train_and_evaluate(
   placement.on_chief(lock.take)
   try:
     placement.check_shared(workdir / records.LOCK)
-    loop = looping.Loop(experiment, workdir, progress, announce)
+    loop = looping.Loop(experiment, workdir, progress)
     if placement.is_chief:
       counts = experiment.sampler.counts.items()
       said = [f'{n:,} {what.replace("_", " ")}' for what, n in counts if n]

@@ -124,9 +124,7 @@ def make_train_step(
   ema_decay: float = 0.0,
   block: int | None = None,
 ) -> Callable[[TrainState, data.Batch], tuple[TrainState, dict[str, Any]]]:
-  """Returns `(state, batch) -> (state, metrics)`, for `blocks.compiled`.
-
-  Without blocks it can also be called as it is, and compiles itself then.
+  """Returns `(state, batch) -> (state, metrics)`, which compiles itself.
 
   Metrics are means over the workers, as scalars on the device: `train/loss`,
   what the task measures as `train/...` and the scheme as `comm/...`.
@@ -251,6 +249,15 @@ def make_train_step(
   every = PartitionSpec(*axes)
   own = [PartitionSpec(AXIS)] * len(gradients.Gradients._fields)
   own = gradients.Gradients(*own)._replace(statistics=every, carry=every)
+  update_all = parallel(
+    update, in_specs=(state_specs, own), out_specs=state_and_metrics
+  )
+
+  def join_and_update(state, parts):
+    return update_all(
+      state, jax.tree.map(lambda *xs: jnp.concatenate(xs), *parts)
+    )
+
   return blocks.InBlocks(
     parallel(
       gradients_of,
@@ -258,11 +265,7 @@ def make_train_step(
       in_specs=(state_specs.params, every, every, every),
       out_specs=own,
     ),
-    parallel(
-      update,
-      in_specs=(state_specs, own),
-      out_specs=state_and_metrics,
-    ),
+    jax.jit(join_and_update, donate_argnums=0),
     workers=placement.num_workers,
     block=block,
     own_params=differ,

@@ -110,7 +110,7 @@ def compiled_once():
   from experiments.training import experiment
 
   one, made = experiment.Experiment, {}
-  prepare_step, make_evaluation = one.prepare_step, one.evaluation
+  make_train_step, make_evaluation = one.make_train_step, one.evaluation
 
   def fields(config):
     found = config.to_dict()
@@ -126,15 +126,11 @@ def compiled_once():
       made[key] = make()
     return made[key]
 
-  def prepare_once(self, stage, state, batch):
+  def make_step_once(self, stage):
     found = fields(self.config)
     for name in ('final_split', 'test_split'):
       del found['data'][name]
-    shapes = [x.shape for x in jax.tree.leaves(batch)]
-    return once(
-      [found, str(stage.given), shapes],
-      lambda: prepare_step(self, stage, state, batch),
-    )
+    return once([found, str(stage.given)], lambda: make_train_step(self, stage))
 
   def make_evaluation_once(self, task):
     return once(
@@ -143,7 +139,7 @@ def compiled_once():
     )
 
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(one, 'prepare_step', prepare_once)
+    patch.setattr(one, 'make_train_step', make_step_once)
     patch.setattr(one, 'evaluation', make_evaluation_once)
     yield
 

@@ -1,12 +1,10 @@
-"""Simulated workers in blocks train as all at once do, in less memory."""
+"""Simulated workers in blocks train as all at once do."""
 
 import functools
 
 from experiments import data
 from experiments import tasks
 from experiments.hosts import placement as placing
-from experiments.run import machine
-from experiments.training import blocks
 from experiments.training import train
 from experiments.training import training_step
 from flax import linen as nn
@@ -76,7 +74,7 @@ def _made(scheme, inner=1):
 def _trained(scheme, inner, block):
   """State and metrics after a few steps."""
   make, state, batch = _made(scheme, inner)
-  step = blocks.compiled(make(block), state, batch(0))
+  step = make(block)
   for number in range(_STEPS):
     state, metrics = step(state, batch(number))
   return jax.device_get((state, metrics))
@@ -106,58 +104,16 @@ def test_blocks_train_as_all_at_once_do(scheme, inner, block):
 
 
 @pytest.mark.slow
-def test_what_does_not_fit_is_computed_in_blocks_that_do():
-  make, state, batch = _made('dense')
-  make = functools.cache(make)
-  fit = functools.partial(
-    blocks.fitting, make, state, batch(0), workers=_WORKERS
-  )
-  whole, block = fit(memory_bytes=10**9)
-  assert block == _WORKERS
-  assert len(whole.programs) == 1
-
-  little = int(0.75 * whole.peak_bytes / 0.8)
-  step, block = fit(memory_bytes=little)
-  assert block == 2
-  assert step.peak_bytes <= 0.8 * little
-  assert blocks.text(step, _WORKERS, block, little) == (
-    f'gradients of 2 of 4 simulated workers at a time: a step takes '
-    f'{step.peak_bytes / 1e9:.2f} of 0.0 GB of memory'
-  )
-
-  smallest, block = fit(memory_bytes=1)
-  assert block == 1
-  assert smallest.peak_bytes < step.peak_bytes < whole.peak_bytes
-
-
-@pytest.mark.slow
-def test_a_run_says_its_memory_and_trains_in_blocks(tiny_config, tmp_path):
-  """Also where its steps are timed: they are two programs then."""
-  params, said = [], []
+def test_blocks_that_are_timed_train_the_same(tiny_config, tmp_path):
+  params = []
   for block, folder in ((0, 'whole'), (1, 'blocks')):
     config = tiny_config('dense', steps=4)
     config.parallel.workers_per_chunk = block
     config.train.time_breakdown_every = 2 * block
-    lines = []
-    train.train_and_evaluate(config, tmp_path / folder, announce=lines.append)
-    said.append(lines)
+    train.train_and_evaluate(config, tmp_path / folder)
     with np.load(tmp_path / folder / 'params.npz') as archive:
       params.append(dict(archive))
-  (_, whole), (_, blocked) = said
-  assert whole.startswith('gradients of 2 of 2 simulated workers at a')
-  assert blocked.startswith('gradients of 1 of 2 simulated workers at')
   for name, value in params[0].items():
     np.testing.assert_allclose(value, params[1][name], rtol=1e-4, atol=1e-6)
   text = (tmp_path / 'blocks' / 'metrics.jsonl').read_text()
   assert '"time/compute_ms"' in text
-
-
-def test_memory_is_what_a_container_may_use(tmp_path, monkeypatch):
-  limit = tmp_path / 'memory.max'
-  monkeypatch.setattr(machine, '_CONTAINER_LIMIT', limit)
-  physical = machine.memory_bytes()
-  assert physical > 2**27
-  limit.write_text('max\n')
-  assert machine.memory_bytes() == physical
-  limit.write_text(f'{2**27}\n')
-  assert machine.memory_bytes() == 2**27

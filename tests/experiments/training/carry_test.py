@@ -5,7 +5,6 @@ import dataclasses
 from experiments import data
 from experiments import tasks
 from experiments.hosts import placement as placing
-from experiments.training import blocks
 from experiments.training import training_step
 import gradsparse as gs
 import jax
@@ -79,8 +78,6 @@ def _trained(
   states = []
   for number in range(_STEPS):
     batch = placement.batch(_rows(number, placement, bad_step))
-    if block:
-      step = blocks.compiled(step, state, batch) if not number else step
     state, metrics = step(state, batch)
     states.append(jax.device_get(state))
   return states, jax.device_get(metrics)

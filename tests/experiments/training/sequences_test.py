@@ -30,13 +30,21 @@ def programs(compiled_once, monkeypatch):
   Returns a list of the shapes of batches that steps were made for, those of one
   run after those of the other.
   """
-  asked, prepare = [], experiment.Experiment.prepare_step
+  asked, make = [], experiment.Experiment.make_train_step
 
-  def prepare_once(self, stage, state, batch):
-    asked.append(tuple(x.shape for x in jax.tree.leaves(batch)))
-    return prepare(self, stage, state, batch)
+  def make_noted(self, stage):
+    step, own = make(self, stage), set()
 
-  monkeypatch.setattr(experiment.Experiment, 'prepare_step', prepare_once)
+    def noted(state, batch):
+      shapes = tuple(x.shape for x in jax.tree.leaves(batch))
+      if shapes not in own:
+        own.add(shapes)
+        asked.append(shapes)
+      return step(state, batch)
+
+    return noted
+
+  monkeypatch.setattr(experiment.Experiment, 'make_train_step', make_noted)
   return asked
 
 

@@ -6,7 +6,6 @@ import warnings
 from experiments import data
 from experiments import tasks
 from experiments.hosts import placement as placing
-from experiments.training import blocks
 from experiments.training import training_step
 import gradsparse as gs
 import jax
@@ -79,8 +78,6 @@ def test_running_averages_are_a_workers_own_until_a_test(
 ):
   placement = placing.provide(runner, _WORKERS, inner_workers)
   fn, state, batch = _made(placement, block=block)
-  if block:
-    fn = blocks.compiled(fn, state, batch)
   dense = jax.device_get(state.params['Dense_0'])
   state, _ = fn(state, batch)
   found = jax.device_get(state.statistics)['BatchNorm_0']
