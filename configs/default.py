@@ -32,7 +32,7 @@ def get_config() -> ml_collections.ConfigDict:
   train.checkpoint_every = 110  # steps; 0: never
   # Steps in a row that the scheme may reject, since what is made of some
   # worker's gradient is not finite. A rejected step changes no parameter; after
-  # so many of them the run stops, and names step, leaf and worker.
+  # so many of them the run stops.
   train.max_rejected_steps = 20
   # The run ends after so many tests in a row (one every eval_every steps) that
   # find no lower loss than all before, as if that step were its last. 0: never.

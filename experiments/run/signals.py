@@ -1,8 +1,7 @@
-"""SIGTERM and Ctrl-C: heard at once, acted on between two steps."""
+"""SIGTERM and Ctrl-C: the first is acted on between two steps."""
 
 from collections.abc import Iterator
 import contextlib
-import os
 import signal
 import threading
 
@@ -18,55 +17,36 @@ class Listener:
     asked: number of the signal that was heard, 0 for none.
   """
 
-  def __init__(self) -> None:
-    self.asked = 0
-
-  def hear(self, ear: int) -> None:
-    """Reads numbers of signals from a pipe, until it is closed."""
-    while heard := os.read(ear, 1):
-      number = heard[0]
-      if number not in HEARD:
-        continue
-      name = signal.Signals(number).name
-      if self.asked:
-        command_line.say(f'{name} again: ends at once, nothing more is saved')
-        os._exit(128 + number)
-      self.asked = number
-      command_line.say(
-        f'{name}: stops after this step; a second one ends at once'
-      )
+  asked = 0
 
 
 @contextlib.contextmanager
 def listening() -> Iterator[Listener]:
   """Hears the signals that ask a run to stop, for the time of a `with` block.
 
-  A run may wait for minutes in a compilation or for a network, where Python
-  handles no signals. So the number of a signal goes through a pipe to a thread
-  that is always awake: a second signal ends the process at once, wherever it
-  is. Elsewhere than in the main thread nothing can be heard.
+  Python hears a signal between two of its own instructions: one that comes
+  while JAX compiles, when that is done. From then on the system itself acts on
+  a second one, and ends the process wherever it is. Elsewhere than in the main
+  thread nothing can be heard.
   """
   listener = Listener()
   if threading.current_thread() is not threading.main_thread():
     yield listener
     return
-  ear, mouth = os.pipe()
-  os.set_blocking(mouth, False)
-  fd_before = signal.set_wakeup_fd(mouth, warn_on_full_buffer=False)
-  before = {each: signal.signal(each, _pass) for each in HEARD}
-  thread = threading.Thread(target=listener.hear, args=(ear,), daemon=True)
-  thread.start()
+
+  def hear(number: int, frame: object) -> None:
+    del frame
+    listener.asked = number
+    for each in HEARD:
+      signal.signal(each, signal.SIG_DFL)
+    command_line.say(
+      f'{signal.Signals(number).name}: stops after this step; a second one '
+      'ends at once'
+    )
+
+  before = {each: signal.signal(each, hear) for each in HEARD}
   try:
     yield listener
   finally:
     for each, handler in before.items():
       signal.signal(each, handler)
-    signal.set_wakeup_fd(fd_before)
-    os.close(mouth)  # the thread reads its end
-    thread.join()
-    os.close(ear)
-
-
-def _pass(number: int, frame: object) -> None:
-  """Lets the thread act: the wake-up pipe is written only for a handler."""
-  del number, frame

@@ -1,17 +1,12 @@
-"""Workers that drift apart, and gradients that are always rejected."""
+"""Checks of a run's state: workers that drift apart, numbers that are none."""
 
 from collections.abc import Callable
-from typing import Any
 
-from experiments import data
 from experiments.hosts import placement as placing
 from experiments.program import errors
-from experiments.training import gradients
 from experiments.training import training_step
-from experiments.training.experiment import Experiment
 import gradsparse as gs
 import jax
-import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 import numpy as np
 
@@ -55,62 +50,19 @@ def make_agreement(
   return check
 
 
-def too_many(
-  experiment: Experiment,
-  state: training_step.TrainState,
-  step: int,
-  in_a_row: int,
-) -> errors.DivergedError:
-  """Returns the error that names leaf and worker; all processes must call.
+def check_finite(state: training_step.TrainState, step: int) -> None:
+  """Raises if the parameters after `step` are not all numbers.
 
-  The gradients are computed once more: a rejected step has left the parameters
-  as they were.
+  A loss says so only one step later.
 
-  Args:
-    experiment: of the run.
-    state: after the step.
-    step: the last one that was rejected.
-    in_a_row: how many were.
+  Raises:
+    DivergedError: names the first parameter.
   """
-  batch = experiment.placement.batch(experiment.sampler.batch(step - 1))
-  largest = _largest_gradients(experiment, state, batch)
-  worst = np.unravel_index(np.argmax(largest), largest.shape)  # NaN above all
-  paths = jax.tree_util.tree_leaves_with_path(experiment.shapes)
-  leaf = jax.tree_util.keystr(paths[worst[-1]][0], simple=True, separator='/')
-  value = largest[worst]
-  told = f'reaches {value:.3g}' if np.isfinite(value) else 'is not finite'
-  worker = ', device '.join(map(str, worst[:-1]))
-  return errors.DivergedError(
-    f'{in_a_row} steps in a row were rejected (train.max_rejected_steps), the '
-    f'last is step {step}: the gradient of {leaf} on worker {worker} {told}; '
-    f'{errors.CALMER}'
-  )
-
-
-def _largest_gradients(
-  experiment: Experiment, state: training_step.TrainState, batch: data.Batch
-) -> np.ndarray:
-  """The largest magnitude in each leaf, NaN where one is.
-
-  Returns:
-    float32 with an axis for each of the placement's, and one of leaves.
-  """
-  placement = experiment.placement
-
-  def step(state, batch):
-    params: Any = state.params
-    for axis in placement.axes:
-      params = gs.workers.local(params, axis)
-    got = gradients.plain(
-      experiment.task, params, state.statistics, state.carry, batch
-    )
-    leaves = jax.tree.leaves(got.grads)
-    return jnp.stack([jnp.max(jnp.abs(g), initial=0) for g in leaves])
-
-  by_worker = PartitionSpec(*placement.axes)
-  largest = placement.parallel(
-    step,
-    in_specs=(experiment.specs, by_worker),
-    out_specs=by_worker,
-  )(state, batch)
-  return np.asarray(placement.everywhere(jnp.asarray)(largest))
+  for path, leaf in jax.tree_util.tree_leaves_with_path(state.params):
+    # Replicated parameters are looked at once, those that differ all.
+    held = leaf.addressable_shards[: 1 if leaf.is_fully_replicated else None]
+    if not all(np.isfinite(shard.data).all() for shard in held):
+      name = jax.tree_util.keystr(path, simple=True, separator='/')
+      raise errors.DivergedError(
+        f'parameter {name} is not finite after step {step}; {errors.CALMER}'
+      )

@@ -21,7 +21,6 @@ from experiments.training import blocks
 from experiments.training import checks
 from experiments.training import evaluation
 from experiments.training import resuming
-from experiments.training import training_step
 from experiments.training.experiment import Experiment
 import jax
 
@@ -201,8 +200,10 @@ class Loop:
     """Raises if the last steps that the log knows were all rejected."""
     in_a_row = self._log.rejected_in_a_row
     if in_a_row >= self._train.max_rejected_steps:
-      raise checks.too_many(
-        self._experiment, self.state, self._log.step, in_a_row
+      raise errors.DivergedError(
+        f'{in_a_row} steps in a row were rejected (train.max_rejected_steps), '
+        f'the last is step {self._log.step}: what is made of the gradient of '
+        f'some worker is not finite; {errors.CALMER}'
       )
 
   def _take(self, step: int) -> None:
@@ -241,7 +242,7 @@ class Loop:
         step,
       )
       return
-    training_step.check_finite(self.state, step)
+    checks.check_finite(self.state, step)
     self._saver.save(
       step,
       self.state,

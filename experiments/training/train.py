@@ -8,9 +8,9 @@ from experiments.hosts import placement as placing
 from experiments.program import files
 from experiments.run import machine
 from experiments.run import records
+from experiments.training import checks
 from experiments.training import evaluation
 from experiments.training import loop as looping
-from experiments.training import training_step
 from experiments.training.experiment import Experiment
 import jax
 import ml_collections
@@ -62,7 +62,7 @@ def train_and_evaluate(
       said = [f'{n:,} {what.replace("_", " ")}' for what, n in counts if n]
       announce(f'training set: {", ".join(said)}')
     loop.run()
-    training_step.check_finite(loop.state, loop.done)
+    checks.check_finite(loop.state, loop.done)
     seconds = round(loop.seconds(), 3)  # of what all runs do
     model, reported = _reported(experiment, loop)
     summary = {

@@ -16,14 +16,12 @@ from typing import Any, NamedTuple
 from experiments import data
 from experiments import tasks
 from experiments.hosts import placement as placing
-from experiments.program import errors
 from experiments.training import blocks
 from experiments.training import gradients
 import gradsparse as gs
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec
-import numpy as np
 import optax
 
 AXIS = placing.AXIS
@@ -281,24 +279,6 @@ def _finite(new: Any, old: Any) -> Any:
   return jax.tree.map(
     lambda new, old: jnp.where(jnp.all(jnp.isfinite(new)), new, old), new, old
   )
-
-
-def check_finite(state: TrainState, step: int) -> None:
-  """Raises if the parameters after `step` are not all numbers.
-
-  A loss says so only one step later.
-
-  Raises:
-    DivergedError: names the first parameter.
-  """
-  for path, leaf in jax.tree_util.tree_leaves_with_path(state.params):
-    # Replicated parameters are looked at once, those that differ all.
-    held = leaf.addressable_shards[: 1 if leaf.is_fully_replicated else None]
-    if not all(np.isfinite(shard.data).all() for shard in held):
-      name = jax.tree_util.keystr(path, simple=True, separator='/')
-      raise errors.DivergedError(
-        f'parameter {name} is not finite after step {step}; {errors.CALMER}'
-      )
 
 
 def mean_over(axes: int, tree: Any) -> Any:

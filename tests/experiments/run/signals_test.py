@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 
 from experiments.run import signals
 import pytest
@@ -15,17 +14,9 @@ import ctypes, os, signal, time
 from experiments.run import signals
 with signals.listening():
   print('ready', flush=True)
-  # Calls that do not come back to Python, as a wait for a network.
-  while True:
-    ctypes.CDLL(None).sleep(1000)
+  ctypes.CDLL(None).sleep(1000)  # the first signal ends this wait
+  ctypes.CDLL(None).usleep(1_000_000_000)
 """
-
-
-def _wait_until(condition):
-  deadline = time.monotonic() + 10
-  while not condition():
-    assert time.monotonic() < deadline
-    time.sleep(0.01)
 
 
 @pytest.mark.parametrize('number', signals.HEARD)
@@ -34,13 +25,9 @@ def test_a_signal_is_heard_and_handlers_come_back(number, capfd):
   with signals.listening() as listener:
     assert listener.asked == 0
     os.kill(os.getpid(), number)
-    _wait_until(lambda: listener.asked)
     assert listener.asked == number
-    _wait_until(lambda: 'stops after this step' in capfd.readouterr().err)
+    assert 'stops after this step' in capfd.readouterr().err
   assert [signal.getsignal(each) for each in signals.HEARD] == before
-  assert threading.active_count() == 1 or not any(
-    '_hear' in thread.name for thread in threading.enumerate()
-  )
 
 
 @pytest.mark.parametrize('number', signals.HEARD)
@@ -56,7 +43,7 @@ def test_a_second_one_ends_a_process_that_is_stuck(number):
     process.send_signal(number)
     assert 'a second one ends at once' in process.stderr.readline()
     process.send_signal(number)
-    assert process.wait(timeout=20) == 128 + number
+    assert process.wait(timeout=20) == -number
     assert 'Traceback' not in process.stderr.read()
   finally:
     process.kill()

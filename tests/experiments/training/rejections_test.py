@@ -1,4 +1,4 @@
-"""Rejected steps change nothing; too many of them stop the run by name."""
+"""Rejected steps change nothing; too many of them stop the run."""
 
 import json
 
@@ -68,25 +68,13 @@ def test_a_few_rejected_steps_change_nothing(tiny_config, spoiled, tmp_path):
     assert all(np.isfinite(array).all() for array in archive.values())
 
 
-@pytest.mark.parametrize(
-  ('runner', 'inner_workers', 'who'),
-  [
-    ('simulate', 1, 'worker 1'),
-    # Rows of a batch are of inner workers: the second is of the first worker.
-    pytest.param('shard_map', 2, 'worker 0, device 1', marks=pytest.mark.slow),
-  ],
-)
-def test_too_many_in_a_row_name_step_leaf_and_worker(
-  runner, inner_workers, who, tiny_config, spoiled, tmp_path
-):
-  config = tiny_config('dense', runner=runner, steps=9)
-  config.parallel.devices_per_node = inner_workers
+def test_too_many_in_a_row_end_the_run(tiny_config, spoiled, tmp_path):
+  config = tiny_config('dense', steps=9)
   config.train.checkpoint_every = 1
   config.train.max_rejected_steps = 3
   spoiled(range(3, 10))
   with pytest.raises(
-    errors.DivergedError,
-    match=rf'^3 steps in a row .* is step 5: .* Dense_0/kernel on {who} is not',
+    errors.DivergedError, match='^3 steps in a row .* the last is step 5: '
   ) as caught:
     train.train_and_evaluate(config, tmp_path)
   assert caught.value.exit_status and '\n' not in str(caught.value)
