@@ -202,17 +202,3 @@ def stages_of(
 def stage_at(stages: Sequence[Stage], step: int) -> Stage:
   """Returns the stage that `step` belongs to."""
   return [stage for stage in stages if stage.first_step <= step][-1]
-
-
-def exchanged_at(stages: Sequence[Stage], step: int, every: int) -> Stage:
-  """Returns the stage whose density the exchange at a step has.
-
-  Args:
-    stages: of the run.
-    step: counted from 0.
-    every: steps that an exchange is for. A program that follows a schedule
-      reads it at the first of them.
-  """
-  if callable(stages[-1].given):
-    step = step // every * every
-  return stage_at(stages, step)

@@ -201,11 +201,6 @@ def _problems(
   compression, accumulate = config['compression'], flat['optimizer.accumulate']
   workers, inner = parallel['num_workers'], parallel['devices_per_node']
   block, runner = parallel['workers_per_chunk'], parallel['runner']
-  if workers * inner > arguments.MOST_WORKERS:
-    yield (
-      'parallel.num_workers times parallel.devices_per_node must be in '
-      f'1..{arguments.MOST_WORKERS}, got {workers * inner}'
-    )
   if inner > 1 and runner == 'pmap':
     yield (
       'parallel.runner must be shard_map or simulate with '

@@ -32,7 +32,7 @@ import math
 import os
 import sys
 import traceback
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from experiments.cluster import environment
 from experiments.hosts import relay
@@ -93,15 +93,19 @@ def find_place(
   """
   variables = os.environ if variables is None else variables
 
-  def asked(given: Any, name: str) -> Any:
-    return variables.get(name) if given is None else given
-
-  coordinator = asked(coordinator, environment.COORDINATOR)
-  count = asked(num_processes, environment.NUM_PROCESSES)
-  number = asked(process_id, environment.PROCESS_ID)
-  if coordinator is None and count is None and number is None:
-    return None
-  if coordinator is None or count is None or number is None:
+  given = coordinator, num_processes, process_id
+  names = (
+    environment.COORDINATOR,
+    environment.NUM_PROCESSES,
+    environment.PROCESS_ID,
+  )
+  coordinator, count, number = found = [
+    variables.get(name) if value is None else value
+    for value, name in zip(given, names, strict=True)
+  ]
+  if None in found:
+    if found == [None] * 3:
+      return None
     raise errors.ConfigError(
       'coordinator, number of processes and process id go together, got '
       f'{coordinator}, {count} and {number}; give all three, or none and let '
@@ -134,7 +138,7 @@ def session(
   """Joins the other processes for the time of a `with` block.
 
   Before anything else uses a device. An exception that leaves the block is
-  printed and **ends the process**, with status 1 or that of a `SystemExit`: an
+  printed and **ends the process** with status 1, or that of a `UserError`: an
   orderly exit would first wait for processes that may be waiting for this one.
   Where all processes have agreed to stop (`StoppedError`) it is orderly. Where
   another process is lost, the process ends with status `watch.EXIT_LOST`.
@@ -158,16 +162,8 @@ def session(
   place = find_place() if place is None else place
   watch, patience, arguments = None, 1, {}
   if place is not None:
-    arguments = {
-      'coordinator_address': place.coordinator,
-      'num_processes': place.num_processes,
-      'process_id': place.process_id,
-      # In a step of SLURM, or under Open MPI, it would hide all GPUs but one.
-      'cluster_detection_method': 'deactivate',
-    }
-  if place is not None and place.num_processes > 1:
     watch = _watch(place, initialization_timeout, host_timeout)
-    # The watch names who is lost, so it must be the first to notice.
+    # It names who is lost, so it must be the first to notice.
     patience = 2
   try:
     if watch is not None:
@@ -175,7 +171,13 @@ def session(
       port = watch.service
       if place.process_id:
         port = relay.start(place.address[0], port, initialization_timeout)
-      arguments['coordinator_address'] = f'127.0.0.1:{port}'
+      arguments = {
+        'coordinator_address': f'127.0.0.1:{port}',
+        'num_processes': place.num_processes,
+        'process_id': place.process_id,
+        # In a step of SLURM, or under Open MPI, it would hide all GPUs but one.
+        'cluster_detection_method': 'deactivate',
+      }
     # Its signal handler swallows SIGTERM: nobody could stop a stuck process.
     jax.config.update('jax_enable_preemption_service', False)
     jax.config.update('jax_cpu_collectives_implementation', 'gloo')
@@ -202,7 +204,8 @@ def session(
     multihost_utils.sync_global_devices('experiments.hosts.multihost')
     yield jax.process_index(), jax.process_count()
   except BaseException as error:
-    if not _is_orderly(error):
+    # Where all have agreed to stop none of them waits for another.
+    if not isinstance(error, errors.StoppedError):
       _leave(error, place, watch)  # ends the process
     raise
   finally:  # all leave
@@ -254,13 +257,6 @@ def _is_alone_on_host(variables: Mapping[str, str]) -> bool:
   return hosts is not None and hosts == variables.get('SLURM_NTASKS')
 
 
-def _is_orderly(error: BaseException) -> bool:
-  """Whether all processes leave now, none of them waiting for another."""
-  if isinstance(error, SystemExit):
-    return not error.code
-  return isinstance(error, errors.StoppedError)
-
-
 def _leave(
   error: BaseException, place: Place | None, watch: watching.Watch | None
 ) -> NoReturn:
@@ -270,11 +266,7 @@ def _leave(
     watch.wait()  # says who it was, and ends this process
   who = str(place or f'process {jax.process_index()} of {jax.process_count()}')
   status, reason = 1, f'{type(error).__name__}: {error}'
-  if isinstance(error, SystemExit):
-    status = error.code if isinstance(error.code, int) else 1
-    reason = f'exit: {error.code}'
-    command_line.say(reason)
-  elif isinstance(error, KeyboardInterrupt):
+  if isinstance(error, KeyboardInterrupt):
     status, reason = 130, 'Ctrl-C'
   elif isinstance(error, errors.UserError):
     status, reason = error.exit_status, str(error)

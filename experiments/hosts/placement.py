@@ -31,7 +31,7 @@ import numpy as np
 AXIS = gs.workers.AXIS
 INNER_AXIS = 'devices'
 
-_TEXT_BYTES = 2048  # of a message to all processes
+_EVERYWHERE = PartitionSpec()
 
 
 def total(values: np.ndarray) -> np.ndarray:
@@ -101,32 +101,20 @@ class Placement:
     )
 
   @property
-  def processes(self) -> int:
-    """How many there are."""
-    return jax.process_count()
-
-  @property
   def is_chief(self) -> bool:
     """Whether this process writes what a run writes once."""
     return jax.process_index() == 0
 
-  def make(self, function: Callable[..., Any], specs: Any, *args: Any) -> Any:
-    """Returns `function(*args)`, compiled, where `specs` says.
+  def compile(
+    self, function: Callable[..., Any], specs: Any = _EVERYWHERE
+  ) -> Callable[..., Any]:
+    """Returns the function, compiled.
 
     Args:
-      function: the same in every process; of small arguments.
-      specs: a prefix tree of PartitionSpecs for its result.
-      *args: of the function.
+      function: the same in every process.
+      specs: a prefix tree of PartitionSpecs for its result; without any, all
+        devices have it.
     """
-    return self._jit(function, specs)(*args)
-
-  def everywhere(self, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns the function, compiled; all devices have its result."""
-    return self._jit(function, PartitionSpec())
-
-  def _jit(
-    self, function: Callable[..., Any], specs: Any
-  ) -> Callable[..., Any]:
     if self.mesh is None:
       return jax.jit(function)
     shardings = jax.tree.map(
@@ -180,7 +168,7 @@ class Placement:
     Returns:
       It becomes a number by `int`, which waits for the devices.
     """
-    if self.mesh is None or self.processes == 1:
+    if self.mesh is None or jax.process_count() == 1:
       return number
     sharding = NamedSharding(self.mesh, PartitionSpec(tuple(self.axes)))
     own = np.full(len(self.workers), number, np.int32)
@@ -192,22 +180,12 @@ class Placement:
   def on_chief(self, act: Callable[[], None]) -> None:
     """Does something in process 0 while the others wait; all must call.
 
-    Args:
-      act: raises UserError where it fails.
-
-    Raises:
-      UserError: in all processes, where process 0 fails.
+    Where it fails process 0 ends, and the others with it, see
+    `experiments.hosts.multihost`.
     """
-    failed: errors.UserError | None = None
     if self.is_chief:
-      try:
-        act()
-      except errors.UserError as error:
-        failed = error
-    text = str(failed or '').encode()[:_TEXT_BYTES].ljust(_TEXT_BYTES, b'\0')
-    told = _of_all(np.frombuffer(text, np.uint8))[0].tobytes().rstrip(b'\0')
-    if failed or told:
-      raise failed or errors.UserError(told.decode(errors='replace'))
+      act()
+    _of_all(np.int32(0))
 
   def check_same(self, has: Any, otherwise: str) -> None:
     """Raises unless all processes have the same; all must call.

@@ -22,7 +22,6 @@ from absl import app
 from absl import flags
 from absl import logging
 from experiments.program import errors
-from gradsparse.arguments import did_you_mean
 from ml_collections import config_flags
 
 # What is defined here belongs to the program that asks for it, in its --help.
@@ -192,7 +191,8 @@ def check_config(defined: flags.FlagHolder[Any]) -> None:
 def define_schemes(known: Collection[str]) -> flags.FlagHolder[list[str]]:
   """Defines `--schemes`, names of those to measure; all by default."""
   text = 'which of: ' + ', '.join(known)
-  return define_list('schemes', tuple(known), one_of(known, 'scheme'), text)
+  item = flags.EnumParser([*known]).parse
+  return define_list('schemes', tuple(known), item, text)
 
 
 def define_seeds(*default: int) -> flags.FlagHolder[list[int]]:
@@ -200,25 +200,6 @@ def define_seeds(*default: int) -> flags.FlagHolder[list[int]]:
   seed = flags.IntegerParser(lower_bound=0, upper_bound=2**32 - 1)
   text = 'of parameters and data order'
   return define_list('seeds', default, seed.parse, text)
-
-
-def one_of(valid: Collection[str], what: str) -> Callable[[str], str]:
-  """Returns a parser of one of some names.
-
-  Args:
-    valid: the names.
-    what: they are, such as 'scheme'.
-  """
-
-  def parse(name: str) -> str:
-    if name not in valid:
-      raise ValueError(
-        f'unknown {what} {name!r}{did_you_mean(name, valid)}; there are '
-        + ', '.join(valid)
-      )
-    return name
-
-  return parse
 
 
 def whole(text: str) -> int:

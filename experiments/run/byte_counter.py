@@ -82,7 +82,7 @@ class ByteCounter:
     Returns:
       What to log about it; a step that sends nothing has no ratio.
     """
-    stage = schemes.exchanged_at(self._stages, step - 1, self._every)
+    stage, density = self._exchange(step)
     payload = int(metrics['comm/payload_bytes'])
     sent = int(metrics['comm/sent_bytes'])
     elements = metrics['comm/sent_elements']
@@ -93,7 +93,10 @@ class ByteCounter:
       payload += average.payload_bytes
       sent += average.sent_bytes
       elements += sum(row.elements for row in average.rows)
-    if step > 1 and self._end(step) != self._end(step - 1):
+    before = self._exchange(max(step - 1, 1))
+    # Where parameters are averaged, the whole stage counts: one exchange may
+    # have no average beside it.
+    if stage != before[0] or (density != before[1] and not average):
       self._last.clear()
     for counted in (self._run, self._last):
       counted.update(steps=1, payload=payload, sent=sent, elements=elements)
@@ -105,8 +108,6 @@ class ByteCounter:
     }
     if payload:
       values['comm/ratio'] = self._dense / payload
-    # That of the exchange which the step is for, whose first step says it.
-    density = stage.density_at((step - 1) // self._every * self._every)
     if density is not None:
       values['comm/density'] = density
     return values
@@ -151,18 +152,17 @@ class ByteCounter:
       ),
     }
 
-  def _end(self, step: int) -> tuple[schemes.Stage, float | None]:
-    """Returns the stage that a step is of, and its density.
+  def _exchange(self, step: int) -> tuple[schemes.Stage, float | None]:
+    """Returns the stage of the exchange that a step is for, and its density.
 
-    Where parameters are averaged, only the stage: one exchange may have no
-    average beside it.
+    A program that follows a schedule reads it at the first of the steps that an
+    exchange is for; others are of the last one's stage.
     """
-    exchange = (step - 1) // self._every
-    last = (exchange + 1) * self._every - 1  # counted from 0, as stages are
-    stage = schemes.exchanged_at(self._stages, last, self._every)
-    if self._average:
-      return stage, None
-    return stage, stage.density_at(exchange * self._every)
+    first = (step - 1) // self._every * self._every  # counted from 0, as stages
+    last = first + self._every - 1
+    follows = callable(self._stages[-1].given)
+    stage = schemes.stage_at(self._stages, first if follows else last)
+    return stage, stage.density_at(first)
 
   def to_dict(self) -> dict[str, dict[str, float]]:
     """Returns the counts, for a checkpoint."""

@@ -50,10 +50,10 @@ class Evaluation:
     self._task, self._placement, self._differ = task, placement, differ
     self._test = task.make_test()
     self._params, self._statistics = (
-      placement.everywhere(functools.partial(training_step.mean_over, axes))
+      placement.compile(functools.partial(training_step.mean_over, axes))
       for axes in (1, len(placement.axes))
     )
-    self._first = placement.everywhere(self._of_the_first)
+    self._first = placement.compile(self._of_the_first)
 
   def models(self, state: training_step.TrainState) -> dict[str, Model]:
     """Returns the models of a state; all processes must call.

@@ -203,7 +203,8 @@ def _handed_over(
   with warnings.catch_warnings(record=True) as lost:
     warnings.simplefilter('always')
     # Every process has read all of it: as NumPy arrays they are of no device.
-    state = placement.make(resized, experiment.specs, jax.device_get(state))
+    resize = placement.compile(resized, experiment.specs)
+    state = resize(jax.device_get(state))
   for message in dict.fromkeys(str(warning.message) for warning in lost):
     logging.warning('not carried over: %s', message)
   return state

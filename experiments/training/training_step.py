@@ -79,7 +79,7 @@ def init_state(
       smoothed=held if smoothed else (),
     )
 
-  return placement.make(create, placed, seed)
+  return placement.compile(create, placed)(seed)
 
 
 def for_each_worker(tree: Any, placement: placing.Placement) -> Any:

@@ -172,8 +172,8 @@ LINES = (
   #
   Line('demo', '--steps=0', 'steps=0: 0 is not a positive integer'),
   Line('demo', '--steps=many', "steps=many: invalid literal .*'many'"),
-  Line('demo', '--schemes=dcg', "unknown scheme .dcg. .did you mean 'dgc'"),
-  Line('demo', '--schemes=', "unknown scheme ''; there are dense"),
+  Line('demo', '--schemes=dcg', 'value should be one of <dense|'),
+  Line('demo', '--schemes=', 'value should be one of <dense|'),
   Line('demo', 'dense dgc', "unexpected argument 'dense'; .*has commas"),
   Line('papers', '', 'TABLE is missing; --list shows them'),
   Line('papers', 'dgc_table9', "unknown table 'dgc_table9' .did you mean 'dgc"),

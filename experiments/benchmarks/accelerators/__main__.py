@@ -44,7 +44,7 @@ _SLICES = flags.DEFINE_integer(
 _TREES = command_line.define_list(
   'tree',
   ('resnet50',),
-  command_line.one_of(trees.TREES, 'tree'),
+  flags.EnumParser([*trees.TREES]).parse,
   'which of: ' + ', '.join(trees.TREES),
 )
 _NUM_PARAMS = flags.DEFINE_integer(

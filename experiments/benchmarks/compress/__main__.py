@@ -39,7 +39,7 @@ flags.DEFINE_alias('floats', 'num_params')  # as in the records
 _SHAPES = command_line.define_list(
   'shapes',
   trees.MEASURED,
-  command_line.one_of(trees.TREES, 'tree'),
+  flags.EnumParser([*trees.TREES]).parse,
   'which of: ' + ', '.join(trees.TREES),
 )
 _STAGES = flags.DEFINE_bool('stages', True, 'measure each stage, too')

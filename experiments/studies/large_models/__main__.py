@@ -35,7 +35,7 @@ _JSON = command_line.define_json()
 _PARTS = command_line.define_list(
   'parts',
   tuple(page.TABLES),
-  command_line.one_of(page.TABLES, 'part'),
+  flags.EnumParser([*page.TABLES]).parse,
   'which of: ' + ', '.join(page.TABLES),
 )
 _SCHEMES = command_line.define_schemes(steps.SCHEMES)

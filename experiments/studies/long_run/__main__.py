@@ -30,7 +30,7 @@ _JSON = command_line.define_json()
 _SCHEMES = command_line.define_list(
   'schemes',
   ('dgc', 'gtopk', 'power_sgd'),
-  command_line.one_of(run.SCHEMES, 'scheme'),
+  flags.EnumParser([*run.SCHEMES]).parse,
   'which of: ' + ', '.join(run.SCHEMES),
 )
 _STEPS = flags.DEFINE_integer('steps', 100_000, 'of a scheme', lower_bound=1)

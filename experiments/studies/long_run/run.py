@@ -212,7 +212,7 @@ def _programs(name: str, placement: placing.Placement, chunk: int):
   def check(state):
     gs.workers.check_agreement(prints(state), state, specs)
 
-  state = placement.make(create, specs)
+  state = placement.compile(create, specs)()
   return state, placement.batch(batch), run, check
 
 

@@ -31,7 +31,7 @@ from experiments.studies.network_faults import trial
 _FAULTS = command_line.define_list(
   'faults',
   tuple(faults.FAULTS),
-  command_line.one_of(faults.FAULTS, 'fault'),
+  flags.EnumParser([*faults.FAULTS]).parse,
   'which of: ' + ', '.join(faults.FAULTS),
 )
 _SCHEME = flags.DEFINE_enum('scheme', 'dgc', list(runs.SCHEMES), 'of the runs')

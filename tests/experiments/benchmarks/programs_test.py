@@ -98,7 +98,7 @@ def test_training_on_loopback(rows_of):
 @pytest.mark.parametrize(
   'flag, status, message',
   [
-    ('--schemes=dense,best', 2, "unknown scheme 'best'"),
+    ('--schemes=dense,best', 2, 'value should be one of <'),
     ('--rate=fast', 2, 'the rate must be'),
     ('--num_params=1.5', 2, 'must be a whole number of at least 1'),
     ('--rate=1gbit', 3, '--loopback'),  # without iproute2

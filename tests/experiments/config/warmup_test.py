@@ -33,14 +33,3 @@ def test_stages_share_a_program_where_the_scheme_takes_schedules():
   fixed = schemes.stages_of('dryden', {'density': 0.001}, 8)
   assert len(fixed) == 5
   assert all(stage.given == stage.density for stage in fixed)
-
-
-@pytest.mark.parametrize('scheme', ['dgc', 'dryden'])
-def test_an_exchange_has_the_density_of_its_first_step_in_one_program(scheme):
-  stages = schemes.stages_of(scheme, {'density': 0.001}, 10)
-  assert [stage.first_step for stage in stages] == [0, 2, 5, 7, 10]
-  found = [schemes.exchanged_at(stages, step, 4).density for step in range(12)]
-  if scheme == 'dgc':
-    assert found == [0.25] * 4 + [0.0625] * 4 + [0.004] * 4
-  else:
-    assert found[3] == 0.0625 and found[11] == 0.001

@@ -72,7 +72,9 @@ def join(monkeypatch):
     monkeypatch.setattr(jax.distributed, 'shutdown', lambda: None)
     for name, found in (('index', state.process_id), ('count', 1)):
       monkeypatch.setattr(jax, f'process_{name}', lambda found=found: found)
-    monkeypatch.setattr(multihost, '_watch', lambda *_: None)
+    watch = types.SimpleNamespace(service=1, close=lambda: None)
+    monkeypatch.setattr(multihost, '_watch', lambda *_: watch)
+    monkeypatch.setattr(multihost.relay, 'start', lambda *_: 2)
     with multihost.session(place):
       pass
     visible = jax.config.values['jax_cuda_visible_devices']

@@ -152,12 +152,6 @@ def test_a_mistake_of_the_user_is_told_without_traceback(tmp_path):
 
 
 @pytest.mark.slow
-def test_an_exit_code_is_kept(tmp_path):
-  outcome, _, _ = _run(tmp_path, victim=1, action='sys.exit(42)')
-  assert outcome.statuses[1] == 42 and outcome.statuses[0] != 0
-
-
-@pytest.mark.slow
 def test_a_stuck_process_ends_the_run(tmp_path):
   outcome, text, seconds = _run(
     tmp_path, victim=1, action='time.sleep(1000)', grace=5.0

@@ -110,7 +110,7 @@ def test_flags_are_paths_and_lists(values):
     ('--num_params=1.5', "at least 1, got '1.5'"),
     ('--num_params=nan', "at least 1, got 'nan'"),
     ('--num_params=0', "at least 1, got '0'"),
-    ('--schemes=dense,dcg', "unknown scheme .dcg. .did you mean 'dgc'"),
+    ('--schemes=dense,dcg', 'value should be one of <dense|dgc>'),
     ('--json=', 'must name a file'),
     ('--factors=1,0', "finite number > 0, got '0'"),
     ('--factors=nan', "finite number > 0, got 'nan'"),

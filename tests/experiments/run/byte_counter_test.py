@@ -118,6 +118,20 @@ def test_bytes_that_depend_on_the_data_are_those_that_were_sent():
     assert counted.summary()['sent_bytes_total'] == 1872
 
 
+@pytest.mark.parametrize('scheme', ['dgc', 'dryden'])
+def test_an_exchange_has_the_density_of_its_first_step_in_one_program(scheme):
+  stages = schemes.stages_of(scheme, {'density': 0.001}, 10)
+  assert [stage.first_step for stage in stages] == [0, 2, 5, 7, 10]
+  traffic = _counter(stages, [_Plan(p, every=4) for p in range(5)])
+  found = [
+    _count(traffic, step, 0, 0, 0)['comm/density'] for step in range(1, 13)
+  ]
+  if scheme == 'dgc':
+    assert found == [0.25] * 4 + [0.0625] * 4 + [0.004] * 4
+  else:  # a program for each stage: that of the last step exchanges
+    assert found == [0.0625] * 4 + [0.004] * 4 + [0.001] * 4
+
+
 def test_steps_that_only_accumulate_send_nothing():
   stages = (schemes.Stage(0, 0.5, 0.5), schemes.Stage(4, 0.1, 0.1))
   plans = [_Plan(500, every=2), _Plan(100, every=2)]

@@ -87,7 +87,7 @@ def test_running_averages_are_a_workers_own_until_a_test(
   close = functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-6)
   for name, own in zip(('mean', 'var'), zip(*wanted, strict=True), strict=True):
     close(found[name], np.reshape(own, (*sizes, -1)))
-  tested = placement.everywhere(
+  tested = placement.compile(
     functools.partial(training_step.mean_over, len(placement.axes))
   )(state.statistics)
   close(tested['BatchNorm_0']['mean'], np.mean([m for m, _ in wanted], axis=0))
