@@ -52,24 +52,14 @@ class Classification(task.Task):
 
   def outcome(self, params, statistics, carry, inputs, key):
     labels = inputs['labels']
-    logits, changed = self._apply(
-      params,
-      statistics,
-      inputs['images'],
-      train=True,
-      mutable=['batch_stats'],
-      rngs={'dropout': key},
-    )
+    logits, statistics = self._logits(params, statistics, inputs['images'], key)
     losses = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
     right = jnp.mean(logits.argmax(-1) == labels)
-    return task.Outcome(
-      losses.mean(), {'accuracy': right}, changed.get('batch_stats', {}), carry
-    )
+    return task.Outcome(losses.mean(), {'accuracy': right}, statistics, carry)
 
-  def _apply(self, params, statistics, images, **options):
-    variables = {'params': params, 'batch_stats': statistics}
+  def _logits(self, params, statistics, images, key=None):
     images = data.normalise(images, self.mean, self.std)
-    return self.model.apply(variables, images, **options)
+    return self.apply(params, statistics, images, key=key)
 
   def make_test(self) -> task.Test:
     examples = self.examples
@@ -79,7 +69,7 @@ class Classification(task.Task):
 
     @jax.jit
     def sums(params, statistics, images, labels):
-      logits = self._apply(params, statistics, images, train=False)
+      logits, _ = self._logits(params, statistics, images)
       losses = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
       _, largest = jax.lax.top_k(logits, min(_TOP, self.classes))
       right = logits.argmax(-1) == labels

@@ -57,16 +57,14 @@ class Language(task.Task):
     return self.model.carry(self.batch_size)
 
   def outcome(self, params, statistics, carry, inputs, key):
-    losses, carry = self._losses(
-      params, carry, inputs, train=True, rngs={'dropout': key}
-    )
+    losses, carry = self._losses(params, carry, inputs, key)
     words = {'words': jnp.float32(losses.size)}
     return task.Outcome(losses.mean(), {}, statistics, carry, words)
 
   def make_test(self) -> task.Test:
     @jax.jit
     def total(params, carry, inputs):
-      losses, carry = self._losses(params, carry, inputs, train=False)
+      losses, carry = self._losses(params, carry, inputs)
       return jnp.sum(losses * inputs['weights']), carry
 
     def test(params, statistics, process, processes):
@@ -96,13 +94,11 @@ class Language(task.Task):
       own = {'test/perplexity': entropy.perplexity(nats, symbols)}
     return {'test/loss': nats / symbols, **own}
 
-  def _losses(self, params, carry, inputs, **options):
+  def _losses(self, params, carry, inputs, key=None):
     """float32[batch, window], and what the next batch begins with."""
-    logits, carry = self.model.apply(
-      {'params': params},
-      inputs['tokens'],
-      _begun(carry, inputs['first']),
-      **options,
+    begun = _begun(carry, inputs['first'])
+    (logits, carry), _ = self.apply(
+      params, {}, inputs['tokens'], begun, key=key
     )
     targets = inputs['targets']
     losses = optax.softmax_cross_entropy_with_integer_labels(logits, targets)

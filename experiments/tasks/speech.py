@@ -60,29 +60,19 @@ class Speech(task.Task):
     return task.symbols_file(('', *self.corpus.train.alphabet.symbols))
 
   def outcome(self, params, statistics, carry, inputs, key):
-    (logits, frames), changed = self.model.apply(
-      {'params': params, 'batch_stats': statistics},
-      inputs['features'],
-      inputs['frames'],
-      train=True,
-      mutable=['batch_stats'],
-      rngs={'dropout': key},
+    losses, _, _, statistics = self._heard(params, statistics, inputs, key)
+    return task.Outcome(losses.mean(), {}, statistics, carry)
+
+  def _heard(self, params, statistics, inputs, key=None):
+    """Losses, logits, how many frames they have, and new averages."""
+    (logits, frames), statistics = self.apply(
+      params, statistics, inputs['features'], inputs['frames'], key=key
     )
-    loss = _losses(logits, frames, inputs).mean()
-    return task.Outcome(loss, {}, changed.get('batch_stats', {}), carry)
+    return _losses(logits, frames, inputs), logits, frames, statistics
 
   def make_test(self) -> task.Test:
     examples = self.corpus.test
-
-    @jax.jit
-    def heard(params, statistics, inputs):
-      logits, frames = self.model.apply(
-        {'params': params, 'batch_stats': statistics},
-        inputs['features'],
-        inputs['frames'],
-        train=False,
-      )
-      return _losses(logits, frames, inputs), logits, frames
+    heard = jax.jit(self._heard)
 
     def test(params, statistics, process, processes):
       loss, said, meant = 0.0, [], []
@@ -94,7 +84,7 @@ class Speech(task.Task):
         processes=processes,
       ):
         count = len(part.rows)
-        losses, logits, frames = jax.device_get(
+        losses, logits, frames, _ = jax.device_get(
           heard(params, statistics, part.inputs)
         )
         loss += losses[:count].sum(dtype=np.float64)

@@ -88,6 +88,33 @@ class Task:
     """Returns what the model is called with, of one short example."""
     raise NotImplementedError
 
+  def apply(
+    self,
+    params: Any,
+    statistics: Any,
+    *inputs: Any,
+    key: jax.Array | None = None,
+  ) -> tuple[Any, Any]:
+    """Returns what the model gives, and new running averages.
+
+    Args:
+      params: of the model.
+      statistics: of batch normalisation.
+      *inputs: of the model.
+      key: from which dropout draws in training; None in a test.
+    """
+    variables = {'params': params, 'batch_stats': statistics}
+    if key is None:
+      return self.model.apply(variables, *inputs, train=False), statistics
+    given, changed = self.model.apply(
+      variables,
+      *inputs,
+      train=True,
+      mutable=['batch_stats'],
+      rngs={'dropout': key},
+    )
+    return given, changed.get('batch_stats', {})
+
   def carry(self) -> Any:
     """Returns what a worker's first batch begins with.
 

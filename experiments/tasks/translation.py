@@ -54,7 +54,7 @@ class Translation(task.Task):
     return (jnp.ones((1, 4), jnp.int32),) * 2
 
   def outcome(self, params, statistics, carry, inputs, key):
-    losses = self._losses(params, inputs, train=True, rngs={'dropout': key})
+    losses = self._losses(params, inputs, key)
     words = jnp.sum(inputs['weights'] > 0).astype(jnp.float32)
     loss = losses.sum(axis=1).mean()
     return task.Outcome(loss, {}, statistics, carry, {'words': words})
@@ -69,7 +69,7 @@ class Translation(task.Task):
 
     @jax.jit
     def total(params, inputs):
-      return jnp.sum(self._losses(params, inputs, train=False))
+      return jnp.sum(self._losses(params, inputs))
 
     def test(params, statistics, process, processes):
       del statistics
@@ -98,13 +98,11 @@ class Translation(task.Task):
       'test/bleu': bleu.score(np.array(counts)),
     }
 
-  def _losses(
-    self, params: Any, inputs: Mapping[str, jax.Array], **options: Any
-  ) -> jax.Array:
+  def _losses(self, params, inputs, key=None):
     """float32[batch, length - 1], weighted."""
     target = inputs['target']
-    logits = self.model.apply(
-      {'params': params}, inputs['source'], target[:, :-1], **options
+    logits, _ = self.apply(
+      params, {}, inputs['source'], target[:, :-1], key=key
     )
     losses = optax.softmax_cross_entropy_with_integer_labels(
       logits, target[:, 1:]
