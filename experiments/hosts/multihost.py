@@ -93,38 +93,27 @@ def find_place(
   """
   variables = os.environ if variables is None else variables
 
-  given = coordinator, num_processes, process_id
-  names = (
-    environment.COORDINATOR,
-    environment.NUM_PROCESSES,
-    environment.PROCESS_ID,
-  )
   coordinator, count, number = found = [
-    variables.get(name) if value is None else value
-    for value, name in zip(given, names, strict=True)
-  ]
-  if None in found:
-    if found == [None] * 3:
-      return None
-    raise errors.ConfigError(
-      'coordinator, number of processes and process id go together, got '
-      f'{coordinator}, {count} and {number}; give all three, or none and let '
-      'JAX ask the cluster'
+    variables.get(name) if given is None else given
+    for given, name in (
+      (coordinator, environment.COORDINATOR),
+      (num_processes, environment.NUM_PROCESSES),
+      (process_id, environment.PROCESS_ID),
     )
+  ]
+  if found == [None] * 3:
+    return None
   try:
     place = Place(coordinator, int(count), int(number))
-    if not place.address[0]:
-      raise ValueError('no address')
-  except ValueError as error:
-    raise errors.ConfigError(
-      'the coordinator must be address:port, the number of processes and the '
-      f'process id whole numbers, got {coordinator!r}, {count} and {number}'
-    ) from error
-  if not 0 <= place.process_id < place.num_processes:
-    raise errors.ConfigError(
-      f'the process id must be in 0..{place.num_processes - 1}, got {number}'
-    )
-  return place
+    if place.address[0] and 0 <= place.process_id < place.num_processes:
+      return place
+  except (AttributeError, TypeError, ValueError):
+    pass
+  raise errors.ConfigError(
+    'a coordinator (address:port), the number of processes and the process id '
+    f'(from 0) go together, got {coordinator}, {count} and {number}; give all '
+    'three, or none and let JAX ask the cluster'
+  )
 
 
 @contextlib.contextmanager
@@ -162,7 +151,18 @@ def session(
   place = find_place() if place is None else place
   watch, patience, arguments = None, 1, {}
   if place is not None:
-    watch = _watch(place, initialization_timeout, host_timeout)
+    if place.process_id == 0:
+      command_line.say(
+        f'{place} waits at {place.coordinator} for the others, '
+        f'{initialization_timeout} s at most'
+      )
+    watch = watching.Watch(
+      place.process_id,
+      place.num_processes,
+      place.address,
+      timeout=host_timeout,
+      meeting=initialization_timeout,
+    )
     # It names who is lost, so it must be the first to notice.
     patience = 2
   try:
@@ -212,23 +212,6 @@ def session(
     jax.distributed.shutdown()
     if watch is not None:
       watch.close()
-
-
-def _watch(place: Place, meeting: float, timeout: float) -> watching.Watch:
-  """Starts to watch the others."""
-  if place.process_id == 0:
-    command_line.say(
-      f'{place} waits at {place.coordinator} for the others, '
-      f'{meeting} s at most'
-    )
-  return watching.Watch(
-    place.process_id,
-    place.num_processes,
-    place.address,
-    timeout=timeout,
-    meeting=meeting,
-    service=0 if place.process_id else environment.free_port(),
-  )
 
 
 def _keep_the_host(place: Place | None) -> None:

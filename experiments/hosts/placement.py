@@ -250,7 +250,8 @@ def provide(runner: str, num_workers: int, inner_workers: int = 1) -> Placement:
     raise errors.ConfigError(
       f'parallel.num_workers {num_workers} of parallel.devices_per_node '
       f'{inner_workers} need {needed} devices with parallel.runner {runner}, '
-      f'{jax.default_backend()} has {len(devices)}. {_cure(joined, needed)}'
+      f'{jax.default_backend()} has {len(devices)}. Take other numbers; '
+      'CPUs pose as JAX_NUM_CPU_DEVICES devices a process, where that is set'
     )
   devices = devices[:needed]
   held = collections.Counter(d.process_index for d in devices)
@@ -264,19 +265,6 @@ def provide(runner: str, num_workers: int, inner_workers: int = 1) -> Placement:
   if runner == 'pmap':
     return Placement(runner, num_workers, inner_workers)
   return Placement(runner, num_workers, inner_workers, tuple(devices))
-
-
-def _cure(joined: bool, needed: int) -> str:
-  """What to do about another number of devices than are needed."""
-  if not joined:
-    return (
-      'Take --config.parallel.runner=simulate, fewer '
-      '--config.parallel.num_workers or devices_per_node, or JAX_PLATFORMS=cpu'
-    )
-  processes = jax.process_count()
-  if jax.default_backend() == 'cpu' and needed % processes == 0:
-    return f'Start each process with JAX_NUM_CPU_DEVICES={needed // processes}'
-  return 'Take another --config.parallel.num_workers'
 
 
 def pose_as(num_devices: int) -> None:

@@ -25,6 +25,7 @@ import threading
 import time
 from typing import Any
 
+from experiments.cluster import environment
 from experiments.program import command_line
 from experiments.program import errors
 
@@ -52,13 +53,11 @@ class _Peer:
     connection: to a process.
     where: name and address of its host.
     number: of the process; None: it has not said so yet.
-    thread: that listens.
   """
 
   connection: socket.socket
   where: str
   number: int | None = None
-  thread: threading.Thread | None = None
 
   def send(self, **message: Any) -> None:
     """Says something; whoever listens notices where that is not possible."""
@@ -83,7 +82,7 @@ class Watch:
     *,
     timeout: float,
     meeting: float,
-    service: int = 0,
+    service: int | None = None,
     end: End | None = None,
   ):
     """Meets process 0, or begins to wait for the others.
@@ -94,13 +93,12 @@ class Watch:
       coordinator: address and port on which process 0 listens.
       timeout: seconds of silence after which a process counts as lost.
       meeting: seconds in which all must come.
-      service: what process 0 tells the others, see the attribute.
+      service: see the attribute; of process 0 a free one if None.
       end: called with the line to say and the exit status; ends the process.
 
     Raises:
       ConfigError: process 0 cannot listen, or is not there.
     """
-    self.service = service
     self._process, self._processes = process, processes
     self._timeout, self._end = timeout, end or _end_process
     self._interval = min(timeout / _BEATS, _MOST_SECONDS)
@@ -113,6 +111,7 @@ class Watch:
     self._left = threading.Event()  # the main thread wants to leave
     self._server: socket.socket | None = None
     if process == 0:
+      self.service = service or environment.free_port()
       self._server = _listen(coordinator)
       _in_thread(self._accept)
     else:
@@ -138,7 +137,7 @@ class Watch:
     who = self._name(self._process)
     text = f'{who} ended with status {status}: {text}'
     self._tell(kind='over', text=text, status=status, own=True)
-    self._say_farewell()
+    time.sleep(_FAREWELL_SECONDS)
 
   def close(self) -> None:
     """Ends the watch: the run is over, for all."""
@@ -178,7 +177,7 @@ class Watch:
         return
       connection.settimeout(self._timeout)
       peer = _Peer(connection, address[0].removeprefix('::ffff:'))
-      peer.thread = _in_thread(self._listen_to, peer, connection.makefile('rb'))
+      _in_thread(self._listen_to, peer, connection.makefile('rb'))
 
   def _listen_to(self, peer: _Peer, lines: Any) -> None:
     """Until a peer is gone, silent, or has said that it leaves."""
@@ -229,9 +228,10 @@ class Watch:
       self._ender = threading.current_thread()
       self._closing.set()
     self._tell(kind='over', text=text, status=status, own=own)
-    if own and self._left.wait(_FAREWELL_SECONDS):
+    if not own:
+      time.sleep(_FAREWELL_SECONDS)
+    elif self._left.wait(_FAREWELL_SECONDS):
       return  # the main thread has said the same of this process
-    self._say_farewell()
     self._end(text, status)
 
   # --- connections ---------------------------------------------------------
@@ -265,7 +265,7 @@ class Watch:
     self.service = told['port']
     peer.where = f'{told["host"]}, {peer.where}'
     self._peers.append(peer)
-    peer.thread = _in_thread(self._listen_to, peer, lines)
+    _in_thread(self._listen_to, peer, lines)
 
   def _tell(self, **message: Any) -> None:
     with self._lock:
@@ -273,25 +273,12 @@ class Watch:
     for peer in peers:
       peer.send(**message)
 
-  def _say_farewell(self) -> None:
-    """Waits until the others have read what was told last, and hang up."""
-    deadline = time.monotonic() + _FAREWELL_SECONDS
-    for peer in self._peers:
-      try:
-        peer.connection.shutdown(socket.SHUT_WR)
-      except OSError:
-        continue  # it is gone
-      if peer.thread not in (None, threading.current_thread()):
-        peer.thread.join(max(0.0, deadline - time.monotonic()))
-
   def _name(self, process: int) -> str:
     return f'process {process} of {self._processes}'
 
 
-def _in_thread(function: Callable[..., None], *args: Any) -> threading.Thread:
-  thread = threading.Thread(target=function, args=args, daemon=True)
-  thread.start()
-  return thread
+def _in_thread(function: Callable[..., None], *args: Any) -> None:
+  threading.Thread(target=function, args=args, daemon=True).start()
 
 
 def _hang_up(connection: socket.socket) -> None:

@@ -7,7 +7,6 @@ from typing import IO
 
 from rich import box
 from rich import console as consoles
-from rich import measure
 from rich.table import Table
 
 _WIDEST = 10_000  # characters
@@ -52,11 +51,8 @@ def show(table: Table, file: IO[str] | None = None) -> None:
     table: from `make`.
     file: standard output if None.
   """
-  screen = consoles.Console(file=file or sys.stdout)
-  options = screen.options.update(width=_WIDEST)
-  needed = measure.Measurement.get(screen, options, table).maximum
-  screen.width = max(screen.width, needed)
-  screen.print(table, crop=False)
+  screen = consoles.Console(file=file or sys.stdout, width=_WIDEST)
+  screen.print(table)
 
 
 def text(table: Table) -> str:

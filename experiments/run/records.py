@@ -18,7 +18,6 @@ All but metrics.jsonl are written whole, see `experiments.program.files`.
 
 from collections.abc import Callable, Mapping
 import contextlib
-import errno
 import fcntl
 import io
 import json
@@ -45,9 +44,6 @@ PARAMS = 'params.npz'
 BEST = 'best.npz'
 PLAN = 'plan.txt'
 LOCK = 'run.lock'
-
-# A file system without locks: some network mounts.
-_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
 def write_params(path: pathlib.Path, params: Any) -> None:
@@ -295,13 +291,12 @@ class Lock:
           f'{_owner(self._path)}; wait for its end, or take another --workdir. '
           'Where a launcher has started both: with --multihost they are one run'
         ) from None
-      except OSError as error:
-        if error.errno not in _NO_LOCKS:
-          raise
+      except OSError as error:  # of some network mounts
         logging.warning(
-          '%s lies on a file system without locks: nothing keeps a second run '
-          'out',
+          '%s lies on a file system without locks (%s): nothing keeps a second '
+          'run out',
           self._path.parent,
+          error.strerror,
         )
       self._file.truncate(0)
       json.dump({'pid': os.getpid(), 'host': socket.gethostname()}, self._file)

@@ -11,6 +11,7 @@ they are. Their differences are relative, in percent of the other.
 """
 
 from collections.abc import Iterable, Mapping
+import functools
 import math
 from typing import Any, NamedTuple
 
@@ -118,22 +119,12 @@ WER = Score('word error rate', 'wer', rises=False)
 BLEU = Score('BLEU', 'bleu', symbol='BLEU', unit='BLEU', scale=1.0, most=100.0)
 
 
-def _relative(name: str, key: str, **fields: Any) -> Score:
-  """A score that has no ceiling, and whose differences are relative."""
-  return Score(
-    name,
-    key,
-    unit='%',
-    rises=False,
-    scale=1.0,
-    margin=2.0,
-    relative=True,
-    **{'symbol': '', **fields},
-  )
-
-
-PERPLEXITY = _relative('perplexity', 'perplexity')
-BITS = _relative('bits a character', 'bits_per_character', digits=3)
+# Scores that have no ceiling, and whose differences are relative.
+_relative = functools.partial(
+  Score, unit='%', rises=False, scale=1.0, margin=2.0, relative=True
+)
+PERPLEXITY = _relative('perplexity', 'perplexity', symbol='')
+BITS = _relative('bits a character', 'bits_per_character', symbol='', digits=3)
 CROSS_ENTROPY = _relative('cross-entropy', 'loss', symbol='nats', digits=3)
 
 # What a run is judged by comes before what it has beside that.

@@ -14,12 +14,13 @@ from several phases counts for that of its result. Compare gTop-k (arXiv
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+import collections
+from collections.abc import Callable, Iterable, Mapping, Sequence
 import pathlib
 import re
 import tempfile
 import time
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 
@@ -37,14 +38,6 @@ _ORIGIN = re.compile(r'op_name="([^"]*)"')
 # The library's scopes and those of the training step; inner ones come last.
 _SCOPE = re.compile(rf'(?:gradsparse|train)\.({"|".join(PHASES)})\b')
 _CONTAINERS = ('while', 'conditional', 'call', 'async-start', 'async-done')
-
-
-class Event(NamedTuple):
-  """One operation, as it ran."""
-
-  device: int
-  name: Hashable
-  nanoseconds: float
 
 
 def phases(hlo: str) -> dict[str, str | None]:
@@ -76,16 +69,19 @@ def phases(hlo: str) -> dict[str, str | None]:
 
 
 def summed(
-  events: Iterable[Event], phase_of: Mapping[Any, str | None]
+  events: Iterable[tuple[int, Any, float]], phase_of: Mapping[Any, str | None]
 ) -> dict[str, float]:
-  """Milliseconds by phase, the mean over devices; without what has no phase."""
-  totals, devices = dict.fromkeys(PHASES, 0.0), set()
-  for event in events:
-    devices.add(event.device)
-    phase = phase_of.get(event.name)
-    if phase is not None:
-      totals[phase] += event.nanoseconds / 1e6
-  return {phase: t / max(1, len(devices)) for phase, t in totals.items()}
+  """Milliseconds by phase, the mean over devices; without what has no phase.
+
+  Args:
+    events: operations as they ran: device, name, nanoseconds.
+    phase_of: an operation's, by its name.
+  """
+  totals, devices = collections.Counter(), set()
+  for device, name, nanoseconds in events:
+    devices.add(device)
+    totals[phase_of.get(name)] += nanoseconds / 1e6
+  return {phase: totals[phase] / max(1, len(devices)) for phase in PHASES}
 
 
 class Profiled:
@@ -134,7 +130,7 @@ class Profiled:
     return result, {**named, 'time/other_ms': rest, STEP: whole}
 
 
-def _events(folder: pathlib.Path) -> Iterable[Event]:
+def _events(folder: pathlib.Path) -> Iterable[tuple[int, Any, float]]:
   """The operations in a profile, by program and name, from all devices."""
   for path in folder.rglob('*.xplane.pb'):
     data = jax.profiler.ProfileData.from_file(str(path))
@@ -147,4 +143,4 @@ def _events(folder: pathlib.Path) -> Iterable[Event]:
             # Processors say it in the event, accelerators in the plane.
             device = stats.get('device_ordinal', number and int(number[1]))
             name = stats['hlo_module'], stats['hlo_op']
-            yield Event(device or 0, name, event.duration_ns)
+            yield device or 0, name, event.duration_ns

@@ -161,12 +161,12 @@ LINES = (
   Line(
     'main',
     _PROCESSES + '2 --process_id=5 --coordinator=a:1',
-    'process id must be in 0..1, got 5',
+    'go together, got a:1, 2 and 5',
   ),
   Line(
     'main',
     _PROCESSES + '2 --process_id=0 --coordinator=nowhere',
-    "coordinator must be address:port.* got 'nowhere'",
+    'go together, got nowhere, 2 and 0',
   ),
   Line('main', _PROCESSES + '2', 'go together, got None, 2 and None'),
   #

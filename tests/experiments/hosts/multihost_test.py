@@ -180,26 +180,20 @@ def test_place_from_arguments_or_environment():
 
 
 @pytest.mark.parametrize(
-  'arguments, message',
+  'arguments',
   [
-    (('host:1', 2, None), 'go together'),
-    ((None, 2, 0), 'go together'),
-    (('host:1', 2, 2), 'must be in 0..1'),
-    (('host:1', 2, -1), 'must be in 0..1'),
-    (('host', 2, 0), 'must be address:port'),
-    (('host:port', 2, 0), 'must be address:port'),
+    ('host:1', 2, None),
+    (None, 2, 0),
+    ('host:1', 2, 2),
+    ('host:1', 2, -1),
+    ('host', 2, 0),
+    ('host:port', 2, 0),
+    ('host:1', 'four', 0),
   ],
 )
-def test_refuses_half_a_place(arguments, message):
-  with pytest.raises(errors.ConfigError, match=message):
+def test_refuses_half_a_place(arguments):
+  with pytest.raises(errors.ConfigError, match='go together, got'):
     multihost.find_place(*arguments, variables={})
-
-
-def test_refuses_a_number_that_is_none():
-  variables = environment.describe('10.77.0.1:47700', 4, 2, None)
-  variables[environment.NUM_PROCESSES] = 'four'
-  with pytest.raises(errors.ConfigError, match='whole numbers, got .*four'):
-    multihost.find_place(variables=variables)
 
 
 def test_the_users_own_xla_flag_stays(monkeypatch):

@@ -25,10 +25,4 @@ def _refused(*arguments):
 def test_processes_on_cpus_are_told_how_to_have_more_workers(
   two_processes, workers
 ):
-  assert 'JAX_NUM_CPU_DEVICES=2' in _refused(*workers)
-
-
-def test_nothing_is_told_that_would_not_help(two_processes, monkeypatch):
-  assert 'JAX_NUM_CPU_DEVICES' not in _refused(3)
-  monkeypatch.setattr(jax, 'default_backend', lambda: 'gpu')
-  assert 'JAX_NUM_CPU_DEVICES' not in _refused(4)
+  assert 'JAX_NUM_CPU_DEVICES' in _refused(*workers)

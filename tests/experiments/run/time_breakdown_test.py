@@ -45,10 +45,10 @@ def test_operations_belong_to_the_innermost_scope():
 
 def test_times_are_means_over_devices():
   events = [
-    time_breakdown.Event(0, 'tanh.1', 3e6),
-    time_breakdown.Event(1, 'tanh.1', 5e6),
-    time_breakdown.Event(1, 'sort.3', 1e6),
-    time_breakdown.Event(1, 'while.4', 9e6),
+    (0, 'tanh.1', 3e6),
+    (1, 'tanh.1', 5e6),
+    (1, 'sort.3', 1e6),
+    (1, 'while.4', 9e6),
   ]
   found = time_breakdown.summed(events, time_breakdown.phases(_HLO))
   assert found == {'compute': 4, 'compress': 0.5, 'exchange': 0, 'update': 0}

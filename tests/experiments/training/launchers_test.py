@@ -67,7 +67,7 @@ def test_processes_of_open_mpi_are_one_run(tmp_path, mpirun, alone):
 @pytest.mark.parametrize(
   'flags, says',
   [
-    ((*_JOINED, '--config.parallel.num_workers=4'), 'JAX_NUM_CPU_DEVICES=2'),
+    ((*_JOINED, '--config.parallel.num_workers=4'), 'JAX_NUM_CPU_DEVICES'),
     (_FLAGS, 'with --multihost they are one run'),
   ],
   ids=['too_few_workers', 'not_joined'],
