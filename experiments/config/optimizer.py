@@ -43,16 +43,9 @@ import ml_collections
 import optax
 
 OPTIMIZERS = ('adam', 'sgd')
-SCHEDULES = (
-  'constant',
-  'cosine',
-  'milestones',
-  'periodic',
-  'plateau',
-  'steps',
-)
-# Of these the learning rates do not depend on how long the run is.
+# Learning rates that do not depend on how long the run is, and those that do.
 FREE_OF_LENGTH = ('constant', 'milestones', 'periodic', 'plateau')
+SCHEDULES = (*FREE_OF_LENGTH, 'cosine', 'steps')
 
 
 def make(
@@ -79,11 +72,8 @@ def make(
     ValueError: the scheme refuses its arguments, or the local gradient.
   """
   compression, section = config.compression, config.optimizer
-  every, momentum, nesterov = (
-    section.accumulate,
-    section.momentum,
-    section.nesterov,
-  )
+  every = section.accumulate
+  momentum, nesterov = section.momentum, section.nesterov
   arguments = schemes.arguments_of(compression)
   if density is not None:
     arguments['density'] = _at_exchange(density, every)
@@ -98,15 +88,13 @@ def make(
   moments = schemes.needs_moments(exchange)
   if compression.local_gradient:
     exchange = gs.local_gradient(exchange, compression.local_gradient)
-  decay, clip = [], []
+  chain = [exchange]
+  if norm := compression.clip_norm:
+    chain.insert(0, gs.clip_local_norm(norm, axis_name=axis_name))
   if section.weight_decay:
-    decay = [optax.add_decayed_weights(section.weight_decay)]
-  if compression.clip_norm:
-    clip = [gs.clip_local_norm(compression.clip_norm, axis_name=axis_name)]
-  if section.decay_after_exchange or moments:
-    chain = [*clip, exchange, *decay]
-  else:
-    chain = [*decay, *clip, exchange]
+    last = section.decay_after_exchange or moments
+    decay = optax.add_decayed_weights(section.weight_decay)
+    chain.insert(len(chain) if last else 0, decay)
   rate = _at_exchange(rate, every)
   if section.name == 'adam':
     after = optax.adam(rate)

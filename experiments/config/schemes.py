@@ -6,21 +6,14 @@ import inspect
 import typing
 from typing import Any, NamedTuple
 
+from configs import default
 from experiments.program import errors
 import gradsparse as gs
 from gradsparse.arguments import did_you_mean
 import optax
 
 # Fields of `config.compression` that are not arguments of the factory.
-OWN_FIELDS = (
-  'name',
-  'warmup',
-  'warmup_steps',
-  'clip_norm',
-  'local_gradient',
-  'param_sync_every',
-  'microbatch',
-)
+OWN_FIELDS = tuple(default.get_config().compression)
 
 
 # 'paper': that of the scheme's own paper, DGC's where it has none.
@@ -187,9 +180,7 @@ def stages_of(
       )
     falling = gs.schedules.LinearDropRatio(1 - density, warmup_steps)
     return (Stage(0, falling, falling), Stage(warmup_steps, density, density))
-  if warmup == 'paper':
-    warmup = 'gtopk' if scheme == 'gtopk' else 'dgc'
-  if warmup == 'gtopk':
+  if warmup == 'gtopk' or (warmup, scheme) == ('paper', 'gtopk'):
     schedule = gs.schedules.gtopk_warmup(density, warmup_steps)
   else:
     schedule = gs.schedules.dgc_warmup(density, warmup_steps)

@@ -206,15 +206,10 @@ def _problems(
       'parallel.runner must be shard_map or simulate with '
       f'parallel.devices_per_node={inner}, got pmap'
     )
-  if block and runner != 'simulate':
+  if block and (runner != 'simulate' or workers % block):
     yield (
-      f'parallel.workers_per_chunk must be 0 with parallel.runner {runner}, '
-      f'where each worker has a device, got {block}'
-    )
-  if block and workers % block:
-    yield (
-      'parallel.workers_per_chunk must divide '
-      f'parallel.num_workers={workers}, got {block}'
+      f'parallel.workers_per_chunk must divide parallel.num_workers={workers} '
+      f'with parallel.runner simulate, and be 0 with others, got {block}'
     )
   for field in ('steps', 'eval_every'):
     # The last gradients would reach nobody.

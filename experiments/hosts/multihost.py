@@ -30,9 +30,7 @@ import contextlib
 import dataclasses
 import math
 import os
-import sys
 import traceback
-from typing import NoReturn
 
 from experiments.cluster import environment
 from experiments.hosts import relay
@@ -170,7 +168,7 @@ def session(
       # It listens where the place says, JAX's coordinator on a port beside it.
       port = watch.service
       if place.process_id:
-        port = relay.start(place.address[0], port, initialization_timeout)
+        port = relay.start(place.address[0], port)
       arguments = {
         'coordinator_address': f'127.0.0.1:{port}',
         'num_processes': place.num_processes,
@@ -242,7 +240,7 @@ def _is_alone_on_host(variables: Mapping[str, str]) -> bool:
 
 def _leave(
   error: BaseException, place: Place | None, watch: watching.Watch | None
-) -> NoReturn:
+) -> None:
   """Says why and ends the process, and the others."""
   is_follow_up = _is_of_another(error)
   if is_follow_up and watch is not None:
@@ -261,12 +259,11 @@ def _leave(
         f'error: {who} lost another process in the middle of an exchange; '
         'that one failed first, see its log'
       )
-  command_line.say(f'{who} ends with status {status}, and so does the run')
   if watch is not None:
     watch.leave(reason.partition('\n')[0], status)
-  sys.stdout.flush()
-  sys.stderr.flush()
-  os._exit(status)
+  watching.end_process(
+    f'{who} ends with status {status}, and so does the run', status
+  )
 
 
 def _is_of_another(error: BaseException | None) -> bool:

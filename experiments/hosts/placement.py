@@ -250,8 +250,9 @@ def provide(runner: str, num_workers: int, inner_workers: int = 1) -> Placement:
     raise errors.ConfigError(
       f'parallel.num_workers {num_workers} of parallel.devices_per_node '
       f'{inner_workers} need {needed} devices with parallel.runner {runner}, '
-      f'{jax.default_backend()} has {len(devices)}. Take other numbers; '
-      'CPUs pose as JAX_NUM_CPU_DEVICES devices a process, where that is set'
+      f'{jax.default_backend()} has {len(devices)}. Take other numbers, '
+      'or parallel.runner=simulate; CPUs pose as JAX_NUM_CPU_DEVICES devices a '
+      'process, where that is set'
     )
   devices = devices[:needed]
   held = collections.Counter(d.process_index for d in devices)

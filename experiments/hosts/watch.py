@@ -100,7 +100,7 @@ class Watch:
       ConfigError: process 0 cannot listen, or is not there.
     """
     self._process, self._processes = process, processes
-    self._timeout, self._end = timeout, end or _end_process
+    self._timeout, self._end = timeout, end or end_process
     self._interval = min(timeout / _BEATS, _MOST_SECONDS)
     self._meeting = meeting
     self._peers: list[_Peer] = []  # that have said who they are
@@ -113,10 +113,10 @@ class Watch:
     if process == 0:
       self.service = service or environment.free_port()
       self._server = _listen(coordinator)
-      _in_thread(self._accept)
+      in_thread(self._accept, self._server)
     else:
       self._meet(coordinator)
-    _in_thread(self._beat)
+    in_thread(self._beat)
 
   def wait(self) -> None:
     """Gives the watch the time to find out who is lost; it ends the process.
@@ -168,16 +168,15 @@ class Watch:
           f'{self._meeting:g} s'
         )
 
-  def _accept(self) -> None:
-    assert self._server is not None
+  def _accept(self, server: socket.socket) -> None:
     while True:
       try:
-        connection, address = self._server.accept()
+        connection, address = server.accept()
       except OSError:  # it was closed
         return
       connection.settimeout(self._timeout)
       peer = _Peer(connection, address[0].removeprefix('::ffff:'))
-      _in_thread(self._listen_to, peer, connection.makefile('rb'))
+      in_thread(self._listen_to, peer, connection.makefile('rb'))
 
   def _listen_to(self, peer: _Peer, lines: Any) -> None:
     """Until a peer is gone, silent, or has said that it leaves."""
@@ -232,7 +231,7 @@ class Watch:
       time.sleep(_FAREWELL_SECONDS)
     elif self._left.wait(_FAREWELL_SECONDS):
       return  # the main thread has said the same of this process
-    self._end(text, status)
+    self._end(f'error: {text}', status)
 
   # --- connections ---------------------------------------------------------
 
@@ -265,7 +264,7 @@ class Watch:
     self.service = told['port']
     peer.where = f'{told["host"]}, {peer.where}'
     self._peers.append(peer)
-    _in_thread(self._listen_to, peer, lines)
+    in_thread(self._listen_to, peer, lines)
 
   def _tell(self, **message: Any) -> None:
     with self._lock:
@@ -277,7 +276,8 @@ class Watch:
     return f'process {process} of {self._processes}'
 
 
-def _in_thread(function: Callable[..., None], *args: Any) -> None:
+def in_thread(function: Callable[..., None], *args: Any) -> None:
+  """Calls a function in a thread that ends with the process."""
   threading.Thread(target=function, args=args, daemon=True).start()
 
 
@@ -307,8 +307,9 @@ def _listen(coordinator: tuple[str, int]) -> socket.socket:
     ) from error
 
 
-def _end_process(text: str, status: int) -> None:
-  command_line.say(f'error: {text}')
+def end_process(text: str, status: int) -> None:
+  """Says a line, and ends this process at once."""
+  command_line.say(text)
   sys.stdout.flush()
   sys.stderr.flush()
   os._exit(status)

@@ -18,7 +18,7 @@ _PAIR = re.compile(r'\[\s+([-\d.e]+),\s+([-\d.e]+)\s+\]')
 
 
 @contextlib.contextmanager
-def explained(doing: str, path: pathlib.Path) -> Iterator[None]:
+def explained(doing: str, path: pathlib.Path | str) -> Iterator[None]:
   """Tells in one line what could not be done with a file in a `with` block.
 
   Args:

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 import contextlib
 import dataclasses
+import functools
 import logging as python_logging
 import os
 import pathlib
@@ -73,8 +74,7 @@ class Checkpoints:
     self.directory = directory.absolute()
     self._every = every
     self._placement = placement
-    # What was saved with it, and what is wrong with it.
-    self._seen: dict[int, tuple[Mapping[str, Any], str]] = {}
+    self._verified = functools.cache(self._verify)  # compares files once
     self._about: Mapping[str, Any] = {}  # of what is being written
     logging.get_absl_logger().addFilter(_is_not_told_by_us)
     self._orbax = ocp.StandardCheckpointer(
@@ -108,7 +108,7 @@ class Checkpoints:
     while (least := self._placement.least(self._newest(agreed))) != agreed:
       agreed = least
     if agreed:
-      return Checkpoint(agreed, self._folder(agreed), self._look(agreed))
+      return Checkpoint(agreed, self._folder(agreed), self._verified(agreed)[0])
     damaged = [f'{step}: {self._damage(step)}' for step in self.steps()]
     if -self._placement.least(-len(damaged)):  # of the one that sees most
       raise errors.ResumeError(
@@ -214,29 +214,22 @@ class Checkpoints:
 
   def _newest(self, limit: int | None) -> int:
     """The last intact step of at most `limit` in this process, or 0."""
-    for step in self.steps():
-      if (limit is None or step <= limit) and self._look(step):
-        return step
-    return 0
+    steps = (s for s in self.steps() if limit is None or s <= limit)
+    return next((s for s in steps if self._verified(s)[0]), 0)
 
-  def _look(self, step: int) -> Mapping[str, Any]:
-    """What was saved with a checkpoint, {} if damaged; compares files once."""
-    if step not in self._seen:
-      try:
-        about = manifest.verify(self._folder(step))
-        if about.get('step') != step:
-          raise manifest.DamagedError(
-            f'{manifest.NAME} is of step {about.get("step")}'
-          )
-        self._seen[step] = about, ''
-      except manifest.DamagedError as error:
-        self._seen[step] = {}, str(error)
-    return self._seen[step][0]
+  def _verify(self, step: int) -> tuple[Mapping[str, Any], str]:
+    """What was saved with a checkpoint, or else what is wrong with it."""
+    try:
+      about = manifest.verify(self._folder(step))
+    except manifest.DamagedError as error:
+      return {}, str(error)
+    if about.get('step') != step:
+      return {}, f'{manifest.NAME} is of step {about.get("step")}'
+    return about, ''
 
   def _damage(self, step: int) -> str:
     """Why a checkpoint is not used that not all processes have intact."""
-    self._look(step)
-    return self._seen[step][1] or 'another process cannot read it'
+    return self._verified(step)[1] or 'another process cannot read it'
 
   def _set_aside(self, step: int) -> None:
     folder = self._folder(step)
@@ -265,9 +258,6 @@ class Checkpoints:
     try:
       yield
     except Exception as error:
-      if self._placement.is_chief:
-        for unfinished in self.directory.glob(f'*{UNFINISHED}'):
-          shutil.rmtree(unfinished, ignore_errors=True)
       kept = ', '.join(map(str, self.steps()[:KEEP])) or 'there is none'
       raise errors.FileError(
         f'cannot write a checkpoint to {self.directory}: {_reason_in(error)}; '

@@ -6,6 +6,7 @@ import importlib.metadata
 import os
 import pathlib
 import platform
+import re
 from typing import Any
 
 import jax
@@ -38,11 +39,12 @@ def describe() -> dict[str, Any]:
 def _cpu_model() -> str | None:
   """What the processor calls itself, where Linux tells."""
   try:
-    lines = _CPUINFO.read_text().splitlines()
+    found = re.search(
+      r'^model name\s*:(.*)', _CPUINFO.read_text(), re.MULTILINE
+    )
   except OSError:
     return None
-  pairs = (line.partition(':')[::2] for line in lines)
-  return next((v.strip() for k, v in pairs if k.strip() == 'model name'), None)
+  return found and found[1].strip()
 
 
 def place(described: Mapping[str, Any]) -> str:

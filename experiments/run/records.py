@@ -171,9 +171,9 @@ class RunLog:
       seconds_before: what they took.
       describe: `(step, metrics)` to further values; called for each step.
     """
-    self._path, self._board = path or pathlib.Path(os.devnull), None
+    self._board = None
     self._file = (
-      open_metrics(path, resume_step) if path else self._path.open('a')
+      open_metrics(path, resume_step) if path else open(os.devnull, 'a')
     )
     if path and train.tensorboard:
       import tensorboardX  # only for those who ask
@@ -245,7 +245,7 @@ class RunLog:
         **added,
         'time/seconds': round(self.seconds(), 3),
       }
-      with files.explained('write', self._path):
+      with files.explained('write', self._file.name):
         self._file.write(json_line(self.latest))
         self._file.flush()
       if self._board is not None:
@@ -261,51 +261,43 @@ class RunLog:
       self._board.close()
 
 
-class Lock:
-  """Keeps other runs out of a working directory.
+def lock(workdir: pathlib.Path) -> TextIO:
+  """Makes a working directory, and keeps other runs out of it.
 
   The kernel holds the lock, on the open file: it ends with the process, however
   that ends. The file itself stays and says who has had it last.
+
+  Returns:
+    The file; closing it lets others in.
+
+  Raises:
+    FileError: it cannot be made or written.
+    ResumeError: a live run has it.
   """
-
-  def __init__(self, workdir: pathlib.Path):
-    """Takes no lock yet."""
-    self._path = workdir / LOCK
-    self._file: TextIO | None = None
-
-  def take(self) -> None:
-    """Makes the working directory, and locks it.
-
-    Raises:
-      FileError: it cannot be made or written.
-      ResumeError: a live run has it.
-    """
-    files.make_folder(self._path.parent)
-    with files.explained('write', self._path):
-      self._file = self._path.open('a+')
-      try:
-        fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-      except BlockingIOError:
-        raise errors.ResumeError(
-          f'{self._path.parent} is in use by a run that is alive'
-          f'{_owner(self._path)}; wait for its end, or take another --workdir. '
-          'Where a launcher has started both: with --multihost they are one run'
-        ) from None
-      except OSError as error:  # of some network mounts
-        logging.warning(
-          '%s lies on a file system without locks (%s): nothing keeps a second '
-          'run out',
-          self._path.parent,
-          error.strerror,
-        )
-      self._file.truncate(0)
-      json.dump({'pid': os.getpid(), 'host': socket.gethostname()}, self._file)
-      self._file.flush()
-
-  def release(self) -> None:
-    """Lets others in."""
-    if self._file is not None:
-      self._file.close()
+  files.make_folder(workdir)
+  path = workdir / LOCK
+  with files.explained('write', path):
+    file = path.open('a+')
+    try:
+      fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+      file.close()
+      raise errors.ResumeError(
+        f'{workdir} is in use by a run that is alive{_owner(path)}; wait for '
+        'its end, or take another --workdir. Where a launcher has started '
+        'both: with --multihost they are one run'
+      ) from None
+    except OSError as error:  # of some network mounts
+      logging.warning(
+        '%s lies on a file system without locks (%s): nothing keeps a second '
+        'run out',
+        workdir,
+        error.strerror,
+      )
+    file.truncate(0)
+    json.dump({'pid': os.getpid(), 'host': socket.gethostname()}, file)
+    file.flush()
+  return file
 
 
 def _owner(path: pathlib.Path) -> str:

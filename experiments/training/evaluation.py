@@ -1,18 +1,13 @@
 """How good the models of a run are, and which of its tests was the best."""
 
-from collections.abc import Mapping
 import dataclasses
-import functools
 import math
-import pathlib
 from typing import Any, NamedTuple
 
 from experiments import tasks
 from experiments.hosts import placement as placing
-from experiments.run import records
 from experiments.training import training_step
 import jax
-import numpy as np
 
 # Whose model: the mean of all workers', or, where they differ, the first one's.
 MEAN = 'mean'
@@ -49,11 +44,7 @@ class Evaluation:
     """
     self._task, self._placement, self._differ = task, placement, differ
     self._test = task.make_test()
-    self._params, self._statistics = (
-      placement.compile(functools.partial(training_step.mean_over, axes))
-      for axes in (1, len(placement.axes))
-    )
-    self._first = placement.compile(self._of_the_first)
+    self._models = placement.compile(self._of)
 
   def models(self, state: training_step.TrainState) -> dict[str, Model]:
     """Returns the models of a state; all processes must call.
@@ -61,22 +52,21 @@ class Evaluation:
     Where parameters differ between workers, their mean is one more average.
     """
     params = training_step.tested_params(state)
-    # Two floats a channel of batch normalisation travel, in no step but here.
-    statistics = self._statistics(state.statistics)
-    found = {MEAN: Model(params, statistics)}
-    if self._differ:
-      found = {
-        MEAN: Model(self._params(params), statistics),
-        ONE_WORKER: self._first(params, state.statistics),
-      }
-    # One device is enough, and all devices hold the same parameters.
-    return jax.device_get(found)
+    # One device is enough, and all devices hold the same.
+    return jax.device_get(self._models(params, state.statistics))
 
-  def _of_the_first(self, params, statistics):
-    """The first worker's own; of its inner workers' statistics the mean."""
-    params, statistics = jax.tree.map(lambda x: x[0], (params, statistics))
-    inner_axes = len(self._placement.axes) - 1
-    return Model(params, training_step.mean_over(inner_axes, statistics))
+  def _of(self, params, statistics):
+    # Two floats a channel of batch normalisation travel, in no step but here.
+    axes = len(self._placement.axes)
+    mean = training_step.mean_over(axes, statistics)
+    if not self._differ:
+      return {MEAN: Model(params, mean)}
+    first, own = jax.tree.map(lambda x: x[0], (params, statistics))
+    return {
+      MEAN: Model(training_step.mean_over(1, params), mean),
+      # Of its inner workers' statistics the mean.
+      ONE_WORKER: Model(first, training_step.mean_over(axes - 1, own)),
+    }
 
   def __call__(self, model: Model) -> dict[str, float]:
     """Returns what the task's `scores` does, of a model."""
@@ -107,49 +97,3 @@ class Lowest:
   def stuck(self, patience: int) -> bool:
     """Whether so many tests, or a multiple, have found no lower loss."""
     return self.in_a_row > 0 and self.in_a_row % patience == 0
-
-
-class Best:
-  """The models of the test with the lowest loss; a file keeps them.
-
-  A run that goes on from a checkpoint before that test does it again, and
-  writes the same file.
-
-  Attributes:
-    step: after which that test was; 0 before the first.
-    models: of that step; empty before the first.
-  """
-
-  def __init__(self, path: pathlib.Path, placement: placing.Placement):
-    """Keeps nothing yet.
-
-    Args:
-      path: of the file.
-      placement: of the workers.
-    """
-    self._path, self._placement = path, placement
-    self.step = 0
-    self.models: Mapping[str, Model] = {}
-
-  def keep(self, step: int, models: Mapping[str, Model]) -> None:
-    """Takes the models after a step; all processes must call.
-
-    Raises:
-      FileError: they cannot be written.
-    """
-    self.step, self.models = step, models
-    content = {'step': np.int64(step), **models}
-    self._placement.on_chief(lambda: records.write_params(self._path, content))
-
-  def restore(self, like: Mapping[str, Model]) -> None:
-    """Reads what a former run has kept.
-
-    Args:
-      like: models of the same run, of any step.
-
-    Raises:
-      FileError: the file is missing, damaged or of another model.
-    """
-    kept = records.read_params(self._path, {'step': np.int64(0), **like})
-    self.step = int(kept.pop('step'))
-    self.models = kept

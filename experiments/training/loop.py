@@ -23,6 +23,7 @@ from experiments.training import evaluation
 from experiments.training import resuming
 from experiments.training.experiment import Experiment
 import jax
+import numpy as np
 
 # Called after each step with the step, the number of steps, and the last line
 # of metrics.jsonl.
@@ -35,7 +36,8 @@ class Loop:
   Attributes:
     state: after the steps that were taken.
     done: how many these are, those of former runs among them.
-    best: keeps the models of the best test; None where that is not asked for.
+    best_step: after `run` that of the best test, whose models are reported; 0
+      where they are those of the last.
     evaluate: tests a model.
     models: that were tested last, after `run` those that are reported; empty
       before the first test.
@@ -72,16 +74,11 @@ class Loop:
     self.compile_seconds = 0.0
     self._check_agreement = checks.make_agreement(experiment.specs, placement)
     self._heard: Any = 0  # signal number, of all processes, a step ago
-    self._saved = 0  # steps done in the last checkpoint of this run
     self._train_steps: dict[Any, Any] = {}  # by density and shapes of batches
     self._saver = checkpoints.Checkpoints(
       workdir / 'checkpoints', config.train.checkpoint_every, placement
     )
     found = resuming.find(self._saver, experiment, workdir)
-    placement.check_same(
-      repr(experiment.task.files()),
-      'the processes number words differently: their data or versions differ',
-    )
     placement.on_chief(
       lambda: resuming.prepare(workdir, self._saver, found, experiment)
     )
@@ -94,11 +91,8 @@ class Loop:
       )
       self.state = resuming.restore(experiment, self.state, self._saver, found)
       self.counter.restore(about['traffic'])
-    self.best = None
-    if self._train.keep_best:
-      self.best = evaluation.Best(workdir / records.BEST, placement)
-      if self._lowest.best is not None:  # before the checkpoint
-        self.best.restore(self.evaluate.models(self.state))
+    self.best_step = 0
+    self._best = workdir / records.BEST
     self._log = records.RunLog(
       workdir / records.METRICS if placement.is_chief else None,
       self._train,
@@ -130,8 +124,10 @@ class Loop:
             self._saver.close()
         raise
     self._saver.close()
-    if self.best and self.best.step:
-      self.models = self.best.models
+    if self._train.keep_best and self._lowest.best is not None:
+      like = {'step': np.int64(0), **self.evaluate.models(self.state)}
+      kept = records.read_params(self._best, like)
+      self.best_step, self.models = int(kept.pop('step')), kept
       self.tested = self.evaluate(self.models[evaluation.MEAN])
     elif not self.models:  # no step was left
       self._test()
@@ -172,8 +168,12 @@ class Loop:
 
   def _judge(self, step: int) -> None:
     """Does what depends on whether the last test was the best so far."""
-    if self._lowest.observe(self.tested['test/loss']) and self.best:
-      self.best.keep(step, self.models)
+    if self._lowest.observe(self.tested['test/loss']) and self._train.keep_best:
+      # A run that goes on from before this test does it again.
+      content = {'step': np.int64(step), **self.models}
+      self._placement.on_chief(
+        lambda: records.write_params(self._best, content)
+      )
     section = self._experiment.config.optimizer
     if section.schedule == 'plateau' and self._lowest.stuck(section.patience):
       opt_state = optimizer.fall(self.state.opt_state, section.lr_decay_factor)
@@ -255,7 +255,6 @@ class Loop:
         'early_stop': dataclasses.asdict(self._lowest),
       },
     )
-    self._saved = step
 
   def _asked_to_stop(self, listener: signals.Listener) -> int:
     """Number of the signal on which all processes stop after this step, or 0.
@@ -275,10 +274,10 @@ class Loop:
     self._log.flush()
     self._saver.wait()
     saved = 'nothing is saved'
-    if self._saved:
+    for last in self._saver.steps()[:1]:
       saved = (
-        f'saved in {self._saver.directory / str(self._saved)}, and the same '
-        'command goes on from there'
+        f'saved in {self._saver.directory / str(last)}, and the same command '
+        'goes on from there'
       )
     name = signal.Signals(number).name
     return errors.StoppedError(

@@ -12,7 +12,6 @@ import warnings
 from absl import logging
 from experiments import tasks
 from experiments.config import settings
-from experiments.data import batches
 from experiments.hosts import placement as placing
 from experiments.program import errors
 from experiments.program import files
@@ -65,7 +64,7 @@ def find(
       f'{found.folder} is of a longer run: train.steps is {steps}'
     )
   position = experiment.sampler.position(found.step)._asdict()
-  # With other workers `restore` tells where the data go on.
+  # Other workers are at another place in the data.
   resizes = experiment.config.parallel.resize
   if found.about['position'] != position and not resizes:
     raise errors.ResumeError(
@@ -157,14 +156,6 @@ def restore(
       )
     if jax.tree.leaves(state.carry):
       logging.warning('hidden states begin anew: each is of one worker')
-  position = experiment.sampler.position(found.step)
-  saved = batches.Position(**found.about['position'])
-  if saved != position:
-    logging.warning(
-      'the data go on at epoch %d, example %d (it was epoch %d, example %d)',
-      *position[1:],
-      *saved[1:],
-    )
   return state
 
 

@@ -1,6 +1,7 @@
 """Trains a model with compressed gradients and writes down what happened."""
 
 from collections.abc import Callable, Mapping
+import contextlib
 import pathlib
 from typing import Any
 
@@ -47,14 +48,15 @@ def train_and_evaluate(
     config.parallel.num_workers,
     config.parallel.devices_per_node,
   )
-  placement.check_same(
-    config.to_dict(), 'the processes were started with different flags'
-  )
   # Before there is a folder: a mistake in a field leaves none.
   experiment = Experiment(config, placement)
-  lock = records.Lock(workdir)
-  placement.on_chief(lock.take)
-  try:
+  placement.check_same(
+    [experiment.asked, repr(experiment.task.files())],
+    'the processes were started with different flags, or number words '
+    'differently: their data or versions differ',
+  )
+  with contextlib.ExitStack() as held:
+    placement.on_chief(lambda: held.enter_context(records.lock(workdir)))
     placement.check_shared(workdir / records.LOCK)
     loop = looping.Loop(experiment, workdir, progress)
     if placement.is_chief:
@@ -64,28 +66,24 @@ def train_and_evaluate(
     loop.run()
     checks.check_finite(loop.state, loop.done)
     seconds = round(loop.seconds(), 3)  # of what all runs do
-    model, reported = _reported(experiment, loop)
     summary = {
-      **reported,
+      **_reported(experiment, loop),
       'seconds': seconds,
       'compile_seconds': round(loop.compile_seconds, 3),
       'command': command,
       'environment': machine.describe(),
     }
     if placement.is_chief:
+      model = loop.models[evaluation.MEAN]
       records.write_params(workdir / records.PARAMS, model.params)
       files.write_json(workdir / records.SUMMARY, summary)
     return summary
-  finally:
-    lock.release()
 
 
-def _reported(
-  experiment: Experiment, loop: looping.Loop
-) -> tuple[evaluation.Model, dict[str, Any]]:
-  """Returns the model that a run reports, and what the run has come to.
+def _reported(experiment: Experiment, loop: looping.Loop) -> dict[str, Any]:
+  """Returns what a run has come to, and would come to each time.
 
-  That is the part of the summary that is the same each time. Beside `final` the
+  Beside `final` the
   model is tested on another split, where the configuration names one. And where
   each worker has its own parameters, so is that of the first: all other tests
   take their mean.
@@ -116,11 +114,11 @@ def _reported(
     **tests(evaluation.MEAN, loop.tested),
     'comm': loop.counter.summary(),
   }
-  if loop.best and loop.best.step:
-    reported['best_step'] = loop.best.step
+  if loop.best_step:
+    reported['best_step'] = loop.best_step
   if evaluation.ONE_WORKER in loop.models:
     reported['one_worker'] = tests(evaluation.ONE_WORKER)
-  return loop.models[evaluation.MEAN], reported
+  return reported
 
 
 def _named(tested: Mapping[str, float]) -> dict[str, float]:

@@ -175,14 +175,13 @@ def make_train_step(
     """What the worker's whole batch gives, on all of its inner workers."""
     # What goes on to the next batch is each inner worker's own.
     mean = gs.workers.mean(got._replace(statistics=(), carry=()), inner_axis)
-    got = mean._replace(statistics=got.statistics, carry=got.carry)
-    if not moments:
-      return got
-    # Sums of (gradient / batch size)^2, and the worker's batch is larger.
-    return got._replace(
+    return mean._replace(
+      statistics=got.statistics,
+      carry=got.carry,
+      # Sums of (gradient / batch size)^2, and the worker's batch is larger.
       second_moment=jax.tree.map(
-        lambda m: m / placement.inner_workers, got.second_moment
-      )
+        lambda m: m / placement.inner_workers, mean.second_moment
+      ),
     )
 
   @jax.named_scope('train.update')

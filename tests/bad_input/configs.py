@@ -162,11 +162,11 @@ MISTAKES = (
   ),
   (
     {'parallel.workers_per_chunk': 3},
-    'parallel.workers_per_chunk must divide parallel.num_workers=4, got 3',
+    'parallel.workers_per_chunk must divide parallel.num_workers=4 .* got 3',
   ),
   (
     {'parallel.workers_per_chunk': 2, 'parallel.runner': 'shard_map'},
-    'parallel.workers_per_chunk must be 0 .* shard_map, .* got 2',
+    'parallel.workers_per_chunk must .* simulate, and be 0 .* got 2',
   ),
   (
     {'optimizer.accumulate': 4, 'train.steps': 10},

@@ -23,7 +23,7 @@ class _Ends(queue.Queue):
   """What a watch would have ended its process with."""
 
   def __call__(self, text: str, status: int) -> None:
-    self.put((text, status))
+    self.put((text.removeprefix('error: '), status))
 
   def the(self) -> tuple[str, int]:
     return self.get(timeout=_SECONDS)
@@ -191,7 +191,7 @@ def test_what_cannot_be_is_told(started, port):
 
 def test_the_near_end_of_a_relay_outlives_the_far_one():
   with socket.create_server(('127.0.0.1', 0)) as server:
-    port = relay.start('127.0.0.1', server.getsockname()[1], 5)
+    port = relay.start('127.0.0.1', server.getsockname()[1])
     with socket.create_connection(('127.0.0.1', port), _SECONDS) as near:
       far, _ = server.accept()
       near.sendall(b'ping')

@@ -63,8 +63,6 @@ def test_a_line_that_cannot_be_written_is_told(tmp_path):
   log._file.close()
   log._file = open('/dev/full', 'a')
   log.put(1, {'train/loss': np.float32(1)})
-  with pytest.raises(
-    errors.FileError, match='cannot write .*metrics.jsonl: No'
-  ):
+  with pytest.raises(errors.FileError, match='cannot write /dev/full: No'):
     log.flush()
   log.close()

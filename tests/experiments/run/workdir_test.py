@@ -12,8 +12,7 @@ import pytest
 _HOLDER = """
 import pathlib, sys, time
 from experiments.run import records
-lock = records.Lock(pathlib.Path(sys.argv[1]))
-lock.take()
+lock = records.lock(pathlib.Path(sys.argv[1]))
 print('locked', flush=True)
 time.sleep(1000)
 """
@@ -29,7 +28,7 @@ def test_a_live_run_keeps_others_out_and_a_dead_one_does_not(tmp_path):
   try:
     assert holder.stdout.readline() == b'locked\n'
     with pytest.raises(errors.ResumeError) as caught:
-      records.Lock(folder).take()
+      records.lock(folder)
     who = f'process {holder.pid} on {socket.gethostname()}'
     assert who in str(caught.value) and str(folder) in str(caught.value)
     assert 'with --multihost they are one run' in str(caught.value)
@@ -37,18 +36,17 @@ def test_a_live_run_keeps_others_out_and_a_dead_one_does_not(tmp_path):
     holder.kill()
     holder.wait()
     holder.stdout.close()
-  lock = records.Lock(folder)
-  lock.take()
+  lock = records.lock(folder)
   with pytest.raises(errors.ResumeError, match=f'process {os.getpid()} on'):
-    records.Lock(folder).take()
-  lock.release()
-  records.Lock(folder).take()
+    records.lock(folder)
+  lock.close()
+  records.lock(folder).close()
 
 
 def test_a_file_in_the_way_is_told(tmp_path):
   (tmp_path / 'file').touch()
   with pytest.raises(errors.FileError, match='cannot make the folder .*file'):
-    records.Lock(tmp_path / 'file' / 'run').take()
+    records.lock(tmp_path / 'file' / 'run')
   (tmp_path / records.LOCK).mkdir()
   with pytest.raises(errors.FileError, match='cannot write .*directory'):
-    records.Lock(tmp_path).take()
+    records.lock(tmp_path)
