@@ -105,15 +105,13 @@ def check(section: Mapping[str, Any]) -> optax.GradientTransformation:
 
 def signature(scheme: str) -> inspect.Signature:
   """Returns what the command line may set: all but the axis name."""
-  whole = inspect.signature(factory(scheme))
-  return whole.replace(
-    parameters=[
-      parameter.replace(annotation=inspect.Parameter.empty)
-      for parameter in whole.parameters.values()
-      if parameter.name != 'axis_name'
-    ],
-    return_annotation=inspect.Signature.empty,
-  )
+  whole, nothing = inspect.signature(factory(scheme)), inspect.Parameter.empty
+  shown = [
+    parameter.replace(annotation=nothing)
+    for name, parameter in whole.parameters.items()
+    if name != 'axis_name'
+  ]
+  return whole.replace(parameters=shown, return_annotation=nothing)
 
 
 # --- the density of a run ----------------------------------------------------
@@ -139,6 +137,12 @@ class Stage(NamedTuple):
     if callable(self.density):
       return float(self.density(step))
     return self.density
+
+
+def stages(section: Mapping[str, Any]) -> tuple[Stage, ...]:
+  """Returns what `stages_of` does, for `config.compression`."""
+  arguments, steps = arguments_of(section), section['warmup_steps']
+  return stages_of(section['name'], arguments, steps, section['warmup'])
 
 
 def stages_of(

@@ -144,12 +144,7 @@ def check(config: Mapping[str, Any]) -> None:
   for field, value in known.items():
     _check_value(field, flat[field], value)
   scheme = schemes.check(config['compression'])
-  schemes.stages_of(
-    flat['compression.name'],
-    schemes.arguments_of(config['compression']),
-    flat['compression.warmup_steps'],
-    flat['compression.warmup'],
-  )
+  schemes.stages(config['compression'])
   optimizer.check(config['optimizer'], flat['compression.warmup_steps'])
   for problem in _problems(config, flat, scheme):
     raise errors.ConfigError(problem)

@@ -128,15 +128,8 @@ class Placement:
     self, step: Callable[..., Any], **options: Any
   ) -> Callable[..., Any]:
     """Returns what all workers do, see `gs.workers.parallel`."""
-    return gs.workers.parallel(
-      step,
-      **{
-        'runner': self.runner,
-        'num_workers': self.axes,
-        'devices': self.devices,
-        **options,
-      },
-    )
+    own = {'num_workers': self.axes, 'devices': self.devices}
+    return gs.workers.parallel(step, runner=self.runner, **own | options)
 
   def batch(self, rows: Any) -> Any:
     """Puts this process' rows (one an inner worker) on its devices.
@@ -168,8 +161,6 @@ class Placement:
     Returns:
       It becomes a number by `int`, which waits for the devices.
     """
-    if self.mesh is None or jax.process_count() == 1:
-      return number
     sharding = NamedSharding(self.mesh, PartitionSpec(tuple(self.axes)))
     own = np.full(len(self.workers), number, np.int32)
     said = jax.make_array_from_process_local_data(
@@ -263,9 +254,8 @@ def provide(runner: str, num_workers: int, inner_workers: int = 1) -> Placement:
         f'parallel.devices_per_node {inner_workers}: a process must have whole '
         'workers, or a worker whole processes'
       )
-  if runner == 'pmap':
-    return Placement(runner, num_workers, inner_workers)
-  return Placement(runner, num_workers, inner_workers, tuple(devices))
+  of_mesh = tuple(devices) if runner == 'shard_map' else None
+  return Placement(runner, num_workers, inner_workers, of_mesh)
 
 
 def pose_as(num_devices: int) -> None:

@@ -82,7 +82,6 @@ class Watch:
     *,
     timeout: float,
     meeting: float,
-    service: int | None = None,
     end: End | None = None,
   ):
     """Meets process 0, or begins to wait for the others.
@@ -93,7 +92,6 @@ class Watch:
       coordinator: address and port on which process 0 listens.
       timeout: seconds of silence after which a process counts as lost.
       meeting: seconds in which all must come.
-      service: see the attribute; of process 0 a free one if None.
       end: called with the line to say and the exit status; ends the process.
 
     Raises:
@@ -111,7 +109,7 @@ class Watch:
     self._left = threading.Event()  # the main thread wants to leave
     self._server: socket.socket | None = None
     if process == 0:
-      self.service = service or environment.free_port()
+      self.service = environment.free_port()
       self._server = _listen(coordinator)
       in_thread(self._accept, self._server)
     else:

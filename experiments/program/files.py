@@ -71,8 +71,7 @@ def write_json(path: pathlib.Path, value: Any) -> None:
   text = json.dumps(value, indent=2, allow_nan=False)
   # Points of a curve: a line each, not four.
   text = _PAIR.sub(r'[\1, \2]', text)
-  with replacing(path) as file:
-    file.write(text.encode() + b'\n')
+  write_bytes(path, text.encode() + b'\n')
 
 
 def read_json(path: pathlib.Path) -> Any:

@@ -38,8 +38,8 @@ def seal(folder: pathlib.Path, about: Mapping[str, Any]) -> None:
   for name, path in _listed(folder).items():
     with files.explained('read', path):
       found[name] = {'bytes': path.stat().st_size, 'sha256': _sha256(path)}
-  content = {**about, _FILES: found}
-  content = json.loads(json.dumps(content))  # tuples become lists, as read
+  # Tuples become lists, as they are read.
+  content = json.loads(json.dumps({**about, _FILES: found}))
   files.write_json(folder / NAME, {**content, _OWN: _of_json(content)})
 
 
@@ -52,8 +52,6 @@ def verify(folder: pathlib.Path) -> dict[str, Any]:
   Raises:
     DamagedError: a file is missing or not what was written.
   """
-  if not folder.is_dir():
-    raise DamagedError('it is no folder')
   present = _listed(folder)
   try:
     content = _read(folder / NAME)

@@ -116,18 +116,15 @@ class Profiled:
     options = jax.profiler.ProfileOptions()
     options.python_tracer_level = 0
     with tempfile.TemporaryDirectory() as folder:
-      jax.profiler.start_trace(folder, profiler_options=options)
-      try:
+      with jax.profiler.trace(folder, profiler_options=options):
         start = time.perf_counter()
         result = jax.block_until_ready(self._run(*arguments))
         whole = 1e3 * (time.perf_counter() - start)
-      finally:
-        jax.profiler.stop_trace()
       parts = summed(_events(pathlib.Path(folder)), self._phase_of)
-    named = {f'time/{phase}_ms': value for phase, value in parts.items()}
     # Operations of one device may overlap; then nothing is left.
     rest = max(0.0, whole - sum(parts.values()))
-    return result, {**named, 'time/other_ms': rest, STEP: whole}
+    times = [*parts.values(), rest]
+    return result, {**dict(zip(NAMES, times, strict=True)), STEP: whole}
 
 
 def _events(folder: pathlib.Path) -> Iterable[tuple[int, Any, float]]:

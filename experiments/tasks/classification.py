@@ -14,7 +14,8 @@ import numpy as np
 import optax
 
 _TOP = 5  # classes
-_NUMBERS = 16_000_000  # of the images that are tested together
+# Images that are tested together, and the numbers in them, at most.
+_IMAGES, _NUMBERS = 500, 16_000_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,8 +36,6 @@ class Classification(task.Task):
     std: likewise.
     classes: how many there are.
     examples: that it is tested on.
-    test_batch: examples in one call of a test; the last batch may be smaller.
-      None: 500, or fewer where the images are large.
   """
 
   model: nn.Module
@@ -45,7 +44,6 @@ class Classification(task.Task):
   std: Sequence[float]
   classes: int = 0
   examples: data.Examples | None = None
-  test_batch: int | None = None
 
   def example(self) -> tuple[Any, ...]:
     return (jnp.zeros((1, *self.image_shape), jnp.float32),)
@@ -63,9 +61,7 @@ class Classification(task.Task):
 
   def make_test(self) -> task.Test:
     examples = self.examples
-    size = self.test_batch
-    if size is None:
-      size = min(500, max(1, _NUMBERS // math.prod(self.image_shape)))
+    size = min(_IMAGES, max(1, _NUMBERS // math.prod(self.image_shape)))
 
     @jax.jit
     def sums(params, statistics, images, labels):

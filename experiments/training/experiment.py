@@ -26,8 +26,7 @@ class Experiment:
     asked: its fields that are set, for the records.
     placement: of the workers.
     task: what is learned.
-    final_task: the same, tested on `data.final_split`; None where that is
-      empty.
+    final_task: the same, tested on `data.final_split`; '' where that is empty.
     sampler: which batch a step sees.
     learning_rate: a function of the step.
     stages: of the warm-up; one where there is none.
@@ -61,20 +60,12 @@ class Experiment:
       num_workers=placement.num_workers * placement.inner_workers,
       workers=placement.workers,
     )
-    self.final_task = None
-    if config.data.final_split:
-      self.final_task = tasks.tested_on(
-        self.task, config, config.data.final_split
-      )
+    split = config.data.final_split
+    self.final_task = split and tasks.tested_on(self.task, config, split)
     self.learning_rate = optimizer.learning_rate(
       config, self.sampler.steps_per_epoch
     )
-    self.stages = schemes.stages_of(
-      section.name,
-      schemes.arguments_of(section),
-      section.warmup_steps,
-      section.warmup,
-    )
+    self.stages = schemes.stages(section)
     self.chain = functools.cache(
       lambda density: optimizer.make(
         config, self.learning_rate, density, axis_name=training_step.AXIS

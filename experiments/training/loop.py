@@ -43,6 +43,7 @@ class Loop:
       before the first test.
     tested: what that test gave.
     counter: counts the bytes.
+    log: writes what was measured.
     compile_seconds: spent on tracing and compiling steps.
   """
 
@@ -93,7 +94,7 @@ class Loop:
       self.counter.restore(about['traffic'])
     self.best_step = 0
     self._best = workdir / records.BEST
-    self._log = records.RunLog(
+    self.log = records.RunLog(
       workdir / records.METRICS if placement.is_chief else None,
       self._train,
       resume_step=self.done,
@@ -107,14 +108,14 @@ class Loop:
     Raises:
       StoppedError: a signal ended it before; the state is saved.
     """
-    with signals.listening() as listener, contextlib.closing(self._log):
+    with signals.listening() as listener, contextlib.closing(self.log):
       try:
         is_last = self._stops_early()
         while self.done < self._train.steps and not is_last:
           is_last = self._step(listener)
           if not is_last:
             self._tell()
-        self._log.flush()
+        self.log.flush()
         self._check_rejections()
         self._tell()
       except BaseException:
@@ -132,10 +133,6 @@ class Loop:
     elif not self.models:  # no step was left
       self._test()
 
-  def seconds(self) -> float:
-    """Returns the time spent on the run, former attempts included."""
-    return self._log.seconds()
-
   def _step(self, listener: signals.Listener) -> bool:
     """Takes a step, with all that is due after it; whether it is the last."""
     train = self._train
@@ -146,7 +143,7 @@ class Loop:
     self._check_rejections()
     if is_last or _due(step, train.eval_every):
       self._test()
-      self._log.add(self.tested)
+      self.log.add(self.tested)
     if _due(step, train.eval_every):
       self._judge(step)
       is_last = is_last or self._stops_early()
@@ -198,11 +195,11 @@ class Loop:
 
   def _check_rejections(self) -> None:
     """Raises if the last steps that the log knows were all rejected."""
-    in_a_row = self._log.rejected_in_a_row
+    in_a_row = self.log.rejected_in_a_row
     if in_a_row >= self._train.max_rejected_steps:
       raise errors.DivergedError(
         f'{in_a_row} steps in a row were rejected (train.max_rejected_steps), '
-        f'the last is step {self._log.step}: what is made of the gradient of '
+        f'the last is step {self.log.step}: what is made of the gradient of '
         f'some worker is not finite; {errors.CALMER}'
       )
 
@@ -222,21 +219,19 @@ class Loop:
         )
       self._train_steps[program] = made
     train_step = self._train_steps[program]
-    where_time_goes: dict[str, float] = {}
+    times: dict[str, float] = {}
     if _due(step, self._train.time_breakdown_every):
-      (self.state, metrics), where_time_goes = train_step.timed(
-        self.state, batch
-      )
+      (self.state, metrics), times = train_step.timed(self.state, batch)
     else:
       self.state, metrics = train_step(self.state, batch)
     if is_first:  # tracing and compiling happen before the call returns
       self.compile_seconds += time.perf_counter() - called
-    self._log.put(step, metrics)
-    self._log.add(where_time_goes)
+    self.log.put(step, metrics)
+    self.log.add(times)
 
   def _save(self, step: int) -> None:
-    self._log.flush()
-    if not self._log.may_save:
+    self.log.flush()
+    if not self.log.may_save:
       logging.warning(
         'no checkpoint of step %d: it was rejected, or its loss is no number',
         step,
@@ -250,7 +245,7 @@ class Loop:
         'format': resuming.FORMAT,
         'config': self._experiment.asked,
         'position': self._experiment.sampler.position(step)._asdict(),
-        'seconds': self._log.seconds(),
+        'seconds': self.log.seconds(),
         'traffic': self.counter.to_dict(),
         'early_stop': dataclasses.asdict(self._lowest),
       },
@@ -263,22 +258,19 @@ class Loop:
     have heard, and read at the end of the next what was said: the answer is
     there by then, and the same for all.
     """
-    said = self._placement.largest(listener.asked)
     if jax.process_count() == 1:
-      return said
-    before, self._heard = self._heard, said
+      return listener.asked
+    before, self._heard = self._heard, self._placement.largest(listener.asked)
     return int(before)
 
   def _stopped(self, step: int, number: int) -> errors.StoppedError:
     """Waits until the checkpoint of a step is written, and says where."""
-    self._log.flush()
+    self.log.flush()
     self._saver.wait()
     saved = 'nothing is saved'
-    for last in self._saver.steps()[:1]:
-      saved = (
-        f'saved in {self._saver.directory / str(last)}, and the same command '
-        'goes on from there'
-      )
+    if steps := self._saver.steps():
+      folder = self._saver.directory / str(steps[0])
+      saved = f'saved in {folder}, and the same command goes on from there'
     name = signal.Signals(number).name
     return errors.StoppedError(
       f'stopped by {name} after step {step} of {self._train.steps}: {saved}',
@@ -287,7 +279,7 @@ class Loop:
 
   def _tell(self) -> None:
     if self._progress is not None and self._placement.is_chief:
-      self._progress(self.done, self._train.steps, self._log.latest)
+      self._progress(self.done, self._train.steps, self.log.latest)
 
 
 def _due(step: int, every: int, too: bool = False) -> bool:

@@ -65,7 +65,7 @@ def train_and_evaluate(
       announce(f'training set: {", ".join(said)}')
     loop.run()
     checks.check_finite(loop.state, loop.done)
-    seconds = round(loop.seconds(), 3)  # of what all runs do
+    seconds = round(loop.log.seconds(), 3)  # of what all runs do
     summary = {
       **_reported(experiment, loop),
       'seconds': seconds,
@@ -83,10 +83,9 @@ def train_and_evaluate(
 def _reported(experiment: Experiment, loop: looping.Loop) -> dict[str, Any]:
   """Returns what a run has come to, and would come to each time.
 
-  Beside `final` the
-  model is tested on another split, where the configuration names one. And where
-  each worker has its own parameters, so is that of the first: all other tests
-  take their mean.
+  Beside `final` the model is tested on another split, where the configuration
+  names one. And where each worker has its own parameters, so is that of the
+  first: all other tests take their mean.
 
   Args:
     experiment: of the run.

@@ -235,15 +235,14 @@ def make_train_step(
   # JAX has no types for batch normalisation over a `vmap` of examples.
   typed = not (moments and task.has_batch_axis)
   parallel = functools.partial(placement.parallel, check_vma=typed)
-  axes, state_and_metrics = placement.axes, (state_specs, PartitionSpec())
+  every, state_and_metrics = state_specs.carry, (state_specs, PartitionSpec())
   if block is None:
     return parallel(
       step,
-      in_specs=(state_specs, PartitionSpec(*axes)),
+      in_specs=(state_specs, every),
       out_specs=state_and_metrics,
       donate_argnums=(0,),
     )
-  every = PartitionSpec(*axes)
   own = [PartitionSpec(AXIS)] * len(gradients.Gradients._fields)
   own = gradients.Gradients(*own)._replace(statistics=every, carry=every)
   update_all = parallel(
@@ -258,7 +257,7 @@ def make_train_step(
   return blocks.InBlocks(
     parallel(
       gradients_of,
-      num_workers={**axes, AXIS: block},
+      num_workers={**placement.axes, AXIS: block},
       in_specs=(state_specs.params, every, every, every),
       out_specs=own,
     ),

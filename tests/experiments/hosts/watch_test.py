@@ -41,7 +41,7 @@ def started(port):
 
   def start(process, processes=3, **options):
     ends = _Ends()
-    options = {'timeout': 60, 'meeting': 60, 'service': 1234, **options}
+    options = {'timeout': 60, 'meeting': 60, **options}
     address = ('127.0.0.1', port)
     watches.append(
       watch.Watch(process, processes, address, end=ends, **options)
@@ -61,14 +61,14 @@ def _come(port, process):
   """A process that says hello and no more."""
   connection = socket.create_connection(('127.0.0.1', port))
   _say(connection, kind='hello', process=process, host='far')
-  assert json.loads(connection.makefile().readline())['port'] == 1234
+  assert json.loads(connection.makefile().readline())['kind'] == 'service'
   return connection
 
 
 def test_a_broken_connection_is_named_to_all(started, port):
-  _, chief = started(0)
+  first, chief = started(0)
   member, other = started(1)
-  assert member.service == 1234
+  assert member.service == first.service
   _come(port, 2).close()
   for text, status in (chief.the(), other.the()):
     assert text.startswith('lost process 2 of 3 (far, 127.0.0.1): its conn')

@@ -103,7 +103,7 @@ DAMAGES = {
   ),
   'a file in its place': (
     lambda d: (shutil.rmtree(d), d.touch()),
-    'it is no folder',
+    'manifest.json cannot be read: Not a directory',
   ),
 }
 

@@ -62,7 +62,8 @@ def test_a_line_that_cannot_be_written_is_told(tmp_path):
   )
   log._file.close()
   log._file = open('/dev/full', 'a')
-  log.put(1, {'train/loss': np.float32(1)})
+  measured = {'train/loss': 1.0, 'comm/rejected_steps_in_a_row': 0.0}
+  log.put(1, {name: np.float32(x) for name, x in measured.items()})
   with pytest.raises(errors.FileError, match='cannot write /dev/full: No'):
     log.flush()
   log.close()

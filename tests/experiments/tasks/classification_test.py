@@ -2,6 +2,7 @@
 
 from experiments import data
 from experiments import tasks
+from experiments.tasks import classification
 from flax import linen as nn
 import jax
 import numpy as np
@@ -14,7 +15,8 @@ class _Linear(nn.Module):
     return nn.Dense(3)(x)
 
 
-def test_parameters_are_put_on_the_device_once(check_one_copy):
+def test_parameters_are_put_on_the_device_once(check_one_copy, monkeypatch):
+  monkeypatch.setattr(classification, '_IMAGES', 5)
   images = np.zeros((10, 2, 2, 1), np.uint8)
   one = tasks.Classification(
     _Linear(),
@@ -23,6 +25,5 @@ def test_parameters_are_put_on_the_device_once(check_one_copy):
     std=[1.0],
     classes=3,
     examples=data.Split(images, np.zeros(10, np.int32)),
-    test_batch=5,
   )
   check_one_copy(one, *one.init(jax.random.key(0)))

@@ -81,7 +81,7 @@ def test_a_run_that_goes_on_has_not_forgotten_it(run, tmp_path):
   assert 'one_worker' in summary
 
 
-@pytest.mark.parametrize('damage', ['', 'gone', 'cut', 'other', 'shape'])
+@pytest.mark.parametrize('damage', ['', 'gone', 'cut', 'other'])
 def test_what_is_kept_is_read_again_or_told_to_be_damaged(tmp_path, damage):
   path = tmp_path / 'best.npz'
   made = {'w': np.arange(4.0), 'b': np.ones(2, np.float16)}
@@ -97,11 +97,8 @@ def test_what_is_kept_is_read_again_or_told_to_be_damaged(tmp_path, damage):
     path.write_bytes(path.read_bytes()[:-40])
   elif damage == 'other':
     np.savez(path, step=np.int64(7))
-  elif damage == 'shape':
-    like[evaluation.MEAN].params['w'] = np.zeros(5)
   if damage:
-    told = 'No such file' if damage == 'gone' else 'is damaged, or of another'
-    with pytest.raises(errors.FileError, match=rf'best\.npz.*{told}'):
+    with pytest.raises(errors.FileError, match=r'best\.npz is missing, damag'):
       records.read_params(path, like)
     return
   found = records.read_params(path, like)

@@ -3,6 +3,7 @@
 from experiments import data
 from experiments import tasks
 from experiments.hosts import placement as placing
+from experiments.tasks import classification
 from experiments.training import evaluation
 from experiments.training import training_step
 from flax import linen as nn
@@ -19,7 +20,7 @@ class _Pixels(nn.Module):
     return nn.Dropout(0.5, deterministic=not train)(x.reshape(len(x), -1))
 
 
-def _tested(images, labels, batch_size):
+def _tested(images, labels):
   classes = images.shape[2]
   state = training_step.TrainState(jnp.int32(0), {}, {}, ())
   task = tasks.Classification(
@@ -29,14 +30,14 @@ def _tested(images, labels, batch_size):
     std=[1.0],
     classes=classes,
     examples=data.Split(images, labels),
-    test_batch=batch_size,
   )
   evaluate = evaluation.Evaluation(task, placing.provide('simulate', 2), False)
   return evaluate(evaluate.models(state)[evaluation.MEAN])
 
 
-@pytest.mark.parametrize('batch_size', [7, None])
-def test_top_1_and_top_5(batch_size):
+@pytest.mark.parametrize('batch_size', [7, 500])
+def test_top_1_and_top_5(batch_size, monkeypatch):
+  monkeypatch.setattr(classification, '_IMAGES', batch_size)
   rng = np.random.default_rng(0)
   images = np.stack(
     [rng.permutation(20).reshape(1, 20, 1) for _ in range(40)]
@@ -44,7 +45,7 @@ def test_top_1_and_top_5(batch_size):
   labels = rng.integers(0, 20, 40).astype(np.int32)
   labels[:12] = images[:12].argmax(axis=2).ravel()
   own = images.reshape(40, 20)[np.arange(40), labels]
-  tested = _tested(images, labels, batch_size)
+  tested = _tested(images, labels)
   assert tested['test/accuracy'] == np.mean(own == 19) >= 0.3
   assert tested['test/top5_accuracy'] == np.mean(own >= 15) < 1
   assert tested['test/top5_accuracy'] > tested['test/accuracy']
@@ -55,12 +56,12 @@ def test_top_1_and_top_5(batch_size):
 
 def test_equal_logits_are_no_success():
   images, labels = np.ones((20, 1, 20, 1), np.uint8), np.arange(20, dtype='i4')
-  assert _tested(images, labels, 10)['test/top5_accuracy'] == 5 / 20
+  assert _tested(images, labels)['test/top5_accuracy'] == 5 / 20
 
 
 def test_five_of_five_classes_say_nothing():
   images, labels = np.ones((4, 1, 5, 1), np.uint8), np.arange(4, dtype='i4')
-  assert set(_tested(images, labels, 4)) == {'test/loss', 'test/accuracy'}
+  assert set(_tested(images, labels)) == {'test/loss', 'test/accuracy'}
 
 
 class _Scaled(nn.Module):

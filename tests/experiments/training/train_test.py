@@ -344,7 +344,8 @@ def test_the_log_is_one_step_late_and_complete(tmp_path):
     describe=lambda step, metrics: {'comm/ratio': step + metrics['a']},
   )
   for step in range(1, 6):
-    log.put(step, {'train/loss': np.float32(0.5), 'a': np.float32(1)})
+    measured = {'train/loss': 0.5, 'comm/rejected_steps_in_a_row': 0, 'a': 1}
+    log.put(step, {name: np.float32(x) for name, x in measured.items()})
     if step == 3:
       log.add({'test/accuracy': 0.25})
     assert log.latest.get('step', 0) < step
