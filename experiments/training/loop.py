@@ -44,7 +44,8 @@ class Loop:
     tested: what that test gave.
     counter: counts the bytes.
     log: writes what was measured.
-    compile_seconds: spent on tracing and compiling steps.
+    compile_seconds: spent on tracing and compiling steps; where workers are
+      computed in blocks, with the first step's gradients.
   """
 
   def __init__(
