@@ -288,9 +288,9 @@ def axis_name(value: Any, *, optional: bool = True) -> Any:
     TypeError: anything else.
     ValueError: a tuple without a name, an empty name, or one given twice.
   """
-  names = value if isinstance(value, tuple) else (value,)
   if value is None and optional:
     return value
+  names = (value,) if value is None else axis_names(value)
   if not all(isinstance(name, str) for name in names):
     raise TypeError(
       'axis_name must be a string or a tuple of strings'
@@ -302,6 +302,13 @@ def axis_name(value: Any, *, optional: bool = True) -> Any:
   if len(set(names)) < len(names):
     raise ValueError(f'axis_name must name each axis once, got {value!r}')
   return value
+
+
+def axis_names(axis_name: Any) -> tuple[str, ...]:
+  """The names in an `axis_name`: one, several, or none in None."""
+  if axis_name is None:
+    return ()
+  return axis_name if isinstance(axis_name, tuple) else (axis_name,)
 
 
 def num_workers(value: Any) -> int:

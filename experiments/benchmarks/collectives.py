@@ -16,7 +16,7 @@ import contextlib
 import dataclasses
 from typing import Any
 
-from gradsparse.collectives.permute import send
+from gradsparse.collectives.substitutes import permute
 from gradsparse.traffic import counting
 import jax
 import jax.numpy as jnp
@@ -106,7 +106,7 @@ def _perform(call: Call, x: jax.Array, axis_name: str) -> jax.Array:
   if call.kind == 'all_gather':
     return jax.lax.all_gather(x, axis_name)
   if call.kind == 'permute':
-    return send(x, axis_name, call.perm)
+    return permute(x, axis_name, call.perm)
   if call.kind == 'all_to_all':
     rows = x[: x.shape[0] // size * size].reshape(size, -1)
     return jax.lax.all_to_all(rows, axis_name, 0, 0)

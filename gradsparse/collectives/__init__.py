@@ -14,13 +14,12 @@ parts) hide the difference; nothing else in the library calls `jax.lax`
 collectives or casts.
 """
 
-from gradsparse.collectives.comm import AxisName
 from gradsparse.collectives.comm import Comm
 from gradsparse.collectives.comm import ReplicationError
-from gradsparse.collectives.shards import NO_SHARDS
-from gradsparse.collectives.shards import Shards
-from gradsparse.collectives.surroundings import Surroundings
-from gradsparse.collectives.surroundings import surroundings
+from gradsparse.collectives.devices import NO_SHARDS
+from gradsparse.collectives.devices import AxisName
+from gradsparse.collectives.devices import Shards
+from gradsparse.collectives.mesh_axes import surroundings
 from gradsparse.collectives.verified import VerifiedComm
 
 __all__ = (
@@ -29,7 +28,6 @@ __all__ = (
   'Comm',
   'ReplicationError',
   'Shards',
-  'Surroundings',
   'VerifiedComm',
   'surroundings',
 )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from gradsparse.collectives import types
+from gradsparse.collectives import mesh_axes
 import jax
 
 # What they return may differ between workers though their operands do not.
@@ -48,8 +48,8 @@ def differing(
   closed = jax.make_jaxpr(fn)(*args)
   found = _follow(
     closed.jaxpr,
-    [types.varies(x, axis_name) for x in closed.consts],
-    [types.varies(x, axis_name) for x in jax.tree.leaves(args)],
+    [mesh_axes.varies(x, axis_name) for x in closed.consts],
+    [mesh_axes.varies(x, axis_name) for x in jax.tree.leaves(args)],
     axis_name,
   )
   return {n for n in among if found[n]}
@@ -68,7 +68,7 @@ def _follow(
   for eqn in jaxpr.eqns:
     results = _results(eqn, [differs(v) for v in eqn.invars], axis_name)
     for result, may in zip(eqn.outvars, results, strict=True):
-      known[result] = may and axis_name in types.varying_axes(result.aval)
+      known[result] = may and axis_name in mesh_axes.varying_axes(result.aval)
   return [differs(v) for v in jaxpr.outvars]
 
 

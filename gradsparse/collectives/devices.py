@@ -1,0 +1,245 @@
+"""The devices along mesh axes, as one of them sees the others."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+import functools
+import math
+from typing import Any
+
+from gradsparse import arguments
+from gradsparse.backend import joining
+from gradsparse.collectives import mesh_axes
+from gradsparse.collectives import substitutes
+from gradsparse.traffic import counting
+import jax
+import jax.numpy as jnp
+
+AxisName = str | tuple[str, ...]
+
+# By this name a profile of the compiled program tells their time apart.
+exchange_scope = functools.partial(jax.named_scope, 'gradsparse.exchange')
+
+
+class Devices:
+  """The devices along mesh axes, as one of them sees the others.
+
+  Made afresh in each traced update. Trees in, trees out; all results are equal
+  on every device unless the method says otherwise. What is sent, `tally` counts
+  while it is traced.
+
+  Args:
+    axis_name: name of the mapped axis, or of several; None for one device.
+
+  Raises:
+    NameError: `axis_name` is not an axis of the surrounding program.
+  """
+
+  def __init__(self, axis_name: AxisName | None):
+    self.axis_name = axis_name
+    self._names = arguments.axis_names(axis_name)
+    self.recorder = counting.active()
+    self.tally = self.recorder or counting.Tally(1)
+    if axis_name is None:
+      self.mode, self.size = 'single', 1
+      return
+    if self.recorder is not None:
+      self.mode, self.size = 'recorded', self.recorder.size(axis_name)
+      return
+    mesh_axes.check_mapped(self._names)
+    self.size = jax.lax.axis_size(axis_name)
+    self.tally = counting.Tally(self.size)
+    manual = jax.sharding.get_abstract_mesh().manual_axes
+    if not all(name in manual for name in self._names):
+      self.mode = 'simulated'
+    elif self.varies(jax.lax.axis_index(axis_name)):
+      self.mode = 'checked'
+    else:
+      self.mode = 'manual'
+
+  @property
+  def _is_alone(self) -> bool:
+    """Whether nothing is sent, and all others are taken to have the same."""
+    return self.mode in ('single', 'recorded')
+
+  def varies(self, x: jax.Array) -> bool:
+    """Whether the type of x says that it differs between devices."""
+    return mesh_axes.varies(x, self.axis_name)
+
+  def _equal_over(self, x: jax.Array) -> tuple[str, ...]:
+    """Those of our axes that its type says x is equal over."""
+    return tuple(a for a in self._names if not mesh_axes.varies(x, a))
+
+  def local(self, tree: Any) -> Any:
+    """The same values, typed as this device's own."""
+    if self.mode != 'checked':
+      return tree
+
+    def cast(x):
+      missing = self._equal_over(x)
+      return jax.lax.pcast(x, missing, to='varying') if missing else x
+
+    return jax.tree.map(cast, tree)
+
+  def replicated(self, tree: Any) -> Any:
+    """Types values as equal on all devices. The caller vouches for it."""
+    if self.mode != 'checked':
+      return tree
+    return jax.tree.map(lambda x: mesh_axes.unvary(x, self._names), tree)
+
+  def index(self) -> jax.Array:
+    """This device's rank, int32 (differs between devices)."""
+    if self._is_alone:
+      return jnp.int32(0)
+    return jax.lax.axis_index(self.axis_name)
+
+  def sum(self, tree: Any) -> Any:
+    """Sum over devices; small leaves travel together."""
+    leaves, treedef = jax.tree.flatten(tree)
+    if self.mode == 'single' or not leaves:
+      return tree
+    batches = joining.batches_of(leaves, join=joining.can_concat())
+    operands = [
+      jnp.concatenate([leaves[i].ravel() for i in batch])
+      if len(batch) > 1
+      else leaves[batch[0]]
+      for batch in batches
+    ]
+    out = list(leaves)
+    for batch, summed in zip(
+      batches, self._reduce(jax.lax.psum, operands), strict=True
+    ):
+      if len(batch) == 1:  # as it is: it may be divided over other axes
+        out[batch[0]] = summed
+        continue
+      shapes = [leaves[i].shape for i in batch]
+      for i, x in zip(batch, joining.split(summed, shapes), strict=True):
+        out[i] = x
+    return jax.tree.unflatten(treedef, out)
+
+  def max(self, tree: Any) -> Any:
+    """Maximum over devices."""
+    leaves, treedef = jax.tree.flatten(tree)
+    if self.mode == 'single' or not leaves:
+      return tree
+    if len({x.dtype for x in leaves}) == 1:
+      joined = jnp.concatenate([x.ravel() for x in leaves])
+      (joined,) = self._reduce(jax.lax.pmax, [joined])
+      out = joining.split(joined, [x.shape for x in leaves])
+    else:
+      out = self._reduce(jax.lax.pmax, leaves)
+    return jax.tree.unflatten(treedef, out)
+
+  @exchange_scope()
+  def _reduce(self, op, operands: list[jax.Array]) -> list[jax.Array]:
+    for x in operands:
+      self._record('all_reduce', x)
+    if self._is_alone or not operands:
+      return operands
+    return list(op(tuple(self.local(operands)), self.axis_name))
+
+  @exchange_scope()
+  def gather(self, x: jax.Array) -> jax.Array:
+    """All devices' x, shape (P, *x.shape), in rank order."""
+    self._record('all_gather', x)
+    if self._is_alone:
+      return jnp.broadcast_to(x, (self.size, *x.shape))
+    if self.mode == 'simulated':
+      return substitutes.simulated_gather(x, self._names)
+    # A row of a matrix, which stays one: XLA for TPUs makes an all-reduce of a
+    # gather of vectors whose length is no multiple of 128, and sends it twice.
+    row = jax.lax.optimization_barrier(x[None])
+    if self.mode == 'checked':
+      return jax.lax.all_gather(
+        self.local(row), self.axis_name, to='invarying', tiled=True
+      )
+    return jax.lax.all_gather(row, self.axis_name, tiled=True)
+
+  @exchange_scope()
+  def permute(self, tree: Any, perm: Sequence[tuple[int, int]]) -> Any:
+    """Sends x along (source, destination) pairs; zeros where none arrives.
+
+    The result differs between devices.
+    """
+    for x in jax.tree.leaves(tree):
+      self._record('permute', x, perm)
+    if self._is_alone:
+      return tree
+
+    def sent(x):
+      if self.mode == 'simulated':
+        return substitutes.simulated_permute(x, self._names, perm)
+      return substitutes.permute(self.local(x), self.axis_name, perm)
+
+    return jax.tree.map(sent, tree)
+
+  @exchange_scope()
+  def all_to_all(self, x: jax.Array) -> jax.Array:
+    """Row d of x goes to device d; returns the rows sent to this device.
+
+    Args:
+      x: shape (P, ...).
+
+    Returns:
+      The same shape; row s came from device s. Differs between devices.
+    """
+    self._record('all_to_all', x)
+    if self._is_alone:
+      return x
+    if self.mode == 'simulated':
+      return substitutes.simulated_all_to_all(x, self._names)
+    return jax.lax.all_to_all(self.local(x), self.axis_name, 0, 0)
+
+  def _record(self, kind: str, x: Any, perm=None) -> None:
+    if self.mode != 'single':
+      nbytes = math.prod(x.shape) * jnp.dtype(x.dtype).itemsize
+      self.tally.add(self.axis_name, kind, nbytes, perm)
+
+
+class Shards(Devices):
+  """The devices of one worker, as one of them sees the others (`gs.sharded`).
+
+  What is sent here stays inside the worker (the replica): numbers that all its
+  devices must agree on, and PowerSGD's factors. No tally of the workers has it.
+
+  Args:
+    axes: names of the mesh axes; none if each worker is one device.
+  """
+
+  def __init__(self, axes: Sequence[str] = ()):
+    self.axes = tuple(axes)
+    # One axis goes by its name, as in `Audit.sent_by_axis`.
+    super().__init__(self.axes[0] if len(self.axes) == 1 else self.axes or None)
+
+  def local(self, tree: Any) -> Any:
+    if self.mode != 'checked':
+      return tree
+    return jax.tree.map(lambda x: mesh_axes.vary(x, self.axes), tree)
+
+  def over(self, axes: Collection[str]) -> Shards:
+    """The devices along some of the axes."""
+    return Shards([a for a in self.axes if a in axes])
+
+  def without(self, axes: Collection[str]) -> Shards:
+    """The devices along the other axes."""
+    return Shards([a for a in self.axes if a not in axes])
+
+  def all(self, holds: jax.Array) -> jax.Array:
+    """bool scalar: it holds on all of them."""
+    return self.sum(1 - holds.astype(jnp.int32)) == 0
+
+  def gather(self, x: jax.Array, axis: int = 0) -> jax.Array:
+    """Their arrays one after the other along an array axis."""
+    return jnp.concatenate(list(super().gather(x)), axis)
+
+  def part(self, x: jax.Array, length: int, axis: int = 0) -> jax.Array:
+    """This device's part, of that length, of what `gather` returned."""
+    begin = self.index() * length
+    return jax.lax.dynamic_slice_in_dim(x, begin, length, axis)
+
+  def typed(self, x: jax.Array) -> jax.Array:
+    """Types a value as equal on all of them. The caller vouches for it."""
+    return self.replicated(x)
+
+
+NO_SHARDS = Shards()
