@@ -9,8 +9,9 @@ import math
 import re
 from typing import Any
 
+from gradsparse import arguments
 from gradsparse.traffic import instructions
-from gradsparse.traffic import slices
+from gradsparse.traffic import participants
 from gradsparse.traffic.instructions import Collective
 import jax
 from jax.sharding import AbstractMesh
@@ -108,8 +109,7 @@ class Audit:
 
 
 def _joined(axes: Any) -> str:
-  names = axes if isinstance(axes, tuple) else (axes,)
-  return ' and '.join(map(str, names))
+  return ' and '.join(map(str, arguments.axis_names(axes)))
 
 
 def _most_sent(collectives: Iterable[Collective]) -> int:
@@ -161,9 +161,8 @@ def _meshes(jaxpr: Any) -> Iterator[Any]:
     if eqn.primitive.name == 'shard_map':
       yield eqn.params['mesh']
     for x in jax.tree.leaves(list(eqn.params.values())):
-      inner = getattr(x, 'jaxpr', x)
-      if hasattr(inner, 'eqns'):
-        yield from _meshes(inner)
+      if hasattr(x, 'eqns'):
+        yield from _meshes(x)
 
 
 def audit(
@@ -247,7 +246,7 @@ def _read(text: str, mesh: Mesh | AbstractMesh | None) -> Audit:
       f'HloModule, got {text[:40]!r}'
     )
   devices = math.prod(map(int, _HEADER.findall(text.partition('\n')[0])))
-  where = slices.of(devices, mesh)
+  where = participants.slices_of(devices, mesh)
   own: dict[str, list[Collective]] = {}
   calls: dict[str, list[str]] = {}
   switches: dict[str, list[list[str]]] = {}

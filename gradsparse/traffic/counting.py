@@ -24,14 +24,7 @@ from gradsparse import arguments
 import jax
 import jax.numpy as jnp
 
-KINDS = (
-  'all_reduce',
-  'all_gather',
-  'all_to_all',
-  'reduce_scatter',
-  'permute',
-)
-
+KINDS = 'all_reduce', 'all_gather', 'all_to_all', 'reduce_scatter', 'permute'
 
 # What a count of bytes in a state is at most: it is a uint32.
 MOST_BYTES = 2**32 - 1
@@ -172,7 +165,7 @@ class Tally:
     """
     if isinstance(self.workers, int):
       return self.workers
-    names = axis_name if isinstance(axis_name, tuple) else (axis_name,)
+    names = arguments.axis_names(axis_name)
     for name in names:
       if name not in self.workers:
         raise ValueError(

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 import dataclasses
 import math
 import re
 
 from gradsparse.traffic import counting
-from gradsparse.traffic import groups
-from gradsparse.traffic import slices
+from gradsparse.traffic import participants
 from jax.sharding import AbstractMesh
 from jax.sharding import Mesh
 
@@ -40,13 +39,8 @@ class Collective:
   axes: tuple[str, ...] | None = None
 
 
-_OPS = {
-  'all-reduce': 'all_reduce',
-  'all-gather': 'all_gather',
-  'all-to-all': 'all_to_all',
-  'reduce-scatter': 'reduce_scatter',
-  'collective-permute': 'permute',
-}
+_OPS = {kind.replace('_', '-'): kind for kind in counting.KINDS}
+_OPS['collective-permute'] = _OPS.pop('permute')
 _COLLECTIVE = re.compile(
   r'=\s*(\(?[^=]*?)\s(send|' + '|'.join(_OPS) + r')(-start)?\('
 )
@@ -58,7 +52,7 @@ _ARRAY = re.compile(r'\b(pred|[suf]\d+|bf16|f8\w*)\[([\d,]*)\]')
 def parse(
   line: str,
   computation: str,
-  where: slices.Slices,
+  where: participants.Slices,
   mesh: Mesh | AbstractMesh | None,
 ) -> Collective | None:
   """The collective that a line performs, if it does.
@@ -88,9 +82,9 @@ def parse(
     kind = _OPS[name]
     nbytes = _bytes(_result(shape, kind) if start else shape)
     members = where.everywhere(
-      groups.source_target_pairs(line)
+      participants.source_target_pairs(line)
       if kind == 'permute'
-      else groups.replica_groups(line, where.devices)
+      else participants.replica_groups(line, where.devices)
     )
     # The text shows the result.
     if kind == 'all_gather':
@@ -109,7 +103,7 @@ def parse(
       each = counting.sent_bytes(kind, nbytes, len(group))
       for device, own_bytes in zip(group, each, strict=True):
         sent[device] = own_bytes
-  axes = None if mesh is None else groups.crossed_axes(members, mesh)
+  axes = None if mesh is None else participants.crossed_axes(members, mesh)
   return Collective(kind, nbytes, workers, computation, tuple(sent), axes)
 
 
@@ -144,11 +138,9 @@ def _elements(shape: str) -> list[str]:
 
 def _bytes(shape: str) -> int:
   """Size of all arrays of a shape."""
-  return sum(_array_bytes(_ARRAY.findall(shape)))
-
-
-def _array_bytes(arrays: Iterable[tuple[str, str]]) -> Iterable[int]:
-  for dtype, dims in arrays:
-    bits = 8 if dtype == 'pred' else int(re.sub(r'\D', '', dtype[:4]) or 8)
-    bits = 8 if dtype.startswith('f8') else bits
-    yield math.prod(int(d) for d in dims.split(',') if d) * bits // 8
+  total = 0
+  for dtype, dims in _ARRAY.findall(shape):
+    bits = re.search(r'\d+', dtype)  # none in pred
+    sizes = (int(d) for d in dims.split(',') if d)
+    total += math.prod(sizes) * int(bits[0] if bits else 8) // 8
+  return total

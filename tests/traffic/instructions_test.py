@@ -1,7 +1,7 @@
 """Lines that start a collective, as compilers for TPUs and GPUs spell them."""
 
 from gradsparse.traffic import instructions
-from gradsparse.traffic import slices
+from gradsparse.traffic import participants
 import pytest
 
 GROUPS = 'replica_groups={{0,1,2},{3,4,5}}'
@@ -56,5 +56,5 @@ GROUPS = 'replica_groups={{0,1,2},{3,4,5}}'
 )
 def test_what_starts_has_operands_and_results(line, kind, nbytes):
   """An all-reduce's shape is that of its results alone."""
-  found = instructions.parse(f'  %x = {line}', 'main', slices.of(6, None), None)
+  found = instructions.parse(f'  %x = {line}', 'main', participants.slices_of(6, None), None)
   assert (found.kind, found.nbytes) == (kind, nbytes)

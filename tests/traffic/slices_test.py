@@ -7,7 +7,7 @@ v5e, without what is not read.
 import dataclasses
 
 import gradsparse as gs
-from gradsparse.traffic import slices
+from gradsparse.traffic import participants
 from jax.sharding import AbstractMesh
 from jax.sharding import Mesh
 import numpy as np
@@ -151,6 +151,6 @@ def test_what_cannot_be_read_is_an_error_not_nothing():
 
 
 def test_one_slice_is_as_it_was():
-  where = slices.of(4, None)
+  where = participants.slices_of(4, None)
   assert where.places == ((0, 1, 2, 3),)
   assert where.everywhere([(0, 1), (2, 3)]) == [(0, 1), (2, 3)]

@@ -1,6 +1,6 @@
 """Groups of devices, as the texts of several versions of XLA spell them."""
 
-from gradsparse.traffic import groups
+from gradsparse.traffic import participants
 from jax.sharding import AbstractMesh
 import pytest
 
@@ -44,7 +44,7 @@ def test_groups_are_read_however_they_are_spelled(text, expected):
     f'%r = f32[6]{{0}} all-reduce(%p), channel_id=1, replica_groups={text}, '
     'use_global_device_ids=true, to_apply=%add, metadata={op_name="{{9}}"}'
   )
-  assert groups.replica_groups(line, devices=8) == expected
+  assert participants.replica_groups(line, devices=8) == expected
 
 
 @pytest.mark.parametrize(
@@ -52,20 +52,20 @@ def test_groups_are_read_however_they_are_spelled(text, expected):
 )
 def test_what_is_not_known_is_an_error(text):
   with pytest.raises(ValueError, match='cannot read the groups'):
-    groups.replica_groups(f'all-reduce(%p), replica_groups={text}', devices=8)
+    participants.replica_groups(f'all-reduce(%p), replica_groups={text}', devices=8)
   with pytest.raises(ValueError, match='cannot read the pairs'):
-    groups.source_target_pairs('collective-permute(%p), source_target_pairs=')
+    participants.source_target_pairs('collective-permute(%p), source_target_pairs=')
 
 
 def test_pairs_are_read():
   line = 'collective-permute(%p), source_target_pairs={{0,5},{10,1}}, x={}'
-  assert groups.source_target_pairs(line) == [(0, 5), (10, 1)]
+  assert participants.source_target_pairs(line) == [(0, 5), (10, 1)]
 
 
 def test_axes_are_those_along_which_a_group_differs():
   mesh = AbstractMesh((2, 1, 4), ('a', 'one', 'b'))
-  assert groups.crossed_axes(HALVES, mesh) == ('b',)
-  assert groups.crossed_axes(STRIDED, mesh) == ('a',)
-  assert groups.crossed_axes([(0, 1), (3, 7)], mesh) == ('a', 'b')
-  assert groups.crossed_axes([(0,), (5,)], mesh) == ()
-  assert groups.crossed_axes([], mesh) == ()
+  assert participants.crossed_axes(HALVES, mesh) == ('b',)
+  assert participants.crossed_axes(STRIDED, mesh) == ('a',)
+  assert participants.crossed_axes([(0, 1), (3, 7)], mesh) == ('a', 'b')
+  assert participants.crossed_axes([(0,), (5,)], mesh) == ()
+  assert participants.crossed_axes([], mesh) == ()
