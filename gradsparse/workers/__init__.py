@@ -28,18 +28,18 @@ from gradsparse.workers.agreement import DisagreementError
 from gradsparse.workers.agreement import check_agreement
 from gradsparse.workers.agreement import fingerprint
 from gradsparse.workers.averaging import plan_average
+from gradsparse.workers.axis import AXIS
+from gradsparse.workers.placing import init
+from gradsparse.workers.placing import params_spec
 from gradsparse.workers.placing import shardings
-from gradsparse.workers.program import AXIS
-from gradsparse.workers.program import RUNNERS
-from gradsparse.workers.program import Runner
-from gradsparse.workers.program import init
-from gradsparse.workers.program import local
-from gradsparse.workers.program import mean
-from gradsparse.workers.program import parallel
-from gradsparse.workers.program import params_spec
-from gradsparse.workers.program import specs
-from gradsparse.workers.program import stack
+from gradsparse.workers.placing import specs
+from gradsparse.workers.placing import stack
 from gradsparse.workers.resizing import resize
+from gradsparse.workers.runners import RUNNERS
+from gradsparse.workers.runners import Runner
+from gradsparse.workers.runners import local
+from gradsparse.workers.runners import mean
+from gradsparse.workers.runners import parallel
 from gradsparse.workers.wrapping import wrap
 
 __all__ = (

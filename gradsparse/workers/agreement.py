@@ -29,9 +29,8 @@ from gradsparse import arguments
 from gradsparse import checksum
 from gradsparse.collectives import AxisName
 from gradsparse.collectives import Comm
-from gradsparse.transform.sharding import cut_of
 from gradsparse.workers import axis
-from gradsparse.workers.program import AXIS
+from gradsparse.workers.axis import AXIS
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
@@ -132,8 +131,7 @@ def check_agreement(
 
 
 def _names(axis_name: AxisName) -> tuple[str, ...]:
-  arguments.axis_name(axis_name, optional=False)
-  return axis_name if isinstance(axis_name, tuple) else (axis_name,)
+  return arguments.axis_names(arguments.axis_name(axis_name, optional=False))
 
 
 def _compared(
@@ -141,7 +139,7 @@ def _compared(
 ) -> Iterator[tuple[Any, set[str], Any]]:
   """(path, axes along which it differs, leaf) where there is another axis."""
   for path, spec, x in axis.with_paths(specs, tree):
-    own = {name for axes in cut_of(spec) for name in axes}
+    own = axis.named(spec)
     if not own.issuperset(names):
       yield path, own, x
 

@@ -11,7 +11,7 @@ from gradsparse.state.inspection import is_scheme
 from gradsparse.traffic import counting
 from gradsparse.traffic.plan import Plan
 from gradsparse.workers import axis
-from gradsparse.workers import program
+from gradsparse.workers import placing
 from gradsparse.wrappers.local_gradient import may_be_averaged
 import jax
 import jax.numpy as jnp
@@ -25,7 +25,7 @@ def plan_average(
   num_workers: int,
   *,
   every: int = 500,
-  axis_name: str = program.AXIS,
+  axis_name: str = axis.AXIS,
 ) -> Plan:
   """What `gs.periodic_average` sends in a step in which it averages.
 
@@ -66,8 +66,8 @@ def plan_average(
   """
   num_workers = arguments.num_workers(num_workers)
   every = arguments.whole_number('every', every, 1)
-  own = program.params_spec(tx, params, axis_name)
-  differs = own, program.specs(tx, params, num_workers, axis_name=axis_name)
+  own = placing.params_spec(tx, params, axis_name)
+  differs = own, placing.specs(tx, params, num_workers, axis_name=axis_name)
   both = axis.shapes(params), jax.eval_shape(tx.init, params)
   specs = axis.over(lambda spec, _: spec, differs, both)
   leaves = jax.tree_util.tree_leaves_with_path(both, is_leaf=is_scheme)

@@ -11,37 +11,26 @@ refused here, while a program is traced.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-import dataclasses
+from collections.abc import Callable, Iterator, Mapping
 import reprlib
 import textwrap
 from typing import Any
-import warnings
 
 from gradsparse import arguments
 from gradsparse.collectives import AxisName
-from gradsparse.collectives import Comm
-from gradsparse.collectives import ReplicationError
-from gradsparse.collectives import computed
 from gradsparse.state import differences
 from gradsparse.traffic import counting
 from gradsparse.transform.sharding import cut_of
 from gradsparse.transform.sharding import is_spec
-from gradsparse.workers import constraints
 import jax
 import jax.numpy as jnp
 from jax.sharding import AbstractMesh
 from jax.sharding import AxisType
+from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 import numpy as np
 
-_UNCHECKED = (
-  "the types of this step could not be checked as runner 'shard_map' checks "
-  "them ({}). If an output under P() differs between workers, the first one's "
-  'is returned and nothing is said. A loop whose carry comes to differ must '
-  'start from gs.workers.local(carry, axis_name); JAX knows no types for a '
-  'collective over an axis of vmap. check_vma=False says that you know.'
-)
+AXIS = 'workers'
 
 
 def axes_of(
@@ -59,7 +48,7 @@ def axes_of(
   """
   if not isinstance(num_workers, Mapping):
     arguments.axis_name(axis_name, optional=False)
-    names = axis_name if isinstance(axis_name, tuple) else (axis_name,)
+    names = arguments.axis_names(axis_name)
     if len(names) > 1:
       raise ValueError(
         'num_workers must be a mapping for several axes, such as '
@@ -70,10 +59,45 @@ def axes_of(
   return {name: arguments.num_workers(n) for name, n in num_workers.items()}
 
 
+def axes_on(mesh: Mesh | AbstractMesh, axis_name: AxisName) -> dict[str, int]:
+  """The size of each axis of the workers on a mesh, by its name.
+
+  Raises:
+    TypeError: an argument of the wrong kind.
+    ValueError: the mesh has no such axis.
+  """
+  if not isinstance(mesh, Mesh | AbstractMesh):
+    raise TypeError(f'mesh must be a Mesh, got {type(mesh).__name__}')
+  arguments.axis_name(axis_name, optional=False)
+  names = arguments.axis_names(axis_name)
+  for name in names:
+    if name not in mesh.shape:
+      raise ValueError(
+        f'axis_name must be an axis of the mesh, {mesh.axis_names}, got '
+        f'{name!r}{arguments.did_you_mean(name, mesh.axis_names)}'
+      )
+  return {name: mesh.shape[name] for name in names}
+
+
 def over(fn: Callable[[P, Any], Any], specs: Any, tree: Any) -> Any:
   """`fn(spec, leaf)` of each leaf, for a prefix tree of specs."""
   specs = _broadcast(specs, tree)
   return jax.tree.map(fn, specs, tree, is_leaf=is_spec)
+
+
+def without_axes(specs: Any, blocks: Any) -> Any:
+  """One worker's arrays, of its blocks with worker axes of size one."""
+  return over(lambda spec, x: x[(0,) * len(spec)], specs, blocks)
+
+
+def with_axes(specs: Any, tree: Any) -> Any:
+  """Inverse of `without_axes`."""
+  return over(lambda spec, x: jnp.expand_dims(x, range(len(spec))), specs, tree)
+
+
+def named(spec: P) -> set[str]:
+  """The axes that a spec names."""
+  return {name for names in cut_of(spec) for name in names}
 
 
 def _broadcast(specs: Any, tree: Any) -> Any:
@@ -100,7 +124,7 @@ def _broadcast(specs: Any, tree: Any) -> Any:
 def _words(node: Any, other: Any) -> str:
   """What a node is, and where it has not the children of another one."""
   if is_spec(node):
-    return _text(node)
+    return text_of(node)
   name = type(node).__name__
   if isinstance(node, Mapping) and isinstance(other, Mapping):
     more, less = (
@@ -113,7 +137,7 @@ def _words(node: Any, other: Any) -> str:
   return f'array of shape {node.shape}' if hasattr(node, 'dtype') else name
 
 
-def _text(spec: P) -> str:
+def text_of(spec: P) -> str:
   """As users write it."""
   return f'P{tuple(spec)}'.replace(',)', ')')
 
@@ -141,6 +165,50 @@ def with_paths(specs: Any, tree: Any) -> Iterator[tuple[Any, P, Any]]:
   by_leaf = jax.tree.leaves(specs, is_leaf=is_spec)
   for (path, leaf), spec in zip(leaves, by_leaf, strict=True):
     yield path, spec, leaf
+
+
+def check_order(what: str, spec: P, axes: Mapping[str, int]) -> None:
+  """Refuses a spec that names no axis of the workers, or in another order.
+
+  Args:
+    what: holds the spec, for the message.
+    spec: of an array with worker axes.
+    axes: how many workers there are along each, the outermost first.
+
+  Raises:
+    ValueError: it does.
+  """
+  if tuple(spec) != tuple(axis for axis in axes if axis in spec):
+    raise ValueError(
+      f'{what} must name axes of {tuple(axes)}, each by itself and in this '
+      f'order, got {spec}'
+    )
+
+
+def check_leading(
+  name: str, specs: Any, tree: Any, axes: Mapping[str, int], cure: str
+) -> None:
+  """Refuses arrays whose worker axes are missing or of another size.
+
+  Args:
+    name: of the tree.
+    specs: a prefix tree of PartitionSpecs.
+    tree: with worker axes; global arrays.
+    axes: how many workers there are along each.
+    cure: what to do; {0} stands for the sizes.
+
+  Raises:
+    ValueError: names the first such leaf, its shape and the shape wanted.
+  """
+  for path, spec, x in with_paths(specs, tree):
+    shape, want = np.shape(x), tuple(axes[axis] for axis in spec)
+    if shape[: len(want)] != want:
+      sizes = ', '.join(map(str, want))
+      raise ValueError(
+        f'{name}{jax.tree_util.keystr(path)} has shape {shape}, and its spec '
+        f'{spec} wants leading axes of workers: ({sizes}, ...). '
+        + cure.format(sizes)
+      )
 
 
 def shapes(tree: Any) -> Any:
@@ -175,165 +243,3 @@ def trace(
   no_mesh = jax.sharding.use_abstract_mesh(AbstractMesh((), ()))
   with no_mesh, counting.recording(None):
     jax.eval_shape(mapped, *shapes(args))
-
-
-def typed_by(
-  specs: Any, step: Callable[..., Any], args: Any, axes: Iterable[str]
-) -> Any:
-  """The results of a step, typed as their specs say. Inside of it.
-
-  Types may say too much: parameters that are frozen get an update of zeros
-  which is typed as their gradient is. What such a result is computed from
-  decides then.
-
-  Args:
-    specs: a prefix tree, of the results.
-    step: of one worker.
-    args: of the step.
-    axes: names of the axes of the workers.
-
-  Raises:
-    ReplicationError: a result differs between workers though its spec says
-      otherwise; names the first. Only where types tell.
-  """
-  with constraints.explained(tuple(axes)):
-    out = step(*args)
-  leaves, treedef = jax.tree.flatten(out)
-  comms = {name: Comm(name) for name in axes}
-  told = [
-    (path, spec, {name for names in cut_of(spec) for name in names})
-    for path, spec, _ in with_paths(specs, out)
-  ]
-  for name, comm in comms.items():
-    if comm.mode != 'checked':
-      continue
-    typed = [
-      n
-      for n, (_, _, named) in enumerate(told)
-      if name not in named and comm.varies(leaves[n])
-    ]
-    differing = computed.differing(step, *args, axis_name=name, among=typed)
-    if differing:
-      path, spec, named = told[min(differing)]
-      own = P(*(a for a in comms if a in named or a == name))
-      raise ReplicationError(
-        f'output{jax.tree_util.keystr(path)} differs between workers, and '
-        f'its spec {_text(spec)} says that it is the same on all of axis '
-        f'{name!r}: one worker would speak for the others. Average it with '
-        'gs.workers.mean, let a gradsparse scheme average the gradients that '
-        f'it is made of, or give it {_text(own)} to get that of each worker.'
-      )
-    for n in typed:
-      leaves[n] = comm.replicated(leaves[n])
-  return jax.tree.unflatten(treedef, leaves)
-
-
-@dataclasses.dataclass(frozen=True)
-class WorkerStep:
-  """A step of one worker, and which of its arrays have worker axes outside.
-
-  Attributes:
-    function: the step.
-    axes: how many workers of all hosts there are along each axis, by its name;
-      the outermost first.
-    in_specs: a PartitionSpec prefix tree for each argument.
-    out_specs: likewise for the result.
-    check_vma: whether types are checked.
-  """
-
-  function: Callable[..., Any]
-  axes: Mapping[str, int]
-  in_specs: tuple[Any, ...]
-  out_specs: Any
-  check_vma: bool = True
-
-  def check_specs(self) -> None:
-    """Refuses specs that name no axis of the workers, or in another order.
-
-    Raises:
-      TypeError: something is no spec.
-      ValueError: names the first such spec.
-    """
-    check_are_specs('in_specs', self.in_specs)
-    check_are_specs('out_specs', self.out_specs)
-    for spec in jax.tree.leaves(
-      (self.in_specs, self.out_specs), is_leaf=is_spec
-    ):
-      if tuple(spec) != tuple(axis for axis in self.axes if axis in spec):
-        raise ValueError(
-          f'a spec must name axes of {tuple(self.axes)}, each by itself and in '
-          f'this order, got {spec}'
-        )
-
-  def check_sizes(self, *args: Any) -> None:
-    """Refuses arguments whose worker axes are missing or of another size.
-
-    Args:
-      *args: with worker axes; global arrays.
-
-    Raises:
-      TypeError: a leaf is no array.
-      ValueError: names the first such leaf, its shape and the shape wanted; or
-        there are more or fewer arguments than specs.
-    """
-    if len(args) != len(self.in_specs):
-      raise ValueError(
-        f'in_specs must have a spec for each argument, got {len(self.in_specs)}'
-        f' for {len(args)} arguments'
-      )
-    arguments.arrays('args', args)
-    for path, spec, x in with_paths(self.in_specs, args):
-      shape, want = np.shape(x), tuple(self.axes[axis] for axis in spec)
-      if shape[: len(want)] != want:
-        sizes = ', '.join(map(str, want))
-        raise ValueError(
-          f'args{jax.tree_util.keystr(path)} has shape {shape}, and its spec '
-          f'{spec} wants leading axes of workers: ({sizes}, ...). '
-          'Give each worker its part of a global batch by '
-          f'x.reshape({sizes}, -1, *x.shape[1:]); gs.workers.init makes state '
-          'that has the axis, gs.workers.stack a copy for each worker.'
-        )
-
-  def on_blocks(self, *args: Any) -> Any:
-    """The step as `shard_map` calls it.
-
-    A worker's block has worker axes of size one. They are taken away before
-    the step and put back after it.
-
-    Raises:
-      ReplicationError: an output differs between workers though its spec is
-        P(); names the first. Only where types tell (`check_vma=True`).
-    """
-    blocks = over(lambda spec, x: x[(0,) * len(spec)], self.in_specs, args)
-    out = typed_by(self.out_specs, self.function, blocks, self.axes)
-    return over(
-      lambda spec, x: jnp.expand_dims(x, range(len(spec))), self.out_specs, out
-    )
-
-  def check_types(self, *args: Any) -> None:
-    """Refuses under any runner what types refuse under `shard_map`.
-
-    Where the types are too strict to judge a step, it warns and lets the step
-    through.
-
-    Args:
-      *args: with worker axes; only their shapes and dtypes are used.
-
-    Raises:
-      ReplicationError: see `on_blocks`; or gradients were averaged already.
-    """
-    if not self.check_vma:
-      return
-    try:
-      trace(
-        self.on_blocks,
-        *args,
-        axes=self.axes,
-        in_specs=self.in_specs,
-        out_specs=self.out_specs,
-      )
-    except ReplicationError:
-      raise
-    except Exception as e:  # JAX has many for it, an AssertionError too
-      reason = f'{type(e).__name__}: {e}'.splitlines()[0]
-      warnings.warn(_UNCHECKED.format(reason), stacklevel=2)

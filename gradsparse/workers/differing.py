@@ -1,12 +1,21 @@
-"""Which of what a step makes differs between workers: its types tell."""
+"""Which of what a step makes differs between workers.
+
+JAX's types tell: a value may differ along an axis, or not. They err on the safe
+side: zeros in the shape of a gradient are typed as the gradient is. What a
+value is computed from tells more. It is the same on all workers if all that it
+is computed from is.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+import contextlib
+import re
 from typing import Any
 
 from gradsparse.collectives import Comm
-from gradsparse.collectives import computed
+from gradsparse.collectives import ReplicationError
+from gradsparse.collectives import mesh_axes
 from gradsparse.sockets import demands
 from gradsparse.sockets import ownership
 from gradsparse.state.inspection import has_local_params
@@ -14,10 +23,179 @@ from gradsparse.state.inspection import is_scheme
 from gradsparse.workers import axis
 from gradsparse.wrappers import local_gradient
 import jax
+from jax.extend import core as jex_core
 from jax.sharding import PartitionSpec as P
 import optax
 
 _Axes = frozenset[str]  # over which something differs
+
+# What they return may differ between workers though their operands do not.
+_SOURCES = frozenset(
+  {
+    'all_to_all',
+    'axis_index',
+    'io_callback',
+    'ppermute',
+    'pure_callback',
+    'ragged_all_to_all',
+    'reduce_scatter',
+  }
+)
+
+
+def differing(
+  fn: Callable[..., Any],
+  args: Sequence[Any],
+  results: Any,
+  axis_name: str,
+  sure: Collection[int] = (),
+) -> set[int]:
+  """Numbers of the leaves of a result that differ along an axis.
+
+  It traces fn once more, where types alone do not tell.
+
+  Args:
+    fn: a function of arrays, inside of `shard_map`. Where types are not
+      checked, nothing differs.
+    args: of fn; their types say which of them differ.
+    results: of fn.
+    axis_name: of the axis.
+    sure: numbers of leaves whose types say all.
+  """
+  leaves = jax.tree.leaves(results)
+  typed = {n for n, x in enumerate(leaves) if mesh_axes.varies(x, axis_name)}
+  if typed <= set(sure):
+    return typed
+  inputs = [mesh_axes.varies(x, axis_name) for x in jax.tree.leaves(args)]
+  found = _follow(jax.make_jaxpr(fn)(*args), inputs, axis_name)
+  return {n for n in typed if n in sure or found[n]}
+
+
+def _follow(jaxpr: Any, inputs: Sequence[bool], axis_name: str) -> list[bool]:
+  """Which results of a jaxpr may differ, from which of its operands do."""
+  consts = [mesh_axes.varies(x, axis_name) for x in jaxpr.consts]
+  jaxpr = jaxpr.jaxpr
+  known = dict(zip(jaxpr.constvars, consts, strict=True))
+  known |= zip(jaxpr.invars, inputs, strict=True)
+
+  def differs(operand):
+    return not hasattr(operand, 'val') and known[operand]  # a literal has one
+
+  for eqn in jaxpr.eqns:
+    results = _results(eqn, [differs(v) for v in eqn.invars], axis_name)
+    for result, may in zip(eqn.outvars, results, strict=True):
+      known[result] = may and axis_name in mesh_axes.varying_axes(result.aval)
+  return [differs(v) for v in jaxpr.outvars]
+
+
+def _results(eqn: Any, operands: list[bool], axis_name: str) -> list[bool]:
+  """Which results of an operation may differ, whatever their types say."""
+  name, inner = eqn.primitive.name, _inside(eqn)
+  if name == 'cond' and not operands[0]:
+    branches = [_follow(branch, operands[1:], axis_name) for branch in inner]
+    return [any(each) for each in zip(*branches, strict=True)]
+  # A call: of one function, with the same operands.
+  if len(inner) == 1 and name not in ('cond', 'scan', 'shard_map'):
+    if len(inner[0].jaxpr.invars) == len(operands):
+      return _follow(inner[0], operands, axis_name)
+  return [any(operands) or _has_source(eqn)] * len(eqn.outvars)
+
+
+def _has_source(eqn: Any) -> bool:
+  """Whether an operation, or one in its parts, has results that differ."""
+  return eqn.primitive.name in _SOURCES or any(
+    _has_source(each) for inner in _inside(eqn) for each in inner.eqns
+  )
+
+
+def _inside(eqn: Any) -> list[Any]:
+  """The functions that an operation calls."""
+  params = jax.tree.leaves(list(eqn.params.values()))
+  return [
+    x if hasattr(x, 'consts') else jex_core.ClosedJaxpr(x, ())
+    for x in params
+    if hasattr(x, 'eqns')
+  ]
+
+
+def typed_by(
+  specs: Any, step: Callable[..., Any], args: Any, axes: Sequence[str]
+) -> Any:
+  """The results of a step, typed as their specs say. Inside of it.
+
+  Args:
+    specs: a prefix tree, of the results.
+    step: of one worker.
+    args: of the step.
+    axes: names of the axes of the workers.
+
+  Raises:
+    ReplicationError: a result differs between workers though its spec says
+      otherwise; names the first. Only where types tell.
+  """
+  with _explained(axes):
+    out = step(*args)
+  leaves, treedef = jax.tree.flatten(out)
+  told = list(axis.with_paths(specs, out))
+  for name in axes:
+    comm = Comm(name)
+    own = {n for n, (_, spec, _) in enumerate(told) if name in axis.named(spec)}
+    wrong = differing(step, args, out, name, sure=own) - own
+    if wrong:
+      path, spec, _ = told[min(wrong)]
+      better = P(*(a for a in axes if a in axis.named(spec) or a == name))
+      raise ReplicationError(
+        f'output{jax.tree_util.keystr(path)} differs between workers, and its '
+        f'spec {axis.text_of(spec)} says that it is the same on all of axis '
+        f'{name!r}: one worker would speak for the others. Average it with '
+        'gs.workers.mean, let a gradsparse scheme average the gradients that '
+        f'it is made of, or give it {axis.text_of(better)} to get that of each '
+        'worker.'
+      )
+    leaves = [
+      x if n in own else comm.replicated(x) for n, x in enumerate(leaves)
+    ]
+  return jax.tree.unflatten(treedef, leaves)
+
+
+@contextlib.contextmanager
+def _explained(axes: Collection[str]) -> Iterator[None]:
+  """Says how to write a sharding constraint that JAX refuses in a step.
+
+  JAX tells it apart by no type of error, so its words are looked at.
+
+  Args:
+    axes: names of the axes of the workers.
+
+  Raises:
+    ValueError: a constraint names an axis of the workers, or a mesh on which
+      that axis is automatic still.
+  """
+  try:
+    yield
+  except ValueError as e:
+    spec = re.search(
+      'can only refer to Auto axes.*? spec=(.*?) and mesh', f'{e}'
+    )
+    named = [a for a in axes if spec and repr(a) in spec[1]]
+    if not named and 'should be of type `Manual`' not in f'{e}':
+      raise
+    workers = ', '.join(map(repr, named or axes))
+    mesh = jax.sharding.get_abstract_mesh()
+    others = [name for name in mesh.axis_names if name not in axes]
+    cure = (
+      f' Over other axes of the mesh, {", ".join(others)}, write the '
+      'spec alone: jax.lax.with_sharding_constraint(x, '
+      f'P(None, {others[0]!r})); or give it the mesh inside of the step, '
+      'jax.sharding.get_abstract_mesh()'
+      if others
+      else ''
+    )
+    raise ValueError(
+      f'a sharding constraint inside of the step names {workers}, or a mesh on '
+      'which that axis is automatic. It is the axis of the workers, and each '
+      f'has its own block already: leave the constraint out.{cure}'
+    ) from e
 
 
 def settled(
@@ -39,39 +217,72 @@ def settled(
     The axes over which each leaf differs in the end; and the name of each
     parameter whose update differs between workers, with an axis.
   """
-  try:
-    return _settled(params, state, axes, update, _at_first(state, axes))
-  except TypeError:
-    if len(axes) == 1:
-      raise
-    # A gradient that nobody averages over one of the axes meets a memory that
-    # does not differ over it: JAX refuses that, in words of its own.
-    everywhere = [
-      _Axes(axes if own else ())
-      for own in jax.tree.leaves(ownership.is_local(state))
-    ]
-    return _settled(params, state, axes, update, everywhere)
-
-
-def _settled(params, state, axes, update, varies):
-  """The same, from the axes over which each leaf differs at first."""
   flat, treedef = jax.tree.flatten(state)
-  differ = has_local_params(state) and not local_gradient.means_wanted()
-  while True:
-    seen: dict[str, Any] = {}
+  has_own_params = has_local_params(state) and not local_gradient.means_wanted()
+
+  def observed(varies):
+    """One update: what of its state and of its updates differs."""
+    seen = []
+
+    def once(params, *leaves):
+      state = jax.tree.unflatten(treedef, map(_local, leaves, varies))
+      own = _local(params, axes)
+      args = (
+        demands.gradients_of(own),
+        state,
+        own if has_own_params else params,
+      )
+      both = update(*args)
+      # What a scheme keeps is what its types say.
+      kept = jax.tree.leaves(ownership.is_local(both))
+      sure = {n for n, is_own in enumerate(kept) if is_own}
+      over = {name: differing(update, args, both, name, sure) for name in axes}
+      seen.extend(
+        (path, _Axes(name for name in axes if n in over[name]))
+        for n, (path, _) in enumerate(jax.tree_util.tree_leaves_with_path(both))
+      )
+      return 0
+
     axis.trace(
-      _observed(update, treedef, varies, differ, tuple(axes), seen),
+      once,
       params,
       *flat,
       axes=axes,
       in_specs=(P(),) * (1 + len(flat)),
       out_specs=P(),
     )
-    new = [a | b for a, b in zip(varies, seen['state'], strict=True)]
-    new = jax.tree.leaves(_alike(jax.tree.unflatten(treedef, new)))
-    if new == varies:
-      return varies, seen['updates']
-    varies = new
+    updates = len(seen) - len(flat)
+    return [over for _, over in seen[updates:]], [
+      (jax.tree_util.keystr(path[1:]) or 'the parameters', min(over))
+      for path, over in seen[:updates]
+      if over
+    ]
+
+  def settle(varies):
+    while True:
+      new, updates = observed(varies)
+      new = [a | b for a, b in zip(varies, new, strict=True)]
+      new = jax.tree.leaves(_alike(jax.tree.unflatten(treedef, new)))
+      if new == varies:
+        return varies, updates
+      varies = new
+
+  try:
+    return settle(_at_first(state, axes))
+  except TypeError:
+    if len(axes) == 1:
+      raise
+    # A gradient that nobody averages over one of the axes meets a memory that
+    # does not differ over it: JAX refuses that, in words of its own.
+    own = jax.tree.leaves(ownership.is_local(state))
+    return settle([_Axes(axes if is_own else ()) for is_own in own])
+
+
+def _local(tree: Any, axes: Collection[str]) -> Any:
+  """Values typed as a worker's own, along these axes."""
+  for name in axes:
+    tree = Comm(name).local(tree)
+  return tree
 
 
 def _at_first(state: Any, names: Collection[str]) -> list[_Axes]:
@@ -125,51 +336,3 @@ def _alike(varies: Any) -> Any:
     return jax.tree.map(lambda a, o: union if o else a, scheme, own)
 
   return jax.tree.map(alike, varies, is_leaf=is_scheme)
-
-
-def _observed(update, treedef, varies, differ, names, seen):
-  """One update, which notes what of its results differs between workers."""
-
-  def once(params, *leaves):
-    comms = {name: Comm(name) for name in names}
-
-    def local(x, own):
-      for name in own:
-        x = comms[name].local(x)
-      return x
-
-    state = jax.tree.unflatten(
-      treedef, [local(x, own) for x, own in zip(leaves, varies, strict=True)]
-    )
-    own = jax.tree.map(lambda x: local(x, names), params)
-    args = demands.gradients_of(own), state, own if differ else params
-    updates, new = update(*args)
-    over: list[set[str]] = [set() for _ in jax.tree.leaves((updates, new))]
-    for name, comm in comms.items():
-      for n in _differing(update, args, comm, updates, new):
-        over[n].add(name)
-    paths = [path for path, _ in jax.tree_util.tree_leaves_with_path(updates)]
-    seen['state'] = [_Axes(names) for names in over[len(paths) :]]
-    seen['updates'] = [
-      (jax.tree_util.keystr(path) or 'the parameters', sorted(names)[0])
-      for path, names in zip(paths, over, strict=False)
-      if names
-    ]
-    return 0
-
-  return once
-
-
-def _differing(update, args, comm, updates, new):
-  """Numbers of the leaves of (updates, new) that differ along an axis.
-
-  What a scheme keeps is what its types say; of all else, types may say too
-  much (an update of zeros, for a parameter that is frozen).
-  """
-  both = updates, new
-  typed = {n for n, x in enumerate(jax.tree.leaves(both)) if comm.varies(x)}
-  kept = jax.tree.leaves(ownership.is_local(both))
-  unsure = {n for n in typed if not kept[n]}
-  return typed - unsure | computed.differing(
-    update, *args, axis_name=comm.axis_name, among=unsure
-  )

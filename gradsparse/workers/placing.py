@@ -1,42 +1,198 @@
-"""Where the state of an optimizer lies on a mesh."""
+"""Which state is whose, and where it lies on a mesh."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+import functools
 from typing import Any
 
 from gradsparse import arguments
 from gradsparse.collectives import AxisName
 from gradsparse.sockets import demands
-from gradsparse.workers.program import AXIS
-from gradsparse.workers.program import specs
+from gradsparse.state.inspection import has_local_params
+from gradsparse.transform.sharding import is_spec
+from gradsparse.workers import axis
+from gradsparse.workers import differing
+from gradsparse.workers.axis import AXIS
+from gradsparse.wrappers import local_gradient
 import jax
 import jax.numpy as jnp
-from jax.sharding import AbstractMesh
 from jax.sharding import Mesh
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 import optax
 
 
-def axes_on(mesh: Mesh | AbstractMesh, axis_name: AxisName) -> dict[str, int]:
-  """The size of each axis of the workers on a mesh, by its name.
+def params_spec(
+  tx: optax.GradientTransformation, params: Any, axis_name: str = AXIS
+) -> P:
+  """P(axis_name) where a transformation makes parameters differ by worker.
+
+  That is what `gs.local_gradient` does; otherwise P().
+  """
+  arguments.transformation('tx', tx)
+  arguments.arrays('params', params)
+  state = jax.eval_shape(tx.init, params)
+  return P(axis_name) if has_local_params(state) else P()
+
+
+def stack(tree: Any, num_workers: int) -> Any:
+  """A copy for each worker, along a leading axis.
 
   Raises:
-    TypeError: an argument of the wrong kind.
-    ValueError: the mesh has no such axis.
+    TypeError: num_workers is not a whole number, or a leaf no array.
+    ValueError: num_workers is out of range.
   """
-  if not isinstance(mesh, Mesh | AbstractMesh):
-    raise TypeError(f'mesh must be a Mesh, got {type(mesh).__name__}')
-  arguments.axis_name(axis_name, optional=False)
-  names = axis_name if isinstance(axis_name, tuple) else (axis_name,)
-  for name in names:
-    if name not in mesh.shape:
-      raise ValueError(
-        f'axis_name must be an axis of the mesh, {mesh.axis_names}, got '
-        f'{name!r}{arguments.did_you_mean(name, mesh.axis_names)}'
-      )
-  return {name: mesh.shape[name] for name in names}
+  arguments.arrays('tree', tree)
+  num_workers = arguments.num_workers(num_workers)
+  return jax.tree.map(lambda x: _copies(x, (num_workers,)), tree)
+
+
+def _copies(x: Any, sizes: Sequence[int]) -> jax.Array:
+  """One for each worker, along leading axes of these sizes."""
+  return jnp.broadcast_to(x, (*sizes, *jnp.shape(x))).copy()
+
+
+def specs(
+  tx: optax.GradientTransformation,
+  params: Any,
+  num_workers: int | Mapping[str, int],
+  axis_name: AxisName = AXIS,
+  *,
+  update_kwargs: Mapping[str, Any] | None = None,
+) -> Any:
+  """Which leaves of the optimizer state are worker-local.
+
+  With schemes over several axes, each leaf has the axes along which it differs.
+  Below, the memory of DGC is the same on all devices of a node:
+
+    tx = optax.chain(gs.dense(axis_name='device'),
+                     gs.dgc(0.001, axis_name='node'), optax.sgd(0.1))
+    specs = gs.workers.specs(tx, params, {'node': 4, 'device': 8})
+
+  Args:
+    tx: any optax transformation with schemes inside.
+    params: arrays or ShapeDtypeStructs, without worker axis.
+    num_workers: P; or a mapping from axis name to P for several axes, the
+      outermost first, as in `parallel`. All axes that the schemes were given
+      must be there, one by one also where a scheme has a tuple of them.
+    axis_name: the axis that the schemes were given, where num_workers does not
+      name several.
+    update_kwargs: further arguments of `tx.update`, by name, if it needs
+      others than optax's own optimizers do (`value`, `grad`, `value_fn`,
+      `obj_fn`, `grad_fn`) and schemes (`second_moment`). They must be the same
+      on all workers; of arrays only shape and dtype count.
+
+  Returns:
+    A tree like `tx.init(params)` of PartitionSpecs: P(axis_name) for what
+    differs between workers, P() for what does not; with several axes
+    P('node'), say, or P('node', 'device'), which has two leading axes.
+
+  Raises:
+    TypeError: an argument of the wrong kind; or `tx.update` needs one that is
+      not in update_kwargs.
+    ValueError: some parameters would be updated differently on each worker,
+      because no scheme averages them; names the first. Or num_workers is not
+      positive; or optax.MultiSteps with several axes.
+    NameError: a scheme was given an axis that is not among these.
+  """
+  axes = axis.axes_of(num_workers, axis_name)
+  arguments.transformation('tx', tx)
+  arguments.arrays('params', params)
+  sizes = tuple(axes.items())
+  leaves, treedef = jax.tree.flatten(axis.shapes(params))
+  key = tx, treedef, tuple(leaves), sizes
+  try:
+    hash(key)
+  except TypeError:  # a tree may hold what has no hash
+    return _traced(tx, params, sizes, update_kwargs)
+  if update_kwargs is not None:
+    return _traced(tx, params, sizes, update_kwargs)
+  # A tree of its own for each caller.
+  found = _remembered(*key, _config())
+  return jax.tree.map(lambda spec: spec, found, is_leaf=is_spec)
+
+
+def _config() -> tuple[Any, ...]:
+  """What decides on the types of a program that is traced."""
+  names = 'enable_x64', 'numpy_dtype_promotion', 'numpy_rank_promotion'
+  return tuple(getattr(jax.config, f'jax_{name}') for name in names)
+
+
+@functools.lru_cache(maxsize=64)
+def _remembered(tx, treedef, leaves, sizes, config):
+  """`_traced`, which takes a while, once for the same arguments."""
+  del config
+  return _traced(tx, jax.tree.unflatten(treedef, leaves), sizes, None)
+
+
+def _traced(
+  tx: optax.GradientTransformation,
+  params: Any,
+  sizes: tuple[tuple[str, int], ...],
+  update_kwargs: Mapping[str, Any] | None,
+) -> Any:
+  """`specs`, of arguments that are right."""
+  axes = dict(sizes)
+  # A new function each time: eval_shape caches, and a scheme's `init` must run.
+  with demands.heard() as wanted:
+    state = jax.eval_shape(lambda p: tx.init(p), params)
+  treedef = jax.tree.structure(state)
+  update = demands.update_of(tx, wanted, update_kwargs)
+  settled = functools.partial(differing.settled, params, state, axes, update)
+  varies, updates = settled()
+  if has_local_params(state):
+    # The updates of gs.local_gradient differ, and no others may.
+    with local_gradient.only_means():
+      _, updates = settled()
+  if updates:
+    name, over = updates[0]
+    raise ValueError(
+      f'the update of {name} differs between workers: no '
+      f'gradsparse scheme averages it over axis {over!r}, so workers '
+      'would drift apart. Give every parameter a scheme, gs.dense for '
+      'instance (with optax.partition, not optax.masked), or '
+      'optax.set_to_zero() if it is frozen. If a scheme of '
+      'your own does: its Memory.update may only read means, and fields that '
+      'its state has as gs.extend.shared. A variance-based scheme behind '
+      'gs.dense of another axis cannot: nobody averages its second_moment '
+      'there.'
+    )
+  return jax.tree.unflatten(
+    treedef, [P(*(name for name in axes if name in own)) for own in varies]
+  )
+
+
+def init(
+  tx: optax.GradientTransformation,
+  params: Any,
+  num_workers: int | Mapping[str, int],
+  axis_name: AxisName = AXIS,
+  *,
+  update_kwargs: Mapping[str, Any] | None = None,
+) -> Any:
+  """`tx.init(params)` with leading worker axes on worker-local leaves.
+
+  Args:
+    tx: any optax transformation with schemes inside.
+    params: parameters of one worker; the same on all.
+    num_workers: P; or a mapping from axis name to P for several axes. A leaf
+      has, of these, the axes over which it differs: see `specs`.
+    axis_name: the axis that the schemes were given, where num_workers does not
+      name several.
+    update_kwargs: as in `specs`.
+
+  Raises:
+    TypeError: as `specs`.
+    ValueError: as `specs`.
+  """
+  axes = axis.axes_of(num_workers, axis_name)
+  by_worker = specs(tx, params, axes, update_kwargs=update_kwargs)
+
+  def stacked(x, spec):
+    return _copies(x, [axes[name] for name in spec]) if tuple(spec) else x
+
+  return jax.tree.map(stacked, tx.init(params), by_worker)
 
 
 def shardings(
@@ -74,7 +230,7 @@ def shardings(
   """
   arguments.transformation('tx', tx)
   arguments.arrays('params', params)
-  axes = axes_on(mesh, axis_name)
+  axes = axis.axes_on(mesh, axis_name)
   with demands.heard() as told:
     state = jax.eval_shape(lambda p: tx.init(p), params)
   own = specs(tx, params, axes, update_kwargs=update_kwargs)

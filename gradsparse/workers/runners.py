@@ -1,17 +1,236 @@
-"""A step of one worker, run for all: simulated, by pmap or by shard_map."""
+"""A step of one worker as a program for all, by one of three runners."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+import dataclasses
+import math
+from typing import Any, Literal, get_args
+import warnings
 
+from gradsparse import arguments
+from gradsparse.collectives import AxisName
+from gradsparse.collectives import Comm
+from gradsparse.collectives import ReplicationError
 from gradsparse.transform.sharding import is_spec
-from gradsparse.workers.axis import WorkerStep
-from gradsparse.workers.axis import over
+from gradsparse.workers import axis
+from gradsparse.workers.axis import AXIS
+from gradsparse.workers.differing import typed_by
 import jax
 from jax.sharding import AxisType
 from jax.sharding import Mesh
 import numpy as np
+
+Runner = Literal['simulate', 'pmap', 'shard_map']
+RUNNERS: tuple[Runner, ...] = get_args(Runner)
+
+_UNCHECKED = (
+  "the types of this step could not be checked as runner 'shard_map' checks "
+  "them ({}). If an output under P() differs between workers, the first one's "
+  'is returned and nothing is said. A loop whose carry comes to differ must '
+  'start from gs.workers.local(carry, axis_name); JAX knows no types for a '
+  'collective over an axis of vmap. check_vma=False says that you know.'
+)
+
+
+def local(tree: Any, axis_name: AxisName = AXIS) -> Any:
+  """Replicated values, typed as this worker's own.
+
+  Differentiate with respect to the result: under `shard_map` the gradient
+  with respect to replicated parameters would be summed over the workers by
+  JAX, uncompressed, before a scheme sees it. A no-op under other runners.
+  """
+  return Comm(arguments.axis_name(axis_name)).local(tree)
+
+
+def mean(tree: Any, axis_name: AxisName = AXIS) -> Any:
+  """Mean over workers of a tree of arrays (metrics, batch statistics)."""
+  arguments.arrays('tree', tree)
+  return Comm(arguments.axis_name(axis_name)).mean(tree)
+
+
+def parallel(
+  step: Callable[..., Any],
+  *,
+  runner: Runner,
+  num_workers: int | Mapping[str, int],
+  in_specs: Any,
+  out_specs: Any,
+  axis_name: str = AXIS,
+  donate_argnums: Sequence[int] = (),
+  devices: Sequence[jax.Device] | None = None,
+  check_vma: bool = True,
+) -> jax.stages.Wrapped:
+  """Compiles a per-worker step for all workers.
+
+  Args:
+    step: what one worker does with its own arguments, none of which has a
+      worker axis; the collectives inside of it use `axis_name`.
+    runner: 'simulate' (vmap: P workers on one device), 'pmap' or 'shard_map'
+      (a device each).
+    num_workers: P; or a mapping from axis name to P for several axes, such as
+      {'workers': 4, 'devices': 4} for workers of four devices each, the
+      outermost first. Not for 'pmap', which has one axis.
+    in_specs: a PartitionSpec prefix tree for each argument: P(axis_name) has
+      a leading worker axis outside and none inside; P() is the same for all.
+      With several axes P('workers', 'devices') has two, and P('workers') is
+      the same on the devices of a worker.
+    out_specs: likewise for the result.
+    axis_name: of the mapped axis, where num_workers does not name several.
+    donate_argnums: arguments whose buffers may be reused.
+    devices: at least as many as workers along all axes; the first ones of the
+      process if None. The last axis takes neighbours.
+    check_vma: whether the types of `jax.shard_map` are checked, under every
+      runner. Where they are too strict for a step, 'shard_map' raises what
+      JAX raises, the others warn. False checks none; what comes back under
+      P() is then one worker's, even if others have another.
+
+  Returns:
+    A function like those that `jax.jit` returns ('pmap' has no `trace`). When
+    it is traced, once for arguments of the same shapes, it raises ValueError
+    if an argument's leading axis is not of num_workers, an output under P()
+    differs between workers, or gradients were averaged already.
+
+  Raises:
+    TypeError: an argument of the wrong kind.
+    ValueError: unknown runner, num_workers is not positive, a spec names
+      another axis, too few devices, or several axes for 'pmap'.
+  """
+  arguments.function('step', step)
+  arguments.one_of('runner', runner, RUNNERS)
+  axes = axis.axes_of(num_workers, axis_name)
+  if runner == 'pmap' and len(axes) > 1:
+    raise ValueError(
+      f"runner 'pmap' has one axis, got num_workers={axes}; use "
+      'runner="shard_map", or runner="simulate"'
+    )
+  arguments.num_workers(math.prod(axes.values()))
+  in_specs = arguments.sequence('in_specs', in_specs)
+  arguments.flag('check_vma', check_vma)
+  for name, tree in (('in_specs', in_specs), ('out_specs', out_specs)):
+    axis.check_are_specs(name, tree)
+  for spec in jax.tree.leaves((in_specs, out_specs), is_leaf=is_spec):
+    axis.check_order('a spec', spec, axes)
+  once = _WorkerStep(step, axes, in_specs, out_specs, check_vma)
+  donate = tuple(
+    arguments.whole_number('each of donate_argnums', i, 0, len(in_specs) - 1)
+    for i in arguments.sequence('donate_argnums', donate_argnums)
+  )
+  if runner == 'simulate':
+    return _simulated(once, donate)
+  devices = jax.devices() if devices is None else _different(devices)
+  needed = math.prod(axes.values())
+  if len(devices) < needed:
+    sizes = ' x '.join(map(str, axes.values()))
+    raise ValueError(
+      f'runner {runner!r} needs a device for each of {sizes} workers, '
+      f'found {len(devices)}; use runner="simulate", or for CPUs '
+      f'jax.config.update("jax_num_cpu_devices", {needed}) before '
+      'anything else'
+    )
+  devices = devices[:needed]
+  if runner == 'pmap':
+    return _Pmapped(once, devices, donate)
+  return _sharded(once, devices, donate)
+
+
+def _different(devices: Any) -> list[jax.Device]:
+  """The devices, none of which is there twice."""
+  found = list(arguments.sequence('devices', devices))
+  for device in found:
+    arguments.instance('each of devices', device, jax.Device)
+  if len(set(found)) < len(found):
+    raise ValueError(f'devices must be different ones, got {found}')
+  return found
+
+
+@dataclasses.dataclass(frozen=True)
+class _WorkerStep:
+  """A step of one worker, and which of its arrays have worker axes outside.
+
+  Attributes:
+    function: the step.
+    axes: how many workers of all hosts there are along each axis, by its name;
+      the outermost first.
+    in_specs: a PartitionSpec prefix tree for each argument.
+    out_specs: likewise for the result.
+    check_vma: whether types are checked.
+  """
+
+  function: Callable[..., Any]
+  axes: Mapping[str, int]
+  in_specs: tuple[Any, ...]
+  out_specs: Any
+  check_vma: bool = True
+
+  def check_sizes(self, *args: Any) -> None:
+    """Refuses arguments whose worker axes are missing or of another size.
+
+    Args:
+      *args: with worker axes; global arrays.
+
+    Raises:
+      TypeError: a leaf is no array.
+      ValueError: names the first such leaf, its shape and the shape wanted; or
+        there are more or fewer arguments than specs.
+    """
+    if len(args) != len(self.in_specs):
+      raise ValueError(
+        f'in_specs must have a spec for each argument, got {len(self.in_specs)}'
+        f' for {len(args)} arguments'
+      )
+    arguments.arrays('args', args)
+    axis.check_leading(
+      'args',
+      self.in_specs,
+      args,
+      self.axes,
+      'Give each worker its part of a global batch by x.reshape({0}, -1, '
+      '*x.shape[1:]); gs.workers.init makes state that has the axis, '
+      'gs.workers.stack a copy for each worker.',
+    )
+
+  def on_blocks(self, *args: Any) -> Any:
+    """The step as `shard_map` calls it.
+
+    A worker's block has worker axes of size one. They are taken away before
+    the step and put back after it.
+
+    Raises:
+      ReplicationError: an output differs between workers though its spec is
+        P(); names the first. Only where types tell (`check_vma=True`).
+    """
+    own = axis.without_axes(self.in_specs, args)
+    out = typed_by(self.out_specs, self.function, own, tuple(self.axes))
+    return axis.with_axes(self.out_specs, out)
+
+  def check_types(self, *args: Any) -> None:
+    """Refuses under any runner what types refuse under `shard_map`.
+
+    Where the types are too strict to judge a step, it warns and lets the step
+    through.
+
+    Args:
+      *args: with worker axes; only their shapes and dtypes are used.
+
+    Raises:
+      ReplicationError: see `on_blocks`; or gradients were averaged already.
+    """
+    if not self.check_vma:
+      return
+    try:
+      axis.trace(
+        self.on_blocks,
+        *args,
+        axes=self.axes,
+        in_specs=self.in_specs,
+        out_specs=self.out_specs,
+      )
+    except ReplicationError:
+      raise
+    except Exception as e:  # JAX has many for it, an AssertionError too
+      reason = f'{type(e).__name__}: {e}'.splitlines()[0]
+      warnings.warn(_UNCHECKED.format(reason), stacklevel=2)
 
 
 def _axes(specs_tree, axis_name):
@@ -23,7 +242,7 @@ def _axes(specs_tree, axis_name):
   )
 
 
-def simulated(step: WorkerStep, donate: Sequence[int]) -> jax.stages.Wrapped:
+def _simulated(step: _WorkerStep, donate: Sequence[int]) -> jax.stages.Wrapped:
   """All workers on one device, by a `jax.vmap` an axis."""
   mapped = step.function
   for axis_name, size in reversed(tuple(step.axes.items())):
@@ -44,13 +263,13 @@ def simulated(step: WorkerStep, donate: Sequence[int]) -> jax.stages.Wrapped:
     out = mapped(*args)
     # Afterwards: what is wrong without any types says so in its own words.
     step.check_types(*args)
-    return over(wanted, step.out_specs, out)
+    return axis.over(wanted, step.out_specs, out)
 
   return jax.jit(run, donate_argnums=donate)
 
 
-def sharded(
-  step: WorkerStep, devices: Sequence[jax.Device], donate: Sequence[int]
+def _sharded(
+  step: _WorkerStep, devices: Sequence[jax.Device], donate: Sequence[int]
 ) -> jax.stages.Wrapped:
   """A device each, by `jax.shard_map`, whose own trace checks the types."""
   mesh = Mesh(
@@ -73,22 +292,25 @@ def sharded(
   return jax.jit(run, donate_argnums=donate)
 
 
-class Pmapped(jax.stages.Wrapped):
+class _Pmapped(jax.stages.Wrapped):
   """A device each, by `jax.pmap`, along one axis.
 
-  What `jax.jit` makes checks while it is traced, once for arguments of the
-  same shapes. `jax.pmap` splits the arguments before it traces, for whatever
-  number of workers they are, so here the checks come before it.
+  `jax.pmap` splits the arguments before it traces, for whatever number of
+  workers they are, so here the checks come before it.
   """
 
   def __init__(
     self,
-    step: WorkerStep,
+    step: _WorkerStep,
     devices: Sequence[jax.Device],
     donate: Sequence[int],
   ):
-    self._step = step
-    self._checked: set[Any] = set()
+    def check(*args):
+      step.check_sizes(*args)
+      step.check_types(*args)
+
+    # It runs once for arguments of the same shapes.
+    self._check = jax.jit(check).eval_shape
     (axis_name,) = step.axes
     self._mapped = jax.pmap(
       step.function,
@@ -110,12 +332,3 @@ class Pmapped(jax.stages.Wrapped):
   def trace(self, *args) -> jax.stages.Traced:
     self._check(*args)
     return self._mapped.trace(*args)
-
-  def _check(self, *args):
-    leaves, treedef = jax.tree.flatten(args)
-    kinds = [(np.shape(x), getattr(x, 'dtype', type(x))) for x in leaves]
-    key = treedef, *kinds
-    if key not in self._checked:
-      self._step.check_sizes(*args)
-      self._step.check_types(*args)
-      self._checked.add(key)

@@ -20,12 +20,12 @@ from gradsparse.state.inspection import is_scheme
 from gradsparse.transform.sharding import cut_of
 from gradsparse.transform.sharding import is_spec
 from gradsparse.workers import axis
-from gradsparse.workers.placing import axes_on
-from gradsparse.workers.program import AXIS
+from gradsparse.workers.axis import AXIS
+from gradsparse.workers.differing import typed_by
 import jax
-import jax.numpy as jnp
 from jax.sharding import AbstractMesh
 from jax.sharding import Mesh
+import numpy as np
 
 
 def wrap(
@@ -79,7 +79,7 @@ def wrap(
   """
   arguments.function('step', step)
   check_vma = arguments.flag('check_vma', check_vma)
-  axes = axes_on(mesh, axis_name)
+  axes = axis.axes_on(mesh, axis_name)
   if is_spec(in_specs) or not isinstance(in_specs, Sequence):
     raise TypeError(
       'in_specs must be a tuple with the specs of each argument, got '
@@ -89,7 +89,7 @@ def wrap(
   for name, specs in (('in_specs', in_specs), ('out_specs', out_specs)):
     axis.check_are_specs(name, specs)
   for spec in jax.tree.leaves((in_specs, out_specs), is_leaf=is_spec):
-    if not _names(spec) <= axes.keys():
+    if not axis.named(spec) <= axes.keys():
       raise ValueError(
         f'a spec must name axes of the workers, {tuple(axes)}, got {spec}; '
         'over the other axes of the mesh arrays are divided as they lie '
@@ -107,20 +107,14 @@ def wrap(
     for number, (spec, arg) in enumerate(zip(in_specs, args, strict=True)):
       check = _check_state if is_state[number] else _check_divisible
       check(f'args[{number}]', spec, arg, axes)
-    states = {
-      jax.tree.structure(arg)
-      for arg, own in zip(args, is_state, strict=True)
-      if own
-    }
+    states = {jax.tree.structure(arg) for arg in args if _has_scheme(arg)}
 
     def on_blocks(*blocks):
-      own = tuple(
-        axis.over(lambda spec, x: x[(0,) * len(spec)], spec, block)
-        if state
-        else block
+      own = [
+        axis.without_axes(spec, block) if state else block
         for spec, block, state in zip(in_specs, blocks, is_state, strict=True)
-      )
-      out = axis.typed_by(out_specs, step, own, axes)
+      ]
+      out = typed_by(out_specs, step, own, tuple(axes))
       return _with_axes(out_specs, out, states)
 
     return jax.shard_map(
@@ -135,11 +129,6 @@ def wrap(
   return functools.wraps(step)(run)
 
 
-def _names(spec: Any) -> set[str]:
-  """The axes that a spec names."""
-  return {name for names in cut_of(spec) for name in names}
-
-
 def _has_scheme(tree: Any) -> bool:
   return any(map(is_scheme, jax.tree.leaves(tree, is_leaf=is_scheme)))
 
@@ -150,7 +139,7 @@ def _refuse_shared(name: str, specs: Any, state: Any) -> None:
   for (path, spec, _), is_own in zip(
     axis.with_paths(specs, state), own, strict=True
   ):
-    if is_own and not _names(spec):
+    if is_own and not axis.named(spec):
       raise ValueError(
         f'{name}{jax.tree_util.keystr(path)} is state of a scheme that each '
         f'worker has for itself, and its spec {spec} says that it is the same '
@@ -164,21 +153,17 @@ def _check_state(
 ) -> None:
   """Refuses state without the worker axes that its specs name."""
   _refuse_shared(name, specs, state)
-  for path, spec, x in axis.with_paths(specs, state):
-    where, shape = f'{name}{jax.tree_util.keystr(path)}', jnp.shape(x)
-    if tuple(spec) != tuple(a for a in axes if a in spec):
-      raise ValueError(
-        f'{where} stands beside the state of a scheme, where a spec must name '
-        f'axes of {tuple(axes)}, each by itself and in this order, got {spec}'
-      )
-    want = tuple(axes[a] for a in spec)
-    if shape[: len(want)] != want:
-      sizes = ', '.join(map(str, want))
-      raise ValueError(
-        f'{where} has shape {shape}, and its spec {spec} wants leading axes of '
-        f'workers: ({sizes}, ...). gs.workers.init makes state for the workers '
-        'that a mesh has; what is no state belongs in an argument of its own'
-      )
+  for path, spec, _ in axis.with_paths(specs, state):
+    where = f'{name}{jax.tree_util.keystr(path)} stands beside the state of a'
+    axis.check_order(f'{where} scheme, where a spec', spec, axes)
+  axis.check_leading(
+    name,
+    specs,
+    state,
+    axes,
+    'gs.workers.init makes state for the workers that a mesh has; what is no '
+    'state belongs in an argument of its own',
+  )
 
 
 def _check_divisible(
@@ -186,7 +171,7 @@ def _check_divisible(
 ) -> None:
   """Refuses arrays of which not every worker gets an equal part."""
   for path, spec, x in axis.with_paths(specs, tree):
-    shape = jnp.shape(x)
+    shape = np.shape(x)
     wanted = [math.prod(axes[a] for a in names) for names in cut_of(spec)]
     if len(wanted) > len(shape) or any(
       size % parts for size, parts in zip(shape, wanted, strict=False)
@@ -218,6 +203,4 @@ def _expanded(specs: Any, out: Any) -> Any:
   if not _has_scheme(out):
     return out
   _refuse_shared('output', specs, out)
-  return axis.over(
-    lambda spec, x: jnp.expand_dims(x, range(len(spec))), specs, out
-  )
+  return axis.with_axes(specs, out)

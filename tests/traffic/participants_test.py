@@ -52,9 +52,13 @@ def test_groups_are_read_however_they_are_spelled(text, expected):
 )
 def test_what_is_not_known_is_an_error(text):
   with pytest.raises(ValueError, match='cannot read the groups'):
-    participants.replica_groups(f'all-reduce(%p), replica_groups={text}', devices=8)
+    participants.replica_groups(
+      f'all-reduce(%p), replica_groups={text}', devices=8
+    )
   with pytest.raises(ValueError, match='cannot read the pairs'):
-    participants.source_target_pairs('collective-permute(%p), source_target_pairs=')
+    participants.source_target_pairs(
+      'collective-permute(%p), source_target_pairs='
+    )
 
 
 def test_pairs_are_read():

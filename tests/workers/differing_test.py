@@ -1,6 +1,6 @@
 """What a value is computed from says whether it differs between workers."""
 
-from gradsparse.collectives import computed
+from gradsparse.workers import differing
 import jax
 import jax.numpy as jnp
 from jax.sharding import AbstractMesh
@@ -61,7 +61,7 @@ def differs(fn):
   seen = []
 
   def step(p, b):
-    seen.append(computed.differing(fn, p, b, axis_name='w', among={0}))
+    seen.append(differing.differing(fn, (p, b), fn(p, b), 'w'))
     return b
 
   mesh = AbstractMesh((2,), ('w',), axis_types=(AxisType.Auto,))
