@@ -45,8 +45,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-# Fewer entries are sorted: only compiling takes time then.
-_SMALL = 1 << 14
 # What stands in a vector for no entry (-0.0), and for a contributor that is not
 # ok (a NaN).
 _NO_ENTRY = np.uint32(0x80000000)
@@ -199,9 +197,6 @@ def _in_order(a: Sparse, b: Sparse) -> tuple[jax.Array, jax.Array]:
   """
   indices = jnp.concatenate([a.indices, b.indices])
   values = jnp.concatenate([a.values, b.values])
-  if indices.shape[0] < _SMALL:
-    indices, values = jax.lax.sort((indices, values), num_keys=1)
-    return indices, values
   own = jnp.arange(a.slots) + jnp.searchsorted(b.indices, a.indices)
   is_own = jnp.zeros(indices.shape, bool).at[own].set(True)
   before = jnp.cumsum(is_own)
@@ -242,16 +237,11 @@ def _places(ranks: jax.Array, slots: int, wanted) -> jax.Array:
     slots: how many places to return, at most n.
     wanted: how many of them to fill, if there are so many.
   """
-  size = ranks.shape[0]
-  if size < _SMALL:
-    found, places = jax.lax.top_k(ranks, slots)
-    taken = (found > 0) & (jnp.arange(slots) < wanted)
-    return jnp.sort(jnp.where(taken, places, size))
   rows = reductions.in_rows(ranks)
   counts = jnp.asarray(wanted, jnp.int32)[None]
   marks = thresholds.largest(rows, [rows.shape[0]], counts) & (rows > 0)
   places = bitmap.positions(bitmap.pack(marks.reshape(-1)), slots)
-  return jnp.minimum(places, size)
+  return jnp.minimum(places, ranks.shape[0])
 
 
 def member(indices: jax.Array, among: jax.Array) -> jax.Array:
@@ -324,11 +314,12 @@ def hand_down(held: Held, mask: jax.Array, perm, wire: Wire) -> Reduced:
   if wire.slots == wire.like.space.size and wire.ctx.rung is None:
     return receive(held, perm, wire), wire.like.valid  # no merge drops any
   bits = fixed_width.pack(mask.astype(jnp.uint32), 1)
-  message = jnp.concatenate([wire.words(held), bits])
-  got = wire.comm.permute(message, perm)
-  cut = got.shape[0] - bits.shape[0]
-  told = fixed_width.unpack(got[cut:], wire.slots, 1) == 1
-  return wire.read(got[:cut]), told
+  words = wire.words(held).reshape(-1)
+  message = common.in_rows(jnp.concatenate([words, bits]))
+  got = wire.comm.permute(message, perm).reshape(-1)
+  end = words.size + bits.size
+  told = fixed_width.unpack(got[words.size : end], wire.slots, 1) == 1
+  return wire.read(got[: words.size]), told
 
 
 TOPOLOGIES: dict[str, Topology] = {'butterfly': _butterfly}

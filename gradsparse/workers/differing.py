@@ -222,7 +222,7 @@ def settled(
 
   def observed(varies):
     """One update: what of its state and of its updates differs."""
-    seen = []
+    seen: list[tuple[Any, _Axes]] = []
 
     def once(params, *leaves):
       state = jax.tree.unflatten(treedef, map(_local, leaves, varies))
