@@ -135,17 +135,10 @@ def gather(
   message = to_words(words, ok.astype(jnp.uint32))
   fixed = words.head if isinstance(words, Stream) else words
   head = 1 + sum(x.size for x in jax.tree.leaves(fixed))
+  used, sizes = jnp.int32(head), [message.size]
   if isinstance(words, Stream):
-    messages, nbytes = gather_cut(
-      message,
-      head + words.used,
-      [head + size for size in words.sizes],
-      comm,
-      beside=beside_bytes,
-    )
-  else:
-    messages = comm.gather(in_rows(message))
-    nbytes = messages[0].nbytes
+    used, sizes = head + words.used, [head + size for size in words.sizes]
+  messages, nbytes = gather_cut(message, used, sizes, comm, beside=beside_bytes)
   verdicts = messages[:, *np.unravel_index(head - 1, messages.shape[1:])]
   return messages, jnp.all(verdicts == 1), nbytes
 

@@ -19,7 +19,8 @@ def is_scheme(x: Any) -> bool:
   return isinstance(x, CompressedMeanState)
 
 
-def _schemes(state: Any) -> list[CompressedMeanState]:
+def schemes_in(state: Any) -> list[CompressedMeanState]:
+  """The states of all schemes in any tree, in the order of its leaves."""
   leaves = jax.tree.leaves(state, is_leaf=is_scheme)
   return [x for x in leaves if is_scheme(x)]
 
@@ -35,7 +36,7 @@ def refuse_copies(state: Any) -> None:
       same on all, so that saving it keeps one of them; or all workers hold a
       copy of one worker's.
   """
-  for scheme in _schemes(state):
+  for scheme in schemes_in(state):
     worker = scheme.stats.worker
     if not isinstance(worker, jax.Array | np.ndarray) or not scheme.owes():
       continue
@@ -67,13 +68,13 @@ def refuse_copies(state: Any) -> None:
 
 
 def find_all(state: Any) -> list[CompressedMeanState]:
-  """The states of all schemes in any optax state, in the order of its leaves.
+  """`schemes_in`, of a state that must have some.
 
   Raises:
     ValueError: there is none; or see `refuse_copies`.
   """
   refuse_copies(state)
-  found = _schemes(state)
+  found = schemes_in(state)
   if not found:
     raise ValueError(
       'state must be that of a gradsparse scheme, or an optax state with one '
@@ -93,7 +94,7 @@ def find(state: Any, name: str = 'state') -> CompressedMeanState:
     ValueError: there is none, or more than one; or see `refuse_copies`.
   """
   refuse_copies(state)
-  found = _schemes(state)
+  found = schemes_in(state)
   if len(found) != 1:
     raise ValueError(
       f'{name} must be the state of exactly one gradsparse scheme, found '

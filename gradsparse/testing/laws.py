@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from gradsparse.sockets import Sparse
 from gradsparse.sockets import ownership
-from gradsparse.state import metrics
+from gradsparse.state.inspection import metrics
 from gradsparse.testing.cases import Case
 from gradsparse.testing.cases import gradients
 from gradsparse.traffic.audit import Audit

@@ -214,12 +214,11 @@ class Branch:
 class Recorder(Tally):
   """What `plan()` learns from one traced update (see `recording`).
 
-  `sent` is what is sent outside of branches.
+  `sent` is what is sent outside of branches, and in the chosen ones by the
+  worker that sends most there.
 
   Attributes:
     step: optimizer step at which schedules are read; None is the last.
-    branched: by axis, the bytes sent in the chosen branches, by the worker
-      that sends most.
     rows: what was planned, a leaf or a joined group each.
     message: rows of the message that is being traced.
     rungs: (payload, sent) bytes of every size that a ladder could take.
@@ -229,7 +228,6 @@ class Recorder(Tally):
   """
 
   step: int | None = None
-  branched: dict[Any, int] = dataclasses.field(default_factory=dict)
   rows: list[Row] = dataclasses.field(default_factory=list)
   message: list[Row] = dataclasses.field(default_factory=list)
   rungs: list[tuple[int, int]] = dataclasses.field(default_factory=list)
@@ -239,16 +237,12 @@ class Recorder(Tally):
   @property
   def most_sent(self) -> int:
     """Bytes sent by the worker that sends most, chosen branches included."""
-    return _most(self.sent) + sum(self.branched.values())
+    return _most(self.sent)
 
   @property
   def most_sent_by_axis(self) -> dict[Any, int]:
     """The same for each axis by itself."""
-    return {
-      axis: _most({axis: self.sent.get(axis, [0.0])})
-      + self.branched.get(axis, 0)
-      for axis in (self.sent | self.branched)
-    }
+    return _most_by_axis(self.sent)
 
   @contextlib.contextmanager
   def branch(self, payload: Callable[[], int]) -> Iterator[Branch]:
@@ -264,17 +258,22 @@ class Recorder(Tally):
       inside = self.sent
     counted.message = self.message
     counted.size = payload(), _most(inside)
-    counted.sent = {axis: _most({axis: sent}) for axis, sent in inside.items()}
+    counted.sent = _most_by_axis(inside)
     self.rungs.append(counted.size)
 
   def choose(self, branch: Branch) -> None:
     """Adds what is sent in a branch, the one to count on, to the sums."""
-    for axis, sent in branch.sent.items():
-      self.branched[axis] = self.branched.get(axis, 0) + sent
+    for axis, most in branch.sent.items():
+      outside = self.sent.get(axis, [0.0] * self.size(axis))
+      self.sent[axis] = [sent + most for sent in outside]
 
 
 def _most(sent: Mapping[Any, Sequence[float]]) -> int:
   return math.ceil(sum(max(by_rank) for by_rank in sent.values()))
+
+
+def _most_by_axis(sent: Mapping[Any, Sequence[float]]) -> dict[Any, int]:
+  return {axis: math.ceil(max(by_rank)) for axis, by_rank in sent.items()}
 
 
 _ACTIVE: contextvars.ContextVar[Recorder | None] = contextvars.ContextVar(

@@ -23,6 +23,7 @@ a fingerprint says something only of what a step has made itself.
 from __future__ import annotations
 
 from collections.abc import Iterator
+import math
 from typing import Any
 
 from gradsparse import arguments
@@ -153,20 +154,19 @@ def _odd_one(
     held: a number for each worker.
     differs: for each axis, whether numbers may differ along it.
   """
-  for at in np.ndindex(held.shape):
-    peers = tuple(
-      slice(i, i + 1) if own else slice(None)
-      for i, own in zip(at, differs, strict=True)
-    )
-    values, first, counts = np.unique(
-      held[peers], return_index=True, return_counts=True
-    )
-    usual = min(zip(-counts, first, values, strict=True))
-    if held[at] != usual[2]:
-      where = np.unravel_index(usual[1], held[peers].shape)
-      other = tuple(
-        i if own else int(j)
-        for i, j, own in zip(at, where, differs, strict=True)
+  # A row for each place along the axes where numbers may differ.
+  order = np.argsort(~np.array(differs), kind='stable')
+  rows = math.prod(np.array(held.shape)[differs])
+  groups = np.arange(held.size).reshape(held.shape).transpose(order)
+  for group in groups.reshape(rows, -1):
+    numbers = held.ravel()[group]
+    _, first, counts = np.unique(numbers, return_index=True, return_counts=True)
+    usual = first[counts == counts.max()].min()
+    odd = group[numbers != numbers[usual]]
+    if odd.size:
+      at, other = (
+        tuple(int(i) for i in np.unravel_index(place, held.shape))
+        for place in (odd[0], group[usual])
       )
       return at, other
   return None

@@ -99,41 +99,25 @@ def specs(
   axes = axis.axes_of(num_workers, axis_name)
   arguments.transformation('tx', tx)
   arguments.arrays('params', params)
-  sizes = tuple(axes.items())
   leaves, treedef = jax.tree.flatten(axis.shapes(params))
-  key = tx, treedef, tuple(leaves), sizes
+  # What decides on the types of a program that is traced.
+  names = 'enable_x64', 'numpy_dtype_promotion', 'numpy_rank_promotion'
+  config = tuple(getattr(jax.config, f'jax_{name}') for name in names)
+  sizes = tuple(axes.items())
+  key = tx, treedef, tuple(leaves), sizes, update_kwargs, config
   try:
     hash(key)
-  except TypeError:  # a tree may hold what has no hash
-    return _traced(tx, params, sizes, update_kwargs)
-  if update_kwargs is not None:
-    return _traced(tx, params, sizes, update_kwargs)
+  except TypeError:  # a tree may hold what has no hash, and update_kwargs
+    return _traced.__wrapped__(*key)
   # A tree of its own for each caller.
-  found = _remembered(*key, _config())
-  return jax.tree.map(lambda spec: spec, found, is_leaf=is_spec)
-
-
-def _config() -> tuple[Any, ...]:
-  """What decides on the types of a program that is traced."""
-  names = 'enable_x64', 'numpy_dtype_promotion', 'numpy_rank_promotion'
-  return tuple(getattr(jax.config, f'jax_{name}') for name in names)
+  return jax.tree.map(lambda spec: spec, _traced(*key), is_leaf=is_spec)
 
 
 @functools.lru_cache(maxsize=64)
-def _remembered(tx, treedef, leaves, sizes, config):
-  """`_traced`, which takes a while, once for the same arguments."""
+def _traced(tx, treedef, leaves, sizes, update_kwargs, config):
+  """`specs`, of arguments that are right. It takes a while."""
   del config
-  return _traced(tx, jax.tree.unflatten(treedef, leaves), sizes, None)
-
-
-def _traced(
-  tx: optax.GradientTransformation,
-  params: Any,
-  sizes: tuple[tuple[str, int], ...],
-  update_kwargs: Mapping[str, Any] | None,
-) -> Any:
-  """`specs`, of arguments that are right."""
-  axes = dict(sizes)
+  params, axes = jax.tree.unflatten(treedef, leaves), dict(sizes)
   # A new function each time: eval_shape caches, and a scheme's `init` must run.
   with demands.heard() as wanted:
     state = jax.eval_shape(lambda p: tx.init(p), params)

@@ -16,7 +16,7 @@ from typing import Any
 from gradsparse import arguments
 from gradsparse.collectives import AxisName
 from gradsparse.sockets import ownership
-from gradsparse.state.inspection import is_scheme
+from gradsparse.state.inspection import schemes_in
 from gradsparse.transform.sharding import cut_of
 from gradsparse.transform.sharding import is_spec
 from gradsparse.workers import axis
@@ -103,11 +103,11 @@ def wrap(
         f'{len(args)} arguments'
       )
     axis.over(lambda spec, x: spec, in_specs, args)  # refuses other trees
-    is_state = [_has_scheme(arg) for arg in args]
+    is_state = [bool(schemes_in(arg)) for arg in args]
     for number, (spec, arg) in enumerate(zip(in_specs, args, strict=True)):
       check = _check_state if is_state[number] else _check_divisible
       check(f'args[{number}]', spec, arg, axes)
-    states = {jax.tree.structure(arg) for arg in args if _has_scheme(arg)}
+    states = {jax.tree.structure(arg) for arg in args if schemes_in(arg)}
 
     def on_blocks(*blocks):
       own = [
@@ -127,10 +127,6 @@ def wrap(
     )(*args)
 
   return functools.wraps(step)(run)
-
-
-def _has_scheme(tree: Any) -> bool:
-  return any(map(is_scheme, jax.tree.leaves(tree, is_leaf=is_scheme)))
 
 
 def _refuse_shared(name: str, specs: Any, state: Any) -> None:
@@ -200,7 +196,7 @@ def _with_axes(specs: Any, out: Any, states: set[Any]) -> Any:
 
 
 def _expanded(specs: Any, out: Any) -> Any:
-  if not _has_scheme(out):
+  if not schemes_in(out):
     return out
   _refuse_shared('output', specs, out)
   return axis.with_axes(specs, out)

@@ -8,6 +8,7 @@ from gradsparse import arguments
 from gradsparse import health
 from gradsparse.sockets import ownership
 from gradsparse.state.inspection import is_scheme
+from gradsparse.state.inspection import schemes_in
 from gradsparse.transform.described import Described
 from gradsparse.transform.described import call
 from gradsparse.wrappers.accumulate import AccumulateState
@@ -105,7 +106,7 @@ def skip_rejected(
         f'SkipRejectedState, got {type(state).__name__}'
       )
     out, new = inner.update(updates, state.inner, params, **extra)
-    around = any(map(is_scheme, jax.tree.leaves(new, is_leaf=is_scheme)))
+    around = bool(schemes_in(new))
     accepted = health.all_finite(jax.tree.leaves(out if around else updates))
     # The zeros within a round of accumulate end no row of rejections.
     goes_on = _within_a_round(new) if around else False
