@@ -45,8 +45,8 @@ from gradsparse.transform.compressed_mean import CompressedMean
 from gradsparse.transform.compressed_mean import compressed_mean
 from gradsparse.wrappers.accumulate import AccumulateState
 from gradsparse.wrappers.accumulate import accumulate
-from gradsparse.wrappers.clipping import clip_local_norm
 from gradsparse.wrappers.local_gradient import LocalGradientState
+from gradsparse.wrappers.local_gradient import clip_local_norm
 from gradsparse.wrappers.local_gradient import local_gradient
 from gradsparse.wrappers.local_gradient import periodic_average
 from gradsparse.wrappers.qsvrg import qsvrg

@@ -57,7 +57,7 @@ def test_what_goes_around_a_scheme_says_it_too():
     (gs.accumulate(chain, every=2), 'gs.accumulate(tx=..., every=2)'),
     (
       gs.local_gradient(scheme),
-      f"gs.local_gradient(inner={inside}, mode='sum')",
+      f'gs.local_gradient(inner={inside})',
     ),
     (
       gs.skip_rejected(scheme, max_consecutive=3),

@@ -185,13 +185,12 @@ def gather_cut(
   if len(sizes) == 1:
     return comm.gather(words), 4 * largest
   most = comm.agree(used)
-  if comm.recorder is not None:
-    for size in sizes:
-      payload = functools.partial(int, 4 * size + beside)
-      with comm.recorder.branch(payload) as branch:
-        out = at(size)(words)
-    comm.recorder.choose(branch)  # the largest
-    return out, 4 * largest
+  if comm.recorder is not None:  # a plan counts on the largest
+    comm.recorder.rungs.extend(
+      (n + beside, int(max(counting.sent_bytes('all_gather', n, comm.size))))
+      for n in (4 * size for size in sizes)
+    )
+    return comm.gather(words), 4 * largest
   number = jnp.sum(jnp.asarray(sizes[:-1]) < most).astype(jnp.int32)
   gathered = comm.switch(number, [at(size) for size in sizes], words)
   # Its words are counted by int32, so four times as many fit below 2**33.

@@ -104,6 +104,19 @@ def find(state: Any, name: str = 'state') -> CompressedMeanState:
   return found[0]
 
 
+def check_own(name: str, state: Any, kind: type) -> None:
+  """Refuses a state that another transformation's init returned.
+
+  Raises:
+    ValueError: it is not of the class that `name` has.
+  """
+  if not isinstance(state, kind):
+    raise ValueError(
+      f'{name} needs the state that its own init returned, of class '
+      f'{kind.__name__}, got {type(state).__name__}'
+    )
+
+
 def has_local_params(state: Any) -> bool:
   """Whether an optimizer state belongs to parameters that differ by worker."""
 

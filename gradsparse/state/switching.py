@@ -155,14 +155,12 @@ def _all_zero(tree: Any) -> bool:
 
 def _graft(fresh: Any, old: Any, scheme: Any) -> Any:
   """`fresh` with the scheme replaced, and what surrounds it taken from old."""
-  new_nodes, treedef = jax.tree.flatten(fresh, is_leaf=is_scheme)
+  treedef: Any
+  nodes, treedef = jax.tree.flatten(fresh, is_leaf=is_scheme)
   old_nodes, old_treedef = jax.tree.flatten(old, is_leaf=is_scheme)
-  same: Any = treedef
-  if same == old_treedef:
-    return jax.tree.unflatten(
-      treedef, [scheme if is_scheme(x) else x for x in old_nodes]
-    )
-  if is_stacked(scheme) and has_local_params(old):
+  if treedef == old_treedef:
+    nodes = old_nodes
+  elif is_stacked(scheme) and has_local_params(old):
     raise ValueError(
       'after gs.local_gradient the optimizer must stay what it was: its state '
       'differs between workers, as the parameters do, and that of another one '
@@ -170,5 +168,5 @@ def _graft(fresh: Any, old: Any, scheme: Any) -> Any:
       'it, or start both anew by gs.workers.init'
     )
   return jax.tree.unflatten(
-    treedef, [scheme if is_scheme(x) else x for x in new_nodes]
+    treedef, [scheme if is_scheme(x) else x for x in nodes]
   )

@@ -186,6 +186,13 @@ class Plan:
 
   def __str__(self) -> str:
     head = ('leaf', 'elements', 'dense B', 'payload B', 'ratio', 'transport')
+    total = counting.Row(
+      'total',
+      sum(row.elements for row in self.rows),
+      self.dense_bytes,
+      self.payload_bytes,
+      f'sent by a worker: {self.sent_bytes:,} B',
+    )
     lines = [
       (
         row.name,
@@ -197,18 +204,8 @@ class Plan:
         else '-',
         row.transport,
       )
-      for row in self.rows
+      for row in (*self.rows, total)
     ]
-    lines.append(
-      (
-        'total',
-        f'{sum(row.elements for row in self.rows):,}',
-        f'{self.dense_bytes:,}',
-        f'{self.payload_bytes:,}',
-        f'{self.ratio:.1f}',
-        f'sent by a worker: {self.sent_bytes:,} B',
-      )
-    )
     parts = [_table([head, *lines], left=(0, 5))]
     if self.every > 1:
       parts.append(f'in one of {self.every} updates; nothing in the others')

@@ -31,7 +31,6 @@ from gradsparse import checksum
 from gradsparse.collectives import AxisName
 from gradsparse.collectives import Comm
 from gradsparse.workers import axis
-from gradsparse.workers.axis import AXIS
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
@@ -57,7 +56,7 @@ class DisagreementError(RuntimeError):
 
 
 def fingerprint(
-  tree: Any, specs: Any = _SHARED, axis_name: AxisName = AXIS
+  tree: Any, specs: Any = _SHARED, axis_name: AxisName = axis.AXIS
 ) -> jax.Array:
   """A checksum of each leaf's bits, of all workers. Inside the step.
 
@@ -88,7 +87,7 @@ def fingerprint(
 
 
 def check_agreement(
-  prints: Any, tree: Any, specs: Any = _SHARED, axis_name: AxisName = AXIS
+  prints: Any, tree: Any, specs: Any = _SHARED, axis_name: AxisName = axis.AXIS
 ) -> None:
   """Compares what `fingerprint` gave. On the host, outside of the step.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 import functools
 from typing import Any
 
@@ -13,7 +13,6 @@ from gradsparse.state.inspection import has_local_params
 from gradsparse.transform.sharding import is_spec
 from gradsparse.workers import axis
 from gradsparse.workers import differing
-from gradsparse.workers.axis import AXIS
 from gradsparse.wrappers import local_gradient
 import jax
 import jax.numpy as jnp
@@ -24,7 +23,7 @@ import optax
 
 
 def params_spec(
-  tx: optax.GradientTransformation, params: Any, axis_name: str = AXIS
+  tx: optax.GradientTransformation, params: Any, axis_name: str = axis.AXIS
 ) -> P:
   """P(axis_name) where a transformation makes parameters differ by worker.
 
@@ -57,7 +56,7 @@ def specs(
   tx: optax.GradientTransformation,
   params: Any,
   num_workers: int | Mapping[str, int],
-  axis_name: AxisName = AXIS,
+  axis_name: AxisName = axis.AXIS,
   *,
   update_kwargs: Mapping[str, Any] | None = None,
 ) -> Any:
@@ -151,7 +150,7 @@ def init(
   tx: optax.GradientTransformation,
   params: Any,
   num_workers: int | Mapping[str, int],
-  axis_name: AxisName = AXIS,
+  axis_name: AxisName = axis.AXIS,
   *,
   update_kwargs: Mapping[str, Any] | None = None,
 ) -> Any:
@@ -183,7 +182,7 @@ def shardings(
   tx: optax.GradientTransformation,
   params: Any,
   mesh: Mesh,
-  axis_name: AxisName = AXIS,
+  axis_name: AxisName = axis.AXIS,
   *,
   update_kwargs: Mapping[str, Any] | None = None,
 ) -> Any:
@@ -225,43 +224,33 @@ def shardings(
     return told.param_specs.get(jax.tree_util.keystr(path), placed)
 
   like = jax.tree_util.tree_map_with_path(spec_of, params)
-  is_like = _like(params)
-  inside = jax.tree.map(
-    lambda node: _without_masked(like, node) if is_like(node) else P(),
-    state,
-    is_leaf=is_like,
-  )
-
-  def place(own, inner):
-    return NamedSharding(mesh, inner if own == P() else P(*own, *inner))
-
-  return jax.tree.map(place, own, inside)
-
-
-def _is_masked(x: Any) -> bool:
-  return isinstance(x, optax.MaskedNode)
-
-
-def _like(params: Any) -> Callable[[Any], bool]:
-  """Whether a tree is shaped like the parameters, or like some of them."""
-  treedef: Any = jax.tree.structure(params)
   shapes = [jnp.shape(x) for x in jax.tree.leaves(params)]
+  treedef: Any = jax.tree.structure(params)
 
-  def is_like(tree):
-    leaves, own = jax.tree.flatten(tree, is_leaf=_is_masked)
+  def is_like(node):
+    """Whether it is shaped like the parameters, or like some of them."""
+    leaves, own = jax.tree.flatten(node, is_leaf=_is_masked)
     return own == treedef and all(
       _is_masked(x) or jnp.shape(x) == shape
       for x, shape in zip(leaves, shapes, strict=True)
     )
 
-  return is_like
+  def inner(node):
+    if not is_like(node):
+      return P()
+    return jax.tree.map(
+      lambda x, spec: x if _is_masked(x) else spec,
+      node,
+      like,
+      is_leaf=_is_masked,
+    )
 
-
-def _without_masked(specs: Any, tree: Any) -> Any:
-  """The specs of the leaves that a tree has."""
   return jax.tree.map(
-    lambda x, spec: x if _is_masked(x) else spec,
-    tree,
-    specs,
-    is_leaf=_is_masked,
+    lambda own, inner: NamedSharding(mesh, P(*own, *inner)),
+    own,
+    jax.tree.map(inner, state, is_leaf=is_like),
   )
+
+
+def _is_masked(x: Any) -> bool:
+  return isinstance(x, optax.MaskedNode)

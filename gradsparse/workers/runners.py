@@ -14,7 +14,6 @@ from gradsparse.collectives import Comm
 from gradsparse.collectives import ReplicationError
 from gradsparse.transform.sharding import is_spec
 from gradsparse.workers import axis
-from gradsparse.workers.axis import AXIS
 from gradsparse.workers.differing import typed_by
 import jax
 from jax.sharding import AxisType
@@ -33,7 +32,7 @@ _UNCHECKED = (
 )
 
 
-def local(tree: Any, axis_name: AxisName = AXIS) -> Any:
+def local(tree: Any, axis_name: AxisName = axis.AXIS) -> Any:
   """Replicated values, typed as this worker's own.
 
   Differentiate with respect to the result: under `shard_map` the gradient
@@ -43,7 +42,7 @@ def local(tree: Any, axis_name: AxisName = AXIS) -> Any:
   return Comm(arguments.axis_name(axis_name)).local(tree)
 
 
-def mean(tree: Any, axis_name: AxisName = AXIS) -> Any:
+def mean(tree: Any, axis_name: AxisName = axis.AXIS) -> Any:
   """Mean over workers of a tree of arrays (metrics, batch statistics)."""
   arguments.arrays('tree', tree)
   return Comm(arguments.axis_name(axis_name)).mean(tree)
@@ -56,7 +55,7 @@ def parallel(
   num_workers: int | Mapping[str, int],
   in_specs: Any,
   out_specs: Any,
-  axis_name: str = AXIS,
+  axis_name: str = axis.AXIS,
   donate_argnums: Sequence[int] = (),
   devices: Sequence[jax.Device] | None = None,
   check_vma: bool = True,

@@ -20,7 +20,6 @@ from gradsparse.state.inspection import schemes_in
 from gradsparse.transform.sharding import cut_of
 from gradsparse.transform.sharding import is_spec
 from gradsparse.workers import axis
-from gradsparse.workers.axis import AXIS
 from gradsparse.workers.differing import typed_by
 import jax
 from jax.sharding import AbstractMesh
@@ -32,7 +31,7 @@ def wrap(
   step: Callable[..., Any],
   *,
   mesh: Mesh | AbstractMesh,
-  axis_name: AxisName = AXIS,
+  axis_name: AxisName = axis.AXIS,
   in_specs: Sequence[Any],
   out_specs: Any,
   check_vma: bool = True,

@@ -8,6 +8,7 @@ from gradsparse import arguments
 from gradsparse import health
 from gradsparse.sockets import demands
 from gradsparse.sockets import ownership
+from gradsparse.state.inspection import check_own
 from gradsparse.state.inspection import is_scheme
 from gradsparse.traffic import counting
 from gradsparse.transform import conditional
@@ -160,11 +161,7 @@ def accumulate(
 
 def _check(grads, state):
   """Refuses a state, or gradients, that cannot be added up."""
-  if not isinstance(state, AccumulateState):
-    raise ValueError(
-      'accumulate needs the state that its own init returned, an '
-      f'AccumulateState, got {type(state).__name__}'
-    )
+  check_own('accumulate', state, AccumulateState)
   inputs.check_floating(grads, 'gradients')
   inputs.refuse_stacked(
     state._replace(second_moment=(), inner=()),

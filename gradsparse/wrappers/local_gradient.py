@@ -1,7 +1,8 @@
-"""Combines the global sparse gradient with what a worker did not send.
+"""What a worker does with its own gradient, beside a scheme.
 
-Parameters then differ between workers, and are averaged now and then by
-`periodic_average`.
+`clip_local_norm` clips it before the scheme accumulates it. `local_gradient`
+combines it with the mean of what was sent. Parameters then differ between
+workers, and are averaged now and then by `periodic_average`.
 """
 
 from __future__ import annotations
@@ -9,18 +10,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 import contextlib
 import contextvars
+import math
 from typing import Any, Literal, get_args
 
 from gradsparse import arguments
 from gradsparse import health
+from gradsparse import traced
 from gradsparse.collectives import AxisName
 from gradsparse.collectives import Comm
 from gradsparse.sockets import ownership
+from gradsparse.state.inspection import check_own
 from gradsparse.state.inspection import is_scheme
 from gradsparse.state.scheme import LocalGradientState
+from gradsparse.transform import inputs
 from gradsparse.transform.compressed_mean import CompressedMean
 from gradsparse.transform.described import Described
-from gradsparse.transform.described import call
+from gradsparse.transform.described import described
 import jax
 import jax.numpy as jnp
 import optax
@@ -31,6 +36,66 @@ MODES = get_args(Mode)
 _ONLY_MEANS: contextvars.ContextVar[bool] = contextvars.ContextVar(
   'gradsparse_only_means', default=False
 )
+
+
+@described
+def clip_local_norm(
+  threshold: float, *, axis_name: AxisName | None
+) -> Described:
+  """Rescales the local gradient when its norm exceeds threshold * sqrt(P).
+
+  The norm is over the whole tree. `threshold` is the one that a single
+  worker (or clipping after the exchange) would use: the gradient of the mean
+  loss over 1/P of the batch has a norm about sqrt(P) times that of the whole
+  batch, if workers' gradients are independent.
+
+  Not before a variance-based scheme: its `second_moment` is of the gradient as
+  it was, and no link of a chain can scale that with it. Scaled by less, the
+  gradient seems more ambiguous than it is, and less is sent, or nothing.
+
+  Differs from the paper in letters only: its local gradient carries the
+  factor 1/P, so it clips at threshold / sqrt(P).
+
+  Args:
+    threshold: in units of the gradient, > 0. One that is traced and turns out
+      to be none makes the gradient NaN, and the scheme rejects the step.
+    axis_name: mapped axis of the workers; None is one worker.
+
+  Raises:
+    TypeError: an argument of the wrong kind; from update: a leaf that is not
+      of floating-point numbers.
+    ValueError: threshold is not positive and finite; from update: leaves are
+      shards over another mesh axis.
+
+  References:
+    Lin et al., arXiv 1712.01887, section 3.2 and appendix C.
+  """
+  threshold = arguments.number(
+    'threshold', threshold, arguments.POSITIVE, traced=True
+  )
+  axis_name = arguments.axis_name(axis_name)
+
+  def update(updates, state, params=None, **extra):
+    del params, extra
+    inputs.check_floating(updates, 'gradients')
+    updates = jax.tree.map(jnp.asarray, updates)
+    comm = Comm(axis_name)
+    comm.check_unsharded(updates, 'clip_local_norm')
+    limit = threshold * math.sqrt(comm.size)
+    top, norm = health.norm(jax.tree.leaves(updates))
+    # What is not finite has no norm, and must stay visible to the scheme that
+    # follows. In units of the largest, for the norm may be beyond float32.
+    over = norm * top > limit
+    usable = traced.in_range((threshold, arguments.POSITIVE))
+
+    def clipped(g):
+      own = g.astype(top.dtype)
+      out = jnp.where(over, own / top * (limit / norm), own).astype(g.dtype)
+      return out if usable is True else jnp.where(usable, out, jnp.nan)
+
+    return jax.tree.map(clipped, updates), state
+
+  return Described.of(lambda _: optax.EmptyState(), update)
 
 
 @contextlib.contextmanager
@@ -51,9 +116,8 @@ def means_wanted() -> bool:
   return _ONLY_MEANS.get()
 
 
-def local_gradient(
-  inner: CompressedMean, mode: Mode = 'sum'
-) -> optax.GradientTransformationExtraArgs:
+@described
+def local_gradient(inner: CompressedMean, mode: Mode = 'sum') -> Described:
   """Adds this worker's own gradient to the mean of what all have sent.
 
   With G the mean of what was sent, L this worker's gradient, S what it sent
@@ -108,11 +172,7 @@ def local_gradient(
     return LocalGradientState(inner.init(params))
 
   def update(updates, state, params=None, **extra):
-    if not isinstance(state, LocalGradientState):
-      raise ValueError(
-        'local_gradient needs the state that its own init returned, a '
-        f'LocalGradientState, got {type(state).__name__}'
-      )
+    check_own('local_gradient', state, LocalGradientState)
     comm = Comm(inner.scheme.axis_name)
     mean, new, sent = inner.step(updates, state.inner, params, **extra)
     share = 1.0 / comm.size
@@ -144,8 +204,7 @@ def local_gradient(
       new = new._replace(memory=memory)
     return comm.local(out), LocalGradientState(new)
 
-  text = call('local_gradient', {'inner': inner, 'mode': mode})
-  return Described.of(init, update, text=text)
+  return Described.of(init, update)
 
 
 def _emptied(memory: Any) -> Any:

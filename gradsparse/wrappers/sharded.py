@@ -6,9 +6,10 @@ from typing import Any
 
 from gradsparse.transform.compressed_mean import CompressedMean
 from gradsparse.transform.compressed_mean import compressed_mean
-from gradsparse.transform.described import call
+from gradsparse.transform.described import described
 
 
+@described
 def sharded(tx: CompressedMean, param_specs: Any) -> CompressedMean:
   """The same scheme for parameters that are sharded inside of each worker.
 
@@ -68,7 +69,6 @@ def sharded(tx: CompressedMean, param_specs: Any) -> CompressedMean:
       'param_specs must be a tree of PartitionSpecs, got None; P() is a leaf '
       'that is whole'
     )
-  made = compressed_mean(
+  return compressed_mean(
     **tx.scheme._replace(param_specs=param_specs)._asdict()
   )
-  return made.named(call('sharded', {'tx': tx, 'param_specs': param_specs}))

@@ -7,10 +7,11 @@ from typing import Any, NamedTuple
 from gradsparse import arguments
 from gradsparse import health
 from gradsparse.sockets import ownership
+from gradsparse.state.inspection import check_own
 from gradsparse.state.inspection import is_scheme
 from gradsparse.state.inspection import schemes_in
 from gradsparse.transform.described import Described
-from gradsparse.transform.described import call
+from gradsparse.transform.described import described
 from gradsparse.wrappers.accumulate import AccumulateState
 import jax
 import jax.numpy as jnp
@@ -35,9 +36,10 @@ class SkipRejectedState(NamedTuple):
   inner: Any
 
 
+@described
 def skip_rejected(
   inner: optax.GradientTransformation, *, max_consecutive: int | None = None
-) -> optax.GradientTransformationExtraArgs:
+) -> Described:
   """Returns zeros for a rejected update, and keeps the optimizer's state.
 
   A scheme that rejects a step returns NaN on all workers. Without this, NaN
@@ -91,20 +93,13 @@ def skip_rejected(
     max_consecutive = arguments.whole_number(
       'max_consecutive', max_consecutive, 1
     )
-  text = call(
-    'skip_rejected', {'inner': inner, 'max_consecutive': max_consecutive}
-  )
   inner = optax.with_extra_args_support(inner)
 
   def init(params):
     return SkipRejectedState(jnp.int32(0), jnp.int32(0), inner.init(params))
 
   def update(updates, state, params=None, **extra):
-    if not isinstance(state, SkipRejectedState):
-      raise ValueError(
-        'skip_rejected needs the state that its own init returned, a '
-        f'SkipRejectedState, got {type(state).__name__}'
-      )
+    check_own('skip_rejected', state, SkipRejectedState)
     out, new = inner.update(updates, state.inner, params, **extra)
     around = bool(schemes_in(new))
     accepted = health.all_finite(jax.tree.leaves(out if around else updates))
@@ -126,7 +121,7 @@ def skip_rejected(
       ),
     )
 
-  return Described.of(init, update, text=text)
+  return Described.of(init, update)
 
 
 def _is_accumulate(x: Any) -> bool:
