@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from gradsparse import draws
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -33,14 +34,10 @@ def of(x: Any) -> jax.Array:
   probability 2^-32. Nothing is rounded.
   """
   bits = words(x)
-  # Place by place along each dimension: where JAX divides the array between
-  # devices, nothing is gathered to flatten it.
-  place, stride = jnp.uint32(0), 1
-  for dimension in reversed(range(bits.ndim)):
-    along = jax.lax.broadcasted_iota(jnp.uint32, bits.shape, dimension)
-    place += along * np.uint32(stride % 2**32)
-    stride *= bits.shape[dimension]
-  return jnp.sum(_mixed(bits + place * _PLACE), dtype=jnp.uint32)
+  # In the array's own shape: where JAX divides it between devices, nothing is
+  # gathered to flatten it.
+  places = draws.numbers_of(bits.shape)
+  return jnp.sum(_mixed(bits + places * _PLACE), dtype=jnp.uint32)
 
 
 def _mixed(x: jax.Array) -> jax.Array:

@@ -43,7 +43,7 @@ def bits(key: jax.Array, shape: Sequence[int]) -> jax.Array:
     uint32[shape]; the same key gives the same words, and the first elements of
     a longer vector are those of a shorter one.
   """
-  return bits_of(key, _numbers(shape))
+  return bits_of(key, numbers_of(shape))
 
 
 def bits_of(key: jax.Array, numbers: jax.Array) -> jax.Array:
@@ -57,6 +57,17 @@ def bits_of(key: jax.Array, numbers: jax.Array) -> jax.Array:
     uint32, like `numbers`.
   """
   return _hashed(*_halves(key), numbers)
+
+
+def numbers_of(shape: Sequence[int]) -> jax.Array:
+  """Those of the elements of an array, modulo 2^32: uint32[shape]."""
+  # Not a long iota in another shape: TPUs would write that out, and copy it.
+  numbers, stride = jnp.zeros(tuple(shape), jnp.uint32), math.prod(shape)
+  for axis, length in enumerate(shape):
+    stride = stride // max(length, 1)
+    along = jax.lax.broadcasted_iota(jnp.uint32, tuple(shape), axis)
+    numbers += along * np.uint32(stride % 2**32)
+  return numbers
 
 
 def uniform(key: jax.Array, shape: Sequence[int]) -> jax.Array:
@@ -93,18 +104,7 @@ def uniform_of_each(
   halves = barriers.barrier_if_shared(jax.vmap(_halves)(keys), count)
   firsts, seconds = (joining.split(half, [()] * count) for half in halves)
   for first, second, shape in zip(firsts, seconds, shapes, strict=True):
-    yield _uniform(_hashed(first, second, _numbers(shape)))
-
-
-def _numbers(shape: Sequence[int]) -> jax.Array:
-  """Of the elements of an array, uint32[shape]."""
-  # Not a long iota in another shape: TPUs would write that out, and copy it.
-  numbers, stride = jnp.zeros(tuple(shape), jnp.uint32), math.prod(shape)
-  for axis, length in enumerate(shape):
-    stride = stride // max(length, 1)
-    along = jax.lax.broadcasted_iota(jnp.uint32, tuple(shape), axis)
-    numbers += along * np.uint32(stride)
-  return numbers
+    yield _uniform(_hashed(first, second, numbers_of(shape)))
 
 
 def _hashed(

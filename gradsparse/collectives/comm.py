@@ -85,11 +85,13 @@ class Comm(Devices):
     """
     if self.mode != 'checked':
       return tree
-    axes = [a for a in self._other_axes() if mesh_axes.varies(like, a)]
+    axes = self._other_axes(like)
     return jax.tree.map(lambda x: mesh_axes.vary(x, axes), tree)
 
-  def _other_axes(self) -> tuple[str, ...]:
-    return mesh_axes.surroundings(self.axis_name).manual
+  def _other_axes(self, x: jax.Array) -> list[str]:
+    """The mesh axes over which x differs by its type, beside those of ours."""
+    others = mesh_axes.surroundings(self.axis_name).manual
+    return [axis for axis in others if mesh_axes.varies(x, axis)]
 
   def check_not_spmd(self, what: str) -> None:
     """Refuses `jax.vmap(spmd_axis_name=...)`, which gathers dense leaves.
@@ -127,8 +129,7 @@ class Comm(Devices):
     if self.mode != 'checked':
       return
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
-      others = [a for a in self._other_axes() if mesh_axes.varies(leaf, a)]
-      if others:
+      if others := self._other_axes(leaf):
         raise ValueError(
           f'{what} needs whole gradients, but '
           f'{jax.tree_util.keystr(path) or "the gradient"} differs over mesh '

@@ -194,13 +194,13 @@ def _together(schemes: list[CompressedMeanState]) -> dict[str, jax.Array]:
 
   def of(name: str) -> jax.Array:
     values = [one[name] for one in each]
-    if name in ('payload_bytes', 'sent_bytes'):
+    if name.endswith('_bytes'):
       return counting.total(values)
-    if name == 'rejected_steps':
-      return functools.reduce(jnp.maximum, values)
-    if name == 'residual_norm':
-      return functools.reduce(jnp.hypot, values)
-    return functools.reduce(jnp.add, values)
+    join: dict[str, Any] = {
+      'rejected_steps': jnp.maximum,
+      'residual_norm': jnp.hypot,
+    }
+    return functools.reduce(join.get(name, jnp.add), values)
 
   return {name: of(name) for name in each[0]}
 

@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 import dataclasses
 import re
-from typing import Any, NamedTuple
+from typing import Any
 
 from gradsparse.traffic import counting
 from jax.sharding import AbstractMesh
@@ -165,18 +165,6 @@ def _mesh_groups(
 # --- several slices ---------------------------------------------------------
 
 
-class Transfer(NamedTuple):
-  """Between slices.
-
-  Attributes:
-    kind: one of counting.KINDS.
-    members: places in the mesh of each group, or of source and target.
-  """
-
-  kind: str
-  members: list[tuple[int, ...]]
-
-
 @dataclasses.dataclass(frozen=True)
 class Slices:
   """The devices of a program, by their places in the mesh.
@@ -207,11 +195,15 @@ class Slices:
       for group in groups
     ]
 
-  def transfer(self, line: str) -> Transfer | None:
+  def transfer(self, line: str) -> tuple[str, list[tuple[int, ...]]] | None:
     """What a `send` delivers to other slices; None if it stays at the host.
 
     Args:
       line: the HLO instruction.
+
+    Returns:
+      One of counting.KINDS; places in the mesh of each group, or of source and
+      target.
 
     Raises:
       ValueError: its kind or its target is not known, or there is no mesh that
@@ -231,7 +223,7 @@ class Slices:
         f'a transfer to {target.group(1).rstrip(",")}'
       )
     members = [tuple(self.by_id[i] for i in group) for group in groups]
-    return Transfer(name, members)
+    return name, members
 
 
 def slices_of(devices: int, mesh: Mesh | AbstractMesh | None) -> Slices:

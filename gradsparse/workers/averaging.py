@@ -72,31 +72,29 @@ def plan_average(
   specs = axis.over(lambda spec, _: spec, differs, both)
   leaves = jax.tree_util.tree_leaves_with_path(both, is_leaf=is_scheme)
   by_leaf = jax.tree.leaves(specs, is_leaf=is_scheme)
-  rows = tuple(
-    _row(*leaves[i], axis_name, every)
-    for i in may_be_averaged(both)
-    if by_leaf[i] != P()
-  )
+  rows = []
+  for i in may_be_averaged(both):
+    if by_leaf[i] == P():
+      continue
+    (whose, *path), leaf = leaves[i]
+    rows.append(
+      counting.Row(
+        ('params', 'state')[whose.idx] + jax.tree_util.keystr(tuple(path)),
+        leaf.size,
+        4 * leaf.size,
+        leaf.size * jnp.dtype(health.wide(leaf.dtype)).itemsize,
+        'average, all-reduce',
+        axis_name,
+        every,
+      )
+    )
   sent = sum(
     max(counting.sent_bytes('all_reduce', row.payload_bytes, num_workers))
     for row in rows
   )
   return Plan(
-    rows,
+    tuple(rows),
     math.ceil(sent),
     num_workers,
     sent_by_axis={axis_name: math.ceil(sent)},
-  )
-
-
-def _row(path: Any, leaf: Any, axis_name: str, every: int) -> counting.Row:
-  whose = ('params', 'state')[path[0].idx]
-  return counting.Row(
-    name=whose + jax.tree_util.keystr(path[1:]),
-    elements=leaf.size,
-    dense_bytes=4 * leaf.size,
-    payload_bytes=leaf.size * jnp.dtype(health.wide(leaf.dtype)).itemsize,
-    transport='average, all-reduce',
-    axis=axis_name,
-    every=every,
   )
