@@ -16,7 +16,7 @@ import contextlib
 import dataclasses
 from typing import Any
 
-from gradsparse.collectives.substitutes import permute
+from gradsparse.collectives.devices import permute
 from gradsparse.traffic import counting
 import jax
 import jax.numpy as jnp

@@ -7,12 +7,12 @@ import copy
 from typing import Any
 
 from gradsparse.collectives import mesh_axes
-from gradsparse.collectives import substitutes
 from gradsparse.collectives.devices import NO_SHARDS
 from gradsparse.collectives.devices import AxisName
 from gradsparse.collectives.devices import Devices
 from gradsparse.collectives.devices import Shards
 from gradsparse.collectives.devices import exchange_scope
+from gradsparse.collectives.devices import simulated_gather
 import jax
 
 
@@ -50,9 +50,7 @@ class Comm(Devices):
     """
     if self.mode != 'simulated':
       return tree
-    return jax.tree.map(
-      lambda x: substitutes.simulated_gather(x, self._names)[0], tree
-    )
+    return jax.tree.map(lambda x: simulated_gather(x, self._names)[0], tree)
 
   def check_local(self, tree: Any) -> None:
     """Refuses gradients that are the same on all workers already.
