@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Any
 
 from gradsparse import health
 from gradsparse.collectives import Comm
@@ -15,7 +15,7 @@ from gradsparse.sockets import Marked
 from gradsparse.sockets import Message
 from gradsparse.sockets import OfParts
 from gradsparse.sockets import Sparse
-from gradsparse.sockets import SparseSum
+from gradsparse.sockets import sum_in_rows
 from gradsparse.traffic import counting
 import jax
 
@@ -54,9 +54,7 @@ def all_gather() -> Exchange:
     if common.sums_rows(own, comm.size, ctx):
       every = jax.lax.map(decode, messages)
       space = own.space.merged(ctx.leaves.buckets)
-      total: Sequence[jax.Array] = SparseSum.of(
-        every.values, every.indices, space
-      )
+      total: Any = sum_in_rows(every.values, every.indices, space)
     else:
       start, rest = comm.typed_like(own.zeros(), messages), messages
       dense = isinstance(own, Leaves)
@@ -64,7 +62,7 @@ def all_gather() -> Exchange:
         # The first message is written where the others are added, and not
         # added to zeros.
         start, rest = decode(messages[0]).add_to(start), messages[1:]
-      total = own.split(common.add_up(add, start, rest, sparse=not dense))
+      total = common.add_up(add, start, rest, sparse=not dense)
     bounds_of = code.bounds
     if bounds_of is not None:
       bounds = jax.vmap(lambda vector: bounds_of(read(vector), ctx))(messages)

@@ -75,8 +75,8 @@ class Exchanged(NamedTuple):
   The mean is `total / weight`. `compressed_mean` divides, nobody else.
 
   Attributes:
-    total: float32 leaves of the group, or buckets of them, bit-identical on
-      all workers: a list, `Joined`, or `SparseSum`.
+    total: float32, bit-identical on all workers: a vector of the leaves of the
+      message, a list of them, or a list of the buckets that they are in.
     dense: totals of the leaves that stayed dense.
     weight: by what `total` is divided: the number of workers whose messages
       are in it, or 1 where the exchange itself decided on a mean.
@@ -86,7 +86,7 @@ class Exchanged(NamedTuple):
     extras: bookkeeping, and what few exchanges know.
   """
 
-  total: Sequence[jax.Array]
+  total: jax.Array | list[jax.Array]
   dense: list[jax.Array]
   weight: int
   ok: jax.Array

@@ -6,10 +6,9 @@ sends a `Sparse` (some elements), `Marked` (many), `Leaves` (all of them) or
 `Parts` (all of them, cut for a reduce-scatter). All have the same methods, so
 that an exchange need not ask which of them it has:
 
-  zeros()        what messages are added up in
+  zeros()        what messages are added up in: a vector of all leaves, a list
+                 of leaves, or rows
   add_to(total)  total with these values added
-  split(total)   the leaves that such a total stands for
-  leaves()       the leaves that it stands for itself
   count()        how many coordinates it names
   only_if(sent)  itself, or nothing
   deliveries(runs)  what arrived of each leaf, for the memory; of leaves that
@@ -26,7 +25,6 @@ from gradsparse.backend import reductions
 from gradsparse.sockets import deliveries
 from gradsparse.sockets.deliveries import Delivered
 from gradsparse.sockets.deliveries import Full
-from gradsparse.sockets.space import Joined
 from gradsparse.sockets.space import Shape
 from gradsparse.sockets.space import Space
 import jax
@@ -112,14 +110,6 @@ class Sparse:
     """Adds the entries to such a vector."""
     return total.at[self.indices].add(self.values, mode='drop')
 
-  def split(self, total: jax.Array) -> Joined:
-    """The leaves of such a vector."""
-    return Joined(total, self.space.shapes)
-
-  def leaves(self) -> list[jax.Array]:
-    """The leaves that it stands for, zero where nothing was sent."""
-    return list(self.split(self.add_to(self.zeros())))
-
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
@@ -143,14 +133,6 @@ class Marked:
   def add_to(self, total: jax.Array) -> jax.Array:
     """Adds the values to such a vector."""
     return total + self.values
-
-  def split(self, total: jax.Array) -> Joined:
-    """The leaves of such a vector."""
-    return Joined(total, self.space.shapes)
-
-  def leaves(self) -> list[jax.Array]:
-    """The leaves that it stands for."""
-    return list(self.split(self.values))
 
   def count(self) -> jax.Array:
     """How many elements are marked, int32 scalar."""
@@ -191,14 +173,6 @@ class Leaves:
   def add_to(self, total: list[jax.Array]) -> list[jax.Array]:
     """Adds leaf by leaf."""
     return [a + b for a, b in zip(total, self.arrays, strict=True)]
-
-  def split(self, total: list[jax.Array]) -> list[jax.Array]:
-    """The same: a total of leaves is the leaves."""
-    return total
-
-  def leaves(self) -> list[jax.Array]:
-    """The arrays."""
-    return self.arrays
 
   def count(self) -> int:
     """How many elements there are."""
@@ -262,13 +236,9 @@ class Parts:
     """Adds row by row."""
     return total + self.rows
 
-  def split(self, total: jax.Array) -> list[jax.Array]:
-    """The leaves that rows like these were cut from."""
-    return self.space.split(total.reshape(-1))
-
   def leaves(self) -> list[jax.Array]:
     """The leaves that were cut."""
-    return self.split(self.rows)
+    return self.space.split(self.rows.reshape(-1))
 
   def count(self) -> int:
     """How many elements there are, without padding."""

@@ -13,11 +13,8 @@ from gradsparse import health
 from gradsparse.backend import barriers
 from gradsparse.collectives import Comm
 from gradsparse.sockets import Delivered
-from gradsparse.sockets import Exchanged
 from gradsparse.sockets import Full
-from gradsparse.sockets import Joined
 from gradsparse.sockets import Sent
-from gradsparse.sockets import SparseSum
 from gradsparse.sockets import ownership
 from gradsparse.sockets import returned
 from gradsparse.state.scheme import CompressedMeanState
@@ -133,21 +130,13 @@ def means_of(
   buckets = outgoing.buckets
   by_bucket: dict[int, jax.Array] = {}
   for group, _, exchanged, *_ in received:
-    means = buckets.join_means(_divided(exchanged), group)
+    means, weight = buckets.join_total(exchanged.total, group), exchanged.weight
+    if weight != 1:
+      means = [x / weight for x in means]
     by_bucket |= zip(buckets.of_leaves(group.compressed), means, strict=True)
     dense = [x / workers for x in exchanged.dense]
     by_bucket |= zip(buckets.of_leaves(group.dense), dense, strict=True)
   return buckets.tree(by_bucket)
-
-
-def _divided(exchanged: Exchanged) -> Any:
-  """The mean of what was compressed."""
-  total, weight = exchanged.total, exchanged.weight
-  if weight == 1:
-    return total
-  if isinstance(total, Joined | SparseSum):
-    return total / weight
-  return [x / weight for x in total]
 
 
 def deliveries(

@@ -14,7 +14,6 @@ from gradsparse.collectives import Comm
 from gradsparse.sockets import Context
 from gradsparse.sockets import Exchanged
 from gradsparse.sockets import Extras
-from gradsparse.sockets import Joined
 from gradsparse.sockets import Ladder
 from gradsparse.sockets import Leaves
 from gradsparse.sockets import Marked
@@ -129,8 +128,8 @@ def _of_any_size(ladder: Ladder, comm: Comm, received: Received) -> Any:
   """
   group, ctx, back, overflow, own = received
   total: Any = back.total
-  if group.compressed and not isinstance(total, Joined):
-    total = Joined(Leaves(list(total)).joined(), ctx.shapes)
+  if group.compressed and isinstance(total, list):
+    total = Leaves(total).joined()
 
   def of_one_size(sent):
     if isinstance(sent, Sparse | Marked):
