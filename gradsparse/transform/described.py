@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-import functools
-import inspect
-from typing import Any, ParamSpec, Self, TypeVar
+from typing import Any, Self
 
 import optax
 
@@ -47,32 +45,6 @@ class Described(optax.GradientTransformationExtraArgs):
 
   def __repr__(self) -> str:
     return self.text
-
-
-_P = ParamSpec('_P')
-_Made = TypeVar('_Made', bound=Described)
-
-
-def described(factory: Callable[_P, _Made]) -> Callable[_P, _Made]:
-  """The same factory, whose results say how it was called."""
-  signature = inspect.signature(factory)
-
-  @functools.wraps(factory)
-  def make(*args: _P.args, **kwargs: _P.kwargs) -> _Made:
-    made = factory(*args, **kwargs)
-    given = signature.bind(*args, **kwargs).arguments
-    return made.named(
-      call(
-        factory.__name__,
-        {
-          name: value
-          for name, value in given.items()
-          if value is not signature.parameters[name].default
-        },
-      )
-    )
-
-  return make
 
 
 def call(name: str, arguments: Mapping[str, Any]) -> str:
