@@ -1,4 +1,4 @@
-"""Recipes whose messages are added up on their way: no worker reads them all."""
+"""Recipes whose messages are added up on their way to the workers."""
 
 from __future__ import annotations
 

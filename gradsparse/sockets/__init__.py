@@ -45,6 +45,7 @@ from gradsparse.sockets.exchange import Extras
 from gradsparse.sockets.exchange import Message
 from gradsparse.sockets.memory import Memory
 from gradsparse.sockets.memory import MemoryFacts
+from gradsparse.sockets.memory import checked_state
 from gradsparse.sockets.space import Shape
 from gradsparse.sockets.space import Space
 from gradsparse.sockets.space import sum_in_rows
@@ -85,6 +86,7 @@ __all__ = (
   'Sparse',
   'Stream',
   'Window',
+  'checked_state',
   'sum_in_rows',
   'sums_few_rows',
 )

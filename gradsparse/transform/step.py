@@ -20,7 +20,7 @@ from gradsparse.sockets import Context
 from gradsparse.sockets import Memory
 from gradsparse.sockets import MessageLeaves
 from gradsparse.sockets import Signal
-from gradsparse.sockets import returned
+from gradsparse.sockets import checked_state
 from gradsparse.sockets.ownership import local_fields
 from gradsparse.state.scheme import CompressedMeanState
 from gradsparse.transform import inputs
@@ -29,7 +29,6 @@ from gradsparse.transform.buckets import make_buckets
 from gradsparse.transform.layout import Layout
 from gradsparse.transform.messages import Outgoing
 from gradsparse.transform.messages import Scheme
-from gradsparse.transform.receive import Stepped
 from gradsparse.transform.receive import receive
 from gradsparse.transform.send import send
 import jax
@@ -48,7 +47,7 @@ def one_step(
   extra: dict[str, Any],
   *,
   return_delivered: bool,
-) -> Stepped:
+) -> tuple[Any, CompressedMeanState, Any]:
   """Local gradients in, the mean over workers out.
 
   Args:
@@ -59,11 +58,16 @@ def one_step(
     state: likewise.
     extra: keyword arguments of the update.
     return_delivered: whether to return what was delivered.
+
+  Returns:
+    (tree for the optimizer, NaN if the step was rejected; new state; None, or
+    what was delivered: a tree of float32, or of float64 where a leaf travels
+    so, this worker's part of the mean).
   """
   outgoing = accumulate(scheme, comm, layout, grads, state, extra)
-  received = send(scheme, comm, outgoing)
+  back = send(scheme, comm, outgoing)
   return receive(
-    scheme, comm, outgoing, received, state, return_delivered=return_delivered
+    scheme, comm, outgoing, back, state, return_delivered=return_delivered
   )
 
 
@@ -92,7 +96,7 @@ def accumulate(
     extra = {**extra, 'second_moment': moments}
 
   def take_in(kept):
-    return returned.state(
+    return checked_state(
       'memory.accumulate',
       memory.accumulate(wide, kept, extra, is_dense),
       kept,
@@ -184,9 +188,10 @@ def _in_own_place(
 def _agreed(
   scheme: Scheme, comm: Comm, outgoing: Outgoing, state: CompressedMeanState
 ) -> Outgoing:
-  """With the contexts of the messages, and what the workers agree on."""
+  """With the contexts of the messages: what workers agree on, and look at."""
   buckets = outgoing.buckets
   layout, groups = buckets.layout, buckets.groups
+  ladder = scheme.compressor.ladder
   key = jax.random.fold_in(jax.random.key(scheme.seed), state.steps)
   learners = [group for group in groups if group.compressed]
   contexts, pre_reduced_bytes = [], []
@@ -213,6 +218,8 @@ def _agreed(
       signals = [outgoing.signals[i] for i in group.compressed]
       reduced, nbytes = _pre_reduced(scheme.compressor, signals, ctx, comm)
       ctx = ctx._replace(prepared=reduced)
+      if signals and ladder is not None and ladder.look is not None:
+        ctx = ctx._replace(prepared=ladder.look(signals, ctx))
     contexts.append(ctx)
     pre_reduced_bytes.append(nbytes)
   return outgoing._replace(
