@@ -161,7 +161,7 @@ def compressed_mean(
   )
   if param_specs is not None:
     sharding.check(scheme)
-  warner = guards.Warner()
+  said: set[str] = set()
 
   def layout_of(tree):
     return layouts.make_layout(
@@ -229,9 +229,7 @@ def compressed_mean(
     )
 
   def run(grads, state, extra, return_delivered):
-    guards.refuse_conditional()
-    warner.multi_steps(memory.facts.moments)
-    warner.second_momentum(memory.facts.momentum, grads)
+    guards.check_update(memory.facts, grads, said)
     inputs.check_floating(grads, 'gradients')
     grads = jax.tree.map(jnp.asarray, grads)
     layout = layout_of(grads)
