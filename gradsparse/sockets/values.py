@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 import dataclasses
+from typing import Self
 
 from gradsparse.backend import joining
 from gradsparse.backend import reductions
@@ -31,9 +32,19 @@ import jax
 import jax.numpy as jnp
 
 
+class _Payload:
+  """What all have in common."""
+
+  def only_if(self, arrived: jax.Array) -> Self:
+    """The same, or zeros: nothing was sent."""
+    return jax.tree.map(
+      lambda x: jnp.where(arrived, x, jnp.zeros_like(x)), self
+    )
+
+
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class Sparse:
+class Sparse(_Payload):
   """k entries of the joined vector, sorted by index, empty slots last.
 
   Attributes:
@@ -113,7 +124,7 @@ class Sparse:
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class Marked:
+class Marked(_Payload):
   """Many elements of the joined vector: all of it, and which elements count.
 
   Attributes:
@@ -138,12 +149,6 @@ class Marked:
     """How many elements are marked, int32 scalar."""
     return reductions.count([self.marks])
 
-  def only_if(self, arrived: jax.Array) -> Marked:
-    """What is marked, or nothing."""
-    return Marked(
-      jnp.where(arrived, self.values, 0.0), arrived & self.marks, self.space
-    )
-
   def joined(self) -> Marked:
     """The same: it is one vector."""
     return self
@@ -157,7 +162,7 @@ class Marked:
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class Leaves:
+class Leaves(_Payload):
   """Every element of some leaves.
 
   Attributes:
@@ -178,10 +183,6 @@ class Leaves:
     """How many elements there are."""
     return sum(x.size for x in self.arrays)
 
-  def only_if(self, arrived: jax.Array) -> Leaves:
-    """The leaves, or zeros."""
-    return Leaves([jnp.where(arrived, x, 0.0) for x in self.arrays])
-
   def deliveries(self, runs: Sequence[int] = ()) -> list[Delivered]:
     """Each leaf whole."""
     return deliveries.joined([Full(x) for x in self.arrays], runs)
@@ -193,7 +194,7 @@ class Leaves:
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class Parts:
+class Parts(_Payload):
   """Every element of some leaves, joined and cut into rows of equal length.
 
   Attributes:
@@ -243,11 +244,6 @@ class Parts:
   def count(self) -> int:
     """How many elements there are, without padding."""
     return self.space.size
-
-  def only_if(self, arrived: jax.Array) -> Parts:
-    """The rows, or zeros."""
-    rows = jnp.where(arrived, self.rows, 0.0)
-    return Parts(rows, self.first, self.space)
 
   def deliveries(self, runs: Sequence[int] = ()) -> list[Delivered]:
     """Each leaf whole."""

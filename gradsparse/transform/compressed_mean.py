@@ -176,17 +176,18 @@ def compressed_mean(
 
   def init(params):
     guards.refuse_masked(params)
-    demands.tell(second_moment=memory.facts.moments)
     if inputs.is_placeholder(params):
       return unknown(params)
     inputs.check_floating(params, 'parameters')
     layout = layout_of(params)
     layouts.check_dense_paths(layout, dense_paths)
     layouts.check_something_to_do(layout, compressor.leaves, compressor.name)
-    if param_specs is not None:
-      demands.tell(param_specs=sharding.specs_by_name(layout))
+    told = {}
     if param_specs is None:
       layout.check_sizes()
+    else:
+      told = sharding.specs_by_name(layout)
+    demands.tell(second_moment=memory.facts.moments, param_specs=told)
     if compressor.ladder is not None and compressor.ladder.at_step is not None:
       with jax.ensure_compile_time_eval():
         compressor.ladder.at_step(jnp.int32(0))
@@ -246,9 +247,7 @@ def compressed_mean(
     # Typed as what comes out of it, so that it can be the carry of a loop.
     state = typed(state, comm)
     if memory.facts.moments:
-      moments = inputs.masked_like(extra.get('second_moment'), grads)
-      inputs.check_second_moment(moments, grads)
-      extra = {**extra, 'second_moment': moments}
+      extra |= {'second_moment': inputs.second_moment_of(extra, grads)}
     step = functools.partial(one_step, scheme)
     if param_specs is not None or may_be_divided(comm, axis_name):
       step = functools.partial(sharding.per_shard, scheme)

@@ -11,7 +11,7 @@ what is whole on all devices of a worker must come out the same on all of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 import functools
 import math
 from typing import Any
@@ -20,7 +20,6 @@ from gradsparse import arguments
 from gradsparse.collectives import Comm
 from gradsparse.collectives import surroundings
 from gradsparse.sockets import Cut
-from gradsparse.sockets import Shape
 from gradsparse.state.scheme import CompressedMeanState
 from gradsparse.transform.layout import Layout
 from gradsparse.transform.messages import Scheme
@@ -148,21 +147,6 @@ def check(scheme: Scheme) -> None:
     )
 
 
-def shaped_like(treedef: Any, shapes: Sequence[Shape]) -> Callable[[Any], bool]:
-  """Whether a tree is shaped like the parameters (for is_leaf).
-
-  Args:
-    treedef: of the parameters.
-    shapes: of their leaves.
-  """
-
-  def is_like(tree: Any) -> bool:
-    found = tuple(jnp.shape(x) for x in jax.tree.leaves(tree))
-    return jax.tree.structure(tree) == treedef and found == tuple(shapes)
-
-  return is_like
-
-
 def shard_specs(scheme: Scheme, layout: Layout, tree: Any) -> Any:
   """How a scheme's state, or any tree, is divided between a worker's devices.
 
@@ -176,36 +160,35 @@ def shard_specs(scheme: Scheme, layout: Layout, tree: Any) -> Any:
   Returns:
     Tree of PartitionSpecs over the axes of param_specs.
   """
-  by_leaf = [_spec_of(cut) for cut in layout.cuts]
-  like = jax.tree.unflatten(layout.treedef, by_leaf)
-  is_like = shaped_like(layout.treedef, layout.shapes)
+  like = layout.treedef.unflatten(map(_spec_of, layout.cuts))
 
-  def learnt(state):
-    own = scheme.compressor.state
-    rule = own.shard if own else None
-    if rule is None:
-      return jax.tree.map(lambda _: P(), state)
-    return tuple(
-      jax.tree.map(lambda _, i=i: rule(layout.cuts[i], layout.shapes[i]), x)
-      for i, x in zip(layout.compressed, state, strict=True)
+  def is_like(node):
+    shapes = tuple(jnp.shape(x) for x in jax.tree.leaves(node))
+    return (
+      jax.tree.structure(node) == layout.treedef and shapes == layout.shapes
     )
 
-  def is_node(node):
-    return isinstance(node, CompressedMeanState) or is_like(node)
-
   def specs(node):
-    if isinstance(node, CompressedMeanState):
-      inner = jax.tree.map(
-        lambda x: like if is_like(x) else P(),
-        node._replace(compressor=()),
-        is_leaf=is_like,
+    if is_like(node):
+      return like
+    if not isinstance(node, CompressedMeanState):
+      return P()
+    learnt = jax.tree.map(lambda _: P(), node.compressor)
+    rule = scheme.compressor.state and scheme.compressor.state.shard
+    if learnt and rule:
+      learnt = tuple(
+        jax.tree.map(lambda _, n=n: rule(layout.cuts[n], layout.shapes[n]), x)
+        for n, x in zip(layout.compressed, node.compressor, strict=True)
       )
-      return inner._replace(
-        compressor=learnt(node.compressor) if node.compressor else ()
-      )
-    return like if is_like(node) else P()
+    rest = node._replace(compressor=())
+    inner = jax.tree.map(specs, rest, is_leaf=is_like)
+    return inner._replace(compressor=learnt)
 
-  return jax.tree.map(specs, tree, is_leaf=is_node)
+  return jax.tree.map(
+    specs,
+    tree,
+    is_leaf=lambda x: isinstance(x, CompressedMeanState) or is_like(x),
+  )
 
 
 def per_shard(

@@ -9,7 +9,7 @@ What is the same for every size of the messages is done once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gradsparse import health
@@ -130,17 +130,18 @@ def accumulate(
   by_bucket = signals_of(
     jax.tree.map(lambda g: jnp.where(ok, g, 0.0), wide), kept
   )
-  outgoing = Outgoing(
+  signals = buckets.signals(by_bucket)
+  contexts, nbytes = _contexts(scheme, comm, buckets, signals, state)
+  return Outgoing(
     buckets,
     kept,
     ok,
     values=[signal.value for signal in by_bucket],
-    signals=buckets.signals(by_bucket),
+    signals=signals,
     owed=layout.collect(state.exchange),
-    contexts=[],
-    pre_reduced_bytes=[],
+    contexts=contexts,
+    pre_reduced_bytes=nbytes,
   )
-  return _agreed(scheme, comm, outgoing, state)
 
 
 def _widened(scheme: Scheme, layout: Layout, grads: Any) -> Any:
@@ -185,16 +186,24 @@ def _in_own_place(
   )
 
 
-def _agreed(
-  scheme: Scheme, comm: Comm, outgoing: Outgoing, state: CompressedMeanState
-) -> Outgoing:
-  """With the contexts of the messages: what workers agree on, and look at."""
-  buckets = outgoing.buckets
+def _contexts(
+  scheme: Scheme,
+  comm: Comm,
+  buckets: Buckets,
+  signals: Mapping[int, Signal],
+  state: CompressedMeanState,
+) -> tuple[list[Context], list[int]]:
+  """What surrounds each message: what workers agree on, and look at.
+
+  Returns:
+    Of each group the context, without a size, and the bytes of what this worker
+    reduced with the others.
+  """
   layout, groups = buckets.layout, buckets.groups
   ladder = scheme.compressor.ladder
   key = jax.random.fold_in(jax.random.key(scheme.seed), state.steps)
   learners = [group for group in groups if group.compressed]
-  contexts, pre_reduced_bytes = [], []
+  contexts, reduced_bytes = [], []
   for number, group in enumerate(groups):
     shards = comm.shards.over(group.axes)
     own = key
@@ -203,7 +212,12 @@ def _agreed(
       for part in (_APART, number, shards.index()):
         own = jax.random.fold_in(own, part)
     ctx = Context(
-      _leaves_of(buckets, number, shards),
+      MessageLeaves(
+        shapes=layout.shapes_of(group.compressed),
+        cuts=tuple(layout.cuts[i] for i in group.compressed),
+        buckets=buckets.lengths(group),
+        shards=shards,
+      ),
       workers=comm.size,
       step=state.steps,
       key=jax.random.fold_in(own, 1 + comm.index()),
@@ -215,27 +229,14 @@ def _agreed(
       ctx = ctx._replace(state=tuple(state.compressor[i] for i in places))
     nbytes = 0
     if group.compressed or len(groups) == 1:
-      signals = [outgoing.signals[i] for i in group.compressed]
-      reduced, nbytes = _pre_reduced(scheme.compressor, signals, ctx, comm)
+      of_group = [signals[i] for i in group.compressed]
+      reduced, nbytes = _pre_reduced(scheme.compressor, of_group, ctx, comm)
       ctx = ctx._replace(prepared=reduced)
-      if signals and ladder is not None and ladder.look is not None:
-        ctx = ctx._replace(prepared=ladder.look(signals, ctx))
+      if of_group and ladder is not None and ladder.look is not None:
+        ctx = ctx._replace(prepared=ladder.look(of_group, ctx))
     contexts.append(ctx)
-    pre_reduced_bytes.append(nbytes)
-  return outgoing._replace(
-    contexts=contexts, pre_reduced_bytes=pre_reduced_bytes
-  )
-
-
-def _leaves_of(buckets: Buckets, number: int, shards: Any) -> MessageLeaves:
-  """The leaves of the message of the group with this number."""
-  layout, group = buckets.layout, buckets.groups[number]
-  return MessageLeaves(
-    shapes=layout.shapes_of(group.compressed),
-    cuts=tuple(layout.cuts[i] for i in group.compressed),
-    buckets=buckets.lengths(group),
-    shards=shards,
-  )
+    reduced_bytes.append(nbytes)
+  return contexts, reduced_bytes
 
 
 def _pre_reduced(
