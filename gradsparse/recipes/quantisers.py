@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 from gradsparse import arguments
 from gradsparse import codes
@@ -14,12 +14,11 @@ from gradsparse.recipes import shared_arguments
 from gradsparse.sockets import LeafRule
 from gradsparse.transform.layout import DensePaths
 
-EXCHANGES = ('all_gather', 'reduce_scatter')
-
 
 def _by_parts(exchange: str) -> bool:
   """Whether it is the reduce-scatter."""
-  return arguments.one_of('exchange', exchange, EXCHANGES) == 'reduce_scatter'
+  kinds = get_args(shared_arguments.Exchange)
+  return arguments.one_of('exchange', exchange, kinds) == 'reduce_scatter'
 
 
 @shared_arguments.recipe

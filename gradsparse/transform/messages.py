@@ -83,6 +83,10 @@ class Outgoing(NamedTuple):
   pre_reduced_bytes: list[int]
   messages: Sequence[Message | None] = ()
 
+  def dense(self, group: Group) -> list[jax.Array]:
+    """What is to be delivered of the leaves of a group that stay dense."""
+    return [self.values[n] for n in self.buckets.of_leaves(group.dense)]
+
 
 def pack(
   scheme: Scheme, comm: Comm, outgoing: Outgoing, contexts: Sequence[Context]
@@ -167,7 +171,7 @@ def _message(
     own,
     code,
     ctx,
-    _dense(outgoing, group),
+    outgoing.dense(group),
     ok,
     [outgoing.owed[i] for i in group.compressed] if outgoing.owed else (),
     overflow,
@@ -214,7 +218,7 @@ def _exchange(
   """Sends the message of one group."""
   if message is None:
     # The word for this worker's verdict travels with the other groups.
-    totals = common.sum_dense(_dense(outgoing, group), comm)
+    totals = common.sum_dense(outgoing.dense(group), comm)
     back = Exchanged(
       [], totals, 1, jnp.bool_(True), Leaves([]), Extras(0, 'dense')
     )
@@ -241,8 +245,3 @@ def _exchange(
       back.extras,
     )
   return back
-
-
-def _dense(outgoing: Outgoing, group: Group) -> list[jax.Array]:
-  """What is to be delivered of the leaves of a group that stay dense."""
-  return [outgoing.values[n] for n in outgoing.buckets.of_leaves(group.dense)]

@@ -78,7 +78,10 @@ def receive(
     payload_bytes=counting.total(
       nbytes
       for group, own in zip(buckets.groups, back, strict=True)
-      for nbytes in (own.extras.message_bytes, _dense_bytes(outgoing, group))
+      for nbytes in (
+        own.extras.message_bytes,
+        sum(x.nbytes for x in outgoing.dense(group)),
+      )
     ),
     sent_bytes=counting.total([comm.tally.most_sent]),
     sent_elements=jnp.where(accepted, sent, 0),
@@ -230,12 +233,6 @@ def _verdict(
   return accepted, sent, overflow
 
 
-def _dense_bytes(outgoing: Outgoing, group: Group) -> int:
-  """Bytes of the leaves of a group that stay dense, on this device."""
-  numbers = outgoing.buckets.of_leaves(group.dense)
-  return sum(outgoing.values[n].nbytes for n in numbers)
-
-
 def _compressor_state(
   scheme: Scheme,
   outgoing: Outgoing,
@@ -255,10 +252,7 @@ def _compressor_state(
   ]
   if len(learnt) == 1:
     return learnt[0][1]
-  by_leaf: dict[int, Any] = {}
-  for group, new in learnt:
-    by_leaf |= zip(group.compressed, new, strict=True)
-  return tuple(by_leaf[i] for i in sorted(by_leaf))
+  return tuple(_by_leaf(learnt))
 
 
 def _owed(
@@ -267,10 +261,23 @@ def _owed(
   """The exchange's new state, of all leaves."""
   if not outgoing.owed:
     return ()
-  layout = outgoing.buckets.layout
-  by_leaf: dict[int, jax.Array] = {}
-  for group, own in zip(outgoing.buckets.groups, back, strict=True):
-    old = [outgoing.owed[i] for i in group.compressed]
-    new = moved(list(own.extras.owed), old)
-    by_leaf |= zip(group.compressed, new, strict=True)
-  return layout.spread([by_leaf[i] for i in layout.compressed])
+  new = [
+    (
+      group,
+      moved(
+        list(own.extras.owed), [outgoing.owed[i] for i in group.compressed]
+      ),
+    )
+    for group, own in zip(outgoing.buckets.groups, back, strict=True)
+  ]
+  return outgoing.buckets.layout.spread(_by_leaf(new))
+
+
+def _by_leaf(by_group: Sequence[tuple[Group, Sequence[Any]]]) -> list[Any]:
+  """What groups have of each of their leaves, in the order of all leaves."""
+  by_leaf = {
+    i: x
+    for group, own in by_group
+    for i, x in zip(group.compressed, own, strict=True)
+  }
+  return [by_leaf[i] for i in sorted(by_leaf)]

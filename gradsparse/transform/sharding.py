@@ -46,7 +46,14 @@ def cuts(param_specs: Any, tree: Any) -> tuple[Cut, ...]:
     ValueError: it is no prefix of the tree, or names more dimensions than a
       leaf has.
   """
-  specs = jax.tree.leaves(_broadcast(param_specs, tree), is_leaf=is_spec)
+  _checked(param_specs)
+  try:
+    by_leaf = jax.tree.broadcast(param_specs, tree, is_leaf=is_spec)
+  except ValueError as e:
+    raise ValueError(
+      f'param_specs must be a prefix of the tree of parameters: {e}'
+    ) from e
+  specs = jax.tree.leaves(by_leaf, is_leaf=is_spec)
   pairs = jax.tree_util.tree_leaves_with_path(tree)
   out = []
   for (path, leaf), spec in zip(pairs, specs, strict=True):
@@ -76,17 +83,6 @@ def _spec_of(cut: Cut) -> P:
 def specs_by_name(layout: Layout) -> dict[str, P]:
   """The spec of each leaf, by the name of the leaf."""
   return dict(zip(layout.names, map(_spec_of, layout.cuts), strict=True))
-
-
-def _broadcast(param_specs: Any, tree: Any) -> Any:
-  """A tree of specs, one for each leaf."""
-  _checked(param_specs)
-  try:
-    return jax.tree.broadcast(param_specs, tree, is_leaf=is_spec)
-  except ValueError as e:
-    raise ValueError(
-      f'param_specs must be a prefix of the tree of parameters: {e}'
-    ) from e
 
 
 def _checked(param_specs: Any) -> list[P]:
