@@ -122,6 +122,8 @@ def recipe(factory: Callable[_P, Sockets]) -> Callable[_P, CompressedMean]:
     )
 
   make.__doc__ = _MARK.sub(text, factory.__doc__ or '')
-  made_signature = signature.replace(return_annotation=CompressedMean)
-  make.__signature__ = made_signature  # type: ignore[attr-defined]
+  # What it returns now, for `help` and for whoever asks for its types.
+  make.__annotations__ = {**factory.__annotations__, 'return': CompressedMean}
+  joined = signature.replace(return_annotation=CompressedMean)
+  make.__signature__ = joined  # type: ignore[attr-defined]
   return make
