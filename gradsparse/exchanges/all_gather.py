@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 import dataclasses
 import itertools
 from typing import Any
@@ -20,7 +19,7 @@ from gradsparse.sockets import Marked
 from gradsparse.sockets import Message
 from gradsparse.sockets import OfParts
 from gradsparse.sockets import Sparse
-from gradsparse.sockets import SparseSum
+from gradsparse.sockets import sum_in_rows
 from gradsparse.traffic import counting
 import jax
 import jax.numpy as jnp
@@ -64,9 +63,7 @@ def all_gather() -> Exchange:
     if common.sums_rows(own, comm.size, ctx):
       every = jax.lax.map(decode, messages)
       space = own.space.merged(ctx.leaves.buckets)
-      total: Sequence[jax.Array] = SparseSum.of(
-        every.values, every.indices, space
-      )
+      total: Any = sum_in_rows(every.values, every.indices, space)
     elif isinstance(own, Leaves) and not platforms.is_cpu():
       every = jax.vmap(decode)(messages)
       total = [jnp.sum(x, axis=0) for x in every.arrays]
@@ -79,7 +76,7 @@ def all_gather() -> Exchange:
         # The first message is written where the others are added, and not
         # added to zeros.
         start, rest = decode(messages[0]).add_to(start), messages[1:]
-      total = own.split(common.add_up(add, start, rest, sparse=not dense))
+      total = common.add_up(add, start, rest, sparse=not dense)
     bounds_of = code.bounds
     if bounds_of is not None:
       bounds = jax.vmap(lambda vector: bounds_of(read(vector), ctx))(messages)

@@ -25,7 +25,7 @@ def all_reduce() -> Exchange:
     if code.bounds is not None:
       ok &= health.can_send(code.bounds(roundings, ctx), comm.size)
     return Exchanged(
-      total=common.leaves_of(code.decode(roundings, ctx, comm.size), ctx),
+      total=common.total_of(code.decode(roundings, ctx, comm.size), ctx),
       dense=dense,
       weight=comm.size,
       ok=ok,

@@ -11,11 +11,13 @@ from gradsparse.collectives import Comm
 from gradsparse.sockets import Context
 from gradsparse.sockets import Exchanged
 from gradsparse.sockets import Extras
+from gradsparse.sockets import Leaves
 from gradsparse.sockets import Message
 from gradsparse.sockets import Sent
 from gradsparse.sockets import Sparse
-from gradsparse.sockets import SparseSum
 from gradsparse.sockets import Stream
+from gradsparse.sockets import sum_in_rows
+from gradsparse.sockets import sums_few_rows
 from gradsparse.traffic import counting
 import jax
 import jax.numpy as jnp
@@ -228,7 +230,7 @@ def as_dense(message: Message, comm: Comm) -> Exchanged:
     (own.add_to(own.zeros()), message.dense, count_failed(message.ok))
   )
   return Exchanged(
-    total=own.split(total),
+    total=total,
     dense=dense,
     weight=comm.size,
     ok=failed == 0,
@@ -265,30 +267,30 @@ def add_up(
 
 
 def sums_rows(own: Sent, workers: int, ctx: Context) -> bool:
-  """Whether messages like this one are added up as rows (see `SparseSum`).
+  """Whether messages like this one are added up by `sum_in_rows`.
 
   Not where messages have several sizes: what comes of all must have one shape.
   """
   return (
     isinstance(own, Sparse)
     and ctx.rung is None
-    and SparseSum.pays(workers * own.slots, own.space)
+    and sums_few_rows(workers * own.slots, own.space)
   )
 
 
-def leaves_of(total: Sent, ctx: Context) -> Sequence[jax.Array]:
-  """The leaves of a sum of messages that came as one message.
+def total_of(own: Sent, ctx: Context) -> jax.Array | list[jax.Array]:
+  """A sum of messages that came as one message, as `Exchanged.total`.
 
   Args:
-    total: the sum.
+    own: the sum.
     ctx: the context of the messages.
   """
-  if not isinstance(total, Sparse):
-    return total.leaves()
-  if sums_rows(total, 1, ctx):
-    both = total.values[None], total.indices[None]
-    return SparseSum.of(*both, total.space.merged(ctx.leaves.buckets))
-  return total.split(total.add_to(total.zeros()))
+  if isinstance(own, Leaves):
+    return own.arrays
+  if isinstance(own, Sparse) and sums_rows(own, 1, ctx):
+    space = own.space.merged(ctx.leaves.buckets)
+    return sum_in_rows(own.values[None], own.indices[None], space)
+  return own.add_to(own.zeros())
 
 
 def sum_dense(leaves: list[jax.Array], comm: Comm) -> list[jax.Array]:

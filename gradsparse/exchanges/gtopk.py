@@ -149,7 +149,7 @@ def gtopk(topology: str = 'butterfly', put_back: str = 'exact') -> Exchange:
     ok = comm.replicated(final.ok)
     kept = comm.replicated(final.entries)
     return Exchanged(
-      total=common.leaves_of(kept, message.ctx),
+      total=common.total_of(kept, message.ctx),
       dense=common.sum_dense(message.dense, comm),
       weight=comm.size,
       ok=ok,

@@ -51,7 +51,7 @@ def majority(scatter: bool = False) -> Exchange:
       message.code.unpack(ayes, message.rounded, message.ctx), message.ctx, 1
     )
     return Exchanged(
-      total=decided.leaves(),
+      total=decided.arrays,
       dense=common.sum_dense(message.dense, comm),
       weight=1,
       ok=ok,

@@ -102,7 +102,7 @@ def reduce_scatter() -> Exchange:
       # owed, and what is not finite would stay so for ever.
       left = wanted - given
       left = jnp.where(jnp.isfinite(left), left, 0)
-      owed = own.split(_with_row(earlier, index, left))
+      owed = own.space.split(_with_row(earlier, index, left).reshape(-1))
     credited = _row(own.rows, index) + (given - total)
     credit = Parts.of(_with_row(own.rows, index, credited), ctx.shapes)
     return Exchanged(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from gradsparse import arguments
@@ -15,6 +16,18 @@ import jax.numpy as jnp
 def zeros(params: Any) -> Any:
   """float32 zeros in the shape of params."""
   return jax.tree.map(lambda p: jnp.zeros(jnp.shape(p), jnp.float32), params)
+
+
+def where_compressed(
+  fn: Callable[..., jax.Array], is_dense: Any, tree: Any, *others: Any
+) -> Any:
+  """fn(x, *others) of compressed leaves; x of those that stay dense."""
+  return jax.tree.map(
+    lambda dense, x, *others: x if dense else fn(x, *others),
+    is_dense,
+    tree,
+    *others,
+  )
 
 
 def less(tree: Any, delivered: Any) -> Any:
@@ -119,10 +132,11 @@ def residual(decay: float = 1.0) -> Memory:
   def accumulate(grads, state, extra, is_dense):
     del extra
     # A leaf that stays dense delivers all it has: its residual stays zero.
-    kept = jax.tree.map(
-      lambda e, g, w: e if w else decay * e + g, state.residual, grads, is_dense
+    return ResidualState(
+      where_compressed(
+        lambda e, g: decay * e + g, is_dense, state.residual, grads
+      )
     )
-    return ResidualState(kept)
 
   def sent(state, delivered):
     return ResidualState(less(state.residual, delivered))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from gradsparse.memories.basic import less
+from gradsparse.memories.basic import where_compressed
 from gradsparse.memories.basic import zeros
 from gradsparse.sockets import Memory
 from gradsparse.sockets import MemoryFacts
@@ -59,12 +60,8 @@ def estimate() -> Memory:
 
   def accumulate(grads, state, extra, is_dense):
     del extra
-    residual = jax.tree.map(
-      lambda old, g, e, dense: old if dense else g - e,
-      state.residual,
-      grads,
-      state.estimate,
-      is_dense,
+    residual = where_compressed(
+      lambda old, g, e: g - e, is_dense, state.residual, grads, state.estimate
     )
     return state._replace(residual=residual)
 
@@ -79,33 +76,21 @@ def estimate() -> Memory:
     )
 
   def update(state, means, is_dense):
-    return jax.tree.map(
-      lambda old, new, dense: new if dense else old + new,
-      state.mean,
-      means,
-      is_dense,
-    )
+    return where_compressed(jnp.add, is_dense, means, state.mean)
 
   def arrived(state, means, is_dense, accepted):
-    mean = jax.tree.map(
-      lambda old, new, dense: (
-        old if dense else jnp.where(accepted, old + new, old)
-      ),
+    mean = where_compressed(
+      lambda old, new: jnp.where(accepted, old + new, old),
+      is_dense,
       state.mean,
       means,
-      is_dense,
     )
     return state._replace(mean=mean)
 
   def magnitudes(state, is_dense):
     # The gradient itself: of the next one the whole estimate is taken off.
     return (
-      jax.tree.map(
-        lambda r, e, dense: r if dense else r + e,
-        state.residual,
-        state.estimate,
-        is_dense,
-      ),
+      where_compressed(jnp.add, is_dense, state.residual, state.estimate),
     )
 
   return Memory(

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from gradsparse import arguments
 from gradsparse import traced
 from gradsparse.memories.basic import less
+from gradsparse.memories.basic import where_compressed
 from gradsparse.memories.basic import zeros
 from gradsparse.sockets import Memory
 from gradsparse.sockets import MemoryFacts
@@ -81,16 +82,14 @@ def momentum_correction(
 
   def accumulate(grads, state, extra, is_dense):
     del extra
-    u = jax.tree.map(
-      lambda u, g, w: u if w else moved(u, g), state.momentum, grads, is_dense
+    u = where_compressed(moved, is_dense, state.momentum, grads)
+    v = where_compressed(
+      lambda v, u, g: v + u + g if nesterov else v + u,
+      is_dense,
+      state.velocity,
+      u,
+      grads,
     )
-
-    def accumulated(v, u, g, w):
-      if w:
-        return v
-      return v + u + g if nesterov else v + u
-
-    v = jax.tree.map(accumulated, state.velocity, u, grads, is_dense)
     return MomentumCorrectionState(u, v)
 
   def update(state, means, is_dense):
@@ -121,23 +120,18 @@ def momentum_correction(
         new = jnp.clip(new, -limit, limit).astype(u.dtype)
       return jnp.where(accepted, new, u)
 
-    u = jax.tree.map(
-      one,
-      state.momentum,
-      means,
-      is_dense,
-    )
+    u = jax.tree.map(one, state.momentum, means, is_dense)
     return state._replace(momentum=u)
 
   def magnitudes(state, is_dense):
     # Beside v there is what u adds to it in all later steps: m u, m^2 u, ...
     m = traced.here(momentum)
-
-    def ahead(u, v, w):
-      return v if w else (jnp.abs(v) + m / (1 - m) * jnp.abs(u)) / _ROOM
-
-    v = jax.tree.map(ahead, state.momentum, state.velocity, is_dense)
-    return state.momentum, v
+    return state.momentum, where_compressed(
+      lambda v, u: (jnp.abs(v) + m / (1 - m) * jnp.abs(u)) / _ROOM,
+      is_dense,
+      state.velocity,
+      state.momentum,
+    )
 
   return Memory(
     init,

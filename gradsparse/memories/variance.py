@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from gradsparse import arguments
 from gradsparse import traced
 from gradsparse.memories.basic import less
+from gradsparse.memories.basic import where_compressed
 from gradsparse.memories.basic import zeros
 from gradsparse.sockets import Memory
 from gradsparse.sockets import MemoryFacts
@@ -110,14 +111,12 @@ def variance(
     return VarianceState(zeros(params), zeros(params))
 
   def accumulate(grads, state, extra, is_dense):
-    r = jax.tree.map(
-      lambda r, g, w: r if w else r + g, state.residual, grads, is_dense
-    )
-    v = jax.tree.map(
-      lambda v, m, w: v if w else v + m.astype(jnp.float32),
+    r = where_compressed(jnp.add, is_dense, state.residual, grads)
+    v = where_compressed(
+      lambda v, m: v + m.astype(jnp.float32),
+      is_dense,
       state.variance,
       extra['second_moment'],
-      is_dense,
     )
     return VarianceState(r, v)
 
@@ -133,9 +132,7 @@ def variance(
   def arrived(state, means, is_dense, accepted):
     del means
     factor = jnp.where(accepted, traced.here(decay), 1.0)
-    v = jax.tree.map(
-      lambda v, w: v if w else factor * v, state.variance, is_dense
-    )
+    v = where_compressed(lambda v: factor * v, is_dense, state.variance)
     return state._replace(variance=v)
 
   return Memory(

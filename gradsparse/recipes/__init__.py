@@ -5,7 +5,7 @@ with the sign of the gradient; descent, and (but for DGC) momentum, are the
 business of the optimizer that follows it.
 
 `RECIPES` is the one table of them. A new recipe is a function in a module here
-and a line in the table.
+that returns three sockets, and a line in the table.
 """
 
 from __future__ import annotations
@@ -14,10 +14,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from gradsparse.collectives import AxisName
-from gradsparse.recipes.baselines import dense
-from gradsparse.recipes.baselines import random_k
-from gradsparse.recipes.ef21 import ef21
-from gradsparse.recipes.low_rank import power_sgd
 from gradsparse.recipes.quantisers import one_bit_sgd
 from gradsparse.recipes.quantisers import qsgd
 from gradsparse.recipes.quantisers import qsgd_descent
@@ -25,8 +21,12 @@ from gradsparse.recipes.quantisers import sign_majority
 from gradsparse.recipes.quantisers import terngrad
 from gradsparse.recipes.sparsifiers import dgc
 from gradsparse.recipes.sparsifiers import dryden
+from gradsparse.recipes.sparsifiers import ef21
 from gradsparse.recipes.sparsifiers import gradient_dropping
-from gradsparse.recipes.sparsifiers import gtopk
+from gradsparse.recipes.sums import dense
+from gradsparse.recipes.sums import gtopk
+from gradsparse.recipes.sums import power_sgd
+from gradsparse.recipes.sums import random_k
 from gradsparse.recipes.thresholds import ada_comp
 from gradsparse.recipes.thresholds import strom
 from gradsparse.recipes.thresholds import variance_based

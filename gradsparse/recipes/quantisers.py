@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 from gradsparse import arguments
 from gradsparse import codes
@@ -12,16 +12,13 @@ from gradsparse import memories
 from gradsparse.collectives import AxisName
 from gradsparse.recipes import shared_arguments
 from gradsparse.sockets import LeafRule
-from gradsparse.transform.compressed_mean import CompressedMean
-from gradsparse.transform.compressed_mean import compressed_mean
 from gradsparse.transform.layout import DensePaths
-
-EXCHANGES = ('all_gather', 'reduce_scatter')
 
 
 def _by_parts(exchange: str) -> bool:
   """Whether it is the reduce-scatter."""
-  return arguments.one_of('exchange', exchange, EXCHANGES) == 'reduce_scatter'
+  kinds = get_args(shared_arguments.Exchange)
+  return arguments.one_of('exchange', exchange, kinds) == 'reduce_scatter'
 
 
 @shared_arguments.recipe
@@ -38,7 +35,7 @@ def qsgd(
   dense_paths: DensePaths = None,
   seed: int = 0,
   verify: bool = False,
-) -> CompressedMean:
+) -> shared_arguments.Sockets:
   """Stochastic rounding to s levels of each bucket's norm; unbiased.
 
   >>> import gradsparse as gs, jax.numpy as jnp
@@ -110,17 +107,12 @@ def qsgd(
       levels, bucket_size=bucket_size, norm=norm, code=code, elias=elias
     )
     how = exchanges.all_gather()
-  return compressed_mean(
+  return (
     memories.no_memory(),
     compressors.identity(
       'qsgd', form, leaves=LeafRule(min_size=10_000), unbiased=True
     ),
     how,
-    axis_name=axis_name,
-    min_size=min_size,
-    dense_paths=dense_paths,
-    seed=seed,
-    verify=verify,
   )
 
 
@@ -131,7 +123,7 @@ def qsgd_descent(
   min_size: int | None = None,
   dense_paths: DensePaths = None,
   verify: bool = False,
-) -> CompressedMean:
+) -> shared_arguments.Sockets:
   """QSGD for gradient descent: at most ceil(sqrt(n)) signs, one magnitude.
 
   For full (not stochastic) gradients: deterministic. Of the largest entries as
@@ -163,14 +155,10 @@ def qsgd_descent(
   References:
     Alistarh et al., arXiv 1610.02132, end of section 3.3.
   """
-  return compressed_mean(
+  return (
     memories.no_memory(),
     compressors.norm_top_k(codes.sparse('elias_fano', 'sign2')),
     exchanges.all_gather(),
-    axis_name=axis_name,
-    min_size=min_size,
-    dense_paths=dense_paths,
-    verify=verify,
   )
 
 
@@ -183,7 +171,7 @@ def terngrad(
   dense_paths: DensePaths = None,
   seed: int = 0,
   verify: bool = False,
-) -> CompressedMean:
+) -> shared_arguments.Sockets:
   """Ternary gradients with one scale for all workers, summed as integers.
 
   >>> import gradsparse as gs, jax.numpy as jnp
@@ -222,15 +210,10 @@ def terngrad(
   References:
     Wen et al., arXiv 1705.07878.
   """
-  return compressed_mean(
+  return (
     memories.no_memory(),
     compressors.terngrad(clip),
     exchanges.all_reduce(),
-    axis_name=axis_name,
-    min_size=min_size,
-    dense_paths=dense_paths,
-    seed=seed,
-    verify=verify,
   )
 
 
@@ -243,7 +226,7 @@ def one_bit_sgd(
   min_size: int | None = None,
   dense_paths: DensePaths = None,
   verify: bool = False,
-) -> CompressedMean:
+) -> shared_arguments.Sockets:
   """One bit an element, two means a column, error feedback.
 
   A column fixes the last index of a leaf; a vector is one column. Elements >= 0
@@ -292,14 +275,10 @@ def one_bit_sgd(
     )
   else:
     code, how = codes.one_bit.of_leaves(), exchanges.all_gather()
-  return compressed_mean(
+  return (
     memories.residual(),
     compressors.identity('one_bit_sgd', code),
     how,
-    axis_name=axis_name,
-    min_size=min_size,
-    dense_paths=dense_paths,
-    verify=verify,
   )
 
 
@@ -313,7 +292,7 @@ def sign_majority(
   min_size: int | None = None,
   dense_paths: DensePaths = None,
   verify: bool = False,
-) -> CompressedMean:
+) -> shared_arguments.Sockets:
   """signSGD with majority vote: the sign that most workers have.
 
   Not a mean: the update is +scale or -scale everywhere (ties and zeros count
@@ -351,12 +330,8 @@ def sign_majority(
     Bernstein et al., arXiv 1802.04434, algorithm 3.
   """
   memory = arguments.flag('memory', memory)
-  return compressed_mean(
+  return (
     memories.residual() if memory else memories.no_memory(),
     compressors.identity('sign_majority', codes.signs(scale)),
     exchanges.majority(scatter=_by_parts(exchange)),
-    axis_name=axis_name,
-    min_size=min_size,
-    dense_paths=dense_paths,
-    verify=verify,
   )

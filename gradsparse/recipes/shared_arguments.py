@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+import functools
+import inspect
 import re
 import textwrap
-from typing import Literal, ParamSpec, TypeVar
+from typing import Literal, ParamSpec
 
-from gradsparse.transform.described import Described
-from gradsparse.transform.described import described
+from gradsparse import sockets
+from gradsparse.transform.compressed_mean import CompressedMean
+from gradsparse.transform.compressed_mean import compressed_mean
+from gradsparse.transform.described import call
+from gradsparse.transform.described import given
 
 Exchange = Literal['all_gather', 'reduce_scatter']
 Scope = Literal['leaf', 'global', 'chunk']
 Values = Literal['float32', 'bfloat16', 'exponent4', 'qsgd4', 'ternary']
 Indices = Literal['elias_fano', 'run_length', 'word28']
 
+# What a recipe chooses.
+Sockets = tuple[sockets.Memory, sockets.Compressor, sockets.Exchange]
+
 _P = ParamSpec('_P')
-_Made = TypeVar('_Made', bound=Described)
+# Arguments of `compressed_mean`, whatever the sockets are.
+_JOINING = ('axis_name', 'min_size', 'dense_paths', 'seed', 'verify')
 
 # Each argument's text; {} is what a recipe says of its own.
 _ARGUMENTS = {
@@ -78,14 +87,25 @@ _MARK = re.compile(
 )
 
 
-def recipe(factory: Callable[_P, _Made]) -> Callable[_P, _Made]:
-  """Decorates a recipe: shared arguments are written out, results have a text.
+def recipe(factory: Callable[_P, Sockets]) -> Callable[_P, CompressedMean]:
+  """Decorates a recipe, which returns its three sockets: joins them.
 
-  The docstring names a shared argument in braces. The text of a result is the
-  call that made it.
+  The arguments that all schemes share go to `compressed_mean`, and the
+  recipe's docstring names them in braces. The text of a result is the call
+  that made it.
   """
+  signature = inspect.signature(factory)
 
-  def text(match: re.Match[str]) -> str:
+  @functools.wraps(factory)
+  def make(*args: _P.args, **kwargs: _P.kwargs) -> CompressedMean:
+    sockets_of_it = factory(*args, **kwargs)
+    bound = signature.bind(*args, **kwargs)
+    text = call(factory.__name__, given(bound))
+    bound.apply_defaults()
+    shared = {k: v for k, v in bound.arguments.items() if k in _JOINING}
+    return compressed_mean(*sockets_of_it, **shared).named(text)
+
+  def explained(match: re.Match[str]) -> str:
     name, own = match[1], ' '.join((match[2] or '').split())
     words = _ARGUMENTS[name].replace('{}', own)
     return textwrap.fill(
@@ -97,5 +117,9 @@ def recipe(factory: Callable[_P, _Made]) -> Callable[_P, _Made]:
       break_long_words=False,
     )
 
-  factory.__doc__ = _MARK.sub(text, factory.__doc__ or '')
-  return described(factory)
+  make.__doc__ = _MARK.sub(explained, factory.__doc__ or '')
+  # What it returns now, for `help` and for whoever asks for its types.
+  make.__annotations__ = {**factory.__annotations__, 'return': CompressedMean}
+  joined = signature.replace(return_annotation=CompressedMean)
+  make.__signature__ = joined  # type: ignore[attr-defined]
+  return make

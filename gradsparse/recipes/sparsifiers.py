@@ -13,9 +13,11 @@ from gradsparse.codes.sparse import VALUES
 from gradsparse.collectives import AxisName
 from gradsparse.compressors.top_k import Density
 from gradsparse.recipes import shared_arguments
-from gradsparse.transform.compressed_mean import CompressedMean
-from gradsparse.transform.compressed_mean import compressed_mean
 from gradsparse.transform.layout import DensePaths
+
+# A rounding that is unbiased can be larger than what it rounds: estimates
+# would not come closer to the gradient.
+CONTRACTIONS = ('float32', 'bfloat16', 'exponent4')
 
 
 @shared_arguments.recipe
@@ -30,7 +32,7 @@ def gradient_dropping(
   min_size: int | None = None,
   dense_paths: DensePaths = None,
   verify: bool = False,
-) -> CompressedMean:
+) -> shared_arguments.Sockets:
   """Sends the largest entries of gradient plus residual.
 
     e <- e + g;  send top-k(e);  e <- e - sent
@@ -81,14 +83,10 @@ def gradient_dropping(
     chunk_size=chunk_size,
     name='gradient_dropping',
   )
-  return compressed_mean(
+  return (
     memories.residual(),
     compressor,
     exchanges.all_gather(),
-    axis_name=axis_name,
-    min_size=min_size,
-    dense_paths=dense_paths,
-    verify=verify,
   )
 
 
@@ -109,7 +107,7 @@ def dgc(
   dense_paths: DensePaths = None,
   seed: int = 0,
   verify: bool = False,
-) -> CompressedMean:
+) -> shared_arguments.Sockets:
   """Deep Gradient Compression: momentum correction and factor masking.
 
     u <- m u + g;  v <- v + u;  send top-k(v);  v, u <- 0 where sent
@@ -183,95 +181,89 @@ def dgc(
     sample_rate=sample_rate,
     name='dgc',
   )
-  return compressed_mean(
+  return (
     memories.momentum_correction(momentum, nesterov, factor_masking),
     compressor,
     exchanges.all_gather(),
-    axis_name=axis_name,
-    min_size=min_size,
-    dense_paths=dense_paths,
-    seed=seed,
-    verify=verify,
   )
 
 
 @shared_arguments.recipe
-def gtopk(
+def ef21(
   density: Density,
   *,
-  put_back: Literal['exact', 'paper'] = 'exact',
-  topology: Literal['butterfly', 'tree', 'allgather'] = 'butterfly',
-  scope: Literal['global'] = 'global',
-  values: Literal['float32'] = 'float32',
-  indices: Literal['elias_fano'] = 'elias_fano',
+  scope: shared_arguments.Scope = 'leaf',
+  chunk_size: int = 4096,
+  values: Literal['float32', 'bfloat16', 'exponent4'] = 'float32',
+  indices: shared_arguments.Indices = 'elias_fano',
   axis_name: AxisName | None,
   min_size: int | None = None,
   dense_paths: DensePaths = None,
   verify: bool = False,
-) -> CompressedMean:
-  """Global top-k: at most k coordinates of the whole sum survive.
+) -> shared_arguments.Sockets:
+  """Keeps an estimate of each worker's gradient, and sends its corrections.
 
-  Pairs of workers merge their k entries and keep the k largest, in log2 P
-  rounds. Momentum comes after it (`optax.sgd(lr, momentum=0.9)`).
+    r = top-k(g - g_w);  g_w <- g_w + r;  G <- G + mean_w(r)
+
+  The update is G, the mean of all workers' estimates, which are zero at first.
+  What was not sent is not added up: the next gradient is compared with the
+  estimate afresh. So the update lags behind the gradient, and a smaller
+  learning rate than without compression may be needed at first. G keeps the
+  rounding of all corrections, about 1e-7 of the largest that was ever sent:
+  clip gradients that may become millions of times as large as usual.
 
   >>> import gradsparse as gs, jax.numpy as jnp
-  >>> tx = gs.gtopk(0.01, axis_name='workers')
-  >>> params = {'w': jnp.zeros((1000, 100))}
-  >>> print(gs.plan(tx, params, num_workers=8))
-  leaf   elements  dense B  payload B  ratio  transport
-  ['w']   100,000  400,000      5,080   78.7  gtopk, gTop-k butterfly
-  total   100,000  400,000      5,080   78.7  sent by a worker: 15,240 B
+  >>> grads = {'w': jnp.array([3.0, -1.0, 0.5, -4.0])}
+  >>> tx = gs.ef21(0.25, min_size=0, axis_name=None)
+  >>> state = tx.init(grads)
+  >>> for _ in range(2):
+  ...   updates, state = tx.update(grads, state)
+  >>> print(updates['w'], gs.pending(state)['w'])
+  [ 3.  0.  0. -4.] [ 0.  -1.   0.5  0. ]
 
   Args:
-    {density: gtopk}
-    put_back: what a worker keeps for later. 'exact': what no merge on its path
-      kept. 'paper': what the final mask lacks; gradient that an inner merge
-      dropped, but whose coordinate came into the mask through another subtree,
-      is lost.
-    topology: 'butterfly' (recursive doubling), 'tree' (as printed, then a
-      broadcast; twice the cost) or 'allgather' (algorithm 2: the exact top k of
-      the sum); each for any number of workers.
-    scope: 'global' only: a merge has one k.
-    values: 'float32' only: hops carry sums, whose rounding error would belong
-      to no worker.
-    indices: 'elias_fano' only: about 2 + log2(1 / density) bits each.
+    {density: dgc}
+    scope: the set of which the largest are sent. 'leaf' is each leaf by itself,
+      'global' the whole gradient, 'chunk' each run of `chunk_size` consecutive
+      elements of a leaf.
+    {chunk_size}
+    values: how a value travels. 'float32'; 'bfloat16', 16 bits; 'exponent4', 4
+      bits, a sign and a power of two. What rounding loses is no part of the
+      estimate, and so corrected later.
+    indices: how a coordinate travels. 'elias_fano', about 2 + log2(1 / density)
+      bits; 'run_length', 16 bits (needs values='float32'); 'word28', 28 bits
+      (needs values='exponent4').
     {axis_name}
-    {min_size: no leaf stays dense. 0 compresses every leaf}
+    {min_size: with scope 'leaf' or 'chunk', leaves of fewer than two dimensions
+      stay dense; with 'global', no leaf does. 0 compresses every leaf}
     {dense_paths}
     {verify}
 
   Returns:
     An optax transformation. Its update takes this worker's gradients and gives,
-    on all workers alike and with the gradient's sign, the sum over workers at
-    the k coordinates that survived, divided by their number, and zero
-    elsewhere.
+    on all workers alike and with the gradient's sign, the mean over workers of
+    their estimates. `gs.pending` is the gradient less the estimate, after the
+    step.
 
   Raises:
     TypeError: an argument of the wrong kind.
-    ValueError: an argument out of range, or a combination without meaning.
+    ValueError: an argument out of range.
 
   References:
-    Shi et al., arXiv 1901.04359, algorithms 3 and 4.
+    Richtarik, Sokolov & Fatkhullin, arXiv 2106.05203, algorithm 2.
   """
-  arguments.one_of('scope', scope, ('global',))
-  arguments.one_of('values', values, VALUES)
-  arguments.one_of('indices', indices, ('elias_fano',))
-  if values != 'float32':
-    raise ValueError(
-      "gtopk's values must be 'float32': its hops carry partial sums, whose "
-      f'rounding error would belong to no worker; got {values!r}'
-    )
+  arguments.one_of('values', values, CONTRACTIONS)
   compressor = compressors.top_k(
-    density, codes.sparse(indices, values), scope='global', name='gtopk'
+    density,
+    codes.sparse(indices, values),
+    scope=scope,
+    chunk_size=chunk_size,
+    name='ef21',
   )
-  return compressed_mean(
-    memories.residual(),
+  return (
+    memories.estimate(),
     compressor,
-    exchanges.gtopk(topology, put_back),
-    axis_name=axis_name,
-    min_size=min_size,
-    dense_paths=dense_paths,
-    verify=verify,
+    exchanges.all_gather(),
   )
 
 
@@ -283,7 +275,7 @@ def dryden(
   min_size: int | None = None,
   dense_paths: DensePaths = None,
   verify: bool = False,
-) -> CompressedMean:
+) -> shared_arguments.Sockets:
   """The largest entries of each sign, each side sent as its mean.
 
   >>> import gradsparse as gs, jax.numpy as jnp
@@ -312,12 +304,8 @@ def dryden(
   References:
     Dryden et al., MLHPC 2016.
   """
-  return compressed_mean(
+  return (
     memories.residual(),
     compressors.dryden(density, codes.sparse('elias_fano', 'sign2')),
     exchanges.all_gather(),
-    axis_name=axis_name,
-    min_size=min_size,
-    dense_paths=dense_paths,
-    verify=verify,
   )

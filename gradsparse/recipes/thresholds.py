@@ -19,8 +19,6 @@ from gradsparse.collectives import AxisName
 from gradsparse.compressors import rule
 from gradsparse.memories.variance import ROUNDING
 from gradsparse.recipes import shared_arguments
-from gradsparse.transform.compressed_mean import CompressedMean
-from gradsparse.transform.compressed_mean import compressed_mean
 from gradsparse.transform.layout import DensePaths
 
 
@@ -33,7 +31,7 @@ def strom(
   min_size: int | None = None,
   dense_paths: DensePaths = None,
   verify: bool = False,
-) -> CompressedMean:
+) -> shared_arguments.Sockets:
   """Sends sign(r) tau where the residual exceeds a fixed threshold tau.
 
   >>> import gradsparse as gs, jax.numpy as jnp
@@ -63,7 +61,7 @@ def strom(
   References:
     Strom, Interspeech 2015.
   """
-  return compressed_mean(
+  return (
     memories.residual(),
     compressors.by_rule(
       rule.strom(threshold),
@@ -74,10 +72,6 @@ def strom(
       positive=(threshold,),
     ),
     exchanges.all_gather(),
-    axis_name=axis_name,
-    min_size=min_size,
-    dense_paths=dense_paths,
-    verify=verify,
   )
 
 
@@ -95,7 +89,7 @@ def variance_based(
   dense_paths: DensePaths = None,
   seed: int = 0,
   verify: bool = False,
-) -> CompressedMean:
+) -> shared_arguments.Sockets:
   """Sends what is unambiguous: r^2 > alpha v.
 
   v is the sum of the squares of what single examples contributed to r. The
@@ -156,7 +150,7 @@ def variance_based(
     raise ValueError(f'rounding={rounding!r} {refused}, got {values!r}')
   if indices is None:
     indices = 'word28' if values == 'exponent4' else 'elias_fano'
-  return compressed_mean(
+  return (
     memories.variance(decay, alpha, rounding),
     compressors.by_rule(
       rule.variance(alpha),
@@ -167,11 +161,6 @@ def variance_based(
       positive=(alpha,),
     ),
     exchanges.all_gather(),
-    axis_name=axis_name,
-    min_size=min_size,
-    dense_paths=dense_paths,
-    seed=seed,
-    verify=verify,
   )
 
 
@@ -186,7 +175,7 @@ def variance_strom(
   min_size: int | None = None,
   dense_paths: DensePaths = None,
   verify: bool = False,
-) -> CompressedMean:
+) -> shared_arguments.Sockets:
   """The hybrid: sign(r) tau where |r| > tau and r^2 > alpha v.
 
   As for `variance_based`, v is the sum of the squares of what single examples
@@ -224,7 +213,7 @@ def variance_strom(
   References:
     Tsuzuku et al., arXiv 1802.06058, section 4.5.
   """
-  return compressed_mean(
+  return (
     memories.variance(decay),
     compressors.by_rule(
       rule.variance_strom(alpha, threshold),
@@ -235,10 +224,6 @@ def variance_strom(
       positive=(alpha, threshold),
     ),
     exchanges.all_gather(),
-    axis_name=axis_name,
-    min_size=min_size,
-    dense_paths=dense_paths,
-    verify=verify,
   )
 
 
@@ -251,7 +236,7 @@ def ada_comp(
   min_size: int | None = None,
   dense_paths: DensePaths = None,
   verify: bool = False,
-) -> CompressedMean:
+) -> shared_arguments.Sockets:
   """Sends, in each bin, what this step's gradient lifts to the bin's maximum.
 
   What is sent is a sign times the mean over the leaf's bins of their maxima.
@@ -284,7 +269,7 @@ def ada_comp(
   References:
     Chen et al., AAAI 2018, arXiv 1712.02679, algorithm 2.
   """
-  return compressed_mean(
+  return (
     memories.residual(),
     compressors.by_rule(
       rule.ada_comp(bin_size),
@@ -294,8 +279,4 @@ def ada_comp(
       ladder=ladder,
     ),
     exchanges.all_gather(),
-    axis_name=axis_name,
-    min_size=min_size,
-    dense_paths=dense_paths,
-    verify=verify,
   )

@@ -45,10 +45,11 @@ from gradsparse.sockets.exchange import Extras
 from gradsparse.sockets.exchange import Message
 from gradsparse.sockets.memory import Memory
 from gradsparse.sockets.memory import MemoryFacts
-from gradsparse.sockets.space import Joined
+from gradsparse.sockets.memory import checked_state
 from gradsparse.sockets.space import Shape
 from gradsparse.sockets.space import Space
-from gradsparse.sockets.space import SparseSum
+from gradsparse.sockets.space import sum_in_rows
+from gradsparse.sockets.space import sums_few_rows
 from gradsparse.sockets.values import Leaves
 from gradsparse.sockets.values import Marked
 from gradsparse.sockets.values import Parts
@@ -66,7 +67,6 @@ __all__ = (
   'Exchanged',
   'Extras',
   'Full',
-  'Joined',
   'Ladder',
   'LeafRule',
   'Leaves',
@@ -84,7 +84,9 @@ __all__ = (
   'Signal',
   'Space',
   'Sparse',
-  'SparseSum',
   'Stream',
   'Window',
+  'checked_state',
+  'sum_in_rows',
+  'sums_few_rows',
 )

@@ -50,13 +50,11 @@ def heard() -> Iterator[Demands]:
     _LISTENING.reset(token)
 
 
-def tell(
-  *, second_moment: bool = False, param_specs: Mapping[str, P] | None = None
-) -> None:
+def tell(*, second_moment: bool, param_specs: Mapping[str, P]) -> None:
   """A scheme's `init` says what its `update` needs, and what it was given."""
   for demands in _LISTENING.get():
     demands.second_moment |= second_moment
-    demands.param_specs |= param_specs or {}
+    demands.param_specs |= param_specs
 
 
 def gradients_of(params: Any) -> Any:

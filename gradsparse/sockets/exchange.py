@@ -26,6 +26,7 @@ class Message(NamedTuple):
     dense: leaves that stay dense and ride along, float32.
     ok: bool scalar: this worker can keep what comes of its gradient.
     owed: the exchange's own state, see `Exchange.init`.
+    overflow: int32, how many elements found no room in the message.
   """
 
   words: Any
@@ -36,6 +37,7 @@ class Message(NamedTuple):
   dense: list[jax.Array]
   ok: jax.Array
   owed: Sequence[jax.Array] = ()
+  overflow: Any = 0
 
   @property
   def dense_bytes(self) -> int:
@@ -59,6 +61,7 @@ class Extras(NamedTuple):
       from it; None where words were not added up.
     judged: `Exchanged.ok` says also that the total of what was compressed is
       finite.
+    overflow: that of this worker's message; `compressed_mean` fills it in.
   """
 
   message_bytes: int | jax.Array
@@ -67,6 +70,7 @@ class Extras(NamedTuple):
   owed: Sequence[jax.Array] = ()
   roundings: Any = None
   judged: bool = False
+  overflow: Any = 0
 
 
 class Exchanged(NamedTuple):
@@ -75,8 +79,8 @@ class Exchanged(NamedTuple):
   The mean is `total / weight`. `compressed_mean` divides, nobody else.
 
   Attributes:
-    total: float32 leaves of the group, or buckets of them, bit-identical on
-      all workers: a list, `Joined`, or `SparseSum`.
+    total: float32, bit-identical on all workers: a vector of the leaves of the
+      message, a list of them, or a list of the buckets that they are in.
     dense: totals of the leaves that stayed dense.
     weight: by what `total` is divided: the number of workers whose messages
       are in it, or 1 where the exchange itself decided on a mean.
@@ -86,7 +90,7 @@ class Exchanged(NamedTuple):
     extras: bookkeeping, and what few exchanges know.
   """
 
-  total: Sequence[jax.Array]
+  total: jax.Array | list[jax.Array]
   dense: list[jax.Array]
   weight: int
   ok: jax.Array

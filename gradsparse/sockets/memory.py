@@ -125,3 +125,35 @@ class Memory(NamedTuple):
   def _state(self) -> Any:
     """The state of one parameter, as shapes."""
     return jax.eval_shape(self.init, jax.ShapeDtypeStruct((), jnp.float32))
+
+
+def checked_state(function: str, new: Any, old: Any) -> Any:
+  """A memory's state, after one of its functions.
+
+  Args:
+    function: its name, such as 'memory.sent'.
+    new: what it returned.
+    old: the state that it was given.
+
+  Returns:
+    The new state.
+
+  Raises:
+    TypeError: the tree, or the type of a leaf, is another one.
+  """
+  wanted: Any = jax.tree.structure(old)
+  if jax.tree.structure(new) != wanted:
+    raise TypeError(
+      f'{function} must return a {type(old).__name__} like the one that it '
+      f'got, returned {type(new).__name__ if new is not None else None}'
+    )
+  pairs = zip(
+    jax.tree_util.tree_leaves_with_path(new), jax.tree.leaves(old), strict=True
+  )
+  for (path, x), y in pairs:
+    if x.dtype != y.dtype:
+      raise TypeError(
+        f'{function} made {x.dtype} of {y.dtype}: state'
+        f'{jax.tree_util.keystr(path)} must be float32 from memory.init on'
+      )
+  return new

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 import dataclasses
 import itertools
 import math
-from typing import Any
 
 from gradsparse.backend import barriers
 from gradsparse.backend import joining
@@ -15,7 +14,6 @@ from gradsparse.backend import reductions
 from gradsparse.backend.reductions import LANES
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 Shape = tuple[int, ...]
 
@@ -88,120 +86,62 @@ class Space:
     return reductions.searchsorted(bounds, indices, 'right')
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class Joined(Sequence):
-  """Leaves that lie in one vector: a sequence, cut where it is read.
+def sums_few_rows(entries: int, space: Space) -> bool:
+  """Whether the rows of so many entries are few among those of all leaves.
 
-  Attributes:
-    vector: of all leaves, one after the other.
-    shapes: of the leaves.
-    divisor: by which a leaf is divided where it is read: not the vector, which
-      would be written out once more.
+  Never off CPUs: there each row of a leaf that is read is a gather.
   """
-
-  vector: jax.Array
-  shapes: tuple[Shape, ...] = dataclasses.field(metadata={'static': True})
-  divisor: int = dataclasses.field(default=1, metadata={'static': True})
-
-  def __truediv__(self, number: int) -> Joined:
-    return dataclasses.replace(self, divisor=self.divisor * number)
-
-  def __len__(self) -> int:
-    return len(self.shapes)
-
-  def __iter__(self) -> Iterator[jax.Array]:
-    for x in joining.split(self.vector, self.shapes):
-      yield x if self.divisor == 1 else x / self.divisor
-
-  def __getitem__(self, place):
-    return list(self)[place]
+  few = 0 < 2 * entries * LANES <= space.size
+  return few and platforms.is_cpu()
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class SparseSum(Sequence):
-  """A sum of sparse messages: a sequence of leaves, made where it is read.
+def sum_in_rows(
+  values: jax.Array, indices: jax.Array, space: Space
+) -> list[jax.Array]:
+  """The leaves of a sum of sparse messages, of which most elements are zero.
 
-  A few rows of LANES elements that are not zero, and for each row of each leaf
-  which of them it is. Whoever reads a leaf looks its rows up in the same loop:
-  nothing as large as the model is written.
+  The messages are added up in a few rows of LANES elements. Whoever reads a
+  leaf looks its rows up in the same loop: nothing as large as the model is
+  written.
 
-  Attributes:
-    rows: float32[m, LANES]; the first is zero.
-    number: int32, for each row of all leaves which of those it is. Rows begin
-      with the first element of a leaf; its last one may be longer than it.
-    shapes: of the leaves.
+  Args:
+    values: float32[messages, k]; messages are added in order, so that all who
+      do it get the same bits.
+    indices: int32[messages, k], distinct in each; `space.size` is an empty
+      slot.
+    space: the leaves that the indices count through.
   """
+  # Rows begin with the first element of a leaf; its last one may be longer.
+  lengths = [-(-size // LANES) for size in space.sizes]
+  leaf = space.leaf_of(indices)
+  place = indices - jnp.asarray(space.offsets[:-1], jnp.int32)[leaf]
+  begins = joining.offsets(lengths)
+  row = jnp.asarray(begins, jnp.int32)[leaf] + place // LANES
+  row = jnp.where(indices < space.size, row, sum(lengths))
+  # A row that is not zero has the number of the last entry in it; the row of
+  # number 0 is zero.
+  entry = 1 + jnp.arange(indices.size, dtype=jnp.int32)
+  empty = jnp.zeros_like(row, shape=sum(lengths))
+  number = empty.at[row.reshape(-1)].max(entry, mode='drop')
+  own = number.at[row].get(mode='fill', fill_value=indices.size + 1)
+  at = own * LANES + place % LANES
 
-  rows: jax.Array
-  number: jax.Array
-  shapes: tuple[Shape, ...] = dataclasses.field(metadata={'static': True})
+  def add(rows, message):
+    return rows.at[message[0]].add(message[1], mode='drop'), None
 
-  @staticmethod
-  def pays(entries: int, space: Space) -> bool:
-    """Whether the rows of so many entries are few among those of all leaves.
-
-    Never off CPUs: there each row of a leaf that is read is a gather.
-    """
-    few = 0 < 2 * entries * LANES <= space.size
-    return few and platforms.is_cpu()
-
-  @staticmethod
-  def of(values: jax.Array, indices: jax.Array, space: Space) -> SparseSum:
-    """Adds messages up, in order: all who do it get the same bits.
-
-    Args:
-      values: float32[messages, k].
-      indices: int32[messages, k], distinct in each; `space.size` is an empty
-        slot.
-      space: the leaves that the indices count through.
-    """
-    lengths = _lengths(space)
-    begins = np.cumsum([0, *lengths[:-1]])
-    leaf = space.leaf_of(indices)
-    place = indices - jnp.asarray(space.offsets[:-1], jnp.int32)[leaf]
-    row = jnp.asarray(begins, jnp.int32)[leaf] + place // LANES
-    row = jnp.where(indices < space.size, row, sum(lengths))
-    # A row that is not zero has the number of the last entry in it.
-    entry = 1 + jnp.arange(indices.size, dtype=jnp.int32)
-    empty = jnp.zeros_like(row, shape=sum(lengths))
-    number = empty.at[row.reshape(-1)].max(entry, mode='drop')
-    own = number.at[row].get(mode='fill', fill_value=indices.size + 1)
-    at = own * LANES + place % LANES
-
-    def add(rows, message):
-      return rows.at[message[0]].add(message[1], mode='drop'), None
-
-    rows = jnp.zeros_like(values, shape=(indices.size + 1) * LANES)
-    rows, _ = jax.lax.scan(add, _typed(rows, values, at), (at, values))
-    return SparseSum(rows.reshape(-1, LANES), number, space.shapes)
-
-  def __truediv__(self, number: Any) -> SparseSum:
-    return dataclasses.replace(self, rows=self.rows / number)
-
-  def __len__(self) -> int:
-    return len(self.shapes)
-
-  def __iter__(self) -> Iterator[jax.Array]:
-    space = Space.whole(self.shapes)
-    rows, number = barriers.barrier_if_shared(
-      (self.rows, self.number), len(self)
-    )
-    cut = joining.split(number, [(length,) for length in _lengths(space)])
-    for own, size, shape in zip(cut, space.sizes, self.shapes, strict=True):
-      found = rows.at[own].get(
-        mode='promise_in_bounds', wrap_negative_indices=False
-      )
-      yield found.reshape(-1)[:size].reshape(shape)
-
-  def __getitem__(self, place):
-    return list(self)[place]
-
-
-def _lengths(space: Space) -> list[int]:
-  """How many rows each leaf has."""
-  return [-(-size // LANES) for size in space.sizes]
+  rows = jnp.zeros_like(values, shape=(indices.size + 1) * LANES)
+  rows, _ = jax.lax.scan(add, _typed(rows, values, at), (at, values))
+  rows, number = barriers.barrier_if_shared(
+    (rows.reshape(-1, LANES), number), len(space.shapes)
+  )
+  found = [
+    rows.at[own].get(mode='promise_in_bounds', wrap_negative_indices=False)
+    for own in joining.split(number, [(length,) for length in lengths])
+  ]
+  return [
+    x.reshape(-1)[:size].reshape(shape)
+    for x, size, shape in zip(found, space.sizes, space.shapes, strict=True)
+  ]
 
 
 def _typed(x: jax.Array, *like: jax.Array) -> jax.Array:

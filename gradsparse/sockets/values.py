@@ -6,10 +6,9 @@ sends a `Sparse` (some elements), `Marked` (many), `Leaves` (all of them) or
 `Parts` (all of them, cut for a reduce-scatter). All have the same methods, so
 that an exchange need not ask which of them it has:
 
-  zeros()        what messages are added up in
+  zeros()        what messages are added up in: a vector of all leaves, a list
+                 of leaves, or rows
   add_to(total)  total with these values added
-  split(total)   the leaves that such a total stands for
-  leaves()       the leaves that it stands for itself
   count()        how many coordinates it names
   only_if(sent)  itself, or nothing
   deliveries(runs)  what arrived of each leaf, for the memory; of leaves that
@@ -20,22 +19,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 import dataclasses
+from typing import Self
 
 from gradsparse.backend import joining
 from gradsparse.backend import reductions
 from gradsparse.sockets import deliveries
 from gradsparse.sockets.deliveries import Delivered
 from gradsparse.sockets.deliveries import Full
-from gradsparse.sockets.space import Joined
 from gradsparse.sockets.space import Shape
 from gradsparse.sockets.space import Space
 import jax
 import jax.numpy as jnp
 
 
+class _Payload:
+  """What all have in common."""
+
+  def only_if(self, arrived: jax.Array) -> Self:
+    """The same, or zeros: nothing was sent."""
+    return jax.tree.map(
+      lambda x: jnp.where(arrived, x, jnp.zeros_like(x)), self
+    )
+
+
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class Sparse:
+class Sparse(_Payload):
   """k entries of the joined vector, sorted by index, empty slots last.
 
   Attributes:
@@ -118,18 +127,10 @@ class Sparse:
     """Adds the entries to such a vector."""
     return total.at[self.indices].add(self.values, mode='drop')
 
-  def split(self, total: jax.Array) -> Joined:
-    """The leaves of such a vector."""
-    return Joined(total, self.space.shapes)
-
-  def leaves(self) -> list[jax.Array]:
-    """The leaves that it stands for, zero where nothing was sent."""
-    return list(self.split(self.add_to(self.zeros())))
-
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class Marked:
+class Marked(_Payload):
   """Many elements of the joined vector: all of it, and which elements count.
 
   Attributes:
@@ -150,23 +151,9 @@ class Marked:
     """Adds the values to such a vector."""
     return total + self.values
 
-  def split(self, total: jax.Array) -> Joined:
-    """The leaves of such a vector."""
-    return Joined(total, self.space.shapes)
-
-  def leaves(self) -> list[jax.Array]:
-    """The leaves that it stands for."""
-    return list(self.split(self.values))
-
   def count(self) -> jax.Array:
     """How many elements are marked, int32 scalar."""
     return reductions.count([self.marks])
-
-  def only_if(self, arrived: jax.Array) -> Marked:
-    """What is marked, or nothing."""
-    return Marked(
-      jnp.where(arrived, self.values, 0.0), arrived & self.marks, self.space
-    )
 
   def joined(self) -> Marked:
     """The same: it is one vector."""
@@ -181,7 +168,7 @@ class Marked:
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class Leaves:
+class Leaves(_Payload):
   """Every element of some leaves.
 
   Attributes:
@@ -198,21 +185,9 @@ class Leaves:
     """Adds leaf by leaf."""
     return [a + b for a, b in zip(total, self.arrays, strict=True)]
 
-  def split(self, total: list[jax.Array]) -> list[jax.Array]:
-    """The same: a total of leaves is the leaves."""
-    return total
-
-  def leaves(self) -> list[jax.Array]:
-    """The arrays."""
-    return self.arrays
-
   def count(self) -> int:
     """How many elements there are."""
     return sum(x.size for x in self.arrays)
-
-  def only_if(self, arrived: jax.Array) -> Leaves:
-    """The leaves, or zeros."""
-    return Leaves([jnp.where(arrived, x, 0.0) for x in self.arrays])
 
   def deliveries(self, runs: Sequence[int] = ()) -> list[Delivered]:
     """Each leaf whole."""
@@ -225,7 +200,7 @@ class Leaves:
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class Parts:
+class Parts(_Payload):
   """Every element of some leaves, joined and cut into rows of equal length.
 
   Attributes:
@@ -268,22 +243,13 @@ class Parts:
     """Adds row by row."""
     return total + self.rows
 
-  def split(self, total: jax.Array) -> list[jax.Array]:
-    """The leaves that rows like these were cut from."""
-    return self.space.split(total.reshape(-1))
-
   def leaves(self) -> list[jax.Array]:
     """The leaves that were cut."""
-    return self.split(self.rows)
+    return self.space.split(self.rows.reshape(-1))
 
   def count(self) -> int:
     """How many elements there are, without padding."""
     return self.space.size
-
-  def only_if(self, arrived: jax.Array) -> Parts:
-    """The rows, or zeros."""
-    rows = jnp.where(arrived, self.rows, 0.0)
-    return Parts(rows, self.first, self.space)
 
   def deliveries(self, runs: Sequence[int] = ()) -> list[Delivered]:
     """Each leaf whole."""

@@ -20,12 +20,10 @@ from typing import Any
 
 from gradsparse.backend import barriers
 from gradsparse.backend import joining
-from gradsparse.sockets import Joined
 from gradsparse.sockets import Leaves
 from gradsparse.sockets import Memory
 from gradsparse.sockets import Shape
 from gradsparse.sockets import Signal
-from gradsparse.sockets import SparseSum
 from gradsparse.transform.layout import Group
 from gradsparse.transform.layout import Layout
 import jax
@@ -117,18 +115,22 @@ class Buckets:
     """The state of a memory, whose fields are trees like the parameters."""
     return self._in_fields(state, self.layout.treedef, self.join)
 
-  def join_means(self, means: Sequence[jax.Array], group: Group) -> list[Any]:
-    """What came back of a group's compressed leaves, bucket by bucket."""
-    lengths = self.lengths(group)
-    if isinstance(means, SparseSum | Joined):
-      if len(means.shapes) == len(lengths):
-        return list(means)
-      if isinstance(means, Joined):
-        own = self.of_leaves(group.compressed)
-        shapes = tuple(self.shapes[n] for n in own)
-        return list(dataclasses.replace(means, shapes=shapes))
-    leaves = iter(means)
-    return [_joined(list(itertools.islice(leaves, n))) for n in lengths]
+  def join_total(self, total: Any, group: Group) -> list[jax.Array]:
+    """What came back of a group's compressed leaves, bucket by bucket.
+
+    Args:
+      total: see `Exchanged.total`.
+      group: the leaves.
+    """
+    own = self.of_leaves(group.compressed)
+    if not isinstance(total, list):
+      return joining.split(total, [self.shapes[n] for n in own])
+    if len(total) == len(own):
+      return total
+    leaves = iter(total)
+    return [
+      _joined(list(itertools.islice(leaves, len(self.members[n])))) for n in own
+    ]
 
   # --- buckets to leaves -------------------------------------------------
 

@@ -15,12 +15,14 @@ edge: what was delivered flows back from the exchange into the memory.
 from __future__ import annotations
 
 from collections.abc import Callable
+import functools
 from typing import Any
 
 from gradsparse import arguments
 from gradsparse.collectives import AxisName
 from gradsparse.collectives import Comm
 from gradsparse.collectives import VerifiedComm
+from gradsparse.collectives import surroundings
 from gradsparse.sockets import Compressor
 from gradsparse.sockets import Exchange
 from gradsparse.sockets import Memory
@@ -35,8 +37,8 @@ from gradsparse.transform import sharding
 from gradsparse.transform.described import Described
 from gradsparse.transform.described import call
 from gradsparse.transform.messages import Scheme
-from gradsparse.transform.receive import Stepped
 from gradsparse.transform.receive import typed
+from gradsparse.transform.step import one_step
 import jax
 import jax.numpy as jnp
 
@@ -65,6 +67,12 @@ class CompressedMean(Described):
   @property
   def layout(self) -> Callable[[Any], layouts.Layout]:
     return self.known('layout')
+
+
+def may_be_divided(comm: Comm, axis_name: AxisName | None) -> bool:
+  """Whether JAX divides arrays between the devices of each worker."""
+  is_mapped = comm.mode in ('checked', 'manual')
+  return is_mapped and bool(surroundings(axis_name).automatic)
 
 
 def compressed_mean(
@@ -153,7 +161,7 @@ def compressed_mean(
   )
   if param_specs is not None:
     sharding.check(scheme)
-  warner = guards.Warner()
+  said: set[str] = set()
 
   def layout_of(tree):
     return layouts.make_layout(
@@ -161,25 +169,25 @@ def compressed_mean(
       compressor.leaves,
       min_size,
       dense_paths,
-      cuts=sharding.cuts(param_specs, tree),
+      cuts=None if param_specs is None else sharding.cuts(param_specs, tree),
       selects_globally=compressor.selects_globally,
-      most_elements=compressor.code.limits.most_elements,
-      group_elements=compressor.code.limits.group_elements,
+      limits=compressor.code.limits,
     )
 
   def init(params):
     guards.refuse_masked(params)
-    demands.tell(second_moment=memory.facts.moments)
     if inputs.is_placeholder(params):
       return unknown(params)
     inputs.check_floating(params, 'parameters')
     layout = layout_of(params)
     layouts.check_dense_paths(layout, dense_paths)
     layouts.check_something_to_do(layout, compressor.leaves, compressor.name)
-    if param_specs is not None:
-      demands.tell(param_specs=sharding.specs_by_name(layout))
+    told = {}
     if param_specs is None:
       layout.check_sizes()
+    else:
+      told = sharding.specs_by_name(layout)
+    demands.tell(second_moment=memory.facts.moments, param_specs=told)
     if compressor.ladder is not None and compressor.ladder.at_step is not None:
       with jax.ensure_compile_time_eval():
         compressor.ladder.at_step(jnp.int32(0))
@@ -222,9 +230,7 @@ def compressed_mean(
     )
 
   def run(grads, state, extra, return_delivered):
-    guards.refuse_conditional()
-    warner.multi_steps(memory.facts.moments)
-    warner.second_momentum(memory.facts.momentum, grads)
+    guards.check_update(memory.facts, grads, said)
     inputs.check_floating(grads, 'gradients')
     grads = jax.tree.map(jnp.asarray, grads)
     layout = layout_of(grads)
@@ -233,44 +239,43 @@ def compressed_mean(
     inputs.check_state(state, expected, grads, compressor.name)
     comm = VerifiedComm(axis_name) if verify else Comm(axis_name)
     if guards.only_shapes_wanted():
-      return Stepped(comm.replicated(grads), state, grads)
+      return comm.replicated(grads), state, grads
     if not layout.shapes:  # of optax.partition, a label that no leaf has
       idle = state.idle()._replace(steps=state.steps + 1)
-      return Stepped(grads, idle, grads)
+      return grads, idle, grads
     comm.check_local(grads)
     # Typed as what comes out of it, so that it can be the carry of a loop.
-    state = typed(state, comm, local=False)
+    state = typed(state, comm)
     if memory.facts.moments:
-      moments = inputs.masked_like(extra.get('second_moment'), grads)
-      inputs.check_second_moment(moments, grads)
-      extra = {**extra, 'second_moment': moments}
-    return sharding.per_shard(
-      scheme,
-      comm,
-      layout,
-      grads,
-      state,
-      extra,
-      return_delivered=return_delivered,
+      extra |= {'second_moment': inputs.second_moment_of(extra, grads)}
+    step = functools.partial(one_step, scheme)
+    if param_specs is not None or may_be_divided(comm, axis_name):
+      step = functools.partial(sharding.per_shard, scheme)
+    elif compressor.selects_globally:
+      comm.check_unsharded(grads, f'{compressor.name} (joined leaves)')
+    if param_specs is not None or not scheme.adds_leaves:
+      comm.check_not_spmd(compressor.name)
+    return step(
+      comm, layout, grads, state, extra, return_delivered=return_delivered
     )
 
   def update(updates, state, params=None, **extra):
     del params
     with jax.named_scope('gradsparse.compress'):
-      out = run(updates, state, extra, return_delivered=False)
+      mean, state, _ = run(updates, state, extra, return_delivered=False)
       # Under vmap, `update` returns the first worker's copy of what is equal on
       # all; `step` returns every worker's, so that tests can compare them.
       comm = Comm(axis_name)
-      return comm.unmapped(out.updates), jax.tree.map(
+      return comm.unmapped(mean), jax.tree.map(
         lambda x, own: x if own else comm.unmapped(x),
-        out.state,
-        ownership.is_local(out.state),
+        state,
+        ownership.is_local(state),
       )
 
   def step(updates, state, params=None, **extra):
     del params
     with jax.named_scope('gradsparse.compress'):
-      return tuple(run(updates, state, extra, return_delivered=True))
+      return run(updates, state, extra, return_delivered=True)
 
   text = call(
     'compressed_mean',

@@ -60,19 +60,19 @@ def described(factory: Callable[_P, _Made]) -> Callable[_P, _Made]:
   @functools.wraps(factory)
   def make(*args: _P.args, **kwargs: _P.kwargs) -> _Made:
     made = factory(*args, **kwargs)
-    given = signature.bind(*args, **kwargs).arguments
-    return made.named(
-      call(
-        factory.__name__,
-        {
-          name: value
-          for name, value in given.items()
-          if value is not signature.parameters[name].default
-        },
-      )
-    )
+    bound = signature.bind(*args, **kwargs)
+    return made.named(call(factory.__name__, given(bound)))
 
   return make
+
+
+def given(bound: inspect.BoundArguments) -> dict[str, Any]:
+  """The arguments of a call that are not the defaults."""
+  return {
+    name: value
+    for name, value in bound.arguments.items()
+    if value is not bound.signature.parameters[name].default
+  }
 
 
 def call(name: str, arguments: Mapping[str, Any]) -> str:

@@ -14,8 +14,15 @@ import types
 from typing import Any
 import warnings
 
+from gradsparse.sockets import MemoryFacts
 import jax
 import optax
+
+# They run what is inside in some steps only.
+_SELDOM = frozenset({'conditionally_transform', 'conditionally_mask'})
+# Fields in which optax accumulates updates: momentum, and the first moment of
+# Adam and its kin.
+_MOMENTA = frozenset({'trace', 'mu'})
 
 
 def _optax_frames() -> Iterator[types.FrameType]:
@@ -37,50 +44,26 @@ def only_shapes_wanted() -> bool:
 
   It does so by `eval_shape`, in which no exchange must be counted.
   """
+  names = [f.f_code.co_qualname for f in _optax_frames()]
   return any(
-    frame.f_code.co_qualname.startswith('MultiSteps.')
-    and frame.f_code.co_name == '_skip_update'
-    for frame in _optax_frames()
+    n.startswith('MultiSteps.') and n.endswith('._skip_update') for n in names
   )
 
 
-def _multi_steps() -> optax.MultiSteps | None:
-  """The optax.MultiSteps around us, if there is one."""
-  for frame in _optax_frames():
-    around = frame.f_locals.get('self')
-    if isinstance(around, optax.MultiSteps):
-      return around
-  return None
+def check_update(facts: MemoryFacts, grads: Any, said: set[str]) -> None:
+  """What is around an update, and what follows it.
 
-
-def _is_every_step(around: optax.MultiSteps) -> bool:
-  """Whether an optax.MultiSteps was given every_k_schedule=1."""
-  schedule = around._every_k_schedule
-  given = not schedule.__qualname__.startswith('MultiSteps.')
-  return not given and schedule(0) == 1
-
-
-def _skips_by_gradient() -> bool:
-  """Whether an optax.MultiSteps around us was given a rule when to skip."""
-  around = _multi_steps()
-  if around is None:
-    return False
-  rule = around._should_skip_update_fn
-  return not rule.__qualname__.startswith('MultiSteps.')
-
-
-# They run what is inside in some steps only.
-_SELDOM = frozenset({'conditionally_transform', 'conditionally_mask'})
-
-
-def refuse_conditional() -> None:
-  """`optax.apply_if_finite(scheme)` would leave workers waiting for others.
-
-  So would MultiSteps with a rule such as `optax.skip_not_finite`. Others skip a
+  `optax.apply_if_finite(scheme)` would leave workers waiting for others, and so
+  would MultiSteps with a rule such as `optax.skip_not_finite`. Others skip a
   step on all workers alike, and its gradients with it.
 
+  Args:
+    facts: of the memory.
+    grads: tree of the leaves that we average.
+    said: warnings of this transformation so far; each is said once.
+
   Raises:
-    ValueError: our update is traced inside one of them.
+    ValueError: our update is traced inside one that skips steps.
   """
   callers = _optax_callers()
   seldom = [name for name in callers if name in _SELDOM]
@@ -92,7 +75,11 @@ def refuse_conditional() -> None:
       'the others bring; put other conditions around the optimizer after the '
       'scheme.'
     )
-  if 'apply_if_finite' in callers or _skips_by_gradient():
+  selves = [frame.f_locals.get('self') for frame in _optax_frames()]
+  around = [x for x in selves if isinstance(x, optax.MultiSteps)][:1]
+  if 'apply_if_finite' in callers or any(
+    _is_given(x._should_skip_update_fn) for x in around
+  ):
     raise ValueError(
       'a gradsparse scheme cannot run inside optax.apply_if_finite or '
       'optax.MultiSteps(should_skip_update_fn=...): one worker with a NaN '
@@ -102,6 +89,44 @@ def refuse_conditional() -> None:
       'itself rejects a step with a non-finite gradient on all workers '
       'together.'
     )
+  texts = []
+  for x in around:
+    schedule: Any = x._every_k_schedule
+    if _is_given(schedule) or schedule(0) != 1:
+      texts.append(_EVERY_MINI_STEP + _WHAT_FOR[facts.moments])
+  momentum = facts.momentum
+  if not isinstance(momentum, jax.core.Tracer) and momentum:
+    second = _second_momentum(grads)
+    if second:
+      texts.append(
+        f'momentum correction (momentum={momentum}) is followed by a second '
+        f'momentum ({second}): the gradient is accumulated twice. Use '
+        'optax.sgd(lr) without momentum after gs.dgc, or '
+        'gs.dgc(momentum=0.0) before Adam or another momentum.'
+      )
+  for text in texts:
+    if text not in said:
+      said.add(text)
+      warnings.warn(text, UserWarning, stacklevel=2)
+
+
+_EVERY_MINI_STEP = (
+  'optax.MultiSteps around a gradsparse scheme runs an exchange on every '
+  'mini-step and drops all but the last'
+)
+# By whether the scheme takes second moments.
+_WHAT_FOR = {
+  False: ': updates are right, but nothing is saved. gs.accumulate(tx, '
+  'every=k) gives the same updates and exchanges on every k-th mini-step only.',
+  True: ', and hands on the second moment of the last mini-batch alone: of k, '
+  'whose mean has a k-th of it, so less is sent than should be. '
+  'gs.accumulate(tx, every=k) adds up both gradients and second moments.',
+}
+
+
+def _is_given(function: Any) -> bool:
+  """Whether a function of optax.MultiSteps is the user's own."""
+  return not getattr(function, '__qualname__', '').startswith('MultiSteps.')
 
 
 def refuse_masked(tree: Any) -> None:
@@ -133,24 +158,19 @@ def refuse_masked(tree: Any) -> None:
     )
 
 
-# Fields in which optax accumulates updates: momentum, and the first moment of
-# Adam and its kin.
-_MOMENTA = {'trace', 'mu'}
-
-
-def _following_states() -> Iterator[Any]:
-  """States of what follows us in the chains that we are called from."""
+def _second_momentum(grads: Any) -> str | None:
+  """The state, after us, that accumulates what we return for these leaves."""
+  following = []
   for frame in _optax_frames():
     name, own = frame.f_code.co_qualname, frame.f_locals
     if name == 'chain.<locals>.update_fn':
-      yield list(own.get('state', ()))[len(own.get('new_state', ())) + 1 :]
+      following += list(own.get('state', ()))[
+        len(own.get('new_state', ())) + 1 :
+      ]
     elif name == 'named_chain.<locals>.update_fn':
       done = {*own.get('new_state', ()), own.get('name')}
-      yield [x for link, x in own.get('state', {}).items() if link not in done]
-
-
-def _second_momentum(grads: Any) -> str | None:
-  """The state, after us, that accumulates what we return for these leaves."""
+      links = own.get('state', {}).items()
+      following += [x for link, x in links if link not in done]
 
   def accumulates(x):
     return bool(_MOMENTA.intersection(getattr(x, '_fields', ())))
@@ -158,65 +178,9 @@ def _second_momentum(grads: Any) -> str | None:
   def paths(tree):
     return {path for path, _ in jax.tree_util.tree_leaves_with_path(tree)}
 
-  own = paths(grads)
-  for state in jax.tree.leaves(list(_following_states()), is_leaf=accumulates):
-    if accumulates(state):
-      fields = _MOMENTA.intersection(state._fields)
-      if any(own & paths(getattr(state, field)) for field in fields):
+  own_paths = paths(grads)
+  for state in jax.tree.leaves(following, is_leaf=accumulates):
+    for field in _MOMENTA.intersection(getattr(state, '_fields', ())):
+      if own_paths & paths(getattr(state, field)):
         return type(state).__name__
   return None
-
-
-class Warner:
-  """Warns of what surrounds one transformation; says each thing once."""
-
-  def __init__(self) -> None:
-    self._said: set[str] = set()
-
-  def _warn(self, text: str) -> None:
-    if text not in self._said:
-      self._said.add(text)
-      warnings.warn(text, UserWarning, stacklevel=3)
-
-  def multi_steps(self, moments: bool) -> None:
-    """Our update is traced inside optax.MultiSteps.
-
-    Args:
-      moments: whether it takes a second moment.
-    """
-    around = _multi_steps()
-    if around is None or _is_every_step(around):
-      return
-    if moments:
-      self._warn(
-        'optax.MultiSteps around a gradsparse scheme runs an exchange on every '
-        'mini-step and drops all but the last, and hands on the second moment '
-        'of the last mini-batch alone: of k, whose mean has a k-th of it, so '
-        'less is sent than should be. gs.accumulate(tx, every=k) adds up both '
-        'gradients and second moments.'
-      )
-    else:
-      self._warn(
-        'optax.MultiSteps around a gradsparse scheme runs an exchange on every '
-        'mini-step and drops all but the last: updates are right, but nothing '
-        'is saved. gs.accumulate(tx, every=k) gives the same updates and '
-        'exchanges on every k-th mini-step only.'
-      )
-
-  def second_momentum(self, momentum: Any, grads: Any) -> None:
-    """Our memory has a momentum, and so has the optimizer after us.
-
-    Args:
-      momentum: of our memory; nothing is said where it is traced.
-      grads: tree of the leaves that we average.
-    """
-    if isinstance(momentum, jax.core.Tracer) or not momentum:
-      return
-    second = _second_momentum(grads)
-    if second:
-      self._warn(
-        f'momentum correction (momentum={momentum}) is followed by a second '
-        f'momentum ({second}): the gradient is accumulated twice. Use '
-        'optax.sgd(lr) without momentum after gs.dgc, or '
-        'gs.dgc(momentum=0.0) before Adam or another momentum.'
-      )

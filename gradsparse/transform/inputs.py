@@ -7,6 +7,7 @@ checked when they are known.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from typing import Any
 
@@ -128,47 +129,36 @@ def check_like(tree: Any, like: Any, what: str, of_what: str) -> None:
     raise ValueError(f'{what} must be a tree like {of_what}: {difference}')
 
 
-def masked_like(tree: Any, like: Any) -> Any:
-  """A tree without the leaves that another one lacks.
-
-  optax.partition masks the gradients of other labels, and no further argument
-  of an update.
+def second_moment_of(extra: dict[str, Any], grads: Any) -> Any:
+  """The second moment that an update was given.
 
   Args:
-    tree: of all leaves, or of those that are there.
-    like: some of its leaves masked.
-  """
-
-  def is_masked(x):
-    return isinstance(x, optax.MaskedNode)
-
-  if not any(map(is_masked, jax.tree.leaves(like, is_leaf=is_masked))):
-    return tree
-  try:
-    return jax.tree.map(
-      lambda masked, x: masked if is_masked(masked) else x,
-      like,
-      tree,
-      is_leaf=is_masked,
-    )
-  except (ValueError, TypeError):
-    return tree  # another tree altogether: the check says how it differs
-
-
-def check_second_moment(moments: Any, grads: Any) -> None:
-  """Refuses what cannot be a second moment of these gradients.
+    extra: keyword arguments of the update.
+    grads: gradients. optax.partition masks those of other labels, and no
+      further argument of an update: what it masked is left out here.
 
   Raises:
     TypeError: it is not of floating-point numbers.
     ValueError: there is none; or it is of another tree or shape; or negative,
       where that is known.
   """
+  moments = extra.get('second_moment')
   if moments is None:
     raise ValueError(
       'this scheme needs the second moment of the per-example gradients: '
       'tx.update(grads, state, params, second_moment=...), a tree like the '
       'gradients; gs.value_and_grad_moments computes it'
     )
+
+  def is_masked(x):
+    return isinstance(x, optax.MaskedNode)
+
+  if any(map(is_masked, jax.tree.leaves(grads, is_leaf=is_masked))):
+    # Another tree altogether: the check says how it differs.
+    with contextlib.suppress(ValueError, TypeError):
+      moments = jax.tree.map(
+        lambda g, x: g if is_masked(g) else x, grads, moments, is_leaf=is_masked
+      )
   check_like(moments, grads, 'second_moment', 'the gradients')
   check_floating(moments, 'second_moment')
   for name, leaf in _by_path(moments).items():
@@ -180,6 +170,7 @@ def check_second_moment(moments: Any, grads: Any) -> None:
         f'second_moment must be at least 0, a sum of squares, got {least} in '
         f'{name}'
       )
+  return moments
 
 
 def not_negative(tree: Any) -> jax.Array:

@@ -15,6 +15,7 @@ from typing import Any
 from gradsparse import arguments
 from gradsparse.sockets import Cut
 from gradsparse.sockets import LeafRule
+from gradsparse.sockets import Limits
 from gradsparse.sockets import Shape
 import jax
 import jax.numpy as jnp
@@ -28,6 +29,7 @@ GROUP_ELEMENTS = 2**30
 # No message can count more: the last index says that a slot is empty, and
 # bitmaps come in whole words.
 MOST_ELEMENTS = 2**31 - 32
+_NO_LIMITS = Limits()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,9 +60,7 @@ class Layout:
     dense: numbers of the leaves that are all-reduced as they are.
     undivided: shapes of the leaves as if they were whole.
     selects_globally: whether the compressed leaves are selected together.
-    most_elements: the most that a message can count.
-    group_elements: the most that a message of several leaves counts, if that is
-      less than GROUP_ELEMENTS.
+    limits: how much a message can count, if less than int32 can.
   """
 
   treedef: Any
@@ -71,8 +71,12 @@ class Layout:
   dense: tuple[int, ...]
   undivided: tuple[Shape, ...]
   selects_globally: bool = False
-  most_elements: int = MOST_ELEMENTS
-  group_elements: int | None = None
+  limits: Limits = _NO_LIMITS
+
+  @property
+  def most_elements(self) -> int:
+    """The most elements that a message can count."""
+    return min(MOST_ELEMENTS, self.limits.most_elements or MOST_ELEMENTS)
 
   @property
   def compressed_shapes(self) -> tuple[Shape, ...]:
@@ -127,14 +131,18 @@ class Layout:
         many elements for one message.
     """
     self.check_sizes()
-    most = min(GROUP_ELEMENTS, self.group_elements or GROUP_ELEMENTS)
+    most = min(
+      GROUP_ELEMENTS,
+      self.limits.group_elements or GROUP_ELEMENTS,
+      self.most_elements,
+    )
     order: dict[tuple[str, ...], list[list[int]]] = {}
     room: dict[tuple[str, ...], int] = {}
     for i in self.compressed:
       size, axes = math.prod(self.shapes[i]), self.axes(i)
       if axes not in order or (size > room[axes] and not self.selects_globally):
         order.setdefault(axes, []).append([])
-        room[axes] = min(most, self.most_elements)
+        room[axes] = most
       order[axes][-1].append(i)
       room[axes] -= size
     dense: dict[tuple[str, ...], list[int]] = {}
@@ -231,8 +239,7 @@ def make_layout(
   *,
   cuts: Sequence[Cut] | None = None,
   selects_globally: bool = False,
-  most_elements: int | None = None,
-  group_elements: int | None = None,
+  limits: Limits = _NO_LIMITS,
 ) -> Layout:
   """Divides the leaves by the scheme's own rule, or the user's.
 
@@ -246,9 +253,7 @@ def make_layout(
     cuts: how each leaf is divided between the devices of a worker; None: all
       are whole.
     selects_globally: whether the compressed leaves are selected together.
-    most_elements: the most that a message can count; None is what int32 can.
-    group_elements: the most that a message of several leaves counts, if that is
-      less than GROUP_ELEMENTS.
+    limits: how much a message can count.
   """
   pairs, treedef = jax.tree_util.tree_flatten_with_path(tree)
   names = tuple(jax.tree_util.keystr(path) for path, _ in pairs)
@@ -275,8 +280,7 @@ def make_layout(
     dense=tuple(i for i, d in enumerate(stays) if d),
     undivided=shapes,
     selects_globally=selects_globally,
-    most_elements=min(MOST_ELEMENTS, most_elements or MOST_ELEMENTS),
-    group_elements=group_elements,
+    limits=limits,
   )
 
 

@@ -7,7 +7,7 @@ was packed (`tests/sockets/late_exchange_test.py`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 from gradsparse import health
 from gradsparse.collectives import AxisName
@@ -25,7 +25,7 @@ from gradsparse.sockets import Message
 from gradsparse.sockets import Sent
 from gradsparse.sockets import Signal
 from gradsparse.sockets import Sparse
-from gradsparse.sockets import returned
+from gradsparse.sockets import Stream
 from gradsparse.traffic import counting
 from gradsparse.transform import layout as layouts
 from gradsparse.transform import planning
@@ -69,8 +69,8 @@ class Outgoing(NamedTuple):
     contexts: the context of each group's message, without a size.
     pre_reduced_bytes: for each group, the bytes that this worker has reduced
       with the others before it selects (`PreReduce`).
-    messages: of each group, and how many elements found no room in it; none
-      before `pack`. None for a group whose leaves all stay dense.
+    messages: of each group; none before `pack`. None for a group whose leaves
+      all stay dense.
   """
 
   buckets: Buckets
@@ -81,26 +81,11 @@ class Outgoing(NamedTuple):
   owed: dict[int, jax.Array]
   contexts: Sequence[Context]
   pre_reduced_bytes: list[int]
-  messages: Sequence[tuple[Message, jax.Array] | None] = ()
+  messages: Sequence[Message | None] = ()
 
-
-class Received(NamedTuple):
-  """What came back of one group's message.
-
-  Attributes:
-    group: the leaves.
-    ctx: the context of the message.
-    exchanged: what the exchange returned.
-    overflow: int32, how many elements found no room.
-    own: what this worker sent; None where it sent nothing, or where that is
-      not needed any more.
-  """
-
-  group: Group
-  ctx: Context
-  exchanged: Exchanged
-  overflow: jax.Array
-  own: Sent | None = None
+  def dense(self, group: Group) -> list[jax.Array]:
+    """What is to be delivered of the leaves of a group that stay dense."""
+    return [self.values[n] for n in self.buckets.of_leaves(group.dense)]
 
 
 def pack(
@@ -130,7 +115,7 @@ def pack(
   )
 
 
-def exchange(scheme: Scheme, comm: Comm, outgoing: Outgoing) -> list[Received]:
+def exchange(scheme: Scheme, comm: Comm, outgoing: Outgoing) -> list[Exchanged]:
   """Sends the messages that `pack` made.
 
   Args:
@@ -141,10 +126,9 @@ def exchange(scheme: Scheme, comm: Comm, outgoing: Outgoing) -> list[Received]:
   if comm.recorder is not None:
     comm.recorder.message = []
   return [
-    _exchange(scheme, comm.within(group.axes), outgoing, group, ctx, own, n)
-    for group, ctx, own, n in zip(
+    _exchange(scheme, comm.within(group.axes), outgoing, group, message, n)
+    for group, message, n in zip(
       outgoing.buckets.groups,
-      outgoing.contexts,
       outgoing.messages,
       outgoing.pre_reduced_bytes,
       strict=True,
@@ -154,27 +138,26 @@ def exchange(scheme: Scheme, comm: Comm, outgoing: Outgoing) -> list[Received]:
 
 def _message(
   scheme: Scheme, comm: Comm, outgoing: Outgoing, group: Group, ctx: Context
-) -> tuple[Message, jax.Array]:
-  """The message of a group, and how many elements found no room in it."""
+) -> Message:
+  """The message of a group."""
   compressor, code = scheme.compressor, scheme.compressor.code
   selected: Any = compressor.select(
     [outgoing.signals[i] for i in group.compressed], ctx
   )
-  if not isinstance(selected, code.takes):
-    takes = code.takes if isinstance(code.takes, tuple) else (code.takes,)
-    raise TypeError(
-      f'{compressor.name} selects {type(selected).__name__}, and its code '
-      f'takes {" or ".join(t.__name__ for t in takes)}'
-    )
-  returned.selected(selected)
+  _check_selected(compressor, selected)
   rounded: Any = code.round(
     scheme.exchange.arrange(selected, code, comm.size), ctx
   )
   own = code.decode(rounded, ctx, 1)
-  returned.decoded(own)
+  if not isinstance(own, Sent):
+    names = ', '.join(kind.__name__ for kind in get_args(Sent))
+    raise TypeError(
+      f'code.decode (or code.round, without a decode) must return one of '
+      f'{names}, got {type(own).__name__}'
+    )
   words = code.pack(rounded, ctx)
   if code.combines != 'sums':  # arrays of any type can be added up
-    returned.packed(words)
+    _check_words(words)
   ok, overflow = outgoing.ok, jnp.int32(0)
   if isinstance(own, Sparse | Marked):
     ok &= health.can_send(own.values, comm.size)
@@ -182,17 +165,46 @@ def _message(
     overflow = code.dropped(selected, rounded)
   if compressor.ladder is not None and compressor.ladder.overflow is not None:
     overflow += compressor.ladder.overflow(ctx)
-  message = Message(
+  return Message(
     words,
     rounded,
     own,
     code,
     ctx,
-    _dense(outgoing, group),
+    outgoing.dense(group),
     ok,
     [outgoing.owed[i] for i in group.compressed] if outgoing.owed else (),
+    overflow,
   )
-  return message, overflow
+
+
+def _check_selected(compressor: Compressor, selected: Any) -> None:
+  """Refuses what `Compressor.select` must not return."""
+  takes = compressor.code.takes
+  if not isinstance(selected, takes):
+    kinds = takes if isinstance(takes, tuple) else (takes,)
+    raise TypeError(
+      f'{compressor.name} selects {type(selected).__name__}, and its code '
+      f'takes {" or ".join(t.__name__ for t in kinds)}'
+    )
+  if isinstance(selected, Sparse) and selected.indices.dtype != jnp.int32:
+    raise TypeError(
+      f'compressor.select: Sparse.indices must be int32, got '
+      f'{selected.indices.dtype}'
+    )
+
+
+def _check_words(words: Any) -> None:
+  """Refuses what `Code.pack` returned if a part of it cannot travel."""
+  if isinstance(words, Stream):
+    words = words.head, words.words
+  for path, x in jax.tree_util.tree_leaves_with_path(words):
+    kind = getattr(x, 'dtype', type(x).__name__)
+    if kind not in (jnp.uint32, jnp.float32):
+      raise TypeError(
+        f'code.pack: word {jax.tree_util.keystr(path) or "(the only one)"} '
+        f'must be an array of uint32 or float32, got {kind}'
+      )
 
 
 def _exchange(
@@ -200,44 +212,36 @@ def _exchange(
   comm: Comm,
   outgoing: Outgoing,
   group: Group,
-  ctx: Context,
-  message: tuple[Message, jax.Array] | None,
+  message: Message | None,
   pre_reduced_bytes: int,
-) -> Received:
+) -> Exchanged:
   """Sends the message of one group."""
-  buckets = outgoing.buckets
-  overflow, own = jnp.int32(0), None
-  if message is not None:
-    own, overflow = message[0].own, message[1]
-    back = scheme.exchange.run(message[0], comm)
+  if message is None:
+    # The word for this worker's verdict travels with the other groups.
+    totals = common.sum_dense(outgoing.dense(group), comm)
+    back = Exchanged(
+      [], totals, 1, jnp.bool_(True), Leaves([]), Extras(0, 'dense')
+    )
+  else:
+    back = scheme.exchange.run(message, comm)
     nbytes = back.extras.message_bytes
     if isinstance(nbytes, int):
       nbytes += pre_reduced_bytes
     elif pre_reduced_bytes:
       nbytes = counting.total([nbytes, pre_reduced_bytes])
     # Every worker could send its own entries, so their sum is finite.
-    judged = back.extras.judged or isinstance(own, Sparse | Marked)
-    extras = back.extras._replace(message_bytes=nbytes, judged=judged)
-    back = back._replace(extras=extras)
-  else:
-    # The word for this worker's verdict travels with the other groups.
-    totals = common.sum_dense(_dense(outgoing, group), comm)
-    back = Exchanged(
-      [], totals, 1, jnp.bool_(True), Leaves([]), Extras(0, 'dense')
+    judged = back.extras.judged or isinstance(message.own, Sparse | Marked)
+    extras = back.extras._replace(
+      message_bytes=nbytes, judged=judged, overflow=message.overflow
     )
+    back = back._replace(extras=extras)
   if comm.recorder is not None:
     comm.recorder.message += planning.message_rows(
       scheme.compressor,
       scheme.axis_name,
-      buckets.layout,
+      outgoing.buckets,
       group,
-      own,
+      message and message.own,
       back.extras,
-      buckets.dtypes,
     )
-  return Received(group, ctx, back, overflow, own)
-
-
-def _dense(outgoing: Outgoing, group: Group) -> list[jax.Array]:
-  """What is to be delivered of the leaves of a group that stay dense."""
-  return [outgoing.values[n] for n in outgoing.buckets.of_leaves(group.dense)]
+  return back

@@ -15,8 +15,8 @@ from gradsparse.sockets import Ladder
 from gradsparse.sockets import Leaves
 from gradsparse.sockets import Sparse
 from gradsparse.traffic import counting
+from gradsparse.transform.buckets import Buckets
 from gradsparse.transform.layout import Group
-from gradsparse.transform.layout import Layout
 import jax
 import jax.numpy as jnp
 
@@ -24,23 +24,22 @@ import jax.numpy as jnp
 def message_rows(
   compressor: Compressor,
   axis: Any,
-  layout: Layout,
+  buckets: Buckets,
   group: Group,
   own: Any,
   extras: Extras,
-  dtypes: Sequence[Any],
 ) -> list[counting.Row]:
   """The lines of a plan for the leaves that travel together.
 
   Args:
     compressor: of the scheme.
     axis: name of the mesh axis that the message crosses.
-    layout: of the leaves.
+    buckets: the leaves.
     group: those that travel together.
     own: what this worker's message stands for; None if there is none.
     extras: what the exchange says of it.
-    dtypes: of all leaves.
   """
+  layout = buckets.layout
   numbers, nbytes = group.compressed, extras.message_bytes
   assert isinstance(nbytes, int)  # no data, no size that depends on them
   rows: dict[int, counting.Row] = {}
@@ -75,7 +74,7 @@ def message_rows(
       )
   for i in group.dense:
     n = math.prod(layout.shapes[i])
-    nbytes = n * jnp.dtype(health.wide(dtypes[i])).itemsize
+    nbytes = n * jnp.dtype(health.wide(buckets.dtypes[i])).itemsize
     rows[i] = counting.Row(layout.names[i], n, 4 * n, nbytes, 'dense', axis)
   return [rows[i] for i in sorted(rows)]
 

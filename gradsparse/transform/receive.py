@@ -7,7 +7,7 @@ divided by its weight.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from gradsparse import health
 from gradsparse.backend import barriers
@@ -15,70 +15,55 @@ from gradsparse.collectives import Comm
 from gradsparse.sockets import Delivered
 from gradsparse.sockets import Exchanged
 from gradsparse.sockets import Full
-from gradsparse.sockets import Joined
 from gradsparse.sockets import Sent
-from gradsparse.sockets import SparseSum
+from gradsparse.sockets import checked_state
 from gradsparse.sockets import ownership
-from gradsparse.sockets import returned
 from gradsparse.state.scheme import CompressedMeanState
 from gradsparse.state.scheme import Stats
 from gradsparse.traffic import counting
+from gradsparse.transform.layout import Group
 from gradsparse.transform.messages import Outgoing
-from gradsparse.transform.messages import Received
 from gradsparse.transform.messages import Scheme
 import jax
 import jax.numpy as jnp
-
-
-class Stepped(NamedTuple):
-  """What an update returns.
-
-  Attributes:
-    updates: tree for the optimizer, NaN if the step was rejected.
-    state: new state.
-    delivered: tree of float32, or of float64 where a leaf travels so: this
-      worker's part of the mean. None if nobody asked.
-  """
-
-  updates: Any
-  state: CompressedMeanState
-  delivered: Any
 
 
 def receive(
   scheme: Scheme,
   comm: Comm,
   outgoing: Outgoing,
-  received: Sequence[Received],
+  back: Sequence[Exchanged],
   state: CompressedMeanState,
   *,
   return_delivered: bool,
-) -> Stepped:
+) -> tuple[Any, CompressedMeanState, Any]:
   """Brings update and state up to date with what came back.
 
   Args:
     scheme: the sockets.
     comm: the workers.
     outgoing: what this worker had before it sent.
-    received: what came back of each message.
+    back: what came back of each group's message.
     state: the state before the step.
     return_delivered: whether to return what was delivered.
+
+  Returns:
+    See `one_step`.
   """
   buckets, memory, delivered = outgoing.buckets, outgoing.kept, None
-  means = means_of(outgoing, received, comm.size)
+  means = means_of(outgoing, back, comm.size)
   updates = _updates(scheme, comm, outgoing, means)
-  accepted, sent, overflow = _verdict(comm, outgoing, received, updates)
+  accepted, sent, overflow = _verdict(comm, outgoing, back, updates)
   if comm.recorder is None or comm.recorder.computes:
-    back = [r.exchanged for r in received]
     credited = deliveries(outgoing, [e.delivered for e in back], accepted)
     let_go = credited
     if any(e.extras.removed is not None for e in back):
       parts = [e.extras.removed or e.delivered for e in back]
       let_go = deliveries(outgoing, parts, accepted)
-    memory = returned.state(
+    memory = checked_state(
       'memory.sent', scheme.memory.sent(memory, let_go), memory
     )
-    memory = returned.state(
+    memory = checked_state(
       'memory.arrived',
       scheme.memory.arrived(memory, means, buckets.is_dense(), accepted),
       memory,
@@ -91,7 +76,12 @@ def receive(
 
   stats = Stats(
     payload_bytes=counting.total(
-      count for r in received for count in _payload(outgoing, r)
+      nbytes
+      for group, own in zip(buckets.groups, back, strict=True)
+      for nbytes in (
+        own.extras.message_bytes,
+        sum(x.nbytes for x in outgoing.dense(group)),
+      )
     ),
     sent_bytes=counting.total([comm.tally.most_sent]),
     sent_elements=jnp.where(accepted, sent, 0),
@@ -101,16 +91,14 @@ def receive(
   )
   new_state = CompressedMeanState(
     steps=state.steps + 1,
-    memory=buckets.cut_state(typed(memory, comm, local=True)),
-    compressor=typed(
-      _compressor_state(scheme, received, moved), comm, local=False
-    ),
-    stats=comm.local(stats),
-    exchange=comm.local(_owed(outgoing, received, moved)),
+    memory=buckets.cut_state(memory),
+    compressor=_compressor_state(scheme, outgoing, back, moved),
+    stats=stats,
+    exchange=_owed(outgoing, back, moved),
     dense_leaves=state.dense_leaves,
   )
   updates = [jnp.where(accepted, u, jnp.nan) for u in updates]
-  return Stepped(buckets.cut(buckets.tree(updates)), new_state, delivered)
+  return buckets.cut(buckets.tree(updates)), typed(new_state, comm), delivered
 
 
 def _whose(worker: jax.Array, comm: Comm) -> jax.Array:
@@ -121,33 +109,25 @@ def _whose(worker: jax.Array, comm: Comm) -> jax.Array:
 
 
 def means_of(
-  outgoing: Outgoing, received: Sequence[Received], workers: int
+  outgoing: Outgoing, back: Sequence[Exchanged], workers: int
 ) -> Any:
   """The means over the workers, a tree of buckets.
 
   Args:
     outgoing: what this worker had before it sent.
-    received: what came back of each message.
+    back: what came back of each group's message.
     workers: P.
   """
   buckets = outgoing.buckets
   by_bucket: dict[int, jax.Array] = {}
-  for group, _, exchanged, *_ in received:
-    means = buckets.join_means(_divided(exchanged), group)
+  for group, own in zip(buckets.groups, back, strict=True):
+    means = buckets.join_total(own.total, group)
+    if own.weight != 1:
+      means = [x / own.weight for x in means]
     by_bucket |= zip(buckets.of_leaves(group.compressed), means, strict=True)
-    dense = [x / workers for x in exchanged.dense]
+    dense = [x / workers for x in own.dense]
     by_bucket |= zip(buckets.of_leaves(group.dense), dense, strict=True)
   return buckets.tree(by_bucket)
-
-
-def _divided(exchanged: Exchanged) -> Any:
-  """The mean of what was compressed."""
-  total, weight = exchanged.total, exchanged.weight
-  if weight == 1:
-    return total
-  if isinstance(total, Joined | SparseSum):
-    return total / weight
-  return [x / weight for x in total]
 
 
 def deliveries(
@@ -182,18 +162,12 @@ def _dense(outgoing: Outgoing, delivered: Any) -> Any:
   )
 
 
-def typed(state: Any, comm: Comm, local: bool) -> Any:
-  """A state, what is a worker's own in it typed so.
-
-  Args:
-    state: the state of a scheme, a memory or a compressor.
-    comm: the workers.
-    local: whether it is a worker's own, unless its classes say otherwise.
-  """
+def typed(state: CompressedMeanState, comm: Comm) -> CompressedMeanState:
+  """A state, what is a worker's own in it typed so."""
   return jax.tree.map(
     lambda x, own: comm.local(x) if own else x,
     state,
-    ownership.is_local(state, default=local),
+    ownership.is_local(state),
   )
 
 
@@ -217,7 +191,7 @@ def _updates(
 def _verdict(
   comm: Comm,
   outgoing: Outgoing,
-  received: Sequence[Received],
+  exchanged: Sequence[Exchanged],
   updates: list[jax.Array],
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
   """Whether all accept the step, and what this worker sent in all.
@@ -241,7 +215,7 @@ def _verdict(
       yield updates[n]
 
   totals = [jnp.int32(0), *jnp.zeros(2, layout.count_type)]
-  for group, _, back, overflow, _ in received:
+  for group, back in zip(buckets.groups, exchanged, strict=True):
     # Updates are equal on all workers, so all judge them alike.
     fine = back.ok & health.all_finite(unsure(group, back.extras.judged))
     elements = back.delivered.count()
@@ -249,7 +223,7 @@ def _verdict(
     own = (
       jnp.where(fine, 0, 1),
       jnp.asarray(elements, layout.count_type),
-      overflow.astype(layout.count_type),
+      jnp.asarray(back.extras.overflow, layout.count_type),
     )
     totals = [t + shards.sum(x) for t, x in zip(totals, own, strict=True)]
   failed, sent, overflow = totals
@@ -259,46 +233,51 @@ def _verdict(
   return accepted, sent, overflow
 
 
-def _payload(
-  outgoing: Outgoing, received: Received
-) -> tuple[int | jax.Array, int]:
-  """Bytes of the message of this device, and of its dense leaves."""
-  numbers = outgoing.buckets.of_leaves(received.group.dense)
-  dense = sum(outgoing.values[n].nbytes for n in numbers)
-  return received.exchanged.extras.message_bytes, dense
-
-
 def _compressor_state(
-  scheme: Scheme, received: Sequence[Received], moved: Callable[..., Any]
+  scheme: Scheme,
+  outgoing: Outgoing,
+  back: Sequence[Exchanged],
+  moved: Callable[..., Any],
 ) -> Any:
   """The compressor's new state, of all leaves."""
-  own = scheme.compressor.state
-  if own is None:
+  state = scheme.compressor.state
+  if state is None:
     return ()
-
-  def of(r):
-    new = own.update(r.exchanged.extras.roundings, r.ctx)
-    return moved(new, r.ctx.state)
-
-  learners = [r for r in received if r.group.compressed]
-  if len(learners) == 1:
-    return of(learners[0])
-  by_leaf: dict[int, Any] = {}
-  for r in learners:
-    by_leaf |= zip(r.group.compressed, of(r), strict=True)
-  return tuple(by_leaf[i] for i in sorted(by_leaf))
+  learnt = [
+    (group, moved(state.update(own.extras.roundings, ctx), ctx.state))
+    for group, ctx, own in zip(
+      outgoing.buckets.groups, outgoing.contexts, back, strict=True
+    )
+    if group.compressed
+  ]
+  if len(learnt) == 1:
+    return learnt[0][1]
+  return tuple(_by_leaf(learnt))
 
 
 def _owed(
-  outgoing: Outgoing, received: Sequence[Received], moved: Callable[..., Any]
+  outgoing: Outgoing, back: Sequence[Exchanged], moved: Callable[..., Any]
 ) -> Any:
   """The exchange's new state, of all leaves."""
   if not outgoing.owed:
     return ()
-  by_leaf: dict[int, jax.Array] = {}
-  for group, _, back, *_ in received:
-    old = [outgoing.owed[i] for i in group.compressed]
-    new = moved(list(back.extras.owed), old)
-    by_leaf |= zip(group.compressed, new, strict=True)
-  layout = outgoing.buckets.layout
-  return layout.spread([by_leaf[i] for i in layout.compressed])
+  new = [
+    (
+      group,
+      moved(
+        list(own.extras.owed), [outgoing.owed[i] for i in group.compressed]
+      ),
+    )
+    for group, own in zip(outgoing.buckets.groups, back, strict=True)
+  ]
+  return outgoing.buckets.layout.spread(_by_leaf(new))
+
+
+def _by_leaf(by_group: Sequence[tuple[Group, Sequence[Any]]]) -> list[Any]:
+  """What groups have of each of their leaves, in the order of all leaves."""
+  by_leaf = {
+    i: x
+    for group, own in by_group
+    for i, x in zip(group.compressed, own, strict=True)
+  }
+  return [by_leaf[i] for i in sorted(by_leaf)]

@@ -11,7 +11,8 @@ what is whole on all devices of a worker must come out the same on all of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
+import functools
 import math
 from typing import Any
 
@@ -19,11 +20,9 @@ from gradsparse import arguments
 from gradsparse.collectives import Comm
 from gradsparse.collectives import surroundings
 from gradsparse.sockets import Cut
-from gradsparse.sockets import Shape
 from gradsparse.state.scheme import CompressedMeanState
 from gradsparse.transform.layout import Layout
 from gradsparse.transform.messages import Scheme
-from gradsparse.transform.receive import Stepped
 from gradsparse.transform.step import one_step
 import jax
 import jax.numpy as jnp
@@ -35,11 +34,11 @@ def is_spec(x: Any) -> bool:
   return isinstance(x, P)
 
 
-def cuts(param_specs: Any, tree: Any) -> tuple[Cut, ...] | None:
-  """How each leaf of a tree is divided, None if nothing was said.
+def cuts(param_specs: Any, tree: Any) -> tuple[Cut, ...]:
+  """How each leaf of a tree is divided.
 
   Args:
-    param_specs: tree, or prefix tree, of PartitionSpecs; or None.
+    param_specs: tree, or prefix tree, of PartitionSpecs.
     tree: parameters.
 
   Raises:
@@ -47,9 +46,14 @@ def cuts(param_specs: Any, tree: Any) -> tuple[Cut, ...] | None:
     ValueError: it is no prefix of the tree, or names more dimensions than a
       leaf has.
   """
-  if param_specs is None:
-    return None
-  specs = jax.tree.leaves(_broadcast(param_specs, tree), is_leaf=is_spec)
+  _checked(param_specs)
+  try:
+    by_leaf = jax.tree.broadcast(param_specs, tree, is_leaf=is_spec)
+  except ValueError as e:
+    raise ValueError(
+      f'param_specs must be a prefix of the tree of parameters: {e}'
+    ) from e
+  specs = jax.tree.leaves(by_leaf, is_leaf=is_spec)
   pairs = jax.tree_util.tree_leaves_with_path(tree)
   out = []
   for (path, leaf), spec in zip(pairs, specs, strict=True):
@@ -79,17 +83,6 @@ def _spec_of(cut: Cut) -> P:
 def specs_by_name(layout: Layout) -> dict[str, P]:
   """The spec of each leaf, by the name of the leaf."""
   return dict(zip(layout.names, map(_spec_of, layout.cuts), strict=True))
-
-
-def _broadcast(param_specs: Any, tree: Any) -> Any:
-  """A tree of specs, one for each leaf."""
-  _checked(param_specs)
-  try:
-    return jax.tree.broadcast(param_specs, tree, is_leaf=is_spec)
-  except ValueError as e:
-    raise ValueError(
-      f'param_specs must be a prefix of the tree of parameters: {e}'
-    ) from e
 
 
 def _checked(param_specs: Any) -> list[P]:
@@ -150,21 +143,6 @@ def check(scheme: Scheme) -> None:
     )
 
 
-def shaped_like(treedef: Any, shapes: Sequence[Shape]) -> Callable[[Any], bool]:
-  """Whether a tree is shaped like the parameters (for is_leaf).
-
-  Args:
-    treedef: of the parameters.
-    shapes: of their leaves.
-  """
-
-  def is_like(tree: Any) -> bool:
-    found = tuple(jnp.shape(x) for x in jax.tree.leaves(tree))
-    return jax.tree.structure(tree) == treedef and found == tuple(shapes)
-
-  return is_like
-
-
 def shard_specs(scheme: Scheme, layout: Layout, tree: Any) -> Any:
   """How a scheme's state, or any tree, is divided between a worker's devices.
 
@@ -178,36 +156,35 @@ def shard_specs(scheme: Scheme, layout: Layout, tree: Any) -> Any:
   Returns:
     Tree of PartitionSpecs over the axes of param_specs.
   """
-  by_leaf = [_spec_of(cut) for cut in layout.cuts]
-  like = jax.tree.unflatten(layout.treedef, by_leaf)
-  is_like = shaped_like(layout.treedef, layout.shapes)
+  like = layout.treedef.unflatten(map(_spec_of, layout.cuts))
 
-  def learnt(state):
-    own = scheme.compressor.state
-    rule = own.shard if own else None
-    if rule is None:
-      return jax.tree.map(lambda _: P(), state)
-    return tuple(
-      jax.tree.map(lambda _, i=i: rule(layout.cuts[i], layout.shapes[i]), x)
-      for i, x in zip(layout.compressed, state, strict=True)
+  def is_like(node):
+    shapes = tuple(jnp.shape(x) for x in jax.tree.leaves(node))
+    return (
+      jax.tree.structure(node) == layout.treedef and shapes == layout.shapes
     )
 
-  def is_node(node):
-    return isinstance(node, CompressedMeanState) or is_like(node)
-
   def specs(node):
-    if isinstance(node, CompressedMeanState):
-      inner = jax.tree.map(
-        lambda x: like if is_like(x) else P(),
-        node._replace(compressor=()),
-        is_leaf=is_like,
+    if is_like(node):
+      return like
+    if not isinstance(node, CompressedMeanState):
+      return P()
+    learnt = jax.tree.map(lambda _: P(), node.compressor)
+    rule = scheme.compressor.state and scheme.compressor.state.shard
+    if learnt and rule:
+      learnt = tuple(
+        jax.tree.map(lambda _, n=n: rule(layout.cuts[n], layout.shapes[n]), x)
+        for n, x in zip(layout.compressed, node.compressor, strict=True)
       )
-      return inner._replace(
-        compressor=learnt(node.compressor) if node.compressor else ()
-      )
-    return like if is_like(node) else P()
+    rest = node._replace(compressor=())
+    inner = jax.tree.map(specs, rest, is_leaf=is_like)
+    return inner._replace(compressor=learnt)
 
-  return jax.tree.map(specs, tree, is_leaf=is_node)
+  return jax.tree.map(
+    specs,
+    tree,
+    is_leaf=lambda x: isinstance(x, CompressedMeanState) or is_like(x),
+  )
 
 
 def per_shard(
@@ -219,8 +196,10 @@ def per_shard(
   extra: dict[str, Any],
   *,
   return_delivered: bool,
-) -> Stepped:
-  """`one_step` where each device has its own part of the leaves.
+) -> tuple[Any, CompressedMeanState, Any]:
+  """`one_step` where JAX divides arrays between the devices of a worker.
+
+  Each device has its own part of the leaves.
 
   Args:
     scheme: the sockets.
@@ -235,27 +214,13 @@ def per_shard(
     ValueError: the program around divides arrays in another way than the
       scheme was told.
   """
-  name, sharded = scheme.compressor.name, scheme.param_specs is not None
-
-  def step(layout, comm, grads, state, extra):
-    return one_step(
-      scheme,
-      comm,
-      layout,
-      grads,
-      state,
-      extra,
-      return_delivered=return_delivered,
-    )
-
-  if comm.recorder is not None and not comm.recorder.computes:
+  name, recorder = scheme.compressor.name, comm.recorder
+  step = functools.partial(one_step, scheme, return_delivered=return_delivered)
+  if recorder is not None and not recorder.computes:
     return _planned(step, scheme, comm, layout, grads, state, extra)
-  if comm.recorder is not None:
-    return step(layout.whole_leaves(), comm, grads, state, extra)
-  if comm.mode == 'simulated' and (sharded or not scheme.adds_leaves):
-    comm.check_not_spmd(name)
+  if recorder is not None:
+    return step(comm, layout.whole_leaves(), grads, state, extra)
   around = surroundings(scheme.axis_name)
-  axes = tuple(around.automatic)
   for axis in _named(layout):
     if axis in around.manual:
       raise ValueError(
@@ -264,62 +229,46 @@ def per_shard(
         'only axes of workers may be, as in jax.shard_map(step, axis_names='
         f'{set(_own_axes(scheme))}, ...)'
       )
-  alone = comm.mode == 'single' and not sharded
-  if not axes or comm.mode == 'simulated' or alone:
-    if not sharded and scheme.compressor.selects_globally:
-      comm.check_unsharded(grads, f'{name} (joined leaves)')
-    return step(layout.whole_leaves(), comm, grads, state, extra)
-  if not sharded and max(around.automatic.values()) > 1:
+  sizes = around.automatic
+  if not sizes or comm.mode == 'simulated':
+    return step(comm, layout.whole_leaves(), grads, state, extra)
+  if scheme.param_specs is None and max(sizes.values()) > 1:
     if scheme.adds_leaves:  # which JAX divides well
-      return step(layout, comm, grads, state, extra)
+      return step(comm, layout, grads, state, extra)
     raise ValueError(
-      f'{name} runs where JAX divides arrays over mesh axes {axes} by itself: '
-      'it would gather whole leaves over them. Say how parameters are sharded '
-      'there: gs.sharded(tx, param_specs), with P() for what is whole'
+      f'{name} runs where JAX divides arrays over mesh axes {tuple(sizes)} by '
+      'itself: it would gather whole leaves over them. Say how parameters are '
+      'sharded there: gs.sharded(tx, param_specs), with P() for what is whole'
     )
-  return _divided(
-    step, scheme, comm, layout, grads, state, extra, return_delivered
-  )
-
-
-def _divided(step, scheme, comm, layout, grads, state, extra, return_delivered):
-  """The step, by `shard_map` over the axes that were automatic."""
-  sizes = surroundings(scheme.axis_name).automatic
-  axes, local, named = tuple(sizes), layout.on_device(sizes), _named(layout)
+  # By `shard_map` over the axes that were automatic.
+  local, named = layout.on_device(sizes), _named(layout)
   specs = shard_specs(scheme, layout, (grads, state))
+  like, state_specs = specs
   moments = {}
   if scheme.memory.facts.moments:
     moments = {'second_moment': extra['second_moment']}
 
   def on_one(grads, state, moments):
     # Over the other axes all devices do the same.
-    own = comm.within([a for a in axes if a in named])
-    out = step(local, own, grads, state, extra | moments)
-    return out._replace(state=_typed(out.state, specs[1], own))
+    own = comm.within([a for a in sizes if a in named])
+    updates, state, delivered = step(own, local, grads, state, extra | moments)
 
-  like = specs[0]
+    # What a compressor learns is the same on all devices that have the same
+    # part of it.
+    def typed(x, spec):
+      held = {a for axes in cut_of(spec) for a in axes}
+      return own.shards.without(held).typed(x)
+
+    learnt = jax.tree.map(typed, state.compressor, state_specs.compressor)
+    return updates, state._replace(compressor=learnt), delivered
+
   return jax.shard_map(
     on_one,
     in_specs=(*specs, {name: like for name in moments}),
-    out_specs=Stepped(like, specs[1], like if return_delivered else P()),
-    axis_names=frozenset(axes),
+    out_specs=(like, state_specs, like if return_delivered else P()),
+    axis_names=frozenset(sizes),
     check_vma=comm.mode == 'checked',
   )(grads, state, moments)
-
-
-def _typed(state: Any, specs: Any, comm: Comm) -> Any:
-  """The compressor's state, typed as its specs say.
-
-  What it learns is the same on all devices that have the same part of it.
-  """
-
-  def typed(x, spec):
-    held = {a for axes in cut_of(spec) for a in axes}
-    return comm.shards.without(held).typed(x)
-
-  return state._replace(
-    compressor=jax.tree.map(typed, state.compressor, specs.compressor)
-  )
 
 
 def _planned(step, scheme, comm, layout, grads, state, extra):
@@ -337,8 +286,8 @@ def _planned(step, scheme, comm, layout, grads, state, extra):
   own_grads, own_state = jax.tree.map(part, (grads, state), specs)
   if scheme.memory.facts.moments:
     extra = extra | {'second_moment': own_grads}
-  step(local, comm.within(tuple(sizes)), own_grads, own_state, extra)
-  return Stepped(grads, state, grads)
+  step(comm.within(tuple(sizes)), local, own_grads, own_state, extra)
+  return grads, state, grads
 
 
 def _planned_sizes(workers: Any, layout: Layout) -> dict[str, int]:

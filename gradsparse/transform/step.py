@@ -9,7 +9,7 @@ What is the same for every size of the messages is done once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gradsparse import health
@@ -20,7 +20,7 @@ from gradsparse.sockets import Context
 from gradsparse.sockets import Memory
 from gradsparse.sockets import MessageLeaves
 from gradsparse.sockets import Signal
-from gradsparse.sockets import returned
+from gradsparse.sockets import checked_state
 from gradsparse.sockets.ownership import local_fields
 from gradsparse.state.scheme import CompressedMeanState
 from gradsparse.transform import inputs
@@ -29,7 +29,6 @@ from gradsparse.transform.buckets import make_buckets
 from gradsparse.transform.layout import Layout
 from gradsparse.transform.messages import Outgoing
 from gradsparse.transform.messages import Scheme
-from gradsparse.transform.receive import Stepped
 from gradsparse.transform.receive import receive
 from gradsparse.transform.send import send
 import jax
@@ -48,7 +47,7 @@ def one_step(
   extra: dict[str, Any],
   *,
   return_delivered: bool,
-) -> Stepped:
+) -> tuple[Any, CompressedMeanState, Any]:
   """Local gradients in, the mean over workers out.
 
   Args:
@@ -59,11 +58,16 @@ def one_step(
     state: likewise.
     extra: keyword arguments of the update.
     return_delivered: whether to return what was delivered.
+
+  Returns:
+    (tree for the optimizer, NaN if the step was rejected; new state; None, or
+    what was delivered: a tree of float32, or of float64 where a leaf travels
+    so, this worker's part of the mean).
   """
   outgoing = accumulate(scheme, comm, layout, grads, state, extra)
-  received = send(scheme, comm, outgoing)
+  back = send(scheme, comm, outgoing)
   return receive(
-    scheme, comm, outgoing, received, state, return_delivered=return_delivered
+    scheme, comm, outgoing, back, state, return_delivered=return_delivered
   )
 
 
@@ -92,7 +96,7 @@ def accumulate(
     extra = {**extra, 'second_moment': moments}
 
   def take_in(kept):
-    return returned.state(
+    return checked_state(
       'memory.accumulate',
       memory.accumulate(wide, kept, extra, is_dense),
       kept,
@@ -126,17 +130,18 @@ def accumulate(
   by_bucket = signals_of(
     jax.tree.map(lambda g: jnp.where(ok, g, 0.0), wide), kept
   )
-  outgoing = Outgoing(
+  signals = buckets.signals(by_bucket)
+  contexts, nbytes = _contexts(scheme, comm, buckets, signals, state)
+  return Outgoing(
     buckets,
     kept,
     ok,
     values=[signal.value for signal in by_bucket],
-    signals=buckets.signals(by_bucket),
+    signals=signals,
     owed=layout.collect(state.exchange),
-    contexts=[],
-    pre_reduced_bytes=[],
+    contexts=contexts,
+    pre_reduced_bytes=nbytes,
   )
-  return _agreed(scheme, comm, outgoing, state)
 
 
 def _widened(scheme: Scheme, layout: Layout, grads: Any) -> Any:
@@ -181,15 +186,24 @@ def _in_own_place(
   )
 
 
-def _agreed(
-  scheme: Scheme, comm: Comm, outgoing: Outgoing, state: CompressedMeanState
-) -> Outgoing:
-  """With the contexts of the messages, and what the workers agree on."""
-  buckets = outgoing.buckets
+def _contexts(
+  scheme: Scheme,
+  comm: Comm,
+  buckets: Buckets,
+  signals: Mapping[int, Signal],
+  state: CompressedMeanState,
+) -> tuple[list[Context], list[int]]:
+  """What surrounds each message: what workers agree on, and look at.
+
+  Returns:
+    Of each group the context, without a size, and the bytes of what this worker
+    reduced with the others.
+  """
   layout, groups = buckets.layout, buckets.groups
+  ladder = scheme.compressor.ladder
   key = jax.random.fold_in(jax.random.key(scheme.seed), state.steps)
   learners = [group for group in groups if group.compressed]
-  contexts, pre_reduced_bytes = [], []
+  contexts, reduced_bytes = [], []
   for number, group in enumerate(groups):
     shards = comm.shards.over(group.axes)
     own = key
@@ -198,7 +212,12 @@ def _agreed(
       for part in (_APART, number, shards.index()):
         own = jax.random.fold_in(own, part)
     ctx = Context(
-      _leaves_of(buckets, number, shards),
+      MessageLeaves(
+        shapes=layout.shapes_of(group.compressed),
+        cuts=tuple(layout.cuts[i] for i in group.compressed),
+        buckets=buckets.lengths(group),
+        shards=shards,
+      ),
       workers=comm.size,
       step=state.steps,
       key=jax.random.fold_in(own, 1 + comm.index()),
@@ -210,25 +229,14 @@ def _agreed(
       ctx = ctx._replace(state=tuple(state.compressor[i] for i in places))
     nbytes = 0
     if group.compressed or len(groups) == 1:
-      signals = [outgoing.signals[i] for i in group.compressed]
-      reduced, nbytes = _pre_reduced(scheme.compressor, signals, ctx, comm)
+      of_group = [signals[i] for i in group.compressed]
+      reduced, nbytes = _pre_reduced(scheme.compressor, of_group, ctx, comm)
       ctx = ctx._replace(prepared=reduced)
+      if of_group and ladder is not None and ladder.look is not None:
+        ctx = ctx._replace(prepared=ladder.look(of_group, ctx))
     contexts.append(ctx)
-    pre_reduced_bytes.append(nbytes)
-  return outgoing._replace(
-    contexts=contexts, pre_reduced_bytes=pre_reduced_bytes
-  )
-
-
-def _leaves_of(buckets: Buckets, number: int, shards: Any) -> MessageLeaves:
-  """The leaves of the message of the group with this number."""
-  layout, group = buckets.layout, buckets.groups[number]
-  return MessageLeaves(
-    shapes=layout.shapes_of(group.compressed),
-    cuts=tuple(layout.cuts[i] for i in group.compressed),
-    buckets=buckets.lengths(group),
-    shards=shards,
-  )
+    reduced_bytes.append(nbytes)
+  return contexts, reduced_bytes
 
 
 def _pre_reduced(

@@ -126,8 +126,7 @@ def accumulate(
     mean = add(state.mean, updates, every)
     moments = state.second_moment
     if jax.tree.leaves(moments):
-      given = extra.get('second_moment')
-      inputs.check_second_moment(given, updates)
+      given = inputs.second_moment_of(extra, updates)
       # The scheme rejects what is negative, and another's must not hide it.
       given = jax.tree.map(lambda m: jnp.where(m < 0, jnp.nan, m), given)
       moments = add(moments, given, every**2)

@@ -52,10 +52,10 @@ def one_worker(tx, grads):
     extra = {'second_moment': jax.tree.map(jnp.square, now)}
     outgoing = step.accumulate(scheme, comm, layout, now, state, extra)
     outgoing = messages.pack(
-      scheme, comm, outgoing, send.largest(scheme, outgoing)
+      scheme, comm, outgoing, send.at_rung(scheme, outgoing, -1)
     )
     buckets, is_dense = outgoing.buckets, outgoing.buckets.is_dense()
-    own = [message.own for message, _ in outgoing.messages]
+    own = [message.own for message in outgoing.messages]
     sent = receive.deliveries(outgoing, own, yes)
     new = memory.sent(outgoing.kept, sent)  # at once
     updates = zeros

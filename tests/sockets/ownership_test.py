@@ -116,7 +116,7 @@ def test_a_compressor_can_keep_something_of_each_workers_own(runner):
     init=lambda shapes: own(jnp.float32(0), jnp.float32(0)),
     update=lambda total, ctx: own(
       ctx.state.seen + jax.random.uniform(ctx.key),
-      ctx.state.agreed + jnp.sum(total.leaves()[0]),
+      ctx.state.agreed + jnp.sum(total.arrays[0]),
     ),
   )
   plain = extend.compressors.identity(

@@ -2,7 +2,8 @@
 
 from gradsparse.sockets import Space
 from gradsparse.sockets import Sparse
-from gradsparse.sockets import SparseSum
+from gradsparse.sockets import sum_in_rows
+from gradsparse.sockets import sums_few_rows
 import jax
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from tests import replay
 
 SPACE = Space.whole([(50, 64), (33,), (1,), (7, 32)])
 _SUM = jax.jit(
-  lambda values, indices: list(SparseSum.of(values, indices, SPACE) / 2),
+  lambda values, indices: [x / 2 for x in sum_in_rows(values, indices, SPACE)],
   compiler_options=replay.QUICKLY,
 )
 
@@ -41,6 +42,6 @@ def test_the_sum_is_that_of_vectors_to_the_bit(workers):
 
 
 def test_it_pays_where_its_rows_are_few():
-  assert not SparseSum.pays(0, SPACE)
-  assert SparseSum.pays(SPACE.size // 64, SPACE)
-  assert not SparseSum.pays(SPACE.size // 64 + 1, SPACE)
+  assert not sums_few_rows(0, SPACE)
+  assert sums_few_rows(SPACE.size // 64, SPACE)
+  assert not sums_few_rows(SPACE.size // 64 + 1, SPACE)

@@ -1,7 +1,6 @@
 """Sparse vectors over joined leaves, and the other values that travel."""
 
 import chex
-from gradsparse.sockets import Joined
 from gradsparse.sockets import Leaves
 from gradsparse.sockets import Parts
 from gradsparse.sockets import Space
@@ -47,7 +46,7 @@ def dense_of(indices):
 
 @jax.jit
 def leaves_of(sparse):
-  return sparse.leaves()
+  return sparse.space.split(sparse.add_to(sparse.zeros()))
 
 
 @given(st.sets(st.integers(0, TOTAL - 1)))
@@ -85,7 +84,14 @@ def keep(sparse, mask):
   return sparse.keep(mask)
 
 
-def test_every_value_adds_up_and_splits_alike():
+def split(total):
+  """The leaves of a total: a list of them, or all in one array."""
+  if isinstance(total, list):
+    return total
+  return Space.whole(SHAPES).split(total.reshape(-1))
+
+
+def test_every_value_adds_up_alike():
   """`Sparse`, `Leaves` and `Parts` answer the same questions."""
   sparse = sparse_of([0, 5, 6, 9, 15])
   leaves = Leaves(dense_of([0, 5, 6, 9, 15]))
@@ -94,31 +100,18 @@ def test_every_value_adds_up_and_splits_alike():
   assert parts.valid.sum() == TOTAL and not parts.valid[2, 4:].any()
   for value in (sparse, leaves, parts):
     assert value.count() == (5 if value is sparse else TOTAL)
-    for kept in (value.only_if(jnp.bool_(True)), value):
-      chex.assert_trees_all_equal(kept.leaves(), value.leaves())
+    once = value.add_to(value.zeros())
+    there = value.only_if(jnp.bool_(True))
+    chex.assert_trees_all_equal(there.add_to(value.zeros()), once)
     nothing = value.only_if(jnp.bool_(False))
-    assert not any(np.any(x) for x in nothing.leaves())
-    total = value.add_to(value.add_to(value.zeros()))
-    shapes = [x.shape for x in value.leaves()]
+    assert not any(map(np.any, split(nothing.add_to(value.zeros()))))
     dense = [
       d.dense(shape)
-      for d, shape in zip(value.deliveries(), shapes, strict=True)
+      for d, shape in zip(value.deliveries(), SHAPES, strict=True)
     ]
-    for twice, once, delivered, expected in zip(
-      value.split(total), value.leaves(), dense, leaves.arrays, strict=True
+    for twice, own, delivered, expected in zip(
+      split(value.add_to(once)), split(once), dense, leaves.arrays, strict=True
     ):
       np.testing.assert_array_equal(twice, 2 * expected)
-      np.testing.assert_array_equal(once, expected)
+      np.testing.assert_array_equal(own, expected)
       np.testing.assert_array_equal(delivered, expected)
-
-
-def test_joined_leaves_are_a_sequence_of_them():
-  shapes = ((2, 3), (), (4,), (1, 2), (3,))
-  vector = np.arange(16, dtype=np.float32)
-  leaves = Joined(jnp.asarray(vector), shapes)
-  assert len(leaves) == 5
-  assert [x.shape for x in leaves] == list(shapes)
-  np.testing.assert_array_equal(leaves[2], vector[7:11])
-  np.testing.assert_array_equal(
-    np.concatenate([x.ravel() for x in leaves]), vector
-  )
