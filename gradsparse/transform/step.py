@@ -110,10 +110,11 @@ def accumulate(
   # the memory, which is judged as such, or one that only passes through.
   in_memory = {id(x) for x in jax.tree.leaves(new)}
   values = [s.value for s in signals_of(wide, new)]
-  # A sum of leaves as they are shows by itself what was not finite.
-  ok = jnp.bool_(True)
+  # A sum of leaves as they are shows by itself what was not finite. Then the
+  # devices of a worker have nothing to tell each other.
+  ok = _in_range(moments, memory, compressor, state.steps)
   if not scheme.adds_leaves:
-    ok = health.can_keep(
+    ok &= health.can_keep(
       memory.magnitudes(new, is_dense),
       memory.magnitudes(old, is_dense),
       [x for x in values if id(x) not in in_memory],
@@ -124,8 +125,7 @@ def accumulate(
         ),
       ),
     )
-  ok &= _in_range(moments, memory, compressor, state.steps)
-  ok = comm.shards.all(ok)
+    ok = comm.shards.all(ok)
   kept = _in_own_place(ok, take_in, old, new)
   by_bucket = signals_of(
     jax.tree.map(lambda g: jnp.where(ok, g, 0.0), wide), kept
