@@ -20,12 +20,15 @@ from gradsparse.advise import advising
 from gradsparse.advise import question
 from gradsparse.advise import recorded
 
+_NOT_NEGATIVE = arguments.Range(
+  'a finite number >= 0', lambda x: (x >= 0) & (x < float('inf'))
+)
 
-def _number(name: str, scale: float) -> Callable[[str], float]:
-  """Reads a number of at least zero, in units of `scale`."""
-  within = arguments.Range(
-    'a finite number >= 0', lambda x: (x >= 0) & (x < float('inf'))
-  )
+
+def _number(
+  name: str, scale: float, within: arguments.Range = _NOT_NEGATIVE
+) -> Callable[[str], float]:
+  """Reads a number in a range, in units of `scale`."""
 
   def read(text: str) -> float:
     try:
@@ -53,7 +56,7 @@ def _parser() -> argparse.ArgumentParser:
   add(
     '--step_ms',
     required=True,
-    type=_number('step_ms', 1e-3),
+    type=_number('step_ms', 1e-3, arguments.POSITIVE),
     help='a step of one worker in which nothing is exchanged',
   )
   add('--workers', required=True, type=int, help='that exchange gradients')

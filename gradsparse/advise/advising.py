@@ -241,7 +241,10 @@ class _Codes:
     if candidate.recipe == 'dense' or asked.workers == 1:
       return 0.0, ''  # dense: which favours it
     if asked.calibrate:
-      return self._measured(scheme), 'measured'
+      try:
+        return self._measured(scheme), 'measured'
+      except ValueError:  # nothing in the portion is to be compressed
+        pass
     steps = recorded.STEPS_OF_SGD.get(
       candidate.estimate, max(recorded.STEPS_OF_SGD.values())
     )

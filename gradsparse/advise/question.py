@@ -21,7 +21,8 @@ V5E_MEMORY = 819e9
 
 _UNITS = {'': 1.0, 'k': 1e3, 'm': 1e6, 'g': 1e9, 't': 1e12}
 _RATE = re.compile(
-  r'([\d.]+(?:e[+-]?\d+)?)\s*([kmgt]?)bit(?:/?s|ps)?', re.IGNORECASE
+  r'((?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)\s*([kmgt]?)bit(?:/?s|ps)?',
+  re.IGNORECASE,
 )
 
 

@@ -175,6 +175,7 @@ def test_trees_of_arrays_and_files_of_shapes_are_alike(tmp_path):
     ({'workers': 0}, ValueError, r'workers must be in 1\.\.65536, got 0'),
     ({'inner': 0}, ValueError, r'inner must be in 1\.\.65536, got 0'),
     ({'bandwidth': '9 mph'}, ValueError, "bandwidth must be a rate .*'9 mph'"),
+    ({'bandwidth': '1..5gbit'}, ValueError, 'bandwidth must be a rate > 0'),
     ({'bandwidth': -1}, ValueError, 'bandwidth must be a finite number > 0'),
     ({'latency_s': -1}, ValueError, 'latency_s must be .* >= 0, got -1'),
     ({'optimizer': 'lion'}, ValueError, "optimizer must be one of .*'lion'"),
@@ -206,7 +207,7 @@ def test_the_command_prints_the_verdict_first(capsys, tmp_path):
   'flag, says',
   [
     ('--bandwidth=fast', "bandwidth must be a rate > 0 .* got 'fast'"),
-    ('--step_ms=-1', "--step_ms: must be a finite number >= 0, got '-1'"),
+    ('--step_ms=-1', "--step_ms: must be a finite number > 0, got '-1'"),
     ('--workers=none', "--workers: invalid int value: 'none'"),
   ],
 )
