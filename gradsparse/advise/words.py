@@ -19,6 +19,9 @@ from gradsparse.transform.compressed_mean import CompressedMean
 # Times as fast as the baseline; below, no scheme is worth its trouble.
 WORTH_WHILE = 1.05
 
+# All quoted records have so many workers, and far fewer parameters than that.
+_RECORDED, _LARGE = 4, 10**8
+
 _WARMUPS = {'dgc': 'dgc_warmup', 'gtopk': 'gtopk_warmup'}
 
 
@@ -82,6 +85,8 @@ def _ended(asked: asking.Question, row: advice.Row) -> str:
   )
   if row.loss_task != asked.task:
     return f'{missing} {found} {check}'
+  if shapes_of.elements(asked.shapes) > _LARGE or asked.workers > _RECORDED:
+    return f'{found} That was a small model with {_RECORDED} workers. {check}'
   return found if row.loss.as_good else f'{found} {check}'
 
 
