@@ -12,6 +12,8 @@ from gradsparse import recipes
 from gradsparse import schedules
 from gradsparse import testing
 from gradsparse import workers
+from gradsparse.advise import Advice
+from gradsparse.advise import advise
 from gradsparse.moments.second_moments import batch_value_and_grad_moments
 from gradsparse.moments.second_moments import dense_with_moment
 from gradsparse.moments.second_moments import moments_from_microbatches
@@ -58,6 +60,7 @@ __version__ = '0.1.0'
 
 __all__ = (
   'AccumulateState',
+  'Advice',
   'Audit',
   'CompressedMean',
   'CompressedMeanState',
@@ -66,6 +69,7 @@ __all__ = (
   'SkipRejectedState',
   'accumulate',
   'ada_comp',
+  'advise',
   'audit',
   'batch_value_and_grad_moments',
   'clip_local_norm',

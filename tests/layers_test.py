@@ -43,11 +43,12 @@ LAYERS = (
   ('extend', 'testing'),
   ('moments',),
   ('as_printed',),
+  ('advise',),
   ('__init__',),
 )
 
 # Off the main road: of the library only gradsparse/__init__.py imports these.
-OPTIONAL = ('as_printed', 'moments')
+OPTIONAL = ('advise', 'as_printed', 'moments')
 
 # The rooms of experiments/, likewise; its docstring says what is in them.
 # Files directly in there are programs.
@@ -68,7 +69,15 @@ ROOMS = (
   ('benchmarks',),
   ('papers',),
   ('results_page',),
-  ('demo', 'full_length', 'main', 'qsvrg', 'record', 'scheme_table'),
+  (
+    'advise_records',
+    'demo',
+    'full_length',
+    'main',
+    'qsvrg',
+    'record',
+    'scheme_table',
+  ),
   ('__init__',),
 )
 

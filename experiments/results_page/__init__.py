@@ -1,4 +1,5 @@
 """RESULTS.md and its pictures, made of the records in experiments/results.
 
-No number on that page is typed; see `page.text`.
+No number on that page is typed; see `page.text`. `shipped` makes of the same
+records what `gs.advise` quotes.
 """

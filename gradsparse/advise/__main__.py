@@ -1,0 +1,115 @@
+"""Says whether to compress gradients, and with what.
+
+  python -m gradsparse.advise --params=25e6 --step_ms=150 --workers=8 \
+    --bandwidth=1gbit
+
+A verdict comes first, then a table, what it rests on, and the code to use.
+docs/choose.md says how to read it.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+import pathlib
+import sys
+from typing import Any
+
+from gradsparse import arguments
+from gradsparse.advise import advising
+from gradsparse.advise import question
+from gradsparse.advise import recorded
+
+_NOT_NEGATIVE = arguments.Range(
+  'a finite number >= 0', lambda x: (x >= 0) & (x < float('inf'))
+)
+
+
+def _number(
+  name: str, scale: float, within: arguments.Range = _NOT_NEGATIVE
+) -> Callable[[str], float]:
+  """Reads a number in a range, in units of `scale`."""
+
+  def read(text: str) -> float:
+    try:
+      return scale * arguments.number(name, float(text), within)
+    except ValueError:
+      raise argparse.ArgumentTypeError(
+        f'must be {within.words}, got {text!r}'
+      ) from None
+
+  return read
+
+
+def _parser() -> argparse.ArgumentParser:
+  parser = argparse.ArgumentParser(
+    'python -m gradsparse.advise',
+    description='Whether to compress gradients, and with what.',
+    allow_abbrev=False,
+  )
+  add = parser.add_argument
+  add(
+    '--params',
+    required=True,
+    help='a number such as 25e6, or a JSON file of shapes',
+  )
+  add(
+    '--step_ms',
+    required=True,
+    type=_number('step_ms', 1e-3, arguments.POSITIVE),
+    help='a step of one worker in which nothing is exchanged',
+  )
+  add('--workers', required=True, type=int, help='that exchange gradients')
+  add('--bandwidth', required=True, help="of a worker's link, such as 10gbit")
+  add(
+    '--backward_ms',
+    type=_number('backward_ms', 1e-3),
+    help='the backward pass (two thirds of step_ms)',
+  )
+  add(
+    '--latency_ms',
+    type=_number('latency_ms', 1e-3),
+    default=0.0,
+    help='of a message (0)',
+  )
+  add('--inner', type=int, default=1, help='devices of a worker (1)')
+  add('--optimizer', choices=question.OPTIMIZERS, default='sgd')
+  add(
+    '--task', choices=recorded.TASKS, help='the nearest one, to quote records'
+  )
+  add('--schemes', help='labels as in the table, with ; between them (all)')
+  add(
+    '--memory_bandwidth',
+    type=_number('memory_bandwidth', 1e9),
+    help="of the device, GB/s, for guesses of code (819: a TPU v5e's)",
+  )
+  add(
+    '--calibrate',
+    action='store_true',
+    help="measure code on this machine's device",
+  )
+  add('--json', type=pathlib.Path, help='a file for all of it')
+  return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+  """Prints the advice; the exit status is 2 for what cannot be answered."""
+  parser = _parser()
+  given: dict[str, Any] = vars(parser.parse_args(argv))
+  path = given.pop('json')
+  for name in ('step', 'backward', 'latency'):
+    given[f'{name}_s'] = given.pop(f'{name}_ms')
+  if given['schemes'] is not None:
+    given['schemes'] = [s.strip() for s in given['schemes'].split(';')]
+  try:
+    advice = advising.advise(given.pop('params'), **given)
+    if path is not None:
+      path.write_text(advice.to_json() + '\n')
+  except (TypeError, ValueError, OSError) as e:
+    parser.error(str(e))
+  print(advice)
+  return 0
+
+
+if __name__ == '__main__':
+  sys.exit(main())

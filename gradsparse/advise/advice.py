@@ -1,0 +1,214 @@
+"""What `gs.advise` returns: a verdict, a table of rows, the code to use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+import dataclasses
+import json
+import textwrap
+from typing import Any, Literal
+
+from gradsparse.advise import costs
+from gradsparse.advise import recorded
+
+Decision = Literal['compress', 'do not compress', 'measure']
+Source = Literal['', 'guess', 'measured', 'given']
+
+_MARKS: Mapping[str, str] = {'guess': '~', 'measured': '*'}
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+  """One way to exchange gradients, and what a step takes with it.
+
+  Attributes:
+    scheme: its label.
+    sync_every: H; it exchanges once in so many steps. 1 is every step.
+    sent_bytes: by a worker in one exchange, all of its devices together, as
+      `gs.plan` counts them.
+    code_s: arithmetic that an exchange adds, seconds.
+    code_source: where that is from: 'guess', 'measured' on this machine's
+      device, 'given' by the caller, or '' where nothing is added.
+    exchange_s: time of one exchange, hidden or not, seconds.
+    step_s: a step with it, on average, seconds.
+    step_least_s: the least that a measured step is expected to take.
+    step_most_s: the most.
+    speedup: the baseline's step over this one.
+    wins: 'below' the bandwidth of `wins_below`, 'always' or 'never'.
+    wins_below: at less than so many bits a second the step is shorter than
+      the baseline's; None if `wins` is another word.
+    state_bytes: of the scheme's state on one device, the optimizer's not
+      counted.
+    loss: how the nearest training on record ended; None: none is.
+    loss_task: of which task that is; '' without one.
+    note: a sentence for who uses it.
+  """
+
+  scheme: str
+  sync_every: int
+  sent_bytes: int
+  code_s: float
+  code_source: Source
+  exchange_s: float
+  step_s: float
+  step_least_s: float
+  step_most_s: float
+  speedup: float
+  wins: costs.Wins
+  wins_below: float | None
+  state_bytes: int
+  loss: recorded.Loss | None = None
+  loss_task: str = ''
+  note: str = ''
+
+  @property
+  def bytes_a_step(self) -> float:
+    """What a worker sends in a step, on average."""
+    return self.sent_bytes / self.sync_every
+
+  def surely_faster(self, other: Row) -> bool:
+    """Whether the expected ranges of the two are apart."""
+    return self.step_most_s < other.step_least_s
+
+
+@dataclasses.dataclass(frozen=True)
+class Advice:
+  """Whether to compress, and with what. `str()` is all of it.
+
+  Attributes:
+    decision: 'compress', 'do not compress', or 'measure' where the expected
+      ranges overlap.
+    verdict: the same in sentences, with the numbers.
+    choice: label of the row that is advised.
+    rows: the fastest step first; `baseline` is one of them.
+    baseline: label of the row that all are compared with.
+    code: what to write.
+    assumptions: a sentence each.
+    left_out: why schemes are in no row, by label.
+  """
+
+  decision: Decision
+  verdict: str
+  choice: str
+  rows: tuple[Row, ...]
+  baseline: str
+  code: str
+  assumptions: tuple[str, ...] = ()
+  left_out: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+  def row(self, scheme: str) -> Row:
+    """The row of a label.
+
+    Raises:
+      KeyError: no row has it.
+    """
+    for row in self.rows:
+      if row.scheme == scheme:
+        return row
+    raise KeyError(scheme)
+
+  def table(self) -> str:
+    """The rows in columns; lines below say what the marks mean."""
+    head = (
+      *('scheme', 'every', 'sent a step', 'code ms', 'exchange ms', 'step ms'),
+      *('expected', 'x', 'wins below', 'state', 'recorded difference'),
+    )
+    lines = [_aligned([head, *map(_cells, self.rows)])]
+    sources = {row.code_source for row in self.rows}
+    if 'guess' in sources:
+      lines.append('~ a guess, perhaps twice or half of it')
+    if 'measured' in sources:
+      lines.append("* measured on this machine's device")
+    return '\n'.join(lines)
+
+  def to_json(self) -> str:
+    """All of it as a JSON object; times in seconds, sizes in bytes."""
+    plain: dict[str, Any] = dataclasses.asdict(self)
+    for row in plain['rows']:
+      row['loss'] = row['loss'] and row['loss']._asdict()
+    return json.dumps(plain, indent=2)
+
+  def __str__(self) -> str:
+    parts = [_filled(f'Verdict: {self.verdict}'), self.table()]
+    if self.left_out:
+      parts.append(
+        '\n'.join(
+          _item(f'left out: {k}: {v}') for k, v in self.left_out.items()
+        )
+      )
+    parts.append('\n'.join(map(_item, self.assumptions)))
+    parts.append(f'Use:\n\n{self.code}')
+    return '\n\n'.join(parts)
+
+
+def milliseconds(seconds: float) -> str:
+  """With about three digits."""
+  ms = 1e3 * seconds
+  return f'{ms:,.0f}' if ms >= 100 else f'{ms:.3g}'
+
+
+def nbytes(number: float) -> str:
+  """In decimal units, with three digits."""
+  unit, *larger = 'B', 'kB', 'MB', 'GB', 'TB'
+  while larger and number >= 1000:
+    number, (unit, *larger) = number / 1000, larger
+  return f'{number:.0f} {unit}' if number >= 100 else f'{number:.3g} {unit}'
+
+
+def rate(bits_per_second: float) -> str:
+  """In Gbit/s or Mbit/s, with three digits."""
+  if bits_per_second >= 1e9:
+    return f'{float(f"{bits_per_second / 1e9:.3g}"):g} Gbit/s'
+  return f'{bits_per_second / 1e6:.3g} Mbit/s'
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+  least, most = map(milliseconds, (row.step_least_s, row.step_most_s))
+  mark = _MARKS.get(row.code_source, '')
+  wins = row.wins if row.wins_below is None else rate(row.wins_below)
+  loss = row.loss and (
+    f'{row.loss_task} {row.loss.row}: {row.loss.difference}, {row.loss.verdict}'
+  )
+  return (
+    row.scheme,
+    f'{row.sync_every}',
+    nbytes(row.bytes_a_step),
+    mark + milliseconds(row.code_s),
+    milliseconds(row.exchange_s),
+    milliseconds(row.step_s),
+    f'{least}-{most}',
+    f'{row.speedup:.2f}',
+    wins,
+    nbytes(row.state_bytes),
+    loss or '-',
+  )
+
+
+def _item(text: str) -> str:
+  return _filled(text, '- ', '  ')
+
+
+def _filled(text: str, first: str = '', then: str = '') -> str:
+  lines = textwrap.wrap(
+    text,
+    80,
+    initial_indent=first,
+    subsequent_indent=then,
+    break_on_hyphens=False,
+  )
+  return '\n'.join(lines)
+
+
+def _aligned(lines: Sequence[Sequence[str]]) -> str:
+  """Columns of equal width, flush right but for the first and the last."""
+  widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+  left = (0, len(widths) - 1)
+
+  def text(line):
+    cells = [
+      cell.ljust(width) if i in left else cell.rjust(width)
+      for i, (cell, width) in enumerate(zip(line, widths, strict=True))
+    ]
+    return '  '.join(cells).rstrip()
+
+  return '\n'.join(map(text, lines))

@@ -1,0 +1,286 @@
+"""`advise`: one row for each scheme, and what follows from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from gradsparse.advise import calibrate as calibrating
+from gradsparse.advise import costs
+from gradsparse.advise import question as asking
+from gradsparse.advise import recorded
+from gradsparse.advise import shapes as shapes_of
+from gradsparse.advise import words
+from gradsparse.advise.advice import Advice
+from gradsparse.advise.advice import Decision
+from gradsparse.advise.advice import Row
+from gradsparse.advise.advice import Source
+from gradsparse.advise.candidates import BASELINE
+from gradsparse.advise.candidates import Candidate
+from gradsparse.traffic import plan as planning
+from gradsparse.transform.compressed_mean import CompressedMean
+from gradsparse.wrappers.sharded import sharded
+import jax
+
+AXIS = 'workers'
+INNER = 'inner'
+# XLA's estimates are for so many workers; a worker decodes all their messages.
+_ESTIMATED_WORKERS = 8
+_MOST_CALIBRATED = 16
+
+
+class Planned(NamedTuple):
+  """A scheme, and what `gs.plan` says of it."""
+
+  candidate: Candidate
+  tx: CompressedMean
+  exchange: costs.Exchange
+  state_bytes: int
+
+
+def advise(
+  params: Any,
+  *,
+  step_s: float,
+  workers: int,
+  bandwidth: float | str,
+  backward_s: float | None = None,
+  latency_s: float = 0.0,
+  inner: int = 1,
+  optimizer: str = 'sgd',
+  task: str | None = None,
+  schemes: Sequence[str | Candidate] | None = None,
+  calibrate: bool = False,
+  code_s: Mapping[str, float] | None = None,
+  memory_bandwidth: float | None = None,
+) -> Advice:
+  """Whether to compress gradients, and with what.
+
+  All schemes are compared with dense all-reduces in bfloat16 that run beside
+  the backward pass. Bytes are those of `gs.plan`. Nothing is trained.
+
+  >>> import gradsparse as gs
+  >>> advice = gs.advise(
+  ...   {'w': [512, 512]}, step_s=0.1, workers=4, bandwidth='400gbit',
+  ...   schemes=['dgc 0.001'])
+  >>> advice.decision, [row.scheme for row in advice.rows]
+  ('do not compress', ['dense bfloat16', 'dgc 0.001'])
+
+  Args:
+    params: how many parameters; or a tree of arrays, of
+      `jax.ShapeDtypeStruct` or of shapes (lists of whole numbers); or the path
+      of a JSON file with a tree of shapes. Gradients are taken to be float32.
+    step_s: a step of one worker in which nothing is exchanged: forward pass,
+      backward pass and optimizer, seconds.
+    workers: P, those that exchange over the slow link.
+    bandwidth: of one worker's link, in bits a second or as '10gbit'; all its
+      devices share it.
+    backward_s: that part of step_s beside which a dense exchange can run,
+      seconds; None takes two thirds of step_s.
+    latency_s: of one message, seconds.
+    inner: devices of a worker. With more than one, gradients are taken to be
+      sharded over them (`gs.sharded`); what they send to each other is not
+      counted.
+    optimizer: that follows: 'sgd' (with momentum), 'adam' or 'adamw'.
+    task: whose record is quoted: 'cifar10', 'digits', 'ptb', 'speech' or
+      'translation'; None takes 'cifar10' for SGD, and else 'translation',
+      which was trained with Adam.
+    schemes: labels of `gradsparse.advise.candidates.CANDIDATES`, or further
+      `Candidate`s; None takes all.
+    calibrate: whether to measure each scheme's arithmetic on this machine's
+      device, which takes some minutes; otherwise it is a guess.
+    code_s: arithmetic of schemes that was measured elsewhere, seconds by label.
+    memory_bandwidth: of the device that trains, bytes a second, for the guess;
+      None is a TPU v5e's, 819e9.
+
+  Raises:
+    TypeError: an argument is of another kind.
+    ValueError: one is out of range, a word is not known, or a path names no
+      file of shapes.
+  """
+  asked = asking.asked(
+    params,
+    step_s=step_s,
+    backward_s=backward_s,
+    workers=workers,
+    bandwidth=bandwidth,
+    latency_s=latency_s,
+    inner=inner,
+    optimizer=optimizer,
+    task=task,
+    schemes=schemes,
+    code_s=code_s,
+    memory_bandwidth=memory_bandwidth,
+    calibrate=calibrate,
+  )
+  planned, left_out = [_planned(asked, BASELINE)], {}
+  for candidate in asked.schemes:
+    try:
+      planned.append(_planned(asked, candidate))
+    except ValueError as e:
+      left_out[candidate.label] = str(e)
+  rows = _rows(asked, planned)
+  decision, choice = _decided(rows, asked.task)
+  chosen = next(p for p in planned if p.candidate.label == choice)
+  return Advice(
+    decision=decision,
+    verdict=words.verdict(asked, rows, decision, choice),
+    choice=choice,
+    rows=tuple(sorted(rows, key=lambda row: row.step_s)),
+    baseline=BASELINE.label,
+    code=words.code(asked, chosen.tx, chosen.candidate, AXIS),
+    assumptions=words.assumptions(asked, rows),
+    left_out=left_out,
+  )
+
+
+def _planned(asked: asking.Question, candidate: Candidate) -> Planned:
+  """A scheme in the form that such a model can have.
+
+  Raises:
+    ValueError: it has none.
+  """
+  try:
+    return _planned_as(asked, candidate, asked.inner > 1)
+  except ValueError:
+    if asked.inner > 1 or not candidate.if_large:
+      raise
+  return _planned_as(asked, candidate, True)
+
+
+def _planned_as(
+  asked: asking.Question, candidate: Candidate, large: bool
+) -> Planned:
+  tx = candidate.make(AXIS, adam=asked.adam, large=large)
+  over: Any = tx
+  sizes = {AXIS: asked.workers}
+  if asked.inner > 1:
+    specs = shapes_of.sharded(asked.shapes, INNER, asked.inner)
+    over, sizes = sharded(tx, specs), {AXIS: asked.workers, INNER: asked.inner}
+  plan = planning.plan(over, asked.shapes, sizes)
+  sent = asked.inner * plan.sent_by_axis.get(AXIS, 0)
+  exchange = costs.Exchange(
+    sent,
+    costs.rounds((row.transport for row in plan.rows), asked.workers),
+    asked.backward_s if candidate.overlaps else 0.0,
+  )
+  state = jax.tree.leaves(jax.eval_shape(tx.init, asked.shapes))
+  held = sum(leaf.size * leaf.dtype.itemsize for leaf in state)
+  return Planned(candidate, tx, exchange, -(-held // asked.inner))
+
+
+def _rows(asked: asking.Question, planned: Sequence[Planned]) -> list[Row]:
+  """The rows in this order; the first is the baseline."""
+  base = planned[0].exchange
+  codes = _Codes(asked)
+  rows: list[Row] = []
+  for scheme in planned:
+    candidate, exchange = scheme.candidate, scheme.exchange
+    code, source = codes.of(scheme)
+    every = candidate.sync_every
+    span = costs.added(
+      exchange,
+      asked.link,
+      code,
+      guessed=source == 'guess',
+      sync_every=every,
+    )
+    wins, below = costs.break_even(
+      base, exchange, asked.link.latency_s, code, every
+    )
+    step = asked.step_s + span.expected
+    loss, task = _recorded(candidate, asked.task)
+    rows.append(
+      Row(
+        scheme=candidate.label,
+        sync_every=every,
+        sent_bytes=exchange.sent_bytes,
+        code_s=code,
+        code_source=source,
+        exchange_s=exchange.seconds(asked.link),
+        step_s=step,
+        step_least_s=asked.step_s + span.least,
+        step_most_s=asked.step_s + span.most,
+        speedup=(rows[0].step_s if rows else step) / step,
+        wins=wins,
+        wins_below=below,
+        state_bytes=scheme.state_bytes,
+        loss=loss,
+        loss_task=task,
+        note=candidate.note,
+      )
+    )
+  return rows
+
+
+def _recorded(
+  candidate: Candidate, task: str
+) -> tuple[recorded.Loss | None, str]:
+  """What is on record of a scheme, of another task if not of this one."""
+  for name in (task, *recorded.TASKS):
+    found = recorded.LOSSES.get((name, candidate.records.get(name, '')))
+    if found:
+      return found, name
+  return None, ''
+
+
+class _Codes:
+  """How long the arithmetic of schemes takes on one device."""
+
+  def __init__(self, asked: asking.Question):
+    self._asked = asked
+    local = shapes_of.local(asked.shapes, asked.inner)
+    self._elements = shapes_of.elements(local)
+    self._portion = calibrating.portion(local)
+
+  def of(self, scheme: Planned) -> tuple[float, Source]:
+    """Seconds, and where they come from."""
+    asked, candidate = self._asked, scheme.candidate
+    if candidate.label in asked.code_s:
+      return asked.code_s[candidate.label], 'given'
+    if candidate.recipe == 'dense' or asked.workers == 1:
+      return 0.0, ''  # dense: which favours it
+    if asked.calibrate:
+      try:
+        return self._measured(scheme), 'measured'
+      except ValueError:  # nothing in the portion is to be compressed
+        pass
+    steps = recorded.STEPS_OF_SGD.get(
+      candidate.estimate, max(recorded.STEPS_OF_SGD.values())
+    )
+    more = asked.workers / _ESTIMATED_WORKERS if candidate.decodes_all else 1
+    sgd = costs.sgd_step_s(self._elements, asked.memory_bandwidth)
+    # A step of momentum SGD is in step_s already.
+    return max(0.0, max(1.0, more) * steps - 1) * sgd, 'guess'
+
+  def _measured(self, scheme: Planned) -> float:
+    workers = min(self._asked.workers, _MOST_CALIBRATED)
+    took = calibrating.seconds(scheme.tx, self._portion, workers)
+    if scheme.candidate.decodes_all:
+      took *= self._asked.workers / workers
+    scale = self._elements / shapes_of.elements(self._portion)
+    return scale * took
+
+
+def _decided(rows: Sequence[Row], task: str) -> tuple[Decision, str]:
+  """What to do, and the label of the row to use."""
+  base, *others = rows
+  good = [
+    row
+    for row in others
+    if row.speedup >= words.WORTH_WHILE
+    and not (row.loss and row.loss.as_good is False)
+  ]
+
+  def order(row):
+    harmless = row.loss and row.loss.as_good and row.loss_task == task
+    return not harmless, row.step_s
+
+  # What is on record as harmless comes first, the fastest of them.
+  good.sort(key=order)
+  for row in good:
+    if row.surely_faster(base):
+      return 'compress', row.scheme
+  if good:
+    return 'measure', good[0].scheme
+  return 'do not compress', base.scheme

@@ -1,0 +1,198 @@
+"""The schemes that are compared, and what is on record of each.
+
+Schemes whose bytes depend on the data (strom, the variance-based ones,
+ada_comp) are not among them: `gs.plan` counts them at their largest, which says
+nothing of a training. Neither is random_k, a baseline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+import dataclasses
+from typing import Any
+
+from gradsparse import recipes
+from gradsparse.transform.compressed_mean import CompressedMean
+
+
+@dataclasses.dataclass(frozen=True)
+class Candidate:
+  """A scheme that `gs.advise` compares.
+
+  Attributes:
+    label: its name in tables.
+    recipe: its name in `gs.recipes.RECIPES`.
+    arguments: of the recipe, beside or instead of those of its example.
+    if_large: further arguments, where the model is sharded inside of a worker
+      or has more elements than one message can count.
+    estimate: its name in experiments/results/accelerators.json.
+    records: the name of its row in the project's record of each task.
+    sync_every: H; it exchanges once in so many steps. 1 is every step.
+    decodes_all: each worker decodes the whole gradient of every other one.
+    overlaps: it is exchanged leaf by leaf, beside the backward pass.
+    note: one sentence for who uses it.
+  """
+
+  label: str
+  recipe: str
+  arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+  if_large: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+  estimate: str = ''
+  records: Mapping[str, str] = dataclasses.field(default_factory=dict)
+  sync_every: int = 1
+  decodes_all: bool = False
+  overlaps: bool = False
+  note: str = ''
+
+  def make(
+    self, axis_name: str, *, adam: bool = False, large: bool = False
+  ) -> CompressedMean:
+    """The scheme.
+
+    Args:
+      axis_name: of the workers.
+      adam: whether Adam follows; DGC then has no momentum of its own.
+      large: whether `if_large` applies.
+    """
+    further = dict(self.if_large) if large else {}
+    if adam and self.recipe == 'dgc':
+      further['momentum'] = 0.0
+    return recipes.RECIPES[self.recipe].make(
+      axis_name=axis_name, **{**self.arguments, **further}
+    )
+
+
+BASELINE = Candidate(
+  'dense bfloat16',
+  'dense',
+  {'wire_dtype': 'bfloat16'},
+  overlaps=True,
+  note='the baseline, an all-reduce of each leaf beside the backward pass',
+)
+FLOAT32 = Candidate('dense float32', 'dense', overlaps=True)
+
+_WARMUP = 'the bytes are those after a warm-up, which sends more'
+
+CANDIDATES = (
+  FLOAT32,
+  Candidate(
+    'gs.dense bfloat16',
+    'dense',
+    {'wire_dtype': 'bfloat16'},
+    note='all leaves in one exchange, which comes after the backward pass',
+  ),
+  Candidate(
+    'dgc 0.001',
+    'dgc',
+    estimate='dgc',
+    records={
+      'cifar10': 'dgc',
+      'digits': 'dgc',
+      'ptb': 'dgc',
+      'speech': 'dgc',
+      'translation': 'adam_dgc',
+    },
+    note=_WARMUP,
+  ),
+  Candidate(
+    'dgc 0.001, 4 bits',
+    'dgc',
+    {'values': 'exponent4'},
+    estimate='dgc',
+    # What DGC loses anyway, it loses with values of 4 bits too.
+    records={
+      'cifar10': 'dgc_4bit',
+      'digits': 'dgc_exponent4',
+      'ptb': 'dgc',
+      'translation': 'adam_dgc',
+    },
+    note=_WARMUP,
+  ),
+  Candidate(
+    'gradient_dropping 0.01',
+    'gradient_dropping',
+    if_large={'scope': 'leaf'},
+    estimate='dropping',
+    records={
+      'cifar10': 'dropping_0.01',
+      'digits': 'gradient_dropping',
+      'ptb': 'dropping',
+      'speech': 'dropping',
+      'translation': 'adam_dropping',
+    },
+  ),
+  Candidate(
+    'gtopk 0.001',
+    'gtopk',
+    estimate='gtopk',
+    records={
+      'cifar10': 'gtopk',
+      'digits': 'gtopk_0.001',
+      'ptb': 'gtopk',
+      'speech': 'gtopk',
+      'translation': 'gtopk',
+    },
+    note=_WARMUP,
+  ),
+  Candidate('ef21 0.01', 'ef21', estimate='ef21', records={'digits': 'ef21'}),
+  Candidate(
+    'qsgd 4 bits',
+    'qsgd',
+    estimate='qsgd4',
+    records={
+      'cifar10': 'qsgd_4bit',
+      'digits': 'qsgd',
+      'ptb': 'qsgd_4bit',
+      'speech': 'qsgd_4bit',
+      'translation': 'qsgd_4bit',
+    },
+    decodes_all=True,
+  ),
+  Candidate(
+    'qsgd 4 bits, scatter',
+    'qsgd',
+    {'exchange': 'reduce_scatter'},
+    estimate='qsgd4',
+    records={'digits': 'qsgd_scatter'},
+  ),
+  Candidate(
+    'one_bit_sgd',
+    'one_bit_sgd',
+    estimate='one_bit',
+    records={'cifar10': 'one_bit', 'digits': 'one_bit_sgd'},
+    decodes_all=True,
+  ),
+  Candidate(
+    'one_bit_sgd, scatter',
+    'one_bit_sgd',
+    {'exchange': 'reduce_scatter'},
+    estimate='one_bit',
+    records={'digits': 'one_bit_sgd_scatter'},
+  ),
+  Candidate(
+    'sign_majority',
+    'sign_majority',
+    estimate='sign_majority',
+    records={'cifar10': 'sign', 'digits': 'sign_majority'},
+    note='no mean: the learning rate alone sets the step',
+  ),
+  Candidate(
+    'terngrad',
+    'terngrad',
+    estimate='terngrad',
+    records={
+      'cifar10': 'terngrad',
+      'digits': 'terngrad',
+      'ptb': 'terngrad',
+      'speech': 'terngrad',
+      'translation': 'terngrad',
+    },
+  ),
+  Candidate(
+    'power_sgd rank 2',
+    'power_sgd',
+    estimate='power_sgd',
+    records={'cifar10': 'power_sgd', 'digits': 'power_sgd'},
+  ),
+)
+BY_LABEL = {candidate.label: candidate for candidate in CANDIDATES}

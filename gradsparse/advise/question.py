@@ -1,0 +1,182 @@
+"""What `gs.advise` was asked, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+import re
+from typing import Any, NamedTuple
+
+from gradsparse import arguments
+from gradsparse import recipes
+from gradsparse.advise import candidates
+from gradsparse.advise import costs
+from gradsparse.advise import recorded
+from gradsparse.advise import shapes as shapes_of
+
+OPTIMIZERS = ('sgd', 'adam', 'adamw')
+# The forward pass is about a third of a step.
+BACKWARD = 2 / 3
+# High-bandwidth memory of a TPU v5e, bytes a second, by its data sheet.
+V5E_MEMORY = 819e9
+
+_UNITS = {'': 1.0, 'k': 1e3, 'm': 1e6, 'g': 1e9, 't': 1e12}
+_RATE = re.compile(
+  r'((?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)\s*([kmgt]?)bit(?:/?s|ps)?',
+  re.IGNORECASE,
+)
+
+
+class Question(NamedTuple):
+  """What was asked; `gs.advise` says what each is."""
+
+  shapes: Any
+  source: str
+  step_s: float
+  backward_s: float
+  guessed_backward: bool
+  link: costs.Link
+  workers: int
+  inner: int
+  optimizer: str
+  task: str
+  schemes: tuple[candidates.Candidate, ...]
+  code_s: Mapping[str, float]
+  memory_bandwidth: float
+  calibrate: bool
+
+  @property
+  def adam(self) -> bool:
+    return self.optimizer != 'sgd'
+
+
+def asked(
+  params: Any,
+  *,
+  step_s: Any,
+  backward_s: Any,
+  workers: Any,
+  bandwidth: Any,
+  latency_s: Any,
+  inner: Any,
+  optimizer: Any,
+  task: Any,
+  schemes: Any,
+  code_s: Any,
+  memory_bandwidth: Any,
+  calibrate: Any,
+) -> Question:
+  """Checks all arguments of `gs.advise`; the errors are those it names."""
+  step_s = arguments.number('step_s', step_s, arguments.POSITIVE)
+  guessed = backward_s is None
+  if guessed:
+    backward_s = BACKWARD * step_s
+  backward_s = arguments.number(
+    'backward_s',
+    backward_s,
+    arguments.Range(
+      f'in 0..step_s = {step_s:g}', lambda x: (x >= 0) & (x <= step_s)
+    ),
+  )
+  latency_s = arguments.number(
+    'latency_s',
+    latency_s,
+    arguments.Range(
+      'a finite number >= 0', lambda x: (x >= 0) & (x < float('inf'))
+    ),
+  )
+  workers = arguments.whole_number(
+    'workers', workers, 1, arguments.MOST_WORKERS
+  )
+  inner = arguments.whole_number('inner', inner, 1, arguments.MOST_WORKERS)
+  optimizer = arguments.one_of('optimizer', optimizer, OPTIMIZERS)
+  if task is None:
+    task = 'cifar10' if optimizer == 'sgd' else 'translation'
+  task = arguments.one_of('task', task, recorded.TASKS)
+  if memory_bandwidth is None:
+    memory_bandwidth = V5E_MEMORY
+  memory_bandwidth = arguments.number(
+    'memory_bandwidth', memory_bandwidth, arguments.POSITIVE
+  )
+  calibrate = arguments.flag('calibrate', calibrate)
+  link = costs.Link(bits_per_second(bandwidth), latency_s)
+  chosen = _schemes(schemes)
+  given = _code(code_s, chosen)
+  shapes, source = shapes_of.of(params)
+  return Question(
+    shapes=shapes,
+    source=source,
+    step_s=step_s,
+    backward_s=backward_s,
+    guessed_backward=guessed,
+    link=link,
+    workers=workers,
+    inner=inner,
+    optimizer=optimizer,
+    task=task,
+    schemes=chosen,
+    code_s=given,
+    memory_bandwidth=memory_bandwidth,
+    calibrate=calibrate,
+  )
+
+
+def bits_per_second(bandwidth: Any) -> float:
+  """A rate, from a number of bits a second or text such as '10gbit'.
+
+  Raises:
+    TypeError: neither a number nor text.
+    ValueError: not positive, or no rate.
+  """
+  if isinstance(bandwidth, str):
+    try:
+      return bits_per_second(float(bandwidth))
+    except ValueError:
+      pass
+    found = _RATE.fullmatch(bandwidth.strip())
+    if not found or not 0 < float(found[1]) < float('inf'):
+      raise ValueError(
+        "bandwidth must be a rate > 0 such as '10gbit', '100mbit' or a number "
+        f'of bits a second, got {bandwidth!r}'
+      )
+    return float(found[1]) * _UNITS[found[2].lower()]
+  return float(arguments.number('bandwidth', bandwidth, arguments.POSITIVE))
+
+
+def _schemes(schemes: Any) -> tuple[candidates.Candidate, ...]:
+  if schemes is None:
+    return candidates.CANDIDATES
+  if isinstance(schemes, str) or not isinstance(schemes, Sequence):
+    raise TypeError(f'schemes must be a list of labels, got {schemes!r}')
+  found = []
+  for scheme in schemes:
+    if not isinstance(scheme, candidates.Candidate):
+      arguments.one_of('each of schemes', scheme, candidates.BY_LABEL)
+      scheme = candidates.BY_LABEL[scheme]
+    arguments.one_of('recipe of a Candidate', scheme.recipe, recipes.RECIPES)
+    arguments.whole_number('sync_every of a Candidate', scheme.sync_every, 1)
+    found.append(scheme)
+  labels = [candidates.BASELINE.label, *(scheme.label for scheme in found)]
+  if len(set(labels)) < len(labels):
+    raise ValueError(
+      f'schemes must have each label once, beside the baseline, got {labels}'
+    )
+  return tuple(found)
+
+
+def _code(
+  code_s: Any, schemes: Sequence[candidates.Candidate]
+) -> dict[str, float]:
+  if code_s is None:
+    return {}
+  if not isinstance(code_s, Mapping):
+    raise TypeError(f'code_s must be a mapping, got {code_s!r}')
+  least = arguments.Range(
+    'a finite number >= 0', lambda x: (x >= 0) & (x < float('inf'))
+  )
+  labels = [candidates.BASELINE.label, *(scheme.label for scheme in schemes)]
+  return {
+    arguments.one_of('each key of code_s', label, labels): arguments.number(
+      f'code_s[{label!r}]', seconds, least
+    )
+    for label, seconds in code_s.items()
+  }

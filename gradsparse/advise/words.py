@@ -1,0 +1,207 @@
+"""The sentences and the code of an advice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+import math
+
+from gradsparse import recipes
+from gradsparse.advise import advice
+from gradsparse.advise import calibrate as calibrating
+from gradsparse.advise import costs
+from gradsparse.advise import question as asking
+from gradsparse.advise import recorded
+from gradsparse.advise import shapes as shapes_of
+from gradsparse.advise.candidates import BASELINE
+from gradsparse.advise.candidates import Candidate
+from gradsparse.transform.compressed_mean import CompressedMean
+
+# Times as fast as the baseline; below, no scheme is worth its trouble.
+WORTH_WHILE = 1.05
+
+# All quoted records have so many workers, and far fewer parameters than that.
+_RECORDED, _LARGE = 4, 10**8
+
+_WARMUPS = {'dgc': 'dgc_warmup', 'gtopk': 'gtopk_warmup'}
+
+
+def verdict(
+  asked: asking.Question,
+  rows: Sequence[advice.Row],
+  decision: advice.Decision,
+  choice: str,
+) -> str:
+  """The decision first, then the numbers that led to it."""
+  base = rows[0]
+  ms = advice.milliseconds
+  exposed = base.step_s - asked.step_s
+  dense = (
+    f'At {advice.rate(asked.link.bits_per_second)} a dense exchange in '
+    f'bfloat16 takes {ms(base.exchange_s)} ms'
+  )
+  if asked.workers == 1:
+    return 'do not compress. One worker sends nothing.'
+  if not exposed:
+    return (
+      f'do not compress. {dense}, and the backward pass of '
+      f'{ms(asked.backward_s)} ms hides all of it.'
+    )
+  dense += f', of which {ms(exposed)} ms lengthen the step'
+  if decision == 'do not compress':
+    fast = [row for row in rows[1:] if row.speedup >= WORTH_WHILE]
+    why = (
+      'No scheme that is faster ended as well as dense in our record of '
+      f'{asked.task}.'
+      if fast
+      else f'No scheme makes the step {WORTH_WHILE:g} times as fast.'
+    )
+    return f'do not compress. {dense}. {why}'
+  row = next(row for row in rows if row.scheme == choice)
+  gain = (
+    f'{choice} sends {base.bytes_a_step / max(1, row.bytes_a_step):,.0f} times '
+    f'less, and a step takes {ms(row.step_s)} ms instead of {ms(base.step_s)} '
+    f'({row.speedup:.1f} times as fast)'
+  )
+  if decision == 'measure':
+    how = 'Time a step of each.'
+    if not asked.calibrate:
+      how = f'Calibrate (--calibrate). {how}'
+    return (
+      f'measure first. {dense}. {gain}, but the expected ranges '
+      f'of both overlap. {how}'
+    )
+  return f'compress with {choice}. {dense}. {gain}. {_ended(asked, row)}'
+
+
+def _ended(asked: asking.Question, row: advice.Row) -> str:
+  """What is on record of the training of a row."""
+  check = 'Check what it costs in accuracy.'
+  missing = f'Our record of {asked.task} has no such training.'
+  if row.loss is None:
+    return f'{missing} {check}'
+  found = (
+    f'In our record of {row.loss_task} it ended {row.loss.difference} '
+    f'{recorded.TASKS[row.loss_task][1]} from dense ({row.loss.verdict}).'
+  )
+  if row.loss_task != asked.task:
+    return f'{missing} {found} {check}'
+  if shapes_of.elements(asked.shapes) > _LARGE or asked.workers > _RECORDED:
+    return f'{found} That was a small model with {_RECORDED} workers. {check}'
+  return found if row.loss.as_good else f'{found} {check}'
+
+
+def assumptions(
+  asked: asking.Question, rows: Sequence[advice.Row]
+) -> tuple[str, ...]:
+  """What the numbers rest on, a sentence each."""
+  lines = [
+    f'{shapes_of.elements(asked.shapes):,} parameters: {asked.source}.',
+    f'Workers: {asked.workers}, devices of each: {asked.inner}. A worker has '
+    f'one link of {advice.rate(asked.link.bits_per_second)}, with a latency of '
+    f'{1e3 * asked.link.latency_s:g} ms.',
+    f'A step without exchange takes {advice.milliseconds(asked.step_s)} ms, '
+    f'its backward pass {advice.milliseconds(asked.backward_s)} ms'
+    + (' (a guess: two thirds).' if asked.guessed_backward else '.'),
+    'All-reduces of leaves run beside the backward pass at no cost, which '
+    'favours dense; all other exchanges come after it.',
+    f'Expected: code and exchange took {costs.LEAST:g} to {costs.MOST:g} times '
+    'what the model says in nine of ten rows of '
+    'experiments/results/exchange.json.',
+  ]
+  sources = {row.code_source for row in rows}
+  if 'guess' in sources:
+    lines.append(
+      "Code is a guess: XLA's estimate for a TPU v5e and 8 workers, in steps "
+      'of momentum SGD (docs/accelerators.md), each of which moves 20 bytes a '
+      f'parameter at {asked.memory_bandwidth / 1e9:g} GB/s.'
+    )
+  if 'measured' in sources:
+    lines.append(
+      f'Code was measured on {calibrating.device()}, with at most '
+      f'{calibrating.MOST_ELEMENTS:,} parameters, and scaled up.'
+    )
+  shown = {row.loss_task: None for row in rows if row.loss_task}
+  lines += [
+    f'Recorded difference, {task}: {recorded.TASKS[task][1]}, less that of '
+    f'dense. {recorded.TASKS[task][0]} (RESULTS.md).'
+    for task in shown
+  ]
+  if asked.adam:
+    lines.append(
+      'Memories of compressed schemes were made for SGD: no paper defines them '
+      'before Adam.'
+    )
+  notes: dict[str, list[str]] = {}
+  for row in rows:
+    notes.setdefault(row.note, []).append(row.scheme)
+  notes.pop('', None)
+  return (*lines, *(f'{"; ".join(who)}: {n}.' for n, who in notes.items()))
+
+
+_PMEAN = """\
+import jax
+import jax.numpy as jnp
+import optax
+
+learning_rate = 0.1  # yours
+tx = {optimizer}
+
+
+def mean(grads):  # grads = mean(grads), before tx.update
+  def of_leaf(g):
+    return jax.lax.pmean(g.astype(jnp.bfloat16), {axis!r}).astype(g.dtype)
+
+  return jax.tree.map(of_leaf, grads)"""
+
+
+def code(
+  asked: asking.Question, tx: CompressedMean, candidate: Candidate, axis: str
+) -> str:
+  """A program's lines that build the transformation.
+
+  Args:
+    asked: the question.
+    tx: what is advised.
+    candidate: the same; of the baseline the lines take the mean.
+    axis: of the workers.
+  """
+  inside = '' if candidate.recipe == 'dgc' else ', momentum=0.9'
+  optimizer = {
+    'sgd': f'optax.sgd(learning_rate{inside})',
+    'adam': 'optax.adam(learning_rate)',
+    'adamw': 'optax.adamw(learning_rate)',
+  }[asked.optimizer]
+  if candidate is BASELINE:
+    return _PMEAN.format(optimizer=optimizer, axis=axis)
+  scheme = repr(tx)
+  lines = [
+    *('import gradsparse as gs', 'import optax', ''),
+    'learning_rate = 0.1  # yours',
+  ]
+  warmup = _WARMUPS.get(candidate.recipe)
+  density = _density(candidate)
+  if warmup and density is not None:
+    lines.append('warmup_steps = 400  # about a fortieth of your run')
+    schedule = f'gs.schedules.{warmup}({density:g}, warmup_steps)'
+    scheme = scheme.replace(f'density={density:g}', schedule)
+  if asked.inner > 1:
+    lines.append(
+      '# param_specs: PartitionSpecs of params over the axes inside a worker.'
+    )
+    scheme = f'gs.sharded({scheme}, param_specs)'
+  lines += [
+    'tx = optax.chain(',
+    f'  {scheme},',
+    f'  gs.skip_rejected({optimizer}),',
+    ')',
+  ]
+  return '\n'.join(lines)
+
+
+def _density(candidate: Candidate) -> float | None:
+  """The density of a scheme, if it has one."""
+  example = recipes.RECIPES[candidate.recipe].example
+  density = {**example, **candidate.arguments}.get('density')
+  if isinstance(density, float) and math.isfinite(density):
+    return density
+  return None

@@ -1,0 +1,237 @@
+"""What `gs.advise` says, in which form, and what it refuses."""
+
+import json
+import pathlib
+import re
+
+import gradsparse as gs
+from gradsparse.advise import __main__ as program
+from gradsparse.advise import calibrate
+from gradsparse.advise import candidates
+from gradsparse.advise import costs
+from gradsparse.advise import shapes
+import jax
+import jax.numpy as jnp
+import optax
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[2]
+FEW = ['dgc 0.001', 'power_sgd rank 2']
+TREE = {'kernel': [512, 512], 'bias': [512]}
+ASKED = dict(step_s=0.1, workers=4, bandwidth='10mbit', schemes=FEW)
+
+
+@pytest.fixture(scope='module')
+def slow_link():
+  return gs.advise(TREE, **ASKED)
+
+
+def test_on_a_slow_link_it_says_compress(slow_link):
+  assert slow_link.decision == 'compress'
+  assert slow_link.verdict.startswith(f'compress with {slow_link.choice}. ')
+  times = [row.step_s for row in slow_link.rows]
+  assert times == sorted(times)
+  # What is on record as harmless, though PowerSGD is faster.
+  assert slow_link.choice == 'dgc 0.001'
+  assert slow_link.row('dgc 0.001').loss.as_good
+
+
+def test_its_bytes_are_those_of_the_plan(slow_link):
+  params = {'kernel': jnp.zeros((512, 512)), 'bias': jnp.zeros(512)}
+  for label, tx in (
+    ('dense bfloat16', gs.dense(wire_dtype='bfloat16', axis_name='w')),
+    ('dgc 0.001', gs.dgc(0.001, axis_name='w')),
+    ('power_sgd rank 2', gs.power_sgd(2, axis_name='w')),
+  ):
+    row = slow_link.row(label)
+    assert row.sent_bytes == gs.plan(tx, params, 4).sent_bytes
+    state = jax.tree.leaves(jax.eval_shape(tx.init, params))
+    held = sum(leaf.size * leaf.dtype.itemsize for leaf in state)
+    assert row.state_bytes == held
+
+
+def test_its_code_makes_the_scheme_that_was_planned(slow_link):
+  names = {}
+  exec(slow_link.code, names)
+  plan = gs.plan(names['tx'], {'w': jnp.zeros((512, 512))}, 4)
+  assert plan.stages and isinstance(names['tx'], optax.GradientTransformation)
+  with_adam = gs.advise(TREE, **ASKED, optimizer='adamw', task='cifar10')
+  exec(with_adam.code, names)
+  assert 'momentum=0.0' in with_adam.code and 'adamw' in with_adam.code
+
+
+def test_where_the_backward_pass_hides_dense_it_says_do_not_compress():
+  advice = gs.advise(TREE, **ASKED | {'bandwidth': '400gbit'})
+  assert advice.decision == 'do not compress'
+  assert advice.choice == advice.baseline == 'dense bfloat16'
+  assert 'hides all of it' in advice.verdict
+  names = {}
+  exec(advice.code, names)
+  mean = jax.vmap(names['mean'], axis_name='workers')
+  assert mean({'w': jnp.array([1.0, 3.0])})['w'].tolist() == [2.0, 2.0]
+
+
+def test_one_worker_sends_nothing():
+  advice = gs.advise(TREE, **ASKED | {'workers': 1})
+  assert advice.decision == 'do not compress'
+  assert all(row.sent_bytes == 0 for row in advice.rows)
+
+
+def test_overlapping_ranges_are_no_verdict():
+  asked = ASKED | {'bandwidth': '35mbit', 'schemes': ['dgc 0.001']}
+  advice = gs.advise(TREE, **asked, code_s={'dgc 0.001': 0.06})
+  assert advice.decision == 'measure'
+  assert advice.verdict.startswith('measure first.')
+
+
+def test_what_is_on_record_as_worse_is_not_advised():
+  asked = ASKED | {'schemes': ['gtopk 0.001']}
+  advice = gs.advise(TREE, **asked, task='cifar10')
+  assert advice.rows[0].scheme == 'gtopk 0.001'
+  assert advice.decision == 'do not compress'
+  assert 'ended as well as dense' in advice.verdict
+
+
+def test_a_scheme_that_exchanges_every_so_many_steps_is_a_row_like_others():
+  outer = candidates.Candidate('outer, dense', 'dense', sync_every=30)
+  advice = gs.advise(TREE, **ASKED | {'schemes': [*FEW, outer]})
+  dense = gs.advise(TREE, **ASKED | {'schemes': ['dense float32']})
+  row = advice.row('outer, dense')
+  assert row.sent_bytes == dense.row('dense float32').sent_bytes
+  assert row.bytes_a_step == row.sent_bytes / 30
+  assert row.step_s == pytest.approx(0.1 + row.exchange_s / 30)
+  assert re.search(r'outer, dense +30 ', advice.table())
+
+
+def test_devices_of_a_worker_share_its_link_and_its_arithmetic():
+  asked = ASKED | {'schemes': ['dense float32', 'dgc 0.001', 'gtopk 0.001']}
+  whole, parts = gs.advise(TREE, **asked), gs.advise(TREE, **asked, inner=4)
+  dense = 'dense float32'
+  assert parts.row(dense).sent_bytes == pytest.approx(
+    whole.row(dense).sent_bytes, rel=0.01
+  )
+  assert parts.row('dgc 0.001').code_s < whole.row('dgc 0.001').code_s
+  assert 'gs.sharded(gs.' in parts.code
+  assert 'selects from all leaves' in parts.left_out['gtopk 0.001']
+
+
+def test_json_and_table_have_every_row(slow_link):
+  read = json.loads(slow_link.to_json())
+  assert [row['scheme'] for row in read['rows']] == [
+    row.scheme for row in slow_link.rows
+  ]
+  assert read['decision'] == 'compress' and read['code'] == slow_link.code
+  assert read['rows'][-1]['scheme'] == 'dense bfloat16'
+  table = slow_link.table().splitlines()
+  assert len(table) == 1 + len(slow_link.rows) + 1
+  assert str(slow_link).startswith('Verdict: compress')
+
+
+def test_below_the_break_even_bandwidth_it_wins():
+  base, scheme = costs.Exchange(10**8, 6, 0.05), costs.Exchange(10**6, 3)
+  wins, below = costs.break_even(base, scheme, 1e-4, 0.02)
+  assert wins == 'below'
+  for factor, faster in ((0.99, True), (1.01, False)):
+    link = costs.Link(factor * below, 1e-4)
+    theirs = costs.added(base, link, 0).expected
+    assert (costs.added(scheme, link, 0.02).expected < theirs) == faster
+  assert costs.break_even(scheme, base, 0, 0) == ('never', None)
+  assert costs.break_even(costs.Exchange(9), costs.Exchange(1), 0, 0) == (
+    'always',
+    None,
+  )
+
+
+def test_rounds_by_transport():
+  assert costs.rounds(['dense', 'dgc, all-gather', 'dgc, all-gather'], 8) == 21
+  assert costs.rounds(['gtopk, gTop-k butterfly'], 8) == 3
+  assert costs.rounds(['gtopk, gTop-k butterfly'], 9) == 5
+
+
+@pytest.mark.parametrize('n', [1, 7, 1000, 25_000_000, 7 * 10**9])
+def test_a_number_becomes_a_tree_of_so_many(n):
+  assert shapes.elements(shapes.of(n)[0]) == n
+  assert shapes.elements(shapes.of(str(n))[0]) == n
+
+
+def test_trees_of_arrays_and_files_of_shapes_are_alike(tmp_path):
+  file = tmp_path / 'shapes.json'
+  file.write_text(json.dumps(TREE))
+  arrays = {'kernel': jnp.zeros((512, 512)), 'bias': jnp.zeros(512)}
+  assert shapes.of(arrays) == shapes.of(TREE) == shapes.of(str(file))
+
+
+@pytest.mark.parametrize(
+  'wrong, error, says',
+  [
+    ({'params': 'resnet'}, ValueError, "params must be a number .*'resnet'"),
+    ({'params': 0}, ValueError, 'params must be a finite number > 0, got 0'),
+    ({'params': 1.5}, ValueError, 'params must be a whole number .* got 1.5'),
+    ({'params': {'w': 'x'}}, TypeError, "params must have arrays .*'x'"),
+    ({'params': {}}, ValueError, r'params must have an element, got \{\}'),
+    ({'step_s': 0}, ValueError, 'step_s must be a finite number > 0, got 0'),
+    ({'backward_s': 2}, ValueError, r'backward_s must be in 0\.\..* got 2'),
+    ({'workers': 2.5}, TypeError, 'workers must be a whole number, got 2.5'),
+    ({'workers': 0}, ValueError, r'workers must be in 1\.\.65536, got 0'),
+    ({'inner': 0}, ValueError, r'inner must be in 1\.\.65536, got 0'),
+    ({'bandwidth': '9 mph'}, ValueError, "bandwidth must be a rate .*'9 mph'"),
+    ({'bandwidth': '1..5gbit'}, ValueError, 'bandwidth must be a rate > 0'),
+    ({'bandwidth': -1}, ValueError, 'bandwidth must be a finite number > 0'),
+    ({'latency_s': -1}, ValueError, 'latency_s must be .* >= 0, got -1'),
+    ({'optimizer': 'lion'}, ValueError, "optimizer must be one of .*'lion'"),
+    ({'task': 'go'}, ValueError, "task must be one of .*'go'"),
+    ({'schemes': 'dgc 0.001'}, TypeError, 'schemes must be a list of labels'),
+    ({'schemes': ['dgc']}, ValueError, "each of schemes must be .*'dgc'"),
+    ({'schemes': FEW + FEW}, ValueError, 'schemes must have each label once'),
+    ({'code_s': {'no': 1}}, ValueError, "each key of code_s must be .*'no'"),
+    ({'calibrate': 1}, TypeError, 'calibrate must be True or False, got 1'),
+    ({'memory_bandwidth': 0}, ValueError, 'memory_bandwidth must be .* got 0'),
+  ],
+)
+def test_bad_input_is_refused_in_words(wrong, error, says):
+  with pytest.raises(error, match=says):
+    gs.advise(**{'params': TREE, **ASKED, **wrong})
+
+
+def test_the_command_prints_the_verdict_first(capsys, tmp_path):
+  file = tmp_path / 'advice.json'
+  flags = ['--params=25e6', '--workers=8', '--step_ms=150']
+  flags += ['--bandwidth=400gbit', '--schemes=power_sgd rank 2']
+  assert program.main([*flags, f'--json={file}']) == 0
+  said = capsys.readouterr().out
+  assert said.startswith('Verdict: do not compress. At 400 Gbit/s a dense')
+  assert json.loads(file.read_text())['decision'] == 'do not compress'
+
+
+@pytest.mark.parametrize(
+  'flag, says',
+  [
+    ('--bandwidth=fast', "bandwidth must be a rate > 0 .* got 'fast'"),
+    ('--step_ms=-1', "--step_ms: must be a finite number > 0, got '-1'"),
+    ('--workers=none', "--workers: invalid int value: 'none'"),
+  ],
+)
+def test_wrong_flags_are_refused_in_words(capsys, flag, says):
+  good = ['--params=10', '--workers=2', '--step_ms=1', '--bandwidth=1gbit']
+  with pytest.raises(SystemExit) as stopped:
+    program.main([*good, flag])
+  assert stopped.value.code == 2
+  assert re.search(says, capsys.readouterr().err)
+
+
+@pytest.mark.slow
+def test_arithmetic_is_measured_on_this_machine():
+  advice = gs.advise(TREE, **ASKED, calibrate=True)
+  assert {row.code_source for row in advice.rows} == {'', 'measured'}
+  assert "* measured on this machine's device" in advice.table()
+  large = calibrate.portion([jax.ShapeDtypeStruct((10**5, 10**3), 'f4')])
+  assert shapes.elements(large) == calibrate.MOST_ELEMENTS
+
+
+@pytest.mark.slow
+def test_the_page_shows_what_the_command_prints(capsys):
+  page = (ROOT / 'docs/choose.md').read_text()
+  command = re.search(r'```sh\n(python -m .*?)```', page, re.DOTALL)[1]
+  flags = re.findall(r'--\S+', command)
+  assert program.main(flags) == 0
+  assert f'```text\n{capsys.readouterr().out}```' in page
