@@ -128,15 +128,11 @@ def bits_per_second(bandwidth: Any) -> float:
     ValueError: not positive, or no rate.
   """
   if isinstance(bandwidth, str):
-    try:
-      return bits_per_second(float(bandwidth))
-    except ValueError:
-      pass
     found = _RATE.fullmatch(bandwidth.strip())
     if not found or not 0 < float(found[1]) < float('inf'):
       raise ValueError(
-        "bandwidth must be a rate > 0 such as '10gbit', '100mbit' or a number "
-        f'of bits a second, got {bandwidth!r}'
+        "bandwidth must be a rate > 0 with its unit, such as '10gbit' or "
+        f"'100mbit', or a number of bits a second, got {bandwidth!r}"
       )
     return float(found[1]) * _UNITS[found[2].lower()]
   return float(arguments.number('bandwidth', bandwidth, arguments.POSITIVE))

@@ -176,6 +176,7 @@ def test_trees_of_arrays_and_files_of_shapes_are_alike(tmp_path):
     ({'inner': 0}, ValueError, r'inner must be in 1\.\.65536, got 0'),
     ({'bandwidth': '9 mph'}, ValueError, "bandwidth must be a rate .*'9 mph'"),
     ({'bandwidth': '1..5gbit'}, ValueError, 'bandwidth must be a rate > 0'),
+    ({'bandwidth': '10'}, ValueError, 'with its unit'),
     ({'bandwidth': -1}, ValueError, 'bandwidth must be a finite number > 0'),
     ({'latency_s': -1}, ValueError, 'latency_s must be .* >= 0, got -1'),
     ({'optimizer': 'lion'}, ValueError, "optimizer must be one of .*'lion'"),
