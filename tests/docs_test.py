@@ -1,4 +1,4 @@
-"""What docs/architecture.md and the README name exists; no room is missing."""
+"""What docs/architecture.md and pages for users name exists; no room is missing."""
 
 import functools
 import importlib
@@ -12,13 +12,24 @@ from tests.layers_test import LAYERS
 REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
 LIBRARY = REPOSITORY / 'gradsparse'
 TEXT = (REPOSITORY / 'docs' / 'architecture.md').read_text()
-README = (REPOSITORY / 'README.md').read_text()
+FOR_USERS = [
+  REPOSITORY / 'README.md',
+  *sorted(
+    path
+    for path in (REPOSITORY / 'docs').rglob('*.md')
+    if '_build' not in path.parts
+  ),
+]
 
 ROOMS = re.findall(r'^\| (\d+) \| `(\w+)` \|', TEXT, flags=re.MULTILINE)
 NAMES = sorted(
   {
     *re.findall(r'`([A-Z]\w+|\w+(?:\.\w+)+)`', TEXT),
-    *re.findall(r'\bgs(?:\.\w+)+', README),
+    *(
+      name
+      for path in FOR_USERS
+      for name in re.findall(r'\bgs(?:\.\w+)+', path.read_text())
+    ),
   }
 )
 FILES = sorted(set(re.findall(r'`([\w/]+/(?:\w+\.py)?)`', TEXT)))
