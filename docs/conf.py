@@ -41,12 +41,11 @@ nb_execution_mode = 'force'
 nb_execution_raise_on_error = True
 nb_execution_timeout = 300
 nb_merge_streams = True
-# Some pages of a section may not be there yet.
-suppress_warnings = ['toc.empty_glob']
 
 # The reference. Docstrings write code in single backticks.
 default_role = 'code'
 autodoc_typehints = 'none'
+autodoc_inherit_docstrings = False
 autodoc_member_order = 'bysource'
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True
@@ -100,6 +99,13 @@ def _source(app, name, source):
     app.env.note_dependency(str(path))
     text = path.read_text()
   folder = (pathlib.Path(app.srcdir) / name).parent
+  # A section may have places for pages that are not there.
+  text = re.sub(
+    r'^([\w/]+\*)\n',
+    lambda m: m[0] if any(folder.glob(f'{m[1]}.md')) else '',
+    text,
+    flags=re.MULTILINE,
+  )
   source[0] = _LINK.sub(lambda m: _link(m, folder, from_root), text)
 
 
