@@ -44,6 +44,7 @@ nb_merge_streams = True
 
 # The reference. Docstrings write code in single backticks.
 default_role = 'code'
+smartquotes = False
 autodoc_typehints = 'none'
 autodoc_inherit_docstrings = False
 autodoc_member_order = 'bysource'
@@ -58,6 +59,11 @@ html_title = 'gradsparse'
 html_static_path = ['_static']
 html_css_files = ['site.css']
 html_theme_options = {
+  # The side bar has a search already.
+  'navbar_center': [],
+  'navbar_end': [],
+  'navbar_persistent': [],
+  'navbar_start': [],
   'show_navbar_depth': 1,
   'show_toc_level': 2,
   'use_download_button': False,
@@ -84,7 +90,9 @@ def _link(match, folder, from_root):
   """A link as the site has it: to its page, its file, or to nothing."""
   path, anchor = match[1], match[2] or ''
   if from_root:
-    path = path.removeprefix('docs/') if path.startswith('docs/') else f'../{path}'
+    path = (
+      path.removeprefix('docs/') if path.startswith('docs/') else f'../{path}'
+    )
   if path in _PAGES:
     return f']({_PAGES[path]}{anchor})'
   if (folder / path).is_dir():  # seen in the repository only
@@ -114,7 +122,7 @@ def _skip(app, what, name, obj, skip, options):
   return True if type(obj).__name__ == '_tuplegetter' else None
 
 
-def setup(app):
+def setup(app) -> None:
   app.connect('source-read', _source)
   app.connect('autodoc-skip-member', _skip)
   # Before napoleon.

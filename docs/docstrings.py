@@ -17,7 +17,7 @@ _RESULT = re.compile(r'(\w+): (.*)')
 _MARKUP = re.compile(r'(`[^`]*`|\*\*\S[^*]*\*\*)|([*|])', re.DOTALL)
 
 
-def process(app, what, name, obj, options, lines):
+def process(app, what, name, obj, options, lines) -> None:
   """Changes `lines` in place."""
   lines[:] = _escaped(_results(_tables(_indented(lines))))
 

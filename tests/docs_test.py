@@ -1,4 +1,4 @@
-"""What docs/architecture.md and pages for users name exists; no room is missing."""
+"""What the pages name exists, and docs/architecture.md misses no room."""
 
 import functools
 import importlib
