@@ -27,15 +27,12 @@ extensions = [
   'sphinx.ext.napoleon',
   'sphinx_copybutton',
   'sphinx_design',
-  'sphinxcontrib.mermaid',
 ]
 exclude_patterns = ['_build', '**.ipynb_checkpoints']
 
 # Markdown, as the repository's web view has it.
 myst_enable_extensions = ['colon_fence', 'dollarmath']
-myst_fence_as_directive = ['mermaid']
 myst_heading_anchors = 4
-mermaid_output_format = 'raw'
 
 nb_execution_mode = 'force'
 nb_execution_raise_on_error = True
@@ -44,12 +41,13 @@ nb_merge_streams = True
 
 # The reference. Docstrings write code in single backticks.
 default_role = 'code'
-smartquotes = False
+smartquotes_action = 'D'
 autodoc_typehints = 'none'
 autodoc_inherit_docstrings = False
 autodoc_member_order = 'bysource'
 napoleon_numpy_docstring = False
-napoleon_use_ivar = True
+napoleon_attr_annotations = False
+napoleon_custom_sections = [('Attributes', 'params_style')]
 napoleon_use_rtype = False
 python_maximum_signature_line_length = 70
 toc_object_entries_show_parents = 'hide'
@@ -79,25 +77,29 @@ _OF_ROOT = {
   'contributing': 'CONTRIBUTING.md',
   'results': 'RESULTS.md',
 }
+# A picture that the repository's web view draws is an SVG of that name here.
+_DRAWN = re.compile(r'^```mermaid\n.*?^```$', re.DOTALL | re.MULTILINE)
 _PAGES = {
   '../README.md': 'index.md',
   **{f'../{file}': f'{page}.md' for page, file in _OF_ROOT.items()},
 }
-_LINK = re.compile(r'\]\((?!https?:|#|mailto:)([^)\s#]+)(#[^)\s]*)?\)')
+_LINK = re.compile(
+  r'\[([^][]*)\]\((?!https?:|#|mailto:)([^)\s#]+)(#[^)\s]*)?\)'
+)
 
 
 def _link(match, folder, from_root):
   """A link as the site has it: to its page, its file, or to nothing."""
-  path, anchor = match[1], match[2] or ''
+  shown, path, anchor = match[1], match[2], match[3] or ''
   if from_root:
     path = (
       path.removeprefix('docs/') if path.startswith('docs/') else f'../{path}'
     )
   if path in _PAGES:
-    return f']({_PAGES[path]}{anchor})'
+    return f'[{shown}]({_PAGES[path]}{anchor})'
   if (folder / path).is_dir():  # seen in the repository only
-    return ']'
-  return f']({path}{anchor})'
+    return shown if '`' in shown else f'`{shown}`'
+  return f'[{shown}]({path}{anchor})'
 
 
 def _source(app, name, source):
@@ -114,6 +116,7 @@ def _source(app, name, source):
     text,
     flags=re.MULTILINE,
   )
+  text = _DRAWN.sub(f'![The picture of this section]({name}.svg)', text)
   source[0] = _LINK.sub(lambda m: _link(m, folder, from_root), text)
 
 
@@ -122,8 +125,19 @@ def _skip(app, what, name, obj, skip, options):
   return True if type(obj).__name__ == '_tuplegetter' else None
 
 
+def _signature(app, what, name, obj, options, signature, returns):
+  """Of a NamedTuple, its fields; defaults that are functions say nothing."""
+  fields = getattr(obj, '_fields', None)
+  if what != 'class' or not fields or not signature:
+    return None
+  defaults = obj._field_defaults
+  shown = [f'{f}=...' if f in defaults else f for f in fields]
+  return f'({", ".join(shown)})', returns
+
+
 def setup(app) -> None:
   app.connect('source-read', _source)
   app.connect('autodoc-skip-member', _skip)
+  app.connect('autodoc-process-signature', _signature)
   # Before napoleon.
   app.connect('autodoc-process-docstring', docstrings.process, priority=400)

@@ -14,6 +14,8 @@ _LIST = re.compile(r'([-*]|\d+\.) ')
 _TABLE = re.compile(r'\|.*\|$')
 _RESULT = re.compile(r'(\w+): (.*)')
 # What is code already, what is strong, and what must be told from both.
+# What would begin a list.
+_LETTER = re.compile(r'(?<=: )([A-Za-z]\.)$', re.MULTILINE)
 _MARKUP = re.compile(r'(`[^`]*`|\*\*\S[^*]*\*\*)|([*|])', re.DOTALL)
 
 
@@ -107,6 +109,7 @@ def _escaped(lines):
   def flush():
     joined = '\n'.join(text)
     fixed = _MARKUP.sub(lambda m: m[1] or '\\' + m[2], joined)
+    fixed = _LETTER.sub(r'\\\1', fixed)
     out.extend(fixed.split('\n') if text else [])
     text.clear()
 

@@ -1,6 +1,7 @@
 """What the pages name exists, and docs/architecture.md misses no room."""
 
 import functools
+import hashlib
 import importlib
 import pathlib
 import re
@@ -88,3 +89,11 @@ def test_a_name_that_does_not_exist_is_not_found(name):
 @pytest.mark.parametrize('name', FILES)
 def test_a_file_exists(name):
   assert (LIBRARY / name).exists() or (REPOSITORY / name).exists()
+
+
+def test_the_picture_on_the_site_is_that_of_the_page():
+  """mermaid draws it: the block is the source of docs/architecture.svg."""
+  block = re.search(r'```mermaid\n(.*?)```', TEXT, re.DOTALL)[1]
+  digest = hashlib.sha256(block.encode()).hexdigest()
+  picture = (REPOSITORY / 'docs' / 'architecture.svg').read_text()
+  assert f'<!-- of the block with SHA-256 {digest} -->' in picture
