@@ -13,9 +13,9 @@ _SECTION = re.compile(
 _LIST = re.compile(r'([-*]|\d+\.) ')
 _TABLE = re.compile(r'\|.*\|$')
 _RESULT = re.compile(r'(\w+): (.*)')
-# What is code already, what is strong, and what must be told from both.
 # What would begin a list.
 _LETTER = re.compile(r'(?<=: )([A-Za-z]\.)$', re.MULTILINE)
+# What is code already, what is strong, and what must be told from both.
 _MARKUP = re.compile(r'(`[^`]*`|\*\*\S[^*]*\*\*)|([*|])', re.DOTALL)
 
 
