@@ -28,7 +28,8 @@ extensions = [
   'sphinx_copybutton',
   'sphinx_design',
 ]
-exclude_patterns = ['_build', '**.ipynb_checkpoints']
+# Of a notebook the text is the source; beside it may be one for a browser.
+exclude_patterns = ['_build', '**.ipynb_checkpoints', 'notebooks/*.ipynb']
 
 # Markdown, as the repository's web view has it.
 myst_enable_extensions = ['colon_fence', 'dollarmath']
