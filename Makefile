@@ -14,7 +14,7 @@ PYTHON312 ?= $(shell \
 FAST := -m pytest -n $(JOBS) --dist worksteal
 SLOW := $(FAST) -m slow --timeout 3600
 
-.PHONY: setup test test-slow demo clean
+.PHONY: setup test test-slow demo docs clean
 
 setup: $(VENV)/.stamp
 
@@ -44,8 +44,20 @@ test-slow: setup
 demo: setup
 	$(VENV)/bin/python -m experiments.demo
 
+# The site, in docs/_build/html. It has an environment of its own; DOCS names
+# another one that has the extra `docs`.
+DOCS ?= .venv-docs
+
+$(DOCS)/.stamp: pyproject.toml constraints.txt
+	test -x $(DOCS)/bin/python || $(PYTHON) -m venv $(DOCS)
+	$(DOCS)/bin/python -m pip install -c constraints.txt -e '.[docs]'
+	touch $@
+
+docs: $(DOCS)/.stamp
+	$(DOCS)/bin/python -m sphinx -b html -W --keep-going docs docs/_build/html
+
 # Leaves runs/, the results, alone.
 clean:
-	rm -rf .venv .venv3* build dist *.egg-info
+	rm -rf .venv .venv3* .venv-docs docs/_build build dist *.egg-info
 	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,4 +1,4 @@
-"""Prints the README's table of schemes, from the code.
+"""Prints the table of docs/schemes.md, from the code.
 
 python -m experiments.scheme_table
 """
@@ -8,7 +8,7 @@ from experiments.studies import scheme_table
 
 
 def main() -> None:
-  """Prints the table as the README has it."""
+  """Prints the table as the page has it."""
   print(scheme_table.markdown())
 
 

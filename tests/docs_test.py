@@ -1,6 +1,7 @@
-"""What docs/architecture.md and the README name exists; no room is missing."""
+"""What the pages name exists, and docs/architecture.md misses no room."""
 
 import functools
+import hashlib
 import importlib
 import pathlib
 import re
@@ -12,13 +13,24 @@ from tests.layers_test import LAYERS
 REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
 LIBRARY = REPOSITORY / 'gradsparse'
 TEXT = (REPOSITORY / 'docs' / 'architecture.md').read_text()
-README = (REPOSITORY / 'README.md').read_text()
+FOR_USERS = [
+  REPOSITORY / 'README.md',
+  *sorted(
+    path
+    for path in (REPOSITORY / 'docs').rglob('*.md')
+    if '_build' not in path.parts
+  ),
+]
 
 ROOMS = re.findall(r'^\| (\d+) \| `(\w+)` \|', TEXT, flags=re.MULTILINE)
 NAMES = sorted(
   {
     *re.findall(r'`([A-Z]\w+|\w+(?:\.\w+)+)`', TEXT),
-    *re.findall(r'\bgs(?:\.\w+)+', README),
+    *(
+      name
+      for path in FOR_USERS
+      for name in re.findall(r'\bgs(?:\.\w+)+', path.read_text())
+    ),
   }
 )
 FILES = sorted(set(re.findall(r'`([\w/]+/(?:\w+\.py)?)`', TEXT)))
@@ -77,3 +89,11 @@ def test_a_name_that_does_not_exist_is_not_found(name):
 @pytest.mark.parametrize('name', FILES)
 def test_a_file_exists(name):
   assert (LIBRARY / name).exists() or (REPOSITORY / name).exists()
+
+
+def test_the_picture_on_the_site_is_that_of_the_page():
+  """mermaid draws it: the block is the source of docs/architecture.svg."""
+  block = re.search(r'```mermaid\n(.*?)```', TEXT, re.DOTALL)[1]
+  digest = hashlib.sha256(block.encode()).hexdigest()
+  picture = (REPOSITORY / 'docs' / 'architecture.svg').read_text()
+  assert f'<!-- of the block with SHA-256 {digest} -->' in picture

@@ -1,8 +1,5 @@
 """docs/your_training_loop.md runs as it stands, before and after."""
 
-import jax
-import jax.numpy as jnp
-import numpy as np
 import pytest
 from tests import pages
 
@@ -31,18 +28,3 @@ def test_the_page_prints_what_it_says(page):
 
 def test_the_loops_are_differences(page):
   assert page.differences == 3
-
-
-def test_each_worker_drops_units_of_its_own(page):
-  nnx, parts = page.names['nnx'], ('graph', 'params', 'stats', 'rest')
-
-  def kept(number):
-    model = nnx.merge(*(page.names[part] for part in parts))
-    nnx.reseed(model, dropout=page.names['key_of'](number))
-    return model.drop(jnp.ones(100)) > 0
-
-  first, second = (
-    jax.vmap(lambda _, n=n: kept(n), axis_name='data')(jnp.arange(4))
-    for n in range(2)
-  )
-  assert np.unique(np.concatenate([first, second]), axis=0).shape[0] == 8

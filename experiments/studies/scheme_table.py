@@ -1,4 +1,4 @@
-"""The README's table of schemes, from the code."""
+"""The table of docs/schemes.md, from the code."""
 
 from experiments.program import tables
 import gradsparse as gs
@@ -41,7 +41,7 @@ def rows() -> list[tuple[str, ...]]:
 
 
 def markdown() -> str:
-  """The table as the README has it."""
+  """The table as the page has it."""
   head = (
     'scheme',
     'paper',

@@ -1,21 +1,73 @@
-"""The README's tables: of schemes as the code gives it, of the demo."""
+"""Tables of schemes: in the README, docs/schemes.md and docs/demo.md."""
 
 import pathlib
+import re
 
 from experiments.studies import scheme_table
+import gradsparse as gs
+import jax
+import jax.numpy as jnp
 import pytest
 
-_README = pathlib.Path(__file__).parents[3] / 'README.md'
+_ROOT = pathlib.Path(__file__).parents[3]
+_RESULTS = (_ROOT / 'RESULTS.md').read_text()
+# Of the README's schemes: the rows of RESULTS.md.
+_ROWS = {
+  'dgc(0.001)': ('dgc', 'dgc'),
+  "dgc(0.001, values='exponent4')": ('dgc_exponent4', 'dgc_4bit'),
+  'gtopk(0.001)': ('gtopk_0.001', 'gtopk'),
+  'gradient_dropping(0.01)': ('gradient_dropping', 'dropping_0.01'),
+  'power_sgd(2)': ('power_sgd', 'power_sgd'),
+  'one_bit_sgd()': ('one_bit_sgd', 'one_bit'),
+  'qsgd(7)': ('qsgd', 'qsgd_4bit'),
+}
 
 
-def test_readme_has_the_generated_table():
-  assert scheme_table.markdown() in _README.read_text(), (
-    'paste the output of `python -m experiments.scheme_table` into README.md'
+def _readme_rows():
+  lines = (_ROOT / 'README.md').read_text().splitlines()
+  first = next(i for i, line in enumerate(lines) if '| when to use it' in line)
+  rows = lines[first + 2 : lines.index('', first)]
+  return [[cell.strip() for cell in row.split('|')[1:-1]] for row in rows]
+
+
+def _points(section, row):
+  """The difference to dense of a row of RESULTS.md, as it is written there."""
+  begin = _RESULTS.index(f'### Schemes of `{section}`')
+  part = _RESULTS[begin : _RESULTS.index('###', begin + 3)]
+  return re.search(rf'^\| `{row}` \| ([^|]*) \|', part, re.MULTILINE)[1]
+
+
+def test_the_page_has_the_generated_table():
+  page = (_ROOT / 'docs/schemes.md').read_text()
+  assert scheme_table.markdown() in page, (
+    'paste the output of `python -m experiments.scheme_table` into '
+    'docs/schemes.md'
   )
 
 
+def test_the_readme_has_the_bits_of_the_plan():
+  shape = jax.ShapeDtypeStruct((1000, 1000), jnp.float32)
+  for name, bits, *_ in _readme_rows():
+    call = name.strip('`').replace(')', ", axis_name='workers')")
+    tx = eval('gs.' + call.replace('(, ', '('), {'gs': gs})
+    payload = gs.plan(tx, {'kernel': shape}, num_workers=4).payload_bytes
+    assert bits == f'{8 * payload / 1_000_000:.3g}', name
+
+
+def test_the_readme_has_the_points_of_the_results():
+  rows = {name.strip('`'): points for name, _, *points, _ in _readme_rows()}
+  assert rows.pop('dense()') == ['0', '0']
+  assert rows.keys() == _ROWS.keys()
+  for name, points in rows.items():
+    digits, cifar = _ROWS[name]
+    assert points == [
+      _points('schemes_digits', digits),
+      _points('schemes_cifar10', cifar),
+    ], name
+
+
 def test_the_demos_ratios_are_there_at_the_end_and_over_the_whole_run():
-  lines = _README.read_text().splitlines()
+  lines = (_ROOT / 'docs/demo.md').read_text().splitlines()
   first = next(i for i, line in enumerate(lines) if '| test accuracy |' in line)
   head, _, *rows = lines[first : lines.index('', first)]
   assert head.count('whole run') == 3
