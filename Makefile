@@ -14,7 +14,7 @@ PYTHON312 ?= $(shell \
 FAST := -m pytest -n $(JOBS) --dist worksteal
 SLOW := $(FAST) -m slow --timeout 3600
 
-.PHONY: setup test test-slow demo clean
+.PHONY: setup test test-slow demo notebooks clean
 
 setup: $(VENV)/.stamp
 
@@ -43,6 +43,11 @@ test-slow: setup
 
 demo: setup
 	$(VENV)/bin/python -m experiments.demo
+
+# The .ipynb beside each page, without outputs; needs jupytext. What is in
+# place keeps the ids of its cells.
+notebooks: setup
+	$(VENV)/bin/python -m jupytext --update --to ipynb docs/notebooks/*.md
 
 # Leaves runs/, the results, alone.
 clean:
