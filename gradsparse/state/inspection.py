@@ -112,7 +112,7 @@ def check_own(name: str, state: Any, kind: type) -> None:
   """
   if not isinstance(state, kind):
     raise ValueError(
-      f'{name} needs the state that its own init returned, of class '
+      f'{name} needs the state that its own init returned, a '
       f'{kind.__name__}, got {type(state).__name__}'
     )
 

@@ -270,9 +270,11 @@ def compressed_mean(
       comm.check_unsharded(grads, f'{compressor.name} (joined leaves)')
     if param_specs is not None or not scheme.adds_leaves:
       comm.check_not_spmd(compressor.name)
-    return step(
+    out = step(
       comm, layout, grads, state, extra, return_delivered=return_delivered
     )
+    plans = comm.recorder is not None and not comm.recorder.computes
+    return (grads, state, grads) if plans else out
 
   def update(updates, state, params=None, **extra):
     del params

@@ -286,8 +286,7 @@ def _planned(step, scheme, comm, layout, grads, state, extra):
   own_grads, own_state = jax.tree.map(part, (grads, state), specs)
   if scheme.memory.facts.moments:
     extra = extra | {'second_moment': own_grads}
-  step(comm.within(tuple(sizes)), local, own_grads, own_state, extra)
-  return grads, state, grads
+  return step(comm.within(tuple(sizes)), local, own_grads, own_state, extra)
 
 
 def _planned_sizes(workers: Any, layout: Layout) -> dict[str, int]:

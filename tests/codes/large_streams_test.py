@@ -19,7 +19,7 @@ def test_no_message_has_more_than_a_stream_can_count(code):
   layout = tx.layout([LEAF] * 100)
   groups = [len(group.compressed) for group in layout.groups()]
   assert sum(groups) == 100 and len(groups) >= 2
-  most = layout.group_elements
+  most = layout.limits.group_elements
   assert most - LEAF.size < max(groups) * LEAF.size <= most
   # The longest gap takes 42 bits in omega, the longest level 6 or 7 and a sign.
   bits = {'elias_sparse': 49, 'elias_dense': 8}[code]

@@ -18,7 +18,7 @@ from experiments.run import checkpoints
 from experiments.training import experiment
 from experiments.training import resuming
 from experiments.training import train
-import gradsparse as gs
+from gradsparse.state import inspection
 import jax
 import numpy as np
 import pytest
@@ -110,7 +110,7 @@ def test_what_is_pending_goes_to_other_workers(
   after, like = restored(config_of('dgc', new, runner=runner, **DGC), tmp_path)
   for name in ('momentum', 'velocity'):
     found, wanted = (
-      mean(getattr(gs.state.find(s.opt_state).memory, name))
+      mean(getattr(inspection.find(s.opt_state).memory, name))
       for s in (after, before)
     )
     jax.tree.map(close, found, wanted)
