@@ -14,7 +14,7 @@ PYTHON312 ?= $(shell \
 FAST := -m pytest -n $(JOBS) --dist worksteal
 SLOW := $(FAST) -m slow --timeout 3600
 
-.PHONY: setup test test-slow demo docs clean
+.PHONY: setup test test-slow demo docs notebooks clean
 
 setup: $(VENV)/.stamp
 
@@ -55,6 +55,11 @@ $(DOCS)/.stamp: pyproject.toml constraints.txt
 
 docs: $(DOCS)/.stamp
 	$(DOCS)/bin/python -m sphinx -b html -W --keep-going docs docs/_build/html
+
+# The .ipynb beside each notebook's page, without outputs. What is in place keeps
+# the ids of its cells.
+notebooks: $(DOCS)/.stamp
+	$(DOCS)/bin/python -m jupytext --update --to ipynb docs/notebooks/*.md
 
 # Leaves runs/, the results, alone.
 clean:

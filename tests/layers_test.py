@@ -24,6 +24,7 @@ LAYERS = (
     'health',
     'leafwise',
     'losses',
+    'tables',
     'traced',
   ),
   ('schedules',),

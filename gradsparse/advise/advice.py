@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 import dataclasses
+import html
 import json
 import textwrap
 from typing import Any, Literal
 
+from gradsparse import tables
 from gradsparse.advise import costs
 from gradsparse.advise import recorded
 
@@ -15,6 +17,7 @@ Decision = Literal['compress', 'do not compress', 'measure']
 Source = Literal['', 'guess', 'measured', 'given']
 
 _MARKS: Mapping[str, str] = {'guess': '~', 'measured': '*'}
+_LEFT = (0, 10)  # columns of text, for `tables`
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,17 +112,32 @@ class Advice:
 
   def table(self) -> str:
     """The rows in columns; lines below say what the marks mean."""
+    table = tables.as_text(self._lines(), _LEFT)
+    return '\n'.join([table, *self._marks()])
+
+  def _repr_html_(self) -> str:
+    notes = [f'Verdict: {self.verdict}', *self._marks(), *self.assumptions]
+    return (
+      tables.as_html(self._lines(), _LEFT, notes)
+      + f'\n<pre>{html.escape(self.code)}</pre>'
+    )
+
+  def _lines(self) -> tables.Lines:
     head = (
       *('scheme', 'every', 'sent a step', 'code ms', 'exchange ms', 'step ms'),
       *('expected', 'x', 'wins below', 'state', 'recorded difference'),
     )
-    lines = [_aligned([head, *map(_cells, self.rows)])]
+    return [head, *map(_cells, self.rows)]
+
+  def _marks(self) -> list[str]:
+    """What the marks of numbers mean."""
+    lines = []
     sources = {row.code_source for row in self.rows}
     if 'guess' in sources:
       lines.append('~ a guess, perhaps twice or half of it')
     if 'measured' in sources:
       lines.append("* measured on this machine's device")
-    return '\n'.join(lines)
+    return lines
 
   def to_json(self) -> str:
     """All of it as a JSON object; times in seconds, sizes in bytes."""
@@ -197,18 +215,3 @@ def _filled(text: str, first: str = '', then: str = '') -> str:
     break_on_hyphens=False,
   )
   return '\n'.join(lines)
-
-
-def _aligned(lines: Sequence[Sequence[str]]) -> str:
-  """Columns of equal width, flush right but for the first and the last."""
-  widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-  left = (0, len(widths) - 1)
-
-  def text(line):
-    cells = [
-      cell.ljust(width) if i in left else cell.rjust(width)
-      for i, (cell, width) in enumerate(zip(line, widths, strict=True))
-    ]
-    return '  '.join(cells).rstrip()
-
-  return '\n'.join(map(text, lines))

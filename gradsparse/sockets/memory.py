@@ -118,6 +118,11 @@ class Memory(NamedTuple):
     return len(jax.tree.leaves(self._state()))
 
   @property
+  def fields(self) -> tuple[str, ...]:
+    """Names of what the memory keeps."""
+    return self._state()._fields
+
+  @property
   def sums(self) -> bool:
     """Whether what is pending is a sum of gradients."""
     return hasattr(self._state(), 'with_pending')

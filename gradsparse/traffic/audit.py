@@ -10,6 +10,7 @@ import re
 from typing import Any
 
 from gradsparse import arguments
+from gradsparse import tables
 from gradsparse.traffic import instructions
 from gradsparse.traffic import participants
 from gradsparse.traffic.instructions import Collective
@@ -90,22 +91,50 @@ class Audit:
       + (f' over {_joined(c.axes)}' if c.axes else '')
       for c in self.collectives
     ]
-    for sizes in self.branches:
-      lines.append('one of          ' + ', '.join(f'{s:,} B' for s in sizes))
-    lines.append(f'sent by a worker: {self.sent_bytes:,} B')
+    notes = self._notes()
+    return '\n'.join([*lines, *notes, *(f'  {x}' for x in self._by_axis())])
+
+  def _repr_html_(self) -> str:
+    """The same, as a notebook shows it."""
+    lines = [
+      (
+        c.kind,
+        f'{c.nbytes:,}',
+        f'{c.workers}',
+        _joined(c.axes) if c.axes else '-',
+      )
+      for c in self.collectives
+    ]
+    head = ('collective', 'operand B', 'workers', 'over')
+    return tables.as_html(
+      [head, *lines] if lines else [],
+      left=(0, 3),
+      notes=[*self._notes(), *self._by_axis()],
+    )
+
+  def _notes(self) -> list[str]:
+    """What there is to say below the collectives."""
+    notes = [
+      'one of          ' + ', '.join(f'{s:,} B' for s in sizes)
+      for sizes in self.branches
+    ]
+    notes.append(f'sent by a worker: {self.sent_bytes:,} B')
     if not self.collectives and not self.conditionals:
-      lines.append(
+      notes.append(
         'the program has no collectives: nothing is exchanged between devices, '
         'nor between workers that are simulated (jax.vmap), whatever their '
         'scheme would send; gs.plan tells that'
       )
-    if self.axis_names is not None:
-      lines += [
-        f'  over {_joined(axis)}: {sent:,} B'
-        for axis, sent in self.sent_by_axis.items()
-        if axis != ()
-      ]
-    return '\n'.join(lines)
+    return notes
+
+  def _by_axis(self) -> list[str]:
+    if self.axis_names is None:
+      return []
+    return [
+      f'over {_joined(axis)}: {sent:,} B'
+      for axis, sent in self.sent_by_axis.items()
+      if axis != ()
+    ]
 
 
 def _joined(axes: Any) -> str:

@@ -7,12 +7,13 @@ counting.py, and a test compares them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 import dataclasses
 import math
 from typing import Any, NamedTuple
 
 from gradsparse import arguments
+from gradsparse import tables
 from gradsparse.sockets import demands
 from gradsparse.traffic import counting
 import jax
@@ -56,6 +57,8 @@ class RunAverage(NamedTuple):
 @dataclasses.dataclass(frozen=True)
 class Plan:
   """What one update sends. `str()` gives a table, and a line for each stage.
+
+  A notebook shows the same table.
 
   With `gs.accumulate`, one of `every` updates sends this and the others send
   nothing. Steps of schedules and stages are those that send.
@@ -185,6 +188,26 @@ class Plan:
     return RunAverage(mean, sent / steps, self._ratio(mean))
 
   def __str__(self) -> str:
+    parts = [tables.as_text(self._leaf_lines(), left=(0, 5))]
+    parts += self._notes()
+    if self.stages:
+      parts.append(tables.as_text(self._stage_lines()))
+    return '\n'.join(parts)
+
+  def _repr_html_(self) -> str:
+    """The same, as a notebook shows it."""
+    leaves = self._leaf_lines()
+    parts = [tables.as_html(leaves, left=(0, 5), notes=self._notes())]
+    if self.stages:
+      parts.append(tables.as_html(self._stage_lines()))
+    return '\n'.join(parts)
+
+  def _notes(self) -> list[str]:
+    if self.every == 1:
+      return []
+    return [f'in one of {self.every} updates; nothing in the others']
+
+  def _leaf_lines(self) -> tables.Lines:
     head = ('leaf', 'elements', 'dense B', 'payload B', 'ratio', 'transport')
     total = counting.Row(
       'total',
@@ -206,14 +229,9 @@ class Plan:
       )
       for row in (*self.rows, total)
     ]
-    parts = [_table([head, *lines], left=(0, 5))]
-    if self.every > 1:
-      parts.append(f'in one of {self.every} updates; nothing in the others')
-    if self.stages:
-      parts.append(self._stage_table())
-    return '\n'.join(parts)
+    return [head, *lines]
 
-  def _stage_table(self) -> str:
+  def _stage_lines(self) -> tables.Lines:
     stages = self.stages
     lasts = [f'to {stage.first_step - 1:,}' for stage in stages[1:]]
     lines = [
@@ -227,22 +245,7 @@ class Plan:
       for stage, last in zip(stages, [*lasts, 'on'], strict=True)
     ]
     steps = 'steps' if self.every == 1 else 'exchanges'
-    head = (steps, 'density', 'payload B', 'sent B', 'ratio')
-    return _table([head, *lines], left=(0,))
-
-
-def _table(lines: Sequence[Sequence[str]], left: Sequence[int]) -> str:
-  """Columns of equal width, flush right but for those named."""
-  widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-
-  def text(line):
-    cells = [
-      cell.ljust(w) if c in left else cell.rjust(w)
-      for c, (cell, w) in enumerate(zip(line, widths, strict=True))
-    ]
-    return '  '.join(cells).rstrip()
-
-  return '\n'.join(map(text, lines))
+    return [(steps, 'density', 'payload B', 'sent B', 'ratio'), *lines]
 
 
 def plan(

@@ -68,6 +68,21 @@ class CompressedMean(Described):
   def layout(self) -> Callable[[Any], layouts.Layout]:
     return self.known('layout')
 
+  def _lines(self) -> list[tuple[str, str]]:
+    scheme = self.scheme
+    if scheme is None:
+      return super()._lines()
+    kept, size = ', '.join(scheme.memory.fields), 4 * scheme.memory.floats
+    mean = 'unbiased' if scheme.compressor.unbiased else 'biased'
+    axes = ' and '.join(map(repr, arguments.axis_names(scheme.axis_name)))
+    along = f'{scheme.exchange.name}, workers along {axes}'
+    return [
+      ('scheme', self.text),
+      ('keeps', f'{kept}: {size} bytes a parameter' if size else 'nothing'),
+      ('sends', f'{scheme.compressor.name}, {mean}'),
+      ('exchanges', along if axes else 'nothing, it is one worker'),
+    ]
+
 
 def may_be_divided(comm: Comm, axis_name: AxisName | None) -> bool:
   """Whether JAX divides arrays between the devices of each worker."""

@@ -7,6 +7,7 @@ import functools
 import inspect
 from typing import Any, ParamSpec, Self, TypeVar
 
+from gradsparse import tables
 import optax
 
 # Attribute of a transformation's `update` with what else is known of it.
@@ -47,6 +48,14 @@ class Described(optax.GradientTransformationExtraArgs):
 
   def __repr__(self) -> str:
     return self.text
+
+  def _repr_html_(self) -> str:
+    """What a notebook shows."""
+    return tables.as_html(self._lines(), left=(0, 1))
+
+  def _lines(self) -> list[tuple[str, str]]:
+    """The lines of that table."""
+    return [('transformation', self.text)]
 
 
 _P = ParamSpec('_P')

@@ -1,5 +1,6 @@
 """What `gs.advise` says, in which form, and what it refuses."""
 
+import html
 import json
 import pathlib
 import re
@@ -236,3 +237,11 @@ def test_the_page_shows_what_the_command_prints(capsys):
   flags = re.findall(r'--\S+', command)
   assert program.main(flags) == 0
   assert f'```text\n{capsys.readouterr().out}```' in page
+
+
+def test_a_notebook_shows_the_verdict_the_rows_and_the_code():
+  advice = gs.advise(TREE, **ASKED)
+  shown = advice._repr_html_()
+  assert shown.count('<tr>') == 1 + len(advice.rows)
+  for text in (advice.verdict, advice.code, advice.rows[0].scheme):
+    assert html.escape(text) in shown

@@ -1,0 +1,70 @@
+"""One table in two forms: text for a terminal, HTML for a notebook.
+
+A table is its lines, each a sequence of cells, the first of them the head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+import html
+
+Lines = Sequence[Sequence[str]]
+
+
+def as_text(lines: Lines, left: Collection[int] = (0,)) -> str:
+  """Columns of equal width.
+
+  >>> print(as_text([('leaf', 'bytes'), ('w', '400'), ('bias', '8')]))
+  leaf  bytes
+  w       400
+  bias      8
+
+  Args:
+    lines: of the table.
+    left: numbers of the columns that are flush left; others are flush right.
+  """
+  widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+
+  def text(line: Sequence[str]) -> str:
+    cells = [
+      cell.ljust(w) if c in left else cell.rjust(w)
+      for c, (cell, w) in enumerate(zip(line, widths, strict=True))
+    ]
+    return '  '.join(cells).rstrip()
+
+  return '\n'.join(map(text, lines))
+
+
+def as_html(
+  lines: Lines, left: Collection[int] = (0,), notes: Sequence[str] = ()
+) -> str:
+  """What a class returns from `_repr_html_`, by which notebooks show it.
+
+  >>> print(as_html([('leaf',), ('a<b',)], notes=['one & all']))
+  <table>
+  <tr><th style="text-align: left">leaf</th></tr>
+  <tr><td style="text-align: left">a&lt;b</td></tr>
+  </table>
+  <p>one &amp; all</p>
+
+  Args:
+    lines: of the table, as plain text; it is escaped here. Without any there
+      are only the notes.
+    left: as in `as_text`.
+    notes: a paragraph each, below the table.
+  """
+
+  def row(line: Sequence[str], kind: str) -> str:
+    cells = [
+      f'<{kind} style="text-align: {"left" if c in left else "right"}">'
+      f'{html.escape(cell)}</{kind}>'
+      for c, cell in enumerate(line)
+    ]
+    return f'<tr>{"".join(cells)}</tr>'
+
+  parts = []
+  if lines:
+    head, *rest = lines
+    rows = [row(head, 'th'), *(row(line, 'td') for line in rest)]
+    parts = ['<table>', *rows, '</table>']
+  return '\n'.join([*parts, *(f'<p>{html.escape(note)}</p>' for note in notes)])
