@@ -86,7 +86,7 @@ def advise(
       'translation'; None takes 'cifar10' for SGD, and else 'translation',
       which was trained with Adam.
     schemes: labels of `gradsparse.advise.candidates.CANDIDATES`, or further
-      `Candidate`s; None takes all.
+      objects of class `Candidate`; None takes all.
     calibrate: whether to measure each scheme's arithmetic on this machine's
       device, which takes some minutes; otherwise it is a guess.
     code_s: arithmetic of schemes that was measured elsewhere, seconds by label.
