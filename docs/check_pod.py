@@ -15,8 +15,10 @@ import time
 
 import gradsparse as gs
 import jax
+from jax.experimental import mesh_utils
 import jax.numpy as jnp
 from jax.sharding import AxisType
+from jax.sharding import Mesh
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 import numpy as np
@@ -41,14 +43,18 @@ def join(place):
 
 
 def make_mesh():
-  """A replica is a process, or half of the devices of the only one.
-
-  On several slices of TPUs take create_hybrid_device_mesh, see docs/pods.md.
-  """
+  """A replica is a slice of TPUs, or a process, or half of the only one's."""
+  devices, names = jax.devices(), ('replica', 'inner')
+  slices = len({getattr(device, 'slice_index', 0) for device in devices})
+  if slices > 1:
+    inner = len(devices) // slices
+    return Mesh(
+      mesh_utils.create_hybrid_device_mesh((1, inner), (slices, 1)), names
+    )
   replicas = max(2, jax.process_count())
   return jax.make_mesh(
-    (replicas, jax.device_count() // replicas),
-    ('replica', 'inner'),
+    (replicas, len(devices) // replicas),
+    names,
     axis_types=(AxisType.Auto, AxisType.Auto),
   )
 
