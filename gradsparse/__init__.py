@@ -56,7 +56,7 @@ from gradsparse.wrappers.sharded import sharded
 from gradsparse.wrappers.skip_rejected import SkipRejectedState
 from gradsparse.wrappers.skip_rejected import skip_rejected
 
-__version__ = '0.1.0'
+__version__ = '0.2.0'
 
 __all__ = (
   'AccumulateState',

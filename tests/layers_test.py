@@ -46,6 +46,7 @@ LAYERS = (
   ('as_printed',),
   ('advise',),
   ('__init__',),
+  ('__main__',),
 )
 
 # Off the main road: of the library only gradsparse/__init__.py imports these.

@@ -6,11 +6,15 @@ import importlib.metadata
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tomllib
 import zipfile
 
+import gradsparse
+from gradsparse import __main__ as where
+from gradsparse.advise import __main__ as advise
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 import pytest
@@ -126,6 +130,33 @@ def test_wheel_asks_for_the_hard_dependencies_only(metadata):
   assert metadata['Version'] == PROJECT['version']
 
 
+def test_the_version_is_the_same_everywhere():
+  citation = (REPOSITORY / 'CITATION.cff').read_text()
+  changes = (REPOSITORY / 'CHANGELOG.md').read_text()
+  assert gradsparse.__version__ == PROJECT['version']
+  assert f'\nversion: {PROJECT["version"]}\n' in citation
+  first = re.search(
+    r'^## \[(\d\S+)\] - \d{4}-\d\d-\d\d$', changes, re.MULTILINE
+  )
+  assert first[1] == PROJECT['version']
+
+
+def test_the_package_says_where_to_begin(capsys):
+  where.main()
+  said = capsys.readouterr().out
+  lines = said.splitlines()
+  assert lines[0].startswith(f'gradsparse {PROJECT["version"]}, ')
+  assert len(lines) <= 12 and max(map(len, lines)) <= 80
+  # What it says is there, and the command does what it says.
+  for page in re.findall(r'docs/\S+\.md', said):
+    assert (REPOSITORY / page).exists()
+  makefile = (REPOSITORY / 'Makefile').read_text()
+  for target in re.findall(r'`make (\w+)`', said):
+    assert f'\n{target}:' in makefile
+  command = re.search(r'python -m gradsparse\.advise (.*\n.*)', said)[1]
+  assert advise.main(command.replace('\\\n', '').split()) == 0
+
+
 def test_wheel_imports_with_hard_dependencies_only(wheel, metadata, tmp_path):
   with zipfile.ZipFile(wheel) as archive:
     archive.extractall(tmp_path)
@@ -226,4 +257,5 @@ def test_installs_into_an_empty_environment(tmp_path):
   )
   _run(python, '-m', 'pip', 'check', cwd=tmp_path)
   found = json.loads(_run(python, '-I', '-c', PROBE, '', '[]', cwd=tmp_path))
+  assert PROJECT['version'] in _run(python, '-m', 'gradsparse', cwd=tmp_path)
   assert pathlib.Path(found['file']).is_relative_to(tmp_path)
