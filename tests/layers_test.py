@@ -69,6 +69,7 @@ ROOMS = (
   ('studies',),
   ('benchmarks',),
   ('papers',),
+  ('sweep',),
   ('results_page',),
   (
     'advise_records',
