@@ -22,7 +22,9 @@ from experiments.report import rows
 from experiments.run import records
 from gradsparse.arguments import did_you_mean
 
+# Beside those of `rows`. What has failed is tried again by the same command.
 NOT_BEGUN = 'not begun'
+FAILED = 'failed'
 OUTPUT = 'output.txt'  # what the runs in a folder have said
 
 _PREFIX = 'sweep_'
@@ -81,7 +83,9 @@ class Point(NamedTuple):
       'error': said if said.startswith('error: ') else '',
       **rows.flat(summary or {}),
     }
-    if not (self.folder / records.CONFIG).exists():
+    if row['error']:
+      row['status'] = FAILED
+    elif not (self.folder / records.CONFIG).exists():
       row['status'] = NOT_BEGUN
     return row
 

@@ -207,7 +207,7 @@ def test_collect_has_a_row_a_point(sweep, tmp_path):
   assert first['status'] == 'finished' and first['config.train.seed'] == '0'
   assert first['final.test_accuracy'] == '0.9' and first['steps'] == '6'
   assert 'curve' not in first and first['error'] == ''
-  assert second['status'] == 'unfinished' and second['step'] == '4'
+  assert second['status'] == 'failed' and second['step'] == '4'
   assert second['error'] == 'error: train/loss is nan'
   assert second['final.test_accuracy'] == ''
 
@@ -305,5 +305,5 @@ def test_a_run_that_fails_is_told_and_the_others_go_on(sweep, tmp_path):
   assert re.search('train.seed=0: ended with status 1: error: ', printed)
   sweep('seed', f'--collect={file}')
   rows = [*csv.DictReader(file.open())]
-  assert [row['status'] for row in rows][1] == 'finished'
+  assert [row['status'] for row in rows] == ['failed', 'finished']
   assert rows[0]['error'].startswith('error: ')
