@@ -60,15 +60,16 @@ def frontier(score: scores.Score, found: Sequence[Point]) -> list[Point]:
 def draw(runs: Sequence[page.Run]) -> bytes:
   """Returns a PNG: a point a run, coloured by scheme, and their frontier.
 
-  The runs of the frontier have their names beside them.
+  The runs of the frontier are numbered, and named below it.
 
   Raises:
     UserError: there is no point.
   """
   score, found = points(runs)
-  canvas = figure.Figure(figsize=(8, 5.5), layout='constrained', dpi=120)
-  panel = canvas.add_subplot()
   best = frontier(score, found)
+  height = 5 + 0.13 * len(best)
+  canvas = figure.Figure(figsize=(8, height), layout='constrained', dpi=120)
+  panel = canvas.add_subplot()
   panel.step(
     [point.sent_bytes for point in best],
     [point.score for point in best],
@@ -88,14 +89,16 @@ def draw(runs: Sequence[page.Run]) -> bytes:
       alpha=0.85,
       label=scheme,
     )
-  for point in best:
+  for number, point in enumerate(best, 1):
     panel.annotate(
-      point.name,
+      str(number),
       (point.sent_bytes, point.score),
-      fontsize=7,
-      xytext=(4, -9 if score.rises else 4),
+      fontsize=8,
+      xytext=(5, -10 if score.rises else 4),
       textcoords='offset points',
     )
+  names = [f'{number}  {point.name}' for number, point in enumerate(best, 1)]
+  canvas.supxlabel('\n'.join(names), x=0.02, ha='left', fontsize=7)
   plots.describe(
     panel,
     f'{scores.titled(score.name)} by traffic',
