@@ -13,7 +13,14 @@ run.
 
 Ours, with differences to dense over seeds: these five are rows of
 configs/schemes_digits.py, where dense has half the learning rate.
+
+Learning rates and seeds, all with all:
+  python -m experiments.sweep --config=configs/digits.py:dgc \
+    --sweep=learning_rate,seed --workdir=runs/digits_rates
 """
+
+from collections.abc import Iterator
+from typing import Any
 
 from configs import default
 from experiments.papers import building
@@ -53,3 +60,15 @@ def get_config(scheme: str = 'dense') -> ml_collections.ConfigDict:
   if scheme == 'dgc':
     config.compression.warmup_steps = WARMUP_STEPS
   return config
+
+
+def sweep_learning_rate() -> Iterator[dict[str, Any]]:
+  """Yields half the demo's learning rate, the rate, and twice it."""
+  for rate in (0.05, 0.1, 0.2):
+    yield {'train.learning_rate': rate}
+
+
+def sweep_seed() -> Iterator[dict[str, Any]]:
+  """Yields three seeds of parameters and data order."""
+  for seed in range(3):
+    yield {'train.seed': seed}

@@ -7,8 +7,8 @@ translation sentencepiece and sacrebleu.
 
 A file directly in this folder is a program, `python -m experiments.NAME`: it
 takes flags and calls a room. Where a room has the name of its program
-(`cluster`, `cost_model`, `papers`, `report`, `results_page`) that file is the
-room's `__main__.py`, as it is of a study that is a folder
+(`cluster`, `cost_model`, `papers`, `report`, `results_page`, `sweep`) that file
+is the room's `__main__.py`, as it is of a study that is a folder
 (`studies/large_models`); the benchmarks are programs in a room of their own.
 Nothing imports a program.
 
@@ -30,6 +30,7 @@ The rooms, lowest first; each imports only from those above it in this list
   studies      the demo, and questions of their own
   benchmarks   measurements of speed
   papers       tables of trainings: what papers printed, and ours
+  sweep        the points of a sweep: which there are, and running them
   results_page what RESULTS.md says of the records, and its pictures
 
 `results` has what was measured, with the commands.

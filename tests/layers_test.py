@@ -70,6 +70,7 @@ ROOMS = (
   ('studies',),
   ('benchmarks',),
   ('papers',),
+  ('sweep',),
   ('results_page',),
   (
     'advise_records',

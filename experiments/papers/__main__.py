@@ -27,8 +27,8 @@ each row is trained at each of these multiples of its rate, with each seed, on a
 part of the training set, and tested on the rest of it. With `--share=0.25` a
 trial has a quarter of the row's epochs. The table shows which rate is best.
 
-`--figure` draws scores against compression, `--header` prints the table that
-the head of the configuration has.
+`--figure` draws scores against compression, `--csv` writes a row a run, or a
+trial; `--header` prints the table that the head of the configuration has.
 """
 
 from collections.abc import Sequence
@@ -44,6 +44,7 @@ from experiments.papers import table as papers
 from experiments.papers import trials
 from experiments.program import command_line
 from experiments.program import errors
+from experiments.program import files
 from experiments.program import tables
 
 _RUNS = pathlib.Path('runs/papers')
@@ -76,6 +77,7 @@ _BUDGET = flags.DEFINE_float(
 )
 _LIST = flags.DEFINE_bool('list', False, 'show all tables and rows')
 _FIGURE = command_line.define_path('figure', None, 'PNG file to draw')
+_CSV = command_line.define_path('csv', None, 'CSV file to write, a row a run')
 _HEADER = flags.DEFINE_bool('header', False, 'print the table and run nothing')
 
 
@@ -120,6 +122,8 @@ def main(given: Sequence[str]) -> int | None:
   tables.show(page.results(table, record, size, rows))
   if _FIGURE.value:
     scatter.draw(table, record, size, _FIGURE.value)
+  if _CSV.value:
+    files.write_csv(_CSV.value, record.as_rows(size, rows))
   for run in missing:
     print(f'missing: {run.row}, seed {run.seed}: {run.why}')
   return 1 if missing else None
@@ -139,6 +143,8 @@ def _try(
     budget=_BUDGET.value,
   )
   tables.show(made.results(rows, _LR_MULTIPLIERS.value))
+  if _CSV.value:
+    files.write_csv(_CSV.value, made.as_rows(rows, _LR_MULTIPLIERS.value))
   for what in missing:
     print(f'missing: {what}')
   return 1 if missing else None

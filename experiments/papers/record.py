@@ -1,6 +1,6 @@
 """What was measured of a table: one JSON file, rewritten after every run."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 import pathlib
 from typing import Any
 
@@ -9,8 +9,11 @@ from experiments.config import settings
 from experiments.papers import table as tables
 from experiments.program import errors
 from experiments.program import files
+from experiments.report import rows
 from flax import traverse_util
 import ml_collections
+
+_FAILED = 'failed'
 
 # Tell one run of a row from another, but not what it measures.
 _NOT_COMPARED = {
@@ -33,6 +36,16 @@ def changes(config: ml_collections.ConfigDict) -> dict[str, Any]:
     ).items()
     if name not in _NOT_COMPARED and (name not in known or known[name] != value)
   }
+
+
+def as_row(run: Mapping[str, Any]) -> dict[str, Any]:
+  """Returns a run or a trial as a row of a CSV file, lists left out.
+
+  Its fields that differ from the default are `config.FIELD`.
+  """
+  rest = {name: value for name, value in run.items() if name != 'setting'}
+  setting = {f'config.{name}': v for name, v in run['setting'].items()}
+  return {**setting, **rows.flat(rest)}
 
 
 class Record:
@@ -86,12 +99,29 @@ class Record:
     """Likewise the runs that came to no end: `why` in words."""
     return self._find('failures', size, row)
 
+  def as_rows(self, size: str, names: Sequence[str]) -> list[dict[str, Any]]:
+    """Returns rows of a CSV file: one a run, failures too.
+
+    Args:
+      size: of `table.SIZES`.
+      names: of the table's rows.
+    """
+    return [
+      {'row': name, 'size': size, 'seed': seed, 'status': status, **as_row(run)}
+      for name in names
+      for status, runs in (
+        (rows.FINISHED, self.runs(size, name)),
+        (_FAILED, self.failures(size, name)),
+      )
+      for seed, run in runs.items()
+    ]
+
   def former(self) -> int:
     """Returns how many kept runs `runs` and `failures` leave out."""
     count = 0
     for kind in ('runs', 'failures'):
-      for size, rows in self._content.get(kind, {}).items():
-        for row, kept in rows.items():
+      for size, by_row in self._content.get(kind, {}).items():
+        for row, kept in by_row.items():
           count += len(kept)
           if row in self._table.rows:
             count -= len(self._find(kind, size, row))
@@ -123,6 +153,6 @@ class Record:
   def _add(
     self, kind: str, size: str, row: str, seed: int, run: Mapping[str, Any]
   ) -> None:
-    rows = self._content.setdefault(kind, {}).setdefault(size, {})
-    rows.setdefault(row, {})[str(seed)] = dict(run)
+    by_row = self._content.setdefault(kind, {}).setdefault(size, {})
+    by_row.setdefault(row, {})[str(seed)] = dict(run)
     files.write_json(self._path, self._content)

@@ -72,6 +72,14 @@ class Trials:
         return kept
     return None
 
+  def as_rows(
+    self, names: Sequence[str], factors: Sequence[float]
+  ) -> list[dict[str, Any]]:
+    """Returns rows of a CSV file, one a trial; see `run` for the arguments."""
+    asked = itertools.product(names, factors, self._seeds)
+    found = (self.find(*each) for each in asked)
+    return [records.as_row(trial) for trial in found if trial is not None]
+
   def score(self, row: str, factor: float) -> float | None:
     """Returns the mean of what the trials of a rate ended with.
 

@@ -60,21 +60,8 @@ def run(
       if arguments and len(given) < least:
         raise errors.ConfigError(f'{arguments} is missing')
       return given
-    # The last four are ml_collections' own: a section, a field or a file that
-    # is not there, a file that is not Python.
-    except (
-      flags.Error,
-      errors.UserError,
-      AttributeError,
-      KeyError,
-      OSError,
-      SyntaxError,
-    ) as error:
-      text = str(error.args[0] if isinstance(error, KeyError) else error)
-      if 'Traceback' in text:  # of a file that raises: its last line says what
-        first, *_, last = text.strip().splitlines()
-        text = f'{first} {last}'
-      say(f'error: {text}\n--help tells the flags')
+    except _MISTAKES as error:
+      say(f'error: {_told(error)}\n--help tells the flags')
       sys.exit(errors.ConfigError.exit_status)
 
   def told(given: list[str]) -> int | None:
@@ -93,6 +80,27 @@ def run(
       return 128 + signal.SIGINT
 
   app.run(told, flags_parser=parse)
+
+
+# The last four are ml_collections' own: a section, a field or a file that is
+# not there, a file that is not Python.
+_MISTAKES = (
+  flags.Error,
+  errors.UserError,
+  AttributeError,
+  KeyError,
+  OSError,
+  SyntaxError,
+)
+
+
+def _told(error: Exception) -> str:
+  """Returns what one of `_MISTAKES` says, in one line."""
+  text = str(error.args[0] if isinstance(error, KeyError) else error)
+  if 'Traceback' in text:  # of a file that raises: its last line says what
+    first, *_, last = text.strip().splitlines()
+    text = f'{first} {last}'
+  return text
 
 
 def typed() -> str:
@@ -166,13 +174,50 @@ def define_config() -> flags.FlagHolder[Any]:
   Fields that the file lacks are let through: whoever checks the configuration
   has the better message. `check_config` belongs to the checks of `run`.
   """
+  return _define_config(flags.FLAGS, None)
+
+
+def _define_config(
+  values: flags.FlagValues, argv: Sequence[str] | None
+) -> flags.FlagHolder[Any]:
   return config_flags.DEFINE_config_file(
     'config',
     None,
     'configuration file, such as configs/default.py',
+    flag_values=values,
     lock_config=False,
     accept_new_attributes=True,
+    sys_argv=argv,
   )
+
+
+def config_words() -> list[str]:
+  """Returns `--config` and `--config.FIELD` as they were given, to pass on."""
+  flag = flags.FLAGS['config']
+  fields = config_flags.get_override_values(flag)
+  return [
+    f'--config={config_flags.get_config_filename(flag)}',
+    *(f'--config.{name}={value}' for name, value in fields.items()),
+  ]
+
+
+def parse_config(words: Sequence[str]) -> Any:
+  """Returns the configuration that a program would get from its flags.
+
+  Args:
+    words: `--config=FILE`, then any `--config.FIELD=VALUE`.
+
+  Raises:
+    ConfigError: there is no such field or file, or a value is of another kind.
+  """
+  argv, values = ['', *words], flags.FlagValues()
+  try:
+    defined = _define_config(values, argv)
+    values(argv)
+    check_config(defined)
+  except _MISTAKES as error:
+    raise errors.ConfigError(_told(error)) from error
+  return defined.value
 
 
 def check_config(defined: flags.FlagHolder[Any]) -> None:

@@ -1,11 +1,13 @@
-"""Files that are there whole or not at all, and the one way to write JSON.
+"""Files that are there whole or not at all; the one way to write JSON and CSV.
 
 A file is written beside its place and moved there, so a reader finds the old
 one or the new one, never half of one.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 import contextlib
+import csv
+import io
 import json
 import os
 import pathlib
@@ -94,3 +96,16 @@ def write_bytes(path: pathlib.Path, content: bytes) -> None:
   """Writes a file that is there whole or not at all."""
   with replacing(path) as file:
     file.write(content)
+
+
+def write_csv(path: pathlib.Path, rows: Sequence[Mapping[str, Any]]) -> None:
+  """Writes rows as CSV, a column for each name that any of them has.
+
+  What a row lacks, or has as None, is an empty cell.
+  """
+  columns = dict.fromkeys(name for row in rows for name in row)
+  text = io.StringIO(newline='')
+  writer = csv.DictWriter(text, [*columns], restval='', lineterminator='\n')
+  writer.writeheader()
+  writer.writerows(rows)
+  write_bytes(path, text.getvalue().encode())

@@ -4,6 +4,10 @@
 
 Each DIR is a working directory, or a folder of them. The page has its picture
 inside and needs no other file.
+
+`--csv` also writes a row a run: its name, status, fields and summary.
+`--pareto` draws the scores of finished runs by what a worker sent, and a line
+through those that no other run beats in both.
 """
 
 from collections.abc import Sequence
@@ -12,13 +16,20 @@ import pathlib
 
 from absl import flags
 from experiments.program import command_line
+from experiments.program import files
 from experiments.report import page
+from experiments.report import pareto
+from experiments.report import rows
 
 _OUTPUT = command_line.define_path(
   'output', None, 'page to write (report.html in what the DIRs share)'
 )
 _FIGURE = command_line.define_path(
   'figure', None, 'also write the picture to this PNG'
+)
+_CSV = command_line.define_path('csv', None, 'also write a row a run as CSV')
+_PARETO = command_line.define_path(
+  'pareto', None, 'also draw scores by bytes sent, to this PNG'
 )
 _TITLE = flags.DEFINE_string('title', page.TITLE, 'of the page')
 
@@ -30,6 +41,11 @@ def main(directories: Sequence[str]) -> None:
     shared = os.path.commonpath([os.path.abspath(d) for d in directories])
     output = pathlib.Path(shared, 'report.html')
   page.write(directories, output, title=_TITLE.value, figure=_FIGURE.value)
+  runs = page.find_runs(directories)
+  if _CSV.value:
+    files.write_csv(_CSV.value, rows.make(runs))
+  if _PARETO.value:
+    files.write_bytes(_PARETO.value, pareto.draw(runs))
   print(output)
 
 

@@ -11,7 +11,7 @@ from matplotlib import figure
 from matplotlib.backends import backend_agg
 
 # Okabe and Ito's colours, told apart by colour-blind readers too.
-_COLOURS = (
+COLOURS = (
   '#000000',
   '#D55E00',
   '#0072B2',
@@ -20,7 +20,7 @@ _COLOURS = (
   '#E69F00',
   '#56B4E9',
 )
-_MARKERS = 'os^Dv<>'
+MARKERS = 'os^Dv<>'
 _LOSS_FLOOR = 1e-5  # nats; below is rounding
 _LOSS_LOG_RANGE = 20  # largest by smallest, above which the axis is logarithmic
 _LOSS_WINDOW = 5  # lines of the metrics file
@@ -55,12 +55,12 @@ def draw(runs: Mapping[str, Metrics]) -> bytes:
   score = _score(runs)
   for index, (name, metrics) in enumerate(runs.items()):
     style = {
-      'color': _COLOURS[index % len(_COLOURS)],
+      'color': COLOURS[index % len(COLOURS)],
       'label': name,
       'linewidth': 1.6,
       'alpha': 0.85,
     }
-    marker = _MARKERS[index % len(_MARKERS)]
+    marker = MARKERS[index % len(MARKERS)]
     marks = {**style, 'marker': marker, 'markersize': 4.5}
     for panel, x in ((by_step, 'step'), (by_bytes, 'comm/sent_bytes_total')):
       xs, kept = _columns(metrics, x, f'test/{score.key}')
@@ -72,8 +72,8 @@ def draw(runs: Mapping[str, Metrics]) -> bytes:
       residuals.plot(steps, norms, **style)
 
   title = scores.titled(score.name)
-  _label(by_step, f'{title} by step', 'step', score.label)
-  _label(
+  describe(by_step, f'{title} by step', 'step', score.label)
+  describe(
     by_bytes,
     f'{title} by traffic',
     'sent by one worker so far (bytes, log scale)',
@@ -83,7 +83,7 @@ def draw(runs: Mapping[str, Metrics]) -> bytes:
     _leave_out_the_climb(panel, score)
   if by_bytes.lines:
     byte_axis.by_bytes(by_bytes)
-  _label(
+  describe(
     losses,
     'Training loss',
     'step',
@@ -92,7 +92,7 @@ def draw(runs: Mapping[str, Metrics]) -> bytes:
   shown = [y for line in losses.lines for y in line.get_ydata()]
   if shown and max(shown) > _LOSS_LOG_RANGE * min(shown):
     losses.set_yscale('log')
-  _label(
+  describe(
     residuals,
     'Gradient kept back',
     'step',
@@ -129,12 +129,12 @@ def _draw_times(panel, bars: Mapping[str, Sequence[float]]) -> None:
   names = list(bars)[::-1]  # the first on top
   left = [0.0] * len(names)
   labels = [*time_breakdown.PHASES, 'other']
-  colours = (*_COLOURS[1:5], '#bbbbbb')
+  colours = (*COLOURS[1:5], '#bbbbbb')
   for number, (label, colour) in enumerate(zip(labels, colours, strict=True)):
     widths = [bars[name][number] for name in names]
     panel.barh(names, widths, left=left, label=label, color=colour, height=0.7)
     left = [a + b for a, b in zip(left, widths, strict=True)]
-  _label(
+  describe(
     panel, 'Time of a step', 'milliseconds, mean over the profiled steps', ''
   )
   panel.legend(ncols=5, frameon=False, loc='lower right', bbox_to_anchor=(1, 1))
@@ -161,7 +161,8 @@ def _running_mean(values: Sequence[float]) -> list[float]:
   return [max(sum(w) / len(w), _LOSS_FLOOR) for w in windows]
 
 
-def _label(panel, title: str, x: str, y: str) -> None:
+def describe(panel, title: str, x: str, y: str) -> None:
+  """Gives a panel its title, the names of its axes, and a grid."""
   panel.set_title(title, loc='left', fontweight='bold', fontsize=11)
   panel.set_xlabel(x)
   panel.set_ylabel(y)

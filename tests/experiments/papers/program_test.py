@@ -127,6 +127,21 @@ def test_every_run_is_recorded_at_once_and_not_run_again(trained, tmp_path):
   assert not record.runs(papers.FULL, 'dgc')
 
 
+def test_csv_has_a_row_a_run(trained, tmp_path):
+  trained.failing['dgc', 1] = errors.DivergedError('the loss is no number')
+  record, _ = _run(tmp_path, seeds=(0, 1))
+  rows = record.as_rows(papers.QUICK, ['dense', 'dgc'])
+  assert [(row['row'], row['seed'], row['status']) for row in rows] == [
+    *(('dense', 0, 'finished'), ('dense', 1, 'finished')),
+    *(('dgc', 0, 'finished'), ('dgc', 1, 'failed')),
+  ]
+  assert rows[2]['config.compression.density'] == 0.01
+  assert rows[2]['comm.run_average_ratio'] == 20.0
+  assert 'evaluations' not in rows[2]
+  assert rows[3]['why'] == 'the loss is no number'
+  assert not record.as_rows(papers.FULL, ['dense', 'dgc'])
+
+
 def test_a_row_whose_setting_has_changed_is_run_again(trained, tmp_path):
   _run(tmp_path)
   trained.asked.clear()

@@ -1,13 +1,16 @@
 """The report is one file that needs no other."""
 
 import base64
+import csv
 import re
 
 from experiments.program import errors
 from experiments.program import files
 from experiments.report import page
+from experiments.report import pareto
 from experiments.report import record
 from experiments.run import records
+from experiments.run import scores
 import pytest
 from tests.bad_input import programs
 
@@ -141,3 +144,63 @@ def test_record_keeps_results_and_curves(tmp_path):
   _write_run(tmp_path / 'runs' / 'late', 'dgc', finished=False)
   with pytest.raises(errors.UserError, match='late has not reached its last'):
     record.gather(page.find_runs([tmp_path / 'runs']))
+
+
+def test_csv_has_a_row_a_run(tmp_path):
+  _write_run(tmp_path / 'runs' / 'dense', 'dense')
+  _write_run(tmp_path / 'runs' / 'dgc', 'dgc', finished=False)
+  file, output = tmp_path / 'all.csv', tmp_path / 'report.html'
+  status, said = programs.run(
+    'report', str(tmp_path / 'runs'), f'--csv={file}', f'--output={output}'
+  )
+  assert status == 0, said
+  dense, dgc = csv.DictReader(file.open())
+  assert (dense['run'], dense['status'], dense['step']) == (
+    *('dense', 'finished', '20'),
+  )
+  assert dense['config.train.steps'] == '20' == dgc['config.train.steps']
+  assert dense['final.test_accuracy'] == '0.9876'
+  assert dense['comm.run_average_ratio'] == '25.0'
+  assert (dgc['run'], dgc['status'], dgc['scheme']) == ('dgc', 'unfinished', '')
+
+
+def _point(name, sent, score):
+  return pareto.Point(name, 'dgc', sent, score)
+
+
+def test_the_frontier_is_of_runs_that_none_beats_in_both():
+  found = [
+    _point('worse', 30, 97.0),
+    _point('dense', 1000, 99.0),
+    _point('fewest', 10, 97.0),
+    _point('worse_at_as_many', 100, 98.0),
+    _point('middle', 100, 98.5),
+  ]
+  names = [p.name for p in pareto.frontier(scores.ACCURACY, found)]
+  assert names == ['fewest', 'middle', 'dense']
+  names = [p.name for p in pareto.frontier(scores.PERPLEXITY, found)]
+  assert names == ['fewest']
+
+
+def test_pareto_draws_finished_runs_that_have_the_score(tmp_path):
+  for name in ('dense', 'dgc', 'speech', 'running'):
+    _write_run(tmp_path / name, name, finished=name != 'running')
+  _rewrite(tmp_path / 'speech', {'test_wer': 0.129})
+  runs = page.find_runs([tmp_path])
+  score, found = pareto.points(runs)
+  assert score is scores.ACCURACY
+  assert found == [
+    pareto.Point(name, name, 20 * 481.5, 98.76) for name in ('dense', 'dgc')
+  ]
+  file, output = tmp_path / 'pareto.png', tmp_path / 'report.html'
+  status, said = programs.run(
+    'report', str(tmp_path), f'--pareto={file}', f'--output={output}'
+  )
+  assert status == 0, said
+  assert file.read_bytes()[:8] == b'\x89PNG\r\n\x1a\n'
+
+
+def test_pareto_of_nothing_is_an_error(tmp_path):
+  _write_run(tmp_path / 'running', 'dense', finished=False)
+  with pytest.raises(errors.UserError, match='needs a finished run'):
+    pareto.draw(page.find_runs([tmp_path]))

@@ -1,0 +1,1 @@
+"""Runs of one configuration with some fields changed, all with all."""
