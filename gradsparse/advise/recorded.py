@@ -32,9 +32,9 @@ STEPS_OF_SGD = {
   'terngrad': 5.13,
   'power_sgd': 6.39,
   'dgc': 6.16,
-  'dropping': 5.82,
+  'dropping': 5.45,
   'ef21': 7.21,
-  'gtopk': 6.31,
+  'gtopk': 5.93,
   'one_bit': 8.56,
   'qsgd4': 9.53,
 }
