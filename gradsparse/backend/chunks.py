@@ -23,6 +23,9 @@ import numpy as np
 _LANES, _CHUNKS = 128, 8
 # Elements that the search reads at a time: more do not fit beside its ranks.
 _BLOCK = 1 << 17
+# Of a longer chunk a block would not have enough. And small leaves are filled
+# up to a chunk.
+_LONGEST = _BLOCK // _CHUNKS
 # Each entry of a chunk is one more round, and one more comparison.
 _MOST_ON_TPUS = 32
 # XLA for GPUs has a kernel for so few of rows that are so long, else it sorts.
@@ -43,12 +46,12 @@ def has_kernels(chunk_size: int, k: int) -> bool:
   """
   # A kernel is for a device: JAX cannot divide it.
   by_device = bool(jax.sharding.get_abstract_mesh().manual_axes)
-  fits = chunk_size * _CHUNKS <= _BLOCK and chunk_size % _LANES == 0
   return (
     platforms.name() == 'tpu'
     and by_device
     and joining.can_concat()
-    and fits
+    and chunk_size <= _LONGEST
+    and chunk_size % _LANES == 0
     and k <= _MOST_ON_TPUS
   )
 
@@ -57,7 +60,7 @@ def can_search(chunk_size: int, k: int) -> bool:
   """Whether `largest` is for the program that is traced now."""
   if platforms.name() in ('cpu', 'tpu'):
     return has_kernels(chunk_size, k)
-  return k <= _MOST_ON_GPUS and chunk_size >= _SHORTEST_ON_GPUS
+  return k <= _MOST_ON_GPUS and _SHORTEST_ON_GPUS <= chunk_size <= _LONGEST
 
 
 def largest(

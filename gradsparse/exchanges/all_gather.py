@@ -65,6 +65,7 @@ def all_gather() -> Exchange:
       space = own.space.merged(ctx.leaves.buckets)
       total: Any = sum_in_rows(every.values, every.indices, space)
     elif isinstance(own, Leaves) and not platforms.is_cpu():
+      # XLA decodes inside of the sum: no decoded gradient is written.
       every = jax.vmap(decode)(messages)
       total = [jnp.sum(x, axis=0) for x in every.arrays]
     elif _adds_chunks(own):

@@ -74,7 +74,7 @@ def test_sums_are_in_order_of_workers(workers, k):
 
 
 @functools.cache
-def trained(recipe, platform):
+def trained(recipe, platform, **arguments):
   """The bits of parameters and state after three steps of two workers."""
   jax.clear_caches()
   params = {
@@ -83,9 +83,7 @@ def trained(recipe, platform):
     'bias': jnp.ones(5),
   }
   tx = optax.chain(
-    getattr(gs, recipe)(
-      density=0.01, scope='chunk', chunk_size=256, axis_name='data'
-    ),
+    getattr(gs, recipe)(axis_name='data', **arguments),
     optax.sgd(0.1),
   )
 
@@ -124,4 +122,13 @@ def trained(recipe, platform):
   ],
 )
 def test_a_step_has_the_bits_of_cpus(recipe):
-  assert trained(recipe, 'tpu') == trained(recipe, 'cpu')
+  chunks_of = {'density': 0.01, 'scope': 'chunk', 'chunk_size': 256}
+  assert trained(recipe, 'tpu', **chunks_of) == trained(
+    recipe, 'cpu', **chunks_of
+  )
+
+
+def test_dense_messages_add_up_to_the_bits_of_cpus():
+  # The largest of a bucket: of a norm the order of the sum would matter.
+  largest = {'levels': 7, 'norm': 'max', 'min_size': 0}
+  assert trained('qsgd', 'gpu', **largest) == trained('qsgd', 'cpu', **largest)
