@@ -123,9 +123,8 @@ def reduce_scatter() -> Exchange:
 
 
 def _larger_than_dense(message: Message) -> bool:
-  workers, _ = (
-    message.words.shape
-  )  # a row goes to each, with a word for the verdict
+  # A row goes to each worker, with a word for the verdict.
+  workers = message.words.shape[0]
   return 4 * (message.words.size + workers) > message.dense_bytes
 
 
