@@ -76,9 +76,16 @@ class Buckets:
     """
     rows, columns = self._grid()
     high, wide = self.tile
+    _, inputs, out = self.view
     # Along the taps first: that is the same for all fields.
-    tall = _padded(leaf, 0, rows * high).reshape(rows, high, *self.view[1:])
-    short = _padded(fn(tall, 1).reshape(rows, -1), 1, columns * wide)
+    tall = _padded(leaf, 0, rows * high).reshape(rows, high, inputs, out)
+    short = fn(tall, 1)
+    if inputs > 1 and out % wide == 0 and out <= _FEW * wide:
+      # Cut out of rows as they lie, which are not copied.
+      starts = range(0, out, wide)
+      cut = [fn(short[:, :, a : a + wide], 2) for a in starts]
+      return jnp.stack(cut, 2).reshape(rows, columns).T.reshape(-1)
+    short = _padded(short.reshape(rows, -1), 1, columns * wide)
     return fn(short.reshape(rows, columns, wide), 2).T.reshape(-1)
 
   def spread(self, of_buckets: jax.Array) -> jax.Array:

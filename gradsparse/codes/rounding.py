@@ -10,6 +10,7 @@ from gradsparse.codes.buckets import Buckets
 from gradsparse.wire import fixed_width
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 NORMS = ('max', 'l2')
 # Up to this many, every code of a level and its sign fits in 32 bits, and
@@ -47,8 +48,8 @@ def scales(x: jax.Array, how: Buckets, norm: str) -> jax.Array:
     norm: one of NORMS.
   """
   x = x.reshape(how.view)
-  bits = jax.lax.bitcast_convert_type(jnp.abs(x), jnp.int32)
-  # The bits of numbers that are not negative order as the numbers do.
+  # Without their signs, the bits of numbers order as their magnitudes do.
+  bits = jax.lax.bitcast_convert_type(x, jnp.int32) & np.int32(2**31 - 1)
   tops = jax.lax.bitcast_convert_type(
     how.reduced(bits, reductions.max_along), jnp.float32
   )

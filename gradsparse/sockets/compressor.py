@@ -171,8 +171,9 @@ class Code(NamedTuple):
       `round` (counted as overflow). None: all do.
     limits: how much the code can take.
     bounds: (rounded, ctx) -> float32 array: no element that the rounding of one
-      worker stands for is larger in magnitude than the largest of these. So the
-      mean over the workers is judged without another look at all elements.
+      worker stands for is larger in magnitude than the largest of these, and
+      if an element of `selected` is not finite, one of these is not. So neither
+      the gradient nor the mean is judged by a look at all elements.
       None: only the elements themselves tell.
   """
 

@@ -55,6 +55,22 @@ class Scheme(NamedTuple):
     whole = code.takes is Leaves and code.is_exact
     return whole and self.exchange.adds and not self.memory.floats
 
+  @property
+  def judged_on_arrival(self) -> bool:
+    """Whether a gradient that nobody can take in shows in what arrives.
+
+    In a sum of leaves as they are, or in the bounds of a message if no memory
+    takes the gradient in and nothing else is made of it.
+    """
+    compressor = self.compressor
+    if self.memory.floats:
+      return False
+    return self.adds_leaves or (
+      compressor.code.bounds is not None
+      and compressor.pre_reduce is None
+      and compressor.ladder is None
+    )
+
 
 class Outgoing(NamedTuple):
   """What a worker has before it sends.

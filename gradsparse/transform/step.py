@@ -110,10 +110,10 @@ def accumulate(
   # the memory, which is judged as such, or one that only passes through.
   in_memory = {id(x) for x in jax.tree.leaves(new)}
   values = [s.value for s in signals_of(wide, new)]
-  # A sum of leaves as they are shows by itself what was not finite. Then the
-  # devices of a worker have nothing to tell each other.
+  # Without a judgement here the devices of a worker have nothing to tell each
+  # other.
   ok = _in_range(moments, memory, compressor, state.steps)
-  if not scheme.adds_leaves:
+  if not scheme.judged_on_arrival:
     ok &= health.can_keep(
       memory.magnitudes(new, is_dense),
       memory.magnitudes(old, is_dense),
