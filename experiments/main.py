@@ -36,16 +36,16 @@ _COORDINATOR = flags.DEFINE_string(
   'coordinator', None, 'address:port on which process 0 listens.'
 )
 _NUM_PROCESSES = flags.DEFINE_integer(
-  'num_processes', None, 'How many processes there are.', lower_bound=1
+  'num_processes', None, 'Number of processes of the run.', lower_bound=1
 )
 _PROCESS_ID = flags.DEFINE_integer(
-  'process_id', None, 'Which of them this is, from 0.'
+  'process_id', None, 'Number of this process, from 0.'
 )
 _HOST_TIMEOUT = flags.DEFINE_float(
   'host_timeout',
   None,
-  'Seconds of silence after which a process counts as lost, and all end; 60 if '
-  'not given.',
+  'Seconds of silence after which a process counts as lost and all processes '
+  'end; 60 if not given.',
   lower_bound=1,
 )
 

@@ -33,11 +33,11 @@ import optax
 
 _JSON = command_line.define_json()
 _NUM_PARAMS = flags.DEFINE_integer('num_params', None, 'number of parameters')
-_DENSITY = flags.DEFINE_float('density', None, 'of the sparse schemes')
+_DENSITY = flags.DEFINE_float('density', None, 'density of the sparse schemes')
 _SCHEMES = command_line.define_schemes(subjects.SCHEMES)
 _REPEATS = flags.DEFINE_integer('repeats', 7, 'rounds', lower_bound=1)
 _STEPS = flags.DEFINE_integer(
-  'steps', None, 'of a scheme in a round', lower_bound=1
+  'steps', None, 'steps of a scheme in a round', lower_bound=1
 )
 
 LOCAL = P(subjects.AXIS)

@@ -54,21 +54,23 @@ _JSON = command_line.define_path(
 )
 _WORKDIR = command_line.define_workdir(str(_RUNS))
 _SEEDS = command_line.define_seeds(0)
-_FULL = flags.DEFINE_bool('full', False, "the paper's setting, not the quick")
+_FULL = flags.DEFINE_bool(
+  'full', False, "the paper's setting, not the quick one"
+)
 _HELD_OUT = flags.DEFINE_bool(
-  'held_out', False, 'likewise, tested on a part of the training set'
+  'held_out', False, "the paper's setting, tested on a part of the training set"
 )
 _LR_MULTIPLIERS = command_line.define_list(
   'lr_multipliers',
   (),
   command_line.positive_number,
-  'multiples of the learning rate of each row, to choose it',
+  "multiples of each row's learning rate, to choose the best",
 )
 flags.DEFINE_alias('trials', 'lr_multipliers')  # as in the records
 _SHARE = flags.DEFINE_float(
   'share',
   1.0,
-  'of its epochs, that each trial takes',
+  "share of the row's epochs that each trial takes",
   lower_bound=0.001,
   upper_bound=1,
 )

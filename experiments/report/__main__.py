@@ -22,16 +22,18 @@ from experiments.report import pareto
 from experiments.report import rows
 
 _OUTPUT = command_line.define_path(
-  'output', None, 'page to write (report.html in what the DIRs share)'
+  'output',
+  None,
+  'page to write; report.html in the common parent of the DIRs if not given',
 )
 _FIGURE = command_line.define_path(
   'figure', None, 'also write the picture to this PNG'
 )
 _CSV = command_line.define_path('csv', None, 'also write a row a run as CSV')
 _PARETO = command_line.define_path(
-  'pareto', None, 'also draw scores by bytes sent, to this PNG'
+  'pareto', None, 'also draw scores against bytes sent, to this PNG'
 )
-_TITLE = flags.DEFINE_string('title', page.TITLE, 'of the page')
+_TITLE = flags.DEFINE_string('title', page.TITLE, 'title of the page')
 
 
 def main(directories: Sequence[str]) -> None:

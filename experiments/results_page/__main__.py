@@ -15,7 +15,9 @@ from experiments.program import errors
 from experiments.results_page import page
 
 _ROOT = command_line.define_path('root', '.', 'root of the repository')
-_CHECK = flags.DEFINE_bool('check', False, 'compare, and write nothing')
+_CHECK = flags.DEFINE_bool(
+  'check', False, 'compare with the records, and write nothing'
+)
 
 
 def main() -> int | None:

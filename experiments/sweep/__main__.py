@@ -24,12 +24,15 @@ from experiments.program import files
 from experiments.program import tables
 
 _CONFIG = command_line.define_config()
-_WORKDIR = command_line.define_workdir(None, 'gets a folder for each point')
+_WORKDIR = command_line.define_workdir(None, 'parent folder of the points')
 _SWEEP = command_line.define_list(
   'sweep', (), str, 'names of functions sweep_NAME() of the configuration file'
 )
 _JOBS = flags.DEFINE_integer(
-  'jobs', None, 'how many points run at once; 1 if not given', lower_bound=1
+  'jobs',
+  None,
+  'number of points that run at once; 1 if not given',
+  lower_bound=1,
 )
 _INDEX = flags.DEFINE_integer(
   'index', None, 'run this point only, counted from 0', lower_bound=0

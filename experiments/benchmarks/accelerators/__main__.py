@@ -39,7 +39,7 @@ _TARGETS = command_line.define_list(
   'tpu7x:2x2x1',
 )
 _SLICES = flags.DEFINE_integer(
-  'slices', 1, 'of TPUs, each a target', lower_bound=1
+  'slices', 1, 'number of slices of TPUs, each a target', lower_bound=1
 )
 _TREES = command_line.define_list(
   'tree',
@@ -48,7 +48,7 @@ _TREES = command_line.define_list(
   'which of: ' + ', '.join(trees.TREES),
 )
 _NUM_PARAMS = flags.DEFINE_integer(
-  'num_params', 25_600_000, 'parameters, at most', lower_bound=500_000
+  'num_params', 25_600_000, 'most parameters of a tree', lower_bound=500_000
 )
 _RECORDED = command_line.define_list(
   'recorded', (), pathlib.Path, 'records to show; nothing is compiled'

@@ -33,7 +33,7 @@ _JSON = command_line.define_json()
 _REPEATS = flags.DEFINE_integer('repeats', 7, 'rounds', lower_bound=1)
 _SCHEMES = command_line.define_schemes(contenders.SCHEMES)
 _NUM_PARAMS = flags.DEFINE_integer(
-  'num_params', 25_600_000, 'parameters, at most', lower_bound=500_000
+  'num_params', 25_600_000, 'most parameters of a tree', lower_bound=500_000
 )
 flags.DEFINE_alias('floats', 'num_params')  # as in the records
 _SHAPES = command_line.define_list(
@@ -42,13 +42,13 @@ _SHAPES = command_line.define_list(
   flags.EnumParser([*trees.TREES]).parse,
   'which of: ' + ', '.join(trees.TREES),
 )
-_STAGES = flags.DEFINE_bool('stages', True, 'measure each stage, too')
+_STAGES = flags.DEFINE_bool('stages', True, 'measure each stage of a step, too')
 
 _RECORDED = command_line.define_path(
-  'recorded', None, 'a record to show; nothing is measured'
+  'recorded', None, 'record to show; nothing is measured'
 )
 _PLOT = command_line.define_path(
-  'plot', None, 'PNG to draw, of what was measured or recorded'
+  'plot', None, 'PNG file to draw, of what was measured or recorded'
 )
 
 

@@ -18,8 +18,10 @@ from experiments.program import tables
 
 _JSON = command_line.define_json()
 _REPEATS = flags.DEFINE_integer('repeats', 7, 'rounds', lower_bound=1)
-_BATCH = flags.DEFINE_integer('batch', 16, 'examples', lower_bound=2)
-_COPIES = flags.DEFINE_bool('copies', False, 'a copy for each example, too')
+_BATCH = flags.DEFINE_integer('batch', 16, 'examples of a batch', lower_bound=2)
+_COPIES = flags.DEFINE_bool(
+  'copies', False, 'also measure one copy of the parameters for each example'
+)
 
 
 def _table(rows: list[dict[str, Any]]) -> tables.Table:

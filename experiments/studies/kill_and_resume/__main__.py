@@ -28,17 +28,19 @@ from experiments.run import machine
 from experiments.studies.kill_and_resume import trial
 
 _SCHEMES = command_line.define_schemes(trial.SCHEMES)
-_KILLS = flags.DEFINE_integer('kills', 50, 'of all schemes', lower_bound=1)
-_PROCESSES = flags.DEFINE_integer(
-  'processes', 3, 'of a run, a worker each', lower_bound=1
+_KILLS = flags.DEFINE_integer(
+  'kills', 50, 'kills, of all schemes together', lower_bound=1
 )
-_STEPS = flags.DEFINE_integer('steps', 200, 'of a run', lower_bound=1)
+_PROCESSES = flags.DEFINE_integer(
+  'processes', 3, 'processes of a run, each with one worker', lower_bound=1
+)
+_STEPS = flags.DEFINE_integer('steps', 200, 'steps of a run', lower_bound=1)
 _EVERY = flags.DEFINE_integer(
   'checkpoint_every', 4, 'steps between two checkpoints', lower_bound=1
 )
-_SEED = flags.DEFINE_integer('seed', 0, 'of the moments')
+_SEED = flags.DEFINE_integer('seed', 0, 'seed of the moments of the kills')
 _WORKDIR = command_line.define_workdir(
-  None, 'folder for the runs; one that goes afterwards if not given'
+  None, 'folder for the runs; a temporary one if not given'
 )
 _JSON = command_line.define_json()
 

@@ -33,10 +33,14 @@ _SCHEMES = command_line.define_list(
   flags.EnumParser([*run.SCHEMES]).parse,
   'which of: ' + ', '.join(run.SCHEMES),
 )
-_STEPS = flags.DEFINE_integer('steps', 100_000, 'of a scheme', lower_bound=1)
-_WORKERS = flags.DEFINE_integer('workers', 2, 'a device each', lower_bound=2)
+_STEPS = flags.DEFINE_integer(
+  'steps', 100_000, 'steps of each scheme', lower_bound=1
+)
+_WORKERS = flags.DEFINE_integer(
+  'workers', 2, 'workers, each on a device of its own', lower_bound=2
+)
 _POINTS = flags.DEFINE_integer(
-  'points', 100, 'how often to measure', lower_bound=4
+  'points', 100, 'number of measurements of a scheme', lower_bound=4
 )
 _CHUNK = flags.DEFINE_integer(
   'chunk', 20, 'steps in one call of the compiled program', lower_bound=1

@@ -34,8 +34,10 @@ _FAULTS = command_line.define_list(
   flags.EnumParser([*faults.FAULTS]).parse,
   'which of: ' + ', '.join(faults.FAULTS),
 )
-_SCHEME = flags.DEFINE_enum('scheme', 'dgc', list(runs.SCHEMES), 'of the runs')
-_STEPS = flags.DEFINE_integer('steps', 60, 'of a run', lower_bound=1)
+_SCHEME = flags.DEFINE_enum(
+  'scheme', 'dgc', list(runs.SCHEMES), 'scheme of the runs'
+)
+_STEPS = flags.DEFINE_integer('steps', 60, 'steps of a run', lower_bound=1)
 _AFTER = flags.DEFINE_integer(
   'after_step', 25, 'the step after which a fault begins', lower_bound=1
 )
@@ -43,10 +45,13 @@ _EVERY = flags.DEFINE_integer(
   'checkpoint_every', 10, 'steps between two checkpoints', lower_bound=1
 )
 _HOST_TIMEOUT = flags.DEFINE_float(
-  'host_timeout', 20.0, 'of the runs, see experiments.main', lower_bound=1
+  'host_timeout',
+  20.0,
+  'host_timeout of the runs, see experiments.main',
+  lower_bound=1,
 )
 _WORKDIR = command_line.define_workdir(
-  None, 'folder for the runs; one that goes afterwards if not given'
+  None, 'folder for the runs; a temporary one if not given'
 )
 _JSON = command_line.define_json()
 
