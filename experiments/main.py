@@ -8,11 +8,11 @@ and every argument of the scheme as `--config.compression.ARG=VALUE`. The same
 command again resumes an interrupted run. The exit code is 0 only when the run
 reached its last step.
 
-With `--multihost` the same command, started once a process, makes one run of
-all processes: `--config.parallel.runner=shard_map`, a worker (or one of its
-`parallel.devices_per_node`) for every device, and a working directory that all
-see. The processes find each other through --coordinator, --num_processes and
---process_id, through `experiments.cluster`, or as
+With `--multihost` the same command, started in every process, is one run of all
+processes. It needs `--config.parallel.runner=shard_map`, a worker (or one of
+its `parallel.devices_per_node`) for every device, and a working directory that
+all processes see. The processes find each other through --coordinator,
+--num_processes and --process_id, through `experiments.cluster`, or as
 `jax.distributed.initialize()` does (TPU pods, SLURM, Open MPI, Kubernetes).
 """
 

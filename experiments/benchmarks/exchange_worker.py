@@ -1,8 +1,8 @@
 """One worker of the exchange benchmark: `experiments.benchmarks.exchange`.
 
-Started on every host by `experiments.cluster`; process 0 writes what was
-measured. Schemes take turns in every round, so that whatever else the machine
-does meets all of them.
+`experiments.cluster` starts it on every host; process 0 writes the
+measurements. Schemes take turns in every round, so that other work of the
+machine affects all of them alike.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Runs a command on the hosts of a cluster that is made for it.
+"""Makes a cluster of hosts on this machine, and runs a command on each.
 
   python -m experiments.cluster --hosts=4 --rate=1gbit -- COMMAND...
 
-The hosts are network namespaces on this machine whose links carry 1 Gbit/s;
-the program prints how many bytes each of them sent. It needs root and
-iproute2; `--loopback` needs neither, and neither shapes nor counts. See the
-package for what the command finds in its environment.
+The hosts are network namespaces on this machine with links of 1 Gbit/s. The
+program prints how many bytes each host sent. It needs root and iproute2.
+`--loopback` needs neither, but shapes no link and counts no bytes. The
+docstring of the package lists the environment variables of the command.
 """
 
 from collections.abc import Sequence

@@ -2,12 +2,12 @@
 
   python -m experiments.report DIR...
 
-Each DIR is a working directory, or a folder of them. The page has its picture
-inside and needs no other file.
+Each DIR is a working directory, or a folder of working directories. The page
+contains its picture and needs no other file.
 
 `--csv` also writes a row a run: its name, status, fields and summary.
-`--pareto` draws the scores of finished runs by what a worker sent, and a line
-through those that no other run beats in both.
+`--pareto` draws the scores of finished runs against the bytes that a worker
+sent, and a line through the runs that no other run beats in both.
 """
 
 from collections.abc import Sequence

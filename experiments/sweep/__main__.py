@@ -1,4 +1,4 @@
-r"""Runs a configuration with some of its fields changed, all with all.
+r"""Runs a configuration with all combinations of some changed fields.
 
   python -m experiments.sweep --config=configs/digits.py:dgc \
     --sweep=learning_rate,seed --workdir=runs/rates --print
@@ -6,15 +6,15 @@ r"""Runs a configuration with some of its fields changed, all with all.
   python -m experiments.sweep ... --index=$SLURM_ARRAY_TASK_ID
   python -m experiments.sweep ... --collect=runs/rates.csv
 
-`--sweep=NAME` stands for a function `sweep_NAME()` of the configuration file.
-It yields dicts of fields and values, such as {'train.seed': 1}. With several
-names the points of the sweep are all combinations. Fields that all points share
-are set as in `experiments.main`, `--config.SECTION.FIELD=VALUE`.
+`--sweep=NAME` names a function `sweep_NAME()` of the configuration file. The
+function yields dicts of fields and values, such as {'train.seed': 1}. With
+several names the points of the sweep are all combinations. Fields that all
+points share are set as in `experiments.main`, `--config.SECTION.FIELD=VALUE`.
 
 Each point is a run of `experiments.main` in a folder of its own below
---workdir, and what it says is in `output.txt` there. The same command again
-leaves out what is finished, and goes on with what was stopped. The exit code is
-0 only when all points that were asked for reached their last step.
+--workdir, with its output in `output.txt` there. The same command again leaves
+out finished points, and resumes stopped ones. The exit code is 0 only when all
+points that were asked for reached their last step.
 """
 
 from absl import flags

@@ -1,11 +1,11 @@
-r"""What compression costs in arithmetic, as multiples of momentum SGD.
+r"""Measures what compression costs in arithmetic, in steps of momentum SGD.
 
   python -m experiments.benchmarks.compress --json=FILE
 
-One worker and no network: a step takes a gradient to new parameters, its state
-donated, through everything that a scheme does but the exchange itself. After a
-scheme comes plain SGD. Each scheme runs in turns with momentum SGD; ratios are
-medians over the rounds. Then each of its stages by itself.
+There is one worker and no network. A step turns a gradient into new parameters
+with all that a scheme does but the exchange itself; its state is donated. Plain
+SGD follows the scheme. Each scheme runs in turns with momentum SGD; ratios are
+medians over the rounds. Then each stage of the scheme is measured by itself.
 
 `--recorded=FILE` measures nothing: it prints the tables of docs/performance.md
 from such a record, and with `--plot=FILE` draws its picture.

@@ -1,11 +1,11 @@
-"""What second moments cost, as multiples of a plain gradient.
+"""Measures what second moments cost, as multiples of a plain gradient.
 
   python -m experiments.benchmarks.moments --json=FILE
 
-For a perceptron, a residual network with batch normalisation and a recurrent
-network. The ways run in turns; ratios are medians over the rounds. With
-`--copies` also the way that knows no layer: a copy of all parameters for each
-example.
+The models are a perceptron, a residual network with batch normalisation and a
+recurrent network. The ways to compute second moments run in turns; ratios are
+medians over the rounds. `--copies` adds the general way, for any layer: a copy
+of all parameters for each example.
 """
 
 from typing import Any

@@ -6,9 +6,10 @@ r"""Kills training runs with -9 at random moments, and resumes them.
 Each scheme trains a perceptron on the digits, undisturbed and killed again and
 again: while the processes start, between steps, and while a checkpoint is being
 written. One process dies first, the others a moment later, and the same command
-goes on. In the end the parameters, the metrics of every step and the memories
-of all workers must be those of the undisturbed run, bit for bit: a resume that
-lost or repeated anything would show. The exit status is 0 only then.
+resumes the run. At the end the parameters, the metrics of every step and the
+memories of all workers must equal those of the undisturbed run, bit for bit; a
+resume that lost or repeated anything would show. The exit status is 0 only if
+all are equal.
 """
 
 import collections

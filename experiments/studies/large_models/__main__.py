@@ -3,13 +3,15 @@ r"""Lowers and compiles training steps of models that this machine cannot hold.
   python -m experiments.studies.large_models \
     --json=experiments/results/large_models.json
 
-One step of a transformer on CPU devices, as replicas of several devices each
-with a scheme between replicas, is compiled and not run: bytes by mesh axis,
-memory a device, modelled exchange times. Beside it the plans of a larger one,
-and CPU seconds to compile the updates of trees of few and many leaves.
+It compiles one step of a transformer for CPU devices, with a scheme between
+replicas of several devices each, and does not run it. It reports bytes by mesh
+axis, memory of a device and modelled exchange times. It also reports the plans
+of a larger transformer, and the CPU seconds to compile the updates of trees of
+few and many leaves.
 
---parts=steps, plans or leaves does some of it; what the JSON file has of the
-other parts stays. The tables are printed as docs/large_models.md has them.
+--parts=steps, plans or leaves does one of these parts; the JSON file keeps its
+rows of the other parts. The tables are printed as docs/large_models.md has
+them.
 """
 
 from collections.abc import Callable

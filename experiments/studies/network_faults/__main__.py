@@ -3,12 +3,13 @@ r"""Trains on three hosts while one of them, or the network, fails.
   python -m experiments.studies.network_faults \
     --json=experiments/results/network_faults.json
 
-Each fault meets a run of its own: a perceptron on the digits, a worker on each
-of three hosts (`experiments.cluster`: root and iproute2). The run goes on, or
-all of its processes end in bounded time, each with one line that names the
-process that was lost; then the same command goes on. In the end parameters,
-metrics and the memories of all workers must be those of an undisturbed run, bit
-for bit. The exit status is 0 only if all is so. docs/faults.md has the table.
+Each fault has a run of its own: a perceptron on the digits, with a worker on
+each of three hosts (`experiments.cluster`; needs root and iproute2). Either the
+run goes on, or all of its processes end in bounded time, each with one line
+that names the lost process, and then the same command resumes the run. At the
+end parameters, metrics and the memories of all workers must equal those of an
+undisturbed run, bit for bit. The exit status is 0 only if all this holds.
+docs/faults.md has the table.
 """
 
 import dataclasses
