@@ -96,7 +96,7 @@ def main(given: Sequence[str]) -> int | None:
   table = catalogue.load(name)
   if _SHARE.value != 1 and not _LR_MULTIPLIERS.value:
     raise errors.ConfigError(
-      '--share is of trials, and there are no --lr_multipliers; got '
+      '--share is of trials, but --lr_multipliers is not given; got '
       f'{_SHARE.value:g}'
     )
   if _FULL.value and _HELD_OUT.value:
