@@ -30,9 +30,9 @@ def get_config() -> ml_collections.ConfigDict:
   train.log_every = 10  # steps
   train.eval_every = 110  # steps; 0: only after the last
   train.checkpoint_every = 110  # steps; 0: never
-  # Steps in a row that the scheme may reject, since what is made of some
-  # worker's gradient is not finite. A rejected step changes no parameter; after
-  # so many of them the run stops.
+  # A step is rejected if some worker's gradient or update is not finite; it
+  # then changes no parameter. After so many rejected steps in a row the run
+  # stops.
   train.max_rejected_steps = 20
   # The run ends after so many tests in a row (one every eval_every steps) that
   # find no lower loss than all before, as if that step were its last. 0: never.
@@ -41,19 +41,19 @@ def get_config() -> ml_collections.ConfigDict:
   # Report and save (params.npz) the model with the lowest test loss, not the
   # last one. Hold out a part of the training set, too.
   train.keep_best = False
-  # An exponential moving average of the parameters is tested and written to
-  # params.npz; this share of it stays in a step. 0: off.
+  # Decay of an exponential moving average of the parameters, in a step. The
+  # average is tested and written to params.npz. 0: off.
   train.ema_decay = 0.0
-  # Steps between two that are profiled: time of gradients, compression,
-  # exchange and update in metrics.jsonl and the report; 0: never.
+  # Steps between two profiled steps. Their times of gradients, compression,
+  # exchange and update are in metrics.jsonl and the report. 0: never.
   train.time_breakdown_every = 0
   train.tensorboard = False  # event files beside metrics.jsonl
 
   config.data = data = ml_collections.ConfigDict()
-  # Images: digits, cifar10, mnist, fashion_mnist, imagenet. Text, of which a
-  # model tells the next word or character: ptb, ptb_characters. Speech, written
-  # down: an4, librispeech, fsdd (strings of digits). Sentences, translated:
-  # multi30k, wmt.
+  # Images: digits, cifar10, mnist, fashion_mnist, imagenet. Text, to predict
+  # the next word or character: ptb, ptb_characters. Speech, to transcribe: an4,
+  # librispeech, fsdd (strings of digits). Sentences, to translate: multi30k,
+  # wmt.
   data.name = 'digits'
   # Root of all data sets or the set's own folder. Empty: what the environment
   # variable GRADSPARSE_DATA says.
@@ -62,9 +62,10 @@ def get_config() -> ml_collections.ConfigDict:
   # set, or the set's own file for it, to choose settings on. CIFAR-10: also a
   # training file's stem.
   data.test_split = 'test'
-  # Likewise; empty: none. The model that is reported is tested there too, after
-  # all tests of data.test_split. Where those decide on the rate, the end or the
-  # model, let them be of the validation set, and this of the test set.
+  # Another split, likewise; empty: none. The reported model is tested there
+  # too, after all tests of data.test_split. If those tests decide on the
+  # learning rate, the end of the run or the model, set data.test_split to the
+  # validation set, and this to the test set.
   data.final_split = ''
   # Random flips; of small images random shifts, of ImageNet's random crops too.
   data.augment = False
@@ -72,17 +73,18 @@ def get_config() -> ml_collections.ConfigDict:
   # To how many lengths utterances and sentences are padded, at most. A run
   # compiles a program for each length.
   data.buckets = 8
-  # Of sentences: the language that is translated and that into which, as files
-  # end; pieces of words, of both together; and how many of them one side of a
-  # worker's batch may have, padding counted (0: train.batch_size sentences).
+  # Of sentences: source and target language, as in the names of the files; size
+  # of the vocabulary of pieces of words, for both languages together; and most
+  # pieces on one side of a worker's batch, padding counted (0: train.batch_size
+  # sentences).
   data.source = 'en'
   data.target = 'de'
   data.vocabulary = 4000
   data.tokens = 0
   # Pairs with a side of more pieces, begin and end counted, are not trained on.
   data.max_length = 100
-  # Folder that keeps them as numbers: a run begins sooner, and its processes
-  # share the memory. Empty: each process makes them anew.
+  # Folder that keeps the sentences as numbers: a run begins sooner, and its
+  # processes share the memory. Empty: each process converts them anew.
   data.cache = ''
   data.image_size = 224  # pixels of a side that a model sees of ImageNet
 
@@ -97,23 +99,23 @@ def get_config() -> ml_collections.ConfigDict:
   model.name = 'convnet'
 
   config.test = test = ml_collections.ConfigDict()
-  # Translations that are followed side by side; 1: only the likeliest piece.
+  # Width of the beam search for translations; 1: greedy decoding.
   test.beam = 1
 
   config.optimizer = optimizer = ml_collections.ConfigDict()
   optimizer.name = 'sgd'  # or adam
-  # A scheme with a momentum of its own (dgc) takes this one inside, and plain
-  # SGD follows; for the others it comes after the exchange.
+  # dgc takes this as its own momentum, and plain SGD follows; with all other
+  # schemes momentum comes after the exchange.
   optimizer.momentum = 0.9
   optimizer.nesterov = False
   optimizer.weight_decay = 0.0
-  # On the local gradient, before compression; or after the exchange, where
-  # schemes with second moments always have it.
+  # False: weight decay on the local gradient, before compression. True: after
+  # the exchange, as always for schemes with second moments.
   optimizer.decay_after_exchange = False
-  # Steps whose gradients are averaged before weight decay, clipping, exchange
-  # and optimizer see them, once for all: gTop-k's paper takes 16 for ResNet-50.
-  # The steps between send nothing. Must divide train.steps; all other steps
-  # here, of schedules and warm-up too, stay batches. 1: off.
+  # Steps whose gradients are averaged to one, before weight decay, clipping,
+  # exchange and optimizer; gTop-k's paper takes 16 for ResNet-50. The steps
+  # between send nothing. Must divide train.steps. All other numbers of steps in
+  # this file, also of schedules and warm-ups, still count batches. 1: off.
   optimizer.accumulate = 1
   # Or cosine (to 0), steps (a tenth at 1/2 and 3/4 of the run), milestones
   # (times `lr_decay_factor` after each of `milestones`), periodic (times it
@@ -128,16 +130,16 @@ def get_config() -> ml_collections.ConfigDict:
   # Steps in which the learning rate rises linearly from this share of it.
   optimizer.linear_warmup_steps = 0  # 0: off
   optimizer.linear_warmup_from = 0.0
-  # Times the schedule's learning rate during compression.warmup_steps: DGC and
-  # gTop-k take a smaller one there. In (0, 1]; 1: the same.
+  # Factor of the learning rate during compression.warmup_steps: the papers of
+  # DGC and gTop-k take a smaller rate there. In (0, 1]; 1: the same rate.
   optimizer.warmup_factor = 1.0
 
   config.compression = compression = ml_collections.ConfigDict()
-  # A factory of gradsparse.recipes, or of your own: package.module:factory, of
-  # anything that Python can import and that has an `axis_name` keyword.
+  # A factory of gradsparse.recipes, or package.module:factory for a factory of
+  # your own that Python can import and that has an `axis_name` keyword.
   compression.name = 'dense'
   compression.warmup_steps = 0  # of rising sparsity; 0: off
-  # How it rises. 'dgc' and 'gtopk': in the stages of these papers.
+  # How sparsity rises. 'dgc' and 'gtopk': in the stages of these papers.
   # 'linear_drop_ratio': evenly from 0, step by step (Aji et al. on local
   # gradients). 'paper': gtopk's own, DGC's for all others.
   compression.warmup = 'paper'
@@ -155,23 +157,23 @@ def get_config() -> ml_collections.ConfigDict:
   config.parallel = parallel = ml_collections.ConfigDict()
   parallel.runner = 'simulate'  # or pmap, shard_map: a device a worker
   parallel.num_workers = 4
-  # Steps between two checks that all that workers share is the same on all, bit
-  # for bit; each checkpoint and the last step are checked too. Each sends 4
-  # bytes a leaf to every other worker, beside what comm/ counts. Under simulate
-  # and pmap there is one copy of it, and nothing to check. 0: never.
+  # Steps between two checks that shared state is the same on all workers, bit
+  # for bit; each checkpoint and the last step are checked too. A check sends 4
+  # bytes a leaf to every other worker, which comm/ does not count. Under
+  # simulate and pmap there is one copy, and nothing to check. 0: never.
   parallel.check_agreement_every = 100
   # Two levels: with N > 1 a worker is a node of N inner workers (under
-  # shard_map a device each; not for pmap). Each has a batch of its own, the
-  # mean of their gradients is dense, and the scheme works between the nodes.
-  # What it sends there (comm/sent_bytes) every inner worker sends to its peers
-  # of the other nodes, so N times as much leaves a node; comm/inner_sent_bytes
-  # is what an inner worker sends inside its node.
+  # shard_map a device each; not for pmap). Each inner worker has a batch of its
+  # own, their gradients are averaged densely, and the scheme works between the
+  # nodes. comm/sent_bytes is what one inner worker sends to its peers in other
+  # nodes, so N times as much leaves a node; comm/inner_sent_bytes is what it
+  # sends inside its node.
   parallel.devices_per_node = 1
-  # Simulated workers whose gradients are computed at a time: memory holds so
-  # many backward passes. Must divide parallel.num_workers. 0: all.
+  # Number of simulated workers whose gradients are computed at a time; memory
+  # holds so many backward passes. Must divide parallel.num_workers. 0: all.
   parallel.workers_per_chunk = 0
-  # Resume with another number of workers, or another runner, than the working
-  # directory's run had. What is pending goes to the new workers.
+  # Resume the run of the working directory with another number of workers, or
+  # another runner. Pending gradients go to the new workers.
   parallel.resize = False
 
   config.lock()  # ml_collections refuses other names from here on

@@ -13,22 +13,24 @@ as there; the learning rate falls as a cosine. Densities, bits and buckets are
 those of the papers: dropping 0.01, DGC 0.001, gTop-k 0.005 (its PTB row).
 Warm-ups are a tenth of a full run and a quarter of a quick one. `sum`,
 `partial` and `error` are local gradients; `_sync` averages parameters every 500
-steps (quick: 50), `_warmup` lets the drop ratio rise. An average is of
+steps (quick: 50), `_warmup` lets the drop ratio rise. An average sends
 parameters and momentum, 2 models: as many bytes as the gradients of 79 steps at
-density 0.01, so `_sync` rows of a quick run send 2.5 times what dropping sends,
-and `dropping_equal`, at density 0.026, as much as `partial_sync`. SUM's mean
-step is (1 + 1/4) / 2 of a gradient, which Adam does not see and momentum SGD
-does: its rows have in effect 0.625 times the rate. ERROR's is a whole gradient
-where all is sent and a quarter where nothing is. Every test takes the mean of
-all workers' parameters, an average that is not counted, in rows without `_sync`
-too; the last model of one worker is tested by itself besides.
+density 0.01. So `_sync` rows of a quick run send 2.5 times what dropping sends,
+and `dropping_equal`, at density 0.026, sends as much as `partial_sync`. SUM's
+mean step is (1 + 1/4) / 2 of a gradient. Adam is not affected by that, but
+momentum SGD is: its SUM rows have in effect 0.625 times the rate. ERROR's mean
+step is a whole gradient where all is sent, and a quarter where nothing is.
+Every test takes the mean of all workers' parameters, also in rows without
+`_sync`; this average is not counted. The last model of one worker is tested by
+itself, too.
 
 The rate of full runs is the best of 0.5, 2, 4 and 8 for `dense`, by the
 perplexity of the validation file in the quick setting. Without clipping it is
-2, the better of 1 and 2. Adam is far behind there: 613, 778 with rates of 0.001
+2, the better of 1 and 2. Adam is far behind: 613 and 778 with rates of 0.001
 and 0.004, where momentum SGD has 315. Each quick row had two trials, whole runs
-with seed 0, at this rate and at half or twice of it, and takes the better.
-Perplexity of the validation file (experiments/results/rates/schemes_ptb.json):
+with seed 0, at this rate and at half or twice of it, and takes the better rate.
+The table has the perplexity of the validation file
+(experiments/results/rates/schemes_ptb.json):
 
   row                         1        2        4        8
   ────────────────────────────────────────────────────────
@@ -61,16 +63,16 @@ Perplexity of the validation file (experiments/results/rates/schemes_ptb.json):
 
   python -m experiments.papers schemes_ptb partial --lr_multipliers=1,2
 
-Half or twice: whichever did better in trials of half a run, at half, one and
-two times the rate, that 14 rows had (same file). There dropping, DGC, gTop-k
-and local gradients did best at twice, so the other twelve rows, which are of
-these kinds, were tried at that. In whole runs twice is better for DGC, for SUM,
-and for `error` only: fewer steps want a larger rate. Runs on a slow network had
-4, DGC too.
+Whether half or twice was tried comes from trials of half a run, at half, one
+and two times the rate, for 14 rows (same file). In these, dropping, DGC, gTop-k
+and local gradients did best at twice the rate, so the other twelve rows, which
+are of these kinds, were tried at twice. In whole runs twice is better only for
+DGC, for SUM, and for `error`: fewer steps need a larger rate. Runs on a slow
+network had 4, DGC too.
 
 Quick: a fifth of an epoch. Dense, dropping, PARTIAL, PARTIAL with averages,
 dropping at the density that sends as much, and dropping with a warm-up have
-three seeds, of which these are the means; all others have one.
+three seeds; their numbers are means. All others have one seed.
 
 Ours:
 

@@ -9,31 +9,30 @@ Commands (the recordings of FSDD below DIR; see docs/papers.md):
 
 A small network with CTC, 8 strings a worker, momentum SGD (Nesterov's, as in
 configs/dgc_figure5.py) with its norm clipped at 100, or Adam for the rows of
-the local-gradient paper; the learning rate falls as a cosine. Schemes and names
-are those of configs/schemes_ptb.py, and so is what is said of their settings
-there. The rates of the full setting are the best for the dense rows in the
-quick one, on recordings 5 to 9, which are not for training there: WER 28.8,
-7.1, 4.3, 100 with momentum SGD at 0.001, 0.005, 0.02, 0.05, and 11.7, 1.3, 1.7
-with Adam at 0.001, 0.004, 0.01. Each quick row has the best of three, half,
-once and twice that: trials with one seed and as many epochs, trained and tested
-on two parts of the training set
-(experiments/results/rates/schemes_speech.json), and run again by
+the local-gradient paper; the learning rate falls as a cosine. Schemes, names
+and settings are those of configs/schemes_ptb.py. The rates of the full setting
+are the best for the dense rows in the quick setting, on recordings 5 to 9,
+which are not for training there: WER 28.8, 7.1, 4.3, 100 with momentum SGD at
+0.001, 0.005, 0.02, 0.05, and 11.7, 1.3, 1.7 with Adam at 0.001, 0.004, 0.01.
+Each quick row has the best of half, once and twice that rate. The trials had
+one seed and as many epochs, and were trained and tested on two parts of the
+training set (experiments/results/rates/schemes_speech.json). To run them again:
 
   python -m experiments.papers schemes_speech --lr_multipliers=0.5,1,2
 
 At 0.02 most rows with momentum SGD, dense among them, learnt nothing in their
-trials, so half of it is best for all but DGC with a warm-up. With Adam most
-took twice, the edge of what was tried. One seed may choose badly: `partial` had
-7.25 and 6.00 at 0.004 and 0.008 in its trials, and has 7.83 at 0.008 with seed
-0, where a run at 0.004 had 2.83.
+trials, so half of it is best for all but DGC with a warm-up. With Adam twice
+the rate, the largest that was tried, was best for most rows. One seed may
+choose badly: `partial` had 7.25 and 6.00 at 0.004 and 0.008 in its trials, and
+has 7.83 at 0.008 with seed 0, where a run at 0.004 had 2.83.
 
-An average is of 3 models here, parameters and Adam's moments: `_sync` rows send
-3.2 times what dropping sends, and `adam_dropping_equal`, at density 0.033, as
-much as `partial_sync`. Tests take the mean of all workers, as there; the last
-model of one worker is tested by itself besides. Cross-entropy is CTC's, of an
-utterance. The gradients of that are large, so `hybrid` has another threshold
-than elsewhere: with 0.1, 1, 3 and 10 its WER in a trial at 0.01 was 98.7, 42.3,
-35.9 and 70.1, and it learnt nothing with 0.01.
+An average sends 3 models here, parameters and Adam's moments: `_sync` rows send
+3.2 times what dropping sends, and `adam_dropping_equal`, at density 0.033,
+sends as much as `partial_sync`. Tests take the mean of all workers; the last
+model of one worker is tested by itself, too. Cross-entropy is CTC's, of an
+utterance. Its gradients are large, so `hybrid` has another threshold than
+elsewhere: with 0.1, 1, 3 and 10 its WER in a trial at 0.01 was 98.7, 42.3, 35.9
+and 70.1, and it learnt nothing with 0.01.
 
 Quick: 4 epochs.
 

@@ -7,17 +7,18 @@ Commands (the files of Multi30k below DIR; see docs/papers.md):
   python -m experiments.main --config=configs/schemes_translation.py:dgc \
     --workdir=runs/dgc --config.data.dir=DIR
 
-An attentional encoder-decoder with 4,000 pieces: that of
+The model is an attentional encoder-decoder with 4,000 pieces: that of
 configs/local_table1.py, of 40.0 million parameters here, and a small one of 3.7
-million in quick runs. 16 pairs a worker, Adam as there, whose learning rate
-rises for a tenth of an epoch and falls as a cosine; gTop-k, QSGD and the others
-take Adam, too, after the exchange. `dgc` and `momentum_dense` have momentum
-SGD, as DGC's paper has it; `adam_dgc` accumulates gradients before Adam, which
-no paper defines. Nothing is clipped. An average is of 3 models, parameters and
-Adam's moments: `_sync` rows of a quick run send 3.4 times what dropping sends,
-and `adam_dropping_equal`, at density 0.035, as much as `partial_sync`. Tests
-take the mean of all workers; of local gradients the last model of one worker is
-tested, too. Schemes and names are else those of configs/schemes_ptb.py.
+million in quick runs. A worker has 16 pairs. As in that file the optimizer is
+Adam, whose learning rate rises for a tenth of an epoch and falls as a cosine.
+gTop-k, QSGD and the others take Adam, too, after the exchange. `dgc` and
+`momentum_dense` have momentum SGD, as in DGC's paper; `adam_dgc` accumulates
+gradients before Adam, which no paper defines. Nothing is clipped. An average
+sends 3 models, parameters and Adam's moments: `_sync` rows of a quick run send
+3.4 times what dropping sends, and `adam_dropping_equal`, at density 0.035,
+sends as much as `partial_sync`. Tests take the mean of all workers; for local
+gradients the last model of one worker is tested, too. All other schemes and
+names are those of configs/schemes_ptb.py.
 
   rate  a quarter of the learning rate (`_1x`), and none of its rise (`_steep`),
         for dense, dropping and PARTIAL (local-gradient paper, section 4.2);
@@ -61,10 +62,9 @@ BLEU of the validation file; `data.final_split` tested the same runs on both
   dgc                        -    12.4    12.0     0.0
   dgc_without_warmup         -     5.8     5.9     0.0
 
-Quick rows take the best of these; those on rates are in proportion to it. Full
-runs, where nothing was tried, have 0.002, that of the local-gradient paper, and
-1.6. Runs on a slow network had 0.002, too. Trials are at multiples of the full
-rate:
+Quick rows take the best of these; the rows of `rate` are in proportion to it.
+Full runs had no trials: they have 0.002, as the local-gradient paper, and 1.6.
+Runs on a slow network had 0.002, too. Trials are at multiples of the full rate:
 
   python -m experiments.papers schemes_translation partial --lr_multipliers=4,8
 

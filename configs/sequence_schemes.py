@@ -1,10 +1,10 @@
 """The rows of schemes_ptb, schemes_speech and schemes_translation.
 
-Every scheme beside dense. Those of papers that train with momentum SGD stand
-beside a dense row with momentum SGD, those of the local-gradient paper beside
-one with Adam where Adam does well. The variance-based schemes cannot be clipped
-(their second moments are of the gradient before it), so where the others are,
-they stand beside a dense row that is not clipped either.
+Every scheme is compared with a dense row. For schemes of papers that train with
+momentum SGD it has momentum SGD; for those of the local-gradient paper it has
+Adam where Adam does well. The variance-based schemes cannot be clipped (their
+second moments are those of the gradient before clipping). So where the other
+rows are clipped, they are compared with a dense row that is not.
 """
 
 from collections.abc import Mapping, Sequence

@@ -6,19 +6,19 @@ scikit-learn, matplotlib, Pillow and rich; for speech soundfile and jiwer, for
 translation sentencepiece and sacrebleu.
 
 A file directly in this folder is a program, `python -m experiments.NAME`: it
-takes flags and calls a room. Where a room has the name of its program
-(`cluster`, `cost_model`, `papers`, `report`, `results_page`, `sweep`) that file
-is the room's `__main__.py`, as it is of a study that is a folder
-(`studies/large_models`); the benchmarks are programs in a room of their own.
+takes flags and calls a package. If a package has the name of its program
+(`cluster`, `cost_model`, `papers`, `report`, `results_page`, `sweep`), the
+program is the package's `__main__.py`. So it is for a study that is a folder
+(`studies/large_models`). The benchmarks are programs in a package of their own.
 Nothing imports a program.
 
-The rooms, lowest first; each imports only from those above it in this list
-(`tests/layers_test.py` holds that):
+The packages, lowest first; each imports only from those above it in this list
+(`tests/layers_test.py` checks that):
 
   program      what all programs share: flags, messages, tables, files
   cluster      hosts on one machine, with a slow network between them
   data         data sets, and which examples a step sees
-  scores       how good what a model says is, and how it is read off the model
+  scores       decoding of a model's outputs, and their scores
   models       networks by name
   tasks        a data set and a model, joined by a loss and a test
   config       fields of a configuration, and the optimizer that they ask for
@@ -27,11 +27,11 @@ The rooms, lowest first; each imports only from those above it in this list
   training     gradients, the step, the loop
   report       pages and records of finished runs
   cost_model   how long an exchange takes, by the papers' models
-  studies      the demo, and questions of their own
+  studies      the demo, and single studies
   benchmarks   measurements of speed
   papers       tables of trainings: what papers printed, and ours
-  sweep        the points of a sweep: which there are, and running them
-  results_page what RESULTS.md says of the records, and its pictures
+  sweep        the points of a sweep, and their runs
+  results_page RESULTS.md, made from the records, and its pictures
 
-`results` has what was measured, with the commands.
+`results` has the measurements, with their commands.
 """

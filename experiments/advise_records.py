@@ -2,7 +2,7 @@
 
   python -m experiments.advise_records
 
-To be run in the root of the repository, after records have changed: reads
+Run it in the root of the repository, after records have changed. It reads
 experiments/results and writes gradsparse/advise/recorded.py.
 """
 

@@ -15,7 +15,7 @@ from experiments.studies import demo
 _WORKDIR = command_line.define_workdir('runs/demo')
 _SCHEMES = command_line.define_schemes(digits.SCHEMES)
 _STEPS = flags.DEFINE_integer(
-  'steps', None, 'fewer, for a quick look', lower_bound=1
+  'steps', None, 'steps of each run, fewer for a quick look', lower_bound=1
 )
 
 

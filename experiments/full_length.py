@@ -1,14 +1,14 @@
-r"""Full-length runs, those that tell most first: one command for a GPU.
+r"""Trains at full length on a GPU, the most informative runs first.
 
   python -m experiments.full_length --budget=36000
   python -m experiments.full_length --list
 
-It trains rows of several tables, one after the other, and keeps each as
-`python -m experiments.papers TABLE ROW` would, in a JSON file for each table
-below `--workdir`. What is finished is not run again, and a run that was stopped
-goes on from its checkpoint, so the same command goes on until nothing is
-missing; the exit status is then 0. With `--budget` no further run begins after
-so many seconds; the one that is under way comes to its end.
+It trains rows of several tables, one after the other, and records each row as
+`python -m experiments.papers TABLE ROW` does, in a JSON file for each table
+below `--workdir`. The same command again leaves out finished runs, and resumes
+stopped ones from their checkpoints. The exit status is 0 when nothing is
+missing. With `--budget` no further run begins after so many seconds; the
+current run is finished.
 
 CIFAR-10 is tested on data_batch_5; see `experiments/papers/full_length.py`.
 """

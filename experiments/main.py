@@ -8,11 +8,11 @@ and every argument of the scheme as `--config.compression.ARG=VALUE`. The same
 command again resumes an interrupted run. The exit code is 0 only when the run
 reached its last step.
 
-With `--multihost` the same command, started once a process, makes one run of
-all processes: `--config.parallel.runner=shard_map`, a worker (or one of its
-`parallel.devices_per_node`) for every device, and a working directory that all
-see. The processes find each other through --coordinator, --num_processes and
---process_id, through `experiments.cluster`, or as
+With `--multihost` the same command, started in every process, is one run of all
+processes. It needs `--config.parallel.runner=shard_map`, a worker (or one of
+its `parallel.devices_per_node`) for every device, and a working directory that
+all processes see. The processes find each other through --coordinator,
+--num_processes and --process_id, through `experiments.cluster`, or as
 `jax.distributed.initialize()` does (TPU pods, SLURM, Open MPI, Kubernetes).
 """
 
@@ -36,16 +36,16 @@ _COORDINATOR = flags.DEFINE_string(
   'coordinator', None, 'address:port on which process 0 listens.'
 )
 _NUM_PROCESSES = flags.DEFINE_integer(
-  'num_processes', None, 'How many processes there are.', lower_bound=1
+  'num_processes', None, 'Number of processes of the run.', lower_bound=1
 )
 _PROCESS_ID = flags.DEFINE_integer(
-  'process_id', None, 'Which of them this is, from 0.'
+  'process_id', None, 'Number of this process, from 0.'
 )
 _HOST_TIMEOUT = flags.DEFINE_float(
   'host_timeout',
   None,
-  'Seconds of silence after which a process counts as lost, and all end; 60 if '
-  'not given.',
+  'Seconds of silence after which a process counts as lost and all processes '
+  'end; 60 if not given.',
   lower_bound=1,
 )
 

@@ -3,9 +3,10 @@ r"""Runs QSVRG against plain QSGD on l2-regularised logistic regression.
   python -m experiments.qsvrg --config=configs/qsvrg.py \
     --json=experiments/results/qsvrg.json --figure=runs/qsvrg.png
 
-Handwritten digits below five or not, simulated workers; any field as
-`--config.FIELD=VALUE`. The head of `configs/qsvrg.py` has what the last lines
-print, see `experiments/studies/qsvrg.py`.
+The task is to tell whether a handwritten digit is below five; workers are
+simulated. Set any field by `--config.FIELD=VALUE`.
+`experiments/studies/qsvrg.py` explains the last lines of the output, which
+`configs/qsvrg.py` has in its head.
 """
 
 from absl import flags

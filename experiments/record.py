@@ -1,8 +1,8 @@
-"""Gathers finished runs into one JSON file, to be kept with the project.
+"""Gathers finished runs in one JSON file, to keep with the project.
 
   python -m experiments.record DIR... --json=experiments/results/NAME.json
 
-Each run is there with its command, its machine, its result and the curves of
+The file has the command of each run, its machine, its result and the curves of
 its loss and score.
 """
 

@@ -66,11 +66,11 @@ _GRID = flags.DEFINE_bool(
 )
 _SCHEMES = command_line.define_schemes(subjects.SCHEMES)
 _DENSITY = flags.DEFINE_float(
-  'density', subjects.DENSITY, 'of the sparse schemes'
+  'density', subjects.DENSITY, 'density of the sparse schemes'
 )
 _REPEATS = flags.DEFINE_integer('repeats', 7, 'rounds', lower_bound=1)
 _STEPS = flags.DEFINE_integer(
-  'steps', 3, 'of a scheme in a round', lower_bound=1
+  'steps', 3, 'steps of a scheme in a round', lower_bound=1
 )
 _LOOPBACK = on_hosts.define_loopback()
 _TIMEOUT = on_hosts.define_timeout()

@@ -1,8 +1,8 @@
 """One worker of the exchange benchmark: `experiments.benchmarks.exchange`.
 
-Started on every host by `experiments.cluster`; process 0 writes what was
-measured. Schemes take turns in every round, so that whatever else the machine
-does meets all of them.
+`experiments.cluster` starts it on every host; process 0 writes the
+measurements. Schemes take turns in every round, so that other work of the
+machine affects all of them alike.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ import optax
 
 _JSON = command_line.define_json()
 _NUM_PARAMS = flags.DEFINE_integer('num_params', None, 'number of parameters')
-_DENSITY = flags.DEFINE_float('density', None, 'of the sparse schemes')
+_DENSITY = flags.DEFINE_float('density', None, 'density of the sparse schemes')
 _SCHEMES = command_line.define_schemes(subjects.SCHEMES)
 _REPEATS = flags.DEFINE_integer('repeats', 7, 'rounds', lower_bound=1)
 _STEPS = flags.DEFINE_integer(
-  'steps', None, 'of a scheme in a round', lower_bound=1
+  'steps', None, 'steps of a scheme in a round', lower_bound=1
 )
 
 LOCAL = P(subjects.AXIS)

@@ -43,7 +43,9 @@ _WORKERS = on_hosts.define_workers(2, 4, 8)
 _RATE = on_hosts.define_rate()
 _REPEATS = flags.DEFINE_integer('repeats', 7, 'rounds', lower_bound=1)
 _INSIDE = flags.DEFINE_bool(
-  'inside', False, 'measure here: for the processes that this program starts'
+  'inside',
+  False,
+  'measure in this process; set by the program for those that it starts',
 )
 
 _AXIS = 'workers'

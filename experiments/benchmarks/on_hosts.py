@@ -67,12 +67,14 @@ def define_rate() -> flags.FlagHolder[list[str]]:
 def define_loopback() -> flags.FlagHolder[bool]:
   """Defines `--loopback`."""
   return flags.DEFINE_bool(
-    'loopback', False, 'all on 127.0.0.1: no rates, no bytes counted, no root'
+    'loopback',
+    False,
+    'run on 127.0.0.1: no rates, no counted bytes, no root needed',
   )
 
 
 def define_timeout() -> flags.FlagHolder[Any]:
   """Defines `--timeout`, for one start of the workers."""
   return flags.DEFINE_float(
-    'timeout', 3600.0, 'seconds that the workers may take each time'
+    'timeout', 3600.0, 'seconds that the workers may take for one start'
   )

@@ -45,15 +45,20 @@ from experiments.run import records
 from experiments.run import scores
 
 _JSON = command_line.define_json()
-_CONFIG = flags.DEFINE_string('config', 'configs/digits.py', 'what to train')
+_CONFIG = flags.DEFINE_string(
+  'config', 'configs/digits.py', 'configuration to train'
+)
 _SCHEMES = command_line.define_list(
   'schemes', ('dense', 'dgc'), str, 'settings of the config'
 )
 _WORKERS = on_hosts.define_workers(4)
 _RATE = on_hosts.define_rate()
-_STEPS = flags.DEFINE_integer('steps', 660, 'of a run', lower_bound=1)
+_STEPS = flags.DEFINE_integer('steps', 660, 'steps of a run', lower_bound=1)
 _TESTS = flags.DEFINE_integer(
-  'tests', 1, 'of a run, the last in the end; their time counts', lower_bound=1
+  'tests',
+  1,
+  'tests of a run, the last at its end; their time counts',
+  lower_bound=1,
 )
 _LOOPBACK = on_hosts.define_loopback()
 _TIMEOUT = on_hosts.define_timeout()

@@ -1,11 +1,11 @@
-"""Runs a command on the hosts of a cluster that is made for it.
+"""Makes a cluster of hosts on this machine, and runs a command on each.
 
   python -m experiments.cluster --hosts=4 --rate=1gbit -- COMMAND...
 
-The hosts are network namespaces on this machine whose links carry 1 Gbit/s;
-the program prints how many bytes each of them sent. It needs root and
-iproute2; `--loopback` needs neither, and neither shapes nor counts. See the
-package for what the command finds in its environment.
+The hosts are network namespaces on this machine with links of 1 Gbit/s. The
+program prints how many bytes each host sent. It needs root and iproute2.
+`--loopback` needs neither, but shapes no link and counts no bytes. The
+docstring of the package lists the environment variables of the command.
 """
 
 from collections.abc import Sequence
@@ -15,21 +15,23 @@ from experiments import cluster
 from experiments.program import command_line
 from experiments.program import files
 
-_HOSTS = flags.DEFINE_integer('hosts', 2, 'how many')
+_HOSTS = flags.DEFINE_integer('hosts', 2, 'number of hosts')
 _RATE = flags.DEFINE_string(
-  'rate', '1gbit', "of every link, such as 100mbit, or 'unlimited'"
+  'rate', '1gbit', "rate of every link, such as 100mbit, or 'unlimited'"
 )
-_DELAY = flags.DEFINE_string(
-  'delay', None, 'of a packet on its way, such as 1ms'
-)
+_DELAY = flags.DEFINE_string('delay', None, 'delay of each packet, such as 1ms')
 _LOOPBACK = flags.DEFINE_bool(
-  'loopback', False, 'no namespaces: for where they are not permitted'
+  'loopback', False, 'no network namespaces, for where they are not permitted'
 )
 _JSON = command_line.define_json()
 _GRACE = flags.DEFINE_float(
-  'grace', 10.0, 'seconds the others get when one process has failed'
+  'grace',
+  10.0,
+  'seconds that the others may go on after one process has failed',
 )
-_TIMEOUT = flags.DEFINE_float('timeout', None, 'seconds the whole run may take')
+_TIMEOUT = flags.DEFINE_float(
+  'timeout', None, 'seconds that the whole run may take'
+)
 
 _EXIT_FAILED, _EXIT_TIMEOUT = 1, 124
 _LOOPBACK_NOTE = (

@@ -92,7 +92,7 @@ def _lengthen(
   if wire.stdout.readline() != 'ready\n':
     _, said = wire.communicate()
     raise network.NotPermittedError(
-      f'no interfaces of our own (TAP): {said.strip().splitlines()[-1]}'
+      f'cannot make network interfaces (TAP): {said.strip().splitlines()[-1]}'
     )
   network.run(
     f'ip -n {net.switch} link set {far} netns {host.namespace} '

@@ -3,13 +3,13 @@
   python -m experiments.cost_model --workdir=DIR [--measured=FILE.json,...]
 
 Writes a picture for each figure and `cost_model.json` with every number, and
-prints what the papers print beside what their models say.
+prints the papers' numbers beside those of their models.
 
-Each FILE.json, rows as experiments.benchmarks.exchange writes them
-(`scheme`, `floats`, `workers`, `rate`, `step_ms`, perhaps `plan_bytes`), adds
-measured points. Rows of two more schemes, which experiments.benchmarks.network
-writes, give the network's alpha and beta: 'ping_pong', a message of that many
-floats, one way, or else 'all_reduce', a bare dense all-reduce.
+Each FILE.json adds measured points: rows as experiments.benchmarks.exchange
+writes them (`scheme`, `floats`, `workers`, `rate`, `step_ms`, perhaps
+`plan_bytes`). Rows of experiments.benchmarks.network give the network's alpha
+and beta: 'ping_pong', a message of that many floats, one way, or else
+'all_reduce', a bare dense all-reduce.
 """
 
 from collections.abc import Mapping, Sequence

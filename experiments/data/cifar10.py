@@ -43,7 +43,7 @@ def load(directory: str, test_split: str = 'test') -> dataset.Dataset:
     test_split = TEST_STEM
   elif test_split not in (TEST_STEM, *TRAIN_STEMS):
     raise errors.ConfigError(
-      f'data.test_split must be one of file, {", ".join(TRAIN_STEMS)}, '
+      f'data.test_split must be one of test, {", ".join(TRAIN_STEMS)}, '
       f'got {test_split!r}'
     )
   folder = folders.find(

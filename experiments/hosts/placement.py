@@ -242,8 +242,8 @@ def provide(runner: str, num_workers: int, inner_workers: int = 1) -> Placement:
       f'parallel.num_workers {num_workers} of parallel.devices_per_node '
       f'{inner_workers} need {needed} devices with parallel.runner {runner}, '
       f'{jax.default_backend()} has {len(devices)}. Take other numbers, '
-      'or parallel.runner=simulate; CPUs pose as JAX_NUM_CPU_DEVICES devices a '
-      'process, where that is set'
+      'or parallel.runner=simulate; on CPUs a process has JAX_NUM_CPU_DEVICES '
+      'devices, where that is set'
     )
   devices = devices[:needed]
   held = collections.Counter(d.process_index for d in devices)

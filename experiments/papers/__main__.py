@@ -1,4 +1,4 @@
-r"""Runs the rows of a table, and prints ours beside the published.
+r"""Runs the rows of a table, and prints them beside the published numbers.
 
   python -m experiments.papers --list
   python -m experiments.papers dgc_table2 --seeds=0,1,2 --budget=3600
@@ -6,29 +6,29 @@ r"""Runs the rows of a table, and prints ours beside the published.
   python -m experiments.papers schemes_digits dgc gtopk --seeds=0,1,2
 
 The first argument is a table of configs/, or `package.module` of a `TABLE` of
-your own; the others are rows, all of them if none is given, and each brings the
-dense row that it is compared to. The quick
-setting takes minutes a row on two cores: of images CIFAR-10 below
-GRADSPARSE_DATA with data_batch_5 held out, or the handwritten digits where that
-is not there; of text PTB, of speech spoken digits, of pairs of sentences
-Multi30k, with small networks. With `--full` it is the paper's; with
-`--held_out` that, but tested on a part of the training set, to choose settings
-on, or for CIFAR-10 without its test file: on data_batch_5, of the digits on a
-fifth, with as many epochs of what is left. The tables on digits and
-ablations_ptb have one setting, the full one, that takes less than a minute a
-row, and of PTB ten.
+your own. The others are rows; without them all rows run. Each row also runs the
+dense row that it is compared with.
 
-A run is recorded as soon as it is finished, and the same command again takes
-only those that are missing; one that was stopped goes on from its checkpoint.
-What could not run is told at the end, and the exit status is then 1.
+The quick setting takes minutes a row on two cores, with small networks: on
+CIFAR-10 below GRADSPARSE_DATA with data_batch_5 held out (or on the handwritten
+digits where that is missing), on PTB, on spoken digits, or on Multi30k.
+`--full` is the paper's setting. `--held_out` is the paper's setting, tested on
+a part of the training set, to choose settings, or for CIFAR-10 without its test
+file: on data_batch_5, or on a fifth of the digits, with as many epochs of the
+rest. The tables on digits and ablations_ptb have the full setting only. It
+takes less than a minute a row, for PTB ten minutes.
 
-`--lr_multipliers=0.5,1,2` measures no row, but which learning rate suits it:
-each row is trained at each of these multiples of its rate, with each seed, on a
-part of the training set, and tested on the rest of it. With `--share=0.25` a
-trial has a quarter of the row's epochs. The table shows which rate is best.
+A run is recorded as soon as it is finished. The same command again runs only
+what is missing, and resumes a stopped run from its checkpoint. If some run
+could not run, the program says so at the end, and the exit status is 1.
 
-`--figure` draws scores against compression, `--csv` writes a row a run, or a
-trial; `--header` prints the table that the head of the configuration has.
+`--lr_multipliers=0.5,1,2` runs trials of learning rates instead: each row is
+trained at each of these multiples of its rate, with each seed, on a part of the
+training set, and tested on the rest of it. With `--share=0.25` a trial has a
+quarter of the row's epochs. The table shows which rate is best.
+
+`--figure` draws scores against compression. `--csv` writes a row a run, or a
+trial. `--header` prints the table for the head of the configuration.
 """
 
 from collections.abc import Sequence
@@ -54,21 +54,23 @@ _JSON = command_line.define_path(
 )
 _WORKDIR = command_line.define_workdir(str(_RUNS))
 _SEEDS = command_line.define_seeds(0)
-_FULL = flags.DEFINE_bool('full', False, "the paper's setting, not the quick")
+_FULL = flags.DEFINE_bool(
+  'full', False, "the paper's setting, not the quick one"
+)
 _HELD_OUT = flags.DEFINE_bool(
-  'held_out', False, 'likewise, tested on a part of the training set'
+  'held_out', False, "the paper's setting, tested on a part of the training set"
 )
 _LR_MULTIPLIERS = command_line.define_list(
   'lr_multipliers',
   (),
   command_line.positive_number,
-  'multiples of the learning rate of each row, to choose it',
+  "multiples of each row's learning rate, to choose the best",
 )
 flags.DEFINE_alias('trials', 'lr_multipliers')  # as in the records
 _SHARE = flags.DEFINE_float(
   'share',
   1.0,
-  'of its epochs, that each trial takes',
+  "share of the row's epochs that each trial takes",
   lower_bound=0.001,
   upper_bound=1,
 )
@@ -94,7 +96,7 @@ def main(given: Sequence[str]) -> int | None:
   table = catalogue.load(name)
   if _SHARE.value != 1 and not _LR_MULTIPLIERS.value:
     raise errors.ConfigError(
-      '--share is of trials, and there are no --lr_multipliers; got '
+      '--share is of trials, but --lr_multipliers is not given; got '
       f'{_SHARE.value:g}'
     )
   if _FULL.value and _HELD_OUT.value:

@@ -72,7 +72,7 @@ def build(
   """
   if share != 1 and 'epochs' not in fields:
     raise errors.ConfigError(
-      f'a share is of epochs, and this setting has steps, got {share:g}'
+      f'a share is of epochs, but this setting is in steps, got {share:g}'
     )
   fields = {
     name: share * value if name in _EPOCHS else value
@@ -130,7 +130,7 @@ def _examples(
   name = config.data.name
   if name not in EXAMPLES:
     raise errors.ConfigError(
-      f'epochs of data.name={name} need `examples`: how many there are'
+      f'epochs of data.name={name} need `examples`, the number of examples'
     )
   count, split = EXAMPLES[name], config.data.test_split
   validation = split == 'validation'

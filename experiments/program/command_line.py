@@ -243,7 +243,7 @@ def define_schemes(known: Collection[str]) -> flags.FlagHolder[list[str]]:
 def define_seeds(*default: int) -> flags.FlagHolder[list[int]]:
   """Defines `--seeds`, a run for each."""
   seed = flags.IntegerParser(lower_bound=0, upper_bound=2**32 - 1)
-  text = 'of parameters and data order'
+  text = 'seeds of parameters and data order'
   return define_list('seeds', default, seed.parse, text)
 
 

@@ -2,12 +2,12 @@
 
   python -m experiments.report DIR...
 
-Each DIR is a working directory, or a folder of them. The page has its picture
-inside and needs no other file.
+Each DIR is a working directory, or a folder of working directories. The page
+contains its picture and needs no other file.
 
 `--csv` also writes a row a run: its name, status, fields and summary.
-`--pareto` draws the scores of finished runs by what a worker sent, and a line
-through those that no other run beats in both.
+`--pareto` draws the scores of finished runs against the bytes that a worker
+sent, and a line through the runs that no other run beats in both.
 """
 
 from collections.abc import Sequence
@@ -22,16 +22,18 @@ from experiments.report import pareto
 from experiments.report import rows
 
 _OUTPUT = command_line.define_path(
-  'output', None, 'page to write (report.html in what the DIRs share)'
+  'output',
+  None,
+  'page to write; report.html in the common parent of the DIRs if not given',
 )
 _FIGURE = command_line.define_path(
   'figure', None, 'also write the picture to this PNG'
 )
 _CSV = command_line.define_path('csv', None, 'also write a row a run as CSV')
 _PARETO = command_line.define_path(
-  'pareto', None, 'also draw scores by bytes sent, to this PNG'
+  'pareto', None, 'also draw scores against bytes sent, to this PNG'
 )
-_TITLE = flags.DEFINE_string('title', page.TITLE, 'of the page')
+_TITLE = flags.DEFINE_string('title', page.TITLE, 'title of the page')
 
 
 def main(directories: Sequence[str]) -> None:

@@ -110,7 +110,7 @@ def find_runs(directories: Sequence[str | os.PathLike]) -> list[Run]:
     runs = [f for f in folders if (f / records.CONFIG).exists()]
     if not runs:
       raise errors.UserError(
-        f'no run in {directory}: neither it nor a folder in it has a '
+        f'no run in {directory}: neither this folder nor a folder in it has a '
         f'{records.CONFIG}'
       )
     found.update({folder.resolve(): folder for folder in runs})

@@ -3,9 +3,9 @@
   python -m experiments.results_page
   python -m experiments.results_page --check
 
-To be run in the root of the repository: reads experiments/results, writes
-RESULTS.md and docs/results. With `--check` it writes nothing and says what is
-not as the records have it; the exit status is then 1.
+Run it in the root of the repository. It reads experiments/results, and writes
+RESULTS.md and docs/results. With `--check` it writes nothing, says what differs
+from the records, and exits with status 1 if something does.
 """
 
 from absl import flags
@@ -15,7 +15,9 @@ from experiments.program import errors
 from experiments.results_page import page
 
 _ROOT = command_line.define_path('root', '.', 'root of the repository')
-_CHECK = flags.DEFINE_bool('check', False, 'compare, and write nothing')
+_CHECK = flags.DEFINE_bool(
+  'check', False, 'compare with the records, and write nothing'
+)
 
 
 def main() -> int | None:

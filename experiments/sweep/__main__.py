@@ -1,4 +1,4 @@
-r"""Runs a configuration with some of its fields changed, all with all.
+r"""Runs a configuration with all combinations of some changed fields.
 
   python -m experiments.sweep --config=configs/digits.py:dgc \
     --sweep=learning_rate,seed --workdir=runs/rates --print
@@ -6,15 +6,15 @@ r"""Runs a configuration with some of its fields changed, all with all.
   python -m experiments.sweep ... --index=$SLURM_ARRAY_TASK_ID
   python -m experiments.sweep ... --collect=runs/rates.csv
 
-`--sweep=NAME` stands for a function `sweep_NAME()` of the configuration file.
-It yields dicts of fields and values, such as {'train.seed': 1}. With several
-names the points of the sweep are all combinations. Fields that all points share
-are set as in `experiments.main`, `--config.SECTION.FIELD=VALUE`.
+`--sweep=NAME` names a function `sweep_NAME()` of the configuration file. The
+function yields dicts of fields and values, such as {'train.seed': 1}. With
+several names the points of the sweep are all combinations. Fields that all
+points share are set as in `experiments.main`, `--config.SECTION.FIELD=VALUE`.
 
 Each point is a run of `experiments.main` in a folder of its own below
---workdir, and what it says is in `output.txt` there. The same command again
-leaves out what is finished, and goes on with what was stopped. The exit code is
-0 only when all points that were asked for reached their last step.
+--workdir, with its output in `output.txt` there. The same command again leaves
+out finished points, and resumes stopped ones. The exit code is 0 only when all
+points that were asked for reached their last step.
 """
 
 from absl import flags
@@ -24,12 +24,15 @@ from experiments.program import files
 from experiments.program import tables
 
 _CONFIG = command_line.define_config()
-_WORKDIR = command_line.define_workdir(None, 'gets a folder for each point')
+_WORKDIR = command_line.define_workdir(None, 'parent folder of the points')
 _SWEEP = command_line.define_list(
   'sweep', (), str, 'names of functions sweep_NAME() of the configuration file'
 )
 _JOBS = flags.DEFINE_integer(
-  'jobs', None, 'how many points run at once; 1 if not given', lower_bound=1
+  'jobs',
+  None,
+  'number of points that run at once; 1 if not given',
+  lower_bound=1,
 )
 _INDEX = flags.DEFINE_integer(
   'index', None, 'run this point only, counted from 0', lower_bound=0

@@ -44,7 +44,7 @@ def make_agreement(
     except gs.workers.DisagreementError as error:
       raise errors.DisagreementError(
         f'after step {step} {error}. No checkpoint holds this: the same '
-        'command goes on from the last one'
+        'command resumes from the last checkpoint'
       ) from error
 
   return check

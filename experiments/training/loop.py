@@ -200,8 +200,8 @@ class Loop:
     if in_a_row >= self._train.max_rejected_steps:
       raise errors.DivergedError(
         f'{in_a_row} steps in a row were rejected (train.max_rejected_steps), '
-        f'the last is step {self.log.step}: what is made of the gradient of '
-        f'some worker is not finite; {errors.CALMER}'
+        f'the last is step {self.log.step}: the gradient or the update of some '
+        f'worker is not finite; {errors.CALMER}'
       )
 
   def _take(self, step: int) -> None:

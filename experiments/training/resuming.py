@@ -54,8 +54,8 @@ def find(
     return None
   if found.about.get('format') != FORMAT:
     raise errors.ResumeError(
-      f'{found.folder} is from another version of this program, which saved '
-      'other things: train anew, with another --workdir'
+      f'{found.folder} is from another version of this program, with another '
+      'format: train anew, with another --workdir'
     )
   settings.check_resumable(found.about['config'], experiment.asked)
   steps = experiment.config.train.steps
@@ -97,7 +97,7 @@ def prepare(
   before = files.read_json(workdir / tasks.SYMBOLS) if found else None
   if before and before != json.loads(kept[tasks.SYMBOLS]):
     raise errors.ResumeError(
-      f'{workdir / tasks.SYMBOLS} is not what the training set gives: the data '
+      f'{workdir / tasks.SYMBOLS} does not match the training set: the data '
       'have changed'
     )
   old = {tasks.SYMBOLS, tasks.VOCABULARY} - {*kept}

@@ -1,15 +1,17 @@
-r"""Compiles a step of each scheme for accelerators that are not here.
+r"""Compiles a step of each scheme for accelerators that need not be there.
 
   python -m experiments.benchmarks.accelerators --target=v5e:2x4 \
     --tree=resnet50 --schemes=dgc,qsgd4 --json=FILE
 
-Nothing runs: the compiler of TPUs, or of H100s (`--target=h100`, a host of 8),
-says what it makes of a step from gradients to new parameters, with a worker on
-each device. With `--slices=N` a worker is a slice of TPUs, inside of which the
-model is sharded, and bytes are those that a device sends to other slices.
+Nothing runs. The compiler for TPUs, or for H100s (`--target=h100`, a host of
+8), compiles a step from gradients to new parameters, with a worker on each
+device, and reports its estimates. With `--slices=N` a worker is a slice of
+TPUs, inside which the model is sharded, and bytes are those that a device sends
+to other slices.
 
-`x SGD` is the estimate of XLA for TPUs beside that of momentum SGD; what has
-none is in `uncounted`. `floor` is the least that memory allows, likewise.
+`x SGD` is XLA's estimate of the step for TPUs, as a multiple of momentum SGD's.
+Operations without an estimate are in `uncounted`. `floor` is the least that
+memory allows, as such a multiple.
 
 `--recorded=FILE,FILE` compiles nothing: it prints the tables of
 docs/accelerators.md from such records.
@@ -39,7 +41,7 @@ _TARGETS = command_line.define_list(
   'tpu7x:2x2x1',
 )
 _SLICES = flags.DEFINE_integer(
-  'slices', 1, 'of TPUs, each a target', lower_bound=1
+  'slices', 1, 'number of slices of TPUs, each a target', lower_bound=1
 )
 _TREES = command_line.define_list(
   'tree',
@@ -48,7 +50,7 @@ _TREES = command_line.define_list(
   'which of: ' + ', '.join(trees.TREES),
 )
 _NUM_PARAMS = flags.DEFINE_integer(
-  'num_params', 25_600_000, 'parameters, at most', lower_bound=500_000
+  'num_params', 25_600_000, 'most parameters of a tree', lower_bound=500_000
 )
 _RECORDED = command_line.define_list(
   'recorded', (), pathlib.Path, 'records to show; nothing is compiled'

@@ -1,11 +1,11 @@
-r"""What compression costs in arithmetic, as multiples of momentum SGD.
+r"""Measures what compression costs in arithmetic, in steps of momentum SGD.
 
   python -m experiments.benchmarks.compress --json=FILE
 
-One worker and no network: a step takes a gradient to new parameters, its state
-donated, through everything that a scheme does but the exchange itself. After a
-scheme comes plain SGD. Each scheme runs in turns with momentum SGD; ratios are
-medians over the rounds. Then each of its stages by itself.
+There is one worker and no network. A step turns a gradient into new parameters
+with all that a scheme does but the exchange itself; its state is donated. Plain
+SGD follows the scheme. Each scheme runs in turns with momentum SGD; ratios are
+medians over the rounds. Then each stage of the scheme is measured by itself.
 
 `--recorded=FILE` measures nothing: it prints the tables of docs/performance.md
 from such a record, and with `--plot=FILE` draws its picture.
@@ -33,7 +33,7 @@ _JSON = command_line.define_json()
 _REPEATS = flags.DEFINE_integer('repeats', 7, 'rounds', lower_bound=1)
 _SCHEMES = command_line.define_schemes(contenders.SCHEMES)
 _NUM_PARAMS = flags.DEFINE_integer(
-  'num_params', 25_600_000, 'parameters, at most', lower_bound=500_000
+  'num_params', 25_600_000, 'most parameters of a tree', lower_bound=500_000
 )
 flags.DEFINE_alias('floats', 'num_params')  # as in the records
 _SHAPES = command_line.define_list(
@@ -42,13 +42,13 @@ _SHAPES = command_line.define_list(
   flags.EnumParser([*trees.TREES]).parse,
   'which of: ' + ', '.join(trees.TREES),
 )
-_STAGES = flags.DEFINE_bool('stages', True, 'measure each stage, too')
+_STAGES = flags.DEFINE_bool('stages', True, 'measure each stage of a step, too')
 
 _RECORDED = command_line.define_path(
-  'recorded', None, 'a record to show; nothing is measured'
+  'recorded', None, 'record to show; nothing is measured'
 )
 _PLOT = command_line.define_path(
-  'plot', None, 'PNG to draw, of what was measured or recorded'
+  'plot', None, 'PNG file to draw, of what was measured or recorded'
 )
 
 

@@ -1,11 +1,11 @@
-"""What second moments cost, as multiples of a plain gradient.
+"""Measures what second moments cost, as multiples of a plain gradient.
 
   python -m experiments.benchmarks.moments --json=FILE
 
-For a perceptron, a residual network with batch normalisation and a recurrent
-network. The ways run in turns; ratios are medians over the rounds. With
-`--copies` also the way that knows no layer: a copy of all parameters for each
-example.
+The models are a perceptron, a residual network with batch normalisation and a
+recurrent network. The ways to compute second moments run in turns; ratios are
+medians over the rounds. `--copies` adds the general way, for any layer: a copy
+of all parameters for each example.
 """
 
 from typing import Any
@@ -18,8 +18,10 @@ from experiments.program import tables
 
 _JSON = command_line.define_json()
 _REPEATS = flags.DEFINE_integer('repeats', 7, 'rounds', lower_bound=1)
-_BATCH = flags.DEFINE_integer('batch', 16, 'examples', lower_bound=2)
-_COPIES = flags.DEFINE_bool('copies', False, 'a copy for each example, too')
+_BATCH = flags.DEFINE_integer('batch', 16, 'examples of a batch', lower_bound=2)
+_COPIES = flags.DEFINE_bool(
+  'copies', False, 'also measure one copy of the parameters for each example'
+)
 
 
 def _table(rows: list[dict[str, Any]]) -> tables.Table:

@@ -119,7 +119,7 @@ def load(
   )
   if tested == TRAIN or not tested or '/' in tested:
     raise errors.ConfigError(
-      'data.test_split must be file, validation or the name of a pair of files '
+      'data.test_split must be test, validation or the name of a pair of files '
       f'other than {TRAIN}, got {test_split!r}'
     )
   folder = folders.find(

@@ -6,9 +6,10 @@ r"""Kills training runs with -9 at random moments, and resumes them.
 Each scheme trains a perceptron on the digits, undisturbed and killed again and
 again: while the processes start, between steps, and while a checkpoint is being
 written. One process dies first, the others a moment later, and the same command
-goes on. In the end the parameters, the metrics of every step and the memories
-of all workers must be those of the undisturbed run, bit for bit: a resume that
-lost or repeated anything would show. The exit status is 0 only then.
+resumes the run. At the end the parameters, the metrics of every step and the
+memories of all workers must equal those of the undisturbed run, bit for bit; a
+resume that lost or repeated anything would show. The exit status is 0 only if
+all are equal.
 """
 
 import collections
@@ -28,17 +29,19 @@ from experiments.run import machine
 from experiments.studies.kill_and_resume import trial
 
 _SCHEMES = command_line.define_schemes(trial.SCHEMES)
-_KILLS = flags.DEFINE_integer('kills', 50, 'of all schemes', lower_bound=1)
-_PROCESSES = flags.DEFINE_integer(
-  'processes', 3, 'of a run, a worker each', lower_bound=1
+_KILLS = flags.DEFINE_integer(
+  'kills', 50, 'kills, of all schemes together', lower_bound=1
 )
-_STEPS = flags.DEFINE_integer('steps', 200, 'of a run', lower_bound=1)
+_PROCESSES = flags.DEFINE_integer(
+  'processes', 3, 'processes of a run, each with one worker', lower_bound=1
+)
+_STEPS = flags.DEFINE_integer('steps', 200, 'steps of a run', lower_bound=1)
 _EVERY = flags.DEFINE_integer(
   'checkpoint_every', 4, 'steps between two checkpoints', lower_bound=1
 )
-_SEED = flags.DEFINE_integer('seed', 0, 'of the moments')
+_SEED = flags.DEFINE_integer('seed', 0, 'seed of the moments of the kills')
 _WORKDIR = command_line.define_workdir(
-  None, 'folder for the runs; one that goes afterwards if not given'
+  None, 'folder for the runs; a temporary one if not given'
 )
 _JSON = command_line.define_json()
 

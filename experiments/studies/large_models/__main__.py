@@ -3,13 +3,15 @@ r"""Lowers and compiles training steps of models that this machine cannot hold.
   python -m experiments.studies.large_models \
     --json=experiments/results/large_models.json
 
-One step of a transformer on CPU devices, as replicas of several devices each
-with a scheme between replicas, is compiled and not run: bytes by mesh axis,
-memory a device, modelled exchange times. Beside it the plans of a larger one,
-and CPU seconds to compile the updates of trees of few and many leaves.
+It compiles one step of a transformer for CPU devices, with a scheme between
+replicas of several devices each, and does not run it. It reports bytes by mesh
+axis, memory of a device and modelled exchange times. It also reports the plans
+of a larger transformer, and the CPU seconds to compile the updates of trees of
+few and many leaves.
 
---parts=steps, plans or leaves does some of it; what the JSON file has of the
-other parts stays. The tables are printed as docs/large_models.md has them.
+--parts=steps, plans or leaves does one of these parts; the JSON file keeps its
+rows of the other parts. The tables are printed as docs/large_models.md has
+them.
 """
 
 from collections.abc import Callable
@@ -39,10 +41,10 @@ _PARTS = command_line.define_list(
   'which of: ' + ', '.join(page.TABLES),
 )
 _SCHEMES = command_line.define_schemes(steps.SCHEMES)
-_LAYERS = _size('layers', 24, 'of the model whose step is compiled')
-_WIDTH = _size('width', 2048, 'of that model')
-_HEADS = _size('heads', 16, 'of that model')
-_VOCABULARY = _size('vocabulary', 50_257, 'of both models')
+_LAYERS = _size('layers', 24, 'layers of the model whose step is compiled')
+_WIDTH = _size('width', 2048, 'width of that model')
+_HEADS = _size('heads', 16, 'attention heads of that model')
+_VOCABULARY = _size('vocabulary', 50_257, 'vocabulary of both models')
 _CONTEXT = _size('context', 1024, 'tokens that both models see')
 _SEQUENCES = _size('sequences', 1, 'of tokens that a device has in a step')
 _REPLICAS = _size('replicas', 2, 'copies of the model')
@@ -53,17 +55,20 @@ _GBITS = command_line.define_list(
 _DEVICES_A_LINK = flags.DEFINE_integer(
   'devices_a_link',
   None,
-  'devices that reach other replicas through one link; all of a replica if '
-  'not given, 1 if each has its own',
+  'number of devices that share a link to other replicas; all devices of a '
+  'replica if not given, 1 if each has its own link',
   lower_bound=1,
 )
-_PLAN_LAYERS = _size('plan_layers', 32, 'of the model that is planned')
-_PLAN_WIDTH = _size('plan_width', 4096, 'of that model')
+_PLAN_LAYERS = _size('plan_layers', 32, 'layers of the model that is planned')
+_PLAN_WIDTH = _size('plan_width', 4096, 'width of that model')
 _PLAN_WORKERS = _size('plan_workers', 8, 'that exchange it')
 _LEAVES = command_line.define_list(
-  'leaves', (10, 100, 1000), command_line.whole, 'of trees of one size'
+  'leaves',
+  (10, 100, 1000),
+  command_line.whole,
+  'numbers of leaves of the trees that are compiled',
 )
-_ELEMENTS = _size('elements', 16_000_000, 'of each of these trees')
+_ELEMENTS = _size('elements', 16_000_000, 'elements of each of these trees')
 
 
 def _transformer(layers: int, width: int, heads: int, shards: int):

@@ -50,7 +50,7 @@ def make_mesh(replicas: int, shards: int) -> Mesh:
     raise errors.ConfigError(
       f'--replicas={replicas} of --shards={shards} need {replicas * shards} '
       f'devices, {jax.default_backend()} has {jax.device_count()}; '
-      'JAX_PLATFORMS=cpu poses as any number'
+      'JAX_PLATFORMS=cpu gives any number of devices'
     )
   return jax.make_mesh(
     (replicas, shards),

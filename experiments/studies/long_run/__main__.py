@@ -1,14 +1,15 @@
-r"""Takes very many steps, and looks whether anything grows or drifts.
+r"""Takes very many steps, and checks whether anything grows or drifts.
 
   python -m experiments.studies.long_run --steps=100000 \
     --json=experiments/results/long_run.json
 
-A small perceptron on digits, a device of the processor a worker. At --points of
-the run: memory of the process, arrays that JAX holds, programs compiled since
-the first call, norms of what workers owe, and whether all workers hold the same
-of what they share, bit for bit. The exit status is 1 if anything grew, drifted
-or was compiled later. 100,000 steps of three schemes took ten minutes on two
-cores, beside other work.
+It trains a small perceptron on digits; each worker has a device of the
+processor. At --points of the run it measures the memory of the process, the
+arrays that JAX holds, the programs compiled since the first call, the norms of
+the workers' residuals, and whether the workers' copies of shared state are
+equal, bit for bit. The exit status is 1 if anything grew, drifted or was
+compiled later. 100,000 steps of three schemes took ten minutes on two cores,
+beside other work.
 """
 
 import time
@@ -33,10 +34,14 @@ _SCHEMES = command_line.define_list(
   flags.EnumParser([*run.SCHEMES]).parse,
   'which of: ' + ', '.join(run.SCHEMES),
 )
-_STEPS = flags.DEFINE_integer('steps', 100_000, 'of a scheme', lower_bound=1)
-_WORKERS = flags.DEFINE_integer('workers', 2, 'a device each', lower_bound=2)
+_STEPS = flags.DEFINE_integer(
+  'steps', 100_000, 'steps of each scheme', lower_bound=1
+)
+_WORKERS = flags.DEFINE_integer(
+  'workers', 2, 'workers, each on a device of its own', lower_bound=2
+)
 _POINTS = flags.DEFINE_integer(
-  'points', 100, 'how often to measure', lower_bound=4
+  'points', 100, 'number of measurements of a scheme', lower_bound=4
 )
 _CHUNK = flags.DEFINE_integer(
   'chunk', 20, 'steps in one call of the compiled program', lower_bound=1

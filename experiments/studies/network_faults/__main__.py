@@ -3,12 +3,13 @@ r"""Trains on three hosts while one of them, or the network, fails.
   python -m experiments.studies.network_faults \
     --json=experiments/results/network_faults.json
 
-Each fault meets a run of its own: a perceptron on the digits, a worker on each
-of three hosts (`experiments.cluster`: root and iproute2). The run goes on, or
-all of its processes end in bounded time, each with one line that names the
-process that was lost; then the same command goes on. In the end parameters,
-metrics and the memories of all workers must be those of an undisturbed run, bit
-for bit. The exit status is 0 only if all is so. docs/faults.md has the table.
+Each fault has a run of its own: a perceptron on the digits, with a worker on
+each of three hosts (`experiments.cluster`; needs root and iproute2). Either the
+run goes on, or all of its processes end in bounded time, each with one line
+that names the lost process, and then the same command resumes the run. At the
+end parameters, metrics and the memories of all workers must equal those of an
+undisturbed run, bit for bit. The exit status is 0 only if all this holds.
+docs/faults.md has the table.
 """
 
 import dataclasses
@@ -34,8 +35,10 @@ _FAULTS = command_line.define_list(
   flags.EnumParser([*faults.FAULTS]).parse,
   'which of: ' + ', '.join(faults.FAULTS),
 )
-_SCHEME = flags.DEFINE_enum('scheme', 'dgc', list(runs.SCHEMES), 'of the runs')
-_STEPS = flags.DEFINE_integer('steps', 60, 'of a run', lower_bound=1)
+_SCHEME = flags.DEFINE_enum(
+  'scheme', 'dgc', list(runs.SCHEMES), 'scheme of the runs'
+)
+_STEPS = flags.DEFINE_integer('steps', 60, 'steps of a run', lower_bound=1)
 _AFTER = flags.DEFINE_integer(
   'after_step', 25, 'the step after which a fault begins', lower_bound=1
 )
@@ -43,10 +46,13 @@ _EVERY = flags.DEFINE_integer(
   'checkpoint_every', 10, 'steps between two checkpoints', lower_bound=1
 )
 _HOST_TIMEOUT = flags.DEFINE_float(
-  'host_timeout', 20.0, 'of the runs, see experiments.main', lower_bound=1
+  'host_timeout',
+  20.0,
+  'host_timeout of the runs, see experiments.main',
+  lower_bound=1,
 )
 _WORKDIR = command_line.define_workdir(
-  None, 'folder for the runs; one that goes afterwards if not given'
+  None, 'folder for the runs; a temporary one if not given'
 )
 _JSON = command_line.define_json()
 
