@@ -1,6 +1,8 @@
 """Writers: which there are, what each tracker is told, and what fails."""
 
 import json
+import pathlib
+import re
 import sys
 import types
 
@@ -241,6 +243,22 @@ def test_one_that_cannot_begin_is_an_error_and_later_a_warning(
   made.close()
   assert caplog.text.count('failed after step 2 and is left out') == 1
   assert (tmp_path / 'own.txt').read_text().endswith('after 2\n4 0.5\nclosed\n')
+
+
+def test_the_page_has_all_trackers_and_its_own_writer_works(tmp_path):
+  page = (pathlib.Path(__file__).parents[3] / 'docs/experiments.md').read_text()
+  _, _, section = page.partition('## Trackers\n')
+  section, _, _ = section.partition('\n## ')
+  named = re.findall(r'^\| `([\w.:]+)` \|', section, re.MULTILINE)
+  assert named == [*trackers.TRACKERS, 'package.module:factory']
+  (block,) = re.findall(r'```python\n(.*?)```', section, re.DOTALL)
+  names = {}
+  exec(block, names)
+  for last_step in (0, 2):
+    made = writers.Writers({'mine': names['CSV']}, _CONFIG, tmp_path, last_step)
+    made.write(last_step + 2, _NUMBERS)
+    made.close()
+  assert (tmp_path / 'loss.csv').read_text() == '# seed 0\n2,0.5\n4,0.5\n'
 
 
 @pytest.mark.parametrize(
