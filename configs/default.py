@@ -47,7 +47,6 @@ def get_config() -> ml_collections.ConfigDict:
   # Steps between two profiled steps. Their times of gradients, compression,
   # exchange and update are in metrics.jsonl and the report. 0: never.
   train.time_breakdown_every = 0
-  train.tensorboard = False  # event files beside metrics.jsonl
 
   config.data = data = ml_collections.ConfigDict()
   # Images: digits, cifar10, mnist, fashion_mnist, imagenet. Text, to predict

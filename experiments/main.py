@@ -23,12 +23,15 @@ from typing import Any
 from absl import flags
 from experiments.program import command_line
 from experiments.program import errors
+from experiments.program import progress
 from experiments.run import scores
+from experiments.run import writers
 
 # The arguments of a scheme are known only when its name is: `settings.check`
 # refuses fields that nobody knows.
 _CONFIG = command_line.define_config()
 _WORKDIR = command_line.define_workdir(None)
+_WRITER = writers.define_flag()
 _MULTIHOST = flags.DEFINE_bool(
   'multihost', False, 'Join the other processes that run this command.'
 )
@@ -95,13 +98,17 @@ def _joined():
 def _train(process: int) -> None:
   from experiments.training import train
 
-  summary = train.train_and_evaluate(
-    _CONFIG.value,
-    _WORKDIR.value,
-    progress=_Printer(),
-    announce=command_line.say,
-    command=command_line.typed(),
-  )
+  config = _CONFIG.value
+  with progress.Bar(wanted=not process).shown() as bar:
+    bar.start(config.compression.name, config.train.steps)
+    summary = train.train_and_evaluate(
+      config,
+      _WORKDIR.value,
+      progress=_Watch(bar),
+      announce=command_line.say,
+      command=command_line.typed(),
+      writers=_WRITER.value,
+    )
   if process:
     return
   comm = summary['comm']
@@ -133,19 +140,26 @@ def _tested(tests: Mapping[str, Any]) -> str:
   return scores.worded(tests['final']) + other
 
 
-class _Printer:
-  """Prints each line of metrics once."""
+class _Watch:
+  """Moves the bar; without one, or into a file, prints lines of metrics."""
 
-  def __init__(self):
-    self._printed = 0
+  def __init__(self, bar: progress.Bar):
+    self._bar = bar
+    self._told = 0
+    self._tested = ''
 
   def __call__(self, step: int, steps: int, line: Mapping[str, float]) -> None:
-    del step  # the line lags one behind
-    if line and line['step'] > self._printed:
-      self._printed = line['step']
-      tested = scores.worded(scores.tested(line))
-      done = f'step {self._printed}/{steps}  loss {line["train/loss"]:.4f}'
-      print(f'{done}  {tested}'.rstrip(), flush=True)
+    self._bar.update(step)
+    if not line or line['step'] <= self._told:  # it lags one behind
+      return
+    self._told = line['step']
+    tested = scores.worded(scores.tested(line))
+    loss = f'loss {line["train/loss"]:.4f}'
+    self._tested = tested or self._tested
+    self._bar.update(step, f'{loss}  {self._tested}')
+    if self._bar.lines:
+      done = f'step {self._told}/{steps}  {loss}  {tested}'
+      print(done.rstrip(), flush=True)
 
 
 if __name__ == '__main__':

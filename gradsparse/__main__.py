@@ -3,6 +3,8 @@
 python -m gradsparse
 """
 
+import signal
+
 import gradsparse
 import jax
 
@@ -29,4 +31,6 @@ def main() -> None:
 
 
 if __name__ == '__main__':
+  if hasattr(signal, 'SIGPIPE'):  # `| head` ends it without a message
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
   main()

@@ -64,7 +64,6 @@ FREE_ON_RESUME = (
   'train.log_every',
   'train.eval_every',
   'train.checkpoint_every',
-  'train.tensorboard',
   'train.max_rejected_steps',
   'train.time_breakdown_every',
   'data.cache',
@@ -73,6 +72,8 @@ FREE_ON_RESUME = (
   'parallel.check_agreement_every',
   'parallel.resize',
 )
+# Runs of former versions have these, which touched nothing either.
+_GONE = ('train.tensorboard',)
 # These too, where parallel.resize is set.
 FREE_ON_RESIZE = (
   'parallel.runner',
@@ -95,7 +96,7 @@ def check_resumable(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
   """
   known = _known()
   old, new = ({**known, **_flat(config)} for config in (before, now))
-  free = {*FREE_ON_RESUME}
+  free = {*FREE_ON_RESUME, *_GONE}
   if new['parallel.resize']:
     free.update(FREE_ON_RESIZE)
   if any(_waiting_for_tests(new)):

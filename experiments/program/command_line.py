@@ -10,9 +10,12 @@ that several programs have is spelt alike in all of them; a list has commas,
   exit status 130  Ctrl-C (SIGINT); 143: SIGTERM.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+import contextlib
 import math
+import os
 import pathlib
+import select
 import shlex
 import signal
 import sys
@@ -79,7 +82,27 @@ def run(
       say('stopped by SIGINT')
       return 128 + signal.SIGINT
 
-  app.run(told, flags_parser=parse)
+  with _ended_by_its_reader():
+    app.run(told, flags_parser=parse)
+
+
+@contextlib.contextmanager
+def _ended_by_its_reader() -> Iterator[None]:
+  """Ends a program quietly when nobody reads on, as with `| head`."""
+  try:
+    try:
+      yield
+    except SystemExit:
+      sys.stdout.flush()
+      raise
+  except BrokenPipeError:
+    poll = select.poll()
+    poll.register(sys.stdout, select.POLLOUT)
+    if not any(event & select.POLLERR for _, event in poll.poll(0)):
+      raise  # it is another pipe
+    # Python flushes once more at the end, and would tell what it meets.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(128 + signal.SIGPIPE)
 
 
 # The last four are ml_collections' own: a section, a field or a file that is

@@ -12,6 +12,7 @@
   symbols.json    what the classes of the model stand for, by number, where the
                   data set does not say: words, characters, pieces of words;
                   vocabulary.model, sentencepiece's, cuts a text into those
+  trackers.json   with --writer: the run's names in trackers, see `trackers`
 
 All but metrics.jsonl are written whole, see `experiments.program.files`.
 """
@@ -32,6 +33,7 @@ import zlib
 from absl import logging
 from experiments.program import errors
 from experiments.program import files
+from experiments.run import writers as writing
 import jax
 import ml_collections
 import numpy as np
@@ -107,6 +109,12 @@ def read_metrics(path: pathlib.Path) -> list[dict[str, Any]]:
   return lines
 
 
+def last_step(path: pathlib.Path) -> int:
+  """Returns the step of the last line of a metrics file, 0 where none is."""
+  lines = read_metrics(path)
+  return lines[-1]['step'] if lines else 0
+
+
 def open_metrics(path: pathlib.Path, resume_step: int = 0) -> TextIO:
   """Returns a metrics file to append to.
 
@@ -125,8 +133,11 @@ def open_metrics(path: pathlib.Path, resume_step: int = 0) -> TextIO:
 
 def json_line(line: Mapping[str, float]) -> str:
   """Returns a line of a metrics file."""
-  plain = {name: _plain(value) for name, value in line.items()}
-  return json.dumps(plain, allow_nan=False) + '\n'
+  return json.dumps(_plain_line(line), allow_nan=False) + '\n'
+
+
+def _plain_line(line: Mapping[str, float]) -> dict[str, float | int | None]:
+  return {name: _plain(value) for name, value in line.items()}
 
 
 def _plain(value: float) -> float | int | None:
@@ -154,6 +165,7 @@ class RunLog:
     resume_step: int,
     seconds_before: float,
     describe: Callable[[int, Mapping[str, float]], Mapping[str, float]],
+    writers: writing.Writers | None = None,
   ):
     """Opens the log.
 
@@ -164,17 +176,12 @@ class RunLog:
       resume_step: steps already done.
       seconds_before: what they took.
       describe: `(step, metrics)` to further values; called for each step.
+      writers: get each line, too.
     """
-    self._board = None
+    self._writers = writers
     self._file = (
       open_metrics(path, resume_step) if path else open(os.devnull, 'a')
     )
-    if path and train.tensorboard:
-      import tensorboardX  # only for those who ask
-
-      self._board = tensorboardX.SummaryWriter(
-        str(path.parent / 'tensorboard'), purge_step=resume_step + 1
-      )
     self._every, self._last_step = train.log_every, train.steps
     self._describe = describe
     self._started = time.perf_counter() - seconds_before
@@ -240,17 +247,19 @@ class RunLog:
       with files.explained('write', self._file.name):
         self._file.write(json_line(self.latest))
         self._file.flush()
-      if self._board is not None:
-        for name, value in self.latest.items():
-          self._board.add_scalar(name, value, step)
+      if self._writers is not None:
+        plain = _plain_line(self.latest)
+        del plain['step']
+        numbers = {k: v for k, v in plain.items() if v is not None}
+        self._writers.write(step, numbers)
 
   def close(self) -> None:
-    """Closes the files; what waits is dropped."""
+    """Closes the file and the writers; what waits is dropped."""
     # What could not be written has been told; it must not be told twice.
     with contextlib.suppress(OSError):
       self._file.close()
-    if self._board is not None:
-      self._board.close()
+    if self._writers is not None:
+      self._writers.close()
 
 
 def lock(workdir: pathlib.Path) -> TextIO:

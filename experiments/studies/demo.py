@@ -6,61 +6,40 @@ import shutil
 from typing import Any
 
 from configs import digits
+from experiments.program import progress
 from experiments.program import tables
 from experiments.report import page
 from experiments.run import byte_counter
 from experiments.run import records
 from experiments.studies import scheme_runs
-from rich import console
-from rich import progress
 
 
 class Display(scheme_runs.Watch):
-  """A live bar on a terminal, a line now and then elsewhere."""
+  """A bar where a person watches, a line now and then elsewhere."""
 
-  def __init__(self, screen: console.Console):
-    """Prepares to write on `screen`."""
-    self._screen = screen
-    self._live = screen.is_terminal
-    self._bar = progress.Progress(
-      progress.TextColumn('{task.description:<18}'),
-      progress.BarColumn(),
-      progress.MofNCompleteColumn(),
-      progress.TimeElapsedColumn(),
-      progress.TextColumn('{task.fields[note]}'),
-      console=screen,
-      disable=not self._live,
-    )
-    self._task: Any = None
+  def __init__(self, bar: progress.Bar):
+    """Prepares to move `bar`."""
+    self._bar = bar
     self._scheme = ''
     self._shown = 0
-
-  def __enter__(self) -> 'Display':
-    self._bar.start()
-    return self
-
-  def __exit__(self, *exception) -> None:
-    self._bar.stop()
 
   def start(self, run: scheme_runs.Run) -> None:
     """Begins the bar of a run."""
     self._scheme, self._shown = run.scheme, 0
-    self._task = self._bar.add_task(
-      run.scheme, total=run.config.train.steps, note='compiling'
-    )
+    self._bar.start(f'{run.scheme:<18}', run.config.train.steps)
 
   def update(self, step: int, steps: int, line: Mapping[str, float]) -> None:
     """Shows where the run is."""
-    self._bar.update(self._task, completed=step)
+    self._bar.update(step)
     accuracy = line.get('test/accuracy')
     if accuracy is None or line['step'] == self._shown:
       return
     self._shown = line['step']
     note = f'loss {line["train/loss"]:.4f}, test accuracy {accuracy:.1%}'
-    self._bar.update(self._task, note=note)
-    if not self._live:
-      self._screen.print(
-        f'{self._scheme:<18} step {self._shown}/{steps}  {note}', soft_wrap=True
+    self._bar.update(step, note)
+    if self._bar.lines:
+      print(
+        f'{self._scheme:<18} step {self._shown}/{steps}  {note}', flush=True
       )
 
   def end(self, run: scheme_runs.Run, summary: Mapping[str, Any]) -> None:
@@ -138,15 +117,14 @@ def run(
   Returns:
     The summaries.
   """
-  screen = console.Console()
   runs = list_runs(schemes, workdir, steps)
-  with Display(screen) as display:
-    summaries = train_afresh(runs, display)
+  with progress.Bar().shown() as bar:
+    summaries = train_afresh(runs, Display(bar))
   page.write(
     [run.folder for run in runs],
     workdir / 'report.html',
     title='Five ways to exchange gradients: digits, 4 workers',
   )
   tables.show(results_table(summaries))
-  screen.print(f'Report: {workdir / "report.html"}', soft_wrap=True)
+  print(f'Report: {workdir / "report.html"}')
   return summaries

@@ -22,12 +22,14 @@ from experiments.program import command_line
 from experiments.program import errors
 from experiments.program import files
 from experiments.program import tables
+from experiments.run import writers
 
 _CONFIG = command_line.define_config()
 _WORKDIR = command_line.define_workdir(None, 'parent folder of the points')
 _SWEEP = command_line.define_list(
   'sweep', (), str, 'names of functions sweep_NAME() of the configuration file'
 )
+_WRITER = writers.define_flag()
 _JOBS = flags.DEFINE_integer(
   'jobs',
   None,
@@ -83,7 +85,7 @@ def main() -> int | None:
         f'--index must be in 0..{len(points) - 1}, got {_INDEX.value}'
       )
     points = [points[_INDEX.value]]
-  failed = running.run(points, jobs=_JOBS.value or 1)
+  failed = running.run(points, jobs=_JOBS.value or 1, writers=_WRITER.value)
   if failed:
     print(f'{len(failed)} of {len(points)} points are not finished')
   return 1 if failed else None

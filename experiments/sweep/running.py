@@ -20,6 +20,7 @@ def run(
   points: Sequence[sweeps.Point],
   *,
   jobs: int,
+  writers: Sequence[str] = (),
   say: Callable[[str], None] = print,
 ) -> list[sweeps.Point]:
   """Runs `experiments.main` for each point that is not finished.
@@ -31,6 +32,7 @@ def run(
   Args:
     points: which.
     jobs: how many of them run at once.
+    writers: `--writer` of each.
     say: is told of each.
 
   Returns:
@@ -59,7 +61,7 @@ def run(
         point = waiting.pop(0)
         goes_on = (point.folder / records.CONFIG).exists()
         say(f'{point.folder}: {"goes on" if goes_on else "begins"}')
-        running[_start(point)] = point
+        running[_start(point, writers)] = point
       for number in heard[told:]:
         for child in running:
           child.send_signal(number)
@@ -89,12 +91,14 @@ def run(
   return failed
 
 
-def _start(point: sweeps.Point) -> subprocess.Popen:
+def _start(point: sweeps.Point, writers: Sequence[str]) -> subprocess.Popen:
   """Starts the run of a point."""
   files.make_folder(point.folder)
   output = point.folder / sweeps.OUTPUT
   workdir = f'--workdir={point.folder}'
   command = [sys.executable, '-m', 'experiments.main', *point.words, workdir]
+  if writers:
+    command.append(f'--writer={",".join(writers)}')
   with files.explained('write', output), output.open('ab') as file:
     return subprocess.Popen(
       command,

@@ -17,6 +17,7 @@ from experiments.run import checkpoints
 from experiments.run import records
 from experiments.run import signals
 from experiments.run import time_breakdown
+from experiments.run import writers
 from experiments.training import blocks
 from experiments.training import checks
 from experiments.training import evaluation
@@ -53,6 +54,7 @@ class Loop:
     experiment: Experiment,
     workdir: pathlib.Path,
     progress: Progress | None,
+    factories: Mapping[str, writers.Factory] | None = None,
   ):
     """Goes to where the last checkpoint is, or begins.
 
@@ -60,9 +62,11 @@ class Loop:
       experiment: what is trained.
       workdir: of the run, which has it for itself.
       progress: watches the run.
+      factories: of writers, from `writers.find`; process 0 alone has any.
 
     Raises:
-      UserError: a former run is in the way, or a file cannot be written.
+      UserError: a former run is in the way, a file cannot be written, or a
+        writer cannot begin.
     """
     config, placement = experiment.config, experiment.placement
     self._experiment, self._placement = experiment, placement
@@ -95,12 +99,17 @@ class Loop:
       self.counter.restore(about['traffic'])
     self.best_step = 0
     self._best = workdir / records.BEST
+    metrics = workdir / records.METRICS
+    last_step = records.last_step(metrics) if found and factories else 0
     self.log = records.RunLog(
-      workdir / records.METRICS if placement.is_chief else None,
+      metrics if placement.is_chief else None,
       self._train,
       resume_step=self.done,
       seconds_before=about.get('seconds', 0.0),
       describe=self._describe,
+      writers=writers.Writers(
+        factories or {}, experiment.asked, workdir, last_step
+      ),
     )
 
   def run(self) -> None:

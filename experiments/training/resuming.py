@@ -17,6 +17,7 @@ from experiments.program import errors
 from experiments.program import files
 from experiments.run import checkpoints
 from experiments.run import records
+from experiments.run import trackers
 from experiments.training import training_step
 from experiments.training.experiment import Experiment
 import gradsparse as gs
@@ -102,7 +103,7 @@ def prepare(
     )
   old = {tasks.SYMBOLS, tasks.VOCABULARY} - {*kept}
   if not found:
-    old.add(records.BEST)
+    old |= {records.BEST, trackers.IDS}
   if done < experiment.config.train.steps:
     old.add(records.SUMMARY)  # a shorter run's result is not this one's
   for name in old:

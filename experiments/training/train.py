@@ -1,6 +1,6 @@
 """Trains a model with compressed gradients and writes down what happened."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 import contextlib
 import pathlib
 from typing import Any
@@ -9,6 +9,7 @@ from experiments.hosts import placement as placing
 from experiments.program import files
 from experiments.run import machine
 from experiments.run import records
+from experiments.run import writers as writing
 from experiments.training import checks
 from experiments.training import evaluation
 from experiments.training import loop as looping
@@ -24,6 +25,7 @@ def train_and_evaluate(
   progress: looping.Progress | None = None,
   announce: Callable[[str], None] = lambda text: None,
   command: str = '',
+  writers: Sequence[str] = (),
 ) -> dict[str, Any]:
   """Runs an experiment to its last step, resuming what `workdir` holds.
 
@@ -33,13 +35,15 @@ def train_and_evaluate(
     progress: watches the run.
     announce: is told what there is to train on.
     command: what the user typed, for the record.
+    writers: names of where numbers go beside `metrics.jsonl`, see
+      `experiments.run.writers`.
 
   Returns:
     The content of `summary.json`.
 
   Raises:
-    UserError: a field, a file or a former run is in the way, the loss is not
-      a number, steps are rejected, or workers have drifted apart.
+    UserError: a field, a file, a writer or a former run is in the way, the loss
+      is not a number, steps are rejected, or workers have drifted apart.
     StoppedError: SIGTERM or Ctrl-C; what was done is saved.
   """
   workdir = pathlib.Path(workdir)
@@ -49,6 +53,7 @@ def train_and_evaluate(
     config.parallel.devices_per_node,
   )
   # Before there is a folder: a mistake in a field leaves none.
+  factories = writing.find(writers) if placement.is_chief else {}
   experiment = Experiment(config, placement)
   placement.check_same(
     [experiment.asked, repr(experiment.task.files())],
@@ -58,7 +63,7 @@ def train_and_evaluate(
   with contextlib.ExitStack() as held:
     placement.on_chief(lambda: held.enter_context(records.lock(workdir)))
     placement.check_shared(workdir / records.LOCK)
-    loop = looping.Loop(experiment, workdir, progress)
+    loop = looping.Loop(experiment, workdir, progress, factories)
     if placement.is_chief:
       counts = experiment.sampler.counts.items()
       said = [f'{n:,} {what.replace("_", " ")}' for what, n in counts if n]

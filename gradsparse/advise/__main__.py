@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Sequence
 import pathlib
+import signal
 import sys
 from typing import Any
 
@@ -112,4 +113,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == '__main__':
+  if hasattr(signal, 'SIGPIPE'):  # `| head` ends it without a message
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
   sys.exit(main())

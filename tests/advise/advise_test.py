@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import optax
 import pytest
+from tests import pipes
 
 ROOT = pathlib.Path(__file__).parents[2]
 FEW = ['dgc 0.001', 'power_sgd rank 2']
@@ -203,6 +204,20 @@ def test_the_command_prints_the_verdict_first(capsys, tmp_path):
   said = capsys.readouterr().out
   assert said.startswith('Verdict: do not compress. At 400 Gbit/s a dense')
   assert json.loads(file.read_text())['decision'] == 'do not compress'
+
+
+@pytest.mark.parametrize(
+  'words',
+  [
+    'gradsparse',
+    pytest.param(
+      'gradsparse.advise --params=10 --workers=2 --step_ms=1 --bandwidth=1gbit',
+      marks=pytest.mark.slow,
+    ),
+  ],
+)
+def test_a_command_that_nobody_reads_ends_quietly(words):
+  assert pipes.unread('-m', *words.split()).stderr == ''
 
 
 @pytest.mark.parametrize(

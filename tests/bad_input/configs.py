@@ -211,7 +211,7 @@ def numpy_fields() -> dict[str, Any]:
     'compression.density': np.float32(0.5),
     'train.steps': np.int64(8),
     'train.learning_rate': np.array(0.1),
-    'train.tensorboard': np.False_,
+    'train.keep_best': np.False_,
     'parallel.num_workers': np.int32(2),
   }
 

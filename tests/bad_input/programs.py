@@ -97,7 +97,7 @@ LINES = (
     'train.learning_rate=',
     "learning_rate=: could not convert .*: ''",
   ),
-  main('train.tensorboard=maybe', "Non-boolean argument .*'maybe'"),
+  main('train.keep_best=maybe', "Non-boolean argument .*'maybe'"),
   main('train.log_every=0', r'log_every must be in 1\.\..*got 0'),
   main('train.eval_every=-1', r'eval_every must be in 0\.\..*got -1'),
   main('train.stepz=3', 'Did you mean "steps" instead of "stepz"'),
@@ -169,6 +169,13 @@ LINES = (
     'go together, got nowhere, 2 and 0',
   ),
   Line('main', _PROCESSES + '2', 'go together, got None, 2 and None'),
+  Line('main', f'{CONFIG} {WORKDIR} --writer=wand', "one of tens.*got 'wand'"),
+  Line('main', f'{CONFIG} {WORKDIR} --writer=os:', "factory, got 'os:'"),
+  Line('main', f'{CONFIG} {WORKDIR} --writer=no.module:f', "module named 'no'"),
+  Line(
+    'main', f'{CONFIG} {WORKDIR} --writer=os:getcwd', 'must name a function'
+  ),
+  Line('sweep', f'{CONFIG} {WORKDIR} --sweep=x --writer=,', 'must be one of'),
   #
   Line('demo', '--steps=0', 'steps=0: 0 is not a positive integer'),
   Line('demo', '--steps=many', "steps=many: invalid literal .*'many'"),

@@ -280,8 +280,10 @@ def test_a_sweep_whose_runs_are_killed_goes_on(tmp_path, sweep, monkeypatch):
 
   status, printed, said = sweep('lr,seed', given, '--index=0')
   assert status == 0 and f'{first}: goes on' in printed, said
-  status, printed, said = sweep('lr,seed', given, '--jobs=2')
+  own = '--writer=tests.experiments.run.writers_test:Own'
+  status, printed, said = sweep('lr,seed', given, '--jobs=2', own)
   assert status == 0, said
+  assert len([*runs.glob('*/own.txt')]) == 3
   assert printed.count('finished already') == 1
   assert printed.count(': goes on') == 2 and printed.count(': begins') == 1
   assert sweep('lr,seed', given, f'--collect={file}')[0] == 0

@@ -3,6 +3,7 @@
 import pathlib
 import re
 import shlex
+import signal
 import subprocess
 import sys
 
@@ -10,6 +11,7 @@ from absl import flags
 from experiments.program import command_line
 import pytest
 from tests import marks
+from tests import pipes
 
 _EXPERIMENTS = pathlib.Path(command_line.__file__).parents[1]
 PROGRAMS = {
@@ -73,6 +75,39 @@ def test_what_ends_a_program_is_one_line(error, status, line):
     text=True,
   )
   assert (done.returncode, done.stderr) == (status, f'{line}\n')
+
+
+@pytest.mark.parametrize('unbuffered', ['', '1'])
+@pytest.mark.parametrize('flag', ['', '--help'])
+def test_a_program_that_nobody_reads_ends_quietly(flag, unbuffered):
+  source = (
+    '"""Prints a line."""\n'
+    'from experiments.program import command_line\n'
+    "command_line.run(lambda: print('a line'))"
+  )
+  words = ('-c', source, *filter(None, [flag]))
+  done = pipes.unread(*words, PYTHONUNBUFFERED=unbuffered)
+  assert done.stderr == ''
+  assert done.returncode in (0, 128 + signal.SIGPIPE)
+
+
+def test_another_pipe_that_breaks_is_told():
+  source = (
+    'import os\n'
+    'from experiments.program import command_line\n'
+    'def main():\n'
+    '  read, write = os.pipe()\n'
+    '  os.close(read)\n'
+    "  os.write(write, b'x')\n"
+    'command_line.run(main)'
+  )
+  done = subprocess.run(
+    [sys.executable, '-c', source],
+    cwd=_EXPERIMENTS.parent,
+    capture_output=True,
+    text=True,
+  )
+  assert 'BrokenPipeError' in done.stderr and done.returncode == 1
 
 
 @pytest.fixture

@@ -50,9 +50,7 @@ def test_damaged_lines_are_left_out_and_steps_rise(tmp_path):
 
 
 def test_a_line_that_cannot_be_written_is_told(tmp_path):
-  train = ml_collections.ConfigDict(
-    {'log_every': 1, 'steps': 2, 'tensorboard': False}
-  )
+  train = ml_collections.ConfigDict({'log_every': 1, 'steps': 2})
   log = records.RunLog(
     tmp_path / 'metrics.jsonl',
     train,

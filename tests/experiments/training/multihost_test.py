@@ -4,6 +4,7 @@ import json
 import re
 
 import pytest
+from tests.experiments.run import writers_test
 from tests.experiments.training import processes
 
 
@@ -65,9 +66,12 @@ def test_a_workdir_that_cannot_be_locked_is_told_by_all(tmp_path):
 
 @pytest.mark.slow
 def test_two_processes_without_a_death(tmp_path, alone):
-  outcome, text = processes.run(tmp_path, tmp_path / 'run')
+  own = f'--writer={writers_test.__name__}:Own'
+  outcome, text = processes.run(tmp_path, tmp_path / 'run', own)
   assert outcome.statuses == (0, 0), text
   processes.assert_same_run(tmp_path / 'run', alone)
+  said = (tmp_path / 'run' / 'own.txt').read_text()
+  assert said.count('begins') == said.count('closed') == 1  # in process 0
 
 
 # Parameters that differ between processes; messages swapped between them,

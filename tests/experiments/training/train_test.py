@@ -48,10 +48,7 @@ def _one_step(config, workdir):
 
 
 def test_default_config_writes_what_the_contract_says(tmp_path):
-  config = default.get_config()
-  config.train.tensorboard = True
-  summary = _one_step(config, tmp_path)
-  assert list((tmp_path / 'tensorboard').glob('events*'))
+  summary = _one_step(default.get_config(), tmp_path)
   assert summary == files.read_json(tmp_path / 'summary.json')
   assert summary['scheme'] == 'dense' and summary['steps'] == 1
   assert 0 <= summary['final']['test_accuracy'] <= 1
