@@ -121,16 +121,27 @@ class Buckets:
     Args:
       total: see `Exchanged.total`.
       group: the leaves.
+
+    Raises:
+      TypeError: the exchange returned arrays of other shapes.
     """
     own = self.of_leaves(group.compressed)
+    shapes = [self.shapes[n] for n in own]
     if not isinstance(total, list):
-      return joining.split(total, [self.shapes[n] for n in own])
-    if len(total) == len(own):
-      return total
+      return joining.split(total, shapes)
     leaves = iter(total)
-    return [
-      _joined(list(itertools.islice(leaves, len(self.members[n])))) for n in own
-    ]
+    if len(total) > len(own):
+      total = [
+        _joined(list(itertools.islice(leaves, len(self.members[n]))))
+        for n in own
+      ]
+    found = [x.shape for x in total]
+    if found != shapes:
+      raise TypeError(
+        'exchange.run must return a total of the shapes of the leaves, '
+        f'{shapes}, got {found}'
+      )
+    return total
 
   # --- buckets to leaves -------------------------------------------------
 

@@ -54,7 +54,7 @@ def halved():
 
   def run(message, comm):
     back = extend.exchanges.all_gather().run(message, comm)
-    return back._replace(total=[x / 2 for x in back.total])
+    return back._replace(total=jax.tree.map(lambda x: x / 2, back.total))
 
   return make(memory, None, extend.Exchange('halved', run))
 
@@ -65,7 +65,7 @@ def own_opinion():
   def run(message, comm):
     back = extend.exchanges.all_gather().run(message, comm)
     rank = comm.index().astype(jnp.float32)
-    total = [comm.replicated(x + rank) for x in back.total]
+    total = jax.tree.map(lambda x: comm.replicated(x + rank), back.total)
     return back._replace(total=total)
 
   return make(None, None, extend.Exchange('own opinion', run))
@@ -82,16 +82,6 @@ def boasting():
     return back._replace(extras=back.extras._replace(message_bytes=half))
 
   return make(None, None, extend.Exchange('boasting', run))
-
-
-def narrowing():
-  """Its state comes back in another type."""
-  memory = extend.memories.residual()
-
-  def arrived(state, means, whole, accepted):
-    return jax.tree.map(lambda x: x.astype(jnp.float16), state)
-
-  return make(memory._replace(arrived=arrived))
 
 
 def accumulating(fn):
@@ -190,7 +180,6 @@ def trusting():
     pytest.param(halved, 1, "the update of ['b']", marks=pytest.mark.slow),
     (own_opinion, 4, 'the update of worker 1'),
     (boasting, 5, 'the plan says'),
-    pytest.param(narrowing, 6, 'float16', marks=pytest.mark.slow),
     (partial, 2, 'in the mean over'),
     pytest.param(trusting, 4, 'a worker has a NaN', marks=pytest.mark.slow),
   ],

@@ -17,6 +17,8 @@ from typing import Any
 from experiments.benchmarks.compress import programs
 from experiments.run import machine
 from gradsparse import extend
+from gradsparse.backend import joining
+from gradsparse.exchanges import common
 import jax
 import jax.numpy as jnp
 
@@ -75,7 +77,10 @@ def of(tx: Any, bench: programs.Bench) -> dict[str, programs.Program]:
 
   def unpack(words, rounded):
     own = code.decode(code.unpack(words, rounded, ctx), ctx, 1)
-    return own.split(own.add_to(own.zeros()))
+    total = common.total_of(own, ctx)
+    if isinstance(total, list):
+      return total
+    return joining.split(total, ctx.shapes)
 
   def apply(params, kept, rounded, mean):
     sent = code.decode(rounded, ctx, 1).deliveries()

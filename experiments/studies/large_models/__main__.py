@@ -10,14 +10,16 @@ of a larger transformer, and the CPU seconds to compile the updates of trees of
 few and many leaves.
 
 --parts=steps, plans or leaves does one of these parts; the JSON file keeps its
-rows of the other parts. The tables are printed as docs/large_models.md has
-them.
+rows of the other parts. --parts=slices compiles the same step for slices of
+TPUs that are not here (--target), a replica on each. The tables are printed as
+docs/large_models.md has them.
 """
 
 from collections.abc import Callable
 from typing import Any
 
 from absl import flags
+from experiments.benchmarks.accelerators import targets
 from experiments.hosts import placement
 from experiments.program import command_line
 from experiments.program import files
@@ -36,7 +38,7 @@ def _size(name: str, default: int, text: str) -> flags.FlagHolder[int]:
 _JSON = command_line.define_json()
 _PARTS = command_line.define_list(
   'parts',
-  tuple(page.TABLES),
+  ('steps', 'plans', 'leaves'),
   flags.EnumParser([*page.TABLES]).parse,
   'which of: ' + ', '.join(page.TABLES),
 )
@@ -49,6 +51,9 @@ _CONTEXT = _size('context', 1024, 'tokens that both models see')
 _SEQUENCES = _size('sequences', 1, 'of tokens that a device has in a step')
 _REPLICAS = _size('replicas', 2, 'copies of the model')
 _SHARDS = _size('shards', 4, 'devices of a replica')
+_TARGET = command_line.define_list(
+  'target', ('v5e:4x4', 'v5p:2x2x4'), targets.parse, 'slices of TPUs'
+)
 _GBITS = command_line.define_list(
   'gbits', (1.0, 10.0, 100.0), float, 'rates between replicas, Gbit/s'
 )
@@ -86,8 +91,7 @@ def _steps() -> dict[str, Any]:
   for name in _SCHEMES.value:
     rows.append(steps.compiled(name, transformer, mesh, _SEQUENCES.value))
     jax.clear_caches()
-    told = {k: v for k, v in rows[-1].items() if k != 'collectives'}
-    command_line.say(str(told))
+    _tell(rows[-1])
   return {
     'parameters': transformer.parameters,
     'mesh': dict(mesh.shape),
@@ -95,6 +99,33 @@ def _steps() -> dict[str, Any]:
     'gbits': _GBITS.value,
     'rows': rows,
   }
+
+
+def _slices() -> dict[str, Any]:
+  rows = []
+  for name in _TARGET.value:
+    target = targets.make(name, _REPLICAS.value)
+    mesh = steps.slices_mesh(target)
+    transformer = _transformer(
+      _LAYERS.value, _WIDTH.value, _HEADS.value, mesh.shape[model.SHARDS]
+    )
+    for scheme in _SCHEMES.value:
+      row = steps.compiled(
+        scheme, transformer, mesh, _SEQUENCES.value, target.options
+      )
+      rows.append({'target': name, 'devices': mesh.size, **row})
+      jax.clear_caches()
+      _tell(rows[-1])
+  return {
+    'parameters': transformer.parameters,
+    'slices': _REPLICAS.value,
+    'rows': rows,
+  }
+
+
+def _tell(row: dict[str, Any]) -> None:
+  told = {k: v for k, v in row.items() if k != 'collectives'}
+  command_line.say(str(told))
 
 
 def _plans() -> dict[str, Any]:
@@ -118,6 +149,7 @@ def _leaves() -> dict[str, Any]:
 
 _MEASURE: dict[str, Callable[[], dict[str, Any]]] = {
   'steps': _steps,
+  'slices': _slices,
   'plans': _plans,
   'leaves': _leaves,
 }
@@ -126,6 +158,8 @@ _MEASURE: dict[str, Callable[[], dict[str, Any]]] = {
 def main() -> None:
   """Compiles, writes the record, prints the tables."""
   placement.pose_as(max(2, _REPLICAS.value * _SHARDS.value))
+  if 'slices' in _PARTS.value:
+    targets.prepare(_TARGET.value, _REPLICAS.value)
   record = (_JSON.value and files.read_json(_JSON.value)) or {}
   for part in _PARTS.value:
     record[part] = {

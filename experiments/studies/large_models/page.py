@@ -57,6 +57,34 @@ def steps_table(record: Mapping[str, Any]) -> str:
   return tables.markdown(head, rows)
 
 
+def slices_table(record: Mapping[str, Any]) -> str:
+  """A row a kind of slice and scheme: bytes and memory."""
+  rows = [
+    (
+      row['target'],
+      row['scheme'],
+      f'{row["sent_bytes"]:,}',
+      f'{row["plan_bytes"]:,}',
+      f'{row["inside_bytes"] / 1e9:.2f}',
+      f'{row["argument_bytes"] / 1e9:.2f}',
+      f'{row["peak_bytes"] / 1e9:.2f}',
+      f'{row["compile_seconds"]:.0f}',
+    )
+    for row in record['rows']
+  ]
+  head = (
+    'slice',
+    'scheme',
+    'between slices, B',
+    'plan, B',
+    'inside, GB',
+    'parameters and state, GB',
+    'peak, GB',
+    'compile s',
+  )
+  return tables.markdown(head, rows)
+
+
 def collectives_table(record: Mapping[str, Any]) -> str:
   """The largest collectives between replicas and inside, by scheme."""
   rows = []
@@ -112,6 +140,7 @@ def leaves_table(record: Mapping[str, Any]) -> str:
 # By part of the record.
 TABLES = {
   'steps': (steps_table, collectives_table),
+  'slices': (slices_table,),
   'plans': (plans_table,),
   'leaves': (leaves_table,),
 }

@@ -7,11 +7,12 @@ compiled program says what it would send and how much memory it would take.
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 import math
 import time
 from typing import Any
 
+from experiments.benchmarks.accelerators import targets
 from experiments.program import errors
 from experiments.run import machine
 from experiments.studies.large_models import model
@@ -37,11 +38,20 @@ SCHEMES: dict[str, Callable[[], gs.CompressedMean]] = {
 }
 
 # The default order is for speed on many cores, and keeps everything longer.
-_OPTIONS = {'xla_cpu_scheduler_type': 'CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED'}
+_FOR_CPUS = {'xla_cpu_scheduler_type': 'CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED'}
+
+
+def slices_mesh(target: targets.Target) -> Mesh:
+  """A mesh of TPUs that are not here: a replica is a slice of them."""
+  return Mesh(
+    target.devices,
+    (REPLICAS, model.SHARDS),
+    axis_types=(AxisType.Auto, AxisType.Auto),
+  )
 
 
 def make_mesh(replicas: int, shards: int) -> Mesh:
-  """A mesh of all replicas' devices.
+  """A mesh of the devices of all replicas.
 
   Raises:
     ConfigError: there are not as many.
@@ -146,15 +156,20 @@ def collectives(audit: gs.Audit) -> list[dict[str, Any]]:
 
 
 def compiled(
-  name: str, transformer: model.Transformer, mesh: Mesh, sequences: int
+  name: str,
+  transformer: model.Transformer,
+  mesh: Mesh,
+  sequences: int,
+  options: Mapping[str, Any] = _FOR_CPUS,
 ) -> dict[str, Any]:
   """What the compiled step of a scheme would send, and the memory it takes.
 
   Args:
     name: of `SCHEMES`.
     transformer: the model.
-    mesh: from `make_mesh`.
+    mesh: from `make_mesh` or `slices_mesh`.
     sequences: of tokens, that a device has in a step.
+    options: of the compiler.
 
   Returns:
     Bytes are those of one device; memory is its peak, parameters and state
@@ -163,8 +178,7 @@ def compiled(
   begin = time.perf_counter()
   lowered, plan = _lowered(name, transformer, mesh, sequences)
   middle = time.perf_counter()
-  options = _OPTIONS if jax.default_backend() == 'cpu' else {}
-  program = lowered.compile(compiler_options=options)
+  program = lowered.compile(compiler_options=dict(options))
   end = time.perf_counter()
   audit = gs.audit(program, mesh)
   return {
