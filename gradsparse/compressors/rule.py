@@ -170,7 +170,7 @@ def ada_comp(bin_size: int | None = None) -> Rule:
   is the mean over the leaf's bins of max |G|.
 
   Args:
-    bin_size: elements a bin; None is 50 for leaves of three or more
+    bin_size: elements of a bin; None is 50 for leaves of three or more
       dimensions (convolutions) and 500 otherwise.
 
   References:

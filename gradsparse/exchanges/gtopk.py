@@ -255,7 +255,7 @@ def select(where: jax.Array, a: Held, b: Held) -> Held:
 
 
 def receive(held: Held, perm, wire: Wire) -> Held:
-  """Sends a partial result along `perm`, (from, to) pairs; returns the other."""
+  """Sends a partial result along `perm`, (from, to) pairs."""
   return wire.read(wire.comm.permute(wire.words(held), perm))
 
 

@@ -140,9 +140,9 @@ def compressed_mean(
     the details). `gs.skip_rejected` passes over such a step.
 
   Raises:
-    TypeError: an argument of the wrong kind; from init and update: a leaf
+    TypeError: an argument is of the wrong kind; from init and update: a leaf
       that is not of floating-point numbers.
-    ValueError: an argument out of range, or the exchange cannot carry this
+    ValueError: an argument is out of range, or the exchange cannot carry this
       compressor; from init: no leaf qualifies, or leaves are masked out; from
       update: the gradients were summed already, or are no tree like the
       parameters, or the state is another scheme's, or an enclosing

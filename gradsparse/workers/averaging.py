@@ -61,7 +61,7 @@ def plan_average(
     rows where no parameters differ.
 
   Raises:
-    TypeError: an argument of the wrong kind.
+    TypeError: an argument is of the wrong kind.
     ValueError: one out of range; or `gs.workers.specs` refuses tx.
   """
   num_workers = arguments.num_workers(num_workers)

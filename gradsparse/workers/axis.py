@@ -43,8 +43,8 @@ def axes_of(
     axis_name: of the one axis.
 
   Raises:
-    TypeError: an argument of the wrong kind.
-    ValueError: an argument out of range, or one number for several axes.
+    TypeError: an argument is of the wrong kind.
+    ValueError: an argument is out of range, or one number for several axes.
   """
   if not isinstance(num_workers, Mapping):
     arguments.axis_name(axis_name, optional=False)
@@ -63,7 +63,7 @@ def axes_on(mesh: Mesh | AbstractMesh, axis_name: AxisName) -> dict[str, int]:
   """The size of each axis of the workers on a mesh, by its name.
 
   Raises:
-    TypeError: an argument of the wrong kind.
+    TypeError: an argument is of the wrong kind.
     ValueError: the mesh has no such axis.
   """
   if not isinstance(mesh, Mesh | AbstractMesh):

@@ -88,7 +88,7 @@ def specs(
     P('node'), say, or P('node', 'device'), which has two leading axes.
 
   Raises:
-    TypeError: an argument of the wrong kind; or `tx.update` needs one that is
+    TypeError: an argument is of the wrong kind; or `tx.update` needs one that is
       not in update_kwargs.
     ValueError: some parameters would be updated differently on each worker,
       because no scheme averages them; names the first. Or num_workers is not
@@ -208,7 +208,7 @@ def shardings(
     Tree of NamedShardings.
 
   Raises:
-    TypeError: an argument of the wrong kind.
+    TypeError: an argument is of the wrong kind.
     ValueError: the mesh has no such axis; or as `gs.workers.specs`.
   """
   arguments.transformation('tx', tx)

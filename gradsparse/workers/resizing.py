@@ -104,7 +104,7 @@ def resize(
       differ between workers and of which nothing is known, which are copied.
 
   Raises:
-    TypeError: an argument of the wrong kind.
+    TypeError: an argument is of the wrong kind.
     ValueError: num_workers is not positive, the state has no scheme or no
       worker axis, or it is not that of tx; or some parameters are in no scheme
       and params is not given.

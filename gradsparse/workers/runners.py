@@ -91,7 +91,7 @@ def parallel(
     differs between workers, or gradients were averaged already.
 
   Raises:
-    TypeError: an argument of the wrong kind.
+    TypeError: an argument is of the wrong kind.
     ValueError: unknown runner, num_workers is not positive, a spec names
       another axis, too few devices, or several axes for 'pmap'.
   """

@@ -71,7 +71,7 @@ def wrap(
     arguments).
 
   Raises:
-    TypeError: an argument of the wrong kind.
+    TypeError: an argument is of the wrong kind.
     ValueError: the mesh has no such axis, or a spec names another one; when
       called: a batch cannot be divided between the workers, state is of another
       number of workers, or what differs between workers is under P().

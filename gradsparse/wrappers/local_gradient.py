@@ -62,7 +62,7 @@ def clip_local_norm(
     axis_name: mapped axis of the workers; None is one worker.
 
   Raises:
-    TypeError: an argument of the wrong kind; from update: a leaf that is not
+    TypeError: an argument is of the wrong kind; from update: a leaf that is not
       of floating-point numbers.
     ValueError: threshold is not positive and finite; from update: leaves are
       shards over another mesh axis.

@@ -119,8 +119,8 @@ def qsvrg(
     first, of equal size on all workers.
 
   Raises:
-    TypeError: an argument of the wrong kind, also of init and epoch.
-    ValueError: an argument out of range; from epoch: a shard without examples;
+    TypeError: an argument is of the wrong kind, also of init and epoch.
+    ValueError: an argument is out of range; from epoch: a shard without examples;
       from init: parameters without elements.
 
   References:
