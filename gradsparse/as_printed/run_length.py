@@ -45,7 +45,7 @@ def words(count: int) -> int:
     The number of 32-bit words.
 
   Raises:
-    ValueError: for a negative count.
+    ValueError: count is negative.
   """
   return fixed_width.words(count, _WIDTH)
 
@@ -84,7 +84,7 @@ def encode(
     (values [count] of the given type, runs uint32[words(count)]).
 
   Raises:
-    ValueError: for a size out of range.
+    ValueError: size is out of range.
   """
   (count,) = indices.shape
   slot, run, fit = _slots(indices, size)
@@ -113,7 +113,7 @@ def decode(
     slots come last, as empty slots with index `size` and value 0.
 
   Raises:
-    ValueError: for a size out of range, or the wrong number of words.
+    ValueError: size is out of range, or the number of words is wrong.
   """
   _check(size)
   (count,) = values.shape

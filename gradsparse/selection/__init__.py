@@ -1,12 +1,15 @@
 """Selection of k elements of vectors.
 
+These functions return values and indices:
+
   top_k                  the largest of one vector
   top_k_of_each          the largest of each of several vectors
   top_k_of_all           the largest of several vectors together
   chunked_top_k_of_each  the largest of each chunk
   sampled_top_k_of_each  about the largest, by thresholds from samples
-  drawn_of_each          random elements
-  count                  k for a density
+  drawn_of_each          random elements (indices only)
+
+`count` is k for a density.
 """
 
 from gradsparse.selection.chunks import chunked_top_k_of_each

@@ -193,8 +193,8 @@ def test_stacked_state_without_a_mapped_axis_is_refused(recipe, axis_name):
     gs.random_k: ('.stats.payload_bytes', ()),
   }[recipe]
   for said in (
-    f'state{leaf} has shape {(NUM_WORKERS, *shape)}',
-    f'{shape} was wanted',
+    f'state{leaf} must have shape {shape}',
+    f'got {(NUM_WORKERS, *shape)}',
     'gs.workers.parallel',
   ):
     assert said in str(e.value)
