@@ -77,12 +77,7 @@ def _parser() -> argparse.ArgumentParser:
     help='latency of a message, ms (default: 0)',
   )
   add('--inner', type=int, default=1, help='devices of a worker (default: 1)')
-  add(
-    '--optimizer',
-    choices=question.OPTIMIZERS,
-    default='sgd',
-    help='the optimizer after the scheme (default: sgd)',
-  )
+  add('--optimizer', choices=question.OPTIMIZERS, default='sgd')
   add(
     '--task',
     choices=recorded.TASKS,

@@ -89,7 +89,7 @@ class Space:
 def sums_few_rows(entries: int, space: Space) -> bool:
   """Whether this many entries touch few rows, so that `sum_in_rows` is fast.
 
-  Only CPUs use it: it reads each row of a leaf by a gather.
+  It reads each row of a leaf by a gather, which is fast on few platforms.
   """
   few = 0 < 2 * entries * LANES <= space.size
   return few and platforms.is_cpu()

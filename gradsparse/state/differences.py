@@ -68,5 +68,5 @@ def tree_difference(tree: Any, like: Any) -> str | None:
     for x in children
   )
   if has == wanted:
-    return f'{place} differs in what is no array'
+    return f'{place} differs in static fields'
   return f'{place} has {has} and not {wanted}'

@@ -50,7 +50,7 @@ class Shares(NamedTuple):
 
 
 def shares(old: int, new: int) -> Shares:
-  """The shares for these numbers of workers; see the module's docstring."""
+  """The shares for these numbers of workers, by intervals as above."""
   # In units in which an old interval has length `new` and a new one `old`.
   begin = np.arange(new)[:, None] * old
   end = begin + old

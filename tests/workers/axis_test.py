@@ -241,6 +241,6 @@ def test_specs_of_other_functions_are_made_by_replace():
   )
   specs = jax.tree.map(lambda _: P(), one)
   run = program(lambda f: f(), 'simulate', (specs,), P())
-  match = 'got at .0. Partial for Partial, which differ in what is no array'
+  match = 'got at .0. Partial for Partial, which differ in static fields'
   with pytest.raises(ValueError, match=match):
     run.lower(other)

@@ -460,7 +460,7 @@ def wrong_rows():
       r'worker axes of \(2,\), \(3,\)',
     ),
     (HALF, stacked(HALF, 2), 'some parameters are in no scheme'),
-    (DROPPING, wrong_rows(), r"residual\['bias'\] has shape"),
+    (DROPPING, wrong_rows(), r"residual\['bias'\] must have shape"),
   ],
   ids=[
     'not stacked',
