@@ -114,8 +114,8 @@ def dgc(
 
   **Use plain SGD after this scheme** (`optax.sgd(lr)`), as it contains the
   momentum. A second momentum in the same chain gives a warning. With Adam,
-  which neither paper defines, use `momentum=0.0`: this scheme then accumulates
-  a residual, and Adam's moments follow the exchange.
+  which the paper does not define, use `momentum=0.0`: this scheme then
+  accumulates a residual, and Adam's moments follow the exchange.
 
   >>> import gradsparse as gs, jax.numpy as jnp
   >>> grads = {'w': jnp.array([3.0, -1.0, 0.5, -4.0])}
