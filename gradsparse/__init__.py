@@ -1,7 +1,7 @@
 """gradsparse: gradient compression for data-parallel training in JAX.
 
-Every scheme is one line in an `optax.chain`, with bytes that really shrink on
-the wire and gradients that never get lost:
+Every scheme is one line in an `optax.chain`. The bytes on the wire shrink, and
+no gradient is lost:
 
   optax.chain(gs.dgc(0.001, axis_name='workers'), optax.sgd(0.1))
 """
@@ -111,5 +111,5 @@ __all__ = (
 
 
 def __dir__() -> list[str]:
-  """The public names; the modules behind them are not."""
+  """Lists the public names only, without the modules that define them."""
   return sorted(__all__)

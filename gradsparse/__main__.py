@@ -1,4 +1,4 @@
-"""Says where to begin.
+"""Prints where to begin.
 
 python -m gradsparse
 """
@@ -11,10 +11,10 @@ import jax
 WHERE_TO_BEGIN = """\
 gradsparse {version}, with JAX {jax}
 
-Should you compress, and with what? Take your own numbers:
+Should you compress, and with which scheme? Insert your own numbers:
   python -m gradsparse.advise --params=25e6 --step_ms=150 --workers=8 \\
     --bandwidth=1gbit
-The schemes, and what one of them takes:
+List the schemes, and the arguments of one of them:
   python -c 'import gradsparse as gs; print(*gs.recipes.RECIPES)'
   python -c 'import gradsparse as gs; help(gs.dgc)'
 In a checkout, docs/train_step.md is the first page, and docs/notebooks/start.md
@@ -23,7 +23,7 @@ the first notebook. `make demo` trains with 4 workers, five ways.
 
 
 def main() -> None:
-  """Prints it."""
+  """Prints WHERE_TO_BEGIN."""
   print(
     WHERE_TO_BEGIN.format(version=gradsparse.__version__, jax=jax.__version__),
     end='',

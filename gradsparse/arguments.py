@@ -1,11 +1,11 @@
-"""Checks of arguments, before anything is traced: one function a kind.
+"""Checks of arguments before anything is traced: one function for each kind.
 
-Each returns the argument as plain Python. NumPy scalars and arrays without axes
-count as numbers, bools do not. A wrong argument raises an error that names the
-argument, its rule and the value:
+Each function returns the argument as plain Python. NumPy scalars and arrays
+without axes count as numbers, bools do not. A wrong argument raises an error
+that names the argument, its rule and the value:
 
-  TypeError   it is of another kind: text where a number belongs
-  ValueError  it is of the right kind, and out of range
+  TypeError   the value is of another kind: text where a number belongs
+  ValueError  the value is of the right kind, but out of range
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-# A simulated collective lists every worker; a plan for more would take the
-# machine's memory before it said anything.
+# A simulated collective lists every worker. A plan for more workers would
+# exhaust the machine's memory.
 MOST_WORKERS = 65_536
 # Steps are counted in int32.
 LAST_STEP = 2**31 - 1
 
 
 class Range(NamedTuple):
-  """Which numbers an argument may be; nan is in no range.
+  """The numbers that an argument may be; nan is in no range.
 
   Attributes:
-    words: the rule, after "must be".
-    holds: number -> bool; of a traced number, a traced one.
+    words: the rule, as it follows "must be" in a message.
+    holds: number -> bool; a traced number gives a traced bool.
   """
 
   words: str
@@ -41,15 +41,15 @@ class Range(NamedTuple):
 
 POSITIVE = Range('a finite number > 0', lambda x: (x > 0) & (x < math.inf))
 POSITIVE_OR_INFINITE = Range('a number > 0', lambda x: x > 0)
-# The part of a whole that is sent, kept, ...
+# A fraction that is sent or kept.
 FRACTION = Range('in (0, 1]', lambda x: (x > 0) & (x <= 1))
-# What may be left out: all of it as well as nothing, or less than all.
+# A fraction that is left out.
 FRACTION_OR_ZERO = Range('in [0, 1]', lambda x: (x >= 0) & (x <= 1))
 LESS_THAN_ONE = Range('in [0, 1)', lambda x: (x >= 0) & (x < 1))
 
 
 def _plain(name: str, kind: str, value: Any) -> Any:
-  """A scalar of NumPy or JAX as a Python number, anything else as it is.
+  """Turns a scalar of NumPy or JAX into a Python number; keeps other values.
 
   Raises:
     TypeError: the value is traced.
@@ -71,18 +71,18 @@ def _plain(name: str, kind: str, value: Any) -> Any:
 def number(
   name: str, value: Any, within: Range, *, traced: bool = False
 ) -> Any:
-  """A number in a range.
+  """Checks a number in a range.
 
   Args:
-    name: of the argument.
-    value: what was given.
+    name: the argument's name.
+    value: the argument.
     within: the range.
-    traced: whether it may be known at run time only. What is traced is not
-      checked here (see `traced.in_range`), and a JAX array stays one.
+    traced: whether the value may be traced. A traced value is not checked here
+      (see `traced.in_range`), and a JAX array is returned as a JAX array.
 
   Raises:
-    TypeError: not a number.
-    ValueError: out of range.
+    TypeError: the value is not a number.
+    ValueError: the value is out of range.
   """
   if traced and isinstance(value, jax.core.Tracer):
     return value
@@ -102,11 +102,11 @@ def whole_number(
   *,
   traced: bool = False,
 ) -> Any:
-  """A whole number from `least` on, up to `most` unless that is None.
+  """Checks a whole number >= `least`, and <= `most` unless `most` is None.
 
   Raises:
-    TypeError: not a whole number (7.0 is not one).
-    ValueError: out of range.
+    TypeError: the value is not a whole number (7.0 is not one).
+    ValueError: the value is out of range.
   """
   if traced and isinstance(value, jax.core.Tracer):
     return value
@@ -120,10 +120,10 @@ def whole_number(
 
 
 def flag(name: str, value: Any) -> bool:
-  """True or False.
+  """Checks a bool.
 
   Raises:
-    TypeError: anything else.
+    TypeError: the value is neither True nor False.
   """
   plain = _plain(name, 'True or False', value)
   if not isinstance(plain, bool):
@@ -132,11 +132,11 @@ def flag(name: str, value: Any) -> bool:
 
 
 def one_of(name: str, value: Any, options: Collection[str]) -> str:
-  """One of several words, such as the keys of a table.
+  """Checks that text is one of several words, such as the keys of a table.
 
   Raises:
-    TypeError: not text.
-    ValueError: another word.
+    TypeError: the value is not text.
+    ValueError: the value is another word.
   """
   words = tuple(options)
   rule = f'one of {words}' if len(words) > 1 else repr(words[0])
@@ -149,10 +149,10 @@ def one_of(name: str, value: Any, options: Collection[str]) -> str:
 
 
 def instance(name: str, value: Any, kind: type) -> Any:
-  """An object of a class.
+  """Checks an object of a class.
 
   Raises:
-    TypeError: it is of another one.
+    TypeError: the object is of another class.
   """
   if not isinstance(value, kind):
     article = 'an' if kind.__name__[0] in 'AEIO' else 'a'
@@ -163,10 +163,10 @@ def instance(name: str, value: Any, kind: type) -> Any:
 
 
 def function(name: str, value: Any) -> Any:
-  """Something to call.
+  """Checks a function.
 
   Raises:
-    TypeError: it cannot be called.
+    TypeError: the value cannot be called.
   """
   if not callable(value):
     raise TypeError(f'{name} must be a function, got {value!r}')
@@ -174,10 +174,10 @@ def function(name: str, value: Any) -> Any:
 
 
 def sequence(name: str, value: Any) -> tuple[Any, ...]:
-  """Several values: a tuple, a list or an array with one axis.
+  """Checks a tuple, a list or an array with one axis; returns a tuple.
 
   Raises:
-    TypeError: anything else.
+    TypeError: the value is anything else.
   """
   listed = isinstance(value, (tuple, list, np.ndarray))
   if not listed or getattr(value, 'ndim', 1) != 1:
@@ -189,11 +189,12 @@ def arrays(name: str, tree: Any) -> None:
   """Refuses a tree with leaves that are neither arrays nor numbers.
 
   Args:
-    name: of the tree.
-    tree: arrays, or what has their shape and dtype. None is an empty tree.
+    name: the argument's name.
+    tree: leaves are arrays, or objects with a shape and a dtype. None is an
+      empty tree.
 
   Raises:
-    TypeError: names the first other leaf.
+    TypeError: a leaf is anything else. The message names the first such leaf.
   """
   for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
     try:
@@ -211,21 +212,22 @@ def arrays(name: str, tree: Any) -> None:
 
 
 def leaf_name(path: Any) -> str:
-  """What messages call a leaf."""
+  """The name of a leaf in messages."""
   return jax.tree_util.keystr(path) or 'the only leaf'
 
 
 def leaf_names(tree: Any, numbers: Iterable[Any]) -> list[str]:
-  """What messages call some leaves of a tree, in its order."""
+  """The names in messages of some leaves of a tree, in the tree's order."""
   paths = [path for path, _ in jax.tree_util.tree_leaves_with_path(tree)]
   return [leaf_name(paths[n]) for n in sorted(map(int, numbers))]
 
 
 def transformation(name: str, value: Any) -> Any:
-  """An optax transformation, or what has its `init` and `update`.
+  """Checks an optax transformation, or another object with `init` and `update`.
 
   Raises:
-    TypeError: anything else, such as a factory that was not called.
+    TypeError: the value is anything else, such as a factory that was not
+      called.
   """
   parts = (getattr(value, 'init', None), getattr(value, 'update', None))
   if not all(map(callable, parts)):
@@ -237,20 +239,20 @@ def transformation(name: str, value: Any) -> Any:
 
 
 def did_you_mean(name: Any, known: Iterable[str]) -> str:
-  """A hint such as ` (did you mean 'workers'?)`, or nothing."""
+  """A hint such as ` (did you mean 'workers'?)`, or an empty string."""
   close = difflib.get_close_matches(str(name), list(map(str, known)), n=1)
   return f' (did you mean {close[0]!r}?)' if close else ''
 
 
-# --- arguments that several factories have ---------------------------------
+# --- arguments that several factories share --------------------------------
 
 
 def density(value: Any) -> Any:
-  """A fraction, or a schedule (a function of the step), or a traced number.
+  """Checks a fraction, a schedule (a function of the step) or a traced number.
 
   Raises:
-    TypeError: neither a number nor a schedule.
-    ValueError: a number out of (0, 1].
+    TypeError: the value is neither a number nor a schedule.
+    ValueError: the number is not in (0, 1].
   """
   if callable(value):
     return value
@@ -263,11 +265,11 @@ def density(value: Any) -> Any:
 
 
 def ladder(value: Any) -> tuple[float, ...]:
-  """Fractions that ascend.
+  """Checks ascending fractions.
 
   Raises:
-    TypeError: not a sequence of numbers.
-    ValueError: none, not ascending, or out of (0, 1].
+    TypeError: the value is not a sequence of numbers.
+    ValueError: the sequence is empty, does not ascend, or leaves (0, 1].
   """
   rungs = tuple(
     number('each rung of ladder', x, FRACTION)
@@ -282,11 +284,11 @@ def ladder(value: Any) -> tuple[float, ...]:
 
 
 def axis_name(value: Any, *, optional: bool = True) -> Any:
-  """The name of a mapped axis, several of them, or None.
+  """Checks the name of a mapped axis, a tuple of names, or None.
 
   Raises:
-    TypeError: anything else.
-    ValueError: a tuple without a name, an empty name, or one given twice.
+    TypeError: the value is anything else.
+    ValueError: the tuple is empty, or a name is empty or given twice.
   """
   if value is None and optional:
     return value
@@ -305,52 +307,52 @@ def axis_name(value: Any, *, optional: bool = True) -> Any:
 
 
 def axis_names(axis_name: Any) -> tuple[str, ...]:
-  """The names in an `axis_name`: one, several, or none in None."""
+  """The names in an `axis_name`; None has none."""
   if axis_name is None:
     return ()
   return axis_name if isinstance(axis_name, tuple) else (axis_name,)
 
 
 def num_workers(value: Any) -> int:
-  """How many workers there are.
+  """Checks the number of workers.
 
   Raises:
-    TypeError: not a whole number.
-    ValueError: none, or more than MOST_WORKERS.
+    TypeError: the value is not a whole number.
+    ValueError: the number is not in 1..MOST_WORKERS.
   """
   return whole_number('num_workers', value, 1, MOST_WORKERS)
 
 
 def seed(value: Any, name: str = 'seed') -> Any:
-  """Of random draws: 32 bits, for `jax.random.key` would cut the rest off.
+  """Checks a seed of random draws: 32 bits, as `jax.random.key` drops others.
 
   Args:
-    value: what was given.
-    name: of the argument.
+    value: the argument.
+    name: the argument's name.
 
   Raises:
-    TypeError: not a whole number.
-    ValueError: negative, or larger.
+    TypeError: the value is not a whole number.
+    ValueError: the number is not in 0..2^32 - 1.
   """
   return whole_number(name, value, 0, 2**32 - 1, traced=True)
 
 
 def min_size(value: Any) -> int | None:
-  """Elements, or None.
+  """Checks a number of elements, or None.
 
   Raises:
-    TypeError: not a whole number.
-    ValueError: negative.
+    TypeError: the value is not a whole number.
+    ValueError: the number is negative.
   """
   return None if value is None else whole_number('min_size', value, 0)
 
 
 def dense_paths(value: Any) -> Any:
-  """A regular expression, a function of the path, or None.
+  """Checks a regular expression, a function of the path, or None.
 
   Raises:
-    TypeError: anything else.
-    ValueError: text that is no regular expression.
+    TypeError: the value is anything else.
+    ValueError: the text is not a regular expression.
   """
   if isinstance(value, str):
     try:

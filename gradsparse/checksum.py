@@ -1,4 +1,4 @@
-"""One number that tells whether the bits of an array have changed."""
+"""A checksum of the bits of an array."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-# 2^32 over the golden ratio: neighbouring places come to lie far apart.
+# 2^32 over the golden ratio: it maps neighbouring places far apart.
 _PLACE = np.uint32(0x9E3779B9)
 
 
 def words(x: Any) -> jax.Array:
-  """The bits of an array, uint32; no two arrays of a dtype have the same."""
+  """The bits of an array, uint32; they differ between arrays of one dtype."""
   x = jnp.asarray(x)
   if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
     x = jax.random.key_data(x)
@@ -23,25 +23,25 @@ def words(x: Any) -> jax.Array:
   if x.dtype == bool:
     return x.astype(jnp.uint32)
   number = jnp.finfo if jnp.issubdtype(x.dtype, jnp.floating) else jnp.iinfo
-  bits = min(32, number(x.dtype).bits)  # 64 become two words
+  bits = min(32, number(x.dtype).bits)  # 64 bits become two words
   return jax.lax.bitcast_convert_type(x, f'uint{bits}').astype(jnp.uint32)
 
 
 def of(x: Any) -> jax.Array:
   """Sum modulo 2^32 of the words of an array, each mixed with its place.
 
-  One changed word of 32 bits always changes it, and more of them escape with
-  probability 2^-32. Nothing is rounded.
+  One changed word of 32 bits always changes the sum. Several changed words
+  leave it unchanged with probability 2^-32. Nothing is rounded.
   """
   bits = words(x)
-  # In the array's own shape: where JAX divides it between devices, nothing is
-  # gathered to flatten it.
+  # In the array's own shape: flattening would gather an array that is sharded
+  # over devices.
   places = draws.numbers_of(bits.shape)
   return jnp.sum(_mixed(bits + places * _PLACE), dtype=jnp.uint32)
 
 
 def _mixed(x: jax.Array) -> jax.Array:
-  """A permutation of the 32-bit words that leaves no pattern in them.
+  """A permutation of the 32-bit words that removes patterns.
 
   References:
     Appleby, MurmurHash3 (2011), the finaliser of 32 bits.

@@ -1,14 +1,13 @@
-"""Uniform draws, one for each element of a gradient, to round and to choose by.
+"""Uniform draws, one for each element, for random rounding and selection.
 
 `jax.random` draws by Threefry: twenty rounds of mixing for two words. They take
-longer than all else that a quantiser does. A scheme needs draws that are
-uniform and independent between elements, steps and workers; it needs no
-cryptographic strength. Here a draw is a hash of the element's number and of a
-key, which comes of `jax.random` as ever.
+longer than the rest of a quantiser. A scheme needs draws that are uniform and
+independent between elements, steps and workers, but not cryptographically
+strong. Here a draw is a hash of the element's number and of a `jax.random` key.
 
-The hash is the finaliser `lowbias32`: of a word in which one bit changes, every
-bit of the result changes with a probability near one half. It is applied twice,
-with one half of the key before each.
+The hash is the finaliser `lowbias32`: if one bit of its input changes, every
+bit of its output changes with a probability near one half. It is applied twice;
+one half of the key is mixed in before each application.
 
 References:
   Ellis, "Prospecting for Hash Functions" (2018), for the constants.
@@ -27,31 +26,31 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-# 2^32 over the golden ratio: neighbouring numbers get unlike words.
+# 2^32 over the golden ratio: it maps neighbouring numbers far apart.
 _WEYL = 0x9E3779B9
 _MANTISSA = 24  # bits of a float32
 
 
 def bits(key: jax.Array, shape: Sequence[int]) -> jax.Array:
-  """Random words.
+  """Draws random words.
 
   Args:
     key: PRNG key, of any implementation.
-    shape: of the result, less than 2^32 elements.
+    shape: the result's shape, less than 2^32 elements.
 
   Returns:
-    uint32[shape]; the same key gives the same words, and the first elements of
-    a longer vector are those of a shorter one.
+    uint32[shape]. The same key gives the same words; a shorter vector is a
+    prefix of a longer one.
   """
   return bits_of(key, numbers_of(shape))
 
 
 def bits_of(key: jax.Array, numbers: jax.Array) -> jax.Array:
-  """The random words with these numbers, of all that a key leads to.
+  """The random words of a key at these places of its sequence.
 
   Args:
     key: PRNG key, of any implementation.
-    numbers: uint32.
+    numbers: uint32, the places.
 
   Returns:
     uint32, like `numbers`.
@@ -60,8 +59,8 @@ def bits_of(key: jax.Array, numbers: jax.Array) -> jax.Array:
 
 
 def numbers_of(shape: Sequence[int]) -> jax.Array:
-  """Those of the elements of an array, modulo 2^32: uint32[shape]."""
-  # Not a long iota in another shape: TPUs would write that out, and copy it.
+  """Numbers the elements of an array, modulo 2^32: uint32[shape]."""
+  # Not a reshaped long iota: TPUs would write that out and copy it.
   numbers, stride = jnp.zeros(tuple(shape), jnp.uint32), math.prod(shape)
   for axis, length in enumerate(shape):
     stride = stride // max(length, 1)
@@ -71,11 +70,11 @@ def numbers_of(shape: Sequence[int]) -> jax.Array:
 
 
 def uniform(key: jax.Array, shape: Sequence[int]) -> jax.Array:
-  """Numbers in [0, 1), multiples of 2^-24.
+  """Draws numbers in [0, 1), multiples of 2^-24.
 
   Args:
     key: PRNG key, of any implementation.
-    shape: of the result.
+    shape: the result's shape.
 
   Returns:
     float32[shape].
@@ -86,14 +85,14 @@ def uniform(key: jax.Array, shape: Sequence[int]) -> jax.Array:
 def uniform_of_each(
   key: jax.Array, shapes: Sequence[Sequence[int]]
 ) -> Iterator[jax.Array]:
-  """Yields such numbers for each leaf: of the key with its number folded in.
+  """Draws `uniform` numbers for each leaf, from the key folded with its number.
 
-  The keys are made together and once, so that the loops of leaves of one shape
-  are equal (see `backend.barriers`).
+  All keys are made at once, so that leaves of one shape have equal loops (see
+  `backend.barriers`).
 
   Args:
     key: PRNG key, of any implementation.
-    shapes: of the leaves.
+    shapes: the shapes of the leaves.
 
   Yields:
     float32 of each shape.
@@ -110,7 +109,7 @@ def uniform_of_each(
 def _hashed(
   first: jax.Array, second: jax.Array, numbers: jax.Array
 ) -> jax.Array:
-  """The words with these numbers, of the halves of a key."""
+  """The random words at places `numbers`, from the halves of a key."""
   return _mixed(_mixed(numbers * jnp.uint32(_WEYL) + first) ^ second)
 
 
@@ -120,7 +119,7 @@ def _uniform(words: jax.Array) -> jax.Array:
 
 
 def below(key: jax.Array, limits: jax.Array) -> jax.Array:
-  """Whole numbers in [0, limit), int32.
+  """Draws whole numbers in [0, limit), int32.
 
   Args:
     key: PRNG key, of any implementation.
@@ -141,7 +140,7 @@ def below(key: jax.Array, limits: jax.Array) -> jax.Array:
 
 
 def _halves(key: jax.Array) -> tuple[jax.Array, jax.Array]:
-  """Two words that every word of the key has part in."""
+  """Mixes all words of the key into two words."""
   words = jax.random.key_data(key)
   halves = []
   for start in (jnp.uint32(1), jnp.uint32(_WEYL)):
@@ -153,7 +152,7 @@ def _halves(key: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def _mixed(x: jax.Array) -> jax.Array:
-  """lowbias32."""
+  """Applies lowbias32."""
   x = (x ^ (x >> 16)) * jnp.uint32(0x7FEB352D)
   x = (x ^ (x >> 15)) * jnp.uint32(0x846CA68B)
   return x ^ (x >> 16)

@@ -1,15 +1,15 @@
-"""All that one needs to write a scheme of one's own, under one name.
+"""Everything needed to write a new scheme, under one name.
 
-`gs.extend` is to gradsparse what `jax.extend` is to JAX. A scheme is a choice
-in three sockets, which `gs.compressed_mean` joins:
+`gs.extend` is to gradsparse what `jax.extend` is to JAX. A scheme has three
+parts, which `gs.compressed_mean` joins:
 
   memory      what a worker keeps between steps (`memories`, or a `Memory`)
   compressor  what is sent, and how it is coded (`compressors`, `codes`, or a
               `Compressor` with a `Code`)
   exchange    how the messages become one mean (`exchanges`, or an `Exchange`)
 
-`selection` finds the largest elements, `wire` turns numbers into words.
-docs/write_a_scheme.md builds a scheme from nothing, `gs.testing.check_scheme`
+`selection` finds the largest elements. `wire` packs numbers into words.
+docs/write_a_scheme.md builds a scheme step by step; `gs.testing.check_scheme`
 checks it.
 """
 

@@ -1,18 +1,16 @@
-"""Whether a step may count, judged by what is made of the gradients.
+"""Checks that decide whether a step is accepted.
 
-A worker takes a step's gradients in only if it can keep what comes of them:
-no number of its memory may be so large that the sum over the workers leaves
-float32. Finite gradients are not enough for that. The entries of a sparse
-message are judged in the same way, before they are sent. What else comes back
-is judged as the update that it becomes, which is equal on all workers, or by
-bounds that came with the messages (`Code.bounds`).
+A worker accumulates a step's gradients only if the memory's new numbers are
+small enough: their sum over the workers must stay within float32. Finite
+gradients are not enough for that. The entries of a sparse message are checked
+in the same way before they are sent. Other messages are checked after the
+exchange: by the update, which is equal on all workers, or by bounds that came
+with the messages (`Code.bounds`).
 
-A step that fails on one worker is rejected on all. It leaves no trace but in
-the memories of those that could take it in, so that the next step with
-ordinary gradients goes well.
+A step that fails on one worker is rejected on all. The other workers keep its
+gradients in their memories, and the next step with ordinary gradients succeeds.
 
-All comparisons are such that NaN fails. A maximum would not do: on CPUs it
-passes over NaN.
+NaN fails every comparison. A maximum would not do, as it may pass over NaN.
 """
 
 from __future__ import annotations
@@ -27,21 +25,21 @@ from gradsparse.backend import reductions
 import jax
 import jax.numpy as jnp
 
-# Of bfloat16, which is a little smaller than that of float32: an update may
+# The largest bfloat16, a little smaller than the largest float32: an update may
 # be of either type.
 LARGEST = float(jnp.finfo(jnp.bfloat16).max)
 
-# Beside the sum over workers there are an exchange's own residual, and a
-# momentum that moves: together they stay within this many times the sum.
+# An exchange's own residual and a changing momentum add to the sum over
+# workers. Together they stay within this many times that sum.
 _ROOM = 4
 
 
 def largest_kept(workers: int, gain: float) -> float:
-  """The largest magnitude that a worker may take in.
+  """The largest magnitude that a worker may accumulate.
 
   Args:
     workers: P.
-    gain: of the code, see `Limits.gain`.
+    gain: the code's `Limits.gain`.
   """
   return LARGEST / (_ROOM * workers * gain)
 
@@ -49,21 +47,21 @@ def largest_kept(workers: int, gain: float) -> float:
 def can_keep(
   new: Any, old: Any, values: Iterable[jax.Array], largest: float
 ) -> jax.Array:
-  """Whether a worker can take in what a step brings, bool scalar.
+  """Whether a worker can accumulate a step's gradients, bool scalar.
 
-  A number of the memory may also be larger, if the step did not enlarge it:
-  whatever a memory holds, ordinary gradients can be taken in. One pass over
-  what accumulating reads.
+  A number of the memory may exceed `largest` if the step did not enlarge it, so
+  that ordinary gradients are accepted whatever the memory holds. The check is
+  one pass over what accumulating reads.
 
   Args:
-    new: what the memory holds after accumulating (`Memory.magnitudes`).
-    old: what it held before.
-    values: what is to be delivered of the gradients that no memory takes in.
+    new: the memory after accumulating (`Memory.magnitudes`).
+    old: the memory before.
+    values: gradients that are delivered without a memory.
     largest: see `largest_kept`.
   """
 
   def fits(*pairs):
-    """Of what is kept of one leaf and what was: all is read in one loop."""
+    """Compares the new and old arrays of one leaf, all in one loop."""
     return functools.reduce(
       operator.and_,
       (
@@ -73,7 +71,7 @@ def can_keep(
     )
 
   def passes(x):
-    # No memory takes it in, so what is of float64 may be as large as that.
+    # No memory accumulates it, so float64 may use all of its range.
     wider = float(jnp.finfo(x.dtype).max) / LARGEST
     return jnp.abs(x) <= largest * (wider if x.dtype == jnp.float64 else 1)
 
@@ -88,27 +86,28 @@ def can_keep(
 
 
 def can_send(values: jax.Array, workers: int) -> jax.Array:
-  """Whether a sum over workers of such numbers is finite, bool scalar."""
+  """Whether the sum of such numbers over workers is finite, bool scalar."""
   return reductions.all_true(
     lambda x: jnp.abs(x) <= LARGEST / workers, [(values,)]
   )
 
 
 def all_finite(leaves: Iterable[jax.Array]) -> jax.Array:
-  """Whether there is neither an infinity nor NaN, bool scalar."""
+  """Whether all numbers are finite, bool scalar."""
   arrays = [(x,) for x in leaves]
   return barriers.barrier_if_shared(holds(jnp.isfinite, arrays), len(arrays))
 
 
 def norm(leaves: Iterable[jax.Array]) -> tuple[jax.Array, jax.Array]:
-  """The 2-norm of all leaves together, as a product that may overflow.
+  """The 2-norm of all leaves together, as two factors.
 
-  The norm over the largest magnitude does not: squares of large numbers would.
+  The product of the factors may overflow. The second factor does not, whereas a
+  sum of plain squares would.
 
   Returns:
-    (float32, the largest magnitude; float32, the norm in units of that): 0 and
-    0 where there is nothing, and NaN where anything is not finite. Both are
-    float64 where a leaf is.
+    (float32, the largest magnitude; float32, the norm divided by it): 0 and 0
+    where there is no element, and NaN where an element is not finite. Both are
+    float64 if a leaf is.
   """
   leaves = list(leaves)
   is_wide = any(x.dtype == jnp.float64 for x in leaves)
@@ -122,19 +121,19 @@ def norm(leaves: Iterable[jax.Array]) -> tuple[jax.Array, jax.Array]:
 
 
 def wide(dtype: Any) -> Any:
-  """The type in which gradients of a type are added up as they are."""
+  """The type in which gradients of a dtype are summed."""
   return jnp.float64 if dtype == jnp.float64 else jnp.float32
 
 
 def is_narrow(dtype: Any) -> bool:
-  """Whether numbers of the type are bounded more tightly than `LARGEST`."""
+  """Whether the type's largest number is below `LARGEST`."""
   return float(jnp.finfo(dtype).max) < LARGEST
 
 
 def holds(
   test: Callable[..., jax.Array], leaves: Iterable[tuple[jax.Array, ...]]
 ) -> jax.Array:
-  """Whether a test holds for all leaves, whatever arrays each has."""
+  """Whether a test holds for all leaves; each leaf is a tuple of arrays."""
   alike: dict[Any, list[tuple[jax.Array, ...]]] = {}
   for arrays in leaves:
     if arrays:

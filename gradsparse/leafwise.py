@@ -1,8 +1,8 @@
 """One computation for all leaves of one shape.
 
-A model of many layers has many leaves and few shapes. What is written out for
-each leaf makes a program, and the time to compile it, grow with the number of
-leaves; a loop over the leaves of one shape does not.
+A model of many layers has many leaves and few shapes. Code that is unrolled
+over leaves makes the program and its compile time grow with their number. A
+loop over the leaves of one shape does not.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-# From so many leaves of one shape on there is a loop. It copies each leaf,
+# From this many leaves of one shape on, a loop is used. It copies each leaf,
 # which takes about as long as reading it once more.
 MANY = 8
 
 
 def classes(shapes: Sequence[Any]) -> list[list[int]]:
-  """Numbers of the leaves that are computed together, in the order of that.
+  """Groups the numbers of leaves that are computed together, in leaf order.
 
   Args:
-    shapes: of the leaves; or anything else in which they must agree.
+    shapes: the leaves' shapes, or any other key on which a group must agree.
   """
   same: dict[Any, list[int]] = {}
   for number, shape in enumerate(shapes):
@@ -39,15 +39,15 @@ def classes(shapes: Sequence[Any]) -> list[list[int]]:
 def stacked(
   fn: Callable[..., Any], leaves: Sequence[jax.Array], *beside: jax.Array
 ) -> Any:
-  """What fn gives for each of some leaves of one shape.
+  """Applies fn to each of several leaves of one shape.
 
   Args:
     fn: (leaf, one row of each array in beside) -> tree of arrays.
-    leaves: one, or many: several are looped over.
+    leaves: one leaf, or several, which are looped over.
     beside: arrays with one row for each leaf.
 
   Returns:
-    The results, with a leading axis of so many.
+    The results, stacked along a leading axis.
   """
   if len(leaves) == 1:
     out = fn(leaves[0], *(rows[0] for rows in beside))
@@ -55,7 +55,7 @@ def stacked(
 
   def one(turn):
     place, *rows = turn
-    # Not a stack of all leaves: that would need their memory once more.
+    # Not a stack of all leaves: that would double their memory.
     return fn(jax.lax.switch(place, [lambda x=x: x for x in leaves]), *rows)
 
   places = jnp.arange(len(leaves), dtype=jnp.int32)

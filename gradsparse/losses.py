@@ -1,4 +1,4 @@
-"""Checks of losses and batches, for what differentiates losses itself."""
+"""Checks of loss functions and batches, for code that differentiates losses."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ import jax.numpy as jnp
 def checked(
   loss_fn: Callable[..., Any], *, has_aux: bool = False
 ) -> Callable[..., Any]:
-  """The same function, which refuses a result that has no gradient.
+  """Wraps a loss function to refuse a result that has no gradient.
 
   Args:
     loss_fn: returns a scalar; with has_aux, (scalar, anything).
-    has_aux: see there.
+    has_aux: see loss_fn.
 
   Raises:
-    TypeError: loss_fn is no function; when called, it returns something else.
+    TypeError: loss_fn is not a function; when called: it returns anything else.
   """
   arguments.function('loss_fn', loss_fn)
 
@@ -43,7 +43,7 @@ def checked(
 
 
 def _is_scalar(loss: Any) -> bool:
-  """Whether it is one floating-point number."""
+  """Whether a loss is one floating-point number."""
   try:
     arguments.arrays('loss', [loss])
   except TypeError:
@@ -55,14 +55,14 @@ def _is_scalar(loss: Any) -> bool:
 
 
 def examples(name: str, batch: Any) -> int:
-  """How many examples a batch has: the leading axis of all its arrays.
+  """The number of examples of a batch: the leading axis of all its arrays.
 
   Args:
-    name: of the batch.
+    name: the argument's name.
     batch: tree of arrays.
 
   Raises:
-    TypeError: a leaf is no array.
+    TypeError: a leaf is not an array.
     ValueError: there is no example, or arrays have different numbers of them.
   """
   arguments.arrays(name, batch)

@@ -1,15 +1,16 @@
 """Schedules of density: the papers' warm-ups.
 
 A `DensitySchedule` can be used in two ways. Passed to a recipe, one compiled
-program holds every stage (a ladder of message sizes). Or the training loop
-rebuilds the recipe with each stage's density on the same state, which never
-depends on density: no switch in the steady state, and what a long run wants.
+program holds every stage: a ladder of message sizes. Or the training loop
+rebuilds the recipe with each stage's density and keeps the state, which does
+not depend on density. The second way suits a long run: its program holds one
+message size.
 
   for first_step, density in schedule.stages:
     tx = gs.dgc(density, axis_name='workers')   # same opt_state goes on
 
 A recipe also takes any other function of the step, or a traced density.
-`ladder_of` lists the message sizes that its program then holds.
+`ladder_of` lists the message sizes of that program.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ DGC_DENSITIES = (0.25, 0.0625, 0.015625, 0.004)
 # Shi et al., section IV (0.0725 as printed).
 GTOPK_DENSITIES = (0.25, 0.0725, 0.015, 0.004)
 
-# A schedule ends with what it says at this one.
+# The density at this step is a schedule's last density.
 LAST_STEP = arguments.LAST_STEP
 
-# For a density of which nothing is known before the program runs.
+# For a density that is known at run time only.
 TRACED_LADDER = (0.001, 0.004, 0.015625, 0.0625, 0.25, 1.0)
 _LARGEST_FACTOR = 4
 
@@ -46,7 +47,7 @@ class DensitySchedule:
 
   Raises:
     TypeError: stages are not pairs of a whole number and a number.
-    ValueError: they do not begin at step 0 and ascend, or a density is out of
+    ValueError: stages do not begin at step 0 and ascend, or a density is not in
       (0, 1].
   """
 
@@ -71,7 +72,7 @@ class DensitySchedule:
       raise ValueError(
         f'stages must begin at step 0 and ascend, got first steps {steps}'
       )
-    object.__setattr__(self, 'stages', stages)  # plain numbers; frozen
+    object.__setattr__(self, 'stages', stages)  # the class is frozen
 
   @property
   def ladder(self) -> tuple[float, ...]:
@@ -85,11 +86,11 @@ class DensitySchedule:
     return densities[jnp.sum(first <= step) - 1]
 
   def at(self, step: int) -> float:
-    """Density at a step, outside of a program.
+    """Density at a step, a Python number.
 
     Raises:
-      TypeError: the step is no whole number.
-      ValueError: it is negative.
+      TypeError: the step is not a whole number.
+      ValueError: the step is negative.
     """
     step = arguments.whole_number('step', step, 0)
     return [d for s, d in self.stages if s <= step][-1]
@@ -100,20 +101,19 @@ def staged_warmup(
 ) -> DensitySchedule:
   """Equal stages of `densities` within the warm-up, then the final density.
 
-  Stages whose density is not above the final one are not used. The n that
-  remain share all of the warm-up: stage i begins at step
-  floor(i * warmup_steps / n), so that their lengths differ by one step at
-  most. With fewer steps than stages, there is one stage for each step, and
-  the last of `densities` is among them.
+  Densities that are not above the final one are dropped. The n others share
+  the warm-up: stage i begins at step floor(i * warmup_steps / n), so that the
+  lengths differ by one step at most. With fewer steps than stages, there is one
+  stage for each step, and the last of `densities` is among them.
 
   Args:
-    densities: density of each stage, fractions.
+    densities: the stages' densities, fractions.
     final_density: density after the warm-up, in (0, 1].
     warmup_steps: steps that the stages share; 0 is no warm-up.
 
   Raises:
-    TypeError: an argument of the wrong kind.
-    ValueError: a negative number of steps, or a density out of range.
+    TypeError: an argument is of the wrong kind.
+    ValueError: warmup_steps is negative, or a density is out of range.
   """
   warmup_steps = arguments.whole_number('warmup_steps', warmup_steps, 0)
   final_density = arguments.number(
@@ -134,10 +134,10 @@ def staged_warmup(
 def dgc_warmup(
   final_density: float = 0.001, warmup_steps: int = 0
 ) -> DensitySchedule:
-  """DGC's: 0.25, 0.0625, 0.015625, 0.004, then the final density.
+  """DGC's warm-up: 0.25, 0.0625, 0.015625, 0.004, then the final density.
 
   The stages share the warm-up: 4 of 164 epochs for CIFAR-10, 1 of 40 for PTB.
-  Those that are not above the final density are not used (`staged_warmup`).
+  Stages that are not above the final density are dropped (`staged_warmup`).
 
   References:
     Lin et al., arXiv 1712.01887, sections 3.3 and 4.1.
@@ -148,10 +148,10 @@ def dgc_warmup(
 def gtopk_warmup(
   final_density: float = 0.001, warmup_steps: int = 0
 ) -> DensitySchedule:
-  """gTop-k's: 0.25, 0.0725, 0.015, 0.004 in the first four epochs.
+  """gTop-k's warm-up: 0.25, 0.0725, 0.015, 0.004 in the first four epochs.
 
-  Those that are not above the final density are not used, and the others
-  share the four epochs (`staged_warmup`): PTB at 0.005 has three.
+  Stages that are not above the final density are dropped, and the others
+  share the four epochs (`staged_warmup`): PTB at 0.005 has three stages.
 
   References:
     Shi et al., arXiv 1901.04359, section IV.
@@ -170,8 +170,8 @@ class LinearDropRatio:
     warmup_steps: T.
 
   Raises:
-    TypeError: an argument of the wrong kind.
-    ValueError: an argument out of range.
+    TypeError: an argument is of the wrong kind.
+    ValueError: an argument is out of range.
 
   References:
     Aji et al., section 5.1.
@@ -185,12 +185,12 @@ class LinearDropRatio:
       'drop_ratio', self.drop_ratio, arguments.LESS_THAN_ONE
     )
     steps = arguments.whole_number('warmup_steps', self.warmup_steps, 1)
-    object.__setattr__(self, 'drop_ratio', ratio)  # plain numbers; frozen
+    object.__setattr__(self, 'drop_ratio', ratio)  # the class is frozen
     object.__setattr__(self, 'warmup_steps', steps)
 
   @property
   def ladder(self) -> tuple[float, ...]:
-    """From the density after the warm-up to 1, where it begins."""
+    """Densities from the one after the warm-up to the first, which is 1."""
     return ladder_up(1 - self.drop_ratio)
 
   def __call__(self, step: jax.Array | int) -> jax.Array:
@@ -201,11 +201,11 @@ class LinearDropRatio:
 
 
 def ladder_up(density: float) -> tuple[float, ...]:
-  """From a density to 1 by equal factors of at most 4, smallest first.
+  """Densities from `density` to 1 by equal factors of at most 4.
 
   Raises:
-    TypeError: the density is no number.
-    ValueError: it is out of (0, 1].
+    TypeError: density is not a number.
+    ValueError: density is not in (0, 1].
   """
   density = arguments.number('density', density, arguments.FRACTION)
   factors = math.ceil(math.log(1 / density, _LARGEST_FACTOR) - 1e-9)
@@ -213,27 +213,27 @@ def ladder_up(density: float) -> tuple[float, ...]:
 
 
 def ladder_of(density: Callable[[Any], Any] | jax.Array) -> tuple[float, ...]:
-  """Densities for which a program that reads the density holds a message.
+  """The message sizes of a program whose density changes, as densities.
 
-  A step takes the smallest that is not below its density, or else the largest.
-  The coordinates sent are those of the density itself; room that is left over
-  travels empty.
+  A step uses the smallest that is not below its density, or else the largest.
+  It sends as many coordinates as its own density says; the rest of the message
+  is empty.
 
   Args:
-    density: a function of the step, or a traced scalar. A function may have
-      an attribute `ladder` that lists them. Otherwise they lead from its last
-      density (its value at `LAST_STEP`) to 1, by factors of at most 4, so
-      that after a warm-up messages have the size of a fixed density. Where the
-      last density is traced (`optax.inject_hyperparams`; give the recipe the
-      schedule itself to do better), or is none that can be used (a schedule
-      that fades after the run), they are `TRACED_LADDER`.
+    density: a function of the step, or a traced scalar. A function's attribute
+      `ladder` is used if there is one. Otherwise the densities lead from its
+      value at `LAST_STEP` to 1, by factors of at most 4, so that after a
+      warm-up messages have the size of a fixed density. They are
+      `TRACED_LADDER` if that value is traced (`optax.inject_hyperparams`; pass
+      the schedule itself to do better) or not in (0, 1] (a schedule that fades
+      after the run).
 
   Returns:
     Densities, smallest first.
 
   Raises:
-    TypeError: its own ladder is no sequence of numbers.
-    ValueError: that ladder is empty, or not within (0, 1].
+    TypeError: the attribute `ladder` is not a sequence of numbers.
+    ValueError: the attribute `ladder` is empty, or not within (0, 1].
   """
   if hasattr(density, 'ladder'):
     name = 'the ladder of a schedule'
@@ -248,20 +248,20 @@ def ladder_of(density: Callable[[Any], Any] | jax.Array) -> tuple[float, ...]:
     with jax.ensure_compile_time_eval():
       last = density(jnp.int32(LAST_STEP))
       last = last if isinstance(last, float) else _decimal(float(last))
-  except jax.errors.ConcretizationTypeError:  # a function of what is traced
+  except jax.errors.ConcretizationTypeError:  # the function reads a tracer
     return TRACED_LADDER
   return ladder_up(last) if 0 < last <= 1 else TRACED_LADDER
 
 
 def _decimal(x: float) -> float:
-  """The shortest decimal that is x in float32: 0.1, and not 0.100000001."""
+  """The shortest decimal that is x in float32: 0.1, not 0.100000001."""
   return float(str(np.float32(x)))
 
 
 def look_up(
   number_at: Callable[[jax.Array], jax.Array], steps: Sequence[int]
 ) -> list[int]:
-  """An integer function of the step, outside of a program."""
+  """Evaluates an integer function of the step at `steps`, outside a trace."""
   arguments.function('number_at', number_at)
   with jax.ensure_compile_time_eval():
     numbers = jax.vmap(number_at)(jnp.asarray(steps, jnp.int32))
@@ -271,12 +271,11 @@ def look_up(
 def changes(
   number_at: Callable[[jax.Array], jax.Array],
 ) -> tuple[tuple[int, int], ...]:
-  """Where an integer function of the step changes.
+  """Finds the steps at which an integer function of the step changes.
 
-  Every one of the first 65,536 steps is looked at. After them, changes are
-  found by halving the way from one power of two to the next: all of a function
-  that only falls or only rises on that way, but nothing of one that has come
-  back at its end.
+  Each of the first 65,536 steps is evaluated. Later changes are found by
+  bisection between powers of two. Bisection finds all changes of a function
+  that is monotonic between them, and none if the function is equal at both.
 
   Returns:
     (first step, number) pairs, from step 0.

@@ -1,6 +1,7 @@
 """One table in two forms: text for a terminal, HTML for a notebook.
 
-A table is its lines, each a sequence of cells, the first of them the head.
+A table is a sequence of lines, each a sequence of cells. The first line is the
+head.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ Lines = Sequence[Sequence[str]]
 
 
 def as_text(lines: Lines, left: Collection[int] = (0,)) -> str:
-  """Columns of equal width.
+  """Formats a table as text; the cells of a column have equal width.
 
   >>> print(as_text([('leaf', 'bytes'), ('w', '400'), ('bias', '8')]))
   leaf  bytes
@@ -20,7 +21,7 @@ def as_text(lines: Lines, left: Collection[int] = (0,)) -> str:
   bias      8
 
   Args:
-    lines: of the table.
+    lines: the table.
     left: numbers of the columns that are flush left; others are flush right.
   """
   widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
@@ -38,7 +39,7 @@ def as_text(lines: Lines, left: Collection[int] = (0,)) -> str:
 def as_html(
   lines: Lines, left: Collection[int] = (0,), notes: Sequence[str] = ()
 ) -> str:
-  """What a class returns from `_repr_html_`, by which notebooks show it.
+  """Formats a table as HTML, for `_repr_html_` in notebooks.
 
   >>> print(as_html([('leaf',), ('a<b',)], notes=['one & all']))
   <table>
@@ -48,10 +49,10 @@ def as_html(
   <p>one &amp; all</p>
 
   Args:
-    lines: of the table, as plain text; it is escaped here. Without any there
-      are only the notes.
+    lines: the table, as plain text, which is escaped here. If it is empty, only
+      the notes are written.
     left: as in `as_text`.
-    notes: a paragraph each, below the table.
+    notes: paragraphs below the table.
   """
 
   def row(line: Sequence[str], kind: str) -> str:

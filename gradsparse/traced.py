@@ -1,7 +1,7 @@
-"""Numbers of a scheme that the program around has traced.
+"""Traced arguments of a scheme.
 
-A density by `optax.inject_hyperparams` is known at run time only. JAX does not
-let it into a shard_map that was opened since, unless it is handed in.
+A density by `optax.inject_hyperparams` is known at run time only. JAX forbids
+its use in a shard_map that was entered later, unless it is passed in.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from jax.extend import core as jex_core
 from jax.interpreters import batching
 from jax.interpreters import mlir
 
-# The identity, typed as equal on all devices. JAX has no public name for it.
+# The identity, whose result is typed as equal on all devices. JAX has no public
+# function for it.
 same_p = jex_core.Primitive('gradsparse_same')
 same_p.def_impl(lambda x: x)
 same_p.def_abstract_eval(lambda x: jax.core.ShapedArray(x.shape, x.dtype))
@@ -26,10 +27,10 @@ batching.primitive_batchers[same_p] = lambda args, dims: (
 
 
 def here(x: Any) -> Any:
-  """A number of a scheme, usable in any shard_map.
+  """Makes an argument of a scheme usable in any shard_map.
 
   Args:
-    x: a number, or a traced one that is equal on all devices.
+    x: a number, or a traced number that is equal on all devices.
   """
   if not isinstance(x, jax.core.Tracer):
     return x
@@ -39,13 +40,13 @@ def here(x: Any) -> Any:
 
 
 def in_range(*numbers: tuple[Any, arguments.Range]) -> Any:
-  """Whether numbers that only the run time knows are where they must be.
+  """Whether traced numbers are in their ranges.
 
   Args:
-    *numbers: each with its range. The factory has checked what was known.
+    *numbers: each with its range. The factory has checked those not traced.
 
   Returns:
-    bool scalar; True where all were known.
+    bool scalar; True if no number is traced.
   """
   fits: Any = True
   for number, within in numbers:

@@ -1,10 +1,10 @@
-"""Should I compress, and with what? `gs.advise` and its command line.
+"""Whether to compress, and with which scheme: `gs.advise`, its command line.
 
   python -m gradsparse.advise --params=25e6 --step_ms=150 --workers=8 \
     --bandwidth=1gbit
 
-A verdict comes first ("do not compress" is one), then a table, then the code
-to use. docs/choose.md says how to read it.
+The advice is a verdict (which may be "do not compress"), a table, and the code
+to use. docs/choose.md explains how to read it.
 """
 
 from gradsparse.advise.advice import Advice

@@ -1,10 +1,10 @@
-"""Says whether to compress gradients, and with what.
+"""Advises whether to compress gradients, and with which scheme.
 
   python -m gradsparse.advise --params=25e6 --step_ms=150 --workers=8 \
     --bandwidth=1gbit
 
-A verdict comes first, then a table, what it rests on, and the code to use.
-docs/choose.md says how to read it.
+The advice is a verdict, a table, the assumptions, and the code to use.
+docs/choose.md explains how to read it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NOT_NEGATIVE = arguments.Range(
 def _number(
   name: str, scale: float, within: arguments.Range = _NOT_NEGATIVE
 ) -> Callable[[str], float]:
-  """Reads a number in a range, in units of `scale`."""
+  """A parser of numbers in a range, which it multiplies by `scale`."""
 
   def read(text: str) -> float:
     try:
@@ -45,56 +45,62 @@ def _number(
 def _parser() -> argparse.ArgumentParser:
   parser = argparse.ArgumentParser(
     'python -m gradsparse.advise',
-    description='Whether to compress gradients, and with what.',
+    description='Advises whether to compress gradients, and with which scheme.',
     allow_abbrev=False,
   )
   add = parser.add_argument
   add(
     '--params',
     required=True,
-    help='a number such as 25e6, or a JSON file of shapes',
+    help='number of parameters, such as 25e6, or a JSON file of shapes',
   )
   add(
     '--step_ms',
     required=True,
     type=_number('step_ms', 1e-3, arguments.POSITIVE),
-    help='a step of one worker in which nothing is exchanged',
+    help="time of a worker's step without any exchange, ms",
   )
-  add('--workers', required=True, type=int, help='that exchange gradients')
-  add('--bandwidth', required=True, help="of a worker's link, such as 10gbit")
+  add('--workers', required=True, type=int, help='number of workers')
+  add(
+    '--bandwidth',
+    required=True,
+    help="bandwidth of a worker's link, such as 10gbit",
+  )
   add(
     '--backward_ms',
     type=_number('backward_ms', 1e-3),
-    help='the backward pass (two thirds of step_ms)',
+    help='time of the backward pass, ms (default: two thirds of step_ms)',
   )
   add(
     '--latency_ms',
     type=_number('latency_ms', 1e-3),
     default=0.0,
-    help='of a message (0)',
+    help='latency of a message, ms (default: 0)',
   )
-  add('--inner', type=int, default=1, help='devices of a worker (1)')
+  add('--inner', type=int, default=1, help='devices of a worker (default: 1)')
   add('--optimizer', choices=question.OPTIMIZERS, default='sgd')
   add(
-    '--task', choices=recorded.TASKS, help='the nearest one, to quote records'
+    '--task',
+    choices=recorded.TASKS,
+    help='the task whose recorded results are quoted',
   )
-  add('--schemes', help='labels as in the table, with ; between them (all)')
+  add('--schemes', help="labels of the table, separated by ';' (default: all)")
   add(
     '--memory_bandwidth',
     type=_number('memory_bandwidth', 1e9),
-    help="of the device, GB/s, for guesses of code (819: a TPU v5e's)",
+    help="the device's memory bandwidth, GB/s (default: 819, a TPU v5e's)",
   )
   add(
     '--calibrate',
     action='store_true',
-    help="measure code on this machine's device",
+    help="measure the schemes' arithmetic on this machine's device",
   )
-  add('--json', type=pathlib.Path, help='a file for all of it')
+  add('--json', type=pathlib.Path, help='a JSON file to write the advice to')
   return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-  """Prints the advice; the exit status is 2 for what cannot be answered."""
+  """Prints the advice; the exit status is 2 if an argument is wrong."""
   parser = _parser()
   given: dict[str, Any] = vars(parser.parse_args(argv))
   path = given.pop('json')

@@ -22,29 +22,29 @@ _LEFT = (0, 10)  # columns of text, for `tables`
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-  """One way to exchange gradients, and what a step takes with it.
+  """One scheme and the time of its step.
 
   Attributes:
-    scheme: its label.
-    sync_every: H; it exchanges once in so many steps. 1 is every step.
-    sent_bytes: by a worker in one exchange, all of its devices together, as
-      `gs.plan` counts them.
+    scheme: the scheme's label.
+    sync_every: H; the scheme exchanges once in H steps. 1 is every step.
+    sent_bytes: bytes that a worker sends in one exchange, all of its devices
+      together, as `gs.plan` counts them.
     code_s: arithmetic that an exchange adds, seconds.
-    code_source: where that is from: 'guess', 'measured' on this machine's
+    code_source: the source of code_s: 'guess', 'measured' on this machine's
       device, 'given' by the caller, or '' where nothing is added.
     exchange_s: time of one exchange, hidden or not, seconds.
-    step_s: a step with it, on average, seconds.
-    step_least_s: the least that a measured step is expected to take.
-    step_most_s: the most.
-    speedup: the baseline's step over this one.
+    step_s: average time of a step, seconds.
+    step_least_s: the least that a measured step is expected to take, seconds.
+    step_most_s: the most, seconds.
+    speedup: the baseline's step_s over this one.
     wins: 'below' the bandwidth of `wins_below`, 'always' or 'never'.
-    wins_below: at less than so many bits a second the step is shorter than
-      the baseline's; None if `wins` is another word.
-    state_bytes: of the scheme's state on one device, the optimizer's not
-      counted.
-    loss: how the nearest training on record ended; None: none is.
-    loss_task: of which task that is; '' without one.
-    note: a sentence for who uses it.
+    wins_below: the bandwidth, in bits a second, below which the step is shorter
+      than the baseline's; None if `wins` is not 'below'.
+    state_bytes: bytes of the scheme's state on one device, without the
+      optimizer's.
+    loss: the result of the nearest recorded training; None if there is none.
+    loss_task: the task of that training; '' if there is none.
+    note: a remark for users of the scheme.
   """
 
   scheme: str
@@ -66,28 +66,28 @@ class Row:
 
   @property
   def bytes_a_step(self) -> float:
-    """What a worker sends in a step, on average."""
+    """Bytes that a worker sends in a step, on average."""
     return self.sent_bytes / self.sync_every
 
   def surely_faster(self, other: Row) -> bool:
-    """Whether the expected ranges of the two are apart."""
+    """Whether this row's expected range lies below the other's."""
     return self.step_most_s < other.step_least_s
 
 
 @dataclasses.dataclass(frozen=True)
 class Advice:
-  """Whether to compress, and with what. `str()` is all of it.
+  """Whether to compress, and with which scheme. `str()` prints all of it.
 
   Attributes:
     decision: 'compress', 'do not compress', or 'measure' where the expected
       ranges overlap.
-    verdict: the same in sentences, with the numbers.
-    choice: label of the row that is advised.
-    rows: the fastest step first; `baseline` is one of them.
-    baseline: label of the row that all are compared with.
-    code: what to write.
-    assumptions: a sentence each.
-    left_out: why schemes are in no row, by label.
+    verdict: the decision in sentences, with the numbers behind it.
+    choice: label of the advised row.
+    rows: one row for each scheme and one for the baseline, fastest step first.
+    baseline: label of the baseline's row.
+    code: program lines that build the advised scheme.
+    assumptions: one sentence for each assumption.
+    left_out: label -> why the scheme has no row.
   """
 
   decision: Decision
@@ -103,7 +103,7 @@ class Advice:
     """The row of a label.
 
     Raises:
-      KeyError: no row has it.
+      KeyError: no row has the label.
     """
     for row in self.rows:
       if row.scheme == scheme:
@@ -111,7 +111,7 @@ class Advice:
     raise KeyError(scheme)
 
   def table(self) -> str:
-    """The rows in columns; lines below say what the marks mean."""
+    """The rows as text; lines below the table explain its marks."""
     table = tables.as_text(self._lines(), _LEFT)
     return '\n'.join([table, *self._marks()])
 
@@ -130,7 +130,7 @@ class Advice:
     return [head, *map(_cells, self.rows)]
 
   def _marks(self) -> list[str]:
-    """What the marks of numbers mean."""
+    """Explains the marks in front of numbers."""
     lines = []
     sources = {row.code_source for row in self.rows}
     if 'guess' in sources:
@@ -140,7 +140,7 @@ class Advice:
     return lines
 
   def to_json(self) -> str:
-    """All of it as a JSON object; times in seconds, sizes in bytes."""
+    """The advice as a JSON object; times in seconds, sizes in bytes."""
     plain: dict[str, Any] = dataclasses.asdict(self)
     for row in plain['rows']:
       row['loss'] = row['loss'] and row['loss']._asdict()
@@ -160,13 +160,13 @@ class Advice:
 
 
 def milliseconds(seconds: float) -> str:
-  """With about three digits."""
+  """Formats milliseconds with about three digits."""
   ms = 1e3 * seconds
   return f'{ms:,.0f}' if ms >= 100 else f'{ms:.3g}'
 
 
 def nbytes(number: float) -> str:
-  """In decimal units, with three digits."""
+  """Formats bytes in decimal units, with three digits."""
   unit, *larger = 'B', 'kB', 'MB', 'GB', 'TB'
   while larger and number >= 1000:
     number, (unit, *larger) = number / 1000, larger
@@ -174,7 +174,7 @@ def nbytes(number: float) -> str:
 
 
 def rate(bits_per_second: float) -> str:
-  """In Gbit/s or Mbit/s, with three digits."""
+  """Formats a bandwidth in Gbit/s or Mbit/s, with three digits."""
   if bits_per_second >= 1e9:
     return f'{float(f"{bits_per_second / 1e9:.3g}"):g} Gbit/s'
   return f'{bits_per_second / 1e6:.3g} Mbit/s'

@@ -1,4 +1,4 @@
-"""`advise`: one row for each scheme, and what follows from them."""
+"""`advise`: one row for each scheme, and the decision from the rows."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ import jax
 
 AXIS = 'workers'
 INNER = 'inner'
-# XLA's estimates are for so many workers; a worker decodes all their messages.
+# XLA's estimates are for this many workers, all of whose messages are decoded.
 _ESTIMATED_WORKERS = 8
 _MOST_CALIBRATED = 16
 
 
 class Planned(NamedTuple):
-  """A scheme, and what `gs.plan` says of it."""
+  """A scheme with the bytes that `gs.plan` counts."""
 
   candidate: Candidate
   tx: CompressedMean
@@ -54,10 +54,10 @@ def advise(
   code_s: Mapping[str, float] | None = None,
   memory_bandwidth: float | None = None,
 ) -> Advice:
-  """Whether to compress gradients, and with what.
+  """Advises whether to compress gradients, and with which scheme.
 
-  All schemes are compared with dense all-reduces in bfloat16 that run beside
-  the backward pass. Bytes are those of `gs.plan`. Nothing is trained.
+  All schemes are compared with dense all-reduces in bfloat16 that overlap the
+  backward pass. Bytes are those of `gs.plan`. Nothing is trained.
 
   >>> import gradsparse as gs
   >>> advice = gs.advise(
@@ -67,36 +67,36 @@ def advise(
   ('do not compress', ['dense bfloat16', 'dgc 0.001'])
 
   Args:
-    params: how many parameters; or a tree of arrays, of
+    params: the number of parameters; or a tree of arrays, of
       `jax.ShapeDtypeStruct` or of shapes (lists of whole numbers); or the path
-      of a JSON file with a tree of shapes. Gradients are taken to be float32.
-    step_s: a step of one worker in which nothing is exchanged: forward pass,
-      backward pass and optimizer, seconds.
-    workers: P, those that exchange over the slow link.
-    bandwidth: of one worker's link, in bits a second or as '10gbit'; all its
-      devices share it.
-    backward_s: that part of step_s beside which a dense exchange can run,
-      seconds; None takes two thirds of step_s.
-    latency_s: of one message, seconds.
-    inner: devices of a worker. With more than one, gradients are taken to be
-      sharded over them (`gs.sharded`); what they send to each other is not
-      counted.
-    optimizer: that follows: 'sgd' (with momentum), 'adam' or 'adamw'.
-    task: whose record is quoted: 'cifar10', 'digits', 'ptb', 'speech' or
-      'translation'; None takes 'cifar10' for SGD, and else 'translation',
+      of a JSON file with a tree of shapes. Gradients are assumed to be float32.
+    step_s: time of a worker's step without any exchange: forward pass, backward
+      pass and optimizer, seconds.
+    workers: P, the workers that exchange over the slow link.
+    bandwidth: bandwidth of a worker's link, in bits a second or as '10gbit';
+      all its devices share it.
+    backward_s: the part of step_s that a dense exchange can overlap, seconds;
+      None takes two thirds of step_s.
+    latency_s: latency of one message, seconds.
+    inner: devices of a worker. With more than one, gradients are assumed to be
+      sharded over them (`gs.sharded`); messages between them are not counted.
+    optimizer: the optimizer after the scheme: 'sgd' (with momentum), 'adam' or
+      'adamw'.
+    task: the task whose record is quoted: 'cifar10', 'digits', 'ptb', 'speech'
+      or 'translation'; None takes 'cifar10' for SGD, otherwise 'translation',
       which was trained with Adam.
     schemes: labels of `gradsparse.advise.candidates.CANDIDATES`, or further
       objects of class `Candidate`; None takes all.
     calibrate: whether to measure each scheme's arithmetic on this machine's
       device, which takes some minutes; otherwise it is a guess.
-    code_s: arithmetic of schemes that was measured elsewhere, seconds by label.
-    memory_bandwidth: of the device that trains, bytes a second, for the guess;
-      None is a TPU v5e's, 819e9.
+    code_s: label -> seconds of a scheme's arithmetic, measured elsewhere.
+    memory_bandwidth: memory bandwidth of the device that trains, bytes a
+      second, for the guess; None is a TPU v5e's, 819e9.
 
   Raises:
-    TypeError: an argument is of another kind.
-    ValueError: one is out of range, a word is not known, or a path names no
-      file of shapes.
+    TypeError: an argument is of the wrong kind.
+    ValueError: an argument is out of range, a word is unknown, or a path names
+      no file of shapes.
   """
   asked = asking.asked(
     params,
@@ -135,10 +135,10 @@ def advise(
 
 
 def _planned(asked: asking.Question, candidate: Candidate) -> Planned:
-  """A scheme in the form that such a model can have.
+  """Plans a scheme, in its form for large models if it needs one.
 
   Raises:
-    ValueError: it has none.
+    ValueError: no form of the scheme fits the model.
   """
   try:
     return _planned_as(asked, candidate, asked.inner > 1)
@@ -170,7 +170,7 @@ def _planned_as(
 
 
 def _rows(asked: asking.Question, planned: Sequence[Planned]) -> list[Row]:
-  """The rows in this order; the first is the baseline."""
+  """The rows of the planned schemes, in their order; the baseline is first."""
   base = planned[0].exchange
   codes = _Codes(asked)
   rows: list[Row] = []
@@ -216,7 +216,7 @@ def _rows(asked: asking.Question, planned: Sequence[Planned]) -> list[Row]:
 def _recorded(
   candidate: Candidate, task: str
 ) -> tuple[recorded.Loss | None, str]:
-  """What is on record of a scheme, of another task if not of this one."""
+  """The recorded result of a scheme on this task, or else on another one."""
   for name in (task, *recorded.TASKS):
     found = recorded.LOSSES.get((name, candidate.records.get(name, '')))
     if found:
@@ -225,7 +225,7 @@ def _recorded(
 
 
 class _Codes:
-  """How long the arithmetic of schemes takes on one device."""
+  """Times the arithmetic of schemes on one device."""
 
   def __init__(self, asked: asking.Question):
     self._asked = asked
@@ -234,23 +234,23 @@ class _Codes:
     self._portion = calibrating.portion(local)
 
   def of(self, scheme: Planned) -> tuple[float, Source]:
-    """Seconds, and where they come from."""
+    """Seconds of a scheme's arithmetic, and their source."""
     asked, candidate = self._asked, scheme.candidate
     if candidate.label in asked.code_s:
       return asked.code_s[candidate.label], 'given'
     if candidate.recipe == 'dense' or asked.workers == 1:
-      return 0.0, ''  # dense: which favours it
+      return 0.0, ''  # this favours dense
     if asked.calibrate:
       try:
         return self._measured(scheme), 'measured'
-      except ValueError:  # nothing in the portion is to be compressed
+      except ValueError:  # no leaf of the portion is compressed
         pass
     steps = recorded.STEPS_OF_SGD.get(
       candidate.estimate, max(recorded.STEPS_OF_SGD.values())
     )
     more = asked.workers / _ESTIMATED_WORKERS if candidate.decodes_all else 1
     sgd = costs.sgd_step_s(self._elements, asked.memory_bandwidth)
-    # A step of momentum SGD is in step_s already.
+    # step_s already contains one step of momentum SGD.
     return max(0.0, max(1.0, more) * steps - 1) * sgd, 'guess'
 
   def _measured(self, scheme: Planned) -> float:
@@ -263,7 +263,7 @@ class _Codes:
 
 
 def _decided(rows: Sequence[Row], task: str) -> tuple[Decision, str]:
-  """What to do, and the label of the row to use."""
+  """The decision, and the label of the advised row."""
   base, *others = rows
   good = [
     row
@@ -276,7 +276,7 @@ def _decided(rows: Sequence[Row], task: str) -> tuple[Decision, str]:
     harmless = row.loss and row.loss.as_good and row.loss_task == task
     return not harmless, row.step_s
 
-  # What is on record as harmless comes first, the fastest of them.
+  # Schemes recorded as harmless on this task come first, then faster ones.
   good.sort(key=order)
   for row in good:
     if row.surely_faster(base):

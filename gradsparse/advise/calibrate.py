@@ -1,4 +1,4 @@
-"""How long the arithmetic of a scheme takes on this machine's device."""
+"""Times the arithmetic of a scheme on this machine's device."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ import jax
 import jax.numpy as jnp
 import optax
 
-# Of what is measured at once; more parameters are scaled up from so many.
+# Parameters that are measured; times of larger models are scaled up.
 MOST_ELEMENTS = 30_000_000
 _REPEATS = 7
 
 
 def device() -> str:
-  """What is measured on, in words."""
+  """The name of the measured device."""
   return jax.devices()[0].device_kind
 
 
 def portion(shapes: Any) -> Any:
-  """The first leaves of a tree, at least one, up to MOST_ELEMENTS.
+  """The first leaves of a tree, at least one, up to MOST_ELEMENTS elements.
 
-  Of a single leaf that is larger, as many rows.
+  A first leaf that is larger is cut to that many elements, in whole rows.
   """
   kept: list[Any] = []
   for leaf in jax.tree.leaves(shapes):
@@ -42,11 +42,11 @@ def portion(shapes: Any) -> Any:
 def seconds(
   tx: optax.GradientTransformation, shapes: Any, workers: int
 ) -> float:
-  """By how much a step of a scheme is longer than one of momentum SGD.
+  """Time of a step of a scheme less that of a step of momentum SGD.
 
   A step leads from a gradient to parameters, on one worker. Each collective is
   replaced by copies of the worker's own operand, so that the messages of all
-  workers are decoded. Both steps take turns, and the shortest of each counts.
+  workers are decoded. The two steps alternate, and the shortest of each counts.
 
   Args:
     tx: the scheme, over one axis.
@@ -54,7 +54,7 @@ def seconds(
     workers: P.
 
   Returns:
-    Seconds, at least 0; compilation left out.
+    Seconds, at least 0, without compilation.
   """
   leaves, tree = jax.tree.flatten(shapes)
   keys = jax.random.split(jax.random.key(0), len(leaves))
@@ -75,7 +75,7 @@ def seconds(
 
 
 class _Step:
-  """A step that is compiled, and how long it took each time."""
+  """A compiled step, and the times of its runs."""
 
   def __init__(self, tx: optax.GradientTransformation, shapes: Any, grads: Any):
     def step(params, state, grads):

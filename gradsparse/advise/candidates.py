@@ -1,8 +1,8 @@
-"""The schemes that are compared, and what is on record of each.
+"""The schemes that `gs.advise` compares, and the names of their records.
 
 Schemes whose bytes depend on the data (strom, the variance-based ones,
-ada_comp) are not among them: `gs.plan` counts them at their largest, which says
-nothing of a training. Neither is random_k, a baseline.
+ada_comp) are left out: `gs.plan` counts their largest messages, which says
+nothing about a training. random_k, a baseline, is left out too.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ class Candidate:
   """A scheme that `gs.advise` compares.
 
   Attributes:
-    label: its name in tables.
-    recipe: its name in `gs.recipes.RECIPES`.
-    arguments: of the recipe, beside or instead of those of its example.
-    if_large: further arguments, where the model is sharded inside of a worker
-      or has more elements than one message can count.
-    estimate: its name in experiments/results/accelerators.json.
-    records: the name of its row in the project's record of each task.
-    sync_every: H; it exchanges once in so many steps. 1 is every step.
-    decodes_all: each worker decodes the whole gradient of every other one.
-    overlaps: it is exchanged leaf by leaf, beside the backward pass.
-    note: one sentence for who uses it.
+    label: the scheme's name in tables.
+    recipe: the scheme's name in `gs.recipes.RECIPES`.
+    arguments: added to the arguments of the recipe's example.
+    if_large: further arguments, for a model that is sharded inside a worker or
+      has more elements than one message can count.
+    estimate: the scheme's name in experiments/results/accelerators.json.
+    records: task -> the name of the scheme's row in the project's record.
+    sync_every: H; the scheme exchanges once in H steps. 1 is every step.
+    decodes_all: whether each worker decodes the full gradient of every other.
+    overlaps: whether each leaf is exchanged while the backward pass runs.
+    note: a remark for users of the scheme.
   """
 
   label: str
@@ -47,10 +47,10 @@ class Candidate:
   def make(
     self, axis_name: str, *, adam: bool = False, large: bool = False
   ) -> CompressedMean:
-    """The scheme.
+    """Builds the scheme.
 
     Args:
-      axis_name: of the workers.
+      axis_name: the workers' axis.
       adam: whether Adam follows; DGC then has no momentum of its own.
       large: whether `if_large` applies.
     """
@@ -99,7 +99,7 @@ CANDIDATES = (
     'dgc',
     {'values': 'exponent4'},
     estimate='dgc',
-    # What DGC loses anyway, it loses with values of 4 bits too.
+    # Where DGC itself loses accuracy, its record stands for 4-bit values too.
     records={
       'cifar10': 'dgc_4bit',
       'digits': 'dgc_exponent4',

@@ -1,13 +1,13 @@
-"""How long a step takes: bytes over the link, rounds, and arithmetic.
+"""A model of the time of a step: bytes over the link, rounds, and arithmetic.
 
 The bytes are those of `gs.plan`. An exchange of b bytes in r rounds takes
-r latency + 8 b / bandwidth; arithmetic and exchange follow the backward pass,
-but for a dense exchange, which runs beside it.
+r latency + 8 b / bandwidth. Arithmetic and exchange follow the backward pass;
+only a dense exchange overlaps it.
 
-The error that is printed is measured. In experiments/results/exchange.json a
-step whose arithmetic was known took 0.8 to 2 times what this model says in nine
-of ten rows. tests/advise/ranking_test.py holds that schemes whose ranges are
-apart are in the measured order in all of that record.
+The expected range is measured. In experiments/results/exchange.json, a step
+whose arithmetic was known took 0.8 to 2 times the model's time in nine of ten
+rows. tests/advise/ranking_test.py checks that schemes whose ranges do not
+overlap are in the measured order in all of that record.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
-# What is added to a step, as measured, over what the model says.
+# Measured over modelled time that an exchange adds to a step.
 LEAST, MOST = 0.8, 2.0
-# A guess of arithmetic may be wrong by this factor too: an assumption.
+# Assumption: a guess of arithmetic is wrong by this factor at most.
 GUESS = 2.0
 
 Wins = Literal['below', 'always', 'never']
 
 
 class Link(NamedTuple):
-  """A worker's link to the others; all alike, sending and receiving at once.
+  """A worker's link to the others: full duplex, the same for all workers.
 
   Attributes:
     bits_per_second: of a worker, whatever the number of its devices.
-    latency_s: of one message.
+    latency_s: latency of one message, seconds.
   """
 
   bits_per_second: float
@@ -36,12 +36,13 @@ class Link(NamedTuple):
 
 
 class Exchange(NamedTuple):
-  """What a scheme puts on the link.
+  """The traffic of a scheme's exchange.
 
   Attributes:
-    sent_bytes: by a worker in one exchange, all of its devices together.
-    rounds: messages that follow each other.
-    hidden_s: what of it fits beside the backward pass, seconds.
+    sent_bytes: bytes that a worker sends in one exchange, all of its devices
+      together.
+    rounds: number of successive messages.
+    hidden_s: the time that the backward pass can hide, seconds.
   """
 
   sent_bytes: int
@@ -49,18 +50,18 @@ class Exchange(NamedTuple):
   hidden_s: float = 0.0
 
   def seconds(self, link: Link) -> float:
-    """How long it takes."""
+    """The time of the exchange, seconds."""
     return (
       self.rounds * link.latency_s + 8 * self.sent_bytes / link.bits_per_second
     )
 
   def exposed(self, link: Link, factor: float = 1.0) -> float:
-    """What of it the backward pass does not hide, if it takes longer so."""
+    """Seconds not hidden by the backward pass, if it takes `factor` as long."""
     return max(0.0, factor * self.seconds(link) - self.hidden_s)
 
 
 class Span(NamedTuple):
-  """Seconds: what the model says, and between what a measurement may be."""
+  """The model's time, and the range of a measured time, seconds."""
 
   expected: float
   least: float
@@ -75,11 +76,11 @@ def added(
   guessed: bool = False,
   sync_every: int = 1,
 ) -> Span:
-  """What an exchange adds to a step, on average over `sync_every` steps.
+  """Seconds that an exchange adds to a step, averaged over `sync_every` steps.
 
   Args:
-    exchange: what is sent.
-    link: over which.
+    exchange: the exchange's traffic.
+    link: a worker's link.
     code_s: arithmetic of one exchange, seconds.
     guessed: whether code_s is a guess.
     sync_every: H; there is one exchange in H steps.
@@ -94,10 +95,11 @@ def added(
 
 
 def rounds(transports: Iterable[str], workers: int) -> int:
-  """Messages that follow each other, by the transports of a plan's rows.
+  """The number of successive messages, by the transports of a plan's rows.
 
-  2 (P - 1) of an all-reduce and of a reduce-scatter with its all-gather, P - 1
-  of an all-gather, log2 P of a butterfly, two more if P is no power of two.
+  An all-reduce has 2 (P - 1), as has a reduce-scatter with its all-gather; an
+  all-gather P - 1; a butterfly floor(log2 P), and two more if P is not a power
+  of two.
   """
   total = 0
   for transport in set(transports):
@@ -118,12 +120,12 @@ def break_even(
   code_s: float,
   sync_every: int = 1,
 ) -> tuple[Wins, float | None]:
-  """Below which bandwidth a scheme's step is shorter than the baseline's.
+  """The bandwidth below which a scheme's step is shorter than the baseline's.
 
   Args:
-    baseline: of which a part is hidden.
-    scheme: of which nothing is.
-    latency_s: of one message.
+    baseline: an exchange that is partly hidden.
+    scheme: an exchange that is not hidden.
+    latency_s: latency of one message, seconds.
     code_s: arithmetic of one exchange of the scheme, seconds.
     sync_every: H of the scheme.
 
@@ -131,7 +133,7 @@ def break_even(
     'below' with bits a second, or 'always' or 'never' with None.
   """
   saved = baseline.sent_bytes - scheme.sent_bytes / sync_every
-  # The scheme's fixed time, and what the baseline may take without showing it.
+  # The scheme's fixed time, and the hidden time of the baseline.
   fixed = (code_s + scheme.rounds * latency_s) / sync_every
   fixed += baseline.hidden_s - baseline.rounds * latency_s
   if saved <= 0:
@@ -142,5 +144,5 @@ def break_even(
 
 
 def sgd_step_s(elements: float, bytes_per_second: float) -> float:
-  """A step of momentum SGD if memory alone takes time: five float32 arrays."""
+  """Time of a step of momentum SGD, bound by memory: five float32 arrays."""
   return 5 * 4 * elements / bytes_per_second

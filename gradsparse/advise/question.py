@@ -1,4 +1,4 @@
-"""What `gs.advise` was asked, checked."""
+"""The checked arguments of `gs.advise`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gradsparse.advise import recorded
 from gradsparse.advise import shapes as shapes_of
 
 OPTIMIZERS = ('sgd', 'adam', 'adamw')
-# The forward pass is about a third of a step.
+# The backward pass's share of a step.
 BACKWARD = 2 / 3
 # High-bandwidth memory of a TPU v5e, bytes a second, by its data sheet.
 V5E_MEMORY = 819e9
@@ -27,7 +27,7 @@ _RATE = re.compile(
 
 
 class Question(NamedTuple):
-  """What was asked; `gs.advise` says what each is."""
+  """The checked arguments; `gs.advise` describes them."""
 
   shapes: Any
   source: str
@@ -65,7 +65,7 @@ def asked(
   memory_bandwidth: Any,
   calibrate: Any,
 ) -> Question:
-  """Checks all arguments of `gs.advise`; the errors are those it names."""
+  """Checks all arguments of `gs.advise`, with the errors that it lists."""
   step_s = arguments.number('step_s', step_s, arguments.POSITIVE)
   guessed = backward_s is None
   if guessed:
@@ -124,8 +124,8 @@ def bits_per_second(bandwidth: Any) -> float:
   """A rate, from a number of bits a second or text such as '10gbit'.
 
   Raises:
-    TypeError: neither a number nor text.
-    ValueError: not positive, or no rate.
+    TypeError: bandwidth is neither a number nor text.
+    ValueError: bandwidth is not positive, or the text is not a rate.
   """
   if isinstance(bandwidth, str):
     found = _RATE.fullmatch(bandwidth.strip())

@@ -1,4 +1,4 @@
-"""What is on record of the schemes that `gs.advise` compares.
+"""The recorded results of the schemes that `gs.advise` compares.
 
 Written by `python -m experiments.advise_records`, which reads
 experiments/results/accelerators.json and experiments/results/papers.
@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 
 class Loss(NamedTuple):
-  """How a scheme's training ended beside dense, with the same seeds.
+  """The final result of a scheme compared with dense, with the same seeds.
 
   Attributes:
-    row: in RESULTS.md.
-    difference: to the dense row, with its interval.
-    seeds: how many.
-    verdict: what that says, in words.
+    row: the scheme's row in RESULTS.md.
+    difference: from the dense row, with its interval.
+    seeds: number of seeds.
+    verdict: the comparison in words.
     as_good: whether it ended as well as dense; None where it cannot be told.
   """
 
@@ -25,8 +25,8 @@ class Loss(NamedTuple):
   as_good: bool | None
 
 
-# Of a step from gradients to parameters, in steps of momentum SGD: XLA's
-# estimate for a TPU v5e:2x4, resnet50, 8 workers.
+# Time from gradients to parameters, in steps of momentum SGD: XLA's estimate
+# for a TPU v5e:2x4, resnet50, 8 workers.
 STEPS_OF_SGD = {
   'sign_majority': 3.19,
   'terngrad': 5.13,
@@ -39,7 +39,7 @@ STEPS_OF_SGD = {
   'qsgd4': 9.53,
 }
 
-# By task: where the differences come from, and what they are of.
+# Task -> (the source of the differences, their unit).
 TASKS = {
   'cifar10': (
     'Every scheme on CIFAR-10, 4 workers, quick setting',
@@ -63,7 +63,7 @@ TASKS = {
   ),
 }
 
-# By task and row.
+# (task, row) -> result.
 LOSSES = {
   ('cifar10', 'dgc'): Loss(
     'dgc',

@@ -1,4 +1,4 @@
-"""Parameters: a number, a file of shapes, or a tree, as float32 shapes."""
+"""Float32 shapes of parameters, from a number, a file of shapes or a tree."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
-# A guessed model has about so many layers.
+# A guessed model has about this many layers.
 LAYERS = 24
 _WIDTH_STEP = 128
 _MOST = 1e13
 
 
 def of(params: Any) -> tuple[Any, str]:
-  """The shapes of the parameters, and where they come from, in words.
+  """The shapes of the parameters, and their source in words.
 
   Args:
     params: a number of parameters; the path of a JSON file; or a tree whose
@@ -29,7 +29,7 @@ def of(params: Any) -> tuple[Any, str]:
     A tree of float32 ShapeDtypeStructs, and a clause for the assumptions.
 
   Raises:
-    TypeError, ValueError: what was given is none of these, or is empty.
+    TypeError, ValueError: params is none of these, or has no element.
   """
   if isinstance(params, str):
     return _parsed(params)
@@ -49,17 +49,17 @@ def of(params: Any) -> tuple[Any, str]:
 
 
 def elements(shapes: Any) -> int:
-  """How many parameters there are."""
+  """The number of parameters."""
   return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(shapes))
 
 
 def sharded(shapes: Any, axis_name: str, inner: int) -> Any:
-  """PartitionSpecs: each leaf along its largest dimension that can be divided.
+  """PartitionSpecs that shard each leaf's largest divisible dimension.
 
   Args:
     shapes: from `of`.
-    axis_name: of the devices of a worker.
-    inner: how many there are.
+    axis_name: the axis of a worker's devices.
+    inner: the number of a worker's devices.
   """
 
   def spec(leaf):
@@ -72,7 +72,7 @@ def sharded(shapes: Any, axis_name: str, inner: int) -> Any:
 
 
 def local(shapes: Any, inner: int) -> Any:
-  """What one device of a worker has, if `sharded` divides the leaves."""
+  """The shapes on one device of a worker, sharded as by `sharded`."""
 
   def part(leaf):
     shape = list(leaf.shape)
@@ -129,7 +129,7 @@ def _parsed(text: str) -> tuple[Any, str]:
 
 
 def _guessed(n: int) -> dict[str, Any]:
-  """Square matrices, each with a bias, and what is left: n elements in all."""
+  """Square matrices, each with a bias, and a remainder: n elements in all."""
   width = max(1, math.isqrt(n // LAYERS))
   if width > _WIDTH_STEP:
     width -= width % _WIDTH_STEP

@@ -1,4 +1,4 @@
-"""The sentences and the code of an advice."""
+"""The sentences and the code of a piece of advice."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from gradsparse.advise.candidates import BASELINE
 from gradsparse.advise.candidates import Candidate
 from gradsparse.transform.compressed_mean import CompressedMean
 
-# Times as fast as the baseline; below, no scheme is worth its trouble.
+# The least speedup over the baseline at which a scheme is advised.
 WORTH_WHILE = 1.05
 
-# All quoted records have so many workers, and far fewer parameters than that.
+# All quoted records have this many workers, and far fewer parameters than this.
 _RECORDED, _LARGE = 4, 10**8
 
 _WARMUPS = {'dgc': 'dgc_warmup', 'gtopk': 'gtopk_warmup'}
@@ -74,7 +74,7 @@ def verdict(
 
 
 def _ended(asked: asking.Question, row: advice.Row) -> str:
-  """What is on record of the training of a row."""
+  """Sentences on the recorded training of a row."""
   check = 'Check what it costs in accuracy.'
   missing = f'Our record of {asked.task} has no such training.'
   if row.loss is None:
@@ -93,7 +93,7 @@ def _ended(asked: asking.Question, row: advice.Row) -> str:
 def assumptions(
   asked: asking.Question, rows: Sequence[advice.Row]
 ) -> tuple[str, ...]:
-  """What the numbers rest on, a sentence each."""
+  """The assumptions behind the numbers, one sentence for each."""
   lines = [
     f'{shapes_of.elements(asked.shapes):,} parameters: {asked.source}.',
     f'Workers: {asked.workers}, devices of each: {asked.inner}. A worker has '
@@ -157,13 +157,13 @@ def mean(grads):  # grads = mean(grads), before tx.update
 def code(
   asked: asking.Question, tx: CompressedMean, candidate: Candidate, axis: str
 ) -> str:
-  """A program's lines that build the transformation.
+  """The program lines that build the advised transformation.
 
   Args:
     asked: the question.
-    tx: what is advised.
-    candidate: the same; of the baseline the lines take the mean.
-    axis: of the workers.
+    tx: the advised scheme.
+    candidate: the advised candidate; for the baseline, the lines take the mean.
+    axis: the workers' axis.
   """
   inside = '' if candidate.recipe == 'dgc' else ', momentum=0.9'
   optimizer = {

@@ -1,8 +1,8 @@
-"""Variants that papers print, and that training does not need.
+"""Variants that papers print and that training does not need.
 
-Each is an entry of a table of the library: an argument of a recipe takes the
-name of the entry. Importing this folder adds the entries. Of the library only
-`gradsparse/__init__.py` imports it.
+Each variant is an entry of a table of the library; an argument of a recipe
+takes the entry's name. Importing this folder adds the entries. In the library,
+only `gradsparse/__init__.py` imports it.
 
 | argument | name | source |
 |---|---|---|
@@ -13,8 +13,8 @@ name of the entry. Importing this folder adds the entries. Of the library only
 | `rounding` | 'paper' | Tsuzuku et al., algorithm 1 |
 | `elias` | 'gamma', 'delta' | Elias, IEEE Trans. Inf. Theory 21(2), 1975 |
 
-`gs.variance_based` takes 'word28' by default where values are 'exponent4', as
-the paper does.
+As in the paper, `gs.variance_based` takes 'word28' by default where values are
+'exponent4'.
 """
 
 from gradsparse.as_printed import elias

@@ -56,7 +56,7 @@ def _delta_parts(value):
 
 
 def _delta_read(window, following):
-  # Lengths have at most six digits, so five zeros before them.
+  # Lengths have at most six digits, so at most five zeros precede them.
   zeros = jnp.minimum(jax.lax.clz(window).astype(jnp.int32), 5)
   digits = first_bits(window_from(window, following, zeros), zeros + 1)
   digits = jnp.clip(digits.astype(jnp.int32), 1, 32)

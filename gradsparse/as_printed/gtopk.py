@@ -1,15 +1,15 @@
-"""gTop-k as printed: a tree, an all-gather, and what the final mask puts back.
+"""gTop-k as printed: a tree, an all-gather, and a put-back by the final mask.
 
-Topologies, beside `exchanges.gtopk`'s butterfly:
+Topologies, in addition to `exchanges.gtopk`'s butterfly:
 
   `tree`        algorithm 3: merges towards rank 0, then a broadcast. The
                 result is the butterfly's, at twice the cost.
-  `all_gather`  algorithm 2: the exact top k of the sum of all messages. Not
-                the same result as the tree's.
+  `all_gather`  algorithm 2: the exact top k of the sum of all messages, which
+                differs from the tree's result.
 
-`put_back` (algorithm 4, line 10) gives a worker back what the final mask lacks.
-An index dropped at an inner merge but present in the final mask through another
-subtree is neither applied nor put back, and is lost.
+`put_back` (algorithm 4, line 10) returns to a worker its entries outside the
+final mask. An entry that an inner merge drops is lost if its index enters the
+final mask through another subtree: it is neither applied nor put back.
 
 References:
   Shi et al., arXiv 1901.04359, algorithms 2 to 4.
@@ -32,7 +32,7 @@ import jax.numpy as jnp
 
 
 def put_back(own: Sparse, final: Sparse) -> jax.Array:
-  """bool[k]: which of a worker's entries the final mask has."""
+  """bool[k]: which of a worker's entries are in the final mask."""
   return member(own.indices, final.indices)
 
 
@@ -41,9 +41,9 @@ def tree(mine: Held, wire: Wire, limit, tracked: bool) -> Reduced:
 
   Args:
     mine: this worker's k entries.
-    wire: of the hops.
+    wire: the format of the hops.
     limit: int32[], how many entries a merge keeps; None is k.
-    tracked: whether masks of k bits are handed down beside the result.
+    tracked: whether masks of k bits are handed down with the result.
 
   Returns:
     The result, and which of this worker's entries no merge dropped: bool[k],
@@ -61,8 +61,8 @@ def tree(mine: Held, wire: Wire, limit, tracked: bool) -> Reduced:
     both = select(hosts, merge_held(held, guest, wire, limit), held)
     history.append((held.entries, guest.entries, both.entries, hosts))
     held = both
-  # Rank 0 has the result: hand it down the same tree. Each parent says which
-  # of its child's entries survived to the end.
+  # Rank 0 hands the result down the same tree. Each parent tells its child
+  # which of the child's entries survived to the end.
   mask = held.entries.valid
   for j in reversed(range(rounds)):
     half, pair = 1 << j, 2 << j
@@ -88,13 +88,13 @@ def _survives(indices: jax.Array, merged: Sparse, mask: jax.Array) -> jax.Array:
 
 
 def all_gather(mine: Held, wire: Wire, limit, tracked: bool) -> Reduced:
-  """Every worker gets all messages, and keeps the largest of their sum.
+  """Every worker receives all messages and keeps the largest of their sum.
 
   Args:
     mine: this worker's k entries.
-    wire: of the messages.
+    wire: the format of the messages.
     limit: int32[], how many entries are kept; None is k.
-    tracked: makes no difference, for there are no inner merges.
+    tracked: ignored, as there are no inner merges.
 
   Returns:
     The result, and which of this worker's entries are in it: bool[k].

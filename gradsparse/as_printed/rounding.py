@@ -1,4 +1,4 @@
-"""The variance memory's rounding 'paper': what rounding lost is dropped.
+"""The variance memory's rounding 'paper', which drops the rounding error.
 
 References:
   Tsuzuku, Imachi, Akiba, Variance-based Gradient Compression, arXiv
@@ -13,15 +13,15 @@ import jax
 import jax.numpy as jnp
 
 # An exponent-coded entry is not sent when it rounds to less than 2^-7 of the
-# largest: when it is below 1.5 * 2^-8 of it (the boundary of the rounding).
+# largest, that is below 1.5 * 2^-8 of it (the boundary of the rounding).
 _UNSENDABLE = 1.5 / 256
 
 
 def _sent(state, delivered, alpha):
-  """Sets r = v = 0 wherever the criterion held, also of what was not sent."""
+  """Sets r = v = 0 wherever the criterion held, sent or not."""
 
   def gone(r, v, d):
-    """Selected, whether sent or too small for the code."""
+    """Which elements were selected, whether sent or too small for the code."""
     if d.is_dense:
       return jnp.zeros_like(r, bool)
     largest = jnp.max(jnp.abs(d.values), initial=0.0)
@@ -43,5 +43,5 @@ def _refuses(values):
   return None
 
 
-# Not elementwise: what was lost depends on the largest that was sent.
+# Not elementwise: the loss depends on the largest entry that was sent.
 PAPER = Rounding(_sent, keeps=False, elementwise=False, refuses=_refuses)

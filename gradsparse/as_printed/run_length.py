@@ -5,13 +5,13 @@ A slot (value, run) stands for `run` zeros and then the value, so the element
 of slot j has index `sum_{i <= j} (run_i + 1) - 1`. A gap of 2**16 zeros or
 more needs escapes: slots of run 65535 with the value zero, 65,536 zeros each.
 
-The number of slots is fixed, so that a message is exactly 48 bits a slot with
-float32 values; escapes take slots, and elements for which none is left are
-not sent (`fits` tells which). At density 0.001 a gap of 2**16 is 65 times the
-mean gap: escapes are rare except where a large leaf has few elements.
+The number of slots is fixed, so that a message takes exactly 48 bits a slot
+with float32 values. Escapes take slots, and elements without a slot are not
+sent (see `fits`). At density 0.001 a gap of 2**16 is 65 times the mean gap:
+escapes are rare except where a large leaf has few elements.
 
-`sparse` is the code of messages. A message for so many elements that it has a
-bitmap (`codes.marked`) has no runs: it is that of Elias-Fano indices.
+`sparse` is the code of messages. Messages that are large enough for a bitmap
+(`codes.marked`) have no runs; they are those of Elias-Fano indices.
 
 References:
   Lin et al., Deep Gradient Compression, arXiv 1712.01887, section 3.1
@@ -36,9 +36,7 @@ _ESCAPE = np.uint32(2**_WIDTH - 1)
 
 
 def words(count: int) -> int:
-  """Words that the runs of `count` slots take, two runs a word.
-
-  The values are not among them: `count` more words for float32.
+  """The number of words of `count` runs, two runs a word, without the values.
 
   Args:
     count: number of slots, >= 0.
@@ -47,13 +45,13 @@ def words(count: int) -> int:
     The number of 32-bit words.
 
   Raises:
-    ValueError: for a negative count.
+    ValueError: count is negative.
   """
   return fixed_width.words(count, _WIDTH)
 
 
 def fits(indices: jax.Array, size: int) -> jax.Array:
-  """Which elements find a slot when the escapes before them take theirs.
+  """Which elements get a slot, given the slots of the escapes before them.
 
   Args:
     indices: int32[count], strictly increasing, then `size` for empty slots.
@@ -64,7 +62,7 @@ def fits(indices: jax.Array, size: int) -> jax.Array:
     empty slots.
 
   Raises:
-    ValueError: for a size out of range.
+    ValueError: size is out of range.
   """
   return _slots(indices, size)[2]
 
@@ -86,7 +84,7 @@ def encode(
     (values [count] of the given type, runs uint32[words(count)]).
 
   Raises:
-    ValueError: for a size out of range.
+    ValueError: size is out of range.
   """
   (count,) = indices.shape
   slot, run, fit = _slots(indices, size)
@@ -103,7 +101,7 @@ def encode(
 def decode(
   values: jax.Array, runs: jax.Array, size: int
 ) -> tuple[jax.Array, jax.Array]:
-  """The sparse vector that `encode` encoded.
+  """Decodes what `encode` encoded.
 
   Args:
     values: float32[count], or the type that was encoded.
@@ -111,11 +109,11 @@ def decode(
     size: number of elements that the indices point into, in [0, 2**31).
 
   Returns:
-    (values [count], indices int32[count]), sorted by index; escapes and unused
-    slots come last as empty ones, index == size and value 0.
+    (values [count], indices int32[count]), sorted by index. Escapes and unused
+    slots come last, as empty slots with index `size` and value 0.
 
   Raises:
-    ValueError: for a size out of range, or the wrong number of words.
+    ValueError: size is out of range, or the number of words is wrong.
   """
   _check(size)
   (count,) = values.shape
@@ -149,8 +147,8 @@ def sparse(values: str) -> Code:
   value_code = sparse_values.float32()
   of_all = by_elias_fano(value_code)
 
-  # Escapes are told by their value, so entries travel as a `Sparse`.
-  # An element of value zero would be read as one, and has nothing to say.
+  # Escapes are marked by the value zero, so entries are handled as a `Sparse`,
+  # and elements of value zero are dropped.
   def without_zeros(selected):
     if isinstance(selected, Entries):
       selected = sparse_values.decoded(value_code, selected)
@@ -191,7 +189,7 @@ def _check(size: int) -> None:
 def _slots(
   indices: jax.Array, size: int
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-  """Slot of each element, zeros before it since the last one, and if it fits.
+  """Each element's slot, the zeros before it, and whether it fits.
 
   Args:
     indices: int32[count], strictly increasing, then `size` for empty slots.

@@ -1,8 +1,8 @@
-"""One 32-bit word an element: a 28-bit index and a 4-bit code.
+"""One 32-bit word for each element: a 28-bit index and a 4-bit code.
 
     word = index 16 + code
 
-With the index in the high bits, words sort as their indices do.
+The index is in the high bits, so words sort as their indices do.
 
 References:
   Tsuzuku, Imachi, Akiba, Variance-based Gradient Compression, arXiv
@@ -31,7 +31,7 @@ def check_size(size: int) -> None:
     size: number of elements that the indices point into.
 
   Raises:
-    ValueError: for a size that is negative or not below 2**28.
+    ValueError: size is negative or not below 2**28.
   """
   if not 0 <= size < 2**INDEX_WIDTH:
     raise ValueError(f'size must be in [0, 2**{INDEX_WIDTH}), got {size}')
@@ -65,7 +65,7 @@ def unpack(words: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def sparse(values: str) -> Code:
-  """The code of `Sparse`: the scales of all leaves, then a word an entry.
+  """A code of `Sparse`: the scales of all leaves, then a word for each entry.
 
   Args:
     values: the name of the value code: 'exponent4'.
@@ -91,7 +91,7 @@ def sparse(values: str) -> Code:
       value_code, words, len(space.shapes)
     )
     indices, codes = unpack(rest)
-    # Words that nobody sent may say more; no index is beyond an empty slot's.
+    # Corrupt words may hold larger indices: clip them to the empty slot's.
     return Entries(scales, jnp.minimum(indices, space.size), codes, space)
 
   return of_entries(value_code, pack_entries, unpack_entries)._replace(

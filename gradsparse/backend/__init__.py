@@ -1,7 +1,6 @@
 """The primitives whose best form depends on the platform.
 
-The forms of a primitive stand side by side. Which one a program gets is decided
-when the program is lowered, so a program that a CPU lowers for a TPU has the
-TPU's forms. All forms of a primitive give the same bits. No other room asks for
-the platform.
+The forms of a primitive stand side by side, and all give the same bits. A
+program's form is chosen when the program is lowered, so a program that a CPU
+lowers for a TPU gets the TPU's form. No other folder asks for the platform.
 """

@@ -9,11 +9,12 @@ slow to compile:
 - Loops that differ in a constant alone, such as where a leaf begins, are
   compiled one by one. Equal loops are compiled once.
 
-A barrier is a loop of one turn or none. XLA cannot tell which before the
-program runs, so arrays that leave the loop are neither computed again nor known
-constants. `jax.lax.optimization_barrier` does not help: XLA removes it from CPU
-programs before it forms loops. On other platforms a barrier is nothing, because
-there a loop waits for the host or stops fusion.
+A barrier is a loop of one iteration or none. XLA does not know which, so arrays
+that leave the loop are neither computed again nor known constants. A barrier
+also keeps XLA from fusing two computations that are slow in one loop, such as
+packing and concatenation. `jax.lax.optimization_barrier` does not help: XLA
+removes it from CPU programs before it forms loops. On other platforms a barrier
+does nothing, because there a loop waits for the host or stops fusion.
 """
 
 from __future__ import annotations
@@ -56,11 +57,12 @@ def fusion_barrier(tree: _Tree) -> _Tree:
 
 
 def hidden_numbers(values: Sequence[int], beside: jax.Array) -> list[jax.Array]:
-  """int32 scalars of these values, unknown to XLA if there are many of them.
+  """int32 scalars whose values XLA does not know, if there are many of them.
 
   Args:
     values: the values.
-    beside: any array that the program computes. Empty: XLA knows the values.
+    beside: any array that the program computes. If it is empty, XLA knows the
+      values.
   """
   scalars = [jnp.int32(value) for value in values]
   if len(values) < _MANY or not beside.size:
@@ -71,7 +73,7 @@ def hidden_numbers(values: Sequence[int], beside: jax.Array) -> list[jax.Array]:
 def hidden_offsets(
   shapes: Sequence[tuple[int, ...]], beside: jax.Array
 ) -> list[jax.Array]:
-  """Where arrays begin that lie one after the other; see `hidden_numbers`."""
+  """The offsets of concatenated arrays, as `hidden_numbers`."""
   sizes = [math.prod(shape) for shape in shapes]
   return hidden_numbers(np.cumsum([0, *sizes])[:-1].tolist(), beside)
 
@@ -81,10 +83,9 @@ def in_place_if(
 ) -> Any:
   """fn(state) where `wanted`, else the state.
 
-  On CPUs the result is written where the state was: a donated state is
-  overwritten, and what reads the new state reads that memory. As a plain
-  expression XLA would compute the new state once more for each reader, and keep
-  a copy of the old one.
+  On CPUs the result overwrites a donated state, and readers of the new state
+  read that memory. From a plain expression XLA would compute the new state once
+  more for each reader, and keep a copy of the old one.
 
   Args:
     wanted: bool scalar.
@@ -97,7 +98,7 @@ def in_place_if(
     return state
 
   def turn(wanted, state, made):
-    """A loop of one turn or none, whose result has one place in memory."""
+    """A loop of one iteration or none, whose result has one place in memory."""
     del made
     return jax.lax.while_loop(
       lambda carry: carry[0],
@@ -112,7 +113,7 @@ def in_place_if(
 
 
 def _one_turn_or_none(*leaves: jax.Array) -> list[jax.Array]:
-  """The leaves, out of a loop of which XLA does not know how often it turns."""
+  """The leaves, out of a loop whose iterations XLA does not know."""
   first = next(x for x in leaves if x.size).reshape(-1)[0]
   turn = first > jnp.zeros_like(first)
 
@@ -121,7 +122,7 @@ def _one_turn_or_none(*leaves: jax.Array) -> list[jax.Array]:
 
   _, out = jax.lax.while_loop(
     lambda carry: carry[0],
-    # The turn is taken where carry[0] holds, but XLA does not know that.
+    # carry[0] holds in the loop's body, but XLA does not know that.
     lambda carry: (
       carry[0] & jnp.bool_(False),
       [same(carry[0], x) for x in carry[1]],
@@ -131,7 +132,7 @@ def _one_turn_or_none(*leaves: jax.Array) -> list[jax.Array]:
   return out
 
 
-# The identity of some arrays. JAX has no public name for what makes one.
+# The identity of several arrays. JAX has no public way to make a primitive.
 _barrier_p = jex_core.Primitive('gradsparse_fusion_barrier')
 _barrier_p.multiple_results = True
 _barrier_p.def_impl(lambda *leaves: list(leaves))

@@ -1,9 +1,10 @@
-"""The few largest of each chunk, and sums of such: forms for TPUs and GPUs.
+"""The few largest of each chunk, and sums of such messages: TPUs and GPUs.
 
-CPUs search a chunk like every other vector (selection/candidates.py). TPUs look
-numbers up one by one, so there nothing is looked up: one kernel reads the
-chunks once, in as many rounds as there are entries of a chunk; another one
-writes sums by comparing the place of each element with the places of entries.
+CPUs search a chunk like every other vector (selection/candidates.py). TPUs
+gather one number at a time, so their kernels do not gather. One kernel finds
+the largest: it reads the chunks once and takes one round for each entry of a
+chunk. The other adds messages: it compares the place of each element with the
+places of the entries.
 """
 
 from __future__ import annotations
@@ -18,33 +19,33 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-# A TPU's vector register has so many lanes, in so many rows: a chunk must fill
-# such rows, and a kernel works on so many chunks, or a multiple.
+# Lanes and rows of a TPU's vector register. A chunk must fill whole rows of
+# lanes, and a kernel works on a multiple of _CHUNKS chunks.
 _LANES, _CHUNKS = 128, 8
-# Elements that the search reads at a time: more do not fit beside its ranks.
+# Elements that the search reads at a time: more do not fit with its ranks.
 _BLOCK = 1 << 17
-# Of a longer chunk a block would not have enough. And small leaves are filled
-# up to a chunk.
+# A block must hold _CHUNKS chunks. Small leaves are padded to a chunk.
 _LONGEST = _BLOCK // _CHUNKS
 # Each entry of a chunk is one more round, and one more comparison.
 _MOST_ON_TPUS = 32
-# XLA for GPUs has a kernel for so few of rows that are so long, else it sorts.
+# XLA for GPUs has a top-k kernel up to this k, from this row length on. Else it
+# sorts.
 _MOST_ON_GPUS, _SHORTEST_ON_GPUS = 16, 1024
 
-# The bits of what fills a chunk up: less than all numbers. (A NaN has them, but
-# of a step with a NaN nothing is delivered.)
+# The bits of padding, which ranks below all numbers. (A NaN has these bits too,
+# but a step with a NaN delivers nothing.)
 _FILLED = np.int32(-1)
 _MAGNITUDE = np.int32(2**31 - 1)
 
 
 def has_kernels(chunk_size: int, k: int) -> bool:
-  """Whether both kernels are for the program that is traced now.
+  """Whether the program that is traced now can use both kernels.
 
   Args:
     chunk_size: elements of a chunk.
     k: entries of a chunk.
   """
-  # A kernel is for a device: JAX cannot divide it.
+  # A kernel runs on one device: JAX cannot shard it.
   by_device = bool(jax.sharding.get_abstract_mesh().manual_axes)
   return (
     platforms.name() == 'tpu'
@@ -57,7 +58,7 @@ def has_kernels(chunk_size: int, k: int) -> bool:
 
 
 def can_search(chunk_size: int, k: int) -> bool:
-  """Whether `largest` is for the program that is traced now."""
+  """Whether the program that is traced now can use `largest`."""
   if platforms.name() in ('cpu', 'tpu'):
     return has_kernels(chunk_size, k)
   return k <= _MOST_ON_GPUS and _SHORTEST_ON_GPUS <= chunk_size <= _LONGEST
@@ -71,11 +72,11 @@ def largest(
   Args:
     leaves: float32 vectors, none empty; the last chunk of each may be short.
     chunk_size: n, elements of a chunk.
-    k: how many; of a short chunk those beyond its end come last.
+    k: how many. Places beyond the end of a short chunk come last.
 
   Returns:
-    (values float32[k, C], places int32[k, C] in the chunk): the largest first,
-    of equal ones the lower place.
+    (values float32[k, C], places int32[k, C] in the chunk): the largest first;
+    of equal ones, the lower place first.
   """
   rows = [
     jnp.pad(
@@ -89,7 +90,7 @@ def largest(
 
 
 def _by_top_k(rows: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
-  """Bits and places, both int32[C, k], by XLA's own search."""
+  """The bits and places of the largest, int32[C, k], by XLA's own search."""
   bits = jax.lax.bitcast_convert_type(rows, jnp.int32)
   x = jnp.where(bits == _FILLED, -1.0, jnp.abs(rows))
   places = jax.lax.top_k(x, k)[1]
@@ -98,7 +99,7 @@ def _by_top_k(rows: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
 
 def _by_kernel(rows: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
   """The same, by a kernel for TPUs that reads each element once."""
-  # Of Pallas nothing is imported before it is needed: that takes a second.
+  # Pallas takes a second to import, so it is imported where it is needed.
   from jax.experimental import pallas as pl
 
   chunks, size = rows.shape
@@ -121,11 +122,11 @@ def _by_kernel(rows: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
 
 
 def _rounds(rows_ref, found_ref, places_ref, *, k: int) -> None:
-  """The kernel: in k rounds the largest of what is left of each chunk."""
+  """The kernel: each of k rounds takes the largest left of each chunk."""
   bits = jax.lax.bitcast_convert_type(rows_ref[...], jnp.int32)
   rank = jnp.where(bits == _FILLED, -1, bits & _MAGNITUDE)
   place = jax.lax.broadcasted_iota(jnp.int32, bits.shape, 1)
-  # One reduction tells the first of equal ones, and its sign.
+  # One reduction finds the first of equal magnitudes, and its sign.
   signed = 2 * place + (bits < 0).astype(jnp.int32)
   for j in range(k):
     top = jnp.max(rank, axis=1, keepdims=True)
@@ -139,7 +140,7 @@ def _rounds(rows_ref, found_ref, places_ref, *, k: int) -> None:
 def ascending(
   values: jax.Array, places: jax.Array, wanted: np.ndarray
 ) -> tuple[jax.Array, jax.Array]:
-  """The first entries of each chunk, by place, and others after them.
+  """Sorts the first `wanted` entries of each chunk by place, others after them.
 
   Args:
     values: float32[k, C].
@@ -167,12 +168,12 @@ def ascending(
 def add(values: jax.Array, places: jax.Array, chunk_size: int) -> jax.Array:
   """The sums of messages that have a few entries of each chunk.
 
-  All who add up, in order, get the same bits.
+  Messages are added in order, so all workers get the same bits.
 
   Args:
     values: float32[P, C, k].
-    places: int32[P, C, k], distinct in the chunk of a message; beyond the
-      chunk: no entry.
+    places: int32[P, C, k], distinct in the chunk of a message. A place >= n
+      marks an empty entry.
     chunk_size: n.
 
   Returns:
@@ -181,7 +182,7 @@ def add(values: jax.Array, places: jax.Array, chunk_size: int) -> jax.Array:
   from jax.experimental import pallas as pl
 
   workers, chunks, k = values.shape
-  # The entries of a group of workers are in as many columns as a register has.
+  # The entries of a group of workers fill the lanes of a register.
   each = _LANES // k
   groups = -(-workers // each)
 
@@ -211,7 +212,7 @@ def add(values: jax.Array, places: jax.Array, chunk_size: int) -> jax.Array:
 
 
 def _comparisons(values_ref, places_ref, out_ref, *, count: int) -> None:
-  """The kernel: adds an entry where its place is, one after the other."""
+  """The kernel: adds the entries at their places, one after the other."""
   from jax.experimental import pallas as pl
 
   @pl.when(pl.program_id(1) == 0)
@@ -227,6 +228,6 @@ def _comparisons(values_ref, places_ref, out_ref, *, count: int) -> None:
 
 
 def _like(shape: tuple[int, ...], x: jax.Array) -> Any:
-  """An array of this shape, typed as x is."""
+  """A ShapeDtypeStruct of this shape, with x's dtype and manual axes."""
   own = jax.typeof(x).manual_axis_type
   return jax.ShapeDtypeStruct(shape, x.dtype, manual_axis_type=own)

@@ -1,4 +1,4 @@
-"""Arrays side by side in one vector: put together and taken apart."""
+"""Concatenates arrays to one vector, and splits it again."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-# Vectors with fewer elements are not worth a copy of their own.
+# Vectors with fewer elements are not worth a loop of their own.
 SMALL = 1 << 14
-# XLA for CPUs copies what it joins if there are more vectors than this.
+# XLA for CPUs concatenates more vectors than this by copying them.
 _COPIED = 8
 
 
 def offsets(sizes: Sequence[int] | np.ndarray) -> np.ndarray:
-  """Where each of some vectors of these sizes begins, one after the other."""
+  """The offset of each of several concatenated vectors."""
   return np.cumsum([0, *sizes])[:-1]
 
 
@@ -26,13 +26,13 @@ def split(
   shapes: Sequence[tuple[int, ...]],
   at: Sequence[jax.Array] | None = None,
 ) -> list[jax.Array]:
-  """Arrays that lie one after the other in a vector.
+  """Splits a vector into arrays.
 
   Args:
-    joined: a vector of as many elements as all arrays have, or of more.
+    joined: a vector with at least as many elements as all arrays have.
     shapes: shapes of the arrays.
     at: the `barriers.hidden_offsets` of the arrays, if several vectors are
-      split alike.
+      split in the same way.
   """
   if at is None:
     at = barriers.hidden_offsets(shapes, joined)
@@ -45,10 +45,10 @@ def split(
 
 
 def can_concat() -> bool:
-  """Whether arrays are whole on a device here: JAX would gather parts to join.
+  """Whether each device has whole arrays, so that concatenation is local.
 
-  Arrays are not whole where the mesh has axes over which JAX divides arrays by
-  itself.
+  On a mesh with axes over which JAX itself shards arrays, concatenation would
+  gather them.
   """
   mesh = jax.sharding.get_abstract_mesh()
   others = set(mesh.axis_names) - set(mesh.manual_axes)
@@ -56,12 +56,12 @@ def can_concat() -> bool:
 
 
 def concat(vectors: Sequence[jax.Array]) -> jax.Array:
-  """Vectors, or rows of equal length, one after the other."""
+  """Concatenates vectors, or rows of equal length."""
   return vectors[0] if len(vectors) == 1 else jnp.concatenate(vectors)
 
 
 def concat_shared(vectors: Sequence[jax.Array]) -> jax.Array:
-  """Vectors one after the other, for several loops to read.
+  """Concatenates vectors that several loops read.
 
   XLA for CPUs would compute a few vectors again in each of these loops.
   """
@@ -70,11 +70,11 @@ def concat_shared(vectors: Sequence[jax.Array]) -> jax.Array:
 
 
 def concat_few(vectors: Sequence[jax.Array]) -> jax.Array:
-  """A few vectors of one type, the largest of which is computed here.
+  """Concatenates a few vectors of one type, one of which is computed before.
 
-  XLA for CPUs computes what it joins in the loop that joins, and asks of every
-  element where the element is from; that loop is not vectorised. Of more than
-  eight vectors XLA computes each before, and copies.
+  XLA for CPUs computes up to eight vectors inside the loop that concatenates.
+  That loop tests for every element which vector it is from, and is not
+  vectorised. More vectors are computed before it and copied.
   """
   if len(vectors) > _COPIED:
     return concat(vectors)
@@ -92,15 +92,15 @@ def concat_few(vectors: Sequence[jax.Array]) -> jax.Array:
   return jnp.concatenate(pieces)
 
 
-# Arrays below this many elements are joined before they are summed, so that
-# a tree with many biases pays few latencies; larger ones are not worth a copy.
-# XLA takes long to compile one array made of very many.
+# Arrays below this many elements are concatenated before an all-reduce, so that
+# a tree with many biases pays few latencies. Larger ones are not worth a copy.
+# XLA takes long to compile a concatenation of very many arrays.
 _FUSE_BELOW = 1 << 16
 _FUSE_AT_MOST = 64
 
 
 def batches_of(leaves: Sequence[jax.Array], join: bool) -> list[list[int]]:
-  """Numbers of the leaves that are summed as one array; none is empty."""
+  """Groups the numbers of nonempty leaves that are summed as one array."""
   alone, small = [], []
   for i, x in enumerate(leaves):
     if join and x.size < _FUSE_BELOW and x.dtype == jnp.float32:

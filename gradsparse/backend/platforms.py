@@ -1,4 +1,4 @@
-"""How a primitive has one form for CPUs and another one for all other chips."""
+"""Selects between the form of a primitive for CPUs and that for other chips."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _Fn = TypeVar('_Fn', bound=Callable[..., Any])
 
 
 def elsewhere(form: Callable[..., Any]) -> Callable[[_Fn], _Fn]:
-  """Decorates the form for CPUs; `form` takes its place on other platforms.
+  """Decorates the form for CPUs; other platforms run `form` instead.
 
   Args:
     form: a function of the same arrays, whose results have the same shapes and
@@ -32,19 +32,19 @@ def elsewhere(form: Callable[..., Any]) -> Callable[[_Fn], _Fn]:
 def is_cpu() -> bool:
   """Whether a program that is traced now is for CPUs.
 
-  Those of the mesh, inside of `shard_map`, and else JAX's default devices. For
-  sizes that are chosen while a program is traced, such as the length of a row.
-  The results do not depend on them.
+  The platform is that of the mesh inside `shard_map`, else JAX's default. It
+  may decide sizes that are chosen while a program is traced, such as the length
+  of a row, on which the results do not depend.
   """
   return name() == 'cpu'
 
 
 def name() -> str:
-  """For what a program is that is traced now: 'cpu', 'tpu', 'gpu', ..."""
+  """The platform of the program that is traced now: 'cpu', 'tpu', 'gpu', ..."""
   device = jax.sharding.get_abstract_mesh().abstract_device
   return jax.default_backend() if device is None else device.platform
 
 
 def sends_by_gloo() -> bool:
-  """Whether the workers are CPU processes, which Gloo connects."""
+  """Whether the workers are CPU processes that Gloo connects."""
   return jax.process_count() > 1 and jax.default_backend() == 'cpu'

@@ -1,7 +1,8 @@
-"""Reductions, in a way that XLA for CPUs does fast.
+"""Reductions in forms that XLA for CPUs compiles to fast loops.
 
-There XLA reduces a mask, or floating-point numbers, with few vector
-instructions. Integers in rows of `LANES` are summed at the speed of memory.
+XLA for CPUs reduces masks and floating-point numbers with few vector
+instructions. It sums integers in rows of `LANES` at the speed of memory, and
+finds the largest of integers faster than of floats.
 """
 
 from __future__ import annotations
@@ -15,25 +16,22 @@ import jax
 import jax.numpy as jnp
 
 LANES = 32
-# Of vector registers, on other chips.
+# Lanes of vector registers, on other chips.
 _WIDE = 128
-# Comparisons that cost less there than a binary search.
+# On other chips, up to this many comparisons cost less than a binary search.
 _COMPARED = 1 << 26
 _HALVED_TO = 4
-# Rows of fewer numbers are not worth the reshape.
+# Rows of fewer numbers are not worth a reshape.
 _FEWEST = 5
 
 
 def lanes() -> int:
-  """The length of rows whose largest numbers are found fast; `LANES` or more.
-
-  A multiple of `LANES`.
-  """
+  """The row length with the fastest `row_max`, a multiple of `LANES`."""
   return LANES if platforms.is_cpu() else _WIDE
 
 
 def in_rows(x: jax.Array, length: int = LANES) -> jax.Array:
-  """A vector as rows of this length, filled up with zeros."""
+  """Reshapes a vector to rows of this length, padded with zeros."""
   missing = -x.shape[0] % length
   if missing:
     x = jnp.pad(x, (0, missing))
@@ -42,7 +40,7 @@ def in_rows(x: jax.Array, length: int = LANES) -> jax.Array:
 
 @platforms.elsewhere(lambda rows: jnp.max(rows, axis=-1))
 def row_max(rows: jax.Array) -> jax.Array:
-  """The largest of each row of so many numbers as `lanes` says.
+  """The largest number of each row of length `lanes()`.
 
   Args:
     rows: int32[..., n], n a power of two.
@@ -50,8 +48,8 @@ def row_max(rows: jax.Array) -> jax.Array:
   Returns:
     int32[...].
   """
-  # XLA for CPUs takes the larger of two halves with vector instructions, the
-  # largest along an axis without: twice as fast down to 4 numbers.
+  # XLA for CPUs compares two halves with vector instructions, but reduces an
+  # axis without them: halving is twice as fast, down to 4 numbers.
   while rows.shape[-1] > _HALVED_TO:
     half = rows.shape[-1] // 2
     rows = jnp.maximum(rows[..., :half], rows[..., half:])
@@ -65,7 +63,7 @@ def all_true(
 
   Args:
     test: arrays of one shape -> bool, of that shape.
-    leaves: the arrays of each leaf that are arguments of `test`.
+    leaves: for each leaf, the arguments of `test`.
   """
 
   def leaf_by_leaf(*leaves):
@@ -83,7 +81,7 @@ def all_true(
 
 
 def count(masks: Iterable[jax.Array]) -> jax.Array:
-  """How many are True of masks of fewer than 2**31 elements, int32 scalar."""
+  """The number of True elements of masks, less than 2**31 in all, int32."""
   return _count(*masks)
 
 
@@ -102,10 +100,10 @@ def _count(*masks):
 def searchsorted(
   ascending: jax.Array, x: jax.Array, side: str = 'left'
 ) -> jax.Array:
-  """As `jnp.searchsorted`, int32.
+  """`jnp.searchsorted`, int32.
 
-  On other chips than CPUs each number is compared with all, if these are few: a
-  turn of a binary search looks numbers up, which they do one by one.
+  Chips other than CPUs compare each number with all, if there are few: a binary
+  search gathers in each iteration, which is slow there.
 
   Args:
     ascending: int32[n].
@@ -119,7 +117,7 @@ def searchsorted(
 
 
 def top(x: jax.Array) -> jax.Array:
-  """The largest number, or 0 if that is negative or not finite; a scalar.
+  """The largest number, or 0 if it is negative or not finite; a scalar.
 
   Args:
     x: float32 or int32, of any shape.
@@ -127,8 +125,8 @@ def top(x: jax.Array) -> jax.Array:
   if not platforms.is_cpu():
     largest = jnp.max(x, initial=0)
     return jnp.where(jnp.isfinite(largest), largest, 0)
-  # The bits of numbers that are not negative order as the numbers do. Those of
-  # others are negative too, and integers are compared faster than floats.
+  # The bits of nonnegative numbers order as the numbers do, and those of
+  # negative numbers are negative. Integers are compared faster than floats.
   bits = jax.lax.bitcast_convert_type(x.reshape(-1), jnp.int32)
   bits = _largest_bits(jnp.maximum(bits, 0))
   largest = jax.lax.bitcast_convert_type(bits, x.dtype)
@@ -138,7 +136,7 @@ def top(x: jax.Array) -> jax.Array:
 @platforms.elsewhere(lambda bits: jnp.max(bits, initial=0))
 def _largest_bits(bits: jax.Array) -> jax.Array:
   if bits.shape[0] > LANES**2:
-    # As another type, or XLA makes one reduction of the two, which is slow.
+    # As another type, or XLA merges the two reductions, which is slow.
     tops = row_max(in_rows(bits))
     unsigned = jax.lax.bitcast_convert_type(tops, jnp.uint32)
     return jnp.max(unsigned, initial=0).astype(jnp.int32)
@@ -146,7 +144,7 @@ def _largest_bits(bits: jax.Array) -> jax.Array:
 
 
 def total(x: jax.Array) -> jax.Array:
-  """The sum of all numbers, a scalar; of none 0.
+  """The sum of all numbers, a scalar.
 
   Args:
     x: float32, of any shape; infinities may become finite.
@@ -178,12 +176,12 @@ def sum_along(x: jax.Array, axis: int) -> jax.Array:
 
 
 def _added(x: jax.Array, axis: int) -> jax.Array:
-  """Like `jnp.sum`, but without a place in memory for what it adds up.
+  """`jnp.sum`, but its operand need not be written to memory.
 
-  To XLA for CPUs a plain sum is a call of a library that reads arrays, so what
-  is computed for the sum (masked, scaled) would be written out first.
+  XLA for CPUs compiles a plain sum to a library call that reads arrays, so an
+  operand that is computed (masked, scaled) would be written out first.
   """
-  # Not a plain sum in XLA's eyes, but the same for all numbers.
+  # XLA does not recognise this as a sum; the results are equal.
   least = jnp.finfo(x.dtype).min
   return jax.lax.reduce(
     x, jnp.zeros((), x.dtype), lambda a, b: a + jnp.maximum(b, least), (axis,)
@@ -205,7 +203,7 @@ def max_along(x: jax.Array, axis: int) -> jax.Array:
 
 
 def _folded(x: jax.Array) -> jax.Array | None:
-  """The last axis in rows, or None if it has too few numbers for that."""
+  """Reshapes the last axis to rows; None if the rows would be too short."""
   *rows, length = x.shape
   lanes = _divisor(length)
   if lanes < _FEWEST:
@@ -219,7 +217,7 @@ def _divisor(length: int) -> int:
 
 
 def count_along(masks: Sequence[jax.Array], axis: int) -> list[jax.Array]:
-  """How many are True along an axis of each mask, int32.
+  """The number of True elements along an axis of each mask, int32.
 
   Args:
     masks: bool, of any shapes.
@@ -232,10 +230,10 @@ def count_along(masks: Sequence[jax.Array], axis: int) -> list[jax.Array]:
     shape = mask.shape
     whole, last = jnp.split(mask, [shape[axis] // LANES * LANES], axis=axis)
     folded = (*shape[:axis], -1, LANES, *shape[axis + 1 :])
-    # XLA writes out what it sums as int32.
+    # XLA would write out the operand of an int32 sum.
     sums.append(jnp.sum(whole.reshape(folded), axis=axis + 1, dtype=jnp.uint32))
     rests.append(jnp.sum(last, axis=axis, dtype=jnp.int32))
-  # And two sums, one of the other, would be one.
+  # The barrier keeps XLA from merging the two sums.
   sums = barriers.barrier_if_shared(sums, len(sums))
   return [
     jnp.sum(x.astype(jnp.int32), axis=axis) + rest
@@ -244,10 +242,10 @@ def count_along(masks: Sequence[jax.Array], axis: int) -> list[jax.Array]:
 
 
 def _counts(test, leaves) -> jax.Array:
-  """int32[rows], how often a test holds in the rows of all leaves.
+  """int32[rows], how often a test holds in each row of all leaves.
 
-  Small leaves are joined before the test, and what comes of large ones after
-  it: otherwise XLA would compile several loops for each leaf.
+  Small leaves are concatenated before the test, the counts of large leaves
+  after it: otherwise XLA would compile several loops for each leaf.
   """
   if not joining.can_concat():
     counts = [jnp.sum(test(*x), dtype=jnp.int32).reshape(1) for x in leaves]

@@ -1,6 +1,6 @@
-"""Codes: how what was selected becomes words, and what the words stand for.
+"""Codes: they pack selected numbers into words, and decode the words.
 
-| code | of | bits an element |
+| code | payload | bits an element |
 |---|---|---|
 | `sparse`, `signs_of` | `Sparse` | an index code and a value code an entry |
 | `plain.of_known_places` | `Sparse` | 32 an entry: values alone |
@@ -9,7 +9,7 @@
 | `qsgd.of_leaves`, `qsgd.of_parts` | `Leaves`, `Parts` | a level, and norms |
 | `one_bit.of_leaves`, `one_bit.of_parts` | the same | 1, and two means |
 | `signs` | `Leaves` | 1 |
-| `ternary` | `Leaves` | a field that holds a sum of P codes |
+| `ternary` | `Leaves` | a field wide enough for a sum of P codes |
 | `low_rank` | `Leaves` of matrices | two thin factors |
 """
 

@@ -1,4 +1,4 @@
-"""How QSGD cuts a leaf into buckets, whose elements share a norm."""
+"""Cuts a leaf into QSGD's buckets, whose elements share a norm."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ _FEW = 8  # buckets in a row of a leaf
 
 @dataclasses.dataclass(frozen=True)
 class Buckets:
-  """How a leaf is cut into buckets of at most `bucket_size` elements.
+  """A partition of a leaf into buckets of at most `bucket_size` elements.
 
-  A leaf (..., in, out) of three and more dimensions is a kernel: the leading
-  ones are the taps of a receptive field, one for each input and output. A
-  bucket holds as many whole fields as fit, in the order of (in, out). A field
-  that is larger than a bucket is split into the fewest parts that fit, equally
-  long but for the last, which may be shorter. Matrices and vectors have fields
-  of one element.
+  A leaf (..., in, out) of three or more dimensions is a convolution kernel. Its
+  leading dimensions are the taps of a receptive field, one field for each input
+  and output. A bucket holds as many whole fields as fit, in the order of
+  (in, out). A field that is larger than a bucket is split into the fewest parts
+  that fit, equally long except the last, which may be shorter. Matrices and
+  vectors have fields of one element.
 
-  So a leaf is a matrix, its memory as it is: a row for each tap, a column for
-  each field. A bucket is a tile of that. Buckets are counted column by column.
-  The fields themselves are a matrix (in, out) here: what is computed for each
-  element is so in the leaf's own layout.
+  The leaf is thus read, without a copy, as a matrix: a row for each tap, a
+  column for each field. A bucket is a tile of this matrix. Buckets are numbered
+  column by column. The columns are also kept as a matrix (in, out), so that
+  elementwise work stays in the leaf's own layout.
 
   Attributes:
     shape: of the leaf.
     taps: elements of a field.
-    tile: rows and columns of a bucket; at the last ones it may have fewer.
+    tile: rows and columns of a bucket; the last buckets may have fewer.
   """
 
   shape: Shape
@@ -50,16 +50,13 @@ class Buckets:
 
   @property
   def count(self) -> int:
-    """How many buckets it has."""
+    """The number of buckets."""
     rows, columns = self._grid()
     return rows * columns
 
   @property
   def view(self) -> Shape:
-    """(taps, in, out): the shape in which the elements are computed.
-
-    XLA for CPUs computes long rows faster: there all fields are one.
-    """
+    """The shape of elementwise work: (taps, in, out), or one long row a tap."""
     if len(self.shape) < 2 or platforms.is_cpu():
       return self.taps, 1, self.fields
     out = self.shape[-1]
@@ -68,20 +65,20 @@ class Buckets:
   def reduced(
     self, leaf: jax.Array, fn: Callable[[jax.Array, int], jax.Array]
   ) -> jax.Array:
-    """Each bucket as one number, a vector.
+    """Reduces each bucket to one number, a vector.
 
     Args:
       leaf: of the shape `view`.
-      fn: (array, axis) -> array without that axis. Zeros change nothing.
+      fn: (array, axis) -> array without that axis; zeros must not matter.
     """
     rows, columns = self._grid()
     high, wide = self.tile
     _, inputs, out = self.view
-    # Along the taps first: that is the same for all fields.
+    # The taps first, as all fields have the same.
     tall = _padded(leaf, 0, rows * high).reshape(rows, high, inputs, out)
     short = fn(tall, 1)
     if inputs > 1 and out % wide == 0 and out <= _FEW * wide:
-      # Cut out of rows as they lie, which are not copied.
+      # Slices of rows, which need no copy.
       starts = range(0, out, wide)
       cut = [fn(short[:, :, a : a + wide], 2) for a in starts]
       return jnp.stack(cut, 2).reshape(rows, columns).T.reshape(-1)
@@ -89,13 +86,13 @@ class Buckets:
     return fn(short.reshape(rows, columns, wide), 2).T.reshape(-1)
 
   def spread(self, of_buckets: jax.Array) -> jax.Array:
-    """Such a vector in the shape `view`, but one tap if all have the same."""
+    """Broadcasts a number for each bucket to `view`, or to one tap of it."""
     rows, columns = self._grid()
     high, wide = self.tile
     _, inputs, out = self.view
     grid = of_buckets.reshape(columns, rows).T
     if out % wide == 0 and out <= _FEW * wide:
-      # Chosen by comparison, which is computed where it is read.
+      # By comparison, which XLA fuses into the readers.
       grid = grid.reshape(rows, inputs, out // wide)
       block = jnp.arange(out, dtype=jnp.int32) // wide
       fields = jnp.broadcast_to(grid[..., :1], (rows, inputs, out))
@@ -103,7 +100,7 @@ class Buckets:
         own = grid[..., number : number + 1]
         fields = jnp.where(block == number, own, fields)
     elif wide % out == 0 and self.fields % wide == 0:
-      # So many whole rows of the matrix of fields share a bucket.
+      # Whole rows of the matrix of fields share a bucket.
       fields = jnp.repeat(grid, wide // out, axis=1)[:, :, None]
       fields = jnp.broadcast_to(fields, (rows, inputs, out))
     else:
@@ -119,7 +116,7 @@ class Buckets:
 
 
 def _padded(x: jax.Array, axis: int, length: int) -> jax.Array:
-  """An array, with zeros up to a length of the axis."""
+  """Pads an axis with zeros to a length."""
   missing = length - x.shape[axis]
   if not missing:
     return x
@@ -127,10 +124,10 @@ def _padded(x: jax.Array, axis: int, length: int) -> jax.Array:
 
 
 def buckets(shape: Shape, bucket_size: int) -> Buckets:
-  """How a leaf of this shape is cut."""
+  """The partition of a leaf of this shape."""
   taps = max(math.prod(shape[:-2]), 1)
   if taps <= bucket_size:
-    # A bucket that is larger than the leaf would be filled up with zeros.
+    # No larger than the leaf, or the bucket would be padded with zeros.
     fields = max(math.prod(shape) // taps, 1)
     return Buckets(shape, taps, (taps, min(bucket_size // taps, fields)))
   parts = -(-taps // bucket_size)

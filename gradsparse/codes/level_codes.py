@@ -1,9 +1,9 @@
-"""How QSGD's integer levels travel: fixed width, or Elias streams.
+"""Codes of QSGD's integer levels: fixed width, or Elias streams.
 
-A stream's length depends on the data, so its message is cut to one size of a
-ladder. The largest is that of the fixed-width code: a worker whose stream would
-be longer sends its levels in that code. So all levels always fit; QSGD has no
-memory that could keep the rest.
+A stream's length depends on the data, so its message has one size of a ladder.
+The largest size is that of the fixed-width code: a worker whose stream would be
+longer sends its levels in that code. So all levels always fit; QSGD has no
+memory for a remainder.
 """
 
 from __future__ import annotations
@@ -34,13 +34,14 @@ class LevelCode(NamedTuple):
   """A code of integer levels in [-s, s].
 
   Attributes:
-    sizes: n -> numbers of words that a message may have, smallest first; the
+    sizes: n -> the possible lengths of a message in words, smallest first. The
       last one holds any levels.
     encode: arrays of integers, n in all -> (uint32[sizes(n)[-1]], int32[] how
-      many of these words must travel).
+      many of these words must be sent).
     decode: (uint32[sizes(n)[-1]], shapes) -> levels of these shapes, of
-      `type_of(s)`; reads only the words that had to travel.
-    most: None, or more levels than these are sent in fixed width.
+      `type_of(s)`. It reads only the words that had to be sent.
+    most: the most levels of a stream; more are sent in fixed width. None: no
+      limit.
   """
 
   sizes: Callable[[int], tuple[int, ...]]
@@ -50,14 +51,14 @@ class LevelCode(NamedTuple):
 
 
 def _width(levels: int) -> int:
-  """Bits of the levels -s to s."""
+  """The bits of a level in [-s, s]."""
   return (2 * levels).bit_length()
 
 
 def pack(signed: Sequence[jax.Array], levels: int) -> jax.Array:
-  """Arrays of levels, ceil(log2(2 s + 1)) bits each.
+  """Packs arrays of levels, ceil(log2(2 s + 1)) bits each.
 
-  Planar, if that many bits divide a word, and else back to back.
+  The layout is planar if that many bits divide a word, else back to back.
   """
   width = _width(levels)
   kind = fixed_width.narrowest(0, 2 * levels)
@@ -81,12 +82,12 @@ def unpack(
 
 
 def _flat(arrays: Sequence[jax.Array]) -> jax.Array:
-  """The elements of all arrays, in a vector."""
+  """The elements of all arrays, as a vector."""
   return joining.concat([x.reshape(-1) for x in arrays])
 
 
 def fixed(levels: int) -> LevelCode:
-  """Levels of fixed width: one size."""
+  """Levels of fixed width: one message size."""
 
   def sizes(n):
     return (fixed_width.words(n, _width(levels)),)
@@ -103,11 +104,11 @@ def fixed(levels: int) -> LevelCode:
 def elias_stream(levels: int, sparse: bool, kind: str) -> LevelCode:
   """Elias codes: the dense code, or the sparse code with gaps.
 
-  One word says whether the levels follow as a stream or in fixed width. More
-  levels than a stream can have are always sent in fixed width.
+  The first word says whether the levels follow as a stream or in fixed width.
+  More levels than a stream can have are always sent in fixed width.
 
   Raises:
-    ValueError: more levels than its codes have bits for.
+    ValueError: `levels` exceeds what the codes have bits for.
   """
   most = qsgd_codes.most_levels(levels, kind, sparse)
   make = qsgd_codes.encode_sparse if sparse else qsgd_codes.encode_dense
@@ -119,7 +120,7 @@ def elias_stream(levels: int, sparse: bool, kind: str) -> LevelCode:
   def sizes(n):
     if n > most:
       return plain.sizes(n)
-    # If all levels are zero the sparse code is one word, which says so.
+    # If all levels are zero, the sparse code is one word.
     least = 1 if sparse else qsgd_codes.dense_least(n, levels, kind)
     size = fixed_width.words(n, _width(levels))
     return ladder(1 + min(least, size), 1 + size)
@@ -131,7 +132,7 @@ def elias_stream(levels: int, sparse: bool, kind: str) -> LevelCode:
     size = fixed_width.words(signed.shape[0], _width(levels))
     needed = length(signed.astype(jnp.int32), levels, kind)
     fits = needed <= size
-    # A stream that is not sent is not written either.
+    # A stream that does not fit is not written.
     words = jax.lax.cond(
       fits,
       lambda x: make(x.astype(jnp.int32), size, max_level=levels, kind=kind)[0],
@@ -182,8 +183,8 @@ def level_code(
     kind: a key of `elias.KINDS`, such as 'omega' (the paper's).
 
   Raises:
-    TypeError: a name that is not text.
-    ValueError: an unknown name, or more levels than a code has bits for.
+    TypeError: a name is not text.
+    ValueError: a name is unknown, or a code has too few bits for the levels.
   """
   arguments.one_of('code', code, CODES)
   arguments.one_of('elias', kind, elias.KINDS)

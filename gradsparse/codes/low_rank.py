@@ -1,4 +1,4 @@
-"""PowerSGD's code: one factor of each matrix; the other is agreed upon."""
+"""PowerSGD's code: one factor of each matrix; all workers share the other."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ from gradsparse.sockets import Shape
 import jax
 import jax.numpy as jnp
 
-# Up to this rank a product is elementwise: no slower, and part of what follows
-# it rather than one more array.
+# Up to this rank a product is computed elementwise: it is no slower, and fuses
+# with its readers instead of being one more array.
 _FEW = 4
 
 
 def matrix_shape(shape: Shape) -> tuple[int, int]:
-  """A leaf as a matrix: its last index (output units) are the columns."""
+  """A leaf's shape as a matrix: the last index (output units) are columns."""
   return math.prod(shape[:-1]), shape[-1]
 
 
 def matrix_cut(
   cut: Cut, shape: Shape
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-  """The mesh axes over which a matrix's rows and columns are divided."""
+  """The mesh axes over which a matrix's rows and columns are sharded."""
   padded = (*cut, *[()] * (len(shape) - len(cut)))
   return tuple(a for axes in padded[:-1] for a in axes), padded[-1]
 
 
 class Matrices(NamedTuple):
-  """Leaves of one shape, divided in one way: multiplied together.
+  """Leaves of one shape and sharding, which are multiplied together.
 
   Attributes:
     numbers: of the leaves.
-    rows: the devices that have the other rows of each (`collectives.Shards`).
-    columns: those that have the other columns.
+    rows: the devices with the other rows of each leaf (`collectives.Shards`).
+    columns: the devices with the other columns.
   """
 
   numbers: list[int]
@@ -55,12 +55,12 @@ class Matrices(NamedTuple):
     leaves: Sequence[jax.Array],
     factors: jax.Array,
   ) -> jax.Array:
-    """fn(matrix, its factor) for each of them; a stack of the results.
+    """Applies fn(matrix, factor) to each of these leaves; stacks the results.
 
     Args:
-      fn: of a matrix and of one element of factors.
+      fn: (matrix, one element of factors) -> array.
       leaves: all leaves of the context.
-      factors: one for each of these matrices.
+      factors: one factor for each of these matrices.
     """
     same = [leaves[i] for i in self.numbers]
     return leafwise.stacked(
@@ -71,7 +71,7 @@ class Matrices(NamedTuple):
 
 
 def together(ctx: Context) -> list[Matrices]:
-  """The leaves of a message by shape and cut."""
+  """Groups the leaves of a message by shape and sharding."""
   cuts = [
     matrix_cut(cut, shape)
     for cut, shape in zip(ctx.leaves.cuts, ctx.shapes, strict=True)
@@ -85,13 +85,13 @@ def together(ctx: Context) -> list[Matrices]:
 
 
 def _turned(factors: Sequence[jax.Array]) -> list[jax.Array]:
-  """Small matrices transposed, each before anything reads it."""
+  """Transposes small matrices, before any loop that reads them."""
   turned = [jnp.swapaxes(x, 1, 2) for x in factors]
   return barriers.barrier_if_shared(turned, len(turned))
 
 
 def _products(p: jax.Array, q: jax.Array) -> Sequence[jax.Array]:
-  """P Q^T of each of some matrices.
+  """P Q^T for each matrix.
 
   Args:
     p: float32[n, rows, r].
@@ -109,19 +109,19 @@ def _products(p: jax.Array, q: jax.Array) -> Sequence[jax.Array]:
 
 
 def low_rank() -> Code:
-  """M^T P of each matrix M, where the workers agreed on P; stands for P Q^T.
+  """The factor Q = M^T P of each matrix M, decoded as P Q^T.
 
-  A factor is float32[n, rows or columns, r], of n leaves of one shape.
-  `Context.prepared` is a list of such P, orthonormal. Factors Q of several
-  workers may be added up: P is the same.
+  All workers share P. A factor is float32[n, rows or columns, r], of n leaves
+  of one shape. `Context.prepared` is a list of such P, orthonormal. Factors Q
+  of several workers may be summed, as P is the same.
 
   References:
     Vogels et al., arXiv 1905.13727, algorithm 1.
   """
 
   def round(selected, ctx):
-    # XLA on CPUs multiplies by M from the right many times faster than M^T by
-    # P from the left, and makes the one the other where it sees a transpose.
+    # P^T M, transposed behind barriers: M^T P may take many times longer, and
+    # XLA turns one into the other where it sees a transpose.
     flat = _turned(ctx.prepared)
     products = [
       same.each(lambda m, p: p @ m, selected.arrays, p)
@@ -142,7 +142,7 @@ def low_rank() -> Code:
     return Leaves([arrays[number] for number in range(len(arrays))])
 
   def gain(shapes):
-    # A column of M, projected, can have all its length in one number.
+    # A projected column of M can have all its length in one number.
     return math.sqrt(max((matrix_shape(s)[0] for s in shapes), default=1))
 
   return Code(

@@ -1,10 +1,10 @@
-"""All elements of some leaves, coded before it is known how many are sent.
+"""Codes of all elements, made before it is known how many are sent.
 
-A rule marks what is to be sent. How many elements that are decides the size of
-the message, so they are rounded and coded first, leaf by leaf; and whatever the
-size, what is delivered is what the codes say here. A large message has a
-bitmap, and the codes of the elements that are marked: to name so many one by
-one takes more bits, or far more time. The largest has the codes of all.
+A rule marks the elements to send. Their number decides the size of the message,
+so all elements are rounded and coded first, leaf by leaf. The delivered values
+are those of these codes, whatever the message's size. A large message has a
+bitmap and the codes of the marked elements: single indices would take more
+bits, or far more time. The largest message has the codes of all elements.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-# From one element in so many on, a message has a bitmap. There it takes 8 bits
-# an entry, Elias-Fano 5.
+# A message has a bitmap if it has room for at least one element in this many.
+# At that density the bitmap takes 8 bits an entry, Elias-Fano 5.
 _BITMAP_FROM = 8
-# Of wider codes few lie in a word, and are as easily found one by one.
+# A word holds few of the wider codes, which are as fast to gather one by one.
 _NARROW = 8
 
 
@@ -42,9 +42,9 @@ class Words(NamedTuple):
   """A message.
 
   Attributes:
-    scales: uint32, of all leaves.
+    scales: uint32, the scales of all leaves.
     marks: uint32, which elements are sent.
-    codes: uint32, of all elements, or of those that are sent.
+    codes: uint32, the codes of all elements, or of those that are sent.
   """
 
   scales: jax.Array
@@ -58,13 +58,14 @@ class CodedVector:
   """The codes of all leaves, one after the other.
 
   Attributes:
-    scales: of all leaves, as `sparse_values.Entries`.
+    scales: of all leaves, as in `sparse_values.Entries`.
     marks: uint32 bitmap, which elements are sent.
-    codes: uint32, packed codes of all elements.
+    codes: uint32, packed codes of all elements; if slots < space.size, those of
+      unmarked elements are zero.
     space: the leaves.
     width: bits of a code.
-    slots: how many codes a message of it holds: of all elements, or of those
-      that are marked, no more than so many. Then the others are zero here.
+    slots: how many codes a message holds: space.size for those of all elements,
+      else the most marked elements.
   """
 
   scales: list[jax.Array]
@@ -81,12 +82,12 @@ class CodedVector:
   def at_most(
     self, slots: int, first: jax.Array | None = None
   ) -> CodedVector | Entries:
-    """The elements that are marked, in a message of this size.
+    """The marked elements, in a message of this size.
 
     Args:
-      slots: how many there is room for.
-      first: where more are marked, the number of the one to begin with, counted
-        in a circle. None: all fit.
+      slots: the most elements that the message holds.
+      first: if more are marked, the number of the marked element to begin with;
+        the selection wraps around. None: all fit.
     """
     size, width = self.space.size, self.width
     if slots == size:
@@ -104,12 +105,11 @@ class CodedVector:
     )
 
   def entries(self, slots: int, first: jax.Array | None = None) -> Entries:
-    """The elements that are marked, one by one.
+    """The marked elements, with an index each.
 
     Args:
-      slots: how many there is room for.
-      first: where more are marked, the number of the one to begin with, counted
-        in a circle. None: all fit.
+      slots: see `at_most`.
+      first: see `at_most`.
     """
     size = self.space.size
     places = bitmap.positions(self.marks, slots, 0 if first is None else first)
@@ -126,9 +126,9 @@ class CodedVector:
 
 
 class Coded:
-  """The elements of some leaves, and which of them are sent.
+  """The coded elements of several leaves, and which of them are sent.
 
-  A `Sent`, as far as the memory asks.
+  It has the interface of `Sent` that memories use.
 
   Args:
     code: of the values.
@@ -153,7 +153,7 @@ class Coded:
     self._space = Space.whole(shapes)
 
   def joined(self) -> CodedVector:
-    """All leaves, one after the other."""
+    """All leaves, concatenated."""
     sizes = self._space.sizes
     return CodedVector(
       self._scales,
@@ -169,7 +169,7 @@ class Coded:
     return bitmap.count(joining.concat(self._marks))
 
   def only_if(self, arrived: jax.Array) -> Coded:
-    """What is marked, or nothing."""
+    """The same marks if the message arrived, else none."""
     keep = jnp.where(arrived, jnp.uint32(2**32 - 1), jnp.uint32(0))
     return Coded(
       self._code,
@@ -180,7 +180,7 @@ class Coded:
     )
 
   def deliveries(self, runs: Sequence[int] = ()) -> list[Delivered]:
-    """Each leaf spread out."""
+    """The delivered values of each leaf, dense."""
     out: list[Delivered] = []
     for marks, codes, own, shape, size in zip(
       self._marks,
@@ -197,7 +197,7 @@ class Coded:
     return deliveries.joined(out, runs)
 
 
-# (values of each leaf and which of them are to be sent, context) -> Coded.
+# (values of each leaf and which of them to send, context) -> Coded.
 Mark = Callable[[Sequence[tuple[jax.Array, jax.Array]], Any], Coded]
 
 
@@ -206,13 +206,13 @@ def coded(
   leaves: Sequence[tuple[jax.Array, jax.Array]],
   key: jax.Array,
 ) -> Coded:
-  """Rounds and codes.
+  """Rounds and codes the elements of several leaves.
 
   Args:
     code: of the values.
-    leaves: of each the values, and which are to be sent (bool). What the code
-      cannot say beside the largest of these is not sent.
-    key: of the draws.
+    leaves: for each leaf, the values and which of them to send (bool). A value
+      too small for the code, compared with the largest, is not sent.
+    key: PRNG key of the draws.
   """
   scales = [
     jnp.stack([reductions.top(jnp.where(wanted, x, 0)) for x, wanted in own])
@@ -240,7 +240,7 @@ def coded(
 
 
 def pack(code: ValueCode, all_: CodedVector) -> Words:
-  """What is marked, as words."""
+  """Packs the marked elements into words."""
   scales, codes = sparse_values.pack_scales(code, all_.scales), all_.codes
   if all_.slots < all_.space.size:
     codes = compaction.compress(codes, all_.marks, all_.slots, code.width)
@@ -248,14 +248,14 @@ def pack(code: ValueCode, all_: CodedVector) -> Words:
 
 
 def unpack(code: ValueCode, words: Words, like: CodedVector) -> CodedVector:
-  """What was packed; `like` gives the leaves, and the size of the message."""
+  """Unpacks words; `like` gives the leaves and the size of the message."""
   size = like.space.size
   scales, _ = sparse_values.unpack_scales(
     code, words.scales, len(like.space.shapes)
   )
   codes = words.codes
   if like.slots < size:
-    # Apart: XLA on CPUs would expand a word for each element that it reads.
+    # A barrier, or each reader would expand a word for each element.
     codes = barriers.fusion_barrier(
       compaction.expand(codes, words.marks, size, code.width)
     )
@@ -265,10 +265,10 @@ def unpack(code: ValueCode, words: Words, like: CodedVector) -> CodedVector:
 
 
 def decode(code: ValueCode, all_: CodedVector) -> Marked:
-  """What they stand for."""
+  """Decodes the marked elements."""
   space, width = all_.space, code.width
   there = bitmap.unpack(all_.marks, space.size)
-  # Whole rows, of which each takes the scales of the leaf that it begins in.
+  # Whole rows; each takes the scales of the leaf in which it begins.
   rows = -(-space.size // reductions.LANES)
   begins = reductions.LANES * jnp.arange(rows, dtype=jnp.int32)
   own = [top[space.leaf_of(begins)][:, None] for top in all_.scales]
@@ -277,7 +277,7 @@ def decode(code: ValueCode, all_: CodedVector) -> Marked:
   values = code.decode(codes.reshape(rows, reductions.LANES), own)
   values = jnp.where(there, values.reshape(-1)[: space.size], 0.0)
   if all_.scales:
-    # And what lies behind the end of that leaf, which is little, its own.
+    # The few elements behind the end of that leaf take their own scales.
     strays = jnp.asarray(_strays(space))
     own = [top[space.leaf_of(strays)] for top in all_.scales]
     again = code.decode(fixed_width.at(all_.codes, strays, width), own)
@@ -287,7 +287,7 @@ def decode(code: ValueCode, all_: CodedVector) -> Marked:
 
 
 def _strays(space: Space) -> np.ndarray:
-  """int32: the elements of rows of which one leaf ends within."""
+  """int32: the elements of all rows within which a leaf ends."""
   inside = [end for end in space.offsets[1:-1] if end % reductions.LANES]
   places = np.unique(np.asarray(inside, np.int32) // reductions.LANES)
   lanes = np.arange(reductions.LANES, dtype=np.int32)

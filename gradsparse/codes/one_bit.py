@@ -1,4 +1,4 @@
-"""1-bit SGD's code: one bit an element, two means a column."""
+"""1-bit SGD's code: one bit for each element, two means for each column."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ import numpy as np
 
 
 class Halves(NamedTuple):
-  """Rounded columns of numbers: a sign for each number, two means a column.
+  """Rounded columns: a sign for each number, two means for each column.
 
   Attributes:
     positive: bool, whether a number is >= 0: a matrix of columns for each
       leaf, or rows for `Parts`.
-    means: float32, of the numbers that are, and of those that are not.
+    means: float32, of the numbers >= 0, and of the others.
   """
 
   positive: Any
@@ -37,7 +37,7 @@ class Halves(NamedTuple):
 
 
 def _columns(shape) -> tuple[int, int]:
-  """(rows, columns): a column fixes the last index; a vector is one."""
+  """(rows, columns): a column fixes the last index; a vector is one column."""
   columns = shape[-1] if len(shape) > 1 else 1
   return math.prod(shape) // columns, columns
 
@@ -46,8 +46,8 @@ class _Constants(NamedTuple):
   """Two numbers that `_means` needs.
 
   Attributes:
-    unit: float32, a power of two, so small that no sum overflows in units of
-      1 / unit, and no digit changes.
+    unit: float32, a power of two so small that no sum of numbers times unit
+      overflows. The product is exact.
     zero: float32, 0.
   """
 
@@ -56,15 +56,15 @@ class _Constants(NamedTuple):
 
 
 def _unit(numbers: int) -> float:
-  """A power of two by which so many numbers are scaled to be added up."""
+  """The power of two that scales this many numbers before they are summed."""
   return 0.5 ** numbers.bit_length()
 
 
 def _of_each(leaves: Sequence[jax.Array]) -> list[_Constants]:
   """Constants for the columns of each leaf.
 
-  XLA on CPUs writes out, as large as two leaves, what is made of a constant
-  that leaves of one shape share. So each has its own.
+  Leaves of one shape have constants of their own: XLA would write out arrays
+  made of a shared constant, as large as two leaves.
   """
   values = np.asarray([_unit(x.shape[0]) for x in leaves] + [0] * len(leaves))
   bits = values.astype(np.float32).view(np.int32).tolist()
@@ -83,23 +83,23 @@ def _means(
   others: jax.Array,
   constants: _Constants,
 ) -> tuple[jax.Array, jax.Array]:
-  """Means along an axis.
+  """The means along an axis of the numbers >= 0, and of the others.
 
   Args:
     x: float32 array.
     axis: the numbers along it share their means.
-    held: int32, how many numbers that are not negative enter the first mean.
-    others: int32, how many that are negative enter the second.
-    constants: see there.
+    held: int32, the divisor of the first mean: how many numbers are >= 0.
+    others: int32, the divisor of the second mean: how many are negative.
+    constants: see `_Constants`.
 
   Returns:
-    (float32, the mean of the numbers that are not negative, without the axis;
-    float32, the mean of the others). The mean of none is 0.
+    (float32, the mean of the numbers >= 0, without the axis; float32, the mean
+    of the others). The mean of no number is 0.
   """
   unit, zero = constants
   units = jnp.stack([unit, -unit]).reshape(2, *(1,) * x.ndim)
-  # Numbers of the other half enter a sum as zeros. Two sums by themselves take
-  # XLA on CPUs six times as long: it writes out the constants that they share.
+  # Numbers of the other half enter a sum as zeros. Two separate sums could take
+  # six times as long: XLA would write out the constants that they share.
   above, below = jnp.sum(jnp.maximum(x[None] * units, zero), axis + 1)
 
   def mean(total, number):
@@ -129,7 +129,7 @@ def of_leaves() -> Code:
         leaves, held, _of_each(leaves), strict=True
       )
     ]
-    # Few numbers, and all columns lead to them.
+    # A barrier: these few numbers depend on all columns.
     means = barriers.barrier_if_shared(means, len(means))
     return Halves(positive, jnp.concatenate([*chain(*means)]))
 
@@ -166,12 +166,12 @@ def of_leaves() -> Code:
 
 
 def of_parts(bucket_size: int = 512) -> Code:
-  """The same of `Parts`: d consecutive elements take the place of a column.
+  """The same code for `Parts`: d consecutive elements replace a column.
 
   A part of n elements takes 2 n / d words of means (of the elements >= 0,
   then of the others) and ceil(n / 32) words of signs. Padding does not enter
-  the means. What is lost is orthogonal to what is kept, so it is smaller than
-  the part was.
+  the means. The rounding error is orthogonal to the rounded part, so it is
+  smaller than the part.
 
   Args:
     bucket_size: d, consecutive elements that share their means.

@@ -1,4 +1,4 @@
-"""Numbers as they are: all, or those at coordinates that all workers know."""
+"""Uncoded numbers: all, or those at coordinates known to all workers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 
 def of_leaves() -> Code:
-  """`Leaves` as they are; sums of words are sums of leaves."""
+  """`Leaves` without coding; sums of words are sums of leaves."""
   return Code(
     pack=lambda rounded, ctx: rounded.arrays,
     unpack=lambda words, like, ctx: Leaves(words),
@@ -23,7 +23,7 @@ def of_leaves() -> Code:
 
 
 def of_known_places() -> Code:
-  """`Sparse` whose indices are the same on all workers: values alone travel."""
+  """`Sparse` whose indices are equal on all workers: only values are sent."""
   return Code(
     pack=lambda rounded, ctx: rounded.values,
     unpack=lambda words, like, ctx: Sparse(words, like.indices, like.space),
@@ -33,7 +33,7 @@ def of_known_places() -> Code:
 
 
 def bfloat16_of_parts() -> Code:
-  """`Parts`, rounded to nearest even: 16 bits an element, two a word."""
+  """`Parts` in bfloat16, rounded to nearest even: two elements a word."""
 
   def round(parts, ctx):
     del ctx

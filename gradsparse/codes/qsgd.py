@@ -1,4 +1,4 @@
-"""QSGD's code: a norm for each bucket, and a few levels of it."""
+"""QSGD's code: a norm for each bucket, an integer level for each element."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Levels(NamedTuple):
 
   Attributes:
     norms: float32, of each bucket.
-    signed: integers in [-s, s], how many s-th parts of the norm: of the shape
+    signed: integers in [-s, s], in units of norm / s: of the shape
       `Buckets.view` for each leaf, or rows for `Parts`.
   """
 
@@ -45,10 +45,10 @@ def of_leaves(
   code: str = 'fixed',
   elias: str = 'omega',
 ) -> Code:
-  """Levels of each bucket's norm, and 32 bits a bucket for the norm.
+  """A level for each element, and 32 bits for each bucket's norm.
 
   Args:
-    levels: s, in 1..65534; b bits with the sign are s = 2^(b-1) - 1.
+    levels: s, in 1..65534; b bits with the sign allow s = 2^(b-1) - 1.
     bucket_size: d, the most elements of a leaf that share a norm (see
       `Buckets`).
     norm: 'max' (as in the paper's experiments) or 'l2' (as in its theory).
@@ -56,8 +56,8 @@ def of_leaves(
     elias: a key of `wire.elias.KINDS`, such as 'omega' (the paper's).
 
   Raises:
-    TypeError: an argument of the wrong kind.
-    ValueError: an argument out of range.
+    TypeError: an argument is of the wrong kind.
+    ValueError: an argument is out of range.
 
   References:
     Alistarh et al., arXiv 1610.02132, sections 3.1 and 4.
@@ -120,16 +120,16 @@ def of_leaves(
 
 
 def of_parts(levels: int, *, bucket_size: int = 512, norm: str = 'max') -> Code:
-  """The same of `Parts`: fixed width, and buckets of consecutive elements.
+  """The same code for `Parts`: fixed width, buckets of consecutive elements.
 
   A part of n elements takes n / d words of norms and ceil(n b / 32) words of
   levels, b = ceil(log2(2 s + 1)).
 
-  An element loses less than norm / s. With 'max' and at least two levels, or
-  with 'l2' and s > sqrt(d), a bucket loses less than it had, and the loss may
-  be fed back. Otherwise a loss that is fed back could grow from step to step
-  (with 'l2' roughly by the factor sqrt(sqrt(d) / s)), so it is not; the
-  rounding is unbiased without it.
+  An element's error is less than norm / s. With 'max' and at least two levels,
+  or with 'l2' and s > sqrt(d), the rounding is a contraction and its error is
+  fed back. Otherwise a fed-back error could grow from step to step (with 'l2'
+  roughly by the factor sqrt(sqrt(d) / s)), so it is dropped; the rounding is
+  unbiased without it.
 
   Args:
     levels: s, in 1..65534.
@@ -137,8 +137,8 @@ def of_parts(levels: int, *, bucket_size: int = 512, norm: str = 'max') -> Code:
     norm: 'max' or 'l2'.
 
   Raises:
-    TypeError: an argument of the wrong kind.
-    ValueError: an argument out of range.
+    TypeError: an argument is of the wrong kind.
+    ValueError: an argument is out of range.
 
   References:
     Alistarh et al., arXiv 1610.02132, section 3.1.
@@ -146,7 +146,7 @@ def of_parts(levels: int, *, bucket_size: int = 512, norm: str = 'max') -> Code:
   levels, bucket_size, norm = checked(levels, bucket_size, norm)
 
   def round(parts, ctx):
-    # Padding is zeros, which change no norm.
+    # Padding with zeros changes no norm.
     count, n = parts.rows.shape
     how = buckets((count * n,), bucket_size)
     norms = scales(parts.rows, how, norm)

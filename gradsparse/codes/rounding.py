@@ -1,4 +1,4 @@
-"""QSGD's rounding: to a few levels of the norm of each bucket."""
+"""QSGD's rounding of elements to levels of their bucket's norm."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ import jax.numpy as jnp
 import numpy as np
 
 NORMS = ('max', 'l2')
-# Up to this many, every code of a level and its sign fits in 32 bits, and
-# float32 holds |v| / norm * s to 1/256 of a level (2^-24 of the norm, as in any
-# float32), so the chance of rounding up is as exact. s = sqrt(n) stays below
+# Up to this many levels, every code of a level and its sign fits in 32 bits.
+# float32 then holds |v| / norm * s to 1/256 of a level (2^-24 of the norm), and
+# the probability of rounding up is as exact. s = sqrt(n) stays below this limit
 # for every n that an int32 can count.
 MAX_LEVELS = 2**16 - 2
 
 
 def checked(levels: Any, bucket_size: Any, norm: Any) -> tuple[int, int, str]:
-  """The arguments of the quantiser.
+  """Checks the arguments of the quantiser.
 
   Raises:
-    TypeError: an argument of the wrong kind.
-    ValueError: an argument out of range.
+    TypeError: an argument is of the wrong kind.
+    ValueError: an argument is out of range.
   """
   return (
     arguments.whole_number('levels', levels, 1, MAX_LEVELS),
@@ -40,7 +40,7 @@ def type_of(levels: int) -> Any:
 
 
 def scales(x: jax.Array, how: Buckets, norm: str) -> jax.Array:
-  """float32[buckets]: the largest magnitude or the 2-norm of each.
+  """float32[buckets]: each bucket's largest magnitude or 2-norm.
 
   Args:
     x: a leaf.
@@ -48,14 +48,14 @@ def scales(x: jax.Array, how: Buckets, norm: str) -> jax.Array:
     norm: one of NORMS.
   """
   x = x.reshape(how.view)
-  # Without their signs, the bits of numbers order as their magnitudes do.
+  # Without their signs, the bits of numbers order as the magnitudes do.
   bits = jax.lax.bitcast_convert_type(x, jnp.int32) & np.int32(2**31 - 1)
   tops = jax.lax.bitcast_convert_type(
     how.reduced(bits, reductions.max_along), jnp.float32
   )
   if norm == 'max':
     return tops
-  # Divided by the largest number first: then no square overflows.
+  # Divided by the largest magnitude first, so that no square overflows.
   shares = x / how.spread(jnp.where(tops > 0, tops, 1.0))
   return tops * jnp.sqrt(how.reduced(shares * shares, reductions.sum_along))
 
@@ -65,8 +65,8 @@ def quantise(
 ) -> jax.Array:
   """Signed levels in [-s, s], of x's shape and of `type_of(s)`.
 
-  With a = |v_i| / norm and l = floor(a s): l with probability 1 - (a s - l),
-  else l + 1. Unbiased: the expectation of norm * level / s is v.
+  With a = |v_i| / norm and l = floor(a s), the level is l with probability
+  1 - (a s - l), else l + 1. The expectation of norm * level / s is v_i.
 
   Args:
     x: float32, the elements.

@@ -1,4 +1,4 @@
-"""Signs: one bit an element, of one magnitude that everybody knows."""
+"""Signs: one bit for each element, of one magnitude known to all workers."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import jax.numpy as jnp
 
 
 def signs(scale: float) -> Code:
-  """+scale or -scale; zero counts as positive.
+  """Rounds each element to +scale or -scale; zero counts as positive.
 
   Args:
-    scale: magnitude that a sign stands for, > 0, in units of the gradient.
+    scale: the magnitude, > 0, in units of the gradient.
 
   Raises:
     TypeError: scale is not a number.

@@ -1,8 +1,8 @@
-"""How a sparse vector becomes 32-bit words: an index code and a value code.
+"""Codes of sparse vectors: an index code and a value code.
 
 Index codes are in `INDICES`, by name: 'elias_fano' takes about 2 + log2(N / k)
 bits for each of k indices of N elements. Value codes are in sparse_values.py.
-Entries may come coded, by `marking`; a large message then has a bitmap
+`marking` codes values before selection; a large message then has a bitmap
 instead of indices (marked.py).
 """
 
@@ -24,15 +24,15 @@ from gradsparse.wire import elias_fano
 import jax
 import jax.numpy as jnp
 
-# Below this, one compiled loop less is worth more than packing without a copy.
+# With fewer entries, a barrier would take longer to compile than it saves.
 _MANY_ENTRIES = 1 << 20
 
-# Those that a recipe offers: 'sign2' is for schemes whose values are signs.
+# The value codes of recipes: 'sign2' is for schemes whose values are signs.
 VALUES = tuple(name for name in sparse_values.BY_NAME if name != 'sign2')
 
 
 def sparse(indices: str = 'elias_fano', values: str = 'float32') -> Code:
-  """A code of `Sparse` by the names of its two halves.
+  """A code of `Sparse`, from the names of an index code and a value code.
 
   Args:
     indices: a key of `INDICES`.
@@ -40,8 +40,8 @@ def sparse(indices: str = 'elias_fano', values: str = 'float32') -> Code:
       values are signs already.
 
   Raises:
-    TypeError: a name that is not text.
-    ValueError: an unknown name, or two halves that do not go together.
+    TypeError: a name is not text.
+    ValueError: a name is unknown, or the two codes do not go together.
   """
   arguments.one_of('indices', indices, INDICES)
   arguments.one_of('values', values, sparse_values.BY_NAME)
@@ -49,7 +49,7 @@ def sparse(indices: str = 'elias_fano', values: str = 'float32') -> Code:
 
 
 def signs_of(magnitude: float) -> Code:
-  """Elias-Fano indices and signs, of one magnitude known to all workers.
+  """Elias-Fano indices, and signs of one magnitude known to all workers.
 
   Raises:
     TypeError: magnitude is not a number.
@@ -59,17 +59,17 @@ def signs_of(magnitude: float) -> Code:
 
 
 def marking(values: Any) -> marked.Mark:
-  """Rounds and codes the elements that a rule marks, before any is selected.
+  """A function that rounds and codes the elements that a rule marks.
 
-  A compressor that must know how many elements are sent before it can tell the
-  size of the message (`compressors.by_rule`) selects from what this returns.
+  `compressors.by_rule` selects from its result: that compressor must know how
+  many elements are sent before it can choose the size of the message.
 
   Args:
     values: as for `sparse`; or the magnitude of `signs_of`.
 
   Returns:
     (leaves, ctx) -> `marked.Coded`. `leaves` has the values of each leaf, and
-    which of its elements are to be sent.
+    which of them to send.
   """
   if isinstance(values, str):
     code = sparse_values.BY_NAME[values]()
@@ -83,10 +83,10 @@ def of_entries(
   pack_entries: Callable[[Entries], jax.Array],
   unpack_entries: Callable[[jax.Array, Space, int], Entries],
 ) -> Code:
-  """A code of `Sparse`, and of what `marking` coded.
+  """A code of `Sparse`, and of elements that `marking` coded.
 
   Args:
-    values: how values travel.
+    values: the value code.
     pack_entries: entries -> words.
     unpack_entries: (words, the leaves, how many entries) -> entries.
   """
@@ -94,7 +94,7 @@ def of_entries(
   def round(selected, ctx):
     if isinstance(selected, Sparse):
       return sparse_values.round(values, selected, ctx.key)
-    return selected  # it is, by `marking`
+    return selected  # `marking` has rounded it
 
   def pack(rounded, ctx):
     del ctx
@@ -134,8 +134,7 @@ def by_elias_fano(values: ValueCode) -> Code:
   """A code of `Sparse` with Elias-Fano indices."""
 
   def pack(e):
-    # A barrier: XLA for CPUs would fuse the packing into the concatenation,
-    # which is slow.
+    # A barrier keeps the packing out of the concatenation's loop.
     parts = (
       elias_fano.encode(e.indices, e.space.size),
       sparse_values.pack(values, e),
@@ -152,8 +151,8 @@ def by_elias_fano(values: ValueCode) -> Code:
   return of_entries(values, pack, unpack)
 
 
-# Index codes by name: the name of a value code -> the code of both. An index
-# code that does not go with the value code raises ValueError.
+# Name of an index code -> (name of a value code -> the code of both). The
+# function raises ValueError if the two codes do not go together.
 INDICES: dict[str, Callable[[str], Code]] = {
   'elias_fano': lambda values: by_elias_fano(sparse_values.BY_NAME[values]()),
 }

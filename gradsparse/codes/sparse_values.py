@@ -1,21 +1,21 @@
-"""Value codes: how the values of the entries of a message travel.
+"""Value codes: formats of the values of a message's entries.
 
-  name           bits each
+  name           bits of a value
   'float32'      32
   'bfloat16'     16
   'exponent4'    4, and 8 a leaf (sign and power of two)
   'qsgd4'        4, and 32 a leaf (QSGD's rounding to 7 levels, unbiased)
   'ternary'      1, and 32 a leaf (TernGrad's rounding, unbiased)
   'sign2'        1, and 64 a leaf (one magnitude for each sign)
-  `constant`     1 (sign of a magnitude known to all)
+  `constant`     1 (sign of a magnitude known to all workers)
 
-`round` comes first and is the lossy one: an entry that a format cannot say is
-not sent, and stays in the sender's memory. On what was rounded, `decode` is the
-exact inverse of `encode`. Both are elementwise: here they are done for the
-entries of a `Sparse`, in marked.py for whole leaves.
+`round` comes first, and only it is lossy. An entry that the format cannot
+represent is not sent and stays in the sender's memory. On rounded values,
+`decode` is the exact inverse of `encode`. Both are elementwise: this module
+applies them to the entries of a `Sparse`, marked.py to whole leaves.
 
-The words of entries: the scales of all leaves, the first of each and then the
-second, and the codes of the entries, back to back.
+The words of entries are the scales (the first of every leaf, then the second of
+every leaf), then the codes of the entries, back to back.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ def _no_scales(values: jax.Array) -> tuple[jax.Array, ...]:
 
 
 class ValueCode(NamedTuple):
-  """Rounds values, and makes numbers of a few bits of what is rounded.
+  """Rounds values, and codes rounded values in a few bits.
 
-  What has the shape of the values below can be a scalar as well, where all
-  values are of one leaf.
+  A scale has the shape of the values, or is a scalar where all values are of
+  one leaf.
 
   Attributes:
     width: bits of a value.
     encode: (rounded values, scales) -> uint32 below 2**width.
     decode: (codes, scales) -> float32 values.
-    scales: values -> arrays like the values. The largest number of each in a
-      leaf, and at least zero, is what `encode` and `decode` get as a scale.
-    scale_width: bits in which a scale travels: 32 (float32), or 8 (int32).
+    scales: values -> arrays like the values. A leaf's scale is the largest
+      number of such an array in the leaf, and at least zero.
+    scale_width: bits of a scale in a message: 32 (float32), or 8 (int32).
     round: (values, scales, PRNG key) -> (values, which of them can be sent, or
       None if all can). None: the code is exact.
   """
@@ -74,7 +74,7 @@ class ValueCode(NamedTuple):
 
 
 def float32() -> ValueCode:
-  """As they are."""
+  """Values without rounding."""
   return ValueCode(
     32,
     encode=lambda values, scales: fixed_width.of_floats(values),
@@ -83,7 +83,7 @@ def float32() -> ValueCode:
 
 
 def bfloat16() -> ValueCode:
-  """Rounded to nearest even; the upper half of a float32."""
+  """Values rounded to nearest even: the upper half of a float32."""
 
   def rounded(values, scales, key):
     del scales, key
@@ -119,16 +119,16 @@ def exponent4() -> ValueCode:
 
 
 def stochastic(levels: int) -> ValueCode:
-  """QSGD's rounding of the entries to levels of their leaf's largest.
+  """QSGD's rounding to `levels` levels of the leaf's largest magnitude.
 
-  Unbiased; an entry that falls to level 0 is not sent. One level is TernGrad's
-  code: the sign, with probability |r| / max.
+  The rounding is unbiased; an entry at level 0 is not sent. One level is
+  TernGrad's code: the sign, with probability |r| / max.
   """
   width = 1 + (levels - 1).bit_length()  # a sign and a level of 1..s
 
   def size(level, top):
-    # One product of a looked-up number: the compiler has nothing to reorder,
-    # so the receiver gets the bits that the sender takes off its memory.
+    # A table and one product: the compiler has nothing to reorder, so sender
+    # and receiver compute the same bits.
     shares = jnp.asarray([i / levels for i in range(levels + 1)], jnp.float32)
     return shares[level] * top
 
@@ -143,8 +143,8 @@ def stochastic(levels: int) -> ValueCode:
     level = jnp.minimum(low + up.astype(low.dtype), levels).astype(jnp.int32)
     return jnp.sign(values) * size(level, top), level > 0
 
-  # The largest entry of a leaf is exactly at the top level, so its scale can
-  # be read off the rounded values.
+  # The largest entry of a leaf is exactly at the top level, so the scale of the
+  # rounded values is the same.
   def encode(values, scales):
     level = jnp.round(scaled(values, scales[0])).astype(jnp.uint32)
     negative = (values < 0).astype(jnp.uint32)
@@ -170,7 +170,7 @@ def _negative(values: jax.Array, scales: list[jax.Array]) -> jax.Array:
 
 
 def sign2() -> ValueCode:
-  """One bit each, and two magnitudes a leaf: one for each sign."""
+  """One bit for each value, and two magnitudes a leaf: one for each sign."""
   return ValueCode(
     1,
     encode=_negative,
@@ -180,7 +180,7 @@ def sign2() -> ValueCode:
 
 
 def constant(magnitude: float) -> ValueCode:
-  """One bit each: the sign of a magnitude that everybody knows.
+  """One bit for each value: the sign of a magnitude known to all workers.
 
   Raises:
     TypeError: magnitude is not a number.
@@ -214,10 +214,10 @@ class Entries:
   """Entries whose values are coded.
 
   Attributes:
-    scales: of all leaves, float32[L] or int32[L] for each scale of the code.
+    scales: float32[L] or int32[L] of all L leaves, for each scale of the code.
     indices: int32[k], as those of a `Sparse`.
     codes: uint32[k], zero in empty slots.
-    space: the leaves that the indices count through.
+    space: the leaves that the indices point into.
   """
 
   scales: list[jax.Array]
@@ -227,16 +227,16 @@ class Entries:
 
   @property
   def slots(self) -> int:
-    """k, how many entries there is room for; static."""
+    """k, the most entries; static."""
     return self.indices.shape[0]
 
   def count(self) -> jax.Array:
-    """How many entries there are, int32 scalar."""
+    """The number of entries, int32 scalar."""
     return jnp.sum(self.indices < self.space.size, dtype=jnp.int32)
 
 
 def coded(code: ValueCode, s: Sparse) -> Entries:
-  """Rounded entries, coded."""
+  """Codes rounded entries."""
   scales = scales_of(code, s)
   own = _of_entries(scales, s.indices, s.space)
   codes = jnp.where(s.valid, code.encode(s.values, own), 0)
@@ -244,14 +244,14 @@ def coded(code: ValueCode, s: Sparse) -> Entries:
 
 
 def decoded(code: ValueCode, e: Entries) -> Sparse:
-  """What coded entries stand for."""
+  """Decodes entries."""
   values = code.decode(e.codes, _of_entries(e.scales, e.indices, e.space))
   valid = e.indices < e.space.size
   return Sparse(jnp.where(valid, values, 0.0), e.indices, e.space)
 
 
 def round(code: ValueCode, s: Sparse, key: jax.Array) -> Sparse:
-  """What the code can say; an entry that it cannot becomes an empty slot."""
+  """Rounds entries; those that the code cannot represent become empty slots."""
   if code.round is None:
     return s
   scales = _of_entries(scales_of(code, s), s.indices, s.space)
@@ -261,7 +261,7 @@ def round(code: ValueCode, s: Sparse, key: jax.Array) -> Sparse:
 
 
 def pack(code: ValueCode, e: Entries) -> jax.Array:
-  """Scales and codes as uint32 words."""
+  """Packs scales and codes into uint32 words."""
   packed = fixed_width.pack(e.codes, code.width)
   return jnp.concatenate([pack_scales(code, e.scales), packed])
 
@@ -269,7 +269,7 @@ def pack(code: ValueCode, e: Entries) -> jax.Array:
 def unpack(
   code: ValueCode, words: jax.Array, indices: jax.Array, space: Space
 ) -> Entries:
-  """The entries that were packed, at these places."""
+  """Unpacks entries that have these indices."""
   scales, rest = unpack_scales(code, words, len(space.shapes))
   codes = fixed_width.unpack(rest, indices.shape[0], code.width)
   return Entries(scales, indices, codes, space)
@@ -309,7 +309,7 @@ def pack_scales(code: ValueCode, tops: list[jax.Array]) -> jax.Array:
 def unpack_scales(
   code: ValueCode, words: jax.Array, leaves: int
 ) -> tuple[list[jax.Array], jax.Array]:
-  """The scales that a message begins with, and the words after them."""
+  """The scales at the head of a message, and the words after them."""
   shape = jax.ShapeDtypeStruct((1,), jnp.float32)
   number = len(jax.eval_shape(code.scales, shape))
   size = fixed_width.words(number * leaves, code.scale_width)

@@ -1,4 +1,4 @@
-"""TernGrad's code: -1, 0 or 1 times a scale of all workers, to be summed."""
+"""TernGrad's code: -1, 0 or 1 times a scale that all workers share."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ import jax.numpy as jnp
 
 
 def field_width(workers: int) -> int:
-  """Bits that hold a sum of P codes in {0, 1, 2}.
+  """The bits of a sum of P codes in {0, 1, 2}.
 
   Raises:
-    ValueError: a word holds one such sum only, as it holds one float32.
+    ValueError: a word would hold one sum only, no more than a float32.
   """
   width = max(2, (2 * workers).bit_length())
   if width > 16:
     raise ValueError(
-      'sums of ternary codes take a word each from 32,768 workers on, as '
-      f'gradients do, got num_workers {workers:,}: use gs.dense'
+      'num_workers must be below 32,768 for ternary codes, got '
+      f'{workers:,}: their sums would take 32 bits each; use gs.dense'
     )
   return width
 
 
 def ternary() -> Code:
-  """s sign(g) b with P(b = 1) = |g| / s, where the workers agreed on s.
+  """s sign(g) b with P(b = 1) = |g| / s; all workers share s.
 
-  A number travels as 0, 1 or 2, in a field that is wide enough for the sum of
-  P of them. `Context.prepared` is float32[leaves], s of each leaf.
+  A number is sent as 0, 1 or 2, in a field that is wide enough for the sum of P
+  numbers. `Context.prepared` is float32[leaves], s of each leaf.
 
   References:
     Wen et al., arXiv 1705.07878, eq. 2 and section 3.3.

@@ -1,6 +1,6 @@
-"""The only room that talks to other devices, and that knows the runner.
+"""Communication with other devices; only this folder knows the runner.
 
-The same scheme runs in four surroundings, which disagree about collectives:
+The same scheme runs in four modes, whose collectives differ:
 
   single      `axis_name=None`: one worker, nothing is sent
   simulated   `jax.vmap(axis_name=...)`: P workers on one device
@@ -8,10 +8,9 @@ The same scheme runs in four surroundings, which disagree about collectives:
   checked     `jax.shard_map` with `check_vma=True`: each value is typed
               varying (differs between devices of an axis) or not
 
-and a fifth, `recorded`, in which `plan()` counts bytes and nothing runs.
-`Comm` (the workers) and `Shards` (the devices that hold one worker's leaves in
-parts) hide the difference; nothing else in the library calls `jax.lax`
-collectives or casts.
+In a fifth mode, `recorded`, `plan()` counts bytes and nothing runs. `Comm` (the
+workers) and `Shards` (the devices that share one worker's leaves) hide the
+differences. Nothing else in the library calls `jax.lax` collectives or casts.
 """
 
 from gradsparse.collectives.comm import Comm

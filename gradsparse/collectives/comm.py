@@ -1,4 +1,4 @@
-"""The workers of one mesh axis, as one of them sees the others."""
+"""Communication between the workers along a mesh axis."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ import jax
 
 
 class ReplicationError(ValueError):
-  """What must be the same on all workers differs, or the other way round."""
+  """A value differs between workers where it must not, or the reverse."""
 
 
 class Comm(Devices):
-  """The workers of one mesh axis, as one of them sees the others.
+  """Communication between the workers along a mesh axis.
 
   Attributes:
-    shards: the devices that hold this worker's leaves in parts.
+    shards: the devices that hold the shards of this worker's leaves.
   """
 
   def __init__(self, axis_name: AxisName | None):
@@ -32,7 +32,7 @@ class Comm(Devices):
     self.shards = NO_SHARDS
 
   def within(self, axes: Sequence[str]) -> Comm:
-    """The same workers, of whose devices those along `axes` hold shards."""
+    """The same workers, whose leaves are sharded over the devices of `axes`."""
     comm = copy.copy(self)
     comm.shards = Shards(axes)
     return comm
@@ -40,27 +40,28 @@ class Comm(Devices):
   # --- types -------------------------------------------------------------
 
   def may_differ(self, x: jax.Array) -> bool:
-    """False where the type says that x is equal on all workers."""
+    """False if x is typed equal on all workers."""
     return self.mode != 'checked' or self.varies(x)
 
   def unmapped(self, tree: Any) -> Any:
-    """What is equal on all workers, so that `vmap(out_axes=None)` takes it.
+    """Values equal on all workers, unbatched for `vmap(out_axes=None)`.
 
-    In a simulation that is the first worker's copy.
+    In a simulation these are the first worker's copies.
     """
     if self.mode != 'simulated':
       return tree
     return jax.tree.map(lambda x: simulated_gather(x, self._names)[0], tree)
 
   def check_local(self, tree: Any) -> None:
-    """Refuses gradients that are the same on all workers already.
+    """Refuses gradients that are already equal on all workers.
 
-    Under `shard_map(check_vma=True)` the gradient with respect to replicated
-    parameters is summed by JAX itself, silently and uncompressed. Or a
-    `lax.pmean` was left in.
+    Under `shard_map(check_vma=True)`, JAX itself sums the gradient with respect
+    to replicated parameters, silently and uncompressed. Another cause is a
+    leftover `lax.pmean`.
 
     Raises:
-      ReplicationError: names the first such leaf and the cure.
+      ReplicationError: a leaf is equal; the message names the first one and the
+        remedy.
     """
     if self.mode != 'checked':
       return
@@ -69,17 +70,17 @@ class Comm(Devices):
         raise ReplicationError(
           f'the gradient of {jax.tree_util.keystr(path) or "the parameter"} '
           f'was already summed over axis {missing[0]!r} before it '
-          'reached gradsparse, so nothing would be compressed: shard_map does '
-          'that for gradients with respect to replicated parameters, and '
-          'lax.pmean does. Differentiate with respect to '
+          'reached gradsparse, so nothing would be compressed. shard_map sums '
+          'gradients with respect to replicated parameters, and lax.pmean sums '
+          'too. Differentiate with respect to '
           f'gs.workers.local(params, {self.axis_name!r}), and take no mean '
           'before the scheme, which takes it.'
         )
 
   def typed_like(self, tree: Any, like: jax.Array) -> Any:
-    """Values that differ over other mesh axes (shards) wherever `like` does.
+    """Types values as varying over the other mesh axes that `like` varies over.
 
-    A loop must carry the type that it ends with.
+    A loop's carry must begin with the type that it ends with.
     """
     if self.mode != 'checked':
       return tree
@@ -87,20 +88,20 @@ class Comm(Devices):
     return jax.tree.map(lambda x: mesh_axes.vary(x, axes), tree)
 
   def _other_axes(self, x: jax.Array) -> list[str]:
-    """The mesh axes over which x differs by its type, beside those of ours."""
+    """The mesh axes, other than the workers', over which x is typed varying."""
     others = mesh_axes.surroundings(self.axis_name).manual
     return [axis for axis in others if mesh_axes.varies(x, axis)]
 
   def check_not_spmd(self, what: str) -> None:
     """Refuses `jax.vmap(spmd_axis_name=...)`, which gathers dense leaves.
 
-    XLA does not divide a selection between devices along a mapped axis.
+    XLA does not shard a selection along a mapped axis.
 
     Args:
       what: the scheme, for the message.
 
     Raises:
-      ValueError: this worker is mapped so.
+      ValueError: the workers are mapped with spmd_axis_name.
     """
     if self.mode == 'simulated':
       mesh_axes.refuse_spmd(
@@ -118,11 +119,11 @@ class Comm(Devices):
 
     Args:
       tree: gradients.
-      what: needs the whole tree, for the message.
+      what: the scheme that needs whole leaves, for the message.
 
     Raises:
-      ValueError: names the first such leaf and its axes. Only where types
-        tell (`check_vma=True`).
+      ValueError: a leaf is a shard; the message names the first one and its
+        axis. Only `check_vma=True` detects it.
     """
     if self.mode != 'checked':
       return
@@ -136,26 +137,26 @@ class Comm(Devices):
           'or reduce over that axis first.'
         )
 
-  # --- what all workers come to ------------------------------------------
+  # --- results that are equal on all workers -------------------------------
 
   def mean(self, tree: Any) -> Any:
     """Mean over workers, by `sum`."""
     return jax.tree.map(lambda x: x / self.size, self.sum(tree))
 
   def intact(self) -> Any:
-    """Whether what was sent arrived as it was; see `VerifiedComm`."""
+    """Whether all messages arrived undamaged; see `VerifiedComm`."""
     return True
 
   def agree(self, x: jax.Array) -> jax.Array:
-    """Maximum over workers and over the devices of each: equal on all."""
+    """The maximum over all workers and all their devices."""
     return self.shards.max(self.max(x))
 
   @exchange_scope()
   def uniform(self, x: jax.Array) -> jax.Array:
-    """A scalar that is equal everywhere, in a form that `switch` keeps one.
+    """A scalar that is equal everywhere, unbatched.
 
-    Under `vmap` a batched predicate turns `lax.switch` into a select that
-    runs every branch; the first worker's copy is not batched.
+    Under `vmap` a batched predicate turns `lax.switch` into a select that runs
+    every branch. The first worker's copy is not batched.
     """
     return self.unmapped(self.replicated(x))
 
@@ -165,9 +166,9 @@ class Comm(Devices):
     branches: Sequence[Callable[..., Any]],
     *operands: Any,
   ) -> Any:
-    """`lax.switch` over branches that talk to the workers; all take the same.
+    """`lax.switch` over branches that communicate; all workers take the same.
 
-    What is sent in the branch that is taken enters the tally.
+    The tally counts the bytes of the branch that is taken.
 
     Args:
       number: int32 scalar, equal on all workers.

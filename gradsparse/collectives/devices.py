@@ -1,4 +1,4 @@
-"""The devices along mesh axes, as one of them sees the others."""
+"""Collectives between the devices along mesh axes."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ import numpy as np
 
 AxisName = str | tuple[str, ...]
 
-# By this name a profile of the compiled program tells their time apart.
+# Profiles of the compiled program list collectives under this name.
 exchange_scope = functools.partial(jax.named_scope, 'gradsparse.exchange')
 
 
 class Devices:
-  """The devices along mesh axes, as one of them sees the others.
+  """Collectives between the devices along mesh axes.
 
-  Made afresh in each traced update. Trees in, trees out; all results are equal
-  on every device unless the method says otherwise. What is sent, `tally` counts
-  while it is traced.
+  Each traced update makes a new object. Methods map trees to trees; results are
+  equal on every device unless the method says otherwise. `tally` counts the
+  bytes that are sent, during tracing.
 
   Args:
     axis_name: name of the mapped axis, or of several; None for one device.
 
   Raises:
-    NameError: `axis_name` is not an axis of the surrounding program.
+    NameError: axis_name is not an axis of the surrounding program.
   """
 
   def __init__(self, axis_name: AxisName | None):
@@ -60,19 +60,19 @@ class Devices:
 
   @property
   def _is_alone(self) -> bool:
-    """Whether nothing is sent, and all others are taken to have the same."""
+    """Whether nothing is sent and the other devices are assumed equal."""
     return self.mode in ('single', 'recorded')
 
   def varies(self, x: jax.Array) -> bool:
-    """Whether the type of x says that it differs between devices."""
+    """Whether x is typed varying between devices."""
     return mesh_axes.varies(x, self.axis_name)
 
   def _equal_over(self, x: jax.Array) -> tuple[str, ...]:
-    """Those of our axes that its type says x is equal over."""
+    """The axes of these devices over which x is not typed varying."""
     return tuple(a for a in self._names if not mesh_axes.varies(x, a))
 
   def local(self, tree: Any) -> Any:
-    """The same values, typed as this device's own."""
+    """The same values, typed varying between devices."""
     if self.mode != 'checked':
       return tree
 
@@ -83,7 +83,7 @@ class Devices:
     return jax.tree.map(cast, tree)
 
   def replicated(self, tree: Any) -> Any:
-    """Types values as equal on all devices. The caller vouches for it."""
+    """Types values as equal on all devices, which the caller guarantees."""
     if self.mode != 'checked':
       return tree
     return jax.tree.map(lambda x: mesh_axes.unvary(x, self._names), tree)
@@ -95,7 +95,7 @@ class Devices:
     return jax.lax.axis_index(self.axis_name)
 
   def sum(self, tree: Any) -> Any:
-    """Sum over devices; small leaves travel together."""
+    """Sum over devices; small leaves are reduced together."""
     leaves, treedef = jax.tree.flatten(tree)
     if self.mode == 'single' or not leaves:
       return tree
@@ -110,7 +110,7 @@ class Devices:
     for batch, summed in zip(
       batches, self._reduce(jax.lax.psum, operands), strict=True
     ):
-      if len(batch) == 1:  # as it is: it may be divided over other axes
+      if len(batch) == 1:  # not reshaped: it may be sharded over other axes
         out[batch[0]] = summed
         continue
       shapes = [leaves[i].shape for i in batch]
@@ -147,8 +147,9 @@ class Devices:
       return jnp.broadcast_to(x, (self.size, *x.shape))
     if self.mode == 'simulated':
       return simulated_gather(x, self._names)
-    # A row of a matrix, which stays one: XLA for TPUs makes an all-reduce of a
-    # gather of vectors whose length is no multiple of 128, and sends it twice.
+    # A row of a matrix, not a vector: XLA for TPUs turns a gather of vectors
+    # whose length is not a multiple of 128 into an all-reduce, which sends
+    # twice as much.
     row = jax.lax.optimization_barrier(x[None])
     if self.mode == 'checked':
       return jax.lax.all_gather(
@@ -158,7 +159,7 @@ class Devices:
 
   @exchange_scope()
   def permute(self, tree: Any, perm: Sequence[tuple[int, int]]) -> Any:
-    """Sends x along (source, destination) pairs; zeros where none arrives.
+    """Sends x along (source, destination) pairs; zeros where nothing arrives.
 
     The result differs between devices.
     """
@@ -176,13 +177,13 @@ class Devices:
 
   @exchange_scope()
   def all_to_all(self, x: jax.Array) -> jax.Array:
-    """Row d of x goes to device d; returns the rows sent to this device.
+    """Sends row d of x to device d; returns the rows sent to this device.
 
     Args:
       x: shape (P, ...).
 
     Returns:
-      The same shape; row s came from device s. Differs between devices.
+      x's shape; row s came from device s. The result differs between devices.
     """
     self._record('all_to_all', x)
     if self._is_alone:
@@ -198,10 +199,10 @@ class Devices:
 
 
 class Shards(Devices):
-  """The devices of one worker, as one of them sees the others (`gs.sharded`).
+  """Collectives between the devices of one worker (`gs.sharded`).
 
-  What is sent here stays inside the worker (the replica): numbers that all its
-  devices must agree on, and PowerSGD's factors. No tally of the workers has it.
+  They carry numbers on which all devices of the worker (the replica) must
+  agree, and PowerSGD's factors. The workers' tally does not count them.
 
   Args:
     axes: names of the mesh axes; none if each worker is one device.
@@ -209,7 +210,7 @@ class Shards(Devices):
 
   def __init__(self, axes: Sequence[str] = ()):
     self.axes = tuple(axes)
-    # One axis goes by its name, as in `Audit.sent_by_axis`.
+    # A single axis is a string, as in `Audit.sent_by_axis`.
     super().__init__(self.axes[0] if len(self.axes) == 1 else self.axes or None)
 
   def local(self, tree: Any) -> Any:
@@ -226,34 +227,34 @@ class Shards(Devices):
     return Shards([a for a in self.axes if a not in axes])
 
   def all(self, holds: jax.Array) -> jax.Array:
-    """bool scalar: it holds on all of them."""
+    """bool scalar: whether `holds` is True on all devices."""
     return self.sum(1 - holds.astype(jnp.int32)) == 0
 
   def gather(self, x: jax.Array, axis: int = 0) -> jax.Array:
-    """Their arrays one after the other along an array axis."""
+    """The devices' arrays, concatenated along an array axis."""
     return jnp.concatenate(list(super().gather(x)), axis)
 
   def part(self, x: jax.Array, length: int, axis: int = 0) -> jax.Array:
-    """This device's part, of that length, of what `gather` returned."""
+    """This device's part, of that length, of a result of `gather`."""
     begin = self.index() * length
     return jax.lax.dynamic_slice_in_dim(x, begin, length, axis)
 
   def typed(self, x: jax.Array) -> jax.Array:
-    """Types a value as equal on all of them. The caller vouches for it."""
+    """Types a value as equal on all devices, which the caller guarantees."""
     return self.replicated(x)
 
 
 NO_SHARDS = Shards()
 
 
-# --- what takes the place of a collective of JAX ------------------------------
+# --- replacements of JAX's collectives ----------------------------------------
 
-# A vmap knows `all_gather` and `all_to_all` over a single axis, and `ppermute`
-# of whole permutations only. Gloo, between processes on CPUs, is slow at swaps.
+# `vmap` supports `all_gather` and `all_to_all` over a single axis only, and
+# `ppermute` of full permutations only.
 
 
 def simulated_gather(x: jax.Array, names: Sequence[str]) -> jax.Array:
-  """The x of all workers of one or more axes, along a new first axis."""
+  """x of all workers along one or more axes, stacked on a new first axis."""
   shape = jnp.shape(x)
   for name in reversed(names):
     x = jax.lax.all_gather(x, name)
@@ -263,7 +264,7 @@ def simulated_gather(x: jax.Array, names: Sequence[str]) -> jax.Array:
 def simulated_permute(
   x: jax.Array, names: Sequence[str], perm: Sequence[tuple[int, int]]
 ) -> jax.Array:
-  """`permute`, over axes of vmap."""
+  """`permute` over axes of vmap."""
   size = jax.lax.axis_size(tuple(names))
   source_of = {target: source for source, target in perm}
   sources = jnp.asarray([source_of.get(w, size) for w in range(size)])
@@ -272,7 +273,7 @@ def simulated_permute(
 
 
 def simulated_all_to_all(x: jax.Array, names: Sequence[str]) -> jax.Array:
-  """Row d of x goes to worker d; row s of the result came from worker s."""
+  """Sends row d of x to worker d; row s of the result came from worker s."""
   if len(names) > 1:
     return simulated_gather(x, names)[:, jax.lax.axis_index(tuple(names))]
   return jax.lax.all_to_all(x, names[0], 0, 0)
@@ -281,11 +282,11 @@ def simulated_all_to_all(x: jax.Array, names: Sequence[str]) -> jax.Array:
 def permute(
   x: jax.Array, axis_name: Any, perm: Sequence[tuple[int, int]]
 ) -> jax.Array:
-  """`ppermute`, or what does the same faster. Not for `vmap`.
+  """`ppermute`, or an equal, faster all-gather. Not for `vmap`.
 
-  Gloo's `ppermute` posts the data before the request for the partner's. Where
-  two partners swap, the later one's request waits behind its own data, so that
-  one direction follows the other. Its all-gather goes by halves: the swap takes
+  Gloo's `ppermute` posts its own data before the request for the partner's. In
+  a swap, the later partner's request waits behind its own data, so that one
+  direction follows the other. Gloo's all-gather sends halves: the swap takes
   the time of one and a half messages instead of two.
   """
   workers = jax.lax.axis_size(axis_name)
@@ -302,7 +303,7 @@ def permute(
 
 
 def _pairs(perm: Sequence[tuple[int, int]], workers: int) -> list[list[int]]:
-  """[lower, higher] of each pair, if all workers swap in pairs; else none."""
+  """[lower, higher] of each pair, if all workers swap in pairs; else []."""
   to = dict(perm)
   if len(to) < workers or any(to[to[w]] != w or to[w] == w for w in to):
     return []

@@ -1,4 +1,4 @@
-"""The program around a scheme: its axes, and what it types as varying.
+"""The axes of the program around a scheme, and the values typed varying.
 
 Under `shard_map(check_vma=True)` a value is typed varying over a mesh axis if
 it may differ between the devices along it. Elsewhere no value is.
@@ -26,11 +26,10 @@ _UNMAPPED = (
 
 
 class Surroundings(NamedTuple):
-  """The axes of the mesh around a scheme, its own left out.
+  """The axes of the mesh around a scheme, without the scheme's own.
 
   Attributes:
-    automatic: name and size of each axis over which JAX divides arrays by
-      itself.
+    automatic: name -> size of each axis over which JAX itself shards arrays.
     manual: names of the axes of surrounding `shard_map`s.
   """
 
@@ -39,10 +38,10 @@ class Surroundings(NamedTuple):
 
 
 def surroundings(axis_name: Any) -> Surroundings:
-  """The mesh around.
+  """The axes of the surrounding mesh.
 
   Args:
-    axis_name: of the scheme, a tuple of several, or None.
+    axis_name: the scheme's axis, a tuple of several, or None.
   """
   mesh = jax.sharding.get_abstract_mesh()
   own = arguments.axis_names(axis_name)
@@ -55,7 +54,7 @@ def surroundings(axis_name: Any) -> Surroundings:
 
 
 def varying_axes(aval: Any) -> frozenset[str]:
-  """The axes over which a type of JAX says that a value varies."""
+  """The axes over which a JAX type is varying."""
   kind = getattr(aval, 'manual_axis_type', None)  # `vma` before jax 0.10.2
   return getattr(aval, 'vma', frozenset()) if kind is None else kind.varying
 
@@ -74,16 +73,16 @@ def vary(x: jax.Array, axes: Iterable[str]) -> jax.Array:
   if not missing:
     return x
   if not isinstance(x, jax.core.Tracer):
-    # JAX casts no constant in a shard_map inside of another one.
+    # JAX cannot cast a constant in a nested shard_map.
     return jnp.asarray(x) + (jax.lax.axis_index(missing) * 0).astype(x.dtype)
   return jax.lax.pcast(x, missing, to='varying')
 
 
 def unvary(x: jax.Array, axes: Iterable[str]) -> jax.Array:
-  """The same value, typed as equal along these axes. It asserts, unchecked.
+  """The same value, typed as equal along these axes, which is not checked.
 
-  The result of `ppermute` is typed varying even where the algorithm leaves the
-  same bits everywhere (a butterfly does).
+  The result of `ppermute` is typed varying even if the algorithm, such as a
+  butterfly, makes it equal everywhere.
   """
   axes = tuple(axes)
   manual = jax.sharding.get_abstract_mesh().manual_axes
@@ -95,17 +94,17 @@ def unvary(x: jax.Array, axes: Iterable[str]) -> jax.Array:
 
 
 def check_mapped(names: tuple[str, ...]) -> None:
-  """Refuses names of axes that the program around is not mapped over.
+  """Refuses names of axes that the surrounding program is not mapped over.
 
   Raises:
-    NameError: names the first, those that there are, and perhaps what it is a
-      misspelling of; where there are none, what would map the program.
+    NameError: a name is unknown. The message names it, the known axes and a
+      similar one; if there is no axis, it says how to map the program.
   """
   for name in names:
     try:
       jax.lax.axis_size(name)
     except NameError as e:
-      # JAX tells all of them nowhere else; only the message needs them.
+      # JAX has no public list of axes; only the message needs it.
       there = tuple(map(str, jex_core.unsafe_get_axis_names_DO_NOT_USE()))
       raise NameError(
         'axis_name must be an axis that the program around is mapped over, '
@@ -114,7 +113,7 @@ def check_mapped(names: tuple[str, ...]) -> None:
       ) from e
 
 
-# The identity. Only its rule for vmap hears of `spmd_axis_name`.
+# The identity, whose batching rule sees `spmd_axis_name`.
 _not_spmd_p = jex_core.Primitive('gradsparse_not_spmd')
 _not_spmd_p.def_impl(lambda x, **params: x)
 _not_spmd_p.def_abstract_eval(
@@ -136,14 +135,14 @@ batching.fancy_primitive_batchers[_not_spmd_p] = _mapped
 def refuse_spmd(
   x: jax.Array, names: tuple[str, ...], message: str
 ) -> jax.Array:
-  """x, unless it is mapped by `jax.vmap(spmd_axis_name=...)`.
+  """Returns x, unless it is mapped by `jax.vmap(spmd_axis_name=...)`.
 
   Args:
-    x: differs along the axis.
-    names: of the axis.
-    message: of the error.
+    x: an array that differs along the axes.
+    names: the axes' names.
+    message: the error's message.
 
   Raises:
-    ValueError: the axis is spread over devices by `spmd_axis_name`.
+    ValueError: `spmd_axis_name` spreads an axis over devices.
   """
   return _not_spmd_p.bind(x, names=names, message=message)

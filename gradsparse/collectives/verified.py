@@ -1,4 +1,4 @@
-"""Messages that carry a checksum."""
+"""Communication whose messages carry a checksum."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ import numpy as np
 
 
 class VerifiedComm(Comm):
-  """Workers whose messages carry a checksum; `intact` says what was found.
+  """A `Comm` whose messages carry a checksum; `intact` reports damage.
 
-  A message has one word more, and whoever receives it compares. A sum arrives
-  in no message: there workers compare what each of them has got, so that a
-  fault that changed it alike for all goes unseen. What workers agree on (the
-  size of messages, a scale) is not looked at.
+  A message has one word more, which its receiver checks. A sum has no message:
+  workers compare their copies of it, so that a fault that changes all copies
+  alike goes unseen. Maxima (the size of messages, a scale) are not checked.
 
   Args:
     axis_name: as for `Comm`.
@@ -26,14 +25,14 @@ class VerifiedComm(Comm):
 
   def __init__(self, axis_name: Any):
     super().__init__(axis_name)
-    # Shared with what `within` returns: what was found since the last
-    # `intact`, a count of damaged messages and a checksum of sums each.
+    # (count of damaged messages, checksum of sums) of each operation since the
+    # last `intact`. Copies made by `within` share it.
     self._found: list[jax.Array] = []
 
   def intact(self) -> jax.Array:
-    """bool scalar, the same everywhere: nothing was damaged on any worker."""
+    """bool scalar, equal everywhere: nothing was damaged on any worker."""
     damaged, sums = self._total()
-    # Sums are equal everywhere if the largest is the smallest.
+    # The sums are equal everywhere if their maximum is their minimum.
     told = self.agree(jnp.stack([damaged, sums, ~sums]))
     return (told[0] == 0) & (told[1] == ~told[2])
 
@@ -92,7 +91,7 @@ class VerifiedComm(Comm):
   def _opened(
     self, rows: jax.Array, like: jax.Array, wanted: Any = True
   ) -> jax.Array:
-    """What `_sealed` made messages of; looks whether each is still whole."""
+    """Inverse of `_sealed` for rows of messages; checks each checksum."""
     words, told = rows[:, :-1], rows[:, -1]
     wrong = jax.vmap(checksum.of)(words) != told
     self._add(jnp.sum(wrong & wanted, dtype=jnp.uint32), 0)
@@ -101,6 +100,6 @@ class VerifiedComm(Comm):
 
 
 def _sealed(x: jax.Array) -> jax.Array:
-  """An array of 32-bit numbers as words, the last of them a checksum."""
+  """The words of an array of 32-bit numbers, followed by a checksum."""
   words = jax.lax.bitcast_convert_type(x, jnp.uint32).reshape(-1)
   return jnp.append(words, checksum.of(words))

@@ -1,4 +1,4 @@
-"""Dryden: the largest of each sign, each side sent as its mean."""
+"""Dryden's compressor: the largest entries of each sign, sent as their mean."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ import numpy as np
 def dryden(density: float, code: Code) -> Compressor:
   """The k largest positive and k largest negative entries of each leaf.
 
-  k = ceil(density n) for each sign, or as many as there are. Each side is
-  reconstructed by its mean, so a sign and an index travel for each entry.
+  k = ceil(density n) for each sign, or as many as there are. The entries of a
+  sign are decoded as their mean, so a message has a sign and an index each.
 
   Args:
     density: fraction of a leaf's elements, for each sign, in (0, 1].
-    code: how they travel; its values must be signs with two magnitudes.
+    code: the code of the entries; its values must be signs with two magnitudes.
 
   Raises:
     TypeError: density is not a number.
-    ValueError: density out of range.
+    ValueError: density is out of range.
 
   References:
     Dryden et al., MLHPC 2016, section III.

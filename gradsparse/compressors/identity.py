@@ -1,4 +1,4 @@
-"""Selects every element: the code of a quantiser does the rest."""
+"""The compressor of quantisers, which selects every element."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def identity(
   leaves: LeafRule = ALL_LEAVES,
   unbiased: bool = False,
 ) -> Compressor:
-  """All elements of the leaves; the code decides in how many bits.
+  """Selects all elements of the leaves; the code compresses them.
 
   Args:
     name: of the scheme, for tables.
-    code: how they travel.
-    leaves: which leaves it takes.
+    code: the code of the elements.
+    leaves: which leaves are compressed.
     unbiased: whether the expectation of a decoded leaf is the leaf.
   """
 

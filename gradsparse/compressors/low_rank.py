@@ -22,11 +22,11 @@ from jax.sharding import PartitionSpec
 
 
 def _unit_columns(x: jax.Array, rows: Shards = NO_SHARDS) -> jax.Array:
-  """Columns scaled so that their magnitudes add up to 1; zeros stay.
+  """Scales each column to a sum of magnitudes of 1; zero columns stay zero.
 
   Args:
     x: float32[..., rows, r], this device's rows.
-    rows: the devices that have the others.
+    rows: the devices that have the other rows.
   """
 
   def divided(x, by):
@@ -42,31 +42,30 @@ def _orthonormal(p: jax.Array, rows: Shards) -> jax.Array:
 
   Args:
     p: float32[leaves, rows, r], this device's rows.
-    rows: the devices that have the others.
+    rows: the devices that have the other rows.
   """
-  # The factor is small: every device gets all of it, and keeps its own rows.
+  # The factor is small: every device gathers it, and keeps its own rows.
   whole = jnp.linalg.qr(_unit_columns(rows.gather(p, axis=1)))[0]
   return rows.part(whole, p.shape[1], axis=1)
 
 
 def power_sgd(rank: int, seed: int = 0) -> Compressor:
-  """Rank-r approximation P Q^T of each matrix, of the mean over workers.
+  """Approximates the workers' mean of each matrix by P Q^T of rank r.
 
-    P <- orthogonalise(mean_w(M_w Q));  Q <- mean_w(M_w^T P);  send P Q^T
+    P <- orthogonalise(mean_w(M_w Q));  Q <- mean_w(M_w^T P);  deliver P Q^T
 
-  Q is kept for the next step (warm start), scaled by columns: P does not
-  depend on their lengths, and neither product can overflow then. Both means
-  are all-reduces of small factors. Each leaf has its own Q, even if another
-  leaf has the same shape. A leaf that is no larger than its two factors stays
-  dense: they would be more to send.
+  Q is kept for the next step (warm start). Its columns are scaled so that
+  neither product overflows; P does not depend on their lengths. Both means are
+  all-reduces of small factors. Each leaf has its own Q, even if another leaf
+  has the same shape. A leaf that is no larger than its two factors stays dense.
 
   Args:
     rank: r, at least 1.
-    seed: of the first Q.
+    seed: seed of the first Q.
 
   Raises:
     TypeError: rank or seed is not a whole number.
-    ValueError: an argument out of range.
+    ValueError: an argument is out of range.
 
   References:
     Vogels et al., arXiv 1905.13727, algorithm 1.

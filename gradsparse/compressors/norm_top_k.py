@@ -1,4 +1,4 @@
-"""QSGD's selection for full gradients: the fewest that hold the norm."""
+"""QSGD's selection for full gradients: the fewest that reach the norm."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ import jax.numpy as jnp
 
 
 def norm_top_k(code: Code) -> Compressor:
-  """QSGD for full gradients: ||v|| sign(v_i) on the fewest coordinates.
+  """QSGD for full gradients: sends ||v|| sign(v_i) of the fewest coordinates.
 
-  The set is the smallest with sum |v_i| >= ||v||_2; it has at most
-  ceil(sqrt(n)) elements. Deterministic, over all leaves together.
+  The coordinates are the smallest set with sum |v_i| >= ||v||_2, at most
+  ceil(sqrt(n)) of all leaves together. The selection is deterministic.
 
   Args:
-    code: how they travel.
+    code: the code of the entries.
 
   References:
     Alistarh et al., arXiv 1610.02132, end of section 3.3.
@@ -34,7 +34,7 @@ def norm_top_k(code: Code) -> Compressor:
     slots = min(size, math.isqrt(size - 1) + 1)
     values, indices = selection.top_k(joined, slots, ranked=True)
     norm = scales(joined, buckets(joined.shape, size), 'l2')
-    # Those before the sum reaches the norm, and the one that reaches it.
+    # Chosen: the elements before the sum reaches the norm, and the next one.
     before = jnp.pad(jnp.cumsum(jnp.abs(values))[:-1], (1, 0))
     chosen = (before < norm) & (values != 0)
     return Sparse.of(

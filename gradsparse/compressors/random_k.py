@@ -1,4 +1,4 @@
-"""Random-k: coordinates drawn by a shared seed, so no indices travel."""
+"""Random-k: coordinates drawn from a shared seed, so no indices are sent."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ import jax.numpy as jnp
 
 
 def random_k(density: float, *, scaled: bool) -> Compressor:
-  """k = ceil(density n) coordinates of each leaf, drawn without replacement.
+  """Draws k = ceil(density n) coordinates of each leaf without replacement.
 
-  All workers draw the same ones, so values can be added up: an all-reduce of
-  k numbers.
+  All workers draw the same coordinates, so their values are summed by an
+  all-reduce of k numbers.
 
   Args:
     density: fraction of the elements, in (0, 1].
-    scaled: multiply by n / k, which makes it unbiased (without a memory).
+    scaled: whether values are multiplied by n / k, which makes the scheme
+      unbiased (without a memory).
 
   Raises:
     TypeError: density is not a number.
-    ValueError: density out of range.
+    ValueError: density is out of range.
   """
   density = arguments.number('density', density, arguments.FRACTION)
 

@@ -1,10 +1,11 @@
-"""Sends what a rule picks out: Strom, the variance criterion, AdaComp.
+"""Compressors that send the elements that satisfy a rule.
 
-How many elements satisfy a rule depends on the data, but the size of a message
-must be static. So there is a ladder of sizes. In each step all workers choose
-the smallest rung that is large enough for every one of them. The default ladder
-ends in all elements. In a shorter one, what exceeds the largest rung stays in
-the memory and is counted.
+The rules are Strom's, the variance criterion and AdaComp's. How many elements
+satisfy a rule depends on the data, but the size of a message must be static. So
+there is a ladder of sizes. In each step all workers choose the smallest rung
+that is large enough for all of them. The largest rung of the default ladder
+holds all elements. With a shorter ladder, elements beyond the largest rung stay
+in the memory and are counted.
 """
 
 from __future__ import annotations
@@ -24,23 +25,23 @@ from gradsparse.sockets import Signal
 import jax
 import jax.numpy as jnp
 
-# Fractions of the elements that a message can hold. The largest holds them all;
-# the smallest is below one in 28,954, the least that the variance paper reports
-# to be sent on average. Powers of eight between: each rung is compiled, and a
-# message is at most eight times as large as what it must hold.
+# Fractions of the elements that a message can hold. The smallest is below one
+# in 28,954, the smallest average that the variance paper reports. The rungs are
+# powers of eight: each is compiled, and a message is at most eight times as
+# large as its content.
 LADDER = (1 / 32768, 1 / 4096, 1 / 512, 1 / 64, 1 / 8, 1.0)
 
-# (signal of a leaf) -> (values to send, where), both leaf-shaped.
+# (signal of a leaf) -> (values to send, mask), both leaf-shaped.
 Rule = Callable[[Signal], tuple[jax.Array, jax.Array]]
 
 
 class _Picked(NamedTuple):
-  """What the rule picked out of all leaves.
+  """The elements that the rule picked.
 
   Attributes:
-    leaves: rounded and coded, see `codes.marking`.
-    joined: the same, one after the other.
-    need: int32, how many elements are marked.
+    leaves: the leaves, rounded and coded by `codes.marking`.
+    joined: the same, concatenated.
+    need: int32, how many elements are picked.
   """
 
   leaves: Any
@@ -62,18 +63,18 @@ def by_rule(
   Args:
     rule: Signal -> (values, mask), both leaf-shaped: which elements of a leaf
       are sent, and as which values.
-    code: how they travel.
-    mark: what rounds and codes them before (`codes.marking` of the same values
-      as `code` has).
+    code: the code of the elements.
+    mark: rounds and codes the elements before selection: `codes.marking` with
+      the same values as `code`.
     name: of the scheme, for tables.
     ladder: fractions of the elements that a message can hold, ascending. If
-      the last is below 1.0, what it does not hold stays in the memory.
-    positive: numbers of the rule that may be traced; where one turns out not
-      to be positive and finite, all workers reject the step.
+      the last is below 1.0, elements beyond it stay in the memory.
+    positive: numbers of the rule that may be traced. If one is not positive and
+      finite, all workers reject the step.
 
   Raises:
     TypeError: ladder is not a sequence of numbers.
-    ValueError: a ladder that does not ascend within (0, 1].
+    ValueError: ladder does not ascend within (0, 1].
   """
   fractions = arguments.ladder(ladder)
   all_fit = fractions[-1] == 1.0
@@ -84,8 +85,7 @@ def by_rule(
     return tuple(sorted(slots))
 
   def look(signals, ctx):
-    # What the code cannot say beside the largest value is not marked, and so
-    # needs no slot.
+    # Values too small for the code are not marked, so they need no slot.
     leaves = mark(list(map(rule, signals)), ctx)
     joined = leaves.joined()
     return _Picked(leaves, joined, joined.count())
@@ -102,8 +102,8 @@ def by_rule(
     del signals
     if all_fit:
       return ctx.prepared.joined.at_most(ctx.rung)
-    # Each step begins at another place: otherwise the last leaves would never
-    # be sent.
+    # Each step begins at another element: otherwise the last leaves would
+    # never be sent.
     return ctx.prepared.joined.at_most(ctx.rung, first=ctx.step * ctx.rung)
 
   return Compressor(
@@ -128,7 +128,7 @@ def by_rule(
 
 
 def strom(threshold: float) -> Rule:
-  """sign(r) tau where |r| > tau (Strom 2015)."""
+  """Sends sign(r) tau where |r| > tau (Strom 2015)."""
   threshold = arguments.number(
     'threshold', threshold, arguments.POSITIVE, traced=True
   )
@@ -141,7 +141,7 @@ def strom(threshold: float) -> Rule:
 
 
 def variance(alpha: float) -> Rule:
-  """r where r^2 > alpha v (Tsuzuku et al., eq. 3)."""
+  """Sends r where r^2 > alpha v (Tsuzuku et al., eq. 3)."""
   alpha = arguments.number('alpha', alpha, arguments.POSITIVE, traced=True)
 
   def rule(signal):
@@ -152,7 +152,7 @@ def variance(alpha: float) -> Rule:
 
 
 def variance_strom(alpha: float, threshold: float) -> Rule:
-  """sign(r) tau where |r| > tau and r^2 > alpha v (section 4.5)."""
+  """Sends sign(r) tau where |r| > tau and r^2 > alpha v (section 4.5)."""
   by_size, by_variance = strom(threshold), variance(alpha)
 
   def rule(signal):
@@ -164,13 +164,13 @@ def variance_strom(alpha: float, threshold: float) -> Rule:
 
 
 def ada_comp(bin_size: int | None = None) -> Rule:
-  """sign(G) times the mean of the bin maxima, where |H| >= max |G| of its bin.
+  """AdaComp's rule: sends sign(G) scale where |H| >= the bin's max |G|.
 
   G = R + dW is the residue with this step's gradient, H = G + dW. The scale
   is the mean over the leaf's bins of max |G|.
 
   Args:
-    bin_size: elements a bin; None is 50 for leaves of three or more
+    bin_size: elements of a bin; None is 50 for leaves of three or more
       dimensions (convolutions) and 500 otherwise.
 
   References:
@@ -183,8 +183,8 @@ def ada_comp(bin_size: int | None = None) -> Rule:
     length = bin_size or (50 if signal.value.ndim >= 3 else 500)
     g, own = signal.value.reshape(-1), signal.gradient.reshape(-1)
     tops = _tops(g, length)
-    # Spread out, then cut: few leaves consist of whole bins, and to bring those
-    # that do not into rows would copy them.
+    # The maxima are broadcast and cut: reshaping a leaf that has no whole
+    # number of bins to rows would copy it.
     bars = jnp.broadcast_to(tops[:, None], (tops.shape[0], length))
     bars = bars.reshape(-1)[: g.shape[0]]
     where = (jnp.abs(g + own) >= bars) & (g != 0)
@@ -196,8 +196,8 @@ def ada_comp(bin_size: int | None = None) -> Rule:
 
 
 def _tops(x: jax.Array, length: int) -> jax.Array:
-  """The largest magnitude of each bin of a vector, the last one shorter."""
-  # As integers, which order alike: XLA on CPUs finds their largest faster.
+  """The largest magnitude of each bin of a vector; the last may be shorter."""
+  # Nonnegative floats order as their bits, of which `max_along` is fast.
   bits = jax.lax.bitcast_convert_type(jnp.abs(x), jnp.int32)
   whole = x.shape[0] // length * length
   tops = reductions.max_along(bits[:whole].reshape(-1, length), axis=1)

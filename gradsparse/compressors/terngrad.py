@@ -1,4 +1,4 @@
-"""TernGrad: signs scaled by the largest gradient, kept with probability."""
+"""TernGrad: signs scaled by the largest gradient, kept at random."""
 
 from __future__ import annotations
 
@@ -16,20 +16,19 @@ from gradsparse.sockets import PreReduce
 import jax
 import jax.numpy as jnp
 
-_TINY = jnp.finfo(jnp.float32).tiny  # one over it is finite
-# Numbers with a smaller deviation, in units of the largest, are equal but for
-# rounding. A single one that is not zero has more among 10^12 zeros.
+_TINY = jnp.finfo(jnp.float32).tiny  # its reciprocal is finite
+# Numbers whose deviation over the largest magnitude is smaller are equal up to
+# rounding. One nonzero number among 10^12 zeros has a larger one.
 _ALIKE = 2.0**-21
 
 
 def _deviation(x: jax.Array, per_unit: jax.Array) -> jax.Array:
-  """The standard deviation of numbers, in some unit; 0 if all are equal.
+  """The standard deviation of numbers in a unit; 0 if all are equal.
 
   Args:
     x: float32, of any shape, at least one number.
-    per_unit: float32 scalar, one over a unit near the largest number. Products
-      XLA computes again for each loop that reads them; quotients it would write
-      out.
+    per_unit: float32 scalar, one over a unit near the largest number. XLA fuses
+      products into the loops that read them; quotients it would write out.
   """
   count = max(x.size, 1)
   apart = (x - x[(0,) * x.ndim]) * per_unit
@@ -40,15 +39,14 @@ def _deviation(x: jax.Array, per_unit: jax.Array) -> jax.Array:
 def terngrad(clip: float = 2.5, min_size: int = 10_000) -> Compressor:
   """s sign(g) b with P(b = 1) = |g| / s, and one s for all workers.
 
-  Each leaf is clipped at `clip` standard deviations first. Unbiased about the
-  clipped gradient. Workers agree on s = max |g| (scaler sharing), so a sum of
-  small integers is meaningful: that is what the all-reduce adds up, packed in
-  fields wide enough for P of them.
+  Each leaf is clipped at `clip` standard deviations first. The expectation is
+  the clipped gradient. Workers agree on s = max |g| (scaler sharing), so that
+  an all-reduce can sum small integers, packed in fields wide enough for P of
+  them.
 
   Args:
-    clip: in standard deviations of a leaf, > 0; infinity does not clip. Numbers
-      that are equal but for rounding have hardly any deviation, and are not
-      clipped.
+    clip: in standard deviations of a leaf, > 0; infinity does not clip. Leaves
+      whose elements are equal up to rounding are not clipped.
     min_size: leaves with fewer elements stay dense.
 
   Raises:
@@ -61,8 +59,8 @@ def terngrad(clip: float = 2.5, min_size: int = 10_000) -> Compressor:
   clip = arguments.number('clip', clip, arguments.POSITIVE_OR_INFINITE)
 
   def top_and_limit(g):
-    """Of a leaf the largest magnitude, and where it is clipped."""
-    # In units of its largest number: then no square overflows.
+    """The largest magnitude of a leaf, and the limit at which it is clipped."""
+    # In units of the largest number, so that no square overflows.
     top = reductions.top(jnp.abs(g))
     deviation = _deviation(g, 1 / jnp.maximum(top, _TINY))
     return top, jnp.where(deviation > _ALIKE, clip * (top * deviation), jnp.inf)
@@ -94,7 +92,7 @@ def terngrad(clip: float = 2.5, min_size: int = 10_000) -> Compressor:
     'terngrad',
     select,
     codes.ternary(),
-    # With its scale a scalar would be more to send than it is.
+    # A scalar's code and scale would be larger than the scalar.
     leaves=LeafRule(lambda shape: math.prod(shape) > 1, min_size=min_size),
     pre_reduce=PreReduce('max', operands),
     unbiased=True,

@@ -1,4 +1,4 @@
-"""Top-k: the coordinates of largest magnitude, of each leaf or of all."""
+"""Top-k: the entries of largest magnitude of each leaf, or of all leaves."""
 
 from __future__ import annotations
 
@@ -33,35 +33,37 @@ def top_k(
   sample_rate: float | None = None,
   name: str = 'top_k',
 ) -> Compressor:
-  """The k = ceil(density n) entries of largest magnitude.
+  """Selects the k = ceil(density n) entries of largest magnitude.
 
-  By default leaves of fewer than two dimensions stay dense, unless all leaves
-  are selected together.
+  With scope 'leaf' or 'chunk', leaves of fewer than two dimensions stay dense
+  by default.
 
   Args:
     density: fraction of the elements, in (0, 1]; a float, a schedule of the
       step, or a traced scalar. Unless it is a float, the program holds one
       message size for each rung of a ladder (`schedules.ladder_of`).
-    code: how the selection travels.
-    scope: what n counts: 'leaf' selects k of each leaf, 'global' k of all
-      together, 'chunk' k of each run of `chunk_size` elements of a leaf.
-    chunk_size: with scope 'chunk'; the last run of a leaf may be shorter.
-    sample_rate: None selects exactly; otherwise the fraction of elements from
+    code: the code of the entries.
+    scope: the scope of a selection of k entries: 'leaf' is each leaf, 'global'
+      all leaves together, 'chunk' each chunk of `chunk_size` elements of a
+      leaf.
+    chunk_size: elements of a chunk; the last chunk of a leaf may be shorter.
+    sample_rate: None selects exactly. Otherwise the fraction of elements from
       which DGC's threshold is estimated, in (0, 1]; about k are sent then, at
-      most ceil(1.3 k) (see `selection.sampled_top_k_of_each`). Not of chunks.
+      most ceil(1.3 k) (see `selection.sampled_top_k_of_each`). Not with scope
+      'chunk'.
     name: of the scheme, for tables.
 
   Raises:
-    TypeError: an argument of the wrong kind; from init: a schedule that
-      returns no number.
-    ValueError: an argument out of range; from init: the schedule's density at
-      step 0 is. Where a later one is, or a traced density, all workers reject
-      the step.
+    TypeError: an argument is of the wrong kind; from init: the schedule does
+      not return a number.
+    ValueError: an argument is out of range; from init: the schedule's density
+      at step 0 is out of range. If a later or a traced density is out of range,
+      all workers reject the step.
   """
   density = arguments.density(density)
   arguments.one_of('scope', scope, SCOPES)
-  # With another scope it has no effect and may be traced, as it is by
-  # optax.inject_hyperparams, which traces every number unless told otherwise.
+  # With another scope, chunk_size has no effect and may be traced: by default,
+  # optax.inject_hyperparams traces every number.
   if scope == 'chunk' or not isinstance(chunk_size, jax.Array):
     chunk_size = arguments.whole_number('chunk_size', chunk_size, 1)
   if sample_rate is not None:
@@ -74,15 +76,15 @@ def top_k(
         f'enough to be selected exactly, got {sample_rate}'
       )
   static = not callable(density) and not isinstance(density, jax.Array)
-  # True if every slot of a message is filled: the density is that of its size.
+  # Whether every slot of a message is filled.
   full = static or isinstance(density, schedules.DensitySchedule)
 
   def most(size, ctx):
-    """How many slots a message has for a vector of this size."""
+    """The slots of a message for a vector of this size."""
     return selection.count(cast(float, density) if static else ctx.rung, size)
 
   def filled(size, slots, ctx):
-    """How many of the slots are filled now, of one vector or of many."""
+    """How many slots are filled in this step, of one vector or of several."""
     now = selection.traced_count(_current(density, ctx.step), size)
     return jnp.minimum(now, slots)
 
@@ -95,10 +97,10 @@ def top_k(
         leaves, rung, chunk_size, now
       )
       space = Space(ctx.shapes, tuple(limits))
-      # Where a schedule says how many slots are filled, empty ones come last.
+      # If a schedule leaves slots empty, these come last.
       each = (chunk_size, selection.count(rung, chunk_size)) if full else None
       return Sparse(values, indices, space, each)
-    # What is selected by itself: each leaf, or all together.
+    # The scope of a selection: each leaf, or all leaves together.
     together = scope == 'global'
     sizes = [x.shape[0] for x in leaves]
     totals = [sum(sizes)] if together else sizes
@@ -138,17 +140,17 @@ def top_k(
 
 
 def _current(density: Any, step: Any) -> jax.Array:
-  """The density in force."""
+  """The density in this step."""
   return jnp.asarray(
     density(step) if callable(density) else traced.here(density)
   )
 
 
 def _ladder(density: Any) -> Ladder:
-  """The sizes of messages whose density is a schedule, or traced."""
-  # Called late: a call of the schedule starts JAX, and a program of many
-  # processes must call jax.distributed.initialize before that.
-  # In a list, for cloudpickle takes no functools.cache of a local function.
+  """The message sizes of a density that is a schedule or traced."""
+  # Computed late: calling the schedule starts JAX, and a program of several
+  # processes must call jax.distributed.initialize first.
+  # A list, as cloudpickle cannot copy a functools.cache of a local function.
   found: list[tuple[float, ...]] = []
 
   def rungs() -> tuple[float, ...]:
@@ -157,7 +159,7 @@ def _ladder(density: Any) -> Ladder:
     return found[0]
 
   def rung_at(step: jax.Array) -> jax.Array:
-    # A density of 0.25 that arrives as float32 must find the rung 0.25.
+    # A float32 density of 0.25 must match the rung 0.25.
     reach = jnp.asarray(rungs(), jnp.float32) * (1 + 1e-6)
     number = jnp.sum(reach < _current(density, step))
     return jnp.minimum(number, len(rungs()) - 1).astype(jnp.int32)

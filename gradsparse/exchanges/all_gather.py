@@ -27,12 +27,12 @@ import numpy as np
 
 
 def all_gather() -> Exchange:
-  """Each worker's message goes to all others, a word for its verdict before it.
+  """Sends each worker's message, with its verdict, to all other workers.
 
-  A sparse message travels in a dense all-reduce of the whole space, and is
-  reported as dense, if that sends fewer bytes. A message of all elements does
-  so if packing made it larger than float32 (of very small leaves). Selection,
-  masking and memory do not change; rounded values stay rounded.
+  If a dense all-reduce of the decoded messages sends fewer bytes, it replaces
+  sparse messages, and is reported as dense. It also replaces messages of all
+  elements if packing makes them larger than float32, as with very small leaves.
+  Selection, masking and memory do not change; rounded values stay rounded.
   """
 
   def run(message: Message, comm: Comm) -> Exchanged:
@@ -50,13 +50,13 @@ def all_gather() -> Exchange:
 
     def decode(vector):
       decoded = code.decode(read(vector), ctx, 1)
-      if isinstance(own, Sparse):  # all workers' entries lie alike
+      if isinstance(own, Sparse):  # all messages have the same layout
         decoded = dataclasses.replace(decoded, per_chunk=own.per_chunk)
       return decoded
 
-    # In rank order: a single scatter-add would have duplicates, which GPUs add
-    # in any order, and all workers must agree to the bit. And P decoded copies
-    # of the model might not fit in memory.
+    # In rank order: one scatter-add of all messages would have duplicate
+    # indices, which GPUs add in any order, and all workers must agree to the
+    # bit. Also, P decoded copies of the model might not fit in memory.
     def add(total, vector):
       return decode(vector).add_to(total)
 
@@ -65,8 +65,8 @@ def all_gather() -> Exchange:
       space = own.space.merged(ctx.leaves.buckets)
       total: Any = sum_in_rows(every.values, every.indices, space)
     elif isinstance(own, Leaves) and platforms.name() == 'gpu':
-      # One sum: one after the other, each would be written. On TPUs, though,
-      # a sum over a leading axis takes twice as long as additions.
+      # XLA fuses decoding into the sum. On TPUs, however, a sum over a leading
+      # axis takes twice as long as additions, which fuse as well.
       every = jax.vmap(decode)(messages)
       total = [jnp.sum(x, axis=0) for x in every.arrays]
     elif _adds_chunks(own):
@@ -75,8 +75,7 @@ def all_gather() -> Exchange:
       start, rest = comm.typed_like(own.zeros(), messages), messages
       dense = isinstance(own, Leaves)
       if dense:
-        # The first message is written where the others are added, and not
-        # added to zeros.
+        # The total begins with the first message, which saves adding zeros.
         start, rest = decode(messages[0]).add_to(start), messages[1:]
       total = common.add_up(add, start, rest, sparse=not dense)
     bounds_of = code.bounds
@@ -94,24 +93,24 @@ def all_gather() -> Exchange:
 
   def refuses(compressor):
     if isinstance(compressor.code.combines, OfParts):
-      return 'its code is of the parts of a reduce-scatter'
+      return 'its code works only on the parts of a reduce-scatter'
     return None
 
   return Exchange('all-gather', run, refuses)
 
 
 def _adds_chunks(own: Any) -> bool:
-  """Whether messages like this one are added up chunk by chunk."""
+  """Whether messages like this one are summed chunk by chunk."""
   if not isinstance(own, Sparse) or own.per_chunk is None:
     return False
   return chunks.has_kernels(*own.per_chunk)
 
 
 def _add_chunks(messages: Sparse) -> list[jax.Array]:
-  """The sum of messages that have so many entries of each chunk, by leaf.
+  """The sum, by leaf, of messages with k entries of each chunk.
 
   Args:
-    messages: with an axis of workers before that of the slots.
+    messages: arrays with an axis of workers before that of the slots.
   """
   assert messages.per_chunk is not None
   size, k = messages.per_chunk
@@ -119,7 +118,7 @@ def _add_chunks(messages: Sparse) -> list[jax.Array]:
   numbers = [-(-n // size) for n in space.sizes]
 
   def by_chunk(x, fill):
-    """[P, C, k], of slots that are missing at the end of a leaf too."""
+    """[P, C, k], with the missing slots at the end of leaves filled."""
     parts, begin = [], 0
     ends = np.cumsum(space.limits).tolist()
     for number, limit, end in zip(numbers, space.limits, ends, strict=True):
@@ -157,13 +156,13 @@ def _bytes_of(leaves: list[jax.Array]) -> int:
 
 
 def _cheaper_dense(message: Message, workers: int) -> bool:
-  """Whether a dense all-reduce takes the place of the messages."""
+  """Whether a dense all-reduce replaces the messages."""
   words, dense_bytes = common.count_words(message.words), message.dense_bytes
   nbytes = common.message_bytes(words)
   if not isinstance(message.own, Sparse | Marked):
     return nbytes > dense_bytes
-  # One worker sends nothing either way. It reports what each of two would, so
-  # that its payload never exceeds the dense gradient.
+  # One worker sends nothing either way. It decides as each of two would, so
+  # that its reported payload never exceeds the dense gradient.
   workers = max(workers, 2)
   as_messages, *_ = counting.sent_bytes('all_gather', nbytes, workers)
   as_dense, *_ = counting.sent_bytes('all_reduce', dense_bytes, workers)

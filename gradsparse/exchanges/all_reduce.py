@@ -1,4 +1,4 @@
-"""All-reduce of words that may be added up: dense, TernGrad, PowerSGD."""
+"""All-reduce of summable words: dense, TernGrad, PowerSGD."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import jax
 
 
 def all_reduce() -> Exchange:
-  """Adds up words, and the leaves that stay dense in the same reduction."""
+  """Sums words and the leaves that stay dense in one reduction."""
 
   def run(message: Message, comm: Comm) -> Exchanged:
     code, ctx = message.code, message.ctx
@@ -40,7 +40,7 @@ def all_reduce() -> Exchange:
 
   def refuses(compressor):
     if compressor.code.combines != 'sums':
-      return f'words of {compressor.name} cannot be added up'
+      return f'words of {compressor.name} cannot be summed'
     return None
 
   return Exchange('all-reduce', run, refuses, adds=True)

@@ -1,4 +1,4 @@
-"""What the exchanges share: words, verdicts, and the dense leaves."""
+"""Functions that exchanges share: words, verdicts, dense leaves."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-# A long message fills rows of so many words, the lanes of a TPU: there it need
-# not be copied into another tiling to travel.
+# A long message fills rows of this many words, the lanes of a TPU, which then
+# need not copy it into another tiling before a collective.
 ROW = 128
-# In a shorter message the end of a row would be more than a hundredth.
+# In a shorter message, padding could exceed a hundredth.
 _LONG = 100 * ROW
-# How many messages are read before a dense total is written again. One at a
-# time, the bits of eight workers took six times as long on CPUs.
+# Messages that one pass over a dense total adds. Single passes took six times
+# as long for the bits of eight workers.
 _IN_ONE_PASS = 8
 
 
 def aligned(words: int) -> int:
-  """How many words a message of so many has: whole rows of `ROW` if long."""
+  """The words of a message with padding: whole rows of `ROW` if it is long."""
   return words if words < _LONG else -(-words // ROW) * ROW
 
 
 def in_rows(words: jax.Array) -> jax.Array:
-  """A long message as rows, filled up with zeros; a short one as it is.
+  """Reshapes a long message to rows, padded with zeros; keeps a short one.
 
   Args:
     words: uint32[..., n].
@@ -56,23 +56,23 @@ def in_rows(words: jax.Array) -> jax.Array:
 
 
 def _travelling(words: Any, ok: Any) -> Any:
-  """The arrays of a message, in order: a stream can be cut at its end."""
+  """The arrays of a message in order: a stream is last, so it can be cut."""
   if isinstance(words, Stream):
     return words.head, ok, words.words
   return words, ok
 
 
 def count_words(words: Any) -> int:
-  """How many words a message has without its verdict; static."""
+  """The words of a message without its verdict; static."""
   return sum(x.size for x in jax.tree.leaves(_travelling(words, None)))
 
 
 def to_words(words: Any, ok: jax.Array | None = None) -> jax.Array:
-  """A message of uint32, int32 and float32 arrays as one uint32 vector.
+  """Packs a message of uint32, int32 and float32 arrays into a uint32 vector.
 
   Args:
-    words: such arrays, see `Code.pack`.
-    ok: uint32 scalar, the word of the verdict. None: there is none.
+    words: the arrays, see `Code.pack`.
+    ok: uint32 scalar, the word of the verdict, or None.
 
   Returns:
     uint32[aligned(n)], zeros after the n words.
@@ -93,12 +93,12 @@ def from_words(message: jax.Array, like: Any, *, verdict: bool = True) -> Any:
   Args:
     message: uint32, the words and perhaps more, as a vector or in rows.
     like: gives structure, shapes and dtypes.
-    verdict: whether the message has a word for it.
+    verdict: whether the message has a word for the verdict.
   """
   word = jax.ShapeDtypeStruct((), jnp.uint32) if verdict else None
   leaves, treedef = jax.tree.flatten(_travelling(like, word))
-  # A vector first: XLA for TPUs would cut leaves out of a matrix with rows of
-  # two words, and fill these up to 128.
+  # A vector first: otherwise XLA for TPUs would cut leaves out of a matrix with
+  # rows of two words, padded to 128.
   vector = jax.lax.optimization_barrier(message.reshape(-1))
   parts = joining.split(vector, [leaf.shape for leaf in leaves])
   out = [
@@ -112,27 +112,28 @@ def from_words(message: jax.Array, like: Any, *, verdict: bool = True) -> Any:
 
 
 def message_bytes(words: int) -> int:
-  """Size of a message of so many words, the word of the verdict included."""
+  """The bytes of a message of this many words and the word of the verdict."""
   return 4 * aligned(1 + words)
 
 
 def gather(
   words: Any, ok: jax.Array, beside_bytes: int, comm: Comm
 ) -> tuple[jax.Array, jax.Array, int | jax.Array]:
-  """All workers' messages, whether all are ok, size of one in bytes.
+  """Gathers all workers' messages and verdicts.
 
   One word of a message says whether its sender is ok: the last one, or the one
-  before the words of a stream. Streams are cut to what the longest one needs.
+  before the words of a stream. All streams are cut to the longest one's length.
 
   Args:
-    words: this worker's, see `Code.pack`.
-    ok: bool scalar.
-    beside_bytes: of the leaves that stay dense, for the plan.
+    words: this worker's message, see `Code.pack`.
+    ok: bool scalar, this worker's verdict.
+    beside_bytes: bytes of the leaves that stay dense, for the plan.
     comm: the workers.
 
   Returns:
-    (uint32[P, ...], for `from_words`; words that did not travel are zero; bool
-    scalar; int, or uint32 where it depends on the data).
+    (uint32[P, ...] messages for `from_words`, with zeros for words not sent;
+    bool scalar, whether all are ok; the bytes of one message, an int, or uint32
+    if it depends on the data).
   """
   message = to_words(words, ok.astype(jnp.uint32))
   fixed = words.head if isinstance(words, Stream) else words
@@ -153,23 +154,23 @@ def gather_cut(
   *,
   beside: int = 0,
 ) -> tuple[jax.Array, int | jax.Array]:
-  """All workers' first words, as many as the worker that needs most uses.
+  """Gathers the first words of all workers, as many as the neediest one uses.
 
   One all-reduce agrees on the size. Only the all-gather itself is inside the
   switch over sizes, so that many sizes are cheap.
 
   Args:
-    words: uint32[sizes[-1]], this worker's.
-    used: int32[], how many of them must travel.
-    sizes: how many may travel, smallest first.
+    words: uint32[sizes[-1]], this worker's words.
+    used: int32[], how many of them must be sent.
+    sizes: the numbers of words that can be sent, smallest first.
     comm: the workers.
-    beside: bytes of this worker's payload that travel in another way; a plan
-      adds them.
+    beside: bytes of this worker's payload in other collectives; a plan adds
+      them.
 
   Returns:
     (uint32[P, ...], the first words of each worker as a vector or in rows, zero
-    after the size in force; that size in bytes: a uint32 scalar, the same
-    everywhere, or an int where there is one size or a plan is made).
+    after the size sent; that size in bytes: a uint32 scalar, equal everywhere,
+    or an int where there is one size or a plan is made).
   """
   words = in_rows(words)
   sizes = sorted(set(map(aligned, sizes)))
@@ -195,7 +196,7 @@ def gather_cut(
     return comm.gather(words), 4 * largest
   number = jnp.sum(jnp.asarray(sizes[:-1]) < most).astype(jnp.int32)
   gathered = comm.switch(number, [at(size) for size in sizes], words)
-  # Its words are counted by int32, so four times as many fit below 2**33.
+  # Words are counted in int32, so their bytes stay below 2**33.
   nbytes = [min(4 * size, counting.MOST_BYTES) for size in sizes]
   return gathered, jnp.asarray(nbytes, jnp.uint32)[number]
 
@@ -203,28 +204,28 @@ def gather_cut(
 def scatter(
   rows: jax.Array, ok: jax.Array, comm: Comm
 ) -> tuple[jax.Array, jax.Array, int]:
-  """Sends row d to worker d, and with each row the word of `gather`.
+  """Sends row d, with this worker's verdict, to worker d.
 
   Args:
     rows: uint32[P, words].
-    ok: bool scalar.
+    ok: bool scalar, this worker's verdict.
     comm: the workers.
 
   Returns:
-    (uint32[P, words]: row s came from worker s; whether all workers are ok, the
-    same everywhere; size of a message in bytes).
+    (uint32[P, words], whose row s came from worker s; bool scalar, whether all
+    workers are ok, equal everywhere; the bytes of a message).
   """
   length = rows.shape[1]
   word = jnp.full((comm.size, 1), ok, jnp.uint32)
   message = in_rows(jnp.concatenate([rows, word], axis=1))
   received = comm.all_to_all(message).reshape(comm.size, -1)
-  # Every worker hears of everybody, so all come to the same result.
+  # Every worker receives all verdicts, so the result is equal everywhere.
   ok = comm.replicated(jnp.all(received[:, length] == 1))
   return received[:, :length], ok, message.nbytes
 
 
 def as_dense(message: Message, comm: Comm) -> Exchanged:
-  """The sum of what messages stand for, by an all-reduce of all elements."""
+  """The sum of the decoded messages, by an all-reduce of all elements."""
   own = message.own
   total, dense, failed = comm.sum(
     (own.add_to(own.zeros()), message.dense, count_failed(message.ok))
@@ -246,14 +247,14 @@ def add_up(
   *,
   sparse: bool,
 ) -> Any:
-  """A total to which all messages were added, in rank order.
+  """Adds all messages to a total, in rank order.
 
   Args:
     add: (total, one message) -> total.
-    start: a total.
+    start: the first total.
     messages: uint32[P, ...].
-    sparse: they change a few elements. Several in one pass would save nothing,
-      and take longer to compile.
+    sparse: whether a message changes few elements. Then several in one pass
+      save nothing and take longer to compile.
   """
   if not sparse and messages.shape[0] <= _IN_ONE_PASS:
     return functools.reduce(add, messages, start)
@@ -267,9 +268,9 @@ def add_up(
 
 
 def sums_rows(own: Sent, workers: int, ctx: Context) -> bool:
-  """Whether messages like this one are added up by `sum_in_rows`.
+  """Whether messages like this one are summed by `sum_in_rows`.
 
-  Not where messages have several sizes: what comes of all must have one shape.
+  Messages of several sizes are not, as all sizes must give one shape.
   """
   return (
     isinstance(own, Sparse)
@@ -279,7 +280,7 @@ def sums_rows(own: Sent, workers: int, ctx: Context) -> bool:
 
 
 def total_of(own: Sent, ctx: Context) -> jax.Array | list[jax.Array]:
-  """A sum of messages that came as one message, as `Exchanged.total`.
+  """Turns a sum of messages in the form of one message to `Exchanged.total`.
 
   Args:
     own: the sum.
@@ -294,10 +295,10 @@ def total_of(own: Sent, ctx: Context) -> jax.Array | list[jax.Array]:
 
 
 def sum_dense(leaves: list[jax.Array], comm: Comm) -> list[jax.Array]:
-  """Sums of the leaves that stay dense."""
+  """Sums over workers of the leaves that stay dense."""
   return comm.sum(leaves) if leaves else []
 
 
 def count_failed(ok: jax.Array) -> jax.Array:
-  """float32, 0 if ok: the sum over workers is 0 if all are."""
+  """float32, 0 if ok: the sum over workers is 0 if all are ok."""
   return 1.0 - ok.astype(jnp.float32)

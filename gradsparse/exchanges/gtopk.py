@@ -1,21 +1,21 @@
 """gTop-k: pairs of workers merge their k entries and keep the k largest.
 
 The merge  a T b = the k largest magnitudes of the sparse sum a + b  is
-commutative and deterministic: ties keep the lower index. `TOPOLOGIES` says, by
-name, which workers merge when:
+commutative and deterministic: ties keep the lower index. `TOPOLOGIES` maps
+names to orders of merges:
 
   'butterfly'  in round j a worker exchanges with rank XOR 2^j. After log2 P
-               rounds every worker has the same result. It took part in every
-               merge that held its own contribution, so it knows what each
+               rounds every worker has the same result. A worker takes part in
+               every merge of its own contribution, so it knows what was
                dropped. P need not be a power of two: with m = 2^floor(log2 P),
                rank r >= m folds into r - m first and gets the result last.
 
-No message is larger than the whole gradient: where k entries with their indices
-would be, it has the gradient's N numbers, of which at most k are entries. (On
-the way back a mask of k bits may come beside it.)
+No message is larger than the full gradient: if k entries with their indices
+would be, the message has the gradient's N numbers, of which at most k are
+entries. (A mask of k bits may be added on the way back.)
 
-`PUT_BACK` says, by name, what a worker gets back: 'exact' is what some merge on
-the path of its own contribution dropped.
+`PUT_BACK` maps names to rules for the entries that a worker gets back: 'exact'
+returns those that any merge of its own contribution dropped.
 
 References:
   Shi et al., arXiv 1901.04359, algorithms 3 and 4.
@@ -45,8 +45,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-# What stands in a vector for no entry (-0.0), and for a contributor that is not
-# ok (a NaN).
+# Marks in a vector: -0.0 for no entry, a NaN for a contributor that is not ok.
 _NO_ENTRY = np.uint32(0x80000000)
 _NOT_OK = np.uint32(0x7FC00000)
 
@@ -59,16 +58,16 @@ class Held(NamedTuple):
 
 
 class Wire(NamedTuple):
-  """What a hop needs to know.
+  """The format of a hop's messages.
 
   Attributes:
     code: of entries.
     ctx: of the message.
     like: the entries of this worker.
     comm: the workers.
-    spread: whether entries travel as the whole vector that they are of, because
-      that takes no more words. -0.0 says that there is no entry, and a NaN in
-      the first place that a contributor is not ok.
+    spread: whether a message is the full vector of N numbers, because that
+      takes no more words. -0.0 marks an element without an entry. A NaN in the
+      first element marks a contributor that is not ok.
   """
 
   code: Code
@@ -82,7 +81,7 @@ class Wire(NamedTuple):
     return self.like.slots
 
   def words(self, held: Held) -> jax.Array:
-    """A partial result as it travels."""
+    """The message of a partial result."""
     if not self.spread:
       packed = self.code.pack(held.entries, self.ctx)
       return common.in_rows(common.to_words(packed, held.ok.astype(jnp.uint32)))
@@ -117,7 +116,7 @@ def _unsigned_zeros(entries: Sparse) -> Sparse:
 
 
 def gtopk(topology: str = 'butterfly', put_back: str = 'exact') -> Exchange:
-  """Exchange of sparse messages that keeps k coordinates in all.
+  """An exchange of sparse messages whose sum keeps k coordinates.
 
   Args:
     topology: a key of `TOPOLOGIES`.
@@ -125,7 +124,7 @@ def gtopk(topology: str = 'butterfly', put_back: str = 'exact') -> Exchange:
 
   Raises:
     TypeError: topology or put_back is not text.
-    ValueError: an unknown topology or put_back.
+    ValueError: topology or put_back is unknown.
   """
   arguments.one_of('topology', topology, TOPOLOGIES)
   arguments.one_of('put_back', put_back, PUT_BACK)
@@ -137,8 +136,8 @@ def gtopk(topology: str = 'butterfly', put_back: str = 'exact') -> Exchange:
     if spread:
       own = _unsigned_zeros(own)
     wire = Wire(message.code, message.ctx, own, comm, spread)
-    # A worker may send fewer than its slots hold (a schedule inside the
-    # program): merges keep to the wanted k, which is equal everywhere.
+    # With a schedule inside the program, a worker may fill fewer than its
+    # slots: merges keep that k, which is equal everywhere.
     limit = None
     if message.ctx.rung is not None:
       limit = comm.uniform(jnp.sum(own.valid))
@@ -163,7 +162,7 @@ def gtopk(topology: str = 'butterfly', put_back: str = 'exact') -> Exchange:
     ):
       return (
         'it merges vectors that were selected globally, and needs a code that '
-        'takes Sparse (Code.takes) and a compressor that says '
+        'takes Sparse (Code.takes) and a compressor with '
         'selects_globally=True'
       )
     if compressor.ladder is not None and not compressor.ladder.agreed:
@@ -189,11 +188,11 @@ def merge(a: Sparse, b: Sparse, slots: int, limit=None) -> Sparse:
 
 
 def _in_order(a: Sparse, b: Sparse) -> tuple[jax.Array, jax.Array]:
-  """(indices, values) of both, by index; where both have one, a's is first.
+  """(indices, values) of both, by index; of equal indices, a's comes first.
 
-  Each is in order already, so nothing is sorted: before an entry of a come
-  those of a that precede it, and those of b that a binary search counts. What
-  is left between them is b.
+  Both are sorted already, so they are merged without a sort. The place of an
+  entry of a is the number of a's entries before it plus the number of b's,
+  which a binary search counts. The entries of b fill the other places.
   """
   indices = jnp.concatenate([a.indices, b.indices])
   values = jnp.concatenate([a.values, b.values])
@@ -206,10 +205,10 @@ def _in_order(a: Sparse, b: Sparse) -> tuple[jax.Array, jax.Array]:
 
 
 def largest(indices, values, copies, space, slots, limit) -> Sparse:
-  """Adds up entries of equal index (at most `copies`), keeps the largest.
+  """Sums entries of equal index (at most `copies`) and keeps the largest.
 
-  Sorted by index going in, so that ties keep the lower one; added in a fixed
-  order, so that all workers get the same bits.
+  Entries are sorted by index, so that ties keep the lower one. They are added
+  in a fixed order, so that all workers get the same bits.
   """
   total = values
   for shift in range(1, copies):
@@ -219,7 +218,7 @@ def largest(indices, values, copies, space, slots, limit) -> Sparse:
   first = jnp.concatenate([jnp.ones(1, bool), indices[1:] != indices[:-1]]) & (
     indices < space.size
   )
-  # An entry counts more than none, also where the sum is zero.
+  # An entry ranks above an empty slot, even if its sum is zero.
   ranks = jnp.where(first, 1 + thresholds.magnitudes(total), 0)
   places = _places(ranks, slots, slots if limit is None else limit)
   return Sparse(
@@ -230,12 +229,12 @@ def largest(indices, values, copies, space, slots, limit) -> Sparse:
 
 
 def _places(ranks: jax.Array, slots: int, wanted) -> jax.Array:
-  """Where the largest of int32[n] are, in order; n marks an empty slot.
+  """The places of the largest of int32[n], in order; n marks an empty slot.
 
   Args:
-    ranks: not negative; what is zero is never taken. Ties keep the first.
+    ranks: not negative; zeros are never taken. Ties keep the first.
     slots: how many places to return, at most n.
-    wanted: how many of them to fill, if there are so many.
+    wanted: how many of them to fill, if there are enough.
   """
   rows = reductions.in_rows(ranks)
   counts = jnp.asarray(wanted, jnp.int32)[None]
@@ -256,12 +255,12 @@ def select(where: jax.Array, a: Held, b: Held) -> Held:
 
 
 def receive(held: Held, perm, wire: Wire) -> Held:
-  """Sends a partial result along `perm`, pairs (from, to); what has arrived."""
+  """Sends a partial result along `perm`, (from, to) pairs."""
   return wire.read(wire.comm.permute(wire.words(held), perm))
 
 
 def merge_held(a: Held, b: Held, wire: Wire, limit) -> Held:
-  """Merges two partial results, `a` first where both have an index."""
+  """Merges two partial results; of equal indices, a's entry is added first."""
   return Held(merge(a.entries, b.entries, wire.slots, limit), a.ok & b.ok)
 
 
@@ -270,21 +269,21 @@ def merge_held(a: Held, b: Held, wire: Wire, limit) -> Held:
 # The final result, and which of this worker's k entries no merge dropped.
 Reduced = tuple[Held, jax.Array]
 # (this worker's entries, the wire, how many entries a merge keeps or None for
-# all slots, whether it must find out which entries no merge dropped).
+# all slots, whether to track which entries no merge dropped).
 Topology = Callable[[Held, Wire, jax.Array | None, bool], Reduced]
 # (this worker's entries, the final ones) -> which of the former count as
-# delivered. None in its place: those that no merge dropped.
+# delivered. None instead of a function: those that no merge dropped.
 PutBack = Callable[[Sparse, Sparse], jax.Array]
 
 
 def _butterfly(mine: Held, wire: Wire, limit, tracked: bool) -> Reduced:
-  del tracked  # every worker knows its own survivors anyway
+  del tracked  # every worker knows its own surviving entries anyway
   comm = wire.comm
   workers, rank = comm.size, comm.index()
   core = 1 << (workers.bit_length() - 1)
   extra = workers - core
   held, alive = mine, mine.entries.valid
-  # Of the worker that folds into this one, if any.
+  # The entries of the worker that folds into this one, if any.
   folded, folded_alive = mine.entries.indices, alive
 
   if extra:
@@ -312,7 +311,7 @@ def _butterfly(mine: Held, wire: Wire, limit, tracked: bool) -> Reduced:
 def hand_down(held: Held, mask: jax.Array, perm, wire: Wire) -> Reduced:
   """Sends a result, and which of the receiver's k entries are in it."""
   if wire.slots == wire.like.space.size and wire.ctx.rung is None:
-    return receive(held, perm, wire), wire.like.valid  # no merge drops any
+    return receive(held, perm, wire), wire.like.valid  # no merge drops entries
   bits = fixed_width.pack(mask.astype(jnp.uint32), 1)
   words = wire.words(held).reshape(-1)
   message = common.in_rows(jnp.concatenate([words, bits]))

@@ -18,22 +18,21 @@ import jax.numpy as jnp
 def majority(scatter: bool = False) -> Exchange:
   """Every worker gets the sign that most workers have; ties are positive.
 
-  Not a mean. Each worker is credited with the vote, so that error feedback
-  works: what a worker owes is its gradient less what was decided.
+  The result is not a mean. The vote counts as what each worker delivered, so
+  that error feedback works: a worker's residual is its gradient less the vote.
 
   Args:
-    scatter: each worker counts the votes of one part of the elements and
-      sends back what was decided, a bit each: 2 (P - 1) / P of the packed
-      signs leave each worker instead of (P - 1) times all of them, for one
-      exchange more. The result is the same to the bit.
+    scatter: whether each worker counts the votes of one part of the elements
+      and sends the decided signs back. A worker then sends 2 (P - 1) / P times
+      the packed signs instead of (P - 1) times, in one exchange more. The
+      result is the same to the bit.
 
   References:
     Bernstein et al., arXiv 1802.04434, algorithm 3.
   """
 
   def run(message: Message, comm: Comm) -> Exchanged:
-    # Of very few votes the words, one for the verdict with each, may be more
-    # than the elements are.
+    # With very few elements, the words and verdicts may exceed the elements.
     words, size = message.words.size, _size(message)
     ayes: jax.Array
     nbytes: int | jax.Array
@@ -61,20 +60,20 @@ def majority(scatter: bool = False) -> Exchange:
 
   def refuses(compressor):
     if compressor.code.combines != 'votes':
-      return 'only signs can be put to the vote'
+      return 'a majority vote needs a code of signs'
     return None
 
   name = 'majority vote' + (', reduce-scatter' if scatter else '')
   return Exchange(name, run, refuses)
 
 
-# The bits after the last sign are counted too; nobody reads the result.
+# The padding bits after the last sign are counted too, but not used.
 
 
 def _by_all(
   message: Message, comm: Comm
 ) -> tuple[jax.Array, jax.Array, int | jax.Array]:
-  """Everybody counts all votes: (majority's words, ok, bytes sent)."""
+  """Every worker counts all votes: (the majority's words, ok, bytes sent)."""
   messages, ok, nbytes = common.gather(message.words, message.ok, 0, comm)
   shape = 32, message.words.size
   counter = fixed_width.narrowest(0, comm.size)
@@ -90,7 +89,7 @@ def _by_all(
 
 
 def _by_sum(message: Message, comm: Comm) -> tuple[jax.Array, jax.Array, int]:
-  """Votes added up as numbers, where a message would be larger than those."""
+  """Sums votes as float32, where a message would be larger."""
   votes = fixed_width.unpack(message.words, _size(message), 1)
   total, failed = comm.sum(
     (votes.astype(jnp.float32), common.count_failed(message.ok))
@@ -100,12 +99,12 @@ def _by_sum(message: Message, comm: Comm) -> tuple[jax.Array, jax.Array, int]:
 
 
 def _size(message: Message) -> int:
-  """How many elements are voted on."""
+  """The number of elements voted on."""
   return message.dense_bytes // 4
 
 
 def _by_parts(message: Message, comm: Comm) -> tuple[jax.Array, jax.Array, int]:
-  """Each counts whole words of its own; results as those of `_by_all`."""
+  """Each worker counts its own part in whole words; results as `_by_all`'s."""
   words = message.words
   part = common.aligned(-(-words.size // comm.size))
   rows = jnp.pad(words, (0, part * comm.size - words.size))

@@ -1,13 +1,13 @@
 """Reduce-scatter and all-gather of packed words: an all-reduce in two halves.
 
-XLA widens small data types in collectives on some backends, so those would
-save bytes on paper only. Here each half moves packed uint32 words:
+On some backends XLA widens small data types in collectives, so that they save
+no bytes. Here each half sends packed uint32 words:
 
-  all_to_all: worker d gets everybody's d-th part, decodes and averages it
+  all_to_all: worker d gets every worker's d-th part, decodes and averages it
   all_gather: the averaged parts, rounded and packed again
 
-2 (P - 1) / P times the packed vector leave each worker, as in a ring
-all-reduce; an all-gather of messages sends (P - 1) times.
+Each worker sends 2 (P - 1) / P times the packed vector, as in a ring
+all-reduce; an all-gather of messages sends (P - 1) times the vector.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from gradsparse.sockets import Parts
 import jax
 import jax.numpy as jnp
 
-# What is owed is cut off here. Beside the largest sum that workers may send (a
-# quarter of the range of float32) it cannot make every later mean overflow.
+# The server residual is clipped here. Added to the largest sum that workers may
+# send (a quarter of float32's range), it cannot make every later mean overflow.
 _MOST_OWED = float(jnp.finfo(jnp.float32).max) / 8
 
 
-# Brackets with a traced index are a gather or a scatter: slow on CPUs.
+# Slices, as indexing with a traced index is a slower gather or scatter.
 def _row(rows: jax.Array, index: jax.Array) -> jax.Array:
   return jax.lax.dynamic_index_in_dim(rows, index, keepdims=False)
 
@@ -41,22 +41,22 @@ def _with_row(rows: jax.Array, index: jax.Array, row: jax.Array) -> jax.Array:
 
 
 def reduce_scatter() -> Exchange:
-  """Mean of all leaves, joined, through a lossy code of parts.
+  """The mean of all leaves, concatenated, through a lossy code of parts.
 
-  The joined vector (N elements, leaves in order) is cut into P parts of whole
-  buckets, padded at the end. The owner of a part, worker d, has the sum S of
-  what its part decodes to in all messages. It rounds once more, and what that
-  loses, e, stays with it for the next step (DoubleSqueeze):
+  The concatenated vector (N elements, leaves in order) is cut into P parts of
+  whole buckets, padded at the end. The owner of a part, worker d, decodes that
+  part of all messages and has their sum S. It rounds the mean once more, and
+  keeps the error e for the next step (DoubleSqueeze):
 
     sent back   C = round((S + e) / P)
     kept        e <- S + e - P C
 
-  Worker d is credited with what its own message decodes to, and with P C - S
-  besides, so that the credits add up to P times the mean. Its memory lets go of
-  its own message only. No e is kept if the code's loss cannot be fed back.
+  Worker d is credited with its own decoded message plus P C - S in its part, so
+  that all credits sum to P times the mean. Its memory subtracts only its own
+  message. No e is kept if the code is not a contraction.
 
-  Parts whose code would be larger than the leaves (very small ones) are added
-  up by an all-reduce as they decode, and nothing is rounded again.
+  Parts whose code would be larger than the leaves (very small ones) are decoded
+  and summed by an all-reduce, without a second rounding.
 
   References:
     Tang et al., "DoubleSqueeze", arXiv 1905.05957; Tang et al., "1-bit Adam",
@@ -89,7 +89,7 @@ def reduce_scatter() -> Exchange:
     if message.owed:
       earlier = Parts.cut(Leaves(list(message.owed)), workers, block).rows
       wanted = total + jnp.clip(_row(earlier, index), -_MOST_OWED, _MOST_OWED)
-    # The two roundings must not share their dice.
+    # The two roundings must use different random numbers.
     again = ctx._replace(key=jax.random.fold_in(ctx.key, 1))
     mine = Parts((wanted / workers)[None], index, own.space)
     packed = code.pack(code.round(mine, again), again)
@@ -98,8 +98,8 @@ def reduce_scatter() -> Exchange:
     given = workers * _row(mean.rows, index)
     owed: Sequence[jax.Array] = ()
     if message.owed:
-      # Only a damaged message can make it overflow; then nobody knows what is
-      # owed, and what is not finite would stay so for ever.
+      # Only a damaged message can make it overflow. A number that is not finite
+      # would stay in the residual for ever.
       left = wanted - given
       left = jnp.where(jnp.isfinite(left), left, 0)
       owed = own.space.split(_with_row(earlier, index, left).reshape(-1))
@@ -123,13 +123,13 @@ def reduce_scatter() -> Exchange:
 
 
 def _larger_than_dense(message: Message) -> bool:
-  # A row goes to each worker, with a word for the verdict.
+  # Each worker gets a row and a word for the verdict.
   workers = message.words.shape[0]
   return 4 * (message.words.size + workers) > message.dense_bytes
 
 
 def _as_dense(message: Message, comm: Comm) -> Exchanged:
-  """The exact mean of what is decoded, and of what is still owed."""
+  """The exact mean of the decoded messages and of the server residuals."""
   own = credit = message.own
   if message.owed:
     owed = Parts.cut(Leaves(list(message.owed)), *own.rows.shape)

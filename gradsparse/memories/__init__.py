@@ -1,14 +1,14 @@
-"""Memories: what a worker keeps of what it did not deliver.
+"""Memories: the gradient that a worker has not delivered yet.
 
 Each is a `sockets.Memory`. States are NamedTuples of float32 trees shaped like
-the parameters; `pending()` is what the worker still owes. A state whose pending
-is a sum of gradients also has `with_pending(tree)`, the same state owing
-something else. Law 1 (nothing lost), elementwise on each worker:
+the parameters; `pending()` is the undelivered gradient. A state whose pending
+is a sum of gradients also has `with_pending(tree)`, which replaces it. Law 1
+(nothing lost), elementwise on each worker:
 
   pending_old + inflow = delivered + pending_new
 
 where the inflow is the gradient (residual, variance) or the velocity (momentum
-correction). An estimate adds nothing up: there, delivered + pending_new is the
+correction). An estimate does not accumulate: delivered + pending_new is the
 gradient less the estimate before the step, whatever was pending.
 """
 

@@ -21,7 +21,7 @@ def zeros(params: Any) -> Any:
 def where_compressed(
   fn: Callable[..., jax.Array], is_dense: Any, tree: Any, *others: Any
 ) -> Any:
-  """fn(x, *others) of compressed leaves; x of those that stay dense."""
+  """fn(x, *others) of compressed leaves; x of leaves that stay dense."""
   return jax.tree.map(
     lambda dense, x, *others: x if dense else fn(x, *others),
     is_dense,
@@ -31,7 +31,7 @@ def where_compressed(
 
 
 def less(tree: Any, delivered: Any) -> Any:
-  """A tree less what was delivered. Leaves that stay dense are left alone."""
+  """A tree less the delivered values. Leaves that stay dense do not change."""
   return jax.tree.map(
     lambda x, d: x if d.is_dense else d.plus(x, -1.0),
     tree,
@@ -40,7 +40,7 @@ def less(tree: Any, delivered: Any) -> Any:
 
 
 class ShapeOf(NamedTuple):
-  """The shape of a leaf, in the structure of a tree: there are no arrays.
+  """The shape of a leaf as tree structure, without arrays.
 
   Attributes:
     shape: a dict whose only key is the shape as text, such as '4,5'.
@@ -53,7 +53,7 @@ class ShapeOf(NamedTuple):
     return cls({','.join(map(str, jnp.shape(x))): ()})
 
   def zeros(self) -> jax.Array:
-    """float32 zeros in that shape."""
+    """float32 zeros of the shape."""
     (text,) = self.shape
     return jnp.zeros([int(n) for n in text.split(',') if n], jnp.float32)
 
@@ -74,10 +74,10 @@ class NoMemoryState(NamedTuple):
 
 
 def no_memory() -> Memory:
-  """Keeps nothing: what is not delivered is gone.
+  """Keeps nothing: undelivered values are dropped.
 
-  For unbiased schemes, which lose nothing in expectation, and for those whose
-  papers have no memory: the majority vote and QSGD's descent.
+  This suits unbiased schemes, which lose nothing in expectation, and schemes
+  whose papers have no memory: the majority vote and QSGD's descent.
   """
 
   def init(params):
@@ -119,7 +119,7 @@ def residual(decay: float = 1.0) -> Memory:
 
   Raises:
     TypeError: decay is not a number.
-    ValueError: decay out of range.
+    ValueError: decay is out of range.
 
   References:
     Seide et al. 2014 (1-bit SGD); Aji & Heafield 2017 (gradient dropping).
@@ -131,7 +131,7 @@ def residual(decay: float = 1.0) -> Memory:
 
   def accumulate(grads, state, extra, is_dense):
     del extra
-    # A leaf that stays dense delivers all it has: its residual stays zero.
+    # The residual of a leaf that stays dense is always zero.
     return ResidualState(
       where_compressed(
         lambda e, g: decay * e + g, is_dense, state.residual, grads

@@ -19,14 +19,14 @@ class EstimateState(NamedTuple):
   """State of `estimate`.
 
   Attributes:
-    residual: float32 tree like params: this step's gradient less the
-      estimate, after what was sent; this worker's own. The next step computes
-      it anew: it is kept for `gs.pending`.
+    residual: float32 tree like params: this step's gradient less the new
+      estimate; this worker's own. It is kept for `gs.pending` only: the next
+      step computes it anew.
     estimate: float32 tree like params: g_w, the sum of all corrections that
-      this worker has sent; this worker's own. Other numbers of workers get
-      shares of these, of which G is still the mean.
-    mean: float32 tree like params: G, the mean of all workers' estimates; the
-      same on all workers.
+      this worker has sent; this worker's own. If the number of workers changes,
+      the new workers get shares whose mean is still G.
+    mean: float32 tree like params: G, the mean of all workers' estimates; equal
+      on all workers.
   """
 
   residual: Any
@@ -42,14 +42,14 @@ def estimate() -> Memory:
 
     r = C(g - g_w);  g_w <- g_w + r;  G <- G + mean_w(r);  the update is G
 
-  All estimates begin at zero. Unlike a residual, what was not sent is not
-  added up: the next gradient is compared with the estimate afresh. Leaves
-  that stay dense keep nothing.
+  All estimates begin at zero. Unlike a residual, the difference does not
+  accumulate: each gradient is compared with the current estimate. Leaves that
+  stay dense keep nothing.
 
-  G is a sum in float32 of all corrections so far. Their rounding stays in it:
-  about 1e-7 of the largest that was ever sent. A step with gradients a million
-  times as large as usual leaves an error of a tenth of a usual gradient, for
-  good; clip what may be that large (`gs.clip_local_norm`).
+  G is the float32 sum of all corrections so far, with their rounding errors:
+  about 1e-7 of the largest correction ever sent. A step with gradients a
+  million times as large as usual leaves a permanent error of a tenth of a usual
+  gradient; clip such gradients (`gs.clip_local_norm`).
 
   References:
     Richtarik, Sokolov & Fatkhullin, "EF21", arXiv 2106.05203, algorithm 2.
@@ -88,7 +88,7 @@ def estimate() -> Memory:
     return state._replace(mean=mean)
 
   def magnitudes(state, is_dense):
-    # The gradient itself: of the next one the whole estimate is taken off.
+    # The gradient itself, from which the next estimate is subtracted.
     return (
       where_compressed(jnp.add, is_dense, state.residual, state.estimate),
     )

@@ -14,17 +14,17 @@ from gradsparse.sockets import MemoryFacts
 import jax
 import jax.numpy as jnp
 
-# u keeps adding to v without new gradients. So |v| + m / (1 - m) |u| may reach
-# this many times `health.largest_kept`, which leaves room for four.
+# u keeps adding to v without new gradients, so |v| + m / (1 - m) |u| is
+# bounded. It may reach this many times `health.largest_kept`, which leaves room
+# for four times.
 _ROOM = 3
 
 
 class MomentumCorrectionState(NamedTuple):
   """State of `momentum_correction`.
 
-  Both steps of the memory are linear, and what workers owe is a mean over
-  them: another number of workers gets shares of both alike, and goes on with
-  the mean velocity and the mean momentum that there were.
+  Both steps of the memory are linear. If the number of workers changes, the new
+  workers get shares of both trees, with the same mean velocity and momentum.
 
   Attributes:
     momentum: float32 tree like params: DGC's u.
@@ -50,19 +50,19 @@ def momentum_correction(
     heavy ball (eq. 7):  u <- m u + g;    v <- v + u
     Nesterov (eq. 10):   u <- m (u + g);  v <- v + u + g
 
-  What was delivered leaves v and, with factor masking (section 3.3), clears
-  u there. Plain SGD follows the exchange: a second momentum would be double.
-  Leaves that stay dense keep momentum SGD on the mean gradient, unmasked; of
-  float64 leaves the mean is of float64, and u of float32.
+  Delivered values are subtracted from v. With factor masking (section 3.3), u
+  is cleared there. Use plain SGD after the exchange, or momentum applies twice.
+  Leaves that stay dense keep momentum SGD on the mean gradient, unmasked; for
+  float64 leaves the mean is float64, and u is float32.
 
   Args:
     momentum: m, in [0, 1).
-    nesterov: use eq. 10.
-    factor_masking: clear u where something was delivered.
+    nesterov: whether to use eq. 10.
+    factor_masking: whether to clear u at delivered elements.
 
   Raises:
-    TypeError: an argument of the wrong kind.
-    ValueError: momentum out of range.
+    TypeError: an argument is of the wrong kind.
+    ValueError: momentum is out of range.
 
   References:
     Lin et al., arXiv 1712.01887, eq. 7, eq. 10, section 3.3.
@@ -115,7 +115,7 @@ def momentum_correction(
       if not w:
         return u
       new = moved(u, mean)
-      if new.dtype != u.dtype:  # a mean of float64 may be larger than u can
+      if new.dtype != u.dtype:  # a float64 mean may exceed float32
         limit = float(jnp.finfo(u.dtype).max)
         new = jnp.clip(new, -limit, limit).astype(u.dtype)
       return jnp.where(accepted, new, u)
@@ -124,7 +124,7 @@ def momentum_correction(
     return state._replace(momentum=u)
 
   def magnitudes(state, is_dense):
-    # Beside v there is what u adds to it in all later steps: m u, m^2 u, ...
+    # In later steps u adds m u, m^2 u, ... to v.
     m = traced.here(momentum)
     return state.momentum, where_compressed(
       lambda v, u: (jnp.abs(v) + m / (1 - m) * jnp.abs(u)) / _ROOM,

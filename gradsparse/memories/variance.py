@@ -1,4 +1,4 @@
-"""The variance criterion's memory: gradient and its second moment."""
+"""The variance criterion's memory: the gradient and its second moment."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class VarianceState(NamedTuple):
 
   Attributes:
     residual: float32 tree like params: r, gradient not delivered yet.
-    variance: float32 tree like params: v, sum of squared contributions of
-      single examples to r. A new worker that takes shares w of several r has
-      contributions of w g_z / |B|, so it takes w^2 of their v: what one
-      worker with all of their examples would have.
+    variance: float32 tree like params: v, the sum of squared contributions of
+      single examples to r. If the number of workers changes, a new worker with
+      shares w of several r has contributions w g_z / |B|, so it takes w^2 of
+      their v.
   """
 
   residual: Any
@@ -42,17 +42,17 @@ class VarianceState(NamedTuple):
     return self._replace(residual=pending)
 
   def emptied(self) -> VarianceState:
-    """Neither r nor what was contributed to it."""
+    """A state with r = v = 0."""
     return VarianceState(zeros(self.residual), zeros(self.residual))
 
 
 class Rounding(NamedTuple):
-  """What a memory does with what rounding did not deliver.
+  """What a memory does with rounding errors.
 
   Attributes:
-    sent: (state, what was delivered, alpha of the criterion or None) -> state.
-    keeps: what rounding did not deliver stays in r, so nothing is lost.
-    elementwise: whether `sent` is.
+    sent: (state, delivered, alpha of the criterion or None) -> state.
+    keeps: whether rounding errors stay in r, so that nothing is lost.
+    elementwise: whether `sent` is elementwise.
     refuses: the name of a value code -> why it does not fit, or None.
   """
 
@@ -66,7 +66,7 @@ def _keep(state, delivered, alpha):
   del alpha
 
   def sent_from_v(v, d, r):
-    # (r - d)^2 - r^2. Squares of what r can hold may overflow.
+    # v + (r - d)^2 - r^2, factored because r^2 may overflow.
     corrected = jnp.clip(v + d * (d - 2 * r), 0.0, _LARGEST)
     return jnp.where(r - d == 0, 0.0, corrected)
 
@@ -85,20 +85,21 @@ ROUNDING = {'keep': Rounding(_keep)}
 def variance(
   decay: float = 0.999, alpha: float | None = None, rounding: str = 'keep'
 ) -> Memory:
-  """r <- r + g;  v <- v + sum_z (g_z / |B|)^2;  what was sent leaves both.
+  """Accumulates r <- r + g and v <- v + sum_z (g_z / |B|)^2.
 
-  What was delivered, d, leaves r; v is corrected by a^2 -> (a - b)^2, that is
-  v <- max(v - 2 d r + d^2, 0), and then decays: v <- decay v.
+  The delivered values d are subtracted from r. v is corrected by
+  a^2 -> (a - b)^2, that is v <- max(v - 2 d r + d^2, 0), and then decays:
+  v <- decay v.
 
   Args:
-    decay: of v, the sum of squares, in (0, 1]; the paper's zeta.
-    alpha: of the criterion, for a rounding that asks for it; 'keep' does not.
-    rounding: a key of `ROUNDING`. 'keep' leaves in r what a rounded value did
-      not deliver.
+    decay: decay of v, the sum of squares, in (0, 1]; the paper's zeta.
+    alpha: alpha of the criterion, for a rounding that needs it; 'keep' does
+      not.
+    rounding: a key of `ROUNDING`. 'keep' leaves rounding errors in r.
 
   Raises:
-    TypeError: an argument of the wrong kind.
-    ValueError: an argument out of range.
+    TypeError: an argument is of the wrong kind.
+    ValueError: an argument is out of range.
 
   References:
     Tsuzuku et al., arXiv 1802.06058, algorithm 1 and section 4.5.

@@ -1,4 +1,4 @@
-"""Lookups of a parameter's rows, as an embedding does them."""
+"""The rule for lookups of a parameter's rows, as in an embedding."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import jax.numpy as jnp
 
 @dataclasses.dataclass(frozen=True)
 class Lookup:
-  """`gather` of whole rows of q, as an embedding does.
+  """A `gather` of whole rows of q.
 
   Attributes:
     shape: of q.
@@ -42,17 +42,18 @@ def lookup(eqn: Any, position: int) -> Lookup | None:
     and numbers.start_index_map == (0,)
     and not numbers.operand_batching_dims
     and tuple(params['slice_sizes']) == (1, *shape[1:])
-    # A row that is clipped into the table would have two indices.
+    # With clipping, a row would have several indices.
     and params['mode'] != jax.lax.GatherScatterMode.CLIP
   )
   return Lookup(shape, params) if rows else None
 
 
 class Rows:
-  """What examples look up, in all uses one after another.
+  """The rows that examples look up, in all uses of q.
 
   Args:
-    lookups: of q, with what it met and the derivative of the result.
+    lookups: the uses of q, each with its indices and the derivative of the
+      result.
   """
 
   def __init__(self, lookups: Sequence[tuple[Lookup, Pair]]):
@@ -62,7 +63,7 @@ class Rows:
     width = math.prod(rule.shape[1:])
 
     def rows(rule, indices, d):
-      """Of one use in one step: [t], [t, width]."""
+      """The indices [t] and derivatives [t, width] of one use in one step."""
       offsets = rule.params['dimension_numbers'].offset_dims
       d = jnp.moveaxis(d, offsets, range(d.ndim - len(offsets), d.ndim))
       return indices.reshape(-1), d.reshape(-1, width).astype(jnp.float32)
@@ -78,7 +79,7 @@ class Rows:
     )
 
   def sums(self) -> Pair:
-    """Where a row is looked up several times, each shares the square."""
+    """See `uses.sums`; several lookups of one row share the square equally."""
     same = (self._at[:, :, None] == self._at[:, None, :]).astype(jnp.float32)
     whole = jnp.einsum('zts,zsw->ztw', same, self._d)
     share = whole * whole / jnp.sum(same, axis=2, keepdims=True)
@@ -87,10 +88,11 @@ class Rows:
   def times(self, others: Sequence[tuple[products.Product, Pair]]) -> jax.Array:
     """Sum over examples of these gradients times those of products with q.
 
-    Only the rows that an example has looked up are computed of the latter.
+    Of the gradients of products, only rows that the example looks up are
+    computed.
 
     Args:
-      others: of q, a matrix.
+      others: the products of q, a matrix.
     """
     rules, pairs = zip(*others, strict=True)
     a, d = jax.vmap(functools.partial(products.all_factors, rules))(pairs)
@@ -101,7 +103,7 @@ class Rows:
     return self._added(theirs * self._d)
 
   def _added(self, x: jax.Array) -> jax.Array:
-    """Rows where they belong in q; those out of bounds nowhere."""
+    """Adds rows at their indices in q; drops those out of bounds."""
     shape = self._shape[0], x.shape[-1]
     empty = jnp.zeros(shape, jnp.float32) + self._varying
     added = empty.at[self._at.reshape(-1)].add(

@@ -1,17 +1,18 @@
 """Sums and squares of per-example gradients, in one backward pass.
 
-The loss of one example is traced, and its program is run mapped over the batch
-with each parameter in one of two ways:
+The loss of one example is traced, and its program is mapped over the batch.
+Each parameter is handled in one of two ways:
 
-  shared   it meets the examples only in products that `uses` knows. It stays
-           one for all; gradients and squares come from what it meets and from
-           the derivatives of the results (`tapped`). An example's gradients of
-           all steps of a loop are added before they are squared.
-  copied   each example has a copy of its own; the derivatives with respect to
-           the copies are added and squared.
+  shared   the parameter is used only in products that `uses` knows. All
+           examples share it. Gradients and squares come from the products'
+           other operands and the derivatives of the results (`tapped`). An
+           example's gradients of all steps of a loop are added before they are
+           squared.
+  copied   each example has a copy of the parameter; the derivatives with
+           respect to the copies are summed, and their squares too.
 
-Both are exact. Copies of biases and scales are small. Those of a weight are
-what makes `jax.vmap(jax.grad(loss))` slow, so we say which these are.
+Both are exact. Copies of biases and scales are small. Copies of weights make
+`jax.vmap(jax.grad(loss))` slow, so a warning names these parameters.
 """
 
 from __future__ import annotations
@@ -30,20 +31,20 @@ import jax.numpy as jnp
 
 _SLOW = (
   'second moments: each example has a copy of its own of parameter {} ({}), '
-  'which is exact, but slow and large. Known are parameters with one place in '
-  'the loss, in dot_general, conv_general_dilated or a lookup of rows, also in '
-  'lax.scan; a matrix may be looked up and multiplied in several.'
+  'which is exact, but slow and large. No copies are needed of a parameter '
+  'with one use in the loss, in dot_general, conv_general_dilated or a lookup '
+  'of rows, also in lax.scan. A matrix may have several lookups and products.'
 )
 
 
 class Program:
-  """A loss of one example, to be differentiated for many.
+  """The traced loss of one example, to be differentiated for many.
 
   Args:
     loss_fn: (params, example) -> loss (and aux).
-    params: of floating-point numbers.
-    batch: examples, first axis of all arrays.
-    axis_name: of the axis of examples, where losses have collectives over it.
+    params: tree of floating-point arrays.
+    batch: tree of arrays whose first axis is that of examples.
+    axis_name: name of the axis of examples, if losses have collectives over it.
     has_aux: see `loss_fn`.
   """
 
@@ -72,12 +73,12 @@ class Program:
     self._say_slow(params)
 
   def sums(self, params: Any, batch: Any, size: int) -> Any:
-    """What some examples give.
+    """The sums of losses, gradients and squares over a chunk of the batch.
 
     Args:
       params: as in `__init__`.
-      batch: the same number of examples as in `__init__`.
-      size: of the whole batch, of which these may be a part.
+      batch: a chunk, with as many examples as in `__init__`.
+      size: the number of examples of the whole batch.
 
     Returns:
       (loss, aux of each example, gradients, squares): sums over the examples
@@ -127,7 +128,7 @@ class Program:
     )
 
   def _mapped(self, leaves, examples, copies, tape):
-    """(losses, aux, what met parameters, results), examples first."""
+    """(losses, aux, operands met by parameters, results), examples first."""
 
     def one(copies, taps, example):
       tape.taps = taps
@@ -148,10 +149,10 @@ class Program:
   def _explored(
     self, leaves: Sequence[Any], examples: Sequence[Any]
   ) -> tuple[dict[int, str | None], list[tapped.Use], Any]:
-    """Which parameters are copied and why, uses of the others, their results.
+    """Which parameters are copied and why, the others' uses, their results.
 
-    A parameter that has to be copied is an ordinary value from then on, which
-    may make another one unknown that is joined with it.
+    The search repeats: a copied parameter is an ordinary value, which may make
+    another parameter unknown that is concatenated with it.
     """
     copied: dict[int, str | None] = {}
     while True:
@@ -181,14 +182,14 @@ class Program:
 
 
 def _view_of(leaf: int) -> tapped.View:
-  """A parameter as it is."""
+  """The view of a whole parameter."""
   return tapped.View(frozenset({leaf}), lambda leaves: leaves[leaf])
 
 
 def _copies(
   leaves: Sequence[Any], copied: Mapping[int, Any], examples: Sequence[Any]
 ) -> dict[int, Any]:
-  """One for each example, of these parameters."""
+  """A copy of these parameters for each example."""
   return {
     i: jnp.broadcast_to(leaves[i], (len(examples[0]), *leaves[i].shape))
     for i in copied
@@ -198,7 +199,7 @@ def _copies(
 def _unknown(
   used: Sequence[tapped.Use], unknown: Mapping[int, str | None]
 ) -> dict[int, str | None]:
-  """With parameters in products too, or in those that do not add up."""
+  """`unknown`, and the parameters with uses that cannot be summed."""
   places: dict[int, set[Any]] = {}
   for use in used:
     place = (use.view, use.rule.layout)
@@ -213,7 +214,7 @@ def _unknown(
 
 
 def _grouped(meetings: Any) -> list[tuple[tapped.View, list[Any]]]:
-  """The meetings of each view."""
+  """Groups meetings by view."""
   groups: dict[tapped.View, list[Any]] = {}
   for meeting in meetings:
     groups.setdefault(meeting[0].view, []).append(meeting)
@@ -221,6 +222,6 @@ def _grouped(meetings: Any) -> list[tuple[tapped.View, list[Any]]]:
 
 
 def _one_loop(x: jax.Array, loops: int) -> jax.Array:
-  """[examples, steps, ...], whatever the number of loops."""
+  """Reshapes the steps of all loops to one axis: [examples, steps, ...]."""
   examples, *shape = x.shape
   return x.reshape(examples, math.prod(shape[:loops]), *shape[loops:])

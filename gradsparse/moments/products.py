@@ -1,7 +1,7 @@
-"""Products of parameters with examples: dense layers and convolutions.
+"""The rules for products with parameters: dense layers and convolutions.
 
-The gradient of one example is sum_t a_t d_t^T, see `uses`. A product gives the
-factors a and d, and turns what they make into the parameter's shape.
+The gradient of one example is sum_t a_t d_t^T, see `uses`. A rule computes the
+factors a and d, and reshapes their product to the parameter's shape.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gradsparse.moments import varying
 import jax
 import jax.numpy as jnp
 
-# Of one example's a and d, and of what becomes of them.
+# (a, d) of one example; also (operand, derivative) and (sums, squares).
 Pair = tuple[jax.Array, jax.Array]
 _BLOCK_BYTES = 64 << 20
 
@@ -32,13 +32,13 @@ class Product(abc.ABC):
     """(float32[t, groups, k], float32[t, groups, n]) of one example.
 
     Args:
-      x: what q was multiplied with.
+      x: the other operand of the product.
       d: derivative with respect to the result.
     """
 
   @abc.abstractmethod
   def assemble(self, product: jax.Array) -> jax.Array:
-    """A gradient in q's shape, from [groups, k, n]."""
+    """Reshapes [groups, k, n] to a gradient in q's shape."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Dense(Product):
     shape: of q.
     contract: dimensions (of x, of q).
     batch: dimensions (of x, of q).
-    first: x is the left operand.
+    first: whether x is the left operand.
   """
 
   shape: tuple[int, ...]
@@ -65,13 +65,13 @@ class Dense(Product):
 
   @property
   def _is_matrix(self) -> bool:
-    """Whether q has rows and columns, and one of them meets x."""
+    """Whether q is a matrix, one of whose dimensions is contracted."""
     counts = len(self.shape), len(self.contract[1]), len(self.batch[1])
     return counts == (2, 1, 0)
 
   @property
   def _order(self) -> tuple[int, ...]:
-    """q's dimensions as [groups, k, n] has them."""
+    """q's dimensions in the order of [groups, k, n]."""
     if self._is_matrix:
       return 0, 1
     named = (*self.batch[1], *self.contract[1])
@@ -79,7 +79,7 @@ class Dense(Product):
 
   def factors(self, x: jax.Array, d: jax.Array) -> Pair:
     a, d = self._met(x, d)
-    # Those of a matrix are its rows' and its columns', whatever meets x.
+    # A matrix has the factors (rows, columns), whichever is contracted.
     return (d, a) if self._is_matrix and self.contract[1] == (1,) else (a, d)
 
   def _met(self, x: jax.Array, d: jax.Array) -> Pair:
@@ -108,7 +108,7 @@ class Convolution(Product):
     q_order: of q's dimensions as (*space, channels in, channels out).
     d_order: of the result's dimensions as (images, *space, channels).
     strides: of the window.
-    padding: (before, after, between) each dimension of space.
+    padding: (before, after, between) for each dimension of space.
     dilation: of the kernel.
     groups: of channels.
   """
@@ -128,7 +128,7 @@ class Convolution(Product):
 
   @property
   def _taps(self) -> tuple[int, ...]:
-    """Sizes of the kernel in space."""
+    """The kernel's sizes in space."""
     return tuple(self.shape[i] for i in self.q_order[:-2])
 
   def factors(self, x: jax.Array, d: jax.Array) -> Pair:
@@ -175,7 +175,7 @@ def dense(eqn: Any, position: int) -> Dense:
 
 
 def transposed(rule: Dense) -> Dense | None:
-  """The same use of q's transpose, a matrix; None: it has no rule."""
+  """The rule of the same use for q's transpose, a matrix, or None."""
   if not rule.contract[1] or rule.batch[1]:
     return None
   met, own = rule.contract
@@ -215,7 +215,7 @@ def convolution(eqn: Any, position: int) -> Convolution | None:
 
 
 def all_factors(rules: Sequence[Product], pairs: Sequence[Pair]) -> Pair:
-  """float32[t, groups, ...] of one example, all uses one after another."""
+  """The factors of one example in all uses: float32[t, groups, ...]."""
   parts = [
     jax.vmap(rule.factors)(*pair)
     for rule, pair in zip(rules, pairs, strict=True)
@@ -256,14 +256,14 @@ def sums(products: Sequence[tuple[Product, Pair]]) -> Pair:
 
 
 def _block(examples: int, nbytes: int) -> int:
-  """How many examples are multiplied at a time.
+  """The number of examples that are multiplied at a time.
 
   Args:
-    examples: in all.
-    nbytes: of the gradient of one.
+    examples: the number of all examples.
+    nbytes: bytes of one example's gradient.
   """
   if platforms.is_cpu():
-    return 1  # XLA multiplies batches of small matrices slowly there
+    return 1  # batches of small matrices are slow there
   most = max(1, _BLOCK_BYTES // nbytes)
   return max(
     n for n in range(1, examples + 1) if not examples % n and n <= most

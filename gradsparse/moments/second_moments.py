@@ -1,20 +1,21 @@
 """Second moments of per-example gradients, for the variance criterion.
 
-With the gradient of example z written g_z and B examples in the batch, the
-variance-based schemes want, elementwise,
+With g_z the gradient of example z and B examples in the batch, the
+variance-based schemes need, elementwise,
 
   mean gradient    sum_z g_z / B
   second moment    sum_z (g_z / B)^2      (not the mean of squares: B times it)
 
-Four ways, by cost:
+Four functions compute them:
 
   value_and_grad_moments      exact, in one backward pass (`per_example`); in
                               chunks of the batch if memory is scarce
-  batch_value_and_grad_moments  exact, for any loss of the batch: differentiates
-                              one copy of the parameters an example, slowly
+  batch_value_and_grad_moments  exact, for any loss of the batch, but slow: it
+                              differentiates a copy of the parameters for each
+                              example
   moments_from_microbatches   unbiased estimate from the means of M parts
-  dense_with_moment           exact for a dense layer at the price of one more
-                              matrix product, no per-example tensors
+  dense_with_moment           exact for a dense layer, with one more matrix
+                              product and no per-example tensors
 
 References:
   Tsuzuku et al., arXiv 1802.06058, algorithm 1.
@@ -64,24 +65,24 @@ def value_and_grad_moments(
   has_aux: bool = False,
   axis_name: str | None = None,
 ) -> Callable[[Any, Any], tuple[Any, Any, Any]]:
-  """Like `jax.value_and_grad`, with the second moment beside the gradient.
+  """Like `jax.value_and_grad`, but also returns the second moment.
 
-  The squares come out of the one backward pass of the batch where a parameter
-  has one place in the loss, in a dense layer, a convolution or an embedding,
-  also in a recurrent network (`jax.lax.scan`), or is a matrix that is looked up
-  and multiplied in several (a tied embedding). Other parameters are copied for
-  each example. That is exact too, and cheap for biases and scales; of a larger
-  one a warning says that it is slow.
+  One backward pass of the batch is enough for a parameter that has one use in
+  the loss: in a dense layer, a convolution or an embedding, also in a recurrent
+  network (`jax.lax.scan`). A matrix may have several lookups and products (a
+  tied embedding). Other parameters are copied for each example. That is exact
+  too, and cheap for biases and scales; a warning names larger ones.
 
   Args:
     loss_fn: (params, example) -> loss of one example (and aux).
     microbatch: examples differentiated at a time; must divide the batch. None
       is the whole batch.
     has_aux: loss_fn returns (loss, aux); aux of all examples is stacked.
-    axis_name: of an axis of examples, over which losses may have collectives:
-      with Flax, BatchNorm(axis_name=...). An example's contribution is then
-      the derivative of the batch's mean loss with respect to its own use of
-      the parameters, as in `batch_value_and_grad_moments`. No microbatch.
+    axis_name: name of the axis of examples, over which losses may have
+      collectives: with Flax, BatchNorm(axis_name=...). An example's
+      contribution is then the derivative of the batch's mean loss with respect
+      to its own use of the parameters, as in `batch_value_and_grad_moments`.
+      microbatch must be None.
 
   Returns:
     (params, batch) -> (value, grads, second_moment): mean loss (with has_aux:
@@ -89,10 +90,10 @@ def value_and_grad_moments(
     sum_z (g_z / B)^2 in float32. Batch arrays have the examples first.
 
   Raises:
-    TypeError: an argument of the wrong kind; when called, a parameter that is
-      not of floating-point numbers, or a loss that is no scalar.
+    TypeError: an argument is of the wrong kind; when called: a parameter is not
+      floating-point, or the loss is not a scalar.
     ValueError: microbatch is not positive, or is given with axis_name; when
-      called, it does not divide the batch, or that has no examples.
+      called: it does not divide the batch, or the batch has no examples.
 
   Example:
     >>> import jax.numpy as jnp
@@ -117,7 +118,7 @@ def value_and_grad_moments(
   def run(params, batch):
     inputs.check_floating(params, 'params')
     size = losses.examples('batch', batch)
-    # In shard_map JAX sums the gradient of what is equal on all devices.
+    # In shard_map JAX sums the gradients of values typed equal on all devices.
     zero = varying.zero((params, batch))
     own = jax.tree.map(lambda p: p + zero.astype(p.dtype), params)
     chunk = _chunk(microbatch, size)
@@ -131,9 +132,8 @@ def value_and_grad_moments(
       loss, aux, *sums = program.sums(own, part, size)
       return jax.tree.map(jnp.add, carry, (loss, *sums)), aux
 
-    # The first chunk is added outside of the scan, which needs a carry of one
-    # type: inside of shard_map sums differ between workers, and a zero that is
-    # written here does not.
+    # The first chunk is outside the scan, whose carry must keep its type:
+    # inside shard_map, sums are typed varying, but a constant zero is not.
     loss, aux, *sums = program.sums(own, first, size)
     if chunk < size:
       rest = jax.tree.map(lambda x: x[1:], parts)
@@ -156,31 +156,31 @@ def batch_value_and_grad_moments(
   microbatch: int | None = None,
   has_aux: bool = False,
 ) -> Callable[[Any, Any], tuple[Any, Any, Any]]:
-  """The same for losses whose examples share statistics (batch norm).
+  """`value_and_grad_moments` for losses with batch statistics (batch norm).
 
-  Every example sees the shared batch statistics, and its contribution is the
+  Every example sees the shared batch statistics. Its contribution is the
   derivative of the batch's mean loss with respect to its own copy of the
-  parameters; contributions sum to the batch gradient. Only the per-example
-  gradients are bounded by the chunk: the forward pass is that of the whole
-  batch, once a chunk. Where the loss can be written for one example,
+  parameters; contributions sum to the batch gradient. A microbatch limits the
+  memory of the per-example gradients only: each one runs the forward pass of
+  the whole batch. If the loss can be written for one example,
   `value_and_grad_moments(axis_name=...)` gives the same many times faster.
 
   Args:
     loss_fn: (params_per_example, batch) -> mean loss of the batch (and aux),
       where each parameter has a leading axis of examples. With Flax: jax.vmap
-      of the model over both, with BatchNorm(axis_name=...) of that vmap.
+      of the model over both, and BatchNorm with that vmap's axis_name.
     microbatch: examples differentiated at a time; must divide the batch.
     has_aux: loss_fn returns (loss, aux).
 
   Returns:
-    (params, batch) -> (value, grads, second_moment), params without example
-    axis; with has_aux the value is (loss, aux).
+    (params, batch) -> (value, grads, second_moment), where params have no axis
+    of examples; with has_aux the value is (loss, aux).
 
   Raises:
-    TypeError: an argument of the wrong kind; when called, a parameter that is
-      not of floating-point numbers, or a loss that is no scalar.
-    ValueError: microbatch is not positive; when called, it does not divide
-      the batch, or that has no examples.
+    TypeError: an argument is of the wrong kind; when called: a parameter is not
+      floating-point, or the loss is not a scalar.
+    ValueError: microbatch is not positive; when called: it does not divide the
+      batch, or the batch has no examples.
   """
   microbatch = _checked(microbatch)
   has_aux = arguments.flag('has_aux', has_aux)
@@ -213,7 +213,7 @@ def batch_value_and_grad_moments(
       squares = jax.tree.map(lambda a, x: a + jnp.sum(x * x, 0), squares, g)
       return (grads, squares), value
 
-    # The first chunk apart: the carry then has the type of what is added.
+    # The first chunk is outside the scan, so that the carry keeps its type.
     start, value = add((_zeros(params), _zeros(params)), 0)
     begins = jnp.arange(chunk, size, chunk)
     (grads, squares), _ = jax.lax.scan(add, start, begins)
@@ -237,14 +237,14 @@ def moments_from_microbatches(
     num_microbatches: M, at least 2; must divide the batch.
 
   Returns:
-    (params, batch) -> (value, grads, second_moment estimate). Costs about as
-    much as M gradients of B / M examples.
+    (params, batch) -> (value, grads, second_moment estimate). The cost is about
+    that of M gradients of B / M examples.
 
   Raises:
-    TypeError: an argument of the wrong kind; when called, a parameter that is
-      not of floating-point numbers, or a loss that is no scalar.
-    ValueError: num_microbatches under 2; when called, it does not divide the
-      batch, or that has no examples.
+    TypeError: an argument is of the wrong kind; when called: a parameter is not
+      floating-point, or the loss is not a scalar.
+    ValueError: num_microbatches is less than 2; when called: it does not divide
+      the batch, or the batch has no examples.
   """
   loss_fn = losses.checked(loss_fn)
   num_microbatches = arguments.whole_number(
@@ -283,15 +283,15 @@ def dense_with_moment(
 ) -> jax.Array:
   """x @ kernel, whose gradient with respect to `tap` is a second moment.
 
-  The gradient of a dense layer is A^T D, with inputs A and output cotangents
-  D, one row an example; its squares need no per-example tensors:
+  The gradient of a dense layer is A^T D, with inputs A and output cotangents D,
+  one row for each example. The sum of squares needs no per-example tensors:
   sum_z (a_z d_z^T)^2 = (A * A)^T (D * D). Differentiate the batch's mean loss
   with respect to kernel and tap: the latter is sum_z (g_z / B)^2.
 
-  Exact only where each example is one row of x (no time axis).
+  This is exact only if each example is one row of x (no time axis).
 
   Args:
-    x: (B, m), one example a row.
+    x: (B, m), one row for each example.
     kernel: (m, n).
     tap: zeros like kernel; its value does not matter.
 
@@ -299,9 +299,8 @@ def dense_with_moment(
     (B, n).
 
   Raises:
-    TypeError: an argument is not of floating-point numbers.
-    ValueError: x or kernel is no matrix, they do not fit, or tap is not like
-      kernel.
+    TypeError: an argument is not floating-point.
+    ValueError: an argument is not a matrix, or the shapes do not fit.
   """
   for name, value in (('x', x), ('kernel', kernel), ('tap', tap)):
     inputs.check_floating(value, name)

@@ -1,14 +1,14 @@
-"""Runs the program of a loss, and taps it where parameters meet examples.
+"""Runs the jaxpr of a loss and records the products that use parameters.
 
-A jaxpr is run again, equation by equation, with some arguments `Seen`: known
-to be parameters. Where one is in a product that `uses` knows, what it meets is
-kept and a zero (a tap) is added to the result, so that the derivative with
-respect to the tap is that with respect to the result.
+The jaxpr is run equation by equation, with parameters marked as `Seen`. In a
+product that `uses` knows, the parameter's other operand is kept, and a zero (a
+tap) is added to the result: the derivative with respect to the tap is that with
+respect to the result.
 
-Parameters may be turned on the way to a product: transposed, reshaped, joined.
-Such a `View` has each element of the parameters at most once, so that squares
-go back the way that gradients do. Functions that were compiled are entered, and
-so are loops (`jax.lax.scan`) around which a parameter stays the same.
+Before a product, parameters may be transposed, reshaped or concatenated. Such a
+`View` contains each element of the parameters at most once, so that squares
+propagate back as gradients do. The run enters compiled functions, and loops
+(`jax.lax.scan`) in which the parameter is a constant.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import jax
 from jax.extend import core as jex_core
 import jax.numpy as jnp
 
-# Each element of the result is one of the operands', none is there twice.
+# Primitives whose result contains no element of an operand twice.
 _VIEWS = frozenset(
   {
     'broadcast_in_dim',
@@ -34,19 +34,19 @@ _VIEWS = frozenset(
     'transpose',
   }
 )
-# Of these, what leaves a matrix what it is, or transposes it.
+# Those that keep a matrix, or transpose it.
 _SAME = ('convert_element_type', 'copy', 'transpose')
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class View:
-  """How a value is made of parameters only, by turning them.
+  """A rearrangement of parameters.
 
   Attributes:
     leaves: numbers of the parameters in it.
-    of: makes it from parameters by number, in float32.
-    matrix: another view that this is, perhaps in another precision, and
-      whether this is its transpose; None: there is no such view.
+    of: number -> parameter in float32, to the view's value.
+    matrix: (another view, whether this one is its transpose), if this one is
+      the same matrix, perhaps in another precision; else None.
   """
 
   leaves: frozenset[int]
@@ -63,12 +63,12 @@ class Seen(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Use:
-  """A view in a product.
+  """A use of a view in a product.
 
   Attributes:
-    view: which.
-    rule: of the product.
-    loops: how many loops are around it.
+    view: the view.
+    rule: the rule of the product.
+    loops: the number of loops around the product.
   """
 
   view: View
@@ -77,18 +77,18 @@ class Use:
 
 
 class Tape:
-  """What one run of a program takes and writes down.
+  """The inputs (taps) and records of one run.
 
-  A loop has one entry in each list, itself a list with the entries of its body
-  and a leading axis of steps.
+  A loop has one entry in each list: a list of the entries of its body, whose
+  arrays have a leading axis of steps.
 
   Attributes:
-    taps: zeros like the results; None while these are looked for.
+    taps: zeros like the results; None in the first run, which finds results.
     uses: products with parameters, in the order of the program.
-    met: what the parameter met in each.
-    results: of each, where there are no taps yet.
-    unknown: numbers of parameters in other equations, with the primitive; None
-      where the result is an example's own and not smaller than the parameter.
+    met: the other operand of each product.
+    results: of each product, if there are no taps yet.
+    unknown: number of a parameter in another equation -> the primitive; or None
+      if the result differs between examples and is as large as the parameter.
   """
 
   def __init__(self, taps: list[Any] | None):
@@ -99,21 +99,21 @@ class Tape:
     self.unknown: dict[int, str | None] = {}
 
   def tap(self) -> Any:
-    """Of the next entry."""
+    """The tap of the next entry."""
     return None if self.taps is None else self.taps[len(self.uses)]
 
   def enter(self, use: Any, met: Any, result: Any) -> None:
-    """Writes an entry down."""
+    """Records an entry."""
     self.uses.append(use)
     self.met.append(met)
     if self.results is not None:
       self.results.append(result)
 
   def plain(self, value: Any, why: str | None) -> Any:
-    """A value for who does not know views.
+    """The plain value; parameters in it become `unknown`.
 
     Args:
-      value: perhaps of parameters.
+      value: a value, perhaps `Seen`.
       why: see `unknown`.
     """
     if not isinstance(value, Seen):
@@ -130,14 +130,14 @@ def run(
   own: Sequence[bool],
   tape: Tape,
 ) -> list[Any]:
-  """The results of a jaxpr.
+  """Runs a jaxpr and returns its results.
 
   Args:
-    jaxpr: what to run.
-    consts: of it.
+    jaxpr: the jaxpr.
+    consts: its constants.
     args: its arguments; parameters are `Seen`.
     own: which arguments differ between examples.
-    tape: takes and gives what belongs to products with parameters.
+    tape: records products with parameters.
   """
   env: dict[Any, Any] = dict(zip(jaxpr.constvars, consts, strict=True))
   env.update(zip(jaxpr.invars, args, strict=True))
@@ -176,7 +176,7 @@ def _equation(
   if len(at) == len(values) and _turns(eqn, values):
     return [_turned(eqn, values)]
   if len(at) == 1 and (rule := uses.match(eqn, at[0])):
-    # All that `uses` knows have two operands.
+    # All primitives of `uses` have two operands.
     view, values[at[0]] = values[at[0]]
     (result,) = _bind(eqn, values)
     tap = tape.tap()
@@ -187,7 +187,7 @@ def _equation(
 
 
 def _use(view: View, rule: uses.Rule) -> Use:
-  """Of the matrix that a view is, where there is one: its uses add up."""
+  """A use of the view, or of its matrix, whose uses can be summed."""
   if view.matrix is None:
     return Use(view, rule)
   matrix, transposed = view.matrix
@@ -196,7 +196,7 @@ def _use(view: View, rule: uses.Rule) -> Use:
 
 
 def _elementwise(eqn: Any) -> bool:
-  """Whether the result is what all operands are broadcast to."""
+  """Whether all operands broadcast to the result's shape."""
   result = eqn.outvars[0].aval.shape
   return not any(jex_core.jaxprs_in_params(eqn.params)) and all(
     len(shape) == len(result)
@@ -212,14 +212,14 @@ def _bind(eqn: Any, values: Sequence[Any]) -> list[Any]:
 
 
 def _turns(eqn: Any, seen: Sequence[Seen]) -> bool:
-  """Whether the result is a view, too."""
+  """Whether the result is a view."""
   leaves = frozenset().union(*(x.view.leaves for x in seen))
   after = eqn.outvars[0].aval
   return (
     eqn.primitive.name in _VIEWS
     and after.size == sum(x.aval.size for x in eqn.invars)
     and jnp.issubdtype(after.dtype, jnp.floating)
-    # What is joined with itself is there twice.
+    # Concatenated with itself, a parameter would be in it twice.
     and len(leaves) == sum(len(x.view.leaves) for x in seen)
   )
 
@@ -239,7 +239,7 @@ def _turned(eqn: Any, seen: Sequence[Seen]) -> Seen:
 
 
 def _matrix(eqn: Any, views: Sequence[View]) -> tuple[View, bool] | None:
-  """See `View.matrix`, of the result."""
+  """`View.matrix` of the result."""
   name = eqn.primitive.name
   if name not in _SAME or eqn.outvars[0].aval.ndim != 2:
     return None
@@ -250,11 +250,11 @@ def _matrix(eqn: Any, views: Sequence[View]) -> tuple[View, bool] | None:
 def _scan(
   eqn: Any, values: list[Any], own: Sequence[bool], tape: Tape
 ) -> list[Any]:
-  """A loop, whose taps and whose kept values go step by step beside it."""
+  """Runs a loop, which scans over its taps and stacks its records."""
   closed = eqn.params['jaxpr']
   constants, carried = _scan_counts(eqn.params)
   still = values[:constants]
-  # What is carried differs between examples sooner or later.
+  # The carry is assumed to differ between examples.
   differs = [*own[:constants], *[True] * carried, *own[constants + carried :]]
   moving = [tape.plain(x, 'scan') for x in values[constants:]]
   inner = Tape(None)
@@ -286,7 +286,7 @@ def _scan(
 
 
 def _scan_counts(params: Any) -> tuple[int, int]:
-  """How many operands are constants, and how many are carried."""
+  """The number of constants, and of carried operands."""
   if 'num_consts' in params:
     return params['num_consts'], params['num_carry']
   constants, carry, _ = params['ft_in'].unpack()  # in newer JAX

@@ -1,21 +1,20 @@
-"""What a parameter's gradients of all examples are, from how it was used.
+"""Sums over examples of a parameter's gradients and squares, from its uses.
 
-A parameter q that meets an example in a product (a dense layer, a convolution)
-has the gradient g_z = sum_t a_zt d_zt^T: a are the layer's inputs, d the
-derivatives with respect to its outputs, and t goes over the pixels of an image
-or the steps of a recurrent network. From all a and d come, without a gradient
-of every example side by side,
+A parameter q in a product (a dense layer, a convolution) has the gradient
+g_z = sum_t a_zt d_zt^T of example z: a are the layer's inputs, d the
+derivatives with respect to its outputs, and t runs over the pixels of an image
+or the steps of a recurrent network. From all a and d follow
 
-  sum_z g_z   and   sum_z g_z^2 (elementwise).
+  sum_z g_z   and   sum_z g_z^2 (elementwise)
 
-With one t that is A^T D and (A * A)^T (D * D). With several, one product an
-example, added up in blocks of examples.
+without the gradients of all examples in memory. With one t they are A^T D and
+(A * A)^T (D * D). With several, there is one product for each example, and the
+products are summed in blocks of examples.
 
-A rule here knows one primitive of JAX. `match` gives the rule for an equation
-whose operand `position` is the parameter, or None where it does not know how.
-Rules with the same `layout` may be added up: they give gradients of q alike.
-A matrix may be looked up and multiplied, as it is and transposed (an embedding
-that is the output's matrix, too).
+A rule is for one primitive of JAX. `match` returns the rule for an equation
+whose operand `position` is the parameter, or None if there is none. Uses with
+the same `layout` have gradients of one form, which may be added. A matrix may
+be looked up and multiplied, also transposed (as in a tied embedding).
 """
 
 from __future__ import annotations
@@ -40,26 +39,26 @@ _RULES = {
 
 
 def match(eqn: Any, position: int) -> Rule | None:
-  """The rule for an equation whose operand `position` alone is a parameter."""
+  """The rule for an equation whose only parameter is operand `position`."""
   rule = _RULES.get(eqn.primitive.name)
   return rule and rule(eqn, position)
 
 
 def transposed(rule: Rule) -> Rule | None:
-  """The same use of q's transpose, a matrix; None: it has no rule."""
+  """The rule of the same use for q's transpose, a matrix, or None."""
   return products.transposed(rule) if isinstance(rule, Dense) else None
 
 
 def sums(rules: Sequence[Rule], pairs: Sequence[Pair]) -> Pair:
-  """Sum over examples of the gradients of q, and of their squares.
+  """Sums over examples of the gradients of q, and of their squares.
 
   Args:
-    rules: how q was used, each time; all of one layout.
-    pairs: for each use what q met and the derivative with respect to the
-      result, [examples, steps of loops, ...].
+    rules: the rules of all uses of q, of one layout.
+    pairs: for each use, the other operand and the derivative with respect to
+      the result, [examples, steps of loops, ...].
 
   Returns:
-    Two of float32 in q's shape.
+    Two float32 arrays of q's shape.
   """
   both = list(zip(rules, pairs, strict=True))
   looked_up = [(r, x) for r, x in both if isinstance(r, Lookup)]

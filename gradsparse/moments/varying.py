@@ -1,4 +1,4 @@
-"""Typing inside of shard_map."""
+"""Types of values inside shard_map."""
 
 from __future__ import annotations
 

@@ -1,11 +1,12 @@
-"""The schemes by name: each one line in an `optax.chain`.
+"""The schemes by name: each is one line in an `optax.chain`.
 
-Every recipe returns a transformation whose update is the mean over workers
-with the sign of the gradient; descent, and (but for DGC) momentum, are the
-business of the optimizer that follows it.
+Every recipe returns a transformation whose update is the mean over workers with
+the sign of the gradient. The optimizer that follows descends and, except after
+DGC, applies momentum.
 
-`RECIPES` is the one table of them. A new recipe is a function in a module here
-that returns three sockets, and a line in the table.
+`RECIPES` is the table of all recipes. A new recipe is a function in a module of
+this folder that returns a memory, a compressor and an exchange, and a line in
+the table.
 """
 
 from __future__ import annotations
@@ -39,10 +40,9 @@ class Recipe(NamedTuple):
 
   Attributes:
     factory: the recipe.
-    paper: where the scheme comes from.
-    example: the arguments that a user might begin with; all others have
-      their defaults.
-    about: what the expectation of an unbiased scheme is; '' is the gradient.
+    paper: the source of the scheme.
+    example: arguments to begin with; all others have their defaults.
+    about: the expectation of an unbiased scheme; '' is the gradient.
   """
 
   factory: Callable[..., CompressedMean]
@@ -57,7 +57,7 @@ class Recipe(NamedTuple):
   def make(
     self, *, axis_name: AxisName | None, **arguments: Any
   ) -> CompressedMean:
-    """The scheme of the example, with these arguments beside or instead."""
+    """The scheme of the example, with these arguments added or replaced."""
     return self.factory(**{**self.example, **arguments}, axis_name=axis_name)
 
 

@@ -16,7 +16,7 @@ from gradsparse.transform.layout import DensePaths
 
 
 def _by_parts(exchange: str) -> bool:
-  """Whether it is the reduce-scatter."""
+  """Whether the exchange is the reduce-scatter."""
   kinds = get_args(shared_arguments.Exchange)
   return arguments.one_of('exchange', exchange, kinds) == 'reduce_scatter'
 
@@ -36,7 +36,7 @@ def qsgd(
   seed: int = 0,
   verify: bool = False,
 ) -> shared_arguments.Sockets:
-  """Stochastic rounding to s levels of each bucket's norm; unbiased.
+  """Unbiased stochastic rounding to s levels of each bucket's norm.
 
   >>> import gradsparse as gs, jax.numpy as jnp
   >>> tx = gs.qsgd(7, axis_name='workers')
@@ -49,46 +49,48 @@ def qsgd(
   Args:
     levels: s, a whole number in 1..65534. With s = 2^(b-1) - 1 a level and its
       sign take b bits.
-    bucket_size: the most elements of a leaf that share a norm, at least 1. Of a
-      leaf (..., in, out) with three and more dimensions a bucket holds whole
-      receptive fields, the elements of one input and output; a field that is
-      larger is split.
+    bucket_size: the most elements of a leaf that share a norm, at least 1. In a
+      leaf (..., in, out) of three or more dimensions, a bucket holds whole
+      receptive fields (the elements of one input and output); larger fields are
+      split.
     norm: 'max', the largest magnitude of a bucket (the paper's experiments), or
       'l2', its 2-norm (the paper's theory).
     code: 'fixed' width; 'elias_dense' (a level for each element),
-      'elias_sparse' (gaps between nonzeros), or 'elias', which takes the sparse
-      one where levels^2 < bucket_size. A stream is as long as the data need:
-      all workers' messages are cut to the smallest size of a ladder that holds
-      the longest one (steps of 2 %, of 12 % below an eighth of the fixed width,
-      which is what longer ones are sent in). Streams are below 2^32 bits: of 46
-      million elements and more they are several, or of fixed width.
-    elias: of the streams, 'omega' (the paper's), 'gamma', 'delta' or 'unary'
-      (from 8 on with an escape to omega). On Gaussian gradients with the 2-norm
-      and s = sqrt(n) the dense code takes 2.94 bits an element in omega, above
-      the 2.8 that the paper derives from idealised lengths of the same codes,
-      and 2.43 in unary, below it; 0.05 more say how long blocks are.
+      'elias_sparse' (gaps between nonzeros), or 'elias', which is the sparse
+      code if levels^2 < bucket_size, else the dense one. The length of an Elias
+      stream depends on the data: all messages have the smallest size of a
+      ladder that holds the longest stream (steps of 2 %, of 12 % below an
+      eighth of the fixed width). A stream longer than the fixed width is sent
+      in that. Streams have fewer than 2^32 bits: from 46 million elements on,
+      there are several streams, or levels are sent in fixed width.
+    elias: the code of streams: 'omega' (the paper's), 'gamma', 'delta' or
+      'unary' (from 8 on with an escape to omega). On Gaussian gradients with
+      the 2-norm and s = sqrt(n), the dense code takes 2.94 bits an element with
+      omega and 2.43 with unary, and 0.05 for the lengths of blocks. The paper
+      derives 2.8 from idealised lengths of the same codes.
     exchange: 'all_gather', or 'reduce_scatter', with which a worker sends about
       2 (P - 1) / P times the packed vector instead of (P - 1) times: each
-      averages one part and rounds the mean once more, by fresh draws. There
-      buckets are runs of all compressed leaves, joined, whatever their
-      receptive fields, and `code` is 'fixed'. What the second rounding loses
-      goes into the next step (see `gs.pending`) where that cannot pile up: with
-      norm 'max' and levels >= 2, or 'l2' and levels > sqrt(bucket_size).
+      worker averages one part and rounds the mean once more, with new random
+      numbers. Buckets are then runs of the concatenated leaves, whatever their
+      receptive fields, and `code` is 'fixed'. The error of the second rounding
+      is fed back into the next step (see `gs.pending`) if it cannot accumulate:
+      with norm 'max' and levels >= 2, or 'l2' and levels > sqrt(bucket_size).
     {axis_name}
     {min_size: leaves under 10,000 elements stay dense. 0 compresses every leaf}
     {dense_paths}
-    {seed: the roundings, which are drawn anew in each step and on each worker
-      for itself}
+    {seed: the random roundings, which differ between steps and between workers}
     {verify}
 
   Returns:
-    An optax transformation. Its update takes this worker's gradients and gives,
-    on all workers alike and with the gradient's sign, the mean over workers of
-    the rounded gradients. Its expectation is the mean of the gradients.
+    An optax transformation. Its update turns this worker's gradients into the
+    mean over workers of the rounded gradients. The update is equal on all
+    workers and has the gradient's sign. Its expectation is the mean of the
+    gradients.
 
   Raises:
-    TypeError: an argument of the wrong kind.
-    ValueError: an argument out of range, or a stream with reduce_scatter.
+    TypeError: an argument is of the wrong kind.
+    ValueError: an argument is out of range, or code is not 'fixed' with
+      'reduce_scatter'.
 
   References:
     Alistarh et al., arXiv 1610.02132, sections 3.1, 4 and 5; the second
@@ -126,9 +128,10 @@ def qsgd_descent(
 ) -> shared_arguments.Sockets:
   """QSGD for gradient descent: at most ceil(sqrt(n)) signs, one magnitude.
 
-  For full (not stochastic) gradients: deterministic. Of the largest entries as
-  few are sent as together reach the 2-norm of the gradient; each counts as its
-  sign times that norm. There is no memory: what is not sent is lost.
+  This deterministic scheme is for full (not stochastic) gradients. It sends the
+  fewest largest entries whose magnitudes sum to the 2-norm of the gradient or
+  more. Each is decoded as its sign times that norm. There is no memory: other
+  entries are dropped.
 
   >>> import gradsparse as gs, jax.numpy as jnp
   >>> grads = {'w': jnp.array([3.0, 0.0, 0.0, -4.0])}
@@ -144,13 +147,13 @@ def qsgd_descent(
     {verify}
 
   Returns:
-    An optax transformation. Its update takes this worker's gradients and gives,
-    on all workers alike and with the gradient's sign, the mean over workers of
-    these signs times norms.
+    An optax transformation. Its update turns this worker's gradients into the
+    mean over workers of these signs times norms. The update is equal on all
+    workers and has the gradient's sign.
 
   Raises:
-    TypeError: an argument of the wrong kind.
-    ValueError: an argument out of range.
+    TypeError: an argument is of the wrong kind.
+    ValueError: an argument is out of range.
 
   References:
     Alistarh et al., arXiv 1610.02132, end of section 3.3.
@@ -184,28 +187,29 @@ def terngrad(
 
   Args:
     clip: the largest magnitude that is kept, in standard deviations of a leaf,
-      > 0; infinity does not clip. What is sent is unbiased about the clipped
-      gradient; what is clipped off is lost. Equal numbers are not clipped.
+      > 0; infinity does not clip. The expectation is the clipped gradient; the
+      clipped-off part is lost. Equal numbers are not clipped.
     {axis_name}
     {min_size: leaves under 10,000 elements stay dense. 0 compresses every leaf
       of more than one element}
-    dense_paths: which leaves stay dense, whatever their size: a regular
+    dense_paths: leaves that stay dense, whatever their size: a regular
       expression that is searched for in a leaf's path (such as
-      "['dense']['bias']"), or a function that is given the path and returns
-      True for some. None: no such leaves. The paper keeps the last one dense.
-    {seed: the roundings, which are drawn anew in each step and on each worker
-      for itself}
+      "['dense']['bias']"), or a function of the path that returns True for
+      these leaves. None: no further dense leaves. The paper keeps the last leaf
+      dense.
+    {seed: the random roundings, which differ between steps and between workers}
     {verify_sums}
 
   Returns:
-    An optax transformation. Its update takes this worker's gradients and gives,
-    on all workers alike and with the gradient's sign, the mean over workers of
-    -s, 0 and s, where s is the largest magnitude of the leaf on any worker. Its
-    expectation is the mean of the clipped gradients.
+    An optax transformation. Its update turns this worker's gradients into the
+    mean over workers of -s, 0 and s, where s is the largest magnitude of the
+    leaf on any worker. The update is equal on all workers and has the
+    gradient's sign. Its expectation is the mean of the clipped gradients.
 
   Raises:
-    TypeError: an argument of the wrong kind.
-    ValueError: an argument out of range, or 32,768 workers or more.
+    TypeError: an argument is of the wrong kind.
+    ValueError: an argument is out of range, or there are 32,768 workers or
+      more.
 
   References:
     Wen et al., arXiv 1705.07878.
@@ -227,10 +231,10 @@ def one_bit_sgd(
   dense_paths: DensePaths = None,
   verify: bool = False,
 ) -> shared_arguments.Sockets:
-  """One bit an element, two means a column, error feedback.
+  """One bit for each element, two means for each column, with error feedback.
 
   A column fixes the last index of a leaf; a vector is one column. Elements >= 0
-  are sent as their mean, and so are those < 0.
+  of a column are decoded as their mean, elements < 0 as theirs.
 
   >>> import gradsparse as gs, jax.numpy as jnp
   >>> grads = {'w': jnp.array([3.0, -1.0, 0.5, -4.0])}
@@ -242,24 +246,24 @@ def one_bit_sgd(
   Args:
     exchange: 'all_gather', or 'reduce_scatter', with which a worker sends about
       2 (P - 1) / P times the packed vector instead of (P - 1) times: each
-      averages one part, adds what its last rounding lost, and rounds the mean
-      to one bit an element once more. `gs.pending` has both residuals.
-    bucket_size: with 'reduce_scatter' only: how many consecutive elements of
-      all compressed leaves, joined, stand for a column, at least 1. None is
-      512.
+      worker averages one part, adds the error of its last rounding, and rounds
+      the mean to one bit an element once more. `gs.pending` has both residuals.
+    bucket_size: with 'reduce_scatter' only: the number of consecutive elements
+      of the concatenated leaves that replace a column, at least 1. None is 512.
     {axis_name}
     {min_size: no leaf stays dense. 0 compresses every leaf}
     {dense_paths}
     {verify}
 
   Returns:
-    An optax transformation. Its update takes this worker's gradients and gives,
-    on all workers alike and with the gradient's sign, the mean over workers of
-    what they sent of gradient plus residual.
+    An optax transformation. Its update turns this worker's gradients into the
+    mean over workers of their decoded messages. The update is equal on all
+    workers and has the gradient's sign.
 
   Raises:
-    TypeError: an argument of the wrong kind.
-    ValueError: an argument out of range, or a bucket_size with 'all_gather'.
+    TypeError: an argument is of the wrong kind.
+    ValueError: an argument is out of range, or bucket_size is given with
+      'all_gather'.
 
   References:
     Seide et al., Interspeech 2014; Tang et al., arXiv 1905.05957
@@ -270,7 +274,7 @@ def one_bit_sgd(
     code, how = codes.one_bit.of_parts(size), exchanges.reduce_scatter()
   elif bucket_size is not None:
     raise ValueError(
-      "bucket_size must be None with exchange='all_gather', where means are "
+      "bucket_size must be None with exchange='all_gather', whose means are "
       f'those of columns, got {bucket_size!r}'
     )
   else:
@@ -295,8 +299,8 @@ def sign_majority(
 ) -> shared_arguments.Sockets:
   """signSGD with majority vote: the sign that most workers have.
 
-  Not a mean: the update is +scale or -scale everywhere (ties and zeros count
-  as positive), so the learning rate sets the step.
+  The update is not a mean: it is +scale or -scale everywhere (ties and zeros
+  count as positive), so the learning rate sets the step.
 
   >>> import gradsparse as gs, jax.numpy as jnp
   >>> grads = {'w': jnp.array([3.0, -1.0, 0.5, -4.0])}
@@ -307,24 +311,25 @@ def sign_majority(
 
   Args:
     scale: magnitude of the update, > 0.
-    memory: True keeps what the vote did not deliver and adds it to the next
-      gradient (error feedback); False loses it.
+    memory: True keeps the gradient less the vote and adds it to the next
+      gradient (error feedback); False drops it.
     exchange: 'all_gather', or 'reduce_scatter', with which each worker counts
-      the votes of one part and a worker sends about 2 (P - 1) / P times the
-      signs instead of (P - 1) times. The result is the same to the bit.
+      the votes of one part and sends about 2 (P - 1) / P times the signs
+      instead of (P - 1) times. The result is the same to the bit.
     {axis_name}
     {min_size: no leaf stays dense. 0 compresses every leaf}
     {dense_paths}
     {verify}
 
   Returns:
-    An optax transformation. Its update takes this worker's gradients and gives,
-    on all workers alike and with the gradient's sign, `scale` times the sign
-    that most of them have; leaves that stay dense get their exact mean.
+    An optax transformation. Its update turns this worker's gradients into
+    `scale` times the sign that most workers have. The update is equal on all
+    workers and has the gradient's sign. Leaves that stay dense get their exact
+    mean.
 
   Raises:
-    TypeError: an argument of the wrong kind.
-    ValueError: an argument out of range.
+    TypeError: an argument is of the wrong kind.
+    ValueError: an argument is out of range.
 
   References:
     Bernstein et al., arXiv 1802.04434, algorithm 3.

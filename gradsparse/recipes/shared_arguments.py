@@ -1,4 +1,4 @@
-"""What arguments of several recipes may be, as types, and what they mean."""
+"""The types and the documentation of arguments that recipes share."""
 
 from __future__ import annotations
 
@@ -20,64 +20,64 @@ Scope = Literal['leaf', 'global', 'chunk']
 Values = Literal['float32', 'bfloat16', 'exponent4', 'qsgd4', 'ternary']
 Indices = Literal['elias_fano', 'run_length', 'word28']
 
-# What a recipe chooses.
+# The result of a recipe's function.
 Sockets = tuple[sockets.Memory, sockets.Compressor, sockets.Exchange]
 
 _P = ParamSpec('_P')
-# Arguments of `compressed_mean`, whatever the sockets are.
+# Arguments that go to `compressed_mean`.
 _JOINING = ('axis_name', 'min_size', 'dense_paths', 'seed', 'verify')
 
-# Each argument's text; {} is what a recipe says of its own.
+# Each argument's text; {} is the recipe's own part.
 _ARGUMENTS = {
   'density': (
-    'fraction of the elements that a worker sends, in (0, 1]: a number, or a '
-    'schedule, a function of the step (such as `gs.schedules.{}_warmup`), or a '
-    'traced scalar. `init` checks what a schedule returns at step 0. Where a '
+    'fraction of the elements that a worker sends, in (0, 1]: a number, a '
+    'schedule (a function of the step, such as `gs.schedules.{}_warmup`), or a '
+    'traced scalar. `init` checks the density of a schedule at step 0. If a '
     'later or a traced density is not in (0, 1], all workers reject the step. '
-    'The size of the message is then rounded up to the next density of '
-    '`gs.schedules.ladder_of`, for a traced one 0.001, 0.004, 0.015625, '
-    '0.0625, 0.25 or 1. At a traced 0.01 it has as many bytes as at 0.015625, '
-    'and the coordinates of 0.01.'
+    'The message of a schedule or a traced density has the size of the next '
+    'larger density of `gs.schedules.ladder_of`; for a traced density these '
+    'are 0.001, 0.004, 0.015625, 0.0625, 0.25 and 1. At a traced 0.01, the '
+    'message has the bytes of 0.015625 and the coordinates of 0.01.'
   ),
   'chunk_size': (
-    "elements of a chunk, at least 1, with scope 'chunk'; the last one of a "
-    'leaf may be shorter.'
+    "elements of a chunk, at least 1, with scope 'chunk'; a leaf's last chunk "
+    'may be shorter.'
   ),
   'ladder': (
     'sizes that a message can have, as fractions of the elements of all '
-    'compressed leaves, ascending, each in (0, 1]. All workers take the '
-    'smallest that holds what every one of them wants to send. The default '
-    'leads from 1/32768 by factors of eight to 1.0, which holds everything. If '
-    'yours ends below 1.0, what does not fit waits in the memory, and '
-    '`gs.metrics` counts it as `overflow_elements`. For each size there is a '
-    'piece of the program to compile.'
+    'compressed leaves, ascending, each in (0, 1]. All workers use the '
+    'smallest size that is large enough for every worker. The default goes '
+    'from 1/32768 by factors of eight to 1.0, which holds all elements. If the '
+    'ladder ends below 1.0, elements that do not fit stay in the memory, and '
+    '`gs.metrics` counts them as `overflow_elements`. Each size adds to the '
+    'compile time.'
   ),
   'axis_name': (
     'mapped axis of the workers (of vmap, pmap or shard_map), or a tuple of '
-    'axes, whose devices all count as workers. None is one worker, without '
-    'communication. It has no default, so that nobody trains without averaging '
-    'by mistake.'
+    'axes, whose devices all count as workers. None is one worker without '
+    'communication. There is no default, so that nobody trains without '
+    'averaging by mistake.'
   ),
   'min_size': (
-    'leaves with fewer elements stay dense: they are averaged exactly, by an '
-    "all-reduce. None is the scheme's own rule: {}."
+    'leaves with fewer elements stay dense: an all-reduce averages them '
+    "exactly. None is the scheme's own rule: {}."
   ),
   'dense_paths': (
-    'which leaves stay dense, whatever their size: a regular expression that '
-    "is searched for in a leaf's path (such as \"['dense']['bias']\"), or a "
-    'function that is given the path and returns True for some. None: no such '
-    'leaves.'
+    'leaves that stay dense, whatever their size: a regular expression that is '
+    "searched for in a leaf's path (such as \"['dense']['bias']\"), or a "
+    'function of the path that returns True for these leaves. None: no further '
+    'dense leaves.'
   ),
   'seed': (
-    'a whole number in 0..2^32 - 1 that decides {}. All workers must be given '
-    'the same.'
+    'a whole number in 0..2^32 - 1 that decides {}. All workers must use the '
+    'same seed.'
   ),
   'verify': (
-    'messages carry a checksum (4 bytes each), and all workers reject a step '
-    'of which one arrived damaged. False by default.'
+    'True adds a checksum to each message (4 bytes); all workers reject a step '
+    'in which a message arrived damaged. False by default.'
   ),
   'verify_sums': (
-    'workers compare the sums that they have got, and all reject a step in '
+    'True makes workers compare their copies of sums; all reject a step in '
     'which these differ. False by default.'
   ),
 }
@@ -88,11 +88,11 @@ _MARK = re.compile(
 
 
 def recipe(factory: Callable[_P, Sockets]) -> Callable[_P, CompressedMean]:
-  """Decorates a recipe, which returns its three sockets: joins them.
+  """Decorates a function that returns a memory, a compressor and an exchange.
 
-  The arguments that all schemes share go to `compressed_mean`, and the
-  recipe's docstring names them in braces. The text of a result is the call
-  that made it.
+  The decorated recipe joins them by `compressed_mean`, which also gets the
+  arguments that all schemes share. The docstring names shared arguments in
+  braces. The repr of the result is the call that made it.
   """
   signature = inspect.signature(factory)
 
@@ -118,7 +118,7 @@ def recipe(factory: Callable[_P, Sockets]) -> Callable[_P, CompressedMean]:
     )
 
   make.__doc__ = _MARK.sub(explained, factory.__doc__ or '')
-  # What it returns now, for `help` and for whoever asks for its types.
+  # The decorated function's return type, for `help` and type hints.
   make.__annotations__ = {**factory.__annotations__, 'return': CompressedMean}
   joined = signature.replace(return_annotation=CompressedMean)
   make.__signature__ = joined  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Recipes that send few coordinates: the largest ones."""
+"""Recipes that send the coordinates of largest magnitude."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from gradsparse.compressors.top_k import Density
 from gradsparse.recipes import shared_arguments
 from gradsparse.transform.layout import DensePaths
 
-# A rounding that is unbiased can be larger than what it rounds: estimates
-# would not come closer to the gradient.
+# Value codes for estimates. Unbiased rounding can enlarge a value, so that an
+# estimate would not approach the gradient.
 CONTRACTIONS = ('float32', 'bfloat16', 'exponent4')
 
 
@@ -46,15 +46,15 @@ def gradient_dropping(
 
   Args:
     {density: dgc}
-    scope: the set of which the largest are sent. 'global' is the whole gradient
-      (the paper's), 'leaf' each leaf by itself, 'chunk' each run of
-      `chunk_size` consecutive elements of a leaf.
+    scope: the scope of top-k. 'global' is the whole gradient (the paper's),
+      'leaf' each leaf, 'chunk' each run of `chunk_size` consecutive elements of
+      a leaf.
     {chunk_size}
-    values: how a value travels. 'float32'; 'bfloat16', 16 bits; 'exponent4', 4
+    values: the code of a value. 'float32'; 'bfloat16', 16 bits; 'exponent4', 4
       bits, a sign and a power of two; 'qsgd4', 4 bits, and 'ternary', 1 bit,
-      which round at random without bias. What rounding loses stays in the
-      memory and is sent later.
-    indices: how a coordinate travels. 'elias_fano', about 2 + log2(1 / density)
+      which round at random without bias. Rounding errors stay in the memory and
+      are sent later.
+    indices: the code of a coordinate. 'elias_fano', about 2 + log2(1 / density)
       bits; 'run_length', 16 bits (DGC's; needs values='float32'); 'word28', 28
       bits (needs values='exponent4').
     {axis_name}
@@ -64,13 +64,13 @@ def gradient_dropping(
     {verify}
 
   Returns:
-    An optax transformation. Its update takes this worker's gradients and gives,
-    on all workers alike and with the gradient's sign, the mean over workers of
-    what they sent, and zero where none sent anything.
+    An optax transformation. Its update turns this worker's gradients into the
+    mean over workers of the entries that they sent, and zero where none sent
+    anything. The update is equal on all workers and has the gradient's sign.
 
   Raises:
-    TypeError: an argument of the wrong kind.
-    ValueError: an argument out of range.
+    TypeError: an argument is of the wrong kind.
+    ValueError: an argument is out of range.
 
   References:
     Aji & Heafield, arXiv 1704.05021.
@@ -112,10 +112,10 @@ def dgc(
 
     u <- m u + g;  v <- v + u;  send top-k(v);  v, u <- 0 where sent
 
-  **Plain SGD follows** (`optax.sgd(lr)` without momentum): the momentum is in
-  here. With Adam after it, which neither paper defines, use `momentum=0.0`:
-  residual accumulation, and Adam's own moments after the exchange. A second
-  momentum in the same chain is warned of.
+  **Use plain SGD after this scheme** (`optax.sgd(lr)`), as it contains the
+  momentum. A second momentum in the same chain gives a warning. With Adam,
+  which the paper does not define, use `momentum=0.0`: this scheme then
+  accumulates a residual, and Adam's moments follow the exchange.
 
   >>> import gradsparse as gs, jax.numpy as jnp
   >>> grads = {'w': jnp.array([3.0, -1.0, 0.5, -4.0])}
@@ -131,23 +131,23 @@ def dgc(
     {density: dgc}
     momentum: m, in [0, 1).
     nesterov: True is Nesterov's momentum: u <- m (u + g); v <- v + u + g.
-    factor_masking: True clears u where something was sent; False keeps it.
+    factor_masking: True clears u at sent coordinates; False keeps it.
     sample_rate: None sends exactly the k largest, k = ceil(density n).
-      Otherwise the threshold is estimated: of the n elements of each leaf (with
-      scope 'global', of all) ceil(sample_rate n) are drawn, in (0, 1] (the
-      paper: 0.001 to 0.01), and all that reach the quantile of the sample are
-      sent, about k. Where more than ceil(1.3 k) reach it, exactly the k largest
-      are. A message has ceil(1.3 k) slots, empty or not. None with scope
-      'chunk'.
-    scope: the set of which the largest are sent. 'leaf' is each leaf by itself
-      (the paper's), 'global' the whole gradient, 'chunk' each run of
-      `chunk_size` consecutive elements of a leaf.
+      Otherwise a fraction in (0, 1] (the paper: 0.001 to 0.01): of the n
+      elements of each leaf (with scope 'global', of all leaves),
+      ceil(sample_rate n) are drawn. All elements that reach the quantile of the
+      sample are sent, about k. If more than ceil(1.3 k) reach it, exactly the k
+      largest are sent. A message has ceil(1.3 k) slots, empty or not. Must be
+      None with scope 'chunk'.
+    scope: the scope of top-k. 'leaf' is each leaf (the paper's), 'global' the
+      whole gradient, 'chunk' each run of `chunk_size` consecutive elements of a
+      leaf.
     {chunk_size}
-    values: how a value travels. 'float32'; 'bfloat16', 16 bits; 'exponent4', 4
+    values: the code of a value. 'float32'; 'bfloat16', 16 bits; 'exponent4', 4
       bits, a sign and a power of two; 'qsgd4', 4 bits, and 'ternary', 1 bit,
-      which round at random without bias. What rounding loses stays in the
-      memory and is sent later.
-    indices: how a coordinate travels. 'elias_fano', about 2 + log2(1 / density)
+      which round at random without bias. Rounding errors stay in the memory and
+      are sent later.
+    indices: the code of a coordinate. 'elias_fano', about 2 + log2(1 / density)
       bits; 'run_length', 16 bits (the paper's; needs values='float32');
       'word28', 28 bits (needs values='exponent4').
     {axis_name}
@@ -155,19 +155,18 @@ def dgc(
       stay dense and keep their momentum; with 'global', no leaf does. 0
       compresses every leaf}
     {dense_paths}
-    {seed: the samples, which are drawn anew in each step and on each worker for
-      itself}
+    {seed: the random samples, which differ between steps and between workers}
     {verify}
 
   Returns:
-    An optax transformation. Its update takes this worker's gradients and gives,
-    on all workers alike and with the gradient's sign, the mean over workers of
-    the velocity that they sent, and zero where none sent anything. Leaves that
-    stay dense get momentum SGD's velocity of the mean gradient.
+    An optax transformation. Its update turns this worker's gradients into the
+    mean over workers of the velocity that they sent, and zero where none sent
+    anything. The update is equal on all workers and has the gradient's sign.
+    Leaves that stay dense get momentum SGD's velocity of the mean gradient.
 
   Raises:
-    TypeError: an argument of the wrong kind.
-    ValueError: an argument out of range.
+    TypeError: an argument is of the wrong kind.
+    ValueError: an argument is out of range.
 
   References:
     Lin et al., arXiv 1712.01887, eq. 7, eq. 10, sections 3.3 and 5.
@@ -201,16 +200,16 @@ def ef21(
   dense_paths: DensePaths = None,
   verify: bool = False,
 ) -> shared_arguments.Sockets:
-  """Keeps an estimate of each worker's gradient, and sends its corrections.
+  """EF21: keeps an estimate of each worker's gradient, and sends corrections.
 
     r = top-k(g - g_w);  g_w <- g_w + r;  G <- G + mean_w(r)
 
   The update is G, the mean of all workers' estimates, which are zero at first.
-  What was not sent is not added up: the next gradient is compared with the
-  estimate afresh. So the update lags behind the gradient, and a smaller
-  learning rate than without compression may be needed at first. G keeps the
-  rounding of all corrections, about 1e-7 of the largest that was ever sent:
-  clip gradients that may become millions of times as large as usual.
+  The difference does not accumulate: each gradient is compared with the current
+  estimate. The update therefore lags behind the gradient, and may need a
+  smaller learning rate at first than without compression. G keeps the rounding
+  errors of all corrections, about 1e-7 of the largest ever sent: clip gradients
+  that may become millions of times as large as usual.
 
   >>> import gradsparse as gs, jax.numpy as jnp
   >>> grads = {'w': jnp.array([3.0, -1.0, 0.5, -4.0])}
@@ -223,14 +222,13 @@ def ef21(
 
   Args:
     {density: dgc}
-    scope: the set of which the largest are sent. 'leaf' is each leaf by itself,
-      'global' the whole gradient, 'chunk' each run of `chunk_size` consecutive
-      elements of a leaf.
+    scope: the scope of top-k. 'leaf' is each leaf, 'global' the whole gradient,
+      'chunk' each run of `chunk_size` consecutive elements of a leaf.
     {chunk_size}
-    values: how a value travels. 'float32'; 'bfloat16', 16 bits; 'exponent4', 4
-      bits, a sign and a power of two. What rounding loses is no part of the
-      estimate, and so corrected later.
-    indices: how a coordinate travels. 'elias_fano', about 2 + log2(1 / density)
+    values: the code of a value. 'float32'; 'bfloat16', 16 bits; 'exponent4', 4
+      bits, a sign and a power of two. The estimate gets the rounded values, so
+      rounding errors are corrected later.
+    indices: the code of a coordinate. 'elias_fano', about 2 + log2(1 / density)
       bits; 'run_length', 16 bits (needs values='float32'); 'word28', 28 bits
       (needs values='exponent4').
     {axis_name}
@@ -240,14 +238,14 @@ def ef21(
     {verify}
 
   Returns:
-    An optax transformation. Its update takes this worker's gradients and gives,
-    on all workers alike and with the gradient's sign, the mean over workers of
-    their estimates. `gs.pending` is the gradient less the estimate, after the
-    step.
+    An optax transformation. Its update turns this worker's gradients into the
+    mean over workers of their estimates. The update is equal on all workers and
+    has the gradient's sign. `gs.pending` is the gradient less the estimate,
+    after the step.
 
   Raises:
-    TypeError: an argument of the wrong kind.
-    ValueError: an argument out of range.
+    TypeError: an argument is of the wrong kind.
+    ValueError: an argument is out of range.
 
   References:
     Richtarik, Sokolov & Fatkhullin, arXiv 2106.05203, algorithm 2.
@@ -276,7 +274,7 @@ def dryden(
   dense_paths: DensePaths = None,
   verify: bool = False,
 ) -> shared_arguments.Sockets:
-  """The largest entries of each sign, each side sent as its mean.
+  """Sends the largest entries of each sign, as their mean.
 
   >>> import gradsparse as gs, jax.numpy as jnp
   >>> grads = {'w': jnp.array([3.0, 1.0, 0.5, -1.0, -4.0, 0.0])}
@@ -286,20 +284,20 @@ def dryden(
   [ 2.   2.   0.  -2.5 -2.5  0. ] [ 1.  -1.   0.5  1.5 -1.5  0. ]
 
   Args:
-    density: fraction of a leaf's elements that is sent of each sign, in (0, 1].
+    density: fraction of a leaf's elements sent for each sign, in (0, 1].
     {axis_name}
     {min_size: no leaf stays dense. 0 compresses every leaf}
     {dense_paths}
     {verify}
 
   Returns:
-    An optax transformation. Its update takes this worker's gradients and gives,
-    on all workers alike and with the gradient's sign, the mean over workers of
-    what they sent of gradient plus residual, and zero where none sent anything.
+    An optax transformation. Its update turns this worker's gradients into the
+    mean over workers of their decoded messages, and zero where none sent
+    anything. The update is equal on all workers and has the gradient's sign.
 
   Raises:
-    TypeError: an argument of the wrong kind.
-    ValueError: an argument out of range.
+    TypeError: an argument is of the wrong kind.
+    ValueError: an argument is out of range.
 
   References:
     Dryden et al., MLHPC 2016.

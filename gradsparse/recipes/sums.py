@@ -1,4 +1,4 @@
-"""Recipes whose messages are added up on their way to the workers."""
+"""Recipes whose messages are summed on their way to the workers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def dense(
   axis_name: AxisName | None,
   verify: bool = False,
 ) -> shared_arguments.Sockets:
-  """The exact mean, by one all-reduce: the baseline.
+  """The baseline: the exact mean, by one all-reduce.
 
   >>> import gradsparse as gs, jax.numpy as jnp
   >>> tx = gs.dense(wire_dtype='bfloat16', axis_name='workers')
@@ -36,19 +36,19 @@ def dense(
   total   100,000  400,000    200,016    2.0  sent by a worker: 300,012 B
 
   Args:
-    wire_dtype: 'float32': nothing is rounded, and float64 leaves travel as
-      float64, at 8 bytes an element. Or 'bfloat16': each worker's gradient, and
-      then the mean, are rounded to 16 bits, and half the bytes move.
+    wire_dtype: 'float32' rounds nothing; float64 leaves are sent as float64, 8
+      bytes an element. 'bfloat16' rounds each worker's gradient, and then the
+      mean, to 16 bits, and halves the bytes.
     {axis_name}
     {verify_sums}
 
   Returns:
-    An optax transformation. Its update takes this worker's gradients and gives,
-    on all workers alike and with the gradient's sign, their mean.
+    An optax transformation. Its update turns this worker's gradients into their
+    mean. The update is equal on all workers and has the gradient's sign.
 
   Raises:
-    TypeError: an argument of the wrong kind.
-    ValueError: an argument out of range.
+    TypeError: an argument is of the wrong kind.
+    ValueError: an argument is out of range.
 
   References:
     Patarasuk & Yuan, J. Parallel Distrib. Comput. 69(2), 2009: the ring
@@ -77,7 +77,7 @@ def random_k(
   seed: int = 0,
   verify: bool = False,
 ) -> shared_arguments.Sockets:
-  """Random coordinates, the same on all workers: only values travel.
+  """Random coordinates, the same on all workers: only values are sent.
 
   >>> import gradsparse as gs, jax.numpy as jnp
   >>> tx = gs.random_k(0.01, axis_name='workers')
@@ -89,9 +89,9 @@ def random_k(
 
   Args:
     density: fraction of each leaf's elements that is sent, in (0, 1].
-    memory: False multiplies what is sent by n / k, which makes it unbiased:
-      what is not sent is lost, nothing in expectation. True keeps in a residual
-      what was not sent, sends it later, and multiplies nothing.
+    memory: False multiplies the values by n / k, which makes the scheme
+      unbiased, and drops the other elements. True keeps the other elements in a
+      residual, sends them later, and does not multiply.
     {axis_name}
     {min_size: no leaf stays dense. 0 compresses every leaf}
     {dense_paths}
@@ -99,13 +99,13 @@ def random_k(
     {verify_sums}
 
   Returns:
-    An optax transformation. Its update takes this worker's gradients and gives,
-    on all workers alike and with the gradient's sign, the mean over workers at
-    the drawn coordinates, and zero elsewhere.
+    An optax transformation. Its update turns this worker's gradients into the
+    mean over workers at the drawn coordinates, and zero elsewhere. The update
+    is equal on all workers and has the gradient's sign.
 
   Raises:
-    TypeError: an argument of the wrong kind.
-    ValueError: an argument out of range.
+    TypeError: an argument is of the wrong kind.
+    ValueError: an argument is out of range.
 
   References:
     Stich et al., arXiv 1809.07599 (with a memory); Konecny et al., arXiv
@@ -129,10 +129,10 @@ def power_sgd(
   seed: int = 0,
   verify: bool = False,
 ) -> shared_arguments.Sockets:
-  """Low-rank approximation of each matrix, warm-started, error feedback.
+  """Warm-started low-rank approximation of each matrix, with error feedback.
 
-  A leaf is a matrix whose columns are its last index. What the approximation
-  lacks stays in the residual and is added to the next gradient.
+  A leaf is a matrix whose columns are its last index. The approximation error
+  stays in the residual and is added to the next gradient.
 
   >>> import gradsparse as gs, jax.numpy as jnp
   >>> params = {'w': jnp.zeros((1000, 100))}
@@ -143,25 +143,25 @@ def power_sgd(
   total   100,000  400,000      8,800   45.5  sent by a worker: 13,206 B
 
   Args:
-    rank: of the approximation, a whole number, at least 1. A leaf of m x n
-      elements sends its two factors, rank (m + n) numbers; it stays dense
-      where these are not fewer than m n.
+    rank: rank of the approximation, a whole number, at least 1. The two factors
+      of a leaf of m x n elements have rank (m + n) numbers; the leaf stays
+      dense if these are not fewer than m n.
     {axis_name}
-    {min_size: all leaves of two and more dimensions are compressed that are
-      larger than their two factors together. 0 says the same; the other leaves
-      always stay dense}
+    {min_size: leaves of two or more dimensions that are larger than their two
+      factors are compressed. 0 does the same; the other leaves always stay
+      dense}
     {dense_paths}
     {seed: the first factors, which `init` draws}
     {verify_sums}
 
   Returns:
-    An optax transformation. Its update takes this worker's gradients and gives,
-    on all workers alike and with the gradient's sign, an approximation of rank
-    `rank` of the mean over workers of gradient plus residual.
+    An optax transformation. Its update turns this worker's gradients into an
+    approximation of rank `rank` of the mean over workers of gradient plus
+    residual. The update is equal on all workers and has the gradient's sign.
 
   Raises:
-    TypeError: an argument of the wrong kind.
-    ValueError: an argument out of range.
+    TypeError: an argument is of the wrong kind.
+    ValueError: an argument is out of range.
 
   References:
     Vogels et al., arXiv 1905.13727, algorithms 1 and 2.
@@ -187,10 +187,10 @@ def gtopk(
   dense_paths: DensePaths = None,
   verify: bool = False,
 ) -> shared_arguments.Sockets:
-  """Global top-k: at most k coordinates of the whole sum survive.
+  """Global top-k: at most k coordinates of the sum over workers survive.
 
   Pairs of workers merge their k entries and keep the k largest, in log2 P
-  rounds. Momentum comes after it (`optax.sgd(lr, momentum=0.9)`).
+  rounds. Momentum belongs after this scheme (`optax.sgd(lr, momentum=0.9)`).
 
   >>> import gradsparse as gs, jax.numpy as jnp
   >>> tx = gs.gtopk(0.01, axis_name='workers')
@@ -202,31 +202,30 @@ def gtopk(
 
   Args:
     {density: gtopk}
-    put_back: what a worker keeps for later. 'exact': what no merge on its path
-      kept. 'paper': what the final mask lacks; gradient that an inner merge
-      dropped, but whose coordinate came into the mask through another subtree,
-      is lost.
+    put_back: the entries that a worker keeps for later. 'exact': those that a
+      merge on their path dropped. 'paper': those outside the final mask; an
+      entry that an inner merge dropped is lost if its coordinate entered the
+      mask through another subtree.
     topology: 'butterfly' (recursive doubling), 'tree' (as printed, then a
       broadcast; twice the cost) or 'allgather' (algorithm 2: the exact top k of
       the sum); each for any number of workers.
     scope: 'global' only: a merge has one k.
     values: 'float32' only: hops carry sums, whose rounding error would belong
       to no worker.
-    indices: 'elias_fano' only: about 2 + log2(1 / density) bits each.
+    indices: 'elias_fano' only: about 2 + log2(1 / density) bits an index.
     {axis_name}
     {min_size: no leaf stays dense. 0 compresses every leaf}
     {dense_paths}
     {verify}
 
   Returns:
-    An optax transformation. Its update takes this worker's gradients and gives,
-    on all workers alike and with the gradient's sign, the sum over workers at
-    the k coordinates that survived, divided by their number, and zero
-    elsewhere.
+    An optax transformation. Its update turns this worker's gradients into the
+    mean over workers at the k coordinates that survived, and zero elsewhere.
+    The update is equal on all workers and has the gradient's sign.
 
   Raises:
-    TypeError: an argument of the wrong kind.
-    ValueError: an argument out of range, or a combination without meaning.
+    TypeError: an argument is of the wrong kind.
+    ValueError: an argument is out of range, or values do not fit the scheme.
 
   References:
     Shi et al., arXiv 1901.04359, algorithms 3 and 4.

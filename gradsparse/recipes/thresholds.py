@@ -1,7 +1,7 @@
-"""Recipes that send what satisfies a rule: messages of variable length.
+"""Recipes that send the elements that satisfy a rule.
 
-How much satisfies the rule depends on the data, so the message takes the
-smallest size of a ladder that holds what every worker wants to send.
+The number of these elements depends on the data, so a message has the smallest
+size of a ladder that is large enough for every worker.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ def strom(
     {verify}
 
   Returns:
-    An optax transformation. Its update takes this worker's gradients and gives,
-    on all workers alike and with the gradient's sign, the mean over workers of
-    what they sent: tau, -tau or zero.
+    An optax transformation. Its update turns this worker's gradients into the
+    mean over workers of their decoded messages: tau, -tau or zero. The update
+    is equal on all workers and has the gradient's sign.
 
   Raises:
-    TypeError: an argument of the wrong kind.
-    ValueError: an argument out of range.
+    TypeError: an argument is of the wrong kind.
+    ValueError: an argument is out of range.
 
   References:
     Strom, Interspeech 2015.
@@ -90,11 +90,11 @@ def variance_based(
   seed: int = 0,
   verify: bool = False,
 ) -> shared_arguments.Sockets:
-  """Sends what is unambiguous: r^2 > alpha v.
+  """Sends unambiguous elements: those with r^2 > alpha v.
 
-  v is the sum of the squares of what single examples contributed to r. The
-  update takes it as `second_moment`, a tree like the gradients (see
-  `gs.value_and_grad_moments`). What is not sent counts as zero for the
+  v is the sum of the squared contributions of single examples to r. The update
+  takes a step's squares as `second_moment`, a tree like the gradients (see
+  `gs.value_and_grad_moments`). Elements that are not sent are zero for the
   optimizer that follows; weight decay belongs after the exchange.
 
   >>> import gradsparse as gs, jax.numpy as jnp
@@ -108,38 +108,37 @@ def variance_based(
 
   Args:
     alpha: of eq. 3, > 0; the paper uses 1, 1.5 and 2.
-    decay: factor on v in each step where nothing was sent, in (0, 1]; the
-      paper's zeta.
-    values: how a value travels. 'float32'; 'bfloat16', 16 bits; 'exponent4', 4
+    decay: factor on v in each step, in (0, 1]; the paper's zeta.
+    values: the code of a value. 'float32'; 'bfloat16', 16 bits; 'exponent4', 4
       bits, a sign and a power of two (as printed); 'qsgd4', 4 bits, and
       'ternary', 1 bit, which round at random without bias (sections 4.2 and
-      4.5). What rounding loses stays in the memory and is sent later (but see
+      4.5). Rounding errors stay in the memory and are sent later (but see
       `rounding`).
-    indices: how a coordinate travels. 'word28', 28 bits, which with the value's
-      4 make a word (as printed; needs values='exponent4'); 'elias_fano', fewer
-      bits; 'run_length', 16 bits (needs values='float32'). None is 'word28' for
-      'exponent4' and 'elias_fano' for all others. Whatever this is, a message
-      for all elements has a bitmap, and so has one for an eighth or more if a
-      value takes 8 bits or fewer.
-    rounding: 'keep' leaves in r what rounding did not deliver; 'paper' drops it
-      (needs values='exponent4').
+    indices: the code of a coordinate. 'word28', 28 bits, which with the value's
+      4 bits make a word (as printed; needs values='exponent4'); 'elias_fano',
+      fewer bits; 'run_length', 16 bits (needs values='float32'). None is
+      'word28' for 'exponent4', else 'elias_fano'. With any code, a message of
+      all elements has a bitmap instead, and so has a message of an eighth or
+      more if a value takes 8 bits or fewer.
+    rounding: 'keep' leaves rounding errors in r; 'paper' drops them (needs
+      values='exponent4').
     {ladder}
     {axis_name}
     {min_size: no leaf stays dense. 0 compresses every leaf}
     {dense_paths}
-    {seed: the roundings of 'qsgd4' and 'ternary', which are drawn anew in each
-      step and on each worker for itself}
+    {seed: the random roundings of 'qsgd4' and 'ternary', which differ between
+      steps and between workers}
     {verify}
 
   Returns:
-    An optax transformation. Its update takes this worker's gradients and gives,
-    on all workers alike and with the gradient's sign, the mean over workers of
-    the r that they sent, and zero where none sent anything.
+    An optax transformation. Its update turns this worker's gradients into the
+    mean over workers of the r that they sent, and zero where none sent
+    anything. The update is equal on all workers and has the gradient's sign.
 
   Raises:
-    TypeError: an argument of the wrong kind.
-    ValueError: an argument out of range, or a combination without meaning; from
-      update: `second_moment` is missing.
+    TypeError: an argument is of the wrong kind.
+    ValueError: an argument is out of range, or two arguments do not go
+      together; from update: `second_moment` is missing.
 
   References:
     Tsuzuku et al., arXiv 1802.06058, algorithm 1 and section 4.2.
@@ -178,8 +177,8 @@ def variance_strom(
 ) -> shared_arguments.Sockets:
   """The hybrid: sign(r) tau where |r| > tau and r^2 > alpha v.
 
-  As for `variance_based`, v is the sum of the squares of what single examples
-  contributed to r, and the update takes it as `second_moment`.
+  As for `variance_based`, v is the sum of the squared contributions of single
+  examples to r, and the update takes a step's squares as `second_moment`.
 
   >>> import gradsparse as gs, jax.numpy as jnp
   >>> grads = {'w': jnp.array([3.0, -1.0, 0.5, -4.0])}
@@ -193,7 +192,7 @@ def variance_strom(
   Args:
     alpha: of the variance criterion, > 0.
     threshold: tau, in units of the gradient, > 0.
-    decay: factor on v in each step where nothing was sent, in (0, 1].
+    decay: factor on v in each step, in (0, 1].
     {ladder}
     {axis_name}
     {min_size: no leaf stays dense. 0 compresses every leaf}
@@ -201,13 +200,13 @@ def variance_strom(
     {verify}
 
   Returns:
-    An optax transformation. Its update takes this worker's gradients and gives,
-    on all workers alike and with the gradient's sign, the mean over workers of
-    what they sent: tau, -tau or zero.
+    An optax transformation. Its update turns this worker's gradients into the
+    mean over workers of their decoded messages: tau, -tau or zero. The update
+    is equal on all workers and has the gradient's sign.
 
   Raises:
-    TypeError: an argument of the wrong kind.
-    ValueError: an argument out of range; from update: `second_moment` is
+    TypeError: an argument is of the wrong kind.
+    ValueError: an argument is out of range; from update: `second_moment` is
       missing.
 
   References:
@@ -237,9 +236,11 @@ def ada_comp(
   dense_paths: DensePaths = None,
   verify: bool = False,
 ) -> shared_arguments.Sockets:
-  """Sends, in each bin, what this step's gradient lifts to the bin's maximum.
+  """AdaComp: sends the elements that this step lifts to their bin's maximum.
 
-  What is sent is a sign times the mean over the leaf's bins of their maxima.
+  An element is sent if |H| >= the bin's max |G|, where G is gradient plus
+  residual and H is G plus the gradient once more. Its value is the sign of G
+  times the mean of the leaf's bin maxima.
 
   >>> import gradsparse as gs, jax.numpy as jnp
   >>> grads = {'w': jnp.array([3.0, -1.0, 0.5, -4.0])}
@@ -249,8 +250,8 @@ def ada_comp(
   [ 3.5  0.   0.  -3.5] [-0.5 -1.   0.5 -0.5]
 
   Args:
-    bin_size: elements a bin, at least 1; None is 50 for leaves of three or more
-      dimensions (convolutions) and 500 otherwise.
+    bin_size: elements of a bin, at least 1; None is 50 for leaves of three or
+      more dimensions (convolutions) and 500 otherwise.
     {ladder}
     {axis_name}
     {min_size: no leaf stays dense. 0 compresses every leaf}
@@ -258,13 +259,13 @@ def ada_comp(
     {verify}
 
   Returns:
-    An optax transformation. Its update takes this worker's gradients and gives,
-    on all workers alike and with the gradient's sign, the mean over workers of
-    what they sent of gradient plus residual, and zero where none sent anything.
+    An optax transformation. Its update turns this worker's gradients into the
+    mean over workers of their decoded messages, and zero where none sent
+    anything. The update is equal on all workers and has the gradient's sign.
 
   Raises:
-    TypeError: an argument of the wrong kind.
-    ValueError: an argument out of range.
+    TypeError: an argument is of the wrong kind.
+    ValueError: an argument is out of range.
 
   References:
     Chen et al., AAAI 2018, arXiv 1712.02679, algorithm 2.

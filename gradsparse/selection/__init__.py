@@ -1,9 +1,15 @@
-"""Selection: which elements of a vector are the largest.
+"""Selection of k elements of vectors.
 
-`top_k` of a vector, `top_k_of_each` of several, `top_k_of_all` of several
-together, `sampled_top_k_of_each` by thresholds from samples,
-`chunked_top_k_of_each` of each chunk, `drawn_of_each` at random; `count` is the
-k of a density.
+These functions return values and indices:
+
+  top_k                  the largest of one vector
+  top_k_of_each          the largest of each of several vectors
+  top_k_of_all           the largest of several vectors together
+  chunked_top_k_of_each  the largest of each chunk
+  sampled_top_k_of_each  about the largest, by thresholds from samples
+  drawn_of_each          random elements (indices only)
+
+`count` is k for a density.
 """
 
 from gradsparse.selection.chunks import chunked_top_k_of_each

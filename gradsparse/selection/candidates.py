@@ -1,13 +1,12 @@
-"""Rows of vectors in which the largest elements of each segment must be.
+"""Rows of vectors that contain the largest elements of each segment.
 
-Nothing is sorted, and each vector is read once. An element of the top k of a
-segment lies in one of the k rows (of `reductions.lanes` elements) with the
-largest maxima: of rows with equal maxima the first count, each holds at least
-one of the tied elements. So those rows are taken out, then the k largest are
-marked among them, both times by a threshold (see thresholds.py). All segments
-go through that side by side.
+Nothing is sorted, and each vector is read once. The top k of a segment lie in
+the k rows (of `reductions.lanes` elements) with the largest maxima; of rows
+with equal maxima, the first are taken. These rows are gathered, then the k
+largest elements among them are marked. A threshold finds both (see
+thresholds.py). All segments are handled together.
 
-A segment is a vector, a part of one, or all vectors together.
+A segment is a vector, a part of a vector, or all vectors together.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-# Rows are looked for where those that are taken hold at most this share.
+# Rows are gathered only if they hold at most this share of the elements.
 _WORTHWHILE = 0.5
-# Where all are selected from together, vectors of fewer elements are joined:
-# they are many, and each loop that differs takes long to compile.
+# In a selection from all vectors, smaller vectors are concatenated: they are
+# many, and each distinct loop takes long to compile.
 _SMALL = 1 << 17
-# Rows that are taken from a vector at once, of all vectors together.
+# In a selection from all vectors, rows that are gathered at a time.
 _BLOCK = 512
-# Of a gather whose indices may be beyond the end, but not negative.
+# Options of a gather whose indices may be beyond the end, but not negative.
 _INSIDE: Mapping[str, Any] = {
   'mode': 'fill',
   'fill_value': 0,
@@ -43,24 +42,23 @@ _INSIDE: Mapping[str, Any] = {
 
 
 def row_of_parts(size: int) -> int | None:
-  """How long the rows are if vectors are cut into parts of this size.
+  """The row length for parts of this size, or None if there is none.
 
-  The largest numbers of a part's rows fill rows of `LANES` themselves. None:
-  the parts cannot be cut so.
+  The maxima of a part's rows must fill whole rows of `LANES`.
   """
   lengths = (reductions.lanes(), LANES)
   return next((n for n in lengths if size % (n * LANES) == 0), None)
 
 
 class Candidates(NamedTuple):
-  """Rows of vectors, cut into rows of `LANES`.
+  """Rows of `LANES` elements.
 
   Attributes:
     values: float32[rows, LANES]; zero after the end of a vector.
-    first: int32[rows], which element each begins with, counted through all
-      vectors as if they were joined; ascending.
+    first: int32[rows], the index of each row's first element in the
+      concatenated vectors; ascending.
     ranks: int32[rows, LANES], see `thresholds.ranks`; 0 after the end.
-    lengths: how many rows are of each segment.
+    lengths: the number of rows of each segment.
     size: elements of all vectors.
   """
 
@@ -73,7 +71,7 @@ class Candidates(NamedTuple):
   def largest(
     self, wanted: jax.Array, slots: int, readers: int
   ) -> tuple[jax.Array, jax.Array]:
-    """The largest of each segment.
+    """The largest elements of each segment.
 
     Args:
       wanted: int32[segments], how many of each.
@@ -81,8 +79,8 @@ class Candidates(NamedTuple):
       readers: about how many loops will read them.
 
     Returns:
-      (values float32[slots], indices int32[slots]), by index; empty slots come
-      last (the number of all elements, of value 0).
+      (values float32[slots], indices int32[slots]), by index. Empty slots come
+      last, with index `size` and value 0.
     """
     marks = thresholds.largest(self.ranks, self.lengths, wanted)
     places = bitmap.positions(bitmap.pack(marks.reshape(-1)), slots)
@@ -100,14 +98,13 @@ def of_vectors(
   parts: Sequence[int] | None = None,
   row: int | None = None,
 ) -> Candidates:
-  """Of each vector, or of each of the equal parts that it is cut into.
+  """Candidates whose segments are vectors, or equal parts of vectors.
 
   Args:
     vectors: float32, none empty.
-    most: for each vector, of the largest of how many elements of a segment the
-      rows are taken; in 1 to the size of the segment.
-    parts: into how many each vector is cut. None: one.
-    row: length of a row, that of `row_of_parts` if there are several parts.
+    most: for each vector, the largest k of a segment; in 1 to its size.
+    parts: the number of parts of each vector. None: one.
+    row: length of a row; `row_of_parts` if a vector has several parts.
   """
   row = row or reductions.lanes()
   parts = parts or [1] * len(vectors)
@@ -155,12 +152,11 @@ def of_vectors(
 
 
 def of_all(vectors: Sequence[jax.Array], most: int) -> Candidates:
-  """Of all vectors together.
+  """Candidates whose only segment is all vectors together.
 
   Args:
     vectors: float32, none empty.
-    most: of the largest of how many elements the rows are taken; in 1 to the
-      number of all.
+    most: the largest k; in 1 to the number of all elements.
   """
   if not platforms.is_cpu():
     return of_vectors([joining.concat(vectors)], [most])
@@ -175,14 +171,14 @@ def of_all(vectors: Sequence[jax.Array], most: int) -> Candidates:
   lengths = [x.shape[0] for x in tops]
   winners = _winners(tops, [sum(lengths)], [most])
   number, first = _placed(winners, tops, joining.offsets(sizes), row)
-  # How many of a vector win is not known before: they are taken block by block,
-  # and where a block has rows of the next vectors, those are written again.
+  # The number of a vector's winning rows is traced, so rows are gathered in
+  # blocks. The next vector overwrites the end of a block that is not its own.
   starts = LANES * joining.offsets([*lengths, 0])
   bounds = reductions.searchsorted(winners, jnp.asarray(starts, jnp.int32))
   number = jnp.pad(number, (0, _BLOCK))
   number, bounds = barriers.barrier_if_shared((number, bounds), len(vectors))
   each = joining.split(bounds, [()] * len(starts))
-  # Typed like what is written into it.
+  # Typed like the rows that are written into it.
   nothing = jnp.where(winners[0] < 0, vectors[0][0], 0.0)
   values = jnp.broadcast_to(nothing, (most + _BLOCK, row))
   for x, begin, end in zip(vectors, each[:-1], each[1:], strict=True):
@@ -192,7 +188,7 @@ def of_all(vectors: Sequence[jax.Array], most: int) -> Candidates:
 
 
 def _runs(vectors: Sequence[jax.Array]) -> list[jax.Array]:
-  """The same elements, small vectors that follow each other joined."""
+  """The same elements, with consecutive small vectors concatenated."""
   runs = itertools.groupby(vectors, lambda x: x.shape[0] < _SMALL)
   return [
     x
@@ -202,7 +198,7 @@ def _runs(vectors: Sequence[jax.Array]) -> list[jax.Array]:
 
 
 def _written(values, x, number, begin, end) -> jax.Array:
-  """`values`, where rows of x are written from `begin` to at least `end`."""
+  """Writes rows of x into `values`, from `begin` to at least `end`."""
 
   def block(carry):
     at, values = carry
@@ -217,7 +213,7 @@ def _written(values, x, number, begin, end) -> jax.Array:
 
 
 def _tops(x: jax.Array, row: int) -> jax.Array:
-  """int32[..., LANES], the largest rank of each row of a vector, in rows."""
+  """int32[..., LANES], the largest rank of each row of a vector."""
   rows = reductions.in_rows(thresholds.magnitudes(x), row)
   return reductions.in_rows(thresholds.ranks(reductions.row_max(rows)))
 
@@ -225,7 +221,7 @@ def _tops(x: jax.Array, row: int) -> jax.Array:
 def _winners(
   tops: Sequence[jax.Array], lengths: Sequence[int], counts: Sequence[int]
 ) -> jax.Array:
-  """int32[sum(counts)]: which tops of each segment are largest, ascending."""
+  """int32[sum(counts)]: ascending places of each segment's largest tops."""
   marks = thresholds.largest(
     joining.concat(tops), lengths, jnp.asarray(counts, jnp.int32)
   )
@@ -233,7 +229,7 @@ def _winners(
 
 
 def _cut(first: jax.Array, row: int) -> jax.Array:
-  """Where the parts of rows begin that have `LANES` elements each."""
+  """The first elements of rows' parts of `LANES` elements."""
   if row == LANES:
     return first
   return (first[:, None] + jnp.arange(0, row, LANES)).reshape(-1)
@@ -242,12 +238,12 @@ def _cut(first: jax.Array, row: int) -> jax.Array:
 def _placed(
   winners: jax.Array, tops: Sequence[jax.Array], begins: np.ndarray, row: int
 ) -> tuple[jax.Array, jax.Array]:
-  """Of winning rows the numbers in their vectors, and where they begin.
+  """The numbers of winning rows in their vectors, and their first elements.
 
   Args:
-    winners: int32[k], their numbers among the tops of all vectors.
+    winners: int32[k], the rows' numbers among the tops of all vectors.
     tops: of each vector.
-    begins: which element each vector begins with, if all are joined.
+    begins: the first element of each vector in the concatenation.
     row: length of a row.
 
   Returns:
@@ -262,7 +258,7 @@ def _placed(
 
 
 def _take(x: jax.Array, rows: jax.Array, length: int) -> jax.Array:
-  """Some rows of a vector; zeros beyond its end."""
+  """Gathers rows of a vector; zeros beyond its end."""
   if x.shape[0] % length == 0:
     return x.reshape(-1, length).at[rows].get(**_INSIDE)
   lanes = jnp.arange(length, dtype=jnp.int32)[None]

@@ -1,8 +1,9 @@
 """The largest magnitudes of each chunk of vectors.
 
-Chunks are runs of consecutive elements of a leaf, the last one shorter. Each
-is selected by itself: shapes are static, and a leaf that is cut between devices
-at the end of a chunk gives what the whole leaf gives.
+Chunks are runs of consecutive elements of a leaf; the last one may be shorter.
+The selection in a chunk does not depend on other chunks: shapes are static, and
+a leaf that is sharded at the end of a chunk gives the same result as the whole
+leaf.
 """
 
 from __future__ import annotations
@@ -32,15 +33,15 @@ def chunked_top_k_of_each(
     leaves: float32 vectors, none empty.
     density: fraction of a chunk, in (0, 1]; k is that of `count`.
     chunk_size: elements of a chunk.
-    now: a traced density, at most the other: as many slots as that says are
-      filled. None fills all.
+    now: a traced density, at most `density`, by which slots are filled. None
+      fills all.
 
   Returns:
-    (values float32[m], indices int32[m], how many slots each vector has).
-    Indices count through all vectors as if they were joined, and ascend; empty
-    slots come last (the number of all elements, of value 0).
+    (values float32[m], indices int32[m], the number of slots of each vector).
+    Indices are those of the concatenated vectors, and ascend. Empty slots come
+    last, with the number of all elements as index, and value 0.
   """
-  # The whole chunks of each vector, and what is left as one chunk.
+  # The whole chunks of each vector, and the rest as one chunk.
   runs: list[jax.Array] = []
   lengths: list[int] = []
   slots = []
@@ -80,14 +81,14 @@ def _by_chunk(
   parts: Sequence[int],
   most: Sequence[int],
 ) -> tuple[jax.Array, jax.Array]:
-  """The entries, of chunks that are read one by one."""
+  """The entries, by `backend.chunks`."""
   wanted = np.repeat(most, parts)
   ends = np.cumsum(np.repeat(lengths, parts))
   begins = ends - np.repeat(lengths, parts)
   found = chunks.largest(leaves, chunk_size, int(wanted.max()))
   values, places = chunks.ascending(*found, wanted)
   indices = jnp.asarray(begins, jnp.int32) + places
-  # Runs of chunks of which equally many entries are wanted.
+  # Runs of chunks with the same number of entries.
   cuts = [0, *np.flatnonzero(np.diff(wanted)) + 1, len(wanted)]
   each = [(a, b, wanted[a]) for a, b in itertools.pairwise(cuts)]
 
@@ -103,7 +104,7 @@ def _by_sorting(
   most: Sequence[int],
   wanted: jax.Array,
 ) -> tuple[jax.Array, jax.Array]:
-  """The entries, of chunks that are not cut into rows."""
+  """The entries, by sorting, of chunks that cannot be cut into rows."""
   total = sum(x.shape[0] for x in runs)
   values, indices, begin = [], [], 0
   for number, (x, length, k) in enumerate(

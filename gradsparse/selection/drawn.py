@@ -1,11 +1,11 @@
 """Exactly k elements of each vector, drawn without replacement.
 
-Every element draws a word of 31 bits, and the k with the smallest words are
-taken: each set of k is equally likely, but for the first of two elements whose
-words are equal. Only of the few words below a bar, set such that a
-little more than k are, it matters which are smallest. Should fewer than k be,
-or more than there is room for, all draw again: that tells nothing about which
-elements they are, so sets of k stay equally likely.
+Every element draws a word of 31 bits, and the k elements with the smallest
+words are taken. Each set of k is equally likely, except that of two elements
+with equal words the first is taken. Only words below a bar are ranked; the bar
+is set such that a few more than k are below it. If fewer than k are, or more
+than there is room for, all elements draw again. That depends only on how many
+words are below the bar, so sets of k stay equally likely.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-# How many standard deviations of their number there are more than k.
+# Standard deviations by which the expected number of words below exceeds k.
 _SPARE = 8
 
 
 def drawn_of_each(
   sizes: Sequence[int], counts: Sequence[int], key: jax.Array
 ) -> jax.Array:
-  """k distinct elements of each vector, every set of k equally likely.
+  """Draws k distinct elements of each vector; every set of k is equally likely.
 
   Args:
     sizes: of the vectors, at least 1, less than 2^31 in all.
@@ -37,8 +37,7 @@ def drawn_of_each(
     key: PRNG key.
 
   Returns:
-    int32[sum(counts)], ascending: the indices count through all vectors as if
-    they were joined.
+    int32[sum(counts)], ascending indices in the concatenated vectors.
   """
   size, count = np.asarray(sizes), np.asarray(counts)
   spare = np.ceil(_SPARE * np.sqrt(count)).astype(int) + _SPARE
@@ -70,7 +69,7 @@ def drawn_of_each(
   )
   found = counted(marks)
   places = bitmap.positions(marks, int(room.sum()))
-  # The candidates of each vector, side by side in rows.
+  # The candidates of each vector, in rows.
   rows = -(-room // LANES)
   segment = thresholds.segment_of(rows.tolist())
   lanes = LANES * jnp.arange(rows.sum(), dtype=jnp.int32)[:, None]
@@ -93,7 +92,7 @@ def drawn_of_each(
 
 
 def _marks(sizes: Sequence[int], bars: np.ndarray, key: jax.Array) -> jax.Array:
-  """uint32, bitmaps: elements of each vector whose words are at most a bar."""
+  """uint32 bitmaps: elements of each vector whose words are at most its bar."""
   data = jax.random.key_data(key)
   begins = barriers.hidden_numbers(joining.offsets(sizes).tolist(), data)
   joined = barriers.barrier_if_shared(jnp.asarray(bars), len(sizes))
@@ -112,5 +111,5 @@ def _marks(sizes: Sequence[int], bars: np.ndarray, key: jax.Array) -> jax.Array:
 
 
 def _of(numbers: np.ndarray, segment: jax.Array) -> jax.Array:
-  """int32[rows, 1]: for each row the number of its segment."""
+  """int32[rows, 1]: a segment's number, for each of its rows."""
   return jnp.asarray(numbers, jnp.int32)[segment][:, None]

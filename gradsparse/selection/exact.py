@@ -1,7 +1,7 @@
 """The k largest magnitudes of vectors, exactly.
 
-`jax.lax.top_k` of 25 million numbers is slow on CPUs and a full sort on GPUs.
-See candidates.py for what is done instead. Ties keep the lower index.
+`jax.lax.top_k` is slow for millions of numbers: on GPUs it is a full sort.
+candidates.py describes the algorithm used instead. Ties keep the lower index.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def count(density: float, size: int) -> int:
 def traced_count(density: jax.Array, size: int | jax.Array) -> jax.Array:
   """`count` for a density that is known at run time only, int32.
 
-  float32 arithmetic: may differ from `count` by one; from 2^24 on, by as much
-  as float32 rounds k. A density of 1 is all.
+  In float32 arithmetic, the result may differ from `count` by one; from 2^24
+  on, by as much as float32 rounds k. A density of 1 gives all elements.
   """
   k = jnp.ceil(density * size - 1e-6).astype(jnp.int32)
   k = jnp.where(density >= 1, size, k)
@@ -44,7 +44,7 @@ def top_k(
   Args:
     x: float32[n].
     k: how many, 0 <= k <= n.
-    ranked: largest first, ties by index; otherwise by index.
+    ranked: whether the largest come first, ties by index; else all by index.
 
   Returns:
     (values float32[k], indices int32[k]).
@@ -61,18 +61,18 @@ def top_k_of_each(
   counts: Sequence[int],
   now: jax.Array | None = None,
 ) -> tuple[jax.Array, jax.Array]:
-  """The entries of largest magnitude of each of some vectors.
+  """The entries of largest magnitude of each of several vectors.
 
   Args:
     leaves: float32 vectors.
     counts: k of each, at most its size.
-    now: int32, traced k of each, at most the other: so many slots are filled.
-      None fills all.
+    now: int32, traced numbers of slots to fill, at most `counts`. None fills
+      all.
 
   Returns:
-    (values float32[m], indices int32[m]), m the sum of counts. Indices count
-    through all vectors as if they were joined, and ascend; with `now`, empty
-    slots come last (the number of all elements, of value 0).
+    (values float32[m], indices int32[m]), m the sum of counts. Indices are
+    those of the concatenated vectors, and ascend. With `now`, empty slots come
+    last, with the number of all elements as index, and value 0.
   """
   if sum(x.shape[0] for x in leaves) < _SMALL:
     return _by_sorting(leaves, counts, now)
@@ -94,11 +94,10 @@ def top_k_of_all(
   Args:
     leaves: float32 vectors.
     k: how many, 1 <= k <= the number of all elements.
-    now: int32, a traced k, at most the other: so many slots are filled. None
-      fills all.
+    now: int32, a traced number of slots to fill, at most k. None fills all.
 
   Returns:
-    As `top_k_of_each`, m = k.
+    As `top_k_of_each`, with m = k.
   """
   if sum(x.shape[0] for x in leaves) < _SMALL:
     joined = joining.concat(leaves)
@@ -113,7 +112,7 @@ def _by_sorting(
   counts: Sequence[int],
   now: jax.Array | None,
 ) -> tuple[jax.Array, jax.Array]:
-  """As `top_k_of_each`, for so few numbers that only compiling takes time."""
+  """As `top_k_of_each`, for few numbers, where only compile time matters."""
   joined = joining.concat(leaves) if leaves else jnp.zeros(0, jnp.float32)
   size, begin = joined.shape[0], 0
   indices = [jnp.zeros(0, jnp.int32)]

@@ -18,9 +18,9 @@ import numpy as np
 
 
 def capacity(k: Any, size: Any) -> Any:
-  """ceil(1.3 k), at most n: what may be sent where k are expected.
+  """ceil(1.3 k), at most n: the most entries sent where k are expected.
 
-  1.3 is where DGC's authors select again. Exact for ints and for int32.
+  DGC's authors select again above 1.3 k. Exact for ints and for int32.
   """
   most = k + (3 * k + 9) // 10
   return min(size, most) if isinstance(k, int) else jnp.minimum(size, most)
@@ -35,41 +35,41 @@ def sampled_top_k_of_each(
 ) -> tuple[jax.Array, jax.Array]:
   """About k entries of each vector: all that reach a sampled threshold.
 
-  DGC section 5. Of a vector exactly d = ceil(sample_rate n) elements are drawn,
-  with replacement (the vector itself where d = n). The max(1, round(k d /
-  n))-th largest magnitude among them is the threshold, and what reaches it is
-  sent, about k entries; at k = n everything is. Where more than ceil(1.3 k)
-  reach it, exactly the k largest of those are sent. That cut takes from above
-  only: the mean is k if the sample holds a hundred of the k largest, 0.96 k if
-  twenty, 0.91 k if ten. The message has ceil(1.3 k) slots, and those that stay
-  empty travel too: in the paper a message is as long as what it holds.
+  This is DGC section 5. Of a vector exactly d = ceil(sample_rate n) elements
+  are drawn, with replacement (the vector itself if d = n). The threshold is the
+  max(1, round(k d / n))-th largest magnitude among them. The entries that reach
+  it are sent, about k; at k = n all are sent. If more than ceil(1.3 k) reach
+  it, exactly the k largest are sent. This cut lowers the mean: it is k if the
+  sample holds a hundred of the k largest, 0.96 k if twenty, 0.91 k if ten. The
+  message has ceil(1.3 k) slots, including empty ones; the paper's message is as
+  long as its content.
 
   Args:
     leaves: float32 vectors, none empty.
     counts: k of each, at least 1.
     sample_rate: fraction of the elements that is drawn, in (0, 1].
     key: PRNG key.
-    now: int32, traced k of each, from 1 to the other. None is the other.
+    now: int32, traced k of each, from 1 to `counts`. None is `counts`.
 
   Returns:
     (values float32[c], indices int32[c]), c the sum of capacity(k, n). Indices
-    count through all vectors as if they were joined, and ascend; empty slots
-    come last (the number of all elements, of value 0).
+    are those of the concatenated vectors, and ascend. Empty slots come last,
+    with the number of all elements as index, and value 0.
 
   References:
     Lin et al., arXiv 1712.01887, section 5.
   """
   sizes = [x.shape[0] for x in leaves]
   slots = [capacity(k, n) for k, n in zip(counts, sizes, strict=True)]
-  # One row more than there are slots. If more rows than that have an element
-  # that reaches the threshold, more than ceil(1.3 k) elements are counted, and
+  # One row more than there are slots. If all these rows have an element that
+  # reaches the threshold, more than ceil(1.3 k) elements are counted, and
   # exactly k are sent.
   most = [min(slot + 1, n) for slot, n in zip(slots, sizes, strict=True)]
   found = candidates.of_vectors(leaves, most)
   wanted = jnp.asarray(counts, jnp.int32) if now is None else now
   length = jnp.asarray(sizes, jnp.int32)
   bars = _bars(leaves, wanted, sample_rate, key)
-  # At k = n all do: there 1 is the least rank.
+  # At k = n all elements reach the bar 1, the least rank.
   bars = jnp.where(wanted < length, bars, 1)
   reach = thresholds.reaching(found.ranks, found.lengths, bars)
   enough = reach <= capacity(wanted, length)
@@ -83,7 +83,7 @@ def _bars(
   sample_rate: float,
   key: jax.Array,
 ) -> jax.Array:
-  """int32, the rank that is a vector's threshold."""
+  """int32, the threshold of each vector, a rank."""
   sizes = np.asarray([x.shape[0] for x in leaves])
   drawn = [math.ceil(sample_rate * int(n)) for n in sizes]
   limits = jnp.asarray(sizes, jnp.uint32)[thresholds.segment_of(drawn)]

@@ -1,7 +1,7 @@
-"""Which numbers of each segment of an array are its k largest.
+"""Marks the k largest numbers of each segment of an array.
 
-Nothing is sorted: a threshold for each segment is searched for by counting what
-exceeds a guess, for all segments at once. A segment is a run of rows of
+Nothing is sorted. A threshold for each segment is found by counting the numbers
+that exceed a guess, for all segments at once. A segment is a run of rows of
 `LANES` numbers (see `backend.reductions`).
 """
 
@@ -18,10 +18,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-# A guess aims at a little more than is wanted, then at a little less, by this
-# fraction of the distance to the known bound: both bounds come near.
+# Guesses aim alternately above and below the wanted count, by this fraction of
+# the distance to the known bound, so that both bounds come near.
 _BESIDE = 0.02
-_CONSTANT = 1 << 20  # numbers, at most, in a table inside of a program
+_CONSTANT = 1 << 20  # the most numbers in a constant of a program
 
 
 def magnitudes(x: jax.Array) -> jax.Array:
@@ -30,15 +30,15 @@ def magnitudes(x: jax.Array) -> jax.Array:
   Args:
     x: float32.
   """
-  # Not of jnp.abs(x): XLA on CPUs takes twice as long for the largest of that.
+  # Masked, as jnp.abs(x) would double the time of the maximum that follows.
   return jax.lax.bitcast_convert_type(x, jnp.int32) & np.int32(2**31 - 1)
 
 
 def ranks(magnitudes: jax.Array) -> jax.Array:
-  """int32 > 0 that order as the magnitudes do: what fills a row up, 0, is less.
+  """int32 > 0 that order as the magnitudes do; padding has rank 0.
 
   Args:
-    magnitudes: int32 >= 0. The largest of all int32 ranks as the next smaller.
+    magnitudes: int32 >= 0. The largest int32 gets the rank of the next smaller.
   """
   return jnp.minimum(magnitudes, jnp.int32(2**31 - 2)) + 1
 
@@ -46,14 +46,14 @@ def ranks(magnitudes: jax.Array) -> jax.Array:
 def largest(
   numbers: jax.Array, lengths: Sequence[int], counts: jax.Array
 ) -> jax.Array:
-  """Marks exactly so many of the largest numbers of each segment.
+  """Marks exactly `counts` of the largest numbers of each segment.
 
-  Of equal numbers the first are marked.
+  Of equal numbers, the first are marked.
 
   Args:
     numbers: int32[rows, LANES], none negative.
     lengths: how many rows each segment has, at least one.
-    counts: int32[segments], how many to mark; at most what there is.
+    counts: int32[segments], how many to mark; at most the segment's size.
 
   Returns:
     bool[rows, LANES].
@@ -63,7 +63,7 @@ def largest(
   bar, missing = segments.spread(bar), segments.spread(missing)
   equal = bitmap.pack((numbers == bar).reshape(-1))
   room = missing[:, 0] - segments.before(equal)
-  # Apart: XLA on CPUs would find the first of equal numbers for each number.
+  # A barrier, or the first of equal numbers would be found for each number.
   first = barriers.fusion_barrier(bitmap.lowest(equal, room))
   lanes = np.arange(LANES, dtype=np.uint32)[None]
   return (numbers > bar) | ((first[:, None] >> lanes) & 1 == 1)
@@ -72,7 +72,7 @@ def largest(
 def _bars(
   numbers: jax.Array, segments: _Segments, counts: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-  """What numbers must exceed, and how many that are equal to it are missing.
+  """The bar of each segment, and how many numbers equal to it to mark as well.
 
   Returns:
     (int32[segments], int32[segments]).
@@ -85,13 +85,12 @@ def _bars(
   def open_(low, high, more, fewer):
     return (more > counts) & (fewer < counts) & (low + 1 < high)
 
-  # More than are wanted, or as many, exceed low; fewer, or as many, high.
+  # The number that exceed low is >= counts, and for high it is <= counts.
   def step(carry):
     turn, low, high, more, fewer = carry
     above, below = more.astype(jnp.float32), fewer.astype(jnp.float32)
-    # Numbers lie evenly between low and high, or fewer and fewer: a line
-    # through two counts, or through their logarithms, is soon right. And a
-    # half, now and then, is right in the end wherever they lie.
+    # Interpolation of the counts is fast for evenly spread numbers, that of
+    # their logarithms for exponential tails. Bisection always converges.
     kind = turn % 3
     middle = (low & high) + ((low ^ high) >> 1)  # their sum may overflow
 
@@ -106,8 +105,8 @@ def _bars(
     ahead = (share * (high - low).astype(jnp.float32)).astype(jnp.int32)
     guess = low + jnp.clip(ahead, 1, high - low - 1)
     bar = jnp.where(kind == 0, middle, guess)
-    # Where most numbers are zero, no line leads to them. And of rows that were
-    # taken for their largest number, all have one that exceeds the second bar.
+    # The first bar is for segments of mostly zeros, which interpolation misses.
+    # The second is for candidate rows: it is below every row's maximum.
     known = jnp.where(turn == 0, 1, least - 1)
     bar = jnp.where(turn < 2, jnp.clip(known, low + 1, high - 1), bar)
     there = segments.exceeding(bar)
@@ -138,12 +137,12 @@ def _bars(
 def least(
   numbers: jax.Array, lengths: Sequence[int], counts: jax.Array
 ) -> jax.Array:
-  """int32[segments]: of each segment the number that is so many-th largest.
+  """int32[segments]: the counts-th largest number of each segment.
 
   Args:
     numbers: int32[rows, LANES], none negative.
     lengths: how many rows each segment has, at least one.
-    counts: int32[segments], from 1 to what there is.
+    counts: int32[segments], from 1 to the segment's size.
   """
   marks = largest(numbers, lengths, counts)
   marked = jnp.where(marks, numbers, jnp.int32(2**31 - 1))
@@ -170,7 +169,7 @@ def reaching(
 
 
 def segment_of(lengths: Sequence[int]) -> jax.Array:
-  """int32: of places in segments of these lengths, in which one each is."""
+  """int32: the segment of each place, for segments of these lengths."""
   total = int(sum(lengths))
   if total <= _CONSTANT:
     return jnp.asarray(np.repeat(np.arange(len(lengths)), lengths), jnp.int32)
@@ -194,9 +193,9 @@ class _Segments:
     self._sizes = np.asarray(lengths, np.int32) * LANES
     self._firsts = joining.offsets(lengths)
     self._of_row = segment_of(lengths)
-    # Blocks of LANES rows are counted lane by lane: XLA on CPUs does that six
-    # times as fast as row by row. But not those of several segments, which are
-    # few, nor the last one if it is not full.
+    # Blocks of LANES rows are counted lane by lane, which is up to six times as
+    # fast as row by row. The few blocks with rows of several segments, and the
+    # last one if it is not full, are counted row by row.
     blocks = rows // LANES
     ends = np.cumsum(lengths)
     shared = np.unique(ends[ends % LANES > 0] // LANES)
@@ -208,18 +207,18 @@ class _Segments:
     self._few, self._of_few = numbers[few], self._of_row[few]
 
   def sizes(self) -> np.ndarray:
-    """int32, how many numbers each has."""
+    """int32, the number of each segment's numbers."""
     return self._sizes
 
   def spread(self, x: jax.Array) -> jax.Array:
-    """One number a segment, for each row: [rows, 1]."""
+    """A segment's number, for each of its rows: [rows, 1]."""
     return x[self._of_row][:, None]
 
   def exceeding(self, bars: jax.Array) -> jax.Array:
     """int32[segments], how many numbers of each exceed its bar, >= -1."""
     own = bars[self._of_block].at[self._shared].set(2**31 - 1)
     lanes = jnp.sum(self._blocks > own[:, None, None], axis=1, dtype=jnp.uint32)
-    # As another type, or XLA makes one reduction of the two, which is slow.
+    # As another type, or XLA merges the two reductions, which is slow.
     found = jnp.sum(lanes.astype(jnp.int32), axis=1)
     few = self._few > bars[self._of_few][:, None]
     return self._total(found, self._of_block) + self._total(
@@ -227,7 +226,7 @@ class _Segments:
     )
 
   def tops(self) -> tuple[jax.Array, jax.Array]:
-    """The least of the largest numbers of rows, and the largest of all.
+    """The least of each segment's row maxima, and the largest.
 
     Returns:
       (int32[segments], int32[segments]).
@@ -248,7 +247,7 @@ class _Segments:
     )
 
   def before(self, words: jax.Array) -> jax.Array:
-    """int32[rows], how many bits are set before each row of the segment.
+    """int32[rows], how many bits of the segment are set before each row.
 
     Args:
       words: uint32[rows], a bit for each number.
@@ -258,9 +257,8 @@ class _Segments:
     return before - before[self._firsts][self._of_row]
 
   def _total(self, counts: jax.Array, segment: jax.Array) -> jax.Array:
-    # Not of int32, as the numbers of segments are: where those are all zero,
-    # XLA on CPUs (jax 0.10.2) takes them and the zeros to which is added for
-    # one array, and overwrites it while it reads.
+    # uint32 avoids a bug of XLA (jax 0.10.2): if all segment numbers are zero,
+    # int32 sums share their array, which is overwritten while it is read.
     sums = self._each(jax.ops.segment_sum, counts.astype(jnp.uint32), segment)
     return sums.astype(jnp.int32)
 

@@ -1,26 +1,24 @@
-"""The sockets of a scheme: memory, compressor (with its code), exchange.
+"""The three parts of a scheme: memory, compressor (with its code), exchange.
 
-GRACE's vocabulary (Xu et al., ICDCS 2021), which the field knows. A scheme is
-one choice in each; `compressed_mean` joins them. All are NamedTuples of pure
-functions, so a scheme is data and a new one needs no class. A message has one
-path, whatever the scheme:
+The names are GRACE's (Xu et al., ICDCS 2021). `compressed_mean` joins one of
+each to a scheme. All are NamedTuples of pure functions, so a scheme is data and
+a new one needs no class. The path of a message is the same for all schemes:
 
-  accumulate   memory      takes the gradient in
-  select       compressor  chooses what is sent: Sparse or Leaves; of a rule,
-                           what its code has marked before
-  round        code        rounds that to what the format can say
-  pack         code        makes words of it
-  run          exchange    brings the words of all workers together
-    unpack     code          reads back what a worker rounded
-    decode     code          gives what that stands for, to be added up
-  update       memory      makes the optimizer's update of the mean
-  sent         memory      lets go of what was sent
-  arrived      memory      moves what the mean moves
+  accumulate   memory      adds the gradient
+  select       compressor  chooses what is sent: Sparse or Leaves, or with a
+                           rule the elements that its code has marked
+  round        code        rounds it to the format's precision
+  pack         code        packs it into words
+  run          exchange    sends the words and combines those of all workers
+    unpack     code          unpacks a worker's words
+    decode     code          decodes them to values, to be summed
+  update       memory      turns the mean into the optimizer's update
+  sent         memory      subtracts what was sent
+  arrived      memory      updates state that depends on the mean
 
-A compressor sees all leaves of its group at once: whether it works leaf by
-leaf or globally is its own business, and every scheme sends one message.
-Compressors never talk to other workers; what must be agreed before selecting
-(a shared scale, a low-rank basis) goes through their `PreReduce`.
+A compressor sees all leaves of its message at once, and may work leaf by leaf
+or globally. Compressors do not communicate; values that workers must share
+before selection (a scale, a low-rank basis) go through `PreReduce`.
 """
 
 from gradsparse.sockets.compressor import Code

@@ -1,7 +1,7 @@
-"""The second socket: what is sent, how it is coded, and what surrounds it.
+"""The compressor socket: what is sent, and how it is coded.
 
-A newcomer fills three fields of a `Compressor` (name, select, code). The other
-parts are optional; few schemes need them.
+A first scheme fills three fields of a `Compressor` (name, select, code). The
+other parts are optional; few schemes need them.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from gradsparse.sockets.space import Shape
 import jax
 from jax.sharding import PartitionSpec
 
-# How a leaf is divided between the devices of one worker: for each of its
-# dimensions, from the first on, the mesh axes. () if the leaf is whole.
+# How a leaf is sharded over the devices of one worker: the mesh axes of each of
+# its dimensions, from the first on. () if the leaf is whole.
 Cut = tuple[tuple[str, ...], ...]
 
 
 class Signal(NamedTuple):
-  """What a compressor may look at, for one leaf (float32, leaf-shaped).
+  """The input of a compressor for one leaf (float32, leaf-shaped).
 
   Attributes:
-    value: what is to be delivered (memory and gradient together).
-    gradient: this step's gradient alone (AdaComp looks at it).
+    value: the values to deliver (memory and gradient together).
+    gradient: this step's gradient alone (AdaComp reads it).
     moment: the accumulated second moment, or None (variance criterion).
   """
 
@@ -40,11 +40,11 @@ class MessageLeaves:
 
   Attributes:
     shapes: shapes of the leaves.
-    cuts: how each leaf is divided between the devices of this worker; () if
-      all leaves are whole.
-    buckets: how many leaves each bucket has; () if each leaf is a bucket by
-      itself. The memory stores a bucket as one array, so a mean may come back
-      by leaves (`shapes`) or by buckets (`Space.merged`).
+    cuts: how each leaf is sharded over the devices of this worker; () if all
+      leaves are whole.
+    buckets: the number of leaves in each bucket; () if each leaf is a bucket.
+      The memory stores a bucket as one array, so a mean may come back by leaves
+      (`shapes`) or by buckets (`Space.merged`).
     shards: the devices of this worker (`collectives.Shards`), if there are
       several.
   """
@@ -56,18 +56,18 @@ class MessageLeaves:
 
 
 class Context(NamedTuple):
-  """What surrounds one message.
+  """The context of one message.
 
   Attributes:
     leaves: the leaves of the message.
     workers: P, the number of workers.
     step: int32 scalar, updates done so far.
     key: PRNG key, different for each worker and step.
-    shared_key: PRNG key, different for each step, the same on all workers.
+    shared_key: PRNG key, different for each step, equal on all workers.
     state: the compressor's own state (`CompressorState`).
-    prepared: what was computed before the selection: what the workers reduced
-      (`PreReduce`), or what the ladder saw (`Ladder.look`). None if neither.
-    rung: the size in force, an element of `Ladder.rungs(shapes)`, or None.
+    prepared: the result of `PreReduce` or of `Ladder.look`, computed before the
+      selection; None if there is neither.
+    rung: this step's size, an element of `Ladder.rungs(shapes)`, or None.
   """
 
   leaves: MessageLeaves
@@ -88,14 +88,14 @@ class Context(NamedTuple):
 class Stream(NamedTuple):
   """Words whose number depends on the data.
 
-  The exchange cuts them to the smallest of `sizes` that is enough for every
-  worker. What was cut off arrives as zeros.
+  The exchange sends the smallest of `sizes` that is enough for every worker.
+  The other words arrive as zeros.
 
   Attributes:
-    head: tree of uint32 and float32 arrays, which travel whole.
+    head: tree of uint32 and float32 arrays, which are sent completely.
     words: uint32[sizes[-1]].
-    used: int32[], how many of this worker's words must travel.
-    sizes: numbers of words that may travel, smallest first; static.
+    used: int32[], how many of this worker's words must be sent.
+    sizes: the numbers of words that can be sent, smallest first; static.
   """
 
   head: Any
@@ -105,24 +105,24 @@ class Stream(NamedTuple):
 
 
 def _as_it_is(selected: Any, ctx: Context) -> Any:
-  """The rounding of a format that can say everything."""
+  """The rounding of an exact format."""
   del ctx
   return selected
 
 
 class OfParts(NamedTuple):
-  """What a reduce-scatter must know of a code of parts.
+  """Properties of a code of parts, for a reduce-scatter.
 
-  `Compressor.select` returns `Leaves` all the same. `Code.round` gets `Parts`,
-  first with a row for each worker, then with one; `Code.pack` returns
-  uint32[rows, words]; the rows that `Code.unpack` gets can be other workers'
-  copies of one part.
+  `Compressor.select` still returns `Leaves`. `Code.round` gets `Parts`, first
+  with a row for each worker, then with one row. `Code.pack` returns
+  uint32[rows, words]. The rows of `Code.unpack` may be other workers' copies of
+  one part.
 
   Attributes:
     block_size: the length of a part is a multiple of this.
-    is_contraction: what `Code.round` loses is smaller, in some norm, than what
-      it was given. So the loss may be added to the next input, and does not
-      pile up.
+    is_contraction: whether the error of `Code.round` is smaller, in some norm,
+      than its input. Then errors that are added to the next input do not
+      accumulate.
   """
 
   block_size: int
@@ -130,17 +130,17 @@ class OfParts(NamedTuple):
 
 
 class Limits(NamedTuple):
-  """How much a code can take.
+  """The limits of a code.
 
   Attributes:
-    most_elements: the most elements that a message can count, if the format is
-      narrower than int32. Leaves then travel in several messages.
-    group_elements: the most elements that a message of several leaves counts,
-      if the format does better with fewer. A larger leaf travels alone.
-    gain: shapes -> by how much the largest number that the code computes may
-      exceed the largest that it was given, as a factor. A worker takes in no
-      gradient that could overflow there. For a scheme without memory 1 is good
-      enough: an overflow costs one step.
+    most_elements: the most elements of a message, if the format has fewer than
+      int32 can count. Leaves are then sent in several messages.
+    group_elements: the most elements of a message of several leaves, if the
+      format is better with fewer. A larger leaf is sent alone.
+    gain: shapes -> the factor by which the largest number that the code
+      computes may exceed its largest input. A worker refuses a gradient that
+      could overflow there. For a scheme without memory 1 is enough: an overflow
+      costs one step.
   """
 
   most_elements: int | None = None
@@ -149,32 +149,31 @@ class Limits(NamedTuple):
 
 
 class Code(NamedTuple):
-  """How what was selected travels, and what it stands for.
+  """The format of selected values in a message.
 
-  `unpack` is the exact inverse of `pack` on what `round` returns, so what a
-  worker delivered is known without unpacking its own message.
+  `unpack` is the exact inverse of `pack` on results of `round`, so a worker
+  knows what it delivered without unpacking its own message.
 
   Attributes:
     pack: (rounded, ctx) -> words: a tree of uint32 and float32 arrays of
       static shapes, or a `Stream`.
-    unpack: (words, like, ctx) -> rounded. `like` is this worker's own: all
-      workers' have its shapes.
+    unpack: (words, like, ctx) -> rounded. `like` is this worker's own
+      `rounded`, whose shapes those of all workers share.
     round: (selected, ctx) -> rounded: the only lossy function.
-    decode: (rounded, ctx, summands) -> Sparse, Leaves or Parts: what the sum
-      of `summands` workers' roundings stands for.
-    takes: the type of what `select` returns, or a tuple of types.
-    combines: what an exchange may do with words: read one worker's at a time
-      ('messages'), add words of several workers up and unpack them as one
-      ('sums'), or count bits, one for each element, 1 if it is not negative
-      ('votes'); or `OfParts`, for a reduce-scatter.
-    dropped: (selected, rounded) -> int32, how many elements found no slot in
-      `round` (counted as overflow). None: all do.
-    limits: how much the code can take.
-    bounds: (rounded, ctx) -> float32 array: no element that the rounding of one
-      worker stands for is larger in magnitude than the largest of these, and
-      if an element of `selected` is not finite, one of these is not. So neither
-      the gradient nor the mean is judged by a look at all elements.
-      None: only the elements themselves tell.
+    decode: (rounded, ctx, summands) -> Sparse, Leaves or Parts: the values of
+      one worker's rounding, or of a sum of `summands` roundings.
+    takes: the type of the result of `select`, or a tuple of types.
+    combines: what an exchange may do with words. 'messages': read one worker's
+      at a time. 'sums': sum words of several workers and unpack the sum.
+      'votes': count bits, one for each element, 1 if it is not negative. An
+      `OfParts`: a reduce-scatter.
+    dropped: (selected, rounded) -> int32, how many elements got no slot in
+      `round` (counted as overflow). None: all get one.
+    limits: the code's limits.
+    bounds: (rounded, ctx) -> float32 array, whose maximum bounds the magnitudes
+      of one worker's decoded elements, and which is not finite if an element of
+      `selected` is not. The gradient and the mean over workers are then checked
+      without another pass over all elements. None: there is no bound.
   """
 
   pack: Callable[[Any, Context], Any]
@@ -196,11 +195,11 @@ class Code(NamedTuple):
 
 
 class LeafRule(NamedTuple):
-  """Which leaves are compressed; the others are all-reduced as they are.
+  """Which leaves are compressed; the others are all-reduced uncompressed.
 
   Attributes:
-    accepts: shape -> whether a leaf of that shape can be compressed at all.
-    refusal: which leaves it does not accept, for the message.
+    accepts: shape -> whether a leaf of that shape can be compressed.
+    refusal: a description of leaves that are not accepted, for messages.
     min_size: leaves with fewer elements stay dense, unless overridden.
     dense_1d: whether 1-D leaves (and scalars) stay dense, unless overridden.
   """
@@ -212,7 +211,7 @@ class LeafRule(NamedTuple):
 
 
 class PreReduce(NamedTuple):
-  """What is reduced over the workers before they select, such as a scale.
+  """A reduction over the workers before selection, such as that of a scale.
 
   The operands of a worker count as a part of its message.
 
@@ -228,26 +227,26 @@ class PreReduce(NamedTuple):
 
 
 class Ladder(NamedTuple):
-  """The sizes that a message can have, where it has more than one.
+  """The sizes of a message that can have more than one.
 
   Attributes:
     rungs: shapes -> sizes, smallest first. A size is anything hashable; with
-      `at_step` it is a density. `select` gets the one in force as `ctx.rung`.
+      `at_step` it is a density. `select` gets this step's size as `ctx.rung`.
     choose: ctx -> int32, the number of the smallest rung that this worker
       needs.
-    look: (signals, ctx) -> `Context.prepared`: what both `choose` and `select`
-      need, computed once.
-    delivered: ctx -> what a message delivers, if that is the same whatever its
-      size: a `Sent`, of which no more is asked than what a memory needs. None:
-      the message tells.
-    overflow: ctx -> int32, how many elements find no room in the rung and stay
-      in the memory. None: there is always room.
-    agreed: whether `choose` gives the same on every worker by itself (a
-      schedule does, data do not).
-    at_step: int32 step -> int32, the number of the rung in force, if the step
-      alone decides. `plan` calls it, and `init` for step 0; it raises
-      ValueError if the step is concrete and its density out of range. None:
-      data decide, or a traced density.
+    look: (signals, ctx) -> `Context.prepared`: values that both `choose` and
+      `select` need, computed once.
+    delivered: ctx -> the values that a message delivers, if its size does not
+      matter: a `Sent`, or an object with the methods that a memory uses. None:
+      they are decoded from the message.
+    overflow: ctx -> int32, how many elements exceed the rung and stay in the
+      memory. None: there is always room.
+    agreed: whether `choose` is equal on all workers without communication, as
+      for a schedule.
+    at_step: int32 step -> int32, the number of the rung, if the step alone
+      decides. `plan` calls it, and `init` for step 0. It raises ValueError if
+      the step is concrete and its density out of range. None: data or a traced
+      density decide.
     usable: step -> bool scalar, whether the density at this step is in range;
       if not, all workers reject the step. None: it always is.
   """
@@ -263,17 +262,17 @@ class Ladder(NamedTuple):
 
 
 class CompressorState(NamedTuple):
-  """State of a compressor's own, such as PowerSGD's warm start.
+  """A compressor's own state, such as PowerSGD's warm start.
 
-  It is the same on all workers, except for the fields that the class of a
+  The state is equal on all workers, except for fields that the class of a
   NamedTuple state names by `local` (`gs.extend.local`).
 
   Attributes:
     init: shapes -> state: a tuple, with a tree for each leaf.
-    update: (sum of all workers' roundings, ctx) -> state. Only an exchange
-      that adds words up knows that sum.
-    shard: (cut, shape) -> PartitionSpec of the state of a leaf that is divided
-      so between the devices of a worker. None: they all have the same.
+    update: (sum of all workers' roundings, ctx) -> state. It needs an exchange
+      that sums words.
+    shard: (cut, shape) -> PartitionSpec of the state of a leaf with this
+      sharding. None: the state is equal on all devices of a worker.
   """
 
   init: Callable[[Sequence[Shape]], Any]
@@ -282,21 +281,21 @@ class CompressorState(NamedTuple):
 
 
 class Compressor(NamedTuple):
-  """What goes on the wire: most schemes need the first three fields only.
+  """What is sent. Most schemes need the first three fields only.
 
   Attributes:
     name: for tables and messages.
-    select: (signals, ctx) -> Sparse or Leaves, or anything else that its own
-      code understands. Shapes are static.
-    code: how that travels.
-    leaves: which leaves it takes.
-    ladder: the sizes of its message, if there are several.
-    pre_reduce: what is reduced over the workers before they select.
-    state: its own state.
+    select: (signals, ctx) -> Sparse or Leaves, or another type that the code
+      takes. Shapes are static.
+    code: the format of the selected values.
+    leaves: which leaves are compressed.
+    ladder: the sizes of the message, if there are several.
+    pre_reduce: a reduction over the workers before selection.
+    state: the compressor's own state.
     share: shape -> a leaf's share of the message, in proportion, for the lines
-      of a plan. A message of `Sparse` tells by itself.
-    selects_globally: whether what is selected of a leaf depends on the other
-      leaves, so that all must be on one device and in one message.
+      of a plan. A message of `Sparse` does not need it.
+    selects_globally: whether the selection in a leaf depends on other leaves,
+      so that all must be on one device and in one message.
     unbiased: whether the decoded value's expectation is the signal.
   """
 

@@ -1,12 +1,12 @@
-"""What arrived of each leaf.
+"""The delivered values of each leaf.
 
-A memory lets go of a delivery leaf by leaf, and need not ask which of two forms
-the delivery has: a few coordinates (`Window`), or a whole leaf (`Full`), of
-which all coordinates count or some. Both have the same methods:
+A memory subtracts deliveries leaf by leaf. A delivery has one of two forms: a
+few coordinates (`Window`), or a whole leaf (`Full`), of which all coordinates
+or some are delivered. Both have the same methods:
 
-  plus(x, factor)         x and `factor` times what was delivered
-  update(fn, x, *others)  fn(x, delivered, *others) where something was
-  dense(shape)            a leaf, zero where nothing was delivered
+  plus(x, factor)         x plus `factor` times the delivered values
+  update(fn, x, *others)  fn(x, delivered, *others) at delivered elements
+  dense(shape)            the leaf, zero at other elements
   is_dense                whether the leaf stays dense and was not compressed
 """
 
@@ -26,10 +26,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-# Leaves below this many elements are written out together. A scatter into each
-# of them would take long to compile: a model has hundreds of biases and scales.
+# Leaves below this many elements share one scatter. One scatter for each would
+# take long to compile: a model has hundreds of biases and scales.
 _SMALL = 1 << 14
-# Of a scatter: entries of other leaves are dropped.
+# Options of a scatter that drops entries of other leaves.
 _OWN: Mapping[str, Any] = {'mode': 'drop', 'wrap_negative_indices': False}
 
 
@@ -38,8 +38,8 @@ _OWN: Mapping[str, Any] = {'mode': 'drop', 'wrap_negative_indices': False}
 class Window:
   """The entries of one leaf: a delivery of some coordinates.
 
-  Entries of other leaves may be among them, with indices that are negative or
-  not below `size`; they count for nothing.
+  Entries with indices that are negative or >= `size` belong to other leaves,
+  and are ignored.
 
   Attributes:
     entries: float32[w], the values.
@@ -59,14 +59,14 @@ class Window:
     return jnp.where(own, self.entries, 0.0)
 
   def plus(self, x: jax.Array, factor: float = 1.0) -> jax.Array:
-    """x and `factor` times what was delivered."""
+    """x plus `factor` times the delivered values."""
     rows, there = self._rows(x)
     return rows.at[there].add(factor * self.entries, **_OWN).reshape(x.shape)
 
   def update(
     self, fn: Callable[..., jax.Array], x: jax.Array, *others: jax.Array
   ) -> jax.Array:
-    """x_i <- fn(x_i, delivered_i, *others_i) where something was delivered."""
+    """x_i <- fn(x_i, delivered_i, *others_i) at delivered elements i."""
 
     def at(a):
       rows, there = self._rows(a)
@@ -79,14 +79,14 @@ class Window:
     return rows.at[there].set(new, **_OWN).reshape(x.shape)
 
   def dense(self, shape: Sequence[int]) -> jax.Array:
-    """float32 array of `shape`, zero where nothing was delivered."""
+    """float32 array of `shape`, zero at other elements."""
     rows, there = self._rows(jnp.zeros(tuple(shape), jnp.float32))
     return rows.at[there].set(self.entries, **_OWN).reshape(tuple(shape))
 
   def _rows(self, x: jax.Array) -> tuple[jax.Array, tuple[jax.Array, ...]]:
-    """A leaf as rows of its last axis, and where the entries are in it.
+    """A leaf as rows of its last axis, and the places of the entries in it.
 
-    Not as a vector: TPUs would write the leaf out in another tiling, and back.
+    TPUs would copy a vector of the leaf to another tiling, and back.
     """
     if x.ndim < 2 or platforms.is_cpu():
       return x.reshape(-1), (self.indices,)
@@ -100,14 +100,14 @@ class Window:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Full:
-  """A delivery written as a whole leaf.
+  """A delivery as a whole leaf.
 
   Attributes:
-    values: float32, leaf-shaped: what of this worker's is in the mean; zero
-      where nothing was delivered.
-    there: bool, leaf-shaped: where something was delivered. None: everywhere.
-    is_dense: the leaf stays dense. It was not compressed, so nothing that
-      belongs to compression applies to it, such as factor masking.
+    values: float32, leaf-shaped: this worker's values that are in the mean;
+      zero at other elements.
+    there: bool, leaf-shaped: the delivered elements. None: all.
+    is_dense: whether the leaf stays dense. Operations of compression, such as
+      factor masking, do not apply to it.
   """
 
   values: jax.Array
@@ -115,17 +115,17 @@ class Full:
   is_dense: bool = dataclasses.field(default=False, metadata={'static': True})
 
   def plus(self, x: jax.Array, factor: float = 1.0) -> jax.Array:
-    """x and `factor` times what was delivered."""
+    """x plus `factor` times the delivered values."""
     return self._where(x + factor * self.values, x)
 
   def update(
     self, fn: Callable[..., jax.Array], x: jax.Array, *others: jax.Array
   ) -> jax.Array:
-    """x_i <- fn(x_i, delivered_i, *others_i) where something was delivered."""
+    """x_i <- fn(x_i, delivered_i, *others_i) at delivered elements i."""
     return self._where(fn(x, self.values, *others), x)
 
   def dense(self, shape: Sequence[int]) -> jax.Array:
-    """float32 array of `shape`, zero where nothing was delivered."""
+    """float32 array of `shape`, zero at other elements."""
     return self.values.reshape(tuple(shape))
 
   def _where(self, new: jax.Array, x: jax.Array) -> jax.Array:
@@ -136,11 +136,11 @@ Delivered = Window | Full
 
 
 def joined(leaves: Sequence[Delivered], runs: Sequence[int]) -> list[Delivered]:
-  """The same, leaves that follow each other joined to one; see `Space.merged`.
+  """Concatenates runs of consecutive leaves; see `Space.merged`.
 
   Args:
     leaves: none of them a Window.
-    runs: how many leaves each of the new ones has; () leaves all alone.
+    runs: the number of leaves of each run; () concatenates none.
   """
   if len(runs) in (0, len(leaves)):
     return list(leaves)
@@ -161,7 +161,7 @@ def of_entries(
   shapes: Sequence[tuple[int, ...]],
   limits: Sequence[int],
 ) -> list[Delivered]:
-  """Entries of the joined vector, leaf by leaf.
+  """Entries of the concatenated leaves, leaf by leaf.
 
   Args:
     values: float32[k].
@@ -180,12 +180,12 @@ def of_entries(
 
 
 def _spread(values, indices, shapes, small) -> dict[int, Full]:
-  """The leaves with these numbers, from one scatter into all of them."""
+  """The leaves of numbers `small`, by one scatter into all of them."""
   if not small:
     return {}
   sizes = [math.prod(shape) for shape in shapes]
   ends = np.cumsum(sizes)
-  # Where each leaf begins, in the joined space less where among the small.
+  # Each leaf's offset among all leaves less that among the small ones.
   begins = np.cumsum([0, *(sizes[i] for i in small)])
   room = int(begins[-1])
   shift = np.zeros(len(sizes), np.int64)
@@ -207,7 +207,7 @@ def _spread(values, indices, shapes, small) -> dict[int, Full]:
 
 
 def _windows(values, indices, sizes, limits, large) -> dict[int, Window]:
-  """The entries of the leaves with these numbers, of each by itself."""
+  """The entries of each of the leaves of numbers `large`."""
   offsets = jnp.asarray(np.cumsum([0, *sizes])[large], jnp.int32)
   starts = reductions.searchsorted(indices, offsets)
   message = barriers.barrier_if_shared(
@@ -231,10 +231,10 @@ def _window(
   width: int,
   size: int,
 ) -> Window:
-  """The entries of the leaf of this number among the large ones."""
+  """The entries of the large leaf of number `place`."""
 
-  # The slice is clamped at the end of the message, so it can begin with
-  # entries of earlier leaves.
+  # At the end of the message, the slice is clamped and begins with entries of
+  # earlier leaves.
   def read(x, at, length=()):
     out = jax.lax.dynamic_slice(
       x, (at,), length or (1,), allow_negative_indices=False

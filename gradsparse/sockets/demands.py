@@ -1,8 +1,8 @@
-"""What an update must be given beside gradients, when it is traced for shapes.
+"""The further arguments of an update that is traced for shapes.
 
-An optax transformation is a pair of functions; one cannot see what is inside.
-Its `init` calls the `init` of all that is inside, and a scheme's tells those
-who listen. What optax's own optimizers ask for is known by its name.
+An optax transformation is a pair of functions, which hide the schemes inside.
+But its `init` calls the `init` of each scheme, which reports what the scheme
+needs. The arguments of optax's own optimizers are known by name.
 """
 
 from __future__ import annotations
@@ -22,12 +22,11 @@ import optax
 
 @dataclasses.dataclass
 class Demands:
-  """What some scheme inside needs.
+  """The needs of the schemes inside a transformation.
 
   Attributes:
-    second_moment: the update's keyword of this name.
-    param_specs: PartitionSpecs of parameters by their paths, as far as the
-      schemes were given some.
+    second_moment: whether the update needs the keyword of this name.
+    param_specs: path -> PartitionSpec, of parameters whose schemes have one.
   """
 
   second_moment: bool = False
@@ -41,7 +40,7 @@ _LISTENING: contextvars.ContextVar[tuple[Demands, ...]] = (
 
 @contextlib.contextmanager
 def heard() -> Iterator[Demands]:
-  """Inside of it, every scheme whose `init` runs adds what it needs."""
+  """A context in which every `init` of a scheme adds its needs."""
   demands = Demands()
   token = _LISTENING.set((*_LISTENING.get(), demands))
   try:
@@ -51,16 +50,16 @@ def heard() -> Iterator[Demands]:
 
 
 def tell(*, second_moment: bool, param_specs: Mapping[str, P]) -> None:
-  """A scheme's `init` says what its `update` needs, and what it was given."""
+  """Adds a scheme's needs and PartitionSpecs to the open `heard` contexts."""
   for demands in _LISTENING.get():
     demands.second_moment |= second_moment
     demands.param_specs |= param_specs
 
 
 def gradients_of(params: Any) -> Any:
-  """The part of the parameters that gradients are like.
+  """The part of the parameters that has the gradients' structure.
 
-  That is all of them, but for `optax.lookahead`, which has each twice.
+  It is all of them, except for `optax.lookahead`, which has each twice.
   """
   return params.fast if isinstance(params, optax.LookaheadParams) else params
 
@@ -71,25 +70,25 @@ def update_of(
   given: Mapping[str, Any] | None,
   asked: set[str] | None = None,
 ) -> Callable[[Any, Any, Any], Any]:
-  """The update of a transformation, given all further arguments it asks for.
+  """The update of a transformation with all further arguments bound.
 
   Args:
-    tx: a transformation. optax.MultiSteps is none by its class, but hands
+    tx: a transformation. optax.MultiSteps is not one by its class, but passes
       keywords on.
-    wanted: what the schemes inside want.
-    given: further keywords, where the update wants others than optax's. Of
-      arrays, or what has their shape and dtype, only that is used.
-    asked: names of what optax's optimizers inside want. An update that fails
-      for want of one adds it here, and is traced again.
+    wanted: the needs of the schemes inside.
+    given: further keywords, which neither schemes nor optax's optimizers need.
+      Of arrays, only shape and dtype are used.
+    asked: names of arguments that optax's optimizers inside need. An update
+      that fails without one adds its name here, and is traced again.
 
   Returns:
-    (gradients, state, params) -> (updates, state). It is there to be traced:
-    the arguments mean nothing. All but a second moment are equal on all
-    workers.
+    (gradients, state, params) -> (updates, state), to be traced: the values of
+    the further arguments have no meaning. All except a second moment are equal
+    on all workers.
 
   Raises:
-    TypeError: `given` is no mapping; or, when called, the update wants an
-      argument that it was not given.
+    TypeError: given is not a mapping; when called: the update needs an argument
+      that is missing.
   """
   update = (
     tx.update
@@ -119,9 +118,8 @@ def update_of(
       if not key and 'required' not in str(e):
         raise
       raise TypeError(
-        f'an update of tx failed for want of an argument: {e}. Give it as '
-        'update_kwargs={name: value} of this call; of arrays only the shape '
-        'and dtype count'
+        f'an update of tx failed for want of an argument: {e}. Pass it as '
+        'update_kwargs={name: value}; of arrays only shape and dtype are used'
       ) from e
 
   return once
@@ -133,8 +131,8 @@ def _value_fn(params: Any, *args: Any, **kwargs: Any) -> jax.Array:
   return sum((x.astype(jnp.float32) for x in squares), jnp.float32(0))
 
 
-# What the optimizers of optax ask for: parameters -> the argument. They refuse
-# what they do not know, so that only what an error names is given.
+# Arguments of optax's optimizers: name -> (parameters -> the argument). They
+# refuse unknown arguments, so only those that an error names are passed.
 _OF_OPTAX: dict[str, Callable[[Any], Any]] = {
   'value': lambda params: jnp.float32(0),
   'grad': gradients_of,
@@ -145,7 +143,7 @@ _OF_OPTAX: dict[str, Callable[[Any], Any]] = {
 
 
 def _values(given: Mapping[str, Any]) -> dict[str, Any]:
-  """Zeros for arrays; anything else as it is."""
+  """Replaces arrays by zeros; keeps other values."""
   return jax.tree.map(
     lambda x: (
       jnp.zeros(x.shape, x.dtype)

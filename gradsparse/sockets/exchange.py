@@ -1,4 +1,4 @@
-"""The third socket: how the messages of all workers become one mean."""
+"""The exchange socket: how the messages of all workers become one mean."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ import jax
 
 
 class Message(NamedTuple):
-  """What one worker hands to the exchange.
+  """The message of one worker, the input of the exchange.
 
   Attributes:
-    words: what `Code.pack` returned.
-    rounded: what `words` was packed from.
-    own: what `rounded` stands for, decoded.
-    code: how to read the messages of others.
+    words: the result of `Code.pack`.
+    rounded: the result of `Code.round`, of which `words` are packed.
+    own: the decoded values of `rounded`.
+    code: the code of all messages.
     ctx: the context.
-    dense: leaves that stay dense and ride along, float32.
-    ok: bool scalar: this worker can keep what comes of its gradient.
+    dense: leaves that stay dense and are summed with the message, float32.
+    ok: bool scalar: whether this worker accepts the step.
     owed: the exchange's own state, see `Exchange.init`.
     overflow: int32, how many elements found no room in the message.
   """
@@ -46,20 +46,20 @@ class Message(NamedTuple):
 
 
 class Extras(NamedTuple):
-  """What comes back beside the total: bookkeeping, and what few exchanges know.
+  """Further results of an exchange: measurements, and fields of few exchanges.
 
   Attributes:
-    message_bytes: size of one worker's message; a uint32 scalar where the size
-      depends on the data, and the largest size while a plan is made.
-    transport: how the message went, for tables; None where the run time chose.
-    removed: what the memory lets go of, if that is not what was delivered. An
-      exchange that rounds the mean once more counts the change as delivered by
-      the worker that rounded, but that worker's memory held only its own
-      message. None: the same as `Exchanged.delivered`.
+    message_bytes: size of one worker's message; a uint32 scalar if the size
+      depends on the data, or the largest size while a plan is made.
+    transport: the collective, for tables; None where the run time chose.
+    removed: the values that the memory subtracts, if they differ from the
+      delivered ones. An exchange that rounds the mean once more counts the
+      change as delivered by the worker that rounded, but that worker's memory
+      held only its own message. None: the same as `Exchanged.delivered`.
     owed: the exchange's new state, if the step is accepted.
-    roundings: the sum of all workers' roundings, for a compressor that learns
-      from it; None where words were not added up.
-    judged: `Exchanged.ok` says also that the total of what was compressed is
+    roundings: the sum of all workers' roundings, for `CompressorState.update`;
+      None where words were not summed.
+    judged: whether `Exchanged.ok` also says that the compressed total is
       finite.
     overflow: that of this worker's message; `compressed_mean` fills it in.
   """
@@ -74,20 +74,21 @@ class Extras(NamedTuple):
 
 
 class Exchanged(NamedTuple):
-  """What comes back. Over all P workers, `delivered` adds up to P means.
+  """The result of an exchange.
 
-  The mean is `total / weight`. `compressed_mean` divides, nobody else.
+  The mean is `total / weight`; only `compressed_mean` divides. The sum of
+  `delivered` over all P workers is P means.
 
   Attributes:
-    total: float32, bit-identical on all workers: a vector of the leaves of the
-      message, a list of them, or a list of the buckets that they are in.
+    total: float32, bit-identical on all workers: a vector of the message's
+      leaves, a list of them, or a list of their buckets.
     dense: totals of the leaves that stayed dense.
-    weight: by what `total` is divided: the number of workers whose messages
-      are in it, or 1 where the exchange itself decided on a mean.
-    ok: bool scalar, the same everywhere: all workers were ok. Otherwise the
-      step is rejected, and nothing else of this is used.
-    delivered: what of this worker's is in the mean, if the step is accepted.
-    extras: bookkeeping, and what few exchanges know.
+    weight: the divisor of `total`: the number of workers in it, or 1 if the
+      exchange itself computed a mean.
+    ok: bool scalar, equal everywhere: whether all workers are ok. Otherwise the
+      step is rejected, and no other field is used.
+    delivered: this worker's values in the mean, if the step is accepted.
+    extras: further results.
   """
 
   total: jax.Array | list[jax.Array]
@@ -105,13 +106,12 @@ class Exchange(NamedTuple):
     name: for tables and messages.
     run: (message, comm) -> Exchanged.
     refuses: compressor -> why it cannot be exchanged this way, or None.
-    arrange: (selected, code, workers) -> what is rounded and packed, if that
-      is not what was selected (a reduce-scatter cuts it into parts).
-    init: (shapes, code) -> the exchange's own state: what this worker owes
-      because the exchange rounded, a float32 array for each leaf, in the units
-      of a memory's `pending`; () if it owes nothing.
-    adds: the exchange adds words up, so that a compressor can learn from the
-      sum.
+    arrange: (selected, code, workers) -> the input of `Code.round`, if it is
+      not `selected` (a reduce-scatter cuts leaves into parts).
+    init: (shapes, code) -> the exchange's own state, the server residual: the
+      errors of the exchange's own rounding, a float32 array for each leaf, in
+      the units of a memory's `pending`; () if there is none.
+    adds: whether the exchange sums words, which `CompressorState` needs.
   """
 
   name: str

@@ -1,4 +1,4 @@
-"""The first socket: what a worker keeps between steps."""
+"""The memory socket: what a worker keeps between steps."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def _everything(state: Any, is_dense: Any) -> Any:
 
 
 def plain_means(state: Any, means: Any, is_dense: Any) -> Any:
-  """The update of a memory that passes the means on."""
+  """The default update: the means."""
   del state, is_dense
   return means
 
 
 def signals_of_pending(grads: Any, state: Any, is_dense: Any) -> Any:
-  """Signals of all that is pending; a dense leaf's is its gradient."""
+  """The default signals: pending(); for dense leaves the gradient."""
   return jax.tree.map(
     lambda owed, g, dense: Signal(g if dense else owed, g),
     state.pending(),
@@ -42,19 +42,19 @@ def signals_of_pending(grads: Any, state: Any, is_dense: Any) -> Any:
 
 
 class MemoryFacts(NamedTuple):
-  """What the transformation, checks and tables may ask of a memory.
+  """Properties of a memory.
 
   Attributes:
-    lossless: what is not delivered is kept (law 1 applies).
-    moments: the update takes a `second_moment`, in `extra`.
-    elementwise: all that the memory does to a number of a leaf depends on the
-      numbers in that place alone. Then the memory may be given several leaves
-      as one vector, which is sooner compiled: `grads`, its state, `is_dense`
-      and so on are lists of such vectors then, and not trees like params.
+    lossless: whether undelivered values are kept (law 1 applies).
+    moments: whether the update takes a `second_moment`, in `extra`.
+    elementwise: whether each number depends only on the numbers in the same
+      place. Then the memory may get several leaves as one vector, which
+      compiles faster: `grads`, the state, `is_dense` and so on are lists of
+      such vectors, not trees like params.
     momentum: factor of the momentum that the updates already have, so that no
       other should follow; 0 without one.
-    usable: () -> bool scalar, whether numbers that are traced are in range. If
-      not, all workers reject the step.
+    usable: () -> bool scalar, whether traced arguments are in range. If not,
+      all workers reject the step.
   """
 
   lossless: bool = True
@@ -67,16 +67,15 @@ class MemoryFacts(NamedTuple):
 class Memory(NamedTuple):
   """What a worker keeps between steps.
 
-  The state is a NamedTuple of params-shaped float32 trees with a method
-  `pending()`, which returns what the worker still owes. If that is a sum of
-  gradients, a second method `with_pending(tree)` returns the state owing
-  something else; where more goes with what is pending than itself, a third,
-  `emptied()`, returns the state owing nothing. Leaves that stay dense deliver
-  all of their gradient: what is pending of them must not change. All of the
-  state is this worker's own, except for the fields that its class names by
-  `shared` (`gs.extend.shared`). When the number of workers changes, each field
-  is divided like a sum of gradients, which keeps the mean. A class can name
-  another rule for a field by `resized` (`gs.extend.resized`).
+  The state is a NamedTuple of params-shaped float32 trees. Its method
+  `pending()` returns the undelivered values. If these are a sum of gradients, a
+  method `with_pending(tree)` returns the state with others. If further state
+  belongs to the pending values, a method `emptied()` returns the state without
+  any. Leaves that stay dense deliver their full gradient, so their pending
+  values must not change. The state is this worker's own, except for fields that
+  its class names by `shared` (`gs.extend.shared`). When the number of workers
+  changes, each field is divided like a sum of gradients, which keeps the mean.
+  A class can name another rule for a field by `resized` (`gs.extend.resized`).
 
   Attributes:
     init: params -> state.
@@ -84,23 +83,23 @@ class Memory(NamedTuple):
       of bools: leaves that stay dense, whose signal is the gradient itself.
       `extra` are the keyword arguments of the update. It must not change
       shared fields.
-    signals: (grads, state, is_dense) -> tree of Signal. Called with the state
-      after `accumulate`; computes nothing. The default is all of `pending()`.
-    update: (state, means, is_dense) -> updates: what goes to the optimizer. It
-      may read only what is equal on all workers: the means, and the parts of
-      the state that were made of means alone.
-    sent: (state, delivered) -> state: lets go of what was sent, a tree of
-      Window or Full. It reads nothing that arrives: an exchange that is
-      one step late can call it at once.
-    arrived: (state, means, is_dense, accepted) -> state: moves what waits for
-      the means (a momentum of dense leaves, the decay of a variance). In a
-      rejected step it moves nothing.
+    signals: (grads, state, is_dense) -> tree of Signal, from the state after
+      `accumulate`, without computation. The default is all of `pending()`.
+    update: (state, means, is_dense) -> updates, the optimizer's input. It may
+      read only values that are equal on all workers: the means, and fields of
+      the state that depend on means alone.
+    sent: (state, delivered) -> state: subtracts what was sent, a tree of Window
+      or Full. It does not read the means, so an exchange that is one step late
+      can call it at once.
+    arrived: (state, means, is_dense, accepted) -> state: updates fields that
+      depend on the means (a momentum of dense leaves) or on acceptance (the
+      decay of a variance). A rejected step changes nothing.
     magnitudes: (state, is_dense) -> tuple of trees like params: arrays that
       must stay below `health.largest_kept` after `accumulate`. If one does not,
-      this worker refuses the step. No step whose gradient is zero may enlarge
-      them: a worker that cannot keep a step leaves its memory alone, and could
-      not keep the next step either.
-    facts: what others may ask.
+      this worker refuses the step. A zero gradient must not enlarge them: a
+      worker that refuses a step keeps its memory, and would refuse the next
+      step too.
+    facts: properties of the memory.
   """
 
   init: Callable[[Any], Any]
@@ -114,17 +113,17 @@ class Memory(NamedTuple):
 
   @property
   def floats(self) -> int:
-    """float32 numbers that the memory keeps for each parameter."""
+    """The number of float32 values kept for each parameter."""
     return len(jax.tree.leaves(self._state()))
 
   @property
   def fields(self) -> tuple[str, ...]:
-    """Names of what the memory keeps."""
+    """The names of the state's fields."""
     return self._state()._fields
 
   @property
   def sums(self) -> bool:
-    """Whether what is pending is a sum of gradients."""
+    """Whether pending values are a sum of gradients."""
     return hasattr(self._state(), 'with_pending')
 
   def _state(self) -> Any:
@@ -133,18 +132,18 @@ class Memory(NamedTuple):
 
 
 def checked_state(function: str, new: Any, old: Any) -> Any:
-  """A memory's state, after one of its functions.
+  """Checks a state that one of the memory's functions returned.
 
   Args:
-    function: its name, such as 'memory.sent'.
-    new: what it returned.
-    old: the state that it was given.
+    function: the function's name, such as 'memory.sent'.
+    new: the returned state.
+    old: the state before.
 
   Returns:
     The new state.
 
   Raises:
-    TypeError: the tree, or the type of a leaf, is another one.
+    TypeError: the tree's structure or a leaf's dtype has changed.
   """
   wanted: Any = jax.tree.structure(old)
   if jax.tree.structure(new) != wanted:

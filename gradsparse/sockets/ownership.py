@@ -1,16 +1,16 @@
-"""Which part of a state is a worker's own, and which is equal on all.
+"""Marks fields of states as a worker's own, or as equal on all workers.
 
-The class of a NamedTuple state says so. `shared` names the fields that are
-equal on all workers, and the others are the worker's own; `local` names the
-worker's own. If a class says nothing, the state that holds it decides.
+The class of a NamedTuple state is decorated. `shared` names the fields that are
+equal on all workers; the others are the worker's own. `local` names the
+worker's own. For a class without a mark, the state that holds it decides.
 
   @shared('mean')
   class EstimateState(NamedTuple):
     ...
 
-What is a worker's own must go to others when their number changes
-(`gs.workers.resize`). `resized` says how, where it is not as a sum of
-gradients goes.
+When the number of workers changes (`gs.workers.resize`), the new workers get
+parts of the old ones' own fields. `resized` gives the rule of a field that is
+not divided like a sum of gradients.
 """
 
 from __future__ import annotations
@@ -21,21 +21,20 @@ from typing import Any, TypeVar
 import jax
 
 _Class = TypeVar('_Class', bound=type)
-# Class attribute with the names of the fields that are a worker's own.
+# Class attribute: the names of the fields that are a worker's own.
 _LOCAL = 'local_fields'
-# Class attribute with the rules of some fields.
+# Class attribute: the rules of fields.
 _RESIZED = 'resized_fields'
 
-# How a new worker gets its part of what old workers had. It takes the shares w
-# of theirs, which add up to 1:
-#   share    sum w x: so the mean over workers stays what it was
-#   squares  sum w^2 x: x is a sum of squares of what adds up to a `share`
-#   copy     that of one old worker: x is equal on all, or only a measurement
+# A new worker's part of the old workers' x. It takes shares w of old workers:
+#   share    sum w x, which keeps the mean over workers
+#   squares  sum w^2 x, where x is a sum of squares of terms of a `share`
+#   copy     x of one old worker: x is equal on all, or only a measurement
 RULES = ('share', 'squares', 'copy')
 
 
 def shared(*names: str) -> Callable[[_Class], _Class]:
-  """Of a NamedTuple class: these fields are equal on all workers.
+  """Decorates a NamedTuple class: these fields are equal on all workers.
 
   Raises:
     ValueError: the class has no such field.
@@ -49,7 +48,7 @@ def shared(*names: str) -> Callable[[_Class], _Class]:
 
 
 def local(*names: str) -> Callable[[_Class], _Class]:
-  """Of a NamedTuple class: these fields are each worker's own.
+  """Decorates a NamedTuple class: these fields are each worker's own.
 
   Raises:
     ValueError: the class has no such field.
@@ -64,15 +63,16 @@ def local(*names: str) -> Callable[[_Class], _Class]:
 
 
 def resized(**rules: str) -> Callable[[_Class], _Class]:
-  """Of a NamedTuple class: how these fields go to other numbers of workers.
+  """Decorates a NamedTuple class: rules for a change of the number of workers.
 
-  Without a rule numbers go by 'share', as all that adds up linearly to an
-  update does: a residual, a velocity, a momentum. A field's rule is that of
-  all that it holds, unless a class in there says otherwise.
+  A field without a rule goes by 'share', as suits all that contributes linearly
+  to updates: a residual, a velocity, a momentum. A field's rule applies to all
+  leaves in it, unless a class inside has its own.
 
   Args:
-    **rules: of fields: 'share', 'squares' for a sum of squares of what goes by
-      'share', or 'copy' for what is equal on all workers, or no debt.
+    **rules: field -> rule: 'share'; 'squares', for a sum of squares of terms of
+      a 'share'; or 'copy', for values that are equal on all workers, or are
+      measurements.
 
   Raises:
     ValueError: the class has no such field, or there is no such rule.
@@ -90,7 +90,7 @@ def resized(**rules: str) -> Callable[[_Class], _Class]:
 
 
 def _fields(cls: Any, names: tuple[str, ...]) -> tuple[str, ...]:
-  """The fields of a NamedTuple class, which the names must be among."""
+  """The fields of a NamedTuple class; checks that they contain the names."""
   for name in names:
     if name not in cls._fields:
       raise ValueError(
@@ -100,12 +100,12 @@ def _fields(cls: Any, names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def local_fields(state: Any) -> tuple[str, ...]:
-  """Names of the fields that are a worker's own: all if its class is silent."""
+  """The names of the fields that are a worker's own; all without a mark."""
   return getattr(state, _LOCAL, state._fields)
 
 
 def shared_fields(state: Any) -> tuple[str, ...]:
-  """Names of the other fields, which are equal on all workers."""
+  """The names of the other fields, which are equal on all workers."""
   own = local_fields(state)
   return tuple(name for name in state._fields if name not in own)
 
@@ -114,8 +114,8 @@ def is_local(state: Any, default: bool = False) -> Any:
   """Which leaves are a worker's own.
 
   Args:
-    state: any tree, with states inside whose classes say so.
-    default: the answer for leaves of which no class says anything.
+    state: any tree, with marked states inside.
+    default: the answer for leaves that no class marks.
 
   Returns:
     A tree like `state` of bools.
@@ -126,11 +126,11 @@ def is_local(state: Any, default: bool = False) -> Any:
 
 
 def resize_rules(state: Any, default: str = 'share') -> Any:
-  """By which of `RULES` each leaf goes to another number of workers.
+  """The rule of `RULES` of each leaf.
 
   Args:
-    state: any tree, with states inside whose classes say so.
-    default: the answer for leaves of which no class says anything.
+    state: any tree, with marked states inside.
+    default: the rule of leaves that no class marks.
 
   Returns:
     A tree like `state` of words.
@@ -149,13 +149,13 @@ def _by_field(
   answer: Callable[[Any, str, Any], Any],
   default: Any,
 ) -> Any:
-  """A tree like `state` of what the classes with an attribute say.
+  """A tree like `state` with the answers of classes that have an attribute.
 
   Args:
     state: any tree.
-    attribute: which classes say something.
+    attribute: the attribute.
     answer: (node, field, the answer for the node) -> that for the field.
-    default: for leaves of which no class says anything.
+    default: the answer for leaves that no class marks.
   """
 
   def says(node):

@@ -1,4 +1,4 @@
-"""The joined index space of leaves that travel together, and sums over it."""
+"""The joint index space of a message's leaves, and sums over it."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ Shape = tuple[int, ...]
 
 @dataclasses.dataclass(frozen=True)
 class Space:
-  """The joined index space of some leaves: shapes only, so it is static.
+  """The index space of concatenated leaves: shapes only, so it is static.
 
   Attributes:
     shapes: the leaves' shapes.
-    limits: for each leaf, the most entries of a message that can fall in it.
+    limits: for each leaf, the most entries of a message in it.
   """
 
   shapes: tuple[Shape, ...]
@@ -47,7 +47,7 @@ class Space:
 
   @property
   def offsets(self) -> tuple[int, ...]:
-    """Where each leaf begins in the joined space, and N at the end."""
+    """The offset of each leaf, and N at the end."""
     out = [0]
     for size in self.sizes:
       out.append(out[-1] + size)
@@ -58,10 +58,10 @@ class Space:
     return sum(self.sizes)
 
   def merged(self, runs: Sequence[int]) -> Space:
-    """The same where leaves that follow each other are one.
+    """The space in which runs of consecutive leaves are one leaf.
 
     Args:
-      runs: how many leaves each of the new ones has; () leaves all alone.
+      runs: the number of leaves of each run; () keeps all leaves.
     """
     if len(runs) in (0, len(self.shapes)):
       return self
@@ -75,7 +75,7 @@ class Space:
     )
 
   def split(self, joined: jax.Array) -> list[jax.Array]:
-    """A vector over the joined space as the leaves it consists of."""
+    """Splits a vector over the space into leaves."""
     return joining.split(joined, self.shapes)
 
   def leaf_of(self, indices: jax.Array) -> jax.Array:
@@ -87,9 +87,9 @@ class Space:
 
 
 def sums_few_rows(entries: int, space: Space) -> bool:
-  """Whether the rows of so many entries are few among those of all leaves.
+  """Whether this many entries touch few rows, so that `sum_in_rows` is fast.
 
-  Never off CPUs: there each row of a leaf that is read is a gather.
+  It reads each row of a leaf by a gather, which is fast on few platforms.
   """
   few = 0 < 2 * entries * LANES <= space.size
   return few and platforms.is_cpu()
@@ -98,28 +98,27 @@ def sums_few_rows(entries: int, space: Space) -> bool:
 def sum_in_rows(
   values: jax.Array, indices: jax.Array, space: Space
 ) -> list[jax.Array]:
-  """The leaves of a sum of sparse messages, of which most elements are zero.
+  """The leaves of a sum of sparse messages, most of whose elements are zero.
 
-  The messages are added up in a few rows of LANES elements. Whoever reads a
-  leaf looks its rows up in the same loop: nothing as large as the model is
-  written.
+  The messages are summed in a few rows of LANES elements. Readers of a leaf
+  gather its rows in their own loop: no array as large as the model is written.
 
   Args:
-    values: float32[messages, k]; messages are added in order, so that all who
-      do it get the same bits.
+    values: float32[messages, k]; messages are added in order, so that all
+      workers get the same bits.
     indices: int32[messages, k], distinct in each; `space.size` is an empty
       slot.
-    space: the leaves that the indices count through.
+    space: the leaves that the indices point into.
   """
-  # Rows begin with the first element of a leaf; its last one may be longer.
+  # The first row of a leaf begins with its first element; the last may exceed
+  # it.
   lengths = [-(-size // LANES) for size in space.sizes]
   leaf = space.leaf_of(indices)
   place = indices - jnp.asarray(space.offsets[:-1], jnp.int32)[leaf]
   begins = joining.offsets(lengths)
   row = jnp.asarray(begins, jnp.int32)[leaf] + place // LANES
   row = jnp.where(indices < space.size, row, sum(lengths))
-  # A row that is not zero has the number of the last entry in it; the row of
-  # number 0 is zero.
+  # The number of a nonzero row is that of its last entry; row 0 is zero.
   entry = 1 + jnp.arange(indices.size, dtype=jnp.int32)
   empty = jnp.zeros_like(row, shape=sum(lengths))
   number = empty.at[row.reshape(-1)].max(entry, mode='drop')
@@ -145,7 +144,7 @@ def sum_in_rows(
 
 
 def _typed(x: jax.Array, *like: jax.Array) -> jax.Array:
-  """x, by type differing between devices as the others do."""
+  """x, typed varying between devices as the others are."""
   for other in like:
     x = x + ((other.reshape(-1)[0] > 0) & False).astype(x.dtype)
   return x

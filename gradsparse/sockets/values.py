@@ -1,18 +1,17 @@
-"""What travels, and what of it arrived.
+"""Message payloads.
 
-An index counts through all leaves that a scheme compresses, in the order of
-`jax.tree.leaves`, as if they were joined to one vector of N elements. A scheme
-sends a `Sparse` (some elements), `Marked` (many), `Leaves` (all of them) or
-`Parts` (all of them, cut for a reduce-scatter). All have the same methods, so
-that an exchange need not ask which of them it has:
+Indices are those of the concatenated leaves that a scheme compresses, in the
+order of `jax.tree.leaves`: one vector of N elements. A scheme sends a `Sparse`
+(few elements), `Marked` (many), `Leaves` (all) or `Parts` (all, cut for a
+reduce-scatter). All have the same methods:
 
-  zeros()        what messages are added up in: a vector of all leaves, a list
-                 of leaves, or rows
-  add_to(total)  total with these values added
-  count()        how many coordinates it names
-  only_if(sent)  itself, or nothing
-  deliveries(runs)  what arrived of each leaf, for the memory; of leaves that
-                 are joined if there are runs, see `Space.merged`
+  zeros()        the zero total: a vector of all leaves, a list of leaves, or
+                 rows
+  add_to(total)  the total with these values added
+  count()        the number of coordinates
+  only_if(sent)  the payload if `sent`, else an empty one
+  deliveries(runs)  the delivered values of each leaf, for the memory; runs of
+                 leaves may be merged, see `Space.merged`
 """
 
 from __future__ import annotations
@@ -33,10 +32,10 @@ import jax.numpy as jnp
 
 
 class _Payload:
-  """What all have in common."""
+  """The base of all payloads."""
 
   def only_if(self, arrived: jax.Array) -> Self:
-    """The same, or zeros: nothing was sent."""
+    """The payload if it arrived, else zeros."""
     return jax.tree.map(
       lambda x: jnp.where(arrived, x, jnp.zeros_like(x)), self
     )
@@ -45,16 +44,16 @@ class _Payload:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Sparse(_Payload):
-  """k entries of the joined vector, sorted by index, empty slots last.
+  """k entries of the concatenated leaves, sorted by index, empty slots last.
 
   Attributes:
     values: float32[k].
-    indices: int32[k], ascending; an index of `space.size` marks an empty
-      slot (whose value is zero). -1 would wrap around in a scatter.
-    space: the leaves that the indices count through.
-    per_chunk: (elements, entries) of a chunk, if all slots are filled with so
-      many entries of each chunk of each leaf; what `limits` leaves is of its
-      last chunk, which is short.
+    indices: int32[k], ascending. The index `space.size` marks an empty slot,
+      whose value is zero. (-1 would wrap around in a scatter.)
+    space: the leaves that the indices point into.
+    per_chunk: (elements, entries) of a chunk, if all slots are filled with this
+      many entries of each chunk of each leaf. A leaf's last, short chunk has
+      the rest of its `limits`.
   """
 
   values: jax.Array
@@ -66,7 +65,7 @@ class Sparse(_Payload):
 
   @property
   def slots(self) -> int:
-    """k, how many entries there is room for; static."""
+    """k, the most entries; static."""
     return self.indices.shape[0]
 
   @property
@@ -76,7 +75,7 @@ class Sparse(_Payload):
 
   @staticmethod
   def of(values: jax.Array, indices: jax.Array, space: Space) -> Sparse:
-    """From entries in any order; an index of `space.size` is an empty slot."""
+    """Sorts entries; the index `space.size` is an empty slot."""
     indices, values = jax.lax.sort((indices, values), num_keys=1)
     return Sparse(values, indices, space)
 
@@ -94,11 +93,11 @@ class Sparse(_Payload):
     )
 
   def count(self) -> jax.Array:
-    """How many entries there are, int32 scalar."""
+    """The number of entries, int32 scalar."""
     return jnp.sum(self.valid, dtype=jnp.int32)
 
   def only_if(self, arrived: jax.Array) -> Sparse:
-    """The entries, or none at all."""
+    """The entries if they arrived, else empty slots."""
     return dataclasses.replace(
       self,
       values=jnp.where(arrived, self.values, 0.0),
@@ -106,14 +105,14 @@ class Sparse(_Payload):
     )
 
   def deliveries(self, runs: Sequence[int] = ()) -> list[Delivered]:
-    """The entries leaf by leaf: small leaves spread out, windows of others."""
+    """The entries leaf by leaf: small leaves dense, windows of others."""
     space = self.space.merged(runs)
     return deliveries.of_entries(
       self.values, self.indices, space.shapes, space.limits
     )
 
   def joined(self) -> Marked:
-    """The same as one vector of all leaves, whatever its number of slots."""
+    """The same as a `Marked`, whose shape does not depend on the slots."""
     there = jnp.zeros(self.space.size, bool)
     there = there.at[self.indices].set(True, mode='drop')
     whole = Space.whole(self.space.shapes)
@@ -124,14 +123,14 @@ class Sparse(_Payload):
     return jnp.zeros(self.space.size, jnp.float32)
 
   def add_to(self, total: jax.Array) -> jax.Array:
-    """Adds the entries to such a vector."""
+    """Adds the entries to a vector of all leaves."""
     return total.at[self.indices].add(self.values, mode='drop')
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Marked(_Payload):
-  """Many elements of the joined vector: all of it, and which elements count.
+  """Many elements of the concatenated leaves, marked in the full vector.
 
   Attributes:
     values: float32[N], zero where not marked.
@@ -148,7 +147,7 @@ class Marked(_Payload):
     return jnp.zeros(self.space.size, jnp.float32)
 
   def add_to(self, total: jax.Array) -> jax.Array:
-    """Adds the values to such a vector."""
+    """Adds the values to a vector of all leaves."""
     return total + self.values
 
   def count(self) -> jax.Array:
@@ -156,11 +155,11 @@ class Marked(_Payload):
     return reductions.count([self.marks])
 
   def joined(self) -> Marked:
-    """The same: it is one vector."""
+    """The same object."""
     return self
 
   def deliveries(self, runs: Sequence[int] = ()) -> list[Delivered]:
-    """Each leaf spread out."""
+    """Each leaf, dense."""
     space = self.space.merged(runs)
     both = zip(space.split(self.values), space.split(self.marks), strict=True)
     return [Full(x, m) for x, m in both]
@@ -186,7 +185,7 @@ class Leaves(_Payload):
     return [a + b for a, b in zip(total, self.arrays, strict=True)]
 
   def count(self) -> int:
-    """How many elements there are."""
+    """The number of elements."""
     return sum(x.size for x in self.arrays)
 
   def deliveries(self, runs: Sequence[int] = ()) -> list[Delivered]:
@@ -194,17 +193,17 @@ class Leaves(_Payload):
     return deliveries.joined([Full(x) for x in self.arrays], runs)
 
   def joined(self) -> jax.Array:
-    """float32[N], the leaves one after the other."""
+    """float32[N], the concatenated leaves."""
     return joining.concat([x.reshape(-1) for x in self.arrays])
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Parts(_Payload):
-  """Every element of some leaves, joined and cut into rows of equal length.
+  """Every element of some leaves, concatenated and cut into equal rows.
 
   Attributes:
-    rows: float32[rows, n]; what is beyond the last element is padding.
+    rows: float32[rows, n]; elements beyond the last leaf are padding.
     first: int32, number of the first row.
     space: the leaves.
   """
@@ -220,7 +219,7 @@ class Parts(_Payload):
 
   @staticmethod
   def cut(leaves: Leaves, number: int, unit: int) -> Parts:
-    """`number` rows, each a multiple of `unit` long."""
+    """Cuts leaves into `number` rows, each a multiple of `unit` long."""
     joined = leaves.joined()
     size = joined.shape[0]
     length = -(-size // (number * unit)) * unit
@@ -248,7 +247,7 @@ class Parts(_Payload):
     return self.space.split(self.rows.reshape(-1))
 
   def count(self) -> int:
-    """How many elements there are, without padding."""
+    """The number of elements without padding."""
     return self.space.size
 
   def deliveries(self, runs: Sequence[int] = ()) -> list[Delivered]:

@@ -1,1 +1,1 @@
-"""The state of a scheme: what it holds, how to read it, how to switch."""
+"""The state of a scheme: its fields, how to read it, how to switch schemes."""

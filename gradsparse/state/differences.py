@@ -1,4 +1,4 @@
-"""How two trees differ: the first place, and what stands there."""
+"""The first difference between the structures of two trees."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ def first_difference(
   is_leaf: Callable[[Any], bool] = lambda x: False,
   path: tuple[Any, ...] = (),
 ) -> tuple[tuple[Any, ...], Any, Any] | None:
-  """The first node at which two trees have not the same children.
+  """The first node at which two trees do not have the same children.
 
   Args:
-    tree: any.
-    like: the other one.
-    is_leaf: of a node of the tree: it may stand for any part of the other.
-    path: the path that leads to both.
+    tree: any tree.
+    like: the other tree.
+    is_leaf: whether a node of `tree` may stand for any part of the other.
+    path: the path to both.
 
   Returns:
     (path, node of the tree, node of the other); None if there is none.
@@ -68,5 +68,5 @@ def tree_difference(tree: Any, like: Any) -> str | None:
     for x in children
   )
   if has == wanted:
-    return f'{place} differs in what is no array'
+    return f'{place} differs in static fields'
   return f'{place} has {has} and not {wanted}'

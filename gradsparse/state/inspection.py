@@ -26,15 +26,15 @@ def schemes_in(state: Any) -> list[CompressedMeanState]:
 
 
 def refuse_copies(state: Any) -> None:
-  """Refuses a state in which only one worker's memory is left, or soon is.
+  """Refuses a state that has, or would keep, only one worker's memory.
 
-  Each memory has the number of its worker (`Stats.worker`). Where arrays are
-  traced, or of other processes, nobody can see them.
+  Each memory has the number of its worker (`Stats.worker`). Traced arrays, and
+  those of other processes, are not checked.
 
   Raises:
-    ValueError: devices hold different memories in an array that says it is the
-      same on all, so that saving it keeps one of them; or all workers hold a
-      copy of one worker's.
+    ValueError: devices hold different memories in an array that is marked as
+      replicated, so that saving keeps one of them; or all workers hold a copy
+      of one worker's memory.
   """
   for scheme in schemes_in(state):
     worker = scheme.stats.worker
@@ -47,31 +47,31 @@ def refuse_copies(state: Any) -> None:
     differ = any(not np.array_equal(x, copies[0]) for x in copies)
     if worker.is_fully_replicated and differ:
       raise ValueError(
-        'state says that memories are the same on all devices, and they are '
-        f'of workers {sorted(x.tolist() for x in copies)}: saved or moved, '
-        'all but one are lost. It went through jax.pmap(out_axes=None) or '
-        'shard_map(check_vma=False) under P(). Give memories their worker '
-        'axis: gs.workers.init and gs.workers.specs, with '
-        "gs.workers.parallel(runner='pmap') or gs.workers.wrap"
+        'state says that memories are the same on all devices, but they are '
+        f'of workers {sorted(x.tolist() for x in copies)}: if it is saved or '
+        'moved, all but one are lost. The state went through '
+        'jax.pmap(out_axes=None) or shard_map(check_vma=False) under P(). Give '
+        'memories their worker axis: gs.workers.init and gs.workers.specs, '
+        "with gs.workers.parallel(runner='pmap') or gs.workers.wrap"
       )
     if not worker.is_fully_addressable or not np.all(worker):
       continue
-    # Where there are several axes, the workers of a scheme are along some.
+    # With several worker axes, a scheme's workers are along some of them.
     owners = np.unique(np.asarray(worker)) - 1
     if len(owners) not in (worker.size, *worker.shape):
       raise ValueError(
         f'state has the memories of workers {owners.tolist()} for all '
         f'{worker.size} workers: what the others owed is lost. Save all rows '
         'of a state with worker axes, not flax.jax_utils.unreplicate(state); '
-        'gs.workers.resize hands it to another number of workers'
+        'gs.workers.resize adapts it to another number of workers'
       )
 
 
 def find_all(state: Any) -> list[CompressedMeanState]:
-  """`schemes_in`, of a state that must have some.
+  """`schemes_in` of a state that must hold a scheme.
 
   Raises:
-    ValueError: there is none; or see `refuse_copies`.
+    ValueError: the state holds no scheme; or see `refuse_copies`.
   """
   refuse_copies(state)
   found = schemes_in(state)
@@ -84,14 +84,14 @@ def find_all(state: Any) -> list[CompressedMeanState]:
 
 
 def find(state: Any, name: str = 'state') -> CompressedMeanState:
-  """The one scheme's state in any optax state.
+  """The state of the only scheme in an optax state.
 
   Args:
-    state: of any transformation.
-    name: of it, for the message.
+    state: state of any transformation.
+    name: the argument's name, for the message.
 
   Raises:
-    ValueError: there is none, or more than one; or see `refuse_copies`.
+    ValueError: there is no scheme, or more than one; or see `refuse_copies`.
   """
   refuse_copies(state)
   found = schemes_in(state)
@@ -108,7 +108,7 @@ def check_own(name: str, state: Any, kind: type) -> None:
   """Refuses a state that another transformation's init returned.
 
   Raises:
-    ValueError: it is not of the class that `name` has.
+    ValueError: state is not of the class `kind`.
   """
   if not isinstance(state, kind):
     raise ValueError(
@@ -132,21 +132,21 @@ def is_stacked(scheme: CompressedMeanState) -> bool:
 
 
 def pending(state: Any) -> Any:
-  """What this worker has not delivered of what it wanted to deliver.
+  """The gradient that this worker has not delivered yet.
 
   Args:
     state: a scheme's state, or any optax state that holds exactly one.
 
   Returns:
-    float32 tree like params (with a leading worker axis where the state has
-    one): the residual, or DGC's velocity; of EF21 the last gradient less the
-    estimate, which is no debt; zeros for schemes without memory. If the
-    exchange rounds once more, what that lost is added.
+    float32 tree like params (with a leading worker axis if the state has one):
+    the residual, or DGC's velocity; zeros for schemes without memory. For EF21
+    it is the last gradient less the estimate, which is not delivered later. The
+    error of an exchange that rounds once more is added.
 
   Raises:
-    ValueError: the state does not hold exactly one scheme; or only one
-      worker's memory is left in it (saved by `flax.jax_utils.unreplicate`), or
-      is in danger of it (out of `jax.pmap(out_axes=None)`).
+    ValueError: the state does not hold exactly one scheme; or it holds only one
+      worker's memory (saved by `flax.jax_utils.unreplicate`), or would when
+      saved (a result of `jax.pmap(out_axes=None)`).
   """
   return find(state).pending()
 
@@ -154,28 +154,27 @@ def pending(state: Any) -> Any:
 def metrics(state: Any) -> dict[str, Any]:
   """Measurements of the last update, with units in their names.
 
-  Of several schemes (two levels, or `optax.partition`) they are those of all
-  together: bytes and elements are added up, as in `gs.plan`. For one of them
-  pass its part of the state: `gs.metrics(state[0])` of a chain,
-  `gs.metrics(state.inner_states['kernels'])` of a partition.
+  For several schemes (two levels, or `optax.partition`), bytes and elements are
+  summed, as in `gs.plan`. For one of the schemes, pass its part of the state:
+  `gs.metrics(state[0])` of a chain, `gs.metrics(state.inner_states['kernels'])`
+  of a partition.
 
   Args:
-    state: a scheme's state, or any optax state that holds some. With leading
-      worker axes, elements and norms are averaged over workers; bytes (the same
-      on all), overflow and rejections are the largest.
+    state: a scheme's state, or any optax state that holds one or more. With
+      leading worker axes, elements and norms are averaged over workers; bytes
+      (equal on all), overflow and rejections are the largest.
 
   Returns:
-    Scalars: inside of a traced function arrays, and outside of one NumPy's
-    int64 and float64, as a data frame wants them. Counts of bytes are exact
-    below 4 GiB (uint32 where traced); what is more reads 2^32 - 1, and
-    `gs.plan` tells it. They are
+    Scalars by name: arrays inside a traced function, else NumPy's int64 and
+    float64. Byte counts are exact below 4 GiB (uint32 if traced); larger ones
+    read 2^32 - 1, but `gs.plan` has them. The names are
     `payload_bytes` (one worker's message, dense leaves included),
-    `sent_bytes` (what a worker put on the network, the largest over workers:
-    as `plan` says for the size of message that the step had; a rejected step
-    sends as much as any other), `sent_elements`, `overflow_elements`,
-    `rejected_steps` (of several schemes, the most that one rejected),
-    `residual_norm` (2-norm of `pending`; of several schemes, of all that they
-    owe). Bytes and elements are 0 after a call of `gs.accumulate` that
+    `sent_bytes` (bytes that the worker that sends most put on the network, as
+    in `plan` for the step's size of message; rejected steps send as much as
+    others), `sent_elements`, `overflow_elements`,
+    `rejected_steps` (of several schemes, the largest),
+    `residual_norm` (2-norm of `pending`; of several schemes, of all pending
+    values). Bytes and elements are 0 after a call of `gs.accumulate` that
     exchanged nothing.
 
   Raises:
@@ -189,7 +188,7 @@ def metrics(state: Any) -> dict[str, Any]:
 
 
 def _together(schemes: list[CompressedMeanState]) -> dict[str, jax.Array]:
-  """Those of all schemes together."""
+  """The metrics of all schemes together."""
   each = [_metrics(scheme) for scheme in schemes]
 
   def of(name: str) -> jax.Array:
@@ -205,7 +204,7 @@ def _together(schemes: list[CompressedMeanState]) -> dict[str, jax.Array]:
   return {name: of(name) for name in each[0]}
 
 
-# One program: outside of a trace each operation would be one of its own.
+# Compiled as one program: otherwise each operation would be one.
 _together_at_once = jax.jit(_together)
 
 
@@ -216,9 +215,9 @@ def _on_host(x: jax.Array) -> Any:
 
 
 def _metrics(scheme: CompressedMeanState) -> dict[str, jax.Array]:
-  """Those of one scheme."""
+  """The metrics of one scheme."""
   stats = scheme.stats
-  # Without memory there is nothing owed (and nothing that is stacked).
+  # Without memory nothing is pending, and no worker axis is stacked.
   pending = jax.tree.leaves(scheme.pending()) if scheme.owes() else []
   norm = health.norm
   if pending:

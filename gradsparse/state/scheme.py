@@ -10,23 +10,23 @@ import jax.numpy as jnp
 
 
 class Stats(NamedTuple):
-  """What one worker's last update did (its own share, not the mean).
+  """Measurements of one worker's last update.
 
   Attributes:
-    payload_bytes: uint32, size of its message, dense leaves included; the same
-      on all workers. Exact below 4 GiB; what is larger counts as 2^32 - 1.
-    sent_bytes: uint32, what the scheme put on the network, by the worker
-      that sent most; the same on all. Likewise.
+    payload_bytes: uint32, bytes of the message, dense leaves included; equal on
+      all workers. Exact below 4 GiB; larger sizes count as 2^32 - 1.
+    sent_bytes: uint32, bytes that the worker that sent most put on the network;
+      equal on all workers. Exact below 4 GiB, as above.
     sent_elements: int32, coordinates delivered from compressed leaves.
-    overflow_elements: int32, elements that the compressor wanted to send and
-      that found no room; they stay in the memory.
-    rejected_steps: int32, updates so far that were rejected because some
-      worker's gradient, or what was made of it, was not finite (or a
-      schedule's density out of range, or a second moment negative).
-    worker: int32, 1 + the number of the worker whose state this is: it tells
-      copies of one worker's memory from memories. 0 before the first update,
-      after `gs.workers.resize`, and for one worker alone. It never changes
-      after the first update.
+    overflow_elements: int32, selected elements that found no room in the
+      message; they stay in the memory.
+    rejected_steps: int32, updates so far that were rejected because a worker's
+      gradient, or a number computed from it, was not finite (or a schedule's
+      density out of range, or a second moment negative).
+    worker: int32, 1 + the number of the worker whose state this is. It detects
+      copies of one worker's memory. 0 before the first update, after
+      `gs.workers.resize`, and for a single worker. It never changes after the
+      first update.
   """
 
   payload_bytes: jax.Array
@@ -37,7 +37,7 @@ class Stats(NamedTuple):
   worker: jax.Array
 
   def idle(self) -> Stats:
-    """Those of a call in which nothing was sent."""
+    """The measurements of a call in which nothing was sent."""
     none = Stats(*(jnp.zeros_like(x) for x in self))
     return none._replace(rejected_steps=self.rejected_steps, worker=self.worker)
 
@@ -53,11 +53,11 @@ class CompressedMeanState(NamedTuple):
     compressor: the compressor's state; the same on all workers, except for
       local fields.
     stats: measurements of the last update; this worker's own.
-    exchange: what this worker owes because the exchange rounded, a float32
-      tree like params, or () if it owes nothing; this worker's own.
-    dense_leaves: which leaves stay dense: their numbers, as text, each with an
-      empty tuple. No arrays: the structure of the state says for which
-      division of the leaves it was made.
+    exchange: the exchange's own residual (the errors of its rounding), a
+      float32 tree like params, or (); this worker's own.
+    dense_leaves: the numbers of the leaves that stay dense, as text, each with
+      an empty tuple. There are no arrays: the structure of the state records
+      which leaves were dense.
   """
 
   steps: jax.Array
@@ -68,35 +68,35 @@ class CompressedMeanState(NamedTuple):
   dense_leaves: Any = ()
 
   def idle(self) -> CompressedMeanState:
-    """The same, after a call in which nothing was sent."""
+    """The state after a call in which nothing was sent."""
     return self._replace(stats=self.stats.idle())
 
   def unnumbered(self) -> CompressedMeanState:
-    """The same, of workers that have no numbers yet."""
+    """The state without worker numbers."""
     none = jnp.zeros_like(self.stats.worker)
     return self._replace(stats=self.stats._replace(worker=none))
 
   def owes(self) -> bool:
-    """Whether anything can be pending at all."""
+    """Whether values can be pending."""
     return bool(jax.tree.leaves((self.memory, self.exchange)))
 
   def pending(self) -> Any:
-    """What this worker owes: its memory's part and the exchange's."""
+    """The pending values of the memory and of the exchange, summed."""
     kept = self.memory.pending()
     if not jax.tree.leaves(self.exchange):
       return kept
     return jax.tree.map(jnp.add, kept, self.exchange)
 
   def settled(self) -> CompressedMeanState:
-    """The same, with what the exchange owes handed to the memory.
+    """The state with the exchange's residual moved to the memory.
 
-    For a memory that keeps a sum of gradients (`with_pending`).
+    The memory must keep a sum of gradients (`with_pending`).
     """
     memory = self.memory.with_pending(self.pending())
     return self._replace(memory=memory).forgiven()
 
   def forgiven(self) -> CompressedMeanState:
-    """The same, with nothing that the exchange owes."""
+    """The state with the exchange's residual set to zero."""
     return self._replace(exchange=jax.tree.map(jnp.zeros_like, self.exchange))
 
 

@@ -1,4 +1,4 @@
-"""Changes the scheme during training and keeps what is pending."""
+"""Changes the scheme during training and keeps pending values."""
 
 from __future__ import annotations
 
@@ -24,37 +24,37 @@ def switch(
   state: Any,
   params: Any = None,
 ) -> Any:
-  """The state with which `tx_new` goes on where `tx_old` stopped.
+  """Converts a state of `tx_old` to one with which `tx_new` continues.
 
-  What was pending stays pending. The momentum of a momentum correction and the
-  variance of a criterion go on if both schemes have them. What the exchange
-  owed (`exchange='reduce_scatter'`) goes to the memory. What is pending of an
-  estimate (EF21) is no sum of gradients and no debt: only another EF21 takes
-  it over, with the estimates.
-  Leaves that become dense must owe nothing, for they deliver all of a gradient
-  and never look at their memory; what else was kept of them is forgotten, such
-  as a momentum that is each worker's own. Inside of jit nobody knows what they
-  owe, and such a switch is refused.
-  State around the scheme (an optimizer's moments) is kept where the two
-  transformations agree on it. A change of density alone needs no switch:
+  Pending values stay pending. The momentum of a momentum correction and the
+  variance of a criterion are kept if both schemes have them. The exchange's own
+  residual (`exchange='reduce_scatter'`) moves to the memory. The pending values
+  of an estimate (EF21) are no sum of gradients: only another EF21 takes them
+  over, with the estimates.
+  Leaves that become dense must have no pending values, as dense leaves do not
+  use their memory. Other state of these leaves is dropped, such as a momentum
+  that is each worker's own. Inside jit their pending values are unknown, and
+  such a switch is refused.
+  State around the scheme (an optimizer's moments) is kept if its structure is
+  the same in both transformations. A change of density alone needs no switch:
   states do not depend on it.
 
   Args:
     tx_old: the transformation that `state` belongs to; a scheme or a chain.
-    tx_new: the one to go on with.
+    tx_new: the transformation to continue with.
     state: state of tx_old, with or without worker axes.
-    params: of one worker, or their shapes. Needed only if the scheme has not
-      all of them (frozen ones) and what follows it has.
+    params: parameters of one worker, or their shapes. Needed only if the scheme
+      lacks some of them (frozen ones) that other transformations have.
 
   Returns:
-    State of tx_new, with worker axes where `state` has them.
+    State of tx_new, with worker axes if `state` has them.
 
   Raises:
-    TypeError: tx_old or tx_new is no optax transformation.
-    ValueError: something is pending and tx_new has no memory for it (go
-      through a scheme with a residual at density 1 for one step), or keeps
-      the leaf dense that it is pending of; or either does not hold exactly one
-      scheme; or another optimizer follows whose state differs between workers.
+    TypeError: tx_old or tx_new is not an optax transformation.
+    ValueError: values are pending and tx_new has no memory for them (run one
+      step of a scheme with a residual at density 1 first), or keeps their leaf
+      dense; or either transformation does not hold exactly one scheme; or the
+      optimizer changes and its state differs between workers.
   """
   arguments.transformation('tx_old', tx_old)
   arguments.transformation('tx_new', tx_new)
@@ -92,7 +92,7 @@ def switch(
   fresh = find(fresh_state, 'the state of tx_new')
   memory = fresh.memory
   if jax.tree.leaves(old.memory) and not hasattr(old.memory, 'with_pending'):
-    owes = False  # what is pending is no sum of gradients, and no debt
+    owes = False  # an estimate's pending values are no sum of gradients
   dense = [n for n in fresh.dense_leaves if n not in old.dense_leaves]
   if type(memory) is type(old.memory) and not jax.tree.leaves(old.exchange):
     memory = _without(old.memory, pending, dense) if owes else old.memory
@@ -103,24 +103,24 @@ def switch(
     memory = _without(memory, pending, dense)
   elif owes and not _all_zero(pending):
     raise ValueError(
-      'the new scheme keeps no sum of gradients, and what is pending would be '
+      'the new scheme keeps no sum of gradients, so pending values would be '
       'lost: run one step with gs.gradient_dropping(1.0, ...), which delivers '
-      'all of it, and switch from that'
+      'all of them, and switch from that'
     )
   scheme = fresh._replace(steps=old.steps, memory=memory, stats=old.stats)
   return _graft(fresh_state, state, scheme)
 
 
 def _without(memory: Any, pending: Any, dense: Sequence[str]) -> Any:
-  """A memory that keeps nothing of leaves that become dense.
+  """A memory without state of the leaves that become dense.
 
   Args:
-    memory: that does not keep an estimate.
-    pending: what is pending of all leaves.
-    dense: numbers of those leaves.
+    memory: a memory that does not keep an estimate.
+    pending: the pending values of all leaves.
+    dense: numbers of the leaves that become dense.
 
   Raises:
-    ValueError: something is pending of one.
+    ValueError: one of these leaves has pending values.
   """
   numbers = set(map(int, dense))
   owed = jax.tree.leaves(pending)
@@ -128,10 +128,10 @@ def _without(memory: Any, pending: Any, dense: Sequence[str]) -> Any:
   if owing:
     names = ', '.join(arguments.leaf_names(pending, owing))
     raise ValueError(
-      f'the new scheme leaves {names} dense, and what is pending would be '
+      f'the new scheme leaves {names} dense, so pending values would be '
       'lost: give it a smaller min_size (0 compresses every leaf that it can), '
       'or run one step with gs.gradient_dropping(1.0, min_size=0, ...), which '
-      'delivers all of it, and switch from that'
+      'delivers all of them, and switch from that'
     )
 
   def one(tree):
@@ -147,14 +147,14 @@ def _without(memory: Any, pending: Any, dense: Sequence[str]) -> Any:
 
 
 def _all_zero(tree: Any) -> bool:
-  """Whether all numbers are known, and known to be zero."""
+  """Whether all numbers are zero; False if a number is traced."""
   leaves = jax.tree.leaves(tree)
   traced = any(isinstance(x, jax.core.Tracer) for x in leaves)
   return not traced and not any(np.any(x) for x in leaves)
 
 
 def _graft(fresh: Any, old: Any, scheme: Any) -> Any:
-  """`fresh` with the scheme replaced, and what surrounds it taken from old."""
+  """`fresh` with `scheme`, and the state around it from `old`."""
   treedef: Any
   nodes, treedef = jax.tree.flatten(fresh, is_leaf=is_scheme)
   old_nodes, old_treedef = jax.tree.flatten(old, is_leaf=is_scheme)
@@ -162,10 +162,10 @@ def _graft(fresh: Any, old: Any, scheme: Any) -> Any:
     nodes = old_nodes
   elif is_stacked(scheme) and has_local_params(old):
     raise ValueError(
-      'after gs.local_gradient the optimizer must stay what it was: its state '
-      'differs between workers, as the parameters do, and that of another one '
-      'would begin without worker axes. Switch with the same optimizer after '
-      'it, or start both anew by gs.workers.init'
+      'the optimizer after gs.local_gradient must not change: its state '
+      'differs between workers, as the parameters do, and the state of another '
+      'optimizer would begin without worker axes. Switch with the same '
+      'optimizer, or start both anew by gs.workers.init'
     )
   return jax.tree.unflatten(
     treedef, [scheme if is_scheme(x) else x for x in nodes]

@@ -1,4 +1,4 @@
-"""Checks the laws on a scheme of one's own; needs no test framework.
+"""Checks of the laws for a new scheme; they need no test framework.
 
 >>> import gradsparse as gs
 >>> def make(axis_name):

@@ -1,4 +1,4 @@
-"""What a scheme is checked on: trees, numbers of workers, and gradients."""
+"""The cases of a check: trees, numbers of workers, and gradients."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-# Shapes, or pairs of a shape and a dtype where it is not float32.
+# Shapes, or (shape, dtype) pairs if the dtype is not float32.
 TREES: Mapping[str, Any] = {
   'matrix, vector, scalar': {'w': (12, 10), 'b': (11,), 's': ()},
   'nested, with None and an empty leaf': {
     'conv': [(3, 1, 2, 5), None],
-    # So many small leaves that a memory may get them as one vector.
+    # Enough small leaves that a memory gets them as one vector.
     'blocks': [(2, 3)] * 9,
     'rest': ((0, 4), (33,)),
   },
@@ -28,7 +28,7 @@ TREES: Mapping[str, Any] = {
 
 
 class Case(NamedTuple):
-  """Where a law was checked; part of the message when it fails."""
+  """A case in which laws are checked; failure messages name it."""
 
   tree: str
   num_workers: int
@@ -43,12 +43,13 @@ def cases(
   num_workers: Sequence[int],
   runners: Sequence[workers.Runner] | None,
 ) -> Iterator[Case]:
-  """Every number simulated, and the largest that fits on devices.
+  """The cases of a tree.
 
   Args:
-    tree: its name.
-    num_workers: how many workers.
-    runners: which runners take every number; None is the rule above.
+    tree: the tree's name.
+    num_workers: numbers of workers.
+    runners: runners for every number of workers. None simulates every number,
+      and uses each other runner for the largest number that has devices.
   """
   if runners is not None:
     yield from (Case(tree, n, r) for r in runners for n in num_workers)
@@ -86,11 +87,11 @@ def parameters(shapes: Any) -> Any:
 
 
 def gradients(params: Any, num_workers: int, rng: np.random.Generator) -> Any:
-  """Numbers of many magnitudes, some of them equal, some zero.
+  """Gradients of many magnitudes, some of them equal, some zero.
 
-  Each worker's are larger than those of the one before: what decides by itself
-  decides otherwise than the others. NumPy arrays of the parameters' dtypes,
-  with a leading worker axis.
+  Each worker's gradients are larger than those of the one before, so that local
+  decisions differ between workers. They are NumPy arrays of the parameters'
+  dtypes, with a leading worker axis.
   """
 
   def leaf(p):
@@ -105,7 +106,7 @@ def gradients(params: Any, num_workers: int, rng: np.random.Generator) -> Any:
 
 
 def moments(grads: Any, rng: np.random.Generator) -> Any:
-  """Second moments that let some of the elements pass, float32."""
+  """Second moments, float32, such that some elements are sent."""
   return jax.tree.map(
     lambda g: np.asarray(
       np.square(g.astype(np.float32)) * rng.random(g.shape), np.float32
@@ -115,7 +116,7 @@ def moments(grads: Any, rng: np.random.Generator) -> Any:
 
 
 def poisoned(grads: Any) -> Any:
-  """The same with a NaN in the last worker's first leaf with elements."""
+  """The gradients with a NaN in the last worker's first nonempty leaf."""
   leaves, treedef = jax.tree.flatten(grads)
   number = next(i for i, x in enumerate(leaves) if x[0].size)
   leaf = leaves[number].copy()

@@ -1,4 +1,4 @@
-"""Runs a scheme over the cases, and asks the laws."""
+"""Runs a scheme over the cases and checks the laws."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from jax.sharding import PartitionSpec as P
 import numpy as np
 
 _OWN = P(workers.AXIS)
-# Programs that run for microseconds: half the time to compile.
+# Without optimization: these short programs compile in half the time.
 _QUICKLY: Any = {'xla_backend_optimization_level': 0}
 
 
@@ -39,32 +39,35 @@ def check_scheme(
 ) -> list[Case]:
   """Runs a scheme over awkward trees and checks the laws that apply to it.
 
-  1 nothing is lost, and the update is made of the mean of what was delivered;
-  2 an unbiased scheme is unbiased; 4 all workers agree to the bit; 5 `plan`,
-  `metrics` and, on devices, the compiled program agree about bytes; 6 the
-  state is a plain pytree that survives a copy bit for bit; 7 a tree of which
-  nothing is compressed is refused. And: a NaN on one worker rejects the step
-  on all, and leaves no trace. (Law 3, the exact limit, is the scheme's own.)
+  The laws are: 1 nothing is lost, and the update is made of the mean of
+  delivered values; 2 an unbiased scheme is unbiased; 4 all workers agree to the
+  bit; 5 `plan`, `metrics` and, on devices, the compiled program agree on bytes;
+  6 the state is a plain pytree that survives a copy bit for bit; 7 a tree of
+  which nothing is compressed is refused. Also, a NaN on one worker rejects the
+  step on all, and leaves no trace. (Law 3, the exact limit, depends on the
+  scheme.)
 
   Args:
     make: axis_name -> the scheme; None is one worker.
-    num_workers: how many workers; each is a program to compile.
+    num_workers: numbers of workers; each is a program to compile.
     runners: of `gs.workers.RUNNERS`, for every number of workers. None is
-      'simulate' for all, and the others for the largest number that the
-      machine has devices for.
+      'simulate' for all numbers, and each other runner for the largest number
+      that the machine has devices for.
     trees: name -> tree of shapes, or of (shape, dtype); None is `TREES`.
       Trees of which the scheme compresses no leaf are left out.
     exempt: numbers of laws that do not apply, by definition.
-    steps: of each run, at least 3; in the last but one a worker has a NaN.
-    seed: of the gradients.
+    steps: steps of each run, at least 3; in the last but one a worker has a
+      NaN.
+    seed: seed of the gradients.
 
   Returns:
     The cases that were checked.
 
   Raises:
-    AssertionError: names the law, the case and the numbers.
-    TypeError: `make` returns no scheme, but a chain around one for instance.
-    ValueError: the scheme compresses none of the trees, or fewer than 3 steps.
+    AssertionError: a law fails; the message names it, the case and the numbers.
+    TypeError: make does not return a scheme (but a chain, for instance).
+    ValueError: the scheme compresses none of the trees, or steps is less than
+      3.
   """
   arguments.function('make', make)
   steps = arguments.whole_number('steps', steps, 3)
@@ -87,7 +90,7 @@ def check_scheme(
 
 
 def _compresses(tx: CompressedMean, params: Any, name: str) -> bool:
-  """Law 7, and whether there is anything to check."""
+  """Checks law 7; returns whether a leaf is compressed."""
   compressed = bool(tx.layout(params).compressed)
   try:
     tx.init(params)
@@ -123,7 +126,7 @@ def _check_case(
     num_workers=count,
     in_specs=(specs, _OWN, _OWN),
     out_specs=(_OWN, specs, _OWN),
-    # `specs` has checked the types; to check them again is one more trace.
+    # `specs` has checked the types; checking again would be one more trace.
     check_vma=case.runner == 'shard_map',
   )
   rng = np.random.default_rng(seed)

@@ -1,4 +1,4 @@
-"""The laws, each as a check of what one step of all workers did."""
+"""The laws, each as a check of one step of all workers."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class Step(NamedTuple):
   """One step of all workers, as NumPy arrays with worker axes.
 
   Attributes:
-    grads: what went in.
-    moments: the second moments that went with it.
-    before: state before it.
-    after: state after it.
-    updates: each worker's own copy of what came back.
-    delivered: what of each worker's is in the mean.
-    healthy: bool[P], whose gradient was finite.
+    grads: the gradients.
+    moments: the second moments.
+    before: state before the step.
+    after: state after the step.
+    updates: each worker's own copy of the update.
+    delivered: each worker's values in the mean.
+    healthy: bool[P], whether a worker's gradient was finite.
   """
 
   grads: Any
@@ -56,13 +56,13 @@ def _paths(tree: Any) -> list[tuple[str, np.ndarray]]:
 
 
 def _worst(off: np.ndarray) -> tuple[int, ...]:
-  """Where a number is largest, NaN first."""
+  """The place of the largest number, NaN first."""
   flat = np.argmax(np.where(np.isnan(off), np.inf, off))
   return tuple(int(i) for i in np.unravel_index(flat, off.shape))
 
 
 def _compare(law, case, what, actual, expected, relative=4e-6) -> None:
-  """Equal to the rounding of float32 sums of numbers of this size."""
+  """Requires equality up to the rounding of float32 sums of such numbers."""
   pairs = zip(_paths(actual), _paths(expected), strict=True)
   for (path, a), (_, b) in pairs:
     a, b = a.astype(np.float64), b.astype(np.float64)
@@ -80,7 +80,7 @@ def _same_bits(law, case, what, actual, expected) -> None:
 
 
 def check_ownership(specs: Any, state: Any, case: Case) -> None:
-  """Law 6: what a state calls shared is equal on all workers by its type."""
+  """Law 6: a state's shared fields are typed equal on all workers."""
   says = jax.tree.leaves(ownership.is_local(state))
   found = jax.tree_util.tree_leaves_with_path(
     specs, is_leaf=lambda x: isinstance(x, P)
@@ -93,7 +93,7 @@ def check_ownership(specs: Any, state: Any, case: Case) -> None:
 
 
 def check_types(step: Step, case: Case) -> None:
-  """Law 6: what comes out of a step can go into the next one."""
+  """Law 6: the state after a step has the structure of the one before."""
   before: Any = jax.tree.structure(step.before)
   if before != jax.tree.structure(step.after):
     _fail(6, case, 'the tree of the state changes in a step')
@@ -128,9 +128,9 @@ def _of_worker(tree: Any, specs: Any, worker: int) -> Any:
 def check_conservation(
   tx: CompressedMean, specs: Any, step: Step, case: Case
 ) -> None:
-  """Law 1: what was taken in is delivered or pending, and nothing else is.
+  """Law 1: accumulated values are delivered or pending, and no others are.
 
-  By the memory's own functions, so that it holds for any memory.
+  The check uses the memory's own functions, so it applies to any memory.
   """
   memory = tx.scheme.memory
   layout = tx.layout(jax.tree.map(lambda g: g[0], step.grads))
@@ -172,12 +172,12 @@ def check_conservation(
 
 
 def _check_sum(memory, before, kept, grads, extra, whole, case) -> None:
-  """Law 1: a memory that sums keeps what it had, and the whole gradient."""
+  """Law 1: a memory of sums keeps its pending values and adds the gradient."""
   old = before.pending()
   nothing = before.with_pending(jax.tree.map(jnp.zeros_like, old))
   without = memory.accumulate(grads, nothing, extra, whole).pending()
-  # Not their difference: it would have the rounding of a large gradient, and
-  # be judged by the size of what was pending.
+  # Not a difference: that would have the rounding of a large gradient, but the
+  # tolerance of the pending values.
   both = jax.tree.map(lambda x, y: np.float64(x) + np.float64(y), old, without)
   what = 'what is pending when a gradient has come'
   _compare(1, case, what, kept.pending(), both)
@@ -185,16 +185,16 @@ def _check_sum(memory, before, kept, grads, extra, whole, case) -> None:
   taken = memory.accumulate(grads, fresh, extra, whole).pending()
   pairs = zip(_paths(taken), _paths(grads), jax.tree.leaves(whole), strict=True)
   for (path, t), (_, g), w in pairs:
-    # A momentum may take in more.
+    # A momentum may accumulate more.
     if not w and not np.all(t * np.sign(g) >= np.abs(g) * (1 - 1e-6)):
       _fail(1, case, f'of the gradient {g} of {path} the memory takes in {t}')
 
 
 def check_flow(tx: CompressedMean, specs: Any, step: Step, case: Case) -> None:
-  """Law 1 for all workers together, and by nobody's functions.
+  """Law 1 for all workers together, without the memory's functions.
 
-  Of a memory that sums gradients, without momentum: what is pending on average
-  and the update are what was pending and the mean gradient.
+  For a memory that sums gradients without momentum, mean pending plus update
+  equal mean pending before plus mean gradient.
   """
   memory = tx.scheme.memory
   if not (memory.sums and memory.facts.lossless and step.healthy.all()):
@@ -260,7 +260,7 @@ def check_resumed(again: Any, step: Step, case: Case) -> None:
 
 
 def check_reported(planned: Plan, step: Step, case: Case) -> None:
-  """Law 5: the state reports bytes that the plan knows of."""
+  """Law 5: the state reports bytes that the plan lists."""
   possible = [rung.payload_bytes for s in planned.schedules for rung in s.rungs]
   possible += [payload for payload, _ in planned.rungs]
   possible = possible or [planned.payload_bytes]
@@ -270,10 +270,10 @@ def check_reported(planned: Plan, step: Step, case: Case) -> None:
 
 
 def check_program(found: Audit, planned: Plan, case: Case) -> None:
-  """Law 5: the compiled program sends what is planned."""
+  """Law 5: the compiled program sends the planned bytes."""
   sent = planned.sent_bytes
   if planned.rungs:
-    # Of a schedule the last density is planned, of a program all are seen.
+    # A plan counts a schedule's last density, an audit all of them.
     by_step = [s.rungs[s.planned].sent_bytes for s in planned.schedules]
     sizes = [size for _, size in planned.rungs]
     sent += max(sizes) - (by_step[0] if by_step else sizes[-1])
@@ -287,9 +287,10 @@ def check_program(found: Audit, planned: Plan, case: Case) -> None:
 
 
 def check_code(tx: CompressedMean, params: Any, case: Case, seed: int) -> None:
-  """A message says what it is meant to: law 1, before it is sent at all.
+  """Law 1 for the code: unpacking a packed message restores it.
 
-  One worker, outside of any trace: the exchange sees the numbers.
+  This runs with one worker and without a trace, so that the exchange sees
+  concrete numbers.
   """
   memory, compressor, exchange, *_ = tx.scheme
   if compressor.ladder is not None:
@@ -323,7 +324,7 @@ def check_code(tx: CompressedMean, params: Any, case: Case, seed: int) -> None:
 
 
 def _check_sparse(own: Sparse, case: Case) -> None:
-  """Sorted, empty slots last and zero, no leaf beyond its limit."""
+  """Checks the order, the empty slots and the leaves' limits of a Sparse."""
   indices, values = np.asarray(own.indices), np.asarray(own.values)
   held = indices[indices < own.space.size]
   if np.any(np.diff(indices) < 0) or np.any(np.diff(held) == 0):
@@ -343,10 +344,10 @@ def check_unbiased(
 ) -> None:
   """Law 2: the mean over draws is the gradient.
 
-  Within 5.5 standard errors, which by chance fails once in 26 million, and
-  what 20 draws more or less of the largest would make: of a rare draw the
-  standard error is not known. The gradient is uniform: nothing in it is large
-  enough to be clipped.
+  The tolerance is 5.5 standard errors, which chance exceeds once in 26 million,
+  plus 20 draws of the largest value: the standard error of rare draws is not
+  known. The gradient is uniform, so that no element is large enough to be
+  clipped.
   """
   rng = np.random.default_rng(seed)
   grads = jax.tree.map(
@@ -365,7 +366,7 @@ def check_unbiased(
   for (path, x), (_, g) in zip(_paths(draws), _paths(grads), strict=True):
     mean = np.asarray(np.mean(x, axis=0, dtype=np.float64))
     error = np.std(x, axis=0, dtype=np.float64) / np.sqrt(_DRAWS)
-    # Rare draws may all be missing, and then say nothing of their error.
+    # Rare draws may all be missing, so that their error is not estimated.
     rare = 20 * np.max(np.abs(x), initial=0.0) / _DRAWS
     off = np.asarray(np.abs(mean - g.astype(np.float64)) - 5.5 * error - rare)
     if off.size and not np.all(off <= 1e-5):

@@ -1,1 +1,1 @@
-"""Bytes: what collectives send, what is planned, what a program does."""
+"""Bytes of collectives: formulas, plans, and audits of compiled programs."""

@@ -1,4 +1,4 @@
-"""What a compiled program moves: `audit()` reads its collectives."""
+"""`audit()`: the bytes of a compiled program's collectives."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class Audit:
   """The collectives of a compiled program, or of one branch of it.
 
   Attributes:
-    collectives: those outside of any branch.
+    collectives: those outside any branch.
     conditionals: the branches of each conditional that holds collectives (the
       rungs of a ladder).
-    axis_names: of the mesh that `audit` got or found; None without one.
+    axis_names: axes of the mesh that `audit` got or found; None without one.
   """
 
   collectives: tuple[Collective, ...]
@@ -45,27 +45,25 @@ class Audit:
 
   @property
   def fixed_bytes(self) -> int:
-    """Sent by the worker that sends most, outside of branches."""
+    """Bytes outside branches, sent by the worker that sends most."""
     return _most_sent(self.collectives)
 
   @property
   def sent_bytes(self) -> int:
-    """The same, with the largest branch of each conditional."""
+    """`fixed_bytes` plus the largest branch of each conditional."""
     return self.fixed_bytes + sum(max(b) for b in self.branches)
 
   @property
   def sent_by_axis(self) -> dict[Any, int]:
     """Bytes across each mesh axis, sent by the device that sends most there.
 
-    An axis goes by its name. What crosses several axes at once stands under the
-    tuple of their names, in the order of the mesh; what crosses none, because
-    each device is alone in its group, under (), with 0 bytes. Compares with
-    `Plan.sent_by_axis`.
+    A key is an axis name. Collectives across several axes are under the tuple
+    of names, in the order of the mesh; those across none (each device is alone
+    in its group) under (), with 0 bytes. `Plan.sent_by_axis` has the same keys.
 
-    Of each conditional the branch whose total is largest is included, as in
-    `sent_bytes`, by the axes that this branch crosses: another one may send
-    more across one of them. Each axis is rounded up to whole bytes, so their
-    sum can be a little more than `sent_bytes`.
+    As in `sent_bytes`, the branch with the largest total of each conditional is
+    included; another branch may send more across one axis. Each axis is rounded
+    up to whole bytes, so their sum may slightly exceed `sent_bytes`.
 
     Raises:
       ValueError: `audit` got no mesh, and found none.
@@ -95,7 +93,7 @@ class Audit:
     return '\n'.join([*lines, *notes, *(f'  {x}' for x in self._by_axis())])
 
   def _repr_html_(self) -> str:
-    """The same, as a notebook shows it."""
+    """The audit as HTML, for notebooks."""
     lines = [
       (
         c.kind,
@@ -113,7 +111,7 @@ class Audit:
     )
 
   def _notes(self) -> list[str]:
-    """What there is to say below the collectives."""
+    """The lines below the collectives."""
     notes = [
       'one of          ' + ', '.join(f'{s:,} B' for s in sizes)
       for sizes in self.branches
@@ -142,7 +140,7 @@ def _joined(axes: Any) -> str:
 
 
 def _most_sent(collectives: Iterable[Collective]) -> int:
-  """Bytes of the device that sends most in all of them."""
+  """Bytes of the device that sends most in all collectives together."""
   collectives = tuple(collectives)
   sent = np.zeros(max((len(c.sent) for c in collectives), default=0))
   for c in collectives:
@@ -160,7 +158,7 @@ _HEADER = re.compile(r'\b(?:replica_count|num_partitions)=(\d+)')
 
 
 def _program(fn: Any, args: Sequence[Any]) -> tuple[Any, Any]:
-  """A function, compiled for its arguments, and the mesh that it names."""
+  """Compiles a function for its arguments; also returns its mesh."""
   lowers = fn if hasattr(fn, 'lower') else jax.jit(fn)
   meshes = [
     x.sharding.mesh
@@ -174,8 +172,8 @@ def _program(fn: Any, args: Sequence[Any]) -> tuple[Any, Any]:
   else:
     meshes = [*_meshes(traced.jaxpr), *meshes]
     lowered = traced.lower()
-  # Under jax.set_mesh a shard_map names a mesh without its devices. That of the
-  # arguments has them.
+  # Under jax.set_mesh a shard_map's mesh lacks the devices; the arguments' mesh
+  # has them.
   same = [
     mesh
     for mesh in meshes
@@ -185,7 +183,7 @@ def _program(fn: Any, args: Sequence[Any]) -> tuple[Any, Any]:
 
 
 def _meshes(jaxpr: Any) -> Iterator[Any]:
-  """Those of the `shard_map`s in a program, outermost first."""
+  """The meshes of the `shard_map`s in a program, outermost first."""
   for eqn in jaxpr.eqns:
     if eqn.primitive.name == 'shard_map':
       yield eqn.params['mesh']
@@ -197,7 +195,7 @@ def _meshes(jaxpr: Any) -> Iterator[Any]:
 def audit(
   program: Any, *args: Any, mesh: Mesh | AbstractMesh | None = None
 ) -> Audit:
-  """Reads what a program's collectives move.
+  """Reads the bytes of a program's collectives.
 
   A collective in the body of a loop (`lax.scan`, `lax.while_loop`) counts once,
   however often the body runs.
@@ -205,28 +203,28 @@ def audit(
     print(gs.audit(train_step, params, state, batch))
 
   Args:
-    program: a function, under `jax.jit` or not, to be compiled here; or the
+    program: a function, under `jax.jit` or not, which is compiled here; or the
       result of `jax.jit(f).lower(...).compile()`, or its text.
-    *args: of the function, arrays or ShapeDtypeStructs (with a sharding where
-      it matters how they lie). They are not changed, nor is anything run. With
-      a compiled program nothing, or the mesh.
-    mesh: that the program was compiled for. With it, each collective is
-      assigned to the axes that it crosses; see `Audit.sent_by_axis`. None takes
-      that of a function's first `shard_map`, or of its first argument that lies
-      on one. A compiled program of several slices of TPUs needs it.
+    *args: the function's arguments, arrays or ShapeDtypeStructs (with a
+      sharding where it matters). Nothing is run, and no argument changes. For a
+      compiled program: none, or the mesh.
+    mesh: the mesh that the program was compiled for. With it, each collective
+      is assigned to the axes that it crosses; see `Audit.sent_by_axis`. None
+      takes the mesh of a function's first `shard_map`, or of its first sharded
+      argument. A compiled program of several TPU slices needs it.
 
   Returns:
-    The collectives by the formulas of counting.py, in bytes. Under `jax.vmap`
+    The collectives, with bytes by the formulas of counting.py. Under `jax.vmap`
     (simulated workers) there are none, and `str()` says so.
 
   Raises:
     TypeError: program is neither a function nor compiled, a function cannot be
-      called with args, mesh is neither a Mesh nor an AbstractMesh, or arguments
-      are given to what is compiled.
-    ValueError: the text is not that of a compiled program, mesh has not as
-      many devices as the program, nor as many in each slice, a collective's
-      groups are spelt in a way that is not known, or there is no mesh that
-      tells what crosses slices.
+      called with args, mesh is neither a Mesh nor an AbstractMesh, or a
+      compiled program is given arguments.
+    ValueError: the text is not that of a compiled program; neither the mesh nor
+      each of its slices has the program's number of devices; a collective's
+      groups are written in an unknown form; or transfers between slices need a
+      mesh.
   """
   stages = jax.stages.Compiled, jax.stages.Lowered
   compiled = isinstance(program, (str, *stages))
@@ -251,7 +249,7 @@ def audit(
 
 
 def _check_call(program: Any, args: Sequence[Any]) -> None:
-  """Refuses what cannot be called with these arguments."""
+  """Refuses a program that cannot be called with these arguments."""
   if not callable(program):
     raise TypeError(
       'program must be a function, or a compiled program or its text, got '
@@ -259,7 +257,7 @@ def _check_call(program: Any, args: Sequence[Any]) -> None:
     )
   try:
     signature = inspect.signature(program)
-  except ValueError:  # some that are not written in Python tell none
+  except ValueError:  # some functions not written in Python have none
     return
   try:
     signature.bind(*args)
@@ -302,7 +300,7 @@ def _read(text: str, mesh: Mesh | AbstractMesh | None) -> Audit:
   axis_names = None if mesh is None else tuple(mesh.axis_names)
 
   def collect(name):
-    """What a computation moves by itself and by what it calls."""
+    """The collectives of a computation and of those that it calls."""
     flat, conditionals = list(own.get(name, [])), []
     for callee in calls.get(name, []):
       inner = collect(callee)

@@ -1,8 +1,7 @@
-"""What a collective puts on the network, and tallies that add it up.
+"""The bytes that collectives send, and tallies of them.
 
-One place for the formulas, because `plan()` (what we promise), `metrics()`
-(what a step says that it sent) and `audit()` (what the compiled program does)
-must count by the same rules:
+`plan()`, `metrics()` and `audit()` of the compiled program share these
+formulas:
 
   all-reduce      ring: 2 (P - 1) / P times the array
   all-gather      (P - 1) times a worker's message
@@ -26,15 +25,15 @@ import jax.numpy as jnp
 
 KINDS = 'all_reduce', 'all_gather', 'all_to_all', 'reduce_scatter', 'permute'
 
-# What a count of bytes in a state is at most: it is a uint32.
+# The largest count of bytes in a state, a uint32.
 MOST_BYTES = 2**32 - 1
 
 
 def total(counts: Iterable[int | jax.Array]) -> jax.Array:
-  """The sum of byte counts, exact up to MOST_BYTES, and never more than that.
+  """The sum of byte counts, exact up to MOST_BYTES, where it saturates.
 
   Args:
-    counts: whole numbers, not negative; if they are arrays, uint32 scalars.
+    counts: nonnegative whole numbers, or uint32 scalars.
 
   Returns:
     uint32 scalar.
@@ -84,17 +83,16 @@ def sent_bytes(
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-  """One line of a plan: a leaf, or a group of leaves joined in one message.
+  """One line of a plan: a leaf, or several leaves in one message.
 
   Attributes:
-    name: path of the leaf, or of the leaves that were joined.
-    elements: how many numbers it has.
-    dense_bytes: their size as float32.
-    payload_bytes: what one worker's message holds of it.
-    transport: how it travels, e.g. 'dgc, all-gather' or 'dense'.
-    axis: name of the mesh axis that it crosses.
-    every: updates of which one sends it, and the others nothing
-      (`gs.accumulate`).
+    name: path of the leaf, or of the leaves.
+    elements: number of elements.
+    dense_bytes: their bytes as float32.
+    payload_bytes: their bytes in one worker's message.
+    transport: scheme and collective, such as 'dgc, all-gather' or 'dense'.
+    axis: name of the mesh axis that the message crosses.
+    every: the message is sent in one of this many updates (`gs.accumulate`).
   """
 
   name: str
@@ -110,9 +108,9 @@ class Rung(NamedTuple):
   """One size of a message that follows a schedule of density.
 
   Attributes:
-    density: the one that it has room for.
-    payload_bytes: size of one worker's message.
-    sent_bytes: by the worker that sends most.
+    density: the density that the message has room for.
+    payload_bytes: bytes of one worker's message.
+    sent_bytes: bytes sent by the worker that sends most.
   """
 
   density: float
@@ -125,8 +123,8 @@ class Schedule:
   """How the size of one scheme's message changes from step to step.
 
   Attributes:
-    axis: name of the mesh axis that it crosses.
-    rungs: the sizes that the message can have.
+    axis: name of the mesh axis that the message crosses.
+    rungs: the sizes of the message.
     stages: (first step, number of the rung) pairs, from step 0.
     planned: number of the rung that the plan counts.
   """
@@ -137,20 +135,19 @@ class Schedule:
   planned: int
 
   def at(self, step: int) -> Rung:
-    """The rung in force."""
+    """The rung at a step."""
     number = [n for first, n in self.stages if first <= step][-1]
     return self.rungs[number]
 
 
 @dataclasses.dataclass
 class Tally:
-  """Adds up the traffic of what is being traced.
+  """Counts the bytes of the program that is traced.
 
   Attributes:
-    workers: P, assumed for every axis, or a mapping from axis name to P.
-    sent: by axis, the bytes each worker sends, by rank.
-    switched: bytes sent in branches, which are known at run time only: counts
-      for `total`.
+    workers: P of every axis, or a mapping from axis name to P.
+    sent: axis -> the bytes that each worker sends, by rank.
+    switched: bytes sent in branches, known at run time only, for `total`.
   """
 
   workers: int | Mapping[str, int]
@@ -158,10 +155,10 @@ class Tally:
   switched: list[Any] = dataclasses.field(default_factory=list)
 
   def size(self, axis_name: Any) -> int:
-    """P of an axis (of the product, where it is several).
+    """P of an axis, or of the product of several.
 
     Raises:
-      ValueError: the axis has no size, or is of too many workers.
+      ValueError: the axis has no size, or too many workers.
     """
     if isinstance(self.workers, int):
       return self.workers
@@ -186,7 +183,7 @@ class Tally:
 
   @contextlib.contextmanager
   def apart(self) -> Iterator[None]:
-    """Within it, a count that begins at zero and leaves nothing behind."""
+    """A context with its own count, which is dropped at the end."""
     before = self.sent, self.switched
     self.sent, self.switched = {}, []
     try:
@@ -197,11 +194,11 @@ class Tally:
 
 @dataclasses.dataclass
 class Branch:
-  """What was counted in a branch of a switch.
+  """The counts of a branch of a switch.
 
   Attributes:
     size: (payload, sent) bytes, of the worker that sends most.
-    sent: the same by axis.
+    sent: axis -> sent bytes.
     message: rows of the message that was traced last.
   """
 
@@ -212,19 +209,19 @@ class Branch:
 
 @dataclasses.dataclass
 class Recorder(Tally):
-  """What `plan()` learns from one traced update (see `recording`).
+  """The records of one traced update, for `plan()` (see `recording`).
 
-  `sent` is what is sent outside of branches, and in the chosen ones by the
+  `sent` has the bytes outside branches, and in chosen branches those of the
   worker that sends most there.
 
   Attributes:
     step: optimizer step at which schedules are read; None is the last.
-    rows: what was planned, a leaf or a joined group each.
+    rows: the lines of the plan.
     message: rows of the message that is being traced.
-    rungs: (payload, sent) bytes of every size that a ladder could take.
-    schedules: of the schemes whose size of message the step decides.
-    computes: whether what is traced will run, without its collectives. A plan
-      does not: what sends nothing can be left out.
+    rungs: (payload, sent) bytes of every rung of a ladder.
+    schedules: one for each scheme whose size of message the step decides.
+    computes: whether the traced program will run, without its collectives. A
+      plan does not run, so computations can be left out.
   """
 
   step: int | None = None
@@ -241,12 +238,12 @@ class Recorder(Tally):
 
   @property
   def most_sent_by_axis(self) -> dict[Any, int]:
-    """The same for each axis by itself."""
+    """`most_sent` of each axis."""
     return _most_by_axis(self.sent)
 
   @contextlib.contextmanager
   def branch(self, payload: Callable[[], int]) -> Iterator[Branch]:
-    """Counts one branch of a switch; it enters the sums once it is chosen.
+    """Counts one branch of a switch; `choose` adds it to the sums.
 
     Args:
       payload: called at the end; returns the bytes of the message and of the
@@ -262,7 +259,7 @@ class Recorder(Tally):
     self.rungs.append(counted.size)
 
   def choose(self, branch: Branch) -> None:
-    """Adds what is sent in a branch, the one to count on, to the sums."""
+    """Adds the bytes of a branch to the sums."""
     for axis, most in branch.sent.items():
       outside = self.sent.get(axis, [0.0] * self.size(axis))
       self.sent[axis] = [sent + most for sent in outside]
@@ -288,9 +285,9 @@ def active() -> Recorder | None:
 
 @contextlib.contextmanager
 def recording(recorder: Recorder | None) -> Iterator[Recorder | None]:
-  """Inside of it, `recorder` counts the collectives and none is performed.
+  """A context in which `recorder` counts collectives instead of running them.
 
-  If it is None they are performed, even inside of another recording.
+  With None, collectives run, even inside another recording.
   """
   token = _ACTIVE.set(recorder)
   try:
@@ -301,7 +298,7 @@ def recording(recorder: Recorder | None) -> Iterator[Recorder | None]:
 
 @contextlib.contextmanager
 def one_of(every: int) -> Iterator[None]:
-  """Inside of it, the rows of a plan are sent in one of `every` updates."""
+  """A context whose rows of a plan are sent in one of `every` updates."""
   recorder = active()
   rows = [] if recorder is None else recorder.rows
   begin = len(rows)

@@ -1,4 +1,4 @@
-"""One collective of a compiled program, as a line of its text spells it."""
+"""Parses one collective of a compiled program from a line of its text."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ class Collective:
   Attributes:
     kind: one of counting.KINDS.
     nbytes: size of one worker's operand.
-    workers: how many exchange with each other, a group's members; of a permute,
-      how many devices there are up to the last that takes part.
+    workers: the number of members of a group; for a permute, the number of
+      devices up to the last that takes part.
     computation: name of the HLO computation that holds it.
     sent: bytes sent by each device, by its place in the mesh, up to the last
       that takes part.
-    axes: names of the mesh axes that it crosses, in the order of the mesh:
-      those along which the members of a group differ, or source and target of
-      a permute. None where `audit` has no mesh; () where each device is alone
-      in its group, and nothing is sent. An axis of one device is not crossed.
+    axes: names of the mesh axes that it crosses, in the order of the mesh: the
+      axes along which the members of a group differ, or source and target of a
+      permute. None if `audit` has no mesh; () if each device is alone in its
+      group, and nothing is sent. An axis of one device is not crossed.
   """
 
   kind: str
@@ -44,7 +44,7 @@ _OPS['collective-permute'] = _OPS.pop('permute')
 _COLLECTIVE = re.compile(
   r'=\s*(\(?[^=]*?)\s(send|' + '|'.join(_OPS) + r')(-start)?\('
 )
-# Long tuples are printed with the numbers of their elements: /*index=5*/.
+# XLA numbers the elements of long tuples: /*index=5*/.
 _COMMENT = re.compile(r'/\*.*?\*/')
 _ARRAY = re.compile(r'\b(pred|[suf]\d+|bf16|f8\w*)\[([\d,]*)\]')
 
@@ -55,16 +55,16 @@ def parse(
   where: participants.Slices,
   mesh: Mesh | AbstractMesh | None,
 ) -> Collective | None:
-  """The collective that a line performs, if it does.
+  """The collective in a line, or None.
 
   Args:
-    line: of the text of a compiled program.
-    computation: name of that which the line is in.
+    line: a line of the text of a compiled program.
+    computation: name of the computation that the line is in.
     where: the devices of the program.
-    mesh: that the program was compiled for, or None.
+    mesh: the mesh that the program was compiled for, or None.
 
   Raises:
-    ValueError: who takes part is spelled in a way that is not known.
+    ValueError: the participants are written in an unknown form.
   """
   line = _COMMENT.sub('', line)
   match = _COLLECTIVE.search(line)
@@ -108,9 +108,9 @@ def parse(
 
 
 def _result(shape: str, kind: str) -> str:
-  """That of an operation which starts: it also has its operands, and more.
+  """The result's shape, in the shape of an asynchronous start operation.
 
-  An all-reduce has its results alone, unless its operands are a tuple:
+  An all-reduce has only its results, unless its operands are a tuple:
 
     ((operands), results, ...)      any
     (operand, result, ...)          all-gather, permute
@@ -123,7 +123,7 @@ def _result(shape: str, kind: str) -> str:
 
 
 def _elements(shape: str) -> list[str]:
-  """Of a tuple, or the array itself."""
+  """The elements of a tuple, or the array itself."""
   if not shape.startswith('('):
     return [shape]
   out, depth = [''], 0
@@ -140,7 +140,7 @@ def _bytes(shape: str) -> int:
   """Size of all arrays of a shape."""
   total = 0
   for dtype, dims in _ARRAY.findall(shape):
-    bits = re.search(r'\d+', dtype)  # none in pred
+    bits = re.search(r'\d+', dtype)  # None for pred
     sizes = (int(d) for d in dims.split(',') if d)
     total += math.prod(sizes) * int(bits[0] if bits else 8) // 8
   return total

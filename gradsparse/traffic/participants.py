@@ -1,20 +1,20 @@
-"""Who takes part in a collective, as the text of a compiled program spells it.
+"""Reads the participants of a collective from the text of a compiled program.
 
 A device is named by its number in the program, which is its place in the
-mesh's order of devices. XLA spells groups in four ways, newer ones shorter:
+mesh's order of devices. XLA writes groups in four forms:
 
   {{0,1},{2,3}}               each group; {} is one group of all devices
   [2,2]<=[4]                  0 to 3, as 2 groups of 2
   [2,2]<=[2,2]T(1,0)          the same of a transposed array: {{0,2},{1,3}}
-  mesh['a'=2,'b'=2] {'b'}     those who differ along axis b only
+  mesh['a'=2,'b'=2] {'b'}     devices that differ along axis b only
 
-The names in the last are XLA's own: 'axis_0', and so on, where it has none. So
-all four are read as numbers, and `crossed_axes` looks these up in a mesh.
+The axis names of the last form may be XLA's own, such as 'axis_0'. So all four
+are read as numbers, and `crossed_axes` looks these up in a mesh.
 
-Several slices of TPUs run one program, in which a device has a number within
-its slice. The collectives of a program stay inside of a slice. What crosses
-slices is a `send` to the host, whose runtime (MegaScale) delivers it. It names
-devices by their ids, in three ways:
+On several TPU slices, one program runs in which a device has a number within
+its slice. Its collectives stay inside a slice. Transfers between slices are
+`send`s to the host, whose runtime (MegaScale) delivers them. They name devices
+by their ids, in three forms:
 
   {{100000,200000},{100001,200001}}   each group
   "{1,2}x{0:15}"                      slices 1 and 2, each id from 0 to 15
@@ -50,8 +50,7 @@ _TYPE = re.compile(r'_xla_megascale_transfer_type="(\w+)"')
 _TARGET = re.compile(r'_xla_megascale_target="?([{}\d,:x>-]+)')
 _PRODUCT = re.compile(r'\{([\d,]+)\}x\{([\d,:]+)\}')
 _GROUP = re.compile(r'\{(\d+(?:(?:,|->)\d+)*)\}')
-# The id of a device is its number in its slice, and that of the slice times
-# this.
+# A device's id is its number in its slice plus this times the slice's number.
 _A_SLICE = 100_000
 
 
@@ -60,13 +59,13 @@ def replica_groups(line: str, devices: int) -> list[tuple[int, ...]]:
 
   Args:
     line: an HLO instruction that has `replica_groups`.
-    devices: how many run the program.
+    devices: the number of devices that run the program.
 
   Returns:
     The numbers of each group's devices.
 
   Raises:
-    ValueError: the groups are spelled in a way that is not known.
+    ValueError: the groups are written in an unknown form.
   """
   listed, iota = _LISTED.search(line), _IOTA.search(line)
   mesh = _MESH.search(line)
@@ -87,7 +86,7 @@ def source_target_pairs(line: str) -> list[tuple[int, int]]:
     line: the HLO instruction.
 
   Raises:
-    ValueError: it has no pairs, or not as they are known.
+    ValueError: the instruction has no pairs in a known form.
   """
   pairs = _PAIRS.search(line)
   if not pairs:
@@ -99,11 +98,11 @@ def crossed_axes(groups: Sequence[Sequence[int]], mesh: Any) -> tuple[str, ...]:
   """The axes along which the members of a group differ.
 
   Args:
-    groups: numbers of devices; pairs will do.
-    mesh: `jax.sharding.Mesh` or `AbstractMesh` that the program runs on.
+    groups: numbers of the devices of each group or pair.
+    mesh: the `jax.sharding.Mesh` or `AbstractMesh` that the program runs on.
 
   Returns:
-    Names in the order of the mesh; none where each group has one member.
+    Names in the order of the mesh; () if each group has one member.
   """
   crossed = np.zeros(len(mesh.axis_sizes), bool)
   for group in groups:
@@ -114,7 +113,7 @@ def crossed_axes(groups: Sequence[Sequence[int]], mesh: Any) -> tuple[str, ...]:
 
 
 def _numbers(text: str) -> list[int]:
-  """Of 0,2:4: 0, 2, 3, 4."""
+  """Parses '0,2:4' to [0, 2, 3, 4]."""
   out: list[int] = []
   for part in text.split(','):
     first, _, last = part.partition(':')
@@ -144,7 +143,7 @@ def _mesh_groups(
   listed: str | None,
   grouped: str,
 ) -> list[tuple[int, ...]]:
-  """Groups by axes: devices that are at the same place along the others."""
+  """Groups by axes: devices with the same place along all other axes."""
   sizes = {name: int(size) for name, size in _AXIS.findall(axes)}
   shape = tuple(sizes.values())
   places = dict(zip(sizes, np.indices(shape), strict=True))
@@ -170,7 +169,7 @@ class Slices:
   """The devices of a program, by their places in the mesh.
 
   Attributes:
-    places: of the devices of each slice, in the order of their numbers.
+    places: for each slice, its devices' places, in the order of their numbers.
     by_id: id of a device -> its place; empty without a mesh of devices.
   """
 
@@ -179,13 +178,13 @@ class Slices:
 
   @property
   def devices(self) -> int:
-    """How many a slice has."""
+    """The number of devices of a slice."""
     return len(self.places[0])
 
   def everywhere(
     self, members: Iterable[Sequence[int]]
   ) -> list[tuple[int, ...]]:
-    """Groups by number in a slice, in all slices, by place in the mesh."""
+    """Converts numbers in a slice to places in the mesh, for all slices."""
     groups = [tuple(group) for group in members]
     if len(self.places) == 1:
       return groups
@@ -196,18 +195,17 @@ class Slices:
     ]
 
   def transfer(self, line: str) -> tuple[str, list[tuple[int, ...]]] | None:
-    """What a `send` delivers to other slices; None if it stays at the host.
+    """The transfer of a `send` to other slices; None if it stays at the host.
 
     Args:
       line: the HLO instruction.
 
     Returns:
-      One of counting.KINDS; places in the mesh of each group, or of source and
-      target.
+      (one of counting.KINDS, places in the mesh of each group, or of source and
+      target).
 
     Raises:
-      ValueError: its kind or its target is not known, or there is no mesh that
-        knows the devices.
+      ValueError: the kind or the target is unknown, or no mesh has the devices.
     """
     kind, target = _TYPE.search(line), _TARGET.search(line)
     if not kind:
@@ -230,12 +228,11 @@ def slices_of(devices: int, mesh: Mesh | AbstractMesh | None) -> Slices:
   """The slices that run a program.
 
   Args:
-    devices: that the program names.
-    mesh: that it was compiled for, or None.
+    devices: the number of devices that the program names.
+    mesh: the mesh that it was compiled for, or None.
 
   Raises:
-    ValueError: mesh has another number of devices, and they are not those of
-      several slices either.
+    ValueError: neither the mesh nor each of its slices has this many devices.
   """
   by_id = {}
   if isinstance(mesh, Mesh):

@@ -1,7 +1,7 @@
-"""What a scheme promises to send: `plan()`.
+"""`plan()`: the bytes that a scheme will send.
 
-`plan` traces an update, counts every collective and performs none. audit.py
-reads what a compiled program really moves. Both count by the rules of
+`plan` traces an update and counts every collective, without running it.
+audit.py reads the bytes of a compiled program. Both use the formulas of
 counting.py, and a test compares them.
 """
 
@@ -22,11 +22,11 @@ import optax
 
 
 class Stage(NamedTuple):
-  """Steps whose updates are of one size.
+  """Steps whose updates have one size.
 
   Attributes:
-    first_step: counted from 0; it lasts until the next stage begins.
-    density: the one that the message has room for; None where several schemes
+    first_step: counted from 0; the stage lasts until the next one begins.
+    density: the density that the message has room for; None if several schemes
       have different ones.
     payload_bytes: as in `Plan`.
     sent_bytes: as in `Plan`.
@@ -41,7 +41,7 @@ class Stage(NamedTuple):
 
 
 class RunAverage(NamedTuple):
-  """What an update of a run sends, on average.
+  """The average bytes of an update of a run.
 
   Attributes:
     payload_bytes: mean over the steps.
@@ -56,21 +56,21 @@ class RunAverage(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-  """What one update sends. `str()` gives a table, and a line for each stage.
+  """The bytes of one update. `str()` gives a table, and a line for each stage.
 
   A notebook shows the same table.
 
-  With `gs.accumulate`, one of `every` updates sends this and the others send
-  nothing. Steps of schedules and stages are those that send.
+  With `gs.accumulate`, one of `every` updates sends these bytes and the others
+  send none. Schedules and stages then count only the updates that send.
 
   Attributes:
-    rows: a line for each leaf, or joined group of leaves.
-    sent_bytes: what a worker puts on the network, the largest over workers.
+    rows: a line for each leaf, or each message of several leaves.
+    sent_bytes: bytes that the worker that sends most puts on the network.
     num_workers: P.
-    rungs: (payload, sent) bytes of each size a message can have, where it
-      depends on data or on a schedule; empty otherwise. What is sent whatever
-      the size (dense leaves, agreements) is not in there.
-    sent_by_axis: sent_bytes by the axis that they cross.
+    rungs: (payload, sent) bytes of each size of a message, if it depends on
+      data or on a schedule; else empty. Bytes that do not depend on the size
+      (dense leaves, agreements) are not included.
+    sent_by_axis: mesh axis -> sent bytes.
     schedules: how density schedules change the messages; see `stages`.
   """
 
@@ -82,10 +82,10 @@ class Plan:
   schedules: tuple[counting.Schedule, ...] = ()
 
   def over(self, axis_name: Any) -> Plan:
-    """The part that crosses one axis, where there are two levels.
+    """The part of the plan that crosses one axis, for two levels.
 
     Raises:
-      ValueError: nothing crosses that axis.
+      ValueError: no message crosses that axis.
     """
     rows = tuple(row for row in self.rows if row.axis == axis_name)
     if not rows:
@@ -104,12 +104,12 @@ class Plan:
 
   @property
   def every(self) -> int:
-    """Updates of which one sends what is planned, and the others nothing."""
+    """One of this many updates sends the planned bytes, the others none."""
     return max((row.every for row in self.rows), default=1)
 
   @property
   def dense_bytes(self) -> int:
-    """Size of the gradient as float32, whatever its type and the levels."""
+    """Bytes of the gradient as float32, whatever its dtype, for one level."""
     axes = {row.axis for row in self.rows}
     return max(
       (
@@ -121,9 +121,10 @@ class Plan:
 
   @property
   def payload_bytes(self) -> int:
-    """One worker's message, and 4 bytes an element of the dense leaves.
+    """Bytes of one worker's message and of the leaves that stay dense.
 
-    8 of those of float64: a `gs.dense` of float64 alone has a ratio of 0.5.
+    Dense leaves have 4 bytes an element, those of float64 have 8: `gs.dense` of
+    float64 leaves has a ratio of 0.5.
     """
     return sum(row.payload_bytes for row in self.rows)
 
@@ -139,12 +140,12 @@ class Plan:
 
   @property
   def stages(self) -> tuple[Stage, ...]:
-    """Sizes of an update over a run, where schedules change them.
+    """The sizes of an update over a run, if schedules change them.
 
-    In order, from step 0; the same whatever step was planned. Empty if no
-    density schedule decides. A stage lasts as long as messages keep their
-    size, even if the density changes at every step. All changes within the
-    first 65,536 steps are there; for later ones see `schedules.changes`.
+    The stages are in order, from step 0, whatever step was planned. There are
+    none without a density schedule. A stage lasts as long as messages keep
+    their size, even if the density changes. All changes within the first 65,536
+    steps are included; for later ones see `schedules.changes`.
     """
     planned = [s.rungs[s.planned] for s in self.schedules]
     stages = []
@@ -161,18 +162,18 @@ class Plan:
     return tuple(stages)
 
   def over_run(self, steps: int) -> RunAverage:
-    """What an update sends on average over the first steps of a run.
+    """The average bytes of an update over the first steps of a run.
 
-    The warm-up is included: its ratio is that of the run, while `Plan.ratio`
-    is that of the last stage. Messages whose size depends on data are counted
-    at their largest. Updates that send nothing count too.
+    The average includes the warm-up, whereas `Plan.ratio` is that of the last
+    stage. Messages whose size depends on data count with their largest size.
+    Updates that send nothing count too.
 
     Args:
       steps: length of the run, in updates.
 
     Raises:
       TypeError: steps is not a whole number.
-      ValueError: it is not positive.
+      ValueError: steps is not positive.
     """
     steps = arguments.whole_number('steps', steps, 1)
     constant = Stage(0, None, self.payload_bytes, self.sent_bytes, self.ratio)
@@ -195,7 +196,7 @@ class Plan:
     return '\n'.join(parts)
 
   def _repr_html_(self) -> str:
-    """The same, as a notebook shows it."""
+    """The plan as HTML, for notebooks."""
     leaves = self._leaf_lines()
     parts = [tables.as_html(leaves, left=(0, 5), notes=self._notes())]
     if self.stages:
@@ -256,10 +257,10 @@ def plan(
   *,
   update_kwargs: Mapping[str, Any] | None = None,
 ) -> Plan:
-  """What an update of `tx` will send, from shapes alone.
+  """The bytes that an update of `tx` will send, from shapes alone.
 
-  With a density schedule, the table is that of one step, the lines below it
-  are those of all stages, and `over_run` is the average of a run:
+  With a density schedule, the table is that of one step, the lines below are
+  the stages, and `over_run` is the average of a run:
 
   >>> import gradsparse as gs
   >>> schedule = gs.schedules.dgc_warmup(0.001, warmup_steps=400)
@@ -285,18 +286,17 @@ def plan(
     params: arrays or ShapeDtypeStructs.
     num_workers: P, at most 65,536; or a mapping from axis name to P for
       several axes.
-    step: at which density schedules are read; None is their last density.
-      With `gs.accumulate`, steps are exchanges.
-      Where a message's size depends on data, the largest is planned and
-      `rungs` lists all.
+    step: the step at which density schedules are read; None is their last
+      density. With `gs.accumulate`, steps are exchanges. If a message's size
+      depends on data, the largest is planned and `rungs` lists all.
     update_kwargs: further arguments of `tx.update`, as in `gs.workers.specs`.
 
   Raises:
-    TypeError: num_workers or step is not a whole number, tx no optax
-      transformation, or a leaf of params no array.
-    ValueError: num_workers or step is out of range, a schedule's density at
-      that step is, no scheme is inside, or some schemes are inside of
-      `gs.accumulate` and others not.
+    TypeError: num_workers or step is not a whole number, tx is not an optax
+      transformation, or a leaf of params is not an array.
+    ValueError: num_workers, step or a schedule's density at that step is out of
+      range; tx holds no scheme; or only some schemes are inside
+      `gs.accumulate`.
   """
   arguments.transformation('tx', tx)
   arguments.arrays('params', params)
@@ -327,21 +327,21 @@ def plan(
     known = len(asked)
     with counting.recording(recorder):
       jax.eval_shape(once, shapes)
-    # An update that was traced again is in the records twice.
+    # If the update was traced again, the records have it twice.
     return recorder if len(asked) == known else recorded()
 
   recorder = recorded()
   if not recorder.rows and jax.tree.leaves(params):
     raise ValueError(
-      'found no gradsparse scheme in this transformation: nothing would be '
-      'averaged over workers'
+      'tx must hold a gradsparse scheme, found none: nothing would be averaged '
+      'over workers'
     )
   seldom = sorted({row.every for row in recorder.rows})
   if len(seldom) > 1:
     raise ValueError(
-      'no update is like the others: some schemes exchange once in '
-      f'{seldom[-1]} updates, others once in {seldom[0]}. Put one '
-      'gs.accumulate around the whole chain, or plan them apart'
+      'all schemes of tx must exchange in the same updates, got some that '
+      f'exchange once in {seldom[-1]} updates, others once in {seldom[0]}. Put '
+      'one gs.accumulate around the whole chain, or plan them separately'
     )
   return Plan(
     tuple(recorder.rows),

@@ -1,1 +1,1 @@
-"""Joins the three sockets to one optax transformation."""
+"""Joins a memory, a compressor and an exchange to an optax transformation."""

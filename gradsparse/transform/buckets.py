@@ -1,12 +1,11 @@
-"""Buckets: small leaves side by side, as a step computes on them.
+"""Buckets: vectors of concatenated small leaves, on which a step computes.
 
-A memory's work is written out for each array, and XLA takes time to compile
-each of these loops. Most leaves of a model are small. So small leaves that
-follow each other are joined to one vector at the beginning of a step, and cut
-out of the vector at the end: two small copies a leaf, instead of some two
-hundred instructions. A large leaf is a bucket by itself. Outside of a step the
-state is shaped like the parameters. Messages know nothing of buckets: an
-element has the same index either way.
+A memory's code is unrolled over arrays, and XLA takes time to compile each
+loop. Most leaves of a model are small. So consecutive small leaves are
+concatenated to one vector at the beginning of a step, which is split at the
+end: two small copies a leaf, instead of some two hundred instructions. A large
+leaf is its own bucket. Outside a step the state is shaped like the parameters.
+Messages do not depend on buckets: the index of an element is the same.
 """
 
 from __future__ import annotations
@@ -29,17 +28,17 @@ from gradsparse.transform.layout import Layout
 import jax
 import jax.numpy as jnp
 
-# Leaves of up to so many elements are joined: of the first of these sizes with
-# which the copies cost next to nothing. On CPUs a copy takes about 3 ns an
-# element, and a leaf by itself about 30 us. So the joined leaves may be a small
-# share of all elements, or tiny on average.
+# Leaves of up to this many elements are concatenated: the first size at which
+# the copies are cheap. A copy takes about 3 ns an element, and a leaf by itself
+# about 30 us. So the concatenated leaves may be a small share of all elements,
+# or tiny on average.
 SMALL = (1 << 18, 1 << 16, 1 << 14, 1 << 13)
 SHARE = 1 / 16
 TINY = 1 << 13
-# XLA for CPUs would not copy fewer leaves than these, see `joining.concat_few`.
+# Fewer leaves might not be copied, see `joining.concat_few`.
 FEWEST = 9
-# Elements of a bucket of several leaves, or little more: memory for many more
-# is fresh in each step, and takes longer to get than to write.
+# The most elements, roughly, of a bucket of several leaves: larger arrays are
+# allocated anew in each step, which takes longer than writing them.
 MOST = 3 << 19
 
 
@@ -50,10 +49,11 @@ class Buckets:
   Attributes:
     layout: of the leaves.
     members: numbers of the leaves of each bucket.
-    treedef: of a tree of buckets: that of the leaves if none are joined.
-    groups: the leaves that travel together.
+    treedef: structure of a tree of buckets: that of the leaves if each is a
+      bucket.
+    groups: the leaves of each message.
     dtypes: dtypes of the leaves' gradients.
-    begins: where the leaves of each bucket begin in the bucket; int32 scalars.
+    begins: offsets of the leaves of each bucket in the bucket; int32 scalars.
   """
 
   layout: Layout
@@ -65,7 +65,7 @@ class Buckets:
 
   @property
   def joins(self) -> bool:
-    """Whether any leaves are joined."""
+    """Whether any leaves are concatenated."""
     return len(self.members) < len(self.layout.shapes)
 
   @functools.cached_property
@@ -82,7 +82,7 @@ class Buckets:
     return tuple(own[0] in dense for own in self.members)
 
   def is_dense(self) -> Any:
-    """Tree of bools: the leaves of the bucket stay dense."""
+    """Tree of bools: whether the leaves of a bucket stay dense."""
     return jax.tree.unflatten(self.treedef, self._dense)
 
   def of_leaves(self, leaves: Sequence[int]) -> list[int]:
@@ -91,19 +91,19 @@ class Buckets:
     return list(dict.fromkeys(bucket[i] for i in leaves))
 
   def tree(self, values: Mapping[int, Any] | Sequence[Any]) -> Any:
-    """The tree with these in the places of buckets, by their numbers."""
+    """The tree of buckets with these values, by number of the bucket."""
     return jax.tree.unflatten(
       self.treedef, [values[n] for n in range(len(self.members))]
     )
 
   def lengths(self, group: Group) -> tuple[int, ...]:
-    """How many of a group's compressed leaves each of their buckets has."""
+    """The number of leaves in each bucket of a group's compressed leaves."""
     return tuple(len(self.members[n]) for n in self.of_leaves(group.compressed))
 
   # --- leaves to buckets -------------------------------------------------
 
   def join(self, tree: Any) -> Any:
-    """A tree like the parameters as a tree of buckets."""
+    """Converts a tree like the parameters to a tree of buckets."""
     if not self.joins:
       return tree
     leaves = self.layout.treedef.flatten_up_to(tree)
@@ -112,11 +112,11 @@ class Buckets:
     )
 
   def join_state(self, state: Any) -> Any:
-    """The state of a memory, whose fields are trees like the parameters."""
+    """Converts a memory's state, whose fields are trees like the parameters."""
     return self._in_fields(state, self.layout.treedef, self.join)
 
   def join_total(self, total: Any, group: Group) -> list[jax.Array]:
-    """What came back of a group's compressed leaves, bucket by bucket.
+    """The total of a group's compressed leaves, bucket by bucket.
 
     Args:
       total: see `Exchanged.total`.
@@ -205,18 +205,17 @@ def make_buckets(
   grads: Any,
   beside: jax.Array,
 ) -> Buckets:
-  """Divides the leaves.
+  """Divides the leaves into buckets.
 
-  Small leaves are joined if they follow each other in a message, or among the
-  leaves that stay dense beside it, and have one dtype. No leaves are joined
-  where the memory looks at leaves as a whole or keeps nothing, or where JAX
-  divides arrays by itself.
+  Small leaves of one dtype are concatenated if they are consecutive in a
+  message, or among its group's dense leaves. No leaves are concatenated if the
+  memory is not elementwise or keeps nothing, or where JAX itself shards arrays.
 
   Args:
     layout: the leaves, as this device has them.
     memory: the memory of the scheme.
     grads: tree of gradients.
-    beside: an array that XLA does not know, equal on all workers; see
+    beside: an array that is no constant for XLA, equal on all workers; see
       `barriers.hidden_numbers`.
   """
   leaves, groups = jax.tree.leaves(grads), layout.groups()
@@ -254,7 +253,7 @@ def make_buckets(
 def _members(
   groups: Sequence[Group], leaves: Sequence[jax.Array], largest: int
 ) -> tuple[tuple[int, ...], ...]:
-  """Numbers of the leaves of each bucket, if so large leaves are joined."""
+  """Numbers of each bucket's leaves, if leaves up to `largest` are small."""
 
   def kind(i):
     return leaves[i].dtype, -1 if leaves[i].size <= largest else i
@@ -271,7 +270,7 @@ def _members(
 
 
 def _parted(run: Sequence[int], sizes: Sequence[int]) -> list[tuple[int, ...]]:
-  """Leaves that follow each other, in parts of about one size, none too large.
+  """Divides consecutive leaves into parts of about equal size, at most MOST.
 
   Args:
     run: numbers of leaves.

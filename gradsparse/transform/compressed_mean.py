@@ -6,10 +6,10 @@ Data flow of one update, on each worker:
   rung -> { select, round, pack -> exchange } -> update, cast -> accept? ->
   sent, arrived -> count
 
-Of a message with several sizes, only what is in braces is compiled for each.
+If a message has several sizes, only the steps in braces are compiled for each.
 
-It is one transformation and not three in a chain because of the feedback
-edge: what was delivered flows back from the exchange into the memory.
+This is one transformation, not a chain of three, because the delivered values
+flow back from the exchange into the memory.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ import jax.numpy as jnp
 
 
 class CompressedMean(Described):
-  """An optax transformation that can also say what it delivered.
+  """An optax transformation that can also return what it delivered.
 
   Attributes:
     init: params -> CompressedMeanState.
     update: (grads, state, params, **extra) -> (updates, state).
-    step: like update, but returns (updates, state, delivered), `delivered` a
-      float32 tree like params, of float64 where a leaf travels so: what of
-      this worker's is in the mean.
-    scheme: the three sockets and the axis, for tables.
+    step: like update, but returns (updates, state, delivered). `delivered` has
+      this worker's values in the mean: a float32 tree like params, float64 for
+      leaves that are sent as float64.
+    scheme: the memory, compressor, exchange and further arguments.
     layout: params -> Layout: which leaves are compressed.
   """
 
@@ -85,7 +85,7 @@ class CompressedMean(Described):
 
 
 def may_be_divided(comm: Comm, axis_name: AxisName | None) -> bool:
-  """Whether JAX divides arrays between the devices of each worker."""
+  """Whether JAX itself shards arrays over the devices of each worker."""
   is_mapped = comm.mode in ('checked', 'manual')
   return is_mapped and bool(surroundings(axis_name).automatic)
 
@@ -102,51 +102,50 @@ def compressed_mean(
   verify: bool = False,
   param_specs: Any = None,
 ) -> CompressedMean:
-  """Local gradients in, the mean over workers out, compressed in between.
+  """Turns local gradients into their mean over workers, by compressed messages.
 
-  Compressed leaves are float32 inside, whatever type the gradients have: of
-  float64 (`jax_enable_x64`) the last 29 bits are rounded off before anything
-  is selected, and no memory keeps them; what is below 1.2e-38 may become zero,
-  and what float32 cannot hold rejects the step. Leaves that stay dense, and
-  all leaves of `gs.dense`, travel as they are: of float64 the mean is that of
-  `jax.lax.pmean`, at 8 bytes an element.
+  Compressed leaves are float32 inside, whatever the gradients' dtype: of
+  float64 (`jax_enable_x64`) the last 29 bits are rounded off before selection,
+  and no memory keeps them; numbers below 1.2e-38 may become zero, and numbers
+  beyond float32 reject the step. Leaves that stay dense, and all leaves of
+  `gs.dense`, are not rounded: for float64 the mean is that of `jax.lax.pmean`,
+  at 8 bytes an element.
 
   Args:
     memory: what a worker keeps between steps.
-    compressor: what goes on the wire.
+    compressor: what is sent.
     exchange: how the messages become a mean.
     axis_name: mapped axis of the workers (vmap, pmap or shard_map); None is
       one worker without communication.
     min_size: leaves with fewer elements stay dense; None is the scheme's own
-      rule, 0 compresses every leaf it accepts.
+      rule, 0 compresses every leaf that the scheme accepts.
     dense_paths: leaves whose path matches this regular expression (or for
       which this function of the path is True) stay dense.
-    seed: of the random draws; fold it with the run's seed. Equal on all
-      workers.
-    verify: messages carry a checksum, 4 bytes each, and all workers reject a
-      step of which one arrived damaged on any of them. Sums, in which nobody
-      can see a message, are compared after they have arrived. One small
-      all-reduce more tells the others.
+    seed: seed of the random draws, equal on all workers; fold it with the run's
+      seed.
+    verify: whether messages carry a checksum of 4 bytes. All workers reject a
+      step in which a message arrived damaged on any of them. Sums have no
+      message, so workers compare the results. The verdict takes one more small
+      all-reduce.
     param_specs: tree, or prefix tree, of PartitionSpecs: how parameters are
       sharded over other mesh axes; see `gs.sharded`.
 
   Returns:
-    A transformation. The update it returns has the sign of the gradient and
-    the dtype of the gradients, and is bit-identical on all workers. If any
-    worker's gradient, or what is made of it, is not finite, or its second
-    moment is negative, or a schedule's density or another number that is
-    traced is out of range, the step is rejected: the whole update is NaN on
-    all workers, nothing is delivered, and all state stays finite (`health` has
-    the details). `gs.skip_rejected` passes over such a step.
+    A transformation. Its update has the sign and the dtype of the gradients,
+    and is bit-identical on all workers. A step is rejected if any worker's
+    gradient, or a number computed from it, is not finite, its second moment is
+    negative, or a traced argument such as a schedule's density is out of range.
+    Then the whole update is NaN on all workers, nothing is delivered, and all
+    state stays finite (see `health`). `gs.skip_rejected` skips such a step.
 
   Raises:
-    TypeError: an argument of the wrong kind; from init and update: a leaf
-      that is not of floating-point numbers.
-    ValueError: an argument out of range, or the exchange cannot carry this
+    TypeError: an argument is of the wrong kind; from init and update: a leaf is
+      not floating-point.
+    ValueError: an argument is out of range, or the exchange cannot carry this
       compressor; from init: no leaf qualifies, or leaves are masked out; from
-      update: the gradients were summed already, or are no tree like the
-      parameters, or the state is another scheme's, or an enclosing
-      transformation would deadlock.
+      update: the gradients were summed already, their tree is not like the
+      parameters, the state is another scheme's, or an enclosing transformation
+      would deadlock.
   """
   arguments.instance('memory', memory, Memory)
   arguments.instance('compressor', compressor, Compressor)
@@ -158,7 +157,7 @@ def compressed_mean(
   verify = arguments.flag('verify', verify)
   reason = exchange.refuses(compressor)
   if compressor.state and not exchange.adds:
-    reason = 'its state needs an exchange that adds words up'
+    reason = 'its state needs an exchange that sums words'
   if reason:
     raise ValueError(
       f'{compressor.name} cannot go through {exchange.name}: {reason}'
@@ -232,8 +231,8 @@ def compressed_mean(
     )
 
   def unknown(params):
-    # For optax.tree.map_params. Of what depends on the leaves there is a
-    # number, which stands for any tree: what is no copy of the parameters.
+    # For optax.tree.map_params. A scalar stands for each part that depends on
+    # the leaves but is no copy of the parameters.
     any_tree = jnp.int32(0)
     shapes = (jnp.shape(any_tree),)
     state = fresh(params, layout_of(params))
@@ -255,11 +254,11 @@ def compressed_mean(
     comm = VerifiedComm(axis_name) if verify else Comm(axis_name)
     if guards.only_shapes_wanted():
       return comm.replicated(grads), state, grads
-    if not layout.shapes:  # of optax.partition, a label that no leaf has
+    if not layout.shapes:  # no leaf has this label of optax.partition
       idle = state.idle()._replace(steps=state.steps + 1)
       return grads, idle, grads
     comm.check_local(grads)
-    # Typed as what comes out of it, so that it can be the carry of a loop.
+    # Typed as the new state, so that it can be the carry of a loop.
     state = typed(state, comm)
     if memory.facts.moments:
       extra |= {'second_moment': inputs.second_moment_of(extra, grads)}
@@ -280,8 +279,8 @@ def compressed_mean(
     del params
     with jax.named_scope('gradsparse.compress'):
       mean, state, _ = run(updates, state, extra, return_delivered=False)
-      # Under vmap, `update` returns the first worker's copy of what is equal on
-      # all; `step` returns every worker's, so that tests can compare them.
+      # Under vmap, `update` returns the first worker's copy of shared values;
+      # `step` returns every worker's copy, so that tests can compare them.
       comm = Comm(axis_name)
       return comm.unmapped(mean), jax.tree.map(
         lambda x, own: x if own else comm.unmapped(x),

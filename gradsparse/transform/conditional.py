@@ -1,8 +1,8 @@
-"""A part of an update that all workers run together, or none of them.
+"""A branch of an update that all workers run, or none.
 
-What workers send to each other may stand in a branch of a program if all take
-the same branch. `if_due` is such a branch, for code that does not know over
-which axes the schemes inside of it talk.
+Collectives may be in a branch of a program if all workers take the same branch.
+`if_due` is such a branch, for code that does not know the axes over which the
+schemes inside communicate.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import jax
 
 
 def _checked_axes() -> list[Comm]:
-  """The axes around us whose types say what differs between workers."""
+  """The surrounding axes over which values are typed varying or equal."""
   manual = jax.sharding.get_abstract_mesh().manual_axes
   comms = [Comm(axis) for axis in manual]
   return [comm for comm in comms if comm.mode == 'checked']
@@ -25,17 +25,17 @@ def _checked_axes() -> list[Comm]:
 def if_due(
   due: jax.Array, fn: Callable[[], Any], otherwise: Callable[[Any], Any]
 ) -> Any:
-  """`fn()` where it is due; nothing of it runs, nor is sent, where it is not.
+  """`fn()` if it is due; otherwise `fn` neither runs nor sends.
 
-  By type a result differs between workers if that of either branch does.
-  While a plan is made, `fn` is what counts.
+  A result is typed varying if that of either branch is. While a plan is made,
+  `fn` is traced.
 
   Args:
     due: bool scalar, equal on all workers. `jax.vmap` over it makes both
-      branches run, and chooses between their results.
-    fn: may talk to the workers.
-    otherwise: takes the shapes and dtypes of what `fn` returns, and returns
-      such a tree. It talks to nobody.
+      branches run, and selects from their results.
+    fn: a function that may communicate.
+    otherwise: takes the shapes and dtypes of `fn`'s result, and returns such a
+      tree, without communication.
   """
   if counting.active() is not None:
     return fn()
@@ -81,8 +81,8 @@ def check_local_like(tree: Any, like: Any) -> None:
 
   Args:
     tree: gradients.
-    like: what they are added to; by type it differs over the axes over which
-      they must.
+    like: the tree that they are added to, which is typed varying over the axes
+      over which they must vary.
 
   Raises:
     ReplicationError: see `Comm.check_local`.

@@ -10,16 +10,16 @@ from typing import Any, ParamSpec, Self, TypeVar
 from gradsparse import tables
 import optax
 
-# Attribute of a transformation's `update` with what else is known of it.
+# Attribute of a transformation's `update` with its further attributes.
 _KNOWN = '_gradsparse_known'
 
 
 class Described(optax.GradientTransformationExtraArgs):
-  """An optax transformation that says what it is.
+  """An optax transformation with a readable `repr`.
 
-  A copy of a NamedTuple is made from its fields: so do `jax.tree.map`,
-  `copy.deepcopy`, `dataclasses.asdict` and cloudpickle. What else is known of
-  a transformation is therefore kept with the function `update`.
+  `jax.tree.map`, `copy.deepcopy`, `dataclasses.asdict` and cloudpickle copy a
+  NamedTuple from its fields. Further attributes of a transformation are
+  therefore kept on the function `update`.
 
   Attributes:
     text: the `repr` of the transformation.
@@ -29,12 +29,12 @@ class Described(optax.GradientTransformationExtraArgs):
   def of(
     cls, init: Callable[..., Any], update: Callable[..., Any], **known: Any
   ) -> Self:
-    """A transformation of which some things are known, such as its `text`."""
+    """A transformation with further attributes, such as its `text`."""
     setattr(update, _KNOWN, known)
     return cls(init, update)
 
   def known(self, name: str) -> Any:
-    """One of these things, None if it is not known."""
+    """One of the further attributes, or None."""
     return getattr(self.update, _KNOWN, {}).get(name)
 
   def named(self, text: str) -> Self:
@@ -50,7 +50,7 @@ class Described(optax.GradientTransformationExtraArgs):
     return self.text
 
   def _repr_html_(self) -> str:
-    """What a notebook shows."""
+    """The table that a notebook shows."""
     return tables.as_html(self._lines(), left=(0, 1))
 
   def _lines(self) -> list[tuple[str, str]]:
@@ -63,7 +63,7 @@ _Made = TypeVar('_Made', bound=Described)
 
 
 def described(factory: Callable[_P, _Made]) -> Callable[_P, _Made]:
-  """The same factory, whose results say how it was called."""
+  """Decorates a factory: its results have the call as `repr`."""
   signature = inspect.signature(factory)
 
   @functools.wraps(factory)
@@ -91,7 +91,7 @@ def call(name: str, arguments: Mapping[str, Any]) -> str:
 
 
 def _value(x: Any) -> str:
-  """As one would write it; `...` where only an address is known."""
+  """The source text of a value; `...` if its repr is only an address."""
   if isinstance(x, optax.GradientTransformation):
     return repr(x) if isinstance(x, Described) else '...'
   text = repr(x)

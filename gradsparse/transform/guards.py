@@ -1,9 +1,8 @@
-"""Compositions that hang, skip the averaging, or do something twice.
+"""Refuses compositions with optax that hang or skip the averaging.
 
-Such mistakes are made in the code around a scheme. A scheme does not see that
-code, but it sees who called it: these checks read the Python stack, once,
-while tracing. They refuse what would go wrong, and warn of what is right but
-wasteful or done twice.
+A scheme does not see the code around it, but it sees its callers: these checks
+read the Python stack, once, during tracing. They refuse compositions that would
+fail, and warn of those that are correct but wasteful, or apply momentum twice.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from gradsparse.sockets import MemoryFacts
 import jax
 import optax
 
-# They run what is inside in some steps only.
+# Transformations that run their inner one in some steps only.
 _SELDOM = frozenset({'conditionally_transform', 'conditionally_mask'})
 # Fields in which optax accumulates updates: momentum, and the first moment of
 # Adam and its kin.
@@ -40,9 +39,9 @@ def _optax_callers() -> list[str]:
 
 
 def only_shapes_wanted() -> bool:
-  """Whether optax.MultiSteps asks for the shapes of an update it skips.
+  """Whether optax.MultiSteps traces this update only for its shapes.
 
-  It does so by `eval_shape`, in which no exchange must be counted.
+  That trace, by `eval_shape`, must count no exchange.
   """
   names = [f.f_code.co_qualname for f in _optax_frames()]
   return any(
@@ -51,29 +50,29 @@ def only_shapes_wanted() -> bool:
 
 
 def check_update(facts: MemoryFacts, grads: Any, said: set[str]) -> None:
-  """What is around an update, and what follows it.
+  """Checks the transformations around an update, and those that follow it.
 
-  `optax.apply_if_finite(scheme)` would leave workers waiting for others, and so
-  would MultiSteps with a rule such as `optax.skip_not_finite`. Others skip a
-  step on all workers alike, and its gradients with it.
+  In `optax.apply_if_finite(scheme)`, or in MultiSteps with a rule such as
+  `optax.skip_not_finite`, workers would wait for each other forever. Other
+  transformations skip a step on all workers, and lose its gradients.
 
   Args:
     facts: of the memory.
-    grads: tree of the leaves that we average.
-    said: warnings of this transformation so far; each is said once.
+    grads: tree of the leaves that the scheme averages.
+    said: warnings of this transformation so far; each is given once.
 
   Raises:
-    ValueError: our update is traced inside one that skips steps.
+    ValueError: the update is traced inside one that skips steps.
   """
   callers = _optax_callers()
   seldom = [name for name in callers if name in _SELDOM]
   if seldom:
     raise ValueError(
       f'a gradsparse scheme cannot run inside optax.{seldom[0]}: in a step '
-      'that it skips nobody averages the gradients, or they are lost. '
-      'gs.accumulate(tx, every=k) exchanges on every k-th step and keeps what '
-      'the others bring; put other conditions around the optimizer after the '
-      'scheme.'
+      'that it skips, gradients are not averaged, or are lost. '
+      'gs.accumulate(tx, every=k) exchanges on every k-th step and adds up the '
+      'gradients of the others; put other conditions around the optimizer '
+      'after the scheme.'
     )
   selves = [frame.f_locals.get('self') for frame in _optax_frames()]
   around = [x for x in selves if isinstance(x, optax.MultiSteps)][:1]
@@ -84,7 +83,7 @@ def check_update(facts: MemoryFacts, grads: Any, said: set[str]) -> None:
       'a gradsparse scheme cannot run inside optax.apply_if_finite or '
       'optax.MultiSteps(should_skip_update_fn=...): one worker with a NaN '
       'would skip the exchange while the others wait for it. '
-      'gs.skip_rejected can be around a scheme, or around what follows it: '
+      'Use gs.skip_rejected around a scheme, or around the optimizer after it: '
       'optax.chain(gs.dgc(...), gs.skip_rejected(optax.sgd(lr))). The scheme '
       'itself rejects a step with a non-finite gradient on all workers '
       'together.'
@@ -100,7 +99,7 @@ def check_update(facts: MemoryFacts, grads: Any, said: set[str]) -> None:
     if second:
       texts.append(
         f'momentum correction (momentum={momentum}) is followed by a second '
-        f'momentum ({second}): the gradient is accumulated twice. Use '
+        f'momentum ({second}): momentum is applied twice. Use '
         'optax.sgd(lr) without momentum after gs.dgc, or '
         'gs.dgc(momentum=0.0) before Adam or another momentum.'
       )
@@ -118,9 +117,9 @@ _EVERY_MINI_STEP = (
 _WHAT_FOR = {
   False: ': updates are right, but nothing is saved. gs.accumulate(tx, '
   'every=k) gives the same updates and exchanges on every k-th mini-step only.',
-  True: ', and hands on the second moment of the last mini-batch alone: of k, '
-  'whose mean has a k-th of it, so less is sent than should be. '
-  'gs.accumulate(tx, every=k) adds up both gradients and second moments.',
+  True: ', and passes on the second moment of the last mini-batch alone, which '
+  'is k times that of the mean of k gradients, so too little is sent. '
+  'gs.accumulate(tx, every=k) accumulates both gradients and second moments.',
 }
 
 
@@ -130,10 +129,10 @@ def _is_given(function: Any) -> bool:
 
 
 def refuse_masked(tree: Any) -> None:
-  """`optax.masked(scheme)` passes the other leaves' local gradients on.
+  """Refuses `optax.masked(scheme)`, which does not average the masked leaves.
 
   Raises:
-    ValueError: some leaves are masked, and not by optax.partition.
+    ValueError: leaves are masked, and not by optax.partition.
   """
 
   def is_masked(x):
@@ -152,14 +151,14 @@ def refuse_masked(tree: Any) -> None:
   if by_hand or 'partition' not in callers:
     raise ValueError(
       'optax.masked around a gradsparse scheme leaves the masked leaves '
-      'without anybody to average them: workers would drift apart. Use '
+      'without averaging, so that workers would drift apart. Use '
       "optax.partition({'a': gs.dgc(...), 'b': gs.dense(...)}, labels), and "
       'optax.set_to_zero() in place of gs.dense for those that are frozen.'
     )
 
 
 def _second_momentum(grads: Any) -> str | None:
-  """The state, after us, that accumulates what we return for these leaves."""
+  """The type of a later state with momentum of these leaves, or None."""
   following = []
   for frame in _optax_frames():
     name, own = frame.f_code.co_qualname, frame.f_locals

@@ -1,8 +1,8 @@
 """Checks of the trees and the state that `init` and `update` are given.
 
-Shapes and dtypes are enough for most, so they are checked while tracing; an
-error names the first leaf that is wrong. The values of a second moment are
-checked when they are known.
+Most checks need only shapes and dtypes, and run during tracing; an error names
+the first wrong leaf. The values of a second moment are checked if they are
+concrete.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ def _by_path(tree: Any) -> dict[str, Any]:
 
 
 def is_placeholder(params: Any) -> bool:
-  """Whether params stand for any tree, as optax.tree.map_params has it.
+  """Whether params are the placeholder of optax.tree.map_params.
 
-  That is a node without children of a class of its own.
+  It is a node without children, of its own class.
   """
   plain = dict, list, tuple, type(None)
   treedef: Any = jax.tree.structure(params)
@@ -39,14 +39,15 @@ def is_placeholder(params: Any) -> bool:
 
 
 def check_floating(tree: Any, what: str) -> None:
-  """Refuses leaves that are no real floating-point numbers.
+  """Refuses leaves that are not real floating-point numbers.
 
   Args:
     tree: parameters, gradients or second moments.
-    what: the tree, for the message.
+    what: the tree's name, for the message.
 
   Raises:
-    TypeError: names the first such leaf and its dtype; or a sparse array.
+    TypeError: a leaf has another dtype, or is a sparse array; the message names
+      the first such leaf.
   """
   arguments.arrays(what, tree)
   _refuse_sparse(tree, what)
@@ -56,7 +57,7 @@ def check_floating(tree: Any, what: str) -> None:
       cure = (
         'give its real and its imaginary part as two leaves'
         if jnp.issubdtype(dtype, jnp.complexfloating)
-        else 'what has no gradient does not belong in the tree (give it '
+        else 'keep leaves without a gradient out of the tree (give them '
         'optax.set_to_zero() by optax.partition)'
       )
       raise TypeError(
@@ -67,7 +68,7 @@ def check_floating(tree: Any, what: str) -> None:
 def _refuse_sparse(tree: Any, what: str) -> None:
   """Refuses arrays of jax.experimental.sparse, trees of data and indices."""
   sparse = sys.modules.get('jax.experimental.sparse')
-  if sparse is None:  # so there are none
+  if sparse is None:  # not imported, so there are no such arrays
     return
 
   def is_sparse(x):
@@ -86,12 +87,12 @@ def _refuse_sparse(tree: Any, what: str) -> None:
 def _first_difference(
   tree: Any, like: Any, *, types: bool = False
 ) -> str | None:
-  """How a tree of arrays differs from another one.
+  """The first difference of a tree of arrays from another one, in words.
 
   Args:
-    tree: of arrays.
-    like: the other one.
-    types: whether dtypes count, beside names and shapes.
+    tree: tree of arrays.
+    like: the other tree.
+    types: whether dtypes are compared, in addition to names and shapes.
   """
   own, other = _by_path(tree), _by_path(like)
   for name in other:
@@ -116,13 +117,13 @@ def check_like(tree: Any, like: Any, what: str, of_what: str) -> None:
   """Refuses a tree that differs from another one in names or in shapes.
 
   Args:
-    tree: what was given.
-    like: what it must be like.
+    tree: the tree.
+    like: the other tree.
     what: name of `tree`, for the message.
     of_what: name of `like`.
 
   Raises:
-    ValueError: names the first difference.
+    ValueError: the trees differ; the message names the first difference.
   """
   difference = _first_difference(tree, like)
   if difference:
@@ -130,17 +131,17 @@ def check_like(tree: Any, like: Any, what: str, of_what: str) -> None:
 
 
 def second_moment_of(extra: dict[str, Any], grads: Any) -> Any:
-  """The second moment that an update was given.
+  """Checks and returns the second moment of an update.
 
   Args:
     extra: keyword arguments of the update.
-    grads: gradients. optax.partition masks those of other labels, and no
-      further argument of an update: what it masked is left out here.
+    grads: gradients. optax.partition masks gradients of other labels, but not
+      further arguments; the masked leaves are dropped here.
 
   Raises:
-    TypeError: it is not of floating-point numbers.
-    ValueError: there is none; or it is of another tree or shape; or negative,
-      where that is known.
+    TypeError: the second moment is not floating-point.
+    ValueError: the second moment is missing, has another tree or shape, or is
+      known to be negative.
   """
   moments = extra.get('second_moment')
   if moments is None:
@@ -154,7 +155,7 @@ def second_moment_of(extra: dict[str, Any], grads: Any) -> Any:
     return isinstance(x, optax.MaskedNode)
 
   if any(map(is_masked, jax.tree.leaves(grads, is_leaf=is_masked))):
-    # Another tree altogether: the check says how it differs.
+    # For another tree, the check below says how it differs.
     with contextlib.suppress(ValueError, TypeError):
       moments = jax.tree.map(
         lambda g, x: g if is_masked(g) else x, grads, moments, is_leaf=is_masked
@@ -174,7 +175,7 @@ def second_moment_of(extra: dict[str, Any], grads: Any) -> Any:
 
 
 def not_negative(tree: Any) -> jax.Array:
-  """bool scalar: no number in the tree is below zero."""
+  """bool scalar: whether no number in the tree is negative."""
   return health.holds(lambda x: x >= 0, [(x,) for x in jax.tree.leaves(tree)])
 
 
@@ -216,7 +217,7 @@ def check_state(state: Any, expected: Any, grads: Any, scheme: str) -> None:
     name = arguments.leaf_names(grads, others)[0]
     raise _foreign(
       scheme,
-      f'leaf {name} is dense in one of them and compressed in the other '
+      f'leaf {name} is dense in one scheme and compressed in the other '
       '(min_size or dense_paths differs)',
     )
 
@@ -230,16 +231,17 @@ def _foreign(scheme: str, difference: str) -> ValueError:
 
 
 def refuse_stacked(state: Any, expected: Any) -> None:
-  """Refuses state that still has its worker axis.
+  """Refuses a state that still has its worker axis.
 
-  It would be broadcast against gradients, which have none.
+  It would be broadcast against gradients, which have no such axis.
 
   Args:
     state: of a scheme, as given to its update.
-    expected: the same state with the shapes that it has inside of a step.
+    expected: the same state with the shapes that it has inside a step.
 
   Raises:
-    ValueError: names the first such leaf, its shape and the shape wanted.
+    ValueError: a leaf has the axis; the message names the first one, its shape
+      and the expected shape.
   """
 
   def unlike():
@@ -247,8 +249,8 @@ def refuse_stacked(state: Any, expected: Any) -> None:
     return jax.tree.structure(state) != treedef
 
   if isinstance(state, CompressedMeanState) and unlike():
-    # Gradients may have that axis too (optax.MultiSteps adds them to a state),
-    # and then other leaves are expected to be compressed.
+    # Gradients may have that axis too (optax.MultiSteps keeps them in a state);
+    # then other leaves would be compressed.
     state = state._replace(memory=(), compressor=(), exchange=())
     expected = state._replace(stats=expected.stats)
   if unlike():
@@ -258,9 +260,9 @@ def refuse_stacked(state: Any, expected: Any) -> None:
     shape = np.shape(x)
     if shape[1:] == like.shape and len(shape) == len(like.shape) + 1:
       raise ValueError(
-        f'state{jax.tree_util.keystr(path)} has shape {shape} in update, and '
-        f'{like.shape} was wanted: the worker axis that gs.workers.init gives '
-        'to state is still there. Run the step by gs.workers.parallel; in a '
-        'vmap or shard_map of your own take the axis away first (in_axes=0, '
-        'or x[0] of a block), outside of them start from tx.init(params).'
+        f'state{jax.tree_util.keystr(path)} must have shape {like.shape} in '
+        f'update, got {shape}: it still has the worker axis of '
+        'gs.workers.init. Run the step by gs.workers.parallel; in your own '
+        'vmap or shard_map, remove the axis first (in_axes=0, or x[0] of a '
+        'block); outside of them, start from tx.init(params).'
       )

@@ -1,7 +1,7 @@
-"""Which leaves of a tree are compressed, and which travel together.
+"""Which leaves of a tree are compressed, and which share a message.
 
-Decided from shapes alone, and from what is known of how leaves are divided
-between the devices of one worker.
+Both depend only on shapes, and on how leaves are sharded over the devices of
+one worker.
 """
 
 from __future__ import annotations
@@ -22,24 +22,23 @@ import jax.numpy as jnp
 
 DensePaths = str | Callable[[str], bool] | None
 
-# A message counts its elements by int32, in units that the wire formats may
-# need up to twice: a group of leaves is closed before it has more. A leaf that
-# is larger makes a group of its own.
+# The most elements of a group of several leaves. Wire formats count in int32,
+# up to two units an element. A larger leaf is a group of its own.
 GROUP_ELEMENTS = 2**30
-# No message can count more: the last index says that a slot is empty, and
-# bitmaps come in whole words.
+# The most elements of a message: the last index marks an empty slot, and
+# bitmaps have whole words.
 MOST_ELEMENTS = 2**31 - 32
 _NO_LIMITS = Limits()
 
 
 @dataclasses.dataclass(frozen=True)
 class Group:
-  """Leaves that travel together.
+  """The leaves of one message.
 
   Attributes:
     compressed: numbers of the leaves in the message.
-    dense: numbers of the leaves that are all-reduced beside it, as they are.
-    axes: the mesh axes that all of them are divided over, on each worker.
+    dense: numbers of the leaves that are all-reduced uncompressed.
+    axes: the mesh axes over which all of them are sharded, on each worker.
   """
 
   compressed: tuple[int, ...]
@@ -54,13 +53,13 @@ class Layout:
   Attributes:
     treedef: structure of the tree.
     names: path of each leaf, such as "['dense']['kernel']".
-    shapes: shape of each leaf; on one device, see `on_device`.
-    cuts: how each leaf is divided between the devices of a worker.
+    shapes: shape of each leaf, or of its part on one device (`on_device`).
+    cuts: how each leaf is sharded over the devices of a worker.
     compressed: numbers of the leaves in messages.
-    dense: numbers of the leaves that are all-reduced as they are.
-    undivided: shapes of the leaves as if they were whole.
-    selects_globally: whether the compressed leaves are selected together.
-    limits: how much a message can count, if less than int32 can.
+    dense: numbers of the leaves that are all-reduced uncompressed.
+    undivided: shapes of the whole leaves.
+    selects_globally: whether the selection is from all compressed leaves.
+    limits: the code's limits.
   """
 
   treedef: Any
@@ -75,7 +74,7 @@ class Layout:
 
   @property
   def most_elements(self) -> int:
-    """The most elements that a message can count."""
+    """The most elements of a message."""
     return min(MOST_ELEMENTS, self.limits.most_elements or MOST_ELEMENTS)
 
   @property
@@ -92,16 +91,16 @@ class Layout:
     return jnp.int32 if total < 2**31 else jnp.float32
 
   def axes(self, number: int) -> tuple[str, ...]:
-    """The mesh axes that a leaf is divided over."""
+    """The mesh axes over which a leaf is sharded."""
     return tuple(
       sorted({name for names in self.cuts[number] for name in names})
     )
 
   def on_device(self, sizes: Mapping[str, int]) -> Layout:
-    """The same of the part of each leaf that one device has.
+    """The layout of the leaves' parts on one device.
 
     Args:
-      sizes: of the mesh axes.
+      sizes: sizes of the mesh axes.
 
     Raises:
       ValueError: an axis does not divide its dimension, or is not in the mesh.
@@ -117,18 +116,19 @@ class Layout:
     )
 
   def whole_leaves(self) -> Layout:
-    """The same of leaves that are not divided."""
+    """The same layout without sharding."""
     return dataclasses.replace(self, cuts=((),) * len(self.shapes))
 
   def groups(self) -> tuple[Group, ...]:
-    """What travels together: leaves that are divided over the same axes.
+    """The groups of leaves that share a message, at least one.
 
-    In a group are fewer elements than int32 can count. At least one group, and
-    in the order of their first leaves.
+    The leaves of a group are sharded over the same axes, and have fewer
+    elements than int32 can count. Groups are in the order of their first
+    leaves.
 
     Raises:
-      ValueError: a leaf, or all leaves that are selected together, have too
-        many elements for one message.
+      ValueError: a leaf, or all leaves of a global selection, have too many
+        elements for one message.
     """
     self.check_sizes()
     most = min(
@@ -157,9 +157,9 @@ class Layout:
     return tuple(out) or (Group((), (), ()),)
 
   def check_sizes(self) -> None:
-    """Refuses what no message can hold; see `groups`.
+    """Refuses leaves that are too large for a message; see `groups`.
 
-    A leaf that is divided is looked at on its device only.
+    Sharded leaves are checked on a device only.
     """
     most = self.most_elements
     limit = f'more than the {most:,} that one message can count'
@@ -168,7 +168,7 @@ class Layout:
       if size > most:
         raise ValueError(
           f'leaf {self.names[i]} has {size:,} elements, {limit}: divide it '
-          'into several leaves, shard it (gs.sharded), or let it stay dense by '
+          'into several leaves, shard it (gs.sharded), or keep it dense by '
           'dense_paths=...'
         )
     total = sum(map(math.prod, self.compressed_shapes))
@@ -181,14 +181,14 @@ class Layout:
       )
 
   def is_dense(self) -> Any:
-    """Tree of bools: the leaf stays dense."""
+    """Tree of bools: whether the leaf stays dense."""
     kept = set(self.compressed)
     return jax.tree.unflatten(
       self.treedef, [i not in kept for i in range(len(self.shapes))]
     )
 
   def tree(self, nodes: Mapping[int, Any]) -> Any:
-    """The tree with these nodes in the places of its leaves, by number."""
+    """The tree with these nodes as leaves, by number."""
     return jax.tree.unflatten(
       self.treedef, [nodes[i] for i in range(len(self.shapes))]
     )
@@ -217,7 +217,7 @@ def _divided(
     for axis in axes:
       if axis not in sizes:
         raise ValueError(
-          f'param_specs divides {name} over mesh axis {axis!r}, and the mesh '
+          f'param_specs divides {name} over mesh axis {axis!r}, but the mesh '
           f'has {", ".join(sizes) or "no other axes"}'
           f'{arguments.did_you_mean(axis, sizes)}'
         )
@@ -241,19 +241,19 @@ def make_layout(
   selects_globally: bool = False,
   limits: Limits = _NO_LIMITS,
 ) -> Layout:
-  """Divides the leaves by the scheme's own rule, or the user's.
+  """Divides leaves into compressed and dense ones.
 
   Args:
     tree: parameters or gradients, whole.
-    rule: of the scheme: which leaves it accepts, and which it compresses.
+    rule: the scheme's rule: which leaves it accepts, and which it compresses.
     min_size: leaves with fewer elements stay dense; None is the scheme's
       rule; 0 compresses every leaf that the compressor accepts.
     dense_paths: leaves whose path matches (re.search) or for which the
       function returns True stay dense, whatever their size.
-    cuts: how each leaf is divided between the devices of a worker; None: all
-      are whole.
-    selects_globally: whether the compressed leaves are selected together.
-    limits: how much a message can count.
+    cuts: how each leaf is sharded over the devices of a worker; None: all are
+      whole.
+    selects_globally: whether the selection is from all compressed leaves.
+    limits: the code's limits.
   """
   pairs, treedef = jax.tree_util.tree_flatten_with_path(tree)
   names = tuple(jax.tree_util.keystr(path) for path, _ in pairs)
@@ -292,10 +292,10 @@ def _matches(dense_paths: DensePaths, name: str) -> bool:
 
 
 def check_dense_paths(layout: Layout, dense_paths: DensePaths) -> None:
-  """Refuses a choice of paths that chooses nothing, or everything.
+  """Refuses dense_paths that match no leaf, or all leaves.
 
   Raises:
-    ValueError: shows some paths.
+    ValueError: none or all match; the message shows some paths.
   """
   if dense_paths is None or not layout.names:
     return
@@ -310,22 +310,22 @@ def check_dense_paths(layout: Layout, dense_paths: DensePaths) -> None:
       'text between two names as .*'
     )
   raise ValueError(
-    f'dense_paths must match some leaves and not all, got {dense_paths!r}, '
+    f'dense_paths must match some leaves but not all, got {dense_paths!r}, '
     f'which matches {"all" if all(chosen) else "none"} of the '
     f'{len(layout.names)} leaves. Their paths are {shown}{how}'
   )
 
 
 def check_something_to_do(layout: Layout, rule: LeafRule, name: str) -> None:
-  """Law 7: asked to compress and no leaf qualifies is an error.
+  """Law 7: refuses a tree of which no leaf is compressed.
 
   Args:
-    layout: the division.
-    rule: the scheme's rule, by which it was made.
-    name: of the scheme, for the message.
+    layout: the leaves' layout.
+    rule: the scheme's rule.
+    name: the scheme's name, for the message.
 
   Raises:
-    ValueError: there are leaves, and none is compressed.
+    ValueError: there are leaves, but none is compressed.
   """
   if layout.compressed or not any(map(math.prod, layout.shapes)):
     return

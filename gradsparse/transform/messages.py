@@ -1,7 +1,7 @@
 """The messages of a step: packed by one worker, exchanged by all.
 
-Between the two may lie anything: a message can be exchanged one step after it
-was packed (`tests/sockets/late_exchange_test.py`).
+A message can also be exchanged one step after it was packed
+(`tests/sockets/late_exchange_test.py`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ import jax.numpy as jnp
 
 
 class Scheme(NamedTuple):
-  """What `compressed_mean` was made of; its arguments."""
+  """The arguments of `compressed_mean`."""
 
   memory: Memory
   compressor: Compressor
@@ -50,14 +50,14 @@ class Scheme(NamedTuple):
 
   @property
   def adds_leaves(self) -> bool:
-    """Whether the scheme only adds up leaves as they are, in their own type."""
+    """Whether the scheme only sums uncompressed leaves, in their own dtype."""
     code = self.compressor.code
     whole = code.takes is Leaves and code.is_exact
     return whole and self.exchange.adds and not self.memory.floats
 
   @property
   def judged_on_arrival(self) -> bool:
-    """Whether a gradient that nobody can take in shows in what arrives.
+    """Whether the messages show that a gradient is not finite.
 
     In a sum of leaves as they are, or in the bounds of a message if no memory
     takes the gradient in and nothing else is made of it.
@@ -73,20 +73,20 @@ class Scheme(NamedTuple):
 
 
 class Outgoing(NamedTuple):
-  """What a worker has before it sends.
+  """A worker's data before it sends.
 
   Attributes:
-    buckets: the leaves, as the memory sees them.
+    buckets: the leaves, as the memory gets them.
     kept: the memory's state, after accumulating.
-    ok: bool scalar: this worker can keep what comes of its gradient.
-    values: what is to be delivered of each bucket.
-    signals: the signals of each compressed leaf, by number.
-    owed: the exchange's state by the numbers of leaves; empty if it has none.
+    ok: bool scalar: whether this worker accepts the step.
+    values: the values to deliver of each bucket.
+    signals: leaf number -> the signal of a compressed leaf.
+    owed: leaf number -> the exchange's state; empty if it has none.
     contexts: the context of each group's message, without a size.
-    pre_reduced_bytes: for each group, the bytes that this worker has reduced
-      with the others before it selects (`PreReduce`).
-    messages: of each group; none before `pack`. None for a group whose leaves
-      all stay dense.
+    pre_reduced_bytes: for each group, the bytes of this worker's operands of
+      `PreReduce`.
+    messages: the message of each group; empty before `pack`. None for a group
+      whose leaves all stay dense.
   """
 
   buckets: Buckets
@@ -100,29 +100,29 @@ class Outgoing(NamedTuple):
   messages: Sequence[Message | None] = ()
 
   def dense(self, group: Group) -> list[jax.Array]:
-    """What is to be delivered of the leaves of a group that stay dense."""
+    """The values to deliver of a group's dense leaves."""
     return [self.values[n] for n in self.buckets.of_leaves(group.dense)]
 
 
 def pack(
   scheme: Scheme, comm: Comm, outgoing: Outgoing, contexts: Sequence[Context]
 ) -> Outgoing:
-  """Makes this worker's messages; nothing is sent yet.
+  """Packs this worker's messages; nothing is sent yet.
 
-  A worker that is not ok has messages too: the others wait for them, and they
-  say that nobody may take anything.
+  A worker that is not ok packs messages too: the others wait for them, and they
+  tell the others to reject the step.
 
   Args:
-    scheme: the sockets.
+    scheme: the scheme.
     comm: the workers.
-    outgoing: what this worker has.
+    outgoing: this worker's data.
     contexts: of the messages, each with a size.
   """
   groups = outgoing.buckets.groups
   return outgoing._replace(
     contexts=contexts,
     messages=[
-      # Other groups carry the verdict where all leaves stay dense.
+      # If all leaves stay dense, other groups carry the verdict.
       None
       if group.dense and not group.compressed
       else _message(scheme, comm, outgoing, group, ctx)
@@ -135,9 +135,9 @@ def exchange(scheme: Scheme, comm: Comm, outgoing: Outgoing) -> list[Exchanged]:
   """Sends the messages that `pack` made.
 
   Args:
-    scheme: the sockets.
+    scheme: the scheme.
     comm: the workers.
-    outgoing: with messages, of this step or of an earlier one.
+    outgoing: this worker's data with messages, of this step or an earlier one.
   """
   if comm.recorder is not None:
     comm.recorder.message = []
@@ -172,7 +172,7 @@ def _message(
       f'{names}, got {type(own).__name__}'
     )
   words = code.pack(rounded, ctx)
-  if code.combines != 'sums':  # arrays of any type can be added up
+  if code.combines != 'sums':  # arrays of any type can be summed
     _check_words(words)
   ok, overflow = outgoing.ok, jnp.int32(0)
   if isinstance(own, Sparse | Marked):
@@ -195,12 +195,12 @@ def _message(
 
 
 def _check_selected(compressor: Compressor, selected: Any) -> None:
-  """Refuses what `Compressor.select` must not return."""
+  """Checks the result of `Compressor.select`."""
   takes = compressor.code.takes
   if not isinstance(selected, takes):
     kinds = takes if isinstance(takes, tuple) else (takes,)
     raise TypeError(
-      f'{compressor.name} selects {type(selected).__name__}, and its code '
+      f'{compressor.name} selects {type(selected).__name__}, but its code '
       f'takes {" or ".join(t.__name__ for t in kinds)}'
     )
   if isinstance(selected, Sparse) and selected.indices.dtype != jnp.int32:
@@ -211,7 +211,7 @@ def _check_selected(compressor: Compressor, selected: Any) -> None:
 
 
 def _check_words(words: Any) -> None:
-  """Refuses what `Code.pack` returned if a part of it cannot travel."""
+  """Checks the dtypes of the result of `Code.pack`."""
   if isinstance(words, Stream):
     words = words.head, words.words
   for path, x in jax.tree_util.tree_leaves_with_path(words):
@@ -233,7 +233,7 @@ def _exchange(
 ) -> Exchanged:
   """Sends the message of one group."""
   if message is None:
-    # The word for this worker's verdict travels with the other groups.
+    # The other groups carry this worker's verdict.
     totals = common.sum_dense(outgoing.dense(group), comm)
     back = Exchanged(
       [], totals, 1, jnp.bool_(True), Leaves([]), Extras(0, 'dense')
@@ -245,7 +245,7 @@ def _exchange(
       nbytes += pre_reduced_bytes
     elif pre_reduced_bytes:
       nbytes = counting.total([nbytes, pre_reduced_bytes])
-    # Every worker could send its own entries, so their sum is finite.
+    # Every worker has checked its own entries, so their sum is finite.
     judged = back.extras.judged or isinstance(message.own, Sparse | Marked)
     extras = back.extras._replace(
       message_bytes=nbytes, judged=judged, overflow=message.overflow

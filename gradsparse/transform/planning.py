@@ -1,4 +1,4 @@
-"""What `plan()` learns while an update is traced: rows, and rungs."""
+"""Records rows and rungs for `plan()` while an update is traced."""
 
 from __future__ import annotations
 
@@ -29,24 +29,23 @@ def message_rows(
   own: Any,
   extras: Extras,
 ) -> list[counting.Row]:
-  """The lines of a plan for the leaves that travel together.
+  """The lines of a plan for the leaves of one message.
 
   Args:
     compressor: of the scheme.
     axis: name of the mesh axis that the message crosses.
     buckets: the leaves.
-    group: those that travel together.
-    own: what this worker's message stands for; None if there is none.
-    extras: what the exchange says of it.
+    group: the leaves of the message.
+    own: this worker's decoded message; None if there is none.
+    extras: of the exchange's result.
   """
   layout = buckets.layout
   numbers, nbytes = group.compressed, extras.message_bytes
-  assert isinstance(nbytes, int)  # no data, no size that depends on them
+  assert isinstance(nbytes, int)  # a plan's sizes do not depend on data
   rows: dict[int, counting.Row] = {}
   sizes = [math.prod(layout.shapes[i]) for i in numbers]
   transport = f'{compressor.name}, {extras.transport}'
-  # One message for all leaves: each is charged its share of the entries, if
-  # it has a share of its own.
+  # Each leaf is charged its share of the message's entries, if it has one.
   weights = [compressor.share(layout.shapes[i]) for i in numbers]
   shared = layout.selects_globally
   if isinstance(own, Leaves):
@@ -86,9 +85,9 @@ def count_rungs(
   axis: Any,
   recorder: counting.Recorder,
 ) -> Any:
-  """Counts each rung by itself, and adds the one in force to the plan.
+  """Counts each rung, and adds one to the plan: the step's, or the largest.
 
-  If data decide which that is, the plan has the largest.
+  The largest is planned if data decide the rung.
   """
   outs, branches = [], []
   for number in range(len(rungs)):
@@ -99,7 +98,7 @@ def count_rungs(
     branches.append(branch)
   if ladder.at_step is None:
     # Not always the last: a message with room for nearly all elements may be
-    # larger than the one that has all of them.
+    # larger than the one with all elements.
     chosen = max(range(len(rungs)), key=lambda number: branches[number].size)
   else:
     step = schedules.LAST_STEP if recorder.step is None else recorder.step

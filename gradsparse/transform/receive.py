@@ -1,7 +1,7 @@
-"""Receives the totals of a step: the update, and the new state.
+"""Computes the update and the new state from the totals of a step.
 
-The same for every size of the messages. Here, and nowhere else, a total is
-divided by its weight.
+The code is the same for every size of the messages. Only here, totals are
+divided by their weights.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ def receive(
   *,
   return_delivered: bool,
 ) -> tuple[Any, CompressedMeanState, Any]:
-  """Brings update and state up to date with what came back.
+  """Computes the update and the new state.
 
   Args:
-    scheme: the sockets.
+    scheme: the scheme.
     comm: the workers.
-    outgoing: what this worker had before it sent.
-    back: what came back of each group's message.
+    outgoing: this worker's data before it sent.
+    back: the result of each group's exchange.
     state: the state before the step.
-    return_delivered: whether to return what was delivered.
+    return_delivered: whether to return the delivered values.
 
   Returns:
     See `one_step`.
@@ -102,7 +102,7 @@ def receive(
 
 
 def _whose(worker: jax.Array, comm: Comm) -> jax.Array:
-  """`Stats.worker`, for all time: a wrong one must not be lost again."""
+  """`Stats.worker`, which never changes, so that a wrong one is detectable."""
   if comm.size == 1:
     return worker
   return jnp.where(worker == 0, 1 + comm.index(), worker)
@@ -114,8 +114,8 @@ def means_of(
   """The means over the workers, a tree of buckets.
 
   Args:
-    outgoing: what this worker had before it sent.
-    back: what came back of each group's message.
+    outgoing: this worker's data before it sent.
+    back: the result of each group's exchange.
     workers: P.
   """
   buckets = outgoing.buckets
@@ -133,12 +133,12 @@ def means_of(
 def deliveries(
   outgoing: Outgoing, sent: Sequence[Sent], accepted: jax.Array
 ) -> Any:
-  """What of this worker's was delivered: a tree of buckets, for the memory.
+  """This worker's delivered values, a tree of buckets, for the memory.
 
   Args:
-    outgoing: what this worker had before it sent.
-    sent: what was delivered of each message.
-    accepted: bool scalar; nothing is delivered of a rejected step.
+    outgoing: this worker's data before it sent.
+    sent: the delivered values of each message.
+    accepted: bool scalar; a rejected step delivers nothing.
   """
   buckets = outgoing.buckets
   by_bucket: dict[int, Delivered] = {}
@@ -154,7 +154,7 @@ def deliveries(
 
 
 def _dense(outgoing: Outgoing, delivered: Any) -> Any:
-  """What was delivered as a float32 tree of buckets."""
+  """Delivered values as a float32 tree of buckets."""
   buckets = outgoing.buckets
   arrived = buckets.treedef.flatten_up_to(delivered)
   return buckets.tree(
@@ -163,7 +163,7 @@ def _dense(outgoing: Outgoing, delivered: Any) -> Any:
 
 
 def typed(state: CompressedMeanState, comm: Comm) -> CompressedMeanState:
-  """A state, what is a worker's own in it typed so."""
+  """The state with a worker's own fields typed varying."""
   return jax.tree.map(
     lambda x, own: comm.local(x) if own else x,
     state,
@@ -177,8 +177,8 @@ def _updates(
   """The buckets of the update."""
   buckets = outgoing.buckets
   updates = scheme.memory.update(outgoing.kept, means, buckets.is_dense())
-  # The momentum of dense leaves is kept in this worker's memory, and so typed
-  # as its own, but it is made of means alone.
+  # The momentum of dense leaves is in this worker's memory, and so typed
+  # varying, but it depends on means alone.
   flat = buckets.treedef.flatten_up_to(updates)
   for n in buckets.of_leaves(buckets.layout.dense):
     flat[n] = comm.replicated(flat[n])
@@ -194,20 +194,19 @@ def _verdict(
   exchanged: Sequence[Exchanged],
   updates: list[jax.Array],
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-  """Whether all accept the step, and what this worker sent in all.
+  """Whether all workers accept the step, and this worker's counts.
 
   Returns:
-    (bool scalar, the same everywhere; how many elements were sent; how many
-    found no room): of all devices of this worker, float32 where int32 could
-    not count them.
+    (bool scalar, equal everywhere; how many elements were sent; how many found
+    no room). Counts are of all devices of this worker, float32 if int32 cannot
+    hold them.
   """
   buckets = outgoing.buckets
   layout = buckets.layout
   adds = bool(ownership.shared_fields(outgoing.kept))
 
   def unsure(group, judged):
-    # What the shared fields of a memory add to what was judged need not be
-    # finite.
+    # Shared fields of a memory may add numbers that are not finite.
     for n in buckets.of_leaves(group.compressed):
       if adds or not judged or health.is_narrow(updates[n].dtype):
         yield updates[n]
@@ -216,7 +215,7 @@ def _verdict(
 
   totals = [jnp.int32(0), *jnp.zeros(2, layout.count_type)]
   for group, back in zip(buckets.groups, exchanged, strict=True):
-    # Updates are equal on all workers, so all judge them alike.
+    # Updates are equal on all workers, so the checks are too.
     fine = back.ok & health.all_finite(unsure(group, back.extras.judged))
     elements = back.delivered.count()
     shards = comm.within(group.axes).shards
@@ -228,7 +227,7 @@ def _verdict(
     totals = [t + shards.sum(x) for t, x in zip(totals, own, strict=True)]
   failed, sent, overflow = totals
   accepted = (failed == 0) & comm.intact()
-  # All that is written reads it.
+  # Every output reads it.
   accepted = barriers.barrier_if_shared(accepted, len(updates))
   return accepted, sent, overflow
 
@@ -274,7 +273,7 @@ def _owed(
 
 
 def _by_leaf(by_group: Sequence[tuple[Group, Sequence[Any]]]) -> list[Any]:
-  """What groups have of each of their leaves, in the order of all leaves."""
+  """Sorts groups' values by leaf, in the order of all leaves."""
   by_leaf = {
     i: x
     for group, own in by_group

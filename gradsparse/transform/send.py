@@ -1,8 +1,8 @@
 """Sends the messages of a step, in the smallest size that is enough.
 
-A message may have several sizes. Then packing and exchange (messages.py) are
-compiled once for each size; what a worker does before (step.py) and after
-(receive.py) is compiled once.
+If a message has several sizes, packing and exchange (messages.py) are compiled
+once for each size. The code before (step.py) and after (receive.py) is compiled
+once.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ def send(scheme: Scheme, comm: Comm, outgoing: Outgoing) -> list[Exchanged]:
   """Chooses the size of the messages, and sends them.
 
   Args:
-    scheme: the sockets.
+    scheme: the scheme.
     comm: the workers.
-    outgoing: what this worker has.
+    outgoing: this worker's data.
 
   Returns:
-    What came back of each group's message.
+    The result of each group's exchange.
   """
   ladder = scheme.compressor.ladder
   rungs = max(_rungs(scheme, outgoing), key=len)
@@ -86,7 +86,7 @@ def send(scheme: Scheme, comm: Comm, outgoing: Outgoing) -> list[Exchanged]:
 
   branches = [functools.partial(branch, n) for n in range(len(rungs))]
   arrays = iter(comm.switch(number, branches))
-  # What is no array in there is the same at every size.
+  # The other fields are static, and equal at every size.
   received = jax.tree.map(
     lambda x: next(arrays) if isinstance(x, jax.Array) else x, received
   )
@@ -97,13 +97,13 @@ def send(scheme: Scheme, comm: Comm, outgoing: Outgoing) -> list[Exchanged]:
 
 
 def at_rung(scheme: Scheme, outgoing: Outgoing, number: int) -> list[Context]:
-  """The contexts of messages of a size.
+  """The contexts of messages of one size.
 
   Args:
-    scheme: the sockets.
-    outgoing: what this worker has.
+    scheme: the scheme.
+    outgoing: this worker's data.
     number: of the rung; a group that has fewer takes its last one. -1 is the
-      largest, with room for all that is ever sent.
+      largest.
   """
   return [
     ctx._replace(rung=own[min(number, len(own) - 1)])
@@ -127,9 +127,9 @@ def _rungs(scheme: Scheme, outgoing: Outgoing) -> list[tuple[Any, ...]]:
 def _of_any_size(
   ladder: Ladder, comm: Comm, message: Message | None, back: Exchanged
 ) -> Exchanged:
-  """What came back, with shapes and types that do not depend on the size.
+  """An exchange's result with shapes and types that do not depend on the size.
 
-  What was delivered is None where the ladder knows it without a message.
+  `delivered` is None if the ladder computes it without a message.
   """
   total, extras = back.total, back.extras
   if isinstance(total, list) and total:

@@ -2,11 +2,11 @@
 
 Within a worker (a replica), each device has a shard of the leaves. It sends the
 message of its own shards to the devices that have the same shards in the other
-workers, so nothing is gathered inside a worker. What all devices of a worker
-must agree on (whether a step counts, the size of messages) is a few numbers.
+workers, so nothing is gathered inside a worker. The devices of a worker agree
+on a few numbers: whether a step is accepted, and the size of messages.
 
-Leaves that are divided over the same mesh axes travel together, and no others:
-what is whole on all devices of a worker must come out the same on all of them.
+Only leaves that are sharded over the same mesh axes share a message: a leaf
+that is replicated over the devices of a worker must stay equal on all of them.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ def is_spec(x: Any) -> bool:
 
 
 def cuts(param_specs: Any, tree: Any) -> tuple[Cut, ...]:
-  """How each leaf of a tree is divided.
+  """How each leaf of a tree is sharded.
 
   Args:
     param_specs: tree, or prefix tree, of PartitionSpecs.
     tree: parameters.
 
   Raises:
-    TypeError: something in param_specs is no PartitionSpec.
-    ValueError: it is no prefix of the tree, or names more dimensions than a
-      leaf has.
+    TypeError: a leaf of param_specs is not a PartitionSpec.
+    ValueError: param_specs is not a prefix of the tree, or a spec has more
+      dimensions than its leaf.
   """
   _checked(param_specs)
   try:
@@ -68,7 +68,7 @@ def cuts(param_specs: Any, tree: Any) -> tuple[Cut, ...]:
 
 
 def cut_of(spec: P) -> Cut:
-  """How an array of this spec is divided."""
+  """How an array of this spec is sharded."""
   cut = tuple(
     () if axes is None else (axes,) if isinstance(axes, str) else tuple(axes)
     for axes in spec
@@ -86,10 +86,10 @@ def specs_by_name(layout: Layout) -> dict[str, P]:
 
 
 def _checked(param_specs: Any) -> list[P]:
-  """The specs in a tree of them, which holds nothing else.
+  """Checks a tree of PartitionSpecs and returns its leaves.
 
   Raises:
-    TypeError: something else is there, or an axis is no name.
+    TypeError: a leaf is not a PartitionSpec, or an axis is not a name.
     ValueError: a spec names an axis twice.
   """
   specs = jax.tree.leaves(
@@ -119,16 +119,16 @@ def _are_names(axes: Any) -> bool:
 
 
 def check(scheme: Scheme) -> None:
-  """Refuses what cannot work on shards.
+  """Refuses a scheme that cannot work on shards.
 
   Raises:
     TypeError: see `cuts`.
-    ValueError: the scheme selects from all leaves together, or shards them
-      over its own axis.
+    ValueError: the scheme selects from all leaves together, or param_specs name
+      the workers' axis.
   """
   if scheme.compressor.selects_globally:
     raise ValueError(
-      f'{scheme.compressor.name} selects from all leaves together, and no '
+      f'{scheme.compressor.name} selects from all leaves together, but no '
       "device has them all: with sharded parameters use scope='leaf' (of each "
       "shard) or scope='chunk'"
     )
@@ -139,19 +139,19 @@ def check(scheme: Scheme) -> None:
   if both:
     raise ValueError(
       f'param_specs shards parameters over {both[0]!r}, which is the axis of '
-      'the workers: they average their gradients, so each has all parameters'
+      'the workers: each worker must have all parameters'
     )
 
 
 def shard_specs(scheme: Scheme, layout: Layout, tree: Any) -> Any:
-  """How a scheme's state, or any tree, is divided between a worker's devices.
+  """How a scheme's state, or any tree, is sharded over a worker's devices.
 
-  What is shaped like the parameters is divided like them.
+  Subtrees that are shaped like the parameters are sharded like them.
 
   Args:
-    scheme: with param_specs.
-    layout: of the parameters, whole.
-    tree: a state without worker axes, or anything else.
+    scheme: a scheme with param_specs.
+    layout: of the whole parameters.
+    tree: a state without worker axes, or any tree.
 
   Returns:
     Tree of PartitionSpecs over the axes of param_specs.
@@ -197,22 +197,20 @@ def per_shard(
   *,
   return_delivered: bool,
 ) -> tuple[Any, CompressedMeanState, Any]:
-  """`one_step` where JAX divides arrays between the devices of a worker.
-
-  Each device has its own part of the leaves.
+  """`one_step` on each device's shards, where JAX shards arrays.
 
   Args:
-    scheme: the sockets.
+    scheme: the scheme.
     comm: the workers.
-    layout: of the leaves, whole.
-    grads: whole; JAX divides them.
-    state: likewise.
+    layout: of the whole leaves.
+    grads: whole gradients, which JAX shards.
+    state: whole state, which JAX shards.
     extra: keyword arguments of the update.
-    return_delivered: whether to return what was delivered.
+    return_delivered: whether to return the delivered values.
 
   Raises:
-    ValueError: the program around divides arrays in another way than the
-      scheme was told.
+    ValueError: the surrounding program does not shard arrays as param_specs
+      say.
   """
   name, recorder = scheme.compressor.name, comm.recorder
   step = functools.partial(one_step, scheme, return_delivered=return_delivered)
@@ -224,21 +222,22 @@ def per_shard(
   for axis in _named(layout):
     if axis in around.manual:
       raise ValueError(
-        'gs.sharded divides the work between the devices of a worker by '
-        f'itself, but mesh axis {axis!r} of param_specs is manual around it: '
-        'only axes of workers may be, as in jax.shard_map(step, axis_names='
+        'gs.sharded maps the step over the devices of a worker itself, but '
+        f'mesh axis {axis!r} of param_specs is manual already: only the '
+        "workers' axes may be, as in jax.shard_map(step, axis_names="
         f'{set(_own_axes(scheme))}, ...)'
       )
   sizes = around.automatic
   if not sizes or comm.mode == 'simulated':
     return step(comm, layout.whole_leaves(), grads, state, extra)
   if scheme.param_specs is None and max(sizes.values()) > 1:
-    if scheme.adds_leaves:  # which JAX divides well
+    if scheme.adds_leaves:  # JAX shards a plain sum well
       return step(comm, layout, grads, state, extra)
     raise ValueError(
-      f'{name} runs where JAX divides arrays over mesh axes {tuple(sizes)} by '
-      'itself: it would gather whole leaves over them. Say how parameters are '
-      'sharded there: gs.sharded(tx, param_specs), with P() for what is whole'
+      f'{name} runs where JAX itself shards arrays over mesh axes '
+      f'{tuple(sizes)}, and would gather whole leaves over them. Say how '
+      'parameters are sharded there: gs.sharded(tx, param_specs), with P() for '
+      'whole leaves'
     )
   # By `shard_map` over the axes that were automatic.
   local, named = layout.on_device(sizes), _named(layout)
@@ -249,12 +248,11 @@ def per_shard(
     moments = {'second_moment': extra['second_moment']}
 
   def on_one(grads, state, moments):
-    # Over the other axes all devices do the same.
+    # Over the other axes, all devices compute the same.
     own = comm.within([a for a in sizes if a in named])
     updates, state, delivered = step(own, local, grads, state, extra | moments)
 
-    # What a compressor learns is the same on all devices that have the same
-    # part of it.
+    # The compressor's state is equal on all devices with the same part of it.
     def typed(x, spec):
       held = {a for axes in cut_of(spec) for a in axes}
       return own.shards.without(held).typed(x)
@@ -290,20 +288,20 @@ def _planned(step, scheme, comm, layout, grads, state, extra):
 
 
 def _planned_sizes(workers: Any, layout: Layout) -> dict[str, int]:
-  """Sizes of the axes over which leaves are divided, as `plan` was told."""
+  """Sizes of the axes of param_specs, from `plan`'s num_workers."""
   told = workers if isinstance(workers, Mapping) else {}
   for axis in _named(layout):
     if axis not in told:
       raise ValueError(
-        'num_workers must give the size of each mesh axis, those of '
-        f"param_specs too, as in {{'replica': 2, 'fsdp': 4}}; got {workers!r}, "
+        'num_workers must give the size of each mesh axis, including those of '
+        f"param_specs, as in {{'replica': 2, 'fsdp': 4}}; got {workers!r}, "
         f'without {axis!r}{arguments.did_you_mean(axis, told)}'
       )
   return {axis: told[axis] for axis in _named(layout)}
 
 
 def _named(layout: Layout) -> list[str]:
-  """The mesh axes over which some leaf is divided."""
+  """The mesh axes over which a leaf is sharded."""
   return sorted({a for i in range(len(layout.cuts)) for a in layout.axes(i)})
 
 

@@ -1,10 +1,10 @@
-"""One update: receive(send(accumulate)), on the leaves as one device has them.
+"""One update, receive(send(accumulate)), on one device's part of the leaves.
 
-  accumulate  here        the memory takes the gradient in, workers agree
+Its three stages:
+
+  accumulate  here        add the gradient to the memory, agree
   send        send.py     select, round, pack, exchange (which decodes)
-  receive     receive.py  divide, judge, let go of what was delivered
-
-What is the same for every size of the messages is done once.
+  receive     receive.py  divide, check, subtract the delivered values
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from gradsparse.transform.send import send
 import jax
 import jax.numpy as jnp
 
-# No worker has this number: keys folded with it differ from every worker's.
+# No worker has this number, so keys folded with it differ from all workers'.
 _APART = 2**31 - 1
 
 
@@ -48,21 +48,21 @@ def one_step(
   *,
   return_delivered: bool,
 ) -> tuple[Any, CompressedMeanState, Any]:
-  """Local gradients in, the mean over workers out.
+  """Turns local gradients into the mean over workers.
 
   Args:
-    scheme: the sockets.
+    scheme: the scheme.
     comm: the workers; its shards are the other devices of this worker.
     layout: the leaves, as this device has them.
-    grads: likewise.
-    state: likewise.
+    grads: gradients, as this device has them.
+    state: state, as this device has it.
     extra: keyword arguments of the update.
-    return_delivered: whether to return what was delivered.
+    return_delivered: whether to return the delivered values.
 
   Returns:
     (tree for the optimizer, NaN if the step was rejected; new state; None, or
-    what was delivered: a tree of float32, or of float64 where a leaf travels
-    so, this worker's part of the mean).
+    this worker's delivered values: a float32 tree, float64 for leaves that are
+    sent as float64).
   """
   outgoing = accumulate(scheme, comm, layout, grads, state, extra)
   back = send(scheme, comm, outgoing)
@@ -79,11 +79,10 @@ def accumulate(
   state: CompressedMeanState,
   extra: dict[str, Any],
 ) -> Outgoing:
-  """The memory takes the gradient in, and workers agree on what they must.
+  """Adds the gradient to the memory, and runs the workers' pre-reductions.
 
-  A worker that cannot keep what comes of its gradient leaves its memory alone
-  and goes on with a gradient of zeros. Its message tells the others to reject
-  the step.
+  A worker that refuses its gradient keeps its memory and continues with a
+  gradient of zeros. Its message tells the others to reject the step.
   """
   memory, compressor = scheme.memory, scheme.compressor
   buckets = make_buckets(layout, memory, grads, state.steps)
@@ -106,12 +105,11 @@ def accumulate(
     return buckets.treedef.flatten_up_to(memory.signals(grads, kept, is_dense))
 
   new = take_in(old)
-  # `Memory.signals` computes nothing: what is to be delivered is an array of
-  # the memory, which is judged as such, or one that only passes through.
+  # `Memory.signals` computes nothing: a value is an array of the memory, which
+  # is checked there, or a gradient.
   in_memory = {id(x) for x in jax.tree.leaves(new)}
   values = [s.value for s in signals_of(wide, new)]
-  # Without a judgement here the devices of a worker have nothing to tell each
-  # other.
+  # Without a check here the devices of a worker need not agree.
   ok = _in_range(moments, memory, compressor, state.steps)
   if not scheme.judged_on_arrival:
     ok &= health.can_keep(
@@ -145,7 +143,7 @@ def accumulate(
 
 
 def _widened(scheme: Scheme, layout: Layout, grads: Any) -> Any:
-  """The gradients as float32; as float64 what is so and is not compressed."""
+  """The gradients as float32; uncompressed float64 leaves stay float64."""
   leaves, treedef = jax.tree.flatten(grads)
   own = range(len(leaves)) if scheme.adds_leaves else set(layout.dense)
   return jax.tree.unflatten(
@@ -160,7 +158,7 @@ def _widened(scheme: Scheme, layout: Layout, grads: Any) -> Any:
 def _in_range(
   moments: Any, memory: Memory, compressor: Compressor, step: Any
 ) -> jax.Array:
-  """bool scalar: the values that only the run time knows are in range."""
+  """bool scalar: whether traced arguments are in range."""
   fits = inputs.not_negative(moments) & memory.facts.usable()
   ladder = compressor.ladder
   if ladder is not None and ladder.usable is not None:
@@ -171,7 +169,7 @@ def _in_range(
 def _in_own_place(
   wanted: jax.Array, accumulate: Callable[[Any], Any], memory: Any, new: Any
 ) -> Any:
-  """The memory, after accumulating (`new`) if `wanted`; shared fields stay."""
+  """`new` if `wanted`, else `memory`; shared fields do not change."""
 
   def own(memory):
     return {name: getattr(memory, name) for name in local_fields(memory)}
@@ -193,11 +191,11 @@ def _contexts(
   signals: Mapping[int, Signal],
   state: CompressedMeanState,
 ) -> tuple[list[Context], list[int]]:
-  """What surrounds each message: what workers agree on, and look at.
+  """The context of each message, with the results of `PreReduce` and `look`.
 
   Returns:
-    Of each group the context, without a size, and the bytes of what this worker
-    reduced with the others.
+    (the context of each group, without a size; for each group, the bytes of
+    this worker's operands of `PreReduce`).
   """
   layout, groups = buckets.layout, buckets.groups
   ladder = scheme.compressor.ladder
@@ -208,7 +206,7 @@ def _contexts(
     shards = comm.shards.over(group.axes)
     own = key
     if number or shards.axes:
-      # All groups draw for themselves, and so do all shards of a worker.
+      # Groups, and shards of a worker, have independent draws.
       for part in (_APART, number, shards.index()):
         own = jax.random.fold_in(own, part)
     ctx = Context(
@@ -242,7 +240,7 @@ def _contexts(
 def _pre_reduced(
   compressor: Compressor, signals: Sequence[Signal], ctx: Context, comm: Comm
 ) -> tuple[Any, int]:
-  """What the workers agree upon, and the bytes of what this one operands."""
+  """The result of `PreReduce`, and the bytes of this worker's operands."""
   if compressor.pre_reduce is None:
     return None, 0
   operands = compressor.pre_reduce.operands(list(signals), ctx)

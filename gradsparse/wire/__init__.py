@@ -1,12 +1,11 @@
 """Wire formats: payloads to `uint32` words and back.
 
-Pure functions on arrays. Each can be jitted and vmapped, its shapes are
-static, and its size is known before tracing from a plain Python function. Of
-the rest of gradsparse the folder imports `backend` alone, which knows arrays
-and nothing else.
+Pure functions on arrays, which can be jitted and vmapped. Shapes are static,
+and a plain Python function computes the size of a payload before tracing. Of
+the rest of gradsparse, this folder imports `backend` only.
 
-Size of `count` entries out of `size` (n) elements; words are 32 bits, and
-index == size marks an empty slot:
+The table has the size of `count` entries out of `size` (n) elements. Words have
+32 bits, and index == size marks an empty slot:
 
 | module | holds | size |
 |---|---|---|
@@ -20,10 +19,9 @@ index == size marks an empty slot:
 | `streams` | codes back to back | block lengths, and the codes |
 | `qsgd_codes` | QSGD's signed levels, dense or sparse | as `streams` |
 
-Three orders are in use, each where it makes packing and decoding short. Codes
-of fixed width are little-endian: code i begins at bit `i width`, bit b of the
-message is bit `b mod 32` of word `b // 32`. Planar codes are little-endian too,
-but neighbours in a word are far apart in the leaf. Streams of variable length
-are big-endian: the first bit sent is the top bit of the first word, so that a
-number on the wire reads as a number.
+There are three bit orders. Codes of fixed width are little-endian: code i
+begins at bit `i width`, and bit b of the message is bit `b mod 32` of word
+`b // 32`. Planar codes are little-endian too, but neighbours in a word are far
+apart in the leaf. Streams of variable length are big-endian: the first bit is
+the top bit of the first word, so that the bits of a number read as the number.
 """

@@ -1,9 +1,9 @@
-"""Bitmaps: one bit an element, and the positions of those that are set.
+"""Bitmaps: one bit for each element, and the positions of set bits.
 
 `positions(pack(mask), k)` is `jnp.nonzero(mask, size=k)` at the cost of about
 one pass over the mask (25.6 million elements on two CPU cores: 5 ms against
-186): the set bits are counted word by word, a running count says where the bits
-of each word begin among all, and five steps find a bit inside of its word.
+186). The set bits are counted word by word, a running count numbers the bits of
+each word, and five steps find a bit inside its word.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def words(size: int) -> int:
     The number of 32-bit words.
 
   Raises:
-    ValueError: for a negative size.
+    ValueError: size is negative.
   """
   return fixed_width.words(size, 1)
 
@@ -54,13 +54,13 @@ def unpack(words: jax.Array, size: int) -> jax.Array:
     bool[size].
 
   Raises:
-    ValueError: for the wrong number of words.
+    ValueError: the number of words is wrong.
   """
   return fixed_width.unpack(words, size, 1) != 0
 
 
 def count(words: jax.Array) -> jax.Array:
-  """How many bits are set.
+  """The number of set bits.
 
   Args:
     words: uint32[m].
@@ -73,13 +73,13 @@ def count(words: jax.Array) -> jax.Array:
 
 
 def gaps(words: jax.Array) -> jax.Array:
-  """How far each element is behind the set bit before it.
+  """The distance of each element from the set bit before it.
 
   Args:
     words: uint32[m], m < 2**26.
 
   Returns:
-    int32[32 m]; before the first set bit, how far from -1.
+    int32[32 m]; before the first set bit, the distance from -1.
   """
   begins = 32 * jnp.arange(words.shape[0], dtype=jnp.int32)
   # The last set bit of each word, and of all words before it.
@@ -101,15 +101,15 @@ def positions(
   Args:
     words: uint32[m], m < 2**26.
     count: how many positions to return.
-    first: where more bits are set than that, the number of the one to begin
-      with, counted in a circle.
+    first: if more bits are set, the number of the set bit to begin with; the
+      selection wraps around.
 
   Returns:
-    int32[count]; `32 m` where there are fewer set bits. Ascending, but for
-    the place where the circle closes.
+    int32[count]; `32 m` where there are fewer set bits. Ascending, except where
+    the selection wraps around.
 
   Raises:
-    ValueError: for a bitmap whose positions int32 cannot count.
+    ValueError: int32 cannot count the positions of the bitmap.
   """
   _check(words)
   length = words.shape[0]
@@ -118,8 +118,8 @@ def positions(
   seen = _seen(words)
   total = seen[-1]
   start = jnp.where(total > count, first % jnp.maximum(total, 1), 0)
-  # The word of a bit is the number of words that end before it. So each word
-  # adds one to all bits that come after it: by a running sum, no search.
+  # The word of a bit is the number of words that end before it: a running sum
+  # to which each word adds one.
   step = jnp.zeros(count, jnp.int32)
   step = step.at[jnp.maximum(seen - start, 0)].add(1, mode='drop')
   turned = not (isinstance(first, int) and first == 0)
@@ -135,19 +135,18 @@ def positions(
 
 
 def window(words: jax.Array, count: int, first: jax.Array) -> jax.Array:
-  """The bitmap of those set bits whose `positions` would be returned.
+  """The bitmap of the set bits that `positions` returns.
 
   Args:
     words: uint32[m], m < 2**26.
-    count: how many bits may stay set.
-    first: where more bits are set than that, the number of the one to begin
-      with, counted in a circle.
+    count: the most bits that stay set.
+    first: see `positions`.
 
   Returns:
     uint32[m].
 
   Raises:
-    ValueError: for a bitmap whose positions int32 cannot count.
+    ValueError: int32 cannot count the positions of the bitmap.
   """
   _check(words)
   if not words.shape[0]:
@@ -161,7 +160,7 @@ def window(words: jax.Array, count: int, first: jax.Array) -> jax.Array:
 
   total = seen[-1]
   start = first % jnp.maximum(total, 1)
-  again = start - (total - count)  # so many of them after the circle closes
+  again = start - (total - count)  # the number of bits after wrapping around
   last = jnp.where(again < 0, start + count, total)
   circle = (below(last) & ~below(start)) | below(again)
   return jnp.where(total > count, circle, words)
@@ -172,8 +171,8 @@ def lowest(words: jax.Array, count: jax.Array) -> jax.Array:
 
   Args:
     words: uint32[m].
-    count: int32[m], how many to leave; all where there are fewer, none where it
-      is negative.
+    count: int32[m], how many to keep: all if there are fewer, none if it is
+      negative.
 
   Returns:
     uint32[m].
@@ -187,18 +186,17 @@ def lowest(words: jax.Array, count: jax.Array) -> jax.Array:
 def finder(
   words: jax.Array,
 ) -> tuple[Callable[[jax.Array], jax.Array], jax.Array]:
-  """Counts the set bits once, to find them by their numbers.
+  """Counts the set bits once, to find them by number.
 
   Args:
     words: uint32[m], m < 2**26.
 
   Returns:
-    A function from numbers int32[...] >= 0 to the positions, int32, of the set
-    bits with these numbers, `32 m` where there are no more; and how many bits
-    are set, int32[].
+    A function from numbers int32[...] >= 0 of set bits to their positions,
+    int32, `32 m` if there is no such bit; and the number of set bits, int32[].
 
   Raises:
-    ValueError: for a bitmap whose positions int32 cannot count.
+    ValueError: int32 cannot count the positions of the bitmap.
   """
   _check(words)
   if not words.shape[0]:
@@ -227,11 +225,11 @@ def _seen(words: jax.Array) -> jax.Array:
 def _bits(
   words: jax.Array, seen: jax.Array, word: jax.Array, rank: jax.Array
 ) -> jax.Array:
-  """Positions of the set bits with these numbers, that are in these words.
+  """Positions of the set bits with these numbers, in these words.
 
   Args:
     words: uint32[m].
-    seen: of them.
+    seen: `_seen` of the words.
     word: int32, the words; m where there is no such bit.
     rank: int32, the numbers.
   """
@@ -242,7 +240,7 @@ def _bits(
 
 
 def _select(word: jax.Array, rank: jax.Array) -> jax.Array:
-  """Position in the word of its set bit number `rank` (from 0), int32."""
+  """The position in a word of its set bit number `rank` (from 0), int32."""
   position = jnp.zeros_like(rank)
   for half in (16, 8, 4, 2, 1):
     low = (word >> position.astype(jnp.uint32)) & np.uint32(2**half - 1)

@@ -1,9 +1,8 @@
-"""The codes of some elements, back to back, and back at their places.
+"""Compresses the codes of marked elements, and expands them again.
 
-A bitmap says which elements. None is looked for by itself: in each word of
-packed codes, those of elements that are set move together, in
-`log2(32 / width)` steps, and a running count of the set bits says where in the
-message they begin.
+A bitmap marks the elements. Codes are not gathered one by one: in each word of
+packed codes, the marked ones move together in `log2(32 / width)` steps, and a
+running count of the set bits gives their place in the message.
 
 References:
   Henry S. Warren, "Hacker's Delight", 2nd edition, sections 7-4 (compress) and
@@ -21,20 +20,20 @@ import numpy as np
 def compress(
   codes: jax.Array, marks: jax.Array, slots: int, width: int
 ) -> jax.Array:
-  """Packs the codes of the elements that are set, in their order.
+  """Packs the codes of the marked elements, in their order.
 
   Args:
     codes: uint32, packed codes of all elements, as of `fixed_width.pack`.
     marks: uint32, bitmap of the elements.
-    slots: how many codes there is room for. What has no room is lost.
-    width: bits a code, a divisor of 32.
+    slots: the most codes; further ones are lost.
+    width: bits of a code, a divisor of 32.
 
   Returns:
-    uint32[fixed_width.words(slots, width)]; zero behind the last code,
-    but for the bits of its word if there are more codes than slots.
+    uint32[fixed_width.words(slots, width)]; zero behind the last code, except
+    for the rest of its word if there are more codes than slots.
 
   Raises:
-    ValueError: for another width.
+    ValueError: width does not divide 32.
   """
   chosen = _lowest(marks, codes.shape[0], width)
   place, shift = _begins(marks, codes.shape[0], width)
@@ -44,28 +43,28 @@ def compress(
     kept = (kept ^ moved) | (moved >> distance)
   words = jnp.zeros(fixed_width.words(slots, width), jnp.uint32)
   words = words.at[place].add(kept << shift, mode='drop')
-  # Two shifts of at most 31 bits: a shift by 32 is not defined.
+  # Two shifts of at most 31 bits, as a shift by 32 is undefined.
   return words.at[place + 1].add((kept >> 1) >> (31 - shift), mode='drop')
 
 
 def expand(
   words: jax.Array, marks: jax.Array, size: int, width: int
 ) -> jax.Array:
-  """The codes that `compress` packed, where they were.
+  """Moves the codes that `compress` packed back to their elements.
 
   Args:
-    words: uint32, what it returned.
-    marks: uint32, bitmap of the elements; of more than there was room for, the
-      last ones get any code.
+    words: uint32, the result of `compress`.
+    marks: uint32, bitmap of the elements; elements that found no slot get an
+      arbitrary code.
     size: number of elements.
-    width: bits a code, a divisor of 32.
+    width: bits of a code, a divisor of 32.
 
   Returns:
     uint32[fixed_width.words(size, width)], packed codes of all elements; zero
-    for those that are not set.
+    for unmarked ones.
 
   Raises:
-    ValueError: for another width.
+    ValueError: width does not divide 32.
   """
   length = fixed_width.words(size, width)
   if not words.shape[0]:
@@ -81,28 +80,28 @@ def expand(
 
 
 def only(codes: jax.Array, marks: jax.Array, width: int) -> jax.Array:
-  """Zeros for the elements that are not set.
+  """Sets the codes of unmarked elements to zero.
 
   Args:
     codes: uint32, packed codes of all elements.
     marks: uint32, bitmap of the elements.
-    width: bits a code, a divisor of 32.
+    width: bits of a code, a divisor of 32.
 
   Returns:
     uint32, like codes.
 
   Raises:
-    ValueError: for another width.
+    ValueError: width does not divide 32.
   """
   return codes & _whole(_lowest(marks, codes.shape[0], width), width)
 
 
 def _lowest(marks: jax.Array, length: int, width: int) -> jax.Array:
-  """uint32[length], the lowest bit of each code whose element is set."""
+  """uint32[length], the lowest bit of each marked element's code."""
   if 32 % width:
     raise ValueError(f'width must divide 32, got {width}')
   per_word = 32 // width
-  # Column by column: XLA on CPUs is slow where the last axis is short.
+  # Column by column, as arrays with a short last axis are slow.
   own = [
     (marks >> np.uint32(begin)) & np.uint32(2**per_word - 1)
     for begin in range(0, 32, per_word)
@@ -119,11 +118,10 @@ def _lowest(marks: jax.Array, length: int, width: int) -> jax.Array:
 def _begins(
   marks: jax.Array, length: int, width: int
 ) -> tuple[jax.Array, jax.Array]:
-  """Where in the message the codes go that each word of packed codes gives.
+  """The place in the message of each word's first marked code.
 
   Returns:
-    Two arrays [length]: int32, the word in which the first of them goes;
-    uint32, the bit there.
+    Two arrays [length]: int32, the word; uint32, the bit there.
   """
   per_word = 32 // width
   counts = jax.lax.population_count(marks).astype(jnp.int32)
@@ -138,14 +136,13 @@ def _begins(
 
 
 def _moves(chosen: jax.Array, width: int) -> list[tuple[jax.Array, np.uint32]]:
-  """How the chosen codes of each word come to lie at its low end.
+  """The steps that move the chosen codes of each word to its low end.
 
   Returns:
-    Of each step the bits of the codes that move, as they lie before it, and by
-    how many bits.
+    For each step, (the bits of the codes that move, by how many bits).
   """
   out = []
-  # How many codes below each are not chosen: bit by bit of that number.
+  # The number of unchosen codes below each code, bit by bit.
   holes = (~chosen & _every(width, 1)) << np.uint32(width)
   distance = width
   while distance < 32:
@@ -163,11 +160,11 @@ def _moves(chosen: jax.Array, width: int) -> list[tuple[jax.Array, np.uint32]]:
 
 
 def _whole(lowest: jax.Array, width: int) -> jax.Array:
-  """All bits of the codes of which these are the lowest."""
+  """All bits of the codes that have these lowest bits."""
   return lowest * np.uint32(2**width - 1)
 
 
 def _every(stride: int, bits: int) -> np.uint32:
-  """So many low bits of every field of so many bits."""
+  """The `bits` low bits of every field of `stride` bits."""
   ones = sum(1 << begin for begin in range(0, 32, stride))
   return np.uint32((2**bits - 1) * ones)

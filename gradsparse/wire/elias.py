@@ -8,17 +8,16 @@ With b(v) the binary digits of v and L = floor(log2 v) + 1 their number:
 | `unary` | v - 1 zeros, a one; above 7: 7 zeros, omega(v-7) | 1 | 01 | 00001 |
 
 `omega` is QSGD's Elias(.), the recursive code: v is preceded by b(L - 1), that
-by b of its own length less one, and so on down to 1, and a zero ends it.
-`unary` is the shortest where small values prevail. It escapes to omega so that
-a large value takes a few bits more than omega, and not as many as its size.
-`KINDS` holds the codes by name, and can be given more of them.
+by b of its own length less one, and so on down to 1; a zero ends the code.
+`unary` is the shortest if most values are small. It escapes to omega, so that a
+large value takes only a few bits more than in omega. `KINDS` maps names to
+codes; entries can be added.
 
-**Bit order.** A code is a number: read as binary digits, `length` of them, the
-first digit sent is the most significant one. So `code(5, 'unary')` is
-(0b00001, 5).
+**Bit order.** A code is a number of `length` binary digits, of which the most
+significant one is sent first. So `code(5, 'unary')` is (0b00001, 5).
 
-Every code is two `parts` of at most 32 bits for values below 2**31. Where both
-fit in 32 bits together, `code` joins them: up to `max_value(kind)`.
+For values below 2**31, every code has two `parts` of at most 32 bits. For
+values up to `max_value(kind)`, both fit in 32 bits and `code` joins them.
 
 References:
   Peter Elias, "Universal codeword sets and representations of the integers",
@@ -35,7 +34,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-# Zeros that begin a unary code's escape.
+# The number of zeros that begin a unary code's escape.
 _ESCAPE = 7
 _MAX_PARTS_VALUE = 2**31 - 1
 
@@ -72,7 +71,7 @@ def max_value(kind: str, *, parts: bool = False) -> int:
     2**21 - 1 for omega, 2**16 + 6 for unary; with parts 2**31 - 1.
 
   Raises:
-    ValueError: for an unknown kind.
+    ValueError: kind is unknown.
   """
   largest = _by_name(kind).max_value
   return _MAX_PARTS_VALUE if parts else largest
@@ -89,7 +88,7 @@ def max_length(value: int, kind: str) -> int:
     The number of bits.
 
   Raises:
-    ValueError: for an unknown kind, or a value < 1.
+    ValueError: kind is unknown, or value < 1.
 
   >>> max_length(8, 'omega')
   7
@@ -110,20 +109,20 @@ def _by_name(kind: str) -> Kind:
 def length(
   values: jax.Array, kind: str, largest: int | None = None
 ) -> jax.Array:
-  """Bits of the codes, without making them.
+  """The bits of the codes.
 
   Args:
     values: uint32[...] or int32[...] in [0, 2**31); 0 has no code and takes no
       bits.
     kind: a key of KINDS.
-    largest: the largest value that occurs, if it is known: then codes are not
-      looked at. None: it is not.
+    largest: the largest value that occurs, with which codes are not computed;
+      None if it is unknown.
 
   Returns:
     int32[...].
 
   Raises:
-    ValueError: for an unknown kind.
+    ValueError: kind is unknown.
   """
   if largest is None:
     _, head_length, _, tail_length = parts(values, kind)
@@ -138,14 +137,14 @@ def length(
 
 
 def _longer_from(largest: int) -> list[int]:
-  """Values up to the largest, all from which codes get longer among them."""
+  """Values up to the largest, including all at which codes get longer."""
   powers = [1 << bit for bit in range(31)]
   values = {*range(1, _ESCAPE + 1), *powers, *(_ESCAPE + x for x in powers)}
   return sorted(value for value in values if value <= largest)
 
 
 def code(values: jax.Array, kind: str) -> tuple[jax.Array, jax.Array]:
-  """Codes of integers as numbers of up to 32 digits, first-sent on top.
+  """Codes of integers as numbers of up to 32 digits, the first one on top.
 
   Args:
     values: uint32[...] or int32[...] in [0, max_value(kind)]; 0 has no code
@@ -156,10 +155,10 @@ def code(values: jax.Array, kind: str) -> tuple[jax.Array, jax.Array]:
     (bits uint32[...], lengths int32[...]).
 
   Raises:
-    ValueError: for an unknown kind.
+    ValueError: kind is unknown.
   """
   head, head_length, tail, tail_length = parts(values, kind)
-  # A tail of 32 bits has no head; a shift by 32 is not defined.
+  # A tail of 32 bits has no head; a shift by 32 is undefined.
   shift = (tail_length & 31).astype(jnp.uint32)
   return (head << shift) | tail, head_length + tail_length
 
@@ -177,7 +176,7 @@ def parts(values: jax.Array, kind: str) -> Parts:
     int32[...]), both as numbers of up to 32 digits.
 
   Raises:
-    ValueError: for an unknown kind.
+    ValueError: kind is unknown.
   """
   return _by_name(kind).parts(values.astype(jnp.uint32))
 
@@ -185,7 +184,7 @@ def parts(values: jax.Array, kind: str) -> Parts:
 def read(
   window: jax.Array, kind: str, following: jax.Array | None = None
 ) -> tuple[jax.Array, jax.Array]:
-  """Reads the code that a window of a stream begins with.
+  """Reads the code at the beginning of a window of a stream.
 
   Args:
     window: uint32[...], the next 32 bits, the first of them on top.
@@ -198,7 +197,7 @@ def read(
     give some value, and a length in [1, 95].
 
   Raises:
-    ValueError: for an unknown kind.
+    ValueError: kind is unknown.
   """
   if following is None:
     following = jnp.zeros_like(window)
@@ -206,7 +205,7 @@ def read(
 
 
 def digits_of(value: jax.Array) -> jax.Array:
-  """How many binary digits a uint32 has, int32; 0 has none."""
+  """The number of binary digits of a uint32, int32; 0 has none."""
   return 32 - jax.lax.clz(value).astype(jnp.int32)
 
 
@@ -261,7 +260,7 @@ def _omega_read(window, following):
   more = jnp.ones_like(window, dtype=bool)
   for _ in range(4):
     rest = window_from(window, following, position)
-    # A group of 32 or more is the last: what it could announce has 33 digits.
+    # A group of 32 or more is the last: it would announce 33 digits or more.
     more = more & (rest >> 31 == 1) & (value < 32)
     digits = (value & 31).astype(jnp.int32) + 1
     value = jnp.where(more, first_bits(rest, digits), value)

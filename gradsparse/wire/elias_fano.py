@@ -1,14 +1,14 @@
 """Elias-Fano: sorted indices in a constant 2 + log2(n / k) bits each.
 
-Each index is cut in two. Its low l bits are packed at fixed width; its high
+Each index is split in two. Its low l bits are packed at fixed width. Its high
 part h is written in unary: bit `h_i + i` of a bitmap is set, so that the
-positions of the set bits, less their rank, are the high parts again. The size
+positions of the set bits less their ranks are the high parts. The size
 
     32 ceil(k l / 32) + 32 ceil((floor(n / 2**l) + k) / 32) bits
 
-is a constant of (k, n), which suits static shapes; l is the one that makes it
-smallest, about log2(n / k). 25,557 of 25.6 million take 11.96 bits an index;
-the entropy bound is 11.41.
+is a constant of (k, n), as static shapes need. l minimises the size, and is
+about log2(n / k). 25,557 of 25.6 million take 11.96 bits an index; the entropy
+bound is 11.41.
 
 References:
   Peter Elias, "Efficient storage and retrieval by content and address of
@@ -26,18 +26,18 @@ import numpy as np
 
 
 def low_bits(count: int, size: int) -> int:
-  """How many low bits of an index are packed at fixed width.
+  """The number of low bits of an index that are packed at fixed width.
 
   Args:
     count: number of indices, >= 0.
     size: the largest index, which marks an empty slot; in [0, 2**31).
 
   Returns:
-    l in [0, 31]; the largest of those that make the message smallest, since
-    it has the shortest bitmap.
+    l in [0, 31]. Of several with the smallest message, it is the largest, which
+    has the shortest bitmap.
 
   Raises:
-    ValueError: for a count or a size out of range.
+    ValueError: count or size is out of range.
   """
   _check(count, size)
   candidates = range(size.bit_length() + 1)
@@ -55,7 +55,7 @@ def words(count: int, size: int) -> int:
     The number of 32-bit words; 0 for no indices.
 
   Raises:
-    ValueError: for a count or a size out of range.
+    ValueError: count or size is out of range.
 
   >>> words(25_557, 25_600_000) * 32 / 25_557
   11.95...
@@ -68,15 +68,15 @@ def encode(indices: jax.Array, size: int) -> jax.Array:
 
   Args:
     indices: int32[count], non-decreasing, in [0, size]; index == size marks an
-      empty slot and may repeat, as may any other. Other input gives words that
-      do not decode to it.
+      empty slot. Indices may repeat. Other input gives words that do not decode
+      to it.
     size: number of elements that the indices point into.
 
   Returns:
     uint32[words(count, size)]: the low bits, then the bitmap.
 
   Raises:
-    ValueError: for a size out of range.
+    ValueError: size is out of range.
   """
   (count,) = indices.shape
   low = low_bits(count, size)
@@ -84,7 +84,7 @@ def encode(indices: jax.Array, size: int) -> jax.Array:
     return jnp.zeros(0, jnp.uint32)
   indices = indices.astype(jnp.uint32)
   position = (indices >> low) + jnp.arange(count, dtype=jnp.uint32)
-  # Positions are distinct, so adding bits is setting them.
+  # Positions are distinct, so adding bits sets them.
   high = (
     jnp.zeros(_bitmap_words(count, size, low), jnp.uint32)
     .at[position >> 5]
@@ -104,12 +104,12 @@ def decode(words: jax.Array, count: int, size: int) -> jax.Array:
     size: number of elements that the indices point into.
 
   Returns:
-    int32[count], non-decreasing; no more than `size` even for words that
-    `encode` did not write.
+    int32[count], non-decreasing; at most `size`, even for words that `encode`
+    did not write.
 
   Raises:
-    ValueError: for a count or a size out of range, or the wrong number of
-      words.
+    ValueError: count or size is out of range, or the number of words is
+      wrong.
   """
   low = low_bits(count, size)
   expected = _words(count, size, low)

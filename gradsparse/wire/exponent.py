@@ -1,4 +1,4 @@
-"""Four-bit values: a sign and how many powers of two below the largest.
+"""Four-bit values: a sign, and the distance in powers of two to the largest.
 
 With M the largest magnitude of a segment (a tensor) and e_M = floor(log2 M):
 
@@ -6,10 +6,10 @@ With M the largest magnitude of a segment (a tensor) and e_M = floor(log2 M):
     otherwise     ->  the nearer of 2**floor(log2 |r|), 2**ceil(log2 |r|)
     d = e_M - log2(rounded);  d > 7 is not sent
 
-and the code is the sign bit and d in three bits. Rounding is bit arithmetic on
-the float: add one to the top bit of the mantissa, so that 1.5 2**e and more
-carry into the exponent, drop the mantissa, take the minimum with 2**e_M. e_M
-travels once a segment, as the 8-bit biased exponent `top`.
+The code is the sign bit and d in three bits. Rounding is bit arithmetic on the
+float: add one to the top bit of the mantissa, so that 1.5 2**e and more carry
+into the exponent, drop the mantissa, take the minimum with 2**e_M. e_M is sent
+once for each segment, as the 8-bit biased exponent `top`.
 
 References:
   Tsuzuku, Imachi, Akiba, Variance-based Gradient Compression, arXiv
@@ -29,12 +29,11 @@ _MAX_DISTANCE = 7
 
 
 def floors(values: jax.Array) -> jax.Array:
-  """Biased exponents floor(log2 |r|) + 127, int32; 0 of what cannot be sent.
+  """Biased exponents floor(log2 |r|) + 127, int32; 0 for zeros and denormals.
 
   Args:
     values: float32.
   """
-  # Of the bits as an integer: a zero or a denormal number gives 0.
   return (_magnitude(values) >> _MANTISSA_BITS).astype(jnp.int32)
 
 
@@ -65,8 +64,8 @@ def encode(rounded: jax.Array, limit: jax.Array) -> jax.Array:
     limit: that of `round_below`.
 
   Returns:
-    uint32 in [0, 15]; what was not kept gets some code of distance 7 and must
-    be marked as empty in another way.
+    uint32 in [0, 15]; values that were not kept get a code of distance 7 and
+    must be marked as empty in another way.
   """
   distance = jnp.clip(limit - floors(rounded), 0, _MAX_DISTANCE)
   sign = jax.lax.bitcast_convert_type(rounded, jnp.uint32) >> 31

@@ -3,8 +3,8 @@
 Little-endian: code i occupies bits `[i width, (i + 1) width)` of the message,
 and bit b of the message is bit `b mod 32` of word `b // 32`. 32 codes fill
 exactly `width` words, so a group of 32 codes is packed by tables that depend
-on the width only: no scatter, no loop at run time, and a program whose size
-does not depend on the width.
+on the width only: there is no scatter and no loop at run time, and the size of
+the program does not depend on the width.
 """
 
 from __future__ import annotations
@@ -21,9 +21,7 @@ import numpy as np
 
 
 def narrowest(least: int, most: int) -> Any:
-  """The narrowest integer type, signed only if it must be.
-
-  Numbers that stand for many elements are moved a lot.
+  """The narrowest integer type, unsigned if possible.
 
   Args:
     least: the smallest number that it must hold, -2**31 or more.
@@ -40,13 +38,13 @@ def words(count: int, width: int) -> int:
 
   Args:
     count: number of codes, >= 0.
-    width: bits a code, in [1, 32].
+    width: bits of a code, in [1, 32].
 
   Returns:
     The number of 32-bit words.
 
   Raises:
-    ValueError: for a count or a width out of range.
+    ValueError: count or width is out of range.
 
   >>> words(25_557, 9)
   7188
@@ -61,13 +59,13 @@ def pack(codes: jax.Array, width: int) -> jax.Array:
   Args:
     codes: uint32[count] (other integers and bool are cast); only the low
       `width` bits of each are kept.
-    width: bits a code, in [1, 32].
+    width: bits of a code, in [1, 32].
 
   Returns:
     uint32[words(count, width)]; the bits after the last code are zero.
 
   Raises:
-    ValueError: for a width out of range.
+    ValueError: width is out of range.
   """
   (count,) = codes.shape
   _check(count, width)
@@ -95,14 +93,14 @@ def unpack(words: jax.Array, count: int, width: int) -> jax.Array:
   Args:
     words: uint32[words(count, width)].
     count: number of codes.
-    width: bits a code, in [1, 32].
+    width: bits of a code, in [1, 32].
 
   Returns:
     uint32[count].
 
   Raises:
-    ValueError: for a count or a width out of range, or the wrong number of
-      words.
+    ValueError: count or width is out of range, or the number of words is
+      wrong.
   """
   _check(count, width)
   size = _ceil_div(count * width, 32)
@@ -119,30 +117,30 @@ def unpack(words: jax.Array, count: int, width: int) -> jax.Array:
     return codes.reshape(-1)[:count]
   first_bit = np.arange(32) * width
   low = first_bit // 32
-  # A code that ends in its first word reads that word twice; the mask drops
-  # what the second read adds.
+  # A code that ends in its first word reads that word twice; the mask drops the
+  # second read.
   high = np.minimum(low + 1, width - 1)
   shift = (first_bit % 32).astype(np.uint32)[None]
   rows = _rows(words, width)
-  # Two shifts of at most 31 bits: a shift by 32 is not defined.
+  # Two shifts of at most 31 bits, as a shift by 32 is undefined.
   codes = (rows[:, low] >> shift) | ((rows[:, high] << 1) << (31 - shift))
   return (codes & _mask(width)).reshape(-1)[:count]
 
 
 def at(words: jax.Array, places: jax.Array, width: int) -> jax.Array:
-  """Some of the codes that were packed.
+  """Gathers packed codes.
 
   Args:
     words: uint32[m].
-    places: int32[k], the codes' numbers; beyond the last the result may be
-      anything.
-    width: bits a code, a divisor of 32.
+    places: int32[k], the codes' numbers; beyond the last, results are
+      arbitrary.
+    width: bits of a code, a divisor of 32.
 
   Returns:
     uint32[k].
 
   Raises:
-    ValueError: for another width.
+    ValueError: width does not divide 32.
   """
   if 32 % width:
     raise ValueError(f'width must divide 32, got {width}')
@@ -154,18 +152,18 @@ def at(words: jax.Array, places: jax.Array, width: int) -> jax.Array:
 def joined(
   parts: Sequence[jax.Array], counts: Sequence[int], width: int
 ) -> jax.Array:
-  """What `pack` makes of the codes of all parts, one part after the other.
+  """Concatenates packed parts: the result of `pack` for all their codes.
 
   Args:
-    parts: what it made of each.
-    counts: codes of each.
-    width: bits a code, in [1, 32].
+    parts: the packed words of each part.
+    counts: the number of codes of each part.
+    width: bits of a code, in [1, 32].
 
   Returns:
     uint32[words(sum of counts, width)].
   """
   bits = np.cumsum([0, *(count * width for count in counts)])
-  # Parts of whole words follow one another as they are, shifted together.
+  # Runs of parts of whole words are concatenated, then shifted together.
   sizes = np.diff(bits)
   ends = [n for n in range(1, len(parts)) if sizes[n - 1] % 32]
   runs = list(itertools.pairwise([0, *ends, len(parts)]))
@@ -183,12 +181,12 @@ def joined(
     shared = own[-1:]
   if bits[-1] % 32:
     out.append(shared)
-  # Apart from what is put together: XLA on CPUs shifts slowly what it joins.
+  # A barrier, so that the shifts are not fused into the concatenation.
   return jnp.concatenate(barriers.fusion_barrier(out))
 
 
 def _shifted(words: jax.Array, bits: int, length: int) -> jax.Array:
-  """Words, so many bits further up, and as many as a run touches."""
+  """Shifts words up by `bits`, to the `length` words that a run touches."""
   words = jnp.pad(words, (0, length + 1 - words.shape[0]))
   if not bits:
     return words[:-1]
@@ -208,7 +206,7 @@ def _ceil_div(a: int, b: int) -> int:
 
 
 def _shifts(width: int) -> np.ndarray:
-  """uint32[1, 32 / width]: where the codes of a word begin in it."""
+  """uint32[1, 32 / width]: the first bit of each code in a word."""
   return (np.arange(32 // width, dtype=np.uint32) * np.uint32(width))[None]
 
 
@@ -217,15 +215,15 @@ def _mask(width: int) -> np.uint32:
 
 
 def _rows(x: jax.Array, length: int) -> jax.Array:
-  """x as rows of `length`, the last one filled up with zeros."""
+  """Reshapes x to rows of `length`, padded with zeros."""
   missing = -x.shape[0] % length
-  if missing:  # padding copies: not where the size fits, as most do
+  if missing:  # padding would copy
     x = jnp.pad(x, (0, missing))
   return x.reshape(-1, length)
 
 
 def _pack_tables(width: int) -> tuple[np.ndarray, ...]:
-  """Which codes of a group of 32 reach into word j, and where in it.
+  """The codes of a group of 32 that touch word j, and their bits in it.
 
   Returns:
     Four arrays [width, m], m the most codes that touch one word: the code's
@@ -250,15 +248,15 @@ def of_floats(x: jax.Array) -> jax.Array:
 
 
 def floats_of(words: jax.Array) -> jax.Array:
-  """The float32 numbers that `of_floats` made words of."""
+  """Inverse of `of_floats`."""
   return jax.lax.bitcast_convert_type(words, jnp.float32)
 
 
 def pack_bfloat16(x: jax.Array) -> jax.Array:
-  """The upper halves of float32[n], which bfloat16 fills: two a word."""
+  """Packs the upper halves of float32[n], those of bfloat16, two a word."""
   return pack(of_floats(x) >> 16, 16)
 
 
 def unpack_bfloat16(words: jax.Array, count: int) -> jax.Array:
-  """The float32 numbers, their lower halves zero."""
+  """Inverse of `pack_bfloat16`: float32 with zeros as lower halves."""
   return floats_of(unpack(words, count, 16) << 16)

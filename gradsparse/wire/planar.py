@@ -1,16 +1,16 @@
 """Planar packing: each word holds elements that are far apart in a leaf.
 
-A leaf is cut into as many equal slabs, one after the other, as a word has
-fields. Word w holds element w of every slab, that of slab j in bits
-`[j width, (j + 1) width)`. So packing shifts whole slabs and puts them
-together, in the leaf's own layout: fast on every chip, where the codes of
-neighbours in one word would need an array with a last axis of a few elements.
+A leaf is cut into as many equal, consecutive slabs as a word has fields. Word w
+holds element w of every slab; that of slab j is in bits
+`[j width, (j + 1) width)`. So packing shifts and combines whole slabs, in the
+leaf's own layout, which is fast on every chip. Packing neighbours into one word
+would need an array with a last axis of a few elements.
 
-A field never crosses a word, so words of several workers may be added up as
-long as no field overflows.
+A field never crosses a word, so words of several workers may be summed as long
+as no field overflows.
 
-Large leaves that fill whole words come first, each by itself. The others follow
-in one vector, filled up with zeros.
+Large leaves that fill whole words come first, each packed separately. The
+others follow in one vector, padded with zeros.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-# So many codes are packed by themselves: joined, they would be copied.
+# Leaves with at least this many codes are packed separately, without a copy.
 _LARGE = 1 << 14
 
 
@@ -35,13 +35,13 @@ def pack_each(leaves: Sequence[jax.Array], width: int) -> jax.Array:
   Args:
     leaves: integers or bool of any shapes, at least one; only the low `width`
       bits of each element are kept.
-    width: bits a code, in 1..32.
+    width: bits of a code, in 1..32.
 
   Returns:
     uint32[ceil(n / (32 // width))], n the number of all codes.
   """
   alone, rest = _order([x.shape for x in leaves], width)
-  # Apart from what reads slabs: XLA for CPUs would compute codes in that loop.
+  # A barrier, or the loop that reads slabs would compute the codes.
   leaves = barriers.fusion_barrier(list(leaves))
   parts = [_packed(leaves[i], width) for i in alone]
   if rest:
@@ -80,7 +80,7 @@ def unpack_each(
 def _order(
   shapes: Sequence[tuple[int, ...]], width: int
 ) -> tuple[list[int], list[int]]:
-  """Numbers of the leaves that are packed by themselves, and of the others."""
+  """Numbers of the leaves that are packed separately, and of the others."""
   alone: list[int] = []
   rest: list[int] = []
   for number, size in enumerate(map(math.prod, shapes)):
@@ -107,7 +107,7 @@ def _packed(codes: jax.Array, width: int) -> jax.Array:
 def _unpacked(
   words: jax.Array, shape: tuple[int, ...], width: int
 ) -> jax.Array:
-  """The codes in slabs, not in the leaf's shape yet."""
+  """The codes, in the shape of slabs."""
   fields, *slab = _slabs(shape, 32 // width)
   words = words.reshape(slab)
   codes = (words[None] >> _shifts(words[None], width)) & np.uint32(2**width - 1)
@@ -115,6 +115,6 @@ def _unpacked(
 
 
 def _shifts(slabs: jax.Array, width: int) -> np.ndarray:
-  """Where the fields of each slab begin in a word."""
+  """The first bit of each slab's field in a word."""
   shifts = np.arange(32 // width, dtype=np.uint32) * np.uint32(width)
   return shifts.reshape(-1, *[1] * (slabs.ndim - 1))

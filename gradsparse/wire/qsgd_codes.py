@@ -1,24 +1,23 @@
 """QSGD's streams: signed integer levels in the dense and in the sparse code.
 
-Dense, for many levels (about one nonzero in two and more): for each element
+The dense code suits many levels (about one nonzero in two or more). It has for
+each element
 
     Elias(|level| + 1), then a sign bit where level != 0.
 
-Sparse, for few: for each nonzero element
+The sparse code suits few levels. It has for each nonzero element
 
     Elias(gap), sign, Elias(|level|),
 
 where the gap is the distance to the nonzero before it (for the first one its
 index + 1). The number of nonzeros is the first word of a sparse stream.
 
-A stream begins with the lengths of its blocks (see `streams`) and is complete
-in its first words. How many those are depends on the data, and is returned
-beside it.
+A stream begins with the lengths of its blocks (see `streams`). The number of
+its words depends on the data, and is returned with it.
 
-On Gaussian vectors with the 2-norm and s = sqrt(n) levels the dense code takes
-2.94 bits an element in omega, above the 2.8 that corollary 3.3 derives from
-idealised lengths of its codes, and 2.43 in unary, below it. The lengths of the
-blocks add 0.05.
+On Gaussian vectors with the 2-norm and s = sqrt(n) levels, the dense code takes
+2.94 bits an element in omega and 2.43 in unary; the lengths of the blocks add
+0.05. Corollary 3.3 derives 2.8 from idealised lengths of its codes.
 
 References:
   Alistarh et al., QSGD, arXiv 1610.02132, section 3.1, theorem 3.2 (sparse)
@@ -34,15 +33,14 @@ from gradsparse.wire import streams
 import jax
 import jax.numpy as jnp
 
-# A block of nonzeros: shorter than of elements, since there are fewer.
+# Nonzeros of a block: fewer than elements of a dense block.
 SPARSE_BLOCK = 128
 # Gap, sign and level take at least one bit each.
 _MIN_NONZERO_BITS = 3
-# No vector has more levels: its indices are int32.
+# The most levels of a vector, whose indices are int32.
 _MOST = 2**31 - 1
-# Nonzeros are written and read in passes of this part of what fits into the
-# capacity, as many as there are nonzeros for; in no fewer blocks than keep a
-# processor's vectors busy.
+# Nonzeros are written and read in at most this many passes, which stop after
+# the last nonzero. A pass has enough blocks for a processor's vector units.
 _PASSES = 16
 _MIN_BLOCKS = 64
 
@@ -62,7 +60,7 @@ def encode_dense(
     capacity_words: words to write to.
     max_level: the largest |level|, >= 1.
     kind: a key of elias.KINDS.
-    block: symbols a block.
+    block: symbols of a block.
 
   Returns:
     words: uint32[capacity_words], the stream, and zeros.
@@ -70,8 +68,8 @@ def encode_dense(
       they are at most `capacity_words`.
 
   Raises:
-    ValueError: for levels whose code has more than 32 bits, for an unknown
-      kind, or for sizes out of range.
+    ValueError: a level's code has more than 32 bits, kind is unknown, or a
+      size is out of range.
   """
   longest = longest_code(max_level, 1, kind)
   bits, lengths = elias.code(jnp.abs(levels) + 1, kind)
@@ -108,7 +106,7 @@ def decode_dense(
     int32[n]; arbitrary from where the capacity was not enough.
 
   Raises:
-    ValueError: for an unknown kind, or for sizes out of range.
+    ValueError: kind is unknown, or a size is out of range.
   """
   longest = longest_code(max_level, 1, kind)
 
@@ -119,7 +117,7 @@ def decode_dense(
     value, length = elias.read(window, kind)
     level = value.astype(jnp.int32) - 1
     signed = level != 0
-    # Of a zero this is a bit of the next code, and changes nothing.
+    # For a zero, this is a bit of the next code, and has no effect.
     negative = (window << (length & 31).astype(jnp.uint32)) >> 31 == 1
     length += signed.astype(length.dtype)
     positions = positions + length.astype(jnp.uint32)
@@ -129,7 +127,7 @@ def decode_dense(
 
 
 def dense_least(n: int, max_level: int, kind: str = 'omega') -> int:
-  """Words of the shortest dense stream: every element takes a bit."""
+  """The words of the shortest dense stream, with one bit for each element."""
   longest = longest_code(max_level, 1, kind)
   return streams.length_words(n, longest) + -(-n // 32)
 
@@ -161,7 +159,7 @@ def encode_sparse(
     capacity_words: words to write to.
     max_level: the largest |level|, >= 1.
     kind: a key of elias.KINDS.
-    block: nonzeros a block.
+    block: nonzeros of a block.
 
   Returns:
     words: uint32[capacity_words], the stream, and zeros; arbitrary where it
@@ -170,8 +168,8 @@ def encode_sparse(
       they are at most `capacity_words`.
 
   Raises:
-    ValueError: for levels whose code with the sign has more than 32 bits, for
-      an unknown kind, or for sizes out of range.
+    ValueError: a level's code with its sign has more than 32 bits, kind is
+      unknown, or a size is out of range.
   """
   (n,) = levels.shape
   streams.check_capacity(capacity_words)
@@ -190,7 +188,7 @@ def encode_sparse(
   front = 1 + streams.words_told(used_blocks, width)
 
   def codes(first):
-    """Codes of the nonzeros first, first + 1, ..: a pass of them."""
+    """The codes of a pass, of the nonzeros first, first + 1, ..."""
     rank = first + jnp.arange(-1, rows * block)
     index = jnp.where(rank < 0, -1, find(rank))
     valid = rank[1:] < count
@@ -220,7 +218,7 @@ def encode_sparse(
     block_bits = jax.lax.dynamic_update_slice(block_bits, new, at)
     return words, block_bits, position + jnp.sum(new, dtype=jnp.uint32)
 
-  # Typed like the data, as a loop's values must be when it begins.
+  # Typed like the data, as a loop's carry must keep its type.
   start = (
     jnp.zeros_like(levels, jnp.uint32, shape=(capacity_words,)),
     jnp.zeros_like(levels, jnp.uint32, shape=(passes * rows,)),
@@ -276,7 +274,7 @@ def decode_sparse(
     int32[n]; arbitrary where the capacity was not enough.
 
   Raises:
-    ValueError: for an unknown kind, or for sizes out of range.
+    ValueError: kind is unknown, or a size is out of range.
   """
   (capacity_words,) = words.shape
   limit = _nonzero_limit(n, capacity_words)
@@ -329,7 +327,7 @@ def longest_code(max_level: int, offset: int, kind: str) -> int:
     kind: a key of elias.KINDS.
 
   Raises:
-    ValueError: for an unknown kind, or for levels out of range.
+    ValueError: kind is unknown, or max_level is out of range.
   """
   if max_level < 1:
     raise ValueError(f'max_level must be >= 1, got {max_level}')
@@ -343,7 +341,7 @@ def longest_code(max_level: int, offset: int, kind: str) -> int:
 
 
 def most_levels(max_level: int, kind: str, sparse: bool) -> int:
-  """How many levels a stream can have, whatever they are.
+  """The most levels of a stream, whatever their values.
 
   Args:
     max_level: the largest |level|, >= 1.
@@ -351,7 +349,7 @@ def most_levels(max_level: int, kind: str, sparse: bool) -> int:
     sparse: whether it is the sparse code.
 
   Raises:
-    ValueError: for an unknown kind, or for levels out of range.
+    ValueError: kind is unknown, or max_level is out of range.
   """
   if not sparse:
     return streams.most(longest_code(max_level, 1, kind))
@@ -369,7 +367,7 @@ def _nonzero_bits(n: int, max_level: int, kind: str) -> int:
 
 
 def _passes(limit: int, block: int) -> tuple[int, int]:
-  """Blocks a pass, and passes at most."""
+  """(blocks of a pass, the most passes)."""
   total = max(streams.blocks(limit, block), 1)
   rows = min(total, max(_MIN_BLOCKS, -(-total // _PASSES)))
   return rows, -(-total // rows)

@@ -1,15 +1,15 @@
 """Streams of variable-length codes that are written and read in parallel.
 
-Codes lie back to back. Where each begins is the prefix sum of the lengths
-before it, so all are written at once: every code is added into the one or two
-words that it touches. To read at once as well, the stream keeps the length of
-each block of `block` symbols; their prefix sum is where the blocks begin, and
-blocks are read side by side, one symbol of each at a time.
+Codes lie back to back. The prefix sum of their lengths gives their positions,
+so all are written in parallel: every code is added into the one or two words
+that it touches. For parallel reading, the stream also holds the length of each
+block of `block` symbols. Their prefix sum gives the positions of the blocks,
+which are read in parallel, one symbol of each at a time.
 
-**Layout.** The lengths of all blocks but the last, packed in as many bits as
-the longest block could need, fill whole words; the codes follow. A stream is
-complete in its first words, however large the array that it lies in. For 256
-symbols of at most 31 bits the lengths take 13 / 256 = 0.05 bits a symbol.
+**Layout.** First come the lengths of all blocks except the last, each in as
+many bits as the longest possible block needs, padded to whole words. The codes
+follow. Further words of the array are not used. For 256 symbols of at most 31
+bits the lengths take 13 / 256 = 0.05 bits a symbol.
 
 **Bit order.** Big-endian: bit t of the codes is bit `31 - t mod 32` of word
 `t // 32`, so that a code reads as a number in the words too.
@@ -31,10 +31,10 @@ Reader = Callable[[jax.Array, jax.Array], tuple[Any, jax.Array]]
 
 
 def blocks(count: int, block: int = BLOCK) -> int:
-  """How many blocks `count` symbols fill.
+  """The number of blocks of `count` symbols.
 
   Raises:
-    ValueError: for a count or a block out of range.
+    ValueError: count or block is out of range.
   """
   if count < 0:
     raise ValueError(f'count must be >= 0, got {count}')
@@ -44,33 +44,33 @@ def blocks(count: int, block: int = BLOCK) -> int:
 
 
 def length_words(count: int, max_bits: int, block: int = BLOCK) -> int:
-  """Words that say how long the blocks are; nobody needs the last one's.
+  """The words of the blocks' lengths, without the last block's.
 
   Args:
     count: number of symbols, >= 0.
     max_bits: the most bits of a symbol.
-    block: symbols a block.
+    block: symbols of a block.
 
   Returns:
     The number of 32-bit words before the codes.
 
   Raises:
-    ValueError: for a count or a block out of range, or a block whose length
-      does not fit in 32 bits.
+    ValueError: count or block is out of range, or the length of a block does
+      not fit in 32 bits.
   """
   told = max(blocks(count, block) - 1, 0)
   return fixed_width.words(told, length_width(max_bits, block))
 
 
 def length_width(max_bits: int, block: int = BLOCK) -> int:
-  """Bits in which the length of a block is told."""
+  """The bits of a block's length."""
   return (max_bits * block).bit_length()
 
 
 def most(max_bits: int) -> int:
-  """How many symbols of so many bits a stream can have.
+  """The most symbols of `max_bits` bits in a stream.
 
-  Positions in it are counted in bits, by 32-bit numbers.
+  Positions in a stream are counted in bits, in 32-bit numbers.
   """
   return (2**32 - 65) // max_bits
 
@@ -99,9 +99,9 @@ def encode(
       first-sent digit on top.
     lengths: int32[count] in [0, max_length]; 0 writes nothing.
     capacity_words: words to write to. What does not fit is not written.
-    block: symbols a block.
-    max_length: the most bits of a code; a smaller one than 32 is faster,
-      since short codes are joined before they are written.
+    block: symbols of a block.
+    max_length: the most bits of a code. Less than 32 is faster, as short codes
+      are joined before they are written.
 
   Returns:
     words: uint32[capacity_words], zero after the last bit.
@@ -109,8 +109,8 @@ def encode(
       only if that is at most `capacity_words`.
 
   Raises:
-    ValueError: for a stream whose length might not fit in 32 bits, or for
-      other sizes out of range.
+    ValueError: the length of the stream might not fit in 32 bits, or a size
+      is out of range.
   """
   (count,) = bits.shape
   check_capacity(capacity_words)
@@ -148,14 +148,14 @@ def append(
     first_bit: uint32[], where the first code begins.
     bits: uint32[count, pieces]; the pieces of a symbol follow one another.
     lengths: int32[count, pieces] in [0, max_length].
-    block: symbols a block.
+    block: symbols of a block.
     max_length: the most bits of a piece.
 
   Returns:
-    The words, and uint32[blocks(count, block)], how long each block is.
+    The words, and uint32[blocks(count, block)], the length of each block.
 
   Raises:
-    ValueError: for a maximum out of range.
+    ValueError: max_length is out of range.
   """
   if not 1 <= max_length <= 32:
     raise ValueError(f'max_length must be in [1, 32], got {max_length}')
@@ -189,29 +189,29 @@ def with_lengths(
 
   Args:
     words: uint32[capacity]; what does not fit is not written.
-    block_bits: uint32[blocks], how long each block is.
+    block_bits: uint32[blocks], the length of each block.
     first: the word in which the lengths begin.
-    used: how many blocks there are; the last one's length is not written.
-    width: bits in which a length is told.
+    used: the number of blocks; the last one's length is not written.
+    width: bits of a length.
 
   Returns:
     The words.
   """
   told = jnp.arange(block_bits.shape[0]) < used - 1
   packed = fixed_width.pack(jnp.where(told, block_bits, 0), width)
-  # The zeros after the last length fall on codes, and change nothing.
+  # The zeros after the last length are added to codes, without effect.
   packed = packed[: max(words.shape[0] - first, 0)]
   return words.at[first : first + packed.shape[0]].add(packed)
 
 
 def words_of(bits: jax.Array) -> jax.Array:
-  """int32[], the words that so many bits fill."""
+  """int32[], the number of words of `bits` bits."""
   begun = (bits & 31) != 0
   return ((bits >> 5) + begun.astype(bits.dtype)).astype(jnp.int32)
 
 
 def words_told(used: jax.Array | int, width: int) -> jax.Array:
-  """int32[], the words of the lengths of so many blocks."""
+  """int32[], the words of the lengths of `used` blocks."""
   told = jnp.maximum(used - 1, 0)
   return words_of((told * width).astype(jnp.uint32))
 
@@ -219,14 +219,14 @@ def words_told(used: jax.Array | int, width: int) -> jax.Array:
 def starts_of(
   words: jax.Array, first: int, count: int, used: jax.Array | int, width: int
 ) -> jax.Array:
-  """Where blocks begin, from the lengths that `with_lengths` wrote.
+  """The positions of blocks, from the lengths that `with_lengths` wrote.
 
   Args:
     words: the stream.
     first: the word in which the lengths begin.
-    count: how many blocks there can be.
-    used: how many there are; the starts of others are arbitrary.
-    width: bits in which a length is told.
+    count: the most blocks.
+    used: the number of blocks; the starts of others are arbitrary.
+    width: bits of a length.
 
   Returns:
     uint32[count], bit positions.
@@ -245,21 +245,20 @@ def starts_of(
 def parse(
   words: jax.Array, starts: jax.Array, block: int, reader: Reader
 ) -> Any:
-  """Reads blocks side by side.
+  """Reads blocks in parallel.
 
   Args:
     words: uint32[m], the stream.
-    starts: uint32[blocks], where each begins, in bits.
-    block: symbols a block.
-    reader: from the words and the bit positions uint32[blocks] to the symbols
-      there (a pytree of arrays [blocks]) and the positions after them.
+    starts: uint32[blocks], the position of each block, in bits.
+    block: symbols of a block.
+    reader: (words, bit positions uint32[blocks]) -> (the symbols there, a
+      pytree of arrays [blocks]; the positions after them).
 
   Returns:
-    The symbols, arrays [blocks * block]. Those that are not in the stream are
-    arbitrary.
+    The symbols, arrays [blocks * block]. Those beyond the stream are arbitrary.
   """
   if not words.shape[0]:
-    words = jnp.zeros_like(words, shape=(1,))  # so that there is one to read
+    words = jnp.zeros_like(words, shape=(1,))  # a reader needs one word
 
   def step(positions: jax.Array, _: None) -> tuple[jax.Array, Any]:
     symbols, positions = reader(words, positions)
@@ -287,11 +286,11 @@ def decode(
     max_length: as encoded.
 
   Returns:
-    The symbols, arrays [count]. Those of an incomplete stream are arbitrary
-    from the first one that is missing.
+    The symbols, arrays [count]. From the first missing one of an incomplete
+    stream on, they are arbitrary.
 
   Raises:
-    ValueError: for sizes out of range.
+    ValueError: a size is out of range.
   """
   rows, width = blocks(count, block), length_width(max_length, block)
   starts = starts_of(words, 0, rows, rows, width)
@@ -313,7 +312,7 @@ def window(words: jax.Array, positions: jax.Array) -> jax.Array:
   shift = positions & 31
   first = words.at[word].get(mode='clip')
   second = words.at[word + 1].get(mode='clip')
-  # Two shifts of at most 31 bits: a shift by 32 is not defined.
+  # Two shifts of at most 31 bits, as a shift by 32 is undefined.
   return (first << shift) | ((second >> 1) >> (31 - shift))
 
 
@@ -326,7 +325,7 @@ def check_capacity(capacity_words: int) -> None:
 def _join_pairs(
   bits: jax.Array, lengths: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-  """Neighbours as one code each; both together have at most 32 bits."""
+  """Joins neighbours to one code each, of at most 32 bits."""
   first, second = bits[:, 0::2], bits[:, 1::2]
   # Half of 32 bits at most, so the shift is defined.
   joined = (first << lengths[:, 1::2]) | second
@@ -336,10 +335,10 @@ def _join_pairs(
 def _write(
   words: jax.Array, bits: jax.Array, lengths: jax.Array, starts: jax.Array
 ) -> jax.Array:
-  """Adds each code into the word where it starts and the one after that."""
+  """Adds each code into the word where it starts and the next one."""
   top = bits << ((32 - lengths) & 31)  # a length of 0 has no bits to shift
   shift = starts & 31
   word = starts >> 5
-  # Codes do not overlap, so adding bits is setting them.
+  # Codes do not overlap, so adding bits sets them.
   words = words.at[word].add(top >> shift, mode='drop')
   return words.at[word + 1].add((top << 1) << (31 - shift), mode='drop')

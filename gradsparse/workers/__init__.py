@@ -1,4 +1,4 @@
-"""The same training step under three runners, and which state is whose.
+"""Runs one training step under three runners, and places its state.
 
 A step is written once, for one worker, with a named axis:
 
@@ -15,13 +15,13 @@ A step is written once, for one worker, with a named axis:
       in_specs=(P(), specs, P('workers')),
       out_specs=(P(), specs, P('workers')))
 
-`gs.workers.wrap` puts such a step into a `jax.shard_map` on a mesh of one's
-own.
+`gs.workers.wrap` puts such a step into a `jax.shard_map` on the user's own
+mesh.
 
-Worker-local state (memories) has a leading worker axis outside of the step
-and none inside; shared state has none anywhere. The classes of a scheme's state
-say which is which (`sockets.ownership`). For the state around a scheme, types
-tell: a leaf that comes out of the update differing between workers is local.
+Worker-local state (memories) has a leading worker axis outside the step and
+none inside; shared state has none anywhere. The classes of a scheme's state
+mark local fields (`sockets.ownership`). Other state is local if the update
+types it varying between workers.
 """
 
 from gradsparse.workers.agreement import DisagreementError
@@ -64,5 +64,5 @@ __all__ = (
 
 
 def __dir__() -> list[str]:
-  """The public names; the modules behind them are not."""
+  """Lists the public names only, without the modules that define them."""
   return sorted(__all__)

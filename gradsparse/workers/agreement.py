@@ -1,9 +1,9 @@
-"""Whether all workers hold the same of what is declared equal on all.
+"""Checks that workers hold equal copies of shared arrays.
 
-Workers that begin alike and apply the same updates stay alike, bit for bit.
-Under `shard_map` each device has a copy of its own of what is under P(), and
-JAX shows the first one: a damaged copy goes on unseen, and workers drift
-apart. One number a leaf tells:
+Workers that begin with equal parameters and apply equal updates stay equal, bit
+for bit. Under `shard_map` each device has its own copy of an array under P(),
+and JAX shows the first one: a damaged copy goes unseen, and workers drift
+apart. One checksum for each leaf detects it:
 
   def prints(params, opt_state):
     return gs.workers.fingerprint((params, opt_state), (P(), specs))
@@ -16,8 +16,8 @@ apart. One number a leaf tells:
     gs.workers.check_agreement(
         prints(params, opt_state), (params, opt_state), (P(), specs))
 
-Under the other runners what is shared is there once between two steps. There
-a fingerprint says something only of what a step has made itself.
+Under the other runners there is only one copy of a shared array between steps.
+There a fingerprint checks only arrays that the step itself has computed.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 import numpy as np
 
-# A spec that all leaves have which are the same on all workers.
+# The spec of leaves that are equal on all workers.
 _SHARED = P()
 
 
 class DisagreementError(RuntimeError):
-  """Workers hold different copies of what is declared equal on all.
+  """Workers hold different copies of an array that is declared equal on all.
 
   Attributes:
     leaf: path of the first leaf that differs.
-    worker: number of the first worker whose copy is not the usual one; a tuple
-      of numbers where there are several axes.
+    worker: number of the first worker whose copy differs from most others'; a
+      tuple of numbers for several axes.
   """
 
   def __init__(self, message: str, leaf: str, worker: int | tuple[int, ...]):
@@ -58,25 +58,26 @@ class DisagreementError(RuntimeError):
 def fingerprint(
   tree: Any, specs: Any = _SHARED, axis_name: AxisName = axis.AXIS
 ) -> jax.Array:
-  """A checksum of each leaf's bits, of all workers. Inside the step.
+  """A checksum of the bits of each leaf, for all workers. Call it in the step.
 
-  Nothing is rounded: one changed word of 32 bits always changes the sum, and
-  more of them escape with probability 2^-32. All sums of a worker travel in
-  one all-gather an axis, 4 bytes a leaf; no `gs.plan` of a scheme counts them.
+  Nothing is rounded: one changed word of 32 bits always changes the checksum,
+  and several changed words leave it unchanged with probability 2^-32. A worker
+  sends its checksums, 4 bytes a leaf, in one all-gather for each axis, which no
+  `gs.plan` counts.
 
   Args:
-    tree: what one worker holds, of any dtypes.
-    specs: prefix tree of PartitionSpecs: along which axes a leaf differs. A
-      leaf that differs along all of them is left out.
-    axis_name: axes along which to compare; those of shards may be among them.
+    tree: the arrays of one worker, of any dtypes.
+    specs: prefix tree of PartitionSpecs: the axes along which a leaf differs. A
+      leaf that differs along all axes is left out.
+    axis_name: axes along which to compare, which may include those of shards.
 
   Returns:
-    uint32[P, leaves], equal on all workers: to be returned under P(). With
-    several axes there is a leading dimension for each.
+    uint32[P, leaves], equal on all workers; return it under P(). With several
+    axes there is a leading dimension for each.
 
   Raises:
-    TypeError: axis_name is no name.
-    ValueError: specs is no prefix of the tree.
+    TypeError: axis_name is not a name.
+    ValueError: specs is not a prefix of the tree.
   """
   names = _names(axis_name)
   sums = [checksum.of(x) for _, _, x in _compared(tree, specs, names)]
@@ -89,20 +90,21 @@ def fingerprint(
 def check_agreement(
   prints: Any, tree: Any, specs: Any = _SHARED, axis_name: AxisName = axis.AXIS
 ) -> None:
-  """Compares what `fingerprint` gave. On the host, outside of the step.
+  """Compares fingerprints, on the host, outside the step.
 
   Args:
-    prints: from `fingerprint`.
-    tree: of the same structure; only its paths are used.
+    prints: the result of `fingerprint`.
+    tree: a tree of the same structure; only its paths are used.
     specs: as for `fingerprint`.
     axis_name: as for `fingerprint`.
 
   Raises:
-    DisagreementError: names the first leaf that differs, and the worker whose
-      copy most others do not have. Of two workers nobody can say which is
-      wrong: then it is the second.
-    TypeError: axis_name is no name.
-    ValueError: specs is no prefix of the tree, or the tree is another one.
+    DisagreementError: copies differ; the message names the first such leaf, and
+      the worker whose copy differs from most others' (of two workers the
+      second, as either may be wrong).
+    TypeError: axis_name is not a name.
+    ValueError: specs is not a prefix of the tree, or the tree does not fit
+      prints.
   """
   names = _names(axis_name)
   leaves = [(path, own) for path, own, _ in _compared(tree, specs, names)]
@@ -110,7 +112,7 @@ def check_agreement(
   if held.ndim != 1 + len(names) or held.shape[-1] != len(leaves):
     raise ValueError(
       f'prints must be uint32 of {len(names)} axes of workers and '
-      f'{len(leaves)} leaves, got shape {held.shape}: give check_agreement the '
+      f'{len(leaves)} leaves, got shape {held.shape}: pass check_agreement the '
       'tree, specs and axis_name that fingerprint had'
     )
   found = []
@@ -122,7 +124,7 @@ def check_agreement(
     return
   leaf, odd, usual = found[0]
   raise DisagreementError(
-    f'{leaf} is declared equal on all workers, and {_who(odd, names)} has '
+    f'{leaf} is declared equal on all workers, but {_who(odd, names)} has '
     f'another copy than {_who(usual, names)}; {len(found)} of {len(leaves)} '
     'such leaves differ',
     leaf,
@@ -137,7 +139,7 @@ def _names(axis_name: AxisName) -> tuple[str, ...]:
 def _compared(
   tree: Any, specs: Any, names: tuple[str, ...]
 ) -> Iterator[tuple[Any, set[str], Any]]:
-  """(path, axes along which it differs, leaf) where there is another axis."""
+  """(path, axes along which it differs, leaf) of leaves that are compared."""
   for path, spec, x in axis.with_paths(specs, tree):
     own = axis.named(spec)
     if not own.issuperset(names):
@@ -147,7 +149,7 @@ def _compared(
 def _odd_one(
   held: np.ndarray, differs: list[bool]
 ) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-  """(who has another number than most, one who has theirs), if anybody has.
+  """(the first worker with an unusual number, one with the usual), or None.
 
   Args:
     held: a number for each worker.

@@ -1,4 +1,4 @@
-"""What it costs to average parameters that differ between workers."""
+"""The bytes of averages of parameters that differ between workers."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def plan_average(
   every: int = 500,
   axis_name: str = axis.AXIS,
 ) -> Plan:
-  """What `gs.periodic_average` sends in a step in which it averages.
+  """The bytes that `gs.periodic_average` sends in a step that averages.
 
-  Parameters and what differs between workers of the optimizer's state travel
-  as float32 (float64 as it is), each in an all-reduce. That comes on top of
+  Parameters, and optimizer state that differs between workers, are each
+  all-reduced as float32, or as float64. These bytes are in addition to those of
   `gs.plan(tx, ...)`:
 
   >>> import gradsparse as gs
@@ -50,19 +50,19 @@ def plan_average(
   (15240.0, 12000.0)
 
   Args:
-    tx: with `gs.local_gradient` inside.
+    tx: a transformation with `gs.local_gradient` inside.
     params: arrays or ShapeDtypeStructs, of one worker.
     num_workers: P.
-    every: as `gs.periodic_average` is given it.
-    axis_name: likewise.
+    every: as for `gs.periodic_average`.
+    axis_name: as for `gs.periodic_average`.
 
   Returns:
-    A plan whose payload and sent bytes are those of one average. One without
-    rows where no parameters differ.
+    A plan whose payload and sent bytes are those of one average; without rows
+    if no parameters differ.
 
   Raises:
-    TypeError: an argument of the wrong kind.
-    ValueError: one out of range; or `gs.workers.specs` refuses tx.
+    TypeError: an argument is of the wrong kind.
+    ValueError: an argument is out of range; or `gs.workers.specs` refuses tx.
   """
   num_workers = arguments.num_workers(num_workers)
   every = arguments.whole_number('every', every, 1)

@@ -1,12 +1,11 @@
-"""The worker axes that arrays have outside of a step, and who must have them.
+"""Checks of the worker axes that arrays have outside a step.
 
-A step is written for one worker. Outside of it what differs between workers
-has a leading axis of workers, P(axis_name), and what is the same for all has
-none, P(). Where workers are several devices each there is a second axis; what
-differs between those, too, has both, P(axis_name, second). JAX lets mistakes
-in this pass: a block of several rows of which the first is taken, an output of
-which the first worker's is returned, a memory that is broadcast. They are
-refused here, while a program is traced.
+A step is written for one worker. Outside it, arrays that differ between workers
+have a leading worker axis, P(axis_name), and shared arrays have none, P(). If
+workers have several devices, there is a second axis; arrays that differ between
+devices too have both, P(axis_name, second). JAX accepts mistakes in this: it
+takes the first of several rows of a block, returns the first worker's output,
+or broadcasts a memory. The checks here refuse them during tracing.
 """
 
 from __future__ import annotations
@@ -36,15 +35,15 @@ AXIS = 'workers'
 def axes_of(
   num_workers: int | Mapping[str, int], axis_name: AxisName
 ) -> dict[str, int]:
-  """How many workers there are along each axis, by its name, outermost first.
+  """Axis name -> number of workers, outermost axis first.
 
   Args:
-    num_workers: of the one axis, or a mapping that names all.
-    axis_name: of the one axis.
+    num_workers: the number for a single axis, or a mapping for all axes.
+    axis_name: the name of a single axis.
 
   Raises:
-    TypeError: an argument of the wrong kind.
-    ValueError: an argument out of range, or one number for several axes.
+    TypeError: an argument is of the wrong kind.
+    ValueError: an argument is out of range, or is one number for several axes.
   """
   if not isinstance(num_workers, Mapping):
     arguments.axis_name(axis_name, optional=False)
@@ -60,11 +59,11 @@ def axes_of(
 
 
 def axes_on(mesh: Mesh | AbstractMesh, axis_name: AxisName) -> dict[str, int]:
-  """The size of each axis of the workers on a mesh, by its name.
+  """Axis name -> size, of the workers' axes on a mesh.
 
   Raises:
-    TypeError: an argument of the wrong kind.
-    ValueError: the mesh has no such axis.
+    TypeError: an argument is of the wrong kind.
+    ValueError: the mesh does not have the axis.
   """
   if not isinstance(mesh, Mesh | AbstractMesh):
     raise TypeError(f'mesh must be a Mesh, got {type(mesh).__name__}')
@@ -80,13 +79,13 @@ def axes_on(mesh: Mesh | AbstractMesh, axis_name: AxisName) -> dict[str, int]:
 
 
 def over(fn: Callable[[P, Any], Any], specs: Any, tree: Any) -> Any:
-  """`fn(spec, leaf)` of each leaf, for a prefix tree of specs."""
+  """Maps `fn(spec, leaf)` over a tree and a prefix tree of specs."""
   specs = _broadcast(specs, tree)
   return jax.tree.map(fn, specs, tree, is_leaf=is_spec)
 
 
 def without_axes(specs: Any, blocks: Any) -> Any:
-  """One worker's arrays, of its blocks with worker axes of size one."""
+  """One worker's arrays, from its blocks with worker axes of size one."""
   return over(lambda spec, x: x[(0,) * len(spec)], specs, blocks)
 
 
@@ -101,10 +100,10 @@ def named(spec: P) -> set[str]:
 
 
 def _broadcast(specs: Any, tree: Any) -> Any:
-  """A tree of specs, one for each leaf.
+  """Expands a prefix tree of specs to one spec for each leaf.
 
   Raises:
-    ValueError: the specs are no prefix of the tree.
+    ValueError: specs is not a prefix of the tree.
   """
   try:
     return jax.tree.broadcast(specs, tree, is_leaf=is_spec)
@@ -113,7 +112,7 @@ def _broadcast(specs: Any, tree: Any) -> Any:
     path, given, there = found or ((), specs, tree)
     where = jax.tree_util.keystr(path)[-80:] or 'their root'
     got, wanted = _words(given, there), _words(there, given)
-    static = ', which differ in what is no array: make one from the other'
+    static = ', which differ in static fields: make one from the other'
     raise ValueError(
       'in_specs must be a prefix of the arguments, and out_specs of the '
       f'result, got at {where} {got} for {wanted}'
@@ -122,7 +121,7 @@ def _broadcast(specs: Any, tree: Any) -> Any:
 
 
 def _words(node: Any, other: Any) -> str:
-  """What a node is, and where it has not the children of another one."""
+  """A description of a node, and of its children that another one lacks."""
   if is_spec(node):
     return text_of(node)
   name = type(node).__name__
@@ -138,15 +137,15 @@ def _words(node: Any, other: Any) -> str:
 
 
 def text_of(spec: P) -> str:
-  """As users write it."""
+  """The source text of a spec."""
   return f'P{tuple(spec)}'.replace(',)', ')')
 
 
 def check_are_specs(name: str, specs: Any) -> None:
-  """Refuses a tree that holds anything but PartitionSpecs.
+  """Refuses a tree whose leaves are not all PartitionSpecs.
 
   Raises:
-    TypeError: names the first other leaf.
+    TypeError: a leaf is not; the message names the first one.
   """
   pairs = jax.tree_util.tree_leaves_with_path(specs, is_leaf=is_spec)
   for path, spec in pairs:
@@ -168,15 +167,15 @@ def with_paths(specs: Any, tree: Any) -> Iterator[tuple[Any, P, Any]]:
 
 
 def check_order(what: str, spec: P, axes: Mapping[str, int]) -> None:
-  """Refuses a spec that names no axis of the workers, or in another order.
+  """Refuses a spec with another axis than the workers', or in another order.
 
   Args:
-    what: holds the spec, for the message.
-    spec: of an array with worker axes.
-    axes: how many workers there are along each, the outermost first.
+    what: the place of the spec, for the message.
+    spec: spec of an array with worker axes.
+    axes: axis name -> number of workers, outermost first.
 
   Raises:
-    ValueError: it does.
+    ValueError: the axes are others, or in another order.
   """
   if tuple(spec) != tuple(axis for axis in axes if axis in spec):
     raise ValueError(
@@ -191,28 +190,29 @@ def check_leading(
   """Refuses arrays whose worker axes are missing or of another size.
 
   Args:
-    name: of the tree.
+    name: the tree's name.
     specs: a prefix tree of PartitionSpecs.
-    tree: with worker axes; global arrays.
-    axes: how many workers there are along each.
-    cure: what to do; {0} stands for the sizes.
+    tree: global arrays, with worker axes.
+    axes: axis name -> number of workers.
+    cure: the remedy; {0} stands for the sizes.
 
   Raises:
-    ValueError: names the first such leaf, its shape and the shape wanted.
+    ValueError: the message names the first such leaf, its shape and the
+      expected axes.
   """
   for path, spec, x in with_paths(specs, tree):
     shape, want = np.shape(x), tuple(axes[axis] for axis in spec)
     if shape[: len(want)] != want:
       sizes = ', '.join(map(str, want))
       raise ValueError(
-        f'{name}{jax.tree_util.keystr(path)} has shape {shape}, and its spec '
-        f'{spec} wants leading axes of workers: ({sizes}, ...). '
+        f'{name}{jax.tree_util.keystr(path)} has shape {shape}, but its spec '
+        f'{spec} needs leading worker axes: ({sizes}, ...). '
         + cure.format(sizes)
       )
 
 
 def shapes(tree: Any) -> Any:
-  """ShapeDtypeStructs, free of devices, meshes and traces."""
+  """ShapeDtypeStructs without devices, meshes or traces."""
   return jax.tree.map(
     lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, weak_type=x.weak_type),
     jax.eval_shape(lambda x: x, tree),
@@ -226,12 +226,12 @@ def trace(
   in_specs: Any,
   out_specs: Any,
 ) -> None:
-  """Traces fn as `shard_map(check_vma=True)` does. Needs no devices.
+  """Traces fn as `shard_map(check_vma=True)` does, without devices.
 
   Args:
-    fn: of one worker's blocks.
+    fn: function of one worker's blocks.
     *args: only their shapes and dtypes are used.
-    axes: how many workers there are along each axis, by its name.
+    axes: axis name -> number of workers.
     in_specs: of the arguments.
     out_specs: of the result.
   """
@@ -239,7 +239,7 @@ def trace(
     tuple(axes.values()), tuple(axes), axis_types=(AxisType.Auto,) * len(axes)
   )
   mapped = jax.shard_map(fn, mesh=mesh, in_specs=in_specs, out_specs=out_specs)
-  # A mesh or a recorder of the surrounding program has no part in it.
+  # Without the mesh and the recorder of the surrounding program.
   no_mesh = jax.sharding.use_abstract_mesh(AbstractMesh((), ()))
   with no_mesh, counting.recording(None):
     jax.eval_shape(mapped, *shapes(args))

@@ -1,9 +1,8 @@
-"""Which of what a step makes differs between workers.
+"""Which results of a step differ between workers.
 
-JAX's types tell: a value may differ along an axis, or not. They err on the safe
-side: zeros in the shape of a gradient are typed as the gradient is. What a
-value is computed from tells more. It is the same on all workers if all that it
-is computed from is.
+JAX types a value as varying along an axis, or as equal. The types are
+conservative: zeros in the shape of a gradient are typed like the gradient. The
+operands tell more: a value is equal on all workers if all its operands are.
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ from jax.extend import core as jex_core
 from jax.sharding import PartitionSpec as P
 import optax
 
-_Axes = frozenset[str]  # over which something differs
+_Axes = frozenset[str]  # axes over which a value differs
 
-# What they return may differ between workers though their operands do not.
+# Operations whose results may differ between workers, from equal operands.
 _SOURCES = frozenset(
   {
     'all_to_all',
@@ -52,15 +51,15 @@ def differing(
 ) -> set[int]:
   """Numbers of the leaves of a result that differ along an axis.
 
-  It traces fn once more, where types alone do not tell.
+  If types alone are not enough, it traces fn once more.
 
   Args:
-    fn: a function of arrays, inside of `shard_map`. Where types are not
-      checked, nothing differs.
-    args: of fn; their types say which of them differ.
-    results: of fn.
-    axis_name: of the axis.
-    sure: numbers of leaves whose types say all.
+    fn: a function of arrays, inside `shard_map`. Without checked types, no leaf
+      counts as differing.
+    args: arguments of fn; their types say which of them differ.
+    results: results of fn.
+    axis_name: name of the axis.
+    sure: numbers of leaves whose types are exact.
   """
   leaves = jax.tree.leaves(results)
   typed = {n for n, x in enumerate(leaves) if mesh_axes.varies(x, axis_name)}
@@ -72,7 +71,7 @@ def differing(
 
 
 def _follow(jaxpr: Any, inputs: Sequence[bool], axis_name: str) -> list[bool]:
-  """Which results of a jaxpr may differ, from which of its operands do."""
+  """Which results of a jaxpr may differ, given which operands differ."""
   consts = [mesh_axes.varies(x, axis_name) for x in jaxpr.consts]
   jaxpr = jaxpr.jaxpr
   known = dict(zip(jaxpr.constvars, consts, strict=True))
@@ -89,7 +88,7 @@ def _follow(jaxpr: Any, inputs: Sequence[bool], axis_name: str) -> list[bool]:
 
 
 def _results(eqn: Any, operands: list[bool], axis_name: str) -> list[bool]:
-  """Which results of an operation may differ, whatever their types say."""
+  """Which results of an operation may differ, regardless of their types."""
   name, inner = eqn.primitive.name, _inside(eqn)
   if name == 'cond' and not operands[0]:
     branches = [_follow(branch, operands[1:], axis_name) for branch in inner]
@@ -121,17 +120,17 @@ def _inside(eqn: Any) -> list[Any]:
 def typed_by(
   specs: Any, step: Callable[..., Any], args: Any, axes: Sequence[str]
 ) -> Any:
-  """The results of a step, typed as their specs say. Inside of it.
+  """Runs a step and types its results as their specs say.
 
   Args:
-    specs: a prefix tree, of the results.
-    step: of one worker.
-    args: of the step.
-    axes: names of the axes of the workers.
+    specs: prefix tree of specs of the results.
+    step: the step of one worker.
+    args: arguments of the step.
+    axes: names of the workers' axes.
 
   Raises:
-    ReplicationError: a result differs between workers though its spec says
-      otherwise; names the first. Only where types tell.
+    ReplicationError: a result differs between workers although its spec says
+      otherwise; the message names the first one. Only if types are checked.
   """
   with _explained(axes):
     out = step(*args)
@@ -145,11 +144,11 @@ def typed_by(
       path, spec, _ = told[min(wrong)]
       better = P(*(a for a in axes if a in axis.named(spec) or a == name))
       raise ReplicationError(
-        f'output{jax.tree_util.keystr(path)} differs between workers, and its '
+        f'output{jax.tree_util.keystr(path)} differs between workers, but its '
         f'spec {axis.text_of(spec)} says that it is the same on all of axis '
-        f'{name!r}: one worker would speak for the others. Average it with '
+        f"{name!r}: only one worker's would be returned. Average it with "
         'gs.workers.mean, let a gradsparse scheme average the gradients that '
-        f'it is made of, or give it {axis.text_of(better)} to get that of each '
+        f'it depends on, or give it {axis.text_of(better)} to get that of each '
         'worker.'
       )
     leaves = [
@@ -160,16 +159,16 @@ def typed_by(
 
 @contextlib.contextmanager
 def _explained(axes: Collection[str]) -> Iterator[None]:
-  """Says how to write a sharding constraint that JAX refuses in a step.
+  """Explains JAX's refusal of a sharding constraint in a step.
 
-  JAX tells it apart by no type of error, so its words are looked at.
+  JAX has no error type for it, so its message is matched.
 
   Args:
-    axes: names of the axes of the workers.
+    axes: names of the workers' axes.
 
   Raises:
-    ValueError: a constraint names an axis of the workers, or a mesh on which
-      that axis is automatic still.
+    ValueError: a constraint names a workers' axis, or a mesh on which that axis
+      is automatic.
   """
   try:
     yield
@@ -186,15 +185,15 @@ def _explained(axes: Collection[str]) -> Iterator[None]:
     cure = (
       f' Over other axes of the mesh, {", ".join(others)}, write the '
       'spec alone: jax.lax.with_sharding_constraint(x, '
-      f'P(None, {others[0]!r})); or give it the mesh inside of the step, '
+      f'P(None, {others[0]!r})); or use the mesh inside the step, '
       'jax.sharding.get_abstract_mesh()'
       if others
       else ''
     )
     raise ValueError(
-      f'a sharding constraint inside of the step names {workers}, or a mesh on '
-      'which that axis is automatic. It is the axis of the workers, and each '
-      f'has its own block already: leave the constraint out.{cure}'
+      f'a sharding constraint inside the step names {workers}, or a mesh on '
+      'which that axis is automatic. That is the axis of the workers, each of '
+      f'which already has its own block: remove the constraint.{cure}'
     ) from e
 
 
@@ -204,24 +203,23 @@ def settled(
   axes: Mapping[str, int],
   update: Callable[[Any, Any, Any], Any],
 ) -> tuple[list[_Axes], list[tuple[str, str]]]:
-  """Traces updates until no leaf comes to differ over one more axis.
+  """Traces updates until no leaf differs over a further axis.
 
   Args:
     params: as in `specs`.
-    state: of the transformation.
-    axes: how many workers there are along each.
-    update: of the transformation, given what it asks for
-      (`demands.update_of`).
+    state: state of the transformation.
+    axes: axis name -> number of workers.
+    update: the transformation's update, from `demands.update_of`.
 
   Returns:
-    The axes over which each leaf differs in the end; and the name of each
-    parameter whose update differs between workers, with an axis.
+    (the axes over which each leaf differs; (name, axis) of each parameter whose
+    update differs between workers).
   """
   flat, treedef = jax.tree.flatten(state)
   has_own_params = has_local_params(state) and not local_gradient.means_wanted()
 
   def observed(varies):
-    """One update: what of its state and of its updates differs."""
+    """Traces one update: which leaves of its state and updates differ."""
     seen: list[tuple[Any, _Axes]] = []
 
     def once(params, *leaves):
@@ -233,7 +231,7 @@ def settled(
         own if has_own_params else params,
       )
       both = update(*args)
-      # What a scheme keeps is what its types say.
+      # The types of a scheme's own state are exact.
       kept = jax.tree.leaves(ownership.is_local(both))
       sure = {n for n, is_own in enumerate(kept) if is_own}
       over = {name: differing(update, args, both, name, sure) for name in axes}
@@ -272,27 +270,27 @@ def settled(
   except TypeError:
     if len(axes) == 1:
       raise
-    # A gradient that nobody averages over one of the axes meets a memory that
-    # does not differ over it: JAX refuses that, in words of its own.
+    # JAX refuses to add a gradient that is not averaged over an axis to a
+    # memory that does not differ over it.
     own = jax.tree.leaves(ownership.is_local(state))
     return settle([_Axes(axes if is_own else ()) for is_own in own])
 
 
 def _local(tree: Any, axes: Collection[str]) -> Any:
-  """Values typed as a worker's own, along these axes."""
+  """Types values as a worker's own, along these axes."""
   for name in axes:
     tree = Comm(name).local(tree)
   return tree
 
 
 def _at_first(state: Any, names: Collection[str]) -> list[_Axes]:
-  """The axes over which each leaf differs before any trace says so.
+  """The axes over which each leaf differs, before any trace.
 
-  Branches of a `cond` (optax.MultiSteps) must agree on it from the start.
+  Branches of a `cond` (optax.MultiSteps) must agree on them from the start.
 
   Raises:
-    ValueError: optax.MultiSteps, and there are several axes, so that the class
-      of a state cannot say over which of them it differs.
+    ValueError: there are optax.MultiSteps and several axes; the class of a
+      state does not tell over which of them it differs.
   """
 
   def is_multi_steps(x):
@@ -322,9 +320,9 @@ def _at_first(state: Any, names: Collection[str]) -> list[_Axes]:
 
 
 def _alike(varies: Any) -> Any:
-  """Gives all that is a worker's own in one scheme the same axes.
+  """Gives all of a scheme's own fields the same axes.
 
-  By its types a count that is a constant differs over fewer than a memory.
+  By type, a constant count would differ over fewer axes than a memory.
   """
 
   def alike(scheme):

@@ -1,4 +1,4 @@
-"""Which state is whose, and where it lies on a mesh."""
+"""Which state is worker-local, and its shardings on a mesh."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ import optax
 def params_spec(
   tx: optax.GradientTransformation, params: Any, axis_name: str = axis.AXIS
 ) -> P:
-  """P(axis_name) where a transformation makes parameters differ by worker.
+  """P(axis_name) if parameters differ between workers, else P().
 
-  That is what `gs.local_gradient` does; otherwise P().
+  `gs.local_gradient` makes them differ.
   """
   arguments.transformation('tx', tx)
   arguments.arrays('params', params)
@@ -36,10 +36,10 @@ def params_spec(
 
 
 def stack(tree: Any, num_workers: int) -> Any:
-  """A copy for each worker, along a leading axis.
+  """Copies a tree for each worker, along a leading axis.
 
   Raises:
-    TypeError: num_workers is not a whole number, or a leaf no array.
+    TypeError: num_workers is not a whole number, or a leaf is not an array.
     ValueError: num_workers is out of range.
   """
   arguments.arrays('tree', tree)
@@ -48,7 +48,7 @@ def stack(tree: Any, num_workers: int) -> Any:
 
 
 def _copies(x: Any, sizes: Sequence[int]) -> jax.Array:
-  """One for each worker, along leading axes of these sizes."""
+  """Copies an array for each worker, along leading axes of these sizes."""
   return jnp.broadcast_to(x, (*sizes, *jnp.shape(x))).copy()
 
 
@@ -60,10 +60,10 @@ def specs(
   *,
   update_kwargs: Mapping[str, Any] | None = None,
 ) -> Any:
-  """Which leaves of the optimizer state are worker-local.
+  """PartitionSpecs of the optimizer state: which leaves are worker-local.
 
   With schemes over several axes, each leaf has the axes along which it differs.
-  Below, the memory of DGC is the same on all devices of a node:
+  Below, the memory of DGC is equal on all devices of a node:
 
     tx = optax.chain(gs.dense(axis_name='device'),
                      gs.dgc(0.001, axis_name='node'), optax.sgd(0.1))
@@ -73,48 +73,47 @@ def specs(
     tx: any optax transformation with schemes inside.
     params: arrays or ShapeDtypeStructs, without worker axis.
     num_workers: P; or a mapping from axis name to P for several axes, the
-      outermost first, as in `parallel`. All axes that the schemes were given
-      must be there, one by one also where a scheme has a tuple of them.
-    axis_name: the axis that the schemes were given, where num_workers does not
-      name several.
-    update_kwargs: further arguments of `tx.update`, by name, if it needs
-      others than optax's own optimizers do (`value`, `grad`, `value_fn`,
-      `obj_fn`, `grad_fn`) and schemes (`second_moment`). They must be the same
-      on all workers; of arrays only shape and dtype count.
+      outermost first, as in `parallel`. All axes of the schemes must be there,
+      each by itself even if a scheme has a tuple of them.
+    axis_name: the axis of the schemes, if num_workers is one number.
+    update_kwargs: further arguments of `tx.update`, by name, other than those
+      of optax's own optimizers (`value`, `grad`, `value_fn`, `obj_fn`,
+      `grad_fn`) and of schemes (`second_moment`). They must be equal on all
+      workers; of arrays only shape and dtype are used.
 
   Returns:
-    A tree like `tx.init(params)` of PartitionSpecs: P(axis_name) for what
-    differs between workers, P() for what does not; with several axes
-    P('node'), say, or P('node', 'device'), which has two leading axes.
+    A tree like `tx.init(params)` of PartitionSpecs: P(axis_name) for leaves
+    that differ between workers, else P(); with several axes P('node'), say, or
+    P('node', 'device'), which has two leading axes.
 
   Raises:
-    TypeError: an argument of the wrong kind; or `tx.update` needs one that is
-      not in update_kwargs.
-    ValueError: some parameters would be updated differently on each worker,
-      because no scheme averages them; names the first. Or num_workers is not
-      positive; or optax.MultiSteps with several axes.
-    NameError: a scheme was given an axis that is not among these.
+    TypeError: an argument is of the wrong kind; or `tx.update` needs an
+      argument that is not in update_kwargs.
+    ValueError: the update of a parameter would differ between workers, because
+      no scheme averages it (the message names the first one); or num_workers is
+      not positive; or optax.MultiSteps is used with several axes.
+    NameError: a scheme has an axis that is not among these.
   """
   axes = axis.axes_of(num_workers, axis_name)
   arguments.transformation('tx', tx)
   arguments.arrays('params', params)
   leaves, treedef = jax.tree.flatten(axis.shapes(params))
-  # What decides on the types of a program that is traced.
+  # Settings that decide the types of a traced program.
   names = 'enable_x64', 'numpy_dtype_promotion', 'numpy_rank_promotion'
   config = tuple(getattr(jax.config, f'jax_{name}') for name in names)
   sizes = tuple(axes.items())
   key = tx, treedef, tuple(leaves), sizes, update_kwargs, config
   try:
     hash(key)
-  except TypeError:  # a tree may hold what has no hash, and update_kwargs
+  except TypeError:  # the tree and update_kwargs may not be hashable
     return _traced.__wrapped__(*key)
-  # A tree of its own for each caller.
+  # Each caller gets its own tree.
   return jax.tree.map(lambda spec: spec, _traced(*key), is_leaf=is_spec)
 
 
 @functools.lru_cache(maxsize=64)
 def _traced(tx, treedef, leaves, sizes, update_kwargs, config):
-  """`specs`, of arguments that are right. It takes a while."""
+  """`specs` of checked arguments, cached because it is slow."""
   del config
   params, axes = jax.tree.unflatten(treedef, leaves), dict(sizes)
   # A new function each time: eval_shape caches, and a scheme's `init` must run.
@@ -125,7 +124,7 @@ def _traced(tx, treedef, leaves, sizes, update_kwargs, config):
   settled = functools.partial(differing.settled, params, state, axes, update)
   varies, updates = settled()
   if has_local_params(state):
-    # The updates of gs.local_gradient differ, and no others may.
+    # Only the updates of gs.local_gradient may differ.
     with local_gradient.only_means():
       _, updates = settled()
   if updates:
@@ -135,11 +134,10 @@ def _traced(tx, treedef, leaves, sizes, update_kwargs, config):
       f'gradsparse scheme averages it over axis {over!r}, so workers '
       'would drift apart. Give every parameter a scheme, gs.dense for '
       'instance (with optax.partition, not optax.masked), or '
-      'optax.set_to_zero() if it is frozen. If a scheme of '
-      'your own does: its Memory.update may only read means, and fields that '
-      'its state has as gs.extend.shared. A variance-based scheme behind '
-      'gs.dense of another axis cannot: nobody averages its second_moment '
-      'there.'
+      'optax.set_to_zero() if it is frozen. If your own scheme averages it, '
+      'its Memory.update may only read means, and fields that its state marks '
+      'by gs.extend.shared. A variance-based scheme cannot follow gs.dense of '
+      'another axis, over which its second_moment would not be averaged.'
     )
   return jax.tree.unflatten(
     treedef, [P(*(name for name in axes if name in own)) for own in varies]
@@ -158,11 +156,10 @@ def init(
 
   Args:
     tx: any optax transformation with schemes inside.
-    params: parameters of one worker; the same on all.
+    params: parameters of one worker; equal on all.
     num_workers: P; or a mapping from axis name to P for several axes. A leaf
-      has, of these, the axes over which it differs: see `specs`.
-    axis_name: the axis that the schemes were given, where num_workers does not
-      name several.
+      has the axes over which it differs, see `specs`.
+    axis_name: the axis of the schemes, if num_workers is one number.
     update_kwargs: as in `specs`.
 
   Raises:
@@ -186,30 +183,30 @@ def shardings(
   *,
   update_kwargs: Mapping[str, Any] | None = None,
 ) -> Any:
-  """Where each leaf of the state belongs that `gs.workers.init` makes.
+  """The shardings of the state that `gs.workers.init` makes.
 
-  Worker-local leaves are divided over the worker axes. What is shaped like the
-  parameters is, beside that, sharded like them: as the `param_specs` of a
-  `gs.sharded` scheme say, or else as `params` lie on the mesh.
+  Worker-local leaves are sharded over the worker axes. Subtrees shaped like the
+  parameters are also sharded like them: by the `param_specs` of a `gs.sharded`
+  scheme, or else by the shardings of `params`.
 
     state = jax.device_put(gs.workers.init(tx, params, 2, 'replica'),
                            gs.workers.shardings(tx, params, mesh, 'replica'))
 
   Args:
     tx: any optax transformation with schemes inside.
-    params: arrays, or ShapeDtypeStructs with their sharding; without worker
-      axis. Those without a NamedSharding count as whole on every device.
-    mesh: of the program.
-    axis_name: the axis that the schemes were given; a tuple of all, the
-      outermost first, where they were given several.
+    params: arrays, or ShapeDtypeStructs with shardings; without worker axis.
+      Those without a NamedSharding count as replicated.
+    mesh: the program's mesh.
+    axis_name: the axis of the schemes; a tuple for several axes, the outermost
+      first.
     update_kwargs: further arguments of `tx.update`, as in `gs.workers.specs`.
 
   Returns:
     Tree of NamedShardings.
 
   Raises:
-    TypeError: an argument of the wrong kind.
-    ValueError: the mesh has no such axis; or as `gs.workers.specs`.
+    TypeError: an argument is of the wrong kind.
+    ValueError: the mesh does not have the axis; or as `gs.workers.specs`.
   """
   arguments.transformation('tx', tx)
   arguments.arrays('params', params)
@@ -228,7 +225,7 @@ def shardings(
   treedef: Any = jax.tree.structure(params)
 
   def is_like(node):
-    """Whether it is shaped like the parameters, or like some of them."""
+    """Whether a node is shaped like the parameters, or like some of them."""
     leaves, own = jax.tree.flatten(node, is_leaf=_is_masked)
     return own == treedef and all(
       _is_masked(x) or jnp.shape(x) == shape

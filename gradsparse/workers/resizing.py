@@ -1,22 +1,22 @@
-"""The state of P workers, handed to another number of them.
+"""Adapts the state of P workers to another number of workers, Q.
 
-What workers owe becomes an update of sum_i r_i / P, so this is what must stay.
-Lay the old workers side by side on a line, P stretches of 1 / P, and the new
-ones along the same line. A new worker takes the mean of what lies along its
-stretch:
+Residuals r_i of workers become an update of sum_i r_i / P, which must not
+change. Divide a line into P equal intervals, one for each old worker, and the
+same line into Q equal intervals for the new ones. A new worker takes the mean
+over its interval:
 
-  r'_j = sum_i w_ji r_i      w_ji: the part of stretch j that is in stretch i
+  r'_j = sum_i w_ji r_i    w_ji: the fraction of interval j inside interval i
   sum_j r'_j / Q = sum_i r_i / P      because sum_j w_ji = Q / P
 
   4 -> 2   the mean of two         2 -> 4   each old one twice
   3 -> 2   2/3 and 1/3 of two      1 -> 8   eight copies
 
-Why not the mean of all to everyone, which conserves as much and is simpler: all
-would hold the same, and choose the same coordinates to send, so that Q messages
-would deliver what one does. Here workers stay as different as their numbers
-allow. As weights add up to 1, no number grows beyond the largest there was: it
-still fits what a code or a threshold was made for. Several copies of one old
-worker send what that one would have sent, and part with the next gradients.
+The mean of all residuals for every new worker would be simpler and conserve as
+much. But all workers would then select the same coordinates, so that Q messages
+would deliver no more than one. Here workers stay as different as possible. As
+weights sum to 1, no number exceeds the largest old one, so it still fits codes
+and thresholds. Copies of one old worker send the same message, until new
+gradients make them differ.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ import optax
 
 
 class Shares(NamedTuple):
-  """What new workers take of old ones.
+  """The shares that new workers take of old ones.
 
   Attributes:
     sources: int[Q, m], numbers of old workers; some more than once.
-    weights: float64[Q, m], the share of each; a row adds up to 1.
+    weights: float64[Q, m], the share of each; a row sums to 1.
   """
 
   sources: np.ndarray
@@ -50,8 +50,8 @@ class Shares(NamedTuple):
 
 
 def shares(old: int, new: int) -> Shares:
-  """Who takes how much of whom; see the top of this file."""
-  # In units in which an old worker is `new` long and a new one `old`.
+  """The shares for these numbers of workers, by intervals as above."""
+  # In units in which an old interval has length `new` and a new one `old`.
   begin = np.arange(new)[:, None] * old
   end = begin + old
   first = begin // new
@@ -68,46 +68,46 @@ def resize(
   num_workers: int,
   params: Any = None,
 ) -> Any:
-  """The state with which another number of workers goes on.
+  """Converts a state to another number of workers.
 
-  What is pending stays what it is as the update that it will become, its mean
-  over workers; so does momentum that was not exchanged yet, what `accumulate`
-  holds of an unfinished round, and any other floating-point state that differs
-  between workers. A second moment of the variance criterion becomes that of
-  what is pending now. What is equal on all workers stays. What an exchange owes
-  (`exchange='reduce_scatter'`) goes to the memory. Measurements of the last
-  update, sizes and counts, begin at zero.
+  The mean over workers of pending values does not change, and so the update
+  that they become. The same holds for a worker's own momentum, the gradients
+  that `accumulate` holds of an unfinished round, and other floating-point state
+  that differs between workers. A second moment of the variance criterion
+  becomes that of the new pending values. State that is equal on all workers is
+  kept. An exchange's own residual (`exchange='reduce_scatter'`) moves to the
+  memory. Measurements of the last update begin at zero.
 
     state = gs.workers.resize(tx, state, 2)      # of 4 workers before
     step = gs.workers.parallel(step, ..., num_workers=2)
 
-  The state comes back as arrays wherever JAX put them; `gs.workers.shardings`
-  says where they belong on a mesh. Parameters that differ between workers
+  JAX chooses the devices of the new arrays; `gs.workers.shardings` has their
+  shardings on a mesh. Parameters that differ between workers
   (`gs.local_gradient`) are not in the state: average them, and stack the mean.
 
-  Draws (of QSGD, TernGrad, random-k) come of the step and the worker's number,
-  so there is nothing to carry, and new workers have draws of their own.
+  Random draws (of QSGD, TernGrad, random-k) depend on the step and the worker's
+  number only, so no state is converted for them.
 
   Args:
-    tx: what the state belongs to: any optax transformation with schemes
+    tx: the transformation of the state: any optax transformation with schemes
       inside.
-    state: as `gs.workers.init` makes it: what is a worker's own has a leading
-      worker axis.
-    num_workers: how many go on; the number before is in the state. The same
-      number gets the state as it is.
-    params: of one worker, or their shapes. Needed only if no scheme has some
-      of them (frozen ones, `optax.set_to_zero`).
+    state: state as `gs.workers.init` makes it: worker-local leaves have a
+      leading worker axis.
+    num_workers: the new number of workers. With the old number, the state is
+      returned unchanged.
+    params: parameters of one worker, or their shapes. Needed only if some of
+      them are in no scheme (frozen ones, `optax.set_to_zero`).
 
   Warns:
-    UserWarning: something cannot be carried over, and what: what the exchange
-      owes beside a memory that keeps nothing; whole numbers or keys that
-      differ between workers and of which nothing is known, which are copied.
+    UserWarning: state cannot be converted: an exchange's own residual, if the
+      memory keeps nothing; or whole numbers or keys that differ between workers
+      and have no rule, which are copied.
 
   Raises:
-    TypeError: an argument of the wrong kind.
+    TypeError: an argument is of the wrong kind.
     ValueError: num_workers is not positive, the state has no scheme or no
-      worker axis, or it is not that of tx; or some parameters are in no scheme
-      and params is not given.
+      worker axis, or it is not that of tx; or parameters are in no scheme and
+      params is not given.
   """
   arguments.instance('tx', tx, optax.GradientTransformation)
   num_workers = arguments.num_workers(num_workers)
@@ -135,8 +135,8 @@ def resize(
     if rule != 'copy' and not jnp.issubdtype(x.dtype, jnp.inexact):
       lost.append(
         f'{jax.tree_util.keystr(path)} of the state ({x.dtype}) differs between'
-        ' workers and cannot be shared out: new workers have copies of what'
-        ' old ones had'
+        ' workers and cannot be shared out: new workers get copies of the old'
+        " workers' values"
       )
       rule = 'copy'
     return _HANDED[rule](x, table)
@@ -150,7 +150,7 @@ def resize(
 
 
 def _num_workers(schemes: Sequence[CompressedMeanState]) -> int:
-  """How many workers there were.
+  """The old number of workers.
 
   Raises:
     ValueError: there is no worker axis, or there are several.
@@ -167,7 +167,7 @@ def _num_workers(schemes: Sequence[CompressedMeanState]) -> int:
 
 
 def _shapes_of_params(schemes: Sequence[CompressedMeanState]) -> Any:
-  """Parameters as schemes know them: what they owe is shaped like those.
+  """The shapes of the parameters, from the schemes' pending values.
 
   Raises:
     ValueError: some parameters have no scheme.
@@ -186,9 +186,9 @@ def _shapes_of_params(schemes: Sequence[CompressedMeanState]) -> Any:
     params = _overlaid(params, owed(scheme))
   if any(map(_is_masked, jax.tree.leaves(params, is_leaf=_is_masked))):
     raise ValueError(
-      'some parameters are in no scheme of this state, which does not tell '
-      'their shapes: give resize(tx, state, num_workers, params) the '
-      'parameters of one worker'
+      'some parameters are in no scheme of this state, so their shapes are '
+      'unknown: pass resize(tx, state, num_workers, params) the parameters of '
+      'one worker'
     )
   return params
 
@@ -198,7 +198,7 @@ def _is_masked(x: Any) -> bool:
 
 
 def _overlaid(a: Any, b: Any) -> Any:
-  """A tree with what either of two has, where the other has a MaskedNode."""
+  """Merges two trees; each has a MaskedNode where the other has a leaf."""
   if _is_masked(a):
     return b
   if _is_masked(b):
@@ -230,9 +230,9 @@ def _own(tx: Any, params: Any, state: Any, workers: int) -> Any:
     if shape in (like.shape, (workers, *like.shape)):
       return shape != like.shape
     raise ValueError(
-      f'state does not belong to tx: {jax.tree_util.keystr(path)} has shape '
-      f'{shape}, and must have {like.shape}, or {(workers, *like.shape)} if '
-      'it is of each worker'
+      f'state does not belong to tx: {jax.tree_util.keystr(path)} must have '
+      f'shape {like.shape}, or {(workers, *like.shape)} if it differs between '
+      f'workers, got {shape}'
     )
 
   return jax.tree_util.tree_map_with_path(is_own, state, one)
@@ -241,32 +241,32 @@ def _own(tx: Any, params: Any, state: Any, workers: int) -> Any:
 def _without_exchange(
   scheme: CompressedMeanState, lost: list[str]
 ) -> CompressedMeanState:
-  """The state with nothing left at the exchange.
+  """The state with the exchange's own residual set to zero.
 
-  Each worker owes there for its own part of the vector, and other numbers of
-  workers cut it into other parts.
+  Each worker has this residual for its part of the vector, and another number
+  of workers has other parts.
 
   Args:
-    scheme: its state.
-    lost: gets a message, where there is no memory for what was left there.
+    scheme: the scheme's state.
+    lost: gets a message if there is no memory that takes the residual over.
   """
   if not jax.tree.leaves(scheme.exchange):
     return scheme
   if hasattr(scheme.memory, 'with_pending'):
     return scheme.settled()
   lost.append(
-    'what the exchange lost by rounding the last mean, and would have added to '
-    'the next, is not carried over: workers owe it for their own parts of the '
-    'vector, and this scheme has no memory to put it into'
+    'the rounding error of the last mean, which the exchange would have added '
+    "to the next, is not carried over: it belongs to workers' own parts of the "
+    'vector, and this scheme has no memory for it'
   )
   return scheme.forgiven()
 
 
 def _shared_out(x: jax.Array, table: Shares) -> jax.Array:
-  """sum_i w_ji x_i; where all have the same, that, to the bit.
+  """sum_i w_ji x_i; bit-identical to x_i where all are equal.
 
-  The momentum of leaves that stay dense is the same on all workers, and must
-  not differ by rounding afterwards.
+  The momentum of leaves that stay dense is equal on all workers, and must not
+  differ by rounding afterwards.
   """
   wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
   base = out = wide[table.sources[:, 0]]
@@ -286,12 +286,12 @@ def _squares(x: jax.Array, table: Shares) -> jax.Array:
 
 
 def _copied(x: jax.Array, table: Shares) -> jax.Array:
-  """That of the first old worker of each."""
+  """The x of each new worker's first old worker."""
   return x[table.sources[:, 0]]
 
 
 def _column(weights: np.ndarray, like: jax.Array) -> np.ndarray:
-  """Numbers of workers, to multiply arrays of all of them with."""
+  """Reshapes workers' weights to broadcast against arrays of all workers."""
   return weights.astype(like.dtype).reshape(-1, *(1,) * (like.ndim - 1))
 
 

@@ -1,4 +1,4 @@
-"""A step of one worker as a program for all, by one of three runners."""
+"""Compiles a step of one worker for all workers, by one of three runners."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ RUNNERS: tuple[Runner, ...] = get_args(Runner)
 _UNCHECKED = (
   "the types of this step could not be checked as runner 'shard_map' checks "
   "them ({}). If an output under P() differs between workers, the first one's "
-  'is returned and nothing is said. A loop whose carry comes to differ must '
-  'start from gs.workers.local(carry, axis_name); JAX knows no types for a '
-  'collective over an axis of vmap. check_vma=False says that you know.'
+  'is returned without an error. A loop whose carry becomes varying must '
+  'start from gs.workers.local(carry, axis_name); JAX has no types for a '
+  'collective over an axis of vmap. check_vma=False silences this warning.'
 )
 
 
 def local(tree: Any, axis_name: AxisName = axis.AXIS) -> Any:
-  """Replicated values, typed as this worker's own.
+  """Types replicated values as this worker's own.
 
-  Differentiate with respect to the result: under `shard_map` the gradient
-  with respect to replicated parameters would be summed over the workers by
-  JAX, uncompressed, before a scheme sees it. A no-op under other runners.
+  Differentiate with respect to the result: under `shard_map`, JAX would sum
+  gradients with respect to replicated parameters over the workers, before a
+  scheme could compress them. Under other runners this does nothing.
   """
   return Comm(arguments.axis_name(axis_name)).local(tree)
 
@@ -63,26 +63,26 @@ def parallel(
   """Compiles a per-worker step for all workers.
 
   Args:
-    step: what one worker does with its own arguments, none of which has a
-      worker axis; the collectives inside of it use `axis_name`.
+    step: the step of one worker. Its arguments have no worker axis; its
+      collectives use `axis_name`.
     runner: 'simulate' (vmap: P workers on one device), 'pmap' or 'shard_map'
-      (a device each).
+      (a device for each worker).
     num_workers: P; or a mapping from axis name to P for several axes, such as
       {'workers': 4, 'devices': 4} for workers of four devices each, the
-      outermost first. Not for 'pmap', which has one axis.
+      outermost first. 'pmap' has one axis only.
     in_specs: a PartitionSpec prefix tree for each argument: P(axis_name) has
-      a leading worker axis outside and none inside; P() is the same for all.
-      With several axes P('workers', 'devices') has two, and P('workers') is
-      the same on the devices of a worker.
-    out_specs: likewise for the result.
-    axis_name: of the mapped axis, where num_workers does not name several.
+      a leading worker axis outside and none inside; P() is equal for all. With
+      several axes P('workers', 'devices') has two, and P('workers') is equal on
+      the devices of a worker.
+    out_specs: a PartitionSpec prefix tree for the result.
+    axis_name: name of the mapped axis, if num_workers is one number.
     donate_argnums: arguments whose buffers may be reused.
-    devices: at least as many as workers along all axes; the first ones of the
-      process if None. The last axis takes neighbours.
+    devices: at least as many as workers along all axes; None takes the first
+      devices of the process. The last axis takes neighbours.
     check_vma: whether the types of `jax.shard_map` are checked, under every
-      runner. Where they are too strict for a step, 'shard_map' raises what
-      JAX raises, the others warn. False checks none; what comes back under
-      P() is then one worker's, even if others have another.
+      runner. If they are too strict for a step, 'shard_map' raises JAX's error,
+      and the others warn. False does not check: an output under P() is then
+      one worker's, even if the workers' outputs differ.
 
   Returns:
     A function like those that `jax.jit` returns ('pmap' has no `trace`). When
@@ -91,9 +91,9 @@ def parallel(
     differs between workers, or gradients were averaged already.
 
   Raises:
-    TypeError: an argument of the wrong kind.
-    ValueError: unknown runner, num_workers is not positive, a spec names
-      another axis, too few devices, or several axes for 'pmap'.
+    TypeError: an argument is of the wrong kind.
+    ValueError: runner is unknown, num_workers is not positive, a spec names
+      another axis, there are too few devices, or 'pmap' has several axes.
   """
   arguments.function('step', step)
   arguments.one_of('runner', runner, RUNNERS)
@@ -123,7 +123,7 @@ def parallel(
     sizes = ' x '.join(map(str, axes.values()))
     raise ValueError(
       f'runner {runner!r} needs a device for each of {sizes} workers, '
-      f'found {len(devices)}; use runner="simulate", or for CPUs '
+      f'found {len(devices)}; use runner="simulate", or for CPUs call '
       f'jax.config.update("jax_num_cpu_devices", {needed}) before '
       'anything else'
     )
@@ -134,7 +134,7 @@ def parallel(
 
 
 def _different(devices: Any) -> list[jax.Device]:
-  """The devices, none of which is there twice."""
+  """Checks that devices are distinct."""
   found = list(arguments.sequence('devices', devices))
   for device in found:
     arguments.instance('each of devices', device, jax.Device)
@@ -145,14 +145,13 @@ def _different(devices: Any) -> list[jax.Device]:
 
 @dataclasses.dataclass(frozen=True)
 class _WorkerStep:
-  """A step of one worker, and which of its arrays have worker axes outside.
+  """A step of one worker, with the specs of its arguments and result.
 
   Attributes:
     function: the step.
-    axes: how many workers of all hosts there are along each axis, by its name;
-      the outermost first.
+    axes: axis name -> number of workers on all hosts, outermost first.
     in_specs: a PartitionSpec prefix tree for each argument.
-    out_specs: likewise for the result.
+    out_specs: a PartitionSpec prefix tree for the result.
     check_vma: whether types are checked.
   """
 
@@ -166,12 +165,12 @@ class _WorkerStep:
     """Refuses arguments whose worker axes are missing or of another size.
 
     Args:
-      *args: with worker axes; global arrays.
+      *args: global arrays, with worker axes.
 
     Raises:
-      TypeError: a leaf is no array.
-      ValueError: names the first such leaf, its shape and the shape wanted; or
-        there are more or fewer arguments than specs.
+      TypeError: a leaf is not an array.
+      ValueError: an axis is missing or of another size (the message names the
+        first such leaf); or the number of arguments is not that of specs.
     """
     if len(args) != len(self.in_specs):
       raise ValueError(
@@ -185,32 +184,31 @@ class _WorkerStep:
       args,
       self.axes,
       'Give each worker its part of a global batch by x.reshape({0}, -1, '
-      '*x.shape[1:]); gs.workers.init makes state that has the axis, '
-      'gs.workers.stack a copy for each worker.',
+      '*x.shape[1:]); gs.workers.init makes state with the axis, '
+      'gs.workers.stack makes a copy for each worker.',
     )
 
   def on_blocks(self, *args: Any) -> Any:
-    """The step as `shard_map` calls it.
+    """The step of a worker's blocks, for `shard_map`.
 
-    A worker's block has worker axes of size one. They are taken away before
-    the step and put back after it.
+    The blocks' worker axes, of size one, are removed before the step and put
+    back after it.
 
     Raises:
-      ReplicationError: an output differs between workers though its spec is
-        P(); names the first. Only where types tell (`check_vma=True`).
+      ReplicationError: an output differs between workers although its spec is
+        P(); the message names the first one. Only with `check_vma=True`.
     """
     own = axis.without_axes(self.in_specs, args)
     out = typed_by(self.out_specs, self.function, own, tuple(self.axes))
     return axis.with_axes(self.out_specs, out)
 
   def check_types(self, *args: Any) -> None:
-    """Refuses under any runner what types refuse under `shard_map`.
+    """Applies the type checks of `shard_map` under any runner.
 
-    Where the types are too strict to judge a step, it warns and lets the step
-    through.
+    If the types are too strict for a step, it warns instead.
 
     Args:
-      *args: with worker axes; only their shapes and dtypes are used.
+      *args: arrays with worker axes; only their shapes and dtypes are used.
 
     Raises:
       ReplicationError: see `on_blocks`; or gradients were averaged already.
@@ -227,13 +225,13 @@ class _WorkerStep:
       )
     except ReplicationError:
       raise
-    except Exception as e:  # JAX has many for it, an AssertionError too
+    except Exception as e:  # JAX raises many types, AssertionError too
       reason = f'{type(e).__name__}: {e}'.splitlines()[0]
       warnings.warn(_UNCHECKED.format(reason), stacklevel=2)
 
 
 def _axes(specs_tree, axis_name):
-  """0 where a spec names the axis: those before it are mapped already."""
+  """0 where a spec names the axis, as the axes before it are mapped already."""
   return jax.tree.map(
     lambda spec: 0 if axis_name in spec else None,
     specs_tree,
@@ -242,7 +240,7 @@ def _axes(specs_tree, axis_name):
 
 
 def _simulated(step: _WorkerStep, donate: Sequence[int]) -> jax.stages.Wrapped:
-  """All workers on one device, by a `jax.vmap` an axis."""
+  """All workers on one device, by a `jax.vmap` for each axis."""
   mapped = step.function
   for axis_name, size in reversed(tuple(step.axes.items())):
     mapped = jax.vmap(
@@ -254,13 +252,13 @@ def _simulated(step: _WorkerStep, donate: Sequence[int]) -> jax.stages.Wrapped:
     )
 
   def wanted(spec, x):
-    """The first worker's, along the axes where all have the same."""
+    """The first worker's copy, along the axes where all are equal."""
     return x[tuple(slice(None) if a in spec else 0 for a in step.axes)]
 
   def run(*args):
     step.check_sizes(*args)
     out = mapped(*args)
-    # Afterwards: what is wrong without any types says so in its own words.
+    # After the step, whose own errors are clearer than those of types.
     step.check_types(*args)
     return axis.over(wanted, step.out_specs, out)
 
@@ -270,7 +268,7 @@ def _simulated(step: _WorkerStep, donate: Sequence[int]) -> jax.stages.Wrapped:
 def _sharded(
   step: _WorkerStep, devices: Sequence[jax.Device], donate: Sequence[int]
 ) -> jax.stages.Wrapped:
-  """A device each, by `jax.shard_map`, whose own trace checks the types."""
+  """A device for each worker, by `jax.shard_map`, which checks the types."""
   mesh = Mesh(
     np.asarray(devices).reshape(tuple(step.axes.values())),
     tuple(step.axes),
@@ -292,10 +290,10 @@ def _sharded(
 
 
 class _Pmapped(jax.stages.Wrapped):
-  """A device each, by `jax.pmap`, along one axis.
+  """A device for each worker, by `jax.pmap`, along one axis.
 
-  `jax.pmap` splits the arguments before it traces, for whatever number of
-  workers they are, so here the checks come before it.
+  `jax.pmap` splits the arguments before it traces, for any number of workers,
+  so the checks run before it.
   """
 
   def __init__(

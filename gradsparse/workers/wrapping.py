@@ -1,9 +1,8 @@
-"""A step of one worker inside of a program that is not ours: `wrap`.
+"""`wrap`: a step of one worker inside the user's own program.
 
-There a spec means what it means to `jax.shard_map`: a batch under P('data') is
-cut along its first dimension, and a worker has a block of it. Only state, which
-`gs.workers.init` gives a row for each worker, loses that axis before the step
-and gets it back after it.
+Specs have the meaning of `jax.shard_map`: a batch under P('data') is cut along
+its first dimension, and a worker gets a block. Only state has a worker axis
+(from `gs.workers.init`), which is removed before the step and put back after.
 """
 
 from __future__ import annotations
@@ -36,12 +35,12 @@ def wrap(
   out_specs: Any,
   check_vma: bool = True,
 ) -> Callable[..., Any]:
-  """`jax.shard_map` of a per-worker step, on a mesh of one's own.
+  """`jax.shard_map` of a per-worker step, on the user's own mesh.
 
-  An argument, or a result, that holds a scheme's state counts as state. What
-  the specs say differs between workers has leading worker axes outside of the
-  step, as `gs.workers.init` makes it, and none inside. All other arguments and
-  results are cut and joined as `jax.shard_map` does it.
+  An argument or a result that holds a scheme's state counts as state. Leaves of
+  state that differ between workers by their specs have leading worker axes
+  outside the step, as `gs.workers.init` makes them, and none inside. All other
+  arguments and results are cut and concatenated as by `jax.shard_map`.
 
     state = gs.workers.init(tx, params, mesh.shape['data'], 'data')
     specs = gs.workers.specs(tx, params, mesh.shape['data'], 'data')
@@ -53,28 +52,27 @@ def wrap(
     params, state, loss = train(params, state, batch)
 
   Args:
-    step: what one worker does, with its block of the batch. Its collectives
+    step: the step of one worker, with its block of the batch. Its collectives
       use `axis_name`.
-    mesh: of the program. Its other axes stay automatic: there JAX divides the
-      work by itself, from where arrays lie (see `gs.sharded`).
-    axis_name: of the workers; a tuple for several axes, the outermost first.
-    in_specs: a PartitionSpec prefix tree for each argument, over axes of the
-      workers only. For state: `gs.workers.specs`.
-    out_specs: likewise for the result. Each element of a tuple counts by
-      itself.
+    mesh: the program's mesh. Its other axes stay automatic: JAX shards the work
+      over them by the arrays' shardings (see `gs.sharded`).
+    axis_name: the workers' axis; a tuple for several axes, the outermost first.
+    in_specs: a PartitionSpec prefix tree for each argument, over the workers'
+      axes only. For state: `gs.workers.specs`.
+    out_specs: a PartitionSpec prefix tree for the result. Each element of a
+      tuple is a result of its own.
     check_vma: whether JAX's types are checked, as in `jax.shard_map`. Without
-      them nothing notices that a result under P() differs between workers,
+      them, a result under P() that differs between workers is not detected,
       unless it is a scheme's own state.
 
   Returns:
-    A function of the global arrays, to be given to `jax.jit` (which can donate
-    arguments).
+    A function of the global arrays, for `jax.jit` (which can donate arguments).
 
   Raises:
-    TypeError: an argument of the wrong kind.
-    ValueError: the mesh has no such axis, or a spec names another one; when
-      called: a batch cannot be divided between the workers, state is of another
-      number of workers, or what differs between workers is under P().
+    TypeError: an argument is of the wrong kind.
+    ValueError: the mesh does not have the axis, or a spec names another one;
+      when called: a batch cannot be divided evenly, state is of another number
+      of workers, or a leaf that differs between workers is under P().
   """
   arguments.function('step', step)
   check_vma = arguments.flag('check_vma', check_vma)
@@ -91,14 +89,14 @@ def wrap(
     if not axis.named(spec) <= axes.keys():
       raise ValueError(
         f'a spec must name axes of the workers, {tuple(axes)}, got {spec}; '
-        'over the other axes of the mesh arrays are divided as they lie '
-        '(jax.device_put)'
+        'over the other axes of the mesh, jax.device_put decides how arrays '
+        'are sharded'
       )
 
   def run(*args):
     if len(args) != len(in_specs):
       raise TypeError(
-        f'in_specs has {len(in_specs)} entries, and the step was given '
+        f'in_specs has {len(in_specs)} entries, but the step got '
         f'{len(args)} arguments'
       )
     axis.over(lambda spec, x: spec, in_specs, args)  # refuses other trees
@@ -129,17 +127,17 @@ def wrap(
 
 
 def _refuse_shared(name: str, specs: Any, state: Any) -> None:
-  """Refuses a worker's own state under P(), which only types would notice."""
+  """Refuses a worker's own state under P(), which only types would detect."""
   own = jax.tree.leaves(ownership.is_local(state))
   for (path, spec, _), is_own in zip(
     axis.with_paths(specs, state), own, strict=True
   ):
     if is_own and not axis.named(spec):
       raise ValueError(
-        f'{name}{jax.tree_util.keystr(path)} is state of a scheme that each '
-        f'worker has for itself, and its spec {spec} says that it is the same '
-        'on all. Give it gs.workers.specs(tx, params, num_workers, axis_name), '
-        'and begin with gs.workers.init of the same arguments'
+        f'{name}{jax.tree_util.keystr(path)} is state of a scheme that differs '
+        f'between workers, but its spec {spec} says that it is the same on '
+        'all. Use the specs of gs.workers.specs(tx, params, num_workers, '
+        'axis_name), and begin with gs.workers.init of the same arguments'
       )
 
 
@@ -149,22 +147,22 @@ def _check_state(
   """Refuses state without the worker axes that its specs name."""
   _refuse_shared(name, specs, state)
   for path, spec, _ in axis.with_paths(specs, state):
-    where = f'{name}{jax.tree_util.keystr(path)} stands beside the state of a'
+    where = f'{name}{jax.tree_util.keystr(path)} is in one argument with a'
     axis.check_order(f'{where} scheme, where a spec', spec, axes)
   axis.check_leading(
     name,
     specs,
     state,
     axes,
-    'gs.workers.init makes state for the workers that a mesh has; what is no '
-    'state belongs in an argument of its own',
+    'gs.workers.init makes state for the workers of a mesh; pass arrays that '
+    'are not state in an argument of their own',
   )
 
 
 def _check_divisible(
   name: str, specs: Any, tree: Any, axes: Mapping[str, int]
 ) -> None:
-  """Refuses arrays of which not every worker gets an equal part."""
+  """Refuses arrays that cannot be divided evenly over the workers."""
   for path, spec, x in axis.with_paths(specs, tree):
     shape = np.shape(x)
     wanted = [math.prod(axes[a] for a in names) for names in cut_of(spec)]
@@ -172,19 +170,19 @@ def _check_divisible(
       size % parts for size, parts in zip(shape, wanted, strict=False)
     ):
       raise ValueError(
-        f'{name}{jax.tree_util.keystr(path)} has shape {shape}, and its spec '
+        f'{name}{jax.tree_util.keystr(path)} has shape {shape}, but its spec '
         f'{spec} divides it into {" x ".join(map(str, wanted))} equal parts, '
         'one for each worker: the size must be a multiple of that'
       )
 
 
 def _with_axes(specs: Any, out: Any, states: set[Any]) -> Any:
-  """The result of a step, with worker axes of size one where it is state.
+  """The result of a step, with worker axes of size one added to state.
 
   Args:
     specs: a prefix tree.
     out: the result.
-    states: structures of the arguments that were state.
+    states: structures of the arguments that are state.
   """
   specs = jax.tree.broadcast(specs, out, is_leaf=is_spec)
   several = type(out) in (tuple, list)

@@ -1,1 +1,1 @@
-"""Wrappers: optax transformations around a scheme or beside one, and QSVRG."""
+"""Optax transformations around or next to a scheme, and QSVRG."""

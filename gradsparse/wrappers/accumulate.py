@@ -1,4 +1,4 @@
-"""Several mini-steps' gradients, exchanged once."""
+"""Accumulates the gradients of several calls, and exchanges them once."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class AccumulateState(NamedTuple):
   """State of `accumulate`.
 
   Attributes:
-    mini_step: int32, calls since the last exchange, 0 to every - 1; the same
-      on all workers.
-    gradient_step: int32, exchanges so far; the same on all workers.
-    mean: float32 tree like params, float64 where they are: the sum of these
+    mini_step: int32, calls since the last exchange, 0 to every - 1; equal on
+      all workers.
+    gradient_step: int32, exchanges so far; equal on all workers.
+    mean: float32 tree like params, float64 for float64 leaves: the sum of these
       calls' gradients, each divided by `every`; this worker's own.
-    second_moment: such a tree: what `mean` has for a second moment so far; ()
-      if no scheme inside asks for it. This worker's own.
+    second_moment: a tree like `mean`: the second moment of `mean` so far; () if
+      no scheme inside needs it. This worker's own.
     inner: state of the transformation inside.
   """
 
@@ -48,10 +48,10 @@ def accumulate(
 ) -> optax.GradientTransformationExtraArgs:
   """Exchanges and steps once in `every` calls, with their mean gradient.
 
-  It belongs around the whole chain. Each call adds its gradient to a float32
-  sum of this worker's own. The last of `every` calls puts the mean through
-  `tx`; the others send nothing and return updates of zero. All is one
-  program, with the exchange in a branch that all workers take together.
+  Put it around the whole chain. Each call adds its gradient to this worker's
+  float32 sum. The last of `every` calls passes the mean to `tx`; the others
+  send nothing and return updates of zero. There is one program, whose exchange
+  is in a branch that all workers take together.
 
   >>> import gradsparse as gs
   >>> tx = gs.accumulate(
@@ -66,32 +66,32 @@ def accumulate(
   >>> print(f'{plan.over_run(1000).ratio:.0f}')
   314
 
-  What `tx` counts are exchanges: a learning rate schedule or a density
-  schedule inside goes on by one in `every` calls. What follows in a chain
-  outside sees the zeros (a momentum would decay), and what goes before it
-  works on each mini-step's gradient.
+  Steps inside `tx` are exchanges: a learning rate schedule or a density
+  schedule inside advances by one in `every` calls. A transformation after this
+  one in a chain gets the zeros (a momentum would decay); one before it gets
+  each call's gradient.
 
   A gradient that is not finite spoils its round on all workers: the scheme
   rejects the step (see `gs.compressed_mean`), and the next round begins from
-  zero. `gs.pending` does not have the gradients of an unfinished round, and
-  `gs.switch` carries them over only if the trees around both schemes agree.
+  zero. `gs.pending` does not include the gradients of an unfinished round, and
+  `gs.switch` keeps them only if the trees around both schemes agree.
 
-  In a `vmap` of your own do not map `mini_step` (`gs.workers` does not):
-  otherwise every call runs all of `tx`, and drops the result of most.
+  In your own `vmap`, do not map `mini_step` (`gs.workers` does not): otherwise
+  every call runs all of `tx`, and most results are dropped.
 
   Args:
     tx: schemes and optimizer. Its update may take keyword arguments.
-      `second_moment` is accumulated for the schemes that ask for it: with
-      sums sum_z (g_z / B)^2 of `every` = K batches, that of the K B examples
-      is their sum over K^2. Others are those of the last call.
+      `second_moment` is accumulated for schemes that need it: from the sums
+      sum_z (g_z / B)^2 of `every` = K batches, that of all K B examples is
+      their sum divided by K^2. Others are those of the last call.
     every: K, calls of `update` for one exchange, at least 1. With 1 the
       result is `tx`.
 
   Raises:
-    TypeError: tx is no optax transformation, or every no whole number.
-      From init and update: a leaf that is not of floating-point numbers.
-    ValueError: every is not positive; from update: gradients are no tree like
-      the parameters, or the state is not this one's.
+    TypeError: tx is not an optax transformation, or every is not a whole
+      number; from init and update: a leaf is not floating-point.
+    ValueError: every is not positive; from update: the gradients' tree is not
+      like the parameters, or the state is another transformation's.
   """
   arguments.instance('tx', tx, optax.GradientTransformation)
   every = arguments.whole_number('every', every, 1)
@@ -122,12 +122,12 @@ def accumulate(
     _check(updates, state)
     updates = jax.tree.map(jnp.asarray, updates)
     dtypes = jax.tree.map(lambda g: g.dtype, updates)
-    # Divided before they are added: a mean that is finite has finite parts.
+    # Divided before they are added, so that no sum overflows a finite mean.
     mean = add(state.mean, updates, every)
     moments = state.second_moment
     if jax.tree.leaves(moments):
       given = inputs.second_moment_of(extra, updates)
-      # The scheme rejects what is negative, and another's must not hide it.
+      # The scheme rejects negative numbers, which a sum must not hide.
       given = jax.tree.map(lambda m: jnp.where(m < 0, jnp.nan, m), given)
       moments = add(moments, given, every**2)
       extra['second_moment'] = moments
@@ -159,7 +159,7 @@ def accumulate(
 
 
 def _check(grads, state):
-  """Refuses a state, or gradients, that cannot be added up."""
+  """Refuses a state or gradients that cannot be accumulated."""
   check_own('accumulate', state, AccumulateState)
   inputs.check_floating(grads, 'gradients')
   inputs.refuse_stacked(

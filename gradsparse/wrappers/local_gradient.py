@@ -1,8 +1,8 @@
-"""What a worker does with its own gradient, beside a scheme.
+"""Transformations of a worker's own gradient.
 
 `clip_local_norm` clips it before the scheme accumulates it. `local_gradient`
-combines it with the mean of what was sent. Parameters then differ between
-workers, and are averaged now and then by `periodic_average`.
+combines it with the mean over workers. Parameters then differ between workers,
+and `periodic_average` averages them at intervals.
 """
 
 from __future__ import annotations
@@ -44,26 +44,26 @@ def clip_local_norm(
 ) -> Described:
   """Rescales the local gradient when its norm exceeds threshold * sqrt(P).
 
-  The norm is over the whole tree. `threshold` is the one that a single
-  worker (or clipping after the exchange) would use: the gradient of the mean
-  loss over 1/P of the batch has a norm about sqrt(P) times that of the whole
-  batch, if workers' gradients are independent.
+  The norm is that of the whole tree. `threshold` is the one for a single worker
+  (or for clipping after the exchange): if workers' gradients are independent,
+  the gradient of the mean loss over 1/P of the batch has a norm about sqrt(P)
+  times that of the whole batch.
 
-  Not before a variance-based scheme: its `second_moment` is of the gradient as
-  it was, and no link of a chain can scale that with it. Scaled by less, the
-  gradient seems more ambiguous than it is, and less is sent, or nothing.
+  Do not use it before a variance-based scheme: its `second_moment` is that of
+  the unclipped gradient, and a chain cannot scale it. The clipped gradient
+  would seem more ambiguous than it is, and less would be sent.
 
-  Differs from the paper in letters only: its local gradient carries the
-  factor 1/P, so it clips at threshold / sqrt(P).
+  Differs from the paper in notation only: its local gradient has the factor
+  1/P, so it clips at threshold / sqrt(P).
 
   Args:
-    threshold: in units of the gradient, > 0. One that is traced and turns out
-      to be none makes the gradient NaN, and the scheme rejects the step.
+    threshold: in units of the gradient, > 0. If it is traced and out of range,
+      the gradient becomes NaN, and the scheme rejects the step.
     axis_name: mapped axis of the workers; None is one worker.
 
   Raises:
-    TypeError: an argument of the wrong kind; from update: a leaf that is not
-      of floating-point numbers.
+    TypeError: an argument is of the wrong kind; from update: a leaf is not
+      floating-point.
     ValueError: threshold is not positive and finite; from update: leaves are
       shards over another mesh axis.
 
@@ -83,8 +83,8 @@ def clip_local_norm(
     comm.check_unsharded(updates, 'clip_local_norm')
     limit = threshold * math.sqrt(comm.size)
     top, norm = health.norm(jax.tree.leaves(updates))
-    # What is not finite has no norm, and must stay visible to the scheme that
-    # follows. In units of the largest, for the norm may be beyond float32.
+    # A gradient that is not finite stays so, for the scheme that follows. In
+    # units of the largest, as the norm may overflow float32.
     over = norm * top > limit
     usable = traced.in_range((threshold, arguments.POSITIVE))
 
@@ -100,9 +100,9 @@ def clip_local_norm(
 
 @contextlib.contextmanager
 def only_means() -> Iterator[None]:
-  """Inside of it updates are the means, without a worker's own gradient.
+  """A context in which updates are the means, without the local gradient.
 
-  What then still differs between workers, nobody averages.
+  Updates that still differ between workers are not averaged by any scheme.
   """
   token = _ONLY_MEANS.set(True)
   try:
@@ -112,16 +112,16 @@ def only_means() -> Iterator[None]:
 
 
 def means_wanted() -> bool:
-  """Whether we are inside of `only_means`."""
+  """Whether this code runs inside `only_means`."""
   return _ONLY_MEANS.get()
 
 
 @described
 def local_gradient(inner: CompressedMean, mode: Mode = 'sum') -> Described:
-  """Adds this worker's own gradient to the mean of what all have sent.
+  """Combines this worker's own gradient with the mean over workers.
 
-  With G the mean of what was sent, L this worker's gradient, S what it sent
-  and E its residual after that, and P workers:
+  With G the mean of the sent gradients, L this worker's gradient, S the part
+  that it sent, E its residual after that, and P workers:
 
     'sum'      C = (G + L / P) / 2
     'partial'  C = G + (L - S) / P
@@ -134,15 +134,14 @@ def local_gradient(inner: CompressedMean, mode: Mode = 'sum') -> Described:
   Leaves that stay dense have S = L and E = 0.
 
   Args:
-    inner: a gradsparse scheme itself, not a chain around it: what it sent
-      must be known.
+    inner: a gradsparse scheme, not a chain around it, as S must be known.
     mode: 'sum', 'partial' or 'error'.
 
   Raises:
-    TypeError: inner is not a scheme, or mode not text.
-    ValueError: unknown mode, a scheme that sends no parts of the gradient
-      (EF21), or 'error' with one that keeps nothing; from update: a state that
-      is not this one's.
+    TypeError: inner is not a scheme, or mode is not text.
+    ValueError: mode is unknown, inner does not send parts of the gradient
+      (EF21), or has no residual with 'error'; from update: the state is another
+      transformation's.
 
   References:
     Aji, Heafield & Bogoychev, "Combining global sparse gradients with local
@@ -159,12 +158,12 @@ def local_gradient(inner: CompressedMean, mode: Mode = 'sum') -> Described:
   memory = inner.scheme.memory
   if memory.floats and not memory.sums:
     raise ValueError(
-      f'local_gradient needs a scheme that sends parts of the gradient, and '
+      f'local_gradient needs a scheme that sends parts of the gradient, but '
       f'{inner.scheme.compressor.name} sends corrections of an estimate'
     )
   if mode == 'error' and not memory.sums:
     raise ValueError(
-      "mode='error' takes back the residual, and "
+      "mode='error' uses the residual, but "
       f'{inner.scheme.compressor.name} keeps none'
     )
 
@@ -193,7 +192,7 @@ def local_gradient(inner: CompressedMean, mode: Mode = 'sum') -> Described:
     owed = new.memory.pending()
     out = jax.tree.map(combined, mean, updates, sent, owed)
     if mode == 'error':
-      # In a rejected step the update is NaN, and nothing was taken.
+      # In a rejected step the update is NaN, and the residual is kept.
       earlier = state.inner.stats.rejected_steps
       taken = new.stats.rejected_steps == earlier
       memory = jax.tree.map(
@@ -208,14 +207,14 @@ def local_gradient(inner: CompressedMean, mode: Mode = 'sum') -> Described:
 
 
 def _emptied(memory: Any) -> Any:
-  """A memory that owes nothing."""
+  """A memory without pending values."""
   if hasattr(memory, 'emptied'):
     return memory.emptied()
   return memory.with_pending(jax.tree.map(jnp.zeros_like, memory.pending()))
 
 
 def may_be_averaged(both: Any) -> list[int]:
-  """What `periodic_average` averages where it differs between workers.
+  """The leaves that `periodic_average` averages if they differ.
 
   Args:
     both: parameters and the optimizer's state.
@@ -224,7 +223,7 @@ def may_be_averaged(both: Any) -> list[int]:
     Numbers of leaves, where each scheme's state counts as one.
   """
   leaves = jax.tree.leaves(both, is_leaf=is_scheme)
-  # What the class of a state calls a worker's own is what the worker owes.
+  # Fields that a class marks as a worker's own hold pending values.
   owed = jax.tree.leaves(ownership.is_local(both), is_leaf=is_scheme)
 
   def floating(x):
@@ -245,20 +244,20 @@ def periodic_average(
   every: int = 500,
   axis_name: AxisName | None,
 ) -> tuple[Any, Any]:
-  """Averages parameters over workers, every so many steps.
+  """Averages parameters over workers once in `every` steps.
 
-  Call it after `optax.apply_updates`, inside of the mapped step. The
-  optimizer's floating-point state that differs between workers (Adam's
-  moments) is averaged too; a scheme's memory never is, nor the gradients that
-  `gs.accumulate` holds: what a worker owes stays its own.
+  Call it after `optax.apply_updates`, inside the mapped step. The optimizer's
+  floating-point state that differs between workers (Adam's moments) is averaged
+  too. A scheme's memory and the gradients that `gs.accumulate` holds are not:
+  they stay each worker's own.
 
-  What an average sends is in no `gs.plan` of the transformation, and in no
-  `gs.metrics`: see `gs.workers.plan_average`.
+  `gs.plan` and `gs.metrics` do not count the bytes of averages;
+  `gs.workers.plan_average` does.
 
   Args:
     params: this worker's parameters.
     opt_state: this worker's optimizer state.
-    step: steps done, equal on all workers; averages where every divides it.
+    step: steps done, equal on all workers; averages if `every` divides it.
     every: in steps, at least 1.
     axis_name: mapped axis of the workers, or None.
 
@@ -266,9 +265,9 @@ def periodic_average(
     (params, opt_state).
 
   Raises:
-    TypeError: every or step is not a whole number, axis_name not text, or a
-      leaf no array.
-    ValueError: every is not positive, or step negative.
+    TypeError: every or step is not a whole number, axis_name is not text, or a
+      leaf is not an array.
+    ValueError: every is not positive, or step is negative.
 
   References:
     Aji, Heafield & Bogoychev, section 5 (every 500 steps).

@@ -32,9 +32,9 @@ class QSVRG(NamedTuple):
   Attributes:
     init: params -> state.
     epoch: (state, data) -> state; run it under the workers' axis.
-    bytes_per_epoch: (params) -> bytes that a worker's messages hold in an
-      epoch, at most: streams are as long as the data need, and the state's
-      `sent_bytes` says how long they were.
+    bytes_per_epoch: (params) -> the most bytes of a worker's messages in an
+      epoch. The length of streams depends on the data; the state's `sent_bytes`
+      has the actual bytes.
   """
 
   init: Callable[[Any], QSVRGState]
@@ -43,15 +43,15 @@ class QSVRG(NamedTuple):
 
 
 class QSVRGState(NamedTuple):
-  """State of `qsvrg`; the same on all workers.
+  """State of `qsvrg`; equal on all workers.
 
   Attributes:
     params: y, the centre of the next epoch: the mean of the last one's
       iterates.
     epochs: int32, epochs done.
-    sent_bytes: uint32, bytes that a worker's messages held in the last epoch,
-      its full gradient included. Exact below 4 GiB; what is more counts as
-      2^32 - 1. To add them up over many epochs, use Python's numbers.
+    sent_bytes: uint32, bytes of a worker's messages in the last epoch, its full
+      gradient included. Exact below 4 GiB; larger counts read 2^32 - 1. Sum
+      them over many epochs in Python's numbers.
   """
 
   params: Any
@@ -60,7 +60,7 @@ class QSVRGState(NamedTuple):
 
 
 def _vector(tree: Any) -> tuple[jax.Array, Callable[[jax.Array], Any]]:
-  """float32[n] of a tree, and what makes a tree of such dtypes of one."""
+  """float32[n] of a tree, and a function from a vector to such a tree."""
   wide = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), tree)
   flat, unravel = ravel_pytree(wide)
 
@@ -84,24 +84,25 @@ def qsvrg(
 ) -> QSVRG:
   """Minimises the mean of loss_fn over all examples of all workers.
 
-  An epoch around y: all workers exchange their full gradients, unquantised,
-  and get grad f(y). Then T times, each worker draws one of its examples j and
-  sends a quantised, variance-reduced gradient, and all take the mean:
+  In an epoch around y, all workers first exchange their full gradients,
+  unquantised, and get grad f(y). Then T times, each worker draws one of its
+  examples j and sends a quantised, variance-reduced gradient, and all take the
+  mean:
 
     u = Q_s(grad f_j(x) - grad f_j(y) + grad f(y));  x <- x - lr mean_w(u)
 
-  and y becomes the mean of the epoch's iterates x_1 .. x_T (x_1 = y). For
-  strongly convex f (l2-regularised), the error shrinks by a constant factor
-  an epoch; plain QSGD stalls at a noise floor.
+  Then y becomes the mean of the epoch's iterates x_1 .. x_T (x_1 = y). For
+  strongly convex f (l2-regularised), the error shrinks by a constant factor in
+  each epoch; plain QSGD stalls at a noise floor.
 
-  Differs from the paper: gradients are means over examples where it has sums
-  over m functions, and the draw j is from the worker's own shard. Its 2.8 n +
-  32 bits a message are derived from idealised lengths of the recursive Elias
-  code, whose real ones are 2.94 n on Gaussian vectors with s = sqrt(n). Here
-  levels travel in unary with an escape to that code: 2.43 n there, 0.05 n for
-  the lengths of blocks, and up to 2 % more because all workers send messages
-  of one size of a ladder. A worker whose stream would be longer than levels of
-  fixed width sends those; one more word says which of the two it is.
+  Differs from the paper: gradients are means over examples, not sums over m
+  functions, and the draw j is from the worker's own shard. The paper derives
+  2.8 n + 32 bits a message from idealised lengths of the recursive Elias code;
+  the real ones are 2.94 n on Gaussian vectors with s = sqrt(n). Here levels are
+  sent in unary with an escape to that code: 2.43 n on such vectors, 0.05 n for
+  the lengths of blocks, and up to 2 % more because messages have the sizes of a
+  ladder. A worker whose stream would be longer than levels of fixed width sends
+  those; one more word says which of the two it sent.
 
   Args:
     loss_fn: (params, example) -> loss of one example, regulariser included.
@@ -109,19 +110,19 @@ def qsvrg(
     inner_steps: T, at least 1.
     levels: s of Q_s with the 2-norm over the whole vector; None is
       ceil(sqrt(n)), the paper's.
-    code: 'elias', streams as long as the data need; 'fixed', always
+    code: 'elias', streams whose length depends on the data; 'fixed', always
       ceil(log2(2 s + 1)) bits an element.
     axis_name: mapped axis of the workers, or None.
-    seed: of draws and rounding.
+    seed: seed of draws and rounding.
 
   Returns:
     init and epoch. `epoch` takes this worker's shard: arrays with examples
     first, of equal size on all workers.
 
   Raises:
-    TypeError: an argument of the wrong kind, also of init and epoch.
-    ValueError: an argument out of range; from epoch: a shard without examples;
-      from init: parameters without elements.
+    TypeError: an argument is of the wrong kind, also of init and epoch.
+    ValueError: an argument is out of range; from epoch: the shard has no
+      examples; from init: params have no elements.
 
   References:
     Alistarh et al., arXiv 1610.02132, section 3.3 and theorem 3.6.
@@ -132,7 +133,7 @@ def qsvrg(
   )
   inner_steps = arguments.whole_number('inner_steps', inner_steps, 1)
   arguments.one_of('code', code, CODES)
-  # Above, the stream has no code, or float32 does not tell levels apart.
+  # Above this, streams have no code, or float32 cannot distinguish levels.
   most = MAX_LEVELS if code == 'elias' else 2**24
   if levels is not None:
     levels = arguments.whole_number('levels', levels, 1, most)
@@ -147,7 +148,7 @@ def qsvrg(
     return size
 
   def code_of(size):
-    """The levels of a vector of this size, and how they travel."""
+    """The levels of a vector of this size, and their code."""
     s = levels or math.ceil(math.sqrt(size))
     if code == 'fixed':
       return s, level_codes.fixed(s)

@@ -11,11 +11,11 @@ from gradsparse.transform.described import described
 
 @described
 def sharded(tx: CompressedMean, param_specs: Any) -> CompressedMean:
-  """The same scheme for parameters that are sharded inside of each worker.
+  """The same scheme for parameters that are sharded inside each worker.
 
   A worker is then a replica of several devices (fully sharded or tensor
-  parallel), and the scheme works between replicas. Use it where only the axis
-  of the replicas is manual:
+  parallel), and the scheme exchanges between replicas. Only the axis of the
+  replicas may be manual:
 
     mesh = jax.make_mesh((2, 4), ('replica', 'fsdp'))
     specs = {'kernel': P('fsdp', None), 'bias': P()}
@@ -25,49 +25,50 @@ def sharded(tx: CompressedMean, param_specs: Any) -> CompressedMean:
 
   Each device sends the message of its own shards, once, to the devices that
   have the same shards in the other replicas. Nothing is gathered inside a
-  replica; there travel only a few numbers on which its devices agree (whether
-  the step counts, the size of messages), and PowerSGD's small factors. A leaf
-  that is whole on all devices of a replica is exchanged by each of them, as it
-  would be without compression. Leaves that are divided over different axes
-  travel in messages of their own.
+  replica: its devices exchange only a few numbers on which they agree (whether
+  the step is accepted, the size of messages), and PowerSGD's small factors.
+  Each device of a replica exchanges the replicated leaves, as without
+  compression. Leaves that are sharded over different axes have separate
+  messages.
 
-  What a scheme does with a leaf it does with a shard: a density counts a
-  shard's elements, a bucket or a scale is a shard's. `min_size` and the rules
-  which leaves stay dense look at whole leaves. With scope='chunk' the result is
-  that of whole leaves to the bit, where chunks lie inside of shards; PowerSGD
-  approximates whole leaves.
+  A scheme treats a shard like a leaf: a density counts a shard's elements, and
+  a bucket or a scale is a shard's. `min_size` and the rules for dense leaves
+  apply to whole leaves. With scope='chunk' the result is bit-identical to that
+  of whole leaves, if chunks lie inside shards. PowerSGD approximates whole
+  leaves.
 
-  State that is shaped like parameters is sharded like them:
-  `gs.workers.shardings` says how to place it. Sizes in `gs.plan`
-  (`num_workers={'replica': 2, 'fsdp': 4}`) and in `gs.metrics` are those of one
-  device, and counts of elements those of the replica. `sent_bytes` of the
-  metrics are those across the scheme's axis: `sent_by_axis['replica']` of the
-  plan, whose own `sent_bytes` have the few bytes inside a replica too.
+  State that is shaped like parameters is sharded like them; see
+  `gs.workers.shardings`. Sizes in `gs.plan` (`num_workers={'replica': 2,
+  'fsdp': 4}`) and in `gs.metrics` are those of one device; counts of elements
+  are those of the replica. `sent_bytes` of the metrics are those across the
+  scheme's axis, the plan's `sent_by_axis['replica']`; the plan's `sent_bytes`
+  include the few bytes inside a replica.
 
-  On a mesh without other axes, and in a simulation by `vmap`, leaves are whole
-  and nothing is divided.
+  On a mesh without other axes, and in a simulation by `vmap`, leaves are not
+  sharded.
 
   Args:
-    tx: a scheme itself, not a chain around it.
-    param_specs: a tree, or a prefix of one, of PartitionSpecs over the other
-      axes of the mesh; P() is a leaf that is whole.
+    tx: a scheme, not a chain around it.
+    param_specs: tree, or prefix tree, of PartitionSpecs over the other axes of
+      the mesh; P() is a replicated leaf.
 
   Raises:
-    TypeError: tx is not a scheme, or param_specs no tree of PartitionSpecs.
+    TypeError: tx is not a scheme, or param_specs is not a tree of
+      PartitionSpecs.
     ValueError: the scheme selects from all leaves together (scope='global',
-      gTop-k), or param_specs names its own axis; from init and update:
-      param_specs does not fit the parameters or the mesh.
+      gTop-k), or param_specs name its own axis; from init and update:
+      param_specs do not fit the parameters or the mesh.
   """
   if not isinstance(tx, CompressedMean):
     raise TypeError(
       'gs.sharded needs a gradsparse scheme such as gs.dgc(...), got '
-      f'{type(tx).__name__}: put it inside of a chain, '
+      f'{type(tx).__name__}: put it inside a chain, '
       'optax.chain(gs.sharded(gs.dgc(...), specs), optax.sgd(lr))'
     )
   if param_specs is None:
     raise TypeError(
-      'param_specs must be a tree of PartitionSpecs, got None; P() is a leaf '
-      'that is whole'
+      'param_specs must be a tree of PartitionSpecs, got None; P() is a '
+      'replicated leaf'
     )
   return compressed_mean(
     **tx.scheme._replace(param_specs=param_specs)._asdict()

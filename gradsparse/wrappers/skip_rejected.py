@@ -1,4 +1,4 @@
-"""A step that a scheme rejects, passed over on all workers together."""
+"""Skips a step that a scheme rejects, on all workers together."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ import optax
 class SkipRejectedState(NamedTuple):
   """State of `skip_rejected`.
 
-  The counters are the same on all workers. Only where updates differ between
-  workers by type (`gs.local_gradient`) the counters have a worker axis, too.
+  The counters are equal on all workers. They have a worker axis only if updates
+  are typed varying between workers (`gs.local_gradient`).
 
   Attributes:
     skipped: int32, rejected updates so far.
-    consecutive: int32, rejected updates since the last one that was not.
+    consecutive: int32, rejected updates since the last accepted one.
     inner: state of the transformation inside.
   """
 
@@ -42,27 +42,26 @@ def skip_rejected(
 ) -> Described:
   """Returns zeros for a rejected update, and keeps the optimizer's state.
 
-  A scheme that rejects a step returns NaN on all workers. Without this, NaN
-  gets into the optimizer's moments and the parameters, as after a dense mean.
-  Put it around what follows the scheme, or around the whole chain:
+  A scheme that rejects a step returns NaN on all workers. Without this wrapper,
+  NaN gets into the optimizer's moments and the parameters, as after a dense
+  mean. Put it around the optimizer after the scheme, or around the whole chain:
 
     optax.chain(gs.dgc(...), gs.skip_rejected(optax.sgd(lr)))
     gs.skip_rejected(optax.chain(gs.dgc(...), optax.sgd(lr)))
 
-  Which of the two it is, the state of `inner` tells. Without a scheme in
-  there, the verdict is that of the update that comes in: not finite in any
-  element is rejected. With one, the verdict is that of the update that comes
-  out. A local gradient is never judged, so all workers come to the same
-  verdict, and nothing is sent for it across the scheme's axis.
+  An update with an element that is not finite is rejected: the input of
+  `inner`, or its output if the state of `inner` holds a scheme. Local gradients
+  are not checked, so all workers come to the same verdict, without
+  communication across the scheme's axis.
 
-  Around a whole chain all workers exchange in every step. The scheme's state
-  moves on as a rejected step leaves it (`steps` and `rejected_steps` go up,
-  nothing was delivered), and a round of `gs.accumulate` ends. All other state
-  stays what it was, that of links before the scheme too. For an
-  `optax.MultiSteps` inside, a rejected call never happened. (One outside keeps
-  a NaN in its sum for good: prefer `gs.accumulate`.)
+  Around a whole chain, all workers exchange in every step. The scheme keeps its
+  state after a rejected step (`steps` and `rejected_steps` increase, nothing is
+  delivered), and a round of `gs.accumulate` ends. All other state does not
+  change, including that of transformations before the scheme. An
+  `optax.MultiSteps` inside does not see a rejected call. (One outside keeps a
+  NaN in its sum for ever: prefer `gs.accumulate`.)
 
-  Not before a scheme: there it would judge a worker's own gradient.
+  Do not put it before a scheme, where it would check a worker's own gradient.
 
   >>> import gradsparse as gs
   >>> tx = optax.chain(
@@ -77,16 +76,16 @@ def skip_rejected(
   Args:
     inner: an optimizer, or schemes and optimizer. Its update may take keyword
       arguments.
-    max_consecutive: how many rejected updates in a row become zeros, at least
-      1. A compiled step cannot raise, so the next update of that row is NaN
-      again, and the program's own check of its parameters or its loss stops
-      it. The optimizer's state stays finite even then. None: any number.
+    max_consecutive: the most rejected updates in a row that become zeros, at
+      least 1. A compiled step cannot raise, so further ones are NaN, for the
+      program's own check of its parameters or its loss. The optimizer's state
+      stays finite even then. None: no limit.
 
   Raises:
-    TypeError: inner is no optax transformation, or max_consecutive no whole
-      number.
-    ValueError: max_consecutive is not positive; from update: the state is not
-      this one's.
+    TypeError: inner is not an optax transformation, or max_consecutive is not a
+      whole number.
+    ValueError: max_consecutive is not positive; from update: the state is
+      another transformation's.
   """
   arguments.instance('inner', inner, optax.GradientTransformation)
   if max_consecutive is not None:
@@ -103,7 +102,7 @@ def skip_rejected(
     out, new = inner.update(updates, state.inner, params, **extra)
     around = bool(schemes_in(new))
     accepted = health.all_finite(jax.tree.leaves(out if around else updates))
-    # The zeros within a round of accumulate end no row of rejections.
+    # Zeros within a round of accumulate do not end a row of rejections.
     goes_on = _within_a_round(new) if around else False
     row = state.consecutive
     row = jnp.where(accepted, jnp.where(goes_on, row, 0), row + 1)
@@ -129,7 +128,7 @@ def _is_accumulate(x: Any) -> bool:
 
 
 def _within_a_round(state: Any) -> jax.Array:
-  """Whether some accumulate inside has returned zeros, bool scalar."""
+  """Whether an accumulate inside has returned zeros, bool scalar."""
   found = jnp.bool_(False)
   for x in jax.tree.leaves(state, is_leaf=_is_accumulate):
     if _is_accumulate(x):
@@ -138,10 +137,10 @@ def _within_a_round(state: Any) -> jax.Array:
 
 
 def _chosen(accepted: jax.Array, new: Any, old: Any) -> Any:
-  """The new state if the step was accepted, else what a rejected one leaves."""
+  """The new state if the step was accepted, else that of a rejected step."""
 
   def is_node(x):
-    # What is inside of MultiSteps stays what it was, a scheme's state too.
+    # State inside MultiSteps does not change, even a scheme's.
     kinds = (AccumulateState, optax.MultiStepsState)
     return is_scheme(x) or isinstance(x, kinds)
 

@@ -108,7 +108,7 @@ def given() -> Iterator[Case]:
     'state-stacked',
     lambda: DROPPING.update(PARAMS, stacked),
     ValueError,
-    r'state.steps has shape \(2,\) in update, and \(\) was wanted',
+    r'state.steps must have shape \(\) in update, got \(2,\)',
   )
 
 
@@ -140,7 +140,11 @@ def readers() -> Iterator[Case]:
   owing = STATE._replace(memory=jax.tree.map(jnp.ones_like, STATE.memory))
   sgd = optax.sgd(0.1)
   for name, args, says in (
-    ('no-memory', (DROPPING, scheme('dense'), owing), 'pending would be lost'),
+    (
+      'no-memory',
+      (DROPPING, scheme('dense'), owing),
+      'pending values would be lost',
+    ),
     ('old-sgd', (sgd, DROPPING, STATE), 'state does not belong to tx_old'),
     (
       'new-sgd',

@@ -198,7 +198,7 @@ def workers() -> Iterator[Case]:
       'rows',
       (ONES,),
       dict(in_specs=(P(AXIS),)),
-      r'args\[0\] has shape \(3,\), and its spec .* wants .*\(2, \.\.\.\)',
+      r'args\[0\] has shape \(3,\), but its spec .* needs .*\(2, \.\.\.\)',
     ),
   ):
     yield Case(

@@ -200,7 +200,7 @@ def test_what_went_in_is_pending_or_came_out(sequence, every, seed):
       state = gs.workers.init(new.tx, programs.PARAMS, number)
     else:
       if owes_what_becomes_dense(old, new, state):
-        with pytest.raises(ValueError, match='dense, and what is pending'):
+        with pytest.raises(ValueError, match='dense, so pending values'):
           gs.switch(old.tx, new.tx, state)
         # As the message says: by way of a step that delivers all of it.
         full = compiled('dropping', 1.0, old.num_workers, every)

@@ -188,7 +188,7 @@ def test_to_a_scheme_without_memory_is_an_error_and_from_one_is_not(
   empty = gs.switch(owing, free, where.init(owing))
   assert form(empty) == form(where.init(free))
   _, _, state = where.update(owing, where.init(owing), seed=0)
-  with pytest.raises(ValueError, match='what is pending would be lost'):
+  with pytest.raises(ValueError, match='pending values would be lost'):
     gs.switch(owing, free, state)
   _, _, state = where.update(free, where.init(free), seed=0)
   after = gs.switch(free, owing, state)
@@ -206,7 +206,7 @@ def test_what_an_exchange_owes_needs_a_memory_to_go_to(where):
   _, _, state = where.update(owing, where.init(owing), seed=0)
   assert nonzero(state.exchange)
   for target in (free, owing):
-    with pytest.raises(ValueError, match='what is pending would be lost'):
+    with pytest.raises(ValueError, match='pending values would be lost'):
       gs.switch(owing, target, state)
   # All of it goes to the memory; the new exchange has rounded nothing yet.
   after = gs.switch(owing, both, state)
@@ -251,7 +251,7 @@ def test_leaves_that_become_dense_must_owe_nothing(where):
   # Nothing is pending yet.
   assert form(gs.switch(old, new, where.init(old))) == form(where.init(new))
   _, _, state = where.update(old, where.init(old), seed=0)
-  says = r"leaves \['bias'\] dense, and what is pending would be lost"
+  says = r"leaves \['bias'\] dense, so pending values would be lost"
   with pytest.raises(ValueError, match=says):
     gs.switch(old, new, state)
   # The way that the message names.
@@ -289,7 +289,9 @@ def test_after_a_local_gradient_the_optimizer_stays():
   local = gs.local_gradient(scheme('dropping', Stacked.axis_name))
   sgd = optax.chain(local, optax.sgd(0.1, momentum=0.9))
   adam = optax.chain(local, optax.adam(0.1))
-  with pytest.raises(ValueError, match='the optimizer must stay'):
+  with pytest.raises(
+    ValueError, match='the optimizer after gs.local_gradient must'
+  ):
     gs.switch(sgd, adam, Stacked.init(sgd))
   after = gs.switch(sgd, sgd, Stacked.init(sgd))
   assert form(after) == form(Stacked.init(sgd))

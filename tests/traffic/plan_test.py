@@ -221,7 +221,10 @@ def test_a_second_plan_counts_again():
   'call, message',
   [
     (lambda: gs.plan(gs.dense(axis_name='w'), PARAMS, 0), 'num_workers'),
-    (lambda: gs.plan(optax.sgd(0.1), PARAMS, 2), 'no gradsparse scheme'),
+    (
+      lambda: gs.plan(optax.sgd(0.1), PARAMS, 2),
+      'must hold a gradsparse scheme',
+    ),
     (
       lambda: gs.plan(gs.dense(axis_name='w'), PARAMS, 2).over_run(0),
       'steps must be at least 1, got 0',

@@ -194,7 +194,7 @@ def test_an_exchange_refuses_a_compressor_that_it_cannot_carry():
 
 
 def test_what_is_learnt_needs_a_sum_to_learn_from():
-  with pytest.raises(ValueError, match='power_sgd cannot .*adds words up'):
+  with pytest.raises(ValueError, match='power_sgd cannot .*sums words'):
     joined(compressors.power_sgd(2), exchanges.all_gather())
 
 

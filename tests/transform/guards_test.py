@@ -52,7 +52,7 @@ def test_so_is_masked_around_a_partition_and_inside_of_one():
   some = {'kernel': True, 'bias': False}
   inside = optax.partition({'a': optax.masked(dense, some), 'b': dense}, labels)
   for tx in (optax.masked(partition, some), inside):
-    with pytest.raises(ValueError, match='without anybody to average'):
+    with pytest.raises(ValueError, match='without averaging'):
       tx.init(PARAMS)
   nested = optax.partition(
     {'a': optax.partition({'a': dense}, of_all('a')), 'b': dense}, labels
@@ -93,7 +93,7 @@ def test_state_with_its_worker_axis_is_refused_inside_of_multi_steps():
   tx = optax.MultiSteps(inner, every_k_schedule=2)
   params = {'kernel': jnp.zeros((12, 10)), 'bias': jnp.zeros(11)}
   state = gs.workers.init(tx, params, 2)
-  with pytest.raises(ValueError, match='worker axis that gs.workers.init'):
+  with pytest.raises(ValueError, match='worker axis of gs.workers.init'):
     jax.vmap(
       lambda grads: tx.update(grads, state, params),
       axis_name=AXIS,

@@ -73,7 +73,7 @@ def test_a_device_has_its_part_of_a_leaf():
   assert layout.axes(0) == BOTH and layout.axes(1) == ()
   with pytest.raises(ValueError, match=r'8 elements in dimension 0.*\[2, 3\]'):
     layout.on_device({'fsdp': 2, 'tp': 3})
-  with pytest.raises(ValueError, match="axis 'tp', and the mesh has fsdp"):
+  with pytest.raises(ValueError, match="axis 'tp', but the mesh has fsdp"):
     layout.on_device({'fsdp': 2})
 
 

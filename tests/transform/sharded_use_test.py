@@ -56,7 +56,7 @@ def traced(tx, mesh, params=PARAMS, *, manual=(REPLICA,), **options):
 
 def test_it_takes_a_scheme_and_no_chain():
   chain = optax.chain(dgc(), optax.sgd(0.1))
-  with pytest.raises(TypeError, match='gs.sharded.*inside of a chain'):
+  with pytest.raises(TypeError, match='gs.sharded.*inside a chain'):
     gs.sharded(chain, SPECS)
 
 
@@ -104,7 +104,7 @@ def test_specs_fit_the_mesh(specs, message, check_vma):
 @pytest.mark.parametrize('manual', [(REPLICA, 'fsdp'), tuple(MESHES['2x2x2'])])
 def test_an_axis_of_param_specs_is_not_manual(manual):
   tx = gs.sharded(dgc(), SPECS)
-  with pytest.raises(ValueError, match='is manual around it.*axis_names'):
+  with pytest.raises(ValueError, match='is manual already.*axis_names'):
     traced(tx, mesh_of(MESHES['2x2x2']), manual=manual, check_vma=False)
 
 

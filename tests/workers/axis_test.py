@@ -193,8 +193,8 @@ def test_stacked_state_without_a_mapped_axis_is_refused(recipe, axis_name):
     gs.random_k: ('.stats.payload_bytes', ()),
   }[recipe]
   for said in (
-    f'state{leaf} has shape {(NUM_WORKERS, *shape)}',
-    f'{shape} was wanted',
+    f'state{leaf} must have shape {shape}',
+    f'got {(NUM_WORKERS, *shape)}',
     'gs.workers.parallel',
   ):
     assert said in str(e.value)
@@ -241,6 +241,6 @@ def test_specs_of_other_functions_are_made_by_replace():
   )
   specs = jax.tree.map(lambda _: P(), one)
   run = program(lambda f: f(), 'simulate', (specs,), P())
-  match = 'got at .0. Partial for Partial, which differ in what is no array'
+  match = 'got at .0. Partial for Partial, which differ in static fields'
   with pytest.raises(ValueError, match=match):
     run.lower(other)

@@ -123,7 +123,7 @@ def test_every_scheme_goes_on(setting, old=3, new=2):
   each(lambda x, y: np.testing.assert_equal(x.shape, y.shape), after, wanted)
   each(lambda x, y: np.testing.assert_equal(x.dtype, y.dtype), after, wanted)
   if setting.name == 'qsgd_scatter':
-    assert 'rounding the last mean' in str(said[0].message)
+    assert 'rounding error of the last mean' in str(said[0].message)
   else:
     assert not said
     if after.owes():
@@ -460,7 +460,7 @@ def wrong_rows():
       r'worker axes of \(2,\), \(3,\)',
     ),
     (HALF, stacked(HALF, 2), 'some parameters are in no scheme'),
-    (DROPPING, wrong_rows(), r"residual\['bias'\] has shape"),
+    (DROPPING, wrong_rows(), r"residual\['bias'\] must have shape"),
   ],
   ids=[
     'not stacked',

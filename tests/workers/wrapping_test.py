@@ -201,7 +201,7 @@ def test_a_constraint_on_the_whole_mesh_is_told_how_to_be_written(spec, named):
     jax.eval_shape(fn, *args)
     return
   refused(
-    r"constraint inside of the step names 'data'.*axis of the workers.*"
+    r"constraint inside the step names 'data'.*axis of the workers.*"
     r"spec alone: .*constraint\(x, P\(None, 'fsdp'\)\).*abstract_mesh",
     fn,
     *args,
@@ -229,13 +229,15 @@ def test_a_memory_under_no_axis_is_refused_where_types_are_not_checked():
 def test_sizes_are_checked():
   batch = flat(batches(1)[0])
   few = gs.workers.init(TX, PARAMS, 2, AXIS)
-  match = r'args\[1\].*has shape \(2, .*wants leading axes.*\(3, \.\.\.\)'
+  match = (
+    r'args\[1\].*has shape \(2, .*needs leading worker axes.*\(3, \.\.\.\)'
+  )
   refused(match, wrapped(), PARAMS, few, batch)
   odd = jax.tree.map(lambda x: x[:14], batch)
   match = r"args\[2\]\['x'\] has shape \(14, 6\).*P\('data',?\).*3 equal parts"
   refused(match, wrapped(), PARAMS, STATE, odd)
   refused('3 equal parts', wrapped(), PARAMS, STATE, {'x': jnp.float32(1)})
-  match = 'in_specs has 3 entries, and the step was given 2'
+  match = 'in_specs has 3 entries, but the step got 2'
   refused(match, wrapped(), PARAMS, STATE, error=TypeError)
 
 
