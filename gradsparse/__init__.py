@@ -38,6 +38,7 @@ from gradsparse.recipes import variance_strom
 from gradsparse.state.inspection import metrics
 from gradsparse.state.inspection import pending
 from gradsparse.state.scheme import CompressedMeanState
+from gradsparse.state.scheme import OuterState
 from gradsparse.state.switching import switch
 from gradsparse.traffic.audit import Audit
 from gradsparse.traffic.audit import audit
@@ -51,6 +52,9 @@ from gradsparse.wrappers.local_gradient import LocalGradientState
 from gradsparse.wrappers.local_gradient import clip_local_norm
 from gradsparse.wrappers.local_gradient import local_gradient
 from gradsparse.wrappers.local_gradient import periodic_average
+from gradsparse.wrappers.outer import Outer
+from gradsparse.wrappers.outer import diloco
+from gradsparse.wrappers.outer import outer
 from gradsparse.wrappers.qsvrg import qsvrg
 from gradsparse.wrappers.sharded import sharded
 from gradsparse.wrappers.skip_rejected import SkipRejectedState
@@ -65,6 +69,8 @@ __all__ = (
   'CompressedMean',
   'CompressedMeanState',
   'LocalGradientState',
+  'Outer',
+  'OuterState',
   'Plan',
   'SkipRejectedState',
   'accumulate',
@@ -77,6 +83,7 @@ __all__ = (
   'dense',
   'dense_with_moment',
   'dgc',
+  'diloco',
   'dryden',
   'ef21',
   'extend',
@@ -86,6 +93,7 @@ __all__ = (
   'metrics',
   'moments_from_microbatches',
   'one_bit_sgd',
+  'outer',
   'pending',
   'periodic_average',
   'plan',

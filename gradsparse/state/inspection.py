@@ -8,6 +8,7 @@ from typing import Any
 from gradsparse import health
 from gradsparse.state.scheme import CompressedMeanState
 from gradsparse.state.scheme import LocalGradientState
+from gradsparse.state.scheme import OuterState
 from gradsparse.traffic import counting
 import jax
 import jax.numpy as jnp
@@ -121,7 +122,7 @@ def has_local_params(state: Any) -> bool:
   """Whether an optimizer state belongs to parameters that differ by worker."""
 
   def found(x):
-    return isinstance(x, LocalGradientState)
+    return isinstance(x, LocalGradientState | OuterState)
 
   return any(map(found, jax.tree.leaves(state, is_leaf=found)))
 

@@ -100,6 +100,25 @@ class CompressedMeanState(NamedTuple):
     return self._replace(exchange=jax.tree.map(jnp.zeros_like, self.exchange))
 
 
+@ownership.local()
+class OuterState(NamedTuple):
+  """State of `outer`.
+
+  Attributes:
+    step: int32, calls of `sync`.
+    anchor: float32 tree like params, float64 for float64 leaves: the parameters
+      after the last exchange, equal on all workers.
+    outer: the outer optimizer's state, equal on all workers; with several
+      fragments a tuple with one for each.
+    scheme: the state of the scheme of all parameters.
+  """
+
+  step: jax.Array
+  anchor: Any
+  outer: Any
+  scheme: CompressedMeanState
+
+
 class LocalGradientState(NamedTuple):
   """State of `local_gradient`.
 

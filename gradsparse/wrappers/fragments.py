@@ -1,0 +1,155 @@
+"""Fragments of the parameters, which are exchanged one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+import dataclasses
+import math
+from typing import Any
+
+from gradsparse.state.scheme import CompressedMeanState
+from gradsparse.transform.layout import Layout
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+@dataclasses.dataclass(frozen=True)
+class Fragments:
+  """A static division of the leaves of a tree into runs of leaves.
+
+  A fragment is a tree like the whole one, with None for the leaves of others.
+
+  Attributes:
+    treedef: structure of the whole tree.
+    members: numbers of the leaves of each fragment, ascending.
+  """
+
+  treedef: Any
+  members: tuple[tuple[int, ...], ...]
+
+  @classmethod
+  def of(cls, tree: Any, number: int) -> Fragments:
+    """Divides a tree into fragments of about equal numbers of elements.
+
+    Raises:
+      ValueError: the tree has fewer leaves than fragments.
+    """
+    leaves, treedef = jax.tree.flatten(tree)
+    if len(leaves) < number:
+      raise ValueError(
+        f'fragments must be at most the number of leaves, {len(leaves)}, got '
+        f'{number}'
+      )
+    ends = np.cumsum([max(math.prod(jnp.shape(x)), 1) for x in leaves])
+    middles = ends - np.diff(ends, prepend=0) / 2
+    wanted = np.minimum(middles * number // ends[-1], number - 1).astype(int)
+    # Each fragment has a leaf, whatever their sizes.
+    for i in range(len(leaves)):
+      least = wanted[i - 1] if i else 0
+      last = number - (len(leaves) - i)
+      wanted[i] = min(max(wanted[i], least, last), least + 1 if i else 0)
+    members = [np.flatnonzero(wanted == n).tolist() for n in range(number)]
+    return cls(treedef, tuple(map(tuple, members)))
+
+  def pick(self, tree: Any, number: int) -> Any:
+    """A fragment of a tree, or of one with a node for each leaf."""
+    if len(self.members) == 1:
+      return tree
+    own = set(self.members[number])
+    nodes = self.treedef.flatten_up_to(tree)
+    return self.treedef.unflatten(
+      [x if i in own else None for i, x in enumerate(nodes)]
+    )
+
+  def put(self, tree: Any, part: Any, number: int) -> Any:
+    """The whole tree, with another fragment."""
+    if len(self.members) == 1:
+      return part
+    own = set(self.members[number])
+    pairs = zip(
+      self.treedef.flatten_up_to(tree),
+      self.treedef.flatten_up_to(part),
+      strict=True,
+    )
+    return self.treedef.unflatten(
+      [new if i in own else old for i, (old, new) in enumerate(pairs)]
+    )
+
+  def pick_state(
+    self, state: CompressedMeanState, number: int, layout: Layout
+  ) -> CompressedMeanState:
+    """The state of a scheme of a fragment.
+
+    Args:
+      state: of a scheme of the whole tree.
+      number: of the fragment.
+      layout: of the whole tree.
+    """
+    if len(self.members) == 1:
+      return state
+    own = self.members[number]
+    fields = [
+      self.pick(x, number) if self._is_tree(x) else x for x in state.memory
+    ]
+    return state._replace(
+      memory=type(state.memory)(*fields),
+      compressor=self._compressed(state.compressor, own, layout),
+      exchange=self.pick(state.exchange, number) if state.exchange else (),
+      dense_leaves={
+        str(n): () for n, i in enumerate(own) if str(i) in state.dense_leaves
+      },
+    )
+
+  def put_state(
+    self,
+    state: CompressedMeanState,
+    part: CompressedMeanState,
+    number: int,
+    layout: Layout,
+  ) -> CompressedMeanState:
+    """The state of a scheme of the whole tree, with that of a fragment."""
+    if len(self.members) == 1:
+      return part
+    own = self.members[number]
+    memory = type(state.memory)(
+      *(
+        self.put(old, new, number) if self._is_tree(old) else new
+        for old, new in zip(state.memory, part.memory, strict=True)
+      )
+    )
+    compressor = state.compressor
+    if compressor:
+      mine = [n for n, i in enumerate(layout.compressed) if i in own]
+      learnt = list(compressor)
+      for n, new in zip(mine, part.compressor, strict=True):
+        learnt[n] = new
+      compressor = tuple(learnt)
+    return part._replace(
+      memory=memory,
+      compressor=compressor,
+      exchange=(
+        self.put(state.exchange, part.exchange, number)
+        if state.exchange
+        else ()
+      ),
+      dense_leaves=state.dense_leaves,
+    )
+
+  def _is_tree(self, node: Any) -> bool:
+    """Whether a node of a memory has a part for each leaf."""
+    try:
+      self.treedef.flatten_up_to(node)
+    except (TypeError, ValueError):
+      return False
+    return True
+
+  def _compressed(
+    self, state: Sequence[Any], own: Sequence[int], layout: Layout
+  ) -> tuple[Any, ...]:
+    """The compressor's state of the leaves of a fragment."""
+    if not state:
+      return ()
+    return tuple(
+      x for i, x in zip(layout.compressed, state, strict=True) if i in own
+    )

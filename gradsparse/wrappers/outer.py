@@ -1,0 +1,274 @@
+"""Outer steps: workers train alone, and exchange what they moved (DiLoCo)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from gradsparse import arguments
+from gradsparse import health
+from gradsparse.collectives import Comm
+from gradsparse.state.inspection import check_own
+from gradsparse.state.scheme import OuterState
+from gradsparse.traffic import counting
+from gradsparse.transform import conditional
+from gradsparse.transform import inputs
+from gradsparse.transform.compressed_mean import CompressedMean
+from gradsparse.transform.described import Described
+from gradsparse.transform.described import described
+from gradsparse.wrappers.fragments import Fragments
+from gradsparse.wrappers.local_gradient import means_wanted
+import jax
+import jax.numpy as jnp
+import optax
+
+
+_SHARE = arguments.Range('a number in [0, 1]', lambda x: (x >= 0) & (x <= 1))
+
+
+class Outer(Described):
+  """An optax transformation whose update takes and returns parameters.
+
+  Attributes:
+    init: params -> OuterState.
+    sync: (params, state) -> (params, state).
+    update: the same function under optax's name, for `gs.plan` and
+      `gs.workers`.
+  """
+
+  @property
+  def sync(self) -> Callable[[Any, OuterState], tuple[Any, OuterState]]:
+    return self.update
+
+
+@described
+def outer(
+  scheme: CompressedMean,
+  outer: optax.GradientTransformation,
+  *,
+  sync_every: int,
+  fragments: int = 1,
+  delay: int = 0,
+  alpha: float = 0.0,
+) -> Outer:
+  """Averages the progress of workers once in `sync_every` steps.
+
+  Between two exchanges each worker trains by itself, with an optimizer of its
+  own. An exchange takes the distance of each worker's parameters from the
+  anchor, the parameters of the last exchange, as a gradient:
+
+    D      = mean over workers of (anchor - params), by `scheme`
+    anchor = optax.apply_updates(anchor, outer.update(D))
+    params = anchor
+
+  Call `sync` after each inner step. It sends nothing in the steps between.
+
+    tx = gs.outer(gs.dense(axis_name='site'),
+                  optax.sgd(0.7, momentum=0.9, nesterov=True), sync_every=50)
+    state = gs.workers.init(tx, params, 4, 'site')
+
+    updates, inner_state = inner.update(grads, inner_state, params)
+    params = optax.apply_updates(params, updates)
+    params, state = tx.sync(params, state)
+
+  Parameters differ between workers, and so does the inner optimizer's state:
+  `gs.workers.stack` makes a copy of both for each worker. After an exchange
+  with alpha=0 the parameters of all workers are equal to the bit. Evaluate the
+  anchor, which is equal at all times.
+
+  With a sparse scheme, what is not sent of a worker's progress stays in the
+  scheme's memory and is sent in a later exchange, although the worker itself
+  goes on from the anchor.
+
+  With `fragments` > 1 each exchange is of one fragment of the parameters, in
+  turn, once in `sync_every / fragments` steps (Streaming DiLoCo). A leaf
+  belongs to one fragment; fragments are runs of leaves of about equal size.
+
+  With `delay` = V the anchor moves at the exchange, and the worker's parameters
+  V steps later, to `alpha * params + (1 - alpha) * anchor`. The steps between
+  the two then count by the factor alpha. This is the schedule of MaxText,
+  whose counts of steps begin with 1. torchft moves the anchor after the delay
+  too; parameters are the same in both.
+
+  An exchange is rejected if a worker's parameters are not finite, see
+  `gs.compressed_mean`. Anchor and outer optimizer then stay as they were, and
+  all workers go back to the anchor, as in torchft.
+
+  Args:
+    scheme: a gradsparse scheme over the slow axis, also inside of `gs.sharded`.
+    outer: the outer optimizer. A learning rate belongs here, and not before the
+      scheme, whose memory it would rescale.
+    sync_every: H, steps from one exchange of a leaf to the next, at least 1.
+    fragments: F, in how many exchanges the parameters are sent; divides
+      `sync_every`.
+    delay: V, steps from an exchange to its effect on the worker's parameters;
+      less than `sync_every / fragments`.
+    alpha: weight of the worker's own parameters when it takes over the anchor,
+      in [0, 1].
+
+  Raises:
+    TypeError: an argument is of the wrong kind; from init: a leaf is not
+      floating-point.
+    ValueError: an argument is out of range; from sync: the state is another
+      transformation's.
+
+  References:
+    Douillard et al., DiLoCo, arXiv 2311.08105, algorithm 1; Douillard et al.,
+    Streaming DiLoCo, arXiv 2501.18512, sections 2.2 and 2.3.
+  """
+  if not isinstance(scheme, CompressedMean):
+    raise TypeError(
+      'scheme must be a gradsparse scheme such as gs.dense(...), got '
+      f'{type(scheme).__name__}; other transformations belong to outer'
+    )
+  arguments.instance('outer', outer, optax.GradientTransformation)
+  sync_every = arguments.whole_number('sync_every', sync_every, 1)
+  fragments = arguments.whole_number('fragments', fragments, 1, sync_every)
+  if sync_every % fragments:
+    raise ValueError(
+      f'fragments must divide sync_every={sync_every}, got {fragments}'
+    )
+  apart = sync_every // fragments
+  delay = arguments.whole_number('delay', delay, 0, apart - 1)
+  alpha = arguments.number('alpha', alpha, _SHARE)
+  axis_name = scheme.scheme.axis_name
+  outer = optax.with_extra_args_support(outer)
+
+  def init(params):
+    inputs.check_floating(params, 'parameters')
+    anchor = jax.tree.map(_wide, params)
+    cut = Fragments.of(params, fragments)
+    states = [outer.init(cut.pick(anchor, n)) for n in range(fragments)]
+    return OuterState(
+      jnp.int32(0),
+      anchor,
+      states[0] if fragments == 1 else tuple(states),
+      scheme.init(params),
+    )
+
+  def exchanged(cut, number, params, state):
+    """The state after the exchange of a fragment."""
+    own, held = cut.pick(params, number), cut.pick(state.anchor, number)
+    # In the parameters' own type: what it rounded off is no progress.
+    gradient = jax.tree.map(
+      lambda a, p: a.astype(p.dtype).astype(a.dtype) - p.astype(a.dtype),
+      held,
+      own,
+    )
+    before = cut.pick_state(state.scheme, number, scheme.layout(params))
+    mean, after = scheme.update(gradient, before)
+    accepted = after.stats.rejected_steps == before.stats.rejected_steps
+    accepted = Comm(axis_name).uniform(accepted)
+    old = state.outer if fragments == 1 else state.outer[number]
+    updates, new = outer.update(mean, old, held)
+    moved = optax.apply_updates(held, updates)
+    moved, new = jax.tree.map(
+      lambda x, y: jnp.where(accepted, x, y), (moved, new), (held, old)
+    )
+    if fragments > 1:
+      states = list(state.outer)
+      states[number] = new
+      new = tuple(states)
+    return state._replace(
+      anchor=cut.put(state.anchor, moved, number),
+      outer=new,
+      scheme=cut.put_state(state.scheme, after, number, scheme.layout(params)),
+    )
+
+  def merged(cut, number, params, anchor):
+    """Parameters that took the anchor over, of a fragment."""
+
+    def one(p, a):
+      if not alpha:
+        return a.astype(p.dtype)
+      kind = a.dtype
+      return (alpha * p.astype(kind) + (1 - alpha) * a).astype(p.dtype)
+
+    own, held = cut.pick(params, number), cut.pick(anchor, number)
+    return cut.put(params, jax.tree.map(one, own, held), number)
+
+  def sync(updates, state, params=None, **extra):
+    """See `outer`; `updates` are the worker's parameters."""
+    del params, extra
+    params = updates
+    check_own('outer', state, OuterState)
+    inputs.check_floating(params, 'parameters')
+    inputs.check_like(
+      params, state.anchor, 'parameters', 'those given to init'
+    )
+    comm = Comm(axis_name)
+    cut = Fragments.of(params, fragments)
+    step = state.step + 1
+    state = state._replace(step=step, scheme=state.scheme.idle())
+
+    def turn(step, number):
+      """Whether it is a fragment's turn at a step, from 1."""
+      return (step > 0) & (step % sync_every == (number + 1) * apart % sync_every)
+
+    for number in range(fragments):
+      with counting.one_of(sync_every):
+        kept = conditional.if_due(
+          turn(step, number),
+          lambda n=number, s=state: exchanged(cut, n, params, s)[1:],
+          lambda shapes, s=state: s[1:],
+        )
+      state = OuterState(step, *kept)
+    if means_wanted():
+      return jax.tree.map(
+        lambda p, a: a.astype(p.dtype), params, state.anchor
+      ), state
+    anchor = comm.local(state.anchor)
+    for number in range(fragments):
+      due = turn(step - delay, number)
+      new = merged(cut, number, params, anchor)
+      params = jax.tree.map(
+        lambda n, p, due=due: jnp.where(due, n, p), new, params
+      )
+    return params, state
+
+  return Outer.of(init, sync)
+
+
+def _wide(x: Any) -> jax.Array:
+  """A copy as float32, or as float64 where it is that."""
+  x = jnp.asarray(x)
+  return x.astype(health.wide(x.dtype), copy=True)
+
+
+@described
+def diloco(
+  *,
+  axis_name: Any,
+  sync_every: int = 50,
+  learning_rate: Any = 0.7,
+  momentum: float = 0.9,
+) -> Outer:
+  """DiLoCo: the dense mean, and Nesterov momentum as the outer optimizer.
+
+    gs.outer(gs.dense(axis_name=axis_name),
+             optax.sgd(learning_rate, momentum=momentum, nesterov=True),
+             sync_every=sync_every)
+
+  The best learning rate and momentum depend on `sync_every`: with few steps
+  between exchanges a smaller momentum is better.
+
+  Args:
+    axis_name: mapped axis of the workers; None is one worker.
+    sync_every: H, steps from one exchange to the next.
+    learning_rate: of the outer optimizer; may be a schedule over exchanges.
+    momentum: of the outer optimizer.
+
+  Raises:
+    TypeError: an argument is of the wrong kind.
+    ValueError: an argument is out of range.
+
+  References:
+    Douillard et al., arXiv 2311.08105, algorithm 1 and section 3.
+  """
+  from gradsparse.recipes import dense  # recipes are made of wrappers' parts
+
+  return outer(
+    dense(axis_name=axis_name),
+    optax.sgd(learning_rate, momentum=momentum, nesterov=True),
+    sync_every=sync_every,
+  )
