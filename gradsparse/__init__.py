@@ -55,6 +55,7 @@ from gradsparse.wrappers.local_gradient import periodic_average
 from gradsparse.wrappers.outer import Outer
 from gradsparse.wrappers.outer import diloco
 from gradsparse.wrappers.outer import outer
+from gradsparse.wrappers.outer import sparse_loco
 from gradsparse.wrappers.qsvrg import qsvrg
 from gradsparse.wrappers.sharded import sharded
 from gradsparse.wrappers.skip_rejected import SkipRejectedState
@@ -107,6 +108,7 @@ __all__ = (
   'sharded',
   'sign_majority',
   'skip_rejected',
+  'sparse_loco',
   'strom',
   'switch',
   'terngrad',

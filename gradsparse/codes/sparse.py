@@ -27,8 +27,12 @@ import jax.numpy as jnp
 # With fewer entries, a barrier would take longer to compile than it saves.
 _MANY_ENTRIES = 1 << 20
 
-# The value codes of recipes: 'sign2' is for schemes whose values are signs.
-VALUES = tuple(name for name in sparse_values.BY_NAME if name != 'sign2')
+# The value codes of recipes. 'sign2' is for schemes whose values are signs, and
+# 'table4' for those that select before they round.
+VALUES = tuple(
+  name for name in sparse_values.BY_NAME if name not in ('sign2', 'table4')
+)
+OF_SELECTED = (*VALUES, 'table4')
 
 
 def sparse(indices: str = 'elias_fano', values: str = 'float32') -> Code:
@@ -127,7 +131,8 @@ def of_entries(
     decode=decode,
     takes=(Sparse, Entries, marked.CodedVector),
   )
-  return code if values.round is None else code._replace(round=round)
+  is_exact = values.round is None and values.fit is None
+  return code if is_exact else code._replace(round=round)
 
 
 def by_elias_fano(values: ValueCode) -> Code:

@@ -6,6 +6,7 @@
   'exponent4'    4, and 8 a leaf (sign and power of two)
   'qsgd4'        4, and 32 a leaf (QSGD's rounding to 7 levels, unbiased)
   'ternary'      1, and 32 a leaf (TernGrad's rounding, unbiased)
+  'table4'       2, and 128 a leaf (four numbers, means of the values near them)
   'sign2'        1, and 64 a leaf (one magnitude for each sign)
   `constant`     1 (sign of a magnitude known to all workers)
 
@@ -57,6 +58,10 @@ class ValueCode(NamedTuple):
     scale_width: bits of a scale in a message: 32 (float32), or 8 (int32).
     round: (values, scales, PRNG key) -> (values, which of them can be sent, or
       None if all can). None: the code is exact.
+    fit: (values, number of the leaf of each, number of leaves) -> values: in
+      place of `round`, a rounding that looks at all values of a leaf.
+    table: (rounded values, number of the leaf of each, number of leaves) ->
+      scales of each leaf, in place of the largest numbers of `scales`.
   """
 
   width: int
@@ -71,6 +76,8 @@ class ValueCode(NamedTuple):
     ]
     | None
   ) = None
+  fit: Callable[[jax.Array, jax.Array, int], jax.Array] | None = None
+  table: Callable[[jax.Array, jax.Array, int], list[jax.Array]] | None = None
 
 
 def float32() -> ValueCode:
@@ -164,6 +171,70 @@ def stochastic(levels: int) -> ValueCode:
   )
 
 
+def table4(reach: float = 6.0) -> ValueCode:
+  """Four reconstruction values a leaf, the means of four bins.
+
+  The bins are of equal width, `reach / 4` standard deviations of the values of
+  the leaf, around their mean. Values beyond are in the outer bins.
+
+  References:
+    SparseLoCo, arXiv 2508.15706, section 4; its code has bins=4, range=6.
+  """
+  bins = 4
+
+  def fit(values, leaf, leaves):
+    def total(x, owner=leaf, size=leaves):
+      return jnp.zeros(size, jnp.float32).at[owner].add(x, mode='drop')
+
+    def spread(of_leaf):
+      return jnp.append(of_leaf, jnp.float32(0))[leaf]
+
+    number = total(jnp.ones_like(values))
+    mean = total(values) / jnp.maximum(number, 1)
+    apart = values - spread(mean)
+    variance = total(apart * apart) / jnp.maximum(number - 1, 1)
+    width = reach * jnp.sqrt(variance) / bins
+    width = jnp.where((width > 0) & jnp.isfinite(width), width, 1.0)
+    share = jnp.round(apart / spread(width) + bins / 2)
+    code = jnp.clip(share, 0, bins - 1).astype(jnp.int32)
+    owner = jnp.where(leaf < leaves, leaf * bins + code, leaves * bins)
+    held = total(jnp.ones_like(values), owner, leaves * bins)
+    means = total(apart, owner, leaves * bins) / jnp.maximum(held, 1)
+    return jnp.append(means, jnp.float32(0))[owner] + spread(mean)
+
+  def table(values, leaf, leaves):
+    # The numbers that occur, in ascending order; the last one again if there
+    # are fewer.
+    found: list[jax.Array] = []
+    for _ in range(bins):
+      below = found[-1] if found else jnp.full(leaves, -jnp.inf, jnp.float32)
+      above = jnp.append(below, jnp.float32(0))[leaf] < values
+      least = jnp.full(leaves, jnp.inf, jnp.float32)
+      least = least.at[leaf].min(jnp.where(above, values, jnp.inf), mode='drop')
+      last = found[-1] if found else jnp.zeros(leaves, jnp.float32)
+      found.append(jnp.where(jnp.isfinite(least), least, last))
+    return found
+
+  def encode(values, scales):
+    ranks = [values > x for x in scales[:-1]]
+    return sum(rank.astype(jnp.uint32) for rank in ranks)
+
+  def decode(codes, scales):
+    out = scales[0]
+    for number in range(1, bins):
+      out = jnp.where(codes == number, scales[number], out)
+    return out
+
+  return ValueCode(
+    2,
+    encode,
+    decode,
+    scales=lambda values: (values,) * bins,
+    fit=fit,
+    table=table,
+  )
+
+
 def _negative(values: jax.Array, scales: list[jax.Array]) -> jax.Array:
   del scales
   return (values < 0).astype(jnp.uint32)
@@ -204,6 +275,7 @@ BY_NAME: dict[str, Callable[[], ValueCode]] = {
   'exponent4': exponent4,
   'qsgd4': lambda: stochastic(7),
   'ternary': lambda: stochastic(1),
+  'table4': table4,
   'sign2': sign2,
 }
 
@@ -252,6 +324,10 @@ def decoded(code: ValueCode, e: Entries) -> Sparse:
 
 def round(code: ValueCode, s: Sparse, key: jax.Array) -> Sparse:
   """Rounds entries; those that the code cannot represent become empty slots."""
+  if code.fit is not None:
+    leaf = jnp.where(s.valid, s.space.leaf_of(s.indices), len(s.space.shapes))
+    values = code.fit(s.values, leaf, len(s.space.shapes))
+    return dataclasses.replace(s, values=jnp.where(s.valid, values, 0.0))
   if code.round is None:
     return s
   scales = _of_entries(scales_of(code, s), s.indices, s.space)
@@ -289,6 +365,8 @@ def scales_of(code: ValueCode, s: Sparse) -> list[jax.Array]:
   """The scales of each leaf, float32[L] or int32[L]; 0 if not finite."""
   leaves = len(s.space.shapes)
   leaf = jnp.where(s.valid, s.space.leaf_of(s.indices), leaves)
+  if code.table is not None:
+    return code.table(s.values, leaf, leaves)
   out = []
   for x in code.scales(s.values):
     top = jnp.zeros(leaves, x.dtype).at[leaf].max(x, mode='drop')

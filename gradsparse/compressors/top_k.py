@@ -21,7 +21,7 @@ import jax.numpy as jnp
 
 Density = float | jax.Array | Callable[[Any], jax.Array]
 
-SCOPES = ('leaf', 'global', 'chunk')
+SCOPES = ('leaf', 'global', 'chunk', 'tile')
 
 
 def top_k(
@@ -30,13 +30,14 @@ def top_k(
   *,
   scope: str = 'leaf',
   chunk_size: int = 4096,
+  tile: int = 64,
   sample_rate: float | None = None,
   name: str = 'top_k',
 ) -> Compressor:
   """Selects the k = ceil(density n) entries of largest magnitude.
 
-  With scope 'leaf' or 'chunk', leaves of fewer than two dimensions stay dense
-  by default.
+  With a scope other than 'global', leaves of fewer than two dimensions stay
+  dense by default.
 
   Args:
     density: fraction of the elements, in (0, 1]; a float, a schedule of the
@@ -45,12 +46,13 @@ def top_k(
     code: the code of the entries.
     scope: the scope of a selection of k entries: 'leaf' is each leaf, 'global'
       all leaves together, 'chunk' each chunk of `chunk_size` elements of a
-      leaf.
+      leaf, 'tile' each tile of a leaf.
     chunk_size: elements of a chunk; the last chunk of a leaf may be shorter.
+    tile: the longest side of a tile, see `selection.tiled_top_k_of_each`.
     sample_rate: None selects exactly. Otherwise the fraction of elements from
       which DGC's threshold is estimated, in (0, 1]; about k are sent then, at
       most ceil(1.3 k) (see `selection.sampled_top_k_of_each`). Not with scope
-      'chunk'.
+      'chunk' or 'tile'.
     name: of the scheme, for tables.
 
   Raises:
@@ -66,14 +68,16 @@ def top_k(
   # optax.inject_hyperparams traces every number.
   if scope == 'chunk' or not isinstance(chunk_size, jax.Array):
     chunk_size = arguments.whole_number('chunk_size', chunk_size, 1)
+  if scope == 'tile' or not isinstance(tile, jax.Array):
+    tile = arguments.whole_number('tile', tile, 1)
   if sample_rate is not None:
     sample_rate = arguments.number(
       'sample_rate', sample_rate, arguments.FRACTION
     )
-    if scope == 'chunk':
+    if scope in ('chunk', 'tile'):
       raise ValueError(
-        "sample_rate must be None with scope='chunk', whose chunks are small "
-        f'enough to be selected exactly, got {sample_rate}'
+        f'sample_rate must be None with scope={scope!r}, whose {scope}s are '
+        f'small enough to be selected exactly, got {sample_rate}'
       )
   static = not callable(density) and not isinstance(density, jax.Array)
   # Whether every slot of a message is filled.
@@ -90,9 +94,13 @@ def top_k(
 
   def select(signals, ctx):
     leaves = [s.value.reshape(-1) for s in signals]
+    rung = cast(float, density) if static else ctx.rung
+    now = None if full else _current(density, ctx.step)
+    if scope == 'tile':
+      arrays = [s.value for s in signals]
+      *entries, limits = selection.tiled_top_k_of_each(arrays, rung, tile, now)
+      return Sparse(*entries, Space(ctx.shapes, tuple(limits)))
     if scope == 'chunk':
-      rung = cast(float, density) if static else ctx.rung
-      now = None if full else _current(density, ctx.step)
       values, indices, limits = selection.chunked_top_k_of_each(
         leaves, rung, chunk_size, now
       )

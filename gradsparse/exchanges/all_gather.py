@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 import dataclasses
 import itertools
 from typing import Any
 
+from gradsparse import arguments
 from gradsparse import health
 from gradsparse.backend import chunks
 from gradsparse.backend import platforms
 from gradsparse.collectives import Comm
 from gradsparse.exchanges import common
+from gradsparse.sockets import Context
 from gradsparse.sockets import Exchange
 from gradsparse.sockets import Exchanged
 from gradsparse.sockets import Extras
@@ -18,6 +21,7 @@ from gradsparse.sockets import Leaves
 from gradsparse.sockets import Marked
 from gradsparse.sockets import Message
 from gradsparse.sockets import OfParts
+from gradsparse.sockets import Sent
 from gradsparse.sockets import Sparse
 from gradsparse.sockets import sum_in_rows
 from gradsparse.traffic import counting
@@ -25,19 +29,31 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+MEANS = ('workers', 'senders')
 
-def all_gather() -> Exchange:
+
+def all_gather(mean: str = 'workers') -> Exchange:
   """Sends each worker's message, with its verdict, to all other workers.
 
   If a dense all-reduce of the decoded messages sends fewer bytes, it replaces
   sparse messages, and is reported as dense. It also replaces messages of all
   elements if packing makes them larger than float32, as with very small leaves.
   Selection, masking and memory do not change; rounded values stay rounded.
+
+  Args:
+    mean: 'workers' divides the sum of the messages by the number of workers.
+      'senders' divides each coordinate by the number of workers that sent it.
+      It is for sparse messages, and no all-reduce replaces these.
+
+  Raises:
+    TypeError: mean is not text.
+    ValueError: mean is unknown.
   """
+  arguments.one_of('mean', mean, MEANS)
 
   def run(message: Message, comm: Comm) -> Exchanged:
     own = message.own
-    if _cheaper_dense(message, comm.size):
+    if mean == 'workers' and _cheaper_dense(message, comm.size):
       return common.as_dense(message, comm)
     code, ctx = message.code, message.ctx
     messages, ok, nbytes = common.gather(
@@ -54,30 +70,10 @@ def all_gather() -> Exchange:
         decoded = dataclasses.replace(decoded, per_chunk=own.per_chunk)
       return decoded
 
-    # In rank order: one scatter-add of all messages would have duplicate
-    # indices, which GPUs add in any order, and all workers must agree to the
-    # bit. Also, P decoded copies of the model might not fit in memory.
-    def add(total, vector):
-      return decode(vector).add_to(total)
-
-    if common.sums_rows(own, comm.size, ctx):
-      every = jax.lax.map(decode, messages)
-      space = own.space.merged(ctx.leaves.buckets)
-      total: Any = sum_in_rows(every.values, every.indices, space)
-    elif isinstance(own, Leaves) and platforms.name() == 'gpu':
-      # XLA fuses decoding into the sum. On TPUs, however, a sum over a leading
-      # axis takes twice as long as additions, which fuse as well.
-      every = jax.vmap(decode)(messages)
-      total = [jnp.sum(x, axis=0) for x in every.arrays]
-    elif _adds_chunks(own):
-      total = _add_chunks(jax.vmap(decode)(messages))
-    else:
-      start, rest = comm.typed_like(own.zeros(), messages), messages
-      dense = isinstance(own, Leaves)
-      if dense:
-        # The total begins with the first message, which saves adding zeros.
-        start, rest = decode(messages[0]).add_to(start), messages[1:]
-      total = common.add_up(add, start, rest, sparse=not dense)
+    total = _sum(decode, messages, own, ctx, comm)
+    if mean == 'senders':
+      number = _sum(lambda x: decode(x).senders(), messages, own, ctx, comm)
+      total = jax.tree.map(lambda t, n: t / jnp.maximum(n, 1), total, number)
     bounds_of = code.bounds
     if bounds_of is not None:
       bounds = jax.vmap(lambda vector: bounds_of(read(vector), ctx))(messages)
@@ -85,18 +81,65 @@ def all_gather() -> Exchange:
     return Exchanged(
       total=total,
       dense=common.sum_dense(message.dense, comm),
-      weight=comm.size,
+      weight=comm.size if mean == 'workers' else 1,
       ok=ok,
       delivered=own,
       extras=Extras(nbytes, 'all-gather', judged=bounds_of is not None),
     )
 
   def refuses(compressor):
-    if isinstance(compressor.code.combines, OfParts):
+    code = compressor.code
+    if isinstance(code.combines, OfParts):
       return 'its code works only on the parts of a reduce-scatter'
+    if mean == 'senders' and code.takes is Leaves:
+      return "mean='senders' needs sparse messages, and it sends all elements"
     return None
 
   return Exchange('all-gather', run, refuses)
+
+
+def _sum(
+  decode: Callable[[jax.Array], Sent],
+  messages: jax.Array,
+  own: Sent,
+  ctx: Context,
+  comm: Comm,
+) -> Any:
+  """The sum of all messages, as `Exchanged.total`.
+
+  Messages are added in rank order: one scatter-add of all messages would have
+  duplicate indices, which GPUs add in any order, and all workers must agree to
+  the bit. Also, P decoded copies of the model might not fit in memory.
+
+  Args:
+    decode: a message -> its payload.
+    messages: uint32[P, ...].
+    own: this worker's payload.
+    ctx: the context of the messages.
+    comm: the workers.
+  """
+  if common.sums_rows(own, comm.size, ctx):
+    every = jax.lax.map(decode, messages)
+    space = own.space.merged(ctx.leaves.buckets)
+    return sum_in_rows(every.values, every.indices, space)
+  if isinstance(own, Leaves) and platforms.name() == 'gpu':
+    # XLA fuses decoding into the sum. On TPUs, however, a sum over a leading
+    # axis takes twice as long as additions, which fuse as well.
+    every = jax.vmap(decode)(messages)
+    return [jnp.sum(x, axis=0) for x in every.arrays]
+  if _adds_chunks(own):
+    return _add_chunks(jax.vmap(decode)(messages))
+  start, rest = comm.typed_like(own.zeros(), messages), messages
+  dense = isinstance(own, Leaves)
+  if dense:
+    # The total begins with the first message, which saves adding zeros.
+    start, rest = decode(messages[0]).add_to(start), messages[1:]
+  return common.add_up(
+    lambda total, vector: decode(vector).add_to(total),
+    start,
+    rest,
+    sparse=not dense,
+  )
 
 
 def _adds_chunks(own: Any) -> bool:

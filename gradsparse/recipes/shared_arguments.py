@@ -16,8 +16,9 @@ from gradsparse.transform.described import call
 from gradsparse.transform.described import given
 
 Exchange = Literal['all_gather', 'reduce_scatter']
-Scope = Literal['leaf', 'global', 'chunk']
+Scope = Literal['leaf', 'global', 'chunk', 'tile']
 Values = Literal['float32', 'bfloat16', 'exponent4', 'qsgd4', 'ternary']
+Mean = Literal['workers', 'senders']
 Indices = Literal['elias_fano', 'run_length', 'word28']
 
 # The result of a recipe's function.
@@ -42,6 +43,16 @@ _ARGUMENTS = {
   'chunk_size': (
     "elements of a chunk, at least 1, with scope 'chunk'; a leaf's last chunk "
     'may be shorter.'
+  ),
+  'tile': (
+    "the longest side of a tile, at least 1, with scope 'tile': each side is "
+    'the largest divisor of its dimension that is not longer. A tile sends '
+    'ceil(density * tile^2) elements, or all if it has fewer.'
+  ),
+  'mean': (
+    "'workers' divides the sum of the messages by the number of workers; "
+    "'senders' divides each coordinate by the number of workers that sent it. "
+    'Either way, what a worker sent leaves its memory.'
   ),
   'ladder': (
     'sizes that a message can have, as fractions of the elements of all '

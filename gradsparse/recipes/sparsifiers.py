@@ -9,7 +9,7 @@ from gradsparse import codes
 from gradsparse import compressors
 from gradsparse import exchanges
 from gradsparse import memories
-from gradsparse.codes.sparse import VALUES
+from gradsparse.codes.sparse import OF_SELECTED
 from gradsparse.collectives import AxisName
 from gradsparse.compressors.top_k import Density
 from gradsparse.recipes import shared_arguments
@@ -26,8 +26,11 @@ def gradient_dropping(
   *,
   scope: shared_arguments.Scope = 'global',
   chunk_size: int = 4096,
-  values: shared_arguments.Values = 'float32',
+  tile: int = 64,
+  values: shared_arguments.Values | Literal['table4'] = 'float32',
   indices: shared_arguments.Indices = 'elias_fano',
+  mean: shared_arguments.Mean = 'workers',
+  error_decay: float = 1.0,
   axis_name: AxisName | None,
   min_size: int | None = None,
   dense_paths: DensePaths = None,
@@ -48,24 +51,29 @@ def gradient_dropping(
     {density: dgc}
     scope: the scope of top-k. 'global' is the whole gradient (the paper's),
       'leaf' each leaf, 'chunk' each run of `chunk_size` consecutive elements of
-      a leaf.
+      a leaf, 'tile' each tile of a leaf.
     {chunk_size}
+    {tile}
     values: the code of a value. 'float32'; 'bfloat16', 16 bits; 'exponent4', 4
       bits, a sign and a power of two; 'qsgd4', 4 bits, and 'ternary', 1 bit,
-      which round at random without bias. Rounding errors stay in the memory and
-      are sent later.
+      which round at random without bias; 'table4', 2 bits, four numbers a leaf.
+      Rounding errors stay in the memory and are sent later.
     indices: the code of a coordinate. 'elias_fano', about 2 + log2(1 / density)
       bits; 'run_length', 16 bits (DGC's; needs values='float32'); 'word28', 28
       bits (needs values='exponent4').
+    {mean}
+    error_decay: factor on the residual at each step, in [0, 1]. With less than
+      1, what is not sent is forgotten little by little.
     {axis_name}
-    {min_size: with scope 'leaf' or 'chunk', leaves of fewer than two dimensions
-      stay dense; with 'global', no leaf does. 0 compresses every leaf}
+    {min_size: with a scope other than 'global', leaves of fewer than two
+      dimensions stay dense; with 'global', no leaf does. 0 compresses every
+      leaf}
     {dense_paths}
     {verify}
 
   Returns:
     An optax transformation. Its update turns this worker's gradients into the
-    mean over workers of the entries that they sent, and zero where none sent
+    mean of the entries that workers sent, and zero where none sent
     anything. The update is equal on all workers and has the gradient's sign.
 
   Raises:
@@ -75,18 +83,19 @@ def gradient_dropping(
   References:
     Aji & Heafield, arXiv 1704.05021.
   """
-  arguments.one_of('values', values, VALUES)
+  arguments.one_of('values', values, OF_SELECTED)
   compressor = compressors.top_k(
     density,
     codes.sparse(indices, values),
     scope=scope,
     chunk_size=chunk_size,
+    tile=tile,
     name='gradient_dropping',
   )
   return (
-    memories.residual(),
+    memories.residual(error_decay),
     compressor,
-    exchanges.all_gather(),
+    exchanges.all_gather(mean),
   )
 
 
@@ -100,8 +109,10 @@ def dgc(
   sample_rate: float | None = None,
   scope: shared_arguments.Scope = 'leaf',
   chunk_size: int = 4096,
-  values: shared_arguments.Values = 'float32',
+  tile: int = 64,
+  values: shared_arguments.Values | Literal['table4'] = 'float32',
   indices: shared_arguments.Indices = 'elias_fano',
+  mean: shared_arguments.Mean = 'workers',
   axis_name: AxisName | None,
   min_size: int | None = None,
   dense_paths: DensePaths = None,
@@ -138,29 +149,31 @@ def dgc(
       ceil(sample_rate n) are drawn. All elements that reach the quantile of the
       sample are sent, about k. If more than ceil(1.3 k) reach it, exactly the k
       largest are sent. A message has ceil(1.3 k) slots, empty or not. Must be
-      None with scope 'chunk'.
+      None with scope 'chunk' or 'tile'.
     scope: the scope of top-k. 'leaf' is each leaf (the paper's), 'global' the
       whole gradient, 'chunk' each run of `chunk_size` consecutive elements of a
-      leaf.
+      leaf, 'tile' each tile of a leaf.
     {chunk_size}
+    {tile}
     values: the code of a value. 'float32'; 'bfloat16', 16 bits; 'exponent4', 4
       bits, a sign and a power of two; 'qsgd4', 4 bits, and 'ternary', 1 bit,
-      which round at random without bias. Rounding errors stay in the memory and
-      are sent later.
+      which round at random without bias; 'table4', 2 bits, four numbers a leaf.
+      Rounding errors stay in the memory and are sent later.
     indices: the code of a coordinate. 'elias_fano', about 2 + log2(1 / density)
       bits; 'run_length', 16 bits (the paper's; needs values='float32');
       'word28', 28 bits (needs values='exponent4').
+    {mean}
     {axis_name}
-    {min_size: with scope 'leaf' or 'chunk', leaves of fewer than two dimensions
-      stay dense and keep their momentum; with 'global', no leaf does. 0
-      compresses every leaf}
+    {min_size: with a scope other than 'global', leaves of fewer than two
+      dimensions stay dense and keep their momentum; with 'global', no leaf
+      does. 0 compresses every leaf}
     {dense_paths}
     {seed: the random samples, which differ between steps and between workers}
     {verify}
 
   Returns:
     An optax transformation. Its update turns this worker's gradients into the
-    mean over workers of the velocity that they sent, and zero where none sent
+    mean of the velocity that workers sent, and zero where none sent
     anything. The update is equal on all workers and has the gradient's sign.
     Leaves that stay dense get momentum SGD's velocity of the mean gradient.
 
@@ -171,19 +184,20 @@ def dgc(
   References:
     Lin et al., arXiv 1712.01887, eq. 7, eq. 10, sections 3.3 and 5.
   """
-  arguments.one_of('values', values, VALUES)
+  arguments.one_of('values', values, OF_SELECTED)
   compressor = compressors.top_k(
     density,
     codes.sparse(indices, values),
     scope=scope,
     chunk_size=chunk_size,
+    tile=tile,
     sample_rate=sample_rate,
     name='dgc',
   )
   return (
     memories.momentum_correction(momentum, nesterov, factor_masking),
     compressor,
-    exchanges.all_gather(),
+    exchanges.all_gather(mean),
   )
 
 
@@ -193,6 +207,7 @@ def ef21(
   *,
   scope: shared_arguments.Scope = 'leaf',
   chunk_size: int = 4096,
+  tile: int = 64,
   values: Literal['float32', 'bfloat16', 'exponent4'] = 'float32',
   indices: shared_arguments.Indices = 'elias_fano',
   axis_name: AxisName | None,
@@ -223,8 +238,10 @@ def ef21(
   Args:
     {density: dgc}
     scope: the scope of top-k. 'leaf' is each leaf, 'global' the whole gradient,
-      'chunk' each run of `chunk_size` consecutive elements of a leaf.
+      'chunk' each run of `chunk_size` consecutive elements of a leaf, 'tile'
+      each tile of a leaf.
     {chunk_size}
+    {tile}
     values: the code of a value. 'float32'; 'bfloat16', 16 bits; 'exponent4', 4
       bits, a sign and a power of two. The estimate gets the rounded values, so
       rounding errors are corrected later.
@@ -232,8 +249,9 @@ def ef21(
       bits; 'run_length', 16 bits (needs values='float32'); 'word28', 28 bits
       (needs values='exponent4').
     {axis_name}
-    {min_size: with scope 'leaf' or 'chunk', leaves of fewer than two dimensions
-      stay dense; with 'global', no leaf does. 0 compresses every leaf}
+    {min_size: with a scope other than 'global', leaves of fewer than two
+      dimensions stay dense; with 'global', no leaf does. 0 compresses every
+      leaf}
     {dense_paths}
     {verify}
 
@@ -256,6 +274,7 @@ def ef21(
     codes.sparse(indices, values),
     scope=scope,
     chunk_size=chunk_size,
+    tile=tile,
     name='ef21',
   )
   return (

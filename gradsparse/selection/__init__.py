@@ -6,6 +6,7 @@ These functions return values and indices:
   top_k_of_each          the largest of each of several vectors
   top_k_of_all           the largest of several vectors together
   chunked_top_k_of_each  the largest of each chunk
+  tiled_top_k_of_each    the largest of each tile
   sampled_top_k_of_each  about the largest, by thresholds from samples
   drawn_of_each          random elements (indices only)
 
@@ -13,6 +14,7 @@ These functions return values and indices:
 """
 
 from gradsparse.selection.chunks import chunked_top_k_of_each
+from gradsparse.selection.chunks import tiled_top_k_of_each
 from gradsparse.selection.drawn import drawn_of_each
 from gradsparse.selection.exact import count
 from gradsparse.selection.exact import top_k
@@ -28,6 +30,7 @@ __all__ = (
   'count',
   'drawn_of_each',
   'sampled_top_k_of_each',
+  'tiled_top_k_of_each',
   'top_k',
   'top_k_of_all',
   'top_k_of_each',

@@ -111,6 +111,10 @@ class Sparse(_Payload):
       self.values, self.indices, space.shapes, space.limits
     )
 
+  def senders(self) -> Sparse:
+    """The same entries, each with the value 1."""
+    return dataclasses.replace(self, values=self.valid.astype(jnp.float32))
+
   def joined(self) -> Marked:
     """The same as a `Marked`, whose shape does not depend on the slots."""
     there = jnp.zeros(self.space.size, bool)
@@ -153,6 +157,10 @@ class Marked(_Payload):
   def count(self) -> jax.Array:
     """How many elements are marked, int32 scalar."""
     return reductions.count([self.marks])
+
+  def senders(self) -> Marked:
+    """The same elements, each with the value 1."""
+    return dataclasses.replace(self, values=self.marks.astype(jnp.float32))
 
   def joined(self) -> Marked:
     """The same object."""

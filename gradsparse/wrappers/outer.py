@@ -8,6 +8,8 @@ from typing import Any
 from gradsparse import arguments
 from gradsparse import health
 from gradsparse.collectives import Comm
+from gradsparse.recipes import dense
+from gradsparse.recipes import gradient_dropping
 from gradsparse.state.inspection import check_own
 from gradsparse.state.scheme import OuterState
 from gradsparse.traffic import counting
@@ -21,9 +23,6 @@ from gradsparse.wrappers.local_gradient import means_wanted
 import jax
 import jax.numpy as jnp
 import optax
-
-
-_SHARE = arguments.Range('a number in [0, 1]', lambda x: (x >= 0) & (x <= 1))
 
 
 class Outer(Described):
@@ -130,7 +129,7 @@ def outer(
     )
   apart = sync_every // fragments
   delay = arguments.whole_number('delay', delay, 0, apart - 1)
-  alpha = arguments.number('alpha', alpha, _SHARE)
+  alpha = arguments.number('alpha', alpha, arguments.FRACTION_OR_ZERO)
   axis_name = scheme.scheme.axis_name
   outer = optax.with_extra_args_support(outer)
 
@@ -193,9 +192,7 @@ def outer(
     params = updates
     check_own('outer', state, OuterState)
     inputs.check_floating(params, 'parameters')
-    inputs.check_like(
-      params, state.anchor, 'parameters', 'those given to init'
-    )
+    inputs.check_like(params, state.anchor, 'parameters', 'those given to init')
     comm = Comm(axis_name)
     cut = Fragments.of(params, fragments)
     step = state.step + 1
@@ -203,7 +200,9 @@ def outer(
 
     def turn(step, number):
       """Whether it is a fragment's turn at a step, from 1."""
-      return (step > 0) & (step % sync_every == (number + 1) * apart % sync_every)
+      return (step > 0) & (
+        step % sync_every == (number + 1) * apart % sync_every
+      )
 
     for number in range(fragments):
       with counting.one_of(sync_every):
@@ -265,10 +264,63 @@ def diloco(
   References:
     Douillard et al., arXiv 2311.08105, algorithm 1 and section 3.
   """
-  from gradsparse.recipes import dense  # recipes are made of wrappers' parts
-
   return outer(
     dense(axis_name=axis_name),
     optax.sgd(learning_rate, momentum=momentum, nesterov=True),
     sync_every=sync_every,
   )
+
+
+@described
+def sparse_loco(
+  *,
+  axis_name: Any,
+  sync_every: int = 30,
+  k: int = 64,
+  tile: int = 64,
+  mean: str = 'senders',
+  error_decay: float = 0.95,
+  learning_rate: Any = 1.0,
+) -> Outer:
+  """SparseLoCo: the largest elements of each tile, with error feedback.
+
+    scheme = gs.gradient_dropping(
+      k / tile**2, scope='tile', tile=tile, values='table4', mean=mean,
+      error_decay=error_decay, axis_name=axis_name)
+    gs.outer(scheme, optax.sgd(learning_rate), sync_every=sync_every)
+
+  An entry takes 10 bits at k = 64 of 4096: 8 for its place and 2 for its value.
+  Leaves of fewer than two dimensions stay dense.
+
+  Two algorithms have this name. The paper divides by the number of workers, the
+  code of its authors divides each coordinate by the number of workers that sent
+  it, which is the default here.
+
+  Args:
+    axis_name: mapped axis of the workers; None is one worker.
+    sync_every: H, steps from one exchange to the next.
+    k: elements that are sent of each tile.
+    tile: the longest side of a tile.
+    mean: 'workers' or 'senders', see `gs.gradient_dropping`.
+    error_decay: factor on the residual at each exchange.
+    learning_rate: of the outer optimizer; may be a schedule over exchanges.
+
+  Raises:
+    TypeError: an argument is of the wrong kind.
+    ValueError: an argument is out of range.
+
+  References:
+    Sarfi et al., arXiv 2508.15706, algorithm 1.
+  """
+  tile = arguments.whole_number('tile', tile, 1)
+  k = arguments.whole_number('k', k, 1, tile * tile)
+  scheme = gradient_dropping(
+    k / tile**2,
+    scope='tile',
+    tile=tile,
+    values='table4',
+    mean=mean,
+    error_decay=error_decay,
+    axis_name=axis_name,
+  )
+  return outer(scheme, optax.sgd(learning_rate), sync_every=sync_every)

@@ -1,0 +1,257 @@
+"""Outer steps: what workers exchange, when, and what they go on from."""
+
+import functools
+
+import gradsparse as gs
+import jax
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
+import numpy as np
+import optax
+import pytest
+
+AXIS, WORKERS = gs.workers.AXIS, 4
+PARAMS = {
+  'a': np.float32(np.linspace(-1, 1, 40)),
+  'b': np.zeros(5, np.float32),
+  'c': np.ones((6, 5), np.float32),
+  'd': np.full((3, 3), 0.5, np.float32),
+}
+NESTEROV = optax.sgd(0.7, momentum=0.9, nesterov=True)
+SCHEMES = {
+  'dense': gs.dense(axis_name=AXIS),
+  'dropping': gs.gradient_dropping(0.2, min_size=6, axis_name=AXIS),
+  'qsgd': gs.qsgd(7, min_size=6, axis_name=AXIS),
+  'power_sgd': gs.power_sgd(1, axis_name=AXIS),
+  'ef21': gs.ef21(0.3, min_size=6, axis_name=AXIS),
+}
+
+
+def moves(steps, seed=0):
+  """What each worker adds to its parameters in each step."""
+  rng = np.random.default_rng(seed)
+  return [
+    {
+      name: np.float32(0.1 * rng.normal(size=(WORKERS, *x.shape)))
+      for name, x in PARAMS.items()
+    }
+    for _ in range(steps)
+  ]
+
+
+@functools.cache
+def stepper(tx, runner='simulate', num_workers=WORKERS):
+  specs = gs.workers.specs(tx, PARAMS, num_workers)
+
+  def step(params, state, move):
+    return tx.sync(jax.tree.map(jnp.add, params, move), state)
+
+  return gs.workers.parallel(
+    step,
+    runner=runner,
+    num_workers=num_workers,
+    in_specs=(P(AXIS), specs, P(AXIS)),
+    out_specs=(P(AXIS), specs),
+  )
+
+
+def begin(tx, num_workers=WORKERS):
+  params = gs.workers.stack(PARAMS, num_workers)
+  return params, gs.workers.init(tx, PARAMS, num_workers)
+
+
+def run(tx, each, runner='simulate'):
+  """(parameters, state) after each step, as NumPy arrays."""
+  params, state = begin(tx)
+  out = []
+  for move in each:
+    params, state = stepper(tx, runner)(params, state, move)
+    out.append(jax.tree.map(np.asarray, (params, state)))
+  return out
+
+
+def are_equal(params, names=tuple(PARAMS)):
+  return all(np.all(params[name] == params[name][:1]) for name in names)
+
+
+def test_it_is_diloco():
+  """The algorithm in NumPy: arXiv 2311.08105, algorithm 1."""
+  every, each = 3, moves(9)
+  anchor = {name: x.copy() for name, x in PARAMS.items()}
+  momentum = {name: np.zeros_like(x) for name, x in PARAMS.items()}
+  own = {name: np.repeat(x[None], WORKERS, 0) for name, x in PARAMS.items()}
+  tx = gs.diloco(axis_name=AXIS, sync_every=every)
+  for t, ((params, state), move) in enumerate(
+    zip(run(tx, each), each, strict=True), 1
+  ):
+    for name in PARAMS:
+      own[name] = own[name] + move[name]
+      if t % every == 0:
+        mean = np.mean(anchor[name] - own[name], axis=0)
+        momentum[name] = 0.9 * momentum[name] + mean
+        anchor[name] = anchor[name] - 0.7 * (mean + 0.9 * momentum[name])
+        own[name] = np.repeat(anchor[name][None], WORKERS, 0)
+      np.testing.assert_allclose(params[name], own[name], atol=2e-6)
+      np.testing.assert_allclose(state.anchor[name], anchor[name], atol=2e-6)
+    assert are_equal(params) == (t % every == 0)
+
+
+@pytest.mark.parametrize('name', SCHEMES)
+def test_workers_are_equal_after_an_exchange(name):
+  tx = gs.outer(SCHEMES[name], NESTEROV, sync_every=2)
+  for t, (params, state) in enumerate(run(tx, moves(4)), 1):
+    assert are_equal(params) == (t % 2 == 0)
+    sent = gs.metrics(state)['sent_bytes']
+    assert sent == (
+      gs.plan(tx, PARAMS, WORKERS).sent_bytes if t % 2 == 0 else 0
+    )
+
+
+@pytest.mark.parametrize('delay, alpha', [(0, 0.0), (0, 0.25), (1, 0.5)])
+def test_fragments_are_exchanged_one_after_the_other(delay, alpha):
+  """The schedule of MaxText: counts of steps begin with 1."""
+  number, every, each = 2, 4, moves(9)
+  tx = gs.outer(
+    SCHEMES['dense'],
+    optax.sgd(0.5),
+    sync_every=every,
+    fragments=number,
+    delay=delay,
+    alpha=alpha,
+  )
+  apart = every // number
+  members = {0: ('a',), 1: ('b', 'c', 'd')}
+  anchor = {name: x.copy() for name, x in PARAMS.items()}
+  own = {name: np.repeat(x[None], WORKERS, 0) for name, x in PARAMS.items()}
+  for t, ((params, state), move) in enumerate(
+    zip(run(tx, each), each, strict=True), 1
+  ):
+    own = {name: own[name] + move[name] for name in PARAMS}
+    if t % apart == 0:
+      for name in members[(t // apart - 1) % number]:
+        anchor[name] = anchor[name] - 0.5 * np.mean(anchor[name] - own[name], 0)
+    if t > delay and (t - delay) % apart == 0:
+      for name in members[((t - delay) // apart - 1) % number]:
+        own[name] = alpha * own[name] + (1 - alpha) * anchor[name]
+    for name in PARAMS:
+      np.testing.assert_allclose(params[name], own[name], atol=1e-6)
+      np.testing.assert_allclose(state.anchor[name], anchor[name], atol=1e-6)
+
+
+@pytest.mark.parametrize('fragments', [1, 2])
+@pytest.mark.parametrize('name', ['dropping', 'power_sgd'])
+def test_what_is_not_sent_stays_in_the_memory(name, fragments):
+  """All that workers moved is in the anchor, or pending."""
+  each = moves(8)
+  tx = gs.outer(
+    SCHEMES[name], optax.sgd(1.0), sync_every=4, fragments=fragments
+  )
+  params, state = run(tx, each)[-1]
+  owed = gs.pending(state)
+  # With the rate 1 the anchor moves by the mean of what was sent. A fragment
+  # that was exchanged earlier has moved on since.
+  for leaf, start in PARAMS.items():
+    moved = start + sum(np.mean(move[leaf], 0) for move in each)
+    ahead = np.mean(params[leaf] - state.anchor[leaf], 0)
+    found = state.anchor[leaf] + ahead - np.mean(owed[leaf], 0)
+    np.testing.assert_allclose(found, moved, atol=1e-5)
+
+
+@pytest.mark.parametrize('name', ['dropping', 'qsgd'])
+def test_devices_do_what_is_simulated(name):
+  tx = gs.outer(SCHEMES[name], NESTEROV, sync_every=2, fragments=2)
+  pairs = zip(run(tx, moves(4)), run(tx, moves(4), 'shard_map'), strict=True)
+  for simulated, sharded in pairs:
+    jax.tree.map(
+      lambda x, y: np.testing.assert_allclose(x, y, atol=1e-6),
+      simulated,
+      sharded,
+    )
+
+
+def test_a_rejected_exchange_goes_back_to_the_anchor():
+  tx = gs.outer(SCHEMES['dropping'], NESTEROV, sync_every=2)
+  each = moves(6)
+  each[3]['c'][2] = np.nan
+  (_, before), (params, after), *rest = run(tx, each)[1:]
+  (params, after), final = rest[0], rest[-1]
+  assert after.scheme.stats.rejected_steps.tolist() == [1] * WORKERS
+  jax.tree.map(np.testing.assert_array_equal, after.anchor, before.anchor)
+  jax.tree.map(np.testing.assert_array_equal, after.outer, before.outer)
+  for name, x in after.anchor.items():
+    np.testing.assert_array_equal(params[name], np.repeat(x[None], WORKERS, 0))
+  assert all(np.all(np.isfinite(x)) for x in jax.tree.leaves(final))
+
+
+def test_half_precision_is_no_progress():
+  """What bfloat16 cannot hold of the anchor is not taken for a move."""
+  tx = gs.outer(gs.dense(axis_name=None), optax.sgd(1.0), sync_every=1)
+  params = {'w': jnp.float32([1.0, 1.003]).astype(jnp.bfloat16)}
+  state = tx.init(params)
+  state = state._replace(anchor={'w': jnp.float32([1.0, 1.004])})
+  params = {'w': state.anchor['w'].astype(jnp.bfloat16)}
+  new, state = tx.sync(params, state)
+  assert state.anchor['w'].tolist() == jnp.float32([1.0, 1.004]).tolist()
+  assert new['w'].dtype == jnp.bfloat16
+
+
+def test_a_plan_has_all_fragments_once_in_a_round():
+  whole = gs.outer(SCHEMES['dense'], NESTEROV, sync_every=4)
+  parts = gs.outer(SCHEMES['dense'], NESTEROV, sync_every=4, fragments=4)
+  plans = [gs.plan(tx, PARAMS, WORKERS) for tx in (whole, parts)]
+  assert [plan.every for plan in plans] == [4, 4]
+  assert plans[0].payload_bytes == plans[1].payload_bytes == 4 * 84
+
+
+@pytest.mark.parametrize('new', [2, 6])
+def test_another_number_of_workers_goes_on(new):
+  """What is pending keeps its mean; the anchor stays."""
+  tx = gs.outer(SCHEMES['dropping'], NESTEROV, sync_every=2)
+  _, state = run(tx, moves(4))[-1]
+  there = gs.workers.resize(tx, state, new)
+  jax.tree.map(np.testing.assert_array_equal, there.anchor, state.anchor)
+  jax.tree.map(
+    lambda x, y: np.testing.assert_allclose(
+      np.mean(x, 0), np.mean(y, 0), atol=1e-6
+    ),
+    gs.pending(there),
+    gs.pending(state),
+  )
+
+
+def test_a_switch_keeps_anchor_momentum_and_what_is_pending():
+  old = gs.outer(SCHEMES['dropping'], NESTEROV, sync_every=2)
+  new = gs.outer(
+    gs.gradient_dropping(0.5, min_size=6, axis_name=AXIS),
+    NESTEROV,
+    sync_every=4,
+  )
+  _, state = run(old, moves(4))[-1]
+  there = gs.switch(old, new, state, PARAMS)
+  jax.tree.map(
+    np.testing.assert_array_equal, there._replace(step=state.step), state
+  )
+
+
+@pytest.mark.parametrize(
+  'given, message',
+  [
+    ({'sync_every': 0}, 'sync_every must be'),
+    ({'sync_every': 4, 'fragments': 3}, 'fragments must divide sync_every=4'),
+    ({'sync_every': 4, 'fragments': 2, 'delay': 2}, 'delay must be'),
+    ({'sync_every': 4, 'alpha': 1.5}, r'alpha must be in \[0, 1\]'),
+  ],
+)
+def test_bad_arguments_are_named(given, message):
+  with pytest.raises(ValueError, match=message):
+    gs.outer(SCHEMES['dense'], NESTEROV, **given)
+
+
+def test_other_bad_input():
+  with pytest.raises(TypeError, match='scheme must be a gradsparse scheme'):
+    gs.outer(NESTEROV, NESTEROV, sync_every=2)
+  with pytest.raises(ValueError, match='at most the number of leaves, 4'):
+    gs.outer(SCHEMES['dense'], NESTEROV, sync_every=8, fragments=8).init(PARAMS)
+  tx = gs.outer(gs.dense(axis_name=None), NESTEROV, sync_every=2)
+  with pytest.raises(ValueError, match='outer needs the state'):
+    tx.sync(PARAMS, optax.sgd(0.1).init(PARAMS))
