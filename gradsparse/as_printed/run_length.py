@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from gradsparse.codes import marked
 from gradsparse.codes import sparse_values
+from gradsparse.codes import value_codes
 from gradsparse.codes.sparse import by_elias_fano
 from gradsparse.codes.sparse_values import Entries
 from gradsparse.sockets import Code
@@ -144,7 +145,7 @@ def sparse(values: str) -> Code:
       "indices='run_length' marks its escapes by the value 0.0, so it "
       f"needs values='float32', got {values!r}"
     )
-  value_code = sparse_values.float32()
+  value_code = value_codes.float32()
   of_all = by_elias_fano(value_code)
 
   # Escapes are marked by the value zero, so entries are handled as a `Sparse`,

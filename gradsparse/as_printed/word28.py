@@ -12,6 +12,7 @@ References:
 from __future__ import annotations
 
 from gradsparse.codes import sparse_values
+from gradsparse.codes import value_codes
 from gradsparse.codes.sparse import of_entries
 from gradsparse.codes.sparse_values import Entries
 from gradsparse.sockets import Code
@@ -78,7 +79,7 @@ def sparse(values: str) -> Code:
       "indices='word28' has 4 bits for a value, so it needs "
       f"values='exponent4', got {values!r}"
     )
-  value_code = sparse_values.exponent4()
+  value_code = value_codes.exponent4()
 
   def pack_entries(e):
     check_size(e.space.size)

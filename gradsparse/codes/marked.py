@@ -18,7 +18,7 @@ from gradsparse.backend import joining
 from gradsparse.backend import reductions
 from gradsparse.codes import sparse_values
 from gradsparse.codes.sparse_values import Entries
-from gradsparse.codes.sparse_values import ValueCode
+from gradsparse.codes.value_codes import ValueCode
 from gradsparse.sockets import Marked
 from gradsparse.sockets import Space
 from gradsparse.sockets import deliveries

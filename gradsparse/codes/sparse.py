@@ -1,7 +1,7 @@
 """Codes of sparse vectors: an index code and a value code.
 
 Index codes are in `INDICES`, by name: 'elias_fano' takes about 2 + log2(N / k)
-bits for each of k indices of N elements. Value codes are in sparse_values.py.
+bits for each of k indices of N elements. Value codes are in value_codes.py.
 `marking` codes values before selection; a large message then has a bitmap
 instead of indices (marked.py).
 """
@@ -15,8 +15,9 @@ from gradsparse import arguments
 from gradsparse.backend import barriers
 from gradsparse.codes import marked
 from gradsparse.codes import sparse_values
+from gradsparse.codes import value_codes
 from gradsparse.codes.sparse_values import Entries
-from gradsparse.codes.sparse_values import ValueCode
+from gradsparse.codes.value_codes import ValueCode
 from gradsparse.sockets import Code
 from gradsparse.sockets import Space
 from gradsparse.sockets import Sparse
@@ -30,7 +31,7 @@ _MANY_ENTRIES = 1 << 20
 # The value codes of recipes. 'sign2' is for schemes whose values are signs, and
 # 'table4' for those that select before they round.
 VALUES = tuple(
-  name for name in sparse_values.BY_NAME if name not in ('sign2', 'table4')
+  name for name in value_codes.BY_NAME if name not in ('sign2', 'table4')
 )
 OF_SELECTED = (*VALUES, 'table4')
 
@@ -40,7 +41,7 @@ def sparse(indices: str = 'elias_fano', values: str = 'float32') -> Code:
 
   Args:
     indices: a key of `INDICES`.
-    values: a key of `sparse_values.BY_NAME`; 'sign2' is for schemes whose
+    values: a key of `value_codes.BY_NAME`; 'sign2' is for schemes whose
       values are signs already.
 
   Raises:
@@ -48,7 +49,7 @@ def sparse(indices: str = 'elias_fano', values: str = 'float32') -> Code:
     ValueError: a name is unknown, or the two codes do not go together.
   """
   arguments.one_of('indices', indices, INDICES)
-  arguments.one_of('values', values, sparse_values.BY_NAME)
+  arguments.one_of('values', values, value_codes.BY_NAME)
   return INDICES[indices](values)
 
 
@@ -59,7 +60,7 @@ def signs_of(magnitude: float) -> Code:
     TypeError: magnitude is not a number.
     ValueError: magnitude is not positive and finite.
   """
-  return by_elias_fano(sparse_values.constant(magnitude))
+  return by_elias_fano(value_codes.constant(magnitude))
 
 
 def marking(values: Any) -> marked.Mark:
@@ -76,9 +77,9 @@ def marking(values: Any) -> marked.Mark:
     which of them to send.
   """
   if isinstance(values, str):
-    code = sparse_values.BY_NAME[values]()
+    code = value_codes.BY_NAME[values]()
   else:
-    code = sparse_values.constant(values)
+    code = value_codes.constant(values)
   return lambda leaves, ctx: marked.coded(code, leaves, ctx.key)
 
 
@@ -159,5 +160,5 @@ def by_elias_fano(values: ValueCode) -> Code:
 # Name of an index code -> (name of a value code -> the code of both). The
 # function raises ValueError if the two codes do not go together.
 INDICES: dict[str, Callable[[str], Code]] = {
-  'elias_fano': lambda values: by_elias_fano(sparse_values.BY_NAME[values]()),
+  'elias_fano': lambda values: by_elias_fano(value_codes.BY_NAME[values]()),
 }

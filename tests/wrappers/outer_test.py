@@ -9,6 +9,7 @@ from jax.sharding import PartitionSpec as P
 import numpy as np
 import optax
 import pytest
+from tests.between_sites.oracles import outer as oracles
 
 AXIS, WORKERS = gs.workers.AXIS, 4
 PARAMS = {
@@ -108,34 +109,42 @@ def test_workers_are_equal_after_an_exchange(name):
 
 
 @pytest.mark.parametrize('delay, alpha', [(0, 0.0), (0, 0.25), (1, 0.5)])
-def test_fragments_are_exchanged_one_after_the_other(delay, alpha):
-  """The schedule of MaxText: counts of steps begin with 1."""
+def test_fragments_are_exchanged_in_the_schedule_of_maxtext(delay, alpha):
   number, every, each = 2, 4, moves(9)
   tx = gs.outer(
     SCHEMES['dense'],
-    optax.sgd(0.5),
+    NESTEROV,
     sync_every=every,
     fragments=number,
     delay=delay,
     alpha=alpha,
   )
-  apart = every // number
-  members = {0: ('a',), 1: ('b', 'c', 'd')}
-  anchor = {name: x.copy() for name, x in PARAMS.items()}
-  own = {name: np.repeat(x[None], WORKERS, 0) for name, x in PARAMS.items()}
-  for t, ((params, state), move) in enumerate(
-    zip(run(tx, each), each, strict=True), 1
-  ):
-    own = {name: own[name] + move[name] for name in PARAMS}
-    if t % apart == 0:
-      for name in members[(t // apart - 1) % number]:
-        anchor[name] = anchor[name] - 0.5 * np.mean(anchor[name] - own[name], 0)
-    if t > delay and (t - delay) % apart == 0:
-      for name in members[((t - delay) // apart - 1) % number]:
-        own[name] = alpha * own[name] + (1 - alpha) * anchor[name]
-    for name in PARAMS:
-      np.testing.assert_allclose(params[name], own[name], atol=1e-6)
-      np.testing.assert_allclose(state.anchor[name], anchor[name], atol=1e-6)
+  names = list(PARAMS)
+  # Its fragment 1 is exchanged first.
+  oracle = oracles.MaxText(
+    list(PARAMS.values()),
+    sync_every=every,
+    delay=delay,
+    alpha=alpha,
+    learning_rate=0.7,
+    momentum=0.9,
+    fragments=[[1, 2, 3], [0]],
+  )
+  own = [[x.copy() for x in PARAMS.values()] for _ in range(WORKERS)]
+  for (params, state), move in zip(run(tx, each), each, strict=True):
+    own = oracle.step(
+      [
+        [x + move[name][w] for name, x in zip(names, tree, strict=True)]
+        for w, tree in enumerate(own)
+      ]
+    )
+    for leaf, name in enumerate(names):
+      np.testing.assert_allclose(
+        params[name], [tree[leaf] for tree in own], atol=2e-6
+      )
+      np.testing.assert_allclose(
+        state.anchor[name], oracle.anchor[leaf], atol=2e-6
+      )
 
 
 @pytest.mark.parametrize('fragments', [1, 2])
