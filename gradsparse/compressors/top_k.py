@@ -98,8 +98,10 @@ def top_k(
     now = None if full else _current(density, ctx.step)
     if scope == 'tile':
       arrays = [s.value for s in signals]
-      *entries, limits = selection.tiled_top_k_of_each(arrays, rung, tile, now)
-      return Sparse(*entries, Space(ctx.shapes, tuple(limits)))
+      values, indices, limits = selection.tiled_top_k_of_each(
+        arrays, rung, tile, now
+      )
+      return Sparse(values, indices, Space(ctx.shapes, tuple(limits)))
     if scope == 'chunk':
       values, indices, limits = selection.chunked_top_k_of_each(
         leaves, rung, chunk_size, now

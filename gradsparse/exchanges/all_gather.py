@@ -21,7 +21,6 @@ from gradsparse.sockets import Leaves
 from gradsparse.sockets import Marked
 from gradsparse.sockets import Message
 from gradsparse.sockets import OfParts
-from gradsparse.sockets import Sent
 from gradsparse.sockets import Sparse
 from gradsparse.sockets import sum_in_rows
 from gradsparse.traffic import counting
@@ -99,9 +98,9 @@ def all_gather(mean: str = 'workers') -> Exchange:
 
 
 def _sum(
-  decode: Callable[[jax.Array], Sent],
+  decode: Callable[[jax.Array], Any],
   messages: jax.Array,
-  own: Sent,
+  own: Any,
   ctx: Context,
   comm: Comm,
 ) -> Any:
@@ -112,9 +111,9 @@ def _sum(
   the bit. Also, P decoded copies of the model might not fit in memory.
 
   Args:
-    decode: a message -> its payload.
+    decode: a message -> its payload, a `Sent`.
     messages: uint32[P, ...].
-    own: this worker's payload.
+    own: this worker's payload, a `Sent`.
     ctx: the context of the messages.
     comm: the workers.
   """

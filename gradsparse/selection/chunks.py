@@ -127,10 +127,10 @@ def tiled_top_k_of_each(
         int(offsets[-1]),
       )
     )
-  order, found = jax.lax.sort(
+  order, ordered = jax.lax.sort(
     (joining.concat(indices), joining.concat(values)), num_keys=1
   )
-  return found, order, slots
+  return ordered, order, slots
 
 
 def tile_of(shape: tuple[int, ...], tile: int) -> tuple[int, int]:

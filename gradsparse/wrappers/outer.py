@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+import functools
 from typing import Any
 
 from gradsparse import arguments
@@ -10,6 +11,7 @@ from gradsparse import health
 from gradsparse.collectives import Comm
 from gradsparse.recipes import dense
 from gradsparse.recipes import gradient_dropping
+from gradsparse.recipes import shared_arguments
 from gradsparse.state.inspection import check_own
 from gradsparse.state.scheme import OuterState
 from gradsparse.traffic import counting
@@ -146,7 +148,7 @@ def outer(
     )
 
   def exchanged(cut, number, params, state):
-    """The state after the exchange of a fragment."""
+    """Anchor, outer state and scheme's state after a fragment's exchange."""
     own, held = cut.pick(params, number), cut.pick(state.anchor, number)
     # In the parameters' own type: what it rounded off is no progress.
     gradient = jax.tree.map(
@@ -168,10 +170,10 @@ def outer(
       states = list(state.outer)
       states[number] = new
       new = tuple(states)
-    return state._replace(
-      anchor=cut.put(state.anchor, moved, number),
-      outer=new,
-      scheme=cut.put_state(state.scheme, after, number, scheme.layout(params)),
+    return (
+      cut.put(state.anchor, moved, number),
+      new,
+      cut.put_state(state.scheme, after, number, scheme.layout(params)),
     )
 
   def merged(cut, number, params, anchor):
@@ -208,8 +210,8 @@ def outer(
       with counting.one_of(sync_every):
         kept = conditional.if_due(
           turn(step, number),
-          lambda n=number, s=state: exchanged(cut, n, params, s)[1:],
-          lambda shapes, s=state: s[1:],
+          functools.partial(exchanged, cut, number, params, state),
+          functools.partial(_unchanged, state),
         )
       state = OuterState(step, *kept)
     if means_wanted():
@@ -226,6 +228,12 @@ def outer(
     return params, state
 
   return Outer.of(init, sync)
+
+
+def _unchanged(state: OuterState, shapes: Any) -> tuple[Any, Any, Any]:
+  """Anchor, outer state and scheme's state of a step without an exchange."""
+  del shapes
+  return state.anchor, state.outer, state.scheme
 
 
 def _wide(x: Any) -> jax.Array:
@@ -278,7 +286,7 @@ def sparse_loco(
   sync_every: int = 30,
   k: int = 64,
   tile: int = 64,
-  mean: str = 'senders',
+  mean: shared_arguments.Mean = 'senders',
   error_decay: float = 0.95,
   learning_rate: Any = 1.0,
 ) -> Outer:
