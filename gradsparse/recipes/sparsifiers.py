@@ -84,6 +84,9 @@ def gradient_dropping(
     Aji & Heafield, arXiv 1704.05021.
   """
   arguments.one_of('values', values, OF_SELECTED)
+  error_decay = arguments.number(
+    'error_decay', error_decay, arguments.FRACTION_OR_ZERO
+  )
   compressor = compressors.top_k(
     density,
     codes.sparse(indices, values),

@@ -166,7 +166,9 @@ def test_what_is_not_sent_stays_in_the_memory(name, fragments):
     np.testing.assert_allclose(found, moved, atol=1e-5)
 
 
-@pytest.mark.parametrize('name', ['dropping', 'qsgd'])
+@pytest.mark.parametrize(
+  'name', ['dropping', pytest.param('qsgd', marks=pytest.mark.slow)]
+)
 def test_devices_do_what_is_simulated(name):
   tx = gs.outer(SCHEMES[name], NESTEROV, sync_every=2, fragments=2)
   pairs = zip(run(tx, moves(4)), run(tx, moves(4), 'shard_map'), strict=True)
@@ -212,7 +214,7 @@ def test_a_plan_has_all_fragments_once_in_a_round():
   assert plans[0].payload_bytes == plans[1].payload_bytes == 4 * 84
 
 
-@pytest.mark.parametrize('new', [2, 6])
+@pytest.mark.parametrize('new', [2, pytest.param(6, marks=pytest.mark.slow)])
 def test_another_number_of_workers_goes_on(new):
   """What is pending keeps its mean; the anchor stays."""
   tx = gs.outer(SCHEMES['dropping'], NESTEROV, sync_every=2)
