@@ -1,16 +1,12 @@
 """Scores of runs by what a worker sent, and which of them no other beats."""
 
 from collections.abc import Sequence
-import io
 from typing import NamedTuple
 
 from experiments.program import errors
-from experiments.report import byte_axis
+from experiments.report import drawing
 from experiments.report import page
-from experiments.report import plots
 from experiments.run import scores
-from matplotlib import figure
-from matplotlib.backends import backend_agg
 
 
 class Point(NamedTuple):
@@ -46,67 +42,44 @@ def points(runs: Sequence[page.Run]) -> tuple[scores.Score, list[Point]]:
   return by, found
 
 
-def frontier(score: scores.Score, found: Sequence[Point]) -> list[Point]:
-  """Returns the points that no other beats in both, by rising bytes."""
-  kept: list[Point] = []
-  for point in sorted(
-    found, key=lambda p: (p.sent_bytes, -score.advantage(p.score))
-  ):
-    if not kept or score.advantage(point.score - kept[-1].score) > 0:
-      kept.append(point)
-  return kept
-
-
 def draw(runs: Sequence[page.Run]) -> bytes:
-  """Returns a PNG: a point a run, coloured by scheme, and their frontier.
+  """Returns a PNG: a point a run, coloured by scheme, and the Pareto front.
 
-  The runs of the frontier are numbered, and named below it.
+  The runs of the front have their names.
 
   Raises:
     UserError: there is no point.
   """
   score, found = points(runs)
-  best = frontier(score, found)
-  height = 5 + 0.13 * len(best)
-  canvas = figure.Figure(figsize=(8, height), layout='constrained', dpi=120)
-  panel = canvas.add_subplot()
-  panel.step(
-    [point.sent_bytes for point in best],
-    [point.score for point in best],
-    where='post',
-    color='#999999',
-    linewidth=1.2,
-    zorder=1,
+  names = drawing.front(
+    (p.name, p.sent_bytes, score.advantage(p.score)) for p in found
   )
+  best = sorted(
+    (p for p in found if p.name in names), key=lambda p: p.sent_bytes
+  )
+  picture = drawing.canvas(8, 5.5)
+  panel = picture.add_subplot()
+  panel.margins(0.12)
+  xs, ys = [p.sent_bytes for p in best], [p.score for p in best]
+  panel.step(xs, ys, where='post', color='#999999', linewidth=1.2, zorder=1)
   for index, scheme in enumerate(dict.fromkeys(p.scheme for p in found)):
-    own = [point for point in found if point.scheme == scheme]
-    turn, colour = divmod(index, len(plots.COLOURS))
+    own = [p for p in found if p.scheme == scheme]
+    turn, colour = divmod(index, len(drawing.COLOURS))
     panel.scatter(
-      [point.sent_bytes for point in own],
-      [point.score for point in own],
-      color=plots.COLOURS[colour],
-      marker=plots.MARKERS[(colour + turn) % len(plots.MARKERS)],
+      [p.sent_bytes for p in own],
+      [p.score for p in own],
+      color=drawing.COLOURS[colour],
+      marker=drawing.MARKERS[(colour + turn) % len(drawing.MARKERS)],
       alpha=0.85,
       label=scheme,
     )
-  for number, point in enumerate(best, 1):
-    panel.annotate(
-      str(number),
-      (point.sent_bytes, point.score),
-      fontsize=8,
-      xytext=(5, -10 if score.rises else 4),
-      textcoords='offset points',
-    )
-  names = [f'{number}  {point.name}' for number, point in enumerate(best, 1)]
-  canvas.supxlabel('\n'.join(names), x=0.02, ha='left', fontsize=7)
-  plots.describe(
+  drawing.describe(
     panel,
     f'{scores.titled(score.name)} by traffic',
     'sent by one worker in the whole run (bytes, log scale)',
     score.label,
   )
-  byte_axis.by_bytes(panel)
-  canvas.legend(loc='outside upper center', ncols=5, frameon=False)
-  picture = io.BytesIO()
-  backend_agg.FigureCanvasAgg(canvas).print_png(picture)
-  return picture.getvalue()
+  drawing.by_bytes(panel)
+  picture.legend(loc='outside upper center', ncols=5, frameon=False)
+  drawing.label(picture, panel, [(p.name, p.sent_bytes, p.score) for p in best])
+  return drawing.png(picture)

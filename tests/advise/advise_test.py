@@ -33,9 +33,9 @@ def test_on_a_slow_link_it_says_compress(slow_link):
   assert slow_link.verdict.startswith(f'compress with {slow_link.choice}. ')
   times = [row.step_s for row in slow_link.rows]
   assert times == sorted(times)
-  # What is on record as harmless, though PowerSGD is faster.
+  # The interval of five seeds is a little wider than the margin.
   assert slow_link.choice == 'dgc 0.001'
-  assert slow_link.row('dgc 0.001').loss.as_good
+  assert slow_link.row('dgc 0.001').loss.as_good is None
 
 
 def test_its_bytes_are_those_of_the_plan(slow_link):
