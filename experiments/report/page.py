@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import html
 import os
 import pathlib
+import string
 from typing import Any, NamedTuple
 
 from experiments.program import errors
@@ -44,35 +45,7 @@ _COLUMNS = {
   'ratio, over the whole run': ('comm.run_average_ratio', '{:,.1f}×'),
   'time (s)': ('seconds', '{:,.1f}'),
 }
-_PAGE = """<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<title>{title}</title>
-<style>
-body {{ font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto;
-  max-width: 72rem; padding: 0 1rem; }}
-table {{ border-collapse: collapse; width: 100%; }}
-th, td {{ padding: .35rem .7rem; text-align: right; vertical-align: bottom;
-  border-bottom: 1px solid #ddd; }}
-th:first-child, td:first-child {{ text-align: left; }}
-img {{ width: 100%; }}
-</style>
-</head>
-<body>
-<h1>{title}</h1>
-{table}
-<img alt="scores by step and by bytes sent, training loss, norm of the residual"
-  src="data:image/png;base64,{picture}">
-<p>The compression ratio is the size of the uncompressed gradient divided by one
-worker's message. Bytes and ratio are those at the end of the run, then their
-average over the whole run, warm-up included. What a worker sends depends on the
-exchange: an all-gather passes each message on to every other worker.</p>
-{details}
-<p>{environment}</p>
-</body>
-</html>
-"""
+_TEMPLATE = pathlib.Path(__file__).with_name('template.html')
 
 
 def find_runs(directories: Sequence[str | os.PathLike]) -> list[Run]:
@@ -116,7 +89,7 @@ def page(runs: Sequence[Run], title: str, png: bytes) -> str:
     if run.summary
   }
   table = pd.DataFrame([_cells(run) for run in runs])
-  return _PAGE.format(
+  return string.Template(_TEMPLATE.read_text()).substitute(
     title=html.escape(title),
     table=table.to_html(index=False, border=0, na_rep='–'),
     picture=base64.b64encode(png).decode(),
