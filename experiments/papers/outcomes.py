@@ -69,7 +69,7 @@ def outcomes(table: tables.Table, frame: pd.DataFrame) -> dict[str, Outcome]:
     row = table.rows[name]
     own, dense = _runs(frame, name), _runs(frame, row.beside or name)
     failed = int((frame['row'] == name).sum()) - len(own)
-    by = difference(table, frame, name)
+    by = difference(table, frame, name, metric=_judged_by(table, row))
     ends = column_of(dense, table.metrics[0])
     sent = [
       (column_of(runs, 'comm.run_average_sent_bytes_per_step')).mean()
@@ -87,6 +87,13 @@ def outcomes(table: tables.Table, frame: pd.DataFrame) -> dict[str, Outcome]:
       score.target(ends.mean()) if score and len(ends) else None,
     )
   return found
+
+
+def _judged_by(table: tables.Table, row: tables.Row) -> str:
+  """Returns a metric: of one worker's model, where models differ."""
+  own = [each for each in table.metrics if each.startswith('worker_')]
+  local = 'compression.local_gradient' in row.fields
+  return own[0] if own and local else table.metrics[0]
 
 
 def difference(

@@ -10,27 +10,14 @@ from experiments.program import errors
 
 # Training examples, or a file of their own, to test on, so that settings may be
 # chosen: `data.test_split` by data set.
-HELD_OUT: Mapping[str, str] = {
-  'an4': 'validation',
-  'cifar10': 'data_batch_5',
-  'digits': 'validation',
-  'fsdd': 'validation',
-  'librispeech': 'validation',
-  'multi30k': 'validation',
-  'ptb': 'validation',
-  'ptb_characters': 'validation',
-  'wmt': 'validation',
-}
+HELD_OUT: Mapping[str, str] = dict.fromkeys(
+  'an4 cifar10 digits fsdd librispeech multi30k ptb ptb_characters wmt'.split(),
+  'validation',
+) | {'cifar10': 'data_batch_5'}
 
 # What stands for the data of a full setting; CIFAR-10 for all images.
-_STAND_INS: Mapping[str, str] = {
-  'an4': 'fsdd',
-  'fsdd': 'fsdd',
-  'librispeech': 'fsdd',
-  'multi30k': 'multi30k',
-  'ptb': 'ptb',
-  'ptb_characters': 'ptb_characters',
-  'wmt': 'multi30k',
+_STAND_INS = {name: name for name in quick.OF_SEQUENCES} | {
+  **{'an4': 'fsdd', 'librispeech': 'fsdd', 'wmt': 'multi30k'}
 }
 
 

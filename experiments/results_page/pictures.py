@@ -212,27 +212,20 @@ def _by_time(name: str, score: scores.Score, rows: Mapping[str, Any]) -> Panel:
 
 def _by_workers(found: Outcomes) -> list[Panel]:
   """Returns the scores of DGC's table 2, published and ours."""
-  published: dict[str, dict[int, float]] = {}
-  ours: dict[str, dict[int, float]] = {}
+  published, ours = {}, {}
   for name, each in found.items():
     scheme, count = name.removesuffix('workers').rsplit('_', 1)
-    top1 = each.row.published['top1']
-    published.setdefault(scheme, {})[int(count)] = top1
-    ours.setdefault(scheme, {})[int(count)] = each.middle('top1')
-  titles = {
-    'published: ResNet-110, 164 epochs': published,
-    'ours: ResNet-8, 2 epochs, one seed': ours,
-  }
-  return [
-    Panel(
-      title,
-      'workers',
-      scores.ACCURACY,
-      {scheme: pd.Series(own).to_frame() for scheme, own in shown.items()},
-    )
-    for title, shown in titles.items()
-    if shown
-  ]
+    for shown, top1 in (
+      (published, each.row.published['top1']),
+      (ours, each.middle('top1')),
+    ):
+      own = shown.setdefault(scheme, pd.DataFrame(columns=['top1']))
+      own.loc[int(count)] = top1
+  panels = (
+    ('published: ResNet-110, 164 epochs', published),
+    ('ours: ResNet-8, 2 epochs, one seed', ours),
+  )
+  return [Panel(t, 'workers', scores.ACCURACY, s) for t, s in panels if s]
 
 
 def steps(slow: Slow) -> bytes:

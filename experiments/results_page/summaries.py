@@ -26,7 +26,8 @@ _OF_A_NETWORK = {
 }
 _WORDS = {
   'warmup_steps': lambda value: 'warm-up',
-  'param_sync_every': lambda value: 'averages',
+  # More than any run has: never.
+  'param_sync_every': lambda value: 'averages' if value < 10**6 else '',
   'levels': lambda value: f'{int(value).bit_length() + 1} bits',
   'local_gradient': lambda value: value.upper(),
   'scope': lambda value: f'by {value}',
@@ -54,7 +55,7 @@ def label(run: pd.Series) -> str:
     for key, value in given.items()
     if key not in _OF_A_NETWORK and value
   ]
-  return ', '.join([f'`{name}`', *sorted(words)])
+  return ', '.join([f'`{name}`', *sorted(filter(None, words))])
 
 
 def schemes(
