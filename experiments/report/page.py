@@ -28,22 +28,11 @@ class Run(NamedTuple):
   summary: Mapping[str, Any] | None  # None: not at its last step yet
 
 
-# By heading the name in the summary, and the form. Older runs lack some.
-_COLUMNS = {
-  'steps': ('steps', '{:,}'),
-  'payload of a worker (bytes/step)': (
-    'comm.payload_bytes_per_step',
-    '{:,.0f}',
-  ),
-  'over the whole run': ('comm.run_average_payload_bytes_per_step', '{:,.0f}'),
-  'sent by a worker (bytes/step)': ('comm.sent_bytes_per_step', '{:,.0f}'),
-  'sent, over the whole run': (
-    'comm.run_average_sent_bytes_per_step',
-    '{:,.0f}',
-  ),
-  'compression ratio': ('comm.ratio', '{:,.1f}×'),
-  'ratio, over the whole run': ('comm.run_average_ratio', '{:,.1f}×'),
-  'time (s)': ('seconds', '{:,.1f}'),
+# By name in the summary's `comm`, heading and form; older runs lack some.
+_BYTES = {
+  'payload_bytes_per_step': ('payload of a worker (bytes/step)', '{:,.0f}'),
+  'sent_bytes_per_step': ('sent by a worker (bytes/step)', '{:,.0f}'),
+  'ratio': ('compression ratio', '{:,.1f}×'),
 }
 _TEMPLATE = pathlib.Path(__file__).with_name('template.html')
 
@@ -118,13 +107,17 @@ def _cells(run: Run) -> dict[str, str]:
   if run.summary is None:
     last = run.metrics[-1]['step'] if run.metrics else 0
     return {'run': run.name, 'steps': f'not finished, at step {last}'}
-  flat, score = rows.flat(run.summary), scores.main_of(run.summary['final'])
-  tested = {score.label: score.form.format(score.of(run.summary['final']))}
-  return {'run': run.name, **tested} | {
-    heading: form.format(flat[name])
-    for heading, (name, form) in _COLUMNS.items()
-    if flat.get(name) is not None
-  }
+  final, comm = run.summary['final'], run.summary['comm']
+  score = scores.main_of(final)
+  cells = {'run': run.name}
+  if score:
+    cells[score.label] = score.form.format(score.of(final))
+  cells['steps'] = f'{run.summary["steps"]:,}'
+  for name, (heading, form) in _BYTES.items():
+    for key, what in ((name, ''), (f'run_average_{name}', ', the whole run')):
+      if key in comm:
+        cells[heading + what] = form.format(comm[key])
+  return cells | {'time (s)': f'{run.summary["seconds"]:,.1f}'}
 
 
 def _details(run: Run) -> str:

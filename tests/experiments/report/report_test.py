@@ -171,8 +171,8 @@ def test_pareto_draws_finished_runs_that_have_the_score(tmp_path):
   runs = page.find_runs([tmp_path])
   score, found = pareto.points(runs)
   assert score is scores.ACCURACY
-  assert found == [
-    pareto.Point(name, name, 20 * 481.5, 98.76) for name in ('dense', 'dgc')
+  assert found.values.tolist() == [
+    [name, name, 20 * 481.5, 98.76] for name in ('dense', 'dgc')
   ]
   file, output = tmp_path / 'pareto.png', tmp_path / 'report.html'
   status, said = programs.run(
