@@ -1,12 +1,14 @@
 """A table as text: published numbers beside ours, and lists of tables."""
 
 from collections.abc import Mapping, Sequence
+import pathlib
 from typing import Any
 
 from experiments.papers import judging
 from experiments.papers import metrics
 from experiments.papers import outcomes
 from experiments.papers import table as tables
+from experiments.program import files
 from experiments.program import tables as text
 import pandas as pd
 
@@ -90,6 +92,12 @@ def console(shown: Columns, **given: Any) -> text.Table:
 def markdown(shown: Columns) -> str:
   """Returns columns as a table of a document."""
   return text.markdown(list(shown), list(zip(*shown.values(), strict=True)))
+
+
+def write_csv(path: pathlib.Path, frame: pd.DataFrame) -> None:
+  """Writes a line a run, without its tests."""
+  text = frame.drop(columns='tests').to_csv(index=False)
+  files.write_bytes(path, text.encode())
 
 
 def listing(catalogue: Mapping[str, tables.Table]) -> str:

@@ -1,6 +1,6 @@
 """What was measured of a table: one JSON file, rewritten after every run."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 import pathlib
 from typing import Any
 
@@ -103,39 +103,30 @@ class Record:
     """Returns likewise the runs that came to no end: `why` in words."""
     return self.runs(size, row, 'failures')
 
-  def as_rows(
-    self, size: str, names: Sequence[str] = ()
-  ) -> list[dict[str, Any]]:
-    """Returns rows of a CSV file: one a run, failures too.
+  def frame(self, size: str, names: Sequence[str] = ()) -> pd.DataFrame:
+    """Returns a line a run, failures too: all that is kept of it.
+
+    The first columns are `_COLUMNS`, then come those of the table; `tests` has
+    the tests of a run.
 
     Args:
       size: of `table.SIZES`.
       names: of the table's rows; none means all.
     """
-    return [row for row, _ in self._lines(size, names)]
-
-  def frame(self, size: str, names: Sequence[str] = ()) -> pd.DataFrame:
-    """Returns the same as a frame, with the tests of each run as `tests`."""
-    lines = self._lines(size, names)
-    made = [{**row, 'tests': run.get('evaluations', ())} for row, run in lines]
-    columns = None if made else _COLUMNS
-    return pd.DataFrame(made, columns=columns, dtype=object)
-
-  def _lines(
-    self, size: str, names: Sequence[str]
-  ) -> Iterator[tuple[dict[str, Any], Mapping[str, Any]]]:
-    """Yields each run as a row, and as it is kept."""
-    table = self._table
+    table, lines = self._table, []
     for name in names or table.rows:
       head = (self._content['table'], size, name, table.rows[name].beside)
       for kind, status in (('runs', rows.FINISHED), ('failures', rows.FAILED)):
         for seed, run in self.runs(size, name, kind).items():
-          row = dict(zip(_COLUMNS, (*head, seed, status), strict=True))
-          if status == rows.FINISHED:
-            row |= {
-              each: metrics.METRICS[each].of(run) for each in table.metrics
-            }
-          yield {**row, **as_row(run)}, run
+          own = metrics.METRICS if status == rows.FINISHED else ()
+          lines.append(
+            dict(zip(_COLUMNS, (*head, seed, status), strict=True))
+            | {n: own[n].of(run) for n in table.metrics if n in own}
+            | as_row(run)
+            | {'tests': run.get('evaluations', ())}
+          )
+    columns = None if lines else [*_COLUMNS, 'tests']
+    return pd.DataFrame(lines, columns=columns, dtype=object)
 
   def add(
     self,

@@ -1,5 +1,6 @@
 """The program on a tiny table: what it runs, keeps, resumes and says."""
 
+import csv
 import dataclasses
 import datetime
 import json
@@ -130,16 +131,17 @@ def test_every_run_is_recorded_at_once_and_not_run_again(trained, tmp_path):
 def test_csv_has_a_row_a_run(trained, tmp_path):
   trained.failing['dgc', 1] = errors.DivergedError('the loss is no number')
   record, _ = _run(tmp_path, seeds=(0, 1))
-  rows = record.as_rows(papers.QUICK, ['dense', 'dgc'])
+  page.write_csv(tmp_path / 'runs.csv', record.frame(papers.QUICK))
+  rows = list(csv.DictReader((tmp_path / 'runs.csv').open()))
   assert [(row['row'], row['seed'], row['status']) for row in rows] == [
-    *(('dense', 0, 'finished'), ('dense', 1, 'finished')),
-    *(('dgc', 0, 'finished'), ('dgc', 1, 'failed')),
+    *(('dense', '0', 'finished'), ('dense', '1', 'finished')),
+    *(('dgc', '0', 'finished'), ('dgc', '1', 'failed')),
   ]
-  assert rows[2]['config.compression.density'] == 0.01
-  assert rows[2]['comm.run_average_ratio'] == 20.0
-  assert 'evaluations' not in rows[2]
+  assert rows[2]['config.compression.density'] == '0.01'
+  assert rows[2]['comm.run_average_ratio'] == '20.0'
+  assert rows[2]['steps'] == '3' and not {'tests', 'evaluations'} & {*rows[2]}
   assert rows[3]['why'] == 'the loss is no number'
-  assert not record.as_rows(papers.FULL, ['dense', 'dgc'])
+  assert not len(record.frame(papers.FULL))
 
 
 def test_a_row_whose_setting_has_changed_is_run_again(trained, tmp_path):
