@@ -18,6 +18,7 @@ from experiments.papers import outcomes
 from experiments.program import command_line
 from experiments.program import files
 from experiments.results_page import page
+from experiments.run import scores
 from gradsparse.advise import candidates
 
 _ROOT = command_line.define_path('root', '.', 'root of the repository')
@@ -30,6 +31,7 @@ ESTIMATES = pathlib.Path('experiments/results/accelerators.json')
 TARGET, TREE = 'v5e:2x4', 'resnet50'
 _BEGIN = 'STEPS_OF_SGD = {\n'
 _TABLES = 'schemes_'
+_MARGINS = 2  # beyond which a difference is far, or an interval wide
 
 
 def module(root: pathlib.Path) -> str:
@@ -58,12 +60,7 @@ def module(root: pathlib.Path) -> str:
     wanted = {c.records.get(task) for c in candidates.CANDIDATES}
     for row, each in outcomes.outcomes(tables[name], runs).items():
       if row in wanted and each.difference:
-        # What ended far behind is no advice, however few its seeds.
-        far = score.advantage(each.difference.mean) < -2 * score.margin
-        said = {judging.SUPPORTED: True, judging.CONTRADICTED: False}
-        good = said.get(each.verdict, False if far else None)
-        within = f'{score.margin:g} {score.unit}'.replace('1 points', '1 point')
-        words = f'as good within {within}: {each.verdict}'
+        words, good = _said(each.difference, score)
         losses += [
           f'  ({task!r}, {row!r}): Loss(',
           f'    {row!r},',
@@ -94,6 +91,25 @@ def module(root: pathlib.Path) -> str:
       ]
     )
   )
+
+
+def _said(
+  found: judging.Interval, score: scores.Score
+) -> tuple[str, bool | None]:
+  """Returns what a difference says in words, and whether it is as good.
+
+  None where that cannot be told. A row that ended far behind is no advice,
+  however few its seeds.
+  """
+  wide, mean = _MARGINS * score.margin, score.advantage(found.mean)
+  if found.half is None:
+    said = 'one seed: no interval' if found.n == 1 else 'alike: no interval'
+    return said, False if mean < -wide else None
+  if abs(mean) > found.half:
+    return ('better', True) if mean > 0 else ('worse', False)
+  if found.half > wide:
+    return 'too wide to tell', False if mean < -wide else None
+  return 'no difference seen', True
 
 
 def _estimates(root: pathlib.Path) -> Iterator[str]:

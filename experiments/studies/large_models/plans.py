@@ -40,7 +40,7 @@ def _by_leaf() -> Iterator[tuple[str, gs.CompressedMean]]:
         tx = recipe.make(axis_name=gs.workers.AXIS, **arguments)
       except ValueError:  # gTop-k has one scope, all leaves
         continue
-      if not tx.scheme.compressor.joined:
+      if not tx.scheme.compressor.selects_globally:
         yield label, tx
 
 

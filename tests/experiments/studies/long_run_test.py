@@ -102,10 +102,13 @@ def test_a_short_run_holds(tmp_path, program):
 @pytest.mark.slow
 def test_a_drift_is_seen(monkeypatch):
   """What differs by one bit from the start differs ever after."""
-  make = placement.Placement.make
+  make = placement.Placement.compile
 
-  def damaged(self, create, specs):
-    state = make(self, create, specs)
+  def damaged(self, function, *specs):
+    made = make(self, function, *specs)
+    return (lambda: spoiled(made())) if function.__name__ == 'create' else made
+
+  def spoiled(state):
     kernel = state.params['Dense_1']['kernel']
     shards = [shard.data for shard in kernel.addressable_shards]
     shards[1] = shards[1].at[0, 0].add(2.0**-10)
@@ -116,7 +119,7 @@ def test_a_drift_is_seen(monkeypatch):
     )
     return state
 
-  monkeypatch.setattr(placement.Placement, 'make', damaged)
+  monkeypatch.setattr(placement.Placement, 'compile', damaged)
   with pytest.raises(gs.workers.DisagreementError, match='Dense_1.* worker 1 '):
     for _ in run.measure('qsgd', steps=8, every=8, chunk=4, num_workers=2):
       pass
