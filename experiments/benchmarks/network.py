@@ -3,8 +3,7 @@ r"""Measures the network itself: a ping-pong, and bare dense all-reduces.
   python -m experiments.benchmarks.network --json=network.json \
     --workers=2,4,8 --rate=1gbit,100mbit
 
-on the hosts of `experiments.cluster`. Writes a list of rows for
-`experiments.cost_model --measured`, which fits alpha and beta to them:
+on the hosts of `experiments.cluster`. Writes a list of rows:
 
   scheme          'ping_pong': a message from one host to another, half of the
                   time there and back; 'all_reduce': of float32 by all hosts

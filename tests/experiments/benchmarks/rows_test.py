@@ -3,7 +3,7 @@
 import pathlib
 
 from experiments.benchmarks import rows
-from experiments.cost_model import measured
+from experiments.program import files
 from experiments.program import tables
 import pytest
 
@@ -32,9 +32,9 @@ def test_break_even():
 
 
 def test_recorded_rows_say_when_a_scheme_wins():
-  recorded = measured.read_rows(
-    _ROOT / 'experiments' / 'results' / 'exchange.json'
-  )
+  recorded = files.read_json(_ROOT / 'experiments/results/exchange.json')[
+    'rows'
+  ]
   dense = {
     (row['floats'], row['workers'], row['rate']): row
     for row in recorded
