@@ -12,7 +12,6 @@ import math
 import time
 from typing import Any
 
-from experiments.benchmarks.accelerators import targets
 from experiments.program import errors
 from experiments.run import machine
 from experiments.studies.large_models import model
@@ -23,12 +22,13 @@ from jax.sharding import AxisType
 from jax.sharding import Mesh
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
+import numpy as np
 import optax
 
 REPLICAS = 'replica'  # the axis between replicas
 _RATE = 0.1
 
-# Each with the optimizer after it: all have one momentum, DGC its own.
+# All have one momentum: DGC its own, the others that of the optimizer.
 SCHEMES: dict[str, Callable[[], gs.CompressedMean]] = {
   'dense': lambda: gs.dense(axis_name=REPLICAS),
   'dgc': lambda: gs.dgc(0.001, axis_name=REPLICAS),
@@ -41,17 +41,19 @@ SCHEMES: dict[str, Callable[[], gs.CompressedMean]] = {
 _FOR_CPUS = {'xla_cpu_scheduler_type': 'CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED'}
 
 
-def slices_mesh(target: targets.Target) -> Mesh:
-  """A mesh of TPUs that are not here: a replica is a slice of them."""
-  return Mesh(
-    target.devices,
-    (REPLICAS, model.SHARDS),
-    axis_types=(AxisType.Auto, AxisType.Auto),
-  )
+def make_mesh(devices: Any) -> Mesh:
+  """A mesh of all replicas.
+
+  Args:
+    devices: an array of them, replicas first; of a `targets.Target`, a replica
+      is a slice of TPUs that need not be here.
+  """
+  axes = (REPLICAS, model.SHARDS)
+  return Mesh(devices, axes, axis_types=(AxisType.Auto,) * 2)
 
 
-def make_mesh(replicas: int, shards: int) -> Mesh:
-  """A mesh of the devices of all replicas.
+def devices_here(replicas: int, shards: int) -> np.ndarray:
+  """Devices of this machine, as many as replicas of so many shards need.
 
   Raises:
     ConfigError: there are not as many.
@@ -62,19 +64,8 @@ def make_mesh(replicas: int, shards: int) -> Mesh:
       f'devices, {jax.default_backend()} has {jax.device_count()}; '
       'JAX_PLATFORMS=cpu gives any number of devices'
     )
-  return jax.make_mesh(
-    (replicas, shards),
-    (REPLICAS, model.SHARDS),
-    axis_types=(AxisType.Auto, AxisType.Auto),
-    devices=jax.devices()[: replicas * shards],
-  )
-
-
-def _optimizer(name: str, specs: Any) -> optax.GradientTransformation:
-  momentum = None if name.startswith('dgc') else 0.9
-  return optax.chain(
-    gs.sharded(SCHEMES[name](), specs), optax.sgd(_RATE, momentum=momentum)
-  )
+  found = jax.devices()[: replicas * shards]
+  return np.array(found).reshape(replicas, shards)
 
 
 def _lowered(name, transformer, mesh, sequences):
@@ -88,7 +79,10 @@ def _lowered(name, transformer, mesh, sequences):
     specs,
   )
   replicas = mesh.shape[REPLICAS]
-  tx = _optimizer(name, specs)
+  momentum = None if name.startswith('dgc') else 0.9
+  tx = optax.chain(
+    gs.sharded(SCHEMES[name](), specs), optax.sgd(_RATE, momentum=momentum)
+  )
   own = gs.workers.specs(tx, params, replicas, REPLICAS)
 
   def stacked(x, spec, sharding):
@@ -167,7 +161,7 @@ def compiled(
   Args:
     name: of `SCHEMES`.
     transformer: the model.
-    mesh: from `make_mesh` or `slices_mesh`.
+    mesh: from `make_mesh`.
     sequences: of tokens, that a device has in a step.
     options: of the compiler.
 
