@@ -19,6 +19,7 @@ import itertools
 from typing import Any
 
 from absl import flags
+from experiments.benchmarks.accelerators import programs
 from experiments.benchmarks.accelerators import targets
 from experiments.hosts import placement
 from experiments.program import command_line
@@ -90,7 +91,7 @@ def _transformer(shards: int) -> model.Transformer:
 def _compiled(devices: Any, **options: Any) -> list[dict[str, Any]]:
   """A row a scheme."""
   mesh, rows = steps.make_mesh(devices), []
-  transformer = _transformer(mesh.shape[model.SHARDS])
+  transformer = _transformer(mesh.shape[programs.INSIDE])
   for name in _SCHEMES.value:
     rows.append(
       steps.compiled(name, transformer, mesh, _SEQUENCES.value, **options)
@@ -105,7 +106,7 @@ def _steps() -> dict[str, Any]:
   replicas, shards = _REPLICAS.value, _SHARDS.value
   return {
     'parameters': _transformer(shards).parameters,
-    'mesh': {steps.REPLICAS: replicas, model.SHARDS: shards},
+    'mesh': {steps.REPLICAS: replicas, programs.INSIDE: shards},
     'devices_a_link': _DEVICES_A_LINK.value or shards,
     'gbits': _GBITS.value,
     'rows': _compiled(steps.devices_here(replicas, shards)),

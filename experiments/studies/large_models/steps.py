@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Callable, Mapping
+import functools
 import math
 import time
 from typing import Any
 
+from experiments.benchmarks.accelerators import programs
 from experiments.program import errors
 from experiments.run import machine
 from experiments.studies.large_models import model
@@ -20,7 +22,6 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import AxisType
 from jax.sharding import Mesh
-from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 import numpy as np
 import optax
@@ -29,12 +30,12 @@ REPLICAS = 'replica'  # the axis between replicas
 _RATE = 0.1
 
 # All have one momentum: DGC its own, the others that of the optimizer.
-SCHEMES: dict[str, Callable[[], gs.CompressedMean]] = {
-  'dense': lambda: gs.dense(axis_name=REPLICAS),
-  'dgc': lambda: gs.dgc(0.001, axis_name=REPLICAS),
-  'dgc_chunk': lambda: gs.dgc(0.001, scope='chunk', axis_name=REPLICAS),
-  'qsgd': lambda: gs.qsgd(7, axis_name=REPLICAS),
-  'power_sgd': lambda: gs.power_sgd(2, axis_name=REPLICAS),
+SCHEMES: dict[str, Callable[..., gs.CompressedMean]] = {
+  'dense': gs.dense,
+  'dgc': functools.partial(gs.dgc, 0.001),
+  'dgc_chunk': functools.partial(gs.dgc, 0.001, scope='chunk'),
+  'qsgd': functools.partial(gs.qsgd, 7),
+  'power_sgd': functools.partial(gs.power_sgd, 2),
 }
 
 # The default order is for speed on many cores, and keeps everything longer.
@@ -48,7 +49,7 @@ def make_mesh(devices: Any) -> Mesh:
     devices: an array of them, replicas first; of a `targets.Target`, a replica
       is a slice of TPUs that need not be here.
   """
-  axes = (REPLICAS, model.SHARDS)
+  axes = (REPLICAS, programs.INSIDE)
   return Mesh(devices, axes, axis_types=(AxisType.Auto,) * 2)
 
 
@@ -72,52 +73,41 @@ def _lowered(name, transformer, mesh, sequences):
   """The step of a scheme as a program, and its plan."""
   specs = transformer.specs()
   params = jax.tree.map(
-    lambda x, spec: jax.ShapeDtypeStruct(
-      x.shape, x.dtype, sharding=NamedSharding(mesh, spec)
-    ),
+    lambda x, spec: programs.array(mesh, x.shape, spec),
     transformer.shapes(),
     specs,
   )
-  replicas = mesh.shape[REPLICAS]
   momentum = None if name.startswith('dgc') else 0.9
+  scheme = SCHEMES[name](axis_name=REPLICAS)
   tx = optax.chain(
-    gs.sharded(SCHEMES[name](), specs), optax.sgd(_RATE, momentum=momentum)
+    gs.sharded(scheme, specs), optax.sgd(_RATE, momentum=momentum)
   )
-  own = gs.workers.specs(tx, params, replicas, REPLICAS)
-
-  def stacked(x, spec, sharding):
-    shape = x.shape if spec == P() else (replicas, *x.shape)
-    return jax.ShapeDtypeStruct(shape, x.dtype, sharding=sharding)
-
-  state = jax.tree.map(
-    stacked,
-    jax.eval_shape(tx.init, params),
-    own,
-    gs.workers.shardings(tx, params, mesh, REPLICAS),
-  )
-  tokens = jax.ShapeDtypeStruct(
-    (sequences * mesh.size, transformer.context + 1),
-    jnp.int32,
-    sharding=NamedSharding(mesh, P((REPLICAS, model.SHARDS))),
-  )
+  own = gs.workers.specs(tx, params, mesh.shape[REPLICAS], REPLICAS)
   value_and_grad = transformer.value_and_grad()
 
   def step(params, state, tokens):
-    state = jax.tree.map(lambda s, x: x if s == P() else x[0], own, state)
     loss, grads = value_and_grad(gs.workers.local(params, REPLICAS), tokens)
     updates, state = tx.update(grads, state, params)
     params = optax.apply_updates(params, updates)
-    state = jax.tree.map(lambda s, x: x if s == P() else x[None], own, state)
     return params, state, gs.workers.mean(loss, REPLICAS)
 
-  mapped = jax.shard_map(
+  wrapped = gs.workers.wrap(
     step,
     mesh=mesh,
-    axis_names={REPLICAS},
+    axis_name=REPLICAS,
     in_specs=(P(), own, P(REPLICAS)),
     out_specs=(P(), own, P()),
   )
-  lowered = jax.jit(mapped, donate_argnums=(0, 1)).lower(params, state, tokens)
+  lowered = jax.jit(wrapped, donate_argnums=(0, 1)).lower(
+    params,
+    programs.state(tx, params, mesh, REPLICAS),
+    programs.array(
+      mesh,
+      (sequences * mesh.size, transformer.context + 1),
+      P((REPLICAS, programs.INSIDE)),
+      jnp.int32,
+    ),
+  )
   return lowered, gs.plan(tx, params, dict(mesh.shape))
 
 
@@ -179,7 +169,7 @@ def compiled(
     'scheme': name,
     'sent_bytes': over(audit.sent_by_axis, REPLICAS),
     'plan_bytes': over(plan.sent_by_axis, REPLICAS),
-    'inside_bytes': audit.sent_by_axis.get(model.SHARDS, 0),
+    'inside_bytes': audit.sent_by_axis.get(programs.INSIDE, 0),
     'argument_bytes': program.memory_analysis().argument_size_in_bytes,
     'peak_bytes': machine.peak_bytes(program),
     'trace_seconds': round(middle - begin, 1),

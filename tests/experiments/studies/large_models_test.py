@@ -42,7 +42,7 @@ def test_what_was_recorded_is_what_was_planned():
 
 @pytest.fixture(scope='module')
 def rows():
-  mesh = steps.make_mesh(2, 4)
+  mesh = steps.make_mesh(steps.devices_here(2, 4))
   return {
     name: steps.compiled(name, _TINY, mesh, 1)
     for name in ('dense', 'dgc_chunk')
@@ -89,7 +89,7 @@ def test_the_gradient_is_that_of_a_model_that_is_not_sharded():
     lambda x: rng.normal(size=x.shape).astype(np.float32), tiny.shapes()
   )
   tokens = rng.integers(0, 30, (4, 9)).astype(np.int32)
-  mesh = steps.make_mesh(1, 4)
+  mesh = steps.make_mesh(steps.devices_here(1, 4))
   with jax.set_mesh(mesh):
     found = jax.jit(tiny.value_and_grad())(params, tokens)
   whole = jax.tree.map(lambda _: P(), tiny.specs())
@@ -130,7 +130,7 @@ def test_a_mistake_is_refused():
   with pytest.raises(errors.ConfigError, match='--heads must divide --width'):
     model.Transformer(1, 64, 5, 10, 10)
   with pytest.raises(errors.ConfigError, match='need 64 devices'):
-    steps.make_mesh(16, 4)
+    steps.devices_here(16, 4)
 
 
 @pytest.mark.slow
