@@ -38,12 +38,12 @@ from __future__ import annotations
 
 import itertools
 import pathlib
-import sys
 import tempfile
 from typing import Any
 
 from absl import flags
 from experiments import cluster
+from experiments.benchmarks import exchange_worker
 from experiments.benchmarks import on_hosts
 from experiments.benchmarks import rows
 from experiments.benchmarks import subjects
@@ -75,56 +75,55 @@ _STEPS = flags.DEFINE_integer(
 _LOOPBACK = on_hosts.define_loopback()
 _TIMEOUT = on_hosts.define_timeout()
 
-_WORKER = 'experiments.benchmarks.exchange_worker'
-# Large pages: else a fresh array of 40 MB costs 10,000 page faults, in every
-# scheme and in dense.
-_MALLOC = 'glibc.malloc.hugetlb=1'
+_INSIDE = on_hosts.define_inside()
+
 _GRID_FLOATS = (1_000_000, 10_000_000, 25_600_000)
 _GRID_WORKERS = (2, 4, 8)
 _GRID_RATES = ('1gbit', '100mbit')
 
 
-def measure(
-  floats: int,
-  workers: int,
-  rate: str,
-  folder: pathlib.Path,
+def _measured(
+  floats: int, workers: int, rate: str, folder: pathlib.Path
 ) -> list[dict[str, Any]]:
-  """Runs the workers once.
-
-  Args:
-    floats: about how many parameters.
-    workers: number of hosts.
-    rate: of the links, or 'loopback'.
-    folder: for the workers' result and compiled programs.
-
-  Raises:
-    FailedError: a worker failed.
-    NotPermittedError: no namespaces here.
-  """
-  # The programs depend on size and number only: another rate finds them here.
+  """Runs the workers once; the folder is for their compiled programs."""
+  # These depend on size and number only: another rate finds them here.
   shared = folder / f'{floats}-{workers}'
   shared.mkdir(exist_ok=True)
-  path = shared / 'result.json'
-  path.unlink(missing_ok=True)
-  command = [
-    sys.executable,
-    '-m',
-    _WORKER,
-    f'--json={path}',
+  words = [
     f'--num_params={floats}',
     f'--density={_DENSITY.value}',
     f'--schemes={",".join(_SCHEMES.value)}',
     f'--repeats={_REPEATS.value}',
     f'--steps={_STEPS.value}',
   ]
-  command = ['env', f'GLIBC_TUNABLES={_MALLOC}', *command]
-  on_hosts.run(command, workers, rate, timeout=_TIMEOUT.value)
-  return rows.make_rows(files.read_json(path), rate, _DENSITY.value)
+  found = on_hosts.measured(
+    'exchange',
+    words,
+    shared,
+    workers,
+    rate,
+    before=on_hosts.LARGE_PAGES,
+    timeout=_TIMEOUT.value,
+  )
+  return rows.make_rows(found, rate, _DENSITY.value)
+
+
+def _inside() -> dict[str, Any]:
+  return exchange_worker.measure(
+    _SCHEMES.value,
+    *_NUM_PARAMS.value,
+    density=_DENSITY.value,
+    repeats=_REPEATS.value,
+    steps=_STEPS.value,
+    folder=_JSON.value.parent,
+  )
 
 
 def main() -> None:
   """Measures, prints tables and writes the file."""
+  if _INSIDE.value:
+    on_hosts.inside(_JSON.value, _inside)
+    return
   floats, workers, rates = _NUM_PARAMS.value, _WORKERS.value, _RATE.value
   if _GRID.value:
     floats, workers, rates = _GRID_FLOATS, _GRID_WORKERS, _GRID_RATES
@@ -136,7 +135,7 @@ def main() -> None:
     tempfile.TemporaryDirectory(prefix='gradsparse-') as folder,
   ):
     for size, number, rate in itertools.product(floats, workers, rates):
-      new = measure(size, number, rate, pathlib.Path(folder))
+      new = _measured(size, number, rate, pathlib.Path(folder))
       tables.show(rows.table(new))
       done += new
       # After each: a benchmark that is stopped leaves what it has.

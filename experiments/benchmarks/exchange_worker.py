@@ -1,25 +1,22 @@
 """One worker of the exchange benchmark: `experiments.benchmarks.exchange`.
 
-`experiments.cluster` starts it on every host; process 0 writes the
-measurements. Schemes take turns in every round, so that other work of the
-machine affects all of them alike.
+The program starts itself on every host of `experiments.cluster`. Schemes take
+turns in every round, so that other work of the machine affects all of them
+alike.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 import dataclasses
+import pathlib
 import time
 from typing import Any
 
-from absl import flags
 from experiments.benchmarks import collectives
 from experiments.benchmarks import sharing
 from experiments.benchmarks import subjects
 from experiments.cluster import traffic
-from experiments.hosts import multihost
-from experiments.program import command_line
-from experiments.program import files
 import gradsparse as gs
 import jax
 from jax.experimental import multihost_utils
@@ -30,15 +27,6 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 import numpy as np
 import optax
-
-_JSON = command_line.define_json()
-_NUM_PARAMS = flags.DEFINE_integer('num_params', None, 'number of parameters')
-_DENSITY = flags.DEFINE_float('density', None, 'density of the sparse schemes')
-_SCHEMES = command_line.define_schemes(subjects.SCHEMES)
-_REPEATS = flags.DEFINE_integer('repeats', 7, 'rounds', lower_bound=1)
-_STEPS = flags.DEFINE_integer(
-  'steps', None, 'steps of a scheme in a round', lower_bound=1
-)
 
 LOCAL = P(subjects.AXIS)
 MODES = ('step', 'compute', 'collectives')
@@ -139,19 +127,17 @@ class Bench:
   def subject(self, name: str, density: float) -> Subject:
     """Compiles the three programs of a scheme and makes its state."""
     start = time.monotonic()
-    tx = subjects.SCHEMES[name](density)
+    tx = subjects.make(name, density)
     specs = gs.workers.specs(tx, self.shapes, self.workers, subjects.AXIS)
 
     def step(params, state, grads):
       updates, state = tx.update(grads, state, params)
       return optax.apply_updates(params, updates), state
 
-    def init():
-      return gs.workers.init(
-        tx, _zeros(self.shapes)(), self.workers, subjects.AXIS
-      )
-
-    state = self._make(init, specs)
+    zeros = _zeros(self.shapes)
+    state = self._make(
+      lambda: gs.workers.init(tx, zeros(), self.workers, subjects.AXIS), specs
+    )
     whole = gs.workers.parallel(
       step,
       runner='shard_map',
@@ -190,11 +176,8 @@ class Bench:
 
       return run
 
-    run = {
-      'step': runner(whole),
-      'compute': runner(compute),
-      'collectives': self._alone(calls),
-    }
+    alone = self._alone(calls)
+    run = dict(zip(MODES, (runner(whole), runner(compute), alone), strict=True))
     first = {}
     for mode in MODES:  # touches all memory
       self.barrier()
@@ -260,12 +243,28 @@ def _sent_bytes() -> int:
   return 0 if count is None else count.tx_bytes
 
 
-def measure() -> dict[str, Any]:
-  """Measures all schemes; every process returns the same."""
-  programs = sharing.Programs(_JSON.value.parent)
-  bench = Bench(subjects.shapes(_NUM_PARAMS.value), programs)
-  names = _SCHEMES.value
-  contenders = [bench.subject(name, _DENSITY.value) for name in names]
+def measure(
+  names: Sequence[str],
+  num_params: int,
+  *,
+  density: float,
+  repeats: int,
+  steps: int,
+  folder: pathlib.Path,
+) -> dict[str, Any]:
+  """Measures schemes; every process returns the same.
+
+  Args:
+    names: of the schemes.
+    num_params: about how many parameters.
+    density: of the sparse schemes.
+    repeats: rounds.
+    steps: of a scheme in a round.
+    folder: that all processes see, for compiled programs.
+  """
+  shapes = subjects.shapes(num_params)
+  bench = Bench(shapes, sharing.Programs(folder))
+  contenders = [bench.subject(name, density) for name in names]
 
   # What is sent without a step: heartbeats in a while, and a barrier.
   bench.barrier()
@@ -278,26 +277,26 @@ def measure() -> dict[str, Any]:
     (name, mode): [] for name in names for mode in MODES
   }
   sent: dict[str, list[float]] = {n: [] for n in names}
-  for number in range(_REPEATS.value):
+  for number in range(repeats):
     shift = number % len(contenders)
     for subject in contenders[shift:] + contenders[:shift]:
       # A long exchange leaves TCP in a state that the next one suffers from.
       if not subject.is_long['step']:
         subject.run['step']()
       for mode in MODES:
-        steps = 1 if subject.is_long[mode] else _STEPS.value
-        seconds, whole, nbytes = _region(bench, subject.run[mode], steps)
-        times[subject.name, mode].append(_slowest(seconds) / steps)
+        count = 1 if subject.is_long[mode] else steps
+        seconds, whole, nbytes = _region(bench, subject.run[mode], count)
+        times[subject.name, mode].append(_slowest(seconds) / count)
         if mode == 'step':
           extra = np.median(barriers) + quiet * whole
-          sent[subject.name].append((nbytes - extra) / steps)
+          sent[subject.name].append((nbytes - extra) / count)
 
   everyones = multihost_utils.process_allgather(
     np.asarray([sent[n] for n in names], np.float64)
   )  # (workers, schemes, repeats)
   counted = traffic.count_here() is not None
   return {
-    'floats': subjects.size(subjects.shapes(_NUM_PARAMS.value)),
+    'floats': subjects.size(shapes),
     'workers': bench.workers,
     'idle_bytes_per_second': quiet if counted else None,
     'schemes': [
@@ -324,16 +323,3 @@ def _slowest(seconds: float) -> float:
   """Over all processes: the same in each, so that they can act on it."""
   everyones = multihost_utils.process_allgather(np.float32(seconds))
   return float(np.max(everyones))
-
-
-def main() -> None:
-  """Joins the other workers, measures, and writes the result once."""
-  jax.config.update('jax_platforms', 'cpu')
-  with multihost.session(collective_timeout=600) as (rank, _):
-    result = measure()
-    if rank == 0:
-      files.write_json(_JSON.value, result)
-
-
-if __name__ == '__main__':
-  command_line.run(main)

@@ -17,7 +17,6 @@ from __future__ import annotations
 import functools
 import itertools
 import pathlib
-import sys
 import tempfile
 import time
 from typing import Any
@@ -26,7 +25,6 @@ from absl import flags
 from experiments import cluster
 from experiments.benchmarks import on_hosts
 from experiments.benchmarks import rows
-from experiments.hosts import multihost
 from experiments.program import command_line
 from experiments.program import files
 import jax
@@ -41,11 +39,7 @@ _JSON = command_line.define_json()
 _WORKERS = on_hosts.define_workers(2, 4, 8)
 _RATE = on_hosts.define_rate()
 _REPEATS = flags.DEFINE_integer('repeats', 7, 'rounds', lower_bound=1)
-_INSIDE = flags.DEFINE_bool(
-  'inside',
-  False,
-  'measure in this process; set by the program for those that it starts',
-)
+_INSIDE = on_hosts.define_inside()
 
 _AXIS = 'workers'
 # Floats. Some hundred kilobytes would pass in one burst of the shaper, at a
@@ -102,40 +96,21 @@ def measure(repeats: int) -> list[dict[str, Any]]:
   return found
 
 
-def run(workers: int, rate: str) -> list[dict[str, Any]]:
-  """Measures on a cluster of its own.
-
-  Raises:
-    FailedError: a worker failed.
-    NotPermittedError: no namespaces here.
-  """
-  with tempfile.TemporaryDirectory() as folder:
-    path = pathlib.Path(folder, 'rows.json')
-    command = [
-      sys.executable,
-      '-m',
-      'experiments.benchmarks.network',
-      f'--json={path}',
-      f'--repeats={_REPEATS.value}',
-      '--inside',
-    ]
-    on_hosts.run(command, workers, rate)
-    return [{**row, 'rate': rate} for row in files.read_json(path)]
-
-
 def main() -> None:
   """Measures on every kind of cluster; with --inside, is one of its hosts."""
   if _INSIDE.value:
-    jax.config.update('jax_platforms', 'cpu')
-    with multihost.session() as (rank, _):
-      found = measure(_REPEATS.value)
-      if rank == 0:
-        files.write_json(_JSON.value, found)
+    on_hosts.inside(_JSON.value, lambda: measure(_REPEATS.value))
     return
   found = []
-  with cluster.guarded(loopback=False):
+  words = [f'--repeats={_REPEATS.value}']
+  with (
+    cluster.guarded(loopback=False),
+    tempfile.TemporaryDirectory() as folder,
+  ):
     for rate, workers in itertools.product(_RATE.value, _WORKERS.value):
-      found += run(workers, rate)
+      path = pathlib.Path(folder)
+      new = on_hosts.measured('network', words, path, workers, rate)
+      found += [{**row, 'rate': rate} for row in new]
       files.write_json(_JSON.value, found)
 
 

@@ -57,11 +57,6 @@ def quartile_distance(values: Sequence[float]) -> float:
   return high - low
 
 
-def mebibytes(count: int | None) -> str:
-  """A number of bytes for reading, '-' where nobody could tell."""
-  return '-' if count is None else f'{count / (1 << 20):,.0f}'
-
-
 def write_record(
   path: pathlib.Path, repeats: int, rows: Sequence[Mapping[str, Any]]
 ) -> None:
@@ -224,35 +219,30 @@ def step_times(
 def table(rows: Sequence[Mapping[str, Any]]) -> tables.Table:
   """The rows of one size, number of workers and rate, for reading."""
   columns = {
-    'scheme': str,
-    'step_ms': '{:.1f}'.format,
-    'step_ms_spread': '{:.1f}'.format,
-    'compute_ms': '{:.1f}'.format,
-    'exchange_ms': '{:.1f}'.format,
-    'collectives_ms': '{:.1f}'.format,
-    'serial_ms': '{:.1f}'.format,
-    'wire_bytes': '{:,}'.format,
-    'plan_bytes': '{:,}'.format,
-    'speedup': '{:.2f}'.format,
-    'break_even': _break_even_text,
+    'scheme': ('scheme', ''),
+    'step': ('step_ms', '.1f'),
+    'step spread': ('step_ms_spread', '.1f'),
+    'compute': ('compute_ms', '.1f'),
+    'exchange': ('exchange_ms', '.1f'),
+    'collectives': ('collectives_ms', '.1f'),
+    'serial': ('serial_ms', '.1f'),
+    'wire bytes': ('wire_bytes', ','),
+    'plan bytes': ('plan_bytes', ','),
+    'speedup': ('speedup', '.2f'),
+    'break even': ('wins', ''),
   }
+  shown = [{**row, 'wins': _wins(row['break_even'])} for row in rows]
   first = rows[0]
   return tables.make(
-    [name.removesuffix('_ms').replace('_', ' ') for name in columns],
-    [
-      [
-        '-' if row[name] is None else text(row[name])
-        for name, text in columns.items()
-      ]
-      for row in rows
-    ],
+    [*columns],
+    tables.cells(columns, shown),
     title=f'{first["floats"]:,} floats, {first["workers"]} workers, '
     f'{first["rate"]}; times in ms, break even in Mbit/s',
   )
 
 
-def _break_even_text(found: Mapping[str, Any]) -> str:
+def _wins(found: Mapping[str, Any] | None) -> str | None:
   """Such as 'below 1,000'; 'always' and 'never' have no bandwidth."""
-  if found['mbit'] is None:
-    return found['wins']
+  if found is None or found['mbit'] is None:
+    return found and found['wins']
   return f'{found["wins"]} {found["mbit"]:,.0f}'

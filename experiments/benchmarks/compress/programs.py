@@ -101,6 +101,17 @@ def compiled_for(jitted: Any, *arguments: Any) -> tuple[Any, float]:
   return compiled, time.perf_counter() - begin
 
 
+def program(function: Callable[..., Any], *arguments: Any) -> Program:
+  """A program that runs a function of some arguments."""
+  made, seconds = compiled_for(jax.jit(function), *arguments)
+
+  def run():
+    return jax.block_until_ready(made(*arguments))
+
+  run()  # touches all memory
+  return Program(run, seconds, machine.peak_bytes(made))
+
+
 def milliseconds(
   programs: Mapping[str, Program], rounds: int
 ) -> dict[str, list[float]]:

@@ -24,7 +24,7 @@ def one(floats: int) -> Shapes:
 
 def resnet50(floats: int) -> Shapes:
   """The widest ResNet-50 that fits: 161 leaves, width 64 is the real one."""
-  return _widest(_resnet, floats)
+  return _widest(resnet, floats)
 
 
 def transformer(floats: int) -> Shapes:
@@ -80,7 +80,8 @@ def _widest(
   return make_one(width)
 
 
-def _resnet(width: int) -> Shapes:
+def resnet(width: int) -> Shapes:
+  """A ResNet-50 of this width, 64 for the real one."""
   shapes: Shapes = {}
 
   def convolution(name, taps, inputs, outputs):

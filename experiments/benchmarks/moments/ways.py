@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 from experiments import models
 from experiments.benchmarks import rows as measured
 from experiments.benchmarks.compress import programs
-from experiments.run import machine
 from flax import linen as nn
 import gradsparse as gs
 import jax
@@ -117,16 +116,10 @@ def measure(
   params, functions = ways(task, copies=copies)
   arguments = (params, (task.inputs, task.labels))
 
-  def program(function):
-    made, seconds = programs.compiled_for(jax.jit(function), *arguments)
-
-    def run():
-      return jax.block_until_ready(made(*arguments))
-
-    run()
-    return programs.Program(run, seconds, machine.peak_bytes(made))
-
-  made = {way: program(function) for way, function in functions.items()}
+  made = {
+    way: programs.program(function, *arguments)
+    for way, function in functions.items()
+  }
   ms = programs.milliseconds(made, rounds)
   return [
     {
