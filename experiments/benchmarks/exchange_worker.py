@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 import dataclasses
+import functools
 import pathlib
 import time
 from typing import Any
@@ -47,7 +48,6 @@ class Subject:
     is_long: mode -> whether a step takes so long that one a round must do.
     plan_bytes: what a worker sends in a step, the largest over workers.
     serial_bytes: what must be sent one after another.
-    compile_seconds: for all three programs.
   """
 
   name: str
@@ -55,7 +55,6 @@ class Subject:
   is_long: dict[str, bool]
   plan_bytes: int
   serial_bytes: float
-  compile_seconds: float
 
 
 class Bench:
@@ -67,11 +66,9 @@ class Bench:
   """
 
   def __init__(
-    self,
-    shapes: Mapping[str, tuple[int, ...]],
-    programs: sharing.Programs,
+    self, shapes: Mapping[str, tuple[int, ...]], programs: sharing.Programs
   ):
-    self._programs = programs
+    self._programs, self._turn = programs, 0
     devices = jax.devices()
     self.workers = len(devices)
     self.mesh = Mesh(
@@ -82,113 +79,94 @@ class Bench:
       for name, shape in shapes.items()
     }
 
-    def draw(number):
-      key = jax.random.fold_in(
-        jax.random.key(number), jax.lax.axis_index(subjects.AXIS)
-      )
-      keys = jax.random.split(key, len(self.shapes))
+    def draw(seed):
+      keys = jax.random.split(jax.random.key(seed), len(shapes))
       return {
-        name: jax.random.normal(k, (1, *shape.shape))
-        for k, (name, shape) in zip(keys, self.shapes.items(), strict=True)
+        name: jax.random.normal(key, (self.workers, *shape))
+        for key, (name, shape) in zip(keys, shapes.items(), strict=True)
       }
 
-    drawn = jax.jit(self._mapped(draw, P(), LOCAL))
-    self.gradients = [drawn(jnp.int32(i)) for i in range(_GRADIENTS)]
-    self.params = self._make(_zeros(self.shapes), P())
-    self._turn = 0
+    self.gradients = [
+      self._make(functools.partial(draw, seed), LOCAL)
+      for seed in range(_GRADIENTS)
+    ]
+    self.params = self._make(self._zeros, P())
     token = self._make(lambda: jnp.zeros(self.workers), LOCAL)
-    meet = jax.jit(
-      self._mapped(lambda x: jax.lax.psum(x, subjects.AXIS), LOCAL, P())
-    )
+    meet = self._mapped(lambda x: jax.lax.psum(x, subjects.AXIS), LOCAL, P())
     self.barrier = lambda: jax.block_until_ready(meet(token))
 
-  def _mapped(self, function, in_specs, out_specs):
+  def _zeros(self) -> Any:
+    return jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), self.shapes)
+
+  def _mapped(self, function, in_specs, out_specs, donate=()):
     # Without types: the steps without collectives promise replicated results
     # that they do not have.
-    return jax.shard_map(
+    mapped = jax.shard_map(
       function,
       mesh=self.mesh,
       in_specs=in_specs,
       out_specs=out_specs,
       check_vma=False,
     )
+    return jax.jit(mapped, donate_argnums=donate)
 
   def _make(self, function: Callable[[], Any], specs: Any) -> Any:
     """Arrays of the mesh; each process makes its own part only."""
     shardings = jax.tree.map(
-      lambda spec: NamedSharding(self.mesh, spec), specs, is_leaf=_is_spec
+      lambda spec: NamedSharding(self.mesh, spec),
+      specs,
+      is_leaf=lambda x: isinstance(x, P),
     )
     return jax.jit(function, out_shardings=shardings)()
 
-  def next_gradient(self) -> Any:
-    self._turn += 1
-    return self.gradients[self._turn % _GRADIENTS]
-
   def subject(self, name: str, density: float) -> Subject:
     """Compiles the three programs of a scheme and makes its state."""
-    start = time.monotonic()
     tx = subjects.make(name, density)
     specs = gs.workers.specs(tx, self.shapes, self.workers, subjects.AXIS)
 
     def step(params, state, grads):
-      updates, state = tx.update(grads, state, params)
+      own = jax.tree.map(lambda x, s: x if s == P() else x[0], state, specs)
+      grads = jax.tree.map(lambda g: g[0], grads)
+      updates, own = tx.update(grads, own, params)
+      state = jax.tree.map(lambda x, s: x if s == P() else x[None], own, specs)
       return optax.apply_updates(params, updates), state
 
-    zeros = _zeros(self.shapes)
-    state = self._make(
-      lambda: gs.workers.init(tx, zeros(), self.workers, subjects.AXIS), specs
-    )
-    whole = gs.workers.parallel(
-      step,
-      runner='shard_map',
-      num_workers=self.workers,
-      in_specs=(P(), specs, LOCAL),
-      out_specs=(P(), specs),
-      axis_name=subjects.AXIS,
-      donate_argnums=(0, 1),
-      devices=jax.devices(),
-    )
+    held = [
+      self._make(
+        lambda: gs.workers.init(tx, self._zeros(), self.workers, subjects.AXIS),
+        specs,
+      )
+    ]
 
-    def lonely(params, state, grads):
-      inside = jax.tree.map(_without_axis, state, specs)
-      mine = jax.tree.map(lambda g: g[0], grads)
-      params, inside = step(params, inside, mine)
-      return params, jax.tree.map(_with_axis, inside, specs)
+    def runner():
+      program = self._programs.compile(
+        self._mapped(step, (P(), specs, LOCAL), (P(), specs), (0, 1)),
+        *(self.params, held[0], self.gradients[0]),
+      )
 
-    compute = jax.jit(
-      self._mapped(lonely, (P(), specs, LOCAL), (P(), specs)),
-      donate_argnums=(0, 1),
-    )
-    arguments = (self.params, state, self.gradients[0])
-    whole = self._programs.compile(whole, *arguments)
-    with collectives.left_out(self.workers) as calls:
-      compute = self._programs.compile(compute, *arguments)
-    calls = self._programs.share(lambda: calls)  # process 0 has traced
-    held = [state]
-
-    def runner(program):
       def run():
-        self.params, new = program(
-          self.params, held.pop(), self.next_gradient()
-        )
+        self._turn += 1
+        grads = self.gradients[self._turn % _GRADIENTS]
+        self.params, new = program(self.params, held.pop(), grads)
         held.append(new)
         jax.block_until_ready((self.params, new))
 
       return run
 
-    alone = self._alone(calls)
-    run = dict(zip(MODES, (runner(whole), runner(compute), alone), strict=True))
-    first = {}
-    for mode in MODES:  # touches all memory
-      self.barrier()
-      first[mode] = _slowest(_timed(run[mode]))
+    run = {'step': runner()}
+    with collectives.left_out(self.workers) as calls:
+      run['compute'] = runner()
+    calls = self._programs.share(lambda: calls)  # process 0 has traced
+    run['collectives'] = self._alone(calls)
+    first = {  # touches all memory
+      mode: _slowest(_region(self, run[mode], 1)[0]) for mode in MODES
+    }
     return Subject(
       name,
       run,
       {mode: first[mode] > _LONG_STEP_SECONDS for mode in MODES},
       plan_bytes=gs.plan(tx, self.shapes, self.workers).sent_bytes,
       serial_bytes=sum(call.serial_bytes(self.workers) for call in calls),
-      compile_seconds=time.monotonic() - start,
     )
 
   def _alone(self, calls: list[collectives.Call]) -> Callable[[], None]:
@@ -196,27 +174,11 @@ class Bench:
     operands = self._make(
       lambda: [jnp.zeros((self.workers, n)) for n in lengths], LOCAL
     )
-    program = jax.jit(
-      self._mapped(lambda xs: function([x[0] for x in xs])[None], LOCAL, LOCAL)
+    program = self._programs.compile(
+      self._mapped(lambda xs: function([x[0] for x in xs])[None], LOCAL, LOCAL),
+      operands,
     )
-    program = self._programs.compile(program, operands)
     return lambda: jax.block_until_ready(program(operands))
-
-
-def _zeros(shapes: Any) -> Callable[[], Any]:
-  return lambda: jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
-
-
-def _is_spec(x: Any) -> bool:
-  return isinstance(x, P)
-
-
-def _without_axis(x: jax.Array, spec: P) -> jax.Array:
-  return x[0] if spec != P() else x
-
-
-def _with_axis(x: jax.Array, spec: P) -> jax.Array:
-  return x[None] if spec != P() else x
 
 
 def _region(
@@ -304,19 +266,12 @@ def measure(
         'scheme': subject.name,
         'plan_bytes': subject.plan_bytes,
         'serial_bytes': round(subject.serial_bytes),
-        'compile_seconds': subject.compile_seconds,
         'sent_bytes': (everyones[:, number].tolist() if counted else None),
         'seconds': {mode: times[subject.name, mode] for mode in MODES},
       }
       for number, subject in enumerate(contenders)
     ],
   }
-
-
-def _timed(run: Callable[[], None]) -> float:
-  start = time.perf_counter()
-  run()
-  return time.perf_counter() - start
 
 
 def _slowest(seconds: float) -> float:

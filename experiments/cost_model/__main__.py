@@ -2,10 +2,10 @@
 
   python -m experiments.cost_model --workdir=DIR
 
-Prints the table, and writes it to `cost_model.json`. `dgc_fig6.png` has the
-speed-ups of figure 6 of Deep Gradient Compression. The paper gives no compute
-times: assumed are those that gTop-k's table VI has for 64 images a node
-(AlexNet, 0.369 s) and 32 (ResNet-50, 4.842/8 s).
+Prints them, and the lines of figure 6 of Deep Gradient Compression; writes both
+to `cost_model.json`. For the figure the paper gives no compute times: assumed
+are those of gTop-k's table VI for 64 images a node (AlexNet, 0.369 s) and 32
+(ResNet-50, 4.842/8 s).
 """
 
 from absl import flags
@@ -14,28 +14,34 @@ from experiments.program import command_line
 from experiments.program import files
 from experiments.program import tables
 
-_WORKDIR = command_line.define_workdir(None, 'folder for picture and numbers')
+_WORKDIR = command_line.define_workdir(None, 'folder for the numbers')
 flags.DEFINE_alias('out', 'workdir')  # its former name
+
+_COMPARED = {
+  'paper': ('paper', ''),
+  'what': ('what', ''),
+  'unit': ('unit', ''),
+  'printed': ('printed', '.4g'),
+  'model': ('model', '.4g'),
+}
+_FIGURE = {
+  'model': ('model', ''),
+  'scheme': ('scheme', ''),
+  'Gbit/s': ('gbits', ''),
+  **{f'{p} nodes': (f'{p}', '.1f') for p in papers.NODES},
+}
 
 
 def main() -> None:
-  """Writes both and prints the table."""
-  rows = papers.comparisons()
+  """Writes both and prints the tables."""
+  rows, lines = papers.comparisons(), papers.dgc_figure_6()
   files.write_json(
-    _WORKDIR.value / 'cost_model.json', {'printed_and_model': rows}
+    _WORKDIR.value / 'cost_model.json',
+    {'printed_and_model': rows, 'dgc_figure_6': lines},
   )
-  files.write_bytes(_WORKDIR.value / 'dgc_fig6.png', papers.dgc_figure_6())
-  cells = [
-    (
-      *(row[name] for name in ('paper', 'what', 'unit')),
-      f'{row["printed"]:.4g}',
-      f'{row["model"]:.4g}',
-      f'{row["printed"] / row["model"]:.2f}',
-    )
-    for row in rows
-  ]
-  head = ('paper', 'what', 'unit', 'printed', 'model', 'printed/model')
-  tables.show(tables.make(head, cells, left=3))
+  for columns, found in ((_COMPARED, rows), (_FIGURE, lines)):
+    cells = tables.cells(columns, found)
+    tables.show(tables.make([*columns], cells, left=3))
 
 
 if __name__ == '__main__':
