@@ -61,21 +61,16 @@ def check(config: ml_collections.ConfigDict) -> None:
     raise errors.ConfigError(str(error)) from error
 
 
-def load(num_workers: int) -> tuple[np.ndarray, np.ndarray]:
+def load(num_workers: int) -> list[np.ndarray]:
   """Standardised images with a constant, and labels of -1 and 1, by worker."""
   images, digits = datasets.load_digits(return_X_y=True)
   images = (images - images.mean(0)) / np.maximum(images.std(0), 1e-3)
   x = np.concatenate([images, np.ones((len(images), 1))], axis=1)
   x = x / np.linalg.norm(x, axis=1).mean()
   y = np.where(digits < 5, 1.0, -1.0)
-  order = np.random.default_rng(0).permutation(
-    len(x) // num_workers * num_workers
-  )
-
-  def split(a):
-    return a[order].reshape(num_workers, -1, *a.shape[1:])
-
-  return split(x).astype(np.float32), split(y).astype(np.float32)
+  used = len(x) // num_workers * num_workers
+  order = np.random.default_rng(0).permutation(used).reshape(num_workers, -1)
+  return [a[order].astype(np.float32) for a in (x, y)]
 
 
 def logistic(penalty: float) -> Loss:
@@ -113,6 +108,18 @@ def excess(
   return float(value(np.asarray(w, np.float64)) - value(best))
 
 
+def _parallel(function, config, *state_specs):
+  """A function of state and data, under simulated workers."""
+  data = PartitionSpec(_AXIS)
+  return gs.workers.parallel(
+    function,
+    runner='simulate',
+    num_workers=config.num_workers,
+    in_specs=(*state_specs, data),
+    out_specs=state_specs if state_specs[1:] else state_specs[0],
+  )
+
+
 def run_qsvrg(
   data: Any, best: np.ndarray, config: ml_collections.ConfigDict
 ) -> tuple[list[float], list[int]]:
@@ -123,13 +130,7 @@ def run_qsvrg(
     inner_steps=config.inner_steps,
     axis_name=_AXIS,
   )
-  epoch = gs.workers.parallel(
-    optimizer.epoch,
-    runner='simulate',
-    num_workers=config.num_workers,
-    in_specs=(PartitionSpec(), PartitionSpec(_AXIS)),
-    out_specs=PartitionSpec(),
-  )
+  epoch = _parallel(optimizer.epoch, config, PartitionSpec())
   state = optimizer.init(jnp.zeros(data[0].shape[-1]))
   left, sent = [excess(state.params, best, *data, config.penalty)], []
   for _ in range(config.epochs):
@@ -164,21 +165,17 @@ def run_qsgd(
       return (optax.apply_updates(w, updates), state), None
 
     keys = jax.random.split(key, config.inner_steps)
-    return jax.lax.scan(inner, (w, state), keys)[0]
+    w, state = jax.lax.scan(inner, (w, state), keys)[0]
+    return w, state, number + 1
 
-  w = jnp.zeros(size)
+  w, number = jnp.zeros(size), jnp.int32(0)
+  shared = PartitionSpec()
   specs = gs.workers.specs(tx, w, config.num_workers)
-  run = gs.workers.parallel(
-    epoch,
-    runner='simulate',
-    num_workers=config.num_workers,
-    in_specs=(PartitionSpec(), specs, PartitionSpec(), PartitionSpec(_AXIS)),
-    out_specs=(PartitionSpec(), specs),
-  )
+  run = _parallel(epoch, config, shared, specs, shared)
   state = gs.workers.init(tx, w, config.num_workers)
   left = [excess(w, best, *data, config.penalty)]
-  for number in range(config.epochs):
-    w, state = run(w, state, jnp.int32(number), data)
+  for _ in range(config.epochs):
+    w, state, number = run(w, state, number, data)
     left.append(excess(w, best, *data, config.penalty))
   return left
 
