@@ -58,12 +58,6 @@ _NUM_PARAMS = command_line.define_list(
 flags.DEFINE_alias('floats', 'num_params')  # as in the records
 _WORKERS = on_hosts.define_workers(4)
 _RATE = on_hosts.define_rate()
-_GRID = flags.DEFINE_bool(
-  'grid',
-  False,
-  '1, 10 and 25.6 million floats, 2, 4 and 8 workers, 1gbit and 100mbit; takes '
-  'hours on two cores',
-)
 _SCHEMES = command_line.define_schemes(subjects.SCHEMES)
 _DENSITY = flags.DEFINE_float(
   'density', subjects.DENSITY, 'density of the sparse schemes'
@@ -76,10 +70,6 @@ _LOOPBACK = on_hosts.define_loopback()
 _TIMEOUT = on_hosts.define_timeout()
 
 _INSIDE = on_hosts.define_inside()
-
-_GRID_FLOATS = (1_000_000, 10_000_000, 25_600_000)
-_GRID_WORKERS = (2, 4, 8)
-_GRID_RATES = ('1gbit', '100mbit')
 
 
 def _measured(
@@ -124,17 +114,14 @@ def main() -> None:
   if _INSIDE.value:
     on_hosts.inside(_JSON.value, _inside)
     return
-  floats, workers, rates = _NUM_PARAMS.value, _WORKERS.value, _RATE.value
-  if _GRID.value:
-    floats, workers, rates = _GRID_FLOATS, _GRID_WORKERS, _GRID_RATES
-  if _LOOPBACK.value:
-    rates = (on_hosts.LOOPBACK,)
+  rates = (on_hosts.LOOPBACK,) if _LOOPBACK.value else _RATE.value
+  runs = itertools.product(_NUM_PARAMS.value, _WORKERS.value, rates)
   done: list[dict[str, Any]] = []
   with (
     cluster.guarded(loopback=True),
     tempfile.TemporaryDirectory(prefix='gradsparse-') as folder,
   ):
-    for size, number, rate in itertools.product(floats, workers, rates):
+    for size, number, rate in runs:
       new = _measured(size, number, rate, pathlib.Path(folder))
       tables.show(rows.table(new))
       done += new
