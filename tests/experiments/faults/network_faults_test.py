@@ -14,10 +14,10 @@ import threading
 import time
 from typing import NamedTuple
 
-from experiments.cluster import faults
 from experiments.cluster import network
 from experiments.program import tables
 import pytest
+from tests.experiments.cluster import faults
 from tests.experiments.faults import attempts
 
 _HOSTS, _CHIEF, _VICTIM = 3, 0, 2
