@@ -15,6 +15,7 @@ import time
 from typing import Any
 
 from experiments.benchmarks import collectives
+from experiments.benchmarks import on_hosts
 from experiments.benchmarks import sharing
 from experiments.benchmarks import subjects
 from experiments.cluster import traffic
@@ -159,7 +160,7 @@ class Bench:
     calls = self._programs.share(lambda: calls)  # process 0 has traced
     run['collectives'] = self._alone(calls)
     first = {  # touches all memory
-      mode: _slowest(_region(self, run[mode], 1)[0]) for mode in MODES
+      mode: on_hosts.slowest(_region(self, run[mode], 1)[0]) for mode in MODES
     }
     return Subject(
       name,
@@ -248,7 +249,7 @@ def measure(
       for mode in MODES:
         count = 1 if subject.is_long[mode] else steps
         seconds, whole, nbytes = _region(bench, subject.run[mode], count)
-        times[subject.name, mode].append(_slowest(seconds) / count)
+        times[subject.name, mode].append(on_hosts.slowest(seconds) / count)
         if mode == 'step':
           extra = np.median(barriers) + quiet * whole
           sent[subject.name].append((nbytes - extra) / count)
@@ -272,9 +273,3 @@ def measure(
       for number, subject in enumerate(contenders)
     ],
   }
-
-
-def _slowest(seconds: float) -> float:
-  """Over all processes: the same in each, so that they can act on it."""
-  everyones = multihost_utils.process_allgather(np.float32(seconds))
-  return float(np.max(everyones))

@@ -58,20 +58,16 @@ def measure(repeats: int) -> list[dict[str, Any]]:
     x = jax.lax.ppermute(x, _AXIS, _THERE)
     return jax.lax.ppermute(x, _AXIS, _BACK)
 
+  # Each with the ways of a message.
   programs = {
-    'ping_pong': (jax.jit(mapped(there_and_back, out_specs=P(_AXIS))), 2),
-    'all_reduce': (
-      jax.jit(mapped(lambda x: jax.lax.psum(x, _AXIS), out_specs=P())),
-      1,
-    ),
+    'ping_pong': (mapped(there_and_back, out_specs=P(_AXIS)), 2),
+    'all_reduce': (mapped(lambda x: jax.lax.psum(x, _AXIS), out_specs=P()), 1),
   }
   found = []
-  for size, (name, (program, ways)) in itertools.product(
-    _SIZES, programs.items()
-  ):
-    mine = np.ones((1, size), np.float32)
+  for size, name in itertools.product(_SIZES, programs):
+    program, ways = jax.jit(programs[name][0]), programs[name][1]
     operand = jax.make_array_from_process_local_data(
-      NamedSharding(mesh, P(_AXIS)), mine
+      NamedSharding(mesh, P(_AXIS)), np.ones((1, size), np.float32)
     )
     jax.block_until_ready(program(operand))
     times = []
@@ -79,11 +75,8 @@ def measure(repeats: int) -> list[dict[str, Any]]:
       multihost_utils.sync_global_devices('ready')
       start = time.perf_counter()
       jax.block_until_ready(program(operand))
-      seconds = np.float32(time.perf_counter() - start)
       # The slowest counts: a host that the ping-pong leaves out has no time.
-      times.append(
-        float(np.max(multihost_utils.process_allgather(seconds))) / ways
-      )
+      times.append(on_hosts.slowest(time.perf_counter() - start) / ways)
     found.append(
       {
         'scheme': name,

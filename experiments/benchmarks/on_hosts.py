@@ -12,6 +12,8 @@ from experiments.program import command_line
 from experiments.program import errors
 from experiments.program import files
 import jax
+from jax.experimental import multihost_utils
+import numpy as np
 
 # In place of a rate: all processes on 127.0.0.1, nothing shaped or counted.
 LOOPBACK = 'loopback'
@@ -95,6 +97,12 @@ def inside(path: pathlib.Path, measure: Callable[[], Any]) -> None:
     found = measure()
     if rank == 0:
       files.write_json(path, found)
+
+
+def slowest(seconds: float) -> float:
+  """Over all processes: the same in each, so that they can act on it."""
+  everyones = multihost_utils.process_allgather(np.float32(seconds))
+  return float(np.max(everyones))
 
 
 def define_inside() -> flags.FlagHolder[bool]:

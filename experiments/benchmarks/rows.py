@@ -83,22 +83,15 @@ def make_rows(
     density: of the sparse schemes.
   """
   rows = []
-  shaped = rate not in ('loopback', 'unlimited')
   for scheme in measured['schemes']:
-    ms = {
-      mode: [1e3 * s for s in seconds]
-      for mode, seconds in scheme['seconds'].items()
-    }
+    ms = {k: [1e3 * s for s in v] for k, v in scheme['seconds'].items()}
     middle = {mode: statistics.median(values) for mode, values in ms.items()}
-    sent = scheme['sent_bytes']
-    wire = None
-    if sent is not None:
-      wire = max(round(statistics.median(host)) for host in sent)
+    plan_bytes, sent = scheme['plan_bytes'], scheme['sent_bytes']
+    wire = sent and max(round(statistics.median(host)) for host in sent)
     serial_ms = None
-    if shaped:
+    if rate not in ('loopback', 'unlimited'):
       bits = 8 * scheme['serial_bytes']
       serial_ms = 1e3 * bits / network.bits_per_second(rate)
-    plan_bytes = scheme['plan_bytes']
     rows.append(
       {
         'scheme': scheme['scheme'],

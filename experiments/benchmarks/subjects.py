@@ -2,35 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-import functools
 import math
 
+from experiments.benchmarks.compress import contenders
 from experiments.benchmarks.compress import trees
-import gradsparse as gs
 import optax
 
 AXIS = 'workers'
-DENSITY = 0.001
+DENSITY = contenders.DENSITY
 
 _FEW = 2  # matrices of a small model
 
 
-_SPARSE: dict[str, Callable[..., gs.CompressedMean]] = {
-  'topk_allgather': gs.gradient_dropping,
-  'gtopk_tree': functools.partial(gs.gtopk, topology='tree', put_back='paper'),
-  'gtopk_butterfly': gs.gtopk,
-  'dgc': gs.dgc,
+# Those of `contenders`, and their other arguments.
+SCHEMES: dict[str, tuple[str, dict[str, str]]] = {
+  'dense': ('dense', {}),
+  'topk_allgather': ('dropping', {}),
+  'gtopk_tree': ('gtopk', {'topology': 'tree', 'put_back': 'paper'}),
+  'gtopk_butterfly': ('gtopk', {}),
+  'dgc': ('dgc', {}),
+  'qsgd4': ('qsgd4', {}),
+  'qsgd4_scatter': ('qsgd4', {'exchange': 'reduce_scatter'}),
+  'one_bit': ('one_bit', {}),
+  'one_bit_scatter': ('one_bit', {'exchange': 'reduce_scatter'}),
 }
-_QUANTISERS: dict[str, Callable[..., gs.CompressedMean]] = {
-  'qsgd4': functools.partial(gs.qsgd, 7),
-  'qsgd4_scatter': functools.partial(gs.qsgd, 7, exchange='reduce_scatter'),
-  'one_bit': gs.one_bit_sgd,
-  'one_bit_scatter': functools.partial(
-    gs.one_bit_sgd, exchange='reduce_scatter'
-  ),
-}
-SCHEMES = ('dense', *_SPARSE, *_QUANTISERS)
+_SPARSE = ('dropping', 'gtopk', 'dgc')
 
 
 def make(name: str, density: float = DENSITY) -> optax.GradientTransformation:
@@ -38,10 +34,10 @@ def make(name: str, density: float = DENSITY) -> optax.GradientTransformation:
 
   DGC has the momentum inside, and plain SGD after it.
   """
-  if name in _SPARSE:
-    scheme = _SPARSE[name](density, axis_name=AXIS)
-  else:
-    scheme = {'dense': gs.dense, **_QUANTISERS}[name](axis_name=AXIS)
+  contender, more = SCHEMES[name]
+  if contender in _SPARSE:
+    more = {'density': density, **more}
+  scheme = contenders.SCHEMES[contender](axis_name=AXIS, **more)
   momentum = None if name == 'dgc' else 0.9
   return optax.chain(scheme, optax.sgd(0.1, momentum=momentum))
 
