@@ -78,14 +78,8 @@ _ELEMENTS = _size('elements', 16_000_000, 'elements of each of these trees')
 
 
 def _transformer(shards: int) -> model.Transformer:
-  return model.Transformer(
-    _LAYERS.value,
-    _WIDTH.value,
-    _HEADS.value,
-    _VOCABULARY.value,
-    _CONTEXT.value,
-    shards,
-  )
+  sizes = (_LAYERS, _WIDTH, _HEADS, _VOCABULARY, _CONTEXT)
+  return model.Transformer(*(flag.value for flag in sizes), shards)
 
 
 def _compiled(devices: Any, **options: Any) -> list[dict[str, Any]]:
@@ -147,12 +141,7 @@ def _leaves() -> dict[str, Any]:
   return {'elements': _ELEMENTS.value, 'rows': rows}
 
 
-_MEASURE = {
-  'steps': _steps,
-  'slices': _slices,
-  'plans': _plans,
-  'leaves': _leaves,
-}
+_MEASURE = dict(steps=_steps, slices=_slices, plans=_plans, leaves=_leaves)
 
 
 def main() -> None:

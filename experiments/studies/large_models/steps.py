@@ -9,7 +9,6 @@ from __future__ import annotations
 import collections
 from collections.abc import Callable, Mapping
 import functools
-import math
 import time
 from typing import Any
 
@@ -176,8 +175,3 @@ def compiled(
     'compile_seconds': round(end - middle, 1),
     'collectives': collectives(audit),
   }
-
-
-def loss_bytes(replicas: int) -> int:
-  """What the mean of the loss adds to a plan: an all-reduce of 4 bytes."""
-  return math.ceil(8 * (replicas - 1) / replicas)
