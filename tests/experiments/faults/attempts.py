@@ -209,7 +209,13 @@ def _state(workdir: pathlib.Path) -> list[bytes]:
 def keep(record: Mapping[str, Any]) -> None:
   """Writes what was measured, if `GRADSPARSE_RECORD` names a file for it."""
   if path := os.environ.get('GRADSPARSE_RECORD'):
-    described = {'environment': machine.describe(), **record}
+    given = [f'{k}={v}' for k, v in os.environ.items() if 'GRADSPARSE_' in k]
+    command = [*given, 'python', '-m', 'pytest', *sys.argv[1:]]
+    described = {
+      'command': ' '.join(command),
+      'environment': machine.describe(),
+      **record,
+    }
     files.write_json(pathlib.Path(path), described)
 
 
