@@ -26,12 +26,7 @@ rate:
   plan_bytes        what `gs.plan` says
   bytes_ok          wire <= 1.05 (plan + 66 ceil(plan / 1448)) + 4096
   serial_ms         what must be sent one after another, at the nominal rate
-  speedup           step_ms of dense / step_ms
-  break_even        bandwidths at which the scheme's step is shorter than the
-                    dense one, from compute_ms and the serial bytes of both:
-                    {"wins": "below" or "above", "mbit": Mbit/s}, or "always"
-                    or "never" with null; null for dense itself, and where
-                    dense was not measured
+  speedup           step_ms of dense / step_ms; null without dense
 """
 
 from __future__ import annotations

@@ -8,11 +8,10 @@ alike.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-import dataclasses
 import functools
 import pathlib
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 from experiments.benchmarks import collectives
 from experiments.benchmarks import on_hosts
@@ -39,23 +38,18 @@ _BARRIERS = 5  # measured, to be subtracted
 _LONG_STEP_SECONDS = 1.0
 
 
-@dataclasses.dataclass
-class Subject:
+class Subject(NamedTuple):
   """One scheme, compiled and with its state.
 
   Attributes:
-    name: of the scheme.
     run: mode -> does one step and waits for its end.
     is_long: mode -> whether a step takes so long that one a round must do.
-    plan_bytes: what a worker sends in a step, the largest over workers.
-    serial_bytes: what must be sent one after another.
+    found: what `measure` returns of it.
   """
 
-  name: str
   run: dict[str, Callable[[], None]]
   is_long: dict[str, bool]
-  plan_bytes: int
-  serial_bytes: float
+  found: dict[str, Any]
 
 
 class Bench:
@@ -162,13 +156,15 @@ class Bench:
     first = {  # touches all memory
       mode: on_hosts.slowest(_region(self, run[mode], 1)[0]) for mode in MODES
     }
-    return Subject(
-      name,
-      run,
-      {mode: first[mode] > _LONG_STEP_SECONDS for mode in MODES},
-      plan_bytes=gs.plan(tx, self.shapes, self.workers).sent_bytes,
-      serial_bytes=sum(call.serial_bytes(self.workers) for call in calls),
-    )
+    found = {
+      'scheme': name,
+      'plan_bytes': gs.plan(tx, self.shapes, self.workers).sent_bytes,
+      'serial_bytes': round(sum(c.serial_bytes(self.workers) for c in calls)),
+      'sent_bytes': [],
+      'seconds': {mode: [] for mode in MODES},
+    }
+    is_long = {mode: first[mode] > _LONG_STEP_SECONDS for mode in MODES}
+    return Subject(run, is_long, found)
 
   def _alone(self, calls: list[collectives.Call]) -> Callable[[], None]:
     function, lengths = collectives.alone(calls, subjects.AXIS)
@@ -236,40 +232,27 @@ def measure(
   quiet = (_sent_bytes() - before) / _IDLE_SECONDS
   barriers = [_region(bench, lambda: None, 0)[2] for _ in range(_BARRIERS)]
 
-  times: dict[tuple[str, str], list[float]] = {
-    (name, mode): [] for name in names for mode in MODES
-  }
-  sent: dict[str, list[float]] = {n: [] for n in names}
   for number in range(repeats):
     shift = number % len(contenders)
-    for subject in contenders[shift:] + contenders[:shift]:
+    for run, is_long, found in contenders[shift:] + contenders[:shift]:
       # A long exchange leaves TCP in a state that the next one suffers from.
-      if not subject.is_long['step']:
-        subject.run['step']()
+      if not is_long['step']:
+        run['step']()
       for mode in MODES:
-        count = 1 if subject.is_long[mode] else steps
-        seconds, whole, nbytes = _region(bench, subject.run[mode], count)
-        times[subject.name, mode].append(on_hosts.slowest(seconds) / count)
+        count = 1 if is_long[mode] else steps
+        seconds, whole, nbytes = _region(bench, run[mode], count)
+        found['seconds'][mode].append(on_hosts.slowest(seconds) / count)
         if mode == 'step':
           extra = np.median(barriers) + quiet * whole
-          sent[subject.name].append((nbytes - extra) / count)
+          found['sent_bytes'].append((nbytes - extra) / count)
 
+  rows = [subject.found for subject in contenders]
   everyones = multihost_utils.process_allgather(
-    np.asarray([sent[n] for n in names], np.float64)
+    np.asarray([row['sent_bytes'] for row in rows], np.float64)
   )  # (workers, schemes, repeats)
-  counted = traffic.count_here() is not None
-  return {
-    'floats': subjects.size(shapes),
-    'workers': bench.workers,
-    'idle_bytes_per_second': quiet if counted else None,
-    'schemes': [
-      {
-        'scheme': subject.name,
-        'plan_bytes': subject.plan_bytes,
-        'serial_bytes': round(subject.serial_bytes),
-        'sent_bytes': (everyones[:, number].tolist() if counted else None),
-        'seconds': {mode: times[subject.name, mode] for mode in MODES},
-      }
-      for number, subject in enumerate(contenders)
-    ],
-  }
+  for number, row in enumerate(rows):
+    row['sent_bytes'] = everyones[:, number].tolist()
+    if traffic.count_here() is None:
+      row['sent_bytes'] = None
+  floats = subjects.size(shapes)
+  return {'floats': floats, 'workers': bench.workers, 'schemes': rows}

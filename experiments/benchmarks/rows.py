@@ -10,7 +10,6 @@ import statistics
 from typing import Any
 
 from experiments.cluster import network
-from experiments.cost_model import costs
 from experiments.program import command_line
 from experiments.program import files
 from experiments.program import tables
@@ -26,27 +25,6 @@ def bytes_limit(plan_bytes: int) -> float:
   """The most that may be counted for a plan, protocol overhead included."""
   headers = _HEADER * math.ceil(plan_bytes / _SEGMENT)
   return 1.05 * (plan_bytes + headers) + 4096
-
-
-def break_even(
-  row: Mapping[str, float], dense: Mapping[str, float]
-) -> dict[str, Any]:
-  """At which bandwidths a scheme's step is shorter than a dense one.
-
-  Args:
-    row: has compute_ms and serial_bytes.
-    dense: likewise.
-
-  Returns:
-    The field `break_even` of a row (see `experiments.benchmarks.exchange`).
-  """
-  found = costs.break_even(
-    dense['serial_bytes'],
-    row['serial_bytes'],
-    1e-3 * (row['compute_ms'] - dense['compute_ms']),
-  )
-  bits = found.bits_per_second
-  return {'wins': found.wins, 'mbit': None if bits is None else bits / 1e6}
 
 
 def quartile_distance(values: Sequence[float]) -> float:
@@ -114,11 +92,7 @@ def make_rows(
     )
   dense = next((row for row in rows if row['scheme'] == 'dense'), None)
   for row in rows:
-    row['speedup'] = row['break_even'] = None
-    if dense is not None:
-      row['speedup'] = dense['step_ms'] / row['step_ms']
-      if row is not dense:
-        row['break_even'] = break_even(row, dense)
+    row['speedup'] = dense and dense['step_ms'] / row['step_ms']
   return rows
 
 
@@ -222,20 +196,11 @@ def table(rows: Sequence[Mapping[str, Any]]) -> tables.Table:
     'wire bytes': ('wire_bytes', ','),
     'plan bytes': ('plan_bytes', ','),
     'speedup': ('speedup', '.2f'),
-    'break even': ('wins', ''),
   }
-  shown = [{**row, 'wins': _wins(row['break_even'])} for row in rows]
   first = rows[0]
   return tables.make(
     [*columns],
-    tables.cells(columns, shown),
+    tables.cells(columns, rows),
     title=f'{first["floats"]:,} floats, {first["workers"]} workers, '
-    f'{first["rate"]}; times in ms, break even in Mbit/s',
+    f'{first["rate"]}; times in ms',
   )
-
-
-def _wins(found: Mapping[str, Any] | None) -> str | None:
-  """Such as 'below 1,000'; 'always' and 'never' have no bandwidth."""
-  if found is None or found['mbit'] is None:
-    return found and found['wins']
-  return f'{found["wins"]} {found["mbit"]:,.0f}'

@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Literal
 
 
 @dataclasses.dataclass(frozen=True)
@@ -162,43 +161,6 @@ def pipelined_speedup(
   """
   gathered = workers / ratio + (workers - 1) * block_fraction
   return 2 * (workers - 1) / workers / gathered
-
-
-@dataclasses.dataclass(frozen=True)
-class BreakEven:
-  """At which bandwidths a step of a scheme is shorter than a dense one.
-
-  Attributes:
-    wins: 'below' or 'above' a bandwidth, 'always' or 'never'.
-    bits_per_second: that bandwidth, at which both take equally long; None
-      where there is none.
-  """
-
-  wins: Literal['below', 'above', 'always', 'never']
-  bits_per_second: float | None = None
-
-
-def break_even(
-  dense_bytes_sent: float, scheme_bytes_sent: float, overhead_s: float
-) -> BreakEven:
-  """At which bandwidths B a scheme beats dense: overhead < 8 saved / B.
-
-  A scheme that saves bytes and costs time wins on slow networks, below a
-  bandwidth; one that sends more and saves time wins above it.
-
-  Args:
-    dense_bytes_sent: bytes that a worker sends in a dense step.
-    scheme_bytes_sent: bytes that it sends in a step of the scheme.
-    overhead_s: by how much the scheme's step is longer apart from those
-      bytes, seconds; negative if it is shorter.
-  """
-  saved = dense_bytes_sent - scheme_bytes_sent
-  if saved >= 0 >= overhead_s:
-    # Two equal steps: neither wins.
-    return BreakEven('always' if saved or overhead_s else 'never')
-  if saved <= 0 <= overhead_s:
-    return BreakEven('never')
-  return BreakEven('below' if saved > 0 else 'above', 8 * saved / overhead_s)
 
 
 def _rounds(workers: int) -> int:

@@ -211,38 +211,3 @@ def test_density_grows_no_further_than_one():
 def test_speedup_is_between_nothing_and_ideal(workers, compute, exchange):
   assert costs.speedup(workers, compute, 0) == workers
   assert 0 < costs.speedup(workers, compute, exchange) <= workers
-
-
-@pytest.mark.parametrize(
-  'scheme_bytes, overhead, wins',
-  [
-    (1e5, 0.05, 'below'),  # fewer bytes, more time
-    (1e5, 0.0, 'always'),
-    (1e5, -0.05, 'always'),
-    (60e6, -0.05, 'always'),  # as many bytes
-    (60e6, 0.0, 'never'),
-    (60e6, 0.05, 'never'),
-    (90e6, 0.05, 'never'),  # more bytes
-    (90e6, 0.0, 'never'),
-    (90e6, -0.05, 'above'),  # and less time
-  ],
-)
-def test_break_even_is_where_both_take_equally_long(
-  scheme_bytes, overhead, wins
-):
-  dense_bytes = 60e6
-  found = costs.break_even(dense_bytes, scheme_bytes, overhead)
-  assert found.wins == wins
-  assert (found.bits_per_second is None) == (wins in ('always', 'never'))
-
-  def gain(bits_per_second):
-    """By how many seconds the scheme's step is shorter."""
-    network = Network.from_rate(bits_per_second)
-    dense = network.seconds(dense_bytes)
-    return dense - network.seconds(scheme_bytes) - overhead
-
-  limit = found.bits_per_second or 1e9
-  if found.bits_per_second:
-    assert gain(limit) == pytest.approx(0, abs=1e-12)
-  assert (gain(limit / 2) > 0) == (wins in ('below', 'always'))
-  assert (gain(limit * 2) > 0) == (wins in ('above', 'always'))
