@@ -11,7 +11,6 @@ medians over the rounds.
 from such a record, and with `--plot=FILE` draws its picture.
 """
 
-import statistics
 from typing import Any
 
 from absl import flags
@@ -69,22 +68,13 @@ def measure(tree: str, names: list[str], keep: Any) -> None:
   bench, reference = programs.Bench(shapes), contenders.REFERENCE
   sgd = bench.step(contenders.momentum_sgd())
 
+  setting = {'shapes': tree, 'floats': trees.size(shapes)}
+
   def compare(made, *shown):
-    ms = programs.milliseconds({reference: sgd, **made}, _REPEATS.value)
+    pair = {reference: sgd, **made}
+    found = programs.compared(pair, _REPEATS.value, reference, 'sgd_ratio')
     for name in shown:
-      own = made.get(name, sgd)
-      keep(
-        {
-          'scheme': name,
-          'shapes': tree,
-          'floats': trees.size(shapes),
-          'step_ms': statistics.median(ms[name]),
-          'step_ms_spread': measured.quartile_distance(ms[name]),
-          'sgd_ratio': programs.ratio(ms[name], ms[reference]),
-          'compile_s': own.compile_seconds,
-          'peak_bytes': own.peak_bytes,
-        }
-      )
+      keep({'scheme': name, **setting, **found[name]})
 
   beside = _references(bench)
   compare(beside, reference, *beside)

@@ -8,6 +8,7 @@ import statistics
 import time
 from typing import Any
 
+from experiments.benchmarks import rows as measured
 from experiments.benchmarks.compress import trees
 from experiments.run import machine
 import jax
@@ -117,6 +118,30 @@ def milliseconds(
       programs[name].run()
       found[name].append(1e3 * (time.perf_counter() - begin))
   return found
+
+
+def compared(
+  programs: Mapping[str, Program], rounds: int, reference: str, ratio_name: str
+) -> dict[str, dict[str, Any]]:
+  """What is recorded of each program, run in turns with a reference.
+
+  Args:
+    programs: by name.
+    rounds: of all of them.
+    reference: one of the names.
+    ratio_name: of the field for multiples of the reference.
+  """
+  ms = milliseconds(programs, rounds)
+  return {
+    name: {
+      'step_ms': statistics.median(ms[name]),
+      'step_ms_spread': measured.quartile_distance(ms[name]),
+      ratio_name: ratio(ms[name], ms[reference]),
+      'compile_s': made.compile_seconds,
+      'peak_bytes': made.peak_bytes,
+    }
+    for name, made in programs.items()
+  }
 
 
 def ratio(values: Sequence[float], reference: Sequence[float]) -> float:

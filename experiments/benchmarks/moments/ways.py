@@ -1,11 +1,9 @@
 """The ways to compute second moments, on three models."""
 
 from collections.abc import Callable
-import statistics
 from typing import Any, NamedTuple
 
 from experiments import models
-from experiments.benchmarks import rows as measured
 from experiments.benchmarks.compress import programs
 from flax import linen as nn
 import gradsparse as gs
@@ -120,17 +118,6 @@ def measure(
     way: programs.program(function, *arguments)
     for way, function in functions.items()
   }
-  ms = programs.milliseconds(made, rounds)
-  return [
-    {
-      'model': name,
-      'batch': batch,
-      'way': way,
-      'step_ms': statistics.median(ms[way]),
-      'step_ms_spread': measured.quartile_distance(ms[way]),
-      'plain_ratio': programs.ratio(ms[way], ms[_PLAIN]),
-      'compile_s': each.compile_seconds,
-      'peak_bytes': each.peak_bytes,
-    }
-    for way, each in made.items()
-  ]
+  found = programs.compared(made, rounds, _PLAIN, 'plain_ratio')
+  setting = {'model': name, 'batch': batch}
+  return [setting | {'way': way} | row for way, row in found.items()]
