@@ -120,9 +120,27 @@ def exchange(mesh, elements):
   return gs.audit(compiled, mesh).sent_by_axis['replica'], np.median(seconds)
 
 
+def message_and_rate(shape, short, long):
+  """Seconds of one message, and bits a second of a replica.
+
+  The arguments are the mesh's shape and two results of `exchange`. A mean over
+  P replicas has 2 (P - 1) messages, one after the other.
+  """
+  (few, latency), (many, seconds) = short, long
+  rate = 8 * shape['inner'] * (many - few) / (seconds - latency)
+  return latency / (2 * (shape['replica'] - 1)), rate
+
+
 def main(args):
   if args[:1] == ['--multihost']:
     join(args[1:])
+  elif args:
+    sys.exit(__doc__)
+  if len(jax.devices()) < 2:
+    sys.exit(
+      'the check needs two devices: --multihost, or on a CPU set '
+      'JAX_NUM_CPU_DEVICES=8'
+    )
   print(f'process {jax.process_index()} of {jax.process_count()}')
   mesh = make_mesh()
   print(f'{mesh.size} devices: {dict(mesh.shape)}')
@@ -132,9 +150,10 @@ def main(args):
     print(f'replica {number}: processes {processes}, slices {slices}')
   sent, planned = audited(mesh)
   print(f'a step sends {sent}, planned {planned}')
-  (few, latency), (many, seconds) = exchange(mesh, 1), exchange(mesh, 2**20)
-  rate = 8 * mesh.shape['inner'] * (many - few) / (seconds - latency)
-  print(f'{1e3 * latency:.2g} ms, {rate / 1e9:.2g} Gbit/s a replica')
+  latency, rate = message_and_rate(
+    mesh.shape, exchange(mesh, 1), exchange(mesh, 2**20)
+  )
+  print(f'{1e3 * latency:.2g} ms a message, {rate / 1e9:.2g} Gbit/s a replica')
 
 
 if __name__ == '__main__':

@@ -35,3 +35,13 @@ The packages, lowest first; each imports only from those above it in this list
 
 `results` has the measurements, with their commands.
 """
+
+import importlib.util
+
+for _name in ('absl', 'flax', 'ml_collections', 'rich'):
+  if importlib.util.find_spec(_name) is None:
+    raise ModuleNotFoundError(
+      f'experiments needs the package {_name} and others: in the checkout, '
+      "pip install '.[experiments]'",
+      name=_name,
+    )

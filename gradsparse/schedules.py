@@ -136,8 +136,22 @@ def dgc_warmup(
 ) -> DensitySchedule:
   """DGC's warm-up: 0.25, 0.0625, 0.015625, 0.004, then the final density.
 
-  The stages share the warm-up: 4 of 164 epochs for CIFAR-10, 1 of 40 for PTB.
-  Stages that are not above the final density are dropped (`staged_warmup`).
+  The stages share the warm-up equally: 4 of 164 epochs for CIFAR-10, 1 of 40
+  for PTB. Stages that are not above the final density are dropped
+  (`staged_warmup`).
+
+  >>> import gradsparse as gs
+  >>> gs.schedules.dgc_warmup(0.01, warmup_steps=30).stages
+  ((0, 0.25), (10, 0.0625), (20, 0.015625), (30, 0.01))
+
+  Args:
+    final_density: density after the warm-up, in (0, 1].
+    warmup_steps: steps of the whole warm-up, often about a fortieth of the run.
+      0, the default, is no warm-up.
+
+  Raises:
+    TypeError: an argument is of the wrong kind.
+    ValueError: an argument is out of range.
 
   References:
     Lin et al., arXiv 1712.01887, sections 3.3 and 4.1.

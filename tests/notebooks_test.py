@@ -137,7 +137,7 @@ def test_the_ipynb_is_that_of_the_page(name):
 PRINTS = {
   'chain': (
     'still owed, to the bit: True',
-    'run one step with gs.gradient_dropping(1.0',
+    'switch to gs.gradient_dropping(1.0',
     'owed: 0.0',
     'parameters as before: True',
     'rejected: 1',

@@ -28,8 +28,25 @@ def test_the_check_of_one_process(capsys):
   printed = capsys.readouterr().out.splitlines()
   assert printed[:2] == ['process 0 of 1', SAID[1]]
   assert printed[4] == SAID[4]
-  assert re.fullmatch(r'\S+ ms, \S+ Gbit/s a replica', printed[5])
+  assert re.fullmatch(r'\S+ ms a message, \S+ Gbit/s a replica', printed[5])
   assert len(printed) == len(SAID)
+
+
+def test_the_check_of_one_device_says_what_it_needs(capsys, monkeypatch):
+  monkeypatch.setattr('jax.devices', lambda: [object()])
+  with pytest.raises(SystemExit, match='needs two devices'):
+    runpy.run_path(str(CHECK))['main']([])
+  with pytest.raises(SystemExit, match='--multihost'):
+    runpy.run_path(str(CHECK))['main'](['--help'])
+
+
+def test_the_latency_is_that_of_a_message():
+  """A mean over P replicas has 2 (P - 1) successive messages."""
+  numbers = runpy.run_path(str(CHECK))['message_and_rate']
+  few, many = (8, 0.012), (8 + 10**6, 0.022)
+  latency, rate = numbers({'replica': 4, 'inner': 2}, few, many)
+  assert latency == pytest.approx(0.002)
+  assert rate == pytest.approx(8 * 2 * 10**6 / 0.01)
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ TARGET, TREE = 'v5e:2x4', 'resnet50'
 _TABLES = 'schemes_'
 
 _HEAD = f'''\
-"""What is on record of the schemes that `gs.advise` compares.
+"""The recorded results of the schemes that `gs.advise` compares.
 
 Written by `python -m experiments.advise_records`, which reads
 {ESTIMATES} and {RECORDS}.
@@ -28,13 +28,13 @@ from typing import NamedTuple
 
 
 class Loss(NamedTuple):
-  """How a scheme's training ended beside dense, with the same seeds.
+  """The final result of a scheme compared with dense, with the same seeds.
 
   Attributes:
-    row: in RESULTS.md.
-    difference: to the dense row, with its interval.
-    seeds: how many.
-    verdict: what that says, in words.
+    row: the scheme's row in RESULTS.md.
+    difference: from the dense row, with its interval.
+    seeds: number of seeds.
+    verdict: the comparison in words.
     as_good: whether it ended as well as dense; None where it cannot be told.
   """
 
@@ -45,8 +45,8 @@ class Loss(NamedTuple):
   as_good: bool | None
 
 
-# Of a step from gradients to parameters, in steps of momentum SGD: XLA's
-# estimate for a TPU {TARGET}, {TREE}, 8 workers.
+# Time from gradients to parameters, in steps of momentum SGD: XLA's estimate
+# for a TPU {TARGET}, {TREE}, 8 workers.
 STEPS_OF_SGD = {{
 '''
 
@@ -85,12 +85,12 @@ def module(catalogue: Mapping[str, papers.Table], root: pathlib.Path) -> str:
     [
       *lines,
       '',
-      '# By task: where the differences come from, and what they are of.',
+      '# Task -> (the source of the differences, their unit).',
       'TASKS = {',
       *tasks,
       '}',
       '',
-      '# By task and row.',
+      '# (task, row) -> result.',
       'LOSSES = {',
       *losses,
       '}',

@@ -46,13 +46,14 @@ def _parser() -> argparse.ArgumentParser:
   parser = argparse.ArgumentParser(
     'python -m gradsparse.advise',
     description='Advises whether to compress gradients, and with which scheme.',
+    epilog='docs/choose.md has examples, and explains the answer.',
     allow_abbrev=False,
   )
   add = parser.add_argument
   add(
     '--params',
     required=True,
-    help='number of parameters, such as 25e6, or a JSON file of shapes',
+    help='number of parameters, such as 25e6 or 1.3B, or a JSON file of shapes',
   )
   add(
     '--step_ms',
@@ -60,11 +61,17 @@ def _parser() -> argparse.ArgumentParser:
     type=_number('step_ms', 1e-3, arguments.POSITIVE),
     help="time of a worker's step without any exchange, ms",
   )
-  add('--workers', required=True, type=int, help='number of workers')
+  add(
+    '--workers',
+    required=True,
+    type=int,
+    help='number of workers: of those that exchange over the slow link',
+  )
   add(
     '--bandwidth',
     required=True,
-    help="bandwidth of a worker's link, such as 10gbit",
+    help="bandwidth of a worker's link in one direction, such as 10gbit or "
+    '450gbyte; of a worker with several hosts, that of all its hosts together',
   )
   add(
     '--backward_ms',
@@ -77,12 +84,23 @@ def _parser() -> argparse.ArgumentParser:
     default=0.0,
     help='latency of a message, ms (default: 0)',
   )
-  add('--inner', type=int, default=1, help='devices of a worker (default: 1)')
-  add('--optimizer', choices=question.OPTIMIZERS, default='sgd')
+  add(
+    '--inner',
+    type=int,
+    default=1,
+    help='devices of a worker that share one copy of the model (default: 1)',
+  )
+  add(
+    '--optimizer',
+    choices=question.OPTIMIZERS,
+    default='sgd',
+    help='the optimizer after the scheme (default: sgd, with momentum)',
+  )
   add(
     '--task',
     choices=recorded.TASKS,
-    help='the task whose recorded results are quoted',
+    help='the task whose recorded results are quoted (default: cifar10, with '
+    'adam and adamw translation)',
   )
   add('--schemes', help="labels of the table, separated by ';' (default: all)")
   add(
@@ -93,7 +111,8 @@ def _parser() -> argparse.ArgumentParser:
   add(
     '--calibrate',
     action='store_true',
-    help="measure the schemes' arithmetic on this machine's device",
+    help="measure the schemes' arithmetic on this machine's device, in some "
+    'minutes; run it on the machine that will train',
   )
   add('--json', type=pathlib.Path, help='a JSON file to write the advice to')
   return parser
@@ -104,6 +123,12 @@ def main(argv: Sequence[str] | None = None) -> int:
   parser = _parser()
   given: dict[str, Any] = vars(parser.parse_args(argv))
   path = given.pop('json')
+  step, backward = given['step_ms'], given['backward_ms']
+  if backward is not None and backward > step:
+    parser.error(
+      f'--backward_ms must be at most --step_ms ({1e3 * step:g}), got '
+      f'{1e3 * backward:g}'
+    )
   for name in ('step', 'backward', 'latency'):
     given[f'{name}_s'] = given.pop(f'{name}_ms')
   if given['schemes'] is not None:

@@ -80,7 +80,7 @@ class Advice:
 
   Attributes:
     decision: 'compress', 'do not compress', or 'measure' where the expected
-      ranges overlap.
+      ranges overlap, or no record of the task tells how the scheme ended.
     verdict: the decision in sentences, with the numbers behind it.
     choice: label of the advised row.
     rows: one row for each scheme and one for the baseline, fastest step first.
@@ -116,10 +116,13 @@ class Advice:
     return '\n'.join([table, *self._marks()])
 
   def _repr_html_(self) -> str:
-    notes = [f'Verdict: {self.verdict}', *self._marks(), *self.assumptions]
-    return (
-      tables.as_html(self._lines(), _LEFT, notes)
-      + f'\n<pre>{html.escape(self.code)}</pre>'
+    notes = [*self._marks(), *self._left_out(), *self.assumptions]
+    return '\n'.join(
+      [
+        f'<p><b>Verdict:</b> {html.escape(self.verdict)}</p>',
+        tables.as_html(self._lines(), _LEFT, notes),
+        f'<pre>{html.escape(self.code)}</pre>',
+      ]
     )
 
   def _lines(self) -> tables.Lines:
@@ -139,6 +142,9 @@ class Advice:
       lines.append("* measured on this machine's device")
     return lines
 
+  def _left_out(self) -> list[str]:
+    return [f'left out: {label}: {why}' for label, why in self.left_out.items()]
+
   def to_json(self) -> str:
     """The advice as a JSON object; times in seconds, sizes in bytes."""
     plain: dict[str, Any] = dataclasses.asdict(self)
@@ -149,11 +155,7 @@ class Advice:
   def __str__(self) -> str:
     parts = [_filled(f'Verdict: {self.verdict}'), self.table()]
     if self.left_out:
-      parts.append(
-        '\n'.join(
-          _item(f'left out: {k}: {v}') for k, v in self.left_out.items()
-        )
-      )
+      parts.append('\n'.join(map(_item, self._left_out())))
     parts.append('\n'.join(map(_item, self.assumptions)))
     parts.append(f'Use:\n\n{self.code}')
     return '\n\n'.join(parts)
@@ -185,7 +187,7 @@ def _cells(row: Row) -> tuple[str, ...]:
   mark = _MARKS.get(row.code_source, '')
   wins = row.wins if row.wins_below is None else rate(row.wins_below)
   loss = row.loss and (
-    f'{row.loss_task} {row.loss.row}: {row.loss.difference}, {row.loss.verdict}'
+    f'{row.loss_task} {row.loss.row}: {row.loss.difference}, {_ended(row.loss)}'
   )
   return (
     row.scheme,
@@ -200,6 +202,12 @@ def _cells(row: Row) -> tuple[str, ...]:
     nbytes(row.state_bytes),
     loss or '-',
   )
+
+
+def _ended(loss: recorded.Loss) -> str:
+  """The verdict of a record; what ended far worse is called so."""
+  far = loss.seeds == 1 and loss.as_good is False
+  return 'worse (one seed)' if far else loss.verdict
 
 
 def _item(text: str) -> str:

@@ -67,14 +67,15 @@ def advise(
   ('do not compress', ['dense bfloat16', 'dgc 0.001'])
 
   Args:
-    params: the number of parameters; or a tree of arrays, of
+    params: the number of parameters, also as '1.3B'; or a tree of arrays, of
       `jax.ShapeDtypeStruct` or of shapes (lists of whole numbers); or the path
       of a JSON file with a tree of shapes. Gradients are assumed to be float32.
     step_s: time of a worker's step without any exchange: forward pass, backward
       pass and optimizer, seconds.
     workers: P, the workers that exchange over the slow link.
-    bandwidth: bandwidth of a worker's link, in bits a second or as '10gbit';
-      all its devices share it.
+    bandwidth: bandwidth of a worker's link in one direction, in bits a second
+      or as '10gbit' or '450gbyte'; all its devices share it. Of a worker with
+      several hosts it is that of all its hosts together.
     backward_s: the part of step_s that a dense exchange can overlap, seconds;
       None takes two thirds of step_s.
     latency_s: latency of one message, seconds.
@@ -272,15 +273,12 @@ def _decided(rows: Sequence[Row], task: str) -> tuple[Decision, str]:
     and not (row.loss and row.loss.as_good is False)
   ]
 
-  def order(row):
-    harmless = row.loss and row.loss.as_good and row.loss_task == task
-    return not harmless, row.step_s
-
   # Schemes recorded as harmless on this task come first, then faster ones.
-  good.sort(key=order)
+  good.sort(key=lambda row: (not words.harmless(row, task), row.step_s))
   for row in good:
     if row.surely_faster(base):
-      return 'compress', row.scheme
+      known = words.harmless(row, task)
+      return 'compress' if known else 'measure', row.scheme
   if good:
     return 'measure', good[0].scheme
   return 'do not compress', base.scheme

@@ -21,8 +21,11 @@ V5E_MEMORY = 819e9
 
 _UNITS = {'': 1.0, 'k': 1e3, 'm': 1e6, 'g': 1e9, 't': 1e12}
 _RATE = re.compile(
-  r'((?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)\s*([kmgt]?)bit(?:/?s|ps)?',
+  r'((?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)\s*([kmgt]?)(bit|byte)s?(?:/s|ps)?',
   re.IGNORECASE,
+)
+_RATES = arguments.Range(
+  'a number of bits a second in 1e4..1e15', lambda x: (x >= 1e4) & (x <= 1e15)
 )
 
 
@@ -125,17 +128,29 @@ def bits_per_second(bandwidth: Any) -> float:
 
   Raises:
     TypeError: bandwidth is neither a number nor text.
-    ValueError: bandwidth is not positive, or the text is not a rate.
+    ValueError: bandwidth is out of range, or the text is not a rate.
   """
   if isinstance(bandwidth, str):
     found = _RATE.fullmatch(bandwidth.strip())
     if not found or not 0 < float(found[1]) < float('inf'):
       raise ValueError(
-        "bandwidth must be a rate > 0 with its unit, such as '10gbit' or "
-        f"'100mbit', or a number of bits a second, got {bandwidth!r}"
+        "bandwidth must be a rate > 0 with its unit, such as '10gbit', "
+        f"'100mbit' or '1gbyte'{_meant(bandwidth)}, got {bandwidth!r}"
       )
-    return float(found[1]) * _UNITS[found[2].lower()]
-  return float(arguments.number('bandwidth', bandwidth, arguments.POSITIVE))
+    bits = 8 if found[3].lower() == 'byte' else 1
+    bandwidth = bits * _UNITS[found[2].lower()] * float(found[1])
+  return float(arguments.number('bandwidth', bandwidth, _RATES))
+
+
+def _meant(text: str) -> str:
+  """A hint where the letter b may stand for bits or for bytes."""
+  found = re.fullmatch(
+    r'([\d.]+)\s*([kmgt])b?(?:/s|ps)?', text.strip(), re.IGNORECASE
+  )
+  if not found:
+    return ''
+  number, unit = found[1], found[2].lower()
+  return f" (is it '{number}{unit}byte' or '{number}{unit}bit'?)"
 
 
 def _schemes(schemes: Any) -> tuple[candidates.Candidate, ...]:

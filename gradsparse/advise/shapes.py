@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import pathlib
+import re
 from typing import Any
 
 from gradsparse import arguments
@@ -16,6 +17,8 @@ from jax.sharding import PartitionSpec
 LAYERS = 24
 _WIDTH_STEP = 128
 _MOST = 1e13
+_NUMBER = re.compile(r'([+-]?[\d.,_]+(?:e[+-]?\d+)?)([kmbt]?)', re.IGNORECASE)
+_POWERS = {'k': 'e3', 'm': 'e6', 'b': 'e9', 't': 'e12'}
 
 
 def of(params: Any) -> tuple[Any, str]:
@@ -108,16 +111,16 @@ def _shape(leaf: Any) -> jax.ShapeDtypeStruct:
 
 
 def _parsed(text: str) -> tuple[Any, str]:
-  try:
-    return of(float(text))
-  except ValueError as e:
-    if str(e).startswith('params'):
-      raise
+  number = _written(text)
+  if number is not None:
+    return of(number)
   path = pathlib.Path(text)
   if not path.is_file():
+    if path.suffix == '.json':
+      raise ValueError(f'params: there is no file {text!r}')
     raise ValueError(
-      'params must be a number such as 25e6, or a JSON file of shapes such as '
-      f'{{"layer": {{"kernel": [512, 512]}}}}, got {text!r}'
+      'params must be a number such as 25e6 or 1.3B, or a JSON file of shapes '
+      f'such as {{"layer": {{"kernel": [512, 512]}}}}, got {text!r}'
     )
   try:
     tree = json.loads(path.read_text())
@@ -126,6 +129,21 @@ def _parsed(text: str) -> tuple[Any, str]:
   if not isinstance(tree, (dict, list)) or _is_shape(tree):
     raise ValueError(f'params must be a JSON file of a tree, got {text!r}')
   return of(tree)
+
+
+def _written(text: str) -> float | None:
+  """A number such as 25e6, 25,000,000, 25M or 1.3B; None if it is none."""
+  found = _NUMBER.fullmatch(text.strip())
+  try:
+    if not found:
+      return float(text)
+    digits, suffix = found[1].replace(',', ''), found[2].lower()
+    if suffix and 'e' in digits.lower():
+      return None
+    # 1.1e9 is exact, 1.1 times 1e9 need not be.
+    return float(digits + _POWERS[suffix]) if suffix else float(digits)
+  except ValueError:
+    return None
 
 
 def _guessed(n: int) -> dict[str, Any]:

@@ -13,14 +13,17 @@ from gradsparse.advise import question as asking
 from gradsparse.advise import recorded
 from gradsparse.advise import shapes as shapes_of
 from gradsparse.advise.candidates import BASELINE
+from gradsparse.advise.candidates import FLOAT32
 from gradsparse.advise.candidates import Candidate
 from gradsparse.transform.compressed_mean import CompressedMean
 
 # The least speedup over the baseline at which a scheme is advised.
 WORTH_WHILE = 1.05
 
-# All quoted records have this many workers, and far fewer parameters than this.
-_RECORDED, _LARGE = 4, 10**8
+# All quoted records have this many workers.
+_RECORDED = 4
+# A step of more seconds is perhaps one of milliseconds.
+_LONG_S = 60
 
 _WARMUPS = {'dgc': 'dgc_warmup', 'gtopk': 'gtopk_warmup'}
 
@@ -32,6 +35,18 @@ def verdict(
   choice: str,
 ) -> str:
   """The decision first, then the numbers that led to it."""
+  if asked.workers == 1:
+    return 'do not compress. One worker sends nothing.'
+  return ' '.join([*_reasons(asked, rows, decision, choice), *_doubts(asked)])
+
+
+def _reasons(
+  asked: asking.Question,
+  rows: Sequence[advice.Row],
+  decision: advice.Decision,
+  choice: str,
+) -> list[str]:
+  """The sentences of the verdict, where there are two workers or more."""
   base = rows[0]
   ms = advice.milliseconds
   exposed = base.step_s - asked.step_s
@@ -39,13 +54,12 @@ def verdict(
     f'At {advice.rate(asked.link.bits_per_second)} a dense exchange in '
     f'bfloat16 takes {ms(base.exchange_s)} ms'
   )
-  if asked.workers == 1:
-    return 'do not compress. One worker sends nothing.'
   if not exposed:
-    return (
+    return [
       f'do not compress. {dense}, and the backward pass of '
-      f'{ms(asked.backward_s)} ms hides all of it.'
-    )
+      f'{ms(asked.backward_s)} ms hides all of it.',
+      *_if_not_hidden(asked, rows),
+    ]
   dense += f', of which {ms(exposed)} ms lengthen the step'
   if decision == 'do not compress':
     fast = [row for row in rows[1:] if row.speedup >= WORTH_WHILE]
@@ -55,22 +69,71 @@ def verdict(
       if fast
       else f'No scheme makes the step {WORTH_WHILE:g} times as fast.'
     )
-    return f'do not compress. {dense}. {why}'
+    return [f'do not compress. {dense}. {why}', *_if_not_hidden(asked, rows)]
   row = next(row for row in rows if row.scheme == choice)
+  least = base.step_least_s / row.step_most_s
+  most = base.step_most_s / row.step_least_s
   gain = (
     f'{choice} sends {base.bytes_a_step / max(1, row.bytes_a_step):,.0f} times '
     f'less, and a step takes {ms(row.step_s)} ms instead of {ms(base.step_s)} '
-    f'({row.speedup:.1f} times as fast)'
+    f'({row.speedup:.1f} times as fast, expected {least:.1f} to {most:.1f})'
   )
-  if decision == 'measure':
-    how = 'Time a step of each.'
-    if not asked.calibrate:
-      how = f'Calibrate (--calibrate). {how}'
-    return (
-      f'measure first. {dense}. {gain}, but the expected ranges '
-      f'of both overlap. {how}'
-    )
-  return f'compress with {choice}. {dense}. {gain}. {_ended(asked, row)}'
+  if decision == 'compress':
+    return [f'compress with {choice}. {dense}. {gain}.', _ended(asked, row)]
+  if row.surely_faster(base):
+    return [f'measure first. {dense}. {gain}.', _ended(asked, row)]
+  how = 'Time a step of each.'
+  if not asked.calibrate:
+    how = f'Calibrate (--calibrate). {how}'
+  return [
+    f'measure first. {dense}. {gain}, but the expected ranges of both '
+    f'overlap. {how}',
+    *([] if harmless(row, asked.task) else [_ended(asked, row)]),
+  ]
+
+
+def harmless(row: advice.Row, task: str) -> bool:
+  """Whether a scheme ended as well as dense in the record of this task."""
+  return bool(row.loss and row.loss.as_good and row.loss_task == task)
+
+
+def _if_not_hidden(
+  asked: asking.Question, rows: Sequence[advice.Row]
+) -> list[str]:
+  """A sentence, if a scheme would pay with nothing hidden."""
+  base, *others = rows
+  whole = asked.step_s + base.exchange_s
+  good = [
+    row
+    for row in others
+    if row.scheme != FLOAT32.label
+    and not (row.loss and row.loss.as_good is False)
+    and whole >= WORTH_WHILE * row.step_s
+  ]
+  if not good:
+    return []
+  best = min(good, key=lambda row: (not harmless(row, asked.task), row.step_s))
+  ms = advice.milliseconds
+  return [
+    'If nothing hides it (layers in one lax.scan have no gradients before its '
+    f'end), a step takes {ms(whole)} ms, and {ms(best.step_s)} with '
+    f'{best.scheme}: time your dense step.'
+  ]
+
+
+def _doubts(asked: asking.Question) -> list[str]:
+  """A sentence, if the time of a step seems to be in another unit."""
+  step = f'A step of {advice.milliseconds(asked.step_s)} ms'
+  on_a_device = shapes_of.elements(asked.shapes) / asked.inner
+  least = costs.sgd_step_s(on_a_device, asked.memory_bandwidth)
+  if asked.step_s > _LONG_S:
+    return [f'{step} is long: is its unit right?']
+  if asked.step_s < least:
+    return [
+      f'{step} is short, as momentum SGD alone takes '
+      f'{advice.milliseconds(least)} ms: is its unit right?'
+    ]
+  return []
 
 
 def _ended(asked: asking.Question, row: advice.Row) -> str:
@@ -81,13 +144,23 @@ def _ended(asked: asking.Question, row: advice.Row) -> str:
     return f'{missing} {check}'
   found = (
     f'In our record of {row.loss_task} it ended {row.loss.difference} '
-    f'{recorded.TASKS[row.loss_task][1]} from dense ({row.loss.verdict}).'
+    f'{recorded.TASKS[row.loss_task][1]} from dense ({_said(row)}). That was a '
+    f'small model with {_RECORDED} workers, in a short run.'
   )
   if row.loss_task != asked.task:
     return f'{missing} {found} {check}'
-  if shapes_of.elements(asked.shapes) > _LARGE or asked.workers > _RECORDED:
-    return f'{found} That was a small model with {_RECORDED} workers. {check}'
-  return found if row.loss.as_good else f'{found} {check}'
+  return f'{found} {check}'
+
+
+def _said(row: advice.Row) -> str:
+  """A verdict of the record, with the bad end of its interval."""
+  assert row.loss is not None
+  mean, _, half = row.loss.difference.partition(' ± ')
+  if not half or not row.loss.as_good:
+    return row.loss.verdict
+  less_is_better = 'less is better' in recorded.TASKS[row.loss_task][1]
+  end = float(mean) + float(half) * (1 if less_is_better else -1)
+  return f'{row.loss.verdict}, but its 95 % interval reaches {end:+.2f}'
 
 
 def assumptions(
@@ -122,8 +195,8 @@ def assumptions(
     )
   shown = {row.loss_task: None for row in rows if row.loss_task}
   lines += [
-    f'Recorded difference, {task}: {recorded.TASKS[task][1]}, less that of '
-    f'dense. {recorded.TASKS[task][0]} (RESULTS.md).'
+    f'Recorded difference, {task}: from dense, in {recorded.TASKS[task][1]}. '
+    f'{recorded.TASKS[task][0]} (RESULTS.md).'
     for task in shown
   ]
   if asked.adam:
@@ -143,7 +216,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-learning_rate = 0.1  # yours
+learning_rate = {rate}  # yours
 tx = {optimizer}
 
 
@@ -171,19 +244,22 @@ def code(
     'adam': 'optax.adam(learning_rate)',
     'adamw': 'optax.adamw(learning_rate)',
   }[asked.optimizer]
+  rate = 0.001 if asked.adam else 0.1
   if candidate is BASELINE:
-    return _PMEAN.format(optimizer=optimizer, axis=axis)
+    return _PMEAN.format(optimizer=optimizer, axis=axis, rate=rate)
   scheme = repr(tx)
   lines = [
     *('import gradsparse as gs', 'import optax', ''),
-    'learning_rate = 0.1  # yours',
+    f'learning_rate = {rate}  # yours',
   ]
   warmup = _WARMUPS.get(candidate.recipe)
   density = _density(candidate)
   if warmup and density is not None:
     lines.append('warmup_steps = 400  # about a fortieth of your run')
-    schedule = f'gs.schedules.{warmup}({density:g}, warmup_steps)'
-    scheme = scheme.replace(f'density={density:g}', schedule)
+    lines.append(f'density = gs.schedules.{warmup}({density:g}, warmup_steps)')
+    scheme = scheme.replace(f'density={density:g}', 'density')
+  if candidate.recipe == 'dgc' and not asked.adam:
+    lines.append('# gs.dgc has the momentum (0.9), so optax.sgd has none.')
   if asked.inner > 1:
     lines.append(
       '# param_specs: PartitionSpecs of params over the axes inside a worker.'

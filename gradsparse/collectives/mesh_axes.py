@@ -23,6 +23,10 @@ _UNMAPPED = (
   'that has {0!r}, or into jax.pmap or jax.vmap with axis_name={0!r}. For one '
   'worker give the scheme axis_name=None.'
 )
+_OTHERS = (
+  '. Give one of these names, or map the program over {0!r}: '
+  'gs.workers.init, specs, wrap and parallel take axis_name={0!r}'
+)
 
 
 class Surroundings(NamedTuple):
@@ -109,7 +113,7 @@ def check_mapped(names: tuple[str, ...]) -> None:
       raise NameError(
         'axis_name must be an axis that the program around is mapped over, '
         f'{there}, got {name!r}{arguments.did_you_mean(name, there)}'
-        f'{"" if there else _UNMAPPED.format(name)}'
+        f'{(_OTHERS if there else _UNMAPPED).format(name)}'
       ) from e
 
 

@@ -37,7 +37,8 @@ def refuse_copies(state: Any) -> None:
       of one worker's memory.
   """
   for scheme in schemes_in(state):
-    worker = scheme.stats.worker
+    # The state of an nnx.Optimizer has its arrays in variables of NNX.
+    worker = next(iter(jax.tree.leaves(scheme.stats.worker)), None)
     if not isinstance(worker, jax.Array | np.ndarray) or not scheme.owes():
       continue
     worker = jnp.asarray(worker)

@@ -104,8 +104,8 @@ def switch(
   elif owes and not _all_zero(pending):
     raise ValueError(
       'the new scheme keeps no sum of gradients, so pending values would be '
-      'lost: run one step with gs.gradient_dropping(1.0, ...), which delivers '
-      'all of them, and switch from that'
+      'lost: switch to gs.gradient_dropping(1.0, ...), run one step, which '
+      'delivers all of them, and switch from that'
     )
   scheme = fresh._replace(steps=old.steps, memory=memory, stats=old.stats)
   return _graft(fresh_state, state, scheme)
@@ -130,8 +130,8 @@ def _without(memory: Any, pending: Any, dense: Sequence[str]) -> Any:
     raise ValueError(
       f'the new scheme leaves {names} dense, so pending values would be '
       'lost: give it a smaller min_size (0 compresses every leaf that it can), '
-      'or run one step with gs.gradient_dropping(1.0, min_size=0, ...), which '
-      'delivers all of them, and switch from that'
+      'or switch to gs.gradient_dropping(1.0, min_size=0, ...), run one step, '
+      'which delivers all of them, and switch from that'
     )
 
   def one(tree):

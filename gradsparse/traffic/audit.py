@@ -27,7 +27,7 @@ class Audit:
   Attributes:
     collectives: those outside any branch.
     conditionals: the branches of each conditional that holds collectives (the
-      rungs of a ladder).
+      sizes of a message that changes in a run: each step takes one branch).
     axis_names: axes of the mesh that `audit` got or found; None without one.
   """
 

@@ -185,6 +185,7 @@ class _WorkerStep:
       self.axes,
       'Give each worker its part of a global batch by x.reshape({0}, -1, '
       '*x.shape[1:]); gs.workers.init makes state with the axis, '
+      'gs.workers.resize hands it to another number of workers, and '
       'gs.workers.stack makes a copy for each worker.',
     )
 

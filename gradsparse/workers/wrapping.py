@@ -154,8 +154,9 @@ def _check_state(
     specs,
     state,
     axes,
-    'gs.workers.init makes state for the workers of a mesh; pass arrays that '
-    'are not state in an argument of their own',
+    'gs.workers.init makes state for the workers of a mesh; '
+    'gs.workers.resize hands the state of another number of workers to them. '
+    'Pass arrays that are not state in an argument of their own',
   )
 
 

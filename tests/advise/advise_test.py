@@ -10,6 +10,7 @@ from gradsparse.advise import __main__ as program
 from gradsparse.advise import calibrate
 from gradsparse.advise import candidates
 from gradsparse.advise import costs
+from gradsparse.advise import question
 from gradsparse.advise import shapes
 import jax
 import jax.numpy as jnp
@@ -73,10 +74,62 @@ def test_where_the_backward_pass_hides_dense_it_says_do_not_compress():
   assert mean({'w': jnp.array([1.0, 3.0])})['w'].tolist() == [2.0, 2.0]
 
 
+def test_its_code_fits_the_optimizer(slow_link):
+  assert 'has the momentum (0.9)' in slow_link.code
+  assert 'learning_rate = 0.1 ' in slow_link.code
+  for bandwidth in ('10mbit', '400gbit'):
+    asked = ASKED | {'bandwidth': bandwidth, 'task': 'digits'}
+    code = gs.advise(TREE, **asked, optimizer='adamw').code
+    assert 'learning_rate = 0.001 ' in code and '(0.9)' not in code
+  assert all(len(line) <= 80 for line in slow_link.code.splitlines())
+
+
 def test_one_worker_sends_nothing():
   advice = gs.advise(TREE, **ASKED | {'workers': 1})
   assert advice.decision == 'do not compress'
   assert all(row.sent_bytes == 0 for row in advice.rows)
+
+
+def test_the_verdict_has_the_range_of_the_speedup(slow_link):
+  row, base = slow_link.row('dgc 0.001'), slow_link.row('dense bfloat16')
+  least = base.step_least_s / row.step_most_s
+  most = base.step_most_s / row.step_least_s
+  assert f'expected {least:.1f} to {most:.1f})' in slow_link.verdict
+
+
+def test_the_verdict_says_how_little_a_record_proves(slow_link):
+  assert 'no difference seen, but its 95 % interval reaches -1.05' in (
+    slow_link.verdict
+  )
+  assert 'a small model with 4 workers, in a short run' in slow_link.verdict
+
+
+def test_what_has_no_record_on_the_task_is_to_be_measured():
+  asked = ASKED | {'schemes': ['power_sgd rank 2']}
+  advice = gs.advise(TREE, **asked, optimizer='adamw')
+  assert advice.decision == 'measure'
+  assert advice.verdict.startswith('measure first.')
+  assert 'translation has no such training' in advice.verdict
+  assert 'overlap' not in advice.verdict
+
+
+def test_a_hidden_exchange_comes_with_its_price_if_nothing_hides_it():
+  asked = ASKED | {'bandwidth': '200mbit', 'schemes': ['dgc 0.001']}
+  advice = gs.advise(TREE, **asked, optimizer='adam', task='digits')
+  assert advice.decision == 'do not compress'
+  dense = 100 + 1e3 * advice.rows[0].exchange_s
+  assert 'If nothing hides it' in advice.verdict
+  assert f'a step takes {dense:.0f} ms, and ' in advice.verdict
+  fast = gs.advise(TREE, **asked | {'bandwidth': '400gbit'})
+  assert 'If nothing' not in fast.verdict
+
+
+@pytest.mark.parametrize(
+  'step_s, asks', [(1e-6, '0.001 ms'), (180, '180,000 ms'), (0.1, '')]
+)
+def test_a_step_in_a_wrong_unit_is_asked_about(step_s, asks):
+  verdict = gs.advise(TREE, **ASKED | {'step_s': step_s}).verdict
+  assert (f'A step of {asks}' in verdict) == bool(asks)
 
 
 def test_overlapping_ranges_are_no_verdict():
@@ -164,6 +217,21 @@ def test_trees_of_arrays_and_files_of_shapes_are_alike(tmp_path):
 
 
 @pytest.mark.parametrize(
+  'text, n',
+  [('25M', 25e6), ('1.3B', 1.3e9), ('1.1b', 1.1e9), ('25,000,000', 25e6)],
+)
+def test_a_number_may_be_written_as_people_do(text, n):
+  assert shapes.elements(shapes.of(text)[0]) == n
+
+
+@pytest.mark.parametrize(
+  'text, bits', [('10 Gbit/s', 1e10), ('900gbyte', 7.2e12), ('1e9bit', 1e9)]
+)
+def test_a_bandwidth_names_bits_or_bytes(text, bits):
+  assert question.bits_per_second(text) == bits
+
+
+@pytest.mark.parametrize(
   'wrong, error, says',
   [
     ({'params': 'resnet'}, ValueError, "params must be a number .*'resnet'"),
@@ -178,8 +246,13 @@ def test_trees_of_arrays_and_files_of_shapes_are_alike(tmp_path):
     ({'inner': 0}, ValueError, r'inner must be in 1\.\.65536, got 0'),
     ({'bandwidth': '9 mph'}, ValueError, "bandwidth must be a rate .*'9 mph'"),
     ({'bandwidth': '1..5gbit'}, ValueError, 'bandwidth must be a rate > 0'),
-    ({'bandwidth': '10'}, ValueError, 'with its unit'),
-    ({'bandwidth': -1}, ValueError, 'bandwidth must be a finite number > 0'),
+    ({'bandwidth': '10'}, ValueError, "bandwidth .* '10gbit'.* got '10'"),
+    ({'bandwidth': '9GB/s'}, ValueError, "'9gbyte' or '9gbit'.*'9GB/s'"),
+    ({'bandwidth': '9Gbps'}, ValueError, "'9gbyte' or '9gbit'.*'9Gbps'"),
+    ({'bandwidth': 10}, ValueError, 'bits a second in 1e4.*, got 10'),
+    ({'bandwidth': '1e30gbit'}, ValueError, r'in 1e4\.\.1e15, got 1'),
+    ({'params': 'a.json'}, ValueError, "params: there is no file 'a.json'"),
+    ({'bandwidth': -1}, ValueError, 'bandwidth must be a number .* got -1'),
     ({'latency_s': -1}, ValueError, 'latency_s must be .* >= 0, got -1'),
     ({'optimizer': 'lion'}, ValueError, "optimizer must be one of .*'lion'"),
     ({'task': 'go'}, ValueError, "task must be one of .*'go'"),
@@ -226,6 +299,10 @@ def test_a_command_that_nobody_reads_ends_quietly(words):
     ('--bandwidth=fast', "bandwidth must be a rate > 0 .* got 'fast'"),
     ('--step_ms=-1', "--step_ms: must be a finite number > 0, got '-1'"),
     ('--workers=none', "--workers: invalid int value: 'none'"),
+    (
+      '--backward_ms=9',
+      r'--backward_ms must be at most --step_ms \(1\), got 9',
+    ),
   ],
 )
 def test_wrong_flags_are_refused_in_words(capsys, flag, says):
@@ -254,9 +331,31 @@ def test_the_page_shows_what_the_command_prints(capsys):
   assert f'```text\n{capsys.readouterr().out}```' in page
 
 
+@pytest.mark.slow
+def test_the_situations_of_the_page_get_its_verdicts(tmp_path, capsys):
+  page = (ROOT / 'docs/choose.md').read_text()
+  rows = re.findall(r'^\| .+ \| `(--.+)` \| (\w.+) \|$', page, re.MULTILINE)
+  assert len(rows) == 3
+  for flags, verdict in rows:
+    assert program.main(flags.split()) == 0
+    said = ' '.join(capsys.readouterr().out.split('\n\n')[0].split())
+    assert said.startswith('Verdict: ' + verdict.partition(',')[0])
+    assert ('If nothing hides it' in said) == (', if the' in verdict)
+
+
 def test_a_notebook_shows_the_verdict_the_rows_and_the_code():
   advice = gs.advise(TREE, **ASKED)
   shown = advice._repr_html_()
   assert shown.count('<tr>') == 1 + len(advice.rows)
   for text in (advice.verdict, advice.code, advice.rows[0].scheme):
     assert html.escape(text) in shown
+  assert shown.index('Verdict') < shown.index('<table>')
+  left_out = gs.advise(TREE, **ASKED | {'schemes': ['gtopk 0.001']}, inner=4)
+  assert 'left out: gtopk' in left_out._repr_html_()
+
+
+def test_far_worse_with_one_seed_is_worse():
+  asked = ASKED | {'schemes': ['dgc 0.001', 'qsgd 4 bits']}
+  table = gs.advise(TREE, **asked, task='ptb').table()
+  assert 'ptb dgc: +27.21, worse (one seed)' in table
+  assert 'ptb qsgd_4bit: -1.18, one seed: no interval' in table

@@ -68,7 +68,12 @@ def axes() -> Iterator[Case]:
     'specs': lambda: gs.workers.specs(wrong, PARAMS, 2),
     'init': lambda: gs.workers.init(wrong, PARAMS, 2),
   }.items():
-    yield Case(f'{where}-axis-misspelt', call, NameError, meant)
+    yield Case(
+      f'{where}-axis-misspelt',
+      call,
+      NameError,
+      meant + ".*init, specs, wrap and parallel take axis_name='worker'",
+    )
   for where, call in {
     'mean': lambda: gs.workers.mean(ONES),
     'update': lambda: DROPPING_ON.update(PARAMS, STATE),

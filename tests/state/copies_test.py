@@ -65,6 +65,14 @@ def test_memories_that_say_they_are_one_are_refused(name):
     READERS[name](stepped(None))
 
 
+@pytest.mark.parametrize('name', READERS)
+def test_they_are_refused_in_variables_of_nnx(name):
+  nnx = pytest.importorskip('flax.nnx')
+  inside = jax.tree.map(nnx.OptState, stepped(None))
+  with pytest.raises(ValueError, match=r'\[0, 1, 2, 3\].*runner=.pmap'):
+    READERS[name](inside)
+
+
 @pytest.mark.parametrize('made', [first_replica, gone_on])
 @pytest.mark.parametrize('name', READERS)
 def test_copies_of_one_memory_are_refused(name, made):

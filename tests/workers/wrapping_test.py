@@ -231,6 +231,7 @@ def test_sizes_are_checked():
   few = gs.workers.init(TX, PARAMS, 2, AXIS)
   match = (
     r'args\[1\].*has shape \(2, .*needs leading worker axes.*\(3, \.\.\.\)'
+    '.*gs.workers.resize'
   )
   refused(match, wrapped(), PARAMS, few, batch)
   odd = jax.tree.map(lambda x: x[:14], batch)
