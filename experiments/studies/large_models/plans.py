@@ -20,8 +20,9 @@ from jax.sharding import PartitionSpec as P
 _COLUMNS = 128  # of each leaf of a tree
 
 TREES = {
-  **steps.SCHEMES,
+  'dense': gs.dense,
   'gradient_dropping': functools.partial(gs.gradient_dropping, 0.001),
+  **steps.SCHEMES,
   'qsgd': functools.partial(gs.qsgd, 7, min_size=0),
 }
 
