@@ -135,19 +135,16 @@ def evaluations(
   Args:
     lines: of its metrics file.
   """
-  found = []
-  for line in lines:
-    tested = scores.tested(line)
-    if tested:
-      found.append(
-        {
-          'step': line['step'],
-          **tested,
-          'sent_bytes': line['comm/sent_bytes_total'],  # by one worker
-          'seconds': line['time/seconds'],
-        }
-      )
-  return found
+  return [
+    {
+      'step': line['step'],
+      **tested,
+      'sent_bytes': line['comm/sent_bytes_total'],  # by one worker
+      'seconds': line['time/seconds'],
+    }
+    for line in lines
+    if (tested := scores.tested(line))
+  ]
 
 
 def step_times(

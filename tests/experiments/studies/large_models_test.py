@@ -24,7 +24,7 @@ _TINY = model.Transformer(
 )
 
 
-@pytest.mark.parametrize('part', [p for p in page.TABLES if p in _RECORD])
+@pytest.mark.parametrize('part', [x for x in page.TABLES if x in _RECORD])
 def test_the_page_has_the_recorded_tables(part):
   for table in page.TABLES[part]:
     assert table(_RECORD[part]) in _PAGE, f'paste what --parts={part} prints'
