@@ -22,25 +22,6 @@ much better than 4 for DGC, but no better for dropping and worse for PARTIAL, so
             density 0.01. An average is of parameters and momentum, and there
             are two, so `partial_sync` sends 1.11 times what `dropping` sends;
             `dropping_equal`, at density 0.0111, sends as much
-
-Ours:
-
-                                  perplexity,    % to       ratio
-  row                 perplexity   one worker   dense  last stage  whole run  n
-  ─────────────────────────────────────────────────────────────────────────────
-  dense                   200.88       200.88       -         1.0        1.0  1
-  dropping_0.001         not run      not run       -           -          -  0
-  warmup_alone           not run      not run       -           -          -  0
-  correction_alone       not run      not run       -           -          -  0
-  dgc_without_warmup     not run      not run       -           -          -  0
-  dgc                    not run      not run       -           -          -  0
-  dropping                225.21       225.21  +12.11        78.9       78.9  1
-  dropping_equal          220.35       220.35   +9.69        71.3       71.3  1
-  partial                 221.06       221.09  +10.04        78.9       78.9  1
-  partial_sync            221.15       221.10  +10.09        64.8       64.8  1
-
-  full: 1 x cpu, 1 core, jax 0.10.2, 2026-11-25
-  full needs: Mikolov's text of the Penn Treebank
 """
 
 from configs import local_table1

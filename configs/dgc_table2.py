@@ -23,26 +23,22 @@ SGD. With 8 workers it prints +0.37 for DGC, where its accuracies differ by
 Quick: ResNet-8, 2 epochs, a quarter of them warm-up, 8 images a worker: with
 twice the workers half the steps, 312 with 32.
 
-Published, and ours:
+Published:
 
-  row                 top-1 (%)     full  held out  quick
-  ───────────────────────────────────────────────────────
-  dense_4workers          93.75  not run   not run  63.81
-  dropping_4workers       92.75  not run   not run  51.44
-  dgc_4workers            93.87  not run   not run  63.51
-  dense_8workers          92.92  not run   not run  61.99
-  dropping_8workers       93.02  not run   not run  42.38
-  dgc_8workers            93.28  not run   not run  57.63
-  dense_16workers         93.14  not run   not run  57.76
-  dropping_16workers      92.93  not run   not run  38.90
-  dgc_16workers           93.20  not run   not run  50.25
-  dense_32workers         93.10  not run   not run  52.92
-  dropping_32workers      92.10  not run   not run  29.33
-  dgc_32workers           93.18  not run   not run  43.77
-
-  quick: 1 x cpu, 1 core, jax 0.10.2, 2026-11-23
-  quick: 1 x cpu, 1 core, jax 0.10.2, 2026-11-24
-  full needs: CIFAR-10 with its test file, GPUs for days
+  row                 top-1 (%)
+  ─────────────────────────────
+  dense_4workers          93.75
+  dropping_4workers       92.75
+  dgc_4workers            93.87
+  dense_8workers          92.92
+  dropping_8workers       93.02
+  dgc_8workers            93.28
+  dense_16workers         93.14
+  dropping_16workers      92.93
+  dgc_16workers           93.20
+  dense_32workers         93.10
+  dropping_32workers      92.10
+  dgc_32workers           93.18
 """
 
 from experiments.papers.table import CIFAR

@@ -23,17 +23,15 @@ and 25,557,032 parameters.
 
 Quick: ResNet-8 on CIFAR-10 for both networks, so the two dense rows are alike.
 
-Published, and ours:
+Published:
 
-  row               top-1 (%)  top-5 (%)  message (MiB)  ratio     full    quick
-  ──────────────────────────────────────────────────────────────────────────────
-  alexnet_dense         58.17      80.19         232.56      1  not run  not run
-  alexnet_terngrad      57.28      80.23          29.18      8  not run  not run
-  alexnet_dgc           58.20      80.20           0.39    597  not run  not run
-  resnet50_dense        75.96      92.91          97.49      1  not run  not run
-  resnet50_dgc          76.15      92.97           0.35    277  not run  not run
-
-  full needs: the files of ImageNet, GPUs for days
+  row               top-1 (%)  top-5 (%)  message (MiB)  ratio
+  ────────────────────────────────────────────────────────────
+  alexnet_dense         58.17      80.19         232.56      1
+  alexnet_terngrad      57.28      80.23          29.18      8
+  alexnet_dgc           58.20      80.20           0.39    597
+  resnet50_dense        75.96      92.91          97.49      1
+  resnet50_dgc          76.15      92.97           0.35    277
 """
 
 from configs.dgc_table2 import DGC

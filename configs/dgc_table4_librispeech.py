@@ -22,16 +22,14 @@ that of 117,461,168 parameters, and 608 times 0.737.
 Quick: a small network on strings of spoken digits, a quarter of it warm-up.
 Both sets are the same one there.
 
-Published, and ours:
+Published:
 
-  row          WER (%)  message (MiB)  ratio     full  held out    quick
-  ──────────────────────────────────────────────────────────────────────
-  dense_clean     9.45         488.08      1  not run   not run  not run
-  dgc_clean       9.06           0.74    608  not run   not run  not run
-  dense_other    27.07         488.08      1  not run   not run  not run
-  dgc_other      27.04           0.74    608  not run   not run  not run
-
-  full needs: the files of LibriSpeech, GPUs for days
+  row          WER (%)  message (MiB)  ratio
+  ──────────────────────────────────────────
+  dense_clean     9.45         488.08      1
+  dgc_clean       9.06           0.74    608
+  dense_other    27.07         488.08      1
+  dgc_other      27.04           0.74    608
 """
 
 from configs.dgc_figure5 import DEEPSPEECH

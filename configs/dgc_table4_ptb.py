@@ -30,15 +30,12 @@ for a run of zeros, our messages have Elias-Fano indices.
 
 Quick: a small LSTM, a fifth of an epoch, a quarter of it warm-up.
 
-Published, and ours:
+Published:
 
-  row       perplexity  test perplexity  message (MiB)  ratio     full    quick
-  ─────────────────────────────────────────────────────────────────────────────
-  dense              -            72.30         194.68      1  not run  not run
-  dropping           -                -              -      -  not run  not run
-  dgc                -            72.24           0.42    462  not run  not run
-
-  full needs: Mikolov's text of the Penn Treebank, GPUs for days
+  row    test perplexity  message (MiB)  ratio
+  ────────────────────────────────────────────
+  dense            72.30         194.68      1
+  dgc              72.24           0.42    462
 """
 
 from configs.dgc_table2 import DGC

@@ -14,25 +14,6 @@ a big impact". The other densities are not printed in the text; 0.001, 0.005,
 where its stages reach the density. Curves only, no numbers.
 
 Quick: ResNet-8 for both networks, a quarter of the run warm-up.
-
-Published, and ours:
-
-  row              top-1 (%)     full  held out    quick
-  ──────────────────────────────────────────────────────
-  vgg16_dense              -  not run   not run  not run
-  vgg16_0.0005             -  not run   not run  not run
-  vgg16_0.001              -  not run   not run  not run
-  vgg16_0.005              -  not run   not run  not run
-  vgg16_0.01               -  not run   not run  not run
-  vgg16_0.05               -  not run   not run  not run
-  resnet20_dense           -  not run   not run  not run
-  resnet20_0.0005          -  not run   not run  not run
-  resnet20_0.001           -  not run   not run  not run
-  resnet20_0.005           -  not run   not run  not run
-  resnet20_0.01            -  not run   not run  not run
-  resnet20_0.05            -  not run   not run  not run
-
-  full needs: CIFAR-10 with its test file, a GPU for hours
 """
 
 from configs import gtopk_table5

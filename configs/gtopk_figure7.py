@@ -24,15 +24,6 @@ Tested on the validation text, of 73,760 words: table IV has 73,000 validation
 samples.
 
 Quick: a small LSTM, a fifth of an epoch, a quarter of it warm-up.
-
-Published, and ours:
-
-  row    perplexity     full    quick
-  ───────────────────────────────────
-  dense           -  not run  not run
-  gtopk           -  not run  not run
-
-  full needs: Mikolov's text of the Penn Treebank, a GPU for hours
 """
 
 from configs.dgc_table2 import QUICK_WARMUP

@@ -24,22 +24,6 @@ The text has no accuracies. The LSTM of table V is in configs/gtopk_figure7.py.
 
 Quick: ResNet-8 for all four networks, a quarter of the run warm-up; ResNet-50's
 accumulate 2 batches of 16.
-
-Published, and ours:
-
-  row             top-1 (%)     full  held out    quick
-  ─────────────────────────────────────────────────────
-  vgg16_dense             -  not run   not run  not run
-  vgg16_gtopk             -  not run   not run  not run
-  resnet20_dense          -  not run   not run  not run
-  resnet20_gtopk          -  not run   not run  not run
-  alexnet_dense           -  not run         -  not run
-  alexnet_gtopk           -  not run         -  not run
-  resnet50_dense          -  not run         -  not run
-  resnet50_gtopk          -  not run         -  not run
-
-  4 rows need CIFAR-10 with its test file, a GPU for hours
-  4 rows need the files of ImageNet, GPUs for days
 """
 
 from configs.dgc_table2 import QUICK_WARMUP

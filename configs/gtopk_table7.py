@@ -20,26 +20,22 @@ Quick: ResNet-8 and four workers simulated by one process, so that nothing
 travels: what compression costs, not what it saves. What it saves on a slow
 network is measured by `python -m experiments.benchmarks.training`.
 
-Published, and ours:
+Published:
 
-  row             images/s     full  held out    quick
-  ────────────────────────────────────────────────────
-  vgg16_dense          403  not run   not run  not run
-  vgg16_topk         2,016  not run   not run  not run
-  vgg16_gtopk        3,020  not run   not run  not run
-  resnet20_dense     9,212  not run   not run  not run
-  resnet20_topk     22,272  not run   not run  not run
-  resnet20_gtopk    25,280  not run   not run  not run
-  alexnet_dense         39  not run         -  not run
-  alexnet_topk         296  not run         -  not run
-  alexnet_gtopk        505  not run         -  not run
-  resnet50_dense       343  not run         -  not run
-  resnet50_topk        978  not run         -  not run
-  resnet50_gtopk     1,251  not run         -  not run
-
-  full needs: 32 machines with a GPU each on 1 Gbps Ethernet
-  6 rows need CIFAR-10 with its test file
-  6 rows need the files of ImageNet
+  row             images/s
+  ────────────────────────
+  vgg16_dense          403
+  vgg16_topk         2,016
+  vgg16_gtopk        3,020
+  resnet20_dense     9,212
+  resnet20_topk     22,272
+  resnet20_gtopk    25,280
+  alexnet_dense         39
+  alexnet_topk         296
+  alexnet_gtopk        505
+  resnet50_dense       343
+  resnet50_topk        978
+  resnet50_gtopk     1,251
 """
 
 from configs import gtopk_table5

@@ -18,18 +18,6 @@ exchange. It drops 99 % too, and clips at 1 on each worker, Marian's own norm
 with the learning rate as it is. Ours, not the paper's: DGC without warm-up.
 
 Quick: Multi30k and a small network, one level, one epoch.
-
-Published, and ours:
-
-  row                 BLEU     full    quick
-  ──────────────────────────────────────────
-  dense                  -  not run  not run
-  dropping               -  not run  not run
-  dropping_warmup        -  not run  not run
-  dgc_without_warmup     -  not run  not run
-  dgc                    -  not run  not run
-
-  full needs: the files of WMT, GPUs for days
 """
 
 from configs import local_table1

@@ -36,20 +36,18 @@ counted in rows without "+sync". That model of one worker is tested too
 Quick: Multi30k and a small network, one level, one epoch; average every 50
 steps.
 
-Published, and ours:
+Published:
 
-  row            BLEU  test BLEU    CE  hours  h to 34.5     full    quick
-  ────────────────────────────────────────────────────────────────────────
-  dense         35.59      34.45  50.6   3.00       1.38  not run  not run
-  dropping      35.60      33.89  51.4   2.81       1.28  not run  not run
-  error         35.05      33.33  53.0   2.91       2.08  not run  not run
-  error_sync    35.36      33.80  52.2   2.91       1.64  not run  not run
-  partial       35.40      34.34  51.1   2.91       1.33  not run  not run
-  partial_sync  35.60      34.45  50.8   2.58       1.19  not run  not run
-  sum           35.36      34.15  51.1   2.97       1.31  not run  not run
-  sum_sync      35.64      34.34  51.1   2.91       1.07  not run  not run
-
-  full needs: the files of WMT, GPUs for days
+  row            BLEU  test BLEU    CE  hours  h to 34.5
+  ──────────────────────────────────────────────────────
+  dense         35.59      34.45  50.6   3.00       1.38
+  dropping      35.60      33.89  51.4   2.81       1.28
+  error         35.05      33.33  53.0   2.91       2.08
+  error_sync    35.36      33.80  52.2   2.91       1.64
+  partial       35.40      34.34  51.1   2.91       1.33
+  partial_sync  35.60      34.45  50.8   2.58       1.19
+  sum           35.36      34.15  51.1   2.97       1.31
+  sum_sync      35.64      34.34  51.1   2.91       1.07
 """
 
 from experiments.papers.table import GPU_DAYS

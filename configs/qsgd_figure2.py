@@ -20,53 +20,6 @@ of a step in parts is in the record (`breakdown_ms`).
 
 Quick: ResNet-8 for all networks, workers simulated by one process, so that
 nothing travels.
-
-Published, and ours:
-
-  row                        images/s     full    quick
-  ─────────────────────────────────────────────────────
-  alexnet_2gpus_dense               -  not run  not run
-  alexnet_2gpus_qsgd                -  not run  not run
-  alexnet_4gpus_dense               -  not run  not run
-  alexnet_4gpus_qsgd                -  not run  not run
-  alexnet_8gpus_dense               -  not run  not run
-  alexnet_8gpus_qsgd                -  not run  not run
-  alexnet_16gpus_dense              -  not run  not run
-  alexnet_16gpus_qsgd               -  not run  not run
-  vgg19_2gpus_dense                 -  not run  not run
-  vgg19_2gpus_qsgd                  -  not run  not run
-  vgg19_4gpus_dense                 -  not run  not run
-  vgg19_4gpus_qsgd                  -  not run  not run
-  vgg19_8gpus_dense                 -  not run  not run
-  vgg19_8gpus_qsgd                  -  not run  not run
-  vgg19_16gpus_dense                -  not run  not run
-  vgg19_16gpus_qsgd                 -  not run  not run
-  bn_inception_2gpus_dense          -  not run  not run
-  bn_inception_2gpus_qsgd           -  not run  not run
-  bn_inception_4gpus_dense          -  not run  not run
-  bn_inception_4gpus_qsgd           -  not run  not run
-  bn_inception_8gpus_dense          -  not run  not run
-  bn_inception_8gpus_qsgd           -  not run  not run
-  bn_inception_16gpus_dense         -  not run  not run
-  bn_inception_16gpus_qsgd          -  not run  not run
-  resnet50_2gpus_dense              -  not run  not run
-  resnet50_2gpus_qsgd               -  not run  not run
-  resnet50_4gpus_dense              -  not run  not run
-  resnet50_4gpus_qsgd               -  not run  not run
-  resnet50_8gpus_dense              -  not run  not run
-  resnet50_8gpus_qsgd               -  not run  not run
-  resnet50_16gpus_dense             -  not run  not run
-  resnet50_16gpus_qsgd              -  not run  not run
-  resnet152_2gpus_dense             -  not run  not run
-  resnet152_2gpus_qsgd              -  not run  not run
-  resnet152_4gpus_dense             -  not run  not run
-  resnet152_4gpus_qsgd              -  not run  not run
-  resnet152_8gpus_dense             -  not run  not run
-  resnet152_8gpus_qsgd              -  not run  not run
-  resnet152_16gpus_dense            -  not run  not run
-  resnet152_16gpus_qsgd             -  not run  not run
-
-  full needs: the files of ImageNet, a machine with 16 GPUs
 """
 
 from configs import qsgd_table1

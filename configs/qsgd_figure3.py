@@ -19,21 +19,14 @@ configs/qsgd_an4.py.
 Quick: ResNet-8 for both networks, leaves from 1,000 elements; the perceptron on
 handwritten digits.
 
-Published, and ours:
+Published:
 
-  row               top-1 (%)     full    quick
-  ─────────────────────────────────────────────
-  alexnet_32bit         59.50  not run  not run
-  alexnet_4bit          60.05  not run  not run
-  resnet50_32bit        74.68  not run  not run
-  resnet50_4bit         74.76  not run  not run
-  resnet50_8bit             -  not run  not run
-  resnet50_1bit             -  not run  not run
-  perceptron_32bit          -  not run  not run
-  perceptron_4bit           -  not run  not run
-
-  6 rows need the files of ImageNet, GPUs for days
-  2 rows need the files of MNIST
+  row             top-1 (%)
+  ─────────────────────────
+  alexnet_32bit       59.50
+  alexnet_4bit        60.05
+  resnet50_32bit      74.68
+  resnet50_4bit       74.76
 """
 
 from configs import qsgd_table1

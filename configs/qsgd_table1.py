@@ -26,26 +26,18 @@ has the printed 62 million parameters. The LSTM on AN4: configs/qsgd_an4.py.
 
 Quick: ResNet-8 for all, leaves from 1,000 elements.
 
-Published, and ours:
+Published:
 
-  row                 top-1 (%)     full  held out    quick
-  ─────────────────────────────────────────────────────────
-  alexnet_dense           59.50  not run         -  not run
-  alexnet_qsgd            60.05  not run         -  not run
-  resnet152_dense         77.00  not run         -  not run
-  resnet152_qsgd          76.74  not run         -  not run
-  resnet50_dense          74.68  not run         -  not run
-  resnet50_qsgd           74.76  not run         -  not run
-  resnet110_dense         93.86  not run   not run  not run
-  resnet110_qsgd          94.19  not run   not run  not run
-  bn_inception_dense          -  not run         -  not run
-  bn_inception_qsgd           -  not run         -  not run
-  vgg19_dense                 -  not run         -  not run
-  vgg19_qsgd                  -  not run         -  not run
-
-  full needs: GPUs for days
-  10 rows need the files of ImageNet
-  2 rows need CIFAR-10 with its test file
+  row              top-1 (%)
+  ──────────────────────────
+  alexnet_dense        59.50
+  alexnet_qsgd         60.05
+  resnet152_dense      77.00
+  resnet152_qsgd       76.74
+  resnet50_dense       74.68
+  resnet50_qsgd        74.76
+  resnet110_dense      93.86
+  resnet110_qsgd       94.19
 """
 
 from configs import dgc_table2

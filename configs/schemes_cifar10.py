@@ -28,36 +28,6 @@ Recorded runs were stopped for up to six minutes now and then, so their seconds
 say little. QSGD and TernGrad leave leaves under 1,000 elements dense there, as
 the quick rows of QSGD's tables do; under 10,000, as printed, is a quarter of
 this small network. Their rates were tried with that, too.
-
-Ours:
-
-  row              top-1 (%)     full  held out  quick
-  ────────────────────────────────────────────────────
-  dense                    -  not run   not run  64.06
-  dgc                      -  not run   not run  64.21
-  dgc_0.01                 -  not run   not run  65.14
-  dgc_4bit                 -  not run   not run  63.50
-  gtopk                    -  not run   not run  55.10
-  gtopk_0.01               -  not run   not run  62.06
-  dropping                 -  not run   not run  52.01
-  dropping_0.01            -  not run   not run  61.44
-  dropping_chunks          -  not run   not run  55.81
-  local_partial            -  not run   not run  56.76
-  strom                    -  not run   not run  56.44
-  variance                 -  not run   not run  51.91
-  hybrid                   -  not run   not run  47.54
-  qsgd_2bit                -  not run   not run  61.07
-  qsgd_4bit                -  not run   not run  63.47
-  qsgd_8bit                -  not run   not run  63.65
-  terngrad                 -  not run   not run  63.01
-  one_bit                  -  not run   not run  62.63
-  sign                     -  not run   not run  20.42
-  power_sgd                -  not run   not run  62.95
-
-  quick: 1 x cpu, 1 core, jax 0.10.2, 2026-11-23
-  quick: 1 x cpu, 1 core, jax 0.10.2, 2026-11-24
-  quick: 1 x cpu, 2 cores, jax 0.10.2, 2026-11-24
-  full needs: CIFAR-10 with its test file, a GPU for hours
 """
 
 from configs import cifar10_resnet20

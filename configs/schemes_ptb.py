@@ -26,40 +26,9 @@ itself, too.
 
 The rate of full runs is the best of 0.5, 2, 4 and 8 for `dense`, by the
 perplexity of the validation file in the quick setting. Without clipping it is
-2, the better of 1 and 2. Adam is far behind: 613 and 778 with rates of 0.001
-and 0.004, where momentum SGD has 315. Each quick row had two trials, whole runs
-with seed 0, at this rate and at half or twice of it, and takes the better rate.
-The table has the perplexity of the validation file
+2, the better of 1 and 2. Each quick row had two trials, whole runs
+with seed 0, at this rate and at half or twice of it, and takes the better rate
 (experiments/results/rates/schemes_ptb.json):
-
-  row                         1        2        4        8
-  ────────────────────────────────────────────────────────
-  dense                       -        -    314.9    337.0
-  dropping                    -        -    330.0    332.6
-  dgc                         -        -    508.9    398.4
-  dgc_without_warmup          -        -    465.6    407.3
-  gtopk                       -        -    344.6    344.7
-  qsgd_2bit                   -        -    327.8    357.6
-  qsgd_4bit                   -        -    312.7    327.5
-  qsgd_8bit                   -        -    314.7    330.4
-  terngrad                    -   1067.1   1132.2        -
-  dense_unclipped         427.0    369.1        -        -
-  variance                485.0    438.2        -        -
-  hybrid                  704.8    658.8        -        -
-  sum                         -        -    388.8    356.1
-  sum_sync                    -        -    371.0    337.6
-  partial                     -        -    324.6    331.7
-  partial_sync                -        -    328.0    337.5
-  error                       -        -    373.0    368.8
-  error_sync                  -        -    366.1    369.4
-  dropping_warmup             -        -    320.0    336.0
-  sum_warmup                  -        -    380.1    341.1
-  sum_sync_warmup             -        -    362.6    321.4
-  partial_warmup              -        -    318.0    333.2
-  partial_sync_warmup         -        -    316.2    334.7
-  error_warmup                -        -    343.8    355.7
-  error_sync_warmup           -        -    341.8    356.8
-  dropping_equal              -        -    326.1    341.4
 
   python -m experiments.papers schemes_ptb partial --lr_multipliers=1,2
 
@@ -70,46 +39,7 @@ are of these kinds, were tried at twice. In whole runs twice is better only for
 DGC, for SUM, and for `error`: fewer steps need a larger rate. Runs on a slow
 network had 4, DGC too.
 
-Quick: a fifth of an epoch. Dense, dropping, PARTIAL, PARTIAL with averages,
-dropping at the density that sends as much, and dropping with a warm-up have
-three seeds; their numbers are means. All others have one seed.
-
-Ours:
-
-  row                  perplexity     full  held out    quick
-  ───────────────────────────────────────────────────────────
-  dense                         -  not run   not run   302.95
-  dropping                      -  not run   not run   322.03
-  dgc                           -  not run   not run   389.07
-  dgc_without_warmup            -  not run   not run   394.92
-  gtopk                         -  not run   not run   333.82
-  qsgd_2bit                     -  not run   not run   317.65
-  qsgd_4bit                     -  not run   not run   302.24
-  qsgd_8bit                     -  not run   not run   306.03
-  terngrad                      -  not run   not run  1022.64
-  dense_unclipped               -  not run   not run   358.81
-  variance                      -  not run   not run   425.13
-  hybrid                        -  not run   not run   635.21
-  sum                           -  not run   not run   345.68
-  sum_sync                      -  not run   not run   327.20
-  partial                       -  not run   not run   313.70
-  partial_sync                  -  not run   not run   315.09
-  error                         -  not run   not run   355.77
-  error_sync                    -  not run   not run   356.84
-  dropping_warmup               -  not run   not run   307.19
-  sum_warmup                    -  not run   not run   330.78
-  sum_sync_warmup               -  not run   not run   311.87
-  partial_warmup                -  not run   not run   308.62
-  partial_sync_warmup           -  not run   not run   307.59
-  error_warmup                  -  not run   not run   334.94
-  error_sync_warmup             -  not run   not run   332.63
-  dropping_equal                -  not run   not run   312.81
-
-  quick: 1 x cpu, 1 core, jax 0.10.2, 2026-11-23
-  quick: 1 x cpu, 1 core, jax 0.10.2, 2026-11-24
-  quick: 1 x cpu, 1 core, jax 0.10.2, 2026-11-25
-  quick: 1 x cpu, 2 cores, jax 0.10.2, 2026-11-24
-  full needs: Mikolov's text of the Penn Treebank, a GPU for hours
+Quick: a fifth of an epoch.
 """
 
 from configs import sequence_schemes

@@ -23,36 +23,34 @@ is `--config.compression.rounding=paper`.
 
 Quick: ResNet-8 without augmentation, 4 workers of 16 images, one epoch.
 
-Published, and ours:
+Published:
 
-  row                    top-1 (%)  n / sent     full  held out    quick
-  ──────────────────────────────────────────────────────────────────────
-  adam_dense                 88.10       1.0  not run   not run  not run
-  adam_strom_0.001           62.80      88.5  not run   not run  not run
-  adam_strom_0.01            85.00     230.1  not run   not run  not run
-  adam_strom_0.1             88.00   6,942.8  not run   not run  not run
-  adam_variance_1            88.90     120.7  not run   not run  not run
-  adam_variance_1.5          88.90     453.3  not run   not run  not run
-  adam_variance_2            88.90     913.4  not run   not run  not run
-  adam_hybrid_0.01           85.00   1,942.2  not run   not run  not run
-  adam_hybrid_0.1            88.20  12,822.4  not run   not run  not run
-  adam_qsgd_2bit             88.80      12.3  not run   not run  not run
-  adam_qsgd_3bit             87.40      14.4  not run   not run  not run
-  adam_qsgd_4bit             88.20      11.0  not run   not run  not run
-  momentum_dense             91.70       1.0  not run   not run  not run
-  momentum_strom_0.001       84.80       6.5  not run   not run  not run
-  momentum_strom_0.01        10.60     990.7  not run   not run  not run
-  momentum_strom_0.1         71.60   8,485.0  not run   not run  not run
-  momentum_variance_1        90.30      52.4  not run   not run  not run
-  momentum_variance_1.5      89.60     169.2  not run   not run  not run
-  momentum_variance_2        88.40     383.6  not run   not run  not run
-  momentum_hybrid_0.01       87.60     983.9  not run   not run  not run
-  momentum_hybrid_0.1        87.10  12,396.8  not run   not run  not run
-  momentum_qsgd_2bit         90.80       6.6  not run   not run  not run
-  momentum_qsgd_3bit         91.40       7.0  not run   not run  not run
-  momentum_qsgd_4bit         91.70       4.0  not run   not run  not run
-
-  full needs: CIFAR-10 with its test file, GPUs for days
+  row                    top-1 (%)  n / sent
+  ──────────────────────────────────────────
+  adam_dense                 88.10       1.0
+  adam_strom_0.001           62.80      88.5
+  adam_strom_0.01            85.00     230.1
+  adam_strom_0.1             88.00   6,942.8
+  adam_variance_1            88.90     120.7
+  adam_variance_1.5          88.90     453.3
+  adam_variance_2            88.90     913.4
+  adam_hybrid_0.01           85.00   1,942.2
+  adam_hybrid_0.1            88.20  12,822.4
+  adam_qsgd_2bit             88.80      12.3
+  adam_qsgd_3bit             87.40      14.4
+  adam_qsgd_4bit             88.20      11.0
+  momentum_dense             91.70       1.0
+  momentum_strom_0.001       84.80       6.5
+  momentum_strom_0.01        10.60     990.7
+  momentum_strom_0.1         71.60   8,485.0
+  momentum_variance_1        90.30      52.4
+  momentum_variance_1.5      89.60     169.2
+  momentum_variance_2        88.40     383.6
+  momentum_hybrid_0.01       87.60     983.9
+  momentum_hybrid_0.1        87.10  12,396.8
+  momentum_qsgd_2bit         90.80       6.6
+  momentum_qsgd_3bit         91.40       7.0
+  momentum_qsgd_4bit         91.70       4.0
 """
 
 from collections.abc import Iterator, Mapping

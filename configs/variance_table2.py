@@ -20,30 +20,28 @@ is recalled, as in configs/variance_table1.py.
 
 Quick: that of configs/variance_table1.py.
 
-Published, and ours:
+Published:
 
-  row                    top-1 (%)  n / sent     full    quick
-  ────────────────────────────────────────────────────────────
-  adam_dense                 56.20       1.0  not run  not run
-  adam_strom_0.001           28.60      38.6  not run  not run
-  adam_strom_0.01            50.00     156.2  not run  not run
-  adam_strom_0.1             48.10   6,969.0  not run  not run
-  adam_variance_1            55.30   1,542.8  not run  not run
-  adam_variance_1.5          57.40   2,953.1  not run  not run
-  adam_variance_2            57.80   5,173.8  not run  not run
-  adam_hybrid_0.01           52.20   2,374.2  not run  not run
-  adam_hybrid_0.1            43.10  28,954.2  not run  not run
-  momentum_dense             76.00       1.0  not run  not run
-  momentum_strom_0.001       75.20       2.1  not run  not run
-  momentum_strom_0.01        75.50      35.2  not run  not run
-  momentum_strom_0.1         75.50   2,002.2  not run  not run
-  momentum_variance_1        74.70     103.8  not run  not run
-  momentum_variance_1.5      75.50     400.7  not run  not run
-  momentum_variance_2        75.10     990.7  not run  not run
-  momentum_hybrid_0.01       75.00     470.9  not run  not run
-  momentum_hybrid_0.1        75.10   4,345.0  not run  not run
-
-  full needs: the files of ImageNet, GPUs for days
+  row                    top-1 (%)  n / sent
+  ──────────────────────────────────────────
+  adam_dense                 56.20       1.0
+  adam_strom_0.001           28.60      38.6
+  adam_strom_0.01            50.00     156.2
+  adam_strom_0.1             48.10   6,969.0
+  adam_variance_1            55.30   1,542.8
+  adam_variance_1.5          57.40   2,953.1
+  adam_variance_2            57.80   5,173.8
+  adam_hybrid_0.01           52.20   2,374.2
+  adam_hybrid_0.1            43.10  28,954.2
+  momentum_dense             76.00       1.0
+  momentum_strom_0.001       75.20       2.1
+  momentum_strom_0.01        75.50      35.2
+  momentum_strom_0.1         75.50   2,002.2
+  momentum_variance_1        74.70     103.8
+  momentum_variance_1.5      75.50     400.7
+  momentum_variance_2        75.10     990.7
+  momentum_hybrid_0.01       75.00     470.9
+  momentum_hybrid_0.1        75.10   4,345.0
 """
 
 from configs import variance_table1

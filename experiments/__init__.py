@@ -2,8 +2,8 @@
 
 Nothing in the library imports this package. It needs the `experiments` extra
 (`pip install 'gradsparse[experiments]'`): absl, Flax, Orbax, ml_collections,
-scikit-learn, matplotlib, Pillow and rich; for speech soundfile and jiwer, for
-translation sentencepiece and sacrebleu.
+scikit-learn, matplotlib, pandas, Pillow and rich; for speech soundfile and
+jiwer, for translation sentencepiece and sacrebleu.
 
 A file directly in this folder is a program, `python -m experiments.NAME`: it
 takes flags and calls a package. If a package has the name of its program
@@ -31,7 +31,7 @@ The packages, lowest first; each imports only from those above it in this list
   studies      the demo, and single studies
   papers       tables of trainings: what papers printed, and ours
   sweep        the points of a sweep, and their runs
-  results_page RESULTS.md, made from the records, and its pictures
+  results_page RESULTS.md and docs/results, made from the records
 
 `results` has the measurements, with their commands.
 """

@@ -4,6 +4,7 @@ r"""Runs the rows of a table, and prints them beside the published numbers.
   python -m experiments.papers dgc_table2 --seeds=0,1,2 --budget=3600
   python -m experiments.papers dgc_table2 dgc_4workers --full
   python -m experiments.papers schemes_digits dgc gtopk --seeds=0,1,2
+  python -m experiments.papers schemes_cifar10 package.module:factory
 
 The first argument is a table of configs/, or `package.module` of a `TABLE` of
 your own. The others are rows; without them all rows run. Each row also runs the
@@ -27,8 +28,11 @@ trained at each of these multiples of its rate, with each seed, on a part of the
 training set, and tested on the rest of it. With `--share=0.25` a trial has a
 quarter of the row's epochs. The table shows which rate is best.
 
-`--figure` draws scores against compression. `--csv` writes a row a run, or a
-trial. `--header` prints the table for the head of the configuration.
+A scheme of your own is a row of any table, `package.module:factory`, with
+arguments behind commas, such as `mine:thinned,density=0.01`. It is shown beside
+the rows that are on record in experiments/results/papers.
+
+`--csv` writes a row a run, or a trial.
 """
 
 from collections.abc import Sequence
@@ -39,15 +43,16 @@ from experiments.papers import catalogue
 from experiments.papers import page
 from experiments.papers import record as records
 from experiments.papers import running
-from experiments.papers import scatter
 from experiments.papers import table as papers
 from experiments.papers import trials
 from experiments.program import command_line
 from experiments.program import errors
 from experiments.program import files
 from experiments.program import tables
+import pandas as pd
 
 _RUNS = pathlib.Path('runs/papers')
+_KEPT = pathlib.Path(__file__).parents[1] / 'results' / 'papers'
 
 _JSON = command_line.define_path(
   'json', None, 'JSON file of the record; below --workdir if not given'
@@ -78,9 +83,7 @@ _BUDGET = flags.DEFINE_float(
   'budget', None, 'seconds after which no further run begins', lower_bound=0
 )
 _LIST = flags.DEFINE_bool('list', False, 'show all tables and rows')
-_FIGURE = command_line.define_path('figure', None, 'PNG file to draw')
 _CSV = command_line.define_path('csv', None, 'CSV file to write, a row a run')
-_HEADER = flags.DEFINE_bool('header', False, 'print the table and run nothing')
 
 
 def main(given: Sequence[str]) -> int | None:
@@ -101,12 +104,10 @@ def main(given: Sequence[str]) -> int | None:
     )
   if _FULL.value and _HELD_OUT.value:
     raise errors.ConfigError('--full and --held_out are two settings: take one')
+  own = [row for row in rows if ':' in row]
+  table = table.with_schemes(own)
   rows = running.with_dense(table, rows)
   path = _JSON.value or _WORKDIR.value / f'{name}.json'
-  if _HEADER.value:
-    # The same on a machine without CIFAR-10.
-    print(page.header(table, records.Record(path, name, table, at_hand=True)))
-    return None
   size = _size(table)
   if _LR_MULTIPLIERS.value:
     return _try(name, table, rows, size)
@@ -121,14 +122,26 @@ def main(given: Sequence[str]) -> int | None:
     command=command_line.typed(),
     budget=_BUDGET.value,
   )
-  tables.show(page.results(table, record, size, rows))
-  if _FIGURE.value:
-    scatter.draw(table, record, size, _FIGURE.value)
+  frame = record.frame(size, rows)
+  _show(table, frame, f'{table.title} ({table.source}): {size} setting')
+  if own:
+    kept = records.Record(_KEPT / f'{name}.json', name, table)
+    _show(table, kept.frame(size), 'The same on record, by other runs')
   if _CSV.value:
-    files.write_csv(_CSV.value, record.as_rows(size, rows))
+    page.write_csv(_CSV.value, frame)
   for run in missing:
     print(f'missing: {run.row}, seed {run.seed}: {run.why}')
   return 1 if missing else None
+
+
+def _show(table: papers.Table, frame: pd.DataFrame, title: str) -> None:
+  """Prints what the runs of a table say."""
+  caption = (
+    f"{table.middle} of the seeds; difference: paired by seed, with Student's "
+    '95 % interval; the quick setting is not that of a paper'
+  )
+  columns = page.results(table, frame) or {'no run yet': []}
+  tables.show(page.console(columns, title=title, caption=caption))
 
 
 def _try(

@@ -26,31 +26,15 @@ EXAMPLES = {
 TEXTS = ('ptb', 'ptb_characters')  # a row of a batch is a window of these
 # Of these `data.test_split` validation holds out a fifth of the training set,
 # of FSDD some recordings; all others have a file for it.
-_FIFTH_HELD_OUT = (
-  'an4',
-  'cifar10',
-  'digits',
-  'fashion_mnist',
-  'imagenet',
-  'mnist',
-)
+_FIFTH_HELD_OUT = 'an4 cifar10 digits fashion_mnist imagenet mnist'.split()
 _FSDD_HELD_OUT = 2_741  # strings that are left without recordings 5 to 9
 
 # What stands for steps. Of all examples to train on: `epochs` of the run,
 # `warmup_epochs` of rising sparsity and `linear_warmup_epochs` of a rising
 # learning rate. `warmup_share` is that part of the run instead. `examples` says
 # how many there are, where the name of the data does not.
-DERIVED = (
-  'epochs',
-  'examples',
-  'warmup_epochs',
-  'warmup_share',
-  'linear_warmup_epochs',
-)
-
-
-# Of these, the parts of a run that a shorter one has shorter.
 _EPOCHS = ('epochs', 'warmup_epochs', 'linear_warmup_epochs')
+DERIVED = (*_EPOCHS, 'examples', 'warmup_share')
 
 
 def build(
@@ -99,16 +83,17 @@ def build(
     for field in ('eval_every', 'checkpoint_every'):
       if f'train.{field}' not in fields:
         config.train[field] = examples // batch
-  if 'warmup_epochs' in fields:
-    warmup = round(fields['warmup_epochs'] * _examples(config, fields))
-    config.compression.warmup_steps = warmup // batch
+  for epochs, (section, field) in {
+    'warmup_epochs': ('compression', 'warmup_steps'),
+    'linear_warmup_epochs': ('optimizer', 'linear_warmup_steps'),
+  }.items():
+    if epochs in fields:
+      rising = round(fields[epochs] * _examples(config, fields))
+      config[section][field] = rising // batch
   if 'warmup_share' in fields:
-    parts = round(1 / fields['warmup_share'])
     steps = config.train.get_oneway_ref('steps')
+    parts = round(1 / fields['warmup_share'])
     config.compression.warmup_steps = steps // parts
-  if 'linear_warmup_epochs' in fields:
-    rising = round(fields['linear_warmup_epochs'] * _examples(config, fields))
-    config.optimizer.linear_warmup_steps = rising // batch
   return config
 
 

@@ -6,36 +6,16 @@ from experiments.papers import table
 from experiments.program import errors
 from gradsparse.arguments import did_you_mean
 
-NAMES = (
-  'schemes_cifar10',
-  'schemes_digits',
-  'schemes_ptb',
-  'schemes_speech',
-  'schemes_translation',
-  'ablations_digits',
-  'ablations_ptb',
-  'cifar10_resnet20',
-  'dgc_table2',
-  'dgc_table3',
-  'dgc_figure3',
-  'dgc_table4_ptb',
-  'dgc_table4_librispeech',
-  'dgc_figure5',
-  'variance_table1',
-  'variance_table2',
-  'gtopk_table5',
-  'gtopk_table7',
-  'gtopk_figure7',
-  'gtopk_figure12',
-  'qsgd_table1',
-  'qsgd_figure2',
-  'qsgd_figure3',
-  'qsgd_sensitivity',
-  'qsgd_an4',
-  'local_table1',
-  'local_table2_roen',
-  'local_table2_ende',
-  'local_figure1',
+NAMES = tuple(
+  """
+  schemes_cifar10 schemes_digits schemes_ptb schemes_speech
+  schemes_translation ablations_digits ablations_ptb cifar10_resnet20
+  dgc_table2 dgc_table3 dgc_figure3 dgc_table4_ptb dgc_table4_librispeech
+  dgc_figure5 variance_table1 variance_table2 gtopk_table5 gtopk_table7
+  gtopk_figure7 gtopk_figure12 qsgd_table1 qsgd_figure2 qsgd_figure3
+  qsgd_sensitivity qsgd_an4 local_table1 local_table2_roen local_table2_ende
+  local_figure1
+  """.split()
 )
 
 # What is no list of trainings has a program of its own.

@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 
 from experiments.run import scores
 
+Run = Mapping[str, Any]  # of a `record.Record`
+
 
 class Metric(NamedTuple):
   """A column.
@@ -13,38 +15,28 @@ class Metric(NamedTuple):
   Attributes:
     heading: with its unit.
     form: of a number.
-    of: takes a run of a `record.Record` and returns ours; None where this run
-      has none.
-    score: what it is of, if a test gives it. The first column of a table says
-      by what its rows are compared.
+    of: takes a run and returns its number; None where it has none.
+    score: the score of which it is. The first column of a table says by what
+      its rows are compared.
   """
 
   heading: str
   form: str
-  of: Callable[[Mapping[str, Any]], float | None]
+  of: Callable[[Run], float | None]
   score: scores.Score | None = None
 
 
 def _of_a_test(score: scores.Score, heading: str = '') -> Metric:
   """The column of a score at the end of a run, on `data.test_split`."""
   unit = f' ({score.symbol})' if score.symbol not in ('', score.name) else ''
-  return Metric(
-    heading or f'{score.name}{unit}',
-    f'{{:.{score.digits}f}}',
-    lambda run: score.of(run['final']),
-    score,
-  )
+  heading = heading or f'{score.name}{unit}'
+  return Metric(heading, score.form, lambda run: score.of(run['final']), score)
 
 
 def _of_the_final_split(score: scores.Score) -> Metric:
-  """The column of a score on `data.final_split`, where a run was tested on it.
-
-  Rows are not compared by it.
-  """
+  """The column of a score on `data.final_split`, which compares no rows."""
   return Metric(
-    score.label,
-    f'{{:.{score.digits}f}}',
-    lambda run: score.of(run.get('final_split', {})),
+    score.label, score.form, lambda run: score.of(run.get('final_split', {}))
   )
 
 
@@ -55,38 +47,36 @@ def _of_one_worker(score: scores.Score) -> Metric:
   mean of all workers' parameters, which is an average that is not counted.
   """
 
-  def own(run: Mapping[str, Any]) -> float | None:
+  def own(run: Run) -> float | None:
     differ = run['setting'].get('compression.local_gradient')
     tested = run.get('one_worker') if differ else run
     return score.of(tested['final']) if tested else None
 
-  return Metric(
-    f'{score.name}, one worker', f'{{:.{score.digits}f}}', own, score
-  )
+  return Metric(f'{score.name}, one worker', score.form, own, score)
 
 
-def _of_a_step(what: str) -> Callable[[Mapping[str, Any]], float | None]:
-  """Returns how many of something a second."""
-
-  def a_second(run: Mapping[str, Any]) -> float | None:
+def _a_second(what: str) -> Metric:
+  def of(run: Run) -> float | None:
     count, milliseconds = run.get(f'step_{what}'), run['step_ms']
     # Too few lines were logged, or the data have none of it.
     return 1e3 * count / milliseconds if count and milliseconds else None
 
-  return a_second
+  return Metric(f'{what}/s', '{:,.0f}', of)
 
 
 def _hours_to(bleu: float) -> Metric:
   """The column of the time to the first test with so much BLEU."""
 
-  def hours(run: Mapping[str, Any]) -> float | None:
+  def hours(run: Run) -> float | None:
     test = scores.BLEU.first(run.get('evaluations', ()), bleu)
-    return None if test is None else test['seconds'] / _HOUR
+    return None if test is None else test['seconds'] / 3600
 
   return Metric(f'h to {bleu}', '{:.2f}', hours)
 
 
-_HOUR = 3600  # seconds
+def _of_comm(heading: str, form: str, name: str, unit: float = 1) -> Metric:
+  return Metric(heading, form, lambda run: run['comm'][name] / unit)
+
 
 METRICS: Mapping[str, Metric] = {
   'top1': _of_a_test(scores.ACCURACY, 'top-1 (%)'),
@@ -108,21 +98,13 @@ METRICS: Mapping[str, Metric] = {
   # Of papers only: of frames.
   'printed_top1': Metric('top-1 (%)', '{:.2f}', lambda run: None),
   # Of the whole run, as the variance paper has it.
-  'elements': Metric(
-    'n / sent',
-    '{:,.1f}',
-    lambda run: run['comm']['run_average_element_ratio'],
-  ),
+  'elements': _of_comm('n / sent', '{:,.1f}', 'run_average_element_ratio'),
   # Of the last stage, as DGC's paper has them.
-  'size': Metric(
-    'message (MiB)',
-    '{:.2f}',
-    lambda run: run['comm']['payload_bytes_per_step'] / 2**20,
-  ),
-  'ratio': Metric('ratio', '{:,.0f}', lambda run: run['comm']['ratio']),
-  'images': Metric('images/s', '{:,.0f}', _of_a_step('images')),
-  'words': Metric('words/s', '{:,.0f}', _of_a_step('words')),
-  'hours': Metric('hours', '{:.2f}', lambda run: run['seconds'] / _HOUR),
+  'size': _of_comm('message (MiB)', '{:.2f}', 'payload_bytes_per_step', 2**20),
+  'ratio': _of_comm('ratio', '{:,.0f}', 'ratio'),
+  'images': _a_second('images'),
+  'words': _a_second('words'),
+  'hours': Metric('hours', '{:.2f}', lambda run: run['seconds'] / 3600),
   'hours_to_33.5': _hours_to(33.5),
   'hours_to_34.5': _hours_to(34.5),
 }

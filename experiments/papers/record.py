@@ -6,14 +6,13 @@ from typing import Any
 
 from configs import default
 from experiments.config import settings
+from experiments.papers import metrics
 from experiments.papers import table as tables
 from experiments.program import errors
 from experiments.program import files
 from experiments.report import rows
-from flax import traverse_util
 import ml_collections
-
-_FAILED = 'failed'
+import pandas as pd
 
 # Tell one run of a row from another, but not what it measures.
 _NOT_COMPARED = {
@@ -21,6 +20,7 @@ _NOT_COMPARED = {
   'train.seed',
   'parallel.workers_per_chunk',
 }
+_COLUMNS = ('table', 'size', 'row', 'beside', 'seed', 'status')
 
 
 def changes(config: ml_collections.ConfigDict) -> dict[str, Any]:
@@ -28,12 +28,10 @@ def changes(config: ml_collections.ConfigDict) -> dict[str, Any]:
 
   Without its seed, and without what does not touch what is trained.
   """
-  known = traverse_util.flatten_dict(default.get_config().to_dict(), sep='.')
+  known = rows.flat(default.get_config().to_dict())
   return {
     name: value
-    for name, value in traverse_util.flatten_dict(
-      config.to_dict(), sep='.'
-    ).items()
+    for name, value in rows.flat(config.to_dict()).items()
     if name not in _NOT_COMPARED and (name not in known or known[name] != value)
   }
 
@@ -71,9 +69,7 @@ class Record:
     Raises:
       FileError: the file is that of another table, or damaged.
     """
-    self._path = path
-    self._table = table
-    self._at_hand = at_hand
+    self._path, self._table, self._at_hand = path, table, at_hand
     self._content = files.read_json(path) or {
       'table': name,
       'title': table.title,
@@ -84,7 +80,9 @@ class Record:
     if found != name:
       raise errors.FileError(f'{path} is no record of the table {name}')
 
-  def runs(self, size: str, row: str) -> dict[int, Mapping[str, Any]]:
+  def runs(
+    self, size: str, row: str, kind: str = 'runs'
+  ) -> dict[int, Mapping[str, Any]]:
     """Returns the runs of a row by seed.
 
     Those of a setting that the row no longer has are left out.
@@ -92,67 +90,53 @@ class Record:
     Args:
       size: of `table.SIZES`.
       row: its name.
+      kind: `runs`, or `failures`.
     """
-    return self._find('runs', size, row)
-
-  def failures(self, size: str, row: str) -> dict[int, Mapping[str, Any]]:
-    """Likewise the runs that came to no end: `why` in words."""
-    return self._find('failures', size, row)
-
-  def as_rows(self, size: str, names: Sequence[str]) -> list[dict[str, Any]]:
-    """Returns rows of a CSV file: one a run, failures too.
-
-    Args:
-      size: of `table.SIZES`.
-      names: of the table's rows.
-    """
-    return [
-      {'row': name, 'size': size, 'seed': seed, 'status': status, **as_row(run)}
-      for name in names
-      for status, runs in (
-        (rows.FINISHED, self.runs(size, name)),
-        (_FAILED, self.failures(size, name)),
-      )
-      for seed, run in runs.items()
-    ]
-
-  def former(self) -> int:
-    """Returns how many kept runs `runs` and `failures` leave out."""
-    count = 0
-    for kind in ('runs', 'failures'):
-      for size, by_row in self._content.get(kind, {}).items():
-        for row, kept in by_row.items():
-          count += len(kept)
-          if row in self._table.rows:
-            count -= len(self._find(kind, size, row))
-    return count
-
-  def add(self, size: str, row: str, seed: int, run: Mapping[str, Any]) -> None:
-    """Adds a run, and writes the file."""
-    self._add('runs', size, row, seed, run)
-
-  def add_failure(
-    self, size: str, row: str, seed: int, failure: Mapping[str, Any]
-  ) -> None:
-    """Adds a run that ended without a result, and writes the file."""
-    self._add('failures', size, row, seed, failure)
-
-  def _find(
-    self, kind: str, size: str, row: str
-  ) -> dict[int, Mapping[str, Any]]:
     found = self._content.get(kind, {}).get(size, {}).get(row, {})
     if not found:
       return {}
-    now = changes(
-      self._table.config(self._table.rows[row], size, self._at_hand)
-    )
-    return {
-      int(seed): run for seed, run in found.items() if run['setting'] == now
-    }
+    config = self._table.config(self._table.rows[row], size, self._at_hand)
+    now = changes(config)
+    return {int(s): run for s, run in found.items() if run['setting'] == now}
 
-  def _add(
-    self, kind: str, size: str, row: str, seed: int, run: Mapping[str, Any]
+  def failures(self, size: str, row: str) -> dict[int, Mapping[str, Any]]:
+    """Returns likewise the runs that came to no end: `why` in words."""
+    return self.runs(size, row, 'failures')
+
+  def frame(self, size: str, names: Sequence[str] = ()) -> pd.DataFrame:
+    """Returns a line a run, failures too: all that is kept of it.
+
+    The first columns are `_COLUMNS`, then come those of the table; `tests` has
+    the tests of a run.
+
+    Args:
+      size: of `table.SIZES`.
+      names: of the table's rows; none means all.
+    """
+    table, lines = self._table, []
+    for name in names or table.rows:
+      head = (self._content['table'], size, name, table.rows[name].beside)
+      for kind, status in (('runs', rows.FINISHED), ('failures', rows.FAILED)):
+        for seed, run in self.runs(size, name, kind).items():
+          own = metrics.METRICS if status == rows.FINISHED else ()
+          lines.append(
+            dict(zip(_COLUMNS, (*head, seed, status), strict=True))
+            | {n: own[n].of(run) for n in table.metrics if n in own}
+            | as_row(run)
+            | {'tests': run.get('evaluations', ())}
+          )
+    columns = None if lines else [*_COLUMNS, 'tests']
+    return pd.DataFrame(lines, columns=columns, dtype=object)
+
+  def add(
+    self,
+    size: str,
+    row: str,
+    seed: int,
+    run: Mapping[str, Any],
+    kind: str = 'runs',
   ) -> None:
+    """Adds a run, or one of the `failures`, and writes the file."""
     by_row = self._content.setdefault(kind, {}).setdefault(size, {})
     by_row.setdefault(row, {})[str(seed)] = dict(run)
     files.write_json(self._path, self._content)

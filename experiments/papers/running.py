@@ -13,6 +13,9 @@ from experiments.program import errors
 from experiments.run import machine
 from experiments.run import records as files_of_run
 from experiments.studies import scheme_runs
+import ml_collections
+
+NO_TIME = 'no time was left'
 
 
 class Missing(NamedTuple):
@@ -35,11 +38,24 @@ def with_dense(table: tables.Table, names: Sequence[str]) -> list[str]:
   """
   found: dict[str, None] = {}
   for name in names or table.rows:
-    row = table.row(name)
-    if row.beside:
-      found[row.beside] = None
-    found[name] = None
+    found |= {each: None for each in (table.row(name).beside, name) if each}
   return list(found)
+
+
+def train(
+  name: str, config: ml_collections.ConfigDict, folder: pathlib.Path, **given
+) -> dict[str, Any]:
+  """Trains a row, or goes on with what its folder has, and returns a summary.
+
+  Args:
+    name: of the row.
+    config: with its seed.
+    folder: of the run.
+    **given: the command that the user typed.
+  """
+  seed, steps = config.train.seed, config.train.steps
+  print(f'{name}, seed {seed}: {steps:,} steps in {folder}')
+  return scheme_runs.train_one(scheme_runs.Run(name, config, folder), **given)
 
 
 def run(
@@ -53,7 +69,6 @@ def run(
   command: str,
   budget: float | None = None,
   clock: Callable[[], float] = time.monotonic,
-  say: Callable[[str], None] = print,
 ) -> list[Missing]:
   """Trains what the record lacks, all rows with a seed before the next seed.
 
@@ -67,7 +82,6 @@ def run(
     command: what the user typed.
     budget: seconds after which no further run begins.
     clock: tells seconds.
-    say: is told of each run.
 
   Returns:
     What is still missing, with the reason.
@@ -75,56 +89,54 @@ def run(
   Raises:
     StoppedError: a signal; the run goes on from there the next time.
   """
-  begun = clock()
-  missing = []
+  begun, missing = clock(), []
   for seed in seeds:
     for name in names:
       if seed in record.runs(size, name):
         continue
-      if seed in record.failures(size, name):
-        why = record.failures(size, name)[seed]['why']
-        missing.append(Missing(name, seed, why))
+      if seed in (failed := record.failures(size, name)):
+        missing.append(Missing(name, seed, failed[seed]['why']))
         continue
       if budget is not None and clock() - begun >= budget:
-        missing.append(Missing(name, seed, 'no time was left'))
+        missing.append(Missing(name, seed, NO_TIME))
         continue
       folder = workdir / size / f'{name}_seed{seed}'
       try:
         config = table.config(table.rows[name], size)
         config.train.seed = seed
-        say(f'{name}, seed {seed}: {config.train.steps:,} steps in {folder}')
-        summary = scheme_runs.train_one(
-          scheme_runs.Run(name, config, folder), command=command
-        )
+        summary = train(name, config, folder, command=command)
       except errors.StoppedError:
         raise
       except errors.UserError as error:
         if isinstance(error, errors.DivergedError):
           # A result of its own: the same again would not go better.
           why = {'why': str(error), 'setting': records.changes(config)}
-          record.add_failure(size, name, seed, {'date': machine.today(), **why})
+          record.add(
+            size, name, seed, {'date': machine.today(), **why}, 'failures'
+          )
         missing.append(Missing(name, seed, str(error)))
-        say(f'{name}, seed {seed}: {error}')
+        print(f'{name}, seed {seed}: {error}')
         continue
       record.add(size, name, seed, _entry(config, summary, folder))
   return missing
 
 
 def _entry(
-  config: Any, summary: Mapping[str, Any], folder: pathlib.Path
+  config: ml_collections.ConfigDict,
+  summary: Mapping[str, Any],
+  folder: pathlib.Path,
 ) -> dict[str, Any]:
   """Returns what is kept of a run."""
   lines = files_of_run.read_metrics(folder / files_of_run.METRICS)
   parallel = config.parallel
+  workers = parallel.num_workers * parallel.devices_per_node
   return {
     'date': machine.today(),
     'setting': records.changes(config),
     **summary,
     'evaluations': benchmark_rows.evaluations(lines),
     **benchmark_rows.step_times(lines, summary['steps']),
-    'step_images': (
-      parallel.num_workers * parallel.devices_per_node * config.train.batch_size
-    ),
+    'step_images': workers * config.train.batch_size,
     **_step_words(lines),
   }
 

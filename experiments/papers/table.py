@@ -1,9 +1,11 @@
 """A table or figure of a paper as data: its rows, and the setting of each."""
 
-from collections.abc import Mapping
+import ast
+from collections.abc import Iterable, Mapping
 import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
+from experiments.config import schemes
 from experiments.papers import building
 from experiments.papers import metrics
 from experiments.papers import quick
@@ -29,6 +31,14 @@ LIBRISPEECH = 'the files of LibriSpeech'
 FSDD = 'the recordings of FSDD'
 MULTI30K = 'the files of Multi30k'
 WMT = 'the files of WMT'
+
+
+def _value(text: str) -> Any:
+  """Returns a Python literal, or else the text itself."""
+  try:
+    return ast.literal_eval(text)
+  except (SyntaxError, ValueError):
+    return text
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -61,9 +71,14 @@ class Row:
   needs: tuple[str, ...] = ()
   groups: tuple[str, ...] = ()
 
+  @property
+  def chosen(self) -> dict[str, float]:
+    """The learning rate that trials chose, if they did."""
+    rate = self.chosen_rate
+    return {} if rate is None else {'train.learning_rate': rate}
 
-@dataclasses.dataclass(frozen=True)
-class Question:
+
+class Question(NamedTuple):
   """What two rows of a table answer.
 
   Attributes:
@@ -111,32 +126,6 @@ class Table:
   missing: Mapping[str, str] = dataclasses.field(default_factory=dict)
   questions: tuple[Question, ...] = ()
 
-  def __post_init__(self):
-    for metric in {*self.metrics} - {*metrics.METRICS}:
-      raise ValueError(f'unknown metric {metric!r}')
-    for name, row in self.rows.items():
-      if row.points is not None and not self.score:
-        raise ValueError(
-          f'row {name!r} has points, but {self.metrics[0]!r} is no score'
-        )
-      if row.beside and row.beside not in self.rows:
-        raise ValueError(f'row {name!r} is beside {row.beside!r}: no such row')
-      for metric in {*row.published} - {*self.metrics}:
-        raise ValueError(f'row {name!r} publishes {metric!r}: no such column')
-    for question in self.questions:
-      for name in {question.row, question.other} - {*self.rows}:
-        raise ValueError(f'{question.asks!r} asks for {name!r}: no such row')
-      if question.metric not in ('', *self.metrics):
-        raise ValueError(
-          f'{question.asks!r} asks by {question.metric!r}: no such column'
-        )
-      by = metrics.METRICS[question.metric or self.metrics[0]].score
-      if by is None or self.score is None or by.unit != self.score.unit:
-        raise ValueError(
-          f'{question.asks!r} must ask by a score whose differences have the '
-          f"unit of the table's, asks by {question.metric!r}"
-        )
-
   def get_config(self, name: str = '') -> ml_collections.ConfigDict:
     """Returns a row's configuration, for `get_config` of a file in configs/.
 
@@ -154,6 +143,36 @@ class Table:
         f'{", :".join(self.sizes)}, got {name!r}'
       )
     return self.config(self.row(row or next(iter(self.rows))), size or FULL)
+
+  def with_schemes(self, names: Iterable[str]) -> 'Table':
+    """Returns the table with a row for each scheme of the user's own.
+
+    The row is trained as its dense row is: the first that another is beside.
+
+    Args:
+      names: each `package.module:factory`, then `,NAME=VALUE` for arguments of
+        the factory, and for other fields by their dotted names.
+
+    Raises:
+      ConfigError: there is no such factory.
+    """
+    beside = next(row.beside for row in self.rows.values() if row.beside)
+    added = {}
+    for name in names:
+      factory, *given = name.split(',')
+      schemes.factory(factory)
+      fields = {'compression.name': factory}
+      for each in given:
+        key, _, value = each.partition('=')
+        own = '.' in key or key in building.DERIVED
+        fields[key if own else f'compression.{key}'] = _value(value)
+      dense = self.rows[beside]
+      rate = None if 'train.learning_rate' in fields else dense.chosen_rate
+      fields = {**dense.fields, **fields}
+      added[name] = dataclasses.replace(
+        dense, fields=fields, published={}, beside=beside, chosen_rate=rate
+      )
+    return dataclasses.replace(self, rows={**self.rows, **added})
 
   def row(self, name: str) -> Row:
     """Returns a row.
@@ -190,7 +209,7 @@ class Table:
     """
     beside = beside or {}
     if size == QUICK:
-      own = {**self.quick, **row.fields, **row.quick, **self._chosen(row)}
+      own = {**self.quick, **row.fields, **row.quick, **row.chosen}
       shared = quick.fields(own, self._full(row)['data.name'], at_hand)
       return building.build({**shared, **own, **beside}, share)
     fields = self._full(row)
@@ -207,30 +226,15 @@ class Table:
 
   def _full(self, row: Row) -> dict[str, Any]:
     """Returns the fields of a row's full setting."""
-    chosen = self._chosen(row) if self.quick is None else {}
+    chosen = row.chosen if self.quick is None else {}
     return {**self.full, **row.fields, **row.full, **chosen}
-
-  def _chosen(self, row: Row) -> dict[str, Any]:
-    """Returns the learning rate that trials chose, if they did."""
-    rate = row.chosen_rate
-    return {} if rate is None else {'train.learning_rate': rate}
 
   @property
   def sizes(self) -> tuple[str, ...]:
     """Those of `SIZES` that it has."""
-    absent = set()
-    if not any(self.holds_out(row) for row in self.rows.values()):
-      absent.add(HELD_OUT)
-    if self.quick is None:
-      absent.add(QUICK)
-    return tuple(size for size in SIZES if size not in absent)
-
-  @property
-  def publishes(self) -> bool:
-    """Whether the paper printed a number of any row."""
-    return any(
-      row.published or row.points is not None for row in self.rows.values()
-    )
+    held = any(self.holds_out(row) for row in self.rows.values())
+    has = {FULL: True, HELD_OUT: held, QUICK: self.quick is not None}
+    return tuple(size for size in SIZES if has[size])
 
   def holds_out(self, row: Row) -> bool:
     """Whether a part of the data of a row's full setting can be held out.
@@ -257,8 +261,6 @@ class Table:
     """
     if row.points is not None or not row.beside or not self.score:
       return row.points
-    both = [each.published for each in (row, self.rows[row.beside])]
     first = self.metrics[0]
-    if not all(first in published for published in both):
-      return None
-    return self.score.difference(both[0][first], both[1][first])
+    mine, its = (r.published.get(first) for r in (row, self.rows[row.beside]))
+    return None if None in (mine, its) else self.score.difference(mine, its)

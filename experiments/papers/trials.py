@@ -18,12 +18,12 @@ import time
 from typing import Any
 
 from experiments.papers import record as records
+from experiments.papers import running
 from experiments.papers import table as tables
 from experiments.program import errors
 from experiments.program import files
 from experiments.program import tables as text
 from experiments.run import machine
-from experiments.studies import scheme_runs
 
 # Trials never look at what is reported.
 _SPLIT = {'data.test_split': 'validation', 'data.final_split': ''}
@@ -58,9 +58,9 @@ class Trials:
     self._path, self._table, self._size = path, table, size
     self._seeds, self._share = seeds, share
     kept = files.read_json(path)
-    if not isinstance(kept, list | None):
+    self._kept: list[Mapping[str, Any]] = [] if kept is None else kept
+    if not isinstance(self._kept, list):
       raise errors.FileError(f'{path} is no list of trials')
-    self._kept: list[Mapping[str, Any]] = kept or []
 
   def find(self, row: str, factor: float, seed: int) -> Mapping | None:
     """Returns a trial of the row as it is now, None if there is none."""
@@ -86,9 +86,8 @@ class Trials:
     None if one of them diverged or is missing.
     """
     found = [self.find(row, factor, seed) for seed in self._seeds]
-    ended = [
-      self._table.score.of(each['final']) if each else None for each in found
-    ]
+    score = self._table.score
+    ended = [score.of(each['final']) if each else None for each in found]
     return None if None in ended else statistics.fmean(ended)
 
   def best(self, row: str, factors: Sequence[float]) -> float | None:
@@ -96,15 +95,13 @@ class Trials:
 
     Of equal ones that nearest to the rate that the row has without trials.
     """
-    score = self._table.score
-    found = [(self.score(row, factor), factor) for factor in factors]
-    scored = [(s, factor) for s, factor in found if s is not None]
-    if not scored:
-      return None
-    return max(
-      scored,
-      key=lambda pair: (score.advantage(pair[0]), -abs(math.log(pair[1]))),
-    )[1]
+
+    def order(factor: float) -> tuple[float, float]:
+      advantage = self._table.score.advantage(self.score(row, factor))
+      return advantage, -abs(math.log(factor))
+
+    scored = [each for each in factors if self.score(row, each) is not None]
+    return max(scored, key=order, default=None)
 
   def run(
     self,
@@ -115,9 +112,8 @@ class Trials:
     command: str,
     budget: float | None = None,
     clock: Callable[[], float] = time.monotonic,
-    say: Callable[[str], None] = print,
   ) -> list[str]:
-    """Trains what is missing.
+    """Trains what is missing, and returns what is still missing, in words.
 
     Args:
       names: of the rows.
@@ -126,23 +122,20 @@ class Trials:
       command: what the user typed.
       budget: seconds after which no further trial begins.
       clock: tells seconds.
-      say: is told of each trial.
-
-    Returns:
-      What is still missing, in words.
     """
     begun, missing = clock(), []
+    # Trials of a share are other runs.
+    own = f'{self._size}{"" if self._share == 1 else f"_{self._share:g}"}'
     for name, factor, seed in itertools.product(names, factors, self._seeds):
       if self.find(name, factor, seed) is not None:
         continue
       config = self._config(name, factor, seed)
       rate = config.train.learning_rate
-      what = f'{name}, learning rate {rate:g}, seed {seed}'
+      what = f'{name}, learning rate {rate:g}'
       if budget is not None and clock() - begun >= budget:
-        missing.append(f'{what}: no time was left')
+        missing.append(f'{what}, seed {seed}: {running.NO_TIME}')
         continue
-      folder = workdir / self._folder / f'{name}_rate{factor:g}_seed{seed}'
-      say(f'{what}: {config.train.steps:,} steps in {folder}')
+      folder = workdir / own / f'{name}_rate{factor:g}_seed{seed}'
       entry = {
         'row': name,
         'factor': factor,
@@ -153,25 +146,20 @@ class Trials:
         'command': command,
       }
       try:
-        summary = scheme_runs.train_one(
-          scheme_runs.Run(name, config, folder), command=command
-        )
+        summary = running.train(name, config, folder, command=command)
         kept = ('final', 'seconds', 'environment')
         entry |= {key: summary[key] for key in kept}
       except errors.DivergedError as error:
         # A result of its own: the rate is too large.
         entry |= {'final': {}, 'why': str(error)}
-        say(f'{what}: {error}')
+        print(f'{what}, seed {seed}: {error}')
       self._kept.append(entry)
       files.write_json(self._path, self._kept)
     return missing
 
-  @property
-  def _folder(self) -> str:
-    """Of the trials of a share: others are other runs."""
-    return f'{self._size}{"" if self._share == 1 else f"_{self._share:g}"}'
-
-  def results(self, names: Sequence[str], factors: Sequence[float]) -> Any:
+  def results(
+    self, names: Sequence[str], factors: Sequence[float]
+  ) -> text.Table:
     """Returns the table that a user sees; the best of a row has a star."""
     rows = []
     for name in names:
@@ -182,7 +170,7 @@ class Trials:
         shown = '-' if score is None else f'{score:.2f}'
         cells.append(f'{shown}{"*" if factor == best else ""}')
       rows.append([name, *cells])
-    seeds = ', '.join(f'{seed}' for seed in self._seeds)
+    seeds = ', '.join(map(str, self._seeds))
     short = '' if self._share == 1 else f', {self._share:g} of the epochs'
     return text.make(
       ['row', 'rate', *(f'x {factor:g}' for factor in factors)],

@@ -1,18 +1,20 @@
 """One HTML page of finished or running experiments, with its picture inside."""
 
 import base64
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 import html
 import os
 import pathlib
+import string
 from typing import Any, NamedTuple
 
 from experiments.program import errors
 from experiments.program import files
 from experiments.report import plots
+from experiments.report import rows
 from experiments.run import records
 from experiments.run import scores
-from flax import traverse_util
+import pandas as pd
 
 TITLE = 'Training with compressed gradients'
 
@@ -26,76 +28,13 @@ class Run(NamedTuple):
   summary: Mapping[str, Any] | None  # None: not at its last step yet
 
 
-_WHOLE = 'over the whole run'
-
-
-def _comm(
-  name: str, form: str = '{:,.0f}'
-) -> Callable[[Mapping[str, Any]], str]:
-  """Returns what makes a cell of a number of the summary's `comm`."""
-
-  def cell(summary: Mapping[str, Any]) -> str:
-    value = summary['comm'].get(name)  # not in the records of older runs
-    return '–' if value is None else form.format(value)
-
-  return cell
-
-
-_Column = tuple[str, Callable[[Mapping[str, Any]], str]]
-
-# Heading, and how a cell is made from the summary of a run. Before them stand
-# the scores by which the runs are judged.
-_COLUMNS: tuple[_Column, ...] = (
-  ('steps', lambda s: f'{s["steps"]:,}'),
-  ('payload of a worker (bytes/step)', _comm('payload_bytes_per_step')),
-  (_WHOLE, _comm('run_average_payload_bytes_per_step')),
-  ('sent by a worker (bytes/step)', _comm('sent_bytes_per_step')),
-  (_WHOLE, _comm('run_average_sent_bytes_per_step')),
-  ('compression ratio', _comm('ratio', '{:,.1f}×')),
-  (_WHOLE, _comm('run_average_ratio', '{:,.1f}×')),
-  ('time (s)', lambda s: f'{s["seconds"]:,.1f}'),
-)
-
-_PAGE = """<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<title>{title}</title>
-<style>
-body {{ font: 15px/1.5 system-ui, sans-serif; color: #222; margin: 2rem auto;
-  max-width: 72rem; padding: 0 1rem; }}
-h1 {{ font-size: 1.4rem; }}
-table {{ border-collapse: collapse; width: 100%; margin: 1rem 0 2rem;
-  font-variant-numeric: tabular-nums; }}
-th, td {{ padding: .35rem .7rem; text-align: right;
-  border-bottom: 1px solid #ddd; }}
-th {{ font-weight: 600; vertical-align: bottom; }}
-th:first-child, td:first-child {{ text-align: left; }}
-img {{ width: 100%; }}
-pre {{ background: #f6f6f6; padding: .8rem; overflow-x: auto; }}
-.note {{ color: #666; font-size: .9rem; }}
-</style>
-</head>
-<body>
-<h1>{title}</h1>
-<table>
-<thead><tr><th>run</th>{head}</tr></thead>
-<tbody>
-{rows}
-</tbody>
-</table>
-<img alt="{score} by step and by bytes sent, training loss, norm of the
- residual" src="data:image/png;base64,{picture}">
-<p class="note">The compression ratio is the size of the uncompressed gradient
-by one worker's message. Bytes and ratio are those at the end of the run, beside
-each its average over the whole run, warm-up included. What a worker sends
-depends on the exchange: an all-gather passes each message on to every other
-worker.</p>
-{details}
-<p class="note">{environment}</p>
-</body>
-</html>
-"""
+# By name in the summary's `comm`, heading and form; older runs lack some.
+_BYTES = {
+  'payload_bytes_per_step': ('payload of a worker (bytes/step)', '{:,.0f}'),
+  'sent_bytes_per_step': ('sent by a worker (bytes/step)', '{:,.0f}'),
+  'ratio': ('compression ratio', '{:,.1f}×'),
+}
+_TEMPLATE = pathlib.Path(__file__).with_name('template.html')
 
 
 def find_runs(directories: Sequence[str | os.PathLike]) -> list[Run]:
@@ -133,19 +72,15 @@ def picture(runs: Sequence[Run]) -> bytes:
 
 def page(runs: Sequence[Run], title: str, png: bytes) -> str:
   """Returns the report as HTML that needs no other file."""
-  judged = _scores(runs)
-  columns = (*(_of_a_test(score) for score in judged), *_COLUMNS)
-  head = ''.join(f'<th>{html.escape(name)}</th>' for name, _ in columns)
   environments = {
     ', '.join(f'{k} {v}' for k, v in run.summary['environment'].items())
     for run in runs
     if run.summary
   }
-  return _PAGE.format(
+  table = pd.DataFrame([_cells(run) for run in runs])
+  return string.Template(_TEMPLATE.read_text()).substitute(
     title=html.escape(title),
-    head=head,
-    rows='\n'.join(_row(run, columns) for run in runs),
-    score=html.escape(f'test {judged[0].name}'),
+    table=table.to_html(index=False, border=0, na_rep='–'),
     picture=base64.b64encode(png).decode(),
     details='\n'.join(_details(run) for run in runs),
     environment=html.escape('; '.join(sorted(environments))),
@@ -167,38 +102,27 @@ def write(
     files.write_bytes(figure, png)
 
 
-def _scores(runs: Sequence[Run]) -> list[scores.Score]:
-  """Returns by what finished runs are judged; accuracy if none is finished."""
-  found = dict.fromkeys(
-    scores.main_of(run.summary['final']) for run in runs if run.summary
-  )
-  return [score for score in found if score] or [scores.ACCURACY]
-
-
-def _of_a_test(score: scores.Score) -> _Column:
-  def cell(summary: Mapping[str, Any]) -> str:
-    found = score.of(summary['final'])
-    return '–' if found is None else f'{found:.{score.digits}f}'
-
-  return score.label, cell
-
-
-def _row(run: Run, columns: Sequence[_Column]) -> str:
+def _cells(run: Run) -> dict[str, str]:
+  """Returns a row of the table, by heading."""
   if run.summary is None:
     last = run.metrics[-1]['step'] if run.metrics else 0
-    cells = f'<td colspan="{len(columns)}">not finished, at step {last}</td>'
-  else:
-    cells = ''.join(
-      f'<td>{html.escape(cell(run.summary))}</td>' for _, cell in columns
-    )
-  return f'<tr><td>{html.escape(run.name)}</td>{cells}</tr>'
+    return {'run': run.name, 'steps': f'not finished, at step {last}'}
+  final, comm = run.summary['final'], run.summary['comm']
+  score = scores.main_of(final)
+  cells = {'run': run.name}
+  if score:
+    cells[score.label] = score.form.format(score.of(final))
+  cells['steps'] = f'{run.summary["steps"]:,}'
+  for name, (heading, form) in _BYTES.items():
+    for key, what in ((name, ''), (f'run_average_{name}', ', the whole run')):
+      if key in comm:
+        cells[heading + what] = form.format(comm[key])
+  return cells | {'time (s)': f'{run.summary["seconds"]:,.1f}'}
 
 
 def _details(run: Run) -> str:
-  lines = '\n'.join(
-    f'{name} = {value!r}'
-    for name, value in traverse_util.flatten_dict(run.config, sep='.').items()
-  )
+  config = rows.flat(run.config).items()
+  lines = '\n'.join(f'{name} = {value!r}' for name, value in config)
   return (
     f'<details><summary>configuration of {html.escape(run.name)}</summary>'
     f'<pre>{html.escape(lines)}</pre></details>'

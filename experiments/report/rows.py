@@ -1,17 +1,21 @@
-"""Runs as rows of a CSV file, by the dotted names of what they hold."""
+"""Runs as rows of a CSV file or a frame, by dotted names."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from experiments.report import page
 from flax import traverse_util
 
 FINISHED = 'finished'
 UNFINISHED = 'unfinished'
+FAILED = 'failed'
 
 
-def make(runs: Sequence[page.Run]) -> list[dict[str, Any]]:
-  """Returns a row a run: its name, how far it is, all fields, the summary."""
+def make(runs: Sequence[Any]) -> list[dict[str, Any]]:
+  """Returns a row a run: its name, how far it is, all fields, the summary.
+
+  Args:
+    runs: from `page.find_runs`.
+  """
   return [
     {
       'run': run.name,

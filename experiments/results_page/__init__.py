@@ -1,5 +1,4 @@
-"""RESULTS.md and its pictures, made of the records in experiments/results.
+"""RESULTS.md, the pages and the pictures of docs/results, from the records.
 
-No number on that page is typed; see `page.text`. `shipped` makes of the same
-records what `gs.advise` quotes.
+Words are written by hand in a template, numbers are not; see `page`.
 """

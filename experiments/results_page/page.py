@@ -1,50 +1,53 @@
-"""RESULTS.md: its text, and writing it with its pictures."""
+"""RESULTS.md and the pages of docs/results: their text, and writing them.
 
-from collections.abc import Mapping, Sequence
+In the template, `{{TABLE ROW}}` is the difference of a row to its dense row,
+and `{{TABLE ROW KEY}}` another number of it, see `_VALUES`. `{{TABLE ROW/OTHER
+[METRIC]}}` is the difference of two rows, with ` better` behind it whether that
+supports that the first is better. `<!-- table: NAME -->` is a table of
+`summaries`.
+"""
+
+from collections.abc import Mapping
 import pathlib
-import textwrap
-from typing import NamedTuple
+import re
 
+from experiments.papers import judging
+from experiments.papers import metrics
+from experiments.papers import outcomes
+from experiments.papers import page
 from experiments.papers import record as records
 from experiments.papers import table as papers
+from experiments.program import errors
 from experiments.program import files
-from experiments.results_page import answers
-from experiments.results_page import claims
-from experiments.results_page import measured as measuring
-from experiments.results_page import missing
-from experiments.results_page import networks
 from experiments.results_page import pictures
-from experiments.results_page import reading
-from experiments.results_page import sections
-from experiments.results_page.measured import Measured
+from experiments.results_page import summaries
+from experiments.run import machine
+import pandas as pd
 
 # Below the root of the repository.
 PAGE = pathlib.Path('RESULTS.md')
-PICTURES = pathlib.Path('docs/results')
+FOLDER = pathlib.Path('docs/results')
 RECORDS = pathlib.Path('experiments/results/papers')
 NETWORKS = pathlib.Path('experiments/results/networks')
+QSVRG = pathlib.Path('experiments/results/qsvrg.json')
+TEMPLATE = pathlib.Path('experiments/results/RESULTS.template.md')
 
-_WIDTH = 80
-
-_HEAD = f"""\
-Measured results of training with compressed gradients. `python -m
-experiments.results_page` makes this page and its pictures from the records in
-[{RECORDS}]({RECORDS}); nobody types its numbers.
-[docs/papers.md](docs/papers.md) says what the tables are and how to run them.
-"""
-
-
-class Content(NamedTuple):
-  """The page, and the pictures that it shows."""
-
-  text: str
-  pictures: Sequence[pictures.Picture]
+_SEEDS = {1: 'one seed', 2: 'two seeds'}
+# By key, of an outcome and its table.
+_VALUES = {
+  'score': lambda each, table: table.score.form.format(
+    each.middle(table.metrics[0], table.middle)
+  ),
+  'verdict': lambda each, table: each.verdict,
+  'sent': lambda each, table: f'{each.sent_ratio:,.1f}',
+  'last': lambda each, table: f'{each.middle("comm.ratio"):,.1f}',
+}
 
 
-def content(
+def runs_of(
   catalogue: Mapping[str, papers.Table], root: pathlib.Path
-) -> Content:
-  """Returns the page of what is on record; no picture is drawn yet.
+) -> pd.DataFrame:
+  """Returns all runs on record, a line a run.
 
   Args:
     catalogue: the tables by name.
@@ -53,55 +56,93 @@ def content(
   Raises:
     FileError: a record is damaged, or another table's.
   """
-  found = measuring.read(catalogue, root / RECORDS)
-  measured = measuring.find(catalogue, found)
-  fronts = {m.title: pictures.paretos(m) for m in measured}
-  others = {
-    m.title: [*pictures.differences(m), *pictures.questions(m)]
-    for m in measured
-  }
-  shown = reading.scores_of(measured)
-  parts = ['# Results', _fill(_HEAD), '## Claims', _fill(reading.claim(shown))]
-  parts += ['\n'.join(_nested(claims.tested(measured)))]
-  parts += ['How to read the tables:', _items(reading.tables(shown))]
-  for m in measured:
-    if m.compared and m.schemes:
-      parts += [f'### Schemes of {m.title}', _fill(claims.summary(m))]
-      parts += [claims.table(m), *_links(fronts[m.title])]
-  if beside := answers.side_by_side(measured):
-    parts += ['### One row beside another', _fill(reading.ANSWERS), *beside]
-  parts += ['## Tables', _fill(reading.targets(shown))]
-  for m in measured:
-    parts += _section(m, others[m.title])
-  slow = networks.read(catalogue, root / NETWORKS)
-  by_time = [networks.drawn(training) for training in slow]
-  if slow:
-    parts += ['## On a slow network']
-  for training, own in zip(slow, by_time, strict=True):
-    parts += _network(training, own)
-  parts += _missing(catalogue, found)
-  drawn = [*fronts.values(), *others.values(), *by_time]
-  return Content(
-    '\n\n'.join(parts) + '\n', [picture for own in drawn for picture in own]
-  )
+  found = []
+  for name, table in catalogue.items():
+    path = root / RECORDS / f'{name}.json'
+    # What is kept reads alike on a machine without CIFAR-10.
+    record = records.Record(path, name, table, at_hand=True)
+    found += [record.frame(size) for size in table.sizes]
+  return pd.concat([frame for frame in found if len(frame)])
 
 
-def write(
+def content(
   catalogue: Mapping[str, papers.Table], root: pathlib.Path
-) -> list[pathlib.Path]:
-  """Writes the page and its pictures, and returns their paths.
+) -> tuple[dict[pathlib.Path, str], dict[pathlib.Path, pictures.Draw]]:
+  """Returns the texts, and the pictures, none of which is drawn yet.
 
   Args:
     catalogue: the tables by name.
     root: of the repository.
   """
-  made = content(catalogue, root)
-  paths = [root / PAGE]
-  files.write_bytes(paths[0], made.text.encode())
-  for picture in made.pictures:
-    paths.append(root / PICTURES / picture.name)
-    files.write_bytes(paths[-1], picture.draw())
-  return paths
+  runs = runs_of(catalogue, root)
+  frames = {name: frame for name, frame in runs.groupby('table', sort=False)}
+  tables = {name: catalogue[name] for name in frames}
+  found = {n: outcomes.outcomes(tables[n], frames[n]) for n in frames}
+  slow = summaries.slow_runs(root / NETWORKS, tables)
+  made = {
+    'schemes': summaries.schemes(found),
+    'networks': summaries.networks(slow),
+  }
+  template = (root / TEMPLATE).read_text()
+  text = re.sub(
+    r'<!-- table: (\w+) -->', lambda m: page.markdown(made[m[1]]), template
+  )
+  named = {'qsvrg factor': _qsvrg(root)} if (root / QSVRG).exists() else {}
+
+  def shown(match: re.Match) -> str:
+    known = named.get(match[1])
+    return known or value(match[1], catalogue, frames, found)
+
+  text = re.sub(r'\{\{([^}]+)\}\}', shown, text)
+  texts = {PAGE: text, FOLDER / 'tables.md': _index(catalogue, runs)}
+  drawn = pictures.drawn(tables, found, slow)
+  for name, frame in frames.items():
+    shown = [each for each in drawn if name in each]
+    texts[FOLDER / f'{name}.md'] = _page(name, tables[name], frame, shown)
+  return texts, {FOLDER / name: draw for name, draw in drawn.items()}
+
+
+def value(
+  expression: str,
+  catalogue: Mapping[str, papers.Table],
+  frames: Mapping[str, pd.DataFrame],
+  found: Mapping[str, Mapping[str, outcomes.Outcome]],
+) -> str:
+  """Returns the number that the template names.
+
+  Raises:
+    ConfigError: there is no such row, or nothing of it on record.
+  """
+  try:
+    name, row, *rest = expression.split()
+    table, (row, _, other) = catalogue[name], row.partition('/')
+    if rest == ['published']:
+      return f'{table.points(table.rows[row]):+z.2f}'
+    if rest[:1] == ['printed']:
+      metric = metrics.METRICS[rest[1]]
+      return metric.form.format(table.rows[row].published[rest[1]])
+    if rest and not other:
+      return _VALUES[rest[0]](found[name][row], table)
+    metric = next((each for each in rest if each != 'better'), '')
+    told = outcomes.difference(table, frames[name], row, other, metric)
+    score = metrics.METRICS[metric or table.metrics[0]].score
+    if 'better' in rest:
+      return judging.better(told, score)
+    return f'{told} {score.unit} ({_SEEDS.get(told.n, f"{told.n} seeds")})'
+  except (KeyError, TypeError, AttributeError, ValueError) as error:
+    raise errors.ConfigError(f'{{{{{expression}}}}}: {error!r}') from error
+
+
+def write(
+  catalogue: Mapping[str, papers.Table], root: pathlib.Path
+) -> list[pathlib.Path]:
+  """Writes texts and pictures, and returns their paths."""
+  texts, drawn = content(catalogue, root)
+  for path, text in texts.items():
+    files.write_bytes(root / path, text.encode())
+  for path, draw in drawn.items():
+    files.write_bytes(root / path, draw())
+  return [*texts, *drawn]
 
 
 def differences(
@@ -111,109 +152,59 @@ def differences(
 
   Of pictures only whether they are there: another machine draws them with
   other letters.
-
-  Args:
-    catalogue: the tables by name.
-    root: of the repository.
   """
-  made = content(catalogue, root)
-  page = root / PAGE
-  found = []
-  if not page.exists() or page.read_text() != made.text:
-    found.append(f'{PAGE} is not what the records say')
-  wanted = {picture.name for picture in made.pictures}
-  there = {path.name for path in (root / PICTURES).glob('*.png')}
-  found += [f'{PICTURES / name} is missing' for name in sorted(wanted - there)]
-  return found + [
-    f'{PICTURES / name} is of no record' for name in sorted(there - wanted)
+  texts, drawn = content(catalogue, root)
+  found = [
+    f'{path} is not what the records say'
+    for path, text in texts.items()
+    if not (root / path).exists() or (root / path).read_text() != text
   ]
+  there = {p.relative_to(root) for p in (root / FOLDER).glob('*')}
+  found += [f'{path} is missing' for path in sorted({*drawn} - there)]
+  extra = there - {*texts, *drawn}
+  return found + [f'{path} is of no record' for path in sorted(extra)]
 
 
-def _section(m: Measured, drawn: Sequence[pictures.Picture]) -> list[str]:
-  """Returns the paragraphs of a table."""
-  table, config = m.table, f'configs/{m.name}.py'
-  parts = [
-    f'### {m.title}',
-    _fill(
-      f'{table.title}; {table.source}; [{config}]({config}). '
-      f'Setting: {sections.setting(m)}'
-    ),
-  ]
-  if where := sections.places(m):
-    parts.append(_fill(f'Measured on {where}, by'))
-    parts.append('\n'.join(['```sh', *sections.commands(m), '```']))
-  parts += [sections.results(m), *_links(drawn)]
-  if answered := answers.table(m):
-    parts += ['One row beside another, paired by seed:', answered]
-  if m.compared:
-    parts += ['To the target:', sections.targets(m)]
-  if failed := sections.failures(m):
-    parts += ['Runs that failed:', _items(failed)]
-  return parts
+def _qsvrg(root: pathlib.Path) -> str:
+  """Returns by what factor QSVRG's error shrinks in an epoch."""
+  kept = files.read_json(root / QSVRG)
+  first, *_, last = kept['excess_loss']['QSVRG']
+  return f'{(last / first) ** (1 / kept["setting"]["epochs"]):.3f}'
 
 
-def _network(
-  training: networks.Training, drawn: Sequence[pictures.Picture]
-) -> list[str]:
-  """Returns the paragraphs of a table's rows on one network."""
-  return [
-    f'### {networks.title(training)}',
-    _fill(networks.text(training)),
-    '\n'.join(['```sh', training.record['command'], '```']),
-    networks.results(training),
-    *_links(drawn),
-  ]
-
-
-def _missing(
-  catalogue: Mapping[str, papers.Table],
-  found: Mapping[str, records.Record],
-) -> list[str]:
-  """Returns the paragraphs on what is not on this page."""
-  parts = [
-    '## What is missing',
-    _fill(
-      'Rows with at least one finished run, of all rows of each table. A quick '
-      'row takes minutes on two cores. What a table itself lacks: '
-      '[docs/papers.md](docs/papers.md#what-is-missing).'
-    ),
-    missing.rows(catalogue, found),
-  ]
-  former = [
-    f'`{name}`: {record.former()}'
-    for name, record in found.items()
-    if record.former()
-  ]
-  if former:
-    parts.append(
-      'Runs on record of rows whose setting has changed since, left out here:'
-    )
-    parts.append(_items(former))
-  return [*parts, '## Other records', missing.others()]
-
-
-def _links(drawn: Sequence[pictures.Picture]) -> list[str]:
-  return [f'![{p.about}]({PICTURES / p.name})' for p in drawn]
-
-
-def _items(lines: Sequence[str]) -> str:
-  return '\n'.join(_fill(f'- {line}', indent='  ') for line in lines)
-
-
-def _nested(lines: Mapping[str, Sequence[str]]) -> list[str]:
-  return [
-    '\n'.join(
-      [_items([head]), *(textwrap.indent(_items([line]), '  ') for line in own)]
-    )
-    for head, own in lines.items()
-  ]
-
-
-def _fill(text: str, indent: str = '') -> str:
-  return textwrap.fill(
-    text.strip(),
-    _WIDTH,
-    subsequent_indent=indent,
-    break_long_words=False,
-    break_on_hyphens=False,
+def _index(catalogue: Mapping[str, papers.Table], runs: pd.DataFrame) -> str:
+  """Returns the list of all tables."""
+  listed = page.markdown(page.contents(catalogue, runs))
+  return (
+    f'# All tables\n\nWhat each is, and which rows are on record.\n\n{listed}\n'
   )
+
+
+def _page(
+  name: str, table: papers.Table, frame: pd.DataFrame, shown: list[str]
+) -> str:
+  """Returns the page of a table."""
+  size = frame['size'].iloc[0].replace('_', ' ')
+  config = f'configs/{name}.py'
+  done = frame[frame['status'] == 'finished']
+  places = sorted({f'{p}' for p in done.apply(_place, axis=1)})
+  parts = [
+    f'# {name}',
+    f'{table.title}; {table.source}; {size} setting of '
+    f'[{config}](../../{config}).',
+    *(f'![{name}]({each})' for each in shown),
+    page.markdown(page.results(table, frame)),
+  ]
+  if answers := page.answers(table, frame):
+    parts += ['One row beside another, paired by seed:', page.markdown(answers)]
+  parts += [
+    f'Measured on {"; ".join(places)}, by',
+    '\n'.join(['```sh', *dict.fromkeys(done['command']), '```']),
+  ]
+  return '\n\n'.join(parts) + '\n'
+
+
+def _place(run: pd.Series) -> str:
+  head = 'environment.'
+  found = {k.removeprefix(head): v for k, v in run.items() if head in k}
+  return f'{machine.place(found)} ({run["date"]})'

@@ -1,183 +1,290 @@
-"""Which pictures RESULTS.md has, and the numbers in them."""
+"""The pictures of RESULTS.md and docs/results.
 
-from collections.abc import Callable, Mapping, Sequence
+Differences are drawn so that up, or right, is better.
+"""
+
+from collections.abc import Callable, Mapping
 import functools
-import statistics
-from typing import NamedTuple
+import math
+from typing import Any, NamedTuple
 
-from experiments.papers import interval
-from experiments.program import errors
-from experiments.results_page import answers
-from experiments.results_page import drawing
-from experiments.results_page import sections
-from experiments.results_page.measured import Measured
-from experiments.results_page.measured import Row
+from experiments.papers import judging
+from experiments.papers import outcomes
+from experiments.papers import table as papers
+from experiments.report import drawing
+from experiments.results_page import summaries
 from experiments.run import scores
+from matplotlib import ticker
+import pandas as pd
 
-# Groups whose rows differ in a number: the field that has it, and whether its
-# axis is that of powers of ten or of two.
-_LINES: Mapping[str, tuple[str, int]] = {
-  'density': ('compression.density', 10),
-  'workers': ('parallel.num_workers', 2),
+Draw = Callable[[], bytes]
+Outcomes = Mapping[str, outcomes.Outcome]
+Slow = Mapping[str, Mapping[str, Any]]
+
+_VERDICTS = {
+  judging.SUPPORTED: drawing.GREEN,
+  judging.CONTRADICTED: drawing.ORANGE,
+  judging.OPEN: drawing.BLUE,
+  'fewer seeds': drawing.GREY,
 }
-_FEWEST = 2  # rows beside dense that make a picture
+# Rows whose learning curves are drawn, beside dense.
+_CURVES = {
+  'schemes_digits': 'dense gradient_dropping dgc gtopk qsgd one_bit_sgd',
+  'schemes_ptb': 'dense dropping dropping_equal dropping_warmup partial',
+  'schemes_speech': 'dense dropping dgc gtopk qsgd_4bit',
+}
+_DEEPEST = 12  # margins; what is further behind is at the edge
 
 
-class Picture(NamedTuple):
-  """A picture of the page.
+class Panel(NamedTuple):
+  """Lines in one panel.
 
   Attributes:
-    name: of its file.
-    about: what it shows, for those who do not see it.
-    draw: returns the PNG.
+    title: of the panel.
+    x: label of the horizontal axis.
+    score: what is drawn.
+    lines: by name, a column for each seed.
+    target: a line across the panel.
   """
 
-  name: str
-  about: str
-  draw: Callable[[], bytes]
+  title: str
+  x: str
+  score: scores.Score
+  lines: Mapping[str, pd.DataFrame]
+  target: float | None = None
 
 
-def paretos(measured: Measured) -> list[Picture]:
-  """Returns scores by bytes, for each dense row with schemes beside it.
-
-  None is drawn yet.
-  """
-  if not measured.compared:
-    return []
-  beside: dict[str, list[Row]] = {}
-  for row in measured.schemes:
-    if row.ends and row.beside in measured.rows:
-      beside.setdefault(row.beside, []).append(row)
-  score = measured.table.score
-  found = []
-  for name, rows in beside.items():
-    dense = measured.rows[name]
-    if len(rows) >= _FEWEST and dense.ends:
-      draw = functools.partial(
-        drawing.pareto,
-        _title(measured, f'{score.name} by bytes'),
-        score,
-        _point(dense),
-        [_point(row) for row in rows],
-      )
-      found.append(
-        Picture(
-          f'{measured.name}_{measured.size}_pareto_{name}.png',
-          f'{scores.titled(score.name)} by bytes sent, {measured.name}, '
-          f'beside {name}',
-          draw,
-        )
-      )
-  return found
+def drawn(
+  tables: Mapping[str, papers.Table], found: Mapping[str, Outcomes], slow: Slow
+) -> dict[str, Draw]:
+  """Returns what draws each picture, by the name of its file."""
+  tasks = {n: tables[n].score for n in summaries.TASKS if n in found}
+  made = {
+    f'{n}.png': functools.partial(forest, s, found[n]) for n, s in tasks.items()
+  }
+  made['pareto.png'] = functools.partial(pareto, tasks, found)
+  panels = {
+    'curves': [_curves(n, tasks[n], found[n]) for n in _CURVES if n in tasks],
+    'slow_network': [_by_time(n, tasks[n], own) for n, own in slow.items()],
+    'dgc_table2': _by_workers(found.get('dgc_table2', {})),
+  }
+  for name, own in panels.items():
+    if own:
+      made[f'{name}.png'] = functools.partial(lines, own)
+  if slow:
+    made['slow_network_step.png'] = functools.partial(steps, slow)
+  return made
 
 
-def differences(measured: Measured) -> list[Picture]:
-  """Returns differences to dense, of the schemes and of each group.
-
-  None is drawn yet.
-  """
-  if not measured.compared:
-    return []
-  score = measured.table.score
-  found = []
-  groups = {'schemes': measured.schemes, **measured.groups}
-  for group, rows in groups.items():
-    compared = [row for row in rows if row.difference is not None]
-    several = len({row.beside for row in compared}) > 1
-    apart = several and group in measured.groups and group not in _LINES
-    if len(compared) < _FEWEST or apart:
-      continue  # of several dense rows the questions tell more
-    title = _title(measured, group)
-    if group in _LINES:
-      _, base = _LINES[group]
-      draw = functools.partial(
-        drawing.lines,
-        title,
-        score,
-        group,
-        base,
-        _lines(measured, group, compared),
-      )
-    else:
-      dots = [
-        drawing.Dot(
-          f'{row.name} ({row.beside})' if several else row.name, row.difference
-        )
-        for row in compared
-        if row.difference is not None
-      ]
-      draw = functools.partial(drawing.dots, title, score, dots, score.to_dense)
-    found.append(
-      Picture(
-        f'{measured.name}_{measured.size}_{group}.png',
-        f'{scores.titled(score.to_dense)}, {measured.name}: {group}',
-        draw,
-      )
+def forest(score: scores.Score, found: Outcomes) -> bytes:
+  """Returns a PNG: each row's difference to dense, beside the margin."""
+  shown = [each for each in found.values() if each.difference]
+  picture = drawing.canvas(8, 1.6 + 0.27 * len(shown))
+  axes = picture.add_subplot()
+  axes.axvspan(-score.margin, score.margin, color='#eeeeee', label='margin')
+  axes.axvline(0, color=drawing.BLACK, linewidth=1)
+  edge = -_DEEPEST * score.margin
+  for place, each in enumerate(shown):
+    mean, *half = _span(score, each)
+    colour, judged = _colour(each)
+    axes.errorbar(
+      max(mean, edge),
+      place,
+      xerr=[[h] for h in half] if mean > edge else None,
+      marker='o' if mean > edge else '<',
+      color=colour,
+      markerfacecolor=None if judged else 'white',
+      capsize=3,
     )
-  return found
+    if mean <= edge:
+      text = f'   {each.difference}'
+      axes.text(edge, place, text, va='center', fontsize=8)
+  names = [f'{each.name} ({each.difference.n})' for each in shown]
+  axes.set_yticks(range(len(shown)), names, fontsize=8)
+  axes.set_ylim(len(shown) - 0.4, -0.6)  # the first on top
+  axes.set_xlim(left=max(axes.get_xlim()[0], 1.05 * edge))
+  _turn(axes.xaxis, score)
+  said = f'{score.to_dense}, 95 % interval over (so many) seeds'
+  drawing.describe(axes, '', said, '')
+  _legend(picture, axes)
+  return drawing.png(picture)
 
 
-def questions(measured: Measured) -> list[Picture]:
-  """Returns one row beside another, as the table asks.
+def pareto(
+  tasks: Mapping[str, scores.Score], found: Mapping[str, Outcomes]
+) -> bytes:
+  """Returns a PNG with a panel a task: difference to dense by bytes sent.
 
-  None is drawn yet.
+  Only rows with enough seeds, each beside the dense row of the same seeds.
   """
-  told = answers.of(measured)
-  if len(told) < _FEWEST:
-    return []
-  score = measured.table.score
-  draw = functools.partial(
-    drawing.dots,
-    _title(measured, 'one row beside another'),
-    score,
-    [drawing.Dot(answer.question.asks, answer.found) for answer in told],
-    f'{score.unit} to the other',
-  )
-  about = f'Differences between rows of {measured.name}: its questions'
-  return [
-    Picture(f'{measured.name}_{measured.size}_questions.png', about, draw)
-  ]
-
-
-def _title(measured: Measured, what: str) -> str:
-  size = measured.size.replace('_', ' ')
-  return f'{measured.name} ({size}), {sections.network(measured)}: {what}'
-
-
-def _point(row: Row) -> drawing.Point:
-  runs = row.runs.values()
-  return drawing.Point(
-    row.name,
-    statistics.fmean(
-      run['comm']['run_average_sent_bytes_per_step'] for run in runs
-    ),
-    interval.student(row.ends),
-  )
-
-
-def _lines(
-  measured: Measured, group: str, rows: Sequence[Row]
-) -> dict[str, list[tuple[float, interval.Interval]]]:
-  """Returns the points of each line, ascending.
-
-  The name of a line is that of its rows without the number: `dgc` of
-  `dgc_8workers`.
-  """
-  section, field = _LINES[group][0].split('.')
-  found: dict[str, list[tuple[float, interval.Interval]]] = {}
-  for row in rows:
-    config = measured.table.config(
-      measured.table.rows[row.name], measured.size, True
+  judged = {
+    name: [e for e in found[name].values() if _colour(e)[1] and e.sent_ratio]
+    for name in tasks
+  }
+  judged = {name: own for name, own in judged.items() if own}
+  picture = drawing.canvas(13, 10.4)
+  grid = list(picture.subplots(2, 2, squeeze=False).flat)
+  names = []
+  for axes, (name, own) in zip(grid, judged.items(), strict=False):
+    score = tasks[name]
+    points = [
+      (e.name, e.sent_ratio, score.advantage(e.difference.mean)) for e in own
+    ]
+    away = [mean for *_, mean in points]
+    axes.axhspan(-score.margin, score.margin, color='#eeeeee', label='margin')
+    axes.axhline(0, color=drawing.BLACK, linewidth=1, linestyle='--')
+    best = drawing.front((n, 1 / ratio, mean) for n, ratio, mean in points)
+    front = [p for n in best for p in points if p[0] == n]
+    axes.step(
+      *([p[i] for p in front] for i in (1, 2)), where='pre', color='#999999'
     )
-    x = config[section].get(field)
-    if x is None:
-      raise errors.ConfigError(
-        f'row {row.name!r} is of the group {group!r} and must have '
-        f'{section}.{field}, got none'
-      )
-    number = f'{x:g}'
-    own = (number, group, number + group)
-    parts = [part for part in row.name.split('_') if part not in own]
-    name = '_'.join(parts) or config.compression.name
-    found.setdefault(name, []).append((x, row.difference))
-  return {name: sorted(points) for name, points in found.items()}
+    for each, (_, ratio, mean) in zip(own, points, strict=True):
+      axes.plot(ratio, mean, 'o', color=_colour(each)[0])
+    room = max(2 * score.margin, max(away) - min(away))
+    axes.set_ylim(min(away) - 0.2 * room, max(*away, 0) + 0.2 * room)
+    axes.set_xscale('log')
+    axes.margins(x=0.15)
+    _plain(axes.xaxis)
+    _turn(axes.yaxis, score)
+    less = 'times fewer bytes sent by a worker in the whole run than dense'
+    drawing.describe(axes, summaries.task(name), less, score.to_dense)
+    names.append((axes, points))
+  for axes in grid[len(judged) :]:
+    axes.remove()
+  _legend(picture, grid[0], 3)
+  for axes, points in names:
+    drawing.label(picture, axes, points)
+  return drawing.png(picture)
+
+
+def lines(panels: list[Panel]) -> bytes:
+  """Returns a PNG with panels of lines: the mean, and a band over all seeds."""
+  picture = drawing.canvas(5 * len(panels), 4.4)
+  for axes, panel in zip(
+    picture.subplots(1, len(panels), squeeze=False)[0], panels, strict=True
+  ):
+    for number, (name, own) in enumerate(panel.lines.items()):
+      style = {'color': drawing.COLOURS[number], 'label': name}
+      marker = drawing.MARKERS[number]
+      axes.plot(own.index, own.mean(axis=1), marker=marker, **style)
+      band = (own.min(axis=1), own.max(axis=1))
+      axes.fill_between(own.index, *band, color=style['color'], alpha=0.15)
+    if panel.target is not None:
+      axes.axhline(panel.target, color='#999999', label='target')
+    if not panel.score.rises:
+      axes.set_yscale('log')
+      _plain(axes.yaxis)
+    if panel.x == 'workers':
+      axes.set_xscale('log', base=2)
+      axes.set_xticks(own.index, own.index)
+    drawing.describe(axes, panel.title, panel.x, panel.score.label)
+    axes.legend(frameon=False, fontsize=8)
+  return drawing.png(picture)
+
+
+def _curves(name: str, score: scores.Score, found: Outcomes) -> Panel:
+  """Returns learning curves."""
+  shown = {
+    row: pd.DataFrame(
+      {
+        seed: {test['step']: score.of(test) for test in tests}
+        for seed, tests in found[row].runs['tests'].items()
+      }
+    )
+    for row in _CURVES[name].split()
+  }
+  title = f'{summaries.task(name)}: mean and range of 3 seeds'
+  return Panel(title, 'step', score, shown)
+
+
+def _by_time(name: str, score: scores.Score, rows: Mapping[str, Any]) -> Panel:
+  """Returns scores by seconds on a slow network."""
+  shown = {
+    row: pd.Series(
+      {t['seconds']: score.of(t) for t in run['evaluations']}
+    ).to_frame()
+    for row, run in rows.items()
+  }
+  title = f'{summaries.task(name)}, 4 hosts, 1 Gbit/s, one seed'
+  target = next(iter(rows.values()))['target']
+  return Panel(title, 'seconds', score, shown, target)
+
+
+def _by_workers(found: Outcomes) -> list[Panel]:
+  """Returns the scores of DGC's table 2, published and ours."""
+  published, ours = {}, {}
+  for name, each in found.items():
+    scheme, count = name.removesuffix('workers').rsplit('_', 1)
+    for shown, top1 in (
+      (published, each.row.published['top1']),
+      (ours, each.middle('top1')),
+    ):
+      own = shown.setdefault(scheme, pd.DataFrame(columns=['top1']))
+      own.loc[int(count)] = top1
+  panels = (
+    ('published: ResNet-110, 164 epochs', published),
+    ('ours: ResNet-8, 2 epochs, one seed', ours),
+  )
+  return [Panel(t, 'workers', scores.ACCURACY, s) for t, s in panels if s]
+
+
+def steps(slow: Slow) -> bytes:
+  """Returns a PNG with a bar a row: the parts of a step, which add up to it."""
+  bars = pd.DataFrame(
+    {
+      f'{summaries.task(name)}: {row}': run['breakdown_ms']
+      for name, rows in slow.items()
+      for row, run in rows.items()
+    }
+  ).T[::-1]
+  picture = drawing.canvas(9, 1.5 + 0.35 * len(bars))
+  axes = picture.add_subplot()
+  drawing.bars(axes, bars)
+  unit = 'milliseconds, medians'
+  drawing.describe(axes, 'A step on 4 hosts, 1 Gbit/s', unit, '')
+  picture.legend(loc='outside lower center', ncols=5, frameon=False)
+  return drawing.png(picture)
+
+
+def _span(
+  score: scores.Score, each: outcomes.Outcome
+) -> tuple[float, float, float]:
+  """Returns a difference, and how far its interval reaches down and up.
+
+  It ends where the score does: no accuracy is above 100 %. More is better.
+  """
+  mean, half = score.advantage(each.difference.mean), each.difference.half or 0
+  most = math.inf
+  if not score.relative:
+    # The target is behind dense by the margin.
+    best = score.most if score.rises else 0.0
+    most = abs(best - each.target) - score.margin
+  return mean, half, max(0.0, min(half, most - mean))
+
+
+def _colour(each: outcomes.Outcome) -> tuple[str, bool]:
+  """Returns the colour of a row, and whether it has seeds for a verdict."""
+  judged = bool(each.difference) and each.difference.n >= judging.FEWEST
+  said = each.verdict.split(',')[0] if judged else 'fewer seeds'
+  return _VERDICTS.get(said, drawing.GREY), judged
+
+
+def _legend(picture: Any, axes: Any, count: int = len(_VERDICTS)) -> None:
+  for said, colour in list(_VERDICTS.items())[:count]:
+    face = 'white' if said == 'fewer seeds' else colour
+    axes.plot([], [], 'o', color=colour, markerfacecolor=face, label=said)
+  handles = axes.get_legend_handles_labels()
+  picture.legend(*handles, loc='outside lower center', ncols=5, frameon=False)
+
+
+def _plain(axis: Any) -> None:
+  """Names ticks of a logarithmic axis 1, 2, 5, 10."""
+  axis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+  axis.set_major_formatter('{x:g}')
+  axis.set_minor_formatter(ticker.NullFormatter())
+
+
+def _turn(axis: Any, score: scores.Score) -> None:
+  """Names ticks by the difference itself where less is better."""
+  if not score.rises:
+    axis.set_major_formatter(lambda x, _: f'{0 - x:g}')

@@ -15,8 +15,6 @@ import functools
 import math
 from typing import Any, NamedTuple
 
-_WIDE = 2  # margins
-
 
 class Score(NamedTuple):
   """A number that a test gives.
@@ -66,19 +64,14 @@ class Score(NamedTuple):
     return f'test {self.name}{unit}'
 
   @property
+  def form(self) -> str:
+    """Of a score as it is shown, for `str.format`."""
+    return f'{{:.{self.digits}f}}'
+
+  @property
   def to_dense(self) -> str:
     """Of an axis or a column of differences."""
     return f'{self.unit} to dense'
-
-  @property
-  def wide(self) -> float:
-    """In `unit`: an interval that contains zero and is wider says nothing."""
-    return _WIDE * self.margin
-
-  def amount(self, difference: float) -> str:
-    """Returns a difference in words, such as '1 point'."""
-    one = difference == 1 and self.unit == 'points'
-    return f'{difference:g} {"point" if one else self.unit}'
 
   def difference(self, mine: float, other: float) -> float:
     """Returns by how much one score is above another, in `unit`."""

@@ -1,13 +1,11 @@
 """Columns of tables on language, speech and translation."""
 
-import dataclasses
-
 from experiments.papers import metrics
+from experiments.papers import outcomes
 from experiments.papers import page
 from experiments.papers import record as records
 from experiments.papers import running
 from experiments.papers import table as papers
-from experiments.program import tables
 from experiments.run import scores
 import pytest
 
@@ -53,14 +51,7 @@ def test_a_table_compares_by_its_first_column():
 def test_the_published_difference_is_relative_where_ours_is():
   table = _table('perplexity')
   assert table.points(table.rows['dgc']) == pytest.approx(-0.083, abs=1e-3)
-  assert page.points(table, table.rows['dgc']) == '-0.08'
-  assert page.points(table, table.rows['dense']) == page.NONE
-
-
-def test_points_need_a_score():
-  rows = {'dense': papers.Row(fields={}, points=-1.0)}
-  with pytest.raises(ValueError, match="has points, but 'images' is no score"):
-    _table('images', rows=rows)
+  assert table.points(table.rows['dense']) is None
 
 
 def test_ours_stand_beside_the_published_in_percent(tmp_path):
@@ -70,14 +61,13 @@ def test_ours_stand_beside_the_published_in_percent(tmp_path):
     for name, perplexity in (('dense', dense), ('dgc', dgc)):
       run = _kept(table, name, test_perplexity=perplexity)
       record.add(papers.FULL, name, seed, run)
-  found = page.difference(table, record, papers.FULL, 'dgc')
+  frame = record.frame(papers.FULL)
+  found = outcomes.difference(table, frame, 'dgc')
   assert (found.mean, found.n) == (pytest.approx(2.0), 2)  # 2.5 and 1.5 %
-  shown = tables.text(page.results(table, record, papers.FULL, ['dgc']))
-  assert 'to dense' in shown and 'points' not in shown
-  (line,) = (line for line in shown.splitlines() if line.lstrip()[:3] == 'dgc')
-  assert line.split()[:9] == (
-    'dgc 72.24 91.75 - 1.50 -0.08 +2.00 ± 6.35'.split()
-  )
+  columns = page.results(table, frame)
+  assert columns['% to dense, 95 %'] == ['-', '+2.00 ± 6.35']
+  assert columns['% to dense, published'] == ['-', '-0.08']
+  assert columns['hours'] == ['1.50', '1.50']
 
 
 def test_a_run_without_the_score_is_not_compared(tmp_path):
@@ -85,10 +75,9 @@ def test_a_run_without_the_score_is_not_compared(tmp_path):
   record = records.Record(tmp_path / 'tiny.json', 'tiny', table)
   record.add(papers.FULL, 'dense', 0, _kept(table, 'dense', test_loss=4.0))
   record.add(papers.FULL, 'dgc', 0, _kept(table, 'dgc', test_perplexity=80.0))
-  assert page.difference(table, record, papers.FULL, 'dgc') is None
-  assert (
-    page.ours(table, record.runs(papers.FULL, 'dense'), 'perplexity') == '-'
-  )
+  frame = record.frame(papers.FULL)
+  assert outcomes.difference(table, frame, 'dgc') is None
+  assert page.results(table, frame)['perplexity'] == ['-', '80.00']
 
 
 @pytest.mark.parametrize(
@@ -105,7 +94,8 @@ def test_a_run_without_the_score_is_not_compared(tmp_path):
   ],
 )
 def test_a_column_of_a_test(metric, final, shown):
-  assert page.ours(_table('perplexity'), {0: {'final': final}}, metric) == shown
+  column = metrics.METRICS[metric]
+  assert page.form(column.form, column.of({'final': final})) == shown
 
 
 def test_a_column_of_the_final_split_is_of_no_other():
@@ -113,9 +103,8 @@ def test_a_column_of_the_final_split_is_of_no_other():
     'final': {'test_bleu': 30.0, 'test_perplexity': 80.0},
     'final_split': {'test_bleu': 34.45, 'test_perplexity': 72.3},
   }
-  table = _table('perplexity')
-  assert page.ours(table, {0: run}, 'test_bleu') == '34.45'
-  assert page.ours(table, {0: run}, 'test_perplexity') == '72.30'
+  assert metrics.METRICS['test_bleu'].of(run) == 34.45
+  assert metrics.METRICS['test_perplexity'].of(run) == 72.3
   assert metrics.METRICS['test_bleu'].score is None
 
 
@@ -144,19 +133,9 @@ def test_two_rows_are_compared_by_another_column_where_one_asks(tmp_path):
       run['one_worker'] = {'final': {'test_perplexity': worker}}
     record.add(papers.FULL, name, 0, run)
   for metric, percent in (('', 0), ('worker_perplexity', 25)):
-    found = page.difference(table, record, papers.FULL, 'sum', 'dense', metric)
+    frame = record.frame(papers.FULL)
+    found = outcomes.difference(table, frame, 'sum', 'dense', metric)
     assert found.mean == pytest.approx(percent)
-
-
-def test_a_question_asks_by_a_column_that_is_there():
-  question = papers.Question('which', 'dgc', 'dense', 'worker_wer')
-  with pytest.raises(ValueError, match="asks by 'worker_wer': no such column"):
-    dataclasses.replace(_table('perplexity'), questions=(question,))
-  # Of a score in another unit, or of none.
-  for metric, asked in (('worker_wer', 'worker_wer'), ('words', 'words')):
-    question = papers.Question('which', 'dgc', 'dense', metric)
-    with pytest.raises(ValueError, match=f"unit of the table's, .*{asked}"):
-      dataclasses.replace(_table('perplexity', metric), questions=(question,))
 
 
 def test_words_a_second_are_of_all_workers():

@@ -1,18 +1,19 @@
 """The program on a tiny table: what it runs, keeps, resumes and says."""
 
+import csv
 import dataclasses
 import datetime
 import json
 
 from experiments.papers import catalogue
 from experiments.papers import metrics
+from experiments.papers import outcomes
 from experiments.papers import page
 from experiments.papers import record as records
 from experiments.papers import running
-from experiments.papers import scatter
 from experiments.papers import table as papers
 from experiments.program import errors
-from experiments.program import tables
+from experiments.program import tables as text
 from experiments.studies import scheme_runs
 import pytest
 from tests.bad_input import programs
@@ -130,16 +131,17 @@ def test_every_run_is_recorded_at_once_and_not_run_again(trained, tmp_path):
 def test_csv_has_a_row_a_run(trained, tmp_path):
   trained.failing['dgc', 1] = errors.DivergedError('the loss is no number')
   record, _ = _run(tmp_path, seeds=(0, 1))
-  rows = record.as_rows(papers.QUICK, ['dense', 'dgc'])
+  page.write_csv(tmp_path / 'runs.csv', record.frame(papers.QUICK))
+  rows = list(csv.DictReader((tmp_path / 'runs.csv').open()))
   assert [(row['row'], row['seed'], row['status']) for row in rows] == [
-    *(('dense', 0, 'finished'), ('dense', 1, 'finished')),
-    *(('dgc', 0, 'finished'), ('dgc', 1, 'failed')),
+    *(('dense', '0', 'finished'), ('dense', '1', 'finished')),
+    *(('dgc', '0', 'finished'), ('dgc', '1', 'failed')),
   ]
-  assert rows[2]['config.compression.density'] == 0.01
-  assert rows[2]['comm.run_average_ratio'] == 20.0
-  assert 'evaluations' not in rows[2]
+  assert rows[2]['config.compression.density'] == '0.01'
+  assert rows[2]['comm.run_average_ratio'] == '20.0'
+  assert rows[2]['steps'] == '3' and not {'tests', 'evaluations'} & {*rows[2]}
   assert rows[3]['why'] == 'the loss is no number'
-  assert not record.as_rows(papers.FULL, ['dense', 'dgc'])
+  assert not len(record.frame(papers.FULL))
 
 
 def test_a_row_whose_setting_has_changed_is_run_again(trained, tmp_path):
@@ -164,11 +166,7 @@ def test_after_the_budget_nothing_begins(trained, tmp_path):
     ('dgc', 1),
   ]
   assert 'no time' in missing[0].why
-  shown = tables.text(page.results(TABLE, record, papers.QUICK, ['dgc']))
-  (line,) = (line for line in shown.splitlines() if line.lstrip()[:3] == 'dgc')
-  assert line.split() == (
-    'dgc 91.00 not run 90 not run +1.00 - - - 0 -'.split()
-  )
+  assert not page.results(TABLE, record.frame(papers.QUICK, ['dgc']))
 
 
 def test_a_row_that_fails_is_missing_with_its_reason(trained, tmp_path):
@@ -176,7 +174,8 @@ def test_a_row_that_fails_is_missing_with_its_reason(trained, tmp_path):
   record, missing = _run(tmp_path)
   assert missing == [running.Missing('dense', 0, 'no file')]
   # Nothing to pair with.
-  assert page.difference(TABLE, record, papers.QUICK, 'dgc') is None
+  frame = record.frame(papers.QUICK)
+  assert outcomes.difference(TABLE, frame, 'dgc') is None
 
 
 def test_a_run_that_diverged_is_kept_as_such(trained, tmp_path):
@@ -187,7 +186,10 @@ def test_a_run_that_diverged_is_kept_as_such(trained, tmp_path):
   record, again = _run(tmp_path)
   assert not trained.asked and again == missing
   assert record.failures(papers.QUICK, 'dgc')[0]['setting']
-  assert 'failed' in page.header(TABLE, record)
+  (each,) = (
+    outcomes.outcomes(TABLE, record.frame('quick'))[n] for n in ['dgc']
+  )
+  assert each.failed == 1 and each.verdict == 'open, 1 failed'
   # Another seed may go better.
   _, missing = _run(tmp_path, seeds=(1,))
   assert trained.asked == [('dense', 1), ('dgc', 1)] and not missing
@@ -210,59 +212,36 @@ def test_a_setting_that_is_none_is_missing(trained, tmp_path):
 
 def test_the_median_where_the_paper_has_it(trained, tmp_path):
   record, _ = _run(tmp_path, seeds=(0, 1, 9))
-  runs = record.runs(papers.QUICK, 'dgc')
-  assert page.ours(TABLE, runs, 'top1') == '54.33'
+  frame = record.frame(papers.QUICK, ['dgc'])
+  assert page.results(TABLE, frame)['top-1 (%)'] == ['54.33']
   median = dataclasses.replace(TABLE, middle='median')
-  assert page.ours(median, runs, 'top1') == '52.00'
+  assert page.results(median, frame)['top-1 (%)'] == ['52.00']
 
 
 def test_ours_stand_beside_the_published(trained, tmp_path):
   record, _ = _run(tmp_path, seeds=(0, 1, 2))
-  found = page.difference(TABLE, record, papers.QUICK, 'dgc')
+  frame = record.frame(papers.QUICK)
+  found = outcomes.difference(TABLE, frame, 'dgc')
   # 1, 2 and 3 points: 4.303 standard errors of 1 / sqrt(3).
   assert found.mean == pytest.approx(2) and found.n == 3
   assert found.half == pytest.approx(2.484, abs=1e-3)
-  shown = tables.text(
-    page.results(TABLE, record, papers.QUICK, ['dense', 'dgc'])
-  )
-  (line,) = (line for line in shown.splitlines() if line.lstrip()[:3] == 'dgc')
-  assert line.split() == (
-    'dgc 91.00 52.00 90 80 +1.00 +2.00 ± 2.48 80.0 20.0 3 2.0'.split()
-  )
-  head = page.header(TABLE, record)
-  assert 'dgc 91.00 90 not run not run 52.00'.split() in [
-    line.split() for line in head.splitlines()
-  ]
-  assert 'quick: 1 x cpu, 2 cores, jax 0, 20' in head
-  figure = tmp_path / 'figure.png'
-  scatter.draw(TABLE, record, papers.QUICK, figure)
-  assert figure.read_bytes()[:4] == b'\x89PNG'
-
-
-def test_a_table_that_no_paper_has_shows_ours_alone(trained, tmp_path):
-  rows = {
-    name: dataclasses.replace(row, published={})
-    for name, row in TABLE.rows.items()
+  columns = page.results(TABLE, frame)
+  assert {heading: cells[1] for heading, cells in columns.items()} == {
+    'row': 'dgc',
+    'beside': 'dense',
+    'top-1 (%), published': '91.00',
+    'top-1 (%)': '52.00',
+    'ratio, published': '90',
+    'points to dense, published': '+1.00',
+    'points to dense, 95 %': '+2.00 ± 2.48',
+    'as good': 'supported',
+    'ratio, last stage': '80.0',
+    'ratio, whole run': '20.0',
+    'seconds': '2.0',
+    'reached dense less margin': '0 of 3',
+    'seeds': '3',
   }
-  table = dataclasses.replace(TABLE, rows=rows, quick=None)
-  record, _ = _run(tmp_path, table=table, seeds=(0, 1, 2), size=papers.FULL)
-  head = page.header(table, record)
-  lines = [line.split() for line in head.splitlines()]
-  assert 'dgc 52.00 80 +2.00 ± 2.48 80.0 20.0 3'.split() in lines
-  assert 'published' not in head and 'quick' not in head
-  assert 'full: 1 x cpu, 2 cores, jax 0, 20' in head
-  shown = tables.text(page.results(table, record, papers.FULL, ['dense']))
-  assert 'published' not in shown and 'full setting' in shown
-  assert 'quick' not in shown
-  figure = tmp_path / 'figure.png'
-  scatter.draw(table, record, papers.FULL, figure)
-  assert figure.read_bytes()[:4] == b'\x89PNG'
-  # A row that is not run yet.
-  row = papers.Row(fields={'compression.name': 'qsgd'}, beside='dense')
-  table = dataclasses.replace(table, rows={**rows, 'qsgd': row})
-  lines = [line.split() for line in page.header(table, record).splitlines()]
-  assert 'qsgd not run not run - - - 0'.split() in lines
-  assert '| 3 | nothing more |' in page.contents({'tiny': table})
+  assert 'seeds' in text.text(page.console(columns))
 
 
 def test_the_dense_row_comes_first_and_once():
@@ -317,7 +296,7 @@ def test_the_program_takes_the_only_setting_of_a_table(
   status, told = programs.run('papers', 'schemes_digits', 'dgc', *flags)
   assert status == 1, told
   said = capsys.readouterr().out
-  assert f'{size} setting' in said
+  assert f'{size} setting' in ' '.join(said.split())
   assert 'missing: dense, seed 0: no time was left' in said
   assert 'missing: dgc, seed 0' in said
 
@@ -346,3 +325,61 @@ def test_a_real_run_resumes_and_is_recorded(tmp_path):
   again, _ = _run(tmp_path, names=('dense',))
   kept = again.runs(papers.QUICK, 'dense')[0]
   assert kept['final'] == run['final'] and kept['comm'] == run['comm']
+
+
+_OWN = """
+import gradsparse as gs
+
+def thinned(density, *, axis_name, share=1.0):
+  return gs.gradient_dropping(density * share, axis_name=axis_name)
+"""
+
+
+def test_a_scheme_of_ones_own_is_shown_beside_the_recorded_rows(
+  trained, tmp_path, monkeypatch, capsys
+):
+  (tmp_path / 'my_schemes.py').write_text(_OWN)
+  monkeypatch.syspath_prepend(tmp_path)
+  own = 'my_schemes:thinned,density=0.1,train.learning_rate=0.2'
+  status, told = programs.run(
+    *('papers', 'schemes_digits', own, f'--workdir={tmp_path}'),
+    *(f'--csv={tmp_path}/runs.csv', '--seeds=0'),
+  )
+  assert status == 0, told
+  assert trained.asked == [('dense', 0), (own, 0)]
+  said = capsys.readouterr().out
+  assert own in said and 'The same on record' in said
+  assert 'gradient_dropping_exponent4' in said
+  kept = json.loads((tmp_path / 'schemes_digits.json').read_text())
+  setting = kept['runs']['full'][own]['0']['setting']
+  assert setting['compression.name'] == 'my_schemes:thinned'
+  assert setting['compression.density'] == 0.1
+  assert setting['train.learning_rate'] == 0.2
+  assert own in (tmp_path / 'runs.csv').read_text()
+  status, told = programs.run('papers', 'schemes_digits', 'my_schemes:thin')
+  assert status == 2 and "has no attribute 'thin'" in told
+
+
+def test_a_scheme_of_ones_own_trains_as_its_dense_row():
+  table = catalogue.load('schemes_translation')
+  name = 'gradsparse:dgc,density=0.01,warmup_share=0.25'
+  table = table.with_schemes([name])
+  row = table.rows[name]
+  assert row.beside == 'adam_dense'
+  own = table.config(row, papers.QUICK)
+  dense = table.config(table.rows['adam_dense'], papers.QUICK)
+  assert own.train.to_dict() == dense.train.to_dict()
+  assert own.optimizer.to_dict() == dense.optimizer.to_dict()
+  assert own.compression.warmup_steps == own.train.steps // 4
+
+
+def test_questions_and_published_numbers_have_rows_and_columns():
+  for name in catalogue.NAMES:
+    table = catalogue.load(name)
+    for row in table.rows.values():
+      assert row.beside in ('', *table.rows)
+      assert {*row.published} <= {*table.metrics}
+    for asked in table.questions:
+      assert {asked.row, asked.other} <= {*table.rows}
+      by = metrics.METRICS[asked.metric or table.metrics[0]].score
+      assert by.unit == table.score.unit

@@ -64,7 +64,7 @@ def test_report_has_table_picture_and_nothing_outside(tmp_path, capsys):
   for text in ('98.76', '800.0×', '25.0×', '1.2.3', 'train.steps = 20'):
     assert text in html
   for last, average in (('5', '160'), ('15', '482'), ('800.0×', '25.0×')):
-    assert f'<td>{last}</td><td>{average}</td>' in html
+    assert re.search(rf'<td>{last}</td>\s*<td>{average}</td>', html)
   assert 'not finished, at step 20' in html and 'a&lt;b' in html
   assert 'http' not in html
   (picture,) = re.findall(r'base64,([^"]+)"', html)
@@ -111,10 +111,10 @@ def test_runs_with_different_scores_have_a_column_each(tmp_path):
   _rewrite(tmp_path / 'speech', {'test_wer': 0.129})
   runs = page.find_runs([tmp_path])
   html = page.page(runs, 'title', page.picture(runs))
-  heads = '<th>test accuracy (%)</th><th>test word error rate (%)</th>'
-  assert heads in html
-  assert '<td>98.76</td><td>–</td>' in html
-  assert '<td>–</td><td>12.90</td>' in html
+  for head in ('test accuracy (%)', 'test word error rate (%)'):
+    assert f'<th>{head}</th>' in html
+  assert '<td>98.76</td>' in html and '<td>12.90</td>' in html
+  assert html.count('<td>–</td>') == 2
 
 
 def test_output_goes_where_the_directories_meet(tmp_path):
@@ -164,24 +164,6 @@ def test_csv_has_a_row_a_run(tmp_path):
   assert (dgc['run'], dgc['status'], dgc['scheme']) == ('dgc', 'unfinished', '')
 
 
-def _point(name, sent, score):
-  return pareto.Point(name, 'dgc', sent, score)
-
-
-def test_the_frontier_is_of_runs_that_none_beats_in_both():
-  found = [
-    _point('worse', 30, 97.0),
-    _point('dense', 1000, 99.0),
-    _point('fewest', 10, 97.0),
-    _point('worse_at_as_many', 100, 98.0),
-    _point('middle', 100, 98.5),
-  ]
-  names = [p.name for p in pareto.frontier(scores.ACCURACY, found)]
-  assert names == ['fewest', 'middle', 'dense']
-  names = [p.name for p in pareto.frontier(scores.PERPLEXITY, found)]
-  assert names == ['fewest']
-
-
 def test_pareto_draws_finished_runs_that_have_the_score(tmp_path):
   for name in ('dense', 'dgc', 'speech', 'running'):
     _write_run(tmp_path / name, name, finished=name != 'running')
@@ -189,8 +171,8 @@ def test_pareto_draws_finished_runs_that_have_the_score(tmp_path):
   runs = page.find_runs([tmp_path])
   score, found = pareto.points(runs)
   assert score is scores.ACCURACY
-  assert found == [
-    pareto.Point(name, name, 20 * 481.5, 98.76) for name in ('dense', 'dgc')
+  assert found.values.tolist() == [
+    [name, name, 20 * 481.5, 98.76] for name in ('dense', 'dgc')
   ]
   file, output = tmp_path / 'pareto.png', tmp_path / 'report.html'
   status, said = programs.run(

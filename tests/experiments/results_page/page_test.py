@@ -1,21 +1,18 @@
-"""RESULTS.md is what the records say, and says all of it."""
+"""RESULTS.md is what template and records say, and no number is typed."""
 
-import json
 import pathlib
 import re
 
 from experiments.papers import catalogue
-from experiments.papers import record as records
-from experiments.papers import table as papers
-from experiments.results_page import missing
+from experiments.program import errors
+from experiments.program import files
 from experiments.results_page import page
 from experiments.results_page import pictures
-from experiments.results_page import sections
+from experiments.results_page import summaries
 import pytest
 from tests.experiments.results_page import made_up
 
 _ROOT = pathlib.Path(__file__).parents[3]
-_RECORD = page.RECORDS / f'{made_up.NAME}.json'
 
 
 @pytest.fixture(scope='module')
@@ -25,150 +22,130 @@ def root(tmp_path_factory):
   return made
 
 
-@pytest.fixture(scope='module')
-def text(root):
-  return page.content(made_up.CATALOGUE, root).text
-
-
-def test_the_page_of_this_project_is_what_its_records_say():
+def test_the_pages_of_this_project_are_what_its_records_say():
   tables = {name: catalogue.load(name) for name in catalogue.NAMES}
   assert page.differences(tables, _ROOT) == [], (
     'run `python -m experiments.results_page`'
   )
 
 
-def test_every_record_is_named_and_the_pages_are_there():
-  folder = _ROOT / 'experiments/results'
-  assert {p.name for p in folder.glob('*.json')} == {*missing.OTHERS}
-  for _, told in missing.OTHERS.values():
-    assert not told or (_ROOT / told).exists()
-  known = {f'{name}.json' for name in catalogue.NAMES}
-  assert {p.name for p in (folder / 'papers').glob('*')} <= known
+def test_no_result_is_typed():
+  """A number with a point, in words or in a table, is made from a record."""
+  typed = (_ROOT / page.TEMPLATE).read_text()
+  typed = re.sub(r'\{\{.*?\}\}|\]\(.*?\)', '', typed, flags=re.DOTALL)
+  # Those of theorem 3.6 and section 5.1 are places.
+  typed = re.sub(r'(theorem|section) \d\.\d', '', typed)
+  assert not re.findall(r'\d\.\d|± ?\d', typed)
 
 
-def test_the_setting_the_machine_and_the_command(text):
-  flat = ' '.join(text.split())
+def test_the_page_is_short_and_its_links_are_there():
+  text = (_ROOT / page.PAGE).read_text()
+  assert len(text.splitlines()) <= 150
+  for link in re.findall(r'\]\(([^)#]+)\)', text):
+    assert (_ROOT / link).exists(), link
+
+
+def test_every_other_record_has_a_page_that_tells_it():
+  told = ''.join(
+    path.read_text()
+    for path in (
+      *_ROOT.glob('*.md'),
+      *_ROOT.glob('docs/*.md'),
+      *_ROOT.glob('configs/*.py'),
+    )
+  )
+  for path in (_ROOT / 'experiments/results').glob('*.json'):
+    assert path.name in told, path.name
+
+
+def _values(root, *expressions):
+  text = ''.join(f'{{{{made_up {each}}}}}\n' for each in expressions)
+  files.write_bytes(root / page.TEMPLATE, text.encode())
+  texts, _ = page.content(made_up.CATALOGUE, root)
+  return texts[page.PAGE].splitlines()
+
+
+def test_numbers_of_the_template(root):
+  found = _values(
+    root,
+    *('above', 'above verdict', 'above score', 'above sent', 'above last'),
+    *('dense printed top1', 'one', 'one verdict', 'below verdict'),
+    *('with_it/without_it', 'with_it/without_it top1 better'),
+  )
+  assert found == [
+    *('+2.00 ± 0.25 points (3 seeds)', 'supported', '94.00', '80.0', '1,000.0'),
+    *('99.00', '+0.50 points (one seed)', 'open, one seed', 'contradicted'),
+    *('+2.13 ± 1.00 points (3 seeds)', 'supported'),
+  ]
+
+
+@pytest.mark.parametrize('wrong', ['no_row', 'above unknown', 'not_run'])
+def test_what_is_not_on_record_is_told(root, wrong):
+  with pytest.raises(errors.ConfigError, match=f'made_up {wrong}'):
+    _values(root, wrong)
+
+
+def test_a_page_of_a_table(root):
+  _values(root, 'above')
+  texts, _ = page.content(made_up.CATALOGUE, root)
+  text = texts[page.FOLDER / 'made_up.md']
   assert (
-    'A made-up table; nobody; [configs/made_up.py](configs/made_up.py). '
-    'Setting: mlp on digits, tested on its test file; 4, 8 or 16 workers, 16, '
-    '8 or 4 images each; 30 steps; learning rate 0.1, cosine; sgd, momentum '
-    '0.9 or 0.5, weight decay 0: short runs'
-  ) in flat
-  assert (
-    'Measured on 1 x abacus, 2 cores, jax 0.0, optax 0.1 (2020-02-01 to '
-    '2020-02-03), by'
-  ) in flat
+    'A made-up table; nobody; quick setting of [configs/made_up.py]' in text
+  )
+  assert 'Measured on 1 x abacus, 2 cores, jax 0.0 (2020-02-01)' in text
   assert '```sh\npython -m experiments.papers made_up\n```' in text
-
-
-def test_a_line_for_each_row_that_was_measured(text):
-  section = text.split('## Tables')[1].split('One row beside')[0]
-  head, _, *lines = [x for x in section.splitlines() if x[:1] == '|']
-  assert [line.split('`')[1] for line in lines] == [
-    name for name in made_up.TABLE.rows if name != 'not_run'
-  ]
-  cells = dict(zip(head.split(' | '), lines[0].split(' | '), strict=True))
-  assert cells['top-1 (%), published'] == '99.00'
-  assert cells['top-1 (%)'] == '92.00' and cells['ratio, whole run'] == '1.0'
-  # Nobody published a ratio.
-  assert 'ratio, published' not in cells and 'ratio, last stage' in cells
-  (diverged,) = (line for line in lines if '`diverged`' in line)
-  assert diverged.endswith('| - | - | - | failed | - | - | - | - | 0 |')
-
-
-def test_rows_are_compared_as_the_table_asks(text):
-  section = text.split('One row beside another')[1].split('To the target')[0]
-  _, _, *lines = [x for x in section.splitlines() if x[:1] == '|']
-  # 2.2, 2.5 and 1.7 points.
-  (line,) = lines
-  assert line.strip('| ').split(' | ') == [
-    'with it, without',
-    '`with_it`',
-    '`without_it`',
-    'top-1 (%)',
-    '+2.13 ± 1.00',
-    '3',
-    'better',
-  ]
-
-
-def test_bytes_and_seconds_to_the_target(root):
-  table = sections.targets(made_up.measure(root))
-  lines = dict(
-    re.fullmatch(r'\| `(\w+)` \| (.*) \|', line).groups()
-    for line in table.splitlines()[2:]
-    if re.match(r'\| `\w+`', line)
-  )
-  # 90, 92 and 94 %: one seed is never at 91 %.
-  assert lines['dense'] == '91.00 | 2 of 3 | 20.000 | 40'
-  assert lines['above'] == '91.00 | 3 of 3 | 0.250 | 40'
-  assert lines['below'] == '91.00 | 1 of 3 | - | -'
-  assert lines['diverged'] == '91.00 | 0 of 3 | - | -'
-  # One of its three runs failed, one never came to it.
-  assert lines['partly'] == '91.00 | 1 of 3 | - | -'
-
-
-def test_records_without_tests_have_no_way_to_the_target(tmp_path):
-  made_up.write(tmp_path, tests=False)
-  table = sections.targets(made_up.measure(tmp_path))
-  assert '| `dense` | 91.00 | - | - | - |' in table
+  lines = {x.split(' | ')[0][2:]: x for x in text.splitlines() if x[:1] == '|'}
+  assert {*made_up.TABLE.rows} - {*lines} == {'not_run'}
+  assert '| open, 1 failed |' in lines['partly'] and '| 2 of 3 ' in text
+  assert '| open, 3 failed |' in lines['diverged']
   assert (
-    'With the fewest bytes'
-    not in page.content(made_up.CATALOGUE, tmp_path).text
+    'with_it | without_it | top-1 (%) | +2.13 ± 1.00 | 3 | supported' in text
   )
-
-
-def test_failures_are_told_with_their_reasons(text):
-  assert '- `diverged`, seed 1: the loss is no number' in text
-  assert '- `partly`, seed 2: the loss is no number' in text
-
-
-def test_what_is_missing_is_counted_and_needs_something(text):
-  # 13 rows of 15 have a run; a fifth of the digits can be held out.
-  needs = 'a large machine, patience'
-  assert f'| `made_up` | 0 of 15 | 0 of 15 | 13 of 15 | {needs} |' in text
-
-
-def test_runs_of_a_former_setting_are_counted(root, tmp_path):
-  content = json.loads((root / _RECORD).read_text())
-  kept = content['runs']['quick']
-  kept['same']['1']['setting'] = {}
-  kept['gone'] = {'0': made_up.run('dense', 0)}
-  path = tmp_path / _RECORD
-  path.parent.mkdir(parents=True)
-  path.write_text(json.dumps(content))
-  record = records.Record(path, made_up.NAME, made_up.TABLE)
-  assert record.former() == 2
-  assert {*record.runs(papers.QUICK, 'same')} == {0, 2}
-  assert '- `made_up`: 2' in page.content(made_up.CATALOGUE, tmp_path).text
-  assert records.Record(root / _RECORD, 'made_up', made_up.TABLE).former() == 0
-
-
-def test_without_any_record_the_page_says_what_is_missing(tmp_path):
-  made = page.content(made_up.CATALOGUE, tmp_path)
-  assert not made.pictures
-  assert (
-    '| `made_up` | 0 of 15 | 0 of 15 | 0 of 15 | a large machine, patience |'
-    in made.text
-  )
-  assert 'or more, last stage: none yet.' in made.text
 
 
 def test_what_is_written_is_what_the_check_wants(root, monkeypatch):
-  monkeypatch.setattr(pictures.drawing, 'pareto', lambda *given: b'a picture')
-  for name in ('dots', 'lines'):
-    monkeypatch.setattr(pictures.drawing, name, lambda *given: b'a picture')
-  assert len(page.differences(made_up.CATALOGUE, root)) > 1
-  paths = page.write(made_up.CATALOGUE, root)
+  _values(root, 'above')
+  for name in ('forest', 'pareto', 'lines', 'steps'):
+    monkeypatch.setattr(pictures, name, lambda *given: b'a picture')
+  monkeypatch.setitem(summaries.TASKS, 'made_up', 'nothing, points')
+  page.write(made_up.CATALOGUE, root)
   assert page.differences(made_up.CATALOGUE, root) == []
-  shown = re.findall(r'!\[.+\]\((.+)\)', paths[0].read_text())
-  assert [root / name for name in shown] and {
-    root / name for name in shown
-  } == {*paths[1:]}
-  paths[0].write_text(paths[0].read_text().replace('+2.00', '+2.01'))
-  paths[1].rename(paths[1].with_name('old.png'))
+  path = root / page.PAGE
+  path.write_text(path.read_text().replace('+2.00', '+2.01'))
+  picture = root / page.FOLDER / 'made_up.png'
+  picture.rename(picture.with_name('old.png'))
   assert page.differences(made_up.CATALOGUE, root) == [
     'RESULTS.md is not what the records say',
-    f'docs/results/{paths[1].name} is missing',
+    'docs/results/made_up.png is missing',
     'docs/results/old.png is of no record',
   ]
+
+
+def test_pictures_are_drawn(root, monkeypatch):
+  monkeypatch.setitem(summaries.TASKS, 'made_up', 'nothing, points')
+  _values(root, 'above')
+  _, drawn = page.content(made_up.CATALOGUE, root)
+  assert {path.name for path in drawn} == {'made_up.png', 'pareto.png'}
+  for draw in drawn.values():
+    assert draw()[:4] == b'\x89PNG'
+
+
+def test_schemes_beside_each_other(root, monkeypatch):
+  monkeypatch.setitem(summaries.TASKS, 'made_up', 'nothing, points')
+  files.write_bytes(root / page.TEMPLATE, b'<!-- table: schemes -->')
+  texts, _ = page.content(made_up.CATALOGUE, root)
+  lines = texts[page.PAGE].splitlines()
+  # Rows of one scheme share a line; what is as good as dense is bold.
+  assert '| `gtopk`, 0.002 | **+2.00 ± 0.25, 80x, supported** |' in lines
+  assert any('0.004 | +0.50, 80x, one seed' in line for line in lines) is False
+
+
+def test_parts_of_a_step_add_up():
+  tables = {name: catalogue.load(name) for name in summaries.TASKS}
+  slow = summaries.slow_runs(_ROOT / page.NETWORKS, tables)
+  assert slow
+  for rows in slow.values():
+    for row in rows.values():
+      parts = row['breakdown_ms']
+      assert min(parts.values()) >= 0
+      assert sum(parts.values()) == pytest.approx(row['step_ms'])

@@ -75,11 +75,8 @@ def test_a_run_is_judged_by_its_own_score_and_told_in_words():
   assert scores.main_of({}) is None and scores.worded({}) == ''
 
 
-def test_amounts_and_labels_have_their_units():
-  assert scores.ACCURACY.amount(1.0) == '1 point'
-  assert scores.WER.amount(2.0) == '2 points'
-  assert scores.PERPLEXITY.amount(2.0) == '2 %'
-  assert scores.BLEU.amount(1.0) == '1 BLEU'
+def test_labels_have_their_units():
+  assert scores.ACCURACY.form.format(98.6) == '98.60'
   assert scores.ACCURACY.label == 'test accuracy (%)'
   assert scores.BLEU.label == 'test BLEU'
   assert scores.CROSS_ENTROPY.label == 'test cross-entropy (nats)'

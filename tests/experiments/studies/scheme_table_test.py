@@ -1,5 +1,6 @@
 """Tables of schemes: in the README, docs/schemes.md and docs/demo.md."""
 
+import json
 import pathlib
 import re
 
@@ -10,8 +11,8 @@ import jax.numpy as jnp
 import pytest
 
 _ROOT = pathlib.Path(__file__).parents[3]
-_RESULTS = (_ROOT / 'RESULTS.md').read_text()
-# Of the README's schemes: the rows of RESULTS.md.
+_PAPERS = _ROOT / 'experiments/results/papers'
+# Of the README's schemes: the rows of docs/results.
 _ROWS = {
   'dgc(0.001)': ('dgc', 'dgc'),
   "dgc(0.001, values='exponent4')": ('dgc_exponent4', 'dgc_4bit'),
@@ -30,11 +31,18 @@ def _readme_rows():
   return [[cell.strip() for cell in row.split('|')[1:-1]] for row in rows]
 
 
+def _cell(section, row, heading):
+  """A cell of a page of docs/results."""
+  text = (_ROOT / f'docs/results/{section}.md').read_text()
+  head, line = (
+    re.search(rf'^\| {name} \| .*', text, re.MULTILINE)[0].split(' | ')
+    for name in ('row', row)
+  )
+  return dict(zip(head, line, strict=True))[heading]
+
+
 def _points(section, row):
-  """The difference to dense of a row of RESULTS.md, as it is written there."""
-  begin = _RESULTS.index(f'### Schemes of `{section}`')
-  part = _RESULTS[begin : _RESULTS.index('###', begin + 3)]
-  return re.search(rf'^\| `{row}` \| ([^|]*) \|', part, re.MULTILINE)[1]
+  return _cell(section, row, 'points to dense, 95 %')
 
 
 def test_the_page_has_the_generated_table():
@@ -64,6 +72,31 @@ def test_the_readme_has_the_points_of_the_results():
       _points('schemes_digits', digits),
       _points('schemes_cifar10', cifar),
     ], name
+
+
+def test_other_numbers_of_pages_are_those_of_the_results():
+  """What is said of rows in words, beside the table of the README."""
+  kept = json.loads((_PAPERS / 'schemes_cifar10.json').read_text())['runs']
+  last, dense = (
+    kept['quick'][row]['0']['comm']['sent_bytes_per_step']
+    for row in ('dgc_4bit', 'dense')
+  )
+  ratios = [
+    f'{_cell("schemes_cifar10", "dgc_4bit", heading).split(".")[0]} times'
+    for heading in ('ratio, last stage', 'ratio, whole run')
+  ]
+  for name in ('README.md', 'docs/demo.md'):
+    text = ' '.join((_ROOT / name).read_text().split())
+    for ratio in (*ratios, f'{dense / last:.0f} times'):
+      assert ratio in text, (name, ratio)
+  text = ' '.join((_ROOT / 'docs/demo.md').read_text().split())
+  rows = ('gradient_dropping', 'dgc', 'gtopk', 'qsgd')
+  *others, end = (_points('schemes_digits', row) for row in rows)
+  assert f'{", ".join(others)} and {end} points, in the order' in text
+  assert f'ends {_points("schemes_cifar10", "dgc_4bit")} points' in text
+  text = ' '.join((_ROOT / 'docs/choose.md').read_text().split())
+  for workers in (4, 32):
+    assert _points('dgc_table2', f'dgc_{workers}workers') in text
 
 
 def test_the_demos_ratios_are_there_at_the_end_and_over_the_whole_run():
