@@ -2,7 +2,7 @@ r"""QSVRG on a strongly convex problem: QSGD's theorem 3.6.
 
 Commands:
   python -m experiments.qsvrg --config=configs/qsvrg.py \
-    --json=experiments/results/qsvrg.json --figure=runs/qsvrg.png
+    --json=experiments/results/qsvrg.json
   python -m experiments.qsvrg --config=configs/qsvrg.py --config.epochs=5
 
 Alistarh et al. 2017 (arXiv 1610.02132), theorem 3.6: f is strongly convex with

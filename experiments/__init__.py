@@ -27,8 +27,8 @@ The packages, lowest first; each imports only from those above it in this list
   training     gradients, the step, the loop
   report       pages and records of finished runs
   cost_model   how long an exchange takes, by the papers' models
-  studies      the demo, and single studies
   benchmarks   measurements of speed
+  studies      the demo, and single studies
   papers       tables of trainings: what papers printed, and ours
   sweep        the points of a sweep, and their runs
   results_page RESULTS.md and docs/results, made from the records

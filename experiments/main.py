@@ -24,6 +24,7 @@ from absl import flags
 from experiments.program import command_line
 from experiments.program import errors
 from experiments.program import progress
+from experiments.run import display
 from experiments.run import scores
 from experiments.run import writers
 
@@ -104,7 +105,7 @@ def _train(process: int) -> None:
     summary = train.train_and_evaluate(
       config,
       _WORKDIR.value,
-      progress=_Watch(bar),
+      progress=display.Display(bar),
       announce=command_line.say,
       command=command_line.typed(),
       writers=_WRITER.value,
@@ -138,28 +139,6 @@ def _tested(tests: Mapping[str, Any]) -> str:
   also = tests.get('final_split')
   other = f' (on {also["split"]}: {scores.worded(also)})' if also else ''
   return scores.worded(tests['final']) + other
-
-
-class _Watch:
-  """Moves the bar; without one, or into a file, prints lines of metrics."""
-
-  def __init__(self, bar: progress.Bar):
-    self._bar = bar
-    self._told = 0
-    self._tested = ''
-
-  def __call__(self, step: int, steps: int, line: Mapping[str, float]) -> None:
-    self._bar.update(step)
-    if not line or line['step'] <= self._told:  # it lags one behind
-      return
-    self._told = line['step']
-    tested = scores.worded(scores.tested(line))
-    loss = f'loss {line["train/loss"]:.4f}'
-    self._tested = tested or self._tested
-    self._bar.update(step, f'{loss}  {self._tested}')
-    if self._bar.lines:
-      done = f'step {self._told}/{steps}  {loss}  {tested}'
-      print(done.rstrip(), flush=True)
 
 
 if __name__ == '__main__':

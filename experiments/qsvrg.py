@@ -1,7 +1,7 @@
 r"""Runs QSVRG against plain QSGD on l2-regularised logistic regression.
 
   python -m experiments.qsvrg --config=configs/qsvrg.py \
-    --json=experiments/results/qsvrg.json --figure=runs/qsvrg.png
+    --json=experiments/results/qsvrg.json
 
 The task is to tell whether a handwritten digit is below five; workers are
 simulated. Set any field by `--config.FIELD=VALUE`.
@@ -18,7 +18,6 @@ from experiments.studies import qsvrg
 _CONFIG = command_line.define_config()
 _JSON = command_line.define_json()
 flags.DEFINE_alias('output', 'json')  # its former name
-_FIGURE = command_line.define_path('figure', None, 'PNG file to draw')
 
 
 def check() -> None:
@@ -43,8 +42,6 @@ def main() -> None:
     )
   )
   print(qsvrg.header(found))
-  if _FIGURE.value:
-    qsvrg.plot(found, _FIGURE.value)
   if _JSON.value:
     files.write_json(_JSON.value, {'command': command_line.typed(), **found})
 

@@ -26,24 +26,19 @@ rate:
   plan_bytes        what `gs.plan` says
   bytes_ok          wire <= 1.05 (plan + 66 ceil(plan / 1448)) + 4096
   serial_ms         what must be sent one after another, at the nominal rate
-  speedup           step_ms of dense / step_ms
-  break_even        bandwidths at which the scheme's step is shorter than the
-                    dense one, from compute_ms and the serial bytes of both:
-                    {"wins": "below" or "above", "mbit": Mbit/s}, or "always"
-                    or "never" with null; null for dense itself, and where
-                    dense was not measured
+  speedup           step_ms of dense / step_ms; null without dense
 """
 
 from __future__ import annotations
 
 import itertools
 import pathlib
-import sys
 import tempfile
 from typing import Any
 
 from absl import flags
 from experiments import cluster
+from experiments.benchmarks import exchange_worker
 from experiments.benchmarks import on_hosts
 from experiments.benchmarks import rows
 from experiments.benchmarks import subjects
@@ -58,12 +53,6 @@ _NUM_PARAMS = command_line.define_list(
 flags.DEFINE_alias('floats', 'num_params')  # as in the records
 _WORKERS = on_hosts.define_workers(4)
 _RATE = on_hosts.define_rate()
-_GRID = flags.DEFINE_bool(
-  'grid',
-  False,
-  '1, 10 and 25.6 million floats, 2, 4 and 8 workers, 1gbit and 100mbit; takes '
-  'hours on two cores',
-)
 _SCHEMES = command_line.define_schemes(subjects.SCHEMES)
 _DENSITY = flags.DEFINE_float(
   'density', subjects.DENSITY, 'density of the sparse schemes'
@@ -75,68 +64,60 @@ _STEPS = flags.DEFINE_integer(
 _LOOPBACK = on_hosts.define_loopback()
 _TIMEOUT = on_hosts.define_timeout()
 
-_WORKER = 'experiments.benchmarks.exchange_worker'
-# Large pages: else a fresh array of 40 MB costs 10,000 page faults, in every
-# scheme and in dense.
-_MALLOC = 'glibc.malloc.hugetlb=1'
-_GRID_FLOATS = (1_000_000, 10_000_000, 25_600_000)
-_GRID_WORKERS = (2, 4, 8)
-_GRID_RATES = ('1gbit', '100mbit')
+_INSIDE = on_hosts.define_inside()
 
 
-def measure(
-  floats: int,
-  workers: int,
-  rate: str,
-  folder: pathlib.Path,
+def _measured(
+  floats: int, workers: int, rate: str, folder: pathlib.Path
 ) -> list[dict[str, Any]]:
-  """Runs the workers once.
-
-  Args:
-    floats: about how many parameters.
-    workers: number of hosts.
-    rate: of the links, or 'loopback'.
-    folder: for the workers' result and compiled programs.
-
-  Raises:
-    FailedError: a worker failed.
-    NotPermittedError: no namespaces here.
-  """
-  # The programs depend on size and number only: another rate finds them here.
+  """Runs the workers once; the folder is for their compiled programs."""
+  # These depend on size and number only: another rate finds them here.
   shared = folder / f'{floats}-{workers}'
   shared.mkdir(exist_ok=True)
-  path = shared / 'result.json'
-  path.unlink(missing_ok=True)
-  command = [
-    sys.executable,
-    '-m',
-    _WORKER,
-    f'--json={path}',
+  words = [
     f'--num_params={floats}',
     f'--density={_DENSITY.value}',
     f'--schemes={",".join(_SCHEMES.value)}',
     f'--repeats={_REPEATS.value}',
     f'--steps={_STEPS.value}',
   ]
-  command = ['env', f'GLIBC_TUNABLES={_MALLOC}', *command]
-  on_hosts.run(command, workers, rate, timeout=_TIMEOUT.value)
-  return rows.make_rows(files.read_json(path), rate, _DENSITY.value)
+  found = on_hosts.measured(
+    'exchange',
+    words,
+    shared,
+    workers,
+    rate,
+    before=on_hosts.LARGE_PAGES,
+    timeout=_TIMEOUT.value,
+  )
+  return rows.make_rows(found, rate, _DENSITY.value)
+
+
+def _inside() -> dict[str, Any]:
+  return exchange_worker.measure(
+    _SCHEMES.value,
+    *_NUM_PARAMS.value,
+    density=_DENSITY.value,
+    repeats=_REPEATS.value,
+    steps=_STEPS.value,
+    folder=_JSON.value.parent,
+  )
 
 
 def main() -> None:
   """Measures, prints tables and writes the file."""
-  floats, workers, rates = _NUM_PARAMS.value, _WORKERS.value, _RATE.value
-  if _GRID.value:
-    floats, workers, rates = _GRID_FLOATS, _GRID_WORKERS, _GRID_RATES
-  if _LOOPBACK.value:
-    rates = (on_hosts.LOOPBACK,)
+  if _INSIDE.value:
+    on_hosts.inside(_JSON.value, _inside)
+    return
+  rates = (on_hosts.LOOPBACK,) if _LOOPBACK.value else _RATE.value
+  runs = itertools.product(_NUM_PARAMS.value, _WORKERS.value, rates)
   done: list[dict[str, Any]] = []
   with (
     cluster.guarded(loopback=True),
     tempfile.TemporaryDirectory(prefix='gradsparse-') as folder,
   ):
-    for size, number, rate in itertools.product(floats, workers, rates):
-      new = measure(size, number, rate, pathlib.Path(folder))
+    for size, number, rate in runs:
+      new = _measured(size, number, rate, pathlib.Path(folder))
       tables.show(rows.table(new))
       done += new
       # After each: a benchmark that is stopped leaves what it has.

@@ -1,25 +1,23 @@
 """One worker of the exchange benchmark: `experiments.benchmarks.exchange`.
 
-`experiments.cluster` starts it on every host; process 0 writes the
-measurements. Schemes take turns in every round, so that other work of the
-machine affects all of them alike.
+The program starts itself on every host of `experiments.cluster`. Schemes take
+turns in every round, so that other work of the machine affects all of them
+alike.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+import functools
+import pathlib
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
-from absl import flags
 from experiments.benchmarks import collectives
+from experiments.benchmarks import on_hosts
 from experiments.benchmarks import sharing
 from experiments.benchmarks import subjects
 from experiments.cluster import traffic
-from experiments.hosts import multihost
-from experiments.program import command_line
-from experiments.program import files
 import gradsparse as gs
 import jax
 from jax.experimental import multihost_utils
@@ -31,15 +29,6 @@ from jax.sharding import PartitionSpec as P
 import numpy as np
 import optax
 
-_JSON = command_line.define_json()
-_NUM_PARAMS = flags.DEFINE_integer('num_params', None, 'number of parameters')
-_DENSITY = flags.DEFINE_float('density', None, 'density of the sparse schemes')
-_SCHEMES = command_line.define_schemes(subjects.SCHEMES)
-_REPEATS = flags.DEFINE_integer('repeats', 7, 'rounds', lower_bound=1)
-_STEPS = flags.DEFINE_integer(
-  'steps', None, 'steps of a scheme in a round', lower_bound=1
-)
-
 LOCAL = P(subjects.AXIS)
 MODES = ('step', 'compute', 'collectives')
 _GRADIENTS = 2  # different ones, in turn
@@ -49,25 +38,18 @@ _BARRIERS = 5  # measured, to be subtracted
 _LONG_STEP_SECONDS = 1.0
 
 
-@dataclasses.dataclass
-class Subject:
+class Subject(NamedTuple):
   """One scheme, compiled and with its state.
 
   Attributes:
-    name: of the scheme.
     run: mode -> does one step and waits for its end.
     is_long: mode -> whether a step takes so long that one a round must do.
-    plan_bytes: what a worker sends in a step, the largest over workers.
-    serial_bytes: what must be sent one after another.
-    compile_seconds: for all three programs.
+    found: what `measure` returns of it.
   """
 
-  name: str
   run: dict[str, Callable[[], None]]
   is_long: dict[str, bool]
-  plan_bytes: int
-  serial_bytes: float
-  compile_seconds: float
+  found: dict[str, Any]
 
 
 class Bench:
@@ -79,11 +61,9 @@ class Bench:
   """
 
   def __init__(
-    self,
-    shapes: Mapping[str, tuple[int, ...]],
-    programs: sharing.Programs,
+    self, shapes: Mapping[str, tuple[int, ...]], programs: sharing.Programs
   ):
-    self._programs = programs
+    self._programs, self._turn = programs, 0
     devices = jax.devices()
     self.workers = len(devices)
     self.mesh = Mesh(
@@ -94,146 +74,108 @@ class Bench:
       for name, shape in shapes.items()
     }
 
-    def draw(number):
-      key = jax.random.fold_in(
-        jax.random.key(number), jax.lax.axis_index(subjects.AXIS)
-      )
-      keys = jax.random.split(key, len(self.shapes))
+    def draw(seed):
+      keys = jax.random.split(jax.random.key(seed), len(shapes))
       return {
-        name: jax.random.normal(k, (1, *shape.shape))
-        for k, (name, shape) in zip(keys, self.shapes.items(), strict=True)
+        name: jax.random.normal(key, (self.workers, *shape))
+        for key, (name, shape) in zip(keys, shapes.items(), strict=True)
       }
 
-    drawn = jax.jit(self._mapped(draw, P(), LOCAL))
-    self.gradients = [drawn(jnp.int32(i)) for i in range(_GRADIENTS)]
-    self.params = self._make(_zeros(self.shapes), P())
-    self._turn = 0
+    self.gradients = [
+      self._make(functools.partial(draw, seed), LOCAL)
+      for seed in range(_GRADIENTS)
+    ]
+    self.params = self._make(self._zeros, P())
     token = self._make(lambda: jnp.zeros(self.workers), LOCAL)
-    meet = jax.jit(
-      self._mapped(lambda x: jax.lax.psum(x, subjects.AXIS), LOCAL, P())
-    )
+    meet = self._mapped(lambda x: jax.lax.psum(x, subjects.AXIS), LOCAL, P())
     self.barrier = lambda: jax.block_until_ready(meet(token))
 
-  def _mapped(self, function, in_specs, out_specs):
+  def _zeros(self) -> Any:
+    return jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), self.shapes)
+
+  def _mapped(self, function, in_specs, out_specs, donate=()):
     # Without types: the steps without collectives promise replicated results
     # that they do not have.
-    return jax.shard_map(
+    mapped = jax.shard_map(
       function,
       mesh=self.mesh,
       in_specs=in_specs,
       out_specs=out_specs,
       check_vma=False,
     )
+    return jax.jit(mapped, donate_argnums=donate)
 
   def _make(self, function: Callable[[], Any], specs: Any) -> Any:
     """Arrays of the mesh; each process makes its own part only."""
     shardings = jax.tree.map(
-      lambda spec: NamedSharding(self.mesh, spec), specs, is_leaf=_is_spec
+      lambda spec: NamedSharding(self.mesh, spec),
+      specs,
+      is_leaf=lambda x: isinstance(x, P),
     )
     return jax.jit(function, out_shardings=shardings)()
 
-  def next_gradient(self) -> Any:
-    self._turn += 1
-    return self.gradients[self._turn % _GRADIENTS]
-
   def subject(self, name: str, density: float) -> Subject:
     """Compiles the three programs of a scheme and makes its state."""
-    start = time.monotonic()
-    tx = subjects.SCHEMES[name](density)
+    tx = subjects.make(name, density)
     specs = gs.workers.specs(tx, self.shapes, self.workers, subjects.AXIS)
 
     def step(params, state, grads):
-      updates, state = tx.update(grads, state, params)
+      own = jax.tree.map(lambda x, s: x if s == P() else x[0], state, specs)
+      grads = jax.tree.map(lambda g: g[0], grads)
+      updates, own = tx.update(grads, own, params)
+      state = jax.tree.map(lambda x, s: x if s == P() else x[None], own, specs)
       return optax.apply_updates(params, updates), state
 
-    def init():
-      return gs.workers.init(
-        tx, _zeros(self.shapes)(), self.workers, subjects.AXIS
+    held = [
+      self._make(
+        lambda: gs.workers.init(tx, self._zeros(), self.workers, subjects.AXIS),
+        specs,
+      )
+    ]
+
+    def runner():
+      program = self._programs.compile(
+        self._mapped(step, (P(), specs, LOCAL), (P(), specs), (0, 1)),
+        *(self.params, held[0], self.gradients[0]),
       )
 
-    state = self._make(init, specs)
-    whole = gs.workers.parallel(
-      step,
-      runner='shard_map',
-      num_workers=self.workers,
-      in_specs=(P(), specs, LOCAL),
-      out_specs=(P(), specs),
-      axis_name=subjects.AXIS,
-      donate_argnums=(0, 1),
-      devices=jax.devices(),
-    )
-
-    def lonely(params, state, grads):
-      inside = jax.tree.map(_without_axis, state, specs)
-      mine = jax.tree.map(lambda g: g[0], grads)
-      params, inside = step(params, inside, mine)
-      return params, jax.tree.map(_with_axis, inside, specs)
-
-    compute = jax.jit(
-      self._mapped(lonely, (P(), specs, LOCAL), (P(), specs)),
-      donate_argnums=(0, 1),
-    )
-    arguments = (self.params, state, self.gradients[0])
-    whole = self._programs.compile(whole, *arguments)
-    with collectives.left_out(self.workers) as calls:
-      compute = self._programs.compile(compute, *arguments)
-    calls = self._programs.share(lambda: calls)  # process 0 has traced
-    held = [state]
-
-    def runner(program):
       def run():
-        self.params, new = program(
-          self.params, held.pop(), self.next_gradient()
-        )
+        self._turn += 1
+        grads = self.gradients[self._turn % _GRADIENTS]
+        self.params, new = program(self.params, held.pop(), grads)
         held.append(new)
         jax.block_until_ready((self.params, new))
 
       return run
 
-    run = {
-      'step': runner(whole),
-      'compute': runner(compute),
-      'collectives': self._alone(calls),
+    run = {'step': runner()}
+    with collectives.left_out(self.workers) as calls:
+      run['compute'] = runner()
+    calls = self._programs.share(lambda: calls)  # process 0 has traced
+    run['collectives'] = self._alone(calls)
+    first = {  # touches all memory
+      mode: on_hosts.slowest(_region(self, run[mode], 1)[0]) for mode in MODES
     }
-    first = {}
-    for mode in MODES:  # touches all memory
-      self.barrier()
-      first[mode] = _slowest(_timed(run[mode]))
-    return Subject(
-      name,
-      run,
-      {mode: first[mode] > _LONG_STEP_SECONDS for mode in MODES},
-      plan_bytes=gs.plan(tx, self.shapes, self.workers).sent_bytes,
-      serial_bytes=sum(call.serial_bytes(self.workers) for call in calls),
-      compile_seconds=time.monotonic() - start,
-    )
+    found = {
+      'scheme': name,
+      'plan_bytes': gs.plan(tx, self.shapes, self.workers).sent_bytes,
+      'serial_bytes': round(sum(c.serial_bytes(self.workers) for c in calls)),
+      'sent_bytes': [],
+      'seconds': {mode: [] for mode in MODES},
+    }
+    is_long = {mode: first[mode] > _LONG_STEP_SECONDS for mode in MODES}
+    return Subject(run, is_long, found)
 
   def _alone(self, calls: list[collectives.Call]) -> Callable[[], None]:
     function, lengths = collectives.alone(calls, subjects.AXIS)
     operands = self._make(
       lambda: [jnp.zeros((self.workers, n)) for n in lengths], LOCAL
     )
-    program = jax.jit(
-      self._mapped(lambda xs: function([x[0] for x in xs])[None], LOCAL, LOCAL)
+    program = self._programs.compile(
+      self._mapped(lambda xs: function([x[0] for x in xs])[None], LOCAL, LOCAL),
+      operands,
     )
-    program = self._programs.compile(program, operands)
     return lambda: jax.block_until_ready(program(operands))
-
-
-def _zeros(shapes: Any) -> Callable[[], Any]:
-  return lambda: jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
-
-
-def _is_spec(x: Any) -> bool:
-  return isinstance(x, P)
-
-
-def _without_axis(x: jax.Array, spec: P) -> jax.Array:
-  return x[0] if spec != P() else x
-
-
-def _with_axis(x: jax.Array, spec: P) -> jax.Array:
-  return x[None] if spec != P() else x
 
 
 def _region(
@@ -260,12 +202,28 @@ def _sent_bytes() -> int:
   return 0 if count is None else count.tx_bytes
 
 
-def measure() -> dict[str, Any]:
-  """Measures all schemes; every process returns the same."""
-  programs = sharing.Programs(_JSON.value.parent)
-  bench = Bench(subjects.shapes(_NUM_PARAMS.value), programs)
-  names = _SCHEMES.value
-  contenders = [bench.subject(name, _DENSITY.value) for name in names]
+def measure(
+  names: Sequence[str],
+  num_params: int,
+  *,
+  density: float,
+  repeats: int,
+  steps: int,
+  folder: pathlib.Path,
+) -> dict[str, Any]:
+  """Measures schemes; every process returns the same.
+
+  Args:
+    names: of the schemes.
+    num_params: about how many parameters.
+    density: of the sparse schemes.
+    repeats: rounds.
+    steps: of a scheme in a round.
+    folder: that all processes see, for compiled programs.
+  """
+  shapes = subjects.shapes(num_params)
+  bench = Bench(shapes, sharing.Programs(folder))
+  contenders = [bench.subject(name, density) for name in names]
 
   # What is sent without a step: heartbeats in a while, and a barrier.
   bench.barrier()
@@ -274,66 +232,27 @@ def measure() -> dict[str, Any]:
   quiet = (_sent_bytes() - before) / _IDLE_SECONDS
   barriers = [_region(bench, lambda: None, 0)[2] for _ in range(_BARRIERS)]
 
-  times: dict[tuple[str, str], list[float]] = {
-    (name, mode): [] for name in names for mode in MODES
-  }
-  sent: dict[str, list[float]] = {n: [] for n in names}
-  for number in range(_REPEATS.value):
+  for number in range(repeats):
     shift = number % len(contenders)
-    for subject in contenders[shift:] + contenders[:shift]:
+    for run, is_long, found in contenders[shift:] + contenders[:shift]:
       # A long exchange leaves TCP in a state that the next one suffers from.
-      if not subject.is_long['step']:
-        subject.run['step']()
+      if not is_long['step']:
+        run['step']()
       for mode in MODES:
-        steps = 1 if subject.is_long[mode] else _STEPS.value
-        seconds, whole, nbytes = _region(bench, subject.run[mode], steps)
-        times[subject.name, mode].append(_slowest(seconds) / steps)
+        count = 1 if is_long[mode] else steps
+        seconds, whole, nbytes = _region(bench, run[mode], count)
+        found['seconds'][mode].append(on_hosts.slowest(seconds) / count)
         if mode == 'step':
           extra = np.median(barriers) + quiet * whole
-          sent[subject.name].append((nbytes - extra) / steps)
+          found['sent_bytes'].append((nbytes - extra) / count)
 
+  rows = [subject.found for subject in contenders]
   everyones = multihost_utils.process_allgather(
-    np.asarray([sent[n] for n in names], np.float64)
+    np.asarray([row['sent_bytes'] for row in rows], np.float64)
   )  # (workers, schemes, repeats)
-  counted = traffic.count_here() is not None
-  return {
-    'floats': subjects.size(subjects.shapes(_NUM_PARAMS.value)),
-    'workers': bench.workers,
-    'idle_bytes_per_second': quiet if counted else None,
-    'schemes': [
-      {
-        'scheme': subject.name,
-        'plan_bytes': subject.plan_bytes,
-        'serial_bytes': round(subject.serial_bytes),
-        'compile_seconds': subject.compile_seconds,
-        'sent_bytes': (everyones[:, number].tolist() if counted else None),
-        'seconds': {mode: times[subject.name, mode] for mode in MODES},
-      }
-      for number, subject in enumerate(contenders)
-    ],
-  }
-
-
-def _timed(run: Callable[[], None]) -> float:
-  start = time.perf_counter()
-  run()
-  return time.perf_counter() - start
-
-
-def _slowest(seconds: float) -> float:
-  """Over all processes: the same in each, so that they can act on it."""
-  everyones = multihost_utils.process_allgather(np.float32(seconds))
-  return float(np.max(everyones))
-
-
-def main() -> None:
-  """Joins the other workers, measures, and writes the result once."""
-  jax.config.update('jax_platforms', 'cpu')
-  with multihost.session(collective_timeout=600) as (rank, _):
-    result = measure()
-    if rank == 0:
-      files.write_json(_JSON.value, result)
-
-
-if __name__ == '__main__':
-  command_line.run(main)
+  for number, row in enumerate(rows):
+    row['sent_bytes'] = everyones[:, number].tolist()
+    if traffic.count_here() is None:
+      row['sent_bytes'] = None
+  floats = subjects.size(shapes)
+  return {'floats': floats, 'workers': bench.workers, 'schemes': rows}

@@ -3,8 +3,7 @@ r"""Measures the network itself: a ping-pong, and bare dense all-reduces.
   python -m experiments.benchmarks.network --json=network.json \
     --workers=2,4,8 --rate=1gbit,100mbit
 
-on the hosts of `experiments.cluster`. Writes a list of rows for
-`experiments.cost_model --measured`, which fits alpha and beta to them:
+on the hosts of `experiments.cluster`. Writes a list of rows:
 
   scheme          'ping_pong': a message from one host to another, half of the
                   time there and back; 'all_reduce': of float32 by all hosts
@@ -18,7 +17,6 @@ from __future__ import annotations
 import functools
 import itertools
 import pathlib
-import sys
 import tempfile
 import time
 from typing import Any
@@ -27,7 +25,6 @@ from absl import flags
 from experiments import cluster
 from experiments.benchmarks import on_hosts
 from experiments.benchmarks import rows
-from experiments.hosts import multihost
 from experiments.program import command_line
 from experiments.program import files
 import jax
@@ -42,11 +39,7 @@ _JSON = command_line.define_json()
 _WORKERS = on_hosts.define_workers(2, 4, 8)
 _RATE = on_hosts.define_rate()
 _REPEATS = flags.DEFINE_integer('repeats', 7, 'rounds', lower_bound=1)
-_INSIDE = flags.DEFINE_bool(
-  'inside',
-  False,
-  'measure in this process; set by the program for those that it starts',
-)
+_INSIDE = on_hosts.define_inside()
 
 _AXIS = 'workers'
 # Floats. Some hundred kilobytes would pass in one burst of the shaper, at a
@@ -65,20 +58,16 @@ def measure(repeats: int) -> list[dict[str, Any]]:
     x = jax.lax.ppermute(x, _AXIS, _THERE)
     return jax.lax.ppermute(x, _AXIS, _BACK)
 
+  # Each with the ways of a message.
   programs = {
-    'ping_pong': (jax.jit(mapped(there_and_back, out_specs=P(_AXIS))), 2),
-    'all_reduce': (
-      jax.jit(mapped(lambda x: jax.lax.psum(x, _AXIS), out_specs=P())),
-      1,
-    ),
+    'ping_pong': (mapped(there_and_back, out_specs=P(_AXIS)), 2),
+    'all_reduce': (mapped(lambda x: jax.lax.psum(x, _AXIS), out_specs=P()), 1),
   }
   found = []
-  for size, (name, (program, ways)) in itertools.product(
-    _SIZES, programs.items()
-  ):
-    mine = np.ones((1, size), np.float32)
+  for size, name in itertools.product(_SIZES, programs):
+    program, ways = jax.jit(programs[name][0]), programs[name][1]
     operand = jax.make_array_from_process_local_data(
-      NamedSharding(mesh, P(_AXIS)), mine
+      NamedSharding(mesh, P(_AXIS)), np.ones((1, size), np.float32)
     )
     jax.block_until_ready(program(operand))
     times = []
@@ -86,11 +75,8 @@ def measure(repeats: int) -> list[dict[str, Any]]:
       multihost_utils.sync_global_devices('ready')
       start = time.perf_counter()
       jax.block_until_ready(program(operand))
-      seconds = np.float32(time.perf_counter() - start)
       # The slowest counts: a host that the ping-pong leaves out has no time.
-      times.append(
-        float(np.max(multihost_utils.process_allgather(seconds))) / ways
-      )
+      times.append(on_hosts.slowest(time.perf_counter() - start) / ways)
     found.append(
       {
         'scheme': name,
@@ -103,40 +89,21 @@ def measure(repeats: int) -> list[dict[str, Any]]:
   return found
 
 
-def run(workers: int, rate: str) -> list[dict[str, Any]]:
-  """Measures on a cluster of its own.
-
-  Raises:
-    FailedError: a worker failed.
-    NotPermittedError: no namespaces here.
-  """
-  with tempfile.TemporaryDirectory() as folder:
-    path = pathlib.Path(folder, 'rows.json')
-    command = [
-      sys.executable,
-      '-m',
-      'experiments.benchmarks.network',
-      f'--json={path}',
-      f'--repeats={_REPEATS.value}',
-      '--inside',
-    ]
-    on_hosts.run(command, workers, rate)
-    return [{**row, 'rate': rate} for row in files.read_json(path)]
-
-
 def main() -> None:
   """Measures on every kind of cluster; with --inside, is one of its hosts."""
   if _INSIDE.value:
-    jax.config.update('jax_platforms', 'cpu')
-    with multihost.session() as (rank, _):
-      found = measure(_REPEATS.value)
-      if rank == 0:
-        files.write_json(_JSON.value, found)
+    on_hosts.inside(_JSON.value, lambda: measure(_REPEATS.value))
     return
   found = []
-  with cluster.guarded(loopback=False):
+  words = [f'--repeats={_REPEATS.value}']
+  with (
+    cluster.guarded(loopback=False),
+    tempfile.TemporaryDirectory() as folder,
+  ):
     for rate, workers in itertools.product(_RATE.value, _WORKERS.value):
-      found += run(workers, rate)
+      path = pathlib.Path(folder)
+      new = on_hosts.measured('network', words, path, workers, rate)
+      found += [{**row, 'rate': rate} for row in new]
       files.write_json(_JSON.value, found)
 
 

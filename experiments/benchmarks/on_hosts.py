@@ -1,16 +1,25 @@
 """Runs the processes of a benchmark on a cluster of its own."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+import pathlib
 import sys
 from typing import Any
 
 from absl import flags
 from experiments import cluster
+from experiments.hosts import multihost
 from experiments.program import command_line
 from experiments.program import errors
+from experiments.program import files
+import jax
+from jax.experimental import multihost_utils
+import numpy as np
 
 # In place of a rate: all processes on 127.0.0.1, nothing shaped or counted.
 LOOPBACK = 'loopback'
+# Large pages: else a fresh array of 40 MB costs 10,000 page faults, in every
+# scheme and in dense.
+LARGE_PAGES = ('env', 'GLIBC_TUNABLES=glibc.malloc.hugetlb=1')
 
 flags.disclaim_key_flags()
 
@@ -50,6 +59,59 @@ def run(
   if result.outcome.timed_out or any(result.outcome.statuses):
     raise FailedError(str(result.outcome))
   return result
+
+
+def measured(
+  name: str,
+  words: Sequence[str],
+  folder: pathlib.Path,
+  workers: int,
+  rate: str,
+  *,
+  before: Sequence[str] = (),
+  timeout: float | None = None,
+) -> Any:
+  """Runs a benchmark with `--inside` on every host; returns what it wrote.
+
+  Args:
+    name: of the benchmark, a program beside this file.
+    words: its other flags.
+    folder: that all hosts see, for the file.
+    workers: see `run`, which raises.
+    rate: likewise.
+    before: words in front of the command.
+    timeout: see `run`.
+  """
+  path = folder / 'result.json'
+  path.unlink(missing_ok=True)
+  program = [sys.executable, '-m', f'experiments.benchmarks.{name}']
+  command = [*before, *program, '--inside', f'--json={path}', *words]
+  run(command, workers, rate, timeout=timeout)
+  return files.read_json(path)
+
+
+def inside(path: pathlib.Path, measure: Callable[[], Any]) -> None:
+  """Joins the other processes and measures; the first writes the file."""
+  jax.config.update('jax_platforms', 'cpu')
+  with multihost.session(collective_timeout=600) as (rank, _):
+    found = measure()
+    if rank == 0:
+      files.write_json(path, found)
+
+
+def slowest(seconds: float) -> float:
+  """Over all processes: the same in each, so that they can act on it."""
+  everyones = multihost_utils.process_allgather(np.float32(seconds))
+  return float(np.max(everyones))
+
+
+def define_inside() -> flags.FlagHolder[bool]:
+  """Defines `--inside`."""
+  return flags.DEFINE_bool(
+    'inside',
+    False,
+    'measure in this process; set by the program for those that it starts',
+  )
 
 
 def define_workers(*default: int) -> flags.FlagHolder[list[int]]:

@@ -10,7 +10,6 @@ import statistics
 from typing import Any
 
 from experiments.cluster import network
-from experiments.cost_model import costs
 from experiments.program import command_line
 from experiments.program import files
 from experiments.program import tables
@@ -28,38 +27,12 @@ def bytes_limit(plan_bytes: int) -> float:
   return 1.05 * (plan_bytes + headers) + 4096
 
 
-def break_even(
-  row: Mapping[str, float], dense: Mapping[str, float]
-) -> dict[str, Any]:
-  """At which bandwidths a scheme's step is shorter than a dense one.
-
-  Args:
-    row: has compute_ms and serial_bytes.
-    dense: likewise.
-
-  Returns:
-    The field `break_even` of a row (see `experiments.benchmarks.exchange`).
-  """
-  found = costs.break_even(
-    dense['serial_bytes'],
-    row['serial_bytes'],
-    1e-3 * (row['compute_ms'] - dense['compute_ms']),
-  )
-  bits = found.bits_per_second
-  return {'wins': found.wins, 'mbit': None if bits is None else bits / 1e6}
-
-
 def quartile_distance(values: Sequence[float]) -> float:
   """The distance between the first quartile and the third."""
   if len(values) < 2:
     return 0.0
   low, _, high = statistics.quantiles(values, n=4, method='inclusive')
   return high - low
-
-
-def mebibytes(count: int | None) -> str:
-  """A number of bytes for reading, '-' where nobody could tell."""
-  return '-' if count is None else f'{count / (1 << 20):,.0f}'
 
 
 def write_record(
@@ -88,22 +61,15 @@ def make_rows(
     density: of the sparse schemes.
   """
   rows = []
-  shaped = rate not in ('loopback', 'unlimited')
   for scheme in measured['schemes']:
-    ms = {
-      mode: [1e3 * s for s in seconds]
-      for mode, seconds in scheme['seconds'].items()
-    }
+    ms = {k: [1e3 * s for s in v] for k, v in scheme['seconds'].items()}
     middle = {mode: statistics.median(values) for mode, values in ms.items()}
-    sent = scheme['sent_bytes']
-    wire = None
-    if sent is not None:
-      wire = max(round(statistics.median(host)) for host in sent)
+    plan_bytes, sent = scheme['plan_bytes'], scheme['sent_bytes']
+    wire = sent and max(round(statistics.median(host)) for host in sent)
     serial_ms = None
-    if shaped:
+    if rate not in ('loopback', 'unlimited'):
       bits = 8 * scheme['serial_bytes']
       serial_ms = 1e3 * bits / network.bits_per_second(rate)
-    plan_bytes = scheme['plan_bytes']
     rows.append(
       {
         'scheme': scheme['scheme'],
@@ -126,11 +92,7 @@ def make_rows(
     )
   dense = next((row for row in rows if row['scheme'] == 'dense'), None)
   for row in rows:
-    row['speedup'] = row['break_even'] = None
-    if dense is not None:
-      row['speedup'] = dense['step_ms'] / row['step_ms']
-      if row is not dense:
-        row['break_even'] = break_even(row, dense)
+    row['speedup'] = dense and dense['step_ms'] / row['step_ms']
   return rows
 
 
@@ -173,19 +135,16 @@ def evaluations(
   Args:
     lines: of its metrics file.
   """
-  found = []
-  for line in lines:
-    tested = scores.tested(line)
-    if tested:
-      found.append(
-        {
-          'step': line['step'],
-          **tested,
-          'sent_bytes': line['comm/sent_bytes_total'],  # by one worker
-          'seconds': line['time/seconds'],
-        }
-      )
-  return found
+  return [
+    {
+      'step': line['step'],
+      **tested,
+      'sent_bytes': line['comm/sent_bytes_total'],  # by one worker
+      'seconds': line['time/seconds'],
+    }
+    for line in lines
+    if (tested := scores.tested(line))
+  ]
 
 
 def step_times(
@@ -224,35 +183,21 @@ def step_times(
 def table(rows: Sequence[Mapping[str, Any]]) -> tables.Table:
   """The rows of one size, number of workers and rate, for reading."""
   columns = {
-    'scheme': str,
-    'step_ms': '{:.1f}'.format,
-    'step_ms_spread': '{:.1f}'.format,
-    'compute_ms': '{:.1f}'.format,
-    'exchange_ms': '{:.1f}'.format,
-    'collectives_ms': '{:.1f}'.format,
-    'serial_ms': '{:.1f}'.format,
-    'wire_bytes': '{:,}'.format,
-    'plan_bytes': '{:,}'.format,
-    'speedup': '{:.2f}'.format,
-    'break_even': _break_even_text,
+    'scheme': ('scheme', ''),
+    'step': ('step_ms', '.1f'),
+    'step spread': ('step_ms_spread', '.1f'),
+    'compute': ('compute_ms', '.1f'),
+    'exchange': ('exchange_ms', '.1f'),
+    'collectives': ('collectives_ms', '.1f'),
+    'serial': ('serial_ms', '.1f'),
+    'wire bytes': ('wire_bytes', ','),
+    'plan bytes': ('plan_bytes', ','),
+    'speedup': ('speedup', '.2f'),
   }
   first = rows[0]
   return tables.make(
-    [name.removesuffix('_ms').replace('_', ' ') for name in columns],
-    [
-      [
-        '-' if row[name] is None else text(row[name])
-        for name, text in columns.items()
-      ]
-      for row in rows
-    ],
+    [*columns],
+    tables.cells(columns, rows),
     title=f'{first["floats"]:,} floats, {first["workers"]} workers, '
-    f'{first["rate"]}; times in ms, break even in Mbit/s',
+    f'{first["rate"]}; times in ms',
   )
-
-
-def _break_even_text(found: Mapping[str, Any]) -> str:
-  """Such as 'below 1,000'; 'always' and 'never' have no bandwidth."""
-  if found['mbit'] is None:
-    return found['wins']
-  return f'{found["wins"]} {found["mbit"]:,.0f}'

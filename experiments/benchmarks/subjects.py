@@ -2,72 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
 
-import gradsparse as gs
+from experiments.benchmarks.compress import contenders
+from experiments.benchmarks.compress import trees
 import optax
 
 AXIS = 'workers'
-DENSITY = 0.001
-_LEARNING_RATE = 0.1
-_MOMENTUM = 0.9
+DENSITY = contenders.DENSITY
 
-# ResNet-50: (blocks, factor of the base width) of its four stages. A block's
-# output has four times the width of its inside.
-_STAGES = ((3, 1), (4, 2), (6, 4), (3, 8))
-_EXPANSION = 4
 _FEW = 2  # matrices of a small model
 
 
-def _followed_by_momentum(
-  scheme: optax.GradientTransformation,
-) -> optax.GradientTransformation:
-  return optax.chain(scheme, optax.sgd(_LEARNING_RATE, momentum=_MOMENTUM))
-
-
-# Each with its parameter update; momentum SGD in all of them (DGC has the
-# momentum inside, and plain SGD after it).
-SCHEMES: dict[str, Callable[[float], optax.GradientTransformation]] = {
-  'dense': lambda density: _followed_by_momentum(gs.dense(axis_name=AXIS)),
-  'topk_allgather': lambda density: _followed_by_momentum(
-    gs.gradient_dropping(density, axis_name=AXIS)
-  ),
-  'gtopk_tree': lambda density: _followed_by_momentum(
-    gs.gtopk(density, topology='tree', put_back='paper', axis_name=AXIS)
-  ),
-  'gtopk_butterfly': lambda density: _followed_by_momentum(
-    gs.gtopk(density, axis_name=AXIS)
-  ),
-  'dgc': lambda density: optax.chain(
-    gs.dgc(density, momentum=_MOMENTUM, axis_name=AXIS),
-    optax.sgd(_LEARNING_RATE),
-  ),
-  'qsgd4': lambda density: _followed_by_momentum(gs.qsgd(7, axis_name=AXIS)),
-  'qsgd4_scatter': lambda density: _followed_by_momentum(
-    gs.qsgd(7, exchange='reduce_scatter', axis_name=AXIS)
-  ),
-  'one_bit': lambda density: _followed_by_momentum(
-    gs.one_bit_sgd(axis_name=AXIS)
-  ),
-  'one_bit_scatter': lambda density: _followed_by_momentum(
-    gs.one_bit_sgd(exchange='reduce_scatter', axis_name=AXIS)
-  ),
+# Those of `contenders`, and their other arguments.
+SCHEMES: dict[str, tuple[str, dict[str, str]]] = {
+  'dense': ('dense', {}),
+  'topk_allgather': ('dropping', {}),
+  'gtopk_tree': ('gtopk', {'topology': 'tree', 'put_back': 'paper'}),
+  'gtopk_butterfly': ('gtopk', {}),
+  'dgc': ('dgc', {}),
+  'qsgd4': ('qsgd4', {}),
+  'qsgd4_scatter': ('qsgd4', {'exchange': 'reduce_scatter'}),
+  'one_bit': ('one_bit', {}),
+  'one_bit_scatter': ('one_bit', {'exchange': 'reduce_scatter'}),
 }
+_SPARSE = ('dropping', 'gtopk', 'dgc')
+
+
+def make(name: str, density: float = DENSITY) -> optax.GradientTransformation:
+  """A scheme and its parameter update: momentum SGD.
+
+  DGC has the momentum inside, and plain SGD after it.
+  """
+  contender, more = SCHEMES[name]
+  if contender in _SPARSE:
+    more = {'density': density, **more}
+  scheme = contenders.SCHEMES[contender](axis_name=AXIS, **more)
+  momentum = None if name == 'dgc' else 0.9
+  return optax.chain(scheme, optax.sgd(0.1, momentum=momentum))
 
 
 def _kernels(width: int) -> list[tuple[int, int]]:
   """ResNet-50's convolution kernels as matrices (taps x inputs, outputs)."""
-  shapes = [(7 * 7 * 3, width)]
-  inputs = width
-  for blocks, factor in _STAGES:
-    inside = width * factor
-    outside = inside * _EXPANSION
-    for block in range(blocks):
-      shapes += [(inputs, inside), (9 * inside, inside), (inside, outside)]
-      if block == 0:
-        shapes.append((inputs, outside))  # the shortcut's projection
-      inputs = outside
-  return shapes
+  leaves = trees.resnet(width).values()
+  return [(math.prod(x[:-1]), x[-1]) for x in leaves if len(x) == 4]
 
 
 def shapes(floats: int) -> dict[str, tuple[int, int]]:
@@ -94,7 +72,7 @@ def shapes(floats: int) -> dict[str, tuple[int, int]]:
   while _count(_kernels(width + 8)) <= floats:
     width += 8
   kernels = _kernels(width)
-  features = width * _STAGES[-1][1] * _EXPANSION
+  features = kernels[-1][1]
   missing = (floats - _count(kernels)) / features / 64
   named = {f'kernel_{i:02}': shape for i, shape in enumerate(kernels)}
   return named | {'classifier': (features, 64 * max(1, round(missing)))}

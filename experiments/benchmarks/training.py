@@ -68,10 +68,7 @@ _PROFILED = 10  # steps of a run
 
 
 def measure(
-  scheme: str,
-  workers: int,
-  rate: str,
-  folder: pathlib.Path,
+  scheme: str, workers: int, rate: str, folder: pathlib.Path
 ) -> tuple[dict[str, Any], dict[str, Any]]:
   """Trains once and returns the row, and what the processes ran on.
 
@@ -93,10 +90,7 @@ def measure(
     'train.time_breakdown_every': every * max(1, _LINES // _PROFILED),
   }
   command = [
-    sys.executable,
-    '-m',
-    'experiments.main',
-    '--multihost',
+    *(sys.executable, '-m', 'experiments.main', '--multihost'),
     f'--config={_CONFIG.value}:{scheme}',
     f'--workdir={folder}',
     *(f'--config.{name}={value}' for name, value in fields.items()),

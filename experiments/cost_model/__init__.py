@@ -1,4 +1,4 @@
-"""How long an exchange takes by the papers' models, and their figures of it.
+"""How long an exchange takes by the papers' models.
 
-`python -m experiments.cost_model` draws them.
+`python -m experiments.cost_model` sets what the papers print beside them.
 """

@@ -1,4 +1,4 @@
-"""How long an exchange takes: alpha-beta costs, their fit, what they imply.
+"""How long an exchange takes: alpha-beta costs, and what they imply.
 
 A message of m bytes takes  alpha + m beta  seconds. Each exchange below is a
 function of the network, of bytes on the wire and of P workers, and returns
@@ -25,10 +25,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Literal
-
-import numpy as np
-import numpy.typing as npt
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,9 +33,6 @@ class Network:
 
   alpha_s: float
   beta_s_per_byte: float
-
-  def __post_init__(self):
-    _check(alpha_s=self.alpha_s, beta_s_per_byte=self.beta_s_per_byte)
 
   @classmethod
   def gtopk_1gbe(cls) -> Network:
@@ -52,38 +45,16 @@ class Network:
   @classmethod
   def from_rate(cls, bits_per_second: float, latency_s: float = 0.0) -> Network:
     """A link of a given rate, all of it for payload."""
-    _check(zero=False, bits_per_second=bits_per_second)
     return cls(alpha_s=latency_s, beta_s_per_byte=8 / bits_per_second)
 
   def seconds(self, nbytes: float, messages: float = 1) -> float:
     """Time of `messages` one after another that hold `nbytes` together."""
-    _check(nbytes=nbytes, messages=messages)
     return messages * self.alpha_s + nbytes * self.beta_s_per_byte
 
 
 def sparse_message_bytes(dense_bytes: float, density: float) -> float:
   """2 rho m: the papers' message, each value with an index of its size."""
-  _check(dense_bytes=dense_bytes)
-  _check_density(density)
   return 2 * density * dense_bytes
-
-
-def union_density(
-  density: float, workers: int, worst_case: bool = False
-) -> float:
-  """Density of the sum of P gradients: 1 - (1 - rho)^P.
-
-  Args:
-    density: rho, fraction of elements that each worker sends.
-    workers: P.
-    worst_case: no two workers send one coordinate: min(1, rho P), which
-      doubles at every step of recursive doubling (Lin et al., section 5).
-  """
-  _check_density(density)
-  _check_workers(workers)
-  if worst_case or density == 1:
-    return min(1.0, density * workers)
-  return -math.expm1(workers * math.log1p(-density))
 
 
 # --- exchanges -------------------------------------------------------------
@@ -92,43 +63,30 @@ def union_density(
 def ring_all_reduce(
   network: Network, dense_bytes: float, workers: int
 ) -> float:
-  """2 (P - 1) alpha + 2 (P - 1)/P m beta (Shi et al., eq. 5)."""
-  _check_workers(workers)
+  """2 (P - 1) alpha + 2 (P - 1)/P m beta (Shi et al., eq. 5).
+
+  All-to-all and then all-gather of P-ths of a packed gradient cost the same.
+  """
   share = 2 * (workers - 1) / workers
   return network.seconds(share * dense_bytes, 2 * (workers - 1))
 
 
-def reduce_scatter_pair(
-  network: Network, message_bytes: float, workers: int
-) -> float:
-  """all_to_all, then all_gather, of P-ths of a packed gradient: as a ring."""
-  return ring_all_reduce(network, message_bytes, workers)
-
-
-def all_gather(
-  network: Network, message_bytes: float, workers: int, ring: bool = False
-) -> float:
+def all_gather(network: Network, message_bytes: float, workers: int) -> float:
   """log2(P) alpha + (P - 1) message beta (Shi et al., eq. 6).
 
-  With P not a power of two the logarithm is rounded up. In a ring there are
-  P - 1 latencies instead.
+  With P not a power of two the logarithm is rounded up.
   """
   rounds = _rounds(workers)
-  return network.seconds(
-    (workers - 1) * message_bytes, workers - 1 if ring else rounds
-  )
+  return network.seconds((workers - 1) * message_bytes, rounds)
 
 
-def gtopk_tree(
-  network: Network, message_bytes: float, workers: int, mask_bytes: float = 0
-) -> float:
+def gtopk_tree(network: Network, message_bytes: float, workers: int) -> float:
   """2 log2(P) (alpha + message beta) (Shi et al., eq. 7).
 
-  With P not a power of two the logarithm is rounded up. Exact put-back adds
-  `mask_bytes` to each message on the way down.
+  With P not a power of two the logarithm is rounded up.
   """
-  rounds = _rounds(workers)
-  return network.seconds(rounds * (2 * message_bytes + mask_bytes), 2 * rounds)
+  rounds = 2 * _rounds(workers)
+  return network.seconds(rounds * message_bytes, rounds)
 
 
 def gtopk_butterfly(
@@ -139,7 +97,7 @@ def gtopk_butterfly(
   With P not a power of two, floor(log2 P) + 2 rounds.
   """
   core, folds = _core(workers)
-  rounds = math.log2(core) + folds
+  rounds = core.bit_length() - 1 + folds
   return network.seconds(rounds * message_bytes, rounds)
 
 
@@ -150,15 +108,12 @@ def sparse_all_reduce(
   *,
   density: float,
   dense_bytes: float = math.inf,
-  worst_case: bool = True,
-  ring: bool = False,
 ) -> float:
   """All-reduce of sparse sums, whose density grows on the way (Lin et al.).
 
-  Recursive doubling: step j sends the sum of 2^j gradients, in the worst
-  case (P - 1) message bytes in all (extra workers fold in and out).
-  Ring: step j sends a P-th of the coordinates with the sum of j gradients;
-  then the finished parts go round in P - 1 steps.
+  By recursive doubling: step j sends the sum of 2^j gradients. In the worst
+  case no two workers send one coordinate, and each step sends twice as much,
+  (P - 1) messages in all (extra workers fold in and out).
 
   Args:
     network: the network.
@@ -166,20 +121,15 @@ def sparse_all_reduce(
     workers: P.
     density: rho of that message.
     dense_bytes: no message exceeds this: a fuller one would be sent dense.
-    worst_case: see `union_density`.
-    ring: a ring instead of recursive doubling.
   """
   core, folds = _core(workers)
-  if ring:
-    sums = [*range(1, workers), *[workers] * (workers - 1)]
-  else:
-    # A worker that another one folds into holds two gradients from then on.
-    first = 2 if folds else 1
-    sums = [min(first << j, workers) for j in range(core.bit_length() - 1)]
-    sums += [1, workers][:folds]
-  grown = [union_density(density, size, worst_case) / density for size in sums]
-  nbytes = sum(min(message_bytes * factor, dense_bytes) for factor in grown)
-  return network.seconds(nbytes / (workers if ring else 1), len(sums))
+  # A worker that another one folds into holds two gradients from then on.
+  first = 2 if folds else 1
+  sums = [min(first << j, workers) for j in range(core.bit_length() - 1)]
+  sums += [1, workers][:folds]
+  fullest = min(dense_bytes, message_bytes / density)
+  nbytes = sum(min(message_bytes * size, fullest) for size in sums)
+  return network.seconds(nbytes, len(sums))
 
 
 # --- what follows from it --------------------------------------------------
@@ -196,9 +146,6 @@ def speedup(workers: int, compute_s: float, exchange_s: float) -> float:
     compute_s: forward, backward and update of a step on one worker, seconds.
     exchange_s: the exchange and all that compression adds, seconds.
   """
-  _check_workers(workers)
-  _check(exchange_s=exchange_s)
-  _check(zero=False, compute_s=compute_s)
   return workers * (compute_s / (compute_s + exchange_s))
 
 
@@ -212,129 +159,16 @@ def pipelined_speedup(
     workers: P, at least 2.
     block_fraction: bytes of a block over those of the dense gradient.
   """
-  _check_workers(workers, least=2)
-  _check(block_fraction=block_fraction)
-  _check(zero=False, ratio=ratio)
   gathered = workers / ratio + (workers - 1) * block_fraction
   return 2 * (workers - 1) / workers / gathered
 
 
-@dataclasses.dataclass(frozen=True)
-class BreakEven:
-  """At which bandwidths a step of a scheme is shorter than a dense one.
-
-  Attributes:
-    wins: 'below' or 'above' a bandwidth, 'always' or 'never'.
-    bits_per_second: that bandwidth, at which both take equally long; None
-      where there is none.
-  """
-
-  wins: Literal['below', 'above', 'always', 'never']
-  bits_per_second: float | None = None
-
-
-def break_even(
-  dense_bytes_sent: float, scheme_bytes_sent: float, overhead_s: float
-) -> BreakEven:
-  """At which bandwidths B a scheme beats dense: overhead < 8 saved / B.
-
-  A scheme that saves bytes and costs time wins on slow networks, below a
-  bandwidth; one that sends more and saves time wins above it.
-
-  Args:
-    dense_bytes_sent: bytes that a worker sends in a dense step.
-    scheme_bytes_sent: bytes that it sends in a step of the scheme.
-    overhead_s: by how much the scheme's step is longer apart from those
-      bytes, seconds; negative if it is shorter.
-  """
-  _check(dense_bytes_sent=dense_bytes_sent, scheme_bytes_sent=scheme_bytes_sent)
-  if not math.isfinite(overhead_s):
-    raise ValueError(f'overhead_s must be finite, got {overhead_s}')
-  saved = dense_bytes_sent - scheme_bytes_sent
-  if saved >= 0 >= overhead_s:
-    # Two equal steps: neither wins.
-    return BreakEven('always' if saved or overhead_s else 'never')
-  if saved <= 0 <= overhead_s:
-    return BreakEven('never')
-  return BreakEven('below' if saved > 0 else 'above', 8 * saved / overhead_s)
-
-
-# --- fits ------------------------------------------------------------------
-
-
-def fit(sizes_bytes: npt.ArrayLike, seconds: npt.ArrayLike) -> Network:
-  """Alpha and beta of measured messages, least squares of relative errors.
-
-  Args:
-    sizes_bytes: size of each message; at least two different ones.
-    seconds: how long each took, one way (half of a ping-pong's round trip).
-
-  Raises:
-    ValueError: too few sizes, or times that do not grow with them. (A latency
-      that would be negative is no error: it becomes 0.)
-  """
-  sizes = np.asarray(sizes_bytes, np.float64)
-  times = np.asarray(seconds, np.float64)
-  if sizes.ndim != 1 or sizes.shape != times.shape:
-    raise ValueError('sizes_bytes and seconds must be lists of one length')
-  for size, time in zip(sizes, times, strict=True):
-    _check(sizes_bytes=size)
-    _check(zero=False, seconds=time)
-  if np.unique(sizes).size < 2:
-    raise ValueError('a fit needs messages of at least two sizes')
-  # Relative errors: each equation is divided by its time. Both columns are
-  # given one magnitude.
-  unit = sizes.max()
-  columns = np.stack([1 / times, sizes / unit / times], axis=1)
-  (alpha, beta), *_ = np.linalg.lstsq(columns, np.ones_like(times), rcond=None)
-  if alpha < 0:
-    slope = columns[:, 1]
-    alpha, beta = 0.0, slope.sum() / (slope @ slope)
-  if beta <= 0:
-    raise ValueError('the times do not grow with size: no bandwidth in them')
-  return Network(float(alpha), float(beta / unit))
-
-
-def fit_all_reduce(
-  sizes_bytes: npt.ArrayLike, seconds: npt.ArrayLike, workers: int
-) -> Network:
-  """The same of dense all-reduces of arrays of those sizes, taken as rings."""
-  _check_workers(workers, least=2)
-  # Each of the 2 (P - 1) messages holds a P-th of the array.
-  parts = np.asarray(sizes_bytes) / workers
-  return fit(parts, np.asarray(seconds) / (2 * (workers - 1)))
-
-
-# --- checks ----------------------------------------------------------------
-
-
-def _check(zero: bool = True, **values: float) -> None:
-  kind = 'not negative' if zero else 'positive'
-  for name, value in values.items():
-    if not 0 <= value < math.inf or not (zero or value):
-      raise ValueError(f'{name} must be finite and {kind}, got {value}')
-
-
-def _check_density(density: float) -> None:
-  if not 0 < density <= 1:
-    raise ValueError(f'density must be in (0, 1], got {density}')
-
-
-def _check_workers(workers: int, least: int = 1) -> None:
-  if not least <= workers < math.inf or workers != int(workers):
-    raise ValueError(
-      f'workers must be a whole number of at least {least}, got {workers}'
-    )
-
-
 def _rounds(workers: int) -> int:
   """log2 P, rounded up."""
-  _check_workers(workers)
-  return (int(workers) - 1).bit_length()
+  return (workers - 1).bit_length()
 
 
 def _core(workers: int) -> tuple[int, int]:
   """The largest power of two in P, and 2 more messages if that is not P."""
-  _check_workers(workers)
-  core = 1 << (int(workers).bit_length() - 1)
+  core = 1 << (workers.bit_length() - 1)
   return core, 0 if core == workers else 2

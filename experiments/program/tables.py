@@ -1,9 +1,9 @@
 """The one way to print a table."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import io
 import sys
-from typing import IO
+from typing import IO, Any
 
 from rich import box
 from rich import console as consoles
@@ -42,6 +42,25 @@ def make(
   for row in rows:
     made.add_row(*row)
   return made
+
+
+def cells(
+  columns: Mapping[str, Sequence[Any]], rows: Sequence[Mapping[str, Any]]
+) -> list[list[str]]:
+  """Returns the text of records, for `make` or `markdown`.
+
+  Args:
+    columns: heading -> (field, format), or (field, format, unit) to divide by.
+    rows: records; a value that is None or missing is '-'.
+  """
+
+  def cell(row: Mapping[str, Any], field: str, form: str, unit: float = 0):
+    value = row.get(field)
+    if value is None:
+      return '-'
+    return format(value / unit if unit else value, form)
+
+  return [[cell(row, *how) for how in columns.values()] for row in rows]
 
 
 def show(table: Table, file: IO[str] | None = None) -> None:

@@ -7,7 +7,6 @@ of exchanges stalls at a floor that its learning rate sets.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-import pathlib
 import textwrap
 from typing import Any
 
@@ -20,15 +19,17 @@ from gradsparse import arguments
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec
-from matplotlib import pyplot as plt
 import ml_collections
 import numpy as np
 import optax
 from sklearn import datasets
 
 _AXIS = gs.workers.AXIS
-_IMAGES = 1797
-_FACTOR = 0.9  # of theorem 3.6
+_WHOLE = {  # fields, and their largest values
+  'num_workers': 1797,  # images
+  'epochs': arguments.LAST_STEP,
+  'inner_steps': arguments.LAST_STEP,
+}
 
 # An example's loss: parameters, (image, label) -> a number.
 Loss = Callable[[jax.Array, Any], jax.Array]
@@ -40,46 +41,36 @@ def check(config: ml_collections.ConfigDict) -> None:
   Raises:
     ConfigError: names the field, its rule and its value.
   """
-  known = [*configs.get_config()]
-  for field in config:
-    if field not in known:
-      raise errors.ConfigError(
-        f'unknown field {field!r}{arguments.did_you_mean(field, known)}; '
-        f'fields: {", ".join(known)}'
-      )
-  missing = [field for field in known if field not in config]
-  if missing:
+  known, given = {*configs.get_config()}, {*config}
+  for field in sorted(given - known):
+    raise errors.ConfigError(
+      f'unknown field {field!r}{arguments.did_you_mean(field, known)}; '
+      f'fields: {", ".join(sorted(known))}'
+    )
+  if known - given:
     raise errors.ConfigError(
       'the configuration must have all fields of configs/qsvrg.py; missing: '
-      f'{", ".join(missing)}'
+      f'{", ".join(sorted(known - given))}'
     )
   try:
-    arguments.whole_number('num_workers', config.num_workers, 1, _IMAGES)
-    arguments.whole_number('epochs', config.epochs, 1, arguments.LAST_STEP)
-    arguments.whole_number(
-      'inner_steps', config.inner_steps, 1, arguments.LAST_STEP
-    )
+    for field, most in _WHOLE.items():
+      arguments.whole_number(field, config[field], 1, most)
     for field in ('penalty', 'learning_rate'):
       arguments.number(field, config[field], arguments.POSITIVE)
   except (TypeError, ValueError) as error:
     raise errors.ConfigError(str(error)) from error
 
 
-def load(num_workers: int) -> tuple[np.ndarray, np.ndarray]:
+def load(num_workers: int) -> list[np.ndarray]:
   """Standardised images with a constant, and labels of -1 and 1, by worker."""
   images, digits = datasets.load_digits(return_X_y=True)
   images = (images - images.mean(0)) / np.maximum(images.std(0), 1e-3)
   x = np.concatenate([images, np.ones((len(images), 1))], axis=1)
   x = x / np.linalg.norm(x, axis=1).mean()
   y = np.where(digits < 5, 1.0, -1.0)
-  order = np.random.default_rng(0).permutation(
-    len(x) // num_workers * num_workers
-  )
-
-  def split(a):
-    return a[order].reshape(num_workers, -1, *a.shape[1:])
-
-  return split(x).astype(np.float32), split(y).astype(np.float32)
+  used = len(x) // num_workers * num_workers
+  order = np.random.default_rng(0).permutation(used).reshape(num_workers, -1)
+  return [a[order].astype(np.float32) for a in (x, y)]
 
 
 def logistic(penalty: float) -> Loss:
@@ -117,6 +108,18 @@ def excess(
   return float(value(np.asarray(w, np.float64)) - value(best))
 
 
+def _parallel(function, config, *state_specs):
+  """A function of state and data, under simulated workers."""
+  data = PartitionSpec(_AXIS)
+  return gs.workers.parallel(
+    function,
+    runner='simulate',
+    num_workers=config.num_workers,
+    in_specs=(*state_specs, data),
+    out_specs=state_specs if state_specs[1:] else state_specs[0],
+  )
+
+
 def run_qsvrg(
   data: Any, best: np.ndarray, config: ml_collections.ConfigDict
 ) -> tuple[list[float], list[int]]:
@@ -127,13 +130,7 @@ def run_qsvrg(
     inner_steps=config.inner_steps,
     axis_name=_AXIS,
   )
-  epoch = gs.workers.parallel(
-    optimizer.epoch,
-    runner='simulate',
-    num_workers=config.num_workers,
-    in_specs=(PartitionSpec(), PartitionSpec(_AXIS)),
-    out_specs=PartitionSpec(),
-  )
+  epoch = _parallel(optimizer.epoch, config, PartitionSpec())
   state = optimizer.init(jnp.zeros(data[0].shape[-1]))
   left, sent = [excess(state.params, best, *data, config.penalty)], []
   for _ in range(config.epochs):
@@ -168,21 +165,17 @@ def run_qsgd(
       return (optax.apply_updates(w, updates), state), None
 
     keys = jax.random.split(key, config.inner_steps)
-    return jax.lax.scan(inner, (w, state), keys)[0]
+    w, state = jax.lax.scan(inner, (w, state), keys)[0]
+    return w, state, number + 1
 
-  w = jnp.zeros(size)
+  w, number = jnp.zeros(size), jnp.int32(0)
+  shared = PartitionSpec()
   specs = gs.workers.specs(tx, w, config.num_workers)
-  run = gs.workers.parallel(
-    epoch,
-    runner='simulate',
-    num_workers=config.num_workers,
-    in_specs=(PartitionSpec(), specs, PartitionSpec(), PartitionSpec(_AXIS)),
-    out_specs=(PartitionSpec(), specs),
-  )
+  run = _parallel(epoch, config, shared, specs, shared)
   state = gs.workers.init(tx, w, config.num_workers)
   left = [excess(w, best, *data, config.penalty)]
-  for number in range(config.epochs):
-    w, state = run(w, state, jnp.int32(number), data)
+  for _ in range(config.epochs):
+    w, state, number = run(w, state, number, data)
     left.append(excess(w, best, *data, config.penalty))
   return left
 
@@ -191,16 +184,6 @@ def rate(left: Sequence[float], floor: float = 1e-7) -> float:
   """Mean factor an epoch, as long as float32 can tell (above the floor)."""
   seen = [e for e in left if e > floor]
   return float((seen[-1] / seen[0]) ** (1 / (len(seen) - 1)))
-
-
-def message_bits(sent: Sequence[int], size: int, inner_steps: int) -> float:
-  """Bits of a quantised message, the mean of all epochs."""
-  return 8 * (float(np.mean(sent)) - 4 * size) / inner_steps
-
-
-def theorem_bits(data: Any) -> float:
-  """2.8 n + 32, theorem 3.6's bits a message."""
-  return 2.8 * data[0].shape[-1] + 32
 
 
 def measure(config: ml_collections.ConfigDict) -> dict[str, Any]:
@@ -214,6 +197,7 @@ def measure(config: ml_collections.ConfigDict) -> dict[str, Any]:
   """
   check(config)
   data = load(config.num_workers)
+  size = data[0].shape[-1]
   best = optimum(*data, config.penalty)
   left, sent = run_qsvrg(data, best, config)
   return {
@@ -223,10 +207,11 @@ def measure(config: ml_collections.ConfigDict) -> dict[str, Any]:
     'excess_loss': {'QSVRG': left, 'QSGD': run_qsgd(data, best, config)},
     'qsvrg_factor_per_epoch': rate(left),
     'qsvrg_sent_bytes_per_epoch': sent,
-    'qsvrg_bits_per_message': message_bits(
-      sent, data[0].shape[-1], config.inner_steps
+    # Of a quantised one; beside them an epoch sends a gradient in float32.
+    'qsvrg_bits_per_message': (
+      8 * (float(np.mean(sent)) - 4 * size) / config.inner_steps
     ),
-    'theorem_bits_per_message': theorem_bits(data),
+    'theorem_bits_per_message': 2.8 * size + 32,
   }
 
 
@@ -239,11 +224,7 @@ def header(found: Mapping[str, Any]) -> str:
   losses = found['excess_loss']
   epochs = len(losses['QSVRG']) - 1
   rows = [
-    (
-      'factor an epoch',
-      f'{_FACTOR}',
-      f'{found["qsvrg_factor_per_epoch"]:.3f}',
-    ),
+    ('factor an epoch', '0.9', f'{found["qsvrg_factor_per_epoch"]:.3f}'),
     (
       'bits of a message',
       f'{found["theorem_bits_per_message"]:.1f}',
@@ -258,29 +239,3 @@ def header(found: Mapping[str, Any]) -> str:
   place = machine.place(found['environment'])
   shown = textwrap.dedent(tables.text(made))
   return '\n'.join([shown, '', f'{place}, {found["date"]}'])
-
-
-def plot(found: Mapping[str, Any], path: pathlib.Path) -> None:
-  """Error against epochs.
-
-  Args:
-    found: what `measure` returned.
-    path: PNG file to write.
-  """
-  losses = found['excess_loss']
-  figure, axes = plt.subplots(figsize=(6, 4), layout='constrained')
-  for name, left in losses.items():
-    epochs = np.arange(len(left))
-    axes.semilogy(epochs, np.maximum(left, 1e-9), marker='o', label=name)
-  promised = losses['QSVRG'][0] * _FACTOR ** np.arange(len(losses['QSVRG']))
-  axes.semilogy(promised, 'k:', label=f'theorem 3.6: {_FACTOR} an epoch')
-  axes.set_xlabel(f'epochs of {found["setting"]["inner_steps"]} exchanges')
-  axes.set_ylabel('f(w) - f*')
-  axes.set_title(
-    f'Logistic regression on digits, {found["setting"]["num_workers"]} workers'
-  )
-  axes.grid(alpha=0.3)
-  axes.legend()
-  path.parent.mkdir(parents=True, exist_ok=True)
-  figure.savefig(path, dpi=120)
-  plt.close(figure)

@@ -1,6 +1,6 @@
-"""One training of a list of schemes, and who watches it."""
+"""One training of a list of schemes."""
 
-from collections.abc import Mapping
+from collections.abc import Callable
 import pathlib
 from typing import Any, NamedTuple
 
@@ -24,44 +24,33 @@ class Run(NamedTuple):
   folder: pathlib.Path
 
 
-class Watch:
-  """Is told how the runs go; this one prints a line at the end of each."""
-
-  def start(self, run: Run) -> None:
-    """A run begins."""
-
-  def update(self, step: int, steps: int, line: Mapping[str, float]) -> None:
-    """A step is done, see `loop.Progress`."""
-
-  def end(self, run: Run, summary: Mapping[str, Any]) -> None:
-    """A run has reached its last step."""
-    print(
-      f'{run.scheme}, seed {run.config.train.seed}: '
-      f'{scores.worded(summary["final"])}, {summary["seconds"]:.1f} s',
-      flush=True,
-    )
-
-
 def train_one(
-  run: Run, *, watch: Watch | None = None, command: str = ''
+  run: Run, *, progress: Callable[..., Any] | None = None, command: str = ''
 ) -> dict[str, Any]:
   """Trains a scheme, or goes on with what its folder has of it.
 
   Args:
     run: which.
-    watch: is told what happens.
+    progress: is told each step, see `loop.Progress`; without one a line is
+      printed at the end.
     command: what the user typed, for the record.
 
   Returns:
     The summary.
   """
-  watch = watch or Watch()
-  watch.start(run)
   try:
     summary = train.train_and_evaluate(
-      run.config, run.folder, progress=watch.update, command=command
+      run.config,
+      run.folder,
+      progress=progress or (lambda *_: None),
+      command=command,
     )
   finally:
     jax.clear_caches()  # the next scheme compiles its own programs
-  watch.end(run, summary)
+  if progress is None:
+    print(
+      f'{run.scheme}, seed {run.config.train.seed}: '
+      f'{scores.worded(summary["final"])}, {summary["seconds"]:.1f} s',
+      flush=True,
+    )
   return summary

@@ -225,9 +225,6 @@ LINES = (
   Line('results_page', '--check=perhaps', "Non-boolean .*'perhaps'"),
   Line('scheme_table', 'x', "unexpected argument 'x'"),
   Line('cost_model', '', 'Flag --workdir must have a value'),
-  Line('cost_model', f'{WORKDIR} --measured=/none', 'cannot read', 1),
-  Line('cost_model', f'{WORKDIR} --measured={{tmp}}/file', 'cannot read', 1),
-  Line('cost_model', f'{WORKDIR} --measured={{tmp}}/rows.json', 'lacks', 1),
 )
 
 

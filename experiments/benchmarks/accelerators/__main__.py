@@ -17,6 +17,7 @@ memory allows, as such a multiple.
 docs/accelerators.md from such records.
 """
 
+import itertools
 import pathlib
 from typing import Any
 
@@ -57,52 +58,42 @@ _RECORDED = command_line.define_list(
 )
 
 
-def table(rows: list[dict[str, Any]]) -> tables.Table:
-  """The rows, for reading."""
-  return tables.make(
-    ('for', *(name.replace(', ', '\n') for name in page.COLUMNS)),
-    [(page.place(row), *page.cells(row)) for row in rows],
-    left=2,
-  )
-
-
 def main() -> None:
   """Compiles, prints and writes down; or prints what was recorded."""
   if _RECORDED.value:
     records = [files.read_json(path) for path in _RECORDED.value]
     print(page.page([row for record in records for row in record]))
   else:
-    tables.show(table(_compiled()))
+    rows = _compiled()
+    shown = zip(map(page.place, rows), page.cells(rows), strict=True)
+    head = ('for', *(name.replace(', ', '\n') for name in page.COLUMNS))
+    tables.show(tables.make(head, [(place, *x) for place, x in shown], left=2))
 
 
 def _compiled() -> list[dict[str, Any]]:
   targets.prepare(_TARGETS.value, _SLICES.value)
   rows: list[dict[str, Any]] = []
-  for name in _TARGETS.value:
-    target = targets.make(name, _SLICES.value)
-    for tree in _TREES.value:
-      bench = programs.Bench(trees.make(tree, _NUM_PARAMS.value), target)
-      for scheme in _SCHEMES.value:
-        row = {
-          'scheme': scheme,
-          'target': name,
-          'slices': _SLICES.value,
-          'tree': tree,
-          'jax': jax.__version__,
-        }
-        made = contenders.SCHEMES[scheme](axis_name=programs.AXIS)
-        try:
-          row |= bench.row(made)
-        except programs.NotShardedError as refused:
-          command_line.say(f'{page.place(row)}, {scheme}: left out: {refused}')
-          continue
-        rows.append(row)
-        command_line.say(
-          f'{page.place(row)}, {scheme}: {row["compile_s"]:.1f} s to compile'
-        )
-        if _JSON.value:
-          files.write_json(_JSON.value, rows)
-        jax.clear_caches()
+  for name, tree in itertools.product(_TARGETS.value, _TREES.value):
+    shapes = trees.make(tree, _NUM_PARAMS.value)
+    bench = programs.Bench(shapes, targets.make(name, _SLICES.value))
+    for scheme in _SCHEMES.value:
+      row = {
+        'scheme': scheme,
+        'target': name,
+        'slices': _SLICES.value,
+        'tree': tree,
+        'jax': jax.__version__,
+      }
+      made = contenders.SCHEMES[scheme](axis_name=programs.AXIS)
+      try:
+        rows.append(row | bench.row(made))
+        told = f'{rows[-1]["compile_s"]:.1f} s to compile'
+      except programs.NotShardedError as refused:
+        told = f'left out: {refused}'
+      command_line.say(f'{page.place(row)}, {scheme}: {told}')
+      if _JSON.value:
+        files.write_json(_JSON.value, rows)
+      jax.clear_caches()
   return rows
 
 

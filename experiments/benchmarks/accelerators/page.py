@@ -9,20 +9,20 @@ from experiments.program import tables
 
 Row = Mapping[str, Any]
 
-COLUMNS = (
-  'scheme',
-  'compile, s',
-  'program, MB',
-  'temporary, models',
-  'x SGD',
-  'floor, x SGD',
-  'unknown loops',
-  'launches',
-  'plan, B',
-  'program, B',
-  'inside, B',
-  'uncounted',
-)
+COLUMNS = {
+  'scheme': ('scheme', ''),
+  'compile, s': ('compile_s', '.1f'),
+  'program, MB': ('code_bytes', '.1f', 1e6),
+  'temporary, models': ('temp_models', '.2f'),
+  'x SGD': ('cycles_x_sgd', '.1f'),
+  'floor, x SGD': ('floor_x_sgd', '.2f'),
+  'unknown loops': ('unknown_loops', ',d'),
+  'launches': ('launches', ',d'),
+  'plan, B': ('plan_bytes', ',.0f'),
+  'program, B': ('program_bytes', ',.0f'),
+  'inside, B': ('inside_bytes', ',.0f'),
+  'uncounted': ('uncounted', ''),
+}
 
 
 def place(row: Row) -> str:
@@ -32,23 +32,14 @@ def place(row: Row) -> str:
   return f'{row["target"]}{several}, {row["tree"]}'
 
 
-def cells(row: Row) -> tuple[str, ...]:
-  """The text of a row's columns."""
-  uncounted = row['uncounted'].items()
-  return (
-    row['scheme'],
-    _number(row['compile_s'], '.1f'),
-    _number(row['code_bytes'], '.1f', 1e6),
-    _number(row['temp_models'], '.2f'),
-    _number(row['cycles_x_sgd'], '.1f'),
-    _number(row.get('floor_x_sgd'), '.2f'),
-    _number(row['unknown_loops'], ',d'),
-    _number(row['launches'], ',d'),
-    _number(row['plan_bytes'], ',.0f'),
-    _number(row['program_bytes'], ',.0f'),
-    _number(row.get('inside_bytes'), ',.0f'),
-    ', '.join(f'{n} {kind}' for kind, n in uncounted) or '-',
-  )
+def cells(rows: Sequence[Row]) -> list[list[str]]:
+  """The text of the rows' columns."""
+  named = [
+    ', '.join(f'{n} {kind}' for kind, n in row['uncounted'].items()) or '-'
+    for row in rows
+  ]
+  shown = zip(rows, named, strict=True)
+  return tables.cells(COLUMNS, [{**r, 'uncounted': text} for r, text in shown])
 
 
 def page(rows: Sequence[Row]) -> str:
@@ -60,13 +51,6 @@ def page(rows: Sequence[Row]) -> str:
   for row in rows:
     found.setdefault(place(row), {})[row['scheme']] = row
   return '\n\n'.join(
-    f'### {name}\n\n'
-    + tables.markdown(COLUMNS, [cells(row) for row in own.values()])
+    f'### {name}\n\n' + tables.markdown([*COLUMNS], cells([*own.values()]))
     for name, own in found.items()
   )
-
-
-def _number(value: Any, form: str, unit: float = 0) -> str:
-  if value is None:
-    return '-'
-  return format(value / unit if unit else value, form)

@@ -9,6 +9,7 @@ optimizer's state are sharded inside of a slice (FSDP), and the scheme, within
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 import functools
 import math
 import time
@@ -55,7 +56,7 @@ class Bench:
       name: sharded(shape, self._inside) for name, shape in shapes.items()
     }
     self._params = {
-      name: self._array(shape, self._specs[name])
+      name: array(self._mesh, shape, self._specs[name])
       for name, shape in shapes.items()
     }
     self.floats = sum(
@@ -73,7 +74,7 @@ class Bench:
     state = jax.eval_shape(sgd.init, self._params)
     state = optax.tree.map_params(
       sgd,
-      lambda x, p: self._array(x.shape, p.sharding.spec),
+      lambda x, p: array(self._mesh, x.shape, p.sharding.spec),
       state,
       self._params,
     )
@@ -124,7 +125,7 @@ class Bench:
     seconds, compiled = self._compiled(
       step,
       self._params,
-      self._state(tx),
+      state(tx, self._params, self._mesh, AXIS),
       {name: self._stacked(x) for name, x in self._params.items()},
     )
     memory, found = compiled.memory_analysis(), cost.of(compiled.as_text())
@@ -153,12 +154,6 @@ class Bench:
     stages = [stage.first_step for stage in plan().stages] or [None]
     return max(plan(step).sent_by_axis.get(AXIS, 0) for step in stages)
 
-  def _array(
-    self, shape: tuple[int, ...], spec: P, dtype: Any = jnp.float32
-  ) -> jax.ShapeDtypeStruct:
-    placed = NamedSharding(self._mesh, spec)
-    return jax.ShapeDtypeStruct(shape, dtype, sharding=placed)
-
   def _stacked(self, param: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
     """The gradients of all workers.
 
@@ -168,17 +163,8 @@ class Bench:
     shape, spec = param.shape, param.sharding.spec
     first, *rest = (*spec, *(None,) * (len(shape) - len(spec)))
     own = (AXIS,) if first is None else (AXIS, first)
-    return self._array((self.workers * shape[0], *shape[1:]), P(own, *rest))
-
-  def _state(self, tx: optax.GradientTransformation) -> Any:
-    shapes = jax.eval_shape(
-      lambda p: gs.workers.init(tx, p, self.workers), self._params
-    )
-    placed = gs.workers.shardings(tx, self._params, self._mesh, AXIS)
-    return jax.tree.map(
-      lambda x, where: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=where),
-      shapes,
-      placed,
+    return array(
+      self._mesh, (self.workers * shape[0], *shape[1:]), P(own, *rest)
     )
 
   def _compiled(self, step: Any, *arguments: Any) -> tuple[float, Any]:
@@ -186,6 +172,28 @@ class Bench:
     lowered = jax.jit(step, donate_argnums=(0, 1)).lower(*arguments)
     compiled = lowered.compile(self._options)
     return time.perf_counter() - begin, compiled
+
+
+def array(
+  mesh: Mesh, shape: Sequence[int], spec: P, dtype: Any = jnp.float32
+) -> jax.ShapeDtypeStruct:
+  """An array that is not there, sharded over a mesh."""
+  placed = NamedSharding(mesh, spec)
+  return jax.ShapeDtypeStruct(shape, dtype, sharding=placed)
+
+
+def state(
+  tx: optax.GradientTransformation, params: Any, mesh: Mesh, axis_name: str
+) -> Any:
+  """The state of all workers, likewise."""
+  workers = mesh.shape[axis_name]
+  return jax.tree.map(
+    lambda x, placed: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=placed),
+    jax.eval_shape(
+      lambda p: gs.workers.init(tx, p, workers, axis_name), params
+    ),
+    gs.workers.shardings(tx, params, mesh, axis_name),
+  )
 
 
 def sharded(shape: tuple[int, ...], devices: int) -> P:

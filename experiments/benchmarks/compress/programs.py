@@ -8,6 +8,7 @@ import statistics
 import time
 from typing import Any
 
+from experiments.benchmarks import rows as measured
 from experiments.benchmarks.compress import trees
 from experiments.run import machine
 import jax
@@ -45,29 +46,23 @@ class Bench:
   def __init__(self, shapes: trees.Shapes):
     rng = np.random.default_rng(0)
 
-    def draw(shape):
-      return jnp.asarray(rng.normal(size=shape) * _SCALE, jnp.float32)
+    def draw():
+      return {
+        name: jnp.asarray(rng.normal(size=shape) * _SCALE, jnp.float32)
+        for name, shape in shapes.items()
+      }
 
-    self.shapes = {
-      name: jax.ShapeDtypeStruct(shape, jnp.float32)
-      for name, shape in shapes.items()
-    }
-    self.gradients = [
-      {name: draw(shape) for name, shape in shapes.items()}
-      for _ in range(_GRADIENTS)
-    ]
+    self._gradients = [draw() for _ in range(_GRADIENTS)]
     # Of 32 examples whose gradients agree a little.
-    self.moments = jax.tree.map(lambda g: jnp.square(g) / 8, self.gradients[0])
+    self._moments = jax.tree.map(
+      lambda g: jnp.square(g) / 8, self._gradients[0]
+    )
     self._turn = 0
 
   def gradient(self) -> Any:
     """The next one."""
     self._turn += 1
-    return self.gradients[self._turn % _GRADIENTS]
-
-  def params(self) -> Any:
-    """Zeros."""
-    return jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), self.shapes)
+    return self._gradients[self._turn % _GRADIENTS]
 
   def step(self, tx: optax.GradientTransformation) -> Program:
     """A step from gradients to new parameters, its state donated."""
@@ -77,28 +72,37 @@ class Bench:
       updates, state = tx.update(grads, state, params, second_moment=moments)
       return optax.apply_updates(params, updates), state
 
-    params = self.params()
+    params = jax.tree.map(jnp.zeros_like, self._moments)
     held = [(params, jax.jit(tx.init)(params))]
-    compiled, seconds = compiled_for(
+    compiled, seconds = _compiled(
       jax.jit(step, donate_argnums=(0, 1)),
-      *held[0],
-      self.gradient(),
-      self.moments,
+      *(*held[0], self.gradient(), self._moments),
     )
 
     def run():
-      held.append(compiled(*held.pop(), self.gradient(), self.moments))
+      held.append(compiled(*held.pop(), self.gradient(), self._moments))
       jax.block_until_ready(held[0])
 
     run()  # touches all memory
     return Program(run, seconds, machine.peak_bytes(compiled))
 
 
-def compiled_for(jitted: Any, *arguments: Any) -> tuple[Any, float]:
+def _compiled(jitted: Any, *arguments: Any) -> tuple[Any, float]:
   """The program for some arguments, and the seconds until it was there."""
   begin = time.perf_counter()
   compiled = jitted.lower(*arguments).compile()
   return compiled, time.perf_counter() - begin
+
+
+def program(function: Callable[..., Any], *arguments: Any) -> Program:
+  """A program that runs a function of some arguments."""
+  made, seconds = _compiled(jax.jit(function), *arguments)
+
+  def run():
+    return jax.block_until_ready(made(*arguments))
+
+  run()  # touches all memory
+  return Program(run, seconds, machine.peak_bytes(made))
 
 
 def milliseconds(
@@ -114,6 +118,30 @@ def milliseconds(
       programs[name].run()
       found[name].append(1e3 * (time.perf_counter() - begin))
   return found
+
+
+def compared(
+  programs: Mapping[str, Program], rounds: int, reference: str, ratio_name: str
+) -> dict[str, dict[str, Any]]:
+  """What is recorded of each program, run in turns with a reference.
+
+  Args:
+    programs: by name.
+    rounds: of all of them.
+    reference: one of the names.
+    ratio_name: of the field for multiples of the reference.
+  """
+  ms = milliseconds(programs, rounds)
+  return {
+    name: {
+      'step_ms': statistics.median(ms[name]),
+      'step_ms_spread': measured.quartile_distance(ms[name]),
+      ratio_name: ratio(ms[name], ms[reference]),
+      'compile_s': made.compile_seconds,
+      'peak_bytes': made.peak_bytes,
+    }
+    for name, made in programs.items()
+  }
 
 
 def ratio(values: Sequence[float], reference: Sequence[float]) -> float:

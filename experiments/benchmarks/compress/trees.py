@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+import functools
 import math
 
 Shapes = dict[str, tuple[int, ...]]
@@ -22,65 +23,18 @@ def one(floats: int) -> Shapes:
   return {'weights': (max(1, floats // 1024), 1024)}
 
 
-def resnet50(floats: int) -> Shapes:
-  """The widest ResNet-50 that fits: 161 leaves, width 64 is the real one."""
-  return _widest(_resnet, floats)
-
-
-def transformer(floats: int) -> Shapes:
-  """The widest of 12 layers that fits; as many tokens as 32 times its width."""
-  return _widest(_transformer, floats)
-
-
-def scanned(floats: int) -> Shapes:
-  """The same with its layers stacked, as `jax.lax.scan` wants them.
-
-  A leaf has 12 layers. Widths are multiples of 16, so that 16 devices can
-  divide each matrix among them.
-  """
-  return _widest(_scanned, floats, 2 * _STEP)
-
-
-TREES: dict[str, Callable[[int], Shapes]] = {
-  'one': one,
-  'resnet50': resnet50,
-  'transformer': transformer,
-  'scanned': scanned,
-}
-# Those that speed is measured on, if no others are asked for.
-MEASURED = ('one', 'resnet50', 'transformer')
-
-
-def make(name: str, floats: int) -> Shapes:
-  """Shapes of leaves by name.
-
-  Args:
-    name: a key of TREES.
-    floats: how many parameters there may be, at least 500,000.
-
-  Raises:
-    ValueError: there may be fewer.
-  """
-  if floats < _LEAST:
-    raise ValueError(f'floats must be at least {_LEAST:,}, got {floats:,}')
-  return TREES[name](floats)
-
-
-def size(shapes: Shapes) -> int:
-  """How many parameters there are."""
-  return sum(math.prod(shape) for shape in shapes.values())
-
-
 def _widest(
   make_one: Callable[[int], Shapes], floats: int, step: int = _STEP
 ) -> Shapes:
+  """The tree of the largest width, a multiple of `step`, that fits."""
   width = step
   while size(make_one(width + step)) <= floats:
     width += step
   return make_one(width)
 
 
-def _resnet(width: int) -> Shapes:
+def resnet(width: int) -> Shapes:
+  """A ResNet-50, 161 leaves; width 64 is the real one."""
   shapes: Shapes = {}
 
   def convolution(name, taps, inputs, outputs):
@@ -106,6 +60,7 @@ def _resnet(width: int) -> Shapes:
 
 
 def _transformer(width: int) -> Shapes:
+  """12 layers, and as many tokens as 32 times the width."""
   shapes = _outside_layers(width)
   for number in range(_LAYERS):
     layer = _layer(width)
@@ -114,6 +69,7 @@ def _transformer(width: int) -> Shapes:
 
 
 def _scanned(width: int) -> Shapes:
+  """The same with its layers stacked, as `jax.lax.scan` wants them."""
   layers = {f'layers/{k}': (_LAYERS, *v) for k, v in _layer(width).items()}
   return _outside_layers(width) | layers
 
@@ -131,3 +87,35 @@ def _layer(width: int) -> Shapes:
     'mlp/in': (width, 4 * width),
     'mlp/out': (4 * width, width),
   }
+
+
+# By how many parameters there may be.
+TREES: dict[str, Callable[[int], Shapes]] = {
+  'one': one,
+  'resnet50': functools.partial(_widest, resnet),
+  'transformer': functools.partial(_widest, _transformer),
+  # As many as 16 devices can divide each matrix among them.
+  'scanned': functools.partial(_widest, _scanned, step=2 * _STEP),
+}
+# Those that speed is measured on, if no others are asked for.
+MEASURED = ('one', 'resnet50', 'transformer')
+
+
+def make(name: str, floats: int) -> Shapes:
+  """Shapes of leaves by name.
+
+  Args:
+    name: a key of TREES.
+    floats: how many parameters there may be, at least 500,000.
+
+  Raises:
+    ValueError: there may be fewer.
+  """
+  if floats < _LEAST:
+    raise ValueError(f'floats must be at least {_LEAST:,}, got {floats:,}')
+  return TREES[name](floats)
+
+
+def size(shapes: Shapes) -> int:
+  """How many parameters there are."""
+  return sum(math.prod(shape) for shape in shapes.values())

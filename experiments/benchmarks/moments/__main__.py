@@ -24,21 +24,13 @@ _COPIES = flags.DEFINE_bool(
 )
 
 
-def _table(rows: list[dict[str, Any]]) -> tables.Table:
-  return tables.make(
-    ('way', 'ms', 'x plain', 'compile\n(s)', 'peak\n(MiB)'),
-    [
-      (
-        row['way'],
-        f'{row["step_ms"]:.1f}',
-        f'{row["plain_ratio"]:.2f}',
-        f'{row["compile_s"]:.1f}',
-        measured.mebibytes(row['peak_bytes']),
-      )
-      for row in rows
-    ],
-    title=f'{rows[0]["model"]}, batch of {rows[0]["batch"]}',
-  )
+_COLUMNS = {
+  'way': ('way', ''),
+  'ms': ('step_ms', '.1f'),
+  'x plain': ('plain_ratio', '.2f'),
+  'compile\n(s)': ('compile_s', '.1f'),
+  'peak\n(MiB)': ('peak_bytes', ',.0f', 1 << 20),
+}
 
 
 def main() -> None:
@@ -47,7 +39,9 @@ def main() -> None:
   for name in ways.TASKS:
     new = ways.measure(name, _BATCH.value, _REPEATS.value, copies=_COPIES.value)
     rows += new
-    tables.show(_table(new))
+    title = f'{name}, batch of {_BATCH.value}'
+    cells = tables.cells(_COLUMNS, new)
+    tables.show(tables.make([*_COLUMNS], cells, title=title))
   if _JSON.value:
     measured.write_record(_JSON.value, _REPEATS.value, rows)
 

@@ -1,13 +1,10 @@
 """The ways to compute second moments, on three models."""
 
 from collections.abc import Callable
-import statistics
 from typing import Any, NamedTuple
 
 from experiments import models
-from experiments.benchmarks import rows as measured
 from experiments.benchmarks.compress import programs
-from experiments.run import machine
 from flax import linen as nn
 import gradsparse as gs
 import jax
@@ -117,27 +114,10 @@ def measure(
   params, functions = ways(task, copies=copies)
   arguments = (params, (task.inputs, task.labels))
 
-  def program(function):
-    made, seconds = programs.compiled_for(jax.jit(function), *arguments)
-
-    def run():
-      return jax.block_until_ready(made(*arguments))
-
-    run()
-    return programs.Program(run, seconds, machine.peak_bytes(made))
-
-  made = {way: program(function) for way, function in functions.items()}
-  ms = programs.milliseconds(made, rounds)
-  return [
-    {
-      'model': name,
-      'batch': batch,
-      'way': way,
-      'step_ms': statistics.median(ms[way]),
-      'step_ms_spread': measured.quartile_distance(ms[way]),
-      'plain_ratio': programs.ratio(ms[way], ms[_PLAIN]),
-      'compile_s': each.compile_seconds,
-      'peak_bytes': each.peak_bytes,
-    }
-    for way, each in made.items()
-  ]
+  made = {
+    way: programs.program(function, *arguments)
+    for way, function in functions.items()
+  }
+  found = programs.compared(made, rounds, _PLAIN, 'plain_ratio')
+  setting = {'model': name, 'batch': batch}
+  return [setting | {'way': way} | row for way, row in found.items()]

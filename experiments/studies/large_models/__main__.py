@@ -15,10 +15,11 @@ TPUs that are not here (--target), a replica on each. The tables are printed as
 docs/large_models.md has them.
 """
 
-from collections.abc import Callable
+import itertools
 from typing import Any
 
 from absl import flags
+from experiments.benchmarks.accelerators import programs
 from experiments.benchmarks.accelerators import targets
 from experiments.hosts import placement
 from experiments.program import command_line
@@ -76,28 +77,33 @@ _LEAVES = command_line.define_list(
 _ELEMENTS = _size('elements', 16_000_000, 'elements of each of these trees')
 
 
-def _transformer(layers: int, width: int, heads: int, shards: int):
-  return model.Transformer(
-    layers, width, heads, _VOCABULARY.value, _CONTEXT.value, shards
-  )
+def _transformer(shards: int) -> model.Transformer:
+  sizes = (_LAYERS, _WIDTH, _HEADS, _VOCABULARY, _CONTEXT)
+  return model.Transformer(*(flag.value for flag in sizes), shards)
+
+
+def _compiled(devices: Any, **options: Any) -> list[dict[str, Any]]:
+  """A row a scheme."""
+  mesh, rows = steps.make_mesh(devices), []
+  transformer = _transformer(mesh.shape[programs.INSIDE])
+  for name in _SCHEMES.value:
+    rows.append(
+      steps.compiled(name, transformer, mesh, _SEQUENCES.value, **options)
+    )
+    jax.clear_caches()
+    told = {k: v for k, v in rows[-1].items() if k != 'collectives'}
+    command_line.say(str(told))
+  return rows
 
 
 def _steps() -> dict[str, Any]:
-  transformer = _transformer(
-    _LAYERS.value, _WIDTH.value, _HEADS.value, _SHARDS.value
-  )
-  mesh = steps.make_mesh(_REPLICAS.value, _SHARDS.value)
-  rows = []
-  for name in _SCHEMES.value:
-    rows.append(steps.compiled(name, transformer, mesh, _SEQUENCES.value))
-    jax.clear_caches()
-    _tell(rows[-1])
+  replicas, shards = _REPLICAS.value, _SHARDS.value
   return {
-    'parameters': transformer.parameters,
-    'mesh': dict(mesh.shape),
-    'devices_a_link': _DEVICES_A_LINK.value or _SHARDS.value,
+    'parameters': _transformer(shards).parameters,
+    'mesh': {steps.REPLICAS: replicas, programs.INSIDE: shards},
+    'devices_a_link': _DEVICES_A_LINK.value or shards,
     'gbits': _GBITS.value,
-    'rows': rows,
+    'rows': _compiled(steps.devices_here(replicas, shards)),
   }
 
 
@@ -105,31 +111,20 @@ def _slices() -> dict[str, Any]:
   rows = []
   for name in _TARGET.value:
     target = targets.make(name, _REPLICAS.value)
-    mesh = steps.slices_mesh(target)
-    transformer = _transformer(
-      _LAYERS.value, _WIDTH.value, _HEADS.value, mesh.shape[model.SHARDS]
-    )
-    for scheme in _SCHEMES.value:
-      row = steps.compiled(
-        scheme, transformer, mesh, _SEQUENCES.value, target.options
-      )
-      rows.append({'target': name, 'devices': mesh.size, **row})
-      jax.clear_caches()
-      _tell(rows[-1])
+    here = {'target': name, 'devices': target.devices.size}
+    found = _compiled(target.devices, options=target.options)
+    rows += [{**here, **row} for row in found]
   return {
-    'parameters': transformer.parameters,
+    'parameters': _transformer(1).parameters,
     'slices': _REPLICAS.value,
     'rows': rows,
   }
 
 
-def _tell(row: dict[str, Any]) -> None:
-  told = {k: v for k, v in row.items() if k != 'collectives'}
-  command_line.say(str(told))
-
-
 def _plans() -> dict[str, Any]:
-  transformer = _transformer(_PLAN_LAYERS.value, _PLAN_WIDTH.value, 1, 1)
+  transformer = model.Transformer(
+    _PLAN_LAYERS.value, _PLAN_WIDTH.value, 1, _VOCABULARY.value, _CONTEXT.value
+  )
   return {
     'parameters': transformer.parameters,
     'workers': _PLAN_WORKERS.value,
@@ -139,20 +134,14 @@ def _plans() -> dict[str, Any]:
 
 def _leaves() -> dict[str, Any]:
   rows = []
-  for name in plans.TREES:
-    for number in _LEAVES.value:
-      rows.append(plans.compile_tree(name, number, _ELEMENTS.value))
-      jax.clear_caches()
-      command_line.say(str(rows[-1]))
+  for name, number in itertools.product(plans.TREES, _LEAVES.value):
+    rows.append(plans.compile_tree(name, number, _ELEMENTS.value))
+    jax.clear_caches()
+    command_line.say(str(rows[-1]))
   return {'elements': _ELEMENTS.value, 'rows': rows}
 
 
-_MEASURE: dict[str, Callable[[], dict[str, Any]]] = {
-  'steps': _steps,
-  'slices': _slices,
-  'plans': _plans,
-  'leaves': _leaves,
-}
+_MEASURE = dict(steps=_steps, slices=_slices, plans=_plans, leaves=_leaves)
 
 
 def main() -> None:

@@ -11,13 +11,12 @@ import dataclasses
 import math
 from typing import Any
 
+from experiments.benchmarks.accelerators import programs
 from experiments.program import errors
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 import optax
-
-SHARDS = 'fsdp'  # the axis inside of a replica
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,23 +84,18 @@ class Transformer:
 
   def specs(self) -> dict[str, Any]:
     """How the leaves are sharded: norms and biases are whole."""
-
-    def spec(x):
-      divisible = [d for d, n in enumerate(x.shape) if n % self.shards == 0]
-      if len(x.shape) < 2 or not divisible:
-        return P()
-      largest = max(divisible, key=lambda d: x.shape[d])
-      return P(*(SHARDS if d == largest else None for d in range(2)))
-
-    return jax.tree.map(spec, self.shapes())
+    return jax.tree.map(
+      lambda x: programs.sharded(x.shape, self.shards), self.shapes()
+    )
 
   def value_and_grad(self) -> Callable[[Any, jax.Array], tuple[Any, Any]]:
     """The loss of a replica's tokens, and its gradient.
 
-    To be called where `SHARDS` is an automatic axis. The collectives of FSDP
-    are written out: a matrix is gathered where it is used, and its gradient
-    is reduced and scattered. What XLA would arrange by itself depends on the
-    backend, and the one for CPUs reduces gradients without scattering them.
+    To be called where `programs.INSIDE` is an automatic axis. The collectives
+    of FSDP are written out: a matrix is gathered where it is used, and its
+    gradient is reduced and scattered. What XLA would arrange by itself depends
+    on the backend, and the one for CPUs reduces gradients without scattering
+    them.
 
     Returns:
       A function of parameters and int32 tokens [sequences, context + 1].
@@ -110,14 +104,14 @@ class Transformer:
 
     def on_device(params, tokens):
       return jax.value_and_grad(
-        lambda p: jax.lax.pmean(self.loss(p, specs, tokens), SHARDS)
+        lambda p: jax.lax.pmean(self.loss(p, specs, tokens), programs.INSIDE)
       )(params)
 
     return jax.shard_map(
       on_device,
-      in_specs=(specs, P(SHARDS)),
+      in_specs=(specs, P(programs.INSIDE)),
       out_specs=(P(), specs),
-      axis_names={SHARDS},
+      axis_names={programs.INSIDE},
     )
 
   def loss(self, params: Any, specs: Any, tokens: jax.Array) -> jax.Array:
@@ -149,9 +143,11 @@ def _gathered(tree, specs):
   """Whole leaves of a device's shards."""
 
   def gather(x, spec):
-    if SHARDS not in spec:
+    if programs.INSIDE not in spec:
       return x
-    return jax.lax.all_gather(x, SHARDS, axis=spec.index(SHARDS), tiled=True)
+    return jax.lax.all_gather(
+      x, programs.INSIDE, axis=spec.index(programs.INSIDE), tiled=True
+    )
 
   return jax.tree.map(gather, tree, specs)
 

@@ -9,6 +9,12 @@ from experiments.cost_model import costs
 from experiments.program import tables
 
 _SHOWN = 8  # collectives of a scheme
+_MEMORY = {
+  'inside, GB': ('inside_bytes', '.2f', 1e9),
+  'parameters and state, GB': ('argument_bytes', '.2f', 1e9),
+  'peak, GB': ('peak_bytes', '.2f', 1e9),
+  'compile s': ('compile_seconds', '.0f'),
+}
 
 
 def exchange_ms(sent_bytes: int, gbits: float, devices_a_link: int) -> float:
@@ -26,115 +32,82 @@ def exchange_ms(sent_bytes: int, gbits: float, devices_a_link: int) -> float:
 def steps_table(record: Mapping[str, Any]) -> str:
   """A row a scheme: bytes, memory, modelled milliseconds."""
   rates, link = record['gbits'], record['devices_a_link']
-  dense = next(
-    (r['sent_bytes'] for r in record['rows'] if r['scheme'] == 'dense'), None
-  )
-  rows = []
-  for row in record['rows']:
-    sent = row['sent_bytes']
-    rows.append(
-      (
-        row['scheme'],
-        f'{sent:,}',
-        f'{dense / sent:,.0f}' if dense else '-',
-        *(f'{exchange_ms(sent, rate, link):,.1f}' for rate in rates),
-        f'{row["inside_bytes"] / 1e9:.2f}',
-        f'{row["argument_bytes"] / 1e9:.2f}',
-        f'{row["peak_bytes"] / 1e9:.2f}',
-        f'{row["compile_seconds"]:.0f}',
-      )
-    )
-  head = (
-    'scheme',
-    'between replicas, B',
-    'times less',
-    *(f'exchange ms at {rate:g} Gbit/s' for rate in rates),
-    'inside, GB',
-    'parameters and state, GB',
-    'peak, GB',
-    'compile s',
-  )
-  return tables.markdown(head, rows)
+  sent = {row['scheme']: row['sent_bytes'] for row in record['rows']}
+  dense = sent.get('dense')
+  rows = [
+    {
+      **row,
+      'less': dense and dense / row['sent_bytes'],
+      **{f'{r:g}': exchange_ms(row['sent_bytes'], r, link) for r in rates},
+    }
+    for row in record['rows']
+  ]
+  columns = {
+    'scheme': ('scheme', ''),
+    'between replicas, B': ('sent_bytes', ','),
+    'times less': ('less', ',.0f'),
+    **{f'exchange ms at {r:g} Gbit/s': (f'{r:g}', ',.1f') for r in rates},
+    **_MEMORY,
+  }
+  return tables.markdown([*columns], tables.cells(columns, rows))
 
 
 def slices_table(record: Mapping[str, Any]) -> str:
   """A row a kind of slice and scheme: bytes and memory."""
-  rows = [
-    (
-      row['target'],
-      row['scheme'],
-      f'{row["sent_bytes"]:,}',
-      f'{row["plan_bytes"]:,}',
-      f'{row["inside_bytes"] / 1e9:.2f}',
-      f'{row["argument_bytes"] / 1e9:.2f}',
-      f'{row["peak_bytes"] / 1e9:.2f}',
-      f'{row["compile_seconds"]:.0f}',
-    )
-    for row in record['rows']
-  ]
-  head = (
-    'slice',
-    'scheme',
-    'between slices, B',
-    'plan, B',
-    'inside, GB',
-    'parameters and state, GB',
-    'peak, GB',
-    'compile s',
-  )
-  return tables.markdown(head, rows)
+  columns = {
+    'slice': ('target', ''),
+    'scheme': ('scheme', ''),
+    'between slices, B': ('sent_bytes', ','),
+    'plan, B': ('plan_bytes', ','),
+    **_MEMORY,
+  }
+  return tables.markdown([*columns], tables.cells(columns, record['rows']))
 
 
 def collectives_table(record: Mapping[str, Any]) -> str:
-  """The largest collectives between replicas and inside, by scheme."""
-  rows = []
+  """The largest collectives between replicas and inside, by scheme.
+
+  FSDP's own are the same under every scheme: those of the first are shown.
+  """
+  shown = []
   for row in record['rows']:
-    for inside in (False, True):
-      found = [c for c in row['collectives'] if (c['axes'] == 'fsdp') == inside]
-      if inside and row is not record['rows'][0]:
-        continue  # FSDP's own are the same under every scheme
-      for c in found[:_SHOWN]:
-        rows.append(
-          (
-            'FSDP itself' if inside else row['scheme'],
-            c['axes'] or '-',
-            c['kind'],
-            f'{c["bytes"]:,}',
-            str(c['times']),
-          )
-        )
-  head = ('whose', 'crosses', 'collective', 'operand, B', 'times')
-  return tables.markdown(head, rows)
+    for c in [c for c in row['collectives'] if c['axes'] != 'fsdp'][:_SHOWN]:
+      shown.append({'whose': row['scheme'], **c, 'axes': c['axes'] or '-'})
+    if row is record['rows'][0]:
+      inside = [c for c in row['collectives'] if c['axes'] == 'fsdp']
+      shown += [{'whose': 'FSDP itself', **c} for c in inside[:_SHOWN]]
+  columns = {
+    'whose': ('whose', ''),
+    'crosses': ('axes', ''),
+    'collective': ('kind', ''),
+    'operand, B': ('bytes', ','),
+    'times': ('times', ''),
+  }
+  return tables.markdown([*columns], tables.cells(columns, shown))
 
 
 def plans_table(record: Mapping[str, Any]) -> str:
   """A row a recipe: payload, ratio, seconds."""
-  rows = [
-    (
-      row['scheme'],
-      f'{row["payload_bytes"]:,}',
-      f'{row["ratio"]:,.1f}',
-      f'{row["seconds"]:.1f}',
-    )
-    for row in record['rows']
-  ]
-  return tables.markdown(('scheme', 'message, B', 'ratio', 'plan s'), rows)
+  columns = {
+    'scheme': ('scheme', ''),
+    'message, B': ('payload_bytes', ','),
+    'ratio': ('ratio', ',.1f'),
+    'plan s': ('seconds', '.1f'),
+  }
+  return tables.markdown([*columns], tables.cells(columns, record['rows']))
 
 
 def leaves_table(record: Mapping[str, Any]) -> str:
   """A row a scheme, a column a number of leaves: CPU seconds."""
-  numbers = list(dict.fromkeys(row['leaves'] for row in record['rows']))
-  by_scheme: dict[str, dict[int, str]] = {}
+  columns = {'scheme': ('scheme', '')}
+  by_scheme: dict[str, dict[str, Any]] = {}
   for row in record['rows']:
-    seconds = row['trace_cpu_seconds'] + row['compile_cpu_seconds']
-    by_scheme.setdefault(row['scheme'], {})[row['leaves']] = f'{seconds:.1f}'
-  return tables.markdown(
-    ('scheme', *(f'{number:,} leaves' for number in numbers)),
-    [
-      (scheme, *(cells.get(number, '-') for number in numbers))
-      for scheme, cells in by_scheme.items()
-    ],
-  )
+    heading = f'{row["leaves"]:,} leaves'
+    columns[heading] = (heading, '.1f')
+    own = by_scheme.setdefault(row['scheme'], {'scheme': row['scheme']})
+    own[heading] = row['trace_cpu_seconds'] + row['compile_cpu_seconds']
+  cells = tables.cells(columns, [*by_scheme.values()])
+  return tables.markdown([*columns], cells)
 
 
 # By part of the record.

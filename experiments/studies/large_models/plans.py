@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+import contextlib
+import functools
 import inspect
 import time
 from typing import Any
 
 from experiments.program import errors
 from experiments.studies.large_models import model
+from experiments.studies.large_models import steps
 import gradsparse as gs
 import jax
 import jax.numpy as jnp
@@ -17,31 +20,25 @@ from jax.sharding import PartitionSpec as P
 _COLUMNS = 128  # of each leaf of a tree
 
 TREES = {
-  'dense': lambda: gs.dense(axis_name=gs.workers.AXIS),
-  'gradient_dropping': lambda: gs.gradient_dropping(
-    0.001, axis_name=gs.workers.AXIS
-  ),
-  'dgc': lambda: gs.dgc(0.001, axis_name=gs.workers.AXIS),
-  'dgc_chunk': lambda: gs.dgc(0.001, scope='chunk', axis_name=gs.workers.AXIS),
-  'qsgd': lambda: gs.qsgd(7, min_size=0, axis_name=gs.workers.AXIS),
-  'power_sgd': lambda: gs.power_sgd(2, axis_name=gs.workers.AXIS),
+  'dense': gs.dense,
+  'gradient_dropping': functools.partial(gs.gradient_dropping, 0.001),
+  **steps.SCHEMES,
+  'qsgd': functools.partial(gs.qsgd, 7, min_size=0),
 }
 
 
 def _by_leaf() -> Iterator[tuple[str, gs.CompressedMean]]:
   """Every recipe that need not select from all leaves together."""
   for name, recipe in gs.recipes.RECIPES.items():
-    scopes = {}
+    scopes = {name: {}}
     if 'scope' in inspect.signature(recipe.factory).parameters:
-      scopes = {name: 'leaf', f'{name}_chunk': 'chunk'}
-    for label, scope in (scopes or {name: None}).items():
-      arguments = {'scope': scope} if scope else {}
-      try:
-        tx = recipe.make(axis_name=gs.workers.AXIS, **arguments)
-      except ValueError:  # gTop-k has one scope, all leaves
-        continue
-      if not tx.scheme.compressor.selects_globally:
-        yield label, tx
+      scopes = {name: {'scope': 'leaf'}, f'{name}_chunk': {'scope': 'chunk'}}
+    for label, scope in scopes.items():
+      # gTop-k has one scope, all leaves.
+      with contextlib.suppress(ValueError):
+        tx = recipe.make(axis_name=gs.workers.AXIS, **scope)
+        if not tx.scheme.compressor.selects_globally:
+          yield label, tx
 
 
 def planned(
@@ -89,15 +86,13 @@ def compile_tree(name: str, leaves: int, elements: int) -> dict[str, Any]:
     leaves: of the tree.
     elements: of all of them together.
   """
-  tx, params, workers = TREES[name](), tree(leaves, elements), 2
+  params, workers = tree(leaves, elements), 2
+  tx = TREES[name](axis_name=gs.workers.AXIS)
   own = gs.workers.specs(tx, params, workers)
-
-  def stacked(x, spec):
-    shape = x.shape if spec == P() else (workers, *x.shape)
-    return jax.ShapeDtypeStruct(shape, x.dtype)
-
-  grads = jax.tree.map(lambda x: stacked(x, P(gs.workers.AXIS)), params)
-  state = jax.tree.map(stacked, jax.eval_shape(tx.init, params), own)
+  grads = jax.tree.map(
+    lambda x: jax.ShapeDtypeStruct((workers, *x.shape), x.dtype), params
+  )
+  state = jax.eval_shape(lambda p: gs.workers.init(tx, p, workers), params)
   program = gs.workers.parallel(
     lambda grads, state: tx.update(grads, state),
     runner='shard_map',

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Callable, Mapping
-import math
+import functools
 import time
 from typing import Any
 
-from experiments.benchmarks.accelerators import targets
+from experiments.benchmarks.accelerators import programs
 from experiments.program import errors
 from experiments.run import machine
 from experiments.studies.large_models import model
@@ -21,37 +21,39 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import AxisType
 from jax.sharding import Mesh
-from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
+import numpy as np
 import optax
 
 REPLICAS = 'replica'  # the axis between replicas
 _RATE = 0.1
 
-# Each with the optimizer after it: all have one momentum, DGC its own.
-SCHEMES: dict[str, Callable[[], gs.CompressedMean]] = {
-  'dense': lambda: gs.dense(axis_name=REPLICAS),
-  'dgc': lambda: gs.dgc(0.001, axis_name=REPLICAS),
-  'dgc_chunk': lambda: gs.dgc(0.001, scope='chunk', axis_name=REPLICAS),
-  'qsgd': lambda: gs.qsgd(7, axis_name=REPLICAS),
-  'power_sgd': lambda: gs.power_sgd(2, axis_name=REPLICAS),
+# All have one momentum: DGC its own, the others that of the optimizer.
+SCHEMES: dict[str, Callable[..., gs.CompressedMean]] = {
+  'dense': gs.dense,
+  'dgc': functools.partial(gs.dgc, 0.001),
+  'dgc_chunk': functools.partial(gs.dgc, 0.001, scope='chunk'),
+  'qsgd': functools.partial(gs.qsgd, 7),
+  'power_sgd': functools.partial(gs.power_sgd, 2),
 }
 
 # The default order is for speed on many cores, and keeps everything longer.
 _FOR_CPUS = {'xla_cpu_scheduler_type': 'CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED'}
 
 
-def slices_mesh(target: targets.Target) -> Mesh:
-  """A mesh of TPUs that are not here: a replica is a slice of them."""
-  return Mesh(
-    target.devices,
-    (REPLICAS, model.SHARDS),
-    axis_types=(AxisType.Auto, AxisType.Auto),
-  )
+def make_mesh(devices: Any) -> Mesh:
+  """A mesh of all replicas.
+
+  Args:
+    devices: an array of them, replicas first; of a `targets.Target`, a replica
+      is a slice of TPUs that need not be here.
+  """
+  axes = (REPLICAS, programs.INSIDE)
+  return Mesh(devices, axes, axis_types=(AxisType.Auto,) * 2)
 
 
-def make_mesh(replicas: int, shards: int) -> Mesh:
-  """A mesh of the devices of all replicas.
+def devices_here(replicas: int, shards: int) -> np.ndarray:
+  """Devices of this machine, as many as replicas of so many shards need.
 
   Raises:
     ConfigError: there are not as many.
@@ -62,68 +64,49 @@ def make_mesh(replicas: int, shards: int) -> Mesh:
       f'devices, {jax.default_backend()} has {jax.device_count()}; '
       'JAX_PLATFORMS=cpu gives any number of devices'
     )
-  return jax.make_mesh(
-    (replicas, shards),
-    (REPLICAS, model.SHARDS),
-    axis_types=(AxisType.Auto, AxisType.Auto),
-    devices=jax.devices()[: replicas * shards],
-  )
-
-
-def _optimizer(name: str, specs: Any) -> optax.GradientTransformation:
-  momentum = None if name.startswith('dgc') else 0.9
-  return optax.chain(
-    gs.sharded(SCHEMES[name](), specs), optax.sgd(_RATE, momentum=momentum)
-  )
+  found = jax.devices()[: replicas * shards]
+  return np.array(found).reshape(replicas, shards)
 
 
 def _lowered(name, transformer, mesh, sequences):
   """The step of a scheme as a program, and its plan."""
   specs = transformer.specs()
   params = jax.tree.map(
-    lambda x, spec: jax.ShapeDtypeStruct(
-      x.shape, x.dtype, sharding=NamedSharding(mesh, spec)
-    ),
+    lambda x, spec: programs.array(mesh, x.shape, spec),
     transformer.shapes(),
     specs,
   )
-  replicas = mesh.shape[REPLICAS]
-  tx = _optimizer(name, specs)
-  own = gs.workers.specs(tx, params, replicas, REPLICAS)
-
-  def stacked(x, spec, sharding):
-    shape = x.shape if spec == P() else (replicas, *x.shape)
-    return jax.ShapeDtypeStruct(shape, x.dtype, sharding=sharding)
-
-  state = jax.tree.map(
-    stacked,
-    jax.eval_shape(tx.init, params),
-    own,
-    gs.workers.shardings(tx, params, mesh, REPLICAS),
+  momentum = None if name.startswith('dgc') else 0.9
+  scheme = SCHEMES[name](axis_name=REPLICAS)
+  tx = optax.chain(
+    gs.sharded(scheme, specs), optax.sgd(_RATE, momentum=momentum)
   )
-  tokens = jax.ShapeDtypeStruct(
-    (sequences * mesh.size, transformer.context + 1),
-    jnp.int32,
-    sharding=NamedSharding(mesh, P((REPLICAS, model.SHARDS))),
-  )
+  own = gs.workers.specs(tx, params, mesh.shape[REPLICAS], REPLICAS)
   value_and_grad = transformer.value_and_grad()
 
   def step(params, state, tokens):
-    state = jax.tree.map(lambda s, x: x if s == P() else x[0], own, state)
     loss, grads = value_and_grad(gs.workers.local(params, REPLICAS), tokens)
     updates, state = tx.update(grads, state, params)
     params = optax.apply_updates(params, updates)
-    state = jax.tree.map(lambda s, x: x if s == P() else x[None], own, state)
     return params, state, gs.workers.mean(loss, REPLICAS)
 
-  mapped = jax.shard_map(
+  wrapped = gs.workers.wrap(
     step,
     mesh=mesh,
-    axis_names={REPLICAS},
+    axis_name=REPLICAS,
     in_specs=(P(), own, P(REPLICAS)),
     out_specs=(P(), own, P()),
   )
-  lowered = jax.jit(mapped, donate_argnums=(0, 1)).lower(params, state, tokens)
+  lowered = jax.jit(wrapped, donate_argnums=(0, 1)).lower(
+    params,
+    programs.state(tx, params, mesh, REPLICAS),
+    programs.array(
+      mesh,
+      (sequences * mesh.size, transformer.context + 1),
+      P((REPLICAS, programs.INSIDE)),
+      jnp.int32,
+    ),
+  )
   return lowered, gs.plan(tx, params, dict(mesh.shape))
 
 
@@ -167,7 +150,7 @@ def compiled(
   Args:
     name: of `SCHEMES`.
     transformer: the model.
-    mesh: from `make_mesh` or `slices_mesh`.
+    mesh: from `make_mesh`.
     sequences: of tokens, that a device has in a step.
     options: of the compiler.
 
@@ -185,15 +168,10 @@ def compiled(
     'scheme': name,
     'sent_bytes': over(audit.sent_by_axis, REPLICAS),
     'plan_bytes': over(plan.sent_by_axis, REPLICAS),
-    'inside_bytes': audit.sent_by_axis.get(model.SHARDS, 0),
+    'inside_bytes': audit.sent_by_axis.get(programs.INSIDE, 0),
     'argument_bytes': program.memory_analysis().argument_size_in_bytes,
     'peak_bytes': machine.peak_bytes(program),
     'trace_seconds': round(middle - begin, 1),
     'compile_seconds': round(end - middle, 1),
     'collectives': collectives(audit),
   }
-
-
-def loss_bytes(replicas: int) -> int:
-  """What the mean of the loss adds to a plan: an all-reduce of 4 bytes."""
-  return math.ceil(8 * (replicas - 1) / replicas)

@@ -6,6 +6,7 @@ import pathlib
 from experiments.benchmarks.compress import contenders
 from experiments.benchmarks.compress import page
 from experiments.benchmarks.compress import trees
+from experiments.program import tables
 import pytest
 
 _ROOT = pathlib.Path(__file__).parents[3]
@@ -27,21 +28,56 @@ def test_the_page_has_the_recorded_table():
 
 
 def test_the_page_has_what_large_pages_save():
+  """Milliseconds and multiples of SGD's, of one run and with large pages."""
   assert 'hugetlb=1' in _LARGE['environment']['glibc_tunables']
-  assert page.pages_table(_SMALL['rows'], _LARGE['rows']) in _PAGE
+  trees_there = dict.fromkeys(row['shapes'] for row in _LARGE['rows'])
+  pairs = page.by_scheme(_SMALL['rows']), page.by_scheme(_LARGE['rows'])
+  head = [h for tree in trees_there for h in (f'{tree}, ms', 'large pages')]
+  lines = [
+    [
+      scheme,
+      *(
+        f'{run[scheme][tree]["step_ms"]:.0f} '
+        f'({run[scheme][tree]["sgd_ratio"]:.1f})'
+        for tree in trees_there
+        for run in pairs
+      ),
+    ]
+    for scheme in pairs[1]
+  ]
+  assert tables.markdown(['scheme', *head], lines) in _PAGE
 
 
 def test_the_page_has_what_was_measured_on_a_network():
+  """Milliseconds of a step, and how often as fast as dense."""
   rows = _NETWORK['rows']
   columns = {
-    f'{count} workers, {when}': [
-      row for row in rows[when] if row['workers'] == count
-    ]
+    f'{count} workers, {when}': {
+      row['scheme']: f'{row["step_ms"]:.0f} ({row["speedup"]:.1f})'
+      for row in rows[when]
+      if row['workers'] == count
+    }
     for count in (2, 4)
     for when in ('before', 'now')
   }
-  assert page.network_table(columns) in _PAGE
-  assert page.model_table(rows['eight']) in _PAGE
+  schemes = dict.fromkeys(scheme for own in columns.values() for scheme in own)
+  lines = [
+    [scheme, *(own.get(scheme, '-') for own in columns.values())]
+    for scheme in schemes
+  ]
+  assert tables.markdown(['scheme', *columns], lines) in _PAGE
+
+
+def test_the_page_has_what_the_cost_model_says():
+  columns = {
+    'scheme': ('scheme', ''),
+    'model': ('serial_ms', '.0f'),
+    'collectives alone': ('collectives_ms', '.0f'),
+    'step': ('step_ms', '.0f'),
+    'spread': ('step_ms_spread', '.0f'),
+  }
+  cells = tables.cells(columns, _NETWORK['rows']['eight'])
+  assert tables.markdown([*columns], cells) in _PAGE
 
 
 @pytest.mark.parametrize('tree', trees.MEASURED)
@@ -52,9 +88,3 @@ def test_every_scheme_was_recorded(tree):
 
 def test_the_picture_is_of_the_schemes():
   assert page.draw(_RECORD['rows']).startswith(b'\x89PNG')
-
-
-def test_stages_are_shown_where_they_were_measured():
-  row = {'scheme': 'dgc', 'shapes': 'one', 'stages_ms': {'select': 1.25}}
-  table = page.stages_table([row, {'scheme': 'x', 'shapes': 'one'}], 'one')
-  assert '1.2' in table and 'dgc' in table and 'x' not in table.split('dgc')[1]

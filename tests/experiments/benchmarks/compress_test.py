@@ -1,11 +1,9 @@
-"""The benchmark of compression alone: its trees, its rows, its stages."""
+"""The benchmark of compression alone: its trees and its rows."""
 
 import json
-import math
 
 from experiments.benchmarks.compress import contenders
 from experiments.benchmarks.compress import programs
-from experiments.benchmarks.compress import stages
 from experiments.benchmarks.compress import trees
 import numpy as np
 import pytest
@@ -61,26 +59,16 @@ def test_a_ratio_is_taken_round_by_round():
 
 
 @pytest.mark.slow
-def test_a_step_and_its_stages():
+def test_a_step_is_timed_beside_another():
   bench = programs.Bench({'w': (320, 320), 'b': (320,)})
   scheme = contenders.SCHEMES['dropping_leaf']()
   step = bench.step(contenders.followed(scheme))
-  parts = stages.of(scheme, bench)
-  assert tuple(parts) == stages.NAMES
-  found = programs.milliseconds({'step': step, **parts}, 2)
+  other = programs.program(abs, np.ones(3))
+  found = programs.milliseconds({'step': step, 'other': other}, 2)
   assert all(len(ms) == 2 and min(ms) > 0 for ms in found.values())
   assert step.compile_seconds > 0
   # Parameters, residual and gradient; what was sent is no dense vector.
   assert step.peak_bytes is None or step.peak_bytes > 3 * 4 * 320 * 320
-  # What the stages send is what the scheme sends.
-  mean = parts['unpack'].run()[0]
-  k = math.ceil(contenders.DENSITY * 320 * 320)
-  assert np.count_nonzero(np.asarray(mean)) == k
-
-
-def test_what_is_added_up_inside_of_a_step_has_no_stages():
-  bench = programs.Bench({'w': (320, 320)})
-  assert stages.of(contenders.SCHEMES['power_sgd'](), bench) == {}
 
 
 @pytest.mark.slow
@@ -100,4 +88,3 @@ def test_rows_have_what_the_contract_names(tmp_path, program):
   for row in rows:
     assert row.keys() >= _KEYS
     assert row['step_ms'] > 0 and row['sgd_ratio'] > 0
-  assert tuple(rows[-1]['stages_ms']) == stages.NAMES

@@ -2,7 +2,6 @@
 
 import json
 
-from experiments.cost_model import measured
 import pytest
 from tests.bad_input import programs
 
@@ -77,8 +76,6 @@ def test_the_network_alone(rows_of):
   # 10 MB take 80 ms at 1 Gbit/s, and a burst of 256 kB passes at once.
   largest = [row for row in found if row['floats'] == 2_500_000]
   assert all(row['step_ms'] > 70 for row in largest)
-  fitted = measured.fits(found)['1gbit']
-  assert 1 / fitted.beta_s_per_byte < 140e6
 
 
 @pytest.mark.slow

@@ -1,56 +1,8 @@
 """The arithmetic of the benchmarks: from what was measured to rows."""
 
-import pathlib
-
 from experiments.benchmarks import rows
-from experiments.cost_model import measured
 from experiments.program import tables
 import pytest
-
-_ROOT = pathlib.Path(__file__).parents[3]
-
-
-def test_break_even():
-  dense = {'compute_ms': 10.0, 'serial_bytes': 12_500_000}
-  lean = {'compute_ms': 110.0, 'serial_bytes': 0}
-  # 100 ms more work, 12.5 MB less to send: equal at 125 MB/s.
-  assert rows.break_even(lean, dense) == {
-    'wins': 'below',
-    'mbit': pytest.approx(1000),
-  }
-  # 5 ms less work, 6.25 MB more to send.
-  quick = {'compute_ms': 5.0, 'serial_bytes': 18_750_000}
-  assert rows.break_even(quick, dense) == {
-    'wins': 'above',
-    'mbit': pytest.approx(10_000),
-  }
-  for changes, wins in (
-    ({**lean, 'compute_ms': 9.0}, 'always'),
-    ({**lean, 'serial_bytes': 2e7}, 'never'),
-  ):
-    assert rows.break_even(changes, dense) == {'wins': wins, 'mbit': None}
-
-
-def test_recorded_rows_say_when_a_scheme_wins():
-  recorded = measured.read_rows(
-    _ROOT / 'experiments' / 'results' / 'exchange.json'
-  )
-  dense = {
-    (row['floats'], row['workers'], row['rate']): row
-    for row in recorded
-    if row['scheme'] == 'dense'
-  }
-  for row in recorded:
-    if row['scheme'] == 'dense':
-      assert row['break_even'] is None
-      continue
-    now = rows.break_even(
-      row, dense[row['floats'], row['workers'], row['rate']]
-    )
-    found = row['break_even']
-    assert found['wins'] == now['wins']
-    # Some were measured again, beside a dense run that is not in the file.
-    assert found['mbit'] == pytest.approx(now['mbit'], rel=0.15)
 
 
 def test_bytes_limit_is_the_contracts():
@@ -88,16 +40,11 @@ def test_rows_are_medians_over_rounds_and_the_largest_host():
   assert dense['exchange_ms'] == pytest.approx(100)
   assert dense['wire_bytes'] == 20 and dense['bytes_ok']
   assert dense['serial_ms'] == pytest.approx(8)
-  assert dense['speedup'] == 1 and dense['break_even'] is None
+  assert dense['speedup'] == 1
   assert dgc['wire_bytes'] == 6500 and not dgc['bytes_ok']
   assert dgc['speedup'] == pytest.approx(2)
   text = tables.text(rows.table([dense, dgc]))
   assert '50 floats, 2 workers, 1mbit' in text and 'dgc' in text
-  # As many bytes, half the computation.
-  assert dgc['break_even'] == {'wins': 'always', 'mbit': None}
-  assert 'always' in text
-  dgc['break_even'] = {'wins': 'below', 'mbit': 2741.5}
-  assert 'below 2,742' in tables.text(rows.table([dense, dgc]))
 
 
 def _line(step, seconds, **more):

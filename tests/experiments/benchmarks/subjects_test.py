@@ -41,7 +41,7 @@ def test_what_is_left_out_is_what_is_planned(name, workers):
     k: jax.ShapeDtypeStruct(s, jnp.float32)
     for k, s in subjects.shapes(40_000).items()
   }
-  tx = subjects.SCHEMES[name](subjects.DENSITY)
+  tx = subjects.make(name)
   with collectives.left_out(workers) as calls:
     jax.eval_shape(lambda p: tx.update(p, tx.init(p), p), shapes)
   planned = gs.plan(tx, shapes, workers).sent_bytes
@@ -53,7 +53,7 @@ def test_what_is_left_out_is_what_is_planned(name, workers):
 
 
 def test_all_but_the_collectives_is_computed():
-  tx = subjects.SCHEMES['dgc'](subjects.DENSITY)
+  tx = subjects.make('dgc')
   grads = {'kernel_00': jnp.arange(1.0, 40_001).reshape(200, 200)}
 
   def step(grads):

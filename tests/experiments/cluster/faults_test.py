@@ -4,9 +4,9 @@ import subprocess
 import sys
 
 from experiments import cluster
-from experiments.cluster import faults
 from experiments.cluster import network
 import pytest
+from tests.experiments.cluster import faults
 
 _PACKETS = 200  # fit into the buffer of a socket
 # Host 1 sends numbered packets to host 0, which echoes them; how many come

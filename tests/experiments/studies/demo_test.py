@@ -24,13 +24,14 @@ def trained(monkeypatch):
 
 
 def test_afresh_replaces_former_runs_and_nothing_else(
-  trained, tmp_path, capsys
+  trained, tmp_path, monkeypatch
 ):
+  monkeypatch.setattr(demo.page, 'write', lambda *_, **__: None)
+  monkeypatch.setattr(demo, 'results_table', lambda _: tables.make((), ()))
   for name, file in (('dense', 'config.json'), ('qsgd', 'notes.txt')):
     (tmp_path / name).mkdir()
     (tmp_path / name / file).write_text('{}')
-  runs = demo.list_runs(['dense', 'qsgd'], tmp_path, steps=3)
-  summaries = demo.train_afresh(runs)
+  summaries = demo.run(tmp_path, ['dense', 'qsgd'], steps=3)
   assert [(name, exists) for _, name, exists in trained] == [
     ('dense', False),
     ('qsgd', True),
@@ -38,9 +39,14 @@ def test_afresh_replaces_former_runs_and_nothing_else(
   for config, _, _ in trained:
     assert config.train.steps == 3 and config.train.checkpoint_every == 0
   assert [s['final']['test_accuracy'] for s in summaries] == [0.97, 0.95]
+  demo.run(tmp_path, ['dgc'])
+  assert trained[-1][0].train.steps == digits.get_config('dgc').train.steps
+
+
+def test_one_run_tells_its_end_where_nobody_watches(tmp_path, trained, capsys):
+  config = digits.get_config('qsgd')
+  scheme_runs.train_one(scheme_runs.Run('qsgd', config, tmp_path))
   assert 'qsgd, seed 0: test accuracy 95.00%, 1.0 s' in capsys.readouterr().out
-  (whole,) = demo.list_runs(['dgc'], tmp_path)
-  assert whole.config.train.steps == digits.get_config('dgc').train.steps
 
 
 def test_the_table_shows_the_average_of_the_run_below_the_last_stage():

@@ -4,7 +4,7 @@ import json
 import pathlib
 import re
 
-from experiments.studies import scheme_table
+from experiments import scheme_table
 import gradsparse as gs
 import jax
 import jax.numpy as jnp

@@ -1,11 +1,11 @@
 """A long wire: frames arrive late, not evenly, and in their order.
 
-  python experiments/cluster/wire.py NEAR FAR MILLISECONDS JITTER
+  python tests/experiments/cluster/wire.py NEAR FAR MILLISECONDS JITTER
 
 makes two interfaces in the network namespace in which it runs, says `ready`,
 and carries frames from each to the other, until it is killed. A frame takes
 MILLISECONDS, more or less by at most JITTER, each way. For kernels without
-netem; `experiments.cluster.faults.delay` runs it.
+netem; `delay` of faults.py runs it.
 """
 
 import collections

@@ -1,1 +1,0 @@
-"""Runs that are killed at random moments and resumed, bit for bit."""

@@ -1,0 +1,159 @@
+"""Runs killed at random moments are resumed bit for bit.
+
+A scheme trains undisturbed, and killed again and again: while the processes
+start, between steps, and while a checkpoint is being written. One process dies
+first, the others a moment later, and the same command resumes the run.
+
+  GRADSPARSE_KILLS=10 python -m pytest -m slow ...
+
+kills runs of five schemes on three processes so many times each.
+"""
+
+import dataclasses
+import json
+import os
+import random
+import time
+
+from experiments.hosts import placement as placing
+from experiments.run import checkpoints
+from experiments.run import records
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from tests.experiments.faults import attempts
+
+_STEPS, _EVERY = 60, 4
+_KILLS = os.environ.get('GRADSPARSE_KILLS')
+_CASES = (
+  [(scheme, 3) for scheme in attempts.SCHEMES]
+  if _KILLS
+  else [('dgc', 1), ('dgc', 2)]
+)
+# Where in a run a kill may fall, and how often it does.
+_KINDS = {'start': 1, 'step': 4, 'write': 5}
+_START_SECONDS = 10.0  # a kill while starting falls into these
+_REST_SECONDS = 0.2  # the other processes live so much longer
+
+
+@dataclasses.dataclass
+class Kill:
+  """What happened: last step in the metrics then, and after the resume."""
+
+  kind: str
+  victim: int
+  after_step: int
+  writing: bool
+  resumed: int = 0
+
+
+def _killed(tried, rng):
+  """Kills an attempt at a random moment, or returns None: it came to its end.
+
+  The moment is one while the processes start, or one some steps after the
+  last: any, or the next at which a checkpoint is being written.
+  """
+  (kind,) = rng.choices(list(_KINDS), list(_KINDS.values()))
+  victim = rng.randrange(len(tried.children))
+  if kind != 'start':
+    step = attempts.last_step(tried.workdir) + rng.randint(1, 3 * _EVERY)
+    if not tried.reaches(step, kind == 'write'):
+      return None
+  time.sleep(rng.uniform(0, _START_SECONDS if kind == 'start' else 0.03))
+  if any(child.poll() is not None for child in tried.children):
+    return None
+  writing = attempts.is_writing(tried.workdir)
+  tried.children[victim].kill()
+  time.sleep(_REST_SECONDS)
+  return Kill(kind, victim, attempts.last_step(tried.workdir), writing)
+
+
+def _disturbed(setting, workdir, most, rng):
+  """Makes a run that is killed on its way; returns the kills."""
+  kills = []
+  while True:
+    with attempts.Attempt(setting, workdir) as tried:
+      kill = _killed(tried, rng) if len(kills) < most else None
+      if kill is None:
+        tried.finish()
+      if kills:
+        kills[-1].resumed = tried.resumed()
+      if kill is None:
+        return kills
+    kills.append(kill)
+
+
+@pytest.fixture(scope='module')
+def rows():
+  """Of the record, which is kept as it grows."""
+  return []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize('scheme, processes', _CASES)
+def test_killed_runs_end_like_an_undisturbed_one(
+  scheme, processes, rows, tmp_path
+):
+  setting = attempts.Setting(scheme, processes, _STEPS, _EVERY)
+  with attempts.Attempt(setting, tmp_path / 'whole') as whole:
+    whole.finish()
+  rng, most = random.Random(f'0 {scheme}'), int(_KILLS or 2)
+  row = {'scheme': scheme, 'runs': 0, 'bit_exact_resumes': 0}
+  row |= {'differences': [], 'kills': []}
+  # A run that reaches its end before is followed by another.
+  while (left := most - len(row['kills'])) > 0:
+    broken = tmp_path / f'broken{row["runs"]}'
+    kills = _disturbed(setting, broken, left, rng)
+    wrong = attempts.differences(broken, whole.workdir)
+    row['runs'] += 1
+    row['kills'] += map(dataclasses.asdict, kills)
+    row['differences'] += wrong
+    row['bit_exact_resumes'] += 0 if wrong else len(kills)
+  rows.append(row)
+  attempts.keep(
+    {
+      'processes': processes,
+      'steps': _STEPS,
+      'checkpoint_every': _EVERY,
+      'seed': 0,
+      'kills': sum(len(row['kills']) for row in rows),
+      'bit_exact_resumes': sum(row['bit_exact_resumes'] for row in rows),
+      'schemes': rows,
+    }
+  )
+  assert row['bit_exact_resumes'] == most, row
+
+
+def _write(folder, *, param=1.0, loss=0.5, memory=2.0, seconds=1.0):
+  placement = placing.Placement('simulate', 1)
+  saver = checkpoints.Checkpoints(folder / 'checkpoints', 1, placement)
+  saver.prepare(0)
+  saver.save(4, {'memory': jnp.full(3, memory), 'step': jnp.asarray(4)}, {})
+  saver.close()
+  records.write_params(folder / records.PARAMS, {'w': np.full(2, param)})
+  (folder / records.METRICS).write_text(
+    json.dumps({'step': 4, 'train/loss': loss, 'time/seconds': seconds})
+  )
+  return folder
+
+
+def test_any_difference_but_of_time_is_seen(tmp_path):
+  whole = _write(tmp_path / 'whole')
+  same = _write(tmp_path / 'same', seconds=9.0)
+  assert attempts.differences(same, whole) == []
+  tiny = float(np.nextafter(np.float32(2), np.float32(3)))
+  other = _write(tmp_path / 'other', memory=tiny)
+  assert attempts.differences(other, whole) == ['the last checkpoint']
+  other = _write(tmp_path / 'both', param=tiny, loss=0.25)
+  assert attempts.differences(other, whole) == ['params.npz', 'metrics.jsonl']
+
+
+def test_the_page_says_what_is_recorded():
+  record = attempts.recorded('kill_and_resume')
+  kills = [kill for row in record['schemes'] for kill in row['kills']]
+  writing = sum(kill['writing'] for kill in kills)
+  assert (
+    f'{record["bit_exact_resumes"]} of the {len(kills)} kills on record left '
+    f'no trace; {writing} of them came while a checkpoint was written'
+  ) in ' '.join(attempts.page('checkpoints').split())
