@@ -116,8 +116,8 @@ def trained(recipe, platform, **arguments):
 @pytest.mark.parametrize(
   'recipe',
   [
-    'dgc',
-    pytest.param('gradient_dropping', marks=pytest.mark.slow),
+    'gradient_dropping',
+    pytest.param('dgc', marks=pytest.mark.slow),
     pytest.param('ef21', marks=pytest.mark.slow),
   ],
 )

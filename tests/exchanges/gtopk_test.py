@@ -63,6 +63,7 @@ def test_a_large_merge_sorts_nothing():
   assert 'stablehlo.sort' not in text and 'top_k' not in text
 
 
+@pytest.mark.slow
 def test_a_long_result_goes_back_to_the_worker_that_folded():
   """Its mask goes beside rows of 128 words."""
   params = {'w': jnp.zeros(20_000)}

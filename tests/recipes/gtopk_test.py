@@ -9,7 +9,7 @@ from tests import replay
 from tests.oracles import checks
 from tests.oracles import gtopk
 
-FAST = {('butterfly', 'exact', 6), ('tree', 'paper', 4)}
+FAST = {('butterfly', 'exact', 3), ('tree', 'paper', 2)}
 ALL = [
   (topology, put_back, p)
   for topology in ('butterfly', 'tree', 'allgather')

@@ -70,7 +70,7 @@ def _mostly_zero(rng, rows):
       10,
       marks=pytest.mark.slow,
     ),
-    (_rows_with_large_tops, 128, 4),
+    pytest.param(_rows_with_large_tops, 128, 4, marks=pytest.mark.slow),
     (_mostly_zero, 60, 3),
     (lambda rng, rows: rng.integers(0, 9, (rows, LANES)), 200, 30),
     (lambda rng, rows: 10.0 ** rng.uniform(-38, 38, (rows, LANES)), 300, 7),

@@ -9,6 +9,7 @@ from jax.sharding import PartitionSpec as P
 import numpy as np
 import optax
 import pytest
+from tests import marks
 from tests.between_sites.oracles import outer as oracles
 
 AXIS, WORKERS = gs.workers.AXIS, 4
@@ -97,7 +98,7 @@ def test_it_is_diloco():
     assert are_equal(params) == (t % every == 0)
 
 
-@pytest.mark.parametrize('name', SCHEMES)
+@pytest.mark.parametrize('name', marks.few(SCHEMES, 'dense', 'dropping'))
 def test_workers_are_equal_after_an_exchange(name):
   tx = gs.outer(SCHEMES[name], NESTEROV, sync_every=2)
   for t, (params, state) in enumerate(run(tx, moves(4)), 1):
@@ -147,8 +148,10 @@ def test_fragments_are_exchanged_in_the_schedule_of_maxtext(delay, alpha):
       )
 
 
-@pytest.mark.parametrize('fragments', [1, 2])
-@pytest.mark.parametrize('name', ['dropping', 'power_sgd'])
+@pytest.mark.parametrize('fragments', marks.few([1, 2], 2))
+@pytest.mark.parametrize(
+  'name', marks.few(['dropping', 'power_sgd'], 'dropping')
+)
 def test_what_is_not_sent_stays_in_the_memory(name, fragments):
   """All that workers moved is in the anchor, or pending."""
   each = moves(8)
