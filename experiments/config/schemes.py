@@ -1,13 +1,13 @@
 """Schemes by name: their arguments, and the stages of a density's warm-up."""
 
 from collections.abc import Callable, Mapping, Sequence
-import importlib
 import inspect
 import typing
 from typing import Any, NamedTuple
 
 from configs import default
 from experiments.program import errors
+from experiments.program import factories
 import gradsparse as gs
 from gradsparse.arguments import did_you_mean
 import optax
@@ -35,22 +35,18 @@ def factory(name: str) -> Callable[..., Any]:
   """
   if name in gs.recipes.RECIPES:
     return gs.recipes.RECIPES[name].factory
-  module, colon, attribute = name.partition(':')
-  if not colon:
+  if ':' not in name:
     known = sorted(gs.recipes.RECIPES)
     raise errors.ConfigError(
       f'compression.name must be one of {", ".join(known)} or '
       f'package.module:factory, got {name!r}{did_you_mean(name, known)}'
     )
-  try:
-    found = getattr(importlib.import_module(module), attribute)
-    inspect.signature(found).bind_partial(axis_name=None)
-  except (ImportError, AttributeError, TypeError, ValueError) as error:
-    raise errors.ConfigError(
-      f'compression.name={name}: {error}; it must name a function that takes '
-      'axis_name as a keyword'
-    ) from error
-  return found
+  return factories.find(
+    'compression.name',
+    name,
+    lambda signature: signature.bind_partial(axis_name=None),
+    'a function that takes axis_name as a keyword',
+  )
 
 
 def arguments_of(section: Mapping[str, Any]) -> dict[str, Any]:

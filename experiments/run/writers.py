@@ -17,7 +17,6 @@ after `last_step`. Factories are imported and called in process 0 alone.
 from collections.abc import Callable, Mapping, Sequence
 import contextlib
 import importlib
-import inspect
 import pathlib
 from typing import Any, Protocol
 
@@ -25,6 +24,7 @@ from absl import flags
 from absl import logging
 from experiments.program import command_line
 from experiments.program import errors
+from experiments.program import factories
 from experiments.run import trackers
 
 # The flag belongs to the program that asks for it, in its --help.
@@ -92,16 +92,12 @@ def _imported(name: str) -> Factory:
         f'pip install {package}'
       ) from error
     return factory
-  module, _, attribute = name.partition(':')
-  try:
-    found = getattr(importlib.import_module(module), attribute)
-    inspect.signature(found).bind({}, pathlib.Path(), 0)
-  except (ImportError, AttributeError, TypeError, ValueError) as error:
-    raise errors.ConfigError(
-      f'--writer={name}: {error}; it must name a function of '
-      '(config, workdir, last_step)'
-    ) from error
-  return found
+  return factories.find(
+    '--writer',
+    name,
+    lambda signature: signature.bind({}, pathlib.Path(), 0),
+    'a function of (config, workdir, last_step)',
+  )
 
 
 class Writers:

@@ -173,7 +173,7 @@ def table4(reach: float = 6.0) -> ValueCode:
   the leaf, around their mean. Values beyond are in the outer bins.
 
   References:
-    SparseLoCo, arXiv 2508.15706, section 4; its code has bins=4, range=6.
+    Sarfi et al., SparseLoCo, arXiv 2508.15706; its code has bins=4, range=6.
   """
   bins = 4
 

@@ -123,7 +123,7 @@ def _sum(
     return sum_in_rows(every.values, every.indices, space)
   if isinstance(own, Leaves) and platforms.name() == 'gpu':
     # XLA fuses decoding into the sum. On TPUs, however, a sum over a leading
-    # axis takes twice as long as additions, which fuse as well.
+    # axis takes twice as long as additions, by XLA's estimate.
     every = jax.vmap(decode)(messages)
     return [jnp.sum(x, axis=0) for x in every.arrays]
   if _adds_chunks(own):

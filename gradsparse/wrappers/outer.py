@@ -88,12 +88,24 @@ def outer(
   With `delay` = V the anchor moves at the exchange, and the worker's parameters
   V steps later, to `alpha * params + (1 - alpha) * anchor`. The steps between
   the two then count by the factor alpha. This is the schedule of MaxText,
-  whose counts of steps begin with 1. torchft moves the anchor after the delay
-  too; parameters are the same in both.
+  except that MaxText begins with its fragment 1, and here fragment 0 is first.
+  torchft takes the distance V steps earlier and moves anchor and parameters
+  together: the parameters are those of this schedule, V steps earlier.
 
   An exchange is rejected if a worker's parameters are not finite, see
-  `gs.compressed_mean`. Anchor and outer optimizer then stay as they were, and
-  all workers go back to the anchor, as in torchft.
+  `gs.compressed_mean`. Anchor and outer optimizer then stay as they were.
+  Workers take over the anchor as after any exchange, and numbers that are not
+  finite are replaced by it, whatever `alpha` is. The inner optimizer's moments
+  may still hold NaN: `optax.apply_if_finite` around it keeps NaN out.
+
+  >>> import gradsparse as gs
+  >>> tx = gs.outer(gs.dense(axis_name=None), optax.sgd(0.5), sync_every=2)
+  >>> params = {'w': jnp.ones(2)}
+  >>> state = tx.init(params)
+  >>> for _ in range(2):
+  ...   params, state = tx.sync({'w': params['w'] + 1.0}, state)
+  >>> print(params['w'], state.anchor['w'])
+  [2. 2.] [2. 2.]
 
   Args:
     scheme: a gradsparse scheme over the slow axis, also inside of `gs.sharded`.
@@ -115,7 +127,7 @@ def outer(
 
   References:
     Douillard et al., DiLoCo, arXiv 2311.08105, algorithm 1; Douillard et al.,
-    Streaming DiLoCo, arXiv 2501.18512, sections 2.2 and 2.3.
+    Streaming DiLoCo, arXiv 2501.18512.
   """
   if not isinstance(scheme, CompressedMean):
     raise TypeError(
@@ -182,8 +194,10 @@ def outer(
     def one(p, a):
       if not alpha:
         return a.astype(p.dtype)
-      kind = a.dtype
-      return (alpha * p.astype(kind) + (1 - alpha) * a).astype(p.dtype)
+      wide = p.astype(a.dtype)
+      mixed = alpha * wide + (1 - alpha) * a
+      # What is not finite of a worker would stay so for ever.
+      return jnp.where(jnp.isfinite(wide), mixed, a).astype(p.dtype)
 
     own, held = cut.pick(params, number), cut.pick(anchor, number)
     return cut.put(params, jax.tree.map(one, own, held), number)
@@ -256,8 +270,13 @@ def diloco(
              optax.sgd(learning_rate, momentum=momentum, nesterov=True),
              sync_every=sync_every)
 
-  The best learning rate and momentum depend on `sync_every`: with few steps
-  between exchanges a smaller momentum is better.
+  Learning rate and momentum are to be tuned for each `sync_every`.
+
+  >>> import gradsparse as gs
+  >>> params = {'w': jnp.zeros((300, 100))}
+  >>> plan = gs.plan(gs.diloco(axis_name='site'), params, num_workers=2)
+  >>> print(plan.sent_bytes, 'bytes once in', plan.every, 'steps')
+  120004 bytes once in 50 steps
 
   Args:
     axis_name: mapped axis of the workers; None is one worker.
@@ -270,7 +289,7 @@ def diloco(
     ValueError: an argument is out of range.
 
   References:
-    Douillard et al., arXiv 2311.08105, algorithm 1 and section 3.
+    Douillard et al., arXiv 2311.08105, algorithm 1.
   """
   return outer(
     dense(axis_name=axis_name),
@@ -304,6 +323,12 @@ def sparse_loco(
   code of its authors divides each coordinate by the number of workers that sent
   it, which is the default here.
 
+  >>> import gradsparse as gs
+  >>> params = {'w': jnp.zeros((512, 512))}
+  >>> plan = gs.plan(gs.sparse_loco(axis_name='site'), params, num_workers=2)
+  >>> print(f'{8 * plan.payload_bytes / (64 * 64):.2f} bits an entry')
+  10.04 bits an entry
+
   Args:
     axis_name: mapped axis of the workers; None is one worker.
     sync_every: H, steps from one exchange to the next.
@@ -318,7 +343,7 @@ def sparse_loco(
     ValueError: an argument is out of range.
 
   References:
-    Sarfi et al., arXiv 2508.15706, algorithm 1.
+    Sarfi et al., arXiv 2508.15706.
   """
   tile = arguments.whole_number('tile', tile, 1)
   k = arguments.whole_number('k', k, 1, tile * tile)

@@ -65,7 +65,7 @@ def _halved_if(wanted, x):
 
 
 # name -> (function of arrays, arguments)
-# Long ones of the fast suite's kind; `top_k_of_all` is enough there.
+# They take seconds each; of the selections the fast suite has `top_k_of_all`.
 SLOW = ('buckets', 'top_k_of_each', 'many_of_chunks')
 PRIMITIVES = {
   'fusion_barrier': (lambda x, y: barriers.fusion_barrier([x, y]), (FLOATS, 1)),

@@ -197,6 +197,23 @@ def test_a_rejected_exchange_goes_back_to_the_anchor():
   assert all(np.all(np.isfinite(x)) for x in jax.tree.leaves(final))
 
 
+@pytest.mark.parametrize('delay', [0, 1])
+def test_a_worker_that_is_not_finite_takes_the_anchor_whatever_alpha(delay):
+  tx = gs.outer(
+    gs.dense(axis_name=None),
+    optax.sgd(1.0),
+    sync_every=2,
+    delay=delay,
+    alpha=0.5,
+  )
+  params = {'w': jnp.float32([np.nan, 2.0, np.inf])}
+  state = tx.init({'w': jnp.ones(3)})
+  for _ in range(2 + delay):
+    params, state = tx.sync(params, state)
+  assert params['w'].tolist() == [1.0, 1.5, 1.0]
+  assert state.anchor['w'].tolist() == [1.0, 1.0, 1.0]
+
+
 def test_half_precision_is_no_progress():
   """What bfloat16 cannot hold of the anchor is not taken for a move."""
   tx = gs.outer(gs.dense(axis_name=None), optax.sgd(1.0), sync_every=1)

@@ -61,6 +61,16 @@ def test_help_says_what_it_does_and_which_flags_it_has(name, program):
   assert 'Traceback' not in done.stderr
 
 
+def _ended(source):
+  """A program of this source, when it has ended."""
+  return subprocess.run(
+    [sys.executable, '-c', source],
+    cwd=_EXPERIMENTS.parent,
+    capture_output=True,
+    text=True,
+  )
+
+
 @pytest.mark.parametrize(
   ('error', 'status', 'line'),
   marks.few(
@@ -78,12 +88,7 @@ def test_what_ends_a_program_is_one_line(error, status, line):
     f'def main():\n  raise {error}\n'
     'command_line.run(main)'
   )
-  done = subprocess.run(
-    [sys.executable, '-c', source],
-    cwd=_EXPERIMENTS.parent,
-    capture_output=True,
-    text=True,
-  )
+  done = _ended(source)
   assert (done.returncode, done.stderr) == (status, f'{line}\n')
 
 
@@ -111,12 +116,7 @@ def test_another_pipe_that_breaks_is_told():
     "  os.write(write, b'x')\n"
     'command_line.run(main)'
   )
-  done = subprocess.run(
-    [sys.executable, '-c', source],
-    cwd=_EXPERIMENTS.parent,
-    capture_output=True,
-    text=True,
-  )
+  done = _ended(source)
   assert 'BrokenPipeError' in done.stderr and done.returncode == 1
 
 
