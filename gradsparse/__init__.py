@@ -38,6 +38,7 @@ from gradsparse.recipes import variance_strom
 from gradsparse.state.inspection import metrics
 from gradsparse.state.inspection import pending
 from gradsparse.state.scheme import CompressedMeanState
+from gradsparse.state.scheme import OneBitAdamState
 from gradsparse.state.scheme import OuterState
 from gradsparse.state.switching import switch
 from gradsparse.traffic.audit import Audit
@@ -48,10 +49,13 @@ from gradsparse.transform.compressed_mean import CompressedMean
 from gradsparse.transform.compressed_mean import compressed_mean
 from gradsparse.wrappers.accumulate import AccumulateState
 from gradsparse.wrappers.accumulate import accumulate
+from gradsparse.wrappers.delayed import DelayedState
+from gradsparse.wrappers.delayed import delayed
 from gradsparse.wrappers.local_gradient import LocalGradientState
 from gradsparse.wrappers.local_gradient import clip_local_norm
 from gradsparse.wrappers.local_gradient import local_gradient
 from gradsparse.wrappers.local_gradient import periodic_average
+from gradsparse.wrappers.one_bit_adam import one_bit_adam
 from gradsparse.wrappers.outer import Outer
 from gradsparse.wrappers.outer import diloco
 from gradsparse.wrappers.outer import outer
@@ -69,7 +73,9 @@ __all__ = (
   'Audit',
   'CompressedMean',
   'CompressedMeanState',
+  'DelayedState',
   'LocalGradientState',
+  'OneBitAdamState',
   'Outer',
   'OuterState',
   'Plan',
@@ -81,6 +87,7 @@ __all__ = (
   'batch_value_and_grad_moments',
   'clip_local_norm',
   'compressed_mean',
+  'delayed',
   'dense',
   'dense_with_moment',
   'dgc',
@@ -93,6 +100,7 @@ __all__ = (
   'local_gradient',
   'metrics',
   'moments_from_microbatches',
+  'one_bit_adam',
   'one_bit_sgd',
   'outer',
   'pending',

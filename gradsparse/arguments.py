@@ -45,6 +45,9 @@ POSITIVE_OR_INFINITE = Range('a number > 0', lambda x: x > 0)
 FRACTION = Range('in (0, 1]', lambda x: (x > 0) & (x <= 1))
 # A fraction that is left out.
 FRACTION_OR_ZERO = Range('in [0, 1]', lambda x: (x >= 0) & (x <= 1))
+NOT_NEGATIVE = Range(
+  'a finite number >= 0', lambda x: (x >= 0) & (x < math.inf)
+)
 LESS_THAN_ONE = Range('in [0, 1)', lambda x: (x >= 0) & (x < 1))
 
 

@@ -119,6 +119,9 @@ def inflow(step, facts, name):
   flows = g
   if facts.inflow == 'correction':
     # Not added up: what was pending goes, and the correction takes its place.
+    m = np.float32(facts.momentum)
+    if m < 1:
+      g = (1 - m) * step.before.memory.average[name] + m * g
     flows = (
       g - step.before.memory.estimate[name] - gs.pending(step.before)[name]
     )
@@ -153,7 +156,7 @@ def test_law1_dense_leaves_deliver_their_gradient_and_owe_nothing(case):
 
 
 def dense_update(facts, momentum, name, mean):
-  """Dense leaves of a momentum correction keep momentum SGD on the mean."""
+  """Dense leaves of a scheme with momentum have it on the mean."""
   m = np.float32(facts.momentum)
   if facts.inflow == 'heavy_ball':
     momentum[name] = m * momentum.get(name, 0) + mean
@@ -161,6 +164,9 @@ def dense_update(facts, momentum, name, mean):
   if facts.inflow == 'nesterov':
     momentum[name] = m * (momentum.get(name, 0) + mean)
     return momentum[name] + mean
+  if facts.inflow == 'correction':
+    momentum[name] = (1 - m) * momentum.get(name, 0) + m * mean
+    return momentum[name]
   return mean
 
 

@@ -35,7 +35,7 @@ class Facts(NamedTuple):
       'correction' (of an estimate of the gradient, which the update adds up),
       or None without a memory.
     exempt: why law 1 does not apply, by definition ('' if it does).
-    momentum: m of momentum correction.
+    momentum: m of momentum correction, or weight of a correction's gradient.
     unbiased: the expectation of what is delivered is the gradient.
     mean_rounding: relative error of the returned mean, by design.
     dense: leaves that stay dense.
@@ -119,7 +119,7 @@ UNBIASED = Facts(unbiased=True)
 RESIDUAL = Facts(inflow='gradient')
 HEAVY_BALL = Facts(inflow='heavy_ball')
 NESTEROV = Facts(inflow='nesterov')
-CORRECTION = Facts(inflow='correction')
+CORRECTION = Facts(inflow='correction', momentum=1.0)
 PAPER = RESIDUAL.but(exempt='as printed, it loses gradient')
 # Where leaves of fewer than two dimensions stay dense.
 NOT_1D = dict(dense=('bias', 'scale'))
@@ -185,6 +185,13 @@ _LINES = (
   ),
   #
   _s('ef21', CORRECTION.but(**NOT_1D), gs.ef21, K),
+  _s(
+    'ef21_momentum',
+    CORRECTION.but(momentum=0.25, **NOT_1D),
+    gs.ef21,
+    K,
+    momentum=0.25,
+  ),
   _s('ef21_exponent4', CORRECTION, gs.ef21, K, values='exponent4', min_size=0),
   #
   _s('gtopk', RESIDUAL, gs.gtopk, K),

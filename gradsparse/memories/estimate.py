@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from gradsparse import arguments
 from gradsparse.memories.basic import less
 from gradsparse.memories.basic import where_compressed
 from gradsparse.memories.basic import zeros
@@ -19,47 +20,71 @@ class EstimateState(NamedTuple):
   """State of `estimate`.
 
   Attributes:
-    residual: float32 tree like params: this step's gradient less the new
-      estimate; this worker's own. It is kept for `gs.pending` only: the next
-      step computes it anew.
+    residual: float32 tree like params: this step's gradient, or the average of
+      gradients, less the new estimate; this worker's own. It is kept for
+      `gs.pending` only: the next step computes it anew.
     estimate: float32 tree like params: g_w, the sum of all corrections that
       this worker has sent; this worker's own. If the number of workers changes,
       the new workers get shares whose mean is still G.
-    mean: float32 tree like params: G, the mean of all workers' estimates; equal
-      on all workers.
+    mean: float32 tree like params: G, the mean of all workers' estimates; of
+      leaves that stay dense, the moving average of the means. Equal on all
+      workers.
+    average: float32 tree like params: v_w, the moving average of this worker's
+      gradients; () without momentum.
   """
 
   residual: Any
   estimate: Any
   mean: Any
+  average: Any = ()
 
   def pending(self) -> Any:
     return self.residual
 
 
-def estimate() -> Memory:
+def estimate(momentum: float = 1.0) -> Memory:
   """Sends corrections of an estimate instead of the gradient.
 
-    r = C(g - g_w);  g_w <- g_w + r;  G <- G + mean_w(r);  the update is G
+    v_w <- (1 - m) v_w + m g
+    r = C(v_w - g_w);  g_w <- g_w + r;  G <- G + mean_w(r);  the update is G
 
-  All estimates begin at zero. Unlike a residual, the difference does not
-  accumulate: each gradient is compared with the current estimate. Leaves that
-  stay dense keep nothing.
+  With m = 1 v_w is the gradient. All v_w and estimates begin at zero. Unlike a
+  residual, the difference does not accumulate: each v_w is compared with the
+  current estimate. Leaves that stay dense keep only the moving average of their
+  means.
 
   G is the float32 sum of all corrections so far, with their rounding errors:
   about 1e-7 of the largest correction ever sent. A step with gradients a
   million times as large as usual leaves a permanent error of a tenth of a usual
   gradient; clip such gradients (`gs.clip_local_norm`).
 
+  Args:
+    momentum: m, the weight of the new gradient, in (0, 1].
+
+  Raises:
+    TypeError: momentum is not a number.
+    ValueError: momentum is out of range.
+
   References:
-    Richtarik, Sokolov & Fatkhullin, "EF21", arXiv 2106.05203, algorithm 2.
+    Richtarik, Sokolov & Fatkhullin, "EF21", arXiv 2106.05203, algorithm 2;
+    Fatkhullin, Tyurin & Richtarik, arXiv 2305.15155 (momentum).
   """
+  new = arguments.number('momentum', momentum, arguments.FRACTION)
+  old = 1 - new
+  averages = new < 1
 
   def init(params):
-    return EstimateState(zeros(params), zeros(params), zeros(params))
+    average = zeros(params) if averages else ()
+    return EstimateState(zeros(params), zeros(params), zeros(params), average)
+
+  def averaged(v, g):
+    return old * v + new * g
 
   def accumulate(grads, state, extra, is_dense):
     del extra
+    if averages:
+      grads = where_compressed(averaged, is_dense, state.average, grads)
+      state = state._replace(average=grads)
     residual = where_compressed(
       lambda old, g, e: g - e, is_dense, state.residual, grads, state.estimate
     )
@@ -76,19 +101,30 @@ def estimate() -> Memory:
     )
 
   def update(state, means, is_dense):
+    if averages:
+      means = jax.tree.map(
+        lambda dense, m, g: averaged(m, g) if dense else g,
+        is_dense,
+        state.mean,
+        means,
+      )
     return where_compressed(jnp.add, is_dense, means, state.mean)
 
   def arrived(state, means, is_dense, accepted):
+    new_means = update(state, means, is_dense)
+    keeps = jax.tree.map(lambda dense: dense and not averages, is_dense)
     mean = where_compressed(
-      lambda old, new: jnp.where(accepted, old + new, old),
-      is_dense,
+      lambda old, new: jnp.where(accepted, new.astype(old.dtype), old),
+      keeps,
       state.mean,
-      means,
+      new_means,
     )
     return state._replace(mean=mean)
 
   def magnitudes(state, is_dense):
     # The gradient itself, from which the next estimate is subtracted.
+    if averages:
+      return (state.average,)
     return (
       where_compressed(jnp.add, is_dense, state.residual, state.estimate),
     )

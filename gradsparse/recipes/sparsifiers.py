@@ -208,6 +208,7 @@ def dgc(
 def ef21(
   density: Density,
   *,
+  momentum: float = 1.0,
   scope: shared_arguments.Scope = 'leaf',
   chunk_size: int = 4096,
   tile: int = 64,
@@ -220,10 +221,13 @@ def ef21(
 ) -> shared_arguments.Sockets:
   """EF21: keeps an estimate of each worker's gradient, and sends corrections.
 
-    r = top-k(g - g_w);  g_w <- g_w + r;  G <- G + mean_w(r)
+    v_w <- (1 - momentum) v_w + momentum g
+    r = top-k(v_w - g_w);  g_w <- g_w + r;  G <- G + mean_w(r)
 
-  The update is G, the mean of all workers' estimates, which are zero at first.
-  The difference does not accumulate: each gradient is compared with the current
+  The update is G, the mean of all workers' estimates. By default v_w is the
+  gradient g; with `momentum` < 1, which is EF21-SGDM, it is a moving average,
+  of which minibatch noise has less. All v_w and g_w are zero at first. The
+  difference does not accumulate: each v_w is compared with the current
   estimate. The update therefore lags behind the gradient, and may need a
   smaller learning rate at first than without compression. G keeps the rounding
   errors of all corrections, about 1e-7 of the largest ever sent: clip gradients
@@ -240,6 +244,9 @@ def ef21(
 
   Args:
     {density: dgc}
+    momentum: the weight of the new gradient in the moving average, in (0, 1]; 1
+      is EF21. Leaves that stay dense are averaged in the same way, over
+      workers first. The optimizer after it then needs no momentum.
     scope: the scope of top-k. 'leaf' is each leaf, 'global' the whole gradient,
       'chunk' each run of `chunk_size` consecutive elements of a leaf, 'tile'
       each tile of a leaf.
@@ -261,15 +268,17 @@ def ef21(
   Returns:
     An optax transformation. Its update turns this worker's gradients into the
     mean over workers of their estimates. The update is equal on all workers and
-    has the gradient's sign. `gs.pending` is the gradient less the estimate,
-    after the step.
+    has the gradient's sign. `gs.pending` is v_w less the estimate, after the
+    step.
 
   Raises:
     TypeError: an argument is of the wrong kind.
     ValueError: an argument is out of range.
 
   References:
-    Richtarik, Sokolov & Fatkhullin, arXiv 2106.05203, algorithm 2.
+    Richtarik, Sokolov & Fatkhullin, arXiv 2106.05203, algorithm 2; Fatkhullin,
+    Tyurin & Richtarik, arXiv 2305.15155 (momentum). There v_w begins with the
+    first gradient, here with `momentum` times it.
   """
   arguments.one_of('values', values, CONTRACTIONS)
   compressor = compressors.top_k(
@@ -281,7 +290,7 @@ def ef21(
     name='ef21',
   )
   return (
-    memories.estimate(),
+    memories.estimate(momentum),
     compressor,
     exchanges.all_gather(),
   )

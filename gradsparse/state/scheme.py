@@ -119,6 +119,25 @@ class OuterState(NamedTuple):
   scheme: CompressedMeanState
 
 
+@ownership.local()
+class OneBitAdamState(NamedTuple):
+  """State of `one_bit_adam`.
+
+  Attributes:
+    step: int32, accepted updates.
+    mu: float32 tree like params: the first moment, equal on all workers.
+    nu: float32 tree like params: the second moment, equal on all workers; of
+      compressed leaves it is frozen after `freeze_step` updates.
+    scheme: the state of the scheme of the compressed momentum, which has the
+      errors of both roundings.
+  """
+
+  step: jax.Array
+  mu: Any
+  nu: Any
+  scheme: CompressedMeanState
+
+
 class LocalGradientState(NamedTuple):
   """State of `local_gradient`.
 

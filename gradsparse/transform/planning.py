@@ -78,6 +78,48 @@ def message_rows(
   return [rows[i] for i in sorted(rows)]
 
 
+def count_phases(
+  phases: Sequence[Callable[[], Any]],
+  first_steps: Sequence[int],
+  axis: Any,
+  recorder: counting.Recorder,
+) -> Any:
+  """Counts each phase of a run, and adds one to the plan: the step's.
+
+  Args:
+    phases: functions that send; in each phase of the run another one.
+    first_steps: the first step of each phase, ascending from 0.
+    axis: name of the mesh axis that messages cross.
+    recorder: of the plan; without a step, the last phase is added.
+
+  Returns:
+    The result of the phase that was added.
+  """
+  step = schedules.LAST_STEP if recorder.step is None else recorder.step
+  chosen = max(i for i, first in enumerate(first_steps) if first <= step)
+  begin = len(recorder.rows)
+  outs, rows, branches = [], [], []
+  for phase in phases:
+    with recorder.branch(
+      lambda: sum(row.payload_bytes for row in recorder.rows[begin:])
+    ) as branch:
+      outs.append(phase())
+    branches.append(branch)
+    rows.append(recorder.rows[begin:])
+    del recorder.rows[begin:]
+  recorder.choose(branches[chosen])
+  recorder.rows.extend(rows[chosen])
+  recorder.schedules.append(
+    counting.Schedule(
+      axis,
+      tuple(counting.Rung(1.0, *branch.size) for branch in branches),
+      tuple((first, number) for number, first in enumerate(first_steps)),
+      chosen,
+    )
+  )
+  return outs[chosen]
+
+
 def count_rungs(
   at_rung: Callable[[int], Any],
   rungs: Sequence[Any],

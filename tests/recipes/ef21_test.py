@@ -14,6 +14,7 @@ import numpy as np
 import optax
 import pytest
 from tests import replay
+from tests.between_sites.oracles import ef21_sgdm
 from tests.oracles import checks
 from tests.oracles import ef21
 from tests.oracles import leaves
@@ -75,6 +76,26 @@ def compare(tx, oracle, steps):
 def test_it_does_what_its_oracle_does(scope, min_size, num_workers):
   tx = gs.ef21(0.1, axis_name=replay.AXIS, min_size=min_size, **scope)
   compare(tx, ef21.EF21(0.1, **scope), drawn(num_workers))
+
+
+@pytest.mark.parametrize(
+  'num_workers, options',
+  [
+    (3, dict(dense=DENSE)),
+    *(
+      pytest.param(p, options, marks=pytest.mark.slow)
+      for p in (1, 2, 8)
+      for options in ({}, CHUNK)
+    ),
+  ],
+)
+def test_with_momentum_it_is_ef21_sgdm(num_workers, options):
+  oracle = ef21_sgdm.EF21SGDM(0.1, momentum=0.25, first='zero', **options)
+  ours = {k: v for k, v in options.items() if k != 'dense'}
+  ours = dict(axis_name=replay.AXIS, **ours)
+  if 'dense' not in options:
+    ours['min_size'] = 0
+  compare(gs.ef21(0.1, momentum=0.25, **ours), oracle, drawn(num_workers))
 
 
 @pytest.mark.parametrize('scope', [{}, CHUNK], ids=['leaf', 'chunk'])

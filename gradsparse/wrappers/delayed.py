@@ -1,0 +1,143 @@
+"""Exchanges each gradient one step late, beside the next gradient's passes."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from gradsparse import health
+from gradsparse.sockets import demands
+from gradsparse.sockets import ownership
+from gradsparse.state.inspection import check_own
+from gradsparse.state.scheme import CompressedMeanState
+from gradsparse.transform import conditional
+from gradsparse.transform import inputs
+from gradsparse.transform.compressed_mean import CompressedMean
+from gradsparse.transform.described import Described
+from gradsparse.transform.described import described
+import jax
+import jax.numpy as jnp
+
+
+@ownership.local('gradient', 'second_moment')
+@ownership.resized(second_moment='squares')
+class DelayedState(NamedTuple):
+  """State of `delayed`.
+
+  Attributes:
+    step: int32, calls so far; equal on all workers.
+    gradient: float32 tree like params, float64 for float64 leaves: the last
+      call's gradient, which the next call sends; this worker's own.
+    second_moment: a tree like `gradient`: the last call's second moment; () if
+      the scheme needs none. This worker's own.
+    scheme: the scheme's state, one call behind.
+  """
+
+  step: jax.Array
+  gradient: Any
+  second_moment: Any
+  scheme: CompressedMeanState
+
+
+@described
+def delayed(scheme: CompressedMean) -> Described:
+  """The scheme's updates, one call later, so that its exchange can overlap.
+
+  A call sends the gradient of the call before, and returns its mean. Nothing
+  that is sent depends on this call's gradient. So a runtime that communicates
+  in the background sends while it computes the next gradient, in one jitted
+  step. The first update is zero. No gradient is lost: the last one is in the
+  state, and one more call with a gradient of zeros sends it.
+
+  >>> import gradsparse as gs
+  >>> tx = gs.delayed(gs.gradient_dropping(0.5, axis_name=None))
+  >>> state = tx.init({'w': jnp.zeros(2)})
+  >>> for gradient in ([4.0, 1.0], [0.0, 2.0], [0.0, 0.0]):
+  ...   mean, state = tx.update({'w': jnp.array(gradient)}, state)
+  ...   print(mean['w'])
+  [0. 0.]
+  [4. 0.]
+  [0. 3.]
+
+  The optimizer that follows sees the gradient of parameters that are one step
+  old. A learning rate or momentum that is barely stable without the delay can
+  be unstable with it. A rejected gradient (see `gs.compressed_mean`) shows as
+  NaN one call later.
+
+  The state holds one more gradient than the scheme's. `gs.pending` does not
+  include it. `gs.plan` and `gs.metrics` are those of the scheme; the metrics
+  are of the message that arrived, and the first message is of zeros.
+
+  Args:
+    scheme: a gradsparse scheme, also inside of `gs.sharded`; not a chain.
+
+  Raises:
+    TypeError: scheme is no gradsparse scheme; from init and update: a leaf is
+      not floating-point.
+    ValueError: from update: the gradients' tree is not like the parameters, or
+      the state is another transformation's.
+
+  References:
+    Zhu et al., "Delayed gradient averaging", arXiv 2104.02889, with a delay of
+    one step and no correction.
+  """
+  if not isinstance(scheme, CompressedMean):
+    raise TypeError(
+      'scheme must be a gradsparse scheme such as gs.dgc(...), got '
+      f'{type(scheme).__name__}; the optimizer follows it: '
+      'optax.chain(gs.delayed(gs.dgc(...)), optax.sgd(lr))'
+    )
+
+  def init(params):
+    inputs.check_floating(params, 'parameters')
+    with demands.heard() as wanted:
+      inner = scheme.init(params)
+    moments = _empty(params) if wanted.second_moment else ()
+    return DelayedState(jnp.int32(0), _empty(params), moments, inner)
+
+  def update(updates, state, params=None, **extra):
+    check_own('delayed', state, DelayedState)
+    inputs.check_floating(updates, 'gradients')
+    inputs.check_like(
+      updates, state.gradient, 'gradients', 'the parameters given to init'
+    )
+    conditional.check_local_like(updates, state.gradient)
+    dtypes = jax.tree.map(jnp.result_type, updates)
+    last = jax.tree.map(
+      lambda g, dtype: g.astype(dtype), state.gradient, dtypes
+    )
+    moments = state.second_moment
+    if jax.tree.leaves(moments):
+      new = _wide(inputs.second_moment_of(extra, updates))
+      extra['second_moment'], moments = moments, new
+    mean, inner = scheme.update(last, state.scheme, params, **extra)
+    # Zeros leave a memory as it was. They are no step of a schedule, and a
+    # compressor learns nothing from them.
+    first = state.step == 0
+    steps, learnt = jax.tree.map(
+      lambda old, new: jnp.where(first, old, new),
+      (state.scheme.steps, state.scheme.compressor),
+      (inner.steps, inner.compressor),
+    )
+    inner = inner._replace(steps=steps, compressor=learnt)
+    return mean, DelayedState(state.step + 1, _wide(updates), moments, inner)
+
+  return Described.of(init, update)
+
+
+def _empty(tree: Any) -> Any:
+  """Zeros of the shapes of a tree, as float32 or float64."""
+
+  def one(x):
+    return jnp.zeros(jnp.shape(x), health.wide(jnp.result_type(x)))
+
+  return jax.tree.map(one, tree)
+
+
+def _wide(tree: Any) -> Any:
+  """The tree as float32, or as float64 where it is that."""
+
+  def one(x):
+    x = jnp.asarray(x)
+    return x.astype(health.wide(x.dtype))
+
+  return jax.tree.map(one, tree)
