@@ -102,7 +102,9 @@ def get_config() -> ml_collections.ConfigDict:
   test.beam = 1
 
   config.optimizer = optimizer = ml_collections.ConfigDict()
-  optimizer.name = 'sgd'  # or adam
+  # Or adam; adamw (decays matrices alone, b2 0.95); muon (with adamw for the
+  # embedding and what is no matrix).
+  optimizer.name = 'sgd'
   # dgc takes this as its own momentum, and plain SGD follows; with all other
   # schemes momentum comes after the exchange.
   optimizer.momentum = 0.9
@@ -116,6 +118,13 @@ def get_config() -> ml_collections.ConfigDict:
   # between send nothing. Must divide train.steps. All other numbers of steps in
   # this file, also of schedules and warm-ups, still count batches. 1: off.
   optimizer.accumulate = 1
+  # Workers train alone, and exchange every so many steps how far they moved
+  # (`gs.outer`, with Nesterov momentum; DiLoCo). compression.name is then the
+  # scheme of these exchanges, and compression.clip_norm the norm of a worker's
+  # gradient. Must divide train.steps and train.eval_every. 0: off.
+  optimizer.sync_every = 0
+  optimizer.outer_learning_rate = 0.7
+  optimizer.outer_momentum = 0.9
   # Or cosine (to 0), steps (a tenth at 1/2 and 3/4 of the run), milestones
   # (times `lr_decay_factor` after each of `milestones`), periodic (times it
   # after every `decay_epochs`), plateau (times it when `patience` tests in a

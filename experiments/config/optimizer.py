@@ -11,7 +11,9 @@ exchange, as their paper says). The optimizer comes after the exchange; for a
 scheme with a momentum of its own (DGC) it is plain SGD, because a second
 momentum would count twice. It hears nothing of a step that was rejected. With
 `optimizer.accumulate` all of it happens once in several steps, with the mean of
-their gradients.
+their gradients. With `optimizer.sync_every` the exchange is not of gradients:
+
+  clipping -> optimizer, of each worker alone -> outer step, with the exchange
 
 How the learning rate falls (`optimizer.schedule`):
 
@@ -42,7 +44,8 @@ import jax.numpy as jnp
 import ml_collections
 import optax
 
-OPTIMIZERS = ('adam', 'sgd')
+OPTIMIZERS = ('adam', 'adamw', 'muon', 'sgd')
+_B2 = 0.95  # of adamw and muon: a usual value for transformers
 # Learning rates that do not depend on how long the run is, and those that do.
 FREE_OF_LENGTH = ('constant', 'milestones', 'periodic', 'plateau')
 SCHEDULES = (*FREE_OF_LENGTH, 'cosine', 'steps')
@@ -91,20 +94,90 @@ def make(
   chain = [exchange]
   if norm := compression.clip_norm:
     chain.insert(0, gs.clip_local_norm(norm, axis_name=axis_name))
-  if section.weight_decay:
+  if section.weight_decay and section.name in ('adam', 'sgd'):
     last = section.decay_after_exchange or moments
     decay = optax.add_decayed_weights(section.weight_decay)
     chain.insert(len(chain) if last else 0, decay)
   rate = _at_exchange(rate, every)
-  if section.name == 'adam':
-    after = optax.adam(rate)
-  else:
+  if section.name == 'sgd':
     after = optax.sgd(rate, momentum or None, nesterov=nesterov)
+  else:
+    after = _adaptive(section.name, rate, section.weight_decay)
   if section.schedule == 'plateau':
     after = optax.chain(after, _follow_tests())
+  if section.sync_every:
+    return _with_outer_steps(section, norm, after, exchange)
   return gs.accumulate(
     optax.chain(*chain, gs.skip_rejected(after)), every=every
   )
+
+
+def _adaptive(
+  name: str, rate: Callable[[Any], Any], weight_decay: float
+) -> optax.GradientTransformation:
+  """Returns Adam, or what decays weights beside it."""
+
+  def is_matrix(path, x):
+    return x.ndim == 2 and 'embedding' not in jax.tree_util.keystr(path)
+
+  def matrices(params):
+    return jax.tree.map(lambda x: x.ndim > 1, params)
+
+  def dimensions(params):
+    return jax.tree_util.tree_map_with_path(
+      lambda path, x: (
+        optax.contrib.MuonDimensionNumbers() if is_matrix(path, x) else None
+      ),
+      params,
+    )
+
+  if name == 'adam':
+    return optax.adam(rate)
+  if name == 'adamw':
+    return optax.adamw(rate, b2=_B2, weight_decay=weight_decay, mask=matrices)
+  return optax.contrib.muon(
+    rate,
+    weight_decay=weight_decay,
+    adam_b2=_B2,
+    muon_weight_dimension_numbers=dimensions,
+    # Then both parts do well at one rate: an update has the size of AdamW's.
+    consistent_rms=0.2,
+  )
+
+
+def _with_outer_steps(
+  section: ml_collections.ConfigDict,
+  clip_norm: float,
+  after: optax.GradientTransformation,
+  exchange: Any,
+) -> gs.Outer:
+  """Returns a worker's optimizer and the outer step, as one transformation.
+
+  Its update takes gradients and returns parameters.
+  """
+  inner = gs.skip_rejected(after)
+  if clip_norm:
+    inner = optax.chain(optax.clip_by_global_norm(clip_norm), inner)
+  momentum = section.outer_momentum
+  outer = gs.outer(
+    exchange,
+    optax.sgd(
+      section.outer_learning_rate, momentum or None, nesterov=bool(momentum)
+    ),
+    sync_every=section.sync_every,
+  )
+
+  def init(params):
+    return inner.init(params), outer.init(params)
+
+  def update(grads, state, params=None, **extra):
+    del extra
+    alone, shared = state
+    updates, alone = inner.update(grads, alone, params)
+    params, shared = outer.sync(optax.apply_updates(params, updates), shared)
+    return params, (alone, shared)
+
+  return gs.Outer.of(init, update)
 
 
 def _at_exchange(schedule: Any, accumulate: int) -> Any:

@@ -44,6 +44,8 @@ _NUMBERS: Mapping[str, arguments.Range] = {
   'train.learning_rate': arguments.POSITIVE,
   'train.ema_decay': arguments.LESS_THAN_ONE,
   'optimizer.momentum': arguments.LESS_THAN_ONE,
+  'optimizer.outer_learning_rate': arguments.POSITIVE,
+  'optimizer.outer_momentum': arguments.LESS_THAN_ONE,
   'optimizer.lr_decay_factor': arguments.FRACTION,
   'optimizer.linear_warmup_from': arguments.LESS_THAN_ONE,
   'optimizer.warmup_factor': arguments.FRACTION,
@@ -215,6 +217,7 @@ def _problems(
         f'train.{field} must be a multiple of '
         f'optimizer.accumulate={accumulate}, got {train[field]}'
       )
+  yield from _problems_of_outer_steps(config, scheme)
   if not train['eval_every']:
     for waiting in _waiting_for_tests(flat):
       yield f'{waiting} needs train.eval_every > 0, got 0'
@@ -235,3 +238,38 @@ def _problems(
         f'compression.microbatch must divide train.batch_size={batch_size}, '
         f'got {microbatch}'
       )
+
+
+def _problems_of_outer_steps(
+  config: Mapping[str, Any], scheme: optax.GradientTransformation
+) -> Iterator[str]:
+  """Says what does not go together with `optimizer.sync_every`."""
+  train, section = config['train'], config['optimizer']
+  every = section['sync_every']
+  if not every:
+    return
+  for field in ('steps', 'eval_every'):
+    # Between two exchanges there is no model of all workers.
+    if train[field] % every:
+      yield (
+        f'train.{field} must be a multiple of optimizer.sync_every={every}, '
+        f'got {train[field]}'
+      )
+  needs = {
+    'optimizer.accumulate=1': section['accumulate'] == 1,
+    "compression.local_gradient=''": not config['compression'][
+      'local_gradient'
+    ],
+    'compression.warmup_steps=0': not config['compression']['warmup_steps'],
+    'train.ema_decay=0': not train['ema_decay'],
+    'parallel.workers_per_chunk=0': not config['parallel']['workers_per_chunk'],
+    'a scheme without second moments': not schemes.needs_moments(scheme),
+    "optimizer.schedule other than 'plateau'": section['schedule'] != 'plateau',
+    'no optimizer.weight_decay but of adamw and muon': not section[
+      'weight_decay'
+    ]
+    or section['name'] in ('adamw', 'muon'),
+  }
+  for need, met in needs.items():
+    if not met:
+      yield f'optimizer.sync_every={every} needs {need}'

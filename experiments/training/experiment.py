@@ -141,7 +141,7 @@ class Experiment:
       byte_counter.plan_inside(
         self.shapes, self.placement.inner_workers, moments=self.moments
       ),
-      average if average.rows else None,
+      average if average.rows and not isinstance(self.tx, gs.Outer) else None,
     )
 
   def evaluation(self, task: tasks.Task) -> evaluation.Evaluation:

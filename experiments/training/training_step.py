@@ -149,6 +149,7 @@ def make_train_step(
       their number. None: all, in one program with all the rest.
   """
   differ = gs.workers.params_spec(tx, params) != PartitionSpec()
+  outer = isinstance(tx, gs.Outer)  # its updates are parameters
   inner_axis = placement.inner_axis
   everyone = placement.num_workers * placement.inner_workers
 
@@ -189,7 +190,9 @@ def make_train_step(
     own = gs.workers.local(state.params, AXIS)
     extra = {'second_moment': got.second_moment} if moments else {}
     updates, opt_state = tx.update(got.grads, state.opt_state, own, **extra)
-    new_params = optax.apply_updates(own if differ else state.params, updates)
+    new_params = updates
+    if not outer:
+      new_params = optax.apply_updates(own if differ else state.params, updates)
     # Counts are of all workers; what follows takes means.
     counts = {name: everyone * n for name, n in got.counts.items()}
     metrics = {
@@ -200,7 +203,7 @@ def make_train_step(
     factor = optax.tree.get(opt_state, 'plateau_scale')
     if factor is not None:
       metrics['train/learning_rate_factor'] = factor
-    if differ:
+    if differ and not outer:
       new_params, opt_state = gs.periodic_average(
         new_params,
         opt_state,

@@ -1,0 +1,128 @@
+r"""Outer steps and 1-bit Adam beside dense AdamW: a small GPT, four workers.
+
+Commands (Mikolov's text of the Penn Treebank below DIR; see docs/papers.md):
+  python -m experiments.papers between_sites
+  python -m experiments.papers between_sites diloco sparse_loco --seeds=0,1,2
+  python -m experiments.main --config=configs/between_sites.py:diloco \
+    --workdir=runs/diloco --config.data.dir=DIR
+
+A GPT of 0.2 M parameters on the characters of PTB: 4 workers with 8 windows of
+128 characters each, 4,096 tokens a step, 420 steps, a third of a pass. AdamW
+(0.9, 0.95), weight decay 0.1 of matrices, a worker's gradient clipped at norm 1
+(with an exchange in every step at 2, see `gs.clip_local_norm`), 42 steps of a
+linear rise, then a cosine.
+
+`alone` is one worker without the others: what communication must beat. H steps
+lie between two exchanges: 15, but in the rows that name it. Outer rate and
+momentum are (0.9, 0.5) for DiLoCo, (0.7, 0.6) for MuLoCo (its paper's) and
+(1, 0) for SparseLoCo and for the plain average. 28 exchanges at k = 64 of 4096
+send 0.44 numbers of each coordinate over the whole run: sparse rows could do
+better in a longer one.
+"""
+
+from experiments.papers.table import PTB
+from experiments.papers.table import Row
+from experiments.papers.table import Table
+import gradsparse as gs
+import optax
+
+
+def one_bit_adam(*, axis_name, **arguments):
+  """`gs.one_bit_adam` as a scheme: what `optax.sgd(rate)` then scales."""
+  tx = gs.one_bit_adam(1.0, axis_name=axis_name, **arguments)
+  return optax.chain(tx, optax.scale(-1.0))
+
+
+def _outer(rate, momentum, every=15, **compression):
+  fields = {f'compression.{name}': value for name, value in compression.items()}
+  return {
+    'optimizer.sync_every': every,
+    'optimizer.outer_learning_rate': rate,
+    'optimizer.outer_momentum': momentum,
+    **fields,
+  }
+
+
+def _sparse(k, mean='senders', **changes):
+  return _outer(
+    1.0,
+    0.0,
+    **{
+      'name': 'gradient_dropping',
+      'density': k / 4096,
+      'scope': 'tile',
+      'values': 'table4',
+      'mean': mean,
+      'error_decay': 0.95,
+      **changes,
+    },
+  )
+
+
+_DILOCO = 0.9, 0.5
+_SGD = {
+  'optimizer.name': 'sgd',
+  'optimizer.momentum': 0.9,
+  'optimizer.weight_decay': 0.0,
+  'train.learning_rate': 0.5,
+}
+_ROWS = {
+  'dense': {},
+  'alone': {'parallel.num_workers': 1},
+  'average': _outer(1.0, 0.0),
+  'diloco_h5': _outer(*_DILOCO, every=5),
+  'diloco': _outer(*_DILOCO),
+  'diloco_h30': _outer(*_DILOCO, every=30),
+  'diloco_qsgd4': _outer(*_DILOCO, name='qsgd', levels=7, min_size=0),
+  'diloco_exponent4': _outer(
+    *_DILOCO, name='gradient_dropping', density=1.0, values='exponent4'
+  ),
+  'sparse_loco': _sparse(64),
+  'sparse_loco_k32': _sparse(32),
+  'sparse_loco_k256': _sparse(256),
+  'sparse_loco_float32': _sparse(64, values='float32'),
+  'sparse_loco_workers': _sparse(64, mean='workers'),
+  'muloco': {**_outer(0.7, 0.6), 'optimizer.name': 'muon'},
+  'one_bit_adam': {
+    'compression.name': 'configs.between_sites:one_bit_adam',
+    'compression.freeze_step': 84,
+    'compression.b2': 0.95,
+    'compression.weight_decay': 0.1,
+    'optimizer.name': 'sgd',
+    'optimizer.momentum': 0.0,
+    'optimizer.weight_decay': 0.0,
+  },
+  'sgd': _SGD,
+  'dgc': {**_SGD, 'compression.name': 'dgc', 'compression.density': 0.01},
+}
+TABLE = Table(
+  title='Outer steps and 1-bit Adam, 4 workers',
+  source='ours, of no paper',
+  metrics=('bits', 'cross_entropy', 'ratio'),
+  full={
+    'data.name': 'ptb_characters',
+    'model.name': 'gpt_200k',
+    'parallel.num_workers': 4,
+    'train.batch_size': 8,
+    'train.bptt_length': 128,
+    'train.steps': 420,
+    'train.eval_every': 210,
+    'train.checkpoint_every': 210,
+    'train.learning_rate': 2e-3,
+    'optimizer.name': 'adamw',
+    'optimizer.weight_decay': 0.1,
+    'optimizer.schedule': 'cosine',
+    'optimizer.linear_warmup_steps': 42,
+    'compression.clip_norm': 1.0,
+  },
+  quick=None,
+  rows={
+    name: Row(
+      fields=fields,
+      beside={'dense': '', 'sgd': '', 'dgc': 'sgd'}.get(name, 'dense'),
+    )
+    for name, fields in _ROWS.items()
+  },
+  needs=(PTB,),
+)
+get_config = TABLE.get_config
