@@ -74,8 +74,8 @@ def test_what_a_cell_shows_is_printed(tmp_path, capsys):
   assert printed.startswith('[1]\n<table>') and 'gs.dense' in printed
 
 
-def test_there_are_five():
-  assert NAMES == ['chain', 'pod', 'scheme', 'start', 'wire']
+def test_there_are_six():
+  assert NAMES == ['chain', 'outer', 'pod', 'scheme', 'start', 'wire']
 
 
 @pytest.mark.parametrize('name', NAMES)

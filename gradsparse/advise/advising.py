@@ -165,7 +165,8 @@ def _planned_as(
     costs.rounds((row.transport for row in plan.rows), asked.workers),
     asked.backward_s if candidate.overlaps else 0.0,
   )
-  state = jax.tree.leaves(jax.eval_shape(tx.init, asked.shapes))
+  init = candidate.outer_step(tx).init if candidate.outer else tx.init
+  state = jax.tree.leaves(jax.eval_shape(init, asked.shapes))
   held = sum(leaf.size * leaf.dtype.itemsize for leaf in state)
   return Planned(candidate, tx, exchange, -(-held // asked.inner))
 

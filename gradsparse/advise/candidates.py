@@ -13,6 +13,9 @@ from typing import Any
 
 from gradsparse import recipes
 from gradsparse.transform.compressed_mean import CompressedMean
+from gradsparse.wrappers.outer import Outer
+from gradsparse.wrappers.outer import outer
+import optax
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,6 +31,8 @@ class Candidate:
     estimate: the scheme's name in experiments/results/accelerators.json.
     records: task -> the name of the scheme's row in the project's record.
     sync_every: H; the scheme exchanges once in H steps. 1 is every step.
+    outer: learning rate and Nesterov momentum of the outer optimizer, if the
+      scheme is in an outer step.
     decodes_all: whether each worker decodes the full gradient of every other.
     overlaps: whether each leaf is exchanged while the backward pass runs.
     note: a remark for users of the scheme.
@@ -40,6 +45,7 @@ class Candidate:
   estimate: str = ''
   records: Mapping[str, str] = dataclasses.field(default_factory=dict)
   sync_every: int = 1
+  outer: tuple[float, float] | None = None
   decodes_all: bool = False
   overlaps: bool = False
   note: str = ''
@@ -61,6 +67,16 @@ class Candidate:
       axis_name=axis_name, **{**self.arguments, **further}
     )
 
+  def outer_step(self, scheme: Any) -> Outer:
+    """The outer step around the scheme; only with `outer`."""
+    assert self.outer is not None
+    rate, momentum = self.outer
+    return outer(
+      scheme,
+      optax.sgd(rate, momentum or None, nesterov=bool(momentum)),
+      sync_every=self.sync_every,
+    )
+
 
 BASELINE = Candidate(
   'dense bfloat16',
@@ -72,6 +88,9 @@ BASELINE = Candidate(
 FLOAT32 = Candidate('dense float32', 'dense', overlaps=True)
 
 _WARMUP = 'the bytes are those after a warm-up, which sends more'
+_OUTER = (
+  'workers train alone between two exchanges; tune the outer optimizer for H'
+)
 
 CANDIDATES = (
   FLOAT32,
@@ -193,6 +212,24 @@ CANDIDATES = (
     'power_sgd',
     estimate='power_sgd',
     records={'cifar10': 'power_sgd', 'digits': 'power_sgd'},
+  ),
+  Candidate(
+    'diloco, H 30', 'dense', sync_every=30, outer=(0.7, 0.9), note=_OUTER
+  ),
+  Candidate(
+    'sparse_loco, H 30',
+    'gradient_dropping',
+    {
+      'density': 1 / 64,
+      'scope': 'tile',
+      'values': 'table4',
+      'mean': 'senders',
+      'error_decay': 0.95,
+    },
+    estimate='dropping',
+    sync_every=30,
+    outer=(1.0, 0.0),
+    note=_OUTER,
   ),
 )
 BY_LABEL = {candidate.label: candidate for candidate in CANDIDATES}

@@ -193,6 +193,17 @@ def assumptions(
       f'Code was measured on {calibrating.device()}, with at most '
       f'{calibrating.MOST_ELEMENTS:,} parameters, and scaled up.'
     )
+  for row in rows:
+    if row.sync_every > 1:
+      delay = math.ceil(row.exchange_s / asked.step_s)
+      hides = f'delay={delay} of gs.outer hides it'
+      if delay >= row.sync_every:
+        hides = f'an H above {delay}, with delay={delay} of gs.outer, hides it'
+      lines.append(
+        f'{row.scheme}: an exchange takes '
+        f'{advice.milliseconds(row.exchange_s)} ms; {hides}, which the table '
+        'does not count.'
+      )
   shown = {row.loss_task: None for row in rows if row.loss_task}
   lines += [
     f'Recorded difference, {task}: from dense, in {recorded.TASKS[task][1]}. '
@@ -227,6 +238,27 @@ def mean(grads):  # grads = mean(grads), before tx.update
   return jax.tree.map(of_leaf, grads)"""
 
 
+_OUTER = """\
+import gradsparse as gs
+import optax
+
+learning_rate = {rate}  # yours
+inner = {optimizer}  # of each worker, alone
+tx = gs.outer(
+  {scheme},
+  {outer},
+  sync_every={every},
+)
+# After each step of the inner optimizer:
+#   params, state = tx.sync(params, state)"""
+
+
+def _sgd(rate: float, momentum: float) -> str:
+  """The source text of an outer optimizer."""
+  more = f', momentum={momentum}, nesterov=True' if momentum else ''
+  return f'optax.sgd({rate}{more})'
+
+
 def code(
   asked: asking.Question, tx: CompressedMean, candidate: Candidate, axis: str
 ) -> str:
@@ -248,6 +280,16 @@ def code(
   if candidate is BASELINE:
     return _PMEAN.format(optimizer=optimizer, axis=axis, rate=rate)
   scheme = repr(tx)
+  if asked.inner > 1 and candidate.outer:
+    scheme = f'gs.sharded({scheme}, param_specs)'
+  if candidate.outer:
+    return _OUTER.format(
+      optimizer=optimizer,
+      rate=rate,
+      scheme=scheme,
+      outer=_sgd(*candidate.outer),
+      every=candidate.sync_every,
+    )
   lines = [
     *('import gradsparse as gs', 'import optax', ''),
     f'learning_rate = {rate}  # yours',

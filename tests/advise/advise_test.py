@@ -158,6 +158,22 @@ def test_a_scheme_that_exchanges_every_so_many_steps_is_a_row_like_others():
   assert re.search(r'outer, dense +30 ', advice.table())
 
 
+@pytest.mark.parametrize('label', ['diloco, H 30', 'sparse_loco, H 30'])
+def test_the_presets_of_outer_steps_are_rows(label):
+  asked = ASKED | {'bandwidth': '1mbit', 'schemes': [label]}
+  advice = gs.advise(TREE, **asked)
+  assert (advice.decision, advice.choice) == ('measure', label)
+  names = {}
+  exec(advice.code, names)
+  params = jax.tree.map(jnp.zeros, TREE, is_leaf=lambda x: isinstance(x, list))
+  plan = gs.plan(names['tx'], params, ASKED['workers'])
+  row = advice.row(label)
+  assert (plan.every, plan.sent_bytes) == (30, row.sent_bytes)
+  state = names['tx'].init(params)
+  assert row.state_bytes == sum(x.nbytes for x in jax.tree.leaves(state))
+  assert f'{label}: an exchange takes' in ' '.join(advice.assumptions)
+
+
 def test_devices_of_a_worker_share_its_link_and_its_arithmetic():
   asked = ASKED | {'schemes': ['dense float32', 'dgc 0.001', 'gtopk 0.001']}
   whole, parts = gs.advise(TREE, **asked), gs.advise(TREE, **asked, inner=4)
