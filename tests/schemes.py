@@ -150,6 +150,15 @@ _LINES = (
     scope='chunk',
     chunk_size=16,
   ),
+  _s(
+    'dropping_tile',
+    RESIDUAL.but(**NOT_1D),
+    _dropping,
+    K,
+    scope='tile',
+    tile=6,
+    values='table4',
+  ),
   #
   _s('dgc', HEAVY_BALL.but(**NOT_1D), gs.dgc, K),
   _s('dgc_nesterov', NESTEROV.but(**NOT_1D), gs.dgc, K, nesterov=True),

@@ -99,9 +99,17 @@ class ResidualState(NamedTuple):
 
   Attributes:
     residual: float32 tree like params: gradient not delivered yet.
+    decay: the factor on it in the next step, as the only key of a dict without
+      arrays, such as '0.95'; () where the residual does not decay.
   """
 
   residual: Any
+  decay: Any = ()
+
+  @property
+  def forgets(self) -> float:
+    """The share of the residual that the next step forgets."""
+    return 1 - float(next(iter(self.decay), 1))
 
   def pending(self) -> Any:
     return self.residual
@@ -127,19 +135,19 @@ def residual(decay: float = 1.0) -> Memory:
   decay = arguments.number('decay', decay, arguments.FRACTION_OR_ZERO)
 
   def init(params):
-    return ResidualState(zeros(params))
+    return ResidualState(zeros(params), {str(decay): ()} if decay < 1 else ())
 
   def accumulate(grads, state, extra, is_dense):
     del extra
     # The residual of a leaf that stays dense is always zero.
-    return ResidualState(
-      where_compressed(
+    return state._replace(
+      residual=where_compressed(
         lambda e, g: decay * e + g, is_dense, state.residual, grads
       )
     )
 
   def sent(state, delivered):
-    return ResidualState(less(state.residual, delivered))
+    return state._replace(residual=less(state.residual, delivered))
 
   return Memory(
     init,

@@ -63,7 +63,8 @@ def gradient_dropping(
       bits (needs values='exponent4').
     {mean}
     error_decay: factor on the residual at each step, in [0, 1]. With less than
-      1, what is not sent is forgotten little by little.
+      1, what is not sent is forgotten little by little, and `gs.metrics` has
+      the norm of what the next step forgets.
     {axis_name}
     {min_size: with a scope other than 'global', leaves of fewer than two
       dimensions stay dense; with 'global', no leaf does. 0 compresses every

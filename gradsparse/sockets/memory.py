@@ -21,8 +21,9 @@ def _stay(state: Any, means: Any, is_dense: Any, accepted: jax.Array) -> Any:
 
 
 def _everything(state: Any, is_dense: Any) -> Any:
+  """The default magnitudes: all fields that have arrays."""
   del is_dense
-  return state
+  return tuple(field for field in state if jax.tree.leaves(field))
 
 
 def plain_means(state: Any, means: Any, is_dense: Any) -> Any:

@@ -176,8 +176,9 @@ def metrics(state: Any) -> dict[str, Any]:
     others), `sent_elements`, `overflow_elements`,
     `rejected_steps` (of several schemes, the largest),
     `residual_norm` (2-norm of `pending`; of several schemes, of all pending
-    values). Bytes and elements are 0 after a call of `gs.accumulate` that
-    exchanged nothing.
+    values), and with `error_decay` < 1 `forgotten_norm` (that of the part of
+    the residual that the next step forgets). Bytes and elements are 0 after a
+    call of `gs.accumulate` that exchanged nothing.
 
   Raises:
     ValueError: the state holds no scheme; or see `pending`.
@@ -194,16 +195,17 @@ def _together(schemes: list[CompressedMeanState]) -> dict[str, jax.Array]:
   each = [_metrics(scheme) for scheme in schemes]
 
   def of(name: str) -> jax.Array:
-    values = [one[name] for one in each]
+    values = [one[name] for one in each if name in one]
     if name.endswith('_bytes'):
       return counting.total(values)
     join: dict[str, Any] = {
       'rejected_steps': jnp.maximum,
       'residual_norm': jnp.hypot,
+      'forgotten_norm': jnp.hypot,
     }
     return functools.reduce(join.get(name, jnp.add), values)
 
-  return {name: of(name) for name in each[0]}
+  return {name: of(name) for one in each for name in one}
 
 
 # Compiled as one program: otherwise each operation would be one.
@@ -226,11 +228,14 @@ def _metrics(scheme: CompressedMeanState) -> dict[str, jax.Array]:
     for _ in range(jnp.ndim(stats.payload_bytes)):
       norm = jax.vmap(norm)
   largest, units = norm(pending)
+  residual = jnp.mean(largest * units)
+  forgets = getattr(scheme.memory, 'forgets', 0)
   return {
     'payload_bytes': jnp.max(stats.payload_bytes),
     'sent_bytes': jnp.max(stats.sent_bytes),
     'sent_elements': jnp.mean(stats.sent_elements.astype(jnp.float32)),
     'overflow_elements': jnp.max(stats.overflow_elements),
     'rejected_steps': jnp.max(stats.rejected_steps),
-    'residual_norm': jnp.mean(largest * units),
+    'residual_norm': residual,
+    **({'forgotten_norm': forgets * residual} if forgets else {}),
   }

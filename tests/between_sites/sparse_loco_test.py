@@ -83,6 +83,9 @@ def test_it_does_what_the_oracle_does(mean, values, workers):
       for w in range(workers):
         np.testing.assert_allclose(found[w], expected[w][leaf], atol=1e-5)
   pending = gs.pending(state)
+  found = gs.metrics(state)
+  forgotten = (1 - decay) * found['residual_norm']
+  assert found['forgotten_norm'] == pytest.approx(forgotten)
   for leaf in (0, 1):
     for w in range(workers):
       np.testing.assert_allclose(
