@@ -140,14 +140,19 @@ def test_large_gradients_give_as_much_larger_updates(name, scale):
   assert np.all(rejected(large_state) == 0)
 
 
-@pytest.mark.parametrize('name', marks.few(SCHEMES, *FAST))
+# The coarse levels of qsgd_l2 are mostly zero, so that their mean is finite.
+@pytest.mark.parametrize(
+  'name', marks.few((name for name in SCHEMES if name != 'qsgd_l2'), *FAST)
+)
 def test_a_step_of_too_large_gradients_is_as_one_of_nan(name):
   state, step = program(name)
   nan_state = state
   ordinary = lambda t: step(gradients(t), state, moments(t))
   _, state, _ = ordinary(0)
   nan_state = state
-  for t, some in ((1, False), (2, True), (3, False)):
+  # The mean of one worker's may be finite, and then it is the mean.
+  alone = not SCHEMES[name]().scheme.judged_on_arrival
+  for t, some in ((1, False), (2, alone), (3, False)):
     good = gradients(t)
     bad, nan = times(good, TOO_LARGE), times(good, np.nan)
     if some:

@@ -6,7 +6,10 @@ r"""Measures the network itself: a ping-pong, and bare dense all-reduces.
 on the hosts of `experiments.cluster`. Writes a list of rows:
 
   scheme          'ping_pong': a message from one host to another, half of the
-                  time there and back; 'all_reduce': of float32 by all hosts
+                  time there and back; 'all_reduce': of float32 by all hosts;
+                  'compute': matrix products, which send nothing; 'beside': both
+                  in one program, neither needs the other; 'after': an
+                  all-reduce that needs the product
   floats, workers, rate
   step_ms         median
   step_ms_spread  distance between the quartiles
@@ -29,6 +32,7 @@ from experiments.program import command_line
 from experiments.program import files
 import jax
 from jax.experimental import multihost_utils
+import jax.numpy as jnp
 from jax.sharding import AxisType
 from jax.sharding import Mesh
 from jax.sharding import NamedSharding
@@ -46,6 +50,7 @@ _AXIS = 'workers'
 # rate that no longer message meets.
 _SIZES = (250, 1_000, 1_000_000, 2_500_000)
 _THERE, _BACK = ((0, 1),), ((1, 0),)
+_WIDTH, _PRODUCTS = 512, 24  # of a computation as long as a slow all-reduce
 
 
 def measure(repeats: int) -> list[dict[str, Any]]:
@@ -58,13 +63,33 @@ def measure(repeats: int) -> list[dict[str, Any]]:
     x = jax.lax.ppermute(x, _AXIS, _THERE)
     return jax.lax.ppermute(x, _AXIS, _BACK)
 
+  def compute(x):
+    y = jnp.eye(_WIDTH) + x[0, 0]
+    for _ in range(_PRODUCTS):
+      y = jnp.tanh(y @ y)
+    return y[None]
+
+  def after(x):
+    return jax.lax.psum(x + compute(x)[0, 0, 0], _AXIS)
+
+  def reduced(x):
+    return jax.lax.psum(x, _AXIS)
+
   # Each with the ways of a message.
   programs = {
     'ping_pong': (mapped(there_and_back, out_specs=P(_AXIS)), 2),
-    'all_reduce': (mapped(lambda x: jax.lax.psum(x, _AXIS), out_specs=P()), 1),
+    'all_reduce': (mapped(reduced, out_specs=P()), 1),
+    'compute': (mapped(compute, out_specs=P(_AXIS)), 1),
+    'beside': (
+      mapped(lambda x: (compute(x), reduced(x)), out_specs=(P(_AXIS), P())),
+      1,
+    ),
+    'after': (mapped(after, out_specs=P()), 1),
   }
   found = []
   for size, name in itertools.product(_SIZES, programs):
+    if size < _SIZES[-1] and name in ('compute', 'beside', 'after'):
+      continue
     program, ways = jax.jit(programs[name][0]), programs[name][1]
     operand = jax.make_array_from_process_local_data(
       NamedSharding(mesh, P(_AXIS)), np.ones((1, size), np.float32)

@@ -307,8 +307,8 @@ class _Pmapped(jax.stages.Wrapped):
       step.check_sizes(*args)
       step.check_types(*args)
 
-    # It runs once for arguments of the same shapes.
-    self._check = jax.jit(check).eval_shape
+    # It runs once for arguments of the same shapes, wherever they lie.
+    self._checked = jax.jit(check).eval_shape
     (axis_name,) = step.axes
     self._mapped = jax.pmap(
       step.function,
@@ -318,6 +318,13 @@ class _Pmapped(jax.stages.Wrapped):
       devices=devices,
       donate_argnums=tuple(donate),
     )
+
+  def _check(self, *args):
+    def bare(x):
+      known = hasattr(x, 'shape') and hasattr(x, 'dtype')
+      return jax.ShapeDtypeStruct(x.shape, x.dtype) if known else x
+
+    self._checked(*jax.tree.map(bare, args))
 
   def __call__(self, *args):
     self._check(*args)
