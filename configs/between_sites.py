@@ -59,6 +59,8 @@ def _sparse(k, mean='senders', **changes):
   )
 
 
+# 420 steps of 4,096 characters.
+_EPOCHS = 420.5 * 4096 / 5_017_482
 _DILOCO = 0.9, 0.5
 _SGD = {
   'optimizer.name': 'sgd',
@@ -68,7 +70,7 @@ _SGD = {
 }
 _ROWS = {
   'dense': {},
-  'alone': {'parallel.num_workers': 1},
+  'alone': {'parallel.num_workers': 1, 'epochs': _EPOCHS / 4},
   'average': _outer(1.0, 0.0),
   'diloco_h5': _outer(*_DILOCO, every=5),
   'diloco': _outer(*_DILOCO),
@@ -105,7 +107,7 @@ TABLE = Table(
     'parallel.num_workers': 4,
     'train.batch_size': 8,
     'train.bptt_length': 128,
-    'train.steps': 420,
+    'epochs': _EPOCHS,
     'train.eval_every': 210,
     'train.checkpoint_every': 210,
     'train.learning_rate': 2e-3,

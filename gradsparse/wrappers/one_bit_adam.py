@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+import functools
 from typing import Any
 
 from gradsparse import arguments
@@ -135,6 +136,36 @@ def one_bit_adam(
       jnp.int32(0), _zeros(params), _zeros(params), scheme.init(params)
     )
 
+  def exchanged(grads, state, stays, frozen):
+    """The mean of gradients or of momenta, float32, and the scheme's state."""
+    comm, before = Comm(axis_name), state.scheme
+
+    def warm_up():
+      empty = exact.init(grads)._replace(steps=before.steps, stats=before.stats)
+      mean, after = exact.update(grads, empty)
+      return mean, before._replace(steps=after.steps, stats=after.stats)
+
+    def compressed():
+      momenta = jax.tree.map(
+        lambda dense, m, g: g if dense else _moved(b1, m, g),
+        stays,
+        state.mu,
+        grads,
+      )
+      return scheme.update(momenta, before)
+
+    def of_one_type(phase):
+      mean, after = phase()
+      return _wide(mean), typed(after, comm)
+
+    phases = [
+      functools.partial(of_one_type, phase) for phase in (warm_up, compressed)
+    ]
+    recorder = counting.active()
+    if recorder is None:
+      return comm.switch(frozen.astype(jnp.int32), phases)
+    return planning.count_phases(phases, (0, freeze_step), axis_name, recorder)
+
   def update(updates, state, params=None, **extra):
     del extra
     check_own('one_bit_adam', state, OneBitAdamState)
@@ -147,87 +178,53 @@ def one_bit_adam(
         'params must be given to update where weight_decay is not 0, got None'
       )
     grads = jax.tree.map(jnp.asarray, updates)
-    comm = Comm(axis_name)
     layout = scheme.layout(grads)
     stays = layout.tree(
       {i: i in layout.dense for i in range(len(layout.shapes))}
     )
     frozen = state.step >= freeze_step
-
-    def warm_up():
-      before = state.scheme
-      empty = exact.init(grads)._replace(steps=before.steps, stats=before.stats)
-      mean, after = exact.update(grads, empty)
-      return mean, typed(
-        before._replace(steps=after.steps, stats=after.stats), comm
-      )
-
-    def compressed():
-      momentum = jax.tree.map(
-        lambda dense, m, g: g if dense else _moved(b1, m, g),
-        stays,
-        state.mu,
-        grads,
-      )
-      mean, after = scheme.update(momentum, state.scheme)
-      return mean, typed(after, comm)
-
-    phases = warm_up, compressed
-    recorder = counting.active()
-    if recorder is None:
-      mean, after = comm.switch(frozen.astype(jnp.int32), phases)
-    else:
-      mean, after = planning.count_phases(
-        phases, (0, freeze_step), axis_name, recorder
-      )
-    accepted = comm.uniform(
+    mean, after = exchanged(grads, state, stays, frozen)
+    accepted = Comm(axis_name).uniform(
       after.stats.rejected_steps == state.scheme.stats.rejected_steps
     )
-    count = state.step + jnp.where(accepted, 1, 0)
-    mu = jax.tree.map(
-      lambda dense, m, x: jnp.where(
-        frozen & (not dense), x.astype(m.dtype), _moved(b1, m, x)
-      ),
-      stays,
-      state.mu,
-      mean,
-    )
-    nu = jax.tree.map(
-      lambda dense, v, x: jnp.where(
-        frozen & (not dense),
-        v,
-        _moved(b2, v, jnp.square(x.astype(v.dtype))),
-      ),
-      stays,
-      state.nu,
-      mean,
-    )
-    rate = (
-      learning_rate(state.step) if callable(learning_rate) else learning_rate
-    )
+    step = state.step + jnp.where(accepted, 1, 0)
+    rate = learning_rate
+    if callable(rate):
+      rate = rate(state.step)
 
-    def step(dense, m, v, g, p):
-      kept = jnp.where(frozen & (not dense), freeze_step, count)
-      m = m / (1 - b1 ** count.astype(m.dtype))
-      v = v / (1 - b2 ** kept.astype(v.dtype))
-      out = m / (jnp.sqrt(v) + eps)
+    def leaf(dense, m, v, x, g, p):
+      """The leaf's update, and its new moments."""
+      is_frozen = frozen & (not dense)
+      new_m = jnp.where(is_frozen, x, _moved(b1, m, x))
+      new_v = jnp.where(is_frozen, v, _moved(b2, v, jnp.square(x)))
+      counted = jnp.where(is_frozen, freeze_step, step)
+      root = jnp.sqrt(new_v / (1 - b2 ** counted.astype(v.dtype)))
+      out = new_m / (1 - b1 ** step.astype(m.dtype)) / (root + eps)
       if decay:
         out += decay * p.astype(out.dtype)
-      return jnp.where(accepted, -rate * out, jnp.nan).astype(g.dtype)
+      return (
+        jnp.where(accepted, -rate * out, jnp.nan).astype(g.dtype),
+        jnp.where(accepted, new_m, m),
+        jnp.where(accepted, new_v, v),
+      )
 
-    out = jax.tree.map(step, stays, mu, nu, grads, params if decay else grads)
-    mu, nu = jax.tree.map(
-      lambda new, old: jnp.where(accepted, new, old),
-      (mu, nu),
-      (state.mu, state.nu),
+    leaves = jax.tree.map(
+      leaf, stays, state.mu, state.nu, mean, grads, params if decay else grads
     )
-    return out, OneBitAdamState(count, mu, nu, after)
+    out, mu, nu = jax.tree.transpose(
+      jax.tree.structure(grads), jax.tree.structure((0, 0, 0)), leaves
+    )
+    return out, OneBitAdamState(step, mu, nu, after)
 
   return Described.of(init, update)
 
 
 def _zeros(tree: Any) -> Any:
   return jax.tree.map(lambda x: jnp.zeros(jnp.shape(x), jnp.float32), tree)
+
+
+def _wide(tree: Any) -> Any:
+  return jax.tree.map(lambda x: x.astype(jnp.float32), tree)
 
 
 def _moved(decay: float, average: jax.Array, new: jax.Array) -> jax.Array:

@@ -109,6 +109,17 @@ def test_a_leaf_that_stays_dense_is_adam():
     np.testing.assert_allclose(update[0], expected[0], rtol=1e-4, atol=1e-6)
 
 
+def test_half_precision_keeps_its_dtype():
+  params = {'w': jnp.ones(64, jnp.bfloat16)}
+  tx = gs.one_bit_adam(0.1, freeze_step=1, axis_name=None)
+  state = tx.init(params)
+  for _ in range(2):
+    update, state = tx.update(params, state, params)
+    assert update['w'].dtype == jnp.bfloat16
+    assert state.mu['w'].dtype == jnp.float32
+    assert np.allclose(np.float32(update['w']), -0.1, rtol=0.02)
+
+
 def test_types_hold_on_a_mesh_with_the_same_bits():
   outs = []
   for runner in ('simulate', 'shard_map'):

@@ -77,15 +77,17 @@ _LEAVES = command_line.define_list(
 _ELEMENTS = _size('elements', 16_000_000, 'elements of each of these trees')
 
 
-def _transformer(shards: int) -> model.Transformer:
+def _transformer(shards: int, scanned: bool = False) -> model.Transformer:
   sizes = (_LAYERS, _WIDTH, _HEADS, _VOCABULARY, _CONTEXT)
-  return model.Transformer(*(flag.value for flag in sizes), shards)
+  return model.Transformer(*(flag.value for flag in sizes), shards, scanned)
 
 
-def _compiled(devices: Any, **options: Any) -> list[dict[str, Any]]:
+def _compiled(
+  devices: Any, scanned: bool = False, **options: Any
+) -> list[dict[str, Any]]:
   """A row a scheme."""
   mesh, rows = steps.make_mesh(devices), []
-  transformer = _transformer(mesh.shape[programs.INSIDE])
+  transformer = _transformer(mesh.shape[programs.INSIDE], scanned)
   for name in _SCHEMES.value:
     rows.append(
       steps.compiled(name, transformer, mesh, _SEQUENCES.value, **options)
@@ -112,7 +114,7 @@ def _slices() -> dict[str, Any]:
   for name in _TARGET.value:
     target = targets.make(name, _REPLICAS.value)
     here = {'target': name, 'devices': target.devices.size}
-    found = _compiled(target.devices, options=target.options)
+    found = _compiled(target.devices, scanned=True, options=target.options)
     rows += [{**here, **row} for row in found]
   return {
     'parameters': _transformer(1).parameters,

@@ -1,7 +1,7 @@
 """A decoder-only transformer, sharded over one axis of a mesh.
 
 Only shapes are ever made of its parameters. Each layer has leaves of its own,
-as most models have.
+or, as programs for TPUs have it, all layers have them together in a scan.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ class Transformer:
     vocabulary: how many tokens there are.
     context: how many of them are seen at once.
     shards: devices that hold the parameters together.
+    scanned: whether leaves have a leading axis of layers, for `jax.lax.scan`.
   """
 
   layers: int
@@ -38,6 +39,7 @@ class Transformer:
   vocabulary: int
   context: int
   shards: int = 1
+  scanned: bool = False
 
   def __post_init__(self):
     for name in ('heads', 'shards'):
@@ -70,10 +72,13 @@ class Transformer:
         'down': dense(4 * width, width),
       }
 
+    blocks: Any = [block() for _ in range(self.layers)]
+    if self.scanned:
+      blocks = jax.tree.map(lambda x: leaf(self.layers, *x.shape), block())
     return {
       'tokens': leaf(self.vocabulary, width),
       'places': leaf(self.context, width),
-      'blocks': [block() for _ in range(self.layers)],
+      'blocks': blocks,
       'norm': norm(),
     }
 
@@ -118,12 +123,21 @@ class Transformer:
     """The mean loss of tokens, of a device's shards or of whole leaves."""
     embedding = _gathered(params['tokens'], specs['tokens'])
     x = embedding[tokens[:, :-1]] + _gathered(params['places'], specs['places'])
-    for block, block_specs in zip(
-      params['blocks'], specs['blocks'], strict=True
-    ):
-      x = jax.checkpoint(
-        lambda p, x, s=block_specs: self._block(_gathered(p, s), x)
-      )(block, x)
+    if self.scanned:
+      # A layer's leaves are sharded along a dimension of their own.
+      inside = jax.tree.map(lambda spec: P(*spec[1:]), specs['blocks'])
+
+      def layer(x, p):
+        return self._block(_gathered(p, inside), x), None
+
+      x, _ = jax.lax.scan(jax.checkpoint(layer), x, params['blocks'])
+    else:
+      for block, block_specs in zip(
+        params['blocks'], specs['blocks'], strict=True
+      ):
+        x = jax.checkpoint(
+          lambda p, x, s=block_specs: self._block(_gathered(p, s), x)
+        )(block, x)
     logits = _norm(params['norm'], x) @ embedding.T
     return jnp.mean(
       optax.softmax_cross_entropy_with_integer_labels(logits, tokens[:, 1:])
