@@ -13,6 +13,7 @@ from gradsparse.state.inspection import schemes_in
 from gradsparse.transform.described import Described
 from gradsparse.transform.described import described
 from gradsparse.wrappers.accumulate import AccumulateState
+from gradsparse.wrappers.delayed import DelayedState
 import jax
 import jax.numpy as jnp
 import optax
@@ -56,7 +57,8 @@ def skip_rejected(
 
   Around a whole chain, all workers exchange in every step. The scheme keeps its
   state after a rejected step (`steps` and `rejected_steps` increase, nothing is
-  delivered), and a round of `gs.accumulate` ends. All other state does not
+  delivered), a round of `gs.accumulate` ends, and `gs.delayed` goes on to its
+  next gradient. All other state does not
   change, including that of transformations before the scheme. An
   `optax.MultiSteps` inside does not see a rejected call. (One outside keeps a
   NaN in its sum for ever: prefer `gs.accumulate`.)
@@ -141,11 +143,12 @@ def _chosen(accepted: jax.Array, new: Any, old: Any) -> Any:
 
   def is_node(x):
     # State inside MultiSteps does not change, even a scheme's.
-    kinds = (AccumulateState, optax.MultiStepsState)
+    kinds = (AccumulateState, DelayedState, optax.MultiStepsState)
     return is_scheme(x) or isinstance(x, kinds)
 
   def chosen(new, old):
-    if is_scheme(new):
+    # The gradient that `delayed` holds is the next one, not the rejected one.
+    if is_scheme(new) or isinstance(new, DelayedState):
       return new
     if _is_accumulate(new):
       return new._replace(inner=_chosen(accepted, new.inner, old.inner))

@@ -134,6 +134,26 @@ def test_types_hold_on_a_mesh_and_resizing_keeps_the_gradient():
     )
 
 
+@pytest.mark.parametrize('around', ['chain', 'optimizer'])
+def test_a_rejected_gradient_is_skipped_once(around):
+  scheme = gs.delayed(gs.gradient_dropping(1.0, min_size=0, axis_name=AXIS))
+  if around == 'chain':
+    tx = gs.skip_rejected(optax.chain(scheme, optax.sgd(1.0)))
+  else:
+    tx = optax.chain(scheme, gs.skip_rejected(optax.sgd(1.0)))
+  state, fn = simulated(tx)
+  zeros = []
+  for t in range(5):
+    grads = gradients(seed=t)
+    if t == 1:
+      grads['bias'] = grads['bias'].at[1, 0].set(jnp.nan)
+    updates, state = fn(grads, state)
+    zeros.append(not np.any(updates['kernel']))
+    assert np.all(np.isfinite(updates['kernel']))
+  assert zeros == [True, False, True, False, False]
+  assert gs.metrics(state)['rejected_steps'] == 1
+
+
 def test_the_plan_is_that_of_the_scheme():
   tx = gs.variance_based(2.0, axis_name=AXIS)
   params = {'kernel': jnp.zeros((300, 100))}
