@@ -142,6 +142,7 @@ class Trials:
         'learning_rate': rate,
         'seed': seed,
         'setting': records.changes(config),
+        'share': self._share,
         'date': machine.today(),
         'command': command,
       }

@@ -64,7 +64,8 @@ def delayed(scheme: CompressedMean) -> Described:
   NaN one call later.
 
   The state holds one more gradient than the scheme's. `gs.pending` does not
-  include it. `gs.plan` and `gs.metrics` are those of the scheme; the metrics
+  include it, and `gs.switch` to a chain without `delayed` drops it: send it
+  first. `gs.plan` and `gs.metrics` are those of the scheme; the metrics
   are of the message that arrived, and the first message is of zeros.
 
   Args:

@@ -23,7 +23,8 @@ def test_each_row_takes_the_best_of_its_trials(name):
   size = papers.QUICK if papers.QUICK in table.sizes else papers.FULL
   kept = json.loads(path.read_text())
   seeds = sorted({each.get('seed', 0) for each in kept})
-  tried = trials.Trials(path, table, size, seeds)
+  share = kept[0].get('share', 1.0)
+  tried = trials.Trials(path, table, size, seeds, share)
   for row_name, row in table.rows.items():
     if 'rate' in row.groups:
       continue  # is there to have another rate
