@@ -95,6 +95,7 @@ _ROWS = {
   'sgd': _SGD,
   'dgc': {**_SGD, 'compression.name': 'dgc', 'compression.density': 0.01},
 }
+_OTHER_RATES = {'sgd': 0.5, 'dgc': 1.0}
 TABLE = Table(
   title='Outer steps and 1-bit Adam, 4 workers',
   source='ours, of no paper',
@@ -120,6 +121,7 @@ TABLE = Table(
     name: Row(
       fields=fields,
       beside={'dense': '', 'sgd': '', 'dgc': 'sgd'}.get(name, 'dense'),
+      chosen_rate=_OTHER_RATES.get(name, 8e-3),
     )
     for name, fields in _ROWS.items()
   },
