@@ -314,6 +314,7 @@ def test_as_many_levels_as_theory_asks_for():
     assert np.max(np.abs(v[0] - q[0])) > 0.8 * step
 
 
+@pytest.mark.slow
 def test_plan_and_audit_list_every_size_of_a_message():
   """On devices, and beside a leaf that stays dense."""
   tx = gs.qsgd(

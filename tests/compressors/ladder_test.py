@@ -399,6 +399,7 @@ def test_a_ladder_can_be_of_whole_leaves():
     )
 
 
+@pytest.mark.slow
 def test_what_an_exchange_does_not_deliver_stays_in_the_memory():
   """It delivers nothing of what was marked, whatever the size was."""
   whole = exchanges.all_gather()

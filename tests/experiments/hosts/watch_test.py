@@ -134,6 +134,7 @@ def test_who_does_not_come_is_named(started, port):
   assert ends.the()[0] == 'process 1 of 3 did not come within 0.2 s'
 
 
+@pytest.mark.slow
 def test_a_failure_of_its_own_is_told_with_its_status(started, monkeypatch):
   """To those too who have just been answered."""
   send = watch._Peer.send

@@ -11,6 +11,7 @@ import jax
 import numpy as np
 import optax
 import pytest
+from tests import marks
 from tests.experiments.training import resizing_test
 
 EVERY = 3
@@ -56,6 +57,7 @@ def test_it_sends_once_in_so_many_steps(make_config, tmp_path):
   assert f'in one of {EVERY} updates' in (tmp_path / 'plan.txt').read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('name', ['sgd', 'muon'])
 def test_other_optimizers_train_inside(name, make_config, tmp_path):
   config = make_config(**{'optimizer.name': name, 'compression.clip_norm': 0.0})
@@ -83,7 +85,7 @@ def test_stopped_between_two_exchanges_it_ends_as_if_it_had_not_been(
     np.testing.assert_array_equal(x, found[name])
 
 
-@pytest.mark.parametrize('old, new', [(4, 2), (2, 6)])
+@pytest.mark.parametrize('old, new', marks.few([(4, 2), (2, 6)], (4, 2)))
 def test_other_workers_go_on_and_nothing_pending_is_lost(
   old, new, make_config, tmp_path
 ):
