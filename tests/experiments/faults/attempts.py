@@ -31,13 +31,22 @@ LIMIT_SECONDS = 900.0  # without progress
 POLL_SECONDS = 0.002
 _RESUMED = re.compile(r'resuming after step (\d+)')
 
-# Kept memories, shared state, random rounding, agreement between workers.
+# Kept memories, shared state, random rounding, agreement between workers, and
+# an outer step, between whose exchanges parameters differ. Names of fields
+# that have no dot are of `compression`.
 SCHEMES: dict[str, dict[str, Any]] = {
   'dgc': {'density': 0.01, 'min_size': 0},
   'gtopk': {'density': 0.01},
   'one_bit_sgd': {},
   'power_sgd': {'rank': 2},
   'qsgd': {'levels': 7, 'min_size': 0},
+  'outer': {
+    'name': 'gradient_dropping',
+    'density': 0.05,
+    'min_size': 0,
+    'optimizer.name': 'adamw',
+    'optimizer.sync_every': 3,
+  },
 }
 
 
@@ -63,7 +72,10 @@ class Setting:
       'parallel.runner': 'shard_map',
       'parallel.num_workers': self.processes,
       'compression.name': self.scheme,
-      **{f'compression.{k}': v for k, v in SCHEMES[self.scheme].items()},
+      **{
+        name if '.' in name else f'compression.{name}': value
+        for name, value in SCHEMES[self.scheme].items()
+      },
     }
     return [
       *(sys.executable, '-m', 'experiments.main'),

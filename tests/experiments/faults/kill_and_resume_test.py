@@ -6,7 +6,7 @@ first, the others a moment later, and the same command resumes the run.
 
   GRADSPARSE_KILLS=10 python -m pytest -m slow ...
 
-kills runs of five schemes on three processes so many times each.
+kills runs of six kinds on three processes so many times each.
 """
 
 import dataclasses
@@ -28,7 +28,7 @@ _KILLS = os.environ.get('GRADSPARSE_KILLS')
 _CASES = (
   [(scheme, 3) for scheme in attempts.SCHEMES]
   if _KILLS
-  else [('dgc', 1), ('dgc', 2)]
+  else [('dgc', 1), ('dgc', 2), ('outer', 2)]
 )
 # Where in a run a kill may fall, and how often it does.
 _KINDS = {'start': 1, 'step': 4, 'write': 5}
