@@ -217,7 +217,7 @@ def _problems(
         f'train.{field} must be a multiple of '
         f'optimizer.accumulate={accumulate}, got {train[field]}'
       )
-  yield from _problems_of_outer_steps(config, scheme)
+  yield from _problems_of_outer_steps(flat, scheme)
   if not train['eval_every']:
     for waiting in _waiting_for_tests(flat):
       yield f'{waiting} needs train.eval_every > 0, got 0'
@@ -241,35 +241,36 @@ def _problems(
 
 
 def _problems_of_outer_steps(
-  config: Mapping[str, Any], scheme: optax.GradientTransformation
+  flat: Mapping[str, Any], scheme: optax.GradientTransformation
 ) -> Iterator[str]:
   """Says what does not go together with `optimizer.sync_every`."""
-  train, section = config['train'], config['optimizer']
-  every = section['sync_every']
+  every = flat['optimizer.sync_every']
   if not every:
     return
-  for field in ('steps', 'eval_every'):
+  for field in ('train.steps', 'train.eval_every'):
     # Between two exchanges there is no model of all workers.
-    if train[field] % every:
+    if flat[field] % every:
       yield (
-        f'train.{field} must be a multiple of optimizer.sync_every={every}, '
-        f'got {train[field]}'
+        f'{field} must be a multiple of optimizer.sync_every={every}, got '
+        f'{flat[field]}'
       )
-  needs = {
-    'optimizer.accumulate=1': section['accumulate'] == 1,
-    "compression.local_gradient=''": not config['compression'][
-      'local_gradient'
-    ],
-    'compression.warmup_steps=0': not config['compression']['warmup_steps'],
-    'train.ema_decay=0': not train['ema_decay'],
-    'parallel.workers_per_chunk=0': not config['parallel']['workers_per_chunk'],
-    'a scheme without second moments': not schemes.needs_moments(scheme),
-    "optimizer.schedule other than 'plateau'": section['schedule'] != 'plateau',
-    'no optimizer.weight_decay but of adamw and muon': not section[
-      'weight_decay'
-    ]
-    or section['name'] in ('adamw', 'muon'),
+  unlike = {
+    'optimizer.accumulate': 1,
+    'compression.local_gradient': '',
+    'compression.warmup_steps': 0,
+    'train.ema_decay': 0.0,
+    'parallel.workers_per_chunk': 0,
   }
-  for need, met in needs.items():
-    if not met:
-      yield f'optimizer.sync_every={every} needs {need}'
+  if flat['optimizer.name'] not in ('adamw', 'muon'):
+    unlike['optimizer.weight_decay'] = 0.0
+  for field, value in unlike.items():
+    if flat[field] != value:
+      yield (
+        f'{field} must be {value!r} with optimizer.sync_every={every}, got '
+        f'{flat[field]!r}'
+      )
+  if schemes.needs_moments(scheme) or flat['optimizer.schedule'] == 'plateau':
+    yield (
+      f'optimizer.sync_every={every} goes with no scheme that needs second '
+      'moments, and with no optimizer.schedule=plateau'
+    )
