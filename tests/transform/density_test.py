@@ -44,6 +44,7 @@ def test_another_density_goes_on_with_the_same_state():
 STATIC = ('axis_name', 'min_size', 'nesterov', 'factor_masking')
 
 
+@pytest.mark.slow
 def test_inject_hyperparams_changes_density_and_momentum_between_steps():
   injected = optax.inject_hyperparams(gs.dgc, static_args=STATIC)
   tx = injected(0.25, momentum=0.9, min_size=0, axis_name=AXIS)

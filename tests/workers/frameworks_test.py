@@ -86,6 +86,7 @@ def test_nested_names_bfloat16_and_rematerialisation(runner):
   )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('runner', marks.few(gs.workers.RUNNERS, 'pmap'))
 def test_orbax_saves_and_restores(runner, tmp_path):
   """What is restored goes on to the same bits, wherever it was made."""

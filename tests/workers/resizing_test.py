@@ -99,6 +99,7 @@ def test_shares_are_those_of_the_cells(old, new):
   np.testing.assert_allclose(dense, counted / np.sum(counted[0]), atol=1e-15)
 
 
+@pytest.mark.slow
 @hypothesis.given(old=WORKERS, new=WORKERS)
 @hypothesis.settings(max_examples=10, deadline=None)
 def test_what_is_pending_becomes_the_same_update(old, new):

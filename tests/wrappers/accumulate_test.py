@@ -196,6 +196,7 @@ def test_updates_have_the_dtype_that_the_chain_gives_them():
 # --- second moments, and other keywords -------------------------------------
 
 
+@pytest.mark.slow
 def test_second_moments_are_those_of_all_examples():
   """Two batches of four examples are one batch of eight."""
   variance = gs.variance_strom(2.0, threshold=0.1, axis_name=None)

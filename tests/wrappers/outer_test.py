@@ -169,6 +169,7 @@ def test_what_is_not_sent_stays_in_the_memory(name, fragments):
     np.testing.assert_allclose(found, moved, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   'name', ['dropping', pytest.param('qsgd', marks=pytest.mark.slow)]
 )

@@ -122,6 +122,7 @@ def replayed(rows, y, epoch, *, seed, inner_steps, learning_rate, quantise):
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 @pytest.mark.parametrize('num_workers', [1, 3])
 def test_an_epoch_with_fine_levels_is_svrgs(num_workers):
   rows = problem(num_workers)

@@ -57,6 +57,7 @@ def _say(connection, **message):
   connection.sendall(json.dumps(message).encode() + b'\n')
 
 
+@pytest.mark.slow
 def _come(port, process):
   """A process that says hello and no more."""
   connection = socket.create_connection(('127.0.0.1', port))
@@ -95,6 +96,7 @@ for message in ({'kind': 'hello', 'process': 1, 'host': 'far'},
 """
 
 
+@pytest.mark.slow
 @pytest.mark.slow
 def test_a_watch_that_gets_no_time_itself_calls_nobody_silent(started, port):
   _, ends = started(0, 2, timeout=0.5)

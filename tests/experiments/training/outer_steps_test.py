@@ -58,6 +58,7 @@ def test_it_sends_once_in_so_many_steps(make_config, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 @pytest.mark.parametrize('name', ['sgd', 'muon'])
 def test_other_optimizers_train_inside(name, make_config, tmp_path):
   config = make_config(**{'optimizer.name': name, 'compression.clip_norm': 0.0})
