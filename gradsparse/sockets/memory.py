@@ -90,8 +90,7 @@ class Memory(NamedTuple):
       read only values that are equal on all workers: the means, and fields of
       the state that depend on means alone.
     sent: (state, delivered) -> state: subtracts what was sent, a tree of Window
-      or Full. It does not read the means, so an exchange that is one step late
-      can call it at once.
+      or Full. It does not read the means.
     arrived: (state, means, is_dense, accepted) -> state: updates fields that
       depend on the means (a momentum of dense leaves) or on acceptance (the
       decay of a variance). A rejected step changes nothing.

@@ -1,8 +1,4 @@
-"""The messages of a step: packed by one worker, exchanged by all.
-
-A message can also be exchanged one step after it was packed
-(`tests/sockets/late_exchange_test.py`).
-"""
+"""The messages of a step: packed by one worker, exchanged by all."""
 
 from __future__ import annotations
 

@@ -78,8 +78,7 @@ def delayed(scheme: CompressedMean) -> Described:
       the state is another transformation's.
 
   References:
-    Zhu et al., "Delayed gradient averaging", arXiv 2104.02889, with a delay of
-    one step and no correction.
+    Zhu et al., "Delayed gradient averaging", NeurIPS 2021, delay averages too.
   """
   if not isinstance(scheme, CompressedMean):
     raise TypeError(

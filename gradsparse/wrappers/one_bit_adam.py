@@ -63,8 +63,7 @@ def one_bit_adam(
 
   Adam cannot follow a scheme that sends few elements of a gradient: its second
   moment would be that of rare large numbers. Here the second moment is that of
-  dense gradients, so that freezing it too early costs accuracy. The paper
-  freezes after 15 to 25 % of the run.
+  dense gradients, as it was when it was frozen.
 
   This is a whole optimizer: nothing needs to follow it. A gradient that is not
   finite on one worker makes the update NaN on all, and changes no moment.

@@ -58,10 +58,10 @@ def skip_rejected(
   Around a whole chain, all workers exchange in every step. The scheme keeps its
   state after a rejected step (`steps` and `rejected_steps` increase, nothing is
   delivered), a round of `gs.accumulate` ends, and `gs.delayed` goes on to its
-  next gradient. All other state does not
-  change, including that of transformations before the scheme. An
-  `optax.MultiSteps` inside does not see a rejected call. (One outside keeps a
-  NaN in its sum for ever: prefer `gs.accumulate`.)
+  next gradient. All other state does not change, including that of
+  transformations before the scheme. An `optax.MultiSteps` inside does not see a
+  rejected call. (One outside keeps a NaN in its sum for ever: prefer
+  `gs.accumulate`.)
 
   Do not put it before a scheme, where it would check a worker's own gradient.
 
