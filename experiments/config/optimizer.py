@@ -83,10 +83,13 @@ def make(
   if {'momentum', 'nesterov'} <= {
     *schemes.signature(compression.name).parameters
   }:
-    inside = momentum if section.name == 'sgd' else 0.0
+    # In an outer step, momentum is that of the workers' own optimizers.
+    moves = section.name == 'sgd' and not section.sync_every
+    inside = momentum if moves else 0.0
     arguments.setdefault('momentum', inside)
     arguments.setdefault('nesterov', nesterov and bool(inside))
-    momentum, nesterov = 0.0, False
+    if moves:
+      momentum, nesterov = 0.0, False
   exchange = schemes.factory(compression.name)(**arguments, axis_name=axis_name)
   moments = schemes.needs_moments(exchange)
   if compression.local_gradient:

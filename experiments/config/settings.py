@@ -6,7 +6,6 @@ values make sense, before anything is loaded or trained.
 """
 
 from collections.abc import Iterator, Mapping
-import math
 from typing import Any
 
 from configs import default
@@ -36,10 +35,7 @@ _WHOLE: Mapping[str, tuple[int, int]] = {
   'parallel.devices_per_node': (1, arguments.MOST_WORKERS),
   'parallel.check_agreement_every': (0, _MOST),
 }
-_NOT_NEGATIVE = arguments.Range(
-  'a finite number >= 0', lambda x: 0 <= x < math.inf
-)
-# Of other numbers; of one that is not here, `_NOT_NEGATIVE`.
+# Of other numbers; of one that is not here, `arguments.NOT_NEGATIVE`.
 _NUMBERS: Mapping[str, arguments.Range] = {
   'train.learning_rate': arguments.POSITIVE,
   'train.ema_decay': arguments.LESS_THAN_ONE,
@@ -170,7 +166,9 @@ def _check_value(field: str, value: Any, known: Any) -> None:
       limits = _WHOLE.get(field, (min(known, 1), _MOST))
       arguments.whole_number(field, value, *limits)
     elif isinstance(known, float):
-      arguments.number(field, value, _NUMBERS.get(field, _NOT_NEGATIVE))
+      arguments.number(
+        field, value, _NUMBERS.get(field, arguments.NOT_NEGATIVE)
+      )
     elif field in _CHOICES:
       arguments.one_of(field, value, _CHOICES[field])
     else:

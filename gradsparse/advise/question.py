@@ -181,13 +181,10 @@ def _code(
     return {}
   if not isinstance(code_s, Mapping):
     raise TypeError(f'code_s must be a mapping, got {code_s!r}')
-  least = arguments.Range(
-    'a finite number >= 0', lambda x: (x >= 0) & (x < float('inf'))
-  )
   labels = [candidates.BASELINE.label, *(scheme.label for scheme in schemes)]
   return {
     arguments.one_of('each key of code_s', label, labels): arguments.number(
-      f'code_s[{label!r}]', seconds, least
+      f'code_s[{label!r}]', seconds, arguments.NOT_NEGATIVE
     )
     for label, seconds in code_s.items()
   }

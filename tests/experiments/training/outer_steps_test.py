@@ -2,6 +2,7 @@
 
 import json
 
+from experiments.config import optimizer
 from experiments.config import settings
 from experiments.program import errors
 from experiments.run import manifest
@@ -58,6 +59,18 @@ def test_it_sends_once_in_so_many_steps(make_config, tmp_path):
 
 
 @pytest.mark.slow
+def test_momentum_is_that_of_the_workers_optimizers(tiny_config):
+  config = tiny_config('dgc', density=0.25)
+  config.optimizer.sync_every = EVERY
+  tx = optimizer.make(config, lambda step: 0.1, None, axis_name=None)
+  params = {'w': np.ones((4, 3), np.float32)}
+  alone, shared = tx.init(params)
+  assert optax.tree.get(alone, 'trace') is not None
+  for _ in range(EVERY):
+    params, (alone, shared) = tx.update(params, (alone, shared), params)
+  assert not np.any(shared.scheme.memory.momentum['w'])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize('name', ['sgd', 'muon'])
 def test_other_optimizers_train_inside(name, make_config, tmp_path):
