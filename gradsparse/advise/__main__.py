@@ -21,13 +21,9 @@ from gradsparse.advise import advising
 from gradsparse.advise import question
 from gradsparse.advise import recorded
 
-_NOT_NEGATIVE = arguments.Range(
-  'a finite number >= 0', lambda x: (x >= 0) & (x < float('inf'))
-)
-
 
 def _number(
-  name: str, scale: float, within: arguments.Range = _NOT_NEGATIVE
+  name: str, scale: float, within: arguments.Range = arguments.NOT_NEGATIVE
 ) -> Callable[[str], float]:
   """A parser of numbers in a range, which it multiplies by `scale`."""
 

@@ -83,9 +83,7 @@ def asked(
   latency_s = arguments.number(
     'latency_s',
     latency_s,
-    arguments.Range(
-      'a finite number >= 0', lambda x: (x >= 0) & (x < float('inf'))
-    ),
+    arguments.NOT_NEGATIVE,
   )
   workers = arguments.whole_number(
     'workers', workers, 1, arguments.MOST_WORKERS

@@ -65,8 +65,9 @@ def delayed(scheme: CompressedMean) -> Described:
 
   The state holds one more gradient than the scheme's. `gs.pending` does not
   include it, and `gs.switch` to a chain without `delayed` drops it: send it
-  first. `gs.plan` and `gs.metrics` are those of the scheme; the metrics
-  are of the message that arrived, and the first message is of zeros.
+  first. `gs.plan` and `gs.metrics` are those of the scheme; the metrics are of
+  the message that arrived. The first call sends a message too, of which nothing
+  is used.
 
   Args:
     scheme: a gradsparse scheme, also inside of `gs.sharded`; not a chain.
@@ -101,24 +102,30 @@ def delayed(scheme: CompressedMean) -> Described:
       updates, state.gradient, 'gradients', 'the parameters given to init'
     )
     conditional.check_local_like(updates, state.gradient)
-    dtypes = jax.tree.map(jnp.result_type, updates)
+    # Before the first call there is no gradient. The scheme rejects NaN, so
+    # that nothing changes in its state but two counters.
+    first = state.step == 0
     last = jax.tree.map(
-      lambda g, dtype: g.astype(dtype), state.gradient, dtypes
+      lambda held, g: jnp.where(first, jnp.nan, held).astype(
+        jnp.result_type(g)
+      ),
+      state.gradient,
+      updates,
     )
     moments = state.second_moment
     if jax.tree.leaves(moments):
       new = _wide(inputs.second_moment_of(extra, updates))
       extra['second_moment'], moments = moments, new
     mean, inner = scheme.update(last, state.scheme, params, **extra)
-    # Zeros leave a memory as it was. They are no step of a schedule, and a
-    # compressor learns nothing from them.
-    first = state.step == 0
-    steps, learnt = jax.tree.map(
+    before = state.scheme
+    steps, rejected = jax.tree.map(
       lambda old, new: jnp.where(first, old, new),
-      (state.scheme.steps, state.scheme.compressor),
-      (inner.steps, inner.compressor),
+      (before.steps, before.stats.rejected_steps),
+      (inner.steps, inner.stats.rejected_steps),
     )
-    inner = inner._replace(steps=steps, compressor=learnt)
+    stats = inner.stats._replace(rejected_steps=rejected)
+    inner = inner._replace(steps=steps, stats=stats)
+    mean = jax.tree.map(lambda x: jnp.where(first, 0, x), mean)
     return mean, DelayedState(state.step + 1, _wide(updates), moments, inner)
 
   return Described.of(init, update)

@@ -19,7 +19,7 @@ from tests.simulation import gradients
 from tests.simulation import simulated
 
 WORKERS, STEPS = 3, 4
-FAST = ('power_sgd',)
+FAST = ('power_sgd', 'sign_memory')
 
 
 def run(tx, each, params, num_workers=WORKERS):
