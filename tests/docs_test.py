@@ -73,7 +73,7 @@ def test_the_rooms_stand_in_the_order_of_imports():
 
 
 def test_there_are_names_and_files_to_look_for():
-  assert 'gs.plan' in NAMES and 'Memory.sent' in NAMES
+  assert 'gs.plan' in NAMES and 'Comm.gather' in NAMES
   assert 'sockets/ownership.py' in FILES
 
 
