@@ -7,9 +7,8 @@
 | `plain.of_leaves` | `Leaves` | 32 |
 | `plain.bfloat16_of_parts` | `Parts` | 16 |
 | `qsgd.of_leaves`, `qsgd.of_parts` | `Leaves`, `Parts` | a level, and norms |
-| `one_bit.of_leaves`, `one_bit.of_parts` | the same | 1, and two means |
+| `one_bit.of_leaves`, `one_bit.of_parts` | the same | 1, and means or magnitudes |
 | `signs` | `Leaves` | 1 |
-| `norm_signs` | `Parts` | 1, and a magnitude |
 | `ternary` | `Leaves` | a field wide enough for a sum of P codes |
 | `low_rank` | `Leaves` of matrices | two thin factors |
 """
@@ -18,7 +17,6 @@ from gradsparse.codes import one_bit
 from gradsparse.codes import plain
 from gradsparse.codes import qsgd
 from gradsparse.codes.low_rank import low_rank
-from gradsparse.codes.signs import norm_signs
 from gradsparse.codes.signs import signs
 from gradsparse.codes.sparse import marking
 from gradsparse.codes.sparse import signs_of
@@ -28,7 +26,6 @@ from gradsparse.codes.ternary import ternary
 __all__ = (
   'low_rank',
   'marking',
-  'norm_signs',
   'one_bit',
   'plain',
   'qsgd',

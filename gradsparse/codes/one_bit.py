@@ -1,4 +1,8 @@
-"""1-bit SGD's code: one bit for each element, two means for each column."""
+"""One bit for each element, and what the bits of a column or bucket stand for.
+
+1-bit SGD has the means of the elements >= 0 and of the others. 1-bit Adam has
+one magnitude.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +33,7 @@ class Halves(NamedTuple):
   Attributes:
     positive: bool, whether a number is >= 0: a matrix of columns for each
       leaf, or rows for `Parts`.
-    means: float32, of the numbers >= 0, and of the others.
+    means: float32, of the numbers >= 0, and of the others; or magnitudes.
   """
 
   positive: Any
@@ -165,7 +169,7 @@ def of_leaves() -> Code:
   )
 
 
-def of_parts(bucket_size: int = 512) -> Code:
+def of_parts(bucket_size: int = 512, *, magnitude: bool = False) -> Code:
   """The same code for `Parts`: d consecutive elements replace a column.
 
   A part of n elements takes 2 n / d words of means (of the elements >= 0,
@@ -173,24 +177,29 @@ def of_parts(bucket_size: int = 512) -> Code:
   the means. The rounding error is orthogonal to the rounded part, so it is
   smaller than the part.
 
+  With one magnitude instead, a part takes n / d words of them. The magnitude is
+  the bucket's 2-norm over the square root of its length, so that the decoded
+  bucket has the norm of the bucket. The rounding error may be larger than the
+  part; 1-bit Adam feeds it back all the same.
+
   Args:
     bucket_size: d, consecutive elements that share their means.
+    magnitude: whether they share one magnitude.
 
   Raises:
     TypeError: bucket_size is not a whole number.
     ValueError: bucket_size is not positive.
 
   References:
-    Seide et al., Interspeech 2014; there a bucket is a matrix column.
+    Seide et al., Interspeech 2014; there a bucket is a matrix column. Tang et
+    al., "1-bit Adam", arXiv 2102.02888; there a bucket is a tensor.
   """
   bucket_size = arguments.whole_number('bucket_size', bucket_size, 1)
 
   def shaped(rows):
     return rows.reshape(rows.shape[0], -1, bucket_size)
 
-  def round(parts, ctx):
-    del ctx
-    x, valid = shaped(parts.rows), shaped(parts.valid)
+  def means_of(x, valid):
     positive = x >= 0
     held, others = reductions.count_along(
       [valid & positive, valid & ~positive], 2
@@ -199,8 +208,21 @@ def of_parts(bucket_size: int = 512) -> Code:
     both = _means(
       jnp.where(valid, x, 0.0), 2, held, others, _Constants(unit, zero)
     )
-    means = jnp.concatenate(both, axis=1)
-    return Halves(positive.reshape(parts.rows.shape), means)
+    return jnp.concatenate(both, axis=1)
+
+  def magnitudes_of(x, valid):
+    x = jnp.where(valid, x, 0.0)
+    # In units of the largest, as a plain sum of squares may overflow.
+    top = jnp.max(jnp.abs(x), axis=2)
+    unit = jnp.where(top > 0, top, 1.0)
+    squares = jnp.sum(jnp.square(x / unit[:, :, None]), axis=2)
+    return top * jnp.sqrt(squares / jnp.maximum(jnp.sum(valid, axis=2), 1))
+
+  def round(parts, ctx):
+    del ctx
+    x, valid = shaped(parts.rows), shaped(parts.valid)
+    means = magnitudes_of(x, valid) if magnitude else means_of(x, valid)
+    return Halves(parts.rows >= 0, means)
 
   def pack(rounded, ctx):
     del ctx
@@ -217,7 +239,10 @@ def of_parts(bucket_size: int = 512) -> Code:
 
   def decode(rounded, ctx, summands):
     del summands
-    above, below = jnp.split(rounded.means[:, :, None], 2, axis=1)
+    means = rounded.means[:, :, None]
+    above, below = means, -means
+    if not magnitude:
+      above, below = jnp.split(means, 2, axis=1)
     rows = jnp.where(shaped(rounded.positive), above, below)
     return Parts.of(rows.reshape(rounded.positive.shape), ctx.shapes)
 

@@ -121,7 +121,9 @@ def one_bit_adam(
   exact = dense(axis_name=axis_name, verify=verify)
   scheme = compressed_mean(
     memories.residual(),
-    compressors.identity('one_bit_adam', codes.norm_signs(bucket_size)),
+    compressors.identity(
+      'one_bit_adam', codes.one_bit.of_parts(bucket_size, magnitude=True)
+    ),
     exchanges.reduce_scatter(),
     min_size=min_size,
     dense_paths=dense_paths,
