@@ -7,7 +7,7 @@
 | `plain.of_leaves` | `Leaves` | 32 |
 | `plain.bfloat16_of_parts` | `Parts` | 16 |
 | `qsgd.of_leaves`, `qsgd.of_parts` | `Leaves`, `Parts` | a level, and norms |
-| `one_bit.of_leaves`, `one_bit.of_parts` | the same | 1, and a mean of each |
+| `one_bit.of_leaves`, `one_bit.of_parts` | the same | 1, and its means |
 | `signs` | `Leaves` | 1 |
 | `ternary` | `Leaves` | a field wide enough for a sum of P codes |
 | `low_rank` | `Leaves` of matrices | two thin factors |
