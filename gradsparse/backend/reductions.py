@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 LANES = 32
-# Lanes of vector registers, on other chips.
+# Lanes of a TPU's vector registers.
 _WIDE = 128
 # On other chips, up to this many comparisons cost less than a binary search.
 _COMPARED = 1 << 26
@@ -27,7 +27,7 @@ _FEWEST = 5
 
 def lanes() -> int:
   """The row length with the fastest `row_max`, a multiple of `LANES`."""
-  return LANES if platforms.is_cpu() else _WIDE
+  return _WIDE if platforms.name() == 'tpu' else LANES
 
 
 def in_rows(x: jax.Array, length: int = LANES) -> jax.Array:
@@ -68,7 +68,7 @@ def all_true(
 
   def leaf_by_leaf(*leaves):
     ok = jnp.bool_(True)
-    for arrays in leaves:
+    for arrays in _small_joined(leaves) if joining.can_concat() else leaves:
       ok &= jnp.all(test(*arrays))
     return ok
 
@@ -250,12 +250,23 @@ def _counts(test, leaves) -> jax.Array:
   if not joining.can_concat():
     counts = [jnp.sum(test(*x), dtype=jnp.int32).reshape(1) for x in leaves]
     return joining.concat(counts) if counts else jnp.zeros(0, jnp.int32)
-  flat = [[x.reshape(-1) for x in arrays] for arrays in leaves]
-  small = [arrays for arrays in flat if arrays[0].shape[0] < joining.SMALL]
-  large = [arrays for arrays in flat if arrays[0].shape[0] >= joining.SMALL]
-  if small:
-    large.append([joining.concat(x) for x in zip(*small, strict=True)])
   counts = [
-    jnp.sum(in_rows(test(*arrays)), axis=1, dtype=jnp.int32) for arrays in large
+    jnp.sum(
+      in_rows(test(*[x.reshape(-1) for x in arrays])), axis=1, dtype=jnp.int32
+    )
+    for arrays in _small_joined(leaves)
   ]
   return joining.concat(counts) if counts else jnp.zeros(0, jnp.int32)
+
+
+def _small_joined(leaves):
+  """The large leaves, and then all small ones as one vector."""
+  large = [arrays for arrays in leaves if arrays[0].size >= joining.SMALL]
+  small = [
+    [x.reshape(-1) for x in arrays]
+    for arrays in leaves
+    if arrays[0].size < joining.SMALL
+  ]
+  if small:
+    large.append([joining.concat(x) for x in zip(*small, strict=True)])
+  return large

@@ -2,7 +2,9 @@
 
 Nothing is sorted. A threshold for each segment is found by counting the numbers
 that exceed a guess, for all segments at once. A segment is a run of rows of
-`LANES` numbers (see `backend.reductions`).
+`LANES` numbers (see `backend.reductions`). CPUs make one guess at a time, as
+good as they can, and so do TPUs. A GPU would ask its host after each whether
+there is another. It makes many at once, equally often for all data.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from collections.abc import Sequence
 
 from gradsparse.backend import barriers
 from gradsparse.backend import joining
+from gradsparse.backend import platforms
 from gradsparse.backend import reductions
 from gradsparse.backend.reductions import LANES
 from gradsparse.wire import bitmap
@@ -22,6 +25,9 @@ import numpy as np
 # the distance to the known bound, so that both bounds come near.
 _BESIDE = 0.02
 _CONSTANT = 1 << 20  # the most numbers in a constant of a program
+# GPUs find the bits of a threshold in groups of 4, or of 2 if there are so many
+# numbers that reading them decides.
+_WORD, _MANY = 32, 1 << 22
 
 
 def magnitudes(x: jax.Array) -> jax.Array:
@@ -59,7 +65,8 @@ def largest(
     bool[rows, LANES].
   """
   segments = _Segments(numbers, lengths)
-  bar, missing = _bars(numbers, segments, counts)
+  find = _by_digits if platforms.asks_host() else _by_guesses
+  bar, missing = find(numbers, segments, counts)
   bar, missing = segments.spread(bar), segments.spread(missing)
   equal = bitmap.pack((numbers == bar).reshape(-1))
   room = missing[:, 0] - segments.before(equal)
@@ -69,7 +76,36 @@ def largest(
   return (numbers > bar) | ((first[:, None] >> lanes) & 1 == 1)
 
 
-def _bars(
+def _by_digits(
+  numbers: jax.Array, segments: _Segments, counts: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+  """The counts-th largest number of each segment, a group of bits in a turn.
+
+  Returns:
+    As `_by_guesses`.
+  """
+  bits = 4 if numbers.size <= _MANY else 2
+  zero = (counts * 0 + (numbers[0, 0] & 0)).astype(jnp.uint32)
+  digits = jnp.arange(1, 1 << bits, dtype=jnp.uint32)[:, None]
+
+  def turn(number, carry):
+    # `above` numbers are larger than all that begin as the bar does.
+    bar, above = carry
+    shift = (_WORD - bits * (number + 1)).astype(jnp.uint32)
+    tried = jnp.minimum(bar + (digits << shift), np.uint32(1 << 31)) - 1
+    reach = jax.vmap(segments.exceeding)(tried.astype(jnp.int32))
+    enough = reach >= counts
+    digit = jnp.sum(enough, axis=0, dtype=jnp.uint32)
+    fewer = jnp.max(jnp.where(enough, 0, reach), axis=0)
+    return bar + (digit << shift), jnp.maximum(above, fewer)
+
+  start = zero, zero.astype(jnp.int32)
+  bar, above = jax.lax.fori_loop(0, _WORD // bits, turn, start)
+  bar = jnp.minimum(bar, np.uint32(2**31 - 1)).astype(jnp.int32)
+  return bar, jnp.where(counts > 0, counts - above, 0)
+
+
+def _by_guesses(
   numbers: jax.Array, segments: _Segments, counts: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
   """The bar of each segment, and how many numbers equal to it to mark as well.
@@ -189,7 +225,7 @@ class _Segments:
   def __init__(self, numbers: jax.Array, lengths: Sequence[int]):
     rows = numbers.shape[0]
     assert sum(lengths) == rows and min(lengths) > 0
-    self._number = len(lengths)
+    self._number, self._numbers = len(lengths), numbers
     self._sizes = np.asarray(lengths, np.int32) * LANES
     self._firsts = joining.offsets(lengths)
     self._of_row = segment_of(lengths)
@@ -202,9 +238,15 @@ class _Segments:
     few = (shared[:, None] * LANES + np.arange(LANES)).reshape(-1)
     few = few[few < rows]
     self._shared = shared[shared < blocks]
-    self._blocks = numbers[: blocks * LANES].reshape(blocks, LANES, LANES)
+    lanes = reductions.lanes()
+    self._blocks = self._rows_of_blocks().reshape(-1, LANES**2 // lanes, lanes)
     self._of_block = self._of_row[: blocks * LANES : LANES]
     self._few, self._of_few = numbers[few], self._of_row[few]
+
+  def _rows_of_blocks(self) -> jax.Array:
+    """int32[blocks, LANES, LANES]."""
+    blocks = self._numbers.shape[0] // LANES
+    return self._numbers[: blocks * LANES].reshape(blocks, LANES, LANES)
 
   def sizes(self) -> np.ndarray:
     """int32, the number of each segment's numbers."""
@@ -216,6 +258,8 @@ class _Segments:
 
   def exceeding(self, bars: jax.Array) -> jax.Array:
     """int32[segments], how many numbers of each exceed its bar, >= -1."""
+    if self._number == 1 and platforms.asks_host():
+      return jnp.sum(self._numbers > bars, dtype=jnp.int32)[None]
     own = bars[self._of_block].at[self._shared].set(2**31 - 1)
     lanes = jnp.sum(self._blocks > own[:, None, None], axis=1, dtype=jnp.uint32)
     # As another type, or XLA merges the two reductions, which is slow.
@@ -231,7 +275,8 @@ class _Segments:
     Returns:
       (int32[segments], int32[segments]).
     """
-    whole, few = reductions.row_max(self._blocks), reductions.row_max(self._few)
+    whole = reductions.row_max(self._rows_of_blocks())
+    few = reductions.row_max(self._few)
     shared = jnp.zeros(whole.shape[0], bool).at[self._shared].set(True)
     least = jnp.where(shared, 2**31 - 1, jnp.min(whole, axis=1))
     most = jnp.where(shared, 0, jnp.max(whole, axis=1))

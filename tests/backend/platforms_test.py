@@ -12,6 +12,7 @@ from gradsparse import selection
 from gradsparse.backend import barriers
 from gradsparse.backend import platforms
 from gradsparse.backend import reductions
+from gradsparse.selection import thresholds
 from gradsparse.sockets import Context
 from gradsparse.sockets import Leaves
 from gradsparse.sockets import MessageLeaves
@@ -60,6 +61,13 @@ def _rounded(x):
   return words, [code.decode(r, ctx, 1).arrays for r in (rounded, again)]
 
 
+def _marked(x):
+  """Segments with equal numbers, one of which wants none and one all."""
+  numbers = jnp.abs(x[: 70 * 32] * 2).astype(jnp.int32).reshape(70, 32)
+  counts = jnp.int32([100, 0, 64, 1])
+  return thresholds.largest(numbers, [40, 8, 2, 20], counts)
+
+
 def _halved_if(wanted, x):
   return barriers.in_place_if(wanted, lambda x: x / 2, x, x / 2)
 
@@ -102,6 +110,12 @@ PRIMITIVES = {
   'top_k_of_all': (
     lambda x: selection.top_k_of_all([x, x[:70_000] * 2], 40),
     (np.tile(MANY, 3),),
+  ),
+  'ties': (_marked, (MANY,)),
+  # The largest stands beside the last of several equal ones.
+  'ties_of_chunks': (
+    lambda x: selection.chunked_top_k_of_each([x], 0.001, 4096)[:2],
+    (np.float32(np.bincount([9, 40, 70, 99, 3000, *[3001] * 3, 6000])),),
   ),
   'chunks': (
     lambda x: selection.chunked_top_k_of_each([x[:50_000]], 0.001, 4096)[:2],

@@ -22,6 +22,7 @@ _OPERATION = re.compile(r' = (?:\([^=]*?\)|[^ ]+) ([a-z][a-z0-9\-]*)\(')
 _CYCLES = re.compile(r'"estimated_cycles":"?(\d+)')
 _TURNS = re.compile(r'known_(?:trip_count|init_step)[^0-9]*(\d+)')
 _NAME = re.compile(r'op_name="([^"]*)"')
+_COMMENT = re.compile(r'/\*.*?\*/')  # XLA counts the parts of a long tuple
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,7 +62,7 @@ def _computations(text: str) -> tuple[str, dict[str, list[str]]]:
   """The name of the entry, and the lines of each computation."""
   entry, own = '', []
   found: dict[str, list[str]] = {}
-  for line in text.splitlines():
+  for line in _COMMENT.sub('', text).splitlines():
     head = _COMPUTATION.match(line)
     if head:
       own = found.setdefault(head.group(2), [])

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 import dataclasses
+import math
+import pathlib
 import statistics
+import tempfile
 import time
 from typing import Any
 
@@ -18,6 +21,9 @@ import optax
 
 _GRADIENTS = 2  # different ones, in turns
 _SCALE = 0.01
+_LEAST_SECONDS = 0.02  # that a measurement takes
+_MOST_TIMES = 50
+_PROFILED = 5  # steps
 
 
 @dataclasses.dataclass
@@ -25,13 +31,13 @@ class Program:
   """Something to run again and again.
 
   Attributes:
-    run: once; returns when it has ended, and what came of it.
+    run: so many times, one after the other; returns when all have ended.
     compile_seconds: tracing and lowering included.
     peak_bytes: of device memory that it holds while it runs: arguments,
       results and what lies between; None where XLA does not tell.
   """
 
-  run: Callable[[], Any]
+  run: Callable[[int], None]
   compile_seconds: float
   peak_bytes: int | None
 
@@ -79,11 +85,12 @@ class Bench:
       *(*held[0], self.gradient(), self._moments),
     )
 
-    def run():
-      held.append(compiled(*held.pop(), self.gradient(), self._moments))
+    def run(times):
+      for _ in range(times):
+        held.append(compiled(*held.pop(), self.gradient(), self._moments))
       jax.block_until_ready(held[0])
 
-    run()  # touches all memory
+    run(1)  # touches all memory
     return Program(run, seconds, machine.peak_bytes(compiled))
 
 
@@ -98,26 +105,42 @@ def program(function: Callable[..., Any], *arguments: Any) -> Program:
   """A program that runs a function of some arguments."""
   made, seconds = _compiled(jax.jit(function), *arguments)
 
-  def run():
-    return jax.block_until_ready(made(*arguments))
+  def run(times):
+    jax.block_until_ready([made(*arguments) for _ in range(times)])
 
-  run()  # touches all memory
+  run(1)  # touches all memory
   return Program(run, seconds, machine.peak_bytes(made))
 
 
 def milliseconds(
   programs: Mapping[str, Program], rounds: int
 ) -> dict[str, list[float]]:
-  """Of each program in each round; a round runs all of them, in turns."""
+  """Of each program in each round; a round runs all of them, in turns.
+
+  A program runs so often in a row that it takes 20 ms: an accelerator is given
+  the next steps while it does one, as in training.
+  """
   found: dict[str, list[float]] = {name: [] for name in programs}
   names = list(programs)
+  times = {name: _repeats(made) for name, made in programs.items()}
   for number in range(rounds):
     shift = number % len(names)
     for name in names[shift:] + names[:shift]:
-      begin = time.perf_counter()
-      programs[name].run()
-      found[name].append(1e3 * (time.perf_counter() - begin))
+      seconds = _seconds(programs[name], times[name]) / times[name]
+      found[name].append(1e3 * seconds)
   return found
+
+
+def _repeats(program: Program) -> int:
+  """How often a program runs in a measurement."""
+  seconds = max(_seconds(program, 1), _LEAST_SECONDS / _MOST_TIMES)
+  return math.ceil(_LEAST_SECONDS / seconds)
+
+
+def _seconds(program: Program, times: int) -> float:
+  begin = time.perf_counter()
+  program.run(times)
+  return time.perf_counter() - begin
 
 
 def compared(
@@ -139,8 +162,38 @@ def compared(
       ratio_name: ratio(ms[name], ms[reference]),
       'compile_s': made.compile_seconds,
       'peak_bytes': made.peak_bytes,
+      **on_accelerator(made),
     }
     for name, made in programs.items()
+  }
+
+
+def on_accelerator(program: Program) -> dict[str, float]:
+  """What an accelerator says of a step; nothing where there is none.
+
+  Returns:
+    `device_ms`, the sum of all its operations, without gaps between them; and
+    `launches`, how many these are.
+  """
+  if jax.default_backend() == 'cpu':
+    return {}
+  options = jax.profiler.ProfileOptions()
+  options.python_tracer_level = 0
+  with tempfile.TemporaryDirectory() as folder:
+    with jax.profiler.trace(folder, profiler_options=options):
+      program.run(_PROFILED)
+    ran = [
+      event.duration_ns
+      for path in pathlib.Path(folder).rglob('*.xplane.pb')
+      for plane in jax.profiler.ProfileData.from_file(str(path)).planes
+      if plane.name.startswith('/device:')
+      for line in plane.lines
+      if line.name.startswith(('Stream', 'XLA Ops'))
+      for event in line.events
+    ]
+  return {
+    'device_ms': sum(ran) / 1e6 / _PROFILED,
+    'launches': len(ran) / _PROFILED,
   }
 
 

@@ -33,7 +33,8 @@ ENTRY %main (p: f32[8]) -> f32[8] {
   %p = f32[8]{0} parameter(0)
   %w.1 = f32[8]{0} while(%p), condition=%cond, body=%body, \
 backend_config={"known_trip_count":{"n":"4"}}
-  %w.2 = f32[8]{0} while(%w.1), condition=%cond, body=%body
+  %w.2 = (s32[], /*index=1*/f32[8]{0}) while(%w.1), condition=%cond, \
+body=%body
   %c.1 = f32[8]{0} conditional(%i, %w.2, %w.2), \
 branch_computations={%small, %large}
   %a.1 = f32[8]{0} all-gather-done(%c.1), backend_config={"estimated_cycles":\
