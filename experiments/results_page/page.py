@@ -10,6 +10,7 @@ supports that the first is better. `<!-- table: NAME -->` is a table of
 from collections.abc import Mapping
 import pathlib
 import re
+from typing import Any
 
 from experiments.papers import judging
 from experiments.papers import metrics
@@ -98,7 +99,10 @@ def content(
   drawn = pictures.drawn(tables, found, slow)
   for name, frame in frames.items():
     shown = [each for each in drawn if name in each]
-    texts[FOLDER / f'{name}.md'] = _page(name, tables[name], frame, shown)
+    stopped = files.read_json(root / RECORDS / f'{name}.json').get('stopped')
+    texts[FOLDER / f'{name}.md'] = _page(
+      name, tables[name], frame, shown, stopped or {}
+    )
   return texts, {FOLDER / name: draw for name, draw in drawn.items()}
 
 
@@ -181,9 +185,22 @@ def _index(catalogue: Mapping[str, papers.Table], runs: pd.DataFrame) -> str:
 
 
 def _page(
-  name: str, table: papers.Table, frame: pd.DataFrame, shown: list[str]
+  name: str,
+  table: papers.Table,
+  frame: pd.DataFrame,
+  shown: list[str],
+  stopped: Mapping[str, Any],
 ) -> str:
-  """Returns the page of a table."""
+  """Returns the page of a table.
+
+  Args:
+    name: of the table.
+    table: the table.
+    frame: its finished runs.
+    shown: names of its pictures.
+    stopped: runs that somebody ended before their last step, by size, row and
+      seed: `why`, `steps`, `of` how many, and `evaluations`.
+  """
   size = frame['size'].iloc[0].replace('_', ' ')
   config = f'configs/{name}.py'
   done = frame[frame['status'] == 'finished']
@@ -197,11 +214,44 @@ def _page(
   ]
   if answers := page.answers(table, frame):
     parts += ['One row beside another, paired by seed:', page.markdown(answers)]
+  if stopped:
+    parts += [
+      'Stopped before their last step, beside another row at that step:',
+      page.markdown(_stopped(table, frame, stopped)),
+    ]
   parts += [
     f'Measured on {"; ".join(places)}, by',
     '\n'.join(['```sh', *dict.fromkeys(done['command']), '```']),
   ]
   return '\n\n'.join(parts) + '\n'
+
+
+def _stopped(
+  table: papers.Table, frame: pd.DataFrame, stopped: Mapping[str, Any]
+) -> page.Columns:
+  """Returns the last test of each run that was stopped."""
+  score, lines = table.score, []
+  for size, rows in stopped.items():
+    for row, seeds in rows.items():
+      beside = frame[
+        (frame['size'] == size) & (frame['row'] == table.rows[row].beside)
+      ]
+      for seed, run in seeds.items():
+        last = run['evaluations'][-1]
+        tests = beside[beside['seed'] == int(seed)]['tests'].iloc[0]
+        there = next(x for x in tests if x['step'] == last['step'])
+        ends = f'{run["steps"]:,} of {run["of"]:,}: {run["why"]}'
+        own, its = (score.form.format(score.of(x)) for x in (last, there))
+        lines.append((row, seed, ends, f'{last["step"]:,}', own, its))
+  names = (
+    'row',
+    'seed',
+    'stopped after step',
+    'tested after step',
+    score.label,
+    table.rows[row].beside,
+  )
+  return dict(zip(names, map(list, zip(*lines, strict=True)), strict=True))
 
 
 def _place(run: pd.Series) -> str:

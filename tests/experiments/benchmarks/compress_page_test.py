@@ -88,3 +88,19 @@ def test_every_scheme_was_recorded(tree):
 
 def test_the_picture_is_of_the_schemes():
   assert page.draw(_RECORD['rows']).startswith(b'\x89PNG')
+
+
+def test_the_page_of_accelerators_has_what_a_gpu_took():
+  gpu = json.loads(
+    (_ROOT / 'experiments/results/compress_h200.json').read_text()
+  )
+  text = (_ROOT / 'docs/accelerators.md').read_text()
+  for tree in ('resnet50', 'one'):
+    assert page.device_table(gpu['rows'], gpu['before'], tree) in text
+  beside = gpu['beside_its_host']
+  same = sum(each['differ'] == 0 for each in beside)
+  assert f'Of {len(beside)} settings {same} have the same bits' in text
+  far = {each['setting']: each['largest_difference'] for each in beside}
+  words = ' '.join(text.split())
+  assert f'by {1e3 * far.pop("power_sgd"):.1f} thousandths' in words
+  assert f'by at most {1e6 * max(far.values()):.1f} millionths' in words
