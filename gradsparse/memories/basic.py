@@ -118,21 +118,23 @@ class ResidualState(NamedTuple):
     return self._replace(residual=pending)
 
 
-def residual(decay: float = 1.0) -> Memory:
-  """Error feedback: e <- decay e + g; send from e; e <- e - delivered.
+def residual(error_decay: float = 1.0) -> Memory:
+  """Error feedback: e <- error_decay e + g; send from e; e <- e - delivered.
 
   Args:
-    decay: factor on the residual of the last step, in [0, 1]. 1 loses
+    error_decay: factor on the residual of the last step, in [0, 1]. 1 loses
       nothing.
 
   Raises:
-    TypeError: decay is not a number.
-    ValueError: decay is out of range.
+    TypeError: error_decay is not a number.
+    ValueError: error_decay is out of range.
 
   References:
     Seide et al. 2014 (1-bit SGD); Aji & Heafield 2017 (gradient dropping).
   """
-  decay = arguments.number('decay', decay, arguments.FRACTION_OR_ZERO)
+  decay = arguments.number(
+    'error_decay', error_decay, arguments.FRACTION_OR_ZERO
+  )
 
   def init(params):
     return ResidualState(zeros(params), {str(decay): ()} if decay < 1 else ())

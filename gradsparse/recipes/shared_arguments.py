@@ -54,6 +54,11 @@ _ARGUMENTS = {
     "'senders' divides each coordinate by the number of workers that sent it. "
     'Either way, what a worker sent leaves its memory.'
   ),
+  'error_decay': (
+    'factor on the residual at each step, in [0, 1]. With less than 1, what is '
+    'not sent is forgotten little by little, and `gs.metrics` has the norm of '
+    'what the next step forgets.'
+  ),
   'ladder': (
     'sizes that a message can have, as fractions of the elements of all '
     'compressed leaves, ascending, each in (0, 1]. All workers use the '

@@ -62,9 +62,7 @@ def gradient_dropping(
       bits; 'run_length', 16 bits (DGC's; needs values='float32'); 'word28', 28
       bits (needs values='exponent4').
     {mean}
-    error_decay: factor on the residual at each step, in [0, 1]. With less than
-      1, what is not sent is forgotten little by little, and `gs.metrics` has
-      the norm of what the next step forgets.
+    {error_decay}
     {axis_name}
     {min_size: with a scope other than 'global', leaves of fewer than two
       dimensions stay dense; with 'global', no leaf does. 0 compresses every
@@ -85,9 +83,6 @@ def gradient_dropping(
     Aji & Heafield, arXiv 1704.05021.
   """
   arguments.one_of('values', values, OF_SELECTED)
-  error_decay = arguments.number(
-    'error_decay', error_decay, arguments.FRACTION_OR_ZERO
-  )
   compressor = compressors.top_k(
     density,
     codes.sparse(indices, values),
@@ -301,6 +296,8 @@ def ef21(
 def dryden(
   density: float,
   *,
+  mean: shared_arguments.Mean = 'workers',
+  error_decay: float = 1.0,
   axis_name: AxisName | None,
   min_size: int | None = None,
   dense_paths: DensePaths = None,
@@ -317,6 +314,8 @@ def dryden(
 
   Args:
     density: fraction of a leaf's elements sent for each sign, in (0, 1].
+    {mean}
+    {error_decay}
     {axis_name}
     {min_size: no leaf stays dense. 0 compresses every leaf}
     {dense_paths}
@@ -324,7 +323,7 @@ def dryden(
 
   Returns:
     An optax transformation. Its update turns this worker's gradients into the
-    mean over workers of their decoded messages, and zero where none sent
+    mean of the workers' decoded messages, and zero where none sent
     anything. The update is equal on all workers and has the gradient's sign.
 
   Raises:
@@ -335,7 +334,7 @@ def dryden(
     Dryden et al., MLHPC 2016.
   """
   return (
-    memories.residual(),
+    memories.residual(error_decay),
     compressors.dryden(density, codes.sparse('elias_fano', 'sign2')),
-    exchanges.all_gather(),
+    exchanges.all_gather(mean),
   )

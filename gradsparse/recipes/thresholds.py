@@ -26,6 +26,8 @@ from gradsparse.transform.layout import DensePaths
 def strom(
   threshold: float,
   *,
+  mean: shared_arguments.Mean = 'workers',
+  error_decay: float = 1.0,
   ladder: Sequence[float] = rule.LADDER,
   axis_name: AxisName | None,
   min_size: int | None = None,
@@ -43,6 +45,8 @@ def strom(
 
   Args:
     threshold: tau, in units of the gradient, > 0.
+    {mean}
+    {error_decay}
     {ladder}
     {axis_name}
     {min_size: no leaf stays dense. 0 compresses every leaf}
@@ -62,7 +66,7 @@ def strom(
     Strom, Interspeech 2015.
   """
   return (
-    memories.residual(),
+    memories.residual(error_decay),
     compressors.by_rule(
       rule.strom(threshold),
       codes.signs_of(threshold),
@@ -71,7 +75,7 @@ def strom(
       ladder=ladder,
       positive=(threshold,),
     ),
-    exchanges.all_gather(),
+    exchanges.all_gather(mean),
   )
 
 
@@ -83,6 +87,7 @@ def variance_based(
   values: shared_arguments.Values = 'exponent4',
   indices: shared_arguments.Indices | None = None,
   rounding: Literal['keep', 'paper'] = 'keep',
+  mean: shared_arguments.Mean = 'workers',
   ladder: Sequence[float] = rule.LADDER,
   axis_name: AxisName | None,
   min_size: int | None = None,
@@ -122,6 +127,7 @@ def variance_based(
       more if a value takes 8 bits or fewer.
     rounding: 'keep' leaves rounding errors in r; 'paper' drops them (needs
       values='exponent4').
+    {mean}
     {ladder}
     {axis_name}
     {min_size: no leaf stays dense. 0 compresses every leaf}
@@ -159,7 +165,7 @@ def variance_based(
       ladder=ladder,
       positive=(alpha,),
     ),
-    exchanges.all_gather(),
+    exchanges.all_gather(mean),
   )
 
 
@@ -169,6 +175,7 @@ def variance_strom(
   *,
   threshold: float,
   decay: float = 0.999,
+  mean: shared_arguments.Mean = 'workers',
   ladder: Sequence[float] = rule.LADDER,
   axis_name: AxisName | None,
   min_size: int | None = None,
@@ -193,6 +200,7 @@ def variance_strom(
     alpha: of the variance criterion, > 0.
     threshold: tau, in units of the gradient, > 0.
     decay: factor on v in each step, in (0, 1].
+    {mean}
     {ladder}
     {axis_name}
     {min_size: no leaf stays dense. 0 compresses every leaf}
@@ -222,7 +230,7 @@ def variance_strom(
       ladder=ladder,
       positive=(alpha, threshold),
     ),
-    exchanges.all_gather(),
+    exchanges.all_gather(mean),
   )
 
 
@@ -230,6 +238,8 @@ def variance_strom(
 def ada_comp(
   *,
   bin_size: int | None = None,
+  mean: shared_arguments.Mean = 'workers',
+  error_decay: float = 1.0,
   ladder: Sequence[float] = rule.LADDER,
   axis_name: AxisName | None,
   min_size: int | None = None,
@@ -252,6 +262,8 @@ def ada_comp(
   Args:
     bin_size: elements of a bin, at least 1; None is 50 for leaves of three or
       more dimensions (convolutions) and 500 otherwise.
+    {mean}
+    {error_decay}
     {ladder}
     {axis_name}
     {min_size: no leaf stays dense. 0 compresses every leaf}
@@ -271,7 +283,7 @@ def ada_comp(
     Chen et al., AAAI 2018, arXiv 1712.02679, algorithm 2.
   """
   return (
-    memories.residual(),
+    memories.residual(error_decay),
     compressors.by_rule(
       rule.ada_comp(bin_size),
       codes.sparse('elias_fano', 'sign2'),
@@ -279,5 +291,5 @@ def ada_comp(
       name='ada_comp',
       ladder=ladder,
     ),
-    exchanges.all_gather(),
+    exchanges.all_gather(mean),
   )

@@ -60,6 +60,8 @@ OUT_OF_RANGE = (
   ('dense', 'wire_dtype', ('float16',), "('float32', 'bfloat16')"),
   ('dgc', 'scope', ('all',), "('leaf', 'global', 'chunk', 'tile')"),
   ('dgc', 'mean', ('all',), "('workers', 'senders')"),
+  ('strom', 'mean', ('all',), "('workers', 'senders')"),
+  ('dryden', 'error_decay', (1.1, -0.1), '[0, 1]'),
   ('dgc', 'tile', (0,), 'at least 1'),
   ('gtopk', 'scope', ('leaf',), "'global'"),
   ('dgc', 'values', ('float16', 'sign2'), "'exponent4'"),

@@ -45,8 +45,8 @@ def sockets() -> Iterator[Case]:
   )
   yield from number(
     'residual',
-    lambda v: extend.memories.residual(decay=v),
-    'decay',
+    lambda v: extend.memories.residual(error_decay=v),
+    'error_decay',
     (1.5, -0.1, NAN),
     '[0, 1]',
   )

@@ -1,0 +1,73 @@
+"""The mean over senders, of every scheme that offers it."""
+
+import inspect
+
+import gradsparse as gs
+import jax
+import numpy as np
+import pytest
+from tests import marks
+from tests import runs
+from tests import schemes
+
+WORKERS = 3
+OFFERED = [
+  name
+  for name, recipe in gs.recipes.RECIPES.items()
+  if 'mean' in inspect.signature(recipe.factory).parameters
+]
+
+
+def _two_steps(name, mean):
+  tx = schemes.example(name, axis_name=schemes.AXIS, mean=mean, min_size=0)
+  params = schemes.zeros({'kernel': (12, 10), 'bias': (11,)})
+  step = jax.jit(
+    jax.vmap(
+      lambda grads, state, m: tx.step(grads, state, second_moment=m),
+      axis_name=schemes.AXIS,
+    )
+  )
+  state = gs.workers.stack(tx.init(params), WORKERS)
+  seen = []
+  for t in range(2):
+    grads = runs.gradients(params, WORKERS, seed=t)
+    moments = runs.moments(grads, seed=100 + t)
+    updates, state, delivered = step(grads, state, moments)
+    seen.append((updates, delivered))
+  return seen, gs.pending(state)
+
+
+def test_it_is_offered_by_all_that_gather_entries():
+  """EF21's mean is of estimates, which all workers have everywhere."""
+  assert {*OFFERED} == {
+    'gradient_dropping',
+    'dgc',
+    'dryden',
+    'strom',
+    'variance_based',
+    'variance_strom',
+    'ada_comp',
+  }
+
+
+@pytest.mark.parametrize(
+  'name', marks.few(OFFERED, 'strom')
+)
+def test_what_was_sent_is_divided_by_those_who_sent_it(name):
+  """The same messages leave the same memories; only the divisor is another."""
+  of_workers, kept = _two_steps(name, 'workers')
+  of_senders, too = _two_steps(name, 'senders')
+  jax.tree.map(np.testing.assert_array_equal, kept, too)
+  shared = 0
+  for (mean, sent), (other, same) in zip(of_workers, of_senders, strict=True):
+    jax.tree.map(np.testing.assert_array_equal, sent, same)
+    for leaf in mean:
+      senders = np.sum(np.asarray(sent[leaf]) != 0, axis=0)
+      shared += np.sum((senders > 0) & (senders < WORKERS))
+      np.testing.assert_allclose(
+        other[leaf][0] * np.maximum(senders, 1),
+        mean[leaf][0] * WORKERS,
+        rtol=1e-6,
+        atol=1e-6,
+      )
+  assert shared, 'all sent all, or nothing'
