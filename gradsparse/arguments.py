@@ -350,6 +350,24 @@ def min_size(value: Any) -> int | None:
   return None if value is None else whole_number('min_size', value, 0)
 
 
+def regular_expression(name: str, value: Any) -> str:
+  """Checks a regular expression.
+
+  Raises:
+    TypeError: the value is not text.
+    ValueError: the text is not a regular expression.
+  """
+  if not isinstance(value, str):
+    raise TypeError(f'{name} must be a regular expression, got {value!r}')
+  try:
+    re.compile(value)
+  except re.error as e:
+    raise ValueError(
+      f'{name} must be a regular expression, got {value!r}: {e}'
+    ) from e
+  return value
+
+
 def dense_paths(value: Any) -> Any:
   """Checks a regular expression, a function of the path, or None.
 
@@ -358,12 +376,7 @@ def dense_paths(value: Any) -> Any:
     ValueError: the text is not a regular expression.
   """
   if isinstance(value, str):
-    try:
-      re.compile(value)
-    except re.error as e:
-      raise ValueError(
-        f'dense_paths must be a regular expression, got {value!r}: {e}'
-      ) from e
+    regular_expression('dense_paths', value)
   elif value is not None and not callable(value):
     raise TypeError(
       'dense_paths must be a regular expression or a function of the path, '

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 import dataclasses
 import math
+import re
 from typing import Any
 
 from gradsparse.state.scheme import CompressedMeanState
@@ -16,7 +17,7 @@ import numpy as np
 
 @dataclasses.dataclass(frozen=True)
 class Fragments:
-  """A static division of the leaves of a tree into runs of leaves.
+  """A static division of the leaves of a tree.
 
   A fragment is a tree like the whole one, with None for the leaves of others.
 
@@ -29,12 +30,20 @@ class Fragments:
   members: tuple[tuple[int, ...], ...]
 
   @classmethod
-  def of(cls, tree: Any, number: int) -> Fragments:
-    """Divides a tree into fragments of about equal numbers of elements.
+  def of(cls, tree: Any, fragments: int | tuple[str, ...]) -> Fragments:
+    """Divides a tree into fragments.
+
+    Args:
+      tree: the parameters.
+      fragments: how many runs of leaves, of about equal numbers of elements; or
+        for each fragment a regular expression for paths of leaves.
 
     Raises:
-      ValueError: the tree has fewer leaves than fragments.
+      ValueError: a fragment would have no leaf, or a leaf no fragment.
     """
+    if isinstance(fragments, tuple):
+      return cls._by_paths(tree, fragments)
+    number = fragments
     leaves, treedef = jax.tree.flatten(tree)
     if len(leaves) < number:
       raise ValueError(
@@ -50,6 +59,26 @@ class Fragments:
       last = number - (len(leaves) - i)
       wanted[i] = min(max(wanted[i], least, last), least + 1 if i else 0)
     members = [np.flatnonzero(wanted == n).tolist() for n in range(number)]
+    return cls(treedef, tuple(map(tuple, members)))
+
+  @classmethod
+  def _by_paths(cls, tree: Any, patterns: tuple[str, ...]) -> Fragments:
+    pairs, treedef = jax.tree_util.tree_flatten_with_path(tree)
+    members: list[list[int]] = [[] for _ in patterns]
+    for i, (path, _) in enumerate(pairs):
+      name = jax.tree_util.keystr(path)
+      found = [n for n, each in enumerate(patterns) if re.search(each, name)]
+      if not found:
+        raise ValueError(
+          f'fragments must match all leaves, got {patterns!r}, of which none '
+          f'matches {name}'
+        )
+      members[found[0]].append(i)
+    for pattern, own in zip(patterns, members, strict=True):
+      if not own:
+        raise ValueError(
+          f'fragments must each have a leaf, but none is left for {pattern!r}'
+        )
     return cls(treedef, tuple(map(tuple, members)))
 
   def pick(self, tree: Any, number: int) -> Any:

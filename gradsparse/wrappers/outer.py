@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 import functools
 from typing import Any
 
@@ -48,7 +48,7 @@ def outer(
   outer: optax.GradientTransformation,
   *,
   sync_every: int,
-  fragments: int = 1,
+  fragments: int | Sequence[str] = 1,
   delay: int = 0,
   alpha: float = 0.0,
 ) -> Outer:
@@ -83,7 +83,10 @@ def outer(
 
   With `fragments` > 1 each exchange is of one fragment of the parameters, in
   turn, once in `sync_every / fragments` steps (Streaming DiLoCo). A leaf
-  belongs to one fragment; fragments are runs of leaves of about equal size.
+  belongs to one fragment. A number of fragments makes them runs of leaves of
+  about equal size, the sequential order of the paper. Regular expressions make
+  them of any leaves: `fragments=[r'layers_[036]', r'layers_[147]', '']` is the
+  strided order of nine layers, the last fragment with all other leaves.
 
   With `delay` = V the anchor moves at the exchange, and the worker's parameters
   V steps later, to `alpha * params + (1 - alpha) * anchor`. The steps between
@@ -113,7 +116,8 @@ def outer(
       scheme, whose memory it would rescale.
     sync_every: H, steps from one exchange of a leaf to the next, at least 1.
     fragments: F, in how many exchanges the parameters are sent; divides
-      `sync_every`.
+      `sync_every`. Or F regular expressions; a leaf belongs to the first that
+      is found in its path (such as "['layers_3']['kernel']").
     delay: V, steps from an exchange to its effect on the worker's parameters;
       less than `sync_every / fragments`.
     alpha: weight of the worker's own parameters when it takes over the anchor,
@@ -136,12 +140,8 @@ def outer(
     )
   arguments.instance('outer', outer, optax.GradientTransformation)
   sync_every = arguments.whole_number('sync_every', sync_every, 1)
-  fragments = arguments.whole_number('fragments', fragments, 1, sync_every)
-  if sync_every % fragments:
-    raise ValueError(
-      f'fragments must divide sync_every={sync_every}, got {fragments}'
-    )
-  apart = sync_every // fragments
+  divided, count = _fragments(fragments, sync_every)
+  apart = sync_every // count
   delay = arguments.whole_number('delay', delay, 0, apart - 1)
   alpha = arguments.number('alpha', alpha, arguments.FRACTION_OR_ZERO)
   axis_name = scheme.scheme.axis_name
@@ -150,12 +150,12 @@ def outer(
   def init(params):
     inputs.check_floating(params, 'parameters')
     anchor = jax.tree.map(_wide, params)
-    cut = Fragments.of(params, fragments)
-    states = [outer.init(cut.pick(anchor, n)) for n in range(fragments)]
+    cut = Fragments.of(params, divided)
+    states = [outer.init(cut.pick(anchor, n)) for n in range(count)]
     return OuterState(
       jnp.int32(0),
       anchor,
-      states[0] if fragments == 1 else tuple(states),
+      states[0] if count == 1 else tuple(states),
       scheme.init(params),
     )
 
@@ -172,13 +172,13 @@ def outer(
     mean, after = scheme.update(gradient, before)
     accepted = after.stats.rejected_steps == before.stats.rejected_steps
     accepted = Comm(axis_name).uniform(accepted)
-    old = state.outer if fragments == 1 else state.outer[number]
+    old = state.outer if count == 1 else state.outer[number]
     updates, new = outer.update(mean, old, held)
     moved = optax.apply_updates(held, updates)
     moved, new = jax.tree.map(
       lambda x, y: jnp.where(accepted, x, y), (moved, new), (held, old)
     )
-    if fragments > 1:
+    if count > 1:
       states = list(state.outer)
       states[number] = new
       new = tuple(states)
@@ -210,7 +210,7 @@ def outer(
     inputs.check_floating(params, 'parameters')
     inputs.check_like(params, state.anchor, 'parameters', 'those given to init')
     comm = Comm(axis_name)
-    cut = Fragments.of(params, fragments)
+    cut = Fragments.of(params, divided)
     step = state.step + 1
     state = state._replace(step=step, scheme=state.scheme.idle())
 
@@ -220,7 +220,7 @@ def outer(
         step % sync_every == (number + 1) * apart % sync_every
       )
 
-    for number in range(fragments):
+    for number in range(count):
       with counting.one_of(sync_every):
         kept = conditional.if_due(
           turn(step, number),
@@ -233,7 +233,7 @@ def outer(
         lambda p, a: a.astype(p.dtype), params, state.anchor
       ), state
     anchor = comm.local(state.anchor)
-    for number in range(fragments):
+    for number in range(count):
       due = turn(step - delay, number)
       new = merged(cut, number, params, anchor)
       params = jax.tree.map(
@@ -242,6 +242,25 @@ def outer(
     return params, state
 
   return Outer.of(init, sync)
+
+
+def _fragments(
+  given: int | Sequence[str], sync_every: int
+) -> tuple[int | tuple[str, ...], int]:
+  """What `Fragments.of` takes, and how many fragments that is."""
+  divided: int | tuple[str, ...]
+  if isinstance(given, list | tuple):
+    divided = tuple(
+      arguments.regular_expression('each of fragments', x) for x in given
+    )
+    number = len(divided)
+  else:
+    divided = number = arguments.whole_number('fragments', given, 1, sync_every)
+  if not number or sync_every % number:
+    raise ValueError(
+      f'fragments must divide sync_every={sync_every}, got {number}'
+    )
+  return divided, number
 
 
 def _unchanged(state: OuterState, shapes: Any) -> tuple[Any, Any, Any]:

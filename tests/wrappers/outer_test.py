@@ -109,14 +109,30 @@ def test_workers_are_equal_after_an_exchange(name):
     )
 
 
+def leaves_of(*numbers):
+  """A regular expression for the paths of some leaves."""
+  names = list(PARAMS)
+  return '|'.join(rf"\['{names[n]}'\]" for n in numbers)
+
+
+@pytest.mark.parametrize(
+  'fragments, numbers',
+  [
+    (2, [[1, 2, 3], [0]]),
+    ([leaves_of(0, 2), ''], [[1, 3], [0, 2]]),  # strided
+  ],
+  ids=['sequential', 'strided'],
+)
 @pytest.mark.parametrize('delay, alpha', [(0, 0.0), (0, 0.25), (1, 0.5)])
-def test_fragments_are_exchanged_in_the_schedule_of_maxtext(delay, alpha):
-  number, every, each = 2, 4, moves(9)
+def test_fragments_are_exchanged_in_the_schedule_of_maxtext(
+  delay, alpha, fragments, numbers
+):
+  every, each = 4, moves(9)
   tx = gs.outer(
     SCHEMES['dense'],
     NESTEROV,
     sync_every=every,
-    fragments=number,
+    fragments=fragments,
     delay=delay,
     alpha=alpha,
   )
@@ -129,7 +145,7 @@ def test_fragments_are_exchanged_in_the_schedule_of_maxtext(delay, alpha):
     alpha=alpha,
     learning_rate=0.7,
     momentum=0.9,
-    fragments=[[1, 2, 3], [0]],
+    fragments=numbers,
   )
   own = [[x.copy() for x in PARAMS.values()] for _ in range(WORKERS)]
   for (params, state), move in zip(run(tx, each), each, strict=True):
@@ -270,6 +286,8 @@ def test_a_switch_keeps_anchor_momentum_and_what_is_pending():
   [
     ({'sync_every': 0}, 'sync_every must be'),
     ({'sync_every': 4, 'fragments': 3}, 'fragments must divide sync_every=4'),
+    ({'sync_every': 4, 'fragments': ['a', 'b', 'c']}, 'must divide .* got 3'),
+    ({'sync_every': 4, 'fragments': ['(']}, 'must be a regular expression'),
     ({'sync_every': 4, 'fragments': 2, 'delay': 2}, 'delay must be'),
     ({'sync_every': 4, 'alpha': 1.5}, r'alpha must be in \[0, 1\]'),
   ],
@@ -284,6 +302,13 @@ def test_other_bad_input():
     gs.outer(NESTEROV, NESTEROV, sync_every=2)
   with pytest.raises(ValueError, match='at most the number of leaves, 4'):
     gs.outer(SCHEMES['dense'], NESTEROV, sync_every=8, fragments=8).init(PARAMS)
+  for patterns, message in {
+    ('none', ''): "none is left for 'none'",
+    ('none', 'too'): 'none matches',
+  }.items():
+    tx = gs.outer(SCHEMES['dense'], NESTEROV, sync_every=2, fragments=patterns)
+    with pytest.raises(ValueError, match=message):
+      tx.init(PARAMS)
   tx = gs.outer(gs.dense(axis_name=None), NESTEROV, sync_every=2)
   with pytest.raises(ValueError, match='outer needs the state'):
     tx.sync(PARAMS, optax.sgd(0.1).init(PARAMS))
