@@ -34,6 +34,11 @@ def one_bit_adam(*, axis_name, **arguments):
   return optax.chain(tx, optax.scale(-1.0))
 
 
+def delayed_dense(*, axis_name):
+  """The dense mean, one step late: its exchange can overlap with a step."""
+  return gs.delayed(gs.dense(axis_name=axis_name))
+
+
 def _outer(rate, momentum, every=15, **compression):
   fields = {f'compression.{name}': value for name, value in compression.items()}
   return {
@@ -71,6 +76,7 @@ _SGD = {
 }
 _ROWS = {
   'dense': {},
+  'dense_delayed': {'compression.name': 'configs.between_sites:delayed_dense'},
   'alone': {'parallel.num_workers': 1, 'epochs': _EPOCHS / 4},
   'average': _outer(1.0, 0.0),
   'diloco_h5': _outer(*_DILOCO, every=5),

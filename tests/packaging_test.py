@@ -141,6 +141,7 @@ def test_the_version_is_the_same_everywhere():
   assert first[1] == PROJECT['version']
 
 
+@pytest.mark.slow
 def test_the_package_says_where_to_begin(capsys):
   where.main()
   said = capsys.readouterr().out

@@ -86,6 +86,7 @@ def test_checksums():
     trace(tx, {'kernel': jnp.zeros((100, 110))})
 
 
+@pytest.mark.slow
 def test_workers():
   params = schemes.zeros(schemes.SMALL)
   clip = gs.clip_local_norm(1.0, axis_name=AXIS)

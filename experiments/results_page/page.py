@@ -82,7 +82,9 @@ def content(
   slow = summaries.slow_runs(root / NETWORKS, tables)
   made = {
     'schemes': summaries.schemes(found),
-    'networks': summaries.networks(slow),
+    'networks': summaries.networks(
+      {name: slow[name] for name in summaries.TASKS if name in slow}
+    ),
   }
   template = (root / TEMPLATE).read_text()
   text = re.sub(
@@ -103,6 +105,9 @@ def content(
     texts[FOLDER / f'{name}.md'] = _page(
       name, tables[name], frame, shown, stopped or {}
     )
+    if name in slow and name not in summaries.TASKS:
+      text = page.markdown(summaries.networks({name: slow[name]}))
+      texts[FOLDER / f'{name}.md'] += f'\n## On a slow network\n\n{text}\n'
   return texts, {FOLDER / name: draw for name, draw in drawn.items()}
 
 

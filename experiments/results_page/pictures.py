@@ -36,6 +36,9 @@ _CURVES = {
 _DEEPEST = 12  # margins; what is further behind is at the edge
 
 
+_RATES = {'1gbit': '1 Gbit/s', '100mbit': '100 Mbit/s'}
+
+
 class Panel(NamedTuple):
   """Lines in one panel.
 
@@ -63,16 +66,18 @@ def drawn(
     f'{n}.png': functools.partial(forest, s, found[n]) for n, s in tasks.items()
   }
   made['pareto.png'] = functools.partial(pareto, tasks, found)
+  by_time = {n: _by_time(n, tables[n].score, own) for n, own in slow.items()}
   panels = {
     'curves': [_curves(n, tasks[n], found[n]) for n in _CURVES if n in tasks],
-    'slow_network': [_by_time(n, tasks[n], own) for n, own in slow.items()],
+    'slow_network': [p for n in tasks for p in by_time.pop(n, [])],
     'dgc_table2': _by_workers(found.get('dgc_table2', {})),
+    **{f'{name}_network': own for name, own in by_time.items()},
   }
   for name, own in panels.items():
     if own:
       made[f'{name}.png'] = functools.partial(lines, own)
-  if slow:
-    made['slow_network_step.png'] = functools.partial(steps, slow)
+  if of_tasks := {n: slow[n] for n in tasks if n in slow}:
+    made['slow_network_step.png'] = functools.partial(steps, of_tasks)
   return made
 
 
@@ -197,17 +202,27 @@ def _curves(name: str, score: scores.Score, found: Outcomes) -> Panel:
   return Panel(title, 'step', score, shown)
 
 
-def _by_time(name: str, score: scores.Score, rows: Mapping[str, Any]) -> Panel:
-  """Returns scores by seconds on a slow network."""
-  shown = {
-    row: pd.Series(
-      {t['seconds']: score.of(t) for t in run['evaluations']}
-    ).to_frame()
-    for row, run in rows.items()
-  }
-  title = f'{summaries.task(name)}, 4 hosts, 1 Gbit/s, one seed'
-  target = next(iter(rows.values()))['target']
-  return Panel(title, 'seconds', score, shown, target)
+def _by_time(
+  name: str, score: scores.Score, rows: Mapping[str, Any]
+) -> list[Panel]:
+  """Returns scores by seconds on a slow network, a panel a rate."""
+  panels = []
+  for rate in dict.fromkeys(run['rate'] for run in rows.values()):
+    own = {
+      run['setting'].split(':')[0]: run
+      for run in rows.values()
+      if run['rate'] == rate
+    }
+    shown = {
+      row: pd.Series(
+        {t['seconds']: score.of(t) for t in run['evaluations']}
+      ).to_frame()
+      for row, run in own.items()
+    }
+    title = f'{summaries.task(name)}, 4 hosts, {_RATES[rate]}, one seed'
+    target = next(iter(own.values()))['target']
+    panels.append(Panel(title, 'seconds', score, shown, target))
+  return panels
 
 
 def _by_workers(found: Outcomes) -> list[Panel]:

@@ -38,7 +38,7 @@ _WORDS = {
 
 def task(name: str) -> str:
   """Returns the task of a table."""
-  return TASKS[name].split(',')[0]
+  return TASKS.get(name, name).split(',')[0]
 
 
 def label(run: pd.Series) -> str:
@@ -110,9 +110,17 @@ def slow_runs(
     kept = files.read_json(folder / f'{name}.json')
     if kept is None:
       continue
-    rows = {row['setting'].split(':')[0]: row for row in kept['rows']}
-    for each, row in rows.items():
-      dense = rows.get(table.rows[each].beside or each)
+    rates = {row['rate'] for row in kept['rows']}
+
+    def named(setting: str, rate: str, rates=rates) -> str:
+      own, _, _ = setting.partition(':')
+      return own if len(rates) == 1 else f'{own}, {rate}'
+
+    rows = {named(row['setting'], row['rate']): row for row in kept['rows']}
+    for row in rows.values():
+      own, _, _ = row['setting'].partition(':')
+      beside = table.rows[own].beside or own
+      dense = rows.get(named(beside, row['rate']))
       row['target'] = table.score.target(table.score.of(dense))
       row['score'] = table.score.of(row)
       row['first'] = table.score.first(row['evaluations'], row['target'])

@@ -128,6 +128,7 @@ def test_a_step_has_the_bits_of_cpus(recipe):
   )
 
 
+@pytest.mark.slow
 def test_dense_messages_have_the_sum_of_cpus():
   """But for a rounding: XLA may join the product with the addition."""
   # The largest of a bucket: of a norm the order of the sum would matter.

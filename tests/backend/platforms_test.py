@@ -73,8 +73,14 @@ def _halved_if(wanted, x):
 
 
 # name -> (function of arrays, arguments)
-# They take seconds each; of the selections the fast suite has `top_k_of_all`.
-SLOW = ('buckets', 'top_k_of_each', 'many_of_chunks')
+# They take seconds each; of the selections the fast suite has `ties`.
+SLOW = (
+  'buckets',
+  'chunks',
+  'many_of_chunks',
+  'top_k_of_all',
+  'top_k_of_each',
+)
 PRIMITIVES = {
   'fusion_barrier': (lambda x, y: barriers.fusion_barrier([x, y]), (FLOATS, 1)),
   'barrier_if_shared': (lambda x: barriers.barrier_if_shared(x, 9), (FLOATS,)),

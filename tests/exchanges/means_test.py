@@ -50,7 +50,7 @@ def test_it_is_offered_by_all_that_gather_entries():
   }
 
 
-@pytest.mark.parametrize('name', marks.few(OFFERED, 'strom'))
+@pytest.mark.parametrize('name', marks.few(OFFERED, 'gradient_dropping'))
 def test_what_was_sent_is_divided_by_those_who_sent_it(name):
   """The same messages leave the same memories; only the divisor is another."""
   of_workers, kept = _two_steps(name, 'workers')

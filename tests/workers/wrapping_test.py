@@ -151,6 +151,7 @@ def test_state_alone_comes_back_with_its_worker_axes():
   chex.assert_trees_all_equal_shapes(out, state)
 
 
+@pytest.mark.slow
 def test_other_axes_of_the_mesh_stay_automatic():
   """Each replica has two devices; JAX may divide what they have to do.
 

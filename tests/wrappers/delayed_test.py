@@ -103,6 +103,7 @@ def test_what_is_sent_does_not_depend_on_this_gradient():
   assert np.any(one['kernel'])
 
 
+@pytest.mark.slow
 def test_types_hold_on_a_mesh_and_resizing_keeps_the_gradient():
   tx = optax.chain(gs.delayed(gs.dgc(0.1, axis_name=AXIS)), optax.sgd(1.0))
   specs = gs.workers.specs(tx, PARAMS, WORKERS)

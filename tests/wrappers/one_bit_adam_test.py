@@ -120,6 +120,7 @@ def test_half_precision_keeps_its_dtype():
     assert np.allclose(np.float32(update['w']), -0.1, rtol=0.02)
 
 
+@pytest.mark.slow
 def test_types_hold_on_a_mesh_with_the_same_bits():
   outs = []
   for runner in ('simulate', 'shard_map'):

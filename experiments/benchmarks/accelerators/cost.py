@@ -8,7 +8,7 @@ true cost is higher. They are listed beside the estimate, by how often they run.
 from __future__ import annotations
 
 import collections
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 import dataclasses
 import re
 
@@ -22,6 +22,10 @@ _OPERATION = re.compile(r' = (?:\([^=]*?\)|[^ ]+) ([a-z][a-z0-9\-]*)\(')
 _CYCLES = re.compile(r'"estimated_cycles":"?(\d+)')
 _TURNS = re.compile(r'known_(?:trip_count|init_step)[^0-9]*(\d+)')
 _NAME = re.compile(r'op_name="([^"]*)"')
+# A condition that compares nothing but a counter.
+_COUNTER = re.compile(
+  r'ROOT \S+ = \S+ compare\(\S+, %([\w.\-]+)\), direction=LT'
+)
 _COMMENT = re.compile(r'/\*.*?\*/')  # XLA counts the parts of a long tuple
 
 
@@ -58,6 +62,16 @@ def _branches(line: str) -> list[str]:
   ]
 
 
+def _counted(condition: Sequence[str]) -> int | None:
+  """The turns of a loop that counts from 0 to a constant, else None."""
+  for line in condition:
+    if found := _COUNTER.search(line):
+      constant = rf'%{re.escape(found.group(1))} = \S+ constant\((\d+)\)'
+      bounds = [re.search(constant, other) for other in condition]
+      return next((int(b.group(1)) for b in bounds if b), None)
+  return None
+
+
 def _computations(text: str) -> tuple[str, dict[str, list[str]]]:
   """The name of the entry, and the lines of each computation."""
   entry, own = '', []
@@ -83,9 +97,12 @@ def of(text: str) -> Cost:
 
   def turns(line):
     nonlocal unknown
-    known = _TURNS.search(line)
-    unknown += known is None
-    return int(known.group(1)) if known else UNKNOWN_TURNS
+    if known := _TURNS.search(line):
+      return int(known.group(1))
+    if known := _counted(computations.get(_called(line, 'condition'), ())):
+      return known
+    unknown += 1
+    return UNKNOWN_TURNS
 
   def run(name, times):
     """(cycles, launches) of a computation that runs so often."""

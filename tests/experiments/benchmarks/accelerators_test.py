@@ -29,13 +29,20 @@ backend_config={"estimated_cycles":"10"}
   %s.1 = f32[8]{0} sort(%p), dimensions={0}
   ROOT %f.3 = f32[8]{0} fusion(%s.1), backend_config={"estimated_cycles":"7"}
 }
+%less (t: (s32[], f32[8])) -> pred[] {
+  %t = (s32[], f32[8]{0}) parameter(0)
+  %n = s32[]{:T(128)} constant(8)
+  %i = s32[]{:T(128)} get-tuple-element(%t), index=0
+  ROOT %lt = pred[]{:T(512)} compare(%i, %n), direction=LT
+}
 ENTRY %main (p: f32[8]) -> f32[8] {
   %p = f32[8]{0} parameter(0)
   %w.1 = f32[8]{0} while(%p), condition=%cond, body=%body, \
 backend_config={"known_trip_count":{"n":"4"}}
   %w.2 = (s32[], /*index=1*/f32[8]{0}) while(%w.1), condition=%cond, \
 body=%body
-  %c.1 = f32[8]{0} conditional(%i, %w.2, %w.2), \
+  %w.3 = (s32[], f32[8]{0}) while(%w.2), condition=%less, body=%body
+  %c.1 = f32[8]{0} conditional(%i, %w.3, %w.3), \
 branch_computations={%small, %large}
   %a.1 = f32[8]{0} all-gather-done(%c.1), backend_config={"estimated_cycles":\
 "99"}
@@ -48,11 +55,11 @@ backend_config={"estimated_cycles":"1"}
 def test_cycles_are_added_up():
   """Loops as often as they turn; of branches the dearest; no end of a wait."""
   found = cost.of(_TEXT.replace('\\\n', ''))
-  assert found.cycles == 4 * 10 + cost.UNKNOWN_TURNS * 10 + 7 + 1
+  assert found.cycles == (4 + cost.UNKNOWN_TURNS + 8) * 10 + 7 + 1
   assert found.unknown_loops == 1
   assert found.uncounted == {'sort': 1}
-  assert found.launches == 5 + 4 + cost.UNKNOWN_TURNS + 2
-  assert found.rows[0] == (240, 'fusion turn')
+  assert found.launches == 6 + 4 + cost.UNKNOWN_TURNS + 8 + 2
+  assert found.rows[0] == (320, 'fusion turn')
 
 
 @pytest.mark.parametrize('name', ['v5e', 'v5e:2', 'a100', 'h100:8', 'v9:2x2'])

@@ -76,6 +76,7 @@ def test_a_broken_connection_is_named_to_all(started, port):
     assert '\n' not in text and status == watch.EXIT_LOST == 75
 
 
+@pytest.mark.slow
 def test_silence_is_noticed_and_not_of_those_who_beat(started, port):
   _, chief = started(0, timeout=1.0)
   _, other = started(1, timeout=1.0)
@@ -112,6 +113,7 @@ def test_a_watch_that_gets_no_time_itself_calls_nobody_silent(started, port):
   assert 'lost process 1 of 2 (far' in ends.the()[0]
 
 
+@pytest.mark.slow
 def test_process_0_is_noticed_too(started, port):
   with socket.create_server(('127.0.0.1', port)) as server:
     server.listen()
@@ -131,6 +133,7 @@ def test_process_0_is_noticed_too(started, port):
   assert status == watch.EXIT_LOST
 
 
+@pytest.mark.slow
 def test_who_does_not_come_is_named(started, port):
   _, ends = started(0, meeting=0.2, timeout=0.5)
   assert ends.the()[0] == 'process 1 of 3 did not come within 0.2 s'
@@ -155,6 +158,7 @@ def test_a_failure_of_its_own_is_told_with_its_status(started, monkeypatch):
   assert chief.the() == other.the() == said
 
 
+@pytest.mark.slow
 def test_who_fails_too_says_so_by_itself(started):
   chief, chief_ends = started(0, 2)
   member, _ = started(1, 2)

@@ -56,7 +56,9 @@ def test_the_learning_rate_is_that_of_both():
     assert after == pytest.approx(before, rel=1e-5)
 
 
-@pytest.mark.parametrize('penalty', [0.01, 0.1])
+@pytest.mark.parametrize(
+  'penalty', [pytest.param(0.01, marks=pytest.mark.slow), 0.1]
+)
 def test_the_optimum_is_that_of_the_loss(penalty):
   x, y = qsvrg.load(2)
   best = qsvrg.optimum(x, y, penalty)

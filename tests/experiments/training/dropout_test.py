@@ -67,7 +67,9 @@ def _losses(runner, block, moments):
   return found
 
 
-@pytest.mark.parametrize('moments', [False, True])
+@pytest.mark.parametrize(
+  'moments', [False, pytest.param(True, marks=pytest.mark.slow)]
+)
 def test_a_worker_drops_by_its_own_noise(moments):
   mixed, first, second = _losses('simulate', None, moments)
   assert abs(first - second) > 1e-3

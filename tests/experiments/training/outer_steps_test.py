@@ -79,6 +79,7 @@ def test_other_optimizers_train_inside(name, make_config, tmp_path):
   assert np.isfinite(summary['final']['test_loss'])
 
 
+@pytest.mark.slow
 def test_stopped_between_two_exchanges_it_ends_as_if_it_had_not_been(
   make_config, tmp_path
 ):
@@ -99,7 +100,7 @@ def test_stopped_between_two_exchanges_it_ends_as_if_it_had_not_been(
     np.testing.assert_array_equal(x, found[name])
 
 
-@pytest.mark.parametrize('old, new', marks.few([(4, 2), (2, 6)], (4, 2)))
+@pytest.mark.parametrize('old, new', marks.few([(4, 2), (2, 6)]))
 def test_other_workers_go_on_and_nothing_pending_is_lost(
   old, new, make_config, tmp_path
 ):
