@@ -31,9 +31,9 @@ _MOST_ON_TPUS = 32
 # XLA for GPUs has a top-k kernel up to this k, from this row length on. Else it
 # sorts.
 _MOST_ON_GPUS, _SHORTEST_ON_GPUS = 16, 1024
-# It takes many times as long as reading the numbers (docs/accelerators.md). So of
-# a long chunk it searches the maxima of rows of this length, and then the rows of
-# the largest.
+# It takes many times as long as reading the numbers (docs/accelerators.md). So
+# of a long chunk it searches the maxima of rows of this length, and then the
+# rows of the largest.
 _ROW, _LONG = 16, 4096
 
 # The bits of padding, which ranks below all numbers. (A NaN has these bits too,
