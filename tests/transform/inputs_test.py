@@ -122,7 +122,11 @@ def over_time(first, later):
 
 
 TRACED = {
-  'strom': (gs.strom, {'threshold': over_time(0.5, -0.5)}, {}),
+  'strom': (
+    gs.strom,
+    {'threshold': over_time(0.5, -0.5)},
+    {'error_decay': 1.0},
+  ),
   'alpha': (
     gs.variance_based,
     {'alpha': over_time(1.0, float('nan'))},

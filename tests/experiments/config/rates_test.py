@@ -28,6 +28,8 @@ def test_each_row_takes_the_best_of_its_trials(name):
   for row_name, row in table.rows.items():
     if 'rate' in row.groups:
       continue  # is there to have another rate
+    if row_name == 'dense_delayed':
+      continue  # is for slow networks, and has the rate of dense
     factor = tried.best(row_name, sorted({each['factor'] for each in kept}))
     assert factor is not None, f'{row_name}: no trials of this setting'
     before = table.config(dataclasses.replace(row, chosen_rate=None), size)
