@@ -97,6 +97,12 @@ def test_the_page_of_accelerators_has_what_a_gpu_took():
   text = (_ROOT / 'docs/accelerators.md').read_text()
   for tree in ('resnet50', 'one'):
     assert page.device_table(gpu['rows'], gpu['before'], tree) in text
+  took = {r['scheme']: r for r in gpu['rows'] if r['shapes'] == 'resnet50'}
+  readme = ' '.join((_ROOT / 'README.md').read_text().split())
+  assert (
+    f'take {took["dgc"]["device_ms"]:.1f} ms with DGC and '
+    f'{took["qsgd4"]["device_ms"]:.1f} ms with QSGD, for ResNet-50' in readme
+  )
   beside = gpu['beside_its_host']
   same = sum(each['differ'] == 0 for each in beside)
   assert f'Of {len(beside)} settings {same} have the same bits' in text
