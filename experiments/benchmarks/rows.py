@@ -161,10 +161,13 @@ def step_times(
     step_ms_spread; breakdown_ms, medians over the steps that were profiled.
   """
   # A profiled step takes longer than another, and so do the steps around it.
+  # A test takes its time before the line of its step.
   times = [
     1e3 * (b['time/seconds'] - a['time/seconds']) / (b['step'] - a['step'])
     for a, b in itertools.pairwise(metrics)
-    if a['step'] >= steps / 2 and time_breakdown.STEP not in b
+    if a['step'] >= steps / 2
+    and time_breakdown.STEP not in b
+    and not any(name.startswith('test/') for name in b)
   ]
   profiled = [line for line in metrics if time_breakdown.STEP in line]
   return {

@@ -4,8 +4,8 @@ r"""Measures what compression costs in arithmetic, in steps of momentum SGD.
 
 There is one worker and no network. A step turns a gradient into new parameters
 with all that a scheme does but the exchange itself; its state is donated. Plain
-SGD follows the scheme. Each scheme runs in turns with momentum SGD, so often in a
-row that it takes 20 ms; ratios are medians over the rounds. On an accelerator
+SGD follows the scheme. Each scheme runs in turns with momentum SGD, so often in
+a row that it takes 20 ms; ratios are medians over the rounds. On an accelerator
 rows also have `device_ms`, the time of all operations without gaps, and
 `launches`, their number.
 

@@ -67,9 +67,10 @@ def test_a_training_run_is_timed_between_its_lines():
   profile |= {'time/other_ms': 0.0, 'time/step_ms': 4.0}
   lines = [_line(10, 5.0), _line(20, 5.5), _line(30, 6.0), _line(40, 6.2)]
   tested = {'test/perplexity': 99.0, 'comm/sent_bytes_total': 600}
-  lines += [_line(50, 8.0, **profile), _line(60, 8.4, **tested)]
+  lines += [_line(50, 8.0, **profile), _line(55, 8.2), _line(60, 9.4, **tested)]
   row = rows.training_row(summary, lines, '1gbit', 1200)
-  # Steps 31 to 40 took 20 ms each, 51 to 60 took 40; 41 to 50 have a profile.
+  # Steps 31 to 40 took 20 ms each, 51 to 55 took 40; 41 to 50 have a profile,
+  # and 56 to 60 a test.
   assert row['step_ms'] == pytest.approx(30)
   assert row['step_ms_spread'] == pytest.approx(10)
   assert row['plan_bytes'] == 10 and row['wire_bytes'] == 20
@@ -79,7 +80,7 @@ def test_a_training_run_is_timed_between_its_lines():
     'step': 60,
     'test_perplexity': 99,
     'sent_bytes': 600,
-    'seconds': 8.4,
+    'seconds': 9.4,
   }
   assert row['breakdown_ms'] == {**phases, 'other': 0}
 
