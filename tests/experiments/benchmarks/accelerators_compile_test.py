@@ -21,6 +21,16 @@ _GPU = pytest.mark.skipif(
 )
 # Wide enough that every scheme compresses: 8 leaves, 406,704 parameters.
 _TREE = ('--tree=scanned', '--num_params=500000')
+# Loops of which only the data know how often they turn. On a GPU each turn
+# waits for the host.
+_LOOPS_ON_GPUS = {'random_k': 1, 'qsgd_elias': 2}
+_LOOPS_ON_TPUS = {
+  **dict.fromkeys(('dropping', 'dropping_leaf'), 2),
+  **dict.fromkeys(('dgc', 'dgc_exponent4', 'ef21'), 2),
+  **{'dgc_sampled': 3, 'dgc_schedule': 6, 'gtopk': 5, 'dryden': 4},
+  **{'random_k': 2, 'qsgd_descent': 2, 'qsgd_elias': 9},
+}
+_SORTS_ON_TPUS = {'qsgd_descent': 2, 'dryden': 1}
 # What is promised of a row.
 _KEYS = {
   'scheme',
@@ -68,6 +78,8 @@ def test_on_gpus_a_program_sends_what_is_planned(scheme, tmp_path):
   assert row['cycles'] is None and row['cycles_x_sgd'] is None
   assert row['program_bytes'] == row['plan_bytes'] > 0
   assert row['inside_bytes'] == 0
+  assert row['unknown_loops'] == _LOOPS_ON_GPUS.get(scheme, 0)
+  assert 'sort' not in row['uncounted']
 
 
 @_TPU
@@ -79,6 +91,8 @@ def test_on_tpus_a_program_sends_what_is_planned(scheme, tmp_path):
   assert row['cycles'] > 0 and row['cycles_x_sgd'] > 0
   assert row['program_bytes'] == row['plan_bytes'] > 0
   assert row['inside_bytes'] == 0
+  assert row['unknown_loops'] == _LOOPS_ON_TPUS.get(scheme, 0)
+  assert row['uncounted'].get('sort', 0) == _SORTS_ON_TPUS.get(scheme, 0)
 
 
 @_TPU
