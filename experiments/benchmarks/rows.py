@@ -157,17 +157,23 @@ def step_times(
     steps: of the run.
 
   Returns:
-    step_ms, the median over these lines, None where there are too few;
+    step_ms, the median over these lines, those after a test left out if there
+    are others; None where there are too few;
     step_ms_spread; breakdown_ms, medians over the steps that were profiled.
   """
   # A profiled step takes longer than another, and so do the steps around it.
+  pairs = [
+    (a, b)
+    for a, b in itertools.pairwise(metrics)
+    if a['step'] >= steps / 2 and time_breakdown.STEP not in b
+  ]
   # A test takes its time before the line of its step.
+  quiet = [
+    (a, b) for a, b in pairs if not any(name.startswith('test/') for name in b)
+  ]
   times = [
     1e3 * (b['time/seconds'] - a['time/seconds']) / (b['step'] - a['step'])
-    for a, b in itertools.pairwise(metrics)
-    if a['step'] >= steps / 2
-    and time_breakdown.STEP not in b
-    and not any(name.startswith('test/') for name in b)
+    for a, b in quiet or pairs
   ]
   profiled = [line for line in metrics if time_breakdown.STEP in line]
   return {

@@ -42,6 +42,7 @@ def test_it_does_what_its_oracle_does(topology, put_back, workers):
     assert sent <= 13  # k = ceil(0.05 * 252)
 
 
+@pytest.mark.slow
 def test_the_papers_put_back_loses_gradient_and_the_exact_one_does_not():
   """An index dropped at an inner merge but present in the final mask."""
   big, small = 10.0, 1.0

@@ -73,6 +73,7 @@ def test_more_or_less_than_one_scheme_owes_no_tree():
       read(optax.adam(0.1).init(PARAMS))
 
 
+@pytest.mark.slow
 def test_metrics_of_a_partition_are_those_of_its_parts_together():
   labels = {
     name: 'large' if p.ndim > 1 else 'small' for name, p in PARAMS.items()

@@ -165,6 +165,7 @@ def test_an_unknown_extra_argument_is_ignored():
   chex.assert_trees_all_equal(plain, with_more)
 
 
+@pytest.mark.slow
 def test_update_and_step_do_the_same():
   tx = gs.gtopk(0.1, axis_name=AXIS)
   state = gs.workers.stack(tx.init(PARAMS), 3)

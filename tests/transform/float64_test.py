@@ -111,6 +111,7 @@ def test_the_momentum_of_dense_leaves_stays_finite():
   assert momentum.dtype == jnp.float32 and np.isfinite(momentum).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   'tx', [gs.dense(axis_name=AXIS), gs.dgc(0.1, axis_name=AXIS)], ids=repr
 )

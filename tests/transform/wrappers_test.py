@@ -91,6 +91,7 @@ def test_apply_if_finite_after_it_skips_a_step_on_all_workers_together():
 # --- steps without an exchange ----------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   'runner', marks.few(['simulate', 'shard_map'], 'shard_map')
 )

@@ -57,6 +57,7 @@ def test_words_are_those_of_the_format(width):
     np.testing.assert_array_equal(own, x)
 
 
+@pytest.mark.slow
 @hypothesis.given(
   st.lists(st.lists(st.integers(0, 5), max_size=3), min_size=1, max_size=4),
   st.integers(1, 32),

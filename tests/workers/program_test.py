@@ -107,6 +107,7 @@ def test_stack_copies():
   np.testing.assert_array_equal(stacked['b'], [3.0] * 4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('runner', marks.few(gs.workers.RUNNERS, 'shard_map'))
 def test_donated_arguments_are_given_up(runner):
   tx = gs.random_k(0.2, memory=True, axis_name=AXIS)

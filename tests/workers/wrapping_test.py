@@ -103,6 +103,7 @@ def expected():
   return jax.device_get((params, state))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('check_vma', marks.few([True, False], True))
 def test_it_trains_as_parallel_does_and_gives_its_arguments_up(check_vma):
   train = jax.jit(wrapped(check_vma=check_vma), donate_argnums=(0, 1))

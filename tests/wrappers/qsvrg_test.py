@@ -248,6 +248,7 @@ def plain_qsgd(rows, best):
   return np.mean(errors)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('code', marks.few(['elias', 'fixed'], 'fixed'))
 def test_an_epoch_moves_the_bytes_it_says(code):
   """Under shard_map, on real devices; the state is the same on all."""

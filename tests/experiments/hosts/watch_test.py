@@ -66,6 +66,7 @@ def _come(port, process):
   return connection
 
 
+@pytest.mark.slow
 def test_a_broken_connection_is_named_to_all(started, port):
   first, chief = started(0)
   member, other = started(1)

@@ -175,6 +175,7 @@ def _lines(workdir):
   return [json.loads(line) for line in text.splitlines()]
 
 
+@pytest.mark.slow
 def test_a_run_that_goes_on_writes_no_step_twice(
   tiny_config, compiled_once, tmp_path
 ):

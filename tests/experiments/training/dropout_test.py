@@ -76,6 +76,7 @@ def test_a_worker_drops_by_its_own_noise(moments):
   np.testing.assert_allclose(mixed, (first + second) / 2, rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ('runner', 'block', 'moments'),
   marks.few(
