@@ -13,23 +13,13 @@ import pytest
 from tests import runs
 from tests import schemes
 
-pytestmark = [
-  pytest.mark.slow,
-  pytest.mark.skipif(
-    "__import__('jax').default_backend() == 'cpu'", reason='no accelerator'
-  ),
-]
+pytestmark = pytest.mark.slow
 STEPS, WORKERS, POISONED = 4, 3, 2
 
 
 def _run(setting, device):
   tx, params = setting.make(), setting.params
-  step = jax.jit(
-    jax.vmap(
-      lambda grads, state, m: tx.step(grads, state, second_moment=m),
-      axis_name=schemes.AXIS,
-    )
-  )
+  step = runs.vmapped(tx)
   state = jax.device_put(gs.workers.stack(tx.init(params), WORKERS), device)
   seen = []
   for t in range(STEPS):
@@ -50,6 +40,8 @@ def test_updates_and_states_are_those_of_the_host(setting):
 
   Matrix units round the factors of PowerSGD's products.
   """
+  if jax.default_backend() == 'cpu':
+    pytest.skip('no accelerator')
   with jax.default_device(host := jax.devices('cpu')[0]):
     expected = _run(setting, host)
   found = _run(setting, jax.devices()[0])

@@ -77,6 +77,16 @@ class Run(NamedTuple):
   audit: gs.Audit | None
 
 
+def vmapped(tx):
+  """The compiled step of simulated workers: (grads, state, moments) -> step."""
+  return jax.jit(
+    jax.vmap(
+      lambda grads, state, m: tx.step(grads, state, second_moment=m),
+      axis_name=schemes.AXIS,
+    )
+  )
+
+
 def gradients(params, num_workers, seed):
   """Different normal numbers on each worker, with a leading worker axis."""
   rng = np.random.default_rng(seed)

@@ -157,9 +157,9 @@ def step_times(
     steps: of the run.
 
   Returns:
-    step_ms, the median over these lines, those after a test left out if there
-    are others; None where there are too few;
-    step_ms_spread; breakdown_ms, medians over the steps that were profiled.
+    step_ms, the median over these lines, without those of a test if there are
+    others, None where there are too few; step_ms_spread; breakdown_ms, medians
+    over the steps that were profiled.
   """
   # A profiled step takes longer than another, and so do the steps around it.
   pairs = [

@@ -219,10 +219,10 @@ def _page(
   ]
   if answers := page.answers(table, frame):
     parts += ['One row beside another, paired by seed:', page.markdown(answers)]
-  if stopped:
+  if shorter := _stopped(table, frame, stopped):
     parts += [
       'Stopped before their last step, beside another row at that step:',
-      page.markdown(_stopped(table, frame, stopped)),
+      page.markdown(shorter),
     ]
   parts += [
     f'Measured on {"; ".join(places)}, by',
@@ -234,29 +234,32 @@ def _page(
 def _stopped(
   table: papers.Table, frame: pd.DataFrame, stopped: Mapping[str, Any]
 ) -> page.Columns:
-  """Returns the last test of each run that was stopped."""
-  score, lines = table.score, []
+  """Returns the last test of each run that was stopped and not run since."""
+  score = table.score
+  ended = frame.set_index(['size', 'row', 'seed'])['tests']
+  lines = []
   for size, rows in stopped.items():
     for row, seeds in rows.items():
-      beside = frame[
-        (frame['size'] == size) & (frame['row'] == table.rows[row].beside)
-      ]
       for seed, run in seeds.items():
+        if (size, row, int(seed)) in ended.index:
+          continue
+        beside = table.rows[row].beside
         last = run['evaluations'][-1]
-        tests = beside[beside['seed'] == int(seed)]['tests'].iloc[0]
+        tests = ended[size, beside, int(seed)]
         there = next(x for x in tests if x['step'] == last['step'])
-        ends = f'{run["steps"]:,} of {run["of"]:,}: {run["why"]}'
         own, its = (score.form.format(score.of(x)) for x in (last, there))
-        lines.append((row, seed, ends, f'{last["step"]:,}', own, its))
-  names = (
-    'row',
-    'seed',
-    'stopped after step',
-    'tested after step',
-    score.label,
-    table.rows[row].beside,
-  )
-  return dict(zip(names, map(list, zip(*lines, strict=True)), strict=True))
+        lines.append(
+          {
+            'row': row,
+            'seed': seed,
+            'stopped after step': f'{run["steps"]:,} of {run["of"]:,}',
+            'why': run['why'],
+            'tested after step': f'{last["step"]:,}',
+            score.label: own,
+            'beside': f'{beside} {its}',
+          }
+        )
+  return page.columns(lines)
 
 
 def _place(run: pd.Series) -> str:

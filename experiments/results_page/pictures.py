@@ -34,8 +34,6 @@ _CURVES = {
   'schemes_speech': 'dense dropping dgc gtopk qsgd_4bit',
 }
 _DEEPEST = 12  # margins; what is further behind is at the edge
-
-
 _RATES = {'1gbit': '1 Gbit/s', '100mbit': '100 Mbit/s'}
 
 
@@ -219,7 +217,9 @@ def _by_time(
       ).to_frame()
       for row, run in own.items()
     }
-    title = f'{summaries.task(name)}, 4 hosts, {_RATES[rate]}, one seed'
+    title = (
+      f'{summaries.task(name)}, 4 hosts, {_RATES.get(rate, rate)}, one seed'
+    )
     target = next(iter(own.values()))['target']
     panels.append(Panel(title, 'seconds', score, shown, target))
   return panels

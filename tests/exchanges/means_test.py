@@ -21,12 +21,7 @@ OFFERED = [
 def _two_steps(name, mean):
   tx = schemes.example(name, axis_name=schemes.AXIS, mean=mean, min_size=0)
   params = schemes.zeros({'kernel': (12, 10), 'bias': (11,)})
-  step = jax.jit(
-    jax.vmap(
-      lambda grads, state, m: tx.step(grads, state, second_moment=m),
-      axis_name=schemes.AXIS,
-    )
-  )
+  step = runs.vmapped(tx)
   state = gs.workers.stack(tx.init(params), WORKERS)
   seen = []
   for t in range(2):

@@ -227,7 +227,7 @@ def test_the_vote_by_parts_is_the_vote_of_all(workers):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('runner', marks.few(gs.workers.RUNNERS, 'shard_map'))
+@pytest.mark.parametrize('runner', gs.workers.RUNNERS)
 def test_what_the_exchange_owes_is_local_inside_of_multi_steps_too(runner):
   tx = optax.MultiSteps(
     optax.chain(

@@ -8,7 +8,6 @@ from jax.sharding import PartitionSpec as P
 import numpy as np
 import optax
 import pytest
-from tests import marks
 from tests import replay
 from tests.replay import AXIS
 from tests.replay import OWN
@@ -92,9 +91,7 @@ def test_apply_if_finite_after_it_skips_a_step_on_all_workers_together():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-  'runner', marks.few(['simulate', 'shard_map'], 'shard_map')
-)
+@pytest.mark.parametrize('runner', ['simulate', 'shard_map'])
 @pytest.mark.filterwarnings('ignore:optax.MultiSteps:UserWarning')
 def test_multi_steps_delivers_the_mean_of_several_gradients(runner):
   inner = optax.chain(gs.dgc(0.2, min_size=0, axis_name=AXIS), optax.sgd(1.0))

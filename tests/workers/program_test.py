@@ -10,7 +10,6 @@ from jax.sharding import PartitionSpec as P
 import numpy as np
 import optax
 import pytest
-from tests import marks
 from tests.workers.regression import AXIS
 from tests.workers.regression import NUM_WORKERS
 from tests.workers.regression import OWN
@@ -108,7 +107,7 @@ def test_stack_copies():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('runner', marks.few(gs.workers.RUNNERS, 'shard_map'))
+@pytest.mark.parametrize('runner', gs.workers.RUNNERS)
 def test_donated_arguments_are_given_up(runner):
   tx = gs.random_k(0.2, memory=True, axis_name=AXIS)
   fn = training(tx, runner, donate_argnums=(1,))

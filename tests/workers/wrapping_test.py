@@ -13,7 +13,6 @@ from jax.sharding import PartitionSpec as P
 import numpy as np
 import optax
 import pytest
-from tests import marks
 from tests.workers.regression import batches
 from tests.workers.regression import loss_fn
 
@@ -104,7 +103,7 @@ def expected():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('check_vma', marks.few([True, False], True))
+@pytest.mark.parametrize('check_vma', [True, False])
 def test_it_trains_as_parallel_does_and_gives_its_arguments_up(check_vma):
   train = jax.jit(wrapped(check_vma=check_vma), donate_argnums=(0, 1))
   place = lambda x, spec: jax.device_put(

@@ -9,7 +9,6 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 import numpy as np
 import pytest
-from tests import marks
 from tests.oracles import qsgd as qsgd_oracle
 from tests.oracles import qsvrg as oracle
 
@@ -121,7 +120,6 @@ def replayed(rows, y, epoch, *, seed, inner_steps, learning_rate, quantise):
   )
 
 
-@pytest.mark.slow
 @pytest.mark.slow
 @pytest.mark.parametrize('num_workers', [1, 3])
 def test_an_epoch_with_fine_levels_is_svrgs(num_workers):
@@ -249,7 +247,7 @@ def plain_qsgd(rows, best):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('code', marks.few(['elias', 'fixed'], 'fixed'))
+@pytest.mark.parametrize('code', ['elias', 'fixed'])
 def test_an_epoch_moves_the_bytes_it_says(code):
   """Under shard_map, on real devices; the state is the same on all."""
   rows = problem()

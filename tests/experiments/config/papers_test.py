@@ -49,7 +49,7 @@ _IN_MINUTES = {
   'multi30k': 29_000,
   'ptb': 10_000,
 }
-# Its quick setting takes minutes on a GPU, not on two cores.
+# Its quick setting is for a GPU, not for minutes on two cores.
 _ON_A_GPU = 'cifar10_resnet20'
 
 

@@ -99,7 +99,6 @@ for message in ({'kind': 'hello', 'process': 1, 'host': 'far'},
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_a_watch_that_gets_no_time_itself_calls_nobody_silent(started, port):
   _, ends = started(0, 2, timeout=0.5)
   other = subprocess.Popen([sys.executable, '-c', _BEATING, str(port)])

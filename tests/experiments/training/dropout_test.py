@@ -12,7 +12,6 @@ import jax
 import numpy as np
 import optax
 import pytest
-from tests import marks
 
 _WORKERS = 2
 _FIRST, _SECOND = [5, 6], [7, 8]
@@ -79,15 +78,11 @@ def test_a_worker_drops_by_its_own_noise(moments):
 @pytest.mark.slow
 @pytest.mark.parametrize(
   ('runner', 'block', 'moments'),
-  marks.few(
-    [
-      ('simulate', 1, False),
-      ('shard_map', None, False),
-      ('shard_map', None, True),
-    ],
+  [
     ('simulate', 1, False),
+    ('shard_map', None, False),
     ('shard_map', None, True),
-  ),
+  ],
 )
 def test_what_is_dropped_does_not_depend_on_the_runner(runner, block, moments):
   np.testing.assert_allclose(
