@@ -20,6 +20,7 @@ from gradsparse import memories
 from gradsparse import selection
 from gradsparse import wire
 from gradsparse.collectives import Comm
+from gradsparse.sockets import Adder
 from gradsparse.sockets import Code
 from gradsparse.sockets import Compressor
 from gradsparse.sockets import CompressorState
@@ -51,6 +52,7 @@ from gradsparse.sockets.ownership import resized
 from gradsparse.sockets.ownership import shared
 
 __all__ = (
+  'Adder',
   'Code',
   'Comm',
   'Compressor',

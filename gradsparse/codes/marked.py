@@ -27,6 +27,7 @@ from gradsparse.sockets.deliveries import Full
 from gradsparse.wire import bitmap
 from gradsparse.wire import compaction
 from gradsparse.wire import fixed_width
+from gradsparse.wire import planar
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -55,13 +56,13 @@ class Words(NamedTuple):
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class CodedVector:
-  """The codes of all leaves, one after the other.
+  """The codes of all leaves, one after the other, in planar words.
 
   Attributes:
     scales: of all leaves, as in `sparse_values.Entries`.
-    marks: uint32 bitmap, which elements are sent.
-    codes: uint32, packed codes of all elements; if slots < space.size, those of
-      unmarked elements are zero.
+    marks: uint32 bitmap, which elements are sent, as of `planar.pack_parts`.
+    codes: uint32, codes of all elements, likewise. If slots < space.size, those
+      of unmarked elements are zero, and the tail is whole words of the bitmap.
     space: the leaves.
     width: bits of a code.
     slots: how many codes a message holds: space.size for those of all elements,
@@ -75,9 +76,27 @@ class CodedVector:
   width: int = dataclasses.field(metadata={'static': True})
   slots: int = dataclasses.field(metadata={'static': True})
 
+
+class Joined(NamedTuple):
+  """The codes of all leaves, one after the other, before they are packed.
+
+  Attributes:
+    scales: as in `CodedVector`.
+    marks: bool, the parts of a vector, as of `planar.joined`.
+    codes: unsigned integers, likewise.
+    space: the leaves.
+    width: bits of a code.
+  """
+
+  scales: list[jax.Array]
+  marks: list[jax.Array]
+  codes: list[jax.Array]
+  space: Space
+  width: int
+
   def count(self) -> jax.Array:
     """How many elements are marked, int32 scalar."""
-    return bitmap.count(self.marks)
+    return reductions.count(self.marks)
 
   def at_most(
     self, slots: int, first: jax.Array | None = None
@@ -90,18 +109,27 @@ class CodedVector:
         the selection wraps around. None: all fit.
     """
     size, width = self.space.size, self.width
-    if slots == size:
-      return self
-    if width > _NARROW or slots * _BITMAP_FROM < size:
+    narrow = width <= _NARROW and slots * _BITMAP_FROM >= size
+    if slots < size and not narrow:
       return self.entries(slots, first)
-    marks = self.marks
-    if first is not None:
-      marks = bitmap.window(marks, slots, first)
-    return dataclasses.replace(
-      self,
-      marks=marks,
-      codes=compaction.only(self.codes, marks, width),
-      slots=slots,
+    marks, codes, unit = self.marks, self.codes, None
+    if slots < size:
+      if first is not None:
+        words = bitmap.window(self._bitmap(), slots, first)
+        marks, begin = [], 0
+        for x in self.marks:
+          own = words[begin // 32 : (begin + x.shape[0] + 31) // 32]
+          marks.append(bitmap.unpack(own, x.shape[0]))
+          begin += x.shape[0]
+      both = zip(codes, marks, strict=True)
+      codes, unit = [jnp.where(m, x, 0) for x, m in both], 32
+    return CodedVector(
+      self.scales,
+      planar.pack_parts(marks, 1),
+      planar.pack_parts(codes, width, unit),
+      self.space,
+      width,
+      slots,
     )
 
   def entries(self, slots: int, first: jax.Array | None = None) -> Entries:
@@ -112,17 +140,28 @@ class CodedVector:
       first: see `at_most`.
     """
     size = self.space.size
-    places = bitmap.positions(self.marks, slots, 0 if first is None else first)
+    places = bitmap.positions(
+      self._bitmap(), slots, 0 if first is None else first
+    )
     indices = jnp.minimum(places, size)
     if first is not None:
       indices = jnp.sort(indices)
-    codes = fixed_width.at(self.codes, indices, self.width)
+    codes, begin = jnp.zeros(slots, jnp.uint32), 0
+    for x in self.codes:
+      own = x.at[indices - begin].get(
+        mode='fill', fill_value=0, wrap_negative_indices=False
+      )
+      codes |= own.astype(jnp.uint32)
+      begin += x.shape[0]
     return Entries(
-      self.scales,
-      indices,
-      jnp.where(indices < size, codes, 0),
-      Space.at_most(slots, self.space.shapes),
+      self.scales, indices, codes, Space.at_most(slots, self.space.shapes)
     )
+
+  def _bitmap(self) -> jax.Array:
+    """The bitmap whose bits are in the order of the elements."""
+    if not self.marks:
+      return jnp.zeros(0, jnp.uint32)
+    return joining.concat([bitmap.pack(x) for x in self.marks])
 
 
 class Coded:
@@ -133,9 +172,8 @@ class Coded:
   Args:
     code: of the values.
     scales: of all leaves.
-    marks: uint32 bitmaps of the leaves.
-    codes: uint32, packed codes of the leaves.
-    shapes: of the leaves.
+    marks: bool, leaf-shaped.
+    codes: unsigned integers, leaf-shaped.
   """
 
   def __init__(
@@ -144,57 +182,42 @@ class Coded:
     scales: list[jax.Array],
     marks: Sequence[jax.Array],
     codes: Sequence[jax.Array],
-    shapes: Sequence[tuple[int, ...]],
   ):
     self._code = code
     self._scales = scales
     self._marks = list(marks)
     self._codes = list(codes)
-    self._space = Space.whole(shapes)
 
-  def joined(self) -> CodedVector:
+  def joined(self) -> Joined:
     """All leaves, concatenated."""
-    sizes = self._space.sizes
-    return CodedVector(
+    return Joined(
       self._scales,
-      fixed_width.joined(self._marks, sizes, 1),
-      fixed_width.joined(self._codes, sizes, self._code.width),
-      self._space,
+      planar.joined([x.reshape(-1) for x in self._marks]),
+      planar.joined([x.reshape(-1) for x in self._codes]),
+      Space.whole([x.shape for x in self._marks]),
       self._code.width,
-      self._space.size,
     )
 
   def count(self) -> jax.Array:
     """How many elements are marked, int32 scalar."""
-    return bitmap.count(joining.concat(self._marks))
+    return reductions.count(self._marks)
 
   def only_if(self, arrived: jax.Array) -> Coded:
     """The same marks if the message arrived, else none."""
-    keep = jnp.where(arrived, jnp.uint32(2**32 - 1), jnp.uint32(0))
-    return Coded(
-      self._code,
-      self._scales,
-      [words & keep for words in self._marks],
-      self._codes,
-      self._space.shapes,
-    )
+    marks = [x & arrived for x in self._marks]
+    return Coded(self._code, self._scales, marks, self._codes)
 
   def deliveries(self, runs: Sequence[int] = ()) -> list[Delivered]:
     """The delivered values of each leaf, dense."""
-    out: list[Delivered] = []
-    for marks, codes, own, shape, size in zip(
-      self._marks,
-      self._codes,
-      _of_each(self._scales, len(self._marks)),
-      self._space.shapes,
-      self._space.sizes,
-      strict=True,
-    ):
-      there = bitmap.unpack(marks, size)
-      unpacked = fixed_width.unpack(codes, size, self._code.width)
-      values = jnp.where(there, self._code.decode(unpacked, own), 0.0)
-      out.append(Full(values.reshape(shape), there.reshape(shape)))
-    return deliveries.joined(out, runs)
+    own = _of_each(self._scales, len(self._marks))
+    each = zip(self._marks, self._codes, own, strict=True)
+    return deliveries.joined(
+      [
+        Full(jnp.where(marks, _decoded(self._code, codes, top), 0.0), marks)
+        for marks, codes, top in each
+      ],
+      runs,
+    )
 
 
 # (values of each leaf and which of them to send, context) -> Coded.
@@ -227,23 +250,25 @@ def coded(
       range(len(leaves)), jax.random.key_data(key)
     )
   marks, codes = [], []
+  narrow = fixed_width.narrowest(0, min(2**code.width, 2**31) - 1)
   for (values, wanted), own, number in zip(
     leaves, _of_each(scales, len(leaves)), numbers, strict=True
   ):
-    values, wanted = values.reshape(-1), wanted.reshape(-1)
     if code.round is not None:
       values, kept = code.round(values, own, jax.random.fold_in(key, number))
       wanted = wanted if kept is None else wanted & kept
-    marks.append(bitmap.pack(wanted))
-    codes.append(fixed_width.pack(code.encode(values, own), code.width))
-  return Coded(code, scales, marks, codes, [v.shape for v, _ in leaves])
+    marks.append(wanted)
+    codes.append(code.encode(values, own).astype(narrow))
+  return Coded(code, scales, marks, codes)
 
 
 def pack(code: ValueCode, all_: CodedVector) -> Words:
   """Packs the marked elements into words."""
   scales, codes = sparse_values.pack_scales(code, all_.scales), all_.codes
   if all_.slots < all_.space.size:
-    codes = compaction.compress(codes, all_.marks, all_.slots, code.width)
+    codes = compaction.compress(
+      codes, all_.marks, all_.space.size, all_.slots, code.width
+    )
   return Words(scales, all_.marks, codes)
 
 
@@ -266,33 +291,108 @@ def unpack(code: ValueCode, words: Words, like: CodedVector) -> CodedVector:
 
 def decode(code: ValueCode, all_: CodedVector) -> Marked:
   """Decodes the marked elements."""
-  space, width = all_.space, code.width
-  there = bitmap.unpack(all_.marks, space.size)
-  # Whole rows; each takes the scales of the leaf in which it begins.
-  rows = -(-space.size // reductions.LANES)
-  begins = reductions.LANES * jnp.arange(rows, dtype=jnp.int32)
-  own = [top[space.leaf_of(begins)][:, None] for top in all_.scales]
-  words = jnp.pad(all_.codes, (0, rows * width - all_.codes.shape[0]))
-  codes = fixed_width.unpack(words, reductions.LANES * rows, width)
-  values = code.decode(codes.reshape(rows, reductions.LANES), own)
-  values = jnp.where(there, values.reshape(-1)[: space.size], 0.0)
-  if all_.scales:
-    # The few elements behind the end of that leaf take their own scales.
-    strays = jnp.asarray(_strays(space))
-    own = [top[space.leaf_of(strays)] for top in all_.scales]
-    again = code.decode(fixed_width.at(all_.codes, strays, width), own)
-    sent = fixed_width.at(all_.marks, strays, 1) == 1
-    values = values.at[strays].set(jnp.where(sent, again, 0.0))
-  return Marked(values, there, space)
+  marks = jnp.concatenate([x.reshape(-1) for x in _marks(all_)])
+  values = finish(add(code, start(all_), all_), all_)
+  return Marked(values, marks, all_.space)
 
 
-def _strays(space: Space) -> np.ndarray:
-  """int32: the elements of all rows within which a leaf ends."""
-  inside = [end for end in space.offsets[1:-1] if end % reductions.LANES]
-  places = np.unique(np.asarray(inside, np.int32) // reductions.LANES)
-  lanes = np.arange(reductions.LANES, dtype=np.int32)
-  strays = (places[:, None] * reductions.LANES + lanes).reshape(-1)
-  return strays[strays < space.size]
+# A sum of messages, in parts: their heads in rows, their tails, and the rows of
+# the heads within which a leaf ends.
+Total = list[jax.Array]
+
+
+def start(like: CodedVector) -> Total:
+  """The total of no message."""
+  size = planar.head(like.space.size)
+  shape = 32 // like.width, like.width, -1, planar.LANES
+  return [
+    jnp.zeros(size, jnp.float32).reshape(shape),
+    jnp.zeros(like.space.size - size, jnp.float32),
+    jnp.zeros((_ends(like).shape[0], planar.LANES), jnp.float32),
+  ]
+
+
+def add(code: ValueCode, total: Total, all_: CodedVector) -> Total:
+  """Adds the marked elements of a message to a total."""
+  space, width, lanes = all_.space, code.width, planar.LANES
+  size = planar.head(space.size)
+  out = []
+  # Whole rows take the scales of the leaf in which they begin.
+  rows = jnp.arange(size // lanes, dtype=jnp.int32) * lanes
+  tail = jnp.arange(space.size - size, dtype=jnp.int32) + size
+  shape = 32 // width, width, -1
+  own = _scales_at(all_, rows)
+  # A barrier, or XLA for TPUs would look the scales up for each element.
+  own = jax.lax.optimization_barrier([x.reshape(shape) for x in own])
+  own = [[x[..., None] for x in own], _scales_at(all_, tail)]
+  for marks, codes, tops, x in zip(
+    _marks(all_), _codes(all_), own, total, strict=False
+  ):
+    out.append(x + jnp.where(marks, code.decode(codes, tops), 0.0))
+  # The rows within which a leaf ends, each element with its own scales.
+  ends = _ends(all_)
+  places = lanes * ends[:, None] + np.arange(lanes, dtype=np.int32)
+  marks, codes = (
+    planar.rows_of_head(planar.cut_parts(x, space.size, n)[0], ends, n, size)
+    for x, n in ((all_.marks, 1), (all_.codes, width))
+  )
+  values = code.decode(codes, _scales_at(all_, jnp.asarray(places)))
+  return [*out, total[2] + jnp.where(marks == 1, values, 0.0)]
+
+
+def finish(total: Total, like: CodedVector) -> jax.Array:
+  """The total as a vector, float32[N]."""
+  head, tail, rows = total
+  ends = _ends(like)
+  if ends.shape[0]:
+    head = head.reshape(-1, planar.LANES)
+    head = head.at[ends].set(rows, unique_indices=True, indices_are_sorted=True)
+  return jnp.concatenate([head.reshape(-1), tail])
+
+
+def _marks(all_: CodedVector) -> tuple[jax.Array, jax.Array]:
+  """The marks of the head, as of `planar.unpack_head`, and the tail's; bool."""
+  head, tail = planar.cut_parts(all_.marks, all_.space.size, 1)
+  left = all_.space.size - planar.head(all_.space.size)
+  return (
+    planar.unpack_head(head, 1, all_.width) == 1,
+    planar.unpack_tail(tail, 1)[:left] == 1,
+  )
+
+
+def _codes(all_: CodedVector) -> tuple[jax.Array, jax.Array]:
+  """uint32, likewise."""
+  head, tail = planar.cut_parts(all_.codes, all_.space.size, all_.width)
+  left = all_.space.size - planar.head(all_.space.size)
+  return (
+    planar.unpack_head(head, all_.width, all_.width),
+    planar.unpack_tail(tail, all_.width)[:left],
+  )
+
+
+def _scales_at(all_: CodedVector, places: jax.Array) -> list[jax.Array]:
+  """The scales of elements, each like `places`."""
+  if not all_.scales:
+    return []
+  leaf = all_.space.leaf_of(places)
+  return [top[leaf] for top in all_.scales]
+
+
+def _decoded(
+  code: ValueCode, codes: jax.Array, own: list[jax.Array]
+) -> jax.Array:
+  return code.decode(codes.astype(jnp.uint32), own)
+
+
+def _ends(all_: CodedVector) -> np.ndarray:
+  """int32: the rows of the head within which the scales change."""
+  size = planar.head(all_.space.size)
+  inside = [
+    end
+    for end in all_.space.offsets[1:-1]
+    if all_.scales and end < size and end % planar.LANES
+  ]
+  return np.unique(np.asarray(inside, np.int32) // planar.LANES)
 
 
 def _of_each(tops: list[jax.Array], leaves: int) -> list[list[jax.Array]]:

@@ -9,6 +9,7 @@ instead of indices (marked.py).
 from __future__ import annotations
 
 from collections.abc import Callable
+import functools
 from typing import Any
 
 from gradsparse import arguments
@@ -18,6 +19,7 @@ from gradsparse.codes import sparse_values
 from gradsparse.codes import value_codes
 from gradsparse.codes.sparse_values import Entries
 from gradsparse.codes.value_codes import ValueCode
+from gradsparse.sockets import Adder
 from gradsparse.sockets import Code
 from gradsparse.sockets import Space
 from gradsparse.sockets import Sparse
@@ -126,11 +128,18 @@ def of_entries(
       return sparse_values.decoded(values, rounded)
     return rounded
 
+  def adder(rounded):
+    if not isinstance(rounded, marked.CodedVector):
+      return None
+    add = functools.partial(marked.add, values)
+    return Adder(marked.start, add, marked.finish)
+
   code = Code(
     pack,
     unpack,
     decode=decode,
     takes=(Sparse, Entries, marked.CodedVector),
+    adder=adder,
   )
   is_exact = values.round is None and values.fit is None
   return code if is_exact else code._replace(round=round)

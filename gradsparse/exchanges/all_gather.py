@@ -69,7 +69,19 @@ def all_gather(mean: str = 'workers') -> Exchange:
         decoded = dataclasses.replace(decoded, per_chunk=own.per_chunk)
       return decoded
 
-    total = _sum(decode, messages, own, ctx, comm)
+    adder = None if platforms.is_cpu() else code.adder(message.rounded)
+    if adder is None:
+      total = _sum(decode, messages, own, ctx, comm)
+    else:
+      total = adder.finish(
+        common.add_up(
+          lambda total, vector: adder.add(total, read(vector)),
+          comm.typed_like(adder.start(message.rounded), messages),
+          messages,
+          sparse=False,
+        ),
+        message.rounded,
+      )
     if mean == 'senders':
       number = _sum(lambda x: decode(x).senders(), messages, own, ctx, comm)
       total = jax.tree.map(lambda t, n: t / jnp.maximum(n, 1), total, number)

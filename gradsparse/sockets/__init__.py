@@ -21,6 +21,7 @@ or globally. Compressors do not communicate; values that workers must share
 before selection (a scale, a low-rank basis) go through `PreReduce`.
 """
 
+from gradsparse.sockets.compressor import Adder
 from gradsparse.sockets.compressor import Code
 from gradsparse.sockets.compressor import Compressor
 from gradsparse.sockets.compressor import CompressorState
@@ -55,6 +56,7 @@ from gradsparse.sockets.values import Sent
 from gradsparse.sockets.values import Sparse
 
 __all__ = (
+  'Adder',
   'Code',
   'Compressor',
   'CompressorState',

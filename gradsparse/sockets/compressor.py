@@ -148,6 +148,21 @@ class Limits(NamedTuple):
   gain: Callable[[Sequence[Shape]], float] = lambda shapes: 1.0
 
 
+class Adder(NamedTuple):
+  """Adds messages up in a form of its own, and not payload by payload.
+
+  Attributes:
+    start: like -> the total of no message, an array or a tree of arrays. `like`
+      is this worker's `rounded`.
+    add: (total, rounded) -> the total with one more message.
+    finish: (total, like) -> as `Exchanged.total`.
+  """
+
+  start: Callable[[Any], Any]
+  add: Callable[[Any, Any], Any]
+  finish: Callable[[Any, Any], Any]
+
+
 class Code(NamedTuple):
   """The format of selected values in a message.
 
@@ -174,6 +189,8 @@ class Code(NamedTuple):
       of one worker's decoded elements, and which is not finite if an element of
       `selected` is not. The gradient and the mean over workers are then checked
       without another pass over all elements. None: there is no bound.
+    adder: rounded -> how such messages are added up on chips other than CPUs,
+      or None: payload by payload.
   """
 
   pack: Callable[[Any, Context], Any]
@@ -187,6 +204,7 @@ class Code(NamedTuple):
   dropped: Callable[[Any, Any], jax.Array] | None = None
   limits: Limits = Limits()
   bounds: Callable[[Any, Context], jax.Array] | None = None
+  adder: Callable[[Any], Adder | None] = lambda rounded: None
 
   @property
   def is_exact(self) -> bool:

@@ -2,7 +2,9 @@
 
 A bitmap marks the elements. Codes are not gathered one by one: in each word of
 packed codes, the marked ones move together in `log2(32 / width)` steps, and a
-running count of the set bits gives their place in the message.
+running count of the set bits gives their place in the message. Bitmap and codes
+are planar: field j of word q of `width` words has the code of the element whose
+mark is bit `j width + q`.
 
 References:
   Henry S. Warren, "Hacker's Delight", 2nd edition, sections 7-4 (compress) and
@@ -12,19 +14,22 @@ References:
 from __future__ import annotations
 
 from gradsparse.wire import fixed_width
+from gradsparse.wire import planar
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 
 def compress(
-  codes: jax.Array, marks: jax.Array, slots: int, width: int
+  codes: jax.Array, marks: jax.Array, size: int, slots: int, width: int
 ) -> jax.Array:
-  """Packs the codes of the marked elements, in their order.
+  """Packs the codes of the marked elements, word after word.
 
   Args:
-    codes: uint32, packed codes of all elements, as of `fixed_width.pack`.
-    marks: uint32, bitmap of the elements.
+    codes: uint32, codes of all elements, as of `planar.pack_parts` with a unit
+      of 32.
+    marks: uint32, bitmap of the elements, as of `planar.pack_parts`.
+    size: number of elements.
     slots: the most codes; further ones are lost.
     width: bits of a code, a divisor of 32.
 
@@ -35,8 +40,8 @@ def compress(
   Raises:
     ValueError: width does not divide 32.
   """
-  chosen = _lowest(marks, codes.shape[0], width)
-  place, shift = _begins(marks, codes.shape[0], width)
+  chosen = _lowest(marks, size, width)
+  place, shift = _begins(chosen, width)
   kept = codes & _whole(chosen, width)
   for moving, distance in _moves(chosen, width):
     moved = kept & moving
@@ -54,23 +59,22 @@ def expand(
 
   Args:
     words: uint32, the result of `compress`.
-    marks: uint32, bitmap of the elements; elements that found no slot get an
-      arbitrary code.
+    marks: uint32, bitmap of the elements, as of `planar.pack_parts`; elements
+      that found no slot get an arbitrary code.
     size: number of elements.
     width: bits of a code, a divisor of 32.
 
   Returns:
-    uint32[fixed_width.words(size, width)], packed codes of all elements; zero
-    for unmarked ones.
+    uint32, codes of all elements, as `compress` takes them; zero for unmarked
+    ones.
 
   Raises:
     ValueError: width does not divide 32.
   """
-  length = fixed_width.words(size, width)
+  chosen = _lowest(marks, size, width)
   if not words.shape[0]:
-    return jnp.zeros(length, jnp.uint32)
-  chosen = _lowest(marks, length, width)
-  place, shift = _begins(marks, length, width)
+    return jnp.zeros_like(chosen)
+  place, shift = _begins(chosen, width)
   first = words.at[place].get(mode='clip')
   second = words.at[place + 1].get(mode='clip')
   codes = (first >> shift) | ((second << 1) << (31 - shift))
@@ -79,58 +83,33 @@ def expand(
   return codes & _whole(chosen, width)
 
 
-def only(codes: jax.Array, marks: jax.Array, width: int) -> jax.Array:
-  """Sets the codes of unmarked elements to zero.
-
-  Args:
-    codes: uint32, packed codes of all elements.
-    marks: uint32, bitmap of the elements.
-    width: bits of a code, a divisor of 32.
-
-  Returns:
-    uint32, like codes.
-
-  Raises:
-    ValueError: width does not divide 32.
-  """
-  return codes & _whole(_lowest(marks, codes.shape[0], width), width)
-
-
-def _lowest(marks: jax.Array, length: int, width: int) -> jax.Array:
-  """uint32[length], the lowest bit of each marked element's code."""
+def _lowest(marks: jax.Array, size: int, width: int) -> jax.Array:
+  """uint32, the lowest bit of each marked element's code."""
   if 32 % width:
     raise ValueError(f'width must divide 32, got {width}')
-  per_word = 32 // width
-  # Column by column, as arrays with a short last axis are slow.
-  own = [
-    (marks >> np.uint32(begin)) & np.uint32(2**per_word - 1)
-    for begin in range(0, 32, per_word)
-  ]
-  lowest = jnp.stack(own, axis=1).reshape(-1)[:length]
-  half = per_word // 2
-  while half and width > 1:  # halves move apart, then their halves
-    lowest = lowest | (lowest << np.uint32(half * (width - 1)))
-    lowest = lowest & _every(half * width, half)
-    half //= 2
-  return lowest
+  head, tail = planar.cut_parts(marks, size, 1)
+  column = jax.lax.broadcasted_iota(jnp.uint32, (width, 1, 1), 0)
+  return jnp.concatenate(
+    [
+      ((lines[None] >> column) & _every(width, 1)).reshape(-1)
+      for lines in (head.reshape(-1, planar.LANES), tail[None])
+    ]
+  )
 
 
-def _begins(
-  marks: jax.Array, length: int, width: int
-) -> tuple[jax.Array, jax.Array]:
+def _begins(chosen: jax.Array, width: int) -> tuple[jax.Array, jax.Array]:
   """The place in the message of each word's first marked code.
 
+  Args:
+    chosen: uint32, as of `_lowest`.
+    width: bits of a code.
+
   Returns:
-    Two arrays [length]: int32, the word; uint32, the bit there.
+    Two arrays: int32, the word; uint32, the bit there.
   """
   per_word = 32 // width
-  counts = jax.lax.population_count(marks).astype(jnp.int32)
-  before = jnp.cumsum(counts, dtype=jnp.int32) - counts
-  ranks = []
-  for begin in range(0, 32, per_word):
-    below = jax.lax.population_count(marks & np.uint32(2**begin - 1))
-    ranks.append(before + below.astype(jnp.int32))
-  rank = jnp.stack(ranks, axis=1).reshape(-1)[:length]
+  counts = jax.lax.population_count(chosen).astype(jnp.int32)
+  rank = jnp.cumsum(counts, dtype=jnp.int32) - counts
   shift = (rank % per_word).astype(jnp.uint32) * np.uint32(width)
   return rank // per_word, shift
 

@@ -9,12 +9,8 @@ the program does not depend on the width.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-import itertools
 from typing import Any
 
-from gradsparse.backend import barriers
-from gradsparse.backend import joining
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -125,73 +121,6 @@ def unpack(words: jax.Array, count: int, width: int) -> jax.Array:
   # Two shifts of at most 31 bits, as a shift by 32 is undefined.
   codes = (rows[:, low] >> shift) | ((rows[:, high] << 1) << (31 - shift))
   return (codes & _mask(width)).reshape(-1)[:count]
-
-
-def at(words: jax.Array, places: jax.Array, width: int) -> jax.Array:
-  """Gathers packed codes.
-
-  Args:
-    words: uint32[m].
-    places: int32[k], the codes' numbers; beyond the last, results are
-      arbitrary.
-    width: bits of a code, a divisor of 32.
-
-  Returns:
-    uint32[k].
-
-  Raises:
-    ValueError: width does not divide 32.
-  """
-  if 32 % width:
-    raise ValueError(f'width must divide 32, got {width}')
-  per_word = 32 // width
-  shift = (places % per_word).astype(jnp.uint32) * np.uint32(width)
-  return (words[places // per_word] >> shift) & _mask(width)
-
-
-def joined(
-  parts: Sequence[jax.Array], counts: Sequence[int], width: int
-) -> jax.Array:
-  """Concatenates packed parts: the result of `pack` for all their codes.
-
-  Args:
-    parts: the packed words of each part.
-    counts: the number of codes of each part.
-    width: bits of a code, in [1, 32].
-
-  Returns:
-    uint32[words(sum of counts, width)].
-  """
-  bits = np.cumsum([0, *(count * width for count in counts)])
-  # Runs of parts of whole words are concatenated, then shifted together.
-  sizes = np.diff(bits)
-  ends = [n for n in range(1, len(parts)) if sizes[n - 1] % 32]
-  runs = list(itertools.pairwise([0, *ends, len(parts)]))
-  words = [joining.concat(parts[begin:end]) for begin, end in runs]
-  if len(runs) == 1:
-    return words[0]
-  out: list[jax.Array] = []
-  shared = jnp.zeros(0, jnp.uint32)  # the word in which the next run begins
-  for (begin, end), own in zip(runs, words, strict=True):
-    first, last = int(bits[begin]), int(bits[end])
-    own = _shifted(own, first % 32, last // 32 - first // 32 + 1)
-    if shared.size:
-      own = own.at[:1].add(shared)
-    out.append(own[:-1])
-    shared = own[-1:]
-  if bits[-1] % 32:
-    out.append(shared)
-  # A barrier, so that the shifts are not fused into the concatenation.
-  return jnp.concatenate(barriers.fusion_barrier(out))
-
-
-def _shifted(words: jax.Array, bits: int, length: int) -> jax.Array:
-  """Shifts words up by `bits`, to the `length` words that a run touches."""
-  words = jnp.pad(words, (0, length + 1 - words.shape[0]))
-  if not bits:
-    return words[:-1]
-  before = jnp.pad(words[:-2], (1, 0))
-  return (words[:-1] << bits) | (before >> (32 - bits))
 
 
 def _check(count: int, width: int) -> None:

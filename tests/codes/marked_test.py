@@ -146,6 +146,41 @@ def test_what_the_code_cannot_say_is_not_marked():
   assert 0 < int(np.sum(kept)) == count < wanted.sum()
 
 
+# A head of whole units, within whose rows leaves end, and a tail.
+LONG = ((33, 999), (64,), (7,), (5, 13_000), (100,))
+
+
+@pytest.mark.parametrize('name', marks.few(CODES, 'exponent4', 'constant'))
+def test_long_messages_add_up_as_their_payloads_do(name):
+  code, space = CODES[name], Space.whole(LONG)
+  rng = np.random.default_rng(6)
+
+  @jax.jit
+  def run(values, wanted):
+    ctx = context()
+    coded = MARKS[name](
+      list(zip(space.split(values), space.split(wanted), strict=True)), ctx
+    )
+    dense = [d.dense(s) for d, s in zip(coded.deliveries(), LONG, strict=True)]
+    found = []
+    for slots in (space.size, space.size // 4):
+      sent = coded.joined().at_most(slots)
+      sent = code.unpack(code.pack(sent, ctx), sent, ctx)
+      own = code.decode(sent, ctx, 1)
+      found.append(own.add_to(own.zeros()))
+      if adder := code.adder(sent):
+        total = functools.reduce(adder.add, [sent, sent], adder.start(sent))
+        found.append(adder.finish(total, sent) / 2)
+    return dense, found
+
+  values = rng.normal(size=space.size).astype(np.float32)
+  if name in SIGNS:
+    values = np.sign(values) * np.float32(0.5)
+  dense, found = run(values, rng.random(space.size) < 0.2)
+  for x in found:
+    np.testing.assert_array_equal(x, flat(dense))
+
+
 @pytest.mark.slow
 # Six times the standard deviation of a mean of 400: levels are 1/7 of the
 # largest value apart, and the whole of it.
@@ -172,7 +207,9 @@ def test_bits_on_the_wire(name, width):
 
   def pack(values, wanted):
     leaves = zip(SPACE.split(values), SPACE.split(wanted), strict=True)
-    return code.pack(MARKS[name](list(leaves), ctx).joined(), ctx)
+    return code.pack(
+      MARKS[name](list(leaves), ctx).joined().at_most(SPACE.size), ctx
+    )
 
   words = jax.eval_shape(pack, values, wanted)
   assert words.marks.size == -(-SPACE.size // 32)

@@ -84,24 +84,3 @@ def test_the_wrong_number_of_words_is_an_error():
     fixed_width.unpack(jnp.zeros(4, jnp.uint32), 10, 8)
   with pytest.raises(ValueError, match='count must be >= 0'):
     fixed_width.words(-1, 8)
-
-
-@pytest.mark.parametrize('width', marks.few([1, 4, 5, 32], 5))
-@pytest.mark.parametrize(
-  'counts', [(64, 32), (31, 31, 33, 96, 1, 0), (0, 3, 0), (1000, 64, 320)]
-)
-def test_parts_are_joined_bit_by_bit(counts, width):
-  rng = np.random.default_rng(width)
-  codes = [
-    rng.integers(0, 2**width, n, dtype=np.uint64).astype(np.uint32)
-    for n in counts
-  ]
-  parts = [_pack(jnp.asarray(x), width) for x in codes]
-  together = np.concatenate(codes)
-  joined = fixed_width.joined(parts, counts, width)
-  assert joined.tolist() == _oracle(together.tolist(), width)
-  if 32 % width == 0:
-    places = jnp.asarray(rng.permutation(len(together)))
-    np.testing.assert_array_equal(
-      fixed_width.at(joined, places, width), together[places]
-    )

@@ -78,3 +78,39 @@ def test_sums_of_words_hold_sums_of_codes():
   words = planar.pack_each(first, 3) + planar.pack_each(second, 3)
   (both,) = planar.unpack_each(words, [(70, 9)], 3)
   np.testing.assert_array_equal(both, first[0] + second[0])
+
+
+@pytest.mark.parametrize('size', [0, 5, 40_000, 32_768])
+@pytest.mark.parametrize('width', [1, 4])
+def test_a_vector_is_a_head_of_whole_units_and_a_tail(size, width):
+  (codes,) = drawn([(size,)], width)
+  halves = jnp.asarray(codes[: size // 3]), jnp.asarray(codes[size // 3 :])
+  parts = planar.joined(halves)
+  words = planar.pack_parts(parts, width)
+  at = planar.head(size)
+  alone = [codes[:at]] if at else []
+  expected = by_hand([*alone, codes[at:]], width)
+  assert words.tolist() == expected
+  head, tail = planar.cut_parts(words, size, width)
+  found = planar.unpack_head(head, width, width).reshape(-1)
+  np.testing.assert_array_equal(found, codes[:at])
+  left = planar.unpack_tail(tail, width)[: size - at]
+  np.testing.assert_array_equal(left, codes[at:])
+
+
+def test_bits_and_codes_of_a_head_are_combined_element_by_element():
+  size, width = 1 << 16, 4
+  bits, codes = drawn([(size,)], 1)[0], drawn([(size,)], width, 1)[0]
+  words = [
+    planar.pack_parts([jnp.asarray(x)], n) for x, n in ((bits, 1), (codes, 4))
+  ]
+  unpacked = [
+    planar.unpack_head(x, n, width)
+    for x, n in zip(words, (1, width), strict=True)
+  ]
+  np.testing.assert_array_equal(
+    (unpacked[0] * unpacked[1]).reshape(-1), bits * codes
+  )
+  rows = np.array([0, 3, 511])
+  found = planar.rows_of_head(words[1], rows, width, size)
+  np.testing.assert_array_equal(found, codes.reshape(-1, 128)[rows])
