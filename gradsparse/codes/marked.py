@@ -77,7 +77,8 @@ class CodedVector:
   slots: int = dataclasses.field(metadata={'static': True})
 
 
-class Joined(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Joined:
   """The codes of all leaves, one after the other, before they are packed.
 
   Attributes:
@@ -321,14 +322,14 @@ def add(code: ValueCode, total: Total, all_: CodedVector) -> Total:
   rows = jnp.arange(size // lanes, dtype=jnp.int32) * lanes
   tail = jnp.arange(space.size - size, dtype=jnp.int32) + size
   shape = 32 // width, width, -1
-  own = _scales_at(all_, rows)
   # A barrier, or XLA for TPUs would look the scales up for each element.
-  own = jax.lax.optimization_barrier([x.reshape(shape) for x in own])
-  own = [[x[..., None] for x in own], _scales_at(all_, tail)]
-  for marks, codes, tops, x in zip(
-    _marks(all_), _codes(all_), own, total, strict=False
-  ):
-    out.append(x + jnp.where(marks, code.decode(codes, tops), 0.0))
+  own = jax.lax.optimization_barrier(
+    [x.reshape(shape) for x in _scales_at(all_, rows)]
+  )
+  scales = [x[..., None] for x in own], _scales_at(all_, tail)
+  parts = zip(total[:2], _marks(all_), _codes(all_), scales, strict=True)
+  for x, there, codes, tops in parts:
+    out.append(x + jnp.where(there, code.decode(codes, tops), 0.0))
   # The rows within which a leaf ends, each element with its own scales.
   ends = _ends(all_)
   places = lanes * ends[:, None] + np.arange(lanes, dtype=np.int32)
@@ -345,8 +346,13 @@ def finish(total: Total, like: CodedVector) -> jax.Array:
   head, tail, rows = total
   ends = _ends(like)
   if ends.shape[0]:
-    head = head.reshape(-1, planar.LANES)
-    head = head.at[ends].set(rows, unique_indices=True, indices_are_sorted=True)
+    # In the shape in which it was added up: XLA for TPUs would use the other
+    # shape for both, in which scales take ten times as long. And a barrier, as
+    # it cannot fuse a gather into a scatter.
+    rows = jax.lax.optimization_barrier(rows)
+    head = head.at[np.unravel_index(ends, head.shape[:3])].set(
+      rows, unique_indices=True, indices_are_sorted=True
+    )
   return jnp.concatenate([head.reshape(-1), tail])
 
 

@@ -93,10 +93,10 @@ def drawn_of_each(
   ranks = jnp.where(
     number < found[segment][:, None], (2**31 - 1) - word.astype(jnp.int32), 0
   )
-  marks = thresholds.largest(
+  smallest = thresholds.largest(
     ranks, rows.tolist(), jnp.asarray(count, jnp.int32)
   )
-  taken = bitmap.positions(bitmap.pack(marks.reshape(-1)), sum(counts))
+  taken = bitmap.positions(bitmap.pack(smallest.reshape(-1)), sum(counts))
   return barriers.barrier_if_shared(indices.reshape(-1)[taken], len(sizes))
 
 
