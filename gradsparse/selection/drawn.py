@@ -121,7 +121,9 @@ def _marks(
   begin, bar = (
     jnp.asarray(x, jnp.uint32)[:, None, None] for x in (begins, bars)
   )
-  below = (draws.bits_of(key, begin + place) <= bar) & (place < size)
+  below = draws.bits_of(key, begin + place) <= bar
+  if size % 32:
+    below &= place < size
   bits = below.astype(jnp.uint32) << bit
   return jax.lax.reduce(bits, np.uint32(0), jax.lax.bitwise_or, (1,))
 
