@@ -44,13 +44,14 @@ def drawn_of_each(
   room = np.minimum(size, count + 2 * spare)
   share = np.minimum((count + spare) / size, 1.0)
   bars = np.minimum(share * 2.0**32, 2**32 - 1).astype(np.uint32)
-  words, begins = -(-size // 32), joining.offsets(size)
-  groups = [np.flatnonzero(size == own) for own in np.unique(size)]
-  place = np.argsort(np.concatenate(groups))  # of each vector in the groups
+  words = -(-size // 32)
+  vector = thresholds.segment_of(words.tolist())
 
   def counted(marks):
-    bits = [jax.lax.population_count(x).astype(jnp.int32) for x in marks]
-    return jnp.concatenate([jnp.sum(x, axis=1) for x in bits])[place]
+    bits = jax.lax.population_count(marks).astype(jnp.int32)
+    return jax.ops.segment_sum(
+      bits, vector, len(sizes), indices_are_sorted=True
+    )
 
   def fits(marks):
     found = counted(marks)
@@ -58,26 +59,16 @@ def drawn_of_each(
 
   def again(carry):
     turn, _ = carry
-    own = jax.random.fold_in(key, turn)
-    marks = [_marks(int(size[g[0]]), begins[g], bars[g], own) for g in groups]
-    return turn + 1, marks
+    return turn + 1, _marks(sizes, bars, jax.random.fold_in(key, turn))
 
   # Typed like the key, which may differ between devices.
   zero = jax.random.key_data(key).reshape(-1)[0] & 0
-  nothing = [
-    jnp.zeros((len(g), words[g[0]]), jnp.uint32) + zero for g in groups
-  ]
+  nothing = jnp.zeros(words.sum(), jnp.uint32) + zero
   turn, marks = jax.lax.while_loop(
     lambda carry: ~fits(carry[1]), again, (zero.astype(jnp.int32), nothing)
   )
   found = counted(marks)
-  each = [
-    own
-    for x in marks
-    for own in joining.split(x.reshape(-1), [x.shape[1:]] * x.shape[0])
-  ]
-  joined = joining.concat([each[n] for n in place])
-  places = bitmap.positions(joined, int(room.sum()))
+  places = bitmap.positions(marks, int(room.sum()))
   # The candidates of each vector, in rows.
   rows = -(-room // LANES)
   segment = thresholds.segment_of(rows.tolist())
@@ -86,46 +77,37 @@ def drawn_of_each(
   number = lanes - _of(LANES * joining.offsets(rows), segment)
   first = jnp.cumsum(found) - found
   at = jnp.minimum(first[segment][:, None] + number, places.shape[0] - 1)
-  shift = _of(begins - 32 * joining.offsets(words), segment)
+  shift = _of(joining.offsets(size) - 32 * joining.offsets(words), segment)
   indices = places[at] + shift
   last = jax.random.fold_in(key, turn - 1)
   word = draws.bits_of(last, indices.astype(jnp.uint32)) >> 1
   ranks = jnp.where(
     number < found[segment][:, None], (2**31 - 1) - word.astype(jnp.int32), 0
   )
-  smallest = thresholds.largest(
+  marks = thresholds.largest(
     ranks, rows.tolist(), jnp.asarray(count, jnp.int32)
   )
-  taken = bitmap.positions(bitmap.pack(smallest.reshape(-1)), sum(counts))
+  taken = bitmap.positions(bitmap.pack(marks.reshape(-1)), sum(counts))
   return barriers.barrier_if_shared(indices.reshape(-1)[taken], len(sizes))
 
 
-def _marks(
-  size: int, begins: np.ndarray, bars: np.ndarray, key: jax.Array
-) -> jax.Array:
-  """Bitmaps of vectors of one size: elements whose words are at most a bar.
+def _marks(sizes: Sequence[int], bars: np.ndarray, key: jax.Array) -> jax.Array:
+  """uint32 bitmaps: elements of each vector whose words are at most its bar."""
+  data = jax.random.key_data(key)
+  begins = barriers.hidden_numbers(joining.offsets(sizes).tolist(), data)
+  joined = barriers.barrier_if_shared(jnp.asarray(bars), len(sizes))
+  each = joining.split(joined, [()] * len(sizes))
 
-  Args:
-    size: elements of a vector.
-    begins: int[g], offsets of the vectors.
-    bars: uint32[g].
-    key: PRNG key.
+  def marked(size, begin, bar):
+    number = begin + jax.lax.iota(jnp.int32, size)
+    return draws.bits_of(key, number.astype(jnp.uint32)) <= bar
 
-  Returns:
-    uint32[g, ceil(size / 32)].
-  """
-  # Bits are drawn plane by plane, so that packing has no short last axis.
-  shape = len(begins), 32, -(-size // 32)
-  bit = jax.lax.broadcasted_iota(jnp.uint32, shape, 1)
-  place = 32 * jax.lax.broadcasted_iota(jnp.uint32, shape, 2) + bit
-  begin, bar = (
-    jnp.asarray(x, jnp.uint32)[:, None, None] for x in (begins, bars)
+  return joining.concat(
+    [
+      bitmap.pack(marked(size, begin, bar))
+      for size, begin, bar in zip(sizes, begins, each, strict=True)
+    ]
   )
-  below = draws.bits_of(key, begin + place) <= bar
-  if size % 32:
-    below &= place < size
-  bits = below.astype(jnp.uint32) << bit
-  return jax.lax.reduce(bits, np.uint32(0), jax.lax.bitwise_or, (1,))
 
 
 def _of(numbers: np.ndarray, segment: jax.Array) -> jax.Array:
