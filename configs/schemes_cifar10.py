@@ -20,9 +20,7 @@ warm-up where there is one. The learning rate of each row is the best of three,
 half, once and twice that of the full setting: trials with one seed, trained on
 four fifths of the first four files and tested on the other fifth. So no row is
 tested on what its rate was chosen on. The trials are in
-experiments/results/rates/schemes_cifar10.json, and run again by
-
-  python -m experiments.papers schemes_cifar10 --lr_multipliers=0.5,1,2
+experiments/results/rates/schemes_cifar10.json.
 
 Recorded runs were stopped for up to six minutes now and then, so their seconds
 say little. QSGD and TernGrad leave leaves under 1,000 elements dense there, as

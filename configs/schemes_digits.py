@@ -18,10 +18,7 @@ The learning rate of each row is the best of half, once and twice that of its
 setting. The trials had three seeds, were trained on four fifths of the training
 set and tested on the other fifth, 287 images. Where two rates differ by less
 than one image, as those of dense do, the choice says little. The trials are in
-experiments/results/rates/schemes_digits.json. To run them again:
-
-  python -m experiments.papers schemes_digits --lr_multipliers=0.5,1,2 \
-    --seeds=0,1,2
+experiments/results/rates/schemes_digits.json.
 
 Bytes are with those of the averages of parameters of gradient_dropping_local,
 every 100 steps. One test image is 0.28 points.

@@ -32,9 +32,7 @@ BLEU of the validation file; `data.final_split` tested the same runs on both
 Quick rows take the best of their trials; the rows of `rate` are in proportion
 to it. Full runs had no trials: they have 0.002, as the local-gradient paper,
 and 1.6. Runs on a slow network had 0.002, too. Trials are at multiples of the
-full rate:
-
-  python -m experiments.papers schemes_translation partial --lr_multipliers=4,8
+full rate.
 
 The hybrid had two thresholds, 0.01 and 0.001.
 """

@@ -7,9 +7,8 @@ jiwer, for translation sentencepiece and sacrebleu.
 
 A file directly in this folder is a program, `python -m experiments.NAME`: it
 takes flags and calls a package. If a package has the name of its program
-(`cluster`, `cost_model`, `papers`, `report`, `results_page`, `sweep`), the
-program is the package's `__main__.py`. So it is for a study that is a folder
-(`studies/large_models`). The benchmarks are programs in a package of their own.
+(`cluster`, `papers`, `report`, `results_page`, `sweep`), the program is the
+package's `__main__.py`. The benchmarks are programs in a package of their own.
 Nothing imports a program.
 
 The packages, lowest first; each imports only from those above it in this list
@@ -25,10 +24,8 @@ The packages, lowest first; each imports only from those above it in this list
   hosts        processes of a run, and the devices of its workers
   run          files, bytes, times, scores and checkpoints of a run
   training     gradients, the step, the loop
-  report       pages and records of finished runs
-  cost_model   how long an exchange takes, by the papers' models
+  report       pages of finished runs
   benchmarks   measurements of speed
-  studies      the demo, and single studies
   papers       tables of trainings: what papers printed, and ours
   sweep        the points of a sweep, and their runs
   results_page RESULTS.md and docs/results, made from the records

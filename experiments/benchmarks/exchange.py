@@ -17,15 +17,10 @@ rate:
   scheme, floats, workers, rate, density
   step_ms           median time of a step, of the slowest worker
   step_ms_spread    distance between the quartiles of the rounds
-  compute_ms        the same step with its collectives left out, all workers at
-                    the same time: they share the cores of this machine
-  collectives_ms    the same collectives with nothing around them
-  exchange_ms       step_ms - compute_ms
   wire_bytes        sent by a host in a step, by the counters of its interface,
                     the largest over hosts, idle traffic subtracted
   plan_bytes        what `gs.plan` says
   bytes_ok          wire <= 1.05 (plan + 66 ceil(plan / 1448)) + 4096
-  serial_ms         what must be sent one after another, at the nominal rate
   speedup           step_ms of dense / step_ms; null without dense
 """
 
@@ -70,10 +65,7 @@ _INSIDE = on_hosts.define_inside()
 def _measured(
   floats: int, workers: int, rate: str, folder: pathlib.Path
 ) -> list[dict[str, Any]]:
-  """Runs the workers once; the folder is for their compiled programs."""
-  # These depend on size and number only: another rate finds them here.
-  shared = folder / f'{floats}-{workers}'
-  shared.mkdir(exist_ok=True)
+  """Runs the workers once."""
   words = [
     f'--num_params={floats}',
     f'--density={_DENSITY.value}',
@@ -84,7 +76,7 @@ def _measured(
   found = on_hosts.measured(
     'exchange',
     words,
-    shared,
+    folder,
     workers,
     rate,
     before=on_hosts.LARGE_PAGES,
@@ -100,7 +92,6 @@ def _inside() -> dict[str, Any]:
     density=_DENSITY.value,
     repeats=_REPEATS.value,
     steps=_STEPS.value,
-    folder=_JSON.value.parent,
   )
 
 

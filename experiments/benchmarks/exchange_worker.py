@@ -7,30 +7,24 @@ alike.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 import functools
-import pathlib
 import time
 from typing import Any, NamedTuple
 
-from experiments.benchmarks import collectives
 from experiments.benchmarks import on_hosts
-from experiments.benchmarks import sharing
 from experiments.benchmarks import subjects
 from experiments.cluster import traffic
+from experiments.hosts import placement as placing
 import gradsparse as gs
 import jax
 from jax.experimental import multihost_utils
 import jax.numpy as jnp
-from jax.sharding import AxisType
-from jax.sharding import Mesh
-from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 import numpy as np
 import optax
 
-LOCAL = P(subjects.AXIS)
-MODES = ('step', 'compute', 'collectives')
+_OWN = P(subjects.AXIS)
 _GRADIENTS = 2  # different ones, in turn
 _IDLE_SECONDS = 3.0
 _BARRIERS = 5  # measured, to be subtracted
@@ -38,38 +32,31 @@ _BARRIERS = 5  # measured, to be subtracted
 _LONG_STEP_SECONDS = 1.0
 
 
-class Subject(NamedTuple):
+class _Subject(NamedTuple):
   """One scheme, compiled and with its state.
 
   Attributes:
-    run: mode -> does one step and waits for its end.
-    is_long: mode -> whether a step takes so long that one a round must do.
+    run: does one step and waits for its end.
+    is_long: whether a step takes so long that one a round must do.
     found: what `measure` returns of it.
   """
 
-  run: dict[str, Callable[[], None]]
-  is_long: dict[str, bool]
+  run: Callable[[], None]
+  is_long: bool
   found: dict[str, Any]
 
 
-class Bench:
-  """What all schemes share: parameters, gradients, and the mesh.
+class _Bench:
+  """What all schemes share: parameters and gradients.
 
   Args:
     shapes: of the parameters, by name.
-    programs: compiles for all processes.
   """
 
-  def __init__(
-    self, shapes: Mapping[str, tuple[int, ...]], programs: sharing.Programs
-  ):
-    self._programs, self._turn = programs, 0
-    devices = jax.devices()
-    self.workers = len(devices)
-    self.mesh = Mesh(
-      np.asarray(devices), (subjects.AXIS,), axis_types=(AxisType.Auto,)
-    )
-    self.shapes = {
+  def __init__(self, shapes: dict[str, tuple[int, int]]):
+    self._placement = placing.provide('shard_map', jax.device_count())
+    self.workers, self._turn = self._placement.num_workers, 0
+    self._shapes = {
       name: jax.ShapeDtypeStruct(shape, jnp.float32)
       for name, shape in shapes.items()
     }
@@ -81,119 +68,72 @@ class Bench:
         for key, (name, shape) in zip(keys, shapes.items(), strict=True)
       }
 
-    self.gradients = [
-      self._make(functools.partial(draw, seed), LOCAL)
-      for seed in range(_GRADIENTS)
+    make = self._placement.compile
+    self._gradients = [
+      make(functools.partial(draw, seed), _OWN)() for seed in range(_GRADIENTS)
     ]
-    self.params = self._make(self._zeros, P())
-    token = self._make(lambda: jnp.zeros(self.workers), LOCAL)
-    meet = self._mapped(lambda x: jax.lax.psum(x, subjects.AXIS), LOCAL, P())
-    self.barrier = lambda: jax.block_until_ready(meet(token))
+    self._params = make(self._zeros)()
 
   def _zeros(self) -> Any:
-    return jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), self.shapes)
+    return jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), self._shapes)
 
-  def _mapped(self, function, in_specs, out_specs, donate=()):
-    # Without types: the steps without collectives promise replicated results
-    # that they do not have.
-    mapped = jax.shard_map(
-      function,
-      mesh=self.mesh,
-      in_specs=in_specs,
-      out_specs=out_specs,
-      check_vma=False,
-    )
-    return jax.jit(mapped, donate_argnums=donate)
-
-  def _make(self, function: Callable[[], Any], specs: Any) -> Any:
-    """Arrays of the mesh; each process makes its own part only."""
-    shardings = jax.tree.map(
-      lambda spec: NamedSharding(self.mesh, spec),
-      specs,
-      is_leaf=lambda x: isinstance(x, P),
-    )
-    return jax.jit(function, out_shardings=shardings)()
-
-  def subject(self, name: str, density: float) -> Subject:
-    """Compiles the three programs of a scheme and makes its state."""
+  def subject(self, name: str, density: float) -> _Subject:
+    """Compiles the step of a scheme and makes its state."""
     tx = subjects.make(name, density)
-    specs = gs.workers.specs(tx, self.shapes, self.workers, subjects.AXIS)
+    specs = gs.workers.specs(tx, self._shapes, self.workers)
 
     def step(params, state, grads):
-      own = jax.tree.map(lambda x, s: x if s == P() else x[0], state, specs)
-      grads = jax.tree.map(lambda g: g[0], grads)
-      updates, own = tx.update(grads, own, params)
-      state = jax.tree.map(lambda x, s: x if s == P() else x[None], own, specs)
+      updates, state = tx.update(grads, state, params)
       return optax.apply_updates(params, updates), state
 
-    held = [
-      self._make(
-        lambda: gs.workers.init(tx, self._zeros(), self.workers, subjects.AXIS),
-        specs,
-      )
-    ]
+    program = self._placement.parallel(
+      step,
+      in_specs=(P(), specs, _OWN),
+      out_specs=(P(), specs),
+      donate_argnums=(0, 1),
+    )
 
-    def runner():
-      program = self._programs.compile(
-        self._mapped(step, (P(), specs, LOCAL), (P(), specs), (0, 1)),
-        *(self.params, held[0], self.gradients[0]),
-      )
+    def init():
+      return gs.workers.init(tx, self._zeros(), self.workers)
 
-      def run():
-        self._turn += 1
-        grads = self.gradients[self._turn % _GRADIENTS]
-        self.params, new = program(self.params, held.pop(), grads)
-        held.append(new)
-        jax.block_until_ready((self.params, new))
+    held = [self._placement.compile(init, specs)()]
 
-      return run
+    def run():
+      self._turn += 1
+      grads = self._gradients[self._turn % _GRADIENTS]
+      self._params, new = program(self._params, held.pop(), grads)
+      held.append(new)
+      jax.block_until_ready((self._params, new))
 
-    run = {'step': runner()}
-    with collectives.left_out(self.workers) as calls:
-      run['compute'] = runner()
-    calls = self._programs.share(lambda: calls)  # process 0 has traced
-    run['collectives'] = self._alone(calls)
-    first = {  # touches all memory
-      mode: on_hosts.slowest(_region(self, run[mode], 1)[0]) for mode in MODES
-    }
+    run()  # compiles, and touches all memory
     found = {
       'scheme': name,
-      'plan_bytes': gs.plan(tx, self.shapes, self.workers).sent_bytes,
-      'serial_bytes': round(sum(c.serial_bytes(self.workers) for c in calls)),
+      'plan_bytes': gs.plan(tx, self._shapes, self.workers).sent_bytes,
       'sent_bytes': [],
-      'seconds': {mode: [] for mode in MODES},
+      'seconds': [],
     }
-    is_long = {mode: first[mode] > _LONG_STEP_SECONDS for mode in MODES}
-    return Subject(run, is_long, found)
-
-  def _alone(self, calls: list[collectives.Call]) -> Callable[[], None]:
-    function, lengths = collectives.alone(calls, subjects.AXIS)
-    operands = self._make(
-      lambda: [jnp.zeros((self.workers, n)) for n in lengths], LOCAL
-    )
-    program = self._programs.compile(
-      self._mapped(lambda xs: function([x[0] for x in xs])[None], LOCAL, LOCAL),
-      operands,
-    )
-    return lambda: jax.block_until_ready(program(operands))
+    seconds = on_hosts.slowest(_region(run, 1)[0])
+    return _Subject(run, seconds > _LONG_STEP_SECONDS, found)
 
 
-def _region(
-  bench: Bench, run: Callable[[], None], steps: int
-) -> tuple[float, float, int]:
+def _region(run: Callable[[], None], steps: int) -> tuple[float, float, int]:
   """Does some steps, between barriers.
 
   Returns:
     (seconds for the steps, seconds for all, bytes sent by this host in all).
   """
-  bench.barrier()
+  _barrier()
   before, start = _sent_bytes(), time.perf_counter()
   for _ in range(steps):
     run()
   end = time.perf_counter()
-  bench.barrier()  # what is queued on this host has left it then
+  _barrier()  # what is queued on this host has left it then
   after, done = _sent_bytes(), time.perf_counter()
   return end - start, done - start, after - before
+
+
+def _barrier() -> None:
+  multihost_utils.sync_global_devices('exchange')
 
 
 def _sent_bytes() -> int:
@@ -209,7 +149,6 @@ def measure(
   density: float,
   repeats: int,
   steps: int,
-  folder: pathlib.Path,
 ) -> dict[str, Any]:
   """Measures schemes; every process returns the same.
 
@@ -219,40 +158,36 @@ def measure(
     density: of the sparse schemes.
     repeats: rounds.
     steps: of a scheme in a round.
-    folder: that all processes see, for compiled programs.
   """
   shapes = subjects.shapes(num_params)
-  bench = Bench(shapes, sharing.Programs(folder))
+  bench = _Bench(shapes)
   contenders = [bench.subject(name, density) for name in names]
 
   # What is sent without a step: heartbeats in a while, and a barrier.
-  bench.barrier()
+  _barrier()
   before = _sent_bytes()
   time.sleep(_IDLE_SECONDS)
   quiet = (_sent_bytes() - before) / _IDLE_SECONDS
-  barriers = [_region(bench, lambda: None, 0)[2] for _ in range(_BARRIERS)]
+  barriers = [_region(lambda: None, 0)[2] for _ in range(_BARRIERS)]
 
   for number in range(repeats):
     shift = number % len(contenders)
     for run, is_long, found in contenders[shift:] + contenders[:shift]:
       # A long exchange leaves TCP in a state that the next one suffers from.
-      if not is_long['step']:
-        run['step']()
-      for mode in MODES:
-        count = 1 if is_long[mode] else steps
-        seconds, whole, nbytes = _region(bench, run[mode], count)
-        found['seconds'][mode].append(on_hosts.slowest(seconds) / count)
-        if mode == 'step':
-          extra = np.median(barriers) + quiet * whole
-          found['sent_bytes'].append((nbytes - extra) / count)
+      if not is_long:
+        run()
+      count = 1 if is_long else steps
+      seconds, whole, nbytes = _region(run, count)
+      found['seconds'].append(on_hosts.slowest(seconds) / count)
+      extra = np.median(barriers) + quiet * whole
+      found['sent_bytes'].append((nbytes - extra) / count)
 
   rows = [subject.found for subject in contenders]
   everyones = multihost_utils.process_allgather(
     np.asarray([row['sent_bytes'] for row in rows], np.float64)
   )  # (workers, schemes, repeats)
+  counted = traffic.count_here() is not None
   for number, row in enumerate(rows):
-    row['sent_bytes'] = everyones[:, number].tolist()
-    if traffic.count_here() is None:
-      row['sent_bytes'] = None
+    row['sent_bytes'] = everyones[:, number].tolist() if counted else None
   floats = subjects.size(shapes)
   return {'floats': floats, 'workers': bench.workers, 'schemes': rows}

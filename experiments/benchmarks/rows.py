@@ -9,13 +9,13 @@ import pathlib
 import statistics
 from typing import Any
 
-from experiments.cluster import network
 from experiments.program import command_line
 from experiments.program import files
 from experiments.program import tables
 from experiments.run import machine
 from experiments.run import scores
 from experiments.run import time_breakdown
+from scipy import stats
 
 _HEADER = 66  # bytes of Ethernet, IP and TCP with time stamps
 _SEGMENT = 1448  # bytes of payload in a full packet
@@ -29,10 +29,7 @@ def bytes_limit(plan_bytes: int) -> float:
 
 def quartile_distance(values: Sequence[float]) -> float:
   """The distance between the first quartile and the third."""
-  if len(values) < 2:
-    return 0.0
-  low, _, high = statistics.quantiles(values, n=4, method='inclusive')
-  return high - low
+  return float(stats.iqr(values)) if len(values) else 0.0
 
 
 def write_record(
@@ -62,14 +59,9 @@ def make_rows(
   """
   rows = []
   for scheme in measured['schemes']:
-    ms = {k: [1e3 * s for s in v] for k, v in scheme['seconds'].items()}
-    middle = {mode: statistics.median(values) for mode, values in ms.items()}
+    ms = [1e3 * seconds for seconds in scheme['seconds']]
     plan_bytes, sent = scheme['plan_bytes'], scheme['sent_bytes']
     wire = sent and max(round(statistics.median(host)) for host in sent)
-    serial_ms = None
-    if rate not in ('loopback', 'unlimited'):
-      bits = 8 * scheme['serial_bytes']
-      serial_ms = 1e3 * bits / network.bits_per_second(rate)
     rows.append(
       {
         'scheme': scheme['scheme'],
@@ -77,17 +69,12 @@ def make_rows(
         'workers': measured['workers'],
         'rate': rate,
         'density': density,
-        'step_ms': middle['step'],
-        'step_ms_spread': quartile_distance(ms['step']),
-        'compute_ms': middle['compute'],
-        'collectives_ms': middle['collectives'],
-        'exchange_ms': middle['step'] - middle['compute'],
+        'step_ms': statistics.median(ms),
+        'step_ms_spread': quartile_distance(ms),
         'wire_bytes': wire,
         'plan_bytes': plan_bytes,
         'bytes_ok': None if wire is None else wire <= bytes_limit(plan_bytes),
-        'serial_bytes': scheme['serial_bytes'],
-        'serial_ms': serial_ms,
-        'rounds': len(ms['step']),
+        'rounds': len(ms),
       }
     )
   dense = next((row for row in rows if row['scheme'] == 'dense'), None)
@@ -195,10 +182,6 @@ def table(rows: Sequence[Mapping[str, Any]]) -> tables.Table:
     'scheme': ('scheme', ''),
     'step': ('step_ms', '.1f'),
     'step spread': ('step_ms_spread', '.1f'),
-    'compute': ('compute_ms', '.1f'),
-    'exchange': ('exchange_ms', '.1f'),
-    'collectives': ('collectives_ms', '.1f'),
-    'serial': ('serial_ms', '.1f'),
     'wire bytes': ('wire_bytes', ','),
     'plan bytes': ('plan_bytes', ','),
     'speedup': ('speedup', '.2f'),

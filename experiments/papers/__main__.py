@@ -23,16 +23,12 @@ A run is recorded as soon as it is finished. The same command again runs only
 what is missing, and resumes a stopped run from its checkpoint. If some run
 could not run, the program says so at the end, and the exit status is 1.
 
-`--lr_multipliers=0.5,1,2` runs trials of learning rates instead: each row is
-trained at each of these multiples of its rate, with each seed, on a part of the
-training set, and tested on the rest of it. With `--share=0.25` a trial has a
-quarter of the row's epochs. The table shows which rate is best.
-
 A scheme of your own is a row of any table, `package.module:factory`, with
 arguments behind commas, such as `mine:thinned,density=0.01`. It is shown beside
-the rows that are on record in experiments/results/papers.
+the rows that are on record in experiments/results/papers. With a field such as
+`train.learning_rate=0.2` among them, `--held_out` compares settings.
 
-`--csv` writes a row a run, or a trial.
+`--csv` writes a row a run.
 """
 
 from collections.abc import Sequence
@@ -44,10 +40,8 @@ from experiments.papers import page
 from experiments.papers import record as records
 from experiments.papers import running
 from experiments.papers import table as papers
-from experiments.papers import trials
 from experiments.program import command_line
 from experiments.program import errors
-from experiments.program import files
 from experiments.program import tables
 import pandas as pd
 
@@ -64,20 +58,6 @@ _FULL = flags.DEFINE_bool(
 )
 _HELD_OUT = flags.DEFINE_bool(
   'held_out', False, "the paper's setting, tested on a part of the training set"
-)
-_LR_MULTIPLIERS = command_line.define_list(
-  'lr_multipliers',
-  (),
-  command_line.positive_number,
-  "multiples of each row's learning rate, to choose the best",
-)
-flags.DEFINE_alias('trials', 'lr_multipliers')  # as in the records
-_SHARE = flags.DEFINE_float(
-  'share',
-  1.0,
-  "share of the row's epochs that each trial takes",
-  lower_bound=0.001,
-  upper_bound=1,
 )
 _BUDGET = flags.DEFINE_float(
   'budget', None, 'seconds after which no further run begins', lower_bound=0
@@ -97,11 +77,6 @@ def main(given: Sequence[str]) -> int | None:
     raise errors.ConfigError('TABLE is missing; --list shows them')
   name, *rows = given
   table = catalogue.load(name)
-  if _SHARE.value != 1 and not _LR_MULTIPLIERS.value:
-    raise errors.ConfigError(
-      '--share is of trials, but --lr_multipliers is not given; got '
-      f'{_SHARE.value:g}'
-    )
   if _FULL.value and _HELD_OUT.value:
     raise errors.ConfigError('--full and --held_out are two settings: take one')
   own = [row for row in rows if ':' in row]
@@ -109,8 +84,6 @@ def main(given: Sequence[str]) -> int | None:
   rows = running.with_dense(table, rows)
   path = _JSON.value or _WORKDIR.value / f'{name}.json'
   size = _size(table)
-  if _LR_MULTIPLIERS.value:
-    return _try(name, table, rows, size)
   record = records.Record(path, name, table)
   missing = running.run(
     table,
@@ -142,27 +115,6 @@ def _show(table: papers.Table, frame: pd.DataFrame, title: str) -> None:
   )
   columns = page.results(table, frame) or {'no run yet': []}
   tables.show(page.console(columns, title=title, caption=caption))
-
-
-def _try(
-  name: str, table: papers.Table, rows: Sequence[str], size: str
-) -> int | None:
-  """Tries learning rates, and prints which is best."""
-  path = _JSON.value or _WORKDIR.value / f'{name}_trials.json'
-  made = trials.Trials(path, table, size, _SEEDS.value, _SHARE.value)
-  missing = made.run(
-    rows,
-    _LR_MULTIPLIERS.value,
-    workdir=_WORKDIR.value / f'{name}_trials',
-    command=command_line.typed(),
-    budget=_BUDGET.value,
-  )
-  tables.show(made.results(rows, _LR_MULTIPLIERS.value))
-  if _CSV.value:
-    files.write_csv(_CSV.value, made.as_rows(rows, _LR_MULTIPLIERS.value))
-  for what in missing:
-    print(f'missing: {what}')
-  return 1 if missing else None
 
 
 def _size(table: papers.Table) -> str:

@@ -33,13 +33,11 @@ _FSDD_HELD_OUT = 2_741  # strings that are left without recordings 5 to 9
 # `warmup_epochs` of rising sparsity and `linear_warmup_epochs` of a rising
 # learning rate. `warmup_share` is that part of the run instead. `examples` says
 # how many there are, where the name of the data does not.
-_EPOCHS = ('epochs', 'warmup_epochs', 'linear_warmup_epochs')
-DERIVED = (*_EPOCHS, 'examples', 'warmup_share')
+DERIVED = ('epochs', 'warmup_epochs', 'linear_warmup_epochs')
+DERIVED += ('examples', 'warmup_share')
 
 
-def build(
-  fields: Mapping[str, Any], share: float = 1.0
-) -> ml_collections.ConfigDict:
+def build(fields: Mapping[str, Any]) -> ml_collections.ConfigDict:
   """Returns the default configuration with some fields changed.
 
   Args:
@@ -47,21 +45,10 @@ def build(
       from epochs are computed when they are read, so that flags may change the
       number of workers and the batch. Tests and checkpoints are once an epoch
       unless a field says otherwise.
-    share: times the epochs of the run and of its warm-ups. Fields in steps, and
-      learning rates that change after so many epochs, are as they are.
 
   Raises:
-    ConfigError: there are epochs, and nothing says how long one is; or there
-      are none that a run could take a share of.
+    ConfigError: there are epochs, and nothing says how long one is.
   """
-  if share != 1 and 'epochs' not in fields:
-    raise errors.ConfigError(
-      f'a share is of epochs, but this setting is in steps, got {share:g}'
-    )
-  fields = {
-    name: share * value if name in _EPOCHS else value
-    for name, value in fields.items()
-  }
   config = default.get_config()
   for name, value in fields.items():
     if name not in DERIVED:

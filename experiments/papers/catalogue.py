@@ -20,9 +20,7 @@ NAMES = tuple(
 
 # What is no list of trainings has a program of its own.
 ELSEWHERE = {
-  'Lin et al., figure 6: speed-up on slow networks': (
-    'python -m experiments.cost_model --workdir=DIR'
-  ),
+  'Lin et al., figure 6: speed-up': 'python -m gradsparse.advise',
   'Shi et al., figures 8 and 9: exchanges on 1 Gbps Ethernet': (
     'python -m experiments.benchmarks.exchange --json=FILE'
   ),

@@ -12,7 +12,9 @@ from experiments.papers import table as tables
 from experiments.program import errors
 from experiments.run import machine
 from experiments.run import records as files_of_run
-from experiments.studies import scheme_runs
+from experiments.run import scores
+from experiments.training import train as training
+import jax
 import ml_collections
 
 NO_TIME = 'no time was left'
@@ -43,7 +45,10 @@ def with_dense(table: tables.Table, names: Sequence[str]) -> list[str]:
 
 
 def train(
-  name: str, config: ml_collections.ConfigDict, folder: pathlib.Path, **given
+  name: str,
+  config: ml_collections.ConfigDict,
+  folder: pathlib.Path,
+  command: str,
 ) -> dict[str, Any]:
   """Trains a row, or goes on with what its folder has, and returns a summary.
 
@@ -51,11 +56,17 @@ def train(
     name: of the row.
     config: with its seed.
     folder: of the run.
-    **given: the command that the user typed.
+    command: what the user typed, for the record.
   """
   seed, steps = config.train.seed, config.train.steps
   print(f'{name}, seed {seed}: {steps:,} steps in {folder}')
-  return scheme_runs.train_one(scheme_runs.Run(name, config, folder), **given)
+  try:
+    summary = training.train_and_evaluate(config, folder, command=command)
+  finally:
+    jax.clear_caches()  # the next row compiles its own programs
+  score, seconds = scores.worded(summary['final']), summary['seconds']
+  print(f'{name}, seed {seed}: {score}, {seconds:.1f} s', flush=True)
+  return summary
 
 
 def run(
@@ -104,7 +115,7 @@ def run(
       try:
         config = table.config(table.rows[name], size)
         config.train.seed = seed
-        summary = train(name, config, folder, command=command)
+        summary = train(name, config, folder, command)
       except errors.StoppedError:
         raise
       except errors.UserError as error:

@@ -192,8 +192,6 @@ class Table:
     row: Row,
     size: str,
     at_hand: bool | None = None,
-    beside: Mapping[str, Any] | None = None,
-    share: float = 1.0,
   ) -> ml_collections.ConfigDict:
     """Returns a row's configuration.
 
@@ -201,17 +199,14 @@ class Table:
       row: of this table.
       size: of `sizes`.
       at_hand: whether the quick setting may take CIFAR-10; None looks for it.
-      beside: fields that are otherwise than in the table.
-      share: of its epochs, see `building.build`.
 
     Raises:
       ConfigError: nothing can be held out.
     """
-    beside = beside or {}
     if size == QUICK:
       own = {**self.quick, **row.fields, **row.quick, **row.chosen}
       shared = quick.fields(own, self._full(row)['data.name'], at_hand)
-      return building.build({**shared, **own, **beside}, share)
+      return building.build({**shared, **own})
     fields = self._full(row)
     if size == HELD_OUT:
       if not self.holds_out(row):
@@ -222,7 +217,7 @@ class Table:
         )
       fields['data.test_split'] = quick.HELD_OUT[fields['data.name']]
       fields['data.final_split'] = ''
-    return building.build({**fields, **beside}, share)
+    return building.build(fields)
 
   def _full(self, row: Row) -> dict[str, Any]:
     """Returns the fields of a row's full setting."""

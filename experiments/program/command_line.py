@@ -12,7 +12,6 @@ that several programs have is spelt alike in all of them; a list has commas,
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 import contextlib
-import math
 import os
 import pathlib
 import select
@@ -280,14 +279,6 @@ def whole(text: str) -> int:
   if number < 1 or not number.is_integer():
     raise ValueError(f'must be a whole number of at least 1, got {text!r}')
   return int(number)
-
-
-def positive_number(text: str) -> float:
-  """Parses a number above 0, for `define_list`."""
-  number = float(text)
-  if not 0 < number < math.inf:
-    raise ValueError(f'must be a finite number > 0, got {text!r}')
-  return number
 
 
 def _path(text: str) -> pathlib.Path:

@@ -1,15 +1,12 @@
 """What all pictures of runs share: colours, panels, names beside points."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 import io
-import itertools
 import math
 from typing import Any
 
 from matplotlib import figure
-from matplotlib import text as text_of
 from matplotlib import ticker
-from matplotlib import transforms
 from matplotlib.backends import backend_agg
 import pandas as pd
 
@@ -20,8 +17,6 @@ COLOURS = (BLACK, ORANGE, BLUE, GREEN, '#CC79A7', '#E69F00', '#56B4E9')
 MARKERS = 'os^Dv<>'
 # Numbers at ticks between two powers of ten that stand for themselves.
 _BETWEEN = (2, 5)
-_RINGS = (4, 8, 13, 19, 26, 34, 44, 56, 70)  # points between a point and a name
-_ANGLES = [2 * math.pi * turn / 16 for turn in range(16)]
 
 
 def canvas(width: float, height: float) -> figure.Figure:
@@ -79,51 +74,11 @@ def front(points: Iterable[tuple[str, float, float]]) -> list[str]:
   return kept
 
 
-def label(picture: figure.Figure, axes: Any, names: Sequence[Any]) -> None:
-  """Writes names beside points, as near as there is room.
-
-  Args:
-    picture: to which nothing is added afterwards.
-    axes: of the points.
-    names: text, x and y each.
-  """
-  picture.draw_without_rendering()
-  picture.set_layout_engine('none')  # nothing moves from here on
-  to_pixels, scale = axes.transData.transform, picture.dpi / 72
-  taken = [_box(to_pixels((x, y)), (5, 5)) for _, x, y in names]
+def label(axes: Any, names: Iterable[tuple[str, float, float]]) -> None:
+  """Writes names beside points: text, x and y each."""
   for text, x, y in names:
-    note = axes.annotate(
-      text,
-      (x, y),
-      (0, 0),
-      textcoords='offset points',
-      fontsize=8,
-      ha='center',
-      va='center',
-      bbox={'color': 'white', 'alpha': 0.7, 'pad': 0.5},
-      arrowprops={'arrowstyle': '-', 'color': '#999999', 'linewidth': 0.6},
-    )
-    renderer = picture.canvas.get_renderer()
-    size = text_of.Text.get_window_extent(note, renderer)  # without its line
-    half, at = (size.width / 2 + 1, size.height / 2 + 1), to_pixels((x, y))
-    for ring, angle in itertools.product(_RINGS, _ANGLES):
-      moved = (
-        math.cos(angle) * (half[0] + ring * scale),
-        math.sin(angle) * (half[1] + ring * scale),
-      )
-      box = _box(at + moved, half)
-      inside = axes.bbox.containsx(box.x0) and axes.bbox.containsx(box.x1)
-      inside &= axes.bbox.containsy(box.y0) and axes.bbox.containsy(box.y1)
-      if inside and not box.count_overlaps(taken):
-        break
-    taken.append(box)
-    note.set_position((moved[0] / scale, moved[1] / scale))
-    note.arrow_patch.set_visible(ring > _RINGS[1])
-
-
-def _box(centre: Sequence[float], half: Sequence[float]) -> transforms.Bbox:
-  (x, y), (width, height) = centre, half
-  return transforms.Bbox([[x - width, y - height], [x + width, y + height]])
+    offset = {'xytext': (5, 4), 'textcoords': 'offset points'}
+    axes.annotate(text, (x, y), **offset, fontsize=8)
 
 
 def png(picture: figure.Figure) -> bytes:

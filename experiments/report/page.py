@@ -77,14 +77,18 @@ def page(runs: Sequence[Run], title: str, png: bytes) -> str:
     for run in runs
     if run.summary
   }
-  table = pd.DataFrame([_cells(run) for run in runs])
   return string.Template(_TEMPLATE.read_text()).substitute(
     title=html.escape(title),
-    table=table.to_html(index=False, border=0, na_rep='–'),
+    table=table(runs).to_html(index=False, border=0, na_rep='–'),
     picture=base64.b64encode(png).decode(),
     details='\n'.join(_details(run) for run in runs),
     environment=html.escape('; '.join(sorted(environments))),
   )
+
+
+def table(runs: Sequence[Run]) -> pd.DataFrame:
+  """Returns the table of the report, a line a run, as it is shown."""
+  return pd.DataFrame([_cells(run) for run in runs])
 
 
 def write(

@@ -62,5 +62,5 @@ def draw(runs: Sequence[page.Run]) -> bytes:
   drawing.by_bytes(panel)
   picture.legend(loc='outside upper center', ncols=5, frameon=False)
   labels = zip(names, best['sent'], best['score'], strict=True)
-  drawing.label(picture, panel, list(labels))
+  drawing.label(panel, labels)
   return drawing.png(picture)

@@ -118,7 +118,8 @@ def pareto(
 ) -> bytes:
   """Returns a PNG with a panel a task: difference to dense by bytes sent.
 
-  Only rows with enough seeds, each beside the dense row of the same seeds.
+  Only rows with enough seeds, each beside the dense row of the same seeds. What
+  no other row beats in both has its name.
   """
   judged = {
     name: [e for e in found[name].values() if _colour(e)[1] and e.sent_ratio]
@@ -127,7 +128,6 @@ def pareto(
   judged = {name: own for name, own in judged.items() if own}
   picture = drawing.canvas(13, 10.4)
   grid = list(picture.subplots(2, 2, squeeze=False).flat)
-  names = []
   for axes, (name, own) in zip(grid, judged.items(), strict=False):
     score = tasks[name]
     points = [
@@ -151,12 +151,10 @@ def pareto(
     _turn(axes.yaxis, score)
     less = 'times fewer bytes sent by a worker in the whole run than dense'
     drawing.describe(axes, summaries.task(name), less, score.to_dense)
-    names.append((axes, points))
+    drawing.label(axes, front)
   for axes in grid[len(judged) :]:
     axes.remove()
   _legend(picture, grid[0], 3)
-  for axes, points in names:
-    drawing.label(picture, axes, points)
   return drawing.png(picture)
 
 

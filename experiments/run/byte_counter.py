@@ -193,21 +193,3 @@ def plan_inside(params: Any, inner_workers: int, *, moments: bool) -> gs.Plan:
   return gs.plan(
     gs.dense(axis_name=placement.INNER_AXIS), averaged, inner_workers
   )
-
-
-def last_and_average(
-  comm: Mapping[str, Any], name: str, form: str = '{:,.0f}'
-) -> str:
-  """Returns a number of the last stage and below it the whole run's.
-
-  Args:
-    comm: from `ByteCounter.summary`.
-    name: of a number that it has with `run_average_` before it, too.
-    form: for one of them.
-
-  Returns:
-    One line where they are the same.
-  """
-  shown = form.format(comm[name])
-  whole = form.format(comm[f'run_average_{name}'])
-  return shown if shown == whole else f'{shown}\n{whole}'

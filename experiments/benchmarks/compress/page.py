@@ -42,31 +42,6 @@ def steps_table(rows: Sequence[Row]) -> str:
   return tables.markdown(head, tables.cells(columns, joined))
 
 
-def device_table(rows: Sequence[Row], before: Sequence[Row], tree: str) -> str:
-  """A row a scheme: what an accelerator says of a step, and said before.
-
-  Args:
-    rows: as recorded on it.
-    before: likewise, by earlier code.
-    tree: whose rows are shown.
-  """
-  head = ['scheme', 'device ms', 'before', 'x SGD', 'launches', 'before']
-  earlier = by_scheme(before)
-  lines = []
-  for scheme, own in by_scheme(rows).items():
-    now, then = own.get(tree), earlier.get(scheme, {}).get(tree)
-    if now:
-      cells = [scheme, f'{now["device_ms"]:.2f}', '-']
-      cells += [f'{now["device_ratio"]:.1f}', f'{now["launches"]:,.0f}', '-']
-      if then:
-        cells[2], cells[5] = (
-          f'{then["device_ms"]:.2f}',
-          f'{then["launches"]:,.0f}',
-        )
-      lines.append([*cells, f'{now["step_ms"]:.1f}', f'{now["compile_s"]:.0f}'])
-  return tables.markdown([*head, 'step ms', 'compile s'], lines)
-
-
 def draw(rows: Sequence[Row]) -> bytes:
   """A PNG: a step of each scheme as a multiple of momentum SGD, by tree."""
   schemes = {

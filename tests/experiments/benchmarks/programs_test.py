@@ -45,7 +45,7 @@ def test_exchange_on_loopback(rows_of):
   for row in found:
     assert row.keys() >= _KEYS
     assert row['rate'] == 'loopback' and row['wire_bytes'] is None
-    assert row['step_ms'] > 0 and row['compute_ms'] > 0
+    assert row['step_ms'] > 0
     assert row['floats'] == 32_000 and row['workers'] == 2
 
 
@@ -65,23 +65,6 @@ def test_bytes_on_the_wire_are_the_planned_ones(rows_of):
   for row in found:
     assert row['bytes_ok'], row
     assert row['wire_bytes'] > 0.95 * row['plan_bytes'], row
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures('namespaces')
-def test_the_network_alone(rows_of):
-  found = rows_of('network', '--workers=2', '--rate=1gbit', '--repeats=2')
-  assert {row['scheme'] for row in found} == {
-    *('ping_pong', 'all_reduce', 'compute', 'beside', 'after')
-  }
-  assert all(row['rate'] == '1gbit' and row['step_ms'] > 0 for row in found)
-  # 10 MB take 80 ms at 1 Gbit/s, and a burst of 256 kB passes at once.
-  largest = [
-    row
-    for row in found
-    if row['floats'] == 2_500_000 and row['scheme'] != 'compute'
-  ]
-  assert all(row['step_ms'] > 70 for row in largest)
 
 
 @pytest.mark.slow

@@ -6,7 +6,6 @@ from experiments.data import speech
 from experiments.data.speech import recordings
 from experiments.papers import building
 from experiments.papers import catalogue
-from experiments.program import errors
 import pytest
 
 # Examples that are left to train on, by data and split.
@@ -50,24 +49,6 @@ def test_an_epoch_is_of_what_is_not_held_out(name, split):
   assert config.train.eval_every == config.train.checkpoint_every == left
   assert config.compression.warmup_steps == left
   assert config.optimizer.linear_warmup_steps == 2 * left
-
-
-def test_a_share_is_of_the_run_and_of_its_warm_ups():
-  fields = {
-    'data.name': 'cifar10',
-    'epochs': 2,
-    'warmup_epochs': 1,
-    'linear_warmup_epochs': 0.5,
-    'parallel.num_workers': 1,
-    'train.batch_size': 1,
-  }
-  config = building.build(fields, 0.25)
-  assert config.train.steps == 25_000
-  assert config.compression.warmup_steps == 12_500
-  assert config.optimizer.linear_warmup_steps == 6250
-  assert config.train.eval_every == 50_000  # an epoch
-  with pytest.raises(errors.ConfigError, match='a share is of epochs.*0.25'):
-    building.build({'data.name': 'cifar10', 'train.steps': 100}, 0.25)
 
 
 def test_who_says_how_many_examples_there_are_says_it_of_what_is_left():

@@ -14,7 +14,6 @@ from experiments.papers import running
 from experiments.papers import table as papers
 from experiments.program import errors
 from experiments.program import tables as text
-from experiments.studies import scheme_runs
 import pytest
 from tests.bad_input import programs
 
@@ -49,21 +48,21 @@ class _Trained:
     self.asked = []
     self.failing = {}
 
-  def __call__(self, run, *, command):
-    name = (run.scheme, run.config.train.seed)
+  def __call__(self, row, config, folder, command):
+    name = (row, config.train.seed)
     self.asked.append(name)
     if name in self.failing:
       raise self.failing[name]
-    accuracy = 0.5 if run.scheme == 'dense' else 0.51 + 0.01 * name[1]
-    run.folder.mkdir(parents=True, exist_ok=True)
-    (run.folder / 'metrics.jsonl').write_text(
+    accuracy = 0.5 if row == 'dense' else 0.51 + 0.01 * name[1]
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / 'metrics.jsonl').write_text(
       '{"step": 1, "comm/sent_bytes_total": 10, "time/seconds": 1.0}\n'
       '{"step": 2, "comm/sent_bytes_total": 20, "time/seconds": 1.5, '
       '"test/accuracy": 0.25}\n'
     )
     comm = {'ratio': 80.0, 'run_average_ratio': 20.0}
     return {
-      'steps': run.config.train.steps,
+      'steps': config.train.steps,
       'final': {'test_accuracy': accuracy},
       'seconds': 2.0,
       'comm': comm,
@@ -80,7 +79,7 @@ class _Trained:
 @pytest.fixture
 def trained(monkeypatch):
   fake = _Trained()
-  monkeypatch.setattr(scheme_runs, 'train_one', fake)
+  monkeypatch.setattr(running, 'train', fake)
   return fake
 
 

@@ -21,9 +21,11 @@ PROGRAMS = {
   for path in sorted(_EXPERIMENTS.rglob('*.py'))
   if "if __name__ == '__main__'" in path.read_text()
 }
-# Programs of records in experiments/results that are tests now, see BUILD.md.
-_NOW_TESTS = {
+# Programs of records in experiments/results that are gone, or tests now.
+_GONE = {
+  'benchmarks.network',
   'studies.kill_and_resume',
+  'studies.large_models',
   'studies.long_run',
   'studies.network_faults',
 }
@@ -36,7 +38,7 @@ def test_the_documents_name_programs_that_are_there():
   texts += [*(root / 'configs').glob('*.py'), *PROGRAMS.values()]
   assert _named(texts) <= PROGRAMS.keys() and len(_named(texts)) > 10
   records = _named(_EXPERIMENTS.rglob('*.json'))
-  assert records <= PROGRAMS.keys() | _NOW_TESTS
+  assert records <= PROGRAMS.keys() | _GONE
 
 
 def _named(texts):
@@ -157,15 +159,11 @@ def test_flags_are_paths_and_lists(values):
     ('--num_params=0', "at least 1, got '0'"),
     ('--schemes=dense,dcg', 'value should be one of <dense|dgc>'),
     ('--json=', 'must name a file'),
-    ('--factors=1,0', "finite number > 0, got '0'"),
-    ('--factors=nan', "finite number > 0, got 'nan'"),
-    ('--factors=two', "could not convert string to float: 'two'"),
   ],
 )
 def test_wrong_values_are_told(line, message, values):
   command_line.define_json()
   command_line.define_list('num_params', (5,), command_line.whole, 'many')
-  command_line.define_list('factors', (), command_line.positive_number, 'of it')
   command_line.define_schemes(('dense', 'dgc'))
   with pytest.raises(flags.IllegalFlagValueError, match=message):
     values(line)

@@ -1,8 +1,7 @@
-"""Ticks on an axis of bytes, the Pareto front, and names beside points."""
+"""Ticks on an axis of bytes, and the Pareto front."""
 
 from experiments.report import drawing
 from matplotlib import figure
-from matplotlib import text
 import pytest
 
 
@@ -48,18 +47,3 @@ def test_the_front_is_of_points_that_none_beats_in_both():
     ('middle', 100, 98.5),
   ]
   assert drawing.front(points) == ['fewest', 'middle', 'dense']
-
-
-def test_no_name_is_over_another():
-  picture = drawing.canvas(5, 4)
-  axes = picture.add_subplot()
-  names = [(f'a long name {n}', 1 + n % 2 * 1e-3, n // 2) for n in range(8)]
-  axes.plot([x for _, x, _ in names], [y for *_, y in names], 'o')
-  axes.margins(0.3)
-  drawing.label(picture, axes, names)
-  renderer = picture.canvas.get_renderer()
-  for note in axes.texts:
-    note.update_positions(renderer)
-  boxes = [text.Text.get_window_extent(n, renderer) for n in axes.texts]
-  for number, box in enumerate(boxes):
-    assert not box.count_overlaps(boxes[number + 1 :])

@@ -8,7 +8,6 @@ from experiments.program import errors
 from experiments.program import files
 from experiments.report import page
 from experiments.report import pareto
-from experiments.report import record
 from experiments.run import records
 from experiments.run import scores
 import pytest
@@ -100,9 +99,6 @@ def test_a_run_is_shown_by_its_own_score(tmp_path):
   drawn = page.picture(runs)
   _rewrite_lines(tmp_path / 'dgc', {'test/perplexity': 99.9})
   assert page.picture(page.find_runs([tmp_path])) != drawn  # it shows them
-  kept = record.gather(runs)['dgc']['curves']
-  assert kept['test/perplexity'] == [[10, 73.7], [20, 73.7]]
-  assert 'test/accuracy' not in kept
 
 
 def test_runs_with_different_scores_have_a_column_each(tmp_path):
@@ -131,19 +127,6 @@ def test_a_folder_without_runs_is_an_error(tmp_path):
   status, said = programs.run('report', str(tmp_path))
   assert status == 1 and said.startswith('error: no run in')
   assert programs.run('report')[0] == 2
-
-
-def test_record_keeps_results_and_curves(tmp_path):
-  _write_run(tmp_path / 'runs' / 'dgc', 'dgc')
-  output = tmp_path / 'results' / 'kept.json'
-  programs.run('record', str(tmp_path / 'runs'), f'--json={output}')
-  kept = files.read_json(output)
-  assert kept['dgc']['comm']['ratio'] == 800
-  assert kept['dgc']['curves']['train/loss'] == [[10, 0.1], [20, 0.05]]
-  assert '[10, 0.1],\n' in output.read_text()
-  _write_run(tmp_path / 'runs' / 'late', 'dgc', finished=False)
-  with pytest.raises(errors.UserError, match='late has not reached its last'):
-    record.gather(page.find_runs([tmp_path / 'runs']))
 
 
 def test_csv_has_a_row_a_run(tmp_path):

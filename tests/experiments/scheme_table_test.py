@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-_ROOT = pathlib.Path(__file__).parents[3]
+_ROOT = pathlib.Path(__file__).parents[2]
 _PAPERS = _ROOT / 'experiments/results/papers'
 # Of the README's schemes: the rows of docs/results.
 _ROWS = {
