@@ -104,7 +104,7 @@ def main() -> None:
   runs = itertools.product(_NUM_PARAMS.value, _WORKERS.value, rates)
   done: list[dict[str, Any]] = []
   with (
-    cluster.guarded(loopback=True),
+    cluster.guarded(),
     tempfile.TemporaryDirectory(prefix='gradsparse-') as folder,
   ):
     for size, number, rate in runs:

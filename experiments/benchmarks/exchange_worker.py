@@ -123,23 +123,17 @@ def _region(run: Callable[[], None], steps: int) -> tuple[float, float, int]:
     (seconds for the steps, seconds for all, bytes sent by this host in all).
   """
   _barrier()
-  before, start = _sent_bytes(), time.perf_counter()
+  before, start = (traffic.sent_here() or 0), time.perf_counter()
   for _ in range(steps):
     run()
   end = time.perf_counter()
   _barrier()  # what is queued on this host has left it then
-  after, done = _sent_bytes(), time.perf_counter()
+  after, done = (traffic.sent_here() or 0), time.perf_counter()
   return end - start, done - start, after - before
 
 
 def _barrier() -> None:
   multihost_utils.sync_global_devices('exchange')
-
-
-def _sent_bytes() -> int:
-  """By this host since it is there; 0 where nobody counts."""
-  count = traffic.count_here()
-  return 0 if count is None else count.tx_bytes
 
 
 def measure(
@@ -165,9 +159,9 @@ def measure(
 
   # What is sent without a step: heartbeats in a while, and a barrier.
   _barrier()
-  before = _sent_bytes()
+  before = traffic.sent_here() or 0
   time.sleep(_IDLE_SECONDS)
-  quiet = (_sent_bytes() - before) / _IDLE_SECONDS
+  quiet = ((traffic.sent_here() or 0) - before) / _IDLE_SECONDS
   barriers = [_region(lambda: None, 0)[2] for _ in range(_BARRIERS)]
 
   for number in range(repeats):
@@ -186,7 +180,7 @@ def measure(
   everyones = multihost_utils.process_allgather(
     np.asarray([row['sent_bytes'] for row in rows], np.float64)
   )  # (workers, schemes, repeats)
-  counted = traffic.count_here() is not None
+  counted = traffic.sent_here() is not None
   for number, row in enumerate(rows):
     row['sent_bytes'] = everyones[:, number].tolist() if counted else None
   floats = subjects.size(shapes)

@@ -98,10 +98,8 @@ def measure(
   result = on_hosts.run(command, workers, rate, timeout=_TIMEOUT.value)
   wire = None
   if result.traffic is not None:
-    wire = max(
-      host.tx_bytes - result.traffic.idle_bytes(number)
-      for number, host in enumerate(result.traffic.hosts)
-    )
+    crossed = result.traffic
+    wire = int((crossed['tx_bytes'] - crossed['idle_tx_bytes']).max())
   summary = files.read_json(folder / records.SUMMARY)
   metrics = records.read_metrics(folder / records.METRICS)
   row = rows.training_row(summary, metrics, rate, wire)
@@ -114,7 +112,7 @@ def main() -> None:
   runs = itertools.product(_WORKERS.value, rates, _SCHEMES.value)
   done: list[dict[str, Any]] = []
   with (
-    cluster.guarded(loopback=True),
+    cluster.guarded(),
     tempfile.TemporaryDirectory(prefix='gradsparse-') as folder,
   ):
     for number, (workers, rate, scheme) in enumerate(runs):

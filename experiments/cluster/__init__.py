@@ -21,14 +21,13 @@ from experiments.cluster import environment
 from experiments.cluster import network
 from experiments.cluster import processes
 from experiments.cluster import traffic
-from experiments.cluster.guard import guarded
-from experiments.cluster.network import NotPermittedError
-from experiments.cluster.network import Shape
-from experiments.cluster.network import remove_leftovers
-from experiments.cluster.processes import Outcome
-from experiments.cluster.processes import StoppedError
-from experiments.cluster.traffic import Traffic
+from experiments.cluster.guard import guarded as guarded
+from experiments.cluster.network import NotPermittedError as NotPermittedError
+from experiments.cluster.network import Shape as Shape
+from experiments.cluster.network import remove_leftovers as remove_leftovers
+from experiments.cluster.processes import Outcome as Outcome
 from experiments.program import errors
+import pandas as pd
 
 _PORT = 47700  # free on every host: nothing else runs in a new namespace
 _IDLE_SECONDS = 1.0
@@ -40,11 +39,11 @@ class Result:
 
   Attributes:
     outcome: how the processes ended.
-    traffic: bytes by host; None on loopback.
+    traffic: see `traffic.crossed`; None on loopback.
   """
 
   outcome: Outcome
-  traffic: Traffic | None
+  traffic: pd.DataFrame | None
 
 
 def run(
@@ -94,15 +93,8 @@ def run(
       net.hosts, command, variables, grace=grace, timeout=timeout, output=output
     )
     after, end = traffic.count(net.hosts), time.monotonic()
-  return Result(
-    outcome,
-    Traffic(
-      hosts=tuple(b - a for a, b in zip(before, after, strict=True)),
-      idle=tuple(b - a for a, b in zip(quiet, before, strict=True)),
-      seconds=end - start,
-      idle_seconds=_IDLE_SECONDS,
-    ),
-  )
+  found = traffic.crossed(quiet, before, after, _IDLE_SECONDS, end - start)
+  return Result(outcome, found)
 
 
 def _variables(hosts, port, interface) -> list[dict[str, str]]:
@@ -111,16 +103,3 @@ def _variables(hosts, port, interface) -> list[dict[str, str]]:
     environment.describe(coordinator, len(hosts), host.number, interface)
     for host in hosts
   ]
-
-
-__all__ = (
-  'NotPermittedError',
-  'Outcome',
-  'Result',
-  'Shape',
-  'StoppedError',
-  'Traffic',
-  'guarded',
-  'remove_leftovers',
-  'run',
-)

@@ -41,7 +41,7 @@ _LOOPBACK_NOTE = (
 
 def main(command: Sequence[str]) -> int:
   """Runs the command on the cluster; returns the exit status."""
-  with cluster.guarded(loopback=True):
+  with cluster.guarded():
     if _LOOPBACK.value:
       command_line.say(_LOOPBACK_NOTE)
     result = cluster.run(
@@ -53,7 +53,7 @@ def main(command: Sequence[str]) -> int:
       timeout=_TIMEOUT.value,
     )
   if result.traffic is not None:
-    command_line.say(str(result.traffic))
+    command_line.say(result.traffic.map('{:,}'.format).to_string())
   if _JSON.value is not None:
     files.write_json(_JSON.value, _record(command, result))
   if result.outcome.timed_out:
@@ -72,7 +72,9 @@ def _record(command: Sequence[str], result: cluster.Result):
     'delay': _DELAY.value,
     'command': list(command),
     'statuses': list(result.outcome.statuses),
-    'traffic': [] if result.traffic is None else result.traffic.rows(),
+    'traffic': []
+    if result.traffic is None
+    else result.traffic.reset_index(names='host').to_dict('records'),
   }
 
 

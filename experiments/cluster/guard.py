@@ -8,21 +8,17 @@ from experiments.cluster import network
 from experiments.cluster import processes
 from experiments.program import command_line
 
-_NEEDS = 'This needs root (CAP_NET_ADMIN and CAP_SYS_ADMIN) on Linux.'
-_LOOPBACK = (
-  ' --loopback runs the same processes on 127.0.0.1, without shaping and '
-  'without counting bytes.'
+_NEEDS = (
+  'This needs root (CAP_NET_ADMIN and CAP_SYS_ADMIN) on Linux. --loopback runs '
+  'the same processes on 127.0.0.1, without shaping and without counting bytes.'
 )
 
 
 @contextlib.contextmanager
-def guarded(*, loopback: bool) -> Iterator[None]:
+def guarded() -> Iterator[None]:
   """For the time of a `with` block, a signal ends it and cleans up.
 
   First removes what programs that were killed have left.
-
-  Args:
-    loopback: whether the program has a flag of that name.
 
   Raises:
     NotPermittedError: that of the block, with what can be done about it.
@@ -34,8 +30,7 @@ def guarded(*, loopback: bool) -> Iterator[None]:
         command_line.say(f'removed {name}, left over from an earlier run')
       yield
   except network.NotPermittedError as error:
-    advice = _NEEDS + (_LOOPBACK if loopback else '')
-    raise network.NotPermittedError(f'{error}\n{advice}') from error
+    raise network.NotPermittedError(f'{error}\n{_NEEDS}') from error
   except processes.StoppedError as stopped:
     command_line.say(f'stopped by {stopped}; everything is cleaned up')
     sys.exit(128 + stopped.number)

@@ -1,49 +1,16 @@
-"""What takes long to make of a data set's files, kept in a folder.
+"""What takes long to make of a data set's files, kept in a folder."""
 
-Arrays are mapped into memory and not read: the processes of a host share them,
-and each needs room for those parts only that it looks at.
-"""
-
-from collections.abc import Callable, Iterator, Sequence
-import contextlib
+from collections.abc import Callable, Sequence
 import fcntl
 import hashlib
-import json
-import os
 import pathlib
 import shutil
 from typing import Any
-import zlib
 
 from absl import logging
 from experiments.program import errors
 from experiments.program import files
-import numpy as np
-
-_ABOUT = 'about.json'
-_CHUNK = 2**24  # bytes that are read together
-
-# Appends bytes or an array to a file, by its name.
-Write = Callable[[str, Any], None]
-
-
-class Kept:
-  """Files of one key."""
-
-  def __init__(self, folder: pathlib.Path):
-    """Takes a folder that `keep` has made."""
-    self._folder = folder
-
-  def read(self, name: str) -> bytes:
-    """Returns the content of a file."""
-    return (self._folder / name).read_bytes()
-
-  def map(self, name: str, dtype: Any) -> np.ndarray:
-    """Returns a file as an array of one axis, which cannot be written."""
-    path = self._folder / name
-    if not path.stat().st_size:  # cannot be mapped
-      return np.empty(0, dtype)
-    return np.asarray(np.memmap(path, dtype, mode='r'))
+from experiments.program import manifest
 
 
 def key(paths: Sequence[pathlib.Path], *others: Any) -> str:
@@ -61,17 +28,17 @@ def key(paths: Sequence[pathlib.Path], *others: Any) -> str:
 
 
 def keep(
-  folder: pathlib.Path, name: str, make: Callable[[Write], None]
-) -> Kept:
-  """Returns files that are kept under a key, and makes them if they are not.
+  folder: pathlib.Path, name: str, make: Callable[[pathlib.Path], None]
+) -> pathlib.Path:
+  """Returns a folder with what is kept under a key, and makes it if need be.
 
-  Of several processes the first makes them, the others wait. What is damaged is
+  Of several processes the first makes it, the others wait. What is damaged is
   made anew.
 
   Args:
     folder: of all keys; is made.
     name: the key, from `key`.
-    make: writes the files.
+    make: writes files to a folder.
 
   Raises:
     FileError: the folder cannot be read or written.
@@ -81,70 +48,27 @@ def keep(
     files.make_folder(folder)
   except (RuntimeError, ValueError) as error:  # a home that nobody has, a '\0'
     raise errors.FileError(f'there is no folder {folder}: {error}') from error
-  place = folder / name
-  with files.explained('read', place):
-    if _whole(place):  # that may be all that this user may do
-      return Kept(place)
-  with files.explained('write', place), _alone(folder / f'{name}.lock'):
+  place, scratch = folder / name, folder / f'{name}.tmp'
+  if _whole(place):  # that may be all that this user may do
+    return place
+  lock = folder / f'{name}.lock'
+  with files.explained('write', place), lock.open('w') as file:
+    fcntl.flock(file, fcntl.LOCK_EX)
     if not _whole(place):  # nobody was faster
       if place.exists():
         logging.warning('%s is damaged, and is made anew', place)
         shutil.rmtree(place)
-      scratch = folder / f'{name}.tmp'
       shutil.rmtree(scratch, ignore_errors=True)  # of a process that was killed
       scratch.mkdir()
-      try:
-        _make(scratch, make)
-        scratch.rename(place)
-      except BaseException:
-        shutil.rmtree(scratch, ignore_errors=True)
-        raise
-  return Kept(place)
+      make(scratch)
+      manifest.seal(scratch, {})
+      scratch.rename(place)
+  return place
 
 
-@contextlib.contextmanager
-def _alone(path: pathlib.Path) -> Iterator[None]:
-  """Keeps other processes out; the lock ends with the process."""
-  with path.open('w') as file:
-    fcntl.flock(file, fcntl.LOCK_EX)
-    yield
-
-
-def _make(folder: pathlib.Path, make: Callable[[Write], None]) -> None:
-  with contextlib.ExitStack() as stack:
-    opened: dict[str, Any] = {}
-
-    def write(name: str, content: Any) -> None:
-      if name not in opened:
-        opened[name] = stack.enter_context((folder / name).open('wb'))
-      opened[name].write(content)
-
-    make(write)
-    for file in opened.values():
-      file.flush()
-      os.fsync(file.fileno())
-  checksums = {name: _checksum(folder / name) for name in opened}
-  files.write_json(folder / _ABOUT, checksums)
-
-
-def _whole(folder: pathlib.Path) -> bool:
-  """Whether all files are there, as they were written.
-
-  Raises:
-    OSError: one cannot be read now, so nobody knows.
-  """
+def _whole(place: pathlib.Path) -> bool:
   try:
-    checksums = json.loads((folder / _ABOUT).read_bytes())
-    return bool(checksums) and all(
-      _checksum(folder / name) == known for name, known in checksums.items()
-    )
-  except (FileNotFoundError, ValueError, AttributeError):
+    manifest.verify(place)
+  except manifest.DamagedError:
     return False
-
-
-def _checksum(path: pathlib.Path) -> int:
-  found = 0
-  with path.open('rb') as file:
-    while content := file.read(_CHUNK):
-      found = zlib.crc32(content, found)
-  return found
+  return True

@@ -6,8 +6,9 @@
 
 Orbax writes while training goes on, each process what its devices hold, and
 moves the folder to its place when all have written: a folder with a number is
-complete. Before that, process 0 adds the manifest (`experiments.run.manifest`).
-Before a checkpoint is used, every file is compared with it.
+complete. Before that, process 0 adds the manifest, see
+`experiments.program.manifest`. Before a checkpoint is used, every file is
+compared with it.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ from absl import logging
 from experiments.hosts import placement as placing
 from experiments.program import errors
 from experiments.program import files
+from experiments.program import manifest
 from experiments.run import machine
-from experiments.run import manifest
 from gradsparse.state import inspection
 import jax
 import jax.numpy as jnp

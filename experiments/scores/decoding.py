@@ -1,4 +1,4 @@
-"""Sentences of encoder-decoder models: greedy, and by beam search.
+"""Sentences of encoder-decoder models, by beam search.
 
 A model is three functions of its variables: what it makes of the source, the
 state before the first token, and the logits and state after one more token. All
@@ -53,50 +53,6 @@ def of_flax(module: Any) -> Model:
   return Model(encode, start, step)
 
 
-def make_greedy(model: Model, *, max_length: int | None = None) -> Decode:
-  """Returns a function that takes the most likely token, again and again.
-
-  It is a function of variables and source, and is compiled for each shape.
-
-  Args:
-    model: says padding and BEGIN never, whatever their logits are.
-    max_length: tokens of a sentence at most, END counted; None: 8 more than
-      twice the length of the padded source.
-  """
-
-  @jax.jit
-  def decode(variables, source):
-    length = _longest(source, max_length)
-    encoded = model.encode(variables, source)
-
-    def going_on(loop):
-      at, _, _, last, _ = loop
-      return (at < length) & jnp.any(last != bpe.END)
-
-    def body(loop):
-      at, tokens, total, last, state = loop
-      logits, state = model.step(variables, encoded, state, last)
-      logs = _log_probabilities(logits)
-      new = logs.argmax(-1).astype(jnp.int32)
-      ended = last == bpe.END
-      total += jnp.where(ended, 0.0, logs.max(-1))
-      tokens = tokens.at[:, at].set(jnp.where(ended, bpe.PAD, new))
-      return at + 1, tokens, total, jnp.where(ended, bpe.END, new), state
-
-    count = len(source)
-    first = (
-      0,
-      jnp.full((count, length), bpe.PAD, jnp.int32),
-      jnp.zeros(count),
-      jnp.full(count, bpe.BEGIN, jnp.int32),
-      model.start(variables, encoded),
-    )
-    _, tokens, total, _, _ = jax.lax.while_loop(going_on, body, first)
-    return Decoded(tokens, total)
-
-  return decode
-
-
 def make_beam_search(
   model: Model,
   *,
@@ -114,15 +70,16 @@ def make_beam_search(
   It is a function of variables and source, and is compiled for each shape.
 
   Args:
-    model: see `make_greedy`.
+    model: says padding and BEGIN never, whatever their logits are.
     beam: how many sentences.
     length_penalty: 0 prefers short sentences, 1 is the mean over tokens.
-    max_length: see `make_greedy`; what is longer is cut off.
+    max_length: tokens of a sentence at most, END counted; what is longer is cut
+      off. None: 8 more than twice the length of the padded source.
   """
 
   @jax.jit
   def decode(variables, source):
-    length = _longest(source, max_length)
+    length = max_length or 2 * source.shape[1] + 8
     encoded = model.encode(variables, source)
     state = model.start(variables, encoded)
     encoded, state = jax.tree.map(
@@ -217,7 +174,3 @@ def _log_probabilities(logits: jax.Array) -> jax.Array:
   """Of tokens that may be said; float32."""
   logs = jax.nn.log_softmax(logits.astype(jnp.float32))
   return logs.at[..., jnp.array([bpe.PAD, bpe.BEGIN])].set(-jnp.inf)
-
-
-def _longest(source: jax.Array, max_length: int | None) -> int:
-  return 2 * source.shape[1] + 8 if max_length is None else max_length

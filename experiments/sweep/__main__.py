@@ -40,7 +40,7 @@ _INDEX = flags.DEFINE_integer(
   'index', None, 'run this point only, counted from 0', lower_bound=0
 )
 _PRINT = flags.DEFINE_bool(
-  'print', False, 'show the points and their folders, and run nothing'
+  'print', None, 'show the points and their folders, and run nothing'
 )
 _COLLECT = command_line.define_path(
   'collect', None, 'CSV file to write, a row a point; nothing is run'
@@ -51,13 +51,6 @@ def check() -> None:
   """Raises where the flags make no sense together."""
   if not _SWEEP.value:
     raise errors.ConfigError('--sweep=NAME,NAME is missing')
-  chosen = [
-    f'--{flag.name}'
-    for flag in (_JOBS, _INDEX, _PRINT, _COLLECT)
-    if flag.value not in (None, False)
-  ]
-  if len(chosen) > 1:
-    raise errors.ConfigError(f'take one of {", ".join(chosen)}')
   command_line.check_config(_CONFIG)
 
 
@@ -93,4 +86,5 @@ def main() -> int | None:
 
 if __name__ == '__main__':
   flags.mark_flags_as_required(['config', 'workdir'])
+  flags.mark_flags_as_mutual_exclusive(['jobs', 'index', 'print', 'collect'])
   command_line.run(main, check=check)

@@ -6,12 +6,12 @@ that is named. It is a run of `experiments.main` with these fields, in a folder
 of its own, whose name depends on nothing but them.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 import hashlib
-import importlib.util
 import itertools
 import pathlib
 import re
+import runpy
 from typing import Any, NamedTuple
 
 from experiments.config import settings
@@ -111,13 +111,15 @@ def make(
     workdir: gets a folder for each point.
 
   Raises:
-    ConfigError: a function is not there, yields what is no override, or two of
-      them set the same field; or the configuration of a point is wrong.
+    ConfigError: a function is not there, or yields what is no override; a field
+      is set twice; or the configuration of a point is wrong.
   """
-  if repeated := {name for name in names if names.count(name) > 1}:
-    raise errors.ConfigError(f'--sweep names {", ".join(repeated)} twice')
   file = words[0].removeprefix('--config=').partition(':')[0]
-  functions = _functions(pathlib.Path(file))
+  functions = {
+    name.removeprefix(_PREFIX): value
+    for name, value in runpy.run_path(file).items()
+    if name.startswith(_PREFIX)
+  }
   listed = []
   for name in names:
     if name not in functions:
@@ -125,70 +127,28 @@ def make(
         f'{file} has no sweep {name!r}{did_you_mean(name, functions)}; it has '
         f'{", ".join(functions) or "no function sweep_NAME()"}'
       )
-    listed.append(_overrides(name, functions[name]))
-  given = {word.partition('=')[0] for word in words}
+    try:
+      listed.append([dict(each) for each in functions[name]()])
+    except Exception as error:  # of the user's code
+      raise errors.ConfigError(
+        f"sweep_{name}() must yield dicts such as {{'train.seed': 1}}: "
+        f'{error!r}'
+      ) from error
+  given = [word.partition('=')[0].removeprefix('--config.') for word in words]
   points: list[Point] = []
   for parts in itertools.product(*listed):
-    joined = [field for part in parts for field in part]
-    for field in joined:
-      if f'--config.{field}' in given:
-        raise errors.ConfigError(
-          f'--config.{field} is given, and the sweep sets it too'
-        )
-      if joined.count(field) > 1:
-        raise errors.ConfigError(
-          f'{field} is set by two of the sweeps {", ".join(names)}'
-        )
-    overrides = {k: v for part in parts for k, v in part.items()}
-    points.append(_point(overrides, words, workdir))
+    joined = [*given, *itertools.chain(*parts)]
+    if twice := {field for field in joined if joined.count(field) > 1}:
+      raise errors.ConfigError(f'{", ".join(twice)} is set twice')
+    points.append(
+      _point({k: v for p in parts for k, v in p.items()}, words, workdir)
+    )
   folders = [point.folder for point in points]
-  if twice := [point for point in points if folders.count(point.folder) > 1]:
-    raise errors.ConfigError(f'two points are {_worded(twice[0].overrides)}')
+  if not points or len({*folders}) < len(folders):
+    raise errors.ConfigError(
+      f'--sweep={",".join(names)} has no points, or one of them twice'
+    )
   return points
-
-
-def _functions(file: pathlib.Path) -> dict[str, Callable[[], Iterable[Any]]]:
-  """Returns the sweeps of a configuration file by their names."""
-  spec = importlib.util.spec_from_file_location('_swept_config', file)
-  module = importlib.util.module_from_spec(spec)
-  spec.loader.exec_module(module)
-  return {
-    name.removeprefix(_PREFIX): value
-    for name, value in vars(module).items()
-    if name.startswith(_PREFIX) and callable(value)
-  }
-
-
-def _overrides(
-  name: str, function: Callable[[], Iterable[Any]]
-) -> list[Overrides]:
-  """Returns what a function yields, its numbers those of Python."""
-  where = f'{_PREFIX}{name}()'
-  try:
-    yielded = list(function())
-  except Exception as error:  # of the user's code
-    raise errors.ConfigError(f'{where} raised {error!r}') from error
-  if not yielded:
-    raise errors.ConfigError(f'{where} yields no override')
-  found = []
-  for each in yielded:
-    if not isinstance(each, Mapping):
-      raise errors.ConfigError(
-        f"{where} must yield dicts such as {{'train.seed': 1}}, got {each!r}"
-      )
-    plain = {}
-    for field, value in each.items():
-      if not isinstance(field, str) or not re.fullmatch(r'\w+(\.\w+)+', field):
-        raise errors.ConfigError(
-          f'{where}: a field is SECTION.FIELD, got {field!r}'
-        )
-      plain[field] = value.item() if hasattr(value, 'item') else value
-      if not isinstance(plain[field], bool | int | float | str):
-        raise errors.ConfigError(
-          f'{where}: {field} must be a number, a bool or text, got {value!r}'
-        )
-    found.append(plain)
-  return found
 
 
 def _point(

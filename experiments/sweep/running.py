@@ -1,19 +1,17 @@
 """Runs points of a sweep, each in a process of its own."""
 
 from collections.abc import Callable, Sequence
+from concurrent import futures
 import os
 import signal
 import subprocess
 import sys
-import time
 
 from experiments.program import errors
 from experiments.program import files
 from experiments.run import records
 from experiments.run import scores
 from experiments.sweep import points as sweeps
-
-_POLL = 0.1  # seconds
 
 
 def run(
@@ -43,49 +41,57 @@ def run(
     StoppedError: SIGTERM or Ctrl-C.
   """
   done = [point.summary() is not None for point in points]
-  for point, finished in zip(points, done, strict=True):
-    if finished:
-      say(f'{point.folder}: finished already')
-  waiting = [p for p, f in zip(points, done, strict=True) if not f]
-  running: dict[subprocess.Popen, sweeps.Point] = {}
+  running: set[subprocess.Popen] = set()
   failed: list[sweeps.Point] = []
   heard: list[int] = []
+
+  def hear(number: int, frame: object) -> None:
+    del frame
+    heard.append(number)
+    for child in [*running]:
+      child.send_signal(number)
+
+  def finish(point: sweeps.Point) -> None:
+    if heard:
+      failed.append(point)
+      return
+    goes_on = (point.folder / records.CONFIG).exists()
+    say(f'{point.folder}: {"goes on" if goes_on else "begins"}')
+    child = _start(point, writers)
+    running.add(child)
+    for number in heard:  # meanwhile
+      child.send_signal(number)
+    status = child.wait()
+    running.discard(child)
+    summary = point.summary()
+    if status == 0 and summary is not None:
+      say(f'{point.folder}: {scores.worded(summary["final"])}')
+      return
+    failed.append(point)
+    why = f'ended with status {status}'
+    say(f'{point.folder}: {why}: {point.last_words()}')
+
   before = {
-    number: signal.signal(number, lambda number, frame: heard.append(number))
+    number: signal.signal(number, hear)
     for number in (signal.SIGTERM, signal.SIGINT)
   }
-  told = 0
   try:
-    while running or (waiting and not heard):
-      while waiting and len(running) < jobs and not heard:
-        point = waiting.pop(0)
-        goes_on = (point.folder / records.CONFIG).exists()
-        say(f'{point.folder}: {"goes on" if goes_on else "begins"}')
-        running[_start(point, writers)] = point
-      for number in heard[told:]:
-        for child in running:
-          child.send_signal(number)
-        told += 1
-      time.sleep(_POLL)
-      for child in [c for c in running if c.poll() is not None]:
-        point = running.pop(child)
-        summary = point.summary()
-        if child.returncode == 0 and summary is not None:
-          say(f'{point.folder}: {scores.worded(summary["final"])}')
-          continue
-        failed.append(point)
-        why = f'ended with status {child.returncode}'
-        say(f'{point.folder}: {why}: {point.last_words()}')
+    with futures.ThreadPoolExecutor(jobs) as pool:
+      waiting = []
+      for point, finished in zip(points, done, strict=True):
+        if finished:
+          say(f'{point.folder}: finished already')
+        else:
+          waiting.append(pool.submit(finish, point))
+      for each in waiting:
+        each.result()  # raises what a thread has raised
   finally:
-    for child in running:  # none, unless something went wrong here
-      child.terminate()
     for number, handler in before.items():
       signal.signal(number, handler)
   if heard:
-    left = len(failed) + len(waiting)
     raise errors.StoppedError(
-      f'stopped by {signal.Signals(heard[0]).name}, {left} points are not '
-      'finished; the same command goes on',
+      f'stopped by {signal.Signals(heard[0]).name}, {len(failed)} points are '
+      'not finished; the same command goes on',
       heard[0],
     )
   return failed

@@ -62,10 +62,7 @@ class Translation(task.Task):
   def make_test(self) -> task.Test:
     corpus = self.corpus
     model = decoding.of_flax(self.model)
-    if self.beam == 1:
-      decode = decoding.make_greedy(model)
-    else:
-      decode = decoding.make_beam_search(model, beam=self.beam)
+    decode = decoding.make_beam_search(model, beam=self.beam)
 
     @jax.jit
     def total(params, inputs):

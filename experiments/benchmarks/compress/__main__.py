@@ -74,7 +74,7 @@ def measure(tree: str, names: list[str], keep: Any) -> None:
 
   def compare(made, *shown):
     pair = {reference: sgd, **made}
-    found = programs.compared(pair, _REPEATS.value, reference, 'sgd_ratio')
+    found = programs.compared(pair, _REPEATS.value, reference)
     for name in shown:
       keep({'scheme': name, **setting, **found[name]})
 

@@ -144,7 +144,7 @@ def _seconds(program: Program, times: int) -> float:
 
 
 def compared(
-  programs: Mapping[str, Program], rounds: int, reference: str, ratio_name: str
+  programs: Mapping[str, Program], rounds: int, reference: str
 ) -> dict[str, dict[str, Any]]:
   """What is recorded of each program, run in turns with a reference.
 
@@ -152,14 +152,13 @@ def compared(
     programs: by name.
     rounds: of all of them.
     reference: one of the names.
-    ratio_name: of the field for multiples of the reference.
   """
   ms = milliseconds(programs, rounds)
   return {
     name: {
       'step_ms': statistics.median(ms[name]),
       'step_ms_spread': measured.quartile_distance(ms[name]),
-      ratio_name: ratio(ms[name], ms[reference]),
+      'sgd_ratio': ratio(ms[name], ms[reference]),
       'compile_s': made.compile_seconds,
       'peak_bytes': made.peak_bytes,
       **on_accelerator(made),

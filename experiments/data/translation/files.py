@@ -25,7 +25,7 @@ import sentencepiece
 _EXPECTED = 'sentences, one a line'
 _MODEL = 'vocabulary.model'  # in a cache
 # Of a cache: one more whenever `_lines`, `bpe` or `pairs` give other numbers.
-_FORMAT = 1
+_FORMAT = 2
 _LEARNT = 2_000_000  # lines that the vocabulary is made of, at most
 
 
@@ -200,32 +200,28 @@ def _kept(
 ) -> tuple[bpe.Vocabulary, pairs.Pairs]:
   """Returns the vocabulary and the pairs of two files, from a cache."""
 
-  def make(write: caching.Write) -> None:
+  def make(place: pathlib.Path) -> None:
     pieces = bpe.train(_sample(paths, source), vocabulary)
-    write(_MODEL, pieces.model)
-    counts = []
-    for side, path in zip(pairs.Pairs._fields, paths, strict=True):
-      counts.append(0)
-      for part in pairs.parts(_lines(path, source), pieces):
-        counts[-1] += len(part.ends)
-        for field, array in part._asdict().items():
-          write(f'{side}.{field}', array)
-    _check_parallel(paths, counts, source)
+    (place / _MODEL).write_bytes(pieces.model)
+    for side, ragged in _pairs(paths, pieces, source)._asdict().items():
+      for field, array in ragged._asdict().items():
+        np.save(place / f'{side}.{field}.npy', array)
 
   key = caching.key(
     paths, vocabulary, sentencepiece.__version__, _LEARNT, _FORMAT
   )
-  kept = caching.keep(folder, key, make)
-  pieces = bpe.Vocabulary(kept.read(_MODEL))
-  types = pairs.Ragged(pairs.dtype_of(pieces.size), np.int64)._asdict()
-  return pieces, pairs.Pairs(
-    *(
-      pairs.Ragged(
-        *(kept.map(f'{side}.{field}', dtype) for field, dtype in types.items())
+  place = caching.keep(folder, key, make)
+  # Mapped into memory and not read: the processes of a host share them.
+  sides = (
+    pairs.Ragged(
+      *(
+        np.load(place / f'{side}.{field}.npy', mmap_mode='r')
+        for field in pairs.Ragged._fields
       )
-      for side in pairs.Pairs._fields
     )
+    for side in pairs.Pairs._fields
   )
+  return bpe.Vocabulary((place / _MODEL).read_bytes()), pairs.Pairs(*sides)
 
 
 def _check_parallel(

@@ -1,6 +1,6 @@
 """Pairs of sentences as numbers, in little memory."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 import itertools
 from typing import NamedTuple
 
@@ -69,32 +69,12 @@ class Pairs(NamedTuple):
     return {'source': source, 'target': target, 'weights': weights}
 
 
-def dtype_of(classes: int) -> type:
-  """Returns the type of the numbers of so many pieces."""
-  return np.uint16 if classes <= 1 << 16 else np.int32
-
-
-def parts(lines: Iterable[str], vocabulary: bpe.Vocabulary) -> Iterator[Ragged]:
-  """Yields the numbers of sentences part by part.
-
-  Together they are the fields of all: `ends` go on from part to part.
-
-  Args:
-    lines: of sentences, which are read as they are needed.
-    vocabulary: of their pieces.
-  """
-  dtype, end = dtype_of(vocabulary.size), np.int64(0)
-  lines = iter(lines)
-  while chunk := list(itertools.islice(lines, _CHUNK)):
-    rows = vocabulary.encode(chunk)
-    ends = end + np.cumsum([len(row) for row in rows], dtype=np.int64)
-    end = ends[-1]
-    yield Ragged(np.fromiter(itertools.chain.from_iterable(rows), dtype), ends)
-
-
 def encode(lines: Iterable[str], vocabulary: bpe.Vocabulary) -> Ragged:
   """Returns the numbers of sentences, which are read as they are needed."""
-  dtype = dtype_of(vocabulary.size)
-  empty = Ragged(np.empty(0, dtype), np.empty(0, np.int64))
-  made = zip(empty, *parts(lines, vocabulary), strict=True)
-  return Ragged(*(np.concatenate(field) for field in made))
+  dtype = np.uint16 if vocabulary.size <= 1 << 16 else np.int32
+  values, lengths, lines = [np.empty(0, dtype)], [np.empty(0, int)], iter(lines)
+  while chunk := list(itertools.islice(lines, _CHUNK)):
+    rows = vocabulary.encode(chunk)
+    values.append(np.fromiter(itertools.chain.from_iterable(rows), dtype))
+    lengths.append(np.array([len(row) for row in rows]))
+  return Ragged(np.concatenate(values), np.cumsum(np.concatenate(lengths)))

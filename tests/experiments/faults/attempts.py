@@ -18,9 +18,9 @@ from typing import Any
 from experiments.cluster import environment
 from experiments.cluster import network
 from experiments.program import files
+from experiments.program import manifest
 from experiments.run import checkpoints
 from experiments.run import machine
-from experiments.run import manifest
 from experiments.run import records
 import jax
 import numpy as np

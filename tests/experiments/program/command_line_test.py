@@ -23,6 +23,7 @@ PROGRAMS = {
 }
 # Programs of records in experiments/results that are gone, or tests now.
 _GONE = {
+  'benchmarks.moments',
   'benchmarks.network',
   'studies.kill_and_resume',
   'studies.large_models',

@@ -8,8 +8,8 @@ import subprocess
 
 from experiments.hosts import placement as placing
 from experiments.program import errors
+from experiments.program import manifest
 from experiments.run import checkpoints
-from experiments.run import manifest
 import gradsparse as gs
 import jax.numpy as jnp
 import numpy as np

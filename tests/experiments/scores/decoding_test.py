@@ -1,4 +1,4 @@
-"""Greedy and beam search, beside all sentences that a small model can say."""
+"""Beam search, beside all sentences that a small model can say."""
 
 import functools
 import itertools
@@ -155,7 +155,7 @@ def test_a_beam_keeps_its_best_sentences(beam, seeds):
       toy.model, beam=beam, length_penalty=1.0, max_length=LENGTH
     )
     decoded = search(toy.variables, toy.source)
-    greedy = decoding.make_greedy(toy.model, max_length=LENGTH)(
+    greedy = decoding.make_beam_search(toy.model, beam=1, max_length=LENGTH)(
       toy.variables, toy.source
     )
     for sentence in range(SENTENCES):
@@ -170,14 +170,11 @@ def test_a_beam_keeps_its_best_sentences(beam, seeds):
 
 @pytest.mark.slow
 @pytest.mark.parametrize('seed', marks.few(range(4), 0))
-def test_greedy_takes_the_likeliest_token_and_is_a_beam_of_one(seed):
+def test_a_beam_of_one_takes_the_likeliest_token(seed):
   toy = _toy(seed)
-  greedy = decoding.make_greedy(toy.model, max_length=LENGTH)(
+  greedy = decoding.make_beam_search(toy.model, beam=1, max_length=LENGTH)(
     toy.variables, toy.source
   )
-  search = decoding.make_beam_search(toy.model, beam=1, max_length=LENGTH)
-  for one, other in zip(greedy, search(toy.variables, toy.source), strict=True):
-    np.testing.assert_allclose(one, other, rtol=1e-5)
   for sentence in range(SENTENCES):
     said = ()
     while len(said) < LENGTH and END not in said:
@@ -210,13 +207,11 @@ def _counting(words, after=END):
   return model, steps
 
 
-@pytest.mark.parametrize(
-  'make', [decoding.make_greedy, lambda m: decoding.make_beam_search(m, beam=2)]
-)
-def test_sentences_end_with_end_or_where_there_is_no_room(make):
+@pytest.mark.parametrize('beam', [1, 2])
+def test_sentences_end_with_end_or_where_there_is_no_room(beam):
   source = jnp.ones((2, 5), jnp.int32)
   model, steps = _counting(6)
-  decode = make(model)
+  decode = decoding.make_beam_search(model, beam=beam)
   tokens = decode({}, source).tokens
   assert tokens.shape == (2, 2 * 5 + 8)
   assert tokens.tolist() == [[3] * 6 + [END] + [PAD] * 11] * 2
@@ -224,7 +219,8 @@ def test_sentences_end_with_end_or_where_there_is_no_room(make):
   decode({}, source + 1)
   assert len(steps) == traced  # nothing is compiled again
   endless, _ = _counting(0, after=4)
-  assert make(endless)({}, source).tokens.tolist() == [[4] * 18] * 2
+  decode = decoding.make_beam_search(endless, beam=beam)
+  assert decode({}, source).tokens.tolist() == [[4] * 18] * 2
 
 
 def test_a_search_stops_when_all_sentences_have_ended():
@@ -238,12 +234,9 @@ def test_a_search_stops_when_all_sentences_have_ended():
     return model.step(variables, encoded, state, tokens)
 
   counted = model._replace(step=step)
-  decoding.make_greedy(counted)({}, source).tokens.block_until_ready()
-  jax.effects_barrier()
-  assert len(called) == 4
   decoding.make_beam_search(counted, beam=1)({}, source)
   jax.effects_barrier()
-  assert len(called) == 8
+  assert len(called) == 4
 
 
 def _chain(odds):

@@ -7,7 +7,7 @@ from experiments.config import optimizer
 from experiments.config import schemes
 from experiments.config import settings
 from experiments.program import errors
-from experiments.run import manifest
+from experiments.program import manifest
 from experiments.training import train
 import gradsparse as gs
 import jax

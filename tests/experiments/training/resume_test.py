@@ -8,8 +8,8 @@ import time
 
 from experiments.program import errors
 from experiments.program import files
+from experiments.program import manifest
 from experiments.run import checkpoints
-from experiments.run import manifest
 from experiments.training import train
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The manifest of a checkpoint: every file with its checksum, written last.
+"""The manifest of a folder: every file with its checksum, written last.
 
 A folder with a manifest is complete, and `verify` tells whether it still is
 what was written. It holds for any damage, whoever did it: a disk, a crash, a

@@ -5,7 +5,7 @@ import os
 import re
 import shutil
 
-from experiments.run import manifest
+from experiments.program import manifest
 import pytest
 
 _DATA = 'd/data'

@@ -1,1 +1,0 @@
-"""What second moments cost, as multiples of a plain gradient."""
