@@ -16,16 +16,13 @@ all processes see. The processes find each other through --coordinator,
 `jax.distributed.initialize()` does (TPU pods, SLURM, Open MPI, Kubernetes).
 """
 
-from collections.abc import Mapping
 import contextlib
-from typing import Any
 
 from absl import flags
 from experiments.program import command_line
 from experiments.program import errors
 from experiments.program import progress
 from experiments.run import display
-from experiments.run import scores
 from experiments.run import writers
 
 # The arguments of a scheme are known only when its name is: `settings.check`
@@ -97,48 +94,23 @@ def _joined():
 
 
 def _train(process: int) -> None:
+  from experiments.report import page
   from experiments.training import train
 
-  config = _CONFIG.value
+  config, workdir = _CONFIG.value, _WORKDIR.value
   with progress.Bar(wanted=not process).shown() as bar:
     bar.start(config.compression.name, config.train.steps)
-    summary = train.train_and_evaluate(
+    train.train_and_evaluate(
       config,
-      _WORKDIR.value,
+      workdir,
       progress=display.Display(bar),
       announce=command_line.say,
       command=command_line.typed(),
       writers=_WRITER.value,
     )
-  if process:
-    return
-  comm = summary['comm']
-  inner = comm['inner_sent_bytes_per_step']
-  tested = _tested(summary)
-  if 'one_worker' in summary:
-    tested += f', of one worker: {_tested(summary["one_worker"])}'
-  if 'best_step' in summary:
-    tested += f', by the model of step {summary["best_step"]}'
-  inside = f', and {inner:,} inside its node' if inner else ''
-  print(
-    f'{summary["scheme"]}: {summary["steps"]} steps in '
-    f'{summary["seconds"]:.1f} s, {tested}; a '
-    "worker's message has "
-    f'{comm["payload_bytes_per_step"]:,.0f} bytes at the end '
-    f'({comm["ratio"]:,.1f}x smaller than dense), '
-    f'{comm["run_average_payload_bytes_per_step"]:,.0f} on average over the '
-    f'run ({comm["run_average_ratio"]:,.1f}x); it sent '
-    f'{comm["sent_bytes_per_step"]:,.0f} and '
-    f'{comm["run_average_sent_bytes_per_step"]:,.0f} bytes a step{inside}; '
-    f'see {_WORKDIR.value}'
-  )
-
-
-def _tested(tests: Mapping[str, Any]) -> str:
-  """Returns the tests of a model in words."""
-  also = tests.get('final_split')
-  other = f' (on {also["split"]}: {scores.worded(also)})' if also else ''
-  return scores.worded(tests['final']) + other
+  if not process:
+    print(page.table(page.find_runs([workdir])).T.to_string(header=False))
+    print(f'see {workdir}')
 
 
 if __name__ == '__main__':

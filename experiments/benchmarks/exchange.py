@@ -65,7 +65,10 @@ _INSIDE = on_hosts.define_inside()
 def _measured(
   floats: int, workers: int, rate: str, folder: pathlib.Path
 ) -> list[dict[str, Any]]:
-  """Runs the workers once."""
+  """Runs the workers once; the folder is for their compiled programs."""
+  # These depend on size and number only: another rate finds them here.
+  shared = folder / f'{floats}-{workers}'
+  shared.mkdir(exist_ok=True)
   words = [
     f'--num_params={floats}',
     f'--density={_DENSITY.value}',
@@ -76,7 +79,7 @@ def _measured(
   found = on_hosts.measured(
     'exchange',
     words,
-    folder,
+    shared,
     workers,
     rate,
     before=on_hosts.LARGE_PAGES,
@@ -92,6 +95,7 @@ def _inside() -> dict[str, Any]:
     density=_DENSITY.value,
     repeats=_REPEATS.value,
     steps=_STEPS.value,
+    folder=_JSON.value.parent,
   )
 
 

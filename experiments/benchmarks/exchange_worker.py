@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 import functools
+import pathlib
+import pickle
 import time
 from typing import Any, NamedTuple
 
@@ -19,6 +21,7 @@ from experiments.hosts import placement as placing
 import gradsparse as gs
 import jax
 from jax.experimental import multihost_utils
+from jax.experimental import serialize_executable
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 import numpy as np
@@ -51,9 +54,11 @@ class _Bench:
 
   Args:
     shapes: of the parameters, by name.
+    folder: that all processes see and nobody else writes to, for programs.
   """
 
-  def __init__(self, shapes: dict[str, tuple[int, int]]):
+  def __init__(self, shapes: dict[str, tuple[int, int]], folder: pathlib.Path):
+    self._folder = folder
     self._placement = placing.provide('shard_map', jax.device_count())
     self.workers, self._turn = self._placement.num_workers, 0
     self._shapes = {
@@ -86,7 +91,7 @@ class _Bench:
       updates, state = tx.update(grads, state, params)
       return optax.apply_updates(params, updates), state
 
-    program = self._placement.parallel(
+    step_of_all = self._placement.parallel(
       step,
       in_specs=(P(), specs, _OWN),
       out_specs=(P(), specs),
@@ -97,6 +102,11 @@ class _Bench:
       return gs.workers.init(tx, self._zeros(), self.workers)
 
     held = [self._placement.compile(init, specs)()]
+    program = _compiled(
+      self._folder / name,
+      step_of_all,
+      *(self._params, held[0], self._gradients[0]),
+    )
 
     def run():
       self._turn += 1
@@ -105,7 +115,7 @@ class _Bench:
       held.append(new)
       jax.block_until_ready((self._params, new))
 
-    run()  # compiles, and touches all memory
+    run()  # touches all memory
     found = {
       'scheme': name,
       'plan_bytes': gs.plan(tx, self._shapes, self.workers).sent_bytes,
@@ -114,6 +124,24 @@ class _Bench:
     }
     seconds = on_hosts.slowest(_region(run, 1)[0])
     return _Subject(run, seconds > _LONG_STEP_SECONDS, found)
+
+
+def _compiled(path: pathlib.Path, jitted: Any, *arguments: Any) -> Any:
+  """Returns a program that process 0 compiles and the others load.
+
+  All hosts of a rehearsal share a few cores and a file system. (JAX's own
+  `jax_share_binary_between_hosts` waits for ever on CPUs of version 0.10.) Who
+  loads a pickle does what it says, so nobody else may write to the folder.
+  """
+  made = None
+  if not jax.process_index() and not path.exists():
+    made = jitted.lower(*arguments).compile()
+    path.write_bytes(pickle.dumps(serialize_executable.serialize(made)))
+  multihost_utils.sync_global_devices(path.name)
+  return made or serialize_executable.deserialize_and_load(
+    *pickle.loads(path.read_bytes()),  # noqa: S301 - only ours are there
+    execution_devices=jax.devices(),
+  )
 
 
 def _region(run: Callable[[], None], steps: int) -> tuple[float, float, int]:
@@ -143,6 +171,7 @@ def measure(
   density: float,
   repeats: int,
   steps: int,
+  folder: pathlib.Path,
 ) -> dict[str, Any]:
   """Measures schemes; every process returns the same.
 
@@ -152,9 +181,10 @@ def measure(
     density: of the sparse schemes.
     repeats: rounds.
     steps: of a scheme in a round.
+    folder: that all processes see, for compiled programs.
   """
   shapes = subjects.shapes(num_params)
-  bench = _Bench(shapes)
+  bench = _Bench(shapes, folder)
   contenders = [bench.subject(name, density) for name in names]
 
   # What is sent without a step: heartbeats in a while, and a barrier.

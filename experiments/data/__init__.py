@@ -5,29 +5,14 @@ others, and samplers of their own. The small ones are held in memory; ImageNet's
 files, and those of speech, are read as they are needed.
 """
 
-from experiments.data import batches
 from experiments.data import dataset
-from experiments.data.batches import Ahead
-from experiments.data.batches import Batch
-from experiments.data.batches import Sampler
-from experiments.data.dataset import Dataset
-from experiments.data.dataset import Examples
-from experiments.data.dataset import Split
-from experiments.data.dataset import normalise
+from experiments.data.batches import Ahead as Ahead
+from experiments.data.batches import Batch as Batch
+from experiments.data.batches import Sampler as Sampler
+from experiments.data.dataset import Dataset as Dataset
+from experiments.data.dataset import Split as Split
+from experiments.data.dataset import normalise as normalise
 from experiments.program import errors
-
-__all__ = [
-  'NAMES',
-  'Ahead',
-  'Batch',
-  'Dataset',
-  'Examples',
-  'Sampler',
-  'Split',
-  'batches',
-  'load',
-  'normalise',
-]
 
 NAMES = ('cifar10', 'digits', 'fashion_mnist', 'imagenet', 'mnist')
 
@@ -50,13 +35,9 @@ def load(
       other sets have a size of their own.
 
   Raises:
-    ConfigError: an unknown name or split.
+    ConfigError: an unknown split.
     DataFileError: a file is missing or damaged.
   """
-  if name not in NAMES:
-    raise errors.ConfigError(
-      f'data.name must be one of {", ".join(NAMES)}, got {name!r}'
-    )
   if test_split == 'validation':
     # CIFAR-10 without its test file can still be split for validation.
     own = 'data_batch_5' if name == 'cifar10' else 'test'

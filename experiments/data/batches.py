@@ -6,9 +6,8 @@ that resumes at a step reads what the uninterrupted run would have read.
 
 from collections.abc import Mapping, Sequence
 from concurrent import futures
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from experiments.data import dataset
 from experiments.program import errors
 import numpy as np
 
@@ -57,7 +56,7 @@ class Sampler:
 
   def __init__(
     self,
-    train: dataset.Examples,
+    train: Any,
     *,
     num_workers: int,
     batch_size: int,
@@ -68,7 +67,7 @@ class Sampler:
     """Plans the batches.
 
     Args:
-      train: the examples.
+      train: the examples, see `dataset.Split`.
       num_workers: number of workers that share an epoch.
       batch_size: examples of one worker in a step.
       seed: decides all that is drawn.

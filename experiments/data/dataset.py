@@ -1,7 +1,7 @@
 """What every loader returns: raw integer images and how to normalise them."""
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from experiments.data import augmentation
 import jax
@@ -11,40 +11,11 @@ import numpy as np
 VALIDATION_FRACTION = 0.2  # of a training set, where none is published
 
 
-class Examples(Protocol):
-  """Images with labels, of which a step takes some; in memory or on disk.
-
-  Attributes:
-    labels: int32[n], of all examples.
-    image_shape: height, width, channels of what `take` returns.
-  """
-
-  @property
-  def labels(self) -> np.ndarray: ...
-
-  @property
-  def image_shape(self) -> tuple[int, ...]: ...
-
-  def take(
-    self, rows: np.ndarray | slice, drawn: Sequence[np.ndarray] | None = None
-  ) -> 'Split':
-    """Returns some examples.
-
-    Args:
-      rows: which.
-      drawn: the entries of these rows of what `draw` returned; None: the images
-        as they are tested.
-    """
-
-  def draw(self, rng: np.random.Generator, count: int) -> Sequence[np.ndarray]:
-    """Draws how so many images are augmented; arrays with an entry each."""
-
-  def subset(self, rows: np.ndarray) -> 'Examples':
-    """Returns these rows as examples of their own."""
-
-
 class Split(NamedTuple):
-  """Examples in memory, in the order of their file."""
+  """Examples in memory, in the order of their file.
+
+  Those on disk, such as `imagenet.JpegFiles`, have the same methods.
+  """
 
   images: np.ndarray  # uint8[n, height, width, channels]
   labels: np.ndarray  # int32[n]
@@ -56,7 +27,13 @@ class Split(NamedTuple):
   def take(
     self, rows: np.ndarray | slice, drawn: Sequence[np.ndarray] | None = None
   ) -> 'Split':
-    """Returns some examples, see `Examples`; shifted and mirrored as drawn."""
+    """Returns some examples.
+
+    Args:
+      rows: which.
+      drawn: the entries of these rows of what `draw` returned, by which they
+        are shifted and mirrored; None: the images as they are tested.
+    """
     images = self.images[rows]
     if drawn is not None:
       drawn = augmentation.Shifts(*drawn)
@@ -64,7 +41,7 @@ class Split(NamedTuple):
     return Split(images, self.labels[rows])
 
   def draw(self, rng: np.random.Generator, count: int) -> Sequence[np.ndarray]:
-    """Draws shifts, see `Examples`."""
+    """Draws how so many images are augmented; arrays with an entry each."""
     return augmentation.draw_shifts(rng, count, self.images.shape[1])
 
   def subset(self, rows: np.ndarray) -> 'Split':
@@ -79,8 +56,8 @@ class Dataset(NamedTuple):
   bytes); `normalise` is part of the compiled step.
   """
 
-  train: Examples
-  test: Examples
+  train: Any  # `Split`, or what has its methods
+  test: Any
   classes: int
   mean: tuple[float, ...]  # a channel, in units of the stored bytes
   std: tuple[float, ...]  # a channel, in units of the stored bytes
@@ -98,9 +75,7 @@ def normalise(
   return (images.astype(jnp.float32) - jnp.asarray(mean)) / jnp.asarray(std)
 
 
-def hold_out(
-  train: Examples, fraction: float, seed: int = 0
-) -> tuple[Examples, Examples]:
+def hold_out(train: Any, fraction: float, seed: int = 0) -> tuple[Any, Any]:
   """Splits a training set in two, for choosing settings.
 
   Args:

@@ -5,6 +5,7 @@ number of dimensions, and each dimension as a big-endian 32-bit integer.
 """
 
 import gzip
+import math
 import pathlib
 import struct
 import zlib
@@ -85,10 +86,11 @@ def read(path: pathlib.Path, shape: tuple[int, ...], source: str) -> np.ndarray:
     DataFileError: neither file exists, or what is there is not that array.
   """
   packed = path.with_name(path.name + '.gz')
-  header_bytes = 4 + 4 * len(shape)
+  magic = _UNSIGNED_BYTES << 8 | len(shape)
+  header = struct.pack(f'>{1 + len(shape)}I', magic, *shape)
   expected = (
-    f'an idx file of magic {_magic(len(shape)):#010x} and shape {shape}, '
-    f'{header_bytes + int(np.prod(shape)):,} bytes unpacked'
+    f'an idx file of shape {shape}, {len(header) + math.prod(shape):,} bytes '
+    f'unpacked, that begin with {header.hex()}'
   )
   if path.exists() or not packed.exists():
     data = folders.read(path, f'{expected}, or the same as .gz', source)
@@ -99,17 +101,8 @@ def read(path: pathlib.Path, shape: tuple[int, ...], source: str) -> np.ndarray:
       data = gzip.decompress(data)
     except (OSError, EOFError, zlib.error) as error:
       raise folders.damaged(packed, f'{error}', expected, source) from error
-  if len(data) < header_bytes:
-    raise folders.damaged(path, f'{len(data)} bytes', expected, source)
-  magic, *found = struct.unpack(f'>{1 + len(shape)}I', data[:header_bytes])
-  if magic != _magic(len(shape)):
-    raise folders.damaged(path, f'magic {magic:#010x}', expected, source)
-  if tuple(found) != shape:
-    raise folders.damaged(path, f'shape {tuple(found)}', expected, source)
-  if len(data) - header_bytes != int(np.prod(shape)):
-    raise folders.damaged(path, f'{len(data):,} bytes', expected, source)
-  return np.frombuffer(data, np.uint8, offset=header_bytes).reshape(shape)
-
-
-def _magic(dimensions: int) -> int:
-  return _UNSIGNED_BYTES << 8 | dimensions
+  found, rest = data[: len(header)], data[len(header) :]
+  if found != header or len(rest) != math.prod(shape):
+    text = f'{len(data):,} bytes that begin with {found.hex()}'
+    raise folders.damaged(path, text, expected, source)
+  return np.frombuffer(rest, np.uint8).reshape(shape)

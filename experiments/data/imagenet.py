@@ -36,7 +36,7 @@ _AHEAD = 2  # batches
 
 
 class JpegFiles:
-  """Examples in files, decoded when they are taken; see `dataset.Examples`."""
+  """Examples in files, decoded when they are taken; see `dataset.Split`."""
 
   def __init__(
     self,
@@ -66,7 +66,7 @@ class JpegFiles:
   def take(
     self, rows: np.ndarray | slice, drawn: Sequence[np.ndarray] | None = None
   ) -> dataset.Split:
-    """Decodes some images; see `dataset.Examples`.
+    """Decodes some images; see `dataset.Split`.
 
     Raises:
       DataFileError: a file is damaged.

@@ -21,31 +21,6 @@ from experiments.models.vgg import VGGLike
 from experiments.program import errors
 from flax import linen as nn
 
-__all__ = [
-  'GPT',
-  'KINDS',
-  'LANGUAGE',
-  'NAMES',
-  'SPEECH',
-  'TRANSLATION',
-  'AlexNet',
-  'BNInception',
-  'CifarResNet',
-  'CifarVGG',
-  'ConvNet',
-  'Convolution',
-  'DeepSpeech',
-  'ImageNetVGG',
-  'LanguageLSTM',
-  'MLP',
-  'ProjectedSpeech',
-  'ResNet',
-  'Translator',
-  'VGGLike',
-  'check_images',
-  'create',
-]
-
 
 class _Model(NamedTuple):
   """How a model is made.

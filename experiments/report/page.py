@@ -111,17 +111,27 @@ def _cells(run: Run) -> dict[str, str]:
   if run.summary is None:
     last = run.metrics[-1]['step'] if run.metrics else 0
     return {'run': run.name, 'steps': f'not finished, at step {last}'}
-  final, comm = run.summary['final'], run.summary['comm']
-  score = scores.main_of(final)
-  cells = {'run': run.name}
-  if score:
-    cells[score.label] = score.form.format(score.of(final))
-  cells['steps'] = f'{run.summary["steps"]:,}'
+  summary, comm = run.summary, run.summary['comm']
+  score = scores.main_of(summary['final'])
+  cells = {'run': run.name, 'scheme': summary['scheme']}
+  # Of all workers' mean, and where their models differ of the first one's.
+  models = {'': summary, ', one worker': summary.get('one_worker', {})}
+  for whose, tests in models.items():
+    for split in ('final', 'final_split'):
+      if score and split in tests:
+        where = tests[split].get('split', '')
+        heading = score.label + (where and f', on {where}') + whose
+        cells[heading] = score.form.format(score.of(tests[split]))
+  cells['steps'] = f'{summary["steps"]:,}'
+  if 'best_step' in summary:
+    cells['by the model of step'] = f'{summary["best_step"]:,}'
   for name, (heading, form) in _BYTES.items():
     for key, what in ((name, ''), (f'run_average_{name}', ', the whole run')):
       if key in comm:
         cells[heading + what] = form.format(comm[key])
-  return cells | {'time (s)': f'{run.summary["seconds"]:,.1f}'}
+  if inner := comm.get('inner_sent_bytes_per_step'):
+    cells['sent inside a node (bytes/step)'] = f'{inner:,}'
+  return cells | {'time (s)': f'{summary["seconds"]:,.1f}'}
 
 
 def _details(run: Run) -> str:

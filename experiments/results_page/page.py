@@ -90,7 +90,8 @@ def content(
   text = re.sub(
     r'<!-- table: (\w+) -->', lambda m: page.markdown(made[m[1]]), template
   )
-  named = {'qsvrg factor': _qsvrg(root)} if (root / QSVRG).exists() else {}
+  qsvrg = files.read_json(root / QSVRG) or {'qsvrg_factor_per_epoch': 0}
+  named = {'qsvrg factor': f'{qsvrg["qsvrg_factor_per_epoch"]:.3f}'}
 
   def shown(match: re.Match) -> str:
     known = named.get(match[1])
@@ -172,13 +173,6 @@ def differences(
   found += [f'{path} is missing' for path in sorted({*drawn} - there)]
   extra = there - {*texts, *drawn}
   return found + [f'{path} is of no record' for path in sorted(extra)]
-
-
-def _qsvrg(root: pathlib.Path) -> str:
-  """Returns by what factor QSVRG's error shrinks in an epoch."""
-  kept = files.read_json(root / QSVRG)
-  first, *_, last = kept['excess_loss']['QSVRG']
-  return f'{(last / first) ** (1 / kept["setting"]["epochs"]):.3f}'
 
 
 def _index(catalogue: Mapping[str, papers.Table], runs: pd.DataFrame) -> str:

@@ -7,150 +7,132 @@ Where things go is said by the environment variables of the tracker.
                   under which it goes on
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 import pathlib
 import secrets
-from typing import Any
+from typing import Any, NamedTuple
 
 from experiments.program import files
+from flax import traverse_util
 
 IDS = 'trackers.json'
 
 
-class TensorBoard:
+class Writer(NamedTuple):
+  """What a factory here returns.
+
+  Attributes:
+    write: takes a step and its numbers by name.
+    close: is called once, when no more come.
+  """
+
+  write: Callable[[int, Mapping[str, float]], Any]
+  close: Callable[[], Any]
+
+
+def tensorboard(
+  config: Mapping[str, Any], workdir: pathlib.Path, last_step: int
+) -> Writer:
   """Writes event files to `tensorboard/` in the working directory."""
+  import tensorboardX
 
-  def __init__(
-    self, config: Mapping[str, Any], workdir: pathlib.Path, last_step: int
-  ):
-    """Opens a file; events after `last_step` of earlier ones do not show."""
-    import tensorboardX
+  del config
+  board = tensorboardX.SummaryWriter(
+    str(workdir / 'tensorboard'),
+    purge_step=last_step + 1,  # what earlier ones have after it does not show
+  )
 
-    del config
-    self._board = tensorboardX.SummaryWriter(
-      str(workdir / 'tensorboard'), purge_step=last_step + 1
-    )
-
-  def write(self, step: int, numbers: Mapping[str, float]) -> None:
-    """Adds a scalar for each number."""
+  def write(step: int, numbers: Mapping[str, float]) -> None:
     for name, value in numbers.items():
-      self._board.add_scalar(name, value, step)
+      board.add_scalar(name, value, step)
 
-  def close(self) -> None:
-    """Closes the file."""
-    self._board.close()
+  return Writer(write, board.close)
 
 
-class WandB:
+def wandb(
+  config: Mapping[str, Any], workdir: pathlib.Path, last_step: int
+) -> Writer:
   """Writes a run of Weights & Biases.
 
   Its project is what WANDB_PROJECT says; with WANDB_MODE=offline it stays in
   `wandb/` in the working directory.
   """
+  import wandb as package
 
-  def __init__(
-    self, config: Mapping[str, Any], workdir: pathlib.Path, last_step: int
-  ):
-    """Begins a run, or goes on with the one of earlier attempts."""
-    import wandb
+  del last_step
+  known = _ids(workdir).get('wandb')
+  run = package.init(
+    config=dict(config),
+    dir=str(workdir),
+    name=workdir.resolve().name,
+    id=known,
+    resume='allow' if known else None,
+  )
+  _keep(workdir, 'wandb', run.id)
 
-    del last_step
-    known = _ids(workdir).get('wandb')
-    self._run = wandb.init(
-      config=dict(config),
-      dir=str(workdir),
-      name=workdir.resolve().name,
-      id=known,
-      resume='allow' if known else None,
-    )
-    _keep(workdir, 'wandb', self._run.id)
+  def write(step: int, numbers: Mapping[str, float]) -> None:
+    # Without `commit` it would wait for the next one.
+    run.log(dict(numbers), step=step, commit=True)
 
-  def write(self, step: int, numbers: Mapping[str, float]) -> None:
-    """Logs a step; without `commit` it would wait for the next one."""
-    self._run.log(dict(numbers), step=step, commit=True)
-
-  def close(self) -> None:
-    """Waits until all is sent."""
-    self._run.finish()
+  return Writer(write, run.finish)
 
 
-class MLflow:
+def mlflow(
+  config: Mapping[str, Any], workdir: pathlib.Path, last_step: int
+) -> Writer:
   """Writes a run of MLflow.
 
   MLFLOW_TRACKING_URI says where, MLFLOW_EXPERIMENT_NAME to which experiment.
   """
+  import mlflow as package
 
-  def __init__(
-    self, config: Mapping[str, Any], workdir: pathlib.Path, last_step: int
-  ):
-    """Begins a run, or goes on with the one of earlier attempts."""
-    import mlflow
-
-    del last_step
-    self._mlflow = mlflow
-    known = _ids(workdir).get('mlflow')
-    if known:
-      mlflow.start_run(run_id=known)
-      return
-    run = mlflow.start_run(run_name=workdir.resolve().name)
+  del last_step
+  if known := _ids(workdir).get('mlflow'):
+    package.start_run(run_id=known)
+  else:
+    run = package.start_run(run_name=workdir.resolve().name)
     _keep(workdir, 'mlflow', run.info.run_id)
-    mlflow.log_params(
-      {
-        f'{section}.{field}': value
-        for section, fields in config.items()
-        for field, value in fields.items()
-      }
-    )
+    package.log_params(traverse_util.flatten_dict(dict(config), sep='.'))
 
-  def write(self, step: int, numbers: Mapping[str, float]) -> None:
-    """Logs a step, and waits for the server."""
-    self._mlflow.log_metrics(dict(numbers), step=step)
+  def write(step: int, numbers: Mapping[str, float]) -> None:
+    package.log_metrics(dict(numbers), step=step)
 
-  def close(self) -> None:
-    """Says that the run has ended."""
-    self._mlflow.end_run()
+  return Writer(write, package.end_run)
 
 
-class Trackio:
+def trackio(
+  config: Mapping[str, Any], workdir: pathlib.Path, last_step: int
+) -> Writer:
   """Writes a run of Trackio, in the project `gradsparse`.
 
   TRACKIO_SPACE_ID or TRACKIO_SERVER_URL says where, if not on this machine.
   """
+  import trackio as package
 
-  def __init__(
-    self, config: Mapping[str, Any], workdir: pathlib.Path, last_step: int
-  ):
-    """Begins a run, or goes on with the one of earlier attempts."""
-    import trackio
+  del last_step
+  known = _ids(workdir).get('trackio')
+  # It knows runs by their names, and several folders may have the same one.
+  name = known or f'{workdir.resolve().name}-{secrets.token_hex(3)}'
+  package.init(
+    project='gradsparse',
+    name=name,
+    config=dict(config),
+    resume='allow' if known else 'never',
+  )
+  _keep(workdir, 'trackio', name)
 
-    del last_step
-    self._trackio = trackio
-    known = _ids(workdir).get('trackio')
-    # It knows runs by their names, and several folders may have the same one.
-    name = known or f'{workdir.resolve().name}-{secrets.token_hex(3)}'
-    trackio.init(
-      project='gradsparse',
-      name=name,
-      config=dict(config),
-      resume='allow' if known else 'never',
-    )
-    _keep(workdir, 'trackio', name)
+  def write(step: int, numbers: Mapping[str, float]) -> None:
+    package.log(dict(numbers), step=step)
 
-  def write(self, step: int, numbers: Mapping[str, float]) -> None:
-    """Logs a step."""
-    self._trackio.log(dict(numbers), step=step)
-
-  def close(self) -> None:
-    """Waits until all is written."""
-    self._trackio.finish()
+  return Writer(write, package.finish)
 
 
 # The package that each needs, and its factory, by the names of `--writer`.
 TRACKERS = {
-  'tensorboard': ('tensorboardX', TensorBoard),
-  'wandb': ('wandb', WandB),
-  'mlflow': ('mlflow', MLflow),
-  'trackio': ('trackio', Trackio),
+  'tensorboard': ('tensorboardX', tensorboard),
+  'wandb': ('wandb', wandb),
+  'mlflow': ('mlflow', mlflow),
+  'trackio': ('trackio', trackio),
 }
 
 

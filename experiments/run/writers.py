@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 import contextlib
 import importlib
 import pathlib
-from typing import Any, Protocol
+from typing import Any
 
 from absl import flags
 from absl import logging
@@ -31,17 +31,7 @@ from experiments.run import trackers
 flags.disclaim_key_flags()
 
 
-class Writer(Protocol):
-  """What a factory returns."""
-
-  def write(self, step: int, numbers: Mapping[str, float]) -> None:
-    """Takes the numbers of a step."""
-
-  def close(self) -> None:
-    """Is called once, when no more come."""
-
-
-Factory = Callable[[Mapping[str, Any], pathlib.Path, int], Writer]
+Factory = Callable[[Mapping[str, Any], pathlib.Path, int], Any]
 
 
 def define_flag() -> flags.FlagHolder[list[str]]:
@@ -78,12 +68,17 @@ def find(names: Sequence[str]) -> dict[str, Factory]:
   Raises:
     ConfigError: a package is not installed, or there is no such factory.
   """
-  return {name: _imported(name) for name in names}
-
-
-def _imported(name: str) -> Factory:
-  if name in trackers.TRACKERS:
-    package, factory = trackers.TRACKERS[name]
+  found = {}
+  for name in names:
+    if name not in trackers.TRACKERS:
+      found[name] = factories.find(
+        '--writer',
+        name,
+        lambda signature: signature.bind({}, pathlib.Path(), 0),
+        'a function of (config, workdir, last_step)',
+      )
+      continue
+    package, found[name] = trackers.TRACKERS[name]
     try:
       importlib.import_module(package)
     except ImportError as error:
@@ -91,13 +86,7 @@ def _imported(name: str) -> Factory:
         f'--writer={name} needs the package {package} ({error}): '
         f'pip install {package}'
       ) from error
-    return factory
-  return factories.find(
-    '--writer',
-    name,
-    lambda signature: signature.bind({}, pathlib.Path(), 0),
-    'a function of (config, workdir, last_step)',
-  )
+  return found
 
 
 class Writers:
@@ -127,7 +116,7 @@ class Writers:
         is a warning, too: a restart does not depend on another host.
     """
     self._last_step = last_step
-    self._made: dict[str, Writer] = {}
+    self._made: dict[str, Any] = {}
     for name, factory in factories.items():
       try:
         self._made[name] = factory(config, workdir, last_step)

@@ -43,7 +43,7 @@ class Classification(task.Task):
   mean: Sequence[float]
   std: Sequence[float]
   classes: int = 0
-  examples: data.Examples | None = None
+  examples: Any = None  # see `data.Split`
 
   def example(self) -> tuple[Any, ...]:
     return (jnp.zeros((1, *self.image_shape), jnp.float32),)

@@ -1,9 +1,7 @@
 """Text for language models, as one long row of symbols."""
 
-from experiments.data.language.ptb import NAMES
-from experiments.data.language.ptb import Corpus
-from experiments.data.language.ptb import load
-from experiments.data.language.windows import Windows
-from experiments.data.language.windows import walk
-
-__all__ = ['NAMES', 'Corpus', 'Windows', 'load', 'walk']
+from experiments.data.language.ptb import NAMES as NAMES
+from experiments.data.language.ptb import Corpus as Corpus
+from experiments.data.language.ptb import load as load
+from experiments.data.language.windows import Windows as Windows
+from experiments.data.language.windows import walk as walk

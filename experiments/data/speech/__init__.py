@@ -3,33 +3,18 @@
 from experiments.data.speech import an4
 from experiments.data.speech import fsdd
 from experiments.data.speech import librispeech
-from experiments.data.speech.alphabet import DIGITS
-from experiments.data.speech.alphabet import LETTERS
-from experiments.data.speech.alphabet import Alphabet
-from experiments.data.speech.recordings import Corpus
-from experiments.data.speech.recordings import Recordings
-from experiments.data.speech.recordings import Utterance
-from experiments.data.speech.sampler import Sampler
-from experiments.data.speech.sampler import walk
+from experiments.data.speech.alphabet import DIGITS as DIGITS
+from experiments.data.speech.alphabet import LETTERS as LETTERS
+from experiments.data.speech.alphabet import Alphabet as Alphabet
+from experiments.data.speech.recordings import Corpus as Corpus
+from experiments.data.speech.recordings import Recordings as Recordings
+from experiments.data.speech.recordings import Utterance as Utterance
+from experiments.data.speech.sampler import Sampler as Sampler
+from experiments.data.speech.sampler import walk as walk
 from experiments.program import errors
 
-__all__ = [
-  'AHEAD',
-  'DIGITS',
-  'LETTERS',
-  'NAMES',
-  'TRANSCRIPTS',
-  'Alphabet',
-  'Corpus',
-  'Recordings',
-  'Sampler',
-  'Utterance',
-  'load',
-  'walk',
-]
-
-NAMES = ('an4', 'fsdd', 'librispeech')
-TRANSCRIPTS = ('letters', 'words')
+_SETS = {'an4': an4, 'fsdd': fsdd, 'librispeech': librispeech}
+_TRANSCRIPTS = ('letters', 'words')
 AHEAD = 2  # batches to read before they are asked for
 
 
@@ -42,7 +27,7 @@ def load(
   """Returns a set of utterances, whose files are read when they are needed.
 
   Args:
-    name: one of `NAMES`; `'fsdd'` is made into strings of digits.
+    name: of `_SETS`; `'fsdd'` is made into strings of digits.
     directory: root of all data sets or the set's own folder.
     test_split: `'test'` is the set's own; `'validation'` never looks at it; for
       librispeech also the name of one of its folders for tests.
@@ -50,14 +35,10 @@ def load(
       other sets have too many.
 
   Raises:
-    ConfigError: an unknown name, split or kind of transcripts.
+    ConfigError: an unknown split or kind of transcripts.
     DataFileError: a file is missing or damaged.
   """
-  if name not in NAMES:
-    raise errors.ConfigError(
-      f'data.name must be one of {", ".join(NAMES)}, got {name!r}'
-    )
-  known = ('letters',) if name != 'fsdd' else TRANSCRIPTS
+  known = ('letters',) if name != 'fsdd' else _TRANSCRIPTS
   if transcripts not in known:
     raise errors.ConfigError(
       f'data.transcripts must be {" or ".join(known)} for {name}, '
@@ -71,6 +52,5 @@ def load(
       f'data.test_split must be one of {", ".join(splits)} for {name}, '
       f'got {test_split!r}'
     )
-  sets = {'an4': an4, 'fsdd': fsdd, 'librispeech': librispeech}
   alphabet = LETTERS if transcripts == 'letters' else DIGITS
-  return sets[name].load(directory, test_split, alphabet)
+  return _SETS[name].load(directory, test_split, alphabet)

@@ -7,12 +7,6 @@ wav/, converted to wav or flac, or in the NIST's format as they come:
     <s> ENTER FIFTY ONE </s> (an253-fash-b)
   DIR/an4/wav/an4_clstk/fash/an253-fash-b.sph
 
-or as lists of sound files and files with their transcripts, whose paths begin
-at the folder of the list, or at the root:
-
-  DIR/an4/an4_train_manifest.csv, an4_test_manifest.csv
-    wav/an253-fash-b.wav,txt/an253-fash-b.txt
-
 948 utterances are for training and 130 for testing.
 """
 
@@ -32,17 +26,16 @@ FOLDERS = ('an4', 'AN4')
 RATE = 16_000
 SUFFIXES = ('.wav', '.flac', '.sph')
 _TRANSCRIPTION = 'etc/an4_{}.transcription'
-_MANIFEST = 'an4_{}_manifest.csv'
 _LINE = re.compile(r'(?:<s>)?(.*?)(?:</s>)?\s*\(([^()]+)\)')
 
 
 def load(
   directory: str, test_split: str, alphabet: alphabets.Alphabet
 ) -> recordings.Corpus:
-  """Returns AN4, in either of its two forms.
+  """Returns AN4.
 
   Args:
-    directory: root of all data sets, or the folder with etc/ or the lists.
+    directory: root of all data sets, or the folder with etc/.
     test_split: `'test'` is the published one; `'validation'` holds out a fifth
       of the utterances for training instead.
     alphabet: of the transcripts.
@@ -50,18 +43,11 @@ def load(
   Raises:
     DataFileError: a file is missing or damaged.
   """
-  forms = {
-    _TRANSCRIPTION.format('train'): (_TRANSCRIPTION, _transcribed),
-    _MANIFEST.format('train'): (_MANIFEST, _listed),
-  }
-  folder = folders.find(directory, FOLDERS, tuple(forms), source=SOURCE)
-  name, read = next(
-    (form for marker, form in forms.items() if (folder / marker).exists()),
-    (_TRANSCRIPTION, _transcribed),
-  )
-  train = read(folder, name.format('train'))
+  marker = _TRANSCRIPTION.format('train')
+  folder = folders.find(directory, FOLDERS, marker, source=SOURCE)
+  train = _transcribed(folder, marker)
   if test_split == 'test':
-    test = read(folder, name.format('test'))
+    test = _transcribed(folder, _TRANSCRIPTION.format('test'))
   else:
     rest, held_out = dataset.held_out_rows(
       len(train), dataset.VALIDATION_FRACTION
@@ -83,7 +69,11 @@ def _transcribed(folder: pathlib.Path, name: str) -> list[recordings.Utterance]:
   }
   utterances = []
   expected = 'lines such as <s> GO </s> (an251-fash-b)'
-  for number, line in enumerate(_lines(folder / name, expected), 1):
+  text = folders.read_text(folder / name, expected, SOURCE)
+  lines = [line.strip() for line in text.split('\n') if line.strip()]
+  if not lines:
+    raise folders.damaged(folder / name, 'no line', expected, SOURCE)
+  for number, line in enumerate(lines, 1):
     found = _LINE.fullmatch(line)
     if found is None:
       raise folders.damaged(
@@ -96,33 +86,6 @@ def _transcribed(folder: pathlib.Path, name: str) -> list[recordings.Utterance]:
         f'it, or the same as {" or ".join(SUFFIXES[1:])}',
         SOURCE,
       )
-    utterances.append(_utterance(path, found[1]))
+    said = ' '.join(found[1].lower().split())
+    utterances.append(recordings.Utterance((str(path),), said))
   return utterances
-
-
-def _listed(folder: pathlib.Path, name: str) -> list[recordings.Utterance]:
-  """Returns the utterances of a list of files."""
-  utterances = []
-  expected = 'lines with the path of a sound file, a comma and that of its text'
-  for number, line in enumerate(_lines(folder / name, expected), 1):
-    file, comma, text_file = line.partition(',')
-    if not comma:
-      raise folders.damaged(
-        folder / name, f'line {number} is {line!r}', expected, SOURCE
-      )
-    text = ' '.join(_lines(folder / text_file, 'a transcript', empty=True))
-    utterances.append(_utterance(folder / file, text))
-  return utterances
-
-
-def _utterance(path: pathlib.Path, text: str) -> recordings.Utterance:
-  return recordings.Utterance((str(path),), ' '.join(text.lower().split()))
-
-
-def _lines(path: pathlib.Path, expected: str, empty: bool = False) -> list[str]:
-  """Returns the lines of a file that are not empty."""
-  lines = folders.read_text(path, expected, SOURCE).split('\n')
-  lines = [line.strip() for line in lines if line.strip()]
-  if not lines and not empty:
-    raise folders.damaged(path, 'no line', expected, SOURCE)
-  return lines

@@ -101,14 +101,10 @@ def load(
       empty: they are made each time, and held in memory.
 
   Raises:
-    ConfigError: an unknown name, or a vocabulary that does not fit.
+    ConfigError: no other language, or a vocabulary that does not fit.
     DataFileError: a file is missing or damaged, or two are not parallel.
     FileError: the cache cannot be read or written.
   """
-  if name not in NAMES:
-    raise errors.ConfigError(
-      f'data.name must be one of {", ".join(NAMES)}, got {name!r}'
-    )
   if source == target:
     raise errors.ConfigError(
       f'data.source and data.target must be two languages, got {source!r} twice'

@@ -72,8 +72,6 @@ def test_damaged_files_are_named(folder, name, part, content, says):
 
 
 def test_unknown_names_and_splits_are_told(folder):
-  with pytest.raises(errors.ConfigError, match="ptb_characters, got 'text8'"):
-    language.load('text8', str(folder))
   with pytest.raises(errors.ConfigError, match="validation .* got 'valid'"):
     language.load('ptb', str(folder), 'valid')
   with pytest.raises(errors.DataFileError, match="no data set 'ptb'"):

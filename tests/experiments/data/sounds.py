@@ -55,21 +55,6 @@ def write_an4(root, suffix='.wav'):
   return folder
 
 
-def write_manifests(root):
-  """Writes AN4 as lists of files."""
-  folder = root / 'an4'
-  for part, texts in AN4.items():
-    lines = []
-    for number, text in enumerate(texts):
-      tone(folder / f'wav/{part}{number}.wav', seconds=0.4 + 0.1 * number)
-      script = folder / f'txt/{part}{number}.txt'
-      script.parent.mkdir(exist_ok=True)
-      script.write_text(f'{text}\n')
-      lines.append(f'wav/{part}{number}.wav,txt/{part}{number}.txt\n')
-    (folder / f'an4_{part}_manifest.csv').write_text(''.join(lines))
-  return folder
-
-
 def write_librispeech(root):
   """Writes two speakers for training, and one in each of two test folders."""
   folder = root / 'LibriSpeech'

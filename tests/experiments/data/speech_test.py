@@ -136,17 +136,6 @@ def test_an4_is_read_as_it_is_published(tmp_path, suffix):
   )
 
 
-def test_an4_is_read_from_lists_of_files(tmp_path):
-  folder = sounds.write_manifests(tmp_path)
-  corpus = speech.load('an4', str(folder))
-  assert _texts(corpus.train) == [t.lower() for t in sounds.AN4['train']]
-  assert corpus.test.frames.tolist() == [39, 49]
-  # Such lists often have paths that begin at the root.
-  path = folder / 'an4_test_manifest.csv'
-  path.write_text(path.read_text().replace('wav/', f'{folder}/wav/'))
-  assert speech.load('an4', str(tmp_path)).test.frames.tolist() == [39, 49]
-
-
 def test_librispeech_trains_on_all_that_is_there(tmp_path):
   folder = sounds.write_librispeech(tmp_path)
   corpus = speech.load('librispeech', str(tmp_path))
@@ -341,14 +330,13 @@ def test_odd_digits_are_told(tmp_path):
 @pytest.mark.parametrize(
   'arguments, says',
   [
-    (('timit',), "an4, fsdd, librispeech, got 'timit'"),
     (('an4', '', 'test-clean'), 'test, validation for an4, got'),
     (('librispeech', '', 'train-clean-100'), 'test-other.* got'),
     (('an4', '', 'test', 'words'), "must be letters for an4, got 'words'"),
     (('fsdd', '', 'test', 'phones'), 'letters or words for fsdd'),
   ],
 )
-def test_unknown_names_are_told(arguments, says):
+def test_unknown_splits_are_told(arguments, says):
   with pytest.raises(errors.ConfigError, match=says):
     speech.load(*arguments)
 
@@ -356,7 +344,7 @@ def test_unknown_names_are_told(arguments, says):
 def test_a_set_that_is_not_there_is_told(tmp_path):
   for name, says in (
     ('fsdd', 'free-spoken-digit'),
-    ('an4', 'train.transcription or an4_train_manifest.csv in one of'),
+    ('an4', 'train.transcription in one of'),
     ('librispeech', 'openslr'),
   ):
     with pytest.raises(errors.DataFileError, match=says):

@@ -252,7 +252,6 @@ def test_damaged_files_are_named(folder, file, change, says):
 @pytest.mark.parametrize(
   'changes, says',
   [
-    ({'name': 'iwslt'}, "multi30k, wmt, got 'iwslt'"),
     ({'test_split': 'train'}, "other than train, got 'train'"),
     ({'test_split': '../val'}, "other than train, got '../val'"),
     ({'target': 'en'}, "two languages, got 'en' twice"),
