@@ -8,6 +8,7 @@ from experiments.program import tables
 import gradsparse as gs
 import jax
 import jax.numpy as jnp
+import pandas as pd
 
 # A model of one large matrix: sizes are those of large leaves.
 ELEMENTS = 1_000_000
@@ -54,7 +55,7 @@ def markdown() -> str:
     'memory, bytes a parameter',
     'exchange',
   )
-  return tables.markdown(head, rows())
+  return tables.markdown(pd.DataFrame(rows(), columns=head))
 
 
 def main() -> None:

@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import itertools
 import pathlib
+import sys
 import tempfile
 from typing import Any
 
@@ -39,15 +40,12 @@ from experiments.benchmarks import rows
 from experiments.benchmarks import subjects
 from experiments.program import command_line
 from experiments.program import files
-from experiments.program import tables
 
 _JSON = command_line.define_json()
 _NUM_PARAMS = command_line.define_list(
   'num_params', (10_000_000,), command_line.whole, 'numbers of parameters'
 )
 flags.DEFINE_alias('floats', 'num_params')  # as in the records
-_WORKERS = on_hosts.define_workers(4)
-_RATE = on_hosts.define_rate()
 _SCHEMES = command_line.define_schemes(subjects.SCHEMES)
 _DENSITY = flags.DEFINE_float(
   'density', subjects.DENSITY, 'density of the sparse schemes'
@@ -56,10 +54,16 @@ _REPEATS = flags.DEFINE_integer('repeats', 7, 'rounds', lower_bound=1)
 _STEPS = flags.DEFINE_integer(
   'steps', 3, 'steps of a scheme in a round', lower_bound=1
 )
-_LOOPBACK = on_hosts.define_loopback()
-_TIMEOUT = on_hosts.define_timeout()
+_INSIDE = flags.DEFINE_bool(
+  'inside',
+  False,
+  'measure in this process; set by the program for those that it starts',
+)
+_HOSTS = on_hosts.define_flags()
 
-_INSIDE = on_hosts.define_inside()
+# Large pages: else a fresh array of 40 MB costs 10,000 page faults, in every
+# scheme and in dense.
+_LARGE_PAGES = ('env', 'GLIBC_TUNABLES=glibc.malloc.hugetlb=1')
 
 
 def _measured(
@@ -69,23 +73,19 @@ def _measured(
   # These depend on size and number only: another rate finds them here.
   shared = folder / f'{floats}-{workers}'
   shared.mkdir(exist_ok=True)
-  words = [
+  path = shared / 'result.json'
+  path.unlink(missing_ok=True)
+  command = [
+    *(*_LARGE_PAGES, sys.executable, '-m', 'experiments.benchmarks.exchange'),
+    *('--inside', f'--json={path}'),
     f'--num_params={floats}',
     f'--density={_DENSITY.value}',
     f'--schemes={",".join(_SCHEMES.value)}',
     f'--repeats={_REPEATS.value}',
     f'--steps={_STEPS.value}',
   ]
-  found = on_hosts.measured(
-    'exchange',
-    words,
-    shared,
-    workers,
-    rate,
-    before=on_hosts.LARGE_PAGES,
-    timeout=_TIMEOUT.value,
-  )
-  return rows.make_rows(found, rate, _DENSITY.value)
+  on_hosts.run(command, workers, rate, _HOSTS.timeout.value)
+  return rows.make_rows(files.read_json(path), rate, _DENSITY.value)
 
 
 def _inside() -> dict[str, Any]:
@@ -104,16 +104,15 @@ def main() -> None:
   if _INSIDE.value:
     on_hosts.inside(_JSON.value, _inside)
     return
-  rates = (on_hosts.LOOPBACK,) if _LOOPBACK.value else _RATE.value
-  runs = itertools.product(_NUM_PARAMS.value, _WORKERS.value, rates)
+  runs = itertools.product(_NUM_PARAMS.value, _HOSTS.kinds())
   done: list[dict[str, Any]] = []
   with (
     cluster.guarded(),
     tempfile.TemporaryDirectory(prefix='gradsparse-') as folder,
   ):
-    for size, number, rate in runs:
+    for size, (number, rate) in runs:
       new = _measured(size, number, rate, pathlib.Path(folder))
-      tables.show(rows.table(new))
+      rows.show(new)
       done += new
       # After each: a benchmark that is stopped leaves what it has.
       files.write_json(_JSON.value, done)

@@ -1,9 +1,10 @@
 """Runs the processes of a benchmark on a cluster of its own."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+import itertools
 import pathlib
 import sys
-from typing import Any
+from typing import Any, NamedTuple
 
 from absl import flags
 from experiments import cluster
@@ -17,9 +18,6 @@ import numpy as np
 
 # In place of a rate: all processes on 127.0.0.1, nothing shaped or counted.
 LOOPBACK = 'loopback'
-# Large pages: else a fresh array of 40 MB costs 10,000 page faults, in every
-# scheme and in dense.
-LARGE_PAGES = ('env', 'GLIBC_TUNABLES=glibc.malloc.hugetlb=1')
 
 flags.disclaim_key_flags()
 
@@ -28,12 +26,38 @@ class FailedError(errors.UserError):
   """A worker failed."""
 
 
+class Hosts(NamedTuple):
+  """The flags of a program that runs on hosts."""
+
+  workers: flags.FlagHolder[list[int]]
+  rate: flags.FlagHolder[list[str]]
+  loopback: flags.FlagHolder[bool]
+  timeout: flags.FlagHolder[float]
+
+  def kinds(self) -> Iterator[tuple[int, str]]:
+    """Returns numbers of hosts, each with each rate, or with `LOOPBACK`."""
+    rates = [LOOPBACK] if self.loopback.value else self.rate.value
+    return itertools.product(self.workers.value, rates)
+
+
+def define_flags() -> Hosts:
+  """Defines the flags of a program that runs on hosts."""
+  return Hosts(
+    command_line.define_list(
+      'workers', (4,), command_line.whole, 'numbers of hosts'
+    ),
+    command_line.define_list('rate', ('1gbit',), str, 'rates of the links'),
+    flags.DEFINE_bool(
+      'loopback', False, 'run on 127.0.0.1: no rates, no counted bytes, no root'
+    ),
+    flags.DEFINE_float(
+      'timeout', 3600.0, 'seconds that the workers may take for one start'
+    ),
+  )
+
+
 def run(
-  command: Sequence[str],
-  workers: int,
-  rate: str,
-  *,
-  timeout: float | None = None,
+  command: Sequence[str], workers: int, rate: str, timeout: float
 ) -> cluster.Result:
   """`cluster.run`, with the workers' output on standard error.
 
@@ -61,35 +85,6 @@ def run(
   return result
 
 
-def measured(
-  name: str,
-  words: Sequence[str],
-  folder: pathlib.Path,
-  workers: int,
-  rate: str,
-  *,
-  before: Sequence[str] = (),
-  timeout: float | None = None,
-) -> Any:
-  """Runs a benchmark with `--inside` on every host; returns what it wrote.
-
-  Args:
-    name: of the benchmark, a program beside this file.
-    words: its other flags.
-    folder: that all hosts see, for the file.
-    workers: see `run`, which raises.
-    rate: likewise.
-    before: words in front of the command.
-    timeout: see `run`.
-  """
-  path = folder / 'result.json'
-  path.unlink(missing_ok=True)
-  program = [sys.executable, '-m', f'experiments.benchmarks.{name}']
-  command = [*before, *program, '--inside', f'--json={path}', *words]
-  run(command, workers, rate, timeout=timeout)
-  return files.read_json(path)
-
-
 def inside(path: pathlib.Path, measure: Callable[[], Any]) -> None:
   """Joins the other processes and measures; the first writes the file."""
   jax.config.update('jax_platforms', 'cpu')
@@ -103,40 +98,3 @@ def slowest(seconds: float) -> float:
   """Over all processes: the same in each, so that they can act on it."""
   everyones = multihost_utils.process_allgather(np.float32(seconds))
   return float(np.max(everyones))
-
-
-def define_inside() -> flags.FlagHolder[bool]:
-  """Defines `--inside`."""
-  return flags.DEFINE_bool(
-    'inside',
-    False,
-    'measure in this process; set by the program for those that it starts',
-  )
-
-
-def define_workers(*default: int) -> flags.FlagHolder[list[int]]:
-  """Defines `--workers`, numbers of hosts."""
-  return command_line.define_list(
-    'workers', default, command_line.whole, 'numbers of hosts'
-  )
-
-
-def define_rate() -> flags.FlagHolder[list[str]]:
-  """Defines `--rate`, of the links."""
-  return command_line.define_list('rate', ('1gbit',), str, 'rates of the links')
-
-
-def define_loopback() -> flags.FlagHolder[bool]:
-  """Defines `--loopback`."""
-  return flags.DEFINE_bool(
-    'loopback',
-    False,
-    'run on 127.0.0.1: no rates, no counted bytes, no root needed',
-  )
-
-
-def define_timeout() -> flags.FlagHolder[Any]:
-  """Defines `--timeout`, for one start of the workers."""
-  return flags.DEFINE_float(
-    'timeout', 3600.0, 'seconds that the workers may take for one start'
-  )

@@ -176,8 +176,8 @@ def step_times(
   }
 
 
-def table(rows: Sequence[Mapping[str, Any]]) -> tables.Table:
-  """The rows of one size, number of workers and rate, for reading."""
+def show(rows: Sequence[Mapping[str, Any]]) -> None:
+  """Prints the rows of one size, number of workers and rate."""
   columns = {
     'scheme': ('scheme', ''),
     'step': ('step_ms', '.1f'),
@@ -187,9 +187,8 @@ def table(rows: Sequence[Mapping[str, Any]]) -> tables.Table:
     'speedup': ('speedup', '.2f'),
   }
   first = rows[0]
-  return tables.make(
-    [*columns],
+  tables.show(
     tables.cells(columns, rows),
-    title=f'{first["floats"]:,} floats, {first["workers"]} workers, '
+    f'{first["floats"]:,} floats, {first["workers"]} workers, '
     f'{first["rate"]}; times in ms',
   )

@@ -51,8 +51,6 @@ _CONFIG = flags.DEFINE_string(
 _SCHEMES = command_line.define_list(
   'schemes', ('dense', 'dgc'), str, 'settings of the config'
 )
-_WORKERS = on_hosts.define_workers(4)
-_RATE = on_hosts.define_rate()
 _STEPS = flags.DEFINE_integer('steps', 660, 'steps of a run', lower_bound=1)
 _TESTS = flags.DEFINE_integer(
   'tests',
@@ -60,8 +58,7 @@ _TESTS = flags.DEFINE_integer(
   'tests of a run, the last at its end; their time counts',
   lower_bound=1,
 )
-_LOOPBACK = on_hosts.define_loopback()
-_TIMEOUT = on_hosts.define_timeout()
+_HOSTS = on_hosts.define_flags()
 
 _LINES = 20  # of metrics.jsonl, in a run
 _PROFILED = 10  # steps of a run
@@ -95,7 +92,7 @@ def measure(
     f'--workdir={folder}',
     *(f'--config.{name}={value}' for name, value in fields.items()),
   ]
-  result = on_hosts.run(command, workers, rate, timeout=_TIMEOUT.value)
+  result = on_hosts.run(command, workers, rate, _HOSTS.timeout.value)
   wire = None
   if result.traffic is not None:
     crossed = result.traffic
@@ -108,14 +105,13 @@ def measure(
 
 def main() -> None:
   """Trains all and prints a line for each."""
-  rates = (on_hosts.LOOPBACK,) if _LOOPBACK.value else _RATE.value
-  runs = itertools.product(_WORKERS.value, rates, _SCHEMES.value)
+  runs = itertools.product(_HOSTS.kinds(), _SCHEMES.value)
   done: list[dict[str, Any]] = []
   with (
     cluster.guarded(),
     tempfile.TemporaryDirectory(prefix='gradsparse-') as folder,
   ):
-    for number, (workers, rate, scheme) in enumerate(runs):
+    for number, ((workers, rate), scheme) in enumerate(runs):
       path = pathlib.Path(folder, str(number))
       row, environment = measure(scheme, workers, rate, path)
       print(

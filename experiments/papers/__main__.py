@@ -113,8 +113,7 @@ def _show(table: papers.Table, frame: pd.DataFrame, title: str) -> None:
     f"{table.middle} of the seeds; difference: paired by seed, with Student's "
     '95 % interval; the quick setting is not that of a paper'
   )
-  columns = page.results(table, frame) or {'no run yet': []}
-  tables.show(page.console(columns, title=title, caption=caption))
+  tables.show(page.results(table, frame), title, caption)
 
 
 def _size(table: papers.Table) -> str:

@@ -2,17 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 import pathlib
-from typing import Any
 
 from experiments.papers import judging
 from experiments.papers import metrics
 from experiments.papers import outcomes
 from experiments.papers import table as tables
 from experiments.program import files
-from experiments.program import tables as text
+from experiments.program.tables import NONE
 import pandas as pd
 
-NONE = '-'
 _RATIO = 'ratio'
 # Headings and columns of a frame, whose means are shown.
 _MEANS = {
@@ -21,10 +19,8 @@ _MEANS = {
   'seconds': 'seconds',
 }
 
-Columns = Mapping[str, Sequence[str]]
 
-
-def results(table: tables.Table, frame: pd.DataFrame) -> Columns:
+def results(table: tables.Table, frame: pd.DataFrame) -> pd.DataFrame:
   """Returns the columns of a table: each number of the paper beside ours.
 
   Args:
@@ -57,7 +53,7 @@ def results(table: tables.Table, frame: pd.DataFrame) -> Columns:
   return columns(lines)
 
 
-def answers(table: tables.Table, frame: pd.DataFrame) -> Columns:
+def answers(table: tables.Table, frame: pd.DataFrame) -> pd.DataFrame:
   """Returns the columns of the table's questions: one row beside another."""
   lines = []
   for asked in table.questions:
@@ -71,27 +67,15 @@ def answers(table: tables.Table, frame: pd.DataFrame) -> Columns:
   return columns(lines)
 
 
-def columns(lines: Sequence[Mapping[str, str]]) -> Columns:
+def columns(lines: Sequence[Mapping[str, str]]) -> pd.DataFrame:
   """Returns cells by heading; a column without any is left out."""
-  heads = dict.fromkeys(head for cells in lines for head in cells)
-  made = {h: [cells.get(h) or NONE for cells in lines] for h in heads}
-  return {h: cells for h, cells in made.items() if {*cells} - {NONE}}
+  table = pd.DataFrame(lines).fillna('').replace('', NONE)
+  return table.loc[:, (table != NONE).any()]
 
 
 def form(how: str, number: float | None) -> str:
   """Returns a number in a cell, '-' where there is none."""
   return NONE if number is None else how.format(number)
-
-
-def console(shown: Columns, **given: Any) -> text.Table:
-  """Returns columns as a table that is printed; see `tables.make`."""
-  heads = [head.replace(', ', ',\n') for head in shown]
-  return text.make(heads, list(zip(*shown.values(), strict=True)), **given)
-
-
-def markdown(shown: Columns) -> str:
-  """Returns columns as a table of a document."""
-  return text.markdown(list(shown), list(zip(*shown.values(), strict=True)))
 
 
 def write_csv(path: pathlib.Path, frame: pd.DataFrame) -> None:
@@ -115,7 +99,7 @@ def listing(catalogue: Mapping[str, tables.Table]) -> str:
 
 def contents(
   catalogue: Mapping[str, tables.Table], frame: pd.DataFrame
-) -> Columns:
+) -> pd.DataFrame:
   """Returns the columns of the list of all tables.
 
   Args:

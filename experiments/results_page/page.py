@@ -20,6 +20,7 @@ from experiments.papers import record as records
 from experiments.papers import table as papers
 from experiments.program import errors
 from experiments.program import files
+from experiments.program import tables
 from experiments.results_page import pictures
 from experiments.results_page import summaries
 from experiments.run import machine
@@ -77,9 +78,9 @@ def content(
   """
   runs = runs_of(catalogue, root)
   frames = {name: frame for name, frame in runs.groupby('table', sort=False)}
-  tables = {name: catalogue[name] for name in frames}
-  found = {n: outcomes.outcomes(tables[n], frames[n]) for n in frames}
-  slow = summaries.slow_runs(root / NETWORKS, tables)
+  there = {name: catalogue[name] for name in frames}
+  found = {n: outcomes.outcomes(there[n], frames[n]) for n in frames}
+  slow = summaries.slow_runs(root / NETWORKS, there)
   made = {
     'schemes': summaries.schemes(found),
     'networks': summaries.networks(
@@ -88,7 +89,7 @@ def content(
   }
   template = (root / TEMPLATE).read_text()
   text = re.sub(
-    r'<!-- table: (\w+) -->', lambda m: page.markdown(made[m[1]]), template
+    r'<!-- table: (\w+) -->', lambda m: tables.markdown(made[m[1]]), template
   )
   qsvrg = files.read_json(root / QSVRG) or {'qsvrg_factor_per_epoch': 0}
   named = {'qsvrg factor': f'{qsvrg["qsvrg_factor_per_epoch"]:.3f}'}
@@ -99,15 +100,15 @@ def content(
 
   text = re.sub(r'\{\{([^}]+)\}\}', shown, text)
   texts = {PAGE: text, FOLDER / 'tables.md': _index(catalogue, runs)}
-  drawn = pictures.drawn(tables, found, slow)
+  drawn = pictures.drawn(there, found, slow)
   for name, frame in frames.items():
     shown = [each for each in drawn if name in each]
     stopped = files.read_json(root / RECORDS / f'{name}.json').get('stopped')
     texts[FOLDER / f'{name}.md'] = _page(
-      name, tables[name], frame, shown, stopped or {}
+      name, there[name], frame, shown, stopped or {}
     )
     if name in slow and name not in summaries.TASKS:
-      text = page.markdown(summaries.networks({name: slow[name]}))
+      text = tables.markdown(summaries.networks({name: slow[name]}))
       texts[FOLDER / f'{name}.md'] += f'\n## On a slow network\n\n{text}\n'
   return texts, {FOLDER / name: draw for name, draw in drawn.items()}
 
@@ -177,7 +178,7 @@ def differences(
 
 def _index(catalogue: Mapping[str, papers.Table], runs: pd.DataFrame) -> str:
   """Returns the list of all tables."""
-  listed = page.markdown(page.contents(catalogue, runs))
+  listed = tables.markdown(page.contents(catalogue, runs))
   return (
     f'# All tables\n\nWhat each is, and which rows are on record.\n\n{listed}\n'
   )
@@ -209,14 +210,17 @@ def _page(
     f'{table.title}; {table.source}; {size} setting of '
     f'[{config}](../../{config}).',
     *(f'![{name}]({each})' for each in shown),
-    page.markdown(page.results(table, frame)),
+    tables.markdown(page.results(table, frame)),
   ]
-  if answers := page.answers(table, frame):
-    parts += ['One row beside another, paired by seed:', page.markdown(answers)]
-  if shorter := _stopped(table, frame, stopped):
+  if len(answers := page.answers(table, frame)):
+    parts += [
+      'One row beside another, paired by seed:',
+      tables.markdown(answers),
+    ]
+  if len(shorter := _stopped(table, frame, stopped)):
     parts += [
       'Stopped before their last step, beside another row at that step:',
-      page.markdown(shorter),
+      tables.markdown(shorter),
     ]
   parts += [
     f'Measured on {"; ".join(places)}, by',
@@ -227,7 +231,7 @@ def _page(
 
 def _stopped(
   table: papers.Table, frame: pd.DataFrame, stopped: Mapping[str, Any]
-) -> page.Columns:
+) -> pd.DataFrame:
   """Returns the last test of each run that was stopped and not run since."""
   score = table.score
   ended = frame.set_index(['size', 'row', 'seed'])['tests']

@@ -60,7 +60,7 @@ def label(run: pd.Series) -> str:
 
 def schemes(
   found: Mapping[str, Mapping[str, outcomes.Outcome]],
-) -> page.Columns:
+) -> pd.DataFrame:
   """Returns a line for each scheme that has three seeds on some task."""
   cells: dict[str, dict[str, list[str]]] = {}
   judged = set()
@@ -131,7 +131,7 @@ def slow_runs(
   return found
 
 
-def networks(slow: Mapping[str, Mapping[str, Any]]) -> page.Columns:
+def networks(slow: Mapping[str, Mapping[str, Any]]) -> pd.DataFrame:
   """Returns a line for each training on a slow network."""
   return page.columns(
     [

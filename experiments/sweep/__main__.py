@@ -23,6 +23,7 @@ from experiments.program import errors
 from experiments.program import files
 from experiments.program import tables
 from experiments.run import writers
+import pandas as pd
 
 _CONFIG = command_line.define_config()
 _WORKDIR = command_line.define_workdir(None, 'parent folder of the points')
@@ -68,9 +69,8 @@ def main() -> int | None:
       files.write_csv(_COLLECT.value, rows)
       print(_COLLECT.value)
     else:
-      columns = ('index', 'status', 'step', 'folder')
-      cells = [[str(row[name]) for name in columns] for row in rows]
-      tables.show(tables.make(columns, cells, left=len(columns)))
+      columns = ['index', 'status', 'step', 'folder']
+      tables.show(pd.DataFrame(rows)[columns])
     return None
   if _INDEX.value is not None:
     if _INDEX.value >= len(points):

@@ -65,9 +65,9 @@ def main() -> None:
     print(page.page([row for record in records for row in record]))
   else:
     rows = _compiled()
-    shown = zip(map(page.place, rows), page.cells(rows), strict=True)
-    head = ('for', *(name.replace(', ', '\n') for name in page.COLUMNS))
-    tables.show(tables.make(head, [(place, *x) for place, x in shown], left=2))
+    shown = page.cells(rows)
+    shown.insert(0, 'for', [*map(page.place, rows)])
+    tables.show(shown)
 
 
 def _compiled() -> list[dict[str, Any]]:

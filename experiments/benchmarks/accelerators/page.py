@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from experiments.program import tables
+import pandas as pd
 
 Row = Mapping[str, Any]
 
@@ -32,7 +33,7 @@ def place(row: Row) -> str:
   return f'{row["target"]}{several}, {row["tree"]}'
 
 
-def cells(rows: Sequence[Row]) -> list[list[str]]:
+def cells(rows: Sequence[Row]) -> pd.DataFrame:
   """The text of the rows' columns."""
   named = [
     ', '.join(f'{n} {kind}' for kind, n in row['uncounted'].items()) or '-'
@@ -51,6 +52,6 @@ def page(rows: Sequence[Row]) -> str:
   for row in rows:
     found.setdefault(place(row), {})[row['scheme']] = row
   return '\n\n'.join(
-    f'### {name}\n\n' + tables.markdown([*COLUMNS], cells([*own.values()]))
+    f'### {name}\n\n' + tables.markdown(cells([*own.values()]))
     for name, own in found.items()
   )

@@ -89,11 +89,11 @@ def measure(tree: str, names: list[str], keep: Any) -> None:
 
 _COLUMNS = {
   'scheme': ('scheme', ''),
-  'step\n(ms)': ('step_ms', '.1f'),
+  'step (ms)': ('step_ms', '.1f'),
   'spread': ('step_ms_spread', '.1f'),
   'x SGD': ('sgd_ratio', '.2f'),
-  'compile\n(s)': ('compile_s', '.1f'),
-  'peak\n(MiB)': ('peak_bytes', ',.0f', 1 << 20),
+  'compile (s)': ('compile_s', '.1f'),
+  'peak (MiB)': ('peak_bytes', ',.0f', 1 << 20),
 }
 
 
@@ -125,7 +125,7 @@ def _measured() -> list[dict[str, Any]]:
   for tree in _SHAPES.value:
     measure(tree, _SCHEMES.value, keep)
     own = tables.cells(_COLUMNS, [row for row in rows if row['shapes'] == tree])
-    tables.show(tables.make([*_COLUMNS], own, title=tree))
+    tables.show(own, tree)
   return rows
 
 

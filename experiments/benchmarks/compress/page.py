@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-import io
 from typing import Any
 
 from experiments.benchmarks.compress import contenders
 from experiments.program import tables
-from matplotlib import figure
-from matplotlib.backends import backend_agg
+from experiments.report import drawing
+import pandas as pd
 
 Row = Mapping[str, Any]
 
 _COLOURS = {'resnet50': '#1f77b4', 'one': '#9ecae1', 'transformer': '#e6883c'}
-_BESIDE = ('read', 'lax.top_k')  # references, not schemes
+# References, not schemes.
+_BESIDE = ('read', 'lax.top_k', contenders.REFERENCE)
 
 
 def by_scheme(rows: Sequence[Row]) -> dict[str, dict[str, Row]]:
@@ -39,40 +39,25 @@ def steps_table(rows: Sequence[Row]) -> str:
     }
     for scheme, own in by_scheme(rows).items()
   ]
-  return tables.markdown(head, tables.cells(columns, joined))
+  table = tables.cells(columns, joined).set_axis(head, axis=1)
+  return tables.markdown(table)
 
 
 def draw(rows: Sequence[Row]) -> bytes:
   """A PNG: a step of each scheme as a multiple of momentum SGD, by tree."""
-  schemes = {
-    scheme: own
-    for scheme, own in by_scheme(rows).items()
-    if scheme not in (*_BESIDE, contenders.REFERENCE)
-  }
-  trees = [t for t in _COLOURS if any(t in own for own in schemes.values())]
-  canvas = figure.Figure(
-    (8, 0.8 + 0.36 * len(schemes)), layout='constrained', dpi=110
+  frame = pd.DataFrame(rows).pivot(
+    index='scheme', columns='shapes', values='sgd_ratio'
   )
-  axes = canvas.subplots()
-  height = 0.8 / len(trees)
-  for number, tree in enumerate(trees):
-    places = [
-      place for place, own in enumerate(schemes.values()) if tree in own
-    ]
-    ratios = [o[tree]['sgd_ratio'] for o in schemes.values() if tree in o]
-    shift = (number - (len(trees) - 1) / 2) * height
-    shifted = [place + shift for place in places]
-    axes.barh(shifted, ratios, height, color=_COLOURS[tree], label=tree)
+  schemes = [x for x in by_scheme(rows) if x not in _BESIDE]
+  trees = [tree for tree in _COLOURS if tree in frame]
+  picture = drawing.canvas(8, 0.8 + 0.36 * len(schemes))
+  axes = picture.subplots()
+  frame.loc[schemes, trees].plot.barh(ax=axes, width=0.8, color=_COLOURS)
   axes.axvline(1, color='#444444', linewidth=1)
-  axes.set_yticks(range(len(schemes)), list(schemes))
   axes.invert_yaxis()
   axes.set_xscale('log', base=2)
-  axes.xaxis.set_major_formatter(lambda value, _: f'{value:g}')
-  axes.set_xlabel('a step, as a multiple of momentum SGD (the line at 1)')
-  axes.grid(axis='x', color='#dddddd', linewidth=0.6)
-  axes.set_axisbelow(True)
-  axes.spines[['top', 'right']].set_visible(False)
+  axes.xaxis.set_major_formatter('{x:g}')
+  said = 'a step, as a multiple of momentum SGD (the line at 1)'
+  drawing.describe(axes, '', said, '')
   axes.legend(frameon=False, loc='lower right')
-  out = io.BytesIO()
-  backend_agg.FigureCanvasAgg(canvas).print_png(out)
-  return out.getvalue()
+  return drawing.png(picture)

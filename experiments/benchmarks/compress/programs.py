@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 import dataclasses
 import math
 import pathlib
-import statistics
 import tempfile
 import time
 from typing import Any
@@ -18,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import pandas as pd
 
 _GRADIENTS = 2  # different ones, in turns
 _SCALE = 0.01
@@ -153,12 +153,13 @@ def compared(
     rounds: of all of them.
     reference: one of the names.
   """
-  ms = milliseconds(programs, rounds)
+  ms = pd.DataFrame(milliseconds(programs, rounds))
+  ratios = ms.div(ms[reference], axis=0)  # a slow round is so for all
   return {
     name: {
-      'step_ms': statistics.median(ms[name]),
+      'step_ms': float(ms[name].median()),
       'step_ms_spread': measured.quartile_distance(ms[name]),
-      'sgd_ratio': ratio(ms[name], ms[reference]),
+      'sgd_ratio': float(ratios[name].median()),
       'compile_s': made.compile_seconds,
       'peak_bytes': made.peak_bytes,
       **on_accelerator(made),
@@ -194,10 +195,3 @@ def on_accelerator(program: Program) -> dict[str, float]:
     'device_ms': sum(ran) / 1e6 / _PROFILED,
     'launches': len(ran) / _PROFILED,
   }
-
-
-def ratio(values: Sequence[float], reference: Sequence[float]) -> float:
-  """The median over rounds of how many times as long it takes."""
-  return statistics.median(
-    value / base for value, base in zip(values, reference, strict=True)
-  )

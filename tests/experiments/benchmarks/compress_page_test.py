@@ -7,6 +7,7 @@ from experiments.benchmarks.compress import contenders
 from experiments.benchmarks.compress import page
 from experiments.benchmarks.compress import trees
 from experiments.program import tables
+import pandas as pd
 import pytest
 
 _ROOT = pathlib.Path(__file__).parents[3]
@@ -45,7 +46,9 @@ def test_the_page_has_what_large_pages_save():
     ]
     for scheme in pairs[1]
   ]
-  assert tables.markdown(['scheme', *head], lines) in _PAGE
+  assert (
+    tables.markdown(pd.DataFrame(lines, columns=['scheme', *head])) in _PAGE
+  )
 
 
 def test_the_page_has_what_was_measured_on_a_network():
@@ -65,7 +68,9 @@ def test_the_page_has_what_was_measured_on_a_network():
     [scheme, *(own.get(scheme, '-') for own in columns.values())]
     for scheme in schemes
   ]
-  assert tables.markdown(['scheme', *columns], lines) in _PAGE
+  assert (
+    tables.markdown(pd.DataFrame(lines, columns=['scheme', *columns])) in _PAGE
+  )
 
 
 def test_the_page_has_what_the_cost_model_says():
@@ -77,7 +82,7 @@ def test_the_page_has_what_the_cost_model_says():
     'spread': ('step_ms_spread', '.0f'),
   }
   cells = tables.cells(columns, _NETWORK['rows']['eight'])
-  assert tables.markdown([*columns], cells) in _PAGE
+  assert tables.markdown(cells) in _PAGE
 
 
 @pytest.mark.parametrize('tree', trees.MEASURED)

@@ -53,9 +53,13 @@ def test_too_small_a_tree_is_refused():
     trees.make('one', 499_999)
 
 
-def test_a_ratio_is_taken_round_by_round():
+def test_a_ratio_is_taken_round_by_round(monkeypatch):
   # A machine that was twice as slow in one round was so for both.
-  assert programs.ratio([2.0, 4.0, 3.0], [1.0, 2.0, 1.0]) == 2.0
+  ms = {'step': [2.0, 4.0, 3.0], 'sgd': [1.0, 2.0, 1.0]}
+  monkeypatch.setattr(programs, 'milliseconds', lambda *_: ms)
+  made = programs.Program(lambda times: None, 1.0, None)
+  found = programs.compared(dict.fromkeys(ms, made), 3, 'sgd')
+  assert found['step']['sgd_ratio'] == 2.0 and found['step']['step_ms'] == 3.0
 
 
 @pytest.mark.slow

@@ -1,7 +1,6 @@
 """The arithmetic of the benchmarks: from what was measured to rows."""
 
 from experiments.benchmarks import rows
-from experiments.program import tables
 import pytest
 
 
@@ -20,7 +19,7 @@ def _measured(scheme, seconds, sent):
   }
 
 
-def test_rows_are_medians_over_rounds_and_the_largest_host():
+def test_rows_are_medians_over_rounds_and_the_largest_host(capsys):
   found = {
     'floats': 50,
     'workers': 2,
@@ -36,7 +35,8 @@ def test_rows_are_medians_over_rounds_and_the_largest_host():
   assert dense['speedup'] == 1
   assert dgc['wire_bytes'] == 6500 and not dgc['bytes_ok']
   assert dgc['speedup'] == pytest.approx(2)
-  text = tables.text(rows.table([dense, dgc]))
+  rows.show([dense, dgc])
+  text = capsys.readouterr().out
   assert '50 floats, 2 workers, 1mbit' in text and 'dgc' in text
 
 

@@ -25,6 +25,7 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 import numpy as np
 import optax
+import pandas as pd
 import pytest
 from tests.experiments.faults import attempts
 
@@ -295,7 +296,7 @@ _COLUMNS = {
 def test_the_page_has_the_recorded_table():
   rows = attempts.recorded('long_run')['rows']
   cells = [[of(row) for of in _COLUMNS.values()] for row in rows]
-  table = tables.markdown([*_COLUMNS], cells)
+  table = tables.markdown(pd.DataFrame(cells, columns=[*_COLUMNS]))
   assert table in attempts.page('faults'), f'paste\n{table}'
   for row in rows:
     assert row['steps'] == 100_000

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from experiments.cluster import network
 from experiments.program import tables
+import pandas as pd
 import pytest
 from tests.experiments.cluster import faults
 from tests.experiments.faults import attempts
@@ -311,7 +312,9 @@ def test_the_page_has_the_recorded_table():
     *('fault', 'what happened', 'after s', 'what was said'),
     *('went on after step', 'what was lost'),
   )
-  table = tables.markdown(head, [_cells(row) for row in rows])
+  table = tables.markdown(
+    pd.DataFrame([_cells(row) for row in rows], columns=head)
+  )
   assert table in attempts.page('faults'), f'paste\n{table}'
   assert [row['fault'] for row in rows] == list(FAULTS)
   assert all(row['as_promised'] for row in rows)
