@@ -31,7 +31,6 @@ from sklearn import linear_model
 
 _CONFIG = command_line.define_config()
 _JSON = command_line.define_json()
-flags.DEFINE_alias('output', 'json')  # its former name
 
 _AXIS = gs.workers.AXIS
 _FLOOR = 1e-7  # of the error: float32 tells no less

@@ -70,8 +70,6 @@ FREE_ON_RESUME = (
   'parallel.check_agreement_every',
   'parallel.resize',
 )
-# Runs of former versions have these, which touched nothing either.
-_GONE = ('train.tensorboard',)
 # These too, where parallel.resize is set.
 FREE_ON_RESIZE = (
   'parallel.runner',
@@ -94,7 +92,7 @@ def check_resumable(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
   """
   known = _known()
   old, new = ({**known, **_flat(config)} for config in (before, now))
-  free = {*FREE_ON_RESUME, *_GONE}
+  free = {*FREE_ON_RESUME}
   if new['parallel.resize']:
     free.update(FREE_ON_RESIZE)
   if any(_waiting_for_tests(new)):

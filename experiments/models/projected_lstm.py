@@ -9,6 +9,8 @@ the phonetic state of each frame, which AN4 itself does not have. Here it is
 trained by CTC as the other speech models are, which is ours.
 """
 
+from collections.abc import Sequence
+
 from experiments.models import recurrent
 from flax import linen as nn
 import jax
@@ -42,11 +44,9 @@ class ProjectedLSTM(recurrent.Cell):
     """A peephole begins like a kernel of one column."""
     return self.kernel_init(key, (*shape, 1))[:, 0]
 
-  def zero(self, x: jax.Array) -> recurrent.State:
-    return tuple(
-      jnp.zeros_like(x, jnp.float32, shape=(len(x), width))
-      for width in (self.projection, self.features)
-    )
+  @property
+  def widths(self) -> Sequence[int]:
+    return self.projection, self.features
 
   def __call__(
     self, state: recurrent.State, inputs: jax.Array

@@ -32,6 +32,8 @@ def uniform(limit: float) -> Callable[..., jax.Array]:
 class Cell(nn.Module):
   """What all cells share: the products that their gates are made of.
 
+  A cell is called with the state before a step and its `inputs`.
+
   Attributes:
     features: of the output.
     bias_sets: how many biases each gate has. A second one adds nothing to what
@@ -60,6 +62,11 @@ class Cell(nn.Module):
       self.input_norm = nn.LayerNorm(use_bias=False)
       self.recurrent_norm = nn.LayerNorm(use_bias=False)
 
+  @property
+  def widths(self) -> Sequence[int]:
+    """Of the parts of the state."""
+    return self.features, self.features
+
   def _product(self, width: int) -> nn.Dense:
     return nn.Dense(width, use_bias=False, kernel_init=self.kernel_init)
 
@@ -70,16 +77,10 @@ class Cell(nn.Module):
       x: anything with a leading axis of examples. Under `shard_map` zeros that
         are made like it may differ between workers later on.
     """
-    raise NotImplementedError
-
-  def __call__(self, state: State, inputs: jax.Array) -> State:
-    """One step.
-
-    Args:
-      state: before it.
-      inputs: of this step, see `inputs`.
-    """
-    raise NotImplementedError
+    return tuple(
+      jnp.zeros_like(x, jnp.float32, shape=(len(x), width))
+      for width in self.widths
+    )
 
   def inputs(self, x: jax.Array | None) -> jax.Array:
     """What the gates get apart from the state.
@@ -112,10 +113,6 @@ class LSTM(Cell):
 
   gates = 4
 
-  def zero(self, x: jax.Array) -> State:
-    zeros = jnp.zeros_like(x, jnp.float32, shape=(len(x), self.features))
-    return zeros, zeros
-
   def __call__(self, state: State, inputs: jax.Array) -> State:
     output, memory = state
     gates = inputs + self._from_output(output)
@@ -134,8 +131,9 @@ class GRU(Cell):
 
   gates = 3
 
-  def zero(self, x: jax.Array) -> State:
-    return (jnp.zeros_like(x, jnp.float32, shape=(len(x), self.features)),)
+  @property
+  def widths(self) -> Sequence[int]:
+    return (self.features,)
 
   def __call__(self, state: State, inputs: jax.Array) -> State:
     (output,) = state

@@ -5,7 +5,6 @@ Differences are drawn so that up, or right, is better.
 
 from collections.abc import Callable, Mapping
 import functools
-import math
 from typing import Any, NamedTuple
 
 from experiments.papers import judging
@@ -76,12 +75,12 @@ def forest(score: scores.Score, found: Outcomes) -> bytes:
   axes.axvline(0, color=drawing.BLACK, linewidth=1)
   edge = -_DEEPEST * score.margin
   for place, each in enumerate(shown):
-    mean, *half = _span(score, each)
+    mean = score.advantage(each.difference.mean)
     colour, judged = _colour(each)
     axes.errorbar(
       max(mean, edge),
       place,
-      xerr=[[h] for h in half] if mean > edge else None,
+      xerr=each.difference.half if mean > edge else None,
       marker='o' if mean > edge else '<',
       color=colour,
       markerfacecolor=None if judged else 'white',
@@ -186,22 +185,6 @@ def _by_time(
     target = next(iter(own.values()))['target']
     panels.append(Panel(title, score, shown, target))
   return panels
-
-
-def _span(
-  score: scores.Score, each: outcomes.Outcome
-) -> tuple[float, float, float]:
-  """Returns a difference, and how far its interval reaches down and up.
-
-  It ends where the score does: no accuracy is above 100 %. More is better.
-  """
-  mean, half = score.advantage(each.difference.mean), each.difference.half or 0
-  most = math.inf
-  if not score.relative:
-    # The target is behind dense by the margin.
-    best = score.most if score.rises else 0.0
-    most = abs(best - each.target) - score.margin
-  return mean, half, max(0.0, min(half, most - mean))
 
 
 def _colour(each: outcomes.Outcome) -> tuple[str, bool]:

@@ -23,14 +23,7 @@ def counts(hypotheses: Sequence[str], references: Sequence[str]) -> np.ndarray:
   Returns:
     int64[2]: errors, and words of the references.
 
-  Raises:
-    ValueError: there are not as many of the one as of the other.
   """
-  if len(hypotheses) != len(references):
-    raise ValueError(
-      f'references must be as many as hypotheses, {len(hypotheses)}, '
-      f'got {len(references)}'
-    )
   if not hypotheses:
     return np.zeros(2, np.int64)
   # Not its rate: of references without any word it says 1.

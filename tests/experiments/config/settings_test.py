@@ -89,12 +89,6 @@ def test_a_field_that_did_not_exist_yet_had_its_default():
     settings.check_resumable(before, now)
 
 
-def test_a_field_that_is_gone_does_not_count():
-  now = default.get_config().to_dict()
-  before = {**now, 'train': {**now['train'], 'tensorboard': True}}
-  settings.check_resumable(before, now)
-
-
 def test_other_workers_are_a_continuation_only_if_it_is_asked_for():
   config = default.get_config()
   before = config.to_dict()

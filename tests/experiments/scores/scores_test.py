@@ -62,11 +62,7 @@ def test_bleu_of_poor_and_of_perfect_translations(hypotheses):
   assert (found > 99) == (hypotheses is REFERENCES)
 
 
-def test_bleu_says_which_it_is():
-  assert bleu.signature() == (
-    'nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:'
-    f'{sacrebleu.__version__}'
-  )
+def test_bleu_of_nothing():
   assert bleu.score(np.zeros(10)) == 0
 
 
@@ -123,12 +119,6 @@ def test_word_errors_where_there_is_little_to_hear(said, words, counts):
   else:
     with pytest.raises(ValueError, match='no reference has a word'):
       word_errors.rate(found)
-
-
-@pytest.mark.parametrize('room', [bleu, word_errors])
-def test_each_needs_a_reference(room):
-  with pytest.raises(ValueError, match='as many as hypotheses, 2, got 1'):
-    room.counts(['a', 'b'], ['a'])
 
 
 def _frames(*paths):
