@@ -21,7 +21,6 @@ CIFAR = COMMON | {
   'epochs': 2,
   'optimizer.weight_decay': 1e-4,
 }
-# Where CIFAR-10 is not there.
 DIGITS = COMMON | {
   'data.name': 'digits',
   'model.name': 'convnet',

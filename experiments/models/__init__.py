@@ -1,7 +1,6 @@
 """Flax models by name."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
 
 from experiments.models.alexnet import AlexNet
 from experiments.models.convnet import ConvNet
@@ -21,38 +20,35 @@ from experiments.models.vgg import VGGLike
 from experiments.program import errors
 from flax import linen as nn
 
-
-class _Model(NamedTuple):
-  """How a model is made.
-
-  Attributes:
-    make: from the number of classes.
-    side: pixels that its images must have at least, so that something is left
-      of them after the last pooling.
-  """
-
-  make: Callable[[int], nn.Module]
-  side: int = 1
-
-
-_MODELS = {
-  'alexnet': _Model(lambda classes: AlexNet(classes), 63),
-  'alexnet_ungrouped': _Model(lambda classes: AlexNet(classes, groups=1), 63),
-  'bn_inception': _Model(lambda classes: BNInception(classes)),
-  'convnet': _Model(lambda classes: ConvNet(classes), 2),
-  'logistic': _Model(lambda classes: MLP(classes, widths=())),
-  'mlp': _Model(lambda classes: MLP(classes)),
-  'perceptron': _Model(lambda classes: MLP(classes, widths=(4096,))),
-  'resnet8': _Model(lambda classes: CifarResNet(classes, blocks=1)),
-  'resnet20': _Model(lambda classes: CifarResNet(classes, blocks=3)),
-  'resnet50': _Model(lambda classes: ResNet(classes)),
-  'resnet110': _Model(lambda classes: CifarResNet(classes, blocks=18)),
-  'resnet152': _Model(lambda classes: ResNet(classes, blocks=(3, 8, 36, 3))),
-  'vgg16': _Model(lambda classes: CifarVGG(classes), 32),
-  'vgg19': _Model(lambda classes: ImageNetVGG(classes), 32),
-  'vgg_like': _Model(lambda classes: VGGLike(classes), 32),
-}
 _Registry = Mapping[str, Callable[[int], nn.Module]]
+
+IMAGES: _Registry = {
+  'alexnet': lambda n: AlexNet(n),
+  'alexnet_ungrouped': lambda n: AlexNet(n, groups=1),
+  'bn_inception': lambda n: BNInception(n),
+  'convnet': lambda n: ConvNet(n),
+  'logistic': lambda n: MLP(n, widths=()),
+  'mlp': lambda n: MLP(n),
+  'perceptron': lambda n: MLP(n, widths=(4096,)),
+  'resnet8': lambda n: CifarResNet(n, blocks=1),
+  'resnet20': lambda n: CifarResNet(n, blocks=3),
+  'resnet50': lambda n: ResNet(n),
+  'resnet110': lambda n: CifarResNet(n, blocks=18),
+  'resnet152': lambda n: ResNet(n, blocks=(3, 8, 36, 3)),
+  'vgg16': lambda n: CifarVGG(n),
+  'vgg19': lambda n: ImageNetVGG(n),
+  'vgg_like': lambda n: VGGLike(n),
+}
+# Pixels that images must have at least on a side, so that something is left of
+# them after the last pooling.
+_SIDES = {
+  'alexnet': 63,
+  'alexnet_ungrouped': 63,
+  'convnet': 2,
+  'vgg16': 32,
+  'vgg19': 32,
+  'vgg_like': 32,
+}
 
 _LIMIT_1500 = 1500**-0.5  # PyTorch's, of an LSTM with so many units
 
@@ -87,7 +83,7 @@ TRANSLATION: _Registry = {
 
 # What a model is for, and the names of those models.
 KINDS: Mapping[str, _Registry] = {
-  'images': {name: model.make for name, model in _MODELS.items()},
+  'images': IMAGES,
   'language': LANGUAGE,
   'speech': SPEECH,
   'translation': TRANSLATION,
@@ -145,7 +141,7 @@ def check_images(name: str, shape: Sequence[int]) -> None:
   Raises:
     ConfigError: they are too small.
   """
-  side = _MODELS[name].side
+  side = _SIDES.get(name, 1)
   if min(shape[:2]) < side:
     raise errors.ConfigError(
       f'model.name {name} needs images of {side} x {side} pixels or more, got '

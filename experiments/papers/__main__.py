@@ -11,8 +11,7 @@ your own. The others are rows; without them all rows run. Each row also runs the
 dense row that it is compared with.
 
 The quick setting takes minutes a row on two cores, with small networks: on
-CIFAR-10 below GRADSPARSE_DATA with data_batch_5 held out (or on the handwritten
-digits where that is missing), on PTB, on spoken digits, or on Multi30k.
+CIFAR-10 with data_batch_5 held out, on PTB, on spoken digits, or on Multi30k.
 `--full` is the paper's setting. `--held_out` is the paper's setting, tested on
 a part of the training set, to choose settings, or for CIFAR-10 without its test
 file: on data_batch_5, or on a fifth of the digits, with as many epochs of the

@@ -49,27 +49,18 @@ def as_row(run: Mapping[str, Any]) -> dict[str, Any]:
 class Record:
   """The finished runs of a table, by size, row and seed."""
 
-  def __init__(
-    self,
-    path: pathlib.Path,
-    name: str,
-    table: tables.Table,
-    *,
-    at_hand: bool | None = None,
-  ):
+  def __init__(self, path: pathlib.Path, name: str, table: tables.Table):
     """Reads what the file has.
 
     Args:
       path: of the file; it need not be there.
       name: of the table.
       table: the table.
-      at_hand: whether quick runs must be those on CIFAR-10; None looks for it,
-        as whoever runs them does.
 
     Raises:
       FileError: the file is that of another table, or damaged.
     """
-    self._path, self._table, self._at_hand = path, table, at_hand
+    self._path, self._table = path, table
     self._content = files.read_json(path) or {
       'table': name,
       'title': table.title,
@@ -95,8 +86,7 @@ class Record:
     found = self._content.get(kind, {}).get(size, {}).get(row, {})
     if not found:
       return {}
-    config = self._table.config(self._table.rows[row], size, self._at_hand)
-    now = changes(config)
+    now = changes(self._table.config(self._table.rows[row], size))
     return {int(s): run for s, run in found.items() if run['setting'] == now}
 
   def failures(self, size: str, row: str) -> dict[int, Mapping[str, Any]]:

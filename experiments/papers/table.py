@@ -187,25 +187,19 @@ class Table:
       )
     return self.rows[name]
 
-  def config(
-    self,
-    row: Row,
-    size: str,
-    at_hand: bool | None = None,
-  ) -> ml_collections.ConfigDict:
+  def config(self, row: Row, size: str) -> ml_collections.ConfigDict:
     """Returns a row's configuration.
 
     Args:
       row: of this table.
       size: of `sizes`.
-      at_hand: whether the quick setting may take CIFAR-10; None looks for it.
 
     Raises:
       ConfigError: nothing can be held out.
     """
     if size == QUICK:
       own = {**self.quick, **row.fields, **row.quick, **row.chosen}
-      shared = quick.fields(own, self._full(row)['data.name'], at_hand)
+      shared = quick.fields(own, self._full(row)['data.name'])
       return building.build({**shared, **own})
     fields = self._full(row)
     if size == HELD_OUT:

@@ -15,8 +15,7 @@ BLACK, ORANGE, BLUE, GREEN = '#000000', '#D55E00', '#0072B2', '#009E73'
 GREY = '#999999'
 COLOURS = (BLACK, ORANGE, BLUE, GREEN, '#CC79A7', '#E69F00', '#56B4E9')
 MARKERS = 'os^Dv<>'
-# Numbers at ticks between two powers of ten that stand for themselves.
-_BETWEEN = (2, 5)
+BYTES = ticker.EngFormatter('B')  # of ticks: 10 kB
 
 
 def canvas(width: float, height: float) -> figure.Figure:
@@ -42,22 +41,19 @@ def bars(axes: Any, parts: pd.DataFrame) -> None:
     left = left + parts[part]
 
 
-def by_bytes(axes: Any) -> None:
-  """Makes the horizontal axis logarithmic, with names such as 10 kB.
+def logarithmic(panel: Any, which: str, form: Any = '{x:g}') -> None:
+  """Makes an axis logarithmic, with names at 1, 2, 5, 10.
 
-  Ticks between powers of ten have names where fewer than two powers are shown.
+  Args:
+    panel: that has it.
+    which: 'x' or 'y'.
+    form: of the names, for matplotlib.
   """
-  named = ticker.EngFormatter('B')
-
-  def between(value: float, _: int | None = None) -> str:
-    left, right = sorted(axes.get_xlim())
-    powers = math.floor(math.log10(right)) - math.ceil(math.log10(left)) + 1
-    first = round(value / 10 ** math.floor(math.log10(value)))
-    return named(value) if powers < 2 and first in _BETWEEN else ''
-
-  axes.set_xscale('log')
-  axes.xaxis.set_major_formatter(named)
-  axes.xaxis.set_minor_formatter(between)
+  panel.set(**{f'{which}scale': 'log'})
+  axis = getattr(panel, f'{which}axis')
+  axis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+  axis.set_major_formatter(form)
+  axis.set_minor_formatter(ticker.NullFormatter())
 
 
 def front(points: Iterable[tuple[str, float, float]]) -> list[str]:

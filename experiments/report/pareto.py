@@ -59,7 +59,7 @@ def draw(runs: Sequence[page.Run]) -> bytes:
   title = f'{scores.titled(score.name)} by traffic'
   sent = 'sent by one worker in the whole run (bytes, log scale)'
   drawing.describe(panel, title, sent, score.label)
-  drawing.by_bytes(panel)
+  drawing.logarithmic(panel, 'x', drawing.BYTES)
   picture.legend(loc='outside upper center', ncols=5, frameon=False)
   labels = zip(names, best['sent'], best['score'], strict=True)
   drawing.label(panel, labels)

@@ -71,7 +71,7 @@ def draw(runs: Mapping[str, Metrics]) -> bytes:
         )
   _leave_out_the_climb(panels['step', tested], score)
   _leave_out_the_climb(panels[_SENT, tested], score)
-  drawing.by_bytes(panels[_SENT, tested])
+  drawing.logarithmic(panels[_SENT, tested], 'x', drawing.BYTES)
   low, high = panels['step', _LOSS].dataLim.intervaly
   if high > _LOSS_LOG_RANGE * low > 0:
     panels['step', _LOSS].set_yscale('log')

@@ -61,8 +61,7 @@ def runs_of(
   found = []
   for name, table in catalogue.items():
     path = root / RECORDS / f'{name}.json'
-    # What is kept reads alike on a machine without CIFAR-10.
-    record = records.Record(path, name, table, at_hand=True)
+    record = records.Record(path, name, table)
     found += [record.frame(size) for size in table.sizes]
   return pd.concat([frame for frame in found if len(frame)])
 

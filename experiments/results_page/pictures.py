@@ -13,7 +13,6 @@ from experiments.papers import table as papers
 from experiments.report import drawing
 from experiments.results_page import summaries
 from experiments.run import scores
-from matplotlib import ticker
 import pandas as pd
 
 Draw = Callable[[], bytes]
@@ -132,9 +131,8 @@ def pareto(
       axes.plot(ratio, mean, 'o', color=_colour(each)[0])
     room = max(2 * score.margin, max(away) - min(away))
     axes.set_ylim(min(away) - 0.2 * room, max(*away, 0) + 0.2 * room)
-    axes.set_xscale('log')
+    drawing.logarithmic(axes, 'x')
     axes.margins(x=0.15)
-    _plain(axes.xaxis)
     _turn(axes.yaxis, score)
     less = 'times fewer bytes sent by a worker in the whole run than dense'
     drawing.describe(axes, summaries.task(name), less, score.to_dense)
@@ -157,8 +155,7 @@ def lines(panels: list[Panel]) -> bytes:
       axes.plot(own.index, own, marker=marker, color=colour, label=name)
     axes.axhline(panel.target, color='#999999', label='target')
     if not panel.score.rises:
-      axes.set_yscale('log')
-      _plain(axes.yaxis)
+      drawing.logarithmic(axes, 'y')
     drawing.describe(axes, panel.title, 'seconds', panel.score.label)
     axes.legend(frameon=False, fontsize=8)
   return drawing.png(picture)
@@ -200,13 +197,6 @@ def _legend(picture: Any, axes: Any, count: int = len(_VERDICTS)) -> None:
     axes.plot([], [], 'o', color=colour, markerfacecolor=face, label=said)
   handles = axes.get_legend_handles_labels()
   picture.legend(*handles, loc='outside lower center', ncols=5, frameon=False)
-
-
-def _plain(axis: Any) -> None:
-  """Names ticks of a logarithmic axis 1, 2, 5, 10."""
-  axis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
-  axis.set_major_formatter('{x:g}')
-  axis.set_minor_formatter(ticker.NullFormatter())
 
 
 def _turn(axis: Any, score: scores.Score) -> None:

@@ -11,7 +11,6 @@ from experiments.config import settings
 from experiments.papers import building
 from experiments.papers import catalogue
 from experiments.papers import metrics
-from experiments.papers import quick
 from experiments.papers import table as papers
 from experiments.program import errors
 from flax import traverse_util
@@ -23,13 +22,6 @@ import pytest
 _ROOT = pathlib.Path(__file__).parents[3]
 _TABLES = {name: catalogue.load(name) for name in catalogue.NAMES}
 _PAGE = (_ROOT / 'docs' / 'papers.md').read_text()
-
-
-@pytest.fixture(params=[True, False], ids=['cifar10', 'digits'])
-def at_hand(request, monkeypatch):
-  """Whether CIFAR-10 is there; a quick setting must do without it."""
-  monkeypatch.setattr(quick, 'has_cifar', lambda: request.param)
-  return request.param
 
 
 # Text, speech and pairs of sentences, which nothing but these stands for.
@@ -58,7 +50,7 @@ def _batch(config):
 
 
 @pytest.mark.parametrize('name', _TABLES)
-def test_every_row_is_valid_full_and_quick(name, at_hand):
+def test_every_row_is_valid_full_and_quick(name):
   table = _TABLES[name]
   for row in table.rows:
     full = table.get_config(row)
@@ -75,9 +67,7 @@ def test_every_row_is_valid_full_and_quick(name, at_hand):
     if full.data.name in _SEQUENCES:
       assert short.data.name == _SEQUENCES[full.data.name]
     else:
-      assert short.data.name in (
-        ('cifar10', 'digits') if at_hand else ('digits',)
-      )
+      assert short.data.name in ('cifar10', 'digits')
       assert _batch(short) <= building.EXAMPLES[short.data.name]
     if short.data.name == 'cifar10':
       assert short.data.test_split == 'data_batch_5'
@@ -119,12 +109,10 @@ _OF_A_WAY = {
 }
 
 
-def _unlike_dense(table, row, size, at_hand):
+def _unlike_dense(table, row, size):
   """Returns the fields in which a row is trained unlike its dense row."""
   mine, other = (
-    traverse_util.flatten_dict(
-      table.config(r, size, at_hand).to_dict(), sep='.'
-    )
+    traverse_util.flatten_dict(table.config(r, size).to_dict(), sep='.')
     for r in (row, table.rows[row.beside])
   )
   return {
@@ -135,16 +123,16 @@ def _unlike_dense(table, row, size, at_hand):
 
 
 @pytest.mark.parametrize('name', _TABLES)
-def test_a_row_is_beside_a_dense_row_that_trains_as_it_does(name, at_hand):
+def test_a_row_is_beside_a_dense_row_that_trains_as_it_does(name):
   """Adam beside Adam, momentum beside momentum, as many workers and steps."""
   table = _TABLES[name]
   for row in table.rows.values():
     if row.beside:
       assert not table.rows[row.beside].beside
       for size in {*table.sizes} - {papers.HELD_OUT}:
-        unlike = _unlike_dense(table, row, size, at_hand)
+        unlike = _unlike_dense(table, row, size)
         assert not unlike - _OF_A_WAY.get(name, set()), row
-        reference = table.config(table.rows[row.beside], size, at_hand)
+        reference = table.config(table.rows[row.beside], size)
         assert reference.compression.name == 'dense'
 
 
@@ -152,8 +140,8 @@ def test_a_row_beside_one_with_another_optimizer_is_seen():
   table = _TABLES['variance_table1']
   row = table.rows['adam_variance_1']
   unfair = dataclasses.replace(row, beside='momentum_dense')
-  assert not _unlike_dense(table, row, papers.QUICK, False)
-  found = _unlike_dense(table, unfair, papers.QUICK, False)
+  assert not _unlike_dense(table, row, papers.QUICK)
+  found = _unlike_dense(table, unfair, papers.QUICK)
   assert found == {'optimizer.name'}
 
 

@@ -234,13 +234,10 @@ def test_the_quick_setting_is_of_the_same_task():
     ('librispeech', 'fsdd'),
     ('wmt', 'multi30k'),
   ):
-    for at_hand in (True, False):
-      assert quick.fields({}, full, at_hand)['data.name'] == short
-  assert quick.fields({}, 'imagenet', True)['data.name'] == 'cifar10'
+    assert quick.fields({}, full)['data.name'] == short
+  assert quick.fields({}, 'imagenet')['data.name'] == 'cifar10'
   # What a table or a row names itself goes before that.
-  assert quick.fields({'data.name': 'digits'}, 'ptb', True)['data.name'] == (
-    'digits'
-  )
+  assert quick.fields({'data.name': 'digits'}, 'ptb')['data.name'] == ('digits')
 
 
 def test_only_quick_runs_translate_with_a_small_network():

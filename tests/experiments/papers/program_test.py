@@ -246,21 +246,6 @@ def test_the_dense_row_comes_first_and_once():
   assert running.with_dense(TABLE, []) == ['dense', 'dgc']
 
 
-def test_a_kept_record_reads_alike_without_cifar10(trained, tmp_path):
-  # A table whose quick setting depends on the data that are there.
-  table = dataclasses.replace(TABLE, quick={})
-
-  def read(at_hand):
-    path = tmp_path / 'tiny.json'
-    return records.Record(path, 'tiny', table, at_hand=at_hand)
-
-  setting = records.changes(table.config(table.rows['dgc'], 'quick', True))
-  assert setting['data.name'] == 'cifar10'
-  read(True).add(papers.QUICK, 'dgc', 0, {'setting': setting})
-  assert read(True).runs(papers.QUICK, 'dgc')
-  assert not read(False).runs(papers.QUICK, 'dgc')
-
-
 def test_a_record_is_of_one_table(trained, tmp_path):
   _run(tmp_path)
   with pytest.raises(errors.FileError, match='no record of the table other'):
