@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-import itertools
 import math
 import pathlib
 import statistics
@@ -15,6 +14,7 @@ from experiments.program import tables
 from experiments.run import machine
 from experiments.run import scores
 from experiments.run import time_breakdown
+import pandas as pd
 from scipy import stats
 
 _HEADER = 66  # bytes of Ethernet, IP and TCP with time stamps
@@ -148,30 +148,23 @@ def step_times(
     others, None where there are too few; step_ms_spread; breakdown_ms, medians
     over the steps that were profiled.
   """
+  frame = pd.DataFrame(metrics)
+  taken = 1e3 * frame['time/seconds'].diff() / frame['step'].diff()
+  profiled = frame.reindex(columns=time_breakdown.NAMES).dropna()
   # A profiled step takes longer than another, and so do the steps around it.
-  pairs = [
-    (a, b)
-    for a, b in itertools.pairwise(metrics)
-    if a['step'] >= steps / 2 and time_breakdown.STEP not in b
-  ]
+  late = taken[frame['step'].shift() >= steps / 2]
+  late = late.drop(profiled.index, errors='ignore')
   # A test takes its time before the line of its step.
-  quiet = [
-    (a, b) for a, b in pairs if not any(name.startswith('test/') for name in b)
-  ]
-  times = [
-    1e3 * (b['time/seconds'] - a['time/seconds']) / (b['step'] - a['step'])
-    for a, b in quiet or pairs
-  ]
-  profiled = [line for line in metrics if time_breakdown.STEP in line]
+  tested = frame.filter(like='test/').dropna(how='all').index
+  times = late.drop(tested, errors='ignore')
+  times = times if len(times) else late
   return {
-    'step_ms': statistics.median(times) if times else None,
+    'step_ms': float(times.median()) if len(times) else None,
     'step_ms_spread': quartile_distance(times),
     'breakdown_ms': {
-      name.removeprefix('time/').removesuffix('_ms'): statistics.median(
-        line[name] for line in profiled
-      )
-      for name in time_breakdown.NAMES
-      if profiled
+      name.removeprefix('time/').removesuffix('_ms'): float(middle)
+      for name, middle in profiled.median().items()
+      if len(profiled)
     },
   }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 import contextlib
 import ctypes
 import dataclasses
@@ -81,57 +81,6 @@ class Outcome:
     return f'the process of host{self.first_failed} failed: it {how}'
 
 
-class _Process:
-  """One child and the thread that passes on what it prints."""
-
-  def __init__(
-    self,
-    host: network.Host,
-    command: Sequence[str],
-    variables: Mapping[str, str],
-    write: Callable[[str], None],
-  ):
-    self.host = host
-    self._child = subprocess.Popen(
-      host.command(list(command)),
-      env={**os.environ, 'PYTHONUNBUFFERED': '1', **variables},
-      stdin=subprocess.DEVNULL,
-      stdout=subprocess.PIPE,
-      stderr=subprocess.STDOUT,
-      # A session of its own: Ctrl-C reaches us alone, and a signal to the
-      # group reaches what the child has started.
-      start_new_session=True,
-      preexec_fn=_die_with_parent,
-    )
-    self._write = write
-    assert self._child.stdout is not None
-    self._thread = threading.Thread(
-      target=self._pass_on, args=(self._child.stdout,), daemon=True
-    )
-
-  def listen(self) -> None:
-    self._thread.start()
-
-  def _pass_on(self, stream: IO[bytes]) -> None:
-    for line in stream:
-      text = line.decode(errors='replace').rstrip('\r\n')
-      self._write(f'{self.host.name} | {text}')
-
-  def poll(self) -> int | None:
-    return self._child.poll()
-
-  def signal(self, number: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-      os.killpg(self._child.pid, number)
-
-  def finish(self) -> int:
-    """Reaps an ended child and all that it printed; returns its status."""
-    status = self._child.wait()
-    if self._thread.ident is not None:  # a grandchild may hold the pipe open
-      self._thread.join(timeout=2)
-    return status
-
-
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -165,23 +114,19 @@ def run(
     StoppedError: a signal arrived (see `stopping_on_signals`); the processes
       have been ended.
   """
-  output = sys.stdout if output is None else output
-  lock = threading.Lock()
-
-  def write(line: str) -> None:
-    with lock:
-      print(line, file=output, flush=True)
-
-  processes: list[_Process] = []
+  children: list[subprocess.Popen] = []
   deadline = None if timeout is None else time.monotonic() + timeout
-  timed_out, first_failed = False, None
+  timed_out, first_failed, threads = False, None, []
   try:
     for host, own in zip(hosts, variables, strict=True):
-      processes.append(_Process(host, command, own, write))
-    for process in processes:  # no thread yet when the last one is forked
-      process.listen()
-    while any(process.poll() is None for process in processes):
-      failed = [i for i, p in enumerate(processes) if p.poll()]
+      children.append(_start(host, command, own))
+    for host, child in zip(hosts, children, strict=True):
+      # No thread yet when the last one is forked.
+      given = (child.stdout, f'{host.name} | ', output or sys.stdout)
+      threads.append(threading.Thread(target=_pass_on, args=given, daemon=True))
+      threads[-1].start()
+    while any(child.poll() is None for child in children):
+      failed = [i for i, child in enumerate(children) if child.poll()]
       if failed and first_failed is None:
         first_failed = failed[0]
         ending = time.monotonic() + grace
@@ -191,22 +136,54 @@ def run(
         break
       time.sleep(_POLL_SECONDS)
   finally:
-    statuses = _end(processes)
+    statuses = _end(children)
+    for thread in threads:
+      thread.join(timeout=2)  # a grandchild may hold the pipe open
   if first_failed is None and not timed_out:
     first_failed = next((i for i, s in enumerate(statuses) if s), None)
   return Outcome(statuses, first_failed, timed_out)
 
 
-def _end(processes: Sequence[_Process]) -> tuple[int, ...]:
+def _start(
+  host: network.Host, command: Sequence[str], variables: Mapping[str, str]
+) -> subprocess.Popen:
+  return subprocess.Popen(
+    host.command(list(command)),
+    env={**os.environ, 'PYTHONUNBUFFERED': '1', **variables},
+    stdin=subprocess.DEVNULL,
+    stdout=subprocess.PIPE,
+    stderr=subprocess.STDOUT,
+    text=True,
+    errors='replace',
+    # A session of its own: Ctrl-C reaches us alone, and a signal to the group
+    # reaches what the child has started.
+    start_new_session=True,
+    preexec_fn=_die_with_parent,
+  )
+
+
+def _pass_on(lines: Iterable[str], head: str, output: IO[str]) -> None:
+  """Writes what a process prints, each line at once."""
+  for line in lines:
+    output.write(f'{head}{line.rstrip()}\n')
+    output.flush()
+
+
+def _end(children: Sequence[subprocess.Popen]) -> tuple[int, ...]:
   """Ends what still runs, and reaps all."""
-  for process in processes:
-    if process.poll() is None:
-      process.signal(signal.SIGTERM)
+  for child in children:
+    if child.poll() is None:
+      _signal(child, signal.SIGTERM)
   deadline = time.monotonic() + _TERMINATE_SECONDS
   while time.monotonic() < deadline:
-    if all(process.poll() is not None for process in processes):
+    if all(child.poll() is not None for child in children):
       break
     time.sleep(_POLL_SECONDS)
-  for process in processes:
-    process.signal(signal.SIGKILL)  # and what is left of its group
-  return tuple(process.finish() for process in processes)
+  for child in children:
+    _signal(child, signal.SIGKILL)  # and what is left of its group
+  return tuple(child.wait() for child in children)
+
+
+def _signal(child: subprocess.Popen, number: int) -> None:
+  with contextlib.suppress(ProcessLookupError, PermissionError):
+    os.killpg(child.pid, number)

@@ -100,7 +100,7 @@ def main(given: Sequence[str]) -> int | None:
     kept = records.Record(_KEPT / f'{name}.json', name, table)
     _show(table, kept.frame(size), 'The same on record, by other runs')
   if _CSV.value:
-    page.write_csv(_CSV.value, frame)
+    tables.write_csv(_CSV.value, frame.drop(columns='tests'))
   for run in missing:
     print(f'missing: {run.row}, seed {run.seed}: {run.why}')
   return 1 if missing else None

@@ -1,13 +1,11 @@
 """A table as text: published numbers beside ours, and lists of tables."""
 
 from collections.abc import Mapping, Sequence
-import pathlib
 
 from experiments.papers import judging
 from experiments.papers import metrics
 from experiments.papers import outcomes
 from experiments.papers import table as tables
-from experiments.program import files
 from experiments.program.tables import NONE
 import pandas as pd
 
@@ -76,12 +74,6 @@ def columns(lines: Sequence[Mapping[str, str]]) -> pd.DataFrame:
 def form(how: str, number: float | None) -> str:
   """Returns a number in a cell, '-' where there is none."""
   return NONE if number is None else how.format(number)
-
-
-def write_csv(path: pathlib.Path, frame: pd.DataFrame) -> None:
-  """Writes a line a run, without its tests."""
-  text = frame.drop(columns='tests').to_csv(index=False)
-  files.write_bytes(path, text.encode())
 
 
 def listing(catalogue: Mapping[str, tables.Table]) -> str:

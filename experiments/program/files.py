@@ -1,22 +1,17 @@
-"""Files that are there whole or not at all; the one way to write JSON and CSV.
+"""Files that are there whole or not at all; the one way to write JSON.
 
 A file is written beside its place and moved there, so a reader finds the old
 one or the new one, never half of one.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 import contextlib
-import csv
-import io
 import json
 import os
 import pathlib
-import re
 from typing import Any, BinaryIO
 
 from experiments.program import errors
-
-_PAIR = re.compile(r'\[\s+([-\d.e]+),\s+([-\d.e]+)\s+\]')
 
 
 @contextlib.contextmanager
@@ -71,8 +66,6 @@ def replacing(path: pathlib.Path) -> Iterator[BinaryIO]:
 def write_json(path: pathlib.Path, value: Any) -> None:
   """Writes `value` as indented JSON, its keys in the order they have."""
   text = json.dumps(value, indent=2, allow_nan=False)
-  # Points of a curve: a line each, not four.
-  text = _PAIR.sub(r'[\1, \2]', text)
   write_bytes(path, text.encode() + b'\n')
 
 
@@ -96,16 +89,3 @@ def write_bytes(path: pathlib.Path, content: bytes) -> None:
   """Writes a file that is there whole or not at all."""
   with replacing(path) as file:
     file.write(content)
-
-
-def write_csv(path: pathlib.Path, rows: Sequence[Mapping[str, Any]]) -> None:
-  """Writes rows as CSV, a column for each name that any of them has.
-
-  What a row lacks, or has as None, is an empty cell.
-  """
-  columns = dict.fromkeys(name for row in rows for name in row)
-  text = io.StringIO(newline='')
-  writer = csv.DictWriter(text, [*columns], restval='', lineterminator='\n')
-  writer.writeheader()
-  writer.writerows(rows)
-  write_bytes(path, text.getvalue().encode())

@@ -1,8 +1,10 @@
-"""The one way to print a table: a frame of text."""
+"""The one way to print a table, or to write it: a frame."""
 
 from collections.abc import Mapping, Sequence
+import pathlib
 from typing import Any
 
+from experiments.program import files
 import pandas as pd
 
 NONE = '-'  # in a cell without a value
@@ -38,3 +40,8 @@ def markdown(table: pd.DataFrame) -> str:
   """Returns a table as our documents have it."""
   lines = [[*table], ['---'] * len(table.columns), *table.values.tolist()]
   return '\n'.join(f'| {" | ".join(line)} |' for line in lines)
+
+
+def write_csv(path: pathlib.Path, table: pd.DataFrame) -> None:
+  """Writes a table as CSV; what is None or missing is an empty cell."""
+  files.write_bytes(path, table.to_csv(index=False).encode())

@@ -17,9 +17,11 @@ import pathlib
 from absl import flags
 from experiments.program import command_line
 from experiments.program import files
+from experiments.program import tables
 from experiments.report import page
 from experiments.report import pareto
 from experiments.report import rows
+import pandas as pd
 
 _OUTPUT = command_line.define_path(
   'output',
@@ -45,7 +47,8 @@ def main(directories: Sequence[str]) -> None:
   page.write(directories, output, title=_TITLE.value, figure=_FIGURE.value)
   runs = page.find_runs(directories)
   if _CSV.value:
-    files.write_csv(_CSV.value, rows.make(runs))
+    found = pd.DataFrame(rows.make(runs), dtype=object)
+    tables.write_csv(_CSV.value, found)
   if _PARETO.value:
     files.write_bytes(_PARETO.value, pareto.draw(runs))
   print(output)

@@ -11,9 +11,9 @@ status 1 if something does. `--csv` also writes all runs, a row a run.
 
 from absl import flags
 from experiments.papers import catalogue
-from experiments.papers import page as tables_of
 from experiments.program import command_line
 from experiments.program import errors
+from experiments.program import tables as text
 from experiments.results_page import page
 
 _ROOT = command_line.define_path('root', '.', 'root of the repository')
@@ -32,7 +32,8 @@ def main() -> int | None:
     )
   tables = {name: catalogue.load(name) for name in catalogue.NAMES}
   if _CSV.value:
-    tables_of.write_csv(_CSV.value, page.runs_of(tables, root))
+    runs = page.runs_of(tables, root).drop(columns='tests')
+    text.write_csv(_CSV.value, runs)
   done = page.differences if _CHECK.value else page.write
   found = done(tables, root)
   for line in found:

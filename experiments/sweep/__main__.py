@@ -20,7 +20,6 @@ points that were asked for reached their last step.
 from absl import flags
 from experiments.program import command_line
 from experiments.program import errors
-from experiments.program import files
 from experiments.program import tables
 from experiments.run import writers
 import pandas as pd
@@ -64,13 +63,14 @@ def main() -> int | None:
   words, workdir = command_line.config_words(), _WORKDIR.value
   points = sweeps.make(_SWEEP.value, words, workdir)
   if _PRINT.value or _COLLECT.value:
-    rows = [point.row(index) for index, point in enumerate(points)]
+    rows = pd.DataFrame(
+      [point.row(index) for index, point in enumerate(points)], dtype=object
+    )
     if _COLLECT.value:
-      files.write_csv(_COLLECT.value, rows)
+      tables.write_csv(_COLLECT.value, rows)
       print(_COLLECT.value)
     else:
-      columns = ['index', 'status', 'step', 'folder']
-      tables.show(pd.DataFrame(rows)[columns])
+      tables.show(rows[['index', 'status', 'step', 'folder']])
     return None
   if _INDEX.value is not None:
     if _INDEX.value >= len(points):

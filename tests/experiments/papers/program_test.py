@@ -13,6 +13,7 @@ from experiments.papers import record as records
 from experiments.papers import running
 from experiments.papers import table as papers
 from experiments.program import errors
+from experiments.program import tables
 import pytest
 from tests.bad_input import programs
 
@@ -129,7 +130,8 @@ def test_every_run_is_recorded_at_once_and_not_run_again(trained, tmp_path):
 def test_csv_has_a_row_a_run(trained, tmp_path):
   trained.failing['dgc', 1] = errors.DivergedError('the loss is no number')
   record, _ = _run(tmp_path, seeds=(0, 1))
-  page.write_csv(tmp_path / 'runs.csv', record.frame(papers.QUICK))
+  frame = record.frame(papers.QUICK).drop(columns='tests')
+  tables.write_csv(tmp_path / 'runs.csv', frame)
   rows = list(csv.DictReader((tmp_path / 'runs.csv').open()))
   assert [(row['row'], row['seed'], row['status']) for row in rows] == [
     *(('dense', '0', 'finished'), ('dense', '1', 'finished')),
