@@ -3,13 +3,12 @@
   python -m experiments.advise_records
 
 Run it in the root of the repository, after records have changed. It reads
-experiments/results and writes gradsparse/advise/recorded.py, all but its head.
+experiments/results and writes gradsparse/advise/recorded.json.
 With `--check` it writes nothing, and exits with status 1 if that differs.
 """
 
-from collections.abc import Iterator
-import json
 import pathlib
+from typing import Any
 
 from absl import flags
 from experiments.papers import catalogue
@@ -26,16 +25,15 @@ _CHECK = flags.DEFINE_bool(
   'check', False, 'compare with the records, and write nothing'
 )
 
-MODULE = pathlib.Path('gradsparse/advise/recorded.py')
+RECORDED = pathlib.Path('gradsparse/advise/recorded.json')
 ESTIMATES = pathlib.Path('experiments/results/accelerators.json')
 TARGET, TREE = 'v5e:2x4', 'resnet50'
-_BEGIN = 'STEPS_OF_SGD = {\n'
 _TABLES = 'schemes_'
 _MARGINS = 2  # beyond which a difference is far, or an interval wide
 
 
-def module(root: pathlib.Path) -> str:
-  """Returns the text of the module; what is before the numbers stays.
+def recorded(root: pathlib.Path) -> dict[str, Any]:
+  """Returns the content of `RECORDED`, by what the records say.
 
   Args:
     root: of the repository.
@@ -43,54 +41,27 @@ def module(root: pathlib.Path) -> str:
   Raises:
     FileError: a record is damaged, or another table's.
   """
-  head, _, _ = (root / MODULE).read_text().partition(_BEGIN)
-  tasks, losses = [], []
+  steps, tasks, losses = {}, {}, {}
+  wanted = {candidate.estimate for candidate in candidates.CANDIDATES} - {''}
+  for row in files.read_json(root / ESTIMATES):
+    here = (row['target'], row['tree'], row['slices']) == (TARGET, TREE, 1)
+    if here and row['scheme'] in wanted:
+      steps[row['scheme']] = round(row['cycles_x_sgd'], 2)
   tables = {n: catalogue.load(n) for n in catalogue.NAMES if _TABLES in n}
   for name, runs in page.runs_of(tables, root).groupby('table', sort=False):
     task, score = name.removeprefix(_TABLES), tables[name].score
     size = runs['size'].iloc[0].replace('_', ' ')
-    unit = (
-      score.unit
-      if score.unit == score.name
-      else (f'{score.unit} of {score.name}')
-    )
-    unit += '' if score.rises else ', less is better'
+    of = '' if score.unit == score.name else f' of {score.name}'
+    less = '' if score.rises else ', less is better'
     title = f'{tables[name].title}, {size} setting'
-    tasks += [f'  {task!r}: (', f'    {title!r},', f'    {unit!r},', '  ),']
-    wanted = {c.records.get(task) for c in candidates.CANDIDATES}
-    for row, each in outcomes.outcomes(tables[name], runs).items():
-      if row in wanted and each.difference:
-        words, good = _said(each.difference, score)
-        losses += [
-          f'  ({task!r}, {row!r}): Loss(',
-          f'    {row!r},',
-          f'    {str(each.difference)!r},',
-          f'    {each.difference.n},',
-          f'    {words!r},',
-          f'    {good},',
-          '  ),',
-        ]
-  return (
-    head
-    + _BEGIN
-    + '\n'.join(
-      [
-        *_estimates(root),
-        '}',
-        '',
-        '# Task -> (the source of the differences, their unit).',
-        'TASKS = {',
-        *tasks,
-        '}',
-        '',
-        '# (task, row) -> result.',
-        'LOSSES = {',
-        *losses,
-        '}',
-        '',
-      ]
-    )
-  )
+    tasks[task] = [title, f'{score.unit}{of}{less}']
+    rows = {c.records.get(task) for c in candidates.CANDIDATES}
+    losses[task] = {
+      row: [str(found), found.n, *_said(found, score)]
+      for row, each in outcomes.outcomes(tables[name], runs).items()
+      if row in rows and (found := each.difference)
+    }
+  return {'steps_of_sgd': steps, 'tasks': tasks, 'losses': losses}
 
 
 def _said(
@@ -112,22 +83,14 @@ def _said(
   return 'no difference seen', True
 
 
-def _estimates(root: pathlib.Path) -> Iterator[str]:
-  wanted = {c.estimate for c in candidates.CANDIDATES} - {''}
-  for row in json.loads((root / ESTIMATES).read_text()):
-    here = (row['target'], row['tree'], row['slices']) == (TARGET, TREE, 1)
-    if here and row['scheme'] in wanted:
-      yield f'  {row["scheme"]!r}: {round(row["cycles_x_sgd"], 2)},'
-
-
 def main() -> int | None:
-  """Writes the module and says where, or compares it."""
-  root = _ROOT.value
-  text = module(root)
+  """Writes the file and says where, or compares it."""
+  path = _ROOT.value / RECORDED
+  found = recorded(_ROOT.value)
   if _CHECK.value:
-    return int(text != (root / MODULE).read_text())
-  files.write_bytes(root / MODULE, text.encode())
-  print(root / MODULE)
+    return int(found != files.read_json(path))
+  files.write_json(path, found)
+  print(path)
   return None
 
 
