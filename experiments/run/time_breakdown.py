@@ -113,31 +113,41 @@ class Profiled:
       time on the clock). `time/other_ms` is what the phases leave of that.
     """
     jax.block_until_ready(arguments)
-    options = jax.profiler.ProfileOptions()
-    options.python_tracer_level = 0
-    with tempfile.TemporaryDirectory() as folder:
-      with jax.profiler.trace(folder, profiler_options=options):
-        start = time.perf_counter()
-        result = jax.block_until_ready(self._run(*arguments))
-        whole = 1e3 * (time.perf_counter() - start)
-      parts = summed(_events(pathlib.Path(folder)), self._phase_of)
+
+    def run() -> tuple[Any, float]:
+      start = time.perf_counter()
+      result = jax.block_until_ready(self._run(*arguments))
+      return result, 1e3 * (time.perf_counter() - start)
+
+    (result, whole), planes = profiled(run)
+    parts = summed(_events(planes), self._phase_of)
     # Operations of one device may overlap; then nothing is left.
     rest = max(0.0, whole - sum(parts.values()))
     times = [*parts.values(), rest]
     return result, {**dict(zip(NAMES, times, strict=True)), STEP: whole}
 
 
-def _events(folder: pathlib.Path) -> Iterable[tuple[int, Any, float]]:
+def profiled(run: Callable[[], Any]) -> tuple[Any, list[Any]]:
+  """Runs something under JAX's profiler; returns its result and the planes."""
+  options = jax.profiler.ProfileOptions()
+  options.python_tracer_level = 0
+  with tempfile.TemporaryDirectory() as folder:
+    with jax.profiler.trace(folder, profiler_options=options):
+      result = run()
+    paths = pathlib.Path(folder).rglob('*.xplane.pb')
+    read = [jax.profiler.ProfileData.from_file(str(path)) for path in paths]
+  return result, [plane for data in read for plane in data.planes]
+
+
+def _events(planes: Iterable[Any]) -> Iterable[tuple[int, Any, float]]:
   """The operations in a profile, by program and name, from all devices."""
-  for path in folder.rglob('*.xplane.pb'):
-    data = jax.profiler.ProfileData.from_file(str(path))
-    for plane in data.planes:
-      number = re.search(r'^/device:\w+:(\d+)', plane.name)
-      for line in plane.lines:
-        for event in line.events:
-          stats = dict(event.stats)
-          if 'hlo_module' in stats and 'hlo_op' in stats:
-            # Processors say it in the event, accelerators in the plane.
-            device = stats.get('device_ordinal', number and int(number[1]))
-            name = stats['hlo_module'], stats['hlo_op']
-            yield device or 0, name, event.duration_ns
+  for plane in planes:
+    number = re.search(r'^/device:\w+:(\d+)', plane.name)
+    for line in plane.lines:
+      for event in line.events:
+        stats = dict(event.stats)
+        if 'hlo_module' in stats and 'hlo_op' in stats:
+          # Processors say it in the event, accelerators in the plane.
+          device = stats.get('device_ordinal', number and int(number[1]))
+          name = stats['hlo_module'], stats['hlo_op']
+          yield device or 0, name, event.duration_ns

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 import dataclasses
 import math
-import pathlib
-import tempfile
 import time
 from typing import Any
 
 from experiments.benchmarks import rows as measured
 from experiments.benchmarks.compress import trees
 from experiments.run import machine
+from experiments.run import time_breakdown
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -177,20 +176,15 @@ def on_accelerator(program: Program) -> dict[str, float]:
   """
   if jax.default_backend() == 'cpu':
     return {}
-  options = jax.profiler.ProfileOptions()
-  options.python_tracer_level = 0
-  with tempfile.TemporaryDirectory() as folder:
-    with jax.profiler.trace(folder, profiler_options=options):
-      program.run(_PROFILED)
-    ran = [
-      event.duration_ns
-      for path in pathlib.Path(folder).rglob('*.xplane.pb')
-      for plane in jax.profiler.ProfileData.from_file(str(path)).planes
-      if plane.name.startswith('/device:')
-      for line in plane.lines
-      if line.name.startswith(('Stream', 'XLA Ops'))
-      for event in line.events
-    ]
+  _, planes = time_breakdown.profiled(lambda: program.run(_PROFILED))
+  ran = [
+    event.duration_ns
+    for plane in planes
+    if plane.name.startswith('/device:')
+    for line in plane.lines
+    if line.name.startswith(('Stream', 'XLA Ops'))
+    for event in line.events
+  ]
   return {
     'device_ms': sum(ran) / 1e6 / _PROFILED,
     'launches': len(ran) / _PROFILED,

@@ -135,7 +135,7 @@ def run(name, seed, tests=True):
 
 
 def setting(name):
-  return records.changes(TABLE.config(TABLE.rows[name], papers.QUICK, True))
+  return records.changes(TABLE.config(TABLE.rows[name], papers.QUICK))
 
 
 def write(root: pathlib.Path, tests: bool = True) -> None:
