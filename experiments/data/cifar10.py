@@ -11,11 +11,11 @@ from experiments.data import folders
 from experiments.program import errors
 import numpy as np
 
-SOURCE = (
+SOURCE = folders.Source(
+  ('cifar-10-batches-bin', 'cifar10', 'cifar-10'),
   'https://www.cs.toronto.edu/~kriz/cifar.html ("CIFAR-10 binary version", '
-  'cifar-10-binary.tar.gz)'
+  'cifar-10-binary.tar.gz)',
 )
-FOLDER = 'cifar-10-batches-bin'
 TRAIN_STEMS = tuple(f'data_batch_{i}' for i in range(1, 6))
 TEST_STEM = 'test_batch'
 
@@ -46,14 +46,12 @@ def load(directory: str, test_split: str = 'test') -> dataset.Dataset:
       f'data.test_split must be one of test, {", ".join(TRAIN_STEMS)}, '
       f'got {test_split!r}'
     )
-  folder = folders.find(
-    directory, (FOLDER, 'cifar10', 'cifar-10'), '*_batch*.bin', source=SOURCE
-  )
+  folder = SOURCE.find(directory, '*_batch*.bin')
   test_file = folder / f'{test_split}.bin'
   if test_split == TEST_STEM and not test_file.exists():
     raise errors.DataFileError(
       f'{test_file} is missing; expected {RECORDS * RECORD_BYTES:,} bytes. '
-      f'Get it from {SOURCE}, or test on one of the training files: '
+      f'Get it from {SOURCE.text}, or test on one of the training files: '
       '--config.data.test_split=data_batch_5 (40,000 images to train on, so '
       'not the published split)'
     )
@@ -71,17 +69,14 @@ def load(directory: str, test_split: str = 'test') -> dataset.Dataset:
 def _read(path: pathlib.Path) -> dataset.Split:
   """Returns the records of one file."""
   expected = f'{RECORDS:,} records of {RECORD_BYTES:,} bytes'
-  data = np.frombuffer(folders.read(path, expected, SOURCE), np.uint8)
+  data = np.frombuffer(SOURCE.read(path, expected), np.uint8)
   if data.size != RECORDS * RECORD_BYTES:
-    raise folders.damaged(path, f'{data.size:,} bytes', expected, SOURCE)
+    raise SOURCE.damaged(path, f'{data.size:,} bytes', expected)
   records = data.reshape(RECORDS, RECORD_BYTES)
   labels = records[:, 0].astype(np.int32)
   if labels.max() > 9:
-    raise folders.damaged(
-      path,
-      f'label {labels.max()} in record {labels.argmax()}',
-      'labels 0 to 9',
-      SOURCE,
+    raise SOURCE.damaged(
+      path, f'label {labels.max()} in record {labels.argmax()}', 'labels 0 to 9'
     )
   images = records[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
   return dataset.Split(np.ascontiguousarray(images), labels)

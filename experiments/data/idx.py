@@ -16,21 +16,14 @@ import numpy as np
 
 _UNSIGNED_BYTES = 8
 _SOURCES = {
-  'mnist': (
+  'mnist': folders.Source(
+    ('mnist', 'MNIST/raw', 'MNIST'),
     'https://storage.googleapis.com/cvdf-datasets/mnist/ '
-    '(train-images-idx3-ubyte.gz and three more)'
+    '(train-images-idx3-ubyte.gz and three more)',
   ),
-  'fashion_mnist': (
-    'https://github.com/zalandoresearch/fashion-mnist (data/fashion)'
-  ),
-}
-_FOLDERS = {
-  'mnist': ('mnist', 'MNIST/raw', 'MNIST'),
-  'fashion_mnist': (
-    'fashion-mnist',
-    'fashion_mnist',
-    'FashionMNIST/raw',
-    'FashionMNIST',
+  'fashion_mnist': folders.Source(
+    ('fashion-mnist', 'fashion_mnist', 'FashionMNIST/raw', 'FashionMNIST'),
+    'https://github.com/zalandoresearch/fashion-mnist (data/fashion)',
   ),
 }
 EXAMPLES = {'train': 60_000, 't10k': 10_000}
@@ -49,9 +42,7 @@ def load(name: str, directory: str) -> dataset.Dataset:
     DataFileError: a file is missing or damaged.
   """
   source = _SOURCES[name]
-  folder = folders.find(
-    directory, _FOLDERS[name], '*-idx?-ubyte*', source=source
-  )
+  folder = source.find(directory, '*-idx?-ubyte*')
   mean, std = _MOMENTS[name]
   return dataset.Dataset(
     _read_split(folder, 'train', source),
@@ -62,19 +53,21 @@ def load(name: str, directory: str) -> dataset.Dataset:
   )
 
 
-def _read_split(folder: pathlib.Path, stem: str, source: str) -> dataset.Split:
+def _read_split(
+  folder: pathlib.Path, stem: str, source: folders.Source
+) -> dataset.Split:
   count = EXAMPLES[stem]
   images = read(folder / f'{stem}-images-idx3-ubyte', (count, 28, 28), source)
   label_path = folder / f'{stem}-labels-idx1-ubyte'
   labels = read(label_path, (count,), source)
   if labels.max() > 9:
-    raise folders.damaged(
-      label_path, f'label {labels.max()}', 'labels 0 to 9', source
-    )
+    raise source.damaged(label_path, f'label {labels.max()}', 'labels 0 to 9')
   return dataset.Split(images[..., None], labels.astype(np.int32))
 
 
-def read(path: pathlib.Path, shape: tuple[int, ...], source: str) -> np.ndarray:
+def read(
+  path: pathlib.Path, shape: tuple[int, ...], source: folders.Source
+) -> np.ndarray:
   """Returns the array in `path`, or in `path` with `.gz` appended.
 
   Args:
@@ -93,16 +86,16 @@ def read(path: pathlib.Path, shape: tuple[int, ...], source: str) -> np.ndarray:
     f'unpacked, that begin with {header.hex()}'
   )
   if path.exists() or not packed.exists():
-    data = folders.read(path, f'{expected}, or the same as .gz', source)
+    data = source.read(path, f'{expected}, or the same as .gz')
   else:
     path = packed
-    data = folders.read(packed, expected, source)
+    data = source.read(packed, expected)
     try:
       data = gzip.decompress(data)
     except (OSError, EOFError, zlib.error) as error:
-      raise folders.damaged(packed, f'{error}', expected, source) from error
+      raise source.damaged(packed, f'{error}', expected) from error
   found, rest = data[: len(header)], data[len(header) :]
   if found != header or len(rest) != math.prod(shape):
     text = f'{len(data):,} bytes that begin with {found.hex()}'
-    raise folders.damaged(path, text, expected, source)
+    raise source.damaged(path, text, expected)
   return np.frombuffer(rest, np.uint8).reshape(shape)

@@ -21,11 +21,11 @@ from experiments.program import errors
 import numpy as np
 from PIL import Image
 
-SOURCE = (
+SOURCE = folders.Source(
+  ('imagenet', 'ImageNet', 'ILSVRC2012'),
   'https://image-net.org/challenges/LSVRC/2012/ (ILSVRC2012_img_train.tar and '
-  'ILSVRC2012_img_val.tar, the second sorted into folders like the first)'
+  'ILSVRC2012_img_val.tar, the second sorted into folders like the first)',
 )
-FOLDERS = ('imagenet', 'ImageNet', 'ILSVRC2012')
 SUFFIXES = ('.jpeg', '.jpg')
 # Per channel over the training images, in units of 0 to 255.
 _MEAN = (123.675, 116.28, 103.53)
@@ -104,7 +104,7 @@ def load(directory: str, image_size: int) -> dataset.Dataset:
     DataFileError: a folder or all its files are missing, or train/ and val/
       have different classes.
   """
-  folder = folders.find(directory, FOLDERS, 'train/*/', source=SOURCE)
+  folder = SOURCE.find(directory, 'train/*/')
   train, classes = _listed(folder / 'train', image_size)
   test, tested = _listed(folder / 'val', image_size)
   if tested != classes:
@@ -112,7 +112,7 @@ def load(directory: str, image_size: int) -> dataset.Dataset:
     raise errors.DataFileError(
       f'{folder / "train"} and {folder / "val"} must have a folder for each '
       f'class, the same in both; only one of them has {odd!r}. Get them from '
-      f'{SOURCE}'
+      f'{SOURCE.text}'
     )
   return dataset.Dataset(train, test, len(classes), _MEAN, _STD, _AHEAD)
 
@@ -121,7 +121,7 @@ def _listed(folder: pathlib.Path, size: int) -> tuple[JpegFiles, list[str]]:
   """Returns the images below a folder, and the names of the classes."""
   expected = f'a folder of {SUFFIXES[0]} or {SUFFIXES[1]} files for each class'
   if not folder.is_dir():
-    raise folders.missing(folder, expected, SOURCE)
+    raise SOURCE.missing(folder, expected)
   classes = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir())
   names: list[str] = []
   labels: list[int] = []
@@ -132,11 +132,11 @@ def _listed(folder: pathlib.Path, size: int) -> tuple[JpegFiles, list[str]]:
       if entry.name.lower().endswith(SUFFIXES)
     )
     if not files:
-      raise folders.damaged(folder / name, 'no image', expected, SOURCE)
+      raise SOURCE.damaged(folder / name, 'no image', expected)
     names += [f'{name}/{file}' for file in files]
     labels += [label] * len(files)
   if not names:
-    raise folders.damaged(folder, 'no folder', expected, SOURCE)
+    raise SOURCE.damaged(folder, 'no folder', expected)
   return JpegFiles(folder, names, np.asarray(labels, np.int32), size), classes
 
 
@@ -155,6 +155,6 @@ def _decoded(
       )
   # What Pillow raises: also for files that are cut off, and for huge ones.
   except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as e:
-    raise folders.damaged(path, f'{e}', 'an image', SOURCE) from e
+    raise SOURCE.damaged(path, f'{e}', 'an image') from e
   flipped = crops is not None and crops.flipped[image]
   return np.asarray(seen)[:, ::-1] if flipped else np.asarray(seen)

@@ -17,12 +17,12 @@ from experiments.data import folders
 from experiments.program import errors
 import numpy as np
 
-SOURCE = (
+SOURCE = folders.Source(
+  ('ptb', 'simple-examples/data', 'penn'),
   'https://www.fit.vutbr.cz/~imikolov/rnnlm/ (simple-examples.tgz, its folder '
-  'data/); the text is that of https://catalog.ldc.upenn.edu/LDC99T42'
+  'data/); the text is that of https://catalog.ldc.upenn.edu/LDC99T42',
 )
 NAMES = ('ptb', 'ptb_characters')
-FOLDERS = ('ptb', 'simple-examples/data', 'penn')
 TRAIN_FILE = 'ptb.train.txt'
 _TEST_FILES = {'test': 'ptb.test.txt', 'validation': 'ptb.valid.txt'}
 _EXPECTED = 'sentences, one a line'
@@ -61,7 +61,7 @@ def load(name: str, directory: str = '', test_split: str = 'test') -> Corpus:
       f'data.test_split must be test or validation for {name}, '
       f'got {test_split!r}'
     )
-  folder = folders.find(directory, FOLDERS, 'ptb.*.txt', source=SOURCE)
+  folder = SOURCE.find(directory, 'ptb.*.txt')
   text = _read(folder / TRAIN_FILE, name)
   counts = collections.Counter(text)
   symbols = tuple(sorted(counts, key=lambda symbol: (-counts[symbol], symbol)))
@@ -77,9 +77,9 @@ def load(name: str, directory: str = '', test_split: str = 'test') -> Corpus:
 
 def _read(path: pathlib.Path, name: str) -> list[str]:
   """Returns the symbols of a file."""
-  text = folders.read_text(path, _EXPECTED, SOURCE)
+  text = SOURCE.read_text(path, _EXPECTED)
   if not text.strip():
-    raise folders.damaged(path, 'no text', _EXPECTED, SOURCE)
+    raise SOURCE.damaged(path, 'no text', _EXPECTED)
   symbols: list[str] = []
   for line in text.removesuffix('\n').split('\n'):
     symbols += line.split() if name == 'ptb' else line.strip()
@@ -93,11 +93,10 @@ def _numbered(
   """Returns the numbers of symbols, int32[n]."""
   unknown = set(text) - set(numbers)
   if unknown and _UNKNOWN not in numbers:
-    raise folders.damaged(
+    raise SOURCE.damaged(
       path,
       f'{min(unknown)!r} is not in {TRAIN_FILE}',
       f'its symbols, or {_UNKNOWN} among them',
-      SOURCE,
     )
   other = numbers.get(_UNKNOWN, 0)
   found = (numbers.get(symbol, other) for symbol in text)

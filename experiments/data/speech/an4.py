@@ -18,11 +18,11 @@ from experiments.data import folders
 from experiments.data.speech import alphabet as alphabets
 from experiments.data.speech import recordings
 
-SOURCE = (
+SOURCE = folders.Source(
+  ('an4', 'AN4'),
   'http://www.speech.cs.cmu.edu/databases/an4/ (an4_sphere.tar.gz, its folders '
-  'etc/ and wav/)'
+  'etc/ and wav/)',
 )
-FOLDERS = ('an4', 'AN4')
 RATE = 16_000
 SUFFIXES = ('.wav', '.flac', '.sph')
 _TRANSCRIPTION = 'etc/an4_{}.transcription'
@@ -44,7 +44,7 @@ def load(
     DataFileError: a file is missing or damaged.
   """
   marker = _TRANSCRIPTION.format('train')
-  folder = folders.find(directory, FOLDERS, marker, source=SOURCE)
+  folder = SOURCE.find(directory, marker)
   train = _transcribed(folder, marker)
   if test_split == 'test':
     test = _transcribed(folder, _TRANSCRIPTION.format('test'))
@@ -69,22 +69,21 @@ def _transcribed(folder: pathlib.Path, name: str) -> list[recordings.Utterance]:
   }
   utterances = []
   expected = 'lines such as <s> GO </s> (an251-fash-b)'
-  text = folders.read_text(folder / name, expected, SOURCE)
+  text = SOURCE.read_text(folder / name, expected)
   lines = [line.strip() for line in text.split('\n') if line.strip()]
   if not lines:
-    raise folders.damaged(folder / name, 'no line', expected, SOURCE)
+    raise SOURCE.damaged(folder / name, 'no line', expected)
   for number, line in enumerate(lines, 1):
     found = _LINE.fullmatch(line)
     if found is None:
-      raise folders.damaged(
-        folder / name, f'line {number} is {line!r}', expected, SOURCE
+      raise SOURCE.damaged(
+        folder / name, f'line {number} is {line!r}', expected
       )
     path = paths.get(found[2])
     if path is None:
-      raise folders.missing(
+      raise SOURCE.missing(
         folder / f'wav/.../{found[2]}{SUFFIXES[0]}',
         f'it, or the same as {" or ".join(SUFFIXES[1:])}',
-        SOURCE,
       )
     said = ' '.join(found[1].lower().split())
     utterances.append(recordings.Utterance((str(path),), said))

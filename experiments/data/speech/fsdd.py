@@ -14,14 +14,10 @@ from experiments.data.speech import alphabet as alphabets
 from experiments.data.speech import recordings
 import numpy as np
 
-SOURCE = (
+SOURCE = folders.Source(
+  ('fsdd/recordings', 'free-spoken-digit-dataset/recordings', 'recordings'),
   'https://github.com/Jakobovski/free-spoken-digit-dataset (its folder '
-  'recordings/)'
-)
-FOLDERS = (
-  'fsdd/recordings',
-  'free-spoken-digit-dataset/recordings',
-  'recordings',
+  'recordings/)',
 )
 RATE = 8000
 _NAME = re.compile(r'(\d)_(.+)_(\d+)')
@@ -49,15 +45,15 @@ def load(
   Raises:
     DataFileError: a file is missing or damaged, or a speaker has only one.
   """
-  folder = folders.find(directory, FOLDERS, '[0-9]_*_[0-9]*.wav', source=SOURCE)
+  folder = SOURCE.find(directory, '[0-9]_*_[0-9]*.wav')
   tested, first = _SPLITS[test_split]
   train: dict[str, list[pathlib.Path]] = {}
   test: dict[str, list[pathlib.Path]] = {}
   for path in sorted(folder.glob('*.wav')):
     name = _NAME.fullmatch(path.stem)
     if name is None:
-      raise folders.damaged(
-        path, 'a name of its own', 'names such as 7_jackson_32.wav', SOURCE
+      raise SOURCE.damaged(
+        path, 'a name of its own', 'names such as 7_jackson_32.wav'
       )
     number = int(name[3])
     if number in tested:
@@ -87,14 +83,12 @@ def _strings(
   """
   expected = f'{_LENGTHS[0]} or more recordings for training and for testing'
   if not spoken:
-    raise folders.damaged(folder, 'none of one part', expected, SOURCE)
+    raise SOURCE.damaged(folder, 'none of one part', expected)
   strings = []
   for _ in range(_USES):
     for speaker, paths in spoken.items():
       if len(paths) < _LENGTHS[0]:
-        raise folders.damaged(
-          folder, f'{len(paths)} of {speaker}', expected, SOURCE
-        )
+        raise SOURCE.damaged(folder, f'{len(paths)} of {speaker}', expected)
       left = [paths[index] for index in rng.permutation(len(paths))]
       while left:
         # What remains is nothing, or enough for another string.

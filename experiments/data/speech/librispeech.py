@@ -14,8 +14,10 @@ from experiments.data import folders
 from experiments.data.speech import alphabet as alphabets
 from experiments.data.speech import recordings
 
-SOURCE = 'https://www.openslr.org/12 (train-*.tar.gz, dev-* and test-*)'
-FOLDERS = ('LibriSpeech', 'librispeech')
+SOURCE = folders.Source(
+  ('LibriSpeech', 'librispeech'),
+  'https://www.openslr.org/12 (train-*.tar.gz, dev-* and test-*)',
+)
 RATE = 16_000
 TEST_FOLDERS = ('test-clean', 'test-other', 'dev-clean', 'dev-other')
 _SPLITS = {'test': 'test-clean', 'validation': 'dev-clean'}
@@ -36,14 +38,14 @@ def load(
   Raises:
     DataFileError: a folder or a file is missing or damaged.
   """
-  folder = folders.find(directory, FOLDERS, 'train-*/', source=SOURCE)
+  folder = SOURCE.find(directory, 'train-*/')
   train = [
     utterance
     for part in sorted(folder.glob('train-*/'))
     for utterance in _transcribed(part)
   ]
   if not train:
-    raise folders.missing(folder / 'train-*', 'folders of speakers', SOURCE)
+    raise SOURCE.missing(folder / 'train-*', 'folders of speakers')
   test = _transcribed(folder / _SPLITS.get(test_split, test_split))
   return recordings.Corpus(
     recordings.Recordings(train, alphabet, RATE, SOURCE),
@@ -54,20 +56,18 @@ def load(
 def _transcribed(part: pathlib.Path) -> list[recordings.Utterance]:
   """Returns the utterances below a folder, by speaker and chapter."""
   if not part.is_dir():
-    raise folders.missing(part, 'a folder for each speaker', SOURCE)
+    raise SOURCE.missing(part, 'a folder for each speaker')
   files = sorted(part.glob('*/*/*.trans.txt'))
   if not files:
-    raise folders.damaged(
-      part, 'no transcript', 'SPEAKER/CHAPTER/*.trans.txt', SOURCE
-    )
+    raise SOURCE.damaged(part, 'no transcript', 'SPEAKER/CHAPTER/*.trans.txt')
   utterances = []
   for file in files:
-    text = folders.read_text(file, _EXPECTED, SOURCE)
+    text = SOURCE.read_text(file, _EXPECTED)
     chapter = file.name.removesuffix('.trans.txt')
     for line in filter(None, map(str.strip, text.split('\n'))):
       name, _, said = line.partition(' ')
       if not name.startswith(f'{chapter}-'):
-        raise folders.damaged(file, f'line {line!r}', _EXPECTED, SOURCE)
+        raise SOURCE.damaged(file, f'line {line!r}', _EXPECTED)
       path = file.with_name(f'{name}.flac')
       utterances.append(
         recordings.Utterance((str(path),), ' '.join(said.lower().split()))

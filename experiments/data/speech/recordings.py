@@ -46,7 +46,7 @@ class Recordings:
     utterances: Sequence[Utterance],
     alphabet: alphabets.Alphabet,
     rate: int,
-    source: str,
+    source: folders.Source,
   ):
     """Reads the headers of the files.
 
@@ -128,11 +128,10 @@ class Recordings:
     unknown = set(self.alphabet.split(utterance.text) if utterance.text else ())
     unknown -= set(self.alphabet.symbols)
     if unknown:
-      raise folders.damaged(
+      raise self._source.damaged(
         pathlib.Path(utterance.files[0]),
         f'its transcript has {min(unknown)!r}',
         f'{", ".join(map(repr, self.alphabet.symbols))}',
-        self._source,
       )
 
 

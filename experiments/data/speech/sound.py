@@ -15,7 +15,7 @@ _COUNT = re.compile(rb'sample_count -i (\d+)')  # of an sph file
 _HEADER_BYTES = 1024  # of an sph file
 
 
-def samples(path: pathlib.Path, rate: int, source: str) -> int:
+def samples(path: pathlib.Path, rate: int, source: folders.Source) -> int:
   """Returns how many samples a file has; reads its header only.
 
   Args:
@@ -29,17 +29,17 @@ def samples(path: pathlib.Path, rate: int, source: str) -> int:
   info = _opened(path, rate, source, soundfile.info)
   found = f'{info.samplerate:,} Hz and {info.channels} channels'
   if (info.samplerate, info.channels) != (rate, 1):
-    raise folders.damaged(path, found, _expected(rate), source)
+    raise source.damaged(path, found, _expected(rate))
   promised = _promised(path, info)
   if promised is not None and promised > info.frames:
     found = f'{info.frames:,} of {promised:,} samples'
-    raise folders.damaged(path, found, _expected(rate), source)
+    raise source.damaged(path, found, _expected(rate))
   if not info.frames:
-    raise folders.damaged(path, 'no samples', _expected(rate), source)
+    raise source.damaged(path, 'no samples', _expected(rate))
   return info.frames
 
 
-def read(path: pathlib.Path, rate: int, source: str) -> np.ndarray:
+def read(path: pathlib.Path, rate: int, source: folders.Source) -> np.ndarray:
   """Returns the samples of a file, float32[samples] from -1 to 1.
 
   Args:
@@ -71,12 +71,12 @@ def _promised(path: pathlib.Path, info: Any) -> int | None:
 
 def _opened(path, rate, source, use):
   if not path.exists():
-    raise folders.missing(path, _expected(rate), source)
+    raise source.missing(path, _expected(rate))
   try:
     return use(str(path))
   # A folder of that name is an OSError or one of libsndfile's.
   except (OSError, soundfile.SoundFileError) as error:
-    raise folders.damaged(path, f'{error}', _expected(rate), source) from error
+    raise source.damaged(path, f'{error}', _expected(rate)) from error
 
 
 def _expected(rate: int) -> str:

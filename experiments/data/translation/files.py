@@ -29,28 +29,22 @@ _FORMAT = 2
 _LEARNT = 2_000_000  # lines that the vocabulary is made of, at most
 
 
-class _Set(NamedTuple):
-  """A set by its names: of folders, of files without their language."""
-
-  folders: tuple[str, ...]
-  validation: str
-  test: str
-  source: str
-
-
+# Where they are, and what their files for validation and test are called.
 _SETS = {
-  'multi30k': _Set(
-    ('multi30k', 'multi30k-dataset/data/task1/raw'),
-    'val',
-    'test_2016_flickr',
-    'https://github.com/multi30k/dataset (data/task1/raw)',
+  'multi30k': (
+    folders.Source(
+      ('multi30k', 'multi30k-dataset/data/task1/raw'),
+      'https://github.com/multi30k/dataset (data/task1/raw)',
+    ),
+    {'validation': 'val', 'test': 'test_2016_flickr'},
   ),
-  'wmt': _Set(
-    ('wmt', 'wmt16', 'WMT'),
-    'valid',
-    'test',
-    'https://www.statmt.org/wmt16/translation-task.html, as plain text in '
-    'files train.*, valid.* and test.* for each language',
+  'wmt': (
+    folders.Source(
+      ('wmt', 'wmt16', 'WMT'),
+      'https://www.statmt.org/wmt16/translation-task.html, as plain text in '
+      'files train.*, valid.* and test.* for each language',
+    ),
+    {'validation': 'valid', 'test': 'test'},
   ),
 }
 NAMES = tuple(_SETS)
@@ -109,22 +103,18 @@ def load(
     raise errors.ConfigError(
       f'data.source and data.target must be two languages, got {source!r} twice'
     )
-  known = _SETS[name]
-  tested = {'test': known.test, 'validation': known.validation}.get(
-    test_split, test_split
-  )
+  known, splits = _SETS[name]
+  tested = splits.get(test_split, test_split)
   if tested == TRAIN or not tested or '/' in tested:
     raise errors.ConfigError(
       'data.test_split must be test, validation or the name of a pair of files '
       f'other than {TRAIN}, got {test_split!r}'
     )
-  folder = folders.find(
-    directory, known.folders, f'{TRAIN}.*', source=known.source
-  )
+  folder = known.find(directory, f'{TRAIN}.*')
 
   def files(part):
     return [
-      _file(folder, f'{part}.{language}', known.source)
+      _file(folder, f'{part}.{language}', known)
       for language in (source, target)
     ]
 
@@ -133,40 +123,40 @@ def load(
     pieces, pairs_to_train = trained.vocabulary, trained.train
   elif cache:
     pieces, pairs_to_train = _kept(
-      pathlib.Path(cache), train, vocabulary, known.source
+      pathlib.Path(cache), train, vocabulary, known
     )
   else:
-    pieces = bpe.train(_sample(train, known.source), vocabulary)
-    pairs_to_train = _pairs(train, pieces, known.source)
+    pieces = bpe.train(_sample(train, known), vocabulary)
+    pairs_to_train = _pairs(train, pieces, known)
   return Corpus(
     pairs_to_train,
-    _pairs(test, pieces, known.source),
-    tuple(_lines(test[1], known.source)),
+    _pairs(test, pieces, known),
+    tuple(_lines(test[1], known)),
     pieces,
   )
 
 
-def _file(folder: pathlib.Path, name: str, source: str) -> pathlib.Path:
+def _file(
+  folder: pathlib.Path, name: str, source: folders.Source
+) -> pathlib.Path:
   """Returns the path of a file, plain or gzip."""
   for path in (folder / name, folder / f'{name}.gz'):
     if path.exists():
       return path
-  raise folders.missing(
-    folder / name, f'{_EXPECTED}, or the same as .gz', source
-  )
+  raise source.missing(folder / name, f'{_EXPECTED}, or the same as .gz')
 
 
-def _lines(path: pathlib.Path, source: str) -> Iterator[str]:
+def _lines(path: pathlib.Path, source: folders.Source) -> Iterator[str]:
   """Yields the sentences of a file."""
   try:
     with gzip.open(path) if path.suffix == '.gz' else path.open('rb') as file:
       for line in file:
         yield ' '.join(line.decode().split())
   except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
-    raise folders.damaged(path, f'{error}', _EXPECTED, source) from error
+    raise source.damaged(path, f'{error}', _EXPECTED) from error
 
 
-def _sample(paths: Sequence[pathlib.Path], source: str) -> list[str]:
+def _sample(paths: Sequence[pathlib.Path], source: folders.Source) -> list[str]:
   """Returns sentences of all files, every one or every so many."""
   count = sum(1 for path in paths for _ in _lines(path, source))
   every = -(-count // _LEARNT) or 1
@@ -178,7 +168,9 @@ def _sample(paths: Sequence[pathlib.Path], source: str) -> list[str]:
 
 
 def _pairs(
-  paths: Sequence[pathlib.Path], vocabulary: bpe.Vocabulary, source: str
+  paths: Sequence[pathlib.Path],
+  vocabulary: bpe.Vocabulary,
+  source: folders.Source,
 ) -> pairs.Pairs:
   """Returns the pairs of two files."""
   encoded = pairs.Pairs(
@@ -192,7 +184,7 @@ def _kept(
   folder: pathlib.Path,
   paths: Sequence[pathlib.Path],
   vocabulary: int,
-  source: str,
+  source: folders.Source,
 ) -> tuple[bpe.Vocabulary, pairs.Pairs]:
   """Returns the vocabulary and the pairs of two files, from a cache."""
 
@@ -221,13 +213,12 @@ def _kept(
 
 
 def _check_parallel(
-  paths: Sequence[pathlib.Path], counts: Sequence[int], source: str
+  paths: Sequence[pathlib.Path], counts: Sequence[int], source: folders.Source
 ) -> None:
   """Raises unless two files have as many lines, and any."""
   if counts[0] != counts[1] or not counts[0]:
-    raise folders.damaged(
+    raise source.damaged(
       paths[1],
       f'{counts[1]:,} lines',
       f'as many as {paths[0]} has, {counts[0]:,}, and at least one',
-      source,
     )
