@@ -6,8 +6,8 @@ Commands (CIFAR-10 in its binary version below DIR; see docs/papers.md):
   python -m experiments.main --workdir=runs/alpha \
     --config=configs/variance_table1.py:momentum_variance_1.5 \
     --config.data.dir=DIR
-The scatter of appendix C is the same rows, accuracy against compression:
-  python -m experiments.papers variance_table1 --figure=runs/appendix_c.png
+  python -m experiments.report runs/papers/variance_table1/full --pareto=FILE
+The last draws the same rows as the scatter of appendix C, accuracy by bytes.
 
 Tsuzuku et al. 2018 (arXiv 1802.06058), section 6.1. Printed: 8 workers, 64
 images each, 300 epochs, weight decay 0.0005, no augmentation, Adam's default

@@ -3,7 +3,6 @@ r"""ResNet-50 on ImageNet, 16 workers: the variance paper's table 2.
 Commands (folders of JPEG files below DIR; see docs/papers.md):
   python -m experiments.papers variance_table2
   python -m experiments.papers variance_table2 --full
-  python -m experiments.papers variance_table2 --figure=runs/appendix_c.png
   python -m experiments.main --workdir=runs/alpha \
     --config=configs/variance_table2.py:momentum_variance_1.5 \
     --config.data.dir=DIR

@@ -136,17 +136,6 @@ class Stage(NamedTuple):
 
 
 def stages(section: Mapping[str, Any]) -> tuple[Stage, ...]:
-  """Returns what `stages_of` does, for `config.compression`."""
-  arguments, steps = arguments_of(section), section['warmup_steps']
-  return stages_of(section['name'], arguments, steps, section['warmup'])
-
-
-def stages_of(
-  scheme: str,
-  arguments: Mapping[str, Any],
-  warmup_steps: int,
-  warmup: str = 'paper',
-) -> tuple[Stage, ...]:
   """Returns the stages of a run, the first of which starts at step 0.
 
   Stages share a program where the scheme takes schedules. A density that
@@ -154,14 +143,13 @@ def stages_of(
   program of its own.
 
   Args:
-    scheme: name of a recipe.
-    arguments: its keywords.
-    warmup_steps: steps before the final density is reached; 0 for none.
-    warmup: one of `WARMUPS`.
+    section: `config.compression`.
 
   Raises:
     ConfigError: the scheme cannot follow the warm-up.
   """
+  scheme, arguments = section['name'], arguments_of(section)
+  warmup_steps, warmup = section['warmup_steps'], section['warmup']
   density = arguments.get('density')
   if not warmup_steps:
     return (Stage(0, density, density),)

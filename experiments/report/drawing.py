@@ -1,6 +1,5 @@
 """What all pictures of runs share: colours, panels, names beside points."""
 
-from collections.abc import Iterable
 import io
 import math
 from typing import Any
@@ -56,25 +55,24 @@ def logarithmic(panel: Any, which: str, form: Any = '{x:g}') -> None:
   axis.set_minor_formatter(ticker.NullFormatter())
 
 
-def front(points: Iterable[tuple[str, float, float]]) -> list[str]:
-  """Returns the names of the points that no other beats in both, by rising x.
+def front(
+  panel: Any, points: pd.DataFrame, *, fewer: bool, rises: bool = True
+) -> None:
+  """Draws a line through the points that no other beats in both, with names.
 
   Args:
-    points: name, x (less is better) and y (more is better).
+    panel: of the points.
+    points: columns `name`, `x` and `y`.
+    fewer: whether less of x is better.
+    rises: whether more of y is better.
   """
-  best, kept = -math.inf, []
-  for name, _, y in sorted(points, key=lambda point: (point[1], -point[2])):
-    if y > best:
-      best = y
-      kept.append(name)
-  return kept
-
-
-def label(axes: Any, names: Iterable[tuple[str, float, float]]) -> None:
-  """Writes names beside points: text, x and y each."""
-  for text, x, y in names:
+  ordered = points.sort_values(['x', 'y'], ascending=[fewer, not rises])
+  good = ordered['y'] if rises else -ordered['y']
+  best = ordered[good > good.cummax().shift(fill_value=-math.inf)]
+  panel.step(best['x'], best['y'], where='post', color=GREY)
+  for name, x, y in best[['name', 'x', 'y']].itertuples(index=False):
     offset = {'xytext': (5, 4), 'textcoords': 'offset points'}
-    axes.annotate(text, (x, y), **offset, fontsize=8)
+    panel.annotate(name, (x, y), **offset, fontsize=8)
 
 
 def png(picture: figure.Figure) -> bytes:

@@ -12,8 +12,8 @@ import pandas as pd
 def points(runs: Sequence[page.Run]) -> tuple[scores.Score, pd.DataFrame]:
   """Returns the score of the first finished run, and the runs that have it.
 
-  The columns are name, scheme, bytes that one worker sent in the whole run, and
-  the score as it is shown.
+  The columns are name, scheme, `x`, the bytes that one worker sent in the whole
+  run, and `y`, the score as it is shown.
 
   Raises:
     UserError: no run is finished that was tested and has sent something.
@@ -32,7 +32,7 @@ def points(runs: Sequence[page.Run]) -> tuple[scores.Score, pd.DataFrame]:
     raise errors.UserError(
       '--pareto needs a finished run that was tested and has sent something'
     )
-  return by, pd.DataFrame(found, columns=['name', 'scheme', 'sent', 'score'])
+  return by, pd.DataFrame(found, columns=['name', 'scheme', 'x', 'y'])
 
 
 def draw(runs: Sequence[page.Run]) -> bytes:
@@ -44,23 +44,18 @@ def draw(runs: Sequence[page.Run]) -> bytes:
     UserError: there is no point.
   """
   score, found = points(runs)
-  good = score.advantage(1.0) * found['score']
-  names = drawing.front(zip(found['name'], found['sent'], good, strict=True))
-  best = found.set_index('name').loc[names]
   picture = drawing.canvas(8, 5.5)
   panel = picture.add_subplot()
   panel.margins(0.12)
-  panel.step(best['sent'], best['score'], where='post', color='#999999')
   for index, (scheme, own) in enumerate(found.groupby('scheme', sort=False)):
     turn, colour = divmod(index, len(drawing.COLOURS))
     marker = drawing.MARKERS[(colour + turn) % len(drawing.MARKERS)]
     style = {'color': drawing.COLOURS[colour], 'marker': marker}
-    panel.scatter(own['sent'], own['score'], label=scheme, **style)
+    panel.scatter(own['x'], own['y'], label=scheme, **style)
   title = f'{scores.titled(score.name)} by traffic'
   sent = 'sent by one worker in the whole run (bytes, log scale)'
   drawing.describe(panel, title, sent, score.label)
   drawing.logarithmic(panel, 'x', drawing.BYTES)
   picture.legend(loc='outside upper center', ncols=5, frameon=False)
-  labels = zip(names, best['sent'], best['score'], strict=True)
-  drawing.label(panel, labels)
+  drawing.front(panel, found, fewer=True, rises=score.rises)
   return drawing.png(picture)

@@ -116,27 +116,27 @@ def pareto(
   grid = list(picture.subplots(2, 2, squeeze=False).flat)
   for axes, (name, own) in zip(grid, judged.items(), strict=False):
     score = tasks[name]
-    points = [
-      (e.name, e.sent_ratio, score.advantage(e.difference.mean)) for e in own
-    ]
-    away = [mean for *_, mean in points]
+    points = pd.DataFrame(
+      {
+        'name': [e.name for e in own],
+        'x': [e.sent_ratio for e in own],
+        'y': [score.advantage(e.difference.mean) for e in own],
+      }
+    )
     axes.axhspan(-score.margin, score.margin, color='#eeeeee', label='margin')
     axes.axhline(0, color=drawing.BLACK, linewidth=1, linestyle='--')
-    best = drawing.front((n, 1 / ratio, mean) for n, ratio, mean in points)
-    front = [p for n in best for p in points if p[0] == n]
-    axes.step(
-      *([p[i] for p in front] for i in (1, 2)), where='pre', color='#999999'
+    axes.scatter(
+      points['x'], points['y'], color=[_colour(each)[0] for each in own]
     )
-    for each, (_, ratio, mean) in zip(own, points, strict=True):
-      axes.plot(ratio, mean, 'o', color=_colour(each)[0])
-    room = max(2 * score.margin, max(away) - min(away))
-    axes.set_ylim(min(away) - 0.2 * room, max(*away, 0) + 0.2 * room)
+    low, high = points['y'].min(), max(points['y'].max(), 0)
+    room = max(2 * score.margin, high - low)
+    axes.set_ylim(low - 0.2 * room, high + 0.2 * room)
     drawing.logarithmic(axes, 'x')
     axes.margins(x=0.15)
     _turn(axes.yaxis, score)
     less = 'times fewer bytes sent by a worker in the whole run than dense'
     drawing.describe(axes, summaries.task(name), less, score.to_dense)
-    drawing.label(axes, front)
+    drawing.front(axes, points, fewer=False)
   for axes in grid[len(judged) :]:
     axes.remove()
   _legend(picture, grid[0], 3)

@@ -123,9 +123,7 @@ def test_ptb_of_gtopk_is_table_vs():
   assert config.train.batch_size == 100 and config.train.learning_rate == 1
   assert config.train.steps == 40 * 929_589 // (4 * 100 * 35)
   assert config.optimizer.momentum == 0.9
-  stages = schemes.stages_of(
-    'gtopk', config.compression, config.compression.warmup_steps
-  )
+  stages = schemes.stages(config.compression)
   # The printed 0.004 is below the final density, to which a warm-up falls.
   densities = (0.25, 0.0725, 0.015, 0.005)
   assert tuple(stage.density for stage in stages) == densities

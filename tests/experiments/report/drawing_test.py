@@ -2,6 +2,7 @@
 
 from experiments.report import drawing
 from matplotlib import figure
+import pandas as pd
 
 
 def test_ticks_of_bytes_have_names():
@@ -23,4 +24,8 @@ def test_the_front_is_of_points_that_none_beats_in_both():
     ('worse_at_as_many', 100, 98.0),
     ('middle', 100, 98.5),
   ]
-  assert drawing.front(points) == ['fewest', 'middle', 'dense']
+  axes = figure.Figure().subplots()
+  table = pd.DataFrame(points, columns=['name', 'x', 'y'])
+  drawing.front(axes, table, fewer=True)
+  names = [text.get_text() for text in axes.texts]
+  assert names == ['fewest', 'middle', 'dense']
