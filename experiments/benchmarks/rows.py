@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 import math
-import pathlib
 import statistics
 from typing import Any
 
-from experiments.program import command_line
-from experiments.program import files
 from experiments.program import tables
-from experiments.run import machine
 from experiments.run import scores
 from experiments.run import time_breakdown
 import pandas as pd
@@ -30,21 +26,6 @@ def bytes_limit(plan_bytes: int) -> float:
 def quartile_distance(values: Sequence[float]) -> float:
   """The distance between the first quartile and the third."""
   return float(stats.iqr(values)) if len(values) else 0.0
-
-
-def write_record(
-  path: pathlib.Path, repeats: int, rows: Sequence[Mapping[str, Any]]
-) -> None:
-  """Writes what was measured on this machine, with the command that did."""
-  files.write_json(
-    path,
-    {
-      'command': command_line.typed(),
-      'environment': machine.describe(),
-      'repeats': repeats,
-      'rows': rows,
-    },
-  )
 
 
 def make_rows(

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from absl import flags
 from experiments import cluster
 from experiments.program import command_line
-from experiments.program import files
 
 _HOSTS = flags.DEFINE_integer('hosts', 2, 'number of hosts')
 _RATE = flags.DEFINE_string(
@@ -23,7 +22,6 @@ _DELAY = flags.DEFINE_string('delay', None, 'delay of each packet, such as 1ms')
 _LOOPBACK = flags.DEFINE_bool(
   'loopback', False, 'no network namespaces, for where they are not permitted'
 )
-_JSON = command_line.define_json()
 _GRACE = flags.DEFINE_float(
   'grace',
   10.0,
@@ -54,8 +52,6 @@ def main(command: Sequence[str]) -> int:
     )
   if result.traffic is not None:
     command_line.say(result.traffic.map('{:,}'.format).to_string())
-  if _JSON.value is not None:
-    files.write_json(_JSON.value, _record(command, result))
   if result.outcome.timed_out:
     command_line.say(f'error: the run took more than {_TIMEOUT.value:g} s')
     return _EXIT_TIMEOUT
@@ -63,19 +59,6 @@ def main(command: Sequence[str]) -> int:
     command_line.say(f'error: {result.outcome}')
     return _EXIT_FAILED
   return 0
-
-
-def _record(command: Sequence[str], result: cluster.Result):
-  return {
-    'hosts': _HOSTS.value,
-    'rate': None if _LOOPBACK.value else _RATE.value,
-    'delay': _DELAY.value,
-    'command': list(command),
-    'statuses': list(result.outcome.statuses),
-    'traffic': []
-    if result.traffic is None
-    else result.traffic.reset_index(names='host').to_dict('records'),
-  }
 
 
 if __name__ == '__main__':

@@ -16,7 +16,6 @@ from such a record, and with `--plot=FILE` draws its picture.
 from typing import Any
 
 from absl import flags
-from experiments.benchmarks import rows as measured
 from experiments.benchmarks.compress import contenders
 from experiments.benchmarks.compress import page
 from experiments.benchmarks.compress import programs
@@ -25,6 +24,7 @@ from experiments.program import command_line
 from experiments.program import errors
 from experiments.program import files
 from experiments.program import tables
+from experiments.run import machine
 import jax
 import jax.numpy as jnp
 
@@ -120,7 +120,13 @@ def _measured() -> list[dict[str, Any]]:
       f'{row["sgd_ratio"]:.2f} x SGD, {row["compile_s"]:.1f} s to compile'
     )
     if _JSON.value:
-      measured.write_record(_JSON.value, _REPEATS.value, rows)
+      record = {
+        'command': command_line.typed(),
+        'environment': machine.describe(),
+        'repeats': _REPEATS.value,
+        'rows': rows,
+      }
+      files.write_json(_JSON.value, record)
 
   for tree in _SHAPES.value:
     measure(tree, _SCHEMES.value, keep)

@@ -1,6 +1,5 @@
 """The cluster's program: its flags, its messages, and what it leaves behind."""
 
-import json
 import os
 import pathlib
 import signal
@@ -108,16 +107,9 @@ def test_offers_loopback_without_iproute2(tmp_path, monkeypatch):
   assert 'iproute2' in said and '--loopback' in said
 
 
-def test_record_and_exit_statuses(tmp_path, program):
-  path = tmp_path / 'new' / 'table.json'
-  done = program(
-    *('cluster', '--hosts=2', '--loopback', f'--json={path}'),
-    *('--', 'echo', '--help'),
-  )
+def test_exit_statuses(program):
+  done = program('cluster', '--hosts=2', '--loopback', '--', 'echo', '--help')
   assert done.returncode == 0 and 'host1 | Usage: echo' in done.stdout
-  record = json.loads(path.read_text())
-  assert record['statuses'] == [0, 0] and record['hosts'] == 2
-  assert record['command'] == ['echo', '--help']
   status, said = programs.run(
     'cluster', '--loopback', '--grace=0', '--', 'sh', '-c', 'exit 5'
   )
