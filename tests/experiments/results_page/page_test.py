@@ -105,7 +105,7 @@ def test_a_page_of_a_table(root):
 
 def test_what_is_written_is_what_the_check_wants(root, monkeypatch):
   _values(root, 'above')
-  for name in ('forest', 'pareto', 'lines', 'steps'):
+  for name in ('forest', 'pareto', 'lines'):
     monkeypatch.setattr(pictures, name, lambda *given: b'a picture')
   monkeypatch.setitem(summaries.TASKS, 'made_up', 'nothing, points')
   page.write(made_up.CATALOGUE, root)
