@@ -32,7 +32,7 @@ Beside that it may rise linearly to its first value at the beginning of the run
 (DGC, section 3.3; gTop-k, section IV-B).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 import math
 from typing import Any
 
@@ -255,36 +255,6 @@ def milestones(text: str) -> tuple[float, ...]:
       f"them, such as '81,122', got {text!r}"
     )
   return epochs
-
-
-def check(section: Mapping[str, Any], density_steps: int) -> None:
-  """Raises unless the fields of the learning rate go together.
-
-  Args:
-    section: `config.optimizer`, whose fields are of the right kind.
-    density_steps: steps of the density's warm-up.
-
-  Raises:
-    ConfigError: one is missing, or has no effect.
-  """
-  milestones(section['milestones'])
-  schedule = section['schedule']
-  for of, field in (('milestones', 'milestones'), ('periodic', 'decay_epochs')):
-    if (schedule == of) != bool(section[field]):
-      raise errors.ConfigError(
-        f'optimizer.{field} goes with optimizer.schedule {of}, got '
-        f'{section[field]!r} with {schedule}'
-      )
-  if section['warmup_factor'] != 1 and not density_steps:
-    raise errors.ConfigError(
-      f'optimizer.warmup_factor={section["warmup_factor"]} has no effect: '
-      'compression.warmup_steps is 0'
-    )
-  if section['linear_warmup_from'] and not section['linear_warmup_steps']:
-    raise errors.ConfigError(
-      f'optimizer.linear_warmup_from={section["linear_warmup_from"]} has no '
-      'effect: optimizer.linear_warmup_steps is 0'
-    )
 
 
 def _follow_tests() -> optax.GradientTransformation:

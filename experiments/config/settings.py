@@ -18,9 +18,10 @@ from flax import traverse_util
 import gradsparse as gs
 from gradsparse import arguments
 from gradsparse.wrappers import local_gradient
-import optax
 
 _MOST = arguments.LAST_STEP
+# A field, whether it is wrong beside others, and what it must.
+_Rule = tuple[str, Any, str]
 # Least and most of a whole number. Of one that is not here the least is 0 if
 # that is its default ("off"), else 1.
 _WHOLE: Mapping[str, tuple[int, int]] = {
@@ -142,9 +143,11 @@ def check(config: Mapping[str, Any]) -> None:
     _check_value(field, flat[field], value)
   scheme = schemes.check(config['compression'])
   schemes.stages(config['compression'])
-  optimizer.check(config['optimizer'], flat['compression.warmup_steps'])
-  for problem in _problems(config, flat, scheme):
-    raise errors.ConfigError(problem)
+  optimizer.milestones(flat['optimizer.milestones'])
+  moments = schemes.needs_moments(scheme)
+  for field, wrong, must in (*_outer(flat, moments), *_rules(flat, moments)):
+    if wrong:
+      raise errors.ConfigError(f'{field} must {must}, got {flat[field]!r}')
 
 
 def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -185,71 +188,70 @@ def _waiting_for_tests(flat: Mapping[str, Any]) -> Iterator[str]:
       yield f'{field}={flat[field]}'
 
 
-def _problems(
-  config: Mapping[str, Any],
-  flat: Mapping[str, Any],
-  scheme: optax.GradientTransformation,
-) -> Iterator[str]:
-  """Says which fields, each of them in its range, do not go together."""
-  train, parallel = config['train'], config['parallel']
-  compression, accumulate = config['compression'], flat['optimizer.accumulate']
-  workers, inner = parallel['num_workers'], parallel['devices_per_node']
-  block, runner = parallel['workers_per_chunk'], parallel['runner']
-  if inner > 1 and runner == 'pmap':
-    yield (
-      'parallel.runner must be shard_map or simulate with '
-      f'parallel.devices_per_node={inner}, got pmap'
+def _rules(flat: Mapping[str, Any], moments: bool) -> Iterator[_Rule]:
+  """Yields what fields, each of them in its range, must be beside others."""
+  accumulate = flat['optimizer.accumulate']
+  workers, inner = (
+    flat['parallel.num_workers'],
+    flat['parallel.devices_per_node'],
+  )
+  field, runner = 'parallel.runner', flat['parallel.runner']
+  yield (
+    field,
+    inner > 1 and runner == 'pmap',
+    f'be shard_map or simulate with parallel.devices_per_node={inner}',
+  )
+  field = 'parallel.workers_per_chunk'
+  yield (
+    field,
+    flat[field] and (runner != 'simulate' or workers % flat[field]),
+    f'divide parallel.num_workers={workers} with parallel.runner simulate, '
+    'and be 0 with others',
+  )
+  # The last gradients would reach nobody.
+  for field in ('train.steps', 'train.eval_every'):
+    ends_there = field == 'train.steps' or flat['train.early_stop_patience']
+    wrong = ends_there and flat[field] % accumulate
+    yield field, wrong, f'be a multiple of optimizer.accumulate={accumulate}'
+  for waiting in _waiting_for_tests(flat):
+    field = 'train.eval_every'
+    yield field, not flat[field], f'be > 0 with {waiting}'
+  # A field that has no effect is a mistake.
+  schedule = flat['optimizer.schedule']
+  for of, name in (('milestones', 'milestones'), ('periodic', 'decay_epochs')):
+    field = f'optimizer.{name}'
+    wrong = (schedule == of) != bool(flat[field])
+    yield field, wrong, f'go with optimizer.schedule={of}, which is {schedule}'
+  field, steps = 'optimizer.warmup_factor', flat['compression.warmup_steps']
+  yield field, flat[field] != 1 and not steps, 'be 1 without a warm-up'
+  field, steps = (
+    'optimizer.linear_warmup_from',
+    flat['optimizer.linear_warmup_steps'],
+  )
+  yield field, flat[field] and not steps, 'be 0 without linear_warmup_steps'
+  field, tested = 'data.final_split', flat['data.test_split']
+  must = 'be another split than data.test_split, or empty'
+  yield field, flat[field] == tested, must
+  if moments:
+    must = (
+      f'be 0 for {flat["compression.name"]}, whose second moments are of the '
+      'gradient before clipping'
     )
-  if block and (runner != 'simulate' or workers % block):
-    yield (
-      f'parallel.workers_per_chunk must divide parallel.num_workers={workers} '
-      f'with parallel.runner simulate, and be 0 with others, got {block}'
-    )
-  for field in ('steps', 'eval_every'):
-    # The last gradients would reach nobody.
-    ends_there = field == 'steps' or train['early_stop_patience']
-    if ends_there and train[field] % accumulate:
-      yield (
-        f'train.{field} must be a multiple of '
-        f'optimizer.accumulate={accumulate}, got {train[field]}'
-      )
-  yield from _problems_of_outer_steps(flat, scheme)
-  if not train['eval_every']:
-    for waiting in _waiting_for_tests(flat):
-      yield f'{waiting} needs train.eval_every > 0, got 0'
-  if flat['data.final_split'] == flat['data.test_split']:
-    yield (
-      'data.final_split must be another split than data.test_split, or empty, '
-      f'got {flat["data.final_split"]!r} for both'
-    )
-  if schemes.needs_moments(scheme):
-    name, batch_size = compression['name'], train['batch_size']
-    if clip_norm := compression['clip_norm']:
-      yield (
-        f'compression.clip_norm must be 0 for {name}, whose second moments are '
-        f'of the gradient before clipping, got {clip_norm}'
-      )
-    if (microbatch := compression['microbatch']) and batch_size % microbatch:
-      yield (
-        f'compression.microbatch must divide train.batch_size={batch_size}, '
-        f'got {microbatch}'
-      )
+    yield 'compression.clip_norm', flat['compression.clip_norm'], must
+    field, size = 'compression.microbatch', flat['train.batch_size']
+    wrong = flat[field] and size % flat[field]
+    yield field, wrong, f'divide train.batch_size={size}'
 
 
-def _problems_of_outer_steps(
-  flat: Mapping[str, Any], scheme: optax.GradientTransformation
-) -> Iterator[str]:
-  """Says what does not go together with `optimizer.sync_every`."""
+def _outer(flat: Mapping[str, Any], moments: bool) -> Iterator[_Rule]:
+  """Yields likewise what goes together with `optimizer.sync_every`."""
   every = flat['optimizer.sync_every']
   if not every:
     return
+  beside = f'optimizer.sync_every={every}'
+  # Between two exchanges there is no model of all workers.
   for field in ('train.steps', 'train.eval_every'):
-    # Between two exchanges there is no model of all workers.
-    if flat[field] % every:
-      yield (
-        f'{field} must be a multiple of optimizer.sync_every={every}, got '
-        f'{flat[field]}'
-      )
+    yield field, flat[field] % every, f'be a multiple of {beside}'
   unlike = {
     'optimizer.accumulate': 1,
     'compression.local_gradient': '',
@@ -260,13 +262,8 @@ def _problems_of_outer_steps(
   if flat['optimizer.name'] not in ('adamw', 'muon'):
     unlike['optimizer.weight_decay'] = 0.0
   for field, value in unlike.items():
-    if flat[field] != value:
-      yield (
-        f'{field} must be {value!r} with optimizer.sync_every={every}, got '
-        f'{flat[field]!r}'
-      )
-  if schemes.needs_moments(scheme) or flat['optimizer.schedule'] == 'plateau':
-    yield (
-      f'optimizer.sync_every={every} goes with no scheme that needs second '
-      'moments, and with no optimizer.schedule=plateau'
-    )
+    yield field, flat[field] != value, f'be {value!r} with {beside}'
+  must = f'need no second moments with {beside}'
+  yield 'compression.name', moments, must
+  falls = flat['optimizer.schedule'] == 'plateau'
+  yield 'optimizer.schedule', falls, f'be another one with {beside}'

@@ -115,15 +115,15 @@ MISTAKES = (
   (WARM | {'optimizer.warmup_factor': 1.5}, r'must be in \(0, 1\], got 1.5'),
   (
     {'optimizer.warmup_factor': 0.1},
-    'optimizer.warmup_factor=0.1 has no effect: compression.warmup_steps is 0',
+    'optimizer.warmup_factor must be 1 without a warm-up, got 0.1',
   ),
   (
     {'optimizer.schedule': 'milestones'},
-    "milestones goes with .* milestones, got '' with mil",
+    "milestones must go with .*=milestones, which is milestones, got ''",
   ),
   (
     {'optimizer.milestones': '3'},
-    "goes with .* milestones, got '3' with constant",
+    "go with .*=milestones, which is constant, got '3'",
   ),
   *(
     ({'optimizer.milestones': text}, f"be rising epochs > 0 .*got '{text}'")
@@ -131,15 +131,15 @@ MISTAKES = (
   ),
   (
     {'optimizer.schedule': 'periodic'},
-    'decay_epochs goes with .* periodic, got 0.0 with per',
+    'decay_epochs must go with .*=periodic, .* got 0.0',
   ),
   (
     {'optimizer.decay_epochs': 2.0},
-    'decay_epochs goes with .* got 2.0 with constant',
+    'decay_epochs must go with .* constant, got 2.0',
   ),
   (
     {'optimizer.schedule': 'plateau', 'train.eval_every': 0},
-    'plateau needs train.eval_every > 0, got 0',
+    'train.eval_every must be > 0 with optimizer.schedule=plateau, got 0',
   ),
   (
     {'optimizer.lr_decay_factor': 0.0},
@@ -148,7 +148,7 @@ MISTAKES = (
   ({'optimizer.linear_warmup_from': 1.0}, r'must be in \[0, 1\), got 1.0'),
   (
     {'optimizer.linear_warmup_from': 0.1},
-    'linear_warmup_from=0.1 has no effect: optimizer.linear_warmup_steps is 0',
+    'linear_warmup_from must be 0 without linear_warmup_steps, got 0.1',
   ),
   ({'optimizer.momentum': 1.0}, r'momentum must be in \[0, 1\), got 1.0'),
   ({'train.learning_rate': 0.0}, 'learning_rate must be a finite number > 0'),
@@ -158,7 +158,7 @@ MISTAKES = (
   ({'parallel.num_workers': 10**9}, 'must be in 1..65536, got 1000000000'),
   (
     {'parallel.devices_per_node': 3, 'parallel.runner': 'pmap'},
-    'runner must be shard_map or simulate .*devices_per_node=3, got pmap',
+    'runner must be shard_map or simulate .*devices_per_node=3, got .pmap',
   ),
   (
     {'parallel.workers_per_chunk': 3},

@@ -149,7 +149,11 @@ def test_other_workers_go_on_and_nothing_pending_is_lost(
     ('train.steps', 10, 'multiple of optimizer.sync_every=3'),
     ('train.eval_every', 4, 'multiple of optimizer.sync_every=3'),
     ('compression.local_gradient', 'sum', 'local_gradient'),
-    ('optimizer.schedule', 'plateau', 'no optimizer.schedule=plateau'),
+    (
+      'optimizer.schedule',
+      'plateau',
+      'schedule must be another one with .*plateau',
+    ),
     ('optimizer.weight_decay', 0.1, 'weight_decay must be 0.0'),
     ('train.ema_decay', 0.9, 'ema_decay'),
     ('optimizer.outer_momentum', 1.0, 'outer_momentum'),
