@@ -1,8 +1,8 @@
 """A branch of an update that all workers run, or none.
 
 Collectives may be in a branch of a program if all workers take the same branch.
-`if_due` is such a branch, for code that does not know the axes over which the
-schemes inside communicate.
+`if_due` and `changed_if` are such branches, for code that does not know the
+axes over which the schemes inside communicate.
 """
 
 from __future__ import annotations
@@ -40,40 +40,84 @@ def if_due(
   if counting.active() is not None:
     return fn()
   axes = _checked_axes()
-
-  def differs_over(tree):
-    return [
-      {comm.axis_name for comm in axes if comm.varies(x)}
-      for x in jax.tree.leaves(tree)
-    ]
-
   seen: list[Any] = []
 
   def noted():
     out = fn()
-    seen.extend(differs_over(out))
+    seen.extend(_kinds(out, axes))
     return out
 
   once = jax.jit(noted)  # traced here, and not again in the branch
   shapes = jax.eval_shape(once)
   kinds = [
-    a | b for a, b in zip(seen, differs_over(otherwise(shapes)), strict=True)
+    a | b for a, b in zip(seen, _kinds(otherwise(shapes), axes), strict=True)
+  ]
+  return jax.lax.cond(
+    _equal(due, axes),
+    lambda: _typed(once(), kinds, axes),
+    lambda: _typed(otherwise(shapes), kinds, axes),
+  )
+
+
+def changed_if(due: jax.Array, fn: Callable[[Any], Any], state: Any) -> Any:
+  """`fn(state)` if it is due; otherwise the state, and nothing is sent.
+
+  It is a loop of one turn or none: what is donated is overwritten, and what
+  `fn` passes on is not touched. A branch would copy both.
+
+  Args:
+    due: as for `if_due`.
+    fn: from a state to one of the same shapes and dtypes; it may communicate.
+    state: a tree of arrays, typed varying where `fn` makes it so.
+  """
+  if counting.active() is not None:
+    return fn(state)
+  axes = _checked_axes()
+  once = jax.jit(fn)  # traced once for each typing
+  kinds, wider = _kinds(state, axes), None
+  while axes and kinds != wider:
+    # Typed varying where what `fn` makes of it is.
+    seen: list[Any] = []
+
+    def noted(state, seen=seen, kinds=kinds):
+      out = once(_typed(state, kinds, axes))
+      seen.extend(_kinds(out, axes))
+      return out
+
+    jax.eval_shape(noted, state)
+    kinds, wider = [a | b for a, b in zip(kinds, seen, strict=True)], kinds
+
+  def turn(carry):
+    left, state = carry
+    return left & False, _typed(once(state), kinds, axes)
+
+  start = _equal(due, axes), _typed(state, kinds, axes)
+  return jax.lax.while_loop(lambda carry: carry[0], turn, start)[1]
+
+
+def _kinds(tree: Any, axes: list[Comm]) -> list[set[Any]]:
+  """The axes over which each leaf is typed varying."""
+  return [
+    {comm.axis_name for comm in axes if comm.varies(x)}
+    for x in jax.tree.leaves(tree)
   ]
 
-  def typed(tree):
-    leaves, treedef = jax.tree.flatten(tree)
-    for comm in axes:
-      leaves = [
-        comm.local(x) if comm.axis_name in kind else x
-        for x, kind in zip(leaves, kinds, strict=True)
-      ]
-    return jax.tree.unflatten(treedef, leaves)
 
+def _typed(tree: Any, kinds: list[set[Any]], axes: list[Comm]) -> Any:
+  """The tree, with each leaf typed varying over its axes too."""
+  leaves, treedef = jax.tree.flatten(tree)
+  for comm in axes:
+    leaves = [
+      comm.local(x) if comm.axis_name in kind else x
+      for x, kind in zip(leaves, kinds, strict=True)
+    ]
+  return jax.tree.unflatten(treedef, leaves)
+
+
+def _equal(due: jax.Array, axes: list[Comm]) -> jax.Array:
   for comm in axes:
     due = comm.replicated(due)
-  return jax.lax.cond(
-    due, lambda: typed(once()), lambda: typed(otherwise(shapes))
-  )
+  return due
 
 
 def check_local_like(tree: Any, like: Any) -> None:

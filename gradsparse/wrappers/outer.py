@@ -159,8 +159,9 @@ def outer(
       scheme.init(params),
     )
 
-  def exchanged(cut, number, params, state):
-    """Anchor, outer state and scheme's state after a fragment's exchange."""
+  def exchanged(cut, number, kept):
+    """Parameters and state after a fragment's exchange."""
+    params, state = kept
     own, held = cut.pick(params, number), cut.pick(state.anchor, number)
     # In the parameters' own type: what it rounded off is no progress.
     gradient = jax.tree.map(
@@ -168,27 +169,35 @@ def outer(
       held,
       own,
     )
-    before = cut.pick_state(state.scheme, number, scheme.layout(params))
+    layout, comm = scheme.layout(params), Comm(axis_name)
+    before = cut.pick_state(state.scheme, number, layout)
     mean, after = scheme.update(gradient, before)
     accepted = after.stats.rejected_steps == before.stats.rejected_steps
-    accepted = Comm(axis_name).uniform(accepted)
+
+    def moved(held_and_old):
+      held, old = held_and_old
+      updates, new = outer.update(mean, old, held)
+      return optax.apply_updates(held, updates), new
+
     old = state.outer if count == 1 else state.outer[number]
-    updates, new = outer.update(mean, old, held)
-    moved = optax.apply_updates(held, updates)
-    moved, new = jax.tree.map(
-      lambda x, y: jnp.where(accepted, x, y), (moved, new), (held, old)
+    held, new = conditional.changed_if(
+      comm.uniform(accepted), moved, (held, old)
     )
     if count > 1:
       states = list(state.outer)
       states[number] = new
       new = tuple(states)
-    return (
-      cut.put(state.anchor, moved, number),
+    anchor = cut.put(state.anchor, held, number)
+    if not delay:
+      params = merged(cut, number, comm.local(anchor), params)
+    return params, OuterState(
+      state.step,
+      anchor,
       new,
-      cut.put_state(state.scheme, after, number, scheme.layout(params)),
+      cut.put_state(state.scheme, after, number, layout),
     )
 
-  def merged(cut, number, params, anchor):
+  def merged(cut, number, anchor, params):
     """Parameters that took the anchor over, of a fragment."""
 
     def one(p, a):
@@ -222,22 +231,21 @@ def outer(
 
     for number in range(count):
       with counting.one_of(sync_every):
-        kept = conditional.if_due(
+        params, state = conditional.changed_if(
           turn(step, number),
-          functools.partial(exchanged, cut, number, params, state),
-          functools.partial(_unchanged, state),
+          functools.partial(exchanged, cut, number),
+          (params, state),
         )
-      state = OuterState(step, *kept)
     if means_wanted():
       return jax.tree.map(
         lambda p, a: a.astype(p.dtype), params, state.anchor
       ), state
     anchor = comm.local(state.anchor)
-    for number in range(count):
-      due = turn(step - delay, number)
-      new = merged(cut, number, params, anchor)
-      params = jax.tree.map(
-        lambda n, p, due=due: jnp.where(due, n, p), new, params
+    for number in range(count if delay else 0):
+      params = conditional.changed_if(
+        turn(step - delay, number),
+        functools.partial(merged, cut, number, anchor),
+        params,
       )
     return params, state
 
@@ -261,12 +269,6 @@ def _fragments(
       f'fragments must divide sync_every={sync_every}, got {number}'
     )
   return divided, number
-
-
-def _unchanged(state: OuterState, shapes: Any) -> tuple[Any, Any, Any]:
-  """Anchor, outer state and scheme's state of a step without an exchange."""
-  del shapes
-  return state.anchor, state.outer, state.scheme
 
 
 def _wide(x: Any) -> jax.Array:
