@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from gradsparse.backend import platforms
 from gradsparse.collectives import Comm
 from gradsparse.traffic import counting
 import jax
@@ -62,8 +63,9 @@ def if_due(
 def changed_if(due: jax.Array, fn: Callable[[Any], Any], state: Any) -> Any:
   """`fn(state)` if it is due; otherwise the state, and nothing is sent.
 
-  It is a loop of one turn or none: what is donated is overwritten, and what
-  `fn` passes on is not touched. A branch would copy both.
+  On CPUs it is a loop of one turn or none: what is donated is overwritten, and
+  what `fn` passes on is not touched. XLA would copy both for a branch. Other
+  chips get the branch, which asks the host once.
 
   Args:
     due: as for `if_due`.
@@ -87,12 +89,18 @@ def changed_if(due: jax.Array, fn: Callable[[Any], Any], state: Any) -> Any:
     jax.eval_shape(noted, state)
     kinds, wider = [a | b for a, b in zip(kinds, seen, strict=True)], kinds
 
-  def turn(carry):
-    left, state = carry
-    return left & False, _typed(once(state), kinds, axes)
+  due, state = _equal(due, axes), _typed(state, kinds, axes)
 
-  start = _equal(due, axes), _typed(state, kinds, axes)
-  return jax.lax.while_loop(lambda carry: carry[0], turn, start)[1]
+  def changed(state):
+    return _typed(once(state), kinds, axes)
+
+  if not platforms.is_cpu():
+    return jax.lax.cond(due, changed, lambda state: state, state)
+  return jax.lax.while_loop(
+    lambda carry: carry[0],
+    lambda carry: (carry[0] & False, changed(carry[1])),
+    (due, state),
+  )[1]
 
 
 def _kinds(tree: Any, axes: list[Comm]) -> list[set[Any]]:
@@ -115,6 +123,7 @@ def _typed(tree: Any, kinds: list[set[Any]], axes: list[Comm]) -> Any:
 
 
 def _equal(due: jax.Array, axes: list[Comm]) -> jax.Array:
+  """A scalar typed as equal over all axes."""
   for comm in axes:
     due = comm.replicated(due)
   return due

@@ -312,3 +312,18 @@ def test_other_bad_input():
   tx = gs.outer(gs.dense(axis_name=None), NESTEROV, sync_every=2)
   with pytest.raises(ValueError, match='outer needs the state'):
     tx.sync(PARAMS, optax.sgd(0.1).init(PARAMS))
+
+
+@pytest.mark.parametrize('name', ['dense', 'dropping'])
+def test_an_exchange_overwrites_what_is_donated(name):
+  """No array of the model's size is copied, nor made where none is sent."""
+  scheme = {
+    'dense': gs.dense(axis_name=None),
+    'dropping': gs.gradient_dropping(0.001, axis_name=None),
+  }[name]
+  tx = gs.outer(scheme, NESTEROV, sync_every=5)
+  params = {'w': jnp.zeros((1000, 1000))}
+  sync = jax.jit(tx.sync, donate_argnums=(0, 1))
+  compiled = sync.lower(params, jax.eval_shape(tx.init, params)).compile()
+  used = compiled.memory_analysis().temp_size_in_bytes
+  assert used < 0.5 * params['w'].nbytes
