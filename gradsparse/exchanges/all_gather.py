@@ -70,7 +70,9 @@ def all_gather(mean: str = 'workers') -> Exchange:
       return decoded
 
     adder = None if platforms.is_cpu() else code.adder(message.rounded)
-    if adder is None:
+    if mean == 'senders':
+      total = _mean_of_senders(decode, messages, own, ctx, comm)
+    elif adder is None:
       total = _sum(decode, messages, own, ctx, comm)
     else:
       total = adder.finish(
@@ -82,9 +84,6 @@ def all_gather(mean: str = 'workers') -> Exchange:
         ),
         message.rounded,
       )
-    if mean == 'senders':
-      number = _sum(lambda x: decode(x).senders(), messages, own, ctx, comm)
-      total = jax.tree.map(lambda t, n: t / jnp.maximum(n, 1), total, number)
     bounds_of = code.bounds
     if bounds_of is not None:
       bounds = jax.vmap(lambda vector: bounds_of(read(vector), ctx))(messages)
@@ -150,6 +149,38 @@ def _sum(
     start,
     rest,
     sparse=not dense,
+  )
+
+
+def _mean_of_senders(
+  decode: Callable[[jax.Array], Any],
+  messages: jax.Array,
+  own: Any,
+  ctx: Context,
+  comm: Comm,
+) -> Any:
+  """The sum of all messages, divided by the number of senders of each element.
+
+  Args: as of `_sum`.
+  """
+  if common.sums_rows(own, comm.size, ctx) or _adds_chunks(own):
+    both = [
+      _sum(of, messages, own, ctx, comm)
+      for of in (decode, lambda vector: decode(vector).senders(comm.size))
+    ]
+  else:
+
+    def add(both, vector):
+      sent, (total, number) = decode(vector), both
+      return [sent.add_to(total), sent.senders(comm.size).add_to(number)]
+
+    start = [own.zeros(), own.senders(comm.size).zeros()]
+    both = common.add_up(
+      add, comm.typed_like(start, messages), messages, sparse=True
+    )
+  return jax.tree.map(
+    lambda total, number: total / jnp.maximum(number, 1).astype(total.dtype),
+    *both,
   )
 
 

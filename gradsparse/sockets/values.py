@@ -21,6 +21,7 @@ import dataclasses
 from typing import Self
 
 from gradsparse.backend import joining
+from gradsparse.backend import platforms
 from gradsparse.backend import reductions
 from gradsparse.sockets import deliveries
 from gradsparse.sockets.deliveries import Delivered
@@ -111,9 +112,14 @@ class Sparse(_Payload):
       self.values, self.indices, space.shapes, space.limits
     )
 
-  def senders(self) -> Sparse:
-    """The same entries, each with the value 1."""
-    return dataclasses.replace(self, values=self.valid.astype(jnp.float32))
+  def senders(self, workers: int) -> Sparse:
+    """The same entries, each with the value 1, of a type that adds `workers`.
+
+    A CPU counts in bytes: a fresh array costs what its pages cost.
+    """
+    narrow = platforms.is_cpu() and workers < 256
+    kind = jnp.uint8 if narrow else jnp.float32
+    return dataclasses.replace(self, values=self.valid.astype(kind))
 
   def joined(self) -> Marked:
     """The same as a `Marked`, whose shape does not depend on the slots."""
@@ -123,8 +129,8 @@ class Sparse(_Payload):
     return Marked(self.add_to(self.zeros()), there, whole)
 
   def zeros(self) -> jax.Array:
-    """float32 zeros, a vector of all leaves."""
-    return jnp.zeros(self.space.size, jnp.float32)
+    """Zeros of the values' type, a vector of all leaves."""
+    return jnp.zeros(self.space.size, self.values.dtype)
 
   def add_to(self, total: jax.Array) -> jax.Array:
     """Adds the entries to a vector of all leaves."""
@@ -158,8 +164,9 @@ class Marked(_Payload):
     """How many elements are marked, int32 scalar."""
     return reductions.count([self.marks])
 
-  def senders(self) -> Marked:
+  def senders(self, workers: int) -> Marked:
     """The same elements, each with the value 1."""
+    del workers
     return dataclasses.replace(self, values=self.marks.astype(jnp.float32))
 
   def joined(self) -> Marked:
