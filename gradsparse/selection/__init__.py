@@ -14,7 +14,6 @@ These functions return values and indices:
 """
 
 from gradsparse.selection.chunks import chunked_top_k_of_each
-from gradsparse.selection.chunks import tiled_top_k_of_each
 from gradsparse.selection.drawn import drawn_of_each
 from gradsparse.selection.exact import count
 from gradsparse.selection.exact import top_k
@@ -23,6 +22,7 @@ from gradsparse.selection.exact import top_k_of_each
 from gradsparse.selection.exact import traced_count
 from gradsparse.selection.sampled import capacity
 from gradsparse.selection.sampled import sampled_top_k_of_each
+from gradsparse.selection.tiles import tiled_top_k_of_each
 
 __all__ = (
   'capacity',

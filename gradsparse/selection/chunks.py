@@ -1,4 +1,4 @@
-"""The largest magnitudes of each chunk of vectors, or of each tile of matrices.
+"""The largest magnitudes of each chunk of vectors.
 
 Chunks are runs of consecutive elements of a leaf; the last one may be shorter.
 The selection in a chunk does not depend on other chunks: shapes are static, and
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 import itertools
-import math
 
 from gradsparse.backend import chunks
 from gradsparse.backend import joining
@@ -71,118 +70,6 @@ def chunked_top_k_of_each(
   found = candidates.of_vectors(runs, most, parts, row)
   each = wanted[np.repeat(np.arange(len(runs)), parts)]
   return *found.largest(each, sum(slots), len(leaves)), slots
-
-
-def tiled_top_k_of_each(
-  leaves: Sequence[jax.Array],
-  density: float,
-  tile: int,
-  now: jax.Array | None = None,
-) -> tuple[jax.Array, jax.Array, list[int]]:
-  """The k largest of each tile of each leaf; ties keep the lower index.
-
-  A leaf (..., columns) is a matrix of all rows. The sides of its tiles are the
-  largest divisors of its rows and columns that are at most `tile`. k is that of
-  a tile of tile^2 elements, and at most all elements of a smaller one.
-
-  Args:
-    leaves: float32 arrays, none empty.
-    density: fraction of tile^2 elements, in (0, 1].
-    tile: the longest side of a tile.
-    now: a traced density, as in `chunked_top_k_of_each`.
-
-  Returns:
-    As `chunked_top_k_of_each`.
-
-  References:
-    Sarfi et al., SparseLoCo, arXiv 2508.15706; the tiles are those of its code.
-  """
-  k = count(density, tile * tile)
-  sides = [tile_of(x.shape, tile) for x in leaves]
-  sizes = [x.size for x in leaves]
-  offsets = np.cumsum([0, *sizes])
-  slots = [
-    size // (high * wide) * min(k, high * wide)
-    for size, (high, wide) in zip(sizes, sides, strict=True)
-  ]
-  values, indices = [], []
-  for elements in sorted({high * wide for high, wide in sides}):
-    own = [i for i, (h, w) in enumerate(sides) if h * w == elements]
-    vectors = [_tiles(leaves[i], *sides[i]) for i in own]
-    most = min(k, elements)
-    found = chunked_top_k_of_each(
-      vectors,
-      # A share whose count is `most`, whatever it is rounded to.
-      (most - 0.5) / elements,
-      elements,
-      None if now is None else now * (tile * tile / elements),
-    )
-    values.append(found[0])
-    indices.append(
-      _untiled(
-        found[1],
-        [leaves[i].shape for i in own],
-        [sides[i] for i in own],
-        offsets[own],
-        int(offsets[-1]),
-      )
-    )
-  order, ordered = jax.lax.sort(
-    (joining.concat(indices), joining.concat(values)), num_keys=1
-  )
-  return ordered, order, slots
-
-
-def tile_of(shape: tuple[int, ...], tile: int) -> tuple[int, int]:
-  """Rows and columns of a leaf's tiles."""
-  columns = shape[-1] if shape else 1
-  rows = math.prod(shape) // columns
-
-  def side(n):
-    return next(d for d in range(min(tile, n), 0, -1) if n % d == 0)
-
-  return side(rows), side(columns)
-
-
-def _tiles(x: jax.Array, high: int, wide: int) -> jax.Array:
-  """The elements of a leaf, tile by tile."""
-  columns = x.shape[-1] if x.ndim else 1
-  cut = x.reshape(-1, high, columns // wide, wide)
-  return cut.swapaxes(1, 2).reshape(-1)
-
-
-def _untiled(
-  indices: jax.Array,
-  shapes: Sequence[tuple[int, ...]],
-  sides: Sequence[tuple[int, int]],
-  offsets: np.ndarray,
-  total: int,
-) -> jax.Array:
-  """Indices of concatenated leaves, from those of their tiles in a row.
-
-  Args:
-    indices: of the elements of `_tiles` of some leaves, concatenated.
-    shapes: of these leaves.
-    sides: of their tiles.
-    offsets: where each of these leaves begins in all leaves.
-    total: elements of all leaves; the index of an empty slot.
-  """
-  ends = np.cumsum([math.prod(shape) for shape in shapes])
-  out = jnp.full_like(indices, total)
-  begin = 0
-  for shape, (high, wide), offset, end in zip(
-    shapes, sides, offsets.tolist(), ends.tolist(), strict=True
-  ):
-    columns = shape[-1] if shape else 1
-    place = indices - begin
-    number, inside = place // (high * wide), place % (high * wide)
-    across = columns // wide
-    row = number // across * high + inside // wide
-    column = number % across * wide + inside % wide
-    is_own = (indices >= begin) & (indices < end)
-    out = jnp.where(is_own, offset + row * columns + column, out)
-    begin = end
-  return out
 
 
 def _by_chunk(
