@@ -7,6 +7,7 @@ import functools
 from typing import Any, TypeVar
 
 import jax
+import jax.numpy as jnp
 
 _Fn = TypeVar('_Fn', bound=Callable[..., Any])
 
@@ -43,6 +44,22 @@ def name() -> str:
   """The platform of the program that is traced now: 'cpu', 'tpu', 'gpu', ..."""
   device = jax.sharding.get_abstract_mesh().abstract_device
   return jax.default_backend() if device is None else device.platform
+
+
+def narrowed(x: jax.Array, dtype: Any) -> jax.Array:
+  """Integers in a narrow type, or in 32 bits on TPUs.
+
+  A TPU computes with 32 bits. In a loop that computes and reads such integers,
+  each conversion takes as long as several operations.
+
+  Args:
+    x: integers.
+    dtype: an integer type that holds them.
+  """
+  if name() == 'tpu':
+    signed = jnp.issubdtype(dtype, jnp.signedinteger)
+    dtype = jnp.int32 if signed else jnp.uint32
+  return x.astype(dtype)
 
 
 def asks_host() -> bool:

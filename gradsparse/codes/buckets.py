@@ -7,6 +7,7 @@ import dataclasses
 import math
 
 from gradsparse.backend import platforms
+from gradsparse.backend import repeating
 from gradsparse.sockets import Shape
 import jax
 import jax.numpy as jnp
@@ -56,10 +57,13 @@ class Buckets:
 
   @property
   def view(self) -> Shape:
-    """The shape of elementwise work: (taps, in, out), or one long row a tap."""
-    if len(self.shape) < 2 or platforms.is_cpu():
-      return self.taps, 1, self.fields
-    out = self.shape[-1]
+    """The shape of elementwise work: `rows`, or one long row a tap on CPUs."""
+    return (self.taps, 1, self.fields) if platforms.is_cpu() else self.rows
+
+  @property
+  def rows(self) -> Shape:
+    """(taps, in, out), or (1, 1, n) for a vector."""
+    out = self.shape[-1] if len(self.shape) > 1 else self.fields
     return self.taps, self.fields // max(out, 1), out
 
   def reduced(
@@ -104,8 +108,8 @@ class Buckets:
       fields = jnp.repeat(grid, wide // out, axis=1)[:, :, None]
       fields = jnp.broadcast_to(fields, (rows, inputs, out))
     else:
-      fields = jnp.repeat(grid, wide, axis=1)[:, : self.fields]
-      fields = fields.reshape(rows, inputs, out)
+      each = [repeating.in_rows(row, wide, inputs, out) for row in grid]
+      fields = jnp.stack(each) if rows > 1 else each[0][None]
     if rows > 1:
       fields = jnp.repeat(fields, high, axis=0)[: self.taps]
     return fields

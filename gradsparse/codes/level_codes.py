@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from gradsparse import arguments
 from gradsparse.backend import joining
+from gradsparse.backend import platforms
 from gradsparse.codes.rounding import type_of
 from gradsparse.sockets import Shape
 from gradsparse.wire import elias
@@ -38,8 +39,9 @@ class LevelCode(NamedTuple):
       last one holds any levels.
     encode: arrays of integers, n in all -> (uint32[sizes(n)[-1]], int32[] how
       many of these words must be sent).
-    decode: (uint32[sizes(n)[-1]], shapes) -> levels of these shapes, of
-      `type_of(s)`. It reads only the words that had to be sent.
+    decode: (uint32[sizes(n)[-1]], shapes) -> levels of these shapes or in
+      slabs (`planar.unpack_each`), of `type_of(s)`. It reads only the words
+      that had to be sent.
     most: the most levels of a stream; more are sent in fixed width. None: no
       limit.
   """
@@ -62,7 +64,9 @@ def pack(signed: Sequence[jax.Array], levels: int) -> jax.Array:
   """
   width = _width(levels)
   kind = fixed_width.narrowest(0, 2 * levels)
-  codes = [(x.astype(jnp.int32) + levels).astype(kind) for x in signed]
+  codes = [
+    platforms.narrowed(x.astype(jnp.int32) + levels, kind) for x in signed
+  ]
   if 32 % width == 0:
     return planar.pack_each(codes, width)
   return fixed_width.pack(_flat(codes), width)
@@ -71,14 +75,15 @@ def pack(signed: Sequence[jax.Array], levels: int) -> jax.Array:
 def unpack(
   words: jax.Array, shapes: Sequence[Shape], levels: int
 ) -> list[jax.Array]:
-  """The levels that `pack` packed."""
+  """The levels that `pack` packed, perhaps in slabs (`planar.unpack_each`)."""
   width = _width(levels)
   if 32 % width == 0:
-    raw = planar.unpack_each(words, shapes, width)
+    raw = planar.unpack_each(words, shapes, width, in_slabs=True)
   else:
     count = sum(map(math.prod, shapes))
     raw = joining.split(fixed_width.unpack(words, count, width), shapes)
-  return [(x.astype(jnp.int32) - levels).astype(type_of(levels)) for x in raw]
+  kind = type_of(levels)
+  return [platforms.narrowed(x.astype(jnp.int32) - levels, kind) for x in raw]
 
 
 def _flat(arrays: Sequence[jax.Array]) -> jax.Array:

@@ -27,7 +27,7 @@ from gradsparse.sockets.deliveries import Full
 from gradsparse.wire import bitmap
 from gradsparse.wire import compaction
 from gradsparse.wire import fixed_width
-from gradsparse.wire import planar
+from gradsparse.wire import planar_vector
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -60,7 +60,8 @@ class CodedVector:
 
   Attributes:
     scales: of all leaves, as in `sparse_values.Entries`.
-    marks: uint32 bitmap, which elements are sent, as of `planar.pack_parts`.
+    marks: uint32 bitmap, which elements are sent, as of
+      `planar_vector.pack_parts`.
     codes: uint32, codes of all elements, likewise. If slots < space.size, those
       of unmarked elements are zero, and the tail is whole words of the bitmap.
     space: the leaves.
@@ -83,7 +84,7 @@ class Joined:
 
   Attributes:
     scales: as in `CodedVector`.
-    marks: bool, the parts of a vector, as of `planar.joined`.
+    marks: bool, the parts of a vector, as of `planar_vector.joined`.
     codes: unsigned integers, likewise.
     space: the leaves.
     width: bits of a code.
@@ -126,8 +127,8 @@ class Joined:
       codes, unit = [jnp.where(m, x, 0) for x, m in both], 32
     return CodedVector(
       self.scales,
-      planar.pack_parts(marks, 1),
-      planar.pack_parts(codes, width, unit),
+      planar_vector.pack_parts(marks, 1),
+      planar_vector.pack_parts(codes, width, unit),
       self.space,
       width,
       slots,
@@ -193,8 +194,8 @@ class Coded:
     """All leaves, concatenated."""
     return Joined(
       self._scales,
-      planar.joined([x.reshape(-1) for x in self._marks]),
-      planar.joined([x.reshape(-1) for x in self._codes]),
+      planar_vector.joined([x.reshape(-1) for x in self._marks]),
+      planar_vector.joined([x.reshape(-1) for x in self._codes]),
       Space.whole([x.shape for x in self._marks]),
       self._code.width,
     )
@@ -304,19 +305,19 @@ Total = list[jax.Array]
 
 def start(like: CodedVector) -> Total:
   """The total of no message."""
-  size = planar.head(like.space.size)
-  shape = 32 // like.width, like.width, -1, planar.LANES
+  size = planar_vector.head(like.space.size)
+  shape = 32 // like.width, like.width, -1, planar_vector.LANES
   return [
     jnp.zeros(size, jnp.float32).reshape(shape),
     jnp.zeros(like.space.size - size, jnp.float32),
-    jnp.zeros((_ends(like).shape[0], planar.LANES), jnp.float32),
+    jnp.zeros((_ends(like).shape[0], planar_vector.LANES), jnp.float32),
   ]
 
 
 def add(code: ValueCode, total: Total, all_: CodedVector) -> Total:
   """Adds the marked elements of a message to a total."""
-  space, width, lanes = all_.space, code.width, planar.LANES
-  size = planar.head(space.size)
+  space, width, lanes = all_.space, code.width, planar_vector.LANES
+  size = planar_vector.head(space.size)
   out = []
   # Whole rows take the scales of the leaf in which they begin.
   rows = jnp.arange(size // lanes, dtype=jnp.int32) * lanes
@@ -334,7 +335,9 @@ def add(code: ValueCode, total: Total, all_: CodedVector) -> Total:
   ends = _ends(all_)
   places = lanes * ends[:, None] + np.arange(lanes, dtype=np.int32)
   marks, codes = (
-    planar.rows_of_head(planar.cut_parts(x, space.size, n)[0], ends, n, size)
+    planar_vector.rows_of_head(
+      planar_vector.cut_parts(x, space.size, n)[0], ends, n, size
+    )
     for x, n in ((all_.marks, 1), (all_.codes, width))
   )
   values = code.decode(codes, _scales_at(all_, jnp.asarray(places)))
@@ -357,22 +360,22 @@ def finish(total: Total, like: CodedVector) -> jax.Array:
 
 
 def _marks(all_: CodedVector) -> tuple[jax.Array, jax.Array]:
-  """The marks of the head, as of `planar.unpack_head`, and the tail's; bool."""
-  head, tail = planar.cut_parts(all_.marks, all_.space.size, 1)
-  left = all_.space.size - planar.head(all_.space.size)
+  """The marks of the head (`planar_vector.unpack_head`) and of the tail, bool."""
+  head, tail = planar_vector.cut_parts(all_.marks, all_.space.size, 1)
+  left = all_.space.size - planar_vector.head(all_.space.size)
   return (
-    planar.unpack_head(head, 1, all_.width) == 1,
-    planar.unpack_tail(tail, 1)[:left] == 1,
+    planar_vector.unpack_head(head, 1, all_.width) == 1,
+    planar_vector.unpack_tail(tail, 1)[:left] == 1,
   )
 
 
 def _codes(all_: CodedVector) -> tuple[jax.Array, jax.Array]:
   """uint32, likewise."""
-  head, tail = planar.cut_parts(all_.codes, all_.space.size, all_.width)
-  left = all_.space.size - planar.head(all_.space.size)
+  head, tail = planar_vector.cut_parts(all_.codes, all_.space.size, all_.width)
+  left = all_.space.size - planar_vector.head(all_.space.size)
   return (
-    planar.unpack_head(head, all_.width, all_.width),
-    planar.unpack_tail(tail, all_.width)[:left],
+    planar_vector.unpack_head(head, all_.width, all_.width),
+    planar_vector.unpack_tail(tail, all_.width)[:left],
   )
 
 
@@ -392,13 +395,13 @@ def _decoded(
 
 def _ends(all_: CodedVector) -> np.ndarray:
   """int32: the rows of the head within which the scales change."""
-  size = planar.head(all_.space.size)
+  size = planar_vector.head(all_.space.size)
   inside = [
     end
     for end in all_.space.offsets[1:-1]
-    if all_.scales and end < size and end % planar.LANES
+    if all_.scales and end < size and end % planar_vector.LANES
   ]
-  return np.unique(np.asarray(inside, np.int32) // planar.LANES)
+  return np.unique(np.asarray(inside, np.int32) // planar_vector.LANES)
 
 
 def _of_each(tops: list[jax.Array], leaves: int) -> list[list[jax.Array]]:

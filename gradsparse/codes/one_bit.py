@@ -32,7 +32,7 @@ class Halves(NamedTuple):
 
   Attributes:
     positive: bool, whether a number is >= 0: a matrix of columns for each
-      leaf, or rows for `Parts`.
+      leaf, or its slabs (`planar.unpack_each`); or rows for `Parts`.
     means: float32, of the numbers >= 0, and of the others; or magnitudes.
   """
 
@@ -145,19 +145,23 @@ def of_leaves() -> Code:
     del ctx
     shapes = [x.shape for x in like.positive]
     signs, means = words
-    bits = planar.unpack_each(signs, shapes, 1)
+    bits = planar.unpack_each(signs, shapes, 1, in_slabs=True)
     return Halves([x != 0 for x in bits], means)
 
   def decode(rounded, ctx, summands):
     del summands
     columns = [_columns(shape) for shape in ctx.shapes]
-    means = joining.split(rounded.means, [(2, width) for _, width in columns])
+    # Two vectors, as TPUs would copy a matrix of two rows into another tiling.
+    halves = [(width,) for _, width in columns for _ in range(2)]
+    means = joining.split(rounded.means, halves)
     means = barriers.barrier_if_shared(means, len(means))
+    pairs = zip(means[::2], means[1::2], strict=True)
 
     def one(positive, means, shape):
-      return jnp.where(positive, means[0], means[1]).reshape(shape)
+      out = jnp.where(positive, means[0], means[1])
+      return out if out.ndim > 2 else out.reshape(shape)
 
-    return Leaves(list(map(one, rounded.positive, means, ctx.shapes)))
+    return Leaves(list(map(one, rounded.positive, pairs, ctx.shapes)))
 
   return Code(
     pack,

@@ -29,8 +29,9 @@ class Levels(NamedTuple):
 
   Attributes:
     norms: float32, of each bucket.
-    signed: integers in [-s, s], in units of norm / s: of the shape
-      `Buckets.view` for each leaf, or rows for `Parts`.
+    signed: integers in [-s, s], in units of norm / s: for each leaf of the
+      shape `Buckets.view` or `Buckets.rows`, or in slabs
+      (`planar.unpack_each`); or rows for `Parts`.
   """
 
   norms: jax.Array
@@ -79,20 +80,23 @@ def of_leaves(
     return Levels(joining.concat(norms), signed)
 
   def pack(rounded, ctx):
-    del ctx
-    words, used = stream.encode(rounded.signed)
+    cuts = [buckets(shape, bucket_size) for shape in ctx.shapes]
+    words, used = stream.encode(
+      [x.reshape(how.rows) for how, x in zip(cuts, rounded.signed, strict=True)]
+    )
     sizes = stream.sizes(sum(x.size for x in rounded.signed))
     if len(sizes) == 1:
       return words, rounded.norms
     return Stream(rounded.norms, words, used, sizes)
 
   def unpack(words, like, ctx):
-    del ctx
     if isinstance(words, Stream):
       packed, norms = words.words, words.head
     else:
       packed, norms = words
-    return Levels(norms, stream.decode(packed, [x.shape for x in like.signed]))
+    rows = [buckets(shape, bucket_size).rows for shape in ctx.shapes]
+    signed = stream.decode(packed, rows)
+    return Levels(norms, signed)
 
   def decode(rounded, ctx, summands):
     del summands
@@ -101,12 +105,15 @@ def of_leaves(
       rounded.norms / levels, [(how.count,) for how in cuts]
     )
     steps = barriers.barrier_if_shared(steps, len(steps))
-    return Leaves(
-      [
-        (own.astype(jnp.float32) * how.spread(step)).reshape(how.shape)
-        for how, step, own in zip(cuts, steps, rounded.signed, strict=True)
-      ]
-    )
+
+    def one(how, step, own):
+      if own.ndim > len(how.view):  # in slabs
+        step = how.spread(step).reshape(-1, *own.shape[1:])
+        return own.astype(jnp.float32) * step
+      own = own.reshape(how.view).astype(jnp.float32)
+      return (own * how.spread(step)).reshape(how.shape)
+
+    return Leaves(list(map(one, cuts, steps, rounded.signed)))
 
   return Code(
     pack,

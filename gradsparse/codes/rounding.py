@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gradsparse import arguments
+from gradsparse.backend import platforms
 from gradsparse.backend import reductions
 from gradsparse.codes.buckets import Buckets
 from gradsparse.wire import fixed_width
@@ -78,8 +79,11 @@ def quantise(
     Alistarh et al., arXiv 1610.02132, section 3.1.
   """
   safe = jnp.where(norms > 0, norms, 1.0)
-  scaled = jnp.minimum(jnp.abs(x) / safe * levels, levels)
+  # Divided first: XLA for TPUs would write out |x| and x < 0.
+  shares = x / safe
+  scaled = jnp.minimum(jnp.abs(shares) * levels, levels)
   low = jnp.floor(scaled)
   up = uniform < scaled - low
   level = low.astype(jnp.int32) + up.astype(jnp.int32)
-  return jnp.where(x < 0, -level, level).astype(type_of(levels))
+  level = jnp.where(shares < 0, -level, level)
+  return platforms.narrowed(level, type_of(levels))

@@ -30,12 +30,13 @@ def signs(scale: float) -> Code:
 
   def pack(positive, ctx):
     del ctx
-    return planar.pack_each(positive, 1)
+    return planar.pack_each(planar.matrices(positive), 1)
 
   def unpack(words, like, ctx):
     del ctx
-    bits = planar.unpack_each(words, [x.shape for x in like], 1)
-    return [x != 0 for x in bits]
+    shapes = [planar.matrix(x.shape) for x in like]
+    bits = planar.unpack_each(words, shapes, 1)
+    return [x.reshape(y.shape) != 0 for x, y in zip(bits, like, strict=True)]
 
   def decode(positive, ctx, summands):
     del ctx, summands

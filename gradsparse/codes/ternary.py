@@ -5,6 +5,7 @@ from __future__ import annotations
 from gradsparse import draws
 from gradsparse.backend import barriers
 from gradsparse.backend import joining
+from gradsparse.backend import platforms
 from gradsparse.sockets import Code
 from gradsparse.sockets import Leaves
 from gradsparse.wire import fixed_width
@@ -47,17 +48,22 @@ def ternary() -> Code:
     def one(g, scale, uniform):
       kept = uniform < jnp.abs(g) / jnp.where(scale > 0, scale, 1.0)
       ternary = jnp.where(kept, jnp.sign(g), 0.0).astype(jnp.int32)
-      return (ternary + 1).astype(fixed_width.narrowest(0, 2 * ctx.workers))
+      narrow = fixed_width.narrowest(0, 2 * ctx.workers)
+      return platforms.narrowed(ternary + 1, narrow)
 
     return list(map(one, selected.arrays, scales, uniforms))
 
   def pack(codes, ctx):
-    return planar.pack_each(codes, field_width(ctx.workers))
+    return planar.pack_each(planar.matrices(codes), field_width(ctx.workers))
 
   def unpack(words, like, ctx):
     width = field_width(ctx.workers)
-    fields = planar.unpack_each(words, [x.shape for x in like], width)
-    return [x.astype(own.dtype) for x, own in zip(fields, like, strict=True)]
+    shapes = [planar.matrix(x.shape) for x in like]
+    fields = planar.unpack_each(words, shapes, width)
+    return [
+      x.reshape(own.shape).astype(own.dtype)
+      for x, own in zip(fields, like, strict=True)
+    ]
 
   def decode(codes, ctx, summands):
     shapes = ctx.shapes

@@ -86,7 +86,7 @@ def all_gather(mean: str = 'workers') -> Exchange:
       )
     bounds_of = code.bounds
     if bounds_of is not None:
-      bounds = jax.vmap(lambda vector: bounds_of(read(vector), ctx))(messages)
+      bounds = _each(lambda x: bounds_of(read(x), ctx), messages)
       ok &= health.can_send(bounds.reshape(-1), comm.size)
     return Exchanged(
       total=total,
@@ -106,6 +106,14 @@ def all_gather(mean: str = 'workers') -> Exchange:
     return None
 
   return Exchange('all-gather', run, refuses)
+
+
+def _each(fn: Callable[[jax.Array], jax.Array], messages: jax.Array):
+  """fn of each message, stacked."""
+  if platforms.name() == 'tpu' and messages.shape[0] <= common.IN_ONE_PASS:
+    # Vectorised, it would copy all messages into another tiling.
+    return jnp.stack([fn(message) for message in messages])
+  return jax.vmap(fn)(messages)
 
 
 def _sum(
@@ -139,17 +147,28 @@ def _sum(
     return [jnp.sum(x, axis=0) for x in every.arrays]
   if _adds_chunks(own):
     return _add_chunks(jax.vmap(decode)(messages))
-  start, rest = comm.typed_like(own.zeros(), messages), messages
-  dense = isinstance(own, Leaves)
-  if dense:
-    # The total begins with the first message, which saves adding zeros.
-    start, rest = decode(messages[0]).add_to(start), messages[1:]
-  return common.add_up(
-    lambda total, vector: decode(vector).add_to(total),
-    start,
-    rest,
-    sparse=not dense,
-  )
+
+  def add(total, vector):
+    return decode(vector).add_to(total)
+
+  if not isinstance(own, Leaves):
+    start = comm.typed_like(own.zeros(), messages)
+    return common.add_up(add, start, messages, sparse=True)
+  # The total begins with the first message, which saves adding zeros.
+  first = decode(messages[0])
+  start = first.add_to(comm.typed_like(first.zeros(), messages))
+  total = common.add_up(add, start, messages[1:], sparse=False)
+  return list(map(_like, total, own.arrays))
+
+
+def _like(total: jax.Array, leaf: jax.Array) -> jax.Array:
+  """A total in the shape of the leaf."""
+  if total.shape == leaf.shape:
+    return total
+  # It was decoded in slabs. XLA must reshape it neither before nor after it
+  # computes the sum and its readers.
+  total = jax.lax.optimization_barrier(total)
+  return jax.lax.optimization_barrier(total.reshape(leaf.shape))
 
 
 def _mean_of_senders(

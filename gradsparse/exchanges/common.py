@@ -30,7 +30,7 @@ ROW = 128
 _LONG = 100 * ROW
 # Messages that one pass over a dense total adds. Single passes took six times
 # as long for the bits of eight workers.
-_IN_ONE_PASS = 8
+IN_ONE_PASS = 8
 
 
 def aligned(words: int) -> int:
@@ -256,13 +256,13 @@ def add_up(
     sparse: whether a message changes few elements. Then several in one pass
       save nothing and take longer to compile.
   """
-  if not sparse and messages.shape[0] <= _IN_ONE_PASS:
+  if not sparse and messages.shape[0] <= IN_ONE_PASS:
     return functools.reduce(add, messages, start)
 
   def one(total, message):
     return add(total, message), None
 
-  unroll = 1 if sparse else _IN_ONE_PASS
+  unroll = 1 if sparse else IN_ONE_PASS
   total, _ = jax.lax.scan(one, start, messages, unroll=unroll)
   return total
 

@@ -186,7 +186,8 @@ class Leaves(_Payload):
   """Every element of some leaves.
 
   Attributes:
-    arrays: float32 arrays of the leaves' shapes.
+    arrays: float32 arrays of the leaves' shapes. Where a code decodes a
+      message, any shapes with the elements in the same order.
   """
 
   arrays: list[jax.Array]

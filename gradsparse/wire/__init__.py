@@ -11,6 +11,7 @@ The table has the size of `count` entries out of `size` (n) elements. Words have
 |---|---|---|
 | `fixed_width` | codes of `width` bits | `ceil(count width / 32)` words |
 | `planar` | codes of whole leaves | `32 // width` codes a word |
+| `planar_vector` | the same of a vector of all leaves | as `planar` |
 | `bitmap` | which of n elements are set | `ceil(n / 32)` words |
 | `compaction` | `count` codes out of n, given a bitmap | as `fixed_width` |
 | `elias_fano` | sorted indices | 2 + log2(n / count) bits an index |

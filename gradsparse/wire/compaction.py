@@ -14,7 +14,7 @@ References:
 from __future__ import annotations
 
 from gradsparse.wire import fixed_width
-from gradsparse.wire import planar
+from gradsparse.wire import planar_vector
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -26,9 +26,9 @@ def compress(
   """Packs the codes of the marked elements, word after word.
 
   Args:
-    codes: uint32, codes of all elements, as of `planar.pack_parts` with a unit
-      of 32.
-    marks: uint32, bitmap of the elements, as of `planar.pack_parts`.
+    codes: uint32, codes of all elements, as of `planar_vector.pack_parts` with
+      a unit of 32.
+    marks: uint32, bitmap of the elements, as of `planar_vector.pack_parts`.
     size: number of elements.
     slots: the most codes; further ones are lost.
     width: bits of a code, a divisor of 32.
@@ -59,8 +59,8 @@ def expand(
 
   Args:
     words: uint32, the result of `compress`.
-    marks: uint32, bitmap of the elements, as of `planar.pack_parts`; elements
-      that found no slot get an arbitrary code.
+    marks: uint32, bitmap of the elements, as of `planar_vector.pack_parts`;
+      elements that found no slot get an arbitrary code.
     size: number of elements.
     width: bits of a code, a divisor of 32.
 
@@ -87,12 +87,12 @@ def _lowest(marks: jax.Array, size: int, width: int) -> jax.Array:
   """uint32, the lowest bit of each marked element's code."""
   if 32 % width:
     raise ValueError(f'width must divide 32, got {width}')
-  head, tail = planar.cut_parts(marks, size, 1)
+  head, tail = planar_vector.cut_parts(marks, size, 1)
   column = jax.lax.broadcasted_iota(jnp.uint32, (width, 1, 1), 0)
   return jnp.concatenate(
     [
       ((lines[None] >> column) & _every(width, 1)).reshape(-1)
-      for lines in (head.reshape(-1, planar.LANES), tail[None])
+      for lines in (head.reshape(-1, planar_vector.LANES), tail[None])
     ]
   )
 

@@ -1,20 +1,18 @@
 """Planar packing: each word holds elements that are far apart in a leaf.
 
-A leaf is cut into as many equal, consecutive slabs as a word has fields. Word w
-holds element w of every slab; that of slab j is in bits
-`[j width, (j + 1) width)`. So packing shifts and combines whole slabs, in the
-leaf's own layout, which is fast on every chip. Packing neighbours into one word
-would need an array with a last axis of a few elements.
+The rows of a leaf (..., rows, columns) are cut into as many equal, consecutive
+slabs as a word has fields. Word w of a leaf holds element w of every slab; that
+of slab j is in bits `[j width, (j + 1) width)`. So packing shifts and combines
+whole slabs, in the leaf's own layout, which is fast on every chip. Packing
+neighbours into one word would need an array with a last axis of a few elements.
+
+A slab of eight or more rows has a multiple of eight, as many as a TPU's
+registers have. The rows that are left over, and the leaves that are small or
+have too few rows, follow in one vector, which is padded with zeros and cut into
+slabs in the same way.
 
 A field never crosses a word, so words of several workers may be summed as long
 as no field overflows.
-
-Large leaves that fill whole words come first, each packed separately. The
-others follow in one vector, padded with zeros.
-
-A vector of all leaves is cut in two parts, each packed separately. The head is
-as many whole units of 32 * 1024 elements as there are, so that slabs are whole
-registers of a TPU; the tail is the rest, padded with zeros.
 """
 
 from __future__ import annotations
@@ -24,16 +22,15 @@ import math
 
 from gradsparse.backend import barriers
 from gradsparse.backend import joining
+from gradsparse.backend import platforms
 from gradsparse.wire import fixed_width
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-# Leaves with at least this many codes are packed separately, without a copy.
+# Leaves with at least this many codes have slabs of their own.
 _LARGE = 1 << 14
-# Lanes of a TPU's vector registers, and elements of a vector's unit.
-LANES = 128
-_UNIT = 32 * 8 * LANES
+_SUBLANES = 8  # rows of a TPU's registers
 
 
 def pack_each(leaves: Sequence[jax.Array], width: int) -> jax.Array:
@@ -47,183 +44,118 @@ def pack_each(leaves: Sequence[jax.Array], width: int) -> jax.Array:
   Returns:
     uint32[ceil(n / (32 // width))], n the number of all codes.
   """
-  alone, rest = _order([x.shape for x in leaves], width)
+  fields = 32 // width
   # A barrier, or the loop that reads slabs would compute the codes.
   leaves = barriers.fusion_barrier(list(leaves))
-  parts = [_packed(leaves[i], width) for i in alone]
-  if rest:
-    together = joining.concat([leaves[i].reshape(-1) for i in rest])
-    missing = -together.shape[0] % (32 // width)
-    parts.append(_packed(jnp.pad(together, (0, missing)), width))
-  return joining.concat_few(parts)
+  parts, rest = [], []
+  for leaf in leaves:
+    height = _height(leaf.shape, fields)
+    if height:
+      blocks = leaf.reshape(-1, *leaf.shape[-2:])
+      whole = fields * height
+      slabs = blocks[:, :whole].reshape(-1, fields, height, leaf.shape[-1])
+      parts.append(packed(slabs, width))
+      leaf = blocks[:, whole:]
+    rest.append(leaf.reshape(-1))
+  together = joining.concat([x for x in rest if x.size] or rest[:1])
+  missing = -together.shape[0] % fields
+  together = jnp.pad(together, (0, missing)).reshape(1, fields, -1)
+  parts.append(packed(together, width))
+  return joining.concat_few([x for x in parts if x.size] or parts[:1])
 
 
 def unpack_each(
-  words: jax.Array, shapes: Sequence[tuple[int, ...]], width: int
+  words: jax.Array,
+  shapes: Sequence[tuple[int, ...]],
+  width: int,
+  *,
+  in_slabs: bool = False,
 ) -> list[jax.Array]:
-  """The codes that `pack_each` packed, of these shapes, as narrow integers."""
-  alone, rest = _order(shapes, width)
-  sizes = [math.prod(shape) for shape in shapes]
+  """The codes that `pack_each` packed, of these shapes, as narrow integers.
+
+  Args:
+    words: uint32, the result of `pack_each`, and perhaps more words; in rows
+      as well (`joining.split`).
+    shapes: of the leaves.
+    width: bits of a code.
+    in_slabs: whether leaves that slabs fill are returned as these, of shape
+      [blocks, fields, rows of a slab, columns], where that is faster: TPUs
+      would write out the words once for each field, in the shape of the leaf.
+  """
   fields = 32 // width
-  lengths = [(sizes[i] // fields,) for i in alone]
-  total = sum(sizes[i] for i in rest)
-  if rest:
-    lengths.append((-(-total // fields),))
-  cuts = [shapes[i] for i in alone]
-  if rest:
-    cuts.append((lengths[-1][0] * fields,))
-  parts = [
-    _unpacked(own, shape, width)
-    for own, shape in zip(joining.split(words, lengths), cuts, strict=True)
-  ]
-  parts = [x.reshape(cut) for x, cut in zip(parts, cuts, strict=True)]
-  out = dict(zip(alone, parts, strict=False))
-  if rest:
-    own = joining.split(parts[-1], [shapes[i] for i in rest])
-    out |= zip(rest, own, strict=True)
-  return [out[i] for i in range(len(shapes))]
-
-
-def head(size: int) -> int:
-  """The number of elements in the head of a vector."""
-  return size // _UNIT * _UNIT
-
-
-def joined(vectors: Sequence[jax.Array]) -> list[jax.Array]:
-  """Concatenates vectors, to a head and a tail; an empty part is left out."""
-  left = head(sum(x.shape[0] for x in vectors))
-  parts: list[list[jax.Array]] = [[], []]
-  for x in vectors:
-    cut = min(left, x.shape[0])
-    for part, piece in zip(parts, (x[:cut], x[cut:]), strict=True):
-      part += [piece] if piece.shape[0] else []
-    left -= cut
-  return [joining.concat(part) for part in parts if part]
-
-
-def pack_parts(
-  parts: Sequence[jax.Array], width: int, unit: int | None = None
-) -> jax.Array:
-  """Packs the codes of a vector.
-
-  Args:
-    parts: vectors of integers or bool, as `joined` returns them; only the low
-      `width` bits of each element are kept.
-    width: bits of a code, in 1..32.
-    unit: the tail is padded to a multiple of this; None is the codes of a word.
-
-  Returns:
-    uint32[ceil(n / (32 // width))] for n codes, or more with a larger unit.
-  """
-  unit = unit or 32 // width
+  slabs: list[tuple[int, ...]] = []
+  rests: list[tuple[int, ...]] = []
+  for shape in shapes:
+    height = _height(shape, fields)
+    if height:
+      *_, rows, columns = shape
+      blocks = math.prod(shape[:-2])
+      slabs.append((blocks, height, columns))
+      rests.append((blocks, rows - fields * height, columns))
+    else:
+      slabs.append((0,))
+      rests.append(shape)
+  left = sum(map(math.prod, rests))
+  *own, last = joining.split(words, [*slabs, (1, -(-left // fields))])
+  both = zip(
+    shapes,
+    own,
+    joining.split(_unpacked(last, width).reshape(-1), rests),
+    strict=True,
+  )
   out = []
-  for x in parts:
-    whole = x.shape[0] % _UNIT == 0
-    x = x.reshape(-1, LANES) if whole else jnp.pad(x, (0, -x.shape[0] % unit))
-    out.append(_packed(x, width))
-  return joining.concat(out) if out else jnp.zeros(0, jnp.uint32)
+  for shape, part, rest in both:
+    if part.size:
+      codes = _unpacked(part, width)
+      if in_slabs and not rest.size and platforms.name() == 'tpu':
+        out.append(codes)
+        continue
+      codes = codes.reshape(codes.shape[0], -1, codes.shape[-1])
+      rest = jnp.concatenate([codes, rest], axis=1) if rest.size else codes
+    out.append(rest.reshape(shape))
+  return out
 
 
-def cut_parts(
-  words: jax.Array, size: int, width: int
-) -> tuple[jax.Array, jax.Array]:
-  """The words of the head and those of the tail.
-
-  Args:
-    words: as of `pack_parts`.
-    size: number of codes.
-    width: bits of a code, a divisor of 32.
-  """
-  at = head(size) // 32 * width
-  return words[:at], words[at:]
+def matrices(leaves: Sequence[jax.Array]) -> list[jax.Array]:
+  """Leaves of three or more axes as matrices, of which more rows make slabs."""
+  return [x.reshape(matrix(x.shape)) for x in leaves]
 
 
-def unpack_head(words: jax.Array, width: int, columns: int) -> jax.Array:
-  """The codes of a head, in rows.
-
-  Args:
-    words: uint32, the words of the head.
-    width: bits of a code, 1 or `columns`.
-    columns: a divisor of 32. It gives the shape, in which codes of several
-      widths can be combined element by element.
-
-  Returns:
-    uint32[32 // columns, columns, rows, LANES].
-  """
-  lines = words.reshape(1, width, -1, LANES)
-  shape = (32 // columns, columns, 1, 1)
-  # XLA for CPUs would look constant shifts up, element by element.
-  shift = jax.lax.broadcasted_iota(jnp.uint32, shape, 0) * np.uint32(columns)
-  if width < columns:
-    shift += jax.lax.broadcasted_iota(jnp.uint32, shape, 1)
-  return (lines >> shift) & np.uint32(2**width - 1)
+def matrix(shape: tuple[int, ...]) -> tuple[int, ...]:
+  """The shape of a leaf whose axes before the last are one."""
+  if len(shape) < 3:
+    return shape
+  return math.prod(shape[:-1]), shape[-1]
 
 
-def unpack_tail(words: jax.Array, width: int) -> jax.Array:
-  """The codes of a tail, uint32[codes of all its words]."""
-  shape = (32 // width, 1)
-  shift = jax.lax.broadcasted_iota(jnp.uint32, shape, 0) * np.uint32(width)
-  return ((words[None] >> shift) & np.uint32(2**width - 1)).reshape(-1)
+def _height(shape: tuple[int, ...], fields: int) -> int:
+  """The rows of a leaf's slabs; 0 if it has none of its own."""
+  if len(shape) < 2 or math.prod(shape) < _LARGE:
+    return 0
+  rows = shape[-2] // fields
+  return rows if rows < _SUBLANES else rows // _SUBLANES * _SUBLANES
 
 
-def rows_of_head(
-  words: jax.Array, rows: np.ndarray, width: int, size: int
-) -> jax.Array:
-  """The codes of some rows of LANES elements of a head.
-
-  Args:
-    words: uint32, the words of the head.
-    rows: int[k], the numbers of the rows.
-    width: bits of a code, a divisor of 32.
-    size: number of codes in the head.
-
-  Returns:
-    uint32[k, LANES].
-  """
-  lines = size // LANES // (32 // width)  # of a slab
-  own = words.reshape(-1, LANES)[jnp.asarray(rows % lines, jnp.int32)]
-  shift = (rows // lines * width).astype(np.uint32)[:, None]
-  return (own >> shift) & np.uint32(2**width - 1)
+def packed(slabs: jax.Array, width: int) -> jax.Array:
+  """The words of slabs [blocks, fields, ...], as a vector."""
+  slabs = slabs.astype(jnp.uint32) & np.uint32(2**width - 1)
+  words = jax.lax.reduce(
+    slabs << _shifts(slabs.ndim - 2, width),
+    np.uint32(0),
+    jax.lax.bitwise_or,
+    (1,),
+  )
+  return words.reshape(-1)
 
 
-def _order(
-  shapes: Sequence[tuple[int, ...]], width: int
-) -> tuple[list[int], list[int]]:
-  """Numbers of the leaves that are packed separately, and of the others."""
-  alone: list[int] = []
-  rest: list[int] = []
-  for number, size in enumerate(map(math.prod, shapes)):
-    fits = size >= _LARGE and size % (32 // width) == 0
-    (alone if fits else rest).append(number)
-  return alone, rest
+def _unpacked(words: jax.Array, width: int) -> jax.Array:
+  """The slabs [blocks, fields, ...] of words [blocks, ...]."""
+  codes = words[:, None] >> _shifts(words.ndim - 1, width)
+  codes = codes & np.uint32(2**width - 1)
+  return platforms.narrowed(codes, fixed_width.narrowest(0, 2**width - 1))
 
 
-def _slabs(shape: tuple[int, ...], fields: int) -> tuple[int, ...]:
-  """The shape of a leaf cut into slabs, whole rows of it if possible."""
-  rows, columns = math.prod(shape[:-1]), shape[-1]
-  if len(shape) > 1 and rows % fields == 0:
-    return fields, rows // fields, columns
-  return fields, rows * columns // fields
-
-
-def _packed(codes: jax.Array, width: int) -> jax.Array:
-  slabs = codes.reshape(_slabs(codes.shape, 32 // width)).astype(jnp.uint32)
-  slabs = (slabs & np.uint32(2**width - 1)) << _shifts(slabs, width)
-  packed = jax.lax.reduce(slabs, np.uint32(0), jax.lax.bitwise_or, (0,))
-  return packed.reshape(-1)
-
-
-def _unpacked(
-  words: jax.Array, shape: tuple[int, ...], width: int
-) -> jax.Array:
-  """The codes, in the shape of slabs."""
-  fields, *slab = _slabs(shape, 32 // width)
-  words = words.reshape(slab)
-  codes = (words[None] >> _shifts(words[None], width)) & np.uint32(2**width - 1)
-  return codes.astype(fixed_width.narrowest(0, 2**width - 1))
-
-
-def _shifts(slabs: jax.Array, width: int) -> np.ndarray:
-  """The first bit of each slab's field in a word."""
+def _shifts(inner: int, width: int) -> np.ndarray:
+  """The first bit of each slab's field in a word, before `inner` axes."""
   shifts = np.arange(32 // width, dtype=np.uint32) * np.uint32(width)
-  return shifts.reshape(-1, *[1] * (slabs.ndim - 1))
+  return shifts.reshape(-1, *[1] * inner)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from gradsparse.wire import compaction
 from gradsparse.wire import fixed_width
-from gradsparse.wire import planar
+from gradsparse.wire import planar_vector
 from hypothesis import given
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -23,14 +23,14 @@ _pack = jax.jit(fixed_width.pack, static_argnums=1)
 
 def planes(codes, width):
   """The words that `compress` takes."""
-  parts = planar.joined([jnp.asarray(codes)])
-  return planar.pack_parts(parts, width, 32)
+  parts = planar_vector.joined([jnp.asarray(codes)])
+  return planar_vector.pack_parts(parts, width, 32)
 
 
 def order(size, width):
   """The number of the element in each field of these words, word by word."""
   out, begin = [], 0
-  for n in (planar.head(size), size - planar.head(size)):
+  for n in (planar_vector.head(size), size - planar_vector.head(size)):
     slab = -(-n // 32)
     bits = np.arange(32).reshape(32 // width, width)
     places = begin + bits.T[:, None] * slab + np.arange(slab)[None, :, None]
@@ -76,7 +76,7 @@ def test_more_marks_than_room_lose_the_last_codes_only(width):
   first = by_word[mask[by_word]][:slots]
   np.testing.assert_array_equal(words, _pack(codes[first], width))
   back = _expand(words, marks, size, width)
-  back = np.asarray(planar.unpack_tail(back, width))[:size]
+  back = np.asarray(planar_vector.unpack_tail(back, width))[:size]
   np.testing.assert_array_equal(back[first], codes[first])
   assert not np.any(back[~mask])
 

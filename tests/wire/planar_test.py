@@ -1,6 +1,7 @@
 """Planar packing: each word holds elements that are far apart in a leaf."""
 
 from gradsparse.wire import planar
+from gradsparse.wire import planar_vector
 import hypothesis
 from hypothesis import strategies as st
 import jax
@@ -8,29 +9,49 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-# Large leaves of which rows make slabs, of which they do not, and that do not
-# fill a word; and small ones.
-SHAPES = [(3, 7), (64, 512), (), (20_000,), (3, 3, 64, 65), (5, 5, 7, 131)]
+# Large leaves whose rows fill slabs, or leave some over; those with fewer rows
+# than fields, or too few for eight in a slab; vectors, and small ones.
+SHAPES = [
+  (3, 7),
+  (64, 512),
+  (),
+  (20_000,),
+  (3, 3, 64, 65),
+  (5, 5, 7, 131),
+  (300, 70),
+  (3, 100, 64),
+]
 
 
 def by_hand(codes, width):
   """uint32 words, element by element, from the page on wire formats."""
   fields = 32 // width
-  vectors, rest = [], [np.uint32([])]
+  words, rest = [], []
   for x in codes:
-    alone = x.size >= 1 << 14 and x.size % fields == 0
-    (vectors if alone else rest).append(np.ravel(x))
-  vectors.append(np.concatenate(rest))
-  words = []
-  for vector in vectors:
-    slab = -(-len(vector) // fields)
-    for w in range(slab):
-      word = 0
-      for j in range(fields):
-        if w + j * slab < len(vector):
-          word |= int(vector[w + j * slab]) << (j * width)
-      words.append(word)
-  return words
+    height = 0
+    if x.ndim > 1 and x.size >= 1 << 14:
+      height = x.shape[-2] // fields
+      if height > 8:
+        height -= height % 8
+    if not height:
+      rest += np.ravel(x).tolist()
+      continue
+    for block in x.reshape(-1, *x.shape[-2:]):
+      slabs = [block[j * height :][:height].ravel() for j in range(fields)]
+      words += of_slabs(slabs, width)
+      rest += block[fields * height :].ravel().tolist()
+  # The blocks' words follow each other; all their rests come last.
+  length = -(-len(rest) // fields)
+  rest += [0] * (length * fields - len(rest))
+  return words + of_slabs(np.reshape(rest, (fields, length)), width)
+
+
+def of_slabs(slabs, width):
+  """One word for each element of a slab."""
+  return [
+    sum(int(code) << (j * width) for j, code in enumerate(codes))
+    for codes in zip(*slabs, strict=True)
+  ]
 
 
 def drawn(shapes, width, seed=0):
@@ -72,6 +93,11 @@ def test_small_leaves_come_back(shapes, width):
     np.testing.assert_array_equal(own, x)
 
 
+def test_leaves_as_matrices_have_more_rows():
+  leaves = [np.zeros((3, 3, 64, 65)), np.zeros((2, 5)), np.zeros(7)]
+  assert [x.shape for x in planar.matrices(leaves)] == [(576, 65), (2, 5), (7,)]
+
+
 def test_sums_of_words_hold_sums_of_codes():
   """A field never crosses a word."""
   first, second = drawn([(70, 9)], 2), drawn([(70, 9)], 2, seed=1)
@@ -85,16 +111,16 @@ def test_sums_of_words_hold_sums_of_codes():
 def test_a_vector_is_a_head_of_whole_units_and_a_tail(size, width):
   (codes,) = drawn([(size,)], width)
   halves = jnp.asarray(codes[: size // 3]), jnp.asarray(codes[size // 3 :])
-  parts = planar.joined(halves)
-  words = planar.pack_parts(parts, width)
-  at = planar.head(size)
+  parts = planar_vector.joined(halves)
+  words = planar_vector.pack_parts(parts, width)
+  at = planar_vector.head(size)
   alone = [codes[:at]] if at else []
   expected = by_hand([*alone, codes[at:]], width)
   assert words.tolist() == expected
-  head, tail = planar.cut_parts(words, size, width)
-  found = planar.unpack_head(head, width, width).reshape(-1)
+  head, tail = planar_vector.cut_parts(words, size, width)
+  found = planar_vector.unpack_head(head, width, width).reshape(-1)
   np.testing.assert_array_equal(found, codes[:at])
-  left = planar.unpack_tail(tail, width)[: size - at]
+  left = planar_vector.unpack_tail(tail, width)[: size - at]
   np.testing.assert_array_equal(left, codes[at:])
 
 
@@ -102,15 +128,16 @@ def test_bits_and_codes_of_a_head_are_combined_element_by_element():
   size, width = 1 << 16, 4
   bits, codes = drawn([(size,)], 1)[0], drawn([(size,)], width, 1)[0]
   words = [
-    planar.pack_parts([jnp.asarray(x)], n) for x, n in ((bits, 1), (codes, 4))
+    planar_vector.pack_parts([jnp.asarray(x)], n)
+    for x, n in ((bits, 1), (codes, 4))
   ]
   unpacked = [
-    planar.unpack_head(x, n, width)
+    planar_vector.unpack_head(x, n, width)
     for x, n in zip(words, (1, width), strict=True)
   ]
   np.testing.assert_array_equal(
     (unpacked[0] * unpacked[1]).reshape(-1), bits * codes
   )
   rows = np.array([0, 3, 511])
-  found = planar.rows_of_head(words[1], rows, width, size)
+  found = planar_vector.rows_of_head(words[1], rows, width, size)
   np.testing.assert_array_equal(found, codes.reshape(-1, 128)[rows])

@@ -1,0 +1,34 @@
+"""Numbers are repeated along rows in two forms, which agree to the bit."""
+
+from gradsparse.backend import repeating
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+
+@pytest.mark.parametrize(
+  'times, rows, columns',
+  [
+    (512, 128, 1000),  # a row ends within a run
+    (56, 64, 64),
+    (512, 64, 64),  # a run has several rows
+    (7, 5, 3),
+    (16, 50, 3),
+    (5, 4, 5),
+  ],
+)
+def test_both_forms_agree(times, rows, columns):
+  number = -(-rows * columns // times)
+  x = np.random.default_rng(0).normal(size=number).astype(np.float32)
+  found = repeating.in_rows(jnp.asarray(x), times, rows, columns)
+  expected = np.repeat(x, times)[: rows * columns].reshape(rows, columns)
+  np.testing.assert_array_equal(found, expected)
+  compared = repeating.by_comparison(jnp.asarray(x), times, rows, columns)
+  np.testing.assert_array_equal(compared, expected)
+
+
+@pytest.mark.parametrize('times, rows, columns', [(56, 512, 512), (3, 9, 64)])
+def test_many_numbers_in_a_row_are_not_compared(times, rows, columns):
+  number = -(-rows * columns // times)
+  x = jnp.arange(number, dtype=jnp.float32)
+  assert repeating.by_comparison(x, times, rows, columns) is None

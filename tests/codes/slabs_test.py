@@ -1,0 +1,101 @@
+"""Codes of whole leaves on TPUs, which are decoded and added up in slabs."""
+
+import math
+
+import gradsparse as gs
+from gradsparse import codes
+from gradsparse import extend
+from gradsparse.backend import platforms
+from gradsparse.backend import repeating
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+# Rows that fill slabs of every width; with rows left over; buckets that end
+# within a row; and a small leaf.
+SHAPES = [(512, 128), (3, 3, 64, 64), (100, 250), (7, 9)]
+CODES = {
+  'qsgd': lambda: codes.qsgd.of_leaves(7),
+  'one_bit': codes.one_bit.of_leaves,
+  'ternary': codes.ternary,
+  'signs': lambda: codes.signs(1.0),
+}
+
+
+def leaves_of(seed):
+  key = jax.random.key(seed)
+  return [
+    jax.random.normal(jax.random.fold_in(key, n), shape)
+    for n, shape in enumerate(SHAPES)
+  ]
+
+
+@pytest.fixture
+def on_tpus(monkeypatch):
+  """Within the test CPUs get the form of TPUs."""
+
+  def turn():
+    jax.clear_caches()
+    monkeypatch.setattr(platforms, 'name', lambda: 'tpu')
+    monkeypatch.setattr(repeating, '_LARGE', 1)
+
+  yield turn
+  jax.clear_caches()
+
+
+def through(name):
+  """The words of a message, and the leaves that it decodes to."""
+  leaves, key = leaves_of(0), jax.random.key(1)
+  ctx = extend.Context(
+    extend.MessageLeaves(tuple(SHAPES)),
+    8,
+    jnp.int32(0),
+    key,
+    key,
+    prepared=jnp.float32([jnp.max(jnp.abs(x)) for x in leaves]),
+  )
+  code = CODES[name]()
+  rounded = code.round(extend.Leaves(leaves), ctx)
+  words = code.pack(rounded, ctx)
+  decoded = code.decode(code.unpack(words, rounded, ctx), ctx, 1)
+  return words, decoded.arrays
+
+
+@pytest.mark.parametrize('name', CODES)
+def test_a_message_has_the_bits_of_cpus(name, on_tpus):
+  words, leaves = through(name)
+  on_tpus()
+  same, again = through(name)
+  jax.tree.map(np.testing.assert_array_equal, words, same)
+  if name in ('qsgd', 'one_bit'):
+    assert again[0].ndim == 4  # in slabs, which the exchange adds up
+  for x, y in zip(leaves, again, strict=True):
+    assert math.prod(y.shape) == x.size
+    np.testing.assert_array_equal(y.reshape(x.shape), x)
+
+
+@pytest.mark.parametrize('recipe', ['qsgd', 'one_bit_sgd'])
+def test_the_mean_of_workers_is_that_of_cpus(recipe, on_tpus):
+  arguments = {'levels': 7} if recipe == 'qsgd' else {}
+  tx = getattr(gs, recipe)(axis_name='data', min_size=0, **arguments)
+  grads = jax.tree.map(lambda *x: jnp.stack(x), *map(leaves_of, range(3)))
+  params = leaves_of(0)
+
+  def mean():
+    specs = gs.workers.specs(tx, params, 3, 'data')
+    run = gs.workers.parallel(
+      lambda grads, state: tx.update(grads, state)[0],
+      in_specs=(jax.P('data'), specs),
+      out_specs=jax.P(),
+      runner='simulate',
+      num_workers=3,
+      axis_name='data',
+    )
+    return run(grads, gs.workers.init(tx, params, 3, 'data'))
+
+  expected = mean()
+  on_tpus()
+  for x, y in zip(mean(), expected, strict=True):
+    # XLA may join a product with an addition.
+    np.testing.assert_allclose(x, y, rtol=1e-6, atol=1e-6)
