@@ -42,6 +42,7 @@ from gradsparse.sockets import MessageLeaves
 from gradsparse.sockets import OfParts
 from gradsparse.sockets import Parts
 from gradsparse.sockets import PreReduce
+from gradsparse.sockets import Shortcuts
 from gradsparse.sockets import Signal
 from gradsparse.sockets import Space
 from gradsparse.sockets import Sparse
@@ -75,6 +76,7 @@ __all__ = (
   'OfParts',
   'Parts',
   'PreReduce',
+  'Shortcuts',
   'Signal',
   'Space',
   'Sparse',

@@ -5,7 +5,7 @@ small enough: their sum over the workers must stay within float32. Finite
 gradients are not enough for that. The entries of a sparse message are checked
 in the same way before they are sent. Other messages are checked after the
 exchange: by the update, which is equal on all workers, or by bounds that came
-with the messages (`Code.bounds`).
+with the messages (`Shortcuts.bounds`).
 
 A step that fails on one worker is rejected on all. The other workers keep its
 gradients in their memories, and the next step with ordinary gradients succeeds.

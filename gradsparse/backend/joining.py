@@ -29,11 +29,18 @@ def split(
   """Splits a vector into arrays.
 
   Args:
-    joined: a vector with at least as many elements as all arrays have.
+    joined: a vector with at least as many elements as all arrays have, or such
+      a vector in rows.
     shapes: shapes of the arrays.
     at: the `barriers.hidden_offsets` of the arrays, if several vectors are
       split in the same way.
   """
+  if joined.ndim > 1:
+    begins = offsets([math.prod(shape) for shape in shapes]).tolist()
+    return [
+      _of_rows(joined, begin, shape)
+      for begin, shape in zip(begins, shapes, strict=True)
+    ]
   if at is None:
     at = barriers.hidden_offsets(shapes, joined)
   return [
@@ -42,6 +49,19 @@ def split(
     ).reshape(shape)
     for begin, shape in zip(at, shapes, strict=True)
   ]
+
+
+def _of_rows(rows: jax.Array, begin: int, shape: tuple[int, ...]) -> jax.Array:
+  """An array that begins at an element of a vector in rows."""
+  length, size = rows.shape[1], math.prod(shape)
+  first, last = begin // length, -(-(begin + size) // length)
+  own = rows[first:last].reshape(-1)
+  if own.size != size:
+    # Whole rows first: otherwise XLA for TPUs would cut leaves out of a matrix
+    # with rows of two words, padded to 128.
+    own = jax.lax.optimization_barrier(own)
+    own = own[begin - first * length :][:size]
+  return own.reshape(shape)
 
 
 def can_concat() -> bool:

@@ -81,6 +81,7 @@ def unpack(
     raw = planar.unpack_each(words, shapes, width, in_slabs=True)
   else:
     count = sum(map(math.prod, shapes))
+    words = words.reshape(-1)[: fixed_width.words(count, width)]
     raw = joining.split(fixed_width.unpack(words, count, width), shapes)
   kind = type_of(levels)
   return [platforms.narrowed(x.astype(jnp.int32) - levels, kind) for x in raw]

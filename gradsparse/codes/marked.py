@@ -360,7 +360,7 @@ def finish(total: Total, like: CodedVector) -> jax.Array:
 
 
 def _marks(all_: CodedVector) -> tuple[jax.Array, jax.Array]:
-  """The marks of the head (`planar_vector.unpack_head`) and of the tail, bool."""
+  """The marks of the head (`planar_vector.unpack_head`) and the tail, bool."""
   head, tail = planar_vector.cut_parts(all_.marks, all_.space.size, 1)
   left = all_.space.size - planar_vector.head(all_.space.size)
   return (

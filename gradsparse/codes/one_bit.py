@@ -19,6 +19,7 @@ from gradsparse.sockets import Code
 from gradsparse.sockets import Leaves
 from gradsparse.sockets import OfParts
 from gradsparse.sockets import Parts
+from gradsparse.sockets import Shortcuts
 from gradsparse.wire import bitmap
 from gradsparse.wire import fixed_width
 from gradsparse.wire import planar
@@ -169,7 +170,9 @@ def of_leaves() -> Code:
     round,
     decode,
     takes=Leaves,
-    bounds=lambda rounded, ctx: rounded.means,
+    shortcuts=Shortcuts(
+      bounds=lambda rounded, ctx: rounded.means, reads_rows=True
+    ),
   )
 
 

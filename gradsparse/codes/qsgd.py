@@ -18,6 +18,7 @@ from gradsparse.sockets import Leaves
 from gradsparse.sockets import Limits
 from gradsparse.sockets import OfParts
 from gradsparse.sockets import Parts
+from gradsparse.sockets import Shortcuts
 from gradsparse.sockets import Stream
 from gradsparse.wire import fixed_width
 import jax
@@ -122,7 +123,9 @@ def of_leaves(
     decode,
     takes=Leaves,
     limits=Limits(group_elements=stream.most),
-    bounds=lambda rounded, ctx: rounded.norms,
+    shortcuts=Shortcuts(
+      bounds=lambda rounded, ctx: rounded.norms, reads_rows=code == 'fixed'
+    ),
   )
 
 

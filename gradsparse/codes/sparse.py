@@ -21,6 +21,7 @@ from gradsparse.codes.sparse_values import Entries
 from gradsparse.codes.value_codes import ValueCode
 from gradsparse.sockets import Adder
 from gradsparse.sockets import Code
+from gradsparse.sockets import Shortcuts
 from gradsparse.sockets import Space
 from gradsparse.sockets import Sparse
 from gradsparse.wire import elias_fano
@@ -139,7 +140,7 @@ def of_entries(
     unpack,
     decode=decode,
     takes=(Sparse, Entries, marked.CodedVector),
-    adder=adder,
+    shortcuts=Shortcuts(adder=adder),
   )
   is_exact = values.round is None and values.fit is None
   return code if is_exact else code._replace(round=round)

@@ -8,6 +8,7 @@ from gradsparse.backend import joining
 from gradsparse.backend import platforms
 from gradsparse.sockets import Code
 from gradsparse.sockets import Leaves
+from gradsparse.sockets import Shortcuts
 from gradsparse.wire import fixed_width
 from gradsparse.wire import planar
 import jax.numpy as jnp
@@ -84,5 +85,5 @@ def ternary() -> Code:
     decode,
     takes=Leaves,
     combines='sums',
-    bounds=lambda codes, ctx: ctx.prepared,
+    shortcuts=Shortcuts(bounds=lambda codes, ctx: ctx.prepared),
   )

@@ -60,7 +60,9 @@ def all_gather(mean: str = 'workers') -> Exchange:
     )
 
     def read(vector):
-      words = common.from_words(vector, message.words)
+      # A TPU would copy all of a message into a vector.
+      whole = code.shortcuts.reads_rows and platforms.name() == 'tpu'
+      words = common.from_words(vector, message.words, whole=whole)
       return code.unpack(words, message.rounded, ctx)
 
     def decode(vector):
@@ -69,10 +71,12 @@ def all_gather(mean: str = 'workers') -> Exchange:
         decoded = dataclasses.replace(decoded, per_chunk=own.per_chunk)
       return decoded
 
-    adder = None if platforms.is_cpu() else code.adder(message.rounded)
+    adder = (
+      None if platforms.is_cpu() else code.shortcuts.adder(message.rounded)
+    )
     if mean == 'senders':
       total = _mean_of_senders(decode, messages, own, ctx, comm)
-    elif adder is None:
+    elif adder is None or platforms.is_cpu():
       total = _sum(decode, messages, own, ctx, comm)
     else:
       total = adder.finish(
@@ -84,7 +88,7 @@ def all_gather(mean: str = 'workers') -> Exchange:
         ),
         message.rounded,
       )
-    bounds_of = code.bounds
+    bounds_of = code.shortcuts.bounds
     if bounds_of is not None:
       bounds = _each(lambda x: bounds_of(read(x), ctx), messages)
       ok &= health.can_send(bounds.reshape(-1), comm.size)

@@ -22,8 +22,8 @@ def all_reduce() -> Exchange:
     )
     roundings = code.unpack(words, message.rounded, ctx)
     ok = failed == 0
-    if code.bounds is not None:
-      ok &= health.can_send(code.bounds(roundings, ctx), comm.size)
+    if code.shortcuts.bounds is not None:
+      ok &= health.can_send(code.shortcuts.bounds(roundings, ctx), comm.size)
     return Exchanged(
       total=common.total_of(code.decode(roundings, ctx, comm.size), ctx),
       dense=dense,
@@ -34,7 +34,7 @@ def all_reduce() -> Exchange:
         sum(x.nbytes for x in jax.tree.leaves(message.words)),
         'all-reduce',
         roundings=roundings,
-        judged=code.bounds is not None,
+        judged=code.shortcuts.bounds is not None,
       ),
     )
 

@@ -87,20 +87,28 @@ def to_words(words: Any, ok: jax.Array | None = None) -> jax.Array:
   return joining.concat_few(parts) if parts else jnp.zeros(0, jnp.uint32)
 
 
-def from_words(message: jax.Array, like: Any, *, verdict: bool = True) -> Any:
+def from_words(
+  message: jax.Array, like: Any, *, verdict: bool = True, whole: bool = False
+) -> Any:
   """Inverse of `to_words`.
 
   Args:
     message: uint32, the words and perhaps more, as a vector or in rows.
     like: gives structure, shapes and dtypes.
     verdict: whether the message has a word for the verdict.
+    whole: whether the first array may be returned in rows, with more words at
+      the end, for `joining.split`.
   """
   word = jax.ShapeDtypeStruct((), jnp.uint32) if verdict else None
   leaves, treedef = jax.tree.flatten(_travelling(like, word))
-  # A vector first: otherwise XLA for TPUs would cut leaves out of a matrix with
-  # rows of two words, padded to 128.
-  vector = jax.lax.optimization_barrier(message.reshape(-1))
-  parts = joining.split(vector, [leaf.shape for leaf in leaves])
+  rows = message
+  if not whole or message.ndim == 1:
+    # A vector first: otherwise XLA for TPUs would cut leaves out of a matrix
+    # with rows of two words, padded to 128.
+    rows = jax.lax.optimization_barrier(message.reshape(-1))
+  parts = joining.split(rows, [leaf.shape for leaf in leaves])
+  if rows.ndim > 1:
+    parts[0] = rows[: -(-leaves[0].size // ROW)]
   out = [
     jax.lax.bitcast_convert_type(part, leaf.dtype)
     for part, leaf in zip(parts, leaves, strict=True)

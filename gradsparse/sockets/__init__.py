@@ -33,6 +33,7 @@ from gradsparse.sockets.compressor import Limits
 from gradsparse.sockets.compressor import MessageLeaves
 from gradsparse.sockets.compressor import OfParts
 from gradsparse.sockets.compressor import PreReduce
+from gradsparse.sockets.compressor import Shortcuts
 from gradsparse.sockets.compressor import Signal
 from gradsparse.sockets.compressor import Stream
 from gradsparse.sockets.deliveries import Delivered
@@ -81,6 +82,7 @@ __all__ = (
   'PreReduce',
   'Sent',
   'Shape',
+  'Shortcuts',
   'Signal',
   'Space',
   'Sparse',

@@ -163,6 +163,25 @@ class Adder(NamedTuple):
   finish: Callable[[Any, Any], Any]
 
 
+class Shortcuts(NamedTuple):
+  """Faster ways to read messages than to unpack and decode each of them.
+
+  Attributes:
+    bounds: (rounded, ctx) -> float32 array, whose maximum bounds the magnitudes
+      of one worker's decoded elements, and which is not finite if an element of
+      `selected` is not. The gradient and the mean over workers are then checked
+      without another pass over all elements. None: there is no bound.
+    adder: rounded -> how such messages are added up on chips other than CPUs,
+      or None: payload by payload.
+    reads_rows: whether `Code.unpack` also takes the first array of words in
+      rows, with more words at their end, as TPUs gather long messages.
+  """
+
+  bounds: Callable[[Any, Context], jax.Array] | None = None
+  adder: Callable[[Any], Adder | None] = lambda rounded: None
+  reads_rows: bool = False
+
+
 class Code(NamedTuple):
   """The format of selected values in a message.
 
@@ -185,12 +204,7 @@ class Code(NamedTuple):
     dropped: (selected, rounded) -> int32, how many elements got no slot in
       `round` (counted as overflow). None: all get one.
     limits: the code's limits.
-    bounds: (rounded, ctx) -> float32 array, whose maximum bounds the magnitudes
-      of one worker's decoded elements, and which is not finite if an element of
-      `selected` is not. The gradient and the mean over workers are then checked
-      without another pass over all elements. None: there is no bound.
-    adder: rounded -> how such messages are added up on chips other than CPUs,
-      or None: payload by payload.
+    shortcuts: faster ways to read messages; a first code needs none.
   """
 
   pack: Callable[[Any, Context], Any]
@@ -203,8 +217,7 @@ class Code(NamedTuple):
   combines: str | OfParts = 'messages'
   dropped: Callable[[Any, Any], jax.Array] | None = None
   limits: Limits = Limits()
-  bounds: Callable[[Any, Context], jax.Array] | None = None
-  adder: Callable[[Any], Adder | None] = lambda rounded: None
+  shortcuts: Shortcuts = Shortcuts()
 
   @property
   def is_exact(self) -> bool:

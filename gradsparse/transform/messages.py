@@ -62,7 +62,7 @@ class Scheme(NamedTuple):
     if self.memory.floats:
       return False
     return self.adds_leaves or (
-      compressor.code.bounds is not None
+      compressor.code.shortcuts.bounds is not None
       and compressor.pre_reduce is None
       and compressor.ladder is None
     )

@@ -168,7 +168,7 @@ def test_long_messages_add_up_as_their_payloads_do(name):
       sent = code.unpack(code.pack(sent, ctx), sent, ctx)
       own = code.decode(sent, ctx, 1)
       found.append(own.add_to(own.zeros()))
-      if adder := code.adder(sent):
+      if adder := code.shortcuts.adder(sent):
         total = functools.reduce(adder.add, [sent, sent], adder.start(sent))
         found.append(adder.finish(total, sent) / 2)
     return dense, found
