@@ -114,8 +114,7 @@ def test_a_vector_is_a_head_of_whole_units_and_a_tail(size, width):
   parts = planar_vector.joined(halves)
   words = planar_vector.pack_parts(parts, width)
   at = planar_vector.head(size)
-  alone = [codes[:at]] if at else []
-  expected = by_hand([*alone, codes[at:]], width)
+  expected = by_hand([codes[:at]], width) + by_hand([codes[at:]], width)
   assert words.tolist() == expected
   head, tail = planar_vector.cut_parts(words, size, width)
   found = planar_vector.unpack_head(head, width, width).reshape(-1)
