@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tests import marks
 
 # Rows that fill slabs of every width; with rows left over; buckets that end
 # within a row; and a small leaf.
@@ -62,7 +63,7 @@ def through(name):
   return words, decoded.arrays
 
 
-@pytest.mark.parametrize('name', CODES)
+@pytest.mark.parametrize('name', marks.few(CODES, 'signs'))
 def test_a_message_has_the_bits_of_cpus(name, on_tpus):
   words, leaves = through(name)
   on_tpus()
@@ -75,6 +76,7 @@ def test_a_message_has_the_bits_of_cpus(name, on_tpus):
     np.testing.assert_array_equal(y.reshape(x.shape), x)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('recipe', ['qsgd', 'one_bit_sgd'])
 def test_the_mean_of_workers_is_that_of_cpus(recipe, on_tpus):
   arguments = {'levels': 7} if recipe == 'qsgd' else {}

@@ -71,8 +71,8 @@ def tiled(density, scheduled, form):
   'density, now, form',
   [
     (1 / 64, None, 'groups'),
-    (1 / 64, 0.004, 'groups'),
-    (1 / 4096, None, 'groups'),
+    pytest.param(1 / 64, 0.004, 'groups', marks=pytest.mark.slow),
+    pytest.param(1 / 4096, None, 'groups', marks=pytest.mark.slow),
     (1 / 64, None, 'chunks'),
   ],
 )
