@@ -79,8 +79,14 @@ def test_its_arguments_are_those_of_its_signature():
 
 
 def test_its_density_is_a_number_unless_it_says_otherwise():
-  arguments = {'density': 0.01}
-  stages = schemes.stages_of('own_scheme_module:thinned', arguments, 8)
+  stages = schemes.stages(
+    {
+      'name': 'own_scheme_module:thinned',
+      'density': 0.01,
+      'warmup_steps': 8,
+      'warmup': 'paper',
+    }
+  )
   assert [stage.given for stage in stages][1:3] == [0.0625, 0.015625]
 
 

@@ -325,9 +325,7 @@ def test_gtopk_trains_as_its_table_v_says():
     assert dense.train.steps == config.train.steps
     assert dense.optimizer.warmup_factor == 1 > config.optimizer.warmup_factor
   config = table.get_config('resnet20_gtopk')
-  stages = schemes.stages_of(
-    'gtopk', config.compression, config.compression.warmup_steps
-  )
+  stages = schemes.stages(config.compression)
   densities = (0.25, 0.0725, 0.015, 0.004, 0.001)
   assert tuple(stage.density for stage in stages) == densities
   # An epoch has 97.7 steps.

@@ -262,12 +262,7 @@ def test_a_drop_ratio_that_rises_is_the_papers_with_its_slip_put_right():
   """R = 0.99 min(1, t / T): the density falls evenly from 1 to 0.01."""
   table = _load('local_table1')
   config = table.get_config('dropping')
-  stages = schemes.stages_of(
-    'gradient_dropping',
-    config.compression,
-    config.compression.warmup_steps,
-    config.compression.warmup,
-  )
+  stages = schemes.stages(config.compression)
   assert stages[0].density_at(0) == pytest.approx(1.0)
   assert stages[0].density_at(500) == pytest.approx(1 - 0.99 / 2)
   assert (stages[1].first_step, stages[1].density) == (1000, 0.01)

@@ -31,10 +31,22 @@ def _count(traffic, step, payload, sent, elements):
   return traffic.count(step, dict(zip(names, values, strict=True)))
 
 
+def _stages(name, density, warmup_steps, warmup='paper', **others):
+  return schemes.stages(
+    {
+      'name': name,
+      'density': density,
+      'warmup_steps': warmup_steps,
+      'warmup': warmup,
+      **others,
+    }
+  )
+
+
 def test_bytes_of_a_run_with_stages():
-  stages = schemes.stages_of('dgc', {'density': 0.001}, 8)
+  stages = _stages('dgc', 0.001, 8)
   assert [stage.first_step for stage in stages] == [0, 2, 4, 6, 8]
-  gtopk = schemes.stages_of('gtopk', {'density': 0.001}, 8)
+  gtopk = _stages('gtopk', 0.001, 8)
   assert [stage.density for stage in gtopk] == [
     0.25,
     0.0725,
@@ -62,9 +74,8 @@ def test_bytes_of_a_run_with_stages():
 
 @pytest.mark.slow
 def test_bytes_of_a_density_that_falls_each_step():
-  arguments = {'density': 0.01, 'min_size': 0}
-  stages = schemes.stages_of(
-    'gradient_dropping', arguments, 4, 'linear_drop_ratio'
+  stages = _stages(
+    'gradient_dropping', 0.01, 4, warmup='linear_drop_ratio', min_size=0
   )
 
   def chain(density):
@@ -116,7 +127,7 @@ def test_bytes_that_depend_on_the_data_are_those_that_were_sent():
 
 @pytest.mark.parametrize('scheme', ['dgc', 'dryden'])
 def test_an_exchange_has_the_density_of_its_first_step_in_one_program(scheme):
-  stages = schemes.stages_of(scheme, {'density': 0.001}, 10)
+  stages = _stages(scheme, 0.001, 10)
   assert [stage.first_step for stage in stages] == [0, 2, 5, 7, 10]
   traffic = _counter(stages, [_Plan(p, every=4) for p in range(5)])
   found = [

@@ -108,5 +108,5 @@ def test_what_is_kept_is_read_again_or_told_to_be_damaged(tmp_path, damage):
 def test_without_tests_it_is_refused():
   config = default.get_config()
   config.train.update(keep_best=True, eval_every=0)
-  with pytest.raises(errors.ConfigError, match='keep_best=True needs train.e'):
+  with pytest.raises(errors.ConfigError, match='> 0 with train.keep_best=True'):
     settings.check(config.to_dict())

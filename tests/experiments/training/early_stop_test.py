@@ -103,7 +103,7 @@ def test_a_run_that_was_killed_has_not_forgotten_its_tests(
 def test_without_tests_it_is_refused():
   config = default.get_config()
   config.train.update(early_stop_patience=2, eval_every=0)
-  with pytest.raises(errors.ConfigError, match='patience=2 needs train.eval'):
+  with pytest.raises(errors.ConfigError, match='0 with train.early_stop_pat'):
     settings.check(config.to_dict())
 
 
