@@ -24,9 +24,11 @@ EXCHANGES, RECIPES = (
   tuple({key(s): s.name for s in reversed(schemes.SETTINGS)}.values())
   for key in (lambda s: s.make(None).scheme.exchange.name, lambda s: s.recipe)
 )
-# On a mesh: each exchange, kind of memory, and kind of code.
+# On a mesh: each exchange of a default, kind of memory, and kind of code.
 ON_DEVICES = (
-  *EXCHANGES,
+  *(
+    name for name in EXCHANGES if name not in ('gtopk_tree', 'gtopk_allgather')
+  ),
   'dgc',
   'ef21',
   'variance',
@@ -39,10 +41,8 @@ ON_DEVICES = (
 OTHERS = (
   'dropping_exponent4',
   'dgc_nesterov',
-  'dgc_sampled',
   'dgc_schedule',
   'dgc_chunk',
-  'gtopk_paper',
   'qsgd_scatter',
   'one_bit_scatter',
   'sign_memory',

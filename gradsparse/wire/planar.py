@@ -140,7 +140,7 @@ def packed(slabs: jax.Array, width: int) -> jax.Array:
   """The words of slabs [blocks, fields, ...], as a vector."""
   slabs = slabs.astype(jnp.uint32) & np.uint32(2**width - 1)
   words = jax.lax.reduce(
-    slabs << _shifts(slabs.ndim - 2, width),
+    slabs << _shifts(slabs.ndim, width),
     np.uint32(0),
     jax.lax.bitwise_or,
     (1,),
@@ -150,12 +150,12 @@ def packed(slabs: jax.Array, width: int) -> jax.Array:
 
 def _unpacked(words: jax.Array, width: int) -> jax.Array:
   """The slabs [blocks, fields, ...] of words [blocks, ...]."""
-  codes = words[:, None] >> _shifts(words.ndim - 1, width)
+  codes = words[:, None] >> _shifts(words.ndim + 1, width)
   codes = codes & np.uint32(2**width - 1)
   return platforms.narrowed(codes, fixed_width.narrowest(0, 2**width - 1))
 
 
-def _shifts(inner: int, width: int) -> np.ndarray:
-  """The first bit of each slab's field in a word, before `inner` axes."""
+def _shifts(axes: int, width: int) -> np.ndarray:
+  """The first bit of each slab's field in a word, along the second axis."""
   shifts = np.arange(32 // width, dtype=np.uint32) * np.uint32(width)
-  return shifts.reshape(-1, *[1] * inner)
+  return shifts.reshape(1, -1, *[1] * (axes - 2))
