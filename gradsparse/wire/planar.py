@@ -155,7 +155,8 @@ def _unpacked(words: jax.Array, width: int) -> jax.Array:
   return platforms.narrowed(codes, fixed_width.narrowest(0, 2**width - 1))
 
 
-def _shifts(axes: int, width: int) -> np.ndarray:
+def _shifts(axes: int, width: int) -> jax.Array:
   """The first bit of each slab's field in a word, along the second axis."""
-  shifts = np.arange(32 // width, dtype=np.uint32) * np.uint32(width)
-  return shifts.reshape(1, -1, *[1] * (axes - 2))
+  # XLA for CPUs would look constants up, element by element.
+  shape = (1, 32 // width, *[1] * (axes - 2))
+  return jax.lax.broadcasted_iota(jnp.uint32, shape, 1) * np.uint32(width)
