@@ -45,6 +45,12 @@ _VALUES = {
   'last': lambda each, table: f'{each.middle("comm.ratio"):,.1f}',
 }
 
+# Pictures of several tables, and what they show.
+_SHARED = {
+  'curves.png': 'Learning curves',
+  'slow_network_step.png': 'The parts of a step on a slow network',
+}
+
 
 def runs_of(
   catalogue: Mapping[str, papers.Table], root: pathlib.Path
@@ -90,16 +96,17 @@ def content(
   text = re.sub(
     r'<!-- table: (\w+) -->', lambda m: tables.markdown(made[m[1]]), template
   )
-  qsvrg = files.read_json(root / QSVRG) or {'qsvrg_factor_per_epoch': 0}
-  named = {'qsvrg factor': f'{qsvrg["qsvrg_factor_per_epoch"]:.3f}'}
+  named = {}
+  if qsvrg := files.read_json(root / QSVRG):
+    named['qsvrg factor'] = f'{qsvrg["qsvrg_factor_per_epoch"]:.3f}'
 
   def shown(match: re.Match) -> str:
     known = named.get(match[1])
     return known or value(match[1], catalogue, frames, found)
 
   text = re.sub(r'\{\{([^}]+)\}\}', shown, text)
-  texts = {PAGE: text, FOLDER / 'tables.md': _index(catalogue, runs)}
   drawn = pictures.drawn(there, found, slow)
+  texts = {PAGE: text, FOLDER / 'tables.md': _index(catalogue, runs, drawn)}
   for name, frame in frames.items():
     shown = [each for each in drawn if name in each]
     stopped = files.read_json(root / RECORDS / f'{name}.json').get('stopped')
@@ -175,12 +182,20 @@ def differences(
   return found + [f'{path} is of no record' for path in sorted(extra)]
 
 
-def _index(catalogue: Mapping[str, papers.Table], runs: pd.DataFrame) -> str:
-  """Returns the list of all tables."""
+def _index(
+  catalogue: Mapping[str, papers.Table],
+  runs: pd.DataFrame,
+  drawn: Mapping[str, Any],
+) -> str:
+  """Returns the list of all tables, and pictures of several tables."""
   listed = tables.markdown(page.contents(catalogue, runs))
-  return (
-    f'# All tables\n\nWhat each is, and which rows are on record.\n\n{listed}\n'
-  )
+  parts = [
+    '# All tables',
+    'What each is, and which rows are on record.',
+    listed,
+    *(f'![{_SHARED[each]}]({each})' for each in drawn if each in _SHARED),
+  ]
+  return '\n\n'.join(parts) + '\n'
 
 
 def _page(

@@ -5,6 +5,7 @@ Differences are drawn so that up, or right, is better.
 
 from collections.abc import Callable, Mapping
 import functools
+import math
 from typing import Any, NamedTuple
 
 from experiments.papers import judging
@@ -25,24 +26,32 @@ _VERDICTS = {
   judging.OPEN: drawing.BLUE,
   'fewer seeds': drawing.GREY,
 }
+# Rows whose learning curves are drawn, beside dense.
+_CURVES = {
+  'schemes_digits': 'dense gradient_dropping dgc gtopk qsgd one_bit_sgd',
+  'schemes_ptb': 'dense dropping dropping_equal dropping_warmup partial',
+  'schemes_speech': 'dense dropping dgc gtopk qsgd_4bit',
+}
 _DEEPEST = 12  # margins; what is further behind is at the edge
 _RATES = {'1gbit': '1 Gbit/s', '100mbit': '100 Mbit/s'}
 
 
 class Panel(NamedTuple):
-  """Scores by seconds.
+  """Lines in one panel.
 
   Attributes:
     title: of the panel.
+    x: label of the horizontal axis.
     score: what is drawn.
-    lines: by name.
+    lines: by name, a column for each seed.
     target: a line across the panel.
   """
 
   title: str
+  x: str
   score: scores.Score
-  lines: Mapping[str, pd.Series]
-  target: float
+  lines: Mapping[str, pd.DataFrame]
+  target: float | None = None
 
 
 def drawn(
@@ -56,12 +65,16 @@ def drawn(
   made['pareto.png'] = functools.partial(pareto, tasks, found)
   by_time = {n: _by_time(n, tables[n].score, own) for n, own in slow.items()}
   panels = {
+    'curves': [_curves(n, tasks[n], found[n]) for n in _CURVES if n in tasks],
+    'dgc_table2': _by_workers(found.get('dgc_table2', {})),
     'slow_network': [p for n in tasks for p in by_time.pop(n, [])],
     **{f'{name}_network': own for name, own in by_time.items()},
   }
   for name, own in panels.items():
     if own:
       made[f'{name}.png'] = functools.partial(lines, own)
+  if of_tasks := {n: slow[n] for n in tasks if n in slow}:
+    made['slow_network_step.png'] = functools.partial(steps, of_tasks)
   return made
 
 
@@ -74,12 +87,12 @@ def forest(score: scores.Score, found: Outcomes) -> bytes:
   axes.axvline(0, color=drawing.BLACK, linewidth=1)
   edge = -_DEEPEST * score.margin
   for place, each in enumerate(shown):
-    mean = score.advantage(each.difference.mean)
+    mean, *half = _span(score, each)
     colour, judged = _colour(each)
     axes.errorbar(
       max(mean, edge),
       place,
-      xerr=each.difference.half if mean > edge else None,
+      xerr=[[h] for h in half] if mean > edge else None,
       marker='o' if mean > edge else '<',
       color=colour,
       markerfacecolor=None if judged else 'white',
@@ -144,7 +157,7 @@ def pareto(
 
 
 def lines(panels: list[Panel]) -> bytes:
-  """Returns a PNG with panels of lines."""
+  """Returns a PNG with panels of lines: the mean, and a band over all seeds."""
   picture = drawing.canvas(5 * len(panels), 4.4)
   for axes, panel in zip(
     picture.subplots(1, len(panels), squeeze=False)[0], panels, strict=True
@@ -152,13 +165,72 @@ def lines(panels: list[Panel]) -> bytes:
     for (name, own), colour, marker in zip(
       panel.lines.items(), drawing.COLOURS, drawing.MARKERS, strict=False
     ):
-      axes.plot(own.index, own, marker=marker, color=colour, label=name)
-    axes.axhline(panel.target, color='#999999', label='target')
+      axes.plot(
+        own.index, own.mean(axis=1), marker=marker, color=colour, label=name
+      )
+      band = own.min(axis=1), own.max(axis=1)
+      axes.fill_between(own.index, *band, color=colour, alpha=0.15)
+    if panel.target is not None:
+      axes.axhline(panel.target, color=drawing.GREY, label='target')
     if not panel.score.rises:
       drawing.logarithmic(axes, 'y')
-    drawing.describe(axes, panel.title, 'seconds', panel.score.label)
+    if panel.x == 'workers':
+      axes.set_xscale('log', base=2)
+      axes.set_xticks(own.index, own.index)
+    drawing.describe(axes, panel.title, panel.x, panel.score.label)
     axes.legend(frameon=False, fontsize=8)
   return drawing.png(picture)
+
+
+def steps(slow: Slow) -> bytes:
+  """Returns a PNG with a bar a row: the parts of a step, which add up to it."""
+  bars = pd.DataFrame(
+    {
+      f'{summaries.task(name)}: {row}': run['breakdown_ms']
+      for name, rows in slow.items()
+      for row, run in rows.items()
+    }
+  ).T[::-1]
+  picture = drawing.canvas(9, 1.5 + 0.35 * len(bars))
+  axes = picture.add_subplot()
+  drawing.bars(axes, bars)
+  unit = 'milliseconds, medians'
+  drawing.describe(axes, 'A step on 4 hosts, 1 Gbit/s', unit, '')
+  picture.legend(loc='outside lower center', ncols=5, frameon=False)
+  return drawing.png(picture)
+
+
+def _curves(name: str, score: scores.Score, found: Outcomes) -> Panel:
+  """Returns learning curves."""
+  shown = {
+    row: pd.DataFrame(
+      {
+        seed: {test['step']: score.of(test) for test in tests}
+        for seed, tests in found[row].runs['tests'].items()
+      }
+    )
+    for row in _CURVES[name].split()
+  }
+  title = f'{summaries.task(name)}: mean and range of 3 seeds'
+  return Panel(title, 'step', score, shown)
+
+
+def _by_workers(found: Outcomes) -> list[Panel]:
+  """Returns the scores of DGC's table 2, published and ours."""
+  published, ours = {}, {}
+  for name, each in found.items():
+    scheme, count = name.removesuffix('workers').rsplit('_', 1)
+    for shown, top1 in (
+      (published, each.row.published['top1']),
+      (ours, each.middle('top1')),
+    ):
+      own = shown.setdefault(scheme, pd.DataFrame(columns=['top1']))
+      own.loc[int(count)] = top1
+  panels = (
+    ('published: ResNet-110, 164 epochs', published),
+    ('ours: ResNet-8, 2 epochs, one seed', ours),
+  )
+  return [Panel(t, 'workers', scores.ACCURACY, s) for t, s in panels if s]
 
 
 def _by_time(
@@ -173,15 +245,33 @@ def _by_time(
       if run['rate'] == rate
     }
     shown = {
-      row: pd.Series({t['seconds']: score.of(t) for t in run['evaluations']})
+      row: pd.Series(
+        {t['seconds']: score.of(t) for t in run['evaluations']}
+      ).to_frame()
       for row, run in own.items()
     }
     title = (
       f'{summaries.task(name)}, 4 hosts, {_RATES.get(rate, rate)}, one seed'
     )
     target = next(iter(own.values()))['target']
-    panels.append(Panel(title, score, shown, target))
+    panels.append(Panel(title, 'seconds', score, shown, target))
   return panels
+
+
+def _span(
+  score: scores.Score, each: outcomes.Outcome
+) -> tuple[float, float, float]:
+  """Returns a difference, and how far its interval reaches down and up.
+
+  It ends where the score does: no accuracy is above 100 %. More is better.
+  """
+  mean, half = score.advantage(each.difference.mean), each.difference.half or 0
+  most = math.inf
+  if not score.relative:
+    # The target is behind dense by the margin.
+    best = score.most if score.rises else 0.0
+    most = abs(best - each.target) - score.margin
+  return mean, half, max(0.0, min(half, most - mean))
 
 
 def _colour(each: outcomes.Outcome) -> tuple[str, bool]:

@@ -12,6 +12,7 @@ they are. Their differences are relative, in percent of the other.
 
 from collections.abc import Iterable, Mapping
 import functools
+import math
 from typing import Any, NamedTuple
 
 
@@ -28,6 +29,7 @@ class Score(NamedTuple):
     digits: that are shown behind the point.
     margin: in `unit`; what is worse by no more is as good for a target.
     relative: whether a difference is in percent of the other score.
+    most: that can be shown.
   """
 
   name: str
@@ -39,6 +41,7 @@ class Score(NamedTuple):
   digits: int = 2
   margin: float = 1.0
   relative: bool = False
+  most: float = math.inf
 
   def of(self, final: Mapping[str, Any]) -> float | None:
     """Returns the score as it is shown; None if it was not measured.
@@ -103,10 +106,10 @@ class Score(NamedTuple):
     return None
 
 
-ACCURACY = Score('accuracy', 'accuracy')
-TOP5 = Score('top-5 accuracy', 'top5_accuracy')
+ACCURACY = Score('accuracy', 'accuracy', most=100.0)
+TOP5 = Score('top-5 accuracy', 'top5_accuracy', most=100.0)
 WER = Score('word error rate', 'wer', rises=False)
-BLEU = Score('BLEU', 'bleu', symbol='BLEU', unit='BLEU', scale=1.0)
+BLEU = Score('BLEU', 'bleu', symbol='BLEU', unit='BLEU', scale=1.0, most=100.0)
 
 
 # Scores that have no ceiling, and whose differences are relative.
