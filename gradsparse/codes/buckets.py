@@ -107,12 +107,9 @@ class Buckets:
       # Whole rows of the matrix of fields share a bucket.
       fields = jnp.repeat(grid, wide // out, axis=1)[:, :, None]
       fields = jnp.broadcast_to(fields, (rows, inputs, out))
-    elif platforms.name() == 'tpu':
+    else:
       each = [repeating.in_rows(row, wide, inputs, out) for row in grid]
       fields = jnp.stack(each) if rows > 1 else each[0][None]
-    else:
-      fields = jnp.repeat(grid, wide, axis=1)[:, : self.fields]
-      fields = fields.reshape(rows, inputs, out)
     if rows > 1:
       fields = jnp.repeat(fields, high, axis=0)[: self.taps]
     return fields

@@ -71,9 +71,7 @@ def all_gather(mean: str = 'workers') -> Exchange:
         decoded = dataclasses.replace(decoded, per_chunk=own.per_chunk)
       return decoded
 
-    adder = (
-      None if platforms.is_cpu() else code.shortcuts.adder(message.rounded)
-    )
+    adder = code.shortcuts.adder(message.rounded)
     if mean == 'senders':
       total = _mean_of_senders(decode, messages, own, ctx, comm)
     elif adder is None or platforms.is_cpu():
@@ -112,7 +110,9 @@ def all_gather(mean: str = 'workers') -> Exchange:
   return Exchange('all-gather', run, refuses)
 
 
-def _each(fn: Callable[[jax.Array], jax.Array], messages: jax.Array):
+def _each(
+  fn: Callable[[jax.Array], jax.Array], messages: jax.Array
+) -> jax.Array:
   """fn of each message, stacked."""
   if platforms.name() == 'tpu' and messages.shape[0] <= common.IN_ONE_PASS:
     # Vectorised, it would copy all messages into another tiling.
