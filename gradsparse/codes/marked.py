@@ -10,31 +10,28 @@ bits, or far more time. The largest message has the codes of all elements.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+import copy
 import dataclasses
 from typing import Any, NamedTuple
 
 from gradsparse.backend import barriers
 from gradsparse.backend import joining
+from gradsparse.backend import platforms
 from gradsparse.backend import reductions
+from gradsparse.codes import marked_vector
 from gradsparse.codes import sparse_values
-from gradsparse.codes.sparse_values import Entries
+from gradsparse.codes.marked_vector import CodedVector
+from gradsparse.codes.marked_vector import Joined
+from gradsparse.codes.marked_vector import PackedLeaves
 from gradsparse.codes.value_codes import ValueCode
 from gradsparse.sockets import Space
 from gradsparse.sockets import deliveries
 from gradsparse.sockets.deliveries import Delivered
 from gradsparse.sockets.deliveries import Full
-from gradsparse.wire import bitmap
 from gradsparse.wire import compaction
 from gradsparse.wire import fixed_width
-from gradsparse.wire import planar_vector
 import jax
 import jax.numpy as jnp
-
-# A message has a bitmap if it has room for at least one element in this many.
-# At that density the bitmap takes 8 bits an entry, Elias-Fano 5.
-_BITMAP_FROM = 8
-# A word holds few of the wider codes, which are as fast to gather one by one.
-_NARROW = 8
 
 
 class Words(NamedTuple):
@@ -51,123 +48,11 @@ class Words(NamedTuple):
   codes: jax.Array
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class CodedVector:
-  """The codes of all leaves, one after the other, in planar words.
-
-  Attributes:
-    scales: of all leaves, as in `sparse_values.Entries`.
-    marks: uint32 bitmap, which elements are sent, as of
-      `planar_vector.pack_parts`.
-    codes: uint32, codes of all elements, likewise. If slots < space.size, those
-      of unmarked elements are zero, and the tail is whole words of the bitmap.
-    space: the leaves.
-    width: bits of a code.
-    slots: how many codes a message holds: space.size for those of all elements,
-      else the most marked elements.
-  """
-
-  scales: list[jax.Array]
-  marks: jax.Array
-  codes: jax.Array
-  space: Space = dataclasses.field(metadata={'static': True})
-  width: int = dataclasses.field(metadata={'static': True})
-  slots: int = dataclasses.field(metadata={'static': True})
-
-
-@dataclasses.dataclass(frozen=True)
-class Joined:
-  """The codes of all leaves, one after the other, before they are packed.
-
-  Attributes:
-    scales: as in `CodedVector`.
-    marks: bool, the parts of a vector, as of `planar_vector.joined`.
-    codes: unsigned integers, likewise.
-    space: the leaves.
-    width: bits of a code.
-  """
-
-  scales: list[jax.Array]
-  marks: list[jax.Array]
-  codes: list[jax.Array]
-  space: Space
-  width: int
-
-  def count(self) -> jax.Array:
-    """How many elements are marked, int32 scalar."""
-    return reductions.count(self.marks)
-
-  def at_most(
-    self, slots: int, first: jax.Array | None = None
-  ) -> CodedVector | Entries:
-    """The marked elements, in a message of this size.
-
-    Args:
-      slots: the most elements that the message holds.
-      first: if more are marked, the number of the marked element to begin with;
-        the selection wraps around. None: all fit.
-    """
-    size, width = self.space.size, self.width
-    narrow = width <= _NARROW and slots * _BITMAP_FROM >= size
-    if slots < size and not narrow:
-      return self.entries(slots, first)
-    marks, codes, unit = self.marks, self.codes, None
-    if slots < size:
-      if first is not None:
-        words = bitmap.window(self._bitmap(), slots, first)
-        marks, begin = [], 0
-        for x in self.marks:
-          own = words[begin // 32 : (begin + x.shape[0] + 31) // 32]
-          marks.append(bitmap.unpack(own, x.shape[0]))
-          begin += x.shape[0]
-      both = zip(codes, marks, strict=True)
-      codes, unit = [jnp.where(m, x, 0) for x, m in both], 32
-    return CodedVector(
-      self.scales,
-      planar_vector.pack_parts(marks, 1),
-      planar_vector.pack_parts(codes, width, unit),
-      self.space,
-      width,
-      slots,
-    )
-
-  def entries(self, slots: int, first: jax.Array | None = None) -> Entries:
-    """The marked elements, with an index each.
-
-    Args:
-      slots: see `at_most`.
-      first: see `at_most`.
-    """
-    size = self.space.size
-    places = bitmap.positions(
-      self._bitmap(), slots, 0 if first is None else first
-    )
-    indices = jnp.minimum(places, size)
-    if first is not None:
-      indices = jnp.sort(indices)
-    codes, begin = jnp.zeros(slots, jnp.uint32), 0
-    for x in self.codes:
-      own = x.at[indices - begin].get(
-        mode='fill', fill_value=0, wrap_negative_indices=False
-      )
-      codes |= own.astype(jnp.uint32)
-      begin += x.shape[0]
-    return Entries(
-      self.scales, indices, codes, Space.at_most(slots, self.space.shapes)
-    )
-
-  def _bitmap(self) -> jax.Array:
-    """The bitmap whose bits are in the order of the elements."""
-    if not self.marks:
-      return jnp.zeros(0, jnp.uint32)
-    return joining.concat([bitmap.pack(x) for x in self.marks])
-
-
 class Coded:
   """The coded elements of several leaves, and which of them are sent.
 
-  It has the interface of `Sent` that memories use.
+  It has the interface of `Sent` that memories use. CPUs keep the marks and
+  codes of a leaf packed, as of `marked_vector.pack_leaf`.
 
   Args:
     code: of the values.
@@ -185,39 +70,44 @@ class Coded:
   ):
     self._code = code
     self._scales = scales
-    self._marks = list(marks)
-    self._codes = list(codes)
+    self._space = Space.whole([x.shape for x in marks])
+    self._packed = platforms.is_cpu()
+    if self._packed:
+      marks = [marked_vector.pack_leaf(x, 1) for x in marks]
+      codes = [marked_vector.pack_leaf(x, code.width) for x in codes]
+    self._marks, self._codes = list(marks), list(codes)
 
-  def joined(self) -> Joined:
+  def joined(self) -> Joined | PackedLeaves:
     """All leaves, concatenated."""
-    return Joined(
-      self._scales,
-      planar_vector.joined([x.reshape(-1) for x in self._marks]),
-      planar_vector.joined([x.reshape(-1) for x in self._codes]),
-      Space.whole([x.shape for x in self._marks]),
-      self._code.width,
+    kind = PackedLeaves if self._packed else Joined
+    return kind.of(
+      self._scales, self._marks, self._codes, self._space, self._code.width
     )
 
   def count(self) -> jax.Array:
     """How many elements are marked, int32 scalar."""
+    if self._packed:
+      return self.joined().count()
     return reductions.count(self._marks)
 
   def only_if(self, arrived: jax.Array) -> Coded:
     """The same marks if the message arrived, else none."""
-    marks = [x & arrived for x in self._marks]
-    return Coded(self._code, self._scales, marks, self._codes)
+    out = copy.copy(self)
+    out._marks = [jnp.where(arrived, x, jnp.zeros_like(x)) for x in self._marks]
+    return out
 
   def deliveries(self, runs: Sequence[int] = ()) -> list[Delivered]:
     """The delivered values of each leaf, dense."""
+    out: list[Delivered] = []
     own = _of_each(self._scales, len(self._marks))
-    each = zip(self._marks, self._codes, own, strict=True)
-    return deliveries.joined(
-      [
-        Full(jnp.where(marks, _decoded(self._code, codes, top), 0.0), marks)
-        for marks, codes, top in each
-      ],
-      runs,
-    )
+    each = zip(self._marks, self._codes, self._space.shapes, own, strict=True)
+    for marks, codes, shape, top in each:
+      if self._packed:
+        marks = marked_vector.unpack_leaf(marks, shape, 1) != 0
+        codes = marked_vector.unpack_leaf(codes, shape, self._code.width)
+      values = self._code.decode(codes.astype(jnp.uint32), top)
+      out.append(Full(jnp.where(marks, values, 0.0), marks))
+    return deliveries.joined(out, runs)
 
 
 # (values of each leaf and which of them to send, context) -> Coded.
@@ -287,12 +177,6 @@ def unpack(code: ValueCode, words: Words, like: CodedVector) -> CodedVector:
   return dataclasses.replace(
     like, scales=scales, marks=words.marks, codes=codes
   )
-
-
-def _decoded(
-  code: ValueCode, codes: jax.Array, own: list[jax.Array]
-) -> jax.Array:
-  return code.decode(codes.astype(jnp.uint32), own)
 
 
 def _of_each(tops: list[jax.Array], leaves: int) -> list[list[jax.Array]]:

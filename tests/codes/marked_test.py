@@ -3,7 +3,9 @@
 import functools
 
 from gradsparse import codes
+from gradsparse.backend import platforms
 from gradsparse.codes import value_codes
+from gradsparse.codes.marked_vector import PackedLeaves
 from gradsparse.sockets import Context
 from gradsparse.sockets import MessageLeaves
 from gradsparse.sockets import Space
@@ -133,6 +135,38 @@ def test_it_stands_for_what_selected_entries_stand_for(name):
     flat(delivered),
     flat(jax.jit(lambda x: leaves_of(code.round(x, ctx)))(sparse)),
   )
+
+
+@pytest.mark.parametrize(
+  'name', marks.few(['exponent4', 'float32', 'constant'], 'exponent4')
+)
+def test_leaves_that_cpus_pack_are_those_of_other_platforms(name, monkeypatch):
+  ctx = context()
+
+  def messages(cpu):
+    monkeypatch.setattr(platforms, 'is_cpu', lambda: cpu)
+
+    def fn(values, wanted):
+      leaves = zip(SPACE.split(values), SPACE.split(wanted), strict=True)
+      coded = MARKS[name](list(leaves), ctx)
+      joined = coded.joined()
+      assert isinstance(joined, PackedLeaves) == cpu
+      sent = [
+        joined.at_most(slots, first and jnp.int32(first))
+        for slots, first in ((202, None), (SLOTS, None), (5, None), (5, 61))
+      ]
+      gone = coded.only_if(jnp.bool_(False)).count()
+      return sent, joined.count(), coded.count(), gone, coded.deliveries()
+
+    args = jnp.zeros(SPACE.size), jnp.zeros(SPACE.size, bool)
+    return jax.jit(fn).lower(*args).compile(replay.QUICKLY)
+
+  both = messages(True), messages(False)
+  for share in (0.0, 0.04, 0.5, 1.0):
+    values, wanted = drawn(7, share, name)
+    own, theirs = (fn(values, wanted) for fn in both)
+    jax.tree.map(np.testing.assert_array_equal, own, theirs)
+    assert own[1] == own[2] and not own[3]
 
 
 def test_what_the_code_cannot_say_is_not_marked():

@@ -107,7 +107,7 @@ def test_what_the_numbers_of_words_mean_is_kept_and_must_stay(
     name = f'ptb.{part}.txt'
     (other / name).write_text((folder / name).read_text().replace('b', 'x'))
   config.data.dir = str(other)
-  with pytest.raises(errors.ResumeError, match=r'symbols\.json is not what'):
+  with pytest.raises(errors.ResumeError, match=r'symbols\.json does not match'):
     train.train_and_evaluate(config, tmp_path)
 
 
