@@ -116,6 +116,7 @@ def test_padding_of_the_source_changes_nothing(made):
   np.testing.assert_allclose(alone, expected[1:2], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_nothing_attends_to_padding(made):
   """Also where the encoder's states there were not zero."""
   model, variables = made
@@ -136,6 +137,7 @@ def test_nothing_attends_to_padding(made):
   )
 
 
+@pytest.mark.slow
 def test_a_sentence_of_padding_gives_numbers(made):
   assert np.all(np.isfinite(_logits(made, np.zeros_like(_SOURCE))))
 
