@@ -16,7 +16,9 @@ WORKERS = 3
 PARAMS = {'kernel': jnp.ones((6, 5)), 'bias': jnp.ones(4)}
 
 
+@functools.cache
 def scheme(name, axis_name):
+  """One object, so that its update is compiled once."""
   return {
     'dropping': lambda: gs.gradient_dropping(0.1, axis_name=axis_name),
     'dgc': lambda: gs.dgc(0.1, min_size=0, axis_name=axis_name),
@@ -52,6 +54,21 @@ def specs_of(tx):
   return gs.workers.specs(tx, PARAMS, WORKERS)
 
 
+@functools.cache
+def simulated(tx):
+  specs = specs_of(tx)
+  fn = gs.workers.parallel(
+    lambda g, s, p: tx.update(g, s, p, second_moment=g),
+    runner='simulate',
+    num_workers=WORKERS,
+    in_specs=(replay.OWN, specs, P()),
+    out_specs=(P(), specs),
+    check_vma=False,
+  )
+  args = gradients((WORKERS,), 0), Stacked.init(tx), PARAMS
+  return fn.lower(*args).compile(replay.QUICKLY)
+
+
 class Stacked:
   """Three simulated workers, whose states have worker axes."""
 
@@ -63,18 +80,8 @@ class Stacked:
 
   @staticmethod
   def update(tx, state, seed):
-    specs = specs_of(tx)
     grads = gradients((WORKERS,), seed)
-    fn = gs.workers.parallel(
-      lambda g, s, p: tx.update(g, s, p, second_moment=g),
-      runner='simulate',
-      num_workers=WORKERS,
-      in_specs=(replay.OWN, specs, P()),
-      out_specs=(P(), specs),
-      check_vma=False,
-    )
-    compiled = fn.lower(grads, state, PARAMS).compile(replay.QUICKLY)
-    return grads, *compiled(grads, state, PARAMS)
+    return grads, *simulated(tx)(grads, state, PARAMS)
 
 
 class Alone:

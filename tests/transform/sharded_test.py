@@ -42,8 +42,9 @@ SMALL = dict(
 # Messages of two sizes cost another branch to compile: one scheme stands for
 # all that have them.
 SIZES = (0.3, 1.0)
-# Outside of the slow tests these stand for all, one of each kind of message.
-SHORT = ('gradient_dropping', 'qsgd', 'power_sgd')
+# Outside of the slow tests these stand for all, one of shards and one of whole
+# leaves.
+SHORT = ('gradient_dropping', 'power_sgd')
 # They select from all leaves together.
 JOINED = ('gtopk', 'qsgd_descent')
 CASES = tuple(name for name in gs.recipes.RECIPES if name not in JOINED)

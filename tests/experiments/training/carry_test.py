@@ -104,7 +104,6 @@ def _inputs(inner=1):
       {'runner': 'shard_map', 'inner': 2, 'moments': True},
     ],
     {},
-    {'inner': 2, 'block': 1},
     {'runner': 'shard_map', 'inner': 2, 'moments': True},
   ),
   ids=str,
