@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 import numpy as np
 import pytest
+from tests import marks
 from tests.oracles import moments as oracle
 
 B = 8
@@ -59,7 +60,7 @@ def close(actual, expected, tolerance=2e-6):
   )
 
 
-@pytest.mark.parametrize('microbatch', [None, 1, 2, 8])
+@pytest.mark.parametrize('microbatch', marks.few([None, 1, 2, 8], 2))
 def test_moments_are_those_of_a_loop_over_examples(microbatch):
   fn = gs.value_and_grad_moments(loss_of_one, microbatch=microbatch)
   value, grads, moments = jax.jit(fn)(PARAMS, BATCH)
@@ -69,7 +70,7 @@ def test_moments_are_those_of_a_loop_over_examples(microbatch):
   assert np.all(kernel > np.square(grads['dense']['kernel']) / B)
 
 
-@pytest.mark.parametrize('microbatch', [None, 2])
+@pytest.mark.parametrize('microbatch', marks.few([None, 2], None))
 def test_aux_of_all_examples_is_stacked(microbatch):
   def with_aux(params, example):
     return loss_of_one(params, example), {
@@ -92,7 +93,7 @@ def test_gradients_take_the_type_of_the_parameters_and_moments_float32():
   assert {m.dtype for m in jax.tree.leaves(moments)} == {jnp.dtype('float32')}
 
 
-@pytest.mark.parametrize('runner', gs.workers.RUNNERS)
+@pytest.mark.parametrize('runner', marks.few(gs.workers.RUNNERS, 'shard_map'))
 def test_moments_of_worker_local_parameters(runner):
   """Under shard_map the scan's carry must be typed as the worker's own."""
   num_workers = 4
@@ -202,7 +203,7 @@ def contributions(params, batch):
   return out
 
 
-@pytest.mark.parametrize('microbatch', [None, 1, 4])
+@pytest.mark.parametrize('microbatch', marks.few([None, 1, 4], 4))
 def test_with_batch_statistics_contributions_sum_to_the_batch_gradient(
   microbatch,
 ):

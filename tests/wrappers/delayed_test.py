@@ -19,7 +19,6 @@ from tests.simulation import gradients
 from tests.simulation import simulated
 
 WORKERS, STEPS = 3, 4
-FAST = ('power_sgd', 'sign_memory')
 
 
 def run(tx, each, params, num_workers=WORKERS):
@@ -45,7 +44,7 @@ def drawn(name, count=STEPS):
   return [gradients(WORKERS, seed=t, params=params) for t in range(count)]
 
 
-@pytest.mark.parametrize('name', marks.few(schemes.BY_NAME, *FAST))
+@pytest.mark.parametrize('name', marks.few(schemes.BY_NAME, 'sign_memory'))
 def test_the_same_updates_one_call_later(name):
   setting = schemes.BY_NAME[name]
   each = drawn(name)

@@ -202,7 +202,7 @@ def test_what_stands_before_the_scheme_stays_what_it_was():
 # --- keywords ---------------------------------------------------------------
 
 
-@pytest.mark.parametrize('form', FORMS)
+@pytest.mark.parametrize('form', marks.few(FORMS, 'around'))
 def test_keywords_reach_what_is_inside(form):
   plateau = optax.contrib.reduce_on_plateau(patience=1)
   follows = optax.chain(optax.sgd(1.0), plateau)
@@ -246,7 +246,7 @@ NESTED = {
 }
 
 
-@pytest.mark.parametrize('name', NESTED)
+@pytest.mark.parametrize('name', marks.few(NESTED, 'outside'))
 def test_a_round_of_accumulate_passes_as_a_whole(name):
   fn, state = program(NESTED[name], 2)
   for seed in (0, 1):
