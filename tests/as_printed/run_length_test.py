@@ -75,6 +75,7 @@ def _check(indices, size):
   assert got[: len(kept)] == kept
 
 
+@pytest.mark.slow
 @given(st.sampled_from(SHAPES), st.data())
 def test_round_trip_of_what_fits(shape, data):
   count, size = shape

@@ -140,6 +140,7 @@ def test_plan_payload_and_program_agree_on_either_way(density, values, way):
   np.testing.assert_allclose(mean, np.mean(delivered, axis=0), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_rounded_values_stay_rounded_in_a_dense_all_reduce():
   """Of 32 workers, four bits too go densely; they are powers of two."""
   tx = gs.gradient_dropping(1.0, values='exponent4', axis_name=replay.AXIS)

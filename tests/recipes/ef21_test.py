@@ -192,6 +192,7 @@ def test_rounding_is_part_of_the_message():
   assert any(np.any(x) for tree in field(step, 'estimate') for x in tree)
 
 
+@pytest.mark.slow
 def test_estimates_reach_a_constant_gradient():
   """A quarter of each leaf a step: four steps, and then nothing is left."""
   tx = gs.ef21(0.25, **ALL)

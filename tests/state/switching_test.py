@@ -235,7 +235,7 @@ def test_a_chain_keeps_the_optimizers_moments(where):
       optax.adam(0.1),
     )
 
-  old, new = chain('dropping'), chain('gtopk')
+  old, new = chain('dropping'), chain('one_bit')
   _, _, state = where.update(old, where.init(old), seed=0)
   after = gs.switch(old, new, state)
   assert nonzero(optax.tree.get(state, 'mu'))
@@ -243,7 +243,7 @@ def test_a_chain_keeps_the_optimizers_moments(where):
   same(gs.pending(after), gs.pending(state))
   where.update(new, after, seed=1)
   # Another optimizer starts from its own state; what is pending stays.
-  sgd = optax.chain(scheme('gtopk', where.axis_name), optax.sgd(0.1, 0.9))
+  sgd = optax.chain(scheme('one_bit', where.axis_name), optax.sgd(0.1, 0.9))
   after = gs.switch(old, sgd, state)
   assert not nonzero(optax.tree.get(after, 'trace'))
   same(gs.pending(after), gs.pending(state))

@@ -216,7 +216,11 @@ def test_the_state_of_another_density_is_a_schemes_own():
 KINDS = ('dense', 'dgc', 'gtopk', 'qsgd', 'power_sgd', 'variance_based')
 
 
-@pytest.mark.parametrize('empty', marks.few([{}, (), None], {}), ids=repr)
+@pytest.mark.parametrize(
+  'empty',
+  [{}, *(pytest.param(x, marks=pytest.mark.slow) for x in ((), None))],
+  ids=repr,
+)
 @pytest.mark.parametrize('name', marks.few(gs.recipes.RECIPES, *KINDS))
 def test_a_tree_without_leaves_is_sent_by_doing_nothing(name, empty):
   on, off = (example(name, axis_name=axis) for axis in (AXIS, None))
