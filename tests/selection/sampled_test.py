@@ -85,6 +85,7 @@ def test_so_do_small_leaves_tails_and_large_shares(size, k):
   assert len(counts) > 3
 
 
+@pytest.mark.slow
 def test_on_average_k_are_sent_and_never_more_than_13_tenths():
   """A sample that holds 100 of the 1,000 largest: a quantile good to 10 %."""
   k = 1000
@@ -105,6 +106,7 @@ def test_a_threshold_that_is_far_too_low_sends_exactly_the_k_largest():
   np.testing.assert_array_equal(indices[K:], N)
 
 
+@pytest.mark.slow
 def test_a_sample_of_everything_is_the_exact_selection():
   x = numbers(N, 0)
   _, indices = sampler(N, K, 1.0)(x, 0)

@@ -186,6 +186,7 @@ def test_an_update_that_overflows_after_the_exchange():
   assert gs.metrics(state)['rejected_steps'] == 0
 
 
+@pytest.mark.slow
 def test_what_stands_before_the_scheme_stays_what_it_was():
   dense = gs.dense(axis_name=AXIS)
   tx = gs.skip_rejected(optax.chain(optax.trace(0.9), dense, optax.sgd(0.5)))
