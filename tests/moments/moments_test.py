@@ -235,7 +235,9 @@ def test_with_batch_statistics_aux_comes_back():
   np.testing.assert_allclose(aux, BATCH['x'].mean(axis=0), rtol=1e-6)
 
 
-@pytest.mark.parametrize('runner', ['simulate', 'shard_map'])
+@pytest.mark.parametrize(
+  'runner', marks.few(['simulate', 'shard_map'], 'shard_map')
+)
 def test_batch_moments_of_worker_local_parameters(runner):
   batches = jax.tree.map(lambda x: np.stack([x, -x]), BATCH)
 

@@ -114,6 +114,7 @@ def test_a_sample_of_everything_is_the_exact_selection():
   np.testing.assert_array_equal(indices[K:], N)
 
 
+@pytest.mark.slow
 def test_at_density_one_everything_is_sent():
   x = numbers(300, 0)
   _, indices = sampler(300, 300, RATE)(x, 0)

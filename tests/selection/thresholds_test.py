@@ -73,9 +73,19 @@ def _mostly_zero(rng, rows):
     ),
     pytest.param(_rows_with_large_tops, 128, 4, marks=pytest.mark.slow),
     pytest.param(_mostly_zero, 60, 3, marks=pytest.mark.slow),
-    (lambda rng, rows: rng.integers(0, 9, (rows, LANES)), 200, 30),
+    pytest.param(
+      lambda rng, rows: rng.integers(0, 9, (rows, LANES)),
+      200,
+      30,
+      marks=pytest.mark.slow,
+    ),
     (lambda rng, rows: 10.0 ** rng.uniform(-38, 38, (rows, LANES)), 300, 7),
-    (lambda rng, rows: 10.0 ** rng.choice([-38, 38], (rows, LANES)), 2000, 10),
+    pytest.param(
+      lambda rng, rows: 10.0 ** rng.choice([-38, 38], (rows, LANES)),
+      2000,
+      10,
+      marks=pytest.mark.slow,
+    ),
   ],
 )
 def test_few_counts_find_the_bar(make, count, most, monkeypatch):

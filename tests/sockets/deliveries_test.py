@@ -19,7 +19,7 @@ SIZES = (6, 1, 4, 0, 5)
 TOTAL = 16
 
 # Below how many elements a leaf is spread out: none, some or all are.
-SMALL = (0, 5, 1 << 14)
+SMALL = marks.few([0, 5, 1 << 14], 5)
 
 
 @pytest.fixture(name='small', params=SMALL)

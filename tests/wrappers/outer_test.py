@@ -171,7 +171,7 @@ def test_fragments_are_exchanged_in_the_schedule_of_maxtext(
       )
 
 
-@pytest.mark.parametrize('fragments', marks.few([1, 2], 2))
+@pytest.mark.parametrize('fragments', marks.few([1, 2], 1))
 @pytest.mark.parametrize(
   'name', marks.few(['dropping', 'power_sgd'], 'dropping')
 )

@@ -338,6 +338,7 @@ def test_between_replicas_of_several_devices(form):
   assert all_finite((updates, state)) and not all_zero(updates)
 
 
+@pytest.mark.slow
 def test_after_local_gradients():
   """Updates differ between workers by type, and so do the counters."""
   local = gs.local_gradient(dropping(), 'partial')
