@@ -241,6 +241,7 @@ def test_an_estimate_never_stops_ordinary_gradients():
   check_goes_on(step, state)
 
 
+@pytest.mark.slow
 def test_a_message_that_would_overflow_is_not_sent():
   """Each number could be kept, but not their norm."""
   state, step = program('qsgd_descent')
@@ -276,6 +277,7 @@ def test_a_matrix_whose_factors_would_overflow_is_not_taken_in():
   assert rejected(state) == 1
 
 
+@pytest.mark.slow
 def test_what_an_exchange_owes_leaves_room_for_a_sum():
   state, step = program('one_bit_parts')
   memory = state.memory.with_pending(

@@ -21,22 +21,19 @@ from tests.runs import Case
 NAMES = tuple(schemes.BY_NAME)
 # The first setting of each recipe.
 RECIPES = tuple(setting.name for setting in schemes.FIRST)
-# On a mesh: each exchange of a default, a memory, a code, and a ladder.
+# On a mesh: each exchange of a default, a memory, and a code.
 ON_DEVICES = (
   'dense',
   'dgc',
   'gtopk',
-  'variance',
   'qsgd',
   'sign_majority',
   'sign_scatter',
 )
-# A schedule, and what runs on a mesh without being a recipe's first.
-OTHERS = ('dgc_schedule', 'sign_scatter')
 FAST = tuple(
   sorted(
     {
-      *(Case(n, 3, 'simulate') for n in (*RECIPES, *OTHERS)),
+      *(Case(n, 3, 'simulate') for n in {*RECIPES, *ON_DEVICES}),
       *(Case(n, 3, 'shard_map') for n in ON_DEVICES),
       Case('dense', 3, 'pmap'),
       # One worker exchanges nothing, whatever the exchange.
@@ -46,7 +43,7 @@ FAST = tuple(
   )
 )
 # Where nothing is left out the others differ little from these.
-EXACT = ('dropping', 'dgc', 'dgc_nesterov', 'ef21', 'variance')
+EXACT = ('dropping', 'dgc_nesterov', 'ef21')
 # JAX runs pmap by way of shard_map: a few numbers of workers will do.
 PRODUCT = tuple(
   Case(name, num_workers, runner)

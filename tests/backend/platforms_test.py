@@ -79,6 +79,7 @@ SLOW = (
   'chunks',
   'many_of_chunks',
   'not_all_true',
+  'sparse_sum',
   'ties',
   'top_k_of_all',
   'top_k_of_each',

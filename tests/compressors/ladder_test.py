@@ -369,6 +369,7 @@ def tx_payloads(tx):
 # --- a ladder of one's own --------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_ladder_can_be_of_whole_leaves():
   """Every rung sends all leaves, cleared below its own bar."""
 

@@ -115,6 +115,7 @@ def test_rows_that_are_looked_up_several_times(mode):
   check(loss, draw(5, 2, 3), at)
 
 
+@pytest.mark.slow
 def test_rows_out_of_bounds_have_no_gradient():
   at = np.array([[0, 7], [7, -9], [1, 1]])
 
@@ -153,6 +154,7 @@ def test_parameters_that_are_turned_and_joined():
   assert got[2]['b'].dtype == jnp.float32
 
 
+@pytest.mark.slow
 def test_one_layer_that_is_used_several_times():
   def loss(p, x):
     for _ in range(3):
@@ -178,6 +180,7 @@ def test_a_matrix_that_is_looked_up_and_multiplied(microbatch):
     check(tied, draw(5, 2), tokens, microbatch=microbatch)
 
 
+@pytest.mark.slow
 def test_the_same_in_a_loop_in_another_precision_and_out_of_bounds():
   def loss(p, tokens):
     half = p.astype(jnp.bfloat16).astype(jnp.float32)

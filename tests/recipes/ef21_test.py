@@ -104,7 +104,8 @@ def test_with_momentum_it_is_ef21_sgdm(num_workers, options):
   compare(gs.ef21(0.1, momentum=0.25, **ours), oracle, drawn(num_workers))
 
 
-@pytest.mark.parametrize('scope', marks.few([{}, CHUNK], CHUNK), ids=str)
+@pytest.mark.slow
+@pytest.mark.parametrize('scope', [{}, CHUNK], ids=['leaf', 'chunk'])
 def test_dense_leaves_return_the_plain_mean_and_owe_nothing(scope):
   tx = gs.ef21(0.1, axis_name=replay.AXIS, **scope)
   oracle = ef21.EF21(0.1, dense=DENSE, **scope)

@@ -103,7 +103,8 @@ def test_qsgd_is_unbiased_and_has_its_variance(levels, norm):
   assert_at_most(errors[:, 0], qsgd.variance_bound(VECTOR, levels, 64, norm))
 
 
-@pytest.mark.parametrize('levels', marks.few([1, 3], 1))
+@pytest.mark.slow
+@pytest.mark.parametrize('levels', [1, 3])
 def test_qsgd_sends_few_nonzeros(levels):
   """Lemma 3.1: E|Q|_0 <= s (s + sqrt n), with the 2-norm and one bucket."""
   n = 400

@@ -92,6 +92,7 @@ def test_leaves_that_stay_dense_are_pmean(name):
     assert x.dtype != jnp.float64 and np.isfinite(x).all()
 
 
+@pytest.mark.slow
 def test_the_momentum_of_dense_leaves_stays_finite():
   tx = gs.dgc(0.1, axis_name=AXIS)
   grads = numbers()

@@ -91,6 +91,7 @@ def test_as_in_the_oracle_where_a_worker_is_not_finite(num_workers):
   assert rejected == 3
 
 
+@pytest.mark.slow
 def test_what_is_sent_does_not_depend_on_this_gradient():
   tx = gs.delayed(gs.dgc(0.1, axis_name=AXIS))
   state, fn = simulated(tx)
@@ -162,6 +163,7 @@ def test_the_plan_is_that_of_the_scheme():
   assert plans[1].every == 1
 
 
+@pytest.mark.slow
 def test_gradients_keep_their_dtype():
   params = {'kernel': jnp.zeros(30, jnp.bfloat16)}
   tx = gs.delayed(gs.dense(axis_name=None))

@@ -70,7 +70,8 @@ def test_modes_combine_as_the_oracle_does(mode, num_workers, min_size):
     assert num_workers == 1 or np.any(combined[0][0] != combined[1][0])
 
 
-@pytest.mark.parametrize('mode', marks.few(['partial', 'error'], 'partial'))
+@pytest.mark.slow
+@pytest.mark.parametrize('mode', ['partial', 'error'])
 def test_workers_apply_all_that_was_sent_and_a_share_of_what_was_not(mode):
   """From an empty residual: E = L - S."""
   steps = [g for g, _ in replay.drawn_steps(3, count=1)]

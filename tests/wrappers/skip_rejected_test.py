@@ -229,6 +229,7 @@ def test_keywords_reach_what_is_inside(form):
   assert all_zero(updates) and optax.tree.get(state, 'scale') == scale
 
 
+@pytest.mark.slow
 def test_second_moments_reach_a_scheme_inside():
   variance = gs.variance_based(1.0, min_size=0, axis_name=AXIS)
   tx = gs.skip_rejected(optax.chain(variance, MOMENTUM))
@@ -286,7 +287,8 @@ def test_for_multi_steps_inside_a_rejected_call_never_happened():
     chex.assert_trees_all_close(state.inner, plain, rtol=1e-6, atol=1e-7)
 
 
-@pytest.mark.parametrize('form', marks.few(FORMS, 'after'))
+@pytest.mark.slow
+@pytest.mark.parametrize('form', FORMS)
 @pytest.mark.filterwarnings('ignore:optax.MultiSteps:UserWarning')
 def test_inside_multi_steps(form):
   several = optax.MultiSteps(FORMS[form](), 2).gradient_transformation()

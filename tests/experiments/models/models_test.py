@@ -188,6 +188,7 @@ def tiny():
   return variables, images, jnp.asarray([0, 1, 2, 1])
 
 
+@pytest.mark.slow
 def test_dropout_is_for_training_only_and_follows_the_noise(tiny):
   variables, images, labels = tiny
   params, statistics = variables['params'], variables['batch_stats']

@@ -144,6 +144,7 @@ def test_both_directions_see_the_whole_utterance():
   _alike(after[1:], before[1:])
 
 
+@pytest.mark.slow
 def test_batch_statistics_are_of_real_frames_and_each_counts_once():
   x = sequences.draw(3, 11, 2, 5)
   there = np.arange(11) < _FRAMES[:, None]

@@ -143,6 +143,7 @@ def test_a_sentence_of_padding_gives_numbers(made):
   assert np.all(np.isfinite(_logits(made, np.zeros_like(_SOURCE))))
 
 
+@pytest.mark.slow
 def test_every_source_word_counts(made):
   source, target = (np.repeat(x[:1], 4, axis=0) for x in (_SOURCE, _TARGET))
   expected = _logits(made, source, target)

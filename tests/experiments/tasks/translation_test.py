@@ -128,7 +128,8 @@ def test_what_is_right_has_a_bleu_of_100(corpus, beam, processes):
   assert tested['test/sentence_loss'] == total[0] / len(lengths)
 
 
-@pytest.mark.parametrize('beam', marks.few([1, 3], 1))
+@pytest.mark.slow
+@pytest.mark.parametrize('beam', [1, 3])
 def test_parameters_are_put_on_the_device_once(corpus, beam, check_one_copy):
   one, params = _made(corpus, beam)
   check_one_copy(one, params, {})

@@ -136,6 +136,7 @@ def test_what_is_no_number_is_not_carried():
   assert np.isfinite(states[-1].carry['sum']).all()
 
 
+@pytest.mark.slow
 def test_smoothed_parameters_are_a_moving_average():
   states, _ = _trained(ema_decay=0.3)
   smoothed = np.ones(2)
