@@ -59,7 +59,8 @@ def test_it_does_what_its_oracle_does(name, num_workers):
   compare(recipe(0.1, **CHUNK, **ALL), oracle(0.1, **CHUNK), drawn(num_workers))
 
 
-@pytest.mark.parametrize('name', marks.few(SCHEMES, 'gradient_dropping'))
+@pytest.mark.slow
+@pytest.mark.parametrize('name', SCHEMES)
 def test_vectors_and_scalars_stay_dense_by_default(name):
   recipe, oracle = SCHEMES[name]
   tx = recipe(0.1, axis_name=replay.AXIS, **CHUNK)

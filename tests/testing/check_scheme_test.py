@@ -183,7 +183,7 @@ def trusting():
     ),
     pytest.param(halved, 1, "the update of ['b']", marks=pytest.mark.slow),
     (own_opinion, 4, 'the update of worker 1'),
-    (boasting, 5, 'the plan says'),
+    pytest.param(boasting, 5, 'the plan says', marks=pytest.mark.slow),
     pytest.param(partial, 2, 'in the mean over', marks=pytest.mark.slow),
     pytest.param(trusting, 4, 'a worker has a NaN', marks=pytest.mark.slow),
   ],

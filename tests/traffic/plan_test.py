@@ -155,6 +155,7 @@ def test_two_schedules_are_added_up():
   assert plan.over_run(6).payload_bytes == mean
 
 
+@pytest.mark.slow
 def test_a_schedule_on_the_upper_of_two_levels():
   upper = gs.dgc(gs.schedules.dgc_warmup(0.01, 6), axis_name='node')
   tx = optax.chain(gs.dense(axis_name='device'), upper)

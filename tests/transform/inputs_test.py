@@ -178,6 +178,7 @@ def test_numbers_of_python_are_leaves():
   np.testing.assert_allclose(updates['b'], 2.4, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_partition_masks_second_moments_too():
   tx = optax.partition(
     {

@@ -111,6 +111,7 @@ def test_all_reject_a_step_of_which_one_worker_got_something_else(
   chex.assert_trees_all_equal(after.compressor, state.compressor)
 
 
+@pytest.mark.slow
 def test_without_a_checksum_it_goes_unseen(monkeypatch):
   """So that the test above tests the checksum."""
   make, method = SCHEMES['all_gather']
