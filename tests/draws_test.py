@@ -76,6 +76,7 @@ def test_pairs_and_triples_fill_their_boxes(many):
     assert abs(chi_squared - freedom) / np.sqrt(2 * freedom) < _FAR
 
 
+@pytest.mark.slow
 def test_steps_and_workers_are_not_correlated(rows):
   correlations = rows @ rows.T * 12 / np.sqrt(rows.shape[1])
   off = correlations[~np.eye(KEYS, dtype=bool)]
@@ -83,6 +84,7 @@ def test_steps_and_workers_are_not_correlated(rows):
   assert 0.9 < np.std(off) < 1.1
 
 
+@pytest.mark.slow
 def test_sums_over_steps_and_workers_spread_as_those_of_independent_draws(rows):
   """What rounding relies on: errors of many steps and workers average out."""
   means = np.mean(rows, axis=0) * np.sqrt(12 * KEYS)

@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 from tests import pages
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope='module')
 def page():

@@ -174,6 +174,7 @@ def test_the_presets_of_outer_steps_are_rows(label):
   assert f'{label}: an exchange takes' in ' '.join(advice.assumptions)
 
 
+@pytest.mark.slow
 def test_devices_of_a_worker_share_its_link_and_its_arithmetic():
   asked = ASKED | {'schemes': ['dense float32', 'dgc 0.001', 'gtopk 0.001']}
   whole, parts = gs.advise(TREE, **asked), gs.advise(TREE, **asked, inner=4)

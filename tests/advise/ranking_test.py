@@ -86,6 +86,7 @@ def _advice_agrees(floats, workers, rate):
         assert row['step_ms'] < rows[other]['step_ms']
 
 
+@pytest.mark.slow
 def test_the_advice_has_the_bytes_and_the_order_of_the_record():
   _advice_agrees(1006488, 4, '1gbit')
 

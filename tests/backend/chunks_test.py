@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from tests import marks
 
 AWKWARD = np.float32([0, -0.0, 1, -1, 1, 3e38, -3e38, np.inf, 1e-45, 2.5])
 
@@ -35,7 +36,7 @@ def expected(leaves, size, k):
   k=st.integers(1, 8),
   platform=st.sampled_from(['tpu', 'gpu']),
 )
-@hypothesis.settings(max_examples=12, deadline=None)
+@hypothesis.settings(max_examples=4, deadline=None)
 def test_the_largest_of_each_chunk(seed, lengths, k, platform):
   draw = np.random.default_rng(seed)
   leaves = [
@@ -57,7 +58,9 @@ def test_the_largest_of_each_chunk(seed, lengths, k, platform):
     assert np.asarray(found[:own, n]).tobytes() == values.tobytes()
 
 
-@pytest.mark.parametrize(('workers', 'k'), [(1, 1), (3, 5), (30, 9)])
+@pytest.mark.parametrize(
+  ('workers', 'k'), marks.few([(1, 1), (3, 5), (30, 9)], (3, 5))
+)
 def test_sums_are_in_order_of_workers(workers, k):
   draw = np.random.default_rng(k)
   number, size = 11, 128
@@ -113,13 +116,10 @@ def trained(recipe, platform, **arguments):
   return [np.asarray(x).tobytes() for x in jax.tree.leaves((params, state))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   'recipe',
-  [
-    'gradient_dropping',
-    pytest.param('dgc', marks=pytest.mark.slow),
-    pytest.param('ef21', marks=pytest.mark.slow),
-  ],
+  ['gradient_dropping', 'dgc', 'ef21'],
 )
 def test_a_step_has_the_bits_of_cpus(recipe):
   chunks_of = {'density': 0.01, 'scope': 'chunk', 'chunk_size': 256}

@@ -73,13 +73,18 @@ def _halved_if(wanted, x):
 
 
 # name -> (function of arrays, arguments)
-# They take seconds each; of the selections the fast suite has `ties`.
+# They take seconds each; of the selections the fast suite has `ties_of_chunks`.
 SLOW = (
   'buckets',
   'chunks',
   'many_of_chunks',
+  'not_all_true',
+  'sparse_sum',
+  'ties',
   'top_k_of_all',
   'top_k_of_each',
+  'top_of_integers',
+  'top_of_negatives',
 )
 PRIMITIVES = {
   'fusion_barrier': (lambda x, y: barriers.fusion_barrier([x, y]), (FLOATS, 1)),

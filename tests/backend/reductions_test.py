@@ -79,7 +79,6 @@ def test_a_number_that_is_not_finite_is_no_largest(odd):
   marks.few(
     [[64, 5], [33, 5], [3, 4, 96], [3, 2, 50], [2, 500], [2, 7], [1, 37]],
     [33, 5],
-    [3, 4, 96],
     [2, 500],
   ),
 )

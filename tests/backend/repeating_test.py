@@ -4,18 +4,23 @@ from gradsparse.backend import repeating
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tests import marks
 
 
 @pytest.mark.parametrize(
   'times, rows, columns',
-  [
-    (512, 128, 1000),  # a row ends within a run
-    (56, 64, 64),
-    (512, 64, 64),  # a run has several rows
+  marks.few(
+    [
+      (512, 128, 1000),  # a row ends within a run
+      (56, 64, 64),
+      (512, 64, 64),  # a run has several rows
+      (7, 5, 3),
+      (16, 50, 3),
+      (5, 4, 5),
+    ],
+    (512, 64, 64),
     (7, 5, 3),
-    (16, 50, 3),
-    (5, 4, 5),
-  ],
+  ),
 )
 def test_both_forms_agree(times, rows, columns):
   number = -(-rows * columns // times)

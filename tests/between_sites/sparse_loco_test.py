@@ -37,7 +37,7 @@ def stepper(tx, num_workers):
   'mean, values, workers',
   [
     ('senders', 'table4', 3),
-    ('workers', 'float32', 3),
+    pytest.param('workers', 'float32', 3, marks=pytest.mark.slow),
     pytest.param('workers', 'table4', 1, marks=pytest.mark.slow),
     pytest.param('senders', 'float32', 5, marks=pytest.mark.slow),
   ],

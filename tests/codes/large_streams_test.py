@@ -26,6 +26,7 @@ def test_no_message_has_more_than_a_stream_can_count(code):
   assert most * bits < 2**32 - 64 <= (most + 1) * bits
 
 
+@pytest.mark.slow
 def test_a_model_of_a_hundred_million_has_a_plan():
   plan = gs.plan(gs.qsgd(7, code='elias', axis_name=AXIS), [LEAF] * 12, 2)
   assert 0 < plan.payload_bytes < 4 * 12 * LEAF.size / 7

@@ -65,9 +65,13 @@ def through(name):
 
 @pytest.mark.parametrize('name', marks.few(CODES, 'signs'))
 def test_a_message_has_the_bits_of_cpus(name, on_tpus):
-  words, leaves = through(name)
+  run = through
+  if name in ('ternary', 'signs'):
+    # The others have products that XLA may join with an addition.
+    run = lambda name: jax.jit(lambda: through(name))()
+  words, leaves = run(name)
   on_tpus()
-  same, again = through(name)
+  same, again = run(name)
   jax.tree.map(np.testing.assert_array_equal, words, same)
   if name in ('qsgd', 'one_bit'):
     assert again[0].ndim == 4  # in slabs, which the exchange adds up

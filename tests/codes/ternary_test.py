@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tests import marks
 
 # Large leaves that fill words and some that do not, between small ones; and
 # each kind alone.
@@ -18,7 +19,7 @@ SIZES = [
 ]
 
 
-@pytest.mark.parametrize('workers', [1, 3, 4, 8])
+@pytest.mark.parametrize('workers', marks.few([1, 3, 4, 8], 3))
 @pytest.mark.parametrize('sizes', SIZES, ids=str)
 def test_words_of_workers_add_up_to_the_sums_of_their_codes(sizes, workers):
   code = codes.ternary()

@@ -27,9 +27,9 @@ def message_bytes(slots, n, values):
 
 
 @pytest.mark.parametrize('values', BITS)
-@pytest.mark.parametrize('workers', marks.few([2, 3, 4, 8, 64], 2, 4, 64))
+@pytest.mark.parametrize('workers', marks.few([2, 3, 4, 8, 64], 2, 64))
 @pytest.mark.parametrize(
-  'density', marks.few([0.01, 0.1, 0.25, 0.5, 1.0], 0.1, 0.25, 1.0)
+  'density', marks.few([0.01, 0.1, 0.25, 0.5, 1.0], 0.1, 1.0)
 )
 def test_a_message_goes_the_way_that_sends_fewer_bytes(
   density, workers, values
@@ -69,12 +69,14 @@ def test_one_worker_reports_what_each_of_two_would(density):
   assert alone.payload_bytes == of_two.payload_bytes <= 4000
 
 
-def test_gtopk_never_becomes_dense():
+@pytest.mark.parametrize(
+  'topology', marks.few(['butterfly', 'tree', 'allgather'], 'butterfly')
+)
+def test_gtopk_never_becomes_dense(topology):
   params = np.zeros(1000, np.float32)
-  for topology in ('butterfly', 'tree', 'allgather'):
-    tx = gs.gtopk(1.0, topology=topology, axis_name='workers')
-    (row,) = gs.plan(tx, params, 8).rows
-    assert 'dense' not in row.transport
+  tx = gs.gtopk(1.0, topology=topology, axis_name='workers')
+  (row,) = gs.plan(tx, params, 8).rows
+  assert 'dense' not in row.transport
 
 
 N, WORKERS = 400, 4
@@ -111,7 +113,7 @@ def on_a_mesh(density, values):
 @pytest.mark.parametrize(
   'density, values, way',
   [
-    (0.4, 'float32', 'all-gather'),
+    pytest.param(0.4, 'float32', 'all-gather', marks=pytest.mark.slow),
     (0.5, 'float32', 'dense all-reduce'),
     (1.0, 'exponent4', 'all-gather'),
   ],
@@ -138,6 +140,7 @@ def test_plan_payload_and_program_agree_on_either_way(density, values, way):
   np.testing.assert_allclose(mean, np.mean(delivered, axis=0), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_rounded_values_stay_rounded_in_a_dense_all_reduce():
   """Of 32 workers, four bits too go densely; they are powers of two."""
   tx = gs.gradient_dropping(1.0, values='exponent4', axis_name=replay.AXIS)

@@ -4,11 +4,13 @@ import pathlib
 
 from gradsparse.advise import candidates
 from gradsparse.advise import recorded
+import pytest
 from tests.bad_input import programs
 
 _ROOT = pathlib.Path(__file__).parents[2]
 
 
+@pytest.mark.slow
 def test_the_module_is_what_the_records_say():
   status, told = programs.run('advise_records', f'--root={_ROOT}', '--check')
   assert status == 0, f'run `python -m experiments.advise_records`: {told}'

@@ -45,6 +45,7 @@ def _points(section, row):
   return _cell(section, row, 'points to dense, 95 %')
 
 
+@pytest.mark.slow
 def test_the_page_has_the_generated_table():
   page = (_ROOT / 'docs/schemes.md').read_text()
   assert scheme_table.markdown() in page, (

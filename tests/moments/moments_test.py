@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 import numpy as np
 import pytest
+from tests import marks
 from tests.oracles import moments as oracle
 
 B = 8
@@ -59,7 +60,7 @@ def close(actual, expected, tolerance=2e-6):
   )
 
 
-@pytest.mark.parametrize('microbatch', [None, 1, 2, 8])
+@pytest.mark.parametrize('microbatch', marks.few([None, 1, 2, 8], 2))
 def test_moments_are_those_of_a_loop_over_examples(microbatch):
   fn = gs.value_and_grad_moments(loss_of_one, microbatch=microbatch)
   value, grads, moments = jax.jit(fn)(PARAMS, BATCH)
@@ -69,7 +70,7 @@ def test_moments_are_those_of_a_loop_over_examples(microbatch):
   assert np.all(kernel > np.square(grads['dense']['kernel']) / B)
 
 
-@pytest.mark.parametrize('microbatch', [None, 2])
+@pytest.mark.parametrize('microbatch', marks.few([None, 2], None))
 def test_aux_of_all_examples_is_stacked(microbatch):
   def with_aux(params, example):
     return loss_of_one(params, example), {
@@ -92,7 +93,7 @@ def test_gradients_take_the_type_of_the_parameters_and_moments_float32():
   assert {m.dtype for m in jax.tree.leaves(moments)} == {jnp.dtype('float32')}
 
 
-@pytest.mark.parametrize('runner', gs.workers.RUNNERS)
+@pytest.mark.parametrize('runner', marks.few(gs.workers.RUNNERS, 'shard_map'))
 def test_moments_of_worker_local_parameters(runner):
   """Under shard_map the scan's carry must be typed as the worker's own."""
   num_workers = 4
@@ -202,7 +203,7 @@ def contributions(params, batch):
   return out
 
 
-@pytest.mark.parametrize('microbatch', [None, 1, 4])
+@pytest.mark.parametrize('microbatch', marks.few([None, 1, 4], 4))
 def test_with_batch_statistics_contributions_sum_to_the_batch_gradient(
   microbatch,
 ):
@@ -234,7 +235,9 @@ def test_with_batch_statistics_aux_comes_back():
   np.testing.assert_allclose(aux, BATCH['x'].mean(axis=0), rtol=1e-6)
 
 
-@pytest.mark.parametrize('runner', ['simulate', 'shard_map'])
+@pytest.mark.parametrize(
+  'runner', marks.few(['simulate', 'shard_map'], 'shard_map')
+)
 def test_batch_moments_of_worker_local_parameters(runner):
   batches = jax.tree.map(lambda x: np.stack([x, -x]), BATCH)
 
@@ -273,7 +276,7 @@ def partitions(size, parts):
   return np.array(list(seen.values()))
 
 
-@pytest.mark.parametrize('parts', [2, 3, 6])
+@pytest.mark.parametrize('parts', marks.few([2, 3, 6], 2))
 def test_moments_from_microbatches_are_unbiased(parts):
   """The average over all 10, 15 or 1 partitions is the exact moment."""
   examples = np.random.default_rng(2).normal(1, 1, (6, 4)).astype(np.float32)

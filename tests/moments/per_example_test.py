@@ -32,16 +32,20 @@ def nonlinear(y):
 
 @pytest.mark.parametrize(
   'equation, example, kernel',
-  [
-    ('i,io->o', (3,), (3, 2)),
-    ('i,oi->o', (3,), (2, 3)),
-    ('ti,io->to', (5, 3), (3, 2)),
+  marks.few(
+    [
+      ('i,io->o', (3,), (3, 2)),
+      ('i,oi->o', (3,), (2, 3)),
+      ('ti,io->to', (5, 3), (3, 2)),
+      ('it,oi->ot', (3, 5), (2, 3)),
+      ('tij,jiop->topi', (5, 3, 2), (2, 3, 2, 4)),
+      ('gti,gio->gto', (2, 5, 3), (2, 3, 4)),
+      ('ti,ihd->htd', (5, 3), (3, 2, 4)),
+      ('thd,hdo->to', (5, 2, 4), (2, 4, 3)),
+    ],
     ('it,oi->ot', (3, 5), (2, 3)),
-    ('tij,jiop->topi', (5, 3, 2), (2, 3, 2, 4)),
     ('gti,gio->gto', (2, 5, 3), (2, 3, 4)),
-    ('ti,ihd->htd', (5, 3), (3, 2, 4)),
-    ('thd,hdo->to', (5, 2, 4), (2, 4, 3)),
-  ],
+  ),
 )
 def test_dense_layers_of_all_forms(equation, example, kernel):
   a, b, out = equation.replace('->', ',').split(',')
@@ -56,18 +60,22 @@ def test_dense_layers_of_all_forms(equation, example, kernel):
 
 @pytest.mark.parametrize(
   'example, kernel, options',
-  [
-    ((1, 6, 5, 2), (3, 3, 2, 3), {}),
-    ((2, 6, 5, 2), (3, 2, 2, 3), {'padding': 'VALID'}),
+  marks.few(
+    [
+      ((1, 6, 5, 2), (3, 3, 2, 3), {}),
+      ((2, 6, 5, 2), (3, 2, 2, 3), {'padding': 'VALID'}),
+      ((1, 7, 6, 2), (3, 3, 2, 3), {'window_strides': (2, 3)}),
+      ((1, 7, 6, 2), (3, 3, 2, 3), {'rhs_dilation': (2, 1)}),
+      ((1, 4, 3, 2), (3, 3, 2, 3), {'lhs_dilation': (2, 3)}),
+      ((1, 6, 5, 4), (3, 3, 2, 6), {'feature_group_count': 2}),
+      ((1, 6, 5, 4), (3, 3, 1, 8), {'feature_group_count': 4}),
+      ((1, 6, 5, 2), (3, 3, 2, 3), {'padding': ((-1, 2), (0, 1))}),
+      ((1, 2, 6, 5), (3, 2, 3, 3), {'dimension_numbers': None}),
+      ((1, 3, 3, 2), (3, 3, 2, 3), {'padding': 'VALID'}),
+    ],
     ((1, 7, 6, 2), (3, 3, 2, 3), {'window_strides': (2, 3)}),
-    ((1, 7, 6, 2), (3, 3, 2, 3), {'rhs_dilation': (2, 1)}),
-    ((1, 4, 3, 2), (3, 3, 2, 3), {'lhs_dilation': (2, 3)}),
     ((1, 6, 5, 4), (3, 3, 2, 6), {'feature_group_count': 2}),
-    ((1, 6, 5, 4), (3, 3, 1, 8), {'feature_group_count': 4}),
-    ((1, 6, 5, 2), (3, 3, 2, 3), {'padding': ((-1, 2), (0, 1))}),
-    ((1, 2, 6, 5), (3, 2, 3, 3), {'dimension_numbers': None}),
-    ((1, 3, 3, 2), (3, 3, 2, 3), {'padding': 'VALID'}),
-  ],
+  ),
 )
 def test_convolutions_of_all_forms(example, kernel, options):
   options = {
@@ -95,7 +103,9 @@ def test_convolutions_of_one_dimension():
   check(loss, draw(3, 2, 4), draw(B, 2, 7, 2, seed=1))
 
 
-@pytest.mark.parametrize('mode', ['fill', 'promise_in_bounds'])
+@pytest.mark.parametrize(
+  'mode', marks.few(['fill', 'promise_in_bounds'], 'fill')
+)
 def test_rows_that_are_looked_up_several_times(mode):
   at = np.array([[[0, 2], [2, 2]], [[1, -1], [4, 0]], [[3, 3], [3, 3]]])
 
@@ -105,6 +115,7 @@ def test_rows_that_are_looked_up_several_times(mode):
   check(loss, draw(5, 2, 3), at)
 
 
+@pytest.mark.slow
 def test_rows_out_of_bounds_have_no_gradient():
   at = np.array([[0, 7], [7, -9], [1, 1]])
 
@@ -114,8 +125,8 @@ def test_rows_out_of_bounds_have_no_gradient():
   check(loss, draw(2, 3), at)
 
 
-@pytest.mark.parametrize('backend', ['cpu', 'gpu'])
-@pytest.mark.parametrize('limit', [1, 100, 1 << 20])
+@pytest.mark.parametrize('backend', marks.few(['cpu', 'gpu'], 'cpu'))
+@pytest.mark.parametrize('limit', marks.few([1, 100, 1 << 20], 100))
 def test_blocks_of_examples(monkeypatch, backend, limit):
   """Gradients of 24 bytes an example: one, four and all six at a time."""
   monkeypatch.setattr(jax, 'default_backend', lambda: backend)
@@ -143,6 +154,7 @@ def test_parameters_that_are_turned_and_joined():
   assert got[2]['b'].dtype == jnp.float32
 
 
+@pytest.mark.slow
 def test_one_layer_that_is_used_several_times():
   def loss(p, x):
     for _ in range(3):
@@ -160,7 +172,7 @@ def tied(p, tokens):
   return y + nonlinear(p[tokens[:1]])
 
 
-@pytest.mark.parametrize('microbatch', [None, 2])
+@pytest.mark.parametrize('microbatch', marks.few([None, 2], 2))
 def test_a_matrix_that_is_looked_up_and_multiplied(microbatch):
   tokens = np.array([[0, 2, 2], [1, 1, 1], [4, 0, 3], [3, 3, 0]])
   with warnings.catch_warnings():
@@ -168,6 +180,7 @@ def test_a_matrix_that_is_looked_up_and_multiplied(microbatch):
     check(tied, draw(5, 2), tokens, microbatch=microbatch)
 
 
+@pytest.mark.slow
 def test_the_same_in_a_loop_in_another_precision_and_out_of_bounds():
   def loss(p, tokens):
     half = p.astype(jnp.bfloat16).astype(jnp.float32)
@@ -186,7 +199,7 @@ def test_the_same_in_a_loop_in_another_precision_and_out_of_bounds():
     check(loss, draw(5, 2), tokens, tolerance=2e-2)
 
 
-@pytest.mark.parametrize('reverse', [False, True])
+@pytest.mark.parametrize('reverse', marks.few([False, True], True))
 def test_loops_within_loops(reverse):
   """An example's gradients of all steps are added before they are squared."""
 
@@ -236,7 +249,9 @@ UNKNOWN = {
 }
 
 
-@pytest.mark.parametrize('why', UNKNOWN)
+@pytest.mark.parametrize(
+  'why', marks.few(UNKNOWN, 'cumsum', 'several places', 'scan')
+)
 def test_an_unknown_use_is_exact_and_said_aloud(why):
   loss, batch = UNKNOWN[why], draw(B, 3, seed=1)
   params = {'known': draw(3, 2, seed=2), 'other': draw(3, 3)}
@@ -315,7 +330,9 @@ def test_the_axis_of_examples_is_checked():
     gs.value_and_grad_moments(loss, axis_name=('a', 'b'))
 
 
-@pytest.mark.parametrize('kind', ['dense', 'convolution', 'lookup'])
+@pytest.mark.parametrize(
+  'kind', marks.few(['dense', 'convolution', 'lookup'], 'dense')
+)
 def test_float32_parameters_where_64_bits_are_enabled(kind):
   x = draw(B, 5, 3, seed=1)
   if kind == 'lookup':

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tests import marks
 from tests import replay
 from tests.oracles import checks
 from tests.oracles import chunks
@@ -52,12 +53,13 @@ def drawn(num_workers, shapes=replay.SHAPES):
   'num_workers',
   [3, *(pytest.param(p, marks=pytest.mark.slow) for p in (1, 2, 5, 8))],
 )
-@pytest.mark.parametrize('name', SCHEMES)
+@pytest.mark.parametrize('name', marks.few(SCHEMES, 'dgc'))
 def test_it_does_what_its_oracle_does(name, num_workers):
   recipe, oracle = SCHEMES[name]
   compare(recipe(0.1, **CHUNK, **ALL), oracle(0.1, **CHUNK), drawn(num_workers))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('name', SCHEMES)
 def test_vectors_and_scalars_stay_dense_by_default(name):
   recipe, oracle = SCHEMES[name]
@@ -164,7 +166,7 @@ SLACK = 32
 
 
 @pytest.mark.parametrize('k', [4, 5, 41])
-@pytest.mark.parametrize('name', CUT)
+@pytest.mark.parametrize('name', marks.few(CUT, 'gradient_dropping'))
 def test_an_index_of_whole_chunks_takes_no_more_than_its_place_in_a_chunk(
   name, k
 ):

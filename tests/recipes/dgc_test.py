@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+
 import gradsparse as gs
 import jax
 import numpy as np
 import pytest
+from tests import marks
 from tests import replay
 from tests.oracles import checks
 from tests.oracles import dgc
@@ -31,16 +34,22 @@ def compare(num_workers, *, min_size=None, dense=DENSE, scope='leaf', **kwargs):
           checks.close(step.pending[w][leaf], oracle.pending[w][leaf])
 
 
-@pytest.mark.parametrize('factor_masking', [True, False])
-@pytest.mark.parametrize('nesterov', [False, True])
+@pytest.mark.parametrize(
+  'nesterov, factor_masking',
+  marks.few(
+    itertools.product([False, True], repeat=2), (False, True), (True, False)
+  ),
+)
 def test_three_workers_do_what_the_oracle_does(nesterov, factor_masking):
   compare(3, nesterov=nesterov, factor_masking=factor_masking)
 
 
+@pytest.mark.slow
 def test_every_leaf_compressed():
   compare(2, min_size=0, dense=())
 
 
+@pytest.mark.slow
 def test_global_scope():
   compare(4, scope='global', dense=())
 
@@ -51,6 +60,7 @@ def test_any_number_of_workers(num_workers):
   compare(num_workers)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('momentum', [0.0, 0.5])
 def test_at_density_one_masking_makes_heavy_ball_plain_sgd(momentum):
   """Masking clears u each step; what is delivered is the gradient."""
@@ -61,6 +71,7 @@ def test_at_density_one_masking_makes_heavy_ball_plain_sgd(momentum):
       checks.close(mean, expected)
 
 
+@pytest.mark.slow
 def test_at_density_one_without_masking_it_is_momentum_sgd():
   tx = gs.dgc(1.0, factor_masking=False, axis_name=replay.AXIS, min_size=0)
   u = [np.zeros(s, np.float32) for s in replay.SHAPES]

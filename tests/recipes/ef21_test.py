@@ -13,6 +13,7 @@ from jax.sharding import PartitionSpec as P
 import numpy as np
 import optax
 import pytest
+from tests import marks
 from tests import replay
 from tests.between_sites.oracles import ef21_sgdm
 from tests.oracles import checks
@@ -70,8 +71,13 @@ def compare(tx, oracle, steps):
 @pytest.mark.parametrize(
   'scope, min_size',
   # Global scope takes vectors and scalars by its own rule.
-  [({}, 0), (dict(scope='global'), None), (CHUNK, 0)],
-  ids=['leaf', 'global', 'chunk'],
+  [
+    pytest.param({}, 0, id='leaf'),
+    pytest.param(
+      dict(scope='global'), None, id='global', marks=pytest.mark.slow
+    ),
+    pytest.param(CHUNK, 0, id='chunk', marks=pytest.mark.slow),
+  ],
 )
 def test_it_does_what_its_oracle_does(scope, min_size, num_workers):
   tx = gs.ef21(0.1, axis_name=replay.AXIS, min_size=min_size, **scope)
@@ -98,6 +104,7 @@ def test_with_momentum_it_is_ef21_sgdm(num_workers, options):
   compare(gs.ef21(0.1, momentum=0.25, **ours), oracle, drawn(num_workers))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('scope', [{}, CHUNK], ids=['leaf', 'chunk'])
 def test_dense_leaves_return_the_plain_mean_and_owe_nothing(scope):
   tx = gs.ef21(0.1, axis_name=replay.AXIS, **scope)
@@ -109,6 +116,7 @@ def test_dense_leaves_return_the_plain_mean_and_owe_nothing(scope):
       assert not any(np.any(tree[leaf]) for tree in step.pending)
 
 
+@pytest.mark.slow
 def test_a_thick_message_changes_the_transport_only():
   """Four workers at 0.7 use a dense all-reduce; the estimates stay."""
   tx = gs.ef21(0.7, **ALL)
@@ -155,11 +163,7 @@ def test_any_shapes_with_ties(
 
 @pytest.mark.parametrize(
   'values',
-  [
-    'float32',
-    'exponent4',
-    pytest.param('bfloat16', marks=pytest.mark.slow),
-  ],
+  marks.few(['float32', 'exponent4', 'bfloat16'], 'exponent4'),
 )
 def test_what_is_returned_is_the_mean_of_the_estimates(values):
   """And what is pending is the gradient less the estimate, however rounded."""
@@ -177,6 +181,7 @@ def test_what_is_returned_is_the_mean_of_the_estimates(values):
     jax.tree.map(np.testing.assert_array_equal, residual, step.pending)
 
 
+@pytest.mark.slow
 def test_rounding_is_part_of_the_message():
   """An estimate holds what was sent, and the rest stays pending."""
   tx = gs.ef21(0.2, values='exponent4', **ALL)
@@ -188,6 +193,7 @@ def test_rounding_is_part_of_the_message():
   assert any(np.any(x) for tree in field(step, 'estimate') for x in tree)
 
 
+@pytest.mark.slow
 def test_estimates_reach_a_constant_gradient():
   """A quarter of each leaf a step: four steps, and then nothing is left."""
   tx = gs.ef21(0.25, **ALL)
@@ -205,6 +211,7 @@ def test_estimates_reach_a_constant_gradient():
       )
 
 
+@pytest.mark.slow
 def test_density_one_returns_the_exact_mean():
   for step in play(gs.ef21(1.0, **ALL), drawn(2)):
     for leaf, exact in enumerate(leaves.worker_mean(step.grads)):
@@ -300,7 +307,9 @@ def test_who_could_take_a_rejected_step_in_owes_it(around_a_rejected_step):
 # --- what it sends -----------------------------------------------------------
 
 
-@pytest.mark.parametrize('scope', ['leaf', 'global', 'chunk'])
+@pytest.mark.parametrize(
+  'scope', marks.few(['leaf', 'global', 'chunk'], 'leaf')
+)
 def test_it_sends_what_gradient_dropping_does(scope):
   """The same selection in the same message; only the memory differs."""
   params = {'bias': jnp.zeros(300), 'kernel': jnp.zeros((90, 100))}

@@ -14,7 +14,7 @@ from tests.oracles import gradient_dropping
   'scope, num_workers',
   [
     ('global', 3),
-    ('leaf', 3),
+    pytest.param('leaf', 3, marks=pytest.mark.slow),
     pytest.param('global', 8, marks=pytest.mark.slow),
     pytest.param('leaf', 5, marks=pytest.mark.slow),
   ],
@@ -32,6 +32,7 @@ def test_it_does_what_its_oracle_does(scope, num_workers):
         checks.close(step.pending[w][leaf], oracle.pending[w][leaf])
 
 
+@pytest.mark.slow
 def test_a_thick_message_changes_the_transport_only():
   """Four workers at 0.5 use a dense all-reduce; the selection stays."""
   tx = gs.gradient_dropping(0.5, axis_name=replay.AXIS)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import gradsparse as gs
 import numpy as np
 import pytest
+from tests import marks
 from tests import replay
 from tests.oracles import checks
 from tests.oracles import gtopk
 
-FAST = {('butterfly', 'exact', 3), ('tree', 'paper', 2)}
 ALL = [
   (topology, put_back, p)
   for topology in ('butterfly', 'tree', 'allgather')
@@ -18,13 +18,9 @@ ALL = [
 ]
 
 
-def case(setting):
-  return pytest.param(
-    *setting, marks=() if setting in FAST else pytest.mark.slow
-  )
-
-
-@pytest.mark.parametrize('topology, put_back, workers', [case(s) for s in ALL])
+@pytest.mark.parametrize(
+  'topology, put_back, workers', marks.few(ALL, ('butterfly', 'exact', 3))
+)
 def test_it_does_what_its_oracle_does(topology, put_back, workers):
   tx = gs.gtopk(
     0.05, topology=topology, put_back=put_back, axis_name=replay.AXIS

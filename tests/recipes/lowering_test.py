@@ -32,18 +32,13 @@ QR = {
 }
 CALLS: dict[str, set[str]] = {'power_sgd': QR}
 
-# One setting of each kind of message and of each exchange.
+# One setting of each kind of message and of most exchanges.
 KINDS = (
   'dense',
-  'dropping_schedule',
-  'ef21',
+  'dgc',
   'gtopk',
   'power_sgd',
   'variance',
-  'dgc_chunk',
-  'gtopk_tree',
-  'gtopk_allgather',
-  'qsgd_elias',
   'qsgd_scatter',
   'sign_scatter',
 )

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tests import marks
 from tests import replay
 from tests.oracles import qsgd
 from tests.oracles import wire_sizes
@@ -52,8 +53,8 @@ def bucket_norms(v, norm, bucket_size=BUCKET):
   return out
 
 
-@pytest.mark.parametrize('norm', ['max', 'l2'])
-@pytest.mark.parametrize('levels', [1, 7, 255])
+@pytest.mark.parametrize('norm', marks.few(['max', 'l2'], 'max'))
+@pytest.mark.parametrize('levels', marks.few([1, 7, 255], 7))
 def test_each_element_goes_to_one_of_the_two_levels_beside_it(levels, norm):
   v = vector()
   norms = bucket_norms(v, norm)
@@ -71,7 +72,7 @@ def test_each_element_goes_to_one_of_the_two_levels_beside_it(levels, norm):
 
 
 @pytest.mark.parametrize('norm', ['max', 'l2'])
-@pytest.mark.parametrize('levels', [1, 7])
+@pytest.mark.parametrize('levels', marks.few([1, 7], 7))
 def test_the_same_draws_give_what_the_oracle_gives(levels, norm):
   """A draw is documented: seed, step, 1 + worker, leaf, then rows of d."""
   for step in range(3):
@@ -127,17 +128,20 @@ def test_buckets_of_a_kernel_hold_whole_receptive_fields():
 
 @pytest.mark.parametrize(
   'shape, bucket_size, count',
-  [
-    ((40,), 16, 3),
-    ((6, 7), 16, 3),
-    ((3, 3, 2, 4), 20, 4),
-    # A field of 25 is larger: two parts of 13 and 12 each.
+  marks.few(
+    [
+      ((40,), 16, 3),
+      ((6, 7), 16, 3),
+      ((3, 3, 2, 4), 20, 4),
+      # A field of 25 is larger: two parts of 13 and 12 each.
+      ((5, 5, 2, 3), 16, 12),
+      # One-dimensional convolutions, and heads: their taps are the first axis.
+      ((3, 4, 5), 16, 4),
+      ((50, 2, 1), 16, 8),
+      ((4, 6, 2), 16, 3),
+    ],
     ((5, 5, 2, 3), 16, 12),
-    # One-dimensional convolutions, and heads: their taps are the first axis.
-    ((3, 4, 5), 16, 4),
-    ((50, 2, 1), 16, 8),
-    ((4, 6, 2), 16, 3),
-  ],
+  ),
 )
 def test_buckets_are_those_of_the_definition(shape, bucket_size, count):
   """One large element: in its bucket all others round to zero, else none."""
@@ -156,15 +160,19 @@ def test_buckets_are_those_of_the_definition(shape, bucket_size, count):
 
 @pytest.mark.parametrize(
   'shape, bucket_size, most',
-  [
-    # 121 taps: two buckets a field.
+  marks.few(
+    [
+      # 121 taps: two buckets a field.
+      ((11, 11, 3, 96), 64, 2 * 3 * 96),
+      ((12, 64, 768), 512, 1.02 * 12 * 64 * 768 / 512),
+      ((50_000, 4, 2), 512, 1.01 * 50_000 * 8 / 512),
+      ((3, 3, 256, 256), 512, 1.02 * 9 * 256 * 256 / 512),
+      ((1, 1, 64, 256), 128, 64 * 256 / 128),
+      ((1000, 1000), 512, 1954),
+    ],
     ((11, 11, 3, 96), 64, 2 * 3 * 96),
-    ((12, 64, 768), 512, 1.02 * 12 * 64 * 768 / 512),
-    ((50_000, 4, 2), 512, 1.01 * 50_000 * 8 / 512),
-    ((3, 3, 256, 256), 512, 1.02 * 9 * 256 * 256 / 512),
-    ((1, 1, 64, 256), 128, 64 * 256 / 128),
     ((1000, 1000), 512, 1954),
-  ],
+  ),
 )
 def test_a_leaf_has_few_buckets_and_none_larger_than_asked(
   shape, bucket_size, most

@@ -192,8 +192,16 @@ def check(step, mean, oracle, close=checks.close):
         checks.close(own[leaf], expected[leaf])
 
 
-# Other arguments of the same code: one number of workers is enough.
-VARIANTS = ('variance_often', 'ada_comp_default_bins', 'dryden_thick')
+# Other arguments of the same code.
+VARIANTS = (
+  'variance_paper',
+  'variance_float32',
+  'variance_often',
+  'ada_comp_default_bins',
+  'sign_memory',
+  'dryden_thick',
+  'random_k_memory',
+)
 
 
 def run_of(name, num_workers):
@@ -226,6 +234,7 @@ def test_a_scheme_does_what_its_oracle_does(name, num_workers):
   assert bool(owed) == bool(tx.scheme.memory.floats)
 
 
+@pytest.mark.slow
 def test_terngrad_without_clipping_is_the_oracle_without():
   tx = gs.terngrad(clip=np.inf, axis_name=replay.AXIS, min_size=2, seed=SEED)
   drawn = replay.drawn_steps(3, count=1)

@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tests import marks
 from tests import replay
 
 
@@ -30,7 +31,7 @@ def test_sign_majority_ties_and_zeros_are_positive():
   np.testing.assert_array_equal(step.pending[1][0], [-4, -2, -1, -1, 2])
 
 
-@pytest.mark.parametrize('alpha', [0.25, 4.0])
+@pytest.mark.parametrize('alpha', marks.few([0.25, 4.0], 0.25))
 def test_variance_based_forgets_what_it_sent_exactly(alpha):
   """The paper's r <- 0, v <- 0, for alpha under 1 too; the rest decays."""
   tx = gs.variance_based(
@@ -57,7 +58,7 @@ def test_variance_based_forgets_what_it_sent_exactly(alpha):
       [0.04, 0.06, 1.75, 6.25, -3.75],
       [0.0, 0.0036, 3.0625, 39.0625, 14.0625],
     ),
-    ('paper', [0, 0, 0, 0, 0], [0, 0, 0, 0, 0]),
+    pytest.param('paper', [0] * 5, [0] * 5, marks=pytest.mark.slow),
   ],
 )
 def test_variance_based_sends_the_papers_example(rounding, owed, variance):
@@ -106,7 +107,7 @@ def test_terngrad_of_numbers_equal_but_for_rounding_sends_them():
   np.testing.assert_allclose(tx.update(grads, tx.init(grads))[0], 0.3, 1e-6)
 
 
-@pytest.mark.parametrize('number', [0.07, 0.3, 1e30])
+@pytest.mark.parametrize('number', marks.few([0.07, 0.3, 1e30], 0.3))
 def test_terngrad_of_many_equal_numbers_sends_them(number):
   """Also as optimised code, where a product and a sum are one operation."""
   tx = gs.terngrad(axis_name=None, min_size=0)

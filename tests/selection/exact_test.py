@@ -78,19 +78,21 @@ def test_a_traced_density_of_one_is_all():
 
 
 @given(
-  st.sampled_from(SIZES), st.integers(0, 2**32 - 1), st.sampled_from(LIMITS)
+  st.sampled_from(SIZES),
+  st.integers(0, 2**32 - 1),
+  st.sampled_from(LIMITS),
+  st.booleans(),
 )
-def test_top_k_is_a_stable_sort(size_and_k, seed, limit):
+def test_top_k_is_a_stable_sort(size_and_k, seed, limit, order):
   size, k = size_and_k
   x = numbers(size, seed)
-  for order in (False, True):
-    expected = ranked(x)[:k] if order else np.sort(ranked(x)[:k])
-    values, indices = top_k(size, k, order, limit)(x)
-    np.testing.assert_array_equal(indices, expected)
-    np.testing.assert_array_equal(values, x[expected])
+  expected = ranked(x)[:k] if order else np.sort(ranked(x)[:k])
+  values, indices = top_k(size, k, order, limit)(x)
+  np.testing.assert_array_equal(indices, expected)
+  np.testing.assert_array_equal(values, x[expected])
 
 
-@pytest.mark.parametrize('size, k', marks.few(SIZES, *SIZES[::4]))
+@pytest.mark.parametrize('size, k', marks.few(SIZES, (4159, 12)))
 def test_top_k_of_equal_numbers_is_the_first_k(size, k):
   for x in (np.zeros(size, np.float32), np.full(size, -2.5, np.float32)):
     _, indices = top_k(size, k)(x)

@@ -11,7 +11,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tests import marks
 from tests import replay
 from tests.selection.vectors import numbers
 from tests.selection.vectors import ranked
@@ -71,9 +70,8 @@ def test_a_sampled_threshold_sends_all_that_reach_it(seed):
   check_sampled(x, K, RATE, seed % 1000, got)
 
 
-@pytest.mark.parametrize(
-  'size, k', marks.few([(300, 20), (4159, 12), (5000, 4900)], (4159, 12))
-)
+@pytest.mark.slow
+@pytest.mark.parametrize('size, k', [(300, 20), (4159, 12), (5000, 4900)])
 def test_so_do_small_leaves_tails_and_large_shares(size, k):
   """Fewer than two stages are worth, a tail that is no block, nearly all."""
   counts = set()
@@ -85,6 +83,7 @@ def test_so_do_small_leaves_tails_and_large_shares(size, k):
   assert len(counts) > 3
 
 
+@pytest.mark.slow
 def test_on_average_k_are_sent_and_never_more_than_13_tenths():
   """A sample that holds 100 of the 1,000 largest: a quantile good to 10 %."""
   k = 1000
@@ -105,6 +104,7 @@ def test_a_threshold_that_is_far_too_low_sends_exactly_the_k_largest():
   np.testing.assert_array_equal(indices[K:], N)
 
 
+@pytest.mark.slow
 def test_a_sample_of_everything_is_the_exact_selection():
   x = numbers(N, 0)
   _, indices = sampler(N, K, 1.0)(x, 0)
@@ -112,6 +112,7 @@ def test_a_sample_of_everything_is_the_exact_selection():
   np.testing.assert_array_equal(indices[K:], N)
 
 
+@pytest.mark.slow
 def test_at_density_one_everything_is_sent():
   x = numbers(300, 0)
   _, indices = sampler(300, 300, RATE)(x, 0)

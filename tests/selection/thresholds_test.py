@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tests import marks
 from tests import replay
 
 # Rows of 32 are counted as one block, where they are of one segment.
@@ -72,9 +73,19 @@ def _mostly_zero(rng, rows):
     ),
     pytest.param(_rows_with_large_tops, 128, 4, marks=pytest.mark.slow),
     pytest.param(_mostly_zero, 60, 3, marks=pytest.mark.slow),
-    (lambda rng, rows: rng.integers(0, 9, (rows, LANES)), 200, 30),
+    pytest.param(
+      lambda rng, rows: rng.integers(0, 9, (rows, LANES)),
+      200,
+      30,
+      marks=pytest.mark.slow,
+    ),
     (lambda rng, rows: 10.0 ** rng.uniform(-38, 38, (rows, LANES)), 300, 7),
-    (lambda rng, rows: 10.0 ** rng.choice([-38, 38], (rows, LANES)), 2000, 10),
+    pytest.param(
+      lambda rng, rows: 10.0 ** rng.choice([-38, 38], (rows, LANES)),
+      2000,
+      10,
+      marks=pytest.mark.slow,
+    ),
   ],
 )
 def test_few_counts_find_the_bar(make, count, most, monkeypatch):
@@ -114,7 +125,7 @@ def test_the_so_many_th_of_each_segment_and_how_many_reach_it():
   np.testing.assert_array_equal(reach, [np.sum(x >= bar) for x, bar in both])
 
 
-@pytest.mark.parametrize('workers', [2, 4])
+@pytest.mark.parametrize('workers', marks.few([2, 4], 2))
 def test_side_by_side_for_several_workers(workers):
   """Four workers of four rows: see the trap in the code."""
   numbers = np.random.default_rng(0).integers(0, 50, (workers, 4, LANES))

@@ -73,7 +73,7 @@ def tiled(density, scheduled, form):
     (1 / 64, None, 'groups'),
     pytest.param(1 / 64, 0.004, 'groups', marks=pytest.mark.slow),
     pytest.param(1 / 4096, None, 'groups', marks=pytest.mark.slow),
-    (1 / 64, None, 'chunks'),
+    pytest.param(1 / 64, None, 'chunks', marks=pytest.mark.slow),
   ],
 )
 def test_each_tile_sends_its_largest(density, now, form, monkeypatch):

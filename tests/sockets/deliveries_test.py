@@ -22,7 +22,7 @@ TOTAL = 16
 SMALL = (0, 5, 1 << 14)
 
 
-@pytest.fixture(name='small', params=SMALL)
+@pytest.fixture(name='small', params=marks.few(SMALL, 5))
 def _small(request, monkeypatch):
   monkeypatch.setattr(deliveries, '_SMALL', request.param)
   return request.param
@@ -50,7 +50,7 @@ def leaves_of(indices, slots, limits=SIZES):
   return out, [d.dense(shape) for d, shape in zip(out, SHAPES, strict=True)]
 
 
-@pytest.mark.parametrize('small', SMALL)
+@pytest.mark.parametrize('small', marks.few(SMALL, 5))
 def test_every_entry_arrives_in_its_leaf(small):
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(deliveries, '_SMALL', small)

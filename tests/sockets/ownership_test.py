@@ -152,12 +152,12 @@ def test_switching_keeps_estimates_where_they_mean_the_same():
     gs.gradient_dropping(0.1, axis_name=None),
   )
   grads = {'w': jnp.arange(30.0).reshape(6, 5)}
-  _, state = leaf.update(grads, leaf.init(PARAMS))
+  _, state = jax.jit(leaf.update)(grads, leaf.init(PARAMS))
   after = gs.switch(leaf, chunk, state)
   jax.tree.map(np.testing.assert_array_equal, after.memory, state.memory)
   # What an estimate lacks is no debt: gradient dropping begins with none.
   assert np.any(gs.pending(state)['w'])
   assert not np.any(gs.pending(gs.switch(leaf, dropping, state))['w'])
-  _, state = dropping.update(grads, dropping.init(PARAMS))
+  _, state = jax.jit(dropping.update)(grads, dropping.init(PARAMS))
   with pytest.raises(ValueError, match='keeps no sum of gradients'):
     gs.switch(dropping, leaf, state)

@@ -7,6 +7,7 @@ from gradsparse.sockets import sums_few_rows
 import jax
 import numpy as np
 import pytest
+from tests import marks
 from tests import replay
 
 SPACE = Space.whole([(50, 64), (33,), (1,), (7, 32)])
@@ -23,7 +24,7 @@ def _vector(values, indices):
   return total / 2
 
 
-@pytest.mark.parametrize('workers', [1, 3])
+@pytest.mark.parametrize('workers', marks.few([1, 3], 3))
 def test_the_sum_is_that_of_vectors_to_the_bit(workers):
   rng = np.random.default_rng(workers)
   for filled in (0, 5, 12):

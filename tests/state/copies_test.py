@@ -7,6 +7,7 @@ import jax
 import numpy as np
 import optax
 import pytest
+from tests import marks
 
 WORKERS = 4
 TX = optax.chain(
@@ -73,7 +74,9 @@ def test_they_are_refused_in_variables_of_nnx(name):
     READERS[name](inside)
 
 
-@pytest.mark.parametrize('made', [first_replica, gone_on])
+@pytest.mark.parametrize(
+  'made', marks.few([first_replica, gone_on], first_replica)
+)
 @pytest.mark.parametrize('name', READERS)
 def test_copies_of_one_memory_are_refused(name, made):
   with pytest.raises(ValueError, match=r'workers \[0\] for all 4 .*resize'):

@@ -174,13 +174,17 @@ def trusting():
       'pending when a gradient has come',
       marks=pytest.mark.slow,
     ),
-    (garbled, 1, 'what `unpack` makes of `pack`'),
+    pytest.param(
+      garbled, 1, 'what `unpack` makes of `pack`', marks=pytest.mark.slow
+    ),
     pytest.param(unsorted, 1, 'do not ascend', marks=pytest.mark.slow),
-    (heedless, 6, 'the shared part of state.memory'),
+    pytest.param(
+      heedless, 6, 'the shared part of state.memory', marks=pytest.mark.slow
+    ),
     pytest.param(halved, 1, "the update of ['b']", marks=pytest.mark.slow),
     (own_opinion, 4, 'the update of worker 1'),
-    (boasting, 5, 'the plan says'),
-    (partial, 2, 'in the mean over'),
+    pytest.param(boasting, 5, 'the plan says', marks=pytest.mark.slow),
+    pytest.param(partial, 2, 'in the mean over', marks=pytest.mark.slow),
     pytest.param(trusting, 4, 'a worker has a NaN', marks=pytest.mark.slow),
   ],
 )
@@ -191,6 +195,7 @@ def test_a_broken_law_is_named_with_case_and_numbers(broken, law, said):
   assert said in str(e.value)
 
 
+@pytest.mark.slow
 def test_a_law_that_does_not_apply_is_left_out():
   gs.testing.check_scheme(forgetful(), exempt=(1,), **ONE)
 

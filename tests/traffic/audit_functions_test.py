@@ -8,6 +8,7 @@ from jax.sharding import AxisType
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 import pytest
+from tests import marks
 from tests import replay
 
 
@@ -22,7 +23,10 @@ def two_sums(x):
 
 
 @pytest.mark.parametrize(
-  'form', ['plain', 'jitted', 'shapes', 'lowered', 'placed']
+  'form',
+  marks.few(
+    ['plain', 'jitted', 'shapes', 'lowered', 'placed'], 'plain', 'placed'
+  ),
 )
 def test_a_function_is_compiled_for_its_arguments(form):
   """As it is compiled by hand; the mesh is found."""
@@ -61,7 +65,7 @@ def test_the_mesh_that_is_found_has_devices_if_an_argument_has():
     assert found == mesh.abstract_mesh
 
 
-@pytest.mark.parametrize('runner', gs.workers.RUNNERS)
+@pytest.mark.parametrize('runner', marks.few(gs.workers.RUNNERS, 'shard_map'))
 def test_a_program_of_parallel_is_compiled_for_its_arguments(runner):
   fn = gs.workers.parallel(
     lambda x: gs.workers.mean(x),

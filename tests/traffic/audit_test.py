@@ -11,6 +11,7 @@ from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 import optax
 import pytest
+from tests import marks
 from tests import replay
 
 
@@ -239,7 +240,9 @@ def mesh_of(nodes, devices):
   )
 
 
-@pytest.mark.parametrize('nodes, devices', [(2, 2), (2, 4), (4, 2)])
+@pytest.mark.parametrize(
+  'nodes, devices', marks.few([(2, 2), (2, 4), (4, 2)], (2, 4))
+)
 def test_a_compiled_program_is_told_by_axis(nodes, devices):
   """Operands of 64 bytes; the larger branch sends 32 bytes of a ring."""
   both = ('node', 'device')

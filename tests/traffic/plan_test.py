@@ -30,7 +30,9 @@ def shapes_of(model):
   }
 
 
-@pytest.mark.parametrize('model, ratio', RATIOS.items())
+@pytest.mark.parametrize(
+  'model, ratio', marks.few(RATIOS.items(), ('alexnet', RATIOS['alexnet']))
+)
 def test_plan_reproduces_the_published_sizes_of_dgc(model, ratio):
   tx = gs.dgc(0.001, indices='run_length', axis_name='workers')
   plan = gs.plan(tx, shapes_of(model), num_workers=4)
@@ -82,10 +84,9 @@ SCHEDULES = {
 }
 
 
-@pytest.mark.parametrize('schedule, final', SCHEDULES.values(), ids=SCHEDULES)
-def test_after_its_warmup_a_schedule_sends_what_a_fixed_density_does(
-  schedule, final
-):
+@pytest.mark.parametrize('name', marks.few(SCHEDULES, 'staged', 'optax'))
+def test_after_its_warmup_a_schedule_sends_what_a_fixed_density_does(name):
+  schedule, final = SCHEDULES[name]
   plan = gs.plan(gs.gradient_dropping(schedule, axis_name='w'), PARAMS, 3)
   fixed = gs.plan(gs.gradient_dropping(final, axis_name='w'), PARAMS, 3)
   assert plan.payload_bytes == fixed.payload_bytes
@@ -154,6 +155,7 @@ def test_two_schedules_are_added_up():
   assert plan.over_run(6).payload_bytes == mean
 
 
+@pytest.mark.slow
 def test_a_schedule_on_the_upper_of_two_levels():
   upper = gs.dgc(gs.schedules.dgc_warmup(0.01, 6), axis_name='node')
   tx = optax.chain(gs.dense(axis_name='device'), upper)

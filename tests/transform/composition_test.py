@@ -15,6 +15,7 @@ import optax
 import pytest
 from tests import replay
 from tests import schemes
+from tests.marks import few
 
 AXIS = replay.AXIS
 PARAMS = {
@@ -113,12 +114,13 @@ def by_hand(links):
 
 
 def chains():
-  """Every sixth recipe before one optimizer; slow: all before all."""
+  """One recipe before one optimizer; slow: all before all."""
   for number, recipe in enumerate(gs.recipes.RECIPES):
     for turn in range(len(OPTIMIZERS)):
       optimizer = list(OPTIMIZERS)[(number + turn) % len(OPTIMIZERS)]
       place = PLACES[(number + turn) % len(PLACES)]
-      marks = pytest.mark.slow if turn or number % 9 else ()
+      slow = turn or recipe != 'dgc'
+      marks = pytest.mark.slow if slow else ()
       yield pytest.param(recipe, optimizer, place, marks=marks)
 
 
@@ -139,7 +141,9 @@ def test_a_chain_does_what_its_links_do(recipe, optimizer, place):
     assert np.any(first[name] != last[name])
 
 
-@pytest.mark.parametrize('recipe', gs.recipes.RECIPES)
+@pytest.mark.parametrize(
+  'recipe', few(gs.recipes.RECIPES, 'dense', 'dgc', 'variance_based')
+)
 def test_memories_are_the_workers_own_and_optimizers_states_are_not(recipe):
   tx = optax.chain(*parts(recipe, 'adamw', 'after'))
   state = tx.init(PARAMS)

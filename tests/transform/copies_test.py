@@ -9,6 +9,7 @@ from jax.sharding import PartitionSpec as P
 import numpy as np
 import optax
 import pytest
+from tests import marks
 from tests import schemes
 
 DGC = gs.dgc(0.3, axis_name='workers', min_size=0)
@@ -41,7 +42,7 @@ COPIES = {
 }
 
 
-@pytest.mark.parametrize('way', COPIES)
+@pytest.mark.parametrize('way', marks.few(COPIES, 'cloudpickle', 'tree map'))
 @pytest.mark.parametrize('name', TRANSFORMATIONS)
 def test_a_copy_is_what_the_original_is(name, way):
   tx = TRANSFORMATIONS[name]
@@ -62,8 +63,11 @@ def test_a_copy_of_a_scheme_tells_what_it_delivered():
   assert made.layout is DGC.layout
 
 
-@pytest.mark.parametrize('setting', schemes.SETTINGS, ids=lambda s: s.name)
-def test_a_state_is_a_plain_tree_of_arrays(setting):
+@pytest.mark.parametrize(
+  'name', marks.few(schemes.BY_NAME, *(s.name for s in schemes.FIRST))
+)
+def test_a_state_is_a_plain_tree_of_arrays(name):
+  setting = schemes.BY_NAME[name]
   tx, params = setting.make(), setting.params
   state = tx.init(params)
   # Flax saves no classes but those that are registered: none of ours is.

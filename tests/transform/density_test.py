@@ -17,6 +17,7 @@ from tests.simulation import gradients
 from tests.simulation import simulated
 
 
+@pytest.mark.slow
 def test_another_density_goes_on_with_the_same_state():
   """Rebuilding for each stage does what a schedule in the program does."""
   make = lambda density: gs.dgc(density, min_size=0, axis_name=AXIS)

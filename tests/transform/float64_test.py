@@ -73,7 +73,7 @@ def test_dense_is_pmean():
   assert gs.metrics(state)['payload_bytes'] == 8 * elements
 
 
-@pytest.mark.parametrize('name', marks.few(gs.recipes.RECIPES, 'dgc', 'qsgd'))
+@pytest.mark.parametrize('name', marks.few(gs.recipes.RECIPES, 'dgc'))
 def test_leaves_that_stay_dense_are_pmean(name):
   tx = schemes.example(name, axis_name=AXIS, min_size=100, dense_paths='bias')
   params = zeros(numbers())
@@ -92,6 +92,7 @@ def test_leaves_that_stay_dense_are_pmean(name):
     assert x.dtype != jnp.float64 and np.isfinite(x).all()
 
 
+@pytest.mark.slow
 def test_the_momentum_of_dense_leaves_stays_finite():
   tx = gs.dgc(0.1, axis_name=AXIS)
   grads = numbers()
@@ -146,6 +147,7 @@ def test_leaves_of_both_types_share_no_bytes():
   assert [row.payload_bytes for row in plan.rows] == [80, 40]
 
 
+@pytest.mark.slow
 def test_what_is_around_dense_keeps_it():
   grads = numbers()
   mean = pmean(grads)

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import optax
 import pytest
+from tests import marks
 from tests.replay import AXIS
 from tests.simulation import PARAMS
 from tests.simulation import gradients
@@ -176,7 +177,9 @@ def said_of(call):
   return [str(w.message) for w in caught if w.category is UserWarning]
 
 
-@pytest.mark.parametrize('name', TWICE)
+@pytest.mark.parametrize(
+  'name', marks.few(TWICE, 'sgd', 'behind_others', 'of_a_part')
+)
 def test_a_second_momentum_is_warned_of_once(name):
   tx = TWICE[name]()
   (text,) = said_of(lambda: gs.plan(tx, PARAMS, 2))
@@ -194,7 +197,7 @@ def test_a_chain_alone_is_warned_of_when_its_update_is_traced():
     assert len(said_of(lambda tx=tx: gs.workers.init(tx, PARAMS, 2))) == 1
 
 
-@pytest.mark.parametrize('name', ONCE)
+@pytest.mark.parametrize('name', marks.few(ONCE, 'sgd', 'before', 'labels'))
 def test_one_momentum_is_not_warned_of(name):
   tx = ONCE[name]()
   assert not said_of(lambda: gs.plan(tx, PARAMS, 2))

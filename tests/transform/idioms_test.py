@@ -41,7 +41,7 @@ def test_what_all_share_leaves_a_vmap_by_out_axes_none(name):
 
 
 def test_the_update_that_all_share_is_that_of_each():
-  tx = gs.gtopk(0.1, axis_name=AXIS)
+  tx = gs.gradient_dropping(0.1, axis_name=AXIS)
   grads = np.random.default_rng(0).normal(size=(WORKERS, 30))
 
   def step(grads):

@@ -30,7 +30,9 @@ def traced(tx, grads, state, **extra):
 # --- leaves -----------------------------------------------------------------
 
 
-@pytest.mark.parametrize('dtype', [jnp.bfloat16, jnp.float16, jnp.float32])
+@pytest.mark.parametrize(
+  'dtype', marks.few([jnp.bfloat16, jnp.float16, jnp.float32], jnp.bfloat16)
+)
 def test_every_float_is_taken_also_inside_of_optax(dtype):
   params = jax.tree.map(lambda p: p.astype(dtype), PARAMS)
   for wrap in (
@@ -146,7 +148,7 @@ TRACED = {
 }
 
 
-@pytest.mark.parametrize('name', TRACED)
+@pytest.mark.parametrize('name', marks.few(TRACED, 'strom', 'momentum'))
 def test_a_traced_number_out_of_range_rejects_the_step(name):
   scheme, numbers, known = TRACED[name]
   fixed = {'axis_name': None} | known
@@ -176,6 +178,7 @@ def test_numbers_of_python_are_leaves():
   np.testing.assert_allclose(updates['b'], 2.4, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_partition_masks_second_moments_too():
   tx = optax.partition(
     {
@@ -210,8 +213,16 @@ def test_the_state_of_another_density_is_a_schemes_own():
 # --- nothing ----------------------------------------------------------------
 
 
-@pytest.mark.parametrize('empty', [{}, (), None], ids=repr)
-@pytest.mark.parametrize('name', gs.recipes.RECIPES)
+# One of each kind of message.
+KINDS = ('dense', 'dgc', 'gtopk', 'qsgd', 'power_sgd', 'variance_based')
+
+
+@pytest.mark.parametrize(
+  'empty',
+  [{}, *(pytest.param(x, marks=pytest.mark.slow) for x in ((), None))],
+  ids=repr,
+)
+@pytest.mark.parametrize('name', marks.few(gs.recipes.RECIPES, *KINDS))
 def test_a_tree_without_leaves_is_sent_by_doing_nothing(name, empty):
   on, off = (example(name, axis_name=axis) for axis in (AXIS, None))
   updates, state = off.update(empty, off.init(empty), second_moment=empty)
@@ -221,7 +232,7 @@ def test_a_tree_without_leaves_is_sent_by_doing_nothing(name, empty):
   assert jax.tree.leaves(gs.workers.init(on, empty, 2).memory) == []
 
 
-@pytest.mark.parametrize('name', gs.recipes.RECIPES)
+@pytest.mark.parametrize('name', marks.few(gs.recipes.RECIPES, *KINDS))
 def test_so_is_a_tree_of_leaves_without_elements(name):
   empty = {'w': jnp.zeros((0, 3))}
   tx = example(name, axis_name=None)

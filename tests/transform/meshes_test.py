@@ -22,6 +22,7 @@ def mesh_of(*names):
   )
 
 
+@pytest.mark.slow
 def test_two_levels_average_in_a_node_and_compress_between_nodes():
   tx = optax.chain(
     gs.dense(axis_name='device'),

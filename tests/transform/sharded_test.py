@@ -42,8 +42,8 @@ SMALL = dict(
 # Messages of two sizes cost another branch to compile: one scheme stands for
 # all that have them.
 SIZES = (0.3, 1.0)
-# Outside of the slow tests these stand for all, one of each kind of message.
-SHORT = ('gradient_dropping', 'qsgd', 'power_sgd')
+# Outside of the slow tests this one stands for all.
+SHORT = ('gradient_dropping',)
 # They select from all leaves together.
 JOINED = ('gtopk', 'qsgd_descent')
 CASES = tuple(name for name in gs.recipes.RECIPES if name not in JOINED)
@@ -369,7 +369,7 @@ def test_inside_of_a_replica_travel_scalars_only(case):
       assert c.kind == 'all_reduce' and c.nbytes <= 16, c
 
 
-@pytest.mark.parametrize('case', WHOLE)
+@pytest.mark.parametrize('case', marked(WHOLE))
 def test_inside_of_a_replica_travel_small_factors(case):
   run = ran(case)
   found = gs.audit(run.program.compiled, run.program.mesh)

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tests import marks
 from tests import simulation
 from tests.schemes import example
 
@@ -46,11 +47,7 @@ SCHEMES = {
     'all_to_all',
   ),
 }
-QUICK = ('all_gather', 'parts')
-NAMES = [
-  pytest.param(name, marks=() if name in QUICK else pytest.mark.slow)
-  for name in SCHEMES
-]
+NAMES = marks.few(SCHEMES, 'all_gather')
 
 
 @functools.cache
@@ -114,6 +111,7 @@ def test_all_reject_a_step_of_which_one_worker_got_something_else(
   chex.assert_trees_all_equal(after.compressor, state.compressor)
 
 
+@pytest.mark.slow
 def test_without_a_checksum_it_goes_unseen(monkeypatch):
   """So that the test above tests the checksum."""
   make, method = SCHEMES['all_gather']
@@ -123,7 +121,7 @@ def test_without_a_checksum_it_goes_unseen(monkeypatch):
   np.testing.assert_array_equal(after.stats.rejected_steps, 0)
 
 
-@pytest.mark.parametrize('check_vma', [True, False])
+@pytest.mark.parametrize('check_vma', marks.few([True, False], True))
 def test_the_plan_has_its_bytes(check_vma):
   tx = gs.dgc(0.1, axis_name=AXIS, verify=True)
   specs = gs.workers.specs(tx, simulation.PARAMS, WORKERS)

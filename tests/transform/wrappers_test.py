@@ -52,6 +52,7 @@ def test_leaves_that_nobody_averages_are_an_error():
 # --- steps that go wrong on one worker --------------------------------------
 
 
+@pytest.mark.slow
 def test_apply_if_finite_after_it_skips_a_step_on_all_workers_together():
   scheme = gs.dgc(0.1, min_size=0, axis_name=AXIS)
   tx = optax.chain(scheme, optax.apply_if_finite(optax.adam(0.1), 3))

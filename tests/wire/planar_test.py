@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tests import marks
 
 # Large leaves whose rows fill slabs, or leave some over; those with fewer rows
 # than fields, or too few for eight in a slab; vectors, and small ones.
@@ -62,7 +63,7 @@ def drawn(shapes, width, seed=0):
   ]
 
 
-@pytest.mark.parametrize('width', [1, 3, 4, 32])
+@pytest.mark.parametrize('width', marks.few([1, 3, 4, 32], 3))
 def test_words_are_those_of_the_format(width):
   codes = drawn(SHAPES, width)
 
@@ -106,8 +107,8 @@ def test_sums_of_words_hold_sums_of_codes():
   np.testing.assert_array_equal(both, first[0] + second[0])
 
 
-@pytest.mark.parametrize('size', [0, 5, 40_000, 32_768])
-@pytest.mark.parametrize('width', [1, 4])
+@pytest.mark.parametrize('size', marks.few([0, 5, 40_000, 32_768], 5, 40_000))
+@pytest.mark.parametrize('width', marks.few([1, 4], 4))
 def test_a_vector_is_a_head_of_whole_units_and_a_tail(size, width):
   (codes,) = drawn([(size,)], width)
   halves = jnp.asarray(codes[: size // 3]), jnp.asarray(codes[size // 3 :])

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tests import marks
 from tests.wire import bit_strings
 
 _STATIC = ('max_level', 'kind', 'block')
@@ -141,7 +142,10 @@ def test_many_nonzeros_are_written_and_read_in_passes():
 
 @pytest.mark.parametrize(
   'n, gap, kind',
-  [(200_000, 174_763, 'gamma'), (2**21 + 9, 2**21 + 3, 'omega')],
+  marks.few(
+    [(200_000, 174_763, 'gamma'), (2**21 + 9, 2**21 + 3, 'omega')],
+    (200_000, 174_763, 'gamma'),
+  ),
 )
 def test_gaps_of_more_than_32_bits(n, gap, kind):
   levels = np.zeros(n, np.int32)
@@ -155,7 +159,9 @@ def test_gaps_of_more_than_32_bits(n, gap, kind):
   np.testing.assert_array_equal(got, levels)
 
 
-@pytest.mark.parametrize('kind, bits', [('omega', 2.94), ('unary', 2.43)])
+@pytest.mark.parametrize(
+  'kind, bits', marks.few([('omega', 2.94), ('unary', 2.43)], ('unary', 2.43))
+)
 def test_bits_of_the_dense_code_on_gaussians(kind, bits):
   """In omega above the paper's 2.8, in unary below; lengths add 0.05."""
   n = 100_000
@@ -184,7 +190,7 @@ def test_dense_least_is_what_zeros_take():
     assert int(used) == qsgd_codes.dense_least(n, 9)
 
 
-@pytest.mark.parametrize('s', [1, 4, 16])
+@pytest.mark.parametrize('s', marks.few([1, 4, 16], 4))
 def test_sparse_code_is_below_the_bound_of_theorem_3_2(s):
   n = 10_000
   nonzeros = s * (s + math.sqrt(n))
@@ -208,7 +214,7 @@ def test_too_small_a_capacity_is_reported_and_harmless():
     assert got.shape == (300,)
 
 
-@pytest.mark.parametrize('capacity', range(5))
+@pytest.mark.parametrize('capacity', marks.few(range(5), 2))
 def test_complete_always_means_complete(capacity):
   """At the fewest bits a nonzero, where the limit on nonzeros is tightest."""
   for nonzeros in (0, 10, 11, 21, 22, 32, 33, 60):
@@ -254,8 +260,8 @@ def test_errors():
     qsgd_codes.encode_sparse(levels, -1, max_level=1)
 
 
-@pytest.mark.parametrize('kind', ['omega', 'unary'])
-@pytest.mark.parametrize('density', [0.0, 0.01, 0.9])
+@pytest.mark.parametrize('kind', marks.few(['omega', 'unary'], 'omega'))
+@pytest.mark.parametrize('density', marks.few([0.0, 0.01, 0.9], 0.01))
 def test_a_stream_is_as_long_as_it_was_said_before_it_was_written(
   kind, density
 ):

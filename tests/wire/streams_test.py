@@ -7,12 +7,12 @@ import functools
 from gradsparse.wire import elias
 from gradsparse.wire import streams
 from hypothesis import given
-from hypothesis import settings
 from hypothesis import strategies as st
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tests import marks
 from tests.wire import bit_strings
 
 _encode = jax.jit(
@@ -68,7 +68,6 @@ _CASES = [
 ]
 
 
-@settings(max_examples=25, deadline=None)
 @given(st.sampled_from(_CASES), st.integers(0, 2**32 - 1))
 def test_words_are_the_block_lengths_and_the_codes(case, seed):
   count, block, max_length = case
@@ -90,7 +89,7 @@ def test_words_are_the_block_lengths_and_the_codes(case, seed):
   assert front == len(expected) - -(-len(_string(bits, lengths)) // 32)
 
 
-@pytest.mark.parametrize('max_length', [5, 8, 16, 17])
+@pytest.mark.parametrize('max_length', marks.few([5, 8, 16, 17], 8, 17))
 def test_the_longest_codes_side_by_side(max_length):
   bits = np.full(72, 2**max_length - 1, np.uint32)
   bits[::3] = 1
@@ -107,8 +106,8 @@ def test_the_longest_codes_side_by_side(max_length):
   assert words.tolist() == expected
 
 
-@pytest.mark.parametrize('capacity', [0, 1, 3, 20])
-@pytest.mark.parametrize('max_length', [8, 32])
+@pytest.mark.parametrize('capacity', marks.few([0, 1, 3, 20], 0, 3))
+@pytest.mark.parametrize('max_length', marks.few([8, 32], 8))
 def test_nothing_is_written_past_the_capacity(capacity, max_length):
   bits, lengths = _random_codes(np.random.default_rng(3), (100,), max_length)
   expected = _stream(bits, lengths, 16, max_length)
@@ -125,7 +124,6 @@ def test_nothing_is_written_past_the_capacity(capacity, max_length):
   assert words.tolist() == kept
 
 
-@settings(max_examples=20, deadline=None)
 @given(
   st.sampled_from(tuple(elias.KINDS)),
   st.sampled_from([(50, 256), (100, 7)]),

@@ -222,6 +222,7 @@ def test_two_axes_compare_along_those_that_a_spec_does_not_name():
   assert (caught.value.leaf, caught.value.worker) == ("['all']", (1, 0))
 
 
+@pytest.mark.slow
 def test_leaves_that_jax_divides_over_another_axis_stay_where_they_are():
   mesh = jax.make_mesh(
     (2, 2), ('replica', 'model'), axis_types=(AxisType.Auto,) * 2

@@ -13,6 +13,7 @@ from jax.sharding import PartitionSpec as P
 import numpy as np
 import optax
 import pytest
+from tests import marks
 from tests.workers.regression import AXIS
 from tests.workers.regression import NUM_WORKERS
 from tests.workers.regression import OWN
@@ -33,7 +34,7 @@ def program(step, runner, in_specs, out_specs, **kwargs):
   )
 
 
-@pytest.mark.parametrize('runner', gs.workers.RUNNERS)
+@pytest.mark.parametrize('runner', marks.few(gs.workers.RUNNERS, 'simulate'))
 def test_a_worker_axis_of_another_size_is_refused(runner):
   """shard_map would drop rows, pmap would leave workers out."""
   fn = program(
@@ -55,7 +56,7 @@ def test_a_worker_axis_of_another_size_is_refused(runner):
         assert said in str(e.value)
 
 
-@pytest.mark.parametrize('runner', gs.workers.RUNNERS)
+@pytest.mark.parametrize('runner', marks.few(gs.workers.RUNNERS, 'shard_map'))
 def test_state_without_its_worker_axis_is_refused(runner):
   tx = gs.dgc(0.2, min_size=0, axis_name=AXIS)
   fn = training(tx, runner)
@@ -70,7 +71,7 @@ def drifting(own, batch):
   return jax.tree.map(lambda p, g: p - g, own, grads), {'loss': loss}
 
 
-@pytest.mark.parametrize('runner', gs.workers.RUNNERS)
+@pytest.mark.parametrize('runner', marks.few(gs.workers.RUNNERS, 'simulate'))
 @pytest.mark.parametrize(
   'out_specs, path',
   [((OWN, P()), "output[1]['loss']"), ((P(), OWN), "output[0]['b']")],
@@ -90,7 +91,7 @@ def test_an_output_that_differs_is_not_the_same_for_all(
   assert metrics['loss'].shape == (NUM_WORKERS,)
 
 
-@pytest.mark.parametrize('runner', gs.workers.RUNNERS)
+@pytest.mark.parametrize('runner', marks.few(gs.workers.RUNNERS, 'shard_map'))
 def test_a_mean_left_in_before_a_scheme_is_refused(runner):
   tx = gs.gradient_dropping(0.2, axis_name=AXIS)
   specs = gs.workers.specs(tx, PARAMS, NUM_WORKERS)
@@ -115,7 +116,7 @@ def counting(start):
   return step
 
 
-@pytest.mark.parametrize('runner', gs.workers.RUNNERS)
+@pytest.mark.parametrize('runner', marks.few(gs.workers.RUNNERS, 'simulate'))
 def test_types_too_strict_for_a_loop_can_be_left_unchecked(
   runner,
 ):
@@ -144,7 +145,7 @@ def test_a_mistake_of_another_kind_comes_without_a_warning():
       fn(jnp.ones((NUM_WORKERS, 4)))
 
 
-@pytest.mark.parametrize('runner', ['simulate', 'pmap'])
+@pytest.mark.parametrize('runner', marks.few(['simulate', 'pmap'], 'simulate'))
 def test_types_are_checked_once_for_arguments_of_the_same_shapes(runner):
   checked = []
 

@@ -9,6 +9,7 @@ from jax.sharding import PartitionSpec as P
 import numpy as np
 import optax
 import pytest
+from tests import marks
 
 PARAMS = {
   'adapter': np.zeros((4, 5), np.float32),
@@ -79,16 +80,15 @@ def trained(name, runner):
 @pytest.mark.filterwarnings('ignore:optax.MultiSteps')
 @pytest.mark.parametrize(
   'name, runner',
-  [
-    ('alone', 'simulate'),
-    ('norm around', 'simulate'),
+  marks.few(
+    [
+      *((name, 'simulate') for name in FROZEN),
+      *(('norm around', runner) for runner in ('pmap', 'wrap')),
+    ],
     ('accumulate', 'simulate'),
-    *(
-      pytest.param(name, 'simulate', marks=pytest.mark.slow)
-      for name in ('adam inside', 'adam around', 'multi steps')
-    ),
-    *(('norm around', runner) for runner in ('pmap', 'wrap')),
-  ],
+    ('adam around', 'simulate'),
+    ('norm around', 'wrap'),
+  ),
 )
 def test_what_is_frozen_stays_and_the_rest_is_trained(name, runner):
   params, state = trained(name, runner)

@@ -8,6 +8,7 @@ import numpy as np
 import optax
 from optax import contrib
 import pytest
+from tests import marks
 
 PARAMS = {
   'w': np.zeros((4, 5), np.float32),
@@ -32,6 +33,7 @@ WANTING = {
   ),
   'sophia': (contrib.sophia(RATE), ('obj_fn',)),
 }
+FAST = ('lbfgs', 'momo', 'opaque sam')
 # All others, by the package that has them.
 PLAIN = {
   optax: (
@@ -50,7 +52,8 @@ RATELESS = ('cocob', 'dog', 'dowg')
 
 def _cases():
   for name, (optimizer, wanted) in WANTING.items():
-    yield pytest.param(optimizer, wanted, id=name)
+    slow = () if name in FAST else pytest.mark.slow
+    yield pytest.param(optimizer, wanted, id=name, marks=slow)
   for package, names in PLAIN.items():
     for name in names.split():
       if not hasattr(package, name):
@@ -113,6 +116,7 @@ def test_an_optimizer_follows_a_scheme(optimizer, wanted):
   check(optax.chain(DROPPING, optimizer), PARAMS, wanted)
 
 
+@pytest.mark.slow
 def test_lookahead_goes_around_a_scheme():
   tx = optax.lookahead(optax.chain(DROPPING, optax.sgd(RATE)), 2, 0.5)
   check(tx, optax.LookaheadParams.init_synced(PARAMS), ())
@@ -145,7 +149,7 @@ ASKING = {
 }
 
 
-@pytest.mark.parametrize('how', ASKING)
+@pytest.mark.parametrize('how', marks.few(ASKING, 'by keyword'))
 def test_what_an_own_optimizer_asks_for_is_given_by_its_name(how):
   tx = ASKING[how]
   mesh = jax.make_mesh((2,), ('workers',), devices=jax.devices()[:2])

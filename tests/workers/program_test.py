@@ -10,6 +10,7 @@ from jax.sharding import PartitionSpec as P
 import numpy as np
 import optax
 import pytest
+from tests import marks
 from tests.workers.regression import AXIS
 from tests.workers.regression import NUM_WORKERS
 from tests.workers.regression import OWN
@@ -120,14 +121,16 @@ def test_donated_arguments_are_given_up(runner):
   assert np.any(new.memory.residual['w'])
 
 
-def test_devices_can_be_chosen():
+@pytest.mark.parametrize(
+  'runner', marks.few(['pmap', 'shard_map'], 'shard_map')
+)
+def test_devices_can_be_chosen(runner):
   tx = gs.dense(axis_name=AXIS)
   devices = jax.devices()[::-1]
-  for runner in ('pmap', 'shard_map'):
-    fn = training(tx, runner, devices=devices)
-    state = gs.workers.init(tx, PARAMS, NUM_WORKERS)
-    params, *_ = fn(PARAMS, state, *batches(1))
-    assert set(params['w'].devices()) <= set(devices[:NUM_WORKERS])
+  fn = training(tx, runner, devices=devices)
+  state = gs.workers.init(tx, PARAMS, NUM_WORKERS)
+  params, *_ = fn(PARAMS, state, *batches(1))
+  assert set(params['w'].devices()) <= set(devices[:NUM_WORKERS])
 
 
 def test_bad_arguments_are_named():

@@ -18,6 +18,7 @@ from jax.sharding import PartitionSpec as P
 import numpy as np
 import optax
 import pytest
+from tests import marks
 from tests import replay
 from tests import schemes
 
@@ -112,9 +113,13 @@ def test_what_is_pending_becomes_the_same_update(old, new):
   each(np.testing.assert_array_equal, back.memory, state.memory)
 
 
-@pytest.mark.parametrize('setting', schemes.SETTINGS, ids=lambda s: s.name)
-def test_every_scheme_goes_on(setting, old=3, new=2):
+FAST = (*(s.name for s in schemes.FIRST), 'qsgd_scatter')
+
+
+@pytest.mark.parametrize('name', marks.few(schemes.BY_NAME, *FAST))
+def test_every_scheme_goes_on(name, old=3, new=2):
   """What is owed stays, shared state stays, and all have the right shapes."""
+  setting = schemes.BY_NAME[name]
   tx, params = setting.make(), setting.params
   state = stacked(tx, old, params)
   with warnings.catch_warnings(record=True) as said:
@@ -144,7 +149,9 @@ def test_the_same_number_changes_nothing():
   assert resized(tx, state, 3) is state
 
 
-@pytest.mark.parametrize('old, new', [(3, 2), (5, 7), (7, 3)])
+@pytest.mark.parametrize(
+  'old, new', marks.few([(3, 2), (5, 7), (7, 3)], (3, 2))
+)
 def test_what_is_equal_on_all_workers_stays_so_to_the_bit(old, new):
   """The momentum of dense leaves: workers would drift apart otherwise."""
   tx = gs.dgc(0.1, axis_name=AXIS)
@@ -155,7 +162,9 @@ def test_what_is_equal_on_all_workers_stays_so_to_the_bit(old, new):
   np.testing.assert_array_equal(after, np.stack([np.float32(same)] * new))
 
 
-@pytest.mark.parametrize('old, new', [(4, 2), (3, 2), (1, 8), (4, 6)])
+@pytest.mark.parametrize(
+  'old, new', marks.few([(4, 2), (3, 2), (1, 8), (4, 6)], (3, 2))
+)
 def test_second_moments_are_those_of_what_is_pending(old, new):
   """Of one step whose examples the new workers share as they share r."""
   batch, rng = 3, np.random.default_rng(1)
@@ -281,6 +290,7 @@ def test_momentum_goes_on_as_that_of_the_mean():
   )
 
 
+@pytest.mark.slow
 def test_ef21_returns_the_mean_of_the_new_estimates():
   tx = gs.ef21(0.2, axis_name=AXIS, min_size=0)
   _, state = trained(tx, gs.workers.init(tx, PARAMS, 4), 4, range(2))
@@ -316,10 +326,12 @@ WRAPPERS = {
 }
 
 
-@pytest.mark.parametrize('make', WRAPPERS.values(), ids=WRAPPERS)
-def test_what_is_around_a_scheme_goes_with_it(make):
+@pytest.mark.parametrize(
+  'name', marks.few(WRAPPERS, 'chain', 'partition', 'accumulate')
+)
+def test_what_is_around_a_scheme_goes_with_it(name):
   """Numbers that differ between workers keep their mean, others stay."""
-  tx = make()
+  tx = WRAPPERS[name]()
   rng = np.random.default_rng(0)
   state = jax.tree.map(
     lambda x: (

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 import numpy as np
 import pytest
+from tests import marks
 
 _AXES = {'workers': 3, 'devices': 2}
 _NODE, _EACH = P('workers'), P('workers', 'devices')
@@ -26,7 +27,9 @@ def _means(shared, own, x):
   return shared + gs.workers.mean(node), own + node, shared + own + x
 
 
-@pytest.mark.parametrize('runner', ['simulate', 'shard_map'])
+@pytest.mark.parametrize(
+  'runner', marks.few(['simulate', 'shard_map'], 'shard_map')
+)
 def test_arrays_have_the_axes_that_their_specs_name(runner):
   fn = _program(_means, runner, (P(), _NODE, _EACH), (P(), _NODE, _EACH))
   own = np.arange(3, dtype=np.float32)
@@ -39,7 +42,9 @@ def test_arrays_have_the_axes_that_their_specs_name(runner):
     fn(np.float32(10), own, x.reshape(2, 3, 4))
 
 
-@pytest.mark.parametrize('runner', ['simulate', 'shard_map'])
+@pytest.mark.parametrize(
+  'runner', marks.few(['simulate', 'shard_map'], 'simulate')
+)
 def test_an_output_that_differs_inside_a_worker_is_refused(runner):
   fn = _program(lambda x: 2 * x, runner, (_EACH,), _NODE)
   with pytest.raises(ValueError) as e:

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from tests import marks
 from tests.oracles import dgc
 
 AXIS = 'workers'
@@ -30,7 +31,7 @@ def clipped(grads, threshold):
   return [[np.asarray(x[w]) for x in out] for w in range(len(grads))]
 
 
-@pytest.mark.parametrize('num_workers', [1, 2, 4])
+@pytest.mark.parametrize('num_workers', marks.few([1, 2, 4], 4))
 def test_each_worker_is_clipped_as_the_oracle_says(num_workers):
   grads = draw(num_workers)
   for threshold in (0.5, 3.0, 100.0):

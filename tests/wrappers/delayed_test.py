@@ -19,7 +19,6 @@ from tests.simulation import gradients
 from tests.simulation import simulated
 
 WORKERS, STEPS = 3, 4
-FAST = ('power_sgd', 'sign_memory')
 
 
 def run(tx, each, params, num_workers=WORKERS):
@@ -45,7 +44,7 @@ def drawn(name, count=STEPS):
   return [gradients(WORKERS, seed=t, params=params) for t in range(count)]
 
 
-@pytest.mark.parametrize('name', marks.few(schemes.BY_NAME, *FAST))
+@pytest.mark.parametrize('name', marks.few(schemes.BY_NAME, 'sign_memory'))
 def test_the_same_updates_one_call_later(name):
   setting = schemes.BY_NAME[name]
   each = drawn(name)
@@ -92,6 +91,7 @@ def test_as_in_the_oracle_where_a_worker_is_not_finite(num_workers):
   assert rejected == 3
 
 
+@pytest.mark.slow
 def test_what_is_sent_does_not_depend_on_this_gradient():
   tx = gs.delayed(gs.dgc(0.1, axis_name=AXIS))
   state, fn = simulated(tx)
@@ -163,6 +163,7 @@ def test_the_plan_is_that_of_the_scheme():
   assert plans[1].every == 1
 
 
+@pytest.mark.slow
 def test_gradients_keep_their_dtype():
   params = {'kernel': jnp.zeros(30, jnp.bfloat16)}
   tx = gs.delayed(gs.dense(axis_name=None))

@@ -186,6 +186,7 @@ def test_an_update_that_overflows_after_the_exchange():
   assert gs.metrics(state)['rejected_steps'] == 0
 
 
+@pytest.mark.slow
 def test_what_stands_before_the_scheme_stays_what_it_was():
   dense = gs.dense(axis_name=AXIS)
   tx = gs.skip_rejected(optax.chain(optax.trace(0.9), dense, optax.sgd(0.5)))
@@ -202,7 +203,7 @@ def test_what_stands_before_the_scheme_stays_what_it_was():
 # --- keywords ---------------------------------------------------------------
 
 
-@pytest.mark.parametrize('form', FORMS)
+@pytest.mark.parametrize('form', marks.few(FORMS, 'around'))
 def test_keywords_reach_what_is_inside(form):
   plateau = optax.contrib.reduce_on_plateau(patience=1)
   follows = optax.chain(optax.sgd(1.0), plateau)
@@ -228,6 +229,7 @@ def test_keywords_reach_what_is_inside(form):
   assert all_zero(updates) and optax.tree.get(state, 'scale') == scale
 
 
+@pytest.mark.slow
 def test_second_moments_reach_a_scheme_inside():
   variance = gs.variance_based(1.0, min_size=0, axis_name=AXIS)
   tx = gs.skip_rejected(optax.chain(variance, MOMENTUM))
@@ -246,7 +248,7 @@ NESTED = {
 }
 
 
-@pytest.mark.parametrize('name', NESTED)
+@pytest.mark.parametrize('name', marks.few(NESTED, 'outside'))
 def test_a_round_of_accumulate_passes_as_a_whole(name):
   fn, state = program(NESTED[name], 2)
   for seed in (0, 1):
@@ -285,7 +287,8 @@ def test_for_multi_steps_inside_a_rejected_call_never_happened():
     chex.assert_trees_all_close(state.inner, plain, rtol=1e-6, atol=1e-7)
 
 
-@pytest.mark.parametrize('form', marks.few(FORMS, 'after'))
+@pytest.mark.slow
+@pytest.mark.parametrize('form', FORMS)
 @pytest.mark.filterwarnings('ignore:optax.MultiSteps:UserWarning')
 def test_inside_multi_steps(form):
   several = optax.MultiSteps(FORMS[form](), 2).gradient_transformation()
@@ -337,6 +340,7 @@ def test_between_replicas_of_several_devices(form):
   assert all_finite((updates, state)) and not all_zero(updates)
 
 
+@pytest.mark.slow
 def test_after_local_gradients():
   """Updates differ between workers by type, and so do the counters."""
   local = gs.local_gradient(dropping(), 'partial')

@@ -150,6 +150,7 @@ def test_the_page_has_the_tables_of_the_record():
   assert page.page(json.loads(record.read_text())) in text
 
 
+@pytest.mark.slow
 def test_the_program_prints_records(tmp_path):
   """And needs no compiler of accelerators for it."""
   records = [tmp_path / 'a.json', tmp_path / 'b.json']

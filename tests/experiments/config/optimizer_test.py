@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from tests import marks
 
 
 def _chain(scheme, arguments, *, learning_rate=None, axis_name=None, **changes):
@@ -66,7 +67,7 @@ def test_weight_decay_is_on_the_local_gradient():
   np.testing.assert_allclose(decayed, expected, rtol=1e-6)
 
 
-@pytest.mark.parametrize('after', [False, True])
+@pytest.mark.parametrize('after', marks.few([False, True], True))
 def test_weight_decay_can_stay_out_of_what_is_sent(after):
   # Strom sends multiples of its threshold: what decay adds to a gradient is
   # rounded to them, what it adds to an update is not.
@@ -84,6 +85,7 @@ def test_weight_decay_can_stay_out_of_what_is_sent(after):
   np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_weight_decay_is_after_the_exchange_of_second_moments():
   params = {'w': jnp.ones((2, 2))}
   tx = _chain('variance_based', {'alpha': 1.0}, optimizer__weight_decay=0.1)
@@ -103,7 +105,9 @@ def test_clipping_precedes_the_scheme():
 @pytest.mark.parametrize(
   'density',
   [
-    lambda step: jnp.where(step < 4, 1.0, 0.25),
+    pytest.param(
+      lambda step: jnp.where(step < 4, 1.0, 0.25), marks=pytest.mark.slow
+    ),
     gs.schedules.DensitySchedule(((0, 1.0), (1, 0.5), (2, 1.0), (3, 0.25))),
   ],
 )
@@ -148,7 +152,7 @@ def test_messages_of_accumulated_steps_have_the_sizes_of_the_stages():
     assert planned(stages, exchange) == planned(now, exchange)
 
 
-@pytest.mark.parametrize('name', optimizer.OPTIMIZERS)
+@pytest.mark.parametrize('name', marks.few(optimizer.OPTIMIZERS, 'adamw'))
 def test_the_optimizer_hears_nothing_of_a_rejected_step(name):
   tx = _chain('gradient_dropping', {'density': 0.5}, optimizer__name=name)
   params = {'w': jnp.arange(1.0, 5.0)}

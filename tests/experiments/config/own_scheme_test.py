@@ -60,6 +60,7 @@ def _check(name, **arguments):
   settings.check(config.to_dict())
 
 
+@pytest.mark.slow
 def test_a_run_trains_with_it(tiny_config, tmp_path):
   config = tiny_config('own_scheme_module:thinned', steps=2, density=0.1)
   del config.compression['min_size']

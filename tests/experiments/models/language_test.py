@@ -92,6 +92,7 @@ def test_texts_of_a_batch_do_not_meet(made):
   np.testing.assert_allclose(whole[:1], _logits(made, _TOKENS[:1]), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_dropout_is_for_training_only(made):
   def trained(seed):
     key = {'dropout': jax.random.key(seed)}
@@ -121,6 +122,7 @@ def test_windows_that_pass_the_hidden_state_on_are_one_text():
     assert np.any(np.abs(a) > 1e-3)
 
 
+@pytest.mark.slow
 def test_no_dropout_between_the_steps_of_a_layer():
   """With all else dropped, a hidden state still goes on as it was."""
   model = _LSTM.clone(dropout=1.0)

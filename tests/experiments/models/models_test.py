@@ -37,7 +37,7 @@ _SIZES = [
   # Of 11,295,240 elsewhere; CNTK's convolutions have no biases.
   ('bn_inception', _IMAGENET, 1000, 11_295_240 - 10_016),
 ]
-_DEEP = ('bn_inception', 'resnet110', 'resnet152')
+_DEEP = ('bn_inception', 'resnet50', 'resnet110', 'resnet152')
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,6 @@ def _gradients(model, side, function):
       'vgg19',
       'vgg_like',
     ],
-    'alexnet',
     'resnet8',
     'vgg_like',
   ),
@@ -189,6 +188,7 @@ def tiny():
   return variables, images, jnp.asarray([0, 1, 2, 1])
 
 
+@pytest.mark.slow
 def test_dropout_is_for_training_only_and_follows_the_noise(tiny):
   variables, images, labels = tiny
   params, statistics = variables['params'], variables['batch_stats']

@@ -115,6 +115,7 @@ def test_a_sequence_in_two_parts_is_the_whole(name, layer_norm, depth):
   np.testing.assert_array_equal(last[0], whole[:, -1])
 
 
+@pytest.mark.slow
 def test_layer_norm_is_over_all_gates_and_before_the_biases():
   x, (h,) = _draw(2, 1, 4), (_draw(2, _UNITS, seed=1),)
   layer = recurrent.Layer((recurrent.GRU(_UNITS, layer_norm=True),))

@@ -11,16 +11,18 @@ import pytest
 from tests import marks
 from tests.experiments.models import sequences
 
+_SIZES = [
+  ('attention_small', 8_000, 8_000, 5_205_568),
+  # The local-gradient paper, section 4.1: 119 M and 225 M.
+  ('attention_ro_en', 66_000, 50_000, 118_906_704),
+  ('attention_ro_en_lstm', 66_000, 50_000, 126_783_312),
+  ('attention_en_de', 86_400, 86_400, 224_968_064),
+]
+
 
 @pytest.mark.parametrize(
   ('name', 'source', 'target', 'parameters'),
-  [
-    ('attention_small', 8_000, 8_000, 5_205_568),
-    # The local-gradient paper, section 4.1: 119 M and 225 M.
-    ('attention_ro_en', 66_000, 50_000, 118_906_704),
-    ('attention_ro_en_lstm', 66_000, 50_000, 126_783_312),
-    ('attention_en_de', 86_400, 86_400, 224_968_064),
-  ],
+  marks.few(_SIZES, _SIZES[0]),
 )
 def test_parameters(name, source, target, parameters):
   model = models.create(name, target).clone(source_classes=source)
@@ -38,8 +40,7 @@ def test_parameters(name, source, target, parameters):
 
 
 def test_every_translation_model_is_tested():
-  cases = test_parameters.pytestmark[0].args[1]
-  assert {name for name, *_ in cases} == set(models.TRANSLATION)
+  assert {name for name, *_ in _SIZES} == set(models.TRANSLATION)
 
 
 _SOURCE = np.asarray([[3, 4, 5, 6], [5, 2, 0, 0], [1, 6, 2, 0]])
@@ -116,6 +117,7 @@ def test_padding_of_the_source_changes_nothing(made):
   np.testing.assert_allclose(alone, expected[1:2], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_nothing_attends_to_padding(made):
   """Also where the encoder's states there were not zero."""
   model, variables = made
@@ -136,10 +138,12 @@ def test_nothing_attends_to_padding(made):
   )
 
 
+@pytest.mark.slow
 def test_a_sentence_of_padding_gives_numbers(made):
   assert np.all(np.isfinite(_logits(made, np.zeros_like(_SOURCE))))
 
 
+@pytest.mark.slow
 def test_every_source_word_counts(made):
   source, target = (np.repeat(x[:1], 4, axis=0) for x in (_SOURCE, _TARGET))
   expected = _logits(made, source, target)

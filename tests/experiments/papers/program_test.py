@@ -296,6 +296,7 @@ def test_a_row_of_the_program_is_recorded(program, tmp_path):
   assert run['environment']['jax'] and run['date']
 
 
+@pytest.mark.slow
 def test_a_real_run_resumes_and_is_recorded(tmp_path):
   """With the trainer itself: three steps of one layer on digits."""
   record, missing = _run(tmp_path, names=('dense',))

@@ -147,6 +147,7 @@ def test_csv_has_a_row_a_run(tmp_path):
   assert (dgc['run'], dgc['status'], dgc['scheme']) == ('dgc', 'unfinished', '')
 
 
+@pytest.mark.slow
 def test_pareto_draws_finished_runs_that_have_the_score(tmp_path):
   for name in ('dense', 'dgc', 'speech', 'running'):
     _write_run(tmp_path / name, name, finished=name != 'running')

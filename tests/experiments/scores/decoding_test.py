@@ -207,7 +207,7 @@ def _counting(words, after=END):
   return model, steps
 
 
-@pytest.mark.parametrize('beam', [1, 2])
+@pytest.mark.parametrize('beam', marks.few([1, 2], 2))
 def test_sentences_end_with_end_or_where_there_is_no_room(beam):
   source = jnp.ones((2, 5), jnp.int32)
   model, steps = _counting(6)

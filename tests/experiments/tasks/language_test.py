@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tests import marks
 
 _SYMBOLS = 7
 
@@ -108,7 +109,7 @@ def test_second_moments_are_of_rows():
   close(got.carry, plain.carry)
 
 
-@pytest.mark.parametrize('processes', [1, 3, 4, 12])
+@pytest.mark.parametrize('processes', marks.few([1, 3, 4, 12], 3))
 def test_a_test_is_of_each_symbol_once(processes):
   made = _made()
   params = made.init(jax.random.key(0)).params

@@ -94,6 +94,7 @@ def test_it_has_gradients_and_second_moments(made, moments):
   )
 
 
+@pytest.mark.slow
 def test_processes_share_a_test(made):
   one, params, statistics = made
   test = one.make_test()
@@ -108,6 +109,7 @@ def test_processes_share_a_test(made):
   assert tested['test/loss'] == pytest.approx(whole[0] / len(words))
 
 
+@pytest.mark.slow
 def test_parameters_are_put_on_the_device_once(made, check_one_copy):
   check_one_copy(*made)
 

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from tests import marks
 
 _WORDS = ('a', 'bird', 'cat', 'dog', 'eats', 'fish')
 
@@ -112,8 +113,8 @@ def test_second_moments_are_of_pairs(corpus):
   )
 
 
-@pytest.mark.parametrize('beam', [1, 3])
-@pytest.mark.parametrize('processes', [1, 3])
+@pytest.mark.parametrize('beam', marks.few([1, 3], 3))
+@pytest.mark.parametrize('processes', marks.few([1, 3], 3))
 def test_what_is_right_has_a_bleu_of_100(corpus, beam, processes):
   one, params = _made(corpus, beam)
   test = one.make_test()
@@ -127,6 +128,7 @@ def test_what_is_right_has_a_bleu_of_100(corpus, beam, processes):
   assert tested['test/sentence_loss'] == total[0] / len(lengths)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('beam', [1, 3])
 def test_parameters_are_put_on_the_device_once(corpus, beam, check_one_copy):
   one, params = _made(corpus, beam)

@@ -104,7 +104,6 @@ def _inputs(inner=1):
       {'runner': 'shard_map', 'inner': 2, 'moments': True},
     ],
     {},
-    {'inner': 2, 'block': 1},
     {'runner': 'shard_map', 'inner': 2, 'moments': True},
   ),
   ids=str,
@@ -137,6 +136,7 @@ def test_what_is_no_number_is_not_carried():
   assert np.isfinite(states[-1].carry['sum']).all()
 
 
+@pytest.mark.slow
 def test_smoothed_parameters_are_a_moving_average():
   states, _ = _trained(ema_decay=0.3)
   smoothed = np.ones(2)

@@ -48,6 +48,7 @@ def params(workdir):
     return dict(found)
 
 
+@pytest.mark.slow
 def test_it_sends_once_in_so_many_steps(make_config, tmp_path):
   config = make_config(**{'train.log_every': 1})
   summary = train.train_and_evaluate(config, tmp_path)

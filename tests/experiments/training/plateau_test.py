@@ -20,7 +20,9 @@ _LOSSES = [3.0, 2.0, 2.0, 2.5, 1.0, float('nan'), 1.0]
 @pytest.mark.parametrize(
   ('patience', 'accumulate', 'expected'),
   [
-    (1, 1, [1, 1, 0.5, 0.25, 0.25, 0.125, 0.0625]),
+    pytest.param(
+      1, 1, [1, 1, 0.5, 0.25, 0.25, 0.125, 0.0625], marks=pytest.mark.slow
+    ),
     (2, 2, [1, 1, 1, 0.5, 0.5, 0.5, 0.25]),
   ],
 )

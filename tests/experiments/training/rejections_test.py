@@ -50,6 +50,7 @@ def _lines(workdir):
   return [json.loads(line) for line in text.splitlines()]
 
 
+@pytest.mark.slow
 def test_a_few_rejected_steps_change_nothing(tiny_config, spoiled, tmp_path):
   config = tiny_config('gradient_dropping', density=0.01)
   config.train.log_every = 1

@@ -138,9 +138,8 @@ def test_parameters_that_differ_become_their_mean(config_of, tmp_path):
   jax.tree.map(check, after.params, before.params)
 
 
-@pytest.mark.parametrize(
-  'inner, new_inner', [(1, 1), pytest.param(2, 1, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize('inner, new_inner', [(1, 1), (2, 1)])
 def test_all_workers_go_on_with_the_mean_of_the_running_averages(
   inner, new_inner, config_of, tmp_path, monkeypatch
 ):

@@ -167,6 +167,7 @@ def test_another_number_of_inner_workers_is_no_resumption(
     train.train_and_evaluate(config, tmp_path)
 
 
+@pytest.mark.slow
 def test_a_finished_run_returns_its_result_again(tiny_config, tmp_path):
   config = tiny_config(steps=2)
   config.train.checkpoint_every = 2

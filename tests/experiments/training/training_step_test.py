@@ -67,8 +67,8 @@ def _running_averages(dense, images):
 @pytest.mark.parametrize(
   'runner, inner_workers, block',
   [
-    ('simulate', 2, None),
-    ('simulate', 1, 1),
+    pytest.param('simulate', 2, None, marks=pytest.mark.slow),
+    pytest.param('simulate', 1, 1, marks=pytest.mark.slow),
     ('shard_map', 1, None),
     pytest.param('pmap', 1, None, marks=pytest.mark.slow),
   ],
