@@ -118,7 +118,8 @@ def difference(
   score = metrics.METRICS[metric].score
   if not other or score is None:
     return None
-  mine, its = (column_of(_runs(frame, n), metric) for n in (name, other))
+  known = ['row', 'status', 'seed', *({metric} & {*frame})]
+  mine, its = (column_of(_runs(frame[known], n), metric) for n in (name, other))
   seeds = sorted(mine.index.intersection(its.index))
   found = [score.difference(mine[seed], its[seed]) for seed in seeds]
   return judging.student(found) if found else None

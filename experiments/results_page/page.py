@@ -82,7 +82,10 @@ def content(
     root: of the repository.
   """
   runs = runs_of(catalogue, root)
-  frames = {name: frame for name, frame in runs.groupby('table', sort=False)}
+  frames = {
+    name: frame.dropna(axis='columns', how='all').copy()
+    for name, frame in runs.groupby('table', sort=False)
+  }
   there = {name: catalogue[name] for name in frames}
   found = {n: outcomes.outcomes(there[n], frames[n]) for n in frames}
   slow = summaries.slow_runs(root / NETWORKS, there)
