@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+import re
 from typing import Any
 
 from experiments.program import tables
@@ -25,6 +26,10 @@ COLUMNS = {
   'uncounted': ('uncounted', ''),
 }
 
+PROFILE = 'The most expensive operations; of a `cond` one branch runs:'
+_PLACE = re.compile(r'jit\(step\)/shard_map/|gradsparse\.compress/|_fun\b')
+_SHOWN, _LEAST = 6, 0.25  # operations, x SGD
+
 
 def place(row: Row) -> str:
   """What a row was compiled for: target, slices, tree."""
@@ -43,15 +48,32 @@ def cells(rows: Sequence[Row]) -> pd.DataFrame:
   return tables.cells(COLUMNS, [{**r, 'uncounted': text} for r, text in shown])
 
 
-def page(rows: Sequence[Row]) -> str:
-  """A table for each target and tree, under its name, as in the document.
+def profile(rows: Sequence[Row]) -> pd.DataFrame:
+  """The operations that take most of each row's cycles."""
+  found = []
+  for row in rows:
+    each = [
+      f'`{_PLACE.sub("", name)}` {part:.1f}'
+      for cycles, name in row['most_expensive'][:_SHOWN]
+      if (part := cycles / row['cycles'] * row['cycles_x_sgd']) >= _LEAST
+    ]
+    found.append({'scheme': row['scheme'], 'x SGD': ', '.join(each)})
+  return pd.DataFrame(found)
 
+
+def page(rows: Sequence[Row]) -> str:
+  """Tables for each target and tree, under its name, as in the document.
+
+  The first has all columns; the second, where there are estimates, the profile.
   A scheme that was compiled twice for one of them has its last row.
   """
   found: dict[str, dict[str, Row]] = {}
   for row in rows:
     found.setdefault(place(row), {})[row['scheme']] = row
-  return '\n\n'.join(
-    f'### {name}\n\n' + tables.markdown(cells([*own.values()]))
-    for name, own in found.items()
-  )
+  parts = []
+  for name, own in found.items():
+    parts += [f'### {name}', tables.markdown(cells([*own.values()]))]
+    told = [row for row in own.values() if row['most_expensive']]
+    if told:
+      parts += [PROFILE, tables.markdown(profile(told))]
+  return '\n\n'.join(parts)

@@ -143,6 +143,14 @@ def test_records_become_the_tables_of_the_page():
   ]
 
 
+def test_a_profile_names_what_takes_most():
+  name = 'fusion jit(step)/shard_map/gradsparse.compress/cond/branch_0_fun/add'
+  shown = page.page(
+    [row(most_expensive=[[500, name], [400, 'copy ?'], [9, '']])]
+  )
+  assert '| dgc | `fusion cond/branch_0/add` 3.8, `copy ?` 3.0 |' in shown
+
+
 def test_the_page_has_the_tables_of_the_record():
   root = pathlib.Path(__file__).resolve().parents[3]
   record = root / 'experiments/results/accelerators.json'
