@@ -21,6 +21,10 @@ SCHEMES: dict[str, tuple[str, dict[str, str]]] = {
   'gtopk_tree': ('gtopk', {'topology': 'tree', 'put_back': 'paper'}),
   'gtopk_butterfly': ('gtopk', {}),
   'dgc': ('dgc', {}),
+  'sparse_loco': (
+    'dropping',
+    {'scope': 'tile', 'values': 'table4', 'mean': 'senders'},
+  ),
   'qsgd4': ('qsgd4', {}),
   'qsgd4_scatter': ('qsgd4', {'exchange': 'reduce_scatter'}),
   'one_bit': ('one_bit', {}),
