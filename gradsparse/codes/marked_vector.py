@@ -212,8 +212,14 @@ class PackedLeaves:
     if _packs(self.width):
       codes = fixed_width.unpack(codes, padded.size, self.width)
     both = barriers.fusion_barrier((marks, codes))
-    at = barriers.hidden_offsets(padded.shapes, self.marks)
-    shapes = [(size,) for size in self.space.sizes]
+    # Leaves of whole words are one piece with the leaf behind them.
+    begin, begins, shapes = 0, [], []
+    for start, size in zip(padded.offsets, self.space.sizes, strict=False):
+      if size % 32 or start + size == padded.size:
+        begins.append(begin)
+        shapes.append((start + size - begin,))
+        begin = start + 32 * _lines(size)
+    at = barriers.hidden_numbers(begins, self.marks)
     own = [joining.split(x, shapes, at) for x in both]
     joined = Joined.of(self.scales, own[0], own[1], self.space, self.width)
     return joined.at_most(slots, first)
