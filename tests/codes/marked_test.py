@@ -196,7 +196,7 @@ def test_long_messages_add_up_as_their_payloads_do(name):
     dense = [d.dense(s) for d, s in zip(coded.deliveries(), LONG, strict=True)]
     found = []
     for slots in (space.size, space.size // 4):
-      sent = coded.joined().at_most(slots)
+      sent = code.round(coded.joined().at_most(slots), ctx)
       sent = code.unpack(code.pack(sent, ctx), sent, ctx)
       own = code.decode(sent, ctx, 1)
       found.append(own.add_to(own.zeros()))
