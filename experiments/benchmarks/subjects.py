@@ -1,4 +1,4 @@
-"""What is measured: the schemes of the contract, and a model's shapes."""
+"""What is measured: schemes, SparseLoCo's message too, and a model's shapes."""
 
 from __future__ import annotations
 

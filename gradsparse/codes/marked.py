@@ -79,10 +79,11 @@ class Coded:
 
   def joined(self) -> Joined | PackedLeaves:
     """All leaves, concatenated."""
-    kind = PackedLeaves if self._packed else Joined
-    return kind.of(
-      self._scales, self._marks, self._codes, self._space, self._code.width
-    )
+    marks, codes, width = self._marks, self._codes, self._code.width
+    if not self._packed or not marks:
+      return Joined.of(self._scales, marks, codes, self._space, width)
+    both = joining.concat(marks), joining.concat(codes)
+    return PackedLeaves(self._scales, *both, self._space, width)
 
   def count(self) -> jax.Array:
     """How many elements are marked, int32 scalar."""

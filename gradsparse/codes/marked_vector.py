@@ -175,21 +175,6 @@ class PackedLeaves:
   space: Space
   width: int
 
-  @staticmethod
-  def of(
-    scales: list[jax.Array],
-    marks: Sequence[jax.Array],
-    codes: Sequence[jax.Array],
-    space: Space,
-    width: int,
-  ) -> PackedLeaves:
-    """Concatenates leaves: marks and codes of each, as of `pack_leaf`."""
-    if not marks:
-      nothing = jnp.zeros(0, jnp.uint32)
-      return PackedLeaves(scales, nothing, nothing, space, width)
-    joined = joining.concat(marks), joining.concat(codes)
-    return PackedLeaves(scales, *joined, space, width)
-
   def count(self) -> jax.Array:
     """How many elements are marked, int32 scalar."""
     return bitmap.count(self.marks)
