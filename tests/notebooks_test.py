@@ -142,6 +142,7 @@ PRINTS = {
     'parameters as before: True',
     'rejected: 1',
   ),
+  'outer': ('equal: True', 'B in the last exchange'),
   'pod': ('over fsdp:', "P('replica', 'fsdp')"),
   'scheme': ('3 workers, simulate, one', 'law 1 ('),
   'start': ('measured as planned: True',),

@@ -62,13 +62,30 @@ def _worst(off: np.ndarray) -> tuple[int, ...]:
   return tuple(int(i) for i in np.unravel_index(flat, off.shape))
 
 
-def _compare(law, case, what, actual, expected, relative=4e-6) -> None:
-  """Requires equality up to the rounding of float32 sums of such numbers."""
-  pairs = zip(_paths(actual), _paths(expected), strict=True)
-  for (path, a), (_, b) in pairs:
+def _compare(
+  law, case, what, actual, expected, relative=4e-6, beside=None
+) -> None:
+  """Requires equality up to the rounding of float32 sums of such numbers.
+
+  Args:
+    law: its number.
+    case: what is checked.
+    what: the name of the numbers.
+    actual: tree.
+    expected: tree.
+    relative: tolerance, relative to the largest expected number, at least 1.
+    beside: tree of float32 numbers from which the expected ones were computed;
+      the tolerance is larger by their rounding. Or None.
+  """
+  beside = jax.tree.map(np.zeros_like, expected) if beside is None else beside
+  rounding = 2 * np.finfo(np.float32).eps
+  parts = zip(*map(_paths, (actual, expected, beside)), strict=True)
+  for (path, a), (_, b), (_, others) in parts:
     a, b = a.astype(np.float64), b.astype(np.float64)
     off = np.abs(a - b)
-    if not np.all(off <= relative * max(1.0, np.max(np.abs(b), initial=0.0))):
+    allowed = relative * np.max(np.abs(b), initial=1.0)
+    allowed += rounding * np.max(np.abs(others), initial=0.0)
+    if not np.all(off <= allowed):
       at = _worst(off)
       _fail(law, case, f'{what} of {path} at {at} is {a[at]}, not {b[at]}')
 
@@ -214,17 +231,14 @@ def check_flow(tx: CompressedMean, specs: Any, step: Step, case: Case) -> None:
     mean = np.mean(grads, axis=0, dtype=np.float64)
     return mean if w else old + mean - new
 
+  left = mean_pending(step.after)
   expected = jax.tree.map(
-    one,
-    mean_pending(step.before),
-    mean_pending(step.after),
-    step.grads,
-    whole,
+    one, mean_pending(step.before), left, step.grads, whole
   )
   coarse = max(jnp.finfo(g.dtype).eps for g in jax.tree.leaves(step.grads))
   first = jax.tree.map(lambda u: u[0], step.updates)
   what = 'beside what is pending, the update'
-  _compare(1, case, what, first, expected, 1e-5 + float(coarse))
+  _compare(1, case, what, first, expected, 1e-5 + float(coarse), left)
 
 
 def check_rejection(step: Step, case: Case) -> None:
