@@ -55,7 +55,7 @@ SCHEMES = HOMOGENEOUS | {
 }
 
 # Of most memories and exchanges one.
-FAST = ('dgc', 'ef21', 'gtopk', 'variance_based', 'qsgd_parts')
+FAST = ('dgc', 'variance_based', 'qsgd_parts')
 
 
 @functools.cache

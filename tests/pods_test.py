@@ -23,6 +23,7 @@ SOURCES = ('experiments.hosts', 'experiments.training', 'gradsparse')
 JAX_SOURCES = ('jax._src.distributed', 'jax._src.mesh_utils')
 
 
+@pytest.mark.slow
 def test_the_check_of_one_process(capsys):
   runpy.run_path(str(CHECK))['main']([])
   printed = capsys.readouterr().out.splitlines()

@@ -139,6 +139,7 @@ def test_a_ladder_for_what_is_traced_is_fixed():
   assert seen == [traced, traced, schedules.ladder_up(0.1)]
 
 
+@pytest.mark.slow
 def test_changes_are_found_wherever_they_are():
   staged = schedules.DensitySchedule(
     ((0, 0.4), (7, 0.2), (8, 0.4), (9, 0.1), (70_000, 0.05), (10**9, 0.01))

@@ -45,6 +45,7 @@ def test_columns_are_flush_as_in_the_text():
 PARAMS = {'w<1>': jnp.zeros((100, 64)), 'b': jnp.zeros(64)}
 
 
+@pytest.mark.slow
 def test_a_plan_shows_the_cells_that_it_prints():
   schedule = gs.schedules.dgc_warmup(0.001, warmup_steps=8)
   tx = gs.dgc(schedule, axis_name='workers')

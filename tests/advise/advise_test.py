@@ -53,6 +53,7 @@ def test_its_bytes_are_those_of_the_plan(slow_link):
     assert row.state_bytes == held
 
 
+@pytest.mark.slow
 def test_its_code_makes_the_scheme_that_was_planned(slow_link):
   names = {}
   exec(slow_link.code, names)

@@ -81,6 +81,7 @@ SLOW = (
   'not_all_true',
   'sparse_sum',
   'ties',
+  'ties_of_chunks',
   'top_k_of_all',
   'top_k_of_each',
   'top_of_integers',

@@ -41,6 +41,7 @@ def test_a_leaf_that_no_stream_can_count_is_sent_in_fixed_width():
   assert plans[0].payload_bytes == plans[1].payload_bytes
 
 
+@pytest.mark.slow
 def test_such_leaves_arrive(monkeypatch):
   """As if streams could count hundreds."""
   monkeypatch.setattr(streams, 'most', lambda bits: 100)

@@ -196,6 +196,7 @@ def test_the_signs_sizes():
 # --- the vote ---------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('workers', marks.few(range(1, 9), 3))
 def test_the_vote_by_parts_is_the_vote_of_all(workers):
   """To the bit; whole numbers, so that there are ties and zeros."""

@@ -165,7 +165,7 @@ def test_a_leaf_cut_between_chunks_gives_the_same_bits(name):
 SLACK = 32
 
 
-@pytest.mark.parametrize('k', [4, 5, 41])
+@pytest.mark.parametrize('k', marks.few([4, 5, 41], 5))
 @pytest.mark.parametrize('name', marks.few(CUT, 'gradient_dropping'))
 def test_an_index_of_whole_chunks_takes_no_more_than_its_place_in_a_chunk(
   name, k

@@ -161,6 +161,7 @@ def test_any_shapes_with_ties(
 # --- its law -----------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   'values',
   marks.few(['float32', 'exponent4', 'bfloat16'], 'exponent4'),

@@ -32,16 +32,8 @@ QR = {
 }
 CALLS: dict[str, set[str]] = {'power_sgd': QR}
 
-# One setting of each kind of message and of most exchanges.
-KINDS = (
-  'dense',
-  'dgc',
-  'gtopk',
-  'power_sgd',
-  'variance',
-  'qsgd_scatter',
-  'sign_scatter',
-)
+# One setting of each kind of message.
+KINDS = ('dense', 'dgc', 'gtopk', 'variance')
 SETTINGS = marks.few(schemes.BY_NAME, *KINDS)
 
 

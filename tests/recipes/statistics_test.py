@@ -146,6 +146,7 @@ def test_terngrad_is_unbiased_about_the_clipped_gradient():
 # --- random-k ---------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_random_k_is_unbiased_and_has_its_variance():
   """E|Q - g|^2 = (n/k - 1) |g|^2; every coordinate has the same chance.
 

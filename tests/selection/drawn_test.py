@@ -19,6 +19,7 @@ def draws_of(sizes, counts, number=DRAWS):
   return np.asarray(jax.jit(fn, compiler_options=replay.QUICKLY)(keys))
 
 
+@pytest.mark.slow
 def test_so_many_distinct_ones_of_each_vector_in_order():
   sizes, counts = [7, 5000, 1, 40], [3, 50, 1, 40]
   drawn = draws_of(sizes, counts)

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tests import marks
 from tests import replay
 from tests.selection.vectors import numbers
 from tests.selection.vectors import ranked
@@ -62,6 +63,7 @@ def check_sampled(x, k, rate, seed, got):
   return count
 
 
+@pytest.mark.slow
 @given(st.integers(0, 2**31 - 1))
 def test_a_sampled_threshold_sends_all_that_reach_it(seed):
   x = numbers(N, seed)
@@ -119,7 +121,7 @@ def test_at_density_one_everything_is_sent():
   np.testing.assert_array_equal(indices, np.arange(300))
 
 
-@pytest.mark.parametrize('now', [K, 150, 31])
+@pytest.mark.parametrize('now', marks.few([K, 150, 31], 150))
 def test_a_traced_k_is_sampled_for_what_it_is(now):
   """A schedule between two rungs: the slots of one, the k of the step."""
   x = numbers(N, 0)

@@ -192,7 +192,7 @@ def test_what_belongs_to_the_pending_comes_with_it(where, old, new, field):
 
 
 @SURROUNDINGS
-@pytest.mark.parametrize('name', ['qsgd', 'sign'])
+@pytest.mark.parametrize('name', marks.few(['qsgd', 'sign'], 'sign'))
 def test_to_a_scheme_without_memory_is_an_error_and_from_one_is_not(
   where, name
 ):
@@ -212,6 +212,7 @@ def test_to_a_scheme_without_memory_is_an_error_and_from_one_is_not(
   assert form(gs.switch(free, other, state)) == form(where.init(other))
 
 
+@pytest.mark.slow
 @SURROUNDINGS
 def test_what_an_exchange_owes_needs_a_memory_to_go_to(where):
   names = 'qsgd_scatter', 'qsgd', 'one_bit_scatter', 'dropping'
@@ -232,6 +233,7 @@ def test_what_an_exchange_owes_needs_a_memory_to_go_to(where):
   assert form(fresh) == form(where.init(owing)) and not nonzero(fresh)
 
 
+@pytest.mark.slow
 @SURROUNDINGS
 def test_a_chain_keeps_the_optimizers_moments(where):
   def chain(name):

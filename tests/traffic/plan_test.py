@@ -61,6 +61,7 @@ def test_sent_bytes_are_the_largest_over_workers():
   assert plan.sent_bytes == 4 * plan.payload_bytes
 
 
+@pytest.mark.slow
 def test_a_schedule_is_read_at_the_step_asked_for():
   schedule = gs.schedules.dgc_warmup(0.001, 40)
   tx = gs.dgc(schedule, axis_name='workers', min_size=0)
@@ -84,7 +85,8 @@ SCHEDULES = {
 }
 
 
-@pytest.mark.parametrize('name', marks.few(SCHEDULES, 'staged', 'optax'))
+@pytest.mark.slow
+@pytest.mark.parametrize('name', SCHEDULES)
 def test_after_its_warmup_a_schedule_sends_what_a_fixed_density_does(name):
   schedule, final = SCHEDULES[name]
   plan = gs.plan(gs.gradient_dropping(schedule, axis_name='w'), PARAMS, 3)

@@ -73,6 +73,7 @@ def test_dense_is_pmean():
   assert gs.metrics(state)['payload_bytes'] == 8 * elements
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('name', marks.few(gs.recipes.RECIPES, 'dgc'))
 def test_leaves_that_stay_dense_are_pmean(name):
   tx = schemes.example(name, axis_name=AXIS, min_size=100, dense_paths='bias')
@@ -172,6 +173,7 @@ def test_what_is_around_dense_keeps_it():
   jax.tree.map(lambda u, m: same(u[0], m), averaged, mean)
 
 
+@pytest.mark.slow
 def test_compressed_leaves_are_of_float32():
   grads = {'kernel': numbers()['kernel']}
   narrow = jax.tree.map(lambda g: g.astype(jnp.float32), grads)

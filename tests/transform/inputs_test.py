@@ -105,6 +105,7 @@ def test_a_plan_names_the_step_at_which_a_schedule_is_out_of_range():
     gs.plan(tx, PARAMS, 2, step=1)
 
 
+@pytest.mark.slow
 def test_a_density_out_of_range_at_run_time_rejects_the_step_on_all():
   tx = gs.gradient_dropping(fades, axis_name=AXIS)
   grads, state = both(PARAMS), both(tx.init(PARAMS))

@@ -143,6 +143,7 @@ def test_what_a_reduce_scatter_owes_is_of_each_message(few):
   )
 
 
+@pytest.mark.slow
 def test_the_plan_has_a_row_a_leaf_and_the_bytes_of_all_messages(few):
   tx = gs.dgc(0.1, min_size=0, axis_name=AXIS)
   plan = gs.plan(tx, PARAMS, num_workers=3)
@@ -190,6 +191,7 @@ def _ask(what, tx, params):
     gs.plan(tx, params, num_workers=2)
 
 
+@pytest.mark.slow
 def test_more_parameters_than_int32_counts():
   tree = {str(i): LARGE['w'] for i in range(3)}
   plan = gs.plan(gs.dgc(0.001, axis_name=AXIS), tree, num_workers=8)

@@ -154,6 +154,7 @@ def runs_beside_an_axis_of_one(name):
   assert not np.any(state.stats.rejected_steps)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   'name',
   marks.few(['gtopk', 'gradient_dropping', 'terngrad'], 'gradient_dropping'),

@@ -64,6 +64,7 @@ def without_bytes(state):
   return state._replace(stats=state.stats._replace(sent_bytes=0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('name', NAMES)
 def test_whole_messages_are_what_they_were(name):
   (updates, state), (plain, expected) = (
@@ -121,6 +122,7 @@ def test_without_a_checksum_it_goes_unseen(monkeypatch):
   np.testing.assert_array_equal(after.stats.rejected_steps, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('check_vma', marks.few([True, False], True))
 def test_the_plan_has_its_bytes(check_vma):
   tx = gs.dgc(0.1, axis_name=AXIS, verify=True)

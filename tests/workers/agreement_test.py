@@ -155,8 +155,10 @@ def replaced(state, chosen, device):
   ('chosen', 'worker'),
   [
     (['[0]', "'w'"], 1),  # parameters
-    (['.compressor'], 2),  # PowerSGD's factors
-    (['.trace', "'b'"], 0),  # momentum of the optimizer
+    # PowerSGD's factors.
+    pytest.param(['.compressor'], 2, marks=pytest.mark.slow),
+    # Momentum of the optimizer.
+    pytest.param(['.trace', "'b'"], 0, marks=pytest.mark.slow),
   ],
 )
 def test_a_flipped_bit_on_one_device_is_caught_and_named(chosen, worker):

@@ -171,6 +171,7 @@ def test_nnx_optimizer():
   assert np.any(gs.pending(results[1][1])['layers'][0]['kernel'])
 
 
+@pytest.mark.slow
 def test_boxed_parameters():
   """Linen's, which hold the names of the axes that they are sharded over."""
   nn = pytest.importorskip('flax.linen')

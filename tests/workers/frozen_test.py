@@ -86,8 +86,6 @@ def trained(name, runner):
       *(('norm around', runner) for runner in ('pmap', 'wrap')),
     ],
     ('accumulate', 'simulate'),
-    ('adam around', 'simulate'),
-    ('norm around', 'wrap'),
   ),
 )
 def test_what_is_frozen_stays_and_the_rest_is_trained(name, runner):

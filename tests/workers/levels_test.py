@@ -151,6 +151,7 @@ def test_classes_and_types_agree():
   assert own == jax.tree.map(lambda spec: spec != P(), specs)
 
 
+@pytest.mark.slow
 def test_second_moments_that_nobody_averages_are_refused():
   tx = optax.chain(
     gs.dense(axis_name='device'), gs.variance_based(1.0, axis_name='node')

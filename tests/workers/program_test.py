@@ -147,6 +147,7 @@ def test_bad_arguments_are_named():
       gs.workers.parallel(lambda x: x, runner=runner, **kwargs)
 
 
+@pytest.mark.slow
 def test_beside_a_local_gradient_everything_else_is_averaged_too():
   local = gs.local_gradient(gs.dgc(0.1, min_size=0, axis_name=AXIS))
   params = {'x': jnp.ones(8), 'y': jnp.ones(8)}

@@ -326,9 +326,7 @@ WRAPPERS = {
 }
 
 
-@pytest.mark.parametrize(
-  'name', marks.few(WRAPPERS, 'chain', 'partition', 'accumulate')
-)
+@pytest.mark.parametrize('name', marks.few(WRAPPERS, 'chain'))
 def test_what_is_around_a_scheme_goes_with_it(name):
   """Numbers that differ between workers keep their mean, others stay."""
   tx = WRAPPERS[name]()

@@ -294,6 +294,7 @@ def test_a_plan_is_that_of_the_last_call_and_says_so():
   assert gs.plan(twice, PARAMS, 2).every == 6
 
 
+@pytest.mark.slow
 def test_the_stages_of_a_plan_count_exchanges():
   schedule = gs.schedules.DensitySchedule(((0, 0.5), (2, 0.1)))
   tx = gs.gradient_dropping(schedule, axis_name=AXIS)

@@ -48,7 +48,6 @@ def run(tx, steps):
   'mode, num_workers, min_size',
   marks.few(
     itertools.product(MODES, (1, 2, 3, 5, 8), (0, 12)),
-    ('sum', 3, 0),
     ('error', 3, 12),
   ),
 )

@@ -170,6 +170,7 @@ def test_the_plan_has_both_phases_and_metrics_agree():
     assert found['sent_bytes'] == stage.sent_bytes, t
 
 
+@pytest.mark.slow
 def test_a_schedule_sets_the_learning_rate():
   tx = gs.one_bit_adam(
     lambda count: 0.1 * (count + 1), freeze_step=1, axis_name=None

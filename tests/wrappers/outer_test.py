@@ -104,6 +104,7 @@ def test_it_is_diloco():
     assert are_equal(params) == (t % every == 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('name', marks.few(SCHEMES, 'dropping'))
 def test_workers_are_equal_after_an_exchange(name):
   tx = every_two(name)

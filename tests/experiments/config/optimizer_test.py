@@ -39,7 +39,7 @@ def _all_of_it():
   return {'density': 1.0, 'factor_masking': False}
 
 
-@pytest.mark.parametrize('nesterov', [False, True])
+@pytest.mark.parametrize('nesterov', marks.few([False, True], True))
 def test_momentum_is_inside_dgc_or_after_the_others_never_twice(nesterov):
   plain = _run(optax.sgd(0.5, 0.9, nesterov=nesterov))
   dense = _run(_chain('dense', {}, optimizer__nesterov=nesterov))

@@ -122,6 +122,7 @@ def _unlike_dense(table, row, size):
   }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('name', _TABLES)
 def test_a_row_is_beside_a_dense_row_that_trains_as_it_does(name):
   """Adam beside Adam, momentum beside momentum, as many workers and steps."""

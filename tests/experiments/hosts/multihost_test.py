@@ -83,6 +83,7 @@ class _Timed(io.StringIO):
     return super().write(text)
 
 
+@pytest.mark.slow
 def test_two_processes_exchange(tmp_path):
   outcome, text, _ = _run(tmp_path, steps=3)
   assert outcome.statuses == (0, 0), text

@@ -11,6 +11,7 @@ from tests import marks
 from tests.experiments.models import sequences
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ('name', 'classes', 'bins', 'parameters', 'vectors'),
   [

@@ -51,7 +51,8 @@ def _named(texts):
   }
 
 
-@pytest.mark.parametrize('name', marks.few(PROGRAMS, 'main'))
+@pytest.mark.slow
+@pytest.mark.parametrize('name', PROGRAMS)
 def test_help_says_what_it_does_and_which_flags_it_has(name, program):
   done = program(name, '--help')
   assert done.returncode == 0, done.stderr

@@ -88,6 +88,7 @@ def _rewrite_lines(folder, tested):
       file.write(records.json_line(line | tested))
 
 
+@pytest.mark.slow
 def test_a_run_is_shown_by_its_own_score(tmp_path):
   for name in ('dense', 'dgc'):
     _write_run(tmp_path / name, name)

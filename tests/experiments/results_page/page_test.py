@@ -22,6 +22,7 @@ def root(tmp_path_factory):
   return made
 
 
+@pytest.mark.slow
 def test_the_pages_of_this_project_are_what_its_records_say():
   tables = {name: catalogue.load(name) for name in catalogue.NAMES}
   assert page.differences(tables, _ROOT) == [], (

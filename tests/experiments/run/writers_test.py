@@ -208,6 +208,7 @@ def test_a_run_that_goes_on_writes_no_step_twice(
   assert (tmp_path / trackers.IDS).exists()
 
 
+@pytest.mark.slow
 def test_a_writer_that_fails_is_one_warning_and_the_run_ends_well(
   tiny_config, compiled_once, tmp_path, caplog
 ):

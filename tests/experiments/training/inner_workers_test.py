@@ -90,6 +90,7 @@ _alike = functools.partial(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   'scheme',
   marks.few(['dense', 'dgc', 'variance_based'], 'dense'),
