@@ -39,14 +39,19 @@ def test_numpy_scalars_are_numbers(recipe, name):
   [
     # Exactly, float32's 0.1 is a little more, and k would be 101 of 1000.
     ('dgc', {'density': np.float32(0.1)}, {'density': 0.1}),
-    ('dgc', {'min_size': np.int64(5)}, {'min_size': 5}),
     (
       'qsgd',
       {'levels': np.int64(3), 'min_size': 0},
       {'levels': 3, 'min_size': 0},
     ),
-    ('power_sgd', {'rank': np.int32(3)}, {'rank': 3}),
-    ('ada_comp', {'bin_size': np.array(9)}, {'bin_size': 9}),
+    *(
+      pytest.param(recipe, {name: kind(n)}, {name: n}, marks=pytest.mark.slow)
+      for recipe, name, kind, n in (
+        ('dgc', 'min_size', np.int64, 5),
+        ('power_sgd', 'rank', np.int32, 3),
+        ('ada_comp', 'bin_size', np.array, 9),
+      )
+    ),
   ],
 )
 def test_a_numpy_scalar_means_what_it_shows(recipe, numpy, python):

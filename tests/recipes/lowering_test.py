@@ -32,8 +32,8 @@ QR = {
 }
 CALLS: dict[str, set[str]] = {'power_sgd': QR}
 
-# One setting of each kind of message.
-KINDS = ('dense', 'dgc', 'gtopk', 'variance')
+# A message of one size, and one of several.
+KINDS = ('dgc', 'variance')
 SETTINGS = marks.few(schemes.BY_NAME, *KINDS)
 
 

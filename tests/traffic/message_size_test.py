@@ -38,7 +38,7 @@ def cases(setting):
 
 
 # One of each kind of message.
-FAST = ('dgc', 'gtopk', 'variance', 'qsgd', 'one_bit', 'power_sgd')
+FAST = ('dgc', 'variance', 'qsgd', 'one_bit')
 
 
 @pytest.mark.parametrize('name', marks.few(schemes.BY_NAME, *FAST))
@@ -56,10 +56,9 @@ def test_no_message_is_larger_than_the_dense_one(name):
     assert max(payloads) <= plan.dense_bytes, (kwargs, shapes)
 
 
-@pytest.mark.parametrize(
-  'topology', marks.few(['butterfly', 'tree', 'allgather'], 'butterfly')
-)
-@pytest.mark.parametrize('density', marks.few([0.97, 1.0], 1.0))
+@pytest.mark.slow
+@pytest.mark.parametrize('topology', ['butterfly', 'tree', 'allgather'])
+@pytest.mark.parametrize('density', [0.97, 1.0])
 def test_entries_of_gtopk_may_travel_as_a_whole_vector(density, topology):
   """Zeros among them, too: an entry that cancels out is still an entry."""
   workers, n = 3, 40

@@ -35,6 +35,7 @@ def test_positions_are_those_of_nonzero(size, count, density, seed):
   np.testing.assert_array_equal(bitmap.unpack(words, size), mask)
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(
   st.lists(st.booleans(), min_size=0, max_size=70),
