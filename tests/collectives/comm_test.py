@@ -26,7 +26,7 @@ def tree_of(w):
     'b': jnp.float32(w),
     'large': jnp.full(1 << 16, w, jnp.float32),
     'words': jnp.arange(2, dtype=jnp.uint32) + w.astype(jnp.uint32),
-    'empty': jnp.zeros((0, 2)),
+    'empty': jnp.zeros((0, 2)) + w,
   }
 
 
