@@ -54,7 +54,7 @@ SCHEMES = HOMOGENEOUS | {
   'sign_majority': lambda: gs.sign_majority(memory=True, **_ALL),
 }
 
-# Of most memories and exchanges one.
+# Sums, moments, and a memory at both ends of a reduce-scatter.
 FAST = ('dgc', 'variance_based', 'qsgd_parts')
 
 

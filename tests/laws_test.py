@@ -22,7 +22,14 @@ NAMES = tuple(schemes.BY_NAME)
 # The first setting of each recipe.
 RECIPES = tuple(setting.name for setting in schemes.FIRST)
 # On a mesh: each exchange of a default, a memory, and a code.
-ON_DEVICES = ('dense', 'dgc', 'gtopk', 'qsgd', 'sign_scatter')
+ON_DEVICES = (
+  'dense',
+  'dgc',
+  'gtopk',
+  'qsgd',
+  'sign_majority',
+  'sign_scatter',
+)
 FAST = tuple(
   sorted(
     {

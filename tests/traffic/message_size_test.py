@@ -37,7 +37,7 @@ def cases(setting):
     yield from ((own | {name: value}, LARGE) for value in EXTREMES[name])
 
 
-# One of each kind of message.
+# Entries, a rule's, levels, and bits.
 FAST = ('dgc', 'variance', 'qsgd', 'one_bit')
 
 

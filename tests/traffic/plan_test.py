@@ -101,7 +101,7 @@ def test_after_its_warmup_a_schedule_sends_what_a_fixed_density_does(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('name', marks.few(['staged', 'linear'], 'staged'))
+@pytest.mark.parametrize('name', ['staged', 'linear'])
 def test_stages_and_the_average_of_a_run_are_those_of_its_steps(name):
   schedule, _ = SCHEDULES[name]
   tx = gs.dgc(schedule, axis_name='workers')

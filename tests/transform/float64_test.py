@@ -7,7 +7,6 @@ from jax.sharding import PartitionSpec as P
 import numpy as np
 import optax
 import pytest
-from tests import marks
 from tests import replay
 from tests import schemes
 from tests import simulation
@@ -74,7 +73,7 @@ def test_dense_is_pmean():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('name', marks.few(gs.recipes.RECIPES, 'dgc'))
+@pytest.mark.parametrize('name', gs.recipes.RECIPES)
 def test_leaves_that_stay_dense_are_pmean(name):
   tx = schemes.example(name, axis_name=AXIS, min_size=100, dense_paths='bias')
   params = zeros(numbers())

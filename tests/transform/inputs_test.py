@@ -258,9 +258,7 @@ def test_a_label_that_no_leaf_has_is_no_mistake():
 @pytest.mark.slow
 @pytest.mark.parametrize(
   'recipe',
-  marks.few(
-    gs.recipes.RECIPES, 'dgc', 'gtopk', 'qsgd', 'variance_strom', 'power_sgd'
-  ),
+  gs.recipes.RECIPES,
 )
 def test_float32_parameters_take_steps_where_float64_is_enabled(recipe):
   with jax.enable_x64(True):

@@ -157,7 +157,7 @@ def runs_beside_an_axis_of_one(name):
 @pytest.mark.slow
 @pytest.mark.parametrize(
   'name',
-  marks.few(['gtopk', 'gradient_dropping', 'terngrad'], 'gradient_dropping'),
+  ['gtopk', 'gradient_dropping', 'terngrad'],
 )
 def test_an_inner_axis_of_one_device_needs_nothing(name):
   runs_beside_an_axis_of_one(name)
@@ -246,7 +246,7 @@ def test_with_a_schedule_and_leaves_that_stay_dense():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('check_vma', marks.few([True, False], False))
+@pytest.mark.parametrize('check_vma', [True, False])
 def test_with_numbers_that_are_traced(check_vma):
   def make(wrap):
     factory = lambda density, momentum: wrap(

@@ -12,7 +12,6 @@ from jax.sharding import PartitionSpec as P
 import numpy as np
 import optax
 import pytest
-from tests import marks
 
 AXIS = gs.workers.AXIS
 WORKERS = 2
@@ -74,7 +73,7 @@ def trained(runner, steps):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('runner', marks.few(gs.workers.RUNNERS, 'shard_map'))
+@pytest.mark.parametrize('runner', gs.workers.RUNNERS)
 def test_nested_names_bfloat16_and_rematerialisation(runner):
   params, state = trained(runner, 3)
   chex.assert_trees_all_equal_shapes_and_dtypes(params, PARAMS)
@@ -87,7 +86,7 @@ def test_nested_names_bfloat16_and_rematerialisation(runner):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('runner', marks.few(gs.workers.RUNNERS, 'pmap'))
+@pytest.mark.parametrize('runner', gs.workers.RUNNERS)
 def test_orbax_saves_and_restores(runner, tmp_path):
   """What is restored goes on to the same bits, wherever it was made."""
   ocp = pytest.importorskip('orbax.checkpoint')

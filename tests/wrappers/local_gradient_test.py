@@ -187,7 +187,7 @@ def equal(tree):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('runner', marks.few(gs.workers.RUNNERS, 'shard_map'))
+@pytest.mark.parametrize('runner', gs.workers.RUNNERS)
 def test_parameters_differ_until_they_are_averaged(runner):
   for number, (params, _, before, _) in enumerate(trained(runner), start=1):
     assert not equal(before)

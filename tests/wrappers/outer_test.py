@@ -105,7 +105,7 @@ def test_it_is_diloco():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('name', marks.few(SCHEMES, 'dropping'))
+@pytest.mark.parametrize('name', SCHEMES)
 def test_workers_are_equal_after_an_exchange(name):
   tx = every_two(name)
   for t, (params, state) in enumerate(run(tx, moves(4)), 1):

@@ -11,7 +11,6 @@ from experiments.hosts import multihost
 from experiments.hosts import watch
 from experiments.program import errors
 import pytest
-from tests import marks
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[3]
 
@@ -91,7 +90,7 @@ def test_two_processes_exchange(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('victim', marks.few([0, 1], 1))
+@pytest.mark.parametrize('victim', [0, 1])
 def test_a_killed_process_ends_the_other(tmp_path, victim):
   outcome, text, seconds = _run(
     tmp_path, victim=victim, action='os.kill(os.getpid(), signal.SIGKILL)'

@@ -13,7 +13,6 @@ import jax
 import numpy as np
 import optax
 import pytest
-from tests import marks
 
 _WORKERS, _INNER, _STEPS = 2, 2, 2
 _BATCH = 8  # examples of a worker
@@ -93,7 +92,7 @@ _alike = functools.partial(
 @pytest.mark.slow
 @pytest.mark.parametrize(
   'scheme',
-  marks.few(['dense', 'dgc', 'variance_based'], 'dense'),
+  ['dense', 'dgc', 'variance_based'],
 )
 def test_inner_workers_make_one_batch_of_their_workers(scheme):
   """Also the second moments, which do not scale as a mean does."""
@@ -106,9 +105,7 @@ def test_inner_workers_make_one_batch_of_their_workers(scheme):
 @pytest.mark.slow
 @pytest.mark.parametrize(
   'scheme, normalised',
-  marks.few(
-    [('dgc', False), ('local_gradient', True), ('qsgd', False)], ('dgc', False)
-  ),
+  [('dgc', False), ('local_gradient', True), ('qsgd', False)],
 )
 def test_a_device_each_trains_as_simulated(scheme, normalised):
   found = _trained(scheme, 'shard_map', _INNER, normalised)
