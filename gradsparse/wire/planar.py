@@ -138,9 +138,14 @@ def _height(shape: tuple[int, ...], fields: int) -> int:
 
 def packed(slabs: jax.Array, width: int) -> jax.Array:
   """The words of slabs [blocks, fields, ...], as a vector."""
-  slabs = slabs.astype(jnp.uint32) & np.uint32(2**width - 1)
+  shifts = _shifts(slabs.ndim, width)
+  if slabs.dtype == bool:
+    # XLA for TPUs would write converted bits out, four bytes each.
+    fields = jnp.where(slabs, np.uint32(1) << shifts, np.uint32(0))
+  else:
+    fields = (slabs.astype(jnp.uint32) & np.uint32(2**width - 1)) << shifts
   words = jax.lax.reduce(
-    slabs << _shifts(slabs.ndim, width),
+    fields,
     np.uint32(0),
     jax.lax.bitwise_or,
     (1,),
