@@ -2,12 +2,13 @@
 
 import numpy as np
 import pytest
+from tests import marks
 from tests.oracles import checks
 from tests.oracles import ef21
 from tests.oracles import leaves
 from tests.oracles import sparse
 
-WORKERS = range(1, 9)
+WORKERS = marks.few(range(1, 9), 1, 3, 8)
 SCOPES = ('leaf', 'global', 'chunk')
 
 

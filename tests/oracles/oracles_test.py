@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pytest
+from tests import marks
 from tests.oracles import ada_comp
 from tests.oracles import checks
 from tests.oracles import dgc
@@ -24,7 +25,7 @@ from tests.oracles import strom
 from tests.oracles import terngrad
 from tests.oracles import variance
 
-WORKERS = range(1, 9)
+WORKERS = marks.few(range(1, 9), 1, 3, 8)
 
 
 def _initial_q(rng):

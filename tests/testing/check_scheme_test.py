@@ -31,6 +31,7 @@ def make(memory=None, compressor=None, exchange=None):
   return scheme
 
 
+@pytest.mark.slow
 def test_a_right_scheme_passes_and_says_what_was_checked():
   cases = gs.testing.check_scheme(make(), **ONE)
   assert cases == [gs.testing.Case('small', 2, 'simulate')]

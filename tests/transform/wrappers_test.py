@@ -25,6 +25,7 @@ def partitioned(bias):
   )
 
 
+@pytest.mark.slow
 def test_partition_gives_each_part_its_own_scheme():
   both = partitioned(gs.dense(axis_name=AXIS))
   gs.workers.specs(both, PARAMS, 2)

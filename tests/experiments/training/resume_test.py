@@ -62,6 +62,7 @@ def _assert_same_end(workdir, whole):
   assert _lines(workdir)[-1] == _lines(whole)[-1]
 
 
+@pytest.mark.slow
 def test_a_damaged_last_checkpoint_changes_nothing_but_its_name(
   make_config, whole, tmp_path, caplog
 ):
