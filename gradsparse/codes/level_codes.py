@@ -155,8 +155,8 @@ def elias_stream(levels: int, sparse: bool, kind: str) -> LevelCode:
       return plain.decode(words, shapes)
     signed = jax.lax.cond(
       words[0] == 1,
-      lambda words: read(words, n, max_level=levels, kind=kind).astype(
-        type_of(levels)
+      lambda words: platforms.narrowed(
+        read(words, n, max_level=levels, kind=kind), type_of(levels)
       ),
       lambda words: unpack(words, [(n,)], levels)[0],
       words[1:],

@@ -18,6 +18,7 @@ from tests import marks
 SHAPES = [(512, 128), (3, 3, 64, 64), (100, 250), (7, 9)]
 CODES = {
   'qsgd': lambda: codes.qsgd.of_leaves(7),
+  'qsgd_elias': lambda: codes.qsgd.of_leaves(7, code='elias'),
   'one_bit': codes.one_bit.of_leaves,
   'ternary': codes.ternary,
   'signs': lambda: codes.signs(1.0),
@@ -78,6 +79,12 @@ def test_a_message_has_the_bits_of_cpus(name, on_tpus):
   for x, y in zip(leaves, again, strict=True):
     assert math.prod(y.shape) == x.size
     np.testing.assert_array_equal(y.reshape(x.shape), x)
+
+
+def test_a_stream_is_read_in_the_type_of_levels_that_do_not_fit_one(on_tpus):
+  on_tpus()
+  _, leaves = jax.eval_shape(lambda: through('qsgd_elias'))
+  assert [x.shape for x in leaves] == SHAPES
 
 
 @pytest.mark.slow
