@@ -13,6 +13,8 @@ PYTHON312 ?= $(shell \
 
 FAST := -m pytest -n $(JOBS) --dist worksteal
 SLOW := $(FAST) -m slow --timeout 3600
+# What CPUs can compute in the forms of GPUs and TPUs.
+FORMS := tests/laws_test.py tests/recipes tests/codes tests/exchanges
 
 .PHONY: setup test test-slow demo docs notebooks clean
 
@@ -30,8 +32,9 @@ test: setup
 	$(VENV)/bin/mypy gradsparse
 	JAX_DISABLE_MOST_OPTIMIZATIONS=1 $(VENV)/bin/python $(FAST)
 
-# The slow tests, then the fast ones once more on Python 3.12, where what they
-# cover is measured: pip gives it a newer JAX than Python 3.11.
+# The slow tests; the fast ones of schemes in other platforms' forms; and all fast
+# ones on Python 3.12, where what they cover is measured: pip gives it a newer JAX
+# than Python 3.11.
 test-slow: setup
 	@test -n "$(PYTHON312)" || { \
 	  echo 'make test-slow: no working Python 3.12 found; I tried python3.12' ;\
@@ -39,6 +42,8 @@ test-slow: setup
 	  exit 1; } >&2
 	$(MAKE) setup VENV=.venv312 PYTHON='$(PYTHON312)'
 	$(VENV)/bin/python $(SLOW)
+	for form in gpu tpu; do $(VENV)/bin/python $(FAST) --form=$$form $(FORMS) \
+	  || exit 1; done
 	.venv312/bin/python $(FAST) --cov
 
 demo: setup

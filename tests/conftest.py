@@ -46,6 +46,21 @@ def pytest_collection_finish():
   gc.freeze()
 
 
+def pytest_addoption(parser):
+  parser.addoption(
+    '--form',
+    choices=('gpu', 'tpu'),
+    help='CPUs compute as the library does on this platform, where JAX can',
+  )
+
+
+def pytest_configure(config):
+  if form := config.getoption('form'):
+    from gradsparse.backend import platforms
+
+    platforms.name = lambda: form
+
+
 # Linux allows a process 65,530 memory maps.
 _MAPS = pathlib.Path('/proc/self/maps')
 _MANY = 20_000

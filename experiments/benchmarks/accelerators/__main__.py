@@ -13,8 +13,8 @@ to other slices.
 Operations without an estimate are in `uncounted`. `floor` is the least that
 memory allows, as such a multiple.
 
-`--recorded=FILE,FILE` compiles nothing: it prints the tables of
-docs/accelerators.md from such records.
+`--recorded=FILE,FILE` compiles nothing: it prints such records as
+docs/results/accelerators.md has them.
 """
 
 import itertools

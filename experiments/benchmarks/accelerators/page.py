@@ -1,4 +1,4 @@
-"""The tables of docs/accelerators.md, from what was recorded."""
+"""The tables of docs/results/accelerators.md, from what was recorded."""
 
 from __future__ import annotations
 
@@ -26,6 +26,12 @@ COLUMNS = {
   'uncounted': ('uncounted', ''),
 }
 
+HEAD = """# Accelerators
+
+What the compilers of TPUs and GPUs make of a step; nothing has been run.
+[On TPUs and GPUs](../accelerators.md) says what is compiled, and what the
+columns mean. Time, x SGD:
+"""
 PROFILE = 'The most expensive operations; of a `cond` one branch runs:'
 _PLACE = re.compile(r'jit\(step\)/shard_map/|gradsparse\.compress/|_fun\b')
 _SHOWN, _LEAST = 6, 0.25  # operations, x SGD
@@ -61,18 +67,28 @@ def profile(rows: Sequence[Row]) -> pd.DataFrame:
   return pd.DataFrame(found)
 
 
-def page(rows: Sequence[Row]) -> str:
-  """Tables for each target and tree, under its name, as in the document.
+def summary(rows: Sequence[Row]) -> pd.DataFrame:
+  """XLA's estimates: a line for each scheme, a column for each place."""
+  found: dict[str, dict[str, str]] = {}
+  for row in rows:
+    if row['cycles_x_sgd'] is not None:
+      own = found.setdefault(row['scheme'], {'scheme': row['scheme']})
+      own[place(row)] = f'{row["cycles_x_sgd"]:.1f}'
+  return pd.DataFrame(list(found.values())).fillna(tables.NONE)
 
-  The first has all columns; the second, where there are estimates, the profile.
-  A scheme that was compiled twice for one of them has its last row.
+
+def page(rows: Sequence[Row]) -> str:
+  """The document: a summary, and tables for each target and tree.
+
+  The first of these has all columns; the second, where there are estimates, the
+  profile. A scheme that was compiled twice for one of them has its last row.
   """
   found: dict[str, dict[str, Row]] = {}
   for row in rows:
     found.setdefault(place(row), {})[row['scheme']] = row
-  parts = []
+  parts = [HEAD.strip(), tables.markdown(summary(rows))]
   for name, own in found.items():
-    parts += [f'### {name}', tables.markdown(cells([*own.values()]))]
+    parts += [f'## {name}', tables.markdown(cells([*own.values()]))]
     told = [row for row in own.values() if row['most_expensive']]
     if told:
       parts += [PROFILE, tables.markdown(profile(told))]

@@ -11,6 +11,7 @@ from experiments.benchmarks.accelerators import page
 from experiments.benchmarks.accelerators import programs
 from experiments.benchmarks.accelerators import targets
 from experiments.program import errors
+from experiments.program import tables
 from jax.sharding import PartitionSpec as P
 import pytest
 
@@ -129,15 +130,16 @@ def test_records_become_the_tables_of_the_page():
   )
   several = row(target='v5e:4x4', slices=2, inside_bytes=30)
   text = page.page([row(compile_s=99.0), gpu, several, row()])
-  lines = [line for line in text.splitlines() if line.startswith(('#', '| d'))]
+  wanted = '## ', '| dgc | 33.5 '
+  lines = [line for line in text.splitlines() if line.startswith(wanted)]
   assert lines == [
-    '### v5e:2x4, one',
+    '## v5e:2x4, one',
     '| dgc | 33.5 | 9.5 | 0.11 | 7.6 | 1.40 | 1 | 1,340 | 76,972 | 153,944 | '
     '0 | 3 custom-call, 1 sort |',
-    '### h100, one',
+    '## h100, one',
     '| dgc | 33.5 | - | 0.11 | - | 1.40 | 1 | 1,340 | 76,972 | 153,944 | '
     '0 | - |',
-    '### v5e:4x4, 2 slices, one',
+    '## v5e:4x4, 2 slices, one',
     '| dgc | 33.5 | 9.5 | 0.11 | 7.6 | 1.40 | 1 | 1,340 | 76,972 | 153,944 | '
     '30 | 3 custom-call, 1 sort |',
   ]
@@ -151,11 +153,22 @@ def test_a_profile_names_what_takes_most():
   assert '| dgc | `fusion cond/branch_0/add` 3.8, `copy ?` 3.0 |' in shown
 
 
-def test_the_page_has_the_tables_of_the_record():
+def test_a_summary_has_a_column_for_each_place_with_estimates():
+  other = row(target='v6e:2x4', scheme='dense', cycles_x_sgd=1.24)
+  gpu = row(target='h100', cycles_x_sgd=None)
+  table = page.summary([row(cycles_x_sgd=7.6), gpu, other])
+  assert [*table] == ['scheme', 'v5e:2x4, one', 'v6e:2x4, one']
+  assert table.values.tolist() == [['dgc', '7.6', '-'], ['dense', '-', '1.2']]
+
+
+def test_the_pages_have_the_tables_of_the_record():
   root = pathlib.Path(__file__).resolve().parents[3]
   record = root / 'experiments/results/accelerators.json'
-  text = (root / 'docs/accelerators.md').read_text()
-  assert page.page(json.loads(record.read_text())) in text
+  rows = json.loads(record.read_text())
+  text = (root / 'docs/results/accelerators.md').read_text()
+  assert text.strip() == page.page(rows)
+  summary = tables.markdown(page.summary(rows))
+  assert summary in (root / 'docs/accelerators.md').read_text()
 
 
 @pytest.mark.slow
