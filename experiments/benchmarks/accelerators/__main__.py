@@ -14,7 +14,7 @@ Operations without an estimate are in `uncounted`. `floor` is the least that
 memory allows, as such a multiple.
 
 `--recorded=FILE,FILE` compiles nothing: it prints such records as
-docs/results/accelerators.md has them.
+docs/accelerators_tables.md has them.
 """
 
 import itertools

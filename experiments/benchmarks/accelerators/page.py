@@ -1,4 +1,4 @@
-"""The tables of docs/results/accelerators.md, from what was recorded."""
+"""The tables of docs/accelerators_tables.md, from what was recorded."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ COLUMNS = {
 HEAD = """# Accelerators
 
 What the compilers of TPUs and GPUs make of a step; nothing has been run.
-[On TPUs and GPUs](../accelerators.md) says what is compiled, and what the
+[On TPUs and GPUs](accelerators.md) says what is compiled, and what the
 columns mean. Time, x SGD:
 """
 PROFILE = 'The most expensive operations; of a `cond` one branch runs:'
