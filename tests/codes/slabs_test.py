@@ -81,7 +81,7 @@ def test_a_message_has_the_bits_of_cpus(name, on_tpus):
     np.testing.assert_array_equal(y.reshape(x.shape), x)
 
 
-def test_a_stream_is_read_in_the_type_of_levels_that_do_not_fit_one(on_tpus):
+def test_levels_of_a_stream_and_of_its_fallback_have_one_type(on_tpus):
   on_tpus()
   _, leaves = jax.eval_shape(lambda: through('qsgd_elias'))
   assert [x.shape for x in leaves] == SHAPES

@@ -30,8 +30,7 @@ HEAD = """# Accelerators
 
 What the compilers of TPUs and GPUs make of a step; nothing has been run.
 [On TPUs and GPUs](accelerators.md) says what is compiled, and what the
-columns mean. Time, x SGD:
-"""
+columns mean. Time, x SGD:"""
 PROFILE = 'The most expensive operations; of a `cond` one branch runs:'
 _PLACE = re.compile(r'jit\(step\)/shard_map/|gradsparse\.compress/|_fun\b')
 _SHOWN, _LEAST = 6, 0.25  # operations, x SGD
@@ -86,7 +85,7 @@ def page(rows: Sequence[Row]) -> str:
   found: dict[str, dict[str, Row]] = {}
   for row in rows:
     found.setdefault(place(row), {})[row['scheme']] = row
-  parts = [HEAD.strip(), tables.markdown(summary(rows))]
+  parts = [HEAD, tables.markdown(summary(rows))]
   for name, own in found.items():
     parts += [f'## {name}', tables.markdown(cells([*own.values()]))]
     told = [row for row in own.values() if row['most_expensive']]
