@@ -20,9 +20,8 @@ configs/gtopk_table5.py.
 Quick: 30 epochs on a GPU, without data_batch_5, on which it is tested. Rates
 fall after half and three quarters of these epochs. All rows have the learning
 rate of dense, and no row was tuned. QSGD leaves leaves under 1,000 elements
-dense, as in configs/schemes_cifar10.py. On record six rows shared one H200 for
-six minutes: their seconds say little, and three of them were stopped after
-seven tenths of their steps or a little more.
+dense, as in configs/schemes_cifar10.py. On record 18 runs of six rows shared an
+H200, six or fifteen at a time: their seconds say little.
 
 Published:
 

@@ -28,7 +28,15 @@ _CHECK = flags.DEFINE_bool(
 RECORDED = pathlib.Path('gradsparse/advise/recorded.json')
 ESTIMATES = pathlib.Path('experiments/results/accelerators.json')
 TARGET, TREE = 'v5e:2x4', 'resnet50'
-_TABLES = 'schemes_'
+# Task -> the table of its trainings.
+_TABLES = {
+  'cifar10': 'schemes_cifar10',
+  'digits': 'schemes_digits',
+  'ptb': 'schemes_ptb',
+  'resnet20': 'cifar10_resnet20',
+  'speech': 'schemes_speech',
+  'translation': 'schemes_translation',
+}
 _MARGINS = 2  # beyond which a difference is far, or an interval wide
 
 
@@ -47,9 +55,10 @@ def recorded(root: pathlib.Path) -> dict[str, Any]:
     here = (row['target'], row['tree'], row['slices']) == (TARGET, TREE, 1)
     if here and row['scheme'] in wanted:
       steps[row['scheme']] = round(row['cycles_x_sgd'], 2)
-  tables = {n: catalogue.load(n) for n in catalogue.NAMES if _TABLES in n}
-  for name, runs in page.runs_of(tables, root).groupby('table', sort=False):
-    task, score = name.removeprefix(_TABLES), tables[name].score
+  tables = {name: catalogue.load(name) for name in _TABLES.values()}
+  found = dict(list(page.runs_of(tables, root).groupby('table')))
+  for task, name in _TABLES.items():
+    runs, score = found[name], tables[name].score
     size = runs['size'].iloc[0].replace('_', ' ')
     of = '' if score.unit == score.name else f' of {score.name}'
     less = '' if score.rises else ', less is better'
@@ -57,9 +66,9 @@ def recorded(root: pathlib.Path) -> dict[str, Any]:
     tasks[task] = [title, f'{score.unit}{of}{less}']
     rows = {c.records.get(task) for c in candidates.CANDIDATES}
     losses[task] = {
-      row: [str(found), found.n, *_said(found, score)]
+      row: [str(told), told.n, *_said(told, score)]
       for row, each in outcomes.outcomes(tables[name], runs).items()
-      if row in rows and (found := each.difference)
+      if row in rows and (told := each.difference)
     }
   return {'steps_of_sgd': steps, 'tasks': tasks, 'losses': losses}
 

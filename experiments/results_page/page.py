@@ -112,10 +112,7 @@ def content(
   texts = {PAGE: text, FOLDER / 'tables.md': _index(catalogue, runs, drawn)}
   for name, frame in frames.items():
     shown = [each for each in drawn if name in each]
-    stopped = files.read_json(root / RECORDS / f'{name}.json').get('stopped')
-    texts[FOLDER / f'{name}.md'] = _page(
-      name, there[name], frame, shown, stopped or {}
-    )
+    texts[FOLDER / f'{name}.md'] = _page(name, there[name], frame, shown)
     if name in slow and name not in summaries.TASKS:
       text = tables.markdown(summaries.networks({name: slow[name]}))
       texts[FOLDER / f'{name}.md'] += f'\n## On a slow network\n\n{text}\n'
@@ -202,22 +199,9 @@ def _index(
 
 
 def _page(
-  name: str,
-  table: papers.Table,
-  frame: pd.DataFrame,
-  shown: list[str],
-  stopped: Mapping[str, Any],
+  name: str, table: papers.Table, frame: pd.DataFrame, shown: list[str]
 ) -> str:
-  """Returns the page of a table.
-
-  Args:
-    name: of the table.
-    table: the table.
-    frame: its finished runs.
-    shown: names of its pictures.
-    stopped: runs that somebody ended before their last step, by size, row and
-      seed: `why`, `steps`, `of` how many, and `evaluations`.
-  """
+  """Returns the page of a table, from its finished runs and its pictures."""
   size = frame['size'].iloc[0].replace('_', ' ')
   config = f'configs/{name}.py'
   done = frame[frame['status'] == 'finished']
@@ -234,47 +218,11 @@ def _page(
       'One row beside another, paired by seed:',
       tables.markdown(answers),
     ]
-  if len(shorter := _stopped(table, frame, stopped)):
-    parts += [
-      'Stopped before their last step, beside another row at that step:',
-      tables.markdown(shorter),
-    ]
   parts += [
     f'Measured on {"; ".join(places)}, by',
     '\n'.join(['```sh', *dict.fromkeys(done['command']), '```']),
   ]
   return '\n\n'.join(parts) + '\n'
-
-
-def _stopped(
-  table: papers.Table, frame: pd.DataFrame, stopped: Mapping[str, Any]
-) -> pd.DataFrame:
-  """Returns the last test of each run that was stopped and not run since."""
-  score = table.score
-  ended = frame.set_index(['size', 'row', 'seed'])['tests']
-  lines = []
-  for size, rows in stopped.items():
-    for row, seeds in rows.items():
-      for seed, run in seeds.items():
-        if (size, row, int(seed)) in ended.index:
-          continue
-        beside = table.rows[row].beside
-        last = run['evaluations'][-1]
-        tests = ended[size, beside, int(seed)]
-        there = next(x for x in tests if x['step'] == last['step'])
-        own, its = (score.form.format(score.of(x)) for x in (last, there))
-        lines.append(
-          {
-            'row': row,
-            'seed': seed,
-            'stopped after step': f'{run["steps"]:,} of {run["of"]:,}',
-            'why': run['why'],
-            'tested after step': f'{last["step"]:,}',
-            score.label: own,
-            'beside': f'{beside} {its}',
-          }
-        )
-  return page.columns(lines)
 
 
 def _place(run: pd.Series) -> str:

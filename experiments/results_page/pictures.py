@@ -28,6 +28,7 @@ _VERDICTS = {
 }
 # Rows whose learning curves are drawn, beside dense.
 _CURVES = {
+  'cifar10_resnet20': 'dense dgc dgc_4bit gtopk dropping qsgd_4bit',
   'schemes_digits': 'dense gradient_dropping dgc gtopk qsgd one_bit_sgd',
   'schemes_ptb': 'dense dropping dropping_equal dropping_warmup partial',
   'schemes_speech': 'dense dropping dgc gtopk qsgd_4bit',
@@ -64,8 +65,10 @@ def drawn(
   }
   made['pareto.png'] = functools.partial(pareto, tasks, found)
   by_time = {n: _by_time(n, tables[n].score, own) for n, own in slow.items()}
+  curves = {n: _curves(n, tables[n], found[n]) for n in _CURVES if n in found}
   panels = {
-    'curves': [_curves(n, tasks[n], found[n]) for n in _CURVES if n in tasks],
+    'curves': [panel for n, panel in curves.items() if n in tasks],
+    **{n: [panel] for n, panel in curves.items() if n not in tasks},
     'dgc_table2': _by_workers(found.get('dgc_table2', {})),
     'slow_network': [p for n in tasks for p in by_time.pop(n, [])],
     **{f'{name}_network': own for name, own in by_time.items()},
@@ -200,8 +203,9 @@ def steps(slow: Slow) -> bytes:
   return drawing.png(picture)
 
 
-def _curves(name: str, score: scores.Score, found: Outcomes) -> Panel:
+def _curves(name: str, table: papers.Table, found: Outcomes) -> Panel:
   """Returns learning curves."""
+  score = table.score
   shown = {
     row: pd.DataFrame(
       {
@@ -211,7 +215,8 @@ def _curves(name: str, score: scores.Score, found: Outcomes) -> Panel:
     )
     for row in _CURVES[name].split()
   }
-  title = f'{summaries.task(name)}: mean and range of 3 seeds'
+  what = summaries.TASKS.get(name, table.title).split(',')[0]
+  title = f'{what}: mean and range of 3 seeds'
   return Panel(title, 'step', score, shown)
 
 

@@ -95,7 +95,7 @@ def _parser() -> argparse.ArgumentParser:
   add(
     '--task',
     choices=recorded.TASKS,
-    help='the task whose recorded results are quoted (default: cifar10, with '
+    help='the task whose recorded results are quoted (default: resnet20, with '
     'adam and adamw translation)',
   )
   add('--schemes', help="labels of the table, separated by ';' (default: all)")

@@ -91,7 +91,7 @@ def asked(
   inner = arguments.whole_number('inner', inner, 1, arguments.MOST_WORKERS)
   optimizer = arguments.one_of('optimizer', optimizer, OPTIMIZERS)
   if task is None:
-    task = 'cifar10' if optimizer == 'sgd' else 'translation'
+    task = 'resnet20' if optimizer == 'sgd' else 'translation'
   task = arguments.one_of('task', task, recorded.TASKS)
   if memory_bandwidth is None:
     memory_bandwidth = V5E_MEMORY

@@ -97,6 +97,16 @@ def harmless(row: advice.Row, task: str) -> bool:
   return bool(row.loss and row.loss.as_good and row.loss_task == task)
 
 
+def doubt(row: advice.Row, task: str) -> int:
+  """How little is known to speak for a scheme; the least comes first.
+
+  0: it is harmless on this task. 1: on another. 2: no record tells.
+  """
+  if harmless(row, task):
+    return 0
+  return 1 if row.loss and row.loss.as_good else 2
+
+
 def _if_not_hidden(
   asked: asking.Question, rows: Sequence[advice.Row]
 ) -> list[str]:
@@ -112,7 +122,7 @@ def _if_not_hidden(
   ]
   if not good:
     return []
-  best = min(good, key=lambda row: (not harmless(row, asked.task), row.step_s))
+  best = min(good, key=lambda row: (doubt(row, asked.task), row.step_s))
   ms = advice.milliseconds
   return [
     'If nothing hides it (layers in one lax.scan have no gradients before its '

@@ -26,7 +26,7 @@ ASKED = dict(step_s=0.1, workers=4, bandwidth='10mbit', schemes=FEW)
 
 @pytest.fixture(scope='module')
 def slow_link():
-  return gs.advise(TREE, **ASKED)
+  return gs.advise(TREE, **ASKED, task='cifar10')
 
 
 def test_on_a_slow_link_it_says_compress(slow_link):
@@ -105,6 +105,16 @@ def test_the_verdict_says_how_little_a_record_proves(slow_link):
   assert 'a small model with 4 workers, in a short run' in slow_link.verdict
 
 
+def test_a_scheme_as_good_elsewhere_comes_before_one_without_a_record():
+  few = ['sparse_loco, H 30', 'dgc 0.001', 'one_bit_sgd, scatter']
+  advice = gs.advise(TREE, **ASKED | {'schemes': few})
+  fastest, *_ = sorted(advice.rows, key=lambda row: row.step_s)
+  assert fastest.scheme == 'sparse_loco, H 30' and fastest.loss is None
+  assert advice.row('dgc 0.001').loss.as_good is False  # of ResNet-20
+  assert (advice.decision, advice.choice) == ('measure', few[-1])
+  assert 'In our record of digits' in advice.verdict
+
+
 def test_what_has_no_record_on_the_task_is_to_be_measured():
   asked = ASKED | {'schemes': ['power_sgd rank 2']}
   advice = gs.advise(TREE, **asked, optimizer='adamw')
@@ -135,6 +145,7 @@ def test_a_step_in_a_wrong_unit_is_asked_about(step_s, asks):
 
 def test_overlapping_ranges_are_no_verdict():
   asked = ASKED | {'bandwidth': '35mbit', 'schemes': ['dgc 0.001']}
+  asked['task'] = 'cifar10'
   advice = gs.advise(TREE, **asked, code_s={'dgc 0.001': 0.06})
   assert advice.decision == 'measure'
   assert advice.verdict.startswith('measure first.')
@@ -178,6 +189,7 @@ def test_the_presets_of_outer_steps_are_rows(label):
 @pytest.mark.slow
 def test_devices_of_a_worker_share_its_link_and_its_arithmetic():
   asked = ASKED | {'schemes': ['dense float32', 'dgc 0.001', 'gtopk 0.001']}
+  asked['task'] = 'cifar10'
   whole, parts = gs.advise(TREE, **asked), gs.advise(TREE, **asked, inner=4)
   dense = 'dense float32'
   assert parts.row(dense).sent_bytes == pytest.approx(

@@ -12,15 +12,16 @@ import pytest
 
 _ROOT = pathlib.Path(__file__).parents[2]
 _PAPERS = _ROOT / 'experiments/results/papers'
-# Of the README's schemes: the rows of docs/results.
+_TABLES = 'schemes_digits', 'schemes_cifar10', 'cifar10_resnet20'
+# Of the README's schemes: the rows of these tables.
 _ROWS = {
-  'dgc(0.001)': ('dgc', 'dgc'),
-  "dgc(0.001, values='exponent4')": ('dgc_exponent4', 'dgc_4bit'),
-  'gtopk(0.001)': ('gtopk_0.001', 'gtopk'),
-  'gradient_dropping(0.01)': ('gradient_dropping', 'dropping_0.01'),
-  'power_sgd(2)': ('power_sgd', 'power_sgd'),
-  'one_bit_sgd()': ('one_bit_sgd', 'one_bit'),
-  'qsgd(7)': ('qsgd', 'qsgd_4bit'),
+  'dgc(0.001)': ('dgc', 'dgc', 'dgc'),
+  "dgc(0.001, values='exponent4')": ('dgc_exponent4', 'dgc_4bit', 'dgc_4bit'),
+  'gtopk(0.001)': ('gtopk_0.001', 'gtopk', 'gtopk'),
+  'gradient_dropping(0.01)': ('gradient_dropping', 'dropping_0.01', ''),
+  'power_sgd(2)': ('power_sgd', 'power_sgd', ''),
+  'one_bit_sgd()': ('one_bit_sgd', 'one_bit', ''),
+  'qsgd(7)': ('qsgd', 'qsgd_4bit', 'qsgd_4bit'),
 }
 
 
@@ -65,13 +66,12 @@ def test_the_readme_has_the_bits_of_the_plan():
 
 def test_the_readme_has_the_points_of_the_results():
   rows = {name.strip('`'): points for name, _, *points, _ in _readme_rows()}
-  assert rows.pop('dense()') == ['0', '0']
+  assert rows.pop('dense()') == ['0', '0', '0']
   assert rows.keys() == _ROWS.keys()
   for name, points in rows.items():
-    digits, cifar = _ROWS[name]
     assert points == [
-      _points('schemes_digits', digits),
-      _points('schemes_cifar10', cifar),
+      _points(table, row) if row else '-'
+      for table, row in zip(_TABLES, _ROWS[name], strict=True)
     ], name
 
 
@@ -86,18 +86,24 @@ def test_other_numbers_of_pages_are_those_of_the_results():
     f'{_cell("schemes_cifar10", "dgc_4bit", heading).split(".")[0]} times'
     for heading in ('ratio, last stage', 'ratio, whole run')
   ]
-  for name in ('README.md', 'docs/demo.md'):
-    text = ' '.join((_ROOT / name).read_text().split())
-    for ratio in (*ratios, f'{dense / last:.0f} times'):
-      assert ratio in text, (name, ratio)
   text = ' '.join((_ROOT / 'docs/demo.md').read_text().split())
+  for ratio in (*ratios, f'{dense / last:.0f} times'):
+    assert ratio in text, ratio
   rows = ('gradient_dropping', 'dgc', 'gtopk', 'qsgd')
   *others, end = (_points('schemes_digits', row) for row in rows)
   assert f'{", ".join(others)} and {end} points, in the order' in text
   assert f'ends {_points("schemes_cifar10", "dgc_4bit")} points' in text
   text = ' '.join((_ROOT / 'docs/choose.md').read_text().split())
-  for workers in (4, 32):
-    assert _points('dgc_table2', f'dgc_{workers}workers') in text
+  for table in ('schemes_cifar10', 'cifar10_resnet20'):
+    assert _points(table, 'dgc') in text
+  text = ' '.join((_ROOT / 'README.md').read_text().split())
+  qsgd, dgc = (
+    _cell('cifar10_resnet20', row, 'sent, whole run: dense / own')
+    for row in ('qsgd_4bit', 'dgc')
+  )
+  assert f'{qsgd} times fewer bytes than dense with QSGD and {dgc} times' in (
+    text
+  )
 
 
 def test_the_demos_ratios_are_there_at_the_end_and_over_the_whole_run():

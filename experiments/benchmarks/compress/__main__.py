@@ -9,8 +9,9 @@ a row that it takes 20 ms; ratios are medians over the rounds. On an accelerator
 rows also have `device_ms`, the time of all operations without gaps, and
 `launches`, their number.
 
-`--recorded=FILE` measures nothing: it prints the table of docs/performance.md
-from such a record, and with `--plot=FILE` draws its picture.
+`--recorded=FILE` measures nothing: it prints the table of docs/performance.md,
+or of docs/accelerators.md, from such a record, and with `--plot=FILE` draws its
+picture.
 """
 
 from typing import Any
@@ -101,7 +102,8 @@ def main() -> None:
   """Measures and prints, or prints what was recorded."""
   if _RECORDED.value:
     rows = files.read_json(_RECORDED.value)['rows']
-    print(page.steps_table(rows))
+    on_accelerator = 'device_ms' in rows[0]
+    print((page.device_table if on_accelerator else page.steps_table)(rows))
   else:
     rows = _measured()
   if _PLOT.value:

@@ -1,4 +1,4 @@
-"""The table and the picture of docs/performance.md, from what was recorded."""
+"""Tables of docs/performance.md and docs/accelerators.md, and the picture."""
 
 from __future__ import annotations
 
@@ -27,11 +27,35 @@ def by_scheme(rows: Sequence[Row]) -> dict[str, dict[str, Row]]:
 
 def steps_table(rows: Sequence[Row]) -> str:
   """A row a scheme: milliseconds, multiples of SGD, compile time, by tree."""
+  return _table(
+    rows,
+    {
+      'ms': ('step_ms', '.0f'),
+      'x SGD': ('sgd_ratio', '.1f'),
+      'compile s': ('compile_s', '.1f'),
+    },
+  )
+
+
+def device_table(rows: Sequence[Row]) -> str:
+  """A row a scheme: what it takes on an accelerator, by tree."""
+  return _table(
+    rows,
+    {
+      'ms': ('device_ms', '.2f'),
+      'x SGD': ('device_ratio', '.1f'),
+      'launches': ('launches', ',.0f'),
+    },
+  )
+
+
+def _table(rows: Sequence[Row], fields: Mapping[str, tuple[str, str]]) -> str:
+  """A row a scheme, and of each tree these fields: heading, name, format."""
   head, columns = ['scheme'], {'scheme': ('scheme', '')}
   for tree in dict.fromkeys(row['shapes'] for row in rows):
-    head += [f'{tree}, ms', 'x SGD', 'compile s']
-    fields = {'step_ms': '.0f', 'sgd_ratio': '.1f', 'compile_s': '.1f'}
-    columns |= {f'{tree} {k}': (f'{tree} {k}', v) for k, v in fields.items()}
+    first, *rest = fields
+    head += [f'{tree}, {first}', *rest]
+    columns |= {f'{tree} {k}': (f'{tree} {k}', v) for k, v in fields.values()}
   joined = [
     {
       'scheme': scheme,
