@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 import math
+from typing import Any
 
 from gradsparse.backend import platforms
 import jax
@@ -17,7 +19,12 @@ _MOST = 4
 _SHARE = 4
 
 
-def in_rows(x: jax.Array, times: int, rows: int, columns: int) -> jax.Array:
+Cut = Callable[[jax.Array], Any]
+
+
+def in_rows(
+  x: jax.Array, times: int, rows: int, columns: int, cut: Cut = lambda x: x
+) -> Any:
   """Repeats each number, and reshapes the result to rows.
 
   Args:
@@ -25,20 +32,22 @@ def in_rows(x: jax.Array, times: int, rows: int, columns: int) -> jax.Array:
     times: how often each number is repeated.
     rows: of the result.
     columns: of the result, which has at most n * times elements.
+    cut: cuts an array [1, rows, ...] by its rows. XLA for TPUs would write out
+      what is cut, so numbers are cut before they are repeated.
 
   Returns:
-    float32[rows, columns].
+    What `cut` makes of float32[1, rows, columns].
   """
   if rows > 1 and rows * columns >= _LARGE and platforms.name() == 'tpu':
-    compared = by_comparison(x, times, rows, columns)
+    compared = by_comparison(x, times, rows, columns, cut)
     if compared is not None:
       return compared
-  return jnp.repeat(x, times)[: rows * columns].reshape(rows, columns)
+  return cut(jnp.repeat(x, times)[: rows * columns].reshape(1, rows, columns))
 
 
 def by_comparison(
-  x: jax.Array, times: int, rows: int, columns: int
-) -> jax.Array | None:
+  x: jax.Array, times: int, rows: int, columns: int, cut: Cut = lambda x: x
+) -> Any:
   """`in_rows` for TPUs, which take long to reshape a vector to rows.
 
   A row has few numbers. They are found first, then each column is compared with
@@ -46,7 +55,7 @@ def by_comparison(
   repeats after `period` rows.
 
   Returns:
-    float32[rows, columns]; None if that would take longer than to reshape.
+    As `in_rows`; None if that would take longer than to reshape.
   """
   common = math.gcd(times, columns)
   period, held = times // common, columns // common
@@ -58,13 +67,22 @@ def by_comparison(
     return None
   x = x[: groups * held]
   table = jnp.pad(x, (0, groups * held - x.shape[0])).reshape(groups, held, 1)
-  column = jax.lax.broadcasted_iota(jnp.int32, (rows, columns), 1)
-  out = jnp.zeros_like(x, shape=(rows, columns))
+  numbers, places = [], []
   for place in range(most):
     number = first + place  # in the period, of each row
     # By comparison as well: a gather is slow.
     is_own = np.arange(held)[:, None] == np.minimum(number, held - 1)
     own = jnp.sum(jnp.where(is_own, table, 0), axis=1).reshape(-1)[:rows]
     starts = jnp.tile(jnp.asarray(number * times - begins, jnp.int32), groups)
-    out = jnp.where(column >= starts[:rows, None], own[:, None], out)
-  return out
+    numbers.append(cut(own[None]))
+    places.append(cut(starts[None, :rows]))
+
+  def of_columns(*both):
+    shape = *both[0].shape, columns
+    column = jax.lax.broadcasted_iota(jnp.int32, shape, len(shape) - 1)
+    out = jnp.zeros_like(x, shape=shape)
+    for own, starts in zip(both[:most], both[most:], strict=True):
+      out = jnp.where(column >= starts[..., None], own[..., None], out)
+    return out
+
+  return jax.tree.map(of_columns, *numbers, *places)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 import dataclasses
 import math
+from typing import Any
 
 from gradsparse.backend import platforms
 from gradsparse.backend import repeating
@@ -89,29 +90,49 @@ class Buckets:
     short = _padded(short.reshape(rows, -1), 1, columns * wide)
     return fn(short.reshape(rows, columns, wide), 2).T.reshape(-1)
 
-  def spread(self, of_buckets: jax.Array) -> jax.Array:
-    """Broadcasts a number for each bucket to `view`, or to one tap of it."""
+  def spread(
+    self,
+    of_buckets: jax.Array,
+    cut: Callable[[jax.Array], Any] = lambda array: array,
+  ) -> Any:
+    """Broadcasts a number for each bucket to `view`, or to one tap of it.
+
+    Args:
+      of_buckets: the numbers, a vector.
+      cut: cuts an array (taps, in, ...) by its second axis; what it makes of
+        `view` is returned. XLA for TPUs would write out what is cut, so numbers
+        are cut before they are repeated.
+    """
     rows, columns = self._grid()
     high, wide = self.tile
     _, inputs, out = self.view
     grid = of_buckets.reshape(columns, rows).T
     if out % wide == 0 and out <= _FEW * wide:
       # By comparison, which XLA fuses into the readers.
-      grid = grid.reshape(rows, inputs, out // wide)
       block = jnp.arange(out, dtype=jnp.int32) // wide
-      fields = jnp.broadcast_to(grid[..., :1], (rows, inputs, out))
-      for number in range(1, out // wide):
-        own = grid[..., number : number + 1]
-        fields = jnp.where(block == number, own, fields)
+
+      def of_columns(grid):
+        fields = jnp.broadcast_to(grid[..., :1], (*grid.shape[:-1], out))
+        for number in range(1, out // wide):
+          own = grid[..., number : number + 1]
+          fields = jnp.where(block == number, own, fields)
+        return fields
+
+      grid = cut(grid.reshape(rows, inputs, out // wide))
+      fields = jax.tree.map(of_columns, grid)
     elif wide % out == 0 and self.fields % wide == 0:
       # Whole rows of the matrix of fields share a bucket.
-      fields = jnp.repeat(grid, wide // out, axis=1)[:, :, None]
-      fields = jnp.broadcast_to(fields, (rows, inputs, out))
+      fields = jax.tree.map(
+        lambda x: jnp.broadcast_to(x[..., None], (*x.shape, out)),
+        cut(jnp.repeat(grid, wide // out, axis=1)),
+      )
     else:
-      each = [repeating.in_rows(row, wide, inputs, out) for row in grid]
-      fields = jnp.stack(each) if rows > 1 else each[0][None]
+      each = [repeating.in_rows(row, wide, inputs, out, cut) for row in grid]
+      fields = jax.tree.map(lambda *x: jnp.concatenate(x), *each)
     if rows > 1:
-      fields = jnp.repeat(fields, high, axis=0)[: self.taps]
+      fields = jax.tree.map(
+        lambda x: jnp.repeat(x, high, axis=0)[: self.taps], fields
+      )
     return fields
 
   def _grid(self) -> tuple[int, int]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gradsparse import arguments
 from gradsparse.backend import joining
@@ -39,16 +39,16 @@ class LevelCode(NamedTuple):
       last one holds any levels.
     encode: arrays of integers, n in all -> (uint32[sizes(n)[-1]], int32[] how
       many of these words must be sent).
-    decode: (uint32[sizes(n)[-1]], shapes) -> levels of these shapes or in
-      slabs (`planar.unpack_each`), of `type_of(s)`. It reads only the words
-      that had to be sent.
+    decode: (uint32[sizes(n)[-1]], shapes) -> levels of these shapes or
+      `planar.Slabs` of them, of `type_of(s)`. It reads only the words that had
+      to be sent.
     most: the most levels of a stream; more are sent in fixed width. None: no
       limit.
   """
 
   sizes: Callable[[int], tuple[int, ...]]
   encode: Callable[[Sequence[jax.Array]], tuple[jax.Array, jax.Array]]
-  decode: Callable[[jax.Array, Sequence[Shape]], list[jax.Array]]
+  decode: Callable[[jax.Array, Sequence[Shape]], list[Any]]
   most: int | None = None
 
 
@@ -72,10 +72,8 @@ def pack(signed: Sequence[jax.Array], levels: int) -> jax.Array:
   return fixed_width.pack(_flat(codes), width)
 
 
-def unpack(
-  words: jax.Array, shapes: Sequence[Shape], levels: int
-) -> list[jax.Array]:
-  """The levels that `pack` packed, perhaps in slabs (`planar.unpack_each`)."""
+def unpack(words: jax.Array, shapes: Sequence[Shape], levels: int) -> list[Any]:
+  """The levels that `pack` packed: of these shapes, or `planar.Slabs`."""
   width = _width(levels)
   if 32 % width == 0:
     raw = planar.unpack_each(words, shapes, width, in_slabs=True)
@@ -84,7 +82,9 @@ def unpack(
     words = words.reshape(-1)[: fixed_width.words(count, width)]
     raw = joining.split(fixed_width.unpack(words, count, width), shapes)
   kind = type_of(levels)
-  return [platforms.narrowed(x.astype(jnp.int32) - levels, kind) for x in raw]
+  return jax.tree.map(
+    lambda x: platforms.narrowed(x.astype(jnp.int32) - levels, kind), raw
+  )
 
 
 def _flat(arrays: Sequence[jax.Array]) -> jax.Array:

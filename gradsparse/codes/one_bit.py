@@ -33,7 +33,7 @@ class Halves(NamedTuple):
 
   Attributes:
     positive: bool, whether a number is >= 0: a matrix of columns for each
-      leaf, or its slabs (`planar.unpack_each`); or rows for `Parts`.
+      leaf, or `planar.Slabs` of it; or rows for `Parts`.
     means: float32, of the numbers >= 0, and of the others; or magnitudes.
   """
 
@@ -147,7 +147,7 @@ def of_leaves() -> Code:
     shapes = [x.shape for x in like.positive]
     signs, means = words
     bits = planar.unpack_each(signs, shapes, 1, in_slabs=True)
-    return Halves([x != 0 for x in bits], means)
+    return Halves(jax.tree.map(lambda x: x != 0, bits), means)
 
   def decode(rounded, ctx, summands):
     del summands
@@ -159,8 +159,8 @@ def of_leaves() -> Code:
     pairs = zip(means[::2], means[1::2], strict=True)
 
     def one(positive, means, shape):
-      out = jnp.where(positive, means[0], means[1])
-      return out if out.ndim > 2 else out.reshape(shape)
+      out = jax.tree.map(lambda x: jnp.where(x, *means), positive)
+      return out if isinstance(out, planar.Slabs) else out.reshape(shape)
 
     return Leaves(list(map(one, rounded.positive, pairs, ctx.shapes)))
 

@@ -21,6 +21,7 @@ from gradsparse.sockets import Parts
 from gradsparse.sockets import Shortcuts
 from gradsparse.sockets import Stream
 from gradsparse.wire import fixed_width
+from gradsparse.wire import planar
 import jax
 import jax.numpy as jnp
 
@@ -31,8 +32,8 @@ class Levels(NamedTuple):
   Attributes:
     norms: float32, of each bucket.
     signed: integers in [-s, s], in units of norm / s: for each leaf of the
-      shape `Buckets.view` or `Buckets.rows`, or in slabs
-      (`planar.unpack_each`); or rows for `Parts`.
+      shape `Buckets.view` or `Buckets.rows`, or `planar.Slabs`; or rows for
+      `Parts`.
   """
 
   norms: jax.Array
@@ -107,12 +108,13 @@ def of_leaves(
     )
     steps = barriers.barrier_if_shared(steps, len(steps))
 
+    def times(own, step):
+      return own.astype(jnp.float32) * step
+
     def one(how, step, own):
-      if own.ndim > len(how.view):  # in slabs
-        step = how.spread(step).reshape(-1, *own.shape[1:])
-        return own.astype(jnp.float32) * step
-      own = own.reshape(how.view).astype(jnp.float32)
-      return (own * how.spread(step)).reshape(how.shape)
+      if isinstance(own, planar.Slabs):
+        return jax.tree.map(times, own, how.spread(step, own.cut))
+      return times(own.reshape(how.view), how.spread(step)).reshape(how.shape)
 
     return Leaves(list(map(one, cuts, steps, rounded.signed)))
 

@@ -24,6 +24,7 @@ from gradsparse.sockets import OfParts
 from gradsparse.sockets import Sparse
 from gradsparse.sockets import sum_in_rows
 from gradsparse.traffic import counting
+from gradsparse.wire import planar
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -162,17 +163,10 @@ def _sum(
   first = decode(messages[0])
   start = first.add_to(comm.typed_like(first.zeros(), messages))
   total = common.add_up(add, start, messages[1:], sparse=False)
-  return list(map(_like, total, own.arrays))
-
-
-def _like(total: jax.Array, leaf: jax.Array) -> jax.Array:
-  """A total in the shape of the leaf."""
-  if total.shape == leaf.shape:
-    return total
-  # It was decoded in slabs. XLA must reshape it neither before nor after it
-  # computes the sum and its readers.
-  total = jax.lax.optimization_barrier(total)
-  return jax.lax.optimization_barrier(total.reshape(leaf.shape))
+  return [
+    x.joined(leaf.shape) if isinstance(x, planar.Slabs) else x
+    for x, leaf in zip(total, own.arrays, strict=True)
+  ]
 
 
 def _mean_of_senders(

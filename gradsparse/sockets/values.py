@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 import dataclasses
-from typing import Self
+from typing import Any, Self
 
 from gradsparse.backend import joining
 from gradsparse.backend import platforms
@@ -187,18 +187,18 @@ class Leaves(_Payload):
 
   Attributes:
     arrays: float32 arrays of the leaves' shapes. Where a code decodes a
-      message, any shapes with the elements in the same order.
+      message, perhaps `wire.planar.Slabs` of a leaf.
   """
 
-  arrays: list[jax.Array]
+  arrays: list[Any]
 
   def zeros(self) -> list[jax.Array]:
     """float32 zeros like the leaves."""
-    return [jnp.zeros(x.shape, jnp.float32) for x in self.arrays]
+    return jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.float32), self.arrays)
 
   def add_to(self, total: list[jax.Array]) -> list[jax.Array]:
     """Adds leaf by leaf."""
-    return [a + b for a, b in zip(total, self.arrays, strict=True)]
+    return jax.tree.map(jnp.add, total, self.arrays)
 
   def count(self) -> int:
     """The number of elements."""

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 import math
+from typing import Any, NamedTuple
 
 from gradsparse.backend import barriers
 from gradsparse.backend import joining
@@ -31,6 +32,40 @@ import numpy as np
 # Leaves with at least this many codes have slabs of their own.
 _LARGE = 1 << 14
 _SUBLANES = 8  # rows of a TPU's registers
+
+
+class Slabs(NamedTuple):
+  """A leaf whose slabs are an axis: joined, it would be written out.
+
+  Attributes:
+    filled: of shape [blocks, fields, rows of a slab, columns]; the axes of the
+      leaf before its last two are blocks.
+    rest: of shape [blocks, rows, columns], the rows that are left over.
+  """
+
+  filled: jax.Array
+  rest: jax.Array
+
+  def cut(self, leaf: jax.Array) -> Slabs:
+    """Cuts an array [blocks, rows, ...] by its rows in the same way.
+
+    Args:
+      leaf: of as many rows, and any other axes.
+    """
+    _, fields, height, _ = self.filled.shape
+    whole = fields * height
+    filled = leaf[:, :whole].reshape(-1, fields, height, *leaf.shape[2:])
+    return Slabs(filled, leaf[:, whole:])
+
+  def joined(self, shape: tuple[int, ...]) -> jax.Array:
+    """The leaf, of its shape."""
+    # XLA must reshape it neither before nor after it computes the slabs and the
+    # leaf's readers.
+    filled, rest = jax.lax.optimization_barrier(self)
+    leaf = filled.reshape(filled.shape[0], -1, filled.shape[-1])
+    if rest.size:
+      leaf = jnp.concatenate([leaf, rest], axis=1)
+    return jax.lax.optimization_barrier(leaf.reshape(shape))
 
 
 def pack_each(leaves: Sequence[jax.Array], width: int) -> jax.Array:
@@ -70,7 +105,7 @@ def unpack_each(
   width: int,
   *,
   in_slabs: bool = False,
-) -> list[jax.Array]:
+) -> list[Any]:
   """The codes that `pack_each` packed, of these shapes, as narrow integers.
 
   Args:
@@ -78,9 +113,9 @@ def unpack_each(
       as well (`joining.split`).
     shapes: of the leaves.
     width: bits of a code.
-    in_slabs: whether leaves that slabs fill are returned as these, of shape
-      [blocks, fields, rows of a slab, columns], where that is faster: TPUs
-      would write out the words once for each field, in the shape of the leaf.
+    in_slabs: whether leaves that have slabs are returned as `Slabs` where that
+      is faster: TPUs would write out the words once for each field, in the
+      shape of the leaf.
   """
   fields = 32 // width
   slabs: list[tuple[int, ...]] = []
@@ -103,12 +138,12 @@ def unpack_each(
     joining.split(_unpacked(last, width).reshape(-1), rests),
     strict=True,
   )
-  out = []
+  out: list[Any] = []
   for shape, part, rest in both:
     if part.size:
       codes = _unpacked(part, width)
-      if in_slabs and not rest.size and platforms.name() == 'tpu':
-        out.append(codes)
+      if in_slabs and platforms.name() == 'tpu':
+        out.append(Slabs(codes, rest))
         continue
       codes = codes.reshape(codes.shape[0], -1, codes.shape[-1])
       rest = jnp.concatenate([codes, rest], axis=1) if rest.size else codes

@@ -25,11 +25,13 @@ from tests import marks
 def test_both_forms_agree(times, rows, columns):
   number = -(-rows * columns // times)
   x = np.random.default_rng(0).normal(size=number).astype(np.float32)
-  found = repeating.in_rows(jnp.asarray(x), times, rows, columns)
-  expected = np.repeat(x, times)[: rows * columns].reshape(rows, columns)
-  np.testing.assert_array_equal(found, expected)
-  compared = repeating.by_comparison(jnp.asarray(x), times, rows, columns)
-  np.testing.assert_array_equal(compared, expected)
+  expected = np.repeat(x, times)[: rows * columns].reshape(1, rows, columns)
+  for form in (repeating.in_rows, repeating.by_comparison):
+    found = form(jnp.asarray(x), times, rows, columns)
+    np.testing.assert_array_equal(found, expected)
+    cut = form(jnp.asarray(x), times, rows, columns, lambda x: (x[:, 2:], x))
+    np.testing.assert_array_equal(cut[0], expected[:, 2:])
+    np.testing.assert_array_equal(cut[1], expected)
 
 
 @pytest.mark.parametrize('times, rows, columns', [(56, 512, 512), (3, 9, 64)])

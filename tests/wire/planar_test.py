@@ -1,5 +1,6 @@
 """Planar packing: each word holds elements that are far apart in a leaf."""
 
+from gradsparse.backend import platforms
 from gradsparse.wire import planar
 from gradsparse.wire import planar_vector
 import hypothesis
@@ -92,6 +93,27 @@ def test_small_leaves_come_back(shapes, width):
   back = planar.unpack_each(words, shapes, width)
   for x, own in zip(codes, back, strict=True):
     np.testing.assert_array_equal(own, x)
+
+
+def test_in_slabs_a_leaf_is_not_joined(monkeypatch):
+  codes = drawn(SHAPES, 4)
+  words = planar.pack_each(list(map(jnp.asarray, codes)), 4)
+  back = planar.unpack_each(words, SHAPES, 4)
+  monkeypatch.setattr(platforms, 'name', lambda: 'tpu')
+  slabs = planar.unpack_each(words, SHAPES, 4, in_slabs=True)
+  filled = 0
+  for x, own, plain in zip(codes, slabs, back, strict=True):
+    if not isinstance(own, planar.Slabs):
+      np.testing.assert_array_equal(own, plain)
+      continue
+    np.testing.assert_array_equal(own.joined(x.shape), x)
+    # Any array with the leaf's rows is cut so, one of a single block as well.
+    whole = jnp.asarray(x.reshape(-1, *x.shape[-2:]))
+    jax.tree.map(np.testing.assert_array_equal, own, own.cut(whole))
+    rows = own.cut(jnp.arange(x.shape[-2])[None])
+    assert [a.shape[1:] for a in rows] == [a.shape[1:-1] for a in own]
+    filled += not own.rest.size
+  assert 0 < filled < sum(isinstance(x, planar.Slabs) for x in slabs)
 
 
 def test_leaves_as_matrices_have_more_rows():
