@@ -31,15 +31,18 @@ def random_k(density: float, *, scaled: bool) -> Compressor:
   density = arguments.number('density', density, arguments.FRACTION)
 
   def select(signals, ctx):
-    leaves = [s.value.reshape(-1) for s in signals]
-    counts = [selection.count(density, x.shape[0]) for x in leaves]
+    # Matrices: XLA for TPUs would copy a leaf into the tiling of a vector.
+    leaves = [
+      s.value.reshape(-1, *(s.value.shape[-1:] or (1,))) for s in signals
+    ]
+    counts = [selection.count(density, x.size) for x in leaves]
     space = Space(ctx.shapes, tuple(counts))
-    sizes = [x.shape[0] for x in leaves]
+    sizes = [x.size for x in leaves]
     drawn = selection.drawn_of_each(sizes, counts, ctx.shared_key)
     places = joining.split(drawn, [(k,) for k in counts])
     begins = barriers.hidden_numbers(space.offsets[:-1], drawn)
     values = [
-      x[own - begin] * (x.shape[0] / max(k, 1) if scaled else 1.0)
+      x[jnp.divmod(own - begin, x.shape[1])] * (x.size / k if scaled else 1.0)
       for x, k, own, begin in zip(leaves, counts, places, begins, strict=True)
     ]
     return Sparse(jnp.concatenate(values), drawn, space)

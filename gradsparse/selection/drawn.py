@@ -3,9 +3,10 @@
 Every element draws a word of 31 bits, and the k elements with the smallest
 words are taken. Each set of k is equally likely, except that of two elements
 with equal words the first is taken. Only words below a bar are ranked; the bar
-is set such that a few more than k are below it. If fewer than k are, or more
-than there is room for, all elements draw again. That depends only on how many
-words are below the bar, so sets of k stay equally likely.
+is set such that more than k are below it. That fewer than k are, or more than
+there is room for, has a chance below 1e-15 in each vector; then the first k of
+each vector are taken. To draw again would take a loop, and each turn of one
+keeps a GPU waiting for its host.
 """
 
 from __future__ import annotations
@@ -22,8 +23,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-# Standard deviations by which the expected number of words below exceeds k.
+# So many standard deviations of k, and so many words, are expected below the
+# bar beside k. Above that there is room for as many, and for the words once more:
+# the upper tail of a Poisson distribution is the longer one.
 _SPARE = 8
+_LEAST_SPARE = 34
 
 
 def drawn_of_each(
@@ -40,34 +44,17 @@ def drawn_of_each(
     int32[sum(counts)], ascending indices in the concatenated vectors.
   """
   size, count = np.asarray(sizes), np.asarray(counts)
-  spare = np.ceil(_SPARE * np.sqrt(count)).astype(int) + _SPARE
-  room = np.minimum(size, count + 2 * spare)
+  spare = np.ceil(_SPARE * np.sqrt(count)).astype(int) + _LEAST_SPARE
+  room = np.minimum(size, count + 2 * spare + _LEAST_SPARE)
   share = np.minimum((count + spare) / size, 1.0)
   bars = np.minimum(share * 2.0**32, 2**32 - 1).astype(np.uint32)
   words = -(-size // 32)
   vector = thresholds.segment_of(words.tolist())
-
-  def counted(marks):
-    bits = jax.lax.population_count(marks).astype(jnp.int32)
-    return jax.ops.segment_sum(
-      bits, vector, len(sizes), indices_are_sorted=True
-    )
-
-  def fits(marks):
-    found = counted(marks)
-    return jnp.all((found >= count) & (found <= room))
-
-  def again(carry):
-    turn, _ = carry
-    return turn + 1, _marks(sizes, bars, jax.random.fold_in(key, turn))
-
-  # Typed like the key, which may differ between devices.
-  zero = jax.random.key_data(key).reshape(-1)[0] & 0
-  nothing = jnp.zeros(words.sum(), jnp.uint32) + zero
-  turn, marks = jax.lax.while_loop(
-    lambda carry: ~fits(carry[1]), again, (zero.astype(jnp.int32), nothing)
-  )
-  found = counted(marks)
+  key = jax.random.fold_in(key, 0)
+  marks = _marks(sizes, bars, key)
+  bits = jax.lax.population_count(marks).astype(jnp.int32)
+  found = jax.ops.segment_sum(bits, vector, len(sizes), indices_are_sorted=True)
+  fits = jnp.all((found >= count) & (found <= room))
   places = bitmap.positions(marks, int(room.sum()))
   # The candidates of each vector, in rows.
   rows = -(-room // LANES)
@@ -78,12 +65,12 @@ def drawn_of_each(
   first = jnp.cumsum(found) - found
   at = jnp.minimum(first[segment][:, None] + number, places.shape[0] - 1)
   shift = _of(joining.offsets(size) - 32 * joining.offsets(words), segment)
-  indices = places[at] + shift
-  last = jax.random.fold_in(key, turn - 1)
-  word = draws.bits_of(last, indices.astype(jnp.uint32)) >> 1
-  ranks = jnp.where(
-    number < found[segment][:, None], (2**31 - 1) - word.astype(jnp.int32), 0
+  indices = jnp.where(
+    fits, places[at] + shift, _of(joining.offsets(size), segment) + number
   )
+  word = draws.bits_of(key, indices.astype(jnp.uint32)) >> 1
+  held = jnp.where(fits, found, count)[segment][:, None]
+  ranks = jnp.where(number < held, (2**31 - 1) - word.astype(jnp.int32), 0)
   marks = thresholds.largest(
     ranks, rows.tolist(), jnp.asarray(count, jnp.int32)
   )

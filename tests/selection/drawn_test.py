@@ -3,7 +3,9 @@
 import itertools
 
 from gradsparse import selection
+from gradsparse.selection import drawn
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from tests import replay
@@ -22,17 +24,26 @@ def draws_of(sizes, counts, number=DRAWS):
 @pytest.mark.slow
 def test_so_many_distinct_ones_of_each_vector_in_order():
   sizes, counts = [7, 5000, 1, 40], [3, 50, 1, 40]
-  drawn = draws_of(sizes, counts)
-  assert np.all(np.diff(drawn) > 0)
+  rows = draws_of(sizes, counts)
+  assert np.all(np.diff(rows) > 0)
   ends = np.cumsum(sizes)
-  for row in drawn[:100]:
+  for row in rows[:100]:
     found = np.bincount(np.searchsorted(ends, row, side='right'), minlength=4)
     assert found.tolist() == counts
   # Each of 5,000 is drawn about as often as chance has it.
-  hits = np.bincount(drawn.ravel(), minlength=ends[-1])[7:5007]
+  hits = np.bincount(rows.ravel(), minlength=ends[-1])[7:5007]
   scores = (hits - 20) / np.sqrt(20 * 0.99)
   assert np.std(scores) == pytest.approx(1, abs=0.05)
   assert np.max(np.abs(scores)) < 5.5
+
+
+@pytest.mark.parametrize('word', [0, 2**32 - 1])
+def test_where_too_few_or_too_many_pass_the_first_are_taken(word, monkeypatch):
+  sizes, counts = [7, 5000, 40], [3, 50, 40]
+  marks = jnp.full(sum(-(-n // 32) for n in sizes), word, jnp.uint32)
+  monkeypatch.setattr(drawn, '_marks', lambda *_: marks)
+  found = selection.drawn_of_each(sizes, counts, jax.random.key(0))
+  assert found.tolist() == [*range(3), *range(7, 57), *range(5007, 5047)]
 
 
 def test_all_sets_are_equally_likely():
