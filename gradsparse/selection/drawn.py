@@ -24,8 +24,8 @@ import jax.numpy as jnp
 import numpy as np
 
 # So many standard deviations of k, and so many words, are expected below the
-# bar beside k. Above that there is room for as many, and for the words once more:
-# the upper tail of a Poisson distribution is the longer one.
+# bar beside k. Above that there is room for as many, and for the words twice: a
+# Poisson distribution has its longer tail there.
 _SPARE = 8
 _LEAST_SPARE = 34
 
