@@ -96,24 +96,32 @@ def test_small_leaves_come_back(shapes, width):
 
 
 def test_in_slabs_a_leaf_is_not_joined(monkeypatch):
-  codes = drawn(SHAPES, 4)
-  words = planar.pack_each(list(map(jnp.asarray, codes)), 4)
-  back = planar.unpack_each(words, SHAPES, 4)
+  """Slabs that fill a leaf, or leave rows over; and a leaf without slabs."""
+  shapes = [(64, 512), (3, 3, 64, 65), (3, 100, 64), (3, 7)]
+  codes = drawn(shapes, 4)
   monkeypatch.setattr(platforms, 'name', lambda: 'tpu')
-  slabs = planar.unpack_each(words, SHAPES, 4, in_slabs=True)
-  filled = 0
-  for x, own, plain in zip(codes, slabs, back, strict=True):
-    if not isinstance(own, planar.Slabs):
-      np.testing.assert_array_equal(own, plain)
-      continue
-    np.testing.assert_array_equal(own.joined(x.shape), x)
-    # Any array with the leaf's rows is cut so, one of a single block as well.
-    whole = jnp.asarray(x.reshape(-1, *x.shape[-2:]))
-    jax.tree.map(np.testing.assert_array_equal, own, own.cut(whole))
-    rows = own.cut(jnp.arange(x.shape[-2])[None])
-    assert [a.shape[1:] for a in rows] == [a.shape[1:-1] for a in own]
-    filled += not own.rest.size
-  assert 0 < filled < sum(isinstance(x, planar.Slabs) for x in slabs)
+
+  @jax.jit
+  def through(codes):
+    words = planar.pack_each(codes, 4)
+    slabs = planar.unpack_each(words, shapes, 4, in_slabs=True)
+    *those, small = slabs
+    whole = [x.reshape(-1, *x.shape[-2:]) for x in codes[:3]]
+    # Numbers of rows, of one block for all, are cut in the same way.
+    rows = [x.cut(y[:1, :, 0]) for x, y in zip(those, whole, strict=True)]
+    back = [x.joined(s) for x, s in zip(those, shapes[:3], strict=True)]
+    cut = [x.cut(y) for x, y in zip(those, whole, strict=True)]
+    return slabs, [*back, small], cut, rows
+
+  slabs, back, cut, rows = through(codes)
+  for x, own in zip(codes, back, strict=True):
+    np.testing.assert_array_equal(own, x)
+  assert [own.rest.shape[1] for own in slabs[:3]] == [0, 0, 36]
+  for own, same, few in zip(slabs[:3], cut, rows, strict=True):
+    assert isinstance(own, planar.Slabs)
+    jax.tree.map(np.testing.assert_array_equal, own, same)
+    first = jax.tree.map(lambda x: x[:1, ..., 0], own)
+    jax.tree.map(np.testing.assert_array_equal, few, first)
 
 
 def test_leaves_as_matrices_have_more_rows():
