@@ -4,9 +4,9 @@ Every element draws a word of 31 bits, and the k elements with the smallest
 words are taken. Each set of k is equally likely, except that of two elements
 with equal words the first is taken. Only words below a bar are ranked; the bar
 is set such that more than k are below it. That fewer than k are, or more than
-there is room for, has a chance below 1e-15 in each vector; then the first k of
-each vector are taken. To draw again would take a loop, and each turn of one
-keeps a GPU waiting for its host.
+there is room for, has a chance of at most about 1e-15 in each vector; then the
+first k of each vector are taken. To draw again would take a loop, and each turn
+of one keeps a GPU waiting for its host.
 """
 
 from __future__ import annotations

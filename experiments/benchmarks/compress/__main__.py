@@ -6,8 +6,8 @@ There is one worker and no network. A step turns a gradient into new parameters
 with all that a scheme does but the exchange itself; its state is donated. Plain
 SGD follows the scheme. Each scheme runs in turns with momentum SGD, so often in
 a row that it takes 20 ms; ratios are medians over the rounds. On an accelerator
-rows also have `device_ms`, the time of all operations without gaps, and
-`launches`, their number.
+rows also have `device_ms`, the time of all operations without gaps,
+`device_ratio`, that over momentum SGD's, and `launches`, their number.
 
 `--recorded=FILE` measures nothing: it prints the table of docs/performance.md,
 or of docs/accelerators.md, from such a record, and with `--plot=FILE` draws its

@@ -3,6 +3,7 @@
 import json
 
 from experiments.benchmarks.compress import contenders
+from experiments.benchmarks.compress import page
 from experiments.benchmarks.compress import programs
 from experiments.benchmarks.compress import trees
 import numpy as np
@@ -60,6 +61,25 @@ def test_a_ratio_is_taken_round_by_round(monkeypatch):
   made = programs.Program(lambda times: None, 1.0, None)
   found = programs.compared(dict.fromkeys(ms, made), 3, 'sgd')
   assert found['step']['sgd_ratio'] == 2.0 and found['step']['step_ms'] == 3.0
+  assert 'device_ratio' not in found['step']  # no accelerator
+
+
+def test_on_an_accelerator_rows_have_a_ratio_of_kernels(monkeypatch):
+  monkeypatch.setattr(
+    programs,
+    'on_accelerator',
+    lambda made: {'device_ms': made.compile_seconds, 'launches': 3.0},
+  )
+  made = {
+    name: programs.Program(lambda times: None, ms, None)
+    for name, ms in (('sgd', 0.5), ('step', 2.0))
+  }
+  found = programs.compared(made, 1, 'sgd')
+  assert [found[name]['device_ratio'] for name in made] == [1.0, 4.0]
+  rows = [
+    {'scheme': name, 'shapes': 'one', **own} for name, own in found.items()
+  ]
+  assert '| step | 2.00 | 4.0 | 3 |' in page.device_table(rows)
 
 
 @pytest.mark.slow
