@@ -65,13 +65,13 @@ FULL = {
 
 
 def _published(top1, top5, size, ratio):
-  return {'top1': top1, 'top5': top5, 'size': size, 'ratio': ratio}
+  return {'top1': top1, 'top5': top5, 'message': size, 'ratio': ratio}
 
 
 TABLE = Table(
   title='AlexNet and ResNet-50 on ImageNet, 4 workers',
   source='Lin et al. 2018, table 3',
-  metrics=('top1', 'top5', 'size', 'ratio'),
+  metrics=('top1', 'top5', 'message', 'ratio'),
   full=FULL,
   rows={
     'alexnet_dense': Row(

@@ -100,7 +100,9 @@ METRICS: Mapping[str, Metric] = {
   # Of the whole run, as the variance paper has it.
   'elements': _of_comm('n / sent', '{:,.1f}', 'run_average_element_ratio'),
   # Of the last stage, as DGC's paper has them.
-  'size': _of_comm('message (MiB)', '{:.2f}', 'payload_bytes_per_step', 2**20),
+  'message': _of_comm(
+    'message (MiB)', '{:.2f}', 'payload_bytes_per_step', 2**20
+  ),
   'ratio': _of_comm('ratio', '{:,.0f}', 'ratio'),
   'images': _a_second('images'),
   'words': _a_second('words'),

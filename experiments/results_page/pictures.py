@@ -29,6 +29,7 @@ _VERDICTS = {
 # Rows whose learning curves are drawn, beside dense.
 _CURVES = {
   'cifar10_resnet20': 'dense dgc dgc_4bit gtopk dropping qsgd_4bit',
+  'dgc_table4_ptb': 'dense dgc',
   'schemes_digits': 'dense gradient_dropping dgc gtopk qsgd one_bit_sgd',
   'schemes_ptb': 'dense dropping dropping_equal dropping_warmup partial',
   'schemes_speech': 'dense dropping dgc gtopk qsgd_4bit',
@@ -216,7 +217,7 @@ def _curves(name: str, table: papers.Table, found: Outcomes) -> Panel:
     for row in _CURVES[name].split()
   }
   what = summaries.TASKS.get(name, table.title).split(',')[0]
-  title = f'{what}: mean and range of 3 seeds'
+  title = f'{what}:\nmean and range of 3 seeds'
   return Panel(title, 'step', score, shown)
 
 

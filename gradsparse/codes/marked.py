@@ -51,8 +51,8 @@ class Words(NamedTuple):
 class Coded:
   """The coded elements of several leaves, and which of them are sent.
 
-  It has the interface of `Sent` that memories use. CPUs keep the marks and
-  codes of a leaf packed, as of `marked_vector.pack_leaf`.
+  It has the interface of `Sent` that memories use. The marks and codes of a
+  leaf are kept packed, as of `marked_vector.pack_leaf`, but for TPUs.
 
   Args:
     code: of the values.
@@ -71,7 +71,7 @@ class Coded:
     self._code = code
     self._scales = scales
     self._space = Space.whole([x.shape for x in marks])
-    self._packed = platforms.is_cpu()
+    self._packed = platforms.name() != 'tpu'
     if self._packed:
       marks = [marked_vector.pack_leaf(x, 1) for x in marks]
       codes = [marked_vector.pack_leaf(x, code.width) for x in codes]

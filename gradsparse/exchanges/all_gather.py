@@ -75,7 +75,7 @@ def all_gather(mean: str = 'workers') -> Exchange:
     adder = code.shortcuts.adder(message.rounded)
     if mean == 'senders':
       total = _mean_of_senders(decode, messages, own, ctx, comm)
-    elif adder is None or platforms.is_cpu():
+    elif adder is None or platforms.name() != 'tpu':
       total = _sum(decode, messages, own, ctx, comm)
     else:
       total = adder.finish(

@@ -138,17 +138,17 @@ def test_it_stands_for_what_selected_entries_stand_for(name):
 @pytest.mark.parametrize(
   'name', marks.few(['exponent4', 'float32', 'constant'], 'exponent4')
 )
-def test_leaves_that_cpus_pack_are_those_of_other_platforms(name, monkeypatch):
+def test_leaves_that_tpus_pack_are_those_of_other_platforms(name, monkeypatch):
   ctx = context()
 
-  def messages(cpu):
-    monkeypatch.setattr(platforms, 'is_cpu', lambda: cpu)
+  def messages(platform):
+    monkeypatch.setattr(platforms, 'name', lambda: platform)
 
     def fn(values, wanted):
       leaves = zip(SPACE.split(values), SPACE.split(wanted), strict=True)
       coded = MARKS[name](list(leaves), ctx)
       joined = coded.joined()
-      assert isinstance(joined, PackedLeaves) == cpu
+      assert isinstance(joined, PackedLeaves) == (platform != 'tpu')
       sent = [
         joined.at_most(slots, first and jnp.int32(first))
         for slots, first in ((202, None), (SLOTS, None), (5, None), (5, 61))
@@ -159,7 +159,7 @@ def test_leaves_that_cpus_pack_are_those_of_other_platforms(name, monkeypatch):
     args = jnp.zeros(SPACE.size), jnp.zeros(SPACE.size, bool)
     return jax.jit(fn).lower(*args).compile(replay.QUICKLY)
 
-  both = messages(True), messages(False)
+  both = messages('gpu'), messages('tpu')
   for share in (0.0, 0.04, 0.5, 1.0):
     values, wanted = drawn(7, share, name)
     own, theirs = (fn(values, wanted) for fn in both)

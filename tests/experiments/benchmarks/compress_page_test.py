@@ -127,10 +127,18 @@ def test_the_page_of_accelerators_has_what_a_gpu_took():
   assert all(
     (ratio > 1.05) == (key in _SLOWER) for key, ratio in slower.items()
   )
+  later = {
+    (r['scheme'], r['code']): r['device_ms'] for r in gpu['later']['rows']
+  }
+  words = ' '.join(text.split())
+  assert (
+    f'Strom takes {later["strom", "now"]:.2f} ms, where the code of the table '
+    f'took {later["strom", "before"]:.2f}' in words
+  )
+  assert f'loop takes {later["random_k", "now"]:.2f} ms' in words
   beside = gpu['beside_its_host']
   same = sum(each['differ'] == 0 for each in beside)
   assert f'Of {len(beside)} settings {same} have the same bits' in text
   far = {each['setting']: each['largest_difference'] for each in beside}
-  words = ' '.join(text.split())
   assert f'by {1e3 * far.pop("power_sgd"):.1f} thousandths' in words
   assert f'by at most {1e6 * max(far.values()):.1f} millionths' in words

@@ -43,22 +43,22 @@ def test_a_table_is_judged_by_the_score_of_its_task(name, score):
 _PRINTED = {
   ('dgc_table4_ptb', 'dense'): {
     'test_perplexity': 72.30,
-    'size': 194.68,
+    'message': 194.68,
     'ratio': 1,
   },
   ('dgc_table4_ptb', 'dgc'): {
     'test_perplexity': 72.24,
-    'size': 0.42,
+    'message': 0.42,
     'ratio': 462,
   },
   ('dgc_table4_librispeech', 'dgc_clean'): {
     'wer': 9.06,
-    'size': 0.74,
+    'message': 0.74,
     'ratio': 608,
   },
   ('dgc_table4_librispeech', 'dense_other'): {
     'wer': 27.07,
-    'size': 488.08,
+    'message': 488.08,
     'ratio': 1,
   },
   ('dgc_figure5', 'dropping'): {'wer': 14.1},
