@@ -78,9 +78,7 @@ def hidden_offsets(
   return hidden_numbers(np.cumsum([0, *sizes])[:-1].tolist(), beside)
 
 
-def in_place_if(
-  wanted: jax.Array, fn: Callable[[Any], Any], state: Any, made: Any
-) -> Any:
+def in_place_if(wanted: jax.Array, fn: Callable[[Any], Any], state: Any) -> Any:
   """fn(state) where `wanted`, else the state.
 
   On CPUs the result overwrites a donated state, and readers of the new state
@@ -90,26 +88,24 @@ def in_place_if(
   Args:
     wanted: bool scalar.
     fn: state -> state of the same shapes and dtypes.
-    state: a tree of arrays.
-    made: fn(state), already computed. GPUs and TPUs select it; CPUs run `fn`
-      again inside a loop, so that the result lands in the state's memory.
+    state: a tree of arrays. CPUs run `fn` inside a loop, so that the result
+      lands in the state's memory.
   """
   if not jax.tree.leaves(state):
     return state
 
-  def turn(wanted, state, made):
+  def turn(wanted, state):
     """A loop of one iteration or none, whose result has one place in memory."""
-    del made
     return jax.lax.while_loop(
       lambda carry: carry[0],
       lambda carry: (jnp.logical_and(carry[0], False), fn(carry[1])),
       (wanted, state),
     )[1]
 
-  def select(wanted, state, made):
-    return jax.tree.map(lambda n, o: jnp.where(wanted, n, o), made, state)
+  def select(wanted, state):
+    return jax.tree.map(lambda n, o: jnp.where(wanted, n, o), fn(state), state)
 
-  return platforms.elsewhere(select)(turn)(wanted, state, made)
+  return platforms.elsewhere(select)(turn)(wanted, state)
 
 
 def _one_turn_or_none(*leaves: jax.Array) -> list[jax.Array]:

@@ -13,7 +13,6 @@ from gradsparse.sockets import Code
 from gradsparse.sockets import Context
 from gradsparse.sockets import Cut
 from gradsparse.sockets import Leaves
-from gradsparse.sockets import Limits
 from gradsparse.sockets import Shape
 import jax
 import jax.numpy as jnp
@@ -141,10 +140,6 @@ def low_rank() -> Code:
         arrays[number] = product.reshape(ctx.shapes[number])
     return Leaves([arrays[number] for number in range(len(arrays))])
 
-  def gain(shapes):
-    # A projected column of M can have all its length in one number.
-    return math.sqrt(max((matrix_shape(s)[0] for s in shapes), default=1))
-
   return Code(
     pack=lambda factors, ctx: factors,
     unpack=lambda words, like, ctx: words,
@@ -152,5 +147,4 @@ def low_rank() -> Code:
     decode=decode,
     takes=Leaves,
     combines='sums',
-    limits=Limits(gain=gain),
   )

@@ -121,20 +121,11 @@ def estimate(momentum: float = 1.0) -> Memory:
     )
     return state._replace(mean=mean)
 
-  def magnitudes(state, is_dense):
-    # The gradient itself, from which the next estimate is subtracted.
-    if averages:
-      return (state.average,)
-    return (
-      where_compressed(jnp.add, is_dense, state.residual, state.estimate),
-    )
-
   return Memory(
     init,
     accumulate,
     update=update,
     sent=sent,
     arrived=arrived,
-    magnitudes=magnitudes,
     facts=MemoryFacts(elementwise=True),
   )

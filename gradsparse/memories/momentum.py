@@ -14,11 +14,6 @@ from gradsparse.sockets import MemoryFacts
 import jax
 import jax.numpy as jnp
 
-# u keeps adding to v without new gradients, so |v| + m / (1 - m) |u| is
-# bounded. It may reach this many times `health.largest_kept`, which leaves room
-# for four times.
-_ROOM = 3
-
 
 class MomentumCorrectionState(NamedTuple):
   """State of `momentum_correction`.
@@ -123,23 +118,12 @@ def momentum_correction(
     u = jax.tree.map(one, state.momentum, means, is_dense)
     return state._replace(momentum=u)
 
-  def magnitudes(state, is_dense):
-    # In later steps u adds m u, m^2 u, ... to v.
-    m = traced.here(momentum)
-    return state.momentum, where_compressed(
-      lambda v, u: (jnp.abs(v) + m / (1 - m) * jnp.abs(u)) / _ROOM,
-      is_dense,
-      state.velocity,
-      state.momentum,
-    )
-
   return Memory(
     init,
     accumulate,
     update=update,
     sent=sent,
     arrived=arrived,
-    magnitudes=magnitudes,
     facts=MemoryFacts(
       elementwise=True,
       momentum=momentum,

@@ -137,15 +137,10 @@ class Limits(NamedTuple):
       int32 can count. Leaves are then sent in several messages.
     group_elements: the most elements of a message of several leaves, if the
       format is better with fewer. A larger leaf is sent alone.
-    gain: shapes -> the factor by which the largest number that the code
-      computes may exceed its largest input. A worker refuses a gradient that
-      could overflow there. For a scheme without memory 1 is enough: an overflow
-      costs one step.
   """
 
   most_elements: int | None = None
   group_elements: int | None = None
-  gain: Callable[[Sequence[Shape]], float] = lambda shapes: 1.0
 
 
 class Adder(NamedTuple):

@@ -20,12 +20,6 @@ def _stay(state: Any, means: Any, is_dense: Any, accepted: jax.Array) -> Any:
   return state
 
 
-def _everything(state: Any, is_dense: Any) -> Any:
-  """The default magnitudes: all fields that have arrays."""
-  del is_dense
-  return tuple(field for field in state if jax.tree.leaves(field))
-
-
 def plain_means(state: Any, means: Any, is_dense: Any) -> Any:
   """The default update: the means."""
   del state, is_dense
@@ -94,11 +88,6 @@ class Memory(NamedTuple):
     arrived: (state, means, is_dense, accepted) -> state: updates fields that
       depend on the means (a momentum of dense leaves) or on acceptance (the
       decay of a variance). A rejected step changes nothing.
-    magnitudes: (state, is_dense) -> tuple of trees like params: arrays that
-      must stay below `health.largest_kept` after `accumulate`. If one does not,
-      this worker refuses the step. A zero gradient must not enlarge them: a
-      worker that refuses a step keeps its memory, and would refuse the next
-      step too.
     facts: properties of the memory.
   """
 
@@ -108,7 +97,6 @@ class Memory(NamedTuple):
   update: Callable[[Any, Any, Any], Any] = plain_means
   sent: Callable[[Any, Any], Any] = _forget
   arrived: Callable[[Any, Any, Any, jax.Array], Any] = _stay
-  magnitudes: Callable[[Any, Any], Any] = _everything
   facts: MemoryFacts = MemoryFacts()
 
   @property

@@ -12,7 +12,6 @@ import sys
 from typing import Any
 
 from gradsparse import arguments
-from gradsparse import health
 from gradsparse.state.scheme import CompressedMeanState
 import jax
 import jax.numpy as jnp
@@ -164,7 +163,7 @@ def second_moment_of(extra: dict[str, Any], grads: Any) -> Any:
   check_floating(moments, 'second_moment')
   for name, leaf in _by_path(moments).items():
     if isinstance(leaf, jax.core.Tracer):
-      continue  # the step is rejected, see `not_negative`
+      continue  # the step is rejected, see `health`
     least = np.min(np.asarray(leaf, np.float32), initial=0.0)
     if least < 0:
       raise ValueError(
@@ -172,11 +171,6 @@ def second_moment_of(extra: dict[str, Any], grads: Any) -> Any:
         f'{name}'
       )
   return moments
-
-
-def not_negative(tree: Any) -> jax.Array:
-  """bool scalar: whether no number in the tree is negative."""
-  return health.holds(lambda x: x >= 0, [(x,) for x in jax.tree.leaves(tree)])
 
 
 def check_state(state: Any, expected: Any, grads: Any, scheme: str) -> None:

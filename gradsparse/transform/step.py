@@ -23,7 +23,6 @@ from gradsparse.sockets import Signal
 from gradsparse.sockets import checked_state
 from gradsparse.sockets.ownership import local_fields
 from gradsparse.state.scheme import CompressedMeanState
-from gradsparse.transform import inputs
 from gradsparse.transform.buckets import Buckets
 from gradsparse.transform.buckets import make_buckets
 from gradsparse.transform.layout import Layout
@@ -101,32 +100,15 @@ def accumulate(
       kept,
     )
 
-  def signals_of(grads, kept):
-    return buckets.treedef.flatten_up_to(memory.signals(grads, kept, is_dense))
-
-  new = take_in(old)
-  # `Memory.signals` computes nothing: a value is an array of the memory, which
-  # is checked there, or a gradient.
-  in_memory = {id(x) for x in jax.tree.leaves(new)}
-  values = [s.value for s in signals_of(wide, new)]
   # Without a check here the devices of a worker need not agree.
   ok = _in_range(moments, memory, compressor, state.steps)
   if not scheme.judged_on_arrival:
-    ok &= health.can_keep(
-      memory.magnitudes(new, is_dense),
-      memory.magnitudes(old, is_dense),
-      [x for x in values if id(x) not in in_memory],
-      health.largest_kept(
-        comm.size,
-        compressor.code.limits.gain(
-          [layout.undivided[i] for i in layout.compressed]
-        ),
-      ),
-    )
+    ok &= health.can_add(jax.tree.leaves(wide))
     ok = comm.shards.all(ok)
-  kept = _in_own_place(ok, take_in, old, new)
-  by_bucket = signals_of(
-    jax.tree.map(lambda g: jnp.where(ok, g, 0.0), wide), kept
+  kept = _in_own_place(ok, take_in, old)
+  taken = jax.tree.map(lambda g: jnp.where(ok, g, 0.0), wide)
+  by_bucket = buckets.treedef.flatten_up_to(
+    memory.signals(taken, kept, is_dense)
   )
   signals = buckets.signals(by_bucket)
   contexts, nbytes = _contexts(scheme, comm, buckets, signals, state)
@@ -159,7 +141,7 @@ def _in_range(
   moments: Any, memory: Memory, compressor: Compressor, step: Any
 ) -> jax.Array:
   """bool scalar: whether traced arguments are in range."""
-  fits = inputs.not_negative(moments) & memory.facts.usable()
+  fits = health.can_add_moments(moments) & memory.facts.usable()
   ladder = compressor.ladder
   if ladder is not None and ladder.usable is not None:
     fits &= ladder.usable(step)
@@ -167,9 +149,9 @@ def _in_range(
 
 
 def _in_own_place(
-  wanted: jax.Array, accumulate: Callable[[Any], Any], memory: Any, new: Any
+  wanted: jax.Array, accumulate: Callable[[Any], Any], memory: Any
 ) -> Any:
-  """`new` if `wanted`, else `memory`; shared fields do not change."""
+  """The memory after `accumulate` if `wanted`; shared fields do not change."""
 
   def own(memory):
     return {name: getattr(memory, name) for name in local_fields(memory)}
@@ -179,7 +161,6 @@ def _in_own_place(
       wanted,
       lambda fields: own(accumulate(memory._replace(**fields))),
       own(memory),
-      own(new),
     )
   )
 

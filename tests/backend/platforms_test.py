@@ -69,7 +69,7 @@ def _marked(x):
 
 
 def _halved_if(wanted, x):
-  return barriers.in_place_if(wanted, lambda x: x / 2, x, x / 2)
+  return barriers.in_place_if(wanted, lambda x: x / 2, x)
 
 
 # name -> (function of arrays, arguments)

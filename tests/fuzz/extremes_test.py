@@ -21,7 +21,7 @@ MAGNITUDES = (0.0, 1e-45, 1e-38, 1e-30, 1e-7, 1.0, 65504.0, 1e19, 1e30, 3e38)
 HARMLESS = 65504.0
 # And shares of the largest number that a worker can take in, which fill a
 # memory as far as it goes.
-BRIM = tuple(f'{x} of the most' for x in (0.1, 0.4, 0.6, 0.9, 1.5))
+BRIM = tuple(x * health.LARGEST_GRADIENT for x in (0.1, 0.4, 0.6, 0.9, 1.5))
 # What an exchange that rounds owes is cut off here, so that it never makes the
 # mean overflow: the one place where gradient is lost, and by intention.
 MOST_OWED = float(np.finfo(np.float32).max) / 8
@@ -68,17 +68,11 @@ STEPS = st.lists(
 def extremes(program, palette, spoiled, seed):
   """Numbers of these magnitudes and of both signs; one may be spoiled."""
   rng = np.random.default_rng(seed)
-  shapes = program.tx.layout(programs.PARAMS).compressed_shapes
-  gain = program.tx.scheme.compressor.code.limits.gain(shapes)
-  most = health.largest_kept(program.num_workers, gain)
-  sizes = [
-    float(m.split()[0]) * most if isinstance(m, str) else m for m in palette
-  ]
 
   def draw(p):
     shape = (program.num_workers, *p.shape)
     signs = rng.choice((-1.0, 1.0), shape)
-    return np.asarray(signs * rng.choice(sizes, shape), np.float32)
+    return np.asarray(signs * rng.choice(palette, shape), np.float32)
 
   grads = jax.tree.map(draw, programs.PARAMS)
   if spoiled is not None:
