@@ -114,7 +114,7 @@ def assert_same(actual, expected):
 @pytest.mark.parametrize('scale', marks.few(LARGE, LARGE[-1]))
 @pytest.mark.parametrize(
   'name',
-  marks.few(HOMOGENEOUS, 'gtopk'),
+  marks.few(HOMOGENEOUS, 'qsgd_parts'),
 )
 def test_large_gradients_give_as_much_larger_updates(name, scale):
   """Powers of two change no digit, so this holds to the bit."""

@@ -254,7 +254,7 @@ def test_law2_the_mean_over_draws_is_the_gradient(name):
     assert np.all(np.abs(np.mean(x, axis=0) - grads[leaf]) <= limit), leaf
 
 
-@pytest.mark.parametrize('name', marks.few(RANDOM, 'qsgd'))
+@pytest.mark.parametrize('name', marks.few(RANDOM, 'terngrad'))
 def test_law2_draws_differ_between_steps_seeds_and_workers(name):
   setting = schemes.BY_NAME[name]
   params = setting.params
@@ -474,7 +474,7 @@ def test_law6_a_run_resumes_bit_exactly(case):
 
 @pytest.mark.parametrize('runner', marks.few(gs.workers.RUNNERS, 'shard_map'))
 def test_law6_a_step_is_traced_once(runner):
-  setting, num_workers = schemes.BY_NAME['random_k'], 2
+  setting, num_workers = schemes.BY_NAME['sign_memory'], 2
   tx, params = setting.make(), setting.params
   specs = gs.workers.specs(tx, params, num_workers)
   in_specs = (specs, runs.OWN)
