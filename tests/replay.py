@@ -108,7 +108,10 @@ def replay(tx: gs.CompressedMean, steps: list[tuple[Trees, Trees]]):
   params = [np.zeros(np.shape(g), np.float32) for g in steps[0][0][0]]
   state = tx.init(params)
   specs = specs_of(state)
-  state = stacked(state, specs, num_workers)
+  # By NumPy: JAX would compile a program for each shape.
+  state = jax.tree.map(
+    lambda x, spec: np.stack([x] * num_workers) if spec else x, state, specs
+  )
   fn = gs.workers.parallel(
     lambda state, g, m: tx.step(g, state, second_moment=m),
     runner='simulate',

@@ -21,6 +21,8 @@ from tests import schemes
 STEPS = 5
 # In this step the last worker's gradient has a NaN.
 POISONED = 3
+# The seed of the first step's second moments.
+MOMENTS = 100
 OWN = P(schemes.AXIS)
 
 
@@ -162,7 +164,7 @@ def run(case: Case) -> Run:
 
   def inputs(t, state):
     grads = gradients(params, num_workers, seed=t)
-    second_moment = moments(grads, seed=100 + t)
+    second_moment = moments(grads, seed=MOMENTS + t)
     args = (state, poison(grads) if t == POISONED else grads, second_moment)
     if runner == 'shard_map':
       args = place(num_workers, args, in_specs)
@@ -197,3 +199,25 @@ def run(case: Case) -> Run:
     )
   _, again, state, _ = fn(*inputs(STEPS - 1, steps[-1].before))
   return Run(setting, steps, avals, to_numpy((state, again)), audit)
+
+
+def as_oracles_see_it(case: Case) -> list[replay.Step]:
+  """The simulated steps before the one with a NaN, in the form of `replay`."""
+  out = []
+  for t, step in enumerate(run(case).steps[:POISONED]):
+    pending = gs.pending(step.after)
+    if not step.after.owes():
+      # Without memory there is no worker axis: everybody owes nothing.
+      pending = gs.workers.stack(pending, case.num_workers)
+    out.append(
+      replay.Step(
+        replay.unstack(step.grads),
+        replay.unstack(moments(step.grads, seed=MOMENTS + t)),
+        [x[0] for x in jax.tree.leaves(step.updates)],
+        replay.unstack(step.delivered),
+        replay.unstack(pending),
+        {k: float(v) for k, v in gs.metrics(step.after).items()},
+        step.after,
+      )
+    )
+  return out

@@ -129,6 +129,8 @@ K, THICK = 0.05, 0.7
 STAGES = gs.schedules.DensitySchedule(((0, 0.2), (2, 0.05)))
 RUNGS = (0.05, 0.3)
 ONE_RUNG = dict(ladder=(0.3,))
+# Half of all elements pass; those of ONE_RUNG have too little room for them.
+ROOMY = (0.05, 0.8)
 
 _dropping, _variance = gs.gradient_dropping, gs.variance_based
 
@@ -210,7 +212,7 @@ _LINES = (
   _s('gtopk_schedule', RESIDUAL, gs.gtopk, STAGES),
   #
   _s('strom', RESIDUAL, gs.strom, 2.0, ladder=RUNGS),
-  _s('variance', RESIDUAL, _variance, 2.0, ladder=RUNGS),
+  _s('variance', RESIDUAL, _variance, 2.0, ladder=ROOMY),
   _s(
     'variance_f32',
     RESIDUAL.but(**NOT_1D),
@@ -233,7 +235,7 @@ _LINES = (
     threshold=1.0,
     **ONE_RUNG,
   ),
-  _s('ada_comp', RESIDUAL, gs.ada_comp, bin_size=16, **ONE_RUNG),
+  _s('ada_comp', RESIDUAL, gs.ada_comp, bin_size=16, ladder=ROOMY[1:]),
   #
   _s('qsgd', UNBIASED, gs.qsgd, 7, bucket_size=16, min_size=0),
   _s('qsgd_l2', UNBIASED.but(**NOT_1D), gs.qsgd, 3, norm='l2', min_size=50),

@@ -3,7 +3,6 @@
 `replay` gives the same in the form that oracles have, `runs` on all runners.
 """
 
-import gradsparse as gs
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,7 +14,7 @@ PARAMS = {'kernel': jnp.zeros((12, 10)), 'bias': jnp.zeros(11)}
 def gradients(num_workers=2, seed=0, params=PARAMS, dtype=np.float32):
   """Normal numbers, different on each worker."""
   rng = np.random.default_rng(seed)
-  draw = lambda p: jnp.asarray(rng.normal(size=(num_workers, *p.shape)), dtype)
+  draw = lambda p: np.asarray(rng.normal(size=(num_workers, *p.shape)), dtype)
   return jax.tree.map(draw, params)
 
 
@@ -26,7 +25,8 @@ def quickly(fn, *args):
 
 def simulated(tx, num_workers=2, params=PARAMS, dtype=np.float32):
   """(state with worker axes, compiled (grads, state) -> (updates, state))."""
-  state = gs.workers.stack(tx.init(params), num_workers)
+  # By NumPy: JAX would compile a program for each shape.
+  state = jax.tree.map(lambda x: np.stack([x] * num_workers), tx.init(params))
   mapped = jax.vmap(tx.update, axis_name=replay.AXIS)
   return state, quickly(
     mapped, gradients(num_workers, params=params, dtype=dtype), state

@@ -23,8 +23,6 @@ from jax.sharding import PartitionSpec as P
 import numpy as np
 
 _OWN = P(workers.AXIS)
-# Without optimization: these short programs compile in half the time.
-_QUICKLY: Any = {'xla_backend_optimization_level': 0}
 
 
 def check_scheme(
@@ -146,7 +144,7 @@ def _check_case(
     if number == steps - 2:
       grads, healthy[-1] = poisoned(grads), False
     if program is None:
-      program = fn.lower(state, grads, second).compile(_QUICKLY)
+      program = fn.lower(state, grads, second).compile(laws.QUICKLY)
     before = _to_numpy(state)
     updates, state, delivered = program(state, grads, second)
     last = (grads, second)

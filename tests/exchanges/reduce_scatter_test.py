@@ -73,6 +73,9 @@ def test_one_bit_of_a_few_buckets_owes_at_both_ends(workers):
     np.testing.assert_array_equal(flat[w][~own], 0)
 
 
+_uniform = jax.jit(draws.uniform, static_argnums=1)
+
+
 def uniforms(workers, size, bucket, t):
   """Seed, step, 1 + worker; for the second rounding 1 more; then 0."""
   part = reduce_scatter.part_length(size, workers, bucket)
@@ -82,7 +85,7 @@ def uniforms(workers, size, bucket, t):
     key = jax.random.fold_in(key, 1 + w)
     again = jax.random.fold_in(key, 1)
     for out, own, n in ((first, key, workers * part), (second, again, part)):
-      drawn = draws.uniform(jax.random.fold_in(own, 0), (n // bucket, bucket))
+      drawn = _uniform(jax.random.fold_in(own, 0), (n // bucket, bucket))
       out.append(np.asarray(drawn).ravel())
   return [x[:size] for x in first], second
 

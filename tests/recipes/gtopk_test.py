@@ -5,7 +5,6 @@ from __future__ import annotations
 import gradsparse as gs
 import numpy as np
 import pytest
-from tests import marks
 from tests import replay
 from tests.oracles import checks
 from tests.oracles import gtopk
@@ -18,9 +17,9 @@ ALL = [
 ]
 
 
-@pytest.mark.parametrize(
-  'topology, put_back, workers', marks.few(ALL, ('butterfly', 'exact', 3))
-)
+# In the fast suite tests/laws_test.py has the default on three workers.
+@pytest.mark.slow
+@pytest.mark.parametrize('topology, put_back, workers', ALL)
 def test_it_does_what_its_oracle_does(topology, put_back, workers):
   tx = gs.gtopk(
     0.05, topology=topology, put_back=put_back, axis_name=replay.AXIS

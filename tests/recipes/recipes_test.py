@@ -1,5 +1,8 @@
 """Every scheme beside its NumPy oracle: mean, delivered and pending.
 
+In the fast suite tests/laws_test.py has these oracles beside three workers,
+whose programs it has compiled. Here are more workers, arguments and ladders.
+
 The oracles are written from the papers and import nothing of ours. (DGC,
 gradient dropping, gTop-k, EF21 and fixed-width QSGD have files of their own.)
 """
@@ -11,77 +14,27 @@ import functools
 from typing import Any, NamedTuple
 
 import gradsparse as gs
-from gradsparse import draws
-import jax
 import numpy as np
 import pytest
 from tests import marks
 from tests import replay
 from tests.oracles import ada_comp
-from tests.oracles import checks
 from tests.oracles import dryden
-from tests.oracles import leaves
 from tests.oracles import one_bit
 from tests.oracles import power_sgd
-from tests.oracles import qsgd
 from tests.oracles import random_k
 from tests.oracles import sign_majority
 from tests.oracles import strom
 from tests.oracles import terngrad
 from tests.oracles import variance
+from tests.recipes import following
 
 SEED = 5
 # The last holds everything: of five workers, densely where a value takes four
 # bits and more, gathered where it takes one.
 LADDER = (0.15, 1.0)
 
-
-class QSGDDescent(leaves.Oracle):
-  """The oracle's function over all compressed leaves, joined."""
-
-  def step(self, gradients):
-    gradients = self._begin(gradients)
-    for w, tree in enumerate(gradients):
-      numbers = self._compressed_leaves(tree)
-      joined = np.concatenate([tree[i].ravel() for i in numbers])
-      _, sent = qsgd.gradient_descent(joined)
-      for i in numbers:
-        own, sent = np.split(sent, [tree[i].size])
-        self.delivered[w][i] += own.reshape(tree[i].shape)
-    return self._mean()
-
-
-def plainly(oracle, step, numbers, t):
-  del numbers, t
-  return oracle.step(step.grads)
-
-
-def with_moments(oracle, step, numbers, t):
-  del numbers, t
-  return oracle.step(step.grads, step.moments)
-
-
-def with_same_draw(oracle, step, numbers, t):
-  """Takes the coordinates from what the library delivered."""
-  del t
-  indices = [np.zeros(0, int)] * len(step.grads[0])
-  for i in numbers:
-    indices[i] = np.flatnonzero(step.delivered[0][i])
-  return oracle.step(step.grads, indices)
-
-
-def with_same_uniforms(oracle, step, numbers, t):
-  """Draws what the library documents: seed, step, 1 + worker, leaf."""
-  uniforms = []
-  for w, tree in enumerate(step.grads):
-    key = jax.random.fold_in(jax.random.key(SEED), t)
-    key = jax.random.fold_in(key, 1 + w)
-    own = [np.zeros_like(g) for g in tree]
-    for number, i in enumerate(numbers):
-      leaf_key = jax.random.fold_in(key, number)
-      own[i] = np.asarray(draws.uniform(leaf_key, tree[i].shape))
-    uniforms.append(own)
-  return oracle.step(step.grads, uniforms)
+SAME_UNIFORMS = functools.partial(following.with_same_uniforms, seed=SEED)
 
 
 class Case(NamedTuple):
@@ -96,7 +49,7 @@ class Case(NamedTuple):
 
   scheme: Callable[..., gs.CompressedMean]
   oracle: Callable[..., Any]
-  follow: Callable[..., list[np.ndarray]] = plainly
+  follow: Callable[..., list[np.ndarray]] = following.plainly
   all_leaves: int = 0
 
 
@@ -107,7 +60,7 @@ def variance_case(alpha, **kwargs):
   def oracle(dense):
     return variance.VarianceBased(alpha, dense=dense, **kwargs)
 
-  return Case(scheme, oracle, with_moments)
+  return Case(scheme, oracle, following.with_moments)
 
 
 CASES = {
@@ -126,7 +79,7 @@ CASES = {
     lambda dense: variance.VarianceStrom(
       2.0, threshold=0.5, decay=0.9, dense=dense
     ),
-    with_moments,
+    following.with_moments,
   ),
   'ada_comp': Case(
     lambda **k: gs.ada_comp(bin_size=16, ladder=LADDER, **k),
@@ -159,53 +112,33 @@ CASES = {
   'random_k': Case(
     lambda **k: gs.random_k(0.1, seed=SEED, **k),
     lambda dense: random_k.RandomK(dense=dense),
-    with_same_draw,
+    following.with_same_draw,
   ),
   'random_k_memory': Case(
     lambda **k: gs.random_k(0.1, memory=True, seed=SEED, **k),
     lambda dense: random_k.RandomK(memory=True, dense=dense),
-    with_same_draw,
+    following.with_same_draw,
   ),
   # A scalar has no deviation to clip at: ours sends it, the oracle's rule
   # (the published code's) never does. It stays dense here.
   'terngrad': Case(
     lambda **k: gs.terngrad(clip=1.5, seed=SEED, **k),
     lambda dense: terngrad.TernGrad(clip=1.5, dense=dense),
-    with_same_uniforms,
+    SAME_UNIFORMS,
     all_leaves=2,
   ),
-  'qsgd_descent': Case(gs.qsgd_descent, lambda dense: QSGDDescent(dense=dense)),
+  'qsgd_descent': Case(
+    gs.qsgd_descent, lambda dense: following.QSGDDescent(dense=dense)
+  ),
 }
 
 
-def check(step, mean, oracle, close=checks.close):
-  for leaf, expected in enumerate(mean):
-    close(step.mean[leaf], expected)
-  for w in range(len(step.grads)):
-    for leaf in range(len(mean)):
-      close(step.delivered[w][leaf], oracle.delivered[w][leaf])
-      close(step.pending[w][leaf], oracle.pending[w][leaf])
-  if hasattr(oracle, 'v'):
-    accumulated = replay.unstack(step.state.memory.variance)
-    for own, expected in zip(accumulated, oracle.v, strict=True):
-      for leaf in range(len(mean)):
-        checks.close(own[leaf], expected[leaf])
-
-
-# Other arguments of the same code.
-VARIANTS = (
-  'variance_paper',
-  'variance_float32',
-  'variance_often',
-  'ada_comp_default_bins',
-  'sign_memory',
-  'dryden_thick',
-  'random_k_memory',
-)
+# A scale, and two rungs where some leaves stay dense that could be compressed.
+FAST = (('sign', 3), ('variance_strom', 5))
 
 
 def run_of(name, num_workers):
-  fast = num_workers == 3 and name not in VARIANTS
+  fast = (name, num_workers) in FAST
   return pytest.param(name, num_workers, marks=() if fast else pytest.mark.slow)
 
 
@@ -226,7 +159,7 @@ def test_a_scheme_does_what_its_oracle_does(name, num_workers):
   steps = replay.replay(tx, replay.drawn_steps(num_workers))
   for t, step in enumerate(steps):
     mean = case.follow(oracle, step, numbers, t)
-    check(step, mean, oracle)
+    following.check(step, mean, oracle)
     sent += sum(np.count_nonzero(step.delivered[0][i]) for i in numbers)
     owed += sum(np.count_nonzero(step.pending[0][i]) for i in numbers)
     assert step.metrics['overflow_elements'] == 0
@@ -240,7 +173,7 @@ def test_terngrad_without_clipping_is_the_oracle_without():
   drawn = replay.drawn_steps(3, count=1)
   oracle = terngrad.TernGrad(clip=None, dense=(2,))
   for t, step in enumerate(replay.replay(tx, drawn)):
-    check(step, with_same_uniforms(oracle, step, [0, 1, 3], t), oracle)
+    following.check(step, SAME_UNIFORMS(oracle, step, [0, 1, 3], t), oracle)
 
 
 # Two matrices of one shape, between others; at rank 1 each has its own factor.
@@ -266,7 +199,7 @@ def test_power_sgd_does_what_its_oracle_does(rank, num_workers):
   # Orthogonalising float32 columns that are nearly parallel loses digits.
   close = functools.partial(np.testing.assert_allclose, rtol=2e-4, atol=2e-4)
   for step in replay.replay(tx, drawn):
-    check(step, oracle.step(step.grads), oracle, close)
+    following.check(step, oracle.step(step.grads), oracle, close)
     for leaf in compressed:
       rank_of_mean = np.linalg.matrix_rank(
         power_sgd.matrix(step.mean[leaf]), tol=1e-4

@@ -45,9 +45,12 @@ def dense_of(indices):
 
 
 def leaves_of(indices, slots, limits=SIZES):
-  values, places = entries_of(indices, slots)
-  out = deliveries.of_entries(values, places, SHAPES, limits)
-  return out, [d.dense(shape) for d, shape in zip(out, SHAPES, strict=True)]
+  @jax.jit  # one operation after the other takes far longer
+  def leaves(values, places):
+    out = deliveries.of_entries(values, places, SHAPES, limits)
+    return out, [d.dense(shape) for d, shape in zip(out, SHAPES, strict=True)]
+
+  return leaves(*entries_of(indices, slots))
 
 
 @pytest.mark.parametrize('small', marks.few(SMALL, 5))

@@ -205,7 +205,7 @@ def test_specs_that_fit_no_tree_are_told_in_a_line():
   """Of a tree with many leaves: where it begins to differ, and how."""
   params = {f'layer_{i}': jnp.ones((2, 2)) for i in range(40)}
   tx = optax.chain(
-    gs.random_k(0.2, axis_name=AXIS), optax.sgd(0.1, momentum=0.9)
+    gs.sign_majority(axis_name=AXIS), optax.sgd(0.1, momentum=0.9)
   )
   state = gs.workers.init(tx, params, NUM_WORKERS)
   scheme, (trace, rest) = gs.workers.specs(tx, params, NUM_WORKERS)

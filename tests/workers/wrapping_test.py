@@ -36,7 +36,7 @@ MESH = mesh_of(data=WORKERS)
 
 def optimizer():
   return optax.chain(
-    gs.random_k(0.2, memory=True, axis_name=AXIS),
+    gs.sign_majority(memory=True, axis_name=AXIS),
     optax.sgd(0.1, momentum=0.9),
   )
 
@@ -78,7 +78,7 @@ def flat(batch):
 def expected():
   """By `gs.workers.parallel`."""
   tx = optax.chain(
-    gs.random_k(0.2, memory=True, axis_name=gs.workers.AXIS),
+    gs.sign_majority(memory=True, axis_name=gs.workers.AXIS),
     optax.sgd(0.1, momentum=0.9),
   )
 

@@ -147,7 +147,7 @@ def test_a_rejected_gradient_is_skipped_once(around):
   for t in range(5):
     grads = gradients(seed=t)
     if t == 1:
-      grads['bias'] = grads['bias'].at[1, 0].set(jnp.nan)
+      grads['bias'][1, 0] = np.nan
     updates, state = fn(grads, state)
     zeros.append(not np.any(updates['kernel']))
     assert np.all(np.isfinite(updates['kernel']))

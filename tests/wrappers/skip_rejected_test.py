@@ -74,7 +74,7 @@ def program(tx, num_workers, runner='simulate'):
 def spoiled(num_workers, seed=0, value=np.nan):
   """One element of the last worker's gradient is no number."""
   grads = gradients(num_workers, seed)
-  grads['kernel'] = grads['kernel'].at[-1, 2, 3].set(value)
+  grads['kernel'][-1, 2, 3] = value
   return grads
 
 

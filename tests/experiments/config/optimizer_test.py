@@ -1,5 +1,7 @@
 """The optimizer chain: where momentum, weight decay and clipping go."""
 
+import functools
+
 from configs import default
 from experiments.config import optimizer
 import gradsparse as gs
@@ -9,6 +11,7 @@ import numpy as np
 import optax
 import pytest
 from tests import marks
+from tests import replay
 
 
 def _chain(scheme, arguments, *, learning_rate=None, axis_name=None, **changes):
@@ -27,10 +30,15 @@ def _chain(scheme, arguments, *, learning_rate=None, axis_name=None, **changes):
 def _run(tx, steps=4):
   params = {'w': jnp.arange(1.0, 5.0).reshape(2, 2)}
   state = tx.init(params)
-  for step in range(steps):
+
+  @functools.partial(jax.jit, compiler_options=replay.QUICKLY)
+  def run(params, state, step):
     grads = {'w': jnp.cos(params['w'] + step)}
     updates, state = tx.update(grads, state, params)
-    params = optax.apply_updates(params, updates)
+    return optax.apply_updates(params, updates), state
+
+  for step in range(steps):
+    params, state = run(params, state, step)
   return np.asarray(params['w'])
 
 
