@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 
 _FEW = 8  # buckets in a row of a leaf
+_ROWS = 8  # to which one may be added
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,8 +88,14 @@ class Buckets:
       starts = range(0, out, wide)
       cut = [fn(short[:, :, a : a + wide], 2) for a in starts]
       return jnp.stack(cut, 2).reshape(rows, columns).T.reshape(-1)
-    short = _padded(short.reshape(rows, -1), 1, columns * wide)
-    return fn(short.reshape(rows, columns, wide), 2).T.reshape(-1)
+    unit = wide // math.gcd(wide, out)
+    if _ROWS * unit <= inputs:
+      # Whole rows, as TPUs take long to lengthen a vector, and so many that a
+      # bucket ends with the last one.
+      short = _padded(short, 1, -(-inputs // unit) * unit)
+    short = short.reshape(rows, -1)
+    short = _padded(short, 1, max(short.shape[1], columns * wide))
+    return fn(short.reshape(rows, -1, wide), 2)[:, :columns].T.reshape(-1)
 
   def spread(
     self,

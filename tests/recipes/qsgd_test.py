@@ -139,6 +139,8 @@ def test_buckets_of_a_kernel_hold_whole_receptive_fields():
       ((3, 4, 5), 16, 4),
       ((50, 2, 1), 16, 8),
       ((4, 6, 2), 16, 3),
+      # TPUs add two rows of zeros, so that the last bucket ends with a row.
+      ((3, 3, 25, 4), 28, 34),
     ],
     ((5, 5, 2, 3), 16, 12),
   ),
