@@ -9,11 +9,13 @@ from typing import Any, NamedTuple
 
 from gradsparse import leafwise
 from gradsparse.backend import barriers
+from gradsparse.backend import joining
 from gradsparse.sockets import Code
 from gradsparse.sockets import Context
 from gradsparse.sockets import Cut
 from gradsparse.sockets import Leaves
 from gradsparse.sockets import Shape
+from gradsparse.sockets import Shortcuts
 import jax
 import jax.numpy as jnp
 
@@ -140,6 +142,11 @@ def low_rank() -> Code:
         arrays[number] = product.reshape(ctx.shapes[number])
     return Leaves([arrays[number] for number in range(len(arrays))])
 
+  def bounds(factors, ctx):
+    # No element of P is beyond 1.
+    del ctx
+    return joining.concat([q.shape[-1] * q.reshape(-1) for q in factors])
+
   return Code(
     pack=lambda factors, ctx: factors,
     unpack=lambda words, like, ctx: words,
@@ -147,4 +154,5 @@ def low_rank() -> Code:
     decode=decode,
     takes=Leaves,
     combines='sums',
+    shortcuts=Shortcuts(bounds=bounds),
   )
