@@ -27,8 +27,6 @@ import pathlib
 import socket
 import time
 from typing import Any, TextIO
-import zipfile
-import zlib
 
 from absl import logging
 from experiments.program import errors
@@ -66,14 +64,7 @@ def read_params(path: pathlib.Path, like: Any) -> Any:
   try:
     with np.load(path) as archive:
       found = [archive[name] for name in _flat(like)]
-  except (
-    zipfile.BadZipFile,
-    OSError,
-    EOFError,
-    KeyError,
-    ValueError,
-    zlib.error,
-  ) as error:
+  except Exception as error:  # NumPy, zipfile and zlib have many kinds
     raise errors.FileError(
       f'{path} is missing, damaged, or of another run: {error}'
     ) from error
@@ -133,11 +124,8 @@ def open_metrics(path: pathlib.Path, resume_step: int = 0) -> TextIO:
 
 def json_line(line: Mapping[str, float]) -> str:
   """Returns a line of a metrics file."""
-  return json.dumps(_plain_line(line), allow_nan=False) + '\n'
-
-
-def _plain_line(line: Mapping[str, float]) -> dict[str, float | int | None]:
-  return {name: _plain(value) for name, value in line.items()}
+  plain = {name: _plain(value) for name, value in line.items()}
+  return json.dumps(plain, allow_nan=False) + '\n'
 
 
 def _plain(value: float) -> float | int | None:
@@ -165,7 +153,7 @@ class RunLog:
     resume_step: int,
     seconds_before: float,
     describe: Callable[[int, Mapping[str, float]], Mapping[str, float]],
-    writers: writing.Writers | None = None,
+    writers: writing.Writers,
   ):
     """Opens the log.
 
@@ -244,22 +232,19 @@ class RunLog:
         **added,
         'time/seconds': round(self.seconds(), 3),
       }
+      line = json_line(self.latest)
       with files.explained('write', self._file.name):
-        self._file.write(json_line(self.latest))
+        self._file.write(line)
         self._file.flush()
-      if self._writers is not None:
-        plain = _plain_line(self.latest)
-        del plain['step']
-        numbers = {k: v for k, v in plain.items() if v is not None}
-        self._writers.write(step, numbers)
+      numbers = {k: v for k, v in json.loads(line).items() if v is not None}
+      self._writers.write(numbers.pop('step'), numbers)
 
   def close(self) -> None:
     """Closes the file and the writers; what waits is dropped."""
     # What could not be written has been told; it must not be told twice.
     with contextlib.suppress(OSError):
       self._file.close()
-    if self._writers is not None:
-      self._writers.close()
+    self._writers.close()
 
 
 def lock(workdir: pathlib.Path) -> TextIO:
