@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from experiments import data
+from experiments import models
 from experiments.tasks import task
 from flax import linen as nn
 import jax
@@ -88,3 +89,21 @@ class Classification(task.Task):
     if self.classes > _TOP:
       tested['test/top5_accuracy'] = among
     return tested
+
+
+def load(section, split, task=None):
+  """See `experiments.tasks`."""
+  del task
+  return data.load(section.name, section.dir, split, section.image_size)
+
+
+def build(config, dataset, **drawn):
+  """See `experiments.tasks`."""
+  shape, name = dataset.train.image_shape, config.model.name
+  sampler = data.Sampler(dataset.train, augment=config.data.augment, **drawn)
+  if dataset.ahead:
+    sampler = data.Ahead(sampler, dataset.ahead, config.train.steps)
+  model = models.create(name, dataset.classes, 'images')
+  models.check_images(name, shape)
+  given = dataset.mean, dataset.std, dataset.classes, dataset.test
+  return Classification(model, shape, *given), sampler

@@ -5,6 +5,7 @@ import dataclasses
 import math
 from typing import Any
 
+from experiments import models
 from experiments.data import language
 from experiments.scores import entropy
 from experiments.tasks import task
@@ -110,3 +111,22 @@ def _begun(carry: Any, first: jax.Array) -> Any:
   return jax.tree.map(
     lambda x: jnp.where(first.reshape(-1, *[1] * (x.ndim - 1)), 0, x), carry
   )
+
+
+def load(section, split, task=None):
+  """See `experiments.tasks`."""
+  del task
+  return language.load(section.name, section.dir, split)
+
+
+def build(config, corpus, **drawn):
+  """See `experiments.tasks`."""
+  length = config.train.bptt_length
+  task = Language(
+    models.create(config.model.name, len(corpus.symbols), 'language'),
+    corpus,
+    batch_size=config.train.batch_size,
+    window=length,
+    characters=config.data.name == 'ptb_characters',
+  )
+  return task, language.Windows(corpus.train, length=length, **drawn)

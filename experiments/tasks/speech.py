@@ -4,6 +4,8 @@ from collections.abc import Mapping
 import dataclasses
 from typing import Any
 
+from experiments import data
+from experiments import models
 from experiments.data import buckets
 from experiments.data import speech
 from experiments.scores import ctc
@@ -123,3 +125,21 @@ def _losses(
 def _padding(lengths: jax.Array, most: int) -> jax.Array:
   """float32[batch, most], 1 behind the end."""
   return (jnp.arange(most) >= lengths[:, None]).astype(jnp.float32)
+
+
+def load(section, split, task=None):
+  """See `experiments.tasks`."""
+  del task
+  return speech.load(section.name, section.dir, split, section.transcripts)
+
+
+def build(config, corpus, **drawn):
+  """See `experiments.tasks`."""
+  num_buckets = config.data.buckets
+  classes = corpus.train.alphabet.classes
+  model = models.create(config.model.name, classes, 'speech')
+  task = Speech(model, corpus, num_buckets=num_buckets)
+  sampler = speech.Sampler(
+    corpus.train, num_buckets=num_buckets, stride=task.stride, **drawn
+  )
+  return task, data.Ahead(sampler, speech.AHEAD, config.train.steps)

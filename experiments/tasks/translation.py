@@ -4,6 +4,7 @@ from collections.abc import Mapping
 import dataclasses
 from typing import Any
 
+from experiments import models
 from experiments.data import buckets
 from experiments.data import translation
 from experiments.scores import bleu
@@ -105,3 +106,35 @@ class Translation(task.Task):
       logits, target[:, 1:]
     )
     return losses * inputs['weights']
+
+
+def load(section, split, task=None):
+  """See `experiments.tasks`."""
+  return translation.load(
+    section.name,
+    section.dir,
+    split,
+    source=section.source,
+    target=section.target,
+    vocabulary=section.vocabulary,
+    trained=task and task.corpus,
+    cache=section.cache,
+  )
+
+
+def build(config, corpus, **drawn):
+  """See `experiments.tasks`."""
+  section = config.data
+  if section.tokens:
+    drawn['batch_size'] = 0
+  sampler = translation.Sampler(
+    corpus.train,
+    batch_tokens=section.tokens,
+    max_length=section.max_length,
+    num_buckets=section.buckets,
+    **drawn,
+  )
+  model = models.create(
+    config.model.name, corpus.vocabulary.size, 'translation'
+  )
+  return Translation(model, corpus, config.test.beam, section.buckets), sampler
