@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 import contextlib
-import sys
 
 from experiments.cluster import network
 from experiments.cluster import processes
@@ -22,7 +21,7 @@ def guarded() -> Iterator[None]:
 
   Raises:
     NotPermittedError: that of the block, with what can be done about it.
-    SystemExit: the block was ended by a signal.
+    StoppedError: the block was ended by a signal.
   """
   try:
     with processes.stopping_on_signals():
@@ -31,6 +30,3 @@ def guarded() -> Iterator[None]:
       yield
   except network.NotPermittedError as error:
     raise network.NotPermittedError(f'{error}\n{_NEEDS}') from error
-  except processes.StoppedError as stopped:
-    command_line.say(f'stopped by {stopped}; everything is cleaned up')
-    sys.exit(128 + stopped.number)

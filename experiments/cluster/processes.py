@@ -15,6 +15,8 @@ import time
 from typing import IO
 
 from experiments.cluster import network
+from experiments.program import errors
+from experiments.program import signals
 
 # How long a process may take to end after SIGTERM before it is killed. JAX's
 # preemption service swallows SIGTERM, so this is not for unruly ones only.
@@ -22,14 +24,6 @@ _TERMINATE_SECONDS = 3.0
 _POLL_SECONDS = 0.05
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _SET_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of <sys/prctl.h>
-
-
-class StoppedError(Exception):
-  """A signal told this program to stop."""
-
-  def __init__(self, number: int):
-    super().__init__(signal.Signals(number).name)
-    self.number = number
 
 
 @contextlib.contextmanager
@@ -44,14 +38,13 @@ def stopping_on_signals():
     del frame
     for each in _SIGNALS:
       signal.signal(each, signal.SIG_IGN)
-    raise StoppedError(number)
+    name = signal.Signals(number).name
+    raise errors.StoppedError(
+      f'stopped by {name}; everything is cleaned up', number
+    )
 
-  before = {each: signal.signal(each, stop) for each in _SIGNALS}
-  try:
+  with signals.handled(stop, _SIGNALS):
     yield
-  finally:
-    for each, handler in before.items():
-      signal.signal(each, handler)
 
 
 @dataclasses.dataclass(frozen=True)

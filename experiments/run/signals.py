@@ -6,8 +6,7 @@ import signal
 import threading
 
 from experiments.program import command_line
-
-HEARD = (signal.SIGTERM, signal.SIGINT)
+from experiments.program import signals
 
 
 class Listener:
@@ -37,16 +36,12 @@ def listening() -> Iterator[Listener]:
   def hear(number: int, frame: object) -> None:
     del frame
     listener.asked = number
-    for each in HEARD:
+    for each in signals.STOPPING:
       signal.signal(each, signal.SIG_DFL)
     command_line.say(
       f'{signal.Signals(number).name}: stops after this step; a second one '
       'ends at once'
     )
 
-  before = {each: signal.signal(each, hear) for each in HEARD}
-  try:
+  with signals.handled(hear):
     yield listener
-  finally:
-    for each, handler in before.items():
-      signal.signal(each, handler)

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 
+from experiments.program.signals import STOPPING
 from experiments.run import signals
 import pytest
 
@@ -19,18 +20,18 @@ with signals.listening():
 """
 
 
-@pytest.mark.parametrize('number', signals.HEARD)
+@pytest.mark.parametrize('number', STOPPING)
 def test_a_signal_is_heard_and_handlers_come_back(number, capfd):
-  before = [signal.getsignal(each) for each in signals.HEARD]
+  before = [signal.getsignal(each) for each in STOPPING]
   with signals.listening() as listener:
     assert listener.asked == 0
     os.kill(os.getpid(), number)
     assert listener.asked == number
     assert 'stops after this step' in capfd.readouterr().err
-  assert [signal.getsignal(each) for each in signals.HEARD] == before
+  assert [signal.getsignal(each) for each in STOPPING] == before
 
 
-@pytest.mark.parametrize('number', signals.HEARD)
+@pytest.mark.parametrize('number', STOPPING)
 def test_a_second_one_ends_a_process_that_is_stuck(number):
   process = subprocess.Popen(
     [sys.executable, '-c', _STUCK],
