@@ -20,7 +20,7 @@ from experiments.training import train
 import jax
 
 _WORKDIR = command_line.define_workdir('runs/demo')
-_SCHEMES = command_line.define_schemes(digits.SCHEMES)
+_SCHEMES = command_line.define_names('schemes', digits.SCHEMES)
 _STEPS = flags.DEFINE_integer(
   'steps', None, 'steps of each run, fewer for a quick look', lower_bound=1
 )

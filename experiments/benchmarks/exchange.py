@@ -42,11 +42,11 @@ from experiments.program import command_line
 from experiments.program import files
 
 _JSON = command_line.define_json()
-_NUM_PARAMS = command_line.define_list(
-  'num_params', (10_000_000,), command_line.whole, 'numbers of parameters'
+_NUM_PARAMS = command_line.define_numbers(
+  'num_params', 10_000_000, 'numbers of parameters'
 )
 flags.DEFINE_alias('floats', 'num_params')  # as in the records
-_SCHEMES = command_line.define_schemes(subjects.SCHEMES)
+_SCHEMES = command_line.define_names('schemes', subjects.SCHEMES)
 _DENSITY = flags.DEFINE_float(
   'density', subjects.DENSITY, 'density of the sparse schemes'
 )

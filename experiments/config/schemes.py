@@ -75,9 +75,7 @@ def check(section: Mapping[str, Any]) -> optax.GradientTransformation:
   """
   scheme, arguments = section['name'], arguments_of(section)
   valid = signature(scheme)
-  takes_any = inspect.Parameter.VAR_KEYWORD in {
-    parameter.kind for parameter in valid.parameters.values()
-  }
+  takes_any = any(p.kind is p.VAR_KEYWORD for p in valid.parameters.values())
   shown = f'its signature is {scheme}{valid}'
   for name in arguments:
     if name == 'axis_name' or (name not in valid.parameters and not takes_any):

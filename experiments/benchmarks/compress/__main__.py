@@ -31,17 +31,12 @@ import jax.numpy as jnp
 
 _JSON = command_line.define_json()
 _REPEATS = flags.DEFINE_integer('repeats', 7, 'rounds', lower_bound=1)
-_SCHEMES = command_line.define_schemes(contenders.SCHEMES)
+_SCHEMES = command_line.define_names('schemes', contenders.SCHEMES)
 _NUM_PARAMS = flags.DEFINE_integer(
   'num_params', 25_600_000, 'most parameters of a tree', lower_bound=500_000
 )
 flags.DEFINE_alias('floats', 'num_params')  # as in the records
-_SHAPES = command_line.define_list(
-  'shapes',
-  trees.MEASURED,
-  flags.EnumParser([*trees.TREES]).parse,
-  'which of: ' + ', '.join(trees.TREES),
-)
+_SHAPES = command_line.define_names('shapes', trees.TREES, trees.MEASURED)
 
 _RECORDED = command_line.define_path(
   'recorded', None, 'record to show; nothing is measured'
