@@ -16,6 +16,7 @@ A message is a line of JSON: hello, service, beat, over, bye.
 from __future__ import annotations
 
 from collections.abc import Callable
+import contextlib
 import dataclasses
 import json
 import os
@@ -42,8 +43,6 @@ _RETRY_SECONDS = 0.1
 EXIT_LOST = 75
 _AGAIN = 'the same command goes on from the last checkpoint, if there is one'
 
-End = Callable[[str, int], None]
-
 
 @dataclasses.dataclass(eq=False)
 class _Peer:
@@ -61,10 +60,8 @@ class _Peer:
 
   def send(self, **message: Any) -> None:
     """Says something; whoever listens notices where that is not possible."""
-    try:
+    with contextlib.suppress(OSError):
       self.connection.sendall(json.dumps(message).encode() + b'\n')
-    except OSError:
-      pass
 
 
 class Watch:
@@ -82,7 +79,7 @@ class Watch:
     *,
     timeout: float,
     meeting: float,
-    end: End | None = None,
+    end: Callable[[str, int], None] | None = None,
   ):
     """Meets process 0, or begins to wait for the others.
 
@@ -167,14 +164,12 @@ class Watch:
         )
 
   def _accept(self, server: socket.socket) -> None:
-    while True:
-      try:
+    with contextlib.suppress(OSError):  # until it is closed
+      while True:
         connection, address = server.accept()
-      except OSError:  # it was closed
-        return
-      connection.settimeout(self._timeout)
-      peer = _Peer(connection, address[0].removeprefix('::ffff:'))
-      in_thread(self._listen_to, peer, connection.makefile('rb'))
+        connection.settimeout(self._timeout)
+        peer = _Peer(connection, address[0].removeprefix('::ffff:'))
+        in_thread(self._listen_to, peer, connection.makefile('rb'))
 
   def _listen_to(self, peer: _Peer, lines: Any) -> None:
     """Until a peer is gone, silent, or has said that it leaves."""
@@ -281,10 +276,8 @@ def in_thread(function: Callable[..., None], *args: Any) -> None:
 
 def _hang_up(connection: socket.socket) -> None:
   """Closes a socket, also for a thread that waits for something on it."""
-  try:
+  with contextlib.suppress(OSError):  # the other end may have
     connection.shutdown(socket.SHUT_RDWR)
-  except OSError:
-    pass  # the other end did
   connection.close()
 
 

@@ -15,14 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 import contextlib
-import dataclasses
 import functools
 import logging as python_logging
 import os
 import pathlib
 import re
 import shutil
-from typing import Any
+from typing import Any, NamedTuple
 
 from absl import logging
 from experiments.hosts import placement as placing
@@ -40,14 +39,13 @@ KEEP = 2  # the last, and the one before in case the last is damaged
 UNFINISHED = '.orbax-checkpoint-tmp'  # Orbax' suffix of what is being written
 
 
-@dataclasses.dataclass(frozen=True)
-class Checkpoint:
-  """An intact checkpoint.
+class Checkpoint(NamedTuple):
+  """An intact checkpoint, or the beginning of a run.
 
   Attributes:
     step: steps done.
     folder: its own.
-    about: what was saved with the arrays, as JSON.
+    about: what was saved with the arrays, as JSON; empty at the beginning.
   """
 
   step: int
@@ -96,11 +94,11 @@ class Checkpoints:
     steps = [int(x) for x in names if re.fullmatch('[1-9][0-9]*', x)]
     return sorted(steps, reverse=True)
 
-  def find(self) -> Checkpoint | None:
+  def find(self) -> Checkpoint:
     """Returns the last checkpoint that is intact in all processes.
 
     Returns:
-      None where there is none at all.
+      The beginning where there is none at all.
 
     Raises:
       ResumeError: there are some, and all are damaged.
@@ -111,12 +109,12 @@ class Checkpoints:
     if agreed:
       return Checkpoint(agreed, self._folder(agreed), self._verified(agreed)[0])
     damaged = [f'{step}: {self._damage(step)}' for step in self.steps()]
-    if -self._placement.least(-len(damaged)):  # of the one that sees most
+    if self._placement.least(-len(damaged)):  # of the one that sees most
       raise errors.ResumeError(
         f'no checkpoint in {self.directory} is intact ({"; ".join(damaged)}); '
         'copy one there from a backup, or remove that folder to begin again'
       )
-    return None
+    return Checkpoint(0, self.directory, {})
 
   def prepare(self, resumed: int) -> None:
     """Makes sure that there is a place for the checkpoints to come.
@@ -195,7 +193,9 @@ class Checkpoints:
       if self._placement.is_chief:
         for step in self.steps()[KEEP:]:
           # Moved first: nothing with a number is ever incomplete.
-          shutil.rmtree(self._folder(step).rename(self._unfinished(step)))
+          shutil.rmtree(
+            self._folder(step).rename(self._folder(step, UNFINISHED))
+          )
 
   def close(self) -> None:
     """Waits, and frees what is needed for saving.
@@ -203,15 +203,12 @@ class Checkpoints:
     Raises:
       FileError: a checkpoint that was started could not be written.
     """
-    try:
+    with self._told(), contextlib.closing(self._orbax):
       self.wait()
-    finally:
-      with self._told():
-        self._orbax.close()
 
   def _seal(self) -> None:
     """Adds the manifest; Orbax calls it in process 0 when all have written."""
-    manifest.seal(self._unfinished(self._about['step']), self._about)
+    manifest.seal(self._folder(self._about['step'], UNFINISHED), self._about)
 
   def _newest(self, limit: int | None) -> int:
     """The last intact step of at most `limit` in this process, or 0."""
@@ -247,11 +244,8 @@ class Checkpoints:
       place.name,
     )
 
-  def _folder(self, step: int) -> pathlib.Path:
-    return self.directory / str(step)
-
-  def _unfinished(self, step: int) -> pathlib.Path:
-    return self.directory / f'{step}{UNFINISHED}'
+  def _folder(self, step: int, suffix: str = '') -> pathlib.Path:
+    return self.directory / f'{step}{suffix}'
 
   @contextlib.contextmanager
   def _told(self) -> Iterator[None]:

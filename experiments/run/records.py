@@ -73,10 +73,9 @@ def read_params(path: pathlib.Path, like: Any) -> Any:
 
 def _flat(tree: Any) -> dict[str, Any]:
   """Returns leaves by names such as `Dense_0/kernel`."""
-  flat = jax.tree_util.tree_flatten_with_path(tree)[0]
   return {
     jax.tree_util.keystr(at, simple=True, separator='/'): leaf
-    for at, leaf in flat
+    for at, leaf in jax.tree.leaves_with_path(tree)
   }
 
 

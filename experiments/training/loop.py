@@ -54,7 +54,7 @@ class Loop:
     experiment: Experiment,
     workdir: pathlib.Path,
     progress: Progress | None,
-    factories: Mapping[str, writers.Factory] | None = None,
+    factories: Mapping[str, writers.Factory],
   ):
     """Goes to where the last checkpoint is, or begins.
 
@@ -71,7 +71,8 @@ class Loop:
     config, placement = experiment.config, experiment.placement
     self._experiment, self._placement = experiment, placement
     self._train = config.train
-    self._progress = progress
+    quiet = progress is None or not placement.is_chief
+    self._progress = (lambda *_: None) if quiet else progress
     self.state = experiment.init_state()
     self.evaluate = experiment.evaluation(experiment.task)
     self.models: dict[str, evaluation.Model] = {}
@@ -88,10 +89,9 @@ class Loop:
     placement.on_chief(
       lambda: resuming.prepare(workdir, self._saver, found, experiment)
     )
-    self.done = found.step if found else 0
-    about: Mapping[str, Any] = found.about if found else {}
+    self.done, about = found.step, found.about
     self._lowest = evaluation.Lowest(**about.get('early_stop', {}))
-    if found:
+    if self.done:
       logging.warning(
         'resuming after step %d of %d', self.done, self._train.steps
       )
@@ -100,16 +100,14 @@ class Loop:
     self.best_step = 0
     self._best = workdir / records.BEST
     metrics = workdir / records.METRICS
-    last_step = records.last_step(metrics) if found and factories else 0
+    last_step = records.last_step(metrics) if self.done else 0
     self.log = records.RunLog(
       metrics if placement.is_chief else None,
       self._train,
       resume_step=self.done,
       seconds_before=about.get('seconds', 0.0),
       describe=self._describe,
-      writers=writers.Writers(
-        factories or {}, experiment.asked, workdir, last_step
-      ),
+      writers=writers.Writers(factories, experiment.asked, workdir, last_step),
     )
 
   def run(self) -> None:
@@ -124,10 +122,10 @@ class Loop:
         while self.done < self._train.steps and not is_last:
           is_last = self._step(listener)
           if not is_last:
-            self._tell()
+            self._progress(self.done, self._train.steps, self.log.latest)
         self.log.flush()
         self._check_rejections()
-        self._tell()
+        self._progress(self.done, self._train.steps, self.log.latest)
       except BaseException:
         # Of several processes one that has failed waits for no other.
         if jax.process_count() == 1:
@@ -286,10 +284,6 @@ class Loop:
       f'stopped by {name} after step {step} of {self._train.steps}: {saved}',
       number,
     )
-
-  def _tell(self) -> None:
-    if self._progress is not None and self._placement.is_chief:
-      self._progress(self.done, self._train.steps, self.log.latest)
 
 
 def _due(step: int, every: int, too: bool = False) -> bool:

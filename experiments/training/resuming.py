@@ -32,8 +32,8 @@ def find(
   saver: checkpoints.Checkpoints,
   experiment: Experiment,
   workdir: pathlib.Path,
-) -> checkpoints.Checkpoint | None:
-  """Returns the checkpoint from which a run goes on, None to begin.
+) -> checkpoints.Checkpoint:
+  """Returns the checkpoint from which a run goes on, or its beginning.
 
   A working directory without a checkpoint is free, whatever was tried there,
   unless it has the result of a finished run.
@@ -47,18 +47,18 @@ def find(
     ResumeError: all checkpoints are damaged, or the directory belongs to
       another run or version of the program.
   """
-  found = saver.find()
-  if found is None:
+  found, asked = saver.find(), experiment.asked
+  if not found.step:
     if (workdir / records.SUMMARY).exists():
       before = files.read_json(workdir / records.CONFIG)
-      settings.check_resumable(before or experiment.asked, experiment.asked)
-    return None
+      settings.check_resumable(before or asked, asked)
+    return found
   if found.about.get('format') != FORMAT:
     raise errors.ResumeError(
       f'{found.folder} is from another version of this program, with another '
       'format: train anew, with another --workdir'
     )
-  settings.check_resumable(found.about['config'], experiment.asked)
+  settings.check_resumable(found.about['config'], asked)
   steps = experiment.config.train.steps
   if found.step > steps:
     raise errors.ResumeError(
@@ -78,7 +78,7 @@ def find(
 def prepare(
   workdir: pathlib.Path,
   saver: checkpoints.Checkpoints,
-  found: checkpoints.Checkpoint | None,
+  found: checkpoints.Checkpoint,
   experiment: Experiment,
 ) -> None:
   """Writes what a run begins with, and removes what a former one has left.
@@ -94,24 +94,23 @@ def prepare(
     FileError: a file cannot be read, written or removed.
   """
   kept = experiment.task.files()
-  done = found.step if found else 0
-  before = files.read_json(workdir / tasks.SYMBOLS) if found else None
+  before = files.read_json(workdir / tasks.SYMBOLS) if found.step else None
   if before and before != json.loads(kept[tasks.SYMBOLS]):
     raise errors.ResumeError(
       f'{workdir / tasks.SYMBOLS} does not match the training set: the data '
       'have changed'
     )
   old = {tasks.SYMBOLS, tasks.VOCABULARY} - {*kept}
-  if not found:
+  if not found.step:
     old |= {records.BEST, trackers.IDS}
-  if done < experiment.config.train.steps:
+  if found.step < experiment.config.train.steps:
     old.add(records.SUMMARY)  # a shorter run's result is not this one's
   for name in old:
     with files.explained('remove', workdir / name):
       (workdir / name).unlink(missing_ok=True)
   for name, content in kept.items():
     files.write_bytes(workdir / name, content)
-  saver.prepare(done)
+  saver.prepare(found.step)
   files.write_json(workdir / records.CONFIG, experiment.asked)
   files.write_bytes(workdir / records.PLAN, f'{experiment.plans}\n'.encode())
 

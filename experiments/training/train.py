@@ -57,12 +57,16 @@ def train_and_evaluate(
   experiment = Experiment(config, placement)
   placement.check_same(
     [experiment.asked, repr(experiment.task.files())],
-    'the processes were started with different flags, or number words '
-    'differently: their data or versions differ',
+    'was started with other flags, or numbers words differently: its data or '
+    'versions differ from those of process 0',
   )
   with contextlib.ExitStack() as held:
     placement.on_chief(lambda: held.enter_context(records.lock(workdir)))
-    placement.check_shared(workdir / records.LOCK)
+    placement.check_same(
+      (workdir / records.LOCK).exists(),
+      f'does not see what process 0 wrote to {workdir}: --workdir must lie on '
+      'a file system that all hosts share',
+    )
     loop = looping.Loop(experiment, workdir, progress, factories)
     if placement.is_chief:
       counts = experiment.sampler.counts.items()
