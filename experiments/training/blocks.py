@@ -11,58 +11,31 @@ convolutions of a program into the form for which it has fast code only outside
 of loops (jax-ml/jax issue 12868): ResNet-20's gradient took ten times as long.
 """
 
-from collections.abc import Callable
-import dataclasses
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
 import jax
 
 
-@dataclasses.dataclass(frozen=True)
-class InBlocks:
+class InBlocks(NamedTuple):
   """A training step of two programs, the first of which runs once a block.
 
   Attributes:
-    compute: `(params, statistics, carry, batch) -> gradients` of a block of
-      workers, whose results have a leading axis.
+    compute: from what a block of workers has to its gradients, whose arrays
+      have a leading axis.
     update: `(state, gradients of each block) -> (state, metrics)`.
-    workers: how many there are.
-    block: how many are computed at a time; divides their number.
-    own_params: whether each worker has its own parameters.
+    split: `(state, batch) ->` what each block has.
   """
 
   compute: Callable[..., Any]
   update: Callable[..., Any]
-  workers: int
-  block: int
-  own_params: bool
+  split: Callable[[Any, Any], Iterable[tuple[Any, ...]]]
 
   def __call__(self, state: Any, batch: Any) -> Any:
-    parts = []
-    for first in range(0, self.workers, self.block):
-      part = self.compute(*self._of_block(state, batch, first))
-      # One at a time: a CPU would begin with the next blocks meanwhile.
-      parts.append(jax.block_until_ready(part))
+    # One at a time: a CPU would begin with the next blocks meanwhile.
+    blocks = self.split(state, batch)
+    parts = [jax.block_until_ready(self.compute(*block)) for block in blocks]
     return self.update(state, parts)
-
-  def _of_block(self, state: Any, batch: Any, first: int) -> tuple[Any, ...]:
-    """What computes the gradients of the block that begins with a worker."""
-
-    def cut(tree):
-      return jax.tree.map(lambda x: x[first : first + self.block], tree)
-
-    params = cut(state.params) if self.own_params else state.params
-    return params, *cut((state.statistics, state.carry, batch))
-
-  def compiled(self, state: Any, batch: Any) -> 'InBlocks':
-    """Returns the same, compiled for arguments like these."""
-    traced = self.compute.trace(*self._of_block(state, batch, 0))
-    parts = [traced.out_info] * (self.workers // self.block)
-    return dataclasses.replace(
-      self,
-      compute=traced.lower().compile(),
-      update=self.update.lower(state, parts).compile(),
-    )
 
 
 def compiled(
@@ -73,8 +46,11 @@ def compiled(
   Returns:
     What runs it, and the programs that this runs.
   """
-  if isinstance(step, InBlocks):
-    step = step.compiled(state, batch)
-    return step, (step.compute, step.update)
-  program = step.lower(state, batch).compile()
-  return program, (program,)
+  if not isinstance(step, InBlocks):
+    program = step.lower(state, batch).compile()
+    return program, (program,)
+  blocks = [*step.split(state, batch)]
+  compute = step.compute.trace(*blocks[0])
+  update = step.update.lower(state, [compute.out_info] * len(blocks))
+  programs = compute.lower().compile(), update.compile()
+  return InBlocks(*programs, step.split), programs

@@ -148,16 +148,17 @@ def make_train_step(
     block: simulated workers whose gradients are computed at a time; divides
       their number. None: all, in one program with all the rest.
   """
-  differ = gs.workers.params_spec(tx, params) != PartitionSpec()
+  state_specs = specs(tx, params, placement)
+  differ = state_specs.params != PartitionSpec()
   outer = isinstance(tx, gs.Outer)  # its updates are parameters
   inner_axis = placement.inner_axis
   everyone = placement.num_workers * placement.inner_workers
 
-  def step(
-    state: TrainState, batch: data.Batch
-  ) -> tuple[TrainState, dict[str, Any]]:
-    got = gradients_of(state.params, state.statistics, state.carry, batch)
-    return update(state, got)
+  def step(state, batch):
+    return update(state, gradients_of(*computed_from(state), batch))
+
+  def computed_from(state):
+    return state.params, state.statistics, state.carry
 
   def gradients_of(params, statistics, carry, batch):
     with jax.named_scope('train.compute'):
@@ -234,7 +235,6 @@ def make_train_step(
       return ()
     return optax.incremental_update(new_params, state.smoothed, 1 - kept)
 
-  state_specs = specs(tx, params, placement)
   # JAX has no types for batch normalisation over a `vmap` of examples.
   typed = not (moments and task.has_batch_axis)
   parallel = functools.partial(placement.parallel, check_vma=typed)
@@ -248,27 +248,30 @@ def make_train_step(
     )
   own = [PartitionSpec(AXIS)] * len(gradients.Gradients._fields)
   own = gradients.Gradients(*own)._replace(statistics=every, carry=every)
+  compute = parallel(
+    gradients_of,
+    num_workers={**placement.axes, AXIS: block},
+    in_specs=(*computed_from(state_specs), every),
+    out_specs=own,
+  )
   update_all = parallel(
     update, in_specs=(state_specs, own), out_specs=state_and_metrics
   )
 
+  @functools.partial(jax.jit, donate_argnums=0)
   def join_and_update(state, parts):
-    return update_all(
-      state, jax.tree.map(lambda *xs: jnp.concatenate(xs), *parts)
-    )
+    joined = jax.tree.map(lambda *xs: jnp.concatenate(xs), *parts)
+    return update_all(state, joined)
 
-  return blocks.InBlocks(
-    parallel(
-      gradients_of,
-      num_workers={**placement.axes, AXIS: block},
-      in_specs=(state_specs.params, every, every, every),
-      out_specs=own,
-    ),
-    jax.jit(join_and_update, donate_argnums=0),
-    workers=placement.num_workers,
-    block=block,
-    own_params=differ,
-  )
+  def of_block(first, tree):
+    return jax.tree.map(lambda x: x[first : first + block], tree)
+
+  def split(state, batch):
+    params, *own = *computed_from(state), batch
+    for first in range(0, placement.num_workers, block):
+      yield of_block(first, params) if differ else params, *of_block(first, own)
+
+  return blocks.InBlocks(compute, join_and_update, split)
 
 
 def _in(section: str, metrics: Mapping[str, Any]) -> dict[str, Any]:
