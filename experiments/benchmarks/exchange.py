@@ -24,8 +24,6 @@ rate:
   speedup           step_ms of dense / step_ms; null without dense
 """
 
-from __future__ import annotations
-
 import itertools
 import pathlib
 import sys

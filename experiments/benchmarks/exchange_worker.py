@@ -5,8 +5,6 @@ turns in every round, so that other work of the machine affects all of them
 alike.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 import functools
 import pathlib

@@ -1,7 +1,5 @@
 """From what was measured to the rows that the benchmarks write."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 import math
 import statistics

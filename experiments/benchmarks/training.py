@@ -26,8 +26,6 @@ or `--loopback`), one process a host. The file has `command`, `environment`,
                    `experiments.run.time_breakdown`
 """
 
-from __future__ import annotations
-
 import itertools
 import pathlib
 import sys

@@ -10,8 +10,6 @@ The processes find each other by the variables in
 them).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 import dataclasses
 import time

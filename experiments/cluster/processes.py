@@ -1,7 +1,5 @@
 """One process a host: started together, heard together, ended together."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 import contextlib
 import ctypes

@@ -23,8 +23,6 @@ Where JAX finds the processes by itself (3.) there is no such thread: what JAX
 notices ends the run, in JAX's words.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 import contextlib
 import dataclasses

@@ -6,8 +6,6 @@ reads data for, its own workers only. Where a worker is a node of several inner
 workers, each of these is such a device, and the mesh has a second axis.
 """
 
-from __future__ import annotations
-
 import collections
 from collections.abc import Callable
 import contextlib

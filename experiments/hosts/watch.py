@@ -13,8 +13,6 @@ is named, not those that failed because of it.
 A message is a line of JSON: hello, service, beat, over, bye.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 import contextlib
 import dataclasses

@@ -104,16 +104,10 @@ def _ended_by_its_reader() -> Iterator[None]:
     sys.exit(128 + signal.SIGPIPE)
 
 
-# The last four are ml_collections' own: a section, a field or a file that is
-# not there, a file that is not Python.
-_MISTAKES = (
-  flags.Error,
-  errors.UserError,
-  AttributeError,
-  KeyError,
-  OSError,
-  SyntaxError,
-)
+# Of ml_collections: a section, a field or a file that is not there, a file that
+# is not Python.
+_IN_CONFIGS = (AttributeError, KeyError, OSError, SyntaxError)
+_MISTAKES = (flags.Error, errors.UserError, *_IN_CONFIGS)
 
 
 def _told(error: Exception) -> str:

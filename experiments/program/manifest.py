@@ -66,9 +66,8 @@ def verify(folder: pathlib.Path) -> dict[str, Any]:
           f'{name} does not have its SHA-256 checksum any more'
         )
   except FileNotFoundError as error:
-    raise DamagedError(
-      f'{NAME} is missing' if present else 'the folder is empty'
-    ) from error
+    missing = f'{NAME} is missing' if present else 'the folder is empty'
+    raise DamagedError(missing) from error
   except OSError as error:
     name = pathlib.Path(error.filename or folder).name
     raise DamagedError(f'{name} cannot be read: {error.strerror}') from error
@@ -103,6 +102,5 @@ def _sha256(path: pathlib.Path) -> str:
 
 
 def _of_json(content: Any) -> str:
-  return hashlib.sha256(
-    json.dumps(content, sort_keys=True).encode()
-  ).hexdigest()
+  text = json.dumps(content, sort_keys=True)
+  return hashlib.sha256(text.encode()).hexdigest()

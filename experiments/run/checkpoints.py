@@ -11,8 +11,6 @@ complete. Before that, process 0 adds the manifest, see
 compared with it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 import contextlib
 import functools
@@ -148,10 +146,9 @@ class Checkpoints:
     Raises:
       ResumeError: the arrays are those of another run.
     """
+    target = jax.tree.map(_target, like)
     try:
-      state = self._orbax.restore(
-        checkpoint.folder, jax.tree.map(_target, like)
-      )
+      state = self._orbax.restore(checkpoint.folder, target)
     except (KeyError, TypeError, ValueError) as error:
       raise errors.ResumeError(
         f'{checkpoint.folder} does not fit this run: {error}'
@@ -193,9 +190,8 @@ class Checkpoints:
       if self._placement.is_chief:
         for step in self.steps()[KEEP:]:
           # Moved first: nothing with a number is ever incomplete.
-          shutil.rmtree(
-            self._folder(step).rename(self._folder(step, UNFINISHED))
-          )
+          moved = self._folder(step).rename(self._folder(step, UNFINISHED))
+          shutil.rmtree(moved)
 
   def close(self) -> None:
     """Waits, and frees what is needed for saving.
@@ -203,8 +199,11 @@ class Checkpoints:
     Raises:
       FileError: a checkpoint that was started could not be written.
     """
-    with self._told(), contextlib.closing(self._orbax):
+    try:
       self.wait()
+    finally:
+      with self._told():
+        self._orbax.close()
 
   def _seal(self) -> None:
     """Adds the manifest; Orbax calls it in process 0 when all have written."""
@@ -237,12 +236,8 @@ class Checkpoints:
       place = folder.with_suffix(f'.damaged-{count}')
     with files.explained('rename', folder):
       folder.rename(place)
-    logging.warning(
-      'checkpoint %s is damaged (%s); it is now called %s',
-      folder,
-      self._damage(step),
-      place.name,
-    )
+    damage = f'checkpoint {folder} is damaged ({self._damage(step)})'
+    logging.warning('%s; it is now called %s', damage, place.name)
 
   def _folder(self, step: int, suffix: str = '') -> pathlib.Path:
     return self.directory / f'{step}{suffix}'

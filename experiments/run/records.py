@@ -90,12 +90,10 @@ def read_metrics(path: pathlib.Path) -> list[dict[str, Any]]:
     content = path.read_bytes()
   lines: list[dict[str, Any]] = []
   for text in content.splitlines():
-    try:
+    with contextlib.suppress(ValueError, TypeError, KeyError):
       line = json.loads(text)
       if line['step'] > (lines[-1]['step'] if lines else 0):
         lines.append(line)
-    except (ValueError, TypeError, KeyError):
-      continue
   return lines
 
 
@@ -273,12 +271,9 @@ def lock(workdir: pathlib.Path) -> TextIO:
         'both: with --multihost they are one run'
       ) from None
     except OSError as error:  # of some network mounts
-      logging.warning(
-        '%s lies on a file system without locks (%s): nothing keeps a second '
-        'run out',
-        workdir,
-        error.strerror,
-      )
+      where = f'{workdir} lies on a file system without locks'
+      why = error.strerror
+      logging.warning('%s (%s): nothing keeps a second run out', where, why)
     file.truncate(0)
     json.dump({'pid': os.getpid(), 'host': socket.gethostname()}, file)
     file.flush()

@@ -121,18 +121,8 @@ BITS = _relative('bits a character', 'bits_per_character', symbol='', digits=3)
 CROSS_ENTROPY = _relative('cross-entropy', 'loss', symbol='nats', digits=3)
 
 # What a run is judged by comes before what it has beside that.
-SCORES: Mapping[str, Score] = {
-  score.key: score
-  for score in (
-    ACCURACY,
-    WER,
-    BLEU,
-    BITS,
-    PERPLEXITY,
-    CROSS_ENTROPY,
-    TOP5,
-  )
-}
+_ALL = (ACCURACY, WER, BLEU, BITS, PERPLEXITY, CROSS_ENTROPY, TOP5)
+SCORES: Mapping[str, Score] = {score.key: score for score in _ALL}
 
 
 def titled(words: str) -> str:
@@ -142,11 +132,8 @@ def titled(words: str) -> str:
 
 def tested(line: Mapping[str, Any]) -> dict[str, float]:
   """Returns what was tested in a line of metrics.jsonl, named as in `final`."""
-  return {
-    f'test_{key}': line[f'test/{key}']
-    for key in SCORES
-    if f'test/{key}' in line
-  }
+  known = [key for key in SCORES if f'test/{key}' in line]
+  return {f'test_{key}': line[f'test/{key}'] for key in known}
 
 
 def main_of(final: Mapping[str, Any]) -> Score | None:

@@ -152,12 +152,8 @@ class Writers:
 
 
 def _warn(name: str, when: str, error: Exception) -> None:
-  logging.warning(
-    '--writer=%s failed %s and is left out from here on: %s',
-    name,
-    when,
-    _told(error),
-  )
+  failed = f'--writer={name} failed {when} and is left out from here on'
+  logging.warning('%s: %s', failed, _told(error))
 
 
 def _told(error: Exception) -> str:

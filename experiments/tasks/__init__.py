@@ -13,9 +13,7 @@ from experiments.program import errors
 from experiments.tasks.classification import Classification as Classification
 from experiments.tasks.task import SYMBOLS as SYMBOLS
 from experiments.tasks.task import VOCABULARY as VOCABULARY
-from experiments.tasks.task import Outcome as Outcome
 from experiments.tasks.task import Task as Task
-from experiments.tasks.task import Variables as Variables
 import ml_collections
 
 # The module that knows the task of a data set, by the set's name. Some need

@@ -17,10 +17,10 @@ class Gradients(NamedTuple):
 
   Attributes:
     loss: mean over the batch.
-    measured: see `tasks.Outcome`.
+    measured: see `tasks.task.Outcome`.
     statistics: new running averages of batch normalisation, or empty.
     carry: what the worker's next batch begins with.
-    counts: see `tasks.Outcome`.
+    counts: see `tasks.task.Outcome`.
     grads: of the mean loss.
     second_moment: sum over examples of (their gradient / batch size)^2, or
       None.

@@ -12,10 +12,10 @@ from absl import logging
 from experiments.config import optimizer
 from experiments.config import schemes
 from experiments.program import errors
+from experiments.program import signals
 from experiments.run import byte_counter
 from experiments.run import checkpoints
 from experiments.run import records
-from experiments.run import signals
 from experiments.run import time_breakdown
 from experiments.run import writers
 from experiments.training import blocks
@@ -53,7 +53,7 @@ class Loop:
     self,
     experiment: Experiment,
     workdir: pathlib.Path,
-    progress: Progress | None,
+    progress: Progress,
     factories: Mapping[str, writers.Factory],
   ):
     """Goes to where the last checkpoint is, or begins.
@@ -71,8 +71,7 @@ class Loop:
     config, placement = experiment.config, experiment.placement
     self._experiment, self._placement = experiment, placement
     self._train = config.train
-    quiet = progress is None or not placement.is_chief
-    self._progress = (lambda *_: None) if quiet else progress
+    self._progress = progress if placement.is_chief else lambda *_: None
     self.state = experiment.init_state()
     self.evaluate = experiment.evaluation(experiment.task)
     self.models: dict[str, evaluation.Model] = {}
@@ -92,9 +91,8 @@ class Loop:
     self.done, about = found.step, found.about
     self._lowest = evaluation.Lowest(**about.get('early_stop', {}))
     if self.done:
-      logging.warning(
-        'resuming after step %d of %d', self.done, self._train.steps
-      )
+      last = self._train.steps
+      logging.warning('resuming after step %d of %d', self.done, last)
       self.state = resuming.restore(experiment, self.state, self._saver, found)
       self.counter.restore(about['traffic'])
     self.best_step = 0
@@ -240,10 +238,8 @@ class Loop:
   def _save(self, step: int) -> None:
     self.log.flush()
     if not self.log.may_save:
-      logging.warning(
-        'no checkpoint of step %d: it was rejected, or its loss is no number',
-        step,
-      )
+      why = 'it was rejected, or its loss is no number'
+      logging.warning('no checkpoint of step %d: %s', step, why)
       return
     checks.check_finite(self.state, step)
     self._saver.save(
@@ -279,11 +275,9 @@ class Loop:
     if steps := self._saver.steps():
       folder = self._saver.directory / str(steps[0])
       saved = f'saved in {folder}, and the same command goes on from there'
+    where = f'after step {step} of {self._train.steps}: {saved}'
     name = signal.Signals(number).name
-    return errors.StoppedError(
-      f'stopped by {name} after step {step} of {self._train.steps}: {saved}',
-      number,
-    )
+    return errors.StoppedError(f'stopped by {name} {where}', number)
 
 
 def _due(step: int, every: int, too: bool = False) -> bool:

@@ -148,11 +148,9 @@ def restore(
     state = _handed_over(experiment, saver.restore(found, zeros), former)
     if before != now:
       logging.warning(
-        '%d workers go on where %d were: what is pending stays the update that '
-        'it will become, momentum and the state of the optimizer go with it; '
-        "random draws and the workers' shares of the data are new",
-        now,
-        before,
+        f'{now} workers go on where {before} were: what is pending stays the '
+        'update that it will become, momentum and the state of the optimizer '
+        "go with it; random draws and the workers' shares of the data are new"
       )
     if jax.tree.leaves(state.carry):
       logging.warning('hidden states begin anew: each is of one worker')

@@ -22,7 +22,7 @@ def train_and_evaluate(
   config: ml_collections.ConfigDict,
   workdir: str | pathlib.Path,
   *,
-  progress: looping.Progress | None = None,
+  progress: looping.Progress = lambda step, steps, line: None,
   announce: Callable[[str], None] = lambda text: None,
   command: str = '',
   writers: Sequence[str] = (),
@@ -105,11 +105,11 @@ def _reported(experiment: Experiment, loop: looping.Loop) -> dict[str, Any]:
 
   def tests(name, tested=None):
     model = loop.models[name]
-    final = _named(tested or loop.evaluate(model))
-    if not test_finally:
-      return {'final': final}
-    other = {'split': config.data.final_split, **_named(test_finally(model))}
-    return {'final': final, 'final_split': other}
+    found = {'final': _named(tested or loop.evaluate(model))}
+    if test_finally:
+      other = _named(test_finally(model))
+      found['final_split'] = {'split': config.data.final_split, **other}
+    return found
 
   reported = {
     'scheme': config.compression.name,
@@ -131,6 +131,4 @@ def _reported(experiment: Experiment, loop: looping.Loop) -> dict[str, Any]:
 
 def _named(tested: Mapping[str, float]) -> dict[str, float]:
   """Returns scores by names such as `test_loss`."""
-  return {
-    name.replace('/', '_'): value for name, value in sorted(tested.items())
-  }
+  return {name.replace('/', '_'): x for name, x in sorted(tested.items())}

@@ -204,16 +204,13 @@ def make_train_step(
     factor = optax.tree.get(opt_state, 'plateau_scale')
     if factor is not None:
       metrics['train/learning_rate_factor'] = factor
+    step = state.step + 1
     if differ and not outer:
       new_params, opt_state = gs.periodic_average(
-        new_params,
-        opt_state,
-        state.step + 1,
-        every=param_sync_every,
-        axis_name=AXIS,
+        new_params, opt_state, step, every=param_sync_every, axis_name=AXIS
       )
     new_state = TrainState(
-      step=state.step + 1,
+      step=step,
       params=new_params,
       # A batch that is no number leaves no trace.
       statistics=_finite(got.statistics, state.statistics),

@@ -7,8 +7,6 @@ optimizer's state are sharded inside of a slice (FSDP), and the scheme, within
 `gs.sharded`, works between slices.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 import functools
 import math

@@ -1,7 +1,5 @@
 """Which schemes are measured, each with a step that ends in new parameters."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 import functools
 from typing import Any

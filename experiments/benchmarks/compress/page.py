@@ -1,7 +1,5 @@
 """Tables of docs/performance.md and docs/accelerators.md, and the picture."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 
