@@ -234,9 +234,8 @@ class Watch:
         connection = socket.create_connection(coordinator, 1)
         connection.settimeout(self._meeting)
         peer = _Peer(connection, coordinator[0], 0)
-        peer.send(
-          kind='hello', process=self._process, host=socket.gethostname()
-        )
+        host = socket.gethostname()
+        peer.send(kind='hello', process=self._process, host=host)
         lines = connection.makefile('rb')
         answer = lines.readline()
         if not answer:
@@ -300,5 +299,4 @@ def end_process(text: str, status: int) -> None:
   """Says a line, and ends this process at once."""
   command_line.say(text)
   sys.stdout.flush()
-  sys.stderr.flush()
   os._exit(status)

@@ -64,7 +64,7 @@ def build(
   return Built(
     *module.build(
       config,
-      module.load(section, section.test_split),
+      module.load(section, section.test_split, None),
       num_workers=num_workers,
       batch_size=train.batch_size,
       seed=train.seed,

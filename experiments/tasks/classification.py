@@ -8,7 +8,6 @@ from typing import Any
 from experiments import data
 from experiments import models
 from experiments.tasks import task
-from flax import linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -39,7 +38,6 @@ class Classification(task.Task):
     examples: that it is tested on.
   """
 
-  model: nn.Module
   image_shape: Sequence[int]
   mean: Sequence[float]
   std: Sequence[float]
@@ -91,9 +89,8 @@ class Classification(task.Task):
     return tested
 
 
-def load(section, split, task=None):
+def load(section, split, _):
   """See `experiments.tasks`."""
-  del task
   return data.load(section.name, section.dir, split, section.image_size)
 
 

@@ -9,7 +9,6 @@ from experiments import models
 from experiments.data import language
 from experiments.scores import entropy
 from experiments.tasks import task
-from flax import linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -42,7 +41,6 @@ class Language(task.Task):
     characters: whether the symbols are characters.
   """
 
-  model: nn.Module
   corpus: language.Corpus
   batch_size: int
   window: int
@@ -97,11 +95,9 @@ class Language(task.Task):
 
   def _losses(self, params, carry, inputs, key=None):
     """float32[batch, window], and what the next batch begins with."""
+    tokens, targets = inputs['tokens'], inputs['targets']
     begun = _begun(carry, inputs['first'])
-    (logits, carry), _ = self.apply(
-      params, {}, inputs['tokens'], begun, key=key
-    )
-    targets = inputs['targets']
+    (logits, carry), _ = self.apply(params, {}, tokens, begun, key=key)
     losses = optax.softmax_cross_entropy_with_integer_labels(logits, targets)
     return losses, carry
 
@@ -113,9 +109,8 @@ def _begun(carry: Any, first: jax.Array) -> Any:
   )
 
 
-def load(section, split, task=None):
+def load(section, split, _):
   """See `experiments.tasks`."""
-  del task
   return language.load(section.name, section.dir, split)
 
 

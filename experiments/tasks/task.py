@@ -58,6 +58,7 @@ def symbols_file(symbols: Sequence[str]) -> dict[str, bytes]:
   return {SYMBOLS: json.dumps(symbols, ensure_ascii=False).encode()}
 
 
+@dataclasses.dataclass(frozen=True)
 class Task:
   """A model, the loss of its training and its test.
 

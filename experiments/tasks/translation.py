@@ -10,7 +10,6 @@ from experiments.data import translation
 from experiments.scores import bleu
 from experiments.scores import decoding
 from experiments.tasks import task
-from flax import linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -41,7 +40,6 @@ class Translation(task.Task):
     num_buckets: shapes of what is tested, at most.
   """
 
-  model: nn.Module
   corpus: translation.Corpus
   beam: int = 1
   num_buckets: int = buckets.MOST
@@ -98,17 +96,14 @@ class Translation(task.Task):
 
   def _losses(self, params, inputs, key=None):
     """float32[batch, length - 1], weighted."""
-    target = inputs['target']
-    logits, _ = self.apply(
-      params, {}, inputs['source'], target[:, :-1], key=key
-    )
-    losses = optax.softmax_cross_entropy_with_integer_labels(
-      logits, target[:, 1:]
-    )
+    source, target = inputs['source'], inputs['target']
+    before, after = target[:, :-1], target[:, 1:]
+    logits, _ = self.apply(params, {}, source, before, key=key)
+    losses = optax.softmax_cross_entropy_with_integer_labels(logits, after)
     return losses * inputs['weights']
 
 
-def load(section, split, task=None):
+def load(section, split, task):
   """See `experiments.tasks`."""
   return translation.load(
     section.name,
@@ -134,7 +129,6 @@ def build(config, corpus, **drawn):
     num_buckets=section.buckets,
     **drawn,
   )
-  model = models.create(
-    config.model.name, corpus.vocabulary.size, 'translation'
-  )
+  name, classes = config.model.name, corpus.vocabulary.size
+  model = models.create(name, classes, 'translation')
   return Translation(model, corpus, config.test.beam, section.buckets), sampler
