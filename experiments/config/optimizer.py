@@ -114,9 +114,8 @@ def make(
     after = optax.chain(after, follow(plateau_scale=1.0))
   if section.sync_every:
     return _with_outer_steps(section, norm, after, exchange)
-  return gs.accumulate(
-    optax.chain(*chain, gs.skip_rejected(after)), every=every
-  )
+  chain.append(gs.skip_rejected(after))
+  return gs.accumulate(optax.chain(*chain), every=every)
 
 
 def _adaptive(
@@ -148,27 +147,24 @@ def _adaptive(
   )
 
 
-def _with_outer_steps(
-  section: ml_collections.ConfigDict,
-  clip_norm: float,
-  after: optax.GradientTransformation,
-  exchange: Any,
-) -> gs.Outer:
+def _with_outer_steps(section, clip_norm, after, exchange) -> gs.Outer:
   """Returns a worker's optimizer and the outer step, as one transformation.
 
   Its update takes gradients and returns parameters.
+
+  Args:
+    section: `config.optimizer`.
+    clip_norm: of a worker's gradient; 0: any.
+    after: the worker's optimizer.
+    exchange: the scheme of the outer step.
   """
   inner = gs.skip_rejected(after)
   if clip_norm:
     inner = optax.chain(optax.clip_by_global_norm(clip_norm), inner)
   momentum = section.outer_momentum
-  outer = gs.outer(
-    exchange,
-    optax.sgd(
-      section.outer_learning_rate, momentum or None, nesterov=bool(momentum)
-    ),
-    sync_every=section.sync_every,
-  )
+  rate = section.outer_learning_rate
+  moves = optax.sgd(rate, momentum or None, nesterov=bool(momentum))
+  outer = gs.outer(exchange, moves, sync_every=section.sync_every)
 
   def init(params):
     return inner.init(params), outer.init(params)

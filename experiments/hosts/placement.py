@@ -152,14 +152,14 @@ class Placement:
   def _largest(self) -> Callable[[jax.Array], jax.Array]:
     return self.compile(jnp.max)
 
-  def on_chief(self, act: Callable[[], None]) -> None:
+  def on_chief(self, act: Callable[..., Any], *arguments: Any) -> None:
     """Does something in process 0 while the others wait; all must call.
 
     Where it fails process 0 ends, and the others with it, see
     `experiments.hosts.multihost`.
     """
     if self.is_chief:
-      act()
+      act(*arguments)
     _of_all(np.int32(0))
 
   def check_same(self, has: Any, otherwise: str) -> None:

@@ -134,9 +134,7 @@ class ByteCounter:
       'inner_sent_bytes_per_step': self._inner_sent,
     }
 
-  def _means(
-    self, counted: Mapping[str, float], prefix: str
-  ) -> dict[str, float | None]:
+  def _means(self, counted, prefix: str) -> dict[str, float | None]:
     """Returns the means over the steps that were counted, by these names."""
     steps, elements = counted['steps'], counted['elements']
     payload = _mean(counted['payload'], steps)

@@ -85,9 +85,8 @@ class Loop:
       workdir / 'checkpoints', config.train.checkpoint_every, placement
     )
     found = resuming.find(self._saver, experiment, workdir)
-    placement.on_chief(
-      lambda: resuming.prepare(workdir, self._saver, found, experiment)
-    )
+    begin = workdir, self._saver, found, experiment
+    placement.on_chief(resuming.prepare, *begin)
     self.done, about = found.step, found.about
     self._lowest = evaluation.Lowest(**about.get('early_stop', {}))
     if self.done:
@@ -98,14 +97,14 @@ class Loop:
     self.best_step = 0
     self._best = workdir / records.BEST
     metrics = workdir / records.METRICS
-    last_step = records.last_step(metrics) if self.done else 0
+    written = records.last_step(metrics) if self.done else 0
     self.log = records.RunLog(
       metrics if placement.is_chief else None,
       self._train,
       resume_step=self.done,
       seconds_before=about.get('seconds', 0.0),
       describe=self._describe,
-      writers=writers.Writers(factories, experiment.asked, workdir, last_step),
+      writers=writers.Writers(factories, experiment.asked, workdir, written),
     )
 
   def run(self) -> None:
@@ -174,9 +173,7 @@ class Loop:
     if self._lowest.observe(self.tested['test/loss']) and self._train.keep_best:
       # A run that goes on from before this test does it again.
       content = {'step': np.int64(step), **self.models}
-      self._placement.on_chief(
-        lambda: records.write_params(self._best, content)
-      )
+      self._placement.on_chief(records.write_params, self._best, content)
     section = self._experiment.config.optimizer
     if section.schedule == 'plateau' and self._lowest.stuck(section.patience):
       opt_state = optimizer.fall(self.state.opt_state, section.lr_decay_factor)
@@ -185,9 +182,7 @@ class Loop:
   def _stops_early(self) -> bool:
     return 0 < self._train.early_stop_patience <= self._lowest.in_a_row
 
-  def _describe(
-    self, step: int, metrics: Mapping[str, float]
-  ) -> dict[str, float]:
+  def _describe(self, step, metrics) -> dict[str, float]:
     """Returns what is logged of a step beside what it measures."""
     # The exchange that the step is for has the rate of its first step.
     every = self._experiment.config.optimizer.accumulate
@@ -220,9 +215,8 @@ class Loop:
     if is_first:
       made = experiment.make_train_step(stage)
       if self._train.time_breakdown_every:
-        made = time_breakdown.Profiled(
-          *blocks.compiled(made, self.state, batch)
-        )
+        programs = blocks.compiled(made, self.state, batch)
+        made = time_breakdown.Profiled(*programs)
       self._train_steps[program] = made
     train_step = self._train_steps[program]
     times: dict[str, float] = {}
@@ -242,18 +236,15 @@ class Loop:
       logging.warning('no checkpoint of step %d: %s', step, why)
       return
     checks.check_finite(self.state, step)
-    self._saver.save(
-      step,
-      self.state,
-      {
-        'format': resuming.FORMAT,
-        'config': self._experiment.asked,
-        'position': self._experiment.sampler.position(step)._asdict(),
-        'seconds': self.log.seconds(),
-        'traffic': self.counter.to_dict(),
-        'early_stop': dataclasses.asdict(self._lowest),
-      },
-    )
+    about = {
+      'format': resuming.FORMAT,
+      'config': self._experiment.asked,
+      'position': self._experiment.sampler.position(step)._asdict(),
+      'seconds': self.log.seconds(),
+      'traffic': self.counter.to_dict(),
+      'early_stop': dataclasses.asdict(self._lowest),
+    }
+    self._saver.save(step, self.state, about)
 
   def _asked_to_stop(self, listener: signals.Listener) -> int:
     """Number of the signal on which all processes stop after this step, or 0.

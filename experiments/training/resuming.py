@@ -96,9 +96,9 @@ def prepare(
   kept = experiment.task.files()
   before = files.read_json(workdir / tasks.SYMBOLS) if found.step else None
   if before and before != json.loads(kept[tasks.SYMBOLS]):
+    path = workdir / tasks.SYMBOLS
     raise errors.ResumeError(
-      f'{workdir / tasks.SYMBOLS} does not match the training set: the data '
-      'have changed'
+      f'{path} does not match the training set: the data have changed'
     )
   old = {tasks.SYMBOLS, tasks.VOCABULARY} - {*kept}
   if not found.step:
@@ -133,9 +133,8 @@ def restore(
     ResumeError: the arrays are those of another run.
   """
   parallel = found.about['config']['parallel']
-  former = placing.Placement(
-    'simulate', parallel['num_workers'], parallel['devices_per_node']
-  )
+  sizes = parallel['num_workers'], parallel['devices_per_node']
+  former = placing.Placement('simulate', *sizes)
   before, now = former.num_workers, experiment.placement.num_workers
   # Hidden states and statistics of batch normalisation are of inner workers.
   own = bool(jax.tree.leaves((state.statistics, state.carry)))
@@ -157,11 +156,7 @@ def restore(
   return state
 
 
-def _handed_over(
-  experiment: Experiment,
-  state: training_step.TrainState,
-  former: placing.Placement,
-) -> training_step.TrainState:
+def _handed_over(experiment, state, former) -> training_step.TrainState:
   """The state of the workers that there are now, placed as theirs.
 
   Args:
@@ -169,13 +164,13 @@ def _handed_over(
     state: of the workers that there were.
     former: of these.
   """
-  placement = experiment.placement
+  placement, count = experiment.placement, experiment.placement.num_workers
 
   def held(params):
     if not experiment.differ:
       return params
     mean = training_step.mean_over(1, params)
-    return gs.workers.stack(mean, placement.num_workers)
+    return gs.workers.stack(mean, count)
 
   def resized(state):
     mean = training_step.mean_over(len(former.axes), state.statistics)
@@ -183,9 +178,7 @@ def _handed_over(
       params=held(state.params),
       statistics=training_step.for_each_worker(mean, placement),
       smoothed=held(state.smoothed),
-      opt_state=gs.workers.resize(
-        experiment.tx, state.opt_state, placement.num_workers
-      ),
+      opt_state=gs.workers.resize(experiment.tx, state.opt_state, count),
       carry=training_step.for_each_worker(experiment.task.carry(), placement),
     )
 
