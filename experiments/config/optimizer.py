@@ -118,9 +118,7 @@ def make(
   return gs.accumulate(optax.chain(*chain), every=every)
 
 
-def _adaptive(
-  name: str, rate: Callable[[Any], Any], weight_decay: float
-) -> optax.GradientTransformation:
+def _adaptive(name, rate, weight_decay) -> optax.GradientTransformation:
   """Returns Adam, or what decays weights beside it."""
 
   def matrices(params):
@@ -210,12 +208,11 @@ def learning_rate(
   period = max(1, round(section.decay_epochs * steps_per_epoch))
   epochs = milestones(section.milestones)
   after = {round(epoch * steps_per_epoch): decay for epoch in epochs}
+  drops = {steps // 2: 0.1, steps * 3 // 4: 0.1}
   constant = optax.constant_schedule(base)
   schedule = {
     'cosine': optax.cosine_decay_schedule(base, steps),
-    'steps': optax.piecewise_constant_schedule(
-      base, {steps // 2: 0.1, steps * 3 // 4: 0.1}
-    ),
+    'steps': optax.piecewise_constant_schedule(base, drops),
     'milestones': optax.piecewise_constant_schedule(base, after),
     'periodic': optax.exponential_decay(base, period, decay, staircase=True),
   }.get(section.schedule, constant)

@@ -164,9 +164,8 @@ def _check_value(field: str, value: Any, known: Any) -> None:
       limits = _WHOLE.get(field, (min(known, 1), _MOST))
       arguments.whole_number(field, value, *limits)
     elif isinstance(known, float):
-      arguments.number(
-        field, value, _NUMBERS.get(field, arguments.NOT_NEGATIVE)
-      )
+      limits = _NUMBERS.get(field, arguments.NOT_NEGATIVE)
+      arguments.number(field, value, limits)
     elif field in _CHOICES:
       arguments.one_of(field, value, _CHOICES[field])
     else:
@@ -191,13 +190,10 @@ def _rules(flat: Mapping[str, Any], moments: bool) -> Iterator[_Rule]:
   inner, runner = flat['parallel.devices_per_node'], flat['parallel.runner']
   must = f'be shard_map or simulate with parallel.devices_per_node={inner}'
   yield 'parallel.runner', inner > 1 and runner == 'pmap', must
-  block, workers = (
-    flat['parallel.workers_per_chunk'],
-    flat['parallel.num_workers'],
-  )
+  field, workers = 'parallel.workers_per_chunk', flat['parallel.num_workers']
   must = f'divide parallel.num_workers={workers} with parallel.runner simulate'
-  wrong = block and (runner != 'simulate' or workers % block)
-  yield 'parallel.workers_per_chunk', wrong, f'{must}, and be 0 with others'
+  wrong = flat[field] and (runner != 'simulate' or workers % flat[field])
+  yield field, wrong, f'{must}, and be 0 with others'
   # The last gradients would reach nobody.
   must = f'be a multiple of optimizer.accumulate={accumulate}'
   yield 'train.steps', flat['train.steps'] % accumulate, must

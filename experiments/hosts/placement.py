@@ -114,9 +114,7 @@ class Placement:
     shardings = jax.tree.map(lambda x: NamedSharding(self.mesh, x), specs)
     return jax.jit(function, out_shardings=shardings)
 
-  def parallel(
-    self, step: Callable[..., Any], **options: Any
-  ) -> Callable[..., Any]:
+  def parallel(self, step: Callable[..., Any], **options: Any) -> Any:
     """Returns what all workers do, see `gs.workers.parallel`."""
     own = {'num_workers': self.axes, 'devices': self.devices}
     return gs.workers.parallel(step, runner=self.runner, **own | options)

@@ -156,10 +156,8 @@ class Watch:
     while not self._closing.wait(self._interval):
       self._tell(kind='beat')
       if self._missing and time.monotonic() > deadline:
-        self._over(
-          f'{self._name(min(self._missing))} did not come within '
-          f'{self._meeting:g} s'
-        )
+        who = self._name(min(self._missing))
+        self._over(f'{who} did not come within {self._meeting:g} s')
 
   def _accept(self, server: socket.socket) -> None:
     with contextlib.suppress(OSError):  # until it is closed

@@ -15,6 +15,7 @@ from experiments.program import files
 
 NAME = 'manifest.json'
 
+_CHANGED = 'does not have its SHA-256 checksum any more'
 _FILES, _OWN = 'files', 'sha256'  # the latter: of the manifest without itself
 # Orbax writes the time into it last of all, and reads nothing of it.
 _NOT_SEALED = {NAME, '_CHECKPOINT_METADATA'}
@@ -62,9 +63,7 @@ def verify(folder: pathlib.Path) -> dict[str, Any]:
       if size != expected['bytes']:
         raise DamagedError(f'{name} has {size} bytes, not {expected["bytes"]}')
       if _sha256(present[name]) != expected['sha256']:
-        raise DamagedError(
-          f'{name} does not have its SHA-256 checksum any more'
-        )
+        raise DamagedError(f'{name} {_CHANGED}')
   except FileNotFoundError as error:
     missing = f'{NAME} is missing' if present else 'the folder is empty'
     raise DamagedError(missing) from error
@@ -81,9 +80,7 @@ def _read(path: pathlib.Path) -> dict[str, Any]:
     raise DamagedError(f'{path.name} is no JSON') from error
   own = content.pop(_OWN, None) if isinstance(content, dict) else None
   if own is None or own != _of_json(content):
-    raise DamagedError(
-      f'{path.name} does not have its own SHA-256 checksum any more'
-    )
+    raise DamagedError(f'{path.name} {_CHANGED}')
   return content
 
 

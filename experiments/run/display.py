@@ -11,15 +11,6 @@ from rich import progress
 from rich.table import Column
 
 
-class _Screen(consoles.Console):
-  """A console that leaves the cursor on: a run may be killed at any time."""
-
-  def show_cursor(self, show: bool = True) -> bool:
-    """Does nothing; returns False."""
-    del show
-    return False
-
-
 class Display:
   """A line for each run, that moves; lines of metrics where nobody watches.
 
@@ -37,7 +28,9 @@ class Display:
       several: of several runs only tests have lines, with the run's name.
     """
     self._several = several
-    screen = _Screen(stderr=True)
+    screen = consoles.Console(stderr=True)
+    # The cursor stays on: a run may be killed at any time.
+    screen.show_cursor = lambda show=True: False
     self.live = wanted and sys.stderr.isatty() and screen.is_interactive
     self.lines = not (self.live and sys.stdout.isatty())
     narrow = Column(no_wrap=True, overflow='ellipsis')

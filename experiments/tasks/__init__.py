@@ -5,7 +5,7 @@ The name of the data set decides the task.
 
 import dataclasses
 import importlib
-from typing import Any, NamedTuple
+from typing import Any
 
 from experiments import data
 from experiments.data import language as texts
@@ -29,27 +29,17 @@ TRANSCRIPTS = ('letters', 'words')
 _TESTED = {'test', 'references'}  # fields of a corpus
 
 
-class Built(NamedTuple):
-  """A task, and the batches of its training.
-
-  Attributes:
-    task: what is learned.
-    sampler: which batch a step sees, see `data.Sampler`; those of other tasks
-      have the same methods. `counts` also has how many examples are never
-      trained on, by the reason.
-  """
-
-  task: Task
-  sampler: Any
-
-
 def build(
   config: ml_collections.ConfigDict,
   *,
   num_workers: int,
   workers: tuple[int, ...],
-) -> Built:
-  """Returns the task of a configuration, and its batches.
+) -> tuple[Task, Any]:
+  """Returns the task of a configuration, and the sampler of its batches.
+
+  Which batch a step sees is said by a `data.Sampler`; those of other tasks have
+  the same methods. `counts` also has how many examples are never trained on, by
+  the reason.
 
   Args:
     config: see `configs/default.py`.
@@ -61,15 +51,13 @@ def build(
   """
   section, train = config.data, config.train
   module = _module(section.name)
-  return Built(
-    *module.build(
-      config,
-      module.load(section, section.test_split, None),
-      num_workers=num_workers,
-      batch_size=train.batch_size,
-      seed=train.seed,
-      workers=workers,
-    )
+  return module.build(
+    config,
+    module.load(section, section.test_split, None),
+    num_workers=num_workers,
+    batch_size=train.batch_size,
+    seed=train.seed,
+    workers=workers,
   )
 
 

@@ -136,6 +136,37 @@ class Experiment:
       average if average.rows and not isinstance(self.tx, gs.Outer) else None,
     )
 
+  def check_agreement(self, step: int, state: training_step.TrainState) -> None:
+    """Compares all that is declared equal on all workers; all must call.
+
+    A checksum a leaf on each device, and one small collective: 4 bytes a leaf
+    to each other worker. A program of its own, beside that of the step, which
+    is compiled when it is first needed. Without a mesh what is shared is there
+    once: nothing can differ.
+
+    Raises:
+      DisagreementError: names step, leaf and worker.
+    """
+    axes = tuple(self.placement.axes)
+    try:
+      if self.placement.mesh is not None:
+        found = self._fingerprints(state)
+        gs.workers.check_agreement(found, state, self.specs, axes)
+    except gs.workers.DisagreementError as error:
+      raise errors.DisagreementError(
+        f'after step {step} {error}. No checkpoint holds this: the same '
+        'command resumes from the last checkpoint'
+      ) from error
+
+  @functools.cached_property
+  def _fingerprints(self) -> Callable[..., Any]:
+    axes = tuple(self.placement.axes)
+    return self.placement.parallel(
+      lambda state: gs.workers.fingerprint(state, self.specs, axes),
+      in_specs=(self.specs,),
+      out_specs=PartitionSpec(),
+    )
+
   def evaluation(self, task: tasks.Task) -> evaluation.Evaluation:
     """Returns the test of a task, its own or `final_task`."""
     return evaluation.Evaluation(task, self.placement, self.differ)

@@ -19,7 +19,6 @@ from experiments.run import records
 from experiments.run import time_breakdown
 from experiments.run import writers
 from experiments.training import blocks
-from experiments.training import checks
 from experiments.training import evaluation
 from experiments.training import resuming
 from experiments.training.experiment import Experiment
@@ -78,7 +77,6 @@ class Loop:
     self.tested: dict[str, float] = {}
     self.counter = byte_counter.ByteCounter(experiment.plans)
     self.compile_seconds = 0.0
-    self._check_agreement = checks.make_agreement(experiment.specs, placement)
     self._heard: Any = 0  # signal number, of all processes, a step ago
     self._train_steps: dict[Any, Any] = {}  # by density and shapes of batches
     self._saver = checkpoints.Checkpoints(
@@ -156,7 +154,7 @@ class Loop:
     ends = is_last or bool(stopping)
     saves = _due(step, train.checkpoint_every, ends)
     if check_every and (saves or _due(step, check_every, is_last)):
-      self._check_agreement(step, self.state)
+      self._experiment.check_agreement(step, self.state)
     if saves:
       self._save(step)
     self._saver.check()
@@ -235,7 +233,7 @@ class Loop:
       why = 'it was rejected, or its loss is no number'
       logging.warning('no checkpoint of step %d: %s', step, why)
       return
-    checks.check_finite(self.state, step)
+    evaluation.check_finite(self.state, step)
     about = {
       'format': resuming.FORMAT,
       'config': self._experiment.asked,

@@ -10,7 +10,6 @@ from experiments.program import files
 from experiments.run import machine
 from experiments.run import records
 from experiments.run import writers as writing
-from experiments.training import checks
 from experiments.training import evaluation
 from experiments.training import loop as looping
 from experiments.training.experiment import Experiment
@@ -73,7 +72,7 @@ def train_and_evaluate(
       said = [f'{n:,} {what.replace("_", " ")}' for what, n in counts if n]
       announce(f'training set: {", ".join(said)}')
     loop.run()
-    checks.check_finite(loop.state, loop.done)
+    evaluation.check_finite(loop.state, loop.done)
     seconds = round(loop.log.seconds(), 3)  # of what all runs do
     summary = {
       **_reported(experiment, loop),
