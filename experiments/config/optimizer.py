@@ -209,13 +209,12 @@ def learning_rate(
   epochs = milestones(section.milestones)
   after = {round(epoch * steps_per_epoch): decay for epoch in epochs}
   drops = {steps // 2: 0.1, steps * 3 // 4: 0.1}
-  constant = optax.constant_schedule(base)
   schedule = {
     'cosine': optax.cosine_decay_schedule(base, steps),
     'steps': optax.piecewise_constant_schedule(base, drops),
     'milestones': optax.piecewise_constant_schedule(base, after),
     'periodic': optax.exponential_decay(base, period, decay, staircase=True),
-  }.get(section.schedule, constant)
+  }.get(section.schedule, optax.constant_schedule(base))
   rises, first = section.linear_warmup_steps, section.linear_warmup_from
   factor, density_steps = section.warmup_factor, config.compression.warmup_steps
 

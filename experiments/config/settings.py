@@ -109,9 +109,8 @@ def check_resumable(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     changed[steps] += f', on which optimizer.schedule={schedule} depends'
   way_out = 'take another --workdir, or the same fields to resume'
   if resizable := [field for field in FREE_ON_RESIZE if field in changed]:
-    way_out += (
-      f'; --config.parallel.resize=True lets {", ".join(resizable)} change'
-    )
+    names = ', '.join(resizable)
+    way_out += f'; --config.parallel.resize=True lets {names} change'
   raise errors.ResumeError(
     'the working directory belongs to a run with other fields '
     f'({"; ".join(changed.values())}); {way_out}'
@@ -247,7 +246,6 @@ def _outer(flat: Mapping[str, Any], moments: bool) -> Iterator[_Rule]:
     unlike['optimizer.weight_decay'] = 0.0
   for field, value in unlike.items():
     yield field, flat[field] != value, f'be {value!r} with {beside}'
-  must = f'need no second moments with {beside}'
-  yield 'compression.name', moments, must
+  yield 'compression.name', moments, f'need no second moments with {beside}'
   falls = flat['optimizer.schedule'] == 'plateau'
   yield 'optimizer.schedule', falls, f'be another one with {beside}'

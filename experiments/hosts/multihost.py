@@ -142,17 +142,11 @@ def session(
   watch, patience, arguments = None, 1, {}
   if place:
     if place.process_id == 0:
-      command_line.say(
-        f'{place} waits at {place.coordinator} for the others, '
-        f'{initialization_timeout} s at most'
-      )
-    watch = watching.Watch(
-      place.process_id,
-      place.num_processes,
-      place.address,
-      timeout=host_timeout,
-      meeting=initialization_timeout,
-    )
+      told = f'{place} waits at {place.coordinator} for the others'
+      command_line.say(f'{told}, {initialization_timeout} s at most')
+    limits = {'timeout': host_timeout, 'meeting': initialization_timeout}
+    own = place.process_id, place.num_processes, place.address
+    watch = watching.Watch(*own, **limits)
     # It names who is lost, so it must be the first to notice.
     patience = 2
     # It listens where the place says, JAX's coordinator on a port beside it.

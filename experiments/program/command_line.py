@@ -163,13 +163,9 @@ def define_list(
     item: parses one of them; raises ValueError.
     text: of `--help`.
   """
-  return flags.DEFINE(
-    _Parser(lambda words: [item(word) for word in words.split(',')]),
-    name,
-    list(default),
-    text,
-    serializer=flags.CsvListSerializer(','),
-  )
+  parser = _Parser(lambda words: [item(word) for word in words.split(',')])
+  commas = flags.CsvListSerializer(',')
+  return flags.DEFINE(parser, name, list(default), text, serializer=commas)
 
 
 def define_json() -> flags.FlagHolder[Any]:
@@ -262,9 +258,8 @@ def define_numbers(
   name: str, default: int, text: str, least: int = 1, most: int | None = None
 ) -> flags.FlagHolder[list[int]]:
   """Defines a flag for whole numbers in a range."""
-  return define_list(
-    name, (default,), flags.IntegerParser(least, most).parse, text
-  )
+  item = flags.IntegerParser(least, most).parse
+  return define_list(name, (default,), item, text)
 
 
 def _path(text: str) -> pathlib.Path:

@@ -109,7 +109,7 @@ def forest(score: scores.Score, found: Outcomes) -> bytes:
   axes.set_ylim(len(shown) - 0.4, -0.6)  # the first on top
   axes.set_xlim(left=max(axes.get_xlim()[0], 1.05 * edge))
   _turn(axes.xaxis, score)
-  said = f'{score.to_dense}, 95 % interval over (so many) seeds'
+  said = f'{score.unit} to dense, 95 % interval over (so many) seeds'
   drawing.describe(axes, '', said, '')
   _legend(picture, axes)
   return drawing.png(picture)
@@ -151,7 +151,7 @@ def pareto(
     axes.margins(x=0.15)
     _turn(axes.yaxis, score)
     less = 'times fewer bytes sent by a worker in the whole run than dense'
-    drawing.describe(axes, summaries.task(name), less, score.to_dense)
+    drawing.describe(axes, summaries.task(name), less, f'{score.unit} to dense')
     drawing.front(axes, points, fewer=False)
   for axes in grid[len(judged) :]:
     axes.remove()

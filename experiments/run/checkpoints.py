@@ -74,21 +74,19 @@ class Checkpoints:
     self._verified = functools.cache(self._verify)  # compares files once
     self._about: Mapping[str, Any] = {}  # of what is being written
     logging.get_absl_logger().addFilter(_is_not_told_by_us)
-    self._orbax = ocp.StandardCheckpointer(
-      async_options=ocp.AsyncOptions(
-        # A folder that cannot be made is told at once; a thread would not
-        # tell, and the others wait for it.
-        create_directories_asynchronously=False,
-        post_finalization_callback=self._seal,
-      )
+    options = ocp.AsyncOptions(
+      # A folder that cannot be made is told at once; a thread would not
+      # tell, and the others wait for it.
+      create_directories_asynchronously=False,
+      post_finalization_callback=self._seal,
     )
+    self._orbax = ocp.StandardCheckpointer(async_options=options)
 
   def steps(self) -> list[int]:
     """Returns the steps that have a folder, the last first."""
-    if not self.directory.is_dir():
-      return []
     with files.explained('read', self.directory):
-      names = [path.name for path in self.directory.iterdir()]
+      there = self.directory.is_dir()
+      names = os.listdir(self.directory) if there else ()
     steps = [int(x) for x in names if re.fullmatch('[1-9][0-9]*', x)]
     return sorted(steps, reverse=True)
 

@@ -65,9 +65,8 @@ def read_params(path: pathlib.Path, like: Any) -> Any:
     with np.load(path) as archive:
       found = [archive[name] for name in _flat(like)]
   except Exception as error:  # NumPy, zipfile and zlib have many kinds
-    raise errors.FileError(
-      f'{path} is missing, damaged, or of another run: {error}'
-    ) from error
+    told = f'{path} is missing, damaged, or of another run: {error}'
+    raise errors.FileError(told) from error
   return jax.tree.unflatten(jax.tree.structure(like), found)
 
 
@@ -282,8 +281,7 @@ def lock(workdir: pathlib.Path) -> TextIO:
 
 def _owner(path: pathlib.Path) -> str:
   """Who has a lock; the file may be just being written."""
-  try:
+  with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
     owner: Any = json.loads(path.read_text())
     return f', process {owner["pid"]} on {owner["host"]}'
-  except (OSError, ValueError, TypeError, KeyError):
-    return ''
+  return ''

@@ -15,6 +15,8 @@ import functools
 import math
 from typing import Any, NamedTuple
 
+Test = Mapping[str, Any]  # of a record, or of a summary
+
 
 class Score(NamedTuple):
   """A number that a test gives.
@@ -68,11 +70,6 @@ class Score(NamedTuple):
     """Of a score as it is shown, for `str.format`."""
     return f'{{:.{self.digits}f}}'
 
-  @property
-  def to_dense(self) -> str:
-    """Of an axis or a column of differences."""
-    return f'{self.unit} to dense'
-
   def difference(self, mine: float, other: float) -> float:
     """Returns by how much one score is above another, in `unit`."""
     return 100 * (mine / other - 1) if self.relative else mine - other
@@ -90,9 +87,7 @@ class Score(NamedTuple):
     """Whether a score is as good as a target."""
     return self.advantage(shown - target) >= 0
 
-  def first(
-    self, tests: Iterable[Mapping[str, Any]], target: float
-  ) -> Mapping[str, Any] | None:
+  def first(self, tests: Iterable[Test], target: float) -> Test | None:
     """Returns the first test that is as good as a target; None if none is.
 
     Args:

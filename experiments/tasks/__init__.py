@@ -61,9 +61,7 @@ def build(
   )
 
 
-def tested_on(
-  task: Task, config: ml_collections.ConfigDict, split: str
-) -> Task:
+def tested_on(task: Task, config: Any, split: str) -> Task:
   """Returns a task that is tested on another split; its training is the same.
 
   Args:

@@ -69,16 +69,15 @@ class Language(task.Task):
     def test(params, statistics, process, processes):
       del statistics
       carry = self.model.carry(-(-_TEST_ROWS // processes))
-      windows = language.walk(
+      sums = []
+      for inputs in language.walk(
         self.corpus.test,
         self.corpus.end,
         rows=_TEST_ROWS,
         length=self.window,
         process=process,
         processes=processes,
-      )
-      sums = []
-      for inputs in windows:
+      ):
         one, carry = total(params, carry, inputs)
         sums.append(one)
       return np.asarray([math.fsum(jax.device_get(sums))])

@@ -90,9 +90,8 @@ class Speech(task.Task):
         processes=processes,
       ):
         count = len(part.rows)
-        losses, logits, frames, _ = jax.device_get(
-          heard(params, statistics, part.inputs)
-        )
+        found = heard(params, statistics, part.inputs)
+        losses, logits, frames, _ = jax.device_get(found)
         loss += losses[:count].sum(dtype=np.float64)
         paths = ctc.greedy(logits[:count], frames[:count])
         said += [examples.alphabet.decode(path) for path in paths]

@@ -105,16 +105,10 @@ class Translation(task.Task):
 
 def load(section, split, task):
   """See `experiments.tasks`."""
-  return translation.load(
-    section.name,
-    section.dir,
-    split,
-    source=section.source,
-    target=section.target,
-    vocabulary=section.vocabulary,
-    trained=task and task.corpus,
-    cache=section.cache,
-  )
+  fields = ('source', 'target', 'vocabulary', 'cache')
+  given = {name: section[name] for name in fields}
+  where = section.name, section.dir, split
+  return translation.load(*where, trained=task and task.corpus, **given)
 
 
 def build(config, corpus, **drawn):

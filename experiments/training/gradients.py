@@ -47,11 +47,10 @@ def plain(
     carry: what the worker's last batch left, see `tasks.Task`.
     batch: one worker's.
   """
+  inputs, key = batch.inputs, _key(batch.noise)
 
   def loss_fn(params):
-    out = task.outcome(
-      params, statistics, carry, batch.inputs, _key(batch.noise)
-    )
+    out = task.outcome(params, statistics, carry, inputs, key)
     return out.loss, out
 
   (loss, out), grads = jax.value_and_grad(loss_fn, has_aux=True)(params)

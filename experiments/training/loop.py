@@ -18,9 +18,9 @@ from experiments.run import checkpoints
 from experiments.run import records
 from experiments.run import time_breakdown
 from experiments.run import writers
-from experiments.training import blocks
 from experiments.training import evaluation
 from experiments.training import resuming
+from experiments.training import training_step
 from experiments.training.experiment import Experiment
 import jax
 import numpy as np
@@ -213,7 +213,7 @@ class Loop:
     if is_first:
       made = experiment.make_train_step(stage)
       if self._train.time_breakdown_every:
-        programs = blocks.compiled(made, self.state, batch)
+        programs = training_step.compiled(made, self.state, batch)
         made = time_breakdown.Profiled(*programs)
       self._train_steps[program] = made
     train_step = self._train_steps[program]

@@ -61,9 +61,8 @@ def find(
   settings.check_resumable(found.about['config'], asked)
   steps = experiment.config.train.steps
   if found.step > steps:
-    raise errors.ResumeError(
-      f'{found.folder} is of a longer run: train.steps is {steps}'
-    )
+    told = f'{found.folder} is of a longer run: train.steps is {steps}'
+    raise errors.ResumeError(told)
   position = experiment.sampler.position(found.step)._asdict()
   # Other workers are at another place in the data.
   resizes = experiment.config.parallel.resize

@@ -46,11 +46,9 @@ def train_and_evaluate(
     StoppedError: SIGTERM or Ctrl-C; what was done is saved.
   """
   workdir = pathlib.Path(workdir)
-  placement = placing.provide(
-    config.parallel.runner,
-    config.parallel.num_workers,
-    config.parallel.devices_per_node,
-  )
+  parallel = config.parallel
+  sizes = parallel.num_workers, parallel.devices_per_node
+  placement = placing.provide(parallel.runner, *sizes)
   # Before there is a folder: a mistake in a field leaves none.
   factories = writing.find(writers) if placement.is_chief else {}
   experiment = Experiment(config, placement)

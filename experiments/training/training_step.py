@@ -9,14 +9,13 @@ its own; the mean over them is the worker's gradient, and from there on they all
 do the same, each with its peers in the other nodes.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 import functools
 from typing import Any, NamedTuple
 
 from experiments import data
 from experiments import tasks
 from experiments.hosts import placement as placing
-from experiments.training import blocks
 from experiments.training import gradients
 import gradsparse as gs
 import jax
@@ -268,7 +267,57 @@ def make_train_step(
     for first in range(0, placement.num_workers, block):
       yield of_block(first, params) if differ else params, *of_block(first, own)
 
-  return blocks.InBlocks(compute, join_and_update, split)
+  return InBlocks(compute, join_and_update, split)
+
+
+class InBlocks(NamedTuple):
+  """A training step of two programs, the first of which runs once a block.
+
+  A simulation computes the gradients of all workers together, and holds what
+  the backward pass needs of all of them: memory grows with their number. A
+  gradient needs no other worker. So a program of fewer workers can compute
+  those of one block after the other; a second program then exchanges and
+  updates for all of them.
+
+  A loop inside one program would hold as little. But XLA on CPUs brings the
+  convolutions of a program into the form for which it has fast code only
+  outside of loops (jax-ml/jax issue 12868): ResNet-20's gradient took ten times
+  as long.
+
+  Attributes:
+    compute: from what a block of workers has to its gradients, whose arrays
+      have a leading axis.
+    update: `(state, gradients of each block) -> (state, metrics)`.
+    split: `(state, batch) ->` what each block has.
+  """
+
+  compute: Callable[..., Any]
+  update: Callable[..., Any]
+  split: Callable[[Any, Any], Iterable[tuple[Any, ...]]]
+
+  def __call__(self, state: Any, batch: Any) -> Any:
+    # One at a time: a CPU would begin with the next blocks meanwhile.
+    blocks = self.split(state, batch)
+    parts = [jax.block_until_ready(self.compute(*block)) for block in blocks]
+    return self.update(state, parts)
+
+
+def compiled(
+  step: Any, state: Any, batch: Any
+) -> tuple[Callable[..., Any], tuple[jax.stages.Compiled, ...]]:
+  """Compiles a step that `make_train_step` made.
+
+  Returns:
+    What runs it, and the programs that this runs.
+  """
+  if not isinstance(step, InBlocks):
+    program = step.lower(state, batch).compile()
+    return program, (program,)
+  blocks = [*step.split(state, batch)]
+  compute = step.compute.trace(*blocks[0])
+  update = step.update.lower(state, [compute.out_info] * len(blocks))
+  programs = compute.lower().compile(), update.compile()
+  return InBlocks(*programs, step.split), programs
 
 
 def _in(section: str, metrics: Mapping[str, Any]) -> dict[str, Any]:

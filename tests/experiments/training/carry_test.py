@@ -63,7 +63,7 @@ def _trained(
   if moments:
     scheme = gs.variance_based(1.0, min_size=0, axis_name=placing.AXIS)
   tx = optax.chain(scheme, optax.sgd(0.01))
-  task = _Sums(None)
+  task = _Sums()
   state = training_step.init_state(
     task, tx, placement=placement, seed=0, smoothed=bool(ema_decay)
   )
