@@ -176,7 +176,10 @@ def _pairs(
   encoded = pairs.Pairs(
     *(pairs.encode(_lines(path, source), vocabulary) for path in paths)
   )
-  _check_parallel(paths, [len(side.ends) for side in encoded], source)
+  one, other = (len(side.ends) for side in encoded)
+  if one != other or not one:
+    expected = f'as many as {paths[0]} has, {one:,}, and at least one'
+    raise source.damaged(paths[1], f'{other:,} lines', expected)
   return encoded
 
 
@@ -210,15 +213,3 @@ def _kept(
     for side in pairs.Pairs._fields
   )
   return bpe.Vocabulary((place / _MODEL).read_bytes()), pairs.Pairs(*sides)
-
-
-def _check_parallel(
-  paths: Sequence[pathlib.Path], counts: Sequence[int], source: folders.Source
-) -> None:
-  """Raises unless two files have as many lines, and any."""
-  if counts[0] != counts[1] or not counts[0]:
-    raise source.damaged(
-      paths[1],
-      f'{counts[1]:,} lines',
-      f'as many as {paths[0]} has, {counts[0]:,}, and at least one',
-    )
