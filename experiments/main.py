@@ -99,13 +99,9 @@ def _train(process: int) -> None:
   config, workdir = _CONFIG.value, _WORKDIR.value
   with display.Display(wanted=not process).shown() as shown:
     shown.start(config.compression.name, config.train.steps)
+    told = {'announce': command_line.say, 'command': command_line.typed()}
     train.train_and_evaluate(
-      config,
-      workdir,
-      progress=shown,
-      announce=command_line.say,
-      command=command_line.typed(),
-      writers=_WRITER.value,
+      config, workdir, progress=shown, writers=_WRITER.value, **told
     )
   if not process:
     print(page.table(page.find_runs([workdir])).T.to_string(header=False))

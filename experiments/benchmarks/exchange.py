@@ -53,9 +53,7 @@ _STEPS = flags.DEFINE_integer(
   'steps', 3, 'steps of a scheme in a round', lower_bound=1
 )
 _INSIDE = flags.DEFINE_bool(
-  'inside',
-  False,
-  'measure in this process; set by the program for those that it starts',
+  'inside', False, 'measure in this process; set for those that this one starts'
 )
 _HOSTS = on_hosts.define_flags()
 
@@ -64,9 +62,7 @@ _HOSTS = on_hosts.define_flags()
 _LARGE_PAGES = ('env', 'GLIBC_TUNABLES=glibc.malloc.hugetlb=1')
 
 
-def _measured(
-  floats: int, workers: int, rate: str, folder: pathlib.Path
-) -> list[dict[str, Any]]:
+def _measured(floats: int, workers: int, rate: str, folder) -> list[Any]:
   """Runs the workers once; the folder is for their compiled programs."""
   # These depend on size and number only: another rate finds them here.
   shared = folder / f'{floats}-{workers}'

@@ -249,13 +249,9 @@ def run(command: str, *words: str) -> str:
   Raises:
     subprocess.CalledProcessError: it failed.
   """
-  return subprocess.run(
-    [*command.split(), *words],
-    check=True,
-    capture_output=True,
-    text=True,
-    timeout=60,
-  ).stdout
+  words = (*command.split(), *words)
+  how = {'check': True, 'capture_output': True, 'text': True, 'timeout': 60}
+  return subprocess.run(words, **how).stdout
 
 
 def remove_leftovers() -> list[str]:

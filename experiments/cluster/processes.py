@@ -13,36 +13,12 @@ import time
 from typing import IO
 
 from experiments.cluster import network
-from experiments.program import errors
-from experiments.program import signals
 
 # How long a process may take to end after SIGTERM before it is killed. JAX's
 # preemption service swallows SIGTERM, so this is not for unruly ones only.
 _TERMINATE_SECONDS = 3.0
 _POLL_SECONDS = 0.05
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _SET_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of <sys/prctl.h>
-
-
-@contextlib.contextmanager
-def stopping_on_signals():
-  """Raises StoppedError on Ctrl-C, SIGTERM and SIGHUP, once.
-
-  Further ones are ignored to the end of the block, so that they cannot
-  interrupt the clean-up; that is bounded in time.
-  """
-
-  def stop(number, frame):
-    del frame
-    for each in _SIGNALS:
-      signal.signal(each, signal.SIG_IGN)
-    name = signal.Signals(number).name
-    raise errors.StoppedError(
-      f'stopped by {name}; everything is cleaned up', number
-    )
-
-  with signals.handled(stop, _SIGNALS):
-    yield
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,7 +78,7 @@ def run(
       of its host in front; standard output if None.
 
   Raises:
-    StoppedError: a signal arrived (see `stopping_on_signals`); the processes
+    StoppedError: a signal arrived (see `guard.guarded`); the processes
       have been ended.
   """
   children: list[subprocess.Popen] = []

@@ -70,12 +70,11 @@ class Bench:
     """A step of momentum SGD, compiled; nothing is exchanged."""
     sgd = contenders.momentum_sgd()
     state = jax.eval_shape(sgd.init, self._params)
-    state = optax.tree.map_params(
-      sgd,
-      lambda x, p: array(self._mesh, x.shape, p.sharding.spec),
-      state,
-      self._params,
-    )
+
+    def placed(x, param):
+      return array(self._mesh, x.shape, param.sharding.spec)
+
+    state = optax.tree.map_params(sgd, placed, state, self._params)
     step = _step(sgd, moments=False)
     return self._compiled(step, self._params, state, self._params)[1]
 
