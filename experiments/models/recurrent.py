@@ -21,6 +21,12 @@ import jax.numpy as jnp
 State = tuple[jax.Array, ...]
 
 
+# Takes a step after the other, with the same parameters.
+scan = functools.partial(
+  nn.scan, variable_broadcast='params', split_rngs={'params': False}, out_axes=1
+)
+
+
 def uniform(limit: float) -> Callable[..., jax.Array]:
   """Initial values drawn from [-limit, limit)."""
 
@@ -182,12 +188,6 @@ class Layer(nn.Module):
     steps = scan(_step, in_axes=1, reverse=self.backwards)
     state, outputs = steps(self, state, (first.inputs(x), mask))
     return outputs, state
-
-
-# Takes a step after the other, with the same parameters.
-scan = functools.partial(
-  nn.scan, variable_broadcast='params', split_rngs={'params': False}, out_axes=1
-)
 
 
 def _step(layer: Layer, state: State, step: Any) -> tuple[State, jax.Array]:

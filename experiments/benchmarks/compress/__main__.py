@@ -50,7 +50,6 @@ def _references(bench: programs.Bench) -> dict[str, programs.Program]:
   grads = bench.gradient()
   joined = jnp.concatenate([g.reshape(-1) for g in grads.values()])
   count = max(1, round(contenders.DENSITY * joined.size))
-
   made = {
     'read': jnp.max,
     'lax.top_k': lambda x: jax.lax.top_k(abs(x), count)[1],

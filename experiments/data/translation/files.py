@@ -128,8 +128,8 @@ def load(
   else:
     pieces = bpe.train(_sample(train, known), vocabulary)
     pairs_to_train = _pairs(train, pieces, known)
-  tested, references = _pairs(test, pieces, known), _lines(test[1], known)
-  return Corpus(pairs_to_train, tested, tuple(references), pieces)
+  to_test = _pairs(test, pieces, known)
+  return Corpus(pairs_to_train, to_test, tuple(_lines(test[1], known)), pieces)
 
 
 def _file(folder, name: str, source: folders.Source) -> pathlib.Path:
