@@ -144,7 +144,8 @@ class Placement:
       It becomes a number by `int`, which waits for the devices.
     """
     own = np.full(len(self.workers), number, np.int32)
-    return self._largest(self.batch(own))
+    each = NamedSharding(self.mesh, PartitionSpec(tuple(self.axes)))
+    return self._largest(jax.make_array_from_process_local_data(each, own))
 
   @functools.cached_property
   def _largest(self) -> Callable[[jax.Array], jax.Array]:
