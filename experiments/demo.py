@@ -13,7 +13,6 @@ import shutil
 from absl import flags
 from configs import digits
 from experiments.program import command_line
-from experiments.program import progress
 from experiments.report import page
 from experiments.run import display
 from experiments.run import records
@@ -21,7 +20,7 @@ from experiments.training import train
 import jax
 
 _WORKDIR = command_line.define_workdir('runs/demo')
-_SCHEMES = command_line.define_schemes(digits.SCHEMES)
+_SCHEMES = command_line.define_names('schemes', digits.SCHEMES)
 _STEPS = flags.DEFINE_integer(
   'steps', None, 'steps of each run, fewer for a quick look', lower_bound=1
 )
@@ -30,15 +29,14 @@ _STEPS = flags.DEFINE_integer(
 def main() -> None:
   """Trains each scheme afresh, writes the report and prints its table."""
   folders = [_WORKDIR.value / scheme for scheme in _SCHEMES.value]
-  with progress.Bar().shown() as bar:
+  with display.Display(several=True).shown() as shown:
     for folder in folders:
       config, name = digits.get_config(folder.name), f'{folder.name:<18} '
       config.train.steps = _STEPS.value or config.train.steps
       config.train.checkpoint_every = 0
       if (folder / records.CONFIG).exists():
         shutil.rmtree(folder)
-      bar.start(name, config.train.steps)
-      shown = display.Display(bar, name, tests=True)
+      shown.start(name, config.train.steps)
       train.train_and_evaluate(config, folder, progress=shown)
       jax.clear_caches()  # the next scheme compiles its own programs
   report = _WORKDIR.value / 'report.html'

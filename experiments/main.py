@@ -21,7 +21,6 @@ import contextlib
 from absl import flags
 from experiments.program import command_line
 from experiments.program import errors
-from experiments.program import progress
 from experiments.run import display
 from experiments.run import writers
 
@@ -98,15 +97,11 @@ def _train(process: int) -> None:
   from experiments.training import train
 
   config, workdir = _CONFIG.value, _WORKDIR.value
-  with progress.Bar(wanted=not process).shown() as bar:
-    bar.start(config.compression.name, config.train.steps)
+  with display.Display(wanted=not process).shown() as shown:
+    shown.start(config.compression.name, config.train.steps)
+    told = {'announce': command_line.say, 'command': command_line.typed()}
     train.train_and_evaluate(
-      config,
-      workdir,
-      progress=display.Display(bar),
-      announce=command_line.say,
-      command=command_line.typed(),
-      writers=_WRITER.value,
+      config, workdir, progress=shown, writers=_WRITER.value, **told
     )
   if not process:
     print(page.table(page.find_runs([workdir])).T.to_string(header=False))

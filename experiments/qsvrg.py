@@ -133,10 +133,8 @@ def _measured(data: Any, config: Any) -> dict[str, Any]:
 
   w, number = jnp.zeros(size), jnp.int32(0)
   specs = gs.workers.specs(tx, w, config.num_workers)
-  run, state = (
-    parallel(epoch, P(), specs, P()),
-    gs.workers.init(tx, w, config.num_workers),
-  )
+  run = parallel(epoch, P(), specs, P())
+  state = gs.workers.init(tx, w, config.num_workers)
   plain = [excess(w)]
   for _ in range(config.epochs):
     w, state, number = run(w, state, number, data)

@@ -24,8 +24,6 @@ rate:
   speedup           step_ms of dense / step_ms; null without dense
 """
 
-from __future__ import annotations
-
 import itertools
 import pathlib
 import sys
@@ -42,11 +40,11 @@ from experiments.program import command_line
 from experiments.program import files
 
 _JSON = command_line.define_json()
-_NUM_PARAMS = command_line.define_list(
-  'num_params', (10_000_000,), command_line.whole, 'numbers of parameters'
+_NUM_PARAMS = command_line.define_numbers(
+  'num_params', 10_000_000, 'numbers of parameters'
 )
 flags.DEFINE_alias('floats', 'num_params')  # as in the records
-_SCHEMES = command_line.define_schemes(subjects.SCHEMES)
+_SCHEMES = command_line.define_names('schemes', subjects.SCHEMES)
 _DENSITY = flags.DEFINE_float(
   'density', subjects.DENSITY, 'density of the sparse schemes'
 )
@@ -55,9 +53,7 @@ _STEPS = flags.DEFINE_integer(
   'steps', 3, 'steps of a scheme in a round', lower_bound=1
 )
 _INSIDE = flags.DEFINE_bool(
-  'inside',
-  False,
-  'measure in this process; set by the program for those that it starts',
+  'inside', False, 'measure in this process; set for those that this one starts'
 )
 _HOSTS = on_hosts.define_flags()
 
@@ -66,9 +62,7 @@ _HOSTS = on_hosts.define_flags()
 _LARGE_PAGES = ('env', 'GLIBC_TUNABLES=glibc.malloc.hugetlb=1')
 
 
-def _measured(
-  floats: int, workers: int, rate: str, folder: pathlib.Path
-) -> list[dict[str, Any]]:
+def _measured(floats: int, workers: int, rate: str, folder) -> list[Any]:
   """Runs the workers once; the folder is for their compiled programs."""
   # These depend on size and number only: another rate finds them here.
   shared = folder / f'{floats}-{workers}'

@@ -5,8 +5,6 @@ turns in every round, so that other work of the machine affects all of them
 alike.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 import functools
 import pathlib
@@ -91,22 +89,16 @@ class _Bench:
       updates, state = tx.update(grads, state, params)
       return optax.apply_updates(params, updates), state
 
-    step_of_all = self._placement.parallel(
-      step,
-      in_specs=(P(), specs, _OWN),
-      out_specs=(P(), specs),
-      donate_argnums=(0, 1),
-    )
+    every = {'in_specs': (P(), specs, _OWN), 'out_specs': (P(), specs)}
+    parallel = self._placement.parallel
+    step_of_all = parallel(step, donate_argnums=(0, 1), **every)
 
     def init():
       return gs.workers.init(tx, self._zeros(), self.workers)
 
     held = [self._placement.compile(init, specs)()]
-    program = _compiled(
-      self._folder / name,
-      step_of_all,
-      *(self._params, held[0], self._gradients[0]),
-    )
+    arguments = self._params, held[0], self._gradients[0]
+    program = _compiled(self._folder / name, step_of_all, *arguments)
 
     def run():
       self._turn += 1

@@ -43,9 +43,7 @@ class Hosts(NamedTuple):
 def define_flags() -> Hosts:
   """Defines the flags of a program that runs on hosts."""
   return Hosts(
-    command_line.define_list(
-      'workers', (4,), command_line.whole, 'numbers of hosts'
-    ),
+    command_line.define_numbers('workers', 4, 'numbers of hosts'),
     command_line.define_list('rate', ('1gbit',), str, 'rates of the links'),
     flags.DEFINE_bool(
       'loopback', False, 'run on 127.0.0.1: no rates, no counted bytes, no root'

@@ -1,7 +1,5 @@
 """From what was measured to the rows that the benchmarks write."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 import math
 import statistics
@@ -160,9 +158,5 @@ def show(rows: Sequence[Mapping[str, Any]]) -> None:
     'plan bytes': ('plan_bytes', ','),
     'speedup': ('speedup', '.2f'),
   }
-  first = rows[0]
-  tables.show(
-    tables.cells(columns, rows),
-    f'{first["floats"]:,} floats, {first["workers"]} workers, '
-    f'{first["rate"]}; times in ms',
-  )
+  what = '{floats:,} floats, {workers} workers, {rate}; times in ms'
+  tables.show(tables.cells(columns, rows), what.format(**rows[0]))

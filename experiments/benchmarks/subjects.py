@@ -1,7 +1,5 @@
 """What is measured: schemes, SparseLoCo's message too, and a model's shapes."""
 
-from __future__ import annotations
-
 import math
 
 from experiments.benchmarks.compress import contenders

@@ -26,8 +26,6 @@ or `--loopback`), one process a host. The file has `command`, `environment`,
                    `experiments.run.time_breakdown`
 """
 
-from __future__ import annotations
-
 import itertools
 import pathlib
 import sys
@@ -53,10 +51,7 @@ _SCHEMES = command_line.define_list(
 )
 _STEPS = flags.DEFINE_integer('steps', 660, 'steps of a run', lower_bound=1)
 _TESTS = flags.DEFINE_integer(
-  'tests',
-  1,
-  'tests of a run, the last at its end; their time counts',
-  lower_bound=1,
+  'tests', 1, 'tests of a run, one at its end; their time counts', lower_bound=1
 )
 _HOSTS = on_hosts.define_flags()
 
@@ -123,15 +118,13 @@ def main() -> None:
       )
       done.append(row)
       # After each: a benchmark that is stopped leaves what it has.
-      files.write_json(
-        _JSON.value,
-        {
-          'command': command_line.typed(),
-          'environment': environment,
-          'date': machine.today(),
-          'rows': done,
-        },
-      )
+      record = {
+        'command': command_line.typed(),
+        'environment': environment,
+        'date': machine.today(),
+        'rows': done,
+      }
+      files.write_json(_JSON.value, record)
 
 
 if __name__ == '__main__':

@@ -10,8 +10,6 @@ The processes find each other by the variables in
 them).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 import dataclasses
 import time
@@ -73,33 +71,29 @@ def run(
     NotPermittedError: namespaces are not to be had.
     StoppedError: a signal, inside `guarded`.
   """
+
+  def start(hosts, port, interface=None):
+    coordinator = f'{hosts[0].address}:{port}'
+    variables = [
+      environment.describe(coordinator, len(hosts), host.number, interface)
+      for host in hosts
+    ]
+    return processes.run(
+      hosts, command, variables, grace=grace, timeout=timeout, output=output
+    )
+
   if loopback:
     if num_hosts < 1:
       raise errors.ConfigError(
         f'the number of hosts must be at least 1, got {num_hosts}'
       )
     hosts = [network.Host(i, '127.0.0.1', None) for i in range(num_hosts)]
-    variables = _variables(hosts, environment.free_port(), None)
-    outcome = processes.run(
-      hosts, command, variables, grace=grace, timeout=timeout, output=output
-    )
-    return Result(outcome, None)
+    return Result(start(hosts, environment.free_port()), None)
   with network.Network(num_hosts, shape or Shape()) as net:
-    variables = _variables(net.hosts, _PORT, network.INTERFACE)
     quiet = traffic.count(net.hosts)
     time.sleep(_IDLE_SECONDS)
-    before, start = traffic.count(net.hosts), time.monotonic()
-    outcome = processes.run(
-      net.hosts, command, variables, grace=grace, timeout=timeout, output=output
-    )
+    before, began = traffic.count(net.hosts), time.monotonic()
+    outcome = start(net.hosts, _PORT, network.INTERFACE)
     after, end = traffic.count(net.hosts), time.monotonic()
-  found = traffic.crossed(quiet, before, after, _IDLE_SECONDS, end - start)
+  found = traffic.crossed(quiet, before, after, _IDLE_SECONDS, end - began)
   return Result(outcome, found)
-
-
-def _variables(hosts, port, interface) -> list[dict[str, str]]:
-  coordinator = f'{hosts[0].address}:{port}'
-  return [
-    environment.describe(coordinator, len(hosts), host.number, interface)
-    for host in hosts
-  ]

@@ -23,9 +23,7 @@ _LOOPBACK = flags.DEFINE_bool(
   'loopback', False, 'no network namespaces, for where they are not permitted'
 )
 _GRACE = flags.DEFINE_float(
-  'grace',
-  10.0,
-  'seconds that the others may go on after one process has failed',
+  'grace', 10.0, 'seconds that others may go on after one process has failed'
 )
 _TIMEOUT = flags.DEFINE_float(
   'timeout', None, 'seconds that the whole run may take'

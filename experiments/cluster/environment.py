@@ -16,6 +16,7 @@ import socket
 COORDINATOR = 'GRADSPARSE_COORDINATOR'
 NUM_PROCESSES = 'GRADSPARSE_NUM_PROCESSES'
 PROCESS_ID = 'GRADSPARSE_PROCESS_ID'
+NAMES = (COORDINATOR, NUM_PROCESSES, PROCESS_ID)
 INTERFACE = 'GRADSPARSE_INTERFACE'
 
 
@@ -23,14 +24,9 @@ def describe(
   coordinator: str, num_processes: int, process_id: int, interface: str | None
 ) -> dict[str, str]:
   """Returns the variables for one process."""
-  variables = {
-    COORDINATOR: coordinator,
-    NUM_PROCESSES: str(num_processes),
-    PROCESS_ID: str(process_id),
-  }
-  if interface is not None:
-    variables[INTERFACE] = interface
-  return variables
+  place = (coordinator, str(num_processes), str(process_id))
+  variables = dict(zip(NAMES, place, strict=True))
+  return variables if interface is None else {**variables, INTERFACE: interface}
 
 
 def free_port() -> int:

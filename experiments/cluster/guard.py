@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator
 import contextlib
-import sys
+import signal
 
 from experiments.cluster import network
-from experiments.cluster import processes
 from experiments.program import command_line
+from experiments.program import errors
+from experiments.program import signals
 
+_SIGNALS = (*signals.STOPPING, signal.SIGHUP)
 _NEEDS = (
   'This needs root (CAP_NET_ADMIN and CAP_SYS_ADMIN) on Linux. --loopback runs '
   'the same processes on 127.0.0.1, without shaping and without counting bytes.'
@@ -18,19 +20,26 @@ _NEEDS = (
 def guarded() -> Iterator[None]:
   """For the time of a `with` block, a signal ends it and cleans up.
 
-  First removes what programs that were killed have left.
+  Further signals are ignored to the end of the block, so that they cannot
+  interrupt the clean-up; that is bounded in time. First removes what programs
+  that were killed have left.
 
   Raises:
     NotPermittedError: that of the block, with what can be done about it.
-    SystemExit: the block was ended by a signal.
+    StoppedError: the block was ended by a signal.
   """
+
+  def stop(number, frame):
+    del frame
+    for each in _SIGNALS:
+      signal.signal(each, signal.SIG_IGN)
+    told = f'stopped by {signal.Signals(number).name}'
+    raise errors.StoppedError(f'{told}; everything is cleaned up', number)
+
   try:
-    with processes.stopping_on_signals():
+    with signals.handled(stop, _SIGNALS):
       for name in network.remove_leftovers():
         command_line.say(f'removed {name}, left over from an earlier run')
       yield
   except network.NotPermittedError as error:
     raise network.NotPermittedError(f'{error}\n{_NEEDS}') from error
-  except processes.StoppedError as stopped:
-    command_line.say(f'stopped by {stopped}; everything is cleaned up')
-    sys.exit(128 + stopped.number)

@@ -18,8 +18,6 @@ and its start time: whatever belongs to a process that is no longer there is a
 leftover, and the next start removes it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import itertools
@@ -167,7 +165,7 @@ class Network(contextlib.AbstractContextManager):
       Host(i, f'10.77.0.{i + 1}', f'{owner}-host{i}') for i in range(num_hosts)
     ]
 
-  def __enter__(self) -> Network:
+  def __enter__(self) -> 'Network':
     for tool in ('ip', 'tc'):
       if shutil.which(tool) is None:
         raise NotPermittedError(
@@ -251,13 +249,9 @@ def run(command: str, *words: str) -> str:
   Raises:
     subprocess.CalledProcessError: it failed.
   """
-  return subprocess.run(
-    [*command.split(), *words],
-    check=True,
-    capture_output=True,
-    text=True,
-    timeout=60,
-  ).stdout
+  words = (*command.split(), *words)
+  how = {'check': True, 'capture_output': True, 'text': True, 'timeout': 60}
+  return subprocess.run(words, **how).stdout
 
 
 def remove_leftovers() -> list[str]:

@@ -1,7 +1,5 @@
 """One process a host: started together, heard together, ended together."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 import contextlib
 import ctypes
@@ -20,38 +18,7 @@ from experiments.cluster import network
 # preemption service swallows SIGTERM, so this is not for unruly ones only.
 _TERMINATE_SECONDS = 3.0
 _POLL_SECONDS = 0.05
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _SET_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of <sys/prctl.h>
-
-
-class StoppedError(Exception):
-  """A signal told this program to stop."""
-
-  def __init__(self, number: int):
-    super().__init__(signal.Signals(number).name)
-    self.number = number
-
-
-@contextlib.contextmanager
-def stopping_on_signals():
-  """Raises StoppedError on Ctrl-C, SIGTERM and SIGHUP, once.
-
-  Further ones are ignored to the end of the block, so that they cannot
-  interrupt the clean-up; that is bounded in time.
-  """
-
-  def stop(number, frame):
-    del frame
-    for each in _SIGNALS:
-      signal.signal(each, signal.SIG_IGN)
-    raise StoppedError(number)
-
-  before = {each: signal.signal(each, stop) for each in _SIGNALS}
-  try:
-    yield
-  finally:
-    for each, handler in before.items():
-      signal.signal(each, handler)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,7 +78,7 @@ def run(
       of its host in front; standard output if None.
 
   Raises:
-    StoppedError: a signal arrived (see `stopping_on_signals`); the processes
+    StoppedError: a signal arrived (see `guard.guarded`); the processes
       have been ended.
   """
   children: list[subprocess.Popen] = []

@@ -33,6 +33,7 @@ Beside that it may rise linearly to its first value at the beginning of the run
 """
 
 from collections.abc import Callable
+import itertools
 import math
 from typing import Any
 
@@ -80,9 +81,8 @@ def make(
   arguments = schemes.arguments_of(compression)
   if density is not None:
     arguments['density'] = _at_exchange(density, every)
-  if {'momentum', 'nesterov'} <= {
-    *schemes.signature(compression.name).parameters
-  }:
+  taken = schemes.signature(compression.name).parameters
+  if 'momentum' in taken and 'nesterov' in taken:
     # In an outer step, momentum is that of the workers' own optimizers.
     moves = section.name == 'sgd' and not section.sync_every
     inside = momentum if moves else 0.0
@@ -107,32 +107,29 @@ def make(
   else:
     after = _adaptive(section.name, rate, section.weight_decay)
   if section.schedule == 'plateau':
-    after = optax.chain(after, _follow_tests())
+    # Its updates are multiplied by what `fall` leaves of this.
+    follow = optax.inject_hyperparams(
+      lambda plateau_scale: optax.scale(plateau_scale)
+    )
+    after = optax.chain(after, follow(plateau_scale=1.0))
   if section.sync_every:
     return _with_outer_steps(section, norm, after, exchange)
-  return gs.accumulate(
-    optax.chain(*chain, gs.skip_rejected(after)), every=every
-  )
+  chain.append(gs.skip_rejected(after))
+  return gs.accumulate(optax.chain(*chain), every=every)
 
 
-def _adaptive(
-  name: str, rate: Callable[[Any], Any], weight_decay: float
-) -> optax.GradientTransformation:
+def _adaptive(name, rate, weight_decay) -> optax.GradientTransformation:
   """Returns Adam, or what decays weights beside it."""
-
-  def is_matrix(path, x):
-    return x.ndim == 2 and 'embedding' not in jax.tree_util.keystr(path)
 
   def matrices(params):
     return jax.tree.map(lambda x: x.ndim > 1, params)
 
   def dimensions(params):
-    return jax.tree_util.tree_map_with_path(
-      lambda path, x: (
-        optax.contrib.MuonDimensionNumbers() if is_matrix(path, x) else None
-      ),
-      params,
-    )
+    def of(path, x):
+      inside = x.ndim == 2 and 'embedding' not in jax.tree_util.keystr(path)
+      return optax.contrib.MuonDimensionNumbers() if inside else None
+
+    return jax.tree.map_with_path(of, params)
 
   if name == 'adam':
     return optax.adam(rate)
@@ -148,27 +145,24 @@ def _adaptive(
   )
 
 
-def _with_outer_steps(
-  section: ml_collections.ConfigDict,
-  clip_norm: float,
-  after: optax.GradientTransformation,
-  exchange: Any,
-) -> gs.Outer:
+def _with_outer_steps(section, clip_norm, after, exchange) -> gs.Outer:
   """Returns a worker's optimizer and the outer step, as one transformation.
 
   Its update takes gradients and returns parameters.
+
+  Args:
+    section: `config.optimizer`.
+    clip_norm: of a worker's gradient; 0: any.
+    after: the worker's optimizer.
+    exchange: the scheme of the outer step.
   """
   inner = gs.skip_rejected(after)
   if clip_norm:
     inner = optax.chain(optax.clip_by_global_norm(clip_norm), inner)
   momentum = section.outer_momentum
-  outer = gs.outer(
-    exchange,
-    optax.sgd(
-      section.outer_learning_rate, momentum or None, nesterov=bool(momentum)
-    ),
-    sync_every=section.sync_every,
-  )
+  rate = section.outer_learning_rate
+  moves = optax.sgd(rate, momentum or None, nesterov=bool(momentum))
+  outer = gs.outer(exchange, moves, sync_every=section.sync_every)
 
   def init(params):
     return inner.init(params), outer.init(params)
@@ -211,18 +205,16 @@ def learning_rate(
   """
   section, steps = config.optimizer, config.train.steps
   base, decay = config.train.learning_rate, section.lr_decay_factor
-  drops = {}
-  if section.schedule == 'steps':
-    drops = {steps // 2: 0.1, steps * 3 // 4: 0.1}
-  elif section.schedule == 'milestones':
-    epochs = milestones(section.milestones)
-    drops = {round(epoch * steps_per_epoch): decay for epoch in epochs}
-  schedule = optax.piecewise_constant_schedule(base, drops)
-  if section.schedule == 'cosine':
-    schedule = optax.cosine_decay_schedule(base, max(steps, 1))
-  elif section.schedule == 'periodic':
-    period = max(1, round(section.decay_epochs * steps_per_epoch))
-    schedule = optax.exponential_decay(base, period, decay, staircase=True)
+  period = max(1, round(section.decay_epochs * steps_per_epoch))
+  epochs = milestones(section.milestones)
+  after = {round(epoch * steps_per_epoch): decay for epoch in epochs}
+  drops = {steps // 2: 0.1, steps * 3 // 4: 0.1}
+  schedule = {
+    'cosine': optax.cosine_decay_schedule(base, steps),
+    'steps': optax.piecewise_constant_schedule(base, drops),
+    'milestones': optax.piecewise_constant_schedule(base, after),
+    'periodic': optax.exponential_decay(base, period, decay, staircase=True),
+  }.get(section.schedule, optax.constant_schedule(base))
   rises, first = section.linear_warmup_steps, section.linear_warmup_from
   factor, density_steps = section.warmup_factor, config.compression.warmup_steps
 
@@ -248,22 +240,12 @@ def milestones(text: str) -> tuple[float, ...]:
     epochs = tuple(float(word) for word in text.split(',') if text)
   except ValueError:
     epochs = (math.nan,)
-  rising = all(a < b for a, b in zip((0.0, *epochs), epochs, strict=False))
-  if not rising or not all(map(math.isfinite, epochs)):
+  if not all(a < b for a, b in itertools.pairwise((0.0, *epochs, math.inf))):
     raise errors.ConfigError(
       'optimizer.milestones must be rising epochs > 0 with commas between '
       f"them, such as '81,122', got {text!r}"
     )
   return epochs
-
-
-def _follow_tests() -> optax.GradientTransformation:
-  """An optimizer's last part: multiplies its updates by what `fall` leaves."""
-
-  def scale(plateau_scale):
-    return optax.scale(plateau_scale)
-
-  return optax.inject_hyperparams(scale)(plateau_scale=1.0)
 
 
 def fall(opt_state: Any, decay: float) -> Any:

@@ -75,9 +75,7 @@ def check(section: Mapping[str, Any]) -> optax.GradientTransformation:
   """
   scheme, arguments = section['name'], arguments_of(section)
   valid = signature(scheme)
-  takes_any = inspect.Parameter.VAR_KEYWORD in {
-    parameter.kind for parameter in valid.parameters.values()
-  }
+  takes_any = any(p.kind is p.VAR_KEYWORD for p in valid.parameters.values())
   shown = f'its signature is {scheme}{valid}'
   for name in arguments:
     if name == 'axis_name' or (name not in valid.parameters and not takes_any):
@@ -88,9 +86,8 @@ def check(section: Mapping[str, Any]) -> optax.GradientTransformation:
   try:
     made = factory(scheme)(**arguments, axis_name=None)
   except (TypeError, ValueError) as error:
-    raise errors.ConfigError(
-      f'compression of {scheme}: {error}; {shown}'
-    ) from error
+    told = f'compression of {scheme}: {error}; {shown}'
+    raise errors.ConfigError(told) from error
   if not (hasattr(made, 'init') and hasattr(made, 'update')):
     raise errors.ConfigError(
       f'compression of {scheme}: the factory must return a transformation, '
@@ -130,9 +127,8 @@ class Stage(NamedTuple):
 
   def density_at(self, step: int) -> float | None:
     """Returns the density at a step of this stage, counted from 0."""
-    if callable(self.density):
-      return float(self.density(step))
-    return self.density
+    own = self.density
+    return float(own(step)) if callable(own) else own
 
 
 def stages(section: Mapping[str, Any]) -> tuple[Stage, ...]:
@@ -154,10 +150,8 @@ def stages(section: Mapping[str, Any]) -> tuple[Stage, ...]:
   if not warmup_steps:
     return (Stage(0, density, density),)
   if density is None:
-    raise errors.ConfigError(
-      f'compression.warmup_steps needs a scheme with a density; {scheme} has '
-      'none'
-    )
+    told = 'compression.warmup_steps needs a scheme with a density'
+    raise errors.ConfigError(f'{told}; {scheme} has none')
   hints = typing.get_type_hints(factory(scheme))
   fixed = hints.get('density', float) is float
   if warmup == 'linear_drop_ratio':

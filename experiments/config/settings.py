@@ -91,14 +91,11 @@ def check_resumable(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
   Raises:
     ResumeError: names the fields that differ.
   """
-  known = _known()
-  old, new = ({**known, **_flat(config)} for config in (before, now))
-  free = {*FREE_ON_RESUME}
-  if new['parallel.resize']:
-    free.update(FREE_ON_RESIZE)
+  old, new = ({**_known(), **_flat(config)} for config in (before, now))
+  schedule, steps = new['optimizer.schedule'], 'train.steps'
+  free = {*FREE_ON_RESUME, *(FREE_ON_RESIZE if new['parallel.resize'] else ())}
   if any(_waiting_for_tests(new)):
     free.remove('train.eval_every')
-  schedule, steps = new['optimizer.schedule'], 'train.steps'
   if schedule in optimizer.FREE_OF_LENGTH:
     free.add(steps)
   changed = {
@@ -112,9 +109,8 @@ def check_resumable(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     changed[steps] += f', on which optimizer.schedule={schedule} depends'
   way_out = 'take another --workdir, or the same fields to resume'
   if resizable := [field for field in FREE_ON_RESIZE if field in changed]:
-    way_out += (
-      f'; --config.parallel.resize=True lets {", ".join(resizable)} change'
-    )
+    names = ', '.join(resizable)
+    way_out += f'; --config.parallel.resize=True lets {names} change'
   raise errors.ResumeError(
     'the working directory belongs to a run with other fields '
     f'({"; ".join(changed.values())}); {way_out}'
@@ -167,9 +163,8 @@ def _check_value(field: str, value: Any, known: Any) -> None:
       limits = _WHOLE.get(field, (min(known, 1), _MOST))
       arguments.whole_number(field, value, *limits)
     elif isinstance(known, float):
-      arguments.number(
-        field, value, _NUMBERS.get(field, arguments.NOT_NEGATIVE)
-      )
+      limits = _NUMBERS.get(field, arguments.NOT_NEGATIVE)
+      arguments.number(field, value, limits)
     elif field in _CHOICES:
       arguments.one_of(field, value, _CHOICES[field])
     else:
@@ -190,57 +185,45 @@ def _waiting_for_tests(flat: Mapping[str, Any]) -> Iterator[str]:
 
 def _rules(flat: Mapping[str, Any], moments: bool) -> Iterator[_Rule]:
   """Yields what fields, each of them in its range, must be beside others."""
-  accumulate = flat['optimizer.accumulate']
-  workers, inner = (
-    flat['parallel.num_workers'],
-    flat['parallel.devices_per_node'],
-  )
-  field, runner = 'parallel.runner', flat['parallel.runner']
-  yield (
-    field,
-    inner > 1 and runner == 'pmap',
-    f'be shard_map or simulate with parallel.devices_per_node={inner}',
-  )
-  field = 'parallel.workers_per_chunk'
-  yield (
-    field,
-    flat[field] and (runner != 'simulate' or workers % flat[field]),
-    f'divide parallel.num_workers={workers} with parallel.runner simulate, '
-    'and be 0 with others',
-  )
+  every, accumulate = flat['train.eval_every'], flat['optimizer.accumulate']
+  inner, runner = flat['parallel.devices_per_node'], flat['parallel.runner']
+  must = f'be shard_map or simulate with parallel.devices_per_node={inner}'
+  yield 'parallel.runner', inner > 1 and runner == 'pmap', must
+  field, workers = 'parallel.workers_per_chunk', flat['parallel.num_workers']
+  must = f'divide parallel.num_workers={workers} with parallel.runner simulate'
+  wrong = flat[field] and (runner != 'simulate' or workers % flat[field])
+  yield field, wrong, f'{must}, and be 0 with others'
   # The last gradients would reach nobody.
-  for field in ('train.steps', 'train.eval_every'):
-    ends_there = field == 'train.steps' or flat['train.early_stop_patience']
-    wrong = ends_there and flat[field] % accumulate
-    yield field, wrong, f'be a multiple of optimizer.accumulate={accumulate}'
+  must = f'be a multiple of optimizer.accumulate={accumulate}'
+  yield 'train.steps', flat['train.steps'] % accumulate, must
+  ends_there = flat['train.early_stop_patience']
+  yield 'train.eval_every', ends_there and every % accumulate, must
   for waiting in _waiting_for_tests(flat):
-    field = 'train.eval_every'
-    yield field, not flat[field], f'be > 0 with {waiting}'
+    yield 'train.eval_every', not every, f'be > 0 with {waiting}'
   # A field that has no effect is a mistake.
   schedule = flat['optimizer.schedule']
   for of, name in (('milestones', 'milestones'), ('periodic', 'decay_epochs')):
     field = f'optimizer.{name}'
     wrong = (schedule == of) != bool(flat[field])
     yield field, wrong, f'go with optimizer.schedule={of}, which is {schedule}'
-  field, steps = 'optimizer.warmup_factor', flat['compression.warmup_steps']
-  yield field, flat[field] != 1 and not steps, 'be 1 without a warm-up'
-  field, steps = (
-    'optimizer.linear_warmup_from',
-    flat['optimizer.linear_warmup_steps'],
-  )
-  yield field, flat[field] and not steps, 'be 0 without linear_warmup_steps'
-  field, tested = 'data.final_split', flat['data.test_split']
+  for field, off, steps in (
+    ('optimizer.warmup_factor', 1, 'compression.warmup_steps'),
+    ('optimizer.linear_warmup_from', 0, 'optimizer.linear_warmup_steps'),
+  ):
+    wrong = flat[field] != off and not flat[steps]
+    yield field, wrong, f'be {off} without {steps}'
+  wrong = flat['data.final_split'] == flat['data.test_split']
   must = 'be another split than data.test_split, or empty'
-  yield field, flat[field] == tested, must
+  yield 'data.final_split', wrong, must
   if moments:
     must = (
       f'be 0 for {flat["compression.name"]}, whose second moments are of the '
       'gradient before clipping'
     )
     yield 'compression.clip_norm', flat['compression.clip_norm'], must
-    field, size = 'compression.microbatch', flat['train.batch_size']
-    wrong = flat[field] and size % flat[field]
-    yield field, wrong, f'divide train.batch_size={size}'
+    size, part = flat['train.batch_size'], flat['compression.microbatch']
+    must = f'divide train.batch_size={size}'
+    yield 'compression.microbatch', part and size % part, must
 
 
 def _outer(flat: Mapping[str, Any], moments: bool) -> Iterator[_Rule]:
@@ -263,7 +246,6 @@ def _outer(flat: Mapping[str, Any], moments: bool) -> Iterator[_Rule]:
     unlike['optimizer.weight_decay'] = 0.0
   for field, value in unlike.items():
     yield field, flat[field] != value, f'be {value!r} with {beside}'
-  must = f'need no second moments with {beside}'
-  yield 'compression.name', moments, must
+  yield 'compression.name', moments, f'need no second moments with {beside}'
   falls = flat['optimizer.schedule'] == 'plateau'
   yield 'optimizer.schedule', falls, f'be another one with {beside}'

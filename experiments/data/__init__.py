@@ -6,13 +6,13 @@ files, and those of speech, are read as they are needed.
 """
 
 from experiments.data import dataset
+from experiments.data import folders
 from experiments.data.batches import Ahead as Ahead
 from experiments.data.batches import Batch as Batch
 from experiments.data.batches import Sampler as Sampler
 from experiments.data.dataset import Dataset as Dataset
 from experiments.data.dataset import Split as Split
 from experiments.data.dataset import normalise as normalise
-from experiments.program import errors
 
 NAMES = ('cifar10', 'digits', 'fashion_mnist', 'imagenet', 'mnist')
 
@@ -48,11 +48,7 @@ def load(
     from experiments.data import cifar10
 
     return cifar10.load(directory, test_split)
-  if test_split != 'test':
-    raise errors.ConfigError(
-      f'data.test_split must be test or validation for {name}, '
-      f'got {test_split!r}'
-    )
+  folders.check_split(name, test_split, ('test', 'validation'))
   if name == 'digits':
     from experiments.data import digits  # scikit-learn takes a second
 

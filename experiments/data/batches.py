@@ -34,14 +34,31 @@ class Batch(NamedTuple):
   noise: np.ndarray
 
 
-def draw_noise(seed: int, step: int, num_workers: int) -> np.ndarray:
-  """Returns the noise of all workers in a step, see `Batch`."""
-  # The tag keeps these draws apart from those of permutations and images.
-  rng = np.random.default_rng([seed, step, 2])
-  return rng.integers(0, 2**32, (num_workers, 2), np.uint32)
+class OfWorkers:
+  """What all samplers know: how many workers there are, and whose are asked."""
+
+  def __init__(
+    self, num_workers: int, seed: int, workers: Sequence[int] | None
+  ):
+    """Keeps what is said.
+
+    Args:
+      num_workers: number of workers that share an epoch.
+      seed: decides all that is drawn.
+      workers: whose batches `batch` returns; all if None.
+    """
+    self._workers, self._seed = num_workers, seed
+    own = range(num_workers) if workers is None else workers
+    self._own = np.array(own, int)
+
+  def _with_noise(self, step: int, inputs: Mapping[str, np.ndarray]) -> Batch:
+    # The tag keeps these draws apart from those of permutations and images.
+    rng = np.random.default_rng([self._seed, step, 2])
+    noise = rng.integers(0, 2**32, (self._workers, 2), np.uint32)
+    return Batch(inputs, noise[self._own])
 
 
-class Sampler:
+class Sampler(OfWorkers):
   """Shuffled batches, one a worker, of the steps of a run.
 
   Each epoch is a fresh permutation of the training set, dealt out to the
@@ -77,12 +94,10 @@ class Sampler:
     Raises:
       ConfigError: the training set does not fill one step.
     """
+    super().__init__(num_workers, seed, workers)
     self._train = train
-    self._workers = num_workers
     self._batch = batch_size
-    self._seed = seed
     self._augment = augment
-    self._own = np.arange(num_workers) if workers is None else list(workers)
     self._cached: tuple[int, np.ndarray] | None = None
     self.steps_per_epoch = len(train.labels) // (num_workers * batch_size)
     if not self.steps_per_epoch:
@@ -113,12 +128,11 @@ class Sampler:
       rng = np.random.default_rng([self._seed, step, 1])
       drawn = [all_of[own] for all_of in self._train.draw(rng, size)]
     images, labels = self._train.take(rows, drawn)
-    noise = draw_noise(self._seed, step, self._workers)
     inputs = {
       'images': images.reshape(*shape, *images.shape[1:]),
       'labels': labels.reshape(shape),
     }
-    return Batch(inputs, noise[self._own])
+    return self._with_noise(step, inputs)
 
   def _permutation(self, epoch: int) -> np.ndarray:
     if self._cached is None or self._cached[0] != epoch:

@@ -5,7 +5,7 @@ length. All workers' batches of a step are of one bucket, so a step has one
 shape, and a run has as many shapes as buckets.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 import functools
 from typing import NamedTuple
 
@@ -38,7 +38,7 @@ class Part(NamedTuple):
   inputs: Mapping[str, np.ndarray]
 
 
-class Plan:
+class Plan(batches.OfWorkers):
   """Which examples a step takes: a pure function of the seed and the step.
 
   Each epoch deals out every bucket anew, in whole batches of all workers; what
@@ -62,6 +62,7 @@ class Plan:
     multiple: int,
     num_workers: int,
     seed: int,
+    workers: Sequence[int] | None = None,
   ):
     """Sorts the examples into buckets.
 
@@ -72,12 +73,12 @@ class Plan:
       multiple: padded lengths are multiples of this.
       num_workers: number of workers that share an epoch.
       seed: decides all that is drawn.
+      workers: whose batches a `Sampler` returns; all if None.
 
     Raises:
       ConfigError: the examples do not fill one step.
     """
-    self._workers = num_workers
-    self._seed = seed
+    super().__init__(num_workers, seed, workers)
     padded = _padded_lengths(lengths, num_buckets, multiple)
     while True:
       sizes = [batch_size(length) for length in padded]
@@ -124,6 +125,30 @@ class Plan:
       steps += [Step(bucket, part) for part in dealt]
       rest = rows[whole:]
     return [steps[number] for number in rng.permutation(len(steps))]
+
+
+class Sampler(Plan):
+  """Shuffled batches of examples of about the same length.
+
+  Attributes:
+    rows: which examples of the training set are those that have been planned.
+  """
+
+  rows: np.ndarray
+
+  def batch(self, step: int) -> batches.Batch:
+    """Returns the batches that the workers train on in `step`, from 0."""
+    bucket, rows = self.at(step)
+    rows = self.rows[rows[self._own]]
+    inputs = {
+      name: array.reshape(*rows.shape, *array.shape[1:])
+      for name, array in self.take(rows.ravel(), bucket).items()
+    }
+    return self._with_noise(step, inputs)
+
+  def take(self, rows: np.ndarray, bucket: int) -> dict[str, np.ndarray]:
+    """Returns examples of the training set, padded as a bucket's are."""
+    raise NotImplementedError
 
 
 def largest_so_far(

@@ -59,10 +59,7 @@ def load(directory: str, test_split: str = 'test') -> dataset.Dataset:
   parts = [
     _read(folder / f'{stem}.bin') for stem in TRAIN_STEMS if stem != test_split
   ]
-  train = dataset.Split(
-    np.concatenate([part.images for part in parts]),
-    np.concatenate([part.labels for part in parts]),
-  )
+  train = dataset.Split(*map(np.concatenate, zip(*parts, strict=True)))
   return dataset.Dataset(train, test, classes=10, mean=_MEAN, std=_STD)
 
 

@@ -1,5 +1,6 @@
 """Finding the folder of a data set, and saying what is missing from it."""
 
+from collections.abc import Sequence
 import os
 import pathlib
 from typing import NamedTuple
@@ -7,6 +8,19 @@ from typing import NamedTuple
 from experiments.program import errors
 
 ROOT_VARIABLE = 'GRADSPARSE_DATA'
+
+
+def check_split(name: str, split: str, known: Sequence[str]) -> None:
+  """Raises unless a data set has a split to test on.
+
+  Raises:
+    ConfigError: names those that there are.
+  """
+  if split not in known:
+    valid = f'{", ".join(known[:-1])} or {known[-1]}'
+    raise errors.ConfigError(
+      f'data.test_split must be {valid} for {name}, got {split!r}'
+    )
 
 
 class Source(NamedTuple):

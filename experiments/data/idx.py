@@ -44,18 +44,11 @@ def load(name: str, directory: str) -> dataset.Dataset:
   source = _SOURCES[name]
   folder = source.find(directory, '*-idx?-ubyte*')
   mean, std = _MOMENTS[name]
-  return dataset.Dataset(
-    _read_split(folder, 'train', source),
-    _read_split(folder, 't10k', source),
-    classes=10,
-    mean=(mean,),
-    std=(std,),
-  )
+  parts = (_read_split(folder, part, source) for part in EXAMPLES)
+  return dataset.Dataset(*parts, classes=10, mean=(mean,), std=(std,))
 
 
-def _read_split(
-  folder: pathlib.Path, stem: str, source: folders.Source
-) -> dataset.Split:
+def _read_split(folder, stem: str, source: folders.Source) -> dataset.Split:
   count = EXAMPLES[stem]
   images = read(folder / f'{stem}-images-idx3-ubyte', (count, 28, 28), source)
   label_path = folder / f'{stem}-labels-idx1-ubyte'

@@ -126,11 +126,8 @@ def _listed(folder: pathlib.Path, size: int) -> tuple[JpegFiles, list[str]]:
   names: list[str] = []
   labels: list[int] = []
   for label, name in enumerate(classes):
-    files = sorted(
-      entry.name
-      for entry in os.scandir(folder / name)
-      if entry.name.lower().endswith(SUFFIXES)
-    )
+    found = sorted(os.listdir(folder / name))
+    files = [file for file in found if file.lower().endswith(SUFFIXES)]
     if not files:
       raise SOURCE.damaged(folder / name, 'no image', expected)
     names += [f'{name}/{file}' for file in files]
@@ -140,9 +137,7 @@ def _listed(folder: pathlib.Path, size: int) -> tuple[JpegFiles, list[str]]:
   return JpegFiles(folder, names, np.asarray(labels, np.int32), size), classes
 
 
-def _decoded(
-  path: pathlib.Path, size: int, crops: augmentation.Crops | None, image: int
-) -> Any:
+def _decoded(path: pathlib.Path, size: int, crops, image: int) -> Any:
   """The part of an image that is seen, uint8[size, size, 3]."""
   try:
     with Image.open(path) as file:

@@ -23,8 +23,6 @@ Where JAX finds the processes by itself (3.) there is no such thread: what JAX
 notices ends the run, in JAX's words.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 import contextlib
 import dataclasses
@@ -90,23 +88,17 @@ def find_place(
       sense.
   """
   variables = os.environ if variables is None else variables
-
+  given = (coordinator, num_processes, process_id)
   coordinator, count, number = found = [
-    variables.get(name) if given is None else given
-    for given, name in (
-      (coordinator, environment.COORDINATOR),
-      (num_processes, environment.NUM_PROCESSES),
-      (process_id, environment.PROCESS_ID),
-    )
+    variables.get(name) if value is None else value
+    for value, name in zip(given, environment.NAMES, strict=True)
   ]
   if found == [None] * 3:
     return None
-  try:
+  with contextlib.suppress(AttributeError, TypeError, ValueError):
     place = Place(coordinator, int(count), int(number))
     if place.address[0] and 0 <= place.process_id < place.num_processes:
       return place
-  except (AttributeError, TypeError, ValueError):
-    pass
   raise errors.ConfigError(
     'a coordinator (address:port), the number of processes and the process id '
     f'(from 0) go together, got {coordinator}, {count} and {number}; give all '
@@ -148,34 +140,27 @@ def session(
   """
   place = find_place() if place is None else place
   watch, patience, arguments = None, 1, {}
-  if place is not None:
+  if place:
     if place.process_id == 0:
-      command_line.say(
-        f'{place} waits at {place.coordinator} for the others, '
-        f'{initialization_timeout} s at most'
-      )
-    watch = watching.Watch(
-      place.process_id,
-      place.num_processes,
-      place.address,
-      timeout=host_timeout,
-      meeting=initialization_timeout,
-    )
+      told = f'{place} waits at {place.coordinator} for the others'
+      command_line.say(f'{told}, {initialization_timeout} s at most')
+    limits = {'timeout': host_timeout, 'meeting': initialization_timeout}
+    own = place.process_id, place.num_processes, place.address
+    watch = watching.Watch(*own, **limits)
     # It names who is lost, so it must be the first to notice.
     patience = 2
+    # It listens where the place says, JAX's coordinator on a port beside it.
+    port = watch.service
+    if place.process_id:
+      port = relay.start(place.address[0], port)
+    arguments = {
+      'coordinator_address': f'127.0.0.1:{port}',
+      'num_processes': place.num_processes,
+      'process_id': place.process_id,
+      # In a step of SLURM, or under Open MPI, it would hide all GPUs but one.
+      'cluster_detection_method': 'deactivate',
+    }
   try:
-    if watch is not None:
-      # It listens where the place says, JAX's coordinator on a port beside it.
-      port = watch.service
-      if place.process_id:
-        port = relay.start(place.address[0], port)
-      arguments = {
-        'coordinator_address': f'127.0.0.1:{port}',
-        'num_processes': place.num_processes,
-        'process_id': place.process_id,
-        # In a step of SLURM, or under Open MPI, it would hide all GPUs but one.
-        'cluster_detection_method': 'deactivate',
-      }
     # Its signal handler swallows SIGTERM: nobody could stop a stuck process.
     jax.config.update('jax_enable_preemption_service', False)
     jax.config.update('jax_cpu_collectives_implementation', 'gloo')
@@ -188,7 +173,7 @@ def session(
         shutdown_timeout_seconds=60,
       )
     except ValueError as error:
-      if place is not None:
+      if place:
         raise
       raise errors.ConfigError(
         'found no cluster to join: start through `python -m '
@@ -196,7 +181,8 @@ def session(
         'name the coordinator, the number of processes and the process id '
         f'({error})'
       ) from error
-    _keep_the_host(place)
+    if not place:
+      _keep_the_host()
     # Gloo gives the processes 30 s to meet in their first collective, whatever
     # its timeout is: meet before anybody compiles anything.
     multihost_utils.sync_global_devices('experiments.hosts.multihost')
@@ -208,11 +194,11 @@ def session(
     raise
   finally:  # all leave
     jax.distributed.shutdown()
-    if watch is not None:
+    if watch:
       watch.close()
 
 
-def _keep_the_host(place: Place | None) -> None:
+def _keep_the_host() -> None:
   """Gives a process that is alone on its host all GPUs that it can see.
 
   JAX gives a process of SLURM or of Open MPI one of them, that with its number
@@ -220,9 +206,8 @@ def _keep_the_host(place: Place | None) -> None:
   options are still open; those that JAX sets, and the value that they have
   before.
   """
-  if place is not None or os.environ.get('JAX_LOCAL_DEVICE_IDS'):
-    return
-  if _is_alone_on_host(os.environ):
+  named = os.environ.get('JAX_LOCAL_DEVICE_IDS')
+  if not named and _is_alone_on_host(os.environ):
     jax.config.update('jax_cuda_visible_devices', 'all')
     jax.config.update('jax_rocm_visible_devices', 'all')
 
@@ -243,7 +228,7 @@ def _leave(
 ) -> None:
   """Says why and ends the process, and the others."""
   is_follow_up = _is_of_another(error)
-  if is_follow_up and watch is not None:
+  if is_follow_up and watch:
     watch.wait()  # says who it was, and ends this process
   who = str(place or f'process {jax.process_index()} of {jax.process_count()}')
   status, reason = 1, f'{type(error).__name__}: {error}'
@@ -259,7 +244,7 @@ def _leave(
         f'error: {who} lost another process in the middle of an exchange; '
         'that one failed first, see its log'
       )
-  if watch is not None:
+  if watch:
     watch.leave(reason.partition('\n')[0], status)
   watching.end_process(
     f'{who} ends with status {status}, and so does the run', status

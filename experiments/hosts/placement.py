@@ -6,14 +6,12 @@ reads data for, its own workers only. Where a worker is a node of several inner
 workers, each of these is such a device, and the mesh has a second axis.
 """
 
-from __future__ import annotations
-
 import collections
 from collections.abc import Callable
+import contextlib
 import dataclasses
 import functools
 import json
-import pathlib
 from typing import Any
 import zlib
 
@@ -47,8 +45,6 @@ def total(values: np.ndarray) -> np.ndarray:
 
 def _of_all(value: Any) -> np.ndarray:
   """Returns what each process has, with an axis of processes first."""
-  if jax.process_count() == 1:
-    return np.asarray(value)[None]
   return np.asarray(multihost_utils.process_allgather(value))
 
 
@@ -95,10 +91,8 @@ class Placement:
     """This process' inner workers, rising; they are counted node by node."""
     if self.devices is None:
       return tuple(range(self.num_workers * self.inner_workers))
-    own = jax.process_index()
-    return tuple(
-      i for i, d in enumerate(self.devices) if d.process_index == own
-    )
+    held = [device.process_index for device in self.devices]
+    return tuple(i for i, p in enumerate(held) if p == jax.process_index())
 
   @property
   def is_chief(self) -> bool:
@@ -117,16 +111,10 @@ class Placement:
     """
     if self.mesh is None:
       return jax.jit(function)
-    shardings = jax.tree.map(
-      lambda spec: NamedSharding(self.mesh, spec),
-      specs,
-      is_leaf=lambda x: isinstance(x, PartitionSpec),
-    )
+    shardings = jax.tree.map(lambda x: NamedSharding(self.mesh, x), specs)
     return jax.jit(function, out_shardings=shardings)
 
-  def parallel(
-    self, step: Callable[..., Any], **options: Any
-  ) -> Callable[..., Any]:
+  def parallel(self, step: Callable[..., Any], **options: Any) -> Any:
     """Returns what all workers do, see `gs.workers.parallel`."""
     own = {'num_workers': self.axes, 'devices': self.devices}
     return gs.workers.parallel(step, runner=self.runner, **own | options)
@@ -143,13 +131,7 @@ class Placement:
     if self.mesh is None:
       return rows
     sharding = NamedSharding(self.mesh, PartitionSpec(*self.axes))
-    sizes = tuple(self.axes.values())
-    return jax.tree.map(
-      lambda x: jax.make_array_from_process_local_data(
-        sharding, x, (*sizes, *x.shape[len(sizes) :])
-      ),
-      rows,
-    )
+    return jax.make_array_from_process_local_data(sharding, rows)
 
   def least(self, number: int) -> int:
     """Returns the smallest of what the processes say; all must call."""
@@ -161,21 +143,22 @@ class Placement:
     Returns:
       It becomes a number by `int`, which waits for the devices.
     """
-    sharding = NamedSharding(self.mesh, PartitionSpec(tuple(self.axes)))
     own = np.full(len(self.workers), number, np.int32)
-    said = jax.make_array_from_process_local_data(
-      sharding, own, (self.num_workers * self.inner_workers,)
-    )
-    return _largest(NamedSharding(self.mesh, PartitionSpec()))(said)
+    each = NamedSharding(self.mesh, PartitionSpec(tuple(self.axes)))
+    return self._largest(jax.make_array_from_process_local_data(each, own))
 
-  def on_chief(self, act: Callable[[], None]) -> None:
+  @functools.cached_property
+  def _largest(self) -> Callable[[jax.Array], jax.Array]:
+    return self.compile(jnp.max)
+
+  def on_chief(self, act: Callable[..., Any], *arguments: Any) -> None:
     """Does something in process 0 while the others wait; all must call.
 
     Where it fails process 0 ends, and the others with it, see
     `experiments.hosts.multihost`.
     """
     if self.is_chief:
-      act()
+      act(*arguments)
     _of_all(np.int32(0))
 
   def check_same(self, has: Any, otherwise: str) -> None:
@@ -183,29 +166,15 @@ class Placement:
 
     Args:
       has: what this process has, as JSON.
-      otherwise: what is wrong if another one has something else.
+      otherwise: what a process does or is that has not what process 0 has.
 
     Raises:
-      ConfigError: another one has.
+      ConfigError: names that process.
     """
     text = json.dumps(has, sort_keys=True).encode()
     numbers = _of_all(np.uint32(zlib.crc32(text)))
-    if np.any(numbers != numbers[0]):
-      raise errors.ConfigError(f'{otherwise}; all need the same')
-
-  def check_shared(self, path: pathlib.Path) -> None:
-    """Raises unless all processes see a file that process 0 has written.
-
-    Raises:
-      ConfigError: one does not.
-    """
-    seen = _of_all(np.int32(path.exists()))
-    if not np.all(seen):
-      raise errors.ConfigError(
-        f'process {int(np.argmin(seen))} does not see what process 0 wrote to '
-        f'{path.parent}: --workdir must lie on a file system that all hosts '
-        'share'
-      )
+    if np.any(others := numbers != numbers[0]):
+      raise errors.ConfigError(f'process {np.argmax(others)} {otherwise}')
 
 
 def provide(runner: str, num_workers: int, inner_workers: int = 1) -> Placement:
@@ -260,15 +229,9 @@ def provide(runner: str, num_workers: int, inner_workers: int = 1) -> Placement:
 
 def pose_as(num_devices: int) -> None:
   """Lets the processor pose as this many devices, if it is not too late."""
-  try:
+  # If JAX is in use already, what there is must do.
+  with contextlib.suppress(RuntimeError):
     if jax.config.jax_num_cpu_devices < num_devices:
       # Touches the CPU backend only; where there is an accelerator, JAX
       # goes on using that one.
       jax.config.update('jax_num_cpu_devices', num_devices)
-  except RuntimeError:
-    pass  # JAX is in use already: what there is must do
-
-
-@functools.cache
-def _largest(sharding: NamedSharding) -> Callable[[jax.Array], jax.Array]:
-  return jax.jit(jnp.max, out_shardings=sharding)

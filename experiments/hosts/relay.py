@@ -6,6 +6,7 @@ connection that does not break, to this process, and what comes on it is passed
 on. `experiments.hosts.watch` notices, and says, that the coordinator is gone.
 """
 
+import contextlib
 import socket
 
 from experiments.hosts import watch
@@ -46,8 +47,6 @@ def start(address: str, port: int) -> int:
 
 def _pass_on(source: socket.socket, sink: socket.socket) -> None:
   """Until one of them is closed, or broken."""
-  try:
+  with contextlib.suppress(OSError):
     while part := source.recv(_PART):
       sink.sendall(part)
-  except OSError:
-    pass

@@ -13,9 +13,8 @@ is named, not those that failed because of it.
 A message is a line of JSON: hello, service, beat, over, bye.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
+import contextlib
 import dataclasses
 import json
 import os
@@ -42,8 +41,6 @@ _RETRY_SECONDS = 0.1
 EXIT_LOST = 75
 _AGAIN = 'the same command goes on from the last checkpoint, if there is one'
 
-End = Callable[[str, int], None]
-
 
 @dataclasses.dataclass(eq=False)
 class _Peer:
@@ -61,10 +58,8 @@ class _Peer:
 
   def send(self, **message: Any) -> None:
     """Says something; whoever listens notices where that is not possible."""
-    try:
+    with contextlib.suppress(OSError):
       self.connection.sendall(json.dumps(message).encode() + b'\n')
-    except OSError:
-      pass
 
 
 class Watch:
@@ -82,7 +77,7 @@ class Watch:
     *,
     timeout: float,
     meeting: float,
-    end: End | None = None,
+    end: Callable[[str, int], None] | None = None,
   ):
     """Meets process 0, or begins to wait for the others.
 
@@ -161,20 +156,16 @@ class Watch:
     while not self._closing.wait(self._interval):
       self._tell(kind='beat')
       if self._missing and time.monotonic() > deadline:
-        self._over(
-          f'{self._name(min(self._missing))} did not come within '
-          f'{self._meeting:g} s'
-        )
+        who = self._name(min(self._missing))
+        self._over(f'{who} did not come within {self._meeting:g} s')
 
   def _accept(self, server: socket.socket) -> None:
-    while True:
-      try:
+    with contextlib.suppress(OSError):  # until it is closed
+      while True:
         connection, address = server.accept()
-      except OSError:  # it was closed
-        return
-      connection.settimeout(self._timeout)
-      peer = _Peer(connection, address[0].removeprefix('::ffff:'))
-      in_thread(self._listen_to, peer, connection.makefile('rb'))
+        connection.settimeout(self._timeout)
+        peer = _Peer(connection, address[0].removeprefix('::ffff:'))
+        in_thread(self._listen_to, peer, connection.makefile('rb'))
 
   def _listen_to(self, peer: _Peer, lines: Any) -> None:
     """Until a peer is gone, silent, or has said that it leaves."""
@@ -241,9 +232,8 @@ class Watch:
         connection = socket.create_connection(coordinator, 1)
         connection.settimeout(self._meeting)
         peer = _Peer(connection, coordinator[0], 0)
-        peer.send(
-          kind='hello', process=self._process, host=socket.gethostname()
-        )
+        host = socket.gethostname()
+        peer.send(kind='hello', process=self._process, host=host)
         lines = connection.makefile('rb')
         answer = lines.readline()
         if not answer:
@@ -281,10 +271,8 @@ def in_thread(function: Callable[..., None], *args: Any) -> None:
 
 def _hang_up(connection: socket.socket) -> None:
   """Closes a socket, also for a thread that waits for something on it."""
-  try:
+  with contextlib.suppress(OSError):  # the other end may have
     connection.shutdown(socket.SHUT_RDWR)
-  except OSError:
-    pass  # the other end did
   connection.close()
 
 
@@ -309,5 +297,4 @@ def end_process(text: str, status: int) -> None:
   """Says a line, and ends this process at once."""
   command_line.say(text)
   sys.stdout.flush()
-  sys.stderr.flush()
   os._exit(status)

@@ -42,12 +42,9 @@ IMAGES: _Registry = {
 # Pixels that images must have at least on a side, so that something is left of
 # them after the last pooling.
 _SIDES = {
-  'alexnet': 63,
-  'alexnet_ungrouped': 63,
+  **dict.fromkeys(('alexnet', 'alexnet_ungrouped'), 63),
+  **dict.fromkeys(('vgg16', 'vgg19', 'vgg_like'), 32),
   'convnet': 2,
-  'vgg16': 32,
-  'vgg19': 32,
-  'vgg_like': 32,
 }
 
 _LIMIT_1500 = 1500**-0.5  # PyTorch's, of an LSTM with so many units

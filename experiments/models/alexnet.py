@@ -70,11 +70,9 @@ class AlexNet(nn.Module):
       return nn.max_pool(x, (3, 3), strides=(2, 2))
 
     def dense(x, features, deviation, bias):
-      return nn.Dense(
-        features,
-        kernel_init=nn.initializers.normal(deviation),
-        bias_init=nn.initializers.constant(bias),
-      )(x)
+      kernel = nn.initializers.normal(deviation)
+      biases = nn.initializers.constant(bias)
+      return nn.Dense(features, kernel_init=kernel, bias_init=biases)(x)
 
     x = conv(images, 96, 11, strides=4, padding=2)
     x = pool(_response_norm(x))

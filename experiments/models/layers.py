@@ -60,13 +60,8 @@ def conv_norm_relu(
     norm: see `norm`.
     **options: of the convolution.
   """
-  x = conv(
-    channels,
-    kernel_size=(size, size),
-    strides=stride,
-    padding=size // 2,
-    **options,
-  )(x)
+  options |= {'strides': stride, 'padding': size // 2}
+  x = conv(channels, kernel_size=(size, size), **options)(x)
   return nn.relu(norm()(x))
 
 

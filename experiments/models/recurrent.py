@@ -11,6 +11,7 @@ what else it remembers.
 """
 
 from collections.abc import Callable, Sequence
+import functools
 from typing import Any, ClassVar
 
 from flax import linen as nn
@@ -18,6 +19,12 @@ import jax
 import jax.numpy as jnp
 
 State = tuple[jax.Array, ...]
+
+
+# Takes a step after the other, with the same parameters.
+scan = functools.partial(
+  nn.scan, variable_broadcast='params', split_rngs={'params': False}, out_axes=1
+)
 
 
 def uniform(limit: float) -> Callable[..., jax.Array]:
@@ -77,10 +84,8 @@ class Cell(nn.Module):
       x: anything with a leading axis of examples. Under `shard_map` zeros that
         are made like it may differ between workers later on.
     """
-    return tuple(
-      jnp.zeros_like(x, jnp.float32, shape=(len(x), width))
-      for width in self.widths
-    )
+    shapes = ((len(x), width) for width in self.widths)
+    return tuple(jnp.zeros_like(x, jnp.float32, shape=s) for s in shapes)
 
   def inputs(self, x: jax.Array | None) -> jax.Array:
     """What the gates get apart from the state.
@@ -180,15 +185,8 @@ class Layer(nn.Module):
     first, *_ = self.cells
     if state is None:
       state = first.zero(x)
-    scan = nn.scan(
-      _step,
-      variable_broadcast='params',
-      split_rngs={'params': False},
-      in_axes=1,
-      out_axes=1,
-      reverse=self.backwards,
-    )
-    state, outputs = scan(self, state, (first.inputs(x), mask))
+    steps = scan(_step, in_axes=1, reverse=self.backwards)
+    state, outputs = steps(self, state, (first.inputs(x), mask))
     return outputs, state
 
 

@@ -43,10 +43,8 @@ class Convolution(NamedTuple):
   strides: tuple[int, int]
 
 
-_TWO = (
-  Convolution(32, (11, 41), (2, 2)),
-  Convolution(32, (11, 21), (1, 2)),
-)
+_FIRST = Convolution(32, (11, 41), (2, 2))
+_TWO = (_FIRST, Convolution(32, (11, 21), (1, 2)))
 
 
 class DeepSpeech(nn.Module):
@@ -104,10 +102,8 @@ class DeepSpeech(nn.Module):
     mask = _mask(features, frames)
     x = jnp.where(mask[..., None], features, 0)[..., None]
     for channels, size, strides in self.convolutions:
-      beside = size[0] // 2
-      x = nn.Conv(channels, size, strides, padding=((beside, beside), (0, 0)))(
-        x
-      )
+      padding = ((size[0] // 2,) * 2, (0, 0))
+      x = nn.Conv(channels, size, strides, padding=padding)(x)
       frames = -(-frames // strides[0])
       mask = _mask(x, frames)
       x = jnp.clip(norm(x, mask), 0, 20)

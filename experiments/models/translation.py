@@ -107,12 +107,8 @@ class Translator(nn.Module):
     """A dense layer; normalised, its bias comes after that."""
     if not self.layer_norm:
       return nn.Dense(features, use_bias=use_bias)
-    return nn.Sequential(
-      [
-        nn.Dense(features, use_bias=False),
-        nn.LayerNorm(use_bias=use_bias),
-      ]
-    )
+    dense = nn.Dense(features, use_bias=False)
+    return nn.Sequential([dense, nn.LayerNorm(use_bias=use_bias)])
 
   def __call__(
     self, source: jax.Array, target: jax.Array, *, train: bool
@@ -130,13 +126,7 @@ class Translator(nn.Module):
     """
     encoded = self.encode(source, train=train)
     words = self._dropped(self.target(target), train)
-    scan = nn.scan(
-      _decode,
-      variable_broadcast='params',
-      split_rngs={'params': False},
-      in_axes=(1, nn.broadcast),
-      out_axes=1,
-    )
+    scan = recurrent.scan(_decode, in_axes=(1, nn.broadcast))
     inputs = self.cells[0].inputs(words)
     _, (outputs, attended) = scan(self, self.start(encoded), inputs, encoded)
     return self._logits(words, outputs, attended, train)
@@ -145,9 +135,8 @@ class Translator(nn.Module):
     """Reads the source sentences, int32[batch, source words]."""
     mask = source != 0
     words = self._dropped(self.source(source), train)
-    directions = [
-      layer(words, mask=mask)[0] for layer in (self.forwards, self.backwards)
-    ]
+    layers = self.forwards, self.backwards
+    directions = [layer(words, mask=mask)[0] for layer in layers]
     states = self._dropped(jnp.concatenate(directions, axis=-1), train)
     return Encoded(states, self.key(states), mask)
 
@@ -198,12 +187,7 @@ class Translator(nn.Module):
     return self.drop(x, deterministic=not train)
 
 
-def _decode(
-  model: Translator,
-  state: recurrent.State,
-  inputs: jax.Array,
-  encoded: Encoded,
-) -> tuple[recurrent.State, tuple[jax.Array, jax.Array]]:
+def _decode(model: Translator, state, inputs: jax.Array, encoded: Encoded):
   """One step: the new state, and its output with what was attended to."""
   first, second, *others = model.cells
   state = first(state, inputs)

@@ -9,7 +9,7 @@ In the first two each convolution is normalised by a worker's own batch
 (`layers.norm`); the third is the network of 2015, without normalisation.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from experiments.models import layers
 from flax import linen as nn
@@ -21,9 +21,7 @@ _SIXTEEN = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))
 _NINETEEN = ((64, 2), (128, 2), (256, 4), (512, 4), (512, 4))
 
 
-def _features(
-  x: jax.Array, stages: Stages, layer: Callable[..., jax.Array]
-) -> jax.Array:
+def _features(x: jax.Array, stages: Stages, layer) -> jax.Array:
   """The convolutional part, flat: a vector an image.
 
   Args:
@@ -63,8 +61,7 @@ class CifarVGG(nn.Module):
   def __call__(self, images: jax.Array, *, train: bool) -> jax.Array:
     norm = layers.norm(train, self.batch_axis)
 
-    def layer(x, channels, stage, is_last):
-      del stage, is_last  # all alike
+    def layer(x, channels, *_):  # all alike
       return layers.conv_norm_relu(x, channels, norm=norm, use_bias=True)
 
     return nn.Dense(self.classes)(_features(images, self.stages, layer))
@@ -123,8 +120,7 @@ class ImageNetVGG(nn.Module):
 
   @nn.compact
   def __call__(self, images: jax.Array, *, train: bool) -> jax.Array:
-    def layer(x, channels, stage, is_last):
-      del stage, is_last  # all alike
+    def layer(x, channels, *_):  # all alike
       return nn.relu(layers.conv(channels, use_bias=True)(x))
 
     x = _features(images, self.stages, layer)

@@ -51,7 +51,9 @@ _JSON = command_line.define_path(
   'json', None, 'JSON file of the record; below --workdir if not given'
 )
 _WORKDIR = command_line.define_workdir(str(_RUNS))
-_SEEDS = command_line.define_seeds(0)
+_SEEDS = command_line.define_numbers(
+  'seeds', 0, 'seeds of parameters and data order', 0, 2**32 - 1
+)
 _FULL = flags.DEFINE_bool(
   'full', False, "the paper's setting, not the quick one"
 )

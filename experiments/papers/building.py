@@ -84,9 +84,7 @@ def build(fields: Mapping[str, Any]) -> ml_collections.ConfigDict:
   return config
 
 
-def _examples(
-  config: ml_collections.ConfigDict, fields: Mapping[str, Any]
-) -> int:
+def _examples(config, fields: Mapping[str, Any]) -> int:
   """Returns what an epoch has, in images, utterances, pairs or tokens.
 
   Where `data.test_split` holds out a part of the training set, an epoch is what

@@ -28,8 +28,7 @@ class Metric(NamedTuple):
 
 def _of_a_test(score: scores.Score, heading: str = '') -> Metric:
   """The column of a score at the end of a run, on `data.test_split`."""
-  unit = f' ({score.symbol})' if score.symbol not in ('', score.name) else ''
-  heading = heading or f'{score.name}{unit}'
+  heading = heading or score.label.removeprefix('test ')
   return Metric(heading, score.form, lambda run: score.of(run['final']), score)
 
 

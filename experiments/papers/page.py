@@ -37,8 +37,8 @@ def results(table: tables.Table, frame: pd.DataFrame) -> pd.DataFrame:
         cells[metric.heading] = form(metric.form, ours)
     if score:
       printed, found = table.points(each.row), each.difference
-      cells[f'{score.to_dense}, published'] = form('{:+z.2f}', printed)
-      cells[f'{score.to_dense}, 95 %'] = str(found or NONE)
+      cells[f'{score.unit} to dense, published'] = form('{:+z.2f}', printed)
+      cells[f'{score.unit} to dense, 95 %'] = str(found or NONE)
       cells['as good'] = each.verdict
     for heading, name in _MEANS.items():
       cells[heading] = form('{:,.1f}', each.middle(name))

@@ -132,11 +132,7 @@ def run(
   return missing
 
 
-def _entry(
-  config: ml_collections.ConfigDict,
-  summary: Mapping[str, Any],
-  folder: pathlib.Path,
-) -> dict[str, Any]:
+def _entry(config, summary, folder: pathlib.Path) -> dict[str, Any]:
   """Returns what is kept of a run."""
   lines = files_of_run.read_metrics(folder / files_of_run.METRICS)
   parallel = config.parallel

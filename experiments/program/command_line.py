@@ -104,16 +104,10 @@ def _ended_by_its_reader() -> Iterator[None]:
     sys.exit(128 + signal.SIGPIPE)
 
 
-# The last four are ml_collections' own: a section, a field or a file that is
-# not there, a file that is not Python.
-_MISTAKES = (
-  flags.Error,
-  errors.UserError,
-  AttributeError,
-  KeyError,
-  OSError,
-  SyntaxError,
-)
+# Of ml_collections: a section, a field or a file that is not there, a file that
+# is not Python.
+_IN_CONFIGS = (AttributeError, KeyError, OSError, SyntaxError)
+_MISTAKES = (flags.Error, errors.UserError, *_IN_CONFIGS)
 
 
 def _told(error: Exception) -> str:
@@ -169,13 +163,9 @@ def define_list(
     item: parses one of them; raises ValueError.
     text: of `--help`.
   """
-  return flags.DEFINE(
-    _Parser(lambda words: [item(word) for word in words.split(',')]),
-    name,
-    list(default),
-    text,
-    serializer=flags.CsvListSerializer(','),
-  )
+  parser = _Parser(lambda words: [item(word) for word in words.split(',')])
+  commas = flags.CsvListSerializer(',')
+  return flags.DEFINE(parser, name, list(default), text, serializer=commas)
 
 
 def define_json() -> flags.FlagHolder[Any]:
@@ -190,18 +180,18 @@ def define_workdir(
   return define_path('workdir', default, text)
 
 
-def define_config() -> flags.FlagHolder[Any]:
+def define_config(
+  values: flags.FlagValues = flags.FLAGS, argv: Sequence[str] | None = None
+) -> flags.FlagHolder[Any]:
   """Defines `--config`, a file of configs/, and `--config.FIELD` of its fields.
 
   Fields that the file lacks are let through: whoever checks the configuration
   has the better message. `check_config` belongs to the checks of `run`.
+
+  Args:
+    values: of which it is a flag.
+    argv: words that set it; those of the program if None.
   """
-  return _define_config(flags.FLAGS, None)
-
-
-def _define_config(
-  values: flags.FlagValues, argv: Sequence[str] | None
-) -> flags.FlagHolder[Any]:
   return config_flags.DEFINE_config_file(
     'config',
     None,
@@ -234,7 +224,7 @@ def parse_config(words: Sequence[str]) -> Any:
   """
   argv, values = ['', *words], flags.FlagValues()
   try:
-    defined = _define_config(values, argv)
+    defined = define_config(values, argv)
     values(argv)
     check_config(defined)
   except _MISTAKES as error:
@@ -255,30 +245,21 @@ def check_config(defined: flags.FlagHolder[Any]) -> None:
     )
 
 
-def define_schemes(known: Collection[str]) -> flags.FlagHolder[list[str]]:
-  """Defines `--schemes`, names of those to measure; all by default."""
-  text = 'which of: ' + ', '.join(known)
+def define_names(
+  name: str, known: Collection[str], default: Sequence[str] = ()
+) -> flags.FlagHolder[list[str]]:
+  """Defines a flag for some of the names that are known; all by default."""
   item = flags.EnumParser([*known]).parse
-  return define_list('schemes', tuple(known), item, text)
+  text = 'which of: ' + ', '.join(known)
+  return define_list(name, default or tuple(known), item, text)
 
 
-def define_seeds(*default: int) -> flags.FlagHolder[list[int]]:
-  """Defines `--seeds`, a run for each."""
-  seed = flags.IntegerParser(lower_bound=0, upper_bound=2**32 - 1)
-  text = 'seeds of parameters and data order'
-  return define_list('seeds', default, seed.parse, text)
-
-
-def whole(text: str) -> int:
-  """Parses a positive whole number: 10000000, 10_000_000 or 1e7.
-
-  Raises:
-    ValueError: it is none.
-  """
-  number = float(text)
-  if number < 1 or not number.is_integer():
-    raise ValueError(f'must be a whole number of at least 1, got {text!r}')
-  return int(number)
+def define_numbers(
+  name: str, default: int, text: str, least: int = 1, most: int | None = None
+) -> flags.FlagHolder[list[int]]:
+  """Defines a flag for whole numbers in a range."""
+  item = flags.IntegerParser(least, most).parse
+  return define_list(name, (default,), item, text)
 
 
 def _path(text: str) -> pathlib.Path:

@@ -41,7 +41,7 @@ class ResumeError(UserError):
 
 
 class StoppedError(UserError):
-  """A signal ended a run between two steps; all of its processes agree."""
+  """A signal ended a program in order: a run between two steps, for one."""
 
   def __init__(self, message: str, number: int):
     super().__init__(message)

@@ -8,18 +8,13 @@ from typing import Any
 from experiments.program import errors
 
 
-def find(
-  field: str,
-  name: str,
-  fits: Callable[[inspect.Signature], Any],
-  wanted: str,
-) -> Callable[..., Any]:
+def find(field: str, name: str, fits: Callable[..., Any], wanted: str) -> Any:
   """Imports a function, and checks how it can be called.
 
   Args:
     field: the flag or field, for the message.
     name: `package.module:function`.
-    fits: raises TypeError for a signature that will not do.
+    fits: takes its signature; raises TypeError for one that will not do.
     wanted: what it must name, for the message.
 
   Raises:
@@ -30,7 +25,6 @@ def find(
     found = getattr(importlib.import_module(module), attribute)
     fits(inspect.signature(found))
   except (ImportError, AttributeError, TypeError, ValueError) as error:
-    raise errors.ConfigError(
-      f'{field}={name}: {error}; it must name {wanted}'
-    ) from error
+    told = f'{field}={name}: {error}; it must name {wanted}'
+    raise errors.ConfigError(told) from error
   return found

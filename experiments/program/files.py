@@ -28,9 +28,8 @@ def explained(doing: str, path: pathlib.Path | str) -> Iterator[None]:
   try:
     yield
   except OSError as error:
-    raise errors.FileError(
-      f'cannot {doing} {path}: {error.strerror or error}'
-    ) from error
+    why = error.strerror or error
+    raise errors.FileError(f'cannot {doing} {path}: {why}') from error
 
 
 def make_folder(path: pathlib.Path) -> None:

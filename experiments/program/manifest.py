@@ -15,6 +15,7 @@ from experiments.program import files
 
 NAME = 'manifest.json'
 
+_CHANGED = 'does not have its SHA-256 checksum any more'
 _FILES, _OWN = 'files', 'sha256'  # the latter: of the manifest without itself
 # Orbax writes the time into it last of all, and reads nothing of it.
 _NOT_SEALED = {NAME, '_CHECKPOINT_METADATA'}
@@ -62,13 +63,10 @@ def verify(folder: pathlib.Path) -> dict[str, Any]:
       if size != expected['bytes']:
         raise DamagedError(f'{name} has {size} bytes, not {expected["bytes"]}')
       if _sha256(present[name]) != expected['sha256']:
-        raise DamagedError(
-          f'{name} does not have its SHA-256 checksum any more'
-        )
+        raise DamagedError(f'{name} {_CHANGED}')
   except FileNotFoundError as error:
-    raise DamagedError(
-      f'{NAME} is missing' if present else 'the folder is empty'
-    ) from error
+    missing = f'{NAME} is missing' if present else 'the folder is empty'
+    raise DamagedError(missing) from error
   except OSError as error:
     name = pathlib.Path(error.filename or folder).name
     raise DamagedError(f'{name} cannot be read: {error.strerror}') from error
@@ -82,9 +80,7 @@ def _read(path: pathlib.Path) -> dict[str, Any]:
     raise DamagedError(f'{path.name} is no JSON') from error
   own = content.pop(_OWN, None) if isinstance(content, dict) else None
   if own is None or own != _of_json(content):
-    raise DamagedError(
-      f'{path.name} does not have its own SHA-256 checksum any more'
-    )
+    raise DamagedError(f'{path.name} {_CHANGED}')
   return content
 
 
@@ -103,6 +99,5 @@ def _sha256(path: pathlib.Path) -> str:
 
 
 def _of_json(content: Any) -> str:
-  return hashlib.sha256(
-    json.dumps(content, sort_keys=True).encode()
-  ).hexdigest()
+  text = json.dumps(content, sort_keys=True)
+  return hashlib.sha256(text.encode()).hexdigest()

@@ -72,11 +72,8 @@ def picture(runs: Sequence[Run]) -> bytes:
 
 def page(runs: Sequence[Run], title: str, png: bytes) -> str:
   """Returns the report as HTML that needs no other file."""
-  environments = {
-    ', '.join(f'{k} {v}' for k, v in run.summary['environment'].items())
-    for run in runs
-    if run.summary
-  }
+  done = [run.summary['environment'] for run in runs if run.summary]
+  environments = {', '.join(f'{k} {v}' for k, v in e.items()) for e in done}
   return string.Template(_TEMPLATE.read_text()).substitute(
     title=html.escape(title),
     table=table(runs).to_html(index=False, border=0, na_rep='–'),

@@ -36,10 +36,8 @@ def outcome(
     summary: None where it is not at its last step.
     metrics: lines of its metrics file.
   """
-  return {
-    'status': UNFINISHED if summary is None else FINISHED,
-    'step': metrics[-1]['step'] if metrics else 0,
-  }
+  step = metrics[-1]['step'] if metrics else 0
+  return {'status': UNFINISHED if summary is None else FINISHED, 'step': step}
 
 
 def flat(nested: Mapping[str, Any]) -> dict[str, Any]:

@@ -89,11 +89,10 @@ def content(
   there = {name: catalogue[name] for name in frames}
   found = {n: outcomes.outcomes(there[n], frames[n]) for n in frames}
   slow = summaries.slow_runs(root / NETWORKS, there)
+  of_tasks = {name: slow[name] for name in summaries.TASKS if name in slow}
   made = {
     'schemes': summaries.schemes(found),
-    'networks': summaries.networks(
-      {name: slow[name] for name in summaries.TASKS if name in slow}
-    ),
+    'networks': summaries.networks(of_tasks),
   }
   template = (root / TEMPLATE).read_text()
   text = re.sub(
@@ -182,11 +181,7 @@ def differences(
   return found + [f'{path} is of no record' for path in sorted(extra)]
 
 
-def _index(
-  catalogue: Mapping[str, papers.Table],
-  runs: pd.DataFrame,
-  drawn: Mapping[str, Any],
-) -> str:
+def _index(catalogue, runs: pd.DataFrame, drawn: Mapping[str, Any]) -> str:
   """Returns the list of all tables, and pictures of several tables."""
   listed = tables.markdown(page.contents(catalogue, runs))
   parts = [
@@ -198,9 +193,7 @@ def _index(
   return '\n\n'.join(parts) + '\n'
 
 
-def _page(
-  name: str, table: papers.Table, frame: pd.DataFrame, shown: list[str]
-) -> str:
+def _page(name: str, table: papers.Table, frame, shown: list[str]) -> str:
   """Returns the page of a table, from its finished runs and its pictures."""
   size = frame['size'].iloc[0].replace('_', ' ')
   config = f'configs/{name}.py'

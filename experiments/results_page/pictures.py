@@ -110,7 +110,7 @@ def forest(score: scores.Score, found: Outcomes) -> bytes:
   axes.set_ylim(len(shown) - 0.4, -0.6)  # the first on top
   axes.set_xlim(left=max(axes.get_xlim()[0], 1.05 * edge))
   _turn(axes.xaxis, score)
-  said = f'{score.to_dense}, 95 % interval over (so many) seeds'
+  said = f'{score.unit} to dense, 95 % interval over (so many) seeds'
   drawing.describe(axes, '', said, '')
   _legend(picture, axes)
   return drawing.png(picture)
@@ -133,18 +133,14 @@ def pareto(
   grid = list(picture.subplots(2, 2, squeeze=False).flat)
   for axes, (name, own) in zip(grid, judged.items(), strict=False):
     score = tasks[name]
-    points = pd.DataFrame(
-      {
-        'name': [e.name for e in own],
-        'x': [e.sent_ratio for e in own],
-        'y': [score.advantage(e.difference.mean) for e in own],
-      }
-    )
+    placed = [
+      (e.name, e.sent_ratio, score.advantage(e.difference.mean)) for e in own
+    ]
+    points = pd.DataFrame(placed, columns=['name', 'x', 'y'])
     axes.axhspan(-score.margin, score.margin, color='#eeeeee', label='margin')
     axes.axhline(0, color=drawing.BLACK, linewidth=1, linestyle='--')
-    axes.scatter(
-      points['x'], points['y'], color=[_colour(each)[0] for each in own]
-    )
+    colours = [_colour(each)[0] for each in own]
+    axes.scatter(points['x'], points['y'], color=colours)
     low, high = points['y'].min(), max(points['y'].max(), 0)
     room = max(2 * score.margin, high - low)
     axes.set_ylim(low - 0.2 * room, high + 0.2 * room)
@@ -152,7 +148,7 @@ def pareto(
     axes.margins(x=0.15)
     _turn(axes.yaxis, score)
     less = 'times fewer bytes sent by a worker in the whole run than dense'
-    drawing.describe(axes, summaries.task(name), less, score.to_dense)
+    drawing.describe(axes, summaries.task(name), less, f'{score.unit} to dense')
     drawing.front(axes, points, fewer=False)
   for axes in grid[len(judged) :]:
     axes.remove()
@@ -166,12 +162,12 @@ def lines(panels: list[Panel]) -> bytes:
   for axes, panel in zip(
     picture.subplots(1, len(panels), squeeze=False)[0], panels, strict=True
   ):
-    for (name, own), colour, marker in zip(
-      panel.lines.items(), drawing.COLOURS, drawing.MARKERS, strict=False
+    styles = zip(drawing.COLOURS, drawing.MARKERS, strict=True)
+    for (name, own), (colour, marker) in zip(
+      panel.lines.items(), styles, strict=False
     ):
-      axes.plot(
-        own.index, own.mean(axis=1), marker=marker, color=colour, label=name
-      )
+      style = {'marker': marker, 'color': colour, 'label': name}
+      axes.plot(own.index, own.mean(axis=1), **style)
       band = own.min(axis=1), own.max(axis=1)
       axes.fill_between(own.index, *band, color=colour, alpha=0.15)
     if panel.target is not None:
@@ -188,13 +184,12 @@ def lines(panels: list[Panel]) -> bytes:
 
 def steps(slow: Slow) -> bytes:
   """Returns a PNG with a bar a row: the parts of a step, which add up to it."""
-  bars = pd.DataFrame(
-    {
-      f'{summaries.task(name)}: {row}': run['breakdown_ms']
-      for name, rows in slow.items()
-      for row, run in rows.items()
-    }
-  ).T[::-1]
+  parts = {
+    f'{summaries.task(name)}: {row}': run['breakdown_ms']
+    for name, rows in slow.items()
+    for row, run in rows.items()
+  }
+  bars = pd.DataFrame(parts).T[::-1]
   picture = drawing.canvas(9, 1.5 + 0.35 * len(bars))
   axes = picture.add_subplot()
   drawing.bars(axes, bars)
@@ -239,34 +234,23 @@ def _by_workers(found: Outcomes) -> list[Panel]:
   return [Panel(t, 'workers', scores.ACCURACY, s) for t, s in panels if s]
 
 
-def _by_time(
-  name: str, score: scores.Score, rows: Mapping[str, Any]
-) -> list[Panel]:
+def _by_time(name: str, score: scores.Score, rows) -> list[Panel]:
   """Returns scores by seconds on a slow network, a panel a rate."""
   panels = []
   for rate in dict.fromkeys(run['rate'] for run in rows.values()):
-    own = {
-      run['setting'].split(':')[0]: run
-      for run in rows.values()
-      if run['rate'] == rate
-    }
-    shown = {
-      row: pd.Series(
-        {t['seconds']: score.of(t) for t in run['evaluations']}
-      ).to_frame()
-      for row, run in own.items()
-    }
-    title = (
-      f'{summaries.task(name)}, 4 hosts, {_RATES.get(rate, rate)}, one seed'
-    )
-    target = next(iter(own.values()))['target']
-    panels.append(Panel(title, 'seconds', score, shown, target))
+    own = [run for run in rows.values() if run['rate'] == rate]
+    shown = {}
+    for run in own:
+      tests = {t['seconds']: score.of(t) for t in run['evaluations']}
+      row, _, _ = run['setting'].partition(':')
+      shown[row] = pd.Series(tests).to_frame()
+    where = f'4 hosts, {_RATES.get(rate, rate)}'
+    title = f'{summaries.task(name)}, {where}, one seed'
+    panels.append(Panel(title, 'seconds', score, shown, own[0]['target']))
   return panels
 
 
-def _span(
-  score: scores.Score, each: outcomes.Outcome
-) -> tuple[float, float, float]:
+def _span(score: scores.Score, each) -> tuple[float, float, float]:
   """Returns a difference, and how far its interval reaches down and up.
 
   It ends where the score does: no accuracy is above 100 %. More is better.

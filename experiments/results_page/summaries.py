@@ -44,11 +44,8 @@ def task(name: str) -> str:
 def label(run: pd.Series) -> str:
   """Returns what a scheme is, alike in all tables."""
   head = 'config.compression.'
-  given = {
-    name.removeprefix(head): value
-    for name, value in run.dropna().items()
-    if name.startswith(head)
-  }
+  own = run.dropna().filter(like=head)
+  given = {name.removeprefix(head): value for name, value in own.items()}
   name = given.pop('name', 'dense')
   words = [
     str(_WORDS.get(key, str)(value))
@@ -85,14 +82,10 @@ def schemes(
 def _cell(each: outcomes.Outcome) -> str:
   """Returns difference, bytes and verdict of a row."""
   found, said = each.difference, each.verdict.removeprefix('open, ')
-  beside = [
-    words
-    for words, found_in in (('Adam', 'adam'), ('unclipped', 'unclipped'))
-    if found_in in each.row.beside
-  ]
-  shown = ', '.join(
-    [f'{found}', f'{page.form("{:,.0f}", each.sent_ratio)}x', said, *beside]
-  )
+  kinds = {'adam': 'Adam', 'unclipped': 'unclipped'}
+  beside = [words for kind, words in kinds.items() if kind in each.row.beside]
+  sent = page.form('{:,.0f}', each.sent_ratio)
+  shown = ', '.join([f'{found}', f'{sent}x', said, *beside])
   return f'**{shown}**' if said == judging.SUPPORTED else shown
 
 

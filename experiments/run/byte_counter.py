@@ -134,23 +134,18 @@ class ByteCounter:
       'inner_sent_bytes_per_step': self._inner_sent,
     }
 
-  def _means(
-    self, counted: Mapping[str, float], prefix: str
-  ) -> dict[str, float | None]:
+  def _means(self, counted, prefix: str) -> dict[str, float | None]:
     """Returns the means over the steps that were counted, by these names."""
     steps, elements = counted['steps'], counted['elements']
-    payload, sent = (
-      _mean(counted[what], steps) for what in ('payload', 'sent')
-    )
-    parameters = self._dense / 4  # bytes each
-    return {
-      f'{prefix}payload_bytes_per_step': payload,
-      f'{prefix}sent_bytes_per_step': sent,
-      f'{prefix}ratio': self._dense / payload,
-      f'{prefix}element_ratio': (
-        parameters * steps / elements if elements else None
-      ),
+    payload = _mean(counted['payload'], steps)
+    parameters = steps * self._dense / 4  # bytes each
+    means = {
+      'payload_bytes_per_step': payload,
+      'sent_bytes_per_step': _mean(counted['sent'], steps),
+      'ratio': self._dense / payload,
+      'element_ratio': parameters / elements if elements else None,
     }
+    return {f'{prefix}{name}': mean for name, mean in means.items()}
 
   def _exchange(self, step: int) -> tuple[schemes.Stage, float | None]:
     """Returns the stage of the exchange that a step is for, and its density.
@@ -187,9 +182,6 @@ def plan_inside(params: Any, inner_workers: int, *, moments: bool) -> gs.Plan:
     inner_workers: of each worker; one sends nothing.
     moments: whether second moments are averaged beside the gradients.
   """
-  averaged = {'gradient': params}
-  if moments:
-    averaged['second moment'] = params
-  return gs.plan(
-    gs.dense(axis_name=placement.INNER_AXIS), averaged, inner_workers
-  )
+  kinds = ('gradient', 'second moment')[: 1 + moments]
+  tx = gs.dense(axis_name=placement.INNER_AXIS)
+  return gs.plan(tx, dict.fromkeys(kinds, params), inner_workers)

@@ -11,18 +11,15 @@ complete. Before that, process 0 adds the manifest, see
 compared with it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 import contextlib
-import dataclasses
 import functools
 import logging as python_logging
 import os
 import pathlib
 import re
 import shutil
-from typing import Any
+from typing import Any, NamedTuple
 
 from absl import logging
 from experiments.hosts import placement as placing
@@ -40,14 +37,13 @@ KEEP = 2  # the last, and the one before in case the last is damaged
 UNFINISHED = '.orbax-checkpoint-tmp'  # Orbax' suffix of what is being written
 
 
-@dataclasses.dataclass(frozen=True)
-class Checkpoint:
-  """An intact checkpoint.
+class Checkpoint(NamedTuple):
+  """An intact checkpoint, or the beginning of a run.
 
   Attributes:
     step: steps done.
     folder: its own.
-    about: what was saved with the arrays, as JSON.
+    about: what was saved with the arrays, as JSON; empty at the beginning.
   """
 
   step: int
@@ -78,29 +74,27 @@ class Checkpoints:
     self._verified = functools.cache(self._verify)  # compares files once
     self._about: Mapping[str, Any] = {}  # of what is being written
     logging.get_absl_logger().addFilter(_is_not_told_by_us)
-    self._orbax = ocp.StandardCheckpointer(
-      async_options=ocp.AsyncOptions(
-        # A folder that cannot be made is told at once; a thread would not
-        # tell, and the others wait for it.
-        create_directories_asynchronously=False,
-        post_finalization_callback=self._seal,
-      )
+    options = ocp.AsyncOptions(
+      # A folder that cannot be made is told at once; a thread would not
+      # tell, and the others wait for it.
+      create_directories_asynchronously=False,
+      post_finalization_callback=self._seal,
     )
+    self._orbax = ocp.StandardCheckpointer(async_options=options)
 
   def steps(self) -> list[int]:
     """Returns the steps that have a folder, the last first."""
-    if not self.directory.is_dir():
-      return []
     with files.explained('read', self.directory):
-      names = [path.name for path in self.directory.iterdir()]
+      there = self.directory.is_dir()
+      names = os.listdir(self.directory) if there else ()
     steps = [int(x) for x in names if re.fullmatch('[1-9][0-9]*', x)]
     return sorted(steps, reverse=True)
 
-  def find(self) -> Checkpoint | None:
+  def find(self) -> Checkpoint:
     """Returns the last checkpoint that is intact in all processes.
 
     Returns:
-      None where there is none at all.
+      The beginning where there is none at all.
 
     Raises:
       ResumeError: there are some, and all are damaged.
@@ -111,12 +105,12 @@ class Checkpoints:
     if agreed:
       return Checkpoint(agreed, self._folder(agreed), self._verified(agreed)[0])
     damaged = [f'{step}: {self._damage(step)}' for step in self.steps()]
-    if -self._placement.least(-len(damaged)):  # of the one that sees most
+    if self._placement.least(-len(damaged)):  # of the one that sees most
       raise errors.ResumeError(
         f'no checkpoint in {self.directory} is intact ({"; ".join(damaged)}); '
         'copy one there from a backup, or remove that folder to begin again'
       )
-    return None
+    return Checkpoint(0, self.directory, {})
 
   def prepare(self, resumed: int) -> None:
     """Makes sure that there is a place for the checkpoints to come.
@@ -150,10 +144,9 @@ class Checkpoints:
     Raises:
       ResumeError: the arrays are those of another run.
     """
+    target = jax.tree.map(_target, like)
     try:
-      state = self._orbax.restore(
-        checkpoint.folder, jax.tree.map(_target, like)
-      )
+      state = self._orbax.restore(checkpoint.folder, target)
     except (KeyError, TypeError, ValueError) as error:
       raise errors.ResumeError(
         f'{checkpoint.folder} does not fit this run: {error}'
@@ -195,7 +188,8 @@ class Checkpoints:
       if self._placement.is_chief:
         for step in self.steps()[KEEP:]:
           # Moved first: nothing with a number is ever incomplete.
-          shutil.rmtree(self._folder(step).rename(self._unfinished(step)))
+          moved = self._folder(step).rename(self._folder(step, UNFINISHED))
+          shutil.rmtree(moved)
 
   def close(self) -> None:
     """Waits, and frees what is needed for saving.
@@ -211,7 +205,7 @@ class Checkpoints:
 
   def _seal(self) -> None:
     """Adds the manifest; Orbax calls it in process 0 when all have written."""
-    manifest.seal(self._unfinished(self._about['step']), self._about)
+    manifest.seal(self._folder(self._about['step'], UNFINISHED), self._about)
 
   def _newest(self, limit: int | None) -> int:
     """The last intact step of at most `limit` in this process, or 0."""
@@ -240,18 +234,11 @@ class Checkpoints:
       place = folder.with_suffix(f'.damaged-{count}')
     with files.explained('rename', folder):
       folder.rename(place)
-    logging.warning(
-      'checkpoint %s is damaged (%s); it is now called %s',
-      folder,
-      self._damage(step),
-      place.name,
-    )
+    damage = f'checkpoint {folder} is damaged ({self._damage(step)})'
+    logging.warning('%s; it is now called %s', damage, place.name)
 
-  def _folder(self, step: int) -> pathlib.Path:
-    return self.directory / str(step)
-
-  def _unfinished(self, step: int) -> pathlib.Path:
-    return self.directory / f'{step}{UNFINISHED}'
+  def _folder(self, step: int, suffix: str = '') -> pathlib.Path:
+    return self.directory / f'{step}{suffix}'
 
   @contextlib.contextmanager
   def _told(self) -> Iterator[None]:

@@ -38,12 +38,8 @@ def describe() -> dict[str, Any]:
 
 def _cpu_model() -> str | None:
   """What the processor calls itself, where Linux tells."""
-  try:
-    found = re.search(
-      r'^model name\s*:(.*)', _CPUINFO.read_text(), re.MULTILINE
-    )
-  except OSError:
-    return None
+  text = _CPUINFO.read_text() if _CPUINFO.exists() else ''
+  found = re.search(r'^model name\s*:(.*)', text, re.MULTILINE)
   return found and found[1].strip()
 
 

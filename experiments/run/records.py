@@ -27,8 +27,6 @@ import pathlib
 import socket
 import time
 from typing import Any, TextIO
-import zipfile
-import zlib
 
 from absl import logging
 from experiments.program import errors
@@ -66,26 +64,17 @@ def read_params(path: pathlib.Path, like: Any) -> Any:
   try:
     with np.load(path) as archive:
       found = [archive[name] for name in _flat(like)]
-  except (
-    zipfile.BadZipFile,
-    OSError,
-    EOFError,
-    KeyError,
-    ValueError,
-    zlib.error,
-  ) as error:
-    raise errors.FileError(
-      f'{path} is missing, damaged, or of another run: {error}'
-    ) from error
+  except Exception as error:  # NumPy, zipfile and zlib have many kinds
+    told = f'{path} is missing, damaged, or of another run: {error}'
+    raise errors.FileError(told) from error
   return jax.tree.unflatten(jax.tree.structure(like), found)
 
 
 def _flat(tree: Any) -> dict[str, Any]:
   """Returns leaves by names such as `Dense_0/kernel`."""
-  flat = jax.tree_util.tree_flatten_with_path(tree)[0]
   return {
     jax.tree_util.keystr(at, simple=True, separator='/'): leaf
-    for at, leaf in flat
+    for at, leaf in jax.tree.leaves_with_path(tree)
   }
 
 
@@ -100,12 +89,10 @@ def read_metrics(path: pathlib.Path) -> list[dict[str, Any]]:
     content = path.read_bytes()
   lines: list[dict[str, Any]] = []
   for text in content.splitlines():
-    try:
+    with contextlib.suppress(ValueError, TypeError, KeyError):
       line = json.loads(text)
       if line['step'] > (lines[-1]['step'] if lines else 0):
         lines.append(line)
-    except (ValueError, TypeError, KeyError):
-      continue
   return lines
 
 
@@ -133,11 +120,8 @@ def open_metrics(path: pathlib.Path, resume_step: int = 0) -> TextIO:
 
 def json_line(line: Mapping[str, float]) -> str:
   """Returns a line of a metrics file."""
-  return json.dumps(_plain_line(line), allow_nan=False) + '\n'
-
-
-def _plain_line(line: Mapping[str, float]) -> dict[str, float | int | None]:
-  return {name: _plain(value) for name, value in line.items()}
+  plain = {name: _plain(value) for name, value in line.items()}
+  return json.dumps(plain, allow_nan=False) + '\n'
 
 
 def _plain(value: float) -> float | int | None:
@@ -165,7 +149,7 @@ class RunLog:
     resume_step: int,
     seconds_before: float,
     describe: Callable[[int, Mapping[str, float]], Mapping[str, float]],
-    writers: writing.Writers | None = None,
+    writers: writing.Writers,
   ):
     """Opens the log.
 
@@ -244,22 +228,19 @@ class RunLog:
         **added,
         'time/seconds': round(self.seconds(), 3),
       }
+      line = json_line(self.latest)
       with files.explained('write', self._file.name):
-        self._file.write(json_line(self.latest))
+        self._file.write(line)
         self._file.flush()
-      if self._writers is not None:
-        plain = _plain_line(self.latest)
-        del plain['step']
-        numbers = {k: v for k, v in plain.items() if v is not None}
-        self._writers.write(step, numbers)
+      numbers = {k: v for k, v in json.loads(line).items() if v is not None}
+      self._writers.write(numbers.pop('step'), numbers)
 
   def close(self) -> None:
     """Closes the file and the writers; what waits is dropped."""
     # What could not be written has been told; it must not be told twice.
     with contextlib.suppress(OSError):
       self._file.close()
-    if self._writers is not None:
-      self._writers.close()
+    self._writers.close()
 
 
 def lock(workdir: pathlib.Path) -> TextIO:
@@ -289,12 +270,9 @@ def lock(workdir: pathlib.Path) -> TextIO:
         'both: with --multihost they are one run'
       ) from None
     except OSError as error:  # of some network mounts
-      logging.warning(
-        '%s lies on a file system without locks (%s): nothing keeps a second '
-        'run out',
-        workdir,
-        error.strerror,
-      )
+      where = f'{workdir} lies on a file system without locks'
+      why = error.strerror
+      logging.warning('%s (%s): nothing keeps a second run out', where, why)
     file.truncate(0)
     json.dump({'pid': os.getpid(), 'host': socket.gethostname()}, file)
     file.flush()
@@ -303,8 +281,7 @@ def lock(workdir: pathlib.Path) -> TextIO:
 
 def _owner(path: pathlib.Path) -> str:
   """Who has a lock; the file may be just being written."""
-  try:
+  with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
     owner: Any = json.loads(path.read_text())
     return f', process {owner["pid"]} on {owner["host"]}'
-  except (OSError, ValueError, TypeError, KeyError):
-    return ''
+  return ''

@@ -15,6 +15,8 @@ import functools
 import math
 from typing import Any, NamedTuple
 
+Test = Mapping[str, Any]  # of a record, or of a summary
+
 
 class Score(NamedTuple):
   """A number that a test gives.
@@ -68,11 +70,6 @@ class Score(NamedTuple):
     """Of a score as it is shown, for `str.format`."""
     return f'{{:.{self.digits}f}}'
 
-  @property
-  def to_dense(self) -> str:
-    """Of an axis or a column of differences."""
-    return f'{self.unit} to dense'
-
   def difference(self, mine: float, other: float) -> float:
     """Returns by how much one score is above another, in `unit`."""
     return 100 * (mine / other - 1) if self.relative else mine - other
@@ -90,9 +87,7 @@ class Score(NamedTuple):
     """Whether a score is as good as a target."""
     return self.advantage(shown - target) >= 0
 
-  def first(
-    self, tests: Iterable[Mapping[str, Any]], target: float
-  ) -> Mapping[str, Any] | None:
+  def first(self, tests: Iterable[Test], target: float) -> Test | None:
     """Returns the first test that is as good as a target; None if none is.
 
     Args:
@@ -121,18 +116,8 @@ BITS = _relative('bits a character', 'bits_per_character', symbol='', digits=3)
 CROSS_ENTROPY = _relative('cross-entropy', 'loss', symbol='nats', digits=3)
 
 # What a run is judged by comes before what it has beside that.
-SCORES: Mapping[str, Score] = {
-  score.key: score
-  for score in (
-    ACCURACY,
-    WER,
-    BLEU,
-    BITS,
-    PERPLEXITY,
-    CROSS_ENTROPY,
-    TOP5,
-  )
-}
+_ALL = (ACCURACY, WER, BLEU, BITS, PERPLEXITY, CROSS_ENTROPY, TOP5)
+SCORES: Mapping[str, Score] = {score.key: score for score in _ALL}
 
 
 def titled(words: str) -> str:
@@ -142,11 +127,8 @@ def titled(words: str) -> str:
 
 def tested(line: Mapping[str, Any]) -> dict[str, float]:
   """Returns what was tested in a line of metrics.jsonl, named as in `final`."""
-  return {
-    f'test_{key}': line[f'test/{key}']
-    for key in SCORES
-    if f'test/{key}' in line
-  }
+  known = [key for key in SCORES if f'test/{key}' in line]
+  return {f'test_{key}': line[f'test/{key}'] for key in known}
 
 
 def main_of(final: Mapping[str, Any]) -> Score | None:

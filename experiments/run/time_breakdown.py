@@ -12,8 +12,6 @@ from several phases counts for that of its result. Compare gTop-k (arXiv
 1901.04359), figure 11.
 """
 
-from __future__ import annotations
-
 import collections
 from collections.abc import Callable, Iterable, Mapping, Sequence
 import pathlib
@@ -123,8 +121,8 @@ class Profiled:
     parts = summed(_events(planes), self._phase_of)
     # Operations of one device may overlap; then nothing is left.
     rest = max(0.0, whole - sum(parts.values()))
-    times = [*parts.values(), rest]
-    return result, {**dict(zip(NAMES, times, strict=True)), STEP: whole}
+    times = (*parts.values(), rest, whole)
+    return result, dict(zip((*NAMES, STEP), times, strict=True))
 
 
 def profiled(run: Callable[[], Any]) -> tuple[Any, list[Any]]:

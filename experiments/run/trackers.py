@@ -8,6 +8,7 @@ Where things go is said by the environment variables of the tracker.
 """
 
 from collections.abc import Callable, Mapping
+import functools
 import pathlib
 import secrets
 from typing import Any, NamedTuple
@@ -22,12 +23,16 @@ class Writer(NamedTuple):
   """What a factory here returns.
 
   Attributes:
-    write: takes a step and its numbers by name.
+    log: takes numbers by name, and `step=`.
     close: is called once, when no more come.
   """
 
-  write: Callable[[int, Mapping[str, float]], Any]
+  log: Callable[..., Any]
   close: Callable[[], Any]
+
+  def write(self, step: int, numbers: Mapping[str, float]) -> None:
+    """Hands on the numbers of a step."""
+    self.log(dict(numbers), step=step)
 
 
 def tensorboard(
@@ -42,16 +47,35 @@ def tensorboard(
     purge_step=last_step + 1,  # what earlier ones have after it does not show
   )
 
-  def write(step: int, numbers: Mapping[str, float]) -> None:
+  def log(numbers, step):
     for name, value in numbers.items():
       board.add_scalar(name, value, step)
 
-  return Writer(write, board.close)
+  return Writer(log, board.close)
 
 
-def wandb(
-  config: Mapping[str, Any], workdir: pathlib.Path, last_step: int
-) -> Writer:
+def _goes_on(begin: Callable[..., tuple[Writer, str]]) -> Callable[..., Writer]:
+  """Makes a factory of what begins a run of a tracker, or goes on with it.
+
+  Args:
+    begin: gets the fields, the working directory, and the run's name in the
+      tracker if it has one; returns a writer and that name.
+  """
+  tracker = begin.__name__
+
+  @functools.wraps(begin)
+  def factory(config, workdir, last_step):
+    del last_step
+    names = files.read_json(workdir / IDS) or {}
+    writer, name = begin(dict(config), workdir, names.get(tracker))
+    files.write_json(workdir / IDS, {**names, tracker: name})
+    return writer
+
+  return factory
+
+
+@_goes_on
+def wandb(config, workdir, known):
   """Writes a run of Weights & Biases.
 
   Its project is what WANDB_PROJECT says; with WANDB_MODE=offline it stays in
@@ -59,72 +83,46 @@ def wandb(
   """
   import wandb as package
 
-  del last_step
-  known = _ids(workdir).get('wandb')
   run = package.init(
-    config=dict(config),
+    config=config,
     dir=str(workdir),
     name=workdir.resolve().name,
     id=known,
     resume='allow' if known else None,
   )
-  _keep(workdir, 'wandb', run.id)
-
-  def write(step: int, numbers: Mapping[str, float]) -> None:
-    # Without `commit` it would wait for the next one.
-    run.log(dict(numbers), step=step, commit=True)
-
-  return Writer(write, run.finish)
+  # Without `commit` a step would wait for the next one.
+  return Writer(functools.partial(run.log, commit=True), run.finish), run.id
 
 
-def mlflow(
-  config: Mapping[str, Any], workdir: pathlib.Path, last_step: int
-) -> Writer:
+@_goes_on
+def mlflow(config, workdir, known):
   """Writes a run of MLflow.
 
   MLFLOW_TRACKING_URI says where, MLFLOW_EXPERIMENT_NAME to which experiment.
   """
   import mlflow as package
 
-  del last_step
-  if known := _ids(workdir).get('mlflow'):
+  if known:
     package.start_run(run_id=known)
   else:
-    run = package.start_run(run_name=workdir.resolve().name)
-    _keep(workdir, 'mlflow', run.info.run_id)
-    package.log_params(traverse_util.flatten_dict(dict(config), sep='.'))
-
-  def write(step: int, numbers: Mapping[str, float]) -> None:
-    package.log_metrics(dict(numbers), step=step)
-
-  return Writer(write, package.end_run)
+    known = package.start_run(run_name=workdir.resolve().name).info.run_id
+    package.log_params(traverse_util.flatten_dict(config, sep='.'))
+  return Writer(package.log_metrics, package.end_run), known
 
 
-def trackio(
-  config: Mapping[str, Any], workdir: pathlib.Path, last_step: int
-) -> Writer:
+@_goes_on
+def trackio(config, workdir, known):
   """Writes a run of Trackio, in the project `gradsparse`.
 
   TRACKIO_SPACE_ID or TRACKIO_SERVER_URL says where, if not on this machine.
   """
   import trackio as package
 
-  del last_step
-  known = _ids(workdir).get('trackio')
   # It knows runs by their names, and several folders may have the same one.
   name = known or f'{workdir.resolve().name}-{secrets.token_hex(3)}'
-  package.init(
-    project='gradsparse',
-    name=name,
-    config=dict(config),
-    resume='allow' if known else 'never',
-  )
-  _keep(workdir, 'trackio', name)
-
-  def write(step: int, numbers: Mapping[str, float]) -> None:
-    package.log(dict(numbers), step=step)
-
-  return Writer(write, package.finish)
+  resume = 'allow' if known else 'never'
+  package.init(project='gradsparse', name=name, config=config, resume=resume)
+  return Writer(package.log, package.finish), name
 
 
 # The package that each needs, and its factory, by the names of `--writer`.
@@ -134,11 +132,3 @@ TRACKERS = {
   'mlflow': ('mlflow', mlflow),
   'trackio': ('trackio', trackio),
 }
-
-
-def _ids(workdir: pathlib.Path) -> Mapping[str, str]:
-  return files.read_json(workdir / IDS) or {}
-
-
-def _keep(workdir: pathlib.Path, tracker: str, run_id: str) -> None:
-  files.write_json(workdir / IDS, {**_ids(workdir), tracker: run_id})

@@ -31,28 +31,21 @@ from experiments.run import trackers
 flags.disclaim_key_flags()
 
 
+_VALID = f'{", ".join(trackers.TRACKERS)} or package.module:factory'
 Factory = Callable[[Mapping[str, Any], pathlib.Path, int], Any]
 
 
 def define_flag() -> flags.FlagHolder[list[str]]:
   """Defines `--writer`, names with commas between them."""
-  return command_line.define_list(
-    'writer',
-    (),
-    _name,
-    f'where numbers go beside metrics.jsonl: {", ".join(trackers.TRACKERS)}, '
-    'or package.module:factory',
-  )
+  text = f'where numbers go beside metrics.jsonl: {_VALID}'
+  return command_line.define_list('writer', (), _name, text)
 
 
 def _name(text: str) -> str:
   """Parses the name of a factory; raises ValueError."""
   module, colon, attribute = text.partition(':')
   if text not in trackers.TRACKERS and not (module and colon and attribute):
-    raise ValueError(
-      f'must be one of {", ".join(trackers.TRACKERS)} or '
-      f'package.module:factory, got {text!r}'
-    )
+    raise ValueError(f'must be one of {_VALID}, got {text!r}')
   return text
 
 
@@ -152,12 +145,8 @@ class Writers:
 
 
 def _warn(name: str, when: str, error: Exception) -> None:
-  logging.warning(
-    '--writer=%s failed %s and is left out from here on: %s',
-    name,
-    when,
-    _told(error),
-  )
+  failed = f'--writer={name} failed {when} and is left out from here on'
+  logging.warning('%s: %s', failed, _told(error))
 
 
 def _told(error: Exception) -> str:

@@ -34,11 +34,5 @@ def counts(hypotheses: Sequence[str], references: Sequence[str]) -> np.ndarray:
 def score(total: np.ndarray) -> float:
   """Returns BLEU, from 0 to 100, of counts that were added up."""
   hypothesis, reference, *ngrams = np.asarray(total).astype(int).tolist()
-  found = bleu.BLEU.compute_bleu(
-    ngrams[:_ORDERS],
-    ngrams[_ORDERS:],
-    hypothesis,
-    reference,
-    smooth_method='exp',
-  )
-  return found.score
+  counted = ngrams[:_ORDERS], ngrams[_ORDERS:], hypothesis, reference
+  return bleu.BLEU.compute_bleu(*counted, smooth_method='exp').score

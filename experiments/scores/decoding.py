@@ -105,10 +105,8 @@ def make_beam_search(
     first = 0, _first_beams(len(source), beam, length), state
     _, beams, _ = jax.lax.while_loop(going_on, body, first)
     best = (beams.total / beams.lengths**length_penalty).argmax(-1)[:, None]
-    return Decoded(
-      _of_parents(beams.tokens, best)[:, 0],
-      _of_parents(beams.total, best)[:, 0],
-    )
+    found = (_of_parents(x, best)[:, 0] for x in (beams.tokens, beams.total))
+    return Decoded(*found)
 
   return decode
 

@@ -31,10 +31,7 @@ _SWEEP = command_line.define_list(
 )
 _WRITER = writers.define_flag()
 _JOBS = flags.DEFINE_integer(
-  'jobs',
-  None,
-  'number of points that run at once; 1 if not given',
-  lower_bound=1,
+  'jobs', None, 'points that run at once; 1 if not given', lower_bound=1
 )
 _INDEX = flags.DEFINE_integer(
   'index', None, 'run this point only, counted from 0', lower_bound=0
@@ -63,9 +60,8 @@ def main() -> int | None:
   words, workdir = command_line.config_words(), _WORKDIR.value
   points = sweeps.make(_SWEEP.value, words, workdir)
   if _PRINT.value or _COLLECT.value:
-    rows = pd.DataFrame(
-      [point.row(index) for index, point in enumerate(points)], dtype=object
-    )
+    found = [point.row(index) for index, point in enumerate(points)]
+    rows = pd.DataFrame(found, dtype=object)
     if _COLLECT.value:
       tables.write_csv(_COLLECT.value, rows)
       print(_COLLECT.value)

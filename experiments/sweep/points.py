@@ -115,11 +115,9 @@ def make(
       is set twice; or the configuration of a point is wrong.
   """
   file = words[0].removeprefix('--config=').partition(':')[0]
-  functions = {
-    name.removeprefix(_PREFIX): value
-    for name, value in runpy.run_path(file).items()
-    if name.startswith(_PREFIX)
-  }
+  there = runpy.run_path(file).items()
+  found = [(name, value) for name, value in there if name.startswith(_PREFIX)]
+  functions = {name.removeprefix(_PREFIX): value for name, value in found}
   listed = []
   for name in names:
     if name not in functions:
@@ -151,9 +149,7 @@ def make(
   return points
 
 
-def _point(
-  overrides: Overrides, words: Sequence[str], workdir: pathlib.Path
-) -> Point:
+def _point(overrides: Overrides, words, workdir: pathlib.Path) -> Point:
   """Returns a point whose configuration is right."""
   own = (f'--config.{name}={value}' for name, value in overrides.items())
   flags = (*words, *own)

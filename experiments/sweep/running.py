@@ -9,6 +9,7 @@ import sys
 
 from experiments.program import errors
 from experiments.program import files
+from experiments.program import signals
 from experiments.run import records
 from experiments.run import scores
 from experiments.sweep import points as sweeps
@@ -71,23 +72,15 @@ def run(
     why = f'ended with status {status}'
     say(f'{point.folder}: {why}: {point.last_words()}')
 
-  before = {
-    number: signal.signal(number, hear)
-    for number in (signal.SIGTERM, signal.SIGINT)
-  }
-  try:
-    with futures.ThreadPoolExecutor(jobs) as pool:
-      waiting = []
-      for point, finished in zip(points, done, strict=True):
-        if finished:
-          say(f'{point.folder}: finished already')
-        else:
-          waiting.append(pool.submit(finish, point))
-      for each in waiting:
-        each.result()  # raises what a thread has raised
-  finally:
-    for number, handler in before.items():
-      signal.signal(number, handler)
+  with signals.handled(hear), futures.ThreadPoolExecutor(jobs) as pool:
+    waiting = []
+    for point, finished in zip(points, done, strict=True):
+      if finished:
+        say(f'{point.folder}: finished already')
+      else:
+        waiting.append(pool.submit(finish, point))
+    for each in waiting:
+      each.result()  # raises what a thread has raised
   if heard:
     raise errors.StoppedError(
       f'stopped by {signal.Signals(heard[0]).name}, {len(failed)} points are '

@@ -6,8 +6,8 @@ import math
 from typing import Any
 
 from experiments import data
+from experiments import models
 from experiments.tasks import task
-from flax import linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -38,7 +38,6 @@ class Classification(task.Task):
     examples: that it is tested on.
   """
 
-  model: nn.Module
   image_shape: Sequence[int]
   mean: Sequence[float]
   std: Sequence[float]
@@ -88,3 +87,20 @@ class Classification(task.Task):
     if self.classes > _TOP:
       tested['test/top5_accuracy'] = among
     return tested
+
+
+def load(section, split, _):
+  """See `experiments.tasks`."""
+  return data.load(section.name, section.dir, split, section.image_size)
+
+
+def build(config, dataset, **drawn):
+  """See `experiments.tasks`."""
+  shape, name = dataset.train.image_shape, config.model.name
+  sampler = data.Sampler(dataset.train, augment=config.data.augment, **drawn)
+  if dataset.ahead:
+    sampler = data.Ahead(sampler, dataset.ahead, config.train.steps)
+  model = models.create(name, dataset.classes, 'images')
+  models.check_images(name, shape)
+  given = dataset.mean, dataset.std, dataset.classes, dataset.test
+  return Classification(model, shape, *given), sampler

@@ -5,10 +5,10 @@ import dataclasses
 import math
 from typing import Any
 
+from experiments import models
 from experiments.data import language
 from experiments.scores import entropy
 from experiments.tasks import task
-from flax import linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -41,7 +41,6 @@ class Language(task.Task):
     characters: whether the symbols are characters.
   """
 
-  model: nn.Module
   corpus: language.Corpus
   batch_size: int
   window: int
@@ -70,16 +69,15 @@ class Language(task.Task):
     def test(params, statistics, process, processes):
       del statistics
       carry = self.model.carry(-(-_TEST_ROWS // processes))
-      windows = language.walk(
+      sums = []
+      for inputs in language.walk(
         self.corpus.test,
         self.corpus.end,
         rows=_TEST_ROWS,
         length=self.window,
         process=process,
         processes=processes,
-      )
-      sums = []
-      for inputs in windows:
+      ):
         one, carry = total(params, carry, inputs)
         sums.append(one)
       return np.asarray([math.fsum(jax.device_get(sums))])
@@ -96,11 +94,9 @@ class Language(task.Task):
 
   def _losses(self, params, carry, inputs, key=None):
     """float32[batch, window], and what the next batch begins with."""
+    tokens, targets = inputs['tokens'], inputs['targets']
     begun = _begun(carry, inputs['first'])
-    (logits, carry), _ = self.apply(
-      params, {}, inputs['tokens'], begun, key=key
-    )
-    targets = inputs['targets']
+    (logits, carry), _ = self.apply(params, {}, tokens, begun, key=key)
     losses = optax.softmax_cross_entropy_with_integer_labels(logits, targets)
     return losses, carry
 
@@ -110,3 +106,21 @@ def _begun(carry: Any, first: jax.Array) -> Any:
   return jax.tree.map(
     lambda x: jnp.where(first.reshape(-1, *[1] * (x.ndim - 1)), 0, x), carry
   )
+
+
+def load(section, split, _):
+  """See `experiments.tasks`."""
+  return language.load(section.name, section.dir, split)
+
+
+def build(config, corpus, **drawn):
+  """See `experiments.tasks`."""
+  length = config.train.bptt_length
+  task = Language(
+    models.create(config.model.name, len(corpus.symbols), 'language'),
+    corpus,
+    batch_size=config.train.batch_size,
+    window=length,
+    characters=config.data.name == 'ptb_characters',
+  )
+  return task, language.Windows(corpus.train, length=length, **drawn)

@@ -2,14 +2,16 @@
 
 from collections.abc import Mapping
 import dataclasses
+import functools
 from typing import Any
 
+from experiments import data
+from experiments import models
 from experiments.data import buckets
 from experiments.data import speech
 from experiments.scores import ctc
 from experiments.scores import word_errors
 from experiments.tasks import task
-from flax import linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -38,7 +40,6 @@ class Speech(task.Task):
     num_buckets: shapes of such calls, at most.
   """
 
-  model: nn.Module
   corpus: speech.Corpus
   test_batch: int = 32
   num_buckets: int = buckets.MOST
@@ -46,14 +47,9 @@ class Speech(task.Task):
   @property
   def stride(self) -> int:
     """How many frames the model takes for one that it gives."""
-
-    def run():
-      inputs = self.example(_FRAMES)
-      return self.model.init_with_output(
-        jax.random.key(0), *inputs, train=False
-      )
-
-    (logits, _), _ = jax.eval_shape(run)
+    run = functools.partial(self.model.init_with_output, train=False)
+    inputs = jax.random.key(0), *self.example(_FRAMES)
+    (logits, _), _ = jax.eval_shape(run, *inputs)
     return _FRAMES // logits.shape[1]
 
   def files(self) -> Mapping[str, bytes]:
@@ -68,7 +64,17 @@ class Speech(task.Task):
     (logits, frames), statistics = self.apply(
       params, statistics, inputs['features'], inputs['frames'], key=key
     )
-    return _losses(logits, frames, inputs), logits, frames, statistics
+    labels = inputs['labels']
+    losses = optax.ctc_loss(
+      logits,
+      _padding(frames, logits.shape[1]),
+      labels,
+      _padding(inputs['characters'], labels.shape[1]),
+      blank_id=ctc.BLANK,
+      # Like the logits: under shard_map a loop begins as it goes on.
+      log_epsilon=jnp.full_like(logits, _LOG_EPSILON, shape=()),
+    )
+    return losses, logits, frames, statistics
 
   def make_test(self) -> task.Test:
     examples = self.corpus.test
@@ -84,9 +90,8 @@ class Speech(task.Task):
         processes=processes,
       ):
         count = len(part.rows)
-        losses, logits, frames, _ = jax.device_get(
-          heard(params, statistics, part.inputs)
-        )
+        found = heard(params, statistics, part.inputs)
+        losses, logits, frames, _ = jax.device_get(found)
         loss += losses[:count].sum(dtype=np.float64)
         paths = ctc.greedy(logits[:count], frames[:count])
         said += [examples.alphabet.decode(path) for path in paths]
@@ -104,22 +109,23 @@ class Speech(task.Task):
     return features, jnp.full(1, frames, jnp.int32)
 
 
-def _losses(
-  logits: jax.Array, frames: jax.Array, inputs: Mapping[str, jax.Array]
-) -> jax.Array:
-  """float32[batch], of each utterance."""
-  labels = inputs['labels']
-  return optax.ctc_loss(
-    logits,
-    _padding(frames, logits.shape[1]),
-    labels,
-    _padding(inputs['characters'], labels.shape[1]),
-    blank_id=ctc.BLANK,
-    # Like the logits: under shard_map a loop begins as it goes on.
-    log_epsilon=jnp.full_like(logits, _LOG_EPSILON, shape=()),
-  )
-
-
 def _padding(lengths: jax.Array, most: int) -> jax.Array:
   """float32[batch, most], 1 behind the end."""
   return (jnp.arange(most) >= lengths[:, None]).astype(jnp.float32)
+
+
+def load(section, split, _):
+  """See `experiments.tasks`."""
+  return speech.load(section.name, section.dir, split, section.transcripts)
+
+
+def build(config, corpus, **drawn):
+  """See `experiments.tasks`."""
+  num_buckets = config.data.buckets
+  classes = corpus.train.alphabet.classes
+  model = models.create(config.model.name, classes, 'speech')
+  task = Speech(model, corpus, num_buckets=num_buckets)
+  sampler = speech.Sampler(
+    corpus.train, num_buckets=num_buckets, stride=task.stride, **drawn
+  )
+  return task, data.Ahead(sampler, speech.AHEAD, config.train.steps)

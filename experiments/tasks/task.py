@@ -13,6 +13,7 @@ import numpy as np
 SYMBOLS = 'symbols.json'
 VOCABULARY = 'vocabulary.model'  # sentencepiece's
 
+Inputs = Mapping[str, jax.Array]  # of a batch
 # Of parameters, statistics, this process and how many there are.
 Test = Callable[[Any, Any, int, int], np.ndarray]
 
@@ -57,6 +58,7 @@ def symbols_file(symbols: Sequence[str]) -> dict[str, bytes]:
   return {SYMBOLS: json.dumps(symbols, ensure_ascii=False).encode()}
 
 
+@dataclasses.dataclass(frozen=True)
 class Task:
   """A model, the loss of its training and its test.
 
@@ -89,11 +91,7 @@ class Task:
     raise NotImplementedError
 
   def apply(
-    self,
-    params: Any,
-    statistics: Any,
-    *inputs: Any,
-    key: jax.Array | None = None,
+    self, params: Any, statistics: Any, *inputs: Any, key: Any = None
   ) -> tuple[Any, Any]:
     """Returns what the model gives, and new running averages.
 
@@ -132,17 +130,11 @@ class Task:
     """
     if not self.has_batch_axis:
       return self
-    return dataclasses.replace(
-      self, model=self.model.clone(batch_axis=axis_name)
-    )
+    model = self.model.clone(batch_axis=axis_name)
+    return dataclasses.replace(self, model=model)
 
   def outcome(
-    self,
-    params: Any,
-    statistics: Any,
-    carry: Any,
-    inputs: Mapping[str, jax.Array],
-    key: jax.Array,
+    self, params: Any, statistics: Any, carry: Any, inputs: Inputs, key: Any
   ) -> Outcome:
     """Returns what a worker's batch gives in training.
 

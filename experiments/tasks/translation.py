@@ -4,12 +4,12 @@ from collections.abc import Mapping
 import dataclasses
 from typing import Any
 
+from experiments import models
 from experiments.data import buckets
 from experiments.data import translation
 from experiments.scores import bleu
 from experiments.scores import decoding
 from experiments.tasks import task
-from flax import linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -40,7 +40,6 @@ class Translation(task.Task):
     num_buckets: shapes of what is tested, at most.
   """
 
-  model: nn.Module
   corpus: translation.Corpus
   beam: int = 1
   num_buckets: int = buckets.MOST
@@ -97,11 +96,33 @@ class Translation(task.Task):
 
   def _losses(self, params, inputs, key=None):
     """float32[batch, length - 1], weighted."""
-    target = inputs['target']
-    logits, _ = self.apply(
-      params, {}, inputs['source'], target[:, :-1], key=key
-    )
-    losses = optax.softmax_cross_entropy_with_integer_labels(
-      logits, target[:, 1:]
-    )
+    source, target = inputs['source'], inputs['target']
+    before, after = target[:, :-1], target[:, 1:]
+    logits, _ = self.apply(params, {}, source, before, key=key)
+    losses = optax.softmax_cross_entropy_with_integer_labels(logits, after)
     return losses * inputs['weights']
+
+
+def load(section, split, task):
+  """See `experiments.tasks`."""
+  fields = ('source', 'target', 'vocabulary', 'cache')
+  given = {name: section[name] for name in fields}
+  where = section.name, section.dir, split
+  return translation.load(*where, trained=task and task.corpus, **given)
+
+
+def build(config, corpus, **drawn):
+  """See `experiments.tasks`."""
+  section = config.data
+  if section.tokens:
+    drawn['batch_size'] = 0
+  sampler = translation.Sampler(
+    corpus.train,
+    batch_tokens=section.tokens,
+    max_length=section.max_length,
+    num_buckets=section.buckets,
+    **drawn,
+  )
+  name, classes = config.model.name, corpus.vocabulary.size
+  model = models.create(name, classes, 'translation')
+  return Translation(model, corpus, config.test.beam, section.buckets), sampler

@@ -6,8 +6,10 @@ from typing import Any, NamedTuple
 
 from experiments import tasks
 from experiments.hosts import placement as placing
+from experiments.program import errors
 from experiments.training import training_step
 import jax
+import numpy as np
 
 # Whose model: the mean of all workers', or, where they differ, the first one's.
 MEAN = 'mean'
@@ -97,3 +99,21 @@ class Lowest:
   def stuck(self, patience: int) -> bool:
     """Whether so many tests, or a multiple, have found no lower loss."""
     return self.in_a_row > 0 and self.in_a_row % patience == 0
+
+
+def check_finite(state: training_step.TrainState, step: int) -> None:
+  """Raises if the parameters after `step` are not all numbers.
+
+  A loss says so only one step later.
+
+  Raises:
+    DivergedError: names the first parameter.
+  """
+  for path, leaf in jax.tree.leaves_with_path(state.params):
+    # Replicated parameters are looked at once, those that differ all.
+    held = leaf.addressable_shards[: 1 if leaf.is_fully_replicated else None]
+    if not all(np.isfinite(shard.data).all() for shard in held):
+      name = jax.tree_util.keystr(path, simple=True, separator='/')
+      raise errors.DivergedError(
+        f'parameter {name} is not finite after step {step}; {errors.CALMER}'
+      )

@@ -62,15 +62,13 @@ class Experiment:
     )
     split = config.data.final_split
     self.final_task = split and tasks.tested_on(self.task, config, split)
-    self.learning_rate = optimizer.learning_rate(
-      config, self.sampler.steps_per_epoch
-    )
+    epoch = self.sampler.steps_per_epoch
+    self.learning_rate = rate = optimizer.learning_rate(config, epoch)
     self.stages = schemes.stages(section)
-    self.chain = functools.cache(
-      lambda density: optimizer.make(
-        config, self.learning_rate, density, axis_name=training_step.AXIS
-      )
+    make = functools.partial(
+      optimizer.make, config, rate, axis_name=placing.AXIS
     )
+    self.chain = functools.cache(make)
     self.moments = schemes.needs_moments(schemes.check(section))
     self.shapes, statistics = jax.eval_shape(self.task.init, jax.random.key(0))
     if self.moments and section.microbatch and jax.tree.leaves(statistics):
@@ -123,25 +121,50 @@ class Experiment:
   @functools.cached_property
   def plans(self) -> byte_counter.Plans:
     """What its steps will send."""
-    workers = self.placement.num_workers
-    average = gs.workers.plan_average(
-      self.tx,
-      self.shapes,
-      workers,
-      every=self.config.compression.param_sync_every,
-    )
+    shapes, workers = self.shapes, self.placement.num_workers
+    every = self.config.compression.param_sync_every
+    average = gs.workers.plan_average(self.tx, shapes, workers, every=every)
     return byte_counter.Plans(
       self.stages,
       [
-        gs.plan(
-          self.chain(stage.density), self.shapes, workers, step=stage.first_step
-        )
-        for stage in self.stages
+        gs.plan(self.chain(each.density), shapes, workers, step=each.first_step)
+        for each in self.stages
       ],
       byte_counter.plan_inside(
-        self.shapes, self.placement.inner_workers, moments=self.moments
+        shapes, self.placement.inner_workers, moments=self.moments
       ),
       average if average.rows and not isinstance(self.tx, gs.Outer) else None,
+    )
+
+  def check_agreement(self, step: int, state: training_step.TrainState) -> None:
+    """Compares all that is declared equal on all workers; all must call.
+
+    A checksum a leaf on each device, and one small collective: 4 bytes a leaf
+    to each other worker. A program of its own, beside that of the step, which
+    is compiled when it is first needed. Without a mesh what is shared is there
+    once: nothing can differ.
+
+    Raises:
+      DisagreementError: names step, leaf and worker.
+    """
+    axes = tuple(self.placement.axes)
+    try:
+      if self.placement.mesh is not None:
+        found = self._fingerprints(state)
+        gs.workers.check_agreement(found, state, self.specs, axes)
+    except gs.workers.DisagreementError as error:
+      raise errors.DisagreementError(
+        f'after step {step} {error}. No checkpoint holds this: the same '
+        'command resumes from the last checkpoint'
+      ) from error
+
+  @functools.cached_property
+  def _fingerprints(self) -> Callable[..., Any]:
+    axes = tuple(self.placement.axes)
+    return self.placement.parallel(
+      lambda state: gs.workers.fingerprint(state, self.specs, axes),
+      in_specs=(self.specs,),
+      out_specs=PartitionSpec(),
     )
 
   def evaluation(self, task: tasks.Task) -> evaluation.Evaluation:

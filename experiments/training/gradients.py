@@ -17,10 +17,10 @@ class Gradients(NamedTuple):
 
   Attributes:
     loss: mean over the batch.
-    measured: see `tasks.Outcome`.
+    measured: see `tasks.task.Outcome`.
     statistics: new running averages of batch normalisation, or empty.
     carry: what the worker's next batch begins with.
-    counts: see `tasks.Outcome`.
+    counts: see `tasks.task.Outcome`.
     grads: of the mean loss.
     second_moment: sum over examples of (their gradient / batch size)^2, or
       None.
@@ -47,11 +47,10 @@ def plain(
     carry: what the worker's last batch left, see `tasks.Task`.
     batch: one worker's.
   """
+  inputs, key = batch.inputs, _key(batch.noise)
 
   def loss_fn(params):
-    out = task.outcome(
-      params, statistics, carry, batch.inputs, _key(batch.noise)
-    )
+    out = task.outcome(params, statistics, carry, inputs, key)
     return out.loss, out
 
   (loss, out), grads = jax.value_and_grad(loss_fn, has_aux=True)(params)

@@ -12,16 +12,15 @@ from absl import logging
 from experiments.config import optimizer
 from experiments.config import schemes
 from experiments.program import errors
+from experiments.program import signals
 from experiments.run import byte_counter
 from experiments.run import checkpoints
 from experiments.run import records
-from experiments.run import signals
 from experiments.run import time_breakdown
 from experiments.run import writers
-from experiments.training import blocks
-from experiments.training import checks
 from experiments.training import evaluation
 from experiments.training import resuming
+from experiments.training import training_step
 from experiments.training.experiment import Experiment
 import jax
 import numpy as np
@@ -53,8 +52,8 @@ class Loop:
     self,
     experiment: Experiment,
     workdir: pathlib.Path,
-    progress: Progress | None,
-    factories: Mapping[str, writers.Factory] | None = None,
+    progress: Progress,
+    factories: Mapping[str, writers.Factory],
   ):
     """Goes to where the last checkpoint is, or begins.
 
@@ -71,45 +70,39 @@ class Loop:
     config, placement = experiment.config, experiment.placement
     self._experiment, self._placement = experiment, placement
     self._train = config.train
-    self._progress = progress
+    self._progress = progress if placement.is_chief else lambda *_: None
     self.state = experiment.init_state()
     self.evaluate = experiment.evaluation(experiment.task)
     self.models: dict[str, evaluation.Model] = {}
     self.tested: dict[str, float] = {}
     self.counter = byte_counter.ByteCounter(experiment.plans)
     self.compile_seconds = 0.0
-    self._check_agreement = checks.make_agreement(experiment.specs, placement)
     self._heard: Any = 0  # signal number, of all processes, a step ago
     self._train_steps: dict[Any, Any] = {}  # by density and shapes of batches
     self._saver = checkpoints.Checkpoints(
       workdir / 'checkpoints', config.train.checkpoint_every, placement
     )
     found = resuming.find(self._saver, experiment, workdir)
-    placement.on_chief(
-      lambda: resuming.prepare(workdir, self._saver, found, experiment)
-    )
-    self.done = found.step if found else 0
-    about: Mapping[str, Any] = found.about if found else {}
+    begin = workdir, self._saver, found, experiment
+    placement.on_chief(resuming.prepare, *begin)
+    self.done, about = found.step, found.about
     self._lowest = evaluation.Lowest(**about.get('early_stop', {}))
-    if found:
-      logging.warning(
-        'resuming after step %d of %d', self.done, self._train.steps
-      )
+    if self.done:
+      last = self._train.steps
+      logging.warning('resuming after step %d of %d', self.done, last)
       self.state = resuming.restore(experiment, self.state, self._saver, found)
       self.counter.restore(about['traffic'])
     self.best_step = 0
     self._best = workdir / records.BEST
     metrics = workdir / records.METRICS
-    last_step = records.last_step(metrics) if found and factories else 0
+    written = records.last_step(metrics) if self.done else 0
     self.log = records.RunLog(
       metrics if placement.is_chief else None,
       self._train,
       resume_step=self.done,
       seconds_before=about.get('seconds', 0.0),
       describe=self._describe,
-      writers=writers.Writers(
-        factories or {}, experiment.asked, workdir, last_step
-      ),
+      writers=writers.Writers(factories, experiment.asked, workdir, written),
     )
 
   def run(self) -> None:
@@ -124,10 +117,10 @@ class Loop:
         while self.done < self._train.steps and not is_last:
           is_last = self._step(listener)
           if not is_last:
-            self._tell()
+            self._progress(self.done, self._train.steps, self.log.latest)
         self.log.flush()
         self._check_rejections()
-        self._tell()
+        self._progress(self.done, self._train.steps, self.log.latest)
       except BaseException:
         # Of several processes one that has failed waits for no other.
         if jax.process_count() == 1:
@@ -161,7 +154,7 @@ class Loop:
     ends = is_last or bool(stopping)
     saves = _due(step, train.checkpoint_every, ends)
     if check_every and (saves or _due(step, check_every, is_last)):
-      self._check_agreement(step, self.state)
+      self._experiment.check_agreement(step, self.state)
     if saves:
       self._save(step)
     self._saver.check()
@@ -178,9 +171,7 @@ class Loop:
     if self._lowest.observe(self.tested['test/loss']) and self._train.keep_best:
       # A run that goes on from before this test does it again.
       content = {'step': np.int64(step), **self.models}
-      self._placement.on_chief(
-        lambda: records.write_params(self._best, content)
-      )
+      self._placement.on_chief(records.write_params, self._best, content)
     section = self._experiment.config.optimizer
     if section.schedule == 'plateau' and self._lowest.stuck(section.patience):
       opt_state = optimizer.fall(self.state.opt_state, section.lr_decay_factor)
@@ -189,9 +180,7 @@ class Loop:
   def _stops_early(self) -> bool:
     return 0 < self._train.early_stop_patience <= self._lowest.in_a_row
 
-  def _describe(
-    self, step: int, metrics: Mapping[str, float]
-  ) -> dict[str, float]:
+  def _describe(self, step, metrics) -> dict[str, float]:
     """Returns what is logged of a step beside what it measures."""
     # The exchange that the step is for has the rate of its first step.
     every = self._experiment.config.optimizer.accumulate
@@ -224,9 +213,8 @@ class Loop:
     if is_first:
       made = experiment.make_train_step(stage)
       if self._train.time_breakdown_every:
-        made = time_breakdown.Profiled(
-          *blocks.compiled(made, self.state, batch)
-        )
+        programs = training_step.compiled(made, self.state, batch)
+        made = time_breakdown.Profiled(*programs)
       self._train_steps[program] = made
     train_step = self._train_steps[program]
     times: dict[str, float] = {}
@@ -242,24 +230,19 @@ class Loop:
   def _save(self, step: int) -> None:
     self.log.flush()
     if not self.log.may_save:
-      logging.warning(
-        'no checkpoint of step %d: it was rejected, or its loss is no number',
-        step,
-      )
+      why = 'it was rejected, or its loss is no number'
+      logging.warning('no checkpoint of step %d: %s', step, why)
       return
-    checks.check_finite(self.state, step)
-    self._saver.save(
-      step,
-      self.state,
-      {
-        'format': resuming.FORMAT,
-        'config': self._experiment.asked,
-        'position': self._experiment.sampler.position(step)._asdict(),
-        'seconds': self.log.seconds(),
-        'traffic': self.counter.to_dict(),
-        'early_stop': dataclasses.asdict(self._lowest),
-      },
-    )
+    evaluation.check_finite(self.state, step)
+    about = {
+      'format': resuming.FORMAT,
+      'config': self._experiment.asked,
+      'position': self._experiment.sampler.position(step)._asdict(),
+      'seconds': self.log.seconds(),
+      'traffic': self.counter.to_dict(),
+      'early_stop': dataclasses.asdict(self._lowest),
+    }
+    self._saver.save(step, self.state, about)
 
   def _asked_to_stop(self, listener: signals.Listener) -> int:
     """Number of the signal on which all processes stop after this step, or 0.
@@ -281,15 +264,9 @@ class Loop:
     if steps := self._saver.steps():
       folder = self._saver.directory / str(steps[0])
       saved = f'saved in {folder}, and the same command goes on from there'
+    where = f'after step {step} of {self._train.steps}: {saved}'
     name = signal.Signals(number).name
-    return errors.StoppedError(
-      f'stopped by {name} after step {step} of {self._train.steps}: {saved}',
-      number,
-    )
-
-  def _tell(self) -> None:
-    if self._progress is not None and self._placement.is_chief:
-      self._progress(self.done, self._train.steps, self.log.latest)
+    return errors.StoppedError(f'stopped by {name} {where}', number)
 
 
 def _due(step: int, every: int, too: bool = False) -> bool:

@@ -32,8 +32,8 @@ def find(
   saver: checkpoints.Checkpoints,
   experiment: Experiment,
   workdir: pathlib.Path,
-) -> checkpoints.Checkpoint | None:
-  """Returns the checkpoint from which a run goes on, None to begin.
+) -> checkpoints.Checkpoint:
+  """Returns the checkpoint from which a run goes on, or its beginning.
 
   A working directory without a checkpoint is free, whatever was tried there,
   unless it has the result of a finished run.
@@ -47,23 +47,22 @@ def find(
     ResumeError: all checkpoints are damaged, or the directory belongs to
       another run or version of the program.
   """
-  found = saver.find()
-  if found is None:
+  found, asked = saver.find(), experiment.asked
+  if not found.step:
     if (workdir / records.SUMMARY).exists():
       before = files.read_json(workdir / records.CONFIG)
-      settings.check_resumable(before or experiment.asked, experiment.asked)
-    return None
+      settings.check_resumable(before or asked, asked)
+    return found
   if found.about.get('format') != FORMAT:
     raise errors.ResumeError(
       f'{found.folder} is from another version of this program, with another '
       'format: train anew, with another --workdir'
     )
-  settings.check_resumable(found.about['config'], experiment.asked)
+  settings.check_resumable(found.about['config'], asked)
   steps = experiment.config.train.steps
   if found.step > steps:
-    raise errors.ResumeError(
-      f'{found.folder} is of a longer run: train.steps is {steps}'
-    )
+    told = f'{found.folder} is of a longer run: train.steps is {steps}'
+    raise errors.ResumeError(told)
   position = experiment.sampler.position(found.step)._asdict()
   # Other workers are at another place in the data.
   resizes = experiment.config.parallel.resize
@@ -78,7 +77,7 @@ def find(
 def prepare(
   workdir: pathlib.Path,
   saver: checkpoints.Checkpoints,
-  found: checkpoints.Checkpoint | None,
+  found: checkpoints.Checkpoint,
   experiment: Experiment,
 ) -> None:
   """Writes what a run begins with, and removes what a former one has left.
@@ -94,24 +93,23 @@ def prepare(
     FileError: a file cannot be read, written or removed.
   """
   kept = experiment.task.files()
-  done = found.step if found else 0
-  before = files.read_json(workdir / tasks.SYMBOLS) if found else None
+  before = files.read_json(workdir / tasks.SYMBOLS) if found.step else None
   if before and before != json.loads(kept[tasks.SYMBOLS]):
+    path = workdir / tasks.SYMBOLS
     raise errors.ResumeError(
-      f'{workdir / tasks.SYMBOLS} does not match the training set: the data '
-      'have changed'
+      f'{path} does not match the training set: the data have changed'
     )
   old = {tasks.SYMBOLS, tasks.VOCABULARY} - {*kept}
-  if not found:
+  if not found.step:
     old |= {records.BEST, trackers.IDS}
-  if done < experiment.config.train.steps:
+  if found.step < experiment.config.train.steps:
     old.add(records.SUMMARY)  # a shorter run's result is not this one's
   for name in old:
     with files.explained('remove', workdir / name):
       (workdir / name).unlink(missing_ok=True)
   for name, content in kept.items():
     files.write_bytes(workdir / name, content)
-  saver.prepare(done)
+  saver.prepare(found.step)
   files.write_json(workdir / records.CONFIG, experiment.asked)
   files.write_bytes(workdir / records.PLAN, f'{experiment.plans}\n'.encode())
 
@@ -134,9 +132,8 @@ def restore(
     ResumeError: the arrays are those of another run.
   """
   parallel = found.about['config']['parallel']
-  former = placing.Placement(
-    'simulate', parallel['num_workers'], parallel['devices_per_node']
-  )
+  sizes = parallel['num_workers'], parallel['devices_per_node']
+  former = placing.Placement('simulate', *sizes)
   before, now = former.num_workers, experiment.placement.num_workers
   # Hidden states and statistics of batch normalisation are of inner workers.
   own = bool(jax.tree.leaves((state.statistics, state.carry)))
@@ -149,22 +146,16 @@ def restore(
     state = _handed_over(experiment, saver.restore(found, zeros), former)
     if before != now:
       logging.warning(
-        '%d workers go on where %d were: what is pending stays the update that '
-        'it will become, momentum and the state of the optimizer go with it; '
-        "random draws and the workers' shares of the data are new",
-        now,
-        before,
+        f'{now} workers go on where {before} were: what is pending stays the '
+        'update that it will become, momentum and the state of the optimizer '
+        "go with it; random draws and the workers' shares of the data are new"
       )
     if jax.tree.leaves(state.carry):
       logging.warning('hidden states begin anew: each is of one worker')
   return state
 
 
-def _handed_over(
-  experiment: Experiment,
-  state: training_step.TrainState,
-  former: placing.Placement,
-) -> training_step.TrainState:
+def _handed_over(experiment, state, former) -> training_step.TrainState:
   """The state of the workers that there are now, placed as theirs.
 
   Args:
@@ -172,13 +163,13 @@ def _handed_over(
     state: of the workers that there were.
     former: of these.
   """
-  placement = experiment.placement
+  placement, count = experiment.placement, experiment.placement.num_workers
 
   def held(params):
     if not experiment.differ:
       return params
     mean = training_step.mean_over(1, params)
-    return gs.workers.stack(mean, placement.num_workers)
+    return gs.workers.stack(mean, count)
 
   def resized(state):
     mean = training_step.mean_over(len(former.axes), state.statistics)
@@ -186,9 +177,7 @@ def _handed_over(
       params=held(state.params),
       statistics=training_step.for_each_worker(mean, placement),
       smoothed=held(state.smoothed),
-      opt_state=gs.workers.resize(
-        experiment.tx, state.opt_state, placement.num_workers
-      ),
+      opt_state=gs.workers.resize(experiment.tx, state.opt_state, count),
       carry=training_step.for_each_worker(experiment.task.carry(), placement),
     )
 

@@ -10,7 +10,6 @@ from experiments.program import files
 from experiments.run import machine
 from experiments.run import records
 from experiments.run import writers as writing
-from experiments.training import checks
 from experiments.training import evaluation
 from experiments.training import loop as looping
 from experiments.training.experiment import Experiment
@@ -22,7 +21,7 @@ def train_and_evaluate(
   config: ml_collections.ConfigDict,
   workdir: str | pathlib.Path,
   *,
-  progress: looping.Progress | None = None,
+  progress: looping.Progress = lambda step, steps, line: None,
   announce: Callable[[str], None] = lambda text: None,
   command: str = '',
   writers: Sequence[str] = (),
@@ -47,29 +46,31 @@ def train_and_evaluate(
     StoppedError: SIGTERM or Ctrl-C; what was done is saved.
   """
   workdir = pathlib.Path(workdir)
-  placement = placing.provide(
-    config.parallel.runner,
-    config.parallel.num_workers,
-    config.parallel.devices_per_node,
-  )
+  parallel = config.parallel
+  sizes = parallel.num_workers, parallel.devices_per_node
+  placement = placing.provide(parallel.runner, *sizes)
   # Before there is a folder: a mistake in a field leaves none.
   factories = writing.find(writers) if placement.is_chief else {}
   experiment = Experiment(config, placement)
   placement.check_same(
     [experiment.asked, repr(experiment.task.files())],
-    'the processes were started with different flags, or number words '
-    'differently: their data or versions differ',
+    'was started with other flags, or numbers words differently: its data or '
+    'versions differ from those of process 0',
   )
   with contextlib.ExitStack() as held:
     placement.on_chief(lambda: held.enter_context(records.lock(workdir)))
-    placement.check_shared(workdir / records.LOCK)
+    placement.check_same(
+      (workdir / records.LOCK).exists(),
+      f'does not see what process 0 wrote to {workdir}: --workdir must lie on '
+      'a file system that all hosts share',
+    )
     loop = looping.Loop(experiment, workdir, progress, factories)
     if placement.is_chief:
       counts = experiment.sampler.counts.items()
       said = [f'{n:,} {what.replace("_", " ")}' for what, n in counts if n]
       announce(f'training set: {", ".join(said)}')
     loop.run()
-    checks.check_finite(loop.state, loop.done)
+    evaluation.check_finite(loop.state, loop.done)
     seconds = round(loop.log.seconds(), 3)  # of what all runs do
     summary = {
       **_reported(experiment, loop),
@@ -101,11 +102,11 @@ def _reported(experiment: Experiment, loop: looping.Loop) -> dict[str, Any]:
 
   def tests(name, tested=None):
     model = loop.models[name]
-    final = _named(tested or loop.evaluate(model))
-    if not test_finally:
-      return {'final': final}
-    other = {'split': config.data.final_split, **_named(test_finally(model))}
-    return {'final': final, 'final_split': other}
+    found = {'final': _named(tested or loop.evaluate(model))}
+    if test_finally:
+      other = _named(test_finally(model))
+      found['final_split'] = {'split': config.data.final_split, **other}
+    return found
 
   reported = {
     'scheme': config.compression.name,
@@ -127,6 +128,4 @@ def _reported(experiment: Experiment, loop: looping.Loop) -> dict[str, Any]:
 
 def _named(tested: Mapping[str, float]) -> dict[str, float]:
   """Returns scores by names such as `test_loss`."""
-  return {
-    name.replace('/', '_'): value for name, value in sorted(tested.items())
-  }
+  return {name.replace('/', '_'): x for name, x in sorted(tested.items())}

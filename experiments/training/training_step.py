@@ -9,14 +9,13 @@ its own; the mean over them is the worker's gradient, and from there on they all
 do the same, each with its peers in the other nodes.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 import functools
 from typing import Any, NamedTuple
 
 from experiments import data
 from experiments import tasks
 from experiments.hosts import placement as placing
-from experiments.training import blocks
 from experiments.training import gradients
 import gradsparse as gs
 import jax
@@ -148,16 +147,17 @@ def make_train_step(
     block: simulated workers whose gradients are computed at a time; divides
       their number. None: all, in one program with all the rest.
   """
-  differ = gs.workers.params_spec(tx, params) != PartitionSpec()
+  state_specs = specs(tx, params, placement)
+  differ = state_specs.params != PartitionSpec()
   outer = isinstance(tx, gs.Outer)  # its updates are parameters
   inner_axis = placement.inner_axis
   everyone = placement.num_workers * placement.inner_workers
 
-  def step(
-    state: TrainState, batch: data.Batch
-  ) -> tuple[TrainState, dict[str, Any]]:
-    got = gradients_of(state.params, state.statistics, state.carry, batch)
-    return update(state, got)
+  def step(state, batch):
+    return update(state, gradients_of(*computed_from(state), batch))
+
+  def computed_from(state):
+    return state.params, state.statistics, state.carry
 
   def gradients_of(params, statistics, carry, batch):
     with jax.named_scope('train.compute'):
@@ -203,16 +203,13 @@ def make_train_step(
     factor = optax.tree.get(opt_state, 'plateau_scale')
     if factor is not None:
       metrics['train/learning_rate_factor'] = factor
+    step = state.step + 1
     if differ and not outer:
       new_params, opt_state = gs.periodic_average(
-        new_params,
-        opt_state,
-        state.step + 1,
-        every=param_sync_every,
-        axis_name=AXIS,
+        new_params, opt_state, step, every=param_sync_every, axis_name=AXIS
       )
     new_state = TrainState(
-      step=state.step + 1,
+      step=step,
       params=new_params,
       # A batch that is no number leaves no trace.
       statistics=_finite(got.statistics, state.statistics),
@@ -234,7 +231,6 @@ def make_train_step(
       return ()
     return optax.incremental_update(new_params, state.smoothed, 1 - kept)
 
-  state_specs = specs(tx, params, placement)
   # JAX has no types for batch normalisation over a `vmap` of examples.
   typed = not (moments and task.has_batch_axis)
   parallel = functools.partial(placement.parallel, check_vma=typed)
@@ -248,27 +244,80 @@ def make_train_step(
     )
   own = [PartitionSpec(AXIS)] * len(gradients.Gradients._fields)
   own = gradients.Gradients(*own)._replace(statistics=every, carry=every)
+  compute = parallel(
+    gradients_of,
+    num_workers={**placement.axes, AXIS: block},
+    in_specs=(*computed_from(state_specs), every),
+    out_specs=own,
+  )
   update_all = parallel(
     update, in_specs=(state_specs, own), out_specs=state_and_metrics
   )
 
+  @functools.partial(jax.jit, donate_argnums=0)
   def join_and_update(state, parts):
-    return update_all(
-      state, jax.tree.map(lambda *xs: jnp.concatenate(xs), *parts)
-    )
+    joined = jax.tree.map(lambda *xs: jnp.concatenate(xs), *parts)
+    return update_all(state, joined)
 
-  return blocks.InBlocks(
-    parallel(
-      gradients_of,
-      num_workers={**placement.axes, AXIS: block},
-      in_specs=(state_specs.params, every, every, every),
-      out_specs=own,
-    ),
-    jax.jit(join_and_update, donate_argnums=0),
-    workers=placement.num_workers,
-    block=block,
-    own_params=differ,
-  )
+  def of_block(first, tree):
+    return jax.tree.map(lambda x: x[first : first + block], tree)
+
+  def split(state, batch):
+    params, *own = *computed_from(state), batch
+    for first in range(0, placement.num_workers, block):
+      yield of_block(first, params) if differ else params, *of_block(first, own)
+
+  return InBlocks(compute, join_and_update, split)
+
+
+class InBlocks(NamedTuple):
+  """A training step of two programs, the first of which runs once a block.
+
+  A simulation computes the gradients of all workers together, and holds what
+  the backward pass needs of all of them: memory grows with their number. A
+  gradient needs no other worker. So a program of fewer workers can compute
+  those of one block after the other; a second program then exchanges and
+  updates for all of them.
+
+  A loop inside one program would hold as little. But XLA on CPUs brings the
+  convolutions of a program into the form for which it has fast code only
+  outside of loops (jax-ml/jax issue 12868): ResNet-20's gradient took ten times
+  as long.
+
+  Attributes:
+    compute: from what a block of workers has to its gradients, whose arrays
+      have a leading axis.
+    update: `(state, gradients of each block) -> (state, metrics)`.
+    split: `(state, batch) ->` what each block has.
+  """
+
+  compute: Callable[..., Any]
+  update: Callable[..., Any]
+  split: Callable[[Any, Any], Iterable[tuple[Any, ...]]]
+
+  def __call__(self, state: Any, batch: Any) -> Any:
+    # One at a time: a CPU would begin with the next blocks meanwhile.
+    blocks = self.split(state, batch)
+    parts = [jax.block_until_ready(self.compute(*block)) for block in blocks]
+    return self.update(state, parts)
+
+
+def compiled(
+  step: Any, state: Any, batch: Any
+) -> tuple[Callable[..., Any], tuple[jax.stages.Compiled, ...]]:
+  """Compiles a step that `make_train_step` made.
+
+  Returns:
+    What runs it, and the programs that this runs.
+  """
+  if not isinstance(step, InBlocks):
+    program = step.lower(state, batch).compile()
+    return program, (program,)
+  blocks = [*step.split(state, batch)]
+  compute = step.compute.trace(*blocks[0])
+  update = step.update.lower(state, [compute.out_info] * len(blocks))
+  programs = compute.lower().compile(), update.compile()
+  return InBlocks(*programs, step.split), programs
 
 
 def _in(section: str, metrics: Mapping[str, Any]) -> dict[str, Any]:

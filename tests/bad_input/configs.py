@@ -115,7 +115,7 @@ MISTAKES = (
   (WARM | {'optimizer.warmup_factor': 1.5}, r'must be in \(0, 1\], got 1.5'),
   (
     {'optimizer.warmup_factor': 0.1},
-    'optimizer.warmup_factor must be 1 without a warm-up, got 0.1',
+    'warmup_factor must be 1 without compression.warmup_steps, got 0.1',
   ),
   (
     {'optimizer.schedule': 'milestones'},
@@ -148,7 +148,7 @@ MISTAKES = (
   ({'optimizer.linear_warmup_from': 1.0}, r'must be in \[0, 1\), got 1.0'),
   (
     {'optimizer.linear_warmup_from': 0.1},
-    'linear_warmup_from must be 0 without linear_warmup_steps, got 0.1',
+    'must be 0 without optimizer.linear_warmup_steps, got 0.1',
   ),
   ({'optimizer.momentum': 1.0}, r'momentum must be in \[0, 1\), got 1.0'),
   ({'train.learning_rate': 0.0}, 'learning_rate must be a finite number > 0'),

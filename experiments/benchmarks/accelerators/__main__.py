@@ -33,7 +33,7 @@ from experiments.program import tables
 import jax
 
 _JSON = command_line.define_json()
-_SCHEMES = command_line.define_schemes(contenders.SCHEMES)
+_SCHEMES = command_line.define_names('schemes', contenders.SCHEMES)
 _TARGETS = command_line.define_list(
   'target',
   ('v5e:2x4',),
@@ -44,12 +44,7 @@ _TARGETS = command_line.define_list(
 _SLICES = flags.DEFINE_integer(
   'slices', 1, 'number of slices of TPUs, each a target', lower_bound=1
 )
-_TREES = command_line.define_list(
-  'tree',
-  ('resnet50',),
-  flags.EnumParser([*trees.TREES]).parse,
-  'which of: ' + ', '.join(trees.TREES),
-)
+_TREES = command_line.define_names('tree', trees.TREES, ('resnet50',))
 _NUM_PARAMS = flags.DEFINE_integer(
   'num_params', 25_600_000, 'most parameters of a tree', lower_bound=500_000
 )

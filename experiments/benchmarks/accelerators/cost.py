@@ -5,8 +5,6 @@ Custom calls, sorts, gathers and scatters have none: they count as zero, so the
 true cost is higher. They are listed beside the estimate, by how often they run.
 """
 
-from __future__ import annotations
-
 import collections
 from collections.abc import Mapping, Sequence
 import dataclasses

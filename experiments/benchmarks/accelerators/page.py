@@ -1,7 +1,5 @@
 """The tables of docs/accelerators_tables.md, from what was recorded."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 import re
 from typing import Any

@@ -7,8 +7,6 @@ optimizer's state are sharded inside of a slice (FSDP), and the scheme, within
 `gs.sharded`, works between slices.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 import functools
 import math
@@ -72,12 +70,11 @@ class Bench:
     """A step of momentum SGD, compiled; nothing is exchanged."""
     sgd = contenders.momentum_sgd()
     state = jax.eval_shape(sgd.init, self._params)
-    state = optax.tree.map_params(
-      sgd,
-      lambda x, p: array(self._mesh, x.shape, p.sharding.spec),
-      state,
-      self._params,
-    )
+
+    def placed(x, param):
+      return array(self._mesh, x.shape, param.sharding.spec)
+
+    state = optax.tree.map_params(sgd, placed, state, self._params)
     step = _step(sgd, moments=False)
     return self._compiled(step, self._params, state, self._params)[1]
 

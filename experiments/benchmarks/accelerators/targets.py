@@ -1,7 +1,5 @@
 """Accelerators that programs are compiled for and that need not be there."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 import dataclasses
 import importlib.util

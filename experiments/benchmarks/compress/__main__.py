@@ -22,7 +22,6 @@ from experiments.benchmarks.compress import page
 from experiments.benchmarks.compress import programs
 from experiments.benchmarks.compress import trees
 from experiments.program import command_line
-from experiments.program import errors
 from experiments.program import files
 from experiments.program import tables
 from experiments.run import machine
@@ -31,17 +30,12 @@ import jax.numpy as jnp
 
 _JSON = command_line.define_json()
 _REPEATS = flags.DEFINE_integer('repeats', 7, 'rounds', lower_bound=1)
-_SCHEMES = command_line.define_schemes(contenders.SCHEMES)
+_SCHEMES = command_line.define_names('schemes', contenders.SCHEMES)
 _NUM_PARAMS = flags.DEFINE_integer(
   'num_params', 25_600_000, 'most parameters of a tree', lower_bound=500_000
 )
 flags.DEFINE_alias('floats', 'num_params')  # as in the records
-_SHAPES = command_line.define_list(
-  'shapes',
-  trees.MEASURED,
-  flags.EnumParser([*trees.TREES]).parse,
-  'which of: ' + ', '.join(trees.TREES),
-)
+_SHAPES = command_line.define_names('shapes', trees.TREES, trees.MEASURED)
 
 _RECORDED = command_line.define_path(
   'recorded', None, 'record to show; nothing is measured'
@@ -56,13 +50,11 @@ def _references(bench: programs.Bench) -> dict[str, programs.Program]:
   grads = bench.gradient()
   joined = jnp.concatenate([g.reshape(-1) for g in grads.values()])
   count = max(1, round(contenders.DENSITY * joined.size))
-
-  return {
-    'read': programs.program(jnp.max, joined),
-    'lax.top_k': programs.program(
-      lambda x: jax.lax.top_k(jnp.abs(x), count)[1], joined
-    ),
+  made = {
+    'read': jnp.max,
+    'lax.top_k': lambda x: jax.lax.top_k(abs(x), count)[1],
   }
+  return {name: programs.program(each, joined) for name, each in made.items()}
 
 
 def measure(tree: str, names: list[str], keep: Any) -> None:
@@ -102,8 +94,7 @@ def main() -> None:
   """Measures and prints, or prints what was recorded."""
   if _RECORDED.value:
     rows = files.read_json(_RECORDED.value)['rows']
-    on_accelerator = 'device_ms' in rows[0]
-    print((page.device_table if on_accelerator else page.steps_table)(rows))
+    print(page.table(rows))
   else:
     rows = _measured()
   if _PLOT.value:
@@ -111,8 +102,6 @@ def main() -> None:
 
 
 def _measured() -> list[dict[str, Any]]:
-  if not _SHAPES.value:
-    raise errors.ConfigError('--shapes must name a tree')
   rows: list[dict[str, Any]] = []
 
   def keep(row):

@@ -1,7 +1,5 @@
 """Which schemes are measured, each with a step that ends in new parameters."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 import functools
 from typing import Any
@@ -40,27 +38,22 @@ _ARGUMENTS = {
   'variance_based': {'alpha': 2.0},
   'variance_strom': {'threshold': 0.5},
 }
+_WARMUP = gs.schedules.dgc_warmup(DENSITY, 1000)
 _VARIANTS = {
   'dropping_leaf': ('gradient_dropping', {'scope': 'leaf'}),
   'dropping_chunk': ('gradient_dropping', {'scope': 'chunk'}),
   'dgc_chunk': ('dgc', {'scope': 'chunk'}),
   'dgc_sampled': ('dgc', {'sample_rate': 0.01}),
   'dgc_exponent4': ('dgc', {'values': 'exponent4'}),
-  'dgc_schedule': (
-    'dgc',
-    {'density': gs.schedules.dgc_warmup(DENSITY, 1000)},
-  ),
+  'dgc_schedule': ('dgc', {'density': _WARMUP}),
   'qsgd_elias': ('qsgd', {'code': 'elias'}),
 }
 
 
 def _contender(recipe: str, **arguments: Any) -> Callable[..., Any]:
   """One worker by default: nothing is exchanged, all else is done."""
-  return functools.partial(
-    gs.recipes.RECIPES[recipe].make,
-    axis_name=None,
-    **{**_ARGUMENTS.get(recipe, {}), **arguments},
-  )
+  given = {'axis_name': None, **_ARGUMENTS.get(recipe, {}), **arguments}
+  return functools.partial(gs.recipes.RECIPES[recipe].make, **given)
 
 
 # Name -> what makes the scheme: every recipe, and variants of some. For one

@@ -1,7 +1,5 @@
 """Tables of docs/performance.md and docs/accelerators.md, and the picture."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,6 +9,17 @@ from experiments.report import drawing
 import pandas as pd
 
 Row = Mapping[str, Any]
+# Heading -> name, format.
+_HERE = {
+  'ms': ('step_ms', '.0f'),
+  'x SGD': ('sgd_ratio', '.1f'),
+  'compile s': ('compile_s', '.1f'),
+}
+_ON_DEVICE = {
+  'ms': ('device_ms', '.2f'),
+  'x SGD': ('device_ratio', '.1f'),
+  'launches': ('launches', ',.0f'),
+}
 
 _COLOURS = {'resnet50': '#1f77b4', 'one': '#9ecae1', 'transformer': '#e6883c'}
 # References, not schemes.
@@ -25,32 +34,9 @@ def by_scheme(rows: Sequence[Row]) -> dict[str, dict[str, Row]]:
   return found
 
 
-def steps_table(rows: Sequence[Row]) -> str:
-  """A row a scheme: milliseconds, multiples of SGD, compile time, by tree."""
-  return _table(
-    rows,
-    {
-      'ms': ('step_ms', '.0f'),
-      'x SGD': ('sgd_ratio', '.1f'),
-      'compile s': ('compile_s', '.1f'),
-    },
-  )
-
-
-def device_table(rows: Sequence[Row]) -> str:
-  """A row a scheme: what it takes on an accelerator, by tree."""
-  return _table(
-    rows,
-    {
-      'ms': ('device_ms', '.2f'),
-      'x SGD': ('device_ratio', '.1f'),
-      'launches': ('launches', ',.0f'),
-    },
-  )
-
-
-def _table(rows: Sequence[Row], fields: Mapping[str, tuple[str, str]]) -> str:
-  """A row a scheme, and of each tree these fields: heading, name, format."""
+def table(rows: Sequence[Row]) -> str:
+  """A row a scheme: what it takes here, or on an accelerator, by tree."""
+  fields = _ON_DEVICE if 'device_ms' in rows[0] else _HERE
   head, columns = ['scheme'], {'scheme': ('scheme', '')}
   for tree in dict.fromkeys(row['shapes'] for row in rows):
     first, *rest = fields

@@ -1,7 +1,5 @@
 """Compiled steps, and how long they take beside each other."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 import dataclasses
 import math

@@ -1,7 +1,5 @@
 """Trees of parameters to measure on: a matrix, ResNet-50, transformers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 import functools
 import math

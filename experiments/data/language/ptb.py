@@ -9,12 +9,10 @@ count: 5,017,482, 393,042 and 442,423 symbols.
 """
 
 import collections
-from collections.abc import Sequence
 import pathlib
 from typing import NamedTuple
 
 from experiments.data import folders
-from experiments.program import errors
 import numpy as np
 
 SOURCE = folders.Source(
@@ -56,11 +54,7 @@ def load(name: str, directory: str = '', test_split: str = 'test') -> Corpus:
     DataFileError: a file is missing or damaged, or the tested one has a symbol
       that the training file does not have, and no <unk> to take its place.
   """
-  if test_split not in _TEST_FILES:
-    raise errors.ConfigError(
-      f'data.test_split must be test or validation for {name}, '
-      f'got {test_split!r}'
-    )
+  folders.check_split(name, test_split, [*_TEST_FILES])
   folder = SOURCE.find(directory, 'ptb.*.txt')
   text = _read(folder / TRAIN_FILE, name)
   counts = collections.Counter(text)
@@ -87,17 +81,12 @@ def _read(path: pathlib.Path, name: str) -> list[str]:
   return symbols
 
 
-def _numbered(
-  text: Sequence[str], numbers: dict[str, int], path: pathlib.Path
-) -> np.ndarray:
+def _numbered(text, numbers, path: pathlib.Path) -> np.ndarray:
   """Returns the numbers of symbols, int32[n]."""
   unknown = set(text) - set(numbers)
   if unknown and _UNKNOWN not in numbers:
-    raise SOURCE.damaged(
-      path,
-      f'{min(unknown)!r} is not in {TRAIN_FILE}',
-      f'its symbols, or {_UNKNOWN} among them',
-    )
+    told = f'{min(unknown)!r} is not in {TRAIN_FILE}'
+    raise SOURCE.damaged(path, told, f'its symbols, or {_UNKNOWN} among them')
   other = numbers.get(_UNKNOWN, 0)
   found = (numbers.get(symbol, other) for symbol in text)
   return np.fromiter(found, np.int32, len(text))

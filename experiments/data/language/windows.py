@@ -11,7 +11,7 @@ from experiments.program import errors
 import numpy as np
 
 
-class Windows:
+class Windows(batches.OfWorkers):
   """Which part of the text a step trains on: a pure function of the step.
 
   The text is cut into as many rows of the same length as all workers have. A
@@ -50,14 +50,12 @@ class Windows:
     """
     rows = num_workers * batch_size
     columns = (len(text) - 1) // rows  # the last one's target is beyond
+    super().__init__(num_workers, seed, workers)
     self._text = text
-    self._workers = num_workers
     self._batch = batch_size
     self._length = length
-    self._seed = seed
-    own = np.arange(num_workers) if workers is None else np.array(workers, int)
-    self._own = own
-    self._starts = columns * np.arange(rows).reshape(num_workers, -1)[own]
+    each = columns * np.arange(rows).reshape(num_workers, -1)
+    self._starts = each[self._own]
     self.steps_per_epoch = columns // length
     if not self.steps_per_epoch:
       raise errors.ConfigError(
@@ -91,8 +89,7 @@ class Windows:
       'targets': self._text[at + 1],
       'first': np.full(self._starts.shape, window == 0),
     }
-    noise = batches.draw_noise(self._seed, step, self._workers)
-    return batches.Batch(inputs, noise[self._own])
+    return self._with_noise(step, inputs)
 
 
 def walk(

@@ -1,5 +1,6 @@
 """Speech with its transcripts, by the name of the set."""
 
+from experiments.data import folders
 from experiments.data.speech import an4
 from experiments.data.speech import fsdd
 from experiments.data.speech import librispeech
@@ -47,10 +48,6 @@ def load(
   splits = ('test', 'validation')
   if name == 'librispeech':
     splits += librispeech.TEST_FOLDERS
-  if test_split not in splits:
-    raise errors.ConfigError(
-      f'data.test_split must be one of {", ".join(splits)} for {name}, '
-      f'got {test_split!r}'
-    )
+  folders.check_split(name, test_split, splits)
   alphabet = LETTERS if transcripts == 'letters' else DIGITS
   return _SETS[name].load(directory, test_split, alphabet)

@@ -42,18 +42,5 @@ class Alphabet(NamedTuple):
 
 
 LETTERS = Alphabet((' ', "'", *string.ascii_lowercase), '')
-DIGITS = Alphabet(
-  (
-    'zero',
-    'one',
-    'two',
-    'three',
-    'four',
-    'five',
-    'six',
-    'seven',
-    'eight',
-    'nine',
-  ),
-  ' ',
-)
+_WORDS = 'zero one two three four five six seven eight nine'
+DIGITS = Alphabet(tuple(_WORDS.split()), ' ')

@@ -54,19 +54,13 @@ def load(
     )
     test = [train[row] for row in held_out]
     train = [train[row] for row in rest]
-  return recordings.Corpus(
-    recordings.Recordings(train, alphabet, RATE, SOURCE),
-    recordings.Recordings(test, alphabet, RATE, SOURCE),
-  )
+  return recordings.Corpus.of((train, test), alphabet, RATE, SOURCE)
 
 
 def _transcribed(folder: pathlib.Path, name: str) -> list[recordings.Utterance]:
   """Returns the utterances of a file of transcripts."""
-  paths = {
-    path.stem: path
-    for path in sorted((folder / 'wav').rglob('*'))
-    if path.suffix in SUFFIXES
-  }
+  there = sorted((folder / 'wav').rglob('*'))
+  paths = {path.stem: path for path in there if path.suffix in SUFFIXES}
   utterances = []
   expected = 'lines such as <s> GO </s> (an251-fash-b)'
   text = SOURCE.read_text(folder / name, expected)

@@ -61,19 +61,11 @@ def load(
     elif number >= first:
       train.setdefault(name[2], []).append(path)
   rng = np.random.RandomState(seed)  # NumPy guarantees its stream for good
-  return recordings.Corpus(
-    *(
-      recordings.Recordings(_strings(folder, part, rng), alphabet, RATE, SOURCE)
-      for part in (train, test)
-    )
-  )
+  parts = (_strings(folder, part, rng) for part in (train, test))
+  return recordings.Corpus.of(parts, alphabet, RATE, SOURCE)
 
 
-def _strings(
-  folder: pathlib.Path,
-  spoken: dict[str, list[pathlib.Path]],
-  rng: np.random.RandomState,
-) -> list[recordings.Utterance]:
+def _strings(folder, spoken, rng) -> list[recordings.Utterance]:
   """Returns strings that have each recording the same number of times.
 
   Args:
@@ -100,10 +92,6 @@ def _strings(
         length = fitting[rng.randint(len(fitting))]
         said, left = left[:length], left[length:]
         digits = [int(path.name[0]) for path in said]
-        strings.append(
-          recordings.Utterance(
-            tuple(map(str, said)),
-            ' '.join(alphabets.DIGITS.symbols[digit] for digit in digits),
-          )
-        )
+        text = ' '.join(alphabets.DIGITS.symbols[digit] for digit in digits)
+        strings.append(recordings.Utterance(tuple(map(str, said)), text))
   return strings

@@ -39,18 +39,12 @@ def load(
     DataFileError: a folder or a file is missing or damaged.
   """
   folder = SOURCE.find(directory, 'train-*/')
-  train = [
-    utterance
-    for part in sorted(folder.glob('train-*/'))
-    for utterance in _transcribed(part)
-  ]
+  parts = map(_transcribed, sorted(folder.glob('train-*/')))
+  train = [utterance for part in parts for utterance in part]
   if not train:
     raise SOURCE.missing(folder / 'train-*', 'folders of speakers')
   test = _transcribed(folder / _SPLITS.get(test_split, test_split))
-  return recordings.Corpus(
-    recordings.Recordings(train, alphabet, RATE, SOURCE),
-    recordings.Recordings(test, alphabet, RATE, SOURCE),
-  )
+  return recordings.Corpus.of((train, test), alphabet, RATE, SOURCE)
 
 
 def _transcribed(part: pathlib.Path) -> list[recordings.Utterance]:

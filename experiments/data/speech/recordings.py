@@ -1,11 +1,11 @@
 """Utterances in sound files, read when a step needs them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent import futures
 import itertools
 import os
 import pathlib
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from experiments.data import folders
 from experiments.data.speech import alphabet as alphabets
@@ -26,6 +26,11 @@ class Corpus(NamedTuple):
 
   train: 'Recordings'
   test: 'Recordings'
+
+  @classmethod
+  def of(cls, parts: Iterable[Sequence[Utterance]], *heard: Any) -> 'Corpus':
+    """Returns a corpus of utterances: those to train on, those to test on."""
+    return cls(*(Recordings(part, *heard) for part in parts))
 
 
 class Recordings:

@@ -128,17 +128,11 @@ def load(
   else:
     pieces = bpe.train(_sample(train, known), vocabulary)
     pairs_to_train = _pairs(train, pieces, known)
-  return Corpus(
-    pairs_to_train,
-    _pairs(test, pieces, known),
-    tuple(_lines(test[1], known)),
-    pieces,
-  )
+  to_test = _pairs(test, pieces, known)
+  return Corpus(pairs_to_train, to_test, tuple(_lines(test[1], known)), pieces)
 
 
-def _file(
-  folder: pathlib.Path, name: str, source: folders.Source
-) -> pathlib.Path:
+def _file(folder, name: str, source: folders.Source) -> pathlib.Path:
   """Returns the path of a file, plain or gzip."""
   for path in (folder / name, folder / f'{name}.gz'):
     if path.exists():
@@ -160,32 +154,23 @@ def _sample(paths: Sequence[pathlib.Path], source: folders.Source) -> list[str]:
   """Returns sentences of all files, every one or every so many."""
   count = sum(1 for path in paths for _ in _lines(path, source))
   every = -(-count // _LEARNT) or 1
-  return [
-    line
-    for path in paths
-    for line in itertools.islice(_lines(path, source), 0, None, every)
-  ]
+  read = (itertools.islice(_lines(p, source), 0, None, every) for p in paths)
+  return [*itertools.chain.from_iterable(read)]
 
 
-def _pairs(
-  paths: Sequence[pathlib.Path],
-  vocabulary: bpe.Vocabulary,
-  source: folders.Source,
-) -> pairs.Pairs:
+def _pairs(paths, vocabulary, source: folders.Source) -> pairs.Pairs:
   """Returns the pairs of two files."""
   encoded = pairs.Pairs(
     *(pairs.encode(_lines(path, source), vocabulary) for path in paths)
   )
-  _check_parallel(paths, [len(side.ends) for side in encoded], source)
+  one, other = (len(side.ends) for side in encoded)
+  if one != other or not one:
+    expected = f'as many as {paths[0]} has, {one:,}, and at least one'
+    raise source.damaged(paths[1], f'{other:,} lines', expected)
   return encoded
 
 
-def _kept(
-  folder: pathlib.Path,
-  paths: Sequence[pathlib.Path],
-  vocabulary: int,
-  source: folders.Source,
-) -> tuple[bpe.Vocabulary, pairs.Pairs]:
+def _kept(folder, paths, vocabulary: int, source: folders.Source) -> tuple:
   """Returns the vocabulary and the pairs of two files, from a cache."""
 
   def make(place: pathlib.Path) -> None:
@@ -200,25 +185,10 @@ def _kept(
   )
   place = caching.keep(folder, key, make)
   # Mapped into memory and not read: the processes of a host share them.
-  sides = (
-    pairs.Ragged(
-      *(
-        np.load(place / f'{side}.{field}.npy', mmap_mode='r')
-        for field in pairs.Ragged._fields
-      )
-    )
-    for side in pairs.Pairs._fields
-  )
+
+  def kept(side):
+    names = (place / f'{side}.{field}.npy' for field in pairs.Ragged._fields)
+    return pairs.Ragged(*(np.load(name, mmap_mode='r') for name in names))
+
+  sides = map(kept, pairs.Pairs._fields)
   return bpe.Vocabulary((place / _MODEL).read_bytes()), pairs.Pairs(*sides)
-
-
-def _check_parallel(
-  paths: Sequence[pathlib.Path], counts: Sequence[int], source: folders.Source
-) -> None:
-  """Raises unless two files have as many lines, and any."""
-  if counts[0] != counts[1] or not counts[0]:
-    raise source.damaged(
-      paths[1],
-      f'{counts[1]:,} lines',
-      f'as many as {paths[0]} has, {counts[0]:,}, and at least one',
-    )

@@ -25,7 +25,7 @@ _LARGE = json.loads(
 
 
 def test_the_page_has_the_recorded_table():
-  assert page.steps_table(_RECORD['rows']) in _PAGE, 'paste what it prints'
+  assert page.table(_RECORD['rows']) in _PAGE, 'paste what it prints'
 
 
 def test_the_page_has_what_large_pages_save():
@@ -109,7 +109,7 @@ def test_the_page_of_accelerators_has_what_a_gpu_took():
     (_ROOT / 'experiments/results/compress_h200.json').read_text()
   )
   text = (_ROOT / 'docs/accelerators.md').read_text()
-  assert page.device_table(gpu['rows']) in text
+  assert page.table(gpu['rows']) in text
   took = {r['scheme']: r for r in gpu['rows'] if r['shapes'] == 'resnet50'}
   readme = ' '.join((_ROOT / 'README.md').read_text().split())
   assert (

@@ -79,7 +79,7 @@ def test_on_an_accelerator_rows_have_a_ratio_of_kernels(monkeypatch):
   rows = [
     {'scheme': name, 'shapes': 'one', **own} for name, own in found.items()
   ]
-  assert '| step | 2.00 | 4.0 | 3 |' in page.device_table(rows)
+  assert '| step | 2.00 | 4.0 | 3 |' in page.table(rows)
 
 
 @pytest.mark.slow

@@ -86,7 +86,7 @@ def test_training_on_loopback(rows_of):
   [
     ('--schemes=dense,best', 2, 'value should be one of <'),
     ('--rate=fast', 2, 'the rate must be'),
-    ('--num_params=1.5', 2, 'must be a whole number of at least 1'),
+    ('--num_params=1.5', 2, 'invalid literal for int'),
     ('--rate=1gbit', 3, '--loopback'),  # without iproute2
   ],
 )

@@ -330,7 +330,7 @@ def test_odd_digits_are_told(tmp_path):
 @pytest.mark.parametrize(
   'arguments, says',
   [
-    (('an4', '', 'test-clean'), 'test, validation for an4, got'),
+    (('an4', '', 'test-clean'), 'test or validation for an4, got'),
     (('librispeech', '', 'train-clean-100'), 'test-other.* got'),
     (('an4', '', 'test', 'words'), "must be letters for an4, got 'words'"),
     (('fsdd', '', 'test', 'phones'), 'letters or words for fsdd'),

@@ -140,15 +140,15 @@ def values(monkeypatch):
 
 def test_flags_are_paths_and_lists(values):
   path = command_line.define_json()
-  floats = command_line.define_list(
-    'num_params', (5,), command_line.whole, 'many'
-  )
-  schemes = command_line.define_schemes(('dense', 'dgc'))
-  seeds = command_line.define_seeds(0)
+  floats = command_line.define_numbers('num_params', 5, 'many')
+  schemes = command_line.define_names('schemes', ('dense', 'dgc'))
+  seeds = command_line.define_numbers('seeds', 0, 'of runs', 0)
   values('')
   assert path.value is None and floats.value == [5] and seeds.value == [0]
   assert schemes.value == ['dense', 'dgc']
-  values('--json=a/b.json --num_params=1e6,2_000 --schemes=dgc --seeds 1,2')
+  values(
+    '--json=a/b.json --num_params=1_000_000,2000 --schemes=dgc --seeds 1,2'
+  )
   assert path.value == pathlib.Path('a/b.json') and seeds.value == [1, 2]
   assert floats.value == [1_000_000, 2000] and schemes.value == ['dgc']
 
@@ -156,16 +156,16 @@ def test_flags_are_paths_and_lists(values):
 @pytest.mark.parametrize(
   'line, message',
   [
-    ('--num_params=1.5', "at least 1, got '1.5'"),
-    ('--num_params=nan', "at least 1, got 'nan'"),
-    ('--num_params=0', "at least 1, got '0'"),
+    ('--num_params=1.5', "invalid literal for int.* '1.5'"),
+    ('--num_params=nan', "invalid literal for int.* 'nan'"),
+    ('--num_params=0', '0 is not a positive integer'),
     ('--schemes=dense,dcg', 'value should be one of <dense|dgc>'),
     ('--json=', 'must name a file'),
   ],
 )
 def test_wrong_values_are_told(line, message, values):
   command_line.define_json()
-  command_line.define_list('num_params', (5,), command_line.whole, 'many')
-  command_line.define_schemes(('dense', 'dgc'))
+  command_line.define_numbers('num_params', 5, 'many')
+  command_line.define_names('schemes', ('dense', 'dgc'))
   with pytest.raises(flags.IllegalFlagValueError, match=message):
     values(line)

@@ -89,13 +89,13 @@ DAMAGES = {
   ),
   'another manifest': (
     lambda d: (d / manifest.NAME).write_text('[1]'),
-    'manifest.json does not have its own SHA-256',
+    'manifest.json does not have its SHA-256',
   ),
   'a changed manifest': (
     lambda d: (d / manifest.NAME).write_text(
       (d / manifest.NAME).read_text().replace('"step": 7', '"step": 8')
     ),
-    'manifest.json does not have its own SHA-256',
+    'manifest.json does not have its SHA-256',
   ),
   'an empty folder': (
     lambda d: (shutil.rmtree(d), d.mkdir()),

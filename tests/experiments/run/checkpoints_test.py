@@ -144,7 +144,7 @@ def test_what_a_dead_run_was_writing_is_no_checkpoint(run):
 
 def test_no_folder_is_a_run_that_begins(tmp_path):
   saver = checkpoints.Checkpoints(tmp_path / 'checkpoints', 0, _ONE)
-  assert saver.find() is None
+  assert saver.find().step == 0
   saver.prepare(0)
   assert not saver.directory.exists()
 

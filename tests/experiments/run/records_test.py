@@ -4,6 +4,7 @@ import json
 
 from experiments.program import errors
 from experiments.run import records
+from experiments.run import writers
 import ml_collections
 import numpy as np
 import pytest
@@ -57,6 +58,7 @@ def test_a_line_that_cannot_be_written_is_told(tmp_path):
     resume_step=0,
     seconds_before=0.0,
     describe=lambda step, metrics: {},
+    writers=writers.Writers({}, {}, tmp_path, 0),
   )
   log._file.close()
   log._file = open('/dev/full', 'a')

@@ -17,7 +17,7 @@ def _built(**fields):
 
 
 def _task(config):
-  return tasks.build(config, num_workers=1, workers=(0,)).task
+  return tasks.build(config, num_workers=1, workers=(0,))[0]
 
 
 def test_images_have_classes_that_their_set_numbers():

@@ -69,7 +69,15 @@ def _loss_by_paths(logits, labels):
 def test_the_loss_is_of_all_paths_that_say_the_text():
   logits = np.random.default_rng(0).normal(size=(1, 5, 3))
   inputs = {'labels': jnp.array([[2, 2, 0]]), 'characters': jnp.array([2])}
-  found = task._losses(jnp.asarray(logits), jnp.array([4]), inputs)
+  inputs |= {'features': None, 'frames': None}
+
+  class Heard(task.Speech):
+    """Whatever it hears, the same."""
+
+    def apply(self, params, statistics, *inputs, key=None):
+      return (jnp.asarray(logits), jnp.array([4])), statistics
+
+  found, *_ = Heard(None, None)._heard({}, {}, inputs)
   expected = _loss_by_paths(logits[0, :4], [2, 2])
   np.testing.assert_allclose(found, [expected], rtol=1e-5)
 

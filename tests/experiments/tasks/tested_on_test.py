@@ -17,7 +17,7 @@ def _config(**data):
 
 def _build(config, split):
   config.data.test_split = split
-  return tasks.build(config, num_workers=1, workers=(0,)).task
+  return tasks.build(config, num_workers=1, workers=(0,))[0]
 
 
 def test_images():

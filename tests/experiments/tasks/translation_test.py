@@ -141,7 +141,7 @@ def test_a_configuration_says_how_many_shapes_there_are(folder, most):
   config.data.update(name='wmt', dir=folder, vocabulary=40, buckets=most)
   config.model.name = 'attention_small'
   config.train.batch_size = 4
-  made = tasks.build(config, num_workers=2, workers=(0, 1))
-  batches = map(made.sampler.batch, range(made.sampler.steps_per_epoch))
+  made, sampler = tasks.build(config, num_workers=2, workers=(0, 1))
+  batches = map(sampler.batch, range(sampler.steps_per_epoch))
   shapes = {batch.inputs['source'].shape for batch in batches}
-  assert len(shapes) == most == made.task.num_buckets
+  assert len(shapes) == most == made.num_buckets

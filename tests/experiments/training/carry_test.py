@@ -3,8 +3,9 @@
 import dataclasses
 
 from experiments import data
-from experiments import tasks
 from experiments.hosts import placement as placing
+from experiments.tasks.task import Outcome
+from experiments.tasks.task import Variables
 from experiments.training import training_step
 import gradsparse as gs
 import jax
@@ -25,7 +26,7 @@ class _Sums:
 
   def init(self, key):
     del key
-    return tasks.Variables({'weight': jnp.ones(2)}, {})
+    return Variables({'weight': jnp.ones(2)}, {})
 
   def carry(self):
     return {'sum': jnp.zeros((_BATCH, 2))}
@@ -36,7 +37,7 @@ class _Sums:
     loss = jnp.mean(jnp.sum(jnp.square(total * params['weight']), axis=-1))
     measured = {'largest': jnp.max(total, initial=0)}
     rows = {'rows': jnp.float32(len(total))}
-    return tasks.Outcome(loss, measured, statistics, {'sum': total}, rows)
+    return Outcome(loss, measured, statistics, {'sum': total}, rows)
 
 
 def _rows(step, placement, bad_step=None):

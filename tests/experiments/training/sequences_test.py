@@ -220,10 +220,10 @@ def test_translation_is_learnt_and_ends_with_its_bleu(
 
 def test_what_is_never_trained_on_is_counted(make_translation):
   config = make_translation(buckets=1)
-  built = tasks.build(config, num_workers=2, workers=(0, 1))
-  lengths = built.task.corpus.train.lengths
+  built, _ = tasks.build(config, num_workers=2, workers=(0, 1))
+  lengths = built.corpus.train.lengths
   config.data.max_length = int(lengths.max()) - 1
-  counts = tasks.build(config, num_workers=2, workers=(0, 1)).sampler.counts
+  counts = tasks.build(config, num_workers=2, workers=(0, 1))[1].counts
   longer = int(np.sum(lengths > config.data.max_length))
   assert 0 < longer == counts['too_long'] < 18
 

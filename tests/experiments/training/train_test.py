@@ -11,6 +11,7 @@ from experiments.config import settings
 from experiments.program import errors
 from experiments.program import files
 from experiments.run import records
+from experiments.run import writers
 from experiments.training import train
 import gradsparse as gs
 import jax
@@ -340,6 +341,7 @@ def test_the_log_is_one_step_late_and_complete(tmp_path):
     resume_step=0,
     seconds_before=10.0,
     describe=lambda step, metrics: {'comm/ratio': step + metrics['a']},
+    writers=writers.Writers({}, {}, tmp_path, 0),
   )
   for step in range(1, 6):
     measured = {'train/loss': 0.5, 'comm/rejected_steps_in_a_row': 0, 'a': 1}

@@ -1,13 +1,30 @@
-"""SIGTERM and Ctrl-C: the first is acted on between two steps."""
+"""Signals that a program handles for a while.
 
-from collections.abc import Iterator
+SIGTERM and Ctrl-C ask a run to stop: the first is acted on between two steps.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
 import contextlib
 import signal
 import threading
+from typing import Any
 
 from experiments.program import command_line
 
-HEARD = (signal.SIGTERM, signal.SIGINT)
+STOPPING = (signal.SIGTERM, signal.SIGINT)
+
+
+@contextlib.contextmanager
+def handled(
+  handler: Callable[[int, Any], None], numbers: Sequence[int] = STOPPING
+) -> Iterator[None]:
+  """Calls a handler for signals in a `with` block, then what was before."""
+  before = {number: signal.signal(number, handler) for number in numbers}
+  try:
+    yield
+  finally:
+    for number, former in before.items():
+      signal.signal(number, former)
 
 
 class Listener:
@@ -37,16 +54,12 @@ def listening() -> Iterator[Listener]:
   def hear(number: int, frame: object) -> None:
     del frame
     listener.asked = number
-    for each in HEARD:
+    for each in STOPPING:
       signal.signal(each, signal.SIG_DFL)
     command_line.say(
       f'{signal.Signals(number).name}: stops after this step; a second one '
       'ends at once'
     )
 
-  before = {each: signal.signal(each, hear) for each in HEARD}
-  try:
+  with handled(hear):
     yield listener
-  finally:
-    for each, handler in before.items():
-      signal.signal(each, handler)

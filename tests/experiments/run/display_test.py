@@ -4,7 +4,7 @@ import io
 import sys
 
 from absl import logging
-from experiments.program import progress
+from experiments.run import display
 import pytest
 
 
@@ -41,14 +41,14 @@ def _logged(text):
 def test_messages_have_lines_of_their_own_above_the_bar(look_at, monkeypatch):
   screen = look_at()
   monkeypatch.setattr(sys, 'stdout', screen)
-  with progress.Bar().shown() as bar:
+  with display.Display().shown() as bar:
     assert bar.live and not bar.lines
     bar.start('dgc', 60)
-    bar.update(20, 'loss 0.5')
+    bar(20, 60, {'step': 20, 'train/loss': 0.5})
     _logged('a warning')
     print('a result')
     print('a message', file=sys.stderr)
-    bar.update(21)
+    bar(21, 60, {'step': 20, 'train/loss': 0.5})
   shown = screen.getvalue()
   for text in ('a warning', 'a result', 'a message'):
     before, _, after = shown.partition(text)
@@ -62,7 +62,7 @@ def test_messages_have_lines_of_their_own_above_the_bar(look_at, monkeypatch):
 
 def test_what_goes_to_a_file_is_not_for_the_screen(look_at):
   screen = look_at()
-  with progress.Bar().shown() as bar:
+  with display.Display().shown() as bar:
     assert bar.live and bar.lines
     print('a result')
   assert 'a result' not in screen.getvalue()
@@ -76,9 +76,9 @@ def test_nothing_where_nobody_watches(why, look_at, monkeypatch):
   if why == 'no terminal':
     monkeypatch.setenv('FORCE_COLOR', '1')
     monkeypatch.setattr(screen, 'isatty', lambda: False)
-  with progress.Bar(wanted=why != 'another process').shown() as bar:
+  with display.Display(wanted=why != 'another process').shown() as bar:
     assert not bar.live and bar.lines
     bar.start('dgc', 60)
-    bar.update(20, 'loss 0.5')
+    bar(20, 60, {'step': 20, 'train/loss': 0.5})
     _logged('a warning')
   assert screen.getvalue() == 'a warning\n'

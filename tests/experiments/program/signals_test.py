@@ -6,12 +6,12 @@ import subprocess
 import sys
 import threading
 
-from experiments.run import signals
+from experiments.program import signals
 import pytest
 
 _STUCK = """
 import ctypes, os, signal, time
-from experiments.run import signals
+from experiments.program import signals
 with signals.listening():
   print('ready', flush=True)
   ctypes.CDLL(None).sleep(1000)  # the first signal ends this wait
@@ -19,18 +19,18 @@ with signals.listening():
 """
 
 
-@pytest.mark.parametrize('number', signals.HEARD)
+@pytest.mark.parametrize('number', signals.STOPPING)
 def test_a_signal_is_heard_and_handlers_come_back(number, capfd):
-  before = [signal.getsignal(each) for each in signals.HEARD]
+  before = [signal.getsignal(each) for each in signals.STOPPING]
   with signals.listening() as listener:
     assert listener.asked == 0
     os.kill(os.getpid(), number)
     assert listener.asked == number
     assert 'stops after this step' in capfd.readouterr().err
-  assert [signal.getsignal(each) for each in signals.HEARD] == before
+  assert [signal.getsignal(each) for each in signals.STOPPING] == before
 
 
-@pytest.mark.parametrize('number', signals.HEARD)
+@pytest.mark.parametrize('number', signals.STOPPING)
 def test_a_second_one_ends_a_process_that_is_stuck(number):
   process = subprocess.Popen(
     [sys.executable, '-c', _STUCK],
