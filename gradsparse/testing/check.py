@@ -7,6 +7,7 @@ from typing import Any
 
 from gradsparse import arguments
 from gradsparse import workers
+from gradsparse.testing import codes
 from gradsparse.testing import laws
 from gradsparse.testing.cases import TREES
 from gradsparse.testing.cases import Case
@@ -76,7 +77,7 @@ def check_scheme(
     arguments.instance('what make(axis_name) returns', tx, CompressedMean)
     if not _compresses(tx, params, name):
       continue
-    laws.check_code(tx, params, Case(name, 1, 'simulate'), seed)
+    codes.check_code(tx, params, Case(name, 1, 'simulate'), seed)
     for case in cases(name, num_workers, runners):
       _check_case(tx, params, case, exempt, steps, seed)
       checked.append(case)

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any, NamedTuple, NoReturn
 
-from gradsparse.sockets import Sparse
 from gradsparse.sockets import ownership
 from gradsparse.state.inspection import metrics
 from gradsparse.testing.cases import Case
-from gradsparse.testing.cases import gradients
 from gradsparse.traffic.audit import Audit
 from gradsparse.traffic.plan import Plan
 from gradsparse.transform.compressed_mean import CompressedMean
-from gradsparse.transform.compressed_mean import compressed_mean
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
@@ -47,7 +43,8 @@ class Step(NamedTuple):
   healthy: np.ndarray
 
 
-def _fail(law: int, case: Case, what: str) -> NoReturn:
+def fail(law: int, case: Case, what: str) -> NoReturn:
+  """Raises AssertionError: the law, the case and what is wrong."""
   raise AssertionError(f'law {law} ({case}): {what}')
 
 
@@ -89,14 +86,15 @@ def _compare(
     allowed += rounding * np.max(np.abs(others), initial=0.0)
     if not np.all(off <= allowed):
       at = _worst(off)
-      _fail(law, case, f'{what} of {path} at {at} is {a[at]}, not {b[at]}')
+      fail(law, case, f'{what} of {path} at {at} is {a[at]}, not {b[at]}')
 
 
-def _same_bits(law, case, what, actual, expected) -> None:
+def same_bits(law, case, what, actual, expected) -> None:
+  """Fails where two trees of arrays differ in a bit."""
   pairs = zip(_paths(actual), _paths(expected), strict=True)
   for (path, a), (_, b) in pairs:
     if a.tobytes() != b.tobytes():
-      _fail(law, case, f'{what}, {path}: is {a.ravel()}, must be {b.ravel()}')
+      fail(law, case, f'{what}, {path}: is {a.ravel()}, must be {b.ravel()}')
 
 
 def check_ownership(specs: Any, state: Any, case: Case) -> None:
@@ -109,18 +107,18 @@ def check_ownership(specs: Any, state: Any, case: Case) -> None:
     if own != (spec != P()):
       name = jax.tree_util.keystr(path)
       what = "a worker's own" if own else 'shared'
-      _fail(6, case, f'state{name} is said to be {what}, its type says not')
+      fail(6, case, f'state{name} is said to be {what}, its type says not')
 
 
 def check_types(step: Step, case: Case) -> None:
   """Law 6: the state after a step has the structure of the one before."""
   before: Any = jax.tree.structure(step.before)
   if before != jax.tree.structure(step.after):
-    _fail(6, case, 'the tree of the state changes in a step')
+    fail(6, case, 'the tree of the state changes in a step')
   pairs = zip(_paths(step.before), _paths(step.after), strict=True)
   for (path, a), (_, b) in pairs:
     if (a.shape, a.dtype) != (b.shape, b.dtype):
-      _fail(
+      fail(
         6,
         case,
         f'state {path} changes from {a.dtype}{a.shape} to {b.dtype}{b.shape}',
@@ -133,7 +131,7 @@ def check_agreement(step: Step, case: Case) -> None:
     own, first = (
       jax.tree.map(lambda x, w=w: x[w], step.updates) for w in (worker, 0)
     )
-    _same_bits(4, case, f'the update of worker {worker}', own, first)
+    same_bits(4, case, f'the update of worker {worker}', own, first)
 
 
 def _of_worker(tree: Any, specs: Any, worker: int) -> Any:
@@ -207,7 +205,7 @@ def _check_sum(memory, before, kept, grads, extra, whole, case) -> None:
   for (path, t), (_, g), w in pairs:
     # A momentum may accumulate more.
     if not w and not np.all(t * np.sign(g) >= np.abs(g) * (1 - 1e-6)):
-      _fail(1, case, f'of the gradient {g} of {path} the memory takes in {t}')
+      fail(1, case, f'of the gradient {g} of {path} the memory takes in {t}')
 
 
 def check_flow(tx: CompressedMean, specs: Any, step: Step, case: Case) -> None:
@@ -249,13 +247,13 @@ def check_rejection(step: Step, case: Case) -> None:
     return
   for path, x in _paths(step.updates):
     if not np.all(np.isnan(x.astype(np.float32))):
-      _fail(4, case, f'a worker has a NaN, and the update of {path} is {x}')
+      fail(4, case, f'a worker has a NaN, and the update of {path} is {x}')
   for path, x in _paths(step.after):
     if not np.all(np.isfinite(x)):
-      _fail(6, case, f'a NaN gradient leaves {x} in the state, {path}')
+      fail(6, case, f'a NaN gradient leaves {x} in the state, {path}')
   for path, x in _paths(step.delivered):
     if np.any(x):
-      _fail(1, case, f'{path}: {x} was delivered in a rejected step')
+      fail(1, case, f'{path}: {x} was delivered in a rejected step')
   for name, own in (('memory', True), ('compressor', False)):
     before, after = (
       jax.tree.map(
@@ -266,14 +264,14 @@ def check_rejection(step: Step, case: Case) -> None:
       for state in (step.before, step.after)
     )
     what = f'after a rejected step the shared part of state.{name}'
-    _same_bits(6, case, what, after, before)
+    same_bits(6, case, what, after, before)
 
 
 def check_resumed(again: Any, step: Step, case: Case) -> None:
   """Law 6: a step from a copy of the state does the same, to the bit."""
   updates, state, _ = again
-  _same_bits(6, case, 'the update, resumed', updates, step.updates)
-  _same_bits(6, case, 'the state, resumed', state, step.after)
+  same_bits(6, case, 'the update, resumed', updates, step.updates)
+  same_bits(6, case, 'the state, resumed', state, step.after)
 
 
 def check_reported(planned: Plan, step: Step, case: Case) -> None:
@@ -283,7 +281,7 @@ def check_reported(planned: Plan, step: Step, case: Case) -> None:
   possible = possible or [planned.payload_bytes]
   measured = int(metrics(step.after)['payload_bytes'])
   if measured not in possible:
-    _fail(5, case, f'a message has {measured} bytes, the plan says {possible}')
+    fail(5, case, f'a message has {measured} bytes, the plan says {possible}')
 
 
 def check_program(found: Audit, planned: Plan, case: Case) -> None:
@@ -295,82 +293,12 @@ def check_program(found: Audit, planned: Plan, case: Case) -> None:
     sizes = [size for _, size in planned.rungs]
     sent += max(sizes) - (by_step[0] if by_step else sizes[-1])
   if found.sent_bytes != sent:
-    _fail(
+    fail(
       5,
       case,
       f'the program sends {found.sent_bytes} bytes, the plan says {sent}:\n'
       f'{found}\n{planned}',
     )
-
-
-def check_code(tx: CompressedMean, params: Any, case: Case, seed: int) -> None:
-  """Law 1 for the code: unpacking a packed message restores it.
-
-  This runs with one worker, as one program that returns what the exchange sees.
-  """
-  memory, compressor, exchange, *_ = tx.scheme
-  if compressor.ladder is not None:
-    ladder = compressor.ladder
-    largest = ladder._replace(rungs=lambda shapes: ladder.rungs(shapes)[-1:])
-    compressor = compressor._replace(ladder=largest)
-
-  def alone(exchange):
-    return compressed_mean(
-      memory,
-      compressor,
-      exchange,
-      axis_name=None,
-      min_size=tx.scheme.min_size,
-      dense_paths=tx.scheme.dense_paths,
-    )
-
-  def seen(grads, state, second):
-    """(what unpack restores, what round returned, own if it is a Sparse)."""
-    out = []
-
-    def run(message, comm):
-      again = message.code.unpack(message.words, message.rounded, message.ctx)
-      rounded = message.rounded
-      if isinstance(rounded, Sparse):  # which entries a chunk has, is not sent
-        rounded = dataclasses.replace(rounded, per_chunk=None)
-      wanted: Any = jax.tree.structure(rounded)
-      if jax.tree.structure(again) != wanted:
-        kinds = type(again).__name__, type(rounded).__name__
-        _fail(
-          1, case, 'code.unpack returned {} and code.round {}'.format(*kinds)
-        )
-      own = message.own if isinstance(message.own, Sparse) else None
-      out.append((again, rounded, own))
-      return exchange.run(message, comm)
-
-    alone(exchange._replace(run=run)).update(grads, state, second_moment=second)
-    return out
-
-  rng = np.random.default_rng(seed)
-  grads = jax.tree.map(lambda g: g[0], gradients(params, 1, rng))
-  second = jax.tree.map(lambda g: np.square(g, dtype=np.float32) / 2, grads)
-  args = grads, alone(exchange).init(params), second
-  found = jax.jit(seen).lower(*args).compile(QUICKLY)(*args)
-  for again, rounded, own in found:
-    _same_bits(1, case, 'what `unpack` makes of `pack`', again, rounded)
-    if own is not None:
-      _check_sparse(own, case)
-
-
-def _check_sparse(own: Sparse, case: Case) -> None:
-  """Checks the order, the empty slots and the leaves' limits of a Sparse."""
-  indices, values = np.asarray(own.indices), np.asarray(own.values)
-  held = indices[indices < own.space.size]
-  if np.any(np.diff(indices) < 0) or np.any(np.diff(held) == 0):
-    _fail(1, case, f'a Sparse has indices that do not ascend: {indices}')
-  if np.any(values[indices >= own.space.size]):
-    _fail(1, case, f'empty slots of a Sparse hold {values}')
-  ends = np.searchsorted(held, own.space.offsets)
-  for leaf, (n, most) in enumerate(
-    zip(np.diff(ends), own.space.limits, strict=True)
-  ):
-    if n > most:
-      _fail(1, case, f'leaf {leaf} has {n} entries, its limit is {most}')
 
 
 def check_unbiased(
@@ -405,7 +333,7 @@ def check_unbiased(
     off = np.asarray(np.abs(mean - g.astype(np.float64)) - 5.5 * error - rare)
     if off.size and not np.all(off <= 1e-5):
       at = _worst(off)
-      _fail(
+      fail(
         2,
         case,
         f'{path} at {at} is {mean[at]} in the mean over {_DRAWS} draws '
