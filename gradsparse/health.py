@@ -1,11 +1,12 @@
 """Checks that decide whether a step is accepted.
 
 A worker accumulates a step's gradients only if each number is at most
-`LARGEST_GRADIENT`. So no memory can leave the range of float32 in as many steps
-as int32 can count. The entries of a sparse message are checked before they are
-sent: their sum over the workers must be finite. Other messages are checked
-after the exchange: by the update, which is equal on all workers, or by bounds
-that came with the messages (`Shortcuts.bounds`).
+`LARGEST_GRADIENT`. So a sum of gradients stays within float32 for as many steps
+as int32 can count, and the memory need not be read. The entries of a sparse
+message are checked before they are sent: their sum over the workers must be
+finite. Other messages are checked after the exchange: by the update, which is
+equal on all workers, or by bounds that came with the messages
+(`Shortcuts.bounds`).
 
 A step that fails on one worker is rejected on all. The other workers keep its
 gradients in their memories, and the next step with ordinary gradients succeeds.
@@ -39,8 +40,8 @@ LARGEST_MOMENT = 2.0**96
 def can_add(gradients: Iterable[jax.Array]) -> jax.Array:
   """Whether a worker can accumulate these gradients, bool scalar.
 
-  The memory need not be read for that. No memory accumulates float64 leaves,
-  whose numbers may be as much larger as the range of float64 is.
+  No memory accumulates float64 leaves, whose numbers may be as much larger as
+  the range of float64 is.
   """
 
   def fits(x):

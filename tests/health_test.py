@@ -208,6 +208,21 @@ def test_ordinary_gradients_are_taken_in_whatever_the_memory_holds(name):
   assert np.all(rejected(state) == 0)
 
 
+@pytest.mark.slow
+def test_factors_that_are_too_large_reject_the_step():
+  """PowerSGD's factors stand for its update, which nobody looks at."""
+  state, step = program('power_sgd')
+  held = gradients(7, scale=1e38) | {'bias': np.zeros((WORKERS, 300))}
+  memory = state.memory.with_pending(
+    jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), held)
+  )
+  full = state._replace(memory=memory)
+  updates, after, _ = step(gradients(0), full, moments(0))
+  assert all(np.all(np.isnan(u)) for u in jax.tree.leaves(updates))
+  check_finite(after)
+  assert np.all(rejected(after) == 1)
+
+
 def check_goes_on(step, state):
   """Ordinary steps are accepted."""
   before = rejected(state)

@@ -166,8 +166,8 @@ class Shortcuts(NamedTuple):
       of one worker's decoded elements, and which is not finite if an element of
       `selected` is not. The gradient and the mean over workers are then checked
       without another pass over all elements. None: there is no bound.
-    adder: rounded -> how such messages are added up on TPUs,
-      or None: payload by payload.
+    adder: rounded -> how such messages are added up on TPUs, or None: payload
+      by payload.
     reads_rows: whether `Code.unpack` also takes the first array of words in
       rows, with more words at their end, as TPUs gather long messages.
   """
