@@ -1,4 +1,4 @@
-r"""What the papers argue from, one thing at a time, on handwritten digits.
+r"""What the papers vary, one thing at a time, on handwritten digits.
 
 Commands:
   python -m experiments.papers ablations_digits
@@ -7,7 +7,7 @@ Commands:
   python -m experiments.main --config=configs/ablations_digits.py:dgc \
     --workdir=runs/dgc
 
-Of no paper: the arguments are theirs, the network and the data are those of
+No paper has this table: the questions are theirs, network and data are those of
 configs/digits.py, small enough for many seeds. Four workers of 16 images, 30
 epochs, learning rate 0.1 that falls as a cosine, all leaves compressed; a
 scheme with a warm-up has it for 4 epochs, at a tenth of the learning rate

@@ -1,4 +1,4 @@
-r"""What the papers argue from, one thing at a time, in half an epoch of PTB.
+r"""What the papers vary, one thing at a time, in half an epoch of PTB.
 
 Commands (Mikolov's text of the Penn Treebank below DIR; see docs/papers.md):
   python -m experiments.papers ablations_ptb
@@ -7,20 +7,21 @@ Commands (Mikolov's text of the Penn Treebank below DIR; see docs/papers.md):
   python -m experiments.main --config=configs/ablations_ptb.py:dgc \
     --workdir=runs/dgc --config.data.dir=DIR
 
-Of no paper: the arguments are theirs, network and data those of the quick
-setting of configs/schemes_ptb.py, two and a half times as long: 1,452 steps, so
-that a density of a thousandth may send everything once and a half. Momentum
-SGD, norm clipped at 0.25, a learning rate that falls as a cosine; a warm-up is
-a tenth of the run. Each scheme has the rate that did best in three trials of
-half a quick run of schemes_ptb: dense 4, all others 8. In whole quick runs 8 is
-much better than 4 for DGC, but no better for dropping and worse for PARTIAL, so
-`averages` may be shown too badly beside dense. Beside each other they are fair.
+No paper has this table: the questions are theirs, network and data those of the
+quick setting of configs/schemes_ptb.py, two and a half times as long: 1,452
+steps, so that a density of a thousandth may send everything once and a half.
+Momentum SGD, norm clipped at 0.25, a learning rate that falls as a cosine; a
+warm-up is a tenth of the run. Each scheme has the rate that did best in three
+trials of half a quick run of schemes_ptb: dense 4, all others 8. In whole quick
+runs 8 is much better than 4 for DGC, but no better for dropping and worse for
+PARTIAL. So the rows of `averages` may look too bad beside dense, but not beside
+each other.
 
   parts     of DGC at density 0.001 (Lin et al. 2018, figure 3; that most of it
             is warm-up, Aji et al. 2019 on local gradients)
   averages  of parameters every 500 steps, as Aji et al. print, with PARTIAL,
-            density 0.01. An average is of parameters and momentum, and there
-            are two, so `partial_sync` sends 1.11 times what `dropping` sends;
+            density 0.01. An average sends parameters and momentum, and a run
+            has two, so `partial_sync` sends 1.11 times what `dropping` sends;
             `dropping_equal`, at density 0.0111, sends as much
 """
 

@@ -16,8 +16,8 @@ linear rise, then a cosine.
 lie between two exchanges: 15, but in the rows that name it. Outer rate and
 momentum are (0.9, 0.5) for DiLoCo, (0.7, 0.6) for MuLoCo (its paper's) and
 (1, 0) for SparseLoCo and for the plain average. 28 exchanges at k = 64 of 4096
-send 0.44 numbers of each coordinate over the whole run: sparse rows could do
-better in a longer one. 1-bit Adam is dense for its first 84 steps, and also
+send each coordinate 0.44 times over the whole run: sparse rows could do better
+in a longer one. 1-bit Adam is dense for its first 84 steps, and also
 decays the scales of norms.
 """
 

@@ -12,8 +12,8 @@ With other `parallel.num_workers`, `parallel.devices_per_node` or
 He et al. 2016 (arXiv 1512.03385; recalled), section 4.2: 128 images a step,
 64,000 steps, learning rate 0.1, a tenth after 32,000 and after 48,000, weight
 decay 1e-4, momentum 0.9; error 8.75 %. Here on four workers (ours). `dgc`: Lin
-et al. train ResNet-110 (configs/dgc_table2.py); their setting with the smaller
-network no paper has. With more workers of 32 images each a step takes more
+et al. train ResNet-110 (configs/dgc_table2.py); no paper has their setting with
+the smaller network. With more workers of 32 images each a step takes more
 images, at the same rate, as in their table 2. gTop-k's ResNet-20 is in
 configs/gtopk_table5.py.
 

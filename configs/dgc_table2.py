@@ -9,16 +9,16 @@ Commands (CIFAR-10 in its binary version below DIR; see docs/papers.md):
 Lin et al. 2018 (arXiv 1712.01887). Printed: 32 images a worker (table 2); 164
 epochs, of which the warm-up takes 4 at sparsities 75, 93.75, 98.4375, 99.6 %,
 then 99.9 % (section 4.1); "momentum SGD following the training schedule in
-Gross & Wilber" (section 4.1). That schedule is not in it, but in the code of
-those: learning rate 0.1, a tenth from epochs 81 and 122 on, so after 80 and
-121, momentum 0.9 (Nesterov's there, plain in this paper's words), weight decay
-1e-4, crop and flip. Not printed: the learning rate for more than 128 images a
-step; 0.1 for all is ours. "Less aggressive learning rate" in the warm-up
-(section 3.3), no number: 0.01 here, with which He et al. begin this network
-(recalled). Clipping is named for language and speech only (section 4.1,
-appendix C), so off. The memory of gradient dropping is followed by momentum
-SGD. With 8 workers it prints +0.37 for DGC, where its accuracies differ by
-0.36. Statistics of batch normalisation are each worker's.
+Gross & Wilber" (section 4.1). That schedule is not in the paper, but in their
+code: learning rate 0.1, a tenth from epochs 81 and 122 on, so after 80 and 121,
+momentum 0.9 (Nesterov's there, plain in this paper's words), weight decay 1e-4,
+crop and flip. Not printed: the learning rate for more than 128 images a step;
+0.1 for all is ours. "Less aggressive learning rate" in the warm-up (section
+3.3), no number: 0.01 here, with which He et al. begin this network (recalled).
+Clipping is named for language and speech only (section 4.1, appendix C), so
+off. The memory of gradient dropping is followed by momentum SGD. With 8 workers
+the table prints +0.37 for DGC, where its accuracies differ by 0.36. Statistics
+of batch normalisation are each worker's.
 
 Quick: ResNet-8, 2 epochs, a quarter of them warm-up, 8 images a worker: with
 twice the workers half the steps, 312 with 32.

@@ -15,8 +15,8 @@ printed: all else. Their 72.30 is, to the digit, what the word_language_model of
 PyTorch's examples says of `--emsize 1500 --nhid 1500 --dropout 0.65 --epochs 40
 --tied`, on the test text; so its other settings are taken: rate 20, a quarter
 of it after an epoch without improvement, norm clipped at 0.25, windows of 35
-words, 20 rows in all (5 a worker here: ours), dropout 0.65, and of all models
-that of the smallest validation loss is reported. The learning rate in the
+words, 20 rows in all (5 a worker here: ours), dropout 0.65, and the model with
+the smallest validation loss is reported. The learning rate in the
 warm-up is "less aggressive" (section 3.3), no number: a tenth is ours. Dense
 gradients are clipped on each worker, too, before the exchange.
 
@@ -29,7 +29,7 @@ printed size of 194.68 MB is 51,034,000 parameters; DGC's 0.42 MB counts 16 bits
 for a run of zeros, our messages have Elias-Fano indices.
 
 Quick: the same network for 5 epochs on a GPU, the first of them warm-up. The
-rate falls to a tenth after half and after three quarters of six epochs: those
+rate falls to a tenth after half and after three quarters of the six epochs that
 were planned. On record 6 runs shared an H200, and were stopped and resumed
 once: their seconds say little.
 

@@ -2,7 +2,7 @@ r"""Images a second on 32 GPUs with 1 Gbps Ethernet: gTop-k's table VII.
 
 Commands (data as for configs/gtopk_table5.py; see docs/papers.md):
   python -m experiments.papers gtopk_table7
-on each of 32 machines, as BUILD.md says of several hosts:
+on each of 32 machines, as docs/pods.md says:
   python -m experiments.main --multihost --workdir=runs/vgg16_gtopk \
     --config=configs/gtopk_table7.py:vgg16_gtopk --config.data.dir=DIR
 
@@ -12,8 +12,8 @@ images a second of S-SGD with a dense all-reduce, with an all-gather of each
 worker's top k, and with gTop-k. Figure 11 is the time of a step of the gTop-k
 rows in parts; ours has those of experiments/run/time_breakdown.py and is in the
 record (`breakdown_ms`). ResNet-50 accumulates 16 batches: a profiled step has a
-sixteenth of the computing between two exchanges. Of both a short run is enough:
-10 epochs of CIFAR-10 or one of ImageNet (ours). Top-k's rows are gradient
+sixteenth of the computing between two exchanges. A short run is enough for
+both: 10 epochs of CIFAR-10 or one of ImageNet (ours). Top-k's rows are gradient
 dropping with one threshold.
 
 Quick: ResNet-8 and four workers simulated by one process, so that nothing

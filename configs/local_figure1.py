@@ -9,13 +9,13 @@ Commands (WMT 2016, Romanian and English, below DIR; see docs/papers.md):
 
 Aji et al. 2019 (submission to ICLR 2019), section 5.1: "we argue that most of
 the improvement is due to the compression ratio warm-up", 4 x 4 workers on
-Ro-En, setting of configs/local_table1.py. The curves, by epoch, are in the
-figure only, and their names too: gradient dropping, DGC, and gradient dropping
-with the ratio risen in 1000 steps are in the text. DGC with Adam is defined by
-neither paper: here it accumulates gradients, by leaves, and Adam follows the
-exchange. It drops 99 % too, and clips at 1 on each worker, Marian's own norm
-(ours); the dense row is not clipped. Its warm-up is DGC's, in as many steps,
-with the learning rate as it is. Ours, not the paper's: DGC without warm-up.
+Ro-En, setting of configs/local_table1.py. The curves, by epoch, and their names
+are in the figure only. The text has gradient dropping, DGC, and gradient
+dropping whose ratio rises in 1000 steps. DGC with Adam is defined by neither
+paper: here it accumulates gradients, by leaves, and Adam follows the exchange.
+It drops 99 % too, and clips at 1 on each worker, Marian's own norm (ours); the
+dense row is not clipped. Its warm-up is DGC's, in as many steps, with the
+learning rate as it is. Ours, not the paper's: DGC without warm-up.
 
 Quick: Multi30k and a small network, one level, one epoch.
 """

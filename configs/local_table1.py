@@ -14,14 +14,14 @@ million pairs with byte-pair encoding; Adam, "up to 14 epochs or until no
 improvement after five validations"; 4 nodes of 4 GPUs, gradients dense inside a
 node; on average 450 sentences a GPU; rate 0.002, four times that of one node,
 risen linearly in 2000 steps; drop ratio 0.99, risen in T = 1000 steps (section
-5.1: "3 epochs", which so many sentences make 361 steps each); parameters
-averaged every 500 steps, "+sync" (section 5.2). Its R = 0.99 max(1, t / T) must
-be min. Not printed: how many pieces (50,300 make 119 million parameters: ours),
-tokens of a batch (12,000 on the longer side, about 450 sentences: ours),
-validations (one an epoch: ours), which model is reported (that of the smallest
-validation loss: ours), the smoothing (0.9999, Marian's), beams (12, that of
-Marian's examples), whether a rate falls (not here), dropout. Sums over workers
-are means here, which Adam does not see.
+5.1: "3 epochs", of 361 steps each with so many sentences); parameters averaged
+every 500 steps, "+sync" (section 5.2). Its R = 0.99 max(1, t / T) must be min.
+Not printed: how many pieces (50,300 make 119 million parameters: ours), tokens
+of a batch (12,000 on the longer side, about 450 sentences: ours), validations
+(one an epoch: ours), which model is reported (that with the smallest validation
+loss: ours), the smoothing (0.9999, Marian's), beams (12, that of Marian's
+examples), whether a rate falls (not here), dropout. Sums over workers are means
+here, which Adam does not see.
 
 BLEU is, and CE must be, of the dev. set, on which ours is tested, since tests
 decide when a run ends; the model that is reported is tested on the test set
@@ -30,7 +30,7 @@ copy of the text has lost the points of "138h", "133h" and "131h": 1.38 is in
 table 2, the others follow.
 
 Tests take the mean of all workers' parameters, which is an average that is not
-counted in rows without "+sync". That model of one worker is tested too
+counted in rows without "+sync". The model of one worker is tested too
 (`worker_bleu`); the paper does not say what it tested.
 
 Quick: Multi30k and a small network, one level, one epoch; average every 50

@@ -15,7 +15,7 @@ communication; 4 bits reduce that 4 times and the epoch 2.5 times; ResNet-152 on
 times of an epoch are in the figure only; 2 bits in buckets of 128 and 8 bits
 were measured too, without a number. Networks and settings are those of
 configs/qsgd_table1.py; 64 images a worker for AlexNet (so printed for 16 GPUs),
-32 for the others (ours). Of the LSTM on AN4 see configs/qsgd_an4.py. Our time
+32 for the others (ours). The LSTM on AN4 is in configs/qsgd_an4.py. Our time
 of a step in parts is in the record (`breakdown_ms`).
 
 Quick: ResNet-8 for all networks, workers simulated by one process, so that

@@ -10,8 +10,8 @@ Commands (ImageNet and MNIST below DIR; see docs/papers.md):
 Alistarh et al. 2017 (arXiv 1610.02132), section 5: (a) AlexNet over time, (c)
 ResNet-50 over 120 epochs with 32 bits, 4 bits, 8 bits and 1-bit SGD; a
 two-layer perceptron on MNIST is named in the text, without a number. Settings
-are those of configs/qsgd_table1.py, and so are the final accuracies. Of the
-perceptron nothing is printed: 4,096 hidden units, 8 workers of 32 images, 10
+are those of configs/qsgd_table1.py, and so are the final accuracies. Nothing
+is printed about the perceptron: 4,096 hidden units, 8 workers of 32 images, 10
 epochs at 0.1 are ours. 1-bit SGD is labelled 1bitSGD*, and nothing says what
 the star means; by columns, CNTK's default, is ours. (b), an LSTM on AN4, is in
 configs/qsgd_an4.py.

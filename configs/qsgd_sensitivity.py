@@ -9,9 +9,9 @@ Commands (folders of JPEG files below DIR; see docs/papers.md):
 Alistarh et al. 2017 (arXiv 1610.02132), section 5. Printed, against full
 precision after as many epochs: 4 bits in buckets of 8192 lose 0.68 points of
 top-1 (0.57 of top-5), 2 bits in buckets of 64 lose "1.73% for top-1, and 1.18%
-for top-1", of which we take the first for top-1. Full precision is of no run
-beside (configs/qsgd_table1.py). 2 bits in buckets of 128, 4 and 8 bits in
-buckets of 512 are what it uses. "Quantizing convolutional layers too
+for top-1", of which we take the first for top-1. Full precision is not one of
+the paper's runs (configs/qsgd_table1.py). 2 bits in buckets of 128, 4 and 8
+bits in buckets of 512 are what it uses. "Quantizing convolutional layers too
 aggressively (e.g. 2-bit precision) can lead to accuracy loss", 4 or 8 bits
 recover it; no number. The rows for layers quantise only the convolutions, or
 only the dense layers, to 2 bits, and leave the others in full precision (ours).

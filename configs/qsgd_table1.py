@@ -9,20 +9,20 @@ Commands (CIFAR-10 and ImageNet below DIR; see docs/papers.md):
 Alistarh et al. 2017 (arXiv 1610.02132). Printed: 8 GPUs; initial learning rates
 0.07 (AlexNet), 1 (ResNet-152 and -50), 0.1 (ResNet-110), 3.6 (BN-Inception),
 0.1 (VGG19); 4 bits, for ResNet-152 8; matrices of less than 10,000 elements in
-full precision (section 5). Buckets of 512 are those of section 5's times, and
-of 8 bits there; of this table none are printed. 32 bits are "the best known
-full-precision accuracy" (section 5), so not of a run beside. A sign and 7
-levels are 4 bits here; section 4 counts 16. Printed speed-ups of the whole
-training: 2.05, 1.56, 1.26, 1.10, 1.16 (projected), 2.25 (projected). Not
-printed in our copy: images a step, epochs, when the rate falls, momentum,
-weight decay ("default networks and hyper-parameters" of CNTK 2.0). Ours: 256
-images, 120 epochs (where the axis of figure 3 ends), a tenth every 30, momentum
-0.9, weight decay 1e-4, 5e-4 without batch normalisation. CNTK's momentum weighs
-the new gradient by 1 - 0.9 (recalled), so a rate of 1 there is 0.1 here, and
-for ImageNet's networks a tenth of the printed rate is taken. ResNet-110 as in
-configs/dgc_table2.py, with 8 workers of 16 images and 0.1 itself, with which He
-et al. train it in the usual convention. AlexNet is that without groups, which
-has the printed 62 million parameters. The LSTM on AN4: configs/qsgd_an4.py.
+full precision (section 5). This table prints no buckets; 512 is that of section
+5's times, and of 8 bits there. 32 bits are "the best known full-precision
+accuracy" (section 5), so not one of the paper's runs. A sign and 7 levels are 4
+bits here; section 4 counts 16. Printed speed-ups of the whole training: 2.05,
+1.56, 1.26, 1.10, 1.16 (projected), 2.25 (projected). Not printed in our copy:
+images a step, epochs, when the rate falls, momentum, weight decay ("default
+networks and hyper-parameters" of CNTK 2.0). Ours: 256 images, 120 epochs (where
+the axis of figure 3 ends), a tenth every 30, momentum 0.9, weight decay 1e-4,
+5e-4 without batch normalisation. CNTK's momentum weighs the new gradient by 1 -
+0.9 (recalled), so a rate of 1 there is 0.1 here, and for ImageNet's networks a
+tenth of the printed rate is taken. ResNet-110 as in configs/dgc_table2.py, with
+8 workers of 16 images and 0.1 itself, with which He et al. train it in the
+usual convention. AlexNet is that without groups, which has the printed 62
+million parameters. The LSTM on AN4: configs/qsgd_an4.py.
 
 Quick: ResNet-8 for all, leaves from 1,000 elements.
 

@@ -24,8 +24,8 @@ experiments/results/rates/schemes_cifar10.json.
 
 Recorded runs were stopped for up to six minutes now and then, so their seconds
 say little. QSGD and TernGrad leave leaves under 1,000 elements dense there, as
-the quick rows of QSGD's tables do; under 10,000, as printed, is a quarter of
-this small network. Their rates were tried with that, too.
+the quick rows of QSGD's tables do; the printed limit of 10,000 would leave a
+quarter of this small network dense. Their rates were tried with that, too.
 """
 
 from configs import cifar10_resnet20

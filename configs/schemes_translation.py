@@ -24,10 +24,10 @@ names are those of configs/schemes_ptb.py.
         for dense, dropping and PARTIAL (local-gradient paper, section 4.2);
         `adam_dense_1worker` is one worker at a quarter of the rate
 
-Quick: one epoch. Two runs at a time shared a memory, so their seconds are for
-orders of magnitude. A trial of a rate is a whole run with seed 0, its score is
-BLEU of the validation file; `data.final_split` tested the same runs on both
-(experiments/results/rates/schemes_translation.json).
+Quick: one epoch. Two runs at a time shared a machine, so their seconds give
+orders of magnitude only. A trial of a rate is a whole run with seed 0, its
+score is BLEU of the validation file; `data.final_split` tested the same runs on
+both (experiments/results/rates/schemes_translation.json).
 
 Quick rows take the best of their trials; the rows of `rate` are in proportion
 to it. Full runs had no trials: they have 0.002, as the local-gradient paper,
