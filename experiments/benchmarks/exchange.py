@@ -53,7 +53,7 @@ _STEPS = flags.DEFINE_integer(
   'steps', 3, 'steps of a scheme in a round', lower_bound=1
 )
 _INSIDE = flags.DEFINE_bool(
-  'inside', False, 'measure in this process; set for those that this one starts'
+  'inside', False, 'measure in this process: for processes that this one starts'
 )
 _HOSTS = on_hosts.define_flags()
 

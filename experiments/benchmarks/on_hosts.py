@@ -93,6 +93,6 @@ def inside(path: pathlib.Path, measure: Callable[[], Any]) -> None:
 
 
 def slowest(seconds: float) -> float:
-  """Over all processes: the same in each, so that they can act on it."""
+  """The largest of all processes' numbers, which every process gets."""
   everyones = multihost_utils.process_allgather(np.float32(seconds))
   return float(np.max(everyones))

@@ -4,8 +4,8 @@
 
 The hosts are network namespaces on this machine with links of 1 Gbit/s. The
 program prints how many bytes each host sent. It needs root and iproute2.
-`--loopback` needs neither, but shapes no link and counts no bytes. The
-docstring of the package lists the environment variables of the command.
+`--loopback` needs neither, but shapes no link and counts no bytes.
+experiments/cluster/environment.py lists the variables that the command gets.
 """
 
 from collections.abc import Sequence

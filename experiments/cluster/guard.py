@@ -1,4 +1,4 @@
-"""How a program uses the cluster: nothing stays behind, trouble is told."""
+"""Cleans up after a cluster, and says what it needs."""
 
 from collections.abc import Iterator
 import contextlib
@@ -18,14 +18,14 @@ _NEEDS = (
 
 @contextlib.contextmanager
 def guarded() -> Iterator[None]:
-  """For the time of a `with` block, a signal ends it and cleans up.
+  """Makes a signal end a `with` block, with its clean-up.
 
   Further signals are ignored to the end of the block, so that they cannot
-  interrupt the clean-up; that is bounded in time. First removes what programs
-  that were killed have left.
+  interrupt the clean-up, whose time is bounded. First removes what killed
+  programs have left.
 
   Raises:
-    NotPermittedError: that of the block, with what can be done about it.
+    NotPermittedError: the block's own, with what to do about it.
     StoppedError: the block was ended by a signal.
   """
 

@@ -9,7 +9,7 @@ gradient of an L2 penalty is a gradient like any other (but not for the
 variance-based schemes, whose moments it would spoil: there it comes after the
 exchange, as their paper says). The optimizer comes after the exchange; for a
 scheme with a momentum of its own (DGC) it is plain SGD, because a second
-momentum would count twice. It hears nothing of a step that was rejected. With
+momentum would count twice. It does not see a step that was rejected. With
 `optimizer.accumulate` all of it happens once in several steps, with the mean of
 their gradients. With `optimizer.sync_every` the exchange is not of gradients:
 
@@ -119,7 +119,7 @@ def make(
 
 
 def _adaptive(name, rate, weight_decay) -> optax.GradientTransformation:
-  """Returns Adam, or what decays weights beside it."""
+  """Returns Adam, AdamW or Muon."""
 
   def matrices(params):
     return jax.tree.map(lambda x: x.ndim > 1, params)
@@ -197,7 +197,7 @@ def learning_rate(
 ) -> Callable[[Any], Any]:
   """Returns the learning rate as a function of the step, counted from 0.
 
-  With 'plateau' it is that before anything was tested.
+  With 'plateau' it is the rate before the first test.
 
   Args:
     config: see `configs/default.py`.

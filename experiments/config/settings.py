@@ -175,7 +175,7 @@ def _check_value(field: str, value: Any, known: Any) -> None:
 
 
 def _waiting_for_tests(flat: Mapping[str, Any]) -> Iterator[str]:
-  """What follows the tests: the rate, the end of a run or what it reports."""
+  """Fields that let tests decide on the rate, the end or the report."""
   if flat['optimizer.schedule'] == 'plateau':
     yield 'optimizer.schedule=plateau'
   for field in ('train.early_stop_patience', 'train.keep_best'):
@@ -184,7 +184,7 @@ def _waiting_for_tests(flat: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _rules(flat: Mapping[str, Any], moments: bool) -> Iterator[_Rule]:
-  """Yields what fields, each of them in its range, must be beside others."""
+  """Yields the rules between fields, each of which is in its range."""
   every, accumulate = flat['train.eval_every'], flat['optimizer.accumulate']
   inner, runner = flat['parallel.devices_per_node'], flat['parallel.runner']
   must = f'be shard_map or simulate with parallel.devices_per_node={inner}'
@@ -227,7 +227,7 @@ def _rules(flat: Mapping[str, Any], moments: bool) -> Iterator[_Rule]:
 
 
 def _outer(flat: Mapping[str, Any], moments: bool) -> Iterator[_Rule]:
-  """Yields likewise what goes together with `optimizer.sync_every`."""
+  """Yields the rules between `optimizer.sync_every` and other fields."""
   every = flat['optimizer.sync_every']
   if not every:
     return

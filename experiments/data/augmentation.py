@@ -1,8 +1,7 @@
 """What training sees of an image: a shifted, cut or mirrored part of it.
 
-What is drawn for the images of a step is drawn for all workers together, and a
-process keeps the rows of its own. So it does not depend on how many processes
-there are.
+Parts of images are drawn for all workers together, and a process keeps the rows
+of its own. So the draws do not depend on how many processes there are.
 """
 
 import math

@@ -35,12 +35,12 @@ class Batch(NamedTuple):
 
 
 class OfWorkers:
-  """What all samplers know: how many workers there are, and whose are asked."""
+  """What all samplers know: how many workers, and whose batches to return."""
 
   def __init__(
     self, num_workers: int, seed: int, workers: Sequence[int] | None
   ):
-    """Keeps what is said.
+    """Keeps the arguments.
 
     Args:
       num_workers: number of workers that share an epoch.

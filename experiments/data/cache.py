@@ -1,4 +1,4 @@
-"""What takes long to make of a data set's files, kept in a folder."""
+"""Keeps in a folder what takes long to make of a data set's files."""
 
 from collections.abc import Callable, Sequence
 import fcntl
@@ -14,7 +14,7 @@ from experiments.program import manifest
 
 
 def key(paths: Sequence[pathlib.Path], *others: Any) -> str:
-  """Returns what tells one content from another.
+  """Returns a key of some content: other content has another key.
 
   Args:
     paths: of files, whose bytes count and not their names.
@@ -30,7 +30,7 @@ def key(paths: Sequence[pathlib.Path], *others: Any) -> str:
 def keep(
   folder: pathlib.Path, name: str, make: Callable[[pathlib.Path], None]
 ) -> pathlib.Path:
-  """Returns a folder with what is kept under a key, and makes it if need be.
+  """Returns the folder of a key, and makes its content if need be.
 
   Of several processes the first makes it, the others wait. What is damaged is
   made anew.

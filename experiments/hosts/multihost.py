@@ -3,7 +3,7 @@
   with multihost.session():
     ...                      # jax.devices() are those of all processes
 
-What the processes are is taken from the first of these that says it:
+The first of these that names the processes counts:
 
   1. the arguments (flags of a program);
   2. the environment that `experiments.cluster` sets, see
@@ -72,7 +72,7 @@ def find_place(
   process_id: int | None = None,
   variables: Mapping[str, str] | None = None,
 ) -> Place | None:
-  """Returns what the arguments, or else the environment, say.
+  """Returns the place that the arguments, or else the environment, name.
 
   Args:
     coordinator: `address:port` of process 0.

@@ -1,9 +1,9 @@
 """Stands between JAX and its coordinator, so that JAX does not see it die.
 
 JAX's client is C++: where its connection to the coordinator breaks, it aborts
-the process at once, with a stack trace that names no host. So it gets a
-connection that does not break, to this process, and what comes on it is passed
-on. `experiments.hosts.watch` notices, and says, that the coordinator is gone.
+the process at once, with a stack trace that names no host. So JAX gets a
+connection to its own process, which does not break, and this module passes on
+what comes. `experiments.hosts.watch` says that the coordinator is gone.
 """
 
 import contextlib
@@ -46,7 +46,7 @@ def start(address: str, port: int) -> int:
 
 
 def _pass_on(source: socket.socket, sink: socket.socket) -> None:
-  """Until one of them is closed, or broken."""
+  """Passes bytes on until a socket is closed or broken."""
   with contextlib.suppress(OSError):
     while part := source.recv(_PART):
       sink.sendall(part)

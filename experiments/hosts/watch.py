@@ -168,7 +168,7 @@ class Watch:
         in_thread(self._listen_to, peer, connection.makefile('rb'))
 
   def _listen_to(self, peer: _Peer, lines: Any) -> None:
-    """Until a peer is gone, silent, or has said that it leaves."""
+    """Listens to a peer until it is gone, is silent, or says that it leaves."""
     how = 'its connection broke'
     try:
       for line in lines:
@@ -277,7 +277,7 @@ def _hang_up(connection: socket.socket) -> None:
 
 
 def _listen(coordinator: tuple[str, int]) -> socket.socket:
-  """On all addresses of this host, as JAX's coordinator does."""
+  """Listens on all addresses of this host, as JAX's coordinator does."""
   both = socket.has_dualstack_ipv6()
   try:
     return socket.create_server(

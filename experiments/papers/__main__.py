@@ -12,15 +12,16 @@ dense row that it is compared with.
 
 The quick setting takes minutes a row on two cores, with small networks: on
 CIFAR-10 with data_batch_5 held out, on PTB, on spoken digits, or on Multi30k.
-`--full` is the paper's setting. `--held_out` is the paper's setting, tested on
-a part of the training set, to choose settings, or for CIFAR-10 without its test
-file: on data_batch_5, or on a fifth of the digits, with as many epochs of the
-rest. The tables on digits and ablations_ptb have the full setting only. It
-takes less than a minute a row, for PTB ten minutes.
+That of cifar10_resnet20 and dgc_table4_ptb is for a GPU. `--full` is the
+paper's setting. `--held_out` is the paper's setting, tested on a part of the
+training set: data_batch_5 of CIFAR-10, a fifth of the digits. Use it to choose
+settings, or if you have CIFAR-10 without its test file. The tables on digits
+and ablations_ptb have the full setting only, which takes less than a minute a
+row, for PTB ten.
 
 A run is recorded as soon as it is finished. The same command again runs only
-what is missing, and resumes a stopped run from its checkpoint. If some run
-could not run, the program says so at the end, and the exit status is 1.
+what is missing, and resumes a stopped run from its checkpoint. If runs are
+missing at the end, the program says why, and the exit status is 1.
 
 A scheme of your own is a row of any table, `package.module:factory`, with
 arguments behind commas, such as `mine:thinned,density=0.01`. It is shown beside

@@ -26,7 +26,7 @@ _COLUMNS = ('table', 'size', 'row', 'beside', 'seed', 'status')
 def changes(config: ml_collections.ConfigDict) -> dict[str, Any]:
   """Returns the fields of a setting that differ from the default.
 
-  Without its seed, and without what does not touch what is trained.
+  The seed, and fields that do not change the training, are left out.
   """
   known = rows.flat(default.get_config().to_dict())
   return {

@@ -29,7 +29,7 @@ class Missing(NamedTuple):
 
 
 def with_dense(table: tables.Table, names: Sequence[str]) -> list[str]:
-  """Returns rows with those that they are compared to before them, once each.
+  """Returns rows once each, after the dense rows that they are compared to.
 
   Args:
     table: that has them.

@@ -1,4 +1,4 @@
-"""What is made of finished runs: a page with pictures.
+"""Reports of runs: a page with pictures.
 
 `python -m experiments.report DIR...` writes the page.
 """

@@ -101,7 +101,7 @@ def _score(runs: Mapping[str, Metrics]) -> scores.Score:
 
 
 def _leave_out_the_climb(panel: Any, score: scores.Score) -> None:
-  """Leaves room for what is worse than the ends of the runs, but not for all.
+  """Cuts off most of the scores that are worse than the ends of the runs.
 
   Accuracies need that only if all of them end near 100 %.
   """

@@ -254,7 +254,7 @@ class Checkpoints:
 
 
 def _reason_in(error: Exception) -> str:
-  """What the system has said: Orbax' C++ libraries put it into long text."""
+  """The system's own message in a long text of Orbax' C++ libraries."""
   text = str(getattr(error, 'strerror', None) or error)
   if code := re.search(r"os_error_code='(\d+)'", text):
     return os.strerror(int(code[1]))

@@ -1,4 +1,4 @@
-"""Text, of which each symbol is told from those before it."""
+"""Text, in which a model predicts each symbol from those before it."""
 
 from collections.abc import Mapping
 import dataclasses
@@ -22,7 +22,7 @@ _TEST_ROWS = 10
 
 @dataclasses.dataclass(frozen=True)
 class Language(task.Task):
-  """A model that tells the next symbol, see `task.Task`.
+  """A model that predicts the next symbol, see `task.Task`.
 
   A batch has `tokens` and `targets`, int32[batch, window], and `first`,
   bool[batch]: where it is set, nothing was before. Else the model goes on from

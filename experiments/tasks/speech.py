@@ -1,4 +1,4 @@
-"""Utterances, whose text is told frame by frame."""
+"""Utterances, which a model transcribes frame by frame."""
 
 from collections.abc import Mapping
 import dataclasses

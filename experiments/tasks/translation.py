@@ -1,4 +1,4 @@
-"""Sentences, and their translations piece by piece."""
+"""Sentences, which a model translates piece by piece."""
 
 from collections.abc import Mapping
 import dataclasses

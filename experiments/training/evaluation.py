@@ -71,7 +71,7 @@ class Evaluation:
     }
 
   def __call__(self, model: Model) -> dict[str, float]:
-    """Returns what the task's `scores` does, of a model."""
+    """Tests a model, and returns the scores of the task."""
     model = jax.device_put(model)  # once, not at each batch
     own = self._test(*model, jax.process_index(), jax.process_count())
     return self._task.scores(placing.total(own))
@@ -82,7 +82,7 @@ class Lowest:
   """The lowest loss that the tests of a run have found so far.
 
   Attributes:
-    best: it; None before the first that is a number.
+    best: the lowest loss; None before the first that is a number.
     in_a_row: tests since then, none of them lower.
   """
 

@@ -87,11 +87,11 @@ def train_and_evaluate(
 
 
 def _reported(experiment: Experiment, loop: looping.Loop) -> dict[str, Any]:
-  """Returns what a run has come to, and would come to each time.
+  """Returns the results of a run that a repetition would give again.
 
   Beside `final` the model is tested on another split, where the configuration
-  names one. And where each worker has its own parameters, so is that of the
-  first: all other tests take their mean.
+  names one. Where each worker has its own parameters, the first worker's model
+  is tested too: all other tests take the mean of all models.
 
   Args:
     experiment: of the run.

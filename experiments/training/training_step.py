@@ -141,9 +141,9 @@ def make_train_step(
     microbatch: examples whose gradients are held at a time for that.
     param_sync_every: steps between two averages of the parameters, where they
       differ between workers.
-    ema_decay: of the smoothed parameters, the share that stays in a step;
-      early steps keep less, (1 + step) / (10 + step), so that where the
-      training began is forgotten. For a state that has them.
+    ema_decay: share of the smoothed parameters that stays in a step; early
+      steps keep less, (1 + step) / (10 + step), so that the first parameters
+      are forgotten. For a state with smoothed parameters.
     block: simulated workers whose gradients are computed at a time; divides
       their number. None: all, in one program with all the rest.
   """

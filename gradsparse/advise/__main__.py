@@ -61,7 +61,7 @@ def _parser() -> argparse.ArgumentParser:
     '--workers',
     required=True,
     type=int,
-    help='number of workers: of those that exchange over the slow link',
+    help='number of workers that exchange over the slow link',
   )
   add(
     '--bandwidth',
@@ -95,8 +95,8 @@ def _parser() -> argparse.ArgumentParser:
   add(
     '--task',
     choices=recorded.TASKS,
-    help='the task whose recorded results are quoted (default: resnet20, with '
-    'adam and adamw translation)',
+    help='the task whose recorded results are quoted (default: resnet20 with '
+    'sgd, translation with adam and adamw)',
   )
   add('--schemes', help="labels of the table, separated by ';' (default: all)")
   add(

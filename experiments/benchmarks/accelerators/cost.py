@@ -29,7 +29,7 @@ _COMMENT = re.compile(r'/\*.*?\*/')  # XLA counts the parts of a long tuple
 
 @dataclasses.dataclass(frozen=True)
 class Cost:
-  """Of one program.
+  """The cost of one program.
 
   Attributes:
     cycles: XLA's estimate; 0 where it makes none (CPUs, GPUs).

@@ -1,8 +1,8 @@
 """One training step of all workers, compiled for devices that are not there.
 
 On one slice of TPUs, or one host of GPUs, each device is a worker and has the
-whole model. On several slices each slice is a worker, as those have it who
-train on pods: what is slow is the network between slices. The model and the
+whole model. On several slices each slice is a worker, as in training on pods,
+where the network between slices is the slow one. The model and the
 optimizer's state are sharded inside of a slice (FSDP), and the scheme, within
 `gs.sharded`, works between slices.
 """
@@ -87,8 +87,8 @@ class Bench:
     Returns:
       compile_s: seconds to trace, lower and compile.
       code_bytes: size of the program; None where the compiler does not tell.
-      temp_models: temporary memory, in what a device has of the model, as
-        float32.
+      temp_models: temporary memory, as a multiple of the device's part of the
+        model in float32.
       cycles, cycles_x_sgd: XLA's estimate, and as a multiple of momentum SGD's;
         None where it makes none.
       floor_x_sgd: the least that a step can take, as a multiple of momentum
@@ -174,7 +174,7 @@ class Bench:
 def array(
   mesh: Mesh, shape: Sequence[int], spec: P, dtype: Any = jnp.float32
 ) -> jax.ShapeDtypeStruct:
-  """An array that is not there, sharded over a mesh."""
+  """The shape of an array that is sharded over a mesh."""
   placed = NamedSharding(mesh, spec)
   return jax.ShapeDtypeStruct(shape, dtype, sharding=placed)
 
@@ -182,7 +182,7 @@ def array(
 def state(
   tx: optax.GradientTransformation, params: Any, mesh: Mesh, axis_name: str
 ) -> Any:
-  """The state of all workers, likewise."""
+  """The shapes of the state of all workers, sharded over a mesh."""
   workers = mesh.shape[axis_name]
   return jax.tree.map(
     lambda x, placed: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=placed),
@@ -214,7 +214,7 @@ def _touched(compiled: Any) -> int:
 
 
 def _step(tx: optax.GradientTransformation, *, moments: bool) -> Any:
-  """One worker's."""
+  """The step of one worker."""
 
   def step(params, state, grads):
     more = {'second_moment': jax.tree.map(jnp.square, grads)} if moments else {}

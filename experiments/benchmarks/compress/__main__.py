@@ -4,10 +4,10 @@ r"""Measures what compression costs in arithmetic, in steps of momentum SGD.
 
 There is one worker and no network. A step turns a gradient into new parameters
 with all that a scheme does but the exchange itself; its state is donated. Plain
-SGD follows the scheme. Each scheme runs in turns with momentum SGD, so often in
-a row that it takes 20 ms; ratios are medians over the rounds. On an accelerator
-rows also have `device_ms`, the time of all operations without gaps,
-`device_ratio`, that over momentum SGD's, and `launches`, their number.
+SGD follows the scheme. Each scheme runs in turns with momentum SGD, for 20 ms a
+turn; ratios are medians over the rounds. On an accelerator rows also have
+`device_ms`, the time of all operations without gaps, `device_ratio`, the ratio
+of that to momentum SGD's, and `launches`, the number of operations.
 
 `--recorded=FILE` measures nothing: it prints the table of docs/performance.md,
 or of docs/accelerators.md, from such a record, and with `--plot=FILE` draws its
@@ -46,7 +46,7 @@ _PLOT = command_line.define_path(
 
 
 def _references(bench: programs.Bench) -> dict[str, programs.Program]:
-  """What a step is measured in: one read pass, one selection by the library."""
+  """Rows that give the scale: one read pass, one selection by JAX."""
   grads = bench.gradient()
   joined = jnp.concatenate([g.reshape(-1) for g in grads.values()])
   count = max(1, round(contenders.DENSITY * joined.size))

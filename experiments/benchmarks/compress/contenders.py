@@ -14,12 +14,12 @@ REFERENCE = 'momentum_sgd'
 
 
 def momentum_sgd() -> optax.GradientTransformation:
-  """What every step is compared with."""
+  """The step that every other one is compared with."""
   return optax.sgd(_LEARNING_RATE, momentum=_MOMENTUM)
 
 
 def followed(scheme: optax.GradientTransformation) -> Any:
-  """A scheme and the step that a user would take from its mean at least."""
+  """A scheme, and plain SGD on its mean."""
   return optax.chain(scheme, optax.sgd(_LEARNING_RATE))
 
 
@@ -51,7 +51,7 @@ _VARIANTS = {
 
 
 def _contender(recipe: str, **arguments: Any) -> Callable[..., Any]:
-  """One worker by default: nothing is exchanged, all else is done."""
+  """Makes a scheme; by default of one worker, which exchanges nothing."""
   given = {'axis_name': None, **_ARGUMENTS.get(recipe, {}), **arguments}
   return functools.partial(gs.recipes.RECIPES[recipe].make, **given)
 

@@ -63,7 +63,7 @@ class Bench:
     self._turn = 0
 
   def gradient(self) -> Any:
-    """The next one."""
+    """Returns the next gradient."""
     self._turn += 1
     return self._gradients[self._turn % _GRADIENTS]
 
@@ -92,7 +92,7 @@ class Bench:
 
 
 def _compiled(jitted: Any, *arguments: Any) -> tuple[Any, float]:
-  """The program for some arguments, and the seconds until it was there."""
+  """The compiled program for some arguments, and the seconds it took."""
   begin = time.perf_counter()
   compiled = jitted.lower(*arguments).compile()
   return compiled, time.perf_counter() - begin
@@ -112,10 +112,10 @@ def program(function: Callable[..., Any], *arguments: Any) -> Program:
 def milliseconds(
   programs: Mapping[str, Program], rounds: int
 ) -> dict[str, list[float]]:
-  """Of each program in each round; a round runs all of them, in turns.
+  """Times of each program in each round; a round runs all of them, in turns.
 
-  A program runs so often in a row that it takes 20 ms: an accelerator is given
-  the next steps while it does one, as in training.
+  A program runs for 20 ms in a row: an accelerator is given the next steps
+  while it does one, as in training.
   """
   found: dict[str, list[float]] = {name: [] for name in programs}
   names = list(programs)

@@ -1,4 +1,4 @@
-"""What a speech model can say, and the numbers of it."""
+"""The symbols that a speech model can say, and their numbers."""
 
 from collections.abc import Sequence
 import string
