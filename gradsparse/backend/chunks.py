@@ -70,7 +70,7 @@ def can_search(chunk_size: int, k: int) -> bool:
 
 def largest(
   leaves: Sequence[jax.Array], chunk_size: int, k: int
-) -> tuple[jax.Array, jax.Array]:
+) -> tuple[list[jax.Array], list[jax.Array]]:
   """The k elements of largest magnitude of each chunk of vectors.
 
   Args:
@@ -79,8 +79,8 @@ def largest(
     k: how many. Places beyond the end of a short chunk come last.
 
   Returns:
-    (values float32[k, C], places int32[k, C] in the chunk): the largest first;
-    of equal ones, the lower place first.
+    k values of each chunk, float32[C] each, and their places in the chunk,
+    int32[C] each: the largest first; of equal ones, the lower place first.
   """
   rows = [
     jnp.pad(
@@ -90,7 +90,9 @@ def largest(
   ]
   find = _by_kernel if platforms.name() == 'tpu' else _by_top_k
   found, places = find(joining.concat(rows), k)
-  return jax.lax.bitcast_convert_type(found.T, jnp.float32), places.T
+  values = jax.lax.bitcast_convert_type(found, jnp.float32)
+  # Vectors, as TPUs would pad a minor axis of length k to a register's lanes.
+  return [values[:, j] for j in range(k)], [places[:, j] for j in range(k)]
 
 
 def _by_top_k(rows: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
@@ -102,9 +104,10 @@ def _by_top_k(rows: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
     places = jax.lax.top_k(x, k)[1]
     return jnp.take_along_axis(bits, places, axis=1), places
   x = x.reshape(chunks, -1, _ROW)
-  winners = _top_k_places(jnp.max(x, axis=2), k).T
+  winners = [*_top_k_places(jnp.max(x, axis=2), k).T]
   # By place, so that of equal elements the first is found first.
-  winners = ascending(winners, winners, np.full(chunks, k))[1].T
+  winners = ascending(winners, winners, np.full(chunks, k))[1]
+  winners = jnp.stack(winners, axis=1)
   x = jnp.take_along_axis(x, winners[:, :, None], axis=1)
   place = _top_k_places(x.reshape(chunks, -1), k)
   row = jnp.take_along_axis(winners, place // _ROW, axis=1)
@@ -161,29 +164,31 @@ def _rounds(rows_ref, found_ref, places_ref, *, k: int) -> None:
 
 
 def ascending(
-  values: jax.Array, places: jax.Array, wanted: np.ndarray
-) -> tuple[jax.Array, jax.Array]:
+  values: Sequence[jax.Array], places: Sequence[jax.Array], wanted: np.ndarray
+) -> tuple[list[jax.Array], list[jax.Array]]:
   """Sorts the first `wanted` entries of each chunk by place, others after them.
 
   Args:
-    values: float32[k, C].
-    places: int32[k, C], distinct in a chunk.
+    values: k vectors float32[C].
+    places: k vectors int32[C], distinct in a chunk.
     wanted: int[C], how many entries are wanted of each chunk.
 
   Returns:
     (values, places).
   """
-  late = np.arange(len(places))[:, None] >= wanted[None]
-  key = jnp.where(late, places | (1 << 30), places)
-  number = sum((own < key).astype(jnp.int32) for own in key)
+  keys = [
+    jnp.where(j >= wanted, x | (1 << 30), x) for j, x in enumerate(places)
+  ]
+  numbers = [sum((x < key).astype(jnp.int32) for x in keys) for key in keys]
 
-  def moved(x):
-    to = np.arange(len(x), dtype=np.int32)[:, None]
-    return functools.reduce(
-      lambda out, j: jnp.where(number[j] == to, x[j], out),
-      range(len(x)),
-      jnp.zeros_like(x),
-    )
+  def moved(entries):
+    def at(to):
+      out = entries[0]
+      for x, number in zip(entries[1:], numbers[1:], strict=True):
+        out = jnp.where(number == to, x, out)
+      return out
+
+    return [at(to) for to in range(len(entries))]
 
   return moved(values), moved(places)
 
@@ -206,7 +211,7 @@ def add(values: jax.Array, places: jax.Array, chunk_size: int) -> jax.Array:
 
   workers, chunks, k = values.shape
   # The entries of a group of workers fill the lanes of a register.
-  each = _LANES // k
+  each = min(workers, _LANES // k)
   groups = -(-workers // each)
 
   def columns(x, fill):
@@ -220,7 +225,7 @@ def add(values: jax.Array, places: jax.Array, chunk_size: int) -> jax.Array:
 
   entries = pl.BlockSpec((_CHUNKS, _LANES), lambda i, group: (i, group))
   return pl.pallas_call(
-    functools.partial(_comparisons, count=min(workers, each) * k),
+    functools.partial(_comparisons, count=each * k),
     grid=(-(-chunks // _CHUNKS), groups),
     in_specs=[entries, entries],
     out_specs=pl.BlockSpec((_CHUNKS, chunk_size), lambda i, group: (i, 0)),

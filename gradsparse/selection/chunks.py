@@ -85,13 +85,14 @@ def _by_chunk(
   begins = ends - np.repeat(lengths, parts)
   found = chunks.largest(leaves, chunk_size, int(wanted.max()))
   values, places = chunks.ascending(*found, wanted)
-  indices = jnp.asarray(begins, jnp.int32) + places
+  indices = [jnp.asarray(begins, jnp.int32) + x for x in places]
   # Runs of chunks with the same number of entries.
   cuts = [0, *np.flatnonzero(np.diff(wanted)) + 1, len(wanted)]
   each = [(a, b, wanted[a]) for a, b in itertools.pairwise(cuts)]
 
-  def in_order(x):
-    return joining.concat([x[:k, a:b].T.reshape(-1) for a, b, k in each])
+  def in_order(entries):
+    rows = jnp.stack(entries, axis=1)
+    return joining.concat([rows[a:b, :k].reshape(-1) for a, b, k in each])
 
   return in_order(values), in_order(indices)
 

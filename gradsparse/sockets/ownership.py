@@ -104,12 +104,6 @@ def local_fields(state: Any) -> tuple[str, ...]:
   return getattr(state, _LOCAL, state._fields)
 
 
-def shared_fields(state: Any) -> tuple[str, ...]:
-  """The names of the other fields, which are equal on all workers."""
-  own = local_fields(state)
-  return tuple(name for name in state._fields if name not in own)
-
-
 def is_local(state: Any, default: bool = False) -> Any:
   """Which leaves are a worker's own.
 

@@ -203,12 +203,10 @@ def _verdict(
   """
   buckets = outgoing.buckets
   layout = buckets.layout
-  adds = bool(ownership.shared_fields(outgoing.kept))
 
   def unsure(group, judged):
-    # Shared fields of a memory may add numbers that are not finite.
     for n in buckets.of_leaves(group.compressed):
-      if adds or not judged or health.is_narrow(updates[n].dtype):
+      if not judged or health.is_narrow(updates[n].dtype):
         yield updates[n]
     for n in buckets.of_leaves(group.dense):
       yield updates[n]

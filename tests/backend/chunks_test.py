@@ -49,13 +49,15 @@ def test_the_largest_of_each_chunk(seed, lengths, k, platform):
   ]
   with pytest.MonkeyPatch.context() as patch, pltpu.force_tpu_interpret_mode():
     patch.setattr(platforms, 'name', lambda: platform)
-    found, at = chunks.largest(list(map(jnp.asarray, leaves)), 256, k)
+    found, at = map(
+      np.asarray, chunks.largest(list(map(jnp.asarray, leaves)), 256, k)
+    )
   for n, (values, places) in enumerate(
     zip(*expected(leaves, 256, k), strict=True)
   ):
     own = len(places)
     np.testing.assert_array_equal(at[:own, n], places)
-    assert np.asarray(found[:own, n]).tobytes() == values.tobytes()
+    assert found[:own, n].tobytes() == values.tobytes()
 
 
 @pytest.mark.parametrize(

@@ -35,10 +35,8 @@ class Keeping(NamedTuple):
 
 def test_all_is_a_workers_own_unless_the_state_says_otherwise():
   assert ownership.local_fields(Plain(1, 2)) == ('a', 'b')
-  assert ownership.shared_fields(Plain(1, 2)) == ()
   for cls in (Sharing, Keeping):
     assert ownership.local_fields(cls(1, 2)) == ('a',)
-    assert ownership.shared_fields(cls(1, 2)) == ('b',)
 
 
 def test_what_a_state_does_not_say_is_as_what_holds_it_says():
