@@ -1,7 +1,7 @@
-"""One bit for each element, and what the bits of a column or bucket stand for.
+"""One bit for each element, and one or two magnitudes for a column or bucket.
 
-1-bit SGD has the means of the elements >= 0 and of the others. 1-bit Adam has
-one magnitude.
+1-bit SGD has two: the means of the elements >= 0 and of the others. 1-bit Adam
+has one.
 """
 
 from __future__ import annotations
