@@ -129,7 +129,7 @@ class Joined:
     )
 
   def entries(self, slots: int, first: jax.Array | None = None) -> Entries:
-    """The marked elements, with an index each; arguments as of `at_most`."""
+    """The marked elements, each with an index; arguments as for `at_most`."""
     size = self.space.size
     places = bitmap.positions(
       self._bitmap(), slots, 0 if first is None else first
@@ -211,7 +211,7 @@ class PackedLeaves:
     return joined.at_most(slots, first)
 
   def entries(self, slots: int, first: jax.Array | None = None) -> Entries:
-    """The marked elements, with an index each; arguments as of `at_most`."""
+    """The marked elements, each with an index; arguments as for `at_most`."""
     space, width, padded = self.space, self.width, self._padded()
     places = bitmap.positions(self.marks, slots, 0 if first is None else first)
     if first is not None:
