@@ -284,7 +284,11 @@ def _decimal(x: float) -> float:
 def look_up(
   number_at: Callable[[jax.Array], jax.Array], steps: Sequence[int]
 ) -> list[int]:
-  """Evaluates an integer function of the step at `steps`, outside a trace."""
+  """Evaluates an integer function of the step at `steps`, outside a trace.
+
+  Raises:
+    TypeError: number_at is not a function.
+  """
   arguments.function('number_at', number_at)
   with jax.ensure_compile_time_eval():
     numbers = jax.vmap(number_at)(jnp.asarray(steps, jnp.int32))

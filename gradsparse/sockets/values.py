@@ -122,7 +122,7 @@ class Sparse(_Payload):
     return dataclasses.replace(self, values=self.valid.astype(kind))
 
   def joined(self) -> Marked:
-    """The same as a `Marked`, whose shape does not depend on the slots."""
+    """The entries as a `Marked`, whose shape does not depend on the slots."""
     there = jnp.zeros(self.space.size, bool)
     there = there.at[self.indices].set(True, mode='drop')
     whole = Space.whole(self.space.shapes)
