@@ -66,7 +66,7 @@ def _plain(name: str, kind: str, value: Any) -> Any:
     return value
   array = np.asarray(value)
   if jnp.issubdtype(array.dtype, jnp.floating):
-    # float32's 0.1 as 0.1: its exact value would make a k one larger.
+    # float32's 0.1 is read as 0.1: its exact value could make k one larger.
     return float(str(array))
   return array.item()
 

@@ -1,6 +1,6 @@
 """Uniform draws, one for each element, for random rounding and selection.
 
-`jax.random` draws by Threefry: twenty rounds of mixing for two words. They take
+`jax.random` draws by Threefry, whose twenty rounds of mixing for two words take
 longer than the rest of a quantiser. A scheme needs draws that are uniform and
 independent between elements, steps and workers, but not cryptographically
 strong. Here a draw is a hash of the element's number and of a `jax.random` key.

@@ -40,12 +40,11 @@ LARGEST_MOMENT = 2.0**96
 def can_add(gradients: Iterable[jax.Array]) -> jax.Array:
   """Whether a worker can accumulate these gradients, bool scalar.
 
-  No memory accumulates float64 leaves, whose numbers may be as much larger as
-  the range of float64 is.
+  The limit of float64 leaves is 2^512: no memory accumulates them.
   """
 
   def fits(x):
-    # 2^64 is half of the exponents of float32.
+    # Half the exponents of the type: 2^64 of float32, 2^512 of float64.
     most = 2.0**512 if x.dtype == jnp.float64 else LARGEST_GRADIENT
     return jnp.abs(x) <= most
 

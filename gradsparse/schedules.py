@@ -33,7 +33,7 @@ GTOPK_DENSITIES = (0.25, 0.0725, 0.015, 0.004)
 # The density at this step is a schedule's last density.
 LAST_STEP = arguments.LAST_STEP
 
-# For a density that is known at run time only.
+# The message sizes for a density that is known at run time only.
 TRACED_LADDER = (0.001, 0.004, 0.015625, 0.0625, 0.25, 1.0)
 _LARGEST_FACTOR = 4
 
@@ -167,6 +167,14 @@ def gtopk_warmup(
   Stages that are not above the final density are dropped, and the others
   share the four epochs (`staged_warmup`): PTB at 0.005 has three stages.
 
+  Args:
+    final_density: density after the warm-up, in (0, 1].
+    warmup_steps: steps of the whole warm-up; 0, the default, is no warm-up.
+
+  Raises:
+    TypeError: an argument is of the wrong kind.
+    ValueError: an argument is out of range.
+
   References:
     Shi et al., arXiv 1901.04359, section IV.
   """
@@ -181,14 +189,15 @@ class LinearDropRatio:
 
   Attributes:
     drop_ratio: R, the fraction dropped after the warm-up, in [0, 1).
-    warmup_steps: T.
+    warmup_steps: T, at least 1.
 
   Raises:
     TypeError: an argument is of the wrong kind.
     ValueError: an argument is out of range.
 
   References:
-    Aji et al., section 5.1.
+    Aji, Heafield & Bogoychev, "Combining global sparse gradients with local
+    gradients", section 5.1.
   """
 
   drop_ratio: float = 0.99
@@ -275,7 +284,11 @@ def _decimal(x: float) -> float:
 def look_up(
   number_at: Callable[[jax.Array], jax.Array], steps: Sequence[int]
 ) -> list[int]:
-  """Evaluates an integer function of the step at `steps`, outside a trace."""
+  """Evaluates an integer function of the step at `steps`, outside a trace.
+
+  Raises:
+    TypeError: number_at is not a function.
+  """
   arguments.function('number_at', number_at)
   with jax.ensure_compile_time_eval():
     numbers = jax.vmap(number_at)(jnp.asarray(steps, jnp.int32))

@@ -67,7 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     '--bandwidth',
     required=True,
     help="bandwidth of a worker's link in one direction, such as 10gbit or "
-    '450gbyte; of a worker with several hosts, that of all its hosts together',
+    '450gbyte; for a worker of several hosts, the sum over its hosts',
   )
   add(
     '--backward_ms',

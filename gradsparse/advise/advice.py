@@ -36,7 +36,7 @@ class Row:
     step_s: average time of a step, seconds.
     step_least_s: the least that a measured step is expected to take, seconds.
     step_most_s: the most, seconds.
-    speedup: the baseline's step_s over this one.
+    speedup: the baseline's step_s divided by this row's.
     wins: 'below' the bandwidth of `wins_below`, 'always' or 'never'.
     wins_below: the bandwidth, in bits a second, below which the step is shorter
       than the baseline's; None if `wins` is not 'below'.
@@ -205,7 +205,7 @@ def _cells(row: Row) -> tuple[str, ...]:
 
 
 def _ended(loss: recorded.Loss) -> str:
-  """The verdict of a record; what ended far worse is called so."""
+  """The verdict of a record; 'worse' if its only seed ended far worse."""
   far = loss.seeds == 1 and loss.as_good is False
   return 'worse (one seed)' if far else loss.verdict
 

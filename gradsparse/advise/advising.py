@@ -74,8 +74,8 @@ def advise(
       pass and optimizer, seconds.
     workers: P, the workers that exchange over the slow link.
     bandwidth: bandwidth of a worker's link in one direction, in bits a second
-      or as '10gbit' or '450gbyte'; all its devices share it. Of a worker with
-      several hosts it is that of all its hosts together.
+      or as '10gbit' or '450gbyte'; the worker's devices share it. For a worker
+      of several hosts, the sum over its hosts.
     backward_s: the part of step_s that a dense exchange can overlap, seconds;
       None takes two thirds of step_s.
     latency_s: latency of one message, seconds.

@@ -27,7 +27,8 @@ class Link(NamedTuple):
   """A worker's link to the others: full duplex, the same for all workers.
 
   Attributes:
-    bits_per_second: of a worker, whatever the number of its devices.
+    bits_per_second: a worker's bandwidth in one direction; all its devices
+      share it.
     latency_s: latency of one message, seconds.
   """
 

@@ -167,7 +167,7 @@ def _schemes(schemes: Any) -> tuple[candidates.Candidate, ...]:
   labels = [candidates.BASELINE.label, *(scheme.label for scheme in found)]
   if len(set(labels)) < len(labels):
     raise ValueError(
-      f'schemes must have each label once, beside the baseline, got {labels}'
+      f'schemes must have each label once, counting the baseline, got {labels}'
     )
   return tuple(found)
 

@@ -22,7 +22,7 @@ WORTH_WHILE = 1.05
 
 # All quoted records have this many workers.
 _RECORDED = 4
-# A step of more seconds is perhaps one of milliseconds.
+# A longer step was perhaps given in milliseconds.
 _LONG_S = 60
 
 _WARMUPS = {'dgc': 'dgc_warmup', 'gtopk': 'gtopk_warmup'}
@@ -98,9 +98,9 @@ def harmless(row: advice.Row, task: str) -> bool:
 
 
 def doubt(row: advice.Row, task: str) -> int:
-  """How little is known to speak for a scheme; the least comes first.
+  """The rank of a scheme by its record; lower is better.
 
-  0: it is harmless on this task. 1: on another. 2: no record tells.
+  0: the scheme is harmless on this task. 1: on another task. 2: on none.
   """
   if harmless(row, task):
     return 0

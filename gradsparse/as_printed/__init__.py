@@ -1,7 +1,7 @@
 """Variants that papers print and that training does not need.
 
 Each variant is an entry of a table of the library; an argument of a recipe
-takes the entry's name. Importing this folder adds the entries. In the library,
+takes the entry's name. Importing this package adds the entries. In the library,
 only `gradsparse/__init__.py` imports it.
 
 | argument | name | source |

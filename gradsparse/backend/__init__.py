@@ -1,6 +1,6 @@
 """The primitives whose best form depends on the platform.
 
-The forms of a primitive stand side by side, and all give the same bits. A
-program's form is chosen when the program is lowered, so a program that a CPU
-lowers for a TPU gets the TPU's form. No other folder asks for the platform.
+The forms of a primitive stand side by side, and give the same bits, except for
+sums of floating-point numbers. Where shapes allow, JAX chooses the form when it
+lowers a program. Only `platforms` asks JAX for the platform.
 """

@@ -31,9 +31,9 @@ _MOST_ON_TPUS = 32
 # XLA for GPUs has a top-k kernel up to this k, from this row length on. Else it
 # sorts.
 _MOST_ON_GPUS, _SHORTEST_ON_GPUS = 16, 1024
-# It takes many times as long as reading the numbers (docs/accelerators.md). So
-# of a long chunk it searches the maxima of rows of this length, and then the
-# rows of the largest.
+# This kernel takes many times as long as reading the numbers
+# (docs/accelerators.md). So in a long chunk it searches the maxima of rows of
+# this length, and then the rows with the largest maxima.
 _ROW, _LONG = 16, 4096
 
 # The bits of padding, which ranks below all numbers. (A NaN has these bits too,
@@ -105,7 +105,7 @@ def _by_top_k(rows: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
     return jnp.take_along_axis(bits, places, axis=1), places
   x = x.reshape(chunks, -1, _ROW)
   winners = [*_top_k_places(jnp.max(x, axis=2), k).T]
-  # By place, so that of equal elements the first is found first.
+  # Rows by place, so that of equal elements the first is found first.
   winners = ascending(winners, winners, np.full(chunks, k))[1]
   winners = jnp.stack(winners, axis=1)
   x = jnp.take_along_axis(x, winners[:, :, None], axis=1)
@@ -116,7 +116,7 @@ def _by_top_k(rows: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
 
 
 def _top_k_places(x: jax.Array, k: int) -> jax.Array:
-  """int32[C, k], of rows that are padded until they have a kernel."""
+  """int32[C, k]: places of each row's largest; pads rows to use the kernel."""
   missing = max(0, _SHORTEST_ON_GPUS - x.shape[1])
   return jax.lax.top_k(
     jnp.pad(x, ((0, 0), (0, missing)), constant_values=-2.0), k
@@ -124,7 +124,7 @@ def _top_k_places(x: jax.Array, k: int) -> jax.Array:
 
 
 def _by_kernel(rows: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
-  """The same, by a kernel for TPUs that reads each element once."""
+  """As `_by_top_k`, by a kernel for TPUs that reads each element once."""
   # Pallas takes a second to import, so it is imported where it is needed.
   from jax.experimental import pallas as pl
 

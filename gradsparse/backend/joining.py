@@ -90,11 +90,12 @@ def concat_shared(vectors: Sequence[jax.Array]) -> jax.Array:
 
 
 def concat_few(vectors: Sequence[jax.Array]) -> jax.Array:
-  """Concatenates a few vectors of one type, one of which is computed before.
+  """Concatenates vectors of one type, without a slow loop on CPUs.
 
   XLA for CPUs computes up to eight vectors inside the loop that concatenates.
   That loop tests for every element which vector it is from, and is not
-  vectorised. More vectors are computed before it and copied.
+  vectorised. More vectors are computed before the loop and copied. So the
+  second largest of a few vectors is cut into eight.
   """
   if len(vectors) > _COPIED:
     return concat(vectors)

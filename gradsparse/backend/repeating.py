@@ -15,7 +15,7 @@ import numpy as np
 _LARGE = 1 << 18
 # With more numbers in a row, comparisons would take longer than a copy.
 _MOST = 4
-# The most products by which the numbers of rows are found, for each element.
+# The most products for each element of the result, to find its row's numbers.
 _SHARE = 4
 
 
@@ -51,8 +51,7 @@ def by_comparison(
   """`in_rows` for TPUs, which take long to reshape a vector to rows.
 
   A row has few numbers. They are found first, then each column is compared with
-  the places at which they begin. Where rows begin in a run of equal numbers
-  repeats after `period` rows.
+  the places at which they begin. These places repeat after `period` rows.
 
   Returns:
     As `in_rows`; None if that would take longer than to reshape.

@@ -13,8 +13,8 @@ from gradsparse.sockets import Shape
 import jax
 import jax.numpy as jnp
 
-_FEW = 8  # buckets in a row of a leaf
-_ROWS = 8  # to which one may be added
+_FEW = 8  # the most buckets in a row of a leaf
+_ROWS = 8  # at least so many rows for each row of padding
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Buckets:
     rows, columns = self._grid()
     high, wide = self.tile
     _, inputs, out = self.view
-    # The taps first, as all fields have the same.
+    # The taps first, as all fields have equally many.
     tall = _padded(leaf, 0, rows * high).reshape(rows, high, inputs, out)
     short = fn(tall, 1)
     if inputs > 1 and out % wide == 0 and out <= _FEW * wide:
@@ -90,8 +90,8 @@ class Buckets:
       return jnp.stack(cut, 2).reshape(rows, columns).T.reshape(-1)
     unit = wide // math.gcd(wide, out)
     if _ROWS * unit <= inputs:
-      # Whole rows, as TPUs take long to lengthen a vector, and so many that a
-      # bucket ends with the last one.
+      # Pads whole rows, as TPUs take long to lengthen a vector, until the last
+      # row ends a bucket.
       short = _padded(short, 1, -(-inputs // unit) * unit)
     short = short.reshape(rows, -1)
     short = _padded(short, 1, max(short.shape[1], columns * wide))

@@ -41,7 +41,7 @@ class Matrices(NamedTuple):
   """Leaves of one shape and sharding, which are multiplied together.
 
   Attributes:
-    numbers: of the leaves.
+    numbers: the leaves' numbers in the message.
     rows: the devices with the other rows of each leaf (`collectives.Shards`).
     columns: the devices with the other columns.
   """

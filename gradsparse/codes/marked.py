@@ -51,12 +51,12 @@ class Words(NamedTuple):
 class Coded:
   """The coded elements of several leaves, and which of them are sent.
 
-  It has the interface of `Sent` that memories use. The marks and codes of a
-  leaf are kept packed, as of `marked_vector.pack_leaf`, but for TPUs.
+  It has the interface of `Sent` that memories use. Except on TPUs, the marks
+  and codes of a leaf are kept packed by `marked_vector.pack_leaf`.
 
   Args:
-    code: of the values.
-    scales: of all leaves.
+    code: the value code.
+    scales: the scales of all leaves.
     marks: bool, leaf-shaped.
     codes: unsigned integers, leaf-shaped.
   """
@@ -123,7 +123,7 @@ def coded(
   """Rounds and codes the elements of several leaves.
 
   Args:
-    code: of the values.
+    code: the value code.
     leaves: for each leaf, the values and which of them to send (bool). A value
       too small for the code, compared with the largest, is not sent.
     key: PRNG key of the draws.

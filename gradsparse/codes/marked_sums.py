@@ -1,8 +1,8 @@
 """Sums of messages of all elements, in the layout of their planar words.
 
-TPUs would look the scales of eight messages up for each element, and write each
+TPUs would look up the scales of eight messages for each element, and write each
 message out before it is added. So messages are added up in rows of LANES, which
-take the scales of the leaf in which they begin; the few rows within which a
+take the scales of the leaf in which they begin. The few rows within which a
 leaf ends are added up once more, element by element.
 """
 
@@ -30,7 +30,7 @@ Total = list[jax.Array]
 
 
 def start(like: CodedVector) -> Total:
-  """The total of no message."""
+  """The total before any message: zeros."""
   size = planar_vector.head(like.space.size)
   shape = 32 // like.width, like.width, -1, planar_vector.LANES
   return [
@@ -75,9 +75,9 @@ def finish(total: Total, like: CodedVector) -> jax.Array:
   head, tail, rows = total
   ends = _ends(like)
   if ends.shape[0]:
-    # In the shape in which it was added up: XLA for TPUs would use the other
-    # shape for both, in which scales take ten times as long. And a barrier, as
-    # it cannot fuse a gather into a scatter.
+    # The head keeps the shape in which it was added up: XLA for TPUs would use
+    # a new shape for the sums too, in which scales take ten times as long. The
+    # barrier is there because XLA cannot fuse a gather into a scatter.
     rows = jax.lax.optimization_barrier(rows)
     head = head.at[np.unravel_index(ends, head.shape[:3])].set(
       rows, unique_indices=True, indices_are_sorted=True
@@ -96,7 +96,7 @@ def _marks(all_: CodedVector) -> tuple[jax.Array, jax.Array]:
 
 
 def _codes(all_: CodedVector) -> tuple[jax.Array, jax.Array]:
-  """uint32, likewise."""
+  """The codes of the head and the tail, uint32."""
   head, tail = planar_vector.cut_parts(all_.codes, all_.space.size, all_.width)
   left = all_.space.size - planar_vector.head(all_.space.size)
   return (

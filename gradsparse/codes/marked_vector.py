@@ -37,10 +37,11 @@ class CodedVector:
 
   Attributes:
     scales: of all leaves, as in `sparse_values.Entries`.
-    marks: uint32 bitmap, which elements are sent, as of
+    marks: uint32 bitmap, which elements are sent, packed by
       `planar_vector.pack_parts`.
-    codes: uint32, codes of all elements, likewise. If slots < space.size, those
-      of unmarked elements are zero, and the tail is whole words of the bitmap.
+    codes: uint32, codes of all elements, packed likewise. If slots <
+      space.size, codes of unmarked elements are zero, and the tail fills whole
+      words of the bitmap.
     space: the leaves.
     width: bits of a code.
     slots: how many codes a message holds: space.size for those of all elements,
@@ -61,7 +62,7 @@ class Joined:
 
   Attributes:
     scales: as in `CodedVector`.
-    marks: bool, the parts of a vector, as of `planar_vector.joined`.
+    marks: bool, the parts of a vector, made by `planar_vector.joined`.
     codes: unsigned integers, likewise.
     space: the leaves.
     width: bits of a code.
@@ -128,7 +129,7 @@ class Joined:
     )
 
   def entries(self, slots: int, first: jax.Array | None = None) -> Entries:
-    """The marked elements, with an index each; arguments as of `at_most`."""
+    """The marked elements, each with an index; arguments as for `at_most`."""
     size = self.space.size
     places = bitmap.positions(
       self._bitmap(), slots, 0 if first is None else first
@@ -163,7 +164,7 @@ class PackedLeaves:
 
   Attributes:
     scales: as in `CodedVector`.
-    marks: uint32, the bitmaps of all leaves, as of `pack_leaf`.
+    marks: uint32, the bitmaps of all leaves, made by `pack_leaf`.
     codes: unsigned integers, the codes of all leaves, likewise.
     space: the leaves.
     width: bits of a code.
@@ -210,7 +211,7 @@ class PackedLeaves:
     return joined.at_most(slots, first)
 
   def entries(self, slots: int, first: jax.Array | None = None) -> Entries:
-    """The marked elements, with an index each; arguments as of `at_most`."""
+    """The marked elements, each with an index; arguments as for `at_most`."""
     space, width, padded = self.space, self.width, self._padded()
     places = bitmap.positions(self.marks, slots, 0 if first is None else first)
     if first is not None:
@@ -244,8 +245,9 @@ def pack_leaf(codes: jax.Array, width: int) -> jax.Array:
     width: bits of a code.
 
   Returns:
-    The vector of all codes, padded with zeros to a multiple of 32. Those of at
-    most 8 bits, if they fill whole words, are packed: uint32, else their dtype.
+    The vector of all codes, padded with zeros to a multiple of 32. Codes of at
+    most 8 bits that fill whole words are packed, uint32; others keep their
+    dtype.
   """
   lines, codes = _lines(codes.size), codes.reshape(-1)
   if not _packs(width):
@@ -266,7 +268,7 @@ def unpack_leaf(
 
 
 def _lines(size: int) -> int:
-  """Groups of 32 elements."""
+  """The number of groups of 32 elements."""
   return -(-size // 32)
 
 

@@ -1,7 +1,7 @@
-"""One bit for each element, and what the bits of a column or bucket stand for.
+"""One bit for each element, and one or two magnitudes for a column or bucket.
 
-1-bit SGD has the means of the elements >= 0 and of the others. 1-bit Adam has
-one magnitude.
+1-bit SGD has two: the means of the elements >= 0 and of the others. 1-bit Adam
+has one.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ def of_leaves() -> Code:
 
 
 def of_parts(bucket_size: int = 512, *, magnitude: bool = False) -> Code:
-  """The same code for `Parts`: d consecutive elements replace a column.
+  """`of_leaves` for `Parts`: d consecutive elements replace a column.
 
   A part of n elements takes 2 n / d words of means (of the elements >= 0,
   then of the others) and ceil(n / 32) words of signs. Padding does not enter

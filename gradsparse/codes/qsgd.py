@@ -132,7 +132,7 @@ def of_leaves(
 
 
 def of_parts(levels: int, *, bucket_size: int = 512, norm: str = 'max') -> Code:
-  """The same code for `Parts`: fixed width, buckets of consecutive elements.
+  """`of_leaves` for `Parts`: fixed width, buckets of consecutive elements.
 
   A part of n elements takes n / d words of norms and ceil(n b / 32) words of
   levels, b = ceil(log2(2 s + 1)).

@@ -198,8 +198,8 @@ def table4(reach: float = 6.0) -> ValueCode:
     return jnp.append(means, jnp.float32(0))[owner] + spread(mean)
 
   def table(values, leaf, leaves):
-    # The numbers that occur, in ascending order; the last one again if there
-    # are fewer.
+    # The numbers that occur, in ascending order; the last one is repeated if
+    # they are fewer than the bins.
     found: list[jax.Array] = []
     for _ in range(bins):
       below = found[-1] if found else jnp.full(leaves, -jnp.inf, jnp.float32)

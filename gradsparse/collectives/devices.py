@@ -106,7 +106,7 @@ class Devices:
       else leaves[batch[0]]
       for batch in batches
     ]
-    # An empty leaf is not sent, and its sum is of the type of a sum.
+    # An empty leaf is not sent; zeros have the type of a sum.
     out = [x if x.size else jnp.zeros(x.shape, x.dtype) for x in leaves]
     for batch, summed in zip(
       batches, self._reduce(jax.lax.psum, operands), strict=True

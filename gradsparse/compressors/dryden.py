@@ -17,7 +17,7 @@ def dryden(density: float, code: Code) -> Compressor:
   """The k largest positive and k largest negative entries of each leaf.
 
   k = ceil(density n) for each sign, or as many as there are. The entries of a
-  sign are decoded as their mean, so a message has a sign and an index each.
+  sign are decoded as their mean, so an entry is sent as a sign and an index.
 
   Args:
     density: fraction of a leaf's elements, for each sign, in (0, 1].

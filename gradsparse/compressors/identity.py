@@ -20,7 +20,7 @@ def identity(
   """Selects all elements of the leaves; the code compresses them.
 
   Args:
-    name: of the scheme, for tables.
+    name: the scheme's name, for tables.
     code: the code of the elements.
     leaves: which leaves are compressed.
     unbiased: whether the expectation of a decoded leaf is the leaf.

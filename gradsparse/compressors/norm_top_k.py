@@ -1,4 +1,4 @@
-"""QSGD's selection for full gradients: the fewest that reach the norm."""
+"""QSGD's selection for full gradients: the fewest that sum to the norm."""
 
 from __future__ import annotations
 

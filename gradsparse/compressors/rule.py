@@ -66,7 +66,7 @@ def by_rule(
     code: the code of the elements.
     mark: rounds and codes the elements before selection: `codes.marking` with
       the same values as `code`.
-    name: of the scheme, for tables.
+    name: the scheme's name, for tables.
     ladder: fractions of the elements that a message can hold, ascending. If
       the last is below 1.0, elements beyond it stay in the memory.
     positive: numbers of the rule that may be traced. If one is not positive and
@@ -128,7 +128,15 @@ def by_rule(
 
 
 def strom(threshold: float) -> Rule:
-  """Sends sign(r) tau where |r| > tau (Strom 2015)."""
+  """Sends sign(r) tau where |r| > tau (Strom 2015).
+
+  Args:
+    threshold: tau, in units of the gradient, > 0; may be traced.
+
+  Raises:
+    TypeError: threshold is not a number.
+    ValueError: threshold is not positive and finite.
+  """
   threshold = arguments.number(
     'threshold', threshold, arguments.POSITIVE, traced=True
   )
@@ -141,7 +149,15 @@ def strom(threshold: float) -> Rule:
 
 
 def variance(alpha: float) -> Rule:
-  """Sends r where r^2 > alpha v (Tsuzuku et al., eq. 3)."""
+  """Sends r where r^2 > alpha v (Tsuzuku et al., eq. 3).
+
+  Args:
+    alpha: the factor in the rule, > 0; may be traced.
+
+  Raises:
+    TypeError: alpha is not a number.
+    ValueError: alpha is not positive and finite.
+  """
   alpha = arguments.number('alpha', alpha, arguments.POSITIVE, traced=True)
 
   def rule(signal):
@@ -152,7 +168,19 @@ def variance(alpha: float) -> Rule:
 
 
 def variance_strom(alpha: float, threshold: float) -> Rule:
-  """Sends sign(r) tau where |r| > tau and r^2 > alpha v (section 4.5)."""
+  """Sends sign(r) tau where both `strom` and `variance` send.
+
+  Args:
+    alpha: as for `variance`.
+    threshold: tau, as for `strom`.
+
+  Raises:
+    TypeError: an argument is not a number.
+    ValueError: an argument is not positive and finite.
+
+  References:
+    Tsuzuku et al., arXiv 1802.06058, section 4.5.
+  """
   by_size, by_variance = strom(threshold), variance(alpha)
 
   def rule(signal):
@@ -172,6 +200,10 @@ def ada_comp(bin_size: int | None = None) -> Rule:
   Args:
     bin_size: elements of a bin; None is 50 for leaves of three or more
       dimensions (convolutions) and 500 otherwise.
+
+  Raises:
+    TypeError: bin_size is not a whole number.
+    ValueError: bin_size is not positive.
 
   References:
     Chen et al., AAAI 2018, arXiv 1712.02679, algorithm 2.

@@ -28,7 +28,7 @@ def _deviation(x: jax.Array, per_unit: jax.Array) -> jax.Array:
   Args:
     x: float32, of any shape, at least one number.
     per_unit: float32 scalar, one over a unit near the largest number. XLA fuses
-      products into the loops that read them; quotients it would write out.
+      products into the loops that read them, but writes out quotients.
   """
   count = max(x.size, 1)
   apart = (x - x[(0,) * x.ndim]) * per_unit

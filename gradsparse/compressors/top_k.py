@@ -53,7 +53,7 @@ def top_k(
       which DGC's threshold is estimated, in (0, 1]; about k are sent then, at
       most ceil(1.3 k) (see `selection.sampled_top_k_of_each`). Not with scope
       'chunk' or 'tile'.
-    name: of the scheme, for tables.
+    name: the scheme's name, for tables.
 
   Raises:
     TypeError: an argument is of the wrong kind; from init: the schedule does

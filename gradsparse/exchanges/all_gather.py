@@ -105,7 +105,7 @@ def all_gather(mean: str = 'workers') -> Exchange:
     if isinstance(code.combines, OfParts):
       return 'its code works only on the parts of a reduce-scatter'
     if mean == 'senders' and code.takes is Leaves:
-      return "mean='senders' needs sparse messages, and it sends all elements"
+      return "it sends all elements, but mean='senders' needs sparse messages"
     return None
 
   return Exchange('all-gather', run, refuses)
@@ -116,7 +116,7 @@ def _each(
 ) -> jax.Array:
   """fn of each message, stacked."""
   if platforms.name() == 'tpu' and messages.shape[0] <= common.IN_ONE_PASS:
-    # Vectorised, it would copy all messages into another tiling.
+    # Under vmap, a TPU would copy all messages into another tiling.
     return jnp.stack([fn(message) for message in messages])
   return jax.vmap(fn)(messages)
 
@@ -178,7 +178,7 @@ def _mean_of_senders(
 ) -> Any:
   """The sum of all messages, divided by the number of senders of each element.
 
-  Args: as of `_sum`.
+  Args: as for `_sum`.
   """
   if common.sums_rows(own, comm.size, ctx) or _adds_chunks(own):
     both = [

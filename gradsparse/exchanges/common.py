@@ -162,14 +162,14 @@ def gather_cut(
   *,
   beside: int = 0,
 ) -> tuple[jax.Array, int | jax.Array]:
-  """Gathers the first words of all workers, as many as the neediest one uses.
+  """Gathers the first words of all workers, as many as the longest message has.
 
   One all-reduce agrees on the size. Only the all-gather itself is inside the
   switch over sizes, so that many sizes are cheap.
 
   Args:
     words: uint32[sizes[-1]], this worker's words.
-    used: int32[], how many of them must be sent.
+    used: int32[], how many of these words must be sent.
     sizes: the numbers of words that can be sent, smallest first.
     comm: the workers.
     beside: bytes of this worker's payload in other collectives; a plan adds

@@ -61,8 +61,8 @@ class Wire(NamedTuple):
   """The format of a hop's messages.
 
   Attributes:
-    code: of entries.
-    ctx: of the message.
+    code: the code of entries.
+    ctx: the context of the message.
     like: the entries of this worker.
     comm: the workers.
     spread: whether a message is the full vector of N numbers, because that
@@ -161,14 +161,14 @@ def gtopk(topology: str = 'butterfly', put_back: str = 'exact') -> Exchange:
       compressor.code.takes
     ):
       return (
-        'it merges vectors that were selected globally, and needs a code that '
-        'takes Sparse (Code.takes) and a compressor with '
+        'gTop-k merges vectors that were selected globally, so it needs a code '
+        'that takes Sparse (Code.takes) and a compressor with '
         'selects_globally=True'
       )
     if compressor.ladder is not None and not compressor.ladder.agreed:
-      return 'a merge keeps k entries, and its k depends on the data'
+      return 'its k depends on the data, but each merge must keep the same k'
     if not compressor.code.is_exact:
-      return 'its hops carry partial sums, which must not be rounded'
+      return 'its code rounds, but hops of gTop-k carry partial sums'
     return None
 
   return Exchange(f'gTop-k {topology}', run, refuses)

@@ -98,8 +98,8 @@ def reduce_scatter() -> Exchange:
     given = workers * _row(mean.rows, index)
     owed: Sequence[jax.Array] = ()
     if message.owed:
-      # Only a damaged message can make it overflow. A number that is not finite
-      # would stay in the residual for ever.
+      # Only a damaged message can make the residual overflow. A number that is
+      # not finite would stay in it for ever.
       left = wanted - given
       left = jnp.where(jnp.isfinite(left), left, 0)
       owed = own.space.split(_with_row(earlier, index, left).reshape(-1))

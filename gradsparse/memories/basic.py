@@ -99,8 +99,8 @@ class ResidualState(NamedTuple):
 
   Attributes:
     residual: float32 tree like params: gradient not delivered yet.
-    decay: the factor on it in the next step, as the only key of a dict without
-      arrays, such as '0.95'; () where the residual does not decay.
+    decay: the factor on the residual in the next step, as the only key of a
+      dict without arrays, such as '0.95'; () if the residual does not decay.
   """
 
   residual: Any

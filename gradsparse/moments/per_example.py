@@ -128,7 +128,7 @@ class Program:
     )
 
   def _mapped(self, leaves, examples, copies, tape):
-    """(losses, aux, operands met by parameters, results), examples first."""
+    """(losses, aux, the products' operands and results), examples first."""
 
     def one(copies, taps, example):
       tape.taps = taps

@@ -47,8 +47,8 @@ class Dense(Product):
 
   Attributes:
     shape: of q.
-    contract: dimensions (of x, of q).
-    batch: dimensions (of x, of q).
+    contract: the contracted dimensions (of x, of q).
+    batch: the batch dimensions (of x, of q).
     first: whether x is the left operand.
   """
 

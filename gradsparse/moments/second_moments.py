@@ -163,7 +163,8 @@ def batch_value_and_grad_moments(
   parameters; contributions sum to the batch gradient. A microbatch limits the
   memory of the per-example gradients only: each one runs the forward pass of
   the whole batch. If the loss can be written for one example,
-  `value_and_grad_moments(axis_name=...)` gives the same many times faster.
+  `value_and_grad_moments(axis_name=...)` gives the same numbers many times
+  faster.
 
   Args:
     loss_fn: (params_per_example, batch) -> mean loss of the batch (and aux),

@@ -34,7 +34,7 @@ _VIEWS = frozenset(
     'transpose',
   }
 )
-# Those that keep a matrix, or transpose it.
+# Primitives that keep a matrix, or transpose it.
 _SAME = ('convert_element_type', 'copy', 'transpose')
 
 
@@ -44,7 +44,7 @@ class View:
 
   Attributes:
     leaves: numbers of the parameters in it.
-    of: number -> parameter in float32, to the view's value.
+    of: {number: parameter in float32} -> the view's value.
     matrix: (another view, whether this one is its transpose), if this one is
       the same matrix, perhaps in another precision; else None.
   """
@@ -86,7 +86,7 @@ class Tape:
     taps: zeros like the results; None in the first run, which finds results.
     uses: products with parameters, in the order of the program.
     met: the other operand of each product.
-    results: of each product, if there are no taps yet.
+    results: the result of each product, if there are no taps yet.
     unknown: number of a parameter in another equation -> the primitive; or None
       if the result differs between examples and is as large as the parameter.
   """

@@ -60,9 +60,9 @@ def qsgd(
       code if levels^2 < bucket_size, else the dense one. The length of an Elias
       stream depends on the data: all messages have the smallest size of a
       ladder that holds the longest stream (steps of 2 %, of 12 % below an
-      eighth of the fixed width). A stream longer than the fixed width is sent
-      in that. Streams have fewer than 2^32 bits: from 46 million elements on,
-      there are several streams, or levels are sent in fixed width.
+      eighth of the fixed width). Levels whose stream would be longer are sent
+      in fixed width. Streams have fewer than 2^32 bits: from 46 million
+      elements on, there are several streams, or levels are sent in fixed width.
     elias: the code of streams: 'omega' (the paper's), 'gamma', 'delta' or
       'unary' (from 8 on with an escape to omega). On Gaussian gradients with
       the 2-norm and s = sqrt(n), the dense code takes 2.94 bits an element with

@@ -221,8 +221,8 @@ def ef21(
     r = top-k(v_w - g_w);  g_w <- g_w + r;  G <- G + mean_w(r)
 
   The update is G, the mean of all workers' estimates. By default v_w is the
-  gradient g; with `momentum` < 1, which is EF21-SGDM, it is a moving average,
-  of which minibatch noise has less. All v_w and g_w are zero at first. The
+  gradient g. With `momentum` < 1, which is EF21-SGDM, v_w is a moving average,
+  which has less minibatch noise. All v_w and g_w are zero at first. The
   difference does not accumulate: each v_w is compared with the current
   estimate. The update therefore lags behind the gradient, and may need a
   smaller learning rate at first than without compression. G keeps the rounding
@@ -242,7 +242,7 @@ def ef21(
     {density: dgc}
     momentum: the weight of the new gradient in the moving average, in (0, 1]; 1
       is EF21. Leaves that stay dense are averaged in the same way, over
-      workers first. The optimizer after it then needs no momentum.
+      workers first. With less than 1 the optimizer needs no momentum.
     scope: the scope of top-k. 'leaf' is each leaf, 'global' the whole gradient,
       'chunk' each run of `chunk_size` consecutive elements of a leaf, 'tile'
       each tile of a leaf.

@@ -112,7 +112,7 @@ def variance_based(
   [ 4.  0.  0. -4.] [-1.  -1.   0.5  0. ]
 
   Args:
-    alpha: of eq. 3, > 0; the paper uses 1, 1.5 and 2.
+    alpha: the factor on v (eq. 3), > 0; the paper uses 1, 1.5 and 2.
     decay: factor on v in each step, in (0, 1]; the paper's zeta.
     values: the code of a value. 'float32'; 'bfloat16', 16 bits; 'exponent4', 4
       bits, a sign and a power of two (as printed); 'qsgd4', 4 bits, and
@@ -197,7 +197,7 @@ def variance_strom(
   [ 0.  0.  0. -2.] [ 3.  -1.   0.5 -2. ]
 
   Args:
-    alpha: of the variance criterion, > 0.
+    alpha: the factor on v in the variance criterion, > 0.
     threshold: tau, in units of the gradient, > 0.
     decay: factor on v in each step, in (0, 1].
     {mean}

@@ -26,9 +26,10 @@ import numpy as np
 
 # How many groups more than k are found.
 SPARE = 8
-# The last of many segments, this share of all, are searched by themselves.
+# Of at least _MANY segments, the last 1 / _LAST that are open are searched by
+# themselves.
 _LAST, _MANY = 8, 64
-# By this fraction of the distance to a bound a guess aims beside the count.
+# A guess aims beside the count, by this fraction of the distance to a bound.
 _BESIDE = 0.02
 
 
@@ -36,9 +37,9 @@ class Cells(NamedTuple):
   """Elements of segments.
 
   Attributes:
-    group: int32[segments, k], the numbers of their groups among those that
-      `of_groups` got.
-    place: int32[segments, k], their places in the groups.
+    group: int32[segments, k], the number of each element's group among the
+      groups that `of_groups` got.
+    place: int32[segments, k], each element's place in its group.
   """
 
   group: jax.Array
@@ -101,13 +102,13 @@ def places(words: jax.Array, count: int) -> jax.Array:
 
 
 class _Bars(NamedTuple):
-  """A bar for each segment: what exceeds it, and a few more.
+  """A bar for each segment, whose numbers above it are found, and a few more.
 
   Attributes:
     bar: int32[segments].
     more: int32[segments], how many numbers exceed the bar.
-    tied: bool[segments], whether those that equal the bar come next. Otherwise
-      any may, or none is needed.
+    tied: bool[segments], whether numbers equal to the bar are taken next. If
+      not, any numbers may be taken, or none is needed.
   """
 
   bar: jax.Array

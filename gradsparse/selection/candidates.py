@@ -102,7 +102,7 @@ def of_vectors(
 
   Args:
     vectors: float32, none empty.
-    most: for each vector, the largest k of a segment; in 1 to its size.
+    most: for each vector, the largest k of a segment, from 1 to its size.
     parts: the number of parts of each vector. None: one.
     row: length of a row; `row_of_parts` if a vector has several parts.
   """
@@ -156,7 +156,7 @@ def of_all(vectors: Sequence[jax.Array], most: int) -> Candidates:
 
   Args:
     vectors: float32, none empty.
-    most: the largest k; in 1 to the number of all elements.
+    most: the largest k, from 1 to the number of all elements.
   """
   if not platforms.is_cpu():
     return of_vectors([joining.concat(vectors)], [most])

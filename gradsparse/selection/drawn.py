@@ -3,10 +3,10 @@
 Every element draws a word of 31 bits, and the k elements with the smallest
 words are taken. Each set of k is equally likely, except that of two elements
 with equal words the first is taken. Only words below a bar are ranked; the bar
-is set such that more than k are below it. That fewer than k are, or more than
-there is room for, has a chance of at most about 1e-15 in each vector; then the
-first k of each vector are taken. To draw again would take a loop, and each turn
-of one keeps a GPU waiting for its host.
+is set such that more than k are below it. The chance that fewer than k are, or
+more than there is room for, is at most about 1e-15 in each vector. If so, the
+first k of each vector are taken: drawing again would need a loop, and each turn
+of a loop keeps a GPU waiting for its host.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-# So many standard deviations of k, and so many words, are expected below the
-# bar beside k. Above that there is room for as many, and for the words twice: a
-# Poisson distribution has its longer tail there.
+# k + spare words are expected below the bar, with spare = _SPARE sqrt(k) +
+# _LEAST_SPARE. There is room for k + 2 spare + _LEAST_SPARE words, as a Poisson
+# distribution has its longer tail above.
 _SPARE = 8
 _LEAST_SPARE = 34
 
@@ -98,5 +98,5 @@ def _marks(sizes: Sequence[int], bars: np.ndarray, key: jax.Array) -> jax.Array:
 
 
 def _of(numbers: np.ndarray, segment: jax.Array) -> jax.Array:
-  """int32[rows, 1]: a segment's number, for each of its rows."""
+  """int32[rows, 1]: the number of each row's segment."""
   return jnp.asarray(numbers, jnp.int32)[segment][:, None]

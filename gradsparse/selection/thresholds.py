@@ -2,9 +2,10 @@
 
 Nothing is sorted. A threshold for each segment is found by counting the numbers
 that exceed a guess, for all segments at once. A segment is a run of rows of
-`LANES` numbers (see `backend.reductions`). CPUs make one guess at a time, as
-good as they can, and so do TPUs. A GPU would ask its host after each whether
-there is another. It makes many at once, equally often for all data.
+`LANES` numbers (see `backend.reductions`). CPUs and TPUs make one guess at a
+time, the best they can, until every threshold is found. A GPU would ask its
+host before each turn of such a loop. So GPUs make many guesses at once, in a
+fixed number of turns.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ import numpy as np
 # the distance to the known bound, so that both bounds come near.
 _BESIDE = 0.02
 _CONSTANT = 1 << 20  # the most numbers in a constant of a program
-# GPUs find the bits of a threshold in groups of 4, or of 2 if there are so many
-# numbers that reading them decides.
+# GPUs find the bits of a threshold in groups of 4. Above _MANY numbers, reading
+# these takes most of the time, and groups are of 2 bits.
 _WORD, _MANY = 32, 1 << 22
 
 
@@ -121,7 +122,7 @@ def _by_guesses(
   def open_(low, high, more, fewer):
     return (more > counts) & (fewer < counts) & (low + 1 < high)
 
-  # The number that exceed low is >= counts, and for high it is <= counts.
+  # At least `counts` numbers exceed low, and at most `counts` exceed high.
   def step(carry):
     turn, low, high, more, fewer = carry
     above, below = more.astype(jnp.float32), fewer.astype(jnp.float32)
@@ -249,11 +250,11 @@ class _Segments:
     return self._numbers[: blocks * LANES].reshape(blocks, LANES, LANES)
 
   def sizes(self) -> np.ndarray:
-    """int32, the number of each segment's numbers."""
+    """int32, how many numbers each segment has."""
     return self._sizes
 
   def spread(self, x: jax.Array) -> jax.Array:
-    """A segment's number, for each of its rows: [rows, 1]."""
+    """The value of each row's segment: [rows, 1]."""
     return x[self._of_row][:, None]
 
   def exceeding(self, bars: jax.Array) -> jax.Array:

@@ -201,7 +201,8 @@ def _by_groups(
     sides: of their tiles.
     size: elements of a group.
     k: slots of a tile.
-    now: a traced density, and of how many elements; None fills all slots.
+    now: (a traced density, of how many elements it is a fraction); None fills
+      all slots.
     offsets: where each leaf begins in all leaves.
     total: elements of all leaves; the index of an empty slot.
 
@@ -283,7 +284,7 @@ def _in_order(
 
   Args:
     values: float32[m].
-    indices: int32[m], distinct but for those of empty slots, `total`.
+    indices: int32[m], distinct, except `total` for empty slots.
     total: elements of all leaves.
   """
   few = indices.shape[0] < _SORTED * total

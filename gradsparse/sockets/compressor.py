@@ -147,8 +147,8 @@ class Adder(NamedTuple):
   """Adds messages up in a form of its own, and not payload by payload.
 
   Attributes:
-    start: like -> the total of no message, an array or a tree of arrays. `like`
-      is this worker's `rounded`.
+    start: like -> a total of zeros, an array or a tree of arrays. `like` is
+      this worker's `rounded`.
     add: (total, rounded) -> the total with one more message.
     finish: (total, like) -> as `Exchanged.total`.
   """
@@ -166,8 +166,8 @@ class Shortcuts(NamedTuple):
       of one worker's decoded elements, and which is not finite if an element of
       `selected` is not. The gradient and the mean over workers are then checked
       without another pass over all elements. None: there is no bound.
-    adder: rounded -> how such messages are added up on TPUs, or None: payload
-      by payload.
+    adder: rounded -> the `Adder` of such messages on TPUs, or None to add them
+      payload by payload.
     reads_rows: whether `Code.unpack` also takes the first array of words in
       rows, with more words at their end, as TPUs gather long messages.
   """
@@ -187,7 +187,7 @@ class Code(NamedTuple):
     pack: (rounded, ctx) -> words: a tree of uint32 and float32 arrays of
       static shapes, or a `Stream`.
     unpack: (words, like, ctx) -> rounded. `like` is this worker's own
-      `rounded`, whose shapes those of all workers share.
+      `rounded`; that of every worker has the same shapes.
     round: (selected, ctx) -> rounded: the only lossy function.
     decode: (rounded, ctx, summands) -> Sparse, Leaves or Parts: the values of
       one worker's rounding, or of a sum of `summands` roundings.
@@ -273,8 +273,8 @@ class Ladder(NamedTuple):
       decides. `plan` calls it, and `init` for step 0. It raises ValueError if
       the step is concrete and its density out of range. None: data or a traced
       density decide.
-    usable: step -> bool scalar, whether the density at this step is in range;
-      if not, all workers reject the step. None: it always is.
+    usable: step -> bool scalar, whether this step's density, or another traced
+      argument, is in range; if not, all workers reject the step. None: always.
   """
 
   rungs: Callable[[Sequence[Shape]], tuple[Any, ...]]
@@ -310,7 +310,7 @@ class Compressor(NamedTuple):
   """What is sent. Most schemes need the first three fields only.
 
   Attributes:
-    name: for tables and messages.
+    name: the name in tables and messages.
     select: (signals, ctx) -> Sparse or Leaves, or another type that the code
       takes. Shapes are static.
     code: the format of the selected values.

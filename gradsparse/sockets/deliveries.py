@@ -180,7 +180,7 @@ def of_entries(
 
 
 def _spread(values, indices, shapes, small) -> dict[int, Full]:
-  """The leaves of numbers `small`, by one scatter into all of them."""
+  """The leaves numbered in `small`, by one scatter into all of them."""
   if not small:
     return {}
   sizes = [math.prod(shape) for shape in shapes]
@@ -207,7 +207,7 @@ def _spread(values, indices, shapes, small) -> dict[int, Full]:
 
 
 def _windows(values, indices, sizes, limits, large) -> dict[int, Window]:
-  """The entries of each of the leaves of numbers `large`."""
+  """The entries of each leaf numbered in `large`."""
   offsets = jnp.asarray(np.cumsum([0, *sizes])[large], jnp.int32)
   starts = reductions.searchsorted(indices, offsets)
   message = barriers.barrier_if_shared(

@@ -1,4 +1,4 @@
-"""The further arguments of an update that is traced for shapes.
+"""Finds the keyword arguments of an update that is traced for shapes.
 
 An optax transformation is a pair of functions, which hide the schemes inside.
 But its `init` calls the `init` of each scheme, which reports what the scheme
@@ -118,7 +118,7 @@ def update_of(
       if not key and 'required' not in str(e):
         raise
       raise TypeError(
-        f'an update of tx failed for want of an argument: {e}. Pass it as '
+        f'tx.update needs an argument that is missing: {e}. Pass it as '
         'update_kwargs={name: value}; of arrays only shape and dtype are used'
       ) from e
 

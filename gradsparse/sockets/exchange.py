@@ -61,7 +61,7 @@ class Extras(NamedTuple):
       None where words were not summed.
     judged: whether `Exchanged.ok` also says that the compressed total is
       finite.
-    overflow: that of this worker's message; `compressed_mean` fills it in.
+    overflow: `Message.overflow` of this worker; `compressed_mean` fills it in.
   """
 
   message_bytes: int | jax.Array
@@ -103,7 +103,7 @@ class Exchange(NamedTuple):
   """How the messages of P workers become one mean.
 
   Attributes:
-    name: for tables and messages.
+    name: the name in tables and messages.
     run: (message, comm) -> Exchanged.
     refuses: compressor -> why it cannot be exchanged this way, or None.
     arrange: (selected, code, workers) -> the input of `Code.round`, if it is

@@ -64,20 +64,21 @@ class Memory(NamedTuple):
 
   The state is a NamedTuple of params-shaped float32 trees. Its method
   `pending()` returns the undelivered values. If these are a sum of gradients, a
-  method `with_pending(tree)` returns the state with others. If further state
-  belongs to the pending values, a method `emptied()` returns the state without
-  any. Leaves that stay dense deliver their full gradient, so their pending
-  values must not change. The state is this worker's own, except for fields that
-  its class names by `shared` (`gs.extend.shared`). When the number of workers
-  changes, each field is divided like a sum of gradients, which keeps the mean.
-  A class can name another rule for a field by `resized` (`gs.extend.resized`).
+  method `with_pending(tree)` returns the state with `tree` in their place. If
+  other fields belong to them, a method `emptied()` returns the state in which
+  all of these are zero. Leaves that stay dense deliver their full gradient, so
+  their pending values must not change. The state is this worker's own, except
+  for fields that its class names by `shared` (`gs.extend.shared`). When the
+  number of workers changes, each field is divided like a sum of gradients,
+  which keeps the mean. A class can name another rule for a field by `resized`
+  (`gs.extend.resized`).
 
   Attributes:
     init: params -> state.
     accumulate: (grads, state, extra, is_dense) -> state. `is_dense` is a tree
       of bools: leaves that stay dense, whose signal is the gradient itself.
-      `extra` are the keyword arguments of the update. It must not change
-      shared fields.
+      `extra` are the keyword arguments of the update. Shared fields must not
+      change.
     signals: (grads, state, is_dense) -> tree of Signal, from the state after
       `accumulate`, without computation. The default is all of `pending()`.
     update: (state, means, is_dense) -> updates, the optimizer's input. It may

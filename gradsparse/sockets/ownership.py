@@ -77,9 +77,11 @@ def resized(**rules: str) -> Callable[[_Class], _Class]:
   Raises:
     ValueError: the class has no such field, or there is no such rule.
   """
-  for rule in rules.values():
+  for name, rule in rules.items():
     if rule not in RULES:
-      raise ValueError(f'a rule must be one of {RULES}, got {rule!r}')
+      raise ValueError(
+        f'the rule of {name} must be one of {RULES}, got {rule!r}'
+      )
 
   def decorate(cls: _Class) -> _Class:
     _fields(cls, tuple(rules))

@@ -110,8 +110,8 @@ def sum_in_rows(
       slot.
     space: the leaves that the indices point into.
   """
-  # The first row of a leaf begins with its first element; the last may exceed
-  # it.
+  # The first row of a leaf begins with its first element; the last row may
+  # exceed the leaf.
   lengths = [-(-size // LANES) for size in space.sizes]
   leaf = space.leaf_of(indices)
   place = indices - jnp.asarray(space.offsets[:-1], jnp.int32)[leaf]

@@ -113,16 +113,16 @@ class Sparse(_Payload):
     )
 
   def senders(self, workers: int) -> Sparse:
-    """The same entries, each with the value 1, of a type that adds `workers`.
+    """The same entries, each with the value 1, of a type that counts `workers`.
 
-    A CPU counts in bytes: a fresh array costs what its pages cost.
+    CPUs count in uint8 if it suffices: a smaller new array takes less time.
     """
     narrow = platforms.is_cpu() and workers < 256
     kind = jnp.uint8 if narrow else jnp.float32
     return dataclasses.replace(self, values=self.valid.astype(kind))
 
   def joined(self) -> Marked:
-    """The same as a `Marked`, whose shape does not depend on the slots."""
+    """The entries as a `Marked`, whose shape does not depend on the slots."""
     there = jnp.zeros(self.space.size, bool)
     there = there.at[self.indices].set(True, mode='drop')
     whole = Space.whole(self.space.shapes)

@@ -63,7 +63,7 @@ def refuse_copies(state: Any) -> None:
     if len(owners) not in (worker.size, *worker.shape):
       raise ValueError(
         f'state has the memories of workers {owners.tolist()} for all '
-        f'{worker.size} workers: what the others owed is lost. Save all rows '
+        f'{worker.size} workers: those of the others are lost. Save all rows '
         'of a state with worker axes, not flax.jax_utils.unreplicate(state); '
         'gs.workers.resize adapts it to another number of workers'
       )

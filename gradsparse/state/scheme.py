@@ -55,8 +55,8 @@ class CompressedMeanState(NamedTuple):
     stats: measurements of the last update; this worker's own.
     exchange: the exchange's own residual (the errors of its rounding), a
       float32 tree like params, or (); this worker's own.
-    dense_leaves: the numbers of the leaves that stay dense, as text, each with
-      an empty tuple. There are no arrays: the structure of the state records
+    dense_leaves: a dict from the number of each leaf that stays dense, as text,
+      to an empty tuple. It has no arrays: the structure of the state records
       which leaves were dense.
   """
 

@@ -28,7 +28,13 @@ TREES: Mapping[str, Any] = {
 
 
 class Case(NamedTuple):
-  """A case in which laws are checked; failure messages name it."""
+  """A case in which laws are checked; failure messages name it.
+
+  Attributes:
+    tree: the tree's name.
+    num_workers: P.
+    runner: one of `gs.workers.RUNNERS`.
+  """
 
   tree: str
   num_workers: int

@@ -84,7 +84,10 @@ def check_scheme(
     if 2 not in exempt and tx.scheme.compressor.unbiased:
       laws.check_unbiased(make(None), params, Case(name, 1, 'simulate'), seed)
   if not checked:
-    raise ValueError('the scheme compresses none of the trees: nothing checked')
+    raise ValueError(
+      'trees must have a leaf that the scheme compresses, got none: nothing '
+      'was checked'
+    )
   return checked
 
 

@@ -107,7 +107,7 @@ def check_ownership(specs: Any, state: Any, case: Case) -> None:
     if own != (spec != P()):
       name = jax.tree_util.keystr(path)
       what = "a worker's own" if own else 'shared'
-      fail(6, case, f'state{name} is said to be {what}, its type says not')
+      fail(6, case, f'state{name} is declared {what}, but is typed otherwise')
 
 
 def check_types(step: Step, case: Case) -> None:
@@ -179,7 +179,7 @@ def check_conservation(
       _compare(
         1,
         case,
-        'what is pending (it was owed and not delivered)',
+        'the pending value (accumulated less delivered)',
         after.pending(),
         left,
       )
@@ -197,7 +197,7 @@ def _check_sum(memory, before, kept, grads, extra, whole, case) -> None:
   # Not a difference: that would have the rounding of a large gradient, but the
   # tolerance of the pending values.
   both = jax.tree.map(lambda x, y: np.float64(x) + np.float64(y), old, without)
-  what = 'what is pending when a gradient has come'
+  what = 'the pending value after memory.accumulate'
   _compare(1, case, what, kept.pending(), both)
   fresh = memory.init(jax.tree.map(jnp.zeros_like, grads))
   taken = memory.accumulate(grads, fresh, extra, whole).pending()
@@ -205,7 +205,7 @@ def _check_sum(memory, before, kept, grads, extra, whole, case) -> None:
   for (path, t), (_, g), w in pairs:
     # A momentum may accumulate more.
     if not w and not np.all(t * np.sign(g) >= np.abs(g) * (1 - 1e-6)):
-      fail(1, case, f'of the gradient {g} of {path} the memory takes in {t}')
+      fail(1, case, f'{path}: the memory accumulates {t} of the gradient {g}')
 
 
 def check_flow(tx: CompressedMean, specs: Any, step: Step, case: Case) -> None:
@@ -237,7 +237,7 @@ def check_flow(tx: CompressedMean, specs: Any, step: Step, case: Case) -> None:
   )
   coarse = max(jnp.finfo(g.dtype).eps for g in jax.tree.leaves(step.grads))
   first = jax.tree.map(lambda u: u[0], step.updates)
-  what = 'beside what is pending, the update'
+  what = 'the update (mean gradient less the growth of pending values)'
   _compare(1, case, what, first, expected, 1e-5 + float(coarse), left)
 
 

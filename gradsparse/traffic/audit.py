@@ -119,9 +119,9 @@ class Audit:
     notes.append(f'sent by a worker: {self.sent_bytes:,} B')
     if not self.collectives and not self.conditionals:
       notes.append(
-        'the program has no collectives: nothing is exchanged between devices, '
-        'nor between workers that are simulated (jax.vmap), whatever their '
-        'scheme would send; gs.plan tells that'
+        'the program has no collectives: nothing is exchanged between devices. '
+        'Workers that are simulated (jax.vmap) exchange nothing either; '
+        'gs.plan counts what their scheme would send'
       )
     return notes
 

@@ -19,7 +19,7 @@ class Collective:
 
   Attributes:
     kind: one of counting.KINDS.
-    nbytes: size of one worker's operand.
+    nbytes: bytes of one worker's operand.
     workers: the number of members of a group; for a permute, the number of
       devices up to the last that takes part.
     computation: name of the HLO computation that holds it.

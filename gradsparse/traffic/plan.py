@@ -91,7 +91,8 @@ class Plan:
     if not rows:
       axes = sorted({str(row.axis) for row in self.rows})
       raise ValueError(
-        f'nothing is exchanged over axis {axis_name!r}, only over {axes}'
+        f'axis_name must be an axis that a message crosses, {axes}, got '
+        f'{axis_name!r}'
       )
     sent = self.sent_by_axis.get(axis_name, 0)
     return dataclasses.replace(

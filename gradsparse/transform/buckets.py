@@ -28,10 +28,10 @@ from gradsparse.transform.layout import Layout
 import jax
 import jax.numpy as jnp
 
-# Leaves of up to this many elements are concatenated: the first size at which
-# the copies are cheap. A copy takes about 3 ns an element, and a leaf by itself
-# about 30 us. So the concatenated leaves may be a small share of all elements,
-# or tiny on average.
+# Leaves of up to this many elements are concatenated: the first of these sizes
+# at which the copies are cheap. A copy takes about 3 ns an element, and a leaf
+# by itself about 30 us. So the concatenated leaves must be a small share of all
+# elements, or tiny on average.
 SMALL = (1 << 18, 1 << 16, 1 << 14, 1 << 13)
 SHARE = 1 / 16
 TINY = 1 << 13

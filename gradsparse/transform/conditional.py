@@ -63,9 +63,9 @@ def if_due(
 def changed_if(due: jax.Array, fn: Callable[[Any], Any], state: Any) -> Any:
   """`fn(state)` if it is due; otherwise the state, and nothing is sent.
 
-  On CPUs it is a loop of one turn or none: what is donated is overwritten, and
-  what `fn` passes on is not touched. XLA would copy both for a branch. Other
-  chips get the branch, which asks the host once.
+  On CPUs this is a loop of one turn or none: donated arrays are overwritten,
+  and arrays that `fn` returns unchanged are not touched. For a branch XLA would
+  copy both. Other chips get the branch, which asks the host once.
 
   Args:
     due: as for `if_due`.
@@ -78,7 +78,7 @@ def changed_if(due: jax.Array, fn: Callable[[Any], Any], state: Any) -> Any:
   once = jax.jit(fn)  # traced once for each typing
   kinds, wider = _kinds(state, axes), None
   while axes and kinds != wider:
-    # Typed varying where what `fn` makes of it is.
+    # The state is typed varying where the result of `fn` is.
     seen: list[Any] = []
 
     def noted(state, seen=seen, kinds=kinds):

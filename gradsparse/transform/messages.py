@@ -55,8 +55,8 @@ class Scheme(NamedTuple):
   def judged_on_arrival(self) -> bool:
     """Whether the messages show that a gradient is not finite.
 
-    In a sum of leaves as they are, or in the bounds of a message if no memory
-    takes the gradient in and nothing else is made of it.
+    A sum of uncompressed leaves does, and so do the bounds of a message
+    (`Shortcuts.bounds`), if there is no memory, `PreReduce` or `Ladder`.
     """
     compressor = self.compressor
     if self.memory.floats:

@@ -84,10 +84,10 @@ def count_phases(
   axis: Any,
   recorder: counting.Recorder,
 ) -> Any:
-  """Counts each phase of a run, and adds one to the plan: the step's.
+  """Counts each phase of a run, and adds that of the planned step to the plan.
 
   Args:
-    phases: functions that send; in each phase of the run another one.
+    phases: for each phase of the run, a function that sends.
     first_steps: the first step of each phase, ascending from 0.
     axis: name of the mesh axis that messages cross.
     recorder: of the plan; without a step, the last phase is added.
@@ -127,9 +127,9 @@ def count_rungs(
   axis: Any,
   recorder: counting.Recorder,
 ) -> Any:
-  """Counts each rung, and adds one to the plan: the step's, or the largest.
+  """Counts each rung, and adds that of the planned step to the plan.
 
-  The largest is planned if data decide the rung.
+  If data decide the rung, the largest is added.
   """
   outs, branches = [], []
   for number in range(len(rungs)):

@@ -225,7 +225,7 @@ def _verdict(
     totals = [t + shards.sum(x) for t, x in zip(totals, own, strict=True)]
   failed, sent, overflow = totals
   accepted = (failed == 0) & comm.intact()
-  # Every output reads it.
+  # Every output reads `accepted`.
   accepted = barriers.barrier_if_shared(accepted, len(updates))
   return accepted, sent, overflow
 

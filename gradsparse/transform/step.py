@@ -100,7 +100,7 @@ def accumulate(
       kept,
     )
 
-  # Without a check here the devices of a worker need not agree.
+  # Without a check of gradients here, a worker's devices need not agree.
   ok = _in_range(moments, memory, compressor, state.steps)
   if not scheme.judged_on_arrival:
     ok &= health.can_add(jax.tree.leaves(wide))
@@ -140,7 +140,7 @@ def _widened(scheme: Scheme, layout: Layout, grads: Any) -> Any:
 def _in_range(
   moments: Any, memory: Memory, compressor: Compressor, step: Any
 ) -> jax.Array:
-  """bool scalar: whether traced arguments are in range."""
+  """bool scalar: whether second moments and traced arguments are in range."""
   fits = health.can_add_moments(moments) & memory.facts.usable()
   ladder = compressor.ladder
   if ladder is not None and ladder.usable is not None:

@@ -213,7 +213,7 @@ def finder(
 def _check(words: jax.Array) -> None:
   (length,) = words.shape
   if length >= 2**26:
-    raise ValueError(f'a bitmap must have fewer than 2**26 words, got {length}')
+    raise ValueError(f'words must have fewer than 2**26 elements, got {length}')
 
 
 def _seen(words: jax.Array) -> jax.Array:

@@ -26,9 +26,9 @@ def compress(
   """Packs the codes of the marked elements, word after word.
 
   Args:
-    codes: uint32, codes of all elements, as of `planar_vector.pack_parts` with
-      a unit of 32.
-    marks: uint32, bitmap of the elements, as of `planar_vector.pack_parts`.
+    codes: uint32, codes of all elements, packed by `planar_vector.pack_parts`
+      with a unit of 32.
+    marks: uint32, bitmap of the elements, packed by `planar_vector.pack_parts`.
     size: number of elements.
     slots: the most codes; further ones are lost.
     width: bits of a code, a divisor of 32.
@@ -59,7 +59,7 @@ def expand(
 
   Args:
     words: uint32, the result of `compress`.
-    marks: uint32, bitmap of the elements, as of `planar_vector.pack_parts`;
+    marks: uint32, bitmap of the elements, packed by `planar_vector.pack_parts`;
       elements that found no slot get an arbitrary code.
     size: number of elements.
     width: bits of a code, a divisor of 32.
@@ -101,7 +101,7 @@ def _begins(chosen: jax.Array, width: int) -> tuple[jax.Array, jax.Array]:
   """The place in the message of each word's first marked code.
 
   Args:
-    chosen: uint32, as of `_lowest`.
+    chosen: uint32, the result of `_lowest`.
     width: bits of a code.
 
   Returns:

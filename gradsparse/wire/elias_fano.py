@@ -115,8 +115,8 @@ def decode(words: jax.Array, count: int, size: int) -> jax.Array:
   expected = _words(count, size, low)
   if words.shape != (expected,):
     raise ValueError(
-      f'{count} indices below {size} take {expected} words, got an array of '
-      f'shape {words.shape}'
+      f'words must have shape ({expected},) for {count} indices below {size}, '
+      f'got {words.shape}'
     )
   if not count:
     return jnp.zeros(0, jnp.int32)

@@ -9,7 +9,7 @@ With M the largest magnitude of a segment (a tensor) and e_M = floor(log2 M):
 The code is the sign bit and d in three bits. Rounding is bit arithmetic on the
 float: add one to the top bit of the mantissa, so that 1.5 2**e and more carry
 into the exponent, drop the mantissa, take the minimum with 2**e_M. e_M is sent
-once for each segment, as the 8-bit biased exponent `top`.
+once for each segment, as the 8-bit biased exponent `limit`.
 
 References:
   Tsuzuku, Imachi, Akiba, Variance-based Gradient Compression, arXiv

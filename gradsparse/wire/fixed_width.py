@@ -102,8 +102,8 @@ def unpack(words: jax.Array, count: int, width: int) -> jax.Array:
   size = _ceil_div(count * width, 32)
   if words.shape != (size,):
     raise ValueError(
-      f'{count} codes of {width} bits take {size} words, got an array of '
-      f'shape {words.shape}'
+      f'words must have shape ({size},) for {count} codes of {width} bits, got '
+      f'{words.shape}'
     )
   if width == 32:
     return words

@@ -35,7 +35,7 @@ _SUBLANES = 8  # rows of a TPU's registers
 
 
 class Slabs(NamedTuple):
-  """A leaf whose slabs are an axis: joined, it would be written out.
+  """A leaf whose slabs are an axis; XLA would write out the joined leaf.
 
   Attributes:
     filled: of shape [blocks, fields, rows of a slab, columns]; the axes of the
@@ -59,8 +59,8 @@ class Slabs(NamedTuple):
 
   def joined(self, shape: tuple[int, ...]) -> jax.Array:
     """The leaf, of its shape."""
-    # XLA must reshape it neither before nor after it computes the slabs and the
-    # leaf's readers.
+    # Barriers keep the reshape out of the computation of the slabs, and out of
+    # that of the leaf's readers.
     filled, rest = jax.lax.optimization_barrier(self)
     leaf = filled.reshape(filled.shape[0], -1, filled.shape[-1])
     if rest.size:

@@ -70,7 +70,7 @@ def cut_parts(
   """The words of the head and those of the tail.
 
   Args:
-    words: as of `pack_parts`.
+    words: the result of `pack_parts`.
     size: number of codes.
     width: bits of a code, a divisor of 32.
   """

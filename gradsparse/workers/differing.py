@@ -93,7 +93,7 @@ def _results(eqn: Any, operands: list[bool], axis_name: str) -> list[bool]:
   if name == 'cond' and not operands[0]:
     branches = [_follow(branch, operands[1:], axis_name) for branch in inner]
     return [any(each) for each in zip(*branches, strict=True)]
-  # A call: of one function, with the same operands.
+  # A call of one function with the same operands.
   if len(inner) == 1 and name not in ('cond', 'scan', 'shard_map'):
     if len(inner[0].jaxpr.invars) == len(operands):
       return _follow(inner[0], operands, axis_name)

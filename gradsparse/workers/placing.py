@@ -27,7 +27,15 @@ def params_spec(
 ) -> P:
   """P(axis_name) if parameters differ between workers, else P().
 
-  `gs.local_gradient` makes them differ.
+  `gs.local_gradient` and `gs.outer` make them differ.
+
+  Args:
+    tx: any optax transformation with schemes inside.
+    params: arrays or ShapeDtypeStructs, without worker axis.
+    axis_name: the axis of the schemes.
+
+  Raises:
+    TypeError: tx is not an optax transformation, or a leaf is not an array.
   """
   arguments.transformation('tx', tx)
   arguments.arrays('params', params)
@@ -163,8 +171,7 @@ def init(
     update_kwargs: as in `specs`.
 
   Raises:
-    TypeError: as `specs`.
-    ValueError: as `specs`.
+    TypeError, ValueError, NameError: as `specs`.
   """
   axes = axis.axes_of(num_workers, axis_name)
   by_worker = specs(tx, params, axes, update_kwargs=update_kwargs)

@@ -70,7 +70,7 @@ def resize(
 ) -> Any:
   """Converts a state to another number of workers.
 
-  The mean over workers of pending values does not change, and so the update
+  The mean over workers of pending values does not change, nor does the update
   that they become. The same holds for a worker's own momentum, the gradients
   that `accumulate` holds of an unfinished round, and other floating-point state
   that differs between workers. A second moment of the variance criterion

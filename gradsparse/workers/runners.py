@@ -38,12 +38,22 @@ def local(tree: Any, axis_name: AxisName = axis.AXIS) -> Any:
   Differentiate with respect to the result: under `shard_map`, JAX would sum
   gradients with respect to replicated parameters over the workers, before a
   scheme could compress them. Under other runners this does nothing.
+
+  Raises:
+    TypeError: axis_name is not a name, a tuple of names or None.
+    NameError: axis_name is not an axis of the surrounding program.
   """
   return Comm(arguments.axis_name(axis_name)).local(tree)
 
 
 def mean(tree: Any, axis_name: AxisName = axis.AXIS) -> Any:
-  """Mean over workers of a tree of arrays (metrics, batch statistics)."""
+  """Mean over workers of a tree of arrays (metrics, batch statistics).
+
+  Raises:
+    TypeError: a leaf is not an array, or axis_name is not a name, a tuple of
+      names or None.
+    NameError: axis_name is not an axis of the surrounding program.
+  """
   arguments.arrays('tree', tree)
   return Comm(arguments.axis_name(axis_name)).mean(tree)
 
@@ -307,7 +317,7 @@ class _Pmapped(jax.stages.Wrapped):
       step.check_sizes(*args)
       step.check_types(*args)
 
-    # It runs once for arguments of the same shapes, wherever they lie.
+    # Checks once for arguments of the same shapes, on whatever devices.
     self._checked = jax.jit(check).eval_shape
     (axis_name,) = step.axes
     self._mapped = jax.pmap(

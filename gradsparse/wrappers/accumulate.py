@@ -71,19 +71,20 @@ def accumulate(
   one in a chain gets the zeros (a momentum would decay); one before it gets
   each call's gradient.
 
-  A gradient that is not finite spoils its round on all workers: the scheme
-  rejects the step (see `gs.compressed_mean`), and the next round begins from
-  zero. `gs.pending` does not include the gradients of an unfinished round, and
-  `gs.switch` keeps them only if the trees around both schemes agree.
+  A round is `every` calls. If a gradient is not finite, its whole round is lost
+  on all workers: the scheme rejects the step (see `gs.compressed_mean`), and
+  the next round begins from zero. `gs.pending` does not include the gradients
+  of an unfinished round, and `gs.switch` keeps them only if the trees around
+  both schemes agree.
 
   In your own `vmap`, do not map `mini_step` (`gs.workers` does not): otherwise
   every call runs all of `tx`, and most results are dropped.
 
   Args:
     tx: schemes and optimizer. Its update may take keyword arguments.
-      `second_moment` is accumulated for schemes that need it: from the sums
-      sum_z (g_z / B)^2 of `every` = K batches, that of all K B examples is
-      their sum divided by K^2. Others are those of the last call.
+      `second_moment` is accumulated for schemes that need it: with K = `every`,
+      the sum of K calls' sum_z (g_z / B)^2, divided by K^2, is that of all K B
+      examples. Other arguments are those of the last call.
     every: K, calls of `update` for one exchange, at least 1. With 1 the
       result is `tx`.
 

@@ -1,4 +1,4 @@
-"""Exchanges each gradient one step late, beside the next gradient's passes."""
+"""Exchanges each gradient one step late, while the next one is computed."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def _empty(tree: Any) -> Any:
 
 
 def _wide(tree: Any) -> Any:
-  """The tree as float32, or as float64 where it is that."""
+  """The tree as float32; float64 leaves stay float64."""
 
   def one(x):
     x = jnp.asarray(x)

@@ -82,7 +82,7 @@ class Fragments:
     return cls(treedef, tuple(map(tuple, members)))
 
   def pick(self, tree: Any, number: int) -> Any:
-    """A fragment of a tree, or of one with a node for each leaf."""
+    """A fragment of a tree, or of a tree with a node for each leaf."""
     if len(self.members) == 1:
       return tree
     own = set(self.members[number])
@@ -108,12 +108,12 @@ class Fragments:
   def pick_state(
     self, state: CompressedMeanState, number: int, layout: Layout
   ) -> CompressedMeanState:
-    """The state of a scheme of a fragment.
+    """The part of a scheme's state that belongs to a fragment.
 
     Args:
-      state: of a scheme of the whole tree.
-      number: of the fragment.
-      layout: of the whole tree.
+      state: the scheme's state for the whole tree.
+      number: the fragment's number.
+      layout: the layout of the whole tree.
     """
     if len(self.members) == 1:
       return state
@@ -137,7 +137,7 @@ class Fragments:
     number: int,
     layout: Layout,
   ) -> CompressedMeanState:
-    """The state of a scheme of the whole tree, with that of a fragment."""
+    """Inverse of `pick_state`: the whole state, with a fragment's new part."""
     if len(self.members) == 1:
       return part
     own = self.members[number]

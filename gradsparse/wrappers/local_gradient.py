@@ -150,8 +150,8 @@ def local_gradient(inner: CompressedMean, mode: Mode = 'sum') -> Described:
   arguments.one_of('mode', mode, MODES)
   if not isinstance(inner, CompressedMean):
     raise TypeError(
-      'local_gradient needs a gradsparse scheme such as '
-      'gs.gradient_dropping(...), to know what it sent; got '
+      'inner must be a gradsparse scheme such as gs.gradient_dropping(...), '
+      'whose sent values are known, got '
       f'{type(inner).__name__}. Chain other transformations around it: '
       'optax.chain(gs.local_gradient(gs.gradient_dropping(...)), optax.adam())'
     )

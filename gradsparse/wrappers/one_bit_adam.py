@@ -93,8 +93,8 @@ def one_bit_adam(
     min_size: leaves with fewer elements stay dense: they have dense Adam for
       ever, and their second moment is not frozen. None: no leaf stays dense.
     dense_paths: leaves that stay dense as well, see `gs.compressed_mean`. One
-      bit cannot say zero: rows that never get a gradient, such as those of an
-      unused embedding, belong here.
+      bit cannot express zero: rows that never get a gradient, such as those of
+      an unused embedding, belong here.
     verify: whether every message has a checksum, see `gs.compressed_mean`.
 
   Raises:

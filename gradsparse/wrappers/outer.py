@@ -163,7 +163,7 @@ def outer(
     """Parameters and state after a fragment's exchange."""
     params, state = kept
     own, held = cut.pick(params, number), cut.pick(state.anchor, number)
-    # In the parameters' own type: what it rounded off is no progress.
+    # The anchor as the parameters' type: a rounding error is no progress.
     gradient = jax.tree.map(
       lambda a, p: a.astype(p.dtype).astype(a.dtype) - p.astype(a.dtype),
       held,
@@ -198,14 +198,14 @@ def outer(
     )
 
   def merged(cut, number, anchor, params):
-    """Parameters that took the anchor over, of a fragment."""
+    """The parameters, in which a fragment has taken over the anchor."""
 
     def one(p, a):
       if not alpha:
         return a.astype(p.dtype)
       wide = p.astype(a.dtype)
       mixed = alpha * wide + (1 - alpha) * a
-      # What is not finite of a worker would stay so for ever.
+      # A parameter that is not finite would stay so for ever.
       return jnp.where(jnp.isfinite(wide), mixed, a).astype(p.dtype)
 
     own, held = cut.pick(params, number), cut.pick(anchor, number)
@@ -272,7 +272,7 @@ def _fragments(
 
 
 def _wide(x: Any) -> jax.Array:
-  """A copy as float32, or as float64 where it is that."""
+  """A copy as float32; a float64 array stays float64."""
   x = jnp.asarray(x)
   return x.astype(health.wide(x.dtype), copy=True)
 

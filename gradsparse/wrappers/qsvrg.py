@@ -116,7 +116,7 @@ def qsvrg(
     seed: seed of draws and rounding.
 
   Returns:
-    init and epoch. `epoch` takes this worker's shard: arrays with examples
+    A `QSVRG`. Its `epoch` takes this worker's shard: arrays with examples
     first, of equal size on all workers.
 
   Raises:

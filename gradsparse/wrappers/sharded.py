@@ -61,7 +61,7 @@ def sharded(tx: CompressedMean, param_specs: Any) -> CompressedMean:
   """
   if not isinstance(tx, CompressedMean):
     raise TypeError(
-      'gs.sharded needs a gradsparse scheme such as gs.dgc(...), got '
+      'tx must be a gradsparse scheme such as gs.dgc(...), got '
       f'{type(tx).__name__}: put it inside a chain, '
       'optax.chain(gs.sharded(gs.dgc(...), specs), optax.sgd(lr))'
     )

@@ -50,10 +50,10 @@ def skip_rejected(
     optax.chain(gs.dgc(...), gs.skip_rejected(optax.sgd(lr)))
     gs.skip_rejected(optax.chain(gs.dgc(...), optax.sgd(lr)))
 
-  An update with an element that is not finite is rejected: the input of
-  `inner`, or its output if the state of `inner` holds a scheme. Local gradients
-  are not checked, so all workers come to the same verdict, without
-  communication across the scheme's axis.
+  An update with an element that is not finite is rejected. The update that is
+  checked is the input of `inner`, or its output if the state of `inner` holds a
+  scheme. Local gradients are not checked, so all workers come to the same
+  verdict, without communication across the scheme's axis.
 
   Around a whole chain, all workers exchange in every step. The scheme keeps its
   state after a rejected step (`steps` and `rejected_steps` increase, nothing is

@@ -35,7 +35,7 @@ def plans() -> Iterator[Case]:
       f'plan.over-{axis}',
       lambda a=axis: plan.over(a),
       ValueError,
-      f"nothing is exchanged over axis {axis!r}, only over .*'workers'",
+      f"axis_name must be an axis .*'workers'.*, got {axis!r}",
     )
   yield from whole(
     'plan',

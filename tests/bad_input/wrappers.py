@@ -168,8 +168,8 @@ def shards() -> Iterator[Case]:
   )
   for name, inner, error, says in (
     ('joined', DROPPING_ON, ValueError, "gradient_dropping .*scope='leaf'"),
-    ('chain', optax.chain(tx), TypeError, 'needs a gradsparse scheme'),
-    ('nothing', None, TypeError, 'needs a gradsparse scheme .*got NoneType'),
+    ('chain', optax.chain(tx), TypeError, 'tx must be a gradsparse scheme'),
+    ('nothing', None, TypeError, 'tx must be a gradsparse .*got NoneType'),
   ):
     yield Case(
       f'sharded-tx-{name}', lambda i=inner: gs.sharded(i, P()), error, says

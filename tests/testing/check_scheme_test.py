@@ -164,15 +164,15 @@ def trusting():
 @pytest.mark.parametrize(
   'broken, law, said',
   [
-    (forgetful, 1, 'what is pending'),
+    (forgetful, 1, 'the pending value'),
     pytest.param(
-      silent, 1, 'beside what is pending, the update', marks=pytest.mark.slow
+      silent, 1, 'the update (mean gradient less', marks=pytest.mark.slow
     ),
-    pytest.param(halving, 1, 'takes in', marks=pytest.mark.slow),
+    pytest.param(halving, 1, 'the memory accumulates', marks=pytest.mark.slow),
     pytest.param(
       starting_anew,
       1,
-      'pending when a gradient has come',
+      'pending value after memory.accumulate',
       marks=pytest.mark.slow,
     ),
     pytest.param(
@@ -214,7 +214,7 @@ def test_what_is_no_scheme_is_refused():
 
 def test_nothing_to_check_is_an_error():
   dgc = lambda axis_name: gs.dgc(0.1, axis_name=axis_name)
-  with pytest.raises(ValueError, match='none of the trees'):
+  with pytest.raises(ValueError, match='trees must have a leaf'):
     gs.testing.check_scheme(dgc, trees={'vector': (5,)})
   with pytest.raises(ValueError, match='steps must be at least 3'):
     gs.testing.check_scheme(dgc, steps=2)

@@ -190,7 +190,7 @@ def test_two_levels_are_told_apart():
   assert plan.over('node').payload_bytes == alone.payload_bytes
   assert plan.over('node').sent_bytes == alone.sent_bytes
   assert plan.sent_bytes == alone.sent_bytes + plan.over('device').sent_bytes
-  with pytest.raises(ValueError, match='nothing is exchanged over'):
+  with pytest.raises(ValueError, match='axis_name must be an axis'):
     plan.over('workers')
 
 

@@ -69,7 +69,7 @@ def test_an_empty_bitmap_has_no_positions():
 
 def test_a_bitmap_that_int32_cannot_count_is_an_error():
   words = jax.ShapeDtypeStruct((2**26,), jnp.uint32)
-  with pytest.raises(ValueError, match='fewer than 2\\*\\*26 words'):
+  with pytest.raises(ValueError, match='fewer than 2\\*\\*26 elements'):
     jax.eval_shape(lambda w: bitmap.positions(w, 1), words)
 
 

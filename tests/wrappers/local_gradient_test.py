@@ -112,9 +112,9 @@ def test_error_mode_takes_dgcs_velocity_and_leaves_its_momentum():
 
 
 def test_what_cannot_be_wrapped_is_an_error():
-  with pytest.raises(TypeError, match='needs a gradsparse scheme.*got Grad'):
+  with pytest.raises(TypeError, match='inner must be a gradsparse.*got Grad'):
     gs.local_gradient(optax.chain(dropping(), optax.sgd(0.1)))
-  with pytest.raises(TypeError, match='needs a gradsparse scheme'):
+  with pytest.raises(TypeError, match='inner must be a gradsparse scheme'):
     gs.local_gradient(optax.sgd(0.1))
   with pytest.raises(ValueError, match='mode must be one of'):
     gs.local_gradient(dropping(), 'mean')
