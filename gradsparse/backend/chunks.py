@@ -104,10 +104,9 @@ def _by_top_k(rows: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
     places = jax.lax.top_k(x, k)[1]
     return jnp.take_along_axis(bits, places, axis=1), places
   x = x.reshape(chunks, -1, _ROW)
-  winners = [*_top_k_places(jnp.max(x, axis=2), k).T]
+  tops = [*_top_k_places(jnp.max(x, axis=2), k).T]
   # Rows by place, so that of equal elements the first is found first.
-  winners = ascending(winners, winners, np.full(chunks, k))[1]
-  winners = jnp.stack(winners, axis=1)
+  winners = jnp.stack(ascending(tops, tops, np.full(chunks, k))[1], axis=1)
   x = jnp.take_along_axis(x, winners[:, :, None], axis=1)
   place = _top_k_places(x.reshape(chunks, -1), k)
   row = jnp.take_along_axis(winners, place // _ROW, axis=1)

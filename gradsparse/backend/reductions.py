@@ -14,6 +14,7 @@ from gradsparse.backend import joining
 from gradsparse.backend import platforms
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 LANES = 32
 # Lanes of a TPU's vector registers.
@@ -114,6 +115,38 @@ def searchsorted(
   method = 'compare_all' if few else 'scan'
   found = jnp.searchsorted(ascending, x, side=side, method=method)
   return found.astype(jnp.int32)
+
+
+def looked_up(
+  x: jax.Array, ascending: Sequence[int], tables: Sequence[Sequence[int]]
+) -> list[jax.Array]:
+  """What each table has for the last bound that each number reaches.
+
+  TPUs gather one number at a time, so all bounds are compared with all numbers.
+
+  Args:
+    x: int32, of any shape; none below the first bound.
+    ascending: the bounds.
+    tables: integers, one for each bound.
+
+  Returns:
+    For each table, int32 of the shape of x.
+  """
+  reached = x[None] >= _column(ascending[1:], x.ndim)
+  return [
+    table[0]
+    + jnp.sum(
+      jnp.where(reached, _column(np.diff(table), x.ndim), 0),
+      axis=0,
+      dtype=jnp.int32,
+    )
+    for table in map(np.asarray, tables)
+  ]
+
+
+def _column(numbers: Sequence[int] | np.ndarray, ndim: int) -> np.ndarray:
+  """int32, along a first axis before `ndim` others."""
+  return np.asarray(numbers, np.int32).reshape(-1, *(1,) * ndim)
 
 
 def top(x: jax.Array) -> jax.Array:

@@ -93,11 +93,11 @@ def top_k(
     return jnp.minimum(now, slots)
 
   def select(signals, ctx):
-    leaves = [s.value.reshape(-1) for s in signals]
+    arrays = [s.value for s in signals]
+    leaves = [x.reshape(-1) for x in arrays]
     rung = cast(float, density) if static else ctx.rung
     now = None if full else _current(density, ctx.step)
     if scope == 'tile':
-      arrays = [s.value for s in signals]
       values, indices, limits = selection.tiled_top_k_of_each(
         arrays, rung, tile, now
       )
@@ -132,7 +132,7 @@ def top_k(
       first = None if now is None else now[0]
       entries = selection.top_k_of_all(leaves, counts[0], first)
     else:
-      entries = selection.top_k_of_each(leaves, counts, now)
+      entries = selection.top_k_of_each(arrays, counts, now)
     if together:
       space = Space.at_most(counts[0], ctx.shapes)
     else:

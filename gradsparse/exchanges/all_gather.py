@@ -22,7 +22,7 @@ from gradsparse.sockets import Marked
 from gradsparse.sockets import Message
 from gradsparse.sockets import OfParts
 from gradsparse.sockets import Sparse
-from gradsparse.sockets import sum_in_rows
+from gradsparse.sockets import sum_by_leaf
 from gradsparse.traffic import counting
 from gradsparse.wire import planar
 import jax
@@ -141,17 +141,17 @@ def _sum(
     ctx: the context of the messages.
     comm: the workers.
   """
-  if common.sums_rows(own, comm.size, ctx):
+  if _adds_chunks(own):
+    return _add_chunks(jax.vmap(decode)(messages))
+  if common.sums_leaves(own, comm.size, ctx):
     every = jax.lax.map(decode, messages)
     space = own.space.merged(ctx.leaves.buckets)
-    return sum_in_rows(every.values, every.indices, space)
+    return sum_by_leaf(every.values, every.indices, space)
   if isinstance(own, Leaves) and platforms.name() == 'gpu':
     # XLA fuses decoding into the sum. On TPUs, however, a sum over a leading
     # axis takes twice as long as additions, by XLA's estimate.
     every = jax.vmap(decode)(messages)
     return [jnp.sum(x, axis=0) for x in every.arrays]
-  if _adds_chunks(own):
-    return _add_chunks(jax.vmap(decode)(messages))
 
   def add(total, vector):
     return decode(vector).add_to(total)
@@ -180,7 +180,7 @@ def _mean_of_senders(
 
   Args: as for `_sum`.
   """
-  if common.sums_rows(own, comm.size, ctx) or _adds_chunks(own):
+  if common.sums_leaves(own, comm.size, ctx) or _adds_chunks(own):
     both = [
       _sum(of, messages, own, ctx, comm)
       for of in (decode, lambda vector: decode(vector).senders(comm.size))

@@ -16,8 +16,8 @@ from gradsparse.sockets import Message
 from gradsparse.sockets import Sent
 from gradsparse.sockets import Sparse
 from gradsparse.sockets import Stream
-from gradsparse.sockets import sum_in_rows
-from gradsparse.sockets import sums_few_rows
+from gradsparse.sockets import sum_by_leaf
+from gradsparse.sockets import sums_by_leaf
 from gradsparse.traffic import counting
 import jax
 import jax.numpy as jnp
@@ -275,15 +275,15 @@ def add_up(
   return total
 
 
-def sums_rows(own: Sent, workers: int, ctx: Context) -> bool:
-  """Whether messages like this one are summed by `sum_in_rows`.
+def sums_leaves(own: Sent, workers: int, ctx: Context) -> bool:
+  """Whether messages like this one are summed by `sum_by_leaf`.
 
   Messages of several sizes are not, as all sizes must give one shape.
   """
   return (
     isinstance(own, Sparse)
     and ctx.rung is None
-    and sums_few_rows(workers * own.slots, own.space)
+    and sums_by_leaf(workers * own.slots, own.space)
   )
 
 
@@ -296,9 +296,9 @@ def total_of(own: Sent, ctx: Context) -> jax.Array | list[jax.Array]:
   """
   if isinstance(own, Leaves):
     return own.arrays
-  if isinstance(own, Sparse) and sums_rows(own, 1, ctx):
+  if isinstance(own, Sparse) and sums_leaves(own, 1, ctx):
     space = own.space.merged(ctx.leaves.buckets)
-    return sum_in_rows(own.values[None], own.indices[None], space)
+    return sum_by_leaf(own.values[None], own.indices[None], space)
   return own.add_to(own.zeros())
 
 

@@ -11,14 +11,15 @@ A segment is a vector, a part of a vector, or all vectors together.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 import itertools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from gradsparse.backend import barriers
 from gradsparse.backend import joining
 from gradsparse.backend import platforms
 from gradsparse.backend import reductions
+from gradsparse.backend import storage
 from gradsparse.backend.reductions import LANES
 from gradsparse.selection import thresholds
 from gradsparse.wire import bitmap
@@ -33,12 +34,6 @@ _WORTHWHILE = 0.5
 _SMALL = 1 << 17
 # In a selection from all vectors, rows that are gathered at a time.
 _BLOCK = 512
-# Options of a gather whose indices may be beyond the end, but not negative.
-_INSIDE: Mapping[str, Any] = {
-  'mode': 'fill',
-  'fill_value': 0,
-  'wrap_negative_indices': False,
-}
 
 
 def row_of_parts(size: int) -> int | None:
@@ -101,14 +96,15 @@ def of_vectors(
   """Candidates whose segments are vectors, or equal parts of vectors.
 
   Args:
-    vectors: float32, none empty.
+    vectors: float32, none empty. If there are no parts, perhaps leaves of other
+      shapes, which stand for the vectors of their elements.
     most: for each vector, the largest k of a segment, from 1 to its size.
     parts: the number of parts of each vector. None: one.
     row: length of a row; `row_of_parts` if a vector has several parts.
   """
   row = row or reductions.lanes()
   parts = parts or [1] * len(vectors)
-  sizes = [x.shape[0] for x in vectors]
+  sizes = [x.size for x in vectors]
   begins = joining.offsets(sizes)
   narrow = [
     i
@@ -121,7 +117,7 @@ def of_vectors(
   for i, x in enumerate(vectors):
     length = most[i] * (row // LANES)
     if i not in narrow:
-      rows[i] = reductions.in_rows(x)
+      rows[i] = reductions.in_rows(x.reshape(-1))
       length = rows[i].shape[0] // parts[i]
       number = jnp.arange(rows[i].shape[0], dtype=jnp.int32)
       first[i] = jnp.int32(begins[i]) + LANES * number
@@ -213,9 +209,19 @@ def _written(values, x, number, begin, end) -> jax.Array:
 
 
 def _tops(x: jax.Array, row: int) -> jax.Array:
-  """int32[..., LANES], the largest rank of each row of a vector."""
-  rows = reductions.in_rows(thresholds.magnitudes(x), row)
+  """int32[..., LANES], the largest rank of each row of a vector or leaf."""
+  if _reads_tiles(x, row):
+    tops = reductions.row_max(thresholds.magnitudes(storage.tiles(x)))
+    return reductions.in_rows(
+      thresholds.ranks(tops.transpose(0, 2, 1).reshape(-1))
+    )
+  rows = reductions.in_rows(thresholds.magnitudes(x.reshape(-1)), row)
   return reductions.in_rows(thresholds.ranks(reductions.row_max(rows)))
+
+
+def _reads_tiles(x: jax.Array, row: int) -> bool:
+  """Whether the rows of a leaf are read as they are stored."""
+  return row == storage.COLUMNS and storage.is_tiled(x.shape)
 
 
 def _winners(
@@ -258,12 +264,17 @@ def _placed(
 
 
 def _take(x: jax.Array, rows: jax.Array, length: int) -> jax.Array:
-  """Gathers rows of a vector; zeros beyond its end."""
-  if x.shape[0] % length == 0:
-    return x.reshape(-1, length).at[rows].get(**_INSIDE)
+  """Gathers rows of a vector or leaf; zeros beyond the end of the last row."""
+  stored = storage.vector(x)
+  if _reads_tiles(x, length):
+    rows = storage.stored_row(rows, storage.blocks(x.shape))
+  if x.size % length == 0:
+    stored = stored.reshape(-1, length)
+    return stored.at[rows].get(mode='clip', wrap_negative_indices=False)
   lanes = jnp.arange(length, dtype=jnp.int32)[None]
-  places = rows[:, None] * length + lanes
-  return x.at[places].get(**_INSIDE)
+  return stored.at[rows[:, None] * length + lanes].get(
+    mode='fill', fill_value=0, wrap_negative_indices=False
+  )
 
 
 def _candidates(

@@ -61,10 +61,10 @@ def top_k_of_each(
   counts: Sequence[int],
   now: jax.Array | None = None,
 ) -> tuple[jax.Array, jax.Array]:
-  """The entries of largest magnitude of each of several vectors.
+  """The entries of largest magnitude of each of several leaves.
 
   Args:
-    leaves: float32 vectors.
+    leaves: float32, of any shape: each stands for the vector of its elements.
     counts: k of each, at most its size.
     now: int32, traced numbers of slots to fill, at most `counts`. None fills
       all.
@@ -74,9 +74,9 @@ def top_k_of_each(
     those of the concatenated vectors, and ascend. With `now`, empty slots come
     last, with the number of all elements as index, and value 0.
   """
-  if sum(x.shape[0] for x in leaves) < _SMALL:
-    return _by_sorting(leaves, counts, now)
-  some = [i for i, x in enumerate(leaves) if x.shape[0]]
+  if sum(x.size for x in leaves) < _SMALL:
+    return _by_sorting([x.reshape(-1) for x in leaves], counts, now)
+  some = [i for i, x in enumerate(leaves) if x.size]
   if not sum(counts):
     return jnp.zeros(0, jnp.float32), jnp.zeros(0, jnp.int32)
   found = candidates.of_vectors(

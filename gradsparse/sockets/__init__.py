@@ -48,8 +48,8 @@ from gradsparse.sockets.memory import MemoryFacts
 from gradsparse.sockets.memory import checked_state
 from gradsparse.sockets.space import Shape
 from gradsparse.sockets.space import Space
-from gradsparse.sockets.space import sum_in_rows
-from gradsparse.sockets.space import sums_few_rows
+from gradsparse.sockets.space import sum_by_leaf
+from gradsparse.sockets.space import sums_by_leaf
 from gradsparse.sockets.values import Leaves
 from gradsparse.sockets.values import Marked
 from gradsparse.sockets.values import Parts
@@ -89,6 +89,6 @@ __all__ = (
   'Stream',
   'Window',
   'checked_state',
-  'sum_in_rows',
-  'sums_few_rows',
+  'sum_by_leaf',
+  'sums_by_leaf',
 )

@@ -20,8 +20,8 @@ from typing import Any
 
 from gradsparse.backend import barriers
 from gradsparse.backend import joining
-from gradsparse.backend import platforms
 from gradsparse.backend import reductions
+from gradsparse.backend import storage
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -60,41 +60,34 @@ class Window:
 
   def plus(self, x: jax.Array, factor: float = 1.0) -> jax.Array:
     """x plus `factor` times the delivered values."""
-    rows, there = self._rows(x)
-    return rows.at[there].add(factor * self.entries, **_OWN).reshape(x.shape)
+    stored, places = storage.vector(x), self._places(x.shape)
+    added = stored.at[places].add(factor * self.entries, **_OWN)
+    return storage.leaf(added, x.shape)
 
   def update(
     self, fn: Callable[..., jax.Array], x: jax.Array, *others: jax.Array
   ) -> jax.Array:
     """x_i <- fn(x_i, delivered_i, *others_i) at delivered elements i."""
+    places = self._places(x.shape)
 
-    def at(a):
-      rows, there = self._rows(a)
-      return rows.at[there].get(
+    def at(stored):
+      return stored.at[places].get(
         mode='fill', fill_value=0, wrap_negative_indices=False
       )
 
-    new = fn(at(x), self.entries, *map(at, others))
-    rows, there = self._rows(x)
-    return rows.at[there].set(new, **_OWN).reshape(x.shape)
+    stored, *beside = map(storage.vector, (x, *others))
+    new = fn(at(stored), self.entries, *map(at, beside))
+    return storage.leaf(stored.at[places].set(new, **_OWN), x.shape)
 
   def dense(self, shape: Sequence[int]) -> jax.Array:
     """float32 array of `shape`, zero at other elements."""
-    rows, there = self._rows(jnp.zeros(tuple(shape), jnp.float32))
-    return rows.at[there].set(self.entries, **_OWN).reshape(tuple(shape))
+    stored = jnp.zeros(math.prod(shape), jnp.float32)
+    stored = stored.at[self._places(shape)].set(self.entries, **_OWN)
+    return storage.leaf(stored, shape)
 
-  def _rows(self, x: jax.Array) -> tuple[jax.Array, tuple[jax.Array, ...]]:
-    """A leaf as rows of its last axis, and the places of the entries in it.
-
-    TPUs would copy a vector of the leaf to another tiling, and back.
-    """
-    if x.ndim < 2 or platforms.is_cpu():
-      return x.reshape(-1), (self.indices,)
-    columns = x.shape[-1]
-    return x.reshape(-1, columns), (
-      jnp.floor_divide(self.indices, columns),
-      self.indices % columns,
-    )
+  def _places(self, shape: Sequence[int]) -> jax.Array:
+    """The places of the entries in the leaf's `storage.vector`."""
+    return storage.place(self.indices, storage.blocks(shape))
 
 
 @jax.tree_util.register_dataclass

@@ -11,6 +11,7 @@ from gradsparse.backend import barriers
 from gradsparse.backend import joining
 from gradsparse.backend import platforms
 from gradsparse.backend import reductions
+from gradsparse.backend import storage
 from gradsparse.backend.reductions import LANES
 import jax
 import jax.numpy as jnp
@@ -86,22 +87,21 @@ class Space:
     return reductions.searchsorted(bounds, indices, 'right')
 
 
-def sums_few_rows(entries: int, space: Space) -> bool:
-  """Whether this many entries touch few rows, so that `sum_in_rows` is fast.
+def sums_by_leaf(entries: int, space: Space) -> bool:
+  """Whether `sum_by_leaf` of this many entries is faster than a vector's sum.
 
-  It reads each row of a leaf by a gather, which is fast on few platforms.
+  On CPUs they must touch few rows. On TPUs a leaf must be stored in tiles.
   """
-  few = 0 < 2 * entries * LANES <= space.size
-  return few and platforms.is_cpu()
+  if platforms.is_cpu():
+    return 0 < 2 * entries * LANES <= space.size
+  stored = sum(_stored_sizes(space)) < 2**31
+  return stored and any(map(storage.is_tiled, space.shapes))
 
 
-def sum_in_rows(
+def sum_by_leaf(
   values: jax.Array, indices: jax.Array, space: Space
 ) -> list[jax.Array]:
-  """The leaves of a sum of sparse messages, most of whose elements are zero.
-
-  The messages are summed in a few rows of LANES elements. Readers of a leaf
-  gather its rows in their own loop: no array as large as the model is written.
+  """The leaves of a sum of sparse messages.
 
   Args:
     values: float32[messages, k]; messages are added in order, so that all
@@ -109,6 +109,18 @@ def sum_in_rows(
     indices: int32[messages, k], distinct in each; `space.size` is an empty
       slot.
     space: the leaves that the indices point into.
+  """
+  form = _sum_in_rows if platforms.is_cpu() else _sum_as_stored
+  return form(values, indices, space)
+
+
+def _sum_in_rows(
+  values: jax.Array, indices: jax.Array, space: Space
+) -> list[jax.Array]:
+  """The sum of messages that leave most elements zero.
+
+  The messages are summed in a few rows of LANES elements. Readers of a leaf
+  gather its rows in their own loop: no array as large as the model is written.
   """
   # The first row of a leaf begins with its first element; the last row may
   # exceed the leaf.
@@ -141,6 +153,37 @@ def sum_in_rows(
     x.reshape(-1)[:size].reshape(shape)
     for x, size, shape in zip(found, space.sizes, space.shapes, strict=True)
   ]
+
+
+def _sum_as_stored(
+  values: jax.Array, indices: jax.Array, space: Space
+) -> list[jax.Array]:
+  """The sum in a vector whose leaves are as TPUs store them."""
+  sizes = _stored_sizes(space)
+  begins = joining.offsets(sizes).tolist()
+  blocks = [storage.blocks(shape) for shape in space.shapes]
+  offset, begin, side_by_side = reductions.looked_up(
+    indices, space.offsets[:-1], [space.offsets[:-1], begins, blocks]
+  )
+  place = begin + storage.place(indices - offset, side_by_side)
+  place = jnp.where(indices < space.size, place, sum(sizes))
+
+  def add(total, message):
+    return total.at[message[0]].add(message[1], mode='drop'), None
+
+  total = jnp.zeros_like(values, shape=sum(sizes))
+  total, _ = jax.lax.scan(add, _typed(total, values, place), (place, values))
+  return [
+    storage.leaf(total[begin : begin + size], shape)
+    for begin, size, shape in zip(
+      begins, space.sizes, space.shapes, strict=True
+    )
+  ]
+
+
+def _stored_sizes(space: Space) -> list[int]:
+  """The elements of each leaf, padded to whole tiles."""
+  return [-(-size // storage.TILE) * storage.TILE for size in space.sizes]
 
 
 def _typed(x: jax.Array, *like: jax.Array) -> jax.Array:

@@ -18,7 +18,7 @@ from gradsparse.sockets import Leaves
 from gradsparse.sockets import MessageLeaves
 from gradsparse.sockets import Space
 from gradsparse.sockets import Window
-from gradsparse.sockets import sum_in_rows
+from gradsparse.sockets import sum_by_leaf
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -138,7 +138,7 @@ PRIMITIVES = {
     (MANY,),
   ),
   'sparse_sum': (
-    lambda x: sum_in_rows(*_entries(x), Space.whole([(300, 200)])),
+    lambda x: sum_by_leaf(*_entries(x), Space.whole([(300, 200)])),
     (MANY,),
   ),
   'window': (_delivered, (MANY,)),

@@ -2,6 +2,7 @@
 
 import functools
 
+from gradsparse.backend import platforms
 from gradsparse.selection import thresholds
 from gradsparse.selection.thresholds import LANES
 from hypothesis import given
@@ -13,13 +14,18 @@ import pytest
 from tests import marks
 from tests import replay
 
-# Rows of 32 are counted as one block, where they are of one segment.
-LENGTHS = ((1,), (4,), (2, 1, 3), (32,), (70, 31), (64, 5, 1, 100))
+# Rows of 32 are counted as one block, where they are of one segment. TPUs count
+# segments of one length together.
+LENGTHS = ((1,), (4,), (2, 1, 2), (32,), (70, 31), (64, 5, 1, 100))
 
 
 @functools.cache
-def _largest(lengths, batch=None):
-  fn = lambda numbers, counts: thresholds.largest(numbers, lengths, counts)
+def _largest(lengths, batch=None, platform='cpu'):
+  def fn(numbers, counts):
+    with pytest.MonkeyPatch.context() as patch:
+      patch.setattr(platforms, 'name', lambda: platform)
+      return thresholds.largest(numbers, lengths, counts)
+
   if batch:
     fn = jax.vmap(fn, in_axes=(0, None))
   return jax.jit(fn, compiler_options=replay.QUICKLY)
@@ -40,13 +46,15 @@ def _expected(numbers, lengths, counts):
   st.sampled_from(LENGTHS),
   st.sampled_from((1, 3, 1000, 2**31 - 1)),
   st.integers(0, 2**32 - 1),
+  st.sampled_from(('cpu', 'tpu')),
 )
-def test_exactly_so_many_are_marked(lengths, top, seed):
+def test_exactly_so_many_are_marked(lengths, top, seed, platform):
   rng = np.random.default_rng(seed)
   numbers = rng.integers(0, top, (sum(lengths), LANES)).astype(np.int32)
   counts = np.int32([rng.integers(0, n * LANES + 1) for n in lengths])
   np.testing.assert_array_equal(
-    _largest(lengths)(numbers, counts), _expected(numbers, lengths, counts)
+    _largest(lengths, platform=platform)(numbers, counts),
+    _expected(numbers, lengths, counts),
   )
 
 
@@ -90,7 +98,7 @@ def _mostly_zero(rng, rows):
 )
 def test_few_counts_find_the_bar(make, count, most, monkeypatch):
   x = make(np.random.default_rng(3), 128).astype(np.float32)
-  counted, count_all = [], thresholds._Segments.exceeding
+  counted, count_all = [], thresholds._Blocks.exceeding
 
   def exceeding(self, bars):
     jax.debug.callback(lambda bars: counted.append(bars), bars)
@@ -100,7 +108,7 @@ def test_few_counts_find_the_bar(make, count, most, monkeypatch):
     numbers = thresholds.ranks(thresholds.magnitudes(x))
     return numbers, thresholds.largest(numbers, (128,), np.int32([count]))
 
-  monkeypatch.setattr(thresholds._Segments, 'exceeding', exceeding)
+  monkeypatch.setattr(thresholds._Blocks, 'exceeding', exceeding)
   numbers, found = jax.jit(largest, compiler_options=replay.QUICKLY)(x)
   np.testing.assert_array_equal(
     found, _expected(np.asarray(numbers), (128,), [count])

@@ -2,8 +2,8 @@
 
 from gradsparse.sockets import Space
 from gradsparse.sockets import Sparse
-from gradsparse.sockets import sum_in_rows
-from gradsparse.sockets import sums_few_rows
+from gradsparse.sockets import sum_by_leaf
+from gradsparse.sockets import sums_by_leaf
 import jax
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from tests import replay
 
 SPACE = Space.whole([(50, 64), (33,), (1,), (7, 32)])
 _SUM = jax.jit(
-  lambda values, indices: [x / 2 for x in sum_in_rows(values, indices, SPACE)],
+  lambda values, indices: [x / 2 for x in sum_by_leaf(values, indices, SPACE)],
   compiler_options=replay.QUICKLY,
 )
 
@@ -43,6 +43,6 @@ def test_the_sum_is_that_of_vectors_to_the_bit(workers):
 
 
 def test_it_pays_where_its_rows_are_few():
-  assert not sums_few_rows(0, SPACE)
-  assert sums_few_rows(SPACE.size // 64, SPACE)
-  assert not sums_few_rows(SPACE.size // 64 + 1, SPACE)
+  assert not sums_by_leaf(0, SPACE)
+  assert sums_by_leaf(SPACE.size // 64, SPACE)
+  assert not sums_by_leaf(SPACE.size // 64 + 1, SPACE)
