@@ -96,6 +96,13 @@ def wide(dtype: Any) -> Any:
   return jnp.float64 if dtype == jnp.float64 else jnp.float32
 
 
+def wide_zeros(tree: Any) -> Any:
+  """Zeros in the shapes of a tree, of the types of `wide`."""
+  return jax.tree.map(
+    lambda x: jnp.zeros(jnp.shape(x), wide(jnp.result_type(x))), tree
+  )
+
+
 def is_narrow(dtype: Any) -> bool:
   """Whether the type's largest number is below `LARGEST`."""
   return float(jnp.finfo(dtype).max) < LARGEST

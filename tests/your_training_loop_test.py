@@ -26,5 +26,9 @@ def test_the_page_prints_what_it_says(page):
   assert others == page.said.splitlines()
 
 
+def test_a_step_is_compiled_once(page):
+  assert page.names['train']._cache_size() == 1
+
+
 def test_the_loops_are_differences(page):
   assert page.differences == 3

@@ -79,8 +79,13 @@ def marking(values: Any) -> marked.Mark:
   Returns:
     (leaves, ctx) -> `marked.Coded`. `leaves` has the values of each leaf, and
     which of them to send.
+
+  Raises:
+    TypeError: values is neither text nor a number.
+    ValueError: values is an unknown name, or not positive and finite.
   """
   if isinstance(values, str):
+    arguments.one_of('values', values, value_codes.BY_NAME)
     code = value_codes.BY_NAME[values]()
   else:
     code = value_codes.constant(values)

@@ -240,10 +240,6 @@ class Shards(Devices):
     begin = self.index() * length
     return jax.lax.dynamic_slice_in_dim(x, begin, length, axis)
 
-  def typed(self, x: jax.Array) -> jax.Array:
-    """Types a value as equal on all devices, which the caller guarantees."""
-    return self.replicated(x)
-
 
 NO_SHARDS = Shards()
 

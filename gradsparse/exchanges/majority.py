@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gradsparse import arguments
 from gradsparse.collectives import Comm
 from gradsparse.exchanges import common
 from gradsparse.sockets import Exchange
@@ -27,9 +28,13 @@ def majority(scatter: bool = False) -> Exchange:
       the packed signs instead of (P - 1) times, in one exchange more. The
       result is the same to the bit.
 
+  Raises:
+    TypeError: scatter is neither True nor False.
+
   References:
     Bernstein et al., arXiv 1802.04434, algorithm 3.
   """
+  scatter = arguments.flag('scatter', scatter)
 
   def run(message: Message, comm: Comm) -> Exchanged:
     # With very few elements, the words and verdicts may exceed the elements.

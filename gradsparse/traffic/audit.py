@@ -285,7 +285,7 @@ def _read(text: str, mesh: Mesh | AbstractMesh | None) -> Audit:
       entry = name if line.lstrip().startswith('ENTRY') else entry
       own[name], calls[name], switches[name] = [], [], []
       continue
-    found = instructions.parse(line, name, where, mesh)
+    found = instructions.parse(line, where, mesh)
     if found:
       own[name].append(found)
       continue

@@ -22,7 +22,6 @@ class Collective:
     nbytes: bytes of one worker's operand.
     workers: the number of members of a group; for a permute, the number of
       devices up to the last that takes part.
-    computation: name of the HLO computation that holds it.
     sent: bytes sent by each device, by its place in the mesh, up to the last
       that takes part.
     axes: names of the mesh axes that it crosses, in the order of the mesh: the
@@ -34,7 +33,6 @@ class Collective:
   kind: str
   nbytes: int
   workers: int
-  computation: str
   sent: tuple[float, ...]
   axes: tuple[str, ...] | None = None
 
@@ -51,7 +49,6 @@ _ARRAY = re.compile(r'\b(pred|[suf]\d+|bf16|f8\w*)\[([\d,]*)\]')
 
 def parse(
   line: str,
-  computation: str,
   where: participants.Slices,
   mesh: Mesh | AbstractMesh | None,
 ) -> Collective | None:
@@ -59,7 +56,6 @@ def parse(
 
   Args:
     line: a line of the text of a compiled program.
-    computation: name of the computation that the line is in.
     where: the devices of the program.
     mesh: the mesh that the program was compiled for, or None.
 
@@ -104,7 +100,7 @@ def parse(
       for device, own_bytes in zip(group, each, strict=True):
         sent[device] = own_bytes
   axes = None if mesh is None else participants.crossed_axes(members, mesh)
-  return Collective(kind, nbytes, workers, computation, tuple(sent), axes)
+  return Collective(kind, nbytes, workers, tuple(sent), axes)
 
 
 def _result(shape: str, kind: str) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 import warnings
 
 from gradsparse.sockets import MemoryFacts
+from gradsparse.transform.inputs import is_masked
 import jax
 import optax
 
@@ -50,7 +51,7 @@ def only_shapes_wanted() -> bool:
 
 
 def check_update(facts: MemoryFacts, grads: Any, said: set[str]) -> None:
-  """Checks the transformations around an update, and those that follow it.
+  """Checks the transformations around an update, and those beside it.
 
   In `optax.apply_if_finite(scheme)`, or in MultiSteps with a rule such as
   `optax.skip_not_finite`, workers would wait for each other forever. Other
@@ -98,10 +99,10 @@ def check_update(facts: MemoryFacts, grads: Any, said: set[str]) -> None:
     second = _second_momentum(grads)
     if second:
       texts.append(
-        f'momentum correction (momentum={momentum}) is followed by a second '
-        f'momentum ({second}): momentum is applied twice. Use '
+        f'momentum correction (momentum={momentum}) has a second momentum '
+        f'({second}) beside it: momentum is applied twice. Use '
         'optax.sgd(lr) without momentum after gs.dgc, or '
-        'gs.dgc(momentum=0.0) before Adam or another momentum.'
+        'gs.dgc(momentum=0.0) with Adam or another momentum.'
       )
   for text in texts:
     if text not in said:
@@ -134,10 +135,6 @@ def refuse_masked(tree: Any) -> None:
   Raises:
     ValueError: leaves are masked, and not by optax.partition.
   """
-
-  def is_masked(x):
-    return isinstance(x, optax.MaskedNode)
-
   leaves = jax.tree.leaves(tree, is_leaf=is_masked)
   if not any(map(is_masked, leaves)):
     return
@@ -158,18 +155,16 @@ def refuse_masked(tree: Any) -> None:
 
 
 def _second_momentum(grads: Any) -> str | None:
-  """The type of a later state with momentum of these leaves, or None."""
-  following = []
+  """The type of another state with momentum of these leaves, or None."""
+  others: list[Any] = []
   for frame in _optax_frames():
     name, own = frame.f_code.co_qualname, frame.f_locals
     if name == 'chain.<locals>.update_fn':
-      following += list(own.get('state', ()))[
-        len(own.get('new_state', ())) + 1 :
-      ]
+      here = len(own.get('new_state', ()))
+      others += [x for n, x in enumerate(own.get('state', ())) if n != here]
     elif name == 'named_chain.<locals>.update_fn':
-      done = {*own.get('new_state', ()), own.get('name')}
       links = own.get('state', {}).items()
-      following += [x for link, x in links if link not in done]
+      others += [x for link, x in links if link != own.get('name')]
 
   def accumulates(x):
     return bool(_MOMENTA.intersection(getattr(x, '_fields', ())))
@@ -178,7 +173,7 @@ def _second_momentum(grads: Any) -> str | None:
     return {path for path, _ in jax.tree_util.tree_leaves_with_path(tree)}
 
   own_paths = paths(grads)
-  for state in jax.tree.leaves(following, is_leaf=accumulates):
+  for state in jax.tree.leaves(others, is_leaf=accumulates):
     for field in _MOMENTA.intersection(getattr(state, '_fields', ())):
       if own_paths & paths(getattr(state, field)):
         return type(state).__name__

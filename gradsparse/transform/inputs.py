@@ -26,6 +26,11 @@ def _by_path(tree: Any) -> dict[str, Any]:
   }
 
 
+def is_masked(x: Any) -> bool:
+  """Whether x stands for a leaf that optax.masked leaves out."""
+  return isinstance(x, optax.MaskedNode)
+
+
 def is_placeholder(params: Any) -> bool:
   """Whether params are the placeholder of optax.tree.map_params.
 
@@ -149,10 +154,6 @@ def second_moment_of(extra: dict[str, Any], grads: Any) -> Any:
       'tx.update(grads, state, params, second_moment=...), a tree like the '
       'gradients; gs.value_and_grad_moments computes it'
     )
-
-  def is_masked(x):
-    return isinstance(x, optax.MaskedNode)
-
   if any(map(is_masked, jax.tree.leaves(grads, is_leaf=is_masked))):
     # For another tree, the check below says how it differs.
     with contextlib.suppress(ValueError, TypeError):

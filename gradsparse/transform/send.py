@@ -102,8 +102,7 @@ def at_rung(scheme: Scheme, outgoing: Outgoing, number: int) -> list[Context]:
   Args:
     scheme: the scheme.
     outgoing: this worker's data.
-    number: of the rung; a group that has fewer takes its last one. -1 is the
-      largest.
+    number: of the rung; a group that has fewer takes its last one.
   """
   return [
     ctx._replace(rung=own[min(number, len(own) - 1)])

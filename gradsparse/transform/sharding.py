@@ -255,7 +255,7 @@ def per_shard(
     # The compressor's state is equal on all devices with the same part of it.
     def typed(x, spec):
       held = {a for axes in cut_of(spec) for a in axes}
-      return own.shards.without(held).typed(x)
+      return own.shards.without(held).replicated(x)
 
     learnt = jax.tree.map(typed, state.compressor, state_specs.compressor)
     return updates, state._replace(compressor=learnt), delivered

@@ -10,7 +10,7 @@ or broadcasts a memory. The checks here refuse them during tracing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 import reprlib
 import textwrap
 from typing import Any
@@ -112,11 +112,16 @@ def _broadcast(specs: Any, tree: Any) -> Any:
     path, given, there = found or ((), specs, tree)
     where = jax.tree_util.keystr(path)[-80:] or 'their root'
     got, wanted = _words(given, there), _words(there, given)
-    static = ', which differ in static fields: make one from the other'
+    cure, both = '', (given, there)
+    if any(type(x).__module__.startswith('flax.nnx') for x in both):
+      cure = ' (Flax NNX: call nnx.as_pure on both)'
+    elif got == wanted:
+      cure = ', which differ in static fields: make one from the other'
+    elif all(hasattr(x, 'pending') for x in both):
+      cure = ' (of two schemes: gs.switch converts the state)'
     raise ValueError(
       'in_specs must be a prefix of the arguments, and out_specs of the '
-      f'result, got at {where} {got} for {wanted}'
-      f'{static if got == wanted else ""}'
+      f'result, got at {where} {got} for {wanted}{cure}'
     ) from None  # JAX prints both trees
 
 
@@ -139,6 +144,19 @@ def _words(node: Any, other: Any) -> str:
 def text_of(spec: P) -> str:
   """The source text of a spec."""
   return f'P{tuple(spec)}'.replace(',)', ')')
+
+
+def check_count(in_specs: Sequence[Any], args: Sequence[Any]) -> None:
+  """Refuses another number of arguments than of specs.
+
+  Raises:
+    TypeError: the numbers differ.
+  """
+  if len(args) != len(in_specs):
+    raise TypeError(
+      'in_specs must have a spec for each argument, got '
+      f'{len(in_specs)} for {len(args)} arguments'
+    )
 
 
 def check_are_specs(name: str, specs: Any) -> None:

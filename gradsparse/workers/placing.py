@@ -10,6 +10,7 @@ from gradsparse import arguments
 from gradsparse.collectives import AxisName
 from gradsparse.sockets import demands
 from gradsparse.state.inspection import has_local_params
+from gradsparse.transform.inputs import is_masked
 from gradsparse.transform.sharding import is_spec
 from gradsparse.workers import axis
 from gradsparse.workers import differing
@@ -233,9 +234,9 @@ def shardings(
 
   def is_like(node):
     """Whether a node is shaped like the parameters, or like some of them."""
-    leaves, own = jax.tree.flatten(node, is_leaf=_is_masked)
+    leaves, own = jax.tree.flatten(node, is_leaf=is_masked)
     return own == treedef and all(
-      _is_masked(x) or jnp.shape(x) == shape
+      is_masked(x) or jnp.shape(x) == shape
       for x, shape in zip(leaves, shapes, strict=True)
     )
 
@@ -243,10 +244,10 @@ def shardings(
     if not is_like(node):
       return P()
     return jax.tree.map(
-      lambda x, spec: x if _is_masked(x) else spec,
+      lambda x, spec: x if is_masked(x) else spec,
       node,
       like,
-      is_leaf=_is_masked,
+      is_leaf=is_masked,
     )
 
   return jax.tree.map(
@@ -254,7 +255,3 @@ def shardings(
     own,
     jax.tree.map(inner, state, is_leaf=is_like),
   )
-
-
-def _is_masked(x: Any) -> bool:
-  return isinstance(x, optax.MaskedNode)

@@ -31,6 +31,7 @@ from gradsparse.state import differences
 from gradsparse.state.inspection import find_all
 from gradsparse.state.inspection import is_scheme
 from gradsparse.state.scheme import CompressedMeanState
+from gradsparse.transform.inputs import is_masked
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -184,7 +185,7 @@ def _shapes_of_params(schemes: Sequence[CompressedMeanState]) -> Any:
   params = owed(schemes[0])
   for scheme in schemes[1:]:
     params = _overlaid(params, owed(scheme))
-  if any(map(_is_masked, jax.tree.leaves(params, is_leaf=_is_masked))):
+  if any(map(is_masked, jax.tree.leaves(params, is_leaf=is_masked))):
     raise ValueError(
       'some parameters are in no scheme of this state, so their shapes are '
       'unknown: pass resize(tx, state, num_workers, params) the parameters of '
@@ -193,15 +194,11 @@ def _shapes_of_params(schemes: Sequence[CompressedMeanState]) -> Any:
   return params
 
 
-def _is_masked(x: Any) -> bool:
-  return isinstance(x, optax.MaskedNode)
-
-
 def _overlaid(a: Any, b: Any) -> Any:
   """Merges two trees; each has a MaskedNode where the other has a leaf."""
-  if _is_masked(a):
+  if is_masked(a):
     return b
-  if _is_masked(b):
+  if is_masked(b):
     return a
   children, treedef = jax.tree.flatten(a, is_leaf=lambda x: x is not a)
   if jax.tree_util.treedef_is_leaf(treedef):
@@ -222,7 +219,8 @@ def _own(tx: Any, params: Any, state: Any, workers: int) -> Any:
   difference = differences.tree_difference(state, one)
   if difference:
     raise ValueError(
-      f"state does not belong to tx: {difference}, which is tx's"
+      f"state does not belong to tx: {difference}, which is tx's; "
+      'gs.switch(tx_old, tx, state) converts the state of another scheme'
     )
 
   def is_own(path, x, like):

@@ -98,7 +98,8 @@ def parallel(
     A function like those that `jax.jit` returns ('pmap' has no `trace`). When
     it is traced, once for arguments of the same shapes, it raises ValueError
     if an argument's leading axis is not of num_workers, an output under P()
-    differs between workers, or gradients were averaged already.
+    differs between workers, or gradients were averaged already; and TypeError
+    if the number of arguments is not that of in_specs.
 
   Raises:
     TypeError: an argument is of the wrong kind.
@@ -135,7 +136,7 @@ def parallel(
       f'runner {runner!r} needs a device for each of {sizes} workers, '
       f'found {len(devices)}; use runner="simulate", or for CPUs call '
       f'jax.config.update("jax_num_cpu_devices", {needed}) before '
-      'anything else'
+      'anything else, whatever XLA_FLAGS says'
     )
   devices = devices[:needed]
   if runner == 'pmap':
@@ -178,15 +179,12 @@ class _WorkerStep:
       *args: global arrays, with worker axes.
 
     Raises:
-      TypeError: a leaf is not an array.
-      ValueError: an axis is missing or of another size (the message names the
-        first such leaf); or the number of arguments is not that of specs.
+      TypeError: a leaf is not an array, or the number of arguments is not that
+        of specs.
+      ValueError: an axis is missing or of another size; the message names the
+        first such leaf.
     """
-    if len(args) != len(self.in_specs):
-      raise ValueError(
-        f'in_specs must have a spec for each argument, got {len(self.in_specs)}'
-        f' for {len(args)} arguments'
-      )
+    axis.check_count(self.in_specs, args)
     arguments.arrays('args', args)
     axis.check_leading(
       'args',

@@ -43,6 +43,9 @@ def wrap(
   arguments and results are cut and concatenated as by `jax.shard_map`.
 
     state = gs.workers.init(tx, params, mesh.shape['data'], 'data')
+    state = jax.device_put(
+        state, gs.workers.shardings(tx, params, mesh, 'data'))
+    params = jax.device_put(params, NamedSharding(mesh, P()))
     specs = gs.workers.specs(tx, params, mesh.shape['data'], 'data')
     train = jax.jit(
         gs.workers.wrap(step, mesh=mesh, axis_name='data',
@@ -50,6 +53,9 @@ def wrap(
                         out_specs=(P(), specs, P())),
         donate_argnums=(0, 1))
     params, state, loss = train(params, state, batch)
+
+  The step returns arrays that lie on the mesh. So put the first ones there too,
+  as above: otherwise the second call is compiled anew.
 
   Args:
     step: the step of one worker, with its block of the batch. Its collectives
@@ -69,7 +75,8 @@ def wrap(
     A function of the global arrays, for `jax.jit` (which can donate arguments).
 
   Raises:
-    TypeError: an argument is of the wrong kind.
+    TypeError: an argument is of the wrong kind; when called: the number of
+      arguments is not that of in_specs.
     ValueError: the mesh does not have the axis, or a spec names another one;
       when called: a batch cannot be divided evenly, state is of another number
       of workers, or a leaf that differs between workers is under P().
@@ -94,11 +101,7 @@ def wrap(
       )
 
   def run(*args):
-    if len(args) != len(in_specs):
-      raise TypeError(
-        f'in_specs has {len(in_specs)} entries, but the step got '
-        f'{len(args)} arguments'
-      )
+    axis.check_count(in_specs, args)
     axis.over(lambda spec, x: spec, in_specs, args)  # refuses other trees
     is_state = [bool(schemes_in(arg)) for arg in args]
     for number, (spec, arg) in enumerate(zip(in_specs, args, strict=True)):

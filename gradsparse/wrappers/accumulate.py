@@ -101,19 +101,13 @@ def accumulate(
   if every == 1:
     return tx
 
-  def empty(tree):
-    def zeros(x):
-      return jnp.zeros(jnp.shape(x), health.wide(jnp.result_type(x)))
-
-    return jax.tree.map(zeros, tree)
-
   def init(params):
     inputs.check_floating(params, 'parameters')
     with demands.heard() as wanted:
       inner = tx.init(params)
-    moments = empty(params) if wanted.second_moment else ()
+    moments = health.wide_zeros(params) if wanted.second_moment else ()
     return AccumulateState(
-      jnp.int32(0), jnp.int32(0), empty(params), moments, inner
+      jnp.int32(0), jnp.int32(0), health.wide_zeros(params), moments, inner
     )
 
   def add(total, tree, parts):
@@ -136,7 +130,7 @@ def accumulate(
     def last():
       whole = jax.tree.map(lambda m, dtype: m.astype(dtype), mean, dtypes)
       out, inner = tx.update(whole, state.inner, params, **extra)
-      return out, (empty(mean), empty(moments), inner)
+      return out, (health.wide_zeros(mean), health.wide_zeros(moments), inner)
 
     def not_yet(shapes):
       out = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes[0])

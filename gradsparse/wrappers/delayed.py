@@ -92,8 +92,8 @@ def delayed(scheme: CompressedMean) -> Described:
     inputs.check_floating(params, 'parameters')
     with demands.heard() as wanted:
       inner = scheme.init(params)
-    moments = _empty(params) if wanted.second_moment else ()
-    return DelayedState(jnp.int32(0), _empty(params), moments, inner)
+    moments = health.wide_zeros(params) if wanted.second_moment else ()
+    return DelayedState(jnp.int32(0), health.wide_zeros(params), moments, inner)
 
   def update(updates, state, params=None, **extra):
     check_own('delayed', state, DelayedState)
@@ -129,15 +129,6 @@ def delayed(scheme: CompressedMean) -> Described:
     return mean, DelayedState(state.step + 1, _wide(updates), moments, inner)
 
   return Described.of(init, update)
-
-
-def _empty(tree: Any) -> Any:
-  """Zeros of the shapes of a tree, as float32 or float64."""
-
-  def one(x):
-    return jnp.zeros(jnp.shape(x), health.wide(jnp.result_type(x)))
-
-  return jax.tree.map(one, tree)
 
 
 def _wide(tree: Any) -> Any:

@@ -13,6 +13,7 @@ from gradsparse import exchanges
 from gradsparse import memories
 from gradsparse.collectives import AxisName
 from gradsparse.collectives import Comm
+from gradsparse.memories.basic import zeros
 from gradsparse.recipes import dense
 from gradsparse.state.inspection import check_own
 from gradsparse.state.scheme import OneBitAdamState
@@ -134,7 +135,7 @@ def one_bit_adam(
   def init(params):
     inputs.check_floating(params, 'parameters')
     return OneBitAdamState(
-      jnp.int32(0), _zeros(params), _zeros(params), scheme.init(params)
+      jnp.int32(0), zeros(params), zeros(params), scheme.init(params)
     )
 
   def exchanged(grads, state, stays, frozen):
@@ -218,10 +219,6 @@ def one_bit_adam(
     return out, OneBitAdamState(step, mu, nu, after)
 
   return Described.of(init, update)
-
-
-def _zeros(tree: Any) -> Any:
-  return jax.tree.map(lambda x: jnp.zeros(jnp.shape(x), jnp.float32), tree)
 
 
 def _wide(tree: Any) -> Any:

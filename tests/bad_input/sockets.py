@@ -56,6 +56,18 @@ def sockets() -> Iterator[Case]:
     TypeError,
     'values must be .*got 3',
   )
+  yield Case(
+    'marking-values',
+    lambda: extend.codes.marking('float33'),
+    ValueError,
+    "values must be one of .*got 'float33'",
+  )
+  yield Case(
+    'majority-scatter',
+    lambda: extend.exchanges.majority('x'),
+    TypeError,
+    "scatter must be True or False, got 'x'",
+  )
   yield from values(
     'check_scheme', gs.testing.check_scheme, 'make', (3,), 'a function',
     TypeError,

@@ -11,6 +11,7 @@ import optax
 from tests.bad_input.cases import Case
 from tests.bad_input.subjects import DENSE
 from tests.bad_input.subjects import DROPPING
+from tests.bad_input.subjects import DROPPING_ON
 from tests.bad_input.subjects import NO_TRANSFORMATIONS
 from tests.bad_input.subjects import PARAMS
 from tests.bad_input.subjects import SCHEMES
@@ -154,6 +155,14 @@ def readers() -> Iterator[Case]:
     ('old-dgc', (scheme('dgc'), DROPPING, STATE), 'does not belong to tx_old'),
   ):
     yield Case(f'switch-{name}', lambda a=args: gs.switch(*a), ValueError, says)
+  yield Case(
+    'resize-dgc',
+    lambda: gs.workers.resize(
+      scheme('dgc'), gs.workers.init(DROPPING_ON, PARAMS, 2), 1
+    ),
+    ValueError,
+    r'does not belong to tx: .*; gs.switch\(tx_old, tx, state\)',
+  )
   for where, call, name in (
     ('switch', lambda v: gs.switch(v, DENSE, ()), 'tx_old'),
     ('switch', lambda v: gs.switch(DENSE, v, ()), 'tx_new'),

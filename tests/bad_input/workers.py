@@ -180,8 +180,6 @@ def workers() -> Iterator[Case]:
   ):
     yield Case(f'parallel-{name}', lambda k=kwargs: parallel(**k), error, says)
   for name, args, kwargs, says in (
-    ('fewer', (), {}, 'in_specs must have a spec for each .*got 1 for 0'),
-    ('more', (ONES, ONES), {}, 'in_specs must have .*got 1 for 2 arguments'),
     (
       'prefix',
       ({'b': ONES},),
@@ -206,6 +204,11 @@ def workers() -> Iterator[Case]:
       lambda a=args, k=kwargs: on_shapes(*a, **k),
       ValueError,
       says,
+    )
+  for name, args in (('fewer', ()), ('more', (ONES, ONES))):
+    says = f'in_specs must have a spec for each .*got 1 for {len(args)}'
+    yield Case(
+      f'parallel-call-{name}', lambda a=args: on_shapes(*a), TypeError, says
     )
   on = gs.dense(axis_name='replica')
   real = jax.make_mesh((2,), ('replica',))

@@ -57,6 +57,6 @@ GROUPS = 'replica_groups={{0,1,2},{3,4,5}}'
 def test_what_starts_has_operands_and_results(line, kind, nbytes):
   """An all-reduce's shape is that of its results alone."""
   found = instructions.parse(
-    f'  %x = {line}', 'main', participants.slices_of(6, None), None
+    f'  %x = {line}', participants.slices_of(6, None), None
   )
   assert (found.kind, found.nbytes) == (kind, nbytes)

@@ -142,6 +142,8 @@ TWICE = {
     ),
     MOMENTUM,
   ),
+  'before': lambda: optax.chain(optax.trace(0.9), dgc(), optax.sgd(0.1)),
+  'named_before': lambda: optax.named_chain(('sgd', MOMENTUM), ('dgc', dgc())),
   'inside': lambda: optax.chain(optax.chain(dgc(), optax.identity()), MOMENTUM),
 }
 ONCE = {
@@ -150,7 +152,6 @@ ONCE = {
   'residual': lambda: optax.chain(
     gs.gradient_dropping(0.5, axis_name=AXIS), MOMENTUM
   ),
-  'before': lambda: optax.chain(optax.trace(0.9), dgc(), optax.sgd(0.1)),
   'labels': lambda: optax.partition(
     {
       'a': optax.chain(dgc(), optax.sgd(0.1)),
@@ -178,7 +179,7 @@ def said_of(call):
 
 
 @pytest.mark.parametrize(
-  'name', marks.few(TWICE, 'sgd', 'behind_others', 'of_a_part')
+  'name', marks.few(TWICE, 'sgd', 'behind_others', 'of_a_part', 'before')
 )
 def test_a_second_momentum_is_warned_of_once(name):
   tx = TWICE[name]()
@@ -197,7 +198,7 @@ def test_a_chain_alone_is_warned_of_when_its_update_is_traced():
     assert len(said_of(lambda tx=tx: gs.workers.init(tx, PARAMS, 2))) == 1
 
 
-@pytest.mark.parametrize('name', marks.few(ONCE, 'sgd', 'before', 'labels'))
+@pytest.mark.parametrize('name', marks.few(ONCE, 'sgd', 'labels'))
 def test_one_momentum_is_not_warned_of(name):
   tx = ONCE[name]()
   assert not said_of(lambda: gs.plan(tx, PARAMS, 2))

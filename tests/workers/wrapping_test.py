@@ -239,8 +239,26 @@ def test_sizes_are_checked():
   match = r"args\[2\]\['x'\] has shape \(14, 6\).*P\('data',?\).*3 equal parts"
   refused(match, wrapped(), PARAMS, STATE, odd)
   refused('3 equal parts', wrapped(), PARAMS, STATE, {'x': jnp.float32(1)})
-  match = 'in_specs has 3 entries, but the step got 2'
+  match = 'in_specs must have a spec for each argument, got 3 for 2'
   refused(match, wrapped(), PARAMS, STATE, error=TypeError)
+
+
+def test_the_state_of_another_scheme_is_told_to_be_switched():
+  dgc = gs.dgc(0.5, min_size=0, axis_name=AXIS)
+  other = optax.chain(dgc, optax.sgd(0.1))
+  state = gs.workers.init(other, PARAMS, WORKERS, AXIS)
+  match = 'ResidualState for MomentumCorrectionState.*gs.switch'
+  refused(match, wrapped(), PARAMS, state, flat(batches(1)[0]))
+
+
+def test_what_lies_on_the_mesh_compiles_once():
+  where = gs.workers.shardings(TX, PARAMS, MESH, AXIS)
+  state = jax.device_put(STATE, where)
+  params = jax.device_put(PARAMS, NamedSharding(MESH, P()))
+  run = jax.jit(wrapped())
+  for batch in batches(2):
+    params, state, _ = run(params, state, flat(batch))
+  assert run._cache_size() == 1
 
 
 def test_what_differs_must_not_come_back_as_the_same():
