@@ -29,7 +29,6 @@ _CONSTANT = 1 << 20  # the most numbers in a constant of a program
 # GPUs find the bits of a threshold in groups of 4. Above _MANY numbers, reading
 # these takes most of the time, and groups are of 2 bits.
 _WORD, _MANY = 32, 1 << 22
-_SUBLANES = 8  # rows of a TPU's registers
 
 
 def magnitudes(x: jax.Array) -> jax.Array:
@@ -66,7 +65,7 @@ def largest(
   Returns:
     bool[rows, LANES].
   """
-  segments = _segments(numbers, lengths)
+  segments = _Segments(numbers, lengths)
   find = _by_digits if platforms.asks_host() else _by_guesses
   bar, missing = find(numbers, segments, counts)
   bar, missing = segments.spread(bar), segments.spread(missing)
@@ -162,7 +161,7 @@ def _by_guesses(
     zero[0],
     zero - 1,
     zero + most,
-    zero + segments.sizes,
+    zero + segments.sizes(),
     zero,
   )
   _, low, high, more, fewer = jax.lax.while_loop(
@@ -202,7 +201,7 @@ def reaching(
     lengths: how many rows each segment has, at least one.
     bars: int32[segments], none negative.
   """
-  segments = _segments(numbers, lengths)
+  segments = _Segments(numbers, lengths)
   return segments.exceeding(bars - 1)
 
 
@@ -225,105 +224,41 @@ class _Segments:
   """
 
   def __init__(self, numbers: jax.Array, lengths: Sequence[int]):
-    assert sum(lengths) == numbers.shape[0] and min(lengths) > 0
-    self.sizes = np.asarray(lengths, np.int32) * LANES
+    rows = numbers.shape[0]
+    assert sum(lengths) == rows and min(lengths) > 0
     self._number, self._numbers = len(lengths), numbers
+    self._sizes = np.asarray(lengths, np.int32) * LANES
     self._firsts = joining.offsets(lengths)
     self._of_row = segment_of(lengths)
+    # Blocks of LANES rows are counted lane by lane, which is up to six times as
+    # fast as row by row. The few blocks with rows of several segments, and the
+    # last one if it is not full, are counted row by row.
+    blocks = rows // LANES
+    ends = np.cumsum(lengths)
+    shared = np.unique(ends[ends % LANES > 0] // LANES)
+    few = (shared[:, None] * LANES + np.arange(LANES)).reshape(-1)
+    few = few[few < rows]
+    self._shared = shared[shared < blocks]
+    lanes = reductions.lanes()
+    self._blocks = self._rows_of_blocks().reshape(-1, LANES**2 // lanes, lanes)
+    self._of_block = self._of_row[: blocks * LANES : LANES]
+    self._few, self._of_few = numbers[few], self._of_row[few]
 
-  def exceeding(self, bars: jax.Array) -> jax.Array:
-    """int32[segments], how many numbers of each exceed its bar, >= -1."""
-    raise NotImplementedError
+  def _rows_of_blocks(self) -> jax.Array:
+    """int32[blocks, LANES, LANES]."""
+    blocks = self._numbers.shape[0] // LANES
+    return self._numbers[: blocks * LANES].reshape(blocks, LANES, LANES)
 
-  def tops(self) -> tuple[jax.Array, jax.Array]:
-    """The least of each segment's row maxima, and the largest.
-
-    Returns:
-      (int32[segments], int32[segments]).
-    """
-    raise NotImplementedError
+  def sizes(self) -> np.ndarray:
+    """int32, how many numbers each segment has."""
+    return self._sizes
 
   def spread(self, x: jax.Array) -> jax.Array:
     """The value of each row's segment: [rows, 1]."""
     return x[self._of_row][:, None]
 
-  def before(self, words: jax.Array) -> jax.Array:
-    """int32[rows], how many bits of the segment are set before each row.
-
-    Args:
-      words: uint32[rows], a bit for each number.
-    """
-    own = jax.lax.population_count(words).astype(jnp.int32)
-    before = jnp.cumsum(own) - own
-    return before - before[self._firsts][self._of_row]
-
-
-class _Stacks(_Segments):
-  """Segments as TPUs count them: those of one length are stacked.
-
-  A TPU compares a register with one bar. Of short blocks it would fetch another
-  bar for each register, which takes longer than the comparison.
-  """
-
-  def __init__(self, numbers: jax.Array, lengths: Sequence[int]):
-    super().__init__(numbers, lengths)
-    lanes = reductions.lanes()
-    self._order = np.argsort(self.sizes, kind='stable')
-    # int32[n, m, 8, lanes]. Padding is -1, which exceeds no bar.
-    self._stacks = []
-    for size in np.unique(self.sizes):
-      rows = [
-        numbers[first : first + size // LANES].reshape(-1)
-        for first in self._firsts[self.sizes == size]
-      ]
-      missing = -size % (_SUBLANES * lanes)
-      x = jnp.pad(jnp.stack(rows), ((0, 0), (0, missing)), constant_values=-1)
-      self._stacks.append(x.reshape(len(rows), -1, _SUBLANES, lanes))
-
   def exceeding(self, bars: jax.Array) -> jax.Array:
-    bars, begin, found = bars[self._order], 0, []
-    for x in self._stacks:
-      own = bars[begin : begin + x.shape[0], None, None, None]
-      found.append(jnp.sum(x > own, axis=1, dtype=jnp.uint32))
-      begin += x.shape[0]
-    # As another type, or XLA merges the two reductions, which is slow.
-    lanes = jnp.concatenate(found).astype(jnp.int32)
-    return self._by_segment([jnp.sum(lanes, axis=(1, 2))])
-
-  def tops(self) -> tuple[jax.Array, jax.Array]:
-    tops = [jnp.max(x, axis=3) for x in self._stacks]
-    least = [jnp.where(x < 0, 2**31 - 1, x) for x in tops]
-    return (
-      self._by_segment([jnp.min(x, axis=(1, 2)) for x in least]),
-      self._by_segment([jnp.max(x, axis=(1, 2)) for x in tops]),
-    )
-
-  def _by_segment(self, of_stacks: Sequence[jax.Array]) -> jax.Array:
-    """Numbers of each stack's segments, in the order of all segments."""
-    return jnp.concatenate(of_stacks)[np.argsort(self._order)]
-
-
-class _Blocks(_Segments):
-  """Segments as CPUs and GPUs count them.
-
-  Blocks of LANES rows are counted lane by lane, which is up to six times as
-  fast as row by row. The few blocks with rows of several segments, and the last
-  one if it is not full, are counted row by row.
-  """
-
-  def __init__(self, numbers: jax.Array, lengths: Sequence[int]):
-    super().__init__(numbers, lengths)
-    rows = numbers.shape[0]
-    blocks, ends = rows // LANES, np.cumsum(lengths)
-    shared = np.unique(ends[ends % LANES > 0] // LANES)
-    few = (shared[:, None] * LANES + np.arange(LANES)).reshape(-1)
-    few = few[few < rows]
-    self._shared = shared[shared < blocks]
-    self._blocks = numbers[: blocks * LANES].reshape(blocks, LANES, LANES)
-    self._of_block = self._of_row[: blocks * LANES : LANES]
-    self._few, self._of_few = numbers[few], self._of_row[few]
-
-  def exceeding(self, bars: jax.Array) -> jax.Array:
+    """int32[segments], how many numbers of each exceed its bar, >= -1."""
     if self._number == 1 and platforms.asks_host():
       return jnp.sum(self._numbers > bars, dtype=jnp.int32)[None]
     own = bars[self._of_block].at[self._shared].set(2**31 - 1)
@@ -336,7 +271,12 @@ class _Blocks(_Segments):
     )
 
   def tops(self) -> tuple[jax.Array, jax.Array]:
-    whole = reductions.row_max(self._blocks)
+    """The least of each segment's row maxima, and the largest.
+
+    Returns:
+      (int32[segments], int32[segments]).
+    """
+    whole = reductions.row_max(self._rows_of_blocks())
     few = reductions.row_max(self._few)
     shared = jnp.zeros(whole.shape[0], bool).at[self._shared].set(True)
     least = jnp.where(shared, 2**31 - 1, jnp.min(whole, axis=1))
@@ -352,6 +292,16 @@ class _Blocks(_Segments):
       ),
     )
 
+  def before(self, words: jax.Array) -> jax.Array:
+    """int32[rows], how many bits of the segment are set before each row.
+
+    Args:
+      words: uint32[rows], a bit for each number.
+    """
+    own = jax.lax.population_count(words).astype(jnp.int32)
+    before = jnp.cumsum(own) - own
+    return before - before[self._firsts][self._of_row]
+
   def _total(self, counts: jax.Array, segment: jax.Array) -> jax.Array:
     # uint32 avoids a bug of XLA (jax 0.10.2): if all segment numbers are zero,
     # int32 sums share their array, which is overwritten while it is read.
@@ -360,9 +310,3 @@ class _Blocks(_Segments):
 
   def _each(self, reduce, x: jax.Array, segment: jax.Array) -> jax.Array:
     return reduce(x, segment, self._number, indices_are_sorted=True)
-
-
-def _segments(numbers: jax.Array, lengths: Sequence[int]) -> _Segments:
-  """The segments, as the platform counts them."""
-  form = _Stacks if platforms.name() == 'tpu' else _Blocks
-  return form(numbers, lengths)

@@ -14,8 +14,7 @@ import pytest
 from tests import marks
 from tests import replay
 
-# Rows of 32 are counted as one block, where they are of one segment. TPUs count
-# segments of one length together.
+# Rows of 32 are counted as one block, where they are of one segment.
 LENGTHS = ((1,), (4,), (2, 1, 2), (32,), (70, 31), (64, 5, 1, 100))
 
 
@@ -98,7 +97,7 @@ def _mostly_zero(rng, rows):
 )
 def test_few_counts_find_the_bar(make, count, most, monkeypatch):
   x = make(np.random.default_rng(3), 128).astype(np.float32)
-  counted, count_all = [], thresholds._Blocks.exceeding
+  counted, count_all = [], thresholds._Segments.exceeding
 
   def exceeding(self, bars):
     jax.debug.callback(lambda bars: counted.append(bars), bars)
@@ -108,7 +107,7 @@ def test_few_counts_find_the_bar(make, count, most, monkeypatch):
     numbers = thresholds.ranks(thresholds.magnitudes(x))
     return numbers, thresholds.largest(numbers, (128,), np.int32([count]))
 
-  monkeypatch.setattr(thresholds._Blocks, 'exceeding', exceeding)
+  monkeypatch.setattr(thresholds._Segments, 'exceeding', exceeding)
   numbers, found = jax.jit(largest, compiler_options=replay.QUICKLY)(x)
   np.testing.assert_array_equal(
     found, _expected(np.asarray(numbers), (128,), [count])
