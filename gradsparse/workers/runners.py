@@ -18,6 +18,7 @@ from gradsparse.workers.differing import typed_by
 import jax
 from jax.sharding import AxisType
 from jax.sharding import Mesh
+from jax.sharding import NamedSharding
 import numpy as np
 
 Runner = Literal['simulate', 'pmap', 'shard_map']
@@ -141,7 +142,7 @@ def parallel(
   devices = devices[:needed]
   if runner == 'pmap':
     return _Pmapped(once, devices, donate)
-  return _sharded(once, devices, donate)
+  return _Sharded(once, devices, donate)
 
 
 def _different(devices: Any) -> list[jax.Device]:
@@ -274,28 +275,60 @@ def _simulated(step: _WorkerStep, donate: Sequence[int]) -> jax.stages.Wrapped:
   return jax.jit(run, donate_argnums=donate)
 
 
-def _sharded(
-  step: _WorkerStep, devices: Sequence[jax.Device], donate: Sequence[int]
-) -> jax.stages.Wrapped:
-  """A device for each worker, by `jax.shard_map`, which checks the types."""
-  mesh = Mesh(
-    np.asarray(devices).reshape(tuple(step.axes.values())),
-    tuple(step.axes),
-    axis_types=(AxisType.Auto,) * len(step.axes),
-  )
-  mapped = jax.shard_map(
-    step.on_blocks,
-    mesh=mesh,
-    in_specs=step.in_specs,
-    out_specs=step.out_specs,
-    check_vma=step.check_vma,
-  )
+class _Sharded(jax.stages.Wrapped):
+  """A device for each worker, by `jax.shard_map`, which checks the types.
 
-  def run(*args):
-    step.check_sizes(*args)
-    return mapped(*args)
+  A call places the arguments on the devices first. Otherwise JAX would compile
+  twice: for the first arguments, and for results that are arguments again.
+  """
 
-  return jax.jit(run, donate_argnums=donate)
+  def __init__(
+    self,
+    step: _WorkerStep,
+    devices: Sequence[jax.Device],
+    donate: Sequence[int],
+  ):
+    mesh = Mesh(
+      np.asarray(devices).reshape(tuple(step.axes.values())),
+      tuple(step.axes),
+      axis_types=(AxisType.Auto,) * len(step.axes),
+    )
+    mapped = jax.shard_map(
+      step.on_blocks,
+      mesh=mesh,
+      in_specs=step.in_specs,
+      out_specs=step.out_specs,
+      check_vma=step.check_vma,
+    )
+
+    def run(*args):
+      step.check_sizes(*args)
+      return mapped(*args)
+
+    self._step = step
+    self._places = jax.tree.map(
+      lambda spec: NamedSharding(mesh, spec), step.in_specs, is_leaf=is_spec
+    )
+    self._run = jax.jit(run, donate_argnums=donate)
+
+  def __call__(self, *args):
+    # Arrays of several processes are on the devices of all.
+    if jax.process_count() == 1:
+      try:
+        args = jax.device_put(args, self._places)
+      except (TypeError, ValueError):
+        self._step.check_sizes(*args)  # which says more
+        raise
+    return self._run(*args)
+
+  def lower(self, *args) -> jax.stages.Lowered:
+    return self._run.lower(*args)
+
+  def trace(self, *args) -> jax.stages.Traced:
+    return self._run.trace(*args)
+
+  def eval_shape(self, *args):
+    return self._run.eval_shape(*args)
 
 
 class _Pmapped(jax.stages.Wrapped):

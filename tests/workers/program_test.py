@@ -164,3 +164,23 @@ def test_beside_a_local_gradient_everything_else_is_averaged_too():
   )
   with pytest.raises(ValueError, match="over axis 'device'"):
     gs.workers.specs(over_nodes, params, {'node': 2, 'device': 2})
+
+
+def test_results_that_are_arguments_again_are_not_traced_anew():
+  traced = []
+
+  def step(x, batch):
+    traced.append(x.shape)
+    return x + batch
+
+  run = gs.workers.parallel(
+    step,
+    runner='shard_map',
+    num_workers=2,
+    in_specs=(P('workers'), P('workers')),
+    out_specs=P('workers'),
+  )
+  once = run(jnp.zeros((2, 3)), np.ones((2, 3)))
+  number = len(traced)
+  np.testing.assert_array_equal(run(once, np.ones((2, 3))), np.full((2, 3), 2))
+  assert 0 < number == len(traced)
