@@ -9,13 +9,12 @@ import optax
 
 DENSITY = 0.001
 _LEARNING_RATE = 0.1
-_MOMENTUM = 0.9
 REFERENCE = 'momentum_sgd'
 
 
 def momentum_sgd() -> optax.GradientTransformation:
   """The step that every other one is compared with."""
-  return optax.sgd(_LEARNING_RATE, momentum=_MOMENTUM)
+  return optax.sgd(_LEARNING_RATE, momentum=0.9)
 
 
 def followed(scheme: optax.GradientTransformation) -> Any:
@@ -46,6 +45,7 @@ _VARIANTS = {
   'dgc_sampled': ('dgc', {'sample_rate': 0.01}),
   'dgc_exponent4': ('dgc', {'values': 'exponent4'}),
   'dgc_schedule': ('dgc', {'density': _WARMUP}),
+  'ef21_chunk': ('ef21', {'scope': 'chunk'}),
   'qsgd_elias': ('qsgd', {'code': 'elias'}),
 }
 
