@@ -149,6 +149,20 @@ def _column(numbers: Sequence[int] | np.ndarray, ndim: int) -> np.ndarray:
   return np.asarray(numbers, np.int32).reshape(-1, *(1,) * ndim)
 
 
+def taken(table: jax.Array, numbers: jax.Array) -> jax.Array:
+  """`table[numbers]`, all inside; TPUs compare each number with all places.
+
+  Args:
+    table: int32[n].
+    numbers: int32[m].
+  """
+  few = table.size * numbers.size <= _COMPARED
+  if platforms.name() != 'tpu' or not few:
+    return table[numbers]
+  own = numbers[None] == np.arange(table.size, dtype=np.int32)[:, None]
+  return jnp.sum(jnp.where(own, table[:, None], 0), axis=0, dtype=table.dtype)
+
+
 def top(x: jax.Array) -> jax.Array:
   """The largest number, or 0 if it is negative or not finite; a scalar.
 

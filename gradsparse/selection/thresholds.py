@@ -224,8 +224,7 @@ class _Segments:
   """
 
   def __init__(self, numbers: jax.Array, lengths: Sequence[int]):
-    rows = numbers.shape[0]
-    assert sum(lengths) == rows and min(lengths) > 0
+    assert sum(lengths) == numbers.shape[0] and min(lengths) > 0
     self._number, self._numbers = len(lengths), numbers
     self._sizes = np.asarray(lengths, np.int32) * LANES
     self._firsts = joining.offsets(lengths)
@@ -233,21 +232,38 @@ class _Segments:
     # Blocks of LANES rows are counted lane by lane, which is up to six times as
     # fast as row by row. The few blocks with rows of several segments, and the
     # last one if it is not full, are counted row by row.
+    if platforms.name() == 'tpu':
+      numbers, lengths = self._in_whole_blocks(numbers, lengths)
+    of_row, rows = segment_of(lengths), numbers.shape[0]
     blocks = rows // LANES
     ends = np.cumsum(lengths)
     shared = np.unique(ends[ends % LANES > 0] // LANES)
     few = (shared[:, None] * LANES + np.arange(LANES)).reshape(-1)
     few = few[few < rows]
-    self._shared = shared[shared < blocks]
+    shared = shared[shared < blocks]
+    self._is_shared = jnp.zeros(blocks, bool).at[shared].set(True)
     lanes = reductions.lanes()
-    self._blocks = self._rows_of_blocks().reshape(-1, LANES**2 // lanes, lanes)
-    self._of_block = self._of_row[: blocks * LANES : LANES]
-    self._few, self._of_few = numbers[few], self._of_row[few]
+    self._blocks = numbers[: blocks * LANES].reshape(
+      blocks, LANES**2 // lanes, lanes
+    )
+    self._of_block = of_row[: blocks * LANES : LANES]
+    self._few, self._of_few = numbers[few], of_row[few]
 
-  def _rows_of_blocks(self) -> jax.Array:
-    """int32[blocks, LANES, LANES]."""
-    blocks = self._numbers.shape[0] // LANES
-    return self._numbers[: blocks * LANES].reshape(blocks, LANES, LANES)
+  def _in_whole_blocks(
+    self, numbers: jax.Array, lengths: Sequence[int]
+  ) -> tuple[jax.Array, list[int]]:
+    """The segments, padded with -1, which exceeds no bar.
+
+    The few rows would cost a TPU a quarter of the time of all blocks.
+    """
+    padded = [-(-length // LANES) * LANES for length in lengths]
+    vector, parts = numbers.reshape(-1), []
+    for first, length, size in zip(self._firsts, lengths, padded, strict=True):
+      own = vector[first * LANES : (first + length) * LANES]
+      parts.append(
+        jnp.pad(own, (0, (size - length) * LANES), constant_values=-1)
+      )
+    return joining.concat(parts).reshape(-1, LANES), padded
 
   def sizes(self) -> np.ndarray:
     """int32, how many numbers each segment has."""
@@ -261,11 +277,12 @@ class _Segments:
     """int32[segments], how many numbers of each exceed its bar, >= -1."""
     if self._number == 1 and platforms.asks_host():
       return jnp.sum(self._numbers > bars, dtype=jnp.int32)[None]
-    own = bars[self._of_block].at[self._shared].set(2**31 - 1)
+    own = reductions.taken(bars, self._of_block)
+    own = jnp.where(self._is_shared, 2**31 - 1, own)
     lanes = jnp.sum(self._blocks > own[:, None, None], axis=1, dtype=jnp.uint32)
     # As another type, or XLA merges the two reductions, which is slow.
     found = jnp.sum(lanes.astype(jnp.int32), axis=1)
-    few = self._few > bars[self._of_few][:, None]
+    few = self._few > reductions.taken(bars, self._of_few)[:, None]
     return self._total(found, self._of_block) + self._total(
       jnp.sum(few, axis=1, dtype=jnp.int32), self._of_few
     )
@@ -276,11 +293,11 @@ class _Segments:
     Returns:
       (int32[segments], int32[segments]).
     """
-    whole = reductions.row_max(self._rows_of_blocks())
+    whole = reductions.row_max(self._blocks)
     few = reductions.row_max(self._few)
-    shared = jnp.zeros(whole.shape[0], bool).at[self._shared].set(True)
-    least = jnp.where(shared, 2**31 - 1, jnp.min(whole, axis=1))
-    most = jnp.where(shared, 0, jnp.max(whole, axis=1))
+    least = jnp.min(jnp.where(whole < 0, 2**31 - 1, whole), axis=1)
+    least = jnp.where(self._is_shared, 2**31 - 1, least)
+    most = jnp.where(self._is_shared, 0, jnp.max(whole, axis=1))
     return (
       jnp.minimum(
         self._each(jax.ops.segment_min, least, self._of_block),
