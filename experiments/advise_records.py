@@ -29,13 +29,9 @@ RECORDED = pathlib.Path('gradsparse/advise/recorded.json')
 ESTIMATES = pathlib.Path('experiments/results/accelerators.json')
 TARGET, TREE = 'v5e:2x4', 'resnet50'
 # Task -> the table of its trainings.
-_TABLES = {
-  'cifar10': 'schemes_cifar10',
-  'digits': 'schemes_digits',
-  'ptb': 'schemes_ptb',
-  'resnet20': 'cifar10_resnet20',
-  'speech': 'schemes_speech',
-  'translation': 'schemes_translation',
+_TABLES = {'resnet20': 'cifar10_resnet20', 'gpt': 'between_sites'} | {
+  task: f'schemes_{task}'
+  for task in ('cifar10', 'digits', 'ptb', 'speech', 'translation')
 }
 _MARGINS = 2  # beyond which a difference is far, or an interval wide
 
@@ -62,7 +58,7 @@ def recorded(root: pathlib.Path) -> dict[str, Any]:
     size = runs['size'].iloc[0].replace('_', ' ')
     of = '' if score.unit == score.name else f' of {score.name}'
     less = '' if score.rises else ', less is better'
-    title = f'{tables[name].title}, {size} setting'
+    title = f'{tables[name].title}, {size} setting (docs/results/{name}.md)'
     tasks[task] = [title, f'{score.unit}{of}{less}']
     rows = {c.records.get(task) for c in candidates.CANDIDATES}
     losses[task] = {

@@ -41,6 +41,22 @@ def test_the_check_of_one_device_says_what_it_needs(capsys, monkeypatch):
     runpy.run_path(str(CHECK))['main'](['--help'])
 
 
+def test_help_needs_no_package():
+  done = subprocess.run(
+    [sys.executable, '-I', '-S', str(CHECK), '--help'],
+    capture_output=True,
+    text=True,
+  )
+  assert done.returncode == 0 and '--multihost' in done.stdout
+
+
+def test_a_message_takes_ten_milliseconds():
+  check = runpy.run_path(str(CHECK))
+  found = check['long_exchange'].__globals__
+  found['exchange'] = lambda mesh, elements: (elements, elements / 1e9)
+  assert check['long_exchange'](None) == (2**24, 2**24 / 1e9)
+
+
 def test_the_latency_is_that_of_a_message():
   """A mean over P replicas has 2 (P - 1) successive messages."""
   numbers = runpy.run_path(str(CHECK))['message_and_rate']

@@ -11,29 +11,34 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
+import math
 import pathlib
 import signal
 import sys
 from typing import Any
 
-from gradsparse import arguments
 from gradsparse.advise import advising
 from gradsparse.advise import question
 from gradsparse.advise import recorded
+from gradsparse.advise.candidates import BY_LABEL
 
 
 def _number(
-  name: str, scale: float, within: arguments.Range = arguments.NOT_NEGATIVE
+  unit: str, scale: float, least: float, most: float
 ) -> Callable[[str], float]:
   """A parser of numbers in a range, which it multiplies by `scale`."""
 
   def read(text: str) -> float:
     try:
-      return scale * arguments.number(name, float(text), within)
+      number = float(text)
     except ValueError:
+      number = math.nan
+    if not least <= number <= most:
       raise argparse.ArgumentTypeError(
-        f'must be {within.words}, got {text!r}'
-      ) from None
+        f'must be a number of {unit} in {least:g}..{most:g}, without a unit, '
+        f'got {text!r}'
+      )
+    return scale * number
 
   return read
 
@@ -54,7 +59,7 @@ def _parser() -> argparse.ArgumentParser:
   add(
     '--step_ms',
     required=True,
-    type=_number('step_ms', 1e-3, arguments.POSITIVE),
+    type=_number('ms', 1e-3, 1e-6, 1e5),
     help="time of a worker's step without any exchange, ms",
   )
   add(
@@ -71,12 +76,12 @@ def _parser() -> argparse.ArgumentParser:
   )
   add(
     '--backward_ms',
-    type=_number('backward_ms', 1e-3),
+    type=_number('ms', 1e-3, 0, 1e5),
     help='time of the backward pass, ms (default: two thirds of step_ms)',
   )
   add(
     '--latency_ms',
-    type=_number('latency_ms', 1e-3),
+    type=_number('ms', 1e-3, 0, 1e4),
     default=0.0,
     help='latency of a message, ms (default: 0)',
   )
@@ -96,12 +101,23 @@ def _parser() -> argparse.ArgumentParser:
     '--task',
     choices=recorded.TASKS,
     help='the task whose recorded results are quoted (default: resnet20 with '
-    'sgd, translation with adam and adamw)',
+    'sgd, gpt with adam and adamw)',
   )
-  add('--schemes', help="labels of the table, separated by ';' (default: all)")
+  add(
+    '--schemes',
+    help=f"labels of the table, separated by ';': {'; '.join(BY_LABEL)} "
+    '(default: all; one_bit_adam with adam and adamw)',
+  )
+  add(
+    '--sync_every',
+    type=int,
+    default=30,
+    help='steps from one exchange of diloco and sparse_loco to the next '
+    '(default: 30)',
+  )
   add(
     '--memory_bandwidth',
-    type=_number('memory_bandwidth', 1e9),
+    type=_number('GB/s', 1e9, 1, 1e6),
     help="the device's memory bandwidth, GB/s (default: 819, a TPU v5e's)",
   )
   add(
@@ -131,10 +147,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     given['schemes'] = [s.strip() for s in given['schemes'].split(';')]
   try:
     advice = advising.advise(given.pop('params'), **given)
-    if path is not None:
-      path.write_text(advice.to_json() + '\n')
   except (TypeError, ValueError, OSError) as e:
     parser.error(str(e))
+  try:
+    if path is not None:
+      path.write_text(advice.to_json() + '\n')
+  except OSError as e:
+    parser.error(f'--json must be a file that can be written, got {path}: {e}')
   print(advice)
   return 0
 

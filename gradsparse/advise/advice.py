@@ -29,7 +29,7 @@ class Row:
     sync_every: H; the scheme exchanges once in H steps. 1 is every step.
     sent_bytes: bytes that a worker sends in one exchange, all of its devices
       together, as `gs.plan` counts them.
-    code_s: arithmetic that an exchange adds, seconds.
+    code_s: arithmetic of one exchange, seconds.
     code_source: the source of code_s: 'guess', 'measured' on this machine's
       device, 'given' by the caller, or '' where nothing is added.
     exchange_s: time of one exchange, hidden or not, seconds.
@@ -43,7 +43,7 @@ class Row:
     state_bytes: bytes of the scheme's state on one device, without the
       optimizer's.
     loss: the result of the nearest recorded training; None if there is none.
-    loss_task: the task of that training; '' if there is none.
+    worse: the nearest one that ended worse than dense; None if there is none.
     note: a remark for users of the scheme.
   """
 
@@ -61,7 +61,7 @@ class Row:
   wins_below: float | None
   state_bytes: int
   loss: recorded.Loss | None = None
-  loss_task: str = ''
+  worse: recorded.Loss | None = None
   note: str = ''
 
   @property
@@ -80,7 +80,8 @@ class Advice:
 
   Attributes:
     decision: 'compress', 'do not compress', or 'measure' where the expected
-      ranges overlap, or no record of the task tells how the scheme ended.
+      ranges overlap, no record of the task tells how the scheme ended, or it
+      ended worse on another task.
     verdict: the decision in sentences, with the numbers behind it.
     choice: label of the advised row.
     rows: one row for each scheme and one for the baseline, fastest step first.
@@ -88,6 +89,7 @@ class Advice:
     code: program lines that build the advised scheme.
     assumptions: one sentence for each assumption.
     left_out: label -> why the scheme has no row.
+    inputs: the numbers and words that were given, or their defaults.
   """
 
   decision: Decision
@@ -98,6 +100,7 @@ class Advice:
   code: str
   assumptions: tuple[str, ...] = ()
   left_out: Mapping[str, str] = dataclasses.field(default_factory=dict)
+  inputs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
   def row(self, scheme: str) -> Row:
     """The row of a label.
@@ -149,7 +152,8 @@ class Advice:
     """The advice as a JSON object; times in seconds, sizes in bytes."""
     plain: dict[str, Any] = dataclasses.asdict(self)
     for row in plain['rows']:
-      row['loss'] = row['loss'] and row['loss']._asdict()
+      for name in ('loss', 'worse'):
+        row[name] = row[name] and row[name]._asdict()
     return json.dumps(plain, indent=2)
 
   def __str__(self) -> str:
@@ -187,14 +191,14 @@ def _cells(row: Row) -> tuple[str, ...]:
   mark = _MARKS.get(row.code_source, '')
   wins = row.wins if row.wins_below is None else rate(row.wins_below)
   loss = row.loss and (
-    f'{row.loss_task} {row.loss.row}: {row.loss.difference}, {_ended(row.loss)}'
+    f'{row.loss.task} {row.loss.row}: {row.loss.difference}, {_ended(row.loss)}'
   )
   return (
     row.scheme,
     f'{row.sync_every}',
     nbytes(row.bytes_a_step),
-    mark + milliseconds(row.code_s),
-    milliseconds(row.exchange_s),
+    mark + milliseconds(row.code_s / row.sync_every),
+    milliseconds(row.exchange_s / row.sync_every),
     milliseconds(row.step_s),
     f'{least}-{most}',
     f'{row.speedup:.2f}',

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+import math
+import sys
 from typing import Any, NamedTuple
 
 from gradsparse.advise import calibrate as calibrating
@@ -18,7 +20,6 @@ from gradsparse.advise.advice import Source
 from gradsparse.advise.candidates import BASELINE
 from gradsparse.advise.candidates import Candidate
 from gradsparse.traffic import plan as planning
-from gradsparse.transform.compressed_mean import CompressedMean
 from gradsparse.wrappers.sharded import sharded
 import jax
 
@@ -33,9 +34,15 @@ class Planned(NamedTuple):
   """A scheme with the bytes that `gs.plan` counts."""
 
   candidate: Candidate
-  tx: CompressedMean
+  tx: Any
   exchange: costs.Exchange
   state_bytes: int
+
+  @property
+  def has_memory(self) -> bool:
+    """Whether a memory stands before the optimizer."""
+    scheme = self.tx.known('scheme')
+    return bool(scheme and scheme.memory.floats) and not self.candidate.outer
 
 
 def advise(
@@ -50,6 +57,7 @@ def advise(
   optimizer: str = 'sgd',
   task: str | None = None,
   schemes: Sequence[str | Candidate] | None = None,
+  sync_every: int = 30,
   calibrate: bool = False,
   code_s: Mapping[str, float] | None = None,
   memory_bandwidth: float | None = None,
@@ -71,28 +79,31 @@ def advise(
       `jax.ShapeDtypeStruct` or of shapes (lists of whole numbers); or the path
       of a JSON file with a tree of shapes. Gradients are assumed to be float32.
     step_s: time of a worker's step without any exchange: forward pass, backward
-      pass and optimizer, seconds.
+      pass and optimizer, seconds, at most 100.
     workers: P, the workers that exchange over the slow link.
     bandwidth: bandwidth of a worker's link in one direction, in bits a second
       or as '10gbit' or '450gbyte'; the worker's devices share it. For a worker
       of several hosts, the sum over its hosts.
     backward_s: the part of step_s that a dense exchange can overlap, seconds;
       None takes two thirds of step_s.
-    latency_s: latency of one message, seconds.
+    latency_s: latency of one message, seconds, at most 10.
     inner: devices of a worker. With more than one, gradients are assumed to be
       sharded over them (`gs.sharded`); messages between them are not counted.
     optimizer: the optimizer after the scheme: 'sgd' (with momentum), 'adam' or
       'adamw'.
-    task: the task whose record is quoted: 'resnet20', 'cifar10', 'digits',
-      'ptb', 'speech' or 'translation'; None takes 'resnet20' for SGD, which has
-      the longest runs, otherwise 'translation', which was trained with Adam.
+    task: the task whose record is quoted: 'resnet20', 'gpt', 'cifar10',
+      'digits', 'ptb', 'speech' or 'translation'; None takes 'resnet20' for SGD,
+      which has the longest runs, otherwise 'gpt', which was trained with AdamW.
     schemes: labels of `gradsparse.advise.candidates.CANDIDATES`, or further
-      objects of class `Candidate`; None takes all.
+      objects of class `Candidate`; None takes all. 'one_bit_adam' is one only
+      where the optimizer is Adam.
+    sync_every: H of the outer steps, 'diloco' and 'sparse_loco': they exchange
+      once in H steps.
     calibrate: whether to measure each scheme's arithmetic on this machine's
       device, which takes some minutes; otherwise it is a guess.
     code_s: label -> seconds of a scheme's arithmetic, measured elsewhere.
     memory_bandwidth: memory bandwidth of the device that trains, bytes a
-      second, for the guess; None is a TPU v5e's, 819e9.
+      second, at least 1e9, for the guess; None is a TPU v5e's, 819e9.
 
   Raises:
     TypeError: an argument is of the wrong kind.
@@ -110,6 +121,7 @@ def advise(
     optimizer=optimizer,
     task=task,
     schemes=schemes,
+    sync_every=sync_every,
     code_s=code_s,
     memory_bandwidth=memory_bandwidth,
     calibrate=calibrate,
@@ -125,13 +137,14 @@ def advise(
   chosen = next(p for p in planned if p.candidate.label == choice)
   return Advice(
     decision=decision,
-    verdict=words.verdict(asked, rows, decision, choice),
+    verdict=words.verdict(asked, rows, decision, choice, chosen.has_memory),
     choice=choice,
     rows=tuple(sorted(rows, key=lambda row: row.step_s)),
     baseline=BASELINE.label,
-    code=words.code(asked, chosen.tx, chosen.candidate, AXIS),
+    code=words.code(asked, chosen.tx, chosen.candidate),
     assumptions=words.assumptions(asked, rows),
     left_out=left_out,
+    inputs=asked.inputs,
   )
 
 
@@ -191,7 +204,7 @@ def _rows(asked: asking.Question, planned: Sequence[Planned]) -> list[Row]:
       base, exchange, asked.link.latency_s, code, every
     )
     step = asked.step_s + span.expected
-    loss, task = _recorded(candidate, asked.task)
+    losses = _recorded(candidate, asked.task)
     rows.append(
       Row(
         scheme=candidate.label,
@@ -207,23 +220,33 @@ def _rows(asked: asking.Question, planned: Sequence[Planned]) -> list[Row]:
         wins=wins,
         wins_below=below,
         state_bytes=scheme.state_bytes,
-        loss=loss,
-        loss_task=task,
+        loss=losses[0] if losses else None,
+        worse=next((loss for loss in losses if loss.as_good is False), None),
         note=candidate.note,
       )
     )
   return rows
 
 
-def _recorded(
-  candidate: Candidate, task: str
-) -> tuple[recorded.Loss | None, str]:
-  """The recorded result of a scheme on this task, or else on another one."""
-  for name in (task, *recorded.TASKS):
-    found = recorded.LOSSES.get((name, candidate.records.get(name, '')))
-    if found:
-      return found, name
-  return None, ''
+def _recorded(candidate: Candidate, task: str) -> list[recorded.Loss]:
+  """The recorded results of a scheme, nearest first.
+
+  That is the one of this task. Of others, those that ended worse come first,
+  then those with several seeds.
+  """
+  found = [
+    recorded.LOSSES[name, candidate.records[name]]
+    for name in recorded.TASKS
+    if name in candidate.records
+  ]
+  return sorted(
+    found,
+    key=lambda loss: (
+      loss.task != task,
+      loss.as_good is not False,
+      loss.seeds == 1,
+    ),
+  )
 
 
 class _Codes:
@@ -256,6 +279,7 @@ class _Codes:
     return max(0.0, max(1.0, more) * steps - 1) * sgd, 'guess'
 
   def _measured(self, scheme: Planned) -> float:
+    print(f'measuring {scheme.candidate.label}', file=sys.stderr, flush=True)
     workers = min(self._asked.workers, _MOST_CALIBRATED)
     took = calibrating.seconds(scheme.tx, self._portion, workers)
     if scheme.candidate.decodes_all:
@@ -267,18 +291,19 @@ class _Codes:
 def _decided(rows: Sequence[Row], task: str) -> tuple[Decision, str]:
   """The decision, and the label of the advised row."""
   base, *others = rows
-  good = [
-    row
-    for row in others
-    if row.speedup >= words.WORTH_WHILE
-    and not (row.loss and row.loss.as_good is False)
-  ]
-
-  good.sort(key=lambda row: (words.doubt(row, task), row.step_s))
-  for row in good:
-    if row.surely_faster(base):
-      known = words.harmless(row, task)
-      return 'compress' if known else 'measure', row.scheme
+  acceptable = [row for row in others if words.acceptable(row)]
+  good = [row for row in acceptable if row.speedup >= words.WORTH_WHILE]
   if good:
-    return 'measure', good[0].scheme
-  return 'do not compress', base.scheme
+    best = min(
+      good,
+      key=lambda row: (
+        not row.surely_faster(base),
+        words.doubt(row, task),
+        row.step_s,
+      ),
+    )
+    known = words.doubt(best, task) == 0 and best.surely_faster(base)
+    return 'compress' if known else 'measure', best.scheme
+  most = min((row.step_most_s for row in acceptable), default=math.inf)
+  may_wait = base.step_most_s > words.WORTH_WHILE * most
+  return 'measure' if may_wait else 'do not compress', base.scheme

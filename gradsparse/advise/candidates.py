@@ -12,7 +12,7 @@ import dataclasses
 from typing import Any
 
 from gradsparse import recipes
-from gradsparse.transform.compressed_mean import CompressedMean
+from gradsparse.wrappers.one_bit_adam import one_bit_adam
 from gradsparse.wrappers.outer import Outer
 from gradsparse.wrappers.outer import outer
 import optax
@@ -24,7 +24,7 @@ class Candidate:
 
   Attributes:
     label: the scheme's name in tables.
-    recipe: the scheme's name in `gs.recipes.RECIPES`.
+    recipe: the scheme's name in `gs.recipes.RECIPES`, or 'one_bit_adam'.
     arguments: added to the arguments of the recipe's example.
     if_large: further arguments, for a model that is sharded inside a worker or
       has more elements than one message can count.
@@ -52,14 +52,21 @@ class Candidate:
 
   def make(
     self, axis_name: str, *, adam: bool = False, large: bool = False
-  ) -> CompressedMean:
+  ) -> Any:
     """Builds the scheme.
 
     Args:
       axis_name: the workers' axis.
       adam: whether Adam follows; DGC then has no momentum of its own.
       large: whether `if_large` applies.
+
+    Raises:
+      ValueError: gs.one_bit_adam was to be made for a sharded model.
     """
+    if self.recipe == 'one_bit_adam':
+      if large:
+        raise ValueError('gs.sharded takes no whole optimizer')
+      return one_bit_adam(0.001, axis_name=axis_name, **self.arguments)
     further = dict(self.if_large) if large else {}
     if adam and self.recipe == 'dgc':
       further['momentum'] = 0.0
@@ -89,7 +96,8 @@ FLOAT32 = Candidate('dense float32', 'dense', overlaps=True)
 
 _WARMUP = 'the bytes are those after a warm-up, which sends more'
 _OUTER = (
-  'workers train alone between two exchanges; tune the outer optimizer for H'
+  'workers train alone between two exchanges; tune the outer optimizer for the '
+  'steps between (sync_every)'
 )
 
 CANDIDATES = (
@@ -107,6 +115,7 @@ CANDIDATES = (
     records={
       'cifar10': 'dgc',
       'digits': 'dgc',
+      'gpt': 'dgc',
       'ptb': 'dgc',
       'resnet20': 'dgc',
       'speech': 'dgc',
@@ -123,6 +132,7 @@ CANDIDATES = (
     records={
       'cifar10': 'dgc_4bit',
       'digits': 'dgc_exponent4',
+      'gpt': 'dgc',
       'ptb': 'dgc',
       'resnet20': 'dgc_4bit',
       'translation': 'adam_dgc',
@@ -218,10 +228,23 @@ CANDIDATES = (
     records={'cifar10': 'power_sgd', 'digits': 'power_sgd'},
   ),
   Candidate(
-    'diloco, H 30', 'dense', sync_every=30, outer=(0.7, 0.9), note=_OUTER
+    'one_bit_adam',
+    'one_bit_adam',
+    {'freeze_step': 1000},
+    estimate='one_bit',
+    records={'gpt': 'one_bit_adam'},
+    note='the bytes are those after the dense updates before freeze_step',
   ),
   Candidate(
-    'sparse_loco, H 30',
+    'diloco',
+    'dense',
+    records={'gpt': 'diloco_h30'},
+    sync_every=30,
+    outer=(0.7, 0.9),
+    note=_OUTER,
+  ),
+  Candidate(
+    'sparse_loco',
     'gradient_dropping',
     {
       'density': 1 / 64,
@@ -231,6 +254,7 @@ CANDIDATES = (
       'error_decay': 0.95,
     },
     estimate='dropping',
+    records={'gpt': 'sparse_loco'},
     sync_every=30,
     outer=(1.0, 0.0),
     note=_OUTER,

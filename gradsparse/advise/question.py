@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+import dataclasses
 import re
 from typing import Any, NamedTuple
 
@@ -27,6 +28,17 @@ _RATE = re.compile(
 _RATES = arguments.Range(
   'a number of bits a second in 1e4..1e15', lambda x: (x >= 1e4) & (x <= 1e15)
 )
+_BYTES = arguments.Range(
+  'a number of bytes a second in 1e9..1e15', lambda x: (x >= 1e9) & (x <= 1e15)
+)
+_STEP = arguments.Range(
+  'a number of seconds in (0, 100], such as 0.15',
+  lambda x: (x > 0) & (x <= 100),
+)
+_LATENCY = arguments.Range(
+  'a number of seconds in 0..10, such as 1e-4', lambda x: (x >= 0) & (x <= 10)
+)
+_RECIPES = (*recipes.RECIPES, 'one_bit_adam')
 
 
 class Question(NamedTuple):
@@ -43,6 +55,7 @@ class Question(NamedTuple):
   optimizer: str
   task: str
   schemes: tuple[candidates.Candidate, ...]
+  schemes_given: bool
   code_s: Mapping[str, float]
   memory_bandwidth: float
   calibrate: bool
@@ -50,6 +63,17 @@ class Question(NamedTuple):
   @property
   def adam(self) -> bool:
     return self.optimizer != 'sgd'
+
+  @property
+  def inputs(self) -> dict[str, Any]:
+    """The arguments that are numbers or words."""
+    plain = {
+      name: value
+      for name, value in self._asdict().items()
+      if isinstance(value, (int, float, str))
+    }
+    params = shapes_of.elements(self.shapes)
+    return {'params': params, **plain, **self.link._asdict()}
 
 
 def asked(
@@ -64,12 +88,13 @@ def asked(
   optimizer: Any,
   task: Any,
   schemes: Any,
+  sync_every: Any,
   code_s: Any,
   memory_bandwidth: Any,
   calibrate: Any,
 ) -> Question:
   """Checks all arguments of `gs.advise`, with the errors that it lists."""
-  step_s = arguments.number('step_s', step_s, arguments.POSITIVE)
+  step_s = arguments.number('step_s', step_s, _STEP)
   guessed = backward_s is None
   if guessed:
     backward_s = BACKWARD * step_s
@@ -80,27 +105,31 @@ def asked(
       f'in 0..step_s = {step_s:g}', lambda x: (x >= 0) & (x <= step_s)
     ),
   )
-  latency_s = arguments.number(
-    'latency_s',
-    latency_s,
-    arguments.NOT_NEGATIVE,
-  )
+  latency_s = arguments.number('latency_s', latency_s, _LATENCY)
   workers = arguments.whole_number(
     'workers', workers, 1, arguments.MOST_WORKERS
   )
   inner = arguments.whole_number('inner', inner, 1, arguments.MOST_WORKERS)
   optimizer = arguments.one_of('optimizer', optimizer, OPTIMIZERS)
   if task is None:
-    task = 'resnet20' if optimizer == 'sgd' else 'translation'
+    task = 'resnet20' if optimizer == 'sgd' else 'gpt'
   task = arguments.one_of('task', task, recorded.TASKS)
   if memory_bandwidth is None:
     memory_bandwidth = V5E_MEMORY
   memory_bandwidth = arguments.number(
-    'memory_bandwidth', memory_bandwidth, arguments.POSITIVE
+    'memory_bandwidth', memory_bandwidth, _BYTES
   )
   calibrate = arguments.flag('calibrate', calibrate)
   link = costs.Link(bits_per_second(bandwidth), latency_s)
-  chosen = _schemes(schemes)
+  sync_every = arguments.whole_number('sync_every', sync_every, 1)
+  known = {
+    each.label: dataclasses.replace(each, sync_every=sync_every)
+    if each.outer
+    else each
+    for each in candidates.CANDIDATES
+    if optimizer != 'sgd' or each.recipe != 'one_bit_adam'
+  }
+  chosen = _schemes(schemes, known)
   given = _code(code_s, chosen)
   shapes, source = shapes_of.of(params)
   return Question(
@@ -115,6 +144,7 @@ def asked(
     optimizer=optimizer,
     task=task,
     schemes=chosen,
+    schemes_given=schemes is not None,
     code_s=given,
     memory_bandwidth=memory_bandwidth,
     calibrate=calibrate,
@@ -151,17 +181,18 @@ def _meant(text: str) -> str:
   return f" (is it '{number}{unit}byte' or '{number}{unit}bit'?)"
 
 
-def _schemes(schemes: Any) -> tuple[candidates.Candidate, ...]:
+def _schemes(
+  schemes: Any, known: Mapping[str, candidates.Candidate]
+) -> tuple[candidates.Candidate, ...]:
   if schemes is None:
-    return candidates.CANDIDATES
+    return tuple(known.values())
   if isinstance(schemes, str) or not isinstance(schemes, Sequence):
     raise TypeError(f'schemes must be a list of labels, got {schemes!r}')
   found = []
   for scheme in schemes:
     if not isinstance(scheme, candidates.Candidate):
-      arguments.one_of('each of schemes', scheme, candidates.BY_LABEL)
-      scheme = candidates.BY_LABEL[scheme]
-    arguments.one_of('recipe of a Candidate', scheme.recipe, recipes.RECIPES)
+      scheme = known[arguments.one_of('each of schemes', scheme, known)]
+    arguments.one_of('recipe of a Candidate', scheme.recipe, _RECIPES)
     arguments.whole_number('sync_every of a Candidate', scheme.sync_every, 1)
     found.append(scheme)
   labels = [candidates.BASELINE.label, *(scheme.label for scheme in found)]

@@ -14,18 +14,29 @@ class Loss(NamedTuple):
   """The final result of a scheme compared with dense, with the same seeds.
 
   Attributes:
-    row: the scheme's row in RESULTS.md.
-    difference: from the dense row, with its interval.
+    task: the task of the training.
+    row: the scheme's row in the task's table.
+    mean: the difference from the dense row.
+    half: half of its interval over seeds; None if it has none.
+    difference: both as text.
     seeds: number of seeds.
     verdict: the comparison in words.
     as_good: whether it ended as well as dense; None where it cannot be told.
   """
 
+  task: str
   row: str
+  mean: float
+  half: float | None
   difference: str
   seeds: int
   verdict: str
   as_good: bool | None
+
+
+def _numbers(difference: str) -> tuple[float, float | None]:
+  mean, _, half = difference.partition(' ± ')
+  return float(mean), float(half) if half else None
 
 
 _FOUND = json.loads(
@@ -40,7 +51,7 @@ TASKS: dict[str, tuple[str, str]] = {
 }
 # (task, row) -> result.
 LOSSES = {
-  (task, row): Loss(row, *found)
+  (task, row): Loss(task, row, *_numbers(found[0]), *found)
   for task, rows in _FOUND['losses'].items()
   for row, found in rows.items()
 }

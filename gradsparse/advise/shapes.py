@@ -16,7 +16,10 @@ from jax.sharding import PartitionSpec
 # A guessed model has about this many layers.
 LAYERS = 24
 _WIDTH_STEP = 128
-_MOST = 1e13
+# The square of this many elements still fits one message.
+_WIDEST = 46_080
+# A number beyond it would be a guess of hundreds of layers.
+_MOST = 2e11
 _NUMBER = re.compile(r'([+-]?[\d.,_]+(?:e[+-]?\d+)?)([kmbt]?)', re.IGNORECASE)
 _POWERS = {'k': 'e3', 'm': 'e6', 'b': 'e9', 't': 'e12'}
 
@@ -40,7 +43,8 @@ def of(params: Any) -> tuple[Any, str]:
     n = arguments.number('params', params, arguments.POSITIVE)
     if n < 1 or n > _MOST or n != round(n):
       raise ValueError(
-        f'params must be a whole number of parameters in 1..1e13, got {n:g}'
+        'params must be a whole number in 1..2e11, or a tree of shapes, got '
+        f'{n:g}'
       )
     return _guessed(int(n)), (
       'shapes are a guess of square matrices with biases; pass your own tree'
@@ -126,8 +130,10 @@ def _parsed(text: str) -> tuple[Any, str]:
     tree = json.loads(path.read_text())
   except ValueError as e:
     raise ValueError(f'params must be a JSON file, got {text!r}: {e}') from e
-  if not isinstance(tree, (dict, list)) or _is_shape(tree):
-    raise ValueError(f'params must be a JSON file of a tree, got {text!r}')
+  if isinstance(tree, (str, bool, type(None))) or _is_shape(tree):
+    raise ValueError(
+      f'params must be a JSON file of a tree or a number, got {text!r}'
+    )
   return of(tree)
 
 
@@ -148,7 +154,7 @@ def _written(text: str) -> float | None:
 
 def _guessed(n: int) -> dict[str, Any]:
   """Square matrices, each with a bias, and a remainder: n elements in all."""
-  width = max(1, math.isqrt(n // LAYERS))
+  width = min(_WIDEST, max(1, math.isqrt(n // LAYERS)))
   if width > _WIDTH_STEP:
     width -= width % _WIDTH_STEP
   layers, rest = divmod(n, width * width + width)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 import math
+from typing import Any
 
 from gradsparse import recipes
 from gradsparse.advise import advice
@@ -15,16 +16,14 @@ from gradsparse.advise import shapes as shapes_of
 from gradsparse.advise.candidates import BASELINE
 from gradsparse.advise.candidates import FLOAT32
 from gradsparse.advise.candidates import Candidate
-from gradsparse.transform.compressed_mean import CompressedMean
 
 # The least speedup over the baseline at which a scheme is advised.
 WORTH_WHILE = 1.05
 
 # All quoted records have this many workers.
 _RECORDED = 4
-# A longer step was perhaps given in milliseconds.
-_LONG_S = 60
 
+_NO_PAPER = 'no paper defines one before Adam.'
 _WARMUPS = {'dgc': 'dgc_warmup', 'gtopk': 'gtopk_warmup'}
 
 
@@ -33,11 +32,15 @@ def verdict(
   rows: Sequence[advice.Row],
   decision: advice.Decision,
   choice: str,
+  has_memory: bool,
 ) -> str:
   """The decision first, then the numbers that led to it."""
   if asked.workers == 1:
     return 'do not compress. One worker sends nothing.'
-  return ' '.join([*_reasons(asked, rows, decision, choice), *_doubts(asked)])
+  said = _reasons(asked, rows, decision, choice)
+  if has_memory and asked.adam:
+    said.insert(1, f'{choice} keeps a memory: {_NO_PAPER}')
+  return ' '.join([*said, *_outer_steps(rows, choice), *_doubts(asked)])
 
 
 def _reasons(
@@ -55,21 +58,28 @@ def _reasons(
     f'bfloat16 takes {ms(base.exchange_s)} ms'
   )
   if not exposed:
-    return [
-      f'do not compress. {dense}, and the backward pass of '
-      f'{ms(asked.backward_s)} ms hides all of it.',
-      *_if_not_hidden(asked, rows),
-    ]
-  dense += f', of which {ms(exposed)} ms lengthen the step'
-  if decision == 'do not compress':
-    fast = [row for row in rows[1:] if row.speedup >= WORTH_WHILE]
-    why = (
-      'No scheme that is faster ended as well as dense in our record of '
-      f'{asked.task}.'
-      if fast
-      else f'No scheme makes the step {WORTH_WHILE:g} times as fast.'
+    dense += (
+      f', and the backward pass of {ms(asked.backward_s)} ms hides all of it.'
     )
-    return [f'do not compress. {dense}. {why}', *_if_not_hidden(asked, rows)]
+  else:
+    dense += f', of which {ms(exposed)} ms lengthen the step.'
+  if choice == BASELINE.label:
+    if exposed:
+      none = 'None of those given' if asked.schemes_given else 'No scheme'
+      fast = any(row.speedup >= WORTH_WHILE for row in rows[1:])
+      dense += (
+        f' {none} that is faster ended as well as dense in our records.'
+        if fast
+        else f' {none} makes the step {WORTH_WHILE:g} times as fast.'
+      )
+    if decision == 'do not compress':
+      return [f'do not compress. {dense}', *_if_not_hidden(asked, rows)]
+    best = min(filter(acceptable, rows[1:]), key=lambda row: row.step_most_s)
+    return [
+      f'measure first: time your dense step. {dense} But a step may take '
+      f'{ms(base.step_most_s)} ms, and at most {ms(best.step_most_s)} with '
+      f'{best.scheme}.'
+    ]
   row = next(row for row in rows if row.scheme == choice)
   least = base.step_least_s / row.step_most_s
   most = base.step_most_s / row.step_least_s
@@ -79,32 +89,50 @@ def _reasons(
     f'({row.speedup:.1f} times as fast, expected {least:.1f} to {most:.1f})'
   )
   if decision == 'compress':
-    return [f'compress with {choice}. {dense}. {gain}.', _ended(asked, row)]
+    return [f'compress with {choice}. {dense} {gain}.', _ended(asked, row)]
   if row.surely_faster(base):
-    return [f'measure first. {dense}. {gain}.', _ended(asked, row)]
+    return [f'measure first. {dense} {gain}.', _ended(asked, row)]
   how = 'Time a step of each.'
   if not asked.calibrate:
     how = f'Calibrate (--calibrate). {how}'
   return [
-    f'measure first. {dense}. {gain}, but the expected ranges of both '
+    f'measure first. {dense} {gain}, but the expected ranges of both '
     f'overlap. {how}',
-    *([] if harmless(row, asked.task) else [_ended(asked, row)]),
+    *([_ended(asked, row)] if doubt(row, asked.task) else []),
   ]
 
 
-def harmless(row: advice.Row, task: str) -> bool:
-  """Whether a scheme ended as well as dense in the record of this task."""
-  return bool(row.loss and row.loss.as_good and row.loss_task == task)
+def acceptable(row: advice.Row) -> bool:
+  """Whether a scheme may be advised: its nearest record is not a worse one."""
+  return row.loss is None or row.loss.as_good is not False
 
 
 def doubt(row: advice.Row, task: str) -> int:
-  """The rank of a scheme by its record; lower is better.
+  """The rank of a scheme by its records; lower is better.
 
-  0: the scheme is harmless on this task. 1: on another task. 2: on none.
+  0: it ended as well as dense on this task, and worse on none. 1: as well on
+  this task, but worse on another. 2: as well on another task. 3: no record
+  tells.
   """
-  if harmless(row, task):
-    return 0
-  return 1 if row.loss and row.loss.as_good else 2
+  if not row.loss or not row.loss.as_good:
+    return 3
+  if row.loss.task != task:
+    return 2
+  return 1 if row.worse else 0
+
+
+def _outer_steps(rows: Sequence[advice.Row], choice: str) -> list[str]:
+  """A sentence, if an outer step is more than twice as fast as the choice."""
+  chosen = next(row for row in rows if row.scheme == choice)
+  outer = [row for row in rows if row.sync_every > 1]
+  best = min(outer, key=lambda row: row.step_s, default=chosen)
+  if 2 * best.step_s >= chosen.step_s:
+    return []
+  ended = f', but {_found(best.loss)}' if best.loss else ''
+  return [
+    f'{best.scheme}, which exchanges once in {best.sync_every} steps, takes '
+    f'{advice.milliseconds(best.step_s)} ms{ended}.'
+  ]
 
 
 def _if_not_hidden(
@@ -117,7 +145,7 @@ def _if_not_hidden(
     row
     for row in others
     if row.scheme != FLOAT32.label
-    and not (row.loss and row.loss.as_good is False)
+    and acceptable(row)
     and whole >= WORTH_WHILE * row.step_s
   ]
   if not good:
@@ -136,8 +164,6 @@ def _doubts(asked: asking.Question) -> list[str]:
   step = f'A step of {advice.milliseconds(asked.step_s)} ms'
   on_a_device = shapes_of.elements(asked.shapes) / asked.inner
   least = costs.sgd_step_s(on_a_device, asked.memory_bandwidth)
-  if asked.step_s > _LONG_S:
-    return [f'{step} is long: is its unit right?']
   if asked.step_s < least:
     return [
       f'{step} is short, as momentum SGD alone takes '
@@ -152,25 +178,27 @@ def _ended(asked: asking.Question, row: advice.Row) -> str:
   missing = f'Our record of {asked.task} has no such training.'
   if row.loss is None:
     return f'{missing} {check}'
+  worse = f', but {_found(row.worse)}' if row.worse else ''
   found = (
-    f'In our record of {row.loss_task} it ended {row.loss.difference} '
-    f'{recorded.TASKS[row.loss_task][1]} from dense ({_said(row)}). That was a '
-    f'small model with {_RECORDED} workers, in a short run.'
+    f'I{_found(row.loss)[1:]}{worse}. Records are of small models with '
+    f'{_RECORDED} workers, in short runs.'
   )
-  if row.loss_task != asked.task:
+  if row.loss.task != asked.task:
     return f'{missing} {found} {check}'
   return f'{found} {check}'
 
 
-def _said(row: advice.Row) -> str:
-  """A verdict of the record, with the bad end of its interval."""
-  assert row.loss is not None
-  mean, _, half = row.loss.difference.partition(' ± ')
-  if not half or not row.loss.as_good:
-    return row.loss.verdict
-  less_is_better = 'less is better' in recorded.TASKS[row.loss_task][1]
-  end = float(mean) + float(half) * (1 if less_is_better else -1)
-  return f'{row.loss.verdict}, but its 95 % interval reaches {end:+.2f}'
+def _found(loss: recorded.Loss) -> str:
+  """A clause on a record: its verdict, and the bad end of its interval."""
+  unit, _, less_is_better = recorded.TASKS[loss.task][1].partition(',')
+  said = loss.verdict
+  if loss.half and loss.as_good:
+    end = loss.mean + loss.half * (1 if less_is_better else -1)
+    said += f', but its 95 % interval reaches {end:+.2f}'
+  return (
+    f'in our record of {loss.task} it ended {loss.difference} {unit} from '
+    f'dense ({said})'
+  )
 
 
 def assumptions(
@@ -214,17 +242,14 @@ def assumptions(
         f'{advice.milliseconds(row.exchange_s)} ms; {hides}, which the table '
         'does not count.'
       )
-  shown = {row.loss_task: None for row in rows if row.loss_task}
+  shown = {row.loss.task: None for row in rows if row.loss}
   lines += [
     f'Recorded difference, {task}: from dense, in {recorded.TASKS[task][1]}. '
-    f'{recorded.TASKS[task][0]} (RESULTS.md).'
+    f'{recorded.TASKS[task][0]}.'
     for task in shown
   ]
   if asked.adam:
-    lines.append(
-      'Memories of compressed schemes were made for SGD: no paper defines them '
-      'before Adam.'
-    )
+    lines.append(f'Memories of schemes were made for SGD: {_NO_PAPER}')
   notes: dict[str, list[str]] = {}
   for row in rows:
     notes.setdefault(row.note, []).append(row.scheme)
@@ -232,34 +257,22 @@ def assumptions(
   return (*lines, *(f'{"; ".join(who)}: {n}.' for n, who in notes.items()))
 
 
-_PMEAN = """\
-import jax
-import jax.numpy as jnp
-import optax
-
-learning_rate = {rate}  # yours
-tx = {optimizer}
-
-
-def mean(grads):  # grads = mean(grads), before tx.update
-  def of_leaf(g):
-    return jax.lax.pmean(g.astype(jnp.bfloat16), {axis!r}).astype(g.dtype)
-
-  return jax.tree.map(of_leaf, grads)"""
-
-
+_SPECS = """\
+# param_specs: PartitionSpecs over the axes inside a worker
+# (docs/sharded_models.md).
+"""
 _OUTER = """\
 import gradsparse as gs
 import optax
 
 learning_rate = {rate}  # yours
 inner = {optimizer}  # of each worker, alone
-tx = gs.outer(
+{specs}tx = gs.outer(
   {scheme},
   {outer},
   sync_every={every},
 )
-# After each step of the inner optimizer:
+# After each step of the inner optimizer (docs/outer_steps.md):
 #   params, state = tx.sync(params, state)"""
 
 
@@ -269,16 +282,13 @@ def _sgd(rate: float, momentum: float) -> str:
   return f'optax.sgd({rate}{more})'
 
 
-def code(
-  asked: asking.Question, tx: CompressedMean, candidate: Candidate, axis: str
-) -> str:
+def code(asked: asking.Question, tx: Any, candidate: Candidate) -> str:
   """The program lines that build the advised transformation.
 
   Args:
     asked: the question.
     tx: the advised scheme.
-    candidate: the advised candidate; for the baseline, the lines take the mean.
-    axis: the workers' axis.
+    candidate: the advised candidate.
   """
   inside = '' if candidate.recipe == 'dgc' else ', momentum=0.9'
   optimizer = {
@@ -287,15 +297,14 @@ def code(
     'adamw': 'optax.adamw(learning_rate)',
   }[asked.optimizer]
   rate = 0.001 if asked.adam else 0.1
-  if candidate is BASELINE:
-    return _PMEAN.format(optimizer=optimizer, axis=axis, rate=rate)
-  scheme = repr(tx)
-  if asked.inner > 1 and candidate.outer:
-    scheme = f'gs.sharded({scheme}, param_specs)'
+  scheme, specs = repr(tx), _SPECS if asked.inner > 1 else ''
   if candidate.outer:
+    if specs:
+      scheme = f'gs.sharded({scheme}, param_specs)'
     return _OUTER.format(
       optimizer=optimizer,
       rate=rate,
+      specs=specs,
       scheme=scheme,
       outer=_sgd(*candidate.outer),
       every=candidate.sync_every,
@@ -304,6 +313,14 @@ def code(
     *('import gradsparse as gs', 'import optax', ''),
     f'learning_rate = {rate}  # yours',
   ]
+  if candidate.recipe == 'one_bit_adam':
+    lines.append(f'tx = {scheme}  # a whole optimizer')
+    return '\n'.join(lines).replace(f'learning_rate={rate}', 'learning_rate')
+  if candidate is BASELINE:
+    lines.append(
+      '# One exchange, not hidden (row gs.dense bfloat16); '
+      'a pmean of leaves may hide.'
+    )
   warmup = _WARMUPS.get(candidate.recipe)
   density = _density(candidate)
   if warmup and density is not None:
@@ -312,10 +329,8 @@ def code(
     scheme = scheme.replace(f'density={density:g}', 'density')
   if candidate.recipe == 'dgc' and not asked.adam:
     lines.append('# gs.dgc has the momentum (0.9), so optax.sgd has none.')
-  if asked.inner > 1:
-    lines.append(
-      '# param_specs: PartitionSpecs of params over the axes inside a worker.'
-    )
+  if specs:
+    lines.append(specs.rstrip())
     scheme = f'gs.sharded({scheme}, param_specs)'
   lines += [
     'tx = optax.chain(',
