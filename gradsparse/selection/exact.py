@@ -89,20 +89,20 @@ def top_k_of_each(
 def top_k_of_all(
   leaves: Sequence[jax.Array], k: int, now: jax.Array | None = None
 ) -> tuple[jax.Array, jax.Array]:
-  """The k entries of largest magnitude of all vectors together.
+  """The k entries of largest magnitude of all leaves together.
 
   Args:
-    leaves: float32 vectors.
+    leaves: as of `top_k_of_each`.
     k: how many, 1 <= k <= the number of all elements.
     now: int32, a traced number of slots to fill, at most k. None fills all.
 
   Returns:
     As `top_k_of_each`, with m = k.
   """
-  if sum(x.shape[0] for x in leaves) < _SMALL:
-    joined = joining.concat(leaves)
+  if sum(x.size for x in leaves) < _SMALL:
+    joined = joining.concat([x.reshape(-1) for x in leaves])
     return _by_sorting([joined], [k], None if now is None else now[None])
-  found = candidates.of_all([x for x in leaves if x.shape[0]], k)
+  found = candidates.of_all([x for x in leaves if x.size], k)
   wanted = jnp.int32(k) if now is None else now
   return found.largest(wanted[None], k, len(leaves))
 
