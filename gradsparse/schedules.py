@@ -42,6 +42,11 @@ _LARGEST_FACTOR = 4
 class DensitySchedule:
   """Density that is constant in stages.
 
+  >>> import gradsparse as gs
+  >>> schedule = gs.schedules.DensitySchedule(((0, 0.25), (100, 0.01)))
+  >>> schedule.at(99), schedule.at(100), schedule.ladder
+  (0.25, 0.01, (0.01, 0.25))
+
   Attributes:
     stages: (first step, density) pairs, ascending by step, from step 0.
 
@@ -106,6 +111,10 @@ def staged_warmup(
   lengths differ by one step at most. With fewer steps than stages, there is one
   stage for each step, and the last of `densities` is among them.
 
+  >>> import gradsparse as gs
+  >>> gs.schedules.staged_warmup((0.5, 0.1), 0.01, warmup_steps=30).stages
+  ((0, 0.5), (15, 0.1), (30, 0.01))
+
   Args:
     densities: the stages' densities, fractions.
     final_density: density after the warm-up, in (0, 1].
@@ -167,6 +176,10 @@ def gtopk_warmup(
   Stages that are not above the final density are dropped, and the others
   share the four epochs (`staged_warmup`): PTB at 0.005 has three stages.
 
+  >>> import gradsparse as gs
+  >>> gs.schedules.gtopk_warmup(0.005, warmup_steps=30).stages
+  ((0, 0.25), (10, 0.0725), (20, 0.015), (30, 0.005))
+
   Args:
     final_density: density after the warm-up, in (0, 1].
     warmup_steps: steps of the whole warm-up; 0, the default, is no warm-up.
@@ -186,6 +199,11 @@ class LinearDropRatio:
   """The local-gradient paper's warm-up: R_t = R min(1, t / T).
 
   The text prints max(1, t / T), which would be R from the first step on.
+
+  >>> import gradsparse as gs
+  >>> density = gs.schedules.LinearDropRatio(0.75, warmup_steps=4)
+  >>> [float(density(step)) for step in (0, 2, 4)]
+  [1.0, 0.625, 0.25]
 
   Attributes:
     drop_ratio: R, the fraction dropped after the warm-up, in [0, 1).
@@ -226,6 +244,10 @@ class LinearDropRatio:
 def ladder_up(density: float) -> tuple[float, ...]:
   """Densities from `density` to 1 by equal factors of at most 4.
 
+  >>> import gradsparse as gs
+  >>> gs.schedules.ladder_up(0.0625)
+  (0.0625, 0.25, 1.0)
+
   Raises:
     TypeError: density is not a number.
     ValueError: density is not in (0, 1].
@@ -241,6 +263,10 @@ def ladder_of(density: Callable[[Any], Any] | jax.Array) -> tuple[float, ...]:
   A step uses the smallest that is not below its density, or else the largest.
   It sends as many coordinates as its own density says; the rest of the message
   is empty.
+
+  >>> import gradsparse as gs
+  >>> gs.schedules.ladder_of(gs.schedules.dgc_warmup(0.01, warmup_steps=30))
+  (0.01, 0.015625, 0.0625, 0.25)
 
   Args:
     density: a function of the step, or a traced scalar. A function's attribute
@@ -286,6 +312,10 @@ def look_up(
 ) -> list[int]:
   """Evaluates an integer function of the step at `steps`, outside a trace.
 
+  >>> import gradsparse as gs
+  >>> gs.schedules.look_up(lambda step: step // 10, [0, 9, 25])
+  [0, 0, 2]
+
   Raises:
     TypeError: number_at is not a function.
   """
@@ -303,6 +333,10 @@ def changes(
   Each of the first 65,536 steps is evaluated. Later changes are found by
   bisection between powers of two. Bisection finds all changes of a function
   that is monotonic between them, and none if the function is equal at both.
+
+  >>> import gradsparse as gs
+  >>> gs.schedules.changes(lambda step: 3 * (step >= 100))
+  ((0, 0), (100, 3))
 
   Returns:
     (first step, number) pairs, from step 0.

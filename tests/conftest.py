@@ -80,18 +80,21 @@ def _clear_caches():
     gc.collect()
 
 
+# Their examples compile what no other test shares: a step of a recipe, or many
+# small operations.
+_SLOW_ROOMS = {'codes', 'compressors', 'recipes', 'selection', 'wire'}
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
   """Tests of one compiled program next to each other; some examples slow.
-
-  The example of a recipe's docstring compiles a step of that recipe, which no
-  other test shares.
 
   Tests that share a `case` read one `tests.runs.run`, which is compiled once a
   process: neighbours stay in one process when pytest-xdist deals out the list.
   """
   for item in items:
-    if isinstance(item, pytest.DoctestItem) and 'recipes' in item.path.parts:
+    room = item.path.parent.name
+    if isinstance(item, pytest.DoctestItem) and room in _SLOW_ROOMS:
       item.add_marker(pytest.mark.slow)
   first = {}
 

@@ -78,6 +78,13 @@ class Row:
 class Advice:
   """Whether to compress, and with which scheme. `str()` prints all of it.
 
+  >>> import gradsparse as gs
+  >>> advice = gs.advise(
+  ...   {'w': [512, 512]}, step_s=0.1, workers=4, bandwidth='400gbit',
+  ...   schemes=['dgc 0.001'])
+  >>> advice.decision, advice.baseline, advice.choice
+  ('do not compress', 'dense bfloat16', 'dense bfloat16')
+
   Attributes:
     decision: 'compress', 'do not compress', or 'measure' where the expected
       ranges overlap, no record of the task tells how the scheme ended, or it

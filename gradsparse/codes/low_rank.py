@@ -116,6 +116,16 @@ def low_rank() -> Code:
   of one shape. `Context.prepared` is a list of such P, orthonormal. Factors Q
   of several workers may be summed, as P is the same.
 
+  >>> import gradsparse as gs, jax.numpy as jnp
+  >>> extend, x = gs.extend, jnp.array([[2.0, 4.0], [0.0, 0.0]])
+  >>> whole = extend.Comm(None).shards  # not sharded
+  >>> leaves = extend.MessageLeaves((x.shape,), cuts=((),), shards=whole)
+  >>> p = jnp.array([[[1.0], [0.0]]])
+  >>> ctx = extend.Context(leaves, 1, 0, None, None, prepared=[p])
+  >>> print(*extend.codes.low_rank().round(extend.Leaves([x]), ctx))
+  [[[2.]
+    [4.]]]
+
   References:
     Vogels et al., arXiv 1905.13727, algorithm 1.
   """

@@ -119,6 +119,12 @@ def of_leaves() -> Code:
   A column fixes the last index (an output unit of a Flax kernel). The
   threshold is 0, and 0 counts as positive.
 
+  >>> import gradsparse as gs, jax, jax.numpy as jnp
+  >>> code = gs.extend.codes.one_bit.of_leaves()
+  >>> leaves = gs.extend.Leaves([jnp.array([3.0, 1.0, -4.0])])
+  >>> print(jax.jit(lambda: code.round(leaves, None))().means)
+  [ 2. -4.]
+
   References:
     Seide et al., Interspeech 2014.
   """
@@ -188,6 +194,12 @@ def of_parts(bucket_size: int = 512, *, magnitude: bool = False) -> Code:
   the bucket's 2-norm over the square root of its length, so that the decoded
   bucket has the norm of the bucket. The rounding error may be larger than the
   part; 1-bit Adam feeds it back all the same.
+
+  >>> import gradsparse as gs, jax, jax.numpy as jnp
+  >>> code = gs.extend.codes.one_bit.of_parts(bucket_size=3)
+  >>> parts = gs.extend.Parts.of(jnp.array([[3.0, 1.0, -4.0]]), [(3,)])
+  >>> print(jax.jit(lambda: code.round(parts, None))().means)
+  [[ 2. -4.]]
 
   Args:
     bucket_size: d, consecutive elements that share their means.

@@ -13,7 +13,14 @@ import jax.numpy as jnp
 
 
 def of_leaves() -> Code:
-  """`Leaves` without coding; sums of words are sums of leaves."""
+  """`Leaves` without coding; sums of words are sums of leaves.
+
+  >>> import gradsparse as gs, jax.numpy as jnp
+  >>> code = gs.extend.codes.plain.of_leaves()
+  >>> leaves = gs.extend.Leaves([jnp.array([3.0, -1.0])])
+  >>> print(*code.pack(code.round(leaves, None), None))
+  [ 3. -1.]
+  """
   return Code(
     pack=lambda rounded, ctx: rounded.arrays,
     unpack=lambda words, like, ctx: Leaves(words),
@@ -23,7 +30,15 @@ def of_leaves() -> Code:
 
 
 def of_known_places() -> Code:
-  """`Sparse` whose indices are equal on all workers: only values are sent."""
+  """`Sparse` whose indices are equal on all workers: only values are sent.
+
+  >>> import gradsparse as gs, jax.numpy as jnp
+  >>> extend, code = gs.extend, gs.extend.codes.plain.of_known_places()
+  >>> space = extend.Space.whole([(100,)])
+  >>> entries = extend.Sparse(jnp.array([3.0, -1.0]), jnp.array([7, 90]), space)
+  >>> print(code.pack(code.round(entries, None), None))
+  [ 3. -1.]
+  """
   return Code(
     pack=lambda rounded, ctx: rounded.values,
     unpack=lambda words, like, ctx: Sparse(words, like.indices, like.space),
@@ -33,7 +48,15 @@ def of_known_places() -> Code:
 
 
 def bfloat16_of_parts() -> Code:
-  """`Parts` in bfloat16, rounded to nearest even: two elements a word."""
+  """`Parts` in bfloat16, rounded to nearest even: two elements a word.
+
+  >>> import gradsparse as gs, jax.numpy as jnp
+  >>> code = gs.extend.codes.plain.bfloat16_of_parts()
+  >>> parts = gs.extend.Parts.of(jnp.array([[1.0, 1.001]]), [(2,)])
+  >>> rounded = code.round(parts, None)
+  >>> print(rounded.rows, code.pack(rounded, None).shape)
+  [[1. 1.]] (1, 1)
+  """
 
   def round(parts, ctx):
     del ctx

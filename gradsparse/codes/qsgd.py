@@ -50,6 +50,15 @@ def of_leaves(
 ) -> Code:
   """A level for each element, and 32 bits for each bucket's norm.
 
+  >>> import gradsparse as gs, jax, jax.numpy as jnp
+  >>> extend, x = gs.extend, jnp.array([4.0, 0.0, -4.0, 2.0])
+  >>> leaves, key = extend.MessageLeaves((x.shape,)), jax.random.key(0)
+  >>> ctx = extend.Context(leaves, 1, 0, key, key)
+  >>> code = extend.codes.qsgd.of_leaves(2)
+  >>> rounded = jax.jit(lambda: code.round(extend.Leaves([x]), ctx))()
+  >>> print(rounded.norms, *rounded.signed)
+  [4.] [[[ 2  0 -2  1]]]
+
   Args:
     levels: s, in 1..65534; b bits with the sign allow s = 2^(b-1) - 1.
     bucket_size: d, the most elements of a leaf that share a norm (see
@@ -142,6 +151,15 @@ def of_parts(levels: int, *, bucket_size: int = 512, norm: str = 'max') -> Code:
   fed back. Otherwise a fed-back error could grow from step to step (with 'l2'
   roughly by the factor sqrt(sqrt(d) / s)), so it is dropped; the rounding is
   unbiased without it.
+
+  >>> import gradsparse as gs, jax, jax.numpy as jnp
+  >>> extend, key = gs.extend, jax.random.key(0)
+  >>> parts = extend.Parts.of(jnp.array([[4.0, 0.0, -4.0, 2.0]]), [(4,)])
+  >>> ctx = extend.Context(extend.MessageLeaves(((4,),)), 1, 0, key, key)
+  >>> code = extend.codes.qsgd.of_parts(2, bucket_size=4)
+  >>> rounded = jax.jit(lambda: code.round(parts, ctx))()
+  >>> print(rounded.norms, rounded.signed)
+  [[4.]] [[ 2  0 -2  1]]
 
   Args:
     levels: s, in 1..65534.

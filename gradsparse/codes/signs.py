@@ -12,6 +12,12 @@ import jax.numpy as jnp
 def signs(scale: float) -> Code:
   """Rounds each element to +scale or -scale; zero counts as positive.
 
+  >>> import gradsparse as gs, jax.numpy as jnp
+  >>> code = gs.extend.codes.signs(0.5)
+  >>> rounded = code.round(gs.extend.Leaves([jnp.array([3.0, -1.0])]), None)
+  >>> print(*code.decode(rounded, None, 1).arrays)
+  [ 0.5 -0.5]
+
   Args:
     scale: the magnitude, > 0, in units of the gradient.
 

@@ -43,6 +43,13 @@ OF_SELECTED = (*VALUES, 'table4')
 def sparse(indices: str = 'elias_fano', values: str = 'float32') -> Code:
   """A code of `Sparse`, from the names of an index code and a value code.
 
+  >>> import gradsparse as gs, jax, jax.numpy as jnp
+  >>> extend, code = gs.extend, gs.extend.codes.sparse(values='bfloat16')
+  >>> space = extend.Space.whole([(1000,)])
+  >>> entries = extend.Sparse(jnp.ones(10), jnp.arange(10), space)
+  >>> jax.eval_shape(lambda: code.pack(entries, None)).shape  # words
+  (8,)
+
   Args:
     indices: a key of `INDICES`.
     values: a key of `value_codes.BY_NAME`; 'sign2' is for schemes whose
@@ -60,6 +67,13 @@ def sparse(indices: str = 'elias_fano', values: str = 'float32') -> Code:
 def signs_of(magnitude: float) -> Code:
   """Elias-Fano indices, and signs of one magnitude known to all workers.
 
+  >>> import gradsparse as gs, jax, jax.numpy as jnp
+  >>> extend, code = gs.extend, gs.extend.codes.signs_of(0.5)
+  >>> space = extend.Space.whole([(1000,)])
+  >>> entries = extend.Sparse(jnp.full(10, 0.5), jnp.arange(10), space)
+  >>> jax.eval_shape(lambda: code.pack(entries, None)).shape  # words
+  (4,)
+
   Raises:
     TypeError: magnitude is not a number.
     ValueError: magnitude is not positive and finite.
@@ -72,6 +86,13 @@ def marking(values: Any) -> marked.Mark:
 
   `compressors.by_rule` selects from its result: that compressor must know how
   many elements are sent before it can choose the size of the message.
+
+  >>> import gradsparse as gs, jax.numpy as jnp
+  >>> extend, x = gs.extend, jnp.array([3.0, -1.0, 0.5, -4.0])
+  >>> ctx = extend.Context(extend.MessageLeaves((x.shape,)), 1, 0, None, None)
+  >>> marked = extend.codes.marking('float32')([(x, x > 0)], ctx)
+  >>> print(marked.count(), marked.deliveries()[0].values)
+  2 [3.  0.  0.5 0. ]
 
   Args:
     values: as for `sparse`; or the magnitude of `signs_of`.

@@ -35,6 +35,14 @@ def ternary() -> Code:
   A number is sent as 0, 1 or 2, in a field that is wide enough for the sum of P
   numbers. `Context.prepared` is float32[leaves], s of each leaf.
 
+  >>> import gradsparse as gs, jax, jax.numpy as jnp
+  >>> extend, x = gs.extend, jnp.array([4.0, 0.0, -4.0])
+  >>> leaves, key = extend.MessageLeaves((x.shape,)), jax.random.key(0)
+  >>> ctx = extend.Context(leaves, 1, 0, key, key, prepared=jnp.array([4.0]))
+  >>> code = extend.codes.ternary()
+  >>> print(*jax.jit(lambda: code.round(extend.Leaves([x]), ctx))())
+  [2 1 0]
+
   References:
     Wen et al., arXiv 1705.07878, eq. 2 and section 3.3.
   """

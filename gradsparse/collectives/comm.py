@@ -23,6 +23,13 @@ class ReplicationError(ValueError):
 class Comm(Devices):
   """Communication between the workers along a mesh axis.
 
+  >>> import gradsparse as gs, jax, jax.numpy as jnp
+  >>> def step(x):
+  ...   comm = gs.extend.Comm('workers')
+  ...   return comm.sum(x) / comm.size
+  >>> print(jax.vmap(step, axis_name='workers')(jnp.array([1.0, 3.0])))
+  [2. 2.]
+
   Attributes:
     shards: the devices that hold the shards of this worker's leaves.
   """

@@ -19,6 +19,15 @@ def dryden(density: float, code: Code) -> Compressor:
   k = ceil(density n) for each sign, or as many as there are. The entries of a
   sign are decoded as their mean, so an entry is sent as a sign and an index.
 
+  >>> import gradsparse as gs, jax, jax.numpy as jnp
+  >>> extend, x = gs.extend, jnp.array([3.0, -1.0, 0.5, -4.0])
+  >>> code = extend.codes.sparse(values='sign2')
+  >>> compressor = extend.compressors.dryden(0.25, code)
+  >>> ctx = extend.Context(extend.MessageLeaves((x.shape,)), 1, 0, None, None)
+  >>> sent = jax.jit(lambda: compressor.select([extend.Signal(x, x)], ctx))()
+  >>> print(sent.values, sent.indices)
+  [ 3. -4.] [0 3]
+
   Args:
     density: fraction of a leaf's elements, for each sign, in (0, 1].
     code: the code of the entries; its values must be signs with two magnitudes.

@@ -19,6 +19,12 @@ def identity(
 ) -> Compressor:
   """Selects all elements of the leaves; the code compresses them.
 
+  >>> import gradsparse as gs, jax.numpy as jnp
+  >>> extend, x = gs.extend, jnp.array([3.0, -1.0])
+  >>> compressor = extend.compressors.identity('mine', extend.codes.signs(0.5))
+  >>> print(*compressor.select([extend.Signal(x, x)], None).arrays)
+  [ 3. -1.]
+
   Args:
     name: the scheme's name, for tables.
     code: the code of the elements.

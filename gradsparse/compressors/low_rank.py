@@ -59,6 +59,11 @@ def power_sgd(rank: int, seed: int = 0) -> Compressor:
   all-reduces of small factors. Each leaf has its own Q, even if another leaf
   has the same shape. A leaf that is no larger than its two factors stays dense.
 
+  >>> import gradsparse as gs
+  >>> compressor = gs.extend.compressors.power_sgd(2)
+  >>> [compressor.leaves.accepts(shape) for shape in ((1000, 100), (3, 2))]
+  [True, False]
+
   Args:
     rank: r, at least 1.
     seed: seed of the first Q.

@@ -21,6 +21,14 @@ def norm_top_k(code: Code) -> Compressor:
   The coordinates are the smallest set with sum |v_i| >= ||v||_2, at most
   ceil(sqrt(n)) of all leaves together. The selection is deterministic.
 
+  >>> import gradsparse as gs, jax, jax.numpy as jnp
+  >>> extend, x = gs.extend, jnp.array([3.0, 4.0, 0.0, 0.0])
+  >>> compressor = extend.compressors.norm_top_k(extend.codes.sparse())
+  >>> ctx = extend.Context(extend.MessageLeaves((x.shape,)), 1, 0, None, None)
+  >>> sent = jax.jit(lambda: compressor.select([extend.Signal(x, x)], ctx))()
+  >>> print(sent.values, sent.indices)
+  [5. 5.] [0 1]
+
   Args:
     code: the code of the entries.
 

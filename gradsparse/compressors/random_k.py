@@ -19,6 +19,11 @@ def random_k(density: float, *, scaled: bool) -> Compressor:
   All workers draw the same coordinates, so their values are summed by an
   all-reduce of k numbers.
 
+  >>> import gradsparse as gs
+  >>> random_k = gs.extend.compressors.random_k
+  >>> random_k(0.1, scaled=True).unbiased, random_k(0.1, scaled=False).unbiased
+  (True, False)
+
   Args:
     density: fraction of the elements, in (0, 1].
     scaled: whether values are multiplied by n / k, which makes the scheme

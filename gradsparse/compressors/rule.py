@@ -60,6 +60,14 @@ def by_rule(
 ) -> Compressor:
   """Sends the elements of all leaves that satisfy a rule.
 
+  >>> import gradsparse as gs
+  >>> codes, compressors = gs.extend.codes, gs.extend.compressors
+  >>> compressor = compressors.by_rule(
+  ...   compressors.rule.strom(0.01), codes.signs_of(0.01), codes.marking(0.01),
+  ...   name='mine')
+  >>> compressor.ladder.rungs([(1000,)])  # entries of the sizes of a message
+  (1, 2, 16, 125, 1000)
+
   Args:
     rule: Signal -> (values, mask), both leaf-shaped: which elements of a leaf
       are sent, and as which values.
@@ -130,6 +138,12 @@ def by_rule(
 def strom(threshold: float) -> Rule:
   """Sends sign(r) tau where |r| > tau (Strom 2015).
 
+  >>> import gradsparse as gs, jax.numpy as jnp
+  >>> r = jnp.array([3.0, -1.0, 0.5, -4.0])
+  >>> rule = gs.extend.compressors.rule.strom(2.0)
+  >>> print(*rule(gs.extend.Signal(r, r)))
+  [ 2. -2.  2. -2.] [ True False False  True]
+
   Args:
     threshold: tau, in units of the gradient, > 0; may be traced.
 
@@ -151,6 +165,12 @@ def strom(threshold: float) -> Rule:
 def variance(alpha: float) -> Rule:
   """Sends r where r^2 > alpha v (Tsuzuku et al., eq. 3).
 
+  >>> import gradsparse as gs, jax.numpy as jnp
+  >>> r, v = jnp.array([3.0, -1.0]), jnp.array([4.0, 4.0])
+  >>> rule = gs.extend.compressors.rule.variance(2.0)
+  >>> print(*rule(gs.extend.Signal(r, r, v)))
+  [ 3. -1.] [ True False]
+
   Args:
     alpha: the factor in the rule, > 0; may be traced.
 
@@ -169,6 +189,12 @@ def variance(alpha: float) -> Rule:
 
 def variance_strom(alpha: float, threshold: float) -> Rule:
   """Sends sign(r) tau where both `strom` and `variance` send.
+
+  >>> import gradsparse as gs, jax.numpy as jnp
+  >>> r, v = jnp.array([3.0, -1.0]), jnp.array([4.0, 4.0])
+  >>> rule = gs.extend.compressors.rule.variance_strom(2.0, 0.5)
+  >>> print(*rule(gs.extend.Signal(r, r, v)))
+  [ 0.5 -0.5] [ True False]
 
   Args:
     alpha: as for `variance`.
@@ -196,6 +222,12 @@ def ada_comp(bin_size: int | None = None) -> Rule:
 
   G = R + dW is the residue with this step's gradient, H = G + dW. The scale
   is the mean over the leaf's bins of max |G|.
+
+  >>> import gradsparse as gs, jax, jax.numpy as jnp
+  >>> r = jnp.array([3.0, -1.0, 0.5, -4.0])
+  >>> rule = gs.extend.compressors.rule.ada_comp(bin_size=2)
+  >>> print(*jax.jit(rule)(gs.extend.Signal(r, jnp.zeros(4))))
+  [ 3.5 -3.5  3.5 -3.5] [ True False False  True]
 
   Args:
     bin_size: elements of a bin; None is 50 for leaves of three or more

@@ -44,6 +44,11 @@ def terngrad(clip: float = 2.5, min_size: int = 10_000) -> Compressor:
   an all-reduce can sum small integers, packed in fields wide enough for P of
   them.
 
+  >>> import gradsparse as gs
+  >>> compressor = gs.extend.compressors.terngrad()
+  >>> compressor.pre_reduce.reduce, compressor.leaves.min_size
+  ('max', 10000)
+
   Args:
     clip: in standard deviations of a leaf, > 0; infinity does not clip. Leaves
       whose elements are equal up to rounding are not clipped.

@@ -39,6 +39,14 @@ def top_k(
   With a scope other than 'global', leaves of fewer than two dimensions stay
   dense by default.
 
+  >>> import gradsparse as gs, jax.numpy as jnp
+  >>> extend, x = gs.extend, jnp.array([3.0, -1.0, 0.5, -4.0])
+  >>> compressor = extend.compressors.top_k(0.5, extend.codes.sparse())
+  >>> ctx = extend.Context(extend.MessageLeaves((x.shape,)), 1, 0, None, None)
+  >>> sent = compressor.select([extend.Signal(x, x)], ctx)
+  >>> print(sent.values, sent.indices)
+  [ 3. -4.] [0 3]
+
   Args:
     density: fraction of the elements, in (0, 1]; a float, a schedule of the
       step, or a traced scalar. Unless it is a float, the program holds one

@@ -40,6 +40,13 @@ def all_gather(mean: str = 'workers') -> Exchange:
   elements if packing makes them larger than float32, as with very small leaves.
   Selection, masking and memory do not change; rounded values stay rounded.
 
+  >>> import gradsparse as gs
+  >>> extend = gs.extend
+  >>> top_k = extend.compressors.top_k(0.01, extend.codes.sparse())
+  >>> exchange = extend.exchanges.all_gather('senders')
+  >>> exchange.name, exchange.refuses(top_k)
+  ('all-gather', None)
+
   Args:
     mean: 'workers' divides the sum of the messages by the number of workers.
       'senders' divides each coordinate by the number of workers that sent it.

@@ -13,7 +13,16 @@ import jax
 
 
 def all_reduce() -> Exchange:
-  """Sums words and the leaves that stay dense in one reduction."""
+  """Sums words and the leaves that stay dense in one reduction.
+
+  >>> import gradsparse as gs
+  >>> extend = gs.extend
+  >>> top_k = extend.compressors.top_k(0.01, extend.codes.sparse())
+  >>> exchange = extend.exchanges.all_reduce()
+  >>> exchange.refuses(extend.compressors.terngrad())
+  >>> exchange.refuses(top_k)
+  'words of top_k cannot be summed'
+  """
 
   def run(message: Message, comm: Comm) -> Exchanged:
     code, ctx = message.code, message.ctx

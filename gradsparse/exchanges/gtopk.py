@@ -118,6 +118,14 @@ def _unsigned_zeros(entries: Sparse) -> Sparse:
 def gtopk(topology: str = 'butterfly', put_back: str = 'exact') -> Exchange:
   """An exchange of sparse messages whose sum keeps k coordinates.
 
+  >>> import gradsparse as gs
+  >>> extend = gs.extend
+  >>> top_k = extend.compressors.top_k(
+  ...   0.01, extend.codes.sparse(), scope='global')
+  >>> exchange = extend.exchanges.gtopk('tree')
+  >>> exchange.name, exchange.refuses(top_k)
+  ('gTop-k tree', None)
+
   Args:
     topology: a key of `TOPOLOGIES`.
     put_back: a key of `PUT_BACK`.

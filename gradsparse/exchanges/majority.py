@@ -22,6 +22,12 @@ def majority(scatter: bool = False) -> Exchange:
   The result is not a mean. The vote counts as what each worker delivered, so
   that error feedback works: a worker's residual is its gradient less the vote.
 
+  >>> import gradsparse as gs
+  >>> extend = gs.extend
+  >>> exchange = extend.exchanges.majority()
+  >>> exchange.refuses(extend.compressors.terngrad())
+  'a majority vote needs a code of signs'
+
   Args:
     scatter: whether each worker counts the votes of one part of the elements
       and sends the decided signs back. A worker then sends 2 (P - 1) / P times

@@ -58,6 +58,13 @@ def reduce_scatter() -> Exchange:
   Parts whose code would be larger than the leaves (very small ones) are decoded
   and summed by an all-reduce, without a second rounding.
 
+  >>> import gradsparse as gs
+  >>> extend = gs.extend
+  >>> exchange, code = extend.exchanges.reduce_scatter(), extend.codes.qsgd
+  >>> exchange.refuses(extend.compressors.identity('mine', code.of_parts(7)))
+  >>> exchange.refuses(extend.compressors.identity('mine', code.of_leaves(7)))
+  'its code does not work on parts of the joined vector'
+
   References:
     Tang et al., "DoubleSqueeze", arXiv 1905.05957; Tang et al., "1-bit Adam",
     arXiv 2102.02888; Seide et al., Interspeech 2014 (the exchange in parts).

@@ -78,6 +78,12 @@ def no_memory() -> Memory:
 
   This suits unbiased schemes, which lose nothing in expectation, and schemes
   whose papers have no memory: the majority vote and QSGD's descent.
+
+  >>> import gradsparse as gs, jax.numpy as jnp
+  >>> memory = gs.extend.memories.no_memory()
+  >>> state = memory.init({'w': jnp.ones(2)})
+  >>> print(memory.facts.lossless, state.pending()['w'])
+  False [0. 0.]
   """
 
   def init(params):
@@ -120,6 +126,15 @@ class ResidualState(NamedTuple):
 
 def residual(error_decay: float = 1.0) -> Memory:
   """Error feedback: e <- error_decay e + g; send from e; e <- e - delivered.
+
+  >>> import gradsparse as gs, jax.numpy as jnp
+  >>> memory = gs.extend.memories.residual()
+  >>> grads = {'w': jnp.array([4.0, 1.0])}
+  >>> state = memory.init(grads)
+  >>> state = memory.accumulate(grads, state, {}, {'w': False})
+  >>> state = memory.sent(state, {'w': gs.extend.Full(jnp.array([4.0, 0.0]))})
+  >>> print(state.pending()['w'])
+  [0. 1.]
 
   Args:
     error_decay: factor on the residual of the last step, in [0, 1]. 1 loses

@@ -58,6 +58,15 @@ def estimate(momentum: float = 1.0) -> Memory:
   million times as large as usual leaves a permanent error of a tenth of a usual
   gradient; clip such gradients (`gs.clip_local_norm`).
 
+  >>> import gradsparse as gs, jax.numpy as jnp
+  >>> memory = gs.extend.memories.estimate()
+  >>> grads = {'w': jnp.array([4.0, 1.0])}
+  >>> state = memory.init(grads)
+  >>> state = memory.accumulate(grads, state, {}, {'w': False})
+  >>> state = memory.sent(state, {'w': gs.extend.Full(jnp.array([4.0, 0.0]))})
+  >>> print(state.estimate['w'], state.pending()['w'])
+  [4. 0.] [0. 1.]
+
   Args:
     momentum: m, the weight of the new gradient, in (0, 1].
 

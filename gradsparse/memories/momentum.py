@@ -50,6 +50,15 @@ def momentum_correction(
   Leaves that stay dense keep momentum SGD on the mean gradient, unmasked; for
   float64 leaves the mean is float64, and u is float32.
 
+  >>> import gradsparse as gs, jax.numpy as jnp
+  >>> memory = gs.extend.memories.momentum_correction(momentum=0.5)
+  >>> grads = {'w': jnp.array([4.0, 1.0])}
+  >>> state = memory.init(grads)
+  >>> for _ in range(2):
+  ...   state = memory.accumulate(grads, state, {}, {'w': False})
+  >>> print(state.momentum['w'], state.pending()['w'])
+  [6.  1.5] [10.   2.5]
+
   Args:
     momentum: m, in [0, 1).
     nesterov: whether to use eq. 10.

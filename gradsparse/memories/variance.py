@@ -91,6 +91,15 @@ def variance(
   a^2 -> (a - b)^2, that is v <- max(v - 2 d r + d^2, 0), and then decays:
   v <- decay v.
 
+  >>> import gradsparse as gs, jax.numpy as jnp
+  >>> memory = gs.extend.memories.variance()
+  >>> grads = {'w': jnp.array([4.0, 1.0])}
+  >>> state = memory.init(grads)
+  >>> extra = {'second_moment': {'w': jnp.array([8.0, 2.0])}}
+  >>> state = memory.accumulate(grads, state, extra, {'w': False})
+  >>> print(state.pending()['w'], state.variance['w'])
+  [4. 1.] [8. 2.]
+
   Args:
     decay: decay of v, the sum of squares, in (0, 1]; the paper's zeta.
     alpha: alpha of the criterion, for a rounding that needs it; 'keep' does

@@ -166,6 +166,13 @@ def batch_value_and_grad_moments(
   `value_and_grad_moments(axis_name=...)` gives the same numbers many times
   faster.
 
+  >>> import gradsparse as gs, jax, jax.numpy as jnp
+  >>> def loss(w, batch):  # an element of w for each example
+  ...   return jnp.mean(w * batch)
+  >>> moments = jax.jit(gs.batch_value_and_grad_moments(loss))
+  >>> print(*moments(2.0, jnp.array([1.0, 3.0])))
+  4.0 2.0 2.5
+
   Args:
     loss_fn: (params_per_example, batch) -> mean loss of the batch (and aux),
       where each parameter has a leading axis of examples. With Flax: jax.vmap
@@ -233,6 +240,13 @@ def moments_from_microbatches(
   unbiased variance of a single example's gradient, the estimate
   (r^2 + s^2 (B - 1) / B) / B is unbiased. The plain sum_j (g_j / M)^2 is not.
 
+  >>> import gradsparse as gs, jax, jax.numpy as jnp
+  >>> def loss(w, batch):
+  ...   return jnp.mean(w * batch)
+  >>> moments = jax.jit(gs.moments_from_microbatches(loss, 2))
+  >>> print(*moments(2.0, jnp.array([1.0, 3.0])))
+  4.0 2.0 2.5
+
   Args:
     loss_fn: (params, batch) -> mean loss.
     num_microbatches: M, at least 2; must divide the batch.
@@ -290,6 +304,13 @@ def dense_with_moment(
   with respect to kernel and tap: the latter is sum_z (g_z / B)^2.
 
   This is exact only if each example is one row of x (no time axis).
+
+  >>> import gradsparse as gs, jax, jax.numpy as jnp
+  >>> x, kernel = jnp.array([[1.0], [3.0]]), jnp.array([[2.0]])
+  >>> def loss(kernel, tap):
+  ...   return jnp.mean(gs.dense_with_moment(x, kernel, tap))
+  >>> print(*jax.jit(jax.grad(loss, (0, 1)))(kernel, jnp.zeros((1, 1))))
+  [[2.]] [[2.5]]
 
   Args:
     x: (B, m), one row for each example.

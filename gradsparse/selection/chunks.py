@@ -29,6 +29,13 @@ def chunked_top_k_of_each(
 ) -> tuple[jax.Array, jax.Array, list[int]]:
   """The k largest of each chunk of each vector; ties keep the lower index.
 
+  >>> import gradsparse as gs, jax, jax.numpy as jnp
+  >>> leaves = [jnp.array([3.0, -1.0, 0.5, -4.0])]
+  >>> select = gs.extend.selection.chunked_top_k_of_each
+  >>> values, indices, slots = jax.jit(lambda: select(leaves, 0.5, 2))()
+  >>> print(values, indices, slots[0])
+  [ 3. -4.] [0 3] 2
+
   Args:
     leaves: float32 vectors, none empty.
     density: fraction of a chunk, in (0, 1]; k is that of `count`.

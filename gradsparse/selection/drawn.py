@@ -35,6 +35,12 @@ def drawn_of_each(
 ) -> jax.Array:
   """Draws k distinct elements of each vector; every set of k is equally likely.
 
+  >>> import gradsparse as gs, jax
+  >>> def draw(key):  # all of 4 elements, and of 3
+  ...   return gs.extend.selection.drawn_of_each([4, 3], [4, 3], key)
+  >>> print(jax.jit(draw)(jax.random.key(0)))
+  [0 1 2 3 4 5 6]
+
   Args:
     sizes: of the vectors, at least 1, less than 2^31 in all.
     counts: k of each, from 1 to its size.

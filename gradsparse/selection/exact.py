@@ -21,7 +21,12 @@ _SMALL = 1 << 14
 
 
 def count(density: float, size: int) -> int:
-  """k = min(n, max(1, ceil(density n - 1e-6))); 0 for an empty leaf."""
+  """k = min(n, max(1, ceil(density n - 1e-6))); 0 for an empty leaf.
+
+  >>> import gradsparse as gs
+  >>> [gs.extend.selection.count(0.1, size) for size in (25, 2)]
+  [3, 1]
+  """
   return min(size, max(1, math.ceil(density * size - 1e-6)))
 
 
@@ -30,6 +35,11 @@ def traced_count(density: jax.Array, size: int | jax.Array) -> jax.Array:
 
   In float32 arithmetic, the result may differ from `count` by one; from 2^24
   on, by as much as float32 rounds k. A density of 1 gives all elements.
+
+  >>> import gradsparse as gs, jax
+  >>> count = jax.jit(lambda d: gs.extend.selection.traced_count(d, 10))
+  >>> int(count(0.25))
+  3
   """
   k = jnp.ceil(density * size - 1e-6).astype(jnp.int32)
   k = jnp.where(density >= 1, size, k)
@@ -40,6 +50,13 @@ def top_k(
   x: jax.Array, k: int, *, ranked: bool = False
 ) -> tuple[jax.Array, jax.Array]:
   """The k entries of largest magnitude.
+
+  >>> import gradsparse as gs, jax.numpy as jnp
+  >>> x = jnp.array([3.0, -1.0, 0.5, -4.0])
+  >>> print(*gs.extend.selection.top_k(x, 2))
+  [ 3. -4.] [0 3]
+  >>> print(*gs.extend.selection.top_k(x, 2, ranked=True))
+  [-4.  3.] [3 0]
 
   Args:
     x: float32[n].
@@ -62,6 +79,11 @@ def top_k_of_each(
   now: jax.Array | None = None,
 ) -> tuple[jax.Array, jax.Array]:
   """The entries of largest magnitude of each of several leaves.
+
+  >>> import gradsparse as gs, jax.numpy as jnp
+  >>> leaves = [jnp.array([3.0, -1.0, 0.5, -4.0]), jnp.array([1.0, 2.0])]
+  >>> print(*gs.extend.selection.top_k_of_each(leaves, [1, 1]))
+  [-4.  2.] [3 5]
 
   Args:
     leaves: float32, of any shape: each stands for the vector of its elements.
@@ -90,6 +112,11 @@ def top_k_of_all(
   leaves: Sequence[jax.Array], k: int, now: jax.Array | None = None
 ) -> tuple[jax.Array, jax.Array]:
   """The k entries of largest magnitude of all leaves together.
+
+  >>> import gradsparse as gs, jax.numpy as jnp
+  >>> leaves = [jnp.array([3.0, -1.0, 0.5, -4.0]), jnp.array([1.0, 2.0])]
+  >>> print(*gs.extend.selection.top_k_of_all(leaves, 2))
+  [ 3. -4.] [0 3]
 
   Args:
     leaves: as of `top_k_of_each`.

@@ -21,6 +21,10 @@ def capacity(k: Any, size: Any) -> Any:
   """ceil(1.3 k), at most n: the most entries sent where k are expected.
 
   DGC's authors select again above 1.3 k. Exact for ints and for int32.
+
+  >>> import gradsparse as gs
+  >>> [gs.extend.selection.capacity(10, size) for size in (100, 12)]
+  [13, 12]
   """
   most = k + (3 * k + 9) // 10
   return min(size, most) if isinstance(k, int) else jnp.minimum(size, most)
@@ -43,6 +47,13 @@ def sampled_top_k_of_each(
   sample holds a hundred of the k largest, 0.96 k if twenty, 0.91 k if ten. The
   message has ceil(1.3 k) slots, including empty ones; the paper's message is as
   long as its content.
+
+  >>> import gradsparse as gs, jax, jax.numpy as jnp
+  >>> leaves = [jnp.array([3.0, -1.0, 0.5, -4.0])]
+  >>> def select(key):  # a sample of all elements, and three slots
+  ...   return gs.extend.selection.sampled_top_k_of_each(leaves, [2], 1.0, key)
+  >>> print(*jax.jit(select)(jax.random.key(0)))
+  [ 3. -4.  0.] [0 3 4]
 
   Args:
     leaves: float32 vectors, none empty.

@@ -48,6 +48,13 @@ def tiled_top_k_of_each(
   largest divisors of its rows and columns that are at most `tile`. k is that of
   a tile of tile^2 elements, and at most all elements of a smaller one.
 
+  >>> import gradsparse as gs, jax, jax.numpy as jnp
+  >>> leaves = [jnp.array([[3.0, -1.0], [0.5, -4.0]])]
+  >>> select = gs.extend.selection.tiled_top_k_of_each
+  >>> values, indices, slots = jax.jit(lambda: select(leaves, 0.25, 2))()
+  >>> print(values, indices, slots[0])
+  [-4.] [3] 1
+
   Args:
     leaves: float32 arrays, none empty.
     density: fraction of tile^2 elements, in (0, 1].

@@ -38,6 +38,10 @@ class Signal(NamedTuple):
 class MessageLeaves:
   """The leaves of one message, as this device has them. Static.
 
+  >>> import gradsparse as gs
+  >>> gs.extend.MessageLeaves(((5, 3), (3,))).shapes
+  ((5, 3), (3,))
+
   Attributes:
     shapes: shapes of the leaves.
     cuts: how each leaf is sharded over the devices of this worker; () if all

@@ -41,6 +41,11 @@ class Window:
   Entries with indices that are negative or >= `size` belong to other leaves,
   and are ignored.
 
+  >>> import gradsparse as gs, jax.numpy as jnp
+  >>> window = gs.extend.Window(jnp.array([5.0, 2.0]), jnp.array([0, 2]), 3)
+  >>> print(window.dense((3,)))
+  [5. 0. 2.]
+
   Attributes:
     entries: float32[w], the values.
     indices: int32[w] into the flattened leaf, distinct.
@@ -94,6 +99,11 @@ class Window:
 @dataclasses.dataclass(frozen=True)
 class Full:
   """A delivery as a whole leaf.
+
+  >>> import gradsparse as gs, jax.numpy as jnp
+  >>> delivered = gs.extend.Full(jnp.array([5.0, 0.0]))
+  >>> print(delivered.plus(jnp.array([7.0, 1.0]), -1.0))
+  [2. 1.]
 
   Attributes:
     values: float32, leaf-shaped: this worker's values that are in the mean;

@@ -36,6 +36,15 @@ RULES = ('share', 'squares', 'copy')
 def shared(*names: str) -> Callable[[_Class], _Class]:
   """Decorates a NamedTuple class: these fields are equal on all workers.
 
+  >>> import gradsparse as gs
+  >>> from typing import Any, NamedTuple
+  >>> @gs.extend.shared('mean')
+  ... class State(NamedTuple):
+  ...   residual: Any
+  ...   mean: Any
+  >>> State.local_fields
+  ('residual',)
+
   Raises:
     ValueError: the class has no such field.
   """
@@ -49,6 +58,15 @@ def shared(*names: str) -> Callable[[_Class], _Class]:
 
 def local(*names: str) -> Callable[[_Class], _Class]:
   """Decorates a NamedTuple class: these fields are each worker's own.
+
+  >>> import gradsparse as gs
+  >>> from typing import Any, NamedTuple
+  >>> @gs.extend.local('residual')
+  ... class State(NamedTuple):
+  ...   residual: Any
+  ...   mean: Any
+  >>> State.local_fields
+  ('residual',)
 
   Raises:
     ValueError: the class has no such field.
@@ -68,6 +86,15 @@ def resized(**rules: str) -> Callable[[_Class], _Class]:
   A field without a rule goes by 'share', as suits all that contributes linearly
   to updates: a residual, a velocity, a momentum. A field's rule applies to all
   leaves in it, unless a class inside has its own.
+
+  >>> import gradsparse as gs
+  >>> from typing import Any, NamedTuple
+  >>> @gs.extend.resized(variance='squares')
+  ... class State(NamedTuple):
+  ...   residual: Any
+  ...   variance: Any
+  >>> State.resized_fields
+  {'variance': 'squares'}
 
   Args:
     **rules: field -> rule: 'share'; 'squares', for a sum of squares of terms of

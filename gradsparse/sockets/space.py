@@ -23,6 +23,11 @@ Shape = tuple[int, ...]
 class Space:
   """The index space of concatenated leaves: shapes only, so it is static.
 
+  >>> import gradsparse as gs
+  >>> space = gs.extend.Space.at_most(3, ((2, 4), (2,)))
+  >>> space.size, space.offsets, space.limits
+  (10, (0, 8, 10), (3, 2))
+
   Attributes:
     shapes: the leaves' shapes.
     limits: for each leaf, the most entries of a message in it.

@@ -47,6 +47,13 @@ class _Payload:
 class Sparse(_Payload):
   """k entries of the concatenated leaves, sorted by index, empty slots last.
 
+  >>> import gradsparse as gs, jax.numpy as jnp
+  >>> space = gs.extend.Space.whole([(4,)])
+  >>> sparse = gs.extend.Sparse.of(
+  ...   jnp.array([0.0, 2.0, 5.0]), jnp.array([4, 3, 1]), space)
+  >>> print(sparse.indices, int(sparse.count()), sparse.add_to(sparse.zeros()))
+  [1 3 4] 2 [0. 5. 0. 2.]
+
   Attributes:
     values: float32[k].
     indices: int32[k], ascending. The index `space.size` marks an empty slot,
@@ -142,6 +149,12 @@ class Sparse(_Payload):
 class Marked(_Payload):
   """Many elements of the concatenated leaves, marked in the full vector.
 
+  >>> import gradsparse as gs, jax.numpy as jnp
+  >>> values, space = jnp.array([0.0, 5.0, 2.0]), gs.extend.Space.whole([(3,)])
+  >>> marked = gs.extend.Marked(values, values > 0, space)
+  >>> print(int(marked.count()), marked.add_to(marked.zeros()))
+  2 [0. 5. 2.]
+
   Attributes:
     values: float32[N], zero where not marked.
     marks: bool[N].
@@ -185,6 +198,11 @@ class Marked(_Payload):
 class Leaves(_Payload):
   """Every element of some leaves.
 
+  >>> import gradsparse as gs, jax.numpy as jnp
+  >>> leaves = gs.extend.Leaves([jnp.array([[1.0, 2.0]]), jnp.array([3.0])])
+  >>> print(leaves.count(), leaves.joined())
+  3 [1. 2. 3.]
+
   Attributes:
     arrays: float32 arrays of the leaves' shapes. Where a code decodes a
       message, perhaps `wire.planar.Slabs` of a leaf.
@@ -217,6 +235,12 @@ class Leaves(_Payload):
 @dataclasses.dataclass(frozen=True)
 class Parts(_Payload):
   """Every element of some leaves, concatenated and cut into equal rows.
+
+  >>> import gradsparse as gs, jax.numpy as jnp
+  >>> leaves = gs.extend.Leaves([jnp.array([[1.0, 2.0]]), jnp.array([3.0])])
+  >>> print(gs.extend.Parts.cut(leaves, number=2, unit=1).rows)
+  [[1. 2.]
+   [3. 0.]]
 
   Attributes:
     rows: float32[rows, n]; elements beyond the last leaf are padding.

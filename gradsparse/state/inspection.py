@@ -136,6 +136,13 @@ def is_stacked(scheme: CompressedMeanState) -> bool:
 def pending(state: Any) -> Any:
   """The gradient that this worker has not delivered yet.
 
+  >>> import gradsparse as gs, jax, jax.numpy as jnp
+  >>> tx = gs.gradient_dropping(0.5, axis_name=None)
+  >>> grads = {'w': jnp.array([4.0, 1.0])}
+  >>> _, state = jax.jit(tx.update)(grads, tx.init(grads))
+  >>> print(gs.pending(state)['w'])
+  [0. 1.]
+
   Args:
     state: a scheme's state, or any optax state that holds exactly one.
 
@@ -160,6 +167,14 @@ def metrics(state: Any) -> dict[str, Any]:
   summed, as in `gs.plan`. For one of the schemes, pass its part of the state:
   `gs.metrics(state[0])` of a chain, `gs.metrics(state.inner_states['kernels'])`
   of a partition.
+
+  >>> import gradsparse as gs, jax, jax.numpy as jnp
+  >>> tx = gs.gradient_dropping(0.5, axis_name=None)
+  >>> grads = {'w': jnp.array([4.0, 1.0])}
+  >>> _, state = jax.jit(tx.update)(grads, tx.init(grads))
+  >>> metrics = gs.metrics(state)
+  >>> print(metrics['payload_bytes'], metrics['residual_norm'])
+  8 1.0
 
   Args:
     state: a scheme's state, or any optax state that holds one or more. With

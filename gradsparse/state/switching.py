@@ -39,6 +39,14 @@ def switch(
   the same in both transformations. A change of density alone needs no switch:
   states do not depend on it.
 
+  >>> import gradsparse as gs, jax, jax.numpy as jnp
+  >>> old = gs.gradient_dropping(0.5, axis_name=None)
+  >>> new = gs.strom(0.1, axis_name=None)
+  >>> grads = {'w': jnp.array([4.0, 1.0])}
+  >>> _, state = jax.jit(old.update)(grads, old.init(grads))
+  >>> print(gs.pending(gs.switch(old, new, state))['w'])
+  [0. 1.]
+
   Args:
     tx_old: the transformation that `state` belongs to; a scheme or a chain.
     tx_new: the transformation to continue with.

@@ -30,6 +30,10 @@ TREES: Mapping[str, Any] = {
 class Case(NamedTuple):
   """A case in which laws are checked; failure messages name it.
 
+  >>> import gradsparse as gs
+  >>> print(gs.testing.Case('one', num_workers=2, runner='simulate'))
+  2 workers, simulate, one
+
   Attributes:
     tree: the tree's name.
     num_workers: P.

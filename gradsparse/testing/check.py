@@ -46,6 +46,18 @@ def check_scheme(
   step on all, and leaves no trace. (Law 3, the exact limit, depends on the
   scheme.)
 
+  >>> import gradsparse as gs
+  >>> def make(axis_name):
+  ...   return gs.dense(axis_name=axis_name)
+  >>> for case in gs.testing.check_scheme(
+  ...   make,
+  ...   num_workers=(2,),
+  ...   runners=('simulate',),
+  ...   trees={'one': {'w': (9, 7), 'b': (5,)}},
+  ... ):
+  ...   print(case)
+  2 workers, simulate, one
+
   Args:
     make: axis_name -> the scheme; None is one worker.
     num_workers: numbers of workers; each is a program to compile.

@@ -111,6 +111,16 @@ def compressed_mean(
   `gs.dense`, are not rounded: for float64 the mean is that of `jax.lax.pmean`,
   at 8 bytes an element.
 
+  >>> import gradsparse as gs
+  >>> extend = gs.extend
+  >>> gs.compressed_mean(
+  ...   extend.memories.residual(),
+  ...   extend.compressors.top_k(0.01, extend.codes.sparse()),
+  ...   extend.exchanges.all_gather(),
+  ...   axis_name='w',
+  ... )
+  gs.compressed_mean(compressor='top_k', exchange='all-gather', axis_name='w')
+
   Args:
     memory: what a worker keeps between steps.
     compressor: what is sent.

@@ -6,6 +6,15 @@ running count of the set bits gives their place in the message. Bitmap and codes
 are planar: field j of word q of `width` words has the code of the element whose
 mark is bit `j width + q`.
 
+>>> from gradsparse.extend import wire
+>>> import jax.numpy as jnp
+>>> codes = wire.planar_vector.pack_parts([jnp.arange(32) % 16], 4, unit=32)
+>>> marks = wire.planar_vector.pack_parts([jnp.arange(32) == 5], 1)
+>>> words = wire.compaction.compress(codes, marks, size=32, slots=8, width=4)
+>>> expanded = wire.compaction.expand(words, marks, size=32, width=4)
+>>> print(words, wire.planar_vector.unpack_tail(expanded, 4)[:8])
+[5] [0 0 0 0 0 5 0 0]
+
 References:
   Henry S. Warren, "Hacker's Delight", 2nd edition, sections 7-4 (compress) and
   7-5 (expand).

@@ -19,6 +19,14 @@ significant one is sent first. So `code(5, 'unary')` is (0b00001, 5).
 For values below 2**31, every code has two `parts` of at most 32 bits. For
 values up to `max_value(kind)`, both fit in 32 bits and `code` joins them.
 
+>>> from gradsparse.extend import wire
+>>> import jax.numpy as jnp
+>>> bits, lengths = wire.elias.code(jnp.array([1, 2, 5]), 'omega')
+>>> print([f'{b:0{n}b}' for b, n in zip(bits.tolist(), lengths.tolist())])
+['0', '100', '101010']
+>>> print(*wire.elias.read(bits << (32 - lengths).astype('uint32'), 'omega'))
+[1 2 5] [1 3 6]
+
 References:
   Peter Elias, "Universal codeword sets and representations of the integers",
   IEEE Trans. Information Theory 21(2), 1975. Alistarh et al., QSGD, arXiv

@@ -10,6 +10,12 @@ is a constant of (k, n), as static shapes need. l minimises the size, and is
 about log2(n / k). 25,557 of 25.6 million take 11.96 bits an index; the entropy
 bound is 11.41.
 
+>>> from gradsparse.extend import wire
+>>> import jax.numpy as jnp
+>>> words = wire.elias_fano.encode(jnp.array([2, 5, 7]), size=100)
+>>> print(words.shape, wire.elias_fano.decode(words, count=3, size=100))
+(2,) [2 5 7]
+
 References:
   Peter Elias, "Efficient storage and retrieval by content and address of
   static files", J. ACM 21(2), 1974. Robert Fano, "On the number of bits

@@ -11,6 +11,15 @@ float: add one to the top bit of the mantissa, so that 1.5 2**e and more carry
 into the exponent, drop the mantissa, take the minimum with 2**e_M. e_M is sent
 once for each segment, as the 8-bit biased exponent `limit`.
 
+>>> from gradsparse.extend import wire
+>>> import jax.numpy as jnp
+>>> values = jnp.array([3.0, -1.0, 0.5, -4.0])
+>>> limit = wire.exponent.floors(values).max()
+>>> rounded, kept = wire.exponent.round_below(values, limit)
+>>> codes = wire.exponent.encode(rounded, limit)
+>>> print(codes, wire.exponent.decode(codes, limit))
+[ 0 10  3  8] [ 4.  -1.   0.5 -4. ]
+
 References:
   Tsuzuku, Imachi, Akiba, Variance-based Gradient Compression, arXiv
   1802.06058, sections 4.2 and 4.4, appendix B.

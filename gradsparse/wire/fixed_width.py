@@ -5,6 +5,14 @@ and bit b of the message is bit `b mod 32` of word `b // 32`. 32 codes fill
 exactly `width` words, so a group of 32 codes is packed by tables that depend
 on the width only: there is no scatter and no loop at run time, and the size of
 the program does not depend on the width.
+
+>>> from gradsparse.extend import wire
+>>> import jax.numpy as jnp
+>>> words = wire.fixed_width.pack(jnp.array([1, 2, 3]), width=8)
+>>> print([f'{word:08x}' for word in words.tolist()])
+['00030201']
+>>> print(wire.fixed_width.unpack(words, count=3, width=8))
+[1 2 3]
 """
 
 from __future__ import annotations

@@ -13,6 +13,13 @@ slabs in the same way.
 
 A field never crosses a word, so words of several workers may be summed as long
 as no field overflows.
+
+>>> from gradsparse.extend import wire
+>>> import jax.numpy as jnp
+>>> leaves = [jnp.array([1, 2]), jnp.array([[3]])]
+>>> words = wire.planar.pack_each(leaves, width=8)
+>>> print(words.shape, *wire.planar.unpack_each(words, [(2,), (1, 1)], width=8))
+(1,) [1 2] [[3]]
 """
 
 from __future__ import annotations

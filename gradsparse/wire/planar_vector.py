@@ -4,6 +4,14 @@ The vector is cut in two parts, each packed separately into planar words (see
 planar.py). The head is as many whole units of 32 * 1024 elements as there are,
 so that slabs are whole registers of a TPU; the tail is the rest, padded with
 zeros.
+
+>>> from gradsparse.extend import wire
+>>> import jax.numpy as jnp
+>>> parts = wire.planar_vector.joined([jnp.array([1, 2]), jnp.array([3, 4])])
+>>> words = wire.planar_vector.pack_parts(parts, width=8)
+>>> _, tail = wire.planar_vector.cut_parts(words, size=4, width=8)
+>>> print(words.shape, wire.planar_vector.unpack_tail(tail, width=8))
+(1,) [1 2 3 4]
 """
 
 from __future__ import annotations

@@ -19,6 +19,13 @@ On Gaussian vectors with the 2-norm and s = sqrt(n) levels, the dense code takes
 2.94 bits an element in omega and 2.43 in unary; the lengths of the blocks add
 0.05. Corollary 3.3 derives 2.8 from idealised lengths of its codes.
 
+>>> from gradsparse.extend import wire
+>>> import jax.numpy as jnp
+>>> levels = jnp.array([0, 3, 0, -1])
+>>> words, used = wire.qsgd_codes.encode_dense(levels, 4, max_level=7)
+>>> print(used, wire.qsgd_codes.decode_dense(words, 4, max_level=7))
+1 [ 0  3  0 -1]
+
 References:
   Alistarh et al., QSGD, arXiv 1610.02132, section 3.1, theorem 3.2 (sparse)
   and corollary 3.3 (dense).

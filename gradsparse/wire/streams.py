@@ -13,6 +13,13 @@ bits the lengths take 13 / 256 = 0.05 bits a symbol.
 
 **Bit order.** Big-endian: bit t of the codes is bit `31 - t mod 32` of word
 `t // 32`, so that a code reads as a number in the words too.
+
+>>> from gradsparse.extend import wire
+>>> import jax.numpy as jnp
+>>> bits, lengths = wire.elias.code(jnp.array([1, 2, 5]), 'unary')
+>>> words, used = wire.streams.encode(bits, lengths, capacity_words=2)
+>>> print(f'{words[0]:032b}', used)
+10100001000000000000000000000000 1
 """
 
 from __future__ import annotations

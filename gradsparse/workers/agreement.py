@@ -43,6 +43,14 @@ _SHARED = P()
 class DisagreementError(RuntimeError):
   """Workers hold different copies of an array that is declared equal on all.
 
+  >>> import gradsparse as gs, numpy as np
+  >>> prints = np.array([[7], [7], [8]], np.uint32)  # of three workers
+  >>> try:
+  ...   gs.workers.check_agreement(prints, {'w': 0.0})
+  ... except gs.workers.DisagreementError as e:
+  ...   print(e.leaf, e.worker)
+  ['w'] 2
+
   Attributes:
     leaf: path of the first leaf that differs.
     worker: number of the first worker whose copy differs from most others'; a
@@ -64,6 +72,12 @@ def fingerprint(
   and several changed words leave it unchanged with probability 2^-32. A worker
   sends its checksums, 4 bytes a leaf, in one all-gather for each axis, which no
   `gs.plan` counts.
+
+  >>> import gradsparse as gs, jax, jax.numpy as jnp
+  >>> prints = jax.jit(jax.vmap(gs.workers.fingerprint, axis_name='workers'))
+  >>> of_each = prints({'w': jnp.ones((2, 3))})[0]  # as each worker sees them
+  >>> of_each.shape, bool(of_each[0] == of_each[1])
+  ((2, 1), True)
 
   Args:
     tree: the arrays of one worker, of any dtypes.
@@ -91,6 +105,13 @@ def check_agreement(
   prints: Any, tree: Any, specs: Any = _SHARED, axis_name: AxisName = axis.AXIS
 ) -> None:
   """Compares fingerprints, on the host, outside the step.
+
+  >>> import gradsparse as gs, numpy as np
+  >>> prints = np.array([[7, 5], [7, 6], [7, 5]], np.uint32)
+  >>> gs.workers.check_agreement(prints, {'b': 0.0, 'w': 0.0})
+  Traceback (most recent call last):
+    ...
+  gradsparse...DisagreementError: ['w'] is declared equal on all workers, ...
 
   Args:
     prints: the result of `fingerprint`.

@@ -30,6 +30,12 @@ def params_spec(
 
   `gs.local_gradient` and `gs.outer` make them differ.
 
+  >>> import gradsparse as gs, jax.numpy as jnp
+  >>> from jax.sharding import PartitionSpec as P
+  >>> scheme, params = gs.dense(axis_name='workers'), {'w': jnp.zeros(2)}
+  >>> gs.workers.params_spec(scheme, params) == P()
+  True
+
   Args:
     tx: any optax transformation with schemes inside.
     params: arrays or ShapeDtypeStructs, without worker axis.
@@ -46,6 +52,11 @@ def params_spec(
 
 def stack(tree: Any, num_workers: int) -> Any:
   """Copies a tree for each worker, along a leading axis.
+
+  >>> import gradsparse as gs, jax.numpy as jnp
+  >>> print(gs.workers.stack({'w': jnp.array([1.0, 2.0])}, 2)['w'])
+  [[1. 2.]
+   [1. 2.]]
 
   Raises:
     TypeError: num_workers is not a whole number, or a leaf is not an array.
@@ -77,6 +88,14 @@ def specs(
     tx = optax.chain(gs.dense(axis_name='device'),
                      gs.dgc(0.001, axis_name='node'), optax.sgd(0.1))
     specs = gs.workers.specs(tx, params, {'node': 4, 'device': 8})
+
+  >>> import gradsparse as gs, jax.numpy as jnp, optax
+  >>> from jax.sharding import PartitionSpec as P
+  >>> scheme = gs.gradient_dropping(0.01, axis_name='workers')
+  >>> tx = optax.chain(scheme, optax.adam(0.1))
+  >>> specs = gs.workers.specs(tx, {'w': jnp.zeros((5, 3))}, num_workers=2)
+  >>> specs[0].memory.residual['w'] == P('workers'), specs[1][0].mu['w'] == P()
+  (True, True)
 
   Args:
     tx: any optax transformation with schemes inside.
@@ -163,6 +182,13 @@ def init(
 ) -> Any:
   """`tx.init(params)` with leading worker axes on worker-local leaves.
 
+  >>> import gradsparse as gs, jax.numpy as jnp, optax
+  >>> scheme = gs.gradient_dropping(0.01, axis_name='workers')
+  >>> tx = optax.chain(scheme, optax.adam(0.1))
+  >>> state = gs.workers.init(tx, {'w': jnp.zeros((5, 3))}, num_workers=2)
+  >>> gs.pending(state)['w'].shape, state[1][0].mu['w'].shape
+  ((2, 5, 3), (5, 3))
+
   Args:
     tx: any optax transformation with schemes inside.
     params: parameters of one worker; equal on all.
@@ -199,6 +225,14 @@ def shardings(
 
     state = jax.device_put(gs.workers.init(tx, params, 2, 'replica'),
                            gs.workers.shardings(tx, params, mesh, 'replica'))
+
+  >>> import gradsparse as gs, jax, jax.numpy as jnp
+  >>> from jax.sharding import PartitionSpec as P
+  >>> mesh = jax.make_mesh((1,), ('workers',))
+  >>> tx = gs.gradient_dropping(0.01, axis_name='workers')
+  >>> placed = gs.workers.shardings(tx, {'w': jnp.zeros((5, 3))}, mesh)
+  >>> placed.memory.residual['w'].spec == P('workers')
+  True
 
   Args:
     tx: any optax transformation with schemes inside.

@@ -89,6 +89,13 @@ def resize(
   Random draws (of QSGD, TernGrad, random-k) depend on the step and the worker's
   number only, so no state is converted for them.
 
+  >>> import gradsparse as gs, jax.numpy as jnp
+  >>> tx = gs.gradient_dropping(0.01, axis_name='workers')
+  >>> state = gs.workers.init(tx, {'w': jnp.zeros((5, 3))}, num_workers=4)
+  >>> state = gs.workers.resize(tx, state, num_workers=2)
+  >>> gs.pending(state)['w'].shape
+  (2, 5, 3)
+
   Args:
     tx: the transformation of the state: any optax transformation with schemes
       inside.

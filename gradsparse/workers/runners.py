@@ -40,6 +40,13 @@ def local(tree: Any, axis_name: AxisName = axis.AXIS) -> Any:
   gradients with respect to replicated parameters over the workers, before a
   scheme could compress them. Under other runners this does nothing.
 
+  >>> import gradsparse as gs, jax, jax.numpy as jnp
+  >>> def gradient(w, x):
+  ...   return jax.grad(lambda own: own * x)(gs.workers.local(w))
+  >>> each = jax.vmap(gradient, in_axes=(None, 0), axis_name='workers')
+  >>> print(each(5.0, jnp.array([1.0, 3.0])))
+  [1. 3.]
+
   Raises:
     TypeError: axis_name is not a name, a tuple of names or None.
     NameError: axis_name is not an axis of the surrounding program.
@@ -49,6 +56,11 @@ def local(tree: Any, axis_name: AxisName = axis.AXIS) -> Any:
 
 def mean(tree: Any, axis_name: AxisName = axis.AXIS) -> Any:
   """Mean over workers of a tree of arrays (metrics, batch statistics).
+
+  >>> import gradsparse as gs, jax, jax.numpy as jnp
+  >>> mean = jax.vmap(gs.workers.mean, axis_name='workers')
+  >>> print(mean(jnp.array([1.0, 3.0])))
+  [2. 2.]
 
   Raises:
     TypeError: a leaf is not an array, or axis_name is not a name, a tuple of
@@ -72,6 +84,16 @@ def parallel(
   check_vma: bool = True,
 ) -> jax.stages.Wrapped:
   """Compiles a per-worker step for all workers.
+
+  >>> import gradsparse as gs, jax.numpy as jnp
+  >>> from jax.sharding import PartitionSpec as P
+  >>> def step(x):
+  ...   return x, gs.workers.mean(x)
+  >>> run = gs.workers.parallel(
+  ...   step, runner='simulate', num_workers=2,
+  ...   in_specs=(P('workers'),), out_specs=(P('workers'), P()))
+  >>> print(*run(jnp.array([1.0, 3.0])))
+  [1. 3.] 2.0
 
   Args:
     step: the step of one worker. Its arguments have no worker axis; its

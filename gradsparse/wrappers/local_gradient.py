@@ -56,6 +56,13 @@ def clip_local_norm(
   Differs from the paper in notation only: its local gradient has the factor
   1/P, so it clips at threshold / sqrt(P).
 
+  >>> import gradsparse as gs, jax, jax.numpy as jnp
+  >>> clip = gs.clip_local_norm(2.5, axis_name=None)
+  >>> grads = {'w': jnp.array([3.0, 4.0])}
+  >>> updates, _ = jax.jit(clip.update)(grads, clip.init(grads))
+  >>> print(updates['w'])
+  [1.5 2. ]
+
   Args:
     threshold: in units of the gradient, > 0. If it is traced and out of range,
       the gradient becomes NaN, and the scheme rejects the step.
@@ -132,6 +139,13 @@ def local_gradient(inner: CompressedMean, mode: Mode = 'sum') -> Described:
   parameters: average them with `periodic_average`.
 
   Leaves that stay dense have S = L and E = 0.
+
+  >>> import gradsparse as gs, jax.numpy as jnp
+  >>> from jax.sharding import PartitionSpec as P
+  >>> scheme = gs.gradient_dropping(0.01, axis_name='workers')
+  >>> tx = gs.local_gradient(scheme, 'partial')
+  >>> gs.workers.params_spec(tx, {'w': jnp.zeros(2)}) == P('workers')
+  True
 
   Args:
     inner: a gradsparse scheme, not a chain around it, as S must be known.
@@ -253,6 +267,13 @@ def periodic_average(
 
   `gs.plan` and `gs.metrics` do not count the bytes of averages;
   `gs.workers.plan_average` does.
+
+  >>> import gradsparse as gs, jax, jax.numpy as jnp
+  >>> def step(params):
+  ...   return gs.periodic_average(params, (), 500, axis_name='workers')
+  >>> run = jax.jit(jax.vmap(step, axis_name='workers'))
+  >>> print(run(jnp.array([1.0, 3.0]))[0])
+  [2. 2.]
 
   Args:
     params: this worker's parameters.

@@ -104,6 +104,14 @@ def qsvrg(
   ladder. A worker whose stream would be longer than levels of fixed width sends
   those; one more word says which of the two it sent.
 
+  >>> import gradsparse as gs, jax.numpy as jnp
+  >>> def loss(params, example):
+  ...   return 0.5 * jnp.sum((params['w'] - example) ** 2)
+  >>> tx = gs.qsvrg(loss, learning_rate=0.5, inner_steps=4, axis_name='workers')
+  >>> params = {'w': jnp.zeros(100)}
+  >>> int(tx.init(params).epochs), tx.bytes_per_epoch(params)
+  (0, 688)
+
   Args:
     loss_fn: (params, example) -> loss of one example, regulariser included.
     learning_rate: > 0.

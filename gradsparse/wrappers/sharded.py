@@ -47,6 +47,14 @@ def sharded(tx: CompressedMean, param_specs: Any) -> CompressedMean:
   On a mesh without other axes, and in a simulation by `vmap`, leaves are not
   sharded.
 
+  >>> import gradsparse as gs, jax.numpy as jnp
+  >>> from jax.sharding import PartitionSpec as P
+  >>> scheme = gs.dense(axis_name='replica')
+  >>> tx = gs.sharded(scheme, {'kernel': P('fsdp', None)})
+  >>> params, axes = {'kernel': jnp.zeros((8, 2))}, {'replica': 2, 'fsdp': 4}
+  >>> gs.plan(tx, params, num_workers=axes).payload_bytes  # of 2 rows
+  16
+
   Args:
     tx: a scheme, not a chain around it.
     param_specs: tree, or prefix tree, of PartitionSpecs over the other axes of
