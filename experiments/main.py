@@ -29,23 +29,18 @@ from experiments.run import writers
 _CONFIG = command_line.define_config()
 _WORKDIR = command_line.define_workdir(None)
 _WRITER = writers.define_flag()
-_MULTIHOST = flags.DEFINE_bool(
-  'multihost', False, 'Join the other processes that run this command.'
-)
+_MULTIHOST = flags.DEFINE_bool('multihost', False, 'join the other processes')
 _COORDINATOR = flags.DEFINE_string(
-  'coordinator', None, 'address:port on which process 0 listens.'
+  'coordinator', None, 'address:port on which process 0 listens'
 )
 _NUM_PROCESSES = flags.DEFINE_integer(
-  'num_processes', None, 'Number of processes of the run.', lower_bound=1
+  'num_processes', None, 'number of processes of the run', lower_bound=1
 )
-_PROCESS_ID = flags.DEFINE_integer(
-  'process_id', None, 'Number of this process, from 0.'
-)
+_PROCESS_ID = flags.DEFINE_integer('process_id', None, 'this process, from 0')
 _HOST_TIMEOUT = flags.DEFINE_float(
   'host_timeout',
   None,
-  'Seconds of silence after which a process counts as lost and all processes '
-  'end; 60 if not given.',
+  'seconds of silence that end the run of all processes; 60 if not given',
   lower_bound=1,
 )
 

@@ -84,16 +84,19 @@ def test_an_audit_shows_its_collectives():
   assert str(audit).splitlines()[-2:] == [notes[0], '  ' + notes[1]]
 
 
-def test_an_audit_of_branches_shows_their_sizes():
-  def either(x):
-    total = jax.lax.psum(x[0, 0], 'w')
+def test_an_audit_of_branches_shows_them_and_their_sizes():
+  def either(x):  # no collective is outside of the branches
     return jax.lax.cond(
-      total > 0,
+      x[0, 0] > 0,
       lambda: jax.lax.psum(x[:, 0], 'w'),
       lambda: jax.lax.psum(x, 'w')[:, 1],
     )
 
-  _, notes = read(audit_of(either)._repr_html_())
+  shown = audit_of(either)._repr_html_()
+  assert '<table' in shown
+  (lines,), notes = read(shown)
+  assert sorted(int(line[1]) for line in lines[1:]) == [4, 24]
+  assert lines[1][0] == 'branch 1 of 2: all_reduce'
   assert any(note.startswith('one of') for note in notes)
 
 

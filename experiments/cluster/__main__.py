@@ -5,7 +5,12 @@
 The hosts are network namespaces on this machine with links of 1 Gbit/s. The
 program prints how many bytes each host sent. It needs root and iproute2.
 `--loopback` needs neither, but shapes no link and counts no bytes.
-experiments/cluster/environment.py lists the variables that the command gets.
+
+The command finds these in its environment:
+  GRADSPARSE_COORDINATOR    address:port of process 0
+  GRADSPARSE_NUM_PROCESSES  how many processes there are
+  GRADSPARSE_PROCESS_ID     which of them this is, from 0
+  GRADSPARSE_INTERFACE      network interface of this host, not with --loopback
 """
 
 from collections.abc import Sequence

@@ -43,6 +43,8 @@ def bars(axes: Any, parts: pd.DataFrame) -> None:
 def logarithmic(panel: Any, which: str, form: Any = '{x:g}') -> None:
   """Makes an axis logarithmic, with names at 1, 2, 5, 10.
 
+  Where what is drawn already is wide, only powers of 10 have names.
+
   Args:
     panel: that has it.
     which: 'x' or 'y'.
@@ -50,7 +52,9 @@ def logarithmic(panel: Any, which: str, form: Any = '{x:g}') -> None:
   """
   panel.set(**{f'{which}scale': 'log'})
   axis = getattr(panel, f'{which}axis')
-  axis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+  low, high = axis.get_view_interval()
+  subs = (1, 2, 5) if high < 200 * low else (1,)
+  axis.set_major_locator(ticker.LogLocator(subs=subs))
   axis.set_major_formatter(form)
   axis.set_minor_formatter(ticker.NullFormatter())
 
@@ -60,8 +64,11 @@ def front(
 ) -> None:
   """Draws a line through the points that no other beats in both, with names.
 
+  A name is above its point, on the side of the panel's middle. It is cut off at
+  the panel's edge.
+
   Args:
-    panel: of the points.
+    panel: of the points, logarithmic in x.
     points: columns `name`, `x` and `y`.
     fewer: whether less of x is better.
     rises: whether more of y is better.
@@ -70,9 +77,11 @@ def front(
   good = ordered['y'] if rises else -ordered['y']
   best = ordered[good > good.cummax().shift(fill_value=-math.inf)]
   panel.step(best['x'], best['y'], where='post', color=GREY)
+  middle = math.sqrt(math.prod(panel.get_xlim()))  # of a logarithmic axis
   for name, x, y in best[['name', 'x', 'y']].itertuples(index=False):
-    offset = {'xytext': (5, 4), 'textcoords': 'offset points'}
-    panel.annotate(name, (x, y), **offset, fontsize=8)
+    end, by = ('right', -5) if x > middle else ('left', 5)
+    offset = {'xytext': (by, 4), 'textcoords': 'offset points', 'ha': end}
+    panel.annotate(name, (x, y), **offset, fontsize=8, clip_on=True)
 
 
 def png(picture: figure.Figure) -> bytes:

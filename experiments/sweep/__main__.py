@@ -76,7 +76,7 @@ def main() -> int | None:
     points = [points[_INDEX.value]]
   failed = running.run(points, jobs=_JOBS.value or 1, writers=_WRITER.value)
   if failed:
-    print(f'{len(failed)} of {len(points)} points are not finished')
+    print(f'not finished: {len(failed)} of {len(points)} points')
   return 1 if failed else None
 
 

@@ -83,8 +83,8 @@ def run(
       each.result()  # raises what a thread has raised
   if heard:
     raise errors.StoppedError(
-      f'stopped by {signal.Signals(heard[0]).name}, {len(failed)} points are '
-      'not finished; the same command goes on',
+      f'stopped by {signal.Signals(heard[0]).name}; points not finished: '
+      f'{len(failed)}; the same command goes on',
       heard[0],
     )
   return failed

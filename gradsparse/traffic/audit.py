@@ -99,21 +99,29 @@ class Audit:
 
   def _repr_html_(self) -> str:
     """The audit as HTML, for notebooks."""
-    lines = [
-      (
-        c.kind,
-        f'{c.nbytes:,}',
-        f'{c.workers}',
-        _joined(c.axes) if c.axes else '-',
-      )
-      for c in self.collectives
-    ]
+    lines = self._rows()
     head = ('collective', 'operand B', 'workers', 'over')
     return tables.as_html(
       [head, *lines] if lines else [],
       left=(0, 3),
       notes=[*self._notes(), *self._by_axis()],
     )
+
+  def _rows(self, where: str = '') -> list[tuple[str, ...]]:
+    """A row a collective; those of a branch begin with the branch."""
+    rows: list[tuple[str, ...]] = [
+      (
+        where + c.kind,
+        f'{c.nbytes:,}',
+        f'{c.workers}',
+        _joined(c.axes) if c.axes else '-',
+      )
+      for c in self.collectives
+    ]
+    for branches in self.conditionals:
+      for number, branch in enumerate(branches, 1):
+        rows += branch._rows(f'{where}branch {number} of {len(branches)}: ')
+    return rows
 
   def _notes(self) -> list[str]:
     """The lines below the collectives."""

@@ -268,7 +268,7 @@ def test_a_sweep_whose_runs_are_killed_goes_on(tmp_path, sweep, monkeypatch):
   program.send_signal(signal.SIGTERM)
   printed, said = program.communicate(timeout=100)
   assert program.returncode == 128 + signal.SIGTERM, said
-  assert 'stopped by SIGTERM, 4 points are not finished' in said
+  assert 'stopped by SIGTERM; points not finished: 4;' in said
   assert printed.count(': begins') == 3
   assert f'{first}: ended with status -9' in printed
 
@@ -303,7 +303,7 @@ def test_a_run_that_fails_is_told_and_the_others_go_on(sweep, tmp_path):
   file = tmp_path / 'all.csv'
   status, printed, said = sweep('seed', '--jobs=2')
   assert status == 1, said
-  assert '1 of 2 points are not finished' in printed
+  assert 'not finished: 1 of 2 points' in printed
   assert re.search('train.seed=0: ended with status 1: error: ', printed)
   sweep('seed', f'--collect={file}')
   rows = [*csv.DictReader(file.open())]
