@@ -232,9 +232,7 @@ class _Segments:
     # Blocks of LANES rows are counted lane by lane, which is up to six times as
     # fast as row by row. The few blocks with rows of several segments, and the
     # last one if it is not full, are counted row by row.
-    if platforms.name() == 'tpu':
-      numbers, lengths = self._in_whole_blocks(numbers, lengths)
-    of_row, rows = segment_of(lengths), numbers.shape[0]
+    rows = numbers.shape[0]
     blocks = rows // LANES
     ends = np.cumsum(lengths)
     shared = np.unique(ends[ends % LANES > 0] // LANES)
@@ -246,24 +244,8 @@ class _Segments:
     self._blocks = numbers[: blocks * LANES].reshape(
       blocks, LANES**2 // lanes, lanes
     )
-    self._of_block = of_row[: blocks * LANES : LANES]
-    self._few, self._of_few = numbers[few], of_row[few]
-
-  def _in_whole_blocks(
-    self, numbers: jax.Array, lengths: Sequence[int]
-  ) -> tuple[jax.Array, list[int]]:
-    """The segments, padded with -1, which exceeds no bar.
-
-    The few rows would cost a TPU a quarter of the time of all blocks.
-    """
-    padded = [-(-length // LANES) * LANES for length in lengths]
-    vector, parts = numbers.reshape(-1), []
-    for first, length, size in zip(self._firsts, lengths, padded, strict=True):
-      own = vector[first * LANES : (first + length) * LANES]
-      parts.append(
-        jnp.pad(own, (0, (size - length) * LANES), constant_values=-1)
-      )
-    return joining.concat(parts).reshape(-1, LANES), padded
+    self._of_block = self._of_row[: blocks * LANES : LANES]
+    self._few, self._of_few = numbers[few], self._of_row[few]
 
   def sizes(self) -> np.ndarray:
     """int32, how many numbers each segment has."""
@@ -295,8 +277,7 @@ class _Segments:
     """
     whole = reductions.row_max(self._blocks)
     few = reductions.row_max(self._few)
-    least = jnp.min(jnp.where(whole < 0, 2**31 - 1, whole), axis=1)
-    least = jnp.where(self._is_shared, 2**31 - 1, least)
+    least = jnp.where(self._is_shared, 2**31 - 1, jnp.min(whole, axis=1))
     most = jnp.where(self._is_shared, 0, jnp.max(whole, axis=1))
     return (
       jnp.minimum(
