@@ -157,8 +157,7 @@ def of_all(vectors: Sequence[jax.Array], most: int) -> Candidates:
   """
   row = reductions.lanes()
   if any(_reads_tiles(x, row) for x in vectors):
-    narrow = most * row <= _WORTHWHILE * sum(x.size for x in vectors)
-    if narrow and not any(x.size % row for x in vectors):
+    if most * row <= _WORTHWHILE * sum(x.size for x in vectors):
       return _of_stored(vectors, most)
   vectors = [x.reshape(-1) for x in vectors]
   if not platforms.is_cpu():
@@ -196,15 +195,22 @@ def _of_stored(leaves: Sequence[jax.Array], most: int) -> Candidates:
   tops = [_tops(x, row) for x in leaves]
   winners = _winners(tops, [sum(x.shape[0] for x in tops)], [most])
   starts = LANES * joining.offsets([x.shape[0] for x in tops])
-  begins = joining.offsets(sizes) // row
-  blocks = [storage.blocks(x.shape) for x in leaves]
-  start, begin, side_by_side = reductions.looked_up(
-    winners, starts.tolist(), [starts, begins, blocks]
+  rows = [reductions.in_rows(storage.vector(x), row) for x in leaves]
+  tables = (
+    starts,
+    joining.offsets(sizes),
+    joining.offsets([x.shape[0] for x in rows]),
+    [storage.blocks(x.shape) for x in leaves],
   )
-  stored = joining.concat([storage.vector(x) for x in leaves]).reshape(-1, row)
-  own = begin + storage.stored_row(winners - start, side_by_side)
-  values = stored.at[own].get(mode='clip', wrap_negative_indices=False)
-  first = _cut(row * (begin + winners - start), row)
+  start, offset, begin, side_by_side = reductions.looked_up(
+    winners, starts.tolist(), tables
+  )
+  number = winners - start
+  own = begin + storage.stored_row(number, side_by_side)
+  values = (
+    joining.concat(rows).at[own].get(mode='clip', wrap_negative_indices=False)
+  )
+  first = _cut(offset + row * number, row)
   return _candidates(
     values.reshape(-1, LANES), first, [most * (row // LANES)], sizes
   )
