@@ -224,7 +224,8 @@ class _Segments:
   """
 
   def __init__(self, numbers: jax.Array, lengths: Sequence[int]):
-    assert sum(lengths) == numbers.shape[0] and min(lengths) > 0
+    rows = numbers.shape[0]
+    assert sum(lengths) == rows and min(lengths) > 0
     self._number, self._numbers = len(lengths), numbers
     self._sizes = np.asarray(lengths, np.int32) * LANES
     self._firsts = joining.offsets(lengths)
@@ -232,7 +233,6 @@ class _Segments:
     # Blocks of LANES rows are counted lane by lane, which is up to six times as
     # fast as row by row. The few blocks with rows of several segments, and the
     # last one if it is not full, are counted row by row.
-    rows = numbers.shape[0]
     blocks = rows // LANES
     ends = np.cumsum(lengths)
     shared = np.unique(ends[ends % LANES > 0] // LANES)

@@ -92,6 +92,8 @@ class Window:
 
   def _places(self, shape: Sequence[int]) -> jax.Array:
     """The places of the entries in the leaf's `storage.vector`."""
+    if not storage.is_tiled(shape):
+      return self.indices
     return storage.place(self.indices, storage.blocks(shape))
 
 
