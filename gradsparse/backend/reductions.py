@@ -118,9 +118,7 @@ def searchsorted(
 
 
 def looked_up(
-  x: jax.Array,
-  ascending: Sequence[int],
-  tables: Sequence[Sequence[int] | np.ndarray],
+  x: jax.Array, ascending: Sequence[int], tables: Sequence[Sequence[int]]
 ) -> list[jax.Array]:
   """What each table has for the last bound that each number reaches.
 
