@@ -118,7 +118,9 @@ def searchsorted(
 
 
 def looked_up(
-  x: jax.Array, ascending: Sequence[int], tables: Sequence[Sequence[int]]
+  x: jax.Array,
+  ascending: Sequence[int],
+  tables: Sequence[Sequence[int] | np.ndarray],
 ) -> list[jax.Array]:
   """What each table has for the last bound that each number reaches.
 

@@ -138,7 +138,7 @@ def top_k(
       ]
     elif together:
       first = None if now is None else now[0]
-      entries = selection.top_k_of_all(leaves, counts[0], first)
+      entries = selection.top_k_of_all(arrays, counts[0], first)
     else:
       entries = selection.top_k_of_each(arrays, counts, now)
     if together:

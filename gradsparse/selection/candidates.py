@@ -151,12 +151,18 @@ def of_all(vectors: Sequence[jax.Array], most: int) -> Candidates:
   """Candidates whose only segment is all vectors together.
 
   Args:
-    vectors: float32, none empty.
+    vectors: float32, none empty; or leaves, which stand for the vectors of
+      their elements.
     most: the largest k, from 1 to the number of all elements.
   """
+  row = reductions.lanes()
+  if any(_reads_tiles(x, row) for x in vectors):
+    if most * row <= _WORTHWHILE * sum(x.size for x in vectors):
+      return _of_stored(vectors, most)
+  vectors = [x.reshape(-1) for x in vectors]
   if not platforms.is_cpu():
     return of_vectors([joining.concat(vectors)], [most])
-  vectors, row = _runs(vectors), reductions.lanes()
+  vectors = _runs(vectors)
   sizes = [x.shape[0] for x in vectors]
   if len(vectors) == 1:
     return of_vectors(vectors, [most])
@@ -181,6 +187,33 @@ def of_all(vectors: Sequence[jax.Array], most: int) -> Candidates:
     values = _written(values, x, number, begin, end)
   values = values[:most].reshape(-1, LANES)
   return _candidates(values, _cut(first, row), [values.shape[0]], sizes)
+
+
+def _of_stored(leaves: Sequence[jax.Array], most: int) -> Candidates:
+  """Candidates of all leaves, whose rows are gathered as they are stored."""
+  row, sizes = reductions.lanes(), [x.size for x in leaves]
+  tops = [_tops(x, row) for x in leaves]
+  winners = _winners(tops, [sum(x.shape[0] for x in tops)], [most])
+  starts = LANES * joining.offsets([x.shape[0] for x in tops])
+  rows = [reductions.in_rows(storage.vector(x), row) for x in leaves]
+  tables = (
+    starts,
+    joining.offsets(sizes),
+    joining.offsets([x.shape[0] for x in rows]),
+    [storage.blocks(x.shape) for x in leaves],
+  )
+  start, offset, begin, side_by_side = reductions.looked_up(
+    winners, starts.tolist(), tables
+  )
+  number = winners - start
+  own = begin + storage.stored_row(number, side_by_side)
+  values = (
+    joining.concat(rows).at[own].get(mode='clip', wrap_negative_indices=False)
+  )
+  first = _cut(offset + row * number, row)
+  return _candidates(
+    values.reshape(-1, LANES), first, [most * (row // LANES)], sizes
+  )
 
 
 def _runs(vectors: Sequence[jax.Array]) -> list[jax.Array]:

@@ -126,10 +126,10 @@ def top_k_of_all(
   Returns:
     As `top_k_of_each`, with m = k.
   """
-  if sum(x.shape[0] for x in leaves) < _SMALL:
-    joined = joining.concat(leaves)
+  if sum(x.size for x in leaves) < _SMALL:
+    joined = joining.concat([x.reshape(-1) for x in leaves])
     return _by_sorting([joined], [k], None if now is None else now[None])
-  found = candidates.of_all([x for x in leaves if x.shape[0]], k)
+  found = candidates.of_all([x for x in leaves if x.size], k)
   wanted = jnp.int32(k) if now is None else now
   return found.largest(wanted[None], k, len(leaves))
 

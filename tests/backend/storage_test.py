@@ -63,6 +63,22 @@ def test_the_same_entries_are_the_largest(tpu):
     np.testing.assert_array_equal(found, wanted)
 
 
+def _largest_of_all(leaves):
+  return selection.top_k_of_all(list(map(jnp.asarray, leaves)), 90)
+
+
+def test_the_same_entries_of_all_leaves_are_the_largest(tpu):
+  rng = np.random.default_rng(2)
+  shapes = [(3, 16, 384), (7,), (64, 128), (8, 200), (60, 256), (300,)]
+  leaves = [
+    np.float32(np.round(rng.standard_t(2, shape), 1)) for shape in shapes
+  ]
+  expected = _largest_of_all(leaves)
+  tpu()
+  for found, wanted in zip(_largest_of_all(leaves), expected, strict=True):
+    np.testing.assert_array_equal(found, wanted)
+
+
 def test_the_sum_of_messages_is_that_of_vectors_to_the_bit(tpu):
   rng = np.random.default_rng(1)
   space = Space.whole(SHAPES)
