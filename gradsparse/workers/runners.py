@@ -300,8 +300,7 @@ def _simulated(step: _WorkerStep, donate: Sequence[int]) -> jax.stages.Wrapped:
 class _Sharded(jax.stages.Wrapped):
   """A device for each worker, by `jax.shard_map`, which checks the types.
 
-  A call places the arguments on the devices first. Otherwise JAX would compile
-  twice: for the first arguments, and for results that are arguments again.
+  A call places its arguments first, or JAX would compile anew for results.
   """
 
   def __init__(
@@ -334,8 +333,7 @@ class _Sharded(jax.stages.Wrapped):
     self._run = jax.jit(run, donate_argnums=donate)
 
   def __call__(self, *args):
-    # Arrays of several processes are on the devices of all.
-    if jax.process_count() == 1:
+    if jax.process_count() == 1:  # else all arrays are global
       try:
         args = jax.device_put(args, self._places)
       except (TypeError, ValueError):
