@@ -99,15 +99,17 @@ def rounds(transports: Iterable[str], workers: int) -> int:
   """The number of successive messages, by the transports of a plan's rows.
 
   An all-reduce has 2 (P - 1), as has a reduce-scatter with its all-gather; an
-  all-gather P - 1; a butterfly floor(log2 P), and two more if P is not a power
-  of two.
+  all-gather P - 1, as has a vote of all with all; a butterfly floor(log2 P),
+  and two more if P is not a power of two; a tree up and down 2 ceil(log2 P).
   """
   total = 0
   for transport in set(transports):
     if 'butterfly' in transport:
       core = workers.bit_length() - 1
       total += core + (2 if workers > 1 << core else 0)
-    elif 'gather' in transport or 'vote' in transport:
+    elif 'tree' in transport:
+      total += 2 * (workers - 1).bit_length()
+    elif transport.endswith(('gather', 'vote')):
       total += workers - 1
     else:
       total += 2 * (workers - 1)

@@ -2,9 +2,9 @@
 
 A TPU stores the last two axes in tiles of 8 rows and 128 columns. A vector of
 all elements in row-major order is another array, and writing it takes as long
-as three or four reads. In the order of the tiles it is the same memory: XLA
-copies nothing. So selections read rows of 128 elements in that order, and sums
-of messages are added up in it.
+as three or four reads, by XLA's estimate for a v5e. In the order of the tiles
+it is the same memory: XLA copies nothing. So selections read rows of 128
+elements in that order, and sums of messages are added up in it.
 """
 
 from __future__ import annotations

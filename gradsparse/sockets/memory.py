@@ -83,7 +83,8 @@ class Memory(NamedTuple):
       `accumulate`, without computation. The default is all of `pending()`.
     update: (state, means, is_dense) -> updates, the optimizer's input. It may
       read only values that are equal on all workers: the means, and fields of
-      the state that depend on means alone.
+      the state that depend on means alone. Finite means must give a finite
+      update: after a sparse message nothing checks it again.
     sent: (state, delivered) -> state: subtracts what was sent, a tree of Window
       or Full. It does not read the means.
     arrived: (state, means, is_dense, accepted) -> state: updates fields that

@@ -2,6 +2,7 @@
 
 import math
 
+import chex
 from gradsparse import selection
 from gradsparse.backend import platforms
 from gradsparse.backend import storage
@@ -46,21 +47,22 @@ def test_rows_of_a_leaf_are_where_they_are_stored(tpu):
     assert (places >= x.size).tolist() == (others >= x.size).tolist()
 
 
+def _drawn(shapes):
+  """Leaves of few different numbers, so that many are equal."""
+  rng = np.random.default_rng(0)
+  return [np.float32(np.round(rng.standard_t(2, x), 1)) for x in shapes]
+
+
 def _largest(leaves):
   counts = [37, 5, 3, 100, 2]
   return selection.top_k_of_each(list(map(jnp.asarray, leaves)), counts)
 
 
 def test_the_same_entries_are_the_largest(tpu):
-  rng = np.random.default_rng(0)
-  # Few different numbers, so that many are equal.
-  leaves = [
-    np.float32(np.round(rng.standard_t(2, shape), 1)) for shape in SHAPES
-  ]
+  leaves = _drawn(SHAPES)
   expected = _largest(leaves)
   tpu()
-  for found, wanted in zip(_largest(leaves), expected, strict=True):
-    np.testing.assert_array_equal(found, wanted)
+  chex.assert_trees_all_equal(_largest(leaves), expected)
 
 
 def _largest_of_all(leaves):
@@ -68,15 +70,10 @@ def _largest_of_all(leaves):
 
 
 def test_the_same_entries_of_all_leaves_are_the_largest(tpu):
-  rng = np.random.default_rng(2)
-  shapes = [(3, 16, 384), (7,), (64, 128), (8, 200), (60, 256), (300,)]
-  leaves = [
-    np.float32(np.round(rng.standard_t(2, shape), 1)) for shape in shapes
-  ]
+  leaves = _drawn([*SHAPES, (300,)])
   expected = _largest_of_all(leaves)
   tpu()
-  for found, wanted in zip(_largest_of_all(leaves), expected, strict=True):
-    np.testing.assert_array_equal(found, wanted)
+  chex.assert_trees_all_equal(_largest_of_all(leaves), expected)
 
 
 def test_the_sum_of_messages_is_that_of_vectors_to_the_bit(tpu):

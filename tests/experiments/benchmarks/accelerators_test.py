@@ -165,6 +165,10 @@ def test_the_pages_have_the_tables_of_the_record():
   root = pathlib.Path(__file__).resolve().parents[3]
   record = root / 'experiments/results/accelerators.json'
   rows = json.loads(record.read_text())
+  places = [
+    [r[x] for x in ('target', 'slices', 'tree', 'scheme')] for r in rows
+  ]
+  assert all(places.count(place) == 1 for place in places)
   text = (root / 'docs/accelerators_tables.md').read_text()
   assert text.strip() == page.page(rows)
   summary = tables.markdown(page.summary(rows))
