@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+import contextlib
 import dataclasses
 import math
 from typing import Any, Literal, get_args
@@ -297,26 +298,45 @@ def _simulated(step: _WorkerStep, donate: Sequence[int]) -> jax.stages.Wrapped:
   return jax.jit(run, donate_argnums=donate)
 
 
-class _Sharded(jax.stages.Wrapped):
+class _Runner(jax.stages.Wrapped):
+  """A program of all workers, whose arguments are made ready before it."""
+
+  _mapped: Any
+
+  def _ready(self, *args: Any) -> Sequence[Any]:
+    """The arguments, checked or placed."""
+    raise NotImplementedError
+
+  def __call__(self, *args):
+    return self._mapped(*self._ready(*args))
+
+  def lower(self, *args) -> jax.stages.Lowered:
+    return self._mapped.lower(*self._ready(*args))
+
+  def trace(self, *args) -> jax.stages.Traced:
+    return self._mapped.trace(*self._ready(*args))
+
+
+class _Sharded(_Runner):
   """A device for each worker, by `jax.shard_map`, which checks the types.
 
-  A call places its arguments first, or JAX would compile anew for results.
+  Arguments are placed first, or JAX would compile anew for results.
   """
 
-  def __init__(
-    self,
-    step: _WorkerStep,
-    devices: Sequence[jax.Device],
-    donate: Sequence[int],
-  ):
-    mesh = Mesh(
+  def __init__(self, step: _WorkerStep, devices: Sequence[Any], donate: Any):
+    self._mesh = Mesh(
       np.asarray(devices).reshape(tuple(step.axes.values())),
       tuple(step.axes),
       axis_types=(AxisType.Auto,) * len(step.axes),
     )
+    self._places = jax.tree.map(
+      lambda spec: NamedSharding(self._mesh, spec),
+      step.in_specs,
+      is_leaf=is_spec,
+    )
     mapped = jax.shard_map(
       step.on_blocks,
-      mesh=mesh,
+      mesh=self._mesh,
       in_specs=step.in_specs,
       out_specs=step.out_specs,
       check_vma=step.check_vma,
@@ -326,44 +346,30 @@ class _Sharded(jax.stages.Wrapped):
       step.check_sizes(*args)
       return mapped(*args)
 
-    self._step = step
-    self._places = jax.tree.map(
-      lambda spec: NamedSharding(mesh, spec), step.in_specs, is_leaf=is_spec
-    )
-    self._run = jax.jit(run, donate_argnums=donate)
+    self._mapped = jax.jit(run, donate_argnums=donate)
 
-  def __call__(self, *args):
-    if jax.process_count() == 1:  # else all arrays are global
-      try:
-        args = jax.device_put(args, self._places)
-      except (TypeError, ValueError):
-        self._step.check_sizes(*args)  # which says more
-        raise
-    return self._run(*args)
+  def _ready(self, *args):
+    # Arrays of several processes are on the devices of all.
+    if jax.process_count() == 1 and len(args) == len(self._places):
+      with contextlib.suppress(TypeError, ValueError):  # `run` says more
+        return [*map(self._placed, args, self._places)]
+    return args
 
-  def lower(self, *args) -> jax.stages.Lowered:
-    return self._run.lower(*args)
-
-  def trace(self, *args) -> jax.stages.Traced:
-    return self._run.trace(*args)
-
-  def eval_shape(self, *args):
-    return self._run.eval_shape(*args)
+  def _placed(self, arg, places):
+    there = (getattr(x, 'sharding', None) for x in jax.tree.leaves(arg))
+    if all(getattr(x, 'mesh', None) == self._mesh for x in there):
+      return arg  # jax.device_put would take longer than the call
+    return jax.device_put(arg, places)
 
 
-class _Pmapped(jax.stages.Wrapped):
+class _Pmapped(_Runner):
   """A device for each worker, by `jax.pmap`, along one axis.
 
   `jax.pmap` splits the arguments before it traces, for any number of workers,
   so the checks run before it.
   """
 
-  def __init__(
-    self,
-    step: _WorkerStep,
-    devices: Sequence[jax.Device],
-    donate: Sequence[int],
-  ):
+  def __init__(self, step: _WorkerStep, devices: Sequence[Any], donate: Any):
     def check(*args):
       step.check_sizes(*args)
       step.check_types(*args)
@@ -380,21 +386,10 @@ class _Pmapped(jax.stages.Wrapped):
       donate_argnums=tuple(donate),
     )
 
-  def _check(self, *args):
+  def _ready(self, *args):
     def bare(x):
       known = hasattr(x, 'shape') and hasattr(x, 'dtype')
       return jax.ShapeDtypeStruct(x.shape, x.dtype) if known else x
 
     self._checked(*jax.tree.map(bare, args))
-
-  def __call__(self, *args):
-    self._check(*args)
-    return self._mapped(*args)
-
-  def lower(self, *args) -> jax.stages.Lowered:
-    self._check(*args)
-    return self._mapped.lower(*args)
-
-  def trace(self, *args) -> jax.stages.Traced:
-    self._check(*args)
-    return self._mapped.trace(*args)
+    return args

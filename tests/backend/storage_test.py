@@ -8,6 +8,7 @@ from gradsparse.backend import platforms
 from gradsparse.backend import storage
 from gradsparse.sockets import Space
 from gradsparse.sockets import Sparse
+from gradsparse.sockets import Window
 from gradsparse.sockets import sum_by_leaf
 from gradsparse.sockets import sums_by_leaf
 import jax
@@ -74,6 +75,22 @@ def test_the_same_entries_of_all_leaves_are_the_largest(tpu):
   expected = _largest_of_all(leaves)
   tpu()
   chex.assert_trees_all_equal(_largest_of_all(leaves), expected)
+
+
+def _delivered(shape):
+  size = math.prod(shape)
+  indices = jnp.array([-130, -1, 0, 200, size - 200, size, size + 130])
+  window = Window(jnp.arange(1.0, 8), indices, size)
+  leaf = jnp.arange(size, dtype=jnp.float32).reshape(shape)
+  swapped = window.update(lambda x, sent, other: sent - other, leaf, 2 * leaf)
+  return window.plus(leaf, -1.0), swapped, window.dense(shape)
+
+
+def test_deliveries_touch_the_same_elements(tpu):
+  expected = [_delivered(shape) for shape in SHAPES[:3]]
+  tpu()
+  found = [_delivered(shape) for shape in SHAPES[:3]]
+  chex.assert_trees_all_equal(found, expected)
 
 
 def test_the_sum_of_messages_is_that_of_vectors_to_the_bit(tpu):
