@@ -125,6 +125,7 @@ BAD = (
 )
 
 
+@pytest.mark.slow
 def test_a_users_file_type_checks(tmp_path):
   """And mistakes in words are seen before anything runs."""
   if importlib.util.find_spec('mypy') is None:

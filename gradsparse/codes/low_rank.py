@@ -85,8 +85,12 @@ def together(ctx: Context) -> list[Matrices]:
   return out
 
 
-def _turned(factors: Sequence[jax.Array]) -> list[jax.Array]:
-  """Transposes small matrices, before any loop that reads them."""
+def turned(factors: Sequence[jax.Array]) -> list[jax.Array]:
+  """Transposes factors, before any loop that reads them.
+
+  Where XLA sees a transpose, it computes M^T P for P^T M, which may take many
+  times longer.
+  """
   turned = [jnp.swapaxes(x, 1, 2) for x in factors]
   return barriers.barrier_if_shared(turned, len(turned))
 
@@ -95,15 +99,15 @@ def _products(p: jax.Array, q: jax.Array) -> Sequence[jax.Array]:
   """P Q^T for each matrix.
 
   Args:
-    p: float32[n, rows, r].
-    q: float32[n, columns, r].
+    p: float32[n, r, rows].
+    q: float32[n, r, columns].
   """
-  rank = p.shape[-1]
+  rank = p.shape[1]
   if rank > _FEW:
-    return jax.lax.map(lambda pair: pair[0] @ pair[1].T, (p, q))
+    return jax.lax.map(lambda pair: pair[0].T @ pair[1], (p, q))
   return [
     functools.reduce(
-      jnp.add, (p[i, :, k, None] * q[i, None, :, k] for k in range(rank))
+      jnp.add, (p[i, k, :, None] * q[i, k, None] for k in range(rank))
     )
     for i in range(p.shape[0])
   ]
@@ -112,7 +116,7 @@ def _products(p: jax.Array, q: jax.Array) -> Sequence[jax.Array]:
 def low_rank() -> Code:
   """The factor Q = M^T P of each matrix M, decoded as P Q^T.
 
-  All workers share P. A factor is float32[n, rows or columns, r], of n leaves
+  All workers share P. A factor is float32[n, r, rows or columns], of n leaves
   of one shape. `Context.prepared` is a list of such P, orthonormal. Factors Q
   of several workers may be summed, as P is the same.
 
@@ -120,27 +124,19 @@ def low_rank() -> Code:
   >>> extend, x = gs.extend, jnp.array([[2.0, 4.0], [0.0, 0.0]])
   >>> whole = extend.Comm(None).shards  # not sharded
   >>> leaves = extend.MessageLeaves((x.shape,), cuts=((),), shards=whole)
-  >>> p = jnp.array([[[1.0], [0.0]]])
+  >>> p = jnp.array([[[1.0, 0.0]]])
   >>> ctx = extend.Context(leaves, 1, 0, None, None, prepared=[p])
   >>> print(*extend.codes.low_rank().round(extend.Leaves([x]), ctx))
-  [[[2.]
-    [4.]]]
+  [[[2. 4.]]]
 
   References:
     Vogels et al., arXiv 1905.13727, algorithm 1.
   """
 
   def round(selected, ctx):
-    # P^T M, transposed behind barriers: M^T P may take many times longer, and
-    # XLA turns one into the other where it sees a transpose.
-    flat = _turned(ctx.prepared)
-    products = [
-      same.each(lambda m, p: p @ m, selected.arrays, p)
-      for same, p in zip(together(ctx), flat, strict=True)
-    ]
     return [
-      same.rows.sum(q)
-      for same, q in zip(together(ctx), _turned(products), strict=True)
+      same.rows.sum(same.each(lambda m, p: p @ m, selected.arrays, p))
+      for same, p in zip(together(ctx), ctx.prepared, strict=True)
     ]
 
   def decode(factors, ctx, summands):
@@ -155,7 +151,7 @@ def low_rank() -> Code:
   def bounds(factors, ctx):
     # No element of P is beyond 1.
     del ctx
-    return joining.concat([q.shape[-1] * q.reshape(-1) for q in factors])
+    return joining.concat([q.shape[1] * q.reshape(-1) for q in factors])
 
   return Code(
     pack=lambda factors, ctx: factors,

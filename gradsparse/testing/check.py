@@ -162,7 +162,7 @@ def _check_case(
     if program is None:
       program = fn.lower(state, grads, second).compile(laws.QUICKLY)
     before = _to_numpy(state)
-    updates, state, delivered = program(state, grads, second)
+    updates, state, delivered = program(before, grads, second)
     last = (grads, second)
     after, updates, delivered = _to_numpy((state, updates, delivered))
     step = laws.Step(grads, second, before, after, updates, delivered, healthy)

@@ -356,8 +356,11 @@ class _Sharded(_Runner):
     return args
 
   def _placed(self, arg, places):
-    there = (getattr(x, 'sharding', None) for x in jax.tree.leaves(arg))
-    if all(getattr(x, 'mesh', None) == self._mesh for x in there):
+    def there(place, part):
+      found = (getattr(x, 'sharding', None) for x in jax.tree.leaves(part))
+      return all(sharding == place for sharding in found)
+
+    if all(jax.tree.leaves(jax.tree.map(there, places, arg))):
       return arg  # jax.device_put would take longer than the call
     return jax.device_put(arg, places)
 

@@ -24,14 +24,6 @@ PLATFORMS = ('cuda', 'tpu')
 # Not a power of two: gTop-k folds one worker into another.
 NUM_WORKERS = 3
 
-# What a program may call beside StableHLO's own operations. PowerSGD makes a
-# basis orthonormal, by the QR decomposition of the platform.
-QR = {
-  *('cusolver_geqrf_ffi', 'cusolver_orgqr_ffi'),  # CUDA
-  *('Qr', 'ProductOfElementaryHouseholderReflectors'),  # TPUs
-}
-CALLS: dict[str, set[str]] = {'power_sgd': QR}
-
 # A message of one size, and one of several.
 KINDS = ('dgc', 'variance')
 SETTINGS = marks.few(schemes.BY_NAME, *KINDS)
@@ -107,7 +99,7 @@ def traced(name: str, run) -> jax.stages.Traced:
 def test_a_step_is_lowered_for_gpus_and_tpus(name, run):
   # For both at once: what only one of them has is in a branch of its own.
   lowered = traced(name, run).lower(lowering_platforms=PLATFORMS)
-  assert custom_calls(lowered) == CALLS.get(name, set())
+  assert not custom_calls(lowered)
 
 
 @pytest.mark.parametrize('platform', PLATFORMS)

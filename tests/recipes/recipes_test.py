@@ -193,7 +193,7 @@ def test_power_sgd_does_what_its_oracle_does(rank, num_workers):
   assert not np.array_equal(first[0], first[3])
   oracle = power_sgd.PowerSGD(
     rank,
-    [first.get(i) for i in range(5)],
+    [first[i].T if i in first else None for i in range(5)],
     dense=[i for i in range(5) if i not in first],
   )
   # Orthogonalising float32 columns that are nearly parallel loses digits.
