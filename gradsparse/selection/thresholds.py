@@ -259,6 +259,10 @@ class _Segments:
     """int32[segments], how many numbers of each exceed its bar, >= -1."""
     if self._number == 1 and platforms.asks_host():
       return jnp.sum(self._numbers > bars, dtype=jnp.int32)[None]
+    if self._number == 1 and not platforms.is_cpu():
+      # All at once: TPUs add up whole registers.
+      parts = (self._blocks, self._few)
+      return sum(jnp.sum(x > bars, dtype=jnp.int32)[None] for x in parts)
     own = reductions.taken(bars, self._of_block)
     own = jnp.where(self._is_shared, 2**31 - 1, own)
     lanes = jnp.sum(self._blocks > own[:, None, None], axis=1, dtype=jnp.uint32)
