@@ -261,8 +261,8 @@ class _Segments:
       return jnp.sum(self._numbers > bars, dtype=jnp.int32)[None]
     if self._number == 1 and not platforms.is_cpu():
       # All at once: TPUs add up whole registers.
-      parts = (self._blocks, self._few)
-      return sum(jnp.sum(x > bars, dtype=jnp.int32)[None] for x in parts)
+      whole = jnp.sum(self._blocks > bars, dtype=jnp.int32)
+      return (whole + jnp.sum(self._few > bars, dtype=jnp.int32))[None]
     own = reductions.taken(bars, self._of_block)
     own = jnp.where(self._is_shared, 2**31 - 1, own)
     lanes = jnp.sum(self._blocks > own[:, None, None], axis=1, dtype=jnp.uint32)
