@@ -304,6 +304,7 @@ SETTINGS = (
 BY_NAME = {setting.name: setting for setting in SETTINGS}
 # The first setting of each recipe.
 FIRST = tuple({s.recipe: s for s in reversed(SETTINGS)}.values())
+FIRST_NAMES = tuple(setting.name for setting in FIRST)
 
 
 # --- the limits of law 3: what the updates become when nothing is left out --

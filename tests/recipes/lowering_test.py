@@ -26,7 +26,6 @@ NUM_WORKERS = 3
 
 # A message of one size, and one of several.
 KINDS = ('dgc', 'variance')
-SETTINGS = marks.few(schemes.BY_NAME, *KINDS)
 
 
 def custom_calls(lowered: jax.stages.Lowered) -> set[str]:
@@ -94,8 +93,16 @@ def traced(name: str, run) -> jax.stages.Traced:
   return fn.trace(*jax.eval_shape(arguments))
 
 
-@pytest.mark.parametrize('run', marks.few([simulated, on_a_mesh], on_a_mesh))
-@pytest.mark.parametrize('name', SETTINGS)
+@pytest.mark.parametrize(
+  'name, run',
+  marks.few(
+    [
+      *((name, on_a_mesh) for name in schemes.BY_NAME),
+      *((name, simulated) for name in KINDS),
+    ],
+    *((name, on_a_mesh) for name in KINDS),
+  ),
+)
 def test_a_step_is_lowered_for_gpus_and_tpus(name, run):
   # For both at once: what only one of them has is in a branch of its own.
   lowered = traced(name, run).lower(lowering_platforms=PLATFORMS)

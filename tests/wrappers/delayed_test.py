@@ -44,7 +44,9 @@ def drawn(name, count=STEPS):
   return [gradients(WORKERS, seed=t, params=params) for t in range(count)]
 
 
-@pytest.mark.parametrize('name', marks.few(schemes.BY_NAME, 'sign_memory'))
+@pytest.mark.parametrize(
+  'name', marks.few(['sign_memory', *schemes.FIRST_NAMES], 'sign_memory')
+)
 def test_the_same_updates_one_call_later(name):
   setting = schemes.BY_NAME[name]
   each = drawn(name)
