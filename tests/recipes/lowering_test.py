@@ -8,6 +8,7 @@ there, a call back to Python for instance.
 from __future__ import annotations
 
 import gradsparse as gs
+from gradsparse.backend import platforms
 import jax
 from jax.sharding import AbstractMesh
 from jax.sharding import AxisType
@@ -103,7 +104,8 @@ def traced(name: str, run) -> jax.stages.Traced:
     *((name, on_a_mesh) for name in KINDS),
   ),
 )
-def test_a_step_is_lowered_for_gpus_and_tpus(name, run):
+def test_a_step_is_lowered_for_gpus_and_tpus(name, run, monkeypatch):
+  monkeypatch.setattr(platforms, 'name', lambda: 'gpu')
   # For both at once: what only one of them has is in a branch of its own.
   lowered = traced(name, run).lower(lowering_platforms=PLATFORMS)
   assert not custom_calls(lowered)

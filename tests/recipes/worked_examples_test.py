@@ -107,7 +107,7 @@ def test_terngrad_of_numbers_equal_but_for_rounding_sends_them():
   np.testing.assert_allclose(tx.update(grads, tx.init(grads))[0], 0.3, 1e-6)
 
 
-@pytest.mark.parametrize('number', marks.few([0.07, 0.3, 1e30], 0.3))
+@pytest.mark.parametrize('number', marks.few([0.07, 0.3, 1e19], 0.3))
 def test_terngrad_of_many_equal_numbers_sends_them(number):
   """Also as optimised code, where a product and a sum are one operation."""
   tx = gs.terngrad(axis_name=None, min_size=0)
