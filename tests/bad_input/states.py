@@ -57,7 +57,7 @@ def given() -> Iterator[Case]:
       gs.power_sgd(1, axis_name=None).init(jnp.ones((8, 6))),
     ),
     ValueError,
-    r'shape \(6, 1\) and not \(6, 2\)',
+    r'shape \(1, 6\) and not \(2, 6\)',
   )
   for what, state, says in (
     ('steps-float', STATE._replace(steps=jnp.float32(0)), 'float32 .* int32'),
