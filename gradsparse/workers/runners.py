@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Callable, Mapping, Sequence
 import contextlib
 import dataclasses
@@ -303,9 +304,9 @@ class _Runner(jax.stages.Wrapped):
 
   _mapped: Any
 
+  @abc.abstractmethod
   def _ready(self, *args: Any) -> Sequence[Any]:
     """The arguments, checked or placed."""
-    raise NotImplementedError
 
   def __call__(self, *args):
     return self._mapped(*self._ready(*args))

@@ -106,7 +106,7 @@ def traced(name: str, run) -> jax.stages.Traced:
 )
 def test_a_step_is_lowered_for_gpus_and_tpus(name, run, monkeypatch):
   monkeypatch.setattr(platforms, 'name', lambda: 'gpu')
-  # For both at once: what only one of them has is in a branch of its own.
+  # For both at once, in GPUs' form, as TPUs' has kernels that GPUs have not.
   lowered = traced(name, run).lower(lowering_platforms=PLATFORMS)
   assert not custom_calls(lowered)
 

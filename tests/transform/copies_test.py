@@ -63,7 +63,9 @@ def test_a_copy_of_a_scheme_tells_what_it_delivered():
   assert made.layout is DGC.layout
 
 
-@pytest.mark.parametrize('name', schemes.FIRST_NAMES)
+@pytest.mark.parametrize(
+  'name', marks.few(schemes.BY_NAME, *schemes.FIRST_NAMES)
+)
 def test_a_state_is_a_plain_tree_of_arrays(name):
   setting = schemes.BY_NAME[name]
   tx, params = setting.make(), setting.params
