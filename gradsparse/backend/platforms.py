@@ -62,14 +62,6 @@ def narrowed(x: jax.Array, dtype: Any) -> jax.Array:
   return x.astype(dtype)
 
 
-def asks_host() -> bool:
-  """Whether a loop on this platform asks its host if there is another turn.
-
-  GPUs wait for the answer, unless the number of turns is known.
-  """
-  return name() not in ('cpu', 'tpu')
-
-
 def sends_by_gloo() -> bool:
   """Whether the workers are CPU processes that Gloo connects."""
   return jax.process_count() > 1 and jax.default_backend() == 'cpu'

@@ -21,6 +21,8 @@ LANES = 32
 _WIDE = 128
 # On other chips, up to this many comparisons cost less than a binary search.
 _COMPARED = 1 << 26
+# With fewer, that is faster on TPUs than to search for bounds among numbers.
+_FEW_COMPARED = 1 << 24
 _HALVED_TO = 4
 # Rows of fewer numbers are not worth a reshape.
 _FEWEST = 5
@@ -99,19 +101,30 @@ def _count(*masks):
 
 
 def searchsorted(
-  ascending: jax.Array, x: jax.Array, side: str = 'left'
+  ascending: jax.Array,
+  x: jax.Array,
+  side: str = 'left',
+  both_ascend: bool = False,
 ) -> jax.Array:
   """`jnp.searchsorted`, int32.
 
   Chips other than CPUs compare each number with all, if there are few: a binary
-  search gathers in each iteration, which is slow there.
+  search gathers in each iteration, which is slow there. If both vectors ascend,
+  TPUs search for the fewer bounds among the numbers.
 
   Args:
     ascending: int32[n].
     x: int32, of any shape.
     side: 'left' or 'right'.
+    both_ascend: whether x is a vector that ascends, too.
   """
-  few = not platforms.is_cpu() and ascending.size * x.size <= _COMPARED
+  compared = ascending.size * x.size
+  if both_ascend and platforms.name() == 'tpu' and compared > _FEW_COMPARED:
+    other = 'left' if side == 'right' else 'right'
+    begins = jnp.searchsorted(x, ascending, side=other).astype(jnp.int32)
+    passed = jnp.zeros_like(x).at[begins].add(1, mode='drop')
+    return jnp.cumsum(passed, dtype=jnp.int32)
+  few = not platforms.is_cpu() and compared <= _COMPARED
   method = 'compare_all' if few else 'scan'
   found = jnp.searchsorted(ascending, x, side=side, method=method)
   return found.astype(jnp.int32)
@@ -163,6 +176,38 @@ def taken(table: jax.Array, numbers: jax.Array) -> jax.Array:
     return table[numbers]
   own = numbers[None] == np.arange(table.size, dtype=np.int32)[:, None]
   return jnp.sum(jnp.where(own, table[:, None], 0), axis=0, dtype=table.dtype)
+
+
+def sums_of_segments(
+  counts: Sequence[jax.Array], segments: jax.Array, number: int
+) -> jax.Array:
+  """The sums of counts over segments; TPUs make them products of matrices.
+
+  Args:
+    counts: int32[n], several; each count is from 0 to 1,024.
+    segments: int32[n], the segment of each count, ascending.
+    number: of segments.
+
+  Returns:
+    int32[len(counts), number].
+  """
+  n = segments.shape[0]
+  # Beyond, sums of float32 may be inexact, or the matrix is large.
+  if platforms.name() != 'tpu' or n * max(number, 32) > 1 << 24:
+    sums = [
+      jax.ops.segment_sum(x, segments, number, indices_are_sorted=True)
+      for x in counts
+    ]
+    return jnp.stack(sums)
+  # Integers up to 256 are exact in bfloat16.
+  own = segments[:, None] == jnp.arange(number, dtype=jnp.int32)
+  joined = jnp.stack(counts)
+  halves = jnp.concatenate([joined >> 5, joined & 31]).astype(jnp.bfloat16)
+  sums = jnp.dot(
+    halves, own.astype(jnp.bfloat16), preferred_element_type=jnp.float32
+  )
+  high, low = jnp.split(sums.astype(jnp.int32), 2)
+  return (high << 5) + low
 
 
 def top(x: jax.Array) -> jax.Array:

@@ -61,7 +61,9 @@ def decoded(code: ValueCode, e: Entries) -> Sparse:
 def round(code: ValueCode, s: Sparse, key: jax.Array) -> Sparse:
   """Rounds entries; those that the code cannot represent become empty slots."""
   if code.fit is not None:
-    leaf = jnp.where(s.valid, s.space.leaf_of(s.indices), len(s.space.shapes))
+    leaf = jnp.where(
+      s.valid, s.space.leaf_of(s.indices, ascend=True), len(s.space.shapes)
+    )
     values = code.fit(s.values, leaf, len(s.space.shapes))
     return dataclasses.replace(s, values=jnp.where(s.valid, values, 0.0))
   if code.round is None:
@@ -93,14 +95,14 @@ def _of_entries(
   """The scales of the leaf of each entry."""
   if not scales:
     return []
-  leaf = space.leaf_of(indices)
+  leaf = space.leaf_of(indices, ascend=True)
   return [top[leaf] for top in scales]
 
 
 def scales_of(code: ValueCode, s: Sparse) -> list[jax.Array]:
   """The scales of each leaf, float32[L] or int32[L]; 0 if not finite."""
   leaves = len(s.space.shapes)
-  leaf = jnp.where(s.valid, s.space.leaf_of(s.indices), leaves)
+  leaf = jnp.where(s.valid, s.space.leaf_of(s.indices, ascend=True), leaves)
   if code.table is not None:
     return code.table(s.values, leaf, leaves)
   out = []

@@ -2,10 +2,11 @@
 
 Nothing is sorted. A threshold for each segment is found by counting the numbers
 that exceed a guess, for all segments at once. A segment is a run of rows of
-`LANES` numbers (see `backend.reductions`). CPUs and TPUs make one guess at a
-time, the best they can, until every threshold is found. A GPU would ask its
-host before each turn of such a loop. So GPUs make many guesses at once, in a
-fixed number of turns.
+`LANES` numbers (see `backend.reductions`). CPUs make one guess at a time, the
+best they can, until every threshold is found. A GPU would ask its host before
+each turn of such a loop, and to read the numbers takes a TPU as long as to
+compare them several times. So both make many guesses at once, in a fixed number
+of turns.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ import numpy as np
 _BESIDE = 0.02
 _CONSTANT = 1 << 20  # the most numbers in a constant of a program
 # GPUs find the bits of a threshold in groups of 4. Above _MANY numbers, reading
-# these takes most of the time, and groups are of 2 bits.
+# these takes most of the time, and groups are of 2 bits. On TPUs they are of 3.
 _WORD, _MANY = 32, 1 << 22
 
 
@@ -66,7 +67,7 @@ def largest(
     bool[rows, LANES].
   """
   segments = _Segments(numbers, lengths)
-  find = _by_digits if platforms.asks_host() else _by_guesses
+  find = _by_guesses if platforms.is_cpu() else _by_digits
   bar, missing = find(numbers, segments, counts)
   bar, missing = segments.spread(bar), segments.spread(missing)
   equal = bitmap.pack((numbers == bar).reshape(-1))
@@ -86,22 +87,25 @@ def _by_digits(
     As `_by_guesses`.
   """
   bits = 4 if numbers.size <= _MANY else 2
+  if platforms.name() == 'tpu':
+    bits = 3
   zero = (counts * 0 + (numbers[0, 0] & 0)).astype(jnp.uint32)
-  digits = jnp.arange(1, 1 << bits, dtype=jnp.uint32)[:, None]
+  digits = jnp.arange(1, 1 << bits, dtype=jnp.uint32)
 
   def turn(number, carry):
     # `above` numbers are larger than all that begin as the bar does.
     bar, above = carry
-    shift = (_WORD - bits * (number + 1)).astype(jnp.uint32)
-    tried = jnp.minimum(bar + (digits << shift), np.uint32(1 << 31)) - 1
-    reach = jax.vmap(segments.exceeding)(tried.astype(jnp.int32))
+    # The last group may begin with a bit that is known.
+    shift = jnp.maximum(_WORD - bits * (number + 1), 0).astype(jnp.uint32)
+    reach = segments.reaching(bar, digits << shift)
     enough = reach >= counts
     digit = jnp.sum(enough, axis=0, dtype=jnp.uint32)
     fewer = jnp.max(jnp.where(enough, 0, reach), axis=0)
-    return bar + (digit << shift), jnp.maximum(above, fewer)
+    bar = jnp.minimum(bar + (digit << shift), np.uint32(1 << 31))
+    return bar, jnp.maximum(above, fewer)
 
   start = zero, zero.astype(jnp.int32)
-  bar, above = jax.lax.fori_loop(0, _WORD // bits, turn, start)
+  bar, above = jax.lax.fori_loop(0, -(-_WORD // bits), turn, start)
   bar = jnp.minimum(bar, np.uint32(2**31 - 1)).astype(jnp.int32)
   return bar, jnp.where(counts > 0, counts - above, 0)
 
@@ -240,12 +244,15 @@ class _Segments:
     few = few[few < rows]
     shared = shared[shared < blocks]
     self._is_shared = jnp.zeros(blocks, bool).at[shared].set(True)
-    lanes = reductions.lanes()
-    self._blocks = numbers[: blocks * LANES].reshape(
-      blocks, LANES**2 // lanes, lanes
-    )
+    whole = numbers[: blocks * LANES]
     self._of_block = self._of_row[: blocks * LANES : LANES]
     self._few, self._of_few = numbers[few], self._of_row[few]
+    if platforms.name() == 'tpu':
+      # A block's bar is spread over its lanes, and a row's over its column.
+      self._blocks, self._few = whole.reshape(blocks, LANES**2), self._few.T
+    else:
+      lanes = reductions.lanes()
+      self._blocks = whole.reshape(blocks, LANES**2 // lanes, lanes)
 
   def sizes(self) -> np.ndarray:
     """int32, how many numbers each segment has."""
@@ -255,14 +262,51 @@ class _Segments:
     """The value of each row's segment: [rows, 1]."""
     return x[self._of_row][:, None]
 
+  def reaching(self, bar: jax.Array, steps: jax.Array) -> jax.Array:
+    """int32[G, segments], how many numbers reach a segment's bar + a step.
+
+    Args:
+      bar: uint32[segments], at most 2^31.
+      steps: uint32[G].
+    """
+
+    def below(bar, step):
+      return (jnp.minimum(bar + step, np.uint32(1 << 31)) - 1).astype(jnp.int32)
+
+    if platforms.name() != 'tpu':
+      return jax.vmap(lambda step: self.exceeding(below(bar, step)))(steps)
+    # Several comparisons share a read if they are written out.
+    if self._number == 1:
+      bars = [below(bar[0], step) for step in steps]
+      return jnp.stack(
+        [
+          jnp.sum(self._blocks > x, dtype=jnp.int32)
+          + jnp.sum(self._few > x, dtype=jnp.int32)
+          for x in bars
+        ]
+      )[:, None]
+    own, of_few = (
+      reductions.taken(bar.astype(jnp.int32), of).astype(jnp.uint32)
+      for of in (self._of_block, self._of_few)
+    )
+    large, small = [], []
+    for step in steps:
+      least = jnp.where(self._is_shared, 2**31 - 1, below(own, step))[:, None]
+      large.append(jnp.sum(self._blocks > least, axis=1, dtype=jnp.int32))
+      least = below(of_few, step)
+      small.append(jnp.sum(self._few > least, axis=0, dtype=jnp.int32))
+    return reductions.sums_of_segments(
+      large, self._of_block, self._number
+    ) + reductions.sums_of_segments(small, self._of_few, self._number)
+
   def exceeding(self, bars: jax.Array) -> jax.Array:
     """int32[segments], how many numbers of each exceed its bar, >= -1."""
-    if self._number == 1 and platforms.asks_host():
-      return jnp.sum(self._numbers > bars, dtype=jnp.int32)[None]
+    if platforms.name() == 'tpu':
+      return self.reaching(
+        bars.astype(jnp.uint32) + 1, jnp.zeros(1, jnp.uint32)
+      )[0]
     if self._number == 1 and not platforms.is_cpu():
-      # All at once: TPUs add up whole registers.
-      whole = jnp.sum(self._blocks > bars, dtype=jnp.int32)
-      return (whole + jnp.sum(self._few > bars, dtype=jnp.int32))[None]
+      return jnp.sum(self._numbers > bars, dtype=jnp.int32)[None]
     own = reductions.taken(bars, self._of_block)
     own = jnp.where(self._is_shared, 2**31 - 1, own)
     lanes = jnp.sum(self._blocks > own[:, None, None], axis=1, dtype=jnp.uint32)

@@ -84,12 +84,17 @@ class Space:
     """Splits a vector over the space into leaves."""
     return joining.split(joined, self.shapes)
 
-  def leaf_of(self, indices: jax.Array) -> jax.Array:
-    """int32, the leaf that holds each index; empty slots get the last one."""
+  def leaf_of(self, indices: jax.Array, ascend: bool = False) -> jax.Array:
+    """int32, the leaf that holds each index; empty slots get the last one.
+
+    Args:
+      indices: int32, of any shape.
+      ascend: whether they are a vector that ascends: TPUs take less time.
+    """
     if len(self.shapes) == 1:
       return jnp.zeros_like(indices)
     bounds = jnp.asarray(self.offsets[1:-1], jnp.int32)
-    return reductions.searchsorted(bounds, indices, 'right')
+    return reductions.searchsorted(bounds, indices, 'right', ascend)
 
 
 def sums_by_leaf(entries: int, space: Space) -> bool:

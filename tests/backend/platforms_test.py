@@ -6,6 +6,7 @@ is not compiled is what it is elsewhere, nothing.
 """
 
 import math
+from unittest import mock
 
 from gradsparse import codes
 from gradsparse import selection
@@ -68,6 +69,11 @@ def _marked(x):
   return thresholds.largest(numbers, [40, 8, 2, 20], counts)
 
 
+def _searched(ascending, x, side):
+  with mock.patch.object(reductions, '_FEW_COMPARED', 0):
+    return reductions.searchsorted(ascending, x, side, both_ascend=True)
+
+
 def _halved_if(wanted, x):
   return barriers.in_place_if(wanted, lambda x: x / 2, x)
 
@@ -114,6 +120,18 @@ PRIMITIVES = {
   'searchsorted': (
     lambda x: reductions.searchsorted(jnp.sort(x[0]), x, 'right'),
     (ROWS.astype(np.int32),),
+  ),
+  'sums_of_segments': (
+    lambda x, of: reductions.sums_of_segments([x, 1024 - x], of, 5),
+    (np.arange(900, dtype=np.int32), np.arange(900, dtype=np.int32) // 200),
+  ),
+  'both_ascend_left': (
+    lambda x: _searched(x[:9], x, 'left'),
+    (np.arange(-9, 900, dtype=np.int32),),
+  ),
+  'both_ascend_right': (
+    lambda x: _searched(x[:9], x, 'right'),
+    (np.repeat(np.arange(300, dtype=np.int32), 3),),
   ),
   'top_k_of_each': (
     lambda x: selection.top_k_of_each([x, x[:40_000]], [50, 3]),

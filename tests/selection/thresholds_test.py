@@ -57,6 +57,18 @@ def test_exactly_so_many_are_marked(lengths, top, seed, platform):
   )
 
 
+@pytest.mark.parametrize('platform', ['gpu', 'tpu'])
+def test_none_or_all_are_marked(platform):
+  """Thresholds of none and of all, found bit by bit."""
+  lengths, counts = (2, 33, 31, 1), np.int32([0, 33 * LANES, 0, LANES])
+  numbers = np.random.default_rng(0).integers(0, 2**31, (67, LANES), np.int32)
+  numbers[0, 0] = numbers[40, 0] = 2**31 - 1
+  np.testing.assert_array_equal(
+    _largest(lengths, platform=platform)(numbers, counts),
+    _expected(numbers, lengths, counts),
+  )
+
+
 def _rows_with_large_tops(rng, rows):
   """Rows that were taken because each has a large number."""
   every = np.abs(rng.normal(size=(20 * rows, LANES))).astype(np.float32)

@@ -159,7 +159,7 @@ def test_other_axes_of_the_mesh_stay_automatic():
   """
   mesh = mesh_of(data=WORKERS, fsdp=2)
   tx = optax.chain(
-    gs.sharded(gs.random_k(0.2, memory=True, axis_name=AXIS), P()),
+    gs.sharded(gs.sign_majority(memory=True, axis_name=AXIS), P()),
     optax.sgd(0.1, momentum=0.9),
   )
 

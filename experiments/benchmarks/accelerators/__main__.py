@@ -72,13 +72,8 @@ def _compiled() -> list[dict[str, Any]]:
     shapes = trees.make(tree, _NUM_PARAMS.value)
     bench = programs.Bench(shapes, targets.make(name, _SLICES.value))
     for scheme in _SCHEMES.value:
-      row = {
-        'scheme': scheme,
-        'target': name,
-        'slices': _SLICES.value,
-        'tree': tree,
-        'jax': jax.__version__,
-      }
+      row = {'scheme': scheme, 'target': name, 'slices': _SLICES.value}
+      row |= {'tree': tree, 'jax': jax.__version__}
       made = contenders.SCHEMES[scheme](axis_name=programs.AXIS)
       try:
         rows.append(row | bench.row(made))

@@ -32,7 +32,10 @@ class Cost:
   """The cost of one program.
 
   Attributes:
-    cycles: XLA's estimate; 0 where it makes none (CPUs, GPUs).
+    cycles: XLA's estimate; 0 where it makes none (CPUs, GPUs). Of several
+      branches the most expensive one runs.
+    of_sizes: the same for each branch of a switch between more than two, which
+      are the sizes of a message; () if there is no such switch.
     launches: operations that run, those of loops as often as these turn.
     unknown_loops: loops whose number of turns only the data decide.
     uncounted: name of an operation without an estimate -> how often it runs.
@@ -40,6 +43,7 @@ class Cost:
   """
 
   cycles: int
+  of_sizes: tuple[int, ...]
   launches: int
   unknown_loops: int
   uncounted: Mapping[str, int]
@@ -91,6 +95,7 @@ def of(text: str) -> Cost:
   entry, computations = _computations(text)
   rows: collections.Counter[str] = collections.Counter()
   uncounted: collections.Counter[str] = collections.Counter()
+  sizes: list[int] = []
   unknown = 0
 
   def turns(line):
@@ -114,7 +119,9 @@ def of(text: str) -> Cost:
       if kind == 'while':
         parts = [run(_called(line, 'body'), times * turns(line))]
       elif kind == 'conditional':
-        parts = [max(run(branch, times) for branch in _branches(line))]
+        each = [run(branch, times) for branch in _branches(line)]
+        parts = [max(each)]
+        sizes[:] = [own for own, _ in each] if len(each) > 2 else sizes
       elif kind == 'call':
         parts = [run(_called(line, 'to_apply'), times)]
       else:
@@ -133,4 +140,5 @@ def of(text: str) -> Cost:
 
   cycles, launches = run(entry, 1)
   ranked = tuple((n, name) for name, n in rows.most_common())
-  return Cost(cycles, launches, unknown, dict(uncounted), ranked)
+  of_sizes = tuple(cycles - max(sizes) + own for own in sizes)
+  return Cost(cycles, of_sizes, launches, unknown, dict(uncounted), ranked)

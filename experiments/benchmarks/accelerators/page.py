@@ -14,7 +14,7 @@ COLUMNS = {
   'compile, s': ('compile_s', '.1f'),
   'program, MB': ('code_bytes', '.1f', 1e6),
   'temporary, models': ('temp_models', '.2f'),
-  'x SGD': ('cycles_x_sgd', '.1f'),
+  'x SGD': ('cycles_x_sgd', ''),
   'floor, x SGD': ('floor_x_sgd', '.2f'),
   'unknown loops': ('unknown_loops', ',d'),
   'launches': ('launches', ',d'),
@@ -43,12 +43,21 @@ def place(row: Row) -> str:
 
 def cells(rows: Sequence[Row]) -> pd.DataFrame:
   """The text of the rows' columns."""
-  named = [
-    ', '.join(f'{n} {kind}' for kind, n in row['uncounted'].items()) or '-'
-    for row in rows
-  ]
-  shown = zip(rows, named, strict=True)
-  return tables.cells(COLUMNS, [{**r, 'uncounted': text} for r, text in shown])
+
+  def text(row):
+    named = ', '.join(f'{n} {kind}' for kind, n in row['uncounted'].items())
+    return {**row, 'uncounted': named or None, 'cycles_x_sgd': estimate(row)}
+
+  return tables.cells(COLUMNS, [*map(text, rows)])
+
+
+def estimate(row: Row) -> str | None:
+  """XLA's, with the cheapest and the most expensive size of the message."""
+  most = row['cycles_x_sgd']
+  least = min(row.get('sizes_x_sgd') or [most])
+  if least == most:
+    return most and f'{most:.1f}'
+  return f'{least:.1f} to {most:.1f}'
 
 
 def profile(rows: Sequence[Row]) -> pd.DataFrame:
@@ -68,9 +77,9 @@ def summary(rows: Sequence[Row]) -> pd.DataFrame:
   """XLA's estimates: a line for each scheme, a column for each place."""
   found: dict[str, dict[str, str]] = {}
   for row in rows:
-    if row['cycles_x_sgd'] is not None:
+    if text := estimate(row):
       own = found.setdefault(row['scheme'], {'scheme': row['scheme']})
-      own[place(row)] = f'{row["cycles_x_sgd"]:.1f}'
+      own[place(row)] = text
   return pd.DataFrame(list(found.values())).fillna(tables.NONE)
 
 

@@ -44,7 +44,7 @@ backend_config={"known_trip_count":{"n":"4"}}
 body=%body
   %w.3 = (s32[], f32[8]{0}) while(%w.2), condition=%less, body=%body
   %c.1 = f32[8]{0} conditional(%i, %w.3, %w.3), \
-branch_computations={%small, %large}
+branch_computations={%small, %large, %small}
   %a.1 = f32[8]{0} all-gather-done(%c.1), backend_config={"estimated_cycles":\
 "99"}
   ROOT %f.4 = f32[8]{0} fusion(%a.1), metadata={op_name="last"}, \
@@ -57,6 +57,7 @@ def test_cycles_are_added_up():
   """Loops as often as they turn; of branches the dearest; no end of a wait."""
   found = cost.of(_TEXT.replace('\\\n', ''))
   assert found.cycles == (4 + cost.UNKNOWN_TURNS + 8) * 10 + 7 + 1
+  assert found.of_sizes == (found.cycles - 4, found.cycles, found.cycles - 4)
   assert found.unknown_loops == 1
   assert found.uncounted == {'sort': 1}
   assert found.launches == 6 + 4 + cost.UNKNOWN_TURNS + 8 + 2
@@ -156,9 +157,10 @@ def test_a_profile_names_what_takes_most():
 def test_a_summary_has_a_column_for_each_place_with_estimates():
   other = row(target='v6e:2x4', scheme='dense', cycles_x_sgd=1.24)
   gpu = row(target='h100', cycles_x_sgd=None)
-  table = page.summary([row(cycles_x_sgd=7.6), gpu, other])
+  table = page.summary([row(sizes_x_sgd=[7.62, 5.3]), gpu, other])
   assert [*table] == ['scheme', 'v5e:2x4, one', 'v6e:2x4, one']
-  assert table.values.tolist() == [['dgc', '7.6', '-'], ['dense', '-', '1.2']]
+  text = table.values.tolist()
+  assert text == [['dgc', '5.3 to 7.6', '-'], ['dense', '-', '1.2']]
 
 
 def test_the_pages_have_the_tables_of_the_record():

@@ -255,7 +255,7 @@ def test_sizes_of_dgcs_table_3_by_counting():
     plan = _plan(f'{model}_dgc')
     size = plan.payload_bytes / 2**20
     # Elias-Fano indices take less than 16 bits.
-    assert 0.9 * dgc.published['message'] < size < dgc.published['size']
+    assert 0.9 < size / dgc.published['message'] < 1
     assert plan.dense_bytes / plan.payload_bytes > dgc.published['ratio']
   plan = _plan('alexnet_terngrad')
   (last,) = (row for row in plan.rows if row.elements == 4096 * 1000)

@@ -187,13 +187,12 @@ def test_a_run_that_goes_on_writes_no_step_twice(
     if step == 6:  # the last checkpoint may be of step 3
       raise _Killed
 
-  def run(progress=None):
-    train.train_and_evaluate(
-      config, tmp_path, progress=progress, writers=[_own('Own'), 'tensorboard']
-    )
+  def run(**options):
+    writers = [_own('Own'), 'tensorboard']
+    train.train_and_evaluate(config, tmp_path, writers=writers, **options)
 
   with pytest.raises(_Killed):
-    run(kill)
+    run(progress=kill)
   (tmp_path / trackers.IDS).write_text('{"wandb": "x"}')
   run()
   said = (tmp_path / 'own.txt').read_text().splitlines()
