@@ -51,7 +51,6 @@ def program():
   def run(name, *arguments, timeout=200, **variables):
     # Without the devices that the tests themselves asked for.
     environment = {**os.environ, 'JAX_PLATFORMS': 'cpu', **variables}
-    environment.pop('XLA_FLAGS', None)
     environment.pop('JAX_NUM_CPU_DEVICES', None)
     return subprocess.run(
       [sys.executable, '-m', f'experiments.{name}', *map(str, arguments)],

@@ -103,7 +103,7 @@ def _case(name, size):
 @pytest.mark.slow
 @pytest.mark.parametrize('name', marks.few(_MODELS, 'lstm'))
 def test_second_moments_are_those_of_the_examples_one_by_one(name):
-  per_example.check(*_case(name, 3), tolerance=1e-4)
+  per_example.check(*_case(name, 3), tolerance=3e-4)
 
 
 @pytest.mark.slow

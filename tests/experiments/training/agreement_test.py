@@ -11,10 +11,10 @@ _DAMAGED = 3  # the step after which it happens
 
 
 def _flip(array, device):
-  """The lowest bit of one element, on one device."""
+  """One bit of one element, on one device: no rounding of a step hides it."""
   shards = [shard.data for shard in array.addressable_shards]
   copy = np.array(shards[device])
-  copy.reshape(-1).view(np.uint32)[-1] ^= 1
+  copy.reshape(-1).view(np.uint32)[-1] ^= 1 << 12
   shards[device] = jax.device_put(copy, shards[device].sharding)
   return jax.make_array_from_single_device_arrays(
     array.shape, array.sharding, shards
