@@ -23,13 +23,7 @@ _GPU = pytest.mark.skipif(
 _TREE = ('--tree=scanned', '--num_params=500000')
 # Loops of which only the data know how often they turn. On a GPU each turn
 # waits for the host.
-_LOOPS_ON_GPUS = {'qsgd_elias': 2}
-_LOOPS_ON_TPUS = {
-  **dict.fromkeys(('dropping', 'dropping_leaf'), 2),
-  **dict.fromkeys(('dgc', 'dgc_exponent4', 'ef21'), 2),
-  **{'dgc_sampled': 3, 'dgc_schedule': 6, 'gtopk': 5, 'dryden': 4},
-  **{'random_k': 1, 'qsgd_descent': 2, 'qsgd_elias': 9},
-}
+_LOOPS_ON_GPUS, _LOOPS_ON_TPUS = {'qsgd_elias': 2}, {'qsgd_elias': 9}
 _SORTS_ON_TPUS = {'qsgd_descent': 2, 'dryden': 1}
 # What is promised of a row.
 _KEYS = {
@@ -43,6 +37,7 @@ _KEYS = {
   'temp_models',
   'cycles',
   'cycles_x_sgd',
+  'sizes_x_sgd',
   'floor_x_sgd',
   'unknown_loops',
   'launches',
