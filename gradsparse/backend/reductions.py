@@ -194,11 +194,11 @@ def sums_of_segments(
   n = segments.shape[0]
   # Beyond, sums of float32 may be inexact, or the matrix is large.
   if platforms.name() != 'tpu' or n * max(number, 32) > 1 << 24:
-    sums = [
+    each = [
       jax.ops.segment_sum(x, segments, number, indices_are_sorted=True)
       for x in counts
     ]
-    return jnp.stack(sums)
+    return jnp.stack(each)
   # Integers up to 256 are exact in bfloat16.
   own = segments[:, None] == jnp.arange(number, dtype=jnp.int32)
   joined = jnp.stack(counts)
