@@ -86,9 +86,8 @@ def _by_digits(
   Returns:
     As `_by_guesses`.
   """
-  bits = 4 if numbers.size <= _MANY else 2
-  if platforms.name() == 'tpu':
-    bits = 3
+  on_gpus = 4 if numbers.size <= _MANY else 2
+  bits = 3 if platforms.name() == 'tpu' else on_gpus
   zero = (counts * 0 + (numbers[0, 0] & 0)).astype(jnp.uint32)
   digits = jnp.arange(1, 1 << bits, dtype=jnp.uint32)
 
@@ -318,7 +317,7 @@ class _Segments:
     )
 
   def tops(self) -> tuple[jax.Array, jax.Array]:
-    """The least of each segment's row maxima, and the largest.
+    """The least of each segment's row maxima, and the largest; on CPUs only.
 
     Returns:
       (int32[segments], int32[segments]).
