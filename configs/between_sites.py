@@ -9,17 +9,19 @@ Commands (Mikolov's text of the Penn Treebank below DIR; see docs/papers.md):
 A GPT of 0.2 M parameters on the characters of PTB: 4 workers with 4 windows of
 128 characters each, 2,048 tokens a step, 420 steps, a sixth of a pass. AdamW
 (0.9, 0.95), weight decay 0.1 of matrices, a worker's gradient clipped at norm 1
-(with an exchange in every step at 2, see `gs.clip_local_norm`), 42 steps of a
-linear rise, then a cosine.
+(with an exchange in every step at 2, see `gs.clip_local_norm`), a tenth of the
+steps of a linear rise, then a cosine.
 
 `alone` is one worker without the others: what communication must beat. H steps
 lie between two exchanges: 15, but in the rows that name it. Outer rate and
 momentum are (0.9, 0.5) for DiLoCo, (0.7, 0.6) for MuLoCo (its paper's) and
 (1, 0) for SparseLoCo and for the plain average. 28 exchanges at k = 64 of 4096
 send each coordinate 0.44 times over the whole run: sparse rows could do better
-in a longer one. 1-bit Adam is dense for its first 84 steps, and also
-decays the scales of norms.
+in a longer one, see configs/between_sites_longer.py. 1-bit Adam is dense for a
+fifth of its steps, and also decays the scales of norms.
 """
+
+from collections.abc import Mapping
 
 from experiments.papers.table import PTB
 from experiments.papers.table import Row
@@ -65,8 +67,6 @@ def _sparse(k, mean='senders', **changes):
   )
 
 
-# 420 steps of 2,048 characters.
-_EPOCHS = 420.5 * 2048 / 5_017_482
 _DILOCO = 0.9, 0.5
 _SGD = {
   'optimizer.name': 'sgd',
@@ -74,10 +74,10 @@ _SGD = {
   'optimizer.weight_decay': 0.0,
   'train.learning_rate': 0.5,
 }
-_ROWS = {
+_FIELDS = {
   'dense': {},
   'dense_delayed': {'compression.name': 'configs.between_sites:delayed_dense'},
-  'alone': {'parallel.num_workers': 1, 'epochs': _EPOCHS / 4},
+  'alone': {'parallel.num_workers': 1},
   'average': _outer(1.0, 0.0),
   'diloco_h5': _outer(*_DILOCO, every=5),
   'diloco': _outer(*_DILOCO),
@@ -92,7 +92,6 @@ _ROWS = {
   'muloco': {**_outer(0.7, 0.6), 'optimizer.name': 'muon'},
   'one_bit_adam': {
     'compression.name': 'configs.between_sites:one_bit_adam',
-    'compression.freeze_step': 84,
     'compression.b2': 0.95,
     'compression.weight_decay': 0.1,
     'optimizer.name': 'sgd',
@@ -102,36 +101,59 @@ _ROWS = {
   'sgd': _SGD,
   'dgc': {**_SGD, 'compression.name': 'dgc', 'compression.density': 0.01},
 }
-_OTHER_RATES = {'sgd': 0.5, 'dgc': 1.0}
-TABLE = Table(
-  title='Outer steps and 1-bit Adam, 4 workers',
-  source='ours, of no paper',
-  metrics=('bits', 'cross_entropy', 'ratio'),
-  full={
-    'data.name': 'ptb_characters',
-    'model.name': 'gpt_200k',
-    'parallel.num_workers': 4,
-    'train.batch_size': 4,
-    'train.bptt_length': 128,
-    'epochs': _EPOCHS,
-    'train.eval_every': 0,
-    'train.checkpoint_every': 210,
-    'train.learning_rate': 2e-3,
-    'optimizer.name': 'adamw',
-    'optimizer.weight_decay': 0.1,
-    'optimizer.schedule': 'cosine',
-    'optimizer.linear_warmup_steps': 42,
-    'compression.clip_norm': 1.0,
-  },
-  quick=None,
-  rows={
-    name: Row(
-      fields=fields,
-      beside={'dense': '', 'sgd': '', 'dgc': 'sgd'}.get(name, 'dense'),
-      chosen_rate=_OTHER_RATES.get(name, 8e-3),
-    )
-    for name, fields in _ROWS.items()
-  },
-  needs=(PTB,),
+
+
+def table(title: str, model: str, steps: int, rates: Mapping[str, float]):
+  """Returns the rows for a model.
+
+  Args:
+    title: what is compared.
+    model: its name.
+    steps: of 2,048 characters.
+    rates: learning rates that trials chose, by row; 8e-3 for the others.
+  """
+  epochs = (steps + 0.5) * 2048 / 5_017_482
+  of_its_own = {
+    'alone': {'epochs': epochs / 4},
+    'one_bit_adam': {'compression.freeze_step': steps // 5},
+  }
+  return Table(
+    title=title,
+    source='ours, of no paper',
+    metrics=('bits', 'cross_entropy', 'ratio'),
+    full={
+      'data.name': 'ptb_characters',
+      'model.name': model,
+      'parallel.num_workers': 4,
+      'train.batch_size': 4,
+      'train.bptt_length': 128,
+      'epochs': epochs,
+      'train.eval_every': 0,
+      'train.checkpoint_every': steps // 2,
+      'train.learning_rate': 2e-3,
+      'optimizer.name': 'adamw',
+      'optimizer.weight_decay': 0.1,
+      'optimizer.schedule': 'cosine',
+      'optimizer.linear_warmup_steps': steps // 10,
+      'compression.clip_norm': 1.0,
+    },
+    quick=None,
+    rows={
+      name: Row(
+        fields=fields | of_its_own.get(name, {}),
+        beside={'dense': '', 'sgd': '', 'dgc': 'sgd'}.get(name, 'dense'),
+        chosen_rate=rates.get(name, 8e-3),
+      )
+      for name, fields in _FIELDS.items()
+    },
+    needs=(PTB,),
+  )
+
+
+TABLE = table(
+  'Outer steps and 1-bit Adam, 4 workers',
+  model='gpt_200k',
+  steps=420,
+  rates={'sgd': 0.5, 'dgc': 1.0},
 )
 get_config = TABLE.get_config

@@ -1,6 +1,7 @@
 """A small transformer language model, in no paper of gradsparse.
 
   gpt_200k  width  64, 4 layers     197,184 parameters + 64 a word
+  gpt_800k  width 128, 4 layers     787,584 parameters + 128 a word
   gpt_10m   width 384, 6 layers  10,621,824 parameters + 384 a word
 
 Pre-norm, with RMS norms (Zhang & Sennrich 2019, arXiv 1910.07467), rotary

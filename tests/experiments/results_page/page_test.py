@@ -4,6 +4,8 @@ import pathlib
 import re
 
 from experiments.papers import catalogue
+from experiments.papers import outcomes
+from experiments.papers import record as records
 from experiments.program import errors
 from experiments.program import files
 from experiments.results_page import page
@@ -44,6 +46,27 @@ def test_the_page_is_short_and_its_links_are_there():
   assert len(text.splitlines()) <= 150
   for link in re.findall(r'\]\(([^)#]+)\)', text):
     assert (_ROOT / link).exists(), link
+
+
+def test_what_the_page_on_outer_steps_says_of_the_larger_model():
+  name = 'between_sites_longer'
+  table = catalogue.load(name)
+  record = records.Record(_ROOT / page.RECORDS / f'{name}.json', name, table)
+  found = outcomes.outcomes(table, record.frame('full'))
+  behind = {n: o.difference.mean for n, o in found.items() if o.difference}
+  words = ' '.join((_ROOT / 'docs/outer_steps.md').read_text().split())
+  diloco, sparse = found['diloco'], found['sparse_loco']
+  points = behind['sparse_loco'] - behind['diloco']
+  smaller = sparse.middle('comm.ratio') / diloco.middle('comm.ratio')
+  assert (
+    f'{points:.1f} points of a percent behind DiLoCo, with messages '
+    f'{smaller:.0f} times smaller' in words
+  )
+  assert f'MuLoCo ended {-behind["muloco"]:.0f} % ahead of dense' in words
+  assert behind['sparse_loco_k256'] > behind['sparse_loco']
+  assert abs(behind['diloco'] - behind['diloco_h5']) < 0.2
+  for row in ('average', 'diloco_h30'):
+    assert round(behind[row] - behind['diloco']) == 2
 
 
 def test_every_other_record_has_a_page_that_tells_it():
