@@ -47,17 +47,15 @@ _SIDES = {
   'convnet': 2,
 }
 
-_LIMIT_1500 = 1500**-0.5  # PyTorch's, of an LSTM with so many units
+_LIMIT = 1500**-0.5  # PyTorch's, of an LSTM with so many units
 
 LANGUAGE: _Registry = {
   'gpt_200k': lambda n: GPT(n, width=64, layers=4, heads=4, dropout=0.0),
   'gpt_800k': lambda n: GPT(n, width=128, layers=4, heads=4, dropout=0.0),
   'gpt_10m': lambda n: GPT(n),
   'lstm_200': lambda n: LanguageLSTM(n, units=200, dropout=0.0),
-  'lstm_1500': lambda n: LanguageLSTM(n, lstm_limit=_LIMIT_1500),
-  'lstm_1500_untied': lambda n: LanguageLSTM(
-    n, tied=False, lstm_limit=_LIMIT_1500
-  ),
+  'lstm_1500': lambda n: LanguageLSTM(n, lstm_limit=_LIMIT),
+  'lstm_1500_untied': lambda n: LanguageLSTM(n, tied=False, lstm_limit=_LIMIT),
 }
 SPEECH: _Registry = {
   'deepspeech_gru': lambda n: DeepSpeech(n),

@@ -21,7 +21,7 @@ LANES = 32
 _WIDE = 128
 # On other chips, up to this many comparisons cost less than a binary search.
 _COMPARED = 1 << 26
-# With fewer, that is faster on TPUs than to search for bounds among numbers.
+# With fewer, a search for bounds among numbers is not faster.
 _FEW_COMPARED = 1 << 24
 _HALVED_TO = 4
 # Rows of fewer numbers are not worth a reshape.
@@ -110,7 +110,7 @@ def searchsorted(
 
   Chips other than CPUs compare each number with all, if there are few: a binary
   search gathers in each iteration, which is slow there. If both vectors ascend,
-  TPUs search for the fewer bounds among the numbers.
+  CPUs and TPUs search for the fewer bounds among the numbers.
 
   Args:
     ascending: int32[n].
@@ -119,7 +119,7 @@ def searchsorted(
     both_ascend: whether x is a vector that ascends, too.
   """
   compared = ascending.size * x.size
-  if both_ascend and platforms.name() == 'tpu' and compared > _FEW_COMPARED:
+  if both_ascend and platforms.name() != 'gpu' and compared > _FEW_COMPARED:
     other = 'left' if side == 'right' else 'right'
     begins = jnp.searchsorted(x, ascending, side=other).astype(jnp.int32)
     passed = jnp.zeros_like(x).at[begins].add(1, mode='drop')

@@ -30,7 +30,7 @@ import jax
 import jax.numpy as jnp
 
 # With fewer entries, a barrier would take longer to compile than it saves.
-_MANY_ENTRIES = 1 << 20
+_MANY_ENTRIES = 1 << 18
 
 # The value codes of recipes. 'sign2' is for schemes whose values are signs, and
 # 'table4' for those that select before they round.
@@ -189,6 +189,8 @@ def by_elias_fano(values: ValueCode) -> Code:
   def unpack(words, space, count):
     head = elias_fano.words(count, space.size)
     indices = elias_fano.decode(words[:head], count, space.size)
+    if count >= _MANY_ENTRIES:
+      indices = barriers.fusion_barrier(indices)
     return sparse_values.unpack(values, words[head:], indices, space)
 
   return of_entries(values, pack, unpack)

@@ -9,6 +9,7 @@ from typing import Any
 
 from gradsparse import arguments
 from gradsparse import health
+from gradsparse.backend import barriers
 from gradsparse.backend import chunks
 from gradsparse.backend import platforms
 from gradsparse.collectives import Comm
@@ -192,20 +193,36 @@ def _mean_of_senders(
       _sum(of, messages, own, ctx, comm)
       for of in (decode, lambda vector: decode(vector).senders(comm.size))
     ]
-  else:
+    return jax.tree.map(_quotient, *both)
 
-    def add(both, vector):
-      sent, (total, number) = decode(vector), both
-      return [sent.add_to(total), sent.senders(comm.size).add_to(number)]
+  def add(both, sent):
+    total, number = both
+    both = [sent.add_to(total), sent.senders(comm.size).add_to(number)]
+    return both, None
 
-    start = [own.zeros(), own.senders(comm.size).zeros()]
-    both = common.add_up(
-      add, comm.typed_like(start, messages), messages, sparse=True
-    )
-  return jax.tree.map(
-    lambda total, number: total / jnp.maximum(number, 1).astype(total.dtype),
-    *both,
-  )
+  start = [own.zeros(), own.senders(comm.size).zeros()]
+  start = comm.typed_like(start, messages)
+  if not _touches_few(own, comm.size):
+    both, _ = jax.lax.scan(lambda x, y: add(x, decode(y)), start, messages)
+    return _quotient(*both)
+  every = barriers.fusion_barrier(jax.lax.map(decode, messages))
+  both, _ = jax.lax.scan(add, start, every)
+  at = every.indices
+  found = [x.at[at].get(mode='fill', fill_value=0) for x in both]
+  # Where two messages have an element, both write the same.
+  return both[0].at[at].set(_quotient(*found), mode='drop')
+
+
+def _quotient(total: jax.Array, number: jax.Array) -> jax.Array:
+  """Sums over the numbers of their summands; zero where there are none."""
+  return total / jnp.maximum(number, 1).astype(total.dtype)
+
+
+def _touches_few(own: Any, workers: int) -> bool:
+  """Whether it takes less time to divide what was sent than all elements."""
+  if not isinstance(own, Sparse) or not platforms.is_cpu():
+    return False
+  return 4 * workers * own.slots <= own.space.size
 
 
 def _adds_chunks(own: Any) -> bool:

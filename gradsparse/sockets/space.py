@@ -89,7 +89,8 @@ class Space:
 
     Args:
       indices: int32, of any shape.
-      ascend: whether they are a vector that ascends: TPUs take less time.
+      ascend: whether they are a vector that ascends: CPUs and TPUs take less
+        time.
     """
     if len(self.shapes) == 1:
       return jnp.zeros_like(indices)

@@ -18,9 +18,11 @@ OFFERED = [
 ]
 
 
-def _two_steps(name, mean):
-  tx = schemes.example(name, axis_name=schemes.AXIS, mean=mean, min_size=0)
-  params = schemes.zeros({'kernel': (12, 10), 'bias': (11,)})
+def _two_steps(name, mean, shapes, **given):
+  tx = schemes.example(
+    name, axis_name=schemes.AXIS, mean=mean, min_size=0, **given
+  )
+  params = schemes.zeros(shapes)
   step = runs.vmapped(tx)
   state = gs.workers.stack(tx.init(params), WORKERS)
   seen = []
@@ -48,8 +50,19 @@ def test_it_is_offered_by_all_that_gather_entries():
 @pytest.mark.parametrize('name', marks.few(OFFERED, 'gradient_dropping'))
 def test_what_was_sent_is_divided_by_those_who_sent_it(name):
   """The same messages leave the same memories; only the divisor is another."""
-  of_workers, kept = _two_steps(name, 'workers')
-  of_senders, too = _two_steps(name, 'senders')
+  _compare(name, {'kernel': (12, 10), 'bias': (11,)})
+
+
+@pytest.mark.parametrize('density', [0.002, 0.05, 0.3])
+def test_so_are_few_and_many_entries(density):
+  """CPUs add up few in rows, and divide all elements where many were sent."""
+  shapes = {'kernel': (40, 50), 'bias': (11,)}
+  _compare('gradient_dropping', shapes, density=density)
+
+
+def _compare(name, shapes, **given):
+  of_workers, kept = _two_steps(name, 'workers', shapes, **given)
+  of_senders, too = _two_steps(name, 'senders', shapes, **given)
   jax.tree.map(np.testing.assert_array_equal, kept, too)
   shared = 0
   for (mean, sent), (other, same) in zip(of_workers, of_senders, strict=True):

@@ -62,11 +62,30 @@ def test_what_the_page_on_outer_steps_says_of_the_larger_model():
     f'{points:.1f} points of a percent behind DiLoCo, with messages '
     f'{smaller:.0f} times smaller' in words
   )
+  one_bit = behind['one_bit_adam_999']
+  assert f'1-bit Adam ended {one_bit:.1f} % behind dense AdamW' in words
+  assert found['one_bit_adam'].verdict.endswith('failed')
   assert f'MuLoCo ended {-behind["muloco"]:.0f} % ahead of dense' in words
   assert behind['sparse_loco_k256'] > behind['sparse_loco']
   assert abs(behind['diloco'] - behind['diloco_h5']) < 0.2
   for row in ('average', 'diloco_h30'):
     assert round(behind[row] - behind['diloco']) == 2
+
+
+def test_what_that_page_says_of_slow_networks():
+  words = ' '.join((_ROOT / 'docs/outer_steps.md').read_text().split())
+  kept = files.read_json(_ROOT / page.NETWORKS / 'between_sites.json')
+  took = {
+    (r['setting'], r['rate']): f'{r["step_ms"]:.0f}' for r in kept['rows']
+  }
+  for row, said in (
+    ('muloco', "MuLoCo's took {} and {} ms"),
+    ('one_bit_adam', "1-bit Adam's took {} and {} ms"),
+  ):
+    both = [took[row, rate] for rate in ('100mbit', '1gbit')]
+    assert said.format(*both) in words
+  (dense,) = re.findall(r'a step of dense took .* ms', kept['note'])
+  assert dense in words
 
 
 def test_every_other_record_has_a_page_that_tells_it():
