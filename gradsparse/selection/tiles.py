@@ -25,9 +25,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-# Elements of a group, the best first: each divides a row of a tile. The groups
-# that are searched hold at most this share of all elements.
+# Elements of a group, the best first: each divides a row of a tile, or else a
+# row that is padded by at most a share of _PADDING.
 _GROUPS = (8, 7, 9, 10, 6, 5, 12, 4)
+_PADDING = 0.12
+# The groups that are searched hold at most this share of all elements.
 _WORTHWHILE = 0.5
 # Fewer elements are not worth a search of their own.
 _FEW = 1 << 16
@@ -176,14 +178,11 @@ def _groups(
   """Elements of a group of each leaf, or None to move its elements."""
 
   def of(high, wide):
-    return next(
-      (
-        n
-        for n in _GROUPS
-        if wide % n == 0 and (k + alike.SPARE) * n <= _WORTHWHILE * high * wide
-      ),
-      None,
-    )
+    few = _WORTHWHILE * high * wide / (k + alike.SPARE)
+    able = [n for n in _GROUPS if n <= few]
+    whole = (n for n in able if wide % n == 0)
+    padded = (n for n in able if -wide % n <= _PADDING * wide)
+    return next(whole, next(padded, None))
 
   found = [of(*side) if platforms.is_cpu() else None for side in sides]
   held: collections.Counter[int | None] = collections.Counter()
@@ -201,7 +200,7 @@ def _by_groups(
   offsets: np.ndarray,
   total: int,
 ) -> tuple[jax.Array, jax.Array]:
-  """The entries of leaves whose tiles' rows are whole groups.
+  """The entries of leaves whose tiles' rows are cut into groups.
 
   Args:
     leaves: float32 arrays.
@@ -219,21 +218,33 @@ def _by_groups(
   tiles = [
     x.size // math.prod(own) for x, own in zip(leaves, sides, strict=True)
   ]
-  numbers = [math.prod(own) // size for own in sides]
+  widths = [-(-wide // size) * size for _, wide in sides]  # of padded rows
+  leaves = [
+    _padded(x, wide, width)
+    for x, (_, wide), width in zip(leaves, sides, widths, strict=True)
+  ]
+  numbers = [
+    high * width // size for (high, _), width in zip(sides, widths, strict=True)
+  ]
   most = -(-max(numbers) // LANES) * LANES
   # Barriers, or maxima and numbers would be computed where they are read.
   maxima = barriers.fusion_barrier([_maxima(x, size) for x in leaves])
   tops = [
-    jnp.pad(_by_tile(x, high, wide // size), ((0, 0), (0, most - number)))
-    for x, (high, wide), number in zip(maxima, sides, numbers, strict=True)
+    jnp.pad(_by_tile(x, high, width // size), ((0, 0), (0, most - number)))
+    for x, (high, _), width, number in zip(
+      maxima, sides, widths, numbers, strict=True
+    )
   ]
   ends = np.cumsum(tiles)[:-1].tolist()
   seen: list[tuple[jax.Array, jax.Array]] = []
 
   def of_groups(found):
-    parts = zip(jnp.split(found, ends), leaves, sides, strict=True)
+    parts = zip(jnp.split(found, ends), leaves, sides, widths, strict=True)
     places = barriers.fusion_barrier(
-      [_group(part, x.shape, *own, size) for part, x, own in parts]
+      [
+        _group(part, x.shape, high, width, size)
+        for part, x, (high, _), width in parts
+      ]
     )
     rows = [
       x.reshape(-1, size)
@@ -242,13 +253,22 @@ def _by_groups(
       for x, place in zip(leaves, places, strict=True)
     ]
     first = [
-      offset + size * place
-      for place, offset in zip(places, offsets.tolist(), strict=True)
+      offset + _unpadded(size * place, wide, width)
+      for place, (_, wide), width, offset in zip(
+        places, sides, widths, offsets.tolist(), strict=True
+      )
     ]
     seen.append(
       barriers.fusion_barrier((joining.concat(rows), joining.concat(first)))
     )
-    return thresholds.ranks(thresholds.magnitudes(seen[0][0]))
+    ranks = thresholds.ranks(thresholds.magnitudes(seen[0][0]))
+    if widths == [wide for _, wide in sides]:
+      return ranks
+    there = [
+      size * place[..., None] % width + jnp.arange(size) < wide
+      for place, (_, wide), width in zip(places, sides, widths, strict=True)
+    ]
+    return jnp.where(joining.concat(there), ranks, 0)
 
   wanted = jnp.full(sum(tiles), k, jnp.int32)
   if now is not None:
@@ -266,6 +286,21 @@ def _by_groups(
     indices = jnp.where(filled, indices, total)
     values = jnp.where(filled, values, 0.0)
   return values.reshape(-1), indices.reshape(-1)
+
+
+def _padded(x: jax.Array, wide: int, width: int) -> jax.Array:
+  """A matrix of all rows, each tile's rows padded with zeros to `width`."""
+  if wide == width:
+    return x
+  cut = x.reshape(-1, x.shape[-1] // wide, wide)
+  return jnp.pad(cut, ((0, 0), (0, 0), (0, width - wide))).reshape(
+    cut.shape[0], -1
+  )
+
+
+def _unpadded(index: jax.Array, wide: int, width: int) -> jax.Array:
+  """An element's index in a leaf, from that in the padded one."""
+  return index - (width - wide) * (index // width)
 
 
 def _maxima(x: jax.Array, size: int) -> jax.Array:

@@ -12,9 +12,9 @@ from tests import replay
 from tests.selection.vectors import ranked
 
 TILE = 64
-# Tiles of 64 x 64 and 64 x 50, searched by groups of 8 and 10; and of few
-# elements, or of sides with no divisor, whose elements are moved.
-SHAPES = ((128, 512), (2, 64, 192), (200, 500), (7,), (33, 7))
+# Tiles of 64 x 64 and 64 x 50, searched by groups of 8 and 10, and of 47 x 47,
+# whose rows are padded to groups of 8; and of few elements, which are moved.
+SHAPES = ((128, 512), (2, 64, 192), (200, 500), (94, 188), (7,), (33, 7))
 
 
 def leaves(kind):
@@ -93,6 +93,6 @@ def test_each_tile_sends_its_largest(density, now, form, monkeypatch):
 def test_leaves_are_searched_as_they_lie_where_that_is_faster():
   sides = [tiles.tile_of(shape, TILE) for shape in SHAPES]
   sizes = [math.prod(shape) for shape in SHAPES]
-  assert tiles._groups(sizes, sides, 64) == [8, 8, 10, None, None]
+  assert tiles._groups(sizes, sides, 64) == [8, 8, 10, 8, None, None]
   # With half of all elements in the groups, nothing is gained.
-  assert tiles._groups(sizes, sides, 1000) == [None] * 5
+  assert tiles._groups(sizes, sides, 1000) == [None] * 6
