@@ -181,7 +181,9 @@ def _groups(
     few = _WORTHWHILE * high * wide / (k + alike.SPARE)
     able = [n for n in _GROUPS if n <= few]
     whole = (n for n in able if wide % n == 0)
-    padded = (n for n in able if -wide % n <= _PADDING * wide)
+    # Indices of padded leaves must be int32, too.
+    can_pad = (1 + _PADDING) * sum(sizes) < 2**31
+    padded = (n for n in able if can_pad and -wide % n <= _PADDING * wide)
     return next(whole, next(padded, None))
 
   found = [of(*side) if platforms.is_cpu() else None for side in sides]

@@ -85,8 +85,8 @@ def one_bit_adam(
     freeze_step: updates before the second moment is frozen, at least 1.
     b1: decay of the momentum, in [0, 1).
     b2: decay of the second moment, in [0, 1). What is frozen is a mean over
-      about 1 / (1 - b2) squares: with 0.95 it was so small in places that
-      training broke at once (docs/outer_steps.md).
+      about 1 / (1 - b2) squares. With 0.95 a training broke in that step, with
+      0.999 it did not (docs/outer_steps.md).
     eps: added to the root of the second moment, > 0.
     weight_decay: factor of the parameters in the update, at least 0.
     bucket_size: consecutive elements of the concatenated leaves that share a
