@@ -10,9 +10,7 @@ k = 64 of 4096 send each coordinate 1.75 times. On record one seed on a GPU,
 fifteen rows side by side: their seconds say little.
 
 Each row had three learning rates or more, each a factor of two from the next,
-for half as many steps, tested on the validation text. The plain average, MuLoCo
-and SparseLoCo divided by workers did best with the largest of theirs, by 0.5,
-0.3 and 2.3 % of the loss. The best of all other rows has another on each side.
+for half as many steps, tested on the validation text.
 `one_bit_adam_999` has the rate of `one_bit_adam`, and ran on a CPU.
 """
 

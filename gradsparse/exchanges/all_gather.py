@@ -197,16 +197,18 @@ def _mean_of_senders(
 
   def add(both, sent):
     total, number = both
-    both = [sent.add_to(total), sent.senders(comm.size).add_to(number)]
-    return both, None
+    return [sent.add_to(total), sent.senders(comm.size).add_to(number)]
+
+  def decode_and_add(both, message):
+    return add(both, decode(message))
 
   start = [own.zeros(), own.senders(comm.size).zeros()]
   start = comm.typed_like(start, messages)
   if not _touches_few(own, comm.size):
-    both, _ = jax.lax.scan(lambda x, y: add(x, decode(y)), start, messages)
+    both = common.add_up(decode_and_add, start, messages, sparse=True)
     return _quotient(*both)
   every = barriers.fusion_barrier(jax.lax.map(decode, messages))
-  both, _ = jax.lax.scan(add, start, every)
+  both = common.add_up(add, start, every, sparse=True)
   at = every.indices
   found = [x.at[at].get(mode='fill', fill_value=0) for x in both]
   # Where two messages have an element, both write the same.

@@ -251,7 +251,7 @@ def as_dense(message: Message, comm: Comm) -> Exchanged:
 def add_up(
   add: Callable[[Any, jax.Array], Any],
   start: Any,
-  messages: jax.Array,
+  messages: Any,
   *,
   sparse: bool,
 ) -> Any:
@@ -260,7 +260,7 @@ def add_up(
   Args:
     add: (total, one message) -> total.
     start: the first total.
-    messages: uint32[P, ...].
+    messages: uint32[P, ...]; sparse ones may be decoded, with such an axis.
     sparse: whether a message changes few elements. Then several in one pass
       save nothing and take longer to compile.
   """

@@ -109,3 +109,15 @@ def test_the_page_of_accelerators_has_what_a_gpu_took():
     f'take {took["dgc"]["device_ms"]:.1f} ms with DGC and '
     f'{took["qsgd4"]["device_ms"]:.1f} ms with QSGD, for ResNet-50' in readme
   )
+  words = ' '.join(text.split())
+  beside = gpu['beside_its_host']
+  same = sum(each['differ'] == 0 for each in beside)
+  assert f'Of {len(beside)} settings {same} have the same bits' in text
+  far = {each['setting']: each['largest_difference'] for each in beside}
+  assert f'by {1e3 * far.pop("power_sgd"):.1f} thousandths' in words
+  assert f'by at most {1e6 * max(far.values()):.1f} millionths' in words
+  now, before = took['power_sgd'], gpu['power_sgd_by_qr']
+  assert (
+    f'{now["device_ms"]:.2f} ms, where a QR decomposition of each leaf took '
+    f'{before["device_ms"]:.2f} and {before["launches"]:,.0f} launches' in words
+  )

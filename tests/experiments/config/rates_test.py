@@ -62,3 +62,16 @@ def test_each_row_takes_the_best_of_its_trials(name):
     tried = [e for e in tried if e['setting'].get('train.steps', 0) == most]
     now = config.train.learning_rate
     assert now == pytest.approx(_best(table.score, tried)), row_name
+
+
+def test_which_rows_of_the_larger_model_have_the_largest_rate_tried():
+  """Those that docs/outer_steps.md names; of the others it lies between two."""
+  kept = json.loads((_RATES / 'between_sites_longer.json').read_text())
+  rows = catalogue.load('between_sites_longer').rows
+  tried = {name: {_rate(e) for e in kept if e['row'] == name} for name in rows}
+  at_most = {
+    n for n, own in tried.items() if rows[n].chosen_rate == max(own, default=0)
+  }
+  assert at_most == {'average', 'muloco', 'sparse_loco_workers'}
+  for name, own in tried.items():
+    assert not own or rows[name].chosen_rate > min(own), name
