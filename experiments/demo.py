@@ -10,7 +10,6 @@ replaced.
 
 import shutil
 
-from absl import flags
 from configs import digits
 from experiments.program import command_line
 from experiments.report import page
@@ -21,9 +20,6 @@ import jax
 
 _WORKDIR = command_line.define_workdir('runs/demo')
 _SCHEMES = command_line.define_names('schemes', digits.SCHEMES)
-_STEPS = flags.DEFINE_integer(
-  'steps', None, 'steps of each run, fewer for a quick look', lower_bound=1
-)
 
 
 def main() -> None:
@@ -32,7 +28,6 @@ def main() -> None:
   with display.Display(several=True).shown() as shown:
     for folder in folders:
       config, name = digits.get_config(folder.name), f'{folder.name:<18} '
-      config.train.steps = _STEPS.value or config.train.steps
       config.train.checkpoint_every = 0
       if (folder / records.CONFIG).exists():
         shutil.rmtree(folder)

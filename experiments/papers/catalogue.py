@@ -14,7 +14,7 @@ NAMES = tuple(
   dgc_figure5 variance_table1 variance_table2 gtopk_table5 gtopk_table7
   gtopk_figure7 gtopk_figure12 qsgd_table1 qsgd_figure2 qsgd_figure3
   qsgd_sensitivity qsgd_an4 local_table1 local_table2_roen local_table2_ende
-  local_figure1 between_sites between_sites_longer
+  local_figure1 between_sites between_sites_longer schemes_cifar10_longer
   """.split()
 )
 

@@ -253,7 +253,7 @@ CANDIDATES = (
       'mean': 'senders',
       'error_decay': 0.95,
     },
-    estimate='dropping',
+    estimate='sparse_loco',
     records={'gpt': 'sparse_loco'},
     sync_every=30,
     outer=(1.0, 0.0),

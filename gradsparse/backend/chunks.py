@@ -26,8 +26,9 @@ _LANES, _CHUNKS = 128, 8
 _BLOCK = 1 << 17
 # A block must hold _CHUNKS chunks. Small leaves are padded to a chunk.
 _LONGEST = _BLOCK // _CHUNKS
-# Each entry of a chunk is one more round, and one more comparison.
-_MOST_ON_TPUS = 32
+# Each entry of a chunk is one more round of the search, and one more comparison
+# of each message that is added. Up to _UNROLLED rounds are compiled one by one.
+_MOST_FOUND, _MOST_ADDED, _UNROLLED = 64, 32, 32
 # XLA for GPUs has a top-k kernel up to this k, from this row length on. Else it
 # sorts.
 _MOST_ON_GPUS, _SHORTEST_ON_GPUS = 16, 1024
@@ -39,6 +40,8 @@ _ROW, _LONG = 16, 4096
 # The bits of padding, which ranks below all numbers. (A NaN has these bits too,
 # but a step with a NaN delivers nothing.)
 _FILLED = np.int32(-1)
+# Added to a place that is not wanted, which then comes last.
+_LAST = np.int32(1 << 30)
 _MAGNITUDE = np.int32(2**31 - 1)
 
 
@@ -49,6 +52,18 @@ def has_kernels(chunk_size: int, k: int) -> bool:
     chunk_size: elements of a chunk.
     k: entries of a chunk.
   """
+  return _can_run(chunk_size) and k <= _MOST_ADDED
+
+
+def can_search(chunk_size: int, k: int) -> bool:
+  """Whether the program that is traced now can use `largest`."""
+  if platforms.name() in ('cpu', 'tpu'):
+    return _can_run(chunk_size) and k <= _MOST_FOUND
+  return k <= _MOST_ON_GPUS and _SHORTEST_ON_GPUS <= chunk_size <= _LONGEST
+
+
+def _can_run(chunk_size: int) -> bool:
+  """Whether kernels for such chunks can be used."""
   # A kernel runs on one device: JAX cannot shard it.
   by_device = bool(jax.sharding.get_abstract_mesh().manual_axes)
   return (
@@ -57,15 +72,7 @@ def has_kernels(chunk_size: int, k: int) -> bool:
     and joining.can_concat()
     and chunk_size <= _LONGEST
     and chunk_size % _LANES == 0
-    and k <= _MOST_ON_TPUS
   )
-
-
-def can_search(chunk_size: int, k: int) -> bool:
-  """Whether the program that is traced now can use `largest`."""
-  if platforms.name() in ('cpu', 'tpu'):
-    return has_kernels(chunk_size, k)
-  return k <= _MOST_ON_GPUS and _SHORTEST_ON_GPUS <= chunk_size <= _LONGEST
 
 
 def largest(
@@ -153,13 +160,23 @@ def _rounds(rows_ref, found_ref, places_ref, *, k: int) -> None:
   place = jax.lax.broadcasted_iota(jnp.int32, bits.shape, 1)
   # One reduction finds the first of equal magnitudes, and its sign.
   signed = 2 * place + (bits < 0).astype(jnp.int32)
-  for j in range(k):
+  lane = jax.lax.broadcasted_iota(jnp.int32, found_ref.shape, 1)
+
+  def take(j, left):
+    rank, found, places = left
     top = jnp.max(rank, axis=1, keepdims=True)
     equal = jnp.where(rank == top, signed, _MAGNITUDE)
     first = jnp.min(equal, axis=1, keepdims=True)
-    found_ref[:, j : j + 1] = top | (first << 31)
-    places_ref[:, j : j + 1] = first >> 1
-    rank = jnp.where(signed == first, -2, rank)
+    return (
+      jnp.where(signed == first, -2, rank),
+      jnp.where(lane == j, top | (first << 31), found),
+      jnp.where(lane == j, first >> 1, places),
+    )
+
+  none = jnp.zeros(found_ref.shape, jnp.int32)
+  _, found_ref[...], places_ref[...] = jax.lax.fori_loop(
+    0, k, take, (rank, none, none), unroll=k if k <= _UNROLLED else 1
+  )
 
 
 def ascending(
@@ -175,9 +192,12 @@ def ascending(
   Returns:
     (values, places).
   """
-  keys = [
-    jnp.where(j >= wanted, x | (1 << 30), x) for j, x in enumerate(places)
-  ]
+  keys = [jnp.where(j >= wanted, x | _LAST, x) for j, x in enumerate(places)]
+  if len(keys) > _MOST_ADDED:  # comparisons would take long to compile
+    key, value = jax.lax.sort(
+      (jnp.stack(keys, axis=1), jnp.stack(values, axis=1)), num_keys=1
+    )
+    return [*value.T], [*(key & ~_LAST).T]
   numbers = [sum((x < key).astype(jnp.int32) for x in keys) for key in keys]
 
   def moved(entries):

@@ -90,6 +90,8 @@ def _follow(jaxpr: Any, inputs: Sequence[bool], axis_name: str) -> list[bool]:
 def _results(eqn: Any, operands: list[bool], axis_name: str) -> list[bool]:
   """Which results of an operation may differ, regardless of their types."""
   name, inner = eqn.primitive.name, _inside(eqn)
+  if name == 'optimization_barrier':  # each result is its operand
+    return operands
   if name == 'cond' and not operands[0]:
     branches = [_follow(branch, operands[1:], axis_name) for branch in inner]
     return [any(each) for each in zip(*branches, strict=True)]

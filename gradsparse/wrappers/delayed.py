@@ -125,6 +125,9 @@ def delayed(scheme: CompressedMean) -> Described:
     )
     stats = inner.stats._replace(rejected_steps=rejected)
     inner = inner._replace(steps=steps, stats=stats)
+    # The mean waits for the gradients. Otherwise XLA may wait for the messages
+    # before the forward pass (tests/between_sites/overlap.py).
+    mean, updates = jax.lax.optimization_barrier((mean, updates))
     mean = jax.tree.map(lambda x: jnp.where(first, 0, x), mean)
     return mean, DelayedState(state.step + 1, _wide(updates), moments, inner)
 

@@ -33,7 +33,8 @@ def expected(leaves, size, k):
 @hypothesis.given(
   seed=st.integers(0, 2**32 - 1),
   lengths=st.lists(st.integers(1, 700), min_size=1, max_size=3),
-  k=st.integers(1, 8),
+  # More than the kernel unrolls, too.
+  k=st.integers(1, 8) | st.just(40),
   platform=st.sampled_from(['tpu', 'gpu']),
 )
 @hypothesis.settings(max_examples=4, deadline=None)
@@ -60,6 +61,22 @@ def test_the_largest_of_each_chunk(seed, lengths, k, platform):
     assert found[:own, n].tobytes() == values.tobytes()
 
 
+@pytest.mark.parametrize('k', [4, 40])
+def test_entries_by_place(k):
+  """By comparisons, or sorted where there are many."""
+  draw = np.random.default_rng(k)
+  places = np.argsort(draw.random((11, 64)))[:, :k].astype(np.int32)
+  values = draw.normal(size=places.shape).astype(np.float32)
+  wanted = draw.integers(1, k + 1, 11)
+  late = np.arange(k) >= wanted[:, None]
+  order = np.argsort(places + 1000 * late, axis=1)
+  got = chunks.ascending([*values.T], [*places.T], wanted)
+  for found, own in zip(got, (values, places), strict=True):
+    np.testing.assert_array_equal(
+      np.stack(found, axis=1), np.take_along_axis(own, order, axis=1)
+    )
+
+
 @pytest.mark.parametrize(
   ('workers', 'k'), marks.few([(1, 1), (3, 5), (30, 9)], (3, 5))
 )
@@ -84,6 +101,7 @@ def trained(recipe, platform, **arguments):
   jax.clear_caches()
   params = {
     'rows': jnp.ones((9, 128)),  # its last chunk is short
+    'tiles': jnp.ones((32, 96)),  # of 32 x 48
     'small': jnp.ones((7, 9)),
     'bias': jnp.ones(5),
   }
@@ -128,6 +146,14 @@ def test_a_step_has_the_bits_of_cpus(recipe):
   assert trained(recipe, 'tpu', **chunks_of) == trained(
     recipe, 'cpu', **chunks_of
   )
+
+
+@pytest.mark.slow
+def test_a_search_of_tiles_has_the_bits_of_cpus():
+  """With more entries of a tile than are added up chunk by chunk."""
+  tiles = {'density': 0.02, 'scope': 'tile', 'tile': 48, 'mean': 'senders'}
+  on_tpu = trained('gradient_dropping', 'tpu', **tiles)
+  assert on_tpu == trained('gradient_dropping', 'cpu', **tiles)
 
 
 @pytest.mark.slow

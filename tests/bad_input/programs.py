@@ -177,8 +177,6 @@ LINES = (
   ),
   Line('sweep', f'{CONFIG} {WORKDIR} --sweep=x --writer=,', 'must be one of'),
   #
-  Line('demo', '--steps=0', 'steps=0: 0 is not a positive integer'),
-  Line('demo', '--steps=many', "steps=many: invalid literal .*'many'"),
   Line('demo', '--schemes=dcg', 'value should be one of <dense|'),
   Line('demo', '--schemes=', 'value should be one of <dense|'),
   Line('demo', 'dense dgc', "unexpected argument 'dense'; .*has commas"),

@@ -35,6 +35,9 @@ SAME = {
     p[0] > 0, lambda: (b, _typed(p)), lambda: (b, _typed(p * 2))
   )[1],
   'in a loop': lambda p, b: _loop(_typed(p), _typed(p) * 2),
+  'behind a barrier': lambda p, b: jax.lax.optimization_barrier((_typed(p), b))[
+    0
+  ],
 }
 DIFFERENT = {
   'itself': lambda p, b: b,
@@ -51,6 +54,7 @@ DIFFERENT = {
   'a number in a loop': lambda p, b: jax.lax.fori_loop(
     0, 2, lambda i, x: x + jax.lax.axis_index('w'), _typed(p)
   ),
+  'behind a barrier': lambda p, b: jax.lax.optimization_barrier((p, b))[1],
   'in a scan': lambda p, b: jax.lax.scan(
     lambda c, x: (c + x, None), _typed(p[0]), b
   )[0],

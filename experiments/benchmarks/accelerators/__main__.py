@@ -33,7 +33,8 @@ from experiments.program import tables
 import jax
 
 _JSON = command_line.define_json()
-_SCHEMES = command_line.define_names('schemes', contenders.SCHEMES)
+_MADE = {**contenders.SCHEMES, **programs.OUTER}
+_SCHEMES = command_line.define_names('schemes', _MADE)
 _TARGETS = command_line.define_list(
   'target',
   ('v5e:2x4',),
@@ -56,8 +57,7 @@ _RECORDED = command_line.define_list(
 def main() -> None:
   """Compiles, prints and writes down; or prints what was recorded."""
   if _RECORDED.value:
-    records = [files.read_json(path) for path in _RECORDED.value]
-    print(page.page([row for record in records for row in record]))
+    print(page.page([x for p in _RECORDED.value for x in files.read_json(p)]))
   else:
     rows = _compiled()
     shown = page.cells(rows)
@@ -74,7 +74,7 @@ def _compiled() -> list[dict[str, Any]]:
     for scheme in _SCHEMES.value:
       row = {'scheme': scheme, 'target': name, 'slices': _SLICES.value}
       row |= {'tree': tree, 'jax': jax.__version__}
-      made = contenders.SCHEMES[scheme](axis_name=programs.AXIS)
+      made = _MADE[scheme](axis_name=programs.AXIS)
       try:
         rows.append(row | bench.row(made))
         told = f'{rows[-1]["compile_s"]:.1f} s to compile'

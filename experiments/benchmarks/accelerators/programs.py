@@ -27,6 +27,11 @@ import optax
 
 AXIS = gs.workers.AXIS
 INSIDE = 'fsdp'  # over the devices of a slice
+# Outer steps. Of a program only the step that exchanges is counted.
+OUTER = {
+  'diloco': functools.partial(gs.diloco, sync_every=15),
+  'sparse_loco': functools.partial(gs.sparse_loco, sync_every=15),
+}
 
 
 class NotShardedError(ValueError):
@@ -75,10 +80,9 @@ class Bench:
       return array(self._mesh, x.shape, param.sharding.spec)
 
     state = optax.tree.map_params(sgd, placed, state, self._params)
-    step = _step(sgd, moments=False)
-    return self._compiled(step, self._params, state, self._params)[1]
+    return self._compiled(_step(sgd), self._params, state, self._params)[1]
 
-  def row(self, scheme: gs.CompressedMean) -> dict[str, Any]:
+  def row(self, scheme: gs.CompressedMean | gs.Outer) -> dict[str, Any]:
     """What the compiler makes of a step that ends in new parameters.
 
     Args:
@@ -106,25 +110,27 @@ class Bench:
     Raises:
       NotShardedError: it is one that cannot be used on several slices.
     """
+    outer = isinstance(scheme, gs.Outer)
     if self._inside > 1:
       try:
         scheme = gs.sharded(scheme, self._specs)
-      except ValueError as refused:
+      except (TypeError, ValueError) as refused:
         raise NotShardedError(str(refused)) from refused
-    tx = contenders.followed(scheme)
+    tx = scheme if outer else contenders.followed(scheme)
     specs = gs.workers.specs(tx, self._params, self.workers)
-    step = gs.workers.wrap(
-      _step(tx, moments=scheme.scheme.memory.facts.moments),
-      mesh=self._mesh,
-      axis_name=AXIS,
-      in_specs=(P(), specs, P(AXIS)),
-      out_specs=(P(), specs),
-    )
+    held = gs.workers.params_spec(tx, self._params)
+    stacked = {name: self._stacked(x) for name, x in self._params.items()}
     seconds, compiled = self._compiled(
-      step,
-      self._params,
+      gs.workers.wrap(
+        _step(tx, moments=not outer and scheme.scheme.memory.facts.moments),
+        mesh=self._mesh,
+        axis_name=AXIS,
+        in_specs=(held, specs, P(AXIS)),
+        out_specs=(held, specs),
+      ),
+      self._params if held == P() else stacked,
       state(tx, self._params, self._mesh, AXIS),
-      {name: self._stacked(x) for name, x in self._params.items()},
+      stacked,
     )
     memory, found = compiled.memory_analysis(), cost.of(compiled.as_text())
     sgd_cycles = cost.of(self.sgd.as_text()).cycles
@@ -177,8 +183,7 @@ def array(
   mesh: Mesh, shape: Sequence[int], spec: P, dtype: Any = jnp.float32
 ) -> jax.ShapeDtypeStruct:
   """The shape of an array that is sharded over a mesh."""
-  placed = NamedSharding(mesh, spec)
-  return jax.ShapeDtypeStruct(shape, dtype, sharding=placed)
+  return jax.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(mesh, spec))
 
 
 def state(
@@ -215,10 +220,12 @@ def _touched(compiled: Any) -> int:
   return memory.argument_size_in_bytes + memory.output_size_in_bytes
 
 
-def _step(tx: optax.GradientTransformation, *, moments: bool) -> Any:
+def _step(tx: optax.GradientTransformation, *, moments: bool = False) -> Any:
   """The step of one worker."""
 
   def step(params, state, grads):
+    if isinstance(tx, gs.Outer):
+      return tx.sync(params, state)
     more = {'second_moment': jax.tree.map(jnp.square, grads)} if moments else {}
     updates, state = tx.update(grads, state, params, **more)
     return optax.apply_updates(params, updates), state

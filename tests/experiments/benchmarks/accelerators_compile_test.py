@@ -9,6 +9,7 @@ import json
 import subprocess
 import sys
 
+from experiments.benchmarks.accelerators import programs
 from experiments.benchmarks.compress import contenders
 import pytest
 
@@ -24,7 +25,7 @@ _TREE = ('--tree=scanned', '--num_params=500000')
 # Loops of which only the data know how often they turn. On a GPU each turn
 # waits for the host.
 _LOOPS_ON_GPUS, _LOOPS_ON_TPUS = {'qsgd_elias': 2}, {'qsgd_elias': 9}
-_SORTS_ON_TPUS = {'qsgd_descent': 2, 'dryden': 1}
+_SORTS_ON_TPUS = {'qsgd_descent': 2, 'dryden': 1, 'sparse_loco': 6}
 # What is promised of a row.
 _KEYS = {
   'scheme',
@@ -78,7 +79,7 @@ def test_on_gpus_a_program_sends_what_is_planned(scheme, tmp_path):
 
 
 @_TPU
-@pytest.mark.parametrize('scheme', contenders.SCHEMES)
+@pytest.mark.parametrize('scheme', [*contenders.SCHEMES, *programs.OUTER])
 def test_on_tpus_a_program_sends_what_is_planned(scheme, tmp_path):
   """XLA would make an all-reduce of a gather of vectors, see `Comm.gather`."""
   (row,), _ = compiled(tmp_path, '--target=v5e:2x4', f'--schemes={scheme}')
