@@ -5,7 +5,7 @@ Commands (CIFAR-10 in its binary version below DIR; see docs/papers.md):
   python -m experiments.main --config=configs/schemes_cifar10_longer.py:dgc \
     --workdir=runs/dgc --config.data.dir=DIR
 
-Quick: ResNet-8 for 20 epochs, 25,000 steps, half an hour a row on two cores.
+Quick: ResNet-8 for 20 epochs, 25,000 steps, up to an hour a row on two cores.
 All else, the learning rates too, is as in the quick setting there. So is the
 warm-up, a quarter of the run.
 """

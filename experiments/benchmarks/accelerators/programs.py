@@ -86,7 +86,7 @@ class Bench:
     """What the compiler makes of a step that ends in new parameters.
 
     Args:
-      scheme: over `AXIS`.
+      scheme: over `AXIS`; of an outer step, the step that exchanges.
 
     Returns:
       compile_s: seconds to trace, lower and compile.

@@ -177,6 +177,37 @@ def test_the_pages_have_the_tables_of_the_record():
   assert summary in (root / 'docs/accelerators.md').read_text()
 
 
+def test_what_the_page_says_of_the_record():
+  root = pathlib.Path(__file__).resolve().parents[3]
+  words = ' '.join((root / 'docs/accelerators.md').read_text().split())
+  rows = json.loads(
+    (root / 'experiments/results/accelerators.json').read_text()
+  )
+  v5e = [r for r in rows if r['target'] == 'v5e:2x4']
+  fast = sum(r['compile_s'] <= 30 for r in v5e)
+  small = sum(r['temp_models'] < 1.5 for r in v5e)
+  assert f'{fast} of {len(v5e)} programs for a v5e compile' in words
+  assert f'one and a half models for {small} of the {len(v5e)}' in words
+  sgd = {
+    r['target']: r['cycles'] / r['cycles_x_sgd'] / 1e6
+    for r in rows
+    if (r['tree'], r['scheme']) == ('resnet50', 'dgc') and r['cycles']
+  }
+  assert (
+    f'in {sgd["v6e:2x4"]:.2f} million cycles where a v5e takes '
+    f'{sgd["v5e:2x4"]:.2f}' in words
+  )
+  outer = [r for r in v5e if r['scheme'] == 'sparse_loco']
+  steps, seconds = (
+    sorted(round(r[key]) for r in outer)
+    for key in ('cycles_x_sgd', 'compile_s')
+  )
+  assert (
+    f'takes {steps[0]} to {steps[-1]}, sorts not counted, and {seconds[0]} to '
+    f'{seconds[-1]} seconds to compile' in words
+  )
+
+
 @pytest.mark.slow
 def test_the_program_prints_records(tmp_path):
   """And needs no compiler of accelerators for it."""

@@ -41,7 +41,7 @@ _IN_MINUTES = {
   'multi30k': 29_000,
   'ptb': 10_000,
 }
-# Their quick settings are for a GPU, or take half an hour a row on two cores.
+# Their quick settings are for a GPU, or take up to an hour a row on two cores.
 _LONGER = {'cifar10_resnet20', 'dgc_table4_ptb', 'schemes_cifar10_longer'}
 
 
