@@ -23,6 +23,8 @@ _WIDE = 128
 _COMPARED = 1 << 26
 # With fewer, a search for bounds among numbers is not faster.
 _FEW_COMPARED = 1 << 24
+# A loop is some operations an iteration; a GPU does the unrolled search in one.
+_SEARCHES = {'gpu': 'scan_unrolled'}
 _HALVED_TO = 4
 # Rows of fewer numbers are not worth a reshape.
 _FEWEST = 5
@@ -124,8 +126,9 @@ def searchsorted(
     begins = jnp.searchsorted(x, ascending, side=other).astype(jnp.int32)
     passed = jnp.zeros_like(x).at[begins].add(1, mode='drop')
     return jnp.cumsum(passed, dtype=jnp.int32)
-  few = not platforms.is_cpu() and compared <= _COMPARED
-  method = 'compare_all' if few else 'scan'
+  method = _SEARCHES.get(platforms.name(), 'scan')
+  if not platforms.is_cpu() and compared <= _COMPARED:
+    method = 'compare_all'
   found = jnp.searchsorted(ascending, x, side=side, method=method)
   return found.astype(jnp.int32)
 

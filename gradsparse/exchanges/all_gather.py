@@ -160,6 +160,17 @@ def _sum(
     # axis takes twice as long as additions, by XLA's estimate.
     every = jax.vmap(decode)(messages)
     return [jnp.sum(x, axis=0) for x in every.arrays]
+  if _are_few(own, comm.size) and platforms.name() == 'gpu':
+    # In a loop each message would be decoded by launches of its own.
+    every = jax.vmap(decode)(messages)
+    start = comm.typed_like(own.zeros(), messages)
+    total, _ = jax.lax.scan(
+      lambda total, sent: (sent.add_to(total), None),
+      start,
+      every,
+      unroll=common.IN_ONE_PASS,
+    )
+    return total
 
   def add(total, vector):
     return decode(vector).add_to(total)
@@ -204,7 +215,8 @@ def _mean_of_senders(
 
   start = [own.zeros(), own.senders(comm.size).zeros()]
   start = comm.typed_like(start, messages)
-  if not _touches_few(own, comm.size):
+  # Fewer than all elements are divided, where that takes less time.
+  if not platforms.is_cpu() or not _are_few(own, comm.size):
     both = common.add_up(decode_and_add, start, messages, sparse=True)
     return _quotient(*both)
   every = barriers.fusion_barrier(jax.lax.map(decode, messages))
@@ -220,9 +232,9 @@ def _quotient(total: jax.Array, number: jax.Array) -> jax.Array:
   return total / jnp.maximum(number, 1).astype(total.dtype)
 
 
-def _touches_few(own: Any, workers: int) -> bool:
-  """Whether it takes less time to divide what was sent than all elements."""
-  if not isinstance(own, Sparse) or not platforms.is_cpu():
+def _are_few(own: Any, workers: int) -> bool:
+  """Whether the entries of all messages are few, compared with all elements."""
+  if not isinstance(own, Sparse):
     return False
   return 4 * workers * own.slots <= own.space.size
 
