@@ -215,7 +215,7 @@ def _mean_of_senders(
 
   start = [own.zeros(), own.senders(comm.size).zeros()]
   start = comm.typed_like(start, messages)
-  # Fewer than all elements are divided, where that takes less time.
+  # Only on CPUs it takes less time to divide a few elements than all.
   if not platforms.is_cpu() or not _are_few(own, comm.size):
     both = common.add_up(decode_and_add, start, messages, sparse=True)
     return _quotient(*both)
