@@ -50,7 +50,8 @@ def recorded(root: pathlib.Path) -> dict[str, Any]:
   for row in files.read_json(root / ESTIMATES):
     here = (row['target'], row['tree'], row['slices']) == (TARGET, TREE, 1)
     if here and row['scheme'] in wanted:
-      steps[row['scheme']] = round(row['cycles_x_sgd'], 2)
+      taken = row['cycles_x_sgd'] + row['kernels_x_sgd']
+      steps[row['scheme']] = round(taken, 2)
   tables = {name: catalogue.load(name) for name in _TABLES.values()}
   found = dict(list(page.runs_of(tables, root).groupby('table')))
   for task, name in _TABLES.items():

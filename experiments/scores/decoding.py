@@ -95,8 +95,7 @@ def make_beam_search(
       logits, state = model.step(variables, encoded, state, beams.last.ravel())
       logs = _log_probabilities(logits)
       beams, parents = _extended(beams, logs.reshape(-1, beam, logs.shape[-1]))
-      offsets = beam * jnp.arange(len(source))[:, None]
-      at_parents = (offsets + parents).ravel()
+      at_parents = (beam * jnp.arange(len(source))[:, None] + parents).ravel()
       state = jax.tree.map(lambda x: x[at_parents], state)
       written = jnp.where(beams.grown, beams.last, bpe.PAD)
       tokens = _of_parents(beams.tokens, parents).at[:, :, at].set(written)

@@ -112,7 +112,7 @@ def top_k(
       return Sparse(values, indices, Space(ctx.shapes, tuple(limits)))
     if scope == 'chunk':
       values, indices, limits = selection.chunked_top_k_of_each(
-        leaves, rung, chunk_size, now
+        leaves, rung, chunk_size, now, [s.found for s in signals]
       )
       space = Space(ctx.shapes, tuple(limits))
       # If a schedule leaves slots empty, these come last.
@@ -154,6 +154,11 @@ def top_k(
     leaves=LeafRule(dense_1d=scope != 'global'),
     ladder=None if static else _ladder(density),
     selects_globally=scope == 'global',
+    per_chunk=(
+      (chunk_size, lambda size: selection.count(cast(float, density), size))
+      if static and scope == 'chunk'
+      else None
+    ),
   )
 
 

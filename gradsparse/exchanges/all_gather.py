@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 import dataclasses
-import itertools
 from typing import Any
 
 from gradsparse import arguments
@@ -258,7 +257,7 @@ def _add_chunks(messages: Sparse) -> list[jax.Array]:
   numbers = [-(-n // size) for n in space.sizes]
 
   def by_chunk(x, fill):
-    """[P, C, k], with the missing slots at the end of leaves filled."""
+    """[P, k, C], with the missing slots at the end of leaves filled."""
     parts, begin = [], 0
     ends = np.cumsum(space.limits).tolist()
     for number, limit, end in zip(numbers, space.limits, ends, strict=True):
@@ -267,8 +266,9 @@ def _add_chunks(messages: Sparse) -> list[jax.Array]:
         filled = jnp.full_like(x, fill, shape=(x.shape[0], missing))
         parts += [x[:, begin:end], filled]
         begin = end
-    parts.append(x[:, begin:])
-    return jnp.concatenate(parts, axis=1).reshape(x.shape[0], -1, k)
+    whole = jnp.concatenate([*parts, x[:, begin:]], axis=1)
+    # Cut into vectors: a TPU would pad a minor axis of length k.
+    return jnp.stack([whole[:, j::k] for j in range(k)], axis=1)
 
   first = np.concatenate(
     [
@@ -276,19 +276,12 @@ def _add_chunks(messages: Sparse) -> list[jax.Array]:
       for offset, number in zip(space.offsets, numbers, strict=False)
     ]
   )
-  rows = chunks.add(
+  return chunks.add(
     by_chunk(messages.values, 0),
-    by_chunk(messages.indices, space.size)
-    - jnp.asarray(first[:, None], jnp.int32),
+    by_chunk(messages.indices, space.size) - jnp.asarray(first, jnp.int32),
+    space.shapes,
     size,
   )
-  cuts = itertools.pairwise(np.cumsum([0, *numbers]).tolist())
-  return [
-    rows[a:b].reshape(-1)[:length].reshape(shape)
-    for (a, b), length, shape in zip(
-      cuts, space.sizes, space.shapes, strict=True
-    )
-  ]
 
 
 def _bytes_of(leaves: list[jax.Array]) -> int:

@@ -26,6 +26,7 @@ def chunked_top_k_of_each(
   density: float,
   chunk_size: int,
   now: jax.Array | None = None,
+  found: Sequence[jax.Array | None] = (),
 ) -> tuple[jax.Array, jax.Array, list[int]]:
   """The k largest of each chunk of each vector; ties keep the lower index.
 
@@ -42,6 +43,7 @@ def chunked_top_k_of_each(
     chunk_size: elements of a chunk.
     now: a traced density, at most `density`, by which slots are filled. None
       fills all.
+    found: `Signal.found` of each vector; () or None if kernels found nothing.
 
   Returns:
     (values float32[m], indices int32[m], the number of slots of each vector).
@@ -70,28 +72,32 @@ def chunked_top_k_of_each(
     wanted = jnp.minimum(traced_count(now, jnp.asarray(lengths)), wanted)
   k = count(density, chunk_size)
   if now is None and chunks.can_search(chunk_size, k):
-    return *_by_chunk(leaves, lengths, chunk_size, parts, most), slots
+    own = [x for x in found if x is not None]
+    entries = (
+      chunks.vectors(joining.concat(own), k)
+      if own
+      else chunks.largest(leaves, chunk_size, max(most))
+    )
+    return *_by_chunk(entries, lengths, parts, most), slots
   row = candidates.row_of_parts(chunk_size)
   if row is None:
     return *_by_sorting(runs, lengths, most, wanted), slots
-  found = candidates.of_vectors(runs, most, parts, row)
+  able = candidates.of_vectors(runs, most, parts, row)
   each = wanted[np.repeat(np.arange(len(runs)), parts)]
-  return *found.largest(each, sum(slots), len(leaves)), slots
+  return *able.largest(each, sum(slots), len(leaves)), slots
 
 
 def _by_chunk(
-  leaves: Sequence[jax.Array],
+  entries: tuple[list[jax.Array], list[jax.Array]],
   lengths: Sequence[int],
-  chunk_size: int,
   parts: Sequence[int],
   most: Sequence[int],
 ) -> tuple[jax.Array, jax.Array]:
-  """The entries, by `backend.chunks`."""
+  """The entries by index, of those that `backend.chunks` found."""
   wanted = np.repeat(most, parts)
   ends = np.cumsum(np.repeat(lengths, parts))
   begins = ends - np.repeat(lengths, parts)
-  found = chunks.largest(leaves, chunk_size, int(wanted.max()))
-  values, places = chunks.ascending(*found, wanted)
+  values, places = chunks.ascending(*entries, wanted)
   indices = [jnp.asarray(begins, jnp.int32) + x for x in places]
   # Runs of chunks with the same number of entries.
   cuts = [0, *np.flatnonzero(np.diff(wanted)) + 1, len(wanted)]

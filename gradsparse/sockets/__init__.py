@@ -38,6 +38,7 @@ from gradsparse.sockets.compressor import Signal
 from gradsparse.sockets.compressor import Stream
 from gradsparse.sockets.deliveries import Delivered
 from gradsparse.sockets.deliveries import Full
+from gradsparse.sockets.deliveries import Nothing
 from gradsparse.sockets.deliveries import Window
 from gradsparse.sockets.exchange import Exchange
 from gradsparse.sockets.exchange import Exchanged
@@ -77,6 +78,7 @@ __all__ = (
   'MemoryFacts',
   'Message',
   'MessageLeaves',
+  'Nothing',
   'OfParts',
   'Parts',
   'PreReduce',

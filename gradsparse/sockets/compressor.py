@@ -27,11 +27,14 @@ class Signal(NamedTuple):
     value: the values to deliver (memory and gradient together).
     gradient: this step's gradient alone (AdaComp reads it).
     moment: the accumulated second moment, or None (variance criterion).
+    found: the entries of `Compressor.per_chunk`, if a kernel that accumulated
+      has found them (`backend.chunk_kernels.take`), or None.
   """
 
   value: jax.Array
   gradient: jax.Array
   moment: jax.Array | None = None
+  found: jax.Array | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -327,6 +330,10 @@ class Compressor(NamedTuple):
     selects_globally: whether the selection in a leaf depends on other leaves,
       so that all must be on one device and in one message.
     unbiased: whether the decoded value's expectation is the signal.
+    per_chunk: (elements of a chunk, a function: elements -> entries), if
+      `select` takes exactly the entries of largest magnitude of each chunk of a
+      leaf. TPUs find them while they accumulate (`Signal.found`), and remove
+      them from the memory. With another `select` it must be None.
   """
 
   name: str
@@ -339,3 +346,4 @@ class Compressor(NamedTuple):
   share: Callable[[Shape], int] = math.prod
   selects_globally: bool = False
   unbiased: bool = False
+  per_chunk: tuple[int, Callable[[int], int]] | None = None

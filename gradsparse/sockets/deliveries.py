@@ -2,7 +2,8 @@
 
 A memory subtracts deliveries leaf by leaf. A delivery has one of two forms: a
 few coordinates (`Window`), or a whole leaf (`Full`), of which all coordinates
-or some are delivered. Both have the same methods:
+or some are delivered. (`Nothing` is left to subtract where a kernel has done
+it.) All have the same methods:
 
   plus(x, factor)         x plus `factor` times the delivered values
   update(fn, x, *others)  fn(x, delivered, *others) at delivered elements
@@ -137,7 +138,29 @@ class Full:
     return new if self.there is None else jnp.where(self.there, new, x)
 
 
-Delivered = Window | Full
+class Nothing:
+  """What is left of a delivery that a kernel has subtracted already."""
+
+  is_dense = False
+
+  def plus(self, x: jax.Array, factor: float = 1.0) -> jax.Array:
+    """x."""
+    del factor
+    return x
+
+  def update(
+    self, fn: Callable[..., jax.Array], x: jax.Array, *others: jax.Array
+  ) -> jax.Array:
+    """x."""
+    del fn, others
+    return x
+
+  def dense(self, shape: Sequence[int]) -> jax.Array:
+    """float32 zeros of `shape`."""
+    return jnp.zeros(tuple(shape), jnp.float32)
+
+
+Delivered = Window | Full | Nothing
 
 
 def joined(leaves: Sequence[Delivered], runs: Sequence[int]) -> list[Delivered]:

@@ -27,6 +27,7 @@ class Message(NamedTuple):
     ok: bool scalar: whether this worker accepts the step.
     owed: the exchange's own state, see `Exchange.init`.
     overflow: int32, how many elements found no room in the message.
+    whole: whether `own` is all that was selected, unrounded.
   """
 
   words: Any
@@ -38,6 +39,7 @@ class Message(NamedTuple):
   ok: jax.Array
   owed: Sequence[jax.Array] = ()
   overflow: Any = 0
+  whole: bool = False
 
   @property
   def dense_bytes(self) -> int:
@@ -62,6 +64,8 @@ class Extras(NamedTuple):
     judged: whether `Exchanged.ok` also says that the compressed total is
       finite.
     overflow: `Message.overflow` of this worker; `compressed_mean` fills it in.
+    whole: whether this worker delivered all that it selected, unrounded;
+      `compressed_mean` fills it in.
   """
 
   message_bytes: int | jax.Array
@@ -71,6 +75,7 @@ class Extras(NamedTuple):
   roundings: Any = None
   judged: bool = False
   overflow: Any = 0
+  whole: bool = False
 
 
 class Exchanged(NamedTuple):

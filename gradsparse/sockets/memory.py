@@ -45,7 +45,9 @@ class MemoryFacts(NamedTuple):
     elementwise: whether each number depends only on the numbers in the same
       place. Then the memory may get several leaves as one vector, which
       compiles faster: `grads`, the state, `is_dense` and so on are lists of
-      such vectors, not trees like params.
+      such vectors, not trees like params. On TPUs `accumulate`, `signals` and
+      `sent` may run inside of a kernel, on blocks of a leaf
+      (`Compressor.per_chunk`): `sent` must change delivered elements only.
     momentum: factor of the momentum that the updates already have, so that no
       other should follow; 0 without one.
     usable: () -> bool scalar, whether traced arguments are in range. If not,
@@ -85,8 +87,8 @@ class Memory(NamedTuple):
       read only values that are equal on all workers: the means, and fields of
       the state that depend on means alone. Finite means must give a finite
       update: after a sparse message nothing checks it again.
-    sent: (state, delivered) -> state: subtracts what was sent, a tree of Window
-      or Full. It does not read the means.
+    sent: (state, delivered) -> state: subtracts what was sent, a tree of
+      `Delivered`. It does not read the means.
     arrived: (state, means, is_dense, accepted) -> state: updates fields that
       depend on the means (a momentum of dense leaves) or on acceptance (the
       decay of a variance). A rejected step changes nothing.

@@ -107,9 +107,7 @@ class Buckets:
     if not self.joins:
       return tree
     leaves = self.layout.treedef.flatten_up_to(tree)
-    return self.tree(
-      [_joined([leaves[i] for i in own]) for own in self.members]
-    )
+    return self.tree([joined([leaves[i] for i in own]) for own in self.members])
 
   def join_state(self, state: Any) -> Any:
     """Converts a memory's state, whose fields are trees like the parameters."""
@@ -132,7 +130,7 @@ class Buckets:
     leaves = iter(total)
     if len(total) > len(own):
       total = [
-        _joined(list(itertools.islice(leaves, len(self.members[n]))))
+        joined(list(itertools.islice(leaves, len(self.members[n]))))
         for n in own
       ]
     found = [x.shape for x in total]
@@ -154,7 +152,7 @@ class Buckets:
       {
         i: x
         for n, own in enumerate(self.members)
-        for i, x in zip(own, self._leaves(n, buckets[n]), strict=True)
+        for i, x in zip(own, self.leaves(n, buckets[n]), strict=True)
       }
     )
 
@@ -173,7 +171,7 @@ class Buckets:
       if self._dense[n]:
         continue
       parts = [
-        [None] * len(own) if x is None else self._leaves(n, x)
+        [None] * len(own) if x is None else self.leaves(n, x)
         for x in by_bucket[n]
       ]
       for i, *fields in zip(own, *parts, strict=True):
@@ -191,7 +189,8 @@ class Buckets:
       }
     )
 
-  def _leaves(self, number: int, bucket: jax.Array) -> list[jax.Array]:
+  def leaves(self, number: int, bucket: jax.Array) -> list[jax.Array]:
+    """The leaves of one bucket."""
     own = self.members[number]
     if len(own) == 1:
       return [bucket]
@@ -288,7 +287,8 @@ def _parted(run: Sequence[int], sizes: Sequence[int]) -> list[tuple[int, ...]]:
   return [tuple(part) for part in parts]
 
 
-def _joined(arrays: Sequence[jax.Array]) -> jax.Array:
+def joined(arrays: Sequence[jax.Array]) -> jax.Array:
+  """The bucket of these leaves."""
   if len(arrays) == 1:
     return arrays[0]
   return Leaves([jnp.asarray(x) for x in arrays]).joined()

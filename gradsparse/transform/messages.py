@@ -27,6 +27,7 @@ from gradsparse.transform import layout as layouts
 from gradsparse.transform import planning
 from gradsparse.transform.buckets import Buckets
 from gradsparse.transform.layout import Group
+from gradsparse.transform.one_pass import Taken
 import jax
 import jax.numpy as jnp
 
@@ -81,6 +82,7 @@ class Outgoing(NamedTuple):
     contexts: the context of each group's message, without a size.
     pre_reduced_bytes: for each group, the bytes of this worker's operands of
       `PreReduce`.
+    one_pass: what kernels accumulated, selected and removed, or None.
     messages: the message of each group; empty before `pack`. None for a group
       whose leaves all stay dense.
   """
@@ -93,6 +95,7 @@ class Outgoing(NamedTuple):
   owed: dict[int, jax.Array]
   contexts: Sequence[Context]
   pre_reduced_bytes: list[int]
+  one_pass: Taken | None = None
   messages: Sequence[Message | None] = ()
 
   def dense(self, group: Group) -> list[jax.Array]:
@@ -187,6 +190,7 @@ def _message(
     ok,
     [outgoing.owed[i] for i in group.compressed] if outgoing.owed else (),
     overflow,
+    own is selected,
   )
 
 
@@ -232,7 +236,7 @@ def _exchange(
     # The other groups carry this worker's verdict.
     totals = common.sum_dense(outgoing.dense(group), comm)
     back = Exchanged(
-      [], totals, 1, jnp.bool_(True), Leaves([]), Extras(0, 'dense')
+      [], totals, 1, jnp.bool_(True), Leaves([]), Extras(0, 'dense', whole=True)
     )
   else:
     back = scheme.exchange.run(message, comm)
@@ -244,7 +248,12 @@ def _exchange(
     # Every worker has checked its own entries, so their sum is finite.
     judged = back.extras.judged or isinstance(message.own, Sparse | Marked)
     extras = back.extras._replace(
-      message_bytes=nbytes, judged=judged, overflow=message.overflow
+      message_bytes=nbytes,
+      judged=judged,
+      overflow=message.overflow,
+      whole=message.whole
+      and back.delivered is message.own
+      and back.extras.removed is None,
     )
     back = back._replace(extras=extras)
   if comm.recorder is not None:

@@ -15,6 +15,7 @@ from gradsparse.collectives import Comm
 from gradsparse.sockets import Delivered
 from gradsparse.sockets import Exchanged
 from gradsparse.sockets import Full
+from gradsparse.sockets import Nothing
 from gradsparse.sockets import Sent
 from gradsparse.sockets import checked_state
 from gradsparse.sockets import ownership
@@ -60,6 +61,7 @@ def receive(
     if any(e.extras.removed is not None for e in back):
       parts = [e.extras.removed or e.delivered for e in back]
       let_go = deliveries(outgoing, parts, accepted)
+    memory, let_go = _removed_before(outgoing, back, accepted, let_go)
     memory = checked_state(
       'memory.sent', scheme.memory.sent(memory, let_go), memory
     )
@@ -151,6 +153,31 @@ def deliveries(
       x = jnp.where(accepted, outgoing.values[n], 0.0)
       by_bucket[n] = Full(x, is_dense=True)
   return buckets.tree(by_bucket)
+
+
+def _removed_before(
+  outgoing: Outgoing,
+  back: Sequence[Exchanged],
+  accepted: jax.Array,
+  delivered: Any,
+) -> tuple[Any, Any]:
+  """The memory, and what must still be subtracted from it.
+
+  Args:
+    outgoing: this worker's data before it sent.
+    back: the result of each group's exchange.
+    accepted: bool scalar.
+    delivered: a tree of buckets.
+  """
+  buckets, kept, by_kernel = outgoing.buckets, outgoing.kept, outgoing.one_pass
+  if by_kernel is None:
+    return kept, delivered
+  if not all(own.extras.whole for own in back):
+    return by_kernel.memory(kept, None), delivered
+  left = buckets.treedef.flatten_up_to(delivered)
+  for n in by_kernel.numbers:
+    left[n] = Nothing()
+  return by_kernel.memory(kept, accepted), buckets.tree(left)
 
 
 def _dense(outgoing: Outgoing, delivered: Any) -> Any:

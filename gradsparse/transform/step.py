@@ -23,6 +23,7 @@ from gradsparse.sockets import Signal
 from gradsparse.sockets import checked_state
 from gradsparse.sockets.ownership import local_fields
 from gradsparse.state.scheme import CompressedMeanState
+from gradsparse.transform import one_pass
 from gradsparse.transform.buckets import Buckets
 from gradsparse.transform.buckets import make_buckets
 from gradsparse.transform.layout import Layout
@@ -106,11 +107,16 @@ def accumulate(
     ok &= health.can_add(jax.tree.leaves(wide))
     ok = comm.shards.all(ok)
   kept = _in_own_place(ok, take_in, old)
+  kernels = one_pass.of(memory, compressor, buckets, old, extra)
+  by_kernel = None if kernels is None else kernels.take(ok, wide, old)
   taken = jax.tree.map(lambda g: jnp.where(ok, g, 0.0), wide)
   by_bucket = buckets.treedef.flatten_up_to(
     memory.signals(taken, kept, is_dense)
   )
   signals = buckets.signals(by_bucket)
+  if by_kernel is not None:
+    for i, entries in by_kernel.by_leaf().items():
+      signals[i] = signals[i]._replace(found=entries)
   contexts, nbytes = _contexts(scheme, comm, buckets, signals, state)
   return Outgoing(
     buckets,
@@ -121,6 +127,7 @@ def accumulate(
     owed=layout.collect(state.exchange),
     contexts=contexts,
     pre_reduced_bytes=nbytes,
+    one_pass=by_kernel,
   )
 
 

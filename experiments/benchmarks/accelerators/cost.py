@@ -3,6 +3,7 @@
 XLA for TPUs writes an estimate of its own, in cycles, beside each operation.
 Custom calls, sorts, gathers and scatters have none: they count as zero, so the
 true cost is higher. They are listed beside the estimate, by how often they run.
+Kernels of gradsparse say how many bytes they read and write.
 """
 
 import collections
@@ -18,6 +19,7 @@ _UNCOUNTED = ('custom-call', 'sort', 'gather', 'scatter')
 _COMPUTATION = re.compile(r'^(ENTRY )?%?([\w.\-]+) .*\{\s*$')
 _OPERATION = re.compile(r' = (?:\([^=]*?\)|[^ ]+) ([a-z][a-z0-9\-]*)\(')
 _CYCLES = re.compile(r'"estimated_cycles":"?(\d+)')
+_BYTES = re.compile(r'"bytes_accessed":"?(\d+)')
 _TURNS = re.compile(r'known_(?:trip_count|init_step)[^0-9]*(\d+)')
 _NAME = re.compile(r'op_name="([^"]*)"')
 # A condition that compares nothing but a counter.
@@ -39,6 +41,7 @@ class Cost:
     launches: operations that run, those of loops as often as these turn.
     unknown_loops: loops whose number of turns only the data decide.
     uncounted: name of an operation without an estimate -> how often it runs.
+    kernel_bytes: what kernels read and write, as they say.
     rows: (cycles, operation), the most expensive first.
   """
 
@@ -47,21 +50,18 @@ class Cost:
   launches: int
   unknown_loops: int
   uncounted: Mapping[str, int]
+  kernel_bytes: int
   rows: tuple[tuple[int, str], ...]
 
 
 def _called(line: str, name: str) -> str:
-  found = re.search(rf'{name}=%?([\w.\-]+)', line)
-  return found.group(1) if found else ''
+  return ''.join(re.findall(rf'{name}=%?([\w.\-]+)', line)[:1])
 
 
 def _branches(line: str) -> list[str]:
-  found = re.search(r'branch_computations=\{([^}]*)\}', line)
-  if found:
+  if found := re.search(r'branch_computations=\{([^}]*)\}', line):
     return [name.strip().lstrip('%') for name in found.group(1).split(',')]
-  return [
-    _called(line, name) for name in ('true_computation', 'false_computation')
-  ]
+  return [_called(line, f'{kind}_computation') for kind in ('true', 'false')]
 
 
 def _counted(condition: Sequence[str]) -> int | None:
@@ -96,7 +96,7 @@ def of(text: str) -> Cost:
   rows: collections.Counter[str] = collections.Counter()
   uncounted: collections.Counter[str] = collections.Counter()
   sizes: list[int] = []
-  unknown = 0
+  unknown = touched = 0
 
   def turns(line):
     nonlocal unknown
@@ -109,6 +109,7 @@ def of(text: str) -> Cost:
 
   def run(name, times):
     """(cycles, launches) of a computation that runs so often."""
+    nonlocal touched
     cycles = launches = 0
     for line in computations.get(name, ()):
       operation = _OPERATION.search(line)
@@ -134,6 +135,7 @@ def of(text: str) -> Cost:
           cycles += own
         elif kind in _UNCOUNTED:
           uncounted[kind] += times
+          touched += times * sum(map(int, _BYTES.findall(line)))
       cycles += sum(part[0] for part in parts)
       launches += sum(part[1] for part in parts)
     return cycles, launches
@@ -141,4 +143,4 @@ def of(text: str) -> Cost:
   cycles, launches = run(entry, 1)
   ranked = tuple((n, name) for name, n in rows.most_common())
   of_sizes = tuple(cycles - max(sizes) + own for own in sizes)
-  return Cost(cycles, of_sizes, launches, unknown, dict(uncounted), ranked)
+  return Cost(cycles, of_sizes, launches, unknown, uncounted, touched, ranked)

@@ -15,6 +15,7 @@ COLUMNS = {
   'program, MB': ('code_bytes', '.1f', 1e6),
   'temporary, models': ('temp_models', '.2f'),
   'x SGD': ('cycles_x_sgd', ''),
+  'kernels': ('kernels_x_sgd', '.1f'),
   'floor, x SGD': ('floor_x_sgd', '.2f'),
   'unknown loops': ('unknown_loops', ',d'),
   'launches': ('launches', ',d'),
@@ -52,12 +53,13 @@ def cells(rows: Sequence[Row]) -> pd.DataFrame:
 
 
 def estimate(row: Row) -> str | None:
-  """XLA's, with the cheapest and the most expensive size of the message."""
-  most = row['cycles_x_sgd']
-  least = min(row.get('sizes_x_sgd') or [most])
-  if least == most:
-    return most and f'{most:.1f}'
-  return f'{least:.1f} to {most:.1f}'
+  """The time, with the cheapest and the most expensive size of the message.
+
+  XLA's estimate, and what kernels take at momentum SGD's bytes a second.
+  """
+  sizes = row.get('sizes_x_sgd') or [row['cycles_x_sgd']]
+  ends = [x + row['kernels_x_sgd'] for x in (min(sizes), max(sizes)) if x]
+  return ' to '.join(dict.fromkeys(f'{x:.1f}' for x in ends)) or None
 
 
 def profile(rows: Sequence[Row]) -> pd.DataFrame:

@@ -96,6 +96,8 @@ class Bench:
       cycles, cycles_x_sgd: XLA's estimate, and as a multiple of momentum SGD's;
         None where it makes none.
       sizes_x_sgd: the same with each size of the message; [] if it has one.
+      kernels_x_sgd: bytes that kernels read and write, of which XLA makes no
+        estimate, as a multiple of momentum SGD's least.
       floor_x_sgd: the least that a step can take, as a multiple of momentum
         SGD's least, where memory decides: bytes of all arguments, each read
         once, and of all results, each written once.
@@ -143,6 +145,7 @@ class Bench:
       'cycles': found.cycles or None,
       'cycles_x_sgd': found.cycles / sgd_cycles if sgd_cycles else None,
       'sizes_x_sgd': [own / sgd_cycles for own in found.of_sizes if sgd_cycles],
+      'kernels_x_sgd': found.kernel_bytes / _touched(self.sgd),
       'floor_x_sgd': _touched(compiled) / _touched(self.sgd),
       'unknown_loops': found.unknown_loops,
       'launches': found.launches,

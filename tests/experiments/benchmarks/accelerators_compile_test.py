@@ -38,6 +38,7 @@ _KEYS = {
   'temp_models',
   'cycles',
   'cycles_x_sgd',
+  'kernels_x_sgd',
   'sizes_x_sgd',
   'floor_x_sgd',
   'unknown_loops',
@@ -89,6 +90,21 @@ def test_on_tpus_a_program_sends_what_is_planned(scheme, tmp_path):
   assert row['inside_bytes'] == 0
   assert row['unknown_loops'] == _LOOPS_ON_TPUS.get(scheme, 0)
   assert row['uncounted'].get('sort', 0) == _SORTS_ON_TPUS.get(scheme, 0)
+
+
+@_TPU
+@pytest.mark.parametrize(
+  ('scheme', 'passes'),
+  [('dropping_chunk', 3), ('dgc_chunk', 5), ('ef21_chunk', 5)],
+)
+def test_a_kernel_reads_and_writes_the_memory_once(scheme, passes, tmp_path):
+  """And the gradient; another kernel writes the sum of the messages."""
+  options = '--tree=one', '--target=v5e:2x4', f'--schemes={scheme}'
+  (row,), _ = compiled(tmp_path, *options)
+  # Momentum SGD touches its arrays five times.
+  kernels = (passes + 1) / 5
+  assert kernels < row['kernels_x_sgd'] < kernels + 0.1
+  assert row['temp_models'] < 1
 
 
 @_TPU

@@ -111,7 +111,8 @@ def row(**more):
     'code_bytes': 9_500_000,
     'temp_models': 0.114,
     'cycles': 1000,
-    'cycles_x_sgd': 7.62,
+    'cycles_x_sgd': 6.41,
+    'kernels_x_sgd': 1.21,
     'floor_x_sgd': 1.4,
     'unknown_loops': 1,
     'launches': 1340,
@@ -135,14 +136,14 @@ def test_records_become_the_tables_of_the_page():
   lines = [line for line in text.splitlines() if line.startswith(wanted)]
   assert lines == [
     '## v5e:2x4, one',
-    '| dgc | 33.5 | 9.5 | 0.11 | 7.6 | 1.40 | 1 | 1,340 | 76,972 | 153,944 | '
-    '0 | 3 custom-call, 1 sort |',
+    '| dgc | 33.5 | 9.5 | 0.11 | 7.6 | 1.2 | 1.40 | 1 | 1,340 | 76,972 | '
+    '153,944 | 0 | 3 custom-call, 1 sort |',
     '## h100, one',
-    '| dgc | 33.5 | - | 0.11 | - | 1.40 | 1 | 1,340 | 76,972 | 153,944 | '
+    '| dgc | 33.5 | - | 0.11 | - | 1.2 | 1.40 | 1 | 1,340 | 76,972 | 153,944 | '
     '0 | - |',
     '## v5e:4x4, 2 slices, one',
-    '| dgc | 33.5 | 9.5 | 0.11 | 7.6 | 1.40 | 1 | 1,340 | 76,972 | 153,944 | '
-    '30 | 3 custom-call, 1 sort |',
+    '| dgc | 33.5 | 9.5 | 0.11 | 7.6 | 1.2 | 1.40 | 1 | 1,340 | 76,972 | '
+    '153,944 | 30 | 3 custom-call, 1 sort |',
   ]
 
 
@@ -151,13 +152,13 @@ def test_a_profile_names_what_takes_most():
   shown = page.page(
     [row(most_expensive=[[500, name], [400, 'copy ?'], [9, '']])]
   )
-  assert '| dgc | `fusion cond/branch_0/add` 3.8, `copy ?` 3.0 |' in shown
+  assert '| dgc | `fusion cond/branch_0/add` 3.2, `copy ?` 2.6 |' in shown
 
 
 def test_a_summary_has_a_column_for_each_place_with_estimates():
-  other = row(target='v6e:2x4', scheme='dense', cycles_x_sgd=1.24)
+  other = row(target='v6e:2x4', scheme='dense', cycles_x_sgd=0.03)
   gpu = row(target='h100', cycles_x_sgd=None)
-  table = page.summary([row(sizes_x_sgd=[7.62, 5.3]), gpu, other])
+  table = page.summary([row(sizes_x_sgd=[6.41, 4.09]), gpu, other])
   assert [*table] == ['scheme', 'v5e:2x4, one', 'v6e:2x4, one']
   text = table.values.tolist()
   assert text == [['dgc', '5.3 to 7.6', '-'], ['dense', '-', '1.2']]

@@ -1,0 +1,264 @@
+"""Kernels for TPUs that select by chunks while they accumulate.
+
+take      does all this in one pass over a leaf and the memory
+put_back  undoes the removal, if the step is rejected
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+import functools
+from typing import Any, NamedTuple
+
+from gradsparse.backend import chunk_blocks
+from gradsparse.backend.chunk_blocks import LANES
+from gradsparse.backend.chunk_blocks import ROWS
+from gradsparse.backend.chunk_blocks import View
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+# The bits of what is beyond the end of a leaf, and of padding: it ranks below
+# all numbers. (A NaN has these bits too, but a step with a NaN delivers
+# nothing.)
+FILLED = np.int32(-1)
+_MAGNITUDE = np.int32(2**31 - 1)
+# Ranks of elements that a search has found: to be removed, and to be left.
+_REMOVED, _LEFT = -2, -3
+
+Blocks = Sequence[jax.Array]
+
+
+class Pass(NamedTuple):
+  """What `take` computes for each element, of blocks of any shape.
+
+  Attributes:
+    accumulate: (a mask that is the same everywhere, gradient, fields) ->
+      (fields, the values to search in).
+    remove: (fields, the values, a mask of what is removed) -> fields.
+    changed: the numbers of the fields that `remove` changes.
+    searched: the number of the field that is what is searched in, if one is.
+  """
+
+  accumulate: Callable[..., tuple[list[jax.Array], jax.Array]]
+  remove: Callable[..., list[jax.Array]]
+  changed: tuple[int, ...]
+  searched: int | None = None
+
+  @property
+  def kept(self) -> list[int]:
+    """The changed fields whose elements are kept beside the entries."""
+    return [i for i in self.changed if i != self.searched]
+
+  def lanes(self, k: int) -> int:
+    """How many numbers are written of a chunk with k entries."""
+    return (2 + len(self.kept)) * k
+
+  def first_lane(self, field: int, k: int) -> int:
+    """Where the elements of a changed field are among these numbers."""
+    if field == self.searched:
+      return 0
+    return (2 + self.kept.index(field)) * k
+
+
+def take(
+  work: Pass,
+  ok: jax.Array,
+  gradient: jax.Array,
+  fields: Blocks,
+  chunk_size: int,
+  k: int,
+  wanted: np.ndarray | None = None,
+) -> tuple[list[jax.Array], jax.Array]:
+  """Accumulates, finds the k largest of each chunk, and removes them.
+
+  Args:
+    work: what is computed for each element.
+    ok: bool scalar, of which the mask for `work.accumulate` is made.
+    gradient: float32 leaf; `fits` is true of its shape.
+    fields: float32 arrays of its shape, the memory. They are overwritten.
+    chunk_size: n, elements of a chunk.
+    k: how many; `work.lanes(k)` is at most 128.
+    wanted: int[C], how many are removed from each chunk. None: all.
+
+  Returns:
+    (the fields; int32[C, 128]: of each chunk k values' bits, the largest first;
+    their k places in the chunk; and for each field of `work.kept` the bits of
+    its k elements before they were removed).
+  """
+  pl = chunk_blocks.pallas()
+  arrays = 1 + 2 * len(fields)
+  view = chunk_blocks.view_of(gradient.shape, chunk_size, arrays)
+  matrix = (view.rows, view.columns)
+  few = _few(view, k, wanted)
+  # A register: of a scalar there would be no form under vmap.
+  flag = jnp.broadcast_to(ok.astype(jnp.int32), (ROWS, LANES))
+  whole = view.whole()
+  *new, entries = chunk_blocks.call(
+    functools.partial(_take, work=work, view=view, k=k, few=len(few)),
+    flag,
+    gradient.reshape(matrix),
+    *[x.reshape(matrix) for x in fields],
+    *few,
+    grid=(view.grid,),
+    in_specs=[
+      pl.BlockSpec(flag.shape, lambda i: (0, 0)),
+      *[whole] * (1 + len(fields)),
+      *[view.lanes()] * len(few),
+    ],
+    out_specs=[*[whole] * len(fields), view.lanes()],
+    out_shape=[
+      *[chunk_blocks.like(matrix, x) for x in fields],
+      chunk_blocks.like((view.grid, view.chunks, LANES), gradient, jnp.int32),
+    ],
+    scratch_shapes=[view.room()],
+    input_output_aliases={2 + i: i for i in range(len(fields))},
+    cost_estimate=pl.CostEstimate(
+      flops=8 * k * gradient.size,
+      bytes_accessed=4 * arrays * gradient.size,
+      transcendentals=0,
+    ),
+    name='take_chunks',
+  )
+  rows = entries.reshape(-1, LANES)[: view.all_chunks]
+  return [x.reshape(gradient.shape) for x in new], rows
+
+
+def _take(ok_ref, gradient_ref, *refs, work: Pass, view, k, few) -> None:
+  """The kernel: each of k rounds takes the largest left of each chunk."""
+  pl = chunk_blocks.pallas()
+  *both, entries_ref, room = refs
+  number = (len(both) - few) // 2
+  old, few_refs, new = (
+    both[:number],
+    both[number : -number or None],
+    both[number + few :],
+  )
+  gradient = gradient_ref[...]
+  ok = jnp.broadcast_to(ok_ref[:1, :1], gradient.shape) != 0
+  fields, values = work.accumulate(ok, gradient, [ref[...] for ref in old])
+  bits = jax.lax.bitcast_convert_type(values, jnp.int32)
+  if view.rows % view.high:
+    row = jax.lax.broadcasted_iota(jnp.int32, bits.shape, 0)
+    row += pl.program_id(0) * view.high
+    bits = jnp.where(row < view.rows, bits, FILLED)
+  bits = view.in_chunks(bits, room)
+  rank = jnp.where(bits == FILLED, -1, bits & _MAGNITUDE)
+  # One reduction finds the first of equal magnitudes, and its sign.
+  signed = 2 * chunk_blocks.places(bits.shape) + (bits < 0).astype(jnp.int32)
+  kept = [view.in_chunks(fields[i], room) for i in work.kept]
+  kept = [jax.lax.bitcast_convert_type(x, jnp.int32) for x in kept]
+  found = (view.chunks, 1, LANES)
+  lane = jax.lax.broadcasted_iota(jnp.int32, found, 2)
+  wanted = _wanted(few_refs, view, k)
+
+  def take_one(j, left):
+    rank, entries = left
+    top = chunk_blocks.reduced(jnp.max, rank)
+    equal = jnp.where(rank == top, signed, _MAGNITUDE)
+    first = chunk_blocks.reduced(jnp.min, equal)
+    here = signed == first
+    entries = jnp.where(lane == j, top | (first << 31), entries)
+    entries = jnp.where(lane == k + j, first >> 1, entries)
+    for i, x in enumerate(kept):
+      before = chunk_blocks.reduced(
+        jnp.max, jnp.where(here, x, -_MAGNITUDE - 1)
+      )
+      entries = jnp.where(lane == (2 + i) * k + j, before, entries)
+    return jnp.where(
+      here, jnp.where(j < wanted, _REMOVED, _LEFT), rank
+    ), entries
+
+  rank, entries = jax.lax.fori_loop(
+    0, k, take_one, (rank, jnp.zeros(found, jnp.int32))
+  )
+  entries_ref[...] = entries.reshape(entries_ref.shape)
+  removed = fields
+  if work.changed:
+    there = view.in_rows(rank, room) == _REMOVED
+    removed = work.remove(fields, values, there)
+  for ref, x in zip(new, removed, strict=True):
+    ref[...] = x
+
+
+def put_back(
+  work: Pass,
+  fields: Blocks,
+  entries: jax.Array,
+  chunk_size: int,
+  k: int,
+) -> list[jax.Array]:
+  """The fields of `take` as they were before it removed anything.
+
+  Args:
+    work: as in `take`.
+    fields: of the result of `take`, or arrays like them.
+    entries: the other result of `take`.
+    chunk_size: as in `take`.
+    k: as in `take`.
+  """
+  arrays = 2 * len(work.changed)
+  view = chunk_blocks.view_of(fields[0].shape, chunk_size, arrays)
+  missing = view.grid * view.chunks - view.all_chunks
+  entries = jnp.pad(entries, ((0, missing), (0, 0)))
+  entries = entries.reshape(view.grid, view.chunks, LANES)
+  own = [fields[i].reshape(view.rows, view.columns) for i in work.changed]
+  new = chunk_blocks.call(
+    functools.partial(_put_back, work=work, view=view, k=k),
+    entries,
+    *own,
+    grid=(view.grid,),
+    in_specs=[view.lanes(), *[view.whole()] * len(own)],
+    out_specs=[view.whole()] * len(own),
+    out_shape=[chunk_blocks.like(x.shape, x) for x in own],
+    scratch_shapes=[view.room()],
+    input_output_aliases={1 + i: i for i in range(len(own))},
+    name='put_chunks_back',
+  )
+  out = list(fields)
+  for i, x in zip(work.changed, new, strict=True):
+    out[i] = x.reshape(fields[i].shape)
+  return out
+
+
+def _put_back(entries_ref, *refs, work, view, k) -> None:
+  """The kernel: writes the entries at their places, one after the other.
+
+  Those that were found but not removed are in the memory, with the same bits.
+  """
+  *both, room = refs
+  old, new = both[: len(both) // 2], both[len(both) // 2 :]
+  shape = (view.chunks, view.chunk_size // LANES, LANES)
+  place, entries = (
+    chunk_blocks.places(shape),
+    entries_ref[...].reshape(view.chunks, LANES),
+  )
+  for i, before, after in zip(work.changed, old, new, strict=True):
+    first = work.first_lane(i, k)
+    x = view.in_chunks(before[...], room)
+    x = jax.lax.bitcast_convert_type(x, jnp.int32)
+
+    def put_one(_, carry, first=first):
+      x, entries = carry
+      here = place == chunk_blocks.column(entries, k, shape)
+      new = chunk_blocks.column(entries, first, shape)
+      return jnp.where(here, new, x), chunk_blocks.rolled(entries)
+
+    x, _ = jax.lax.fori_loop(0, k, put_one, (x, entries))
+    x = jax.lax.bitcast_convert_type(x, jnp.float32)
+    after[...] = view.in_rows(x, room)
+
+
+def _few(view: View, k: int, wanted: np.ndarray | None) -> list[jax.Array]:
+  """For a kernel how many entries are wanted of a chunk; [] if always k."""
+  if wanted is None or (wanted == k).all():
+    return []
+  missing = view.grid * view.chunks - len(wanted)
+  rows = jnp.asarray(np.pad(wanted, (0, missing)), jnp.int32)[:, None]
+  shape = (view.grid, view.chunks, LANES)
+  return [jnp.broadcast_to(rows, (rows.shape[0], LANES)).reshape(shape)]
+
+
+def _wanted(refs: Sequence[Any], view: View, k: int) -> Any:
+  """k, or how many entries are wanted of each chunk, [chunks, 1, 128]."""
+  return refs[0][...].reshape(view.chunks, 1, LANES) if refs else k
