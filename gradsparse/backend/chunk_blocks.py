@@ -74,7 +74,7 @@ class View(NamedTuple):
     return pltpu.VMEM(shape, jnp.int32)
 
   def in_chunks(self, block: jax.Array, room: Any) -> jax.Array:
-    """[chunks, ., 128], from a block of 32-bit numbers."""
+    """int32[chunks, ., 128], the bits of a block of float32."""
     side_by_side = self.columns // LANES
     bits = jax.lax.bitcast_convert_type(block, jnp.int32)
     if side_by_side > 1:
@@ -82,13 +82,12 @@ class View(NamedTuple):
         part = bits[:, b * LANES : (b + 1) * LANES]
         room[pallas().Slice(b, self.high, side_by_side), :] = part
       bits = room[...]
-    bits = bits.reshape(self.chunks, -1, LANES)
-    return jax.lax.bitcast_convert_type(bits, block.dtype)
+    return bits.reshape(self.chunks, -1, LANES)
 
-  def in_rows(self, chunks: jax.Array, room: Any) -> jax.Array:
-    """The inverse of `in_chunks`."""
+  def in_rows(self, bits: jax.Array, room: Any) -> jax.Array:
+    """int32, the bits of a block, from those in the order of chunks."""
     side_by_side = self.columns // LANES
-    bits = jax.lax.bitcast_convert_type(chunks, jnp.int32).reshape(-1, LANES)
+    bits = bits.reshape(-1, LANES)
     if side_by_side > 1:
       room[...] = bits
       parts = [
@@ -96,7 +95,7 @@ class View(NamedTuple):
         for b in range(side_by_side)
       ]
       bits = jnp.concatenate(parts, axis=1)
-    return jax.lax.bitcast_convert_type(bits, chunks.dtype)
+    return bits
 
 
 def fits(shape: Sequence[int], chunk_size: int, arrays: int = _ARRAYS) -> bool:

@@ -97,14 +97,14 @@ def take(
   *new, entries = chunk_blocks.call(
     functools.partial(_take, work=work, view=view, k=k, few=len(few)),
     flag,
+    *few,
     gradient.reshape(matrix),
     *[x.reshape(matrix) for x in fields],
-    *few,
     grid=(view.grid,),
     in_specs=[
       pl.BlockSpec(flag.shape, lambda i: (0, 0)),
-      *[whole] * (1 + len(fields)),
       *[view.lanes()] * len(few),
+      *[whole] * (1 + len(fields)),
     ],
     out_specs=[*[whole] * len(fields), view.lanes()],
     out_shape=[
@@ -112,7 +112,7 @@ def take(
       chunk_blocks.like((view.grid, view.chunks, LANES), gradient, jnp.int32),
     ],
     scratch_shapes=[view.room()],
-    input_output_aliases={2 + i: i for i in range(len(fields))},
+    input_output_aliases={2 + len(few) + i: i for i in range(len(fields))},
     cost_estimate=pl.CostEstimate(
       flops=8 * k * gradient.size,
       bytes_accessed=4 * arrays * gradient.size,
@@ -124,16 +124,11 @@ def take(
   return [x.reshape(gradient.shape) for x in new], rows
 
 
-def _take(ok_ref, gradient_ref, *refs, work: Pass, view, k, few) -> None:
+def _take(ok_ref, *refs, work: Pass, view, k, few) -> None:
   """The kernel: each of k rounds takes the largest left of each chunk."""
   pl = chunk_blocks.pallas()
-  *both, entries_ref, room = refs
-  number = (len(both) - few) // 2
-  old, few_refs, new = (
-    both[:number],
-    both[number : -number or None],
-    both[number + few :],
-  )
+  few_refs, (gradient_ref, *both, entries_ref, room) = refs[:few], refs[few:]
+  old, new = both[: len(both) // 2], both[len(both) // 2 :]
   gradient = gradient_ref[...]
   ok = jnp.broadcast_to(ok_ref[:1, :1], gradient.shape) != 0
   fields, values = work.accumulate(ok, gradient, [ref[...] for ref in old])
@@ -146,8 +141,9 @@ def _take(ok_ref, gradient_ref, *refs, work: Pass, view, k, few) -> None:
   rank = jnp.where(bits == FILLED, -1, bits & _MAGNITUDE)
   # One reduction finds the first of equal magnitudes, and its sign.
   signed = 2 * chunk_blocks.places(bits.shape) + (bits < 0).astype(jnp.int32)
-  kept = [view.in_chunks(fields[i], room) for i in work.kept]
-  kept = [jax.lax.bitcast_convert_type(x, jnp.int32) for x in kept]
+  kept = [
+    (work.first_lane(i, k), view.in_chunks(fields[i], room)) for i in work.kept
+  ]
   found = (view.chunks, 1, LANES)
   lane = jax.lax.broadcasted_iota(jnp.int32, found, 2)
   wanted = _wanted(few_refs, view, k)
@@ -160,11 +156,11 @@ def _take(ok_ref, gradient_ref, *refs, work: Pass, view, k, few) -> None:
     here = signed == first
     entries = jnp.where(lane == j, top | (first << 31), entries)
     entries = jnp.where(lane == k + j, first >> 1, entries)
-    for i, x in enumerate(kept):
+    for lanes, x in kept:
       before = chunk_blocks.reduced(
         jnp.max, jnp.where(here, x, -_MAGNITUDE - 1)
       )
-      entries = jnp.where(lane == (2 + i) * k + j, before, entries)
+      entries = jnp.where(lane == lanes + j, before, entries)
     return jnp.where(
       here, jnp.where(j < wanted, _REMOVED, _LEFT), rank
     ), entries
@@ -229,24 +225,21 @@ def _put_back(entries_ref, *refs, work, view, k) -> None:
   *both, room = refs
   old, new = both[: len(both) // 2], both[len(both) // 2 :]
   shape = (view.chunks, view.chunk_size // LANES, LANES)
-  place, entries = (
-    chunk_blocks.places(shape),
-    entries_ref[...].reshape(view.chunks, LANES),
-  )
+  place = chunk_blocks.places(shape)
+  entries = entries_ref[...].reshape(view.chunks, LANES)
   for i, before, after in zip(work.changed, old, new, strict=True):
     first = work.first_lane(i, k)
-    x = view.in_chunks(before[...], room)
-    x = jax.lax.bitcast_convert_type(x, jnp.int32)
+    bits = view.in_chunks(before[...], room)
 
     def put_one(_, carry, first=first):
-      x, entries = carry
+      bits, entries = carry
       here = place == chunk_blocks.column(entries, k, shape)
       new = chunk_blocks.column(entries, first, shape)
-      return jnp.where(here, new, x), chunk_blocks.rolled(entries)
+      return jnp.where(here, new, bits), chunk_blocks.rolled(entries)
 
-    x, _ = jax.lax.fori_loop(0, k, put_one, (x, entries))
-    x = jax.lax.bitcast_convert_type(x, jnp.float32)
-    after[...] = view.in_rows(x, room)
+    bits, _ = jax.lax.fori_loop(0, k, put_one, (bits, entries))
+    bits = view.in_rows(bits, room)
+    after[...] = jax.lax.bitcast_convert_type(bits, jnp.float32)
 
 
 def _few(view: View, k: int, wanted: np.ndarray | None) -> list[jax.Array]:

@@ -124,4 +124,5 @@ def _add(values_ref, places_ref, out_ref, total_ref, room, *, view, count):
 
   @pl.when(pl.program_id(1) == pl.num_programs(1) - 1)
   def _():
-    out_ref[...] = view.in_rows(total, room)
+    rows = view.in_rows(bits, room)
+    out_ref[...] = jax.lax.bitcast_convert_type(rows, jnp.float32)

@@ -93,8 +93,8 @@ def largest(
     leaves, chunk_size, float(chunk_kernels.FILLED.view(np.float32))
   )
   find = _by_kernel if platforms.name() == 'tpu' else _by_top_k
-  number = sum(-(-x.shape[0] // chunk_size) for x in leaves)
-  return vectors(find(rows, k)[:number], k)
+  chunks = sum(number(x.shape[0], chunk_size) for x in leaves)
+  return vectors(find(rows, k)[:chunks], k)
 
 
 def vectors(
