@@ -339,7 +339,6 @@ def test_arithmetic_is_measured_on_this_machine(capsys):
   assert shapes.elements(large) == calibrate.MOST_ELEMENTS
 
 
-@pytest.mark.slow
 def test_the_page_shows_what_the_command_prints(capsys):
   page = (ROOT / 'docs/choose.md').read_text()
   command = re.search(r'```sh\n(python -m .*?)```', page, re.DOTALL)[1]
