@@ -8,6 +8,7 @@ finds the largest of integers faster than of floats.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+import functools
 
 from gradsparse.backend import barriers
 from gradsparse.backend import joining
@@ -28,6 +29,8 @@ _SEARCHES = {'gpu': 'scan_unrolled'}
 _HALVED_TO = 4
 # Rows of fewer numbers are not worth a reshape.
 _FEWEST = 5
+# So many slices are compared one by one.
+_FEW_SLICES = 32
 
 
 def lanes() -> int:
@@ -285,18 +288,29 @@ def _added(x: jax.Array, axis: int) -> jax.Array:
   )
 
 
-def max_along(x: jax.Array, axis: int) -> jax.Array:
-  """The largest number along an axis; fast for int32.
+def largest_along(x: jax.Array, axis: int) -> jax.Array:
+  """The largest magnitude along an axis.
 
   Args:
-    x: of any shape, at least one number along the axis.
-    axis: an axis of x.
+    x: float32, of any shape, at least one number along the axis.
+    axis: an axis of x, not negative.
   """
+  if platforms.name() == 'tpu':
+    if axis >= x.ndim - 2 or x.shape[axis] > _FEW_SLICES:
+      return jnp.max(jnp.abs(x), axis)
+    # XLA for TPUs takes nearly twice as long for a reduction.
+    slices = [
+      jnp.abs(jax.lax.index_in_dim(x, i, axis, keepdims=False))
+      for i in range(x.shape[axis])
+    ]
+    return functools.reduce(jnp.maximum, slices)
+  # Without their signs, the bits of numbers order as the magnitudes do.
+  bits = jax.lax.bitcast_convert_type(x, jnp.int32) & np.int32(2**31 - 1)
   inner = axis == x.ndim - 1 and platforms.is_cpu()
-  folded = _folded(x) if inner else None
+  folded = _folded(bits) if inner else None
   if folded is not None:
-    x = jnp.max(folded, axis=axis)
-  return jnp.max(x, axis=axis)
+    bits = jnp.max(folded, axis=axis)
+  return jax.lax.bitcast_convert_type(jnp.max(bits, axis=axis), jnp.float32)
 
 
 def _folded(x: jax.Array) -> jax.Array | None:

@@ -75,14 +75,15 @@ class Buckets:
 
     Args:
       leaf: of the shape `view`.
-      fn: (array, axis) -> array without that axis; zeros must not matter.
+      fn: (array, axis) -> array without that axis; zeros must not matter. A
+        bucket is reduced along one axis or two.
     """
     rows, columns = self._grid()
     high, wide = self.tile
     _, inputs, out = self.view
     # The taps first, as all fields have equally many.
     tall = _padded(leaf, 0, rows * high).reshape(rows, high, inputs, out)
-    short = fn(tall, 1)
+    short = fn(tall, 1) if high > 1 else tall[:, 0]
     if inputs > 1 and out % wide == 0 and out <= _FEW * wide:
       # Slices of rows, which need no copy.
       starts = range(0, out, wide)

@@ -11,7 +11,6 @@ from gradsparse.codes.buckets import Buckets
 from gradsparse.wire import fixed_width
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 NORMS = ('max', 'l2')
 # Up to this many levels, every code of a level and its sign fits in 32 bits.
@@ -49,11 +48,7 @@ def scales(x: jax.Array, how: Buckets, norm: str) -> jax.Array:
     norm: one of NORMS.
   """
   x = x.reshape(how.view)
-  # Without their signs, the bits of numbers order as the magnitudes do.
-  bits = jax.lax.bitcast_convert_type(x, jnp.int32) & np.int32(2**31 - 1)
-  tops = jax.lax.bitcast_convert_type(
-    how.reduced(bits, reductions.max_along), jnp.float32
-  )
+  tops = how.reduced(x, reductions.largest_along)
   if norm == 'max':
     return tops
   # Divided by the largest magnitude first, so that no square overflows.

@@ -116,7 +116,12 @@ PRIMITIVES = {
     (FLOATS, np.float32(ROWS)),
   ),
   'top_of_negatives': (reductions.top, (-np.abs(FLOATS[:3]),)),
-  'max_along': (lambda x: reductions.max_along(x, 1), (ROWS,)),
+  'largest_along': (
+    lambda *arrays: [
+      reductions.largest_along(x, axis) for x in arrays for axis in (0, 1, 2)
+    ],
+    (np.float32(ROWS).reshape(5, -1, 8), FLOATS.reshape(5, -1, 8)),
+  ),
   'count_along': (lambda x: reductions.count_along([x > 0, x < 0], 0), (ROWS,)),
   'searchsorted': (
     lambda x: reductions.searchsorted(jnp.sort(x[0]), x, 'right'),

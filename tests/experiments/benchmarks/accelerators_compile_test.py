@@ -11,6 +11,7 @@ import sys
 
 from experiments.benchmarks.accelerators import programs
 from experiments.benchmarks.compress import contenders
+from experiments.benchmarks.compress import trees
 import pytest
 
 _TPU = pytest.mark.skipif(
@@ -105,6 +106,18 @@ def test_a_kernel_reads_and_writes_the_memory_once(scheme, passes, tmp_path):
   kernels = (passes + 1) / 5
   assert kernels < row['kernels_x_sgd'] < kernels + 0.1
   assert row['temp_models'] < 1
+
+
+@_TPU
+@pytest.mark.parametrize('tree', trees.TREES)
+def test_qsgd_needs_no_kernel_to_round_and_pack(tree):
+  """Beyond two momentum SGD steps one would be due, as for chunks."""
+  command = '-m', 'tests.experiments.benchmarks.workers_side', tree, '4'
+  done = subprocess.run(
+    [sys.executable, *command], capture_output=True, text=True
+  )
+  assert not done.returncode, done.stderr[-2000:]
+  assert 0.4 < float(done.stdout) < 1.8
 
 
 @_TPU
