@@ -49,8 +49,18 @@ def scales(x: jax.Array, how: Buckets, norm: str) -> jax.Array:
   """
   x = x.reshape(how.view)
   tops = how.reduced(x, reductions.largest_along)
-  if norm == 'max':
-    return tops
+  return tops if norm == 'max' else two_norms(x, how, tops)
+
+
+def two_norms(x: jax.Array, how: Buckets, tops: jax.Array) -> jax.Array:
+  """float32[buckets]: each bucket's 2-norm.
+
+  Args:
+    x: a leaf.
+    how: its buckets.
+    tops: float32[buckets], the largest magnitudes.
+  """
+  x = x.reshape(how.view)
   # Divided by the largest magnitude first, so that no square overflows.
   shares = x / how.spread(jnp.where(tops > 0, tops, 1.0))
   return tops * jnp.sqrt(how.reduced(shares * shares, reductions.sum_along))

@@ -6,7 +6,7 @@ import math
 
 from gradsparse import selection
 from gradsparse.codes.buckets import buckets
-from gradsparse.codes.rounding import scales
+from gradsparse.codes.rounding import two_norms
 from gradsparse.sockets import Code
 from gradsparse.sockets import Compressor
 from gradsparse.sockets import Leaves
@@ -41,7 +41,8 @@ def norm_top_k(code: Code) -> Compressor:
     size = joined.shape[0]
     slots = min(size, math.isqrt(size - 1) + 1)
     values, indices = selection.top_k(joined, slots, ranked=True)
-    norm = scales(joined, buckets(joined.shape, size), 'l2')
+    whole = buckets(joined.shape, size)
+    norm = two_norms(joined, whole, jnp.abs(values[:1]))
     # Chosen: the elements before the sum reaches the norm, and the next one.
     before = jnp.pad(jnp.cumsum(jnp.abs(values))[:-1], (1, 0))
     chosen = (before < norm) & (values != 0)

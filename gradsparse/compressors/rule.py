@@ -246,7 +246,7 @@ def ada_comp(bin_size: int | None = None) -> Rule:
   def rule(signal):
     length = bin_size or (50 if signal.value.ndim >= 3 else 500)
     g, own = signal.value.reshape(-1), signal.gradient.reshape(-1)
-    tops = reductions.largest_along(reductions.in_rows(g, length), axis=1)
+    tops = _tops(g, length)
     # The maxima are broadcast and cut: reshaping a leaf that has no whole
     # number of bins to rows would copy it.
     bars = jnp.broadcast_to(tops[:, None], (tops.shape[0], length))
@@ -257,3 +257,14 @@ def ada_comp(bin_size: int | None = None) -> Rule:
     return values.reshape(shape), where.reshape(shape)
 
   return rule
+
+
+def _tops(x: jax.Array, length: int) -> jax.Array:
+  """The largest magnitude of each bin of a vector; the last may be shorter."""
+  whole = x.shape[0] // length * length
+  tops = reductions.largest_along(x[:whole].reshape(-1, length), axis=1)
+  if whole < x.shape[0]:
+    # A row of its own: TPUs would copy a leaf that is padded.
+    last = reductions.largest_along(x[None, whole:], axis=1)
+    tops = jnp.concatenate([tops, last])
+  return tops
