@@ -53,8 +53,7 @@ backend_config={"estimated_cycles":"1"}
 """
 
 
-# Momentum SGD steps of a v5e that were wanted of ResNet-50's leaves, where it is
-# not 8.
+# Momentum SGD steps of a v5e that were wanted of ResNet-50's leaves, if not 8.
 _WANTED = {
   **{'dense': 2, 'dgc_chunk': 2.5, 'dropping_chunk': 5, 'ef21_chunk': 5},
   **{'sign_majority': 5, 'random_k': 5, 'qsgd4': 5, 'terngrad': 5},
