@@ -1,4 +1,4 @@
-"""Kernels for TPUs, interpreted."""
+"""Kernels for TPUs and GPUs, interpreted."""
 
 import contextlib
 
@@ -19,9 +19,12 @@ def interpreted(platform):
 
   def anew(*args, input_output_aliases=None, **more):
     del input_output_aliases
-    return call(*args, **more)
+    return call(*args, interpret=platform != 'tpu', **more)
 
-  with pytest.MonkeyPatch.context() as patch, pltpu.force_tpu_interpret_mode():
+  mode = contextlib.nullcontext()
+  if platform == 'tpu':
+    mode = pltpu.force_tpu_interpret_mode()
+  with pytest.MonkeyPatch.context() as patch, mode:
     patch.setattr(platforms, 'name', lambda: platform)
     patch.setattr(pl, 'pallas_call', anew)
     yield

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 import math
 from typing import Any, NamedTuple
 
+from gradsparse.backend import chunk_search
 import jax
 import jax.numpy as jnp
 
@@ -56,12 +57,12 @@ class View(NamedTuple):
 
   def whole(self) -> Any:
     """The specification of an array like the leaf."""
-    pl = pallas()
+    pl = chunk_search.pallas()
     return pl.BlockSpec((self.high, self.columns), lambda i, *_: (i, 0))
 
   def lanes(self) -> Any:
     """That of an array with a row of lanes for each chunk of each block."""
-    pl = pallas()
+    pl = chunk_search.pallas()
     return pl.BlockSpec(
       (1, self.chunks, LANES), lambda i, *own: (i, 0, *(own or (0,)))
     )
@@ -80,7 +81,7 @@ class View(NamedTuple):
     if side_by_side > 1:
       for b in range(side_by_side):
         part = bits[:, b * LANES : (b + 1) * LANES]
-        room[pallas().Slice(b, self.high, side_by_side), :] = part
+        room[chunk_search.pallas().Slice(b, self.high, side_by_side), :] = part
       bits = room[...]
     return bits.reshape(self.chunks, -1, LANES)
 
@@ -91,7 +92,7 @@ class View(NamedTuple):
     if side_by_side > 1:
       room[...] = bits
       parts = [
-        room[pallas().Slice(b, self.high, side_by_side), :]
+        room[chunk_search.pallas().Slice(b, self.high, side_by_side), :]
         for b in range(side_by_side)
       ]
       bits = jnp.concatenate(parts, axis=1)
@@ -161,30 +162,3 @@ def rolled(x: jax.Array) -> jax.Array:
   from jax.experimental.pallas import tpu as pltpu
 
   return pltpu.roll(x, LANES - 1, axis=1)
-
-
-def call(
-  kernel: Callable[..., None], *arrays: jax.Array, **options: Any
-) -> Any:
-  """Runs a kernel, of 32 bits also where JAX has 64.
-
-  Args:
-    kernel: a function of references to arrays.
-    *arrays: its arguments.
-    **options: those of `pallas_call`.
-  """
-  with jax.enable_x64(False):
-    return pallas().pallas_call(kernel, **options)(*arrays)
-
-
-def like(shape: tuple[int, ...], x: jax.Array, dtype: Any = None) -> Any:
-  """A ShapeDtypeStruct of this shape, with x's dtype and manual axes."""
-  own = jax.typeof(x).manual_axis_type
-  return jax.ShapeDtypeStruct(shape, dtype or x.dtype, manual_axis_type=own)
-
-
-def pallas() -> Any:
-  """Pallas takes a second to import, so it is imported where it is needed."""
-  from jax.experimental import pallas as pl
-
-  return pl

@@ -1,71 +1,33 @@
 """Kernels for TPUs that select by chunks while they accumulate.
 
 take      does all this in one pass over a leaf and the memory
-put_back  undoes the removal, if the step is rejected
+put_back  undoes the removal
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 import functools
-from typing import Any, NamedTuple
+from typing import Any
 
 from gradsparse.backend import chunk_blocks
+from gradsparse.backend import chunk_search
 from gradsparse.backend.chunk_blocks import LANES
 from gradsparse.backend.chunk_blocks import ROWS
 from gradsparse.backend.chunk_blocks import View
+from gradsparse.backend.chunk_search import FILLED
+from gradsparse.backend.chunk_search import REMOVED
+from gradsparse.backend.chunk_search import Pass
 import jax
 import jax.numpy as jnp
 import numpy as np
-
-# The bits of what is beyond the end of a leaf, and of padding: it ranks below
-# all numbers. (A NaN has these bits too, but a step with a NaN delivers
-# nothing.)
-FILLED = np.int32(-1)
-_MAGNITUDE = np.int32(2**31 - 1)
-# Ranks of elements that a search has found: to be removed, and to be left.
-_REMOVED, _LEFT = -2, -3
-
-Blocks = Sequence[jax.Array]
-
-
-class Pass(NamedTuple):
-  """What `take` computes for each element, of blocks of any shape.
-
-  Attributes:
-    accumulate: (a mask that is the same everywhere, gradient, fields) ->
-      (fields, the values to search in).
-    remove: (fields, the values, a mask of what is removed) -> fields.
-    changed: the numbers of the fields that `remove` changes.
-    searched: the number of the field that is what is searched in, if one is.
-  """
-
-  accumulate: Callable[..., tuple[list[jax.Array], jax.Array]]
-  remove: Callable[..., list[jax.Array]]
-  changed: tuple[int, ...]
-  searched: int | None = None
-
-  @property
-  def kept(self) -> list[int]:
-    """The changed fields whose elements are kept beside the entries."""
-    return [i for i in self.changed if i != self.searched]
-
-  def lanes(self, k: int) -> int:
-    """How many numbers are written of a chunk with k entries."""
-    return (2 + len(self.kept)) * k
-
-  def first_lane(self, field: int, k: int) -> int:
-    """Where the elements of a changed field are among these numbers."""
-    if field == self.searched:
-      return 0
-    return (2 + self.kept.index(field)) * k
 
 
 def take(
   work: Pass,
   ok: jax.Array,
   gradient: jax.Array,
-  fields: Blocks,
+  fields: Sequence[jax.Array],
   chunk_size: int,
   k: int,
   wanted: np.ndarray | None = None,
@@ -86,7 +48,7 @@ def take(
     their k places in the chunk; and for each field of `work.kept` the bits of
     its k elements before they were removed).
   """
-  pl = chunk_blocks.pallas()
+  pl = chunk_search.pallas()
   arrays = 1 + 2 * len(fields)
   view = chunk_blocks.view_of(gradient.shape, chunk_size, arrays)
   matrix = (view.rows, view.columns)
@@ -94,7 +56,7 @@ def take(
   # A register: of a scalar there would be no form under vmap.
   flag = jnp.broadcast_to(ok.astype(jnp.int32), (ROWS, LANES))
   whole = view.whole()
-  *new, entries = chunk_blocks.call(
+  *new, entries = chunk_search.call(
     functools.partial(_take, work=work, view=view, k=k, few=len(few)),
     flag,
     *few,
@@ -108,8 +70,8 @@ def take(
     ],
     out_specs=[*[whole] * len(fields), view.lanes()],
     out_shape=[
-      *[chunk_blocks.like(matrix, x) for x in fields],
-      chunk_blocks.like((view.grid, view.chunks, LANES), gradient, jnp.int32),
+      *[chunk_search.like(matrix, x) for x in fields],
+      chunk_search.like((view.grid, view.chunks, LANES), gradient, jnp.int32),
     ],
     scratch_shapes=[view.room()],
     input_output_aliases={2 + len(few) + i: i for i in range(len(fields))},
@@ -125,8 +87,8 @@ def take(
 
 
 def _take(ok_ref, *refs, work: Pass, view, k, few) -> None:
-  """The kernel: each of k rounds takes the largest left of each chunk."""
-  pl = chunk_blocks.pallas()
+  """The kernel: of a block of whole rows and whole chunks."""
+  pl = chunk_search.pallas()
   few_refs, (gradient_ref, *both, entries_ref, room) = refs[:few], refs[few:]
   old, new = both[: len(both) // 2], both[len(both) // 2 :]
   gradient = gradient_ref[...]
@@ -138,40 +100,22 @@ def _take(ok_ref, *refs, work: Pass, view, k, few) -> None:
     row += pl.program_id(0) * view.high
     bits = jnp.where(row < view.rows, bits, FILLED)
   bits = view.in_chunks(bits, room)
-  rank = jnp.where(bits == FILLED, -1, bits & _MAGNITUDE)
-  # One reduction finds the first of equal magnitudes, and its sign.
-  signed = 2 * chunk_blocks.places(bits.shape) + (bits < 0).astype(jnp.int32)
   kept = [
     (work.first_lane(i, k), view.in_chunks(fields[i], room)) for i in work.kept
   ]
-  found = (view.chunks, 1, LANES)
-  lane = jax.lax.broadcasted_iota(jnp.int32, found, 2)
-  wanted = _wanted(few_refs, view, k)
-
-  def take_one(j, left):
-    rank, entries = left
-    top = chunk_blocks.reduced(jnp.max, rank)
-    equal = jnp.where(rank == top, signed, _MAGNITUDE)
-    first = chunk_blocks.reduced(jnp.min, equal)
-    here = signed == first
-    entries = jnp.where(lane == j, top | (first << 31), entries)
-    entries = jnp.where(lane == k + j, first >> 1, entries)
-    for lanes, x in kept:
-      before = chunk_blocks.reduced(
-        jnp.max, jnp.where(here, x, -_MAGNITUDE - 1)
-      )
-      entries = jnp.where(lane == lanes + j, before, entries)
-    return jnp.where(
-      here, jnp.where(j < wanted, _REMOVED, _LEFT), rank
-    ), entries
-
-  rank, entries = jax.lax.fori_loop(
-    0, k, take_one, (rank, jnp.zeros(found, jnp.int32))
+  rank, entries = chunk_search.search(
+    bits,
+    kept,
+    k,
+    _wanted(few_refs, view, k),
+    place=chunk_blocks.places(bits.shape),
+    lane=jax.lax.broadcasted_iota(jnp.int32, (view.chunks, 1, LANES), 2),
+    fold=chunk_blocks.reduced,
   )
   entries_ref[...] = entries.reshape(entries_ref.shape)
   removed = fields
   if work.changed:
-    there = view.in_rows(rank, room) == _REMOVED
+    there = view.in_rows(rank, room) == REMOVED
     removed = work.remove(fields, values, there)
   for ref, x in zip(new, removed, strict=True):
     ref[...] = x
@@ -179,7 +123,7 @@ def _take(ok_ref, *refs, work: Pass, view, k, few) -> None:
 
 def put_back(
   work: Pass,
-  fields: Blocks,
+  fields: Sequence[jax.Array],
   entries: jax.Array,
   chunk_size: int,
   k: int,
@@ -199,14 +143,14 @@ def put_back(
   entries = jnp.pad(entries, ((0, missing), (0, 0)))
   entries = entries.reshape(view.grid, view.chunks, LANES)
   own = [fields[i].reshape(view.rows, view.columns) for i in work.changed]
-  new = chunk_blocks.call(
+  new = chunk_search.call(
     functools.partial(_put_back, work=work, view=view, k=k),
     entries,
     *own,
     grid=(view.grid,),
     in_specs=[view.lanes(), *[view.whole()] * len(own)],
     out_specs=[view.whole()] * len(own),
-    out_shape=[chunk_blocks.like(x.shape, x) for x in own],
+    out_shape=[chunk_search.like(x.shape, x) for x in own],
     scratch_shapes=[view.room()],
     input_output_aliases={1 + i: i for i in range(len(own))},
     name='put_chunks_back',

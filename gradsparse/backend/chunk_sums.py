@@ -11,6 +11,7 @@ import functools
 import math
 
 from gradsparse.backend import chunk_blocks
+from gradsparse.backend import chunk_search
 from gradsparse.backend.chunk_blocks import LANES
 import jax
 import jax.numpy as jnp
@@ -64,7 +65,7 @@ def add(
   Returns:
     float32 array of this shape.
   """
-  pl = chunk_blocks.pallas()
+  pl = chunk_search.pallas()
   view = chunk_blocks.view_of(shape, chunk_size)
   groups = values.shape[1] // LANES
 
@@ -73,14 +74,14 @@ def add(
     x = jnp.pad(x, ((0, missing), (0, 0)), constant_values=fill)
     return x.reshape(view.grid, view.chunks, groups * LANES)
 
-  total = chunk_blocks.call(
+  total = chunk_search.call(
     functools.partial(_add, view=view, count=count),
     by_block(values, 0),
     by_block(places, chunk_size),
     grid=(view.grid, groups),
     in_specs=[view.lanes(), view.lanes()],
     out_specs=view.whole(),
-    out_shape=chunk_blocks.like((view.rows, view.columns), values),
+    out_shape=chunk_search.like((view.rows, view.columns), values),
     scratch_shapes=[view.room(), view.room()],
     cost_estimate=pl.CostEstimate(
       flops=3 * count * groups * math.prod(shape),
@@ -95,7 +96,7 @@ def add(
 
 def _add(values_ref, places_ref, out_ref, total_ref, room, *, view, count):
   """The kernel: adds the entries at their places, one after the other."""
-  pl = chunk_blocks.pallas()
+  pl = chunk_search.pallas()
   shape = (view.chunks, view.chunk_size // LANES, LANES)
 
   @pl.when(pl.program_id(1) == 0)

@@ -2,21 +2,25 @@
 
 CPUs search a chunk like every other vector (selection/candidates.py). TPUs have
 kernels of their own (chunk_kernels.py), which read a leaf as it is stored where
-they can. Other leaves are written out in rows of one chunk each. GPUs search by
-XLA's own kernel.
+they can. Other leaves are written out in rows of one chunk each. GPUs have one
+that accumulates, too (chunk_kernels_gpu.py); else they search by XLA's own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 import math
+from typing import NamedTuple
 
 from gradsparse.backend import chunk_blocks
 from gradsparse.backend import chunk_kernels
+from gradsparse.backend import chunk_kernels_gpu
 from gradsparse.backend import chunk_sums
 from gradsparse.backend import joining
 from gradsparse.backend import platforms
 from gradsparse.backend.chunk_blocks import LANES
+from gradsparse.backend.chunk_search import FILLED
+from gradsparse.backend.chunk_search import Pass
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -34,45 +38,132 @@ _MOST_ON_GPUS, _SHORTEST_ON_GPUS = 16, 1024
 # this length, and then the rows with the largest maxima.
 _ROW, _LONG = 16, 4096
 
-_SEARCH = chunk_kernels.Pass(
-  lambda ok, x, fields: ([], x), lambda fields, x, there: [], ()
-)
+_SEARCH = Pass(lambda ok, x, fields: ([], x), lambda fields, x, there: [], ())
 # Added to a place that is not wanted, which then comes last.
 _LAST = np.int32(1 << 30)
 
 
 def has_kernels(chunk_size: int, k: int) -> bool:
-  """Whether the program that is traced now can use both kernels.
+  """Whether the program that is traced now can `add` by kernels.
 
   Args:
     chunk_size: elements of a chunk.
     k: entries of a chunk.
   """
-  return _can_run(chunk_size) and k <= _MOST_ADDED
+  return _is_tpu() and can_take(chunk_size, k) and k <= _MOST_ADDED
 
 
 def can_search(chunk_size: int, k: int) -> bool:
   """Whether the program that is traced now can use `largest`."""
   if platforms.name() in ('cpu', 'tpu'):
-    return can_use_kernels(chunk_size, k)
+    return _is_tpu() and can_take(chunk_size, k)
   return k <= _MOST_ON_GPUS and _SHORTEST_ON_GPUS <= chunk_size <= _LONGEST
 
 
-def can_use_kernels(chunk_size: int, k: int) -> bool:
-  """Whether the program that is traced now can use `chunk_kernels.take`."""
-  return _can_run(chunk_size) and k <= _MOST_FOUND
-
-
-def _can_run(chunk_size: int) -> bool:
-  """Whether kernels for such chunks can be used."""
+def can_take(chunk_size: int, k: int) -> bool:
+  """Whether the program that is traced now can use `take`."""
   # A kernel runs on one device: JAX cannot shard it.
   by_device = bool(jax.sharding.get_abstract_mesh().manual_axes)
+  if platforms.is_cpu() or not by_device or not joining.can_concat():
+    return False
+  if _is_tpu():
+    fits = chunk_size <= _LONGEST and chunk_size % LANES == 0
+    return fits and k <= _MOST_FOUND
+  return can_search(chunk_size, k)
+
+
+def _is_tpu() -> bool:
+  return platforms.name() == 'tpu'
+
+
+def fits(shape: Sequence[int], chunk_size: int, arrays: int) -> bool:
+  """Whether `take` can read arrays of this shape, a leaf or several joined.
+
+  Args:
+    shape: of the array.
+    chunk_size: elements of a chunk.
+    arrays: how many arrays of this shape it reads and writes.
+  """
+  return not _is_tpu() or chunk_blocks.fits(shape, chunk_size, arrays)
+
+
+class Chunks(NamedTuple):
+  """The chunks of an array, one after the other.
+
+  Attributes:
+    size: elements of a whole chunk.
+    k: entries of a whole chunk.
+    lengths: int[C], elements of each.
+    wanted: int[C], entries of each.
+  """
+
+  size: int
+  k: int
+  lengths: np.ndarray
+  wanted: np.ndarray
+
+
+def take(
+  work: Pass,
+  ok: jax.Array,
+  gradient: jax.Array,
+  fields: Sequence[jax.Array],
+  own: Chunks,
+) -> tuple[list[jax.Array], jax.Array]:
+  """Accumulates, finds the k largest of each chunk, and removes them.
+
+  Args:
+    work: what is computed for each element.
+    ok: bool scalar, of which the mask for `work.accumulate` is made.
+    gradient: float32 array, of a shape that `fits`.
+    fields: float32 arrays of its shape, the memory. They are overwritten.
+    own: its chunks.
+
+  Returns:
+    (the fields; int32[C, .], see `chunk_search.search`).
+  """
+  if _is_tpu():
+    return chunk_kernels.take(
+      work, ok, gradient, fields, own.size, own.k, own.wanted
+    )
+  return chunk_kernels_gpu.take(
+    work, ok, gradient, fields, own.k, own.lengths, own.wanted
+  )
+
+
+def put_back(
+  work: Pass,
+  taken: Sequence[tuple[list[jax.Array], jax.Array, Chunks]],
+  wanted: jax.Array | bool,
+) -> list[list[jax.Array]]:
+  """The fields as they were before anything was removed, if wanted.
+
+  Args:
+    work: what was computed for each element.
+    taken: of each array the results of `take`, and its chunks.
+    wanted: bool scalar.
+  """
+  left = [fields for fields, _, _ in taken]
+  if not work.changed or wanted is False:
+    return left
+  if not _is_tpu():
+    return [
+      chunk_kernels_gpu.put_back(
+        work, fields, entries, own.k, own.lengths, wanted
+      )
+      for fields, entries, own in taken
+    ]
+
+  def back(left):
+    return [
+      chunk_kernels.put_back(work, fields, entries, own.size, own.k)
+      for fields, (_, entries, own) in zip(left, taken, strict=True)
+    ]
+
   return (
-    platforms.name() == 'tpu'
-    and by_device
-    and joining.can_concat()
-    and chunk_size <= _LONGEST
-    and chunk_size % LANES == 0
+    back(left)
+    if wanted is True
+    else jax.lax.cond(wanted, back, lambda x: x, left)
   )
 
 
@@ -89,9 +180,7 @@ def largest(
   Returns:
     As `vectors`: the largest first; of equal ones, the lower place first.
   """
-  rows = in_rows(
-    leaves, chunk_size, float(chunk_kernels.FILLED.view(np.float32))
-  )
+  rows = in_rows(leaves, chunk_size, float(FILLED.view(np.float32)))
   find = _by_kernel if platforms.name() == 'tpu' else _by_top_k
   chunks = sum(number(x.shape[0], chunk_size) for x in leaves)
   return vectors(find(rows, k)[:chunks], k)
@@ -105,7 +194,7 @@ def vectors(
   TPUs would pad a minor axis of length k to the lanes of a register.
 
   Args:
-    entries: int32[C, 2 k or more], as `chunk_kernels.take` finds them.
+    entries: int32[C, 2 k or more], as `take` finds them.
     k: entries of a chunk.
   """
   rows = [*entries[:, : 2 * k].T]
@@ -155,7 +244,7 @@ def of_rows(
 def _by_top_k(rows: jax.Array, k: int) -> jax.Array:
   """The bits and the places of the largest, int32[C, 2 k], by XLA's search."""
   bits = jax.lax.bitcast_convert_type(rows, jnp.int32)
-  x = jnp.where(bits == chunk_kernels.FILLED, -1.0, jnp.abs(rows))
+  x = jnp.where(bits == FILLED, -1.0, jnp.abs(rows))
   chunks, size = x.shape
   if size < _LONG or size % _ROW:
     places = jax.lax.top_k(x, k)[1]

@@ -28,7 +28,7 @@ class Signal(NamedTuple):
     gradient: this step's gradient alone (AdaComp reads it).
     moment: the accumulated second moment, or None (variance criterion).
     found: the entries of `Compressor.per_chunk`, if a kernel that accumulated
-      has found them (`backend.chunk_kernels.take`), or None.
+      has found them (`backend.chunks.take`), or None.
   """
 
   value: jax.Array

@@ -1,8 +1,8 @@
-"""Accumulates, selects and removes in one pass over the leaves, on TPUs.
+"""Accumulates, selects and removes in one pass over the leaves, by kernels.
 
 A step reads and writes the memory to accumulate, reads it to select, and reads
 and writes it to subtract what was sent. With selection by chunks a kernel does
-all three while a block of the leaf is in fast memory. The kernel calls the
+all three while a block of the leaf is in fast memory or registers. It calls the
 memory's own functions: those of an elementwise memory take blocks of a leaf as
 they take a leaf.
 
@@ -16,10 +16,10 @@ from collections.abc import Callable, Sequence
 import math
 from typing import Any, NamedTuple
 
-from gradsparse.backend import chunk_blocks
-from gradsparse.backend import chunk_kernels
 from gradsparse.backend import chunks
 from gradsparse.backend.chunk_blocks import LANES
+from gradsparse.backend.chunk_blocks import ROWS
+from gradsparse.backend.chunk_search import Pass
 from gradsparse.sockets import Compressor
 from gradsparse.sockets import Full
 from gradsparse.sockets import Memory
@@ -48,7 +48,7 @@ class OnePass(NamedTuple):
     buckets: the leaves.
   """
 
-  work: chunk_kernels.Pass
+  work: Pass
   fields: tuple[str, ...]
   chunk_size: int
   count: Callable[[int], int]
@@ -65,15 +65,14 @@ class OnePass(NamedTuple):
       old: the memory's state, by bucket.
     """
     fields = [self._arrays(getattr(old, name)) for name in self.fields]
+    own = self._chunks()
     done = [
-      chunk_kernels.take(
-        self.work, ok, gradient, own, self.chunk_size, self.k, wanted
-      )
-      for gradient, wanted, *own in zip(
-        self._arrays(grads), self._wanted(), *fields, strict=True
+      chunks.take(self.work, ok, gradient, arrays, its)
+      for gradient, its, *arrays in zip(
+        self._arrays(grads), own, *fields, strict=True
       )
     ]
-    return Taken(self, [left for left, _ in done], [x for _, x in done])
+    return Taken(self, [(*x, its) for x, its in zip(done, own, strict=True)])
 
   @property
   def k(self) -> int:
@@ -110,16 +109,23 @@ class OnePass(NamedTuple):
       new[name] = buckets.tree(values)
     return state._replace(**new)
 
-  def _wanted(self) -> list[np.ndarray]:
-    """The entries of each chunk of each array; the last of a leaf has fewer."""
+  def _chunks(self) -> list[chunks.Chunks]:
+    """The chunks of each array; the last one of a leaf may be shorter."""
 
     def of_leaf(i):
       size = math.prod(self.buckets.layout.shapes[i])
       whole, rest = divmod(size, self.chunk_size)
-      return [self.k] * whole + [self.count(rest)] * bool(rest)
+      return [self.chunk_size] * whole + [rest] * bool(rest)
 
+    each = [[n for i in own for n in of_leaf(i)] for own in self.leaves()]
     return [
-      np.array([k for i in own for k in of_leaf(i)]) for own in self.leaves()
+      chunks.Chunks(
+        self.chunk_size,
+        self.k,
+        np.array(lengths),
+        np.array([*map(self.count, lengths)]),
+      )
+      for lengths in each
     ]
 
   def _arrays(self, tree: Any) -> list[jax.Array]:
@@ -138,13 +144,12 @@ class Taken(NamedTuple):
 
   Attributes:
     plan: the kernels.
-    left: for each array that they read, the memory's fields without entries.
-    found: the entries of each of these arrays.
+    arrays: for each array that they read, the memory's fields without entries,
+      the entries, and the chunks.
   """
 
   plan: OnePass
-  left: Sequence[list[jax.Array]]
-  found: Sequence[jax.Array]
+  arrays: Sequence[tuple[list[jax.Array], jax.Array, chunks.Chunks]]
 
   @property
   def numbers(self) -> list[int]:
@@ -157,7 +162,8 @@ class Taken(NamedTuple):
   def by_leaf(self) -> dict[int, jax.Array]:
     """Number of a leaf -> its entries, int32[chunks, 128]."""
     out = {}
-    for leaves, found in zip(self.plan.leaves(), self.found, strict=True):
+    arrays = zip(self.plan.leaves(), self.arrays, strict=True)
+    for leaves, (_, found, _) in arrays:
       begin = 0
       for i in leaves:
         end = begin + self.plan.chunks_of(i)
@@ -171,19 +177,8 @@ class Taken(NamedTuple):
       state: after `Memory.accumulate`, for leaves that stay dense.
       accepted: bool scalar. None: with the entries.
     """
-    plan = self.plan
-
-    def put_back(left):
-      return [
-        chunk_kernels.put_back(plan.work, own, found, plan.chunk_size, plan.k)
-        for own, found in zip(left, self.found, strict=True)
-      ]
-
-    left = list(self.left)
-    if plan.work.changed and accepted is None:
-      left = put_back(left)
-    elif plan.work.changed:
-      left = jax.lax.cond(accepted, lambda x: x, put_back, left)
+    plan, wanted = self.plan, True if accepted is None else ~accepted
+    left = chunks.put_back(plan.work, self.arrays, wanted)
     return plan.with_arrays(state, left)
 
 
@@ -206,7 +201,7 @@ def of(
   if compressor.per_chunk is None or not memory.facts.elementwise:
     return None
   size, count = compressor.per_chunk
-  if memory.facts.moments or not chunks.can_use_kernels(size, count(size)):
+  if memory.facts.moments or not chunks.can_take(size, count(size)):
     return None
   names = tuple(
     name
@@ -226,7 +221,7 @@ def of(
     return None
   arrays = 1 + 2 * len(traced[1])
   alone = tuple(
-    n for n in compressed if chunk_blocks.fits(buckets.shapes[n], size, arrays)
+    n for n in compressed if chunks.fits(buckets.shapes[n], size, arrays)
   )
   others = [
     tuple(n for n in buckets.of_leaves(group.compressed) if n not in alone)
@@ -248,7 +243,7 @@ def _traced(
   extra: dict[str, Any],
   *,
   removes: bool,
-) -> tuple[chunk_kernels.Pass, tuple[str, ...]] | None:
+) -> tuple[Pass, tuple[str, ...]] | None:
   """The work of a kernel, and the fields that it needs.
 
   None if the memory's functions read arrays of the program: a traced momentum,
@@ -290,7 +285,7 @@ def _traced(
 
   # The functions are traced twice: with all fields, and with those they use.
   used = tuple(names)
-  block = jax.ShapeDtypeStruct((chunk_blocks.ROWS, LANES), jnp.float32)
+  block = jax.ShapeDtypeStruct((ROWS, LANES), jnp.float32)
   mask = jax.ShapeDtypeStruct(block.shape, jnp.bool_)
   fields = [block] * len(names)
   first = jax.make_jaxpr(accumulate)(mask, block, fields)
@@ -317,7 +312,7 @@ def _traced(
     or {id(olds[i]), id(second.jaxpr.invars[i])} & read
   ]
   used = tuple(names[i] for i in needed)
-  work = chunk_kernels.Pass(
+  work = Pass(
     accumulate,
     remove,
     tuple(at for at, i in enumerate(needed) if changed[i]),

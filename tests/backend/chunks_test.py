@@ -1,9 +1,11 @@
-"""The kernels for TPUs, interpreted, and XLA's search for GPUs."""
+"""The kernels for TPUs and GPUs, interpreted, and XLA's search for GPUs."""
 
 import math
 
 from gradsparse.backend import chunk_blocks
 from gradsparse.backend import chunk_kernels
+from gradsparse.backend import chunk_kernels_gpu
+from gradsparse.backend import chunk_search
 from gradsparse.backend import chunks
 import hypothesis
 from hypothesis import strategies as st
@@ -114,56 +116,78 @@ def removed(fields, values, there):
   return [jnp.where(there, 0.0, u), jnp.where(there, v - values, v)]
 
 
-PASS = chunk_kernels.Pass(accumulated, removed, changed=(0, 1), searched=1)
+PASS = chunk_search.Pass(accumulated, removed, changed=(0, 1), searched=1)
 
 
+def chunks_of(lengths, size, k, fewer=2):
+  """Chunks of which the short ones have fewer entries."""
+  lengths = np.array(lengths)
+  return chunks.Chunks(size, k, lengths, np.where(lengths < size, fewer, k))
+
+
+@pytest.mark.parametrize('platform', ['tpu', 'gpu'])
 @pytest.mark.parametrize(
-  ('shape', 'size', 'ok'),
+  ('shape', 'size', 'lengths', 'ok'),
   marks.few(
     [
-      ((3, 8, 128), 256, True),
-      ((9, 384), 256, True),  # a short block, and a short chunk
-      ((40, 256), 640, False),
+      ((3, 8, 128), 256, [256] * 12, True),
+      # A short block, and a short chunk.
+      ((9, 384), 256, [256] * 13 + [128], True),
+      ((40, 256), 640, [640] * 16, False),
     ],
-    ((9, 384), 256, True),
+    ((9, 384), 256, [256] * 13 + [128], True),
   ),
 )
-def test_a_pass_over_a_leaf_and_the_way_back(shape, size, ok, monkeypatch):
+def test_a_pass_over_a_leaf_and_the_way_back(
+  shape, size, lengths, ok, platform, monkeypatch
+):
   monkeypatch.setattr(chunk_blocks, '_BLOCK', 1 << 10)  # several blocks
-  k, draw = 3, np.random.default_rng(size)
+  check_a_pass(shape, chunks_of(lengths, size, 3), platform, ok)
+
+
+@pytest.mark.parametrize('wanted', [True, np.True_, np.False_])
+def test_a_pass_over_leaves_that_are_joined(wanted):
+  """On GPUs: chunks of any length, one of fewer elements than entries."""
+  own = chunks_of([100, 100, 7, 2, 100, 1], 100, 3, fewer=1)
+  check_a_pass((310,), own, 'gpu', ok=True, wanted=wanted)
+
+
+def check_a_pass(shape, own, platform, ok, wanted=True):
+  """Compares `take` and `put_back` with NumPy.
+
+  Args:
+    shape: of the array.
+    own: its chunks.
+    platform: whose kernels are interpreted.
+    ok: whether the gradient is added.
+    wanted: whether entries are put back.
+  """
+  draw = np.random.default_rng(own.size)
   # Small whole numbers: many are equal, and sums are exact.
   g, u, v = draw.integers(-9, 10, (3, *shape)).astype(np.float32)
-  number = chunks.number(g.size, size)
-  wanted = np.full(number, k)
-  wanted[-1] = 2
   kept_u = u / 2 + g if ok else u
   kept_v = v + kept_u if ok else v
   left_u, left_v = kept_u.copy().reshape(-1), kept_v.copy().reshape(-1)
-  places, values = np.zeros((2, number, k))
-  for n in range(number):
-    chunk = kept_v.reshape(-1)[n * size : (n + 1) * size]
-    places[n] = np.argsort(-abs(chunk), kind='stable')[:k]
-    values[n] = chunk[places[n].astype(int)]
-    gone = n * size + places[n, : wanted[n]].astype(int)
-    left_u[gone] = left_v[gone] = 0
-  with interpreted('tpu'):
-    fields, entries = chunk_kernels.take(
-      PASS,
-      jnp.bool_(ok),
-      jnp.asarray(g),
-      [jnp.asarray(u), jnp.asarray(v)],
-      size,
-      k,
-      wanted,
+  ends = np.cumsum(own.lengths)
+  with interpreted(platform):
+    fields, entries = chunks.take(
+      PASS, jnp.bool_(ok), jnp.asarray(g), [jnp.asarray(u), jnp.asarray(v)], own
     )
-    again = chunk_kernels.put_back(PASS, fields, entries, size, k)
-  found = chunks.vectors(entries, k)
-  np.testing.assert_array_equal(np.stack(found[0], axis=1), values)
-  np.testing.assert_array_equal(np.stack(found[1], axis=1), places)
+    (again,) = chunks.put_back(PASS, [(fields, entries, own)], wanted)
+  found = [np.stack(x, axis=1) for x in chunks.vectors(entries, own.k)]
+  for n, (begin, end) in enumerate(zip(ends - own.lengths, ends, strict=True)):
+    chunk = kept_v.reshape(-1)[begin:end]
+    places = np.argsort(-abs(chunk), kind='stable')[: own.k]
+    number = len(places)
+    np.testing.assert_array_equal(found[0][n, :number], chunk[places])
+    np.testing.assert_array_equal(found[1][n, :number], places)
+    gone = begin + places[: own.wanted[n]]
+    left_u[gone] = left_v[gone] = 0
   np.testing.assert_array_equal(fields[0].reshape(-1), left_u)
   np.testing.assert_array_equal(fields[1].reshape(-1), left_v)
-  np.testing.assert_array_equal(again[0], kept_u)
-  np.testing.assert_array_equal(again[1], kept_v)
+  expected = (kept_u, kept_v) if wanted else fields
+  for x, want in zip(again, expected, strict=True):
+    np.testing.assert_array_equal(x, want)
 
 
 @pytest.mark.parametrize('x64', [False, True])
@@ -182,10 +206,30 @@ def test_kernels_are_lowered_for_tpus_under_vmap(x64):
   sent = jax.ShapeDtypeStruct((4, k, 17), jnp.float32)
   at = jax.ShapeDtypeStruct(sent.shape, jnp.int32)
   with jax.enable_x64(x64):
-    for number, fn, *arguments in (
-      (2, jax.vmap(both), ok, x, x, x),
-      (2, total, sent, at),
-    ):
-      traced = jax.jit(fn).trace(*arguments)
-      text = traced.lower(lowering_platforms=('tpu',)).as_text()
-      assert text.count('tpu_custom_call') == number
+    both = lowered(jax.vmap(both), ok, x, x, x, platform='tpu')
+    assert both.count('tpu_custom_call') == 2
+    total = lowered(total, sent, at, platform='tpu')
+    assert total.count('tpu_custom_call') == 2
+
+
+@pytest.mark.parametrize('x64', [False, True])
+def test_a_kernel_is_lowered_for_gpus_under_vmap(x64):
+  x = jax.ShapeDtypeStruct((2, 32, 256), jnp.float32)
+  lengths = np.full(16, 512)
+
+  def both(ok, g, u, v):
+    fields, entries = chunk_kernels_gpu.take(
+      PASS, ok, g, [u, v], 3, lengths, lengths // 512
+    )
+    return chunk_kernels_gpu.put_back(PASS, fields, entries, 3, lengths, ~ok)
+
+  ok = jax.ShapeDtypeStruct((2,), jnp.bool_)
+  with jax.enable_x64(x64):
+    both = lowered(jax.vmap(both), ok, x, x, x, platform='cuda')
+  assert both.count('xla.gpu.triton') == 1
+
+
+def lowered(fn, *arguments, platform):
+  """The text of a program for a platform that need not be here."""
+  traced = jax.jit(fn).trace(*arguments)
+  return traced.lower(lowering_platforms=(platform,)).as_text()

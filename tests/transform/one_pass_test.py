@@ -3,7 +3,7 @@
 import functools
 
 import gradsparse as gs
-from gradsparse.backend import chunk_kernels
+from gradsparse.backend import chunks
 from gradsparse.backend import platforms
 import jax
 from jax.experimental import pallas as pl
@@ -12,6 +12,7 @@ import numpy as np
 import optax
 import pytest
 from tests import replicas
+from tests import runs
 from tests.kernels import interpreted
 
 
@@ -39,46 +40,52 @@ def trained(recipe, platform, rejected=None, **arguments):
     optax.sgd(0.1),
   )
 
-  def step(params, state, key, scale):
-    grads = jax.tree.map(
-      lambda x: (
-        scale * jax.random.normal(jax.random.fold_in(key, x.size), x.shape)
-      ),
-      params,
-    )
+  def step(params, state, grads):
+    grads = jax.tree.map(lambda x: x[0], grads)
     updates, state = tx.update(grads, state, params)
     updates = jax.tree.map(jnp.nan_to_num, updates)
     return optax.apply_updates(params, updates), state
 
   specs = gs.workers.specs(tx, params, 2, 'data')
-  run = gs.workers.parallel(
-    step,
-    in_specs=(jax.P(), specs, jax.P('data'), jax.P('data')),
-    out_specs=(jax.P(), specs),
-    runner='shard_map',
-    num_workers=2,
-    axis_name='data',
+  run = jax.jit(
+    gs.workers.wrap(
+      step,
+      mesh=jax.make_mesh(
+        (2,), ('data',), axis_types=(jax.sharding.AxisType.Auto,)
+      ),
+      axis_name='data',
+      in_specs=(jax.P(), specs, jax.P('data')),
+      out_specs=(jax.P(), specs),
+      check_vma=platform != 'gpu',  # the interpreter has no types
+    )
   )
   state = gs.workers.init(tx, params, 2, 'data')
-  take, used = chunk_kernels.take, []
+  take, used = chunks.take, []
 
-  def taken(work, ok, gradient, fields, *rest):
-    used.append(len(fields))
-    return take(work, ok, gradient, fields, *rest)
+  def taken(*args):
+    used.append(args)
+    return take(*args)
 
   with interpreted(platform), pytest.MonkeyPatch.context() as patch:
-    patch.setattr(chunk_kernels, 'take', taken)
+    patch.setattr(chunks, 'take', taken)
     for number in range(3):
-      keys = jax.random.split(jax.random.key(number), 2)
-      scales = jnp.ones(2).at[1].set(jnp.nan if number == rejected else 1)
-      params, state = run(params, state, keys, scales)
+      grads = runs.gradients(params, 2, seed=number)
+      if number == rejected:
+        grads['small'][1, 0, 0] = np.nan
+      params, state = run(params, state, grads)
   if arguments.get('scope') == 'chunk':
-    assert (sum(used) > 0) == (platform == 'tpu')
+    assert bool(used) == (platform != 'cpu')
   assert int(np.max(state[0].stats.rejected_steps)) == (rejected is not None)
   return [np.asarray(x).tobytes() for x in jax.tree.leaves((params, state))]
 
 
-CHUNKS = {'density': 0.01, 'scope': 'chunk', 'chunk_size': 256}
+def chunks_for(platform):
+  """On GPUs a kernel is used for chunks that XLA could search, too."""
+  size = 1024 if platform == 'gpu' else 256
+  return {'density': 0.01, 'scope': 'chunk', 'chunk_size': size}
+
+
+PLATFORMS = pytest.mark.parametrize('platform', ['tpu', 'gpu'])
 
 
 @pytest.mark.slow
@@ -93,9 +100,10 @@ CHUNKS = {'density': 0.01, 'scope': 'chunk', 'chunk_size': 256}
   ],
 )
 @pytest.mark.parametrize('rejected', [None, 1])
-def test_a_step_has_the_bits_of_cpus(recipe, arguments, rejected):
-  arguments = {'rejected': rejected, **CHUNKS, **arguments}
-  assert trained(recipe, 'tpu', **arguments) == trained(
+@PLATFORMS
+def test_a_step_has_the_bits_of_cpus(recipe, arguments, rejected, platform):
+  arguments = {'rejected': rejected, **chunks_for(platform), **arguments}
+  assert trained(recipe, platform, **arguments) == trained(
     recipe, 'cpu', **arguments
   )
 
@@ -129,7 +137,10 @@ def removes_less(exchange):
 @pytest.mark.parametrize(
   'changed', [arranges_less, delivers_less, removes_less]
 )
-def test_what_an_exchange_does_not_deliver_stays_in_the_memory(changed):
+@PLATFORMS
+def test_what_an_exchange_does_not_deliver_stays_in_the_memory(
+  changed, platform
+):
   def make(axis_name, **chunks_of):
     return gs.compressed_mean(
       gs.extend.memories.residual(),
@@ -140,7 +151,8 @@ def test_what_an_exchange_does_not_deliver_stays_in_the_memory(changed):
       axis_name=axis_name,
     )
 
-  assert trained(make, 'tpu', **CHUNKS) == trained(make, 'cpu', **CHUNKS)
+  own = chunks_for(platform)
+  assert trained(make, platform, **own) == trained(make, 'cpu', **own)
 
 
 @pytest.mark.slow
@@ -153,14 +165,17 @@ def test_what_an_exchange_does_not_deliver_stays_in_the_memory(changed):
     {'sharded': (64, 128), 'sharded_too': (8, 20), 'whole': (20, 30)},
   ],
 )
-def test_leaves_of_two_messages_have_the_bits_of_cpus(shapes, monkeypatch):
+@PLATFORMS
+def test_leaves_of_two_messages_have_the_bits_of_cpus(
+  shapes, platform, monkeypatch
+):
   """Leaves that are sharded over a worker's devices have one of their own."""
   specs = {
     name: jax.P('model', None) if 'sharded' in name else jax.P()
     for name in shapes
   }
   params = {name: jnp.ones(shape) for name, shape in shapes.items()}
-  scheme = gs.dgc(**CHUNKS, axis_name=replicas.REPLICA)
+  scheme = gs.dgc(**chunks_for(platform), axis_name=replicas.REPLICA)
   call = pl.pallas_call
 
   def anew(*args, input_output_aliases=None, **more):
@@ -174,9 +189,9 @@ def test_leaves_of_two_messages_have_the_bits_of_cpus(shapes, monkeypatch):
     axis_types=(jax.sharding.AxisType.Auto,) * 2,
   )
   bits = []
-  for platform in ('cpu', 'tpu'):
+  for own in ('cpu', platform):
     jax.clear_caches()
-    monkeypatch.setattr(platforms, 'name', lambda own=platform: own)
+    monkeypatch.setattr(platforms, 'name', lambda name=own: name)
     run = replicas.Program(
       gs.sharded(scheme, specs),
       mesh,

@@ -108,6 +108,18 @@ def test_a_kernel_reads_and_writes_the_memory_once(scheme, passes, tmp_path):
   assert row['temp_models'] < 1
 
 
+@_GPU
+@pytest.mark.parametrize(
+  'scheme', ['dropping_chunk', 'dgc_chunk', 'ef21_chunk']
+)
+def test_on_gpus_a_kernel_copies_no_memory(scheme, tmp_path):
+  options = '--tree=one', '--target=h100', f'--schemes={scheme}'
+  (row,), _ = compiled(tmp_path, *options)
+  assert row['uncounted']['custom-call'] == 1
+  # The sum of the messages, or for EF21 the new estimate.
+  assert 1 < row['temp_models'] < 1.3
+
+
 @_TPU
 @pytest.mark.parametrize('tree', trees.TREES)
 def test_qsgd_needs_no_kernel_to_round_and_pack(tree):
