@@ -13,8 +13,9 @@ to other slices.
 Operations without an estimate are in `uncounted`. `floor` is the least that
 memory allows, as such a multiple.
 
-`--recorded=FILE,FILE` compiles nothing: it prints such records as
-docs/accelerators_tables.md has them.
+It prints the tables of docs/accelerators_tables.md. `--recorded=FILE,FILE`
+compiles nothing: the tables are of such records. `--plot=FILE` draws the
+estimates for a v5e.
 """
 
 import itertools
@@ -29,7 +30,6 @@ from experiments.benchmarks.compress import contenders
 from experiments.benchmarks.compress import trees
 from experiments.program import command_line
 from experiments.program import files
-from experiments.program import tables
 import jax
 
 _JSON = command_line.define_json()
@@ -52,17 +52,15 @@ _NUM_PARAMS = flags.DEFINE_integer(
 _RECORDED = command_line.define_list(
   'recorded', (), pathlib.Path, 'records to show; nothing is compiled'
 )
+_PLOT = command_line.define_path('plot', None, 'PNG file to draw, of a v5e')
 
 
 def main() -> None:
   """Compiles, prints and writes down; or prints what was recorded."""
-  if _RECORDED.value:
-    print(page.page([x for p in _RECORDED.value for x in files.read_json(p)]))
-  else:
-    rows = _compiled()
-    shown = page.cells(rows)
-    shown.insert(0, 'for', [*map(page.place, rows)])
-    tables.show(shown)
+  rows = sum(map(files.read_json, _RECORDED.value), []) or _compiled()
+  print(page.page(rows))
+  if _PLOT.value:
+    files.write_bytes(_PLOT.value, page.draw(rows))
 
 
 def _compiled() -> list[dict[str, Any]]:
@@ -74,9 +72,8 @@ def _compiled() -> list[dict[str, Any]]:
     for scheme in _SCHEMES.value:
       row = {'scheme': scheme, 'target': name, 'slices': _SLICES.value}
       row |= {'tree': tree, 'jax': jax.__version__}
-      made = _MADE[scheme](axis_name=programs.AXIS)
       try:
-        rows.append(row | bench.row(made))
+        rows.append(row | bench.row(_MADE[scheme](axis_name=programs.AXIS)))
         told = f'{rows[-1]["compile_s"]:.1f} s to compile'
       except programs.NotShardedError as refused:
         told = f'left out: {refused}'

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 import re
 from typing import Any
 
+from experiments.benchmarks.compress import page as compress
 from experiments.program import tables
 import pandas as pd
 
@@ -57,9 +58,20 @@ def estimate(row: Row) -> str | None:
 
   XLA's estimate, and what kernels take at momentum SGD's bytes a second.
   """
+  return ' to '.join(dict.fromkeys(f'{x:.1f}' for x in _ends(row))) or None
+
+
+def _ends(row: Row) -> list[float]:
   sizes = row.get('sizes_x_sgd') or [row['cycles_x_sgd']]
-  ends = [x + row['kernels_x_sgd'] for x in (min(sizes), max(sizes)) if x]
-  return ' to '.join(dict.fromkeys(f'{x:.1f}' for x in ends)) or None
+  return [x + row['kernels_x_sgd'] for x in (min(sizes), max(sizes)) if x]
+
+
+def draw(rows: Sequence[Row]) -> bytes:
+  """A PNG: XLA's estimates for one slice of v5e, by tree; largest messages."""
+  v5e = [row for row in rows if row['target'] == 'v5e:2x4']
+  frame = pd.DataFrame(v5e).rename(columns={'tree': 'shapes'})
+  frame['sgd_ratio'] = [_ends(row)[-1] for row in v5e]
+  return compress.draw(frame.to_dict('records'))
 
 
 def profile(rows: Sequence[Row]) -> pd.DataFrame:

@@ -21,7 +21,6 @@ _ON_DEVICE = {
   'launches': ('launches', ',.0f'),
 }
 
-_COLOURS = {'resnet50': '#1f77b4', 'one': '#9ecae1', 'transformer': '#e6883c'}
 # References, not schemes.
 _BESIDE = ('read', 'lax.top_k', contenders.REFERENCE)
 
@@ -59,15 +58,13 @@ def draw(rows: Sequence[Row]) -> bytes:
     index='scheme', columns='shapes', values='sgd_ratio'
   )
   schemes = [x for x in by_scheme(rows) if x not in _BESIDE]
-  trees = [tree for tree in _COLOURS if tree in frame]
   picture = drawing.canvas(8, 0.8 + 0.36 * len(schemes))
   axes = picture.subplots()
-  frame.loc[schemes, trees].plot.barh(ax=axes, width=0.8, color=_COLOURS)
+  frame.loc[schemes].plot.barh(ax=axes, width=0.8, color=drawing.COLOURS[1:])
   axes.axvline(1, color='#444444', linewidth=1)
   axes.invert_yaxis()
-  axes.set_xscale('log', base=2)
-  axes.xaxis.set_major_formatter('{x:g}')
+  drawing.logarithmic(axes, 'x')
   said = 'a step, as a multiple of momentum SGD (the line at 1)'
   drawing.describe(axes, '', said, '')
-  axes.legend(frameon=False, loc='lower right')
+  axes.legend(frameon=False, loc='upper right')
   return drawing.png(picture)

@@ -183,6 +183,7 @@ def test_the_pages_have_the_tables_of_the_record():
   assert all(places.count(place) == 1 for place in places)
   text = (root / 'docs/accelerators_tables.md').read_text()
   assert text.strip() == page.page(rows)
+  assert page.draw(rows).startswith(b'\x89PNG')
   summary = tables.markdown(page.summary(rows))
   assert summary in (root / 'docs/accelerators.md').read_text()
 
