@@ -17,6 +17,7 @@ from gradsparse.backend.chunk_search import FILLED
 from gradsparse.backend.chunk_search import REMOVED
 from gradsparse.backend.chunk_search import Pass
 import jax
+from jax.extend import core as jex_core
 import jax.numpy as jnp
 import numpy as np
 
@@ -25,6 +26,23 @@ _OF_WARP = 512
 # What a block of threads is told of its chunk: where it begins, how many
 # elements it has, and how many are removed.
 _TOLD = 3
+# Arguments before the fields.
+_BEFORE = 3
+# What Triton knows, of what a memory may compute.
+_KNOWN = frozenset(
+  'abs add and clamp convert_element_type broadcast_in_dim div eq exp ge gt '
+  'integer_pow is_finite jit le log lt max min mul ne neg not or pow reshape '
+  'rsqrt select_n sign sqrt square  sub tanh xor'.split()
+)
+
+
+def can_compute(jaxpr: jex_core.Jaxpr) -> bool:
+  """Whether a kernel can compute what a memory's function does."""
+  return all(
+    str(equation.primitive) in _KNOWN
+    and all(map(can_compute, jex_core.jaxprs_in_params(equation.params)))
+    for equation in jaxpr.eqns
+  )
 
 
 def take(
@@ -57,7 +75,8 @@ def take(
   pl = chunk_search.pallas()
   chunks, lanes = len(lengths), _power(work.lanes(k))
   told = np.stack([joining.offsets(lengths), lengths, wanted], axis=1)
-  n = _power(max(lengths))
+  # There are as many places as rounds, also in a shorter leaf.
+  n = _power(max(k, *lengths))
   *new, entries = chunk_search.call(
     functools.partial(_take, work=work, n=n, k=k, lanes=lanes),
     ok.astype(jnp.int32).reshape(1),
@@ -69,7 +88,7 @@ def take(
       *[chunk_search.like((x.size,), x) for x in fields],
       chunk_search.like((chunks * lanes,), gradient, jnp.int32),
     ],
-    input_output_aliases={_TOLD + i: i for i in range(len(fields))},
+    input_output_aliases={_BEFORE + i: i for i in range(len(fields))},
     compiler_params=triton.CompilerParams(
       num_warps=max(1, n // _OF_WARP), num_stages=1
     ),
@@ -146,9 +165,10 @@ def put_back(
   begins = jnp.asarray(joining.offsets(lengths), jnp.int32)[:, None]
   place = entries[:, k : 2 * k]
   there = (place < jnp.asarray(lengths, jnp.int32)[:, None]) & wanted
-  # Places are distinct also where nothing is written.
-  beyond = jnp.arange(place.size, dtype=jnp.int32).reshape(place.shape)
-  at = jnp.where(there, begins + place, fields[0].size + beyond)
+  # Distinct also where nothing is written. Beyond 2^31 an int32 would wrap.
+  beyond = jnp.arange(place.size, dtype=jnp.uint32).reshape(place.shape)
+  inside = (begins + place).astype(jnp.uint32)
+  at = jnp.where(there, inside, jnp.uint32(fields[0].size) + beyond)
   out = list(fields)
   for i in work.changed:
     first = work.first_lane(i, k)

@@ -22,6 +22,7 @@ from gradsparse.backend.chunk_blocks import LANES
 from gradsparse.backend.chunk_search import FILLED
 from gradsparse.backend.chunk_search import Pass
 import jax
+from jax.extend import core as jex_core
 import jax.numpy as jnp
 import numpy as np
 
@@ -69,7 +70,7 @@ def can_take(chunk_size: int, k: int) -> bool:
   if _is_tpu():
     fits = chunk_size <= _LONGEST and chunk_size % LANES == 0
     return fits and k <= _MOST_FOUND
-  return can_search(chunk_size, k)
+  return platforms.has_triton() and can_search(chunk_size, k)
 
 
 def _is_tpu() -> bool:
@@ -85,6 +86,11 @@ def fits(shape: Sequence[int], chunk_size: int, arrays: int) -> bool:
     arrays: how many arrays of this shape it reads and writes.
   """
   return not _is_tpu() or chunk_blocks.fits(shape, chunk_size, arrays)
+
+
+def can_compute(*functions: jex_core.Jaxpr) -> bool:
+  """Whether `take` can compute what functions of a `Pass` do."""
+  return _is_tpu() or all(map(chunk_kernels_gpu.can_compute, functions))
 
 
 class Chunks(NamedTuple):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 import functools
+import re
 from typing import Any, TypeVar
 
 import jax
@@ -44,6 +45,18 @@ def name() -> str:
   """The platform of the program that is traced now: 'cpu', 'tpu', 'gpu', ..."""
   device = jax.sharding.get_abstract_mesh().abstract_device
   return jax.default_backend() if device is None else device.platform
+
+
+def has_triton() -> bool:
+  """Whether Triton compiles for the GPUs that are here, or if there are none.
+
+  It knows NVIDIA's from compute capability 8.0 on.
+  """
+  return all(
+    re.fullmatch(r'([89]|\d\d)\.\d', str(device.compute_capability))
+    for device in jax.devices()
+    if device.platform == 'gpu'
+  )
 
 
 def narrowed(x: jax.Array, dtype: Any) -> jax.Array:

@@ -160,7 +160,7 @@ class Taken(NamedTuple):
     return [*plan.alone, *(n for own in plan.joined for n in own)]
 
   def by_leaf(self) -> dict[int, jax.Array]:
-    """Number of a leaf -> its entries, int32[chunks, 128]."""
+    """Number of a leaf -> its entries, int32[chunks, .]."""
     out = {}
     arrays = zip(self.plan.leaves(), self.arrays, strict=True)
     for leaves, (_, found, _) in arrays:
@@ -246,8 +246,8 @@ def _traced(
 ) -> tuple[Pass, tuple[str, ...]] | None:
   """The work of a kernel, and the fields that it needs.
 
-  None if the memory's functions read arrays of the program: a traced momentum,
-  or keyword arguments of the update.
+  None if the memory's functions read arrays of the program (a traced momentum,
+  or keyword arguments of the update), or compute what kernels cannot.
 
   Args:
     memory: the memory of the scheme.
@@ -291,6 +291,8 @@ def _traced(
   first = jax.make_jaxpr(accumulate)(mask, block, fields)
   second = jax.make_jaxpr(remove)(fields, block, mask)
   if first.consts or second.consts:
+    return None
+  if not chunks.can_compute(first.jaxpr, second.jaxpr):
     return None
   read = {
     id(x)

@@ -1,12 +1,14 @@
 """The kernels for TPUs and GPUs, interpreted, and XLA's search for GPUs."""
 
 import math
+import types
 
 from gradsparse.backend import chunk_blocks
 from gradsparse.backend import chunk_kernels
 from gradsparse.backend import chunk_kernels_gpu
 from gradsparse.backend import chunk_search
 from gradsparse.backend import chunks
+from gradsparse.backend import platforms
 import hypothesis
 from hypothesis import strategies as st
 import jax
@@ -150,6 +152,30 @@ def test_a_pass_over_leaves_that_are_joined(wanted):
   """On GPUs: chunks of any length, one of fewer elements than entries."""
   own = chunks_of([100, 100, 7, 2, 100, 1], 100, 3, fewer=1)
   check_a_pass((310,), own, 'gpu', ok=True, wanted=wanted)
+
+
+def test_a_leaf_with_fewer_elements_than_entries():
+  check_a_pass((2,), chunks_of([2], 1024, 5, fewer=1), 'gpu', ok=True)
+
+
+def test_what_triton_lacks_is_not_computed_by_a_kernel(monkeypatch):
+  def of(fn):
+    monkeypatch.setattr(platforms, 'name', lambda: 'gpu')
+    return chunks.can_compute(jax.make_jaxpr(jax.jit(fn))(jnp.ones(8)).jaxpr)
+
+  assert of(lambda x: jnp.where(x > 0, jnp.clip(x, 0, 1), x**2))
+  assert not of(jnp.round)
+
+
+@pytest.mark.parametrize(
+  ('capability', 'able'),
+  [('7.5', False), ('8.0', True), ('9.0', True), ('12.1', True)]
+  + [('gfx90a', False)],
+)
+def test_triton_is_for_newer_gpus(capability, able, monkeypatch):
+  gpu = types.SimpleNamespace(platform='gpu', compute_capability=capability)
+  monkeypatch.setattr(jax, 'devices', lambda: [gpu])
+  assert platforms.has_triton() == able
 
 
 def check_a_pass(shape, own, platform, ok, wanted=True):

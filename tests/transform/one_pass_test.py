@@ -95,6 +95,8 @@ PLATFORMS = pytest.mark.parametrize('platform', ['tpu', 'gpu'])
     ('gradient_dropping', {}),
     ('dgc', {}),
     ('ef21', {}),
+    # A leaf has fewer elements than a chunk has entries.
+    ('dgc', {'min_size': 0}),
     # The memory learns only later what was delivered.
     ('dgc', {'values': 'exponent4'}),
   ],
