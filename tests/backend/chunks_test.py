@@ -250,7 +250,9 @@ def test_a_kernel_is_lowered_for_gpus_under_vmap(x64):
     return chunk_kernels_gpu.put_back(PASS, fields, entries, 3, lengths, ~ok)
 
   ok = jax.ShapeDtypeStruct((2,), jnp.bool_)
-  with jax.enable_x64(x64):
+  h100 = jax.sharding.AbstractDevice('NVIDIA H100', None, 'gpu')
+  mesh = jax.sharding.AbstractMesh((1,), ('data',), abstract_device=h100)
+  with jax.enable_x64(x64), jax.sharding.use_abstract_mesh(mesh):
     both = lowered(jax.vmap(both), ok, x, x, x, platform='cuda')
   assert both.count('xla.gpu.triton') == 1
 
