@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 import functools
+import importlib.util
 import re
 from typing import Any, TypeVar
 
@@ -50,8 +51,11 @@ def name() -> str:
 def has_triton() -> bool:
   """Whether Triton compiles for the GPUs that are here, or if there are none.
 
-  It knows NVIDIA's from compute capability 8.0 on.
+  It knows NVIDIA's from compute capability 8.0 on. JAX says that it will drop
+  Pallas for Triton some day.
   """
+  if importlib.util.find_spec('jax.experimental.pallas.triton') is None:
+    return False
   return all(
     re.fullmatch(r'([89]|\d\d)\.\d', str(device.compute_capability))
     for device in jax.devices()
