@@ -26,13 +26,12 @@ _OF_WARP = 512
 # What a block of threads is told of its chunk: where it begins, how many
 # elements it has, and how many are removed.
 _TOLD = 3
-# Arguments before the fields.
-_BEFORE = 3
+_BEFORE = 3  # arguments before the fields
 # What Triton knows, of what a memory may compute.
 _KNOWN = frozenset(
   'abs add and clamp convert_element_type broadcast_in_dim div eq exp ge gt '
   'integer_pow is_finite jit le log lt max min mul ne neg not or pow reshape '
-  'rsqrt select_n sign sqrt square  sub tanh xor'.split()
+  'rsqrt select_n sign sqrt square sub tanh xor'.split()
 )
 
 
@@ -72,7 +71,6 @@ def take(
   """
   from jax.experimental.pallas import triton
 
-  pl = chunk_search.pallas()
   chunks, lanes = len(lengths), _power(work.lanes(k))
   told = np.stack([joining.offsets(lengths), lengths, wanted], axis=1)
   # There are as many places as rounds, also in a shorter leaf.
@@ -91,11 +89,6 @@ def take(
     input_output_aliases={_BEFORE + i: i for i in range(len(fields))},
     compiler_params=triton.CompilerParams(
       num_warps=max(1, n // _OF_WARP), num_stages=1
-    ),
-    cost_estimate=pl.CostEstimate(
-      flops=8 * k * gradient.size,
-      bytes_accessed=4 * (1 + 2 * len(fields)) * gradient.size,
-      transcendentals=0,
     ),
     name='take_chunks',
   )
@@ -165,7 +158,8 @@ def put_back(
   begins = jnp.asarray(joining.offsets(lengths), jnp.int32)[:, None]
   place = entries[:, k : 2 * k]
   there = (place < jnp.asarray(lengths, jnp.int32)[:, None]) & wanted
-  # Distinct also where nothing is written. Beyond 2^31 an int32 would wrap.
+  # Distinct also where nothing is written, and unsigned: JAX would add the size
+  # to a negative index, so one beyond 2^31 would write.
   beyond = jnp.arange(place.size, dtype=jnp.uint32).reshape(place.shape)
   inside = (begins + place).astype(jnp.uint32)
   at = jnp.where(there, inside, jnp.uint32(fields[0].size) + beyond)

@@ -56,9 +56,9 @@ def has_kernels(chunk_size: int, k: int) -> bool:
 
 def can_search(chunk_size: int, k: int) -> bool:
   """Whether the program that is traced now can use `largest`."""
-  if platforms.name() in ('cpu', 'tpu'):
-    return _is_tpu() and can_take(chunk_size, k)
-  return k <= _MOST_ON_GPUS and _SHORTEST_ON_GPUS <= chunk_size <= _LONGEST
+  if _is_tpu():
+    return can_take(chunk_size, k)
+  return not platforms.is_cpu() and _suits_gpus(chunk_size, k)
 
 
 def can_take(chunk_size: int, k: int) -> bool:
@@ -70,7 +70,11 @@ def can_take(chunk_size: int, k: int) -> bool:
   if _is_tpu():
     fits = chunk_size <= _LONGEST and chunk_size % LANES == 0
     return fits and k <= _MOST_FOUND
-  return platforms.has_triton() and can_search(chunk_size, k)
+  return platforms.has_triton() and _suits_gpus(chunk_size, k)
+
+
+def _suits_gpus(chunk_size: int, k: int) -> bool:
+  return k <= _MOST_ON_GPUS and _SHORTEST_ON_GPUS <= chunk_size <= _LONGEST
 
 
 def _is_tpu() -> bool:

@@ -158,9 +158,26 @@ def test_a_leaf_with_fewer_elements_than_entries():
   check_a_pass((2,), chunks_of([2], 1024, 5, fewer=1), 'gpu', ok=True)
 
 
+def test_places_beyond_a_large_leaf_do_not_wrap():
+  """JAX adds the size to a negative index: then an entry would be written."""
+  size, lengths = 2**31 - 2**20, np.full(2**11 - 1, 2**20)
+  leaf = jax.ShapeDtypeStruct((size,), jnp.float32)
+  entries = jax.ShapeDtypeStruct((len(lengths), 16), jnp.int32)
+
+  def back(leaf, entries):
+    return chunk_kernels_gpu.put_back(
+      PASS, [leaf, leaf], entries, 5, lengths, wanted=False
+    )
+
+  text = str(jax.make_jaxpr(back)(leaf, entries))
+  assert text.count('scatter[') == 2
+  assert text.count(' lt ') == 1  # a place and its chunk's length
+
+
 def test_what_triton_lacks_is_not_computed_by_a_kernel(monkeypatch):
+  monkeypatch.setattr(platforms, 'name', lambda: 'gpu')
+
   def of(fn):
-    monkeypatch.setattr(platforms, 'name', lambda: 'gpu')
     return chunks.can_compute(jax.make_jaxpr(jax.jit(fn))(jnp.ones(8)).jaxpr)
 
   assert of(lambda x: jnp.where(x > 0, jnp.clip(x, 0, 1), x**2))

@@ -68,10 +68,11 @@ def _ends(row: Row) -> list[float]:
 
 def draw(rows: Sequence[Row]) -> bytes:
   """A PNG: XLA's estimates for one slice of v5e, by tree; largest messages."""
-  v5e = [row for row in rows if row['target'] == 'v5e:2x4']
-  frame = pd.DataFrame(v5e).rename(columns={'tree': 'shapes'})
-  frame['sgd_ratio'] = [_ends(row)[-1] for row in v5e]
-  return compress.draw(frame.to_dict('records'))
+  v5e = [r for r in rows if (r['target'], r['slices']) == ('v5e:2x4', 1)]
+  if not v5e:
+    raise SystemExit('--plot draws rows of v5e:2x4 with one slice; got none')
+  shown = [r | {'shapes': r['tree'], 'sgd_ratio': _ends(r)[-1]} for r in v5e]
+  return compress.draw(shown)
 
 
 def profile(rows: Sequence[Row]) -> pd.DataFrame:
@@ -90,10 +91,9 @@ def profile(rows: Sequence[Row]) -> pd.DataFrame:
 def summary(rows: Sequence[Row]) -> pd.DataFrame:
   """XLA's estimates: a line for each scheme, a column for each place."""
   found: dict[str, dict[str, str]] = {}
-  for row in rows:
-    if text := estimate(row):
-      own = found.setdefault(row['scheme'], {'scheme': row['scheme']})
-      own[place(row)] = text
+  for r in rows:
+    if text := estimate(r):
+      found.setdefault(r['scheme'], {'scheme': r['scheme']})[place(r)] = text
   return pd.DataFrame(list(found.values())).fillna(tables.NONE)
 
 
@@ -106,7 +106,8 @@ def page(rows: Sequence[Row]) -> str:
   found: dict[str, dict[str, Row]] = {}
   for row in rows:
     found.setdefault(place(row), {})[row['scheme']] = row
-  parts = [HEAD, tables.markdown(summary(rows))]
+  estimates = summary(rows)
+  parts = [] if estimates.empty else [HEAD, tables.markdown(estimates)]
   for name, own in found.items():
     parts += [f'## {name}', tables.markdown(cells([*own.values()]))]
     told = [row for row in own.values() if row['most_expensive']]

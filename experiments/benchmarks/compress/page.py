@@ -64,7 +64,6 @@ def draw(rows: Sequence[Row]) -> bytes:
   axes.axvline(1, color='#444444', linewidth=1)
   axes.invert_yaxis()
   drawing.logarithmic(axes, 'x')
-  said = 'a step, as a multiple of momentum SGD (the line at 1)'
-  drawing.describe(axes, '', said, '')
+  drawing.describe(axes, '', 'a step, times momentum SGD (the line at 1)', '')
   axes.legend(frameon=False, loc='upper right')
   return drawing.png(picture)

@@ -156,6 +156,13 @@ def test_records_become_the_tables_of_the_page():
   ]
 
 
+def test_a_page_of_gpus_has_no_estimates():
+  gpu = row(target='h100', cycles_x_sgd=None, most_expensive=[])
+  assert page.page([gpu]).startswith('## h100, one')
+  with pytest.raises(SystemExit, match='--plot draws rows of v5e:2x4'):
+    page.draw([gpu])
+
+
 def test_a_profile_names_what_takes_most():
   name = 'fusion jit(step)/shard_map/gradsparse.compress/cond/branch_0_fun/add'
   shown = page.page(
