@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import chain
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from gradsparse import arguments
 from gradsparse.backend import barriers
 from gradsparse.backend import joining
 from gradsparse.backend import reductions
+from gradsparse.codes.rounding import Scaled
 from gradsparse.sockets import Code
 from gradsparse.sockets import Leaves
 from gradsparse.sockets import OfParts
@@ -26,19 +27,6 @@ from gradsparse.wire import planar
 import jax
 import jax.numpy as jnp
 import numpy as np
-
-
-class Halves(NamedTuple):
-  """Rounded columns: a sign for each number, two means for each column.
-
-  Attributes:
-    positive: bool, whether a number is >= 0: a matrix of columns for each
-      leaf, or `planar.Slabs` of it; or rows for `Parts`.
-    means: float32, of the numbers >= 0, and of the others; or magnitudes.
-  """
-
-  positive: Any
-  means: jax.Array
 
 
 def _columns(shape) -> tuple[int, int]:
@@ -122,7 +110,7 @@ def of_leaves() -> Code:
   >>> import gradsparse as gs, jax, jax.numpy as jnp
   >>> code = gs.extend.codes.one_bit.of_leaves()
   >>> leaves = gs.extend.Leaves([jnp.array([3.0, 1.0, -4.0])])
-  >>> print(jax.jit(lambda: code.round(leaves, None))().means)
+  >>> print(jax.jit(lambda: code.round(leaves, None))().scales)
   [ 2. -4.]
 
   References:
@@ -142,25 +130,25 @@ def of_leaves() -> Code:
     ]
     # A barrier: these few numbers depend on all columns.
     means = barriers.barrier_if_shared(means, len(means))
-    return Halves(positive, jnp.concatenate([*chain(*means)]))
+    return Scaled(positive, jnp.concatenate([*chain(*means)]))
 
   def pack(rounded, ctx):
     del ctx
-    return planar.pack_each(rounded.positive, 1), rounded.means
+    return planar.pack_each(rounded.codes, 1), rounded.scales
 
   def unpack(words, like, ctx):
     del ctx
-    shapes = [x.shape for x in like.positive]
+    shapes = [x.shape for x in like.codes]
     signs, means = words
     bits = planar.unpack_each(signs, shapes, 1, in_slabs=True)
-    return Halves(jax.tree.map(lambda x: x != 0, bits), means)
+    return Scaled(jax.tree.map(lambda x: x != 0, bits), means)
 
   def decode(rounded, ctx, summands):
     del summands
     columns = [_columns(shape) for shape in ctx.shapes]
     # Two vectors, as TPUs would copy a matrix of two rows into another tiling.
     halves = [(width,) for _, width in columns for _ in range(2)]
-    means = joining.split(rounded.means, halves)
+    means = joining.split(rounded.scales, halves)
     means = barriers.barrier_if_shared(means, len(means))
     pairs = zip(means[::2], means[1::2], strict=True)
 
@@ -168,7 +156,7 @@ def of_leaves() -> Code:
       out = jax.tree.map(lambda x: jnp.where(x, *means), positive)
       return out if isinstance(out, planar.Slabs) else out.reshape(shape)
 
-    return Leaves(list(map(one, rounded.positive, pairs, ctx.shapes)))
+    return Leaves(list(map(one, rounded.codes, pairs, ctx.shapes)))
 
   return Code(
     pack,
@@ -177,7 +165,7 @@ def of_leaves() -> Code:
     decode,
     takes=Leaves,
     shortcuts=Shortcuts(
-      bounds=lambda rounded, ctx: rounded.means, reads_rows=True
+      bounds=lambda rounded, ctx: rounded.scales, reads_rows=True
     ),
   )
 
@@ -198,7 +186,7 @@ def of_parts(bucket_size: int = 512, *, magnitude: bool = False) -> Code:
   >>> import gradsparse as gs, jax, jax.numpy as jnp
   >>> code = gs.extend.codes.one_bit.of_parts(bucket_size=3)
   >>> parts = gs.extend.Parts.of(jnp.array([[3.0, 1.0, -4.0]]), [(3,)])
-  >>> print(jax.jit(lambda: code.round(parts, None))().means)
+  >>> print(jax.jit(lambda: code.round(parts, None))().scales)
   [[ 2. -4.]]
 
   Args:
@@ -241,29 +229,29 @@ def of_parts(bucket_size: int = 512, *, magnitude: bool = False) -> Code:
     del ctx
     x, valid = shaped(parts.rows), shaped(parts.valid)
     means = magnitudes_of(x, valid) if magnitude else means_of(x, valid)
-    return Halves(parts.rows >= 0, means)
+    return Scaled(parts.rows >= 0, means)
 
   def pack(rounded, ctx):
     del ctx
-    signs = jax.vmap(bitmap.pack)(rounded.positive)
-    means = fixed_width.of_floats(rounded.means)
+    signs = jax.vmap(bitmap.pack)(rounded.codes)
+    means = fixed_width.of_floats(rounded.scales)
     return jnp.concatenate([means, signs], axis=1)
 
   def unpack(words, like, ctx):
     del ctx
-    length, held = like.positive.shape[1], like.means.shape[1]
+    length, held = like.codes.shape[1], like.scales.shape[1]
     means = fixed_width.floats_of(words[:, :held])
     positive = jax.vmap(lambda row: bitmap.unpack(row, length))(words[:, held:])
-    return Halves(positive, means)
+    return Scaled(positive, means)
 
   def decode(rounded, ctx, summands):
     del summands
-    means = rounded.means[:, :, None]
+    means = rounded.scales[:, :, None]
     above, below = means, -means
     if not magnitude:
       above, below = jnp.split(means, 2, axis=1)
-    rows = jnp.where(shaped(rounded.positive), above, below)
-    return Parts.of(rows.reshape(rounded.positive.shape), ctx.shapes)
+    rows = jnp.where(shaped(rounded.codes), above, below)
+    return Parts.of(rows.reshape(rounded.codes.shape), ctx.shapes)
 
   return Code(
     pack,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
 
 from gradsparse import draws
 from gradsparse.backend import barriers
 from gradsparse.backend import joining
 from gradsparse.codes import level_codes
 from gradsparse.codes.buckets import buckets
+from gradsparse.codes.rounding import Scaled
 from gradsparse.codes.rounding import checked
 from gradsparse.codes.rounding import quantise
 from gradsparse.codes.rounding import scales
@@ -24,20 +24,6 @@ from gradsparse.wire import fixed_width
 from gradsparse.wire import planar
 import jax
 import jax.numpy as jnp
-
-
-class Levels(NamedTuple):
-  """Rounded numbers.
-
-  Attributes:
-    norms: float32, of each bucket.
-    signed: integers in [-s, s], in units of norm / s: for each leaf of the
-      shape `Buckets.view` or `Buckets.rows`, or `planar.Slabs`; or rows for
-      `Parts`.
-  """
-
-  norms: jax.Array
-  signed: Any
 
 
 def of_leaves(
@@ -56,7 +42,7 @@ def of_leaves(
   >>> ctx = extend.Context(leaves, 1, 0, key, key)
   >>> code = extend.codes.qsgd.of_leaves(2)
   >>> rounded = jax.jit(lambda: code.round(extend.Leaves([x]), ctx))()
-  >>> print(rounded.norms, *rounded.signed)
+  >>> print(rounded.scales, *rounded.codes)
   [4.] [[[ 2  0 -2  1]]]
 
   Args:
@@ -88,17 +74,17 @@ def of_leaves(
       quantise(x.reshape(how.view), how.spread(own), levels, uniform)
       for (how, x), own, uniform in zip(both, norms, uniforms, strict=True)
     ]
-    return Levels(joining.concat(norms), signed)
+    return Scaled(signed, joining.concat(norms))
 
   def pack(rounded, ctx):
     cuts = [buckets(shape, bucket_size) for shape in ctx.shapes]
     words, used = stream.encode(
-      [x.reshape(how.rows) for how, x in zip(cuts, rounded.signed, strict=True)]
+      [x.reshape(how.rows) for how, x in zip(cuts, rounded.codes, strict=True)]
     )
-    sizes = stream.sizes(sum(x.size for x in rounded.signed))
+    sizes = stream.sizes(sum(x.size for x in rounded.codes))
     if len(sizes) == 1:
-      return words, rounded.norms
-    return Stream(rounded.norms, words, used, sizes)
+      return words, rounded.scales
+    return Stream(rounded.scales, words, used, sizes)
 
   def unpack(words, like, ctx):
     if isinstance(words, Stream):
@@ -107,13 +93,13 @@ def of_leaves(
       packed, norms = words
     rows = [buckets(shape, bucket_size).rows for shape in ctx.shapes]
     signed = stream.decode(packed, rows)
-    return Levels(norms, signed)
+    return Scaled(signed, norms)
 
   def decode(rounded, ctx, summands):
     del summands
     cuts = [buckets(shape, bucket_size) for shape in ctx.shapes]
     steps = joining.split(
-      rounded.norms / levels, [(how.count,) for how in cuts]
+      rounded.scales / levels, [(how.count,) for how in cuts]
     )
     steps = barriers.barrier_if_shared(steps, len(steps))
 
@@ -125,7 +111,7 @@ def of_leaves(
         return jax.tree.map(times, own, how.spread(step, own.cut))
       return times(own.reshape(how.view), how.spread(step)).reshape(how.shape)
 
-    return Leaves(list(map(one, cuts, steps, rounded.signed)))
+    return Leaves(list(map(one, cuts, steps, rounded.codes)))
 
   return Code(
     pack,
@@ -135,7 +121,7 @@ def of_leaves(
     takes=Leaves,
     limits=Limits(group_elements=stream.most),
     shortcuts=Shortcuts(
-      bounds=lambda rounded, ctx: rounded.norms, reads_rows=code == 'fixed'
+      bounds=lambda rounded, ctx: rounded.scales, reads_rows=code == 'fixed'
     ),
   )
 
@@ -158,7 +144,7 @@ def of_parts(levels: int, *, bucket_size: int = 512, norm: str = 'max') -> Code:
   >>> ctx = extend.Context(extend.MessageLeaves(((4,),)), 1, 0, key, key)
   >>> code = extend.codes.qsgd.of_parts(2, bucket_size=4)
   >>> rounded = jax.jit(lambda: code.round(parts, ctx))()
-  >>> print(rounded.norms, rounded.signed)
+  >>> print(rounded.scales, rounded.codes)
   [[4.]] [[ 2  0 -2  1]]
 
   Args:
@@ -183,30 +169,30 @@ def of_parts(levels: int, *, bucket_size: int = 512, norm: str = 'max') -> Code:
     x, of_each = parts.rows.reshape(how.view), how.spread(norms)
     uniform = draws.uniform(jax.random.fold_in(ctx.key, 0), x.shape)
     signed = quantise(x, of_each, levels, uniform)
-    return Levels(norms.reshape(count, -1), signed.reshape(count, n))
+    return Scaled(signed.reshape(count, n), norms.reshape(count, -1))
 
   def pack(rounded, ctx):
     del ctx
     packed = jax.vmap(lambda row: level_codes.pack([row], levels))(
-      rounded.signed
+      rounded.codes
     )
     return jnp.concatenate(
-      [fixed_width.of_floats(rounded.norms), packed], axis=1
+      [fixed_width.of_floats(rounded.scales), packed], axis=1
     )
 
   def unpack(words, like, ctx):
     del ctx
-    held, n = like.norms.shape[1], like.signed.shape[1]
+    held, n = like.scales.shape[1], like.codes.shape[1]
     signed = jax.vmap(lambda row: level_codes.unpack(row, [(n,)], levels)[0])(
       words[:, held:]
     )
-    return Levels(fixed_width.floats_of(words[:, :held]), signed)
+    return Scaled(signed, fixed_width.floats_of(words[:, :held]))
 
   def decode(rounded, ctx, summands):
     del summands
-    count, held = rounded.norms.shape
-    rows = rounded.signed.astype(jnp.float32).reshape(count, held, bucket_size)
-    rows = rows * (rounded.norms / levels)[:, :, None]
+    count, held = rounded.scales.shape
+    rows = rounded.codes.astype(jnp.float32).reshape(count, held, bucket_size)
+    rows = rows * (rounded.scales / levels)[:, :, None]
     return Parts.of(rows.reshape(count, -1), ctx.shapes)
 
   shrinks = levels >= 2 if norm == 'max' else levels > math.sqrt(bucket_size)

@@ -1,8 +1,8 @@
-"""QSGD's rounding of elements to levels of their bucket's norm."""
+"""Elements rounded to few bits and a scale of many; QSGD's rounding."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from gradsparse import arguments
 from gradsparse.backend import platforms
@@ -18,6 +18,21 @@ NORMS = ('max', 'l2')
 # the probability of rounding up is as exact. s = sqrt(n) stays below this limit
 # for every n that an int32 can count.
 MAX_LEVELS = 2**16 - 2
+
+
+class Scaled(NamedTuple):
+  """Rounded elements: a code for each, scales for many.
+
+  Attributes:
+    codes: for each leaf an array of the code's own shape, or `planar.Slabs` of
+      it; or rows for `Parts`. QSGD has levels in [-s, s], in units of norm / s.
+      1-bit SGD has bools, whether an element is >= 0.
+    scales: float32, of all buckets or columns: QSGD's norms; the means of the
+      elements >= 0 and of the others, or magnitudes.
+  """
+
+  codes: Any
+  scales: jax.Array
 
 
 def checked(levels: Any, bucket_size: Any, norm: Any) -> tuple[int, int, str]:

@@ -38,7 +38,6 @@ from gradsparse.sockets.compressor import Signal
 from gradsparse.sockets.compressor import Stream
 from gradsparse.sockets.deliveries import Delivered
 from gradsparse.sockets.deliveries import Full
-from gradsparse.sockets.deliveries import Nothing
 from gradsparse.sockets.deliveries import Window
 from gradsparse.sockets.exchange import Exchange
 from gradsparse.sockets.exchange import Exchanged
@@ -78,7 +77,6 @@ __all__ = (
   'MemoryFacts',
   'Message',
   'MessageLeaves',
-  'Nothing',
   'OfParts',
   'Parts',
   'PreReduce',

@@ -2,8 +2,7 @@
 
 A memory subtracts deliveries leaf by leaf. A delivery has one of two forms: a
 few coordinates (`Window`), or a whole leaf (`Full`), of which all coordinates
-or some are delivered. (`Nothing` is left to subtract where a kernel has done
-it.) All have the same methods:
+or some are delivered. Both have the same methods:
 
   plus(x, factor)         x plus `factor` times the delivered values
   update(fn, x, *others)  fn(x, delivered, *others) at delivered elements
@@ -120,6 +119,12 @@ class Full:
   there: jax.Array | None = None
   is_dense: bool = dataclasses.field(default=False, metadata={'static': True})
 
+  @staticmethod
+  def nothing(shape: Sequence[int]) -> Full:
+    """No element of a leaf: XLA drops what is computed of the delivery."""
+    shape = tuple(shape)
+    return Full(jnp.zeros(shape, jnp.float32), jnp.zeros(shape, bool))
+
   def plus(self, x: jax.Array, factor: float = 1.0) -> jax.Array:
     """x plus `factor` times the delivered values."""
     return self._where(x + factor * self.values, x)
@@ -138,29 +143,7 @@ class Full:
     return new if self.there is None else jnp.where(self.there, new, x)
 
 
-class Nothing:
-  """What is left of a delivery that a kernel has subtracted already."""
-
-  is_dense = False
-
-  def plus(self, x: jax.Array, factor: float = 1.0) -> jax.Array:
-    """x."""
-    del factor
-    return x
-
-  def update(
-    self, fn: Callable[..., jax.Array], x: jax.Array, *others: jax.Array
-  ) -> jax.Array:
-    """x."""
-    del fn, others
-    return x
-
-  def dense(self, shape: Sequence[int]) -> jax.Array:
-    """float32 zeros of `shape`."""
-    return jnp.zeros(tuple(shape), jnp.float32)
-
-
-Delivered = Window | Full | Nothing
+Delivered = Window | Full
 
 
 def joined(leaves: Sequence[Delivered], runs: Sequence[int]) -> list[Delivered]:

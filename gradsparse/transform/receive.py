@@ -15,7 +15,6 @@ from gradsparse.collectives import Comm
 from gradsparse.sockets import Delivered
 from gradsparse.sockets import Exchanged
 from gradsparse.sockets import Full
-from gradsparse.sockets import Nothing
 from gradsparse.sockets import Sent
 from gradsparse.sockets import checked_state
 from gradsparse.sockets import ownership
@@ -176,7 +175,7 @@ def _removed_before(
     return by_kernel.memory(kept, None), delivered
   left = buckets.treedef.flatten_up_to(delivered)
   for n in by_kernel.numbers:
-    left[n] = Nothing()
+    left[n] = Full.nothing(buckets.shapes[n])
   return by_kernel.memory(kept, accepted), buckets.tree(left)
 
 
