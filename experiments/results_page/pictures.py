@@ -176,7 +176,8 @@ def lines(panels: list[Panel]) -> bytes:
       drawing.logarithmic(axes, 'y')
     if panel.x == 'workers':
       axes.set_xscale('log', base=2)
-      axes.set_xticks(own.index, own.index)
+      places = sorted({n for own in panel.lines.values() for n in own.index})
+      axes.set_xticks(places, places)
     drawing.describe(axes, panel.title, panel.x, panel.score.label)
     axes.legend(frameon=False, fontsize=8)
   return drawing.png(picture)
@@ -222,15 +223,13 @@ def _by_workers(found: Outcomes) -> list[Panel]:
   for name, each in found.items():
     scheme, count = name.removesuffix('workers').rsplit('_', 1)
     for shown, top1 in (
-      (published, each.row.published['top1']),
+      (published, each.row.published.get('top1')),
       (ours, each.middle('top1')),
     ):
-      own = shown.setdefault(scheme, pd.DataFrame(columns=['top1']))
-      own.loc[int(count)] = top1
-  panels = (
-    ('published: ResNet-110, 164 epochs', published),
-    ('ours: ResNet-8, 2 epochs, one seed', ours),
-  )
+      if top1 is not None:
+        own = shown.setdefault(scheme, pd.DataFrame(columns=['top1']))
+        own.loc[int(count)] = top1
+  panels = ('published: ResNet-110', published), ('ours: ResNet-8', ours)
   return [Panel(t, 'workers', scores.ACCURACY, s) for t, s in panels if s]
 
 

@@ -71,7 +71,7 @@ def test_every_row_is_valid_full_and_quick(name):
       assert _batch(short) <= building.EXAMPLES[short.data.name]
     if short.data.name == 'cifar10':
       assert short.data.test_split == 'data_batch_5'
-    if name not in _LONGER:
+    if name not in _LONGER and 'equal_steps' not in row:
       most = _IN_MINUTES[short.data.name]
       assert short.train.steps * _batch(short) <= most, row
 
@@ -306,6 +306,17 @@ def test_dgc_trains_as_its_section_4_1_says():
     assert dropping.compression.density == 0.001
     assert dropping.compression.warmup_steps == 0
     assert dropping.train.steps == dgc.train.steps
+
+
+def test_rows_of_equal_steps_have_as_many_as_four_workers():
+  table = _TABLES['dgc_table2']
+  for size in ('', ':quick'):
+    four = table.get_config(f'dgc_4workers{size}')
+    for workers in (8, 16, 32):
+      longer = table.get_config(f'dgc_equal_steps_{workers}workers{size}')
+      assert longer.train.steps == four.train.steps
+      assert longer.compression.warmup_steps == four.compression.warmup_steps
+      assert longer.parallel.num_workers == workers
 
 
 def test_gtopk_trains_as_its_table_v_says():
