@@ -38,6 +38,7 @@ from gradsparse.recipes import variance_strom
 from gradsparse.state.inspection import metrics
 from gradsparse.state.inspection import pending
 from gradsparse.state.scheme import CompressedMeanState
+from gradsparse.state.scheme import DelayedState
 from gradsparse.state.scheme import OneBitAdamState
 from gradsparse.state.scheme import OuterState
 from gradsparse.state.switching import switch
@@ -49,17 +50,16 @@ from gradsparse.transform.compressed_mean import CompressedMean
 from gradsparse.transform.compressed_mean import compressed_mean
 from gradsparse.wrappers.accumulate import AccumulateState
 from gradsparse.wrappers.accumulate import accumulate
-from gradsparse.wrappers.delayed import DelayedState
 from gradsparse.wrappers.delayed import delayed
+from gradsparse.wrappers.diloco import diloco
+from gradsparse.wrappers.diloco import sparse_loco
 from gradsparse.wrappers.local_gradient import LocalGradientState
 from gradsparse.wrappers.local_gradient import clip_local_norm
 from gradsparse.wrappers.local_gradient import local_gradient
 from gradsparse.wrappers.local_gradient import periodic_average
 from gradsparse.wrappers.one_bit_adam import one_bit_adam
 from gradsparse.wrappers.outer import Outer
-from gradsparse.wrappers.outer import diloco
 from gradsparse.wrappers.outer import outer
-from gradsparse.wrappers.outer import sparse_loco
 from gradsparse.wrappers.qsvrg import qsvrg
 from gradsparse.wrappers.sharded import sharded
 from gradsparse.wrappers.skip_rejected import SkipRejectedState

@@ -20,6 +20,15 @@ class ReplicationError(ValueError):
   """A value differs between workers where it must not, or the reverse."""
 
 
+_ALREADY_SUMMED = (
+  'the gradient of {leaf} was already summed over axis {axis!r} before it '
+  'reached gradsparse, so nothing would be compressed. shard_map sums '
+  'gradients with respect to replicated parameters, and lax.pmean sums too. '
+  'Differentiate with respect to gs.workers.local(params, {own!r}), and take '
+  'no mean before the scheme, which takes it.'
+)
+
+
 class Comm(Devices):
   """Communication between the workers along a mesh axis.
 
@@ -59,12 +68,16 @@ class Comm(Devices):
       return tree
     return jax.tree.map(lambda x: simulated_gather(x, self._names)[0], tree)
 
-  def check_local(self, tree: Any) -> None:
+  def check_local(self, tree: Any, text: str = _ALREADY_SUMMED) -> None:
     """Refuses gradients that are already equal on all workers.
 
     Under `shard_map(check_vma=True)`, JAX itself sums the gradient with respect
     to replicated parameters, silently and uncompressed. Another cause is a
     leftover `lax.pmean`.
+
+    Args:
+      tree: gradients.
+      text: the message, with {leaf} and {axis}.
 
     Raises:
       ReplicationError: a leaf is equal; the message names the first one and the
@@ -74,15 +87,9 @@ class Comm(Devices):
       return
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
       if missing := self._equal_over(leaf):
-        raise ReplicationError(
-          f'the gradient of {jax.tree_util.keystr(path) or "the parameter"} '
-          f'was already summed over axis {missing[0]!r} before it '
-          'reached gradsparse, so nothing would be compressed. shard_map sums '
-          'gradients with respect to replicated parameters, and lax.pmean sums '
-          'too. Differentiate with respect to '
-          f'gs.workers.local(params, {self.axis_name!r}), and take no mean '
-          'before the scheme, which takes it.'
-        )
+        leaf = jax.tree_util.keystr(path) or 'the parameter'
+        axis, own = missing[0], self.axis_name
+        raise ReplicationError(text.format(leaf=leaf, axis=axis, own=own))
 
   def typed_like(self, tree: Any, like: jax.Array) -> Any:
     """Types values as varying over the other mesh axes that `like` varies over.

@@ -100,6 +100,16 @@ def no_memory() -> Memory:
   return Memory(init, accumulate, signals, facts=MemoryFacts(lossless=False))
 
 
+def decay_field(decay: float) -> Any:
+  """A factor in a state, without arrays: the only key of a dict, or ()."""
+  return {str(decay): ()} if decay < 1 else ()
+
+
+def forgotten_share(field: Any) -> float:
+  """The share that a memory with this `decay_field` forgets in a step."""
+  return 1 - float(next(iter(field), 1))
+
+
 class ResidualState(NamedTuple):
   """State of `residual`.
 
@@ -115,7 +125,7 @@ class ResidualState(NamedTuple):
   @property
   def forgets(self) -> float:
     """The share of the residual that the next step forgets."""
-    return 1 - float(next(iter(self.decay), 1))
+    return forgotten_share(self.decay)
 
   def pending(self) -> Any:
     return self.residual
@@ -152,7 +162,7 @@ def residual(error_decay: float = 1.0) -> Memory:
   )
 
   def init(params):
-    return ResidualState(zeros(params), {str(decay): ()} if decay < 1 else ())
+    return ResidualState(zeros(params), decay_field(decay))
 
   def accumulate(grads, state, extra, is_dense):
     del extra

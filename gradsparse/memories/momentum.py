@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 
 from gradsparse import arguments
 from gradsparse import traced
+from gradsparse.memories.basic import decay_field
+from gradsparse.memories.basic import forgotten_share
 from gradsparse.memories.basic import less
 from gradsparse.memories.basic import where_compressed
 from gradsparse.memories.basic import zeros
@@ -25,10 +27,17 @@ class MomentumCorrectionState(NamedTuple):
     momentum: float32 tree like params: DGC's u.
     velocity: float32 tree like params: DGC's v, accumulated and not
       delivered yet.
+    decay: the factor on v in the next step, as in `ResidualState`.
   """
 
   momentum: Any
   velocity: Any
+  decay: Any = ()
+
+  @property
+  def forgets(self) -> float:
+    """The share of v that the next step forgets."""
+    return forgotten_share(self.decay)
 
   def pending(self) -> Any:
     return self.velocity
@@ -38,12 +47,17 @@ class MomentumCorrectionState(NamedTuple):
 
 
 def momentum_correction(
-  momentum: Any = 0.9, nesterov: bool = False, factor_masking: bool = True
+  momentum: Any = 0.9,
+  nesterov: bool = False,
+  factor_masking: bool = True,
+  error_decay: float = 1.0,
 ) -> Memory:
   """DGC's memory: accumulates the velocity instead of the gradient.
 
     heavy ball (eq. 7):  u <- m u + g;    v <- v + u
     Nesterov (eq. 10):   u <- m (u + g);  v <- v + u + g
+
+  With `error_decay` < 1, v is multiplied by it first.
 
   Delivered values are subtracted from v. With factor masking (section 3.3), u
   is cleared there. Use plain SGD after the exchange, or momentum applies twice.
@@ -63,10 +77,11 @@ def momentum_correction(
     momentum: m, in [0, 1).
     nesterov: whether to use eq. 10.
     factor_masking: whether to clear u at delivered elements.
+    error_decay: factor on v of the last step, in [0, 1]. 1 loses nothing.
 
   Raises:
     TypeError: an argument is of the wrong kind.
-    ValueError: momentum is out of range.
+    ValueError: momentum or error_decay is out of range.
 
   References:
     Lin et al., arXiv 1712.01887, eq. 7, eq. 10, section 3.3.
@@ -77,8 +92,14 @@ def momentum_correction(
   nesterov = arguments.flag('nesterov', nesterov)
   factor_masking = arguments.flag('factor_masking', factor_masking)
 
+  decay = arguments.number(
+    'error_decay', error_decay, arguments.FRACTION_OR_ZERO
+  )
+
   def init(params):
-    return MomentumCorrectionState(zeros(params), zeros(params))
+    return MomentumCorrectionState(
+      zeros(params), zeros(params), decay_field(decay)
+    )
 
   def moved(u, g):
     m, u = traced.here(momentum), u.astype(g.dtype)
@@ -87,14 +108,13 @@ def momentum_correction(
   def accumulate(grads, state, extra, is_dense):
     del extra
     u = where_compressed(moved, is_dense, state.momentum, grads)
-    v = where_compressed(
-      lambda v, u, g: v + u + g if nesterov else v + u,
-      is_dense,
-      state.velocity,
-      u,
-      grads,
-    )
-    return MomentumCorrectionState(u, v)
+
+    def added(v, u, g):
+      v = v if decay == 1 else decay * v
+      return v + u + g if nesterov else v + u
+
+    v = where_compressed(added, is_dense, state.velocity, u, grads)
+    return state._replace(momentum=u, velocity=v)
 
   def update(state, means, is_dense):
     def one(u, mean, w):
@@ -112,7 +132,8 @@ def momentum_correction(
     u = state.momentum
     if factor_masking:
       u = jax.tree.map(masked, u, delivered)
-    return MomentumCorrectionState(u, less(state.velocity, delivered))
+    velocity = less(state.velocity, delivered)
+    return state._replace(momentum=u, velocity=velocity)
 
   def arrived(state, means, is_dense, accepted):
     def one(u, mean, w):
@@ -134,6 +155,7 @@ def momentum_correction(
     sent=sent,
     arrived=arrived,
     facts=MemoryFacts(
+      lossless=decay == 1.0,
       elementwise=True,
       momentum=momentum,
       usable=lambda: traced.in_range((momentum, arguments.LESS_THAN_ONE)),

@@ -112,6 +112,7 @@ def dgc(
   values: shared_arguments.Values | Literal['table4'] = 'float32',
   indices: shared_arguments.Indices = 'elias_fano',
   mean: shared_arguments.Mean = 'workers',
+  error_decay: float = 1.0,
   axis_name: AxisName | None,
   min_size: int | None = None,
   dense_paths: DensePaths = None,
@@ -162,6 +163,7 @@ def dgc(
       bits; 'run_length', 16 bits (the paper's; needs values='float32');
       'word28', 28 bits (needs values='exponent4').
     {mean}
+    {error_decay}
     {axis_name}
     {min_size: with a scope other than 'global', leaves of fewer than two
       dimensions stay dense and keep their momentum; with 'global', no leaf
@@ -194,7 +196,9 @@ def dgc(
     name='dgc',
   )
   return (
-    memories.momentum_correction(momentum, nesterov, factor_masking),
+    memories.momentum_correction(
+      momentum, nesterov, factor_masking, error_decay
+    ),
     compressor,
     exchanges.all_gather(mean),
   )

@@ -110,8 +110,9 @@ class Memory(NamedTuple):
 
   @property
   def fields(self) -> tuple[str, ...]:
-    """The names of the state's fields."""
-    return self._state()._fields
+    """The names of the state's fields of arrays."""
+    fields = self._state()._asdict().items()
+    return tuple(name for name, tree in fields if jax.tree.leaves(tree))
 
   @property
   def sums(self) -> bool:

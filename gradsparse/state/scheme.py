@@ -138,6 +138,26 @@ class OneBitAdamState(NamedTuple):
   scheme: CompressedMeanState
 
 
+@ownership.local('gradient', 'second_moment')
+@ownership.resized(second_moment='squares')
+class DelayedState(NamedTuple):
+  """State of `delayed`.
+
+  Attributes:
+    step: int32, calls so far; equal on all workers.
+    gradient: float32 tree like params, float64 for float64 leaves: the last
+      call's gradient, which the next call sends; this worker's own.
+    second_moment: a tree like `gradient`: the last call's second moment; () if
+      the scheme needs none. This worker's own.
+    scheme: the scheme's state, one call behind.
+  """
+
+  step: jax.Array
+  gradient: Any
+  second_moment: Any
+  scheme: CompressedMeanState
+
+
 class LocalGradientState(NamedTuple):
   """State of `local_gradient`.
 

@@ -12,6 +12,8 @@ from gradsparse.state.inspection import find
 from gradsparse.state.inspection import has_local_params
 from gradsparse.state.inspection import is_scheme
 from gradsparse.state.inspection import is_stacked
+from gradsparse.state.scheme import DelayedState
+from gradsparse.state.scheme import OuterState
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -38,6 +40,9 @@ def switch(
   State around the scheme (an optimizer's moments) is kept if its structure is
   the same in both transformations. A change of density alone needs no switch:
   states do not depend on it.
+  An outer step (`gs.outer`) becomes another outer step with the same anchor,
+  also if the outer optimizer or the fragments change. With `delay`, switch
+  after the parameters have taken over the anchor.
 
   >>> import gradsparse as gs, jax, jax.numpy as jnp
   >>> old = gs.gradient_dropping(0.5, axis_name=None)
@@ -62,7 +67,8 @@ def switch(
     ValueError: values are pending and tx_new has no memory for them (run one
       step of a scheme with a residual at density 1 first), or keeps their leaf
       dense; or either transformation does not hold exactly one scheme; or the
-      optimizer changes and its state differs between workers.
+      optimizer changes and its state differs between workers; or only one of
+      the two is an outer step, or delays its messages.
   """
   arguments.transformation('tx_old', tx_old)
   arguments.transformation('tx_new', tx_new)
@@ -78,6 +84,8 @@ def switch(
         lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), pending
       )
   params = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), params)
+  if isinstance(state, OuterState):
+    params = state.anchor  # another outer optimizer may begin at it
   difference = differences.tree_difference(
     state, jax.eval_shape(tx_old.init, params)
   )
@@ -91,6 +99,7 @@ def switch(
       'needed if no scheme has some of them (frozen ones)'
     )
   fresh_state = tx_new.init(params)
+  _check_kind(state, fresh_state)
   if stacked:
     fresh_state = jax.tree.map(
       lambda x, local: jnp.broadcast_to(x, (workers, *x.shape)) if local else x,
@@ -115,8 +124,28 @@ def switch(
       'lost: switch to gs.gradient_dropping(1.0, ...), run one step, which '
       'delivers all of them, and switch from that'
     )
+  if hasattr(memory, 'decay'):
+    memory = memory._replace(decay=fresh.memory.decay)
   scheme = fresh._replace(steps=old.steps, memory=memory, stats=old.stats)
-  return _graft(fresh_state, state, scheme)
+  new = _graft(fresh_state, state, scheme)
+  if isinstance(state, OuterState):
+    new = new._replace(step=state.step, anchor=state.anchor)
+  return new
+
+
+def _check_kind(old: Any, new: Any) -> None:
+  """Refuses to turn pending gradients into pending progress, and back.
+
+  Raises:
+    ValueError: only one of the states is that of an outer step.
+  """
+  kinds = [isinstance(x, OuterState) for x in (old, new)]
+  if kinds[0] != kinds[1]:
+    raise ValueError(
+      'tx_old and tx_new must both be outer steps (gs.outer), or neither: what '
+      'is pending of an outer step is a distance of parameters, and elsewhere '
+      'a gradient. Begin anew with gs.workers.init(tx_new, params, ...)'
+    )
 
 
 def _without(memory: Any, pending: Any, dense: Sequence[str]) -> Any:
@@ -168,13 +197,53 @@ def _graft(fresh: Any, old: Any, scheme: Any) -> Any:
   old_nodes, old_treedef = jax.tree.flatten(old, is_leaf=is_scheme)
   if treedef == old_treedef:
     nodes = old_nodes
-  elif is_stacked(scheme) and has_local_params(old):
+  elif (
+    is_stacked(scheme)
+    and has_local_params(old)
+    and not isinstance(old, OuterState)  # its optimizer's is equal on all
+  ):
     raise ValueError(
       'the optimizer after gs.local_gradient must not change: its state '
       'differs between workers, as the parameters do, and the state of another '
       'optimizer would begin without worker axes. Switch with the same '
       'optimizer, or start both anew by gs.workers.init'
     )
-  return jax.tree.unflatten(
+  new = jax.tree.unflatten(
     treedef, [scheme if is_scheme(x) else x for x in nodes]
   )
+  for held in _delayed(old):
+    new = _with_held(new, held)
+  return new
+
+
+def _is_delayed(x: Any) -> bool:
+  return isinstance(x, DelayedState)
+
+
+def _delayed(state: Any) -> list[DelayedState]:
+  nodes = jax.tree.leaves(state, is_leaf=_is_delayed)
+  return [x for x in nodes if _is_delayed(x)]
+
+
+def _with_held(new: Any, held: DelayedState) -> Any:
+  """A new state with the gradient that `gs.delayed` has not sent.
+
+  Raises:
+    ValueError: the new state has no place for the gradient.
+  """
+  kept = held.gradient, held.second_moment
+  likes: list[Any] = [(x.gradient, x.second_moment) for x in _delayed(new)]
+  if [*map(jax.tree.structure, likes)] == [jax.tree.structure(kept)]:
+
+    def one(x):
+      if not _is_delayed(x):
+        return x
+      return held._replace(scheme=x.scheme)
+
+    return jax.tree.map(one, new, is_leaf=_is_delayed)
+  if not _all_zero(kept):
+    raise ValueError(
+      'tx_new has no place for the gradient that gs.delayed has not sent: send '
+      'it by one more update with gradients of zeros, and switch then'
+    )
+  return new

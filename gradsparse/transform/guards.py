@@ -13,6 +13,7 @@ import types
 from typing import Any
 import warnings
 
+from gradsparse import arguments
 from gradsparse.sockets import MemoryFacts
 from gradsparse.transform.inputs import is_masked
 import jax
@@ -48,6 +49,42 @@ def only_shapes_wanted() -> bool:
   return any(
     n.startswith('MultiSteps.') and n.endswith('._skip_update') for n in names
   )
+
+
+def refuse_outer(name: str, inside: str) -> None:
+  """Refuses an outer step inside of another transformation.
+
+  Raises:
+    ValueError: always.
+  """
+  raise ValueError(
+    f'{name} must take gradients, but gs.outer takes and returns parameters, '
+    f'and cannot be inside of {inside}. Call it after the inner optimizer: '
+    'params, state = tx.sync(params, state)'
+  )
+
+
+def refuse_optax(name: str) -> None:
+  """Refuses an outer step that is traced inside of optax's transformations.
+
+  Raises:
+    ValueError: one of optax's functions is a caller.
+  """
+  callers = _optax_callers()
+  if callers:
+    refuse_outer(name, f'optax.{callers[0]}')
+
+
+def check_optimizer(name: str, tx: Any, inside: str) -> None:
+  """Checks a transformation of gradients that another one has inside.
+
+  Raises:
+    TypeError: it is no optax transformation.
+    ValueError: it is an outer step.
+  """
+  arguments.instance(name, tx, optax.GradientTransformation)
+  if hasattr(tx, 'sync'):
+    refuse_outer(name, inside)
 
 
 def check_update(facts: MemoryFacts, grads: Any, said: set[str]) -> None:

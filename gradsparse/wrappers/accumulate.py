@@ -12,6 +12,7 @@ from gradsparse.state.inspection import check_own
 from gradsparse.state.inspection import is_scheme
 from gradsparse.traffic import counting
 from gradsparse.transform import conditional
+from gradsparse.transform import guards
 from gradsparse.transform import inputs
 from gradsparse.transform.described import Described
 from gradsparse.transform.described import call
@@ -94,7 +95,7 @@ def accumulate(
     ValueError: every is not positive; from update: the gradients' tree is not
       like the parameters, or the state is another transformation's.
   """
-  arguments.instance('tx', tx, optax.GradientTransformation)
+  guards.check_optimizer('tx', tx, 'gs.accumulate')
   every = arguments.whole_number('every', every, 1)
   text = call('accumulate', {'tx': tx, 'every': every})
   tx = optax.with_extra_args_support(tx)

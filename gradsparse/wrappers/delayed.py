@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from gradsparse import health
 from gradsparse.sockets import demands
-from gradsparse.sockets import ownership
 from gradsparse.state.inspection import check_own
-from gradsparse.state.scheme import CompressedMeanState
+from gradsparse.state.scheme import DelayedState
 from gradsparse.transform import conditional
 from gradsparse.transform import inputs
 from gradsparse.transform.compressed_mean import CompressedMean
@@ -16,26 +15,6 @@ from gradsparse.transform.described import Described
 from gradsparse.transform.described import described
 import jax
 import jax.numpy as jnp
-
-
-@ownership.local('gradient', 'second_moment')
-@ownership.resized(second_moment='squares')
-class DelayedState(NamedTuple):
-  """State of `delayed`.
-
-  Attributes:
-    step: int32, calls so far; equal on all workers.
-    gradient: float32 tree like params, float64 for float64 leaves: the last
-      call's gradient, which the next call sends; this worker's own.
-    second_moment: a tree like `gradient`: the last call's second moment; () if
-      the scheme needs none. This worker's own.
-    scheme: the scheme's state, one call behind.
-  """
-
-  step: jax.Array
-  gradient: Any
-  second_moment: Any
-  scheme: CompressedMeanState
 
 
 @described
@@ -64,7 +43,7 @@ def delayed(scheme: CompressedMean) -> Described:
   NaN one call later.
 
   The state holds one more gradient than the scheme's. `gs.pending` does not
-  include it, and `gs.switch` to a chain without `delayed` drops it: send it
+  include it, and `gs.switch` refuses to drop it: to leave `delayed`, send it
   first. `gs.plan` and `gs.metrics` are those of the scheme; the metrics are of
   the message that arrived. The first call sends a message too, of which nothing
   is used.

@@ -67,7 +67,8 @@ def one_bit_adam(
   dense gradients, as it was when it was frozen.
 
   This is a whole optimizer: nothing needs to follow it. A gradient that is not
-  finite on one worker makes the update NaN on all, and changes no moment.
+  finite on one worker makes the update NaN on all, and changes neither moments
+  nor errors.
 
   >>> import gradsparse as gs
   >>> tx = gs.one_bit_adam(1e-3, freeze_step=100, axis_name='workers')
@@ -156,7 +157,15 @@ def one_bit_adam(
         state.mu,
         grads,
       )
-      return scheme.update(momenta, before)
+      mean, after = scheme.update(momenta, before)
+      # A rejected momentum is no error of a rounding: the moments keep it.
+      accepted = after.stats.rejected_steps == before.stats.rejected_steps
+      memory = jax.tree.map(
+        lambda new, old: jnp.where(accepted, new, old),
+        after.memory,
+        before.memory,
+      )
+      return mean, after._replace(memory=memory)
 
     def of_one_type(phase):
       mean, after = phase()

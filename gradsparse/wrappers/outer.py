@@ -9,13 +9,11 @@ from typing import Any
 from gradsparse import arguments
 from gradsparse import health
 from gradsparse.collectives import Comm
-from gradsparse.recipes import dense
-from gradsparse.recipes import gradient_dropping
-from gradsparse.recipes import shared_arguments
 from gradsparse.state.inspection import check_own
 from gradsparse.state.scheme import OuterState
 from gradsparse.traffic import counting
 from gradsparse.transform import conditional
+from gradsparse.transform import guards
 from gradsparse.transform import inputs
 from gradsparse.transform.compressed_mean import CompressedMean
 from gradsparse.transform.described import Described
@@ -138,7 +136,7 @@ def outer(
       'scheme must be a gradsparse scheme such as gs.dense(...), got '
       f'{type(scheme).__name__}; other transformations belong to outer'
     )
-  arguments.instance('outer', outer, optax.GradientTransformation)
+  guards.check_optimizer('outer', outer, 'gs.outer')
   sync_every = arguments.whole_number('sync_every', sync_every, 1)
   divided, count = _fragments(fragments, sync_every)
   apart = sync_every // count
@@ -150,8 +148,11 @@ def outer(
   def init(params):
     inputs.check_floating(params, 'parameters')
     anchor = jax.tree.map(_wide, params)
-    cut = Fragments.of(params, divided)
-    states = [outer.init(cut.pick(anchor, n)) for n in range(count)]
+    parts = [anchor] * count
+    if not inputs.is_placeholder(params):
+      cut = Fragments.of(params, divided)
+      parts = [cut.pick(anchor, n) for n in range(count)]
+    states = [*map(outer.init, parts)]
     return OuterState(
       jnp.int32(0),
       anchor,
@@ -215,10 +216,19 @@ def outer(
     """See `outer`; `updates` are the worker's parameters."""
     del params, extra
     params = updates
+    guards.refuse_optax('this transformation')
     check_own('outer', state, OuterState)
     inputs.check_floating(params, 'parameters')
     inputs.check_like(params, state.anchor, 'parameters', 'those given to init')
+    expected: Any = jax.tree.structure(jax.eval_shape(init, params).outer)
+    if jax.tree.structure(state.outer) != expected:
+      raise ValueError(
+        'outer needs the state that its own init returned, got that of another '
+        'outer optimizer or number of fragments; gs.switch(tx_old, tx_new, '
+        'state) carries over the anchor and what is pending'
+      )
     comm = Comm(axis_name)
+    comm.check_local(params, _NOT_STACKED)
     cut = Fragments.of(params, divided)
     step = state.step + 1
     state = state._replace(step=step, scheme=state.scheme.idle())
@@ -252,6 +262,15 @@ def outer(
   return Outer.of(init, sync)
 
 
+# What to do about parameters that are typed as equal on all workers.
+_NOT_STACKED = (
+  '{leaf} is typed as equal on all workers (axis {axis!r}), but '
+  'workers train apart between two exchanges. Give each worker its own copy: '
+  "gs.workers.stack(params, num_workers), with the worker axis in shard_map's "
+  'specs (P({axis!r})).'
+)
+
+
 def _fragments(
   given: int | Sequence[str], sync_every: int
 ) -> tuple[int | tuple[str, ...], int]:
@@ -275,106 +294,3 @@ def _wide(x: Any) -> jax.Array:
   """A copy as float32; a float64 array stays float64."""
   x = jnp.asarray(x)
   return x.astype(health.wide(x.dtype), copy=True)
-
-
-@described
-def diloco(
-  *,
-  axis_name: Any,
-  sync_every: int = 50,
-  learning_rate: Any = 0.7,
-  momentum: float = 0.9,
-) -> Outer:
-  """DiLoCo: the dense mean, and Nesterov momentum as the outer optimizer.
-
-    gs.outer(gs.dense(axis_name=axis_name),
-             optax.sgd(learning_rate, momentum=momentum, nesterov=True),
-             sync_every=sync_every)
-
-  Learning rate and momentum are to be tuned for each `sync_every`.
-
-  >>> import gradsparse as gs
-  >>> params = {'w': jnp.zeros((300, 100))}
-  >>> plan = gs.plan(gs.diloco(axis_name='site'), params, num_workers=2)
-  >>> print(plan.sent_bytes, 'bytes once in', plan.every, 'steps')
-  120004 bytes once in 50 steps
-
-  Args:
-    axis_name: mapped axis of the workers; None is one worker.
-    sync_every: H, steps from one exchange to the next.
-    learning_rate: of the outer optimizer; may be a schedule over exchanges.
-    momentum: of the outer optimizer.
-
-  Raises:
-    TypeError: an argument is of the wrong kind.
-    ValueError: an argument is out of range.
-
-  References:
-    Douillard et al., arXiv 2311.08105, algorithm 1.
-  """
-  return outer(
-    dense(axis_name=axis_name),
-    optax.sgd(learning_rate, momentum=momentum, nesterov=True),
-    sync_every=sync_every,
-  )
-
-
-@described
-def sparse_loco(
-  *,
-  axis_name: Any,
-  sync_every: int = 30,
-  k: int = 64,
-  tile: int = 64,
-  mean: shared_arguments.Mean = 'senders',
-  error_decay: float = 0.95,
-  learning_rate: Any = 1.0,
-) -> Outer:
-  """SparseLoCo: the largest elements of each tile, with error feedback.
-
-    scheme = gs.gradient_dropping(
-      k / tile**2, scope='tile', tile=tile, values='table4', mean=mean,
-      error_decay=error_decay, axis_name=axis_name)
-    gs.outer(scheme, optax.sgd(learning_rate), sync_every=sync_every)
-
-  An entry takes 10 bits at k = 64 of 4096: 8 for its place and 2 for its value.
-  Leaves of fewer than two dimensions stay dense.
-
-  Two algorithms have this name. The paper divides by the number of workers, the
-  code of its authors divides each coordinate by the number of workers that sent
-  it, which is the default here.
-
-  >>> import gradsparse as gs
-  >>> params = {'w': jnp.zeros((512, 512))}
-  >>> plan = gs.plan(gs.sparse_loco(axis_name='site'), params, num_workers=2)
-  >>> print(f'{8 * plan.payload_bytes / (64 * 64):.2f} bits an entry')
-  10.04 bits an entry
-
-  Args:
-    axis_name: mapped axis of the workers; None is one worker.
-    sync_every: H, steps from one exchange to the next.
-    k: elements that are sent of each tile.
-    tile: the longest side of a tile.
-    mean: 'workers' or 'senders', see `gs.gradient_dropping`.
-    error_decay: factor on the residual at each exchange.
-    learning_rate: of the outer optimizer; may be a schedule over exchanges.
-
-  Raises:
-    TypeError: an argument is of the wrong kind.
-    ValueError: an argument is out of range.
-
-  References:
-    Sarfi et al., arXiv 2508.15706.
-  """
-  tile = arguments.whole_number('tile', tile, 1)
-  k = arguments.whole_number('k', k, 1, tile * tile)
-  scheme = gradient_dropping(
-    k / tile**2,
-    scope='tile',
-    tile=tile,
-    values='table4',
-    mean=mean,
-    error_decay=error_decay,
-    axis_name=axis_name,
-  )
-  return outer(scheme, optax.sgd(learning_rate), sync_every=sync_every)

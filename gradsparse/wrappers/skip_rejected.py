@@ -10,10 +10,11 @@ from gradsparse.sockets import ownership
 from gradsparse.state.inspection import check_own
 from gradsparse.state.inspection import is_scheme
 from gradsparse.state.inspection import schemes_in
+from gradsparse.state.scheme import DelayedState
+from gradsparse.transform import guards
 from gradsparse.transform.described import Described
 from gradsparse.transform.described import described
 from gradsparse.wrappers.accumulate import AccumulateState
-from gradsparse.wrappers.delayed import DelayedState
 import jax
 import jax.numpy as jnp
 import optax
@@ -89,7 +90,7 @@ def skip_rejected(
     ValueError: max_consecutive is not positive; from update: the state is
       another transformation's.
   """
-  arguments.instance('inner', inner, optax.GradientTransformation)
+  guards.check_optimizer('inner', inner, 'gs.skip_rejected')
   if max_consecutive is not None:
     max_consecutive = arguments.whole_number(
       'max_consecutive', max_consecutive, 1

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 
 import gradsparse as gs
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from tests import marks
@@ -105,3 +107,44 @@ def test_a_schedule_samples_its_threshold_for_the_density_of_the_step():
     assert set(np.flatnonzero(mean)) == set(expected)
     owed -= mean
     checks.close(gs.pending(state), owed)
+
+
+@pytest.mark.parametrize('nesterov', [False, True])
+def test_velocity_that_is_not_sent_decays(nesterov):
+  m, decay = np.float32(0.5), np.float32(0.9)
+  tx = gs.dgc(
+    0.25,
+    momentum=0.5,
+    nesterov=nesterov,
+    error_decay=0.9,
+    axis_name=None,
+    min_size=0,
+  )
+  u, v = np.zeros((2, 4), np.float32), np.zeros((2, 4), np.float32)
+  state = tx.init({'w': u})
+  for g in np.float32(np.random.default_rng(0).normal(size=(5, 2, 4))):
+    u = m * (u + g) if nesterov else m * u + g
+    v = decay * v + u + (g if nesterov else 0)
+    sent = np.abs(v) >= np.sort(np.abs(v), axis=None)[-2]
+    updates, state = tx.update({'w': g}, state)
+    close = functools.partial(np.testing.assert_allclose, rtol=1e-6)
+    close(updates['w'], np.where(sent, v, 0))
+    u, v = np.where(sent, 0, u), np.where(sent, 0, v)
+    close(gs.pending(state)['w'], v)
+    metrics = gs.metrics(state)
+    close(metrics['forgotten_norm'], 0.1 * metrics['residual_norm'])
+
+
+def test_a_switch_has_the_new_schemes_decay():
+  old, new = (
+    make(0.25, error_decay=decay, axis_name=None, min_size=0)
+    for make, decay in ((gs.gradient_dropping, 0.9), (gs.dgc, 0.5))
+  )
+  grads = {'w': jnp.arange(8.0).reshape(2, 4)}
+  _, state = old.update(grads, old.init(grads))
+  for tx in (new, gs.dgc(0.25, axis_name=None, min_size=0)):
+    there = gs.switch(old, tx, state)
+    np.testing.assert_array_equal(
+      gs.pending(there)['w'], gs.pending(state)['w']
+    )
+    old, (_, state) = tx, tx.update(grads, there)

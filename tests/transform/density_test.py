@@ -42,7 +42,7 @@ def test_another_density_goes_on_with_the_same_state():
 
 # --- inject_hyperparams -----------------------------------------------------
 
-STATIC = ('axis_name', 'min_size', 'nesterov', 'factor_masking')
+STATIC = ('axis_name', 'min_size', 'nesterov', 'factor_masking', 'error_decay')
 
 
 @pytest.mark.slow
@@ -70,7 +70,9 @@ def test_inject_hyperparams_changes_density_and_momentum_between_steps():
 
 
 def test_inject_hyperparams_of_what_must_be_static_says_so():
-  tx = optax.inject_hyperparams(gs.dgc)(0.25, min_size=0, axis_name=None)
+  tx = optax.inject_hyperparams(gs.dgc, static_args='error_decay')(
+    0.25, min_size=0, axis_name=None
+  )
   with pytest.raises(TypeError, match='min_size.*static_args'):
     jax.eval_shape(tx.update, PARAMS, tx.init(PARAMS))
 

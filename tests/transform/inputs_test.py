@@ -144,7 +144,7 @@ TRACED = {
   'momentum': (
     gs.dgc,
     {'momentum': over_time(0.9, 1.5)},
-    {'density': 0.5, 'min_size': 0},
+    {'density': 0.5, 'min_size': 0, 'error_decay': 1.0},
   ),
 }
 

@@ -185,6 +185,20 @@ def test_optax_maps_its_parameters():
   assert all(jax.tree.leaves(marked.gradient)) and not marked.step
 
 
+def test_a_switch_keeps_or_refuses_the_gradient_that_was_not_sent():
+  scheme = gs.gradient_dropping(0.1, axis_name=None)
+  old = optax.chain(gs.delayed(scheme), optax.sgd(0.1))
+  grads = jax.tree.map(jnp.ones_like, PARAMS)
+  _, state = old.update(grads, old.init(PARAMS))
+  new = optax.chain(gs.delayed(scheme), optax.adam(0.1))
+  there = gs.switch(old, new, state)[0]
+  jax.tree.map(np.testing.assert_array_equal, there, state[0])
+  moments = gs.variance_based(1.0, axis_name=None)
+  for lacks in (scheme, gs.delayed(moments)):
+    with pytest.raises(ValueError, match='no place for the gradient'):
+      gs.switch(old, optax.chain(lacks, optax.sgd(0.1)), state)
+
+
 @pytest.mark.parametrize(
   'act, error, words',
   [

@@ -284,9 +284,41 @@ def test_a_switch_keeps_anchor_momentum_and_what_is_pending():
   )
   _, state = run(old, moves(4))[-1]
   there = gs.switch(old, new, state, PARAMS)
-  jax.tree.map(
-    np.testing.assert_array_equal, there._replace(step=state.step), state
+  jax.tree.map(np.testing.assert_array_equal, there, state)
+
+
+@pytest.mark.parametrize('fragments', [1, 2])
+def test_a_switch_of_the_outer_optimizer_keeps_the_anchor(fragments):
+  old = every_two('dropping')
+  new = gs.outer(
+    SCHEMES['dropping'], optax.adam(0.1), sync_every=4, fragments=fragments
   )
+  _, state = run(old, moves(3))[-1]
+  there = gs.switch(old, new, state)
+  kept = [(x.step, x.anchor, gs.pending(x)) for x in (there, state)]
+  jax.tree.map(np.testing.assert_array_equal, *kept)
+  fresh = gs.workers.init(new, PARAMS, WORKERS).outer
+  jax.tree.map(np.testing.assert_array_equal, there.outer, fresh)
+
+
+def test_a_gradient_does_not_become_progress():
+  outer, plain = every_two('dropping'), SCHEMES['dropping']
+  for old, new in ((outer, plain), (plain, outer)):
+    state = gs.workers.init(old, PARAMS, WORKERS)
+    with pytest.raises(ValueError, match='must both be outer steps'):
+      gs.switch(old, new, state, PARAMS)
+
+
+@pytest.mark.parametrize('fragments', [1, 2, ('a|b', '')])
+def test_optax_maps_its_parameters(fragments):
+  tx = gs.outer(
+    SCHEMES['dropping'], NESTEROV, sync_every=2, fragments=fragments
+  )
+  marked = optax.tree.map_params(
+    tx, lambda _: True, tx.init(PARAMS), transform_non_params=lambda _: False
+  )
+  found = marked.anchor, marked.outer, gs.pending(marked)
+  assert all(jax.tree.leaves(found)) and not marked.step
 
 
 @pytest.mark.parametrize(
@@ -317,9 +349,38 @@ def test_other_bad_input():
     tx = gs.outer(SCHEMES['dense'], NESTEROV, sync_every=2, fragments=patterns)
     with pytest.raises(ValueError, match=message):
       tx.init(PARAMS)
+  tx, adam = (
+    gs.outer(gs.dense(axis_name=None), each, sync_every=2)
+    for each in (NESTEROV, optax.adam(0.1))
+  )
+  for state in (optax.sgd(0.1).init(PARAMS), adam.init(PARAMS)):
+    with pytest.raises(ValueError, match='outer needs the state'):
+      tx.sync(PARAMS, state)
+
+
+@pytest.mark.parametrize(
+  'around',
+  [
+    lambda tx: optax.chain(tx, optax.sgd(0.1)),
+    lambda tx: optax.MultiSteps(tx, 2),
+    lambda tx: gs.accumulate(tx, every=2),
+    lambda tx: gs.skip_rejected(tx),
+    lambda tx: gs.outer(gs.dense(axis_name=None), tx, sync_every=2),
+  ],
+)
+def test_it_takes_no_gradients(around):
   tx = gs.outer(gs.dense(axis_name=None), NESTEROV, sync_every=2)
-  with pytest.raises(ValueError, match='outer needs the state'):
-    tx.sync(PARAMS, optax.sgd(0.1).init(PARAMS))
+  with pytest.raises(ValueError, match='takes and returns parameters'):
+    made = around(tx)
+    made.update(PARAMS, made.init(PARAMS), PARAMS)
+
+
+def test_parameters_that_are_not_stacked_are_named():
+  tx = every_two('dense')
+  mesh = jax.make_mesh((2,), (AXIS,))
+  step = jax.shard_map(tx.sync, mesh=mesh, in_specs=(P(), P()), out_specs=P())
+  with pytest.raises(ValueError, match=r"\['a'\] is typed as equal.*stack"):
+    step(PARAMS, tx.init(PARAMS))
 
 
 @pytest.mark.parametrize('name', marks.few(['dense', 'dropping'], 'dense'))
