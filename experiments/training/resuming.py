@@ -187,5 +187,5 @@ def _handed_over(experiment, state, former) -> training_step.TrainState:
     resize = placement.compile(resized, experiment.specs)
     state = resize(jax.device_get(state))
   for message in dict.fromkeys(str(warning.message) for warning in lost):
-    logging.warning('not carried over: %s', message)
+    logging.warning('another number of workers: %s', message)
   return state

@@ -20,6 +20,9 @@ from gradsparse.advise.candidates import Candidate
 # The least speedup over the baseline at which a scheme is advised.
 WORTH_WHILE = 1.05
 
+# The share of a run that exchanges of outer steps should not exceed.
+_SMALL_SHARE = 0.05
+
 # All quoted records have this many workers.
 _RECORDED = 4
 
@@ -233,14 +236,11 @@ def assumptions(
     )
   for row in rows:
     if row.sync_every > 1:
-      delay = math.ceil(row.exchange_s / asked.step_s)
-      hides = f'delay={delay} of gs.outer hides it'
-      if delay >= row.sync_every:
-        hides = f'an H above {delay}, with delay={delay} of gs.outer, hides it'
+      least = math.ceil(row.exchange_s / (_SMALL_SHARE * asked.step_s))
       lines.append(
         f'{row.scheme}: an exchange takes '
-        f'{advice.milliseconds(row.exchange_s)} ms; {hides}, which the table '
-        'does not count.'
+        f'{advice.milliseconds(row.exchange_s)} ms, at most '
+        f'{_SMALL_SHARE:.0%} of the run with an H of at least {least}.'
       )
   shown = {row.loss.task: None for row in rows if row.loss}
   lines += [

@@ -176,7 +176,7 @@ class Layout:
       raise ValueError(
         f'the compressed leaves have {total:,} elements together, {limit}, and '
         'this scheme selects from all of them at once. A scheme that selects '
-        "from each leaf has no such limit: scope='leaf' or scope='chunk' of "
+        "from each leaf has no such limit: scope='leaf', 'chunk' or 'tile' of "
         'gs.dgc and gs.gradient_dropping'
       )
 

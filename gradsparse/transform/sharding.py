@@ -130,7 +130,7 @@ def check(scheme: Scheme) -> None:
     raise ValueError(
       f'{scheme.compressor.name} selects from all leaves together, but no '
       "device has them all: with sharded parameters use scope='leaf' (of each "
-      "shard) or scope='chunk'"
+      "shard), 'chunk' or 'tile'"
     )
   own = _own_axes(scheme)
   specs = _checked(scheme.param_specs)

@@ -34,7 +34,8 @@ def sharded(tx: CompressedMean, param_specs: Any) -> CompressedMean:
   A scheme treats a shard like a leaf: a density counts a shard's elements, and
   a bucket or a scale is a shard's. `min_size` and the rules for dense leaves
   apply to whole leaves. With scope='chunk' the result is bit-identical to that
-  of whole leaves, if chunks lie inside shards. PowerSGD approximates whole
+  of whole leaves, if chunks lie inside shards and values have no scale of the
+  leaf ('float32', 'bfloat16'). PowerSGD approximates whole
   leaves.
 
   State that is shaped like parameters is sharded like them; see

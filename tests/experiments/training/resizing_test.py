@@ -168,7 +168,7 @@ def test_what_cannot_be_carried_over_is_said(config_of, tmp_path, caplog):
   saved(config_of('qsgd', 4, **scatter), tmp_path)
   with caplog.at_level(logging.WARNING):
     restored(config_of('qsgd', 2, **scatter), tmp_path)
-  assert 'not carried over: the rounding error of the last mean' in caplog.text
+  assert 'of workers: the rounding error of the last mean' in caplog.text
   assert '2 workers go on where 4 were' in caplog.text
 
 
