@@ -15,9 +15,10 @@ which is dgc with other values, and gtopk_0.001, which like dgc has the warm-up
 of its own paper, in 88 steps.
 
 The learning rate of each row is the best of half, once and twice that of its
-setting, and of half or twice again until one did worse. The trials had three seeds, were trained on four fifths of the training
-set and tested on the other fifth, 287 images. Where two rates differ by less
-than one image, as those of dense do, the choice says little. The trials are in
+setting, and of half or twice again until one did worse. The trials had three
+seeds, were trained on four fifths of the training set and tested on the other
+fifth, 287 images. Where two rates differ by less than one image, as those of
+dense do, the choice says little. The trials are in
 experiments/results/rates/schemes_digits.json.
 
 Bytes are with those of the averages of parameters of gradient_dropping_local,

@@ -34,8 +34,7 @@ Whether half or twice was tried comes from trials of half a run, at half, one
 and two times the rate, for 14 rows (same file). In these, dropping, DGC, gTop-k
 and local gradients did best at twice the rate, so the other twelve rows, which
 are of these kinds, were tried at twice. In whole runs twice is better only for
-DGC, for SUM, and for `error`: fewer steps need a larger rate. Runs on a slow
-network had 4, DGC too.
+DGC, for SUM, and for `error`: fewer steps need a larger rate.
 
 Quick: a fifth of an epoch.
 """

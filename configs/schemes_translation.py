@@ -31,8 +31,7 @@ both (experiments/results/rates/schemes_translation.json).
 
 Quick rows take the best of their trials; the rows of `rate` are in proportion
 to it. Full runs had no trials: they have 0.002, as the local-gradient paper,
-and 1.6. Runs on a slow network had 0.002, too. Trials are at multiples of the
-full rate.
+and 1.6. Trials are at multiples of the full rate.
 
 The hybrid had two thresholds, 0.01 and 0.001.
 """

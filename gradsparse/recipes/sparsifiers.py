@@ -17,7 +17,7 @@ from gradsparse.transform.layout import DensePaths
 
 # Value codes for estimates. Unbiased rounding can enlarge a value, so that an
 # estimate would not approach the gradient.
-CONTRACTIONS = ('float32', 'bfloat16', 'exponent4')
+CONTRACTIONS = ('float32', 'bfloat16', 'exponent4', 'table4')
 
 
 @shared_arguments.recipe
@@ -212,7 +212,7 @@ def ef21(
   scope: shared_arguments.Scope = 'leaf',
   chunk_size: int = 4096,
   tile: int = 64,
-  values: Literal['float32', 'bfloat16', 'exponent4'] = 'float32',
+  values: Literal['float32', 'bfloat16', 'exponent4', 'table4'] = 'float32',
   indices: shared_arguments.Indices = 'elias_fano',
   axis_name: AxisName | None,
   min_size: int | None = None,
@@ -253,8 +253,9 @@ def ef21(
     {chunk_size}
     {tile}
     values: the code of a value. 'float32'; 'bfloat16', 16 bits; 'exponent4', 4
-      bits, a sign and a power of two. The estimate gets the rounded values, so
-      rounding errors are corrected later.
+      bits, a sign and a power of two; 'table4', 2 bits, four numbers a leaf.
+      The estimate gets the rounded values, so rounding errors are corrected
+      later.
     indices: the code of a coordinate. 'elias_fano', about 2 + log2(1 / density)
       bits; 'run_length', 16 bits (needs values='float32'); 'word28', 28 bits
       (needs values='exponent4').

@@ -145,20 +145,19 @@ def outer(
   axis_name = scheme.scheme.axis_name
   outer = optax.with_extra_args_support(outer)
 
+  def begun(anchor):
+    """The outer optimizer's state, before the first exchange."""
+    parts = [anchor] * count
+    if not inputs.is_placeholder(anchor):
+      cut = Fragments.of(anchor, divided)
+      parts = [cut.pick(anchor, n) for n in range(count)]
+    states = tuple(map(outer.init, parts))
+    return states[0] if count == 1 else states
+
   def init(params):
     inputs.check_floating(params, 'parameters')
     anchor = jax.tree.map(_wide, params)
-    parts = [anchor] * count
-    if not inputs.is_placeholder(params):
-      cut = Fragments.of(params, divided)
-      parts = [cut.pick(anchor, n) for n in range(count)]
-    states = [*map(outer.init, parts)]
-    return OuterState(
-      jnp.int32(0),
-      anchor,
-      states[0] if count == 1 else tuple(states),
-      scheme.init(params),
-    )
+    return OuterState(jnp.int32(0), anchor, begun(anchor), scheme.init(params))
 
   def exchanged(cut, number, kept):
     """Parameters and state after a fragment's exchange."""
@@ -220,7 +219,7 @@ def outer(
     check_own('outer', state, OuterState)
     inputs.check_floating(params, 'parameters')
     inputs.check_like(params, state.anchor, 'parameters', 'those given to init')
-    expected: Any = jax.tree.structure(jax.eval_shape(init, params).outer)
+    expected: Any = jax.tree.structure(jax.eval_shape(begun, state.anchor))
     if jax.tree.structure(state.outer) != expected:
       raise ValueError(
         'outer needs the state that its own init returned, got that of another '

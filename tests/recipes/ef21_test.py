@@ -164,7 +164,7 @@ def test_any_shapes_with_ties(
 @pytest.mark.slow
 @pytest.mark.parametrize(
   'values',
-  ['float32', 'exponent4', 'bfloat16'],
+  ['float32', 'exponent4', 'bfloat16', 'table4'],
 )
 def test_what_is_returned_is_the_mean_of_the_estimates(values):
   """And what is pending is the gradient less the estimate, however rounded."""
