@@ -183,7 +183,7 @@ def test_what_selects_from_all_leaves_together_refuses(name):
 
 @pytest.mark.parametrize('factory', [gs.dgc, gs.gradient_dropping, gs.ef21])
 def test_global_scope_refuses(factory):
-  with pytest.raises(ValueError, match="scope='leaf'.*scope='chunk'"):
+  with pytest.raises(ValueError, match="scope='leaf'.*'chunk' or 'tile'"):
     gs.sharded(factory(0.1, scope='global', axis_name=REPLICA), SPECS)
 
 
