@@ -9,10 +9,10 @@ from gradsparse import arguments
 from gradsparse.sockets.ownership import is_local
 from gradsparse.state import differences
 from gradsparse.state.inspection import find
-from gradsparse.state.inspection import has_local_params
 from gradsparse.state.inspection import is_scheme
 from gradsparse.state.inspection import is_stacked
 from gradsparse.state.scheme import DelayedState
+from gradsparse.state.scheme import LocalGradientState
 from gradsparse.state.scheme import OuterState
 import jax
 import jax.numpy as jnp
@@ -197,10 +197,8 @@ def _graft(fresh: Any, old: Any, scheme: Any) -> Any:
   old_nodes, old_treedef = jax.tree.flatten(old, is_leaf=is_scheme)
   if treedef == old_treedef:
     nodes = old_nodes
-  elif (
-    is_stacked(scheme)
-    and has_local_params(old)
-    and not isinstance(old, OuterState)  # its optimizer's is equal on all
+  elif is_stacked(scheme) and any(
+    map(_is_local_gradient, jax.tree.leaves(old, is_leaf=_is_local_gradient))
   ):
     raise ValueError(
       'the optimizer after gs.local_gradient must not change: its state '
@@ -214,6 +212,10 @@ def _graft(fresh: Any, old: Any, scheme: Any) -> Any:
   for held in _delayed(old):
     new = _with_held(new, held)
   return new
+
+
+def _is_local_gradient(x: Any) -> bool:
+  return isinstance(x, LocalGradientState)
 
 
 def _is_delayed(x: Any) -> bool:

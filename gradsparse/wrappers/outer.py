@@ -24,6 +24,14 @@ import jax
 import jax.numpy as jnp
 import optax
 
+# What to do about parameters that are typed as equal on all workers.
+_NOT_STACKED = (
+  '{leaf} is typed as equal on all workers (axis {axis!r}), but '
+  'workers train apart between two exchanges. Give each worker its own copy: '
+  "gs.workers.stack(params, num_workers), with the worker axis in shard_map's "
+  'specs (P({axis!r})).'
+)
+
 
 class Outer(Described):
   """An optax transformation whose update takes and returns parameters.
@@ -259,15 +267,6 @@ def outer(
     return params, state
 
   return Outer.of(init, sync)
-
-
-# What to do about parameters that are typed as equal on all workers.
-_NOT_STACKED = (
-  '{leaf} is typed as equal on all workers (axis {axis!r}), but '
-  'workers train apart between two exchanges. Give each worker its own copy: '
-  "gs.workers.stack(params, num_workers), with the worker axis in shard_map's "
-  'specs (P({axis!r})).'
-)
 
 
 def _fragments(
