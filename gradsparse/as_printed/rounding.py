@@ -8,7 +8,6 @@ References:
 from __future__ import annotations
 
 from gradsparse.memories.variance import Rounding
-from gradsparse.memories.variance import VarianceState
 import jax
 import jax.numpy as jnp
 
@@ -32,9 +31,9 @@ def _sent(state, delivered, alpha):
   lost = jax.tree.map(gone, state.residual, state.variance, delivered)
   r, v = (
     jax.tree.map(lambda x, g: jnp.where(g, 0.0, x), tree, lost)
-    for tree in state
+    for tree in (state.residual, state.variance)
   )
-  return VarianceState(r, v)
+  return state._replace(residual=r, variance=v)
 
 
 def _refuses(values):

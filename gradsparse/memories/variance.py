@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 from gradsparse import arguments
 from gradsparse import traced
+from gradsparse.memories.basic import decay_field
+from gradsparse.memories.basic import forgotten_share
 from gradsparse.memories.basic import less
 from gradsparse.memories.basic import where_compressed
 from gradsparse.memories.basic import zeros
@@ -30,10 +32,17 @@ class VarianceState(NamedTuple):
       single examples to r. If the number of workers changes, a new worker with
       shares w of several r has contributions w g_z / |B|, so it takes w^2 of
       their v.
+    decay: the factor on r in the next step, as in `ResidualState`.
   """
 
   residual: Any
   variance: Any
+  decay: Any = ()
+
+  @property
+  def forgets(self) -> float:
+    """The share of r that the next step forgets."""
+    return forgotten_share(self.decay)
 
   def pending(self) -> Any:
     return self.residual
@@ -43,7 +52,9 @@ class VarianceState(NamedTuple):
 
   def emptied(self) -> VarianceState:
     """A state with r = v = 0."""
-    return VarianceState(zeros(self.residual), zeros(self.residual))
+    return self._replace(
+      residual=zeros(self.residual), variance=zeros(self.residual)
+    )
 
 
 class Rounding(NamedTuple):
@@ -76,20 +87,28 @@ def _keep(state, delivered, alpha):
     state.residual,
     delivered,
   )
-  return VarianceState(less(state.residual, delivered), v)
+  return state._replace(residual=less(state.residual, delivered), variance=v)
 
 
 ROUNDING = {'keep': Rounding(_keep)}
 
 
 def variance(
-  decay: float = 0.999, alpha: float | None = None, rounding: str = 'keep'
+  decay: float = 0.999,
+  alpha: float | None = None,
+  rounding: str = 'keep',
+  error_decay: float = 1.0,
 ) -> Memory:
   """Accumulates r <- r + g and v <- v + sum_z (g_z / |B|)^2.
 
   The delivered values d are subtracted from r. v is corrected by
   a^2 -> (a - b)^2, that is v <- max(v - 2 d r + d^2, 0), and then decays:
   v <- decay v.
+
+  With `error_decay` b < 1, first r <- b r and v <- b^2 v: every contribution to
+  r is then b times as large, so the sum of their squares is b^2 times as large,
+  and the criterion judges the same gradients as before. (Ours; the paper's r
+  does not decay.)
 
   >>> import gradsparse as gs, jax.numpy as jnp
   >>> memory = gs.extend.memories.variance()
@@ -105,6 +124,7 @@ def variance(
     alpha: alpha of the criterion, for a rounding that needs it; 'keep' does
       not.
     rounding: a key of `ROUNDING`. 'keep' leaves rounding errors in r.
+    error_decay: factor on r of the last step, in [0, 1]. 1 loses nothing.
 
   Raises:
     TypeError: an argument is of the wrong kind.
@@ -116,19 +136,26 @@ def variance(
   decay = arguments.number('decay', decay, arguments.FRACTION, traced=True)
   arguments.one_of('rounding', rounding, ROUNDING)
   how = ROUNDING[rounding]
+  kept = arguments.number(
+    'error_decay', error_decay, arguments.FRACTION_OR_ZERO
+  )
 
   def init(params):
-    return VarianceState(zeros(params), zeros(params))
+    return VarianceState(zeros(params), zeros(params), decay_field(kept))
 
   def accumulate(grads, state, extra, is_dense):
-    r = where_compressed(jnp.add, is_dense, state.residual, grads)
+    r, v = state.residual, state.variance
+    if kept < 1:
+      r = where_compressed(lambda r: kept * r, is_dense, r)
+      v = where_compressed(lambda v: kept * kept * v, is_dense, v)
+    r = where_compressed(jnp.add, is_dense, r, grads)
     v = where_compressed(
       lambda v, m: v + m.astype(jnp.float32),
       is_dense,
-      state.variance,
+      v,
       extra['second_moment'],
     )
-    return VarianceState(r, v)
+    return state._replace(residual=r, variance=v)
 
   def signals(grads, state, is_dense):
     return jax.tree.map(
@@ -152,7 +179,7 @@ def variance(
     sent=lambda state, delivered: how.sent(state, delivered, alpha),
     arrived=arrived,
     facts=MemoryFacts(
-      lossless=how.keeps,
+      lossless=how.keeps and kept == 1.0,
       moments=True,
       elementwise=how.elementwise,
       usable=lambda: traced.in_range((decay, arguments.FRACTION)),

@@ -88,6 +88,7 @@ def variance_based(
   indices: shared_arguments.Indices | None = None,
   rounding: Literal['keep', 'paper'] = 'keep',
   mean: shared_arguments.Mean = 'workers',
+  error_decay: float = 1.0,
   ladder: Sequence[float] = rule.LADDER,
   axis_name: AxisName | None,
   min_size: int | None = None,
@@ -128,6 +129,7 @@ def variance_based(
     rounding: 'keep' leaves rounding errors in r; 'paper' drops them (needs
       values='exponent4').
     {mean}
+    {error_decay}
     {ladder}
     {axis_name}
     {min_size: no leaf stays dense. 0 compresses every leaf}
@@ -156,7 +158,7 @@ def variance_based(
   if indices is None:
     indices = 'word28' if values == 'exponent4' else 'elias_fano'
   return (
-    memories.variance(decay, alpha, rounding),
+    memories.variance(decay, alpha, rounding, error_decay),
     compressors.by_rule(
       rule.variance(alpha),
       codes.sparse(indices, values),
@@ -176,6 +178,7 @@ def variance_strom(
   threshold: float,
   decay: float = 0.999,
   mean: shared_arguments.Mean = 'workers',
+  error_decay: float = 1.0,
   ladder: Sequence[float] = rule.LADDER,
   axis_name: AxisName | None,
   min_size: int | None = None,
@@ -201,6 +204,7 @@ def variance_strom(
     threshold: tau, in units of the gradient, > 0.
     decay: factor on v in each step, in (0, 1].
     {mean}
+    {error_decay}
     {ladder}
     {axis_name}
     {min_size: no leaf stays dense. 0 compresses every leaf}
@@ -221,7 +225,7 @@ def variance_strom(
     Tsuzuku et al., arXiv 1802.06058, section 4.5.
   """
   return (
-    memories.variance(decay),
+    memories.variance(decay, error_decay=error_decay),
     compressors.by_rule(
       rule.variance_strom(alpha, threshold),
       codes.signs_of(threshold),

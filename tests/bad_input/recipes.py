@@ -63,6 +63,7 @@ OUT_OF_RANGE = (
   ('strom', 'mean', ('all',), "('workers', 'senders')"),
   ('dryden', 'error_decay', (1.1, -0.1), '[0, 1]'),
   ('dgc', 'error_decay', (1.1, -0.1), '[0, 1]'),
+  ('variance_based', 'error_decay', (1.1, -0.1), '[0, 1]'),
   ('dgc', 'tile', (0,), 'at least 1'),
   ('gtopk', 'scope', ('leaf',), "'global'"),
   ('dgc', 'values', ('float16', 'sign2'), "'exponent4'"),

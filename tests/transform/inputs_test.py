@@ -133,12 +133,12 @@ TRACED = {
   'alpha': (
     gs.variance_based,
     {'alpha': over_time(1.0, float('nan'))},
-    {'values': 'float32'},
+    {'values': 'float32', 'error_decay': 1.0},
   ),
   'decay': (
     gs.variance_based,
     {'decay': over_time(0.9, 1.5)},
-    {'values': 'float32', 'alpha': 1.0},
+    {'values': 'float32', 'alpha': 1.0, 'error_decay': 1.0},
   ),
   # Of 1 a memory cannot keep what comes: that would be rejected anyway.
   'momentum': (
