@@ -1,8 +1,9 @@
 """Runs killed at random moments are resumed bit for bit.
 
 A scheme trains undisturbed, and killed again and again: while the processes
-start, between steps, and while a checkpoint is being written. One process dies
-first, the others a moment later, and the same command resumes the run.
+start, between steps, and while a checkpoint is being written; an outer step
+while it exchanges, too. One process dies first, the others a moment later, and
+the same command resumes the run.
 
   GRADSPARSE_KILLS=10 python -m pytest -m slow ...
 
@@ -13,6 +14,7 @@ import dataclasses
 import json
 import os
 import random
+import signal
 import time
 
 from experiments.hosts import placement as placing
@@ -32,7 +34,9 @@ _CASES = (
 )
 # Where in a run a kill may fall, and how often it does.
 _KINDS = {'start': 1, 'step': 4, 'write': 5}
-_START_SECONDS = 10.0  # a kill while starting falls into these
+_SYNC_KINDS = {'start': 1, 'sync': 6, 'write': 3}
+# A kill of a kind falls into these seconds after its moment.
+_LATER = {'start': 10.0, 'step': 0.03, 'sync': 0.0, 'write': 0.03}
 _REST_SECONDS = 0.2  # the other processes live so much longer
 
 
@@ -47,33 +51,42 @@ class Kill:
   resumed: int = 0
 
 
-def _killed(tried, rng):
+def _killed(tried, rng, sync_every):
   """Kills an attempt at a random moment, or returns None: it came to its end.
 
   The moment is one while the processes start, or one some steps after the
-  last: any, or the next at which a checkpoint is being written.
+  last: any, the next at which a checkpoint is being written, or one while an
+  outer step exchanges. For that the victim is halted when the step before has
+  ended, and killed while the others wait for its message.
   """
-  (kind,) = rng.choices(list(_KINDS), list(_KINDS.values()))
+  kinds = _SYNC_KINDS if sync_every else _KINDS
+  (kind,) = rng.choices(list(kinds), list(kinds.values()))
   victim = rng.randrange(len(tried.children))
   if kind != 'start':
     step = attempts.last_step(tried.workdir) + rng.randint(1, 3 * _EVERY)
+    if kind == 'sync':
+      step += -(step + 1) % sync_every
     if not tried.reaches(step, kind == 'write'):
       return None
-  time.sleep(rng.uniform(0, _START_SECONDS if kind == 'start' else 0.03))
+  time.sleep(rng.uniform(0, _LATER[kind]))
   if any(child.poll() is not None for child in tried.children):
     return None
   writing = attempts.is_writing(tried.workdir)
+  if kind == 'sync':
+    tried.children[victim].send_signal(signal.SIGSTOP)
+    time.sleep(_REST_SECONDS)
   tried.children[victim].kill()
   time.sleep(_REST_SECONDS)
   return Kill(kind, victim, attempts.last_step(tried.workdir), writing)
 
 
-def _disturbed(setting, workdir, most, rng):
+def _disturbed(setting, workdir, most, rng, sync_every):
   """Makes a run that is killed on its way; returns the kills."""
   kills = []
   while True:
     with attempts.Attempt(setting, workdir) as tried:
-      kill = _killed(tried, rng) if len(kills) < most else None
+      more = len(kills) < most
+      kill = _killed(tried, rng, sync_every) if more else None
       if kill is None:
         tried.finish()
       if kills:
@@ -99,12 +112,13 @@ def test_killed_runs_end_like_an_undisturbed_one(
   with attempts.Attempt(setting, tmp_path / 'whole') as whole:
     whole.finish()
   rng, most = random.Random(f'0 {scheme}'), int(_KILLS or 2)
+  sync_every = attempts.SCHEMES[scheme].get('optimizer.sync_every', 0)
   row = {'scheme': scheme, 'runs': 0, 'bit_exact_resumes': 0}
   row |= {'differences': [], 'kills': []}
   # A run that reaches its end before is followed by another.
   while (left := most - len(row['kills'])) > 0:
     broken = tmp_path / f'broken{row["runs"]}'
-    kills = _disturbed(setting, broken, left, rng)
+    kills = _disturbed(setting, broken, left, rng, sync_every)
     wrong = attempts.differences(broken, whole.workdir)
     row['runs'] += 1
     row['kills'] += map(dataclasses.asdict, kills)
