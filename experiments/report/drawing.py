@@ -64,8 +64,9 @@ def front(
 ) -> None:
   """Draws a line through the points that no other beats in both, with names.
 
-  A name is above its point, on the side of the panel's middle. It is cut off at
-  the panel's edge.
+  A name rises from its point to the side of the panel's middle, at a slant, so
+  that names of points side by side do not cross. It is cut off at the panel's
+  edge.
 
   Args:
     panel: of the points, logarithmic in x.
@@ -79,9 +80,10 @@ def front(
   panel.step(best['x'], best['y'], where='post', color=GREY)
   middle = math.sqrt(math.prod(panel.get_xlim()))  # of a logarithmic axis
   for name, x, y in best[['name', 'x', 'y']].itertuples(index=False):
-    end, by = ('right', -5) if x > middle else ('left', 5)
-    offset = {'xytext': (by, 4), 'textcoords': 'offset points', 'ha': end}
-    panel.annotate(name, (x, y), **offset, fontsize=8, clip_on=True)
+    end, side = ('right', -1) if x > middle else ('left', 1)
+    offset = {'xytext': (2 * side, 5), 'textcoords': 'offset points', 'ha': end}
+    slant = {'rotation': 40 * side, 'rotation_mode': 'anchor'}
+    panel.annotate(name, (x, y), **offset, **slant, fontsize=8, clip_on=True)
 
 
 def png(picture: figure.Figure) -> bytes:

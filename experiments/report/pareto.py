@@ -46,7 +46,7 @@ def draw(runs: Sequence[page.Run]) -> bytes:
   score, found = points(runs)
   picture = drawing.canvas(8, 5.5)
   panel = picture.add_subplot()
-  panel.margins(0.12)
+  panel.margins(0.15)
   for index, (scheme, own) in enumerate(found.groupby('scheme', sort=False)):
     turn, colour = divmod(index, len(drawing.COLOURS))
     marker = drawing.MARKERS[(colour + turn) % len(drawing.MARKERS)]

@@ -143,7 +143,7 @@ def pareto(
     axes.scatter(points['x'], points['y'], color=colours)
     low, high = points['y'].min(), max(points['y'].max(), 0)
     room = max(2 * score.margin, high - low)
-    axes.set_ylim(low - 0.2 * room, high + 0.2 * room)
+    axes.set_ylim(low - 0.2 * room, high + 0.35 * room)
     drawing.logarithmic(axes, 'x')
     axes.margins(x=0.15)
     _turn(axes.yaxis, score)
