@@ -75,7 +75,6 @@ ROOMS = (
     'demo',
     'main',
     'qsvrg',
-    'scheme_table',
   ),
   ('__init__',),
 )

@@ -21,7 +21,11 @@ FEWEST = 3  # seeds that a verdict needs
 FAR = 10  # margins; a seed that ends further behind has failed
 
 _ALIKE = 1e-9  # of any unit; smaller differences are rounding
-_COUNTS = {1: 'one seed', 2: 'two seeds'}
+
+
+def seeds(n: int) -> str:
+  """Returns a number of seeds in words."""
+  return {1: 'one seed', 2: 'two seeds'}.get(n, f'{n} seeds')
 
 
 class Interval(NamedTuple):
@@ -60,7 +64,7 @@ def student(numbers: Sequence[float], confidence: float = 0.95) -> Interval:
 
 
 def verdict(
-  found: Interval | None, score: scores.Score, failed: int = 0
+  found: Interval | None, score: scores.Score, failed: int = 0, doubt: str = ''
 ) -> str:
   """Returns whether a row is as good as another up to the margin, in words.
 
@@ -68,27 +72,32 @@ def verdict(
     found: the difference; None where no seed has both.
     score: of the difference.
     failed: number of runs of the row that diverged.
+    doubt: why either row has no verdict yet, such as 'at one rate'.
   """
-  said = _verdict(found, score, score.margin)
+  said = _verdict(found, score, score.margin, doubt)
   if failed and said != CONTRADICTED:
     return f'{OPEN}, {failed} failed'
   return said
 
 
-def better(found: Interval | None, score: scores.Score) -> str:
+def better(found: Interval | None, score: scores.Score, doubt: str = '') -> str:
   """Returns likewise whether a row is better than another, without a margin."""
-  return _verdict(found, score, 0.0)
+  return _verdict(found, score, 0.0, doubt)
 
 
-def _verdict(found: Interval | None, score: scores.Score, margin: float) -> str:
+def _verdict(
+  found: Interval | None, score: scores.Score, margin: float, doubt: str
+) -> str:
   if found is None:
     return f'{OPEN}, not run'
   mean = score.advantage(found.mean)
   if found.n < FEWEST:
     failed = margin and mean < -FAR * margin
-    return f'{OPEN}, {_COUNTS[found.n]}{f": {FAILED}" if failed else ""}'
+    return f'{OPEN}, {seeds(found.n)}{f": {FAILED}" if failed else ""}'
   if found.half is None:
     return f'{OPEN}, alike'
-  if mean - found.half >= -margin:
-    return SUPPORTED
-  return CONTRADICTED if mean + found.half < -margin else OPEN
+  good = mean - found.half >= -margin
+  if not good and mean + found.half >= -margin:
+    return OPEN
+  said = SUPPORTED if good else CONTRADICTED
+  return f'{OPEN}: {said} {doubt}' if doubt else said

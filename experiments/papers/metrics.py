@@ -33,10 +33,12 @@ def _of_a_test(score: scores.Score, heading: str = '') -> Metric:
 
 
 def _of_the_final_split(score: scores.Score) -> Metric:
-  """The column of a score on `data.final_split`, which compares no rows."""
-  return Metric(
-    score.label, score.form, lambda run: score.of(run.get('final_split', {}))
-  )
+  """The column of a score on `data.final_split`."""
+
+  def last(run: Run) -> float | None:
+    return score.of(run.get('final_split', {}))
+
+  return Metric(score.label, score.form, last, score)
 
 
 def _of_one_worker(score: scores.Score) -> Metric:

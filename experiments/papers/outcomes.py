@@ -82,7 +82,9 @@ def outcomes(table: tables.Table, frame: pd.DataFrame) -> dict[str, Outcome]:
       own,
       failed,
       by,
-      judging.verdict(by, score, failed) if row.beside and score else '',
+      judging.verdict(by, score, failed, doubt(frame, name, row.beside))
+      if row.beside and score
+      else '',
       sent[0] / sent[1] if sent[0] > 0 and sent[1] > 0 else None,
       score.target(ends.mean()) if score and len(ends) else None,
     )
@@ -123,6 +125,17 @@ def difference(
   seeds = sorted(mine.index.intersection(its.index))
   found = [score.difference(mine[seed], its[seed]) for seed in seeds]
   return judging.student(found) if found else None
+
+
+def doubt(frame: pd.DataFrame, *names: str) -> str:
+  """Returns why rows have no verdict yet; '' where none has a reason.
+
+  Args:
+    frame: runs; their column `doubt`, if there is one, has the reasons.
+    names: of the rows.
+  """
+  found = column_of(frame[frame['row'].isin(names)], 'doubt')
+  return next(filter(None, found), '')
 
 
 def column_of(runs: pd.DataFrame, name: str) -> pd.Series:

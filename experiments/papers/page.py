@@ -60,7 +60,9 @@ def answers(table: tables.Table, frame: pd.DataFrame) -> pd.DataFrame:
       by = metrics.METRICS[asked.metric or table.metrics[0]]
       cells = (asked.asks, asked.row, asked.other, by.heading, f'{found}')
       heads = ('asked', 'row', 'beside', 'by', table.score.unit)
-      own = {'seeds': f'{found.n}', 'better': judging.better(found, by.score)}
+      doubt = outcomes.doubt(frame, asked.row, asked.other)
+      said = judging.better(found, by.score, doubt)
+      own = {'seeds': f'{found.n}', 'better': said}
       lines.append(dict(zip(heads, cells, strict=True)) | own)
   return columns(lines)
 

@@ -3,15 +3,16 @@
 In the template, `{{TABLE ROW}}` is the difference of a row to its dense row,
 and `{{TABLE ROW KEY}}` another number of it, see `_VALUES`. `{{TABLE ROW/OTHER
 [METRIC]}}` is the difference of two rows, with ` better` behind it whether that
-supports that the first is better. `<!-- table: NAME -->` is a table of
-`summaries`.
+supports that the first is better, and with `sent` how many times more bytes it
+sends. `<!-- table: NAME -->` is a table of `summaries`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 import pathlib
 import re
 from typing import Any
 
+from configs import default
 from experiments.papers import judging
 from experiments.papers import metrics
 from experiments.papers import outcomes
@@ -30,11 +31,11 @@ import pandas as pd
 PAGE = pathlib.Path('RESULTS.md')
 FOLDER = pathlib.Path('docs/results')
 RECORDS = pathlib.Path('experiments/results/papers')
+RATES = pathlib.Path('experiments/results/rates')
 NETWORKS = pathlib.Path('experiments/results/networks')
-QSVRG = pathlib.Path('experiments/results/qsvrg.json')
 TEMPLATE = pathlib.Path('experiments/results/RESULTS.template.md')
 
-_SEEDS = {1: 'one seed', 2: 'two seeds'}
+_DEFAULT_RATE = default.get_config().train.learning_rate
 # By key, of an outcome and its table.
 _VALUES = {
   'score': lambda each, table: table.score.form.format(
@@ -55,7 +56,7 @@ _SHARED = {
 def runs_of(
   catalogue: Mapping[str, papers.Table], root: pathlib.Path
 ) -> pd.DataFrame:
-  """Returns all runs on record, a line a run.
+  """Returns all runs on record, a line a run, with `outcomes.doubt`.
 
   Args:
     catalogue: the tables by name.
@@ -68,8 +69,22 @@ def runs_of(
   for name, table in catalogue.items():
     path = root / RECORDS / f'{name}.json'
     record = records.Record(path, name, table)
-    found += [record.frame(size) for size in table.sizes]
-  return pd.concat([frame for frame in found if len(frame)])
+    trials = files.read_json(root / RATES / f'{name}.json') or []
+    for frame in filter(len, map(record.frame, table.sizes)):
+      found.append(
+        frame.assign(doubt=[_doubt(run, trials) for run in frame.iloc])
+      )
+  return pd.concat(found)
+
+
+def _doubt(run: pd.Series, trials: Sequence[Mapping[str, Any]]) -> str:
+  """Returns what puts a run's rate in doubt: '' if trials enclose it."""
+  rates = [t['learning_rate'] for t in trials if t['row'] == run['row']]
+  rate = run.get('config.train.learning_rate')
+  rate = _DEFAULT_RATE if pd.isna(rate) else rate
+  if rates and min(rates) < rate < max(rates):
+    return ''
+  return 'at an edge' if rates else 'at one rate'
 
 
 def content(
@@ -98,15 +113,11 @@ def content(
   text = re.sub(
     r'<!-- table: (\w+) -->', lambda m: tables.markdown(made[m[1]]), template
   )
-  named = {}
-  if qsvrg := files.read_json(root / QSVRG):
-    named['qsvrg factor'] = f'{qsvrg["qsvrg_factor_per_epoch"]:.3f}'
-
-  def shown(match: re.Match) -> str:
-    known = named.get(match[1])
-    return known or value(match[1], catalogue, frames, found)
-
-  text = re.sub(r'\{\{([^}]+)\}\}', shown, text)
+  text = re.sub(
+    r'\{\{([^}]+)\}\}',
+    lambda m: value(m[1], catalogue, frames, found),
+    text,
+  )
   drawn = pictures.drawn(there, found, slow)
   texts = {PAGE: text, FOLDER / 'tables.md': _index(catalogue, runs, drawn)}
   for name, frame in frames.items():
@@ -140,11 +151,18 @@ def value(
     if rest and not other:
       return _VALUES[rest[0]](found[name][row], table)
     metric = next((each for each in rest if each != 'better'), '')
-    told = outcomes.difference(table, frames[name], row, other, metric)
+    told = found[name][row].difference
+    if rest == ['sent']:  # and another row
+      return (
+        f'{found[name][other].sent_ratio / found[name][row].sent_ratio:.1f}'
+      )
+    if other:
+      told = outcomes.difference(table, frames[name], row, other, metric)
     score = metrics.METRICS[metric or table.metrics[0]].score
     if 'better' in rest:
-      return judging.better(told, score)
-    return f'{told} {score.unit} ({_SEEDS.get(told.n, f"{told.n} seeds")})'
+      doubt = outcomes.doubt(frames[name], row, other)
+      return judging.better(told, score, doubt)
+    return f'{told} {score.unit} ({judging.seeds(told.n)})'
   except (KeyError, TypeError, AttributeError, ValueError) as error:
     raise errors.ConfigError(f'{{{{{expression}}}}}: {error!r}') from error
 

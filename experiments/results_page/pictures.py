@@ -6,6 +6,7 @@ Differences are drawn so that up, or right, is better.
 from collections.abc import Callable, Mapping
 import functools
 import math
+import re
 from typing import Any, NamedTuple
 
 from experiments.papers import judging
@@ -266,7 +267,7 @@ def _span(score: scores.Score, each) -> tuple[float, float, float]:
 def _colour(each: outcomes.Outcome) -> tuple[str, bool]:
   """Returns the colour of a row, and whether it has seeds for a verdict."""
   judged = bool(each.difference) and each.difference.n >= judging.FEWEST
-  said = each.verdict.split(',')[0] if judged else 'fewer seeds'
+  said = re.split('[,:]', each.verdict)[0] if judged else 'fewer seeds'
   return _VERDICTS.get(said, drawing.GREY), judged
 
 

@@ -1,4 +1,4 @@
-"""Writers for TensorBoard, Weights & Biases, MLflow and Trackio.
+"""Writers for TensorBoard, Weights & Biases and MLflow.
 
 Each is a factory, see `writers`, and imports its package when it is called.
 Where things go is said by the environment variables of the tracker.
@@ -10,7 +10,6 @@ Where things go is said by the environment variables of the tracker.
 from collections.abc import Callable, Mapping
 import functools
 import pathlib
-import secrets
 from typing import Any, NamedTuple
 
 from experiments.program import files
@@ -110,25 +109,9 @@ def mlflow(config, workdir, known):
   return Writer(package.log_metrics, package.end_run), known
 
 
-@_goes_on
-def trackio(config, workdir, known):
-  """Writes a run of Trackio, in the project `gradsparse`.
-
-  TRACKIO_SPACE_ID or TRACKIO_SERVER_URL says where, if not on this machine.
-  """
-  import trackio as package
-
-  # It knows runs by their names, and several folders may have the same one.
-  name = known or f'{workdir.resolve().name}-{secrets.token_hex(3)}'
-  resume = 'allow' if known else 'never'
-  package.init(project='gradsparse', name=name, config=config, resume=resume)
-  return Writer(package.log, package.finish), name
-
-
 # The package that each needs, and its factory, by the names of `--writer`.
 TRACKERS = {
   'tensorboard': ('tensorboardX', tensorboard),
   'wandb': ('wandb', wandb),
   'mlflow': ('mlflow', mlflow),
-  'trackio': ('trackio', trackio),
 }

@@ -215,7 +215,6 @@ LINES = (
   Line('results_page', 'x', "unexpected argument 'x'"),
   Line('results_page', '--root={tmp}/none', 'must have the folder exp', 1),
   Line('results_page', '--check=perhaps', "Non-boolean .*'perhaps'"),
-  Line('scheme_table', 'x', "unexpected argument 'x'"),
 )
 
 

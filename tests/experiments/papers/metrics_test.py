@@ -105,7 +105,7 @@ def test_a_column_of_the_final_split_is_of_no_other():
   }
   assert metrics.METRICS['test_bleu'].of(run) == 34.45
   assert metrics.METRICS['test_perplexity'].of(run) == 72.3
-  assert metrics.METRICS['test_bleu'].score is None
+  assert metrics.METRICS['test_bleu'].score is scores.BLEU
 
 
 def test_a_column_of_one_worker_is_of_its_own_model():

@@ -4,6 +4,7 @@ import pathlib
 
 from experiments.papers import record as records
 from experiments.papers import table as papers
+from experiments.program import files
 from experiments.results_page import page
 
 NAME = 'made_up'
@@ -139,11 +140,19 @@ def setting(name):
 
 
 def write(root: pathlib.Path, tests: bool = True) -> None:
-  """Writes the records below a root."""
+  """Writes the records below a root, and trials that enclose most rates."""
   record = records.Record(root / page.RECORDS / f'{NAME}.json', NAME, TABLE)
   for name, points in POINTS.items():
     for seed in range(len(points)):
       record.add(papers.QUICK, name, seed, run(name, seed, tests))
+  files.write_json(
+    root / page.RATES / f'{NAME}.json',
+    [
+      {'row': name, 'learning_rate': rate}
+      for name in {*POINTS} - {'same'}
+      for rate in (0.05, 0.1, *([] if name == 'gtopk_8workers' else [0.2]))
+    ],
+  )
   for name, seeds in FAILED.items():
     for seed in seeds:
       why = {'why': 'the loss is no number', 'setting': setting(name)}

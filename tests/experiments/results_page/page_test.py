@@ -114,11 +114,14 @@ def test_numbers_of_the_template(root):
     *('above', 'above verdict', 'above score', 'above sent', 'above last'),
     *('dense printed top1', 'one', 'one verdict', 'below verdict'),
     *('with_it/without_it', 'with_it/without_it top1 better'),
+    *('same verdict', 'gtopk_8workers verdict', 'above/gtopk_0.04 sent'),
   )
   assert found == [
     *('+2.00 ± 0.25 points (3 seeds)', 'supported', '94.00', '80.0', '1,000.0'),
     *('99.00', '+0.50 points (one seed)', 'open, one seed', 'contradicted'),
     *('+2.13 ± 1.00 points (3 seeds)', 'supported'),
+    # No trials, and a rate that is the largest of them.
+    *('open: supported at one rate', 'open: supported at an edge', '0.9'),
   ]
 
 

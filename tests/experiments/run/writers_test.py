@@ -44,7 +44,7 @@ class _Recorder(types.ModuleType):
     return run
 
 
-@pytest.fixture(params=['wandb', 'mlflow', 'trackio'])
+@pytest.fixture(params=['wandb', 'mlflow'])
 def fake(request, monkeypatch):
   """A package that is not installed here, and remembers what it was told."""
   module = _Recorder(request.param)
@@ -72,7 +72,6 @@ def test_a_tracker_gets_the_fields_once_and_each_step_once(fake, tmp_path):
   begin, logged = {
     'wandb': ('init', 'log'),
     'mlflow': ('start_run', 'log_metrics'),
-    'trackio': ('init', 'log'),
   }[fake.__name__]
   assert names[0] == begin and names.count(logged) == 2
   assert names[-1] in ('finish', 'end_run') and names.count(names[-1]) == 1
@@ -94,7 +93,6 @@ def test_a_tracker_gets_the_fields_once_and_each_step_once(fake, tmp_path):
   assert {
     'wandb': lambda: (began['id'], began['resume']) == (known, 'allow'),
     'mlflow': lambda: again[0] == (begin, (), {'run_id': known}),
-    'trackio': lambda: (began['name'], began['resume']) == (known, 'allow'),
   }[fake.__name__]()
   assert [kw['step'] for name, _, kw in again if name == logged] == [4]
   assert 'log_params' not in [name for name, _, _ in again]
