@@ -55,9 +55,10 @@ _ARGUMENTS = {
     'Either way, what a worker sent leaves its memory.'
   ),
   'error_decay': (
-    'factor on the residual at each step, in [0, 1]. With less than 1, what is '
-    'not sent is forgotten little by little, and `gs.metrics` has the norm of '
-    'what the next step forgets.'
+    'factor on the residual at each step, in [0, 1], but not on a worker whose '
+    'gradient is not finite. With less than 1, what is not sent is forgotten '
+    'little by little, and `gs.metrics` has the norm of what the next step '
+    'forgets.'
   ),
   'ladder': (
     'sizes that a message can have, as fractions of the elements of all '

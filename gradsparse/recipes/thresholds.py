@@ -114,7 +114,8 @@ def variance_based(
 
   Args:
     alpha: the factor on v (eq. 3), > 0; the paper uses 1, 1.5 and 2.
-    decay: factor on v in each step, in (0, 1]; the paper's zeta.
+    decay: factor on v in each step, in (0, 1]; the paper's zeta. With
+      `error_decay` less than 1 its square is a factor on v, too.
     values: the code of a value. 'float32'; 'bfloat16', 16 bits; 'exponent4', 4
       bits, a sign and a power of two (as printed); 'qsgd4', 4 bits, and
       'ternary', 1 bit, which round at random without bias (sections 4.2 and
@@ -202,7 +203,8 @@ def variance_strom(
   Args:
     alpha: the factor on v in the variance criterion, > 0.
     threshold: tau, in units of the gradient, > 0.
-    decay: factor on v in each step, in (0, 1].
+    decay: factor on v in each step, in (0, 1]. With `error_decay` less than 1
+      its square is a factor on v, too.
     {mean}
     {error_decay}
     {ladder}

@@ -103,11 +103,16 @@ def update_of(
       f'{type(given).__name__}'
     )
 
+  known = getattr(tx, 'known', lambda name: None)
+  # An outer step, which is given no third argument.
+  alone = known('takes_parameters')
+
   def once(grads, state, params):
     extra = {'second_moment': grads} if wanted.second_moment else {}
     extra |= {name: _OF_OPTAX[name](params) for name in asked}
     try:
-      return update(grads, state, params, **(extra | _values(given or {})))
+      extra |= _values(given or {})
+      return update(grads, state, None if alone else params, **extra)
     except (TypeError, ValueError, KeyError) as e:
       words = set(re.findall(r'\w+', str(e)))
       more = (words & _OF_OPTAX.keys()) - asked

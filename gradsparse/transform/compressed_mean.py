@@ -146,7 +146,7 @@ def compressed_mean(
     gradient, or a number computed from it, is not finite, its second moment is
     negative, or a traced argument such as a schedule's density is out of range.
     Then the whole update is NaN on all workers, nothing is delivered, and all
-    state stays finite (see `health`). `gs.skip_rejected` skips such a step.
+    state stays finite. `gs.skip_rejected` skips such a step.
 
   Raises:
     TypeError: an argument is of the wrong kind; from init and update: a leaf is

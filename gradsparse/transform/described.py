@@ -90,6 +90,11 @@ def call(name: str, arguments: Mapping[str, Any]) -> str:
   return f'gs.{name}({said})'
 
 
+def got(x: Any) -> str:
+  """What an error says that it got: the call of a transformation of ours."""
+  return repr(x) if isinstance(x, Described) else type(x).__name__
+
+
 def _value(x: Any) -> str:
   """The source text of a value; `...` if its repr is only an address."""
   if isinstance(x, optax.GradientTransformation):

@@ -227,7 +227,8 @@ def _own(tx: Any, params: Any, state: Any, workers: int) -> Any:
   if difference:
     raise ValueError(
       f"state does not belong to tx: {difference}, which is tx's; "
-      'gs.switch(tx_old, tx, state) converts the state of another scheme'
+      'gs.switch(tx_old, tx, state) converts the state of another scheme; of a '
+      'larger tree give the state of tx alone'
     )
 
   def is_own(path, x, like):

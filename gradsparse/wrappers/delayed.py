@@ -13,6 +13,7 @@ from gradsparse.transform import inputs
 from gradsparse.transform.compressed_mean import CompressedMean
 from gradsparse.transform.described import Described
 from gradsparse.transform.described import described
+from gradsparse.transform.described import got
 import jax
 import jax.numpy as jnp
 
@@ -63,7 +64,7 @@ def delayed(scheme: CompressedMean) -> Described:
   if not isinstance(scheme, CompressedMean):
     raise TypeError(
       'scheme must be a gradsparse scheme such as gs.dgc(...), got '
-      f'{type(scheme).__name__}; the optimizer follows it: '
+      f'{got(scheme)}; an optimizer follows it: '
       'optax.chain(gs.delayed(gs.dgc(...)), optax.sgd(lr))'
     )
 

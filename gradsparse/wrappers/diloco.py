@@ -90,8 +90,11 @@ def sparse_loco(
   Args:
     axis_name: mapped axis of the workers; None is one worker.
     sync_every: H, steps from one exchange to the next.
-    k: elements that are sent of each tile.
-    tile: the longest side of a tile.
+    k: elements that are sent of a tile of tile x tile elements.
+    tile: the longest side of a tile. Each side is the largest divisor of its
+      dimension that is not longer, and a tile with k elements or fewer is sent
+      whole: all of a leaf whose dimensions are prime, for instance. `gs.plan`
+      has the bytes.
     mean: 'workers' or 'senders', see `gs.gradient_dropping`.
     error_decay: factor on the residual at each exchange.
     learning_rate: of the outer optimizer; may be a schedule over exchanges.

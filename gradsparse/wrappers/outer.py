@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 import functools
 from typing import Any
+import warnings
 
 from gradsparse import arguments
 from gradsparse import health
@@ -18,6 +19,7 @@ from gradsparse.transform import inputs
 from gradsparse.transform.compressed_mean import CompressedMean
 from gradsparse.transform.described import Described
 from gradsparse.transform.described import described
+from gradsparse.transform.described import got
 from gradsparse.wrappers.fragments import Fragments
 from gradsparse.wrappers.local_gradient import means_wanted
 import jax
@@ -30,6 +32,12 @@ _NOT_STACKED = (
   'workers train apart between two exchanges. Give each worker its own copy: '
   "gs.workers.stack(params, num_workers), with the worker axis in shard_map's "
   'specs (P({axis!r})).'
+)
+_SENT_AGAIN = (
+  'gs.outer(alpha={alpha:g}) with a scheme that keeps a memory counts progress '
+  'more than once: what is not sent stays in the memory and, by the factor '
+  'alpha, in the parameters too. From about 0.75 on training may diverge. '
+  'alpha=0, or a scheme without a memory such as gs.dense, counts it once.'
 )
 
 
@@ -45,6 +53,7 @@ class Outer(Described):
 
   @property
   def sync(self) -> Callable[[Any, OuterState], tuple[Any, OuterState]]:
+    """(params, state) -> (params, state), called after each inner step."""
     return self.update
 
 
@@ -79,9 +88,10 @@ def outer(
     params, state = tx.sync(params, state)
 
   Parameters differ between workers, and so does the inner optimizer's state:
-  `gs.workers.stack` makes a copy of both for each worker. After an exchange
-  with alpha=0 the parameters of all workers are equal to the bit. Evaluate the
-  anchor, which is equal at all times.
+  `gs.workers.stack` makes a copy of both for each worker. When all leaves take
+  over the anchor with alpha=0, the parameters of all workers are equal to the
+  bit; with `fragments` those of one fragment are. Evaluate the anchor, which is
+  equal at all times.
 
   With a sparse scheme, what is not sent of a worker's progress stays in the
   scheme's memory and is sent in a later exchange, although the worker itself
@@ -92,20 +102,25 @@ def outer(
   belongs to one fragment. A number of fragments makes them runs of leaves of
   about equal size, the sequential order of the paper. Regular expressions make
   them of any leaves: `fragments=[r'layers_[036]', r'layers_[147]', '']` is the
-  strided order of nine layers, the last fragment with all other leaves.
+  strided order of nine layers, the last fragment with all other leaves. A
+  `gs.plan` has the bytes of all fragments, which are sent in `fragments` of the
+  `sync_every` steps.
 
   With `delay` = V the anchor moves at the exchange, and the worker's parameters
   V steps later, to `alpha * params + (1 - alpha) * anchor`. The steps between
   the two then count by the factor alpha. This is the schedule of MaxText,
   except that MaxText begins with its fragment 1, and here fragment 0 is first.
   torchft takes the distance V steps earlier and moves anchor and parameters
-  together: the parameters are those of this schedule, V steps earlier.
+  together: the parameters are those of this schedule, V steps earlier. Use
+  `alpha` with a scheme that keeps no memory: what a memory keeps would stay in
+  the parameters too, and be sent again.
 
   An exchange is rejected if a worker's parameters are not finite, see
   `gs.compressed_mean`. Anchor and outer optimizer then stay as they were.
   Workers take over the anchor as after any exchange, and numbers that are not
-  finite are replaced by it, whatever `alpha` is. The inner optimizer's moments
-  may still hold NaN: `optax.apply_if_finite` around it keeps NaN out.
+  finite are replaced by it, in all fragments and whatever `alpha` is. The inner
+  optimizer's moments may still hold NaN: `optax.apply_if_finite` around it
+  keeps NaN out, with a limit above `sync_every`.
 
   >>> import gradsparse as gs
   >>> tx = gs.outer(gs.dense(axis_name=None), optax.sgd(0.5), sync_every=2)
@@ -132,8 +147,8 @@ def outer(
   Raises:
     TypeError: an argument is of the wrong kind; from init: a leaf is not
       floating-point.
-    ValueError: an argument is out of range; from sync: the state is another
-      transformation's.
+    ValueError: an argument is out of range, or the scheme needs second moments;
+      from sync: the state is another transformation's.
 
   References:
     Douillard et al., DiLoCo, arXiv 2311.08105, algorithm 1; Douillard et al.,
@@ -142,7 +157,7 @@ def outer(
   if not isinstance(scheme, CompressedMean):
     raise TypeError(
       'scheme must be a gradsparse scheme such as gs.dense(...), got '
-      f'{type(scheme).__name__}; other transformations belong to outer'
+      f'{got(scheme)}; other transformations belong to outer'
     )
   guards.check_optimizer('outer', outer, 'gs.outer')
   sync_every = arguments.whole_number('sync_every', sync_every, 1)
@@ -150,6 +165,14 @@ def outer(
   apart = sync_every // count
   delay = arguments.whole_number('delay', delay, 0, apart - 1)
   alpha = arguments.number('alpha', alpha, arguments.FRACTION_OR_ZERO)
+  memory = scheme.scheme.memory
+  if memory.facts.moments:
+    raise ValueError(
+      'scheme must not need second moments, which the distance from an anchor '
+      f'has not, got {scheme!r}'
+    )
+  if alpha and memory.floats:
+    warnings.warn(_SENT_AGAIN.format(alpha=alpha), UserWarning, stacklevel=3)
   axis_name = scheme.scheme.axis_name
   outer = optax.with_extra_args_support(outer)
 
@@ -188,14 +211,18 @@ def outer(
       return optax.apply_updates(held, updates), new
 
     old = state.outer if count == 1 else state.outer[number]
-    held, new = conditional.changed_if(
-      comm.uniform(accepted), moved, (held, old)
-    )
+    accepted = comm.uniform(accepted)
+    held, new = conditional.changed_if(accepted, moved, (held, old))
     if count > 1:
       states = list(state.outer)
       states[number] = new
       new = tuple(states)
     anchor = cut.put(state.anchor, held, number)
+    if count > 1:
+      # Otherwise what is not finite would spoil the rest before its turn.
+      params = conditional.changed_if(
+        ~accepted, functools.partial(finite, comm.local(anchor)), params
+      )
     if not delay:
       params = merged(cut, number, comm.local(anchor), params)
     return params, OuterState(
@@ -203,6 +230,14 @@ def outer(
       anchor,
       new,
       cut.put_state(state.scheme, after, number, layout),
+    )
+
+  def finite(anchor, params):
+    """The parameters, with the anchor's where they are not finite."""
+    return jax.tree.map(
+      lambda p, a: jnp.where(jnp.isfinite(p), p, a.astype(p.dtype)),
+      params,
+      anchor,
     )
 
   def merged(cut, number, anchor, params):
@@ -221,9 +256,14 @@ def outer(
 
   def sync(updates, state, params=None, **extra):
     """See `outer`; `updates` are the worker's parameters."""
-    del params, extra
-    params = updates
+    del extra
     guards.refuse_optax('this transformation')
+    if params is not None:
+      raise ValueError(
+        'sync takes parameters and not gradients, and no third argument: '
+        'params, state = tx.sync(params, state)'
+      )
+    params = updates
     check_own('outer', state, OuterState)
     inputs.check_floating(params, 'parameters')
     inputs.check_like(params, state.anchor, 'parameters', 'those given to init')
@@ -266,7 +306,7 @@ def outer(
       )
     return params, state
 
-  return Outer.of(init, sync)
+  return Outer.of(init, sync, takes_parameters=True)
 
 
 def _fragments(
