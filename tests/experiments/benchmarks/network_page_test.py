@@ -1,8 +1,10 @@
 """docs/slow_network.md and README.md say what was measured on networks."""
 
 import json
+import math
 import pathlib
 
+from experiments.benchmarks import subjects
 from experiments.program import tables
 import pandas as pd
 
@@ -131,3 +133,27 @@ def test_a_whole_training():
     (f'compiling took {fast_dgc["compile_seconds"]:.0f} s of it', _README),
   ):
     assert said in text, said
+
+
+def _entries(floats):
+  """What `gs.sparse_loco` sends: 64 elements of each tile of a matrix."""
+  found = 0
+  for shape in subjects.shapes(floats).values():
+    if len(shape) == 2:
+      sides = [max(d for d in range(1, 65) if n % d == 0) for n in shape]
+      tile = math.prod(sides)
+      found += math.prod(shape) // tile * min(64, tile)
+  return found
+
+
+def test_bits_of_an_entry_on_the_wire():
+  words = ' '.join((_ROOT / 'docs/outer_steps.md').read_text().split())
+  small, large = _rows('exchange_outer')
+  bits = [8 * x['wire_bytes'] / _entries(x['floats']) for x in (small, large)]
+  assert (
+    f'takes {bits[1]:.1f} bits an entry on the wire, by the counters of a '
+    f"host's interface: {large['wire_bytes']:,} bytes for the "
+    f'{_entries(large["floats"]):,} entries of 10 million parameters '
+    f'(`gs.plan`: {large["plan_bytes"]:,})' in words
+  )
+  assert f'At 1.6 million it takes {bits[0]:.1f}' in words
