@@ -162,6 +162,11 @@ TABLE = table(
   'Outer steps and 1-bit Adam, 4 workers',
   model='gpt_200k',
   steps=420,
-  rates={'sgd': 0.5, 'dgc': 1.0},
+  rates={
+    **dict.fromkeys(
+      ('alone', 'average', 'diloco', 'diloco_h30', 'sparse_loco'), 0.016
+    ),
+    **{'muloco': 0.064, 'sgd': 0.5, 'dgc': 1.0},
+  },
 )
 get_config = TABLE.get_config

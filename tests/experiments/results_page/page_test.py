@@ -59,8 +59,8 @@ def test_what_the_page_on_outer_steps_says_of_the_larger_model():
   points = behind['sparse_loco'] - behind['diloco']
   smaller = sparse.middle('comm.ratio') / diloco.middle('comm.ratio')
   assert (
-    f'{points:.1f} points of a percent behind DiLoCo, with messages '
-    f'{smaller:.0f} times smaller' in words
+    f'{points:.1f} percentage points further behind dense than DiLoCo, with '
+    f'messages {smaller:.0f} times smaller' in words
   )
   one_bit = behind['one_bit_adam_999']
   assert f'1-bit Adam ended {one_bit:.1f} % behind dense AdamW' in words
