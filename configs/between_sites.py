@@ -20,6 +20,12 @@ send each coordinate 0.44 times over the whole run: sparse rows could do better
 in a longer one, see configs/between_sites_longer.py. 1-bit Adam is dense for a
 fifth of its steps, and also decays the scales of norms. What it freezes are the
 squares of about 20 steps, as in AdamW here; of 1,000 in `one_bit_adam_999`.
+
+Each row had four learning rates or more, each a factor of two from the next,
+for half as many steps with seed 0, tested on the validation text; the best lies
+between two others (experiments/results/rates/between_sites.json).
+`one_bit_adam_999` has the rate of `one_bit_adam`. The runs on a slow network had
+8e-3, as all rows but the last two had then.
 """
 
 from collections.abc import Mapping
@@ -163,10 +169,10 @@ TABLE = table(
   model='gpt_200k',
   steps=420,
   rates={
-    **dict.fromkeys(
-      ('alone', 'average', 'diloco', 'diloco_h30', 'sparse_loco'), 0.016
-    ),
-    **{'muloco': 0.064, 'sgd': 0.5, 'dgc': 1.0},
+    **dict.fromkeys(('alone', 'average', 'diloco', 'diloco_h30'), 0.016),
+    **dict.fromkeys(('one_bit_adam', 'one_bit_adam_999'), 0.016),
+    **{'sparse_loco': 0.016, 'sparse_loco_workers': 0.032},
+    **{'muloco': 0.064, 'sgd': 0.125, 'dgc': 0.0625},
   },
 )
 get_config = TABLE.get_config
