@@ -48,13 +48,32 @@ def test_the_page_is_short_and_its_links_are_there():
     assert (_ROOT / link).exists(), link
 
 
-def test_what_the_page_on_outer_steps_says_of_the_larger_model():
-  name = 'between_sites_longer'
+def _outer_steps(name):
+  """What the runs of a table say by row, and the words of the page."""
   table = catalogue.load(name)
   record = records.Record(_ROOT / page.RECORDS / f'{name}.json', name, table)
-  found = outcomes.outcomes(table, record.frame('full'))
-  behind = {n: o.difference.mean for n, o in found.items() if o.difference}
   words = ' '.join((_ROOT / 'docs/outer_steps.md').read_text().split())
+  return outcomes.outcomes(table, record.frame('full')), words
+
+
+def test_what_the_page_on_outer_steps_says_of_the_smaller_model():
+  found, words = _outer_steps('between_sites')
+  said = {n: f'{o.difference} %' for n, o in found.items() if o.difference}
+  del said['one_bit_adam_999']
+  assert [row for row, text in said.items() if text not in words] == []
+  assert found['muloco'].verdict == 'supported'
+  apart = found['sparse_loco'].difference.mean - found['alone'].difference.mean
+  assert abs(apart) < found['alone'].difference.half
+  trials = files.read_json(_ROOT / page.RATES / 'between_sites.json')
+  for row in {*found} - {'one_bit_adam_999'}:
+    tried = {t['learning_rate'] for t in trials if t['row'] == row}
+    rate = found[row].row.chosen_rate
+    assert len(tried) > 3 and min(tried) < rate < max(tried), row
+
+
+def test_what_the_page_on_outer_steps_says_of_the_larger_model():
+  found, words = _outer_steps('between_sites_longer')
+  behind = {n: o.difference.mean for n, o in found.items() if o.difference}
   diloco, sparse = found['diloco'], found['sparse_loco']
   points = behind['sparse_loco'] - behind['diloco']
   smaller = sparse.middle('comm.ratio') / diloco.middle('comm.ratio')
