@@ -94,15 +94,27 @@ def test_what_the_page_on_outer_steps_says_of_the_larger_model():
 def test_what_that_page_says_of_slow_networks():
   words = ' '.join((_ROOT / 'docs/outer_steps.md').read_text().split())
   kept = files.read_json(_ROOT / page.NETWORKS / 'between_sites.json')
-  took = {
-    (r['setting'], r['rate']): f'{r["step_ms"]:.0f}' for r in kept['rows']
+  slow = summaries.slow_runs(
+    _ROOT / page.NETWORKS, {'between_sites': catalogue.load('between_sites')}
+  )['between_sites']
+  first = {
+    name: f'{row["first"]["seconds"]:.0f} s'
+    for name, row in slow.items()
+    if row['first']
   }
-  for row, said in (
-    ('muloco', "MuLoCo's took {} and {} ms"),
-    ('one_bit_adam', "1-bit Adam's took {} and {} ms"),
+  took = {name: f'{row["step_ms"]:.0f}' for name, row in slow.items()}
+  for said, numbers, row in (
+    ('after {} at 100 Mbit/s', first, 'muloco, 100mbit'),
+    ('dense after {}', first, 'dense, 100mbit'),
+    ('at 1 Gbit/s after {} and', first, 'muloco, 1gbit'),
+    ('and {}.', first, 'dense, 1gbit'),
+    ('1-bit Adam took {}', took, 'one_bit_adam, 100mbit'),
+    ('and {} ms, one of dense', took, 'one_bit_adam, 1gbit'),
+    ('of dense {}', took, 'dense, 100mbit'),
+    ('and {} ms. It', took, 'dense, 1gbit'),
   ):
-    both = [took[row, rate] for rate in ('100mbit', '1gbit')]
-    assert said.format(*both) in words
+    assert said.format(numbers[row]) in words, row
+  assert {name.split(',')[0] for name in first} == {'dense', 'muloco'}
   (dense,) = re.findall(r'a step of dense took .* ms', kept['note'])
   assert dense in words
 
