@@ -24,7 +24,8 @@ squares of about 20 steps, as in AdamW here; of 1,000 in `one_bit_adam_999`.
 Each row had four learning rates or more, each a factor of two from the next,
 for half as many steps with seed 0, tested on the validation text; the best lies
 between two others (experiments/results/rates/between_sites.json).
-`one_bit_adam_999` has the rate of `one_bit_adam`, `dense_delayed` that of dense.
+`one_bit_adam_999` has the rate of `one_bit_adam`, `dense_delayed` that of
+dense.
 """
 
 from collections.abc import Mapping
