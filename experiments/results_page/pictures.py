@@ -180,7 +180,8 @@ def lines(panels: list[Panel]) -> bytes:
       places = sorted({n for own in panel.lines.values() for n in own.index})
       axes.set_xticks(places, places)
     drawing.describe(axes, panel.title, panel.x, panel.score.label)
-    axes.legend(frameon=False, fontsize=8)
+    place = 'lower left' if panel.x == 'workers' else 'best'
+    axes.legend(frameon=False, fontsize=8, loc=place)
   return drawing.png(picture)
 
 
