@@ -256,7 +256,7 @@ def test_a_far_faster_outer_step_is_named_with_its_record():
   assert (advice.decision, advice.choice) == ('compress', qsgd)
   row = advice.row('diloco')
   assert row.sync_every == 200 and 2 * row.step_s < 0.5
-  ended = 'in our record of gpt it ended +8.95 ± 0.60 % of bits a character'
+  ended = 'in our record of gpt it ended +8.91 ± 3.21 % of bits a character'
   says = f'once in 200 steps, takes {1e3 * row.step_s:.0f} ms, but {ended} '
   assert says in advice.verdict
   assert 'which exchanges' not in gs.advise(TREE, **asked, sync_every=1).verdict
@@ -265,9 +265,9 @@ def test_a_far_faster_outer_step_is_named_with_its_record():
 def test_one_bit_adam_is_a_row_where_the_optimizer_is_adam():
   asked = ASKED | {'schemes': ['one_bit_adam']}
   advice = gs.advise(TREE, **asked, optimizer='adamw')
-  assert advice.row('one_bit_adam').loss.difference == '+4.27 ± 1.17'
+  assert advice.row('one_bit_adam').loss.difference == '+2.53 ± 10.25'
   assert advice.row('one_bit_adam').sent_bytes < 60_000
-  assert advice.decision == 'do not compress'  # it ended worse
+  assert advice.decision == 'measure'  # its seeds ended too far apart
   known = candidates.BY_LABEL['one_bit_adam']
   asked['schemes'] = [dataclasses.replace(known, records={})]
   code = gs.advise(TREE, **asked, optimizer='adamw').code
