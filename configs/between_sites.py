@@ -103,6 +103,14 @@ _FIELDS = {
   'diloco_exponent4': _outer(
     *_DILOCO, name='gradient_dropping', density=1.0, values='exponent4'
   ),
+  'diloco_exponent4_no_residual': _outer(
+    *_DILOCO,
+    name='gradient_dropping',
+    density=1.0,
+    values='exponent4',
+    error_decay=0.0,
+  ),
+  'sparse_loco_k32': _sparse(32),
   'sparse_loco': _sparse(64),
   'sparse_loco_k256': _sparse(256),
   'sparse_loco_float32': _sparse(64, values='float32'),

@@ -36,6 +36,7 @@ _CURVES = {
   'schemes_speech': 'dense dropping dgc gtopk qsgd_4bit',
 }
 _DEEPEST = 12  # margins; what is further behind is at the edge
+_SENT = 'sent by a worker (bytes)'
 _RATES = {'1gbit': '1 Gbit/s', '100mbit': '100 Mbit/s'}
 
 
@@ -73,7 +74,10 @@ def drawn(
     **{n: [panel] for n, panel in curves.items() if n not in tasks},
     'dgc_table2': _by_workers(found.get('dgc_table2', {})),
     'slow_network': [p for n in tasks for p in by_time.pop(n, [])],
-    **{f'{name}_network': own for name, own in by_time.items()},
+    **{
+      f'{name}_network': own + _by_bytes(tables[name].score, slow[name])
+      for name, own in by_time.items()
+    },
   }
   for name, own in panels.items():
     if own:
@@ -160,13 +164,15 @@ def pareto(
 def lines(panels: list[Panel]) -> bytes:
   """Returns a PNG with panels of lines: the mean, and a band over all seeds."""
   picture = drawing.canvas(5 * len(panels), 4.4)
+  names = [*dict.fromkeys(name for panel in panels for name in panel.lines)]
+  styles = [*zip(drawing.COLOURS, drawing.MARKERS, strict=True)]
   for axes, panel in zip(
     picture.subplots(1, len(panels), squeeze=False)[0], panels, strict=True
   ):
-    styles = zip(drawing.COLOURS, drawing.MARKERS, strict=True)
-    for (name, own), (colour, marker) in zip(
-      panel.lines.items(), styles, strict=False
-    ):
+    # A line looks alike in all panels, if there are styles for all lines.
+    known = names if len(names) <= len(styles) else [*panel.lines]
+    for name, own in panel.lines.items():
+      colour, marker = styles[known.index(name)]
       style = {'marker': marker, 'color': colour, 'label': name}
       axes.plot(own.index, own.mean(axis=1), **style)
       band = own.min(axis=1), own.max(axis=1)
@@ -175,6 +181,8 @@ def lines(panels: list[Panel]) -> bytes:
       axes.axhline(panel.target, color=drawing.GREY, label='target')
     if not panel.score.rises:
       drawing.logarithmic(axes, 'y')
+    if panel.x == _SENT:
+      drawing.logarithmic(axes, 'x', drawing.BYTES)
     if panel.x == 'workers':
       axes.set_xscale('log', base=2)
       places = sorted({n for own in panel.lines.values() for n in own.index})
@@ -240,15 +248,30 @@ def _by_time(name: str, score: scores.Score, rows) -> list[Panel]:
   panels = []
   for rate in dict.fromkeys(run['rate'] for run in rows.values()):
     own = [run for run in rows.values() if run['rate'] == rate]
-    shown = {}
-    for run in own:
-      tests = {t['seconds']: score.of(t) for t in run['evaluations']}
-      row, _, _ = run['setting'].partition(':')
-      shown[row] = pd.Series(tests).to_frame()
     where = f'4 hosts, {_RATES.get(rate, rate)}'
     title = f'{summaries.task(name)}, {where}, one seed'
+    shown = _along(own, 'seconds', score)
     panels.append(Panel(title, 'seconds', score, shown, own[0]['target']))
   return panels
+
+
+def _by_bytes(score: scores.Score, rows) -> list[Panel]:
+  """Returns the same scores by bytes sent, and by steps: of equal tokens."""
+  last = {run['setting']: run for run in rows.values()}.values()
+  return [
+    Panel(x, x, score, _along(last, key, score))
+    for key, x in (('sent_bytes', _SENT), ('step', 'step'))
+  ]
+
+
+def _along(rows, key: str, score: scores.Score) -> dict[str, pd.DataFrame]:
+  """Returns the scores of runs by what each test has under `key`."""
+  return {
+    run['setting'].partition(':')[0]: pd.Series(
+      {test[key]: score.of(test) for test in run['evaluations']}
+    ).to_frame()
+    for run in rows
+  }
 
 
 def _span(score: scores.Score, each) -> tuple[float, float, float]:
