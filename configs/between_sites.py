@@ -179,7 +179,8 @@ TABLE = table(
   rates={
     **dict.fromkeys(('alone', 'average', 'diloco', 'diloco_h30'), 0.016),
     **dict.fromkeys(('one_bit_adam', 'one_bit_adam_999'), 0.016),
-    **{'sparse_loco': 0.016, 'sparse_loco_workers': 0.032},
+    **{'sparse_loco_k32': 0.032, 'sparse_loco': 0.016},
+    'sparse_loco_workers': 0.032,
     **{'muloco': 0.064, 'sgd': 0.125, 'dgc': 0.0625},
   },
 )
