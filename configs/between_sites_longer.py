@@ -15,9 +15,11 @@ others. Three trials, at 32e-3, ran on CPUs.
 `one_bit_adam_999` has the rate of `one_bit_adam`, and ran on a CPU.
 """
 
+import dataclasses
+
 from configs.between_sites import table
 
-TABLE = table(
+_ALL = table(
   'Outer steps and 1-bit Adam, 4 workers, a larger GPT',
   model='gpt_800k',
   steps=1680,
@@ -27,5 +29,11 @@ TABLE = table(
     **dict.fromkeys(('alone', 'diloco_h5', 'sparse_loco_k256'), 4e-3),
     **dict.fromkeys(('average', 'muloco', 'sparse_loco_workers'), 16e-3),
   },
+)
+# Rows that were trained with the smaller model only.
+_SMALLER = ('diloco_exponent4_no_residual', 'sparse_loco_k32')
+TABLE = dataclasses.replace(
+  _ALL,
+  rows={name: row for name, row in _ALL.rows.items() if name not in _SMALLER},
 )
 get_config = TABLE.get_config
