@@ -27,7 +27,6 @@ from gradsparse.sockets import Compressor
 from gradsparse.sockets import Exchange
 from gradsparse.sockets import Memory
 from gradsparse.sockets import demands
-from gradsparse.sockets import ownership
 from gradsparse.state.scheme import CompressedMeanState
 from gradsparse.state.scheme import Stats
 from gradsparse.transform import guards
@@ -38,6 +37,7 @@ from gradsparse.transform.described import Described
 from gradsparse.transform.described import call
 from gradsparse.transform.messages import Scheme
 from gradsparse.transform.receive import typed
+from gradsparse.transform.receive import unmapped
 from gradsparse.transform.step import one_step
 import jax
 import jax.numpy as jnp
@@ -292,11 +292,7 @@ def compressed_mean(
       # Under vmap, `update` returns the first worker's copy of shared values;
       # `step` returns every worker's copy, so that tests can compare them.
       comm = Comm(axis_name)
-      return comm.unmapped(mean), jax.tree.map(
-        lambda x, own: x if own else comm.unmapped(x),
-        state,
-        ownership.is_local(state),
-      )
+      return comm.unmapped(mean), unmapped(state, comm)
 
   def step(updates, state, params=None, **extra):
     del params

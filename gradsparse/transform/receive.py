@@ -197,6 +197,15 @@ def typed(state: CompressedMeanState, comm: Comm) -> CompressedMeanState:
   )
 
 
+def unmapped(state: CompressedMeanState, comm: Comm) -> CompressedMeanState:
+  """The state with shared fields unbatched, see `Comm.unmapped`."""
+  return jax.tree.map(
+    lambda x, own: x if own else comm.unmapped(x),
+    state,
+    ownership.is_local(state),
+  )
+
+
 def _updates(
   scheme: Scheme, comm: Comm, outgoing: Outgoing, means: Any
 ) -> list[jax.Array]:

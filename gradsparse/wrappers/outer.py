@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 import functools
 from typing import Any
-import warnings
 
 from gradsparse import arguments
 from gradsparse import health
@@ -20,6 +19,7 @@ from gradsparse.transform.compressed_mean import CompressedMean
 from gradsparse.transform.described import Described
 from gradsparse.transform.described import described
 from gradsparse.transform.described import got
+from gradsparse.transform.receive import unmapped
 from gradsparse.wrappers.fragments import Fragments
 from gradsparse.wrappers.local_gradient import means_wanted
 import jax
@@ -32,12 +32,6 @@ _NOT_STACKED = (
   'workers train apart between two exchanges. Give each worker its own copy: '
   "gs.workers.stack(params, num_workers), with the worker axis in shard_map's "
   'specs (P({axis!r})).'
-)
-_SENT_AGAIN = (
-  'gs.outer(alpha={alpha:g}) with a scheme that keeps a memory counts progress '
-  'more than once: what is not sent stays in the memory and, by the factor '
-  'alpha, in the parameters too. From about 0.75 on training may diverge. '
-  'alpha=0, or a scheme without a memory such as gs.dense, counts it once.'
 )
 
 
@@ -111,9 +105,11 @@ def outer(
   the two then count by the factor alpha. This is the schedule of MaxText,
   except that MaxText begins with its fragment 1, and here fragment 0 is first.
   torchft takes the distance V steps earlier and moves anchor and parameters
-  together: the parameters are those of this schedule, V steps earlier. Use
-  `alpha` with a scheme that keeps no memory: what a memory keeps would stay in
-  the parameters too, and be sent again.
+  together: the parameters are those of this schedule, V steps earlier.
+
+  With `alpha` > 0 and a scheme that keeps a memory, a worker's parameters go
+  back to `anchor - sent` at the exchange, where its own message is. What it did
+  not send is then in the memory only, and is sent once.
 
   An exchange is rejected if a worker's parameters are not finite, see
   `gs.compressed_mean`. Anchor and outer optimizer then stay as they were.
@@ -166,13 +162,13 @@ def outer(
   delay = arguments.whole_number('delay', delay, 0, apart - 1)
   alpha = arguments.number('alpha', alpha, arguments.FRACTION_OR_ZERO)
   memory = scheme.scheme.memory
+  # What is not sent must not stay in the memory and in the parameters too.
+  goes_back = bool(alpha and memory.sums)
   if memory.facts.moments:
     raise ValueError(
       'scheme must not need second moments, which the distance from an anchor '
       f'has not, got {scheme!r}'
     )
-  if alpha and memory.floats:
-    warnings.warn(_SENT_AGAIN.format(alpha=alpha), UserWarning, stacklevel=3)
   axis_name = scheme.scheme.axis_name
   outer = optax.with_extra_args_support(outer)
 
@@ -202,7 +198,15 @@ def outer(
     )
     layout, comm = scheme.layout(params), Comm(axis_name)
     before = cut.pick_state(state.scheme, number, layout)
-    mean, after = scheme.update(gradient, before)
+    if goes_back:
+      mean, after, sent = scheme.step(gradient, before)
+      mean, after = comm.unmapped(mean), unmapped(after, comm)
+      own = jax.tree.map(
+        lambda p, a, x: (a - x.astype(a.dtype)).astype(p.dtype), own, held, sent
+      )
+      params = cut.put(params, own, number)
+    else:
+      mean, after = scheme.update(gradient, before)
     accepted = after.stats.rejected_steps == before.stats.rejected_steps
 
     def moved(held_and_old):

@@ -172,20 +172,46 @@ def test_fragments_are_exchanged_in_the_schedule_of_maxtext(
       )
 
 
+@pytest.mark.parametrize('alpha', [0.0, 0.5])
 @pytest.mark.parametrize('fragments', marks.few([1, 2], 1))
 @pytest.mark.parametrize(
   'name', marks.few(['dropping', 'power_sgd'], 'dropping')
 )
-def test_what_is_not_sent_stays_in_the_memory(name, fragments):
+def test_what_is_not_sent_stays_in_the_memory(name, fragments, alpha):
   """All that workers moved is in the anchor, or pending."""
   each = moves(8)
   tx = gs.outer(
-    SCHEMES[name], optax.sgd(1.0), sync_every=4, fragments=fragments
+    SCHEMES[name],
+    optax.sgd(1.0),
+    sync_every=4,
+    fragments=fragments,
+    alpha=alpha,
   )
   params, state = run(tx, each)[-1]
+  assert are_equal(params) == (fragments == 1 and not alpha)
+  _is_conserved(params, state, each)
+
+
+@pytest.mark.parametrize('steps', marks.few([4, 5], 5))
+def test_a_worker_keeps_a_part_of_what_it_sent(steps):
+  """Steps after the exchange count in full until the anchor is taken over."""
+  tx = gs.outer(
+    SCHEMES['dropping'], optax.sgd(1.0), sync_every=4, delay=2, alpha=0.5
+  )
+  each = moves(6)
+  *before, (params, state) = run(tx, each)
+  _is_conserved(*before[steps - 1], each[:steps])
+  late = [
+    {name: 0.5 * x for name, x in move.items()} if n >= 4 else move
+    for n, move in enumerate(each)
+  ]
+  _is_conserved(params, state, late)
+
+
+def _is_conserved(params, state, each):
+  """With the rate 1 the anchor moves by the mean of what was sent."""
   owed = gs.pending(state)
-  # With the rate 1 the anchor moves by the mean of what was sent. A fragment
-  # that was exchanged earlier has moved on since.
+  # A fragment that was exchanged earlier has moved on since.
   for leaf, start in PARAMS.items():
     moved = start + sum(np.mean(move[leaf], 0) for move in each)
     ahead = np.mean(params[leaf] - state.anchor[leaf], 0)

@@ -29,8 +29,8 @@ AXIS = gs.workers.AXIS
 INSIDE = 'fsdp'  # over the devices of a slice
 # Outer steps. Of a program only the step that exchanges is counted.
 OUTER = {
-  'diloco': functools.partial(gs.diloco, sync_every=15),
-  'sparse_loco': functools.partial(gs.sparse_loco, sync_every=15),
+  name: functools.partial(make, sync_every=15)
+  for name, make in contenders.OUTER.items()
 }
 
 
@@ -118,7 +118,7 @@ class Bench:
         scheme = gs.sharded(scheme, self._specs)
       except (TypeError, ValueError) as refused:
         raise NotShardedError(str(refused)) from refused
-    tx = scheme if outer else contenders.followed(scheme)
+    tx = contenders.followed(scheme)
     specs = gs.workers.specs(tx, self._params, self.workers)
     held = gs.workers.params_spec(tx, self._params)
     stacked = {name: self._stacked(x) for name, x in self._params.items()}

@@ -4,16 +4,18 @@ r"""Measures what compression costs in arithmetic, in steps of momentum SGD.
 
 There is one worker and no network. A step turns a gradient into new parameters
 with all that a scheme does but the exchange itself; its state is donated. Plain
-SGD follows the scheme. Each scheme runs in turns with momentum SGD, for 20 ms a
-turn; ratios are medians over the rounds. On an accelerator rows also have
-`device_ms`, the time of all operations without gaps, `device_ratio`, the ratio
-of that to momentum SGD's, and `launches`, the number of operations.
+SGD follows the scheme. An outer step, if you name it, has `sync_every=1`. Each
+scheme runs in turns with momentum SGD, for 20 ms a turn; ratios are medians
+over the rounds. On an accelerator rows also have `device_ms`, the time of all
+operations without gaps, `device_ratio`, the ratio of that to momentum SGD's,
+and `launches`, the number of operations.
 
 `--recorded=FILE` measures nothing: it prints the table of docs/performance.md,
 or of docs/accelerators.md, from such a record, and with `--plot=FILE` draws its
 picture.
 """
 
+import functools
 from typing import Any
 
 from absl import flags
@@ -30,7 +32,11 @@ import jax.numpy as jnp
 
 _JSON = command_line.define_json()
 _REPEATS = flags.DEFINE_integer('repeats', 7, 'rounds', lower_bound=1)
-_SCHEMES = command_line.define_names('schemes', contenders.SCHEMES)
+_MADE = contenders.SCHEMES | {
+  name: functools.partial(make, axis_name=None, sync_every=1)
+  for name, make in contenders.OUTER.items()
+}
+_SCHEMES = command_line.define_names('schemes', _MADE, contenders.SCHEMES)
 _NUM_PARAMS = flags.DEFINE_integer(
   'num_params', 25_600_000, 'most parameters of a tree', lower_bound=500_000
 )
@@ -75,7 +81,7 @@ def measure(tree: str, names: list[str], keep: Any) -> None:
   compare(beside, reference, *beside)
   del beside
   for name in names:
-    scheme = contenders.SCHEMES[name]()
+    scheme = _MADE[name]()
     compare({name: bench.step(contenders.followed(scheme))}, name)
     jax.clear_caches()
 

@@ -18,7 +18,9 @@ def momentum_sgd() -> optax.GradientTransformation:
 
 
 def followed(scheme: optax.GradientTransformation) -> Any:
-  """A scheme, and plain SGD on its mean."""
+  """A scheme, and plain SGD on its mean; an outer step as it is."""
+  if isinstance(scheme, gs.Outer):
+    return scheme
   return optax.chain(scheme, optax.sgd(_LEARNING_RATE))
 
 
@@ -65,3 +67,5 @@ SCHEMES: dict[str, Callable[..., Any]] = {
     for name, (recipe, arguments) in _VARIANTS.items()
   },
 }
+# Outer steps, which also take a `sync_every`.
+OUTER = {'diloco': gs.diloco, 'sparse_loco': gs.sparse_loco}

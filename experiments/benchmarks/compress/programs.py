@@ -10,6 +10,7 @@ from experiments.benchmarks import rows as measured
 from experiments.benchmarks.compress import trees
 from experiments.run import machine
 from experiments.run import time_breakdown
+import gradsparse as gs
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -69,10 +70,12 @@ class Bench:
 
   def step(self, tx: optax.GradientTransformation) -> Program:
     """A step from gradients to new parameters, its state donated."""
-    tx = optax.with_extra_args_support(tx)
 
     def step(params, state, grads, moments):
-      updates, state = tx.update(grads, state, params, second_moment=moments)
+      if isinstance(tx, gs.Outer):
+        return tx.sync(optax.apply_updates(params, grads), state)
+      update = optax.with_extra_args_support(tx).update
+      updates, state = update(grads, state, params, second_moment=moments)
       return optax.apply_updates(params, updates), state
 
     params = jax.tree.map(jnp.zeros_like, self._moments)

@@ -83,9 +83,16 @@ def test_on_an_accelerator_rows_have_a_ratio_of_kernels(monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_step_is_timed_beside_another():
+@pytest.mark.parametrize(
+  'make',
+  [
+    contenders.SCHEMES['dropping_leaf'],
+    lambda: contenders.OUTER['sparse_loco'](axis_name=None, sync_every=1),
+  ],
+)
+def test_a_step_is_timed_beside_another(make):
   bench = programs.Bench({'w': (320, 320), 'b': (320,)})
-  scheme = contenders.SCHEMES['dropping_leaf']()
+  scheme = make()
   step = bench.step(contenders.followed(scheme))
   other = programs.program(abs, np.ones(3))
   found = programs.milliseconds({'step': step, 'other': other}, 2)
