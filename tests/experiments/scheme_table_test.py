@@ -91,6 +91,14 @@ def test_the_page_has_every_scheme():
   assert made in page, f'docs/schemes.md should have\n{made}'
 
 
+def test_the_page_has_what_second_moments_take():
+  path = _ROOT / 'experiments/results/moments.json'
+  rows = json.loads(path.read_text())['rows']
+  ratios = [row['plain_ratio'] for row in rows if row['way'] == 'exact']
+  said = f'{min(ratios):.1f} to {max(ratios):.1f} times a plain gradient'
+  assert said in (_ROOT / 'docs/schemes.md').read_text()
+
+
 def test_the_readme_has_the_bits_of_the_plan():
   shape = jax.ShapeDtypeStruct((1000, 1000), jnp.float32)
   for name, _, bits, *_ in _readme_rows():

@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 
 from experiments.benchmarks.compress import contenders
 from experiments.benchmarks.compress import page
@@ -53,6 +54,36 @@ def test_the_page_has_the_memory_of_schemes():
       if row['scheme'] in schemes
     ]
     assert said.format(min(models), max(models)) in words
+
+
+def _times_sgd(*schemes):
+  """The smallest and the largest multiple of momentum SGD of some schemes."""
+  found = [r['sgd_ratio'] for r in _RECORD['rows'] if r['scheme'] in schemes]
+  return f'{min(found):.1f}', f'{max(found):.1f}'
+
+
+def test_the_page_has_how_far_schemes_are_from_the_floor():
+  table = _PAGE.split('## The floor')[1].split('## Where')[0]
+  rows = re.findall(r'^\| ([a-z].*?) \|.*\| ([\d.-]+) \|$', table, re.MULTILINE)
+  assert len(rows) == 11
+  for name, shown in rows:
+    if name != contenders.REFERENCE:
+      schemes = name.replace('chunks', 'dropping_chunk').split(', ')
+      assert shown == '-'.join(_times_sgd(*schemes)), name
+
+
+def test_the_page_has_what_is_missed():
+  missed = ' '.join(_PAGE.split('The targets of')[1].split('##')[0].split())
+  ranges = {
+    name: ' to '.join(_times_sgd(*name.split()))
+    for name in ('dropping gtopk', 'dgc', 'dropping_chunk', 'dgc_chunk')
+  }
+  assert (
+    '`dropping` and `gtopk` are at {}, `dgc` at {}, by chunks at {} and '
+    '{}'.format(*ranges.values())
+    in missed
+  )
+  assert f'`terngrad` is at {" to ".join(_times_sgd("terngrad"))}' in missed
 
 
 @pytest.mark.parametrize('tree', trees.MEASURED)
