@@ -21,11 +21,10 @@ in a longer one, see configs/between_sites_longer.py. 1-bit Adam is dense for a
 fifth of its steps, and also decays the scales of norms. What it freezes are the
 squares of about 20 steps, as in AdamW here; of 1,000 in `one_bit_adam_999`.
 
-Each row had four learning rates or more, each a factor of two from the next,
-for half as many steps with seed 0, tested on the validation text; the best lies
-between two others (experiments/results/rates/between_sites.json).
-`one_bit_adam_999` has the rate of `one_bit_adam`, `dense_delayed` that of
-dense.
+Each row had seven learning rates, each a factor of two from the next, for half
+as many steps with seed 0, tested on the validation text; the best lies between
+two others (experiments/results/rates/between_sites.json). `one_bit_adam_999`
+has the rate of `one_bit_adam`.
 """
 
 from collections.abc import Mapping
@@ -179,6 +178,7 @@ TABLE = table(
   rates={
     **dict.fromkeys(('alone', 'average', 'diloco', 'diloco_h30'), 0.016),
     **dict.fromkeys(('one_bit_adam', 'one_bit_adam_999'), 0.016),
+    'dense_delayed': 2e-3,
     **{'sparse_loco_k32': 0.032, 'sparse_loco': 0.016},
     'sparse_loco_workers': 0.032,
     **{'muloco': 0.064, 'sgd': 0.125, 'dgc': 0.0625},

@@ -44,8 +44,6 @@ def test_each_row_takes_the_best_of_its_trials(name):
   for row_name, row in table.rows.items():
     if 'rate' in row.groups:
       continue  # is there to have another rate
-    if row_name in _WITHOUT_TRIALS:
-      continue
     config = table.config(row, size)
     scheme = {
       name: value
@@ -58,19 +56,28 @@ def test_each_row_takes_the_best_of_its_trials(name):
       for each in kept
       if each['row'] == row_name and scheme.items() <= each['setting'].items()
     ]
+    if not tried and row_name in _WITHOUT_TRIALS:
+      continue
     most = max(each['setting'].get('train.steps', 0) for each in tried)
     tried = [e for e in tried if e['setting'].get('train.steps', 0) == most]
     now = config.train.learning_rate
     assert now == pytest.approx(_best(table.score, tried)), row_name
 
 
-def test_chosen_rates_of_the_larger_model_lie_between_two_others():
+@pytest.mark.parametrize(
+  'name, without, trials',
+  [
+    ('between_sites', {'one_bit_adam_999'}, {7}),
+    # One did not run, and one has the rate of `one_bit_adam`.
+    ('between_sites_longer', _WITHOUT_TRIALS, {3, 4, 5, 6}),
+  ],
+)
+def test_rates_of_outer_steps_lie_between_two_others(name, without, trials):
   """As docs/outer_steps.md says."""
-  kept = json.loads((_RATES / 'between_sites_longer.json').read_text())
-  rows = catalogue.load('between_sites_longer').rows
-  tried = {name: {_rate(e) for e in kept if e['row'] == name} for name in rows}
-  # One did not run, and one has the rate of `one_bit_adam`.
-  without = {name for name, own in tried.items() if not own}
-  assert without == {'dense_delayed', 'one_bit_adam_999'}
-  for name, own in tried.items():
-    assert not own or min(own) < rows[name].chosen_rate < max(own), name
+  kept = json.loads((_RATES / f'{name}.json').read_text())
+  rows = catalogue.load(name).rows
+  tried = {row: [_rate(e) for e in kept if e['row'] == row] for row in rows}
+  assert {row for row, own in tried.items() if not own} == without
+  assert {len(own) for own in tried.values() if own} == trials
+  for row, own in tried.items():
+    assert not own or min(own) < rows[row].chosen_rate < max(own), row
