@@ -24,6 +24,12 @@ def test_the_page_has_the_recorded_table():
   assert page.table(_RECORD['rows']) in _PAGE, 'paste what it prints'
 
 
+def test_the_page_of_outer_steps_has_its_recorded_table():
+  path = _ROOT / 'experiments/results/compress_outer.json'
+  rows = json.loads(path.read_text())['rows']
+  assert page.table(rows) in (_ROOT / 'docs/outer_steps.md').read_text()
+
+
 def test_the_page_has_what_large_pages_save():
   assert 'hugetlb=1' in _LARGE['environment']['glibc_tunables']
   without, with_them = (page.by_scheme(x['rows']) for x in (_SMALL, _LARGE))
