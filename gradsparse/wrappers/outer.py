@@ -87,9 +87,9 @@ def outer(
   bit; with `fragments` those of one fragment are. Evaluate the anchor, which is
   equal at all times.
 
-  With a sparse scheme, what is not sent of a worker's progress stays in the
-  scheme's memory and is sent in a later exchange, although the worker itself
-  goes on from the anchor.
+  With a scheme that keeps a residual, what is not sent of a worker's progress
+  stays there and is sent in a later exchange, although the worker itself goes
+  on from the anchor.
 
   With `fragments` > 1 each exchange is of one fragment of the parameters, in
   turn, once in `sync_every / fragments` steps (Streaming DiLoCo). A leaf
@@ -107,9 +107,10 @@ def outer(
   torchft takes the distance V steps earlier and moves anchor and parameters
   together: the parameters are those of this schedule, V steps earlier.
 
-  With `alpha` > 0 and a scheme that keeps a memory, a worker's parameters go
-  back to `anchor - sent` at the exchange, where its own message is. What it did
-  not send is then in the memory only, and is sent once.
+  With `alpha` > 0 and a scheme that keeps a residual, a worker's compressed
+  leaves go back to `anchor - sent` at the exchange, where its own message is.
+  What it did not send is then in the residual only, and is sent once. With
+  alpha near 1 workers stay far apart, and their residuals grow.
 
   An exchange is rejected if a worker's parameters are not finite, see
   `gs.compressed_mean`. Anchor and outer optimizer then stay as they were.
@@ -143,8 +144,9 @@ def outer(
   Raises:
     TypeError: an argument is of the wrong kind; from init: a leaf is not
       floating-point.
-    ValueError: an argument is out of range, or the scheme needs second moments;
-      from sync: the state is another transformation's.
+    ValueError: an argument is out of range, the scheme needs second moments, or
+      alpha is not 0 with EF21; from sync: the state is another
+      transformation's.
 
   References:
     Douillard et al., DiLoCo, arXiv 2311.08105, algorithm 1; Douillard et al.,
@@ -162,8 +164,13 @@ def outer(
   delay = arguments.whole_number('delay', delay, 0, apart - 1)
   alpha = arguments.number('alpha', alpha, arguments.FRACTION_OR_ZERO)
   memory = scheme.scheme.memory
+  if alpha and memory.floats and not memory.sums:
+    raise ValueError(
+      f'alpha must be 0 with {scheme.scheme.compressor.name}, whose memory is '
+      f'an estimate and keeps nothing to send later, got {alpha:g}'
+    )
   # What is not sent must not stay in the memory and in the parameters too.
-  goes_back = bool(alpha and memory.sums)
+  goes_back = bool(alpha and memory.floats)
   if memory.facts.moments:
     raise ValueError(
       'scheme must not need second moments, which the distance from an anchor '
@@ -201,8 +208,13 @@ def outer(
     if goes_back:
       mean, after, sent = scheme.step(gradient, before)
       mean, after = comm.unmapped(mean), unmapped(after, comm)
+      leaves = range(len(layout.shapes))
+      whole = layout.tree({i: i in layout.dense for i in leaves})
       own = jax.tree.map(
-        lambda p, a, x: (a - x.astype(a.dtype)).astype(p.dtype), own, held, sent
+        lambda p, a, x, dense: (
+          p if dense else (a - x.astype(a.dtype)).astype(p.dtype)
+        ),
+        *(own, held, sent, cut.pick(whole, number)),
       )
       params = cut.put(params, own, number)
     else:

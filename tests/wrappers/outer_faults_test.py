@@ -63,6 +63,37 @@ def test_a_worker_that_rests_is_not_sent_again():
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
+def test_a_rejected_exchange_leaves_dense_leaves_their_part():
+  """What a dense leaf moved is in no memory, so alpha counts as without one."""
+  scheme = gs.gradient_dropping(
+    0.3, axis_name=AXIS, min_size=0, dense_paths='b'
+  )
+  tx = gs.outer(scheme, optax.sgd(1.0), sync_every=1, alpha=0.5)
+  specs, own = gs.workers.specs(tx, PARAMS, WORKERS), PartitionSpec(AXIS)
+  step = gs.workers.parallel(
+    tx.sync,
+    runner='simulate',
+    num_workers=WORKERS,
+    in_specs=(own, specs),
+    out_specs=(own, specs),
+  )
+  moved = jax.tree.map(lambda x: jnp.stack([x + 2.0] * WORKERS), PARAMS)
+  moved['c'] = moved['c'].at[1, 0].set(jnp.nan)
+  params, state = step(moved, gs.workers.init(tx, PARAMS, WORKERS))
+  assert gs.metrics(state)['rejected_steps'] == 1
+  healthy, pending = jax.tree.map(lambda x: x[0], (params, gs.pending(state)))
+  np.testing.assert_array_equal(healthy['a'], PARAMS['a'])
+  np.testing.assert_array_equal(pending['a'], np.full((4, 4), -2.0))
+  np.testing.assert_array_equal(healthy['b'], PARAMS['b'] + 1.0)
+
+
+def test_alpha_is_refused_where_nothing_is_kept_for_later():
+  scheme = gs.ef21(0.1, axis_name=None)
+  gs.outer(scheme, optax.sgd(1.0), sync_every=2)
+  with pytest.raises(ValueError, match='alpha must be 0 with ef21.* 0.5'):
+    gs.outer(scheme, optax.sgd(1.0), sync_every=2, alpha=0.5)
+
+
 def test_what_takes_gradients_is_refused():
   tx = gs.outer(gs.dense(axis_name=None), optax.sgd(1.0), sync_every=2)
   params = {'w': jnp.ones(2)}
