@@ -26,9 +26,11 @@ itself, too.
 
 The rate of full runs is the best of 0.5, 2, 4 and 8 for `dense`, by the
 perplexity of the validation file in the quick setting. Without clipping it is
-2, the better of 1 and 2. Each quick row had two trials, whole runs
-with seed 0, at this rate and at half or twice of it, and takes the better rate
-(experiments/results/rates/schemes_ptb.json).
+2, the better of 1 and 2. Each quick row had two trials, whole runs with seed 0,
+at this rate and at half or twice of it, and takes the better rate
+(experiments/results/rates/schemes_ptb.json). `dgc`, `dropping_warmup`,
+`dropping_equal` and `partial_sync` had a third, on the other side of the better
+rate, which was worse.
 
 Whether half or twice was tried comes from trials of half a run, at half, one
 and two times the rate, for 14 rows (same file). In these, dropping, DGC, gTop-k
