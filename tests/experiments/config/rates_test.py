@@ -81,3 +81,19 @@ def test_rates_of_outer_steps_lie_between_two_others(name, without, trials):
   assert {len(own) for own in tried.values() if own} == trials
   for row, own in tried.items():
     assert not own or min(own) < rows[row].chosen_rate < max(own), row
+
+
+def test_the_page_counts_rates_at_an_edge():
+  words = ' '.join((_ROOT / 'docs/papers.md').read_text().split())
+  for name in ('speech', 'translation', 'ptb'):
+    name = f'schemes_{name}'
+    table = catalogue.load(name)
+    kept = json.loads((_RATES / f'{name}.json').read_text())
+    edges = rows = 0
+    for row_name, row in table.rows.items():
+      rates = [_rate(e) for e in kept if e['row'] == row_name]
+      if rates:
+        own = table.config(row, papers.QUICK).train.learning_rate
+        edges += not min(rates) < own < max(rates)
+        rows += 1
+    assert f'{edges} of {rows} of `{name}`' in words.replace(' rows of', ' of')
