@@ -1,5 +1,6 @@
 """What compilers of accelerators say is added up, shown, and asked for."""
 
+import collections
 import importlib.util
 import json
 import pathlib
@@ -60,6 +61,10 @@ _WANTED = {
   **{'one_bit': 5, 'power_sgd': 5, 'strom': 12, 'variance': 12},
   **{'variance_strom': 12, 'ada_comp': 12, 'dryden': 12, 'qsgd_elias': 12},
 }
+
+_TREES = ('resnet50', 'transformer', 'scanned', 'one')
+# Those that select from all leaves.
+_GLOBAL = ('dgc', 'dropping', 'ef21', 'gtopk')
 
 
 def test_cycles_are_added_up():
@@ -224,7 +229,7 @@ def test_what_the_page_says_of_the_record():
     if each['launches'] > 250 + 2 * 161:
       assert f'{each["launches"]:,}' in missed, each['scheme']
   for each in v5e:
-    own = each['sizes_x_sgd'] or [each['cycles_x_sgd'] + each['kernels_x_sgd']]
+    own = _steps(each)
     name, wanted = each['scheme'], _WANTED.get(each['scheme'], 8)
     if each['tree'] == 'resnet50' and name not in programs.OUTER:
       shown = dict.fromkeys(f'{x:.1f}' for x in (min(own), max(own)))
@@ -238,6 +243,57 @@ def test_what_the_page_says_of_the_record():
     f'takes {steps[0]} to {steps[-1]}, sorts not counted, and {seconds[0]} to '
     f'{seconds[-1]} seconds to compile' in words
   )
+
+
+def test_what_the_page_says_of_trees_and_chips():
+  root = pathlib.Path(__file__).resolve().parents[3]
+  words = ' '.join((root / 'docs/accelerators.md').read_text().split())
+  rows = json.loads(
+    (root / 'experiments/results/accelerators.json').read_text()
+  )
+  v5e = [r for r in rows if r['target'] == 'v5e:2x4']
+  within = collections.Counter(
+    r['scheme'] for r in v5e if max(_steps(r)) <= 5 and r['tree'] in _TREES
+  )
+  every = {name for name, trees in within.items() if trees == len(_TREES)}
+  assert every - set(programs.OUTER) == {
+    name for name, most in _WANTED.items() if most <= 5 and name != 'one_bit'
+  }, 'within five momentum SGD steps with each of the four trees'
+  assert within['one_bit'] == 3
+  assert max(_steps(r)[0] for r in v5e if r['scheme'] in _GLOBAL) < 8
+  chunks = [r for r in v5e if r['scheme'] == 'dgc_chunk']
+  seconds, models = (
+    [r[key] for r in chunks] for key in ('compile_s', 'temp_models')
+  )
+  assert f'by chunks in {min(seconds):.0f} to {max(seconds):.0f}.' in words
+  assert f'DGC needs {min(models):.1f} to {max(models):.1f}, since' in words
+  outer = [r['compile_s'] for r in v5e if r['scheme'] == 'diloco']
+  assert f'compiles in {min(outer):.0f} to {max(outer):.0f} seconds' in words
+  of = {
+    (r['scheme'], r['target']): r
+    for r in rows
+    if r['tree'] == 'resnet50' and r['slices'] == 1
+  }
+  of_both = [
+    f'{of["dgc", "v6e:2x4"]["cycles"] / 1e6:.1f} million cycles there',
+    f'{of["dgc", "v5e:2x4"]["cycles"] / 1e6:.1f} on a v5e, QSGD',
+    f'{of["qsgd4", "v6e:2x4"]["cycles"] / 1e6:.1f} and',
+    f'{of["qsgd4", "v5e:2x4"]["cycles"] / 1e6:.1f}.',
+  ]
+  assert f'DGC takes {" and ".join(of_both[:2])} {" ".join(of_both[2:])}' in (
+    words
+  )
+  more = [
+    max(_steps(r)) / max(_steps(of[scheme, 'v5e:2x4']))
+    for (scheme, target), r in of.items()
+    if target == 'v6e:2x4'
+  ]
+  assert f'costs {min(more):.1f} to {max(more):.1f} times' in words
+
+
+def _steps(row):
+  """Momentum SGD steps, of each size of message."""
+  return row['sizes_x_sgd'] or [row['cycles_x_sgd'] + row['kernels_x_sgd']]
 
 
 @pytest.mark.slow

@@ -1,12 +1,17 @@
 """docs/performance.md shows what was recorded."""
 
 import json
+import math
 import pathlib
 import re
 
 from experiments.benchmarks.compress import contenders
 from experiments.benchmarks.compress import page
 from experiments.benchmarks.compress import trees
+import gradsparse as gs
+from gradsparse.transform import buckets
+import jax
+import jax.numpy as jnp
 import pytest
 
 _ROOT = pathlib.Path(__file__).parents[3]
@@ -92,6 +97,43 @@ def test_the_page_has_what_is_missed():
   assert f'`terngrad` is at {" to ".join(_times_sgd("terngrad"))}' in missed
 
 
+def test_the_page_has_what_compiles_too_long():
+  seconds = [
+    row['compile_s']
+    for row in _RECORD['rows']
+    if row['shapes'] == 'resnet50' and row['scheme'] in contenders.SCHEMES
+  ]
+  long = sum(s > 4 for s in seconds)
+  assert f'{long} of {len(seconds)} with' in ' '.join(_PAGE.split())
+
+
+def test_the_page_has_which_leaves_of_resnet50_are_joined():
+  dgc = gs.dgc(0.001, axis_name=None)
+  params = jax.tree.map(
+    lambda shape: jax.ShapeDtypeStruct(shape, jnp.float32),
+    trees.make('resnet50', 25_600_000),
+    is_leaf=lambda x: isinstance(x, tuple),
+  )
+  found = buckets.make_buckets(
+    dgc.layout(params), dgc.scheme.memory, params, jnp.int32(0)
+  )
+  several = {len(own): n for n, own in enumerate(found.members) if own[1:]}
+  total, joined = (
+    sum(math.prod(shapes[n]) for n in chosen)
+    for shapes, chosen in (
+      (found.layout.shapes, range(len(found.layout.shapes))),
+      (found.shapes, several.values()),
+    )
+  )
+  dense, kernels = sorted(several, reverse=True)
+  assert found.is_dense()[several[dense]]
+  assert (
+    f"Of ResNet-50's {len(found.layout.shapes)} leaves, the {dense} that DGC "
+    f'leaves dense become one vector, and {kernels} kernels of the first '
+    f'stages another, {joined / total:.0%}'.replace('%', ' %')
+  ) in ' '.join(_PAGE.split())
+
+
 @pytest.mark.parametrize('tree', trees.MEASURED)
 def test_every_scheme_was_recorded(tree):
   there = {x['scheme'] for x in _RECORD['rows'] if x['shapes'] == tree}
@@ -117,6 +159,11 @@ def test_the_page_of_accelerators_has_what_a_gpu_took():
     f'{took["qsgd4"]["device_ms"]:.1f} ms with QSGD, for ResNet-50' in readme
   )
   words = ' '.join(text.split())
+  by_clock = [r['step_ms'] for r in took.values()]
+  assert f'takes {min(by_clock):.0f} to {max(by_clock):.0f} ms' in words
+  searched = page.by_scheme(gpu['rows'])['dgc_chunk']['one']
+  assert f'on one matrix, {searched["most_expensive"][0][0]:.2f} ms' in words
+  assert f'takes {gpu["beside"]["lax.top_k_ms"]:.1f} ms: XLA sorts' in words
   beside = gpu['beside_its_host']
   same = sum(each['differ'] == 0 for each in beside)
   assert f'Of {len(beside)} settings {same} have the same bits' in text
