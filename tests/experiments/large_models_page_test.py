@@ -97,3 +97,31 @@ def test_the_page_has_the_recorded_table(part, lines):
 @pytest.mark.parametrize('part', ['steps', 'slices', 'plans'])
 def test_the_page_names_the_parameters(part):
   assert f'{_RECORD[part]["parameters"]:,}' in _TEXT
+
+
+def test_the_page_has_what_kernels_move_and_padding_adds():
+  words = ' '.join(_TEXT.split())
+  rows = _RECORD['slices']['rows']
+  (moved,) = {r['kernel_bytes'] for r in rows if r['scheme'] == 'dgc_chunk'}
+  (part,) = {r['plan_bytes'] for r in rows if r['scheme'] == 'dense'}
+  assert f'{moved / 1e9:.2f} GB, {moved / part:.1f} times a device' in words
+  (more,) = {
+    r['sent_bytes'] / r['plan_bytes'] - 1
+    for r in rows
+    if r['scheme'] == 'dgc_chunk'
+  }
+  assert f'that of DGC is {100 * more:.1f} % more than planned' in words
+
+
+def test_the_page_has_the_bytes_of_a_further_leaf():
+  size = {
+    (r['scheme'], r['leaves']): r['program_bytes']
+    for r in _RECORD['leaves']['rows']
+  }
+  each = [
+    (size[scheme, 1000] - size[scheme, 10]) / 990e3
+    for scheme in {scheme for scheme, _ in size}
+  ]
+  assert f'{min(each):.0f} to {max(each):.0f} kB for each further' in ' '.join(
+    _TEXT.split()
+  )
