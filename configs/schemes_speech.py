@@ -13,9 +13,10 @@ the local-gradient paper; the learning rate falls as a cosine. Schemes, names
 and settings are those of configs/schemes_ptb.py. The rates of the full setting
 are the best for the dense rows in the quick setting, on recordings 5 to 9,
 which are not for training there.
-Each quick row has the best of half, once and twice that rate. The trials had
-one seed and as many epochs, and were trained and tested on two parts of the
-training set (experiments/results/rates/schemes_speech.json).
+Each quick row has the best of half, once and twice that rate, or of a further
+one where the smallest or largest of these was best. The trials had one seed and
+as many epochs, and were trained and tested on two parts of the training set
+(experiments/results/rates/schemes_speech.json).
 
 An average sends 3 models here, parameters and Adam's moments: `_sync` rows send
 3.2 times what dropping sends, and `adam_dropping_equal`, at density 0.033,
