@@ -44,7 +44,7 @@ _SEARCH = Pass(lambda ok, x, fields: ([], x), lambda fields, x, there: [], ())
 _LAST = np.int32(1 << 30)
 
 
-def has_kernels(chunk_size: int, k: int) -> bool:
+def can_add(chunk_size: int, k: int) -> bool:
   """Whether the program that is traced now can `add` by kernels.
 
   Args:

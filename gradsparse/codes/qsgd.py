@@ -8,7 +8,7 @@ from gradsparse import draws
 from gradsparse.backend import barriers
 from gradsparse.backend import joining
 from gradsparse.codes import level_codes
-from gradsparse.codes.buckets import buckets
+from gradsparse.codes.norm_buckets import buckets
 from gradsparse.codes.rounding import Scaled
 from gradsparse.codes.rounding import checked
 from gradsparse.codes.rounding import quantise

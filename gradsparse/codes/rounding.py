@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from gradsparse import arguments
 from gradsparse.backend import platforms
 from gradsparse.backend import reductions
-from gradsparse.codes.buckets import Buckets
+from gradsparse.codes.norm_buckets import Buckets
 from gradsparse.wire import fixed_width
 import jax
 import jax.numpy as jnp

@@ -15,7 +15,6 @@ from typing import Any
 from gradsparse import arguments
 from gradsparse.backend import barriers
 from gradsparse.codes import marked
-from gradsparse.codes import marked_sums
 from gradsparse.codes import sparse_values
 from gradsparse.codes import value_codes
 from gradsparse.codes.sparse_values import Entries
@@ -151,7 +150,7 @@ def of_entries(
   def decode(rounded, ctx, summands):
     del ctx, summands
     if isinstance(rounded, marked.CodedVector):
-      return marked_sums.decode(values, rounded)
+      return marked.decode(values, rounded)
     if isinstance(rounded, Entries):
       return sparse_values.decoded(values, rounded)
     return rounded
@@ -159,8 +158,8 @@ def of_entries(
   def adder(rounded):
     if not isinstance(rounded, marked.CodedVector):
       return None
-    add = functools.partial(marked_sums.add, values)
-    return Adder(marked_sums.start, add, marked_sums.finish)
+    add = functools.partial(marked.add, values)
+    return Adder(marked.start, add, marked.finish)
 
   code = Code(
     pack,

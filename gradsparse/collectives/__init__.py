@@ -8,18 +8,18 @@ The same scheme runs in four modes, whose collectives differ:
   checked     `jax.shard_map` with `check_vma=True`: each value is typed
               varying (differs between devices of an axis) or not
 
-In a fifth mode, `recorded`, `plan()` counts bytes and nothing runs. `Comm` (the
-workers) and `Shards` (the devices that share one worker's leaves) hide the
+In a fifth mode, `recorded`, `plan()` counts bytes; no collective runs. `Comm`
+(the workers) and `Shards` (the devices that share one worker's leaves) hide the
 differences. Nothing else in the library calls `jax.lax` collectives or casts.
 """
 
 from gradsparse.collectives.comm import Comm
 from gradsparse.collectives.comm import ReplicationError
+from gradsparse.collectives.comm import VerifiedComm
 from gradsparse.collectives.devices import NO_SHARDS
 from gradsparse.collectives.devices import AxisName
 from gradsparse.collectives.devices import Shards
 from gradsparse.collectives.mesh_axes import surroundings
-from gradsparse.collectives.verified import VerifiedComm
 
 __all__ = (
   'NO_SHARDS',

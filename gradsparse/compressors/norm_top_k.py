@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from gradsparse import selection
-from gradsparse.codes.buckets import buckets
+from gradsparse.codes.norm_buckets import buckets
 from gradsparse.codes.rounding import two_norms
 from gradsparse.sockets import Code
 from gradsparse.sockets import Compressor

@@ -91,15 +91,6 @@ def top_k(
   # Whether every slot of a message is filled.
   full = static or isinstance(density, schedules.DensitySchedule)
 
-  def most(size, ctx):
-    """The slots of a message for a vector of this size."""
-    return selection.count(cast(float, density) if static else ctx.rung, size)
-
-  def filled(size, slots, ctx):
-    """How many slots are filled in this step, of one vector or of several."""
-    now = selection.traced_count(_current(density, ctx.step), size)
-    return jnp.minimum(now, slots)
-
   def select(signals, ctx):
     arrays = [s.value for s in signals]
     leaves = [x.reshape(-1) for x in arrays]
@@ -122,10 +113,10 @@ def top_k(
     together = scope == 'global'
     sizes = [x.shape[0] for x in leaves]
     totals = [sum(sizes)] if together else sizes
-    counts = [most(size, ctx) for size in totals]
-    now = None
-    if not full:
-      now = filled(jnp.asarray(totals), jnp.asarray(counts), ctx)
+    counts = [selection.count(rung, size) for size in totals]
+    if now is not None:
+      now = selection.traced_count(now, jnp.asarray(totals))
+      now = jnp.minimum(now, jnp.asarray(counts))
     if sample_rate is not None:
       vectors = [Leaves(leaves).joined()] if together else leaves
       key = jax.random.fold_in(ctx.key, 0)

@@ -63,8 +63,9 @@ def all_gather(mean: str = 'workers') -> Exchange:
     if mean == 'workers' and _cheaper_dense(message, comm.size):
       return common.as_dense(message, comm)
     code, ctx = message.code, message.ctx
+    beside_bytes = sum(x.nbytes for x in message.dense)
     messages, ok, nbytes = common.gather(
-      message.words, message.ok, _bytes_of(message.dense), comm
+      message.words, message.ok, beside_bytes, comm
     )
 
     def read(vector):
@@ -100,7 +101,7 @@ def all_gather(mean: str = 'workers') -> Exchange:
       ok &= health.can_send(bounds.reshape(-1), comm.size)
     return Exchanged(
       total=total,
-      dense=common.sum_dense(message.dense, comm),
+      dense=comm.sum(message.dense),
       weight=comm.size if mean == 'workers' else 1,
       ok=ok,
       delivered=own,
@@ -242,7 +243,7 @@ def _adds_chunks(own: Any) -> bool:
   """Whether messages like this one are summed chunk by chunk."""
   if not isinstance(own, Sparse) or own.per_chunk is None:
     return False
-  return chunks.has_kernels(*own.per_chunk)
+  return chunks.can_add(*own.per_chunk)
 
 
 def _add_chunks(messages: Sparse) -> list[jax.Array]:
@@ -284,14 +285,10 @@ def _add_chunks(messages: Sparse) -> list[jax.Array]:
   )
 
 
-def _bytes_of(leaves: list[jax.Array]) -> int:
-  return sum(x.nbytes for x in leaves)
-
-
 def _cheaper_dense(message: Message, workers: int) -> bool:
   """Whether a dense all-reduce replaces the messages."""
-  words, dense_bytes = common.count_words(message.words), message.dense_bytes
-  nbytes = common.message_bytes(words)
+  nbytes = common.message_bytes(message.words)
+  dense_bytes = message.dense_bytes
   if not isinstance(message.own, Sparse | Marked):
     return nbytes > dense_bytes
   # One worker sends nothing either way. It decides as each of two would, so

@@ -62,11 +62,6 @@ def _travelling(words: Any, ok: Any) -> Any:
   return words, ok
 
 
-def count_words(words: Any) -> int:
-  """The words of a message without its verdict; static."""
-  return sum(x.size for x in jax.tree.leaves(_travelling(words, None)))
-
-
 def to_words(words: Any, ok: jax.Array | None = None) -> jax.Array:
   """Packs a message of uint32, int32 and float32 arrays into a uint32 vector.
 
@@ -119,9 +114,10 @@ def from_words(
   return like._replace(head=arrays[0], words=arrays[2])
 
 
-def message_bytes(words: int) -> int:
-  """The bytes of a message of this many words and the word of the verdict."""
-  return 4 * aligned(1 + words)
+def message_bytes(words: Any) -> int:
+  """The bytes of a message: its words, and the word of the verdict."""
+  sizes = [x.size for x in jax.tree.leaves(_travelling(words, None))]
+  return 4 * aligned(1 + sum(sizes))
 
 
 def gather(
@@ -300,11 +296,6 @@ def total_of(own: Sent, ctx: Context) -> jax.Array | list[jax.Array]:
     space = own.space.merged(ctx.leaves.buckets)
     return sum_by_leaf(own.values[None], own.indices[None], space)
   return own.add_to(own.zeros())
-
-
-def sum_dense(leaves: list[jax.Array], comm: Comm) -> list[jax.Array]:
-  """Sums over workers of the leaves that stay dense."""
-  return comm.sum(leaves) if leaves else []
 
 
 def count_failed(ok: jax.Array) -> jax.Array:

@@ -157,7 +157,7 @@ def gtopk(topology: str = 'butterfly', put_back: str = 'exact') -> Exchange:
     kept = comm.replicated(final.entries)
     return Exchanged(
       total=common.total_of(kept, message.ctx),
-      dense=common.sum_dense(message.dense, comm),
+      dense=comm.sum(message.dense),
       weight=comm.size,
       ok=ok,
       delivered=own.keep(alive),

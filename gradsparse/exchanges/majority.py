@@ -62,7 +62,7 @@ def majority(scatter: bool = False) -> Exchange:
     )
     return Exchanged(
       total=decided.arrays,
-      dense=common.sum_dense(message.dense, comm),
+      dense=comm.sum(message.dense),
       weight=1,
       ok=ok,
       delivered=decided,

@@ -114,7 +114,7 @@ def reduce_scatter() -> Exchange:
     credit = Parts.of(_with_row(own.rows, index, credited), ctx.shapes)
     return Exchanged(
       total=mean.leaves(),
-      dense=common.sum_dense(message.dense, comm),
+      dense=comm.sum(message.dense),
       weight=1,
       ok=ok,
       delivered=credit,

@@ -19,12 +19,12 @@ def zeros(params: Any) -> Any:
 
 
 def where_compressed(
-  fn: Callable[..., jax.Array], is_dense: Any, tree: Any, *others: Any
+  fn: Callable[..., jax.Array], unchanged: Any, tree: Any, *others: Any
 ) -> Any:
-  """fn(x, *others) of compressed leaves; x of leaves that stay dense."""
+  """fn(x, *others) of each leaf; x where `unchanged`, as of dense leaves."""
   return jax.tree.map(
-    lambda dense, x, *others: x if dense else fn(x, *others),
-    is_dense,
+    lambda same, x, *others: x if same else fn(x, *others),
+    unchanged,
     tree,
     *others,
   )

@@ -78,16 +78,16 @@ def estimate(momentum: float = 1.0) -> Memory:
     Richtarik, Sokolov & Fatkhullin, "EF21", arXiv 2106.05203, algorithm 2;
     Fatkhullin, Tyurin & Richtarik, arXiv 2305.15155 (momentum).
   """
-  new = arguments.number('momentum', momentum, arguments.FRACTION)
-  old = 1 - new
-  averages = new < 1
+  new_weight = arguments.number('momentum', momentum, arguments.FRACTION)
+  old_weight = 1 - new_weight
+  averages = new_weight < 1
 
   def init(params):
     average = zeros(params) if averages else ()
     return EstimateState(zeros(params), zeros(params), zeros(params), average)
 
   def averaged(v, g):
-    return old * v + new * g
+    return old_weight * v + new_weight * g
 
   def accumulate(grads, state, extra, is_dense):
     del extra
@@ -95,7 +95,11 @@ def estimate(momentum: float = 1.0) -> Memory:
       grads = where_compressed(averaged, is_dense, state.average, grads)
       state = state._replace(average=grads)
     residual = where_compressed(
-      lambda old, g, e: g - e, is_dense, state.residual, grads, state.estimate
+      lambda residual, g, e: g - e,
+      is_dense,
+      state.residual,
+      grads,
+      state.estimate,
     )
     return state._replace(residual=residual)
 
@@ -121,10 +125,10 @@ def estimate(momentum: float = 1.0) -> Memory:
 
   def arrived(state, means, is_dense, accepted):
     new_means = update(state, means, is_dense)
-    keeps = jax.tree.map(lambda dense: dense and not averages, is_dense)
+    unchanged = jax.tree.map(lambda dense: dense and not averages, is_dense)
     mean = where_compressed(
       lambda old, new: jnp.where(accepted, new.astype(old.dtype), old),
-      keeps,
+      unchanged,
       state.mean,
       new_means,
     )

@@ -12,8 +12,7 @@ from typing import Literal, ParamSpec
 from gradsparse import sockets
 from gradsparse.transform.compressed_mean import CompressedMean
 from gradsparse.transform.compressed_mean import compressed_mean
-from gradsparse.transform.described import call
-from gradsparse.transform.described import given
+from gradsparse.transform.described import described
 
 Exchange = Literal['all_gather', 'reduce_scatter']
 Scope = Literal['leaf', 'global', 'chunk', 'tile']
@@ -113,14 +112,14 @@ def recipe(factory: Callable[_P, Sockets]) -> Callable[_P, CompressedMean]:
   """
   signature = inspect.signature(factory)
 
+  @described
   @functools.wraps(factory)
   def make(*args: _P.args, **kwargs: _P.kwargs) -> CompressedMean:
     sockets_of_it = factory(*args, **kwargs)
     bound = signature.bind(*args, **kwargs)
-    text = call(factory.__name__, given(bound))
     bound.apply_defaults()
     shared = {k: v for k, v in bound.arguments.items() if k in _JOINING}
-    return compressed_mean(*sockets_of_it, **shared).named(text)
+    return compressed_mean(*sockets_of_it, **shared)
 
   def explained(match: re.Match[str]) -> str:
     name, own = match[1], ' '.join((match[2] or '').split())

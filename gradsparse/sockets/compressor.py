@@ -196,8 +196,8 @@ class Code(NamedTuple):
     unpack: (words, like, ctx) -> rounded. `like` is this worker's own
       `rounded`; that of every worker has the same shapes.
     round: (selected, ctx) -> rounded: the only lossy function.
-    decode: (rounded, ctx, summands) -> Sparse, Leaves or Parts: the values of
-      one worker's rounding, or of a sum of `summands` roundings.
+    decode: (rounded, ctx, summands) -> Sparse, Marked, Leaves or Parts: the
+      values of one worker's rounding, or of a sum of `summands` roundings.
     takes: the type of the result of `select`, or a tuple of types.
     combines: what an exchange may do with words. 'messages': read one worker's
       at a time. 'sums': sum words of several workers and unpack the sum.
@@ -332,8 +332,9 @@ class Compressor(NamedTuple):
     unbiased: whether the decoded value's expectation is the signal.
     per_chunk: (elements of a chunk, a function: elements -> entries), if
       `select` takes exactly the entries of largest magnitude of each chunk of a
-      leaf. TPUs find them while they accumulate (`Signal.found`), and remove
-      them from the memory. With another `select` it must be None.
+      leaf. Kernels on TPUs and GPUs find the entries while they accumulate
+      (`Signal.found`), and remove the entries from the memory if the code is
+      exact. With another `select` it must be None.
   """
 
   name: str

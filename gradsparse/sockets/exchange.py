@@ -63,9 +63,10 @@ class Extras(NamedTuple):
       None where words were not summed.
     judged: whether `Exchanged.ok` also says that the compressed total is
       finite.
-    overflow: `Message.overflow` of this worker; `compressed_mean` fills it in.
+    overflow: `Message.overflow` of this worker; `transform/messages.py` fills
+      it in.
     whole: whether this worker delivered all that it selected, unrounded;
-      `compressed_mean` fills it in.
+      `transform/messages.py` fills it in.
   """
 
   message_bytes: int | jax.Array
@@ -81,7 +82,7 @@ class Extras(NamedTuple):
 class Exchanged(NamedTuple):
   """The result of an exchange.
 
-  The mean is `total / weight`; only `compressed_mean` divides. The sum of
+  The mean is `total / weight`; only `transform/receive.py` divides. The sum of
   `delivered` over all P workers is P means.
 
   Attributes:

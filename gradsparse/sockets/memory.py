@@ -45,8 +45,8 @@ class MemoryFacts(NamedTuple):
     elementwise: whether each number depends only on the numbers in the same
       place. Then the memory may get several leaves as one vector, which
       compiles faster: `grads`, the state, `is_dense` and so on are lists of
-      such vectors, not trees like params. On TPUs `accumulate`, `signals` and
-      `sent` may run inside of a kernel, on blocks of a leaf
+      such vectors, not trees like params. On TPUs and GPUs `accumulate`,
+      `signals` and `sent` may run inside of a kernel, on blocks of a leaf
       (`Compressor.per_chunk`): `sent` must change delivered elements only.
     momentum: factor of the momentum that the updates already have, so that no
       other should follow; 0 without one.

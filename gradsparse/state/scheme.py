@@ -17,12 +17,14 @@ class Stats(NamedTuple):
       all workers. Exact below 4 GiB; larger sizes count as 2^32 - 1.
     sent_bytes: uint32, bytes that the worker that sent most put on the network;
       equal on all workers. Exact below 4 GiB, as above.
-    sent_elements: int32, coordinates delivered from compressed leaves.
-    overflow_elements: int32, selected elements that found no room in the
-      message; they stay in the memory.
+    sent_elements: int32 (float32 from 2^31 elements on), coordinates delivered
+      from compressed leaves.
+    overflow_elements: the same type, selected elements that found no room in
+      the message; they stay in the memory.
     rejected_steps: int32, updates so far that were rejected because a worker's
-      gradient, or a number computed from it, was not finite (or a schedule's
-      density out of range, or a second moment negative).
+      gradient, or a number computed from it, was not finite, a traced argument
+      or a schedule's density out of range, a second moment negative, or, with
+      `verify=True`, a message damaged.
     worker: int32, 1 + the number of the worker whose state this is. It detects
       copies of one worker's memory. 0 before the first update, after
       `gs.workers.resize`, and for a single worker. It never changes after the

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 from gradsparse import arguments
 from gradsparse import tables
-from gradsparse.sockets import demands
 from gradsparse.traffic import counting
+from gradsparse.traffic import demands
 import jax
 import jax.numpy as jnp
 import optax

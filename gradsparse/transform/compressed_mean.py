@@ -2,11 +2,12 @@
 
 Data flow of one update, on each worker:
 
-  check that gradients are local -> accumulate (float32) -> agree -> choose a
-  rung -> { select, round, pack -> exchange } -> update, cast -> accept? ->
-  sent, arrived -> count
+  check that gradients are local -> accumulate (float32) -> pre-reduce -> choose
+  a rung and agree on it -> { select, round, pack -> exchange } -> update, cast
+  -> accept? -> sent, arrived -> count
 
-If a message has several sizes, only the steps in braces are compiled for each.
+A rung is a size of the message. If there are several, only the steps in braces
+are compiled for each.
 
 This is one transformation, not a chain of three, because the delivered values
 flow back from the exchange into the memory.
@@ -26,9 +27,9 @@ from gradsparse.collectives import surroundings
 from gradsparse.sockets import Compressor
 from gradsparse.sockets import Exchange
 from gradsparse.sockets import Memory
-from gradsparse.sockets import demands
 from gradsparse.state.scheme import CompressedMeanState
 from gradsparse.state.scheme import Stats
+from gradsparse.traffic import demands
 from gradsparse.transform import guards
 from gradsparse.transform import inputs
 from gradsparse.transform import layout as layouts

@@ -69,19 +69,14 @@ def described(factory: Callable[_P, _Made]) -> Callable[_P, _Made]:
   @functools.wraps(factory)
   def make(*args: _P.args, **kwargs: _P.kwargs) -> _Made:
     made = factory(*args, **kwargs)
-    bound = signature.bind(*args, **kwargs)
-    return made.named(call(factory.__name__, given(bound)))
+    given = {
+      name: value
+      for name, value in signature.bind(*args, **kwargs).arguments.items()
+      if value is not signature.parameters[name].default
+    }
+    return made.named(call(factory.__name__, given))
 
   return make
-
-
-def given(bound: inspect.BoundArguments) -> dict[str, Any]:
-  """The arguments of a call that are not the defaults."""
-  return {
-    name: value
-    for name, value in bound.arguments.items()
-    if value is not bound.signature.parameters[name].default
-  }
 
 
 def call(name: str, arguments: Mapping[str, Any]) -> str:

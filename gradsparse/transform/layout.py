@@ -154,7 +154,7 @@ class Layout:
       for numbers in messages
     ]
     out += [Group((), tuple(numbers), axes) for axes, numbers in dense.items()]
-    return tuple(out) or (Group((), (), ()),)
+    return tuple(out)
 
   def check_sizes(self) -> None:
     """Refuses leaves that are too large for a message; see `groups`.
@@ -317,7 +317,9 @@ def check_dense_paths(layout: Layout, dense_paths: DensePaths) -> None:
 
 
 def check_something_to_do(layout: Layout, rule: LeafRule, name: str) -> None:
-  """Law 7: refuses a tree of which no leaf is compressed.
+  """Refuses a tree of which no leaf is compressed.
+
+  That is law 7 of `gs.testing.check_scheme`.
 
   Args:
     layout: the leaves' layout.

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+import itertools
+import math
 from typing import Any, NamedTuple, get_args
 
 from gradsparse import health
 from gradsparse.collectives import AxisName
 from gradsparse.collectives import Comm
-from gradsparse.exchanges import common
 from gradsparse.sockets import Compressor
 from gradsparse.sockets import Context
 from gradsparse.sockets import Exchange
@@ -24,7 +25,6 @@ from gradsparse.sockets import Sparse
 from gradsparse.sockets import Stream
 from gradsparse.traffic import counting
 from gradsparse.transform import layout as layouts
-from gradsparse.transform import planning
 from gradsparse.transform.buckets import Buckets
 from gradsparse.transform.layout import Group
 from gradsparse.transform.one_pass import Taken
@@ -79,12 +79,10 @@ class Outgoing(NamedTuple):
     values: the values to deliver of each bucket.
     signals: leaf number -> the signal of a compressed leaf.
     owed: leaf number -> the exchange's state; empty if it has none.
-    contexts: the context of each group's message, without a size.
+    contexts: the context of each group's message, without the rung.
     pre_reduced_bytes: for each group, the bytes of this worker's operands of
       `PreReduce`.
     one_pass: what kernels accumulated, selected and removed, or None.
-    messages: the message of each group; empty before `pack`. None for a group
-      whose leaves all stay dense.
   """
 
   buckets: Buckets
@@ -96,59 +94,44 @@ class Outgoing(NamedTuple):
   contexts: Sequence[Context]
   pre_reduced_bytes: list[int]
   one_pass: Taken | None = None
-  messages: Sequence[Message | None] = ()
 
   def dense(self, group: Group) -> list[jax.Array]:
     """The values to deliver of a group's dense leaves."""
     return [self.values[n] for n in self.buckets.of_leaves(group.dense)]
 
 
-def pack(
+def exchange(
   scheme: Scheme, comm: Comm, outgoing: Outgoing, contexts: Sequence[Context]
-) -> Outgoing:
-  """Packs this worker's messages; nothing is sent yet.
+) -> tuple[list[Message | None], list[Exchanged]]:
+  """Packs, sends and receives the messages of all groups.
 
-  A worker that is not ok packs messages too: the others wait for them, and they
+  A worker that is not ok sends messages too: the others wait for them, and they
   tell the others to reject the step.
 
   Args:
     scheme: the scheme.
     comm: the workers.
     outgoing: this worker's data.
-    contexts: of the messages, each with a size.
+    contexts: of the messages, with the rung of each.
+
+  Returns:
+    For each group this worker's message, None if all its leaves stay dense; and
+    the result of the exchange.
   """
   groups = outgoing.buckets.groups
-  return outgoing._replace(
-    contexts=contexts,
-    messages=[
-      # If all leaves stay dense, other groups carry the verdict.
-      None
-      if group.dense and not group.compressed
-      else _message(scheme, comm, outgoing, group, ctx)
-      for group, ctx in zip(groups, contexts, strict=True)
-    ],
-  )
-
-
-def exchange(scheme: Scheme, comm: Comm, outgoing: Outgoing) -> list[Exchanged]:
-  """Sends the messages that `pack` made.
-
-  Args:
-    scheme: the scheme.
-    comm: the workers.
-    outgoing: this worker's data with messages, of this step or an earlier one.
-  """
+  messages = [
+    _message(scheme, comm, outgoing, group, ctx) if group.compressed else None
+    for group, ctx in zip(groups, contexts, strict=True)
+  ]
   if comm.recorder is not None:
     comm.recorder.message = []
-  return [
+  back = [
     _exchange(scheme, comm.within(group.axes), outgoing, group, message, n)
     for group, message, n in zip(
-      outgoing.buckets.groups,
-      outgoing.messages,
-      outgoing.pre_reduced_bytes,
-      strict=True,
+      groups, messages, outgoing.pre_reduced_bytes, strict=True
     )
   ]
+  return messages, back
 
 
 def _message(
@@ -234,7 +217,7 @@ def _exchange(
   """Sends the message of one group."""
   if message is None:
     # The other groups carry this worker's verdict.
-    totals = common.sum_dense(outgoing.dense(group), comm)
+    totals = comm.sum(outgoing.dense(group))
     back = Exchanged(
       [], totals, 1, jnp.bool_(True), Leaves([]), Extras(0, 'dense', whole=True)
     )
@@ -257,7 +240,7 @@ def _exchange(
     )
     back = back._replace(extras=extras)
   if comm.recorder is not None:
-    comm.recorder.message += planning.message_rows(
+    comm.recorder.message += _plan_rows(
       scheme.compressor,
       scheme.axis_name,
       outgoing.buckets,
@@ -266,3 +249,60 @@ def _exchange(
       back.extras,
     )
   return back
+
+
+def _plan_rows(
+  compressor: Compressor,
+  axis: Any,
+  buckets: Buckets,
+  group: Group,
+  own: Any,
+  extras: Extras,
+) -> list[counting.Row]:
+  """The lines of a plan for the leaves of one message.
+
+  Args:
+    compressor: of the scheme.
+    axis: name of the mesh axis that the message crosses.
+    buckets: the leaves.
+    group: the leaves of the message.
+    own: this worker's decoded message; None if there is none.
+    extras: of the exchange's result.
+  """
+  layout = buckets.layout
+  numbers, nbytes = group.compressed, extras.message_bytes
+  assert isinstance(nbytes, int)  # a plan's sizes do not depend on data
+  rows: dict[int, counting.Row] = {}
+  sizes = [math.prod(layout.shapes[i]) for i in numbers]
+  transport = f'{compressor.name}, {extras.transport}'
+  # Each leaf is charged its share of the message's entries, if it has one.
+  weights = [compressor.share(layout.shapes[i]) for i in numbers]
+  shared = layout.selects_globally
+  if isinstance(own, Leaves):
+    kinds = [x.dtype.itemsize for x in own.arrays]
+    weights = [w * size for w, size in zip(weights, kinds, strict=True)]
+  if isinstance(own, Sparse):
+    weights = list(own.space.limits)
+    shared |= sum(weights) > own.slots
+  if shared and len(numbers) > 1:
+    total = sum(sizes)
+    rows[numbers[0]] = counting.Row(
+      f'{len(numbers)} leaves, joined',
+      total,
+      4 * total,
+      nbytes,
+      transport,
+      axis,
+    )
+  elif numbers:
+    ends = [nbytes * c // sum(weights) for c in itertools.accumulate(weights)]
+    begins = [0, *ends[:-1]]
+    for i, n, begin, end in zip(numbers, sizes, begins, ends, strict=True):
+      rows[i] = counting.Row(
+        layout.names[i], n, 4 * n, end - begin, transport, axis
+      )
+  for i in group.dense:
+    n = math.prod(layout.shapes[i])
+    nbytes = n * jnp.dtype(health.wide(buckets.dtypes[i])).itemsize
+    rows[i] = counting.Row(layout.names[i], n, 4 * n, nbytes, 'dense', axis)
+  return [rows[i] for i in sorted(rows)]

@@ -103,7 +103,10 @@ def receive(
 
 
 def _whose(worker: jax.Array, comm: Comm) -> jax.Array:
-  """`Stats.worker`, which never changes, so that a wrong one is detectable."""
+  """`Stats.worker`: the first update sets it, and later ones keep it.
+
+  So the memory of another worker is detectable.
+  """
   if comm.size == 1:
     return worker
   return jnp.where(worker == 0, 1 + comm.index(), worker)

@@ -7,9 +7,11 @@ once.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 import functools
 from typing import Any
 
+from gradsparse import schedules
 from gradsparse.collectives import Comm
 from gradsparse.sockets import Context
 from gradsparse.sockets import Exchanged
@@ -19,11 +21,9 @@ from gradsparse.sockets import Marked
 from gradsparse.sockets import Message
 from gradsparse.sockets import Sparse
 from gradsparse.traffic import counting
-from gradsparse.transform import planning
 from gradsparse.transform.messages import Outgoing
 from gradsparse.transform.messages import Scheme
 from gradsparse.transform.messages import exchange
-from gradsparse.transform.messages import pack
 import jax
 import jax.numpy as jnp
 
@@ -40,22 +40,26 @@ def send(scheme: Scheme, comm: Comm, outgoing: Outgoing) -> list[Exchanged]:
     The result of each group's exchange.
   """
   ladder = scheme.compressor.ladder
-  rungs = max(_rungs(scheme, outgoing), key=len)
+  sizes = _rungs(scheme, outgoing)
+  rungs = max(sizes, key=len)
 
-  def packed(number):
-    contexts = at_rung(scheme, outgoing, number)
-    return pack(scheme, comm, outgoing, contexts)
+  def sent(number):
+    contexts = [
+      ctx._replace(rung=own[min(number, len(own) - 1)])
+      for ctx, own in zip(outgoing.contexts, sizes, strict=True)
+    ]
+    return exchange(scheme, comm, outgoing, contexts)
 
   if ladder is None or len(rungs) == 1:
-    back = exchange(scheme, comm, packed(0))
+    _, back = sent(0)
     if comm.recorder is not None:
       comm.recorder.rows.extend(comm.recorder.message)
     return back
   if comm.recorder is not None:
     if not ladder.agreed:
       comm.agree(jnp.int32(0))  # workers agree on the rung, as below
-    return planning.count_rungs(
-      lambda number: exchange(scheme, comm, packed(number)),
+    return _count_rungs(
+      lambda number: sent(number)[1],
       rungs,
       ladder,
       scheme.axis_name,
@@ -76,11 +80,10 @@ def send(scheme: Scheme, comm: Comm, outgoing: Outgoing) -> list[Exchanged]:
   received: list[Any] = []
 
   def branch(number):
-    outgoing = packed(number)
-    back = exchange(scheme, comm, outgoing)
+    messages, back = sent(number)
     received[:] = [
       _of_any_size(ladder, comm, *own)
-      for own in zip(outgoing.messages, back, strict=True)
+      for own in zip(messages, back, strict=True)
     ]
     return [x for x in jax.tree.leaves(received) if isinstance(x, jax.Array)]
 
@@ -154,3 +157,46 @@ def _of_any_size(
       overflow=comm.local(jnp.int32(extras.overflow)),
     ),
   )
+
+
+def _count_rungs(
+  at_rung: Callable[[int], Any],
+  rungs: Sequence[Any],
+  ladder: Ladder,
+  axis: Any,
+  recorder: counting.Recorder,
+) -> Any:
+  """Counts each rung, and adds that of the planned step to the plan.
+
+  If data decide the rung, the largest is added.
+  """
+  outs, branches = [], []
+  for number in range(len(rungs)):
+    with recorder.branch(
+      lambda: sum(row.payload_bytes for row in recorder.message)
+    ) as branch:
+      outs.append(at_rung(number))
+    branches.append(branch)
+  if ladder.at_step is None:
+    # Not always the last: a message with room for nearly all elements may be
+    # larger than the one with all elements.
+    chosen = max(range(len(rungs)), key=lambda number: branches[number].size)
+  else:
+    step = schedules.LAST_STEP if recorder.step is None else recorder.step
+    with jax.ensure_compile_time_eval():
+      chosen = int(ladder.at_step(jnp.int32(step)))
+  recorder.choose(branches[chosen])
+  recorder.rows.extend(branches[chosen].message)
+  if ladder.at_step is not None:
+    recorder.schedules.append(
+      counting.Schedule(
+        axis,
+        tuple(
+          counting.Rung(density, *branch.size)
+          for density, branch in zip(rungs, branches, strict=True)
+        ),
+        schedules.changes(ladder.at_step),
+        chosen,
+      )
+    )
+  return outs[chosen]

@@ -2,9 +2,10 @@
 
 Its three stages:
 
-  accumulate  here        add the gradient to the memory, agree
-  send        send.py     select, round, pack, exchange (which decodes)
-  receive     receive.py  divide, check, subtract the delivered values
+  accumulate  step.py     adds the gradient to the memory, pre-reduces
+  send        send.py     chooses the size of the messages; messages.py selects,
+                          rounds, packs and exchanges, which decodes
+  receive     receive.py  divides, checks, subtracts the delivered values
 """
 
 from __future__ import annotations
@@ -109,9 +110,9 @@ def accumulate(
   kept = _in_own_place(ok, take_in, old)
   kernels = one_pass.of(memory, compressor, buckets, old, extra)
   by_kernel = None if kernels is None else kernels.take(ok, wide, old)
-  taken = jax.tree.map(lambda g: jnp.where(ok, g, 0.0), wide)
+  accepted = jax.tree.map(lambda g: jnp.where(ok, g, 0.0), wide)
   by_bucket = buckets.treedef.flatten_up_to(
-    memory.signals(taken, kept, is_dense)
+    memory.signals(accepted, kept, is_dense)
   )
   signals = buckets.signals(by_bucket)
   if by_kernel is not None:
@@ -214,11 +215,11 @@ def _contexts(
       places = [layout.compressed.index(i) for i in group.compressed]
       ctx = ctx._replace(state=tuple(state.compressor[i] for i in places))
     nbytes = 0
-    if group.compressed or len(groups) == 1:
+    if group.compressed:
       of_group = [signals[i] for i in group.compressed]
       reduced, nbytes = _pre_reduced(scheme.compressor, of_group, ctx, comm)
       ctx = ctx._replace(prepared=reduced)
-      if of_group and ladder is not None and ladder.look is not None:
+      if ladder is not None and ladder.look is not None:
         ctx = ctx._replace(prepared=ladder.look(of_group, ctx))
     contexts.append(ctx)
     reduced_bytes.append(nbytes)

@@ -15,10 +15,10 @@ from typing import Any
 from gradsparse.collectives import Comm
 from gradsparse.collectives import ReplicationError
 from gradsparse.collectives import mesh_axes
-from gradsparse.sockets import demands
 from gradsparse.sockets import ownership
 from gradsparse.state.inspection import has_local_params
 from gradsparse.state.inspection import is_scheme
+from gradsparse.traffic import demands
 from gradsparse.workers import axis
 from gradsparse.wrappers import local_gradient
 import jax

@@ -8,8 +8,8 @@ from typing import Any
 
 from gradsparse import arguments
 from gradsparse.collectives import AxisName
-from gradsparse.sockets import demands
 from gradsparse.state.inspection import has_local_params
+from gradsparse.traffic import demands
 from gradsparse.transform.inputs import is_masked
 from gradsparse.transform.sharding import is_spec
 from gradsparse.workers import axis

@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 
 from gradsparse import arguments
 from gradsparse import health
-from gradsparse.sockets import demands
 from gradsparse.sockets import ownership
 from gradsparse.state.inspection import check_own
 from gradsparse.state.inspection import is_scheme
 from gradsparse.traffic import counting
+from gradsparse.traffic import demands
 from gradsparse.transform import conditional
 from gradsparse.transform import guards
 from gradsparse.transform import inputs

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from gradsparse import health
-from gradsparse.sockets import demands
 from gradsparse.state.inspection import check_own
 from gradsparse.state.scheme import DelayedState
+from gradsparse.traffic import demands
 from gradsparse.transform import conditional
 from gradsparse.transform import inputs
 from gradsparse.transform.compressed_mean import CompressedMean

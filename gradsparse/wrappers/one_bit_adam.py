@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 import functools
 from typing import Any
 
@@ -11,6 +11,7 @@ from gradsparse import codes
 from gradsparse import compressors
 from gradsparse import exchanges
 from gradsparse import memories
+from gradsparse import schedules
 from gradsparse.collectives import AxisName
 from gradsparse.collectives import Comm
 from gradsparse.memories.basic import zeros
@@ -19,7 +20,6 @@ from gradsparse.state.inspection import check_own
 from gradsparse.state.scheme import OneBitAdamState
 from gradsparse.traffic import counting
 from gradsparse.transform import inputs
-from gradsparse.transform import planning
 from gradsparse.transform.compressed_mean import compressed_mean
 from gradsparse.transform.described import Described
 from gradsparse.transform.described import described
@@ -177,7 +177,7 @@ def one_bit_adam(
     recorder = counting.active()
     if recorder is None:
       return comm.switch(frozen.astype(jnp.int32), phases)
-    return planning.count_phases(phases, (0, freeze_step), axis_name, recorder)
+    return _count_phases(phases, (0, freeze_step), axis_name, recorder)
 
   def update(updates, state, params=None, **extra):
     del extra
@@ -191,10 +191,7 @@ def one_bit_adam(
         'params must be given to update where weight_decay is not 0, got None'
       )
     grads = jax.tree.map(jnp.asarray, updates)
-    layout = scheme.layout(grads)
-    stays = layout.tree(
-      {i: i in layout.dense for i in range(len(layout.shapes))}
-    )
+    stays = scheme.layout(grads).is_dense()
     frozen = state.step >= freeze_step
     mean, after = exchanged(grads, state, stays, frozen)
     accepted = Comm(axis_name).uniform(
@@ -239,3 +236,45 @@ def _wide(tree: Any) -> Any:
 def _moved(decay: float, average: jax.Array, new: jax.Array) -> jax.Array:
   """The moving average with a new value, float32."""
   return decay * average + (1 - decay) * new.astype(average.dtype)
+
+
+def _count_phases(
+  phases: Sequence[Callable[[], Any]],
+  first_steps: Sequence[int],
+  axis: Any,
+  recorder: counting.Recorder,
+) -> Any:
+  """Counts each phase of a run, and adds that of the planned step to the plan.
+
+  Args:
+    phases: for each phase of the run, a function that sends.
+    first_steps: the first step of each phase, ascending from 0.
+    axis: name of the mesh axis that messages cross.
+    recorder: of the plan; without a step, the last phase is added.
+
+  Returns:
+    The result of the phase that was added.
+  """
+  step = schedules.LAST_STEP if recorder.step is None else recorder.step
+  chosen = max(i for i, first in enumerate(first_steps) if first <= step)
+  begin = len(recorder.rows)
+  outs, rows, branches = [], [], []
+  for phase in phases:
+    with recorder.branch(
+      lambda: sum(row.payload_bytes for row in recorder.rows[begin:])
+    ) as branch:
+      outs.append(phase())
+    branches.append(branch)
+    rows.append(recorder.rows[begin:])
+    del recorder.rows[begin:]
+  recorder.choose(branches[chosen])
+  recorder.rows.extend(rows[chosen])
+  recorder.schedules.append(
+    counting.Schedule(
+      axis,
+      tuple(counting.Rung(1.0, *branch.size) for branch in branches),
+      tuple((first, number) for number, first in enumerate(first_steps)),
+      chosen,
+    )
+  )
+  return outs[chosen]

@@ -10,7 +10,7 @@ from gradsparse import arguments
 from gradsparse import draws
 from gradsparse import losses
 from gradsparse.codes import level_codes
-from gradsparse.codes.buckets import buckets
+from gradsparse.codes.norm_buckets import buckets
 from gradsparse.codes.rounding import MAX_LEVELS
 from gradsparse.codes.rounding import quantise
 from gradsparse.codes.rounding import scales

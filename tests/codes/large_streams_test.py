@@ -1,7 +1,7 @@
 """Large models and large buckets: what a message of QSGD counts."""
 
 import gradsparse as gs
-from gradsparse.codes import buckets
+from gradsparse.codes import norm_buckets
 from gradsparse.wire import streams
 import jax
 import jax.numpy as jnp
@@ -62,5 +62,5 @@ SIZES = (('large', 300), ('small', 90))
 def test_a_bucket_is_no_larger_than_its_leaf():
   """It would be filled up with zeros, as many as nobody has memory for."""
   for shape, tile in (((10,), (1, 10)), ((3, 3, 4, 5), (9, 20)), ((), (1, 1))):
-    how = buckets.buckets(shape, 2**31)
+    how = norm_buckets.buckets(shape, 2**31)
     assert how.tile == tile and how.count == 1
