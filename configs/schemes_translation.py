@@ -51,6 +51,7 @@ _RATE = 0.002  # of full runs; trials chose that of quick ones
 _QUICK_RATE = 0.016
 # Of rows whose own trials chose another.
 _OWN_QUICK_RATES = {
+  'qsgd_4bit': 0.032,
   'sum': 0.008,
   'sum_sync': 0.008,
   'error': 0.008,

@@ -189,14 +189,6 @@ def unpack(code: ValueCode, words: Words, like: CodedVector) -> CodedVector:
   )
 
 
-def _of_each(tops: list[jax.Array], leaves: int) -> list[list[jax.Array]]:
-  """The scales of each leaf, scalars."""
-  if not tops:
-    return [[] for _ in range(leaves)]
-  cut = [joining.split(top, [()] * leaves) for top in tops]
-  return [list(own) for own in zip(*cut, strict=True)]
-
-
 def decode(code: ValueCode, all_: CodedVector) -> Marked:
   """Decodes the marked elements."""
   marks = jnp.concatenate([x.reshape(-1) for x in _marks(all_)])
@@ -302,3 +294,11 @@ def _ends(all_: CodedVector) -> np.ndarray:
     if all_.scales and end < size and end % planar_vector.LANES
   ]
   return np.unique(np.asarray(inside, np.int32) // planar_vector.LANES)
+
+
+def _of_each(tops: list[jax.Array], leaves: int) -> list[list[jax.Array]]:
+  """The scales of each leaf, scalars."""
+  if not tops:
+    return [[] for _ in range(leaves)]
+  cut = [joining.split(top, [()] * leaves) for top in tops]
+  return [list(own) for own in zip(*cut, strict=True)]
