@@ -76,7 +76,7 @@ class Comm(Devices):
 
     Under `shard_map(check_vma=True)`, JAX itself sums the gradient with respect
     to replicated parameters, silently and uncompressed. Another cause is a
-    leftover `lax.pmean`.
+    leftover `lax.pmean`. Leaves without elements are not checked.
 
     Args:
       tree: gradients.
@@ -89,7 +89,7 @@ class Comm(Devices):
     if self.mode != 'checked':
       return
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
-      if missing := self._equal_over(leaf):
+      if leaf.size and (missing := self._equal_over(leaf)):
         leaf = jax.tree_util.keystr(path) or 'the parameter'
         axis, own = missing[0], self.axis_name
         raise ReplicationError(text.format(leaf=leaf, axis=axis, own=own))

@@ -284,6 +284,29 @@ def active() -> Recorder | None:
 
 
 @contextlib.contextmanager
+def one_call_late() -> Iterator[None]:
+  """Plans an update of the gradient of the call before, as that of `delayed`.
+
+  The first two calls are at step 0 of the scheme inside.
+  """
+  recorder = active()
+  if recorder is None:
+    yield
+    return
+  step, begin = recorder.step, len(recorder.schedules)
+  recorder.step = step - 1 if step else step
+  yield
+  recorder.step = step
+  recorder.schedules[begin:] = [
+    dataclasses.replace(
+      schedule,
+      stages=tuple((n and n + 1, rung) for n, rung in schedule.stages),
+    )
+    for schedule in recorder.schedules[begin:]
+  ]
+
+
+@contextlib.contextmanager
 def recording(recorder: Recorder | None) -> Iterator[Recorder | None]:
   """A context in which `recorder` counts collectives instead of running them.
 

@@ -129,6 +129,22 @@ def _equal(due: jax.Array, axes: list[Comm]) -> jax.Array:
   return due
 
 
+def typed_like(tree: Any, like: Any) -> Any:
+  """The tree, each leaf typed equal over the axes over which that of `like` is.
+
+  The caller guarantees that the leaves are equal there. A barrier, for
+  instance, types all its results as varying if one of its operands varies.
+  """
+  axes = _checked_axes()
+  leaves, treedef = jax.tree.flatten(tree)
+  for comm in axes:
+    leaves = [
+      x if comm.varies(y) else comm.replicated(x)
+      for x, y in zip(leaves, jax.tree.leaves(like), strict=True)
+    ]
+  return jax.tree.unflatten(treedef, leaves)
+
+
 def check_local_like(tree: Any, like: Any) -> None:
   """Refuses gradients that were averaged before they are accumulated.
 

@@ -7,6 +7,7 @@ from typing import Any
 from gradsparse import health
 from gradsparse.state.inspection import check_own
 from gradsparse.state.scheme import DelayedState
+from gradsparse.traffic import counting
 from gradsparse.traffic import demands
 from gradsparse.transform import conditional
 from gradsparse.transform import inputs
@@ -45,9 +46,9 @@ def delayed(scheme: CompressedMean) -> Described:
 
   The state holds one more gradient than the scheme's. `gs.pending` does not
   include it, and `gs.switch` refuses to drop it: to leave `delayed`, send it
-  first. `gs.plan` and `gs.metrics` are those of the scheme; the metrics are of
-  the message that arrived. The first call sends a message too, of which nothing
-  is used.
+  first. `gs.plan` and `gs.metrics` are those of the scheme, one call later; the
+  metrics are of the message that arrived. The first call sends a message too,
+  of which nothing is used.
 
   Args:
     scheme: a gradsparse scheme, also inside of `gs.sharded`; not a chain.
@@ -96,7 +97,8 @@ def delayed(scheme: CompressedMean) -> Described:
     if jax.tree.leaves(moments):
       new = _wide(inputs.second_moment_of(extra, updates))
       extra['second_moment'], moments = moments, new
-    mean, inner = scheme.update(last, state.scheme, params, **extra)
+    with counting.one_call_late():
+      mean, inner = scheme.update(last, state.scheme, params, **extra)
     before = state.scheme
     steps, rejected = jax.tree.map(
       lambda old, new: jnp.where(first, old, new),
@@ -107,7 +109,8 @@ def delayed(scheme: CompressedMean) -> Described:
     inner = inner._replace(steps=steps, stats=stats)
     # The mean waits for the gradients. Otherwise XLA may wait for the messages
     # before the forward pass (tests/between_sites/overlap.py).
-    mean, updates = jax.lax.optimization_barrier((mean, updates))
+    waited, updates = jax.lax.optimization_barrier((mean, updates))
+    mean = conditional.typed_like(waited, mean)
     mean = jax.tree.map(lambda x: jnp.where(first, 0, x), mean)
     return mean, DelayedState(state.step + 1, _wide(updates), moments, inner)
 

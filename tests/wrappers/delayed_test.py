@@ -5,6 +5,8 @@ import functools
 import gradsparse as gs
 import jax
 import jax.numpy as jnp
+from jax.sharding import AxisType
+from jax.sharding import PartitionSpec as P
 import numpy as np
 import optax
 import pytest
@@ -137,6 +139,34 @@ def test_types_hold_on_a_mesh_and_resizing_keeps_the_gradient():
     )
 
 
+def test_updates_are_typed_equal_in_a_shard_map_of_ones_own():
+  tx = optax.chain(gs.delayed(gs.dense(axis_name=AXIS)), optax.sgd(1.0))
+  params = PARAMS | {'empty': jnp.zeros((0, 3))}
+  specs = gs.workers.specs(tx, params, WORKERS)
+  grads = jax.tree.map(lambda x: jnp.ones((WORKERS, *x.shape)), params)
+
+  def steps(params, state, grads):
+    def step(carry, _):
+      params, state = carry
+      updates, state = tx.update(grads, state, params)
+      return (optax.apply_updates(params, updates), state), None
+
+    return jax.lax.scan(step, (params, state), length=2)[0]
+
+  mesh = jax.make_mesh((WORKERS,), (AXIS,), axis_types=(AxisType.Auto,))
+  fn = gs.workers.wrap(
+    lambda params, state, grads: steps(
+      params, state, jax.tree.map(lambda x: x[0], grads)
+    ),
+    mesh=mesh,
+    axis_name=AXIS,
+    in_specs=(P(), specs, P(AXIS)),
+    out_specs=(P(), specs),
+  )
+  made, state = fn(params, gs.workers.init(tx, params, WORKERS), grads)
+  np.testing.assert_array_equal(made['kernel'], params['kernel'] - 1)
+
+
 @pytest.mark.parametrize('around', marks.few(['chain', 'optimizer'], 'chain'))
 def test_a_rejected_gradient_is_skipped_once(around):
   scheme = gs.delayed(gs.gradient_dropping(1.0, min_size=0, axis_name=AXIS))
@@ -163,6 +193,20 @@ def test_the_plan_is_that_of_the_scheme():
   plans = [gs.plan(x, params, 4) for x in (tx, gs.delayed(tx))]
   assert str(plans[0]) == str(plans[1])
   assert plans[1].every == 1
+
+
+def test_a_schedule_is_planned_one_call_later():
+  tx = gs.dgc(gs.schedules.dgc_warmup(0.02, 4), min_size=0, axis_name=AXIS)
+  prompt, late = (gs.plan(x, PARAMS, 4) for x in (tx, gs.delayed(tx)))
+  assert [s.first_step for s in prompt.stages] == [0, 2, 4]
+  assert [s.first_step for s in late.stages] == [0, 3, 5]
+  assert late.payload_bytes == prompt.payload_bytes
+  sent, sent_late = (
+    [gs.plan(x, PARAMS, 4, step=step).sent_bytes for step in range(6)]
+    for x in (tx, gs.delayed(tx))
+  )
+  assert sent_late == [sent[0], *sent[:-1]]
+  assert late.over_run(6).sent_bytes == pytest.approx(sum(sent_late) / 6)
 
 
 @pytest.mark.slow
