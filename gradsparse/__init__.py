@@ -37,6 +37,7 @@ from gradsparse.recipes import variance_based
 from gradsparse.recipes import variance_strom
 from gradsparse.state.inspection import metrics
 from gradsparse.state.inspection import pending
+from gradsparse.state.scheme import AccumulateState
 from gradsparse.state.scheme import CompressedMeanState
 from gradsparse.state.scheme import DelayedState
 from gradsparse.state.scheme import OneBitAdamState
@@ -48,7 +49,6 @@ from gradsparse.traffic.plan import Plan
 from gradsparse.traffic.plan import plan
 from gradsparse.transform.compressed_mean import CompressedMean
 from gradsparse.transform.compressed_mean import compressed_mean
-from gradsparse.wrappers.accumulate import AccumulateState
 from gradsparse.wrappers.accumulate import accumulate
 from gradsparse.wrappers.delayed import delayed
 from gradsparse.wrappers.diloco import diloco

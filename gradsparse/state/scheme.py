@@ -160,6 +160,29 @@ class DelayedState(NamedTuple):
   scheme: CompressedMeanState
 
 
+@ownership.local('mean', 'second_moment')
+@ownership.resized(second_moment='squares')
+class AccumulateState(NamedTuple):
+  """State of `accumulate`.
+
+  Attributes:
+    mini_step: int32, calls since the last exchange, 0 to every - 1; equal on
+      all workers.
+    gradient_step: int32, exchanges so far; equal on all workers.
+    mean: float32 tree like params, float64 for float64 leaves: the sum of these
+      calls' gradients, each divided by `every`; this worker's own.
+    second_moment: a tree like `mean`: the second moment of `mean` so far; () if
+      no scheme inside needs it. This worker's own.
+    inner: state of the transformation inside.
+  """
+
+  mini_step: jax.Array
+  gradient_step: jax.Array
+  mean: Any
+  second_moment: Any
+  inner: Any
+
+
 class LocalGradientState(NamedTuple):
   """State of `local_gradient`.
 

@@ -11,6 +11,7 @@ from gradsparse.state import differences
 from gradsparse.state.inspection import find
 from gradsparse.state.inspection import is_scheme
 from gradsparse.state.inspection import is_stacked
+from gradsparse.state.scheme import AccumulateState
 from gradsparse.state.scheme import DelayedState
 from gradsparse.state.scheme import LocalGradientState
 from gradsparse.state.scheme import OuterState
@@ -68,7 +69,8 @@ def switch(
       step of a scheme with a residual at density 1 first), or keeps their leaf
       dense; or either transformation does not hold exactly one scheme; or the
       optimizer changes and its state differs between workers; or only one of
-      the two is an outer step, or delays its messages.
+      the two is an outer step; or a gradient that `gs.delayed` has not sent, or
+      an unfinished round of `gs.accumulate`, has no place in the new state.
   """
   arguments.transformation('tx_old', tx_old)
   arguments.transformation('tx_new', tx_new)
@@ -100,6 +102,7 @@ def switch(
     )
   fresh_state = tx_new.init(params)
   _check_kind(state, fresh_state)
+  _check_rounds(tx_old, tx_new, state)
   if stacked:
     fresh_state = jax.tree.map(
       lambda x, local: jnp.broadcast_to(x, (workers, *x.shape)) if local else x,
@@ -209,8 +212,9 @@ def _graft(fresh: Any, old: Any, scheme: Any) -> Any:
   new = jax.tree.unflatten(
     treedef, [scheme if is_scheme(x) else x for x in nodes]
   )
-  for held in _delayed(old):
-    new = _with_held(new, held)
+  for kind, inside in ((DelayedState, 'scheme'), (AccumulateState, 'inner')):
+    for held in _of_kind(old, kind):
+      new = _with_held(new, held, inside)
   return new
 
 
@@ -218,34 +222,76 @@ def _is_local_gradient(x: Any) -> bool:
   return isinstance(x, LocalGradientState)
 
 
-def _is_delayed(x: Any) -> bool:
-  return isinstance(x, DelayedState)
+def _of_kind(state: Any, kind: type) -> list[Any]:
+  """The states of this class that a state holds, the outermost ones."""
+  nodes = jax.tree.leaves(state, is_leaf=lambda x: isinstance(x, kind))
+  return [x for x in nodes if isinstance(x, kind)]
 
 
-def _delayed(state: Any) -> list[DelayedState]:
-  nodes = jax.tree.leaves(state, is_leaf=_is_delayed)
-  return [x for x in nodes if _is_delayed(x)]
+def _gradients(held: Any) -> Any:
+  """The gradients in a `DelayedState` or an `AccumulateState`."""
+  first = held.gradient if isinstance(held, DelayedState) else held.mean
+  return first, held.second_moment
 
 
-def _with_held(new: Any, held: DelayedState) -> Any:
-  """A new state with the gradient that `gs.delayed` has not sent.
+def _with_held(new: Any, held: Any, inside: str) -> Any:
+  """A new state with the gradients that a wrapper has not sent.
+
+  Args:
+    new: the new state.
+    held: the wrapper's old state.
+    inside: the field with the state of the transformation inside.
 
   Raises:
-    ValueError: the new state has no place for the gradient.
+    ValueError: the new state has no place for the gradients.
   """
-  kept = held.gradient, held.second_moment
-  likes: list[Any] = [(x.gradient, x.second_moment) for x in _delayed(new)]
+  kind, kept = type(held), _gradients(held)
+  likes = [_gradients(x) for x in _of_kind(new, kind)]
   if [*map(jax.tree.structure, likes)] == [jax.tree.structure(kept)]:
 
     def one(x):
-      if not _is_delayed(x):
+      if not isinstance(x, kind):
         return x
-      return held._replace(scheme=x.scheme)
+      return held._replace(**{inside: getattr(x, inside)})
 
-    return jax.tree.map(one, new, is_leaf=_is_delayed)
+    return jax.tree.map(one, new, is_leaf=lambda x: isinstance(x, kind))
   if not _all_zero(kept):
-    raise ValueError(
-      'tx_new has no place for the gradient that gs.delayed has not sent: send '
-      'it by one more update with gradients of zeros, and switch then'
-    )
+    raise ValueError(_NO_PLACE[kind])
   return new
+
+
+_NO_PLACE = {
+  DelayedState: (
+    'tx_new has no place for the gradient that gs.delayed has not sent: send '
+    'it by one more update with gradients of zeros, and switch then'
+  ),
+  AccumulateState: (
+    'tx_new has no place for the gradients of an unfinished round of '
+    'gs.accumulate: switch after a call that exchanges (mini_step is 0 then)'
+  ),
+}
+
+
+def _check_rounds(
+  old: optax.GradientTransformation,
+  new: optax.GradientTransformation,
+  state: Any,
+) -> None:
+  """Refuses another length of a round of `gs.accumulate` within a round.
+
+  Raises:
+    ValueError: the state has the sum of an unfinished round, whose gradients
+      were divided by another number of calls.
+  """
+  lengths = [
+    getattr(tx, 'known', lambda name: None)('every') for tx in (old, new)
+  ]
+  rounds = _of_kind(state, AccumulateState)
+  if None in lengths or lengths[0] == lengths[1]:
+    return
+  if not _all_zero([_gradients(x) for x in rounds]):
+    raise ValueError(
+      f'tx_new must have every={lengths[0]} as tx_old within a round of '
+      f'gs.accumulate, got {lengths[1]}: switch after a call that exchanges '
+      '(mini_step is 0 then)'
+    )

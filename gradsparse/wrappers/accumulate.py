@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
 from gradsparse import arguments
 from gradsparse import health
-from gradsparse.sockets import ownership
 from gradsparse.state.inspection import check_own
 from gradsparse.state.inspection import is_scheme
+from gradsparse.state.scheme import AccumulateState
 from gradsparse.traffic import counting
 from gradsparse.traffic import demands
 from gradsparse.transform import conditional
@@ -19,29 +17,6 @@ from gradsparse.transform.described import call
 import jax
 import jax.numpy as jnp
 import optax
-
-
-@ownership.local('mean', 'second_moment')
-@ownership.resized(second_moment='squares')
-class AccumulateState(NamedTuple):
-  """State of `accumulate`.
-
-  Attributes:
-    mini_step: int32, calls since the last exchange, 0 to every - 1; equal on
-      all workers.
-    gradient_step: int32, exchanges so far; equal on all workers.
-    mean: float32 tree like params, float64 for float64 leaves: the sum of these
-      calls' gradients, each divided by `every`; this worker's own.
-    second_moment: a tree like `mean`: the second moment of `mean` so far; () if
-      no scheme inside needs it. This worker's own.
-    inner: state of the transformation inside.
-  """
-
-  mini_step: jax.Array
-  gradient_step: jax.Array
-  mean: Any
-  second_moment: Any
-  inner: Any
 
 
 def accumulate(
@@ -75,8 +50,8 @@ def accumulate(
   A round is `every` calls. If a gradient is not finite, its whole round is lost
   on all workers: the scheme rejects the step (see `gs.compressed_mean`), and
   the next round begins from zero. `gs.pending` does not include the gradients
-  of an unfinished round, and `gs.switch` keeps them only if the trees around
-  both schemes agree.
+  of an unfinished round. `gs.switch` keeps them in another `gs.accumulate` of
+  as many calls, and refuses to drop them.
 
   In your own `vmap`, do not map `mini_step` (`gs.workers` does not): otherwise
   every call runs all of `tx`, and most results are dropped.
@@ -151,7 +126,7 @@ def accumulate(
       *kept,
     )
 
-  return Described.of(init, update, text=text)
+  return Described.of(init, update, text=text, every=every)
 
 
 def _check(grads, state):

@@ -10,11 +10,11 @@ from gradsparse.sockets import ownership
 from gradsparse.state.inspection import check_own
 from gradsparse.state.inspection import is_scheme
 from gradsparse.state.inspection import schemes_in
+from gradsparse.state.scheme import AccumulateState
 from gradsparse.state.scheme import DelayedState
 from gradsparse.transform import guards
 from gradsparse.transform.described import Described
 from gradsparse.transform.described import described
-from gradsparse.wrappers.accumulate import AccumulateState
 import jax
 import jax.numpy as jnp
 import optax

@@ -362,9 +362,20 @@ def test_a_switch_keeps_what_is_pending_and_an_unfinished_round():
   switched = gs.switch(old, new, state)
   jax.tree.map(np.testing.assert_array_equal, switched.mean, ones)
   jax.tree.map(np.testing.assert_array_equal, gs.pending(switched), ones)
+  for tx, words in (
+    (gs.dgc(0.1, min_size=0, axis_name=AXIS), 'no place for the gradients of'),
+    (other, 'must have every=4 as tx_old within a round .* got 2'),
+  ):
+    with pytest.raises(ValueError, match=words):
+      gs.switch(old, tx, state)
+  # Another optimizer inside keeps the round.
+  plain = gs.accumulate(gs.dgc(0.1, min_size=0, axis_name=AXIS), every=4)
+  switched = gs.switch(old, plain, state)
+  jax.tree.map(np.testing.assert_array_equal, switched.mean, ones)
+  done = state._replace(mean=jax.tree.map(jnp.zeros_like, state.mean))
   shapes = lambda tree: [x.shape for x in jax.tree.leaves(tree)]
   fresh = gs.workers.init(other, PARAMS, 2)
-  assert shapes(gs.switch(old, other, state)) == shapes(fresh)
+  assert shapes(gs.switch(old, other, done)) == shapes(fresh)
 
 
 @pytest.mark.slow
