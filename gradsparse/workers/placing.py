@@ -15,6 +15,7 @@ from gradsparse.transform.sharding import is_spec
 from gradsparse.workers import axis
 from gradsparse.workers import differing
 from gradsparse.wrappers import local_gradient
+from gradsparse.wrappers import skip_rejected
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
@@ -119,7 +120,8 @@ def specs(
       argument that is not in update_kwargs.
     ValueError: the update of a parameter would differ between workers, because
       no scheme averages it (the message names the first one); or num_workers is
-      not positive; or optax.MultiSteps is used with several axes.
+      not positive; or optax.MultiSteps is used with several axes; or one
+      `gs.skip_rejected` judges several schemes of `optax.partition`.
     NameError: a scheme has an axis that is not among these.
   """
   axes = axis.axes_of(num_workers, axis_name)
@@ -147,6 +149,7 @@ def _traced(tx, treedef, leaves, sizes, update_kwargs, config):
   # A new function each time: eval_shape caches, and a scheme's `init` must run.
   with demands.heard() as wanted:
     state = jax.eval_shape(lambda p: tx.init(p), params)
+  skip_rejected.check_verdicts(state)
   treedef = jax.tree.structure(state)
   update = demands.update_of(tx, wanted, update_kwargs)
   settled = functools.partial(differing.settled, params, state, axes, update)

@@ -56,6 +56,11 @@ def skip_rejected(
   scheme. Local gradients are not checked, so all workers come to the same
   verdict, without communication across the scheme's axis.
 
+  If `optax.partition` gives parts of the parameters schemes of their own, give
+  each part a `skip_rejected` of its own, too: one scheme may reject a step in
+  which another delivers. If the optimizer makes a number that is not finite of
+  a finite mean, that mean is lost: the scheme has delivered it.
+
   Around a whole chain, all workers exchange in every step. The scheme keeps its
   state after a rejected step (`steps` and `rejected_steps` increase, nothing is
   delivered), a round of `gs.accumulate` ends, and `gs.delayed` goes on to its
@@ -87,8 +92,8 @@ def skip_rejected(
   Raises:
     TypeError: inner is not an optax transformation, or max_consecutive is not a
       whole number.
-    ValueError: max_consecutive is not positive; from update: the state is
-      another transformation's.
+    ValueError: max_consecutive is not positive; from init: inner has several
+      schemes side by side; from update: the state is another transformation's.
   """
   guards.check_optimizer('inner', inner, 'gs.skip_rejected')
   if max_consecutive is not None:
@@ -98,7 +103,10 @@ def skip_rejected(
   inner = optax.with_extra_args_support(inner)
 
   def init(params):
-    return SkipRejectedState(jnp.int32(0), jnp.int32(0), inner.init(params))
+    within = inner.init(params)
+    if _are_side_by_side(within):
+      raise ValueError(_ONE_VERDICT)
+    return SkipRejectedState(jnp.int32(0), jnp.int32(0), within)
 
   def update(updates, state, params=None, **extra):
     check_own('skip_rejected', state, SkipRejectedState)
@@ -124,6 +132,54 @@ def skip_rejected(
     )
 
   return Described.of(init, update)
+
+
+_ONE_VERDICT = (
+  'gs.skip_rejected must not judge several schemes of optax.partition '
+  'together: one may reject a step in which another delivers, and what it '
+  'delivered would be lost. Give each part its own: optax.partition({"a": '
+  'optax.chain(gs.dgc(...), gs.skip_rejected(optimizer)), "b": ...}, labels)'
+)
+
+
+def check_verdicts(state: Any) -> None:
+  """Refuses a `skip_rejected` after several schemes of `optax.partition`.
+
+  Args:
+    state: of a whole chain.
+
+  Raises:
+    ValueError: see above.
+  """
+  judges = jax.tree.leaves(state, is_leaf=_is_skip)
+  after = any(_is_skip(x) and not schemes_in(x.inner) for x in judges)
+  if after and _are_side_by_side(state):
+    raise ValueError(_ONE_VERDICT)
+
+
+def _is_skip(x: Any) -> bool:
+  return isinstance(x, SkipRejectedState)
+
+
+def _are_side_by_side(state: Any) -> bool:
+  """Whether parts of the parameters have schemes without their own verdict.
+
+  Nothing can be lost if none of these schemes has a memory.
+  """
+
+  def unjudged(part):
+    nodes = jax.tree.leaves(part, is_leaf=lambda x: _is_skip(x) or is_scheme(x))
+    return [x for x in nodes if is_scheme(x)]
+
+  def is_partition(x):
+    return isinstance(x, optax.PartitionState) or _is_skip(x)
+
+  for node in jax.tree.leaves(state, is_leaf=is_partition):
+    if isinstance(node, optax.PartitionState):
+      parts = [own for x in node.inner_states.values() if (own := unjudged(x))]
+      if len(parts) > 1 and any(x.owes() for own in parts for x in own):
+        return True
+  return False
 
 
 def _is_accumulate(x: Any) -> bool:

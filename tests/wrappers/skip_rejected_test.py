@@ -357,3 +357,26 @@ def test_another_number_of_workers():
   state = gs.workers.init(around(), PARAMS, 2)
   state = gs.workers.resize(around(), state._replace(skipped=jnp.int32(5)), 3)
   assert gs.pending(state)['kernel'].shape[0] == 3 and state.skipped == 5
+
+
+def test_each_of_two_schemes_side_by_side_needs_its_own():
+  labels = {'a': 'x', 'b': 'y'}
+
+  def sides(one, other):
+    return optax.partition({'x': one, 'y': other}, labels)
+
+  params = {name: jnp.zeros((4, 5)) for name in labels}
+  optimizer = gs.skip_rejected(MOMENTUM)
+  scheme = gs.gradient_dropping(0.1, min_size=0, axis_name=AXIS)
+  both = sides(scheme, scheme)
+  with pytest.raises(ValueError, match='several schemes of optax.partition'):
+    gs.skip_rejected(optax.chain(both, MOMENTUM)).init(params)
+  with pytest.raises(ValueError, match='several schemes of optax.partition'):
+    gs.workers.init(optax.chain(both, optimizer), params, 2)
+  each = optax.chain(scheme, optimizer)
+  gs.workers.init(sides(each, each), params, 2)
+  # Nothing is lost where no scheme, or only one, has a memory of its own.
+  plain = gs.dense(axis_name=AXIS)
+  gs.workers.init(optax.chain(sides(plain, plain), optimizer), params, 2)
+  frozen = sides(scheme, optax.set_to_zero())
+  gs.workers.init(optax.chain(frozen, optimizer), params, 2)
