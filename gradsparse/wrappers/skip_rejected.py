@@ -168,8 +168,8 @@ def _are_side_by_side(state: Any) -> bool:
   """
 
   def unjudged(part):
-    nodes = jax.tree.leaves(part, is_leaf=lambda x: _is_skip(x) or is_scheme(x))
-    return [x for x in nodes if is_scheme(x)]
+    judged = any(map(_is_skip, jax.tree.leaves(part, is_leaf=_is_skip)))
+    return [] if judged else schemes_in(part)
 
   def is_partition(x):
     return isinstance(x, optax.PartitionState) or _is_skip(x)
