@@ -23,7 +23,7 @@ import numpy as np
 # A simulated collective lists every worker. A plan for more workers would
 # exhaust the machine's memory.
 MOST_WORKERS = 65_536
-# Steps are counted in int32.
+# Steps, and most other numbers, are counted in int32.
 LAST_STEP = 2**31 - 1
 
 
@@ -85,7 +85,7 @@ def number(
 
   Raises:
     TypeError: the value is not a number.
-    ValueError: the value is out of range.
+    ValueError: the value is out of range, or is so as a float32.
   """
   if traced and isinstance(value, jax.core.Tracer):
     return value
@@ -94,7 +94,17 @@ def number(
     raise TypeError(f'{name} must be a number, got {value!r}')
   if not within.holds(plain):
     raise ValueError(f'{name} must be {within.words}, got {plain}')
+  if not within.holds(_as_float32(plain)):
+    raise ValueError(f'{name} must be {within.words} in float32, got {plain}')
+  if plain > LAST_STEP:
+    plain = float(plain)  # JAX takes an int for an int32
   return value if traced and isinstance(value, jax.Array) else plain
+
+
+def _as_float32(value: int | float) -> float:
+  """The number that XLA computes with."""
+  with np.errstate(over='ignore'):
+    return float(np.float32(value)) if value < 2**128 else math.inf
 
 
 def whole_number(
@@ -105,7 +115,7 @@ def whole_number(
   *,
   traced: bool = False,
 ) -> Any:
-  """Checks a whole number >= `least`, and <= `most` unless `most` is None.
+  """Checks a whole number >= `least`, and <= `most` or what int32 can hold.
 
   Raises:
     TypeError: the value is not a whole number (7.0 is not one).
@@ -116,9 +126,11 @@ def whole_number(
   plain = _plain(name, 'a whole number', value)
   if isinstance(plain, bool) or not isinstance(plain, int):
     raise TypeError(f'{name} must be a whole number, got {value!r}')
-  if plain < least or (most is not None and plain > most):
-    rule = f'at least {least}' if most is None else f'in {least}..{most}'
-    raise ValueError(f'{name} must be {rule}, got {plain}')
+  if plain < least and most is None:
+    raise ValueError(f'{name} must be at least {least}, got {plain}')
+  largest = LAST_STEP if most is None else most
+  if not least <= plain <= largest:
+    raise ValueError(f'{name} must be in {least}..{largest}, got {plain}')
   return plain
 
 

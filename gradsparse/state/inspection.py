@@ -69,14 +69,30 @@ def refuse_copies(state: Any) -> None:
       )
 
 
+def _refuse_donated(schemes: list[CompressedMeanState]) -> None:
+  """Refuses a state whose arrays are gone: to read one can end the process.
+
+  Raises:
+    ValueError: an array was donated.
+  """
+  arrays = [x for x in jax.tree.leaves(schemes) if isinstance(x, jax.Array)]
+  if any(not isinstance(x, jax.core.Tracer) and x.is_deleted() for x in arrays):
+    raise ValueError(
+      'state must have its arrays, but they were donated (donate_argnums) to '
+      'the step that returned the next state: use that one'
+    )
+
+
 def find_all(state: Any) -> list[CompressedMeanState]:
   """`schemes_in` of a state that must hold a scheme.
 
   Raises:
-    ValueError: the state holds no scheme; or see `refuse_copies`.
+    ValueError: the state holds no scheme, or arrays that were donated; or see
+      `refuse_copies`.
   """
-  refuse_copies(state)
   found = schemes_in(state)
+  _refuse_donated(found)
+  refuse_copies(state)
   if not found:
     raise ValueError(
       'state must be that of a gradsparse scheme, or an optax state with one '
@@ -93,10 +109,12 @@ def find(state: Any, name: str = 'state') -> CompressedMeanState:
     name: the argument's name, for the message.
 
   Raises:
-    ValueError: there is no scheme, or more than one; or see `refuse_copies`.
+    ValueError: there is no scheme, or more than one, or its arrays were
+      donated; or see `refuse_copies`.
   """
-  refuse_copies(state)
   found = schemes_in(state)
+  _refuse_donated(found)
+  refuse_copies(state)
   if len(found) != 1:
     raise ValueError(
       f'{name} must be the state of exactly one gradsparse scheme, found '

@@ -156,3 +156,14 @@ def test_metrics_are_numbers_of_numpy_but_where_they_are_traced():
     whole = name not in ('sent_elements', 'residual_norm')
     assert type(x) is (np.int64 if whole else np.float64), name
     assert isinstance(inside[name], jax.Array) and inside[name] == x
+
+
+@pytest.mark.parametrize('read', [gs.metrics, gs.pending])
+def test_a_state_that_was_donated_is_refused(read):
+  tx = gs.gradient_dropping(0.5, axis_name=None)
+  params = {'kernel': jnp.ones((4, 4))}
+  old = tx.init(params)
+  _, new = jax.jit(tx.update, donate_argnums=1)(params, old)
+  read(new)
+  with pytest.raises(ValueError, match='arrays, but they were donated'):
+    read(old)
