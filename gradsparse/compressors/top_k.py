@@ -154,10 +154,20 @@ def top_k(
 
 
 def _current(density: Any, step: Any) -> jax.Array:
-  """The density in this step."""
-  return jnp.asarray(
-    density(step) if callable(density) else traced.here(density)
-  )
+  """The density in this step.
+
+  Raises:
+    TypeError: the schedule is no function of one traced number.
+  """
+  if not callable(density):
+    return jnp.asarray(traced.here(density))
+  try:
+    return jnp.asarray(density(step))
+  except (TypeError, jax.errors.ConcretizationTypeError) as e:
+    raise TypeError(
+      'density must be a function of one traced step, such as lambda step: '
+      f'jnp.where(step < 100, 0.1, 0.01), got {density!r}: {e}'
+    ) from e
 
 
 def _ladder(density: Any) -> Ladder:
@@ -184,6 +194,7 @@ def _ladder(density: Any) -> Ladder:
 
   def at_step(step: jax.Array) -> jax.Array:
     if not isinstance(step, jax.core.Tracer):
+      jax.eval_shape(lambda step: _current(density, step), jnp.int32(step))
       with jax.ensure_compile_time_eval():
         now = density(jnp.int32(step))
       name = f'density (of the schedule, at step {int(step)})'

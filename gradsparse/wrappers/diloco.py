@@ -49,6 +49,10 @@ def diloco(
   References:
     Douillard et al., arXiv 2311.08105, algorithm 1.
   """
+  _check_learning_rate(learning_rate)
+  momentum = arguments.number(
+    'momentum', momentum, arguments.LESS_THAN_ONE, traced=True
+  )
   return outer(
     dense(axis_name=axis_name),
     optax.sgd(learning_rate, momentum=momentum, nesterov=True),
@@ -106,8 +110,13 @@ def sparse_loco(
   References:
     Sarfi et al., arXiv 2508.15706.
   """
+  _check_learning_rate(learning_rate)
   tile = arguments.whole_number('tile', tile, 1)
-  k = arguments.whole_number('k', k, 1, tile * tile)
+  k = arguments.whole_number('k', k, 1)
+  if k > tile**2:
+    raise ValueError(
+      f'k must be at most tile * tile, {tile**2} for tile={tile}, got {k}'
+    )
   scheme = gradient_dropping(
     k / tile**2,
     scope='tile',
@@ -118,3 +127,16 @@ def sparse_loco(
     axis_name=axis_name,
   )
   return outer(scheme, optax.sgd(learning_rate), sync_every=sync_every)
+
+
+def _check_learning_rate(value: Any) -> None:
+  """Checks a learning rate, or a schedule of it.
+
+  Raises:
+    TypeError: the value is neither a number nor a function.
+    ValueError: the number is negative, or not finite.
+  """
+  if not callable(value):
+    arguments.number(
+      'learning_rate', value, arguments.NOT_NEGATIVE, traced=True
+    )

@@ -221,8 +221,8 @@ def one_bit_adam(
     leaves = jax.tree.map(
       leaf, stays, state.mu, state.nu, mean, grads, params if decay else grads
     )
-    out, mu, nu = jax.tree.transpose(
-      jax.tree.structure(grads), jax.tree.structure((0, 0, 0)), leaves
+    out, mu, nu = (
+      jax.tree.map(lambda _, new, i=i: new[i], grads, leaves) for i in range(3)
     )
     return out, OneBitAdamState(step, mu, nu, after)
 

@@ -171,6 +171,16 @@ def combinations() -> Iterator[Case]:
     TypeError,
     'density must be a number, got <function',
   )
+  for name, schedule in (
+    ('if', lambda step: 0.5 if step < 3 else 0.1),
+    ('no argument', lambda: 0.5),
+  ):
+    yield Case(
+      f'dgc-schedule-{name}',
+      lambda s=schedule: gs.dgc(s, axis_name=None).init(jnp.ones((300, 40))),
+      TypeError,
+      r'density must be a function of one traced step, .* got <function',
+    )
 
 
 CASES = (*of_recipes(), *combinations())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+import math
 import re
 
 import gradsparse as gs
@@ -78,6 +79,31 @@ def arguments() -> Iterator[Case]:
   )
   yield from whole(
     'average', lambda v: average(step=v), 'step', (-1,), 'at least 0'
+  )
+  for make in (gs.diloco, gs.sparse_loco):
+    for value, error, rule in (
+      (None, TypeError, 'a number, got None'),
+      ('0.1', TypeError, "a number, got '0.1'"),
+      (math.nan, ValueError, 'a finite number >= 0, got nan'),
+      (-1.0, ValueError, 'a finite number >= 0, got -1.0'),
+    ):
+      yield Case(
+        f'{make.__name__}-learning_rate={value}',
+        lambda m=make, v=value: m(axis_name=None, learning_rate=v),
+        error,
+        f'learning_rate must be {rule}',
+      )
+  yield Case(
+    'diloco-momentum=1',
+    lambda: gs.diloco(axis_name=None, momentum=1.0),
+    ValueError,
+    r'momentum must be in \[0, 1\), got 1.0',
+  )
+  yield Case(
+    'sparse_loco-tile=4',
+    lambda: gs.sparse_loco(axis_name=None, tile=4),
+    ValueError,
+    r'k must be at most tile \* tile, 16 for tile=4, got 64',
   )
   for tx in (*NO_TRANSFORMATIONS, optax.MultiSteps(optax.sgd(0.1), 2)):
     kind = type(tx).__name__
