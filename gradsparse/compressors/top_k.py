@@ -154,15 +154,20 @@ def top_k(
 
 
 def _current(density: Any, step: Any) -> jax.Array:
-  """The density in this step.
+  """The density in this step."""
+  return jnp.asarray(
+    _scheduled(density, step) if callable(density) else traced.here(density)
+  )
+
+
+def _scheduled(density: Callable[[Any], Any], step: Any) -> Any:
+  """What a schedule returns at this step.
 
   Raises:
     TypeError: the schedule is no function of one traced number.
   """
-  if not callable(density):
-    return jnp.asarray(traced.here(density))
   try:
-    return jnp.asarray(density(step))
+    return density(step)
   except (TypeError, jax.errors.ConcretizationTypeError) as e:
     raise TypeError(
       'density must be a function of one traced step, such as lambda step: '
@@ -194,9 +199,9 @@ def _ladder(density: Any) -> Ladder:
 
   def at_step(step: jax.Array) -> jax.Array:
     if not isinstance(step, jax.core.Tracer):
-      jax.eval_shape(lambda step: _current(density, step), jnp.int32(step))
+      jax.make_jaxpr(lambda step: (_scheduled(density, step), 0)[1])(0)
       with jax.ensure_compile_time_eval():
-        now = density(jnp.int32(step))
+        now = _scheduled(density, jnp.int32(step))
       name = f'density (of the schedule, at step {int(step)})'
       arguments.number(name, now, arguments.FRACTION, traced=True)
     return rung_at(step)

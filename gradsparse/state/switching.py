@@ -80,6 +80,10 @@ def switch(
   owes = old.owes()
   workers = old.stats.payload_bytes.shape[0] if stacked else 0
   if params is None:
+    if _has_masked(pending):
+      raise ValueError(
+        'params must be given: the scheme lacks some of them, the frozen ones'
+      )
     params = pending
     if stacked and owes:
       params = jax.tree.map(
@@ -110,6 +114,8 @@ def switch(
       is_local(fresh_state),
     )
   fresh = find(fresh_state, 'the state of tx_new')
+  if owes and fresh.owes():
+    _check_same_leaves(pending, fresh.pending())
   memory = fresh.memory
   if jax.tree.leaves(old.memory) and not hasattr(old.memory, 'with_pending'):
     owes = False  # an estimate's pending values are no sum of gradients
@@ -149,6 +155,41 @@ def _check_kind(old: Any, new: Any) -> None:
       'is pending of an outer step is a distance of parameters, and elsewhere '
       'a gradient. Begin anew with gs.workers.init(tx_new, params, ...)'
     )
+
+
+def _check_same_leaves(old: Any, new: Any) -> None:
+  """Refuses schemes of other leaves, as where frozen parameters change.
+
+  Args:
+    old: pending values of the old scheme.
+    new: those of the new one.
+
+  Raises:
+    ValueError: only one of the schemes has a leaf.
+  """
+  names = [
+    {arguments.leaf_name(path) for path, _ in _leaves(tree)}
+    for tree in (old, new)
+  ]
+  if differ := sorted(names[0] ^ names[1]):
+    raise ValueError(
+      'the schemes of tx_old and tx_new must have the same parameters, but '
+      f'only one has {", ".join(differ)}: frozen parameters cannot change in '
+      'a switch. Begin anew with gs.workers.init(tx_new, params, ...)'
+    )
+
+
+_leaves = jax.tree_util.tree_leaves_with_path
+
+
+def _has_masked(tree: Any) -> bool:
+  """Whether optax masks parameters of the tree."""
+  nodes = jax.tree.leaves(tree, is_leaf=_is_masked)
+  return any(map(_is_masked, nodes))
+
+
+def _is_masked(x: Any) -> bool:
+  return isinstance(x, optax.MaskedNode)
 
 
 def _without(memory: Any, pending: Any, dense: Sequence[str]) -> Any:

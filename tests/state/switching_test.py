@@ -338,3 +338,21 @@ def test_a_state_of_something_else_is_an_error():
   )
   with pytest.raises(ValueError, match='exactly one.*found 2'):
     gs.switch(two, two, two.init(PARAMS))
+
+
+def test_other_frozen_parameters_are_refused():
+  def train(names):
+    labels = {n: 't' if n in names else 'f' for n in ('a', 'b')}
+    scheme = gs.gradient_dropping(0.5, min_size=0, axis_name=None)
+    return optax.partition({'t': scheme, 'f': optax.set_to_zero()}, labels)
+
+  params = {'a': jnp.ones((4, 5)), 'b': jnp.ones((4, 5))}
+  old, new = train('a'), train('ab')
+  _, state = old.update(params, old.init(params))
+  gs.switch(old, old, state, params)
+  with pytest.raises(ValueError, match=r"only one has \['b'\]: frozen param"):
+    gs.switch(old, new, state, params)
+  with pytest.raises(
+    ValueError, match='params must be given: the'
+  ):
+    gs.switch(old, new, state)
