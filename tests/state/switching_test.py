@@ -352,7 +352,5 @@ def test_other_frozen_parameters_are_refused():
   gs.switch(old, old, state, params)
   with pytest.raises(ValueError, match=r"only one has \['b'\]: frozen param"):
     gs.switch(old, new, state, params)
-  with pytest.raises(
-    ValueError, match='params must be given: the'
-  ):
+  with pytest.raises(ValueError, match='params must be given: the'):
     gs.switch(old, new, state)

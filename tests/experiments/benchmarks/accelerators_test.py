@@ -16,6 +16,7 @@ from experiments.program import tables
 from jax.sharding import PartitionSpec as P
 import pytest
 
+_ROOT = pathlib.Path(__file__).resolve().parents[3]
 _TEXT = """
 %body (p: f32[8]) -> f32[8] {
   %p = f32[8]{0} parameter(0)
@@ -65,6 +66,15 @@ _WANTED = {
 _TREES = ('resnet50', 'transformer', 'scanned', 'one')
 # Those that select from all leaves.
 _GLOBAL = ('dgc', 'dropping', 'ef21', 'gtopk')
+
+
+def _recorded():
+  record = _ROOT / 'experiments/results/accelerators.json'
+  return json.loads(record.read_text())
+
+
+def _page():
+  return (_ROOT / 'docs/accelerators.md').read_text()
 
 
 def test_cycles_are_added_up():
@@ -186,26 +196,20 @@ def test_a_summary_has_a_column_for_each_place_with_estimates():
 
 
 def test_the_pages_have_the_tables_of_the_record():
-  root = pathlib.Path(__file__).resolve().parents[3]
-  record = root / 'experiments/results/accelerators.json'
-  rows = json.loads(record.read_text())
+  rows = _recorded()
   places = [
     [r[x] for x in ('target', 'slices', 'tree', 'scheme')] for r in rows
   ]
   assert all(places.count(place) == 1 for place in places)
-  text = (root / 'docs/accelerators_tables.md').read_text()
+  text = (_ROOT / 'docs/accelerators_tables.md').read_text()
   assert text.strip() == page.page(rows)
   assert page.draw(rows).startswith(b'\x89PNG')
   summary = tables.markdown(page.summary(rows))
-  assert summary in (root / 'docs/accelerators.md').read_text()
+  assert summary in _page()
 
 
 def test_what_the_page_says_of_the_record():
-  root = pathlib.Path(__file__).resolve().parents[3]
-  words = ' '.join((root / 'docs/accelerators.md').read_text().split())
-  rows = json.loads(
-    (root / 'experiments/results/accelerators.json').read_text()
-  )
+  rows, words = _recorded(), ' '.join(_page().split())
   v5e = [r for r in rows if r['target'] == 'v5e:2x4']
   fast = sum(r['compile_s'] <= 30 for r in v5e)
   small = sum(r['temp_models'] < 1.5 for r in v5e)
@@ -246,11 +250,7 @@ def test_what_the_page_says_of_the_record():
 
 
 def test_what_the_page_says_of_trees_and_chips():
-  root = pathlib.Path(__file__).resolve().parents[3]
-  words = ' '.join((root / 'docs/accelerators.md').read_text().split())
-  rows = json.loads(
-    (root / 'experiments/results/accelerators.json').read_text()
-  )
+  rows, words = _recorded(), ' '.join(_page().split())
   v5e = [r for r in rows if r['target'] == 'v5e:2x4']
   within = collections.Counter(
     r['scheme'] for r in v5e if max(_steps(r)) <= 5 and r['tree'] in _TREES
