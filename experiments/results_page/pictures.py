@@ -134,8 +134,9 @@ def pareto(
     for name in tasks
   }
   judged = {name: own for name, own in judged.items() if own}
-  picture = drawing.canvas(13, 10.4)
-  grid = list(picture.subplots(2, 2, squeeze=False).flat)
+  rows = -(-len(judged) // 2)
+  picture = drawing.canvas(13, 5.2 * rows)
+  grid = list(picture.subplots(rows, 2, squeeze=False).flat)
   for axes, (name, own) in zip(grid, judged.items(), strict=False):
     score = tasks[name]
     placed = [
