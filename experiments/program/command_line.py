@@ -116,7 +116,7 @@ def _told(error: Exception) -> str:
   if 'Traceback' in text:  # of a file that raises: its last line says what
     first, *_, last = text.strip().splitlines()
     text = f'{first} {last}'
-  return text
+  return text.replace("module 'config_config'", 'the file of --config')
 
 
 def typed() -> str:

@@ -136,9 +136,8 @@ def pareto(
   judged = {name: own for name, own in judged.items() if own}
   rows = -(-len(judged) // 2)
   picture = drawing.canvas(13, 5.2 * rows)
-  grid = list(picture.subplots(rows, 2, squeeze=False).flat)
-  for axes, (name, own) in zip(grid, judged.items(), strict=False):
-    score = tasks[name]
+  for number, (name, own) in enumerate(judged.items(), 1):
+    axes, score = picture.add_subplot(rows, 2, number), tasks[name]
     placed = [
       (e.name, e.sent_ratio, score.advantage(e.difference.mean)) for e in own
     ]
@@ -156,9 +155,7 @@ def pareto(
     less = 'times fewer bytes sent by a worker in the whole run than dense'
     drawing.describe(axes, summaries.task(name), less, f'{score.unit} to dense')
     drawing.front(axes, points, fewer=False)
-  for axes in grid[len(judged) :]:
-    axes.remove()
-  _legend(picture, grid[0], 3)
+  _legend(picture, picture.axes[0], 3)
   return drawing.png(picture)
 
 

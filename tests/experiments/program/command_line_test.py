@@ -9,6 +9,7 @@ import sys
 
 from absl import flags
 from experiments.program import command_line
+from experiments.program import errors
 import pytest
 from tests import marks
 from tests import pipes
@@ -169,3 +170,10 @@ def test_wrong_values_are_told(line, message, values):
   command_line.define_names('schemes', ('dense', 'dgc'))
   with pytest.raises(flags.IllegalFlagValueError, match=message):
     values(line)
+
+
+def test_a_file_without_a_configuration_is_told():
+  words = "the file of --config has no attribute 'get_config'"
+  path = _EXPERIMENTS.parent / 'configs/quick.py'
+  with pytest.raises(errors.ConfigError, match=words):
+    command_line.parse_config([f'--config={path}'])
