@@ -72,7 +72,12 @@ def _plain(name: str, kind: str, value: Any) -> Any:
 
 
 def number(
-  name: str, value: Any, within: Range, *, traced: bool = False
+  name: str,
+  value: Any,
+  within: Range,
+  *,
+  traced: bool = False,
+  float64: bool = False,
 ) -> Any:
   """Checks a number in a range.
 
@@ -82,6 +87,7 @@ def number(
     within: the range.
     traced: whether the value may be traced. A traced value is not checked here
       (see `traced.in_range`), and a JAX array is returned as a JAX array.
+    float64: whether float64 leaves are computed with the value.
 
   Raises:
     TypeError: the value is not a number.
@@ -94,7 +100,7 @@ def number(
     raise TypeError(f'{name} must be a number, got {value!r}')
   if not within.holds(plain):
     raise ValueError(f'{name} must be {within.words}, got {plain}')
-  if not within.holds(_as_float32(plain)):
+  if not float64 and not within.holds(_as_float32(plain)):
     raise ValueError(f'{name} must be {within.words} in float32, got {plain}')
   if plain > LAST_STEP:
     plain = float(plain)  # JAX takes an int for an int32

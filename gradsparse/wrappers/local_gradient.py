@@ -78,7 +78,7 @@ def clip_local_norm(
     Lin et al., arXiv 1712.01887, section 3.2 and appendix C.
   """
   threshold = arguments.number(
-    'threshold', threshold, arguments.POSITIVE, traced=True
+    'threshold', threshold, arguments.POSITIVE, traced=True, float64=True
   )
   axis_name = arguments.axis_name(axis_name)
 
