@@ -52,11 +52,7 @@ LESS_THAN_ONE = Range('in [0, 1)', lambda x: (x >= 0) & (x < 1))
 
 
 def _plain(name: str, kind: str, value: Any) -> Any:
-  """Turns a scalar of NumPy or JAX into a Python number; keeps other values.
-
-  Raises:
-    TypeError: the value is traced.
-  """
+  """A scalar of NumPy or JAX as a Python number; keeps other values."""
   if isinstance(value, jax.core.Tracer):
     raise TypeError(
       f'{name} must be {kind} known before tracing, got {value!r} (inside '
@@ -102,8 +98,7 @@ def number(
     raise ValueError(f'{name} must be {within.words}, got {plain}')
   if not float64 and not within.holds(_as_float32(plain)):
     raise ValueError(f'{name} must be {within.words} in float32, got {plain}')
-  if plain > LAST_STEP:
-    plain = float(plain)  # JAX takes an int for an int32
+  plain = float(plain) if plain > LAST_STEP else plain  # no int32 for JAX
   return value if traced and isinstance(value, jax.Array) else plain
 
 
