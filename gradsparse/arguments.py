@@ -98,7 +98,8 @@ def number(
     raise ValueError(f'{name} must be {within.words}, got {plain}')
   if not float64 and not within.holds(_as_float32(plain)):
     raise ValueError(f'{name} must be {within.words} in float32, got {plain}')
-  plain = float(plain) if plain > LAST_STEP else plain  # no int32 for JAX
+  # JAX would take a larger int for an int32.
+  plain = float(plain) if plain > LAST_STEP else plain
   return value if traced and isinstance(value, jax.Array) else plain
 
 

@@ -199,6 +199,7 @@ def _ladder(density: Any) -> Ladder:
 
   def at_step(step: jax.Array) -> jax.Array:
     if not isinstance(step, jax.core.Tracer):
+      # Training traces the schedule. What it returns is checked below.
       jax.make_jaxpr(lambda step: (_scheduled(density, step), 0)[1])(0)
       with jax.ensure_compile_time_eval():
         now = _scheduled(density, jnp.int32(step))

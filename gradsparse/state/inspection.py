@@ -13,6 +13,7 @@ from gradsparse.traffic import counting
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
 
 def is_scheme(x: Any) -> bool:
@@ -24,6 +25,11 @@ def schemes_in(state: Any) -> list[CompressedMeanState]:
   """The states of all schemes in any tree, in the order of its leaves."""
   leaves = jax.tree.leaves(state, is_leaf=is_scheme)
   return [x for x in leaves if is_scheme(x)]
+
+
+def is_masked(x: Any) -> bool:
+  """Whether x stands for a leaf that optax.masked leaves out."""
+  return isinstance(x, optax.MaskedNode)
 
 
 def refuse_copies(state: Any) -> None:

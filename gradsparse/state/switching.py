@@ -9,6 +9,7 @@ from gradsparse import arguments
 from gradsparse.sockets.ownership import is_local
 from gradsparse.state import differences
 from gradsparse.state.inspection import find
+from gradsparse.state.inspection import is_masked
 from gradsparse.state.inspection import is_scheme
 from gradsparse.state.inspection import is_stacked
 from gradsparse.state.scheme import AccumulateState
@@ -70,7 +71,8 @@ def switch(
       dense; or either transformation does not hold exactly one scheme; or the
       optimizer changes and its state differs between workers; or only one of
       the two is an outer step; or a gradient that `gs.delayed` has not sent, or
-      an unfinished round of `gs.accumulate`, has no place in the new state.
+      an unfinished round of `gs.accumulate`, has no place in the new state; or
+      the schemes have other parameters.
   """
   arguments.transformation('tx_old', tx_old)
   arguments.transformation('tx_new', tx_new)
@@ -80,7 +82,7 @@ def switch(
   owes = old.owes()
   workers = old.stats.payload_bytes.shape[0] if stacked else 0
   if params is None:
-    if _has_masked(pending):
+    if any(map(is_masked, jax.tree.leaves(pending, is_leaf=is_masked))):
       raise ValueError(
         'params must be given: the scheme lacks some of them, the frozen ones'
       )
@@ -168,7 +170,10 @@ def _check_same_leaves(old: Any, new: Any) -> None:
     ValueError: only one of the schemes has a leaf.
   """
   names = [
-    {arguments.leaf_name(path) for path, _ in _leaves(tree)}
+    {
+      arguments.leaf_name(path)
+      for path, _ in jax.tree_util.tree_leaves_with_path(tree)
+    }
     for tree in (old, new)
   ]
   if differ := sorted(names[0] ^ names[1]):
@@ -177,19 +182,6 @@ def _check_same_leaves(old: Any, new: Any) -> None:
       f'only one has {", ".join(differ)}: frozen parameters cannot change in '
       'a switch. Begin anew with gs.workers.init(tx_new, params, ...)'
     )
-
-
-_leaves = jax.tree_util.tree_leaves_with_path
-
-
-def _has_masked(tree: Any) -> bool:
-  """Whether optax masks parameters of the tree."""
-  nodes = jax.tree.leaves(tree, is_leaf=_is_masked)
-  return any(map(_is_masked, nodes))
-
-
-def _is_masked(x: Any) -> bool:
-  return isinstance(x, optax.MaskedNode)
 
 
 def _without(memory: Any, pending: Any, dense: Sequence[str]) -> Any:
@@ -319,6 +311,8 @@ def _check_rounds(
   state: Any,
 ) -> None:
   """Refuses another length of a round of `gs.accumulate` within a round.
+
+  Only the length of an outermost `gs.accumulate` is known.
 
   Raises:
     ValueError: the state has the sum of an unfinished round, whose gradients

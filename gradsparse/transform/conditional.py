@@ -129,7 +129,7 @@ def _equal(due: jax.Array, axes: list[Comm]) -> jax.Array:
   return due
 
 
-def typed_like(tree: Any, like: Any) -> Any:
+def typed_equal_like(tree: Any, like: Any) -> Any:
   """The tree, each leaf typed equal over the axes over which that of `like` is.
 
   The caller guarantees that the leaves are equal there. A barrier, for

@@ -15,7 +15,7 @@ import warnings
 
 from gradsparse import arguments
 from gradsparse.sockets import MemoryFacts
-from gradsparse.transform.inputs import is_masked
+from gradsparse.state.inspection import is_masked
 import jax
 import optax
 

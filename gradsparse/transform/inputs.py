@@ -12,11 +12,11 @@ import sys
 from typing import Any
 
 from gradsparse import arguments
+from gradsparse.state.inspection import is_masked
 from gradsparse.state.scheme import CompressedMeanState
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
 
 def _by_path(tree: Any) -> dict[str, Any]:
@@ -24,11 +24,6 @@ def _by_path(tree: Any) -> dict[str, Any]:
     arguments.leaf_name(path): leaf
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
   }
-
-
-def is_masked(x: Any) -> bool:
-  """Whether x stands for a leaf that optax.masked leaves out."""
-  return isinstance(x, optax.MaskedNode)
 
 
 def is_placeholder(params: Any) -> bool:

@@ -9,8 +9,8 @@ from typing import Any
 from gradsparse import arguments
 from gradsparse.collectives import AxisName
 from gradsparse.state.inspection import has_local_params
+from gradsparse.state.inspection import is_masked
 from gradsparse.traffic import demands
-from gradsparse.transform.inputs import is_masked
 from gradsparse.transform.sharding import is_spec
 from gradsparse.workers import axis
 from gradsparse.workers import differing

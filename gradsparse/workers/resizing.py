@@ -29,9 +29,9 @@ from gradsparse import arguments
 from gradsparse.sockets import ownership
 from gradsparse.state import differences
 from gradsparse.state.inspection import find_all
+from gradsparse.state.inspection import is_masked
 from gradsparse.state.inspection import is_scheme
 from gradsparse.state.scheme import CompressedMeanState
-from gradsparse.transform.inputs import is_masked
 import jax
 import jax.numpy as jnp
 import numpy as np

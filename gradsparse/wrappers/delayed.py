@@ -110,7 +110,7 @@ def delayed(scheme: CompressedMean) -> Described:
     # The mean waits for the gradients. Otherwise XLA may wait for the messages
     # before the forward pass (tests/between_sites/overlap.py).
     waited, updates = jax.lax.optimization_barrier((mean, updates))
-    mean = conditional.typed_like(waited, mean)
+    mean = conditional.typed_equal_like(waited, mean)
     mean = jax.tree.map(lambda x: jnp.where(first, 0, x), mean)
     return mean, DelayedState(state.step + 1, _wide(updates), moments, inner)
 

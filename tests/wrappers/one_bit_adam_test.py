@@ -207,3 +207,8 @@ def test_weight_decay_needs_parameters():
   tx = make(None)
   with pytest.raises(ValueError, match='params must be given'):
     tx.update(PARAMS, tx.init(PARAMS))
+
+
+def test_of_no_parameters_there_is_no_update():
+  tx = gs.one_bit_adam(0.1, freeze_step=3, axis_name=None)
+  assert tx.update({}, tx.init({}), {})[0] == {}

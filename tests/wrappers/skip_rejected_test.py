@@ -375,7 +375,7 @@ def test_each_of_two_schemes_side_by_side_needs_its_own():
     gs.workers.init(optax.chain(both, optimizer), params, 2)
   each = optax.chain(scheme, optimizer)
   gs.workers.init(sides(each, each), params, 2)
-  # Nothing is lost where no scheme, or only one, has a memory of its own.
+  # Nothing is lost where no scheme has a memory, or only one part has a scheme.
   plain = gs.dense(axis_name=AXIS)
   gs.workers.init(optax.chain(sides(plain, plain), optimizer), params, 2)
   frozen = sides(scheme, optax.set_to_zero())
