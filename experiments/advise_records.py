@@ -33,7 +33,7 @@ _TABLES = {'resnet20': 'cifar10_resnet20', 'gpt': 'between_sites'} | {
   task: f'schemes_{task}'
   for task in ('cifar10', 'digits', 'ptb', 'speech', 'translation')
 }
-_MARGINS = 2  # beyond which a difference is far, or an interval wide
+_FAR = 2  # margins
 
 
 def recorded(root: pathlib.Path) -> dict[str, Any]:
@@ -63,30 +63,22 @@ def recorded(root: pathlib.Path) -> dict[str, Any]:
     tasks[task] = [title, f'{score.unit}{of}{less}']
     rows = {c.records.get(task) for c in candidates.CANDIDATES}
     losses[task] = {
-      row: [str(told), told.n, *_said(told, score)]
+      row: [str(told), told.n, each.verdict, _as_good(each, score)]
       for row, each in outcomes.outcomes(tables[name], runs).items()
       if row in rows and (told := each.difference)
     }
   return {'steps_of_sgd': steps, 'tasks': tasks, 'losses': losses}
 
 
-def _said(
-  found: judging.Interval, score: scores.Score
-) -> tuple[str, bool | None]:
-  """Returns what a difference says in words, and whether it is as good.
+def _as_good(each: outcomes.Outcome, score: scores.Score) -> bool | None:
+  """Returns whether a row ended as well as dense; None if that is open.
 
-  None where that cannot be told. A row that ended far behind is no advice,
-  however few its seeds.
+  A row that ended far behind is no advice, however few its seeds.
   """
-  wide, mean = _MARGINS * score.margin, score.advantage(found.mean)
-  if found.half is None:
-    said = 'one seed: no interval' if found.n == 1 else 'alike: no interval'
-    return said, False if mean < -wide else None
-  if abs(mean) > found.half:
-    return ('better', True) if mean > 0 else ('worse', False)
-  if found.half > wide:
-    return 'too wide to tell', False if mean < -wide else None
-  return 'no difference seen', True
+  far = score.advantage(each.difference.mean) < -_FAR * score.margin
+  if far or judging.CONTRADICTED in each.verdict:
+    return False
+  return True if judging.SUPPORTED in each.verdict else None
 
 
 def main() -> int | None:

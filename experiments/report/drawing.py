@@ -43,7 +43,8 @@ def bars(axes: Any, parts: pd.DataFrame) -> None:
 def logarithmic(panel: Any, which: str, form: Any = '{x:g}') -> None:
   """Makes an axis logarithmic, with names at 1, 2, 5, 10.
 
-  Where what is drawn already is wide, only powers of 10 have names.
+  If what is drawn already is wide, only powers of 10 have names. If it is
+  narrow, more numbers have.
 
   Args:
     panel: that has it.
@@ -54,6 +55,7 @@ def logarithmic(panel: Any, which: str, form: Any = '{x:g}') -> None:
   axis = getattr(panel, f'{which}axis')
   low, high = axis.get_view_interval()
   subs = (1, 2, 5) if high < 200 * low else (1,)
+  subs = (1, 1.5, 2, 3, 5, 7) if high < 10 * low else subs
   axis.set_major_locator(ticker.LogLocator(subs=subs))
   axis.set_major_formatter(form)
   axis.set_minor_formatter(ticker.NullFormatter())

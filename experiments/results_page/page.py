@@ -78,8 +78,14 @@ def runs_of(
 
 
 def _doubt(run: pd.Series, trials: Sequence[Mapping[str, Any]]) -> str:
-  """Returns what puts a run's rate in doubt: '' if trials enclose it."""
-  rates = [t['learning_rate'] for t in trials if t['row'] == run['row']]
+  """Returns what puts a run's rate in doubt: '' if trials enclose it.
+
+  Only a row's longest trials count: fewer steps need a larger rate.
+  """
+  own = [each for each in trials if each['row'] == run['row']]
+  steps = [each['setting'].get('train.steps', 0) for each in own]
+  both = zip(own, steps, strict=True)
+  rates = [each['learning_rate'] for each, n in both if n == max(steps)]
   rate = run.get('config.train.learning_rate')
   rate = _DEFAULT_RATE if pd.isna(rate) else rate
   if rates and min(rates) < rate < max(rates):

@@ -31,10 +31,20 @@ _VERDICTS = {
 _CURVES = {
   'cifar10_resnet20': 'dense dgc dgc_4bit gtopk dropping qsgd_4bit',
   'dgc_table4_ptb': 'dense dgc',
+  'schemes_cifar10_longer': 'dense dgc dgc_4bit gtopk dropping qsgd_4bit',
   'schemes_digits': 'dense gradient_dropping dgc gtopk qsgd one_bit_sgd',
-  'schemes_ptb': 'dense dropping dropping_equal dropping_warmup partial',
+  'schemes_ptb': 'dense dropping dgc gtopk qsgd_4bit partial',
   'schemes_speech': 'dense dropping dgc gtopk qsgd_4bit',
+  'schemes_translation': 'adam_dense adam_dropping partial qsgd_4bit',
 }
+# Rows that are drawn like those of other tables.
+_ALIKE = {
+  'adam_dense': 'dense',
+  'adam_dropping': 'dropping',
+  'gradient_dropping': 'dropping',
+  'qsgd': 'qsgd_4bit',
+}
+_SHOWN = 10  # margins below the last scores, of curves that rise
 _DEEPEST = 12  # margins; what is further behind is at the edge
 _SENT = 'sent by a worker (bytes)'
 _RATES = {'1gbit': '1 Gbit/s', '100mbit': '100 Mbit/s'}
@@ -144,8 +154,10 @@ def pareto(
     points = pd.DataFrame(placed, columns=['name', 'x', 'y'])
     axes.axhspan(-score.margin, score.margin, color='#eeeeee', label='margin')
     axes.axhline(0, color=drawing.BLACK, linewidth=1, linestyle='--')
-    colours = [_colour(each)[0] for each in own]
-    axes.scatter(points['x'], points['y'], color=colours)
+    points['colour'] = [_colour(each)[0] for each in own]
+    is_adam = pd.Series(['adam' in each.row.beside for each in own])
+    for marker, shown in (('^', points[is_adam]), ('o', points[~is_adam])):
+      axes.scatter(shown['x'], shown['y'], color=shown['colour'], marker=marker)
     low, high = points['y'].min(), max(points['y'].max(), 0)
     room = max(2 * score.margin, high - low)
     axes.set_ylim(low - 0.2 * room, high + 0.35 * room)
@@ -155,6 +167,7 @@ def pareto(
     less = 'times fewer bytes sent by a worker in the whole run than dense'
     drawing.describe(axes, summaries.task(name), less, f'{score.unit} to dense')
     drawing.front(axes, points, fewer=False)
+  picture.axes[0].plot([], [], '^', color=drawing.GREY, label='beside Adam')
   _legend(picture, picture.axes[0], 3)
   return drawing.png(picture)
 
@@ -162,15 +175,15 @@ def pareto(
 def lines(panels: list[Panel]) -> bytes:
   """Returns a PNG with panels of lines: the mean, and a band over all seeds."""
   picture = drawing.canvas(5 * len(panels), 4.4)
-  names = [*dict.fromkeys(name for panel in panels for name in panel.lines)]
+  names = [
+    *dict.fromkeys(_ALIKE.get(x, x) for panel in panels for x in panel.lines)
+  ]
   styles = [*zip(drawing.COLOURS, drawing.MARKERS, strict=True)]
   for axes, panel in zip(
     picture.subplots(1, len(panels), squeeze=False)[0], panels, strict=True
   ):
-    # A line looks alike in all panels, if there are styles for all lines.
-    known = names if len(names) <= len(styles) else [*panel.lines]
     for name, own in panel.lines.items():
-      colour, marker = styles[known.index(name)]
+      colour, marker = styles[names.index(_ALIKE.get(name, name))]
       style = {'marker': marker, 'color': colour, 'label': name}
       axes.plot(own.index, own.mean(axis=1), **style)
       band = own.min(axis=1), own.max(axis=1)
@@ -179,6 +192,10 @@ def lines(panels: list[Panel]) -> bytes:
       axes.axhline(panel.target, color=drawing.GREY, label='target')
     if not panel.score.rises:
       drawing.logarithmic(axes, 'y')
+    elif panel.x == 'step':
+      last = min(own.mean(axis=1).iloc[-1] for own in panel.lines.values())
+      low = last - _SHOWN * panel.score.margin
+      axes.set_ylim(bottom=max(low, axes.get_ylim()[0]))
     if panel.x == _SENT:
       drawing.logarithmic(axes, 'x', drawing.BYTES)
     if panel.x == 'workers':
@@ -257,7 +274,7 @@ def _by_bytes(score: scores.Score, rows) -> list[Panel]:
   """Returns the same scores by bytes sent, and by steps: of equal tokens."""
   last = {run['setting']: run for run in rows.values()}.values()
   return [
-    Panel(x, x, score, _along(last, key, score))
+    Panel('The same runs', x, score, _along(last, key, score))
     for key, x in (('sent_bytes', _SENT), ('step', 'step'))
   ]
 

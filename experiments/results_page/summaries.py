@@ -139,7 +139,7 @@ def networks(slow: Mapping[str, Mapping[str, Any]]) -> pd.DataFrame:
         'target': f'{row["target"]:.2f}',
         's to target': f'{row["first"]["seconds"]:,.0f}'
         if row['first']
-        else 'never',
+        else 'not in this run',
       }
       for name, rows in slow.items()
       for name_of_row, row in rows.items()

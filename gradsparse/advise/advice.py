@@ -198,7 +198,7 @@ def _cells(row: Row) -> tuple[str, ...]:
   mark = _MARKS.get(row.code_source, '')
   wins = row.wins if row.wins_below is None else rate(row.wins_below)
   loss = row.loss and (
-    f'{row.loss.task} {row.loss.row}: {row.loss.difference}, {_ended(row.loss)}'
+    f'{row.loss.task} {row.loss.row}: {row.loss.difference}, {row.loss.verdict}'
   )
   return (
     row.scheme,
@@ -213,12 +213,6 @@ def _cells(row: Row) -> tuple[str, ...]:
     nbytes(row.state_bytes),
     loss or '-',
   )
-
-
-def _ended(loss: recorded.Loss) -> str:
-  """The verdict of a record; 'worse' if its only seed ended far worse."""
-  far = loss.seeds == 1 and loss.as_good is False
-  return 'worse (one seed)' if far else loss.verdict
 
 
 def _item(text: str) -> str:

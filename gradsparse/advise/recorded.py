@@ -20,8 +20,8 @@ class Loss(NamedTuple):
     half: half of its interval over seeds; None if it has none.
     difference: both as text.
     seeds: number of seeds.
-    verdict: the comparison in words.
-    as_good: whether it ended as well as dense; None where it cannot be told.
+    verdict: whether it is as good as dense, in the words of RESULTS.md.
+    as_good: whether it ended as well as dense; None if that is open.
   """
 
   task: str

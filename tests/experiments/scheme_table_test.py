@@ -148,13 +148,19 @@ def test_other_numbers_of_pages_are_those_of_the_results():
   )
 
 
-def test_the_demos_ratios_are_there_at_the_end_and_over_the_whole_run():
+def test_the_demos_table_is_that_of_its_record():
   lines = (_ROOT / 'docs/demo.md').read_text().splitlines()
   first = next(i for i, line in enumerate(lines) if '| test accuracy |' in line)
-  head, _, *rows = lines[first : lines.index('', first)]
-  assert head.count('whole run') == 3
-  for row in rows:
-    cells = [cell.strip().replace(',', '') for cell in row.split('|')[3:-1]]
-    message, mean_message, _, _, ratio, mean_ratio = map(float, cells)
-    for size, shown in ((message, ratio), (mean_message, mean_ratio)):
-      assert shown == pytest.approx(4 * 283_786 / size, rel=0.01)
+  _, _, *rows = lines[first : lines.index('', first)]
+  kept = json.loads((_ROOT / 'experiments/results/demo.json').read_text())
+  for row, each in zip(rows, kept.values(), strict=True):
+    comm = each['comm']
+    assert row.split('|')[2:-1] == [
+      f' {each["final"]["test_accuracy"]:.1%} '.replace('%', ' %'),
+      *(
+        f' {comm[f"{over}{what}_bytes_per_step"]:,.0f} '
+        for what in ('payload', 'sent')
+        for over in ('', 'run_average_')
+      ),
+      *(f' {comm[f"{over}ratio"]:.3g} ' for over in ('', 'run_average_')),
+    ]

@@ -148,7 +148,7 @@ def write(root: pathlib.Path, tests: bool = True) -> None:
   files.write_json(
     root / page.RATES / f'{NAME}.json',
     [
-      {'row': name, 'learning_rate': rate}
+      {'row': name, 'learning_rate': rate, 'setting': {}}
       for name in {*POINTS} - {'same'}
       for rate in (0.05, 0.1, *([] if name == 'gtopk_8workers' else [0.2]))
     ],

@@ -1,0 +1,106 @@
+"""Verdicts that RESULTS.md repeats in words are those of the records."""
+
+import pathlib
+
+from experiments.papers import catalogue
+from experiments.papers import judging
+from experiments.papers import outcomes
+from experiments.results_page import page
+import pytest
+
+_ROOT = pathlib.Path(__file__).parents[3]
+_OPEN, _WORSE = judging.OPEN, judging.CONTRADICTED
+_WORDS = (_ROOT / page.TEMPLATE).read_text()
+
+
+@pytest.fixture(scope='module')
+def told():
+  """What the runs of each table say: tables, frames, outcomes by row."""
+  tables = {name: catalogue.load(name) for name in catalogue.NAMES}
+  frames = dict(list(page.runs_of(tables, _ROOT).groupby('table')))
+  found = {n: outcomes.outcomes(tables[n], f) for n, f in frames.items()}
+  return tables, frames, found
+
+
+@pytest.mark.parametrize(
+  'words, table, row, verdict',
+  [
+    # QSGD with 4 bits.
+    ('It is as good as dense on digits', 'digits', 'qsgd', 'supported'),
+    ('open on the other four tasks', 'cifar10', 'qsgd_4bit', _OPEN),
+    ('open on the other four tasks', 'ptb', 'qsgd_4bit', _OPEN),
+    ('open on the other four tasks', 'speech', 'qsgd_4bit', _OPEN),
+    ('open on the other four tasks', 'translation', 'qsgd_4bit', _OPEN),
+    # DGC.
+    ('it is as good as dense in two', 'cifar10', 'dgc_0.01', 'supported'),
+    ('whether that is as good is open', 'cifar10', 'dgc_4bit', _OPEN),
+    # Adam.
+    ('Open on translation: QSGD', 'translation', 'qsgd_4bit', _OPEN),
+    ('PARTIAL with a warm-up (', 'translation', 'partial_warmup', _OPEN),
+    ('Dropping, PARTIAL, SUM and', 'translation', 'adam_dropping', _WORSE),
+    ('PARTIAL, SUM and ERROR', 'translation', 'partial', _WORSE),
+    ('SUM and ERROR without', 'translation', 'sum', _WORSE),
+    ('ERROR without a warm-up are worse', 'translation', 'error', _WORSE),
+    # What not to choose.
+    ('without DGC', 'cifar10', 'dropping', _WORSE),
+    ('on PTB even with it', 'ptb', 'dgc', 'open: contradicted at an edge'),
+    ('even at a hundredth', 'cifar10', 'gtopk_0.01', _WORSE),
+    ('gTop-k, on CIFAR-10', 'cifar10', 'gtopk', _WORSE),
+  ],
+)
+def test_verdicts(told, words, table, row, verdict):
+  found = told[2][f'schemes_{table}'][row].verdict
+  assert words in _WORDS
+  if verdict == _OPEN:  # whatever the reason
+    assert found.startswith(_OPEN) and 'contradicted' not in found
+  else:
+    assert found == verdict
+
+
+@pytest.mark.parametrize(
+  'table, row, verdict',
+  [
+    ('cifar10_resnet20', 'qsgd_4bit', 'supported'),
+    ('cifar10_resnet20', 'dgc', 'contradicted'),
+    ('dgc_table4_ptb', 'dgc', 'contradicted'),
+  ],
+)
+def test_verdicts_at_one_rate(told, table, row, verdict):
+  assert told[2][table][row].verdict == f'open: {verdict} at one rate'
+
+
+@pytest.mark.parametrize(
+  'table, rows, metric, verdict',
+  [
+    ('translation', 'partial/adam_dropping', 'worker_bleu', 'supported'),
+    (
+      'ptb',
+      'partial/dropping',
+      'worker_perplexity',
+      'open: supported at an edge',
+    ),
+    ('speech', 'partial/adam_dropping', 'worker_wer', 'open'),
+  ],
+)
+def test_partial_beside_dropping(told, table, rows, metric, verdict):
+  asked = f'schemes_{table} {rows} {metric} better'
+  assert page.value(asked, *told) == verdict
+
+
+def test_no_scheme_is_known_to_be_as_good_with_adam(told):
+  for name in ('schemes_speech', 'schemes_translation'):
+    for row, each in told[2][name].items():
+      if each.row.beside == 'adam_dense':
+        assert each.verdict != judging.SUPPORTED, row
+
+
+@pytest.mark.parametrize(
+  'words, table, row',
+  [
+    ('{:,} steps of [ResNet-20]', 'cifar10_resnet20', 'dgc'),
+    ('{:,} of the [LSTM of 1500 units]', 'dgc_table4_ptb', 'dgc'),
+  ],
+)
+def test_steps(told, words, table, row):
+  (steps,) = set(told[2][table][row].runs['steps'])
+  assert words.format(int(steps)) in _WORDS
