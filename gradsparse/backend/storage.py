@@ -25,7 +25,7 @@ TILE = _ROWS * COLUMNS
 def is_tiled(shape: Sequence[int]) -> bool:
   """Whether a leaf of this shape is stored in whole tiles."""
   return (
-    platforms.name() == 'tpu'
+    platforms.stores_tiles()
     and len(shape) > 1
     and math.prod(shape) > 0
     and shape[-2] % _ROWS == 0

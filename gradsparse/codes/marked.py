@@ -80,7 +80,7 @@ class Coded:
     self._code = code
     self._scales = scales
     self._space = Space.whole([x.shape for x in marks])
-    self._packed = platforms.name() != 'tpu'
+    self._packed = not platforms.stores_tiles()
     if self._packed:
       marks = [marked_vector.pack_leaf(x, 1) for x in marks]
       codes = [marked_vector.pack_leaf(x, code.width) for x in codes]

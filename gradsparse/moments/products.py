@@ -262,7 +262,7 @@ def _block(examples: int, nbytes: int) -> int:
     examples: the number of all examples.
     nbytes: bytes of one example's gradient.
   """
-  if platforms.is_cpu():
+  if platforms.loops_freely():
     return 1  # batches of small matrices are slow there
   most = max(1, _BLOCK_BYTES // nbytes)
   return max(

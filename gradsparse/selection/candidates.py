@@ -160,7 +160,7 @@ def of_all(vectors: Sequence[jax.Array], most: int) -> Candidates:
     if most * row <= _WORTHWHILE * sum(x.size for x in vectors):
       return _of_stored(vectors, most)
   vectors = [x.reshape(-1) for x in vectors]
-  if not platforms.is_cpu():
+  if not platforms.loops_freely():
     return of_vectors([joining.concat(vectors)], [most])
   vectors = _runs(vectors)
   sizes = [x.shape[0] for x in vectors]

@@ -67,7 +67,7 @@ def largest(
     bool[rows, LANES].
   """
   segments = _Segments(numbers, lengths)
-  find = _by_guesses if platforms.is_cpu() else _by_digits
+  find = _by_guesses if platforms.loops_freely() else _by_digits
   bar, missing = find(numbers, segments, counts)
   bar, missing = segments.spread(bar), segments.spread(missing)
   equal = bitmap.pack((numbers == bar).reshape(-1))
@@ -87,7 +87,7 @@ def _by_digits(
     As `_by_guesses`.
   """
   on_gpus = 4 if numbers.size <= _MANY else 2
-  bits = 3 if platforms.name() == 'tpu' else on_gpus
+  bits = 3 if platforms.stores_tiles() else on_gpus
   zero = (counts * 0 + (numbers[0, 0] & 0)).astype(jnp.uint32)
   digits = jnp.arange(1, 1 << bits, dtype=jnp.uint32)
 
@@ -105,7 +105,7 @@ def _by_digits(
 
   start = zero, zero.astype(jnp.int32)
   # Turns that are written out save a GPU a counter's launch in each.
-  unroll = platforms.name() == 'gpu'
+  unroll = platforms.launches_each()
   bar, above = jax.lax.fori_loop(
     0, -(-_WORD // bits), turn, start, unroll=unroll
   )
@@ -250,7 +250,7 @@ class _Segments:
     whole = numbers[: blocks * LANES]
     self._of_block = self._of_row[: blocks * LANES : LANES]
     self._few, self._of_few = numbers[few], self._of_row[few]
-    if platforms.name() == 'tpu':
+    if platforms.stores_tiles():
       # A block's bar is spread over its lanes, and a row's over its column.
       self._blocks, self._few = whole.reshape(blocks, LANES**2), self._few.T
     else:
@@ -276,7 +276,7 @@ class _Segments:
     def below(bar, step):
       return (jnp.minimum(bar + step, np.uint32(1 << 31)) - 1).astype(jnp.int32)
 
-    if platforms.name() != 'tpu':
+    if not platforms.stores_tiles():
       return jax.vmap(lambda step: self.exceeding(below(bar, step)))(steps)
     # Several comparisons share a read if they are written out.
     if self._number == 1:
@@ -304,11 +304,11 @@ class _Segments:
 
   def exceeding(self, bars: jax.Array) -> jax.Array:
     """int32[segments], how many numbers of each exceed its bar, >= -1."""
-    if platforms.name() == 'tpu':
+    if platforms.stores_tiles():
       return self.reaching(
         bars.astype(jnp.uint32) + 1, jnp.zeros(1, jnp.uint32)
       )[0]
-    if self._number == 1 and not platforms.is_cpu():
+    if self._number == 1 and not platforms.needs_long_rows():
       return jnp.sum(self._numbers > bars, dtype=jnp.int32)[None]
     own = reductions.taken(bars, self._of_block)
     own = jnp.where(self._is_shared, 2**31 - 1, own)

@@ -186,7 +186,7 @@ def _groups(
     padded = (n for n in able if can_pad and -wide % n <= _PADDING * wide)
     return next(whole, next(padded, None))
 
-  found = [of(*side) if platforms.is_cpu() else None for side in sides]
+  found = [of(*side) if platforms.reads_singly() else None for side in sides]
   held: collections.Counter[int | None] = collections.Counter()
   for n, own in zip(sizes, found, strict=True):
     held[own] += n
@@ -332,7 +332,7 @@ def _in_order(
     total: elements of all leaves.
   """
   few = indices.shape[0] < _SORTED * total
-  if few or not platforms.is_cpu():
+  if few or not platforms.reads_singly():
     order, ordered = jax.lax.sort((indices, values), num_keys=1)
     return ordered, order
   # The place of an entry is the number of entries before it.

@@ -103,7 +103,7 @@ def sums_by_leaf(entries: int, space: Space) -> bool:
 
   On CPUs they must touch few rows. On TPUs a leaf must be stored in tiles.
   """
-  if platforms.is_cpu():
+  if platforms.reads_singly():
     return 0 < 2 * entries * LANES <= space.size
   stored = sum(_stored_sizes(space)) < 2**31
   return stored and any(map(storage.is_tiled, space.shapes))
@@ -121,7 +121,7 @@ def sum_by_leaf(
       slot.
     space: the leaves that the indices point into.
   """
-  form = _sum_in_rows if platforms.is_cpu() else _sum_as_stored
+  form = _sum_in_rows if platforms.reads_singly() else _sum_as_stored
   return form(values, indices, space)
 
 

@@ -124,7 +124,7 @@ class Sparse(_Payload):
 
     CPUs count in uint8 if it suffices: a smaller new array takes less time.
     """
-    narrow = platforms.is_cpu() and workers < 256
+    narrow = platforms.reads_singly() and workers < 256
     kind = jnp.uint8 if narrow else jnp.float32
     return dataclasses.replace(self, values=self.valid.astype(kind))
 

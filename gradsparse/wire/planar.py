@@ -149,7 +149,7 @@ def unpack_each(
   for shape, part, rest in both:
     if part.size:
       codes = _unpacked(part, width)
-      if in_slabs and platforms.name() == 'tpu':
+      if in_slabs and platforms.stores_tiles():
         out.append(Slabs(codes, rest))
         continue
       codes = codes.reshape(codes.shape[0], -1, codes.shape[-1])
@@ -204,6 +204,6 @@ def _unpacked(words: jax.Array, width: int) -> jax.Array:
 
 def _shifts(axes: int, width: int) -> jax.Array:
   """The first bit of each slab's field in a word, along the second axis."""
-  # XLA for CPUs would look constants up, element by element.
+  # No constant: XLA may look constants up, element by element.
   shape = (1, 32 // width, *[1] * (axes - 2))
   return jax.lax.broadcasted_iota(jnp.uint32, shape, 1) * np.uint32(width)

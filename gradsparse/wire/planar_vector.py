@@ -100,7 +100,7 @@ def unpack_head(words: jax.Array, width: int, columns: int) -> jax.Array:
   """
   lines = words.reshape(1, width, -1, LANES)
   shape = (32 // columns, columns, 1, 1)
-  # XLA for CPUs would look constant shifts up, element by element.
+  # No constant: XLA may look constants up, element by element.
   shift = jax.lax.broadcasted_iota(jnp.uint32, shape, 0) * np.uint32(columns)
   if width < columns:
     shift += jax.lax.broadcasted_iota(jnp.uint32, shape, 1)
