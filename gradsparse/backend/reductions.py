@@ -1,7 +1,7 @@
 """Reductions in forms that XLA for CPUs compiles to fast loops.
 
 XLA for CPUs reduces masks and floating-point numbers with few vector
-instructions. It sums integers in rows of `LANES` at the speed of memory, and
+instructions. It sums integers in rows of `ROW` at the speed of memory, and
 finds the largest of integers faster than of floats.
 """
 
@@ -13,13 +13,13 @@ import functools
 from gradsparse.backend import barriers
 from gradsparse.backend import joining
 from gradsparse.backend import platforms
+from gradsparse.backend import storage
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-LANES = 32
-# Lanes of a TPU's vector registers.
-_WIDE = 128
+# Numbers of a row in which integers are added up.
+ROW = 32
 # On other chips, up to this many comparisons cost less than a binary search.
 _COMPARED = 1 << 26
 # With fewer, a search for bounds among numbers is not faster.
@@ -33,12 +33,12 @@ _FEWEST = 5
 _FEW_SLICES = 32
 
 
-def lanes() -> int:
-  """The row length with the fastest `row_max`, a multiple of `LANES`."""
-  return _WIDE if platforms.name() == 'tpu' else LANES
+def row_length() -> int:
+  """The row length with the fastest `row_max`, a multiple of `ROW`."""
+  return storage.LANES if platforms.stores_tiles() else ROW
 
 
-def in_rows(x: jax.Array, length: int = LANES) -> jax.Array:
+def in_rows(x: jax.Array, length: int = ROW) -> jax.Array:
   """Reshapes a vector to rows of this length, padded with zeros."""
   missing = -x.shape[0] % length
   if missing:
@@ -48,7 +48,7 @@ def in_rows(x: jax.Array, length: int = LANES) -> jax.Array:
 
 @platforms.elsewhere(lambda rows: jnp.max(rows, axis=-1))
 def row_max(rows: jax.Array) -> jax.Array:
-  """The largest number of each row of length `lanes()`.
+  """The largest number of each row of length `row_length()`.
 
   Args:
     rows: int32[..., n], n a power of two.
@@ -235,7 +235,7 @@ def top(x: jax.Array) -> jax.Array:
 
 @platforms.elsewhere(lambda bits: jnp.max(bits, initial=0))
 def _largest_bits(bits: jax.Array) -> jax.Array:
-  if bits.shape[0] > LANES**2:
+  if bits.shape[0] > ROW**2:
     # As another type, or XLA merges the two reductions, which is slow.
     tops = row_max(in_rows(bits))
     unsigned = jax.lax.bitcast_convert_type(tops, jnp.uint32)
@@ -252,9 +252,9 @@ def total(x: jax.Array) -> jax.Array:
   if not platforms.is_cpu():
     return jnp.sum(x)
   x = x.reshape(-1)
-  block = LANES**2
+  block = ROW**2
   whole = x.shape[0] // block * block
-  sums = _added(x[:whole].reshape(-1, LANES, LANES), 1)
+  sums = _added(x[:whole].reshape(-1, ROW, ROW), 1)
   return jnp.sum(sums) + jnp.sum(x[whole:])
 
 
@@ -333,8 +333,8 @@ def _folded(x: jax.Array) -> jax.Array | None:
 
 
 def _divisor(length: int) -> int:
-  """The largest divisor that is not above `LANES`."""
-  return next(d for d in range(LANES, 0, -1) if length % d == 0)
+  """The largest divisor that is not above `ROW`."""
+  return next(d for d in range(ROW, 0, -1) if length % d == 0)
 
 
 def count_along(masks: Sequence[jax.Array], axis: int) -> list[jax.Array]:
@@ -349,8 +349,8 @@ def count_along(masks: Sequence[jax.Array], axis: int) -> list[jax.Array]:
   sums, rests = [], []
   for mask in masks:
     shape = mask.shape
-    whole, last = jnp.split(mask, [shape[axis] // LANES * LANES], axis=axis)
-    folded = (*shape[:axis], -1, LANES, *shape[axis + 1 :])
+    whole, last = jnp.split(mask, [shape[axis] // ROW * ROW], axis=axis)
+    folded = (*shape[:axis], -1, ROW, *shape[axis + 1 :])
     # XLA would write out the operand of an int32 sum.
     sums.append(jnp.sum(whole.reshape(folded), axis=axis + 1, dtype=jnp.uint32))
     rests.append(jnp.sum(last, axis=axis, dtype=jnp.int32))

@@ -7,6 +7,7 @@ import functools
 from typing import Any
 
 from gradsparse.backend import joining
+from gradsparse.backend.storage import LANES
 from gradsparse.collectives import Comm
 from gradsparse.sockets import Context
 from gradsparse.sockets import Exchanged
@@ -23,19 +24,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-# A long message fills rows of this many words, the lanes of a TPU, which then
-# need not copy it into another tiling before a collective.
-ROW = 128
-# In a shorter message, padding could exceed a hundredth.
-_LONG = 100 * ROW
+# A long message fills rows of a TPU's lanes, which then need not copy it into
+# another tiling before a collective. In a shorter one, padding could exceed a
+# hundredth.
+_LONG = 100 * LANES
 # Messages that one pass over a dense total adds. Single passes took six times
 # as long for the bits of eight workers.
 IN_ONE_PASS = 8
 
 
 def aligned(words: int) -> int:
-  """The words of a message with padding: whole rows of `ROW` if it is long."""
-  return words if words < _LONG else -(-words // ROW) * ROW
+  """The words of a message with padding: whole rows if it is long."""
+  return words if words < _LONG else -(-words // LANES) * LANES
 
 
 def in_rows(words: jax.Array) -> jax.Array:
@@ -45,14 +45,14 @@ def in_rows(words: jax.Array) -> jax.Array:
     words: uint32[..., n].
 
   Returns:
-    uint32[..., aligned(n) / ROW, ROW] or uint32[..., n].
+    uint32[..., aligned(n) / LANES, LANES] or uint32[..., n].
   """
   *lead, length = words.shape
   if length < _LONG:
     return words
   missing = aligned(length) - length
   words = jnp.pad(words, [(0, 0)] * len(lead) + [(0, missing)])
-  return words.reshape(*lead, -1, ROW)
+  return words.reshape(*lead, -1, LANES)
 
 
 def _travelling(words: Any, ok: Any) -> Any:
@@ -103,7 +103,7 @@ def from_words(
     rows = jax.lax.optimization_barrier(message.reshape(-1))
   parts = joining.split(rows, [leaf.shape for leaf in leaves])
   if rows.ndim > 1:
-    parts[0] = rows[: -(-leaves[0].size // ROW)]
+    parts[0] = rows[: -(-leaves[0].size // LANES)]
   out = [
     jax.lax.bitcast_convert_type(part, leaf.dtype)
     for part, leaf in zip(parts, leaves, strict=True)

@@ -2,7 +2,7 @@
 
 Nothing is sorted. A threshold for each segment is found by counting the numbers
 that exceed a guess, for all segments at once. A segment is a run of rows of
-`LANES` numbers (see `backend.reductions`). CPUs make one guess at a time, the
+`ROW` numbers (see `backend.reductions`). CPUs make one guess at a time, the
 best they can, until every threshold is found. A GPU would ask its host before
 each turn of such a loop, and to read the numbers takes a TPU as long as to
 compare them several times. So both make many guesses at once, in a fixed number
@@ -17,7 +17,7 @@ from gradsparse.backend import barriers
 from gradsparse.backend import joining
 from gradsparse.backend import platforms
 from gradsparse.backend import reductions
-from gradsparse.backend.reductions import LANES
+from gradsparse.backend.reductions import ROW
 from gradsparse.wire import bitmap
 import jax
 import jax.numpy as jnp
@@ -59,12 +59,12 @@ def largest(
   Of equal numbers, the first are marked.
 
   Args:
-    numbers: int32[rows, LANES], none negative.
+    numbers: int32[rows, ROW], none negative.
     lengths: how many rows each segment has, at least one.
     counts: int32[segments], how many to mark; at most the segment's size.
 
   Returns:
-    bool[rows, LANES].
+    bool[rows, ROW].
   """
   segments = _Segments(numbers, lengths)
   find = _by_guesses if platforms.loops_freely() else _by_digits
@@ -74,7 +74,7 @@ def largest(
   room = missing[:, 0] - segments.before(equal)
   # A barrier, or the first of equal numbers would be found for each number.
   first = barriers.fusion_barrier(bitmap.lowest(equal, room))
-  lanes = np.arange(LANES, dtype=np.uint32)[None]
+  lanes = np.arange(ROW, dtype=np.uint32)[None]
   return (numbers > bar) | ((first[:, None] >> lanes) & 1 == 1)
 
 
@@ -184,7 +184,7 @@ def least(
   """int32[segments]: the counts-th largest number of each segment.
 
   Args:
-    numbers: int32[rows, LANES], none negative.
+    numbers: int32[rows, ROW], none negative.
     lengths: how many rows each segment has, at least one.
     counts: int32[segments], from 1 to the segment's size.
   """
@@ -204,7 +204,7 @@ def reaching(
   """int32[segments], how many numbers of each segment reach its bar.
 
   Args:
-    numbers: int32[rows, LANES].
+    numbers: int32[rows, ROW].
     lengths: how many rows each segment has, at least one.
     bars: int32[segments], none negative.
   """
@@ -226,7 +226,7 @@ class _Segments:
   """Runs of rows, one after the other, whose numbers are counted.
 
   Args:
-    numbers: int32[rows, LANES].
+    numbers: int32[rows, ROW].
     lengths: how many rows each segment has.
   """
 
@@ -234,28 +234,28 @@ class _Segments:
     rows = numbers.shape[0]
     assert sum(lengths) == rows and min(lengths) > 0
     self._number, self._numbers = len(lengths), numbers
-    self._sizes = np.asarray(lengths, np.int32) * LANES
+    self._sizes = np.asarray(lengths, np.int32) * ROW
     self._firsts = joining.offsets(lengths)
     self._of_row = segment_of(lengths)
-    # Blocks of LANES rows are counted lane by lane, which is up to six times as
+    # Blocks of ROW rows are counted lane by lane, which is up to six times as
     # fast as row by row. The few blocks with rows of several segments, and the
     # last one if it is not full, are counted row by row.
-    blocks = rows // LANES
+    blocks = rows // ROW
     ends = np.cumsum(lengths)
-    shared = np.unique(ends[ends % LANES > 0] // LANES)
-    few = (shared[:, None] * LANES + np.arange(LANES)).reshape(-1)
+    shared = np.unique(ends[ends % ROW > 0] // ROW)
+    few = (shared[:, None] * ROW + np.arange(ROW)).reshape(-1)
     few = few[few < rows]
     shared = shared[shared < blocks]
     self._is_shared = jnp.zeros(blocks, bool).at[shared].set(True)
-    whole = numbers[: blocks * LANES]
-    self._of_block = self._of_row[: blocks * LANES : LANES]
+    whole = numbers[: blocks * ROW]
+    self._of_block = self._of_row[: blocks * ROW : ROW]
     self._few, self._of_few = numbers[few], self._of_row[few]
     if platforms.stores_tiles():
       # A block's bar is spread over its lanes, and a row's over its column.
-      self._blocks, self._few = whole.reshape(blocks, LANES**2), self._few.T
+      self._blocks, self._few = whole.reshape(blocks, ROW**2), self._few.T
     else:
-      lanes = reductions.lanes()
-      self._blocks = whole.reshape(blocks, LANES**2 // lanes, lanes)
+      lanes = reductions.row_length()
+      self._blocks = whole.reshape(blocks, ROW**2 // lanes, lanes)
 
   def sizes(self) -> np.ndarray:
     """int32, how many numbers each segment has."""

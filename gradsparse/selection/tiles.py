@@ -15,7 +15,7 @@ import math
 from gradsparse.backend import barriers
 from gradsparse.backend import joining
 from gradsparse.backend import platforms
-from gradsparse.backend.reductions import LANES
+from gradsparse.backend.reductions import ROW
 from gradsparse.selection import alike
 from gradsparse.selection import thresholds
 from gradsparse.selection.chunks import chunked_top_k_of_each
@@ -72,7 +72,7 @@ def tiled_top_k_of_each(
   k = count(density, tile * tile)
   sides = [tile_of(x.shape, tile) for x in leaves]
   sizes = [x.size for x in leaves]
-  offsets = np.cumsum([0, *sizes])
+  offsets = joining.offsets([*sizes, 0])
   slots = [
     size // (high * wide) * min(k, high * wide)
     for size, (high, wide) in zip(sizes, sides, strict=True)
@@ -228,7 +228,7 @@ def _by_groups(
   numbers = [
     high * width // size for (high, _), width in zip(sides, widths, strict=True)
   ]
-  most = -(-max(numbers) // LANES) * LANES
+  most = -(-max(numbers) // ROW) * ROW
   # Barriers, or maxima and numbers would be computed where they are read.
   maxima = barriers.fusion_barrier([_maxima(x, size) for x in leaves])
   tops = [

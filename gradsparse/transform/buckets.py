@@ -17,7 +17,6 @@ import itertools
 import math
 from typing import Any
 
-from gradsparse.backend import barriers
 from gradsparse.backend import joining
 from gradsparse.sockets import Leaves
 from gradsparse.sockets import Memory
@@ -244,7 +243,7 @@ def make_buckets(
     groups,
     dtypes,
     tuple(
-      barriers.hidden_offsets(layout.shapes_of(own), beside) for own in members
+      joining.hidden_offsets(layout.shapes_of(own), beside) for own in members
     ),
   )
 

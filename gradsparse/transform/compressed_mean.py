@@ -37,8 +37,6 @@ from gradsparse.transform import sharding
 from gradsparse.transform.described import Described
 from gradsparse.transform.described import call
 from gradsparse.transform.messages import Scheme
-from gradsparse.transform.receive import typed
-from gradsparse.transform.receive import unmapped
 from gradsparse.transform.step import one_step
 import jax
 import jax.numpy as jnp
@@ -270,7 +268,7 @@ def compressed_mean(
       return grads, idle, grads
     comm.check_local(grads)
     # Typed as the new state, so that it can be the carry of a loop.
-    state = typed(state, comm)
+    state = state.typed(comm)
     if memory.facts.moments:
       extra |= {'second_moment': inputs.second_moment_of(extra, grads)}
     step = functools.partial(one_step, scheme)
@@ -293,7 +291,7 @@ def compressed_mean(
       # Under vmap, `update` returns the first worker's copy of shared values;
       # `step` returns every worker's copy, so that tests can compare them.
       comm = Comm(axis_name)
-      return comm.unmapped(mean), unmapped(state, comm)
+      return comm.unmapped(mean), state.unmapped(comm)
 
   def step(updates, state, params=None, **extra):
     del params

@@ -17,7 +17,6 @@ from gradsparse.sockets import Exchanged
 from gradsparse.sockets import Full
 from gradsparse.sockets import Sent
 from gradsparse.sockets import checked_state
-from gradsparse.sockets import ownership
 from gradsparse.state.scheme import CompressedMeanState
 from gradsparse.state.scheme import Stats
 from gradsparse.traffic import counting
@@ -99,7 +98,7 @@ def receive(
     dense_leaves=state.dense_leaves,
   )
   updates = [jnp.where(accepted, u, jnp.nan) for u in updates]
-  return buckets.cut(buckets.tree(updates)), typed(new_state, comm), delivered
+  return buckets.cut(buckets.tree(updates)), new_state.typed(comm), delivered
 
 
 def _whose(worker: jax.Array, comm: Comm) -> jax.Array:
@@ -188,24 +187,6 @@ def _dense(outgoing: Outgoing, delivered: Any) -> Any:
   arrived = buckets.treedef.flatten_up_to(delivered)
   return buckets.tree(
     [d.dense(shape) for d, shape in zip(arrived, buckets.shapes, strict=True)]
-  )
-
-
-def typed(state: CompressedMeanState, comm: Comm) -> CompressedMeanState:
-  """The state with a worker's own fields typed varying."""
-  return jax.tree.map(
-    lambda x, own: comm.local(x) if own else x,
-    state,
-    ownership.is_local(state),
-  )
-
-
-def unmapped(state: CompressedMeanState, comm: Comm) -> CompressedMeanState:
-  """The state with shared fields unbatched, see `Comm.unmapped`."""
-  return jax.tree.map(
-    lambda x, own: x if own else comm.unmapped(x),
-    state,
-    ownership.is_local(state),
   )
 
 

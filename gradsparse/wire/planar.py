@@ -31,14 +31,11 @@ from typing import Any, NamedTuple
 from gradsparse.backend import barriers
 from gradsparse.backend import joining
 from gradsparse.backend import platforms
+from gradsparse.backend.storage import SUBLANES
 from gradsparse.wire import fixed_width
 import jax
 import jax.numpy as jnp
 import numpy as np
-
-# Leaves with at least this many codes have slabs of their own.
-_LARGE = 1 << 14
-_SUBLANES = 8  # rows of a TPU's registers
 
 
 class Slabs(NamedTuple):
@@ -172,10 +169,10 @@ def matrix(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 def _height(shape: tuple[int, ...], fields: int) -> int:
   """The rows of a leaf's slabs; 0 if it has none of its own."""
-  if len(shape) < 2 or math.prod(shape) < _LARGE:
+  if len(shape) < 2 or math.prod(shape) < joining.SMALL:
     return 0
   rows = shape[-2] // fields
-  return rows if rows < _SUBLANES else rows // _SUBLANES * _SUBLANES
+  return rows if rows < SUBLANES else rows // SUBLANES * SUBLANES
 
 
 def packed(slabs: jax.Array, width: int) -> jax.Array:

@@ -19,14 +19,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gradsparse.backend import joining
+from gradsparse.backend.storage import LANES
+from gradsparse.backend.storage import TILE
 from gradsparse.wire import planar
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-# Lanes of a TPU's vector registers, and elements of a vector's unit.
-LANES = 128
-_UNIT = 32 * 8 * LANES
+_UNIT = 32 * TILE  # elements of a vector's unit
 
 
 def head(size: int) -> int:

@@ -27,7 +27,7 @@ import pytest
 from tests import marks
 
 ROWS = np.random.default_rng(0).integers(
-  -(2**31), 2**31, (40, reductions.LANES), np.int64
+  -(2**31), 2**31, (40, reductions.ROW), np.int64
 )
 FLOATS = np.float32([1.5, -0.0, 3e38, -7, np.inf, np.nan] * 300)
 
