@@ -19,6 +19,7 @@ from gradsparse.backend import barriers
 from gradsparse.backend import joining
 from gradsparse.backend import platforms
 from gradsparse.backend import reductions
+from gradsparse.backend import searching
 from gradsparse.backend import storage
 from gradsparse.backend.reductions import ROW
 from gradsparse.selection import thresholds
@@ -176,7 +177,7 @@ def of_all(vectors: Sequence[jax.Array], most: int) -> Candidates:
   # The number of a vector's winning rows is traced, so rows are gathered in
   # blocks. The next vector overwrites the end of a block that is not its own.
   starts = ROW * joining.offsets([*lengths, 0])
-  bounds = reductions.searchsorted(winners, jnp.asarray(starts, jnp.int32))
+  bounds = searching.searchsorted(winners, jnp.asarray(starts, jnp.int32))
   number = jnp.pad(number, (0, _BLOCK))
   number, bounds = barriers.barrier_if_shared((number, bounds), len(vectors))
   each = joining.split(bounds, [()] * len(starts))
@@ -202,7 +203,7 @@ def _of_stored(leaves: Sequence[jax.Array], most: int) -> Candidates:
     joining.offsets([x.shape[0] for x in rows]),
     [storage.blocks(x.shape) for x in leaves],
   )
-  start, offset, begin, side_by_side = reductions.looked_up(
+  start, offset, begin, side_by_side = searching.looked_up(
     winners, starts.tolist(), tables
   )
   number = winners - start
@@ -291,7 +292,7 @@ def _placed(
   starts = jnp.asarray(
     ROW * joining.offsets([x.shape[0] for x in tops]), jnp.int32
   )
-  own = reductions.searchsorted(starts, winners, 'right') - 1
+  own = searching.searchsorted(starts, winners, 'right') - 1
   number = winners - starts[own]
   return number, jnp.asarray(begins, jnp.int32)[own] + row * number
 
@@ -316,7 +317,7 @@ def _candidates(
   ranks = thresholds.ranks(thresholds.magnitudes(values))
   if any(size % ROW for size in sizes):
     ends = jnp.asarray(np.cumsum(sizes), jnp.int32)
-    end = ends[reductions.searchsorted(ends, first, 'right')]
+    end = ends[searching.searchsorted(ends, first, 'right')]
     lanes = jnp.arange(ROW, dtype=jnp.int32)[None]
     ranks = jnp.where(first[:, None] + lanes < end[:, None], ranks, 0)
   return Candidates(values, first, ranks, lengths, sum(sizes))

@@ -17,6 +17,7 @@ from gradsparse.backend import barriers
 from gradsparse.backend import joining
 from gradsparse.backend import platforms
 from gradsparse.backend import reductions
+from gradsparse.backend import searching
 from gradsparse.backend.reductions import ROW
 from gradsparse.wire import bitmap
 import jax
@@ -219,7 +220,7 @@ def segment_of(lengths: Sequence[int]) -> jax.Array:
     return jnp.asarray(np.repeat(np.arange(len(lengths)), lengths), jnp.int32)
   ends = jnp.asarray(np.cumsum(lengths), jnp.int32)
   places = jnp.arange(total, dtype=jnp.int32)
-  return reductions.searchsorted(ends, places, 'right')
+  return searching.searchsorted(ends, places, 'right')
 
 
 class _Segments:
@@ -289,7 +290,7 @@ class _Segments:
         ]
       )[:, None]
     own, of_few = (
-      reductions.taken(bar.astype(jnp.int32), of).astype(jnp.uint32)
+      searching.taken(bar.astype(jnp.int32), of).astype(jnp.uint32)
       for of in (self._of_block, self._of_few)
     )
     large, small = [], []
@@ -298,9 +299,9 @@ class _Segments:
       large.append(jnp.sum(self._blocks > least, axis=1, dtype=jnp.int32))
       least = below(of_few, step)
       small.append(jnp.sum(self._few > least, axis=0, dtype=jnp.int32))
-    return reductions.sums_of_segments(
+    return searching.sums_of_segments(
       large, self._of_block, self._number
-    ) + reductions.sums_of_segments(small, self._of_few, self._number)
+    ) + searching.sums_of_segments(small, self._of_few, self._number)
 
   def exceeding(self, bars: jax.Array) -> jax.Array:
     """int32[segments], how many numbers of each exceed its bar, >= -1."""
@@ -310,12 +311,12 @@ class _Segments:
       )[0]
     if self._number == 1 and not platforms.needs_long_rows():
       return jnp.sum(self._numbers > bars, dtype=jnp.int32)[None]
-    own = reductions.taken(bars, self._of_block)
+    own = searching.taken(bars, self._of_block)
     own = jnp.where(self._is_shared, 2**31 - 1, own)
     lanes = jnp.sum(self._blocks > own[:, None, None], axis=1, dtype=jnp.uint32)
     # As another type, or XLA merges the two reductions, which is slow.
     found = jnp.sum(lanes.astype(jnp.int32), axis=1)
-    few = self._few > reductions.taken(bars, self._of_few)[:, None]
+    few = self._few > searching.taken(bars, self._of_few)[:, None]
     return self._total(found, self._of_block) + self._total(
       jnp.sum(few, axis=1, dtype=jnp.int32), self._of_few
     )

@@ -20,7 +20,7 @@ from typing import Any
 
 from gradsparse.backend import barriers
 from gradsparse.backend import joining
-from gradsparse.backend import reductions
+from gradsparse.backend import searching
 from gradsparse.backend import storage
 import jax
 import jax.numpy as jnp
@@ -204,7 +204,7 @@ def _spread(values, indices, shapes, small) -> dict[int, Full]:
   for begin, i in zip(begins, small, strict=True):
     shift[i] = ends[i] - sizes[i] - begin
     is_small[i] = True
-  leaf = reductions.searchsorted(jnp.asarray(ends, jnp.int32), indices, 'right')
+  leaf = searching.searchsorted(jnp.asarray(ends, jnp.int32), indices, 'right')
   to = jnp.where(
     jnp.asarray(is_small)[leaf],
     indices - jnp.asarray(shift, jnp.int32)[leaf],
@@ -220,7 +220,7 @@ def _spread(values, indices, shapes, small) -> dict[int, Full]:
 def _windows(values, indices, sizes, limits, large) -> dict[int, Window]:
   """The entries of each leaf numbered in `large`."""
   offsets = jnp.asarray(joining.offsets(sizes)[large], jnp.int32)
-  starts = reductions.searchsorted(indices, offsets)
+  starts = searching.searchsorted(indices, offsets)
   message = barriers.barrier_if_shared(
     (values, indices, starts, offsets), len(large)
   )

@@ -10,7 +10,7 @@ import math
 from gradsparse.backend import barriers
 from gradsparse.backend import joining
 from gradsparse.backend import platforms
-from gradsparse.backend import reductions
+from gradsparse.backend import searching
 from gradsparse.backend import storage
 from gradsparse.backend.reductions import ROW
 import jax
@@ -92,7 +92,7 @@ class Space:
     if len(self.shapes) == 1:
       return jnp.zeros_like(indices)
     bounds = jnp.asarray(self.offsets[1:-1], jnp.int32)
-    return reductions.searchsorted(bounds, indices, 'right', ascend)
+    return searching.searchsorted(bounds, indices, 'right', ascend)
 
 
 def sums_by_leaf(entries: int, space: Space) -> bool:
@@ -170,7 +170,7 @@ def _sum_as_stored(
   sizes = _stored_sizes(space)
   begins = joining.offsets(sizes).tolist()
   blocks = [storage.blocks(shape) for shape in space.shapes]
-  offset, begin, side_by_side = reductions.looked_up(
+  offset, begin, side_by_side = searching.looked_up(
     indices, space.offsets[:-1], [space.offsets[:-1], begins, blocks]
   )
   place = begin + storage.place(indices - offset, side_by_side)
