@@ -19,10 +19,8 @@ LAYERS = (
   ('backend',),
   (
     'arguments',
-    'checksum',
     'draws',
     'health',
-    'leafwise',
     'losses',
     'tables',
     'traced',

@@ -15,7 +15,7 @@ import math
 from typing import Any
 
 from gradsparse.backend import platforms
-from gradsparse.moments import varying
+from gradsparse.collectives import mesh_axes
 import jax
 import jax.numpy as jnp
 
@@ -249,7 +249,7 @@ def sums(products: Sequence[tuple[Product, Pair]]) -> Pair:
     carry = total + jnp.sum(each, 0), squares + jnp.sum(each * each, 0)
     return carry, None
 
-  start = jnp.zeros(shape, jnp.float32) + varying.zero(pairs)
+  start = jnp.zeros(shape, jnp.float32) + mesh_axes.varying_zero(pairs)
   blocks = jax.tree.map(lambda x: x.reshape(-1, block, *x.shape[1:]), pairs)
   (total, squares), _ = jax.lax.scan(add, (start, start), blocks)
   return rule.assemble(total), rule.assemble(squares)
