@@ -22,7 +22,7 @@ import shutil
 from typing import Any, NamedTuple
 
 from absl import logging
-from experiments.hosts import placement as placing
+from experiments.hosts.placement import Placement
 from experiments.program import errors
 from experiments.program import files
 from experiments.program import manifest
@@ -58,9 +58,7 @@ class Checkpoints:
     directory: of the checkpoints.
   """
 
-  def __init__(
-    self, directory: pathlib.Path, every: int, placement: placing.Placement
-  ):
+  def __init__(self, directory: pathlib.Path, every: int, placement: Placement):
     """Knows a folder of checkpoints, which need not be there.
 
     Args:

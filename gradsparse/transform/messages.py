@@ -24,8 +24,8 @@ from gradsparse.sockets import Signal
 from gradsparse.sockets import Sparse
 from gradsparse.sockets import Stream
 from gradsparse.traffic import counting
-from gradsparse.transform import layout as layouts
 from gradsparse.transform.buckets import Buckets
+from gradsparse.transform.layout import DensePaths
 from gradsparse.transform.layout import Group
 from gradsparse.transform.one_pass import Taken
 import jax
@@ -40,7 +40,7 @@ class Scheme(NamedTuple):
   exchange: Exchange
   axis_name: AxisName | None
   min_size: int | None
-  dense_paths: layouts.DensePaths
+  dense_paths: DensePaths
   seed: int
   param_specs: Any
   verify: bool

@@ -11,8 +11,8 @@ are there are trained on; together the three of them have 960 hours.
 import pathlib
 
 from experiments.data import folders
-from experiments.data.speech import alphabet as alphabets
 from experiments.data.speech import recordings
+from experiments.data.speech.alphabet import Alphabet
 
 SOURCE = folders.Source(
   ('LibriSpeech', 'librispeech'),
@@ -25,7 +25,7 @@ _EXPECTED = 'lines such as 19-198-0000 NORTHANGER ABBEY'
 
 
 def load(
-  directory: str, test_split: str, alphabet: alphabets.Alphabet
+  directory: str, test_split: str, alphabet: Alphabet
 ) -> recordings.Corpus:
   """Returns LibriSpeech, or what else lies in such folders.
 

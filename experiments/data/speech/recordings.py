@@ -8,9 +8,9 @@ import pathlib
 from typing import Any, NamedTuple
 
 from experiments.data import folders
-from experiments.data.speech import alphabet as alphabets
 from experiments.data.speech import features
 from experiments.data.speech import sound
+from experiments.data.speech.alphabet import Alphabet
 import numpy as np
 
 
@@ -49,7 +49,7 @@ class Recordings:
   def __init__(
     self,
     utterances: Sequence[Utterance],
-    alphabet: alphabets.Alphabet,
+    alphabet: Alphabet,
     rate: int,
     source: folders.Source,
   ):
