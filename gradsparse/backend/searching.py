@@ -123,8 +123,8 @@ def sums_of_segments(
     return jnp.stack(each)
   # Integers up to 256 are exact in bfloat16.
   own = segments[:, None] == jnp.arange(number, dtype=jnp.int32)
-  joined = jnp.stack(counts)
-  halves = jnp.concatenate([joined >> 5, joined & 31]).astype(jnp.bfloat16)
+  stacked = jnp.stack(counts)
+  halves = jnp.concatenate([stacked >> 5, stacked & 31]).astype(jnp.bfloat16)
   sums = jnp.dot(
     halves, own.astype(jnp.bfloat16), preferred_element_type=jnp.float32
   )

@@ -70,8 +70,8 @@ def all_gather(mean: str = 'workers') -> Exchange:
 
     def read(vector):
       # A TPU would copy all of a message into a vector.
-      whole = code.shortcuts.reads_rows and platforms.stores_tiles()
-      words = common.from_words(vector, message.words, whole=whole)
+      keep_rows = code.shortcuts.reads_rows and platforms.stores_tiles()
+      words = common.from_words(vector, message.words, keep_rows=keep_rows)
       return code.unpack(words, message.rounded, ctx)
 
     def decode(vector):

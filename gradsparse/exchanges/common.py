@@ -83,7 +83,11 @@ def to_words(words: Any, ok: jax.Array | None = None) -> jax.Array:
 
 
 def from_words(
-  message: jax.Array, like: Any, *, verdict: bool = True, whole: bool = False
+  message: jax.Array,
+  like: Any,
+  *,
+  verdict: bool = True,
+  keep_rows: bool = False,
 ) -> Any:
   """Inverse of `to_words`.
 
@@ -91,13 +95,13 @@ def from_words(
     message: uint32, the words and perhaps more, as a vector or in rows.
     like: gives structure, shapes and dtypes.
     verdict: whether the message has a word for the verdict.
-    whole: whether the first array may be returned in rows, with more words at
-      the end, for `joining.split`.
+    keep_rows: whether the first array may be returned in rows, with more words
+      at the end, for `joining.split`.
   """
   word = jax.ShapeDtypeStruct((), jnp.uint32) if verdict else None
   leaves, treedef = jax.tree.flatten(_travelling(like, word))
   rows = message
-  if not whole or message.ndim == 1:
+  if not keep_rows or message.ndim == 1:
     # A vector first: otherwise XLA for TPUs would cut leaves out of a matrix
     # with rows of two words, padded to 128.
     rows = jax.lax.optimization_barrier(message.reshape(-1))

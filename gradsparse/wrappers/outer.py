@@ -208,12 +208,12 @@ def outer(
       mean, after, sent = scheme.step(gradient, before)
       mean, after = comm.unmapped(mean), after.unmapped(comm)
       leaves = range(len(layout.shapes))
-      whole = layout.tree({i: i in layout.dense for i in leaves})
+      is_dense = layout.tree({i: i in layout.dense for i in leaves})
       own = jax.tree.map(
         lambda p, a, x, dense: (
           p if dense else (a - x.astype(a.dtype)).astype(p.dtype)
         ),
-        *(own, held, sent, cut.pick(whole, number)),
+        *(own, held, sent, cut.pick(is_dense, number)),
       )
       params = cut.put(params, own, number)
     else:
