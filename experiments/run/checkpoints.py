@@ -78,6 +78,9 @@ class Checkpoints:
       create_directories_asynchronously=False,
       post_finalization_callback=self._seal,
     )
+    # Not Orbax' CheckpointManager, which restores files with a changed bit and
+    # tells no error, takes a damaged checkpoint for the latest, and deletes an
+    # intact one to keep that.
     self._orbax = ocp.StandardCheckpointer(async_options=options)
 
   def steps(self) -> list[int]:

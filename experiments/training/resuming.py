@@ -29,9 +29,7 @@ FORMAT = 2
 
 
 def find(
-  saver: checkpoints.Checkpoints,
-  experiment: Experiment,
-  workdir: pathlib.Path,
+  saver: checkpoints.Checkpoints, experiment: Experiment, workdir: pathlib.Path
 ) -> checkpoints.Checkpoint:
   """Returns the checkpoint from which a run goes on, or its beginning.
 

@@ -194,11 +194,7 @@ def _rows(asked: question.Question, planned: Sequence[Planned]) -> list[Row]:
     code, source = codes.of(scheme)
     every = candidate.sync_every
     span = costs.added(
-      exchange,
-      asked.link,
-      code,
-      guessed=source == 'guess',
-      sync_every=every,
+      exchange, asked.link, code, guessed=source == 'guess', sync_every=every
     )
     wins, below = costs.break_even(
       base, exchange, asked.link.latency_s, code, every

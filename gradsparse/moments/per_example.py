@@ -158,11 +158,7 @@ class Program:
     while True:
       tape = tapped.Tape(None)
       run = functools.partial(
-        self._mapped,
-        leaves,
-        examples,
-        _copies(leaves, copied, examples),
-        tape,
+        self._mapped, leaves, examples, _copies(leaves, copied, examples), tape
       )
       *_, results = jax.eval_shape(run)
       used = jax.tree.leaves(tape.uses)

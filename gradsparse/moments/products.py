@@ -143,10 +143,7 @@ class Convolution(Product):
         for b, s, n in zip(begin, self.strides, space, strict=True)
       ]
       patch = jax.lax.slice(
-        x,
-        (0, *begin, 0),
-        (images, *end, x.shape[-1]),
-        (1, *self.strides, 1),
+        x, (0, *begin, 0), (images, *end, x.shape[-1]), (1, *self.strides, 1)
       )
       patches.append(patch.reshape(-1, self.groups, x.shape[-1] // self.groups))
     return (
@@ -180,9 +177,7 @@ def transposed(rule: Dense) -> Dense | None:
     return None
   met, own = rule.contract
   return dataclasses.replace(
-    rule,
-    shape=rule.shape[::-1],
-    contract=(met, tuple(1 - i for i in own)),
+    rule, shape=rule.shape[::-1], contract=(met, tuple(1 - i for i in own))
   )
 
 

@@ -165,13 +165,7 @@ def _by_guesses(
       jnp.where(down, there, fewer),
     )
 
-  start = (
-    zero[0],
-    zero - 1,
-    zero + most,
-    zero + segments.sizes(),
-    zero,
-  )
+  start = (zero[0], zero - 1, zero + most, zero + segments.sizes(), zero)
   _, low, high, more, fewer = jax.lax.while_loop(
     lambda carry: jnp.any(open_(*carry[1:])), step, start
   )

@@ -73,9 +73,7 @@ class CompressedMeanState(NamedTuple):
   def typed(self, comm: Comm) -> CompressedMeanState:
     """The state with a worker's own fields typed varying."""
     return jax.tree.map(
-      lambda x, own: comm.local(x) if own else x,
-      self,
-      ownership.is_local(self),
+      lambda x, own: comm.local(x) if own else x, self, ownership.is_local(self)
     )
 
   def unmapped(self, comm: Comm) -> CompressedMeanState:

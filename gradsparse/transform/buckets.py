@@ -198,10 +198,7 @@ class Buckets:
 
 
 def make_buckets(
-  layout: Layout,
-  memory: Memory,
-  grads: Any,
-  beside: jax.Array,
+  layout: Layout, memory: Memory, grads: Any, beside: jax.Array
 ) -> Buckets:
   """Divides the leaves into buckets.
 

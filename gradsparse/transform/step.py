@@ -97,9 +97,7 @@ def accumulate(
 
   def take_in(kept):
     return checked_state(
-      'memory.accumulate',
-      memory.accumulate(wide, kept, extra, is_dense),
-      kept,
+      'memory.accumulate', memory.accumulate(wide, kept, extra, is_dense), kept
     )
 
   # Without a check of gradients here, a worker's devices need not agree.

@@ -183,12 +183,7 @@ def packed(slabs: jax.Array, width: int) -> jax.Array:
     fields = jnp.where(slabs, np.uint32(1) << shifts, np.uint32(0))
   else:
     fields = (slabs.astype(jnp.uint32) & np.uint32(2**width - 1)) << shifts
-  words = jax.lax.reduce(
-    fields,
-    np.uint32(0),
-    jax.lax.bitwise_or,
-    (1,),
-  )
+  words = jax.lax.reduce(fields, np.uint32(0), jax.lax.bitwise_or, (1,))
   return words.reshape(-1)
 
 

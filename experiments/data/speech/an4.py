@@ -16,7 +16,6 @@ import re
 from experiments.data import dataset
 from experiments.data import folders
 from experiments.data.speech import recordings
-from experiments.data.speech.alphabet import Alphabet
 
 SOURCE = folders.Source(
   ('an4', 'AN4'),
@@ -30,7 +29,7 @@ _LINE = re.compile(r'(?:<s>)?(.*?)(?:</s>)?\s*\(([^()]+)\)')
 
 
 def load(
-  directory: str, test_split: str, alphabet: Alphabet
+  directory: str, test_split: str, alphabet: recordings.Alphabet
 ) -> recordings.Corpus:
   """Returns AN4.
 

@@ -12,7 +12,6 @@ import pathlib
 
 from experiments.data import folders
 from experiments.data.speech import recordings
-from experiments.data.speech.alphabet import Alphabet
 
 SOURCE = folders.Source(
   ('LibriSpeech', 'librispeech'),
@@ -25,7 +24,7 @@ _EXPECTED = 'lines such as 19-198-0000 NORTHANGER ABBEY'
 
 
 def load(
-  directory: str, test_split: str, alphabet: Alphabet
+  directory: str, test_split: str, alphabet: recordings.Alphabet
 ) -> recordings.Corpus:
   """Returns LibriSpeech, or what else lies in such folders.
 
