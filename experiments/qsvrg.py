@@ -96,10 +96,7 @@ def _measured(data: Any, config: Any) -> dict[str, Any]:
     )
 
   optimizer = gs.qsvrg(
-    loss_fn,
-    learning_rate=rate,
-    inner_steps=config.inner_steps,
-    axis_name=_AXIS,
+    loss_fn, learning_rate=rate, inner_steps=config.inner_steps, axis_name=_AXIS
   )
   run, state = parallel(optimizer.epoch, P()), optimizer.init(jnp.zeros(size))
   left, sent = [excess(state.params)], []

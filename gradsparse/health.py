@@ -96,6 +96,21 @@ def wide(dtype: Any) -> Any:
   return jnp.float64 if dtype == jnp.float64 else jnp.float32
 
 
+def widened(tree: Any, *, copy: bool = False) -> Any:
+  """The arrays of a tree, of the types of `wide`.
+
+  Args:
+    tree: the arrays.
+    copy: whether arrays that have this type are copied, too.
+  """
+
+  def one(x):
+    x = jnp.asarray(x)
+    return x.astype(wide(x.dtype), copy=copy)
+
+  return jax.tree.map(one, tree)
+
+
 def wide_zeros(tree: Any) -> Any:
   """Zeros in the shapes of a tree, of the types of `wide`."""
   return jax.tree.map(

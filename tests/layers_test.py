@@ -19,10 +19,8 @@ LAYERS = (
   ('backend',),
   (
     'arguments',
-    'checksum',
     'draws',
     'health',
-    'leafwise',
     'losses',
     'tables',
     'traced',
@@ -315,8 +313,14 @@ def test_one_file_calls_collectives():
 
 
 def test_one_room_asks_for_the_platform():
-  """Nothing else asks where a program runs, or what it is lowered for."""
-  words = ('default_backend', 'platform_dependent', "platform='")
+  """Nothing else asks where a program runs, or what it is lowered for.
+
+  What differs between platforms has a name in `backend/platforms.py`.
+  """
+  words = (
+    *('default_backend', 'platform_dependent', "platform='"),
+    *('platforms.name', 'platforms.is_cpu', 'platforms.elsewhere'),
+  )
   asking = {
     component(REPOSITORY, path)
     for path in sources(REPOSITORY, 'gradsparse')

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from experiments.benchmarks import on_hosts
 from experiments.benchmarks import subjects
 from experiments.cluster import traffic
-from experiments.hosts import placement as placing
+from experiments.hosts.placement import make_placement
 import gradsparse as gs
 import jax
 from jax.experimental import multihost_utils
@@ -57,7 +57,7 @@ class _Bench:
 
   def __init__(self, shapes: dict[str, tuple[int, int]], folder: pathlib.Path):
     self._folder = folder
-    self._placement = placing.provide('shard_map', jax.device_count())
+    self._placement = make_placement('shard_map', jax.device_count())
     self.workers, self._turn = self._placement.num_workers, 0
     self._shapes = {
       name: jax.ShapeDtypeStruct(shape, jnp.float32)

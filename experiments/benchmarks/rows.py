@@ -93,9 +93,7 @@ def training_row(
   }
 
 
-def evaluations(
-  lines: Sequence[Mapping[str, Any]],
-) -> list[dict[str, float]]:
+def evaluations(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, float]]:
   """Returns every test of a run: scores, bytes sent and seconds until then.
 
   Args:

@@ -138,9 +138,6 @@ class Host:
     return ['ip', 'netns', 'exec', self.namespace, *command]
 
 
-LOOPBACK = Host(0, '127.0.0.1', None)
-
-
 class Network(contextlib.AbstractContextManager):
   """Hosts for the time of a `with` block.
 

@@ -75,26 +75,23 @@ def normalise(
   return (images.astype(jnp.float32) - jnp.asarray(mean)) / jnp.asarray(std)
 
 
-def hold_out(train: Any, fraction: float, seed: int = 0) -> tuple[Any, Any]:
+def hold_out(train: Any, fraction: float) -> tuple[Any, Any]:
   """Splits a training set in two, for choosing settings.
 
   Args:
     train: the training set.
     fraction: share of the examples that the second part gets.
-    seed: of the permutation that decides which ones.
 
   Returns:
     `(rest, held_out)`; together they are `train`.
   """
-  rest, held_out = held_out_rows(len(train.labels), fraction, seed)
+  rest, held_out = held_out_rows(len(train.labels), fraction)
   return train.subset(rest), train.subset(held_out)
 
 
-def held_out_rows(
-  count: int, fraction: float, seed: int = 0
-) -> tuple[np.ndarray, np.ndarray]:
+def held_out_rows(count: int, fraction: float) -> tuple[np.ndarray, np.ndarray]:
   """Returns which of so many examples `hold_out` puts into its two parts."""
   # RandomState, not default_rng: NumPy guarantees its stream for good.
-  order = np.random.RandomState(seed).permutation(count)
+  order = np.random.RandomState(0).permutation(count)
   size = round(fraction * count)
   return np.sort(order[size:]), np.sort(order[:size])

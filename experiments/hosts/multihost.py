@@ -32,7 +32,8 @@ import traceback
 
 from experiments.cluster import environment
 from experiments.hosts import relay
-from experiments.hosts import watch as watching
+from experiments.hosts.watch import Watch
+from experiments.hosts.watch import end_process
 from experiments.program import command_line
 from experiments.program import errors
 import jax
@@ -146,7 +147,7 @@ def session(
       command_line.say(f'{told}, {initialization_timeout} s at most')
     limits = {'timeout': host_timeout, 'meeting': initialization_timeout}
     own = place.process_id, place.num_processes, place.address
-    watch = watching.Watch(*own, **limits)
+    watch = Watch(*own, **limits)
     # It names who is lost, so it must be the first to notice.
     patience = 2
     # It listens where the place says, JAX's coordinator on a port beside it.
@@ -224,7 +225,7 @@ def _is_alone_on_host(variables: Mapping[str, str]) -> bool:
 
 
 def _leave(
-  error: BaseException, place: Place | None, watch: watching.Watch | None
+  error: BaseException, place: Place | None, watch: Watch | None
 ) -> None:
   """Says why and ends the process, and the others."""
   is_follow_up = _is_of_another(error)
@@ -246,9 +247,7 @@ def _leave(
       )
   if watch:
     watch.leave(reason.partition('\n')[0], status)
-  watching.end_process(
-    f'{who} ends with status {status}, and so does the run', status
-  )
+  end_process(f'{who} ends with status {status}, and so does the run', status)
 
 
 def _is_of_another(error: BaseException | None) -> bool:

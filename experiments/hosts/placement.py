@@ -177,7 +177,9 @@ class Placement:
       raise errors.ConfigError(f'process {np.argmax(others)} {otherwise}')
 
 
-def provide(runner: str, num_workers: int, inner_workers: int = 1) -> Placement:
+def make_placement(
+  runner: str, num_workers: int, inner_workers: int = 1
+) -> Placement:
   """Makes sure that a runner finds a device for each inner worker.
 
   The host's processor can pose as any number of devices, as long as nothing

@@ -61,10 +61,7 @@ SPEECH: _Registry = {
   'deepspeech_gru': lambda n: DeepSpeech(n),
   'deepspeech_lstm': lambda n: DeepSpeech(n, 'lstm', layers=5, units=800),
   'deepspeech_small': lambda n: DeepSpeech(
-    n,
-    layers=2,
-    units=96,
-    convolutions=(Convolution(16, (11, 21), (2, 3)),),
+    n, layers=2, units=96, convolutions=(Convolution(16, (11, 21), (2, 3)),)
   ),
   'projected_lstm': lambda n: ProjectedSpeech(n),
 }

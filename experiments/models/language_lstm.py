@@ -58,11 +58,7 @@ class LanguageLSTM(nn.Module):
 
   @nn.compact
   def __call__(
-    self,
-    tokens: jax.Array,
-    carry: tuple[recurrent.State, ...],
-    *,
-    train: bool,
+    self, tokens: jax.Array, carry: tuple[recurrent.State, ...], *, train: bool
   ) -> tuple[jax.Array, tuple[recurrent.State, ...]]:
     """Reads some words more of each text.
 

@@ -48,18 +48,17 @@ class Interval(NamedTuple):
     return f'{self.mean:+z.2f} ± {self.half:.2f}'
 
 
-def student(numbers: Sequence[float], confidence: float = 0.95) -> Interval:
-  """Returns the mean with Student's interval (Biometrika 6, 1908).
+def student(numbers: Sequence[float]) -> Interval:
+  """Returns the mean with Student's 95 % interval (Biometrika 6, 1908).
 
   Args:
     numbers: independent, at least one.
-    confidence: of the interval.
   """
   n, mean = len(numbers), statistics.fmean(numbers)
   # Scores are counts: coarse ones can be alike by chance.
   if max(numbers) - min(numbers) < _ALIKE:
     return Interval(mean, None, n)
-  quantile = float(stats.t.ppf((1 + confidence) / 2, n - 1))
+  quantile = float(stats.t.ppf(0.975, n - 1))
   return Interval(mean, quantile * statistics.stdev(numbers) / math.sqrt(n), n)
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 import contextlib
 import os
 import pathlib
+import re
 import select
 import shlex
 import signal
@@ -108,6 +109,14 @@ def _ended_by_its_reader() -> Iterator[None]:
 # is not Python.
 _IN_CONFIGS = (AttributeError, KeyError, OSError, SyntaxError)
 _MISTAKES = (flags.Error, errors.UserError, *_IN_CONFIGS)
+# What ml_collections says of a field that is not there: a repr of the others,
+# with objects in it.
+_OTHERS = re.compile(r'Other fields present: "(\{.*\})"', re.DOTALL)
+
+
+def _names_alone(told: re.Match[str]) -> str:
+  names = re.findall(r"(?:^\{|, )'(\w+)': ", told[1], re.MULTILINE)
+  return f'It has {", ".join(names)}.'
 
 
 def _told(error: Exception) -> str:
@@ -116,6 +125,7 @@ def _told(error: Exception) -> str:
   if 'Traceback' in text:  # of a file that raises: its last line says what
     first, *_, last = text.strip().splitlines()
     text = f'{first} {last}'
+  text = _OTHERS.sub(_names_alone, text)
   return text.replace("module 'config_config'", 'the file of --config')
 
 

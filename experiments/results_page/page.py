@@ -120,9 +120,7 @@ def content(
     r'<!-- table: (\w+) -->', lambda m: tables.markdown(made[m[1]]), template
   )
   text = re.sub(
-    r'\{\{([^}]+)\}\}',
-    lambda m: value(m[1], catalogue, frames, found),
-    text,
+    r'\{\{([^}]+)\}\}', lambda m: value(m[1], catalogue, frames, found), text
   )
   drawn = pictures.drawn(there, found, slow)
   texts = {PAGE: text, FOLDER / 'tables.md': _index(catalogue, runs, drawn)}

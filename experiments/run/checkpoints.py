@@ -22,7 +22,7 @@ import shutil
 from typing import Any, NamedTuple
 
 from absl import logging
-from experiments.hosts import placement as placing
+from experiments.hosts.placement import Placement
 from experiments.program import errors
 from experiments.program import files
 from experiments.program import manifest
@@ -58,9 +58,7 @@ class Checkpoints:
     directory: of the checkpoints.
   """
 
-  def __init__(
-    self, directory: pathlib.Path, every: int, placement: placing.Placement
-  ):
+  def __init__(self, directory: pathlib.Path, every: int, placement: Placement):
     """Knows a folder of checkpoints, which need not be there.
 
     Args:
@@ -80,6 +78,9 @@ class Checkpoints:
       create_directories_asynchronously=False,
       post_finalization_callback=self._seal,
     )
+    # Not Orbax' CheckpointManager, which restores files with a changed bit and
+    # tells no error, takes a damaged checkpoint for the latest, and deletes an
+    # intact one to keep that.
     self._orbax = ocp.StandardCheckpointer(async_options=options)
 
   def steps(self) -> list[int]:

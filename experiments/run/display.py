@@ -6,8 +6,8 @@ import sys
 
 from absl import logging
 from experiments.run import scores
-from rich import console as consoles
 from rich import progress
+from rich.console import Console
 from rich.table import Column
 
 
@@ -28,7 +28,7 @@ class Display:
       several: of several runs only tests have lines, with the run's name.
     """
     self._several = several
-    screen = consoles.Console(stderr=True)
+    screen = Console(stderr=True)
     # The cursor stays on: a run may be killed at any time.
     screen.show_cursor = lambda show=True: False
     self.live = wanted and sys.stderr.isatty() and screen.is_interactive

@@ -31,7 +31,7 @@ from typing import Any, TextIO
 from absl import logging
 from experiments.program import errors
 from experiments.program import files
-from experiments.run import writers as writing
+from experiments.run.writers import Writers
 import jax
 import ml_collections
 import numpy as np
@@ -149,7 +149,7 @@ class RunLog:
     resume_step: int,
     seconds_before: float,
     describe: Callable[[int, Mapping[str, float]], Mapping[str, float]],
-    writers: writing.Writers,
+    writers: Writers,
   ):
     """Opens the log.
 

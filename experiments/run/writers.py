@@ -49,7 +49,7 @@ def _name(text: str) -> str:
   return text
 
 
-def find(names: Sequence[str]) -> dict[str, Factory]:
+def find_writers(names: Sequence[str]) -> dict[str, Factory]:
   """Imports what `--writer` names, before anything is trained.
 
   Args:

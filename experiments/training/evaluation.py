@@ -5,7 +5,8 @@ import math
 from typing import Any, NamedTuple
 
 from experiments import tasks
-from experiments.hosts import placement as placing
+from experiments.hosts.placement import Placement
+from experiments.hosts.placement import total
 from experiments.program import errors
 from experiments.training import training_step
 import jax
@@ -34,9 +35,7 @@ class Evaluation:
   The processes share the work; all must call it.
   """
 
-  def __init__(
-    self, task: tasks.Task, placement: placing.Placement, differ: bool
-  ):
+  def __init__(self, task: tasks.Task, placement: Placement, differ: bool):
     """Prepares the test.
 
     Args:
@@ -74,7 +73,7 @@ class Evaluation:
     """Tests a model, and returns the scores of the task."""
     model = jax.device_put(model)  # once, not at each batch
     own = self._test(*model, jax.process_index(), jax.process_count())
-    return self._task.scores(placing.total(own))
+    return self._task.scores(total(own))
 
 
 @dataclasses.dataclass

@@ -7,7 +7,8 @@ from typing import Any
 from experiments import tasks
 from experiments.config import optimizer
 from experiments.config import schemes
-from experiments.hosts import placement as placing
+from experiments.hosts.placement import AXIS
+from experiments.hosts.placement import Placement
 from experiments.program import errors
 from experiments.run import byte_counter
 from experiments.training import evaluation
@@ -39,9 +40,7 @@ class Experiment:
     differ: whether parameters differ between workers.
   """
 
-  def __init__(
-    self, config: ml_collections.ConfigDict, placement: placing.Placement
-  ):
+  def __init__(self, config: ml_collections.ConfigDict, placement: Placement):
     """Reads the data.
 
     Args:
@@ -65,9 +64,7 @@ class Experiment:
     epoch = self.sampler.steps_per_epoch
     self.learning_rate = rate = optimizer.learning_rate(config, epoch)
     self.stages = schemes.stages(section)
-    make = functools.partial(
-      optimizer.make, config, rate, axis_name=placing.AXIS
-    )
+    make = functools.partial(optimizer.make, config, rate, axis_name=AXIS)
     self.chain = functools.cache(make)
     self.moments = schemes.needs_moments(schemes.check(section))
     self.shapes, statistics = jax.eval_shape(self.task.init, jax.random.key(0))
@@ -87,7 +84,7 @@ class Experiment:
     self.differ = self.specs.params != PartitionSpec()
 
   def init_state(
-    self, placement: placing.Placement | None = None
+    self, placement: Placement | None = None
   ) -> training_step.TrainState:
     """Returns the state before the first step.
 

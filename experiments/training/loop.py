@@ -61,7 +61,7 @@ class Loop:
       experiment: what is trained.
       workdir: of the run, which has it for itself.
       progress: watches the run.
-      factories: of writers, from `writers.find`; process 0 alone has any.
+      factories: of writers, from `find_writers`; process 0 alone has any.
 
     Raises:
       UserError: a former run is in the way, a file cannot be written, or a

@@ -12,7 +12,7 @@ import warnings
 from absl import logging
 from experiments import tasks
 from experiments.config import settings
-from experiments.hosts import placement as placing
+from experiments.hosts.placement import Placement
 from experiments.program import errors
 from experiments.program import files
 from experiments.run import checkpoints
@@ -29,9 +29,7 @@ FORMAT = 2
 
 
 def find(
-  saver: checkpoints.Checkpoints,
-  experiment: Experiment,
-  workdir: pathlib.Path,
+  saver: checkpoints.Checkpoints, experiment: Experiment, workdir: pathlib.Path
 ) -> checkpoints.Checkpoint:
   """Returns the checkpoint from which a run goes on, or its beginning.
 
@@ -133,7 +131,7 @@ def restore(
   """
   parallel = found.about['config']['parallel']
   sizes = parallel['num_workers'], parallel['devices_per_node']
-  former = placing.Placement('simulate', *sizes)
+  former = Placement('simulate', *sizes)
   before, now = former.num_workers, experiment.placement.num_workers
   # Hidden states and statistics of batch normalisation are of inner workers.
   own = bool(jax.tree.leaves((state.statistics, state.carry)))

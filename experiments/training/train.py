@@ -5,14 +5,15 @@ import contextlib
 import pathlib
 from typing import Any
 
-from experiments.hosts import placement as placing
+from experiments.hosts.placement import make_placement
 from experiments.program import files
 from experiments.run import machine
 from experiments.run import records
-from experiments.run import writers as writing
+from experiments.run.writers import find_writers
 from experiments.training import evaluation
-from experiments.training import loop as looping
 from experiments.training.experiment import Experiment
+from experiments.training.loop import Loop
+from experiments.training.loop import Progress
 import jax
 import ml_collections
 
@@ -21,7 +22,7 @@ def train_and_evaluate(
   config: ml_collections.ConfigDict,
   workdir: str | pathlib.Path,
   *,
-  progress: looping.Progress = lambda step, steps, line: None,
+  progress: Progress = lambda step, steps, line: None,
   announce: Callable[[str], None] = lambda text: None,
   command: str = '',
   writers: Sequence[str] = (),
@@ -48,9 +49,9 @@ def train_and_evaluate(
   workdir = pathlib.Path(workdir)
   parallel = config.parallel
   sizes = parallel.num_workers, parallel.devices_per_node
-  placement = placing.provide(parallel.runner, *sizes)
+  placement = make_placement(parallel.runner, *sizes)
   # Before there is a folder: a mistake in a field leaves none.
-  factories = writing.find(writers) if placement.is_chief else {}
+  factories = find_writers(writers) if placement.is_chief else {}
   experiment = Experiment(config, placement)
   placement.check_same(
     [experiment.asked, repr(experiment.task.files())],
@@ -64,7 +65,7 @@ def train_and_evaluate(
       f'does not see what process 0 wrote to {workdir}: --workdir must lie on '
       'a file system that all hosts share',
     )
-    loop = looping.Loop(experiment, workdir, progress, factories)
+    loop = Loop(experiment, workdir, progress, factories)
     if placement.is_chief:
       counts = experiment.sampler.counts.items()
       said = [f'{n:,} {what.replace("_", " ")}' for what, n in counts if n]
@@ -86,7 +87,7 @@ def train_and_evaluate(
     return summary
 
 
-def _reported(experiment: Experiment, loop: looping.Loop) -> dict[str, Any]:
+def _reported(experiment: Experiment, loop: Loop) -> dict[str, Any]:
   """Returns the results of a run that a repetition would give again.
 
   Beside `final` the model is tested on another split, where the configuration

@@ -15,16 +15,14 @@ from typing import Any, NamedTuple
 
 from experiments import data
 from experiments import tasks
-from experiments.hosts import placement as placing
+from experiments.hosts.placement import AXIS
+from experiments.hosts.placement import Placement
 from experiments.training import gradients
 import gradsparse as gs
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 import optax
-
-AXIS = placing.AXIS
-INNER_AXIS = placing.INNER_AXIS
 
 
 class TrainState(NamedTuple):
@@ -46,7 +44,7 @@ def init_state(
   task: tasks.Task,
   tx: optax.GradientTransformation,
   *,
-  placement: placing.Placement,
+  placement: Placement,
   seed: int,
   smoothed: bool = False,
 ) -> TrainState:
@@ -81,14 +79,14 @@ def init_state(
   return placement.compile(create, placed)(seed)
 
 
-def for_each_worker(tree: Any, placement: placing.Placement) -> Any:
+def for_each_worker(tree: Any, placement: Placement) -> Any:
   """Returns the tree once for each inner worker; can be traced."""
   sizes = tuple(placement.axes.values())
   return jax.tree.map(lambda x: jnp.broadcast_to(x, (*sizes, *x.shape)), tree)
 
 
 def specs(
-  tx: optax.GradientTransformation, params: Any, placement: placing.Placement
+  tx: optax.GradientTransformation, params: Any, placement: Placement
 ) -> TrainState:
   """Returns which parts of the state belong to one worker."""
   held = gs.workers.params_spec(tx, params)
@@ -114,7 +112,7 @@ def make_train_step(
   tx: optax.GradientTransformation,
   params: Any,
   *,
-  placement: placing.Placement,
+  placement: Placement,
   moments: bool = False,
   microbatch: int | None = None,
   param_sync_every: int = 500,

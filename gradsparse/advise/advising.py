@@ -7,11 +7,11 @@ import math
 import sys
 from typing import Any, NamedTuple
 
-from gradsparse.advise import calibrate as calibrating
+from gradsparse.advise import calibration
 from gradsparse.advise import costs
-from gradsparse.advise import question as asking
+from gradsparse.advise import param_shapes
+from gradsparse.advise import question
 from gradsparse.advise import recorded
-from gradsparse.advise import shapes as shapes_of
 from gradsparse.advise import words
 from gradsparse.advise.advice import Advice
 from gradsparse.advise.advice import Decision
@@ -19,7 +19,7 @@ from gradsparse.advise.advice import Row
 from gradsparse.advise.advice import Source
 from gradsparse.advise.candidates import BASELINE
 from gradsparse.advise.candidates import Candidate
-from gradsparse.traffic import plan as planning
+from gradsparse.traffic.plan import plan
 from gradsparse.wrappers.sharded import sharded
 import jax
 
@@ -110,7 +110,7 @@ def advise(
     ValueError: an argument is out of range, a word is unknown, or a path names
       no file of shapes.
   """
-  asked = asking.asked(
+  asked = question.asked(
     params,
     step_s=step_s,
     backward_s=backward_s,
@@ -148,7 +148,7 @@ def advise(
   )
 
 
-def _planned(asked: asking.Question, candidate: Candidate) -> Planned:
+def _planned(asked: question.Question, candidate: Candidate) -> Planned:
   """Plans a scheme, in its form for large models if it needs one.
 
   Raises:
@@ -163,19 +163,19 @@ def _planned(asked: asking.Question, candidate: Candidate) -> Planned:
 
 
 def _planned_as(
-  asked: asking.Question, candidate: Candidate, large: bool
+  asked: question.Question, candidate: Candidate, large: bool
 ) -> Planned:
   tx = candidate.make(AXIS, adam=asked.adam, large=large)
   over: Any = tx
   sizes = {AXIS: asked.workers}
   if asked.inner > 1:
-    specs = shapes_of.sharded(asked.shapes, INNER, asked.inner)
+    specs = param_shapes.sharded(asked.shapes, INNER, asked.inner)
     over, sizes = sharded(tx, specs), {AXIS: asked.workers, INNER: asked.inner}
-  plan = planning.plan(over, asked.shapes, sizes)
-  sent = asked.inner * plan.sent_by_axis.get(AXIS, 0)
+  counted = plan(over, asked.shapes, sizes)
+  sent = asked.inner * counted.sent_by_axis.get(AXIS, 0)
   exchange = costs.Exchange(
     sent,
-    costs.rounds((row.transport for row in plan.rows), asked.workers),
+    costs.rounds((row.transport for row in counted.rows), asked.workers),
     asked.backward_s if candidate.overlaps else 0.0,
   )
   init = candidate.outer_step(tx).init if candidate.outer else tx.init
@@ -184,7 +184,7 @@ def _planned_as(
   return Planned(candidate, tx, exchange, -(-held // asked.inner))
 
 
-def _rows(asked: asking.Question, planned: Sequence[Planned]) -> list[Row]:
+def _rows(asked: question.Question, planned: Sequence[Planned]) -> list[Row]:
   """The rows of the planned schemes, in their order; the baseline is first."""
   base = planned[0].exchange
   codes = _Codes(asked)
@@ -194,11 +194,7 @@ def _rows(asked: asking.Question, planned: Sequence[Planned]) -> list[Row]:
     code, source = codes.of(scheme)
     every = candidate.sync_every
     span = costs.added(
-      exchange,
-      asked.link,
-      code,
-      guessed=source == 'guess',
-      sync_every=every,
+      exchange, asked.link, code, guessed=source == 'guess', sync_every=every
     )
     wins, below = costs.break_even(
       base, exchange, asked.link.latency_s, code, every
@@ -252,11 +248,11 @@ def _recorded(candidate: Candidate, task: str) -> list[recorded.Loss]:
 class _Codes:
   """Times the arithmetic of schemes on one device."""
 
-  def __init__(self, asked: asking.Question):
+  def __init__(self, asked: question.Question):
     self._asked = asked
-    local = shapes_of.local(asked.shapes, asked.inner)
-    self._elements = shapes_of.elements(local)
-    self._portion = calibrating.portion(local)
+    local = param_shapes.local(asked.shapes, asked.inner)
+    self._elements = param_shapes.elements(local)
+    self._portion = calibration.portion(local)
 
   def of(self, scheme: Planned) -> tuple[float, Source]:
     """Seconds of a scheme's arithmetic, and their source."""
@@ -281,10 +277,10 @@ class _Codes:
   def _measured(self, scheme: Planned) -> float:
     print(f'measuring {scheme.candidate.label}', file=sys.stderr, flush=True)
     workers = min(self._asked.workers, _MOST_CALIBRATED)
-    took = calibrating.seconds(scheme.tx, self._portion, workers)
+    took = calibration.seconds(scheme.tx, self._portion, workers)
     if scheme.candidate.decodes_all:
       took *= self._asked.workers / workers
-    scale = self._elements / shapes_of.elements(self._portion)
+    scale = self._elements / param_shapes.elements(self._portion)
     return scale * took
 
 

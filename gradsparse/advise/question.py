@@ -11,8 +11,8 @@ from gradsparse import arguments
 from gradsparse import recipes
 from gradsparse.advise import candidates
 from gradsparse.advise import costs
+from gradsparse.advise import param_shapes
 from gradsparse.advise import recorded
-from gradsparse.advise import shapes as shapes_of
 
 OPTIMIZERS = ('sgd', 'adam', 'adamw')
 # The backward pass's share of a step.
@@ -72,7 +72,7 @@ class Question(NamedTuple):
       for name, value in self._asdict().items()
       if isinstance(value, (int, float, str))
     }
-    params = shapes_of.elements(self.shapes)
+    params = param_shapes.elements(self.shapes)
     return {'params': params, **plain, **self.link._asdict()}
 
 
@@ -131,7 +131,7 @@ def asked(
   }
   chosen = _schemes(schemes, known)
   given = _code(code_s, chosen)
-  shapes, source = shapes_of.of(params)
+  shapes, source = param_shapes.of(params)
   return Question(
     shapes=shapes,
     source=source,

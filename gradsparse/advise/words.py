@@ -8,14 +8,14 @@ from typing import Any
 
 from gradsparse import recipes
 from gradsparse.advise import advice
-from gradsparse.advise import calibrate as calibrating
+from gradsparse.advise import calibration
 from gradsparse.advise import costs
-from gradsparse.advise import question as asking
+from gradsparse.advise import param_shapes
 from gradsparse.advise import recorded
-from gradsparse.advise import shapes as shapes_of
 from gradsparse.advise.candidates import BASELINE
 from gradsparse.advise.candidates import FLOAT32
 from gradsparse.advise.candidates import Candidate
+from gradsparse.advise.question import Question
 
 # The least speedup over the baseline at which a scheme is advised.
 WORTH_WHILE = 1.05
@@ -31,7 +31,7 @@ _WARMUPS = {'dgc': 'dgc_warmup', 'gtopk': 'gtopk_warmup'}
 
 
 def verdict(
-  asked: asking.Question,
+  asked: Question,
   rows: Sequence[advice.Row],
   decision: advice.Decision,
   choice: str,
@@ -47,7 +47,7 @@ def verdict(
 
 
 def _reasons(
-  asked: asking.Question,
+  asked: Question,
   rows: Sequence[advice.Row],
   decision: advice.Decision,
   choice: str,
@@ -138,9 +138,7 @@ def _outer_steps(rows: Sequence[advice.Row], choice: str) -> list[str]:
   ]
 
 
-def _if_not_hidden(
-  asked: asking.Question, rows: Sequence[advice.Row]
-) -> list[str]:
+def _if_not_hidden(asked: Question, rows: Sequence[advice.Row]) -> list[str]:
   """A sentence, if a scheme would pay with nothing hidden."""
   base, *others = rows
   whole = asked.step_s + base.exchange_s
@@ -162,10 +160,10 @@ def _if_not_hidden(
   ]
 
 
-def _doubts(asked: asking.Question) -> list[str]:
+def _doubts(asked: Question) -> list[str]:
   """A sentence, if the time of a step seems to be in another unit."""
   step = f'A step of {advice.milliseconds(asked.step_s)} ms'
-  on_a_device = shapes_of.elements(asked.shapes) / asked.inner
+  on_a_device = param_shapes.elements(asked.shapes) / asked.inner
   least = costs.sgd_step_s(on_a_device, asked.memory_bandwidth)
   if asked.step_s < least:
     return [
@@ -175,7 +173,7 @@ def _doubts(asked: asking.Question) -> list[str]:
   return []
 
 
-def _ended(asked: asking.Question, row: advice.Row) -> str:
+def _ended(asked: Question, row: advice.Row) -> str:
   """Sentences on the recorded training of a row."""
   check = 'Check what it costs in accuracy.'
   missing = f'Our record of {asked.task} has no such training.'
@@ -204,12 +202,10 @@ def _found(loss: recorded.Loss) -> str:
   )
 
 
-def assumptions(
-  asked: asking.Question, rows: Sequence[advice.Row]
-) -> tuple[str, ...]:
+def assumptions(asked: Question, rows: Sequence[advice.Row]) -> tuple[str, ...]:
   """The assumptions behind the numbers, one sentence for each."""
   lines = [
-    f'{shapes_of.elements(asked.shapes):,} parameters: {asked.source}.',
+    f'{param_shapes.elements(asked.shapes):,} parameters: {asked.source}.',
     f'Workers: {asked.workers}, devices of each: {asked.inner}. A worker has '
     f'one link of {advice.rate(asked.link.bits_per_second)}, with a latency of '
     f'{1e3 * asked.link.latency_s:g} ms.',
@@ -231,8 +227,8 @@ def assumptions(
     )
   if 'measured' in sources:
     lines.append(
-      f'Code was measured on {calibrating.device()}, with at most '
-      f'{calibrating.MOST_ELEMENTS:,} parameters, and scaled up.'
+      f'Code was measured on {calibration.device()}, with at most '
+      f'{calibration.MOST_ELEMENTS:,} parameters, and scaled up.'
     )
   for row in rows:
     if row.sync_every > 1:
@@ -282,7 +278,7 @@ def _sgd(rate: float, momentum: float) -> str:
   return f'optax.sgd({rate}{more})'
 
 
-def code(asked: asking.Question, tx: Any, candidate: Candidate) -> str:
+def code(asked: Question, tx: Any, candidate: Candidate) -> str:
   """The program lines that build the advised transformation.
 
   Args:

@@ -20,7 +20,6 @@ does nothing, because there a loop waits for the host or stops fusion.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-import math
 from typing import Any, TypeVar
 
 from gradsparse.backend import platforms
@@ -30,7 +29,6 @@ from jax.interpreters import ad
 from jax.interpreters import batching
 from jax.interpreters import mlir
 import jax.numpy as jnp
-import numpy as np
 
 _Tree = TypeVar('_Tree')
 
@@ -68,14 +66,6 @@ def hidden_numbers(values: Sequence[int], beside: jax.Array) -> list[jax.Array]:
   if len(values) < _MANY or not beside.size:
     return scalars
   return _barrier_p.bind(beside.reshape(-1)[:1], *scalars)[1:]
-
-
-def hidden_offsets(
-  shapes: Sequence[tuple[int, ...]], beside: jax.Array
-) -> list[jax.Array]:
-  """The offsets of concatenated arrays, as `hidden_numbers`."""
-  sizes = [math.prod(shape) for shape in shapes]
-  return hidden_numbers(np.cumsum([0, *sizes])[:-1].tolist(), beside)
 
 
 def in_place_if(wanted: jax.Array, fn: Callable[[Any], Any], state: Any) -> Any:

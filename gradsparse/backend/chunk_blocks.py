@@ -13,11 +13,11 @@ import math
 from typing import Any, NamedTuple
 
 from gradsparse.backend import chunk_search
+from gradsparse.backend.storage import LANES
+from gradsparse.backend.storage import SUBLANES
 import jax
 import jax.numpy as jnp
 
-# Lanes and rows of a TPU's vector register.
-LANES, ROWS = 128, 8
 # Elements that a kernel reads and writes at a time: about, and at most. Fast
 # memory must hold twice as many, and what is computed of them.
 _BLOCK, _MOST = 5 << 17, 15 << 16
@@ -110,9 +110,9 @@ def fits(shape: Sequence[int], chunk_size: int, arrays: int = _ARRAYS) -> bool:
   if len(shape) < 2 or shape[-1] % LANES or chunk_size % LANES:
     return False
   # The rows of several matrices are those of one if each fills its tiles.
-  if len(shape) > 2 and shape[-2] % ROWS:
+  if len(shape) > 2 and shape[-2] % SUBLANES:
     return False
-  least = math.lcm(chunk_size, ROWS * shape[-1])
+  least = math.lcm(chunk_size, SUBLANES * shape[-1])
   most = _MOST // max(arrays, _ARRAYS)
   return least <= min(most, math.prod(shape))
 
@@ -123,14 +123,14 @@ def view_of(
   """The view of a leaf whose shape `fits`."""
   columns = shape[-1]
   rows = math.prod(shape[:-1])
-  least = math.lcm(chunk_size, ROWS * columns) // columns
+  least = math.lcm(chunk_size, SUBLANES * columns) // columns
   block = min(_BLOCK // max(arrays, _ARRAYS), rows * columns)
   most = max(1, block // (least * columns))
 
   def merit(n):
     """Chunks that fill registers, blocks that divide the leaf, large ones."""
     chunks = n * least * columns // chunk_size
-    return chunks % ROWS == 0, rows % (n * least) == 0, n
+    return chunks % SUBLANES == 0, rows % (n * least) == 0, n
 
   best = max(range(-(-most // 4), most + 1), key=merit)
   return View(rows, columns, best * least, chunk_size)

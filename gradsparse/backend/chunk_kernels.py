@@ -12,12 +12,12 @@ from typing import Any
 
 from gradsparse.backend import chunk_blocks
 from gradsparse.backend import chunk_search
-from gradsparse.backend.chunk_blocks import LANES
-from gradsparse.backend.chunk_blocks import ROWS
 from gradsparse.backend.chunk_blocks import View
 from gradsparse.backend.chunk_search import FILLED
 from gradsparse.backend.chunk_search import REMOVED
 from gradsparse.backend.chunk_search import Pass
+from gradsparse.backend.storage import LANES
+from gradsparse.backend.storage import SUBLANES
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -54,7 +54,7 @@ def take(
   matrix = (view.rows, view.columns)
   few = _few(view, k, wanted)
   # A register: of a scalar there would be no form under vmap.
-  flag = jnp.broadcast_to(ok.astype(jnp.int32), (ROWS, LANES))
+  flag = jnp.broadcast_to(ok.astype(jnp.int32), (SUBLANES, LANES))
   whole = view.whole()
   *new, entries = chunk_search.call(
     functools.partial(_take, work=work, view=view, k=k, few=len(few)),

@@ -12,7 +12,7 @@ import math
 
 from gradsparse.backend import chunk_blocks
 from gradsparse.backend import chunk_search
-from gradsparse.backend.chunk_blocks import LANES
+from gradsparse.backend.storage import LANES
 import jax
 import jax.numpy as jnp
 

@@ -18,9 +18,10 @@ from gradsparse.backend import chunk_kernels_gpu
 from gradsparse.backend import chunk_sums
 from gradsparse.backend import joining
 from gradsparse.backend import platforms
-from gradsparse.backend.chunk_blocks import LANES
+from gradsparse.backend import storage
 from gradsparse.backend.chunk_search import FILLED
 from gradsparse.backend.chunk_search import Pass
+from gradsparse.backend.storage import LANES
 import jax
 from jax.extend import core as jex_core
 import jax.numpy as jnp
@@ -233,7 +234,7 @@ def in_rows(
     )
     for x in leaves
   ]
-  missing = max(0, chunk_blocks.ROWS - sum(x.shape[0] for x in rows))
+  missing = max(0, storage.SUBLANES - sum(x.shape[0] for x in rows))
   whole = joining.concat(rows)
   return jnp.pad(whole, ((0, missing), (0, 0)), constant_values=fill)
 
@@ -362,7 +363,7 @@ def add(
     first, second = (
       joining.concat(own) for own in zip(*map(rows, rest), strict=True)
     )
-    matrix = max(chunk_blocks.ROWS, first.shape[0]), chunk_size
+    matrix = max(storage.SUBLANES, first.shape[0]), chunk_size
     total = chunk_sums.add(first, second, count, matrix, chunk_size)
     own = of_rows(total, [shapes[i] for i in rest], chunk_size)
     out |= zip(rest, own, strict=True)

@@ -21,6 +21,14 @@ def offsets(sizes: Sequence[int] | np.ndarray) -> np.ndarray:
   return np.cumsum([0, *sizes])[:-1]
 
 
+def hidden_offsets(
+  shapes: Sequence[tuple[int, ...]], beside: jax.Array
+) -> list[jax.Array]:
+  """The offsets of concatenated arrays, as `barriers.hidden_numbers`."""
+  begins = offsets([math.prod(shape) for shape in shapes])
+  return barriers.hidden_numbers(begins.tolist(), beside)
+
+
 def split(
   joined: jax.Array,
   shapes: Sequence[tuple[int, ...]],
@@ -32,8 +40,8 @@ def split(
     joined: a vector with at least as many elements as all arrays have, or such
       a vector in rows.
     shapes: shapes of the arrays.
-    at: the `barriers.hidden_offsets` of the arrays, if several vectors are
-      split in the same way.
+    at: the `hidden_offsets` of the arrays, if several vectors are split in the
+      same way.
   """
   if joined.ndim > 1:
     begins = offsets([math.prod(shape) for shape in shapes]).tolist()
@@ -42,7 +50,7 @@ def split(
       for begin, shape in zip(begins, shapes, strict=True)
     ]
   if at is None:
-    at = barriers.hidden_offsets(shapes, joined)
+    at = hidden_offsets(shapes, joined)
   return [
     jax.lax.dynamic_slice(
       joined, (begin,), (math.prod(shape),), allow_negative_indices=False

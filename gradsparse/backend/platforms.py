@@ -1,4 +1,8 @@
-"""Selects between the form of a primitive for CPUs and that for other chips."""
+"""What differs between platforms, and which form of a primitive each gets.
+
+Outside of `backend` only what differs has a name. `name` and `is_cpu` are for
+the primitives of `backend` itself.
+"""
 
 from __future__ import annotations
 
@@ -35,17 +39,67 @@ def elsewhere(form: Callable[..., Any]) -> Callable[[_Fn], _Fn]:
 def is_cpu() -> bool:
   """Whether a program that is traced now is for CPUs.
 
-  The platform is that of the mesh inside `shard_map`, else JAX's default. It
-  may decide sizes that are chosen while a program is traced, such as the length
-  of a row, on which the results do not depend.
+  It may decide sizes that are chosen while a program is traced, such as the
+  length of a row, on which the results do not depend.
   """
   return name() == 'cpu'
 
 
 def name() -> str:
-  """The platform of the program that is traced now: 'cpu', 'tpu', 'gpu', ..."""
+  """The platform of the program that is traced now: 'cpu', 'tpu', 'gpu', ...
+
+  It is that of the mesh inside `shard_map`, else JAX's default.
+  """
   device = jax.sharding.get_abstract_mesh().abstract_device
   return jax.default_backend() if device is None else device.platform
+
+
+def stores_tiles() -> bool:
+  """Whether arrays are stored in tiles, and copied to another shape: TPUs.
+
+  XLA writes out what is read in another shape, or by several operations. This
+  takes as long as three or four reads, by its estimate for a v5e
+  (docs/accelerators.md). So messages stay in rows, codes in slabs and planes,
+  and several results share a read.
+  """
+  return name() == 'tpu'
+
+
+def launches_each() -> bool:
+  """Whether each operation of each turn of a loop is a launch: GPUs.
+
+  A step of 250 to 1,500 launches takes an H200 2 to 24 ms, most of them gaps
+  between launches (docs/accelerators.md). So loops are written out, and
+  messages are decoded all at once.
+  """
+  return name() == 'gpu'
+
+
+def loops_freely() -> bool:
+  """Whether a turn of a loop costs nothing but its work: CPUs.
+
+  Its condition may be data, and its arrays are changed in place. A GPU would
+  ask its host before each turn, and a branch would copy the arrays.
+  """
+  return is_cpu()
+
+
+def reads_singly() -> bool:
+  """Whether single elements are read and written fast, of any type: CPUs.
+
+  TPUs gather one number at a time, and other chips sort faster than they
+  scatter.
+  """
+  return is_cpu()
+
+
+def needs_long_rows() -> bool:
+  """Whether XLA has vector instructions for long rows alone: CPUs.
+
+  It reduces rows without them. Numbers that are added up lane by lane, in rows
+  of 32, take up to a sixth of the time (`reductions`).
+  """
+  return is_cpu()
 
 
 def has_triton() -> bool:

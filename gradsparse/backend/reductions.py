@@ -1,7 +1,7 @@
 """Reductions in forms that XLA for CPUs compiles to fast loops.
 
 XLA for CPUs reduces masks and floating-point numbers with few vector
-instructions. It sums integers in rows of `LANES` at the speed of memory, and
+instructions. It sums integers in rows of `ROW` at the speed of memory, and
 finds the largest of integers faster than of floats.
 """
 
@@ -13,19 +13,13 @@ import functools
 from gradsparse.backend import barriers
 from gradsparse.backend import joining
 from gradsparse.backend import platforms
+from gradsparse.backend import storage
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-LANES = 32
-# Lanes of a TPU's vector registers.
-_WIDE = 128
-# On other chips, up to this many comparisons cost less than a binary search.
-_COMPARED = 1 << 26
-# With fewer, a search for bounds among numbers is not faster.
-_FEW_COMPARED = 1 << 24
-# A loop is some operations an iteration; a GPU does the unrolled search in one.
-_SEARCHES = {'gpu': 'scan_unrolled'}
+# Numbers of a row in which integers are added up.
+ROW = 32
 _HALVED_TO = 4
 # Rows of fewer numbers are not worth a reshape.
 _FEWEST = 5
@@ -33,12 +27,12 @@ _FEWEST = 5
 _FEW_SLICES = 32
 
 
-def lanes() -> int:
-  """The row length with the fastest `row_max`, a multiple of `LANES`."""
-  return _WIDE if platforms.name() == 'tpu' else LANES
+def row_length() -> int:
+  """The row length with the fastest `row_max`, a multiple of `ROW`."""
+  return storage.LANES if platforms.stores_tiles() else ROW
 
 
-def in_rows(x: jax.Array, length: int = LANES) -> jax.Array:
+def in_rows(x: jax.Array, length: int = ROW) -> jax.Array:
   """Reshapes a vector to rows of this length, padded with zeros."""
   missing = -x.shape[0] % length
   if missing:
@@ -48,7 +42,7 @@ def in_rows(x: jax.Array, length: int = LANES) -> jax.Array:
 
 @platforms.elsewhere(lambda rows: jnp.max(rows, axis=-1))
 def row_max(rows: jax.Array) -> jax.Array:
-  """The largest number of each row of length `lanes()`.
+  """The largest number of each row of length `row_length()`.
 
   Args:
     rows: int32[..., n], n a power of two.
@@ -105,117 +99,6 @@ def _count(*masks):
   return jnp.sum(jnp.sum(rows, axis=1, dtype=jnp.int32), dtype=jnp.int32)
 
 
-def searchsorted(
-  ascending: jax.Array,
-  x: jax.Array,
-  side: str = 'left',
-  both_ascend: bool = False,
-) -> jax.Array:
-  """`jnp.searchsorted`, int32.
-
-  Chips other than CPUs compare each number with all, if there are few: a binary
-  search gathers in each iteration, which is slow there. If both vectors ascend,
-  CPUs and TPUs search for the fewer bounds among the numbers.
-
-  Args:
-    ascending: int32[n].
-    x: int32, of any shape.
-    side: 'left' or 'right'.
-    both_ascend: whether x is a vector that ascends, too.
-  """
-  compared = ascending.size * x.size
-  if both_ascend and platforms.name() != 'gpu' and compared > _FEW_COMPARED:
-    other = 'left' if side == 'right' else 'right'
-    begins = jnp.searchsorted(x, ascending, side=other).astype(jnp.int32)
-    passed = jnp.zeros_like(x).at[begins].add(1, mode='drop')
-    return jnp.cumsum(passed, dtype=jnp.int32)
-  method = _SEARCHES.get(platforms.name(), 'scan')
-  if not platforms.is_cpu() and compared <= _COMPARED:
-    method = 'compare_all'
-  found = jnp.searchsorted(ascending, x, side=side, method=method)
-  return found.astype(jnp.int32)
-
-
-def looked_up(
-  x: jax.Array,
-  ascending: Sequence[int],
-  tables: Sequence[Sequence[int] | np.ndarray],
-) -> list[jax.Array]:
-  """What each table has for the last bound that each number reaches.
-
-  TPUs gather one number at a time, so all bounds are compared with all numbers.
-
-  Args:
-    x: int32, of any shape; none below the first bound.
-    ascending: the bounds.
-    tables: integers, one for each bound.
-
-  Returns:
-    For each table, int32 of the shape of x.
-  """
-  reached = x[None] >= _column(ascending[1:], x.ndim)
-  return [
-    table[0]
-    + jnp.sum(
-      jnp.where(reached, _column(np.diff(table), x.ndim), 0),
-      axis=0,
-      dtype=jnp.int32,
-    )
-    for table in map(np.asarray, tables)
-  ]
-
-
-def _column(numbers: Sequence[int] | np.ndarray, ndim: int) -> np.ndarray:
-  """int32, along a first axis before `ndim` others."""
-  return np.asarray(numbers, np.int32).reshape(-1, *(1,) * ndim)
-
-
-def taken(table: jax.Array, numbers: jax.Array) -> jax.Array:
-  """`table[numbers]`, all inside; TPUs compare each number with all places.
-
-  Args:
-    table: int32[n].
-    numbers: int32[m].
-  """
-  few = table.size * numbers.size <= _COMPARED
-  if platforms.name() != 'tpu' or not few:
-    return table[numbers]
-  own = numbers[None] == np.arange(table.size, dtype=np.int32)[:, None]
-  return jnp.sum(jnp.where(own, table[:, None], 0), axis=0, dtype=table.dtype)
-
-
-def sums_of_segments(
-  counts: Sequence[jax.Array], segments: jax.Array, number: int
-) -> jax.Array:
-  """The sums of counts over segments; TPUs make them products of matrices.
-
-  Args:
-    counts: int32[n], several; each count is from 0 to 1,024.
-    segments: int32[n], the segment of each count, ascending.
-    number: of segments.
-
-  Returns:
-    int32[len(counts), number].
-  """
-  n = segments.shape[0]
-  # Beyond, sums of float32 may be inexact, or the matrix is large.
-  if platforms.name() != 'tpu' or n * max(number, 32) > 1 << 24:
-    each = [
-      jax.ops.segment_sum(x, segments, number, indices_are_sorted=True)
-      for x in counts
-    ]
-    return jnp.stack(each)
-  # Integers up to 256 are exact in bfloat16.
-  own = segments[:, None] == jnp.arange(number, dtype=jnp.int32)
-  joined = jnp.stack(counts)
-  halves = jnp.concatenate([joined >> 5, joined & 31]).astype(jnp.bfloat16)
-  sums = jnp.dot(
-    halves, own.astype(jnp.bfloat16), preferred_element_type=jnp.float32
-  )
-  high, low = jnp.split(sums.astype(jnp.int32), 2)
-  return (high << 5) + low
-
-
 def top(x: jax.Array) -> jax.Array:
   """The largest number, or 0 if it is negative or not finite; a scalar.
 
@@ -235,7 +118,7 @@ def top(x: jax.Array) -> jax.Array:
 
 @platforms.elsewhere(lambda bits: jnp.max(bits, initial=0))
 def _largest_bits(bits: jax.Array) -> jax.Array:
-  if bits.shape[0] > LANES**2:
+  if bits.shape[0] > ROW**2:
     # As another type, or XLA merges the two reductions, which is slow.
     tops = row_max(in_rows(bits))
     unsigned = jax.lax.bitcast_convert_type(tops, jnp.uint32)
@@ -252,9 +135,9 @@ def total(x: jax.Array) -> jax.Array:
   if not platforms.is_cpu():
     return jnp.sum(x)
   x = x.reshape(-1)
-  block = LANES**2
+  block = ROW**2
   whole = x.shape[0] // block * block
-  sums = _added(x[:whole].reshape(-1, LANES, LANES), 1)
+  sums = _added(x[:whole].reshape(-1, ROW, ROW), 1)
   return jnp.sum(sums) + jnp.sum(x[whole:])
 
 
@@ -333,8 +216,8 @@ def _folded(x: jax.Array) -> jax.Array | None:
 
 
 def _divisor(length: int) -> int:
-  """The largest divisor that is not above `LANES`."""
-  return next(d for d in range(LANES, 0, -1) if length % d == 0)
+  """The largest divisor that is not above `ROW`."""
+  return next(d for d in range(ROW, 0, -1) if length % d == 0)
 
 
 def count_along(masks: Sequence[jax.Array], axis: int) -> list[jax.Array]:
@@ -349,8 +232,8 @@ def count_along(masks: Sequence[jax.Array], axis: int) -> list[jax.Array]:
   sums, rests = [], []
   for mask in masks:
     shape = mask.shape
-    whole, last = jnp.split(mask, [shape[axis] // LANES * LANES], axis=axis)
-    folded = (*shape[:axis], -1, LANES, *shape[axis + 1 :])
+    whole, last = jnp.split(mask, [shape[axis] // ROW * ROW], axis=axis)
+    folded = (*shape[:axis], -1, ROW, *shape[axis + 1 :])
     # XLA would write out the operand of an int32 sum.
     sums.append(jnp.sum(whole.reshape(folded), axis=axis + 1, dtype=jnp.uint32))
     rests.append(jnp.sum(last, axis=axis, dtype=jnp.int32))

@@ -16,26 +16,26 @@ from typing import Any
 from gradsparse.backend import platforms
 import jax
 
-# Rows and columns of a tile.
-_ROWS, COLUMNS = 8, 128
+# Rows and columns of a tile, and of a TPU's vector register.
+SUBLANES, LANES = 8, 128
 # Elements of a tile. A leaf in a vector begins with a whole tile.
-TILE = _ROWS * COLUMNS
+TILE = SUBLANES * LANES
 
 
 def is_tiled(shape: Sequence[int]) -> bool:
   """Whether a leaf of this shape is stored in whole tiles."""
   return (
-    platforms.name() == 'tpu'
+    platforms.stores_tiles()
     and len(shape) > 1
     and math.prod(shape) > 0
-    and shape[-2] % _ROWS == 0
-    and shape[-1] % COLUMNS == 0
+    and shape[-2] % SUBLANES == 0
+    and shape[-1] % LANES == 0
   )
 
 
 def blocks(shape: Sequence[int]) -> int:
   """The number of tiles side by side; 1 if the order is row-major."""
-  return shape[-1] // COLUMNS if is_tiled(shape) else 1
+  return shape[-1] // LANES if is_tiled(shape) else 1
 
 
 def stored_row(number: Any, side_by_side: Any) -> Any:
@@ -46,7 +46,7 @@ def stored_row(number: Any, side_by_side: Any) -> Any:
     side_by_side: `blocks` of the leaf's shape.
   """
   row, block = number // side_by_side, number % side_by_side
-  return (row // _ROWS * side_by_side + block) * _ROWS + row % _ROWS
+  return (row // SUBLANES * side_by_side + block) * SUBLANES + row % SUBLANES
 
 
 def place(index: jax.Array, side_by_side: Any) -> jax.Array:
@@ -57,8 +57,8 @@ def place(index: jax.Array, side_by_side: Any) -> jax.Array:
       end of a leaf stays beyond it.
     side_by_side: `blocks` of the leaf's shape.
   """
-  row, lane = index // COLUMNS, index % COLUMNS
-  return stored_row(row, side_by_side) * COLUMNS + lane
+  row, lane = index // LANES, index % LANES
+  return stored_row(row, side_by_side) * LANES + lane
 
 
 def vector(x: jax.Array) -> jax.Array:
@@ -68,8 +68,8 @@ def vector(x: jax.Array) -> jax.Array:
 
 def tiles(x: jax.Array) -> jax.Array:
   """The tiles of a leaf that `is_tiled`: [., blocks, 8, 128]."""
-  side_by_side = x.shape[-1] // COLUMNS
-  rows = x.reshape(-1, _ROWS, side_by_side, COLUMNS)
+  side_by_side = x.shape[-1] // LANES
+  rows = x.reshape(-1, SUBLANES, side_by_side, LANES)
   return rows.transpose(0, 2, 1, 3)
 
 
@@ -77,5 +77,5 @@ def leaf(stored: jax.Array, shape: Sequence[int]) -> jax.Array:
   """The leaf of this shape; inverse of `vector`."""
   if not is_tiled(shape):
     return stored.reshape(tuple(shape))
-  found = stored.reshape(-1, shape[-1] // COLUMNS, _ROWS, COLUMNS)
+  found = stored.reshape(-1, shape[-1] // LANES, SUBLANES, LANES)
   return found.transpose(0, 2, 1, 3).reshape(tuple(shape))

@@ -17,7 +17,7 @@ from gradsparse.codes import one_bit
 from gradsparse.codes import plain
 from gradsparse.codes import qsgd
 from gradsparse.codes.low_rank import low_rank
-from gradsparse.codes.signs import signs
+from gradsparse.codes.one_bit import signs
 from gradsparse.codes.sparse import marking
 from gradsparse.codes.sparse import signs_of
 from gradsparse.codes.sparse import sparse

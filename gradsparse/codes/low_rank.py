@@ -7,7 +7,6 @@ import functools
 import math
 from typing import Any, NamedTuple
 
-from gradsparse import leafwise
 from gradsparse.backend import barriers
 from gradsparse.backend import joining
 from gradsparse.sockets import Code
@@ -19,6 +18,9 @@ from gradsparse.sockets import Shortcuts
 import jax
 import jax.numpy as jnp
 
+# From this many leaves of one shape on, a loop is used. It copies each leaf,
+# which takes about as long as reading it once more.
+_MANY = 8
 # Up to this rank a product is computed elementwise: it is no slower, and fuses
 # with its readers instead of being one more array.
 _FEW = 4
@@ -64,7 +66,7 @@ class Matrices(NamedTuple):
       factors: one factor for each of these matrices.
     """
     same = [leaves[i] for i in self.numbers]
-    return leafwise.stacked(
+    return _stacked(
       lambda x, factor: fn(x.reshape(matrix_shape(x.shape)), factor),
       same,
       factors,
@@ -78,7 +80,7 @@ def together(ctx: Context) -> list[Matrices]:
     for cut, shape in zip(ctx.leaves.cuts, ctx.shapes, strict=True)
   ]
   out = []
-  for numbers in leafwise.classes(list(zip(ctx.shapes, cuts, strict=True))):
+  for numbers in classes_of(list(zip(ctx.shapes, cuts, strict=True))):
     rows, columns = cuts[numbers[0]]
     shards = ctx.leaves.shards
     out.append(Matrices(numbers, shards.over(rows), shards.over(columns)))
@@ -162,3 +164,51 @@ def low_rank() -> Code:
     combines='sums',
     shortcuts=Shortcuts(bounds=bounds),
   )
+
+
+def classes_of(shapes: Sequence[Any]) -> list[list[int]]:
+  """Groups the numbers of leaves that are computed together, in leaf order.
+
+  A model of many layers has many leaves and few shapes. Code that is unrolled
+  over leaves makes the program and its compile time grow with their number. A
+  loop over the leaves of one shape does not.
+
+  Args:
+    shapes: the leaves' shapes, or any other key on which a group must agree.
+  """
+  same: dict[Any, list[int]] = {}
+  for number, shape in enumerate(shapes):
+    same.setdefault(shape, []).append(number)
+  out = []
+  for number, shape in enumerate(shapes):
+    if len(same[shape]) < _MANY:
+      out.append([number])
+    elif number == same[shape][0]:
+      out.append(same[shape])
+  return out
+
+
+def _stacked(
+  fn: Callable[..., Any], leaves: Sequence[jax.Array], *beside: jax.Array
+) -> Any:
+  """Applies fn to each of several leaves of one shape.
+
+  Args:
+    fn: (leaf, one row of each array in beside) -> tree of arrays.
+    leaves: one leaf, or several, which are looped over.
+    beside: arrays with one row for each leaf.
+
+  Returns:
+    The results, stacked along a leading axis.
+  """
+  if len(leaves) == 1:
+    out = fn(leaves[0], *(rows[0] for rows in beside))
+    return jax.tree.map(lambda x: x[None], out)
+
+  def one(turn):
+    place, *rows = turn
+    # Not a stack of all leaves: that would double their memory.
+    return fn(jax.lax.switch(place, [lambda x=x: x for x in leaves]), *rows)
+
+  places = jnp.arange(len(leaves), dtype=jnp.int32)
+  return jax.lax.map(one, (places, *beside))

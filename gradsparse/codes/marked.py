@@ -24,6 +24,7 @@ from gradsparse.backend import barriers
 from gradsparse.backend import joining
 from gradsparse.backend import platforms
 from gradsparse.backend import reductions
+from gradsparse.backend.storage import LANES
 from gradsparse.codes import marked_vector
 from gradsparse.codes import sparse_values
 from gradsparse.codes.marked_vector import CodedVector
@@ -80,7 +81,7 @@ class Coded:
     self._code = code
     self._scales = scales
     self._space = Space.whole([x.shape for x in marks])
-    self._packed = platforms.name() != 'tpu'
+    self._packed = not platforms.stores_tiles()
     if self._packed:
       marks = [marked_vector.pack_leaf(x, 1) for x in marks]
       codes = [marked_vector.pack_leaf(x, code.width) for x in codes]
@@ -204,17 +205,17 @@ Total = list[jax.Array]
 def start(like: CodedVector) -> Total:
   """The total before any message: zeros."""
   size = planar_vector.head(like.space.size)
-  shape = 32 // like.width, like.width, -1, planar_vector.LANES
+  shape = 32 // like.width, like.width, -1, LANES
   return [
     jnp.zeros(size, jnp.float32).reshape(shape),
     jnp.zeros(like.space.size - size, jnp.float32),
-    jnp.zeros((_ends(like).shape[0], planar_vector.LANES), jnp.float32),
+    jnp.zeros((_ends(like).shape[0], LANES), jnp.float32),
   ]
 
 
 def add(code: ValueCode, total: Total, all_: CodedVector) -> Total:
   """Adds the marked elements of a message to a total."""
-  space, width, lanes = all_.space, code.width, planar_vector.LANES
+  space, width, lanes = all_.space, code.width, LANES
   size = planar_vector.head(space.size)
   out = []
   # Whole rows take the scales of the leaf in which they begin.
@@ -291,9 +292,9 @@ def _ends(all_: CodedVector) -> np.ndarray:
   inside = [
     end
     for end in all_.space.offsets[1:-1]
-    if all_.scales and end < size and end % planar_vector.LANES
+    if all_.scales and end < size and end % LANES
   ]
-  return np.unique(np.asarray(inside, np.int32) // planar_vector.LANES)
+  return np.unique(np.asarray(inside, np.int32) // LANES)
 
 
 def _of_each(tops: list[jax.Array], leaves: int) -> list[list[jax.Array]]:

@@ -1,8 +1,8 @@
 """All leaves' marks and codes, before the size of the message is known.
 
-XLA for CPUs packs a leaf in the loop that computes it, and takes long to join
-bytes. GPUs, too, take less time if each leaf is packed by itself. TPUs pack all
-leaves at once, in the planar layout of the message.
+A leaf is packed by itself, in the loop that computes it: joined bytes take
+longer. Where arrays are stored in tiles (`platforms.stores_tiles`) all leaves
+are packed at once, in the planar layout of the message.
 """
 
 from __future__ import annotations

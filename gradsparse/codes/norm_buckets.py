@@ -60,7 +60,9 @@ class Buckets:
   @property
   def view(self) -> Shape:
     """The shape of elementwise work: `rows`, or one long row a tap on CPUs."""
-    return (self.taps, 1, self.fields) if platforms.is_cpu() else self.rows
+    return (
+      (self.taps, 1, self.fields) if platforms.needs_long_rows() else self.rows
+    )
 
   @property
   def rows(self) -> Shape:

@@ -99,7 +99,7 @@ def quantise(
     Alistarh et al., arXiv 1610.02132, section 3.1.
   """
   safe: Any = jnp.where(norms > 0, norms, 1.0)
-  if platforms.name() == 'tpu':
+  if platforms.stores_tiles():
     # Otherwise XLA would write out |x| and x < 0; on CPUs this takes longer.
     x, safe = x / safe, 1.0
   scaled = jnp.minimum(jnp.abs(x) / safe * levels, levels)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import copy
 from typing import Any
 
-from gradsparse import checksum
+from gradsparse.collectives import checksum
 from gradsparse.collectives import mesh_axes
 from gradsparse.collectives.devices import NO_SHARDS
 from gradsparse.collectives.devices import AxisName

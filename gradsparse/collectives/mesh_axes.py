@@ -82,6 +82,16 @@ def vary(x: jax.Array, axes: Iterable[str]) -> jax.Array:
   return jax.lax.pcast(x, missing, to='varying')
 
 
+def varying_zero(tree: Any) -> jax.Array:
+  """A zero, typed varying wherever a leaf is."""
+  found = jnp.float32(0)
+  for x in jax.tree.leaves(tree):
+    if not jnp.issubdtype(jnp.result_type(x), jax.dtypes.extended):
+      any_of_it = jnp.any(jnp.ravel(x)[:1] != 0)
+      found = found + jnp.where(any_of_it, 0.0, 0.0)
+  return found
+
+
 def unvary(x: jax.Array, axes: Iterable[str]) -> jax.Array:
   """The same value, typed as equal along these axes, which is not checked.
 

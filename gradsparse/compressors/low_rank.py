@@ -91,14 +91,14 @@ def power_sgd(rank: int, seed: int = 0) -> Compressor:
 
   def update(total, ctx):
     groups = together(ctx)
-    learnt: dict[int, jax.Array] = {}
+    new: dict[int, jax.Array] = {}
     for axes in dict.fromkeys(same.columns.axes for same in groups):
       own = [i for i, same in enumerate(groups) if same.columns.axes == axes]
       scale = functools.partial(_unit_columns, shards=groups[own[0]].columns)
       scaled = factors.at_once(scale, [total[i] for i in own])
       for i, q in zip(own, scaled, strict=True):
-        learnt |= zip(groups[i].numbers, q, strict=True)
-    return tuple(learnt[i] for i in range(len(learnt)))
+        new |= zip(groups[i].numbers, q, strict=True)
+    return tuple(new[i] for i in range(len(new)))
 
   def operands(signals, ctx):
     groups, leaves = together(ctx), [s.value for s in signals]

@@ -6,10 +6,4 @@ from gradsparse.exchanges.gtopk import gtopk
 from gradsparse.exchanges.majority import majority
 from gradsparse.exchanges.reduce_scatter import reduce_scatter
 
-__all__ = (
-  'all_gather',
-  'all_reduce',
-  'gtopk',
-  'majority',
-  'reduce_scatter',
-)
+__all__ = ('all_gather', 'all_reduce', 'gtopk', 'majority', 'reduce_scatter')

@@ -70,8 +70,8 @@ def all_gather(mean: str = 'workers') -> Exchange:
 
     def read(vector):
       # A TPU would copy all of a message into a vector.
-      whole = code.shortcuts.reads_rows and platforms.name() == 'tpu'
-      words = common.from_words(vector, message.words, whole=whole)
+      keep_rows = code.shortcuts.reads_rows and platforms.stores_tiles()
+      words = common.from_words(vector, message.words, keep_rows=keep_rows)
       return code.unpack(words, message.rounded, ctx)
 
     def decode(vector):
@@ -83,7 +83,7 @@ def all_gather(mean: str = 'workers') -> Exchange:
     adder = code.shortcuts.adder(message.rounded)
     if mean == 'senders':
       total = _mean_of_senders(decode, messages, own, ctx, comm)
-    elif adder is None or platforms.name() != 'tpu':
+    elif adder is None or not platforms.stores_tiles():
       total = _sum(decode, messages, own, ctx, comm)
     else:
       total = adder.finish(
@@ -123,7 +123,7 @@ def _each(
   fn: Callable[[jax.Array], jax.Array], messages: jax.Array
 ) -> jax.Array:
   """fn of each message, stacked."""
-  if platforms.name() == 'tpu' and messages.shape[0] <= common.IN_ONE_PASS:
+  if platforms.stores_tiles() and messages.shape[0] <= common.IN_ONE_PASS:
     # Under vmap, a TPU would copy all messages into another tiling.
     return jnp.stack([fn(message) for message in messages])
   return jax.vmap(fn)(messages)
@@ -155,12 +155,12 @@ def _sum(
     every = jax.lax.map(decode, messages)
     space = own.space.merged(ctx.leaves.buckets)
     return sum_by_leaf(every.values, every.indices, space)
-  if isinstance(own, Leaves) and platforms.name() == 'gpu':
+  if isinstance(own, Leaves) and platforms.launches_each():
     # XLA fuses decoding into the sum. On TPUs, however, a sum over a leading
     # axis takes twice as long as additions, by XLA's estimate.
     every = jax.vmap(decode)(messages)
     return [jnp.sum(x, axis=0) for x in every.arrays]
-  if _are_few(own, comm.size) and platforms.name() == 'gpu':
+  if _are_few(own, comm.size) and platforms.launches_each():
     # In a loop each message would be decoded by launches of its own.
     every = jax.vmap(decode)(messages)
     start = comm.typed_like(own.zeros(), messages)
@@ -215,8 +215,8 @@ def _mean_of_senders(
 
   start = [own.zeros(), own.senders(comm.size).zeros()]
   start = comm.typed_like(start, messages)
-  # Only on CPUs it takes less time to divide a few elements than all.
-  if not platforms.is_cpu() or not _are_few(own, comm.size):
+  # Else it takes less time to divide all elements than a few.
+  if not platforms.reads_singly() or not _are_few(own, comm.size):
     both = common.add_up(decode_and_add, start, messages, sparse=True)
     return _quotient(*both)
   every = barriers.fusion_barrier(jax.lax.map(decode, messages))

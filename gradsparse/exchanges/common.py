@@ -7,6 +7,7 @@ import functools
 from typing import Any
 
 from gradsparse.backend import joining
+from gradsparse.backend.storage import LANES
 from gradsparse.collectives import Comm
 from gradsparse.sockets import Context
 from gradsparse.sockets import Exchanged
@@ -23,19 +24,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-# A long message fills rows of this many words, the lanes of a TPU, which then
-# need not copy it into another tiling before a collective.
-ROW = 128
-# In a shorter message, padding could exceed a hundredth.
-_LONG = 100 * ROW
+# A long message fills rows of a TPU's lanes, which then need not copy it into
+# another tiling before a collective. In a shorter one, padding could exceed a
+# hundredth.
+_LONG = 100 * LANES
 # Messages that one pass over a dense total adds. Single passes took six times
 # as long for the bits of eight workers.
 IN_ONE_PASS = 8
 
 
 def aligned(words: int) -> int:
-  """The words of a message with padding: whole rows of `ROW` if it is long."""
-  return words if words < _LONG else -(-words // ROW) * ROW
+  """The words of a message with padding: whole rows if it is long."""
+  return words if words < _LONG else -(-words // LANES) * LANES
 
 
 def in_rows(words: jax.Array) -> jax.Array:
@@ -45,14 +45,14 @@ def in_rows(words: jax.Array) -> jax.Array:
     words: uint32[..., n].
 
   Returns:
-    uint32[..., aligned(n) / ROW, ROW] or uint32[..., n].
+    uint32[..., aligned(n) / LANES, LANES] or uint32[..., n].
   """
   *lead, length = words.shape
   if length < _LONG:
     return words
   missing = aligned(length) - length
   words = jnp.pad(words, [(0, 0)] * len(lead) + [(0, missing)])
-  return words.reshape(*lead, -1, ROW)
+  return words.reshape(*lead, -1, LANES)
 
 
 def _travelling(words: Any, ok: Any) -> Any:
@@ -83,7 +83,11 @@ def to_words(words: Any, ok: jax.Array | None = None) -> jax.Array:
 
 
 def from_words(
-  message: jax.Array, like: Any, *, verdict: bool = True, whole: bool = False
+  message: jax.Array,
+  like: Any,
+  *,
+  verdict: bool = True,
+  keep_rows: bool = False,
 ) -> Any:
   """Inverse of `to_words`.
 
@@ -91,19 +95,19 @@ def from_words(
     message: uint32, the words and perhaps more, as a vector or in rows.
     like: gives structure, shapes and dtypes.
     verdict: whether the message has a word for the verdict.
-    whole: whether the first array may be returned in rows, with more words at
-      the end, for `joining.split`.
+    keep_rows: whether the first array may be returned in rows, with more words
+      at the end, for `joining.split`.
   """
   word = jax.ShapeDtypeStruct((), jnp.uint32) if verdict else None
   leaves, treedef = jax.tree.flatten(_travelling(like, word))
   rows = message
-  if not whole or message.ndim == 1:
+  if not keep_rows or message.ndim == 1:
     # A vector first: otherwise XLA for TPUs would cut leaves out of a matrix
     # with rows of two words, padded to 128.
     rows = jax.lax.optimization_barrier(message.reshape(-1))
   parts = joining.split(rows, [leaf.shape for leaf in leaves])
   if rows.ndim > 1:
-    parts[0] = rows[: -(-leaves[0].size // ROW)]
+    parts[0] = rows[: -(-leaves[0].size // LANES)]
   out = [
     jax.lax.bitcast_convert_type(part, leaf.dtype)
     for part, leaf in zip(parts, leaves, strict=True)

@@ -29,6 +29,7 @@ from typing import Any, NamedTuple
 
 from gradsparse import arguments
 from gradsparse.backend import reductions
+from gradsparse.backend import searching
 from gradsparse.collectives import Comm
 from gradsparse.exchanges import common
 from gradsparse.selection import thresholds
@@ -204,7 +205,7 @@ def _in_order(a: Sparse, b: Sparse) -> tuple[jax.Array, jax.Array]:
   """
   indices = jnp.concatenate([a.indices, b.indices])
   values = jnp.concatenate([a.values, b.values])
-  own = jnp.arange(a.slots) + reductions.searchsorted(b.indices, a.indices)
+  own = jnp.arange(a.slots) + searching.searchsorted(b.indices, a.indices)
   is_own = jnp.zeros(indices.shape, bool).at[own].set(True)
   before = jnp.cumsum(is_own)
   place = jnp.arange(indices.shape[0])
@@ -253,7 +254,7 @@ def _places(ranks: jax.Array, slots: int, wanted) -> jax.Array:
 
 def member(indices: jax.Array, among: jax.Array) -> jax.Array:
   """bool: which indices occur in the sorted `among`."""
-  at = reductions.searchsorted(among, indices)
+  at = searching.searchsorted(among, indices)
   return among.at[at].get(mode='fill', fill_value=-1) == indices
 
 

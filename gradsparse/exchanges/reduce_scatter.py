@@ -12,8 +12,6 @@ all-reduce; an all-gather of messages sends (P - 1) times the vector.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from gradsparse.collectives import Comm
 from gradsparse.exchanges import common
 from gradsparse.sockets import Exchange
@@ -28,7 +26,7 @@ import jax.numpy as jnp
 
 # The server residual is clipped here. Added to the largest sum that workers may
 # send (a quarter of float32's range), it cannot make every later mean overflow.
-_MOST_OWED = float(jnp.finfo(jnp.float32).max) / 8
+_MOST_RESIDUAL = float(jnp.finfo(jnp.float32).max) / 8
 
 
 # Slices, as indexing with a traced index is a slower gather or scatter.
@@ -93,9 +91,12 @@ def reduce_scatter() -> Exchange:
     received, ok, nbytes = common.scatter(message.words, message.ok, comm)
     total = jnp.sum(decode(received, message.rounded).rows, axis=0)
     wanted = total
-    if message.owed:
-      earlier = Parts.cut(Leaves(list(message.owed)), workers, block).rows
-      wanted = total + jnp.clip(_row(earlier, index), -_MOST_OWED, _MOST_OWED)
+    residual = message.server_residual
+    if residual:
+      earlier = Parts.cut(Leaves(list(residual)), workers, block).rows
+      wanted = total + jnp.clip(
+        _row(earlier, index), -_MOST_RESIDUAL, _MOST_RESIDUAL
+      )
     # The two roundings must use different random numbers.
     again = ctx._replace(key=jax.random.fold_in(ctx.key, 1))
     mine = Parts((wanted / workers)[None], index, own.space)
@@ -103,13 +104,12 @@ def reduce_scatter() -> Exchange:
     decided = comm.gather(common.in_rows(packed[0])).reshape(workers, -1)
     mean = decode(decided[:, : packed.shape[1]], message.rounded)
     given = workers * _row(mean.rows, index)
-    owed: Sequence[jax.Array] = ()
-    if message.owed:
+    if residual:
       # Only a damaged message can make the residual overflow. A number that is
       # not finite would stay in it for ever.
       left = wanted - given
       left = jnp.where(jnp.isfinite(left), left, 0)
-      owed = own.space.split(_with_row(earlier, index, left).reshape(-1))
+      residual = own.space.split(_with_row(earlier, index, left).reshape(-1))
     credited = _row(own.rows, index) + (given - total)
     credit = Parts.of(_with_row(own.rows, index, credited), ctx.shapes)
     return Exchanged(
@@ -118,7 +118,9 @@ def reduce_scatter() -> Exchange:
       weight=1,
       ok=ok,
       delivered=credit,
-      extras=Extras(nbytes, 'reduce-scatter', removed=own, owed=owed),
+      extras=Extras(
+        nbytes, 'reduce-scatter', removed=own, server_residual=residual
+      ),
     )
 
   def refuses(compressor):
@@ -138,14 +140,15 @@ def _larger_than_dense(message: Message) -> bool:
 def _as_dense(message: Message, comm: Comm) -> Exchanged:
   """The exact mean of the decoded messages and of the server residuals."""
   own = credit = message.own
-  if message.owed:
-    owed = Parts.cut(Leaves(list(message.owed)), *own.rows.shape)
-    credit = Parts.of(own.rows + owed.rows, message.ctx.shapes)
+  residual = message.server_residual
+  if residual:
+    earlier = Parts.cut(Leaves(list(residual)), *own.rows.shape)
+    credit = Parts.of(own.rows + earlier.rows, message.ctx.shapes)
   leaves = Leaves(credit.leaves())  # without the padding of the parts
   out = common.as_dense(message._replace(own=leaves), comm)
   return out._replace(
     delivered=credit,
     extras=out.extras._replace(
-      removed=own, owed=[jnp.zeros_like(x) for x in message.owed]
+      removed=own, server_residual=[jnp.zeros_like(x) for x in residual]
     ),
   )

@@ -33,9 +33,7 @@ def where_compressed(
 def less(tree: Any, delivered: Any) -> Any:
   """A tree less the delivered values. Leaves that stay dense do not change."""
   return jax.tree.map(
-    lambda x, d: x if d.is_dense else d.plus(x, -1.0),
-    tree,
-    delivered,
+    lambda x, d: x if d.is_dense else d.plus(x, -1.0), tree, delivered
   )
 
 

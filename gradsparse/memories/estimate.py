@@ -105,9 +105,7 @@ def estimate(momentum: float = 1.0) -> Memory:
 
   def sent(state, delivered):
     believed = jax.tree.map(
-      lambda x, d: x if d.is_dense else d.plus(x),
-      state.estimate,
-      delivered,
+      lambda x, d: x if d.is_dense else d.plus(x), state.estimate, delivered
     )
     return state._replace(
       residual=less(state.residual, delivered), estimate=believed

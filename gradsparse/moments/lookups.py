@@ -8,8 +8,8 @@ import functools
 import math
 from typing import Any
 
+from gradsparse.collectives import mesh_axes
 from gradsparse.moments import products
-from gradsparse.moments import varying
 from gradsparse.moments.products import Pair
 import jax
 import jax.numpy as jnp
@@ -59,7 +59,7 @@ class Rows:
   def __init__(self, lookups: Sequence[tuple[Lookup, Pair]]):
     rule = lookups[0][0]
     self._shape = rule.shape
-    self._varying = varying.zero([pair for _, pair in lookups])
+    self._varying = mesh_axes.varying_zero([pair for _, pair in lookups])
     width = math.prod(rule.shape[1:])
 
     def rows(rule, indices, d):

@@ -23,9 +23,9 @@ import math
 from typing import Any
 import warnings
 
+from gradsparse.collectives import mesh_axes
 from gradsparse.moments import tapped
 from gradsparse.moments import uses
-from gradsparse.moments import varying
 import jax
 import jax.numpy as jnp
 
@@ -85,7 +85,7 @@ class Program:
       of loss / size, g / size and (g / size)^2, the last two in float32.
     """
     leaves, examples = jax.tree.leaves(params), jax.tree.leaves(batch)
-    zero = varying.zero((leaves, examples))
+    zero = mesh_axes.varying_zero((leaves, examples))
     taps = jax.tree.map(
       lambda x: jnp.zeros(x.shape, x.dtype) + zero.astype(x.dtype),
       self._results,
@@ -158,11 +158,7 @@ class Program:
     while True:
       tape = tapped.Tape(None)
       run = functools.partial(
-        self._mapped,
-        leaves,
-        examples,
-        _copies(leaves, copied, examples),
-        tape,
+        self._mapped, leaves, examples, _copies(leaves, copied, examples), tape
       )
       *_, results = jax.eval_shape(run)
       used = jax.tree.leaves(tape.uses)

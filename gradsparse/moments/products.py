@@ -15,7 +15,7 @@ import math
 from typing import Any
 
 from gradsparse.backend import platforms
-from gradsparse.moments import varying
+from gradsparse.collectives import mesh_axes
 import jax
 import jax.numpy as jnp
 
@@ -143,10 +143,7 @@ class Convolution(Product):
         for b, s, n in zip(begin, self.strides, space, strict=True)
       ]
       patch = jax.lax.slice(
-        x,
-        (0, *begin, 0),
-        (images, *end, x.shape[-1]),
-        (1, *self.strides, 1),
+        x, (0, *begin, 0), (images, *end, x.shape[-1]), (1, *self.strides, 1)
       )
       patches.append(patch.reshape(-1, self.groups, x.shape[-1] // self.groups))
     return (
@@ -180,9 +177,7 @@ def transposed(rule: Dense) -> Dense | None:
     return None
   met, own = rule.contract
   return dataclasses.replace(
-    rule,
-    shape=rule.shape[::-1],
-    contract=(met, tuple(1 - i for i in own)),
+    rule, shape=rule.shape[::-1], contract=(met, tuple(1 - i for i in own))
   )
 
 
@@ -249,7 +244,7 @@ def sums(products: Sequence[tuple[Product, Pair]]) -> Pair:
     carry = total + jnp.sum(each, 0), squares + jnp.sum(each * each, 0)
     return carry, None
 
-  start = jnp.zeros(shape, jnp.float32) + varying.zero(pairs)
+  start = jnp.zeros(shape, jnp.float32) + mesh_axes.varying_zero(pairs)
   blocks = jax.tree.map(lambda x: x.reshape(-1, block, *x.shape[1:]), pairs)
   (total, squares), _ = jax.lax.scan(add, (start, start), blocks)
   return rule.assemble(total), rule.assemble(squares)
@@ -262,7 +257,7 @@ def _block(examples: int, nbytes: int) -> int:
     examples: the number of all examples.
     nbytes: bytes of one example's gradient.
   """
-  if platforms.is_cpu():
+  if platforms.loops_freely():
     return 1  # batches of small matrices are slow there
   most = max(1, _BLOCK_BYTES // nbytes)
   return max(

@@ -28,8 +28,8 @@ from typing import Any
 
 from gradsparse import arguments
 from gradsparse import losses
+from gradsparse.collectives import mesh_axes
 from gradsparse.moments import per_example
-from gradsparse.moments import varying
 from gradsparse.transform import inputs
 import jax
 import jax.numpy as jnp
@@ -119,7 +119,7 @@ def value_and_grad_moments(
     inputs.check_floating(params, 'params')
     size = losses.examples('batch', batch)
     # In shard_map JAX sums the gradients of values typed equal on all devices.
-    zero = varying.zero((params, batch))
+    zero = mesh_axes.varying_zero((params, batch))
     own = jax.tree.map(lambda p: p + zero.astype(p.dtype), params)
     chunk = _chunk(microbatch, size)
     parts = _split(batch, chunk)

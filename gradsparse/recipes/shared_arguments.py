@@ -136,6 +136,6 @@ def recipe(factory: Callable[_P, Sockets]) -> Callable[_P, CompressedMean]:
   make.__doc__ = _MARK.sub(explained, factory.__doc__ or '')
   # The decorated function's return type, for `help` and type hints.
   make.__annotations__ = {**factory.__annotations__, 'return': CompressedMean}
-  joined = signature.replace(return_annotation=CompressedMean)
-  make.__signature__ = joined  # type: ignore[attr-defined]
+  returning = signature.replace(return_annotation=CompressedMean)
+  make.__signature__ = returning  # type: ignore[attr-defined]
   return make

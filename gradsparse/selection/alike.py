@@ -18,7 +18,7 @@ import functools
 from typing import NamedTuple
 
 from gradsparse.backend import barriers
-from gradsparse.backend.reductions import LANES
+from gradsparse.backend.reductions import ROW
 from gradsparse.wire import bitmap
 import jax
 import jax.numpy as jnp
@@ -97,8 +97,8 @@ def places(words: jax.Array, count: int) -> jax.Array:
     number = jnp.where(ahead, i, number)
   # The last of the lowest bits up to this one.
   upto = bitmap.lowest(word.reshape(-1), (rank - start + 1).reshape(-1))
-  last = LANES - 1 - jax.lax.clz(upto).astype(jnp.int32)
-  return LANES * number + last.reshape(number.shape)
+  last = ROW - 1 - jax.lax.clz(upto).astype(jnp.int32)
+  return ROW * number + last.reshape(number.shape)
 
 
 class _Bars(NamedTuple):
@@ -239,13 +239,13 @@ def _magnitude(rank: jax.Array) -> jax.Array:
 
 
 def _padded(x: jax.Array) -> jax.Array:
-  """The array with whole rows of LANES numbers a segment, of rank 0."""
-  missing = -x.shape[1] % LANES
+  """The array with whole rows of ROW numbers a segment, of rank 0."""
+  missing = -x.shape[1] % ROW
   return jnp.pad(x, ((0, 0), (0, missing))) if missing else x
 
 
 def _rows(numbers: jax.Array) -> jax.Array:
-  return numbers.reshape(numbers.shape[0], -1, LANES)
+  return numbers.reshape(numbers.shape[0], -1, ROW)
 
 
 def _exceeding(numbers: jax.Array, bars: jax.Array) -> jax.Array:
@@ -259,7 +259,7 @@ def _exceeding(numbers: jax.Array, bars: jax.Array) -> jax.Array:
 def _marks(
   numbers: jax.Array, bars: _Bars, counts: jax.Array, sizes: np.ndarray
 ) -> jax.Array:
-  """uint32[segments, n / LANES]: bits of `counts` numbers of each segment.
+  """uint32[segments, n / ROW]: bits of `counts` numbers of each segment.
 
   Args:
     numbers: int32[segments, n].
@@ -273,11 +273,11 @@ def _marks(
     return bitmap.pack(mask.reshape(-1)).reshape(numbers.shape[0], -1)
 
   marks = packed(numbers > bar)
-  begins = LANES * np.arange(marks.shape[1])
+  begins = ROW * np.arange(marks.shape[1])
   inside = jnp.clip(
-    jnp.asarray(sizes, jnp.int32)[:, None] - begins[None], 0, LANES
+    jnp.asarray(sizes, jnp.int32)[:, None] - begins[None], 0, ROW
   )
-  outside = jnp.minimum(LANES - inside, LANES - 1).astype(jnp.uint32)
+  outside = jnp.minimum(ROW - inside, ROW - 1).astype(jnp.uint32)
   bits = jnp.where(inside > 0, np.uint32(2**32 - 1) >> outside, 0)
   rest = ~marks & bits.astype(jnp.uint32)
   next_ = jax.lax.cond(

@@ -1,10 +1,10 @@
 """Rows of vectors that contain the largest elements of each segment.
 
 Nothing is sorted, and each vector is read once. The top k of a segment lie in
-the k rows (of `reductions.lanes` elements) with the largest maxima; of rows
-with equal maxima, the first are taken. These rows are gathered, then the k
-largest elements among them are marked. A threshold finds both (see
-thresholds.py). All segments are handled together.
+the k rows (of `reductions.row_length`) with the largest maxima; of rows with
+equal maxima, the first are taken. These rows are gathered, then the k largest
+elements among them are marked. A threshold finds both (see thresholds.py). All
+segments are handled together.
 
 A segment is a vector, a part of a vector, or all vectors together.
 """
@@ -19,8 +19,9 @@ from gradsparse.backend import barriers
 from gradsparse.backend import joining
 from gradsparse.backend import platforms
 from gradsparse.backend import reductions
+from gradsparse.backend import searching
 from gradsparse.backend import storage
-from gradsparse.backend.reductions import LANES
+from gradsparse.backend.reductions import ROW
 from gradsparse.selection import thresholds
 from gradsparse.wire import bitmap
 import jax
@@ -39,20 +40,20 @@ _BLOCK = 512
 def row_of_parts(size: int) -> int | None:
   """The row length for parts of this size, or None if there is none.
 
-  The maxima of a part's rows must fill whole rows of `LANES`.
+  The maxima of a part's rows must fill whole rows of `ROW`.
   """
-  lengths = (reductions.lanes(), LANES)
-  return next((n for n in lengths if size % (n * LANES) == 0), None)
+  lengths = (reductions.row_length(), ROW)
+  return next((n for n in lengths if size % (n * ROW) == 0), None)
 
 
 class Candidates(NamedTuple):
-  """Rows of `LANES` elements.
+  """Rows of `ROW` elements.
 
   Attributes:
-    values: float32[rows, LANES]; zero after the end of a vector.
+    values: float32[rows, ROW]; zero after the end of a vector.
     first: int32[rows], the index of each row's first element in the
       concatenated vectors; ascending.
-    ranks: int32[rows, LANES], see `thresholds.ranks`; 0 after the end.
+    ranks: int32[rows, ROW], see `thresholds.ranks`; 0 after the end.
     lengths: the number of rows of each segment.
     size: elements of all vectors.
   """
@@ -80,9 +81,9 @@ class Candidates(NamedTuple):
     marks = thresholds.largest(self.ranks, self.lengths, wanted)
     places = bitmap.positions(bitmap.pack(marks.reshape(-1)), slots)
     places = barriers.barrier_if_shared(places, readers)
-    end = LANES * self.values.shape[0]
+    end = ROW * self.values.shape[0]
     there = jnp.minimum(places, end - 1)
-    indices = self.first[there // LANES] + there % LANES
+    indices = self.first[there // ROW] + there % ROW
     values = self.values.reshape(-1).at[places].get(mode='fill', fill_value=0)
     return values, jnp.where(places < end, indices, self.size)
 
@@ -102,7 +103,7 @@ def of_vectors(
     parts: the number of parts of each vector. None: one.
     row: length of a row; `row_of_parts` if a vector has several parts.
   """
-  row = row or reductions.lanes()
+  row = row or reductions.row_length()
   parts = parts or [1] * len(vectors)
   sizes = [x.size for x in vectors]
   begins = joining.offsets(sizes)
@@ -115,12 +116,12 @@ def of_vectors(
   first: dict[int, jax.Array] = {}
   lengths: list[int] = []
   for i, x in enumerate(vectors):
-    length = most[i] * (row // LANES)
+    length = most[i] * (row // ROW)
     if i not in narrow:
       rows[i] = reductions.in_rows(x.reshape(-1))
       length = rows[i].shape[0] // parts[i]
       number = jnp.arange(rows[i].shape[0], dtype=jnp.int32)
-      first[i] = jnp.int32(begins[i]) + LANES * number
+      first[i] = jnp.int32(begins[i]) + ROW * number
     lengths += [length] * parts[i]
   places = jnp.zeros(0, jnp.int32)
   if narrow:
@@ -136,10 +137,10 @@ def of_vectors(
     )
     shapes = [(parts[i] * most[i],) for i in narrow]
     for i, own in zip(narrow, joining.split(number, shapes), strict=True):
-      rows[i] = _take(vectors[i], own, row).reshape(-1, LANES)
+      rows[i] = _take(vectors[i], own, row).reshape(-1, ROW)
     places = _cut(places, row)
     if first:
-      shapes = [(n * (row // LANES),) for (n,) in shapes]
+      shapes = [(n * (row // ROW),) for (n,) in shapes]
       first |= zip(narrow, joining.split(places, shapes), strict=True)
   if first:
     places = joining.concat([first[i] for i in range(len(vectors))])
@@ -155,12 +156,12 @@ def of_all(vectors: Sequence[jax.Array], most: int) -> Candidates:
       their elements.
     most: the largest k, from 1 to the number of all elements.
   """
-  row = reductions.lanes()
+  row = reductions.row_length()
   if any(_reads_tiles(x, row) for x in vectors):
     if most * row <= _WORTHWHILE * sum(x.size for x in vectors):
       return _of_stored(vectors, most)
   vectors = [x.reshape(-1) for x in vectors]
-  if not platforms.is_cpu():
+  if not platforms.loops_freely():
     return of_vectors([joining.concat(vectors)], [most])
   vectors = _runs(vectors)
   sizes = [x.shape[0] for x in vectors]
@@ -175,8 +176,8 @@ def of_all(vectors: Sequence[jax.Array], most: int) -> Candidates:
   number, first = _placed(winners, tops, joining.offsets(sizes), row)
   # The number of a vector's winning rows is traced, so rows are gathered in
   # blocks. The next vector overwrites the end of a block that is not its own.
-  starts = LANES * joining.offsets([*lengths, 0])
-  bounds = reductions.searchsorted(winners, jnp.asarray(starts, jnp.int32))
+  starts = ROW * joining.offsets([*lengths, 0])
+  bounds = searching.searchsorted(winners, jnp.asarray(starts, jnp.int32))
   number = jnp.pad(number, (0, _BLOCK))
   number, bounds = barriers.barrier_if_shared((number, bounds), len(vectors))
   each = joining.split(bounds, [()] * len(starts))
@@ -185,16 +186,16 @@ def of_all(vectors: Sequence[jax.Array], most: int) -> Candidates:
   values = jnp.broadcast_to(nothing, (most + _BLOCK, row))
   for x, begin, end in zip(vectors, each[:-1], each[1:], strict=True):
     values = _written(values, x, number, begin, end)
-  values = values[:most].reshape(-1, LANES)
+  values = values[:most].reshape(-1, ROW)
   return _candidates(values, _cut(first, row), [values.shape[0]], sizes)
 
 
 def _of_stored(leaves: Sequence[jax.Array], most: int) -> Candidates:
   """Candidates of all leaves, whose rows are gathered as they are stored."""
-  row, sizes = reductions.lanes(), [x.size for x in leaves]
+  row, sizes = reductions.row_length(), [x.size for x in leaves]
   tops = [_tops(x, row) for x in leaves]
   winners = _winners(tops, [sum(x.shape[0] for x in tops)], [most])
-  starts = LANES * joining.offsets([x.shape[0] for x in tops])
+  starts = ROW * joining.offsets([x.shape[0] for x in tops])
   rows = [reductions.in_rows(storage.vector(x), row) for x in leaves]
   tables = (
     starts,
@@ -202,7 +203,7 @@ def _of_stored(leaves: Sequence[jax.Array], most: int) -> Candidates:
     joining.offsets([x.shape[0] for x in rows]),
     [storage.blocks(x.shape) for x in leaves],
   )
-  start, offset, begin, side_by_side = reductions.looked_up(
+  start, offset, begin, side_by_side = searching.looked_up(
     winners, starts.tolist(), tables
   )
   number = winners - start
@@ -212,7 +213,7 @@ def _of_stored(leaves: Sequence[jax.Array], most: int) -> Candidates:
   )
   first = _cut(offset + row * number, row)
   return _candidates(
-    values.reshape(-1, LANES), first, [most * (row // LANES)], sizes
+    values.reshape(-1, ROW), first, [most * (row // ROW)], sizes
   )
 
 
@@ -242,7 +243,7 @@ def _written(values, x, number, begin, end) -> jax.Array:
 
 
 def _tops(x: jax.Array, row: int) -> jax.Array:
-  """int32[..., LANES], the largest rank of each row of a vector or leaf."""
+  """int32[..., ROW], the largest rank of each row of a vector or leaf."""
   if _reads_tiles(x, row):
     tops = reductions.row_max(thresholds.magnitudes(storage.tiles(x)))
     return reductions.in_rows(
@@ -254,7 +255,7 @@ def _tops(x: jax.Array, row: int) -> jax.Array:
 
 def _reads_tiles(x: jax.Array, row: int) -> bool:
   """Whether the rows of a leaf are read as they are stored."""
-  return row == storage.COLUMNS and storage.is_tiled(x.shape)
+  return row == storage.LANES and storage.is_tiled(x.shape)
 
 
 def _winners(
@@ -268,10 +269,10 @@ def _winners(
 
 
 def _cut(first: jax.Array, row: int) -> jax.Array:
-  """The first elements of rows' parts of `LANES` elements."""
-  if row == LANES:
+  """The first elements of rows' parts of `ROW` elements."""
+  if row == ROW:
     return first
-  return (first[:, None] + jnp.arange(0, row, LANES)).reshape(-1)
+  return (first[:, None] + jnp.arange(0, row, ROW)).reshape(-1)
 
 
 def _placed(
@@ -289,9 +290,9 @@ def _placed(
     (int32[k], int32[k]).
   """
   starts = jnp.asarray(
-    LANES * joining.offsets([x.shape[0] for x in tops]), jnp.int32
+    ROW * joining.offsets([x.shape[0] for x in tops]), jnp.int32
   )
-  own = reductions.searchsorted(starts, winners, 'right') - 1
+  own = searching.searchsorted(starts, winners, 'right') - 1
   number = winners - starts[own]
   return number, jnp.asarray(begins, jnp.int32)[own] + row * number
 
@@ -314,9 +315,9 @@ def _candidates(
   values: jax.Array, first: jax.Array, lengths: list[int], sizes: list[int]
 ) -> Candidates:
   ranks = thresholds.ranks(thresholds.magnitudes(values))
-  if any(size % LANES for size in sizes):
+  if any(size % ROW for size in sizes):
     ends = jnp.asarray(np.cumsum(sizes), jnp.int32)
-    end = ends[reductions.searchsorted(ends, first, 'right')]
-    lanes = jnp.arange(LANES, dtype=jnp.int32)[None]
+    end = ends[searching.searchsorted(ends, first, 'right')]
+    lanes = jnp.arange(ROW, dtype=jnp.int32)[None]
     ranks = jnp.where(first[:, None] + lanes < end[:, None], ranks, 0)
   return Candidates(values, first, ranks, lengths, sum(sizes))

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from gradsparse import draws
 from gradsparse.backend import barriers
 from gradsparse.backend import joining
-from gradsparse.backend.reductions import LANES
+from gradsparse.backend.reductions import ROW
 from gradsparse.selection import thresholds
 from gradsparse.wire import bitmap
 import jax
@@ -63,11 +63,11 @@ def drawn_of_each(
   fits = jnp.all((found >= count) & (found <= room))
   places = bitmap.positions(marks, int(room.sum()))
   # The candidates of each vector, in rows.
-  rows = -(-room // LANES)
+  rows = -(-room // ROW)
   segment = thresholds.segment_of(rows.tolist())
-  lanes = LANES * jnp.arange(rows.sum(), dtype=jnp.int32)[:, None]
-  lanes += jnp.arange(LANES, dtype=jnp.int32)[None]
-  number = lanes - _of(LANES * joining.offsets(rows), segment)
+  lanes = ROW * jnp.arange(rows.sum(), dtype=jnp.int32)[:, None]
+  lanes += jnp.arange(ROW, dtype=jnp.int32)[None]
+  number = lanes - _of(ROW * joining.offsets(rows), segment)
   first = jnp.cumsum(found) - found
   at = jnp.minimum(first[segment][:, None] + number, places.shape[0] - 1)
   shift = _of(joining.offsets(size) - 32 * joining.offsets(words), segment)

@@ -135,9 +135,7 @@ def top_k_of_all(
 
 
 def _by_sorting(
-  leaves: Sequence[jax.Array],
-  counts: Sequence[int],
-  now: jax.Array | None,
+  leaves: Sequence[jax.Array], counts: Sequence[int], now: jax.Array | None
 ) -> tuple[jax.Array, jax.Array]:
   """As `top_k_of_each`, for few numbers, where only compile time matters."""
   joined = joining.concat(leaves) if leaves else jnp.zeros(0, jnp.float32)

@@ -2,7 +2,7 @@
 
 Nothing is sorted. A threshold for each segment is found by counting the numbers
 that exceed a guess, for all segments at once. A segment is a run of rows of
-`LANES` numbers (see `backend.reductions`). CPUs make one guess at a time, the
+`ROW` numbers (see `backend.reductions`). CPUs make one guess at a time, the
 best they can, until every threshold is found. A GPU would ask its host before
 each turn of such a loop, and to read the numbers takes a TPU as long as to
 compare them several times. So both make many guesses at once, in a fixed number
@@ -17,7 +17,8 @@ from gradsparse.backend import barriers
 from gradsparse.backend import joining
 from gradsparse.backend import platforms
 from gradsparse.backend import reductions
-from gradsparse.backend.reductions import LANES
+from gradsparse.backend import searching
+from gradsparse.backend.reductions import ROW
 from gradsparse.wire import bitmap
 import jax
 import jax.numpy as jnp
@@ -59,22 +60,22 @@ def largest(
   Of equal numbers, the first are marked.
 
   Args:
-    numbers: int32[rows, LANES], none negative.
+    numbers: int32[rows, ROW], none negative.
     lengths: how many rows each segment has, at least one.
     counts: int32[segments], how many to mark; at most the segment's size.
 
   Returns:
-    bool[rows, LANES].
+    bool[rows, ROW].
   """
   segments = _Segments(numbers, lengths)
-  find = _by_guesses if platforms.is_cpu() else _by_digits
+  find = _by_guesses if platforms.loops_freely() else _by_digits
   bar, missing = find(numbers, segments, counts)
   bar, missing = segments.spread(bar), segments.spread(missing)
   equal = bitmap.pack((numbers == bar).reshape(-1))
   room = missing[:, 0] - segments.before(equal)
   # A barrier, or the first of equal numbers would be found for each number.
   first = barriers.fusion_barrier(bitmap.lowest(equal, room))
-  lanes = np.arange(LANES, dtype=np.uint32)[None]
+  lanes = np.arange(ROW, dtype=np.uint32)[None]
   return (numbers > bar) | ((first[:, None] >> lanes) & 1 == 1)
 
 
@@ -87,7 +88,7 @@ def _by_digits(
     As `_by_guesses`.
   """
   on_gpus = 4 if numbers.size <= _MANY else 2
-  bits = 3 if platforms.name() == 'tpu' else on_gpus
+  bits = 3 if platforms.stores_tiles() else on_gpus
   zero = (counts * 0 + (numbers[0, 0] & 0)).astype(jnp.uint32)
   digits = jnp.arange(1, 1 << bits, dtype=jnp.uint32)
 
@@ -105,7 +106,7 @@ def _by_digits(
 
   start = zero, zero.astype(jnp.int32)
   # Turns that are written out save a GPU a counter's launch in each.
-  unroll = platforms.name() == 'gpu'
+  unroll = platforms.launches_each()
   bar, above = jax.lax.fori_loop(
     0, -(-_WORD // bits), turn, start, unroll=unroll
   )
@@ -164,13 +165,7 @@ def _by_guesses(
       jnp.where(down, there, fewer),
     )
 
-  start = (
-    zero[0],
-    zero - 1,
-    zero + most,
-    zero + segments.sizes(),
-    zero,
-  )
+  start = (zero[0], zero - 1, zero + most, zero + segments.sizes(), zero)
   _, low, high, more, fewer = jax.lax.while_loop(
     lambda carry: jnp.any(open_(*carry[1:])), step, start
   )
@@ -184,7 +179,7 @@ def least(
   """int32[segments]: the counts-th largest number of each segment.
 
   Args:
-    numbers: int32[rows, LANES], none negative.
+    numbers: int32[rows, ROW], none negative.
     lengths: how many rows each segment has, at least one.
     counts: int32[segments], from 1 to the segment's size.
   """
@@ -204,7 +199,7 @@ def reaching(
   """int32[segments], how many numbers of each segment reach its bar.
 
   Args:
-    numbers: int32[rows, LANES].
+    numbers: int32[rows, ROW].
     lengths: how many rows each segment has, at least one.
     bars: int32[segments], none negative.
   """
@@ -219,14 +214,14 @@ def segment_of(lengths: Sequence[int]) -> jax.Array:
     return jnp.asarray(np.repeat(np.arange(len(lengths)), lengths), jnp.int32)
   ends = jnp.asarray(np.cumsum(lengths), jnp.int32)
   places = jnp.arange(total, dtype=jnp.int32)
-  return reductions.searchsorted(ends, places, 'right')
+  return searching.searchsorted(ends, places, 'right')
 
 
 class _Segments:
   """Runs of rows, one after the other, whose numbers are counted.
 
   Args:
-    numbers: int32[rows, LANES].
+    numbers: int32[rows, ROW].
     lengths: how many rows each segment has.
   """
 
@@ -234,28 +229,28 @@ class _Segments:
     rows = numbers.shape[0]
     assert sum(lengths) == rows and min(lengths) > 0
     self._number, self._numbers = len(lengths), numbers
-    self._sizes = np.asarray(lengths, np.int32) * LANES
+    self._sizes = np.asarray(lengths, np.int32) * ROW
     self._firsts = joining.offsets(lengths)
     self._of_row = segment_of(lengths)
-    # Blocks of LANES rows are counted lane by lane, which is up to six times as
+    # Blocks of ROW rows are counted lane by lane, which is up to six times as
     # fast as row by row. The few blocks with rows of several segments, and the
     # last one if it is not full, are counted row by row.
-    blocks = rows // LANES
+    blocks = rows // ROW
     ends = np.cumsum(lengths)
-    shared = np.unique(ends[ends % LANES > 0] // LANES)
-    few = (shared[:, None] * LANES + np.arange(LANES)).reshape(-1)
+    shared = np.unique(ends[ends % ROW > 0] // ROW)
+    few = (shared[:, None] * ROW + np.arange(ROW)).reshape(-1)
     few = few[few < rows]
     shared = shared[shared < blocks]
     self._is_shared = jnp.zeros(blocks, bool).at[shared].set(True)
-    whole = numbers[: blocks * LANES]
-    self._of_block = self._of_row[: blocks * LANES : LANES]
+    whole = numbers[: blocks * ROW]
+    self._of_block = self._of_row[: blocks * ROW : ROW]
     self._few, self._of_few = numbers[few], self._of_row[few]
-    if platforms.name() == 'tpu':
+    if platforms.stores_tiles():
       # A block's bar is spread over its lanes, and a row's over its column.
-      self._blocks, self._few = whole.reshape(blocks, LANES**2), self._few.T
+      self._blocks, self._few = whole.reshape(blocks, ROW**2), self._few.T
     else:
-      lanes = reductions.lanes()
-      self._blocks = whole.reshape(blocks, LANES**2 // lanes, lanes)
+      lanes = reductions.row_length()
+      self._blocks = whole.reshape(blocks, ROW**2 // lanes, lanes)
 
   def sizes(self) -> np.ndarray:
     """int32, how many numbers each segment has."""
@@ -276,7 +271,7 @@ class _Segments:
     def below(bar, step):
       return (jnp.minimum(bar + step, np.uint32(1 << 31)) - 1).astype(jnp.int32)
 
-    if platforms.name() != 'tpu':
+    if not platforms.stores_tiles():
       return jax.vmap(lambda step: self.exceeding(below(bar, step)))(steps)
     # Several comparisons share a read if they are written out.
     if self._number == 1:
@@ -289,7 +284,7 @@ class _Segments:
         ]
       )[:, None]
     own, of_few = (
-      reductions.taken(bar.astype(jnp.int32), of).astype(jnp.uint32)
+      searching.taken(bar.astype(jnp.int32), of).astype(jnp.uint32)
       for of in (self._of_block, self._of_few)
     )
     large, small = [], []
@@ -298,24 +293,24 @@ class _Segments:
       large.append(jnp.sum(self._blocks > least, axis=1, dtype=jnp.int32))
       least = below(of_few, step)
       small.append(jnp.sum(self._few > least, axis=0, dtype=jnp.int32))
-    return reductions.sums_of_segments(
+    return searching.sums_of_segments(
       large, self._of_block, self._number
-    ) + reductions.sums_of_segments(small, self._of_few, self._number)
+    ) + searching.sums_of_segments(small, self._of_few, self._number)
 
   def exceeding(self, bars: jax.Array) -> jax.Array:
     """int32[segments], how many numbers of each exceed its bar, >= -1."""
-    if platforms.name() == 'tpu':
+    if platforms.stores_tiles():
       return self.reaching(
         bars.astype(jnp.uint32) + 1, jnp.zeros(1, jnp.uint32)
       )[0]
-    if self._number == 1 and not platforms.is_cpu():
+    if self._number == 1 and not platforms.needs_long_rows():
       return jnp.sum(self._numbers > bars, dtype=jnp.int32)[None]
-    own = reductions.taken(bars, self._of_block)
+    own = searching.taken(bars, self._of_block)
     own = jnp.where(self._is_shared, 2**31 - 1, own)
     lanes = jnp.sum(self._blocks > own[:, None, None], axis=1, dtype=jnp.uint32)
     # As another type, or XLA merges the two reductions, which is slow.
     found = jnp.sum(lanes.astype(jnp.int32), axis=1)
-    few = self._few > reductions.taken(bars, self._of_few)[:, None]
+    few = self._few > searching.taken(bars, self._of_few)[:, None]
     return self._total(found, self._of_block) + self._total(
       jnp.sum(few, axis=1, dtype=jnp.int32), self._of_few
     )

@@ -15,7 +15,7 @@ import math
 from gradsparse.backend import barriers
 from gradsparse.backend import joining
 from gradsparse.backend import platforms
-from gradsparse.backend.reductions import LANES
+from gradsparse.backend.reductions import ROW
 from gradsparse.selection import alike
 from gradsparse.selection import thresholds
 from gradsparse.selection.chunks import chunked_top_k_of_each
@@ -72,7 +72,7 @@ def tiled_top_k_of_each(
   k = count(density, tile * tile)
   sides = [tile_of(x.shape, tile) for x in leaves]
   sizes = [x.size for x in leaves]
-  offsets = np.cumsum([0, *sizes])
+  offsets = joining.offsets([*sizes, 0])
   slots = [
     size // (high * wide) * min(k, high * wide)
     for size, (high, wide) in zip(sizes, sides, strict=True)
@@ -186,7 +186,7 @@ def _groups(
     padded = (n for n in able if can_pad and -wide % n <= _PADDING * wide)
     return next(whole, next(padded, None))
 
-  found = [of(*side) if platforms.is_cpu() else None for side in sides]
+  found = [of(*side) if platforms.reads_singly() else None for side in sides]
   held: collections.Counter[int | None] = collections.Counter()
   for n, own in zip(sizes, found, strict=True):
     held[own] += n
@@ -228,7 +228,7 @@ def _by_groups(
   numbers = [
     high * width // size for (high, _), width in zip(sides, widths, strict=True)
   ]
-  most = -(-max(numbers) // LANES) * LANES
+  most = -(-max(numbers) // ROW) * ROW
   # Barriers, or maxima and numbers would be computed where they are read.
   maxima = barriers.fusion_barrier([_maxima(x, size) for x in leaves])
   tops = [
@@ -332,7 +332,7 @@ def _in_order(
     total: elements of all leaves.
   """
   few = indices.shape[0] < _SORTED * total
-  if few or not platforms.is_cpu():
+  if few or not platforms.reads_singly():
     order, ordered = jax.lax.sort((indices, values), num_keys=1)
     return ordered, order
   # The place of an entry is the number of entries before it.

@@ -20,7 +20,7 @@ from typing import Any
 
 from gradsparse.backend import barriers
 from gradsparse.backend import joining
-from gradsparse.backend import reductions
+from gradsparse.backend import searching
 from gradsparse.backend import storage
 import jax
 import jax.numpy as jnp
@@ -28,7 +28,7 @@ import numpy as np
 
 # Leaves below this many elements share one scatter. One scatter for each would
 # take long to compile: a model has hundreds of biases and scales.
-_SMALL = 1 << 14
+_SMALL = joining.SMALL
 # Options of a scatter that drops entries of other leaves.
 _OWN: Mapping[str, Any] = {'mode': 'drop', 'wrap_negative_indices': False}
 
@@ -197,14 +197,14 @@ def _spread(values, indices, shapes, small) -> dict[int, Full]:
   sizes = [math.prod(shape) for shape in shapes]
   ends = np.cumsum(sizes)
   # Each leaf's offset among all leaves less that among the small ones.
-  begins = np.cumsum([0, *(sizes[i] for i in small)])
-  room = int(begins[-1])
+  begins = joining.offsets([sizes[i] for i in small])
+  room = sum(sizes[i] for i in small)
   shift = np.zeros(len(sizes), np.int64)
   is_small = np.zeros(len(sizes) + 1, bool)
-  for begin, i in zip(begins, small, strict=False):
+  for begin, i in zip(begins, small, strict=True):
     shift[i] = ends[i] - sizes[i] - begin
     is_small[i] = True
-  leaf = reductions.searchsorted(jnp.asarray(ends, jnp.int32), indices, 'right')
+  leaf = searching.searchsorted(jnp.asarray(ends, jnp.int32), indices, 'right')
   to = jnp.where(
     jnp.asarray(is_small)[leaf],
     indices - jnp.asarray(shift, jnp.int32)[leaf],
@@ -219,8 +219,8 @@ def _spread(values, indices, shapes, small) -> dict[int, Full]:
 
 def _windows(values, indices, sizes, limits, large) -> dict[int, Window]:
   """The entries of each leaf numbered in `large`."""
-  offsets = jnp.asarray(np.cumsum([0, *sizes])[large], jnp.int32)
-  starts = reductions.searchsorted(indices, offsets)
+  offsets = jnp.asarray(joining.offsets(sizes)[large], jnp.int32)
+  starts = searching.searchsorted(indices, offsets)
   message = barriers.barrier_if_shared(
     (values, indices, starts, offsets), len(large)
   )

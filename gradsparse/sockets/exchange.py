@@ -25,9 +25,9 @@ class Message(NamedTuple):
     ctx: the context.
     dense: leaves that stay dense and are summed with the message, float32.
     ok: bool scalar: whether this worker accepts the step.
-    owed: the exchange's own state, see `Exchange.init`.
+    server_residual: the exchange's own state, see `Exchange.init`.
     overflow: int32, how many elements found no room in the message.
-    whole: whether `own` is all that was selected, unrounded.
+    lossless: whether `own` is all that was selected, unrounded.
   """
 
   words: Any
@@ -37,9 +37,9 @@ class Message(NamedTuple):
   ctx: Context
   dense: list[jax.Array]
   ok: jax.Array
-  owed: Sequence[jax.Array] = ()
+  server_residual: Sequence[jax.Array] = ()
   overflow: Any = 0
-  whole: bool = False
+  lossless: bool = False
 
   @property
   def dense_bytes(self) -> int:
@@ -58,25 +58,25 @@ class Extras(NamedTuple):
       delivered ones. An exchange that rounds the mean once more counts the
       change as delivered by the worker that rounded, but that worker's memory
       held only its own message. None: the same as `Exchanged.delivered`.
-    owed: the exchange's new state, if the step is accepted.
+    server_residual: the exchange's new state, if the step is accepted.
     roundings: the sum of all workers' roundings, for `CompressorState.update`;
       None where words were not summed.
     judged: whether `Exchanged.ok` also says that the compressed total is
       finite.
     overflow: `Message.overflow` of this worker; `transform/messages.py` fills
       it in.
-    whole: whether this worker delivered all that it selected, unrounded;
+    lossless: whether this worker delivered all that it selected, unrounded;
       `transform/messages.py` fills it in.
   """
 
   message_bytes: int | jax.Array
   transport: str | None = None
   removed: Sent | None = None
-  owed: Sequence[jax.Array] = ()
+  server_residual: Sequence[jax.Array] = ()
   roundings: Any = None
   judged: bool = False
   overflow: Any = 0
-  whole: bool = False
+  lossless: bool = False
 
 
 class Exchanged(NamedTuple):

@@ -29,7 +29,7 @@ def plain_means(state: Any, means: Any, is_dense: Any) -> Any:
 def signals_of_pending(grads: Any, state: Any, is_dense: Any) -> Any:
   """The default signals: pending(); for dense leaves the gradient."""
   return jax.tree.map(
-    lambda owed, g, dense: Signal(g if dense else owed, g),
+    lambda kept, g, dense: Signal(g if dense else kept, g),
     state.pending(),
     grads,
     is_dense,

@@ -10,9 +10,9 @@ import math
 from gradsparse.backend import barriers
 from gradsparse.backend import joining
 from gradsparse.backend import platforms
-from gradsparse.backend import reductions
+from gradsparse.backend import searching
 from gradsparse.backend import storage
-from gradsparse.backend.reductions import LANES
+from gradsparse.backend.reductions import ROW
 import jax
 import jax.numpy as jnp
 
@@ -54,10 +54,7 @@ class Space:
   @property
   def offsets(self) -> tuple[int, ...]:
     """The offset of each leaf, and N at the end."""
-    out = [0]
-    for size in self.sizes:
-      out.append(out[-1] + size)
-    return tuple(out)
+    return (*itertools.accumulate(self.sizes, initial=0),)
 
   @property
   def size(self) -> int:
@@ -95,7 +92,7 @@ class Space:
     if len(self.shapes) == 1:
       return jnp.zeros_like(indices)
     bounds = jnp.asarray(self.offsets[1:-1], jnp.int32)
-    return reductions.searchsorted(bounds, indices, 'right', ascend)
+    return searching.searchsorted(bounds, indices, 'right', ascend)
 
 
 def sums_by_leaf(entries: int, space: Space) -> bool:
@@ -103,8 +100,8 @@ def sums_by_leaf(entries: int, space: Space) -> bool:
 
   On CPUs they must touch few rows. On TPUs a leaf must be stored in tiles.
   """
-  if platforms.is_cpu():
-    return 0 < 2 * entries * LANES <= space.size
+  if platforms.reads_singly():
+    return 0 < 2 * entries * ROW <= space.size
   stored = sum(_stored_sizes(space)) < 2**31
   return stored and any(map(storage.is_tiled, space.shapes))
 
@@ -121,7 +118,7 @@ def sum_by_leaf(
       slot.
     space: the leaves that the indices point into.
   """
-  form = _sum_in_rows if platforms.is_cpu() else _sum_as_stored
+  form = _sum_in_rows if platforms.reads_singly() else _sum_as_stored
   return form(values, indices, space)
 
 
@@ -130,31 +127,31 @@ def _sum_in_rows(
 ) -> list[jax.Array]:
   """The sum of messages that leave most elements zero.
 
-  The messages are summed in a few rows of LANES elements. Readers of a leaf
+  The messages are summed in a few rows of ROW elements. Readers of a leaf
   gather its rows in their own loop: no array as large as the model is written.
   """
   # The first row of a leaf begins with its first element; the last row may
   # exceed the leaf.
-  lengths = [-(-size // LANES) for size in space.sizes]
+  lengths = [-(-size // ROW) for size in space.sizes]
   leaf = space.leaf_of(indices)
   place = indices - jnp.asarray(space.offsets[:-1], jnp.int32)[leaf]
   begins = joining.offsets(lengths)
-  row = jnp.asarray(begins, jnp.int32)[leaf] + place // LANES
+  row = jnp.asarray(begins, jnp.int32)[leaf] + place // ROW
   row = jnp.where(indices < space.size, row, sum(lengths))
   # The number of a nonzero row is that of its last entry; row 0 is zero.
   entry = 1 + jnp.arange(indices.size, dtype=jnp.int32)
   empty = jnp.zeros_like(row, shape=sum(lengths))
   number = empty.at[row.reshape(-1)].max(entry, mode='drop')
   own = number.at[row].get(mode='fill', fill_value=indices.size + 1)
-  at = own * LANES + place % LANES
+  at = own * ROW + place % ROW
 
   def add(rows, message):
     return rows.at[message[0]].add(message[1], mode='drop'), None
 
-  rows = jnp.zeros_like(values, shape=(indices.size + 1) * LANES)
+  rows = jnp.zeros_like(values, shape=(indices.size + 1) * ROW)
   rows, _ = jax.lax.scan(add, _typed(rows, values, at), (at, values))
   rows, number = barriers.barrier_if_shared(
-    (rows.reshape(-1, LANES), number), len(space.shapes)
+    (rows.reshape(-1, ROW), number), len(space.shapes)
   )
   found = [
     rows.at[own].get(mode='promise_in_bounds', wrap_negative_indices=False)
@@ -173,7 +170,7 @@ def _sum_as_stored(
   sizes = _stored_sizes(space)
   begins = joining.offsets(sizes).tolist()
   blocks = [storage.blocks(shape) for shape in space.shapes]
-  offset, begin, side_by_side = reductions.looked_up(
+  offset, begin, side_by_side = searching.looked_up(
     indices, space.offsets[:-1], [space.offsets[:-1], begins, blocks]
   )
   place = begin + storage.place(indices - offset, side_by_side)

@@ -124,11 +124,11 @@ class Sparse(_Payload):
 
     CPUs count in uint8 if it suffices: a smaller new array takes less time.
     """
-    narrow = platforms.is_cpu() and workers < 256
+    narrow = platforms.reads_singly() and workers < 256
     kind = jnp.uint8 if narrow else jnp.float32
     return dataclasses.replace(self, values=self.valid.astype(kind))
 
-  def joined(self) -> Marked:
+  def as_marked(self) -> Marked:
     """The entries as a `Marked`, whose shape does not depend on the slots."""
     there = jnp.zeros(self.space.size, bool)
     there = there.at[self.indices].set(True, mode='drop')
@@ -181,10 +181,6 @@ class Marked(_Payload):
     """The same elements, each with the value 1."""
     del workers
     return dataclasses.replace(self, values=self.marks.astype(jnp.float32))
-
-  def joined(self) -> Marked:
-    """The same object."""
-    return self
 
   def deliveries(self, runs: Sequence[int] = ()) -> list[Delivered]:
     """Each leaf, dense."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from gradsparse.collectives import Comm
 from gradsparse.sockets import ownership
 import jax
 import jax.numpy as jnp
@@ -68,6 +69,20 @@ class CompressedMeanState(NamedTuple):
   stats: Stats
   exchange: Any = ()
   dense_leaves: Any = ()
+
+  def typed(self, comm: Comm) -> CompressedMeanState:
+    """The state with a worker's own fields typed varying."""
+    return jax.tree.map(
+      lambda x, own: comm.local(x) if own else x, self, ownership.is_local(self)
+    )
+
+  def unmapped(self, comm: Comm) -> CompressedMeanState:
+    """The state with shared fields unbatched, see `Comm.unmapped`."""
+    return jax.tree.map(
+      lambda x, own: x if own else comm.unmapped(x),
+      self,
+      ownership.is_local(self),
+    )
 
   def idle(self) -> CompressedMeanState:
     """The state after a call in which nothing was sent."""

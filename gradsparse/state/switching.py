@@ -196,10 +196,10 @@ def _without(memory: Any, pending: Any, dense: Sequence[str]) -> Any:
     ValueError: one of these leaves has pending values.
   """
   numbers = set(map(int, dense))
-  owed = jax.tree.leaves(pending)
-  owing = [n for n in numbers if not _all_zero(owed[n])]
-  if owing:
-    names = ', '.join(arguments.leaf_names(pending, owing))
+  leaves = jax.tree.leaves(pending)
+  lost = [n for n in numbers if not _all_zero(leaves[n])]
+  if lost:
+    names = ', '.join(arguments.leaf_names(pending, lost))
     raise ValueError(
       f'the new scheme leaves {names} dense, so pending values would be '
       'lost: give it a smaller min_size (0 compresses every leaf that it can), '

@@ -158,16 +158,16 @@ def _check_case(
   for number in range(steps):
     grads = gradients(params, count, rng)
     second = moments(grads, rng)
-    healthy = np.ones(count, bool)
+    ok = np.ones(count, bool)
     if number == steps - 2:
-      grads, healthy[-1] = poisoned(grads), False
+      grads, ok[-1] = poisoned(grads), False
     if program is None:
       program = fn.lower(state, grads, second).compile(laws.QUICKLY)
     before = _to_numpy(state)
     updates, state, delivered = program(before, grads, second)
     last = (grads, second)
     after, updates, delivered = _to_numpy((state, updates, delivered))
-    step = laws.Step(grads, second, before, after, updates, delivered, healthy)
+    step = laws.Step(grads, second, before, after, updates, delivered, ok)
     laws.check_types(step, case)
     history.append(step)
   planned = plan(tx, params, count)

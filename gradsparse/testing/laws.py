@@ -31,7 +31,7 @@ class Step(NamedTuple):
     after: state after the step.
     updates: each worker's own copy of the update.
     delivered: each worker's values in the mean.
-    healthy: bool[P], whether a worker's gradient was finite.
+    ok: bool[P], whether a worker's gradient was finite.
   """
 
   grads: Any
@@ -40,7 +40,7 @@ class Step(NamedTuple):
   after: Any
   updates: Any
   delivered: Any
-  healthy: np.ndarray
+  ok: np.ndarray
 
 
 def fail(law: int, case: Case, what: str) -> NoReturn:
@@ -152,7 +152,7 @@ def check_conservation(
   """
   memory = tx.scheme.memory
   layout = tx.layout(jax.tree.map(lambda g: g[0], step.grads))
-  whole = layout.is_dense()
+  is_dense = layout.is_dense()
   mean = jax.tree.map(
     lambda d: np.mean(d, axis=0, dtype=np.float64).astype(np.float32),
     step.delivered,
@@ -165,16 +165,16 @@ def check_conservation(
     before = _of_worker(step.before, specs, worker)
     after = _of_worker(step.after, specs, worker)
     kept = before.memory
-    if step.healthy[worker]:
+    if step.ok[worker]:
       wide = jax.tree.map(lambda g: jnp.asarray(g, jnp.float32), grads)
       extra = {'second_moment': moments}
-      kept = memory.accumulate(wide, kept, extra, whole)
+      kept = memory.accumulate(wide, kept, extra, is_dense)
       if memory.sums:
-        _check_sum(memory, before.memory, kept, wide, extra, whole, case)
+        _check_sum(memory, before.memory, kept, wide, extra, is_dense, case)
     if memory.facts.lossless and jax.tree.leaves(kept):
-      owed = before._replace(memory=kept).pending()
+      pending = before._replace(memory=kept).pending()
       left = jax.tree.map(
-        lambda o, d, w: o if w else o - d, owed, delivered, whole
+        lambda o, d, w: o if w else o - d, pending, delivered, is_dense
       )
       _compare(
         1,
@@ -183,25 +183,27 @@ def check_conservation(
         after.pending(),
         left,
       )
-    if step.healthy.all():
-      made = memory.update(kept, mean, whole)
+    if step.ok.all():
+      made = memory.update(kept, mean, is_dense)
       coarse = max(jnp.finfo(g.dtype).eps for g in jax.tree.leaves(grads))
       _compare(1, case, 'the update', updates, made, 4e-6 + float(coarse))
 
 
-def _check_sum(memory, before, kept, grads, extra, whole, case) -> None:
+def _check_sum(memory, before, kept, grads, extra, is_dense, case) -> None:
   """Law 1: a memory of sums keeps its pending values and adds the gradient."""
   old = before.pending()
   nothing = before.with_pending(jax.tree.map(jnp.zeros_like, old))
-  without = memory.accumulate(grads, nothing, extra, whole).pending()
+  without = memory.accumulate(grads, nothing, extra, is_dense).pending()
   # Not a difference: that would have the rounding of a large gradient, but the
   # tolerance of the pending values.
   both = jax.tree.map(lambda x, y: np.float64(x) + np.float64(y), old, without)
   what = 'the pending value after memory.accumulate'
   _compare(1, case, what, kept.pending(), both)
   fresh = memory.init(jax.tree.map(jnp.zeros_like, grads))
-  taken = memory.accumulate(grads, fresh, extra, whole).pending()
-  pairs = zip(_paths(taken), _paths(grads), jax.tree.leaves(whole), strict=True)
+  taken = memory.accumulate(grads, fresh, extra, is_dense).pending()
+  pairs = zip(
+    _paths(taken), _paths(grads), jax.tree.leaves(is_dense), strict=True
+  )
   for (path, t), (_, g), w in pairs:
     # A momentum may accumulate more.
     if not w and not np.all(t * np.sign(g) >= np.abs(g) * (1 - 1e-6)):
@@ -215,17 +217,17 @@ def check_flow(tx: CompressedMean, specs: Any, step: Step, case: Case) -> None:
   equal mean pending before plus mean gradient.
   """
   memory = tx.scheme.memory
-  if not (memory.sums and memory.facts.lossless and step.healthy.all()):
+  if not (memory.sums and memory.facts.lossless and step.ok.all()):
     return
   if memory.facts.momentum:
     return
-  whole = tx.layout(jax.tree.map(lambda g: g[0], step.grads)).is_dense()
+  is_dense = tx.layout(jax.tree.map(lambda g: g[0], step.grads)).is_dense()
 
   def mean_pending(state):
-    owed = [
+    pending = [
       _of_worker(state, specs, w).pending() for w in range(case.num_workers)
     ]
-    return jax.tree.map(lambda *x: np.mean(x, axis=0), *owed)
+    return jax.tree.map(lambda *x: np.mean(x, axis=0), *pending)
 
   def one(old, new, grads, w):
     mean = np.mean(grads, axis=0, dtype=np.float64)
@@ -233,7 +235,7 @@ def check_flow(tx: CompressedMean, specs: Any, step: Step, case: Case) -> None:
 
   left = mean_pending(step.after)
   expected = jax.tree.map(
-    one, mean_pending(step.before), left, step.grads, whole
+    one, mean_pending(step.before), left, step.grads, is_dense
   )
   coarse = max(jnp.finfo(g.dtype).eps for g in jax.tree.leaves(step.grads))
   first = jax.tree.map(lambda u: u[0], step.updates)
@@ -243,7 +245,7 @@ def check_flow(tx: CompressedMean, specs: Any, step: Step, case: Case) -> None:
 
 def check_rejection(step: Step, case: Case) -> None:
   """A NaN on one worker rejects the step on all, and leaves no trace."""
-  if step.healthy.all():
+  if step.ok.all():
     return
   for path, x in _paths(step.updates):
     if not np.all(np.isnan(x.astype(np.float32))):

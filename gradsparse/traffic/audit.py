@@ -91,7 +91,7 @@ class Audit:
   def __str__(self) -> str:
     lines = [
       f'{c.kind:<15}{c.nbytes:>14,} B of {c.workers} workers'
-      + (f' over {_joined(c.axes)}' if c.axes else '')
+      + (f' over {_axes_name(c.axes)}' if c.axes else '')
       for c in self.collectives
     ]
     notes = self._notes()
@@ -114,7 +114,7 @@ class Audit:
         where + c.kind,
         f'{c.nbytes:,}',
         f'{c.workers}',
-        _joined(c.axes) if c.axes else '-',
+        _axes_name(c.axes) if c.axes else '-',
       )
       for c in self.collectives
     ]
@@ -142,13 +142,13 @@ class Audit:
     if self.axis_names is None:
       return []
     return [
-      f'over {_joined(axis)}: {sent:,} B'
+      f'over {_axes_name(axis)}: {sent:,} B'
       for axis, sent in self.sent_by_axis.items()
       if axis != ()
     ]
 
 
-def _joined(axes: Any) -> str:
+def _axes_name(axes: Any) -> str:
   return ' and '.join(map(str, arguments.axis_names(axes)))
 
 

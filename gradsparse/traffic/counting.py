@@ -299,8 +299,7 @@ def one_call_late() -> Iterator[None]:
   recorder.step = step
   recorder.schedules[begin:] = [
     dataclasses.replace(
-      schedule,
-      stages=tuple((n and n + 1, rung) for n, rung in schedule.stages),
+      schedule, stages=tuple((n and n + 1, rung) for n, rung in schedule.stages)
     )
     for schedule in recorder.schedules[begin:]
   ]

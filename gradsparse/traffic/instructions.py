@@ -48,9 +48,7 @@ _ARRAY = re.compile(r'\b(pred|[suf]\d+|bf16|f8\w*)\[([\d,]*)\]')
 
 
 def parse(
-  line: str,
-  where: participants.Slices,
-  mesh: Mesh | AbstractMesh | None,
+  line: str, where: participants.Slices, mesh: Mesh | AbstractMesh | None
 ) -> Collective | None:
   """The collective in a line, or None.
 

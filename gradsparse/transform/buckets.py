@@ -17,7 +17,6 @@ import itertools
 import math
 from typing import Any
 
-from gradsparse.backend import barriers
 from gradsparse.backend import joining
 from gradsparse.sockets import Leaves
 from gradsparse.sockets import Memory
@@ -199,10 +198,7 @@ class Buckets:
 
 
 def make_buckets(
-  layout: Layout,
-  memory: Memory,
-  grads: Any,
-  beside: jax.Array,
+  layout: Layout, memory: Memory, grads: Any, beside: jax.Array
 ) -> Buckets:
   """Divides the leaves into buckets.
 
@@ -244,7 +240,7 @@ def make_buckets(
     groups,
     dtypes,
     tuple(
-      barriers.hidden_offsets(layout.shapes_of(own), beside) for own in members
+      joining.hidden_offsets(layout.shapes_of(own), beside) for own in members
     ),
   )
 

@@ -32,13 +32,15 @@ from gradsparse.state.scheme import Stats
 from gradsparse.traffic import demands
 from gradsparse.transform import guards
 from gradsparse.transform import inputs
-from gradsparse.transform import layout as layouts
 from gradsparse.transform import sharding
 from gradsparse.transform.described import Described
 from gradsparse.transform.described import call
+from gradsparse.transform.layout import DensePaths
+from gradsparse.transform.layout import Layout
+from gradsparse.transform.layout import check_dense_paths
+from gradsparse.transform.layout import check_something_to_do
+from gradsparse.transform.layout import make_layout
 from gradsparse.transform.messages import Scheme
-from gradsparse.transform.receive import typed
-from gradsparse.transform.receive import unmapped
 from gradsparse.transform.step import one_step
 import jax
 import jax.numpy as jnp
@@ -66,7 +68,7 @@ class CompressedMean(Described):
     return self.known('scheme')
 
   @property
-  def layout(self) -> Callable[[Any], layouts.Layout]:
+  def layout(self) -> Callable[[Any], Layout]:
     return self.known('layout')
 
   def _lines(self) -> list[tuple[str, str]]:
@@ -98,7 +100,7 @@ def compressed_mean(
   *,
   axis_name: AxisName | None,
   min_size: int | None = None,
-  dense_paths: layouts.DensePaths = None,
+  dense_paths: DensePaths = None,
   seed: int = 0,
   verify: bool = False,
   param_specs: Any = None,
@@ -189,7 +191,7 @@ def compressed_mean(
   said: set[str] = set()
 
   def layout_of(tree):
-    return layouts.make_layout(
+    return make_layout(
       tree,
       compressor.leaves,
       min_size,
@@ -205,8 +207,8 @@ def compressed_mean(
       return unknown(params)
     inputs.check_floating(params, 'parameters')
     layout = layout_of(params)
-    layouts.check_dense_paths(layout, dense_paths)
-    layouts.check_something_to_do(layout, compressor.leaves, compressor.name)
+    check_dense_paths(layout, dense_paths)
+    check_something_to_do(layout, compressor.leaves, compressor.name)
     told = {}
     if param_specs is None:
       layout.check_sizes()
@@ -270,7 +272,7 @@ def compressed_mean(
       return grads, idle, grads
     comm.check_local(grads)
     # Typed as the new state, so that it can be the carry of a loop.
-    state = typed(state, comm)
+    state = state.typed(comm)
     if memory.facts.moments:
       extra |= {'second_moment': inputs.second_moment_of(extra, grads)}
     step = functools.partial(one_step, scheme)
@@ -293,7 +295,7 @@ def compressed_mean(
       # Under vmap, `update` returns the first worker's copy of shared values;
       # `step` returns every worker's copy, so that tests can compare them.
       comm = Comm(axis_name)
-      return comm.unmapped(mean), unmapped(state, comm)
+      return comm.unmapped(mean), state.unmapped(comm)
 
   def step(updates, state, params=None, **extra):
     del params

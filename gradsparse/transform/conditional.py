@@ -94,7 +94,7 @@ def changed_if(due: jax.Array, fn: Callable[[Any], Any], state: Any) -> Any:
   def changed(state):
     return _typed(once(state), kinds, axes)
 
-  if not platforms.is_cpu():
+  if not platforms.loops_freely():
     return jax.lax.cond(due, changed, lambda state: state, state)
   return jax.lax.while_loop(
     lambda carry: carry[0],

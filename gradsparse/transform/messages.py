@@ -24,8 +24,8 @@ from gradsparse.sockets import Signal
 from gradsparse.sockets import Sparse
 from gradsparse.sockets import Stream
 from gradsparse.traffic import counting
-from gradsparse.transform import layout as layouts
 from gradsparse.transform.buckets import Buckets
+from gradsparse.transform.layout import DensePaths
 from gradsparse.transform.layout import Group
 from gradsparse.transform.one_pass import Taken
 import jax
@@ -40,7 +40,7 @@ class Scheme(NamedTuple):
   exchange: Exchange
   axis_name: AxisName | None
   min_size: int | None
-  dense_paths: layouts.DensePaths
+  dense_paths: DensePaths
   seed: int
   param_specs: Any
   verify: bool
@@ -78,7 +78,7 @@ class Outgoing(NamedTuple):
     ok: bool scalar: whether this worker accepts the step.
     values: the values to deliver of each bucket.
     signals: leaf number -> the signal of a compressed leaf.
-    owed: leaf number -> the exchange's state; empty if it has none.
+    server_residual: leaf number -> the exchange's state; empty if it has none.
     contexts: the context of each group's message, without the rung.
     pre_reduced_bytes: for each group, the bytes of this worker's operands of
       `PreReduce`.
@@ -90,7 +90,7 @@ class Outgoing(NamedTuple):
   ok: jax.Array
   values: list[jax.Array]
   signals: Mapping[int, Signal]
-  owed: dict[int, jax.Array]
+  server_residual: dict[int, jax.Array]
   contexts: Sequence[Context]
   pre_reduced_bytes: list[int]
   one_pass: Taken | None = None
@@ -163,6 +163,7 @@ def _message(
     overflow = code.dropped(selected, rounded)
   if compressor.ladder is not None and compressor.ladder.overflow is not None:
     overflow += compressor.ladder.overflow(ctx)
+  residual = outgoing.server_residual
   return Message(
     words,
     rounded,
@@ -171,7 +172,7 @@ def _message(
     ctx,
     outgoing.dense(group),
     ok,
-    [outgoing.owed[i] for i in group.compressed] if outgoing.owed else (),
+    [residual[i] for i in group.compressed] if residual else (),
     overflow,
     own is selected,
   )
@@ -219,7 +220,12 @@ def _exchange(
     # The other groups carry this worker's verdict.
     totals = comm.sum(outgoing.dense(group))
     back = Exchanged(
-      [], totals, 1, jnp.bool_(True), Leaves([]), Extras(0, 'dense', whole=True)
+      [],
+      totals,
+      1,
+      jnp.bool_(True),
+      Leaves([]),
+      Extras(0, 'dense', lossless=True),
     )
   else:
     back = scheme.exchange.run(message, comm)
@@ -234,7 +240,7 @@ def _exchange(
       message_bytes=nbytes,
       judged=judged,
       overflow=message.overflow,
-      whole=message.whole
+      lossless=message.lossless
       and back.delivered is message.own
       and back.extras.removed is None,
     )

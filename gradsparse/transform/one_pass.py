@@ -17,9 +17,9 @@ import math
 from typing import Any, NamedTuple
 
 from gradsparse.backend import chunks
-from gradsparse.backend.chunk_blocks import LANES
-from gradsparse.backend.chunk_blocks import ROWS
 from gradsparse.backend.chunk_search import Pass
+from gradsparse.backend.storage import LANES
+from gradsparse.backend.storage import SUBLANES
 from gradsparse.sockets import Compressor
 from gradsparse.sockets import Full
 from gradsparse.sockets import Memory
@@ -285,7 +285,7 @@ def _traced(
 
   # The functions are traced twice: with all fields, and with those they use.
   used = tuple(names)
-  block = jax.ShapeDtypeStruct((ROWS, LANES), jnp.float32)
+  block = jax.ShapeDtypeStruct((SUBLANES, LANES), jnp.float32)
   mask = jax.ShapeDtypeStruct(block.shape, jnp.bool_)
   fields = [block] * len(names)
   first = jax.make_jaxpr(accumulate)(mask, block, fields)

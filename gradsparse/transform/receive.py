@@ -17,7 +17,6 @@ from gradsparse.sockets import Exchanged
 from gradsparse.sockets import Full
 from gradsparse.sockets import Sent
 from gradsparse.sockets import checked_state
-from gradsparse.sockets import ownership
 from gradsparse.state.scheme import CompressedMeanState
 from gradsparse.state.scheme import Stats
 from gradsparse.traffic import counting
@@ -32,7 +31,7 @@ def receive(
   scheme: Scheme,
   comm: Comm,
   outgoing: Outgoing,
-  back: Sequence[Exchanged],
+  exchanged: Sequence[Exchanged],
   state: CompressedMeanState,
   *,
   return_delivered: bool,
@@ -43,7 +42,7 @@ def receive(
     scheme: the scheme.
     comm: the workers.
     outgoing: this worker's data before it sent.
-    back: the result of each group's exchange.
+    exchanged: the result of each group's exchange.
     state: the state before the step.
     return_delivered: whether to return the delivered values.
 
@@ -51,16 +50,16 @@ def receive(
     See `one_step`.
   """
   buckets, memory, delivered = outgoing.buckets, outgoing.kept, None
-  means = means_of(outgoing, back, comm.size)
+  means = means_of(outgoing, exchanged, comm.size)
   updates = _updates(scheme, comm, outgoing, means)
-  accepted, sent, overflow = _verdict(comm, outgoing, back, updates)
+  accepted, sent, overflow = _verdict(comm, outgoing, exchanged, updates)
   if comm.recorder is None or comm.recorder.computes:
-    credited = deliveries(outgoing, [e.delivered for e in back], accepted)
+    credited = deliveries(outgoing, [e.delivered for e in exchanged], accepted)
     let_go = credited
-    if any(e.extras.removed is not None for e in back):
-      parts = [e.extras.removed or e.delivered for e in back]
+    if any(e.extras.removed is not None for e in exchanged):
+      parts = [e.extras.removed or e.delivered for e in exchanged]
       let_go = deliveries(outgoing, parts, accepted)
-    memory, let_go = _removed_before(outgoing, back, accepted, let_go)
+    memory, let_go = _removed_before(outgoing, exchanged, accepted, let_go)
     memory = checked_state(
       'memory.sent', scheme.memory.sent(memory, let_go), memory
     )
@@ -78,7 +77,7 @@ def receive(
   stats = Stats(
     payload_bytes=counting.total(
       nbytes
-      for group, own in zip(buckets.groups, back, strict=True)
+      for group, own in zip(buckets.groups, exchanged, strict=True)
       for nbytes in (
         own.extras.message_bytes,
         sum(x.nbytes for x in outgoing.dense(group)),
@@ -93,13 +92,13 @@ def receive(
   new_state = CompressedMeanState(
     steps=state.steps + 1,
     memory=buckets.cut_state(memory),
-    compressor=_compressor_state(scheme, outgoing, back, moved),
+    compressor=_compressor_state(scheme, outgoing, exchanged, moved),
     stats=stats,
-    exchange=_owed(outgoing, back, moved),
+    exchange=_server_residual(outgoing, exchanged, moved),
     dense_leaves=state.dense_leaves,
   )
   updates = [jnp.where(accepted, u, jnp.nan) for u in updates]
-  return buckets.cut(buckets.tree(updates)), typed(new_state, comm), delivered
+  return buckets.cut(buckets.tree(updates)), new_state.typed(comm), delivered
 
 
 def _whose(worker: jax.Array, comm: Comm) -> jax.Array:
@@ -113,18 +112,18 @@ def _whose(worker: jax.Array, comm: Comm) -> jax.Array:
 
 
 def means_of(
-  outgoing: Outgoing, back: Sequence[Exchanged], workers: int
+  outgoing: Outgoing, exchanged: Sequence[Exchanged], workers: int
 ) -> Any:
   """The means over the workers, a tree of buckets.
 
   Args:
     outgoing: this worker's data before it sent.
-    back: the result of each group's exchange.
+    exchanged: the result of each group's exchange.
     workers: P.
   """
   buckets = outgoing.buckets
   by_bucket: dict[int, jax.Array] = {}
-  for group, own in zip(buckets.groups, back, strict=True):
+  for group, own in zip(buckets.groups, exchanged, strict=True):
     means = buckets.join_total(own.total, group)
     if own.weight != 1:
       means = [x / own.weight for x in means]
@@ -159,7 +158,7 @@ def deliveries(
 
 def _removed_before(
   outgoing: Outgoing,
-  back: Sequence[Exchanged],
+  exchanged: Sequence[Exchanged],
   accepted: jax.Array,
   delivered: Any,
 ) -> tuple[Any, Any]:
@@ -167,14 +166,14 @@ def _removed_before(
 
   Args:
     outgoing: this worker's data before it sent.
-    back: the result of each group's exchange.
+    exchanged: the result of each group's exchange.
     accepted: bool scalar.
     delivered: a tree of buckets.
   """
   buckets, kept, by_kernel = outgoing.buckets, outgoing.kept, outgoing.one_pass
   if by_kernel is None:
     return kept, delivered
-  if not all(own.extras.whole for own in back):
+  if not all(own.extras.lossless for own in exchanged):
     return by_kernel.memory(kept, None), delivered
   left = buckets.treedef.flatten_up_to(delivered)
   for n in by_kernel.numbers:
@@ -188,24 +187,6 @@ def _dense(outgoing: Outgoing, delivered: Any) -> Any:
   arrived = buckets.treedef.flatten_up_to(delivered)
   return buckets.tree(
     [d.dense(shape) for d, shape in zip(arrived, buckets.shapes, strict=True)]
-  )
-
-
-def typed(state: CompressedMeanState, comm: Comm) -> CompressedMeanState:
-  """The state with a worker's own fields typed varying."""
-  return jax.tree.map(
-    lambda x, own: comm.local(x) if own else x,
-    state,
-    ownership.is_local(state),
-  )
-
-
-def unmapped(state: CompressedMeanState, comm: Comm) -> CompressedMeanState:
-  """The state with shared fields unbatched, see `Comm.unmapped`."""
-  return jax.tree.map(
-    lambda x, own: x if own else comm.unmapped(x),
-    state,
-    ownership.is_local(state),
   )
 
 
@@ -250,17 +231,17 @@ def _verdict(
       yield updates[n]
 
   totals = [jnp.int32(0), *jnp.zeros(2, layout.count_type)]
-  for group, back in zip(buckets.groups, exchanged, strict=True):
+  for group, own in zip(buckets.groups, exchanged, strict=True):
     # Updates are equal on all workers, so the checks are too.
-    fine = back.ok & health.all_finite(unsure(group, back.extras.judged))
-    elements = back.delivered.count()
+    fine = own.ok & health.all_finite(unsure(group, own.extras.judged))
+    elements = own.delivered.count()
     shards = comm.within(group.axes).shards
-    own = (
+    counts = (
       jnp.where(fine, 0, 1),
       jnp.asarray(elements, layout.count_type),
-      jnp.asarray(back.extras.overflow, layout.count_type),
+      jnp.asarray(own.extras.overflow, layout.count_type),
     )
-    totals = [t + shards.sum(x) for t, x in zip(totals, own, strict=True)]
+    totals = [t + shards.sum(x) for t, x in zip(totals, counts, strict=True)]
   failed, sent, overflow = totals
   accepted = (failed == 0) & comm.intact()
   # Every output reads `accepted`.
@@ -271,39 +252,40 @@ def _verdict(
 def _compressor_state(
   scheme: Scheme,
   outgoing: Outgoing,
-  back: Sequence[Exchanged],
+  exchanged: Sequence[Exchanged],
   moved: Callable[..., Any],
 ) -> Any:
   """The compressor's new state, of all leaves."""
   state = scheme.compressor.state
   if state is None:
     return ()
-  learnt = [
+  states = [
     (group, moved(state.update(own.extras.roundings, ctx), ctx.state))
     for group, ctx, own in zip(
-      outgoing.buckets.groups, outgoing.contexts, back, strict=True
+      outgoing.buckets.groups, outgoing.contexts, exchanged, strict=True
     )
     if group.compressed
   ]
-  if len(learnt) == 1:
-    return learnt[0][1]
-  return tuple(_by_leaf(learnt))
+  if len(states) == 1:
+    return states[0][1]
+  return tuple(_by_leaf(states))
 
 
-def _owed(
-  outgoing: Outgoing, back: Sequence[Exchanged], moved: Callable[..., Any]
+def _server_residual(
+  outgoing: Outgoing, exchanged: Sequence[Exchanged], moved: Callable[..., Any]
 ) -> Any:
   """The exchange's new state, of all leaves."""
-  if not outgoing.owed:
+  before = outgoing.server_residual
+  if not before:
     return ()
   new = [
     (
       group,
       moved(
-        list(own.extras.owed), [outgoing.owed[i] for i in group.compressed]
+        list(own.extras.server_residual), [before[i] for i in group.compressed]
       ),
     )
-    for group, own in zip(outgoing.buckets.groups, back, strict=True)
+    for group, own in zip(outgoing.buckets.groups, exchanged, strict=True)
   ]
   return outgoing.buckets.layout.spread(_by_leaf(new))
 

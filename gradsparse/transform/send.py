@@ -17,7 +17,6 @@ from gradsparse.sockets import Context
 from gradsparse.sockets import Exchanged
 from gradsparse.sockets import Ladder
 from gradsparse.sockets import Leaves
-from gradsparse.sockets import Marked
 from gradsparse.sockets import Message
 from gradsparse.sockets import Sparse
 from gradsparse.traffic import counting
@@ -138,8 +137,8 @@ def _of_any_size(
     total = Leaves(total).joined()
 
   def of_one_size(sent):
-    if isinstance(sent, Sparse | Marked):
-      sent = sent.joined()
+    if isinstance(sent, Sparse):
+      sent = sent.as_marked()
     return comm.local(sent)
 
   # The exchange may have delivered something else.
@@ -153,7 +152,7 @@ def _of_any_size(
       message_bytes=counting.total([extras.message_bytes]),
       transport=None,
       removed=of_one_size(extras.removed),
-      owed=comm.local(extras.owed),
+      server_residual=comm.local(extras.server_residual),
       overflow=comm.local(jnp.int32(extras.overflow)),
     ),
   )

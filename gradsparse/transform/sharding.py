@@ -169,16 +169,16 @@ def shard_specs(scheme: Scheme, layout: Layout, tree: Any) -> Any:
       return like
     if not isinstance(node, CompressedMeanState):
       return P()
-    learnt = jax.tree.map(lambda _: P(), node.compressor)
+    compressor = jax.tree.map(lambda _: P(), node.compressor)
     rule = scheme.compressor.state and scheme.compressor.state.shard
-    if learnt and rule:
-      learnt = tuple(
+    if compressor and rule:
+      compressor = tuple(
         jax.tree.map(lambda _, n=n: rule(layout.cuts[n], layout.shapes[n]), x)
         for n, x in zip(layout.compressed, node.compressor, strict=True)
       )
     rest = node._replace(compressor=())
     inner = jax.tree.map(specs, rest, is_leaf=is_like)
-    return inner._replace(compressor=learnt)
+    return inner._replace(compressor=compressor)
 
   return jax.tree.map(
     specs,
@@ -257,8 +257,8 @@ def per_shard(
       held = {a for axes in cut_of(spec) for a in axes}
       return own.shards.without(held).replicated(x)
 
-    learnt = jax.tree.map(typed, state.compressor, state_specs.compressor)
-    return updates, state._replace(compressor=learnt), delivered
+    compressor = jax.tree.map(typed, state.compressor, state_specs.compressor)
+    return updates, state._replace(compressor=compressor), delivered
 
   return jax.shard_map(
     on_one,

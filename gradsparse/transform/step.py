@@ -66,9 +66,9 @@ def one_step(
     sent as float64).
   """
   outgoing = accumulate(scheme, comm, layout, grads, state, extra)
-  back = send(scheme, comm, outgoing)
+  exchanged = send(scheme, comm, outgoing)
   return receive(
-    scheme, comm, outgoing, back, state, return_delivered=return_delivered
+    scheme, comm, outgoing, exchanged, state, return_delivered=return_delivered
   )
 
 
@@ -97,9 +97,7 @@ def accumulate(
 
   def take_in(kept):
     return checked_state(
-      'memory.accumulate',
-      memory.accumulate(wide, kept, extra, is_dense),
-      kept,
+      'memory.accumulate', memory.accumulate(wide, kept, extra, is_dense), kept
     )
 
   # Without a check of gradients here, a worker's devices need not agree.
@@ -125,7 +123,7 @@ def accumulate(
     ok,
     values=[signal.value for signal in by_bucket],
     signals=signals,
-    owed=layout.collect(state.exchange),
+    server_residual=layout.collect(state.exchange),
     contexts=contexts,
     pre_reduced_bytes=nbytes,
     one_pass=by_kernel,
@@ -189,7 +187,7 @@ def _contexts(
   layout, groups = buckets.layout, buckets.groups
   ladder = scheme.compressor.ladder
   key = jax.random.fold_in(jax.random.key(scheme.seed), state.steps)
-  learners = [group for group in groups if group.compressed]
+  compressed = [group for group in groups if group.compressed]
   contexts, reduced_bytes = [], []
   for number, group in enumerate(groups):
     shards = comm.shards.over(group.axes)
@@ -211,7 +209,7 @@ def _contexts(
       shared_key=jax.random.fold_in(own, 0),
       state=state.compressor,
     )
-    if state.compressor and len(learners) > 1:
+    if state.compressor and len(compressed) > 1:
       places = [layout.compressed.index(i) for i in group.compressed]
       ctx = ctx._replace(state=tuple(state.compressor[i] for i in places))
     nbytes = 0

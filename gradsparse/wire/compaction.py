@@ -22,6 +22,7 @@ References:
 
 from __future__ import annotations
 
+from gradsparse.backend.storage import LANES
 from gradsparse.wire import fixed_width
 from gradsparse.wire import planar_vector
 import jax
@@ -101,7 +102,7 @@ def _lowest(marks: jax.Array, size: int, width: int) -> jax.Array:
   return jnp.concatenate(
     [
       ((lines[None] >> column) & _every(width, 1)).reshape(-1)
-      for lines in (head.reshape(-1, planar_vector.LANES), tail[None])
+      for lines in (head.reshape(-1, LANES), tail[None])
     ]
   )
 

@@ -31,14 +31,11 @@ from typing import Any, NamedTuple
 from gradsparse.backend import barriers
 from gradsparse.backend import joining
 from gradsparse.backend import platforms
+from gradsparse.backend.storage import SUBLANES
 from gradsparse.wire import fixed_width
 import jax
 import jax.numpy as jnp
 import numpy as np
-
-# Leaves with at least this many codes have slabs of their own.
-_LARGE = 1 << 14
-_SUBLANES = 8  # rows of a TPU's registers
 
 
 class Slabs(NamedTuple):
@@ -149,7 +146,7 @@ def unpack_each(
   for shape, part, rest in both:
     if part.size:
       codes = _unpacked(part, width)
-      if in_slabs and platforms.name() == 'tpu':
+      if in_slabs and platforms.stores_tiles():
         out.append(Slabs(codes, rest))
         continue
       codes = codes.reshape(codes.shape[0], -1, codes.shape[-1])
@@ -172,10 +169,10 @@ def matrix(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 def _height(shape: tuple[int, ...], fields: int) -> int:
   """The rows of a leaf's slabs; 0 if it has none of its own."""
-  if len(shape) < 2 or math.prod(shape) < _LARGE:
+  if len(shape) < 2 or math.prod(shape) < joining.SMALL:
     return 0
   rows = shape[-2] // fields
-  return rows if rows < _SUBLANES else rows // _SUBLANES * _SUBLANES
+  return rows if rows < SUBLANES else rows // SUBLANES * SUBLANES
 
 
 def packed(slabs: jax.Array, width: int) -> jax.Array:
@@ -186,12 +183,7 @@ def packed(slabs: jax.Array, width: int) -> jax.Array:
     fields = jnp.where(slabs, np.uint32(1) << shifts, np.uint32(0))
   else:
     fields = (slabs.astype(jnp.uint32) & np.uint32(2**width - 1)) << shifts
-  words = jax.lax.reduce(
-    fields,
-    np.uint32(0),
-    jax.lax.bitwise_or,
-    (1,),
-  )
+  words = jax.lax.reduce(fields, np.uint32(0), jax.lax.bitwise_or, (1,))
   return words.reshape(-1)
 
 
@@ -204,6 +196,6 @@ def _unpacked(words: jax.Array, width: int) -> jax.Array:
 
 def _shifts(axes: int, width: int) -> jax.Array:
   """The first bit of each slab's field in a word, along the second axis."""
-  # XLA for CPUs would look constants up, element by element.
+  # No constant: XLA may look constants up, element by element.
   shape = (1, 32 // width, *[1] * (axes - 2))
   return jax.lax.broadcasted_iota(jnp.uint32, shape, 1) * np.uint32(width)

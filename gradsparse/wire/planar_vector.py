@@ -19,14 +19,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gradsparse.backend import joining
+from gradsparse.backend.storage import LANES
+from gradsparse.backend.storage import TILE
 from gradsparse.wire import planar
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-# Lanes of a TPU's vector registers, and elements of a vector's unit.
-LANES = 128
-_UNIT = 32 * 8 * LANES
+_UNIT = 32 * TILE  # elements of a vector's unit
 
 
 def head(size: int) -> int:
@@ -100,7 +100,7 @@ def unpack_head(words: jax.Array, width: int, columns: int) -> jax.Array:
   """
   lines = words.reshape(1, width, -1, LANES)
   shape = (32 // columns, columns, 1, 1)
-  # XLA for CPUs would look constant shifts up, element by element.
+  # No constant: XLA may look constants up, element by element.
   shift = jax.lax.broadcasted_iota(jnp.uint32, shape, 0) * np.uint32(columns)
   if width < columns:
     shift += jax.lax.broadcasted_iota(jnp.uint32, shape, 1)

@@ -27,9 +27,9 @@ import math
 from typing import Any
 
 from gradsparse import arguments
-from gradsparse import checksum
 from gradsparse.collectives import AxisName
 from gradsparse.collectives import Comm
+from gradsparse.collectives import checksum
 from gradsparse.workers import axis
 import jax
 import jax.numpy as jnp

@@ -281,10 +281,7 @@ def shardings(
     if not is_like(node):
       return P()
     return jax.tree.map(
-      lambda x, spec: x if is_masked(x) else spec,
-      node,
-      like,
-      is_leaf=is_masked,
+      lambda x, spec: x if is_masked(x) else spec, node, like, is_leaf=is_masked
     )
 
   return jax.tree.map(

@@ -181,7 +181,7 @@ def _shapes_of_params(schemes: Sequence[CompressedMeanState]) -> Any:
     ValueError: some parameters have no scheme.
   """
 
-  def owed(scheme):
+  def shapes_of(scheme):
     one = jax.tree.map(
       lambda x, own: jax.ShapeDtypeStruct(jnp.shape(x)[own:], x.dtype),
       scheme,
@@ -189,9 +189,9 @@ def _shapes_of_params(schemes: Sequence[CompressedMeanState]) -> Any:
     )
     return jax.eval_shape(lambda s: s.pending(), one)
 
-  params = owed(schemes[0])
+  params = shapes_of(schemes[0])
   for scheme in schemes[1:]:
-    params = _overlaid(params, owed(scheme))
+    params = _overlaid(params, shapes_of(scheme))
   if any(map(is_masked, jax.tree.leaves(params, is_leaf=is_masked))):
     raise ValueError(
       'some parameters are in no scheme of this state, so their shapes are '

@@ -267,9 +267,7 @@ class _WorkerStep:
 def _axes(specs_tree, axis_name):
   """0 where a spec names the axis, as the axes before it are mapped already."""
   return jax.tree.map(
-    lambda spec: 0 if axis_name in spec else None,
-    specs_tree,
-    is_leaf=is_spec,
+    lambda spec: 0 if axis_name in spec else None, specs_tree, is_leaf=is_spec
   )
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from gradsparse import health
 from gradsparse.state.inspection import check_own
 from gradsparse.state.scheme import DelayedState
@@ -95,7 +93,7 @@ def delayed(scheme: CompressedMean) -> Described:
     )
     moments = state.second_moment
     if jax.tree.leaves(moments):
-      new = _wide(inputs.second_moment_of(extra, updates))
+      new = health.widened(inputs.second_moment_of(extra, updates))
       extra['second_moment'], moments = moments, new
     with counting.one_call_late():
       mean, inner = scheme.update(last, state.scheme, params, **extra)
@@ -112,16 +110,8 @@ def delayed(scheme: CompressedMean) -> Described:
     waited, updates = jax.lax.optimization_barrier((mean, updates))
     mean = conditional.typed_equal_like(waited, mean)
     mean = jax.tree.map(lambda x: jnp.where(first, 0, x), mean)
-    return mean, DelayedState(state.step + 1, _wide(updates), moments, inner)
+    return mean, DelayedState(
+      state.step + 1, health.widened(updates), moments, inner
+    )
 
   return Described.of(init, update)
-
-
-def _wide(tree: Any) -> Any:
-  """The tree as float32; float64 leaves stay float64."""
-
-  def one(x):
-    x = jnp.asarray(x)
-    return x.astype(health.wide(x.dtype))
-
-  return jax.tree.map(one, tree)

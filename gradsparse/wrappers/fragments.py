@@ -150,10 +150,10 @@ class Fragments:
     compressor = state.compressor
     if compressor:
       mine = [n for n, i in enumerate(layout.compressed) if i in own]
-      learnt = list(compressor)
+      leaves = list(compressor)
       for n, new in zip(mine, part.compressor, strict=True):
-        learnt[n] = new
-      compressor = tuple(learnt)
+        leaves[n] = new
+      compressor = tuple(leaves)
     return part._replace(
       memory=memory,
       compressor=compressor,

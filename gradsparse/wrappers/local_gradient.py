@@ -203,8 +203,8 @@ def local_gradient(inner: CompressedMean, mode: Mode = 'sum') -> Described:
 
     if means_wanted():
       return mean, LocalGradientState(new)
-    owed = new.memory.pending()
-    out = jax.tree.map(combined, mean, updates, sent, owed)
+    pending = new.memory.pending()
+    out = jax.tree.map(combined, mean, updates, sent, pending)
     if mode == 'error':
       # In a rejected step the update is NaN, and the residual is kept.
       earlier = state.inner.stats.rejected_steps
@@ -238,7 +238,7 @@ def may_be_averaged(both: Any) -> list[int]:
   """
   leaves = jax.tree.leaves(both, is_leaf=is_scheme)
   # Fields that a class marks as a worker's own hold pending values.
-  owed = jax.tree.leaves(ownership.is_local(both), is_leaf=is_scheme)
+  local = jax.tree.leaves(ownership.is_local(both), is_leaf=is_scheme)
 
   def floating(x):
     return jnp.issubdtype(jnp.result_type(x), jnp.floating)
@@ -246,7 +246,7 @@ def may_be_averaged(both: Any) -> list[int]:
   return [
     i
     for i, x in enumerate(leaves)
-    if not is_scheme(x) and floating(x) and not owed[i]
+    if not is_scheme(x) and floating(x) and not local[i]
   ]
 
 

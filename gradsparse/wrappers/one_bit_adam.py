@@ -24,7 +24,6 @@ from gradsparse.transform.compressed_mean import compressed_mean
 from gradsparse.transform.described import Described
 from gradsparse.transform.described import described
 from gradsparse.transform.layout import DensePaths
-from gradsparse.transform.receive import typed
 import jax
 import jax.numpy as jnp
 
@@ -169,7 +168,8 @@ def one_bit_adam(
 
     def of_one_type(phase):
       mean, after = phase()
-      return _wide(mean), typed(after, comm)
+      mean = jax.tree.map(lambda x: x.astype(jnp.float32), mean)
+      return mean, after.typed(comm)
 
     phases = [
       functools.partial(of_one_type, phase) for phase in (warm_up, compressed)
@@ -227,10 +227,6 @@ def one_bit_adam(
     return out, OneBitAdamState(step, mu, nu, after)
 
   return Described.of(init, update)
-
-
-def _wide(tree: Any) -> Any:
-  return jax.tree.map(lambda x: x.astype(jnp.float32), tree)
 
 
 def _moved(decay: float, average: jax.Array, new: jax.Array) -> jax.Array:

@@ -19,7 +19,6 @@ from gradsparse.transform.compressed_mean import CompressedMean
 from gradsparse.transform.described import Described
 from gradsparse.transform.described import described
 from gradsparse.transform.described import got
-from gradsparse.transform.receive import unmapped
 from gradsparse.wrappers.fragments import Fragments
 from gradsparse.wrappers.local_gradient import means_wanted
 import jax
@@ -190,7 +189,7 @@ def outer(
 
   def init(params):
     inputs.check_floating(params, 'parameters')
-    anchor = jax.tree.map(_wide, params)
+    anchor = health.widened(params, copy=True)
     return OuterState(jnp.int32(0), anchor, begun(anchor), scheme.init(params))
 
   def exchanged(cut, number, kept):
@@ -207,14 +206,14 @@ def outer(
     before = cut.pick_state(state.scheme, number, layout)
     if goes_back:
       mean, after, sent = scheme.step(gradient, before)
-      mean, after = comm.unmapped(mean), unmapped(after, comm)
+      mean, after = comm.unmapped(mean), after.unmapped(comm)
       leaves = range(len(layout.shapes))
-      whole = layout.tree({i: i in layout.dense for i in leaves})
+      is_dense = layout.tree({i: i in layout.dense for i in leaves})
       own = jax.tree.map(
         lambda p, a, x, dense: (
           p if dense else (a - x.astype(a.dtype)).astype(p.dtype)
         ),
-        *(own, held, sent, cut.pick(whole, number)),
+        *(own, held, sent, cut.pick(is_dense, number)),
       )
       params = cut.put(params, own, number)
     else:
@@ -342,9 +341,3 @@ def _fragments(
       f'fragments must divide sync_every={sync_every}, got {number}'
     )
   return divided, number
-
-
-def _wide(x: Any) -> jax.Array:
-  """A copy as float32; a float64 array stays float64."""
-  x = jnp.asarray(x)
-  return x.astype(health.wide(x.dtype), copy=True)

@@ -217,11 +217,7 @@ def qsvrg(
 
     start = flat, jnp.zeros_like(flat), counting.total([4 * flat.shape[0]])
     (_, total, sent), _ = jax.lax.scan(inner, start, jnp.arange(inner_steps))
-    return QSVRGState(
-      as_params(total / inner_steps),
-      state.epochs + 1,
-      sent,
-    )
+    return QSVRGState(as_params(total / inner_steps), state.epochs + 1, sent)
 
   def bytes_per_epoch(params):
     size = size_of(params)

@@ -10,9 +10,9 @@ import time
 import gradsparse as gs
 from gradsparse.advise import __main__ as program
 from gradsparse.advise import advising
-from gradsparse.advise import calibrate
+from gradsparse.advise import calibration
 from gradsparse.advise import candidates
-from gradsparse.advise import shapes
+from gradsparse.advise import param_shapes
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
@@ -336,8 +336,8 @@ def test_arithmetic_is_measured_on_this_machine(capsys):
   assert capsys.readouterr().err.splitlines() == [
     f'measuring {label}' for label in FEW
   ]
-  large = calibrate.portion([jax.ShapeDtypeStruct((10**5, 10**3), 'f4')])
-  assert shapes.elements(large) == calibrate.MOST_ELEMENTS
+  large = calibration.portion([jax.ShapeDtypeStruct((10**5, 10**3), 'f4')])
+  assert param_shapes.elements(large) == calibration.MOST_ELEMENTS
 
 
 def test_the_page_shows_what_the_command_prints(capsys):

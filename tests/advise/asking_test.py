@@ -6,8 +6,8 @@ import re
 import gradsparse as gs
 from gradsparse.advise import __main__ as program
 from gradsparse.advise import costs
+from gradsparse.advise import param_shapes
 from gradsparse.advise import question
-from gradsparse.advise import shapes
 import jax
 import jax.numpy as jnp
 import pytest
@@ -43,19 +43,23 @@ def test_rounds_by_transport():
 
 @pytest.mark.parametrize('n', [1, 7, 1000, 25_000_000, 7 * 10**10])
 def test_a_number_becomes_a_tree_of_so_many(n):
-  assert shapes.elements(shapes.of(n)[0]) == n
-  found = shapes.of(str(n))[0]
-  assert shapes.elements(found) == n
-  assert max(map(shapes.elements, jax.tree.leaves(found))) < 2**31 - 32
+  assert param_shapes.elements(param_shapes.of(n)[0]) == n
+  found = param_shapes.of(str(n))[0]
+  assert param_shapes.elements(found) == n
+  assert max(map(param_shapes.elements, jax.tree.leaves(found))) < 2**31 - 32
 
 
 def test_trees_of_arrays_and_files_of_shapes_are_alike(tmp_path):
   file = tmp_path / 'shapes.json'
   file.write_text(json.dumps(TREE))
   arrays = {'kernel': jnp.zeros((512, 512)), 'bias': jnp.zeros(512)}
-  assert shapes.of(arrays) == shapes.of(TREE) == shapes.of(str(file))
+  assert (
+    param_shapes.of(arrays)
+    == param_shapes.of(TREE)
+    == param_shapes.of(str(file))
+  )
   file.write_text('25e6')
-  assert shapes.of(str(file)) == shapes.of(25e6)
+  assert param_shapes.of(str(file)) == param_shapes.of(25e6)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +67,7 @@ def test_trees_of_arrays_and_files_of_shapes_are_alike(tmp_path):
   [('25M', 25e6), ('1.3B', 1.3e9), ('1.1b', 1.1e9), ('25,000,000', 25e6)],
 )
 def test_a_number_may_be_written_as_people_do(text, n):
-  assert shapes.elements(shapes.of(text)[0]) == n
+  assert param_shapes.elements(param_shapes.of(text)[0]) == n
 
 
 @pytest.mark.parametrize(

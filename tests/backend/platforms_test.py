@@ -13,6 +13,7 @@ from gradsparse import selection
 from gradsparse.backend import barriers
 from gradsparse.backend import platforms
 from gradsparse.backend import reductions
+from gradsparse.backend import searching
 from gradsparse.selection import thresholds
 from gradsparse.sockets import Context
 from gradsparse.sockets import Leaves
@@ -27,7 +28,7 @@ import pytest
 from tests import marks
 
 ROWS = np.random.default_rng(0).integers(
-  -(2**31), 2**31, (40, reductions.LANES), np.int64
+  -(2**31), 2**31, (40, reductions.ROW), np.int64
 )
 FLOATS = np.float32([1.5, -0.0, 3e38, -7, np.inf, np.nan] * 300)
 
@@ -71,8 +72,8 @@ def _marked(x):
 
 def _searched(ascending, x, side):
   # As if there were many: GPUs, too, search by halves.
-  with mock.patch.multiple(reductions, _FEW_COMPARED=0, _COMPARED=0):
-    return reductions.searchsorted(ascending, x, side, both_ascend=True)
+  with mock.patch.multiple(searching, _FEW_COMPARED=0, _COMPARED=0):
+    return searching.searchsorted(ascending, x, side, both_ascend=True)
 
 
 def _halved_if(wanted, x):
@@ -124,11 +125,11 @@ PRIMITIVES = {
   ),
   'count_along': (lambda x: reductions.count_along([x > 0, x < 0], 0), (ROWS,)),
   'searchsorted': (
-    lambda x: reductions.searchsorted(jnp.sort(x[0]), x, 'right'),
+    lambda x: searching.searchsorted(jnp.sort(x[0]), x, 'right'),
     (ROWS.astype(np.int32),),
   ),
   'sums_of_segments': (
-    lambda x, of: reductions.sums_of_segments([x, 1024 - x], of, 5),
+    lambda x, of: searching.sums_of_segments([x, 1024 - x], of, 5),
     (np.arange(900, dtype=np.int32), np.arange(900, dtype=np.int32) // 200),
   ),
   'both_ascend_left': (

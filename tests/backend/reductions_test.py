@@ -49,7 +49,7 @@ def test_counts_of_masks(masks):
 
 def test_the_largest_of_each_row():
   rows = np.random.default_rng(0).integers(
-    -(2**31), 2**31, (3, 5, reductions.LANES)
+    -(2**31), 2**31, (3, 5, reductions.ROW)
   )
   found = jax.jit(reductions.row_max)(rows.astype(np.int32))
   np.testing.assert_array_equal(found, rows.max(axis=-1))

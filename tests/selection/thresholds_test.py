@@ -4,7 +4,7 @@ import functools
 
 from gradsparse.backend import platforms
 from gradsparse.selection import thresholds
-from gradsparse.selection.thresholds import LANES
+from gradsparse.selection.thresholds import ROW
 from hypothesis import given
 from hypothesis import strategies as st
 import jax
@@ -36,7 +36,7 @@ def _expected(numbers, lengths, counts):
     own = numbers[first : first + length].reshape(-1).astype(np.int64)
     there = np.zeros(own.size, bool)
     there[np.argsort(-own, kind='stable')[:count]] = True
-    marks[first : first + length] = there.reshape(length, LANES)
+    marks[first : first + length] = there.reshape(length, ROW)
     first += length
   return marks
 
@@ -49,8 +49,8 @@ def _expected(numbers, lengths, counts):
 )
 def test_exactly_so_many_are_marked(lengths, top, seed, platform):
   rng = np.random.default_rng(seed)
-  numbers = rng.integers(0, top, (sum(lengths), LANES)).astype(np.int32)
-  counts = np.int32([rng.integers(0, n * LANES + 1) for n in lengths])
+  numbers = rng.integers(0, top, (sum(lengths), ROW)).astype(np.int32)
+  counts = np.int32([rng.integers(0, n * ROW + 1) for n in lengths])
   np.testing.assert_array_equal(
     _largest(lengths, platform=platform)(numbers, counts),
     _expected(numbers, lengths, counts),
@@ -60,8 +60,8 @@ def test_exactly_so_many_are_marked(lengths, top, seed, platform):
 @pytest.mark.parametrize('platform', ['gpu', 'tpu'])
 def test_none_or_all_are_marked(platform):
   """Thresholds of none and of all, found bit by bit."""
-  lengths, counts = (2, 33, 31, 1), np.int32([0, 33 * LANES, 0, LANES])
-  numbers = np.random.default_rng(0).integers(0, 2**31, (67, LANES), np.int32)
+  lengths, counts = (2, 33, 31, 1), np.int32([0, 33 * ROW, 0, ROW])
+  numbers = np.random.default_rng(0).integers(0, 2**31, (67, ROW), np.int32)
   numbers[0, 0] = numbers[40, 0] = 2**31 - 1
   np.testing.assert_array_equal(
     _largest(lengths, platform=platform)(numbers, counts),
@@ -71,21 +71,21 @@ def test_none_or_all_are_marked(platform):
 
 def _rows_with_large_tops(rng, rows):
   """Rows that were taken because each has a large number."""
-  every = np.abs(rng.normal(size=(20 * rows, LANES))).astype(np.float32)
+  every = np.abs(rng.normal(size=(20 * rows, ROW))).astype(np.float32)
   order = np.argsort(-every.max(axis=1), kind='stable')
   return every[order[:rows]]
 
 
 def _mostly_zero(rng, rows):
-  x = np.abs(rng.normal(size=(rows, LANES)))
-  return np.where(rng.random((rows, LANES)) < 0.001, x, 0)
+  x = np.abs(rng.normal(size=(rows, ROW)))
+  return np.where(rng.random((rows, ROW)) < 0.001, x, 0)
 
 
 @pytest.mark.parametrize(
   'make, count, most',
   [
     pytest.param(
-      lambda rng, rows: np.abs(rng.normal(size=(rows, LANES))),
+      lambda rng, rows: np.abs(rng.normal(size=(rows, ROW))),
       300,
       10,
       marks=pytest.mark.slow,
@@ -93,14 +93,14 @@ def _mostly_zero(rng, rows):
     pytest.param(_rows_with_large_tops, 128, 4, marks=pytest.mark.slow),
     pytest.param(_mostly_zero, 60, 3, marks=pytest.mark.slow),
     pytest.param(
-      lambda rng, rows: rng.integers(0, 9, (rows, LANES)),
+      lambda rng, rows: rng.integers(0, 9, (rows, ROW)),
       200,
       30,
       marks=pytest.mark.slow,
     ),
-    (lambda rng, rows: 10.0 ** rng.uniform(-38, 38, (rows, LANES)), 300, 7),
+    (lambda rng, rows: 10.0 ** rng.uniform(-38, 38, (rows, ROW)), 300, 7),
     pytest.param(
-      lambda rng, rows: 10.0 ** rng.choice([-38, 38], (rows, LANES)),
+      lambda rng, rows: 10.0 ** rng.choice([-38, 38], (rows, ROW)),
       2000,
       10,
       marks=pytest.mark.slow,
@@ -129,8 +129,8 @@ def test_few_counts_find_the_bar(make, count, most, monkeypatch):
 
 
 def test_the_so_many_th_of_each_segment_and_how_many_reach_it():
-  numbers = np.random.default_rng(1).integers(0, 40, (6, LANES))
-  lengths, counts = (2, 1, 3), np.int32([5, LANES, 1])
+  numbers = np.random.default_rng(1).integers(0, 40, (6, ROW))
+  lengths, counts = (2, 1, 3), np.int32([5, ROW, 1])
   fn = jax.jit(
     lambda x: (
       bars := thresholds.least(x, lengths, counts),
@@ -150,7 +150,7 @@ def test_the_so_many_th_of_each_segment_and_how_many_reach_it():
 @pytest.mark.parametrize('workers', marks.few([2, 4], 2))
 def test_side_by_side_for_several_workers(workers):
   """Four workers of four rows: see the trap in the code."""
-  numbers = np.random.default_rng(0).integers(0, 50, (workers, 4, LANES))
+  numbers = np.random.default_rng(0).integers(0, 50, (workers, 4, ROW))
   marks = _largest((4,), workers)(numbers.astype(np.int32), np.int32([6]))
   for own, found in zip(numbers, marks, strict=True):
     np.testing.assert_array_equal(found, _expected(own, (4,), [6]))

@@ -1,10 +1,10 @@
 """Leaves of one shape are computed together, as each would be by itself."""
 
 import functools
+import importlib
 
 import chex
 import gradsparse as gs
-from gradsparse import leafwise
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
@@ -14,6 +14,9 @@ from tests.replicas import Program
 from tests.replicas import draw
 from tests.replicas import mesh_of
 from tests.schemes import AXIS
+
+# In its package the function of this name hides the module.
+low_rank = importlib.import_module('gradsparse.codes.low_rank')
 
 SIZES = {REPLICA: 2, 'fsdp': 2}
 # Two shapes in turn, and one alone among them.
@@ -42,14 +45,14 @@ FACTORIES = {
 @pytest.fixture
 def many(monkeypatch):
   """Sets how many leaves of one shape are looped over."""
-  return functools.partial(monkeypatch.setattr, leafwise, 'MANY')
+  return functools.partial(monkeypatch.setattr, low_rank, '_MANY')
 
 
 def test_leaves_of_one_shape_are_found(many):
   shapes = [x.shape for x in jax.tree.leaves(PARAMS)]
-  assert leafwise.classes(shapes) == [[i] for i in range(len(shapes))]
+  assert low_rank.classes_of(shapes) == [[i] for i in range(len(shapes))]
   many(2)
-  assert leafwise.classes(shapes) == TOGETHER
+  assert low_rank.classes_of(shapes) == TOGETHER
 
 
 def updates_of(factory, steps=3):

@@ -4,8 +4,8 @@ import functools
 
 import chex
 import gradsparse as gs
-from gradsparse import checksum
 from gradsparse.collectives import Comm
+from gradsparse.collectives import checksum
 from hypothesis import given
 from hypothesis import strategies as st
 import jax

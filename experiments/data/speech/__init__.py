@@ -4,9 +4,8 @@ from experiments.data import folders
 from experiments.data.speech import an4
 from experiments.data.speech import fsdd
 from experiments.data.speech import librispeech
-from experiments.data.speech.alphabet import DIGITS as DIGITS
-from experiments.data.speech.alphabet import LETTERS as LETTERS
-from experiments.data.speech.alphabet import Alphabet as Alphabet
+from experiments.data.speech.recordings import DIGITS as DIGITS
+from experiments.data.speech.recordings import LETTERS as LETTERS
 from experiments.data.speech.recordings import Corpus as Corpus
 from experiments.data.speech.recordings import Recordings as Recordings
 from experiments.data.speech.recordings import Utterance as Utterance

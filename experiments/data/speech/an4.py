@@ -15,7 +15,6 @@ import re
 
 from experiments.data import dataset
 from experiments.data import folders
-from experiments.data.speech import alphabet as alphabets
 from experiments.data.speech import recordings
 
 SOURCE = folders.Source(
@@ -30,7 +29,7 @@ _LINE = re.compile(r'(?:<s>)?(.*?)(?:</s>)?\s*\(([^()]+)\)')
 
 
 def load(
-  directory: str, test_split: str, alphabet: alphabets.Alphabet
+  directory: str, test_split: str, alphabet: recordings.Alphabet
 ) -> recordings.Corpus:
   """Returns AN4.
 

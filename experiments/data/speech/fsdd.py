@@ -10,7 +10,6 @@ import pathlib
 import re
 
 from experiments.data import folders
-from experiments.data.speech import alphabet as alphabets
 from experiments.data.speech import recordings
 import numpy as np
 
@@ -28,10 +27,7 @@ _SPLITS = {'test': (range(5), 5), 'validation': (range(5, 10), 10)}
 
 
 def load(
-  directory: str,
-  test_split: str,
-  alphabet: alphabets.Alphabet,
-  seed: int = 0,
+  directory: str, test_split: str, alphabet: recordings.Alphabet, seed: int = 0
 ) -> recordings.Corpus:
   """Returns strings of digits; no recording is for training and for testing.
 
@@ -92,6 +88,6 @@ def _strings(folder, spoken, rng) -> list[recordings.Utterance]:
         length = fitting[rng.randint(len(fitting))]
         said, left = left[:length], left[length:]
         digits = [int(path.name[0]) for path in said]
-        text = ' '.join(alphabets.DIGITS.symbols[digit] for digit in digits)
+        text = ' '.join(recordings.DIGITS.symbols[digit] for digit in digits)
         strings.append(recordings.Utterance(tuple(map(str, said)), text))
   return strings

@@ -11,7 +11,6 @@ are there are trained on; together the three of them have 960 hours.
 import pathlib
 
 from experiments.data import folders
-from experiments.data.speech import alphabet as alphabets
 from experiments.data.speech import recordings
 
 SOURCE = folders.Source(
@@ -25,7 +24,7 @@ _EXPECTED = 'lines such as 19-198-0000 NORTHANGER ABBEY'
 
 
 def load(
-  directory: str, test_split: str, alphabet: alphabets.Alphabet
+  directory: str, test_split: str, alphabet: recordings.Alphabet
 ) -> recordings.Corpus:
   """Returns LibriSpeech, or what else lies in such folders.
 

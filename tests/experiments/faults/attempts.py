@@ -29,6 +29,7 @@ import orbax.checkpoint as ocp
 REPOSITORY = pathlib.Path(__file__).resolve().parents[3]
 LIMIT_SECONDS = 900.0  # without progress
 POLL_SECONDS = 0.002
+_LOOPBACK = network.Host(0, '127.0.0.1', None)
 _RESUMED = re.compile(r'resuming after step (\d+)')
 
 # Kept memories, shared state, random rounding, agreement between workers, and
@@ -101,7 +102,7 @@ class Attempt:
   ):
     """Prepares it; without hosts all processes are on this one."""
     self.workdir, self._setting = workdir, setting
-    self._hosts = hosts or [network.LOOPBACK] * setting.processes
+    self._hosts = hosts or [_LOOPBACK] * setting.processes
     self.children: list[subprocess.Popen] = []
 
   def __enter__(self):

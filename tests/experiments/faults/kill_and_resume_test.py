@@ -17,7 +17,7 @@ import random
 import signal
 import time
 
-from experiments.hosts import placement as placing
+from experiments.hosts.placement import Placement
 from experiments.run import checkpoints
 from experiments.run import records
 import jax.numpy as jnp
@@ -145,7 +145,7 @@ def test_killed_runs_end_like_an_undisturbed_one(
 
 
 def _write(folder, *, param=1.0, loss=0.5, memory=2.0, seconds=1.0):
-  placement = placing.Placement('simulate', 1)
+  placement = Placement('simulate', 1)
   saver = checkpoints.Checkpoints(folder / 'checkpoints', 1, placement)
   saver.prepare(0)
   saver.save(4, {'memory': jnp.full(3, memory), 'step': jnp.asarray(4)}, {})

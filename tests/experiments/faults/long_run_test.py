@@ -16,7 +16,8 @@ import resource
 import time
 
 from experiments import data
-from experiments.hosts import placement as placing
+from experiments.hosts.placement import AXIS
+from experiments.hosts.placement import make_placement
 from experiments.models import mlp
 from experiments.program import tables
 import gradsparse as gs
@@ -34,7 +35,7 @@ _POINTS = 100 if _STEPS >= 10_000 else 16
 _CHUNK = _STEPS // _POINTS // 5  # steps in one call of the compiled program
 _WORKERS = 2
 _BATCH = 16  # examples of a worker
-_AXIS = placing.AXIS
+_AXIS = AXIS
 _COMPILED = '/jax/core/compile/backend_compile_duration'
 # Of the memory in use, over the second half of the run. The first half is for
 # caches and the allocator to come to rest.
@@ -152,7 +153,7 @@ def _point(step, told, compilations):
 
 def _measured(name):
   """The points of a run."""
-  placement = placing.provide('shard_map', _WORKERS)
+  placement = make_placement('shard_map', _WORKERS)
   state, batch, run, check = _programs(name, placement)
   told, points, compiled = [], [], []
 

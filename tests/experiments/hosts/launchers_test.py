@@ -73,7 +73,7 @@ def join(monkeypatch):
     for name, found in (('index', state.process_id), ('count', 1)):
       monkeypatch.setattr(jax, f'process_{name}', lambda found=found: found)
     watch = types.SimpleNamespace(service=1, close=lambda: None)
-    monkeypatch.setattr(multihost.watching, 'Watch', lambda *_, **__: watch)
+    monkeypatch.setattr(multihost, 'Watch', lambda *_, **__: watch)
     monkeypatch.setattr(multihost.relay, 'start', lambda *_: 2)
     with multihost.session(place):
       pass

@@ -17,7 +17,7 @@ def two_processes(monkeypatch):
 
 def _refused(*arguments):
   with pytest.raises(errors.ConfigError, match='cpu has 2|gpu has 2') as caught:
-    placement.provide('shard_map', *arguments)
+    placement.make_placement('shard_map', *arguments)
   return str(caught.value)
 
 

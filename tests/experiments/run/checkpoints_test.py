@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 
-from experiments.hosts import placement as placing
+from experiments.hosts.placement import Placement
 from experiments.program import errors
 from experiments.program import manifest
 from experiments.run import checkpoints
@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-_ONE = placing.Placement('simulate', 1)
+_ONE = Placement('simulate', 1)
 
 
 def _state(step):
@@ -151,7 +151,7 @@ def test_no_folder_is_a_run_that_begins(tmp_path):
 
 
 @dataclasses.dataclass(frozen=True)
-class _WithAnother(placing.Placement):
+class _WithAnother(Placement):
   """A process beside one that has these intact."""
 
   intact: tuple[int, ...] = ()

@@ -56,7 +56,7 @@ def _attempt(fake, workdir, last_step):
   """Writes steps 2 and 4 as a run would that has written `last_step`."""
   fake.calls.clear()
   made = writers.Writers(
-    writers.find([fake.__name__]), _CONFIG, workdir, last_step
+    writers.find_writers([fake.__name__]), _CONFIG, workdir, last_step
   )
   for step in (2, 4):
     made.write(step, _NUMBERS)
@@ -101,11 +101,11 @@ def test_a_tracker_gets_the_fields_once_and_each_step_once(fake, tmp_path):
 def test_nothing_is_imported_that_was_not_asked_for(monkeypatch, tmp_path):
   for package, _ in trackers.TRACKERS.values():
     monkeypatch.setitem(sys.modules, package, None)  # raises ImportError
-  assert writers.find([]) == {}
+  assert writers.find_writers([]) == {}
   writers.Writers({}, _CONFIG, tmp_path, 0).close()
   for name, (package, _) in trackers.TRACKERS.items():
     with pytest.raises(errors.ConfigError) as told:
-      writers.find([name])
+      writers.find_writers([name])
     assert str(told.value).startswith(f'--writer={name} needs the package')
     assert str(told.value).endswith(f'pip install {package}')
 
@@ -229,7 +229,7 @@ def test_a_writer_that_fails_is_one_warning_and_the_run_ends_well(
 def test_one_that_cannot_begin_is_an_error_and_later_a_warning(
   tmp_path, caplog
 ):
-  factories = writers.find([_own('Own'), _own('fails')])
+  factories = writers.find_writers([_own('Own'), _own('fails')])
   with pytest.raises(errors.UserError) as told:
     writers.Writers(factories, _CONFIG, tmp_path, 0)
   assert str(told.value) == (
@@ -271,5 +271,5 @@ def test_the_page_has_all_trackers_and_its_own_writer_works(tmp_path):
 )
 def test_a_factory_that_is_none_is_told(name, says):
   with pytest.raises(errors.ConfigError, match=says) as told:
-    writers.find([name])
+    writers.find_writers([name])
   assert 'a function of (config, workdir, last_step)' in str(told.value)

@@ -1,6 +1,6 @@
 """Shared pieces of the tests of tasks."""
 
-from experiments.hosts import placement as placing
+from experiments.hosts.placement import make_placement
 from experiments.training import evaluation
 import jax
 import pytest
@@ -28,7 +28,7 @@ def check_one_copy(monkeypatch):
 
     with monkeypatch.context() as patch:
       patch.setattr(jax, 'jit', jit)
-      test = evaluation.Evaluation(task, placing.provide('simulate', 1), False)
+      test = evaluation.Evaluation(task, make_placement('simulate', 1), False)
     test(evaluation.Model(*jax.device_get((params, statistics))))
     first, *others = given
     assert others

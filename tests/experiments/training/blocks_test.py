@@ -4,7 +4,8 @@ import functools
 
 from experiments import data
 from experiments import tasks
-from experiments.hosts import placement as placing
+from experiments.hosts.placement import AXIS
+from experiments.hosts.placement import make_placement
 from experiments.training import train
 from experiments.training import training_step
 from flax import linen as nn
@@ -16,13 +17,12 @@ import pytest
 from tests import marks
 
 _WORKERS, _STEPS = 4, 2
-_AXIS = placing.AXIS
-_DROPPING = gs.gradient_dropping(0.3, min_size=0, axis_name=_AXIS)
+_DROPPING = gs.gradient_dropping(0.3, min_size=0, axis_name=AXIS)
 _SCHEMES = {
-  'dense': gs.dense(axis_name=_AXIS),
-  'dgc': gs.dgc(0.3, min_size=0, axis_name=_AXIS),
+  'dense': gs.dense(axis_name=AXIS),
+  'dgc': gs.dgc(0.3, min_size=0, axis_name=AXIS),
   'local_gradient': gs.local_gradient(_DROPPING, 'partial'),
-  'variance_based': gs.variance_based(1.0, min_size=0, axis_name=_AXIS),
+  'variance_based': gs.variance_based(1.0, min_size=0, axis_name=AXIS),
 }
 
 
@@ -40,7 +40,7 @@ class _Model(nn.Module):
 
 def _made(scheme, inner=1):
   """(block -> step, state before the first, step -> batch)."""
-  placement = placing.provide('simulate', _WORKERS, inner)
+  placement = make_placement('simulate', _WORKERS, inner)
   tx = optax.chain(_SCHEMES[scheme], optax.sgd(0.1))
   task = tasks.Classification(
     _Model(), image_shape=(2, 2, 1), mean=[0.5], std=[0.5]

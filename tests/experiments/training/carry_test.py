@@ -3,7 +3,8 @@
 import dataclasses
 
 from experiments import data
-from experiments.hosts import placement as placing
+from experiments.hosts.placement import AXIS
+from experiments.hosts.placement import make_placement
 from experiments.tasks.task import Outcome
 from experiments.tasks.task import Variables
 from experiments.training import training_step
@@ -58,10 +59,10 @@ def _trained(
   bad_step=None,
 ):
   """The states after each step, and the last metrics."""
-  placement = placing.provide(runner, _WORKERS, inner)
-  scheme = gs.dense(axis_name=placing.AXIS)
+  placement = make_placement(runner, _WORKERS, inner)
+  scheme = gs.dense(axis_name=AXIS)
   if moments:
-    scheme = gs.variance_based(1.0, min_size=0, axis_name=placing.AXIS)
+    scheme = gs.variance_based(1.0, min_size=0, axis_name=AXIS)
   tx = optax.chain(scheme, optax.sgd(0.01))
   task = _Sums()
   state = training_step.init_state(
@@ -86,7 +87,7 @@ def _trained(
 
 def _inputs(inner=1):
   """float32[steps, workers..., batch, 2]."""
-  placement = placing.provide('simulate', _WORKERS, inner)
+  placement = make_placement('simulate', _WORKERS, inner)
   sizes = tuple(placement.axes.values())
   rows = [_rows(step, placement).inputs['x'] for step in range(_STEPS)]
   return np.stack(rows).reshape(_STEPS, *sizes, _BATCH, 2)

@@ -4,7 +4,8 @@ import functools
 
 from experiments import data
 from experiments import tasks
-from experiments.hosts import placement as placing
+from experiments.hosts.placement import AXIS
+from experiments.hosts.placement import make_placement
 from experiments.training import training_step
 from flax import linen as nn
 import gradsparse as gs
@@ -30,8 +31,8 @@ class _Dropping(nn.Module):
 @functools.cache
 def _losses(runner, block, moments):
   """The mean loss of the workers, for each of `_NOISES`."""
-  placement = placing.provide(runner, _WORKERS)
-  tx = optax.chain(gs.dense(axis_name=placing.AXIS), optax.sgd(0.1))
+  placement = make_placement(runner, _WORKERS)
+  tx = optax.chain(gs.dense(axis_name=AXIS), optax.sgd(0.1))
   task = tasks.Classification(
     _Dropping(), image_shape=(4, 4, 1), mean=[100.0], std=[50.0]
   )

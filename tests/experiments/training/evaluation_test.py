@@ -2,7 +2,7 @@
 
 from experiments import data
 from experiments import tasks
-from experiments.hosts import placement as placing
+from experiments.hosts.placement import make_placement
 from experiments.tasks import classification
 from experiments.training import evaluation
 from experiments.training import training_step
@@ -31,7 +31,7 @@ def _tested(images, labels):
     classes=classes,
     examples=data.Split(images, labels),
   )
-  evaluate = evaluation.Evaluation(task, placing.provide('simulate', 2), False)
+  evaluate = evaluation.Evaluation(task, make_placement('simulate', 2), False)
   return evaluate(evaluate.models(state)[evaluation.MEAN])
 
 
@@ -84,7 +84,7 @@ def test_smoothed_parameters_are_what_is_tested():
     examples=data.Split(images, np.zeros(4, np.int32)),
   )
   raw, smoothed = ({'scale': jnp.array(x)} for x in ([1.0] * 3, [9.0, 1, 1]))
-  evaluate = evaluation.Evaluation(task, placing.provide('simulate', 2), False)
+  evaluate = evaluation.Evaluation(task, make_placement('simulate', 2), False)
 
   def tested(state):
     return evaluate(evaluate.models(state)[evaluation.MEAN])
@@ -109,7 +109,7 @@ class _Shifted(nn.Module):
   ('runner', 'inner'), [('simulate', 1), ('shard_map', 1), ('shard_map', 2)]
 )
 def test_one_worker_has_its_own_parameters_and_statistics(runner, inner):
-  placement = placing.provide(runner, 2, inner)
+  placement = make_placement(runner, 2, inner)
   task = tasks.Classification(
     _Shifted(),
     image_shape=(1, 2, 1),

@@ -2,7 +2,7 @@
 
 from configs import default
 from experiments import models
-from experiments.hosts import placement as placing
+from experiments.hosts.placement import make_placement
 from experiments.program import errors
 from experiments.training import experiment
 import pytest
@@ -23,7 +23,7 @@ def test_microbatches_and_batch_normalisation_do_not_go_together(monkeypatch):
       'compression.microbatch': 4,
     }
   )
-  placement = placing.provide('simulate', config.parallel.num_workers)
+  placement = make_placement('simulate', config.parallel.num_workers)
   with pytest.raises(
     errors.ConfigError,
     match="microbatch must be 0 for model.name='resnet20', .*, got 4",

@@ -4,7 +4,8 @@ import functools
 
 from experiments import data
 from experiments import tasks
-from experiments.hosts import placement as placing
+from experiments.hosts.placement import AXIS
+from experiments.hosts.placement import make_placement
 from experiments.run import byte_counter
 from experiments.training import training_step
 from flax import linen as nn
@@ -16,7 +17,6 @@ import pytest
 
 _WORKERS, _INNER, _STEPS = 2, 2, 2
 _BATCH = 8  # examples of a worker
-_AXIS = placing.AXIS
 
 
 class _Linear(nn.Module):
@@ -30,19 +30,19 @@ class _Linear(nn.Module):
     return nn.BatchNorm(not train)(x) if self.normalised else x
 
 
-_DROPPING = gs.gradient_dropping(0.3, min_size=0, axis_name=_AXIS)
+_DROPPING = gs.gradient_dropping(0.3, min_size=0, axis_name=AXIS)
 _SCHEMES = {
-  'dense': gs.dense(axis_name=_AXIS),
-  'dgc': gs.dgc(0.3, min_size=0, axis_name=_AXIS),
+  'dense': gs.dense(axis_name=AXIS),
+  'dgc': gs.dgc(0.3, min_size=0, axis_name=AXIS),
   'local_gradient': gs.local_gradient(_DROPPING, 'partial'),
-  'qsgd': gs.qsgd(7, min_size=0, axis_name=_AXIS),
-  'variance_based': gs.variance_based(1.0, min_size=0, axis_name=_AXIS),
+  'qsgd': gs.qsgd(7, min_size=0, axis_name=AXIS),
+  'variance_based': gs.variance_based(1.0, min_size=0, axis_name=AXIS),
 }
 
 
 def _program(scheme, runner, inner, normalised=False):
   """(the compiled step, state before the first)."""
-  placement = placing.provide(runner, _WORKERS, inner)
+  placement = make_placement(runner, _WORKERS, inner)
   task = tasks.Classification(
     _Linear(normalised), image_shape=(2, 2, 1), mean=[0.5], std=[0.5]
   )

@@ -61,6 +61,7 @@ def test_main_tells_a_mistake_without_a_traceback(tmp_path, run):
   done = run(f'--workdir={tmp_path / "run"}', '--config.train.stepz=3')
   assert done.returncode == 2
   assert 'Did you mean "steps"' in done.stderr
+  assert 'batch_size' in done.stderr and 'object' not in done.stderr
   assert 'Traceback' not in done.stderr
   assert not (tmp_path / 'run').exists()
 

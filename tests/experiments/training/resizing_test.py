@@ -12,7 +12,7 @@ import sys
 
 from experiments import cluster
 from experiments import models
-from experiments.hosts import placement as placing
+from experiments.hosts.placement import make_placement
 from experiments.program import errors
 from experiments.run import checkpoints
 from experiments.training import experiment
@@ -43,7 +43,7 @@ def config_of(tiny_config):
 
 def built(config):
   parallel = config.parallel
-  placement = placing.provide(
+  placement = make_placement(
     parallel.runner, parallel.num_workers, parallel.devices_per_node
   )
   made = experiment.Experiment(config, placement)

@@ -5,7 +5,8 @@ import warnings
 
 from experiments import data
 from experiments import tasks
-from experiments.hosts import placement as placing
+from experiments.hosts.placement import AXIS
+from experiments.hosts.placement import make_placement
 from experiments.training import training_step
 import gradsparse as gs
 import jax
@@ -22,7 +23,7 @@ def _made(placement, **arguments):
   task = tasks.Classification(
     Normalised(), image_shape=(2, 2, 1), mean=[0.5], std=[0.5]
   )
-  tx = optax.chain(gs.dense(axis_name=placing.AXIS), optax.sgd(0.1))
+  tx = optax.chain(gs.dense(axis_name=AXIS), optax.sgd(0.1))
   state = training_step.init_state(task, tx, placement=placement, seed=0)
   fn = training_step.make_train_step(
     task, tx, state.params, placement=placement, **arguments
@@ -41,7 +42,7 @@ def _made(placement, **arguments):
 
 def _stepped(runner):
   """Parameters and statistics after a step that takes second moments."""
-  fn, state, batch = _made(placing.provide(runner, _WORKERS), moments=True)
+  fn, state, batch = _made(make_placement(runner, _WORKERS), moments=True)
   with warnings.catch_warnings():
     warnings.filterwarnings('error', 'the types of this step')
     state, _ = fn(state, batch)
@@ -76,7 +77,7 @@ def _running_averages(dense, images):
 def test_running_averages_are_a_workers_own_until_a_test(
   runner, inner_workers, block
 ):
-  placement = placing.provide(runner, _WORKERS, inner_workers)
+  placement = make_placement(runner, _WORKERS, inner_workers)
   fn, state, batch = _made(placement, block=block)
   dense = jax.device_get(state.params['Dense_0'])
   state, _ = fn(state, batch)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from gradsparse.advise import shapes as shapes_of
+from gradsparse.advise import param_shapes
 from gradsparse.traffic import counting
 import jax
 import jax.numpy as jnp
@@ -28,12 +28,12 @@ def portion(shapes: Any) -> Any:
   """
   kept: list[Any] = []
   for leaf in jax.tree.leaves(shapes):
-    if kept and shapes_of.elements([*kept, leaf]) > MOST_ELEMENTS:
+    if kept and param_shapes.elements([*kept, leaf]) > MOST_ELEMENTS:
       break
     kept.append(leaf)
-  if shapes_of.elements(kept) > MOST_ELEMENTS:
+  if param_shapes.elements(kept) > MOST_ELEMENTS:
     shape = kept[0].shape
-    row = max(1, shapes_of.elements(kept) // max(1, shape[0]))
+    row = max(1, param_shapes.elements(kept) // max(1, shape[0]))
     rows = max(1, MOST_ELEMENTS // row)
     kept = [jax.ShapeDtypeStruct((rows, *shape[1:]), jnp.float32)]
   return kept
