@@ -70,7 +70,6 @@ def strom(
     compressors.by_rule(
       rule.strom(threshold),
       codes.signs_of(threshold),
-      codes.marking(threshold),
       name='strom',
       ladder=ladder,
       positive=(threshold,),
@@ -163,7 +162,6 @@ def variance_based(
     compressors.by_rule(
       rule.variance(alpha),
       codes.sparse(indices, values),
-      codes.marking(values),
       name='variance_based',
       ladder=ladder,
       positive=(alpha,),
@@ -231,7 +229,6 @@ def variance_strom(
     compressors.by_rule(
       rule.variance_strom(alpha, threshold),
       codes.signs_of(threshold),
-      codes.marking(threshold),
       name='variance_strom',
       ladder=ladder,
       positive=(alpha, threshold),
@@ -293,7 +290,6 @@ def ada_comp(
     compressors.by_rule(
       rule.ada_comp(bin_size),
       codes.sparse('elias_fano', 'sign2'),
-      codes.marking('sign2'),
       name='ada_comp',
       ladder=ladder,
     ),

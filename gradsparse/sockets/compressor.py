@@ -207,6 +207,9 @@ class Code(NamedTuple):
       `round` (counted as overflow). None: all get one.
     limits: the code's limits.
     shortcuts: faster ways to read messages; a first code needs none.
+    mark: (leaves, ctx) -> `codes.marked.Coded`: rounds and codes elements
+      before it is known how many are sent. `leaves` has the values of each leaf
+      and which of them to send. `compressors.by_rule` needs it.
   """
 
   pack: Callable[[Any, Context], Any]
@@ -220,6 +223,9 @@ class Code(NamedTuple):
   dropped: Callable[[Any, Any], jax.Array] | None = None
   limits: Limits = Limits()
   shortcuts: Shortcuts = Shortcuts()
+  mark: (
+    Callable[[Sequence[tuple[jax.Array, jax.Array]], Context], Any] | None
+  ) = None
 
   @property
   def is_exact(self) -> bool:

@@ -56,12 +56,19 @@ def sockets() -> Iterator[Case]:
     TypeError,
     'values must be .*got 3',
   )
-  yield Case(
-    'marking-values',
-    lambda: extend.codes.marking('float33'),
-    ValueError,
-    "values must be one of .*got 'float33'",
-  )
+  for name, code, error in (
+    ('table4', extend.codes.sparse(values='table4'), ValueError),
+    ('leaves', extend.codes.plain.of_leaves(), ValueError),
+    ('str', 'float32', TypeError),
+  ):
+    yield Case(
+      f'by_rule-code-{name}',
+      lambda code=code: extend.compressors.by_rule(
+        extend.compressors.rule.strom(0.1), code, name='mine'
+      ),
+      error,
+      'code must (have a `mark`.*got one without|be a Code, got str)',
+    )
   yield Case(
     'majority-scatter',
     lambda: extend.exchanges.majority('x'),
