@@ -39,6 +39,7 @@ from gradsparse.transform.described import call
 from gradsparse.transform.messages import Scheme
 from gradsparse.transform.receive import typed
 from gradsparse.transform.receive import unmapped
+from gradsparse.transform.step import REDUCTIONS
 from gradsparse.transform.step import one_step
 import jax
 import jax.numpy as jnp
@@ -161,6 +162,9 @@ def compressed_mean(
   arguments.instance('memory', memory, Memory)
   arguments.instance('compressor', compressor, Compressor)
   arguments.instance('exchange', exchange, Exchange)
+  if compressor.pre_reduce is not None:
+    reduce = compressor.pre_reduce.reduce
+    arguments.one_of('PreReduce.reduce', reduce, REDUCTIONS)
   axis_name = arguments.axis_name(axis_name)
   min_size = arguments.min_size(min_size)
   dense_paths = arguments.dense_paths(dense_paths)

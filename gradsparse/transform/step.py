@@ -37,6 +37,8 @@ import jax.numpy as jnp
 
 # No worker has this number, so keys folded with it differ from all workers'.
 _APART = 2**31 - 1
+# What `PreReduce.reduce` names.
+REDUCTIONS = {'max': Comm.max, 'mean': Comm.mean}
 
 
 def one_step(
@@ -234,5 +236,5 @@ def _pre_reduced(
     return None, 0
   operands = compressor.pre_reduce.operands(list(signals), ctx)
   nbytes = sum(x.nbytes for x in jax.tree.leaves(operands))
-  reduce = {'max': comm.max, 'mean': comm.mean}[compressor.pre_reduce.reduce]
-  return compressor.pre_reduce.finish(reduce(operands), ctx), nbytes
+  reduced = REDUCTIONS[compressor.pre_reduce.reduce](comm, operands)
+  return compressor.pre_reduce.finish(reduced, ctx), nbytes

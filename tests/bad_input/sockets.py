@@ -40,6 +40,15 @@ def sockets() -> Iterator[Case]:
       TypeError,
       f'{name} must be an? {name.title()}, got {kind}',
     )
+  for wrong, error in (('sum', ValueError), (max, TypeError)):
+    pre_reduce = extend.PreReduce(wrong, lambda signals, ctx: ())
+    compressor = extend.compressors.terngrad()._replace(pre_reduce=pre_reduce)
+    yield Case(
+      f'compressed_mean-PreReduce-{wrong}',
+      lambda compressor=compressor: joined(compressor=compressor),
+      error,
+      r"PreReduce.reduce must be one of \('max', 'mean'\), got",
+    )
   yield from whole(
     'compressed_mean', lambda v: joined(seed=v), 'seed', SEEDS, 'in 0..'
   )
