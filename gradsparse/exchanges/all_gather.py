@@ -60,6 +60,11 @@ def all_gather(mean: str = 'workers') -> Exchange:
 
   def run(message: Message, comm: Comm) -> Exchanged:
     own = message.own
+    if mean == 'senders' and not isinstance(own, Sparse | Marked):
+      raise TypeError(
+        f"mean='senders' needs messages of Sparse or Marked, but code.decode "
+        f'(or code.round, without a decode) returned {type(own).__name__}'
+      )
     if mean == 'workers' and _cheaper_dense(message, comm.size):
       return common.as_dense(message, comm)
     code, ctx = message.code, message.ctx

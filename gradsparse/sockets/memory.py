@@ -121,7 +121,24 @@ class Memory(NamedTuple):
 
   def _state(self) -> Any:
     """The state of one parameter, as shapes."""
-    return jax.eval_shape(self.init, jax.ShapeDtypeStruct((), jnp.float32))
+    shape = jax.ShapeDtypeStruct((), jnp.float32)
+    return jax.eval_shape(lambda param: first_state(self, param), shape)
+
+
+def first_state(memory: Memory, params: Any) -> Any:
+  """The result of `Memory.init`.
+
+  Raises:
+    TypeError: it is no NamedTuple with a method `pending`.
+  """
+  state = memory.init(params)
+  owes = callable(getattr(state, 'pending', None))
+  if not owes or not hasattr(state, '_asdict'):
+    raise TypeError(
+      'memory.init must return a NamedTuple with a method pending(), which '
+      f'returns the undelivered values, got {type(state).__name__}'
+    )
+  return state
 
 
 def checked_state(function: str, new: Any, old: Any) -> Any:

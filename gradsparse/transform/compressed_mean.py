@@ -27,6 +27,7 @@ from gradsparse.collectives import surroundings
 from gradsparse.sockets import Compressor
 from gradsparse.sockets import Exchange
 from gradsparse.sockets import Memory
+from gradsparse.sockets import first_state
 from gradsparse.state.scheme import CompressedMeanState
 from gradsparse.state.scheme import Stats
 from gradsparse.traffic import demands
@@ -225,7 +226,7 @@ def compressed_mean(
   def fresh(params, layout):
     return CompressedMeanState(
       steps=jnp.zeros([], jnp.int32),
-      memory=memory.init(params),
+      memory=first_state(memory, params),
       compressor=(
         compressor.state.init(layout.compressed_shapes)
         if compressor.state

@@ -20,6 +20,7 @@ from gradsparse.sockets import Marked
 from gradsparse.sockets import Memory
 from gradsparse.sockets import Message
 from gradsparse.sockets import Sent
+from gradsparse.sockets import Shape
 from gradsparse.sockets import Signal
 from gradsparse.sockets import Sparse
 from gradsparse.sockets import Stream
@@ -153,6 +154,13 @@ def _message(
       f'code.decode (or code.round, without a decode) must return one of '
       f'{names}, got {type(own).__name__}'
     )
+  if _shapes(own) != list(ctx.shapes):
+    selects = isinstance(selected, Sent) and _shapes(selected) == _shapes(own)
+    raise TypeError(
+      ('compressor.select' if selects else 'code.decode')
+      + f' must return {type(own).__name__} of leaves of the shapes '
+      f'{list(ctx.shapes)}, got {_shapes(own)}'
+    )
   words = code.pack(rounded, ctx)
   if code.combines != 'sums':  # arrays of any type can be summed
     _check_words(words)
@@ -191,6 +199,13 @@ def _check_selected(compressor: Compressor, selected: Any) -> None:
       f'compressor.select: Sparse.indices must be int32, got '
       f'{selected.indices.dtype}'
     )
+
+
+def _shapes(payload: Sent) -> list[Shape]:
+  """The shapes of the leaves that a payload is of."""
+  if isinstance(payload, Leaves):
+    return [x.shape for x in payload.arrays]
+  return list(payload.space.shapes)
 
 
 def _check_words(words: Any) -> None:
