@@ -13,7 +13,6 @@ from typing import Any
 
 from gradsparse import schedules
 from gradsparse.collectives import Comm
-from gradsparse.sockets import Context
 from gradsparse.sockets import Exchanged
 from gradsparse.sockets import Ladder
 from gradsparse.sockets import Leaves
@@ -97,22 +96,6 @@ def send(scheme: Scheme, comm: Comm, outgoing: Outgoing) -> list[Exchanged]:
     if received[n].delivered is None and ladder.delivered is not None:
       received[n] = received[n]._replace(delivered=ladder.delivered(ctx))
   return received
-
-
-def at_rung(scheme: Scheme, outgoing: Outgoing, number: int) -> list[Context]:
-  """The contexts of messages of one size.
-
-  Args:
-    scheme: the scheme.
-    outgoing: this worker's data.
-    number: of the rung; a group that has fewer takes its last one.
-  """
-  return [
-    ctx._replace(rung=own[min(number, len(own) - 1)])
-    for ctx, own in zip(
-      outgoing.contexts, _rungs(scheme, outgoing), strict=True
-    )
-  ]
 
 
 def _rungs(scheme: Scheme, outgoing: Outgoing) -> list[tuple[Any, ...]]:
