@@ -124,8 +124,6 @@ def exchange(
     _message(scheme, comm, outgoing, group, ctx) if group.compressed else None
     for group, ctx in zip(groups, contexts, strict=True)
   ]
-  if comm.recorder is not None:
-    comm.recorder.message = []
   back = [
     _exchange(scheme, comm.within(group.axes), outgoing, group, message, n)
     for group, message, n in zip(
@@ -255,7 +253,7 @@ def _exchange(
     )
     back = back._replace(extras=extras)
   if comm.recorder is not None:
-    comm.recorder.message += _plan_rows(
+    comm.recorder.rows += _plan_rows(
       scheme.compressor,
       scheme.axis_name,
       outgoing.buckets,

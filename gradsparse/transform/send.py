@@ -7,11 +7,9 @@ once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 import functools
 from typing import Any
 
-from gradsparse import schedules
 from gradsparse.collectives import Comm
 from gradsparse.sockets import Exchanged
 from gradsparse.sockets import Ladder
@@ -50,20 +48,12 @@ def send(scheme: Scheme, comm: Comm, outgoing: Outgoing) -> list[Exchanged]:
     return exchange(scheme, comm, outgoing, contexts)
 
   if ladder is None or len(rungs) == 1:
-    _, back = sent(0)
-    if comm.recorder is not None:
-      comm.recorder.rows.extend(comm.recorder.message)
-    return back
+    return sent(0)[1]
   if comm.recorder is not None:
     if not ladder.agreed:
       comm.agree(jnp.int32(0))  # workers agree on the rung, as below
-    return _count_rungs(
-      lambda number: sent(number)[1],
-      rungs,
-      ladder,
-      scheme.axis_name,
-      comm.recorder,
-    )
+    own = [lambda n=n: sent(n)[1] for n in range(len(rungs))]
+    return comm.recorder.switch(own, rungs, scheme.axis_name, ladder.at_step)
   number = functools.reduce(
     jnp.maximum,
     [
@@ -140,46 +130,3 @@ def _of_any_size(
       overflow=comm.local(jnp.int32(extras.overflow)),
     ),
   )
-
-
-def _count_rungs(
-  at_rung: Callable[[int], Any],
-  rungs: Sequence[Any],
-  ladder: Ladder,
-  axis: Any,
-  recorder: counting.Recorder,
-) -> Any:
-  """Counts each rung, and adds that of the planned step to the plan.
-
-  If data decide the rung, the largest is added.
-  """
-  outs, branches = [], []
-  for number in range(len(rungs)):
-    with recorder.branch(
-      lambda: sum(row.payload_bytes for row in recorder.message)
-    ) as branch:
-      outs.append(at_rung(number))
-    branches.append(branch)
-  if ladder.at_step is None:
-    # Not always the last: a message with room for nearly all elements may be
-    # larger than the one with all elements.
-    chosen = max(range(len(rungs)), key=lambda number: branches[number].size)
-  else:
-    step = schedules.LAST_STEP if recorder.step is None else recorder.step
-    with jax.ensure_compile_time_eval():
-      chosen = int(ladder.at_step(jnp.int32(step)))
-  recorder.choose(branches[chosen])
-  recorder.rows.extend(branches[chosen].message)
-  if ladder.at_step is not None:
-    recorder.schedules.append(
-      counting.Schedule(
-        axis,
-        tuple(
-          counting.Rung(density, *branch.size)
-          for density, branch in zip(rungs, branches, strict=True)
-        ),
-        schedules.changes(ladder.at_step),
-        chosen,
-      )
-    )
-  return outs[chosen]
