@@ -26,8 +26,6 @@ class Message(NamedTuple):
     dense: leaves that stay dense and are summed with the message, float32.
     ok: bool scalar: whether this worker accepts the step.
     owed: the exchange's own state, see `Exchange.init`.
-    overflow: int32, how many elements found no room in the message.
-    whole: whether `own` is all that was selected, unrounded.
   """
 
   words: Any
@@ -38,8 +36,6 @@ class Message(NamedTuple):
   dense: list[jax.Array]
   ok: jax.Array
   owed: Sequence[jax.Array] = ()
-  overflow: Any = 0
-  whole: bool = False
 
   @property
   def dense_bytes(self) -> int:
@@ -63,8 +59,8 @@ class Extras(NamedTuple):
       None where words were not summed.
     judged: whether `Exchanged.ok` also says that the compressed total is
       finite.
-    overflow: `Message.overflow` of this worker; `transform/messages.py` fills
-      it in.
+    overflow: int32, how many elements of this worker found no room in its
+      message; `transform/messages.py` fills it in.
     whole: whether this worker delivered all that it selected, unrounded;
       `transform/messages.py` fills it in.
   """

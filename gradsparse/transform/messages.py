@@ -120,23 +120,28 @@ def exchange(
     the result of the exchange.
   """
   groups = outgoing.buckets.groups
-  messages = [
+  packed = [
     _message(scheme, comm, outgoing, group, ctx) if group.compressed else None
     for group, ctx in zip(groups, contexts, strict=True)
   ]
   back = [
-    _exchange(scheme, comm.within(group.axes), outgoing, group, message, n)
-    for group, message, n in zip(
-      groups, messages, outgoing.pre_reduced_bytes, strict=True
+    _exchange(scheme, comm.within(group.axes), outgoing, group, own, n)
+    for group, own, n in zip(
+      groups, packed, outgoing.pre_reduced_bytes, strict=True
     )
   ]
-  return messages, back
+  return [own and own[0] for own in packed], back
 
 
 def _message(
   scheme: Scheme, comm: Comm, outgoing: Outgoing, group: Group, ctx: Context
-) -> Message:
-  """The message of a group."""
+) -> tuple[Message, jax.Array, bool]:
+  """The message of a group.
+
+  Returns:
+    (the message; int32, how many elements found no room in it; whether it has
+    all that was selected, unrounded).
+  """
   compressor, code = scheme.compressor, scheme.compressor.code
   selected: Any = compressor.select(
     [outgoing.signals[i] for i in group.compressed], ctx
@@ -169,7 +174,7 @@ def _message(
     overflow = code.dropped(selected, rounded)
   if compressor.ladder is not None and compressor.ladder.overflow is not None:
     overflow += compressor.ladder.overflow(ctx)
-  return Message(
+  message = Message(
     words,
     rounded,
     own,
@@ -178,9 +183,8 @@ def _message(
     outgoing.dense(group),
     ok,
     [outgoing.owed[i] for i in group.compressed] if outgoing.owed else (),
-    overflow,
-    own is selected,
   )
+  return message, overflow, own is selected
 
 
 def _check_selected(compressor: Compressor, selected: Any) -> None:
@@ -224,17 +228,18 @@ def _exchange(
   comm: Comm,
   outgoing: Outgoing,
   group: Group,
-  message: Message | None,
+  packed: tuple[Message, jax.Array, bool] | None,
   pre_reduced_bytes: int,
 ) -> Exchanged:
-  """Sends the message of one group."""
-  if message is None:
+  """Sends the message of one group, the result of `_message`."""
+  if packed is None:
     # The other groups carry this worker's verdict.
     totals = comm.sum(outgoing.dense(group))
     back = Exchanged(
       [], totals, 1, jnp.bool_(True), Leaves([]), Extras(0, 'dense', whole=True)
     )
   else:
+    message, overflow, whole = packed
     back = scheme.exchange.run(message, comm)
     nbytes = back.extras.message_bytes
     if isinstance(nbytes, int):
@@ -246,8 +251,8 @@ def _exchange(
     extras = back.extras._replace(
       message_bytes=nbytes,
       judged=judged,
-      overflow=message.overflow,
-      whole=message.whole
+      overflow=overflow,
+      whole=whole
       and back.delivered is message.own
       and back.extras.removed is None,
     )
@@ -258,7 +263,7 @@ def _exchange(
       scheme.axis_name,
       outgoing.buckets,
       group,
-      message and message.own,
+      packed and packed[0].own,
       back.extras,
     )
   return back
