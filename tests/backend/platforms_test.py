@@ -79,6 +79,10 @@ def _halved_if(wanted, x):
   return barriers.in_place_if(wanted, lambda x: x / 2, x)
 
 
+def _branched_if(wanted, x):
+  return barriers.in_place_if(wanted, lambda x: x / 2, x, branch=True)
+
+
 # name -> (function of arrays, arguments)
 # They take seconds each; of the selections the fast suite has `ties_of_chunks`.
 SLOW = (
@@ -100,6 +104,8 @@ PRIMITIVES = {
   'hidden_numbers': (lambda x: barriers.hidden_numbers(range(7), x), (FLOATS,)),
   'in_place_if': (_halved_if, (True, FLOATS)),
   'not_in_place_if': (_halved_if, (False, FLOATS)),
+  'branched_if': (_branched_if, (True, FLOATS)),
+  'not_branched_if': (_branched_if, (False, FLOATS)),
   'row_max': (reductions.row_max, (ROWS.astype(np.int32),)),
   'top': (reductions.top, (np.where(np.isfinite(FLOATS), FLOATS, 2),)),
   'top_of_integers': (reductions.top, (ROWS.reshape(-1).astype(np.int32),)),
@@ -214,6 +220,7 @@ def test_forms_agree_to_the_bit(name, other_platform):
     'hidden_numbers',
     'in_place_if',
     'not_in_place_if',
+    'branched_if',
   ],
 )
 @pytest.mark.parametrize('platform', ['tpu', 'cuda'])
