@@ -83,8 +83,7 @@ def _branched_if(wanted, x):
   return barriers.in_place_if(wanted, lambda x: x / 2, x, branch=True)
 
 
-# name -> (function of arrays, arguments)
-# They take seconds each; of the selections the fast suite has `ties_of_chunks`.
+# They take seconds each.
 SLOW = (
   'buckets',
   'chunks',
@@ -98,6 +97,7 @@ SLOW = (
   'top_of_integers',
   'top_of_negatives',
 )
+# name -> (function of arrays, arguments)
 PRIMITIVES = {
   'fusion_barrier': (lambda x, y: barriers.fusion_barrier([x, y]), (FLOATS, 1)),
   'barrier_if_shared': (lambda x: barriers.barrier_if_shared(x, 9), (FLOATS,)),
@@ -176,6 +176,28 @@ PRIMITIVES = {
 }
 
 
+# The forms that TPUs have for themselves.
+OF_TPUS = (
+  'both_ascend_left',
+  'both_ascend_right',
+  'buckets',
+  'chunks',
+  'largest_along',
+  'many_of_chunks',
+  'sums_of_segments',
+  'ties',
+  'ties_of_chunks',
+  'top_k_of_all',
+  'top_k_of_each',
+)
+FORMS = {
+  f'{name}, {platform}': (name, platform)
+  for platform, names in (('gpu', PRIMITIVES), ('tpu', OF_TPUS))
+  for name in names
+  if (name, platform) != ('sums_of_segments', 'gpu')  # the form for CPUs
+}
+
+
 @pytest.fixture
 def other_platform(monkeypatch):
   """Within the test CPUs get the form of other platforms."""
@@ -185,23 +207,25 @@ def other_platform(monkeypatch):
     del cpu
     return depends(*arrays, default=default)
 
-  def turn():
+  def turn(platform):
     jax.clear_caches()
     monkeypatch.setattr(jax.lax, 'platform_dependent', as_elsewhere)
-    monkeypatch.setattr(platforms, 'name', lambda: 'gpu')
+    monkeypatch.setattr(platforms, 'name', lambda: platform)
 
   yield turn
   jax.clear_caches()
 
 
 @pytest.mark.parametrize(
-  'name', marks.few(PRIMITIVES, *PRIMITIVES.keys() - SLOW)
+  'form',
+  marks.few(FORMS, *(f for f, (name, _) in FORMS.items() if name not in SLOW)),
 )
-def test_forms_agree_to_the_bit(name, other_platform):
+def test_forms_agree_to_the_bit(form, other_platform):
+  name, platform = FORMS[form]
   fn, arguments = PRIMITIVES[name]
   arguments = [jnp.asarray(x) for x in arguments]
   on_cpus = jax.jit(fn)(*arguments)
-  other_platform()
+  other_platform(platform)
   elsewhere = fn(*arguments)
   jax.tree.map(
     lambda a, b: np.testing.assert_equal(
