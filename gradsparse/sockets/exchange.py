@@ -50,10 +50,9 @@ class Extras(NamedTuple):
     message_bytes: size of one worker's message; a uint32 scalar if the size
       depends on the data, or the largest size while a plan is made.
     transport: the collective, for tables; None where the run time chose.
-    removed: the values that the memory subtracts, if they differ from the
-      delivered ones. An exchange that rounds the mean once more counts the
-      change as delivered by the worker that rounded, but that worker's memory
-      held only its own message. None: the same as `Exchanged.delivered`.
+    removed: what the memory subtracts, if that is not `Exchanged.delivered`. A
+      reduce-scatter credits the second rounding error to the owner of the part,
+      but the owner's memory subtracts its own message only.
     owed: the exchange's new state, if the step is accepted.
     roundings: the sum of all workers' roundings, for `CompressorState.update`;
       None where words were not summed.

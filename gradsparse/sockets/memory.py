@@ -42,12 +42,11 @@ class MemoryFacts(NamedTuple):
   Attributes:
     lossless: whether undelivered values are kept (law 1 applies).
     moments: whether the update takes a `second_moment`, in `extra`.
-    elementwise: whether each number depends only on the numbers in the same
-      place. Then the memory may get several leaves as one vector, which
-      compiles faster: `grads`, the state, `is_dense` and so on are lists of
-      such vectors, not trees like params. On TPUs and GPUs `accumulate`,
-      `signals` and `sent` may run inside of a kernel, on blocks of a leaf
-      (`Compressor.per_chunk`): `sent` must change delivered elements only.
+    elementwise: whether all functions are elementwise. Small leaves may then
+      arrive joined to vectors, in lists and not in trees like params: this
+      compiles faster. On TPUs and GPUs `accumulate`, `signals` and `sent` may
+      run in a kernel, on blocks of a leaf (`Compressor.per_chunk`): `sent` must
+      change delivered elements only.
     momentum: factor of the momentum that the updates already have, so that no
       other should follow; 0 without one.
     usable: () -> bool scalar, whether traced arguments are in range. If not,

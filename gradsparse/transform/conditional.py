@@ -122,7 +122,7 @@ def _equal(due: jax.Array, axes: list[Comm]) -> jax.Array:
 
 
 def typed_equal_like(tree: Any, like: Any) -> Any:
-  """The tree, each leaf typed equal over the axes over which that of `like` is.
+  """Types each leaf equal over the axes over which its like is typed equal.
 
   The caller guarantees that the leaves are equal there. A barrier, for
   instance, types all its results as varying if one of its operands varies.
