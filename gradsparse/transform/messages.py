@@ -207,7 +207,7 @@ def _shapes(payload: Sent) -> list[Shape]:
   """The shapes of the leaves that a payload is of."""
   if isinstance(payload, Leaves):
     return [x.shape for x in payload.arrays]
-  return list(payload.space.shapes)
+  return [tuple(shape) for shape in payload.space.shapes]
 
 
 def _check_words(words: Any) -> None:

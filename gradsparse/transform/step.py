@@ -37,8 +37,11 @@ import jax.numpy as jnp
 
 # No worker has this number, so keys folded with it differ from all workers'.
 _APART = 2**31 - 1
-# What `PreReduce.reduce` names.
-REDUCTIONS = {'max': Comm.max, 'mean': Comm.mean}
+# What `PreReduce.reduce` names: (comm, operands) -> the reduced operands.
+REDUCTIONS: dict[str, Callable[[Comm, Any], Any]] = {
+  'max': lambda comm, operands: comm.max(operands),
+  'mean': lambda comm, operands: comm.mean(operands),
+}
 
 
 def one_step(

@@ -167,8 +167,8 @@ def test_what_an_own_optimizer_asks_for_is_given_by_its_name(how):
 
 def test_a_fault_of_the_library_is_no_argument_that_is_missing(monkeypatch):
   tx = gs.terngrad(axis_name='workers', min_size=0)
-  monkeypatch.delitem(step.REDUCTIONS, 'max')
-  with pytest.raises(KeyError, match='^.max.$'):
+  monkeypatch.setattr(step, 'REDUCTIONS', {})
+  with pytest.raises(KeyError, match="^'max'"):
     gs.plan(tx, PARAMS, 2)
 
 
