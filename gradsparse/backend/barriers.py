@@ -68,18 +68,27 @@ def hidden_numbers(values: Sequence[int], beside: jax.Array) -> list[jax.Array]:
   return _barrier_p.bind(beside.reshape(-1)[:1], *scalars)[1:]
 
 
-def in_place_if(wanted: jax.Array, fn: Callable[[Any], Any], state: Any) -> Any:
-  """fn(state) where `wanted`, else the state.
+def in_place_if(
+  wanted: jax.Array,
+  fn: Callable[[Any], Any],
+  state: Any,
+  *,
+  branch: bool = False,
+) -> Any:
+  """fn(state) if `wanted`, else the state.
 
   On CPUs the result overwrites a donated state, and readers of the new state
-  read that memory. From a plain expression XLA would compute the new state once
-  more for each reader, and keep a copy of the old one.
+  read that memory; arrays that `fn` returns unchanged are not touched. From a
+  plain expression XLA would compute the new state once more for each reader,
+  and keep a copy of the old one. For a branch it would copy both.
 
   Args:
     wanted: bool scalar.
     fn: state -> state of the same shapes and dtypes.
     state: a tree of arrays. CPUs run `fn` inside a loop, so that the result
       lands in the state's memory.
+    branch: whether other platforms have a branch, which asks the host once, so
+      that `fn` may send. They compute `fn` in any case otherwise.
   """
   if not jax.tree.leaves(state):
     return state
@@ -95,7 +104,10 @@ def in_place_if(wanted: jax.Array, fn: Callable[[Any], Any], state: Any) -> Any:
   def select(wanted, state):
     return jax.tree.map(lambda n, o: jnp.where(wanted, n, o), fn(state), state)
 
-  return platforms.elsewhere(select)(turn)(wanted, state)
+  def choose(wanted, state):
+    return jax.lax.cond(wanted, fn, lambda state: state, state)
+
+  return platforms.elsewhere(choose if branch else select)(turn)(wanted, state)
 
 
 def _one_turn_or_none(*leaves: jax.Array) -> list[jax.Array]:

@@ -18,14 +18,12 @@ from gradsparse.codes import plain
 from gradsparse.codes import qsgd
 from gradsparse.codes.low_rank import low_rank
 from gradsparse.codes.one_bit import signs
-from gradsparse.codes.sparse import marking
 from gradsparse.codes.sparse import signs_of
 from gradsparse.codes.sparse import sparse
 from gradsparse.codes.ternary import ternary
 
 __all__ = (
   'low_rank',
-  'marking',
   'one_bit',
   'plain',
   'qsgd',

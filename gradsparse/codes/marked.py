@@ -15,10 +15,10 @@ leaf ends are added up once more, element by element.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 import copy
 import dataclasses
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from gradsparse.backend import barriers
 from gradsparse.backend import joining
@@ -119,10 +119,6 @@ class Coded:
       values = self._code.decode(codes.astype(jnp.uint32), top)
       out.append(Full(jnp.where(marks, values, 0.0), marks))
     return deliveries.joined(out, runs)
-
-
-# (values of each leaf and which of them to send, context) -> Coded.
-Mark = Callable[[Sequence[tuple[jax.Array, jax.Array]], Any], Coded]
 
 
 def coded(

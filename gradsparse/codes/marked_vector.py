@@ -44,8 +44,8 @@ class CodedVector:
       words of the bitmap.
     space: the leaves.
     width: bits of a code.
-    slots: how many codes a message holds: space.size for those of all elements,
-      else the most marked elements.
+    slots: the number of codes in a message: space.size if it has those of all
+      elements, else the most marked elements that it can hold.
   """
 
   scales: list[jax.Array]

@@ -2,15 +2,14 @@
 
 Index codes are in `INDICES`, by name: 'elias_fano' takes about 2 + log2(N / k)
 bits for each of k indices of N elements. Value codes are in value_codes.py.
-`marking` codes values before selection; a large message then has a bitmap
-instead of indices (marked.py).
+Their `Code.mark` codes values before selection; a large message then has a
+bitmap instead of indices (marked.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 import functools
-from typing import Any
 
 from gradsparse import arguments
 from gradsparse.backend import barriers
@@ -80,44 +79,12 @@ def signs_of(magnitude: float) -> Code:
   return by_elias_fano(value_codes.constant(magnitude))
 
 
-def marking(values: Any) -> marked.Mark:
-  """A function that rounds and codes the elements that a rule marks.
-
-  `compressors.by_rule` selects from its result: that compressor must know how
-  many elements are sent before it can choose the size of the message.
-
-  >>> import gradsparse as gs, jax.numpy as jnp
-  >>> extend, x = gs.extend, jnp.array([3.0, -1.0, 0.5, -4.0])
-  >>> ctx = extend.Context(extend.MessageLeaves((x.shape,)), 1, 0, None, None)
-  >>> marked = extend.codes.marking('float32')([(x, x > 0)], ctx)
-  >>> print(marked.count(), marked.deliveries()[0].values)
-  2 [3.  0.  0.5 0. ]
-
-  Args:
-    values: as for `sparse`; or the magnitude of `signs_of`.
-
-  Returns:
-    (leaves, ctx) -> `marked.Coded`. `leaves` has the values of each leaf, and
-    which of them to send.
-
-  Raises:
-    TypeError: values is neither text nor a number.
-    ValueError: values is an unknown name, or not positive and finite.
-  """
-  if isinstance(values, str):
-    arguments.one_of('values', values, value_codes.BY_NAME)
-    code = value_codes.BY_NAME[values]()
-  else:
-    code = value_codes.constant(values)
-  return lambda leaves, ctx: marked.coded(code, leaves, ctx.key)
-
-
 def of_entries(
   values: ValueCode,
   pack_entries: Callable[[Entries], jax.Array],
   unpack_entries: Callable[[jax.Array, Space, int], Entries],
 ) -> Code:
-  """A code of `Sparse`, and of elements that `marking` coded.
+  """A code of `Sparse`, and of elements that its `mark` coded.
 
   Args:
     values: the value code.
@@ -128,7 +95,10 @@ def of_entries(
   def round(selected, ctx):
     if isinstance(selected, Sparse):
       return sparse_values.round(values, selected, ctx.key)
-    return selected  # `marking` has rounded it
+    return selected  # `mark` has rounded it
+
+  def mark(leaves, ctx):
+    return marked.coded(values, leaves, ctx.key)
 
   def pack(rounded, ctx):
     del ctx
@@ -166,6 +136,7 @@ def of_entries(
     unpack,
     decode=decode,
     takes=(Sparse, Entries, marked.CodedVector),
+    mark=mark if values.fit is None else None,
     shortcuts=Shortcuts(adder=adder),
   )
   is_exact = values.round is None and values.fit is None

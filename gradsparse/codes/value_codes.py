@@ -166,16 +166,16 @@ def stochastic(levels: int) -> ValueCode:
   )
 
 
-def table4(reach: float = 6.0) -> ValueCode:
+def table4() -> ValueCode:
   """Four reconstruction values a leaf, the means of four bins.
 
-  The bins are of equal width, `reach / 4` standard deviations of the values of
-  the leaf, around their mean. Values beyond are in the outer bins.
+  The bins are of equal width, 1.5 standard deviations of the values of the
+  leaf, around their mean. Values beyond are in the outer bins.
 
   References:
     Sarfi et al., SparseLoCo, arXiv 2508.15706; its code has bins=4, range=6.
   """
-  bins = 4
+  bins, reach = 4, 6.0
 
   def fit(values, leaf, leaves):
     def total(x, owner=leaf, size=leaves):

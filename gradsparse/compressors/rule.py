@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 from gradsparse import arguments
 from gradsparse import traced
 from gradsparse.backend import reductions
-from gradsparse.codes.marked import Mark
 from gradsparse.sockets import Code
 from gradsparse.sockets import Compressor
 from gradsparse.sockets import Ladder
@@ -39,7 +38,7 @@ class _Picked(NamedTuple):
   """The elements that the rule picked.
 
   Attributes:
-    leaves: the leaves, rounded and coded by `codes.marking`.
+    leaves: the leaves, rounded and coded by `Code.mark`.
     joined: the same, concatenated.
     need: int32, how many elements are picked.
   """
@@ -52,7 +51,6 @@ class _Picked(NamedTuple):
 def by_rule(
   rule: Rule,
   code: Code,
-  mark: Mark,
   *,
   name: str,
   ladder: Sequence[float] = LADDER,
@@ -63,17 +61,15 @@ def by_rule(
   >>> import gradsparse as gs
   >>> codes, compressors = gs.extend.codes, gs.extend.compressors
   >>> compressor = compressors.by_rule(
-  ...   compressors.rule.strom(0.01), codes.signs_of(0.01), codes.marking(0.01),
-  ...   name='mine')
+  ...   compressors.rule.strom(0.01), codes.signs_of(0.01), name='mine')
   >>> compressor.ladder.rungs([(1000,)])  # entries of the sizes of a message
   (1, 2, 16, 125, 1000)
 
   Args:
     rule: Signal -> (values, mask), both leaf-shaped: which elements of a leaf
       are sent, and as which values.
-    code: the code of the elements.
-    mark: rounds and codes the elements before selection: `codes.marking` with
-      the same values as `code`.
+    code: the code of the elements, with a `mark`: such as `codes.sparse` or
+      `codes.signs_of`.
     name: the scheme's name, for tables.
     ladder: fractions of the elements that a message can hold, ascending. If
       the last is below 1.0, elements beyond it stay in the memory.
@@ -81,9 +77,16 @@ def by_rule(
       finite, all workers reject the step.
 
   Raises:
-    TypeError: ladder is not a sequence of numbers.
-    ValueError: ladder does not ascend within (0, 1].
+    TypeError: code is no `Code`, or ladder is not a sequence of numbers.
+    ValueError: ladder does not ascend within (0, 1], or code has no `mark`.
   """
+  arguments.instance('code', code, Code)
+  mark = code.mark
+  if mark is None:
+    raise ValueError(
+      'code must have a `mark`, as those of codes.sparse (but not with '
+      "values='table4') and codes.signs_of have, got one without"
+    )
   fractions = arguments.ladder(ladder)
   all_fit = fractions[-1] == 1.0
 

@@ -36,9 +36,9 @@ def all_gather(mean: str = 'workers') -> Exchange:
   """Sends each worker's message, with its verdict, to all other workers.
 
   If a dense all-reduce of the decoded messages sends fewer bytes, it replaces
-  sparse messages, and is reported as dense. It also replaces messages of all
-  elements if packing makes them larger than float32, as with very small leaves.
-  Selection, masking and memory do not change; rounded values stay rounded.
+  sparse messages, and is reported as dense. It also replaces quantised messages
+  that are larger than float32, as those of very small leaves. Selection,
+  masking and memory do not change; rounded values stay rounded.
 
   >>> import gradsparse as gs
   >>> extend = gs.extend
@@ -60,6 +60,11 @@ def all_gather(mean: str = 'workers') -> Exchange:
 
   def run(message: Message, comm: Comm) -> Exchanged:
     own = message.own
+    if mean == 'senders' and not isinstance(own, Sparse | Marked):
+      raise TypeError(
+        f"mean='senders' needs messages of Sparse or Marked, but code.decode "
+        f'(or code.round, without a decode) returned {type(own).__name__}'
+      )
     if mean == 'workers' and _cheaper_dense(message, comm.size):
       return common.as_dense(message, comm)
     code, ctx = message.code, message.ctx

@@ -43,6 +43,11 @@ def majority(scatter: bool = False) -> Exchange:
   scatter = arguments.flag('scatter', scatter)
 
   def run(message: Message, comm: Comm) -> Exchanged:
+    if getattr(message.words, 'ndim', None) != 1:
+      got = getattr(message.words, 'shape', type(message.words).__name__)
+      raise TypeError(
+        f'code.pack must return a vector for a majority vote, got {got}'
+      )
     # With very few elements, the words and verdicts may exceed the elements.
     words, size = message.words.size, _size(message)
     ayes: jax.Array

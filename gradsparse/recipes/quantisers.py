@@ -142,7 +142,7 @@ def qsgd_descent(
 
   Args:
     {axis_name}
-    {min_size: no leaf stays dense. 0 compresses every leaf}
+    {min_size}
     {dense_paths}
     {verify}
 
@@ -192,11 +192,7 @@ def terngrad(
     {axis_name}
     {min_size: leaves under 10,000 elements stay dense. 0 compresses every leaf
       of more than one element}
-    dense_paths: leaves that stay dense, whatever their size: a regular
-      expression that is searched for in a leaf's path (such as
-      "['dense']['bias']"), or a function of the path that returns True for
-      these leaves. None: no further dense leaves. The paper keeps the last leaf
-      dense.
+    {dense_paths: The paper keeps the last leaf dense.}
     {seed: the random roundings, which differ between steps and between workers}
     {verify_sums}
 
@@ -251,7 +247,7 @@ def one_bit_sgd(
     bucket_size: with 'reduce_scatter' only: the number of consecutive elements
       of the concatenated leaves that replace a column, at least 1. None is 512.
     {axis_name}
-    {min_size: no leaf stays dense. 0 compresses every leaf}
+    {min_size}
     {dense_paths}
     {verify}
 
@@ -317,7 +313,7 @@ def sign_majority(
       the votes of one part and sends about 2 (P - 1) / P times the signs
       instead of (P - 1) times. The result is the same to the bit.
     {axis_name}
-    {min_size: no leaf stays dense. 0 compresses every leaf}
+    {min_size}
     {dense_paths}
     {verify}
 

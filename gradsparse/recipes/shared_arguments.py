@@ -27,17 +27,24 @@ _P = ParamSpec('_P')
 # Arguments that go to `compressed_mean`.
 _JOINING = ('axis_name', 'min_size', 'dense_paths', 'seed', 'verify')
 
-# Each argument's text; {} is the recipe's own part.
+# Each argument's text. A recipe may have a part of its own in place of what is
+# in braces.
 _ARGUMENTS = {
   'density': (
     'fraction of the elements that a worker sends, in (0, 1]: a number, a '
-    'schedule (a function of the step, such as `gs.schedules.{}_warmup`), or a '
-    'traced scalar. `init` checks the density of a schedule at step 0. If a '
-    'later or a traced density is not in (0, 1], all workers reject the step. '
+    'schedule (a function of the step, such as `gs.schedules.{dgc}_warmup`), '
+    'or a traced scalar. `init` checks the density of a schedule at step 0. If '
+    'a later or a traced density is not in (0, 1], all workers reject the '
+    'step. '
     'The message of a schedule or a traced density has the size of the next '
     'larger density of `gs.schedules.ladder_of`; for a traced density these '
     'are 0.001, 0.004, 0.015625, 0.0625, 0.25 and 1. At a traced 0.01, the '
     'message has the bytes of 0.015625 and the coordinates of 0.01.'
+  ),
+  'scope': (
+    "the scope of top-k. 'leaf' is each leaf, 'global' the whole gradient, "
+    "'chunk' each run of `chunk_size` consecutive elements of a leaf, 'tile' "
+    'each tile of a leaf. {}'
   ),
   'chunk_size': (
     "elements of a chunk, at least 1, with scope 'chunk'; a leaf's last chunk "
@@ -47,6 +54,17 @@ _ARGUMENTS = {
     "the longest side of a tile, at least 1, with scope 'tile': each side is "
     'the largest divisor of its dimension that is not longer. A tile sends '
     'ceil(density * tile^2) elements, or all if it has fewer.'
+  ),
+  'values': (
+    "the code of a value. 'float32'; 'bfloat16', 16 bits; 'exponent4', 4 bits, "
+    "a sign and a power of two; {'qsgd4', 4 bits, and 'ternary', 1 bit, which "
+    "round at random without bias; 'table4', 2 bits, four numbers a leaf. "
+    'Rounding errors stay in the memory and are sent later}.'
+  ),
+  'indices': (
+    "the code of a coordinate. 'elias_fano', about 2 + log2(1 / density) bits; "
+    "'run_length', 16 bits (DGC's; needs values='float32'); 'word28', 28 bits "
+    "(needs values='exponent4')."
   ),
   'mean': (
     "'workers' divides the sum of the messages by the number of workers; "
@@ -76,13 +94,14 @@ _ARGUMENTS = {
   ),
   'min_size': (
     'leaves with fewer elements stay dense: an all-reduce averages them '
-    "exactly. None is the scheme's own rule: {}."
+    "exactly. None is the scheme's own rule: {no leaf stays dense. 0 "
+    'compresses every leaf}.'
   ),
   'dense_paths': (
     'leaves that stay dense, whatever their size: a regular expression that is '
     "searched for in a leaf's path (such as \"['dense']['bias']\"), or a "
     'function of the path that returns True for these leaves. None: no further '
-    'dense leaves.'
+    'dense leaves. {}'
   ),
   'seed': (
     'a whole number in 0..2^32 - 1 that decides {}. All workers must use the '
@@ -97,7 +116,8 @@ _ARGUMENTS = {
     'which these differ. False by default.'
   ),
 }
-# A line of a docstring such as {verify} or {min_size: no leaf stays dense}.
+_OWN = re.compile(r'\{([^}]*)\}')
+# A line of a docstring such as {verify} or {min_size: 1-D leaves stay dense}.
 _MARK = re.compile(
   r'^    \{(' + '|'.join(_ARGUMENTS) + r')(?:: ([^}]*))?\}$', re.MULTILINE
 )
@@ -123,7 +143,7 @@ def recipe(factory: Callable[_P, Sockets]) -> Callable[_P, CompressedMean]:
 
   def explained(match: re.Match[str]) -> str:
     name, own = match[1], ' '.join((match[2] or '').split())
-    words = _ARGUMENTS[name].replace('{}', own)
+    words = _OWN.sub(lambda default: own or default[1], _ARGUMENTS[name])
     return textwrap.fill(
       f'{name.removesuffix("_sums")}: {words}',
       width=80,

@@ -48,19 +48,12 @@ def gradient_dropping(
   [ 0.  0.  0. -4.] [ 3.  -1.   0.5  0. ]
 
   Args:
-    {density: dgc}
-    scope: the scope of top-k. 'global' is the whole gradient (the paper's),
-      'leaf' each leaf, 'chunk' each run of `chunk_size` consecutive elements of
-      a leaf, 'tile' each tile of a leaf.
+    {density}
+    {scope: The paper's is 'global'.}
     {chunk_size}
     {tile}
-    values: the code of a value. 'float32'; 'bfloat16', 16 bits; 'exponent4', 4
-      bits, a sign and a power of two; 'qsgd4', 4 bits, and 'ternary', 1 bit,
-      which round at random without bias; 'table4', 2 bits, four numbers a leaf.
-      Rounding errors stay in the memory and are sent later.
-    indices: the code of a coordinate. 'elias_fano', about 2 + log2(1 / density)
-      bits; 'run_length', 16 bits (DGC's; needs values='float32'); 'word28', 28
-      bits (needs values='exponent4').
+    {values}
+    {indices}
     {mean}
     {error_decay}
     {axis_name}
@@ -139,7 +132,7 @@ def dgc(
   [8.7 0.  0.  0. ]
 
   Args:
-    {density: dgc}
+    {density}
     momentum: m, in [0, 1).
     nesterov: True is Nesterov's momentum: u <- m (u + g); v <- v + u + g.
     factor_masking: True clears u at sent coordinates; False keeps it.
@@ -150,18 +143,11 @@ def dgc(
       sample are sent, about k. If more than ceil(1.3 k) reach it, exactly the k
       largest are sent. A message has ceil(1.3 k) slots, empty or not. Must be
       None with scope 'chunk' or 'tile'.
-    scope: the scope of top-k. 'leaf' is each leaf (the paper's), 'global' the
-      whole gradient, 'chunk' each run of `chunk_size` consecutive elements of a
-      leaf, 'tile' each tile of a leaf.
+    {scope: The paper's is 'leaf'.}
     {chunk_size}
     {tile}
-    values: the code of a value. 'float32'; 'bfloat16', 16 bits; 'exponent4', 4
-      bits, a sign and a power of two; 'qsgd4', 4 bits, and 'ternary', 1 bit,
-      which round at random without bias; 'table4', 2 bits, four numbers a leaf.
-      Rounding errors stay in the memory and are sent later.
-    indices: the code of a coordinate. 'elias_fano', about 2 + log2(1 / density)
-      bits; 'run_length', 16 bits (the paper's; needs values='float32');
-      'word28', 28 bits (needs values='exponent4').
+    {values}
+    {indices}
     {mean}
     {error_decay}
     {axis_name}
@@ -243,22 +229,16 @@ def ef21(
   [ 3.  0.  0. -4.] [ 0.  -1.   0.5  0. ]
 
   Args:
-    {density: dgc}
+    {density}
     momentum: the weight of the new gradient in the moving average, in (0, 1]; 1
       is EF21. Leaves that stay dense are averaged in the same way, over
       workers first. With less than 1 the optimizer needs no momentum.
-    scope: the scope of top-k. 'leaf' is each leaf, 'global' the whole gradient,
-      'chunk' each run of `chunk_size` consecutive elements of a leaf, 'tile'
-      each tile of a leaf.
+    {scope}
     {chunk_size}
     {tile}
-    values: the code of a value. 'float32'; 'bfloat16', 16 bits; 'exponent4', 4
-      bits, a sign and a power of two; 'table4', 2 bits, four numbers a leaf.
-      The estimate gets the rounded values, so rounding errors are corrected
-      later.
-    indices: the code of a coordinate. 'elias_fano', about 2 + log2(1 / density)
-      bits; 'run_length', 16 bits (needs values='float32'); 'word28', 28 bits
-      (needs values='exponent4').
+    {values: 'table4', 2 bits, four numbers a leaf. The estimate gets the
+      rounded values, so rounding errors are corrected later}
+    {indices}
     {axis_name}
     {min_size: with a scope other than 'global', leaves of fewer than two
       dimensions stay dense; with 'global', no leaf does. 0 compresses every
@@ -322,7 +302,7 @@ def dryden(
     {mean}
     {error_decay}
     {axis_name}
-    {min_size: no leaf stays dense. 0 compresses every leaf}
+    {min_size}
     {dense_paths}
     {verify}
 

@@ -93,7 +93,7 @@ def random_k(
       unbiased, and drops the other elements. True keeps the other elements in a
       residual, sends them later, and does not multiply.
     {axis_name}
-    {min_size: no leaf stays dense. 0 compresses every leaf}
+    {min_size}
     {dense_paths}
     {seed: the coordinates, which are drawn anew in each step}
     {verify_sums}
@@ -214,7 +214,7 @@ def gtopk(
       to no worker.
     indices: 'elias_fano' only: about 2 + log2(1 / density) bits an index.
     {axis_name}
-    {min_size: no leaf stays dense. 0 compresses every leaf}
+    {min_size}
     {dense_paths}
     {verify}
 

@@ -49,7 +49,7 @@ def strom(
     {error_decay}
     {ladder}
     {axis_name}
-    {min_size: no leaf stays dense. 0 compresses every leaf}
+    {min_size}
     {dense_paths}
     {verify}
 
@@ -70,7 +70,6 @@ def strom(
     compressors.by_rule(
       rule.strom(threshold),
       codes.signs_of(threshold),
-      codes.marking(threshold),
       name='strom',
       ladder=ladder,
       positive=(threshold,),
@@ -116,11 +115,9 @@ def variance_based(
     alpha: the factor on v (eq. 3), > 0; the paper uses 1, 1.5 and 2.
     decay: factor on v in each step, in (0, 1]; the paper's zeta. With
       `error_decay` less than 1 its square is a factor on v, too.
-    values: the code of a value. 'float32'; 'bfloat16', 16 bits; 'exponent4', 4
-      bits, a sign and a power of two (as printed); 'qsgd4', 4 bits, and
-      'ternary', 1 bit, which round at random without bias (sections 4.2 and
-      4.5). Rounding errors stay in the memory and are sent later (but see
-      `rounding`).
+    {values: 'qsgd4', 4 bits, and 'ternary', 1 bit, which round at random
+      without bias (sections 4.2 and 4.5). Rounding errors stay in the memory
+      and are sent later (but see `rounding`)}
     indices: the code of a coordinate. 'word28', 28 bits, which with the value's
       4 bits make a word (as printed; needs values='exponent4'); 'elias_fano',
       fewer bits; 'run_length', 16 bits (needs values='float32'). None is
@@ -133,7 +130,7 @@ def variance_based(
     {error_decay}
     {ladder}
     {axis_name}
-    {min_size: no leaf stays dense. 0 compresses every leaf}
+    {min_size}
     {dense_paths}
     {seed: the random roundings of 'qsgd4' and 'ternary', which differ between
       steps and between workers}
@@ -163,7 +160,6 @@ def variance_based(
     compressors.by_rule(
       rule.variance(alpha),
       codes.sparse(indices, values),
-      codes.marking(values),
       name='variance_based',
       ladder=ladder,
       positive=(alpha,),
@@ -209,7 +205,7 @@ def variance_strom(
     {error_decay}
     {ladder}
     {axis_name}
-    {min_size: no leaf stays dense. 0 compresses every leaf}
+    {min_size}
     {dense_paths}
     {verify}
 
@@ -231,7 +227,6 @@ def variance_strom(
     compressors.by_rule(
       rule.variance_strom(alpha, threshold),
       codes.signs_of(threshold),
-      codes.marking(threshold),
       name='variance_strom',
       ladder=ladder,
       positive=(alpha, threshold),
@@ -272,7 +267,7 @@ def ada_comp(
     {error_decay}
     {ladder}
     {axis_name}
-    {min_size: no leaf stays dense. 0 compresses every leaf}
+    {min_size}
     {dense_paths}
     {verify}
 
@@ -293,7 +288,6 @@ def ada_comp(
     compressors.by_rule(
       rule.ada_comp(bin_size),
       codes.sparse('elias_fano', 'sign2'),
-      codes.marking('sign2'),
       name='ada_comp',
       ladder=ladder,
     ),

@@ -46,6 +46,7 @@ from gradsparse.sockets.exchange import Message
 from gradsparse.sockets.memory import Memory
 from gradsparse.sockets.memory import MemoryFacts
 from gradsparse.sockets.memory import checked_state
+from gradsparse.sockets.memory import first_state
 from gradsparse.sockets.space import Shape
 from gradsparse.sockets.space import Space
 from gradsparse.sockets.space import sum_by_leaf
@@ -89,6 +90,7 @@ __all__ = (
   'Stream',
   'Window',
   'checked_state',
+  'first_state',
   'sum_by_leaf',
   'sums_by_leaf',
 )

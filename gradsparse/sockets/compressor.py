@@ -27,8 +27,8 @@ class Signal(NamedTuple):
     value: the values to deliver (memory and gradient together).
     gradient: this step's gradient alone (AdaComp reads it).
     moment: the accumulated second moment, or None (variance criterion).
-    found: the entries of `Compressor.per_chunk`, if a kernel that accumulated
-      has found them (`backend.chunks.take`), or None.
+    found: the largest entries of each chunk (`backend.chunks.take`), if the
+      kernel of transform/one_pass.py has searched for them; else None.
   """
 
   value: jax.Array
@@ -169,14 +169,14 @@ class Shortcuts(NamedTuple):
   """Faster ways to read messages than to unpack and decode each of them.
 
   Attributes:
-    bounds: (rounded, ctx) -> float32 array, whose maximum bounds the magnitudes
-      of one worker's decoded elements, and which is not finite if an element of
-      `selected` is not. The gradient and the mean over workers are then checked
-      without another pass over all elements. None: there is no bound.
+    bounds: (rounded, ctx) -> float32 array. No decoded element of a worker has
+      a larger magnitude than the largest number in it. If an element of
+      `selected` is not finite, a number in it is not. So no pass over all
+      elements is needed to check the gradient and the mean. None: it is needed.
     adder: rounded -> the `Adder` of such messages on TPUs, or None to add them
       payload by payload.
-    reads_rows: whether `Code.unpack` also takes the first array of words in
-      rows, with more words at their end, as TPUs gather long messages.
+    reads_rows: whether `Code.unpack` also takes the first array of words as
+      TPUs gather long messages: in rows, with more words at the end.
   """
 
   bounds: Callable[[Any, Context], jax.Array] | None = None
@@ -207,6 +207,9 @@ class Code(NamedTuple):
       `round` (counted as overflow). None: all get one.
     limits: the code's limits.
     shortcuts: faster ways to read messages; a first code needs none.
+    mark: (leaves, ctx) -> `codes.marked.Coded`: rounds and codes elements
+      before it is known how many are sent. `leaves` has the values of each leaf
+      and which of them to send. `compressors.by_rule` needs it.
   """
 
   pack: Callable[[Any, Context], Any]
@@ -220,6 +223,9 @@ class Code(NamedTuple):
   dropped: Callable[[Any, Any], jax.Array] | None = None
   limits: Limits = Limits()
   shortcuts: Shortcuts = Shortcuts()
+  mark: (
+    Callable[[Sequence[tuple[jax.Array, jax.Array]], Context], Any] | None
+  ) = None
 
   @property
   def is_exact(self) -> bool:
@@ -269,9 +275,9 @@ class Ladder(NamedTuple):
       needs.
     look: (signals, ctx) -> `Context.prepared`: values that both `choose` and
       `select` need, computed once.
-    delivered: ctx -> the values that a message delivers, if its size does not
-      matter: a `Sent`, or an object with the methods that a memory uses. None:
-      they are decoded from the message.
+    delivered: ctx -> the delivered values, where every size delivers the same:
+      an object with `count`, `only_if` and `deliveries`. None: they are decoded
+      from the message.
     overflow: ctx -> int32, how many elements exceed the rung and stay in the
       memory. None: there is always room.
     agreed: whether `choose` is equal on all workers without communication, as

@@ -121,7 +121,7 @@ class Full:
 
   @staticmethod
   def nothing(shape: Sequence[int]) -> Full:
-    """No element of a leaf: XLA drops what is computed of the delivery."""
+    """A delivery of nothing. XLA removes all computations on it."""
     shape = tuple(shape)
     return Full(jnp.zeros(shape, jnp.float32), jnp.zeros(shape, bool))
 

@@ -26,8 +26,6 @@ class Message(NamedTuple):
     dense: leaves that stay dense and are summed with the message, float32.
     ok: bool scalar: whether this worker accepts the step.
     server_residual: the exchange's own state, see `Exchange.init`.
-    overflow: int32, how many elements found no room in the message.
-    lossless: whether `own` is all that was selected, unrounded.
   """
 
   words: Any
@@ -38,8 +36,6 @@ class Message(NamedTuple):
   dense: list[jax.Array]
   ok: jax.Array
   server_residual: Sequence[jax.Array] = ()
-  overflow: Any = 0
-  lossless: bool = False
 
   @property
   def dense_bytes(self) -> int:
@@ -54,17 +50,16 @@ class Extras(NamedTuple):
     message_bytes: size of one worker's message; a uint32 scalar if the size
       depends on the data, or the largest size while a plan is made.
     transport: the collective, for tables; None where the run time chose.
-    removed: the values that the memory subtracts, if they differ from the
-      delivered ones. An exchange that rounds the mean once more counts the
-      change as delivered by the worker that rounded, but that worker's memory
-      held only its own message. None: the same as `Exchanged.delivered`.
+    removed: what the memory subtracts, if that is not `Exchanged.delivered`. A
+      reduce-scatter credits the second rounding error to the owner of the part,
+      but the owner's memory subtracts its own message only.
     server_residual: the exchange's new state, if the step is accepted.
     roundings: the sum of all workers' roundings, for `CompressorState.update`;
       None where words were not summed.
     judged: whether `Exchanged.ok` also says that the compressed total is
       finite.
-    overflow: `Message.overflow` of this worker; `transform/messages.py` fills
-      it in.
+    overflow: int32, how many elements of this worker found no room in its
+      message; `transform/messages.py` fills it in.
     lossless: whether this worker delivered all that it selected, unrounded;
       `transform/messages.py` fills it in.
   """

@@ -42,12 +42,11 @@ class MemoryFacts(NamedTuple):
   Attributes:
     lossless: whether undelivered values are kept (law 1 applies).
     moments: whether the update takes a `second_moment`, in `extra`.
-    elementwise: whether each number depends only on the numbers in the same
-      place. Then the memory may get several leaves as one vector, which
-      compiles faster: `grads`, the state, `is_dense` and so on are lists of
-      such vectors, not trees like params. On TPUs and GPUs `accumulate`,
-      `signals` and `sent` may run inside of a kernel, on blocks of a leaf
-      (`Compressor.per_chunk`): `sent` must change delivered elements only.
+    elementwise: whether all functions are elementwise. Small leaves may then
+      arrive joined to vectors, in lists and not in trees like params: this
+      compiles faster. On TPUs and GPUs `accumulate`, `signals` and `sent` may
+      run in a kernel, on blocks of a leaf (`Compressor.per_chunk`): `sent` must
+      change delivered elements only.
     momentum: factor of the momentum that the updates already have, so that no
       other should follow; 0 without one.
     usable: () -> bool scalar, whether traced arguments are in range. If not,
@@ -121,7 +120,24 @@ class Memory(NamedTuple):
 
   def _state(self) -> Any:
     """The state of one parameter, as shapes."""
-    return jax.eval_shape(self.init, jax.ShapeDtypeStruct((), jnp.float32))
+    shape = jax.ShapeDtypeStruct((), jnp.float32)
+    return jax.eval_shape(lambda param: first_state(self, param), shape)
+
+
+def first_state(memory: Memory, params: Any) -> Any:
+  """The result of `Memory.init`.
+
+  Raises:
+    TypeError: it is no NamedTuple with a method `pending`.
+  """
+  state = memory.init(params)
+  owes = callable(getattr(state, 'pending', None))
+  if not owes or not hasattr(state, '_asdict'):
+    raise TypeError(
+      'memory.init must return a NamedTuple with a method pending(), which '
+      f'returns the undelivered values, got {type(state).__name__}'
+    )
+  return state
 
 
 def checked_state(function: str, new: Any, old: Any) -> Any:

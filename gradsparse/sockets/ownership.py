@@ -148,12 +148,11 @@ def is_local(state: Any, default: bool = False) -> Any:
   )
 
 
-def resize_rules(state: Any, default: str = 'share') -> Any:
-  """The rule of `RULES` of each leaf.
+def resize_rules(state: Any) -> Any:
+  """The rule of `RULES` of each leaf: 'share' where no class marks another.
 
   Args:
     state: any tree, with marked states inside.
-    default: the rule of leaves that no class marks.
 
   Returns:
     A tree like `state` of words.
@@ -162,7 +161,7 @@ def resize_rules(state: Any, default: str = 'share') -> Any:
     state,
     _RESIZED,
     lambda node, name, rule: getattr(node, _RESIZED).get(name, rule),
-    default,
+    'share',
   )
 
 

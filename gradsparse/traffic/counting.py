@@ -20,6 +20,7 @@ import math
 from typing import Any, NamedTuple
 
 from gradsparse import arguments
+from gradsparse import schedules
 import jax
 import jax.numpy as jnp
 
@@ -193,31 +194,15 @@ class Tally:
 
 
 @dataclasses.dataclass
-class Branch:
-  """The counts of a branch of a switch.
-
-  Attributes:
-    size: (payload, sent) bytes, of the worker that sends most.
-    sent: axis -> sent bytes.
-    message: rows of the message that was traced last.
-  """
-
-  size: tuple[int, int] = (0, 0)
-  sent: Mapping[Any, int] = dataclasses.field(default_factory=dict)
-  message: list[Row] = dataclasses.field(default_factory=list)
-
-
-@dataclasses.dataclass
 class Recorder(Tally):
   """The records of one traced update, for `plan()` (see `recording`).
 
-  `sent` has the bytes outside branches, and in chosen branches those of the
-  worker that sends most there.
+  `sent` has the bytes outside of switches, and of the branches that `switch`
+  added those of the worker that sends most there.
 
   Attributes:
     step: optimizer step at which schedules are read; None is the last.
     rows: the lines of the plan.
-    message: rows of the message that is being traced.
     rungs: (payload, sent) bytes of every rung of a ladder.
     schedules: one for each scheme whose size of message the step decides.
     computes: whether the traced program will run, without its collectives. A
@@ -226,7 +211,6 @@ class Recorder(Tally):
 
   step: int | None = None
   rows: list[Row] = dataclasses.field(default_factory=list)
-  message: list[Row] = dataclasses.field(default_factory=list)
   rungs: list[tuple[int, int]] = dataclasses.field(default_factory=list)
   schedules: list[Schedule] = dataclasses.field(default_factory=list)
   computes: bool = False
@@ -241,28 +225,56 @@ class Recorder(Tally):
     """`most_sent` of each axis."""
     return _most_by_axis(self.sent)
 
-  @contextlib.contextmanager
-  def branch(self, payload: Callable[[], int]) -> Iterator[Branch]:
-    """Counts one branch of a switch; `choose` adds it to the sums.
+  def switch(
+    self,
+    branches: Sequence[Callable[[], Any]],
+    densities: Sequence[Any],
+    axis: Any,
+    at_step: Callable[[jax.Array], jax.Array] | None = None,
+  ) -> Any:
+    """Counts each branch of a switch, and adds one of them to the plan.
 
     Args:
-      payload: called at the end; returns the bytes of the message and of the
-        leaves that stay dense.
-    """
-    counted = Branch()
-    with self.apart():
-      yield counted
-      inside = self.sent
-    counted.message = self.message
-    counted.size = payload(), _most(inside)
-    counted.sent = _most_by_axis(inside)
-    self.rungs.append(counted.size)
+      branches: functions that send.
+      densities: of each branch's message.
+      axis: name of the mesh axis that the messages cross.
+      at_step: int32 step -> the number of the branch; then that of the planned
+        step is added. None: data decide, and the largest branch is added.
 
-  def choose(self, branch: Branch) -> None:
-    """Adds the bytes of a branch to the sums."""
-    for axis, most in branch.sent.items():
-      outside = self.sent.get(axis, [0.0] * self.size(axis))
-      self.sent[axis] = [sent + most for sent in outside]
+    Returns:
+      The result of the branch that was added.
+    """
+    outs, sizes, rows, sent = [], [], [], []
+    for branch in branches:
+      begin = len(self.rows)
+      with self.apart():
+        outs.append(branch())
+        inside = self.sent
+      rows.append(self.rows[begin:])
+      del self.rows[begin:]
+      payload = sum(row.payload_bytes for row in rows[-1])
+      sizes.append((payload, _most(inside)))
+      sent.append(_most_by_axis(inside))
+      self.rungs.append(sizes[-1])
+    if at_step is None:
+      # Not always the last: a message with room for nearly all elements may be
+      # larger than the one with all elements.
+      chosen = max(range(len(sizes)), key=lambda number: sizes[number])
+    else:
+      step = arguments.LAST_STEP if self.step is None else self.step
+      with jax.ensure_compile_time_eval():
+        chosen = int(at_step(jnp.int32(step)))
+      rungs = tuple(
+        Rung(density, *size)
+        for density, size in zip(densities, sizes, strict=True)
+      )
+      stages = schedules.changes(at_step)
+      self.schedules.append(Schedule(axis, rungs, stages, chosen))
+    self.rows.extend(rows[chosen])
+    for name, most in sent[chosen].items():
+      outside = self.sent.get(name, [0.0] * self.size(name))
+      self.sent[name] = [nbytes + most for nbytes in outside]
+    return outs[chosen]
 
 
 def _most(sent: Mapping[Any, Sequence[float]]) -> int:

@@ -12,6 +12,7 @@ import contextlib
 import contextvars
 import dataclasses
 import re
+import traceback
 from typing import Any
 
 import jax
@@ -119,8 +120,7 @@ def update_of(
       if more:
         asked.update(more)
         return once(grads, state, params)
-      key = isinstance(e, KeyError) and str(e.args[0]).isidentifier()
-      if not key and 'required' not in str(e):
+      if not _looked_up(e) and 'required' not in str(e):
         raise
       raise TypeError(
         f'tx.update needs an argument that is missing: {e}. Pass it as '
@@ -128,6 +128,15 @@ def update_of(
       ) from e
 
   return once
+
+
+def _looked_up(error: Exception) -> bool:
+  """Whether a function outside gradsparse looked up an argument in vain."""
+  if not isinstance(error, KeyError) or not error.args:
+    return False
+  *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+  own = frame.f_globals.get('__name__', '').startswith('gradsparse.')
+  return not own and str(error.args[0]).isidentifier()
 
 
 def _value_fn(params: Any, *args: Any, **kwargs: Any) -> jax.Array:

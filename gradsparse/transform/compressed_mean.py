@@ -27,6 +27,7 @@ from gradsparse.collectives import surroundings
 from gradsparse.sockets import Compressor
 from gradsparse.sockets import Exchange
 from gradsparse.sockets import Memory
+from gradsparse.sockets import first_state
 from gradsparse.state.scheme import CompressedMeanState
 from gradsparse.state.scheme import Stats
 from gradsparse.traffic import demands
@@ -41,6 +42,7 @@ from gradsparse.transform.layout import check_dense_paths
 from gradsparse.transform.layout import check_something_to_do
 from gradsparse.transform.layout import make_layout
 from gradsparse.transform.messages import Scheme
+from gradsparse.transform.step import REDUCTIONS
 from gradsparse.transform.step import one_step
 import jax
 import jax.numpy as jnp
@@ -163,6 +165,9 @@ def compressed_mean(
   arguments.instance('memory', memory, Memory)
   arguments.instance('compressor', compressor, Compressor)
   arguments.instance('exchange', exchange, Exchange)
+  if compressor.pre_reduce is not None:
+    reduce = compressor.pre_reduce.reduce
+    arguments.one_of('PreReduce.reduce', reduce, REDUCTIONS)
   axis_name = arguments.axis_name(axis_name)
   min_size = arguments.min_size(min_size)
   dense_paths = arguments.dense_paths(dense_paths)
@@ -223,7 +228,7 @@ def compressed_mean(
   def fresh(params, layout):
     return CompressedMeanState(
       steps=jnp.zeros([], jnp.int32),
-      memory=memory.init(params),
+      memory=first_state(memory, params),
       compressor=(
         compressor.state.init(layout.compressed_shapes)
         if compressor.state

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from gradsparse.backend import platforms
+from gradsparse.backend import barriers
 from gradsparse.collectives import Comm
 from gradsparse.traffic import counting
 import jax
@@ -63,9 +63,7 @@ def if_due(
 def changed_if(due: jax.Array, fn: Callable[[Any], Any], state: Any) -> Any:
   """`fn(state)` if it is due; otherwise the state, and nothing is sent.
 
-  On CPUs this is a loop of one turn or none: donated arrays are overwritten,
-  and arrays that `fn` returns unchanged are not touched. For a branch XLA would
-  copy both. Other chips get the branch, which asks the host once.
+  On CPUs donated arrays are overwritten, see `barriers.in_place_if`.
 
   Args:
     due: as for `if_due`.
@@ -89,18 +87,12 @@ def changed_if(due: jax.Array, fn: Callable[[Any], Any], state: Any) -> Any:
     jax.eval_shape(noted, state)
     kinds, wider = [a | b for a, b in zip(kinds, seen, strict=True)], kinds
 
-  due, state = _equal(due, axes), _typed(state, kinds, axes)
-
-  def changed(state):
-    return _typed(once(state), kinds, axes)
-
-  if not platforms.loops_freely():
-    return jax.lax.cond(due, changed, lambda state: state, state)
-  return jax.lax.while_loop(
-    lambda carry: carry[0],
-    lambda carry: (carry[0] & False, changed(carry[1])),
-    (due, state),
-  )[1]
+  return barriers.in_place_if(
+    _equal(due, axes),
+    lambda state: _typed(once(state), kinds, axes),
+    _typed(state, kinds, axes),
+    branch=True,
+  )
 
 
 def _kinds(tree: Any, axes: list[Comm]) -> list[set[Any]]:
@@ -130,7 +122,7 @@ def _equal(due: jax.Array, axes: list[Comm]) -> jax.Array:
 
 
 def typed_equal_like(tree: Any, like: Any) -> Any:
-  """The tree, each leaf typed equal over the axes over which that of `like` is.
+  """Types each leaf equal over the axes over which its like is typed equal.
 
   The caller guarantees that the leaves are equal there. A barrier, for
   instance, types all its results as varying if one of its operands varies.

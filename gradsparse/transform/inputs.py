@@ -192,8 +192,8 @@ def check_state(state: Any, expected: Any, grads: Any, scheme: str) -> None:
   kind, other = type(state.memory).__name__, type(expected.memory).__name__
   if type(state.memory) is not type(expected.memory):
     raise _foreign(scheme, f'memory is {kind} and not {other}')
-  owed = jax.eval_shape(lambda: state.memory.pending())
-  check_like(grads, owed, 'gradients', 'the parameters given to init')
+  pending = jax.eval_shape(lambda: state.memory.pending())
+  check_like(grads, pending, 'gradients', 'the parameters given to init')
   for part in state._fields:
     if part == 'dense_leaves':
       continue  # below, in words

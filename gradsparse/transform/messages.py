@@ -20,6 +20,7 @@ from gradsparse.sockets import Marked
 from gradsparse.sockets import Memory
 from gradsparse.sockets import Message
 from gradsparse.sockets import Sent
+from gradsparse.sockets import Shape
 from gradsparse.sockets import Signal
 from gradsparse.sockets import Sparse
 from gradsparse.sockets import Stream
@@ -119,25 +120,28 @@ def exchange(
     the result of the exchange.
   """
   groups = outgoing.buckets.groups
-  messages = [
+  packed = [
     _message(scheme, comm, outgoing, group, ctx) if group.compressed else None
     for group, ctx in zip(groups, contexts, strict=True)
   ]
-  if comm.recorder is not None:
-    comm.recorder.message = []
-  back = [
-    _exchange(scheme, comm.within(group.axes), outgoing, group, message, n)
-    for group, message, n in zip(
-      groups, messages, outgoing.pre_reduced_bytes, strict=True
+  exchanged = [
+    _exchange(scheme, comm.within(group.axes), outgoing, group, own, n)
+    for group, own, n in zip(
+      groups, packed, outgoing.pre_reduced_bytes, strict=True
     )
   ]
-  return messages, back
+  return [own and own[0] for own in packed], exchanged
 
 
 def _message(
   scheme: Scheme, comm: Comm, outgoing: Outgoing, group: Group, ctx: Context
-) -> Message:
-  """The message of a group."""
+) -> tuple[Message, jax.Array, bool]:
+  """The message of a group.
+
+  Returns:
+    (the message; int32, how many elements found no room in it; whether it has
+    all that was selected, unrounded).
+  """
   compressor, code = scheme.compressor, scheme.compressor.code
   selected: Any = compressor.select(
     [outgoing.signals[i] for i in group.compressed], ctx
@@ -153,6 +157,13 @@ def _message(
       f'code.decode (or code.round, without a decode) must return one of '
       f'{names}, got {type(own).__name__}'
     )
+  if _shapes(own) != list(ctx.shapes):
+    selects = isinstance(selected, Sent) and _shapes(selected) == _shapes(own)
+    raise TypeError(
+      ('compressor.select' if selects else 'code.decode')
+      + f' must return {type(own).__name__} of leaves of the shapes '
+      f'{list(ctx.shapes)}, got {_shapes(own)}'
+    )
   words = code.pack(rounded, ctx)
   if code.combines != 'sums':  # arrays of any type can be summed
     _check_words(words)
@@ -163,8 +174,7 @@ def _message(
     overflow = code.dropped(selected, rounded)
   if compressor.ladder is not None and compressor.ladder.overflow is not None:
     overflow += compressor.ladder.overflow(ctx)
-  residual = outgoing.server_residual
-  return Message(
+  message = Message(
     words,
     rounded,
     own,
@@ -172,10 +182,11 @@ def _message(
     ctx,
     outgoing.dense(group),
     ok,
-    [residual[i] for i in group.compressed] if residual else (),
-    overflow,
-    own is selected,
+    [outgoing.server_residual[i] for i in group.compressed]
+    if outgoing.server_residual
+    else (),
   )
+  return message, overflow, own is selected
 
 
 def _check_selected(compressor: Compressor, selected: Any) -> None:
@@ -192,6 +203,13 @@ def _check_selected(compressor: Compressor, selected: Any) -> None:
       f'compressor.select: Sparse.indices must be int32, got '
       f'{selected.indices.dtype}'
     )
+
+
+def _shapes(payload: Sent) -> list[Shape]:
+  """The shapes of the leaves that a payload is of."""
+  if isinstance(payload, Leaves):
+    return [x.shape for x in payload.arrays]
+  return [tuple(shape) for shape in payload.space.shapes]
 
 
 def _check_words(words: Any) -> None:
@@ -212,14 +230,14 @@ def _exchange(
   comm: Comm,
   outgoing: Outgoing,
   group: Group,
-  message: Message | None,
+  packed: tuple[Message, jax.Array, bool] | None,
   pre_reduced_bytes: int,
 ) -> Exchanged:
-  """Sends the message of one group."""
-  if message is None:
+  """Sends the message of one group, the result of `_message`."""
+  if packed is None:
     # The other groups carry this worker's verdict.
     totals = comm.sum(outgoing.dense(group))
-    back = Exchanged(
+    exchanged = Exchanged(
       [],
       totals,
       1,
@@ -228,33 +246,34 @@ def _exchange(
       Extras(0, 'dense', lossless=True),
     )
   else:
-    back = scheme.exchange.run(message, comm)
-    nbytes = back.extras.message_bytes
+    message, overflow, lossless = packed
+    exchanged = scheme.exchange.run(message, comm)
+    nbytes = exchanged.extras.message_bytes
     if isinstance(nbytes, int):
       nbytes += pre_reduced_bytes
     elif pre_reduced_bytes:
       nbytes = counting.total([nbytes, pre_reduced_bytes])
     # Every worker has checked its own entries, so their sum is finite.
-    judged = back.extras.judged or isinstance(message.own, Sparse | Marked)
-    extras = back.extras._replace(
+    judged = exchanged.extras.judged or isinstance(message.own, Sparse | Marked)
+    extras = exchanged.extras._replace(
       message_bytes=nbytes,
       judged=judged,
-      overflow=message.overflow,
-      lossless=message.lossless
-      and back.delivered is message.own
-      and back.extras.removed is None,
+      overflow=overflow,
+      lossless=lossless
+      and exchanged.delivered is message.own
+      and exchanged.extras.removed is None,
     )
-    back = back._replace(extras=extras)
+    exchanged = exchanged._replace(extras=extras)
   if comm.recorder is not None:
-    comm.recorder.message += _plan_rows(
+    comm.recorder.rows += _plan_rows(
       scheme.compressor,
       scheme.axis_name,
       outgoing.buckets,
       group,
-      message and message.own,
-      back.extras,
+      packed and packed[0].own,
+      exchanged.extras,
     )
-  return back
+  return exchanged
 
 
 def _plan_rows(

@@ -189,7 +189,7 @@ def of(
   state: Any,
   extra: dict[str, Any],
 ) -> OnePass | None:
-  """What kernels do of a step, or None.
+  """The kernels of this step; None if the scheme or platform has none.
 
   Args:
     memory: the memory of the scheme.

@@ -7,13 +7,10 @@ once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 import functools
 from typing import Any
 
-from gradsparse import schedules
 from gradsparse.collectives import Comm
-from gradsparse.sockets import Context
 from gradsparse.sockets import Exchanged
 from gradsparse.sockets import Ladder
 from gradsparse.sockets import Leaves
@@ -50,20 +47,12 @@ def send(scheme: Scheme, comm: Comm, outgoing: Outgoing) -> list[Exchanged]:
     return exchange(scheme, comm, outgoing, contexts)
 
   if ladder is None or len(rungs) == 1:
-    _, back = sent(0)
-    if comm.recorder is not None:
-      comm.recorder.rows.extend(comm.recorder.message)
-    return back
+    return sent(0)[1]
   if comm.recorder is not None:
     if not ladder.agreed:
       comm.agree(jnp.int32(0))  # workers agree on the rung, as below
-    return _count_rungs(
-      lambda number: sent(number)[1],
-      rungs,
-      ladder,
-      scheme.axis_name,
-      comm.recorder,
-    )
+    own = [lambda n=n: sent(n)[1] for n in range(len(rungs))]
+    return comm.recorder.switch(own, rungs, scheme.axis_name, ladder.at_step)
   number = functools.reduce(
     jnp.maximum,
     [
@@ -79,10 +68,10 @@ def send(scheme: Scheme, comm: Comm, outgoing: Outgoing) -> list[Exchanged]:
   received: list[Any] = []
 
   def branch(number):
-    messages, back = sent(number)
+    messages, exchanged = sent(number)
     received[:] = [
       _of_any_size(ladder, comm, *own)
-      for own in zip(messages, back, strict=True)
+      for own in zip(messages, exchanged, strict=True)
     ]
     return [x for x in jax.tree.leaves(received) if isinstance(x, jax.Array)]
 
@@ -98,22 +87,6 @@ def send(scheme: Scheme, comm: Comm, outgoing: Outgoing) -> list[Exchanged]:
   return received
 
 
-def at_rung(scheme: Scheme, outgoing: Outgoing, number: int) -> list[Context]:
-  """The contexts of messages of one size.
-
-  Args:
-    scheme: the scheme.
-    outgoing: this worker's data.
-    number: of the rung; a group that has fewer takes its last one.
-  """
-  return [
-    ctx._replace(rung=own[min(number, len(own) - 1)])
-    for ctx, own in zip(
-      outgoing.contexts, _rungs(scheme, outgoing), strict=True
-    )
-  ]
-
-
 def _rungs(scheme: Scheme, outgoing: Outgoing) -> list[tuple[Any, ...]]:
   """The sizes that the message of each group can have."""
   ladder = scheme.compressor.ladder
@@ -126,13 +99,13 @@ def _rungs(scheme: Scheme, outgoing: Outgoing) -> list[tuple[Any, ...]]:
 
 
 def _of_any_size(
-  ladder: Ladder, comm: Comm, message: Message | None, back: Exchanged
+  ladder: Ladder, comm: Comm, message: Message | None, exchanged: Exchanged
 ) -> Exchanged:
   """An exchange's result with shapes and types that do not depend on the size.
 
   `delivered` is None if the ladder computes it without a message.
   """
-  total, extras = back.total, back.extras
+  total, extras = exchanged.total, exchanged.extras
   if isinstance(total, list) and total:
     total = Leaves(total).joined()
 
@@ -142,10 +115,10 @@ def _of_any_size(
     return comm.local(sent)
 
   # The exchange may have delivered something else.
-  all_of_it = message is not None and back.delivered is message.own
+  all_of_it = message is not None and exchanged.delivered is message.own
   by_ladder = all_of_it and ladder.delivered is not None
-  delivered: Any = None if by_ladder else of_one_size(back.delivered)
-  return back._replace(
+  delivered: Any = None if by_ladder else of_one_size(exchanged.delivered)
+  return exchanged._replace(
     total=total,
     delivered=delivered,
     extras=extras._replace(
@@ -156,46 +129,3 @@ def _of_any_size(
       overflow=comm.local(jnp.int32(extras.overflow)),
     ),
   )
-
-
-def _count_rungs(
-  at_rung: Callable[[int], Any],
-  rungs: Sequence[Any],
-  ladder: Ladder,
-  axis: Any,
-  recorder: counting.Recorder,
-) -> Any:
-  """Counts each rung, and adds that of the planned step to the plan.
-
-  If data decide the rung, the largest is added.
-  """
-  outs, branches = [], []
-  for number in range(len(rungs)):
-    with recorder.branch(
-      lambda: sum(row.payload_bytes for row in recorder.message)
-    ) as branch:
-      outs.append(at_rung(number))
-    branches.append(branch)
-  if ladder.at_step is None:
-    # Not always the last: a message with room for nearly all elements may be
-    # larger than the one with all elements.
-    chosen = max(range(len(rungs)), key=lambda number: branches[number].size)
-  else:
-    step = schedules.LAST_STEP if recorder.step is None else recorder.step
-    with jax.ensure_compile_time_eval():
-      chosen = int(ladder.at_step(jnp.int32(step)))
-  recorder.choose(branches[chosen])
-  recorder.rows.extend(branches[chosen].message)
-  if ladder.at_step is not None:
-    recorder.schedules.append(
-      counting.Schedule(
-        axis,
-        tuple(
-          counting.Rung(density, *branch.size)
-          for density, branch in zip(rungs, branches, strict=True)
-        ),
-        schedules.changes(ladder.at_step),
-        chosen,
-      )
-    )
-  return outs[chosen]

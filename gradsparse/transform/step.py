@@ -37,6 +37,11 @@ import jax.numpy as jnp
 
 # No worker has this number, so keys folded with it differ from all workers'.
 _APART = 2**31 - 1
+# What `PreReduce.reduce` names: (comm, operands) -> the reduced operands.
+REDUCTIONS: dict[str, Callable[[Comm, Any], Any]] = {
+  'max': lambda comm, operands: comm.max(operands),
+  'mean': lambda comm, operands: comm.mean(operands),
+}
 
 
 def one_step(
@@ -232,5 +237,5 @@ def _pre_reduced(
     return None, 0
   operands = compressor.pre_reduce.operands(list(signals), ctx)
   nbytes = sum(x.nbytes for x in jax.tree.leaves(operands))
-  reduce = {'max': comm.max, 'mean': comm.mean}[compressor.pre_reduce.reduce]
-  return compressor.pre_reduce.finish(reduce(operands), ctx), nbytes
+  reduced = REDUCTIONS[compressor.pre_reduce.reduce](comm, operands)
+  return compressor.pre_reduce.finish(reduced, ctx), nbytes

@@ -133,15 +133,13 @@ def decode_dense(
   return streams.decode(words, n, reader, block, max_length=longest)
 
 
-def dense_least(n: int, max_level: int, kind: str = 'omega') -> int:
+def dense_least(n: int, max_level: int, kind: str) -> int:
   """The words of the shortest dense stream, with one bit for each element."""
   longest = longest_code(max_level, 1, kind)
   return streams.length_words(n, longest) + -(-n // 32)
 
 
-def dense_words(
-  levels: jax.Array, max_level: int, kind: str = 'omega'
-) -> jax.Array:
+def dense_words(levels: jax.Array, max_level: int, kind: str) -> jax.Array:
   """int32[], the words that `encode_dense` needs, without writing them."""
   front = streams.length_words(
     levels.shape[0], longest_code(max_level, 1, kind)
@@ -240,12 +238,7 @@ def encode_sparse(
   return words, jnp.where(fits, streams.words_of(end), capacity_words + 1)
 
 
-def sparse_words(
-  levels: jax.Array,
-  max_level: int,
-  kind: str = 'omega',
-  block: int = SPARSE_BLOCK,
-) -> jax.Array:
+def sparse_words(levels: jax.Array, max_level: int, kind: str) -> jax.Array:
   """int32[], the words that `encode_sparse` needs, without writing them."""
   (n,) = levels.shape
   if not n:
@@ -255,8 +248,8 @@ def sparse_words(
   bits = elias.length(gap, kind)
   bits += elias.length(jnp.abs(levels), kind, max_level)
   count = jnp.sum(marked, dtype=jnp.int32)
-  width = streams.length_width(_nonzero_bits(n, max_level, kind), block)
-  front = 1 + streams.words_told(_ceil_div(count, block), width)
+  width = streams.length_width(_nonzero_bits(n, max_level, kind), SPARSE_BLOCK)
+  front = 1 + streams.words_told(_ceil_div(count, SPARSE_BLOCK), width)
   return front + streams.words_of(_total(bits + marked.astype(bits.dtype)))
 
 

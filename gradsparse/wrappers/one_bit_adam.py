@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 import functools
 from typing import Any
 
@@ -11,7 +11,6 @@ from gradsparse import codes
 from gradsparse import compressors
 from gradsparse import exchanges
 from gradsparse import memories
-from gradsparse import schedules
 from gradsparse.collectives import AxisName
 from gradsparse.collectives import Comm
 from gradsparse.memories.basic import zeros
@@ -140,7 +139,10 @@ def one_bit_adam(
       jnp.int32(0), zeros(params), zeros(params), scheme.init(params)
     )
 
-  def exchanged(grads, state, stays, frozen):
+  def phase_at(step):
+    return (step >= freeze_step).astype(jnp.int32)
+
+  def exchanged(grads, state, stays):
     """The mean of gradients or of momenta, float32, and the scheme's state."""
     comm, before = Comm(axis_name), state.scheme
 
@@ -176,8 +178,8 @@ def one_bit_adam(
     ]
     recorder = counting.active()
     if recorder is None:
-      return comm.switch(frozen.astype(jnp.int32), phases)
-    return _count_phases(phases, (0, freeze_step), axis_name, recorder)
+      return comm.switch(phase_at(state.step), phases)
+    return recorder.switch(phases, (1.0, 1.0), axis_name, phase_at)
 
   def update(updates, state, params=None, **extra):
     del extra
@@ -192,11 +194,11 @@ def one_bit_adam(
       )
     grads = jax.tree.map(jnp.asarray, updates)
     stays = scheme.layout(grads).is_dense()
-    frozen = state.step >= freeze_step
-    mean, after = exchanged(grads, state, stays, frozen)
+    mean, after = exchanged(grads, state, stays)
     accepted = Comm(axis_name).uniform(
       after.stats.rejected_steps == state.scheme.stats.rejected_steps
     )
+    frozen = state.step >= freeze_step
     step = state.step + jnp.where(accepted, 1, 0)
     rate = learning_rate
     if callable(rate):
@@ -232,45 +234,3 @@ def one_bit_adam(
 def _moved(decay: float, average: jax.Array, new: jax.Array) -> jax.Array:
   """The moving average with a new value, float32."""
   return decay * average + (1 - decay) * new.astype(average.dtype)
-
-
-def _count_phases(
-  phases: Sequence[Callable[[], Any]],
-  first_steps: Sequence[int],
-  axis: Any,
-  recorder: counting.Recorder,
-) -> Any:
-  """Counts each phase of a run, and adds that of the planned step to the plan.
-
-  Args:
-    phases: for each phase of the run, a function that sends.
-    first_steps: the first step of each phase, ascending from 0.
-    axis: name of the mesh axis that messages cross.
-    recorder: of the plan; without a step, the last phase is added.
-
-  Returns:
-    The result of the phase that was added.
-  """
-  step = schedules.LAST_STEP if recorder.step is None else recorder.step
-  chosen = max(i for i, first in enumerate(first_steps) if first <= step)
-  begin = len(recorder.rows)
-  outs, rows, branches = [], [], []
-  for phase in phases:
-    with recorder.branch(
-      lambda: sum(row.payload_bytes for row in recorder.rows[begin:])
-    ) as branch:
-      outs.append(phase())
-    branches.append(branch)
-    rows.append(recorder.rows[begin:])
-    del recorder.rows[begin:]
-  recorder.choose(branches[chosen])
-  recorder.rows.extend(rows[chosen])
-  recorder.schedules.append(
-    counting.Schedule(
-      axis,
-      tuple(counting.Rung(1.0, *branch.size) for branch in branches),
-      tuple((first, number) for number, first in enumerate(first_steps)),
-      chosen,
-    )
-  )
-  return outs[chosen]

@@ -80,8 +80,11 @@ def _halved_if(wanted, x):
   return barriers.in_place_if(wanted, lambda x: x / 2, x)
 
 
-# name -> (function of arrays, arguments)
-# They take seconds each; of the selections the fast suite has `ties_of_chunks`.
+def _branched_if(wanted, x):
+  return barriers.in_place_if(wanted, lambda x: x / 2, x, branch=True)
+
+
+# They take seconds each.
 SLOW = (
   'buckets',
   'chunks',
@@ -95,12 +98,15 @@ SLOW = (
   'top_of_integers',
   'top_of_negatives',
 )
+# name -> (function of arrays, arguments)
 PRIMITIVES = {
   'fusion_barrier': (lambda x, y: barriers.fusion_barrier([x, y]), (FLOATS, 1)),
   'barrier_if_shared': (lambda x: barriers.barrier_if_shared(x, 9), (FLOATS,)),
   'hidden_numbers': (lambda x: barriers.hidden_numbers(range(7), x), (FLOATS,)),
   'in_place_if': (_halved_if, (True, FLOATS)),
   'not_in_place_if': (_halved_if, (False, FLOATS)),
+  'branched_if': (_branched_if, (True, FLOATS)),
+  'not_branched_if': (_branched_if, (False, FLOATS)),
   'row_max': (reductions.row_max, (ROWS.astype(np.int32),)),
   'top': (reductions.top, (np.where(np.isfinite(FLOATS), FLOATS, 2),)),
   'top_of_integers': (reductions.top, (ROWS.reshape(-1).astype(np.int32),)),
@@ -171,6 +177,28 @@ PRIMITIVES = {
 }
 
 
+# The forms that TPUs have for themselves.
+OF_TPUS = (
+  'both_ascend_left',
+  'both_ascend_right',
+  'buckets',
+  'chunks',
+  'largest_along',
+  'many_of_chunks',
+  'sums_of_segments',
+  'ties',
+  'ties_of_chunks',
+  'top_k_of_all',
+  'top_k_of_each',
+)
+FORMS = {
+  f'{name}, {platform}': (name, platform)
+  for platform, names in (('gpu', PRIMITIVES), ('tpu', OF_TPUS))
+  for name in names
+  if (name, platform) != ('sums_of_segments', 'gpu')  # the form for CPUs
+}
+
+
 @pytest.fixture
 def other_platform(monkeypatch):
   """Within the test CPUs get the form of other platforms."""
@@ -180,23 +208,25 @@ def other_platform(monkeypatch):
     del cpu
     return depends(*arrays, default=default)
 
-  def turn():
+  def turn(platform):
     jax.clear_caches()
     monkeypatch.setattr(jax.lax, 'platform_dependent', as_elsewhere)
-    monkeypatch.setattr(platforms, 'name', lambda: 'gpu')
+    monkeypatch.setattr(platforms, 'name', lambda: platform)
 
   yield turn
   jax.clear_caches()
 
 
 @pytest.mark.parametrize(
-  'name', marks.few(PRIMITIVES, *PRIMITIVES.keys() - SLOW)
+  'form',
+  marks.few(FORMS, *(f for f, (name, _) in FORMS.items() if name not in SLOW)),
 )
-def test_forms_agree_to_the_bit(name, other_platform):
+def test_forms_agree_to_the_bit(form, other_platform):
+  name, platform = FORMS[form]
   fn, arguments = PRIMITIVES[name]
   arguments = [jnp.asarray(x) for x in arguments]
   on_cpus = jax.jit(fn)(*arguments)
-  other_platform()
+  other_platform(platform)
   elsewhere = fn(*arguments)
   jax.tree.map(
     lambda a, b: np.testing.assert_equal(
@@ -215,6 +245,7 @@ def test_forms_agree_to_the_bit(name, other_platform):
     'hidden_numbers',
     'in_place_if',
     'not_in_place_if',
+    'branched_if',
   ],
 )
 @pytest.mark.parametrize('platform', ['tpu', 'cuda'])

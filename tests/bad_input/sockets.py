@@ -40,6 +40,15 @@ def sockets() -> Iterator[Case]:
       TypeError,
       f'{name} must be an? {name.title()}, got {kind}',
     )
+  for wrong, error in (('sum', ValueError), (max, TypeError)):
+    pre_reduce = extend.PreReduce(wrong, lambda signals, ctx: ())
+    compressor = extend.compressors.terngrad()._replace(pre_reduce=pre_reduce)
+    yield Case(
+      f'compressed_mean-PreReduce-{wrong}',
+      lambda compressor=compressor: joined(compressor=compressor),
+      error,
+      r"PreReduce.reduce must be one of \('max', 'mean'\), got",
+    )
   yield from whole(
     'compressed_mean', lambda v: joined(seed=v), 'seed', SEEDS, 'in 0..'
   )
@@ -56,12 +65,19 @@ def sockets() -> Iterator[Case]:
     TypeError,
     'values must be .*got 3',
   )
-  yield Case(
-    'marking-values',
-    lambda: extend.codes.marking('float33'),
-    ValueError,
-    "values must be one of .*got 'float33'",
-  )
+  for name, code, error in (
+    ('table4', extend.codes.sparse(values='table4'), ValueError),
+    ('leaves', extend.codes.plain.of_leaves(), ValueError),
+    ('str', 'float32', TypeError),
+  ):
+    yield Case(
+      f'by_rule-code-{name}',
+      lambda code=code: extend.compressors.by_rule(
+        extend.compressors.rule.strom(0.1), code, name='mine'
+      ),
+      error,
+      'code must (have a `mark`.*got one without|be a Code, got str)',
+    )
   yield Case(
     'majority-scatter',
     lambda: extend.exchanges.majority('x'),

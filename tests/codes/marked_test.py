@@ -31,15 +31,6 @@ CODES = {
   'run_length': codes.sparse('run_length'),
   'constant': codes.signs_of(0.5),
 }
-# What codes their elements before.
-MARKS = {
-  name: codes.marking(
-    {'word28': 'exponent4', 'run_length': 'float32', 'constant': 0.5}.get(
-      name, name
-    )
-  )
-  for name in CODES
-}
 # Signs need one magnitude, and two for 'sign2'.
 SIGNS = ('constant', 'sign2')
 SLOTS = 70
@@ -81,7 +72,7 @@ def there_and_back(name):
   def fn(values, wanted, seed):
     ctx = context(seed)
     leaves = zip(SPACE.split(values), SPACE.split(wanted), strict=True)
-    coded = MARKS[name](list(leaves), ctx)
+    coded = CODES[name].mark(list(leaves), ctx)
     joined = coded.joined()
     ways = []
     sizes = joined.at_most(SLOTS), joined.entries(SLOTS)
@@ -146,7 +137,7 @@ def test_leaves_that_tpus_pack_are_those_of_other_platforms(name, monkeypatch):
 
     def fn(values, wanted):
       leaves = zip(SPACE.split(values), SPACE.split(wanted), strict=True)
-      coded = MARKS[name](list(leaves), ctx)
+      coded = CODES[name].mark(list(leaves), ctx)
       joined = coded.joined()
       assert isinstance(joined, PackedLeaves) == (platform != 'tpu')
       sent = [
@@ -190,7 +181,7 @@ def test_long_messages_add_up_as_their_payloads_do(name):
   @jax.jit
   def run(values, wanted):
     ctx = context()
-    coded = MARKS[name](
+    coded = CODES[name].mark(
       list(zip(space.split(values), space.split(wanted), strict=True)), ctx
     )
     dense = [d.dense(s) for d, s in zip(coded.deliveries(), LONG, strict=True)]
@@ -240,7 +231,7 @@ def test_bits_on_the_wire(name, width):
   def pack(values, wanted):
     leaves = zip(SPACE.split(values), SPACE.split(wanted), strict=True)
     return code.pack(
-      MARKS[name](list(leaves), ctx).joined().at_most(SPACE.size), ctx
+      CODES[name].mark(list(leaves), ctx).joined().at_most(SPACE.size), ctx
     )
 
   words = jax.eval_shape(pack, values, wanted)

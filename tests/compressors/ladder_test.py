@@ -171,7 +171,6 @@ def test_the_rule_is_read_once_however_many_rungs_there_are():
     compressors.by_rule(
       positive,
       codes.sparse(),
-      codes.marking('float32'),
       name='positive',
       ladder=FRACTIONS,
     ),
@@ -415,9 +414,7 @@ def test_what_an_exchange_does_not_deliver_stays_in_the_memory():
 
   tx = compressed_mean(
     memories.residual(),
-    compressors.by_rule(
-      rule.strom(TAU), codes.signs_of(TAU), codes.marking(TAU), name='strom'
-    ),
+    compressors.by_rule(rule.strom(TAU), codes.signs_of(TAU), name='strom'),
     whole._replace(name='nothing', run=run),
     axis_name=replay.AXIS,
     min_size=0,

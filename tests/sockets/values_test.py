@@ -1,6 +1,7 @@
 """Sparse vectors over joined leaves, and the other values that travel."""
 
 import chex
+from gradsparse.backend import platforms
 from gradsparse.sockets import Leaves
 from gradsparse.sockets import Parts
 from gradsparse.sockets import Space
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 SHAPES = ((2, 3), (), (4,), (1, 1, 5))
 SIZES = (6, 1, 4, 5)
@@ -89,6 +91,27 @@ def split(total):
   if isinstance(total, list):
     return total
   return Space.whole(SHAPES).split(total.reshape(-1))
+
+
+@pytest.mark.parametrize(
+  'platform, workers, kind',
+  [
+    ('cpu', 255, np.uint8),
+    ('cpu', 256, np.float32),
+    ('gpu', 255, np.float32),
+  ],
+)
+def test_senders_are_counted_in_a_type_that_holds_them(
+  platform, workers, kind, monkeypatch
+):
+  monkeypatch.setattr(platforms, 'name', lambda: platform)
+  space = Space.whole([(3,)])
+  own = Sparse(jnp.ones(2), jnp.int32([1, 3]), space).senders(workers)
+  assert own.values.dtype == kind
+  total, _ = jax.lax.scan(
+    lambda total, _: (own.add_to(total), None), own.zeros(), length=workers
+  )
+  np.testing.assert_array_equal(total, [0, workers, 0])
 
 
 def test_every_value_adds_up_alike():

@@ -187,7 +187,7 @@ def test_dense_code_on_constant_magnitudes():
 def test_dense_least_is_what_zeros_take():
   for n in (1, 300, 1000):
     _, used = _encode_dense(jnp.zeros(n, jnp.int32), n, max_level=9)
-    assert int(used) == qsgd_codes.dense_least(n, 9)
+    assert int(used) == qsgd_codes.dense_least(n, 9, 'omega')
 
 
 @pytest.mark.parametrize('s', marks.few([1, 4, 16], 4))

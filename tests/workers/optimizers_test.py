@@ -1,6 +1,7 @@
 """Every optimizer of optax can follow a scheme, or go around one."""
 
 import gradsparse as gs
+from gradsparse.transform import step
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
@@ -162,6 +163,13 @@ def test_what_an_own_optimizer_asks_for_is_given_by_its_name(how):
     with pytest.raises(TypeError, match='temperature.*update_kwargs'):
       call()
     call(update_kwargs={'temperature': jax.ShapeDtypeStruct((), jnp.float32)})
+
+
+def test_a_fault_of_the_library_is_no_argument_that_is_missing(monkeypatch):
+  tx = gs.terngrad(axis_name='workers', min_size=0)
+  monkeypatch.setattr(step, 'REDUCTIONS', {})
+  with pytest.raises(KeyError, match="^'max'"):
+    gs.plan(tx, PARAMS, 2)
 
 
 def test_a_loss_of_each_worker_is_refused():
