@@ -179,7 +179,8 @@ def sparse(values: str) -> Code:
     got, runs = fixed_width.floats_of(words[: like.slots]), words[like.slots :]
     return Sparse(*decode(got, runs, like.space.size), like.space)
 
-  return of_all._replace(round=round, pack=pack, unpack=unpack, dropped=dropped)
+  limits = of_all.limits._replace(dropped=dropped)
+  return of_all._replace(round=round, pack=pack, unpack=unpack, limits=limits)
 
 
 def _check(size: int) -> None:

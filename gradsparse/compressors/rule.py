@@ -127,7 +127,7 @@ def by_rule(
       look,
       delivered=(
         (lambda ctx: ctx.prepared.leaves)
-        if all_fit and code.dropped is None
+        if all_fit and code.limits.dropped is None
         else None
       ),
       overflow=overflow,

@@ -144,10 +144,13 @@ class Limits(NamedTuple):
       int32 can count. Leaves are then sent in several messages.
     group_elements: the most elements of a message of several leaves, if the
       format is better with fewer. A larger leaf is sent alone.
+    dropped: (selected, rounded) -> int32, how many elements got no slot in
+      `Code.round` (counted as overflow). None: all get one.
   """
 
   most_elements: int | None = None
   group_elements: int | None = None
+  dropped: Callable[[Any, Any], jax.Array] | None = None
 
 
 class Adder(NamedTuple):
@@ -203,8 +206,6 @@ class Code(NamedTuple):
       at a time. 'sums': sum words of several workers and unpack the sum.
       'votes': count bits, one for each element, 1 if it is not negative. An
       `OfParts`: a reduce-scatter.
-    dropped: (selected, rounded) -> int32, how many elements got no slot in
-      `round` (counted as overflow). None: all get one.
     limits: the code's limits.
     shortcuts: faster ways to read messages; a first code needs none.
     mark: (leaves, ctx) -> `codes.marked.Coded`: rounds and codes elements
@@ -220,7 +221,6 @@ class Code(NamedTuple):
   )
   takes: type[Any] | tuple[type[Any], ...] = object
   combines: str | OfParts = 'messages'
-  dropped: Callable[[Any, Any], jax.Array] | None = None
   limits: Limits = Limits()
   shortcuts: Shortcuts = Shortcuts()
   mark: (

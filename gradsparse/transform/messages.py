@@ -170,8 +170,8 @@ def _message(
   ok, overflow = outgoing.ok, jnp.int32(0)
   if isinstance(own, Sparse | Marked):
     ok &= health.can_send(own.values, comm.size)
-  if code.dropped is not None:
-    overflow = code.dropped(selected, rounded)
+  if code.limits.dropped is not None:
+    overflow = code.limits.dropped(selected, rounded)
   if compressor.ladder is not None and compressor.ladder.overflow is not None:
     overflow += compressor.ladder.overflow(ctx)
   message = Message(
