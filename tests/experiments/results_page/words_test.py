@@ -46,6 +46,8 @@ def told():
     ('on PTB even with it', 'ptb', 'dgc', 'open: contradicted at an edge'),
     ('even at a hundredth', 'cifar10', 'gtopk_0.01', _WORSE),
     ('gTop-k, on CIFAR-10', 'cifar10', 'gtopk', _WORSE),
+    ('Longer runs close the gap', 'cifar10_longer', 'gtopk', _OPEN),
+    ('Longer runs close the gap', 'cifar10_longer', 'dropping', _OPEN),
   ],
 )
 def test_verdicts(told, words, table, row, verdict):
@@ -104,3 +106,14 @@ def test_no_scheme_is_known_to_be_as_good_with_adam(told):
 def test_steps(told, words, table, row):
   (steps,) = set(told[2][table][row].runs['steps'])
   assert words.format(int(steps)) in _WORDS
+
+
+def test_seconds_of_the_page_on_papers(told):
+  words = ' '.join((_ROOT / 'docs/papers.md').read_text().split())
+  took = told[1]['schemes_cifar10_longer'].set_index(['row', 'seed'])['seconds']
+  first, second = (
+    [f'{took[row, seed]:,.0f} s' for row in ('dense', 'gtopk')]
+    for seed in (0, 1)
+  )
+  assert f'took dense {first[0]} and gTop-k {first[1]} with seed 0' in words
+  assert f'and {second[0]} and {second[1]} with seed 1' in words
