@@ -26,17 +26,10 @@ itself, too.
 
 The rate of full runs is the best of 0.5, 2, 4 and 8 for `dense`, by the
 perplexity of the validation file in the quick setting. Without clipping it is
-2, the better of 1 and 2. Each quick row had two trials, whole runs with seed 0,
-at this rate and at half or twice of it, and takes the better rate
-(experiments/results/rates/schemes_ptb.json). `dgc`, `dropping_warmup`,
-`dropping_equal` and `partial_sync` had a third, on the other side of the better
-rate, which was worse.
-
-Whether half or twice was tried comes from trials of half a run, at half, one
-and two times the rate, for 14 rows (same file). In these, dropping, DGC, gTop-k
-and local gradients did best at twice the rate, so the other twelve rows, which
-are of these kinds, were tried at twice. In whole runs twice is better only for
-DGC, for SUM, and for `error`: fewer steps need a larger rate.
+2, the better of 1 and 2. A quick row takes the best rate of its whole trials
+with seed 0 (experiments/results/rates/schemes_ptb.json): two at least, and of
+nine rows three, with a worse rate on either side. The file also has trials of
+half a run. They chose where to look, but fewer steps need a larger rate.
 
 Quick: a fifth of an epoch.
 """

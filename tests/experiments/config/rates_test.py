@@ -113,3 +113,25 @@ def test_the_page_counts_rates_at_an_edge():
       if edges
       else f'`{name}`' in between
     ), counted
+
+
+def test_the_page_tells_the_trials_of_alpha_and_threshold():
+  words = ' '.join((_ROOT / 'docs/papers.md').read_text().split())
+  kept = json.loads((_RATES / 'schemes_cifar10.json').read_text())
+
+  def best(row, **fields):
+    """The best of the trials whose scheme has these fields."""
+    return max(
+      each['final']['test_accuracy']
+      for each in kept
+      if each['row'] == row
+      and all(
+        each['setting'][f'compression.{k}'] == v for k, v in fields.items()
+      )
+    )
+
+  assert best('strom') == best('strom', threshold=0.05)
+  variance = [100 * best('variance', alpha=a) for a in (0.5, 1.5)]
+  assert '{:.2f} % in place of {:.2f}, '.format(*variance) in words
+  hybrid = [100 * best('hybrid', alpha=a, threshold=0.05) for a in (0.5, 1.0)]
+  assert 'the hybrid {:.2f} in place of {:.2f}'.format(*hybrid) in words
