@@ -213,7 +213,7 @@ def test_runs_that_need_escapes_push_entries_out():
   """A gap of 2^16 zeros and more takes a slot, so the last entry has none."""
   space = Space(((200_000,),), (3,))
   code = codes.sparse('run_length', 'float32')
-  assert code.dropped
+  assert code.limits.dropped
   at = jnp.array([5, 150_000, 199_999], jnp.int32)
   sparse = Sparse(jnp.array([1.0, 2.0, 3.0]), at, space)
   rounded, _, decoded = back(code, sparse)
