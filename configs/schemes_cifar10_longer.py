@@ -5,7 +5,7 @@ Commands (CIFAR-10 in its binary version below DIR; see docs/papers.md):
   python -m experiments.main --config=configs/schemes_cifar10_longer.py:dgc \
     --workdir=runs/dgc --config.data.dir=DIR
 
-Quick: ResNet-8 for 20 epochs, 25,000 steps, up to an hour a row on two cores.
+Quick: ResNet-8 for 20 epochs, 25,000 steps, 15 to 25 minutes a row on a core.
 All else is as in the quick setting there, the warm-up too, a quarter of the
 run. So are the learning rates, but for `dropping`, which has 0.05, the best of
 its first trials.

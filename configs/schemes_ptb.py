@@ -27,9 +27,10 @@ itself, too.
 The rate of full runs is the best of 0.5, 2, 4 and 8 for `dense`, by the
 perplexity of the validation file in the quick setting. Without clipping it is
 2, the better of 1 and 2. A quick row takes the best rate of its whole trials
-with seed 0 (experiments/results/rates/schemes_ptb.json): two at least, and of
-nine rows three, with a worse rate on either side. The file also has trials of
-half a run. They chose where to look, but fewer steps need a larger rate.
+with seed 0 (experiments/results/rates/schemes_ptb.json), two at least.
+docs/papers.md says how many rows have a worse rate on either side. The file
+also has trials of half a run, which chose where to look, and do not count:
+fewer steps need a larger rate.
 
 Quick: a fifth of an epoch.
 """

@@ -178,12 +178,14 @@ def lines(panels: list[Panel]) -> bytes:
   names = [
     *dict.fromkeys(_ALIKE.get(x, x) for panel in panels for x in panel.lines)
   ]
-  styles = [*zip(drawing.COLOURS, drawing.MARKERS, strict=True)]
+  # A row looks alike in all panels: at most as many rows as there are colours.
+  styles = zip(drawing.COLOURS, drawing.MARKERS, strict=True)
+  styles = dict(zip(names, styles, strict=False))
   for axes, panel in zip(
     picture.subplots(1, len(panels), squeeze=False)[0], panels, strict=True
   ):
     for name, own in panel.lines.items():
-      colour, marker = styles[names.index(_ALIKE.get(name, name))]
+      colour, marker = styles[_ALIKE.get(name, name)]
       style = {'marker': marker, 'color': colour, 'label': name}
       axes.plot(own.index, own.mean(axis=1), **style)
       band = own.min(axis=1), own.max(axis=1)

@@ -122,7 +122,7 @@ def _equal(due: jax.Array, axes: list[Comm]) -> jax.Array:
 
 
 def typed_equal_like(tree: Any, like: Any) -> Any:
-  """Types each leaf equal over the axes over which its like is typed equal.
+  """Types each leaf as equal over each axis over which that of `like` is.
 
   The caller guarantees that the leaves are equal there. A barrier, for
   instance, types all its results as varying if one of its operands varies.
