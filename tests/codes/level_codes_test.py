@@ -116,7 +116,8 @@ def test_a_ladder_wastes_little(least, most):
   assert sizes[-1] == most and least <= sizes[0]
   assert sizes[0] <= max(least, math.ceil(most / 1024))
   assert list(sizes) == sorted(set(sizes))
-  assert len(sizes) <= 140
+  # docs/architecture.md says why these are no rungs of a `Ladder`.
+  assert len(sizes) in (range(101, 141) if most > 1000 else range(1, 30))
   for small, large in zip(sizes[:-1], sizes[1:], strict=True):
     step = 1.023 if small >= most / 8 else 1.123
     # Of whole words; whoever needs one more than `small` gets `large`.

@@ -15,6 +15,7 @@ import time
 from typing import NamedTuple
 
 from experiments.cluster import network
+from experiments.hosts import watch
 from experiments.program import tables
 import pandas as pd
 import pytest
@@ -318,3 +319,20 @@ def test_the_page_has_the_recorded_table():
   assert table in attempts.page('faults'), f'paste\n{table}'
   assert [row['fault'] for row in rows] == list(FAULTS)
   assert all(row['as_promised'] for row in rows)
+
+
+def test_without_the_watch_nobody_names_the_lost_process():
+  """As docs/faults.md says."""
+  by_jax = attempts.recorded('network_faults_by_jax')['rows']
+  ours = attempts.recorded('network_faults')['rows']
+  assert [(row['fault'], row['happened']) for row in by_jax] == [
+    (row['fault'], row['happened']) for row in ours
+  ]
+  ended = [row for row in by_jax if row['happened'] == _ENDED]
+  seconds = [row['seconds'] for row in ended]
+  words = ' '.join(attempts.page('faults').split())
+  assert f'ended in {min(seconds)} to {max(seconds)} s' in words
+  assert not any(row['differences'] for row in by_jax)
+  for row in ended:
+    assert not any('lost process' in line for line in row['said'])
+    assert row['noise'] and watch.EXIT_LOST not in row['statuses']
