@@ -42,6 +42,7 @@ from experiments.papers.table import Row
 from experiments.papers.table import Table
 
 _TEN_TIMES = {'compression.density': 0.01}
+_UNMASKED = {'compression.factor_masking': False}
 
 
 def _scheme(name, /, learning_rate=None, **arguments):
@@ -80,6 +81,8 @@ def _warmed(name, fields, full=WARMUP):
 
 _SCHEMES = {
   'dropping': DROPPING,
+  'momentum_correction': DGC | _UNMASKED,
+  'dgc_without_warmup': DGC,
   'dropping_0.01': DROPPING | _TEN_TIMES,
   'dropping_chunks': DROPPING | {'compression.scope': 'chunk'},
   'local_partial': DROPPING
@@ -116,6 +119,8 @@ TABLE = Table(
         'dgc_0.01': DGC | _TEN_TIMES,
         'dgc_4bit': DGC
         | {'compression.values': 'exponent4', 'compression.min_size': 0},
+        'dgc_without_masking': DGC | _UNMASKED,
+        'dropping_warmup': DROPPING,
       }.items()
     },
     'gtopk': _warmed('gtopk', GTOPK, GTOPK_WARMUP),

@@ -35,6 +35,8 @@ RATES = pathlib.Path('experiments/results/rates')
 NETWORKS = pathlib.Path('experiments/results/networks')
 TEMPLATE = pathlib.Path('experiments/results/RESULTS.template.md')
 
+# Chosen by trials, as the rate is.
+_CHOSEN = ('compression.alpha', 'compression.threshold')
 _DEFAULT_RATE = default.get_config().train.learning_rate
 # By key, of an outcome and its table.
 _VALUES = {
@@ -80,9 +82,16 @@ def runs_of(
 def _doubt(run: pd.Series, trials: Sequence[Mapping[str, Any]]) -> str:
   """Returns what puts a run's rate in doubt: '' if trials enclose it.
 
-  Only a row's longest trials count: fewer steps need a larger rate.
+  Only the longest trials with the row's own alpha and threshold count: fewer
+  steps need a larger rate.
   """
-  own = [each for each in trials if each['row'] == run['row']]
+  scheme = {name: run.get(f'config.{name}') for name in _CHOSEN}
+  scheme = {name: x for name, x in scheme.items() if not pd.isna(x)}
+  own = [
+    each
+    for each in trials
+    if each['row'] == run['row'] and scheme.items() <= each['setting'].items()
+  ]
   steps = [each['setting'].get('train.steps', 0) for each in own]
   both = zip(own, steps, strict=True)
   rates = [each['learning_rate'] for each, n in both if n == max(steps)]

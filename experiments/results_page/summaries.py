@@ -58,12 +58,19 @@ def label(run: pd.Series) -> str:
 def schemes(
   found: Mapping[str, Mapping[str, outcomes.Outcome]],
 ) -> pd.DataFrame:
-  """Returns a line for each scheme that has three seeds on some task."""
+  """Returns a line for each scheme that has three seeds on some task.
+
+  A row is shown only if trials enclose its learning rate and that of its dense
+  row.
+  """
   cells: dict[str, dict[str, list[str]]] = {}
   judged = set()
   for name, heading in TASKS.items():
-    for each in found.get(name, {}).values():
+    own = found.get(name, {})
+    for each in own.values():
       if not each.row.beside or 'rate' in each.row.groups or not len(each.runs):
+        continue
+      if any(one.runs['doubt'].any() for one in (each, own[each.row.beside])):
         continue
       scheme = label(each.runs.iloc[0])
       cells.setdefault(scheme, {}).setdefault(heading, []).append(_cell(each))
