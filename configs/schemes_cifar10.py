@@ -61,7 +61,6 @@ _RATES = {
   'dropping': 0.025,
   'local_partial': 0.05,
   'strom': 0.025,
-  'hybrid': 0.025,
   'qsgd_2bit': 0.2,
 }
 
