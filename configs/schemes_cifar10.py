@@ -12,9 +12,9 @@ the papers, and ten times as much where a name ends in `_0.01`. `dgc_4bit` sends
 the biases too, and values of 4 bits. Warm-up is as in configs/dgc_table2.py and
 configs/gtopk_table5.py. Strom's threshold, and `sign`'s and Strom's learning
 rates are those chosen on the validation split of configs/schemes_digits.py. The
-alpha of `variance` is the one of seven that sends about as much as `dgc`; the
-paper's 1.5 sends less and is worse. The hybrid's alpha and threshold did best
-of six pairs.
+alpha of `variance` did best of seven, and is the smallest, so it sends most:
+about one and a half times as much as `dgc`. The hybrid's alpha and threshold
+did best of six pairs.
 
 Quick: ResNet-8, 2 epochs in batches of 8 images a worker, a quarter of them
 warm-up where there is one. The learning rate of each row is the best of half,

@@ -131,7 +131,21 @@ def test_the_page_tells_the_trials_of_alpha_and_threshold():
     )
 
   assert best('strom') == best('strom', threshold=0.05)
-  variance = [100 * best('variance', alpha=a) for a in (0.5, 1.5)]
-  assert '{:.2f} % in place of {:.2f}, '.format(*variance) in words
-  hybrid = [100 * best('hybrid', alpha=a, threshold=0.05) for a in (0.5, 1.0)]
-  assert 'the hybrid {:.2f} in place of {:.2f}'.format(*hybrid) in words
+  alphas = sorted(
+    {
+      each['setting']['compression.alpha']
+      for each in kept
+      if each['row'] == 'variance'
+    }
+  )
+  by_alpha = [100 * best('variance', alpha=a) for a in alphas]
+  assert by_alpha == sorted(by_alpha, reverse=True)
+  assert alphas[0] == 0.0625
+  assert f'{by_alpha[0]:.2f} % with 0.0625' in words
+  assert f"{by_alpha[alphas.index(1.5)]:.2f} % with the paper's 1.5" in words
+  hybrid = 100 * best('hybrid'), 100 * best('hybrid', alpha=1, threshold=0.05)
+  assert best('hybrid') == best('hybrid', alpha=0.25, threshold=0.1)
+  assert (
+    'hybrid ended at {:.2f} % with an alpha of 0.25 and a threshold of 0.1, '
+    'at {:.2f} % with 1 and 0.05'.format(*hybrid)
+  ) in words
