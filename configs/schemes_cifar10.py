@@ -59,6 +59,7 @@ _RATES = {
   'dgc_0.01': 0.2,
   'dgc_4bit': 0.2,
   'dropping': 0.025,
+  'dgc_without_warmup': 0.05,
   'local_partial': 0.05,
   'strom': 0.025,
   'qsgd_2bit': 0.2,
