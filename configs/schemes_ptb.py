@@ -50,7 +50,7 @@ _ROWS = sequence_schemes.with_momentum(
 _OWN_QUICK_RATES = {
   'dgc': 8.0,
   'dgc_without_warmup': 8.0,
-  'terngrad': 2.0,
+  'terngrad': 0.25,
   'sum': 8.0,
   'sum_sync': 8.0,
   'sum_warmup': 8.0,
