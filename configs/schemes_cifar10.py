@@ -66,12 +66,17 @@ _RATES = {
 }
 
 
+# Of DGC: what each is worth.
+_PARTS = ('momentum_correction', 'dgc_without_warmup', 'dgc_without_masking')
+
+
 def _row(name, fields, full=None, quick=None):
   return Row(
     fields=fields,
     beside='dense',
     full=full or {},
     quick=quick or {},
+    groups=('parts',) if name in _PARTS else (),
     chosen_rate=_RATES.get(name),
   )
 

@@ -106,17 +106,19 @@ def forest(score: scores.Score, found: Outcomes) -> bytes:
   axes.axvline(0, color=drawing.BLACK, linewidth=1)
   edge = -_DEEPEST * score.margin
   for place, each in enumerate(shown):
-    mean, *half = _span(score, each)
+    mean, below, above = _span(score, each)
     colour, judged = _colour(each)
     axes.errorbar(
       max(mean, edge),
       place,
-      xerr=[[h] for h in half] if mean > edge else None,
+      xerr=[[min(below, mean - edge)], [above]] if mean > edge else None,
       marker='o' if mean > edge else '<',
       color=colour,
       markerfacecolor=None if judged else 'white',
       capsize=3,
     )
+    if mean - below < edge < mean:  # its interval goes on
+      axes.plot(edge, place, '<', color=colour, markersize=5)
     if mean <= edge:
       text = f'   {each.difference}'
       axes.text(edge, place, text, va='center', fontsize=8)

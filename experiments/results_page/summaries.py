@@ -24,6 +24,8 @@ _OF_A_NETWORK = {
   *('clip_norm', 'min_size', 'threshold', 'alpha', 'bucket_size', 'warmup'),
   *('sample_rate', 'momentum'),
 }
+# Groups of rows that vary one thing on one task.
+_OF_ONE_TASK = {'rate', 'parts'}
 _WORDS = {
   'warmup_steps': lambda value: 'warm-up',
   # More than any run has: never.
@@ -68,7 +70,9 @@ def schemes(
   for name, heading in TASKS.items():
     own = found.get(name, {})
     for each in own.values():
-      if not each.row.beside or 'rate' in each.row.groups or not len(each.runs):
+      if not each.row.beside or not len(each.runs):
+        continue
+      if _OF_ONE_TASK & set(each.row.groups):
         continue
       if any(one.runs['doubt'].any() for one in (each, own[each.row.beside])):
         continue
