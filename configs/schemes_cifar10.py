@@ -60,6 +60,7 @@ _RATES = {
   'dgc_4bit': 0.2,
   'dropping': 0.025,
   'dgc_without_warmup': 0.05,
+  'dgc_without_masking': 0.2,
   'local_partial': 0.05,
   'strom': 0.025,
   'qsgd_2bit': 0.2,
