@@ -84,7 +84,7 @@ def front(
   for name, x, y in best[['name', 'x', 'y']].itertuples(index=False):
     end, side = ('right', -1) if x > middle else ('left', 1)
     offset = {'xytext': (2 * side, 5), 'textcoords': 'offset points', 'ha': end}
-    slant = {'rotation': 40 * side, 'rotation_mode': 'anchor'}
+    slant = {'rotation': 55 * side, 'rotation_mode': 'anchor'}
     panel.annotate(name, (x, y), **offset, **slant, fontsize=8, clip_on=True)
 
 

@@ -85,13 +85,13 @@ def _doubt(run: pd.Series, trials: Sequence[Mapping[str, Any]]) -> str:
   Only the longest trials with the row's own alpha and threshold count: fewer
   steps need a larger rate.
   """
-  scheme = {name: run.get(f'config.{name}') for name in _CHOSEN}
-  scheme = {name: x for name, x in scheme.items() if not pd.isna(x)}
-  own = [
-    each
-    for each in trials
-    if each['row'] == run['row'] and scheme.items() <= each['setting'].items()
-  ]
+  fixed = {
+    name: value
+    for name in _CHOSEN
+    if pd.notna(value := run.get(f'config.{name}'))
+  }.items()
+  own = [each for each in trials if each['row'] == run['row']]
+  own = [each for each in own if fixed <= each['setting'].items()]
   steps = [each['setting'].get('train.steps', 0) for each in own]
   both = zip(own, steps, strict=True)
   rates = [each['learning_rate'] for each, n in both if n == max(steps)]
@@ -214,11 +214,10 @@ def differences(
 
 def _index(catalogue, runs: pd.DataFrame, drawn: Mapping[str, Any]) -> str:
   """Returns the list of all tables, and pictures of several tables."""
-  listed = tables.markdown(page.contents(catalogue, runs))
   parts = [
     '# All tables',
     'What each is, and which rows are on record.',
-    listed,
+    tables.markdown(page.contents(catalogue, runs)),
     *(f'![{_SHARED[each]}]({each})' for each in drawn if each in _SHARED),
   ]
   return '\n\n'.join(parts) + '\n'
@@ -238,10 +237,8 @@ def _page(name: str, table: papers.Table, frame, shown: list[str]) -> str:
     tables.markdown(page.results(table, frame)),
   ]
   if len(answers := page.answers(table, frame)):
-    parts += [
-      'One row beside another, paired by seed:',
-      tables.markdown(answers),
-    ]
+    said = 'One row beside another, paired by seed:'
+    parts += [said, tables.markdown(answers)]
   parts += [
     f'Measured on {"; ".join(places)}, by',
     '\n'.join(['```sh', *dict.fromkeys(done['command']), '```']),

@@ -15,6 +15,7 @@ from experiments.papers import table as papers
 from experiments.report import drawing
 from experiments.results_page import summaries
 from experiments.run import scores
+import numpy as np
 import pandas as pd
 
 Draw = Callable[[], bytes]
@@ -157,19 +158,23 @@ def pareto(
     axes.axhspan(-score.margin, score.margin, color='#eeeeee', label='margin')
     axes.axhline(0, color=drawing.BLACK, linewidth=1, linestyle='--')
     points['colour'] = [_colour(each)[0] for each in own]
-    is_adam = pd.Series(['adam' in each.row.beside for each in own])
-    for marker, shown in (('^', points[is_adam]), ('o', points[~is_adam])):
+    edge = -2 * _DEEPEST * score.margin
+    adam = ['^' if 'adam' in each.row.beside else 'o' for each in own]
+    points['marker'] = np.where(points['y'] < edge, 'v', adam)
+    points['y'] = points['y'].clip(lower=edge)
+    for marker, shown in points.groupby('marker'):
       axes.scatter(shown['x'], shown['y'], color=shown['colour'], marker=marker)
     low, high = points['y'].min(), max(points['y'].max(), 0)
     room = max(2 * score.margin, high - low)
-    axes.set_ylim(low - 0.2 * room, high + 0.35 * room)
+    axes.set_ylim(low - 0.2 * room, high + 0.55 * room)
     drawing.logarithmic(axes, 'x')
     axes.margins(x=0.15)
     _turn(axes.yaxis, score)
     less = 'times fewer bytes sent by a worker in the whole run than dense'
     drawing.describe(axes, summaries.task(name), less, f'{score.unit} to dense')
     drawing.front(axes, points, fewer=False)
-  picture.axes[0].plot([], [], '^', color=drawing.GREY, label='beside Adam')
+  for marker, said in (('^', 'beside Adam'), ('v', 'further down')):
+    picture.axes[0].plot([], [], marker, color=drawing.GREY, label=said)
   _legend(picture, picture.axes[0], 3)
   return drawing.png(picture)
 

@@ -24,8 +24,6 @@ _OF_A_NETWORK = {
   *('clip_norm', 'min_size', 'threshold', 'alpha', 'bucket_size', 'warmup'),
   *('sample_rate', 'momentum'),
 }
-# Groups of rows that vary one thing on one task.
-_OF_ONE_TASK = {'rate', 'parts'}
 _WORDS = {
   'warmup_steps': lambda value: 'warm-up',
   # More than any run has: never.
@@ -70,9 +68,8 @@ def schemes(
   for name, heading in TASKS.items():
     own = found.get(name, {})
     for each in own.values():
-      if not each.row.beside or not len(each.runs):
-        continue
-      if _OF_ONE_TASK & set(each.row.groups):
+      of_one_task = {'rate', 'parts'} & set(each.row.groups)
+      if of_one_task or not each.row.beside or not len(each.runs):
         continue
       if any(one.runs['doubt'].any() for one in (each, own[each.row.beside])):
         continue
