@@ -1,10 +1,11 @@
 """RESULTS.md and the pages of docs/results: their text, and writing them.
 
 In the template, `{{TABLE ROW}}` is the difference of a row to its dense row,
-and `{{TABLE ROW KEY}}` another number of it, see `_VALUES`. `{{TABLE ROW/OTHER
-[METRIC]}}` is the difference of two rows, with ` better` behind it whether that
-supports that the first is better, and with `sent` how many times more bytes it
-sends. `<!-- table: NAME -->` is a table of `summaries`.
+and `{{TABLE ROW KEY}}` another number of it, see `_VALUES`, or a field of its
+configuration, `compression.NAME`. `{{TABLE ROW/OTHER [METRIC]}}` is the
+difference of two rows, with ` better` behind it whether that supports that the
+first is better, and with `sent` how many times more bytes it sends. `<!-- table:
+NAME -->` is a table of `summaries`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -161,14 +162,15 @@ def value(
     if rest[:1] == ['printed']:
       metric = metrics.METRICS[rest[1]]
       return metric.form.format(table.rows[row].published[rest[1]])
+    if rest and rest[0].startswith('compression.'):
+      return f'{found[name][row].runs[f"config.{rest[0]}"].iloc[0]:g}'
     if rest and not other:
       return _VALUES[rest[0]](found[name][row], table)
     metric = next((each for each in rest if each != 'better'), '')
     told = found[name][row].difference
     if rest == ['sent']:  # and another row
-      return (
-        f'{found[name][other].sent_ratio / found[name][row].sent_ratio:.1f}'
-      )
+      sent = [found[name][each].sent_ratio for each in (other, row)]
+      return f'{sent[0] / sent[1]:.1f}'
     if other:
       told = outcomes.difference(table, frames[name], row, other, metric)
     score = metrics.METRICS[metric or table.metrics[0]].score

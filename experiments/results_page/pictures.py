@@ -121,8 +121,7 @@ def forest(score: scores.Score, found: Outcomes) -> bytes:
     if mean - below < edge < mean:  # its interval goes on
       axes.plot(edge, place, '<', color=colour, markersize=5)
     if mean <= edge:
-      text = f'   {each.difference}'
-      axes.text(edge, place, text, va='center', fontsize=8)
+      axes.text(edge, place, f'   {each.difference}', va='center', fontsize=8)
   names = [f'{each.name} ({each.difference.n})' for each in shown]
   axes.set_yticks(range(len(shown)), names, fontsize=8)
   axes.set_ylim(len(shown) - 0.4, -0.6)  # the first on top

@@ -66,12 +66,12 @@ def schemes(
   cells: dict[str, dict[str, list[str]]] = {}
   judged = set()
   for name, heading in TASKS.items():
-    own = found.get(name, {})
-    for each in own.values():
+    for each in found.get(name, {}).values():
       of_one_task = {'rate', 'parts'} & set(each.row.groups)
       if of_one_task or not each.row.beside or not len(each.runs):
         continue
-      if any(one.runs['doubt'].any() for one in (each, own[each.row.beside])):
+      beside = found[name][each.row.beside]
+      if each.runs['doubt'].any() or beside.runs['doubt'].any():
         continue
       scheme = label(each.runs.iloc[0])
       cells.setdefault(scheme, {}).setdefault(heading, []).append(_cell(each))

@@ -42,12 +42,16 @@ def told():
     ('SUM and ERROR without', 'translation', 'sum', _WORSE),
     ('ERROR without a warm-up are worse', 'translation', 'error', _WORSE),
     # What not to choose.
-    ('without DGC', 'cifar10', 'dropping', _WORSE),
-    ('on PTB even with it', 'ptb', 'dgc', _WORSE),
+    ('with that warm-up {{', 'cifar10', 'dropping_warmup', _WORSE),
+    ('on PTB even so', 'ptb', 'dgc', _WORSE),
     ('even at a hundredth', 'cifar10', 'gtopk_0.01', _WORSE),
     ('gTop-k, on CIFAR-10', 'cifar10', 'gtopk', _WORSE),
-    ('Longer runs close the gap', 'cifar10_longer', 'gtopk', _OPEN),
-    ('Longer runs close the gap', 'cifar10_longer', 'dropping', _OPEN),
+    ('variance and its hybrid on', 'cifar10', 'variance', _WORSE),
+    ('hybrid on CIFAR-10', 'cifar10', 'hybrid', _WORSE),
+    ('TernGrad on PTB', 'ptb', 'terngrad', _WORSE),
+    ('dropping with one (', 'translation', 'adam_dropping_warmup', _OPEN),
+    ('Longer runs narrow the gap', 'cifar10_longer', 'gtopk', _OPEN),
+    ('Longer runs narrow the gap', 'cifar10_longer', 'dropping', _OPEN),
   ],
 )
 def test_verdicts(told, words, table, row, verdict):
@@ -63,6 +67,8 @@ def test_verdicts(told, words, table, row, verdict):
   'table, row, verdict',
   [
     ('cifar10_resnet20', 'qsgd_4bit', 'supported'),
+    ('schemes_cifar10_longer', 'qsgd_4bit', 'supported'),
+    ('cifar10_resnet20', 'dgc_4bit', 'contradicted'),
     ('cifar10_resnet20', 'dgc', 'contradicted'),
     ('dgc_table4_ptb', 'dgc', 'contradicted'),
   ],
