@@ -4,8 +4,8 @@ In the template, `{{TABLE ROW}}` is the difference of a row to its dense row,
 and `{{TABLE ROW KEY}}` another number of it, see `_VALUES`, or a field of its
 configuration, `compression.NAME`. `{{TABLE ROW/OTHER [METRIC]}}` is the
 difference of two rows, with ` better` behind it whether that supports that the
-first is better, and with `sent` how many times more bytes it sends. `<!-- table:
-NAME -->` is a table of `summaries`.
+first is better, and with `sent` how many times more bytes it sends. A comment
+`table: NAME` is a table of `summaries`.
 """
 
 from collections.abc import Mapping, Sequence
