@@ -152,7 +152,7 @@ def test_numbers_of_the_template(root):
     *('+2.00 ± 0.25 points (3 seeds)', 'supported', '94.00', '80.0', '1,000.0'),
     *('99.00', '+0.50 points (one seed)', 'open, one seed', 'contradicted'),
     *('+2.13 ± 1.00 points (3 seeds)', 'supported'),
-    # No trials, and a rate that is the largest of them.
+    # No trials, and a rate that is the largest of those with its threshold.
     *('open: supported at one rate', 'open: supported at an edge', '0.9'),
   ]
 
@@ -216,6 +216,8 @@ def test_schemes_beside_each_other(root, monkeypatch):
   # Rows of one scheme share a line; what is as good as dense is bold.
   assert '| `gtopk`, 0.002 | **+2.00 ± 0.25, 80x, supported** |' in lines
   assert any('0.004 | +0.50, 80x, one seed' in line for line in lines) is False
+  # Three seeds, and no trials.
+  assert not any(line.startswith('| `gtopk`, 0.001 ') for line in lines)
 
 
 def test_parts_of_a_step_add_up():
