@@ -104,7 +104,8 @@ def run(
       time.sleep(_POLL_SECONDS)
   finally:
     statuses = _end(children)
-    for thread in threads:
+    # A signal may come before the last one is started.
+    for thread in filter(threading.Thread.is_alive, threads):
       thread.join(timeout=2)  # a grandchild may hold the pipe open
   if first_failed is None and not timed_out:
     first_failed = next((i for i, s in enumerate(statuses) if s), None)

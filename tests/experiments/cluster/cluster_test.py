@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 
 from experiments import cluster
@@ -175,6 +176,20 @@ def test_a_killed_process_is_named():
   result, _, _ = _run(command, num_hosts=2, loopback=True)
   assert result.outcome.first_failed == 0
   assert 'host0' in str(result.outcome) and 'SIGKILL' in str(result.outcome)
+
+
+def test_a_signal_between_two_threads_is_told(monkeypatch):
+  starts, real = [], threading.Thread.start
+
+  def start(thread):
+    starts.append(thread)
+    if len(starts) == 2:  # each host has one
+      raise errors.StoppedError('stopped', signal.SIGTERM)
+    real(thread)
+
+  monkeypatch.setattr(threading.Thread, 'start', start)
+  with pytest.raises(errors.StoppedError):
+    _run(['sleep', '60'], num_hosts=2, loopback=True)
 
 
 def test_an_error_in_between_cleans_up(namespaces):
