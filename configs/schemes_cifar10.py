@@ -12,8 +12,7 @@ the papers, and ten times as much where a name ends in `_0.01`. `dgc_4bit` sends
 the biases too, and values of 4 bits. Warm-up is as in configs/dgc_table2.py and
 configs/gtopk_table5.py. Strom's threshold is that of configs/schemes_digits.py.
 The alpha of `variance` did best of seven, and is the smallest, so it sends
-most: 1.7 times as much as `dgc`. The hybrid's alpha and threshold did best of
-six pairs.
+most. The hybrid's alpha and threshold did best of six pairs.
 
 Quick: ResNet-8, 2 epochs in batches of 8 images a worker, a quarter of them
 warm-up where there is one. The learning rate of each row is the best of half,

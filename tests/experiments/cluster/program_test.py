@@ -30,14 +30,6 @@ def _start(*arguments: str) -> subprocess.Popen:
   return program
 
 
-def _ends(marker: str) -> bool:
-  """Whether no process has this in its command line, within five seconds."""
-  deadline = time.monotonic() + 5
-  while _alive(marker) and time.monotonic() < deadline:
-    time.sleep(0.1)
-  return not _alive(marker)
-
-
 def _alive(marker: str) -> bool:
   for path in pathlib.Path('/proc').glob('[0-9]*/cmdline'):
     try:
@@ -61,7 +53,7 @@ def test_a_signal_cleans_up(namespaces, number):
   assert program.returncode == 128 + number
   assert 'cleaned up' in text
   assert not leftovers.names(program.pid)
-  assert _ends(marker)
+  assert not _alive(marker)
 
 
 @pytest.mark.slow
@@ -76,7 +68,10 @@ def test_the_next_start_removes_what_a_killed_one_left(namespaces):
     assert os.path.exists(f'/run/netns/{living.hosts[0].namespace}')
   assert [name for name in removed if f'-{program.pid}-' in name]
   assert not leftovers.names(program.pid)
-  assert _ends(marker)
+  deadline = time.monotonic() + 5
+  while _alive(marker) and time.monotonic() < deadline:
+    time.sleep(0.1)
+  assert not _alive(marker)
 
 
 def test_what_is_left_stays_where_ip_is_missing(tmp_path, monkeypatch):

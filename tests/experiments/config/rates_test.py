@@ -44,6 +44,21 @@ def _longest(trials):
   return [each for each, n in both if n == max(steps)]
 
 
+def _of(name, config, kept):
+  """The trials of a row with the scheme and optimizer that it has now."""
+  scheme = {
+    field: value
+    for field, value in records.changes(config).items()
+    if field.startswith(('compression.', 'optimizer.'))
+    and field not in _OF_A_LENGTH
+  }
+  return [
+    each
+    for each in kept
+    if each['row'] == name and scheme.items() <= each['setting'].items()
+  ]
+
+
 @pytest.mark.parametrize('name', _TABLES)
 def test_each_row_takes_the_best_of_its_trials(name):
   table, path = catalogue.load(name), _RATES / f'{name}.json'
@@ -53,17 +68,7 @@ def test_each_row_takes_the_best_of_its_trials(name):
     if 'rate' in row.groups:
       continue  # is there to have another rate
     config = table.config(row, size)
-    scheme = {
-      name: value
-      for name, value in records.changes(config).items()
-      if name.startswith(('compression.', 'optimizer.'))
-      and name not in _OF_A_LENGTH
-    }
-    tried = [
-      each
-      for each in kept
-      if each['row'] == row_name and scheme.items() <= each['setting'].items()
-    ]
+    tried = _of(row_name, config, kept)
     if not tried and row_name in _WITHOUT_TRIALS:
       continue
     now, best = config.train.learning_rate, _best(table.score, _longest(tried))
@@ -100,11 +105,10 @@ def test_the_page_counts_rates_at_an_edge():
     kept = json.loads((_RATES / f'{name}.json').read_text())
     edges = rows = 0
     for row_name, row in table.rows.items():
-      rates = [
-        _rate(e) for e in _longest(e for e in kept if e['row'] == row_name)
-      ]
+      config = table.config(row, size)
+      rates = [_rate(e) for e in _longest(_of(row_name, config, kept))]
       if rates:
-        own = table.config(row, size).train.learning_rate
+        own = config.train.learning_rate
         edges += not min(rates) < own < max(rates)
         rows += 1
     counted = f'{edges} of {rows} of `{name}`'
