@@ -20,9 +20,6 @@ from experiments.papers.table import Question
 from experiments.papers.table import Row
 from gradsparse.wrappers import local_gradient
 
-# Recalled, as in variance_table1.
-_VARIANCE = {'compression.name': 'variance_based', 'compression.alpha': 1.5}
-_HYBRID = {'compression.name': 'variance_strom', 'compression.alpha': 2.0}
 _UNCLIPPED = {'compression.clip_norm': 0.0}
 # A warm-up is this part of a full run.
 _SHARE = {'warmup_share': 0.1}
@@ -93,7 +90,8 @@ def with_momentum(
   *,
   dense: str,
   unclipped: Mapping[str, Any] | None = None,
-  threshold: float = 0.01,
+  alpha: float = 1.5,
+  hybrid: tuple[float, float] = (2.0, 0.01),
 ) -> dict[str, Row]:
   """Returns all schemes but local gradients, beside dense rows.
 
@@ -102,8 +100,10 @@ def with_momentum(
     dense: name of the row that they stand beside.
     unclipped: where the others are clipped, the fields of a dense row that is
       not and of the variance-based ones beside it. None: no row is clipped.
-    threshold: of the hybrid, which sends it in place of a gradient that is
-      larger. The one of variance_table1 fits only gradients of that size.
+    alpha: of `variance`; by default that of variance_table1, recalled.
+    hybrid: alpha and threshold of `hybrid`; by default of variance_table1.
+      The hybrid sends the threshold in place of a gradient that is larger, so
+      one threshold fits only gradients of its size.
   """
 
   def row(fields, warmup=None, beside=dense):
@@ -126,15 +126,19 @@ def with_momentum(
     },
     'terngrad': row({'compression.name': 'terngrad'} | _SMALL),
   }
+  variance = {'compression.name': 'variance_based', 'compression.alpha': alpha}
+  both = {
+    'compression.name': 'variance_strom',
+    'compression.alpha': hybrid[0],
+    'compression.threshold': hybrid[1],
+  }
   plain, beside = {}, dense
   if unclipped is not None:
     plain, beside = _UNCLIPPED | unclipped, f'{dense}_unclipped'
     rows[beside] = Row(fields={**own, **plain})
   return rows | {
-    'variance': row(_VARIANCE | plain, beside=beside),
-    'hybrid': row(
-      _HYBRID | {'compression.threshold': threshold} | plain, beside=beside
-    ),
+    'variance': row(variance | plain, beside=beside),
+    'hybrid': row(both | plain, beside=beside),
   }
 
 

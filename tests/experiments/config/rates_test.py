@@ -3,9 +3,11 @@
 import json
 import math
 import pathlib
+import re
 import statistics
 
 from experiments.papers import catalogue
+from experiments.papers import judging
 from experiments.papers import record as records
 from experiments.papers import table as papers
 import pytest
@@ -20,10 +22,15 @@ _WITHOUT_TRIALS = {'dense_delayed', 'one_bit_adam_999'}
 
 
 def _best(score, trials):
-  """Returns the rate with the best mean, of equal ones that nearest to x 1."""
+  """Returns the rate with the best mean, of equal ones that nearest to x 1.
+
+  That of one worker's model, if the trials tested it.
+  """
+  own = all('one_worker' in each for each in trials)
 
   def order(rate):
-    ended = [score.of(each['final']) for each in trials if _rate(each) == rate]
+    tested = [e['one_worker'] if own else e for e in trials if _rate(e) == rate]
+    ended = [score.of(each['final']) for each in tested]
     if None in ended:  # it diverged
       return -math.inf, 0
     (factor,) = {e['factor'] for e in trials if _rate(e) == rate}
@@ -94,6 +101,34 @@ def test_rates_of_outer_steps_lie_between_two_others(name, without, trials):
     assert not own or min(own) < rows[row].chosen_rate < max(own), row
 
 
+@pytest.mark.parametrize(
+  'name', ['cifar10', 'digits', 'ptb', 'speech', 'translation']
+)
+def test_rows_with_a_verdict_had_the_same_trials(name):
+  """Of the rate, half and twice: other trials only led there."""
+  name = f'schemes_{name}'
+  table = catalogue.load(name)
+  size = papers.QUICK if papers.QUICK in table.sizes else papers.FULL
+  kept = json.loads((_RATES / f'{name}.json').read_text())
+  runs = json.loads((_RATES.parent / 'papers' / f'{name}.json').read_text())
+  has_own = any(each.startswith('worker_') for each in table.metrics)
+  judged = 0
+  for row_name, row in table.rows.items():
+    config = table.config(row, size)
+    tried = _longest(_of(row_name, config, kept))
+    rates, own = {_rate(each) for each in tried}, config.train.learning_rate
+    seeds = len(runs['runs'][size].get(row_name, ()))
+    if seeds < judging.FEWEST or not rates or not min(rates) < own < max(rates):
+      continue
+    judged += 1
+    for rate in (own / 2, own, 2 * own):
+      of_rate = [e for e in tried if _rate(e) == pytest.approx(rate)]
+      assert of_rate, (row_name, rate)
+      if has_own and 'compression.local_gradient' in row.fields:
+        assert all('one_worker' in each for each in of_rate), (row_name, rate)
+  assert judged
+
+
 def test_the_page_counts_rates_at_an_edge():
   words = ' '.join((_ROOT / 'docs/papers.md').read_text().split())
   said = words.split('at the edge of their trials')[1].split('Only the')[0]
@@ -153,3 +188,55 @@ def test_the_page_tells_the_trials_of_alpha_and_threshold():
     'hybrid ended at {:.2f} % with an alpha of 0.25 and a threshold of 0.1, '
     'at {:.2f} % with 1 and 0.05'.format(*hybrid)
   ) in words
+
+
+@pytest.mark.parametrize(
+  'table, row, chosen, words',
+  [
+    (
+      'speech',
+      'variance',
+      (0.125,),
+      '{0.125:.2f} % of words wrong with 0.125, of five from 0.0625 '
+      '({0.0625:.2f} %) to 1.5 ({1.5:.2f} %)',
+    ),
+    (
+      'speech',
+      'hybrid',
+      (0.5, 0.3),
+      '{0.5 0.3:.2f} % with 0.5 and 0.3, of eight pairs; {0.125 0.3:.2f} % '
+      'with 0.125 and 0.3, {2 3:.2f} % with 2 and 3',
+    ),
+    (
+      'translation',
+      'variance',
+      (0.5,),
+      '{0.5:.2f} BLEU with 0.5, of 0.125 ({0.125:.2f}, and three times the '
+      'bytes), 0.5 and 1.5 ({1.5:.2f})',
+    ),
+  ],
+)
+def test_the_largest_alpha_near_the_best_is_taken(table, row, chosen, words):
+  name = f'schemes_{table}'
+  score = catalogue.load(name).score
+  kept = json.loads((_RATES / f'{name}.json').read_text())
+  tried: dict[tuple[float, ...], float] = {}
+  for each in kept:
+    if each['row'] != row or (value := score.of(each['final'])) is None:
+      continue
+    setting = each['setting']
+    key = tuple(
+      setting[f'compression.{field}']
+      for field in ('alpha', 'threshold')[: len(chosen)]
+    )
+    tried[key] = max(value, tried.get(key, value), key=score.advantage)
+  best = max(tried.values(), key=score.advantage)
+  behind = {k: score.difference(v, best) for k, v in tried.items()}
+  near = {k for k in behind if score.advantage(behind[k]) >= -score.margin}
+  assert max(near) == chosen
+  shown = {' '.join(f'{x:g}' for x in k): v for k, v in tried.items()}
+  text = re.sub(
+    r'\{([^:}]+):\.2f\}', lambda found: f'{shown[found[1]]:.2f}', words
+  )
+  page = ' '.join((_ROOT / 'docs/papers.md').read_text().split())
+  assert text in page

@@ -36,6 +36,7 @@ def told():
     ('whether that is as good is open', 'cifar10', 'dgc_4bit', _OPEN),
     # Adam.
     ('Open on translation: QSGD', 'translation', 'qsgd_4bit', _OPEN),
+    ('variance with an alpha of', 'translation', 'variance', _OPEN),
     ('PARTIAL with a warm-up (', 'translation', 'partial_warmup', _OPEN),
     ('Dropping, PARTIAL, SUM and', 'translation', 'adam_dropping', _WORSE),
     ('PARTIAL, SUM and ERROR', 'translation', 'partial', _WORSE),
