@@ -5,7 +5,9 @@ import pathlib
 from experiments.papers import catalogue
 from experiments.papers import judging
 from experiments.papers import outcomes
+from experiments.program import files
 from experiments.results_page import page
+import pandas as pd
 import pytest
 
 _ROOT = pathlib.Path(__file__).parents[3]
@@ -119,3 +121,25 @@ def test_seconds_of_the_page_on_papers(told):
   )
   assert f'took dense {first[0]} and gTop-k {first[1]} with seed 0' in words
   assert f'and {second[0]} and {second[1]} with seed 1' in words
+
+
+def test_what_the_page_says_of_older_code():
+  words = ' '.join((_ROOT / 'docs/papers.md').read_text().split())
+  kept = files.read_json(_ROOT / 'experiments/results/training_code.json')
+  frame = pd.DataFrame(kept['rows'])
+  by = frame.groupby(['table', 'row', 'commit'])[['seconds', 'compile_seconds']]
+  seconds = by.sum().unstack('commit')
+  seconds = seconds.swaplevel(axis='columns')
+  took = seconds['a68ae781'] / seconds['b50beaa3']
+  ran = {
+    code: seconds[code]['seconds'] - seconds[code]['compile_seconds']
+    for code in ('a68ae781', 'b50beaa3')
+  }
+  ran = ran['a68ae781'] / ran['b50beaa3']
+  whole = took['seconds']
+  slower = took['compile_seconds'].loc[whole.idxmax()]
+  assert whole.idxmin() == ('schemes_cifar10', 'dgc')
+  assert whole.idxmax() == ('schemes_cifar10', 'gtopk')
+  assert f'took {whole.min():.2f} to {whole.max():.2f} times' in words
+  assert f'takes {slower:.2f} times as long to compile' in words
+  assert f'take {ran.min():.2f} to {ran.max():.2f} times' in words
