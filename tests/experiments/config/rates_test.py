@@ -215,8 +215,8 @@ def test_the_page_tells_the_trials_of_alpha_and_threshold():
       'translation',
       'variance',
       (0.5,),
-      '{0.5:.2f} BLEU with 0.5, of 0.125 ({0.125:.2f}, and three times the '
-      'bytes), 0.5 and 1.5 ({1.5:.2f})',
+      '{0.5:.2f} BLEU with 0.5, of 0.125 ({0.125:.2f}, with more bytes), '
+      '0.5 and 1.5 ({1.5:.2f})',
     ),
   ],
 )
