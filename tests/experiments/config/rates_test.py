@@ -21,6 +21,11 @@ _OF_A_LENGTH = {'compression.warmup_steps', 'compression.freeze_step'}
 _SHOWN = {'sum', 'error', 'partial_warmup'}
 # Rows with the rate of dense, or of the row that differs in one argument.
 _WITHOUT_TRIALS = {'dense_delayed', 'one_bit_adam_999'}
+# Rows that RESULTS.md quotes as open, at one rate.
+_AT_ONE_RATE = {
+  ('schemes_cifar10_longer', row)
+  for row in ('dgc_4bit', 'gtopk', 'dropping', 'qsgd_4bit')
+}
 
 
 def _best(score, trials):
@@ -78,7 +83,8 @@ def test_each_row_takes_the_best_of_its_trials(name):
       continue  # is there to have another rate
     config = table.config(row, size)
     tried = _of(row_name, config, kept)
-    if not tried and row_name in _WITHOUT_TRIALS:
+    excused = row_name in _WITHOUT_TRIALS or (name, row_name) in _AT_ONE_RATE
+    if not tried and excused:
       continue
     now, best = config.train.learning_rate, _best(table.score, _longest(tried))
     assert now == pytest.approx(best), row_name
@@ -104,7 +110,8 @@ def test_rates_of_outer_steps_lie_between_two_others(name, without, trials):
 
 
 @pytest.mark.parametrize(
-  'name', ['cifar10', 'digits', 'ptb', 'speech', 'translation']
+  'name',
+  ['cifar10', 'cifar10_longer', 'digits', 'ptb', 'speech', 'translation'],
 )
 def test_rows_with_a_verdict_had_the_same_trials(name):
   """Of the rate, half and twice: other trials only led there."""
