@@ -18,8 +18,8 @@ import dataclasses
 from configs import schemes_cifar10
 
 _SHORT = schemes_cifar10.TABLE
-_ROWS = 'dense dgc dgc_4bit gtopk dropping qsgd_4bit'
-# Where another rate than that of two epochs did best in the trials.
+_ROWS = ('dense', 'dgc', 'dgc_4bit', 'gtopk', 'dropping', 'qsgd_4bit')
+# Where the rate is not that of two epochs.
 _RATES = {'dense': 0.2, 'dropping': 0.05}
 
 TABLE = dataclasses.replace(
@@ -28,10 +28,10 @@ TABLE = dataclasses.replace(
   quick={'epochs': 20},
   rows={
     name: dataclasses.replace(
-      row := _SHORT.rows[name],
-      chosen_rate=_RATES.get(name, row.chosen_rate),
+      row, chosen_rate=_RATES.get(name, row.chosen_rate)
     )
-    for name in _ROWS.split()
+    for name, row in _SHORT.rows.items()
+    if name in _ROWS
   },
 )
 get_config = TABLE.get_config
