@@ -25,7 +25,7 @@ _WITHOUT_TRIALS = {
   # `dense_delayed` did not run.
   'between_sites_longer': {'dense_delayed', 'one_bit_adam_999'},
   # RESULTS.md says that these are at one rate.
-  'schemes_cifar10_longer': {'dgc_4bit', 'gtopk', 'dropping', 'qsgd_4bit'},
+  'schemes_cifar10_longer': {'dgc_4bit', 'dropping'},
 }
 
 
