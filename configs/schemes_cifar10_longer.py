@@ -8,9 +8,8 @@ Commands (CIFAR-10 in its binary version below DIR; see docs/papers.md):
 Quick: ResNet-8 for 20 epochs, 25,000 steps, 15 to 30 minutes a row on a core.
 All else is as in the quick setting there, the warm-up too, a quarter of the
 run. The learning rates did best in trials of 20 epochs, chosen as there. Only
-`dgc_4bit` has the rate there, and `dropping` 0.05, the best of its first
-trials there. The trials are in
-experiments/results/rates/schemes_cifar10_longer.json.
+`dgc_4bit` has the rate there, as its trials are not finished. The others' are
+in experiments/results/rates/schemes_cifar10_longer.json.
 """
 
 import dataclasses
