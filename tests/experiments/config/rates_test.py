@@ -27,8 +27,6 @@ _WITHOUT_TRIALS = {
   # All but those that RESULTS.md shows.
   'dgc_table2': set(catalogue.load('dgc_table2').rows)
   - {'dense_32workers', 'dgc_32workers'},
-  # RESULTS.md says that it is at one rate.
-  'schemes_cifar10_longer': {'dgc_4bit'},
 }
 
 

@@ -38,6 +38,7 @@ def told():
     ('it is as good as dense in two', 'cifar10', 'dgc_0.01', 'supported'),
     ('a thousandth after 20 epochs', 'cifar10_longer', 'dgc', 'supported'),
     ('as good in two epochs is open', 'cifar10', 'dgc_4bit', _OPEN),
+    ('after 20 it is ({{', 'cifar10_longer', 'dgc_4bit', 'supported'),
     # Adam.
     ('Open on translation: QSGD', 'translation', 'qsgd_4bit', _OPEN),
     ('variance with an alpha of', 'translation', 'variance', _OPEN),
@@ -57,6 +58,7 @@ def told():
     ('dropping with one (', 'translation', 'adam_dropping_warmup', _OPEN),
     ('Longer runs narrow the gap', 'cifar10_longer', 'gtopk', 'supported'),
     ('Longer runs narrow the gap', 'cifar10_longer', 'dropping', _OPEN),
+    ('with 4-bit values {{', 'cifar10_longer', 'dgc_4bit', 'supported'),
   ],
 )
 def test_verdicts(told, words, table, row, verdict):
