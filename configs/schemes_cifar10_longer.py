@@ -5,10 +5,10 @@ Commands (CIFAR-10 in its binary version below DIR; see docs/papers.md):
   python -m experiments.main --config=configs/schemes_cifar10_longer.py:dgc \
     --workdir=runs/dgc --config.data.dir=DIR
 
-Quick: ResNet-8 for 20 epochs, 25,000 steps, 15 to 30 minutes a row on a core.
-All else is as in the quick setting there, the warm-up too, a quarter of the
-run. The learning rates did best in trials of 20 epochs, chosen as there; these
-are in experiments/results/rates/schemes_cifar10_longer.json.
+Quick: ResNet-8 for 20 epochs, 25,000 steps. All else is as in the quick setting
+there, the warm-up too, a quarter of the run. The learning rates did best in
+trials of 20 epochs, chosen as there. The trials are in
+experiments/results/rates/schemes_cifar10_longer.json.
 """
 
 import dataclasses

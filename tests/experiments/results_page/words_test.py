@@ -58,7 +58,7 @@ def told():
     ('dropping with one (', 'translation', 'adam_dropping_warmup', _OPEN),
     ('Longer runs narrow the gap', 'cifar10_longer', 'gtopk', 'supported'),
     ('Longer runs narrow the gap', 'cifar10_longer', 'dropping', _OPEN),
-    ('with 4-bit values {{', 'cifar10_longer', 'dgc_4bit', 'supported'),
+    (', with 4-bit values {{', 'cifar10_longer', 'dgc_4bit', 'supported'),
   ],
 )
 def test_verdicts(told, words, table, row, verdict):
@@ -81,6 +81,14 @@ def test_verdicts(told, words, table, row, verdict):
 )
 def test_verdicts_at_one_rate(told, table, row, verdict):
   assert told[2][table][row].verdict == f'open: {verdict} at one rate'
+
+
+def test_rates_of_table_2(told):
+  found = told[1]['dgc_table2'].set_index('row')['doubt']
+  tried = {'dense_32workers', 'dgc_32workers'}
+  assert set(found[found == ''].index) == tried
+  assert set(found.drop(tried)) == {'at one rate'}
+  assert 'as with 4, at one rate; an eighth of them, at its own' in _WORDS
 
 
 @pytest.mark.parametrize(
