@@ -29,6 +29,7 @@ def told():
   [
     # QSGD with 4 bits.
     ('It is as good as dense on digits', 'digits', 'qsgd', 'supported'),
+    ('2 bits in buckets of 64 lose', 'digits', 'qsgd_2bit', 'supported'),
     ('open on the other four tasks', 'cifar10', 'qsgd_4bit', _OPEN),
     ('open on the other four tasks', 'ptb', 'qsgd_4bit', _OPEN),
     ('open on the other four tasks', 'speech', 'qsgd_4bit', _OPEN),
