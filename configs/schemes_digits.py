@@ -12,8 +12,8 @@ of the demo, configs/digits.py. Arguments are the examples of
 training set (the part that `--held_out` tests on), by trials that are not on
 record. Two rows were added for density 0.001 without trials: dgc_exponent4,
 which is dgc with other values, and gtopk_0.001, which like dgc has the warm-up
-of its own paper, in 88 steps. A third, qsgd_2bit, has buckets of 64 (Alistarh
-et al. 2017, section 5).
+of its own paper, in 88 steps. Another, qsgd_2bit, is there for a question of a
+paper: two bits in buckets of 64 (Alistarh et al. 2017, section 5).
 
 The learning rate of each row is the best of half, once and twice that of its
 setting, and of half or twice again until one did worse. The trials had three
