@@ -12,8 +12,9 @@ of the demo, configs/digits.py. Arguments are the examples of
 training set (the part that `--held_out` tests on), by trials that are not on
 record. Two rows were added for density 0.001 without trials: dgc_exponent4,
 which is dgc with other values, and gtopk_0.001, which like dgc has the warm-up
-of its own paper, in 88 steps. Another, qsgd_2bit, is there for a question of a
-paper: two bits in buckets of 64 (Alistarh et al. 2017, section 5).
+of its own paper, in 88 steps. Two others are there for questions of papers:
+gtopk_0.0005, with that warm-up, too (Shi et al. 2019, figure 12), and
+qsgd_2bit, two bits in buckets of 64 (Alistarh et al. 2017, section 5).
 
 The learning rate of each row is the best of half, once and twice that of its
 setting, and of half or twice again until one did worse. The trials had three
@@ -54,6 +55,7 @@ _SETTINGS: Sequence[tuple[str, str, Mapping[str, Any]]] = (
   ('dgc', 'exponent4', {'values': 'exponent4', 'min_size': 0, **_WARMUP}),
   ('gtopk', '', {'density': 0.01, 'min_size': 0}),
   ('gtopk', '0.001', {'min_size': 0, **_WARMUP}),
+  ('gtopk', '0.0005', {'density': 0.0005, 'min_size': 0, **_WARMUP}),
   ('ef21', '', {'min_size': 0}),
   (
     'strom',
@@ -122,6 +124,7 @@ _RATES: Mapping[str, float] = {
   'dense_bfloat16': 0.05,
   'gradient_dropping_chunks': 0.05,
   'gradient_dropping_local': 0.2,
+  'gtopk_0.0005': 0.025,
   'ef21': 0.05,
   'variance_based': 0.0125,
   'variance_strom': 0.04,
