@@ -30,6 +30,7 @@ has the rate of `one_bit_adam`.
 from collections.abc import Mapping
 
 from experiments.papers.table import PTB
+from experiments.papers.table import Question
 from experiments.papers.table import Row
 from experiments.papers.table import Table
 import gradsparse as gs
@@ -114,6 +115,7 @@ _FIELDS = {
   'sparse_loco_k256': _sparse(256),
   'sparse_loco_float32': _sparse(64, values='float32'),
   'sparse_loco_workers': _sparse(64, mean='workers'),
+  'muon': {'optimizer.name': 'muon'},
   'muloco': {**_outer(0.7, 0.6), 'optimizer.name': 'muon'},
   'one_bit_adam': _one_bit(0.95),
   'one_bit_adam_999': _one_bit(0.999),
@@ -168,6 +170,7 @@ def table(title: str, model: str, steps: int, rates: Mapping[str, float]):
       for name, fields in _FIELDS.items()
     },
     needs=(PTB,),
+    questions=(Question('MuLoCo, Muon in every step', 'muloco', 'muon'),),
   )
 
 
@@ -181,7 +184,7 @@ TABLE = table(
     'dense_delayed': 2e-3,
     **{'sparse_loco_k32': 0.032, 'sparse_loco': 0.016},
     'sparse_loco_workers': 0.032,
-    **{'muloco': 0.064, 'sgd': 0.125, 'dgc': 0.0625},
+    **{'muon': 0.032, 'muloco': 0.064, 'sgd': 0.125, 'dgc': 0.0625},
   },
 )
 get_config = TABLE.get_config

@@ -13,7 +13,7 @@ Each row had three learning rates or more, each a factor of two from the next,
 for half as many steps, tested on the validation text; the best lies between two
 others. `diloco_exponent4_no_residual` and `sparse_loco_k32` ran on CPUs with
 their trials, and so did three trials at 32e-3. `one_bit_adam_999` has the rate
-of `one_bit_adam`, and ran on a CPU; `dense_delayed` did not run.
+of `one_bit_adam`, and ran on a CPU; `dense_delayed` and `muon` did not run.
 """
 
 from configs.between_sites import table

@@ -18,12 +18,12 @@ _TABLES = tuple(path.stem for path in sorted(_RATES.glob('*.json')))
 # Steps of a scheme that are fewer in a shorter run.
 _OF_A_LENGTH = {'compression.warmup_steps', 'compression.freeze_step'}
 # Local gradients that RESULTS.md shows with one seed.
-_SHOWN = {'sum', 'error', 'partial_warmup'}
+_SHOWN = {'sum', 'error'}
 # Rows of a table that have the rate of another row, or of shorter runs.
 _WITHOUT_TRIALS = {
   'between_sites': {'one_bit_adam_999'},
-  # `dense_delayed` did not run.
-  'between_sites_longer': {'dense_delayed', 'one_bit_adam_999'},
+  # `dense_delayed` and `muon` did not run.
+  'between_sites_longer': {'dense_delayed', 'muon', 'one_bit_adam_999'},
   # RESULTS.md quotes dense and DGC with 32 workers only.
   'dgc_table2': {
     name

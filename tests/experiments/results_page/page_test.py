@@ -50,10 +50,14 @@ def test_the_page_is_short_and_its_links_are_there():
 
 def _outer_steps(name):
   """What the runs of a table say by row, and the words of the page."""
+  words = ' '.join((_ROOT / 'docs/outer_steps.md').read_text().split())
+  return outcomes.outcomes(catalogue.load(name), _frame(name)), words
+
+
+def _frame(name):
   table = catalogue.load(name)
   record = records.Record(_ROOT / page.RECORDS / f'{name}.json', name, table)
-  words = ' '.join((_ROOT / 'docs/outer_steps.md').read_text().split())
-  return outcomes.outcomes(table, record.frame('full')), words
+  return record.frame('full')
 
 
 def test_what_the_page_on_outer_steps_says_of_the_smaller_model():
@@ -62,6 +66,9 @@ def test_what_the_page_on_outer_steps_says_of_the_smaller_model():
   del said['one_bit_adam_999']
   assert [row for row, text in said.items() if text not in words] == []
   assert found['muloco'].verdict == 'supported'
+  table, frame = catalogue.load('between_sites'), _frame('between_sites')
+  behind = outcomes.difference(table, frame, 'muloco', 'muon')
+  assert f'MuLoCo {behind} % behind it' in words
   apart = found['sparse_loco'].difference.mean - found['alone'].difference.mean
   assert abs(apart) < found['alone'].difference.half
   rates = {name: each.row.chosen_rate for name, each in found.items()}
