@@ -13,7 +13,7 @@ import pytest
 
 _ROOT = pathlib.Path(__file__).parents[2]
 _PAPERS = _ROOT / 'experiments/results/papers'
-# Of the README's schemes: the rows of cifar10_resnet20.
+# Of the README's schemes: the rows of schemes_cifar10_longer.
 _ROWS = {
   'dgc(0.001)': 'dgc',
   "dgc(0.001, values='exponent4')": 'dgc_4bit',
@@ -112,7 +112,7 @@ def test_the_readme_has_the_points_of_the_results():
   rows = {name.strip('`'): points for name, *_, points, _ in _readme_rows()}
   assert rows.pop('dense()') == '0'
   assert rows == {
-    name: _points('cifar10_resnet20', row) if row else '-'
+    name: _points('schemes_cifar10_longer', row) if row else '-'
     for name, row in _ROWS.items()
   }
 
@@ -140,12 +140,16 @@ def test_other_numbers_of_pages_are_those_of_the_results():
     assert _points(table, 'dgc') in text
   text = ' '.join((_ROOT / 'README.md').read_text().split())
   qsgd, dgc = (
-    _cell('cifar10_resnet20', row, 'sent, whole run: dense / own')
+    _cell('schemes_cifar10_longer', row, 'sent, whole run: dense / own')
     for row in ('qsgd_4bit', 'dgc')
   )
   assert f'{qsgd} times fewer bytes than dense with QSGD and {dgc} times' in (
     text
   )
+  dgc, gtopk, qsgd = (
+    _points('cifar10_resnet20', row) for row in ('dgc', 'gtopk', 'qsgd_4bit')
+  )
+  assert f'{dgc} points from dense, gTop-k {gtopk} and QSGD {qsgd} (' in text
 
 
 def test_the_demos_table_is_that_of_its_record():
