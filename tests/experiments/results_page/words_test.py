@@ -143,6 +143,8 @@ def test_no_scheme_is_known_to_be_as_good_with_adam(told):
     for row, each in told[2][name].items():
       if each.row.beside == 'adam_dense':
         assert each.verdict != judging.SUPPORTED, row
+  for row in ('one_bit_adam', 'one_bit_adam_999'):  # sends in every step, too
+    assert told[2]['between_sites'][row].verdict != judging.SUPPORTED, row
 
 
 @pytest.mark.parametrize(
